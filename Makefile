@@ -69,7 +69,7 @@ sim: ## run SIM_SEEDS fresh histories of a simulated cluster, BUBBLE_SEEDS of ea
 	OUTSPAN_SEEDS=$(SIM_SEEDS) $(GO) test -count=1 -v -timeout 60m -run '^TestMany$$' ./sim
 	OUTSPAN_SIM=1 OUTSPAN_SIM_SEEDS=$(BUBBLE_SEEDS) $(GO) test -count=1 -v -timeout 60m ./e2e/bubble
 	OUTSPAN_SIM=1 $(GO) test -count=1 -v -timeout 60m -run '^Test(Storm|Standstill)$$' ./cluster
-	OUTSPAN_SIM=1 $(GO) test -count=1 -timeout 60m ./fsm ./reconcile -rapid.checks=1000
+	OUTSPAN_SIM=1 $(GO) test -count=1 -timeout 60m ./model ./fsm ./reconcile -rapid.checks=1000
 
 chaos: ## break a cluster of real processes in every way for CHAOSTIME, as root; up to 4m with the same seed each time, longer with a fresh one
 	OUTSPAN_CHAOS=$(CHAOSTIME) OUTSPAN_CHAOS_LOG=1 OUTSPAN_E2E_REQUIRED=1 $(GO) test -v -count=1 -timeout 4h -run '^TestChaos$$' ./e2e
@@ -78,7 +78,7 @@ chaos: ## break a cluster of real processes in every way for CHAOSTIME, as root;
 plants: ## plant 24 known bugs, one at a time: the tests of whole clusters must catch each (PLANT=name for one)
 	PLANT=$(PLANT) $(GO) test -tags plants -count=1 -timeout 12m -v ./internal/plant
 
-mutants: ## change fsm and reconcile in MUTANTS places, one at a time: how many changes a test notices (about 15 min)
+mutants: ## change model, fsm and reconcile in MUTANTS places, one at a time: how many changes a test notices (about 15 min)
 	$(GO) run ./internal/mutants -n $(MUTANTS) -seed $(SEED)
 
 fuzz: ## run every fuzz target for FUZZTIME each, after its committed inputs

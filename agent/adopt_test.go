@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -22,10 +23,10 @@ func TestAgentRestartAdopts(t *testing.T) {
 	must(t, os.WriteFile(health, nil, 0o644))
 	pidFile := filepath.Join(b.dir, "pid")
 	g := sh("echo $$ > " + pidFile + "; exec " + os.Args[0] + " program http :${port.http} web " + health)
-	g.Ports = []fsm.PortSpec{{Name: "http"}}
-	g.Checks = []fsm.CheckSpec{{Name: "alive", Kind: fsm.CheckHTTP, Port: "http", Path: "/health", Interval: 100 * fsm.Millisecond, Failures: 1}}
-	id := b.run("web", g, fsm.Ports{{Name: "http", Number: port}})
-	b.await(id, fsm.ObservedReady)
+	g.Ports = []model.PortSpec{{Name: "http"}}
+	g.Checks = []model.CheckSpec{{Name: "alive", Kind: model.CheckHTTP, Port: "http", Path: "/health", Interval: 100 * model.Millisecond, Failures: 1}}
+	id := b.run("web", g, model.Ports{{Name: "http", Number: port}})
+	b.await(id, model.ObservedReady)
 	pid := pidOf(t, pidFile)
 	before := b.instance(id)
 	reports := len(b.history(id))
@@ -46,13 +47,13 @@ func TestAgentRestartAdopts(t *testing.T) {
 	}
 	// Its checks go on.
 	must(t, os.Remove(health))
-	i := b.await(id, fsm.ObservedUnready)
+	i := b.await(id, model.ObservedUnready)
 	if !strings.HasPrefix(i.Status.Reason, "check_failed: alive: status 503") {
 		t.Errorf("reason %q", i.Status.Reason)
 	}
 	// And so does all the rest.
 	b.stop(id, nil)
-	b.await(id, fsm.ObservedStopped)
+	b.await(id, model.ObservedStopped)
 }
 
 func (b *bench) nodeRow() fsm.Node {
@@ -69,7 +70,7 @@ func TestEndsWhileAway(t *testing.T) {
 	b := newBench(t, allowRoot)
 	pidFile := filepath.Join(b.dir, "pid")
 	id := b.run("web", sh("echo $$ > "+pidFile+"; exec sleep 1000"), nil)
-	b.await(id, fsm.ObservedReady)
+	b.await(id, model.ObservedReady)
 	pid := pidOf(t, pidFile)
 	b.stopAgent()
 	must(t, syscall.Kill(pid, syscall.SIGKILL))
@@ -85,14 +86,14 @@ func TestEndsWhileAway(t *testing.T) {
 func TestRestartInMidStop(t *testing.T) {
 	b := newBench(t, allowRoot)
 	g := sh("trap '' TERM; while :; do sleep 0.05; done")
-	g.Stop.Grace = 1500 * fsm.Millisecond
+	g.Stop.Grace = 1500 * model.Millisecond
 	id := b.run("web", g, nil)
-	b.await(id, fsm.ObservedReady)
+	b.await(id, model.ObservedReady)
 	b.stop(id, nil)
-	b.await(id, fsm.ObservedDraining)
+	b.await(id, model.ObservedDraining)
 	b.stopAgent()
 	b.start()
-	if i := b.await(id, fsm.ObservedStopped); i.Status.Reason != "killed_after_grace" {
+	if i := b.await(id, model.ObservedStopped); i.Status.Reason != "killed_after_grace" {
 		t.Errorf("stopped as %+v", i.Status)
 	}
 }
@@ -102,7 +103,7 @@ func TestRestartWithoutServers(t *testing.T) {
 	b := newBench(t, allowRoot)
 	pidFile := filepath.Join(b.dir, "pid")
 	id := b.run("web", sh("echo $$ > "+pidFile+"; exec sleep 1000"), nil)
-	b.await(id, fsm.ObservedReady)
+	b.await(id, model.ObservedReady)
 	first := pidOf(t, pidFile)
 	b.setDown(true)
 	b.stopAgent()
@@ -119,7 +120,7 @@ func TestCopyStartsNothing(t *testing.T) {
 	b := newBench(t, allowRoot)
 	pidFile := filepath.Join(b.dir, "pid")
 	id := b.run("web", sh("echo $$ > "+pidFile+"; exec sleep 1000"), nil)
-	b.await(id, fsm.ObservedReady)
+	b.await(id, model.ObservedReady)
 	first := pidOf(t, pidFile)
 	b.stopAgent()
 	must(t, syscall.Kill(first, syscall.SIGKILL))
@@ -151,11 +152,11 @@ func TestGarbageJournal(t *testing.T) {
 	b := newBench(t, allowRoot)
 	pidFile := filepath.Join(b.dir, "pid")
 	id := b.run("web", sh("echo $$ > "+pidFile+"; exec sleep 1000"), nil)
-	b.await(id, fsm.ObservedReady)
+	b.await(id, model.ObservedReady)
 	broken := sh("exit 1")
 	broken.Restart.Attempts = 1
 	bad := b.run("bad", broken, nil)
-	b.await(bad, fsm.ObservedFailed)
+	b.await(bad, model.ObservedFailed)
 	pid := pidOf(t, pidFile)
 	b.stopAgent()
 	file := filepath.Join(b.cfg.DataDir, "journal")
@@ -179,7 +180,7 @@ func TestGarbageJournal(t *testing.T) {
 		b.start()
 		eventually(t, "the instance to be known again", func() bool {
 			e, known := b.agent.home.records.entries()[id]
-			return known && e.Assignment.Spec != nil && e.Status.Observed == fsm.ObservedReady
+			return known && e.Assignment.Spec != nil && e.Status.Observed == model.ObservedReady
 		})
 		if pidOf(t, pidFile) != pid || !alive(pid) {
 			t.Error("it was started again")
@@ -191,15 +192,15 @@ func TestGarbageJournal(t *testing.T) {
 		}
 		eventually(t, "the failed one to be known as failed", func() bool {
 			i := b.instance(bad)
-			return i.Status.Observed == fsm.ObservedFailed && (tt.name == "torn" || i.Status.Generation > failures)
+			return i.Status.Observed == model.ObservedFailed && (tt.name == "torn" || i.Status.Generation > failures)
 		})
 		b.stopAgent()
 	}
 	b.start()
 	b.stop(id, nil)
-	b.await(id, fsm.ObservedStopped) // its reports count: their generations are newer than all before
+	b.await(id, model.ObservedStopped) // its reports count: their generations are newer than all before
 	b.stop(bad, nil)
-	b.await(bad, fsm.ObservedStopped)
+	b.await(bad, model.ObservedStopped)
 }
 
 func flip(b []byte) []byte {
@@ -212,7 +213,7 @@ func TestDamagedIdentity(t *testing.T) {
 	b := newBench(t, allowRoot)
 	b.stopAgent()
 	must(t, os.WriteFile(filepath.Join(b.cfg.DataDir, "node"), []byte("x"), 0o600))
-	var refused *fsm.Error
+	var refused *model.Error
 	if _, err := New(b.cfg); !errors.As(err, &refused) || !strings.Contains(refused.Message, "identity") || refused.Hint == "" {
 		t.Errorf("New: %v", err)
 	}
@@ -225,7 +226,7 @@ func TestDataDir(t *testing.T) {
 	if info.Mode().Perm() != 0o700 {
 		t.Errorf("mode %v", info.Mode().Perm())
 	}
-	var refused *fsm.Error
+	var refused *model.Error
 	if _, err := New(b.cfg); !errors.As(err, &refused) || refused.Code != CodeAgentRuns {
 		t.Errorf("a second agent: %v", err)
 	}
@@ -243,24 +244,24 @@ func TestReturnsAfterOffline(t *testing.T) {
 	keptPid, gonePid := filepath.Join(b.dir, "kept"), filepath.Join(b.dir, "gone")
 	kept := b.run("kept", sh("echo $$ > "+keptPid+"; exec sleep 1000"), nil)
 	gone := b.run("gone", sh("echo $$ > "+gonePid+"; exec sleep 1000"), nil)
-	b.await(kept, fsm.ObservedReady)
-	b.await(gone, fsm.ObservedReady)
+	b.await(kept, model.ObservedReady)
+	b.await(gone, model.ObservedReady)
 	keptProcess, goneProcess := pidOf(t, keptPid), pidOf(t, gonePid)
 
 	b.setDown(true) // cut off
 	n := b.nodeRow()
 	b.apply(&fsm.NodeHealth{ID: n.ID, Health: fsm.HealthOffline, BootID: n.Agent.BootID, Epoch: n.Agent.Epoch, Reason: "test"})
-	b.apply(&fsm.InstanceStop{ID: gone, Cause: fsm.CauseNodeOffline, By: "replaced"})
-	if i := b.instance(gone); i.Desired != fsm.DesiredStopped {
+	b.apply(&fsm.InstanceStop{ID: gone, Cause: model.CauseNodeOffline, By: "replaced"})
+	if i := b.instance(gone); i.Desired != model.DesiredStopped {
 		t.Fatalf("desired %s", i.Desired)
 	}
 	b.setDown(false)
 
-	i := b.await(gone, fsm.ObservedStopped)
-	if i.Desired != fsm.DesiredStopped || alive(goneProcess) {
+	i := b.await(gone, model.ObservedStopped)
+	if i.Desired != model.DesiredStopped || alive(goneProcess) {
 		t.Errorf("replaced one: %+v, process alive %v", i.Status, alive(goneProcess))
 	}
-	b.await(kept, fsm.ObservedReady)
+	b.await(kept, model.ObservedReady)
 	if !alive(keptProcess) || pidOf(t, keptPid) != keptProcess {
 		t.Error("the one that was not replaced was disturbed")
 	}
@@ -271,7 +272,7 @@ func TestUnconfirmedStopsNothingUnknown(t *testing.T) {
 	b := newBench(t, allowRoot)
 	pidFile := filepath.Join(b.dir, "pid")
 	id := b.run("web", sh("echo $$ > "+pidFile+"; exec sleep 1000"), nil)
-	b.await(id, fsm.ObservedReady)
+	b.await(id, model.ObservedReady)
 	pid := pidOf(t, pidFile)
 	b.change(func(a *transport.Assignments) { // a state that never heard of the instance
 		a.Instances, a.Unconfirmed = nil, true
@@ -292,7 +293,7 @@ func TestUnconfirmedStopsNothingUnknown(t *testing.T) {
 func TestForgottenWorkIsRemoved(t *testing.T) {
 	b := newBench(t, allowRoot)
 	id := b.run("web", sh("echo kept >&2; echo data > file; exec sleep 1000"), nil)
-	b.await(id, fsm.ObservedReady)
+	b.await(id, model.ObservedReady)
 	work := filepath.Join(b.cfg.DataDir, "driver", "work", string(id))
 	_, err := os.Stat(filepath.Join(work, "file"))
 	must(t, err)
@@ -317,7 +318,7 @@ func TestOlderAssignmentsAreIgnored(t *testing.T) {
 	b := newBench(t, allowRoot)
 	pidFile := filepath.Join(b.dir, "pid")
 	id := b.run("web", sh("echo $$ > "+pidFile+"; exec sleep 1000"), nil)
-	b.await(id, fsm.ObservedReady)
+	b.await(id, model.ObservedReady)
 	pid := pidOf(t, pidFile)
 	b.change(func(a *transport.Assignments) { a.Instances, a.Index = nil, 1 }) // before the placement
 	asked := b.count("assignments")
@@ -347,7 +348,7 @@ func TestMissingSpec(t *testing.T) {
 	b.sparing = true
 	b.servers.mu.Unlock()
 	id := b.run("web", sh("exec sleep 1000"), nil)
-	b.await(id, fsm.ObservedReady)
+	b.await(id, model.ObservedReady)
 	asked := b.count("assignments")
 	time.Sleep(300 * time.Millisecond)
 	if more := b.count("assignments") - asked; more > 2 {
@@ -360,7 +361,7 @@ func TestAnotherCluster(t *testing.T) {
 	b := newBench(t, allowRoot)
 	pidFile := filepath.Join(b.dir, "pid")
 	id := b.run("web", sh("echo $$ > "+pidFile+"; exec sleep 1000"), nil)
-	b.await(id, fsm.ObservedReady)
+	b.await(id, model.ObservedReady)
 	b.stopAgent()
 	other := newServersOf(t, "c2")
 	own := b.servers

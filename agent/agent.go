@@ -18,13 +18,13 @@ import (
 	"github.com/outspan/outspan/agent/door"
 	"github.com/outspan/outspan/agent/driver"
 	"github.com/outspan/outspan/agent/transfer"
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
 // Identity names this agent to heartbeats and gossip.
 type Identity struct {
-	Node        fsm.NodeID
+	Node        model.NodeID
 	Name        string
 	BootID      string // of the kernel
 	Incarnation string // of this process
@@ -275,7 +275,7 @@ func (a *Agent) drain(ctx context.Context) {
 }
 
 // NotePort says why a port of the agent's own is not open; nil: it is. The servers hear of it.
-func (a *Agent) NotePort(port int, problem *fsm.PortProblem) {
+func (a *Agent) NotePort(port int, problem *model.PortProblem) {
 	a.forward.ports.setOwn(port, problem)
 	reason := ""
 	if problem != nil {

@@ -7,7 +7,7 @@ import (
 
 	"github.com/outspan/outspan/agent/door"
 	"github.com/outspan/outspan/agent/transfer"
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -33,7 +33,7 @@ func (a *Agent) Handler(metrics http.Handler) http.Handler {
 		mux.Handle("GET /metrics", only(metrics, transport.RoleServer, transport.RoleCLI, transport.RoleAgent))
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
-		writeProblem(w, fsm.Refuse(transport.CodeNoRoute, "an agent has no such operation").WithHint("ask a server: agents only serve logs and their status"))
+		writeProblem(w, model.Refuse(transport.CodeNoRoute, "an agent has no such operation").WithHint("ask a server: agents only serve logs and their status"))
 	})
 	return mux
 }
@@ -43,7 +43,7 @@ func only(next http.Handler, roles ...transport.Role) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		who, ok := transport.IdentityFrom(r.Context())
 		if !ok || !slices.Contains(roles, who.Role) {
-			writeProblem(w, fsm.Refuse(fsm.CodeForbidden, "this is not for the role %q", who.Role).WithHint("ask a server: it asks the agent"))
+			writeProblem(w, model.Refuse(model.CodeForbidden, "this is not for the role %q", who.Role).WithHint("ask a server: it asks the agent"))
 			return
 		}
 		next.ServeHTTP(w, r)
@@ -71,7 +71,7 @@ func (a *Agent) serveHealth(w http.ResponseWriter, _ *http.Request) {
 
 // Status is what an agent knows of itself.
 type Status struct {
-	Node      fsm.NodeID        `json:"node"`
+	Node      model.NodeID      `json:"node"`
 	Name      string            `json:"name"`
 	Address   string            `json:"address"`
 	Version   string            `json:"version"`
@@ -85,16 +85,16 @@ type Status struct {
 
 // InstanceView is an instance as its agent sees it, which may be ahead of the servers.
 type InstanceView struct {
-	ID       fsm.InstanceID `json:"id"`
-	Group    fsm.GroupID    `json:"group"`
-	Slot     int            `json:"slot"`
-	Desired  fsm.Desired    `json:"desired"`
-	Observed fsm.Observed   `json:"observed"`
-	Reason   string         `json:"reason"`
-	Restarts int            `json:"restarts"`
-	LastExit string         `json:"last_exit"`
-	Reported bool           `json:"reported"` // the servers have acknowledged this state
-	Facts    facts          `json:"facts,omitempty"`
+	ID       model.InstanceID `json:"id"`
+	Group    model.GroupID    `json:"group"`
+	Slot     int              `json:"slot"`
+	Desired  model.Desired    `json:"desired"`
+	Observed model.Observed   `json:"observed"`
+	Reason   string           `json:"reason"`
+	Restarts int              `json:"restarts"`
+	LastExit string           `json:"last_exit"`
+	Reported bool             `json:"reported"` // the servers have acknowledged this state
+	Facts    facts            `json:"facts,omitempty"`
 }
 
 // Status returns a snapshot. It does not block and may be called from any goroutine.

@@ -5,7 +5,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -71,20 +71,20 @@ func (a *Agent) beatEvery() time.Duration {
 	every := time.Duration(a.every.Load())
 	for _, m := range a.crew.list() {
 		if want := m.wanted(); fenced(want) {
-			every = min(every, leaseOf(want)/fsm.LeaseBeats)
+			every = min(every, leaseOf(want)/model.LeaseBeats)
 		}
 	}
 	return every
 }
 
 // pollAssignments is one long poll; a new registration ends it.
-func (a *Agent) pollAssignments(ctx context.Context, epoch uint64, last fsm.Seen, registered <-chan struct{}) (transport.Assignments, error) {
+func (a *Agent) pollAssignments(ctx context.Context, epoch uint64, last model.Seen, registered <-chan struct{}) (transport.Assignments, error) {
 	ctx, cancel := context.WithTimeout(ctx, pollTimeout)
 	defer cancel()
 	ctx, stop := until(ctx, registered)
 	defer stop()
 	return a.cfg.Servers.Assignments(ctx, transport.AssignmentsRequest{
-		Node: a.home.node, Epoch: epoch, Index: last.Index, Incarnation: last.Incarnation, Wait: fsm.Duration(pollWait / time.Millisecond),
+		Node: a.home.node, Epoch: epoch, Index: last.Index, Incarnation: last.Incarnation, Wait: model.Duration(pollWait / time.Millisecond),
 		Seen: a.session.newest(),
 	})
 }
@@ -95,7 +95,7 @@ func (a *Agent) registerAgain(ctx context.Context, now term, registered <-chan s
 	if !sleep(ctx, unknownPause, registered) {
 		return
 	}
-	answer, err := a.pollAssignments(ctx, now.epoch, fsm.Seen{}, registered)
+	answer, err := a.pollAssignments(ctx, now.epoch, model.Seen{}, registered)
 	if err != nil || !answer.Register {
 		return
 	}
@@ -106,7 +106,7 @@ func (a *Agent) registerAgain(ctx context.Context, now term, registered <-chan s
 
 // accept acts on an answer in a term, unless it is older than one that was acted on before; then it is not taken. Whole is as of converge.
 func (a *Agent) accept(now term, answer transport.Assignments) (taken, whole bool) {
-	got, newest := fsm.Seen{Incarnation: answer.Incarnation, Index: answer.Index}, a.session.newest()
+	got, newest := model.Seen{Incarnation: answer.Incarnation, Index: answer.Index}, a.session.newest()
 	if got.Before(newest) {
 		a.log.Debug("older assignments ignored", "index", got.Index, "seen", newest.Index)
 		return false, false

@@ -17,6 +17,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 const patience = 15 * time.Second // for what normally takes milliseconds
@@ -59,7 +60,7 @@ func newBench(t *testing.T, change ...func(*Config)) *bench {
 	b := &bench{servers: newServers(t), t: t, dir: dir, end: func() {}}
 	b.cfg = Config{
 		Name: "n1", DataDir: filepath.Join(dir, "data"), Servers: b.servers, Log: testLog(t),
-		Node: NodeConfig{Address: "127.0.0.1", Capacity: fsm.Resources{CPU: 4000, MemoryBytes: 8 << 30}},
+		Node: NodeConfig{Address: "127.0.0.1", Capacity: model.Resources{CPU: 4000, MemoryBytes: 8 << 30}},
 		Exec: ExecConfig{CgroupParent: "outspan-agent-test/" + filepath.Base(dir)},
 	}
 	for _, c := range change {
@@ -127,7 +128,7 @@ func (b *bench) awaitEligible() {
 
 func (b *bench) stopAgent() { b.end() }
 
-func (b *bench) node() fsm.NodeID { return b.agent.Identity().Node }
+func (b *bench) node() model.NodeID { return b.agent.Identity().Node }
 
 // clean stops whatever the test left running and checks that it is gone.
 func (b *bench) clean() {
@@ -200,16 +201,16 @@ func alive(pid int) bool {
 }
 
 // sh is a group that runs a shell script.
-func sh(script string) fsm.GroupSpec {
-	return fsm.GroupSpec{
-		Exec:    fsm.ExecSpec{Command: "/bin/sh", Args: []string{"-c", script}, User: "0"},
-		Stop:    fsm.StopSpec{DrainDelay: 50 * fsm.Millisecond, Grace: 5 * fsm.Second},
-		Restart: fsm.RestartSpec{Attempts: 3, Interval: fsm.Minute, Delay: 50 * fsm.Millisecond},
+func sh(script string) model.GroupSpec {
+	return model.GroupSpec{
+		Exec:    model.ExecSpec{Command: "/bin/sh", Args: []string{"-c", script}, User: "0"},
+		Stop:    model.StopSpec{DrainDelay: 50 * model.Millisecond, Grace: 5 * model.Second},
+		Restart: model.RestartSpec{Attempts: 3, Interval: model.Minute, Delay: 50 * model.Millisecond},
 	}
 }
 
 // plainUser lets groups that name uid 0 run where the tests do: as root it is allowed, otherwise the user is left out.
-func plainUser(g fsm.GroupSpec) fsm.GroupSpec {
+func plainUser(g model.GroupSpec) model.GroupSpec {
 	if os.Geteuid() != 0 && g.Exec.User == "0" {
 		g.Exec.User = ""
 	}
@@ -217,12 +218,12 @@ func plainUser(g fsm.GroupSpec) fsm.GroupSpec {
 }
 
 // run submits a group of one and places it.
-func (b *bench) run(job string, g fsm.GroupSpec, ports fsm.Ports) fsm.InstanceID {
+func (b *bench) run(job string, g model.GroupSpec, ports model.Ports) model.InstanceID {
 	b.t.Helper()
 	return b.place(b.submit(job, plainUser(g)), 0, b.node(), ports)
 }
 
-func (b *bench) await(id fsm.InstanceID, want fsm.Observed) fsm.Instance {
+func (b *bench) await(id model.InstanceID, want model.Observed) fsm.Instance {
 	b.t.Helper()
 	for deadline := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
 		i := b.instance(id)

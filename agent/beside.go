@@ -4,7 +4,7 @@ import (
 	"context"
 	"sync"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -17,7 +17,7 @@ type beside struct {
 	role  *roleWatch
 	// after is the after_start hook on its way: nil says that the program may become ready. Before stands for the preparation of a stop.
 	after  *errand[error]
-	before *errand[fsm.HookResult]
+	before *errand[model.HookResult]
 	seq    uint64 // of the preparation that is on its way, or was
 }
 
@@ -59,15 +59,15 @@ func (e *errand[R]) stop() {
 func (i *instance) attend(ctx context.Context, task Task) *beside {
 	want := i.wanted()
 	b := &beside{i: i, ctx: ctx, task: task, ready: watchNothing()}
-	if want.Desired != fsm.DesiredRunning {
+	if want.Desired != model.DesiredRunning {
 		want.Spec = nil
 	}
-	var check *fsm.RoleCheckSpec
+	var check *model.RoleCheckSpec
 	if want.Spec != nil {
 		check = want.Spec.RoleCheck
 	}
 	b.role = watchRole(ctx, check, newAsker(i.shop.values(want), want, task.Exec), i.log)
-	if hook, has := hookOf(want, fsm.HookAfterStart); has && i.entry.AfterStart {
+	if hook, has := hookOf(want, model.HookAfterStart); has && i.entry.AfterStart {
 		b.after = send(ctx, func(ctx context.Context) error {
 			run, err := i.newHookRun(task, want, hook)
 			if err == nil {
@@ -87,7 +87,7 @@ func (b *beside) watchReadiness(want transport.Assignment) {
 		return
 	}
 	probe := newProber(b.i.shop.values(want), want, b.task.Exec)
-	b.ready = watchReadiness(b.ctx, want.Spec.Checks, probe, b.task.Alive, b.i.entry.Status.Observed == fsm.ObservedReady)
+	b.ready = watchReadiness(b.ctx, want.Spec.Checks, probe, b.task.Alive, b.i.entry.Status.Observed == model.ObservedReady)
 }
 
 // prepare sets out on the preparation that the servers ask for, or calls off one that they gave up.
@@ -108,16 +108,16 @@ func (b *beside) prepare(want transport.Assignment) {
 	if b.role.ask != nil {
 		ask = b.role.fresh
 	}
-	b.before = send(b.ctx, func(ctx context.Context) fsm.HookResult { return b.i.prepare(ctx, b.task, want, ask) })
+	b.before = send(b.ctx, func(ctx context.Context) model.HookResult { return b.i.prepare(ctx, b.task, want, ask) })
 }
 
 // afterStart goes on after the hook: the program may become ready now, unless that makes its start a failure; then it returns why.
 func (b *beside) afterStart(err error) error {
 	want := b.i.wanted()
 	b.after = nil
-	if hook, _ := hookOf(want, fsm.HookAfterStart); err != nil {
-		b.i.log.Warn("hook failed", "hook", fsm.HookAfterStart, "error", err, "on_failure", hook.OnFailure)
-		if hook.OnFailure != fsm.HookContinue {
+	if hook, _ := hookOf(want, model.HookAfterStart); err != nil {
+		b.i.log.Warn("hook failed", "hook", model.HookAfterStart, "error", err, "on_failure", hook.OnFailure)
+		if hook.OnFailure != model.HookContinue {
 			return err
 		}
 	}
@@ -128,7 +128,7 @@ func (b *beside) afterStart(err error) error {
 }
 
 // conclude reports the outcome of a preparation, after the facts that it found.
-func (b *beside) conclude(r fsm.HookResult) {
+func (b *beside) conclude(r model.HookResult) {
 	select {
 	case found := <-b.role.out:
 		b.i.learn(found)

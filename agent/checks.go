@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // settleTime is how long a program without checks must have run to count as ready: one that dies at once never does. It is looked at again then, as its end may be
@@ -20,7 +20,7 @@ const firstProbe = 50 * time.Millisecond
 var errEnded = errors.New("the program has ended")
 
 // prober asks one check once. It returns nil if it passes, and always soon after ctx ends.
-type prober func(ctx context.Context, c fsm.CheckSpec) error
+type prober func(ctx context.Context, c model.CheckSpec) error
 
 // verdict is what the checks of an instance say together.
 type verdict struct {
@@ -47,7 +47,7 @@ type readiness struct {
 
 // watchReadiness starts the checks. A program that is not alive becomes ready by none. assumed says that it was ready when it was last looked at, by an earlier
 // agent: it stays so until a check fails as often as it may. stop must be called.
-func watchReadiness(ctx context.Context, checks []fsm.CheckSpec, probe prober, alive func() bool, assumed bool) *readiness {
+func watchReadiness(ctx context.Context, checks []model.CheckSpec, probe prober, alive func() bool, assumed bool) *readiness {
 	ctx, cancel := context.WithCancel(ctx)
 	w := &readiness{out: make(chan verdict, 1), alive: alive, cancel: cancel, passed: make([]bool, len(checks)), failed: make([]string, len(checks)), late: make([]bool, len(checks))}
 	w.last = verdict{ready: assumed}
@@ -86,7 +86,7 @@ func (w *readiness) stop() {
 }
 
 // watch is one check.
-func (w *readiness) watch(ctx context.Context, i int, c fsm.CheckSpec, probe prober) {
+func (w *readiness) watch(ctx context.Context, i int, c model.CheckSpec, probe prober) {
 	began := time.Now()
 	passes, fails := 0, 0
 	var ill time.Time // since when it has failed too often
@@ -132,7 +132,7 @@ func (w *readiness) watch(ctx context.Context, i int, c fsm.CheckSpec, probe pro
 }
 
 // ask probes once, bounded by the check's timeout.
-func ask(ctx context.Context, c fsm.CheckSpec, probe prober) error {
+func ask(ctx context.Context, c model.CheckSpec, probe prober) error {
 	ctx, cancel := context.WithTimeout(ctx, max(asDuration(c.Timeout), 10*time.Millisecond))
 	defer cancel()
 	return probe(ctx, c)

@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/agent/driver"
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -29,7 +29,7 @@ type patient struct {
 	asked  int
 }
 
-func (p *patient) probe(context.Context, fsm.CheckSpec) error {
+func (p *patient) probe(context.Context, model.CheckSpec) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	err := p.script[min(p.asked, len(p.script)-1)]
@@ -57,9 +57,9 @@ func running() bool { return true }
 
 // Whoever answers the check of a program that has ended, it is not that program.
 func TestReadinessOfTheDead(t *testing.T) {
-	spec := fsm.CheckSpec{Name: "c", Kind: fsm.CheckTCP, Interval: fsm.Second, Timeout: fsm.Second, Failures: 3}
+	spec := model.CheckSpec{Name: "c", Kind: model.CheckTCP, Interval: model.Second, Timeout: model.Second, Failures: 3}
 	synctest.Test(t, func(t *testing.T) {
-		for _, checks := range [][]fsm.CheckSpec{nil, {spec}} {
+		for _, checks := range [][]model.CheckSpec{nil, {spec}} {
 			var alive atomic.Bool
 			w := watchReadiness(t.Context(), checks, (&patient{script: []error{nil}}).probe, alive.Load, false)
 			time.Sleep(time.Minute)
@@ -78,10 +78,10 @@ func TestReadinessOfTheDead(t *testing.T) {
 
 func TestReadiness(t *testing.T) {
 	sick := errors.New("sick")
-	spec := fsm.CheckSpec{Name: "c", Kind: fsm.CheckTCP, Interval: 10 * fsm.Second, Timeout: 2 * fsm.Second, Grace: 30 * fsm.Second, Successes: 2, Failures: 3}
+	spec := model.CheckSpec{Name: "c", Kind: model.CheckTCP, Interval: 10 * model.Second, Timeout: 2 * model.Second, Grace: 30 * model.Second, Successes: 2, Failures: 3}
 	synctest.Test(t, func(t *testing.T) {
 		p := &patient{script: []error{sick, sick, nil}}
-		w := watchReadiness(t.Context(), []fsm.CheckSpec{spec}, p.probe, running, false)
+		w := watchReadiness(t.Context(), []model.CheckSpec{spec}, p.probe, running, false)
 		defer w.stop()
 		time.Sleep(time.Second) // the interval is 10 s, but a beginning is watched closely
 		if v, ok := take(w); !ok || !v.ready {
@@ -114,8 +114,8 @@ func TestReadiness(t *testing.T) {
 
 func TestReadinessGrace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		spec := fsm.CheckSpec{Name: "c", Interval: fsm.Second, Timeout: fsm.Second, Grace: 30 * fsm.Second, Failures: 3}
-		w := watchReadiness(t.Context(), []fsm.CheckSpec{spec}, (&patient{script: []error{errors.New("sick")}}).probe, running, false)
+		spec := model.CheckSpec{Name: "c", Interval: model.Second, Timeout: model.Second, Grace: 30 * model.Second, Failures: 3}
+		w := watchReadiness(t.Context(), []model.CheckSpec{spec}, (&patient{script: []error{errors.New("sick")}}).probe, running, false)
 		defer w.stop()
 		time.Sleep(29 * time.Second)
 		if v, ok := take(w); ok {
@@ -131,11 +131,11 @@ func TestReadinessGrace(t *testing.T) {
 // What an earlier agent saw ready stays so, until a check fails as often as it may.
 func TestReadinessAssumed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		spec := fsm.CheckSpec{Name: "c", Interval: fsm.Second, Timeout: fsm.Second, Grace: fsm.Minute, Failures: 3}
+		spec := model.CheckSpec{Name: "c", Interval: model.Second, Timeout: model.Second, Grace: model.Minute, Failures: 3}
 		p := &patient{script: []error{nil}}
-		good := watchReadiness(t.Context(), []fsm.CheckSpec{spec}, p.probe, running, true)
+		good := watchReadiness(t.Context(), []model.CheckSpec{spec}, p.probe, running, true)
 		defer good.stop()
-		bad := watchReadiness(t.Context(), []fsm.CheckSpec{spec}, (&patient{script: []error{errors.New("sick")}}).probe, running, true)
+		bad := watchReadiness(t.Context(), []model.CheckSpec{spec}, (&patient{script: []error{errors.New("sick")}}).probe, running, true)
 		defer bad.stop()
 		time.Sleep(1500 * time.Millisecond)
 		if v, ok := take(bad); ok {
@@ -154,12 +154,12 @@ func TestReadinessAssumed(t *testing.T) {
 // All checks must pass, and the first that doesn't is named.
 func TestReadinessOfMany(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		specs := []fsm.CheckSpec{
-			{Name: "a", Interval: fsm.Second, Timeout: fsm.Second, Failures: 1},
-			{Name: "b", Interval: fsm.Second, Timeout: fsm.Second, Failures: 1},
+		specs := []model.CheckSpec{
+			{Name: "a", Interval: model.Second, Timeout: model.Second, Failures: 1},
+			{Name: "b", Interval: model.Second, Timeout: model.Second, Failures: 1},
 		}
 		a, b := &patient{script: []error{nil}}, &patient{script: []error{nil}}
-		w := watchReadiness(t.Context(), specs, func(ctx context.Context, c fsm.CheckSpec) error {
+		w := watchReadiness(t.Context(), specs, func(ctx context.Context, c model.CheckSpec) error {
 			if c.Name == "a" {
 				return a.probe(ctx, c)
 			}
@@ -206,24 +206,24 @@ func TestProbe(t *testing.T) {
 		return 0, nil
 	}
 	tests := []struct {
-		spec fsm.CheckSpec
+		spec model.CheckSpec
 		want string
 	}{
-		{fsm.CheckSpec{Kind: fsm.CheckTCP, Port: "open"}, ""},
-		{fsm.CheckSpec{Kind: fsm.CheckTCP, Port: "closed"}, "connection refused"},
-		{fsm.CheckSpec{Kind: fsm.CheckTCP, Port: "none"}, "no port"},
-		{fsm.CheckSpec{Kind: fsm.CheckHTTP, Port: "open", Path: "/slot/${slot}"}, ""},
-		{fsm.CheckSpec{Kind: fsm.CheckHTTP, Port: "open", Path: "/away"}, ""},
-		{fsm.CheckSpec{Kind: fsm.CheckHTTP, Port: "open", Path: "/nothing"}, "status 418"},
-		{fsm.CheckSpec{Kind: fsm.CheckHTTP, Port: "open", Path: "/hang"}, "no answer within 200ms"},
-		{fsm.CheckSpec{Kind: fsm.CheckHTTP, Port: "closed", Path: "/"}, "connection refused"},
-		{fsm.CheckSpec{Kind: fsm.CheckExec, Command: []string{"pass", "${slot}"}}, ""},
-		{fsm.CheckSpec{Kind: fsm.CheckExec, Command: []string{"fail", "${slot}"}}, `exit code 3 ("it is")`},
-		{fsm.CheckSpec{Kind: fsm.CheckExec, Command: []string{"pass", "${node.nothing}"}}, "unknown variable"},
-		{fsm.CheckSpec{Kind: "smell"}, "unknown"},
+		{model.CheckSpec{Kind: model.CheckTCP, Port: "open"}, ""},
+		{model.CheckSpec{Kind: model.CheckTCP, Port: "closed"}, "connection refused"},
+		{model.CheckSpec{Kind: model.CheckTCP, Port: "none"}, "no port"},
+		{model.CheckSpec{Kind: model.CheckHTTP, Port: "open", Path: "/slot/${slot}"}, ""},
+		{model.CheckSpec{Kind: model.CheckHTTP, Port: "open", Path: "/away"}, ""},
+		{model.CheckSpec{Kind: model.CheckHTTP, Port: "open", Path: "/nothing"}, "status 418"},
+		{model.CheckSpec{Kind: model.CheckHTTP, Port: "open", Path: "/hang"}, "no answer within 200ms"},
+		{model.CheckSpec{Kind: model.CheckHTTP, Port: "closed", Path: "/"}, "connection refused"},
+		{model.CheckSpec{Kind: model.CheckExec, Command: []string{"pass", "${slot}"}}, ""},
+		{model.CheckSpec{Kind: model.CheckExec, Command: []string{"fail", "${slot}"}}, `exit code 3 ("it is")`},
+		{model.CheckSpec{Kind: model.CheckExec, Command: []string{"pass", "${node.nothing}"}}, "unknown variable"},
+		{model.CheckSpec{Kind: "smell"}, "unknown"},
 	}
 	for _, tt := range tests {
-		tt.spec.Timeout = 200 * fsm.Millisecond
+		tt.spec.Timeout = 200 * model.Millisecond
 		err := ask(t.Context(), tt.spec, newProber(v, as, run))
 		if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
 			t.Errorf("%+v: %v, want %q", tt.spec, err, tt.want)
@@ -237,23 +237,23 @@ func TestCheckFlaps(t *testing.T) {
 	port, health := freePort(t, "127.0.0.1"), filepath.Join(b.dir, "healthy")
 	pidFile := filepath.Join(b.dir, "pid")
 	g := sh("echo $$ > " + pidFile + "; exec " + os.Args[0] + " program http :${port.http} web " + health)
-	g.Ports = []fsm.PortSpec{{Name: "http"}}
-	g.Services = []fsm.ServiceSpec{{Name: "web", Port: "http"}}
-	g.Checks = []fsm.CheckSpec{
-		{Name: "alive", Kind: fsm.CheckHTTP, Port: "http", Path: "/health", Interval: 100 * fsm.Millisecond, Timeout: 5 * fsm.Second, Failures: 2},
-		{Name: "inside", Kind: fsm.CheckExec, Command: []string{"/bin/sh", "-c", `test "$OUTSPAN_SLOT" = ${slot}`}, Interval: 100 * fsm.Millisecond, Timeout: 5 * fsm.Second},
+	g.Ports = []model.PortSpec{{Name: "http"}}
+	g.Services = []model.ServiceSpec{{Name: "web", Port: "http"}}
+	g.Checks = []model.CheckSpec{
+		{Name: "alive", Kind: model.CheckHTTP, Port: "http", Path: "/health", Interval: 100 * model.Millisecond, Timeout: 5 * model.Second, Failures: 2},
+		{Name: "inside", Kind: model.CheckExec, Command: []string{"/bin/sh", "-c", `test "$OUTSPAN_SLOT" = ${slot}`}, Interval: 100 * model.Millisecond, Timeout: 5 * model.Second},
 	}
-	id := b.run("web", g, fsm.Ports{{Name: "http", Number: port}})
-	b.await(id, fsm.ObservedBooting)
+	id := b.run("web", g, model.Ports{{Name: "http", Number: port}})
+	b.await(id, model.ObservedBooting)
 	pid := pidOf(t, pidFile)
 	for range 2 {
 		must(t, os.WriteFile(health, nil, 0o644))
-		b.await(id, fsm.ObservedReady)
+		b.await(id, model.ObservedReady)
 		if n := len(b.services().Services[0].Backends); n != 1 {
 			t.Errorf("%d backends while ready", n)
 		}
 		must(t, os.Remove(health))
-		b.await(id, fsm.ObservedUnready)
+		b.await(id, model.ObservedUnready)
 		if n := len(b.services().Services[0].Backends); n != 0 {
 			t.Errorf("%d backends while not ready", n)
 		}

@@ -12,7 +12,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/outspan/outspan/agent/driver"
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // Shutdown says what happens to the work when the agent is told to end.
@@ -83,9 +83,9 @@ type NodeConfig struct {
 	// Labels are for constraints, spread and ${node.label.X}. Nil keeps those that the servers know.
 	Labels map[string]string
 	// Capacity overrides what is detected, field by field: CPU in shares (1000 for each core), memory in bytes.
-	Capacity fsm.Resources
+	Capacity model.Resources
 	// Reserve is kept for the machine itself and never placed on.
-	Reserve fsm.Resources
+	Reserve model.Resources
 	// PortMin and PortMax bound the dynamic ports; default 20000 to 31999, below the kernel's own ephemeral range.
 	// Agents that share an address need ranges that don't overlap.
 	PortMin, PortMax int
@@ -155,8 +155,8 @@ func (c Config) withDefaults() Config {
 }
 
 func (c Config) validate() error {
-	bad := func(format string, args ...any) error { return fsm.Refuse(fsm.CodeInvalid, format, args...) }
-	if !fsm.ValidName(c.Name) {
+	bad := func(format string, args ...any) error { return model.Refuse(model.CodeInvalid, format, args...) }
+	if !model.ValidName(c.Name) {
 		return bad("node name %q is not 1 to 63 letters, digits, '-', '_' or '.'", c.Name)
 	}
 	if !filepath.IsAbs(c.DataDir) {
@@ -180,7 +180,7 @@ func (c Config) validate() error {
 	if c.Servers == nil {
 		return bad("agent %s has no servers to talk to", c.Name)
 	}
-	if refusal := fsm.CheckAgentLabels(c.Node.Labels); refusal != nil {
+	if refusal := model.CheckAgentLabels(c.Node.Labels); refusal != nil {
 		return refusal
 	}
 	return nil
@@ -198,5 +198,5 @@ type noPeers struct{}
 
 // RoundTrip implements http.RoundTripper.
 func (noPeers) RoundTrip(*http.Request) (*http.Response, error) {
-	return nil, fsm.Refuse(fsm.CodeAgentUnreachable, "this agent has no way to other agents")
+	return nil, model.Refuse(model.CodeAgentUnreachable, "this agent has no way to other agents")
 }

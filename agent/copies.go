@@ -8,7 +8,7 @@ import (
 	"strconv"
 
 	"github.com/outspan/outspan/agent/transfer"
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -16,9 +16,9 @@ import (
 // directory, and data of any other epoch is put aside. Nothing is deleted.
 //
 // A local volume that a program has used has no other copy. If its directory is missing, freshen refuses to make it. Code: integrity_check_failed.
-func freshen(a transport.Assignment, spec fsm.VolumeSpec, dir string) error {
+func freshen(a transport.Assignment, spec model.VolumeSpec, dir string) error {
 	want := strconv.FormatUint(a.Copies[spec.Name], 10)
-	local, noted := spec.Kind != fsm.VolumeReplicated, want != "0"
+	local, noted := spec.Kind != model.VolumeReplicated, want != "0"
 	if !local && !noted {
 		return nil
 	}
@@ -61,6 +61,6 @@ func holdsData(dir string) bool {
 
 // lostVolume refuses to start an instance without its data.
 func lostVolume(a transport.Assignment, format string, args ...any) error {
-	return fsm.Refuse(fsm.CodeIntegrity, format, args...).
-		WithHint("mount the disk or put the data back, or restore a backup; look for it, also where it was put aside: outspan volume find; what happened to it: outspan volume status %s", fsm.NewVolumeID(a.Group, a.Slot, a.Spec.Volumes[0].Name))
+	return model.Refuse(model.CodeIntegrity, format, args...).
+		WithHint("mount the disk or put the data back, or restore a backup; look for it, also where it was put aside: outspan volume find; what happened to it: outspan volume status %s", model.NewVolumeID(a.Group, a.Slot, a.Spec.Volumes[0].Name))
 }

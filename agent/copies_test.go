@@ -6,7 +6,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -14,7 +14,7 @@ import (
 func copyAssignment(made uint64) transport.Assignment {
 	return transport.Assignment{
 		ID: "i1", Group: "db/main", Job: "db", Slot: 2, Copies: map[string]uint64{"data": made},
-		Spec: &fsm.GroupSpec{Name: "main", Volumes: []fsm.VolumeSpec{{Name: "data", Kind: fsm.VolumeReplicated, Path: "/data"}}},
+		Spec: &model.GroupSpec{Name: "main", Volumes: []model.VolumeSpec{{Name: "data", Kind: model.VolumeReplicated, Path: "/data"}}},
 	}
 }
 
@@ -134,7 +134,7 @@ func TestUnmarkedLocalVolume(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			v := newVolumes(t.TempDir())
 			a := copyAssignment(tt.made)
-			a.Spec.Volumes[0].Kind, a.Held = fsm.VolumeLocal, []string{"data"}
+			a.Spec.Volumes[0].Kind, a.Held = model.VolumeLocal, []string{"data"}
 			dir := v.dir(a, "data")
 			if tt.exists {
 				must(t, os.MkdirAll(dir, 0o700))
@@ -163,7 +163,7 @@ func TestFreshVolumeInterrupted(t *testing.T) {
 	v := newVolumes(t.TempDir())
 	local := func(made uint64, held ...string) transport.Assignment {
 		a := copyAssignment(made)
-		a.Spec.Volumes[0].Kind, a.Held = fsm.VolumeLocal, held
+		a.Spec.Volumes[0].Kind, a.Held = model.VolumeLocal, held
 		return a
 	}
 	must(t, v.prepare(local(7), account{}))

@@ -5,7 +5,7 @@ import (
 
 	"github.com/outspan/outspan/agent/driver"
 	"github.com/outspan/outspan/agent/transfer"
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // copyOwners says whom the files of volumes belong to that come from another node or from a backup.
@@ -17,7 +17,7 @@ type copyOwners struct {
 
 // ofSlot is whom the instances of a slot run as on this node: user, if the job file names one. Codes: internal if all user ids are in use, user_unknown,
 // user_not_allowed, root_not_allowed, invalid.
-func (o copyOwners) ofSlot(group fsm.GroupID, slot int, user string) (transfer.Account, error) {
+func (o copyOwners) ofSlot(group model.GroupID, slot int, user string) (transfer.Account, error) {
 	if user == "" && o.uids.all != (driver.UIDRange{}) {
 		uid, ok := o.uids.take(slotHolder(group, slot))
 		if !ok {

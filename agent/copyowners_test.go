@@ -9,7 +9,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/outspan/outspan/agent/driver"
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // A file of a copy keeps its owner if a job could run as that on this node.
@@ -67,10 +67,10 @@ func TestOwnersOfSlots(t *testing.T) {
 	if got, err := of(ExecConfig{}).ofSlot("db/main", 0, ""); err != nil || got.UID != nogroup {
 		t.Errorf("where nobody is shared: %+v, %v", got, err)
 	}
-	for user, want := range map[string]fsm.Code{
-		"root": driver.CodeRootNotAllowed, "bin": driver.CodeUserNotAllowed, "no-such-user": driver.CodeUserUnknown, "300005": fsm.CodeInvalid,
+	for user, want := range map[string]model.Code{
+		"root": driver.CodeRootNotAllowed, "bin": driver.CodeUserNotAllowed, "no-such-user": driver.CodeUserUnknown, "300005": model.CodeInvalid,
 	} {
-		if got, err := own.ofSlot("db/main", 0, user); !errors.Is(err, &fsm.Error{Code: want}) || strings.Contains(err.Error(), "%") {
+		if got, err := own.ofSlot("db/main", 0, user); !errors.Is(err, &model.Error{Code: want}) || strings.Contains(err.Error(), "%") {
 			t.Errorf("as %s: %+v, %v, want %s", user, got, err, want)
 		}
 	}

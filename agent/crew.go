@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/agent/driver"
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -26,7 +26,7 @@ type crew struct {
 	ctx  context.Context // of the goroutines; set by adopt
 
 	mu      sync.Mutex
-	members map[fsm.InstanceID]*member
+	members map[model.InstanceID]*member
 	ended   []Task        // of forgotten instances, the newest last
 	litter  []Task        // forgotten instances whose working directories are still there
 	dirty   chan struct{} // capacity 1: there is litter
@@ -44,7 +44,7 @@ type member struct {
 }
 
 func newCrew(shop *workshop) *crew {
-	return &crew{shop: shop, members: map[fsm.InstanceID]*member{}, dirty: make(chan struct{}, 1), tidied: make(chan struct{})}
+	return &crew{shop: shop, members: map[model.InstanceID]*member{}, dirty: make(chan struct{}, 1), tidied: make(chan struct{})}
 }
 
 // adopt takes over what an earlier agent left: what the journal tells of and what the runtime finds. What ran before
@@ -84,10 +84,10 @@ func (c *crew) adopt(ctx context.Context) error {
 
 // sort tells the tasks of instances, to which it adds entries for those that the journal lost, from what is left of
 // forgotten ones, the newest last.
-func (c *crew) sort(tasks []Task, entries map[fsm.InstanceID]entry) (found map[fsm.InstanceID]Task, forgotten []Task) {
-	found = make(map[fsm.InstanceID]Task, len(tasks))
+func (c *crew) sort(tasks []Task, entries map[model.InstanceID]entry) (found map[model.InstanceID]Task, forgotten []Task) {
+	found = make(map[model.InstanceID]Task, len(tasks))
 	for _, t := range tasks {
-		id := fsm.InstanceID(t.ID())
+		id := model.InstanceID(t.ID())
 		_, known := entries[id]
 		if !known && ended(t) {
 			forgotten = append(forgotten, t)
@@ -101,12 +101,12 @@ func (c *crew) sort(tasks []Task, entries map[fsm.InstanceID]entry) (found map[f
 }
 
 // enter begins the record of an instance that runs, or may run, if the journal has none.
-func (c *crew) enter(a transport.Assignment, entries map[fsm.InstanceID]entry) {
+func (c *crew) enter(a transport.Assignment, entries map[model.InstanceID]entry) {
 	if _, known := entries[a.ID]; known {
 		return
 	}
 	c.shop.log.Warn("a program runs that the journal does not tell of; the servers will", "instance", a.ID, "group", a.Group)
-	a.Desired = fsm.DesiredRunning
+	a.Desired = model.DesiredRunning
 	entries[a.ID] = newEntry(a)
 }
 
@@ -115,7 +115,7 @@ func (c *crew) enter(a transport.Assignment, entries map[fsm.InstanceID]entry) {
 func newEntry(a transport.Assignment) entry {
 	return entry{
 		Assignment: a, RestartSeq: a.RestartSeq,
-		Status: fsm.InstanceStatus{ID: a.ID, Observed: fsm.ObservedPending, Generation: uint64(time.Now().UnixMilli())},
+		Status: model.InstanceStatus{ID: a.ID, Observed: model.ObservedPending, Generation: uint64(time.Now().UnixMilli())},
 	}
 }
 
@@ -136,13 +136,13 @@ func (c *crew) begin(i *instance) {
 // not sure. It blocks only for instances that are forgotten, whose goroutines have nothing left to do. It returns false if it can't run
 // something because its spec was told in no answer that it has.
 func (c *crew) converge(now term, a transport.Assignments) (whole bool) {
-	assigned := make(map[fsm.InstanceID]bool, len(a.Instances))
+	assigned := make(map[model.InstanceID]bool, len(a.Instances))
 	var fresh []*instance
 	whole = true
 	for _, as := range a.Instances {
 		assigned[as.ID] = true
 		m := c.member(as.ID)
-		if as.Desired == fsm.DesiredRunning && as.Spec == nil && (m == nil || m.wanted().Spec == nil) {
+		if as.Desired == model.DesiredRunning && as.Spec == nil && (m == nil || m.wanted().Spec == nil) {
 			whole = false
 			continue
 		}
@@ -158,8 +158,8 @@ func (c *crew) converge(now term, a transport.Assignments) (whole bool) {
 			continue
 		}
 		e := newEntry(as)
-		if as.Desired == fsm.DesiredRunning && c.shop.records.hasStopped(as.ID) {
-			e.Status.Observed, e.Status.Reason = fsm.ObservedStopped, fsm.ReasonEnded
+		if as.Desired == model.DesiredRunning && c.shop.records.hasStopped(as.ID) {
+			e.Status.Observed, e.Status.Reason = model.ObservedStopped, model.ReasonEnded
 		}
 		fresh = append(fresh, newInstance(c.shop, e, nil, false))
 	}
@@ -184,8 +184,8 @@ func (c *crew) converge(now term, a transport.Assignments) (whole bool) {
 // checkAssignment refuses names that could lead out of the data directory.
 func checkAssignment(a transport.Assignment) error {
 	job, group := a.Group.Split()
-	if !driver.ID(a.ID).Valid() || job != a.Job || !fsm.ValidName(string(job)) || !fsm.ValidName(group) || a.Slot < 0 {
-		return fsm.Refuse(fsm.CodeInvalid, "instance %q of group %q, job %q, slot %d can't be run", a.ID, a.Group, a.Job, a.Slot)
+	if !driver.ID(a.ID).Valid() || job != a.Job || !model.ValidName(string(job)) || !model.ValidName(group) || a.Slot < 0 {
+		return model.Refuse(model.CodeInvalid, "instance %q of group %q, job %q, slot %d can't be run", a.ID, a.Group, a.Job, a.Slot)
 	}
 	return nil
 }
@@ -195,19 +195,19 @@ func checkAssignment(a transport.Assignment) error {
 func (c *crew) dismiss(m *member, alone bool) {
 	want := m.wanted()
 	status, known := c.shop.reports.status(m.id)
-	graceful := (alone || want.Spec != nil && !want.Spec.OneHolder()) && status.Observed != fsm.ObservedStopped
+	graceful := (alone || want.Spec != nil && !want.Spec.OneHolder()) && status.Observed != model.ObservedStopped
 	switch {
-	case want.Desired == fsm.DesiredStopped, want.Desired == fsm.DesiredDraining && graceful:
+	case want.Desired == model.DesiredStopped, want.Desired == model.DesiredDraining && graceful:
 	case graceful:
 		m.log.Info("not assigned to this node any more, it has its grace")
-		want.Desired, want.Prepare, want.Gates = fsm.DesiredDraining, 0, nil
+		want.Desired, want.Prepare, want.Gates = model.DesiredDraining, 0, nil
 		m.set(want)
 	default:
 		m.log.Info("not assigned to this node any more")
-		want.Desired = fsm.DesiredStopped
+		want.Desired = model.DesiredStopped
 		m.set(want)
 	}
-	if !known || status.Observed != fsm.ObservedStopped || m.isUnclear() || !c.shop.reports.delivered(m.id, status.Generation) {
+	if !known || status.Observed != model.ObservedStopped || m.isUnclear() || !c.shop.reports.delivered(m.id, status.Generation) {
 		return
 	}
 	m.stop()
@@ -292,8 +292,8 @@ func endedAt(t Task) time.Time {
 }
 
 // holds lists all instances with the slots that they fill.
-func (c *crew) holds() []fsm.Holding {
-	var list []fsm.Holding
+func (c *crew) holds() []model.Holding {
+	var list []model.Holding
 	for _, m := range c.list() {
 		want := m.wanted()
 		list = append(list, holding(want))
@@ -302,23 +302,23 @@ func (c *crew) holds() []fsm.Holding {
 }
 
 // holding is what the servers need to take over an instance that they have no row of.
-func holding(a transport.Assignment) fsm.Holding {
-	h := fsm.Holding{ID: a.ID, Group: a.Group, Slot: a.Slot, RestartSeq: a.RestartSeq}
+func holding(a transport.Assignment) model.Holding {
+	h := model.Holding{ID: a.ID, Group: a.Group, Slot: a.Slot, RestartSeq: a.RestartSeq}
 	if a.Spec == nil {
 		return h
 	}
 	h.Spec = a.Spec.Digest()
 	for name, port := range a.Ports {
-		h.Ports = append(h.Ports, fsm.Port{Name: name, Number: port})
+		h.Ports = append(h.Ports, model.Port{Name: name, Number: port})
 	}
 	h.Ports.Sorted()
 	for _, v := range a.Spec.Volumes {
-		h.Copies = append(h.Copies, fsm.VolumeEpoch{Name: v.Name, Epoch: a.Copies[v.Name]})
+		h.Copies = append(h.Copies, model.VolumeEpoch{Name: v.Name, Epoch: a.Copies[v.Name]})
 	}
 	return h
 }
 
-func (c *crew) member(id fsm.InstanceID) *member {
+func (c *crew) member(id model.InstanceID) *member {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.members[id]
@@ -337,7 +337,7 @@ func (c *crew) list() []*member {
 }
 
 // task finds the newest run of an instance, forgotten ones included.
-func (c *crew) task(id fsm.InstanceID) (Task, bool) {
+func (c *crew) task(id model.InstanceID) (Task, bool) {
 	if m := c.member(id); m != nil {
 		t := m.current()
 		return t, t != nil

@@ -10,7 +10,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/outspan/outspan/agent/driver"
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 const (
@@ -26,7 +26,7 @@ const (
 
 // limited is an instance with a disk limit.
 type limited struct {
-	id    fsm.InstanceID
+	id    model.InstanceID
 	limit int64
 }
 
@@ -34,32 +34,32 @@ type limited struct {
 // uses it.
 type diskWatch struct {
 	list    func() []limited
-	dir     func(fsm.InstanceID) string
+	dir     func(model.InstanceID) string
 	measure func(context.Context, string) (diskUse, error)
-	tell    func([]fsm.DiskUse)
+	tell    func([]model.DiskUse)
 	log     hclog.Logger
 
-	above  map[fsm.InstanceID]fsm.DiskUse // as it was told
-	told   bool                           // something was
-	unsure map[fsm.InstanceID]bool        // below the limit as far as could be measured
+	above  map[model.InstanceID]model.DiskUse // as it was told
+	told   bool                               // something was
+	unsure map[model.InstanceID]bool          // below the limit as far as could be measured
 	filler diskFiller
 }
 
 // diskFiller finds out who fills a data directory that is full.
 type diskFiller struct {
 	full  func(was bool) bool
-	all   func() []fsm.InstanceID
+	all   func() []model.InstanceID
 	tell  func(text string)
 	found bool // and told
 }
 
 // workDirs says where instances have their work directories; false if the agent does not measure them.
-func (a *Agent) workDirs() (dir func(fsm.InstanceID) string, measures bool) {
+func (a *Agent) workDirs() (dir func(model.InstanceID) string, measures bool) {
 	r, ok := a.cfg.Runtime.(interface{ WorkDir(driver.ID) string })
 	if !ok || a.cfg.DiskCheckEvery < 0 {
 		return nil, false
 	}
-	return func(id fsm.InstanceID) string { return r.WorkDir(driver.ID(id)) }, true
+	return func(id model.InstanceID) string { return r.WorkDir(driver.ID(id)) }, true
 }
 
 // keepMeasured watches the disk use of instances until ctx ends.
@@ -70,7 +70,7 @@ func (a *Agent) keepMeasured(ctx context.Context) {
 	}
 	w := &diskWatch{
 		list: a.crew.limited, dir: dir, measure: inBackground(measureDisk), tell: a.shop.reports.setDisk,
-		log: a.log.Named("disk"), above: map[fsm.InstanceID]fsm.DiskUse{}, unsure: map[fsm.InstanceID]bool{},
+		log: a.log.Named("disk"), above: map[model.InstanceID]model.DiskUse{}, unsure: map[model.InstanceID]bool{},
 	}
 	w.filler = diskFiller{
 		full: func(was bool) bool { return roomIn(a.home.dir, was) != "" },
@@ -90,8 +90,8 @@ func (c *crew) limited() []limited {
 	return list
 }
 
-func (c *crew) ids() []fsm.InstanceID {
-	var list []fsm.InstanceID
+func (c *crew) ids() []model.InstanceID {
+	var list []model.InstanceID
 	for _, m := range c.list() {
 		list = append(list, m.id)
 	}
@@ -138,7 +138,7 @@ func (w *diskWatch) run(ctx context.Context, every time.Duration) {
 // look measures every instance once and tells what moved. Until all were measured once nothing is told.
 func (w *diskWatch) look(ctx context.Context) {
 	list := w.list()
-	known := make(map[fsm.InstanceID]bool, len(list))
+	known := make(map[model.InstanceID]bool, len(list))
 	moved := false
 	for _, l := range list {
 		known[l.id] = true
@@ -182,7 +182,7 @@ func (w *diskWatch) lookForFiller(ctx context.Context) {
 		f.tell("")
 		return
 	}
-	var largest fsm.InstanceID
+	var largest model.InstanceID
 	var most diskUse
 	for _, id := range f.all() {
 		use, err := w.measure(ctx, w.dir(id))
@@ -198,7 +198,7 @@ func (w *diskWatch) lookForFiller(ctx context.Context) {
 	}
 	f.found = true
 	w.log.Warn("the data directory is full, and one instance uses most", "instance", largest, "used_bytes", most.bytes, "dir", w.dir(largest))
-	f.tell(fmt.Sprintf("the largest work directory is that of instance %s, with %s", largest, fsm.SizeText(most.bytes)))
+	f.tell(fmt.Sprintf("the largest work directory is that of instance %s, with %s", largest, model.SizeText(most.bytes)))
 }
 
 // take notes what an instance uses now, and reports whether that is to be told.
@@ -212,7 +212,7 @@ func (w *diskWatch) take(l limited, use diskUse) (moved bool) {
 		}
 		return was
 	}
-	now := fsm.DiskUse{ID: l.id, UsedBytes: use.bytes, LimitBytes: l.limit, AtLeast: use.partial, Dir: w.dir(l.id)}
+	now := model.DiskUse{ID: l.id, UsedBytes: use.bytes, LimitBytes: l.limit, AtLeast: use.partial, Dir: w.dir(l.id)}
 	if !was {
 		w.log.Warn("instance is above its disk limit", "instance", l.id, "used_bytes", use.bytes, "limit_bytes", l.limit, "dir", now.Dir)
 	}
@@ -224,7 +224,7 @@ func (w *diskWatch) take(l limited, use diskUse) (moved bool) {
 }
 
 // doubt says once that an instance may be above its limit without anyone knowing.
-func (w *diskWatch) doubt(id fsm.InstanceID, partial bool) {
+func (w *diskWatch) doubt(id model.InstanceID, partial bool) {
 	if partial && !w.unsure[id] {
 		w.log.Warn("work directory can't be measured as a whole: too much is in it, or part of it can't be read",
 			"instance", id, "dir", w.dir(id))
@@ -236,21 +236,21 @@ func (w *diskWatch) doubt(id fsm.InstanceID, partial bool) {
 }
 
 // worthTelling keeps an instance that grows all the time from filling the log of the servers.
-func worthTelling(before, now fsm.DiskUse) bool {
+func worthTelling(before, now model.DiskUse) bool {
 	moved := now.UsedBytes - before.UsedBytes
 	return max(moved, -moved) > before.UsedBytes/diskNews || now.LimitBytes != before.LimitBytes
 }
 
 // report tells of those that are above their limit, the largest first if there are too many.
 func (w *diskWatch) report() {
-	var list []fsm.DiskUse
+	var list []model.DiskUse
 	for _, id := range sortedKeys(w.above) {
 		list = append(list, w.above[id])
 	}
-	if len(list) > fsm.MaxDiskUses {
-		slices.SortStableFunc(list, func(a, b fsm.DiskUse) int { return cmp.Compare(b.UsedBytes, a.UsedBytes) })
-		list = list[:fsm.MaxDiskUses]
-		slices.SortFunc(list, func(a, b fsm.DiskUse) int { return cmp.Compare(a.ID, b.ID) })
+	if len(list) > model.MaxDiskUses {
+		slices.SortStableFunc(list, func(a, b model.DiskUse) int { return cmp.Compare(b.UsedBytes, a.UsedBytes) })
+		list = list[:model.MaxDiskUses]
+		slices.SortFunc(list, func(a, b model.DiskUse) int { return cmp.Compare(a.ID, b.ID) })
 	}
 	w.told = true
 	w.tell(list)

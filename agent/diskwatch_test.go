@@ -15,19 +15,20 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // watched is a disk watch without disks.
 type watched struct {
 	diskWatch
-	limits map[fsm.InstanceID]int64
+	limits map[model.InstanceID]int64
 	uses   map[string]diskUse
 	fails  bool
 	heard  []string // what was told, in short
 }
 
 func newWatched() *watched {
-	w := &watched{limits: map[fsm.InstanceID]int64{}, uses: map[string]diskUse{}}
+	w := &watched{limits: map[model.InstanceID]int64{}, uses: map[string]diskUse{}}
 	w.diskWatch = diskWatch{
 		list: func() (list []limited) {
 			for _, id := range sortedKeys(w.limits) {
@@ -35,14 +36,14 @@ func newWatched() *watched {
 			}
 			return list
 		},
-		dir: func(id fsm.InstanceID) string { return "/instances/" + string(id) },
+		dir: func(id model.InstanceID) string { return "/instances/" + string(id) },
 		measure: func(_ context.Context, dir string) (diskUse, error) {
 			if w.fails {
 				return diskUse{}, errors.New("the disk is ill")
 			}
 			return w.uses[dir], nil
 		},
-		tell: func(list []fsm.DiskUse) {
+		tell: func(list []model.DiskUse) {
 			text := "above:"
 			for _, u := range list {
 				text += fmt.Sprintf(" %s %d/%d", u.ID, u.UsedBytes, u.LimitBytes)
@@ -52,7 +53,7 @@ func newWatched() *watched {
 			}
 			w.heard = append(w.heard, text)
 		},
-		log: hclog.NewNullLogger(), above: map[fsm.InstanceID]fsm.DiskUse{}, unsure: map[fsm.InstanceID]bool{},
+		log: hclog.NewNullLogger(), above: map[model.InstanceID]model.DiskUse{}, unsure: map[model.InstanceID]bool{},
 	}
 	return w
 }
@@ -119,14 +120,14 @@ func TestDiskWatchTellsAtOnce(t *testing.T) {
 // Of too many the largest are told.
 func TestDiskWatchTellsTheLargest(t *testing.T) {
 	w := newWatched()
-	var told []fsm.DiskUse
-	w.tell = func(list []fsm.DiskUse) { told = list }
-	for i := range int64(fsm.MaxDiskUses + 1) {
-		id := fsm.InstanceID(fmt.Sprintf("i%03d", i))
+	var told []model.DiskUse
+	w.tell = func(list []model.DiskUse) { told = list }
+	for i := range int64(model.MaxDiskUses + 1) {
+		id := model.InstanceID(fmt.Sprintf("i%03d", i))
 		w.limits[id], w.uses["/instances/"+string(id)] = 1, diskUse{bytes: 10 + i}
 	}
 	w.look(t.Context())
-	if len(told) != fsm.MaxDiskUses || told[0].ID != "i001" {
+	if len(told) != model.MaxDiskUses || told[0].ID != "i001" {
 		t.Errorf("%d were told, first %s", len(told), told[0].ID)
 	}
 }
@@ -154,11 +155,11 @@ func TestProgramAboveItsDiskLimit(t *testing.T) {
 	roomy := sh("head -c 1000000 /dev/zero > grown; head -c 3000000 /dev/zero >&2; exec sleep 1000")
 	roomy.Resources.DiskBytes = 2 << 20
 	small := b.run("small", roomy, nil)
-	above := func(id fsm.InstanceID) (fsm.DiskUse, bool) {
+	above := func(id model.InstanceID) (model.DiskUse, bool) {
 		st, i := b.m.State(), b.instance(id)
 		return st.DiskUse(&i)
 	}
-	b.await(small, fsm.ObservedReady)
+	b.await(small, model.ObservedReady)
 	eventually(t, "the instance to be above its limit", func() bool {
 		use, is := above(big)
 		return is && use.UsedBytes > 2900000 && use.UsedBytes < 3200000 && use.LimitBytes == 2<<20 && !use.AtLeast
@@ -173,7 +174,7 @@ func TestProgramAboveItsDiskLimit(t *testing.T) {
 	if _, is := above(big); !is {
 		t.Error("the next agent took it back")
 	}
-	if i := b.instance(big); i.Status.Observed != fsm.ObservedReady || i.Status.Restarts > 0 {
+	if i := b.instance(big); i.Status.Observed != model.ObservedReady || i.Status.Restarts > 0 {
 		t.Errorf("it is %+v", i.Status)
 	}
 	if _, is := above(small); is {
@@ -208,8 +209,8 @@ func TestWhoFillsTheDisk(t *testing.T) {
 	t.Cleanup(func() { _ = unix.Unmount(data, unix.MNT_DETACH) })
 	small := b.run("small", sh("head -c 1048576 /dev/zero > grown; exec sleep 1000"), nil)
 	big := b.run("big", sh("head -c 3145728 /dev/zero > grown; exec sleep 1000"), nil)
-	b.await(small, fsm.ObservedReady)
-	b.await(big, fsm.ObservedReady)
+	b.await(small, model.ObservedReady)
+	b.await(big, model.ObservedReady)
 	room := fill(t, data)
 	eventually(t, "the instance that uses most to be named", func() bool {
 		return strings.HasSuffix(b.row().Self.Words(), "; the largest work directory is that of instance "+string(big)+", with 3MiB")

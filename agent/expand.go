@@ -4,13 +4,13 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
 // nodeFacts are what instances may know of their node.
 type nodeFacts struct {
-	id      fsm.NodeID
+	id      model.NodeID
 	name    string
 	address string
 	labels  map[string]string
@@ -82,7 +82,7 @@ func (v values) expand(where, text string) (string, error) {
 		}
 		value, known := v.lookup(name)
 		if !known {
-			return "", fsm.Refuse(fsm.CodeInvalid, "%s has the unknown variable ${%s}", where, name).
+			return "", model.Refuse(model.CodeInvalid, "%s has the unknown variable ${%s}", where, name).
 				WithHint("known are %s; write $${ for a literal ${", v.known())
 		}
 		out.WriteString(rest[:at] + value)
@@ -114,7 +114,7 @@ func (v values) expandAll(where string, texts []string) ([]string, error) {
 
 // environment is what an instance finds in its environment, beside what the driver adds (PATH, user, OUTSPAN_DIR,
 // OUTSPAN_INSTANCE_ID). The group's own env may not shadow OUTSPAN_ names: they say what is true.
-func (v values) environment(a transport.Assignment, volumeDir func(name string) string, services map[fsm.ServiceName]int,
+func (v values) environment(a transport.Assignment, volumeDir func(name string) string, services map[model.ServiceName]int,
 	peers string,
 ) (map[string]string, error) {
 	env := make(map[string]string, len(a.Spec.Env)+12)

@@ -11,7 +11,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/outspan/outspan/agent/driver"
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -43,13 +43,13 @@ func newAsker(v values, a transport.Assignment, run runner) asker {
 		defer cancel()
 		text, err := ask(ctx)
 		if err != nil {
-			return nil, plain(ctx, fsm.Duration(limit.Milliseconds()), err)
+			return nil, plain(ctx, model.Duration(limit.Milliseconds()), err)
 		}
 		return parseFacts(text)
 	}
 }
 
-func askRoleCommand(ctx context.Context, c fsm.RoleCheckSpec, v values, run runner) ([]byte, error) {
+func askRoleCommand(ctx context.Context, c model.RoleCheckSpec, v values, run runner) ([]byte, error) {
 	argv, err := v.expandAll("command of the role check, word", c.Exec)
 	if err != nil {
 		return nil, err
@@ -66,7 +66,7 @@ func askRoleCommand(ctx context.Context, c fsm.RoleCheckSpec, v values, run runn
 	return []byte(said.String()), nil
 }
 
-func askRolePort(ctx context.Context, c fsm.RoleCheckSpec, ports map[string]int, v values) ([]byte, error) {
+func askRolePort(ctx context.Context, c model.RoleCheckSpec, ports map[string]int, v values) ([]byte, error) {
 	port, known := ports[c.Port]
 	if !known {
 		return nil, fmt.Errorf("the group has no port %q", c.Port)
@@ -111,7 +111,7 @@ type roleWatch struct {
 }
 
 // watchRole begins to ask; nothing is known yet. Without a role check (ask is nil) nothing ever is. stop must be called.
-func watchRole(ctx context.Context, c *fsm.RoleCheckSpec, ask asker, log hclog.Logger) *roleWatch {
+func watchRole(ctx context.Context, c *model.RoleCheckSpec, ask asker, log hclog.Logger) *roleWatch {
 	ctx, cancel := context.WithCancel(ctx)
 	w := &roleWatch{out: make(chan facts, 1), ask: ask, log: log, cancel: cancel}
 	if ask == nil {
@@ -221,7 +221,7 @@ func unmet(ctx context.Context, gates []string, ask asker) string {
 		known = found
 	}
 	for _, text := range gates {
-		gate, refusal := fsm.ParseGate(text)
+		gate, refusal := model.ParseGate(text)
 		if refusal == nil {
 			refusal = gate.HoldsFor(known)
 		}

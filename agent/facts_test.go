@@ -21,6 +21,7 @@ import (
 
 	"github.com/outspan/outspan/agent/driver"
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -61,7 +62,7 @@ func takeFacts(w *roleWatch) (f facts, ok bool) {
 func TestRoleWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := &oracle{fail: errors.New("not up yet")}
-		w := watchRole(t.Context(), &fsm.RoleCheckSpec{Interval: 10 * fsm.Second}, o.ask, hclog.NewNullLogger())
+		w := watchRole(t.Context(), &model.RoleCheckSpec{Interval: 10 * model.Second}, o.ask, hclog.NewNullLogger())
 		defer w.stop()
 		time.Sleep(time.Second)
 		if f, ok := takeFacts(w); ok {
@@ -102,7 +103,7 @@ func TestRoleWatch(t *testing.T) {
 func TestRoleWatchHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := &oracle{say: facts{"leader": "true"}}
-		w := watchRole(t.Context(), &fsm.RoleCheckSpec{Interval: fsm.Second}, o.ask, hclog.NewNullLogger())
+		w := watchRole(t.Context(), &model.RoleCheckSpec{Interval: model.Second}, o.ask, hclog.NewNullLogger())
 		defer w.stop()
 		time.Sleep(100 * time.Millisecond)
 		if f, ok := takeFacts(w); !ok || f["leader"] != "true" {
@@ -154,36 +155,36 @@ func TestAsker(t *testing.T) {
 		return len(c.Argv) - 2, nil
 	}
 	tests := []struct {
-		spec fsm.RoleCheckSpec
+		spec model.RoleCheckSpec
 		want string
 	}{
-		{fsm.RoleCheckSpec{Port: "http", Path: "/role/${slot}"}, ""},
-		{fsm.RoleCheckSpec{Port: "http", Path: "/nothing"}, "status 503"},
-		{fsm.RoleCheckSpec{Port: "http", Path: "/long"}, "longer than 4096 bytes"},
-		{fsm.RoleCheckSpec{Port: "http", Path: "/hang"}, "no answer within 200ms"},
-		{fsm.RoleCheckSpec{Port: "none"}, "no port"},
-		{fsm.RoleCheckSpec{Exec: []string{"facts", `{"leader":true}`}}, ""},
-		{fsm.RoleCheckSpec{Exec: []string{"facts", `{"leader":true}`, "fails"}}, `exit code 1 ("a word on stderr")`},
-		{fsm.RoleCheckSpec{Exec: []string{"facts", `{"leader":true}` + strings.Repeat(" ", maxFactsText)}}, "longer than"},
-		{fsm.RoleCheckSpec{Exec: []string{"facts", "${node.nothing}"}}, "unknown variable"},
-		{fsm.RoleCheckSpec{Exec: []string{"facts", "hello"}}, "not a JSON object"},
+		{model.RoleCheckSpec{Port: "http", Path: "/role/${slot}"}, ""},
+		{model.RoleCheckSpec{Port: "http", Path: "/nothing"}, "status 503"},
+		{model.RoleCheckSpec{Port: "http", Path: "/long"}, "longer than 4096 bytes"},
+		{model.RoleCheckSpec{Port: "http", Path: "/hang"}, "no answer within 200ms"},
+		{model.RoleCheckSpec{Port: "none"}, "no port"},
+		{model.RoleCheckSpec{Exec: []string{"facts", `{"leader":true}`}}, ""},
+		{model.RoleCheckSpec{Exec: []string{"facts", `{"leader":true}`, "fails"}}, `exit code 1 ("a word on stderr")`},
+		{model.RoleCheckSpec{Exec: []string{"facts", `{"leader":true}` + strings.Repeat(" ", maxFactsText)}}, "longer than"},
+		{model.RoleCheckSpec{Exec: []string{"facts", "${node.nothing}"}}, "unknown variable"},
+		{model.RoleCheckSpec{Exec: []string{"facts", "hello"}}, "not a JSON object"},
 	}
 	for _, tt := range tests {
-		tt.spec.Timeout = 200 * fsm.Millisecond
-		as.Spec = &fsm.GroupSpec{RoleCheck: &tt.spec}
+		tt.spec.Timeout = 200 * model.Millisecond
+		as.Spec = &model.GroupSpec{RoleCheck: &tt.spec}
 		got, err := newAsker(v, as, run)(t.Context())
 		if tt.want == "" && (err != nil || got["leader"] != "true") || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
 			t.Errorf("%+v: %v %v, want %q", tt.spec, got, err, tt.want)
 		}
 	}
-	as.Spec = &fsm.GroupSpec{}
+	as.Spec = &model.GroupSpec{}
 	if newAsker(v, as, run) != nil {
 		t.Error("a group without a role check is asked")
 	}
 }
 
 // withRole gives every instance a role check, whatever its job says.
-func withRole(c fsm.RoleCheckSpec) func(*transport.Assignment) {
+func withRole(c model.RoleCheckSpec) func(*transport.Assignment) {
 	return func(a *transport.Assignment) {
 		spec := *a.Spec
 		spec.RoleCheck = &c
@@ -213,9 +214,9 @@ func TestFacts(t *testing.T) {
 	b.start()
 	file, asked := filepath.Join(b.dir, "facts"), filepath.Join(b.dir, "asked")
 	say(t, file, `{"leader":true,"index":1}`)
-	b.alter(withRole(fsm.RoleCheckSpec{
+	b.alter(withRole(model.RoleCheckSpec{
 		Exec:     []string{"sh", "-c", `test "$OUTSPAN_SLOT" = ${slot} && cat ` + file + ` && echo x >> ` + asked},
-		Interval: 500 * fsm.Millisecond, Timeout: 10 * fsm.Second, // three of them without an answer would withdraw the facts
+		Interval: 500 * model.Millisecond, Timeout: 10 * model.Second, // three of them without an answer would withdraw the facts
 	}))
 	id := b.run("db", sh("exec sleep 1000"), nil)
 	want := func(what string, f facts) fsm.Instance {
@@ -224,7 +225,7 @@ func TestFacts(t *testing.T) {
 		return b.instance(id)
 	}
 	want("the facts", facts{"leader": "true", "index": "1"})
-	b.await(id, fsm.ObservedReady)
+	b.await(id, model.ObservedReady)
 	before, generation := b.instance(id).Status.Generation, b.lastFacts()
 	n := len(lines(asked))
 	eventually(t, "more questions", func() bool { return len(lines(asked)) > n+2 })
@@ -276,12 +277,12 @@ func TestFactsWhileBooting(t *testing.T) {
 	port, file := freePort(t, "127.0.0.1"), filepath.Join(b.dir, "facts")
 	say(t, file, `{"in_sync":false}`)
 	g := sh("exec " + os.Args[0] + " program http :${port.http} db " + file)
-	g.Ports = []fsm.PortSpec{{Name: "http"}}
-	g.Checks = []fsm.CheckSpec{{Name: "never", Kind: fsm.CheckExec, Command: []string{"false"}, Interval: 100 * fsm.Millisecond, Timeout: 5 * fsm.Second, Grace: fsm.Hour}}
-	b.alter(withRole(fsm.RoleCheckSpec{Port: "http", Path: "/facts", Interval: 100 * fsm.Millisecond}))
-	id := b.run("db", g, fsm.Ports{{Name: "http", Number: port}})
+	g.Ports = []model.PortSpec{{Name: "http"}}
+	g.Checks = []model.CheckSpec{{Name: "never", Kind: model.CheckExec, Command: []string{"false"}, Interval: 100 * model.Millisecond, Timeout: 5 * model.Second, Grace: model.Hour}}
+	b.alter(withRole(model.RoleCheckSpec{Port: "http", Path: "/facts", Interval: 100 * model.Millisecond}))
+	id := b.run("db", g, model.Ports{{Name: "http", Number: port}})
 	eventually(t, "the facts", func() bool { return b.instance(id).Status.Facts["in_sync"] == "false" })
-	if i := b.instance(id); i.Status.Observed != fsm.ObservedBooting {
+	if i := b.instance(id); i.Status.Observed != model.ObservedBooting {
 		t.Errorf("it is %s", i.Status.Observed)
 	}
 }
@@ -305,7 +306,7 @@ func TestFactsOfManyInstances(t *testing.T) {
 	}
 	flush()
 	for i := range reportBatch + 1 {
-		r.set(fsm.InstanceStatus{ID: fsm.InstanceID(fmt.Sprintf("i%05d", i)), Generation: 1, Observed: fsm.ObservedReady, Facts: facts{"leader": "true"}})
+		r.set(model.InstanceStatus{ID: model.InstanceID(fmt.Sprintf("i%05d", i)), Generation: 1, Observed: model.ObservedReady, Facts: facts{"leader": "true"}})
 	}
 	flush()
 	var got []uint64
@@ -317,7 +318,7 @@ func TestFactsOfManyInstances(t *testing.T) {
 	}
 	// The next registration counts anew, and everything known is in its first report.
 	r.suspend()
-	r.set(fsm.InstanceStatus{ID: "i00000", Generation: 2, Observed: fsm.ObservedReady})
+	r.set(model.InstanceStatus{ID: "i00000", Generation: 2, Observed: model.ObservedReady})
 	second := term{2, 7} // the servers may have forgotten the first
 	r.enrol(second)
 	r.begin(second, 0)
@@ -329,7 +330,7 @@ func TestFactsOfManyInstances(t *testing.T) {
 
 // Reports stay far below what the servers take, however much the instances say, and in the end the servers have all of it.
 func TestReportsHaveABound(t *testing.T) {
-	told := map[fsm.InstanceID]fsm.InstanceStatus{}
+	told := map[model.InstanceID]model.InstanceStatus{}
 	full, largest := 0, 0
 	r := newReporter("n", func(_ context.Context, q transport.ReportRequest) (transport.ReportReply, error) {
 		raw, err := transport.EncodeCBOR(q)
@@ -354,7 +355,7 @@ func TestReportsHaveABound(t *testing.T) {
 		r.suspend()
 		r.enrol(now)
 		for i := range count {
-			r.set(fsm.InstanceStatus{ID: fsm.InstanceID(fmt.Sprintf("i%05d", i)), Generation: 1, Observed: fsm.ObservedReady, Facts: said})
+			r.set(model.InstanceStatus{ID: model.InstanceID(fmt.Sprintf("i%05d", i)), Generation: 1, Observed: model.ObservedReady, Facts: said})
 		}
 		r.begin(now, 0)
 		for more := true; more; {

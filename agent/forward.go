@@ -13,14 +13,14 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/outspan/outspan/agent/door"
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
 // forwarder follows the services and has the node's door forward the exposed ones: their ports at the agent's own address, to ready backends. Safe for many
 // goroutines.
 type forwarder struct {
-	node    fsm.NodeID
+	node    model.NodeID
 	address string
 	door    doorway
 	problem func(part, problem string)
@@ -33,7 +33,7 @@ type forwarder struct {
 	before   transport.Services          // as they were known last, until there is anything newer
 	lost     []transport.ServiceBackends // those from before a restore that is not confirmed
 	unsure   bool                        // a restore is not confirmed
-	seen     fsm.Seen                    // the state that the services are of
+	seen     model.Seen                  // the state that the services are of
 	known    bool                        // there is something to do by
 	round    int                         // of wanted
 	wanted   []transport.ServiceBackends
@@ -56,7 +56,7 @@ const doorCheck = time.Second
 const withdrawTimeout = 3 * time.Second
 
 // newForwarder makes a forwarder that keeps what it knows in the file last; "" keeps nothing.
-func newForwarder(node fsm.NodeID, address, last string, way doorway, problem func(part, problem string), log hclog.Logger) *forwarder {
+func newForwarder(node model.NodeID, address, last string, way doorway, problem func(part, problem string), log hclog.Logger) *forwarder {
 	f := &forwarder{node: node, address: address, door: way, problem: problem, log: log, last: newLastKnown(last, log), kick: make(chan struct{}, 1), ports: newPortWatch()}
 	f.before = f.last.read()
 	return f
@@ -75,10 +75,10 @@ func (d innerDoor) Follow(_ context.Context, o door.Order, news bool) ([]door.St
 func (innerDoor) Busy() bool { return false }
 
 // exposed returns the exposed services and their ports.
-func (f *forwarder) exposed() map[fsm.ServiceName]int {
+func (f *forwarder) exposed() map[model.ServiceName]int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	ports := make(map[fsm.ServiceName]int, len(f.wanted))
+	ports := make(map[model.ServiceName]int, len(f.wanted))
 	for _, s := range f.before.Services {
 		ports[s.Name] = s.Expose
 	}
@@ -133,7 +133,7 @@ func (f *forwarder) run(ctx context.Context, poll func(context.Context, transpor
 func (f *forwarder) ask(ctx context.Context, poll func(context.Context, transport.ServicesRequest) (transport.Services, error), index uint64) (transport.Services, error) {
 	ctx, cancel := context.WithTimeout(ctx, pollTimeout)
 	defer cancel()
-	return poll(ctx, transport.ServicesRequest{Node: f.node, Index: index, Wait: fsm.Duration(pollWait / time.Millisecond)})
+	return poll(ctx, transport.ServicesRequest{Node: f.node, Index: index, Wait: model.Duration(pollWait / time.Millisecond)})
 }
 
 // recall makes ports and backends those that were known last, if the servers have told none yet.
@@ -146,8 +146,8 @@ func (f *forwarder) recall() {
 	}
 }
 
-func seenOf(answer transport.Services) fsm.Seen {
-	return fsm.Seen{Incarnation: answer.Incarnation, Index: answer.Index}
+func seenOf(answer transport.Services) model.Seen {
+	return model.Seen{Incarnation: answer.Incarnation, Index: answer.Index}
 }
 
 // learn makes ports and backends those of a server's answer, and keeps them.
@@ -182,7 +182,7 @@ func withLost(now, lost []transport.ServiceBackends) []transport.ServiceBackends
 		}
 		all[i].Backends = slices.Clone(all[i].Backends)
 		for _, b := range before.Backends {
-			if !slices.ContainsFunc(all[i].Backends, func(o fsm.Backend) bool { return o.Instance == b.Instance }) {
+			if !slices.ContainsFunc(all[i].Backends, func(o model.Backend) bool { return o.Instance == b.Instance }) {
 				all[i].Backends = append(all[i].Backends, b)
 			}
 		}
@@ -240,7 +240,7 @@ func (f *forwarder) order(wanted []transport.ServiceBackends) (order door.Order,
 		if err := f.ports.check(s.Expose); err != nil {
 			refused = append(refused, door.Status{
 				Name: s.Name, Address: net.JoinHostPort(f.address, strconv.Itoa(s.Expose)), Generation: s.Generation,
-				Backends: len(s.Backends), Problem: err.Error(), Code: fsm.PortReserved,
+				Backends: len(s.Backends), Problem: err.Error(), Code: model.PortReserved,
 			})
 			continue
 		}
@@ -250,8 +250,8 @@ func (f *forwarder) order(wanted []transport.ServiceBackends) (order door.Order,
 }
 
 // closed lists the exposed ports that are not open: all of them when nothing is known of the door.
-func (f *forwarder) closed(wanted []transport.ServiceBackends, list, refused []door.Status, err error) []fsm.PortProblem {
-	var closed []fsm.PortProblem
+func (f *forwarder) closed(wanted []transport.ServiceBackends, list, refused []door.Status, err error) []model.PortProblem {
+	var closed []model.PortProblem
 	for _, w := range wanted {
 		is := func(s door.Status) bool { return s.Name == w.Name }
 		status := door.Status{}
@@ -263,8 +263,8 @@ func (f *forwarder) closed(wanted []transport.ServiceBackends, list, refused []d
 			status.Problem = "the door does not work: " + err.Error()
 		}
 		if status.Problem != "" {
-			code := cmp.Or(status.Code, fsm.PortFailed)
-			closed = append(closed, fsm.PortProblem{Port: w.Expose, Service: w.Name, Code: code, Reason: status.Problem})
+			code := cmp.Or(status.Code, model.PortFailed)
+			closed = append(closed, model.PortProblem{Port: w.Expose, Service: w.Name, Code: code, Reason: status.Problem})
 		}
 	}
 	return closed

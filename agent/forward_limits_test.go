@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/agent/door"
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // A client that takes nothing of what its backend left behind does not hold its place for ever.
@@ -19,7 +19,7 @@ func TestForwardStalledClient(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
 	defer l.Close()
-	d.serve(fsm.Backend{Instance: "sender", Node: "here", Address: l.Addr().String()})
+	d.serve(model.Backend{Instance: "sender", Node: "here", Address: l.Addr().String()})
 	conn, err := net.Dial("tcp", d.address())
 	must(t, err)
 	defer conn.Close()
@@ -56,7 +56,7 @@ func TestForwardIdleConnections(t *testing.T) {
 			go func() { _, _ = io.Copy(conn, conn); conn.Close() }()
 		}
 	}()
-	d.serve(fsm.Backend{Instance: "echo", Node: "here", Address: echo.Addr().String()})
+	d.serve(model.Backend{Instance: "echo", Node: "here", Address: echo.Addr().String()})
 	var lines []net.Conn
 	for range 4 {
 		conn, err := net.Dial("tcp", d.address())

@@ -15,7 +15,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/outspan/outspan/agent/door"
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -97,7 +97,7 @@ func (d *gate) start(poll func(context.Context, transport.ServicesRequest) (tran
 func (d *gate) address() string { return hostPort("127.0.0.1", d.port) }
 
 // serve makes these the backends of the service, and waits until the forwarder knows.
-func (d *gate) serve(backends ...fsm.Backend) {
+func (d *gate) serve(backends ...model.Backend) {
 	d.t.Helper()
 	d.put(transport.ServiceBackends{Name: "web", Expose: d.port, Backends: backends})
 	d.known()
@@ -127,16 +127,16 @@ func (d *gate) known() {
 
 // house is a backend: an HTTP server that says its name.
 type house struct {
-	fsm.Backend
+	model.Backend
 	srv  *http.Server
 	hits atomic.Int64
 }
 
-func newHouse(t *testing.T, name string, node fsm.NodeID, h http.HandlerFunc) *house {
+func newHouse(t *testing.T, name string, node model.NodeID, h http.HandlerFunc) *house {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
-	b := &house{Backend: fsm.Backend{Instance: fsm.InstanceID(name), Node: node, Address: l.Addr().String()}}
+	b := &house{Backend: model.Backend{Instance: model.InstanceID(name), Node: node, Address: l.Addr().String()}}
 	b.srv = &http.Server{ReadHeaderTimeout: time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		b.hits.Add(1)
 		if h != nil {

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/agent/door"
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -55,7 +55,7 @@ func TestForwardLeastConnections(t *testing.T) {
 // proves P18
 func TestForwardRetries(t *testing.T) {
 	d, c := newGate(t), caller(t, false)
-	gone := fsm.Backend{Instance: "gone", Node: "here", Address: hostPort("127.0.0.1", freePort(t, "127.0.0.1"))}
+	gone := model.Backend{Instance: "gone", Node: "here", Address: hostPort("127.0.0.1", freePort(t, "127.0.0.1"))}
 	good := newHouse(t, "good", "there", nil)
 	d.serve(gone, good.Backend)
 	for range 20 {
@@ -152,7 +152,7 @@ func TestForwardHalfClose(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
 	defer l.Close()
-	d.serve(fsm.Backend{Instance: "echo", Node: "here", Address: l.Addr().String()})
+	d.serve(model.Backend{Instance: "echo", Node: "here", Address: l.Addr().String()})
 	conn, err := net.Dial("tcp", d.address())
 	must(t, err)
 	defer conn.Close()
@@ -189,7 +189,7 @@ func TestForwardSlowReader(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
 	defer l.Close()
-	d.serve(fsm.Backend{Instance: "sender", Node: "here", Address: l.Addr().String()})
+	d.serve(model.Backend{Instance: "sender", Node: "here", Address: l.Addr().String()})
 	conn, err := net.Dial("tcp", d.address())
 	must(t, err)
 	defer conn.Close()
@@ -228,7 +228,7 @@ func TestForwardPassesResetsOn(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
 	defer l.Close()
-	d.serve(fsm.Backend{Instance: "dies", Node: "here", Address: l.Addr().String()})
+	d.serve(model.Backend{Instance: "dies", Node: "here", Address: l.Addr().String()})
 	conn, err := net.Dial("tcp", d.address())
 	must(t, err)
 	defer conn.Close()

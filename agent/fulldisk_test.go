@@ -8,13 +8,13 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // holder is a group of which only one instance may run.
-func holder(pidFile string) fsm.GroupSpec {
+func holder(pidFile string) model.GroupSpec {
 	g := sh("echo $$ > " + pidFile + "; exec sleep 1000")
-	g.Role, g.RoleCheck = fsm.RoleQuorum, &fsm.RoleCheckSpec{Exec: []string{"/bin/true"}}
+	g.Role, g.RoleCheck = model.RoleQuorum, &model.RoleCheckSpec{Exec: []string{"/bin/true"}}
 	g.Eviction.Mode = "always"
 	return g
 }
@@ -54,7 +54,7 @@ func TestStoppedOnAFullDisk(t *testing.T) {
 			t.Cleanup(func() { _ = unix.Unmount(data, unix.MNT_DETACH) })
 			pidFile := filepath.Join(b.dir, "pid")
 			id := b.run("one", holder(pidFile), nil)
-			b.await(id, fsm.ObservedReady)
+			b.await(id, model.ObservedReady)
 			pid := pidOf(t, pidFile)
 			room := fill(t, data)
 			for b.agent.home.records.Put("filler", make([]byte, 64)) == nil { // the rest of the last block of the journal's file
@@ -63,7 +63,7 @@ func TestStoppedOnAFullDisk(t *testing.T) {
 			b.stop(id, nil)
 			eventually(t, "the reason to be told", func() bool {
 				s := b.instance(id).Status
-				if s.Observed == fsm.ObservedStopped {
+				if s.Observed == model.ObservedStopped {
 					t.Fatal("it was told as stopped, and the journal does not know")
 				}
 				return strings.Contains(s.Reason, "journal") && strings.Contains(s.Reason, "no space left")
@@ -89,7 +89,7 @@ func TestStoppedOnAFullDisk(t *testing.T) {
 			} else {
 				room()
 			}
-			b.await(id, fsm.ObservedStopped)
+			b.await(id, model.ObservedStopped)
 		})
 	}
 }

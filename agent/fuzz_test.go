@@ -5,7 +5,7 @@ import (
 	"net/url"
 	"testing"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // FuzzLogQuery: what somebody asks of a log is refused with a hint, or within what the reader can do.
@@ -20,7 +20,7 @@ func FuzzLogQuery(f *testing.F) {
 		}
 		q, err := parseLogQuery(values)
 		if err != nil {
-			if known, ok := errors.AsType[*fsm.Error](err); !ok || known.Code != fsm.CodeInvalid || known.Hint == "" {
+			if known, ok := errors.AsType[*model.Error](err); !ok || known.Code != model.CodeInvalid || known.Hint == "" {
 				t.Fatalf("%q is refused with %v", text, err)
 			}
 			return

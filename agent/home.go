@@ -12,12 +12,12 @@ import (
 	"github.com/oklog/ulid/v2"
 	"golang.org/x/sys/unix"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
 // CodeAgentRuns says that another agent uses the same data directory.
-const CodeAgentRuns fsm.Code = "agent_running"
+const CodeAgentRuns model.Code = "agent_running"
 
 // home is the agent's data directory, locked for this process.
 //
@@ -37,7 +37,7 @@ type home struct {
 	dir     string
 	lock    *os.File
 	records *records
-	node    fsm.NodeID
+	node    model.NodeID
 }
 
 // openHome makes, closes to others and locks the directory. Codes: agent_running, internal (the disk refused), those of
@@ -72,7 +72,7 @@ func (h *home) takeLock() error {
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		lock.Close()
 		if errors.Is(err, unix.EWOULDBLOCK) {
-			return fsm.Refuse(CodeAgentRuns, "another agent uses %s", h.dir).WithHint("stop it, or give this one its own data_dir")
+			return model.Refuse(CodeAgentRuns, "another agent uses %s", h.dir).WithHint("stop it, or give this one its own data_dir")
 		}
 		return diskError("lock "+h.dir, err)
 	}
@@ -117,14 +117,14 @@ func (h *home) identify() error {
 		_, err = ulid.ParseStrict(strings.ToUpper(text))
 	}
 	if err != nil {
-		return fsm.Refuse(fsm.CodeInternal, "the node's identity in %s can't be read: %v", h.path("node"), err).
+		return model.Refuse(model.CodeInternal, "the node's identity in %s can't be read: %v", h.path("node"), err).
 			WithHint("restore the file, or remove it to join as a new node and then: outspan node confirm-dead the old one")
 	}
-	h.node = fsm.NodeID(text)
+	h.node = model.NodeID(text)
 	return nil
 }
 
-// cluster is the history that this node follows (fsm.History as text), "" before it registered for the first time.
+// cluster is the history that this node follows (model.History as text), "" before it registered for the first time.
 func (h *home) cluster() string {
 	known, err := readLine(h.path("cluster"))
 	if err != nil {
@@ -136,7 +136,7 @@ func (h *home) cluster() string {
 // pin follows the first cluster that this node registered with, and then only a lineage of it that replaces the one before: servers that a recovery left behind
 // are never believed again. Code: conflict.
 func (h *home) pin(answered string) error {
-	now, refusal := fsm.ParseHistory(answered)
+	now, refusal := model.ParseHistory(answered)
 	if refusal != nil {
 		return refusal
 	}
@@ -144,17 +144,17 @@ func (h *home) pin(answered string) error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return diskError("read "+h.path("cluster"), err)
 	}
-	known, refusal := fsm.ParseHistory(text)
+	known, refusal := model.ParseHistory(text)
 	switch {
 	case refusal != nil:
-		return fsm.Refuse(fsm.CodeConflict, "%s is damaged: %v", h.path("cluster"), refusal).WithHint("write the cluster id of outspan status into it")
+		return model.Refuse(model.CodeConflict, "%s is damaged: %v", h.path("cluster"), refusal).WithHint("write the cluster id of outspan status into it")
 	case err == nil && known.Same(now):
 		return nil
 	case err == nil && known.Cluster != now.Cluster:
-		return fsm.Refuse(fsm.CodeConflict, "node %s belongs to cluster %s, but cluster %s answered", h.node, known.Cluster, now.Cluster).
+		return model.Refuse(model.CodeConflict, "node %s belongs to cluster %s, but cluster %s answered", h.node, known.Cluster, now.Cluster).
 			WithHint("check the agent's servers; to move the node, stop the agent and give it an empty data_dir")
 	case err == nil && !now.Replaces(known):
-		return fsm.Refuse(fsm.CodeConflict, "node %s follows the lineage %q of its cluster, but a server of the lineage %q answered, which does not replace it",
+		return model.Refuse(model.CodeConflict, "node %s follows the lineage %q of its cluster, but a server of the lineage %q answered, which does not replace it",
 			h.node, known.Lineage(), now.Lineage()).WithHint("stop the servers that the recovery left behind, or take them off the agent's list of servers")
 	}
 	if err := writeLine(h.path("cluster"), answered); err != nil {
@@ -165,12 +165,12 @@ func (h *home) pin(answered string) error {
 
 // noteAnswer notes whether the servers refused this agent for another one of its node, for as long as they don't take it. Another failure says nothing.
 func (h *home) noteAnswer(answer error) error {
-	var refused *fsm.Error
+	var refused *model.Error
 	var err error
 	switch {
 	case answer == nil && h.refused():
 		err = os.Remove(h.path("refused"))
-	case errors.As(answer, &refused) && refused.Code == fsm.CodeNodeTaken && !h.refused():
+	case errors.As(answer, &refused) && refused.Code == model.CodeNodeTaken && !h.refused():
 		err = writeLine(h.path("refused"), refused.Message)
 	}
 	if err != nil {
@@ -266,7 +266,7 @@ func writeWhole(path string, content []byte, mode fs.FileMode) error {
 }
 
 func diskError(what string, err error) error {
-	refused := fsm.Refuse(fsm.CodeInternal, "%s: %v", what, err)
+	refused := model.Refuse(model.CodeInternal, "%s: %v", what, err)
 	if errors.Is(err, unix.ENOSPC) {
 		return refused.WithHint("free some space there, or name another data_dir")
 	}

@@ -6,7 +6,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // A node moves on to lineages that replace its own, over restarts of its agent, and never back.
@@ -35,8 +35,8 @@ func TestPinLineage(t *testing.T) {
 		if wanted := step.answered == step.follows; (err == nil) != wanted {
 			t.Errorf("%s answered: %v, follows %s", step.answered, err, step.follows)
 		}
-		var refusal *fsm.Error
-		if err != nil && (!errors.As(err, &refusal) || refusal.Code != fsm.CodeConflict && refusal.Code != fsm.CodeInvalid) {
+		var refusal *model.Error
+		if err != nil && (!errors.As(err, &refusal) || refusal.Code != model.CodeConflict && refusal.Code != model.CodeInvalid) {
 			t.Errorf("%s answered: %v", step.answered, err)
 		}
 		h.close()
@@ -59,8 +59,8 @@ func TestRefusalIsNoted(t *testing.T) {
 		refused bool
 	}{
 		{name: "no server answers", answer: errors.New("connection refused")},
-		{name: "another node has the name", answer: fsm.Refuse(fsm.CodeNameTaken, "the name n1 belongs to the node 01X")},
-		{name: "another agent is that of the node", answer: fsm.Refuse(fsm.CodeNodeTaken, "node n1 is in use"), refused: true},
+		{name: "another node has the name", answer: model.Refuse(model.CodeNameTaken, "the name n1 belongs to the node 01X")},
+		{name: "another agent is that of the node", answer: model.Refuse(model.CodeNodeTaken, "node n1 is in use"), refused: true},
 		{name: "no server answers then", answer: errors.New("connection refused"), refused: true},
 		{name: "taken"},
 	} {

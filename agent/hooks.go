@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/agent/driver"
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -30,20 +30,20 @@ const (
 )
 
 // hookOf finds a hook of the assignment.
-func hookOf(a transport.Assignment, name fsm.HookName) (fsm.HookSpec, bool) {
+func hookOf(a transport.Assignment, name model.HookName) (model.HookSpec, bool) {
 	if a.Spec == nil {
-		return fsm.HookSpec{}, false
+		return model.HookSpec{}, false
 	}
-	n := slices.IndexFunc(a.Spec.Hooks, func(h fsm.HookSpec) bool { return h.Name == name })
+	n := slices.IndexFunc(a.Spec.Hooks, func(h model.HookSpec) bool { return h.Name == name })
 	if n < 0 {
-		return fsm.HookSpec{}, false
+		return model.HookSpec{}, false
 	}
 	return a.Spec.Hooks[n], true
 }
 
 // hookRun is one run of a hook of a running program.
 type hookRun struct {
-	hook  fsm.HookSpec
+	hook  model.HookSpec
 	task  Task
 	argv  []string
 	env   map[string]string
@@ -51,13 +51,13 @@ type hookRun struct {
 }
 
 // newHookRun prepares a run. Code: invalid, for a variable that isn't known.
-func (i *instance) newHookRun(task Task, want transport.Assignment, hook fsm.HookSpec) (hookRun, error) {
+func (i *instance) newHookRun(task Task, want transport.Assignment, hook model.HookSpec) (hookRun, error) {
 	argv, err := i.shop.values(want).expandAll("command of hook "+string(hook.Name)+", word", hook.Exec)
 	if err != nil {
 		return hookRun{}, err
 	}
 	env := map[string]string{"OUTSPAN_HOOK": string(hook.Name)}
-	if want.Cause != "" && hook.Name == fsm.HookBeforeStop {
+	if want.Cause != "" && hook.Name == model.HookBeforeStop {
 		env["OUTSPAN_STOP_CAUSE"] = string(want.Cause)
 	}
 	return hookRun{hook: hook, task: task, argv: argv, env: env, alone: i.adopted}, nil
@@ -76,7 +76,7 @@ func (h hookRun) run(ctx context.Context) error {
 	complaints.finish()
 	switch {
 	case errors.Is(timed.Err(), context.DeadlineExceeded) && ctx.Err() == nil:
-		return fmt.Errorf("it took longer than %s and was killed", fsm.Duration(limit.Milliseconds()))
+		return fmt.Errorf("it took longer than %s and was killed", model.Duration(limit.Milliseconds()))
 	case err != nil:
 		return err
 	case code != 0:
@@ -87,7 +87,7 @@ func (h hookRun) run(ctx context.Context) error {
 
 // hookLog writes the lines of one of a hook's outputs into the program's log, each with its origin in front. One goroutine uses it.
 type hookLog struct {
-	name    fsm.HookName
+	name    model.HookName
 	note    func(text string) error
 	left    int // bytes that it may still write
 	partial []byte
@@ -148,9 +148,9 @@ func (l *hookLog) finish() {
 
 // prepare does what comes before a planned stop: the before_stop hook, then one more look at the instance's own gates. The program serves all
 // the while. It returns early, with nothing to report, when ctx ends.
-func (i *instance) prepare(ctx context.Context, task Task, want transport.Assignment, ask asker) fsm.HookResult {
-	result := fsm.HookResult{Seq: want.Prepare}
-	hook, has := hookOf(want, fsm.HookBeforeStop)
+func (i *instance) prepare(ctx context.Context, task Task, want transport.Assignment, ask asker) model.HookResult {
+	result := model.HookResult{Seq: want.Prepare}
+	hook, has := hookOf(want, model.HookBeforeStop)
 	if has {
 		run, err := i.newHookRun(task, want, hook)
 		if err == nil {
@@ -159,7 +159,7 @@ func (i *instance) prepare(ctx context.Context, task Task, want transport.Assign
 		if err != nil {
 			result.Message = hookMessage(hook.Name, err)
 			i.log.Warn("hook failed", "hook", hook.Name, "error", err, "on_failure", hook.OnFailure)
-			if hook.OnFailure != fsm.HookContinue {
+			if hook.OnFailure != model.HookContinue {
 				return result
 			}
 		}
@@ -186,7 +186,7 @@ func awaitGates(ctx context.Context, gates []string, ask asker, deadline time.Ti
 	}
 }
 
-func hookMessage(name fsm.HookName, err error) string {
+func hookMessage(name model.HookName, err error) string {
 	return short("hook " + string(name) + ": " + message(err))
 }
 
@@ -205,7 +205,7 @@ func (i *instance) prepared(seq uint64) bool {
 }
 
 // conclude reports the outcome of a preparation. It is in the journal first, so that no agent does it again.
-func (i *instance) conclude(r fsm.HookResult) {
+func (i *instance) conclude(r model.HookResult) {
 	i.log.Info("prepared to stop", "preparation", r.Seq, "ok", r.OK, "message", r.Message)
 	s := i.entry.Status
 	s.Hook = &r
@@ -215,14 +215,14 @@ func (i *instance) conclude(r fsm.HookResult) {
 // declinePreparation answers for a program that doesn't run, or may not, which nothing can be asked: the servers try again later.
 func (i *instance) declinePreparation(want transport.Assignment) {
 	unclear := i.isUnclear()
-	if want.Prepare == 0 || i.entry.Live && !unclear || want.Desired != fsm.DesiredRunning || i.entry.Status.Observed == fsm.ObservedPending || i.prepared(want.Prepare) {
+	if want.Prepare == 0 || i.entry.Live && !unclear || want.Desired != model.DesiredRunning || i.entry.Status.Observed == model.ObservedPending || i.prepared(want.Prepare) {
 		return
 	}
 	why := "the program does not run: "
 	if unclear {
 		why = "the program can't be reached: "
 	}
-	i.conclude(fsm.HookResult{Seq: want.Prepare, Message: short(why + i.entry.Status.Reason)})
+	i.conclude(model.HookResult{Seq: want.Prepare, Message: short(why + i.entry.Status.Reason)})
 }
 
 // lastLook asks for the instance's own gates once more, right before the stop signal: since the servers decided, the program may have become what must not
@@ -230,7 +230,7 @@ func (i *instance) declinePreparation(want transport.Assignment) {
 // much of the grace that took.
 func (i *instance) lastLook(ctx context.Context, task Task) time.Duration {
 	want := i.wanted()
-	if len(want.Gates) == 0 || want.Desired != fsm.DesiredDraining {
+	if len(want.Gates) == 0 || want.Desired != model.DesiredDraining {
 		return 0
 	}
 	_, grace := i.shop.stopPolicy(want)
@@ -255,7 +255,7 @@ func (i *instance) lastLook(ctx context.Context, task Task) time.Duration {
 			}
 			return spent
 		case <-i.changed:
-			if i.wanted().Desired == fsm.DesiredStopped {
+			if i.wanted().Desired == model.DesiredStopped {
 				return 0
 			}
 		case <-task.Done():

@@ -11,15 +11,16 @@ import (
 
 	"github.com/outspan/outspan/agent/driver"
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
-func hookSpec(name fsm.HookName, script string) fsm.HookSpec {
-	return fsm.HookSpec{Name: name, Exec: []string{"/bin/sh", "-c", script}, Timeout: 20 * fsm.Second, OnFailure: fsm.HookAbort}
+func hookSpec(name model.HookName, script string) model.HookSpec {
+	return model.HookSpec{Name: name, Exec: []string{"/bin/sh", "-c", script}, Timeout: 20 * model.Second, OnFailure: model.HookAbort}
 }
 
 // withHooks gives every instance hooks, whatever its job says.
-func withHooks(list ...fsm.HookSpec) func(*transport.Assignment) {
+func withHooks(list ...model.HookSpec) func(*transport.Assignment) {
 	return func(a *transport.Assignment) {
 		spec := *a.Spec
 		spec.Hooks = list
@@ -30,19 +31,19 @@ func withHooks(list ...fsm.HookSpec) func(*transport.Assignment) {
 // preparing asks for a preparation of every instance.
 func preparing(seq uint64, gates ...string) func(*transport.Assignment) {
 	return func(a *transport.Assignment) {
-		a.Prepare, a.Gates, a.Cause = seq, gates, fsm.CauseNodeDraining
+		a.Prepare, a.Gates, a.Cause = seq, gates, model.CauseNodeDraining
 	}
 }
 
 // prepared waits for the outcome of a preparation.
-func (b *bench) prepared(id fsm.InstanceID, seq uint64) fsm.HookResult {
+func (b *bench) prepared(id model.InstanceID, seq uint64) model.HookResult {
 	b.t.Helper()
 	eventually(b.t, "the outcome of the preparation", func() bool { h := b.instance(id).Status.Hook; return h != nil && h.Seq == seq })
 	return *b.instance(id).Status.Hook
 }
 
 // log is what an instance wrote to stderr.
-func (b *bench) log(id fsm.InstanceID) string {
+func (b *bench) log(id model.InstanceID) string {
 	b.t.Helper()
 	task, ok := b.agent.crew.task(id)
 	if !ok {
@@ -68,12 +69,12 @@ func TestBeforeStop(t *testing.T) {
 	b := newBench(t, allowRoot)
 	role, ran, pidFile := filepath.Join(b.dir, "role"), filepath.Join(b.dir, "ran"), filepath.Join(b.dir, "pid")
 	say(t, role, `{"leader":true}`)
-	resign := hookSpec(fsm.HookBeforeStop, `echo "$OUTSPAN_HOOK $OUTSPAN_STOP_CAUSE $OUTSPAN_SLOT ${slot}" >> `+ran+
+	resign := hookSpec(model.HookBeforeStop, `echo "$OUTSPAN_HOOK $OUTSPAN_STOP_CAUSE $OUTSPAN_SLOT ${slot}" >> `+ran+
 		`; echo resigning; printf 'and done' >&2; echo '{"leader":false}' > `+role+`.new; mv `+role+`.new `+role)
 	b.alter(withHooks(resign))
-	b.alter(withRole(fsm.RoleCheckSpec{Exec: []string{"cat", role}, Interval: fsm.Hour, Timeout: 10 * fsm.Second}))
+	b.alter(withRole(model.RoleCheckSpec{Exec: []string{"cat", role}, Interval: model.Hour, Timeout: 10 * model.Second}))
 	id := b.run("db", sh("echo $$ > "+pidFile+"; exec sleep 1000"), nil)
-	b.await(id, fsm.ObservedReady)
+	b.await(id, model.ObservedReady)
 	eventually(t, "the leader", func() bool { return b.instance(id).Status.Facts["leader"] == "true" })
 	pid := pidOf(t, pidFile)
 	b.alter(preparing(1, "!self.leader"))
@@ -98,22 +99,22 @@ func TestBeforeStop(t *testing.T) {
 		t.Errorf("prepared again: %+v, the hook ran %d times", r, len(lines(ran)))
 	}
 	b.stop(id, nil)
-	b.await(id, fsm.ObservedStopped)
+	b.await(id, model.ObservedStopped)
 }
 
 // What a failed preparation reports.
 func TestBeforeStopFails(t *testing.T) {
 	b := newBench(t, allowRoot)
 	id := b.run("db", sh("exec sleep 1000"), nil)
-	b.await(id, fsm.ObservedReady)
-	hook := func(script string, f func(*fsm.HookSpec)) func(*transport.Assignment) {
-		h := hookSpec(fsm.HookBeforeStop, script)
+	b.await(id, model.ObservedReady)
+	hook := func(script string, f func(*model.HookSpec)) func(*transport.Assignment) {
+		h := hookSpec(model.HookBeforeStop, script)
 		if f != nil {
 			f(&h)
 		}
 		return withHooks(h)
 	}
-	goOn := func(h *fsm.HookSpec) { h.OnFailure = fsm.HookContinue }
+	goOn := func(h *model.HookSpec) { h.OnFailure = model.HookContinue }
 	tests := []struct {
 		name  string
 		hook  func(*transport.Assignment)
@@ -123,9 +124,9 @@ func TestBeforeStopFails(t *testing.T) {
 	}{
 		{"exit code", hook("echo no follower is in sync >&2; exit 3", nil), nil, false, `hook before_stop: exit code 3 ("no follower is in sync")`},
 		{"continue", hook("exit 3", goOn), nil, true, "hook before_stop: exit code 3"},
-		{"too long", hook("sleep 1000 & sleep 1000", func(h *fsm.HookSpec) { h.Timeout = 300 * fsm.Millisecond }), nil, false,
+		{"too long", hook("sleep 1000 & sleep 1000", func(h *model.HookSpec) { h.Timeout = 300 * model.Millisecond }), nil, false,
 			"hook before_stop: it took longer than 300ms and was killed"},
-		{"missing", withHooks(fsm.HookSpec{Name: fsm.HookBeforeStop, Exec: []string{"/nowhere/hook"}}), nil, false, "/nowhere/hook"},
+		{"missing", withHooks(model.HookSpec{Name: model.HookBeforeStop, Exec: []string{"/nowhere/hook"}}), nil, false, "/nowhere/hook"},
 		{"variable", hook("echo ${node.label.none}", nil), nil, false, "unknown variable"},
 		{"no hook", withHooks(), nil, true, ""},
 		{"gate, nothing known", withHooks(), []string{"self.drained"}, false, "self.drained: the fact drained is not known; the group has no role check"},
@@ -140,7 +141,7 @@ func TestBeforeStopFails(t *testing.T) {
 		}
 	}
 	eventually(t, "no hook to be left", func() bool { return len(b.processes()) == 2 }) // shim and program
-	b.alter(withRole(fsm.RoleCheckSpec{Exec: []string{"echo", `{"leader":true}`}, Interval: fsm.Hour, Timeout: 10 * fsm.Second}))
+	b.alter(withRole(model.RoleCheckSpec{Exec: []string{"echo", `{"leader":true}`}, Interval: model.Hour, Timeout: 10 * model.Second}))
 	b.alter(withHooks())
 	b.alter(preparing(100, "!self.leader"))
 	if r := b.prepared(b.run("leader", sh("exec sleep 1000"), nil), 100); r.OK || r.Message != "!self.leader does not hold: leader is true" {
@@ -155,9 +156,9 @@ func TestBeforeStopFails(t *testing.T) {
 func TestBeforeStopUnfinished(t *testing.T) {
 	b := newBench(t, allowRoot)
 	ran, free := filepath.Join(b.dir, "ran"), filepath.Join(b.dir, "free")
-	b.alter(withHooks(hookSpec(fsm.HookBeforeStop, `echo x >> `+ran+`; test -e `+free+` || exec sleep 1000`)))
+	b.alter(withHooks(hookSpec(model.HookBeforeStop, `echo x >> `+ran+`; test -e `+free+` || exec sleep 1000`)))
 	id := b.run("db", sh("exec sleep 1000"), nil)
-	b.await(id, fsm.ObservedReady)
+	b.await(id, model.ObservedReady)
 	b.alter(preparing(1))
 	eventually(t, "the hook to run", func() bool { return len(lines(ran)) == 1 })
 	b.stopAgent()
@@ -178,25 +179,25 @@ func TestBeforeStopUnfinished(t *testing.T) {
 	b.alter(preparing(3))
 	eventually(t, "the hook to run once more", func() bool { return len(lines(ran)) == 4 })
 	b.stop(id, nil)
-	b.await(id, fsm.ObservedStopped)
+	b.await(id, model.ObservedStopped)
 }
 
 // A program becomes ready after its after_start hook, not before.
 func TestAfterStart(t *testing.T) {
 	b := newBench(t, allowRoot)
 	free, ran := filepath.Join(b.dir, "free"), filepath.Join(b.dir, "ran")
-	b.alter(withHooks(hookSpec(fsm.HookAfterStart, `echo $OUTSPAN_HOOK >> `+ran+`; until test -e `+free+`; do sleep 0.02; done; echo joined`)))
+	b.alter(withHooks(hookSpec(model.HookAfterStart, `echo $OUTSPAN_HOOK >> `+ran+`; until test -e `+free+`; do sleep 0.02; done; echo joined`)))
 	id := b.run("db", sh("exec sleep 1000"), nil)
 	eventually(t, "the hook to run", func() bool { return len(lines(ran)) == 1 })
 	time.Sleep(2 * settleTime) // long enough to become ready, if it could
-	if i := b.instance(id); i.Status.Observed != fsm.ObservedBooting {
+	if i := b.instance(id); i.Status.Observed != model.ObservedBooting {
 		t.Errorf("while the hook runs it is %s", i.Status.Observed)
 	}
 	b.stopAgent() // an unfinished one is run again
 	b.start()
 	eventually(t, "the hook to run again", func() bool { return len(lines(ran)) == 2 })
 	must(t, os.WriteFile(free, nil, 0o644))
-	b.await(id, fsm.ObservedReady)
+	b.await(id, model.ObservedReady)
 	if got := b.log(id); !strings.Contains(got, "hook after_start: joined\n") {
 		t.Errorf("log %q", got)
 	}
@@ -211,12 +212,12 @@ func TestAfterStart(t *testing.T) {
 
 func TestAfterStartFails(t *testing.T) {
 	b := newBench(t, allowRoot)
-	hook := hookSpec(fsm.HookAfterStart, "echo nobody answers; exit 4")
+	hook := hookSpec(model.HookAfterStart, "echo nobody answers; exit 4")
 	b.alter(withHooks(hook))
 	g := sh("exec sleep 1000")
-	g.Restart = fsm.RestartSpec{Attempts: 2, Interval: fsm.Minute, Delay: 20 * fsm.Millisecond}
+	g.Restart = model.RestartSpec{Attempts: 2, Interval: model.Minute, Delay: 20 * model.Millisecond}
 	id := b.run("db", g, nil)
-	i := b.await(id, fsm.ObservedFailed)
+	i := b.await(id, model.ObservedFailed)
 	if want := `hook_failed: after_start: exit code 4 ("nobody answers")`; i.Status.Reason != want || i.Status.Restarts != 2 {
 		t.Errorf("failed as %+v, want %q", i.Status, want)
 	}
@@ -224,9 +225,9 @@ func TestAfterStartFails(t *testing.T) {
 		t.Errorf("history %q", got)
 	}
 	eventually(t, "the program to be gone", func() bool { return len(b.processes()) == 0 })
-	hook.OnFailure = fsm.HookContinue
+	hook.OnFailure = model.HookContinue
 	b.alter(withHooks(hook))
-	b.await(b.run("other", g, nil), fsm.ObservedReady)
+	b.await(b.run("other", g, nil), model.ObservedReady)
 }
 
 // The gates right before the stop signal: as long as one doesn't hold the signal waits, and no longer than a second before the end of the grace.
@@ -255,12 +256,12 @@ func TestLastLook(t *testing.T) {
 				}
 				b.start()
 				g := sh("")
-				g.Stop = fsm.StopSpec{DrainDelay: 2 * fsm.Second, Grace: 10 * fsm.Second}
-				b.alter(withRole(fsm.RoleCheckSpec{Exec: []string{"role"}}))
+				g.Stop = model.StopSpec{DrainDelay: 2 * model.Second, Grace: 10 * model.Second}
+				b.alter(withRole(model.RoleCheckSpec{Exec: []string{"role"}}))
 				b.alter(func(a *transport.Assignment) { a.Gates = []string{"!self.leader"} })
 				id := b.run("db", g)
 				b.pass(time.Second)
-				b.want(id, fsm.ObservedReady, "")
+				b.want(id, model.ObservedReady, "")
 				began = time.Now()
 				b.stop(id, nil)
 				task := b.mem.task(id)
@@ -277,7 +278,7 @@ func TestLastLook(t *testing.T) {
 					t.Error("killed within its grace")
 				}
 				b.pass(200 * time.Millisecond)
-				b.want(id, fsm.ObservedStopped, "killed_after_grace")
+				b.want(id, model.ObservedStopped, "killed_after_grace")
 			})
 		})
 	}
@@ -289,10 +290,10 @@ func TestPreparationWithoutAProgram(t *testing.T) {
 		b.mem.lifetime = 10 * time.Second
 		b.start()
 		g := sh("")
-		g.Restart = fsm.RestartSpec{Attempts: 3, Interval: fsm.Minute, Delay: 30 * fsm.Second}
+		g.Restart = model.RestartSpec{Attempts: 3, Interval: model.Minute, Delay: 30 * model.Second}
 		id := b.run("db", g)
 		b.pass(11 * time.Second)
-		b.want(id, fsm.ObservedUnready, "exited")
+		b.want(id, model.ObservedUnready, "exited")
 		b.alter(preparing(1))
 		b.pass(time.Second)
 		if h := b.instance(id).Status.Hook; h == nil || h.Seq != 1 || h.OK || h.Message != "the program does not run: exited" {
@@ -309,7 +310,7 @@ func TestPreparationWithoutAProgram(t *testing.T) {
 
 func TestHookLog(t *testing.T) {
 	var notes []string
-	l := &hookLog{name: fsm.HookBeforeStop, left: hookOutput, note: func(text string) error {
+	l := &hookLog{name: model.HookBeforeStop, left: hookOutput, note: func(text string) error {
 		if len(text) > driver.NoteLimit {
 			t.Errorf("a note of %d bytes", len(text))
 		}

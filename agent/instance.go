@@ -10,7 +10,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/outspan/outspan/agent/driver"
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -24,9 +24,9 @@ type workshop struct {
 	uids     *uids
 	ports    *driver.Ports
 	lease    *lease
-	host     string                         // this boot of this machine
-	standing atomic.Int32                   // a standing
-	services func() map[fsm.ServiceName]int // exposed services and their ports
+	host     string                           // this boot of this machine
+	standing atomic.Int32                     // a standing
+	services func() map[model.ServiceName]int // exposed services and their ports
 	peers    *peers
 	prepare  func(transport.Assignment) error
 	problem  func(part, problem string)
@@ -40,7 +40,7 @@ type workshop struct {
 // failed. A program that ended and waits to be restarted keeps booting, or unready once it was ready, with the reason
 // of its end.
 type instance struct {
-	id   fsm.InstanceID
+	id   model.InstanceID
 	shop *workshop
 	log  hclog.Logger
 	// changed has a token when want moved. Capacity 1.
@@ -58,7 +58,7 @@ type instance struct {
 	told    int  // of peers.version: what the program began with, or was signalled of
 	adopted bool // the program that runs was started by an earlier agent; written while nothing goes on beside it
 	// unkept is the final word that the journal refused. It is told once the journal has taken it.
-	unkept *fsm.InstanceStatus
+	unkept *model.InstanceStatus
 }
 
 // journalRetry is how long the journal's refusal of a final word stands before it is tried again.
@@ -133,14 +133,14 @@ func (i *instance) run(ctx context.Context) {
 			i.lastWord(*i.unkept)
 		case i.entry.Live:
 			i.oversee(ctx)
-		case want.Desired != fsm.DesiredRunning:
+		case want.Desired != model.DesiredRunning:
 			i.shop.release(i.id)
-			i.observe(fsm.ObservedStopped, i.entry.Status.Reason, i.entry.Status.ExitCode)
+			i.observe(model.ObservedStopped, i.entry.Status.Reason, i.entry.Status.ExitCode)
 			i.wait(ctx, maxWait)
-		case i.entry.Status.Observed == fsm.ObservedStopped: // a restored state is one from before that; what has stopped never starts again
-			i.observe(fsm.ObservedStopped, fsm.ReasonEnded, i.entry.Status.ExitCode)
+		case i.entry.Status.Observed == model.ObservedStopped: // a restored state is one from before that; what has stopped never starts again
+			i.observe(model.ObservedStopped, model.ReasonEnded, i.entry.Status.ExitCode)
 			i.wait(ctx, maxWait)
-		case i.entry.Status.Observed == fsm.ObservedFailed && want.RestartSeq <= i.entry.RestartSeq:
+		case i.entry.Status.Observed == model.ObservedFailed && want.RestartSeq <= i.entry.RestartSeq:
 			i.wait(ctx, maxWait)
 		default:
 			i.start(ctx)
@@ -187,7 +187,7 @@ func (i *instance) start(ctx context.Context) {
 		i.failed(failure{code: startFailed, detail: message(err), final: hopeless(err)})
 		return
 	}
-	_, hooked := hookOf(want, fsm.HookAfterStart)
+	_, hooked := hookOf(want, model.HookAfterStart)
 	i.entry.Live, i.entry.AfterStart, i.adopted, i.entry.Host, i.entry.UID = true, hooked, false, i.shop.host, uid // in the journal before there is a process
 	i.observe(i.down(), i.entry.Status.Reason, i.entry.Status.ExitCode)
 	i.told = i.shop.peers.version(want.Group)
@@ -240,7 +240,7 @@ func (i *instance) holdLease(ctx context.Context, want transport.Assignment) (un
 		}
 	}
 	// The assignment that opened the lease may be the one that ends this instance.
-	return until, i.wanted().Desired == fsm.DesiredRunning
+	return until, i.wanted().Desired == model.DesiredRunning
 }
 
 // oversee follows a running program until it ended, was stopped, or ctx ends.
@@ -255,9 +255,9 @@ func (i *instance) oversee(ctx context.Context) {
 		case ended(task):
 			i.ended(task)
 			return
-		case want.Desired != fsm.DesiredRunning:
+		case want.Desired != model.DesiredRunning:
 			side.stop()
-			i.bringDown(ctx, task, want.Desired == fsm.DesiredDraining)
+			i.bringDown(ctx, task, want.Desired == model.DesiredDraining)
 			return
 		case want.RestartSeq > i.entry.RestartSeq:
 			side.stop()
@@ -311,17 +311,17 @@ func (i *instance) keepLease(ctx context.Context, task Task) (stop func()) {
 func (i *instance) judge(v verdict) {
 	switch {
 	case v.ready:
-		i.observe(fsm.ObservedReady, "", i.entry.Status.ExitCode)
+		i.observe(model.ObservedReady, "", i.entry.Status.ExitCode)
 	case v.reason != "":
 		i.log.Warn("check failed", "reason", v.reason)
 		i.observe(i.down(), "check_failed: "+v.reason, i.entry.Status.ExitCode)
-	case i.entry.Status.Observed == fsm.ObservedReady:
-		i.observe(fsm.ObservedUnready, "check_failed", i.entry.Status.ExitCode)
+	case i.entry.Status.Observed == model.ObservedReady:
+		i.observe(model.ObservedUnready, "check_failed", i.entry.Status.ExitCode)
 	}
 }
 
 // observe reports a new state, if it is one. Of a program that doesn't run no facts are known.
-func (i *instance) observe(o fsm.Observed, reason string, code *int) {
+func (i *instance) observe(o model.Observed, reason string, code *int) {
 	s := i.entry.Status
 	if !i.entry.Live {
 		s.Facts = nil
@@ -347,8 +347,8 @@ func (i *instance) learn(found facts) {
 }
 
 // report tells the servers of a change. It is in the journal before anyone hears of it.
-func (i *instance) report(s fsm.InstanceStatus) {
-	if s.Observed == fsm.ObservedStopped && (i.entry.Assignment.Spec == nil || i.entry.Assignment.Spec.OneHolder()) {
+func (i *instance) report(s model.InstanceStatus) {
+	if s.Observed == model.ObservedStopped && (i.entry.Assignment.Spec == nil || i.entry.Assignment.Spec.OneHolder()) {
 		i.lastWord(s)
 		return
 	}
@@ -360,7 +360,7 @@ func (i *instance) report(s fsm.InstanceStatus) {
 
 // lastWord tells the servers that an instance of which only one may run has stopped: they let another one start. If the journal does not take it, this agent
 // could start the instance again after a restart. Then the servers are told why it is not over yet, and it is tried again.
-func (i *instance) lastWord(s fsm.InstanceStatus) {
+func (i *instance) lastWord(s model.InstanceStatus) {
 	before := i.entry.Status
 	s.Generation = before.Generation + 1
 	i.entry.Status = s
@@ -376,8 +376,8 @@ func (i *instance) lastWord(s fsm.InstanceStatus) {
 	i.entry.Status = before
 	waiting := before
 	waiting.Reason, waiting.Facts = "it has ended; "+message(err), nil
-	if waiting.Observed == fsm.ObservedReady {
-		waiting.Observed = fsm.ObservedUnready
+	if waiting.Observed == model.ObservedReady {
+		waiting.Observed = model.ObservedUnready
 	}
 	if waiting.Reason != before.Reason {
 		waiting.Generation++

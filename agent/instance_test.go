@@ -12,17 +12,18 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 func TestRunsAndStopsGracefully(t *testing.T) {
 	b := newBench(t, allowRoot)
 	pidFile, termFile := filepath.Join(b.dir, "pid"), filepath.Join(b.dir, "term")
 	id := b.run("web", sh("trap 'date +%s%N > "+termFile+"; exit 0' TERM; echo $$ > "+pidFile+"; while :; do sleep 0.05; done"), nil)
-	b.await(id, fsm.ObservedReady)
+	b.await(id, model.ObservedReady)
 	pid := pidOf(t, pidFile)
 	b.stop(id, nil)
-	i := b.await(id, fsm.ObservedStopped)
-	if i.Desired != fsm.DesiredStopped || i.Status.Reason != "" || i.Status.ExitCode == nil || *i.Status.ExitCode != 0 {
+	i := b.await(id, model.ObservedStopped)
+	if i.Desired != model.DesiredStopped || i.Status.Reason != "" || i.Status.ExitCode == nil || *i.Status.ExitCode != 0 {
 		t.Errorf("stopped as %+v", i.Status)
 	}
 	if alive(pid) {
@@ -44,11 +45,11 @@ func TestKillAfterGrace(t *testing.T) {
 	b := newBench(t, allowRoot)
 	pidFile := filepath.Join(b.dir, "pid")
 	id := b.run("web", sh("trap '' TERM; echo $$ > "+pidFile+"; while :; do sleep 0.05; done"), nil)
-	b.await(id, fsm.ObservedReady)
+	b.await(id, model.ObservedReady)
 	pid := pidOf(t, pidFile)
-	grace := 200 * fsm.Millisecond
+	grace := 200 * model.Millisecond
 	b.stop(id, &grace)
-	i := b.await(id, fsm.ObservedStopped)
+	i := b.await(id, model.ObservedStopped)
 	if i.Status.Reason != "killed_after_grace" {
 		t.Errorf("reason %q", i.Status.Reason)
 	}
@@ -62,13 +63,13 @@ func TestKillAfterGrace(t *testing.T) {
 func TestStoppedKillsAtOnce(t *testing.T) {
 	b := newBench(t, allowRoot)
 	g := sh("trap '' TERM; while :; do sleep 0.05; done")
-	g.Stop.Grace = 10 * fsm.Minute
+	g.Stop.Grace = 10 * model.Minute
 	id := b.run("web", g, nil)
-	b.await(id, fsm.ObservedReady)
+	b.await(id, model.ObservedReady)
 	b.stop(id, nil)
-	b.await(id, fsm.ObservedDraining)
+	b.await(id, model.ObservedDraining)
 	b.apply(&fsm.InstanceKill{ID: id, Now: true})
-	if i := b.await(id, fsm.ObservedStopped); i.Status.Reason != "killed_after_grace" {
+	if i := b.await(id, model.ObservedStopped); i.Status.Reason != "killed_after_grace" {
 		t.Errorf("reason %q", i.Status.Reason)
 	}
 }
@@ -77,9 +78,9 @@ func TestCrashLoop(t *testing.T) {
 	b := newBench(t, allowRoot)
 	runs := filepath.Join(b.dir, "runs")
 	g := sh("echo x >> " + runs + "; exit 3")
-	g.Restart = fsm.RestartSpec{Attempts: 2, Interval: fsm.Minute, Delay: 20 * fsm.Millisecond}
+	g.Restart = model.RestartSpec{Attempts: 2, Interval: model.Minute, Delay: 20 * model.Millisecond}
 	id := b.run("web", g, nil)
-	i := b.await(id, fsm.ObservedFailed)
+	i := b.await(id, model.ObservedFailed)
 	if i.Status.Reason != "crash_loop" || i.Status.ExitCode == nil || *i.Status.ExitCode != 3 || i.Status.Restarts != 2 {
 		t.Errorf("failed as %+v", i.Status)
 	}
@@ -93,7 +94,7 @@ func TestCrashLoop(t *testing.T) {
 		return strings.Count(string(text), "x") > 3
 	})
 	b.stop(id, nil)
-	b.await(id, fsm.ObservedStopped)
+	b.await(id, model.ObservedStopped)
 }
 
 func TestStartFailures(t *testing.T) {
@@ -107,7 +108,7 @@ func TestStartFailures(t *testing.T) {
 	limit.Exec.Rlimits = map[string]uint64{"nonsense": 1}
 	tests := []struct {
 		name    string
-		group   fsm.GroupSpec
+		group   model.GroupSpec
 		reason  []string
 		restart int
 	}{
@@ -118,7 +119,7 @@ func TestStartFailures(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			i := b.await(b.run(tt.name, tt.group, nil), fsm.ObservedFailed)
+			i := b.await(b.run(tt.name, tt.group, nil), model.ObservedFailed)
 			for _, part := range tt.reason {
 				if !strings.Contains(i.Status.Reason, part) {
 					t.Errorf("reason %q does not contain %q", i.Status.Reason, part)
@@ -137,14 +138,14 @@ func TestEnvironment(t *testing.T) {
 	g := sh("env > " + out + ".tmp; echo arg=$1 >> " + out + ".tmp; mv " + out + ".tmp " + out + "; exec sleep 1000")
 	g.Exec.Args = append(g.Exec.Args, "sh", "${node.name}-${slot}-${port.http}-${node.label.rack}-$${slot}-${HOME}")
 	g.Env = map[string]string{"LISTEN": ":${port.http}"}
-	g.Ports = []fsm.PortSpec{{Name: "http"}}
-	g.Volumes = []fsm.VolumeSpec{{Name: "my-data", Kind: fsm.VolumeLocal, Path: filepath.Join(b.dir, "place") + "/"}}
+	g.Ports = []model.PortSpec{{Name: "http"}}
+	g.Volumes = []model.VolumeSpec{{Name: "my-data", Kind: model.VolumeLocal, Path: filepath.Join(b.dir, "place") + "/"}}
 	volume := b.cfg.DataDir + "/volumes/web/g/0/my-data"
 	if b.agent.cfg.Runtime.Capabilities().Binds {
 		volume = filepath.Join(b.dir, "place")
 	}
-	id := b.run("web", g, fsm.Ports{{Name: "http", Number: 21777}})
-	b.await(id, fsm.ObservedReady)
+	id := b.run("web", g, model.Ports{{Name: "http", Number: 21777}})
+	b.await(id, model.ObservedReady)
 	var text []byte
 	eventually(t, "the program's output", func() bool { text, _ = os.ReadFile(out); return len(text) > 0 })
 	got := map[string]string{}
@@ -174,7 +175,7 @@ func TestRestartInPlace(t *testing.T) {
 	b := newBench(t, allowRoot)
 	pidFile := filepath.Join(b.dir, "pid")
 	id := b.run("web", sh("echo $$ > "+pidFile+"; exec sleep 1000"), nil)
-	b.await(id, fsm.ObservedReady)
+	b.await(id, model.ObservedReady)
 	first := pidOf(t, pidFile)
 	b.apply(&fsm.InstanceRestart{ID: id})
 	eventually(t, "another process", func() bool { return pidOf(t, pidFile) != first })
@@ -197,7 +198,7 @@ func TestRestartAfterCrash(t *testing.T) {
 	b := newBench(t, allowRoot)
 	pidFile := filepath.Join(b.dir, "pid")
 	id := b.run("web", sh("echo $$ > "+pidFile+"; exec sleep 1000"), nil)
-	b.await(id, fsm.ObservedReady)
+	b.await(id, model.ObservedReady)
 	must(t, syscall.Kill(pidOf(t, pidFile), syscall.SIGSEGV))
 	eventually(t, "a restart", func() bool {
 		i := b.instance(id)
@@ -213,7 +214,7 @@ func TestShimLost(t *testing.T) {
 	b := newBench(t, allowRoot)
 	pidFile := filepath.Join(b.dir, "pid")
 	id := b.run("web", sh("echo $$ > "+pidFile+"; while :; do sleep 0.05; done"), nil)
-	b.await(id, fsm.ObservedReady)
+	b.await(id, model.ObservedReady)
 	pid := pidOf(t, pidFile)
 	for _, p := range b.processes() {
 		if cmd, _ := os.ReadFile("/proc/" + strconv.Itoa(p) + "/cmdline"); strings.Contains(string(cmd), "\x00shim\x00") {
@@ -238,7 +239,7 @@ func TestOOM(t *testing.T) {
 	g.Resources.MemoryBytes = 48 << 20
 	g.Restart.Attempts = 1
 	id := b.run("web", g, nil)
-	if i := b.await(id, fsm.ObservedFailed); i.Status.Reason != "oom_killed" || i.Status.Restarts != 1 {
+	if i := b.await(id, model.ObservedFailed); i.Status.Reason != "oom_killed" || i.Status.Restarts != 1 {
 		t.Errorf("failed as %+v", i.Status)
 	}
 }

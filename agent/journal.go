@@ -13,14 +13,14 @@ import (
 
 	"github.com/outspan/outspan/agent/driver"
 	"github.com/outspan/outspan/agent/journal"
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
 // entry is what the journal keeps of one instance: enough to go on supervising it without a server.
 type entry struct {
 	Assignment transport.Assignment `cbor:"1,keyasint"`
-	Status     fsm.InstanceStatus   `cbor:"2,keyasint"` // written before it is reported, so generations only grow
+	Status     model.InstanceStatus `cbor:"2,keyasint"` // written before it is reported, so generations only grow
 	// Live is set before the program is started and cleared once its end is accounted for: a program that ended while
 	// no agent ran is told by it from one whose end was handled.
 	Live       bool    `cbor:"3,keyasint,omitempty"`
@@ -38,7 +38,7 @@ type entry struct {
 
 // over reports whether the instance has stopped for good, or has failed and was not started again.
 func (e entry) over() bool {
-	return e.Status.Observed == fsm.ObservedStopped || e.Status.Observed == fsm.ObservedFailed && !e.Live
+	return e.Status.Observed == model.ObservedStopped || e.Status.Observed == model.ObservedFailed && !e.Live
 }
 
 // Keys of the journal.
@@ -58,7 +58,7 @@ type records struct {
 // runs, and the servers say what it is. Codes: those of journal.Open but journal_damaged.
 func openRecords(path string, log hclog.Logger) (*records, error) {
 	j, err := journal.Open(path, journal.SyncEach)
-	if errors.Is(err, &fsm.Error{Code: journal.CodeDamaged}) {
+	if errors.Is(err, &model.Error{Code: journal.CodeDamaged}) {
 		log.Error("journal is damaged and put aside; what runs is taken over all the same", "error", err, "kept", path+damagedSuffix)
 		if err := os.Rename(path, path+damagedSuffix); err != nil {
 			return nil, diskError("put the damaged journal aside", err)
@@ -74,7 +74,7 @@ func openRecords(path string, log hclog.Logger) (*records, error) {
 const damagedSuffix = ".damaged"
 
 // save makes e survive a power cut. A disk that refuses costs the memory of a change, not the work: it is logged.
-func (r *records) save(id fsm.InstanceID, e entry) error {
+func (r *records) save(id model.InstanceID, e entry) error {
 	err := r.put(keyInstance+string(id), e)
 	if err != nil {
 		r.log.Error("instance could not be noted in the journal", "instance", id, "error", err)
@@ -90,7 +90,7 @@ func (r *records) put(key string, v any) error {
 	return r.Put(key, b)
 }
 
-func (r *records) remove(id fsm.InstanceID) {
+func (r *records) remove(id model.InstanceID) {
 	if err := r.Delete(keyInstance + string(id)); err != nil {
 		r.log.Error("instance could not be removed from the journal", "instance", id, "error", err)
 	}
@@ -100,7 +100,7 @@ func (r *records) remove(id fsm.InstanceID) {
 const keepStopped = 4096
 
 // noteStopped notes that a forgotten instance has stopped, so that it is never started again. The oldest notes are dropped.
-func (r *records) noteStopped(id fsm.InstanceID) {
+func (r *records) noteStopped(id model.InstanceID) {
 	if err := r.put(keyStopped+string(id), time.Now().UnixMilli()); err != nil {
 		r.log.Error("it could not be noted in the journal that an instance has stopped", "instance", id, "error", err)
 	}
@@ -123,22 +123,22 @@ func (r *records) noteStopped(id fsm.InstanceID) {
 }
 
 // hasStopped reports whether a forgotten instance is known to have stopped.
-func (r *records) hasStopped(id fsm.InstanceID) bool {
+func (r *records) hasStopped(id model.InstanceID) bool {
 	_, ok := r.Get(keyStopped + string(id))
 	return ok
 }
 
 // entries returns what is known of each instance. One that this release can't read is left out, and taken over like one
 // that was never noted.
-func (r *records) entries() map[fsm.InstanceID]entry {
-	found := map[fsm.InstanceID]entry{}
+func (r *records) entries() map[model.InstanceID]entry {
+	found := map[model.InstanceID]entry{}
 	for key, value := range r.All() {
 		name, ok := strings.CutPrefix(key, keyInstance)
 		if !ok {
 			continue
 		}
 		var e entry
-		id := fsm.InstanceID(name)
+		id := model.InstanceID(name)
 		if err := cbor.Unmarshal(value, &e); err != nil || e.Status.ID != id || !driver.ID(id).Valid() {
 			r.log.Error("what the journal says of an instance can't be read", "instance", id, "error", err)
 			continue
@@ -150,11 +150,11 @@ func (r *records) entries() map[fsm.InstanceID]entry {
 
 // lastSeen returns the newest assignments that were acted on; zero if there are none, or nobody knows: the next answer is
 // taken then, as at a first start.
-func (r *records) lastSeen() (s fsm.Seen) {
+func (r *records) lastSeen() (s model.Seen) {
 	if b, ok := r.Get(keySeen); ok {
 		if err := cbor.Unmarshal(b, &s); err != nil {
 			r.log.Error("index of the last assignments can't be read", "error", err)
-			return fsm.Seen{}
+			return model.Seen{}
 		}
 	}
 	return s

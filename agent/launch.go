@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/agent/driver"
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -138,7 +138,7 @@ func (w *workshop) claim(a transport.Assignment) {
 }
 
 // release gives back what an instance held. It is called when nothing of it runs.
-func (w *workshop) release(id fsm.InstanceID) {
+func (w *workshop) release(id model.InstanceID) {
 	w.volumes.release(id)
 	w.ports.Release(driver.ID(id))
 }

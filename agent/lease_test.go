@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -40,7 +41,7 @@ func (v *votes) interval() time.Duration {
 
 func (v *votes) SetAnswered(time.Time) {}
 
-func (v *votes) SetVoters(string, uint64, []fsm.ServerID) {}
+func (v *votes) SetVoters(string, uint64, []model.ServerID) {}
 
 func (v *votes) SetFacts(epoch, generation uint64) {
 	v.mu.Lock()
@@ -73,18 +74,18 @@ func (v *votes) told() [][2]uint64 {
 }
 
 // exclusive is a group whose instances need the lease.
-func exclusive() fsm.GroupSpec {
+func exclusive() model.GroupSpec {
 	g := sh("")
-	g.Exclusive = &fsm.ExclusiveSpec{Lease: fsm.Minute}
+	g.Exclusive = &model.ExclusiveSpec{Lease: model.Minute}
 	return g
 }
 
 // runExclusive runs an exclusive instance while the lease is held, so that it is ready at once.
-func (b *bubble) runExclusive(job string) fsm.InstanceID {
+func (b *bubble) runExclusive(job string) model.InstanceID {
 	b.t.Helper()
 	id := b.run(job, exclusive())
 	b.pass(time.Second)
-	b.want(id, fsm.ObservedReady, "")
+	b.want(id, model.ObservedReady, "")
 	return id
 }
 
@@ -103,7 +104,7 @@ func TestLease(t *testing.T) {
 		}
 		v.set(false)
 		b.pass(time.Second)
-		b.want(id, fsm.ObservedReady, "")
+		b.want(id, model.ObservedReady, "")
 		length := time.Minute
 		for range 20 {
 			b.pass(time.Second)
@@ -121,10 +122,10 @@ func TestLease(t *testing.T) {
 		// The shim kills it; it comes back with the lease, not before.
 		b.mem.task(id).finish(fencedExit())
 		b.pass(time.Minute)
-		b.want(id, fsm.ObservedUnready, "fenced")
+		b.want(id, model.ObservedUnready, "fenced")
 		v.set(false)
 		b.pass(time.Second)
-		b.want(id, fsm.ObservedReady, "")
+		b.want(id, model.ObservedReady, "")
 	})
 }
 
@@ -135,21 +136,21 @@ func TestLeaseIsTheGroupsOwn(t *testing.T) {
 		b.beats = v
 		b.start()
 		settings := b.m.State().Settings
-		settings.OfflineAfter = 2 * fsm.Minute
+		settings.OfflineAfter = 2 * model.Minute
 		b.apply(&fsm.SettingsSet{Settings: settings})
-		b.change(func(a *transport.Assignments) { a.Heartbeat = 10 * fsm.Second })
+		b.change(func(a *transport.Assignments) { a.Heartbeat = 10 * model.Second })
 		long := b.runExclusive("long")
 		if every := v.interval(); every != 10*time.Second {
 			t.Errorf("a heartbeat every %v, the servers want one every 10s", every)
 		}
 		g := exclusive()
-		g.Exclusive.Lease = 12 * fsm.Second
+		g.Exclusive.Lease = 12 * model.Second
 		short := b.run("short", g)
 		b.pass(time.Second)
 		if every := v.interval(); every != 2*time.Second {
 			t.Errorf("a heartbeat every %v, want a sixth of the shortest lease, 2s", every)
 		}
-		for id, length := range map[fsm.InstanceID]time.Duration{long: time.Minute, short: 12 * time.Second} {
+		for id, length := range map[model.InstanceID]time.Duration{long: time.Minute, short: 12 * time.Second} {
 			if left := time.Duration(b.mem.task(id).lease() - b.mem.BootNow()); left < length-time.Second || left > length {
 				t.Errorf("%v of the lease left, of %v", left, length)
 			}
@@ -171,10 +172,10 @@ func TestOneHolderWithoutServers(t *testing.T) {
 				b.beats, b.host = v, "boot 1"
 				b.start()
 				g := sh("")
-				g.Role, g.RoleCheck = fsm.RoleQuorum, &fsm.RoleCheckSpec{Exec: []string{"/bin/true"}}
+				g.Role, g.RoleCheck = model.RoleQuorum, &model.RoleCheckSpec{Exec: []string{"/bin/true"}}
 				one, free := b.run("one", g), b.run("free", sh(""))
 				b.pass(time.Second)
-				b.want(one, fsm.ObservedReady, "")
+				b.want(one, model.ObservedReady, "")
 				b.setDown(true)
 				v.set(true)
 				b.pass(24 * time.Hour)
@@ -267,13 +268,13 @@ func TestNothingFencedStartsBehindARestore(t *testing.T) {
 				b.beats = newVotes()
 				b.start()
 				running := b.runExclusive("running")
-				id := fsm.InstanceID("one") // the snapshot has it, and its agent does not
-				b.apply(&fsm.InstancePlace{ID: id, Group: b.submit("one", exclusive()), Version: 1, Node: b.node(), Cause: fsm.CauseScaleUp}, &fsm.RestoreMark{})
+				id := model.InstanceID("one") // the snapshot has it, and its agent does not
+				b.apply(&fsm.InstancePlace{ID: id, Group: b.submit("one", exclusive()), Version: 1, Node: b.node(), Cause: model.CauseScaleUp}, &fsm.RestoreMark{})
 				b.pass(time.Second) // nothing is placed here before the agent has told what it runs
 				free := b.run("free", sh(""))
 				b.pass(10 * time.Minute)
-				b.want(free, fsm.ObservedReady, "")
-				b.want(running, fsm.ObservedReady, "")
+				b.want(free, model.ObservedReady, "")
+				b.want(running, model.ObservedReady, "")
 				if b.mem.task(id) != nil {
 					t.Fatal("it was started although nobody has confirmed the restore")
 				}
@@ -291,7 +292,7 @@ func TestNothingFencedStartsBehindARestore(t *testing.T) {
 					t.Fatal("it was started while the holder elsewhere still had its grace")
 				}
 				b.pass(3 * time.Second)
-				b.want(id, fsm.ObservedReady, "")
+				b.want(id, model.ObservedReady, "")
 			})
 		})
 	}

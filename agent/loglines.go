@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/agent/driver"
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 const (
@@ -191,15 +191,15 @@ func parseSince(text string, now time.Time) (time.Time, bool) {
 	if at, err := time.Parse(time.RFC3339Nano, text); err == nil {
 		return at, true
 	}
-	d, err := fsm.ParseDuration(text)
-	if err != nil || d < 0 || d == fsm.Forever {
+	d, err := model.ParseDuration(text)
+	if err != nil || d < 0 || d == model.Forever {
 		return time.Time{}, false
 	}
 	return now.Add(-time.Duration(d) * time.Millisecond), true
 }
 
 // endOf tells whether the program writes nothing more: it has ended and is not started again.
-func (s *logServer) endOf(id fsm.InstanceID, task Task) func() bool {
+func (s *logServer) endOf(id model.InstanceID, task Task) func() bool {
 	return func() bool {
 		select {
 		case <-task.Done():
@@ -215,7 +215,7 @@ func (s *logServer) endOf(id fsm.InstanceID, task Task) func() bool {
 			return false
 		}
 		status, _ := s.agent.shop.reports.status(id)
-		return status.Observed == fsm.ObservedFailed || status.Observed == fsm.ObservedStopped
+		return status.Observed == model.ObservedFailed || status.Observed == model.ObservedStopped
 	}
 }
 

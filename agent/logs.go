@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/agent/driver"
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -56,7 +56,7 @@ type logQuery struct {
 
 func parseLogQuery(q url.Values) (logQuery, error) {
 	bad := func(name string) error {
-		return fsm.Refuse(fsm.CodeInvalid, "the query's %s can't be used", name).WithHint("use stream=stdout|stderr|both, " +
+		return model.Refuse(model.CodeInvalid, "the query's %s can't be used", name).WithHint("use stream=stdout|stderr|both, " +
 			"follow=true|false, timestamps=true|false, since=TIME|DURATION, and offset=N or tail=N")
 	}
 	out := logQuery{tail: -1}
@@ -101,10 +101,10 @@ func (s *logServer) serve(w http.ResponseWriter, r *http.Request) {
 		writeProblem(w, err)
 		return
 	}
-	id := fsm.InstanceID(r.PathValue("instance"))
+	id := model.InstanceID(r.PathValue("instance"))
 	task, ok := s.agent.crew.task(id)
 	if !ok {
-		writeProblem(w, fsm.Refuse(fsm.CodeNotFound, "there are no logs of that instance on node %s", s.agent.cfg.Name).
+		writeProblem(w, model.Refuse(model.CodeNotFound, "there are no logs of that instance on node %s", s.agent.cfg.Name).
 			WithHint("logs are kept until some time after an instance has gone"))
 		return
 	}
@@ -112,7 +112,7 @@ func (s *logServer) serve(w http.ResponseWriter, r *http.Request) {
 	case s.slots <- struct{}{}:
 		defer func() { <-s.slots }()
 	default:
-		writeProblem(w, fsm.Refuse(fsm.CodeBusy, "node %s serves %d logs already", s.agent.cfg.Name, maxLogReaders).WithHint("try again later"))
+		writeProblem(w, model.Refuse(model.CodeBusy, "node %s serves %d logs already", s.agent.cfg.Name, maxLogReaders).WithHint("try again later"))
 		return
 	}
 	ctx, stop := until(r.Context(), transport.Stopping(r.Context()))
@@ -148,7 +148,7 @@ func (s *logServer) serve(w http.ResponseWriter, r *http.Request) {
 func (q logQuery) plain() bool { return len(q.streams) == 1 && !q.times && q.since.IsZero() }
 
 // copyAll sends one stream as it is, over restarts of the program.
-func (s *logServer) copyAll(ctx context.Context, out *lineWriter, id fsm.InstanceID, t Task, q logQuery, l Log) {
+func (s *logServer) copyAll(ctx context.Context, out *lineWriter, id model.InstanceID, t Task, q logQuery, l Log) {
 	for l != nil && out.copy(l) && q.follow {
 		l, t = s.nextRun(ctx, id, t, q.streams[0], l)
 	}
@@ -158,7 +158,7 @@ func (s *logServer) copyAll(ctx context.Context, out *lineWriter, id fsm.Instanc
 }
 
 // nextRun waits until the program is started again and goes on in its log; nil when it won't be, or ctx ended.
-func (s *logServer) nextRun(ctx context.Context, id fsm.InstanceID, old Task, stream driver.Stream, l Log) (Log, Task) {
+func (s *logServer) nextRun(ctx context.Context, id model.InstanceID, old Task, stream driver.Stream, l Log) (Log, Task) {
 	defer l.Close()
 	for sleep(ctx, 200*time.Millisecond, nil) {
 		m := s.agent.crew.member(id)
@@ -172,7 +172,7 @@ func (s *logServer) nextRun(ctx context.Context, id fsm.InstanceID, old Task, st
 			}
 			return next, t
 		}
-		if status, _ := s.agent.shop.reports.status(id); status.Observed == fsm.ObservedFailed || status.Observed == fsm.ObservedStopped {
+		if status, _ := s.agent.shop.reports.status(id); status.Observed == model.ObservedFailed || status.Observed == model.ObservedStopped {
 			return nil, nil
 		}
 	}
@@ -213,7 +213,7 @@ func tailOffset(ctx context.Context, task Task, s driver.Stream, n int) (int64, 
 	at := l.Offset()
 	text, err := io.ReadAll(io.LimitReader(l, 2*tailWindow))
 	if err != nil {
-		return 0, fsm.Refuse(fsm.CodeInternal, "read the log: %v", err)
+		return 0, model.Refuse(model.CodeInternal, "read the log: %v", err)
 	}
 	begin := len(text)
 	for ; n > 0 && begin > 0; n-- {

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -47,7 +47,7 @@ func TestLogs(t *testing.T) {
 	srv := front(t, b, transport.RoleServer)
 	const turns = "for i in 1 2 3 4 5; do echo out $i; sleep 0.01; echo err $i >&2; sleep 0.01; done"
 	id := b.run("web", sh(turns+"; exec sleep 1000"), nil)
-	b.await(id, fsm.ObservedReady)
+	b.await(id, model.ObservedReady)
 	base := srv.URL + "/v1/agent/logs/" + string(id)
 	eventually(t, "the output", func() bool { _, text, _ := fetch(t, base+"?stream=both"); return strings.Count(text, "\n") == 10 })
 
@@ -76,7 +76,7 @@ func TestLogs(t *testing.T) {
 	} {
 		code, text, _ := fetch(t, base+"?"+query)
 		var p transport.Problem
-		if json.Unmarshal([]byte(text), &p) != nil || code != http.StatusBadRequest && code != http.StatusUnprocessableEntity || p.Code != fsm.CodeInvalid {
+		if json.Unmarshal([]byte(text), &p) != nil || code != http.StatusBadRequest && code != http.StatusUnprocessableEntity || p.Code != model.CodeInvalid {
 			t.Errorf("%s: %d %s", query, code, text)
 		}
 	}
@@ -85,7 +85,7 @@ func TestLogs(t *testing.T) {
 	}
 	// Logs outlive the instance.
 	b.stop(id, nil)
-	b.await(id, fsm.ObservedStopped)
+	b.await(id, model.ObservedStopped)
 	eventually(t, "the instance to be forgotten", func() bool { return len(b.agent.crew.list()) == 0 })
 	b.stopAgent()
 	b.start()
@@ -128,7 +128,7 @@ func TestLogsFollow(t *testing.T) {
 	srv := front(t, b, transport.RoleServer)
 	pidFile := filepath.Join(b.dir, "pid")
 	id := b.run("web", sh("echo start; echo $$ > "+pidFile+"; while :; do sleep 0.05; done"), nil)
-	b.await(id, fsm.ObservedReady)
+	b.await(id, model.ObservedReady)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, srv.URL+"/v1/agent/logs/"+string(id)+"?follow=true", nil)
@@ -158,7 +158,7 @@ func TestLogsFollow(t *testing.T) {
 func TestAPIRoles(t *testing.T) {
 	b := newBench(t, allowRoot)
 	id := b.run("web", sh("exec sleep 1000"), nil)
-	b.await(id, fsm.ObservedReady)
+	b.await(id, model.ObservedReady)
 	logs := "/v1/agent/logs/" + string(id)
 	tests := []struct {
 		role transport.Role
@@ -178,7 +178,7 @@ func TestAPIRoles(t *testing.T) {
 	_, text, _ := fetch(t, front(t, b, transport.RoleCLI).URL+"/v1/agent/status")
 	var st Status
 	must(t, json.Unmarshal([]byte(text), &st))
-	if st.Node != b.node() || st.Epoch != b.nodeRow().Agent.Epoch || len(st.Instances) != 1 || st.Instances[0].Observed != fsm.ObservedReady || st.Instances[0].Group != "web/g" {
+	if st.Node != b.node() || st.Epoch != b.nodeRow().Agent.Epoch || len(st.Instances) != 1 || st.Instances[0].Observed != model.ObservedReady || st.Instances[0].Group != "web/g" {
 		t.Errorf("%+v", st)
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/outspan/outspan/agent/driver"
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // memory is a Runtime without processes, for tests in which time is the matter. Safe for many goroutines.
@@ -62,7 +63,7 @@ func (m *memory) Start(_ context.Context, spec driver.Spec) (Task, error) {
 	}
 	t := &memTask{id: spec.ID, done: make(chan struct{}), until: spec.LeaseUntil, m: m}
 	if old := m.tasks[spec.ID]; old != nil && !ended(old) {
-		return nil, fsm.Refuse(driver.CodeStillRunning, "it runs")
+		return nil, model.Refuse(driver.CodeStillRunning, "it runs")
 	}
 	m.tasks[spec.ID] = t
 	m.started = append(m.started, spec)
@@ -88,7 +89,7 @@ func (m *memory) Adopt(context.Context) ([]Task, []driver.ID, error) {
 	return list, nil, nil
 }
 
-func (m *memory) task(id fsm.InstanceID) *memTask {
+func (m *memory) task(id model.InstanceID) *memTask {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.tasks[driver.ID(id)]
@@ -232,7 +233,7 @@ func inBubble(t *testing.T, f func(t *testing.T, b *bubble)) {
 		b := &bubble{servers: newServers(t), t: t, mem: newMemory()}
 		b.cfg = Config{
 			Name: "n1", DataDir: filepath.Join(dir, "data"), Servers: b.servers, Runtime: b.mem, Log: testLog(t), SelfCheckEvery: -1,
-			Node: NodeConfig{Address: "127.0.0.1", Capacity: fsm.Resources{CPU: 4000, MemoryBytes: 8 << 30}},
+			Node: NodeConfig{Address: "127.0.0.1", Capacity: model.Resources{CPU: 4000, MemoryBytes: 8 << 30}},
 		}
 		f(t, b)
 		if b.end != nil {
@@ -274,14 +275,14 @@ func (b *bubble) pass(d time.Duration) {
 	synctest.Wait()
 }
 
-func (b *bubble) node() fsm.NodeID { return b.agent.Identity().Node }
+func (b *bubble) node() model.NodeID { return b.agent.Identity().Node }
 
-func (b *bubble) run(job string, g fsm.GroupSpec) fsm.InstanceID {
+func (b *bubble) run(job string, g model.GroupSpec) model.InstanceID {
 	b.t.Helper()
 	return b.place(b.submit(job, g), 0, b.node(), nil)
 }
 
-func (b *bubble) want(id fsm.InstanceID, observed fsm.Observed, reason string) fsm.Instance {
+func (b *bubble) want(id model.InstanceID, observed model.Observed, reason string) fsm.Instance {
 	b.t.Helper()
 	synctest.Wait()
 	i := b.instance(id)

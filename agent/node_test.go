@@ -13,7 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -89,8 +89,8 @@ func TestConfig(t *testing.T) {
 				a.home.close()
 				return
 			}
-			var refused *fsm.Error
-			if !errors.As(err, &refused) || refused.Code != fsm.CodeInvalid || !strings.Contains(refused.Message, tt.want) {
+			var refused *model.Error
+			if !errors.As(err, &refused) || refused.Code != model.CodeInvalid || !strings.Contains(refused.Message, tt.want) {
 				t.Errorf("%v, want %q", err, tt.want)
 			}
 		})
@@ -150,16 +150,16 @@ func TestVolumeKeepsItsData(t *testing.T) {
 	}
 	g := sh(`echo "$OUTSPAN_INSTANCE_ID" >> "` + path + `/log"; exec sleep 1000`)
 	g.Exec.User = user
-	g.Checks = []fsm.CheckSpec{{Name: "data", Kind: fsm.CheckExec, Command: []string{"sh", "-c", `test -s "` + path + `/log"`},
-		Interval: 100 * fsm.Millisecond, Timeout: 5 * fsm.Second, Successes: 1, Failures: 3}}
-	g.Volumes = []fsm.VolumeSpec{{Name: "data", Kind: fsm.VolumeLocal, Path: place}}
+	g.Checks = []model.CheckSpec{{Name: "data", Kind: model.CheckExec, Command: []string{"sh", "-c", `test -s "` + path + `/log"`},
+		Interval: 100 * model.Millisecond, Timeout: 5 * model.Second, Successes: 1, Failures: 3}}
+	g.Volumes = []model.VolumeSpec{{Name: "data", Kind: model.VolumeLocal, Path: place}}
 	group := b.submit("db", plainUser(g))
 	first := b.place(group, 0, b.node(), nil)
-	b.await(first, fsm.ObservedReady)
+	b.await(first, model.ObservedReady)
 	b.stop(first, nil)
-	b.await(first, fsm.ObservedStopped)
+	b.await(first, model.ObservedStopped)
 	second := b.place(group, 0, b.node(), nil)
-	b.await(second, fsm.ObservedReady)
+	b.await(second, model.ObservedReady)
 	var text []byte
 	eventually(t, "both to have written", func() bool {
 		text, _ = os.ReadFile(b.cfg.DataDir + "/volumes/db/g/0/data/log")
@@ -172,8 +172,8 @@ func TestVolumeKeepsItsData(t *testing.T) {
 
 func TestVolumesClaim(t *testing.T) {
 	v := newVolumes(t.TempDir())
-	spec := &fsm.GroupSpec{Volumes: []fsm.VolumeSpec{{Name: "a"}, {Name: "b"}}}
-	of := func(id fsm.InstanceID, slot int) transport.Assignment {
+	spec := &model.GroupSpec{Volumes: []model.VolumeSpec{{Name: "a"}, {Name: "b"}}}
+	of := func(id model.InstanceID, slot int) transport.Assignment {
 		return transport.Assignment{ID: id, Job: "j", Group: "j/g", Slot: slot, Spec: spec}
 	}
 	if holder, _ := v.claim(of("one", 0)); holder != "" {
@@ -208,14 +208,14 @@ func TestPortConflict(t *testing.T) {
 	defer l.Close()
 	port := l.Addr().(*net.TCPAddr).Port
 	g := sh("exec sleep 1000")
-	g.Ports = []fsm.PortSpec{{Name: "http"}}
-	g.Restart = fsm.RestartSpec{Attempts: 50, Interval: fsm.Minute, Delay: 50 * fsm.Millisecond}
-	id := b.run("web", g, fsm.Ports{{Name: "http", Number: port}})
+	g.Ports = []model.PortSpec{{Name: "http"}}
+	g.Restart = model.RestartSpec{Attempts: 50, Interval: model.Minute, Delay: 50 * model.Millisecond}
+	id := b.run("web", g, model.Ports{{Name: "http", Number: port}})
 	eventually(t, "the reason", func() bool {
 		return strings.Contains(b.instance(id).Status.Reason, "in use by a process outside")
 	})
 	l.Close()
-	b.await(id, fsm.ObservedReady)
+	b.await(id, model.ObservedReady)
 }
 
 // When no majority answers any more the shim kills a fenced program, whatever the agent does, and nothing else.
@@ -227,11 +227,11 @@ func TestFencing(t *testing.T) {
 	b.start()
 	onePid, freePid := filepath.Join(b.dir, "one"), filepath.Join(b.dir, "free")
 	g := sh("trap '' TERM; echo $$ > " + onePid + "; while :; do sleep 0.05; done")
-	g.Exclusive = &fsm.ExclusiveSpec{Lease: 10 * fsm.Second}
+	g.Exclusive = &model.ExclusiveSpec{Lease: 10 * model.Second}
 	one := b.run("one", g, nil)
 	free := b.run("free", sh("echo $$ > "+freePid+"; exec sleep 1000"), nil)
-	b.await(one, fsm.ObservedReady)
-	b.await(free, fsm.ObservedReady)
+	b.await(one, model.ObservedReady)
+	b.await(free, model.ObservedReady)
 	pid := pidOf(t, onePid)
 	time.Sleep(12 * time.Second) // longer than a lease
 	if !alive(pid) {
@@ -258,11 +258,11 @@ func TestServiceThroughTheAgent(t *testing.T) {
 	b := newBench(t, allowRoot)
 	expose, port := freePort(t, "127.0.0.1"), freePort(t, "127.0.0.1")
 	g := sh("exec " + os.Args[0] + " program http $OUTSPAN_IP:$OUTSPAN_PORT_HTTP hello")
-	g.Ports = []fsm.PortSpec{{Name: "http"}}
-	g.Services = []fsm.ServiceSpec{{Name: "web", Port: "http", Expose: expose}}
-	g.Checks = []fsm.CheckSpec{{Name: "up", Kind: fsm.CheckTCP, Port: "http", Interval: 100 * fsm.Millisecond}}
-	id := b.run("web", g, fsm.Ports{{Name: "http", Number: port}})
-	b.await(id, fsm.ObservedReady)
+	g.Ports = []model.PortSpec{{Name: "http"}}
+	g.Services = []model.ServiceSpec{{Name: "web", Port: "http", Expose: expose}}
+	g.Checks = []model.CheckSpec{{Name: "up", Kind: model.CheckTCP, Port: "http", Interval: 100 * model.Millisecond}}
+	id := b.run("web", g, model.Ports{{Name: "http", Number: port}})
+	b.await(id, model.ObservedReady)
 	c := caller(t, false)
 	eventually(t, "an answer", func() bool { got, _ := get(c, hostPort("127.0.0.1", expose)); return got == "hello" })
 	out := filepath.Join(b.dir, "out")
@@ -301,13 +301,13 @@ func TestLabelsAreRegisteredAgain(t *testing.T) {
 func TestRegistration(t *testing.T) {
 	b := newBench(t, allowRoot, func(c *Config) {
 		c.Node.Labels = map[string]string{"rack": "r1"}
-		c.Node.Reserve = fsm.Resources{CPU: 100, MemoryBytes: 1 << 30}
+		c.Node.Reserve = model.Resources{CPU: 100, MemoryBytes: 1 << 30}
 		c.Exec.CgroupParent = "none"
 		c.Version = "1.2.3"
 	})
 	n := b.nodeRow()
-	want := fsm.NodeShape{
-		Capacity: fsm.Resources{CPU: 4000, MemoryBytes: 8 << 30}, Reserved: fsm.Resources{CPU: 100, MemoryBytes: 1 << 30},
+	want := model.NodeShape{
+		Capacity: model.Resources{CPU: 4000, MemoryBytes: 8 << 30}, Reserved: model.Resources{CPU: 100, MemoryBytes: 1 << 30},
 		Labels: map[string]string{"rack": "r1"}, PortMin: defaultPortMin, PortMax: defaultPortMax, Attributes: attributes(),
 	}
 	if diff := cmp.Diff(want, n.Shape); diff != "" {
@@ -336,7 +336,7 @@ func TestReporterAwaits(t *testing.T) {
 	done := make(chan struct{})
 	go func() { defer close(done); r.run(ctx) }()
 	r.begin(term{1, 1}, 0)
-	r.set(fsm.InstanceStatus{ID: "a", Generation: 3, Observed: fsm.ObservedReady})
+	r.set(model.InstanceStatus{ID: "a", Generation: 3, Observed: model.ObservedReady})
 	if r.await(ctx, "a", 3, 50*time.Millisecond) {
 		t.Error("delivered before the servers answered")
 	}

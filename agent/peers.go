@@ -19,7 +19,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/outspan/outspan/agent/driver"
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -32,16 +32,16 @@ const (
 // peers keeps a file for each group that has an instance here: OUTSPAN_PEERS, with all instances of the group, ready or not. It stays as it was while no
 // server answers and over a restart of the agent, and goes with the group's last instance here. Safe for many goroutines.
 type peers struct {
-	node    fsm.NodeID
+	node    model.NodeID
 	dir     string
 	log     hclog.Logger
-	changed func(fsm.GroupID) // an instance of the group came, went or moved. It must not block
-	kick    chan struct{}     // capacity 1: other groups are followed
+	changed func(model.GroupID) // an instance of the group came, went or moved. It must not block
+	kick    chan struct{}       // capacity 1: other groups are followed
 
 	mu          sync.Mutex // never held while the disk is waited for: the instances need what it guards
-	groups      map[fsm.GroupID]*groupPeers
-	gone        map[fsm.GroupID]bool // groups whose files are to be removed
-	incarnation uint64               // of what is known; an index comes again after a restore
+	groups      map[model.GroupID]*groupPeers
+	gone        map[model.GroupID]bool // groups whose files are to be removed
+	incarnation uint64                 // of what is known; an index comes again after a restore
 }
 
 // groupPeers is what is known of one group.
@@ -52,21 +52,21 @@ type groupPeers struct {
 	members []transport.Peer
 }
 
-func newPeers(node fsm.NodeID, dir string, log hclog.Logger) *peers {
+func newPeers(node model.NodeID, dir string, log hclog.Logger) *peers {
 	return &peers{
-		node: node, dir: dir, log: log, changed: func(fsm.GroupID) {}, kick: make(chan struct{}, 1),
-		groups: map[fsm.GroupID]*groupPeers{}, gone: map[fsm.GroupID]bool{},
+		node: node, dir: dir, log: log, changed: func(model.GroupID) {}, kick: make(chan struct{}, 1),
+		groups: map[model.GroupID]*groupPeers{}, gone: map[model.GroupID]bool{},
 	}
 }
 
 // path is the file of a group as lines; with ".json" it is the other one. The names were checked with the assignment.
-func (p *peers) path(group fsm.GroupID) string {
+func (p *peers) path(group model.GroupID) string {
 	job, name := group.Split()
 	return filepath.Join(p.dir, string(job), name)
 }
 
 // follow makes the groups those that are kept. The files of others are removed soon. It does not block.
-func (p *peers) follow(groups map[fsm.GroupID]bool) {
+func (p *peers) follow(groups map[model.GroupID]bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	other := false
@@ -94,7 +94,7 @@ func (p *peers) follow(groups map[fsm.GroupID]bool) {
 func (p *peers) tidy() {
 	p.mu.Lock()
 	gone := p.gone
-	p.gone = map[fsm.GroupID]bool{}
+	p.gone = map[model.GroupID]bool{}
 	p.mu.Unlock()
 	for id := range gone {
 		path := p.path(id)
@@ -108,7 +108,7 @@ func (p *peers) tidy() {
 }
 
 // version counts the changes of a group that its programs are signalled of.
-func (p *peers) version(group fsm.GroupID) int {
+func (p *peers) version(group model.GroupID) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if g := p.groups[group]; g != nil {
@@ -118,7 +118,7 @@ func (p *peers) version(group fsm.GroupID) int {
 }
 
 // news returns a channel that is closed once a server has told this agent the group's instances, and how long a start should wait for that.
-func (p *peers) news(group fsm.GroupID) (told <-chan struct{}, patience time.Duration) {
+func (p *peers) news(group model.GroupID) (told <-chan struct{}, patience time.Duration) {
 	p.mu.Lock()
 	g := p.groups[group]
 	p.mu.Unlock()
@@ -160,7 +160,7 @@ func (p *peers) run(ctx context.Context, poll func(context.Context, transport.Pe
 func (p *peers) question() (q transport.PeersRequest, some bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	q = transport.PeersRequest{Node: p.node, Incarnation: p.incarnation, Wait: fsm.Duration(pollWait / time.Millisecond)}
+	q = transport.PeersRequest{Node: p.node, Incarnation: p.incarnation, Wait: model.Duration(pollWait / time.Millisecond)}
 	for _, id := range sortedKeys(p.groups) {
 		q.Groups = append(q.Groups, transport.PeersKnown{Group: id, At: p.groups[id].at})
 	}
@@ -219,7 +219,7 @@ func (p *peers) learn(a transport.Peers) error {
 	return failed
 }
 
-func (p *peers) follows(group fsm.GroupID) bool {
+func (p *peers) follows(group model.GroupID) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.groups[group] != nil
@@ -288,13 +288,13 @@ func peerLines(list transport.GroupPeers) []byte {
 }
 
 // memberID is what outlives the instances of a slot: a member of the program's own system is called by it.
-func memberID(group fsm.GroupID, slot int) string {
+func memberID(group model.GroupID, slot int) string {
 	return fmt.Sprintf("%s-%d", strings.ReplaceAll(string(group), "/", "-"), slot)
 }
 
 // followPeers has the lists kept of all groups that have an instance here, or will have one of fresh.
 func (c *crew) followPeers(fresh []*instance) {
-	groups := map[fsm.GroupID]bool{}
+	groups := map[model.GroupID]bool{}
 	for _, i := range fresh {
 		groups[i.wanted().Group] = true
 	}
@@ -306,7 +306,7 @@ func (c *crew) followPeers(fresh []*instance) {
 }
 
 // peersChanged wakes the instances of a group.
-func (c *crew) peersChanged(group fsm.GroupID) {
+func (c *crew) peersChanged(group model.GroupID) {
 	for _, m := range c.list() {
 		if m.wanted().Group == group {
 			m.wake()
@@ -335,7 +335,7 @@ func (i *instance) awaitPeers(ctx context.Context, want transport.Assignment) bo
 
 // tellPeers signals a ready program that its group's instances have changed, if its job asks for that.
 func (i *instance) tellPeers(ctx context.Context, task Task, want transport.Assignment) {
-	if want.Spec == nil || want.Spec.Peers == nil || want.Spec.Peers.Signal == "" || i.entry.Status.Observed != fsm.ObservedReady {
+	if want.Spec == nil || want.Spec.Peers == nil || want.Spec.Peers.Signal == "" || i.entry.Status.Observed != model.ObservedReady {
 		return
 	}
 	now := i.shop.peers.version(want.Group)

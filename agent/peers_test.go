@@ -8,15 +8,16 @@ import (
 	"testing"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
 // otherNode makes a second node known, without an agent.
-func (b *bench) otherNode() fsm.NodeID {
+func (b *bench) otherNode() model.NodeID {
 	b.t.Helper()
 	const id = "01OTHER"
-	b.apply(&fsm.NodeRegister{ID: id, Name: "n2", Agent: fsm.AgentInfo{BootID: "b2", Address: "127.0.0.9", Key: []byte("key")},
-		Shape: fsm.NodeShape{Capacity: fsm.Resources{CPU: 4000, MemoryBytes: 8 << 30}, PortMin: 20000, PortMax: 32000}})
+	b.apply(&fsm.NodeRegister{ID: id, Name: "n2", Agent: model.AgentInfo{BootID: "b2", Address: "127.0.0.9", Key: []byte("key")},
+		Shape: model.NodeShape{Capacity: model.Resources{CPU: 4000, MemoryBytes: 8 << 30}, PortMin: 20000, PortMax: 32000}})
 	n, _ := b.m.State().Nodes.Get(id)
 	b.apply(&fsm.NodeReport{ID: id, Epoch: n.Agent.Epoch, Full: true})
 	return id
@@ -26,22 +27,22 @@ func (b *bench) otherNode() fsm.NodeID {
 // restart of the agent while no server answers.
 func TestPeers(t *testing.T) {
 	b := newBench(t, allowRoot)
-	seen, ports := filepath.Join(b.dir, "seen"), fsm.Ports{{Name: "http", Number: 21777}}
+	seen, ports := filepath.Join(b.dir, "seen"), model.Ports{{Name: "http", Number: 21777}}
 	copied := "cp $OUTSPAN_PEERS " + seen + ".new; mv " + seen + ".new " + seen
 	g := sh("trap '" + copied + "' HUP; " + copied + "; while :; do sleep 0.05; done")
-	g.Count, g.Ports, g.Peers = 3, []fsm.PortSpec{{Name: "http"}}, &fsm.PeersSpec{Signal: "SIGHUP"}
+	g.Count, g.Ports, g.Peers = 3, []model.PortSpec{{Name: "http"}}, &model.PeersSpec{Signal: "SIGHUP"}
 	group := b.submit("web", plainUser(g))
 	other := b.otherNode()
 	b.place(group, 1, other, ports)
 	first := b.place(group, 0, b.node(), ports)
-	b.await(first, fsm.ObservedReady)
+	b.await(first, model.ObservedReady)
 	read := func() string { text, _ := os.ReadFile(seen); return string(text) }
 	const own, theirs = "0 web-g-0 127.0.0.1 ", "1 web-g-1 127.0.0.9 starting n2 http=21777\n"
 	if text := read(); !strings.HasPrefix(text, own+"starting n1 http=21777\n"+theirs) || strings.Count(text, "\n") != 2 {
 		t.Errorf("the program began with %q", text)
 	}
 
-	third := b.place(group, 2, other, fsm.Ports{{Name: "http", Number: 21778}})
+	third := b.place(group, 2, other, model.Ports{{Name: "http", Number: 21778}})
 	eventually(t, "the program hears of another one", func() bool { return strings.Contains(read(), "2 web-g-2 127.0.0.9 starting n2 http=21778\n") })
 	var list transport.GroupPeers
 	text, err := os.ReadFile(b.agent.shop.peers.path(group) + ".json")
@@ -53,12 +54,12 @@ func TestPeers(t *testing.T) {
 
 	b.stop(third, nil)
 	n, _ := b.m.State().Nodes.Get(other)
-	b.apply(&fsm.NodeReport{ID: other, Epoch: n.Agent.Epoch, Instances: []fsm.InstanceStatus{{ID: third, Generation: 1, Observed: fsm.ObservedStopped}}})
+	b.apply(&fsm.NodeReport{ID: other, Epoch: n.Agent.Epoch, Instances: []model.InstanceStatus{{ID: third, Generation: 1, Observed: model.ObservedStopped}}})
 	eventually(t, "the program hears that it is gone", func() bool { return !strings.Contains(read(), "web-g-2") })
 
 	b.stopAgent()
 	b.setDown(true)
-	b.apply(&fsm.NodeRegister{ID: other, Name: "n2", Agent: fsm.AgentInfo{BootID: "b3", Address: "127.0.0.10", Key: []byte("key")}, Shape: n.Shape})
+	b.apply(&fsm.NodeRegister{ID: other, Name: "n2", Agent: model.AgentInfo{BootID: "b3", Address: "127.0.0.10", Key: []byte("key")}, Shape: n.Shape})
 	b.start()
 	if text, err := os.ReadFile(b.agent.shop.peers.path(group)); err != nil || !strings.Contains(string(text), theirs) {
 		t.Errorf("while no server answers: %q %v", text, err)
@@ -67,7 +68,7 @@ func TestPeers(t *testing.T) {
 	eventually(t, "the program hears of the other node's new address", func() bool { return strings.Contains(read(), "1 web-g-1 127.0.0.10 ") })
 
 	b.stop(first, nil)
-	b.await(first, fsm.ObservedStopped)
+	b.await(first, model.ObservedStopped)
 	eventually(t, "the files are removed", func() bool {
 		left, _ := filepath.Glob(filepath.Join(b.cfg.DataDir, "peers", "*"))
 		return len(left) == 0

@@ -8,41 +8,41 @@ import (
 	"sync"
 
 	"github.com/outspan/outspan/agent/driver"
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
 // portWatch knows on which ports the cluster itself listens on this machine, and tells the servers of those that can't
 // be opened. Safe for many goroutines.
 type portWatch struct {
-	host string                  // the node's own address
-	tell func([]fsm.PortProblem) // it does not block
+	host string                    // the node's own address
+	tell func([]model.PortProblem) // it does not block
 
 	mu       sync.Mutex
 	reserved map[int]bool
 	servers  map[int]bool // those of servers on this machine
-	own      map[int]fsm.PortProblem
+	own      map[int]model.PortProblem
 	doors    map[doorPort]*doorCount
-	last     []fsm.PortProblem
+	last     []model.PortProblem
 }
 
 type doorPort struct {
 	port    int
-	service fsm.ServiceName
+	service model.ServiceName
 }
 
 // doorCount follows one exposed port, as selfCount follows a check: a port that opens and closes again and again must
 // not cost the servers an entry each time.
 type doorCount struct {
-	problem   fsm.PortProblem // of the last bad look
-	bad, good int             // in a row
+	problem   model.PortProblem // of the last bad look
+	bad, good int               // in a row
 	shown     bool
 }
 
 func newPortWatch(own ...int) *portWatch {
 	p := &portWatch{
-		tell: func([]fsm.PortProblem) {}, reserved: map[int]bool{}, servers: map[int]bool{},
-		own: map[int]fsm.PortProblem{}, doors: map[doorPort]*doorCount{},
+		tell: func([]model.PortProblem) {}, reserved: map[int]bool{}, servers: map[int]bool{},
+		own: map[int]model.PortProblem{}, doors: map[doorPort]*doorCount{},
 	}
 	p.reserve(own...)
 	return p
@@ -81,15 +81,15 @@ func (p *portWatch) check(port int) error {
 	defer p.mu.Unlock()
 	switch {
 	case p.reserved[port]:
-		return fsm.Refuse(driver.CodePortTaken, "this agent listens on it: port %d", port)
+		return model.Refuse(driver.CodePortTaken, "this agent listens on it: port %d", port)
 	case p.servers[port]:
-		return fsm.Refuse(driver.CodePortTaken, "a server of this machine listens on it: port %d", port)
+		return model.Refuse(driver.CodePortTaken, "a server of this machine listens on it: port %d", port)
 	}
 	return nil
 }
 
 // setOwn says why a port of the agent itself is not open; nil: it is.
-func (p *portWatch) setOwn(port int, problem *fsm.PortProblem) {
+func (p *portWatch) setOwn(port int, problem *model.PortProblem) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.own, port)
@@ -100,7 +100,7 @@ func (p *portWatch) setOwn(port int, problem *fsm.PortProblem) {
 }
 
 // look takes which exposed ports are not open now. It is called about once a second.
-func (p *portWatch) look(closed []fsm.PortProblem) {
+func (p *portWatch) look(closed []model.PortProblem) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := map[doorPort]bool{}
@@ -138,7 +138,7 @@ func (p *portWatch) pending() bool {
 
 // say tells what changed. p.mu is held.
 func (p *portWatch) say() {
-	var list []fsm.PortProblem
+	var list []model.PortProblem
 	for _, problem := range p.own {
 		list = append(list, problem)
 	}
@@ -147,10 +147,10 @@ func (p *portWatch) say() {
 			list = append(list, d.problem)
 		}
 	}
-	slices.SortFunc(list, func(a, b fsm.PortProblem) int {
+	slices.SortFunc(list, func(a, b model.PortProblem) int {
 		return cmp.Or(cmp.Compare(a.Port, b.Port), cmp.Compare(a.Service, b.Service))
 	})
-	list = list[:min(len(list), fsm.MaxPortProblems)]
+	list = list[:min(len(list), model.MaxPortProblems)]
 	if slices.Equal(list, p.last) {
 		return
 	}

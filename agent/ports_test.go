@@ -7,24 +7,24 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
 // toldPorts keeps what a forwarder told last of ports that it can't open.
 type toldPorts struct {
 	mu   sync.Mutex
-	last []fsm.PortProblem
+	last []model.PortProblem
 	n    int
 }
 
-func (p *toldPorts) take(list []fsm.PortProblem) {
+func (p *toldPorts) take(list []model.PortProblem) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.last, p.n = slices.Clone(list), p.n+1
 }
 
-func (p *toldPorts) now() []fsm.PortProblem {
+func (p *toldPorts) now() []model.PortProblem {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.last
@@ -41,7 +41,7 @@ func TestTakenDoorIsTold(t *testing.T) {
 	defer holder.Close()
 	d.put(transport.ServiceBackends{Name: "web", Expose: d.port})
 	eventually(t, "the taken port to be told", func() bool { return len(told.now()) == 1 })
-	if p := told.now()[0]; p.Port != d.port || p.Service != "web" || p.Code != fsm.PortTaken || p.Reason == "" {
+	if p := told.now()[0]; p.Port != d.port || p.Service != "web" || p.Code != model.PortTaken || p.Reason == "" {
 		t.Errorf("told %+v", p)
 	}
 	must(t, holder.Close())
@@ -60,7 +60,7 @@ func TestDoorLeavesPortsOfTheCluster(t *testing.T) {
 	other := freePort(t, "127.0.0.1")
 	d.put(transport.ServiceBackends{Name: "web", Expose: d.port}, transport.ServiceBackends{Name: "free", Expose: other})
 	eventually(t, "the reserved port to be told", func() bool { return len(told.now()) == 1 })
-	if p := told.now()[0]; p.Port != d.port || p.Service != "web" || p.Code != fsm.PortReserved {
+	if p := told.now()[0]; p.Port != d.port || p.Service != "web" || p.Code != model.PortReserved {
 		t.Errorf("told %+v", p)
 	}
 	eventually(t, "the other port to be open", func() bool { return dials(hostPort("127.0.0.1", other)) })
@@ -99,13 +99,13 @@ func TestOwnPortsAreTold(t *testing.T) {
 	var told toldPorts
 	p := newPortWatch(7640)
 	p.tell = told.take
-	p.setOwn(7640, &fsm.PortProblem{Port: 7640, Code: fsm.PortTaken, Reason: "held"})
-	web := fsm.PortProblem{Port: 80, Service: "web", Code: fsm.PortFailed, Reason: "denied"}
-	p.look([]fsm.PortProblem{web})
+	p.setOwn(7640, &model.PortProblem{Port: 7640, Code: model.PortTaken, Reason: "held"})
+	web := model.PortProblem{Port: 80, Service: "web", Code: model.PortFailed, Reason: "denied"}
+	p.look([]model.PortProblem{web})
 	if got := told.now(); len(got) != 1 || got[0].Port != 7640 {
 		t.Fatalf("after one look: %+v", got)
 	}
-	p.look([]fsm.PortProblem{web})
+	p.look([]model.PortProblem{web})
 	if got := told.now(); len(got) != 2 || got[0] != web {
 		t.Fatalf("after two looks: %+v", got)
 	}

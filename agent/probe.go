@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"github.com/outspan/outspan/agent/driver"
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -22,23 +22,23 @@ type runner func(context.Context, driver.Command) (code int, err error)
 
 // newProber makes the prober of one program.
 func newProber(v values, a transport.Assignment, run runner) prober {
-	return func(ctx context.Context, c fsm.CheckSpec) error {
+	return func(ctx context.Context, c model.CheckSpec) error {
 		switch c.Kind {
-		case fsm.CheckHTTP, fsm.CheckTCP:
+		case model.CheckHTTP, model.CheckTCP:
 			port, known := a.Ports[c.Port]
 			if !known {
 				return fmt.Errorf("the group has no port %q", c.Port)
 			}
 			return probePort(ctx, c, hostPort(v.node.address, port), v)
-		case fsm.CheckExec:
+		case model.CheckExec:
 			return probeExec(ctx, c, v, run)
 		}
 		return fmt.Errorf("checks of type %q are unknown to this agent", c.Kind)
 	}
 }
 
-func probePort(ctx context.Context, c fsm.CheckSpec, address string, v values) error {
-	if c.Kind == fsm.CheckHTTP {
+func probePort(ctx context.Context, c model.CheckSpec, address string, v values) error {
+	if c.Kind == model.CheckHTTP {
 		path, err := v.expand("path of the check", c.Path)
 		if err != nil {
 			return err
@@ -53,7 +53,7 @@ func probePort(ctx context.Context, c fsm.CheckSpec, address string, v values) e
 }
 
 // probeHTTP wants a status from 200 to 399, and follows no redirect.
-func probeHTTP(ctx context.Context, c fsm.CheckSpec, address, path string) error {
+func probeHTTP(ctx context.Context, c model.CheckSpec, address, path string) error {
 	status, _, err := getHTTP(ctx, address, path, probeBody)
 	switch {
 	case err != nil:
@@ -86,7 +86,7 @@ func getHTTP(ctx context.Context, address, path string, limit int64) (status int
 	return resp.StatusCode, body, err
 }
 
-func probeExec(ctx context.Context, c fsm.CheckSpec, v values, run runner) error {
+func probeExec(ctx context.Context, c model.CheckSpec, v values, run runner) error {
 	argv, err := v.expandAll("command of the check, word", c.Command)
 	if err != nil {
 		return err
@@ -121,7 +121,7 @@ func firstLine(output string) string {
 
 // plain shortens what the network says to what differs from probe to probe of a person's view: addresses and ports of
 // the prober's own end change each time and tell nothing.
-func plain(ctx context.Context, limit fsm.Duration, err error) error {
+func plain(ctx context.Context, limit model.Duration, err error) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("no answer within %s", limit)
 	}

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // reachable refuses a user who can't pass through a directory or one above it. The user's program would start in a
@@ -32,7 +32,7 @@ func reachable(dir string, who account) error {
 			if name == "" {
 				name = strconv.Itoa(who.uid)
 			}
-			return fsm.Refuse(fsm.CodeInvalid, "user %s can't pass through %s (mode %04o) to the agent's data directory",
+			return model.Refuse(model.CodeInvalid, "user %s can't pass through %s (mode %04o) to the agent's data directory",
 				name, at, info.Mode().Perm()).WithHint("run on the node: chmod o+x %s; or put data_dir elsewhere", at)
 		}
 		if at == filepath.Dir(at) {

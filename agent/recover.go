@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/agent/driver"
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -21,7 +21,7 @@ func (i *instance) recover(ctx context.Context) {
 	for i.isUnclear() && ctx.Err() == nil {
 		want := i.wanted()
 		switch {
-		case want.Desired != fsm.DesiredDraining:
+		case want.Desired != model.DesiredDraining:
 			draining = time.Time{}
 		case draining.IsZero():
 			draining = time.Now()
@@ -44,8 +44,8 @@ func (i *instance) recover(ctx context.Context) {
 		return
 	}
 	i.entry.Live = false
-	if i.wanted().Desired != fsm.DesiredRunning {
-		i.observe(fsm.ObservedStopped, driver.ReasonShimLost.String(), nil)
+	if i.wanted().Desired != model.DesiredRunning {
+		i.observe(model.ObservedStopped, driver.ReasonShimLost.String(), nil)
 		i.shop.release(i.id)
 		return
 	}
@@ -75,8 +75,8 @@ func (i *instance) readopt(ctx context.Context, want transport.Assignment) (know
 	i.shop.problem(i.adoption(), message(err))
 	if i.entry.Live { // an instance that the journal has as ended keeps its state, unless its program is found
 		o := i.down()
-		if want.Desired == fsm.DesiredDraining || i.entry.Status.Observed == fsm.ObservedDraining {
-			o = fsm.ObservedDraining
+		if want.Desired == model.DesiredDraining || i.entry.Status.Observed == model.ObservedDraining {
+			o = model.ObservedDraining
 		}
 		i.observe(o, "not_adopted: "+message(err), i.entry.Status.ExitCode)
 	}
@@ -105,9 +105,9 @@ func (i *instance) adoption() string { return "adoption of " + string(i.id) }
 // patience is for how long the servers leave be what may run.
 func (i *instance) patience(want transport.Assignment, draining time.Time) time.Duration {
 	switch want.Desired {
-	case fsm.DesiredRunning:
+	case model.DesiredRunning:
 		return maxWait
-	case fsm.DesiredDraining:
+	case model.DesiredDraining:
 		_, grace := i.shop.stopPolicy(want)
 		if want.Spec != nil {
 			grace += asDuration(want.Spec.Stop.DrainDelay)
@@ -130,9 +130,9 @@ func (i *instance) endUnclear(ctx context.Context, want transport.Assignment) {
 }
 
 // enterUnclear begins the records of instances that may run, if the journal has none. What has stopped and was forgotten is none of them: only its logs are left.
-func (c *crew) enterUnclear(unclear []driver.ID, entries map[fsm.InstanceID]entry) {
+func (c *crew) enterUnclear(unclear []driver.ID, entries map[model.InstanceID]entry) {
 	for _, name := range unclear {
-		id := fsm.InstanceID(name)
+		id := model.InstanceID(name)
 		if _, known := entries[id]; !known && c.shop.records.hasStopped(id) {
 			c.shop.log.Warn("what is left of an instance that has stopped can't be read", "instance", id)
 			continue
@@ -142,12 +142,12 @@ func (c *crew) enterUnclear(unclear []driver.ID, entries map[fsm.InstanceID]entr
 }
 
 // slotOf is what the runtime knows of an instance that the journal may not tell of: the slot that it fills, if that can be read.
-func (c *crew) slotOf(id fsm.InstanceID) transport.Assignment {
+func (c *crew) slotOf(id model.InstanceID) transport.Assignment {
 	nothing := transport.Assignment{ID: id}
 	spec, _ := c.shop.runtime.Launched(driver.ID(id))
 	slot, err := strconv.Atoi(spec.Env["OUTSPAN_SLOT"])
-	job := fsm.JobName(spec.Env["OUTSPAN_JOB"])
-	a := transport.Assignment{ID: id, Job: job, Group: fsm.NewGroupID(job, spec.Env["OUTSPAN_GROUP"]), Slot: slot}
+	job := model.JobName(spec.Env["OUTSPAN_JOB"])
+	a := transport.Assignment{ID: id, Job: job, Group: model.NewGroupID(job, spec.Env["OUTSPAN_GROUP"]), Slot: slot}
 	if err != nil || checkAssignment(a) != nil {
 		return nothing
 	}

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // A restarted agent can't tell whether a program runs: its shim holds its lock and does not answer, and the disk has lost what tells of it. The instance is not
@@ -19,7 +19,7 @@ func TestShimThatDoesNotAnswerIsAwaited(t *testing.T) {
 	b := newBench(t, allowRoot)
 	pidFile := filepath.Join(b.dir, "pid")
 	id := b.run("web", sh("echo $$ > "+pidFile+"; exec sleep 1000"), nil)
-	b.await(id, fsm.ObservedReady)
+	b.await(id, model.ObservedReady)
 	pid := pidOf(t, pidFile)
 	b.stopAgent()
 	shim := parentOf(t, pid)
@@ -32,15 +32,15 @@ func TestShimThatDoesNotAnswerIsAwaited(t *testing.T) {
 	eventually(t, "word that it was not adopted", func() bool {
 		st := b.m.State()
 		i, _ := st.Instances.Get(id)
-		return strings.HasPrefix(i.Status.Reason, "not_adopted: ") && i.Status.Observed == fsm.ObservedUnready
+		return strings.HasPrefix(i.Status.Reason, "not_adopted: ") && i.Status.Observed == model.ObservedUnready
 	})
 	must(t, syscall.Kill(shim, syscall.SIGCONT))
-	i := b.await(id, fsm.ObservedReady)
+	i := b.await(id, model.ObservedReady)
 	if got := b.history(id)[reports:]; i.Status.Restarts != 0 || pidOf(t, pidFile) != pid || !alive(pid) || slices.ContainsFunc(got, func(s string) bool { return s != "ready" && !strings.HasPrefix(s, "unready not_adopted") }) {
 		t.Errorf("afterwards: %+v, pid %d was %d, reported %q", i.Status, pidOf(t, pidFile), pid, got)
 	}
 	b.stop(id, nil)
-	b.await(id, fsm.ObservedStopped)
+	b.await(id, model.ObservedStopped)
 	if alive(pid) {
 		t.Error("it runs on after it was stopped")
 	}
@@ -53,7 +53,7 @@ func TestHungShimIsEnded(t *testing.T) {
 			b := newBench(t, allowRoot)
 			pidFile := filepath.Join(b.dir, "pid")
 			id := b.run("web", sh("setsid sleep 1000 & echo $! > "+pidFile+".below; echo $$ > "+pidFile+"; exec sleep 1000"), nil)
-			b.await(id, fsm.ObservedReady)
+			b.await(id, model.ObservedReady)
 			pid, below := pidOf(t, pidFile), pidOf(t, pidFile+".below")
 			b.stopAgent()
 			shim := parentOf(t, pid)
@@ -68,9 +68,9 @@ func TestHungShimIsEnded(t *testing.T) {
 			if got := b.history(id)[reports:]; len(got) > 0 {
 				t.Errorf("the same was told again: %q", got)
 			}
-			grace := fsm.Second
+			grace := model.Second
 			b.stop(id, &grace)
-			if i := b.await(id, fsm.ObservedStopped); i.Status.Reason != "shim_lost" {
+			if i := b.await(id, model.ObservedStopped); i.Status.Reason != "shim_lost" {
 				t.Errorf("stopped as %+v", i.Status)
 			}
 			if alive(pid) || alive(below) || alive(shim) {
@@ -95,7 +95,7 @@ func TestLaunchAndShimLost(t *testing.T) {
 			b := newBench(t, allowRoot)
 			pidFile := filepath.Join(b.dir, "pid")
 			id := b.run("web", sh("setsid env -i sleep 1000 & echo $! > "+pidFile+".below; echo $$ > "+pidFile+"; exec sleep 1000"), nil)
-			b.await(id, fsm.ObservedReady)
+			b.await(id, model.ObservedReady)
 			pid, below := pidOf(t, pidFile), pidOf(t, pidFile+".below")
 			b.stopAgent()
 			lose(t, b.stateDir(id), parentOf(t, pid))
@@ -113,7 +113,7 @@ func TestLaunchThatCannotBeReadNow(t *testing.T) {
 	b := newBench(t, allowRoot)
 	pidFile := filepath.Join(b.dir, "pid")
 	id := b.run("web", sh("echo $$ > "+pidFile+"; exec sleep 1000"), nil)
-	b.await(id, fsm.ObservedReady)
+	b.await(id, model.ObservedReady)
 	pid := pidOf(t, pidFile)
 	b.stopAgent()
 	launch := filepath.Join(b.stateDir(id), "launch")
@@ -123,13 +123,13 @@ func TestLaunchThatCannotBeReadNow(t *testing.T) {
 	eventually(t, "word that it was not adopted", func() bool { return strings.HasPrefix(b.instance(id).Status.Reason, "not_adopted: ") })
 	must(t, os.Remove(launch))
 	must(t, os.Rename(launch+".kept", launch))
-	b.await(id, fsm.ObservedReady)
+	b.await(id, model.ObservedReady)
 	if pidOf(t, pidFile) != pid || !alive(pid) {
 		t.Errorf("pid %d was %d", pidOf(t, pidFile), pid)
 	}
 }
 
-func (b *bench) stateDir(id fsm.InstanceID) string {
+func (b *bench) stateDir(id model.InstanceID) string {
 	return filepath.Join(b.dir, "data", "driver", "state", string(id))
 }
 

@@ -10,7 +10,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -27,7 +27,7 @@ type term struct{ count, epoch uint64 }
 type session struct {
 	mu      sync.Mutex
 	now     term
-	seen    fsm.Seen      // the newest assignments that were acted on
+	seen    model.Seen    // the newest assignments that were acted on
 	changed chan struct{} // closed and replaced at each registration
 	due     chan struct{} // capacity 1: register (again)
 	labels  map[string]string
@@ -70,13 +70,13 @@ func (s *session) lost(t term) {
 }
 
 // newest returns the newest assignments that were acted on.
-func (s *session) newest() fsm.Seen {
+func (s *session) newest() model.Seen {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.seen
 }
 
-func (s *session) saw(newest fsm.Seen) {
+func (s *session) saw(newest model.Seen) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.seen = newest
@@ -134,13 +134,13 @@ func (a *Agent) register(ctx context.Context) bool {
 		}
 		a.setProblem("registration", err.Error())
 		level := retry.level()
-		var refused *fsm.Error
+		var refused *model.Error
 		if errors.As(err, &refused) && refused.Hint != logged {
 			level, logged = hclog.Warn, refused.Hint // another reason than before
 		}
 		a.log.Log(level, "registration failed", "error", err)
 		pause := retry.next(rand.Float64())
-		if refused != nil && (refused.Code == fsm.CodeNameTaken || refused.Code == fsm.CodeNodeTaken || refused.Code == fsm.CodeConflict || refused.Code == fsm.CodeForbidden) {
+		if refused != nil && (refused.Code == model.CodeNameTaken || refused.Code == model.CodeNodeTaken || refused.Code == model.CodeConflict || refused.Code == model.CodeForbidden) {
 			pause = max(pause, 2*time.Second) // a person has to act
 		}
 		if !sleep(ctx, pause, nil) {
@@ -154,7 +154,7 @@ func (a *Agent) registerOnce(ctx context.Context, request transport.RegisterRequ
 	defer cancel()
 	reply, err := a.cfg.Servers.Register(ctx, request)
 	if err == nil && reply.Epoch == 0 {
-		err = fsm.Refuse(fsm.CodeInternal, "the servers answered a registration without an epoch")
+		err = model.Refuse(model.CodeInternal, "the servers answered a registration without an epoch")
 	}
 	if err == nil {
 		err = a.home.pin(reply.Cluster)
@@ -170,19 +170,19 @@ func (a *Agent) registration() transport.RegisterRequest {
 	a.session.mu.Unlock()
 	return transport.RegisterRequest{
 		Node: a.home.node, Name: a.cfg.Name,
-		Agent: fsm.AgentInfo{
+		Agent: model.AgentInfo{
 			BootID: a.identity.BootID, Incarnation: a.identity.Incarnation, Address: node.Address, APIAddress: node.APIAddress,
-			Version: a.cfg.Version, Warnings: a.warnings(), Format: fsm.CurrentFormat, Machine: machineID(), Born: a.home.born(),
+			Version: a.cfg.Version, Warnings: a.warnings(), Format: model.CurrentFormat, Machine: machineID(), Born: a.home.born(),
 		},
 		Shape: a.shape(node), Cluster: a.home.cluster(), Seen: seen, Refused: a.home.refused(),
 	}
 }
 
 // shape adds what this agent was configured to do for volumes.
-func (a *Agent) shape(node NodeConfig) fsm.NodeShape {
+func (a *Agent) shape(node NodeConfig) model.NodeShape {
 	s := shape(node)
 	if a.cfg.BackupDir != "" {
-		s.Attributes[fsm.AttributeBackup] = a.cfg.BackupDir
+		s.Attributes[model.AttributeBackup] = a.cfg.BackupDir
 	}
 	return s
 }

@@ -12,7 +12,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -27,20 +27,20 @@ const (
 // reporter tells the servers what changed, in batches, until they acknowledge it. A status is identified by its
 // generation, so one that is sent twice changes nothing. Safe for many goroutines.
 type reporter struct {
-	node fsm.NodeID
+	node model.NodeID
 	send func(context.Context, transport.ReportRequest) (transport.ReportReply, error)
 	log  hclog.Logger
 	wake chan struct{} // capacity 1
 
 	mu     sync.Mutex
-	latest map[fsm.InstanceID]fsm.InstanceStatus
-	acked  map[fsm.InstanceID]uint64 // generation
-	round  uint64                    // of acknowledgements; those of an earlier one don't count
-	moves  map[fsm.TransferID]transferWord
+	latest map[model.InstanceID]model.InstanceStatus
+	acked  map[model.InstanceID]uint64 // generation
+	round  uint64                      // of acknowledgements; those of an earlier one don't count
+	moves  map[model.TransferID]transferWord
 	now    term   // zero: not registered, nothing is sent
 	full   bool   // the full inventory is due
 	reign  uint64 // the incarnation of the state that the inventory is for
-	holds  func() []fsm.Holding
+	holds  func() []model.Holding
 	moved  chan struct{} // closed and replaced when something was acknowledged
 	stale  func(term)    // told when the servers don't know the registration any more
 	facts  factsCount
@@ -56,17 +56,17 @@ type factsCount struct {
 	acked uint64
 }
 
-func newReporter(node fsm.NodeID, send func(context.Context, transport.ReportRequest) (transport.ReportReply, error), log hclog.Logger) *reporter {
+func newReporter(node model.NodeID, send func(context.Context, transport.ReportRequest) (transport.ReportReply, error), log hclog.Logger) *reporter {
 	return &reporter{
 		node: node, send: send, log: log, wake: make(chan struct{}, 1), stale: func(term) {},
-		latest: map[fsm.InstanceID]fsm.InstanceStatus{}, acked: map[fsm.InstanceID]uint64{}, moved: make(chan struct{}), moves: map[fsm.TransferID]transferWord{},
-		holds: func() []fsm.Holding { return nil },
+		latest: map[model.InstanceID]model.InstanceStatus{}, acked: map[model.InstanceID]uint64{}, moved: make(chan struct{}), moves: map[model.TransferID]transferWord{},
+		holds: func() []model.Holding { return nil },
 		facts: factsCount{tell: func(uint64, uint64) {}}, self: selfWord{now: 1, acked: 1},
 	}
 }
 
 // set is the newest status of an instance.
-func (r *reporter) set(s fsm.InstanceStatus) {
+func (r *reporter) set(s model.InstanceStatus) {
 	r.mu.Lock()
 	if !maps.Equal(r.latest[s.ID].Facts, s.Facts) {
 		r.facts.now++
@@ -86,7 +86,7 @@ func (r *reporter) enrol(now term) {
 }
 
 // retell tells the newest status of an instance once more, whatever is acknowledged of what is on its way.
-func (r *reporter) retell(id fsm.InstanceID) {
+func (r *reporter) retell(id model.InstanceID) {
 	r.mu.Lock()
 	r.round++
 	delete(r.acked, id)
@@ -95,7 +95,7 @@ func (r *reporter) retell(id fsm.InstanceID) {
 }
 
 // forget drops an instance that the servers don't have any more.
-func (r *reporter) forget(id fsm.InstanceID) {
+func (r *reporter) forget(id model.InstanceID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.latest, id)
@@ -103,7 +103,7 @@ func (r *reporter) forget(id fsm.InstanceID) {
 }
 
 // status returns the newest status of one instance.
-func (r *reporter) status(id fsm.InstanceID) (fsm.InstanceStatus, bool) {
+func (r *reporter) status(id model.InstanceID) (model.InstanceStatus, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s, ok := r.latest[id]
@@ -148,14 +148,14 @@ func (r *reporter) repeat() {
 }
 
 // delivered reports whether the servers have this generation of the instance, or a newer one.
-func (r *reporter) delivered(id fsm.InstanceID, generation uint64) bool {
+func (r *reporter) delivered(id model.InstanceID, generation uint64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.acked[id] >= generation
 }
 
 // await blocks until delivered, at most limit, and reports whether it is.
-func (r *reporter) await(ctx context.Context, id fsm.InstanceID, generation uint64, limit time.Duration) bool {
+func (r *reporter) await(ctx context.Context, id model.InstanceID, generation uint64, limit time.Duration) bool {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	for {
@@ -231,13 +231,13 @@ func (r *reporter) flush(ctx context.Context, level hclog.Level) (more bool, err
 	call, cancel := context.WithTimeout(ctx, reportTimeout)
 	defer cancel()
 	_, err = r.send(call, req)
-	var refused *fsm.Error
+	var refused *model.Error
 	switch {
 	case err == nil:
 		return r.book(req, sent), nil
 	case ctx.Err() != nil:
 		return false, ctx.Err()
-	case errors.As(err, &refused) && (refused.Code == fsm.CodeStale || refused.Code == fsm.CodeNotFound):
+	case errors.As(err, &refused) && (refused.Code == model.CodeStale || refused.Code == model.CodeNotFound):
 		r.log.Info("the servers do not know this registration any more", "epoch", req.Epoch, "error", err)
 		r.mu.Lock()
 		if r.now == sent.term {
@@ -275,7 +275,7 @@ func (r *reporter) next() (transport.ReportRequest, sending, bool) {
 		req.Self = r.self.report()
 	}
 	if r.full {
-		req.Instances, req.Incarnation = r.collect(func(fsm.InstanceStatus) bool { return true }), r.reign
+		req.Instances, req.Incarnation = r.collect(func(model.InstanceStatus) bool { return true }), r.reign
 		if sizeOf(req.Instances) > reportBytes { // the reports after it bring the facts
 			for i := range req.Instances {
 				req.Instances[i].Facts = nil
@@ -283,7 +283,7 @@ func (r *reporter) next() (transport.ReportRequest, sending, bool) {
 			req.FactsGen = r.facts.acked
 		}
 		for _, h := range r.holds() {
-			if r.latest[h.ID].Observed != fsm.ObservedStopped {
+			if r.latest[h.ID].Observed != model.ObservedStopped {
 				req.Holds = append(req.Holds, h)
 			}
 		}
@@ -297,7 +297,7 @@ func (r *reporter) next() (transport.ReportRequest, sending, bool) {
 }
 
 // fitting is how many of these statuses go in one report.
-func fitting(list []fsm.InstanceStatus) (n int, all bool) {
+func fitting(list []model.InstanceStatus) (n int, all bool) {
 	size := 0
 	for n < min(len(list), reportBatch) {
 		size += statusSize(list[n])
@@ -309,7 +309,7 @@ func fitting(list []fsm.InstanceStatus) (n int, all bool) {
 	return n, n == len(list)
 }
 
-func sizeOf(list []fsm.InstanceStatus) (size int) {
+func sizeOf(list []model.InstanceStatus) (size int) {
 	for _, s := range list {
 		size += statusSize(s)
 	}
@@ -317,7 +317,7 @@ func sizeOf(list []fsm.InstanceStatus) (size int) {
 }
 
 // statusSize is about how many bytes a status takes in a report.
-func statusSize(s fsm.InstanceStatus) int {
+func statusSize(s model.InstanceStatus) int {
 	size := 64 + len(s.ID) + len(s.Reason)
 	for name, value := range s.Facts {
 		size += 4 + len(name) + len(value)
@@ -328,20 +328,20 @@ func statusSize(s fsm.InstanceStatus) int {
 	return size
 }
 
-func (r *reporter) pending() []fsm.InstanceStatus {
-	return r.collect(func(s fsm.InstanceStatus) bool {
-		return s.Observed != fsm.ObservedPending && s.Generation > r.acked[s.ID] // pending is the servers' own word
+func (r *reporter) pending() []model.InstanceStatus {
+	return r.collect(func(s model.InstanceStatus) bool {
+		return s.Observed != model.ObservedPending && s.Generation > r.acked[s.ID] // pending is the servers' own word
 	})
 }
 
-func (r *reporter) collect(keep func(fsm.InstanceStatus) bool) []fsm.InstanceStatus {
-	var list []fsm.InstanceStatus
+func (r *reporter) collect(keep func(model.InstanceStatus) bool) []model.InstanceStatus {
+	var list []model.InstanceStatus
 	for _, s := range r.latest {
 		if keep(s) {
 			list = append(list, s)
 		}
 	}
-	slices.SortFunc(list, func(a, b fsm.InstanceStatus) int { return strings.Compare(string(a.ID), string(b.ID)) })
+	slices.SortFunc(list, func(a, b model.InstanceStatus) int { return strings.Compare(string(a.ID), string(b.ID)) })
 	return list
 }
 

@@ -1,18 +1,18 @@
 package agent
 
 import (
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
 // transferWord is what is to be told of one transfer, and whether the servers have it.
 type transferWord struct {
-	latest fsm.TransferReport
+	latest model.TransferReport
 	acked  bool
 }
 
 // setTransfer is the newest state of this node's part of a transfer. It does not block.
-func (r *reporter) setTransfer(t fsm.TransferReport) {
+func (r *reporter) setTransfer(t model.TransferReport) {
 	r.mu.Lock()
 	known, ok := r.moves[t.ID]
 	if !ok || known.latest != t {
@@ -24,7 +24,7 @@ func (r *reporter) setTransfer(t fsm.TransferReport) {
 
 // keepTransfers forgets those that the servers don't speak of any more.
 func (r *reporter) keepTransfers(orders []transport.TransferOrder) {
-	wanted := make(map[fsm.TransferID]bool, len(orders))
+	wanted := make(map[model.TransferID]bool, len(orders))
 	for _, o := range orders {
 		wanted[o.ID] = true
 	}
@@ -38,8 +38,8 @@ func (r *reporter) keepTransfers(orders []transport.TransferOrder) {
 }
 
 // transferWords are what is to be told; of a full report all.
-func (r *reporter) transferWords(all bool) []fsm.TransferReport {
-	var list []fsm.TransferReport
+func (r *reporter) transferWords(all bool) []model.TransferReport {
+	var list []model.TransferReport
 	for _, id := range sortedKeys(r.moves) {
 		if w := r.moves[id]; all || !w.acked {
 			list = append(list, w.latest)
@@ -48,7 +48,7 @@ func (r *reporter) transferWords(all bool) []fsm.TransferReport {
 	return list
 }
 
-func (r *reporter) bookTransfers(sent []fsm.TransferReport) {
+func (r *reporter) bookTransfers(sent []model.TransferReport) {
 	for _, t := range sent {
 		if w, ok := r.moves[t.ID]; ok && w.latest == t {
 			w.acked = true

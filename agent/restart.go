@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/agent/driver"
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // startFailed is the reason of an instance whose program could not be started; what was wrong follows it.
@@ -31,7 +31,7 @@ type failure struct {
 // failed decides between a restart and the end. Programs are restarted whatever their exit code is: an instance is to
 // run until the servers say otherwise.
 func (i *instance) failed(f failure) {
-	var limit fsm.RestartSpec
+	var limit model.RestartSpec
 	if want := i.wanted(); want.Spec != nil {
 		limit = want.Spec.Restart
 	}
@@ -46,7 +46,7 @@ func (i *instance) failed(f failure) {
 	if f.final || recent > limit.Attempts {
 		i.log.Error("instance failed", "reason", reason, "failures", recent)
 		i.shop.release(i.id)
-		i.observe(fsm.ObservedFailed, finalReason(f, reason), f.exit)
+		i.observe(model.ObservedFailed, finalReason(f, reason), f.exit)
 		return
 	}
 	delay := time.Duration(0)
@@ -60,7 +60,7 @@ func (i *instance) failed(f failure) {
 }
 
 // countFailure books one more failure and returns how many there were within the limit's interval.
-func (i *instance) countFailure(limit fsm.RestartSpec) int {
+func (i *instance) countFailure(limit model.RestartSpec) int {
 	now := time.Now().UnixMilli()
 	var recent []int64
 	for _, at := range i.entry.Failures {
@@ -77,8 +77,8 @@ func (i *instance) countFailure(limit fsm.RestartSpec) int {
 func finalReason(f failure, reason string) string {
 	switch f.code {
 	case string(driver.ReasonExited), string(driver.ReasonSignaled):
-		return string(fsm.CauseCrashLoop)
-	case string(fsm.CauseCheckFailed):
+		return string(model.CauseCrashLoop)
+	case string(model.CauseCheckFailed):
 		return f.code
 	}
 	return reason
@@ -102,8 +102,8 @@ func (i *instance) ended(task Task) {
 	if exit.Code < 0 {
 		code = nil // nobody saw it
 	}
-	if i.wanted().Desired != fsm.DesiredRunning {
-		i.observe(fsm.ObservedStopped, i.stopReason(exit), code)
+	if i.wanted().Desired != model.DesiredRunning {
+		i.observe(model.ObservedStopped, i.stopReason(exit), code)
 		i.shop.release(i.id)
 		return
 	}
@@ -140,7 +140,7 @@ func (i *instance) stopReason(exit driver.Exit) string {
 	case driver.ReasonStopped, driver.ReasonExited:
 		return ""
 	case driver.ReasonKilled:
-		if i.entry.Status.Observed == fsm.ObservedDraining { // the servers ended the grace a moment before the shim did
+		if i.entry.Status.Observed == model.ObservedDraining { // the servers ended the grace a moment before the shim did
 			return driver.ReasonKilledAfterGrace.String()
 		}
 	}
@@ -152,7 +152,7 @@ func (i *instance) stopReason(exit driver.Exit) string {
 func (i *instance) bringDown(ctx context.Context, task Task, gently bool) {
 	spent := time.Duration(0)
 	if gently {
-		i.observe(fsm.ObservedDraining, "", i.entry.Status.ExitCode)
+		i.observe(model.ObservedDraining, "", i.entry.Status.ExitCode)
 		i.drainDelay(ctx, task)
 		spent = i.lastLook(ctx, task)
 	}
@@ -164,14 +164,14 @@ func (i *instance) bringDown(ctx context.Context, task Task, gently bool) {
 
 // abandon ends a program whose after_start hook failed: its start counts as a failed one.
 func (i *instance) abandon(ctx context.Context, task Task, why error) {
-	i.stopAsFailed(ctx, task, failure{code: string(fsm.CodeHookFailed), detail: "after_start: " + message(why), final: hopeless(why)})
+	i.stopAsFailed(ctx, task, failure{code: string(model.CodeHookFailed), detail: "after_start: " + message(why), final: hopeless(why)})
 }
 
 // restartIll ends a program whose check has failed for too long. It is restarted as if it had ended by itself.
 func (i *instance) restartIll(ctx context.Context, task Task, why string) {
 	i.log.Warn("restarting a program whose check has failed for too long", "check", why)
 	i.judge(verdict{reason: why}) // withdraws it from its service before the stop
-	i.stopAsFailed(ctx, task, failure{code: string(fsm.CauseCheckFailed), detail: why})
+	i.stopAsFailed(ctx, task, failure{code: string(model.CauseCheckFailed), detail: why})
 }
 
 // stopAsFailed stops a program that is still wanted, and notes why it failed.
@@ -179,7 +179,7 @@ func (i *instance) stopAsFailed(ctx context.Context, task Task, why failure) {
 	i.stopTask(ctx, task, 0)
 	switch {
 	case !ended(task):
-	case i.wanted().Desired != fsm.DesiredRunning:
+	case i.wanted().Desired != model.DesiredRunning:
 		i.ended(task)
 	default:
 		i.shop.release(i.id)
@@ -193,15 +193,15 @@ func (i *instance) stopAsFailed(ctx context.Context, task Task, why failure) {
 func (i *instance) restart(ctx context.Context, task Task) {
 	i.log.Info("restarting as asked")
 	seq := i.wanted().RestartSeq
-	if i.entry.Status.Observed == fsm.ObservedReady {
-		i.observe(fsm.ObservedUnready, "restarting", i.entry.Status.ExitCode)
+	if i.entry.Status.Observed == model.ObservedReady {
+		i.observe(model.ObservedUnready, "restarting", i.entry.Status.ExitCode)
 		i.shop.reports.await(ctx, i.id, i.entry.Status.Generation, 5*time.Second)
 		i.drainDelay(ctx, task)
 	}
 	i.stopTask(ctx, task, 0)
 	switch {
 	case !ended(task):
-	case i.wanted().Desired != fsm.DesiredRunning:
+	case i.wanted().Desired != model.DesiredRunning:
 		i.ended(task)
 	default:
 		i.shop.release(i.id)
@@ -220,7 +220,7 @@ func (i *instance) drainDelay(ctx context.Context, task Task) {
 	}
 	t := time.NewTimer(asDuration(want.Spec.Stop.DrainDelay))
 	defer t.Stop()
-	for i.wanted().Desired != fsm.DesiredStopped {
+	for i.wanted().Desired != model.DesiredStopped {
 		select {
 		case <-t.C:
 			return
@@ -249,7 +249,7 @@ func (i *instance) stopTask(ctx context.Context, task Task, spent time.Duration)
 			}
 		})
 	}
-	kill := i.wanted().Desired == fsm.DesiredStopped
+	kill := i.wanted().Desired == model.DesiredStopped
 	if kill {
 		grace = 0
 	}
@@ -262,7 +262,7 @@ func (i *instance) stopTask(ctx context.Context, task Task, spent time.Duration)
 			return
 		case <-i.changed:
 		}
-		if !kill && i.wanted().Desired == fsm.DesiredStopped {
+		if !kill && i.wanted().Desired == model.DesiredStopped {
 			kill = true
 			stop(0)
 		}
@@ -271,12 +271,12 @@ func (i *instance) stopTask(ctx context.Context, task Task, spent time.Duration)
 
 // hopeless reports whether a start that failed like this fails again.
 func hopeless(err error) bool {
-	var refused *fsm.Error
+	var refused *model.Error
 	if !errors.As(err, &refused) {
 		return false
 	}
 	switch refused.Code {
-	case fsm.CodeInvalid, driver.CodeInvalidSpec, driver.CodeRootNotAllowed, driver.CodeUserNotAllowed, driver.CodeUserUnknown:
+	case model.CodeInvalid, driver.CodeInvalidSpec, driver.CodeRootNotAllowed, driver.CodeUserNotAllowed, driver.CodeUserUnknown:
 		return true
 	}
 	return false
@@ -285,7 +285,7 @@ func hopeless(err error) bool {
 // message is what people need of an error; reasons are shown with each instance, so it is bounded.
 func message(err error) string {
 	text := err.Error()
-	var refused *fsm.Error
+	var refused *model.Error
 	if errors.As(err, &refused) {
 		text = refused.Message
 		if refused.Hint != "" {
@@ -307,10 +307,10 @@ func exitText(e driver.Exit) string {
 }
 
 // down is the state of an instance that is to run and isn't ready: booting until it was ready once, then unready.
-func (i *instance) down() fsm.Observed {
+func (i *instance) down() model.Observed {
 	switch i.entry.Status.Observed {
-	case fsm.ObservedReady, fsm.ObservedUnready:
-		return fsm.ObservedUnready
+	case model.ObservedReady, model.ObservedUnready:
+		return model.ObservedUnready
 	}
-	return fsm.ObservedBooting
+	return model.ObservedBooting
 }

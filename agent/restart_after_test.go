@@ -7,11 +7,11 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/agent/driver"
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // illCheck is a group whose check fails while the returned word says so. It fails twice within 2 s before it counts.
-func illCheck(b *bubble, restartAfter fsm.Duration) (fsm.GroupSpec, *atomic.Bool) {
+func illCheck(b *bubble, restartAfter model.Duration) (model.GroupSpec, *atomic.Bool) {
 	ill := &atomic.Bool{}
 	b.mem.exec = func(context.Context, driver.Command) (int, error) {
 		if ill.Load() {
@@ -20,10 +20,10 @@ func illCheck(b *bubble, restartAfter fsm.Duration) (fsm.GroupSpec, *atomic.Bool
 		return 0, nil
 	}
 	g := sh("")
-	g.Restart = fsm.RestartSpec{Attempts: 2, Interval: fsm.Hour, Delay: fsm.Second}
-	g.Checks = []fsm.CheckSpec{{
-		Name: "alive", Kind: fsm.CheckExec, Command: []string{"/bin/check"}, Interval: fsm.Second, Timeout: fsm.Second,
-		Grace: fsm.Second, Failures: 2, RestartAfter: restartAfter,
+	g.Restart = model.RestartSpec{Attempts: 2, Interval: model.Hour, Delay: model.Second}
+	g.Checks = []model.CheckSpec{{
+		Name: "alive", Kind: model.CheckExec, Command: []string{"/bin/check"}, Interval: model.Second, Timeout: model.Second,
+		Grace: model.Second, Failures: 2, RestartAfter: restartAfter,
 	}}
 	return g, ill
 }
@@ -33,13 +33,13 @@ func illCheck(b *bubble, restartAfter fsm.Duration) (fsm.GroupSpec, *atomic.Bool
 func TestRestartAfter(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		b.start()
-		g, ill := illCheck(b, 30*fsm.Second)
+		g, ill := illCheck(b, 30*model.Second)
 		id := b.run("web", g)
 		b.pass(5 * time.Second)
-		b.want(id, fsm.ObservedReady, "")
+		b.want(id, model.ObservedReady, "")
 		ill.Store(true)
 		b.pass(29 * time.Second)
-		if n := b.mem.starts(); n != 1 || b.instance(id).Status.Observed != fsm.ObservedUnready {
+		if n := b.mem.starts(); n != 1 || b.instance(id).Status.Observed != model.ObservedUnready {
 			t.Errorf("before restart_after is over: %d starts, %+v", n, b.instance(id).Status)
 		}
 		b.pass(6 * time.Second)
@@ -48,12 +48,12 @@ func TestRestartAfter(t *testing.T) {
 		}
 		ill.Store(false)
 		b.pass(5 * time.Second)
-		if i := b.want(id, fsm.ObservedReady, ""); i.Status.Restarts != 1 {
+		if i := b.want(id, model.ObservedReady, ""); i.Status.Restarts != 1 {
 			t.Errorf("%d restarts", i.Status.Restarts)
 		}
 		ill.Store(true)
 		b.pass(10 * time.Minute)
-		b.want(id, fsm.ObservedFailed, string(fsm.CauseCheckFailed))
+		b.want(id, model.ObservedFailed, string(model.CauseCheckFailed))
 		if n := b.mem.starts(); n != 3 {
 			t.Errorf("%d starts in all", n)
 		}
@@ -63,9 +63,9 @@ func TestRestartAfter(t *testing.T) {
 // A check that fails and passes again in time, or that has no restart_after, restarts nothing.
 func TestNoRestartAfter(t *testing.T) {
 	for name, test := range map[string]struct {
-		after fsm.Duration
+		after model.Duration
 		ill   time.Duration
-	}{"passes in time": {30 * fsm.Second, 20 * time.Second}, "never": {0, 10 * time.Minute}} {
+	}{"passes in time": {30 * model.Second, 20 * time.Second}, "never": {0, 10 * time.Minute}} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, b *bubble) {
 				b.start()
@@ -78,7 +78,7 @@ func TestNoRestartAfter(t *testing.T) {
 					ill.Store(false)
 					b.pass(5 * time.Second)
 				}
-				b.want(id, fsm.ObservedReady, "")
+				b.want(id, model.ObservedReady, "")
 				if n := b.mem.starts(); n != 1 {
 					t.Errorf("%d starts", n)
 				}

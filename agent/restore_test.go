@@ -8,6 +8,7 @@ import (
 
 	"github.com/outspan/outspan/agent/driver"
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // L2: what the servers acknowledged after a snapshot was saved is told again when it is restored: an instance that has come up, or has stopped, since then.
@@ -18,11 +19,11 @@ func TestReportsBehindARestore(t *testing.T) {
 				b.start()
 				group := b.submit("web", sh(""))
 				id := b.place(group, 0, b.node(), nil)
-				want := fsm.ObservedReady
+				want := model.ObservedReady
 				if stop {
 					b.pass(time.Second)
 					b.stop(id, nil)
-					want = fsm.ObservedStopped
+					want = model.ObservedStopped
 				}
 				var saved bytes.Buffer
 				must(t, fsm.WriteSnapshot(&saved, b.m.State()))
@@ -73,12 +74,12 @@ func TestRestoreOfAnOldSnapshot(t *testing.T) {
 					}
 					second := b.place(group, 0, b.node(), nil)
 					b.pass(time.Second)
-					b.want(second, fsm.ObservedReady, "")
+					b.want(second, model.ObservedReady, "")
 					old := b.m.State()
 					restored, err := fsm.ReadSnapshot(bytes.NewReader(saved.Bytes()))
 					must(t, err)
 					if !tt.recovered {
-						mark := fsm.Entry{Format: fsm.CurrentFormat, At: old.Now, Actor: fsm.ActorLeader, Groups: [][]fsm.Command{{&fsm.RestoreMark{}}}}
+						mark := fsm.Entry{Format: model.CurrentFormat, At: old.Now, Actor: model.ActorLeader, Groups: [][]fsm.Command{{&fsm.RestoreMark{}}}}
 						for restored, _ = restored.Apply(old.Index+1, 1, mark); restored.Incarnation <= old.Incarnation; {
 							restored, _ = restored.Apply(restored.Index+1, 1, mark)
 						}
@@ -88,7 +89,7 @@ func TestRestoreOfAnOldSnapshot(t *testing.T) {
 						b.apply(&fsm.RestoreMark{})
 					}
 					b.pass(5 * time.Second)
-					b.want(first, fsm.ObservedStopped, fsm.ReasonEnded)
+					b.want(first, model.ObservedStopped, model.ReasonEnded)
 					if b.mem.running() != 1 || ended(b.mem.task(second)) {
 						t.Errorf("%d programs run before it is confirmed, want the one that the state does not know: what has stopped never starts again", b.mem.running())
 					}
@@ -118,7 +119,7 @@ func TestForgottenNodeReturns(t *testing.T) {
 }
 
 // agrees checks that the node is online and takes work, that an instance is the only one that runs there, and that the state hears what happens to it.
-func (b *bubble) agrees(id fsm.InstanceID) {
+func (b *bubble) agrees(id model.InstanceID) {
 	b.t.Helper()
 	b.pass(time.Second)
 	state := b.m.State()
@@ -132,7 +133,7 @@ func (b *bubble) agrees(id fsm.InstanceID) {
 	if b.mem.running() != 1 {
 		b.t.Errorf("%d programs run, want 1", b.mem.running())
 	}
-	b.want(id, fsm.ObservedReady, "")
+	b.want(id, model.ObservedReady, "")
 	before := b.instance(id).Status.Generation
 	b.mem.task(id).finish(fencedExit())
 	b.pass(time.Minute)
@@ -163,11 +164,11 @@ func TestUnknownHolderGoesOn(t *testing.T) {
 		if ended(b.mem.task(holder)) || !ended(b.mem.task(other)) {
 			t.Fatalf("the holder has ended: %v, what any number may run of: %v", ended(b.mem.task(holder)), ended(b.mem.task(other)))
 		}
-		next := &fsm.InstancePlace{ID: "next", Group: group, Version: 1, Node: b.node(), Cause: fsm.CauseScaleUp}
+		next := &fsm.InstancePlace{ID: "next", Group: group, Version: 1, Node: b.node(), Cause: model.CauseScaleUp}
 		if refusal := b.try(next); refusal == nil {
 			t.Fatal("the slot is filled beside its holder")
 		}
-		b.apply(&fsm.InstanceStop{ID: holder, Cause: fsm.CauseUser})
+		b.apply(&fsm.InstanceStop{ID: holder, Cause: model.CauseUser})
 		b.pass(15 * time.Second)
 		if !ended(b.mem.task(holder)) {
 			t.Fatal("a person's word does not end it")
@@ -207,13 +208,13 @@ func TestAdoptedInstanceGoesOn(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		b.start()
 		alone := sh("")
-		alone.Volumes = []fsm.VolumeSpec{{Name: "rows", Kind: fsm.VolumeLocal, Path: filepath.Join(t.TempDir(), "rows")}}
+		alone.Volumes = []model.VolumeSpec{{Name: "rows", Kind: model.VolumeLocal, Path: filepath.Join(t.TempDir(), "rows")}}
 		group := b.submit("one", alone)
 		var saved bytes.Buffer
 		must(t, fsm.WriteSnapshot(&saved, b.m.State()))
 		holder := b.place(group, 0, b.node(), nil)
 		b.pass(time.Second)
-		b.want(holder, fsm.ObservedReady, "")
+		b.want(holder, model.ObservedReady, "")
 		task, data := b.mem.task(holder), b.volume(group, "rows").Made
 		must(t, b.m.Restore(&saved))
 		b.apply(&fsm.RestoreMark{})
@@ -230,10 +231,10 @@ func TestAdoptedInstanceGoesOn(t *testing.T) {
 	})
 }
 
-func (b *bubble) volume(group fsm.GroupID, name string) fsm.Volume {
+func (b *bubble) volume(group model.GroupID, name string) fsm.Volume {
 	b.t.Helper()
 	state := b.m.State()
-	v, ok := state.Volumes.Get(fsm.NewVolumeID(group, 0, name))
+	v, ok := state.Volumes.Get(model.NewVolumeID(group, 0, name))
 	if !ok {
 		b.t.Fatalf("there is no volume %s of %s", name, group)
 	}
@@ -252,7 +253,7 @@ func TestUnknownInstancesHaveTheirGrace(t *testing.T) {
 		one := b.place(b.submit("one", alone), 0, b.node(), nil)
 		web := b.run("web", sh(""))
 		b.pass(time.Second)
-		tasks := map[fsm.InstanceID]*memTask{one: b.mem.task(one), web: b.mem.task(web)}
+		tasks := map[model.InstanceID]*memTask{one: b.mem.task(one), web: b.mem.task(web)}
 		must(t, b.m.Restore(&saved))
 		b.apply(&fsm.RestoreMark{})
 		b.pass(5 * time.Second)

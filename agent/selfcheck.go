@@ -11,7 +11,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"golang.org/x/sys/unix"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // How an agent checks its own machine.
@@ -28,12 +28,12 @@ const (
 )
 
 // findings are the checks that fail now, and why.
-type findings map[fsm.SelfCheck]string
+type findings map[model.SelfCheck]string
 
 // selfChecks turns single looks at the machine into what is told to the servers. One goroutine uses it.
 type selfChecks struct {
-	counts map[fsm.SelfCheck]*selfCount
-	last   []fsm.Trouble
+	counts map[model.SelfCheck]*selfCount
+	last   []model.Trouble
 }
 
 // selfCount follows one check.
@@ -43,8 +43,8 @@ type selfCount struct {
 }
 
 func newSelfChecks() *selfChecks {
-	c := &selfChecks{counts: map[fsm.SelfCheck]*selfCount{}}
-	for _, check := range fsm.SelfChecks() {
+	c := &selfChecks{counts: map[model.SelfCheck]*selfCount{}}
+	for _, check := range model.SelfChecks() {
 		c.counts[check] = &selfCount{}
 	}
 	return c
@@ -52,8 +52,8 @@ func newSelfChecks() *selfChecks {
 
 // take counts one look. It returns the present troubles, and whether they moved. The reason of a trouble stays the
 // one with which it began.
-func (c *selfChecks) take(found findings) (troubles []fsm.Trouble, moved bool) {
-	for _, check := range fsm.SelfChecks() {
+func (c *selfChecks) take(found findings) (troubles []model.Trouble, moved bool) {
+	for _, check := range model.SelfChecks() {
 		n := c.counts[check]
 		if reason, failed := found[check]; failed {
 			n.bad, n.good = n.bad+1, 0
@@ -67,7 +67,7 @@ func (c *selfChecks) take(found findings) (troubles []fsm.Trouble, moved bool) {
 			}
 		}
 		if n.reason != "" {
-			troubles = append(troubles, fsm.Trouble{Check: check, Reason: n.reason})
+			troubles = append(troubles, model.Trouble{Check: check, Reason: n.reason})
 		}
 	}
 	moved = !slices.Equal(troubles, c.last)
@@ -82,8 +82,8 @@ func (a *Agent) startFull(checks *selfChecks) {
 	if reason == "" || a.cfg.SelfCheckEvery < 0 {
 		return
 	}
-	checks.counts[fsm.SelfDiskFull].bad = selfBad - 1
-	troubles, _ := checks.take(findings{fsm.SelfDiskFull: reason})
+	checks.counts[model.SelfDiskFull].bad = selfBad - 1
+	troubles, _ := checks.take(findings{model.SelfDiskFull: reason})
 	a.log.Warn("this machine has troubles", "troubles", troubles)
 	a.shop.reports.setSelf(troubles)
 }
@@ -133,11 +133,11 @@ func newMachineCheck(dir string) *machineCheck {
 func (m *machineCheck) look() findings {
 	found := findings{}
 	if reason := m.clock.look(time.Now()); reason != "" {
-		found[fsm.SelfClockJumps] = reason
+		found[model.SelfClockJumps] = reason
 	}
 	reason := roomIn(m.dir, m.full)
 	if m.full = reason != ""; m.full {
-		found[fsm.SelfDiskFull] = reason
+		found[model.SelfDiskFull] = reason
 	}
 	due := m.round%selfWriteEvery == 0
 	m.round++
@@ -145,9 +145,9 @@ func (m *machineCheck) look() findings {
 		return found
 	}
 	if err := m.cgroups(); err != nil {
-		found[fsm.SelfCgroup] = fmt.Sprintf("a cgroup can't be made: %v", err)
+		found[model.SelfCgroup] = fmt.Sprintf("a cgroup can't be made: %v", err)
 	}
-	if check, reason := m.write(); check != "" && !(check == fsm.SelfDiskWrite && m.full) {
+	if check, reason := m.write(); check != "" && !(check == model.SelfDiskWrite && m.full) {
 		found[check] = reason
 	}
 	m.again = len(found) > 0
@@ -156,7 +156,7 @@ func (m *machineCheck) look() findings {
 
 // write writes a small file and waits until the disk has it. A write that hangs is waited for in the background:
 // there is never a second one beside it.
-func (m *machineCheck) write() (check fsm.SelfCheck, reason string) {
+func (m *machineCheck) write() (check model.SelfCheck, reason string) {
 	if m.writing == nil {
 		m.since = time.Now()
 		m.writing = make(chan error, 1)
@@ -169,15 +169,15 @@ func (m *machineCheck) write() (check fsm.SelfCheck, reason string) {
 		m.writing = nil
 		switch {
 		case errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT):
-			return fsm.SelfDiskFull, fmt.Sprintf("the data directory %s is full", m.dir)
+			return model.SelfDiskFull, fmt.Sprintf("the data directory %s is full", m.dir)
 		case err != nil:
-			return fsm.SelfDiskWrite, fmt.Sprintf("the data directory can't be written: %v", err)
+			return model.SelfDiskWrite, fmt.Sprintf("the data directory can't be written: %v", err)
 		case time.Since(m.since) < selfWriteSlow:
 			return "", ""
 		}
 	case <-limit.C:
 	}
-	return fsm.SelfDiskSlow, fmt.Sprintf("a write to the data directory %s took more than %s", m.dir, selfWriteSlow)
+	return model.SelfDiskSlow, fmt.Sprintf("a write to the data directory %s took more than %s", m.dir, selfWriteSlow)
 }
 
 // writeProbe writes the file that only this check uses.

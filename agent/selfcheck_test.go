@@ -11,12 +11,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // A check must fail twice in a row before it is a trouble, and pass five times in a row before it is none.
 func TestSelfCheckHysteresis(t *testing.T) {
 	c := newSelfChecks()
-	bad, good := findings{fsm.SelfDiskFull: "no room"}, findings{}
+	bad, good := findings{model.SelfDiskFull: "no room"}, findings{}
 	for i, step := range []struct {
 		found findings
 		wrong bool
@@ -32,13 +33,13 @@ func TestSelfCheckHysteresis(t *testing.T) {
 			t.Errorf("look %d: troubles %v, moved %t", i, troubles, moved)
 		}
 	}
-	c.take(findings{fsm.SelfDiskSlow: "a", fsm.SelfDiskFull: "b"})
-	troubles, _ := c.take(findings{fsm.SelfDiskSlow: "c", fsm.SelfDiskFull: "d"})
-	want := []fsm.Trouble{{Check: fsm.SelfDiskFull, Reason: "d"}, {Check: fsm.SelfDiskSlow, Reason: "c"}}
+	c.take(findings{model.SelfDiskSlow: "a", model.SelfDiskFull: "b"})
+	troubles, _ := c.take(findings{model.SelfDiskSlow: "c", model.SelfDiskFull: "d"})
+	want := []model.Trouble{{Check: model.SelfDiskFull, Reason: "d"}, {Check: model.SelfDiskSlow, Reason: "c"}}
 	if !slices.Equal(troubles, want) {
 		t.Errorf("two at once: %v, want %v", troubles, want)
 	}
-	if _, moved := c.take(findings{fsm.SelfDiskSlow: "e", fsm.SelfDiskFull: "f"}); moved {
+	if _, moved := c.take(findings{model.SelfDiskSlow: "e", model.SelfDiskFull: "f"}); moved {
 		t.Error("another text of the same trouble is news")
 	}
 }
@@ -73,13 +74,13 @@ func TestSlowDisk(t *testing.T) {
 	m.writing, m.since = hangs, time.Now().Add(-selfWriteSlow)
 	for range 2 {
 		check, reason := m.write()
-		if check != fsm.SelfDiskSlow || !strings.Contains(reason, selfWriteSlow.String()) || m.writing != hangs {
+		if check != model.SelfDiskSlow || !strings.Contains(reason, selfWriteSlow.String()) || m.writing != hangs {
 			t.Errorf("a write hangs: %s %s", check, reason)
 		}
 	}
 	hangs <- nil
 	for m.writing == hangs { // the limit and the end are there at once
-		if check, _ := m.write(); check != fsm.SelfDiskSlow {
+		if check, _ := m.write(); check != model.SelfDiskSlow {
 			t.Errorf("it took too long: %q", check)
 		}
 	}
@@ -92,7 +93,7 @@ func TestSlowDisk(t *testing.T) {
 func TestCgroupsLost(t *testing.T) {
 	m := newMachineCheck(t.TempDir())
 	m.cgroups = func() error { return os.ErrPermission }
-	if found := m.look(); !strings.Contains(found[fsm.SelfCgroup], "permission denied") || len(found) > 1 {
+	if found := m.look(); !strings.Contains(found[model.SelfCgroup], "permission denied") || len(found) > 1 {
 		t.Errorf("found %v", found)
 	}
 	m.cgroups = func() error { return nil }
@@ -116,7 +117,7 @@ func TestSelfChecksOnSmallDisk(t *testing.T) {
 	})
 	data := b.cfg.DataDir
 	t.Cleanup(func() { _ = unix.Unmount(data, unix.MNT_DETACH) })
-	await := func(check fsm.SelfCheck, words string) {
+	await := func(check model.SelfCheck, words string) {
 		t.Helper()
 		eventually(t, "the node's troubles to be "+string(check), func() bool {
 			n := b.row()
@@ -128,7 +129,7 @@ func TestSelfChecksOnSmallDisk(t *testing.T) {
 		})
 	}
 	room := fill(t, data)
-	await(fsm.SelfDiskFull, "is full")
+	await(model.SelfDiskFull, "is full")
 	b.stopAgent()
 	before := b.m.State().Index
 	b.launch() // it is not eligible
@@ -137,7 +138,7 @@ func TestSelfChecksOnSmallDisk(t *testing.T) {
 		return n.Agent.Incarnation == b.agent.Identity().Incarnation && n.Self.Gen > 0
 	})
 	for _, e := range b.m.State().Events.All() {
-		if e.Key.Index() > before && e.Type == fsm.EventNodeChecks && e.After != string(fsm.SelfDiskFull) {
+		if e.Key.Index() > before && e.Type == fsm.EventNodeChecks && e.After != string(model.SelfDiskFull) {
 			t.Errorf("an agent that restarts on a full disk: %s -> %s", e.Before, e.After)
 		}
 	}
@@ -146,7 +147,7 @@ func TestSelfChecksOnSmallDisk(t *testing.T) {
 	probe := filepath.Join(data, "self-check")
 	must(t, os.Remove(probe))
 	must(t, os.Mkdir(probe, 0o700)) // the journal is open: the file system can't be made read-only
-	await(fsm.SelfDiskWrite, "can't be written")
+	await(model.SelfDiskWrite, "can't be written")
 	must(t, os.Remove(probe))
 	await("", "")
 }

@@ -7,7 +7,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -27,9 +27,9 @@ type Servers interface {
 type Heartbeats interface {
 	// Register makes heartbeats carry this epoch, signed with its key, from now on.
 	Register(key []byte, epoch uint64, interval time.Duration)
-	// SetVoters tells who votes among the servers, and in which history of them (fsm.History as text); call it before Register. Answers to heartbeats that rest on an
+	// SetVoters tells who votes among the servers, and in which history of them (model.History as text); call it before Register. Answers to heartbeats that rest on an
 	// older configuration, or on a history that this one replaces, renew no lease.
-	SetVoters(history string, index uint64, voters []fsm.ServerID)
+	SetVoters(history string, index uint64, voters []model.ServerID)
 	// SetInterval changes how often they are sent, after the setting changed.
 	SetInterval(interval time.Duration)
 	// SetFacts names the newest generation of facts of an epoch; heartbeats of that epoch carry it from now on.
@@ -44,8 +44,8 @@ type Heartbeats interface {
 }
 
 // asDuration turns cluster time into time of this machine.
-func asDuration(d fsm.Duration) time.Duration {
-	if d >= fsm.Duration(maxWait/time.Millisecond) {
+func asDuration(d model.Duration) time.Duration {
+	if d >= model.Duration(maxWait/time.Millisecond) {
 		return maxWait
 	}
 	return time.Duration(d) * time.Millisecond

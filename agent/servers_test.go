@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -38,24 +39,24 @@ func newServers(t testing.TB) *servers { return newServersOf(t, "c1") }
 
 func newServersOf(t testing.TB, cluster string) *servers {
 	s := &servers{t: t, m: fsm.NewMachine(), born: time.Now(), calls: map[string]int{}, altered: make(chan struct{})}
-	s.apply(&fsm.ClusterInit{ID: cluster, Name: "test", Settings: fsm.DefaultSettings()})
+	s.apply(&fsm.ClusterInit{ID: cluster, Name: "test", Settings: model.DefaultSettings()})
 	return s
 }
 
 // try applies commands as one entry and returns its refusal.
-func (s *servers) try(group ...fsm.Command) *fsm.Error {
+func (s *servers) try(group ...fsm.Command) *model.Error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	at := fsm.Time(time.Since(s.born).Milliseconds())
-	data, err := fsm.EncodeEntry(fsm.Entry{Format: fsm.CurrentFormat, At: at, Wall: time.Now().UnixMilli(), Term: 1, Actor: "test", Groups: [][]fsm.Command{group}})
+	at := model.Time(time.Since(s.born).Milliseconds())
+	data, err := fsm.EncodeEntry(fsm.Entry{Format: model.CurrentFormat, At: at, Wall: time.Now().UnixMilli(), Term: 1, Actor: "test", Groups: [][]fsm.Command{group}})
 	if err != nil {
 		s.t.Errorf("encode: %v", err)
-		return fsm.Refuse(fsm.CodeInternal, "%v", err)
+		return model.Refuse(model.CodeInternal, "%v", err)
 	}
 	results, err := s.m.Apply(s.m.State().Index+1, 1, data)
 	if err != nil {
 		s.t.Errorf("apply: %v", err)
-		return fsm.Refuse(fsm.CodeInternal, "%v", err)
+		return model.Refuse(model.CodeInternal, "%v", err)
 	}
 	return results[0].Refusal
 }
@@ -93,9 +94,9 @@ func (s *servers) enter(op string) error {
 	s.calls[op]++
 	switch {
 	case s.down:
-		return fsm.Refuse(transport.CodeUnreachable, "no server could be reached")
+		return model.Refuse(transport.CodeUnreachable, "no server could be reached")
 	case s.others && op == "register":
-		return fsm.Refuse(fsm.CodeNodeTaken, "the node is in use by another agent")
+		return model.Refuse(model.CodeNodeTaken, "the node is in use by another agent")
 	}
 	return nil
 }
@@ -115,7 +116,7 @@ func (s *servers) Register(_ context.Context, r transport.RegisterRequest) (tran
 	}
 	st := s.m.State()
 	n, _ := st.Nodes.Get(r.Node)
-	return transport.RegisterReply{Epoch: n.Agent.Epoch, Key: []byte("key"), Heartbeat: 300 * fsm.Millisecond, Cluster: st.Cluster.ID, Servers: []transport.ServerInfo{{APIAddress: "10.0.0.1:7640"}, {APIAddress: "10.0.0.2:7640"}}}, nil
+	return transport.RegisterReply{Epoch: n.Agent.Epoch, Key: []byte("key"), Heartbeat: 300 * model.Millisecond, Cluster: st.Cluster.ID, Servers: []transport.ServerInfo{{APIAddress: "10.0.0.1:7640"}, {APIAddress: "10.0.0.2:7640"}}}, nil
 }
 
 func (s *servers) Report(_ context.Context, r transport.ReportRequest) (transport.ReportReply, error) {
@@ -139,7 +140,7 @@ func (s *servers) Report(_ context.Context, r transport.ReportRequest) (transpor
 }
 
 // history returns the states of one instance as they were reported, without repetitions.
-func (s *servers) history(id fsm.InstanceID) []string {
+func (s *servers) history(id model.InstanceID) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var list []string
@@ -152,7 +153,7 @@ func (s *servers) history(id fsm.InstanceID) []string {
 }
 
 // poll waits until the topic moved past index, or wait is over.
-func (s *servers) poll(ctx context.Context, topic fsm.Topic, wait fsm.Duration, newer func() bool) error {
+func (s *servers) poll(ctx context.Context, topic fsm.Topic, wait model.Duration, newer func() bool) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(wait)*time.Millisecond)
 	defer cancel()
 	for {
@@ -317,7 +318,7 @@ func (s *servers) services() transport.Services {
 			if i.Ready() {
 				n, _ := st.Nodes.Get(i.Node)
 				port, _ := i.Claims.Ports.Get(svc.Port)
-				b.Backends = append(b.Backends, fsm.Backend{Instance: i.ID, Node: i.Node, Address: hostPort(n.Agent.Address, port)})
+				b.Backends = append(b.Backends, model.Backend{Instance: i.ID, Node: i.Node, Address: hostPort(n.Agent.Address, port)})
 			}
 		}
 		out.Services = append(out.Services, b)
@@ -326,7 +327,7 @@ func (s *servers) services() transport.Services {
 }
 
 // instance returns the row of an instance.
-func (s *servers) instance(id fsm.InstanceID) fsm.Instance {
+func (s *servers) instance(id model.InstanceID) fsm.Instance {
 	st := s.m.State()
 	i, ok := st.Instances.Get(id)
 	if !ok {
@@ -336,28 +337,28 @@ func (s *servers) instance(id fsm.InstanceID) fsm.Instance {
 }
 
 // submit makes a job of one group wanted.
-func (s *servers) submit(job string, g fsm.GroupSpec) fsm.GroupID {
+func (s *servers) submit(job string, g model.GroupSpec) model.GroupID {
 	s.t.Helper()
 	g.Name = "g"
 	if g.Count == 0 {
 		g.Count = 1
 	}
-	s.apply(&fsm.JobSubmit{Spec: fsm.JobSpec{Name: fsm.JobName(job), Groups: []fsm.GroupSpec{g}}.Expand()})
-	return fsm.NewGroupID(fsm.JobName(job), "g")
+	s.apply(&fsm.JobSubmit{Spec: model.JobSpec{Name: model.JobName(job), Groups: []model.GroupSpec{g}}.Expand()})
+	return model.NewGroupID(model.JobName(job), "g")
 }
 
 // place puts a new instance of the group's slot on a node.
-func (s *servers) place(group fsm.GroupID, slot int, node fsm.NodeID, ports fsm.Ports) fsm.InstanceID {
+func (s *servers) place(group model.GroupID, slot int, node model.NodeID, ports model.Ports) model.InstanceID {
 	s.t.Helper()
 	st := s.m.State()
 	g, _ := st.Groups.Get(group)
 	id := fsm.DeriveInstanceID(st.Moment(), "", group, slot, g.Placed)
-	s.apply(&fsm.InstancePlace{ID: id, Group: group, Slot: slot, Version: g.Version, Node: node, Ports: ports, Cause: fsm.CauseScaleUp})
+	s.apply(&fsm.InstancePlace{ID: id, Group: group, Slot: slot, Version: g.Version, Node: node, Ports: ports, Cause: model.CauseScaleUp})
 	return id
 }
 
 // stop begins a graceful stop, whatever budgets say.
-func (s *servers) stop(id fsm.InstanceID, grace *fsm.Duration) {
+func (s *servers) stop(id model.InstanceID, grace *model.Duration) {
 	s.t.Helper()
-	s.apply(&fsm.InstanceStop{ID: id, Cause: fsm.CauseUser, By: "test", Grace: grace, Bypass: true})
+	s.apply(&fsm.InstanceStop{ID: id, Cause: model.CauseUser, By: "test", Grace: grace, Bypass: true})
 }

@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // sharesPerCore is what one core counts in CPU shares, whatever its clock: a number that does not change while a
@@ -22,12 +22,12 @@ const sharesPerCore = 1000
 
 // detectCapacity finds what this machine, or the container that the agent is in, can give. root is "/" but in tests.
 // What can't be found is 0, and then nothing is placed here until it is configured.
-func detectCapacity(root string) fsm.Resources {
+func detectCapacity(root string) model.Resources {
 	memory := memTotal(filepath.Join(root, "proc", "meminfo"))
 	for _, limit := range cgroupLimits(root) {
 		memory = min(memory, limit)
 	}
-	return fsm.Resources{CPU: int64(runtime.NumCPU()) * sharesPerCore, MemoryBytes: memory}
+	return model.Resources{CPU: int64(runtime.NumCPU()) * sharesPerCore, MemoryBytes: memory}
 }
 
 func memTotal(path string) int64 {
@@ -84,7 +84,7 @@ func limitsAbove(mount, path, file string) []int64 {
 }
 
 // shape is what the node tells of itself at registration.
-func shape(c NodeConfig) fsm.NodeShape {
+func shape(c NodeConfig) model.NodeShape {
 	capacity := detectCapacity("/")
 	if c.Capacity.CPU > 0 {
 		capacity.CPU = c.Capacity.CPU
@@ -92,7 +92,7 @@ func shape(c NodeConfig) fsm.NodeShape {
 	if c.Capacity.MemoryBytes > 0 {
 		capacity.MemoryBytes = c.Capacity.MemoryBytes
 	}
-	return fsm.NodeShape{
+	return model.NodeShape{
 		Capacity: capacity, Reserved: c.Reserve, Labels: c.Labels, Attributes: attributes(), PortMin: c.PortMin, PortMax: c.PortMax,
 	}
 }

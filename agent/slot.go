@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -19,11 +19,11 @@ const (
 
 // after is the standing when an attempt to register ended with err.
 func (s standing) after(err error) standing {
-	var refused *fsm.Error
+	var refused *model.Error
 	switch {
 	case err == nil:
 		return standingGood
-	case errors.As(err, &refused) && refused.Code == fsm.CodeNodeTaken:
+	case errors.As(err, &refused) && refused.Code == model.CodeNodeTaken:
 		return standingOther
 	case s == standingOther:
 		return s
@@ -60,12 +60,12 @@ func (i *instance) holdSlot(ctx context.Context, want transport.Assignment) bool
 			return false
 		}
 	}
-	return i.wanted().Desired == fsm.DesiredRunning // the assignment that was waited for may be the one that ends this instance
+	return i.wanted().Desired == model.DesiredRunning // the assignment that was waited for may be the one that ends this instance
 }
 
 // notStarted tells the servers that what they may hold for ready does not run: after a restore they know an older state.
 func (i *instance) notStarted() {
-	if i.entry.Status.Observed == fsm.ObservedPending {
+	if i.entry.Status.Observed == model.ObservedPending {
 		i.observe(i.down(), "not_started", nil)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -15,13 +16,13 @@ func TestDrainTimes(t *testing.T) {
 		b.mem.stubborn = true
 		b.start()
 		g := sh("")
-		g.Stop = fsm.StopSpec{DrainDelay: 2 * fsm.Second, Grace: 7 * fsm.Second}
+		g.Stop = model.StopSpec{DrainDelay: 2 * model.Second, Grace: 7 * model.Second}
 		id := b.run("web", g)
 		b.pass(time.Second)
-		b.want(id, fsm.ObservedReady, "")
+		b.want(id, model.ObservedReady, "")
 		b.stop(id, nil)
 		b.pass(100 * time.Millisecond)
-		b.want(id, fsm.ObservedDraining, "")
+		b.want(id, model.ObservedDraining, "")
 		b.pass(1800 * time.Millisecond)
 		if task := b.mem.task(id); ended(task) || task.asked() {
 			t.Error("the signal was sent within the drain delay")
@@ -35,7 +36,7 @@ func TestDrainTimes(t *testing.T) {
 			t.Error("killed within its grace")
 		}
 		b.pass(200 * time.Millisecond)
-		b.want(id, fsm.ObservedStopped, "killed_after_grace")
+		b.want(id, model.ObservedStopped, "killed_after_grace")
 	})
 }
 
@@ -51,14 +52,14 @@ func TestRestartBackOff(t *testing.T) {
 		b.mem.lifetime = 10 * time.Second
 		b.start()
 		g := sh("")
-		g.Restart = fsm.RestartSpec{Attempts: 3, Interval: 2 * fsm.Minute, Delay: 5 * fsm.Second}
+		g.Restart = model.RestartSpec{Attempts: 3, Interval: 2 * model.Minute, Delay: 5 * model.Second}
 		id := b.run("web", g)
 		b.pass(9200 * time.Millisecond)
-		b.want(id, fsm.ObservedReady, "")
+		b.want(id, model.ObservedReady, "")
 		// It ends at 10 s, and is restarted after 5, 10 and 20 s.
 		for n, delay := range []time.Duration{5, 10, 20} {
 			b.pass(time.Second)
-			b.want(id, fsm.ObservedUnready, "exited")
+			b.want(id, model.ObservedUnready, "exited")
 			b.pass(delay*time.Second - time.Second)
 			if b.mem.starts() != n+1 {
 				t.Errorf("restart %d came early", n+1)
@@ -67,11 +68,11 @@ func TestRestartBackOff(t *testing.T) {
 			if b.mem.starts() != n+2 {
 				t.Errorf("restart %d did not come", n+1)
 			}
-			b.want(id, fsm.ObservedReady, "")
+			b.want(id, model.ObservedReady, "")
 			b.pass(8600 * time.Millisecond)
 		}
 		b.pass(time.Second)
-		if i := b.want(id, fsm.ObservedFailed, "crash_loop"); i.Status.Restarts != 3 {
+		if i := b.want(id, model.ObservedFailed, "crash_loop"); i.Status.Restarts != 3 {
 			t.Errorf("%d restarts", i.Status.Restarts)
 		}
 		b.pass(10 * time.Minute)
@@ -87,10 +88,10 @@ func TestRareCrashesAreForgiven(t *testing.T) {
 		b.mem.lifetime = time.Minute
 		b.start()
 		g := sh("")
-		g.Restart = fsm.RestartSpec{Attempts: 3, Interval: 3 * fsm.Minute, Delay: fsm.Second}
+		g.Restart = model.RestartSpec{Attempts: 3, Interval: 3 * model.Minute, Delay: model.Second}
 		id := b.run("web", g)
 		b.pass(2 * time.Hour)
-		if i := b.instance(id); i.Status.Observed == fsm.ObservedFailed || i.Status.Restarts < 100 {
+		if i := b.instance(id); i.Status.Observed == model.ObservedFailed || i.Status.Restarts < 100 {
 			t.Errorf("after two hours: %+v", i.Status)
 		}
 	})
@@ -109,7 +110,7 @@ func testSettles(t *testing.T, lateness time.Duration) {
 		b.start()
 		id := b.run("web", sh(""))
 		b.pass(time.Minute)
-		b.want(id, fsm.ObservedFailed, "crash_loop")
+		b.want(id, model.ObservedFailed, "crash_loop")
 		if strings.Contains(strings.Join(b.history(id), ","), "ready") {
 			t.Errorf("history %q", b.history(id))
 		}
@@ -122,12 +123,12 @@ func TestVolumeIsExclusive(t *testing.T) {
 		b.mem.stubborn = true
 		b.start()
 		g := sh("")
-		g.Volumes = []fsm.VolumeSpec{{Name: "data", Kind: fsm.VolumeLocal, Path: "/data"}}
-		g.Stop = fsm.StopSpec{DrainDelay: fsm.Second, Grace: 20 * fsm.Second}
+		g.Volumes = []model.VolumeSpec{{Name: "data", Kind: model.VolumeLocal, Path: "/data"}}
+		g.Stop = model.StopSpec{DrainDelay: model.Second, Grace: 20 * model.Second}
 		group := b.submit("db", g)
 		old := b.place(group, 0, b.node(), nil)
 		b.pass(time.Second)
-		b.want(old, fsm.ObservedReady, "")
+		b.want(old, model.ObservedReady, "")
 		b.stop(old, nil)
 		b.pass(5 * time.Second)
 		// Assigned by a server that lost its mind: the state would refuse it.
@@ -140,16 +141,16 @@ func TestVolumeIsExclusive(t *testing.T) {
 			t.Fatal("a second program was started on the volume")
 		}
 		b.pass(12 * time.Second) // now the grace is over
-		b.want(old, fsm.ObservedStopped, "killed_after_grace")
+		b.want(old, model.ObservedStopped, "killed_after_grace")
 		if b.mem.starts() != 2 || b.mem.running() != 1 {
 			t.Errorf("%d starts, %d running", b.mem.starts(), b.mem.running())
 		}
 	})
 }
 
-func (b *bubble) wantedOf(id fsm.InstanceID) transport.Assignment {
+func (b *bubble) wantedOf(id model.InstanceID) transport.Assignment {
 	a := b.agent.crew.member(id).wanted()
-	a.Desired = fsm.DesiredRunning
+	a.Desired = model.DesiredRunning
 	return a
 }
 
@@ -159,17 +160,17 @@ func TestReportsAreResent(t *testing.T) {
 		b.start()
 		id := b.run("web", sh(""))
 		b.pass(time.Second)
-		b.want(id, fsm.ObservedReady, "")
+		b.want(id, model.ObservedReady, "")
 		b.setDown(true)
 		b.mem.task(id).finish(memExit(9))
 		b.pass(3 * time.Minute)
 		if b.mem.starts() != 2 {
 			t.Error("it was not restarted while the servers were away")
 		}
-		b.want(id, fsm.ObservedReady, "") // as the servers last heard
+		b.want(id, model.ObservedReady, "") // as the servers last heard
 		b.setDown(false)
 		b.pass(10 * time.Second)
-		if i := b.want(id, fsm.ObservedReady, ""); i.Status.Restarts != 1 {
+		if i := b.want(id, model.ObservedReady, ""); i.Status.Restarts != 1 {
 			t.Errorf("%+v", i.Status)
 		}
 	})
@@ -214,18 +215,18 @@ func TestQuiet(t *testing.T) {
 // on_shutdown = "drain": the agent ends only when nothing runs any more.
 func TestShutdownDrains(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
-		var id fsm.InstanceID
+		var id model.InstanceID
 		b.cfg.OnShutdown = ShutdownDrain
 		b.cfg.Drain = drainBy(func() { b.stop(id, nil) })
 		b.start()
 		id = b.run("web", sh(""))
 		b.pass(time.Second)
-		b.want(id, fsm.ObservedReady, "")
+		b.want(id, model.ObservedReady, "")
 		b.end()
 		if b.mem.running() != 0 {
 			t.Error("it still runs")
 		}
-		b.want(id, fsm.ObservedStopped, "") // reported before the end
+		b.want(id, model.ObservedStopped, "") // reported before the end
 	})
 }
 
@@ -244,14 +245,14 @@ func TestShutdownDrainIsBounded(t *testing.T) {
 		if b.mem.running() != 1 {
 			t.Error("what could not be drained was stopped")
 		}
-		b.want(id, fsm.ObservedReady, "")
+		b.want(id, model.ObservedReady, "")
 	})
 }
 
 // An agent whose name is taken tries less and less often, and still comes in soon after a person has acted.
 func TestRefusedRegistrationBacksOff(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
-		b.apply(&fsm.NodeRegister{ID: "other", Name: "n1", Agent: fsm.AgentInfo{BootID: "boot", Address: "127.0.0.1", Key: []byte("k")}})
+		b.apply(&fsm.NodeRegister{ID: "other", Name: "n1", Agent: model.AgentInfo{BootID: "boot", Address: "127.0.0.1", Key: []byte("k")}})
 		b.start()
 		b.pass(10 * time.Minute)
 		if n := b.count("register"); n < 10 || n > 90 {
@@ -305,7 +306,7 @@ func TestSlowRemoval(t *testing.T) {
 		}
 		next := b.run("next", sh(""))
 		b.pass(time.Second)
-		b.want(next, fsm.ObservedReady, "")
+		b.want(next, model.ObservedReady, "")
 		b.end()
 	})
 }

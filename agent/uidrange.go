@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/outspan/outspan/agent/driver"
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // DefaultUIDs is the range of an agent that runs as root and whose configuration names none. The range lies above the ids that SSSD and FreeIPA give to accounts
@@ -22,9 +22,9 @@ func (c ExecConfig) instanceUIDs(euid int, idMap uidMap) (uids driver.UIDRange, 
 	named := c.UIDs != driver.UIDRange{}
 	switch {
 	case named && euid != 0:
-		return uids, "", fsm.Refuse(fsm.CodeInvalid, "instance_uids needs an agent that runs as root; this one runs as uid %d", euid)
+		return uids, "", model.Refuse(model.CodeInvalid, "instance_uids needs an agent that runs as root; this one runs as uid %d", euid)
 	case named && !idMap.has(c.UIDs):
-		return uids, "", fsm.Refuse(fsm.CodeInvalid, "instance_uids %s are not all mapped in the user namespace of this agent", c.UIDs).
+		return uids, "", model.Refuse(model.CodeInvalid, "instance_uids %s are not all mapped in the user namespace of this agent", c.UIDs).
 			WithHint(`name a range that /proc/self/uid_map has, or write instance_uids = "off"`)
 	case named:
 		return c.UIDs, "", nil

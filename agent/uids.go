@@ -15,7 +15,7 @@ import (
 
 	"github.com/outspan/outspan/agent/driver"
 	"github.com/outspan/outspan/agent/transfer"
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -37,9 +37,9 @@ type uids struct {
 // uidHolder names the owner of a user id: an instance, a slot with volumes, or a copy that is not in use yet.
 type uidHolder string
 
-func instanceHolder(id fsm.InstanceID) uidHolder { return "instance " + uidHolder(id) }
+func instanceHolder(id model.InstanceID) uidHolder { return "instance " + uidHolder(id) }
 
-func slotHolder(group fsm.GroupID, slot int) uidHolder {
+func slotHolder(group model.GroupID, slot int) uidHolder {
 	return uidHolder("slot " + string(group) + "/" + strconv.Itoa(slot))
 }
 
@@ -148,7 +148,7 @@ func (u *uids) claim(slot uidHolder, uid int) bool {
 }
 
 // give gives back the user id of an instance that is forgotten. A slot keeps its own: its data is still there.
-func (u *uids) give(id fsm.InstanceID) {
+func (u *uids) give(id model.InstanceID) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if uid, has := u.of[instanceHolder(id)]; has {
@@ -158,13 +158,13 @@ func (u *uids) give(id fsm.InstanceID) {
 }
 
 // exhausted says why take found none.
-func (u *uids) exhausted() *fsm.Error {
+func (u *uids) exhausted() *model.Error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.unseen != nil {
-		return fsm.Refuse(fsm.CodeInternal, "the owners of the volumes can't be read, so no instance gets a new user id: %v", u.unseen).WithHint("look at the disk of the volumes")
+		return model.Refuse(model.CodeInternal, "the owners of the volumes can't be read, so no instance gets a new user id: %v", u.unseen).WithHint("look at the disk of the volumes")
 	}
-	return fsm.Refuse(fsm.CodeInternal, "all user ids from %d to %d are in use", u.all.First, u.all.Last).WithHint("give the node a larger instance_uids")
+	return model.Refuse(model.CodeInternal, "all user ids from %d to %d are in use", u.all.First, u.all.Last).WithHint("give the node a larger instance_uids")
 }
 
 // asOwnUser returns the assignment with a user of its own, and that user's id, if the node has a range and the job file names nobody. Data that belongs to an
@@ -197,7 +197,7 @@ func (w *workshop) asOwnUser(a transport.Assignment, shared bool) (transport.Ass
 	}
 	switch {
 	case !ok && owner >= 0:
-		return a, 0, fsm.Refuse(fsm.CodeInternal, "the volumes belong to user id %d, which another instance has", owner).
+		return a, 0, model.Refuse(model.CodeInternal, "the volumes belong to user id %d, which another instance has", owner).
 			WithHint("stop the instance, and give its volumes to a free id of instance_uids")
 	case !ok:
 		return a, 0, w.uids.exhausted()
@@ -209,8 +209,8 @@ func (w *workshop) asOwnUser(a transport.Assignment, shared bool) (transport.Ass
 }
 
 // givenUser refuses a job file that names a user of the range.
-func givenUser(name string) *fsm.Error {
-	return fsm.Refuse(fsm.CodeInvalid, "user %q is one of those that this node gives to instances", name).WithHint("name another user, or none")
+func givenUser(name string) *model.Error {
+	return model.Refuse(model.CodeInvalid, "user %q is one of those that this node gives to instances", name).WithHint("name another user, or none")
 }
 
 // dataOwner is whom the data in an assignment's volumes belongs to; -1: there is none yet.
@@ -234,10 +234,10 @@ func (w *workshop) dataOwner(a transport.Assignment) (int, error) {
 		}
 		switch {
 		case uid > nogroup && !w.uids.all.Has(uid):
-			return -1, fsm.Refuse(fsm.CodeInternal, "volume %s belongs to user id %d, which is not in instance_uids of this node", v.Name, uid).
+			return -1, model.Refuse(model.CodeInternal, "volume %s belongs to user id %d, which is not in instance_uids of this node", v.Name, uid).
 				WithHint("take the id into the range again, or stop the instance and give the volume to another user")
 		case owner >= 0 && uid != owner:
-			return -1, fsm.Refuse(fsm.CodeInternal, "volumes %s and %s belong to two users, %d and %d", of, v.Name, owner, uid).
+			return -1, model.Refuse(model.CodeInternal, "volumes %s and %s belong to two users, %d and %d", of, v.Name, owner, uid).
 				WithHint("stop the instance and give both to one user")
 		}
 		owner, of = uid, v.Name

@@ -8,7 +8,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // An agent of root whose configuration says nothing of user ids gives each instance one of its own: no job reads the environment of another, nor a file in its
@@ -21,7 +21,7 @@ func TestInstancesHaveUsersOfTheirOwnByDefault(t *testing.T) {
 	pids := openDirectory(t, b)
 	victim := nobodys("umask 077; echo $DB_PASSWORD > $HOME/secret; echo $$ > " + pids + "/victim; exec sleep 1000")
 	victim.Env = map[string]string{"DB_PASSWORD": "swordfish"}
-	b.await(b.run("db", victim, nil), fsm.ObservedReady)
+	b.await(b.run("db", victim, nil), model.ObservedReady)
 	pid := pidOf(t, filepath.Join(pids, "victim"))
 	work, err := os.Readlink(fmt.Sprintf("/proc/%d/cwd", pid))
 	must(t, err)
@@ -32,7 +32,7 @@ func TestInstancesHaveUsersOfTheirOwnByDefault(t *testing.T) {
 		t.Errorf("what it wrote to its home: %q, %v", text, err)
 	}
 	thief := nobodys(fmt.Sprintf("cat /proc/%d/environ %s/secret > %s/seen 2>&1; echo $$ > %[3]s/thief; exec sleep 1000", pid, work, pids))
-	b.await(b.run("web", thief, nil), fsm.ObservedReady)
+	b.await(b.run("web", thief, nil), model.ObservedReady)
 	second := pidOf(t, filepath.Join(pids, "thief"))
 	text, err := os.ReadFile(filepath.Join(pids, "seen"))
 	must(t, err)
@@ -52,12 +52,12 @@ func TestInstancesKeepTheUserThatTheyBeganWith(t *testing.T) {
 	b := newBench(t, sharedUser)
 	pids := openDirectory(t, b)
 	script := "umask 077; test -e rows && cat rows > %[1]s/again; echo swordfish > rows; echo $$ > %[1]s/%[2]s; exec sleep 1000"
-	b.await(b.run("old", nobodys(fmt.Sprintf(script, pids, "old")), nil), fsm.ObservedReady)
+	b.await(b.run("old", nobodys(fmt.Sprintf(script, pids, "old")), nil), model.ObservedReady)
 	pid := pidOf(t, filepath.Join(pids, "old"))
 	b.stopAgent()
 	b.cfg.Exec.SharedUser = false
 	b.start()
-	b.await(b.run("new", nobodys(fmt.Sprintf(script, pids, "new")), nil), fsm.ObservedReady)
+	b.await(b.run("new", nobodys(fmt.Sprintf(script, pids, "new")), nil), model.ObservedReady)
 	if uid := uidOf(t, pidOf(t, filepath.Join(pids, "new"))); !DefaultUIDs().Has(uid) {
 		t.Errorf("a new instance runs as %d, want one of %v", uid, DefaultUIDs())
 	}

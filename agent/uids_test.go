@@ -11,7 +11,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/outspan/outspan/agent/driver"
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -23,7 +23,7 @@ func ownUIDs(c *Config) { c.Exec.UIDs = testUIDs }
 func sharedUser(c *Config) { c.Exec.SharedUser = true }
 
 // nobodys is a shell script whose job file names no user.
-func nobodys(script string) fsm.GroupSpec {
+func nobodys(script string) model.GroupSpec {
 	g := sh(script)
 	g.Exec.User = ""
 	return g
@@ -49,12 +49,12 @@ func TestInstancesHaveUsersOfTheirOwn(t *testing.T) {
 	victim := nobodys("umask 077; echo $DB_PASSWORD > secret; echo $$ > " + pids + "/victim; exec sleep 1000")
 	victim.Env = map[string]string{"DB_PASSWORD": "swordfish"}
 	id := b.run("db", victim, nil)
-	b.await(id, fsm.ObservedReady)
+	b.await(id, model.ObservedReady)
 	pid := pidOf(t, filepath.Join(pids, "victim"))
 	seen := filepath.Join(pids, "seen")
 	thief := nobodys(fmt.Sprintf("cat /proc/%d/environ /proc/%d/cwd/secret > %s 2>&1; echo $$ > %s/thief; exec sleep 1000", pid, pid, seen, pids))
 	other := b.run("web", thief, nil)
-	b.await(other, fsm.ObservedReady)
+	b.await(other, model.ObservedReady)
 	second := pidOf(t, filepath.Join(pids, "thief"))
 	text, err := os.ReadFile(seen)
 	must(t, err)
@@ -76,15 +76,15 @@ func TestInstancesHaveUsersOfTheirOwn(t *testing.T) {
 	named := sh("exec sleep 1000")
 	named.Exec.User = fmt.Sprint(one)
 	refused := b.run("bad", named, nil)
-	if i := b.await(refused, fsm.ObservedFailed); !strings.Contains(i.Status.Reason, "one of those that this node gives to instances") {
+	if i := b.await(refused, model.ObservedFailed); !strings.Contains(i.Status.Reason, "one of those that this node gives to instances") {
 		t.Errorf("a job file names a user of the range: %s", i.Status.Reason)
 	}
 }
 
 // withVolume is a shell script with a volume, in which it begins, whose job file names no user.
-func withVolume(b *bench, job, script string) fsm.GroupSpec {
+func withVolume(b *bench, job, script string) model.GroupSpec {
 	g := nobodys("cd $OUTSPAN_VOLUME_DATA || exit 1; " + script + "; exec sleep 1000")
-	g.Volumes = []fsm.VolumeSpec{{Name: "data", Kind: fsm.VolumeLocal, Path: filepath.Join(b.dir, "place-"+job)}}
+	g.Volumes = []model.VolumeSpec{{Name: "data", Kind: model.VolumeLocal, Path: filepath.Join(b.dir, "place-"+job)}}
 	return g
 }
 
@@ -108,7 +108,7 @@ func TestSlotsWithVolumesHaveUsersOfTheirOwn(t *testing.T) {
 	spec := withVolume(b, "db", "umask 022; if test -e rows; then cat rows > "+pids+"/again; else echo swordfish > rows; chmod 644 rows; fi; echo $$ > "+pids+"/db")
 	version := b.submit("db", spec)
 	first := b.place(version, 0, b.node(), nil)
-	b.await(first, fsm.ObservedReady)
+	b.await(first, model.ObservedReady)
 	pid := pidOf(t, filepath.Join(pids, "db"))
 	uid := uidOf(t, pid)
 	data := filepath.Join(b.cfg.DataDir, "volumes", "db", "g", "0", "data")
@@ -116,7 +116,7 @@ func TestSlotsWithVolumesHaveUsersOfTheirOwn(t *testing.T) {
 		t.Errorf("it runs as %d, want one of %v; its volume belongs to %d, %v", uid, testUIDs, owner, err)
 	}
 	thief := withVolume(b, "web", fmt.Sprintf("cat /proc/%d/environ /proc/%d/cwd/rows %s/rows > %s/seen 2>&1; echo $$ > %s/web", pid, pid, data, pids, pids))
-	b.await(b.place(b.submit("web", thief), 0, b.node(), nil), fsm.ObservedReady)
+	b.await(b.place(b.submit("web", thief), 0, b.node(), nil), model.ObservedReady)
 	if other := uidOf(t, pidOf(t, filepath.Join(pids, "web"))); other == uid || !testUIDs.Has(other) {
 		t.Errorf("two slots run as %d and %d", uid, other)
 	}
@@ -126,10 +126,10 @@ func TestSlotsWithVolumesHaveUsersOfTheirOwn(t *testing.T) {
 
 	must(t, os.Remove(filepath.Join(pids, "db")))
 	b.stop(first, nil)
-	b.await(first, fsm.ObservedStopped)
+	b.await(first, model.ObservedStopped)
 	b.stopAgent() // another agent finds the owner on the disk
 	b.start()
-	b.await(b.place(version, 0, b.node(), nil), fsm.ObservedReady)
+	b.await(b.place(version, 0, b.node(), nil), model.ObservedReady)
 	if again := uidOf(t, pidOf(t, filepath.Join(pids, "db"))); again != uid {
 		t.Errorf("the next instance of the slot runs as %d, the one before as %d", again, uid)
 	}
@@ -147,15 +147,15 @@ func TestOwnersOfDataThatIsThere(t *testing.T) {
 	b := newBench(t, sharedUser)
 	pids := openDirectory(t, b)
 	version := b.submit("old", withVolume(b, "old", "touch rows || exit 1; stat -c %u rows > "+pids+"/owner; echo $$ > "+pids+"/old"))
-	runsAsNobody := func(id fsm.InstanceID) {
+	runsAsNobody := func(id model.InstanceID) {
 		t.Helper()
-		b.await(id, fsm.ObservedReady)
+		b.await(id, model.ObservedReady)
 		if uid := uidOf(t, pidOf(t, filepath.Join(pids, "old"))); uid != nogroup {
 			t.Errorf("it runs as %d, want nobody, whose data it is", uid)
 		}
 		must(t, os.Remove(filepath.Join(pids, "old")))
 		b.stop(id, nil)
-		b.await(id, fsm.ObservedStopped)
+		b.await(id, model.ObservedStopped)
 	}
 	runsAsNobody(b.place(version, 0, b.node(), nil))
 	b.stopAgent()
@@ -164,7 +164,7 @@ func TestOwnersOfDataThatIsThere(t *testing.T) {
 	runsAsNobody(b.place(version, 0, b.node(), nil))
 
 	must(t, os.Lchown(filepath.Join(b.cfg.DataDir, "volumes", "old", "g", "0", "data"), 200_000, -1))
-	if i := b.await(b.place(version, 0, b.node(), nil), fsm.ObservedFailed); !strings.Contains(i.Status.Reason, "user id 200000, which is not in instance_uids") {
+	if i := b.await(b.place(version, 0, b.node(), nil), model.ObservedFailed); !strings.Contains(i.Status.Reason, "user id 200000, which is not in instance_uids") {
 		t.Errorf("the data of another range: %s", i.Status.Reason)
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/agent/driver"
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -57,7 +57,7 @@ func (b *bubble) unsure() *unsure {
 }
 
 // rewrite changes what the journal says of an instance while no agent runs.
-func (b *bubble) rewrite(id fsm.InstanceID, change func(*entry)) {
+func (b *bubble) rewrite(id model.InstanceID, change func(*entry)) {
 	b.t.Helper()
 	r, err := openRecords(filepath.Join(b.cfg.DataDir, "journal"), b.cfg.Log)
 	must(b.t, err)
@@ -71,24 +71,24 @@ func (b *bubble) rewrite(id fsm.InstanceID, change func(*entry)) {
 func TestUnclearStaysOver(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
-		observed fsm.Observed
+		observed model.Observed
 		reason   string
 		left     bool // an ended task is found
 	}{
-		{"stopped, something is left", fsm.ObservedStopped, fsm.ReasonEnded, true},
-		{"stopped, nothing is left", fsm.ObservedStopped, fsm.ReasonEnded, false},
-		{"failed, something is left", fsm.ObservedFailed, "crash_loop", true},
-		{"failed, nothing is left", fsm.ObservedFailed, "crash_loop", false},
+		{"stopped, something is left", model.ObservedStopped, model.ReasonEnded, true},
+		{"stopped, nothing is left", model.ObservedStopped, model.ReasonEnded, false},
+		{"failed, something is left", model.ObservedFailed, "crash_loop", true},
+		{"failed, nothing is left", model.ObservedFailed, "crash_loop", false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, b *bubble) {
 				u := b.unsure()
 				b.start()
 				g := sh("")
-				g.Volumes = []fsm.VolumeSpec{{Name: "data", Kind: "local", Path: "/data"}}
+				g.Volumes = []model.VolumeSpec{{Name: "data", Kind: "local", Path: "/data"}}
 				id := b.run("web", g)
 				b.pass(time.Second)
-				b.want(id, fsm.ObservedReady, "")
+				b.want(id, model.ObservedReady, "")
 				b.end()
 				b.mem.task(id).finish(memExit(1))
 				if !tt.left {
@@ -144,25 +144,25 @@ func (u *unsure) End(_ context.Context, id driver.ID) error {
 }
 
 // dark has a program run, and an agent come that can't tell whether it does.
-func (b *bubble) dark(change func(*fsm.GroupSpec)) (*unsure, fsm.InstanceID) {
+func (b *bubble) dark(change func(*model.GroupSpec)) (*unsure, model.InstanceID) {
 	b.t.Helper()
 	u := b.unsure()
 	b.start()
 	g := sh("")
-	g.Stop = fsm.StopSpec{DrainDelay: 2 * fsm.Second, Grace: 7 * fsm.Second}
+	g.Stop = model.StopSpec{DrainDelay: 2 * model.Second, Grace: 7 * model.Second}
 	change(&g)
 	id := b.run("web", g)
 	b.pass(time.Second)
-	b.want(id, fsm.ObservedReady, "")
+	b.want(id, model.ObservedReady, "")
 	b.end()
 	u.see(false)
 	b.start()
 	b.pass(time.Second)
-	b.want(id, fsm.ObservedUnready, "not_adopted: it is dark")
+	b.want(id, model.ObservedUnready, "not_adopted: it is dark")
 	return u, id
 }
 
-func asIs(*fsm.GroupSpec) {}
+func asIs(*model.GroupSpec) {}
 
 // What the servers want of an instance is heeded while nobody can tell whether it runs: a drain is reported and has its grace, after which, as at a stop or when
 // it is not assigned any more, what may run is killed.
@@ -172,14 +172,14 @@ func TestUnclearIsEnded(t *testing.T) {
 			_, id := b.dark(asIs)
 			b.stop(id, nil)
 			b.pass(100 * time.Millisecond)
-			b.want(id, fsm.ObservedDraining, "not_adopted: it is dark")
+			b.want(id, model.ObservedDraining, "not_adopted: it is dark")
 			b.pass(8800 * time.Millisecond)
-			b.want(id, fsm.ObservedDraining, "not_adopted: it is dark")
+			b.want(id, model.ObservedDraining, "not_adopted: it is dark")
 			if ended(b.mem.task(id)) {
 				t.Error("killed within its grace")
 			}
 			b.pass(300 * time.Millisecond)
-			b.want(id, fsm.ObservedStopped, "shim_lost")
+			b.want(id, model.ObservedStopped, "shim_lost")
 		})
 	})
 	t.Run("stop", func(t *testing.T) {
@@ -190,19 +190,19 @@ func TestUnclearIsEnded(t *testing.T) {
 			u.mu.Unlock()
 			b.stop(id, nil)
 			b.pass(100 * time.Millisecond)
-			b.alter(func(a *transport.Assignment) { a.Desired = fsm.DesiredStopped })
+			b.alter(func(a *transport.Assignment) { a.Desired = model.DesiredStopped })
 			b.pass(100 * time.Millisecond)
-			b.want(id, fsm.ObservedDraining, "not_adopted: it is dark")
+			b.want(id, model.ObservedDraining, "not_adopted: it is dark")
 			u.mu.Lock()
 			u.immortal = false
 			u.mu.Unlock()
 			b.pass(adoptRetry)
-			b.want(id, fsm.ObservedStopped, "shim_lost")
+			b.want(id, model.ObservedStopped, "shim_lost")
 		})
 	})
 	t.Run("not assigned", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, b *bubble) {
-			_, id := b.dark(func(g *fsm.GroupSpec) { g.Stop.DrainDelay, g.Stop.Grace = fsm.Second, fsm.Second })
+			_, id := b.dark(func(g *model.GroupSpec) { g.Stop.DrainDelay, g.Stop.Grace = model.Second, model.Second })
 			b.change(func(a *transport.Assignments) { a.Instances = nil })
 			b.alter(func(*transport.Assignment) {})
 			b.pass(2500 * time.Millisecond)
@@ -226,7 +226,7 @@ func TestUnclearDeclinesPreparation(t *testing.T) {
 		b.alter(func(a *transport.Assignment) { a.Prepare = 0 })
 		u.see(true)
 		b.pass(adoptRetry)
-		b.want(id, fsm.ObservedReady, "")
+		b.want(id, model.ObservedReady, "")
 		if n := b.mem.starts(); n != 1 {
 			t.Errorf("%d were started", n)
 		}
@@ -245,7 +245,7 @@ func TestShutdownDrainsUnclear(t *testing.T) {
 		if b.mem.running() != 0 {
 			t.Error("it still runs")
 		}
-		b.want(id, fsm.ObservedStopped, "shim_lost")
+		b.want(id, model.ObservedStopped, "shim_lost")
 	})
 }
 
@@ -273,10 +273,10 @@ func TestUnclearWithoutJournal(t *testing.T) {
 				id := b.place(b.submit("web", g), 1, b.node(), nil)
 				stopped := b.run("gone", sh(""))
 				b.pass(time.Second)
-				b.want(stopped, fsm.ObservedReady, "")
+				b.want(stopped, model.ObservedReady, "")
 				b.stop(stopped, nil)
 				b.pass(time.Minute)
-				b.want(stopped, fsm.ObservedStopped, "")
+				b.want(stopped, model.ObservedStopped, "")
 				b.end()
 				r, err := openRecords(filepath.Join(b.cfg.DataDir, "journal"), b.cfg.Log)
 				must(t, err)
@@ -288,9 +288,9 @@ func TestUnclearWithoutJournal(t *testing.T) {
 				u.see(false)
 				b.setDown(true)
 				b.start()
-				want := fsm.Holding{ID: id, Group: "web/g", Slot: 1}
+				want := model.Holding{ID: id, Group: "web/g", Slot: 1}
 				if unread {
-					want = fsm.Holding{ID: id}
+					want = model.Holding{ID: id}
 				}
 				if got := b.agent.crew.holds(); len(got) != 1 || got[0].ID != want.ID || got[0].Group != want.Group || got[0].Slot != want.Slot {
 					t.Errorf("holds %+v, want %+v", got, want)
@@ -298,7 +298,7 @@ func TestUnclearWithoutJournal(t *testing.T) {
 				u.see(true)
 				b.setDown(false)
 				b.pass(time.Minute)
-				b.want(id, fsm.ObservedReady, "")
+				b.want(id, model.ObservedReady, "")
 			})
 		})
 	}

@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"sync"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -18,17 +18,17 @@ type volumes struct {
 	root string
 
 	mu      sync.Mutex
-	holders map[fsm.VolumeID]fsm.InstanceID
+	holders map[model.VolumeID]model.InstanceID
 	freed   chan struct{} // closed and replaced whenever something is released
 }
 
 func newVolumes(root string) *volumes {
-	return &volumes{root: root, holders: map[fsm.VolumeID]fsm.InstanceID{}, freed: make(chan struct{})}
+	return &volumes{root: root, holders: map[model.VolumeID]model.InstanceID{}, freed: make(chan struct{})}
 }
 
 // claim takes all volumes of the assignment or none. When one is in use it names the holder and returns a channel that
 // is closed at the next release.
-func (v *volumes) claim(a transport.Assignment) (holder fsm.InstanceID, freed <-chan struct{}) {
+func (v *volumes) claim(a transport.Assignment) (holder model.InstanceID, freed <-chan struct{}) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for _, id := range volumeIDs(a) {
@@ -43,7 +43,7 @@ func (v *volumes) claim(a transport.Assignment) (holder fsm.InstanceID, freed <-
 }
 
 // hold keeps instances away from volumes while holder works on them, or names the one that uses them now.
-func (v *volumes) hold(ids []fsm.VolumeID, holder fsm.InstanceID) (user fsm.InstanceID) {
+func (v *volumes) hold(ids []model.VolumeID, holder model.InstanceID) (user model.InstanceID) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for _, id := range ids {
@@ -58,7 +58,7 @@ func (v *volumes) hold(ids []fsm.VolumeID, holder fsm.InstanceID) (user fsm.Inst
 }
 
 // release gives back everything that the instance holds; it is called when nothing of it runs.
-func (v *volumes) release(id fsm.InstanceID) {
+func (v *volumes) release(id model.InstanceID) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for volume, holder := range v.holders {
@@ -70,13 +70,13 @@ func (v *volumes) release(id fsm.InstanceID) {
 	v.freed = make(chan struct{})
 }
 
-func volumeIDs(a transport.Assignment) []fsm.VolumeID {
+func volumeIDs(a transport.Assignment) []model.VolumeID {
 	if a.Spec == nil {
 		return nil
 	}
-	ids := make([]fsm.VolumeID, 0, len(a.Spec.Volumes))
+	ids := make([]model.VolumeID, 0, len(a.Spec.Volumes))
 	for _, v := range a.Spec.Volumes {
-		ids = append(ids, fsm.NewVolumeID(a.Group, a.Slot, v.Name))
+		ids = append(ids, model.NewVolumeID(a.Group, a.Slot, v.Name))
 	}
 	return ids
 }
@@ -99,8 +99,8 @@ func (v *volumes) dir(a transport.Assignment, name string) string {
 func (v *volumes) prepare(a transport.Assignment, as account) error {
 	for _, spec := range a.Spec.Volumes {
 		dir := v.dir(a, spec.Name)
-		if !fsm.ValidName(spec.Name) {
-			return fsm.Refuse(fsm.CodeInvalid, "volume name %q can't be a directory", spec.Name)
+		if !model.ValidName(spec.Name) {
+			return model.Refuse(model.CodeInvalid, "volume name %q can't be a directory", spec.Name)
 		}
 		// The way to it may be searched, so that another user reaches its own directory; it can't be listed.
 		if err := os.MkdirAll(filepath.Dir(dir), 0o711); err != nil {
@@ -145,7 +145,7 @@ func accountOf(name, fallback string) (account, error) {
 		if u, err = user.LookupId(name); err != nil {
 			uid, nerr := strconv.Atoi(name)
 			if nerr != nil {
-				return account{}, fsm.Refuse(fsm.CodeInvalid, "user %q does not exist on this node", name)
+				return account{}, model.Refuse(model.CodeInvalid, "user %q does not exist on this node", name)
 			}
 			return account{name: name, uid: uid, gid: nogroup, other: uid != 0}, nil
 		}
@@ -153,7 +153,7 @@ func accountOf(name, fallback string) (account, error) {
 	uid, uerr := strconv.Atoi(u.Uid)
 	gid, gerr := strconv.Atoi(u.Gid)
 	if err := errors.Join(uerr, gerr); err != nil {
-		return account{}, fsm.Refuse(fsm.CodeInvalid, "user %q has no numeric id: %v", name, err)
+		return account{}, model.Refuse(model.CodeInvalid, "user %q has no numeric id: %v", name, err)
 	}
 	return account{name: name, uid: uid, gid: gid, other: uid != own.uid}, nil
 }

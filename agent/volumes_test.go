@@ -9,14 +9,14 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
 // localAssignment is an instance with a local volume whose data began at an index; held: a program has used it.
 func localAssignment(epoch uint64, held bool) transport.Assignment {
 	a := copyAssignment(epoch)
-	a.Spec.Volumes[0].Kind = fsm.VolumeLocal
+	a.Spec.Volumes[0].Kind = model.VolumeLocal
 	if held {
 		a.Held = []string{"data"}
 	}
@@ -30,7 +30,7 @@ func TestLocalVolumeIsNeverMadeAgain(t *testing.T) {
 	start := func(epoch uint64, held bool) error { return v.prepare(localAssignment(epoch, held), account{}) }
 	refused := func(what string, err error) {
 		t.Helper()
-		if !errors.Is(err, &fsm.Error{Code: fsm.CodeIntegrity}) {
+		if !errors.Is(err, &model.Error{Code: model.CodeIntegrity}) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -100,7 +100,7 @@ func TestLocalVolumeWithoutEpoch(t *testing.T) {
 	if err := os.RemoveAll(dir); err != nil {
 		t.Fatal(err)
 	}
-	if err := v.prepare(localAssignment(0, false), account{}); !errors.Is(err, &fsm.Error{Code: fsm.CodeIntegrity}) {
+	if err := v.prepare(localAssignment(0, false), account{}); !errors.Is(err, &model.Error{Code: model.CodeIntegrity}) {
 		t.Errorf("the directory that was taken is missing: %v", err)
 	}
 
@@ -118,13 +118,13 @@ func TestProgramDoesNotRestartWithoutItsData(t *testing.T) {
 	b := newBench(t, allowRoot)
 	pidFile := filepath.Join(b.dir, "pid")
 	g := sh("echo $$ > " + pidFile + "; exec sleep 1000")
-	g.Volumes = []fsm.VolumeSpec{{Name: "data", Kind: fsm.VolumeLocal, Path: filepath.Join(b.dir, "place")}}
+	g.Volumes = []model.VolumeSpec{{Name: "data", Kind: model.VolumeLocal, Path: filepath.Join(b.dir, "place")}}
 	id := b.run("web", g, nil)
-	b.await(id, fsm.ObservedReady)
+	b.await(id, model.ObservedReady)
 	slot := filepath.Join(b.cfg.DataDir, "volumes", "web", "g", "0")
 	must(t, os.Rename(slot, slot+".away"))
 	must(t, syscall.Kill(pidOf(t, pidFile), syscall.SIGKILL))
-	if i := b.await(id, fsm.ObservedFailed); !strings.Contains(i.Status.Reason, "the data of volume data is not on this disk") {
+	if i := b.await(id, model.ObservedFailed); !strings.Contains(i.Status.Reason, "the data of volume data is not on this disk") {
 		t.Errorf("reason %q", i.Status.Reason)
 	}
 	if _, err := os.Lstat(filepath.Join(slot, "data")); !errors.Is(err, os.ErrNotExist) {

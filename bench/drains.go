@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/bench/fleet"
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // drainLimit bounds how long a drain may take.
@@ -139,8 +139,8 @@ func drainOne(ctx context.Context, st *stage) error {
 		return err
 	}
 	g := groupSpec("g", count)
-	g.Constraints = []fsm.Constraint{{Attribute: "node.label.pool", Operator: "=", Value: "full"}}
-	jobs := st.newJobs([]fsm.GroupSpec{g})
+	g.Constraints = []model.Constraint{{Attribute: "node.label.pool", Operator: "=", Value: "full"}}
+	jobs := st.newJobs([]model.GroupSpec{g})
 	if err := st.submit(ctx, jobs[0]); err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/outspan/outspan/bench/fleet"
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -60,7 +61,7 @@ func killLeader(ctx context.Context, st *stage) (outage, error) {
 	}
 	killed := time.Now()
 	leader.Kill()
-	jobs := st.newJobs([]fsm.GroupSpec{groupSpec("g", max(10, st.o.group/10))})
+	jobs := st.newJobs([]model.GroupSpec{groupSpec("g", max(10, st.o.group/10))})
 	err = fleet.Until(ctx, electionLimit, 20*time.Millisecond, func(ctx context.Context) error { return st.submitOnce(ctx, jobs[0]) })
 	if err != nil {
 		return o, err
@@ -90,14 +91,14 @@ func killLeader(ctx context.Context, st *stage) (outage, error) {
 const electionLimit = 30 * time.Second
 
 // submitOnce sends a job without the client's own pauses between attempts. Submitting it twice changes nothing.
-func (st *stage) submitOnce(ctx context.Context, job fsm.JobSpec) error {
+func (st *stage) submitOnce(ctx context.Context, job model.JobSpec) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	return st.submit(ctx, job)
 }
 
 // firstPlaced waits until an instance of the job is placed, and tells when it was by the leader's clock, which is this machine's.
-func (st *stage) firstPlaced(ctx context.Context, job fsm.JobSpec) (at time.Time, err error) {
+func (st *stage) firstPlaced(ctx context.Context, job model.JobSpec) (at time.Time, err error) {
 	err = fleet.Until(ctx, electionLimit, 20*time.Millisecond, func(ctx context.Context) error {
 		events, err := recentEvents(ctx, st.fleet.Any(), fsm.EventAllocated, max(10, st.o.group/10))
 		if err != nil {

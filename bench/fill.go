@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/bench/fleet"
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // fill brings the cluster to its instances and to rest, for a case that is run without those before it.
@@ -16,7 +16,7 @@ func (st *stage) fill(ctx context.Context) error {
 	}
 	for st.filled < st.o.instances {
 		n := min(st.o.group, st.o.instances-st.filled)
-		jobs := st.newJobs([]fsm.GroupSpec{groupSpec("g", n)})
+		jobs := st.newJobs([]model.GroupSpec{groupSpec("g", n)})
 		if err := st.submit(ctx, jobs[0]); err != nil {
 			return err
 		}

@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"github.com/outspan/outspan/bench/fleet"
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // growth fills the cluster group by group, and looks at each step at what one more costs.
@@ -13,7 +13,7 @@ func growth(ctx context.Context, st *stage) error {
 	first := 0.0
 	for st.filled < st.o.instances {
 		n := min(st.o.group, st.o.instances-st.filled)
-		placed, ready, err := st.timeJobs(ctx, st.newJobs([]fsm.GroupSpec{groupSpec("g", n)}))
+		placed, ready, err := st.timeJobs(ctx, st.newJobs([]model.GroupSpec{groupSpec("g", n)}))
 		if err != nil {
 			return err
 		}

@@ -6,21 +6,21 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/bench/fleet"
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // groupSpec is a group of small programs that start and stop at once.
-func groupSpec(name string, count int) fsm.GroupSpec {
-	return fsm.GroupSpec{
-		Name: name, Count: count, Exec: fsm.ExecSpec{Command: "/bin/true"}, Resources: fsm.Resources{CPU: 10, MemoryBytes: 16 << 20},
-		Stop: fsm.StopSpec{Grace: 1000, DrainDelay: 1},
+func groupSpec(name string, count int) model.GroupSpec {
+	return model.GroupSpec{
+		Name: name, Count: count, Exec: model.ExecSpec{Command: "/bin/true"}, Resources: model.Resources{CPU: 10, MemoryBytes: 16 << 20},
+		Stop: model.StopSpec{Grace: 1000, DrainDelay: 1},
 	}
 }
 
 // jobName gives out a new name.
-func (st *stage) jobName() fsm.JobName {
+func (st *stage) jobName() model.JobName {
 	st.jobs++
-	return fsm.JobName(fmt.Sprintf("job-%03d", st.jobs))
+	return model.JobName(fmt.Sprintf("job-%03d", st.jobs))
 }
 
 type jobAnswer struct {
@@ -30,22 +30,22 @@ type jobAnswer struct {
 	} `json:"groups"`
 }
 
-func (st *stage) submit(ctx context.Context, job fsm.JobSpec) error {
+func (st *stage) submit(ctx context.Context, job model.JobSpec) error {
 	_, err := fleet.Post(ctx, st.fleet.Any(), "/v1/jobs", map[string]any{"job": job}, nil)
 	return err
 }
 
 // newJobs makes a job of each list of groups.
-func (st *stage) newJobs(groups ...[]fsm.GroupSpec) []fsm.JobSpec {
-	var jobs []fsm.JobSpec
+func (st *stage) newJobs(groups ...[]model.GroupSpec) []model.JobSpec {
+	var jobs []model.JobSpec
 	for _, list := range groups {
-		jobs = append(jobs, fsm.JobSpec{Name: st.jobName(), Groups: list})
+		jobs = append(jobs, model.JobSpec{Name: st.jobName(), Groups: list})
 	}
 	return jobs
 }
 
 // instances is how many jobs want.
-func instances(jobs []fsm.JobSpec) int {
+func instances(jobs []model.JobSpec) int {
 	n := 0
 	for _, job := range jobs {
 		for _, g := range job.Groups {
@@ -60,7 +60,7 @@ const startLimit = 5 * time.Minute
 
 // waitReady blocks until all instances of the jobs are ready. It asks servers only once the agents have all they should: an answer about a
 // job that waits costs a whole decision.
-func (st *stage) waitReady(ctx context.Context, jobs []fsm.JobSpec) error {
+func (st *stage) waitReady(ctx context.Context, jobs []model.JobSpec) error {
 	want := instances(jobs)
 	return fleet.Until(ctx, startLimit, 50*time.Millisecond, func(ctx context.Context) error {
 		if running := st.crowd.Running(); running < st.filled+want {
@@ -84,7 +84,7 @@ func (st *stage) waitReady(ctx context.Context, jobs []fsm.JobSpec) error {
 }
 
 // purge stops jobs and waits until nothing of them is left.
-func (st *stage) purge(ctx context.Context, jobs []fsm.JobSpec) error {
+func (st *stage) purge(ctx context.Context, jobs []model.JobSpec) error {
 	for _, job := range jobs {
 		if _, err := fleet.Post(ctx, st.fleet.Any(), "/v1/jobs/"+string(job.Name)+"/stop", map[string]any{"purge": true}, nil); err != nil {
 			return err

@@ -8,6 +8,7 @@ import (
 
 	"github.com/outspan/outspan/bench/fleet"
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // killOne lets one machine after the other lose its power.
@@ -27,8 +28,8 @@ func kills(ctx context.Context, st *stage, atOnce, rounds int, median, worst Goa
 	if st.filled == 0 {
 		n := perNode * st.crowd.Len()
 		g := groupSpec("g", n)
-		g.Spreads = []fsm.Spread{{Attribute: "node.name"}} // the same number on each node
-		jobs := st.newJobs([]fsm.GroupSpec{g})
+		g.Spreads = []model.Spread{{Attribute: "node.name"}} // the same number on each node
+		jobs := st.newJobs([]model.GroupSpec{g})
 		if err := st.submit(ctx, jobs[0]); err != nil {
 			return err
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // limits are what the machine does without outspan, measured before any server runs.
@@ -80,9 +81,9 @@ func labelBody(n int64) any {
 // labelEntry is what a single write puts into the log.
 func labelEntry() fsm.Entry {
 	return fsm.Entry{
-		Format: 1, At: 1000, Wall: time.Now().UnixMilli(), Actor: "cli:bench", Request: fsm.RequestID(ulid.Make().String()),
+		Format: 1, At: 1000, Wall: time.Now().UnixMilli(), Actor: "cli:bench", Request: model.RequestID(ulid.Make().String()),
 		Body:   "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",
-		Groups: [][]fsm.Command{{&fsm.NodeLabel{ID: fsm.NodeID(ulid.Make().String()), Labels: map[string]string{"bench": "12345"}}}},
+		Groups: [][]fsm.Command{{&fsm.NodeLabel{ID: model.NodeID(ulid.Make().String()), Labels: map[string]string{"bench": "12345"}}}},
 	}
 }
 
@@ -108,23 +109,23 @@ func placementEntries(n int, nodes int) (entries, before [][]byte, err error) {
 	add := func(to *[][]byte, groups ...[]fsm.Command) {
 		var data []byte
 		if err == nil {
-			data, err = fsm.EncodeEntry(fsm.Entry{Format: 1, At: 1000, Actor: fsm.ActorLeader, Groups: groups})
+			data, err = fsm.EncodeEntry(fsm.Entry{Format: 1, At: 1000, Actor: model.ActorLeader, Groups: groups})
 		}
 		*to = append(*to, data)
 	}
 	spec := groupSpec("g", n)
-	add(&before, []fsm.Command{&fsm.JobSubmit{Spec: fsm.JobSpec{Name: "limit", Groups: []fsm.GroupSpec{spec}}}})
+	add(&before, []fsm.Command{&fsm.JobSubmit{Spec: model.JobSpec{Name: "limit", Groups: []model.GroupSpec{spec}}}})
 	for i := range nodes {
-		id := fsm.NodeID(fmt.Sprintf("node-%05d", i))
-		shape := fsm.NodeShape{Capacity: nodeCapacity(), PortMin: 20000, PortMax: 31999}
+		id := model.NodeID(fmt.Sprintf("node-%05d", i))
+		shape := model.NodeShape{Capacity: nodeCapacity(), PortMin: 20000, PortMax: 31999}
 		add(&before,
-			[]fsm.Command{&fsm.NodeRegister{ID: id, Name: string(id), Agent: fsm.AgentInfo{BootID: "b", Incarnation: "i", Address: "127.0.0.1", Key: make([]byte, 32)}, Shape: shape}},
+			[]fsm.Command{&fsm.NodeRegister{ID: id, Name: string(id), Agent: model.AgentInfo{BootID: "b", Incarnation: "i", Address: "127.0.0.1", Key: make([]byte, 32)}, Shape: shape}},
 			[]fsm.Command{&fsm.NodeReport{ID: id, Epoch: uint64(i + 2), Full: true}})
 	}
 	var groups [][]fsm.Command
 	for i := range n {
 		groups = append(groups, []fsm.Command{&fsm.InstancePlace{
-			ID: fsm.DeriveInstanceID(fsm.Seen{Index: 1}, "", "limit/g", i, uint64(i)), Group: "limit/g", Slot: i, Version: 1, Node: fsm.NodeID(fmt.Sprintf("node-%05d", i%nodes)), Cause: fsm.CauseScaleUp,
+			ID: fsm.DeriveInstanceID(model.Seen{Index: 1}, "", "limit/g", i, uint64(i)), Group: "limit/g", Slot: i, Version: 1, Node: model.NodeID(fmt.Sprintf("node-%05d", i%nodes)), Cause: model.CauseScaleUp,
 		}})
 		if len(groups) == perEntry || i == n-1 {
 			add(&entries, groups...)

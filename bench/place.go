@@ -11,6 +11,7 @@ import (
 
 	"github.com/outspan/outspan/bench/fleet"
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -18,20 +19,20 @@ import (
 func placements(ctx context.Context, st *stage) error {
 	n := st.o.group
 	spread := groupSpec("g", n)
-	spread.Spreads = []fsm.Spread{{Attribute: "node.label.rack"}}
-	spread.Constraints = []fsm.Constraint{{Attribute: "node.label.disk", Operator: "=", Value: "ssd"}}
-	var many []fsm.GroupSpec
+	spread.Spreads = []model.Spread{{Attribute: "node.label.rack"}}
+	spread.Constraints = []model.Constraint{{Attribute: "node.label.disk", Operator: "=", Value: "ssd"}}
+	var many []model.GroupSpec
 	for i := range 100 {
 		many = append(many, groupSpec(fmt.Sprintf("g%03d", i), n/100))
 	}
 	shapes := []struct {
 		what string
-		jobs []fsm.JobSpec
+		jobs []model.JobSpec
 		goal Goal
 	}{
-		{fmt.Sprintf("1 group of %d", n), st.newJobs([]fsm.GroupSpec{groupSpec("g", n)}), atLeast(50_000)},
+		{fmt.Sprintf("1 group of %d", n), st.newJobs([]model.GroupSpec{groupSpec("g", n)}), atLeast(50_000)},
 		{fmt.Sprintf("100 groups of %d", n/100), st.newJobs(many[:50], many[50:]), atLeast(20_000)}, // a job has at most 64
-		{fmt.Sprintf("1 group of %d, spread, constraint", n), st.newJobs([]fsm.GroupSpec{spread}), atLeast(50_000)},
+		{fmt.Sprintf("1 group of %d, spread, constraint", n), st.newJobs([]model.GroupSpec{spread}), atLeast(50_000)},
 	}
 	for _, shape := range shapes {
 		if err := st.place(ctx, shape.what, shape.jobs, shape.goal); err != nil {
@@ -48,7 +49,7 @@ func placements(ctx context.Context, st *stage) error {
 }
 
 // place submits jobs and books the rates at which its instances were placed and reported running, as a follower shows them.
-func (st *stage) place(ctx context.Context, what string, jobs []fsm.JobSpec, goal Goal) error {
+func (st *stage) place(ctx context.Context, what string, jobs []model.JobSpec, goal Goal) error {
 	placed, ready, err := st.timeJobs(ctx, jobs)
 	if err != nil {
 		return err
@@ -64,7 +65,7 @@ func (st *stage) place(ctx context.Context, what string, jobs []fsm.JobSpec, goa
 }
 
 // timeJobs submits jobs and returns when a follower showed the last of their instances placed, and the last one ready.
-func (st *stage) timeJobs(ctx context.Context, jobs []fsm.JobSpec) (placed, ready time.Duration, err error) {
+func (st *stage) timeJobs(ctx context.Context, jobs []model.JobSpec) (placed, ready time.Duration, err error) {
 	server, c, err := st.followerClient(ctx)
 	if err != nil {
 		return 0, 0, err

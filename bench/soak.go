@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/bench/fleet"
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // soak keeps the filled cluster busy for about half of a long time, and compares what the servers hold in the second quarter with the last: single writes as fast as
@@ -154,7 +154,7 @@ func (st *stage) drainSteadily(ctx context.Context, done *counters) error {
 func (st *stage) churnSteadily(ctx context.Context, done *counters) error {
 	for {
 		began := time.Now()
-		jobs := st.newJobs([]fsm.GroupSpec{groupSpec("g", max(10, st.o.instances/10))})
+		jobs := st.newJobs([]model.GroupSpec{groupSpec("g", max(10, st.o.instances/10))})
 		err := st.submit(ctx, jobs[0])
 		if err == nil {
 			err = st.waitReady(ctx, jobs)

@@ -9,7 +9,7 @@ import (
 
 	"github.com/outspan/outspan/bench/crowd"
 	"github.com/outspan/outspan/bench/fleet"
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -60,7 +60,7 @@ func openStage(ctx context.Context, o options, l *limits, where setting, out io.
 }
 
 // nodeCapacity is a machine with room for some hundred instances.
-func nodeCapacity() fsm.Resources { return fsm.Resources{CPU: 64_000, MemoryBytes: 256 << 30} }
+func nodeCapacity() model.Resources { return model.Resources{CPU: 64_000, MemoryBytes: 256 << 30} }
 
 // nodeLabels puts nodes into racks; four of five have a fast disk.
 func nodeLabels(i int) map[string]string {

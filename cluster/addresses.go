@@ -9,25 +9,26 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // provenAddresses are where servers answered last, with their certificate and their id. The zero value is ready. Safe
 // for many goroutines.
 type provenAddresses struct {
 	mu   sync.Mutex
-	last map[fsm.ServerID]string // host:port
+	last map[model.ServerID]string // host:port
 }
 
-func (p *provenAddresses) note(id fsm.ServerID, hostPort string) {
+func (p *provenAddresses) note(id model.ServerID, hostPort string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.last == nil {
-		p.last = map[fsm.ServerID]string{}
+		p.last = map[model.ServerID]string{}
 	}
 	p.last[id] = hostPort
 }
 
-func (p *provenAddresses) is(id fsm.ServerID, hostPort string) bool {
+func (p *provenAddresses) is(id model.ServerID, hostPort string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.last[id] == hostPort
@@ -38,15 +39,15 @@ type addressBook struct{ s *Server }
 
 // ServerAddr implements raft.ServerAddressProvider.
 func (b addressBook) ServerAddr(id raft.ServerID) (raft.ServerAddress, error) {
-	if address := b.s.addressOf(fsm.ServerID(id)); address != "" {
-		return peerAddress(fsm.ServerID(id), address), nil
+	if address := b.s.addressOf(model.ServerID(id)); address != "" {
+		return peerAddress(model.ServerID(id), address), nil
 	}
 	return "", fmt.Errorf("no address is known of server %s", id)
 }
 
 // addressOf is the host:port of a server's TLS listener, or empty: where the configuration has it, or where gossip
 // says that it is now, if it has answered there. Whoever has the gossip key can say anything there.
-func (s *Server) addressOf(id fsm.ServerID) string {
+func (s *Server) addressOf(id model.ServerID) string {
 	if id == s.dir.id {
 		return s.cfg.Stream.Addr().String()
 	}
@@ -58,7 +59,7 @@ func (s *Server) addressOf(id fsm.ServerID) string {
 }
 
 // claimedAddress is the host:port of a server's TLS listener as gossip says it, or empty.
-func (s *Server) claimedAddress(id fsm.ServerID) string {
+func (s *Server) claimedAddress(id model.ServerID) string {
 	if m, ok := s.sight.pool.Member(string(id)); ok && m.State != fsm.GossipDead {
 		return m.Meta.API
 	}
@@ -66,12 +67,12 @@ func (s *Server) claimedAddress(id fsm.ServerID) string {
 }
 
 // configuredAddress is the host:port that the configuration has of a server, or empty.
-func (s *Server) configuredAddress(id fsm.ServerID) string {
+func (s *Server) configuredAddress(id model.ServerID) string {
 	if !s.opened.Load() { // raft asks while it is being made
 		return ""
 	}
 	for _, v := range s.servers() {
-		if fsm.ServerID(v.ID) == id {
+		if model.ServerID(v.ID) == id {
 			return string(v.Address)
 		}
 	}
@@ -80,7 +81,7 @@ func (s *Server) configuredAddress(id fsm.ServerID) string {
 
 // dialAny connects to a server at the first of these addresses where it answers. It tries them all at once: an
 // address that leads nowhere must not hold up another one.
-func (h *helloLayer) dialAny(id fsm.ServerID, addresses []string, timeout time.Duration) (net.Conn, error) {
+func (h *helloLayer) dialAny(id model.ServerID, addresses []string, timeout time.Duration) (net.Conn, error) {
 	type outcome struct {
 		conn net.Conn
 		err  error

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // rooms is how much space the voters have, as far as this server knows.
@@ -23,7 +24,7 @@ func (s *Server) rooms() rooms {
 	var r rooms
 	for _, v := range s.voters() {
 		name, room, there := string(v.ID), RoomEnough, true
-		if fsm.ServerID(v.ID) == s.dir.id {
+		if model.ServerID(v.ID) == s.dir.id {
 			name, room = s.cfg.Name, s.disk.space.room()
 		} else {
 			m, ok := s.sight.pool.Member(string(v.ID))
@@ -48,7 +49,7 @@ func (s *Server) rooms() rooms {
 // checkRoom refuses writes while this server can't append, or a server with too little room leaves no majority that can. Reads go on.
 func (s *Server) checkRoom() error {
 	if s.disk.space.room() == RoomNone {
-		return fsm.Refuse(fsm.CodeDiskFull, "the disk of the leading server %s is full", s.cfg.Name).WithHint("free space under its data_dir; it goes on by itself")
+		return model.Refuse(model.CodeDiskFull, "the disk of the leading server %s is full", s.cfg.Name).WithHint("free space under its data_dir; it goes on by itself")
 	}
 	r := s.rooms()
 	if len(r.low) == 0 || r.majority(r.enough) {
@@ -61,7 +62,7 @@ func (s *Server) checkRoom() error {
 	if len(r.away) > 0 {
 		away = ", and " + strings.Join(r.away, ", ") + " can't be heard"
 	}
-	return fsm.Refuse(fsm.CodeDiskFull, "%s%s: a majority of the servers needs room to write", full, away).
+	return model.Refuse(model.CodeDiskFull, "%s%s: a majority of the servers needs room to write", full, away).
 		WithHint("free space under the data_dir of %s; writes go on by themselves", strings.Join(r.low, ", "))
 }
 

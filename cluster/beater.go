@@ -9,12 +9,12 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // BeaterConfig configures a Beater.
 type BeaterConfig struct {
-	Node        fsm.NodeID
+	Node        model.NodeID
 	BootID      string  // of the kernel
 	Incarnation string  // of the agent process
 	Pool        Courier // a *Pool; the Beater takes what it receives
@@ -42,7 +42,7 @@ type Beater struct {
 	seq     uint64
 	facts   uint64
 	heeded  time.Time // a server answered a request of the agent
-	servers map[fsm.ServerID]link
+	servers map[model.ServerID]link
 	voters  electorate  // the newest that was heard of
 	gaveUp  chan uint64 // the epoch; capacity 1
 }
@@ -72,7 +72,7 @@ func NewBeater(cfg BeaterConfig) *Beater {
 		cfg.Logger = hclog.NewNullLogger()
 	}
 	return &Beater{
-		cfg: cfg, codec: newCodec(), wake: make(chan struct{}, 1), gaveUp: make(chan uint64, 1), servers: map[fsm.ServerID]link{},
+		cfg: cfg, codec: newCodec(), wake: make(chan struct{}, 1), gaveUp: make(chan uint64, 1), servers: map[model.ServerID]link{},
 	}
 }
 
@@ -89,8 +89,8 @@ func (b *Beater) Register(key []byte, epoch uint64, interval time.Duration) {
 	b.kick()
 }
 
-// SetVoters tells who votes, as a registration said: servers that a majority follows know no older configuration than that. A history is fsm.History as text.
-func (b *Beater) SetVoters(history string, index uint64, voters []fsm.ServerID) {
+// SetVoters tells who votes, as a registration said: servers that a majority follows know no older configuration than that. A history is model.History as text.
+func (b *Beater) SetVoters(history string, index uint64, voters []model.ServerID) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.hear(electorate{history, index, voters})
@@ -102,8 +102,8 @@ func (b *Beater) hear(e electorate) bool {
 		if e.History == "" { // a server that was killed before it could note its cluster
 			return true
 		}
-		was, _ := fsm.ParseHistory(b.voters.History)
-		now, refusal := fsm.ParseHistory(e.History)
+		was, _ := model.ParseHistory(b.voters.History)
+		now, refusal := model.ParseHistory(e.History)
 		if refusal != nil || was.Cluster != "" && !now.Replaces(was) {
 			return false
 		}
@@ -212,12 +212,12 @@ func (b *Beater) beatAll() (next time.Duration) {
 		return time.Hour
 	}
 	for _, m := range b.cfg.Pool.Servers() { // the dead too: after a healed partition a beat is the first sign of life
-		b.beat(fsm.ServerID(m.Name))
+		b.beat(model.ServerID(m.Name))
 	}
 	return reg.every
 }
 
-func (b *Beater) beat(to fsm.ServerID) {
+func (b *Beater) beat(to model.ServerID) {
 	b.mu.Lock()
 	b.seq++
 	l := b.servers[to]

@@ -11,6 +11,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 const (
@@ -24,18 +25,18 @@ const (
 
 // Beginning is what a server without any state sees before there is a cluster, as a value.
 type Beginning struct {
-	Self    fsm.ServerID
-	Expect  int            // bootstrap_expect
-	Pledge  []fsm.ServerID // what this server agreed to, for ever
-	Servers []Beginner     // alive in gossip, this one included
+	Self    model.ServerID
+	Expect  int              // bootstrap_expect
+	Pledge  []model.ServerID // what this server agreed to, for ever
+	Servers []Beginner       // alive in gossip, this one included
 }
 
 // Beginner is one server of a Beginning.
 type Beginner struct {
-	ID     fsm.ServerID
+	ID     model.ServerID
 	Fresh  bool // it has no state
 	Expect int
-	Pledge []fsm.ServerID
+	Pledge []model.ServerID
 }
 
 // Beginning of a cluster must happen once, or there are two. So every new server pledges at most once, in its data
@@ -46,11 +47,11 @@ type Beginner struct {
 // pledged while any server is seen that has state: then there is a cluster to join.
 
 // Choose returns the set to pledge to; ok is false if it isn't time, or another cluster is there.
-func (b Beginning) Choose() (set []fsm.ServerID, ok bool) {
+func (b Beginning) Choose() (set []model.ServerID, ok bool) {
 	if b.Expect <= 0 || b.Pledge != nil {
 		return nil, false
 	}
-	var ids []fsm.ServerID
+	var ids []model.ServerID
 	for _, s := range b.Servers {
 		if !s.Fresh {
 			return nil, false
@@ -73,7 +74,7 @@ func (b Beginning) Choose() (set []fsm.ServerID, ok bool) {
 
 // Complete reports whether this server has to write the first configuration now. A server that pledged to another
 // set than this one, although this one counts on it, is named: then it will never be complete.
-func (b Beginning) Complete() (begin bool, stray fsm.ServerID) {
+func (b Beginning) Complete() (begin bool, stray model.ServerID) {
 	if b.Pledge == nil {
 		return false, ""
 	}
@@ -96,7 +97,7 @@ func (s *Server) fresh() bool { return s.raft.LastIndex() == 0 && len(s.servers(
 // bootstrap begins a cluster together with the other new servers, or waits until it is taken into one. It ends with
 // the first entry of this server's log.
 func (s *Server) bootstrap(ctx context.Context) {
-	var set []fsm.ServerID
+	var set []model.ServerID
 	var since time.Time
 	warned := false
 	company := company{waits: s.cfg.BootstrapExpect == 1, told: time.Now().Add(firstRemind - aloneRemind)}
@@ -149,7 +150,7 @@ func (s *Server) sayForWhom(ctx context.Context, b Beginning, c *company) {
 	c.told = time.Now()
 	var here []string
 	for _, m := range s.sight.pool.Servers() {
-		if m.State == fsm.GossipAlive && fsm.ServerID(m.Name) != s.dir.id {
+		if m.State == fsm.GossipAlive && model.ServerID(m.Name) != s.dir.id {
 			here = append(here, m.Meta.Name+" "+m.Address)
 		}
 	}
@@ -192,7 +193,7 @@ func BeginAlone(dir string) error {
 		return err
 	}
 	if _, err := os.Stat(filepath.Join(dir, filePledge)); err == nil {
-		return fsm.Refuse(fsm.CodeConflict, "the server in %s has begun a cluster already", dir).WithHint("start it; to begin anew use an empty data directory")
+		return model.Refuse(model.CodeConflict, "the server in %s has begun a cluster already", dir).WithHint("start it; to begin anew use an empty data directory")
 	}
 	if err := os.WriteFile(filepath.Join(dir, fileAlone), nil, 0o600); err != nil {
 		return fmt.Errorf("note that the server begins alone: %w", err)
@@ -206,7 +207,7 @@ func (s *Server) beginning() Beginning {
 		if m.State != fsm.GossipAlive || m.Meta.Server == nil {
 			continue
 		}
-		one := Beginner{ID: fsm.ServerID(m.Name), Fresh: m.Meta.Server.Fresh, Expect: m.Meta.Server.Expect, Pledge: m.Meta.Server.Pledge}
+		one := Beginner{ID: model.ServerID(m.Name), Fresh: m.Meta.Server.Fresh, Expect: m.Meta.Server.Expect, Pledge: m.Meta.Server.Pledge}
 		if one.ID == s.dir.id {
 			one.Fresh, one.Pledge = true, s.dir.pledge
 		}
@@ -215,7 +216,7 @@ func (s *Server) beginning() Beginning {
 	return b
 }
 
-func (s *Server) pledge(set []fsm.ServerID) {
+func (s *Server) pledge(set []model.ServerID) {
 	if err := s.dir.makePledge(set); err != nil {
 		s.log.Error("can't note the first servers", "error", err)
 		return

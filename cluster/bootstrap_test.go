@@ -15,11 +15,11 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"pgregory.net/rapid"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 func TestChooseFirstServers(t *testing.T) {
-	fresh := func(ids ...fsm.ServerID) (out []Beginner) {
+	fresh := func(ids ...model.ServerID) (out []Beginner) {
 		for _, id := range ids {
 			out = append(out, Beginner{ID: id, Fresh: true, Expect: 3})
 		}
@@ -35,11 +35,11 @@ func TestChooseFirstServers(t *testing.T) {
 		{"four: the first three", Beginning{Self: "b", Expect: 3, Servers: fresh("d", "c", "a", "b")}, "[a b c] true"},
 		{"four, and this is the fourth", Beginning{Self: "d", Expect: 3, Servers: fresh("d", "c", "a", "b")}, "[a b c] false"},
 		{"expects nothing", Beginning{Self: "a", Servers: fresh("a", "b", "c")}, "[] false"},
-		{"pledged already", Beginning{Self: "a", Expect: 3, Pledge: []fsm.ServerID{"a", "b", "z"}, Servers: fresh("a", "b", "c")}, "[] false"},
+		{"pledged already", Beginning{Self: "a", Expect: 3, Pledge: []model.ServerID{"a", "b", "z"}, Servers: fresh("a", "b", "c")}, "[] false"},
 		{"a cluster is there", Beginning{Self: "a", Expect: 3, Servers: append(fresh("a", "b", "c"), Beginner{ID: "z"})}, "[] false"},
 		{"others expect another number", Beginning{Self: "a", Expect: 2, Servers: append(fresh("b", "c"), Beginner{ID: "a", Fresh: true, Expect: 2})}, "[] false"},
 		{"what others agreed to comes first", Beginning{Self: "c", Expect: 3, Servers: append(fresh("a", "b", "c"),
-			Beginner{ID: "d", Fresh: true, Expect: 3, Pledge: []fsm.ServerID{"b", "c", "d"}})}, "[b c d] true"},
+			Beginner{ID: "d", Fresh: true, Expect: 3, Pledge: []model.ServerID{"b", "c", "d"}})}, "[b c d] true"},
 		{"alone", Beginning{Self: "a", Expect: 1, Servers: []Beginner{{ID: "a", Fresh: true, Expect: 1}}}, "[a] true"},
 	} {
 		set, ok := c.b.Choose()
@@ -50,7 +50,7 @@ func TestChooseFirstServers(t *testing.T) {
 }
 
 func TestBeginOnlyWhenAllAgreed(t *testing.T) {
-	set := []fsm.ServerID{"a", "b", "c"}
+	set := []model.ServerID{"a", "b", "c"}
 	all := func() []Beginner {
 		var out []Beginner
 		for _, id := range set {
@@ -58,7 +58,7 @@ func TestBeginOnlyWhenAllAgreed(t *testing.T) {
 		}
 		return out
 	}
-	check := func(name string, b Beginning, wantBegin bool, wantStray fsm.ServerID) {
+	check := func(name string, b Beginning, wantBegin bool, wantStray model.ServerID) {
 		t.Helper()
 		if begin, stray := b.Complete(); begin != wantBegin || stray != wantStray {
 			t.Errorf("%s: %v, %q; want %v, %q", name, begin, stray, wantBegin, wantStray)
@@ -74,7 +74,7 @@ func TestBeginOnlyWhenAllAgreed(t *testing.T) {
 	begun[1].Fresh = false
 	check("one has state", Beginning{Self: "a", Expect: 3, Pledge: set, Servers: begun}, false, "")
 	other := all()
-	other[2].Pledge = []fsm.ServerID{"b", "c", "d"}
+	other[2].Pledge = []model.ServerID{"b", "c", "d"}
 	check("one agreed to others", Beginning{Self: "a", Expect: 3, Pledge: set, Servers: other}, false, "c")
 }
 
@@ -83,16 +83,16 @@ func TestBeginOnlyWhenAllAgreed(t *testing.T) {
 func TestNeverTwoBeginningsThatShareAServer(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const count, expect = 5, 3
-		pledges := map[fsm.ServerID][]fsm.ServerID{}
-		var ids []fsm.ServerID
+		pledges := map[model.ServerID][]model.ServerID{}
+		var ids []model.ServerID
 		for i := range count {
-			ids = append(ids, fsm.ServerID(string(rune('a'+i))))
+			ids = append(ids, model.ServerID(string(rune('a'+i))))
 		}
-		seen := map[fsm.ServerID]map[fsm.ServerID]Beginner{} // by viewer; may be old
+		seen := map[model.ServerID]map[model.ServerID]Beginner{} // by viewer; may be old
 		for _, id := range ids {
-			seen[id] = map[fsm.ServerID]Beginner{}
+			seen[id] = map[model.ServerID]Beginner{}
 		}
-		var begun [][]fsm.ServerID
+		var begun [][]model.ServerID
 		for range rapid.IntRange(10, 150).Draw(t, "steps") {
 			self := rapid.SampledFrom(ids).Draw(t, "self")
 			if other := rapid.SampledFrom(ids).Draw(t, "other"); other != self { // news of one other arrives
@@ -116,7 +116,7 @@ func TestNeverTwoBeginningsThatShareAServer(t *testing.T) {
 		}
 		for _, x := range begun {
 			for _, y := range begun {
-				if !slices.Equal(x, y) && slices.ContainsFunc(x, func(id fsm.ServerID) bool { return slices.Contains(y, id) }) {
+				if !slices.Equal(x, y) && slices.ContainsFunc(x, func(id model.ServerID) bool { return slices.Contains(y, id) }) {
 					t.Fatalf("both %v and %v began a cluster", x, y)
 				}
 			}
@@ -257,7 +257,7 @@ func TestBeginAlone(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.leader(10 * time.Second)
-		if err := BeginAlone(s.dir); !errors.Is(err, &fsm.Error{Code: fsm.CodeConflict}) {
+		if err := BeginAlone(s.dir); !errors.Is(err, &model.Error{Code: model.CodeConflict}) {
 			t.Errorf("after it began: %v, want conflict", err)
 		}
 	})

@@ -4,7 +4,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // clock is cluster time on this server: the highest time it has heard of, be it in an applied entry or from a
@@ -13,25 +13,25 @@ import (
 // has no part in it.
 type clock struct {
 	mu   sync.Mutex
-	base fsm.Time
+	base model.Time
 	at   time.Time
 }
 
 func newClock() *clock { return &clock{at: time.Now()} }
 
 // now is cluster time in milliseconds; it never goes back.
-func (c *clock) now() fsm.Time {
+func (c *clock) now() model.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.read(time.Now())
 }
 
-func (c *clock) read(now time.Time) fsm.Time {
-	return c.base + fsm.Time(now.Sub(c.at).Milliseconds())
+func (c *clock) read(now time.Time) model.Time {
+	return c.base + model.Time(now.Sub(c.at).Milliseconds())
 }
 
 // hear takes a time of the state or of a leader; one that is behind changes nothing.
-func (c *clock) hear(t fsm.Time) {
+func (c *clock) hear(t model.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()

@@ -11,6 +11,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // CompareConfig says how servers compare their states. The zero value means the defaults.
@@ -48,7 +49,7 @@ type comparer struct {
 	restored, snapshot chan struct{} // each has room for one wish: to compare soon, or later
 
 	mu        sync.Mutex
-	differing map[fsm.ServerID]Difference
+	differing map[model.ServerID]Difference
 }
 
 // Difference is what is remembered of a server whose state was not this one's.
@@ -61,7 +62,7 @@ type Difference struct {
 func newComparer(s *Server) *comparer {
 	return &comparer{
 		s: s, log: s.log.Named("compare"), digests: newDigester(), restored: make(chan struct{}, 1), snapshot: make(chan struct{}, 1),
-		differing: map[fsm.ServerID]Difference{},
+		differing: map[model.ServerID]Difference{},
 	}
 }
 
@@ -135,7 +136,7 @@ func (c *comparer) rest(ctx context.Context, next time.Duration) {
 // compare with.
 func (c *comparer) round(ctx context.Context) (result ComparisonResult, ok bool) {
 	voters := c.voters()
-	others := slices.DeleteFunc(slices.Clone(voters), func(id fsm.ServerID) bool { return id == c.s.dir.id })
+	others := slices.DeleteFunc(slices.Clone(voters), func(id model.ServerID) bool { return id == c.s.dir.id })
 	if len(others) == 0 {
 		return "", false
 	}
@@ -168,10 +169,10 @@ func (c *comparer) round(ctx context.Context) (result ComparisonResult, ok bool)
 	return result, true
 }
 
-func (c *comparer) voters() []fsm.ServerID {
-	var ids []fsm.ServerID
+func (c *comparer) voters() []model.ServerID {
+	var ids []model.ServerID
 	for _, v := range c.s.voters() {
-		ids = append(ids, fsm.ServerID(v.ID))
+		ids = append(ids, model.ServerID(v.ID))
 	}
 	return ids
 }
@@ -192,7 +193,7 @@ func (c *comparer) remember(m meeting, judged Comparison) {
 }
 
 // noteDifference remembers that a server has another state, and says so once. It reports whether that was news.
-func (c *comparer) noteDifference(id fsm.ServerID, key stateKey, own, theirs stateSums) (news bool) {
+func (c *comparer) noteDifference(id model.ServerID, key stateKey, own, theirs stateSums) (news bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	_, known := c.differing[id]
@@ -204,7 +205,7 @@ func (c *comparer) noteDifference(id fsm.ServerID, key stateKey, own, theirs sta
 	return !known
 }
 
-func (c *comparer) difference(id fsm.ServerID) (Difference, bool) {
+func (c *comparer) difference(id model.ServerID) (Difference, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	d, ok := c.differing[id]
@@ -221,17 +222,17 @@ func namesOf(tables []fsm.TableDifference) []string {
 
 // meeting is what servers said of their states under one key.
 type meeting struct {
-	self fsm.ServerID
+	self model.ServerID
 	key  stateKey
-	sums map[fsm.ServerID]stateSums
-	held map[fsm.ServerID][]stateKey // of everybody else who answered
-	errs map[fsm.ServerID]error      // of everybody else who did not
+	sums map[model.ServerID]stateSums
+	held map[model.ServerID][]stateKey // of everybody else who answered
+	errs map[model.ServerID]error      // of everybody else who did not
 }
 
 func (m meeting) own() stateSums { return m.sums[m.self] }
 
-func (m meeting) comparison(self fsm.ServerID, voters []fsm.ServerID) Comparison {
-	c := Comparison{Self: self, Voters: voters, Digests: map[fsm.ServerID]string{}}
+func (m meeting) comparison(self model.ServerID, voters []model.ServerID) Comparison {
+	c := Comparison{Self: self, Voters: voters, Digests: map[model.ServerID]string{}}
 	for id, sums := range m.sums {
 		c.Digests[id] = sums.digest
 	}
@@ -244,7 +245,7 @@ var errNoState = errors.New("it has this state no more")
 // no older than the call, so that a difference that is there shows. A server that is behind gets some patience, and so
 // does the next boundary where servers are written to all the time; then what can be compared is. With judge, those
 // that were asked look for themselves, too. It ends early, with an error, only with ctx.
-func (c *comparer) meet(ctx context.Context, others []fsm.ServerID, patience time.Duration, judge bool) (meeting, error) {
+func (c *comparer) meet(ctx context.Context, others []model.ServerID, patience time.Duration, judge bool) (meeting, error) {
 	deadline, from := time.Now().Add(patience), c.s.cfg.Machine.State().Index
 	for {
 		state, holders, m := c.gather(ctx, others)
@@ -265,11 +266,11 @@ func (c *comparer) meet(ctx context.Context, others []fsm.ServerID, patience tim
 }
 
 // gather asks the servers which states they hold, and chooses one.
-func (c *comparer) gather(ctx context.Context, others []fsm.ServerID) (s fsm.State, holders int, m meeting) {
+func (c *comparer) gather(ctx context.Context, others []model.ServerID) (s fsm.State, holders int, m meeting) {
 	own := c.past.hold(c.s.cfg.Machine.State())
-	m = meeting{self: c.s.dir.id, held: map[fsm.ServerID][]stateKey{}, errs: map[fsm.ServerID]error{}, sums: map[fsm.ServerID]stateSums{}}
+	m = meeting{self: c.s.dir.id, held: map[model.ServerID][]stateKey{}, errs: map[model.ServerID]error{}, sums: map[model.ServerID]stateSums{}}
 	var mu sync.Mutex
-	c.eachOf(others, func(id fsm.ServerID) {
+	c.eachOf(others, func(id model.ServerID) {
 		held, err := c.askStates(ctx, id)
 		mu.Lock()
 		defer mu.Unlock()
@@ -294,14 +295,14 @@ func (c *comparer) digestAll(ctx context.Context, s fsm.State, m *meeting, judge
 		own.contradiction = contradiction(s)
 	}
 	m.sums[m.self] = own
-	var holders []fsm.ServerID
+	var holders []model.ServerID
 	for id, held := range m.held {
 		if slices.Contains(held, m.key) {
 			holders = append(holders, id)
 		}
 	}
 	var mu sync.Mutex
-	c.eachOf(holders, func(id fsm.ServerID) {
+	c.eachOf(holders, func(id model.ServerID) {
 		sums, err := c.askDigest(ctx, id, digestQuery{Server: m.self, Key: m.key, Digest: own.digest, Tables: own.tables, Judge: judge})
 		mu.Lock()
 		defer mu.Unlock()
@@ -317,7 +318,7 @@ func (c *comparer) digestAll(ctx context.Context, s fsm.State, m *meeting, judge
 }
 
 // eachOf runs fn for all servers at once and returns when the last is done.
-func (c *comparer) eachOf(ids []fsm.ServerID, fn func(fsm.ServerID)) {
+func (c *comparer) eachOf(ids []model.ServerID, fn func(model.ServerID)) {
 	var wg sync.WaitGroup
 	for _, id := range ids {
 		wg.Go(func() { fn(id) })

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // stateKey names one state of the cluster's history. Servers that do what they must have the same state under the
@@ -18,14 +19,14 @@ type stateKey struct {
 }
 
 func keyOf(s fsm.State) stateKey {
-	return stateKey{s.Index, s.Incarnation, s.Format, fsm.CurrentFormat}
+	return stateKey{s.Index, s.Incarnation, s.Format, model.CurrentFormat}
 }
 
 // Comparison is what is known of the servers' states under one key, as a value. Judging it is a function of it alone.
 type Comparison struct {
-	Self    fsm.ServerID
-	Voters  []fsm.ServerID
-	Digests map[fsm.ServerID]string // of every server that has the state, Self included
+	Self    model.ServerID
+	Voters  []model.ServerID
+	Digests map[model.ServerID]string // of every server that has the state, Self included
 }
 
 // ComparisonResult is what comes of a Comparison, in a closed set.
@@ -74,8 +75,8 @@ func (c Comparison) Majority() (digest string, ok bool) {
 }
 
 // agreeing are the voters that have a digest, in the order of Voters.
-func (c Comparison) agreeing(digest string) []fsm.ServerID {
-	var out []fsm.ServerID
+func (c Comparison) agreeing(digest string) []model.ServerID {
+	var out []model.ServerID
 	for _, v := range c.Voters {
 		if c.Digests[v] == digest {
 			out = append(out, v)
@@ -85,8 +86,8 @@ func (c Comparison) agreeing(digest string) []fsm.ServerID {
 }
 
 // others are the servers whose state is not the one with the digest, in order of their ids.
-func (c Comparison) others(digest string) []fsm.ServerID {
-	var out []fsm.ServerID
+func (c Comparison) others(digest string) []model.ServerID {
+	var out []model.ServerID
 	for id, d := range c.Digests {
 		if d != digest {
 			out = append(out, id)
@@ -120,7 +121,7 @@ func (c Comparison) Result() ComparisonResult {
 
 // commonState is the state that most of the servers hold among those that this server holds, and of these the
 // newest. holders does not count this server.
-func commonState(own []fsm.State, held map[fsm.ServerID][]stateKey) (s fsm.State, holders int) {
+func commonState(own []fsm.State, held map[model.ServerID][]stateKey) (s fsm.State, holders int) {
 	holders = -1
 	for _, state := range own { // oldest first
 		n := 0

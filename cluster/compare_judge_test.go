@@ -4,16 +4,17 @@ import (
 	"testing"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // Who is wrong is a matter of all voters, not of those that answer.
 func TestComparisonResult(t *testing.T) {
-	three, five := []fsm.ServerID{"a", "b", "c"}, []fsm.ServerID{"a", "b", "c", "d", "e"}
-	type digests = map[fsm.ServerID]string
+	three, five := []model.ServerID{"a", "b", "c"}, []model.ServerID{"a", "b", "c", "d", "e"}
+	type digests = map[model.ServerID]string
 	for _, c := range []struct {
 		name    string
-		self    fsm.ServerID
-		voters  []fsm.ServerID
+		self    model.ServerID
+		voters  []model.ServerID
 		digests digests
 		want    ComparisonResult
 	}{
@@ -29,8 +30,8 @@ func TestComparisonResult(t *testing.T) {
 		{"two of five are equal", "a", five, digests{"a": "x", "b": "x"}, NotCompared},
 		{"three of five agree against two", "a", five, digests{"a": "x", "b": "x", "c": "y", "d": "y", "e": "y"}, InMinority},
 		{"three of five, two of them gone", "c", five, digests{"c": "y", "d": "y", "e": "y"}, StatesEqual},
-		{"two servers never decide", "a", []fsm.ServerID{"a", "b"}, digests{"a": "x", "b": "y"}, StatesUndecided},
-		{"two servers agree", "a", []fsm.ServerID{"a", "b"}, digests{"a": "x", "b": "x"}, StatesEqual},
+		{"two servers never decide", "a", []model.ServerID{"a", "b"}, digests{"a": "x", "b": "y"}, StatesUndecided},
+		{"two servers agree", "a", []model.ServerID{"a", "b"}, digests{"a": "x", "b": "x"}, StatesEqual},
 		{"without a vote, wrong", "n", three, digests{"n": "x", "a": "y", "b": "y", "c": "y"}, InMinority},
 		{"without a vote, its word counts nothing", "n", three, digests{"n": "x", "a": "x", "b": "y"}, StatesUndecided},
 		{"without a vote, right", "n", three, digests{"n": "y", "a": "y", "b": "y"}, StatesEqual},
@@ -47,14 +48,14 @@ func TestComparisonResult(t *testing.T) {
 // Never may both sides of a difference be called wrong, and never may so many stop that no majority is left.
 func TestComparisonStopsOnlyMinorities(t *testing.T) {
 	words := []string{"", "x", "y", "z"}
-	voters := []fsm.ServerID{"a", "b", "c", "d", "e"}
+	voters := []model.ServerID{"a", "b", "c", "d", "e"}
 	for n := 1; n <= len(voters); n++ {
 		combinations := 1
 		for range n {
 			combinations *= len(words)
 		}
 		for i := range combinations {
-			digests := map[fsm.ServerID]string{}
+			digests := map[model.ServerID]string{}
 			for at, rest := 0, i; at < n; at, rest = at+1, rest/len(words) {
 				if word := words[rest%len(words)]; word != "" {
 					digests[voters[at]] = word
@@ -90,16 +91,16 @@ func TestCommonState(t *testing.T) {
 	restored.Incarnation++
 	for _, c := range []struct {
 		name    string
-		held    map[fsm.ServerID][]stateKey
+		held    map[model.ServerID][]stateKey
 		index   uint64
 		holders int
 	}{
 		{"nobody answers", nil, 1100, 0},
-		{"all are there", map[fsm.ServerID][]stateKey{"b": same, "c": same}, 1100, 2},
-		{"one is a little behind", map[fsm.ServerID][]stateKey{"b": same, "c": behind}, 1024, 2},
-		{"one is far behind", map[fsm.ServerID][]stateKey{"b": same, "c": far}, 512, 2},
-		{"one has another history", map[fsm.ServerID][]stateKey{"b": same, "c": {restored}}, 1100, 1},
-		{"nothing in common", map[fsm.ServerID][]stateKey{"b": {restored}}, 1100, 0},
+		{"all are there", map[model.ServerID][]stateKey{"b": same, "c": same}, 1100, 2},
+		{"one is a little behind", map[model.ServerID][]stateKey{"b": same, "c": behind}, 1024, 2},
+		{"one is far behind", map[model.ServerID][]stateKey{"b": same, "c": far}, 512, 2},
+		{"one has another history", map[model.ServerID][]stateKey{"b": same, "c": {restored}}, 1100, 1},
+		{"nothing in common", map[model.ServerID][]stateKey{"b": {restored}}, 1100, 0},
 	} {
 		got, holders := commonState(own, c.held)
 		if got.Index != c.index || holders != c.holders {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // Files that a server leaves when a majority has another state. While the report is there, that server does not start.
@@ -25,13 +26,13 @@ const (
 
 // StateReport is what a server writes down before it ends because a majority of the voters has another state.
 type StateReport struct {
-	Report  int          `json:"report"` // of this form; 1
-	Time    time.Time    `json:"time"`
-	Server  fsm.ServerID `json:"server"`
-	Name    string       `json:"name"`
-	Version string       `json:"version"` // of the program
-	Cluster string       `json:"cluster_id"`
-	Led     bool         `json:"led"` // it was the leader
+	Report  int            `json:"report"` // of this form; 1
+	Time    time.Time      `json:"time"`
+	Server  model.ServerID `json:"server"`
+	Name    string         `json:"name"`
+	Version string         `json:"version"` // of the program
+	Cluster string         `json:"cluster_id"`
+	Led     bool           `json:"led"` // it was the leader
 
 	Index       uint64 `json:"index"` // at which the states were compared
 	Term        uint64 `json:"term"`  // of the last entry in this server's state
@@ -40,8 +41,8 @@ type StateReport struct {
 
 	Digest   string                `json:"digest"`   // of this server's state
 	Majority string                `json:"majority"` // the digest that the majority has
-	Voters   []fsm.ServerID        `json:"voters"`
-	Agreeing []fsm.ServerID        `json:"agreeing"` // the voters with that digest
+	Voters   []model.ServerID      `json:"voters"`
+	Agreeing []model.ServerID      `json:"agreeing"` // the voters with that digest
 	Tables   []fsm.TableDifference `json:"tables"`   // that differ; a: this server's, b: the majority's
 	State    string                `json:"state"`    // file with this server's state, beside the report
 }
@@ -52,7 +53,7 @@ func (c *comparer) condemn(m meeting, judged Comparison) {
 	c.wrong.Store(true)
 	report := c.report(m, judged, led)
 	dir := c.s.dir.file(dirDiffers)
-	err := fsm.Refuse(fsm.CodeStateDiffers, "the state of this server at index %d is not the one that %d of %d voters have; it differs in: %s",
+	err := model.Refuse(model.CodeStateDiffers, "the state of this server at index %d is not the one that %d of %d voters have; it differs in: %s",
 		m.key.Index, len(report.Agreeing), len(report.Voters), strings.Join(namesOf(report.Tables), ", ")).
 		WithHint("%s says more; keep it, empty the rest of the data directory and start again: the server joins as a new one", dir)
 	c.log.Error("a majority has another state, this server stops", "index", m.key.Index, "own", report.Digest, "majority", report.Majority,
@@ -140,6 +141,6 @@ func checkReport(dataDir string) error {
 	if err == nil {
 		what += fmt.Sprintf(" at index %d on %s", r.Index, r.Time.Format(time.RFC3339))
 	}
-	return fsm.Refuse(fsm.CodeStateDiffers, "%s", what).
+	return model.Refuse(model.CodeStateDiffers, "%s", what).
 		WithHint("keep %s, empty the rest of the data directory and start again: the server joins as a new one", dir)
 }

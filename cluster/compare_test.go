@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // compareRig is a rig that counts what comes of comparisons.
@@ -81,7 +82,7 @@ func (s *rigServer) spoil() {
 		t.Fatal("there is no node to spoil")
 	}
 	after, results := before.Apply(before.Index+1, before.LogTerm, fsm.Entry{
-		Format: before.Format, At: before.Now, Wall: before.Wall, Actor: fsm.ActorLeader, Groups: [][]fsm.Command{{&fsm.NodeLabel{ID: id, Labels: map[string]string{"wrong": "yes"}}}},
+		Format: before.Format, At: before.Now, Wall: before.Wall, Actor: model.ActorLeader, Groups: [][]fsm.Command{{&fsm.NodeLabel{ID: id, Labels: map[string]string{"wrong": "yes"}}}},
 	})
 	if results[0].Refusal != nil {
 		t.Fatal(results[0].Refusal)
@@ -107,7 +108,7 @@ func (r *compareRig) stopped(s *rigServer, limit time.Duration) {
 			return false
 		}
 	})
-	if !errors.Is(s.fatal, &fsm.Error{Code: fsm.CodeStateDiffers}) || !errors.Is(s.err, s.fatal) {
+	if !errors.Is(s.fatal, &model.Error{Code: model.CodeStateDiffers}) || !errors.Is(s.err, s.fatal) {
 		r.t.Fatalf("it ended with %v, told %v", s.err, s.fatal)
 	}
 }
@@ -154,11 +155,11 @@ func TestMinorityFollowerStops(t *testing.T) {
 
 		// It doesn't come back with that state, however often it is started, and not by way of a recovery either.
 		for range 2 {
-			if again := r.open(hostNumber(wrong.host), nil); !errors.Is(again.err, &fsm.Error{Code: fsm.CodeStateDiffers}) {
+			if again := r.open(hostNumber(wrong.host), nil); !errors.Is(again.err, &model.Error{Code: model.CodeStateDiffers}) {
 				t.Fatalf("it started again: %v", again.err)
 			}
 		}
-		if _, err := Recover(RecoverConfig{DataDir: wrong.dir, Cluster: "test", Address: wrong.host + ":7640"}); !errors.Is(err, &fsm.Error{Code: fsm.CodeStateDiffers}) {
+		if _, err := Recover(RecoverConfig{DataDir: wrong.dir, Cluster: "test", Address: wrong.host + ":7640"}); !errors.Is(err, &model.Error{Code: model.CodeStateDiffers}) {
 			t.Errorf("its state can be made the cluster's: %v", err)
 		}
 
@@ -221,7 +222,7 @@ func TestMinorityLeaderStops(t *testing.T) {
 		if _, self, _ := wrong.Leader(); self {
 			t.Error("it still answers as the leader")
 		}
-		if _, err := wrong.Submit(t.Context(), fsm.Entry{}); !errors.Is(err, &fsm.Error{Code: fsm.CodeNoLeader}) {
+		if _, err := wrong.Submit(t.Context(), fsm.Entry{}); !errors.Is(err, &model.Error{Code: model.CodeNoLeader}) {
 			t.Errorf("it still takes entries: %v", err)
 		}
 		if next := r.leader(20 * time.Second); next == wrong {
@@ -266,8 +267,8 @@ func TestTwoServersThatDifferGoOn(t *testing.T) {
 	})
 }
 
-func verdicts(v Verification) map[fsm.ServerID]Verdict {
-	out := map[fsm.ServerID]Verdict{}
+func verdicts(v Verification) map[model.ServerID]Verdict {
+	out := map[model.ServerID]Verdict{}
 	for _, s := range v.Servers {
 		out[s.ID] = s.Verdict
 	}
@@ -402,7 +403,7 @@ func TestVerifyWithoutACluster(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newCompareRig(t)
 		s := r.start(1)
-		if _, err := s.Verify(t.Context(), time.Second); !errors.Is(err, &fsm.Error{Code: fsm.CodeNoLeader}) {
+		if _, err := s.Verify(t.Context(), time.Second); !errors.Is(err, &model.Error{Code: model.CodeNoLeader}) {
 			t.Errorf("%v", err)
 		}
 	})

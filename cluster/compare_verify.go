@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // Verdict is what a verification says of one server, or of all, in a closed set.
@@ -58,7 +59,7 @@ type VerifiedServer struct {
 // no_leader while this server belongs to no cluster, timeout.
 func (s *Server) Verify(ctx context.Context, patience time.Duration) (Verification, error) {
 	var servers []ServerStatus
-	var others []fsm.ServerID
+	var others []model.ServerID
 	for _, one := range s.Servers() {
 		if !one.Member {
 			continue
@@ -69,12 +70,12 @@ func (s *Server) Verify(ctx context.Context, patience time.Duration) (Verificati
 		}
 	}
 	if len(servers) == 0 {
-		return Verification{}, fsm.Refuse(fsm.CodeNoLeader, "this server belongs to no cluster yet").WithHint("ask another server, or see: outspan server members")
+		return Verification{}, model.Refuse(model.CodeNoLeader, "this server belongs to no cluster yet").WithHint("ask another server, or see: outspan server members")
 	}
 	c := s.compare
 	m, err := c.meet(ctx, others, patience, true)
 	if err != nil {
-		return Verification{}, fsm.Refuse(fsm.CodeTimeout, "the servers could not be compared in time: %v", err).WithHint("try again")
+		return Verification{}, model.Refuse(model.CodeTimeout, "the servers could not be compared in time: %v", err).WithHint("try again")
 	}
 	judged := m.comparison(s.dir.id, c.voters())
 	c.remember(m, judged)
@@ -143,11 +144,11 @@ func (c *comparer) verified(m meeting, one ServerStatus, right stateSums, split 
 
 // Differing are the members that were found to have another state than this one, with what is remembered of each. It
 // does not block. One is forgotten when it is found equal, or leaves the cluster.
-func (s *Server) Differing() map[fsm.ServerID]Difference {
-	out := map[fsm.ServerID]Difference{}
+func (s *Server) Differing() map[model.ServerID]Difference {
+	out := map[model.ServerID]Difference{}
 	for _, one := range s.servers() {
-		if d, ok := s.compare.difference(fsm.ServerID(one.ID)); ok {
-			out[fsm.ServerID(one.ID)] = d
+		if d, ok := s.compare.difference(model.ServerID(one.ID)); ok {
+			out[model.ServerID(one.ID)] = d
 		}
 	}
 	return out
@@ -166,11 +167,11 @@ func contradiction(s fsm.State) string {
 const contradictionBytes = 1000
 
 func reasonOf(err error) string {
-	var known *fsm.Error
+	var known *model.Error
 	switch {
 	case err == nil:
 		return ""
-	case errors.Is(err, &fsm.Error{Code: fsm.CodeNotFound}):
+	case errors.Is(err, &model.Error{Code: model.CodeNotFound}):
 		return "its program is too old to be compared"
 	case errors.As(err, &known):
 		return known.Message

@@ -5,22 +5,23 @@ import (
 	"fmt"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // statesQuery asks which states a server holds.
 type statesQuery struct {
-	Server fsm.ServerID `cbor:"1,keyasint"`
+	Server model.ServerID `cbor:"1,keyasint"`
 }
 
 // statesReply answers it.
 type statesReply struct {
-	Server fsm.ServerID `cbor:"1,keyasint"`
-	Held   []stateKey   `cbor:"2,keyasint"` // oldest first
+	Server model.ServerID `cbor:"1,keyasint"`
+	Held   []stateKey     `cbor:"2,keyasint"` // oldest first
 }
 
 // digestQuery asks for the digest of a state, and tells that of the asking server.
 type digestQuery struct {
-	Server fsm.ServerID      `cbor:"1,keyasint"`
+	Server model.ServerID    `cbor:"1,keyasint"`
 	Key    stateKey          `cbor:"2,keyasint"`
 	Digest string            `cbor:"3,keyasint"`
 	Tables []fsm.TableDigest `cbor:"4,keyasint"`
@@ -30,7 +31,7 @@ type digestQuery struct {
 
 // digestReply answers it.
 type digestReply struct {
-	Server fsm.ServerID      `cbor:"1,keyasint"`
+	Server model.ServerID    `cbor:"1,keyasint"`
 	Found  bool              `cbor:"2,keyasint"` // false: the server holds no such state any more
 	Digest string            `cbor:"3,keyasint"`
 	Tables []fsm.TableDigest `cbor:"4,keyasint"`
@@ -70,7 +71,7 @@ func (c *comparer) answerDigest(ctx context.Context, q digestQuery) digestReply 
 	return out
 }
 
-func (c *comparer) askStates(ctx context.Context, id fsm.ServerID) ([]stateKey, error) {
+func (c *comparer) askStates(ctx context.Context, id model.ServerID) ([]stateKey, error) {
 	ctx, cancel := context.WithTimeout(ctx, statesTimeout)
 	defer cancel()
 	reply, err := askPeer[statesReply](ctx, c.s, c.s.addressOf(id), questionStates, statesQuery{Server: c.s.dir.id})
@@ -80,7 +81,7 @@ func (c *comparer) askStates(ctx context.Context, id fsm.ServerID) ([]stateKey, 
 	return reply.Held, err
 }
 
-func (c *comparer) askDigest(ctx context.Context, id fsm.ServerID, q digestQuery) (stateSums, error) {
+func (c *comparer) askDigest(ctx context.Context, id model.ServerID, q digestQuery) (stateSums, error) {
 	ctx, cancel := context.WithTimeout(ctx, digestTimeout)
 	defer cancel()
 	reply, err := askPeer[digestReply](ctx, c.s, c.s.addressOf(id), questionDigest, q)

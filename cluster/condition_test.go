@@ -7,12 +7,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
 // statusOf is what one server shows of another.
-func statusOf(t *testing.T, at *rigServer, id fsm.ServerID) ServerStatus {
+func statusOf(t *testing.T, at *rigServer, id model.ServerID) ServerStatus {
 	t.Helper()
 	for _, s := range at.Servers() {
 		if s.ID == id {
@@ -41,7 +41,7 @@ func TestServersTellTheirCondition(t *testing.T) {
 		leader := r.leader(time.Second)
 		time.Sleep(3 * time.Second)
 		follower := r.other(leader)
-		for _, id := range []fsm.ServerID{leader.ID(), follower.ID()} {
+		for _, id := range []model.ServerID{leader.ID(), follower.ID()} {
 			s := statusOf(t, leader, id)
 			c := s.Condition
 			if c.FreeBytes != 3<<30 || c.TotalBytes != 8<<30 || c.Expect != 3 || c.DataDir == "" || c.SavedAt != 0 {

@@ -14,7 +14,7 @@ import (
 
 	"github.com/oklog/ulid/v2"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // Files of a server's data directory.
@@ -36,8 +36,8 @@ const (
 // never be given twice under one id.
 type dataDir struct {
 	path   string
-	id     fsm.ServerID
-	pledge []fsm.ServerID
+	id     model.ServerID
+	pledge []model.ServerID
 
 	mu      sync.Mutex
 	cluster dirCluster
@@ -47,7 +47,7 @@ type dataDir struct {
 type dirCluster struct {
 	Name string `json:"name"`
 	ID   string `json:"id,omitempty"` // once the first entry is known
-	// Lineages are those of fsm.History. Recover adds one before raft starts, and a server that joins empty takes those of the server that calls it.
+	// Lineages are those of model.History. Recover adds one before raft starts, and a server that joins empty takes those of the server that calls it.
 	Lineages []string `json:"lineages,omitempty"`
 	// Left are the servers that a recovery left behind. They are told so wherever they come back.
 	Left []leftServer `json:"left,omitempty"`
@@ -55,14 +55,14 @@ type dirCluster struct {
 
 // leftServer is a server of the lineage before, where the log last knew it.
 type leftServer struct {
-	ID      fsm.ServerID `json:"id"`
-	Address string       `json:"address"`
+	ID      model.ServerID `json:"id"`
+	Address string         `json:"address"`
 }
 
-func (d *dataDir) history() fsm.History {
+func (d *dataDir) history() model.History {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return fsm.History{Cluster: d.cluster.ID, Lineages: d.cluster.Lineages}
+	return model.History{Cluster: d.cluster.ID, Lineages: d.cluster.Lineages}
 }
 
 func (d *dataDir) file(name string) string { return filepath.Join(d.path, name) }
@@ -88,18 +88,18 @@ func openDataDir(path, cluster string, hasLog bool) (*dataDir, error) {
 	text, err := os.ReadFile(d.file(fileServerID))
 	switch {
 	case err == nil:
-		d.id = fsm.ServerID(strings.TrimSpace(string(text)))
+		d.id = model.ServerID(strings.TrimSpace(string(text)))
 		if _, err := ulid.ParseStrict(string(d.id)); err != nil {
-			return nil, fsm.Refuse(fsm.CodeConflict, "the file %s is damaged: it holds no server id", d.file(fileServerID)).
+			return nil, model.Refuse(model.CodeConflict, "the file %s is damaged: it holds no server id", d.file(fileServerID)).
 				WithHint("restore it from a backup, or move the whole data directory away: the server then joins as a new one")
 		}
 	case !errors.Is(err, fs.ErrNotExist):
 		return nil, fmt.Errorf("read the server id: %w", err)
 	case hasLog:
-		return nil, fsm.Refuse(fsm.CodeConflict, "the data directory %s has a log but no server id", path).
+		return nil, model.Refuse(model.CodeConflict, "the data directory %s has a log but no server id", path).
 			WithHint("restore %s from a backup, or move the whole data directory away: the server then joins as a new one", fileServerID)
 	default:
-		d.id = fsm.ServerID(newID())
+		d.id = model.ServerID(newID())
 		if err := writeFile(d.file(fileServerID), []byte(string(d.id)+"\n")); err != nil {
 			return nil, fmt.Errorf("write the server id: %w", err)
 		}
@@ -123,7 +123,7 @@ func (d *dataDir) readCluster(name string) error {
 		return fmt.Errorf("read %s: %w", d.file(fileCluster), err)
 	}
 	if d.cluster.Name != name {
-		return fsm.Refuse(fsm.CodeConflict, "the data directory %s belongs to the cluster %q, not to %q", d.path, d.cluster.Name, name).
+		return model.Refuse(model.CodeConflict, "the data directory %s belongs to the cluster %q, not to %q", d.path, d.cluster.Name, name).
 			WithHint("correct the cluster name in the configuration, or use another data_dir")
 	}
 	return nil
@@ -152,8 +152,8 @@ func (d *dataDir) bind(id string) error {
 }
 
 // foreign is the refusal of a data directory that holds another cluster's state.
-func (d *dataDir) foreign(id string) *fsm.Error {
-	return fsm.Refuse(fsm.CodeConflict, "the data directory %s belongs to the cluster with id %s; the other servers are of the cluster with id %s",
+func (d *dataDir) foreign(id string) *model.Error {
+	return model.Refuse(model.CodeConflict, "the data directory %s belongs to the cluster with id %s; the other servers are of the cluster with id %s",
 		d.path, d.cluster.ID, id).WithHint("use the data_dir of this cluster, or an empty one to join as a new server")
 }
 
@@ -172,14 +172,14 @@ func (d *dataDir) readPledge() error {
 }
 
 // recover begins a new lineage, and notes the servers that are left behind. It returns what takes that back.
-func (d *dataDir) recover(h fsm.History, left []leftServer) (undo func() error, err error) {
+func (d *dataDir) recover(h model.History, left []leftServer) (undo func() error, err error) {
 	was := d.cluster
 	d.cluster.ID, d.cluster.Lineages, d.cluster.Left = h.Cluster, h.Lineages, append(slices.Clone(was.Left), left...)
 	return func() error { d.cluster = was; return d.writeCluster() }, d.writeCluster()
 }
 
 // join notes the history of the server that takes this empty one in.
-func (d *dataDir) join(h fsm.History) error {
+func (d *dataDir) join(h model.History) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.cluster.ID, d.cluster.Lineages = h.Cluster, h.Lineages
@@ -187,7 +187,7 @@ func (d *dataDir) join(h fsm.History) error {
 }
 
 // makePledge notes for ever which servers this one agreed to begin the cluster with. It never changes its mind.
-func (d *dataDir) makePledge(servers []fsm.ServerID) error {
+func (d *dataDir) makePledge(servers []model.ServerID) error {
 	if d.pledge != nil {
 		return fmt.Errorf("already pledged to %v", d.pledge)
 	}

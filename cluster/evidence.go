@@ -5,14 +5,15 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // Opinion is one voter's answer to the question for how long it has not heard some nodes.
 type Opinion struct {
-	Server fsm.ServerID
+	Server model.ServerID
 	Asked  time.Duration // how long ago the question was sent
 	Calm   bool          // the voter was neither paused nor starved lately: its ages can be trusted
-	Ages   map[fsm.NodeID]Age
+	Ages   map[model.NodeID]Age
 }
 
 // Fitness is whether the leader itself may judge.
@@ -27,11 +28,11 @@ type Evidence struct {
 	Threshold time.Duration // the setting offline_after
 	Interval  time.Duration // H, of the heartbeats
 	Fitness   Fitness
-	Self      fsm.ServerID
-	Voters    []fsm.ServerID
-	Own       map[fsm.NodeID]Age
+	Self      model.ServerID
+	Voters    []model.ServerID
+	Own       map[model.NodeID]Age
 	Opinions  []Opinion // of other servers; at most one each counts
-	Gossip    map[fsm.NodeID]fsm.Gossip
+	Gossip    map[model.NodeID]fsm.Gossip
 }
 
 // Fit reports whether the leader may call any node silent: it has listened for as long as the threshold, has led
@@ -48,13 +49,13 @@ func (e Evidence) Fit() bool {
 //
 // Of a node that the leader has not heard at all since it began to listen it says so only after fsm.UnheardFor: servers that all began at once give an agent
 // that began meanwhile, too, time to register.
-func (e Evidence) Weigh(node fsm.NodeID) fsm.Liveness {
+func (e Evidence) Weigh(node model.NodeID) fsm.Liveness {
 	own := e.Own[node]
 	gossip := e.Gossip[node]
 	if gossip == "" {
 		gossip = fsm.GossipUnknown
 	}
-	out := fsm.Liveness{Age: fsm.Duration(own.Since.Milliseconds()), Gossip: gossip}
+	out := fsm.Liveness{Age: model.Duration(own.Since.Milliseconds()), Gossip: gossip}
 	if own.Since < e.Threshold || !own.Heard && own.Since < durationOf(fsm.UnheardFor) {
 		out.SeenBy = e.hearer(node)
 		return out
@@ -68,8 +69,8 @@ func (e Evidence) Weigh(node fsm.NodeID) fsm.Liveness {
 
 // count is how many voters, the leader among them, have not heard the node for the threshold, and one that has.
 // A server without a vote can't agree, but what it heard is heard.
-func (e Evidence) count(node fsm.NodeID) (agree int, seenBy fsm.ServerID) {
-	counted := map[fsm.ServerID]bool{}
+func (e Evidence) count(node model.NodeID) (agree int, seenBy model.ServerID) {
+	counted := map[model.ServerID]bool{}
 	for _, v := range e.Voters {
 		if v == e.Self {
 			agree, counted[v] = 1, true
@@ -92,7 +93,7 @@ func (e Evidence) count(node fsm.NodeID) (agree int, seenBy fsm.ServerID) {
 }
 
 // hearer is a server that hears a node which the leader begins to miss. What it heard two heartbeats ago is nothing that the leader lacks.
-func (e Evidence) hearer(node fsm.NodeID) fsm.ServerID {
+func (e Evidence) hearer(node model.NodeID) model.ServerID {
 	if e.Own[node].Since < 2*e.Interval {
 		return ""
 	}
@@ -104,11 +105,11 @@ func (e Evidence) hearer(node fsm.NodeID) fsm.ServerID {
 	return ""
 }
 
-func (e Evidence) answered(id fsm.ServerID) bool {
+func (e Evidence) answered(id model.ServerID) bool {
 	return slices.ContainsFunc(e.Opinions, func(o Opinion) bool { return o.Server == id })
 }
 
-func (e Evidence) votes(id fsm.ServerID) bool {
+func (e Evidence) votes(id model.ServerID) bool {
 	for _, v := range e.Voters {
 		if v == id {
 			return true

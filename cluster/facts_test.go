@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // What an agent's heartbeats say of its facts reaches whoever leads. The leader is woken only while the report of them is still on its way.
@@ -71,13 +72,13 @@ func woken(changed <-chan struct{}) bool {
 }
 
 // report is an agent's report that carries a generation of facts and nothing else.
-func (r *rig) report(id fsm.NodeID, facts uint64) {
+func (r *rig) report(id model.NodeID, facts uint64) {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	leader := r.leader(5 * time.Second)
 	n, _ := leader.machine.State().Nodes.Get(id)
-	results, err := leader.Propose(ctx, fsm.Entry{Actor: fsm.Actor("agent:" + id), Groups: [][]fsm.Command{{
+	results, err := leader.Propose(ctx, fsm.Entry{Actor: model.Actor("agent:" + id), Groups: [][]fsm.Command{{
 		&fsm.NodeReport{ID: id, Epoch: n.Agent.Epoch, Full: true, FactsGen: facts},
 	}}})
 	if err != nil || results[0].Refusal != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // faultyRig is a rig whose stores are in memory and whose disks are numbers.
@@ -110,7 +111,7 @@ func TestLeaderWithAHangingDiskIsReplaced(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
 		defer cancel()
 		err := leader.register(ctx, "n1")
-		if !errors.Is(err, &fsm.Error{Code: fsm.CodeUnknownOutcome}) {
+		if !errors.Is(err, &model.Error{Code: model.CodeUnknownOutcome}) {
 			t.Errorf("a write on a hanging disk: %v, want unknown", err)
 		}
 		if took := time.Since(began); took > 4*time.Second {
@@ -134,7 +135,7 @@ func TestLeaderWithAHangingDiskHandsNothingOver(t *testing.T) {
 		defer cancel()
 		_ = leader.register(ctx, "n1") // its outcome is unknown
 		began := time.Now()
-		if err := leader.TransferLeader(context.Background(), ""); !errors.Is(err, &fsm.Error{Code: fsm.CodeConflict}) || !strings.Contains(err.Error(), "disk") {
+		if err := leader.TransferLeader(context.Background(), ""); !errors.Is(err, &model.Error{Code: model.CodeConflict}) || !strings.Contains(err.Error(), "disk") {
 			t.Errorf("got %v, want a conflict that names the disk", err)
 		}
 		if took := time.Since(began); took > 3*time.Second {
@@ -195,7 +196,7 @@ func TestFullDiskBesideAnAbsentServerRefusesWrites(t *testing.T) {
 			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 			defer cancel()
 			err = leader.register(ctx, "refused")
-			return errors.Is(err, &fsm.Error{Code: fsm.CodeDiskFull})
+			return errors.Is(err, &model.Error{Code: model.CodeDiskFull})
 		})
 		if !strings.Contains(err.Error(), followers[0].cfg.Name) || !strings.Contains(err.Error(), followers[1].cfg.Name) {
 			t.Errorf("the refusal does not name both servers: %v", err)
@@ -219,7 +220,7 @@ func TestFullDisksOnTwoServersRefuseWrites(t *testing.T) {
 			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 			defer cancel()
 			err := leader.register(ctx, "refused")
-			return errors.Is(err, &fsm.Error{Code: fsm.CodeDiskFull})
+			return errors.Is(err, &model.Error{Code: model.CodeDiskFull})
 		})
 		time.Sleep(time.Minute)
 		leader = f.leader(5 * time.Second)

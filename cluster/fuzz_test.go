@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -38,8 +38,8 @@ func FuzzHello(f *testing.F) {
 		conn := &recordedConn{in: bytes.NewReader(data)}
 		replaced := false
 		h := &helloLayer{
-			self: "s1", history: func() fsm.History { return fsm.History{Cluster: cluster} },
-			join: func(fsm.History) error { return nil }, replaced: func(fsm.History) { replaced = true },
+			self: "s1", history: func() model.History { return model.History{Cluster: cluster} },
+			join: func(model.History) error { return nil }, replaced: func(model.History) { replaced = true },
 		}
 		err := h.meet(conn)
 		said := conn.out.String()
@@ -95,7 +95,7 @@ func FuzzSignedBeat(f *testing.F) {
 func FuzzGossipMeta(f *testing.F) {
 	c := newCodec()
 	for _, m := range []Meta{
-		{Role: transport.RoleServer, API: "10.0.0.1:7640", Server: &ServerMeta{Pledge: []fsm.ServerID{"a", "b"}, Expect: 3, Fresh: true}},
+		{Role: transport.RoleServer, API: "10.0.0.1:7640", Server: &ServerMeta{Pledge: []model.ServerID{"a", "b"}, Expect: 3, Fresh: true}},
 		{Role: transport.RoleAgent, BootID: "boot", Incarnation: "1", Name: "n1"},
 	} {
 		good, err := c.encodeMeta(m)

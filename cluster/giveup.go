@@ -9,14 +9,14 @@ import (
 	"os"
 	"sync"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // givenUp are the registrations that this server agreed to be offline, each by its epoch. The offline entry of one may be on its way, and what it frees may run
 // elsewhere soon: this server renews no lease of it any more, also not after a restart with a state that is older than its word.
 type givenUp struct {
 	mu     sync.Mutex
-	epochs map[fsm.NodeID]uint64
+	epochs map[model.NodeID]uint64
 }
 
 // readGivenUp takes up what an earlier process agreed to.
@@ -26,7 +26,7 @@ func (s *Server) readGivenUp() error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	epochs := map[fsm.NodeID]uint64{}
+	epochs := map[model.NodeID]uint64{}
 	if err == nil {
 		err = json.Unmarshal(text, &epochs)
 	}
@@ -47,7 +47,7 @@ func (s *Server) giveUp(nodes []nodeEpoch) error {
 	defer g.mu.Unlock()
 	next := maps.Clone(g.epochs)
 	if next == nil {
-		next = map[fsm.NodeID]uint64{}
+		next = map[model.NodeID]uint64{}
 	}
 	for _, n := range nodes {
 		next[n.Node] = n.Epoch
@@ -62,7 +62,7 @@ func (s *Server) giveUp(nodes []nodeEpoch) error {
 }
 
 // writeGivenUp writes the list if it differs from what the disk has; s.sight.given.mu is held.
-func (s *Server) writeGivenUp(next map[fsm.NodeID]uint64) error {
+func (s *Server) writeGivenUp(next map[model.NodeID]uint64) error {
 	if maps.Equal(next, s.sight.given.epochs) {
 		return nil
 	}
@@ -84,7 +84,7 @@ func (s *Server) forgetNodes() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	next := maps.Clone(g.epochs)
-	maps.DeleteFunc(next, func(id fsm.NodeID, epoch uint64) bool {
+	maps.DeleteFunc(next, func(id model.NodeID, epoch uint64) bool {
 		n, ok := nodes.Get(id)
 		return !ok || n.Agent.Epoch > epoch
 	})

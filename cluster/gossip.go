@@ -18,6 +18,7 @@ import (
 	"github.com/hashicorp/memberlist"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -135,7 +136,7 @@ func OpenPool(cfg PoolConfig) (*Pool, error) {
 		if errors.Is(err, syscall.EADDRINUSE) {
 			code = transport.CodeAddressInUse
 		}
-		return nil, fsm.Refuse(code, "can't open the gossip port %s: %v", joinPort(cfg.Bind, cfg.Port), err).
+		return nil, model.Refuse(code, "can't open the gossip port %s: %v", joinPort(cfg.Bind, cfg.Port), err).
 			WithHint("another process may use it; set listen.gossip_port")
 	}
 	return p, nil
@@ -166,13 +167,13 @@ func checkPool(cfg PoolConfig) error {
 	case cfg.Cluster == "" || len(cfg.Cluster) > 63:
 		return fmt.Errorf("gossip: the cluster name %q is not 1 to 63 characters", cfg.Cluster)
 	case len(cfg.Key) == 0:
-		return fsm.Refuse(transport.CodeGossipKeyInvalid, "gossip needs a key").
+		return model.Refuse(transport.CodeGossipKeyInvalid, "gossip needs a key").
 			WithHint("make one with: outspan gossip key create, and set gossip.key_file")
 	case !cfg.Profile.Valid():
-		return fsm.Refuse(fsm.CodeInvalid, "gossip: unknown profile %q", cfg.Profile).WithHint("use lan, wan or fast")
+		return model.Refuse(model.CodeInvalid, "gossip: unknown profile %q", cfg.Profile).WithHint("use lan, wan or fast")
 	}
 	if err := memberlist.ValidateKey(cfg.Key); err != nil {
-		return fsm.Refuse(transport.CodeGossipKeyInvalid, "the gossip key has %d bytes, not 16, 24 or 32", len(cfg.Key)).
+		return model.Refuse(transport.CodeGossipKeyInvalid, "the gossip key has %d bytes, not 16, 24 or 32", len(cfg.Key)).
 			WithHint("make one with: outspan gossip key create")
 	}
 	return nil
@@ -271,7 +272,7 @@ func (p *Pool) Send(name string, msg []byte) error {
 	m, ok := p.members[name]
 	p.mu.Unlock()
 	if !ok {
-		return fsm.Refuse(fsm.CodeNotFound, "no member %q in the gossip pool", name)
+		return model.Refuse(model.CodeNotFound, "no member %q in the gossip pool", name)
 	}
 	return p.list.SendBestEffort(&m.node, msg)
 }

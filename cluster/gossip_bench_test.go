@@ -12,7 +12,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/memberlist"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -51,7 +51,7 @@ func benchHeartbeat(b *testing.B, via func(string) Transport) {
 	key := bytes.Repeat([]byte{3}, 32)
 	hearts, err := NewHearts(HeartsConfig{
 		Self: "s1", NodeKey: func(nodeEpoch) ([]byte, bool) { return key, true }, Offline: func(nodeEpoch) bool { return false },
-		Answer: server.Answer, Alive: server.Heard, Voters: func() electorate { return electorate{Index: 1, Voters: []fsm.ServerID{"s1"}} }, Logger: hclog.NewNullLogger(),
+		Answer: server.Answer, Alive: server.Heard, Voters: func() electorate { return electorate{Index: 1, Voters: []model.ServerID{"s1"}} }, Logger: hclog.NewNullLogger(),
 	})
 	if err != nil {
 		b.Fatal(err)

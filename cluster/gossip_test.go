@@ -14,6 +14,7 @@ import (
 
 	"github.com/outspan/outspan/cluster/memnet"
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -178,7 +179,7 @@ func TestPoolMessagesAndMeta(t *testing.T) {
 		if got := string(<-p2.Receive()); got != "hello" {
 			t.Errorf("received %q", got)
 		}
-		if err := p1.Send("n9", nil); !errors.Is(err, &fsm.Error{Code: fsm.CodeNotFound}) {
+		if err := p1.Send("n9", nil); !errors.Is(err, &model.Error{Code: model.CodeNotFound}) {
 			t.Errorf("send to a stranger = %v, want not_found", err)
 		}
 		changed := p1.Changed()
@@ -201,7 +202,7 @@ func TestMetaFitsWhenFull(t *testing.T) {
 		Server: &ServerMeta{ClusterID: id, Fresh: true, Expect: 7, Room: RoomNone, Format: 65535, Version: strings.Repeat("v", 80)},
 	}
 	for range maxPledge {
-		m.Server.Pledge = append(m.Server.Pledge, fsm.ServerID(id))
+		m.Server.Pledge = append(m.Server.Pledge, model.ServerID(id))
 	}
 	buf, err := c.encodeMeta(m)
 	if err != nil {

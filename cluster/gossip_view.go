@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -12,7 +13,7 @@ import (
 // a millisecond and a megabyte. What it holds is never written; nil has to be made anew.
 type poolView struct {
 	servers  []Member // in order of name
-	liveness map[fsm.NodeID]fsm.Gossip
+	liveness map[model.NodeID]fsm.Gossip
 }
 
 // changed drops what no longer holds after a member changed from one role to another or the same; p.mu is held. That an agent came or went leaves the servers as they
@@ -66,14 +67,14 @@ func (p *Pool) Member(name string) (m Member, ok bool) {
 }
 
 // Liveness is the gossip state of every agent known here. Who is missing is fsm.GossipUnknown. The map is shared: it must not be written.
-func (p *Pool) Liveness() map[fsm.NodeID]fsm.Gossip {
+func (p *Pool) Liveness() map[model.NodeID]fsm.Gossip {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.view.liveness == nil {
-		p.view.liveness = make(map[fsm.NodeID]fsm.Gossip, len(p.members))
+		p.view.liveness = make(map[model.NodeID]fsm.Gossip, len(p.members))
 		for name, m := range p.members {
 			if m.Meta.Role == transport.RoleAgent {
-				p.view.liveness[fsm.NodeID(name)] = m.State
+				p.view.liveness[model.NodeID(name)] = m.State
 			}
 		}
 	}

@@ -6,37 +6,37 @@ import (
 	"errors"
 	"time"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // HeartbeatInterval is H: how often an agent tells every server that it is there, given after how much silence it
 // is offline. A sixth of that, between 300 ms and 10 s.
-func HeartbeatInterval(offlineAfter fsm.Duration) time.Duration {
+func HeartbeatInterval(offlineAfter model.Duration) time.Duration {
 	return min(max(time.Duration(offlineAfter)*time.Millisecond/6, 300*time.Millisecond), 10*time.Second)
 }
 
 // beat is one heartbeat of an agent to one server.
 type beat struct {
-	To          fsm.ServerID `cbor:"1,keyasint"`
-	Node        fsm.NodeID   `cbor:"2,keyasint"`
-	Epoch       uint64       `cbor:"3,keyasint"` // of the registration whose key signs
-	Seq         uint64       `cbor:"4,keyasint"` // grows within an epoch
-	Echo        uint64       `cbor:"5,keyasint"` // the number the server's process drew; a beat without it doesn't count
-	BootID      string       `cbor:"6,keyasint"`
-	Incarnation string       `cbor:"7,keyasint"`
-	Facts       uint64       `cbor:"8,keyasint,omitempty"`  // generation of the facts of its instances, within the epoch; 0: the agent keeps none
-	Unanswered  uint32       `cbor:"10,keyasint,omitempty"` // milliseconds since a server last answered the agent's requests
-	Address     string       `cbor:"9,keyasint,omitempty"`  // host:port of the agent's gossip; empty: where the server's own gossip has it
+	To          model.ServerID `cbor:"1,keyasint"`
+	Node        model.NodeID   `cbor:"2,keyasint"`
+	Epoch       uint64         `cbor:"3,keyasint"` // of the registration whose key signs
+	Seq         uint64         `cbor:"4,keyasint"` // grows within an epoch
+	Echo        uint64         `cbor:"5,keyasint"` // the number the server's process drew; a beat without it doesn't count
+	BootID      string         `cbor:"6,keyasint"`
+	Incarnation string         `cbor:"7,keyasint"`
+	Facts       uint64         `cbor:"8,keyasint,omitempty"`  // generation of the facts of its instances, within the epoch; 0: the agent keeps none
+	Unanswered  uint32         `cbor:"10,keyasint,omitempty"` // milliseconds since a server last answered the agent's requests
+	Address     string         `cbor:"9,keyasint,omitempty"`  // host:port of the agent's gossip; empty: where the server's own gossip has it
 }
 
 // beatAnswer is what the server says to a beat.
 type beatAnswer struct {
-	From    fsm.ServerID `cbor:"1,keyasint"`
-	Node    fsm.NodeID   `cbor:"2,keyasint"`
-	Epoch   uint64       `cbor:"3,keyasint"`
-	Seq     uint64       `cbor:"4,keyasint"` // of the beat
-	Echo    uint64       `cbor:"5,keyasint"` // for the next beats
-	Verdict verdict      `cbor:"6,keyasint"`
+	From    model.ServerID `cbor:"1,keyasint"`
+	Node    model.NodeID   `cbor:"2,keyasint"`
+	Epoch   uint64         `cbor:"3,keyasint"`
+	Seq     uint64         `cbor:"4,keyasint"` // of the beat
+	Echo    uint64         `cbor:"5,keyasint"` // for the next beats
+	Verdict verdict        `cbor:"6,keyasint"`
 
 	electorate
 }
@@ -45,9 +45,9 @@ type beatAnswer struct {
 // the newest configuration that the agent heard of: a server that was removed, and was not told, still sees itself as one. A server that has just started may know
 // none, Index is 0 then.
 type electorate struct {
-	History string         `cbor:"9,keyasint,omitempty"` // fsm.History as text
-	Index   uint64         `cbor:"10,keyasint,omitempty"`
-	Voters  []fsm.ServerID `cbor:"11,keyasint,omitempty"`
+	History string           `cbor:"9,keyasint,omitempty"` // model.History as text
+	Index   uint64           `cbor:"10,keyasint,omitempty"`
+	Voters  []model.ServerID `cbor:"11,keyasint,omitempty"`
 }
 
 // verdict says whether a beat was taken.

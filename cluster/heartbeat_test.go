@@ -13,15 +13,16 @@ import (
 
 	"github.com/outspan/outspan/cluster/memnet"
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
 func TestHeartbeatInterval(t *testing.T) {
-	for offlineAfter, want := range map[fsm.Duration]time.Duration{
-		60 * fsm.Second: 10 * time.Second,
-		2 * fsm.Second:  333333333,
-		fsm.Second:      300 * time.Millisecond,
-		fsm.Hour:        10 * time.Second,
+	for offlineAfter, want := range map[model.Duration]time.Duration{
+		60 * model.Second: 10 * time.Second,
+		2 * model.Second:  333333333,
+		model.Second:      300 * time.Millisecond,
+		model.Hour:        10 * time.Second,
 	} {
 		if got := HeartbeatInterval(offlineAfter); got != want {
 			t.Errorf("offline after %s: every %s, want %s", offlineAfter, got, want)
@@ -29,7 +30,7 @@ func TestHeartbeatInterval(t *testing.T) {
 	}
 }
 
-var threeVoters = electorate{Index: 1, Voters: []fsm.ServerID{"s1", "s2", "s3"}}
+var threeVoters = electorate{Index: 1, Voters: []model.ServerID{"s1", "s2", "s3"}}
 
 // oneNode is Hearts that know one node, and what they answered.
 type oneNode struct {
@@ -174,7 +175,7 @@ func TestHeartsAgesCountFromTheStart(t *testing.T) {
 		if got := o.Age("n1"); got != (Age{Since: time.Second, Heard: true}) {
 			t.Errorf("heard by a request: %+v", got)
 		}
-		o.Retain(func(fsm.NodeID) bool { return false })
+		o.Retain(func(model.NodeID) bool { return false })
 		if o.Age("n1").Heard {
 			t.Error("a forgotten node is remembered")
 		}
@@ -211,7 +212,7 @@ func TestHeartsOfAnEpochThatComesAgain(t *testing.T) {
 	if v := o.take(beat{To: "s1", Node: "n1", Epoch: 5, Seq: 1, Echo: o.echo, Facts: 2}, next); v != 0 {
 		t.Errorf("the same beat again: verdict %d, want none", v)
 	}
-	if sign := o.Sign(&fsm.Node{ID: "n1", Agent: fsm.AgentInfo{Epoch: 5, Key: next}}); sign.Facts != 2 {
+	if sign := o.Sign(&fsm.Node{ID: "n1", Agent: model.AgentInfo{Epoch: 5, Key: next}}); sign.Facts != 2 {
 		t.Errorf("facts of generation %d count as heard, want 2", sign.Facts)
 	}
 }
@@ -244,7 +245,7 @@ func newHeartbeatRig(t *testing.T, key []byte) *heartbeatRig {
 			c.Meta = Meta{Role: transport.RoleServer}
 		})
 		h, err := NewHearts(HeartsConfig{
-			Self: fsm.ServerID(name), NodeKey: func(nodeEpoch) ([]byte, bool) { return key, true },
+			Self: model.ServerID(name), NodeKey: func(nodeEpoch) ([]byte, bool) { return key, true },
 			Offline: func(nodeEpoch) bool { return false },
 			Answer:  pool.Answer, Alive: pool.Heard, Voters: func() electorate { return threeVoters }, Logger: hclog.NewNullLogger(),
 		})
@@ -404,7 +405,7 @@ func TestClockNeverGoesBackAndGoesOnByItself(t *testing.T) {
 func factsOf(h *Hearts, epoch uint64) (facts uint64) {
 	state := fsm.NewState()
 	for range epoch {
-		register := &fsm.NodeRegister{ID: "n1", Name: "n1", Agent: fsm.AgentInfo{BootID: "b", Key: bytes.Repeat([]byte{5}, 32)}}
+		register := &fsm.NodeRegister{ID: "n1", Name: "n1", Agent: model.AgentInfo{BootID: "b", Key: bytes.Repeat([]byte{5}, 32)}}
 		state, _ = state.Apply(state.Index+1, 1, fsm.Entry{Format: 1, Groups: [][]fsm.Command{{register}}})
 	}
 	h.Signs(state.Nodes, func(_ *fsm.Node, sign Sign) { facts = sign.Facts })

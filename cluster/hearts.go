@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // Age is for how long a server has not heard a node.
@@ -20,7 +21,7 @@ type Age struct {
 
 // HeartsConfig configures Hearts. All of it is required.
 type HeartsConfig struct {
-	Self    fsm.ServerID
+	Self    model.ServerID
 	NodeKey func(nodeEpoch) (key []byte, ok bool)        // ok is false unless this is the node's last registration
 	Offline func(nodeEpoch) bool                         // the servers hold this registration for offline
 	Answer  func(node, address string, msg []byte) error // best effort; the address is what the node says, or empty
@@ -42,7 +43,7 @@ type Hearts struct {
 	began time.Time
 
 	mu    sync.Mutex
-	nodes map[fsm.NodeID]heart
+	nodes map[model.NodeID]heart
 }
 
 // signer is a registration as its beats show it. The key alone tells two apart whose epoch is the same.
@@ -68,7 +69,7 @@ func NewHearts(cfg HeartsConfig) (*Hearts, error) {
 		return nil, fmt.Errorf("draw the number of this process: %w", err)
 	}
 	return &Hearts{
-		cfg: cfg, codec: newCodec(), echo: binary.BigEndian.Uint64(seed[:]) | 1, began: time.Now(), nodes: map[fsm.NodeID]heart{},
+		cfg: cfg, codec: newCodec(), echo: binary.BigEndian.Uint64(seed[:]) | 1, began: time.Now(), nodes: map[model.NodeID]heart{},
 	}, nil
 }
 
@@ -132,7 +133,7 @@ func (h *Hearts) answer(b beat, v verdict, key []byte) {
 
 // Heard books a request that the node's agent made over an authenticated connection: for its age that is as good as
 // a beat. It renews no lease.
-func (h *Hearts) Heard(node fsm.NodeID) {
+func (h *Hearts) Heard(node model.NodeID) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	n := h.nodes[node]
@@ -141,7 +142,7 @@ func (h *Hearts) Heard(node fsm.NodeID) {
 }
 
 // Age is for how long this server has not heard the node.
-func (h *Hearts) Age(node fsm.NodeID) Age {
+func (h *Hearts) Age(node model.NodeID) Age {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	n := h.nodes[node]
@@ -159,7 +160,7 @@ type Sign struct {
 }
 
 // Signs gives visit what is known of each node of a state, in order of id. It takes the lock once, so visit must be quick and must not ask Hearts.
-func (h *Hearts) Signs(nodes fsm.Table[fsm.NodeID, *fsm.Node], visit func(*fsm.Node, Sign)) {
+func (h *Hearts) Signs(nodes fsm.Table[model.NodeID, *fsm.Node], visit func(*fsm.Node, Sign)) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now := time.Now()
@@ -189,8 +190,8 @@ func (h *Hearts) sign(node *fsm.Node, now time.Time) Sign {
 }
 
 // Ages is Age of every node given.
-func (h *Hearts) Ages(nodes []fsm.NodeID) map[fsm.NodeID]Age {
-	out := make(map[fsm.NodeID]Age, len(nodes))
+func (h *Hearts) Ages(nodes []model.NodeID) map[model.NodeID]Age {
+	out := make(map[model.NodeID]Age, len(nodes))
 	for _, id := range nodes {
 		out[id] = h.Age(id)
 	}
@@ -199,7 +200,7 @@ func (h *Hearts) Ages(nodes []fsm.NodeID) map[fsm.NodeID]Age {
 
 // GiveUp agrees that an epoch of a node is offline: its beats are heard, but none of its lease is renewed by this
 // server any more. Only a new registration ends that.
-func (h *Hearts) GiveUp(node fsm.NodeID, epoch uint64) {
+func (h *Hearts) GiveUp(node model.NodeID, epoch uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	n := h.nodes[node]
@@ -208,7 +209,7 @@ func (h *Hearts) GiveUp(node fsm.NodeID, epoch uint64) {
 }
 
 // Retain forgets every node for which keep is false.
-func (h *Hearts) Retain(keep func(fsm.NodeID) bool) {
+func (h *Hearts) Retain(keep func(model.NodeID) bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for id := range h.nodes {

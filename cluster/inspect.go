@@ -15,7 +15,7 @@ import (
 	"go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // StoppedDir is the data directory of a server that doesn't run, opened to be looked into. Nothing in it is changed. While it is open
@@ -33,12 +33,12 @@ type LogBounds struct{ First, Last uint64 }
 
 // StoppedServer is who the server of a data directory is.
 type StoppedServer struct {
-	ID          fsm.ServerID `json:"id"`
-	ClusterName string       `json:"cluster_name"`
-	ClusterID   string       `json:"cluster_id"`
-	Term        uint64       `json:"term"` // the newest that it knew of
-	VotedFor    string       `json:"voted_for,omitempty"`
-	VotedTerm   uint64       `json:"voted_term,omitempty"`
+	ID          model.ServerID `json:"id"`
+	ClusterName string         `json:"cluster_name"`
+	ClusterID   string         `json:"cluster_id"`
+	Term        uint64         `json:"term"` // the newest that it knew of
+	VotedFor    string         `json:"voted_for,omitempty"`
+	VotedTerm   uint64         `json:"voted_term,omitempty"`
 }
 
 // OpenStopped opens a data directory to be read. It waits at most 2 s for the lock of a server that is just ending. A log that is damaged is no error yet:
@@ -46,14 +46,14 @@ type StoppedServer struct {
 func OpenStopped(path string) (*StoppedDir, error) {
 	log := filepath.Join(path, fileLog)
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
-		return nil, fsm.Refuse(fsm.CodeNotFound, "there is no directory %s", path).WithHint("give the data_dir of the server's configuration")
+		return nil, model.Refuse(model.CodeNotFound, "there is no directory %s", path).WithHint("give the data_dir of the server's configuration")
 	}
 	info, err := os.Stat(log)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, fsm.Refuse(fsm.CodeInvalid, "%s is no data directory of a server: it has no %s", path, fileLog).WithHint("give the data_dir of the server's configuration")
+		return nil, model.Refuse(model.CodeInvalid, "%s is no data directory of a server: it has no %s", path, fileLog).WithHint("give the data_dir of the server's configuration")
 	case err != nil:
-		return nil, fsm.Refuse(fsm.CodeInvalid, "can't read %s: %v", log, err).WithHint("run this as the user that the server runs as")
+		return nil, model.Refuse(model.CodeInvalid, "can't read %s: %v", log, err).WithHint("run this as the user that the server runs as")
 	}
 	d := &StoppedDir{path: path}
 	if info.Size() == 0 {
@@ -63,10 +63,10 @@ func OpenStopped(path string) (*StoppedDir, error) {
 	d.broken = guard(func() error { return d.openLog(log) })
 	switch {
 	case errors.Is(d.broken, bolterrors.ErrTimeout):
-		return nil, fsm.Refuse(fsm.CodeConflict, "the server of %s is running: it holds %s", path, fileLog).
+		return nil, model.Refuse(model.CodeConflict, "the server of %s is running: it holds %s", path, fileLog).
 			WithHint("stop it first; of a running one, outspan server snapshot save FILE gives a file that outspan debug reads too")
 	case errors.Is(d.broken, fs.ErrPermission):
-		return nil, fsm.Refuse(fsm.CodeInvalid, "can't read %s: %v", log, d.broken).WithHint("run this as the user that the server runs as")
+		return nil, model.Refuse(model.CodeInvalid, "can't read %s: %v", log, d.broken).WithHint("run this as the user that the server runs as")
 	case d.broken != nil:
 		d.broken = damagedLog(log, d.broken)
 	}
@@ -90,8 +90,8 @@ func (d *StoppedDir) openLog(path string) error {
 	return err
 }
 
-func damagedLog(path string, err error) *fsm.Error {
-	return fsm.Refuse(fsm.CodeInvalid, "the log %s is damaged: %v", path, err).
+func damagedLog(path string, err error) *model.Error {
+	return model.Refuse(model.CodeInvalid, "the log %s is damaged: %v", path, err).
 		WithHint("what its snapshots hold can still be seen: outspan debug snapshot %s; the server itself comes back as a new one with an empty data directory", filepath.Dir(path))
 }
 
@@ -127,7 +127,7 @@ func (d *StoppedDir) Close() error {
 func (d *StoppedDir) Server() StoppedServer {
 	var s StoppedServer
 	if text, err := os.ReadFile(filepath.Join(d.path, fileServerID)); err == nil {
-		s.ID = fsm.ServerID(strings.TrimSpace(string(text)))
+		s.ID = model.ServerID(strings.TrimSpace(string(text)))
 	}
 	var of dirCluster
 	if text, err := os.ReadFile(filepath.Join(d.path, fileCluster)); err == nil && json.Unmarshal(text, &of) == nil {

@@ -13,6 +13,7 @@ import (
 	"go.etcd.io/bbolt"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // RecordKind is what an entry of the log is: ours, or one of raft's own.
@@ -51,14 +52,14 @@ type LogRecord struct {
 	// Servers are the members by a configuration.
 	Servers []StoredMember
 	// Err is why it is damaged, or can't be understood by this program.
-	Err *fsm.Error
+	Err *model.Error
 }
 
 // StoredMember is a server in a configuration.
 type StoredMember struct {
-	ID      fsm.ServerID `json:"id"`
-	Address string       `json:"address"`
-	Voter   bool         `json:"voter"`
+	ID      model.ServerID `json:"id"`
+	Address string         `json:"address"`
+	Voter   bool           `json:"voter"`
 }
 
 // Records iterates over the entries from one index to another, both included and cut to what there is. One that is damaged comes as such, with its Err;
@@ -89,7 +90,7 @@ func (d *StoppedDir) Record(index uint64) (LogRecord, error) {
 		return LogRecord{}, d.broken
 	}
 	if index < d.bounds.First || index > d.bounds.Last || d.bounds.Last == 0 {
-		return LogRecord{}, fsm.Refuse(fsm.CodeNotFound, "the log %s has no entry %d: it %s", d.logFile(), index, d.bounds).
+		return LogRecord{}, model.Refuse(model.CodeNotFound, "the log %s has no entry %d: it %s", d.logFile(), index, d.bounds).
 			WithHint("older entries are in no file any more, only what they led to: outspan debug snapshot %s", d.path)
 	}
 	r, _ := d.read(index)
@@ -168,7 +169,7 @@ func (r LogRecord) decode(d *StoppedDir, l *raft.Log) LogRecord {
 		}
 	default:
 		r.Kind = RecordUnknown
-		r.Err = fsm.Refuse(fsm.CodeNeedsFormat, "entry %d of %s is of the kind %d, which this program doesn't know", r.Index, d.logFile(), l.Type).
+		r.Err = model.Refuse(model.CodeNeedsFormat, "entry %d of %s is of the kind %d, which this program doesn't know", r.Index, d.logFile(), l.Type).
 			WithHint("use the outspan that wrote it; look at the others with --from %d", r.Index+1)
 	}
 	return r
@@ -182,7 +183,7 @@ func membersOf(c raft.Configuration) []StoredMember {
 		if _, rest, ok := strings.Cut(address, "@"); ok {
 			address = rest
 		}
-		members[i] = StoredMember{fsm.ServerID(s.ID), address, s.Suffrage == raft.Voter}
+		members[i] = StoredMember{model.ServerID(s.ID), address, s.Suffrage == raft.Voter}
 	}
 	return members
 }
@@ -190,14 +191,14 @@ func membersOf(c raft.Configuration) []StoredMember {
 // damaged marks a record that can't be read. What only a newer program understands keeps its code.
 func (r LogRecord) damaged(d *StoppedDir, err error) LogRecord {
 	r.Kind = RecordDamaged
-	code, hint := fsm.CodeInvalid, fmt.Sprintf("what was before it can be seen with: outspan debug state %s --at %d; the server itself comes back as a new one with an empty data directory", d.path, r.Index-1)
-	var known *fsm.Error
-	if errors.As(err, &known) && known.Code == fsm.CodeNeedsFormat {
+	code, hint := model.CodeInvalid, fmt.Sprintf("what was before it can be seen with: outspan debug state %s --at %d; the server itself comes back as a new one with an empty data directory", d.path, r.Index-1)
+	var known *model.Error
+	if errors.As(err, &known) && known.Code == model.CodeNeedsFormat {
 		r.Kind, code, hint = RecordUnknown, known.Code, known.Hint
 	}
 	if errors.As(err, &known) {
 		err = errors.New(known.Message)
 	}
-	r.Err = fsm.Refuse(code, "entry %d of %s can't be read: %v", r.Index, d.logFile(), err).WithHint("%s", hint)
+	r.Err = model.Refuse(code, "entry %d of %s can't be read: %v", r.Index, d.logFile(), err).WithHint("%s", hint)
 	return r
 }

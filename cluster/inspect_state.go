@@ -18,6 +18,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // Names in raft's part of a data directory.
@@ -35,7 +36,7 @@ type StoredSnapshot struct {
 	Term    uint64 // of that entry
 	Bytes   int64
 	Servers []StoredMember // the members as of then
-	Err     *fsm.Error     // why nothing but File is known
+	Err     *model.Error   // why nothing but File is known
 
 	sum []byte // CRC-64 of the file
 }
@@ -73,7 +74,7 @@ func ReadStored(dir string) StoredSnapshot {
 		err = checkSeal(dir, text)
 	}
 	if err != nil {
-		s.Err = fsm.Refuse(fsm.CodeInvalid, "the file %s can't be read: %v", path, err).WithHint("its state may be whole: outspan debug snapshot %s", s.File)
+		s.Err = model.Refuse(model.CodeInvalid, "the file %s can't be read: %v", path, err).WithHint("its state may be whole: outspan debug snapshot %s", s.File)
 		return s
 	}
 	s.Index, s.Term, s.Bytes, s.sum = meta.Index, meta.Term, meta.Size, meta.CRC
@@ -98,7 +99,7 @@ func (s StoredSnapshot) State() (fsm.State, error) {
 		return fsm.State{}, err
 	}
 	if !bytes.Equal(hash.Sum(nil), s.sum) {
-		return fsm.State{}, fsm.Refuse(fsm.CodeInvalid, "the snapshot %s does not match the checksum in its %s", s.File, snapshotMeta).
+		return fsm.State{}, model.Refuse(model.CodeInvalid, "the snapshot %s does not match the checksum in its %s", s.File, snapshotMeta).
 			WithHint("use another snapshot; its rows match their own checksums: outspan debug snapshot %s", s.File)
 	}
 	return state, nil
@@ -110,12 +111,12 @@ func ReadStateFile(path string) (fsm.State, error) { return readState(path, io.D
 func readState(path string, sum io.Writer) (fsm.State, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return fsm.State{}, fsm.Refuse(fsm.CodeInvalid, "can't read the file: %v", err)
+		return fsm.State{}, model.Refuse(model.CodeInvalid, "can't read the file: %v", err)
 	}
 	defer f.Close()
 	state, err := fsm.ReadSnapshot(bufio.NewReader(io.TeeReader(f, sum)))
-	if known, ok := errors.AsType[*fsm.Error](err); ok {
-		return fsm.State{}, &fsm.Error{Code: known.Code, Message: path + ": " + known.Message, Hint: known.Hint}
+	if known, ok := errors.AsType[*model.Error](err); ok {
+		return fsm.State{}, &model.Error{Code: known.Code, Message: path + ": " + known.Message, Hint: known.Hint}
 	}
 	if err != nil {
 		return fsm.State{}, fmt.Errorf("read %s: %w", path, err)
@@ -126,10 +127,10 @@ func readState(path string, sum io.Writer) (fsm.State, error) {
 // Replay is a state that was made again from a snapshot and the log behind it.
 type Replay struct {
 	State   fsm.State
-	From    string       // the file of the snapshot that it began with; empty: the beginning of the cluster
-	Index   uint64       // of the last record that is in it
-	Applied int          // records behind the snapshot
-	Skipped []*fsm.Error // newer snapshots that could not be read
+	From    string         // the file of the snapshot that it began with; empty: the beginning of the cluster
+	Index   uint64         // of the last record that is in it
+	Applied int            // records behind the snapshot
+	Skipped []*model.Error // newer snapshots that could not be read
 }
 
 // Replay makes the state as of a record again, raft's own ones included; index 0 means the newest. It begins with the newest snapshot that can be read and is not newer
@@ -141,7 +142,7 @@ func (d *StoppedDir) Replay(ctx context.Context, index uint64) (Replay, error) {
 	case index == 0:
 		index = newest
 	case index > newest:
-		return Replay{}, fsm.Refuse(fsm.CodeNotFound, "there is no entry %d in %s: the newest is %d", index, d.path, newest)
+		return Replay{}, model.Refuse(model.CodeNotFound, "there is no entry %d in %s: the newest is %d", index, d.path, newest)
 	}
 	r := d.base(index)
 	if r.Index == index {
@@ -182,9 +183,9 @@ func (d *StoppedDir) base(index uint64) Replay {
 			r.State, r.From, r.Index = state, s.File, s.Index
 			return r
 		}
-		known, ok := errors.AsType[*fsm.Error](err)
+		known, ok := errors.AsType[*model.Error](err)
 		if !ok {
-			known = fsm.Refuse(fsm.CodeInvalid, "%v", err)
+			known = model.Refuse(model.CodeInvalid, "%v", err)
 		}
 		r.Skipped = append(r.Skipped, known)
 	}
@@ -192,12 +193,12 @@ func (d *StoppedDir) base(index uint64) Replay {
 }
 
 // hole is the refusal of a state to which no unbroken log leads.
-func (d *StoppedDir) hole(from, to uint64) *fsm.Error {
+func (d *StoppedDir) hole(from, to uint64) *model.Error {
 	begins := "no snapshot at or before it can be read"
 	if from > 0 {
 		begins = fmt.Sprintf("the newest snapshot before it that can be read is of entry %d", from)
 	}
-	return fsm.Refuse(fsm.CodeNotFound, "the state at entry %d can't be made again: %s, and the log %s", to, begins, d.bounds).
+	return model.Refuse(model.CodeNotFound, "the state at entry %d can't be made again: %s, and the log %s", to, begins, d.bounds).
 		WithHint("see which states there are with: outspan debug snapshot %s", d.path)
 }
 
@@ -215,7 +216,7 @@ func Step(s fsm.State, r LogRecord) (next fsm.State, results []fsm.Result, err e
 		return nil
 	})
 	if err != nil {
-		return s, nil, fsm.Refuse(fsm.CodeInternal, "entry %d can't be applied: %v", r.Index, err).
+		return s, nil, model.Refuse(model.CodeInternal, "entry %d can't be applied: %v", r.Index, err).
 			WithHint("every server that reaches it ends; keep the data directory, and report this with what outspan debug entry shows")
 	}
 	return next, results, nil

@@ -18,6 +18,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // stoppedServer runs a server alone, gives it 30 nodes with snapshots of every ten entries or so, stops it, and returns its directory and its last state.
@@ -136,7 +137,7 @@ func TestInspectStoppedServer(t *testing.T) {
 			t.Errorf("the state at %d: %v", index, err)
 		}
 	}
-	if _, err := d.Replay(ctx, bounds.Last+1); !errors.Is(err, &fsm.Error{Code: fsm.CodeNotFound}) {
+	if _, err := d.Replay(ctx, bounds.Last+1); !errors.Is(err, &model.Error{Code: model.CodeNotFound}) {
 		t.Errorf("beyond the end: %v", err)
 	}
 	if err := d.Close(); err != nil {
@@ -156,18 +157,18 @@ func TestInspectShortLog(t *testing.T) {
 		t.Fatalf("the log %s", bounds)
 	}
 	_, err := d.Replay(context.Background(), 2)
-	refused(t, err, fsm.CodeNotFound, "entry 2", "outspan debug snapshot")
+	refused(t, err, model.CodeNotFound, "entry 2", "outspan debug snapshot")
 	_, err = d.Record(1)
-	refused(t, err, fsm.CodeNotFound, "entry 1", fmt.Sprint(bounds.Last))
+	refused(t, err, model.CodeNotFound, "entry 1", fmt.Sprint(bounds.Last))
 	got, err := d.Replay(context.Background(), 0)
 	if err != nil || fsm.Digest(got.State) != fsm.Digest(last) {
 		t.Errorf("the newest state: %v", err)
 	}
 }
 
-func refused(t *testing.T, err error, code fsm.Code, parts ...string) {
+func refused(t *testing.T, err error, code model.Code, parts ...string) {
 	t.Helper()
-	if !errors.Is(err, &fsm.Error{Code: code}) {
+	if !errors.Is(err, &model.Error{Code: code}) {
 		t.Errorf("got %v, want %s", err, code)
 		return
 	}
@@ -181,15 +182,15 @@ func refused(t *testing.T, err error, code fsm.Code, parts ...string) {
 func TestInspectRefuses(t *testing.T) {
 	dir := t.TempDir()
 	_, err := OpenStopped(filepath.Join(dir, "none"))
-	refused(t, err, fsm.CodeNotFound, "none", "data_dir")
+	refused(t, err, model.CodeNotFound, "none", "data_dir")
 	_, err = OpenStopped(dir)
-	refused(t, err, fsm.CodeInvalid, "raft.db", "data_dir")
+	refused(t, err, model.CodeInvalid, "raft.db", "data_dir")
 	store, err := OpenBolt(filepath.Join(dir, fileLog))
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, err = OpenStopped(dir)
-	refused(t, err, fsm.CodeConflict, "is running", "stop it first", "snapshot save")
+	refused(t, err, model.CodeConflict, "is running", "stop it first", "snapshot save")
 	if err := store.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -243,9 +244,9 @@ func TestInspectDamagedEntries(t *testing.T) {
 		n++
 		if r.Err != nil {
 			bad[r.Index] = r.Kind
-			want := fsm.CodeInvalid
+			want := model.CodeInvalid
 			if r.Index == 25 || r.Index == 26 {
-				want = fsm.CodeNeedsFormat
+				want = model.CodeNeedsFormat
 			}
 			refused(t, r.Err, want, fmt.Sprintf("entry %d", r.Index), d.logFile())
 		}
@@ -255,7 +256,7 @@ func TestInspectDamagedEntries(t *testing.T) {
 		t.Errorf("%d records; damaged (-want +got):\n%s", n, diff)
 	}
 	got, err := d.Replay(context.Background(), 0)
-	refused(t, err, fsm.CodeInvalid, "entry 20", "--at 19")
+	refused(t, err, model.CodeInvalid, "entry 20", "--at 19")
 	if got.Index != 19 || got.State.Nodes.Len() == 0 {
 		t.Errorf("it came to %d", got.Index)
 	}
@@ -282,7 +283,7 @@ func TestInspectDamagedSnapshot(t *testing.T) {
 	damage(good[0].File, flip)
 	d := openStopped(t, dir)
 	_, err := d.Snapshots()[0].State()
-	refused(t, err, fsm.CodeInvalid, good[0].File, "does not match its checksum")
+	refused(t, err, model.CodeInvalid, good[0].File, "does not match its checksum")
 	r, err := d.Replay(context.Background(), 0)
 	if err != nil || r.From != good[1].File || len(r.Skipped) != 1 || fsm.Digest(r.State) != fsm.Digest(last) {
 		t.Errorf("from %s, skipped %v, %v", r.From, r.Skipped, err)
@@ -290,10 +291,10 @@ func TestInspectDamagedSnapshot(t *testing.T) {
 	damage(good[0].File, flip)
 	damage(good[0].File, func(data []byte) []byte { return data[:len(data)-9] })
 	_, err = d.Snapshots()[0].State()
-	refused(t, err, fsm.CodeInvalid, good[0].File, "ends too early")
+	refused(t, err, model.CodeInvalid, good[0].File, "ends too early")
 	damage(filepath.Join(filepath.Dir(good[1].File), snapshotMeta), func([]byte) []byte { return []byte("{") })
 	list := d.Snapshots()
-	refused(t, list[len(list)-1].Err, fsm.CodeInvalid, snapshotMeta, good[1].File)
+	refused(t, list[len(list)-1].Err, model.CodeInvalid, snapshotMeta, good[1].File)
 	if _, err := ReadStateFile(good[1].File); err != nil {
 		t.Errorf("its state is whole: %v", err)
 	}

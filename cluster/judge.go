@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // judge is the leader's view of which nodes are silent: it asks the other voters while a node is, and keeps the
@@ -14,9 +15,9 @@ type judge struct {
 	s *Server
 
 	mu       sync.Mutex
-	verdicts map[fsm.NodeID]ruling
+	verdicts map[model.NodeID]ruling
 	change   chan struct{} // closed when Live would answer differently in more than an age
-	shown    map[fsm.NodeID]fsm.Liveness
+	shown    map[model.NodeID]fsm.Liveness
 }
 
 // ruling is a verdict and when its question was asked.
@@ -27,7 +28,7 @@ type ruling struct {
 }
 
 func newJudge(s *Server) *judge {
-	return &judge{s: s, verdicts: map[fsm.NodeID]ruling{}, change: make(chan struct{})}
+	return &judge{s: s, verdicts: map[model.NodeID]ruling{}, change: make(chan struct{})}
 }
 
 // run weighs every node again and again for as long as this server leads.
@@ -139,7 +140,7 @@ func (j *judge) rule(n nodeEpoch, e Evidence, asked time.Time) {
 // answered, or half a heartbeat or 1 s has passed.
 func (j *judge) evidence(ctx context.Context, nodes []nodeEpoch, threshold, interval time.Duration, giveUp bool) Evidence {
 	s := j.s
-	q := ageQuery{Leader: s.dir.id, Nodes: nodes, GiveUp: giveUp, Threshold: fsm.Duration(threshold.Milliseconds())}
+	q := ageQuery{Leader: s.dir.id, Nodes: nodes, GiveUp: giveUp, Threshold: model.Duration(threshold.Milliseconds())}
 	own := s.answerAges(q).opinion()
 	fitness := s.fitness()
 	if !own.Calm {
@@ -155,7 +156,7 @@ func (j *judge) evidence(ctx context.Context, nodes []nodeEpoch, threshold, inte
 		Own: own.Ages, Opinions: opinions, Gossip: s.sight.pool.Liveness(),
 	}
 	for _, v := range s.voters() {
-		e.Voters = append(e.Voters, fsm.ServerID(v.ID))
+		e.Voters = append(e.Voters, model.ServerID(v.ID))
 	}
 	return e
 }
@@ -168,7 +169,7 @@ func (s *Server) askAges(ctx context.Context, q ageQuery, limit time.Duration) [
 	var wg sync.WaitGroup
 	var out []Opinion
 	for _, server := range s.servers() {
-		id := fsm.ServerID(server.ID)
+		id := model.ServerID(server.ID)
 		if id == s.dir.id {
 			continue
 		}
@@ -202,10 +203,10 @@ func (s *Server) calmEnough() bool {
 }
 
 // Live is the evidence about every node of the state. It does not block. The verdicts in it are the leader's only.
-func (s *Server) Live() map[fsm.NodeID]fsm.Liveness { return s.sight.judge.live() }
+func (s *Server) Live() map[model.NodeID]fsm.Liveness { return s.sight.judge.live() }
 
 // LiveOf is what Live says of one node, without a look at the others; ok is false for a node that the state does not have.
-func (s *Server) LiveOf(id fsm.NodeID) (l fsm.Liveness, ok bool) { return s.sight.judge.liveOf(id) }
+func (s *Server) LiveOf(id model.NodeID) (l fsm.Liveness, ok bool) { return s.sight.judge.liveOf(id) }
 
 // LiveChanged returns a channel that is closed when Live says something new: a verdict, a state of gossip, an age that has
 // passed three heartbeats, or facts that are newer than those in the state. Take it before calling Live.
@@ -216,7 +217,7 @@ func (s *Server) LiveChanged() <-chan struct{} {
 }
 
 // Heard notes a request of the node's agent that came over mTLS: as good as a heartbeat.
-func (s *Server) Heard(node fsm.NodeID) {
+func (s *Server) Heard(node model.NodeID) {
 	s.sight.hearts.Heard(node)
 	s.sight.pool.Heard(string(node))
 }
@@ -224,7 +225,7 @@ func (s *Server) Heard(node fsm.NodeID) {
 // glance is what the evidence about every node rests on, at one moment.
 type glance struct {
 	state               fsm.State
-	gossip              map[fsm.NodeID]fsm.Gossip
+	gossip              map[model.NodeID]fsm.Gossip
 	threshold, interval time.Duration
 	paused              bool
 	led                 time.Duration
@@ -240,17 +241,17 @@ func (j *judge) glance() glance {
 }
 
 // live is the evidence about every node.
-func (j *judge) live() map[fsm.NodeID]fsm.Liveness {
+func (j *judge) live() map[model.NodeID]fsm.Liveness {
 	g := j.glance()
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	out := make(map[fsm.NodeID]fsm.Liveness, g.state.Nodes.Len())
+	out := make(map[model.NodeID]fsm.Liveness, g.state.Nodes.Len())
 	j.s.sight.hearts.Signs(g.state.Nodes, func(n *fsm.Node, sign Sign) { out[n.ID] = j.livenessOf(&g, n, sign) })
 	return out
 }
 
 // liveOf is live for one node.
-func (j *judge) liveOf(id fsm.NodeID) (l fsm.Liveness, ok bool) {
+func (j *judge) liveOf(id model.NodeID) (l fsm.Liveness, ok bool) {
 	g := j.glance()
 	n, ok := g.state.Nodes.Get(id)
 	if !ok {
@@ -264,14 +265,14 @@ func (j *judge) liveOf(id fsm.NodeID) (l fsm.Liveness, ok bool) {
 // livenessOf judges one node; j.mu is held.
 func (j *judge) livenessOf(g *glance, n *fsm.Node, sign Sign) fsm.Liveness {
 	l := fsm.Liveness{
-		Age: fsm.Duration(sign.Since.Milliseconds()), Gossip: g.gossip[n.ID], Unheard: !sign.Heard, Paused: g.paused, FactsGen: sign.Facts,
+		Age: model.Duration(sign.Since.Milliseconds()), Gossip: g.gossip[n.ID], Unheard: !sign.Heard, Paused: g.paused, FactsGen: sign.Facts,
 	}
 	if l.Gossip == "" {
 		l.Gossip = fsm.GossipUnknown
 	}
 	// Servers that were away could answer nobody: agents get the time to find them again.
 	if limit := fsm.DeafAfter(g.state.Settings.OfflineAfter); sign.Deaf >= durationOf(limit) && (g.led >= durationOf(limit) || n.Health == fsm.HealthUnreachable) {
-		l.Deaf = fsm.Duration(sign.Deaf.Milliseconds())
+		l.Deaf = model.Duration(sign.Deaf.Milliseconds())
 	}
 	// A verdict counts no longer than the answers it rests on, and not for a node that was heard since.
 	if v, ok := j.verdicts[n.ID]; ok && v.epoch == n.Agent.Epoch && sign.Since >= lateAfter(g.threshold, g.interval) && g.now.Sub(v.asked) <= g.interval {
@@ -284,7 +285,7 @@ func (j *judge) livenessOf(g *glance, n *fsm.Node, sign Sign) fsm.Liveness {
 func (j *judge) publish() {
 	state := j.s.cfg.Machine.State()
 	now := j.live()
-	late := fsm.Duration(3 * HeartbeatInterval(state.Settings.OfflineAfter).Milliseconds())
+	late := model.Duration(3 * HeartbeatInterval(state.Settings.OfflineAfter).Milliseconds())
 	for id, l := range now {
 		l.Age, l.Deaf = min(l.Age/late, 1), min(l.Deaf, 1) // only whether it is late, and deaf
 		if n, ok := state.Nodes.Get(id); ok && l.FactsGen <= n.FactsGen {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -18,8 +19,8 @@ func threeWithAgents(t *testing.T, agents int) (r *rig, stop []func()) {
 	t.Helper()
 	r = newRig(t)
 	r.threeServersRunning(func(c *Config) {
-		c.Settings = fsm.DefaultSettings()
-		c.Settings.OfflineAfter = 2 * fsm.Second
+		c.Settings = model.DefaultSettings()
+		c.Settings.OfflineAfter = 2 * model.Second
 	})
 	for i := 1; i <= agents; i++ {
 		stop = append(stop, r.agent(i))
@@ -40,12 +41,12 @@ func (r *rig) allHeard(agents int) bool {
 	return true
 }
 
-func nodeID(i int) fsm.NodeID { return fsm.NodeID(fmt.Sprintf("n%d", i)) }
+func nodeID(i int) model.NodeID { return model.NodeID(fmt.Sprintf("n%d", i)) }
 
 func agentHost(i int) string { return fmt.Sprintf("10.0.1.%d", i) }
 
 // epoch is that of a node's last registration.
-func (r *rig) epoch(id fsm.NodeID) uint64 {
+func (r *rig) epoch(id model.NodeID) uint64 {
 	r.t.Helper()
 	n, _ := r.leader(5 * time.Second).machine.State().Nodes.Get(id)
 	return n.Agent.Epoch
@@ -59,7 +60,7 @@ func (r *rig) agent(i int) (stop func()) {
 		c.Join = []string{host(1) + ":7642", host(2) + ":7642", host(3) + ":7642"}
 	})
 	beater := NewBeater(BeaterConfig{Node: nodeID(i), Pool: pool})
-	beater.Register(testNodeKey, r.epoch(nodeID(i)), HeartbeatInterval(2*fsm.Second))
+	beater.Register(testNodeKey, r.epoch(nodeID(i)), HeartbeatInterval(2*model.Second))
 	r.beaters[nodeID(i)] = beater
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
@@ -79,7 +80,7 @@ const (
 )
 
 // silentWithin waits until the leader calls a node silent, and says how long that took.
-func (r *rig) silentWithin(limit time.Duration, id fsm.NodeID) time.Duration {
+func (r *rig) silentWithin(limit time.Duration, id model.NodeID) time.Duration {
 	r.t.Helper()
 	began := time.Now()
 	eventually(r.t, limit, string(id)+" silent", func() bool { return r.leader(20 * time.Second).Live()[id].Silent })
@@ -92,7 +93,7 @@ func TestDeadNodeIsSilentInTime(t *testing.T) {
 		r, stop := threeWithAgents(t, 3)
 		time.Sleep(10 * time.Second)
 		for id, l := range r.leader(time.Second).Live() {
-			if l.Silent || l.Age > fsm.Duration(2*testBeat.Milliseconds()) || l.Gossip != fsm.GossipAlive {
+			if l.Silent || l.Age > model.Duration(2*testBeat.Milliseconds()) || l.Gossip != fsm.GossipAlive {
 				t.Errorf("%s while all is well: %+v", id, l)
 			}
 		}
@@ -107,7 +108,7 @@ func TestDeadNodeIsSilentInTime(t *testing.T) {
 		default:
 			t.Error("nobody was told of the change")
 		}
-		for _, id := range []fsm.NodeID{"n2", "n3"} {
+		for _, id := range []model.NodeID{"n2", "n3"} {
 			if l := r.leader(time.Second).Live()[id]; l.Silent {
 				t.Errorf("%s: %+v", id, l)
 			}
@@ -132,7 +133,7 @@ func TestLeaderCutOffFromAgents(t *testing.T) {
 			}
 		}
 		for id, l := range leader.Live() {
-			if l.Age < 30*fsm.Second || l.SeenBy == "" || l.SeenBy == leader.ID() {
+			if l.Age < 30*model.Second || l.SeenBy == "" || l.SeenBy == leader.ID() {
 				t.Errorf("%s: %+v; want an old age, and a server that sees it", id, l)
 			}
 		}
@@ -154,14 +155,14 @@ func TestAgentReturnsAfterACut(t *testing.T) {
 		r.net.Heal()
 		began := time.Now()
 		leader := r.leader(time.Second)
-		eventually(t, 10*time.Second, "heard again", func() bool { return leader.Live()["n1"].Age < fsm.Duration(2*testBeat.Milliseconds()) })
+		eventually(t, 10*time.Second, "heard again", func() bool { return leader.Live()["n1"].Age < model.Duration(2*testBeat.Milliseconds()) })
 		if took := time.Since(began); took > time.Second {
 			t.Errorf("heard after %s", took)
 		}
 		eventually(t, 10*time.Second, "alive again", func() bool { return leader.Live()["n1"].Gossip == fsm.GossipAlive })
 		for range 100 {
 			time.Sleep(50 * time.Millisecond)
-			if l := leader.Live()["n1"]; l.Silent || l.Age > fsm.Duration(3*testBeat.Milliseconds()) {
+			if l := leader.Live()["n1"]; l.Silent || l.Age > model.Duration(3*testBeat.Milliseconds()) {
 				t.Fatalf("%+v after its return", l)
 			}
 		}
@@ -206,18 +207,18 @@ func TestLateAnswers(t *testing.T) {
 	node, began := nodeEpoch{"n1", 1}, time.Now()
 	evidence := func(opinions ...Opinion) Evidence {
 		return Evidence{
-			Threshold: testThreshold, Interval: testBeat, Self: "s1", Voters: []fsm.ServerID{"s1", "s2", "s3"},
-			Fitness: Fitness{time.Hour, time.Hour, time.Hour}, Own: map[fsm.NodeID]Age{"n1": {testThreshold, true}}, Opinions: opinions,
+			Threshold: testThreshold, Interval: testBeat, Self: "s1", Voters: []model.ServerID{"s1", "s2", "s3"},
+			Fitness: Fitness{time.Hour, time.Hour, time.Hour}, Own: map[model.NodeID]Age{"n1": {testThreshold, true}}, Opinions: opinions,
 		}
 	}
-	says := func(server fsm.ServerID, since time.Duration) Opinion {
-		return Opinion{Server: server, Calm: true, Ages: map[fsm.NodeID]Age{"n1": {since, true}}}
+	says := func(server model.ServerID, since time.Duration) Opinion {
+		return Opinion{Server: server, Calm: true, Ages: map[model.NodeID]Age{"n1": {since, true}}}
 	}
 	for _, tt := range []struct {
 		name   string
 		after  time.Duration
 		next   Evidence
-		seenBy fsm.ServerID
+		seenBy model.ServerID
 		silent bool
 	}{
 		{"late", testBeat / 2, evidence(says("s3", testThreshold)), "s2", false},
@@ -330,7 +331,7 @@ func TestClusterTimeAcrossAnIdleFailover(t *testing.T) {
 		time.Sleep(50 * time.Minute)
 		first.crash()
 		second := r.leader(20 * time.Second)
-		elapsed := fsm.Time(time.Since(began).Milliseconds())
+		elapsed := model.Time(time.Since(began).Milliseconds())
 		if got := second.Now() - then; got < elapsed-2000 || got > elapsed+10 {
 			t.Errorf("%d ms of cluster time in %d ms", got, elapsed)
 		}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // keyring has the keys of registrations that this server's own state does not know yet: it asks the other servers for them. A server that has just returned hears
@@ -14,8 +15,8 @@ type keyring struct {
 	wake chan struct{} // capacity 1
 
 	mu     sync.Mutex
-	wanted map[fsm.NodeID]bool
-	known  map[fsm.NodeID]learnedKey
+	wanted map[model.NodeID]bool
+	known  map[model.NodeID]learnedKey
 }
 
 // learnedKey is a registration as another server's state has it.
@@ -26,15 +27,15 @@ type learnedKey struct {
 
 // nodeKey is a registration of a node, and whether it is held for offline.
 type nodeKey struct {
-	Node    fsm.NodeID `cbor:"1,keyasint"`
-	Epoch   uint64     `cbor:"2,keyasint"`
-	Key     []byte     `cbor:"3,keyasint"`
-	Offline bool       `cbor:"4,keyasint,omitempty"`
+	Node    model.NodeID `cbor:"1,keyasint"`
+	Epoch   uint64       `cbor:"2,keyasint"`
+	Key     []byte       `cbor:"3,keyasint"`
+	Offline bool         `cbor:"4,keyasint,omitempty"`
 }
 
 // keyQuery asks for the registrations of nodes.
 type keyQuery struct {
-	Nodes []fsm.NodeID `cbor:"1,keyasint"`
+	Nodes []model.NodeID `cbor:"1,keyasint"`
 }
 
 // keyReply answers a keyQuery. Nodes that the server does not know are left out.
@@ -50,7 +51,7 @@ const (
 )
 
 func newKeyring() *keyring {
-	return &keyring{wake: make(chan struct{}, 1), wanted: map[fsm.NodeID]bool{}, known: map[fsm.NodeID]learnedKey{}}
+	return &keyring{wake: make(chan struct{}, 1), wanted: map[model.NodeID]bool{}, known: map[model.NodeID]learnedKey{}}
 }
 
 // get returns a registration if a state newer than the one with this index is known to have it, else it is asked for.
@@ -87,7 +88,7 @@ func (k *keyring) learn(r keyReply, own uint64) {
 }
 
 // run has the wanted keys asked for until ctx ends.
-func (k *keyring) run(ctx context.Context, ask func(context.Context, []fsm.NodeID)) {
+func (k *keyring) run(ctx context.Context, ask func(context.Context, []model.NodeID)) {
 	for {
 		select {
 		case <-ctx.Done():
@@ -95,7 +96,7 @@ func (k *keyring) run(ctx context.Context, ask func(context.Context, []fsm.NodeI
 		case <-k.wake:
 		}
 		k.mu.Lock()
-		var nodes []fsm.NodeID
+		var nodes []model.NodeID
 		for id := range k.wanted {
 			nodes = append(nodes, id)
 		}
@@ -107,12 +108,12 @@ func (k *keyring) run(ctx context.Context, ask func(context.Context, []fsm.NodeI
 }
 
 // askKeys asks every other server for the registrations of nodes.
-func (s *Server) askKeys(ctx context.Context, nodes []fsm.NodeID) {
+func (s *Server) askKeys(ctx context.Context, nodes []model.NodeID) {
 	ctx, cancel := context.WithTimeout(ctx, askKeysLimit)
 	defer cancel()
 	var wg sync.WaitGroup
 	for _, server := range s.servers() {
-		id := fsm.ServerID(server.ID)
+		id := model.ServerID(server.ID)
 		if id == s.dir.id {
 			continue
 		}

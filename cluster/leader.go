@@ -11,6 +11,7 @@ import (
 
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/internal/plant"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -221,7 +222,7 @@ func (s *Server) beginCluster(ctx context.Context) error {
 		return nil
 	}
 	results, err := s.Propose(ctx, fsm.Entry{
-		Actor:  fsm.ActorLeader,
+		Actor:  model.ActorLeader,
 		Groups: [][]fsm.Command{{&fsm.ClusterInit{ID: newID(), Name: s.cfg.Cluster, Settings: s.cfg.Settings}}},
 	})
 	if err != nil {
@@ -235,7 +236,7 @@ func (s *Server) beginCluster(ctx context.Context) error {
 
 // TransferLeader hands leadership to another server, or with an empty id to the voter with the most of the log that
 // has room on its disk. It blocks, at most two election timeouts. Codes: no_leader, not_found, conflict.
-func (s *Server) TransferLeader(ctx context.Context, to fsm.ServerID) error {
+func (s *Server) TransferLeader(ctx context.Context, to model.ServerID) error {
 	if s.raft.State() != raft.Leader {
 		return s.noLeader()
 	}
@@ -246,17 +247,17 @@ func (s *Server) TransferLeader(ctx context.Context, to fsm.ServerID) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*s.cfg.Raft.electionTimeout())
 	defer cancel()
 	if !s.disk.store.awaitAppend(ctx) { // raft would take the request when it is done with its disk, or never
-		return fsm.Refuse(fsm.CodeConflict, "leadership was not handed to %s: the disk of the leading server %s does not answer", target.ID, s.cfg.Name).
+		return model.Refuse(model.CodeConflict, "leadership was not handed to %s: the disk of the leading server %s does not answer", target.ID, s.cfg.Name).
 			WithHint("try again; if its disk hangs the server ends within %s, and another leads", storeHangs)
 	}
 	if err := await(ctx, s.raft.LeadershipTransferToServer(target.ID, target.Address)); err != nil {
-		return fsm.Refuse(fsm.CodeConflict, "leadership was not handed to %s: %v", target.ID, err).WithHint("try again")
+		return model.Refuse(model.CodeConflict, "leadership was not handed to %s: %v", target.ID, err).WithHint("try again")
 	}
 	return nil
 }
 
 // transferTarget is the voter to hand leadership to.
-func (s *Server) transferTarget(to fsm.ServerID) (raft.Server, error) {
+func (s *Server) transferTarget(to model.ServerID) (raft.Server, error) {
 	m := s.membership()
 	var best ServerView
 	for _, v := range m.Servers {
@@ -272,11 +273,11 @@ func (s *Server) transferTarget(to fsm.ServerID) (raft.Server, error) {
 	case best.ID != "":
 		return raft.Server{ID: raft.ServerID(best.ID), Address: raft.ServerAddress(best.Configured)}, nil
 	case to == s.dir.id:
-		return raft.Server{}, fsm.Refuse(fsm.CodeConflict, "server %s leads already", to)
+		return raft.Server{}, model.Refuse(model.CodeConflict, "server %s leads already", to)
 	case to != "":
-		return raft.Server{}, fsm.Refuse(fsm.CodeNotFound, "there is no server %s with a vote", to).WithHint("list them with: outspan server members")
+		return raft.Server{}, model.Refuse(model.CodeNotFound, "there is no server %s with a vote", to).WithHint("list them with: outspan server members")
 	}
-	return raft.Server{}, fsm.Refuse(fsm.CodeConflict, "there is no other server with a vote")
+	return raft.Server{}, model.Refuse(model.CodeConflict, "there is no other server with a vote")
 }
 
 // Leader tells who leads. self is true only while this server leads with its lease in force and its first Barrier
@@ -286,14 +287,14 @@ func (s *Server) Leader() (leader transport.ServerInfo, self, ok bool) {
 	if id == "" {
 		return transport.ServerInfo{}, false, false
 	}
-	leader = transport.ServerInfo{ID: fsm.ServerID(id), Name: string(id), APIAddress: string(address)}
+	leader = transport.ServerInfo{ID: model.ServerID(id), Name: string(id), APIAddress: string(address)}
 	if m, found := s.sight.pool.Member(string(id)); found {
 		leader.Name = m.Meta.Name
 	}
 	if at := s.addressOf(leader.ID); at != "" {
 		leader.APIAddress = at
 	}
-	if fsm.ServerID(id) != s.dir.id {
+	if model.ServerID(id) != s.dir.id {
 		return leader, false, true
 	}
 	r := s.state.reign.Load()

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // A server was away while an agent registered, and can't catch up: its disk has no room for the snapshot. Then the leader dies. The agent reaches two of three
@@ -47,12 +47,12 @@ func TestAgreementOutlivesARestart(t *testing.T) {
 		epoch := r.epoch("n1")
 		follower := r.other(r.leader(time.Second))
 		time.Sleep(time.Minute)
-		q := ageQuery{Nodes: []nodeEpoch{{"n1", epoch}}, GiveUp: true, Threshold: 2 * fsm.Second}
+		q := ageQuery{Nodes: []nodeEpoch{{"n1", epoch}}, GiveUp: true, Threshold: 2 * model.Second}
 		if reply := follower.answerAges(q); !reply.Calm {
 			t.Fatal("not calm")
 		}
 		path := filepath.Join(follower.dir, fileGivenUp)
-		var written map[fsm.NodeID]uint64
+		var written map[model.NodeID]uint64
 		text, err := os.ReadFile(path)
 		if err == nil {
 			err = json.Unmarshal(text, &written)
@@ -119,17 +119,17 @@ func TestRemovedServerCountsForNoLease(t *testing.T) {
 // Answers of servers that a recovery left behind count for nothing; those of a lineage that replaces the known one do, from its first configuration on.
 func TestBeaterFollowsHistory(t *testing.T) {
 	b := NewBeater(BeaterConfig{Node: "n1"})
-	b.SetVoters("c/old", 90, []fsm.ServerID{"s1", "s2", "s3"})
+	b.SetVoters("c/old", 90, []model.ServerID{"s1", "s2", "s3"})
 	for _, step := range []struct {
 		heard electorate
 		taken bool
 		index uint64
 	}{
-		{electorate{"c/old", 7, []fsm.ServerID{"s9"}}, true, 90},
-		{electorate{"c/other", 99, []fsm.ServerID{"s9"}}, false, 90},
-		{electorate{"other/old", 99, []fsm.ServerID{"s9"}}, false, 90},
-		{electorate{"c/old,new", 1, []fsm.ServerID{"s1"}}, true, 1},
-		{electorate{"c/old", 95, []fsm.ServerID{"s2", "s3"}}, false, 1},
+		{electorate{"c/old", 7, []model.ServerID{"s9"}}, true, 90},
+		{electorate{"c/other", 99, []model.ServerID{"s9"}}, false, 90},
+		{electorate{"other/old", 99, []model.ServerID{"s9"}}, false, 90},
+		{electorate{"c/old,new", 1, []model.ServerID{"s1"}}, true, 1},
+		{electorate{"c/old", 95, []model.ServerID{"s2", "s3"}}, false, 1},
 	} {
 		if taken := b.hear(step.heard); taken != step.taken || b.voters.Index != step.index {
 			t.Errorf("%+v: taken %v, index %d; want %v, %d", step.heard, taken, b.voters.Index, step.taken, step.index)

@@ -9,6 +9,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -49,7 +50,7 @@ func TestGossipChangesNoServers(t *testing.T) {
 				time.Sleep(15 * time.Second) // until its name may be reclaimed from the old address
 
 				name, api, meta := lie.of(victim)
-				meta.Format, meta.ClusterID = fsm.CurrentFormat, leader.History().Cluster
+				meta.Format, meta.ClusterID = model.CurrentFormat, leader.History().Cluster
 				if meta.Fresh {
 					meta.ClusterID = ""
 				}

@@ -16,6 +16,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // tellEvery is how often a recovered cluster looks for the servers that it left behind.
@@ -30,7 +31,7 @@ func (s *Server) hello(log hclog.Logger) *helloLayer {
 }
 
 // joinHistory takes over the history of the server that takes this one in. It is refused once there is a log: its entries would be of another history.
-func (s *Server) joinHistory(h fsm.History) error {
+func (s *Server) joinHistory(h model.History) error {
 	if !s.opened.Load() || !s.fresh() {
 		return errors.New("this server has a log already")
 	}
@@ -42,7 +43,7 @@ func (s *Server) joinHistory(h fsm.History) error {
 }
 
 // replacedBy ends this server for good: another one was recovered in its place. It does not return in production.
-func (s *Server) replacedBy(by fsm.History) {
+func (s *Server) replacedBy(by model.History) {
 	s.failWith(replacedError(s.cfg.DataDir, by), func() { // each server of the new lineage says so
 		if err := s.dir.noteReplaced(by); err != nil {
 			s.log.Error("can't note that this server was replaced", "error", err)
@@ -51,12 +52,12 @@ func (s *Server) replacedBy(by fsm.History) {
 }
 
 // noteReplaced keeps this server from starting again.
-func (d *dataDir) noteReplaced(by fsm.History) error {
+func (d *dataDir) noteReplaced(by model.History) error {
 	return writeFile(d.file(fileReplaced), []byte(by.String()+"\n"))
 }
 
 // replaced reads what noteReplaced wrote; zero if nothing.
-func (d *dataDir) replaced() (by fsm.History, err error) {
+func (d *dataDir) replaced() (by model.History, err error) {
 	text, err := os.ReadFile(d.file(fileReplaced))
 	if errors.Is(err, fs.ErrNotExist) {
 		return by, nil
@@ -64,9 +65,9 @@ func (d *dataDir) replaced() (by fsm.History, err error) {
 	if err != nil {
 		return by, fmt.Errorf("read %s: %w", d.file(fileReplaced), err)
 	}
-	by, refusal := fsm.ParseHistory(strings.TrimSpace(string(text)))
+	by, refusal := model.ParseHistory(strings.TrimSpace(string(text)))
 	if refusal != nil {
-		return by, fsm.Refuse(fsm.CodeConflict, "%s is damaged: %v", d.file(fileReplaced), refusal)
+		return by, model.Refuse(model.CodeConflict, "%s is damaged: %v", d.file(fileReplaced), refusal)
 	}
 	return by, nil
 }
@@ -101,7 +102,7 @@ func (d *dataDir) superseded(lineage string) ([]string, error) {
 func checkLineage(lineage string) error {
 	for _, c := range lineage {
 		if len(lineage) != lineageLength || !strings.ContainsRune("0123456789abcdefghijklmnopqrstuvwxyz", c) {
-			return fsm.Refuse(fsm.CodeInvalid, "%.40q is no lineage", lineage).WithHint("copy it from the refusal that names it: %d letters and digits", lineageLength)
+			return model.Refuse(model.CodeInvalid, "%.40q is no lineage", lineage).WithHint("copy it from the refusal that names it: %d letters and digits", lineageLength)
 		}
 	}
 	return nil
@@ -119,13 +120,13 @@ func newLineage() string {
 // checkRecovering refuses a directory in which Recover was interrupted: its lineage and its configuration may not belong together. Code: conflict.
 func (d *dataDir) checkRecovering() error {
 	if _, err := os.Stat(d.file(fileRecovering)); err == nil {
-		return fsm.Refuse(fsm.CodeConflict, "server recover was interrupted in %s", d.path).WithHint("run it again with the same flags, then start the server")
+		return model.Refuse(model.CodeConflict, "server recover was interrupted in %s", d.path).WithHint("run it again with the same flags, then start the server")
 	}
 	return nil
 }
 
-func replacedError(dir string, by fsm.History) *fsm.Error {
-	return fsm.Refuse(fsm.CodeConflict, "the cluster was recovered without this server: what %s holds was replaced by the lineage %s", dir, by.Lineage()).
+func replacedError(dir string, by model.History) *model.Error {
+	return model.Refuse(model.CodeConflict, "the cluster was recovered without this server: what %s holds was replaced by the lineage %s", dir, by.Lineage()).
 		WithHint("start this server with an empty data_dir to join; if the recovered servers are lost for good: outspan server recover --supersedes %s", by.Lineage())
 }
 
@@ -189,9 +190,9 @@ func (s *Server) leftServers() []leftServer {
 	if h.Lineage() == "" {
 		return nil
 	}
-	members := map[fsm.ServerID]bool{s.dir.id: true}
+	members := map[model.ServerID]bool{s.dir.id: true}
 	for _, v := range s.servers() {
-		members[fsm.ServerID(v.ID)] = true
+		members[model.ServerID(v.ID)] = true
 	}
 	var left []leftServer
 	for _, one := range s.dir.cluster.Left {
@@ -201,15 +202,15 @@ func (s *Server) leftServers() []leftServer {
 	}
 	found := 0
 	for _, m := range s.sight.pool.Servers() {
-		if m.State != fsm.GossipAlive || m.Meta.Server == nil || m.Meta.API == "" || members[fsm.ServerID(m.Name)] {
+		if m.State != fsm.GossipAlive || m.Meta.Server == nil || m.Meta.API == "" || members[model.ServerID(m.Name)] {
 			continue
 		}
-		theirs := fsm.History{Cluster: m.Meta.Server.ClusterID}
+		theirs := model.History{Cluster: m.Meta.Server.ClusterID}
 		if lineage := m.Meta.Server.Lineage; lineage != "" {
 			theirs.Lineages = []string{lineage}
 		}
 		if found < maxGreeted && h.Replaces(theirs) {
-			left = append(left, leftServer{fsm.ServerID(m.Name), m.Meta.API})
+			left = append(left, leftServer{model.ServerID(m.Name), m.Meta.API})
 			found++
 		}
 	}

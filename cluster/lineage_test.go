@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // forget takes servers out of the rig, so that others count as all.
@@ -96,8 +97,8 @@ func TestLeftServersReturn(t *testing.T) {
 				t.Logf("ended %s after the network healed; %d writes were acknowledged meanwhile", time.Since(healed), acknowledged)
 				for i, o := range olds {
 					<-o.done
-					var refusal *fsm.Error
-					if !errors.As(o.err, &refusal) || refusal.Code != fsm.CodeConflict || !strings.Contains(refusal.Message, "recovered without this server") {
+					var refusal *model.Error
+					if !errors.As(o.err, &refusal) || refusal.Code != model.CodeConflict || !strings.Contains(refusal.Message, "recovered without this server") {
 						t.Errorf("%s ended with %v", o.host, o.err)
 					}
 					again := r.open(i+7, func(c *Config) { c.DataDir = left[i].dir })
@@ -169,7 +170,7 @@ func TestRecoverSupersedesUnmet(t *testing.T) {
 		for _, s := range all {
 			s.crash()
 		}
-		lost := fsm.History{Cluster: all[0].ClusterID(), Lineages: []string{"0123456789abcdef"}}
+		lost := model.History{Cluster: all[0].ClusterID(), Lineages: []string{"0123456789abcdef"}}
 		for name, cfg := range map[string]RecoverConfig{
 			"a server that was left": {DataDir: all[1].dir},
 			"the same snapshot":      {DataDir: filepath.Join(t.TempDir(), "data"), Snapshot: &saved},
@@ -182,11 +183,11 @@ func TestRecoverSupersedesUnmet(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if !d.history().Replaces(lost) || !d.history().Replaces(fsm.History{Cluster: lost.Cluster}) {
+			if !d.history().Replaces(lost) || !d.history().Replaces(model.History{Cluster: lost.Cluster}) {
 				t.Errorf("%s: %s does not replace %s", name, d.history(), lost)
 			}
 		}
-		if _, err := Recover(RecoverConfig{DataDir: all[2].dir, Cluster: "test", Address: host(3) + ":7640", Supersedes: "L1,x"}); !errors.Is(err, &fsm.Error{Code: fsm.CodeInvalid}) {
+		if _, err := Recover(RecoverConfig{DataDir: all[2].dir, Cluster: "test", Address: host(3) + ":7640", Supersedes: "L1,x"}); !errors.Is(err, &model.Error{Code: model.CodeInvalid}) {
 			t.Errorf("superseded a lineage that can't be: %v", err)
 		}
 	})

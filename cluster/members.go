@@ -5,13 +5,13 @@ import (
 	"slices"
 	"time"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // Membership is what the leader knows of the servers, as a value. What should change about who votes is a function
 // of it alone.
 type Membership struct {
-	Self      fsm.ServerID
+	Self      model.ServerID
 	Index     uint64 // of the configuration: a change names it, and is refused if another came between
 	Format    uint16 // of the state
 	LastIndex uint64 // of the leader's log
@@ -21,7 +21,7 @@ type Membership struct {
 
 // ServerView is what the leader knows of one server.
 type ServerView struct {
-	ID      fsm.ServerID
+	ID      model.ServerID
 	Name    string // as it says of itself in gossip; empty if it is not there
 	Address string // host:port as it says of itself in gossip; empty if it is not there
 
@@ -58,14 +58,14 @@ const (
 // Change is one step of membership. There is never more than one under way.
 type Change struct {
 	Kind    ChangeKind
-	ID      fsm.ServerID
+	ID      model.ServerID
 	Address string
 	Voter   bool   // of a move: it has a vote
 	Reason  string // for people
 
 	// Of a removal: the server that takes its place, which must prove over TLS that it is at Address, and that its certificate has Name
 	// unless that is empty.
-	Successor fsm.ServerID
+	Successor model.ServerID
 	Name      string
 }
 
@@ -151,7 +151,7 @@ func (m Membership) at(address string) *ServerView {
 }
 
 // Find returns the view of a server; ok is false for one that isn't known.
-func (m Membership) Find(id fsm.ServerID) (s ServerView, ok bool) {
+func (m Membership) Find(id model.ServerID) (s ServerView, ok bool) {
 	i := slices.IndexFunc(m.Servers, func(s ServerView) bool { return s.ID == id })
 	if i < 0 {
 		return ServerView{}, false
@@ -161,24 +161,24 @@ func (m Membership) Find(id fsm.ServerID) (s ServerView, ok bool) {
 
 // CheckPromote says why a server can't get a vote now. Codes: not_found; conflict (it has one, or is too far
 // behind).
-func (m Membership) CheckPromote(id fsm.ServerID) *fsm.Error {
+func (m Membership) CheckPromote(id model.ServerID) *model.Error {
 	s, ok := m.Find(id)
 	switch {
 	case !ok || !s.member():
 		return noServer(id)
 	case s.Voter:
-		return fsm.Refuse(fsm.CodeConflict, "server %s has a vote already", id)
+		return model.Refuse(model.CodeConflict, "server %s has a vote already", id)
 	case !s.works():
-		return fsm.Refuse(fsm.CodeConflict, "server %s does not answer", id).WithHint("start it, then try again")
+		return model.Refuse(model.CodeConflict, "server %s does not answer", id).WithHint("start it, then try again")
 	case s.LastIndex+maxLogLag < m.LastIndex:
-		return fsm.Refuse(fsm.CodeConflict, "server %s is %d entries behind", id, m.LastIndex-s.LastIndex).WithHint("wait until it has caught up")
+		return model.Refuse(model.CodeConflict, "server %s is %d entries behind", id, m.LastIndex-s.LastIndex).WithHint("wait until it has caught up")
 	}
 	return nil
 }
 
 // CheckRemove says why a server can't be taken out now. Codes: not_found; conflict where the rest would have no
 // majority that works.
-func (m Membership) CheckRemove(id fsm.ServerID) *fsm.Error {
+func (m Membership) CheckRemove(id model.ServerID) *model.Error {
 	s, ok := m.Find(id)
 	if !ok || !s.member() {
 		return noServer(id)
@@ -188,32 +188,32 @@ func (m Membership) CheckRemove(id fsm.ServerID) *fsm.Error {
 	}
 	voters, working := m.votersWithout(id)
 	if voters == 0 {
-		return fsm.Refuse(fsm.CodeConflict, "server %s is the last one with a vote", id)
+		return model.Refuse(model.CodeConflict, "server %s is the last one with a vote", id)
 	}
 	if working < voters/2+1 {
-		return fsm.Refuse(fsm.CodeConflict, "without server %s only %d of %d servers would work, which is no majority", id, working, voters).
+		return model.Refuse(model.CodeConflict, "without server %s only %d of %d servers would work, which is no majority", id, working, voters).
 			WithHint("bring another server back first, or use --force")
 	}
 	return nil
 }
 
 // CheckForcedRemove is CheckRemove for an operator who insists: only the last vote is protected.
-func (m Membership) CheckForcedRemove(id fsm.ServerID) *fsm.Error {
+func (m Membership) CheckForcedRemove(id model.ServerID) *model.Error {
 	s, ok := m.Find(id)
 	if !ok || !s.member() {
 		return noServer(id)
 	}
 	if voters, _ := m.votersWithout(id); s.Voter && voters == 0 {
-		return fsm.Refuse(fsm.CodeConflict, "server %s is the last one with a vote", id)
+		return model.Refuse(model.CodeConflict, "server %s is the last one with a vote", id)
 	}
 	return nil
 }
 
-func noServer(id fsm.ServerID) *fsm.Error {
-	return fsm.Refuse(fsm.CodeNotFound, "there is no server %s in the cluster", id).WithHint("list them with: outspan server members")
+func noServer(id model.ServerID) *model.Error {
+	return model.Refuse(model.CodeNotFound, "there is no server %s in the cluster", id).WithHint("list them with: outspan server members")
 }
 
-func (m Membership) votersWithout(id fsm.ServerID) (voters, working int) {
+func (m Membership) votersWithout(id model.ServerID) (voters, working int) {
 	for _, s := range m.Servers {
 		if s.Voter && s.ID != id {
 			voters++

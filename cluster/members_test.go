@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // threeServers is a healthy cluster of s1 (leading), s2 and s3 at a1:1, a2:1, a3:1.
@@ -15,7 +15,7 @@ func threeServers() Membership {
 	for i := range 3 {
 		address := fmt.Sprintf("a%d:1", i+1)
 		m.Servers = append(m.Servers, ServerView{
-			ID: fsm.ServerID(fmt.Sprintf("s%d", i+1)), Address: address, Configured: address, Voter: true,
+			ID: model.ServerID(fmt.Sprintf("s%d", i+1)), Address: address, Configured: address, Voter: true,
 			Alive: true, Answered: true, LastIndex: 1000, HealthyFor: time.Hour,
 		})
 	}
@@ -27,7 +27,7 @@ func (m *Membership) kill(i int) {
 }
 
 func fresh(id, address string) ServerView {
-	return ServerView{ID: fsm.ServerID(id), Address: address, Alive: true, Fresh: true}
+	return ServerView{ID: model.ServerID(id), Address: address, Alive: true, Fresh: true}
 }
 
 func TestNextChange(t *testing.T) {
@@ -127,23 +127,23 @@ func TestCheckRemoveKeepsQuorum(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		dead  []int
-		id    fsm.ServerID
-		want  fsm.Code
-		force fsm.Code
+		id    model.ServerID
+		want  model.Code
+		force model.Code
 	}{
 		{"one of three", nil, "s3", "", ""},
 		{"the leader itself", nil, "s1", "", ""},
 		{"a dead one of three", []int{2}, "s3", "", ""},
-		{"a living one when another is dead", []int{2}, "s2", fsm.CodeConflict, ""},
-		{"a dead one when two are dead", []int{1, 2}, "s3", fsm.CodeConflict, ""},
-		{"an unknown one", nil, "s9", fsm.CodeNotFound, fsm.CodeNotFound},
+		{"a living one when another is dead", []int{2}, "s2", model.CodeConflict, ""},
+		{"a dead one when two are dead", []int{1, 2}, "s3", model.CodeConflict, ""},
+		{"an unknown one", nil, "s9", model.CodeNotFound, model.CodeNotFound},
 	} {
 		m := threeServers()
 		for _, i := range c.dead {
 			m.kill(i)
 		}
-		check := func(what string, err *fsm.Error, want fsm.Code) {
-			if (err == nil) != (want == "") || err != nil && !errors.Is(err, &fsm.Error{Code: want}) {
+		check := func(what string, err *model.Error, want model.Code) {
+			if (err == nil) != (want == "") || err != nil && !errors.Is(err, &model.Error{Code: want}) {
 				t.Errorf("%s, %s: %v, want %q", c.name, what, err, want)
 			}
 		}

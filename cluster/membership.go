@@ -11,6 +11,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // changeTimeout bounds one change of the configuration, from its proposal to its commit.
@@ -64,7 +65,7 @@ func (s *Server) electorate() electorate {
 }
 
 // Voters is the newest committed configuration that this server knows: its index and who votes. An index of 0 means that it knows none yet.
-func (s *Server) Voters() (index uint64, voters []fsm.ServerID) {
+func (s *Server) Voters() (index uint64, voters []model.ServerID) {
 	c := s.committed()
 	return c.index, slices.Clone(c.voters)
 }
@@ -80,12 +81,12 @@ func (s *Server) membership() Membership {
 		Self: s.dir.id, Index: s.configIndex(), Format: s.cfg.Machine.State().Format, LastIndex: s.raft.LastIndex(),
 		SettleFor: s.cfg.Raft.SettleFor * time.Duration(s.cfg.Raft.Multiplier),
 	}
-	seen := map[fsm.ServerID]Member{}
+	seen := map[model.ServerID]Member{}
 	for _, g := range s.sight.pool.Servers() {
-		seen[fsm.ServerID(g.Name)] = g
+		seen[model.ServerID(g.Name)] = g
 	}
 	for _, v := range s.servers() {
-		view := s.view(fsm.ServerID(v.ID), seen)
+		view := s.view(model.ServerID(v.ID), seen)
 		view.Configured, view.Voter = string(v.Address), v.Suffrage == raft.Voter
 		m.Servers = append(m.Servers, view)
 		delete(seen, view.ID)
@@ -97,12 +98,12 @@ func (s *Server) membership() Membership {
 	return m
 }
 
-func (s *Server) view(id fsm.ServerID, seen map[fsm.ServerID]Member) ServerView {
+func (s *Server) view(id model.ServerID, seen map[model.ServerID]Member) ServerView {
 	v := ServerView{ID: id}
 	if id == s.dir.id {
 		v.Name = s.cfg.Name
 		v.Alive, v.Answered, v.LastIndex, v.Room = true, true, s.raft.LastIndex(), s.disk.space.room()
-		v.Address, v.Format = s.cfg.Stream.Addr().String(), fsm.CurrentFormat
+		v.Address, v.Format = s.cfg.Stream.Addr().String(), model.CurrentFormat
 		return v
 	}
 	f := s.state.follower.get(id)
@@ -123,7 +124,7 @@ func (s *Server) view(id fsm.ServerID, seen map[fsm.ServerID]Member) ServerView 
 
 // keepMembers makes one change after the other until nothing needs to change, for as long as this server leads.
 func (s *Server) keepMembers(ctx context.Context, _ uint64) {
-	warned, old := map[fsm.ServerID]bool{}, map[fsm.NodeID]bool{}
+	warned, old := map[model.ServerID]bool{}, map[model.NodeID]bool{}
 	failed := map[Change]time.Time{} // when
 	skip := func(c Change) bool {
 		at, tried := failed[c]
@@ -146,7 +147,7 @@ func (s *Server) keepMembers(ctx context.Context, _ uint64) {
 }
 
 // warnOfNamesakes says once of each new server why it is not taken in.
-func (s *Server) warnOfNamesakes(m Membership, warned map[fsm.ServerID]bool) {
+func (s *Server) warnOfNamesakes(m Membership, warned map[model.ServerID]bool) {
 	for _, v := range m.Servers {
 		if taken := m.namesake(v); taken != nil && !v.member() && v.Alive && v.Fresh && !warned[v.ID] {
 			warned[v.ID] = true
@@ -158,7 +159,7 @@ func (s *Server) warnOfNamesakes(m Membership, warned map[fsm.ServerID]bool) {
 
 // raiseFormat begins to write a newer format once every server, and every agent that is not offline, can read it. warned has the nodes that were named as
 // reasons to wait.
-func (s *Server) raiseFormat(ctx context.Context, m Membership, warned map[fsm.NodeID]bool) {
+func (s *Server) raiseFormat(ctx context.Context, m Membership, warned map[model.NodeID]bool) {
 	next := m.NextFormat()
 	if next <= m.Format {
 		return
@@ -172,7 +173,7 @@ func (s *Server) raiseFormat(ctx context.Context, m Membership, warned map[fsm.N
 		}
 		return
 	}
-	results, err := s.Propose(ctx, fsm.Entry{Actor: fsm.ActorLeader, Groups: [][]fsm.Command{{&fsm.FormatRaise{Format: next}}}})
+	results, err := s.Propose(ctx, fsm.Entry{Actor: model.ActorLeader, Groups: [][]fsm.Command{{&fsm.FormatRaise{Format: next}}}})
 	if err == nil && results[0].Refusal != nil {
 		err = results[0].Refusal
 	}
@@ -208,7 +209,7 @@ func (s *Server) change(ctx context.Context, index uint64, c Change) error {
 		f = s.raft.AddNonvoter(id, address, index, enqueueTimeout)
 	}
 	if err := await(ctx, f); err != nil {
-		return fsm.Refuse(fsm.CodeConflict, "server %s: %s was not done: %v", c.ID, c.Kind, err).WithHint("look at: outspan server members")
+		return model.Refuse(model.CodeConflict, "server %s: %s was not done: %v", c.ID, c.Kind, err).WithHint("look at: outspan server members")
 	}
 	return nil
 }
@@ -225,29 +226,29 @@ func (s *Server) prove(c Change) error {
 	}
 	conn, err := s.hello(s.log).dialAt(id, c.Address, helloTimeout)
 	if err != nil {
-		return fsm.Refuse(fsm.CodeConflict, "server %s can't be reached: %v", id, err)
+		return model.Refuse(model.CodeConflict, "server %s can't be reached: %v", id, err)
 	}
 	defer conn.Close()
 	if proven := s.cfg.Stream.PeerName(conn); c.Name != "" && proven != c.Name {
-		return fsm.Refuse(codeNameUnproven, "server %s calls itself %q as the dead server %s did, but its certificate is of %q", id, c.Name, c.ID, proven).
+		return model.Refuse(codeNameUnproven, "server %s calls itself %q as the dead server %s did, but its certificate is of %q", id, c.Name, c.ID, proven).
 			WithHint("if it is in that one's place: outspan server remove %s", c.ID)
 	}
 	return nil
 }
 
 // codeNameUnproven says that a server's certificate is not of the name that it gives itself.
-const codeNameUnproven fsm.Code = "name_unproven"
+const codeNameUnproven model.Code = "name_unproven"
 
 // Join finds the server at an address. host:port may be that of its gossip, or its TLS port if gossip knows it
 // already; a leader takes it in even if it has state. A new server that gossip finds is taken in by the leader by
 // itself. It blocks for at most 10 s. Codes: invalid, timeout, conflict.
 func (s *Server) Join(ctx context.Context, address string) error {
 	if _, _, err := net.SplitHostPort(address); err != nil {
-		return fsm.Refuse(fsm.CodeInvalid, "%q is not host:port", address).WithHint("give the address of the other server's gossip, such as 10.0.0.1:7642")
+		return model.Refuse(model.CodeInvalid, "%q is not host:port", address).WithHint("give the address of the other server's gossip, such as 10.0.0.1:7642")
 	}
 	m := s.membership()
 	for _, g := range s.sight.pool.Servers() {
-		v, _ := m.Find(fsm.ServerID(g.Name))
+		v, _ := m.Find(model.ServerID(g.Name))
 		known := g.Address == address || g.Meta.API == address
 		if known && v.Alive && v.member() {
 			return nil
@@ -261,21 +262,21 @@ func (s *Server) Join(ctx context.Context, address string) error {
 		err = s.sight.pool.Join(found...)
 	}
 	if err != nil {
-		return fsm.Refuse(fsm.CodeTimeout, "can't join %s: %v", address, err).WithHint("check the address (the port is gossip's) and that both have the same gossip key and cluster name")
+		return model.Refuse(model.CodeTimeout, "can't join %s: %v", address, err).WithHint("check the address (the port is gossip's) and that both have the same gossip key and cluster name")
 	}
 	return nil
 }
 
 // Promote gives a server a vote. One that was removed before, or has state, is first added without one and gets it
 // once it has caught up. Codes: no_leader, not_found, conflict.
-func (s *Server) Promote(ctx context.Context, id fsm.ServerID) error {
+func (s *Server) Promote(ctx context.Context, id model.ServerID) error {
 	if s.Term() == 0 {
 		return s.noLeader()
 	}
 	m := s.membership()
 	v, ok := m.Find(id)
 	if ok && !v.member() && v.Foreign {
-		return fsm.Refuse(fsm.CodeConflict, "server %s has the data of another cluster", id).WithHint("stop it and give it an empty data_dir")
+		return model.Refuse(model.CodeConflict, "server %s has the data of another cluster", id).WithHint("stop it and give it an empty data_dir")
 	}
 	if ok && !v.member() && v.Alive {
 		return s.change(ctx, m.Index, Change{Kind: ChangeAdd, ID: id, Address: v.Address, Reason: "an operator asked"})
@@ -301,7 +302,7 @@ func (s *Server) membershipNow(ctx context.Context) Membership {
 
 // Remove takes a server out for good. Without force it is refused where the rest would have no working majority.
 // Codes: no_leader, not_found, conflict.
-func (s *Server) Remove(ctx context.Context, id fsm.ServerID, force bool) error {
+func (s *Server) Remove(ctx context.Context, id model.ServerID, force bool) error {
 	if s.Term() == 0 {
 		return s.noLeader()
 	}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // A new server gets its log first and its vote only after it has kept up for a while.
@@ -44,7 +44,7 @@ func TestNewServerGetsItsVoteLater(t *testing.T) {
 			case <-time.After(time.Minute):
 				t.Fatal("a removed server goes on")
 			}
-			if !errors.Is(fourth.err, &fsm.Error{Code: fsm.CodeConflict}) || !strings.Contains(fourth.err.Error(), "s4") || !strings.Contains(fourth.err.Error(), "was removed from the cluster") {
+			if !errors.Is(fourth.err, &model.Error{Code: model.CodeConflict}) || !strings.Contains(fourth.err.Error(), "s4") || !strings.Contains(fourth.err.Error(), "was removed from the cluster") {
 				t.Fatalf("a removed server ended with: %v", fourth.err)
 			}
 			fourth = r.start(4, nil)
@@ -125,13 +125,13 @@ func TestRemoveIsRefusedWhereQuorumWouldBeLost(t *testing.T) {
 		others[0].crash()
 		time.Sleep(10 * time.Second)
 		ctx := context.Background()
-		if err := leader.Remove(ctx, others[1].ID(), false); !errors.Is(err, &fsm.Error{Code: fsm.CodeConflict}) {
+		if err := leader.Remove(ctx, others[1].ID(), false); !errors.Is(err, &model.Error{Code: model.CodeConflict}) {
 			t.Errorf("removing the last living follower: %v, want conflict", err)
 		}
-		if err := leader.Remove(ctx, "nobody", false); !errors.Is(err, &fsm.Error{Code: fsm.CodeNotFound}) {
+		if err := leader.Remove(ctx, "nobody", false); !errors.Is(err, &model.Error{Code: model.CodeNotFound}) {
 			t.Errorf("removing a stranger: %v, want not_found", err)
 		}
-		if err := others[1].Remove(ctx, others[0].ID(), false); !errors.Is(err, &fsm.Error{Code: fsm.CodeNoLeader}) {
+		if err := others[1].Remove(ctx, others[0].ID(), false); !errors.Is(err, &model.Error{Code: model.CodeNoLeader}) {
 			t.Errorf("removing at a follower: %v, want no_leader", err)
 		}
 		if err := leader.Remove(ctx, others[0].ID(), false); err != nil {
@@ -158,10 +158,10 @@ func TestTransferLeaderByName(t *testing.T) {
 			}
 			leader = s
 		}
-		if err := leader.TransferLeader(context.Background(), "nobody"); !errors.Is(err, &fsm.Error{Code: fsm.CodeNotFound}) {
+		if err := leader.TransferLeader(context.Background(), "nobody"); !errors.Is(err, &model.Error{Code: model.CodeNotFound}) {
 			t.Errorf("to a stranger: %v", err)
 		}
-		if err := leader.TransferLeader(context.Background(), leader.ID()); !errors.Is(err, &fsm.Error{Code: fsm.CodeConflict}) {
+		if err := leader.TransferLeader(context.Background(), leader.ID()); !errors.Is(err, &model.Error{Code: model.CodeConflict}) {
 			t.Errorf("to itself: %v", err)
 		}
 	})
@@ -235,7 +235,7 @@ func TestDataDirOfAnotherCluster(t *testing.T) {
 		}
 		// Another name is refused at once.
 		s := one.open(3, func(c *Config) { c.Cluster = "other" })
-		if !errors.Is(s.err, &fsm.Error{Code: fsm.CodeConflict}) || !strings.Contains(s.err.Error(), `"test"`) {
+		if !errors.Is(s.err, &model.Error{Code: model.CodeConflict}) || !strings.Contains(s.err.Error(), `"test"`) {
 			t.Errorf("opened with another cluster's name: %v", s.err)
 		}
 		// With the same name it finds out by gossip, and only it ends.
@@ -250,7 +250,7 @@ func TestDataDirOfAnotherCluster(t *testing.T) {
 		case <-time.After(time.Minute):
 			t.Fatal("it goes on")
 		}
-		if !errors.Is(intruder.err, &fsm.Error{Code: fsm.CodeConflict}) || !strings.Contains(intruder.err.Error(), "belongs to the cluster") {
+		if !errors.Is(intruder.err, &model.Error{Code: model.CodeConflict}) || !strings.Contains(intruder.err.Error(), "belongs to the cluster") {
 			t.Errorf("Run returned %v", intruder.err)
 		}
 		leader := two.leader(5 * time.Second)
@@ -281,7 +281,7 @@ func TestDataDirOfAnotherClusterOfOne(t *testing.T) {
 			case <-time.After(time.Minute):
 				t.Fatal("it goes on")
 			}
-			if !errors.Is(intruder.err, &fsm.Error{Code: fsm.CodeConflict}) || !strings.Contains(intruder.err.Error(), "belongs to the cluster") {
+			if !errors.Is(intruder.err, &model.Error{Code: model.CodeConflict}) || !strings.Contains(intruder.err.Error(), "belongs to the cluster") {
 				t.Errorf("Run returned %v", intruder.err)
 			}
 
@@ -305,21 +305,21 @@ func TestDamagedDataDir(t *testing.T) {
 		t.Fatal(err)
 	}
 	store.Close()
-	if _, err := openDataDir(dir, "test", true); !errors.Is(err, &fsm.Error{Code: fsm.CodeConflict}) {
+	if _, err := openDataDir(dir, "test", true); !errors.Is(err, &model.Error{Code: model.CodeConflict}) {
 		t.Errorf("a log without an id: %v", err)
 	}
 	if err := os.WriteFile(filepath.Join(dir, fileServerID), []byte("garbage"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := openDataDir(dir, "test", true); !errors.Is(err, &fsm.Error{Code: fsm.CodeConflict}) {
+	if _, err := openDataDir(dir, "test", true); !errors.Is(err, &model.Error{Code: model.CodeConflict}) {
 		t.Errorf("a damaged id: %v", err)
 	}
 }
 
 // Whoever comes to live at a peer's address gets nothing: neither log nor votes.
 func TestHello(t *testing.T) {
-	h := &helloLayer{self: "s1", history: func() fsm.History { return fsm.History{Cluster: "C"} }}
-	young := &helloLayer{self: "s1", history: func() fsm.History { return fsm.History{} }}
+	h := &helloLayer{self: "s1", history: func() model.History { return model.History{Cluster: "C"} }}
+	young := &helloLayer{self: "s1", history: func() model.History { return model.History{} }}
 	for _, c := range []struct {
 		layer *helloLayer
 		line  string

@@ -5,7 +5,7 @@ import (
 
 	"github.com/fxamacker/cbor/v2"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -22,14 +22,14 @@ type Meta struct {
 
 // ServerMeta is what a server adds. It carries what servers must know of each other before there is a leader.
 type ServerMeta struct {
-	ClusterID string         `cbor:"1,keyasint,omitempty"` // minted by the first entry; empty before
-	Fresh     bool           `cbor:"2,keyasint,omitempty"` // it has no raft state at all
-	Expect    int            `cbor:"3,keyasint,omitempty"` // bootstrap_expect
-	Pledge    []fsm.ServerID `cbor:"4,keyasint,omitempty"` // the first servers that it agreed to, for ever
-	Room      Room           `cbor:"5,keyasint,omitempty"` // free space in its data directory
-	Format    uint16         `cbor:"6,keyasint,omitempty"` // the newest format that it can read
-	Version   string         `cbor:"7,keyasint,omitempty"` // of the program, cut to 24 bytes
-	Lineage   string         `cbor:"8,keyasint,omitempty"` // of the cluster; see fsm.History
+	ClusterID string           `cbor:"1,keyasint,omitempty"` // minted by the first entry; empty before
+	Fresh     bool             `cbor:"2,keyasint,omitempty"` // it has no raft state at all
+	Expect    int              `cbor:"3,keyasint,omitempty"` // bootstrap_expect
+	Pledge    []model.ServerID `cbor:"4,keyasint,omitempty"` // the first servers that it agreed to, for ever
+	Room      Room             `cbor:"5,keyasint,omitempty"` // free space in its data directory
+	Format    uint16           `cbor:"6,keyasint,omitempty"` // the newest format that it can read
+	Version   string           `cbor:"7,keyasint,omitempty"` // of the program, cut to 24 bytes
+	Lineage   string           `cbor:"8,keyasint,omitempty"` // of the cluster; see model.History
 }
 
 // metaLimit is memberlist's limit; it panics on more.

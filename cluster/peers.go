@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // Asker puts a question to another server, outside the log and over mTLS with role server on both sides. Question
@@ -25,52 +25,52 @@ const (
 
 // tick is what the leader tells every other server once a second.
 type tick struct {
-	Leader fsm.ServerID `cbor:"1,keyasint"`
-	Term   uint64       `cbor:"2,keyasint"`
-	Now    fsm.Time     `cbor:"3,keyasint"` // cluster time at the leader
-	State  uint64       `cbor:"4,keyasint"` // index of the leader's state
-	Heard  uint64       `cbor:"5,keyasint"` // mark of the last reply that the leader had when it looked at its state
+	Leader model.ServerID `cbor:"1,keyasint"`
+	Term   uint64         `cbor:"2,keyasint"`
+	Now    model.Time     `cbor:"3,keyasint"` // cluster time at the leader
+	State  uint64         `cbor:"4,keyasint"` // index of the leader's state
+	Heard  uint64         `cbor:"5,keyasint"` // mark of the last reply that the leader had when it looked at its state
 }
 
 // tickReply is how a server is.
 type tickReply struct {
-	Server    fsm.ServerID `cbor:"1,keyasint"`
-	LastIndex uint64       `cbor:"2,keyasint"` // of its log
-	State     uint64       `cbor:"3,keyasint"` // index of its state
-	Installs  uint64       `cbor:"4,keyasint"` // snapshots that it restored since it started
-	Mark      uint64       `cbor:"5,keyasint"` // of this reply
-	Wall      int64        `cbor:"6,keyasint"` // its wall clock, Unix ms; 0 = an older version
-	Condition Condition    `cbor:"7,keyasint"`
+	Server    model.ServerID `cbor:"1,keyasint"`
+	LastIndex uint64         `cbor:"2,keyasint"` // of its log
+	State     uint64         `cbor:"3,keyasint"` // index of its state
+	Installs  uint64         `cbor:"4,keyasint"` // snapshots that it restored since it started
+	Mark      uint64         `cbor:"5,keyasint"` // of this reply
+	Wall      int64          `cbor:"6,keyasint"` // its wall clock, Unix ms; 0 = an older version
+	Condition Condition      `cbor:"7,keyasint"`
 }
 
 // ageQuery asks for how long a server has not heard some nodes.
 type ageQuery struct {
-	Leader fsm.ServerID `cbor:"1,keyasint"`
-	Nodes  []nodeEpoch  `cbor:"2,keyasint"`
+	Leader model.ServerID `cbor:"1,keyasint"`
+	Nodes  []nodeEpoch    `cbor:"2,keyasint"`
 	// GiveUp asks the server to renew no lease of these epochs any more where its own age of the node has reached the
 	// threshold.
-	GiveUp    bool         `cbor:"3,keyasint,omitempty"`
-	Threshold fsm.Duration `cbor:"4,keyasint"`
+	GiveUp    bool           `cbor:"3,keyasint,omitempty"`
+	Threshold model.Duration `cbor:"4,keyasint"`
 }
 
 // nodeEpoch is one registration of a node.
 type nodeEpoch struct {
-	Node  fsm.NodeID `cbor:"1,keyasint"`
-	Epoch uint64     `cbor:"2,keyasint"`
+	Node  model.NodeID `cbor:"1,keyasint"`
+	Epoch uint64       `cbor:"2,keyasint"`
 }
 
 // ageReply answers an ageQuery.
 type ageReply struct {
-	Server fsm.ServerID `cbor:"1,keyasint"`
-	Calm   bool         `cbor:"2,keyasint"`
-	Ages   []nodeAge    `cbor:"3,keyasint"`
+	Server model.ServerID `cbor:"1,keyasint"`
+	Calm   bool           `cbor:"2,keyasint"`
+	Ages   []nodeAge      `cbor:"3,keyasint"`
 }
 
 // nodeAge is the Age of one node.
 type nodeAge struct {
-	Node  fsm.NodeID   `cbor:"1,keyasint"`
-	Age   fsm.Duration `cbor:"2,keyasint"`
-	Heard bool         `cbor:"3,keyasint"`
+	Node  model.NodeID   `cbor:"1,keyasint"`
+	Age   model.Duration `cbor:"2,keyasint"`
+	Heard bool           `cbor:"3,keyasint"`
 }
 
 // AnswerPeer answers a question of another server. Whoever calls it has checked that the asking certificate has
@@ -88,13 +88,13 @@ func (s *Server) AnswerPeer(ctx context.Context, question string, body []byte) (
 	case questionDigest:
 		return answerWith(s.peerCodec, body, func(q digestQuery) digestReply { return s.compare.answerDigest(ctx, q) })
 	}
-	return nil, fsm.Refuse(fsm.CodeNotFound, "there is no question %q between servers", question)
+	return nil, model.Refuse(model.CodeNotFound, "there is no question %q between servers", question)
 }
 
 func answerWith[Q, A any](c codec, body []byte, fn func(Q) A) ([]byte, error) {
 	var q Q
 	if err := c.dec.Unmarshal(body, &q); err != nil {
-		return nil, fsm.Refuse(fsm.CodeInvalid, "the question is damaged: %v", err)
+		return nil, model.Refuse(model.CodeInvalid, "the question is damaged: %v", err)
 	}
 	return c.enc.Marshal(fn(q))
 }
@@ -121,7 +121,7 @@ func (s *Server) answerAges(q ageQuery) ageReply {
 	var agreed []nodeEpoch
 	for _, n := range q.Nodes {
 		age := s.sight.hearts.Age(n.Node)
-		out.Ages = append(out.Ages, nodeAge{n.Node, fsm.Duration(age.Since.Milliseconds()), age.Heard})
+		out.Ages = append(out.Ages, nodeAge{n.Node, model.Duration(age.Since.Milliseconds()), age.Heard})
 		if q.GiveUp && out.Calm && age.Since >= durationOf(q.Threshold) {
 			agreed = append(agreed, n)
 		}
@@ -135,7 +135,7 @@ func (s *Server) answerAges(q ageQuery) ageReply {
 
 // opinion turns an answer into evidence.
 func (r ageReply) opinion() Opinion {
-	o := Opinion{Server: r.Server, Calm: r.Calm, Ages: make(map[fsm.NodeID]Age, len(r.Ages))}
+	o := Opinion{Server: r.Server, Calm: r.Calm, Ages: make(map[model.NodeID]Age, len(r.Ages))}
 	for _, a := range r.Ages {
 		o.Ages[a.Node] = Age{Since: durationOf(a.Age), Heard: a.Heard}
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/internal/plant"
+	"github.com/outspan/outspan/model"
 )
 
 const (
@@ -54,7 +55,7 @@ func (s *Server) Propose(ctx context.Context, e fsm.Entry) ([]fsm.Result, error)
 // disk_full, invalid: the entry is certainly not in the log.
 func (s *Server) Submit(ctx context.Context, e fsm.Entry) (*Pending, error) {
 	if err := ctx.Err(); err != nil {
-		return nil, fsm.Refuse(fsm.CodeTimeout, "the request ended before it was written: %v", context.Cause(ctx))
+		return nil, model.Refuse(model.CodeTimeout, "the request ended before it was written: %v", context.Cause(ctx))
 	}
 	if s.raft.State() != raft.Leader || s.compare.wrong.Load() {
 		return nil, s.noLeader()
@@ -91,27 +92,27 @@ func (p *Pending) Wait(ctx context.Context) ([]fsm.Result, error) {
 }
 
 // outcome tells apart what certainly did not happen from what may have.
-func (s *Server) outcome(err error) *fsm.Error {
+func (s *Server) outcome(err error) *model.Error {
 	switch {
 	case errors.Is(err, raft.ErrNotLeader), errors.Is(err, raft.ErrLeadershipTransferInProgress):
 		return s.noLeader()
 	case errors.Is(err, raft.ErrEnqueueTimeout):
-		return fsm.Refuse(fsm.CodeBusy, "the log took no entry for %s", enqueueTimeout).WithHint("try again")
+		return model.Refuse(model.CodeBusy, "the log took no entry for %s", enqueueTimeout).WithHint("try again")
 	}
 	return unknownOutcome(err)
 }
 
-func unknownOutcome(err error) *fsm.Error {
-	return fsm.Refuse(fsm.CodeUnknownOutcome, "the write may or may not have been committed: %v", err).
+func unknownOutcome(err error) *model.Error {
+	return model.Refuse(model.CodeUnknownOutcome, "the write may or may not have been committed: %v", err).
 		WithHint("try again with the same request id")
 }
 
 // noLeader is the refusal of what only a leader can do.
-func (s *Server) noLeader() *fsm.Error {
+func (s *Server) noLeader() *model.Error {
 	if leader, self, ok := s.Leader(); ok && !self {
-		return fsm.Refuse(fsm.CodeNoLeader, "this server does not lead").WithHint("ask %s at %s", leader.Name, leader.APIAddress)
+		return model.Refuse(model.CodeNoLeader, "this server does not lead").WithHint("ask %s at %s", leader.Name, leader.APIAddress)
 	}
-	return fsm.Refuse(fsm.CodeNoLeader, "the cluster has no leader now").WithHint("try again in a few seconds")
+	return model.Refuse(model.CodeNoLeader, "the cluster has no leader now").WithHint("try again in a few seconds")
 }
 
 // raftBarrier commits a barrier and waits until everything before it is applied here.
@@ -139,7 +140,7 @@ func (s *Server) ReadBarrier(ctx context.Context) error {
 	case err == nil:
 		return nil
 	case ctx.Err() != nil:
-		return fsm.Refuse(fsm.CodeTimeout, "the read was not confirmed in time: %v", context.Cause(ctx)).WithHint("try again")
+		return model.Refuse(model.CodeTimeout, "the read was not confirmed in time: %v", context.Cause(ctx)).WithHint("try again")
 	}
 	s.log.Debug("barrier failed", "error", err)
 	return s.noLeader()

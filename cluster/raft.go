@@ -14,6 +14,7 @@ import (
 
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/internal/plant"
+	"github.com/outspan/outspan/model"
 )
 
 // RaftConfig tunes consensus. The zero value means the defaults, which are right for production.
@@ -79,7 +80,7 @@ func (c RaftConfig) electionTimeout() time.Duration { return time.Duration(c.Mul
 func (c RaftConfig) leaseTimeout() time.Duration { return c.electionTimeout() / 2 }
 
 // raft makes the library's configuration. What is not named here keeps a default that engines.md lists.
-func (c RaftConfig) raft(id fsm.ServerID, notify chan<- bool, log hclog.Logger) *raft.Config {
+func (c RaftConfig) raft(id model.ServerID, notify chan<- bool, log hclog.Logger) *raft.Config {
 	out := raft.DefaultConfig()
 	out.LocalID = raft.ServerID(id)
 	out.HeartbeatTimeout = c.electionTimeout()
@@ -114,7 +115,7 @@ type machineFSM struct {
 // configuration is who votes since the entry at index was committed.
 type configuration struct {
 	index  uint64
-	voters []fsm.ServerID
+	voters []model.ServerID
 }
 
 // restoredConfig is the configuration of the snapshot that was restored last.
@@ -123,10 +124,10 @@ type restoredConfig struct {
 	installs uint64 // how many had been restored then
 }
 
-func votersOf(c raft.Configuration) (voters []fsm.ServerID) {
+func votersOf(c raft.Configuration) (voters []model.ServerID) {
 	for _, s := range c.Servers {
 		if s.Suffrage == raft.Voter {
-			voters = append(voters, fsm.ServerID(s.ID))
+			voters = append(voters, model.ServerID(s.ID))
 		}
 	}
 	return voters
@@ -207,7 +208,7 @@ func (m *machineFSM) pauseSnapshots(ctx context.Context) (resume func(), err err
 	case m.saving <- struct{}{}:
 		return func() { <-m.saving }, nil
 	case <-ctx.Done():
-		return nil, fsm.Refuse(fsm.CodeTimeout, "this server still writes a snapshot of its own").WithHint("try again in a moment")
+		return nil, model.Refuse(model.CodeTimeout, "this server still writes a snapshot of its own").WithHint("try again in a moment")
 	}
 }
 

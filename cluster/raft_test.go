@@ -15,6 +15,7 @@ import (
 
 	"github.com/outspan/outspan/cluster/memnet"
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // Each of these was measured; moving one brings a trap back.
@@ -52,7 +53,7 @@ func TestRaftSettings(t *testing.T) {
 func TestPeerTransport(t *testing.T) {
 	n := memnet.New()
 	full := RoomNone
-	trans := newPeerTransport(&helloLayer{Stream: memStream{n.Listen("10.0.0.1:1"), n, "10.0.0.1", nil}, self: "s1", history: func() fsm.History { return fsm.History{} }},
+	trans := newPeerTransport(&helloLayer{Stream: memStream{n.Listen("10.0.0.1:1"), n, "10.0.0.1", nil}, self: "s1", history: func() model.History { return model.History{} }},
 		nil, func() Room { return full }, func(raft.ServerID) bool { return true }, hclog.NewNullLogger())
 	defer trans.Close()
 	if _, err := trans.AppendEntriesPipeline("s2", "x"); !errors.Is(err, raft.ErrPipelineReplicationNotSupported) {
@@ -94,7 +95,7 @@ func TestBatches(t *testing.T) {
 		if len(f.c.past.checkpoints) != 1 || f.c.past.checkpoints[0].Index != checkpointEvery-1 {
 			t.Errorf("in batches of %d: kept %d checkpoints", cut, len(f.c.past.checkpoints))
 		}
-		if c := f.config.Load(); f.machine.State().Index != first+5 || c.index != first+6 || !slices.Equal(c.voters, []fsm.ServerID{"s1"}) {
+		if c := f.config.Load(); f.machine.State().Index != first+5 || c.index != first+6 || !slices.Equal(c.voters, []model.ServerID{"s1"}) {
 			t.Errorf("in batches of %d: at %d, configuration %+v", cut, f.machine.State().Index, c)
 		}
 	}
@@ -138,9 +139,9 @@ func TestHandedState(t *testing.T) {
 
 func settingsEntry(t *testing.T, n uint64) []byte {
 	t.Helper()
-	settings := fsm.DefaultSettings()
+	settings := model.DefaultSettings()
 	settings.EventLimit += int(n)
-	data, err := fsm.EncodeEntry(fsm.Entry{Format: fsm.CurrentFormat, Actor: "test", Groups: [][]fsm.Command{{&fsm.SettingsSet{Settings: settings}}}})
+	data, err := fsm.EncodeEntry(fsm.Entry{Format: model.CurrentFormat, Actor: "test", Groups: [][]fsm.Command{{&fsm.SettingsSet{Settings: settings}}}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // RecoverConfig says what Recover does. DataDir, Cluster and Address are required.
@@ -34,7 +35,7 @@ type RecoverConfig struct {
 // server raises the incarnation before it answers anybody, as a restore does, so that agents tell all again and stop nothing that the state does not know
 // until an operator confirms. It returns the server's id. Codes: conflict for a directory in use, of another cluster, with nothing to recover, or not empty;
 // invalid and needs_format for a bad snapshot.
-func Recover(cfg RecoverConfig) (fsm.ServerID, error) {
+func Recover(cfg RecoverConfig) (model.ServerID, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = hclog.NewNullLogger()
 	}
@@ -43,7 +44,7 @@ func Recover(cfg RecoverConfig) (fsm.ServerID, error) {
 	}
 	path := filepath.Join(cfg.DataDir, fileLog)
 	if _, err := os.Stat(path); err != nil {
-		return "", fsm.Refuse(fsm.CodeConflict, "there is nothing to recover in %s: %v", cfg.DataDir, err).
+		return "", model.Refuse(model.CodeConflict, "there is nothing to recover in %s: %v", cfg.DataDir, err).
 			WithHint("name the data_dir of a server that ran; or begin from a saved state with --snapshot FILE")
 	}
 	if err := checkReport(cfg.DataDir); err != nil {
@@ -51,7 +52,7 @@ func Recover(cfg RecoverConfig) (fsm.ServerID, error) {
 	}
 	store, err := OpenBolt(path)
 	if err != nil {
-		return "", fsm.Refuse(fsm.CodeConflict, "can't open the log in %s: %v", cfg.DataDir, err).WithHint("stop the server first")
+		return "", model.Refuse(model.CodeConflict, "can't open the log in %s: %v", cfg.DataDir, err).WithHint("stop the server first")
 	}
 	defer func() { _ = store.Close() }()
 	dir, err := openDataDir(cfg.DataDir, cfg.Cluster, true)
@@ -79,7 +80,7 @@ func Recover(cfg RecoverConfig) (fsm.ServerID, error) {
 	state, err := rewrite(dir.id, store, snaps, alone(dir.id, cfg.Address), cfg.Logger)
 	if err != nil {
 		if newest(snaps) != before {
-			return "", fsm.Refuse(fsm.CodeConflict, "the recovery was begun and not ended: %v", err).WithHint("mend that, then run server recover again before the server is started")
+			return "", model.Refuse(model.CodeConflict, "the recovery was begun and not ended: %v", err).WithHint("mend that, then run server recover again before the server is started")
 		}
 		if undone := undo(); undone != nil {
 			return "", errors.Join(err, undone)
@@ -87,7 +88,7 @@ func Recover(cfg RecoverConfig) (fsm.ServerID, error) {
 		return "", errors.Join(err, os.Remove(dir.file(fileRecovering)))
 	}
 	if err := dir.noteRecovery(state.Incarnation); err != nil {
-		return "", fsm.Refuse(fsm.CodeConflict, "the servers were rewritten, but the directory can't keep that it was recovered: %v", err).
+		return "", model.Refuse(model.CodeConflict, "the servers were rewritten, but the directory can't keep that it was recovered: %v", err).
 			WithHint("make room in %s, then run server recover once more before the server is started", cfg.DataDir)
 	}
 	if err := os.Remove(dir.file(fileReplaced)); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -107,7 +108,7 @@ func newest(snaps raft.SnapshotStore) string {
 
 // otherServers are the members beside self by the newest configuration in the log, or else by the newest snapshot. What can't be read is left out: who is
 // not found here is found by gossip.
-func otherServers(self fsm.ServerID, store LogStore, snaps raft.SnapshotStore) []leftServer {
+func otherServers(self model.ServerID, store LogStore, snaps raft.SnapshotStore) []leftServer {
 	var config raft.Configuration
 	if all, err := snaps.List(); err == nil && len(all) > 0 {
 		config = all[0].Configuration
@@ -123,34 +124,34 @@ func otherServers(self fsm.ServerID, store LogStore, snaps raft.SnapshotStore) [
 	}
 	var others []leftServer
 	for _, one := range config.Servers {
-		if fsm.ServerID(one.ID) != self {
-			others = append(others, leftServer{fsm.ServerID(one.ID), string(one.Address)})
+		if model.ServerID(one.ID) != self {
+			others = append(others, leftServer{model.ServerID(one.ID), string(one.Address)})
 		}
 	}
 	return others
 }
 
 // alone is the configuration with one server.
-func alone(id fsm.ServerID, address string) raft.Configuration {
+func alone(id model.ServerID, address string) raft.Configuration {
 	return raft.Configuration{Servers: []raft.Server{{ID: raft.ServerID(id), Address: raft.ServerAddress(address)}}}
 }
 
 // recoverSnapshot makes a server's directory of a saved state. A failure leaves the directory as it was.
-func recoverSnapshot(cfg RecoverConfig) (_ fsm.ServerID, err error) {
+func recoverSnapshot(cfg RecoverConfig) (_ model.ServerID, err error) {
 	state, err := fsm.ReadSnapshot(io.LimitReader(cfg.Snapshot, maxSnapshot))
 	if err != nil {
 		return "", err
 	}
 	if state.Cluster.Name != cfg.Cluster {
-		return "", fsm.Refuse(fsm.CodeConflict, "the snapshot is of the cluster %q, not of %q", state.Cluster.Name, cfg.Cluster).
+		return "", model.Refuse(model.CodeConflict, "the snapshot is of the cluster %q, not of %q", state.Cluster.Name, cfg.Cluster).
 			WithHint("say --cluster %s, if the servers' files say so too", state.Cluster.Name)
 	}
 	found, err := os.ReadDir(cfg.DataDir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return "", fsm.Refuse(fsm.CodeConflict, "can't look into %s: %v", cfg.DataDir, err)
+		return "", model.Refuse(model.CodeConflict, "can't look into %s: %v", cfg.DataDir, err)
 	}
 	if len(found) > 0 {
-		return "", fsm.Refuse(fsm.CodeConflict, "%s is not empty: it holds %s", cfg.DataDir, found[0].Name()).
+		return "", model.Refuse(model.CodeConflict, "%s is not empty: it holds %s", cfg.DataDir, found[0].Name()).
 			WithHint("a snapshot is recovered into an empty directory; to recover what this one holds, leave --snapshot out")
 	}
 	missing := err != nil
@@ -178,7 +179,7 @@ func clearDir(path string, missing bool) error {
 }
 
 // writeRecovered writes what a server finds at its start: who it is, the state as a snapshot, and raft's term.
-func writeRecovered(cfg RecoverConfig, state fsm.State) (fsm.ServerID, error) {
+func writeRecovered(cfg RecoverConfig, state fsm.State) (model.ServerID, error) {
 	store, err := OpenBolt(filepath.Join(cfg.DataDir, fileLog))
 	if err != nil {
 		return "", fmt.Errorf("make the log: %w", err)
@@ -226,7 +227,7 @@ func writeRecovered(cfg RecoverConfig, state fsm.State) (fsm.ServerID, error) {
 var keyCurrentTerm = []byte("CurrentTerm")
 
 // rewrite replaces the servers, and returns the state at the end of the log.
-func rewrite(id fsm.ServerID, store LogStore, snaps raft.SnapshotStore, config raft.Configuration, log hclog.Logger) (fsm.State, error) {
+func rewrite(id model.ServerID, store LogStore, snaps raft.SnapshotStore, config raft.Configuration, log hclog.Logger) (fsm.State, error) {
 	var failure error
 	machine := &machineFSM{machine: fsm.NewMachine(), clock: newClock(), saving: make(chan struct{}, 1), fatal: func(err error) { failure = errors.Join(failure, err) }}
 	_, trans := raft.NewInmemTransport("") // nothing is sent; raft wants one to write a snapshot
@@ -237,7 +238,7 @@ func rewrite(id fsm.ServerID, store LogStore, snaps raft.SnapshotStore, config r
 		err = raft.RecoverCluster(RaftConfig{}.withDefaults().raft(id, nil, log), machine, store, store, snaps, trans, config)
 	}()
 	if err := <-done; err != nil || failure != nil {
-		return fsm.State{}, fsm.Refuse(fsm.CodeConflict, "nothing was changed: %v", errors.Join(err, failure)).WithHint("the log and the snapshots of this data directory are needed to recover it")
+		return fsm.State{}, model.Refuse(model.CodeConflict, "nothing was changed: %v", errors.Join(err, failure)).WithHint("the log and the snapshots of this data directory are needed to recover it")
 	}
 	return machine.machine.State(), nil
 }
@@ -270,7 +271,7 @@ func (s *Server) markRecovery(ctx context.Context) error {
 		return fmt.Errorf("read %s: %w", s.dir.file(fileRecovered), err)
 	}
 	if s.cfg.Machine.State().Incarnation <= was.Incarnation {
-		results, err := s.Propose(ctx, fsm.Entry{Actor: fsm.ActorLeader, Groups: [][]fsm.Command{{&fsm.RestoreMark{Lineages: strings.Join(s.History().Lineages, ",")}}}})
+		results, err := s.Propose(ctx, fsm.Entry{Actor: model.ActorLeader, Groups: [][]fsm.Command{{&fsm.RestoreMark{Lineages: strings.Join(s.History().Lineages, ",")}}}})
 		if err != nil {
 			return err
 		}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // Two of three servers are lost for good; the third goes on alone.
@@ -23,7 +24,7 @@ func TestRecover(t *testing.T) {
 		}
 		r.agree(5 * time.Second)
 		survivor := r.running()[1]
-		if _, err := Recover(RecoverConfig{DataDir: survivor.dir, Cluster: "test", Address: host(2) + ":7640"}); !errors.Is(err, &fsm.Error{Code: fsm.CodeConflict}) {
+		if _, err := Recover(RecoverConfig{DataDir: survivor.dir, Cluster: "test", Address: host(2) + ":7640"}); !errors.Is(err, &model.Error{Code: model.CodeConflict}) {
 			t.Errorf("recovered a running server: %v", err)
 		}
 		for _, s := range r.running() {
@@ -120,8 +121,8 @@ func TestRecoverSnapshot(t *testing.T) {
 // What can't be recovered is refused with a reason, and the directory is left as it was.
 func TestRecoverRefused(t *testing.T) {
 	var saved bytes.Buffer
-	s, results := fsm.NewState().Apply(1, 1, fsm.Entry{Format: fsm.CurrentFormat, Actor: fsm.ActorLeader, Groups: [][]fsm.Command{{
-		&fsm.ClusterInit{ID: "c1", Name: "test", Settings: fsm.DefaultSettings()}}}})
+	s, results := fsm.NewState().Apply(1, 1, fsm.Entry{Format: model.CurrentFormat, Actor: model.ActorLeader, Groups: [][]fsm.Command{{
+		&fsm.ClusterInit{ID: "c1", Name: "test", Settings: model.DefaultSettings()}}}})
 	if results[0].Refusal != nil {
 		t.Fatal(results[0].Refusal)
 	}

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // A server is removed while the others can't reach it, so its own configuration still has it. When it reaches them again it says that it was removed, and ends; the
@@ -36,7 +36,7 @@ func TestRemovedWhileAway(t *testing.T) {
 		case <-time.After(time.Minute):
 			t.Fatal("a removed server goes on")
 		}
-		if !errors.Is(away.err, &fsm.Error{Code: fsm.CodeConflict}) || !strings.Contains(away.err.Error(), "was removed from the cluster") {
+		if !errors.Is(away.err, &model.Error{Code: model.CodeConflict}) || !strings.Contains(away.err.Error(), "was removed from the cluster") {
 			t.Errorf("it ended with: %v", away.err)
 		}
 		if leader.Term() != before {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/outspan/outspan/cluster/memnet"
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // rig is a cluster of servers in one process, over a network in memory. It runs inside a bubble.
@@ -28,7 +29,7 @@ type rig struct {
 
 	mu      sync.Mutex
 	servers map[string]*rigServer // by host
-	beaters map[fsm.NodeID]*Beater
+	beaters map[model.NodeID]*Beater
 
 	certificates map[string]string // the name in a server's certificate, by host
 }
@@ -102,7 +103,7 @@ func newRig(t *testing.T) *rig {
 	if os.Getenv("CLUSTER_LOG") != "" {
 		log = hclog.New(&hclog.LoggerOptions{Level: hclog.LevelFromString(os.Getenv("CLUSTER_LOG"))})
 	}
-	return &rig{t: t, net: memnet.New(), log: log, servers: map[string]*rigServer{}, beaters: map[fsm.NodeID]*Beater{}}
+	return &rig{t: t, net: memnet.New(), log: log, servers: map[string]*rigServer{}, beaters: map[model.NodeID]*Beater{}}
 }
 
 func host(i int) string { return fmt.Sprintf("10.0.0.%d", i) }
@@ -303,9 +304,9 @@ func (s *rigServer) register(ctx context.Context, name string) error {
 
 func nodeEntry(name string) fsm.Entry {
 	return fsm.Entry{Actor: "cli:test", Groups: [][]fsm.Command{{&fsm.NodeRegister{
-		ID: fsm.NodeID(name), Name: name,
-		Agent: fsm.AgentInfo{BootID: "boot", Incarnation: "1", Address: "127.0.0.1", Key: []byte("0123456789abcdef0123456789abcdef")},
-		Shape: fsm.NodeShape{Capacity: fsm.Resources{CPU: 1000, MemoryBytes: 1 << 30}, PortMin: 20000, PortMax: 30000},
+		ID: model.NodeID(name), Name: name,
+		Agent: model.AgentInfo{BootID: "boot", Incarnation: "1", Address: "127.0.0.1", Key: []byte("0123456789abcdef0123456789abcdef")},
+		Shape: model.NodeShape{Capacity: model.Resources{CPU: 1000, MemoryBytes: 1 << 30}, PortMin: 20000, PortMax: 30000},
 	}}}}
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -27,7 +28,7 @@ type Config struct {
 	// begin one, wait to be taken in.
 	BootstrapExpect int
 	// Settings seed the replicated ones when the cluster begins; later they change nothing.
-	Settings fsm.Settings
+	Settings model.Settings
 
 	Machine *fsm.Machine // at its beginning; the Server restores it
 	Stream  Stream       // raft's share of the TLS port; its Addr is what peers dial
@@ -121,7 +122,7 @@ type serverState struct {
 	follower followers
 	progress progress
 	restored atomic.Pointer[restoredConfig]
-	history  atomic.Pointer[fsm.History]
+	history  atomic.Pointer[model.History]
 
 	saved       atomic.Int64 // when somebody last saved a snapshot from this server, Unix ms; 0: never
 	medianAhead atomic.Int64 // of the servers' wall clocks before this one's, in ns, while this server leads
@@ -163,12 +164,12 @@ func (c *Config) check() error {
 	case c.Machine == nil || c.Stream == nil || c.Asker == nil || c.Fatal == nil:
 		return errors.New("cluster: Machine, Stream, Asker and Fatal are required")
 	case c.DataDir == "":
-		return fsm.Refuse(fsm.CodeInvalid, "a server needs a data directory").WithHint("set data_dir")
+		return model.Refuse(model.CodeInvalid, "a server needs a data directory").WithHint("set data_dir")
 	case c.BootstrapExpect < 0 || c.BootstrapExpect > maxPledge:
-		return fsm.Refuse(fsm.CodeInvalid, "bootstrap_expect is %d; it must be 0 to %d", c.BootstrapExpect, maxPledge)
+		return model.Refuse(model.CodeInvalid, "bootstrap_expect is %d; it must be 0 to %d", c.BootstrapExpect, maxPledge)
 	}
-	if c.Settings == (fsm.Settings{}) {
-		c.Settings = fsm.DefaultSettings()
+	if c.Settings == (model.Settings{}) {
+		c.Settings = model.DefaultSettings()
 	}
 	if refusal := c.Settings.Check(); refusal != nil {
 		return refusal
@@ -199,7 +200,7 @@ func (s *Server) openDisk() error {
 	}
 	inner, err := s.cfg.Disk.OpenLog(filepath.Join(s.cfg.DataDir, fileLog))
 	if err != nil {
-		return fsm.Refuse(fsm.CodeConflict, "can't open the log in %s: %v", s.cfg.DataDir, err).
+		return model.Refuse(model.CodeConflict, "can't open the log in %s: %v", s.cfg.DataDir, err).
 			WithHint("another process may use this data directory, or it is not writable")
 	}
 	s.disk.space = newSpaceWatch(s.cfg.DataDir, filepath.Join(s.cfg.DataDir, fileBallast), s.cfg.Disk.BallastBytes, s.cfg.Disk.Space, s.log.Named("space"))
@@ -236,7 +237,7 @@ func (s *Server) openSight() error {
 	gossip.Meta = Meta{
 		Role: transport.RoleServer, Name: s.cfg.Name, API: s.cfg.Stream.Addr().String(),
 		BootID: s.cfg.Gossip.Meta.BootID, Incarnation: s.cfg.Gossip.Meta.Incarnation,
-		Server: &ServerMeta{ClusterID: s.dir.cluster.ID, Lineage: s.dir.history().Lineage(), Expect: s.cfg.BootstrapExpect, Pledge: s.dir.pledge, Format: fsm.CurrentFormat, Version: s.cfg.Version, Fresh: !s.disk.used},
+		Server: &ServerMeta{ClusterID: s.dir.cluster.ID, Lineage: s.dir.history().Lineage(), Expect: s.cfg.BootstrapExpect, Pledge: s.dir.pledge, Format: model.CurrentFormat, Version: s.cfg.Version, Fresh: !s.disk.used},
 	}
 	var err error
 	if s.sight.pool, err = OpenPool(gossip); err != nil {

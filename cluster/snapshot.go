@@ -12,6 +12,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 const (
@@ -44,7 +45,7 @@ func (s *Server) Restore(ctx context.Context, r io.Reader) error {
 		return s.noLeader()
 	}
 	if s.disk.space.room() != RoomEnough {
-		return fsm.Refuse(fsm.CodeDiskFull, "the disk of the leading server %s has too little room for a snapshot", s.cfg.Name).WithHint("free space under its data_dir, then try again")
+		return model.Refuse(model.CodeDiskFull, "the disk of the leading server %s has too little room for a snapshot", s.cfg.Name).WithHint("free space under its data_dir, then try again")
 	}
 	restored, err := fsm.ReadSnapshot(io.LimitReader(r, maxSnapshot))
 	if err != nil {
@@ -60,7 +61,7 @@ func (s *Server) Restore(ctx context.Context, r io.Reader) error {
 	defer resume()
 	current := s.cfg.Machine.State()
 	if own := current.Cluster.ID; restored.Cluster.ID != own {
-		return fsm.Refuse(fsm.CodeConflict, "the snapshot is of the cluster %q (%s), this is %q (%s)",
+		return model.Refuse(model.CodeConflict, "the snapshot is of the cluster %q (%s), this is %q (%s)",
 			restored.Cluster.Name, restored.Cluster.ID, current.Cluster.Name, own).WithHint("restore it into the cluster it was saved from, or begin a new one with server recover")
 	}
 	next, err := s.raise(restored, current)
@@ -75,7 +76,7 @@ func (s *Server) raise(restored, current fsm.State) (fsm.State, error) {
 	index := max(restored.Index, s.raft.LastIndex()) + 1
 	for {
 		mark := fsm.Entry{
-			Format: restored.Format, At: s.clock.now(), Wall: s.wall(), Actor: fsm.ActorLeader,
+			Format: restored.Format, At: s.clock.now(), Wall: s.wall(), Actor: model.ActorLeader,
 			Groups: [][]fsm.Command{{&fsm.RestoreMark{Lineages: current.Cluster.Lineages}}},
 		}
 		next, results := restored.Apply(index, s.raft.CurrentTerm(), mark)
@@ -122,7 +123,7 @@ func (s *Server) restore(ctx context.Context, next fsm.State) error {
 		err = errors.New("it took too long")
 	}
 	if err != nil {
-		return fsm.Refuse(fsm.CodeUnknownOutcome, "the snapshot may or may not have been restored: %v", err).WithHint("look at: outspan status, then try again")
+		return model.Refuse(model.CodeUnknownOutcome, "the snapshot may or may not have been restored: %v", err).WithHint("look at: outspan status, then try again")
 	}
 	return s.ReadBarrier(ctx)
 }

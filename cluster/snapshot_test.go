@@ -13,6 +13,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // What was saved comes back, on every server, marked as restored, with an index and a clock that do not go back.
@@ -81,15 +82,15 @@ func TestRestoreRefusesBadSnapshots(t *testing.T) {
 		digest := fsm.Digest(leader.machine.State())
 		for what, c := range map[string]struct {
 			data []byte
-			code fsm.Code
+			code model.Code
 		}{
-			"nothing":           {nil, fsm.CodeInvalid},
-			"a text":            {[]byte("hello, this is no snapshot at all"), fsm.CodeInvalid},
-			"one cut short":     {saved.Bytes()[:saved.Len()-5], fsm.CodeInvalid},
-			"a flipped bit":     {flipped, fsm.CodeInvalid},
-			"another cluster's": {foreign.Bytes(), fsm.CodeConflict},
+			"nothing":           {nil, model.CodeInvalid},
+			"a text":            {[]byte("hello, this is no snapshot at all"), model.CodeInvalid},
+			"one cut short":     {saved.Bytes()[:saved.Len()-5], model.CodeInvalid},
+			"a flipped bit":     {flipped, model.CodeInvalid},
+			"another cluster's": {foreign.Bytes(), model.CodeConflict},
 		} {
-			if err := leader.Restore(ctx, bytes.NewReader(c.data)); !errors.Is(err, &fsm.Error{Code: c.code}) {
+			if err := leader.Restore(ctx, bytes.NewReader(c.data)); !errors.Is(err, &model.Error{Code: c.code}) {
 				t.Errorf("%s: %v, want %s", what, err, c.code)
 			}
 		}
@@ -98,7 +99,7 @@ func TestRestoreRefusesBadSnapshots(t *testing.T) {
 		}
 		for _, s := range r.running() {
 			if s != leader {
-				if err := s.Restore(ctx, bytes.NewReader(saved.Bytes())); !errors.Is(err, &fsm.Error{Code: fsm.CodeNoLeader}) {
+				if err := s.Restore(ctx, bytes.NewReader(saved.Bytes())); !errors.Is(err, &model.Error{Code: model.CodeNoLeader}) {
 					t.Errorf("at a follower: %v", err)
 				}
 			}

@@ -5,12 +5,12 @@ import (
 	"sync"
 	"time"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // durationOf turns a duration of the state into one of the clock.
-func durationOf(d fsm.Duration) time.Duration {
-	if d >= fsm.Duration(1<<62/time.Millisecond) {
+func durationOf(d model.Duration) time.Duration {
+	if d >= model.Duration(1<<62/time.Millisecond) {
 		return 1 << 62
 	}
 	return time.Duration(d) * time.Millisecond

@@ -11,7 +11,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/outspan/outspan/cluster/memnet"
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 const standstillRounds = 12
@@ -23,14 +23,14 @@ type readers struct {
 	wg sync.WaitGroup
 
 	mu      sync.Mutex
-	acked   []fsm.NodeID
+	acked   []model.NodeID
 	answers int
 }
 
 func (r *readers) note(name string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.acked = append(r.acked, fsm.NodeID(name))
+	r.acked = append(r.acked, model.NodeID(name))
 }
 
 // begin starts one read at each server that is there.

@@ -8,11 +8,12 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // ServerStatus is one server as this one sees it. What only the leader knows is zero elsewhere.
 type ServerStatus struct {
-	ID        fsm.ServerID
+	ID        model.ServerID
 	Name      string
 	Address   string // host:port of its TLS listener
 	Leader    bool
@@ -34,7 +35,7 @@ type ServerStatus struct {
 
 // Status is this server's own part.
 type Status struct {
-	ID           fsm.ServerID
+	ID           model.ServerID
 	Leads        bool
 	Term         uint64
 	LastIndex    uint64 // of the log
@@ -49,7 +50,7 @@ type Status struct {
 }
 
 // ID names this server for ever.
-func (s *Server) ID() fsm.ServerID { return s.dir.id }
+func (s *Server) ID() model.ServerID { return s.dir.id }
 
 // Pool is this server's gossip.
 func (s *Server) Pool() *Pool { return s.sight.pool }
@@ -110,14 +111,14 @@ func (s *Server) Servers() []ServerStatus {
 func (s *Server) ClusterID() string { return s.History().Cluster }
 
 // History is the cluster and the lineages that this server is of; zero before it has joined one.
-func (s *Server) History() fsm.History {
+func (s *Server) History() model.History {
 	if h := s.state.history.Load(); h != nil {
 		return *h
 	}
-	return fsm.History{}
+	return model.History{}
 }
 
-func (s *Server) setHistory(h fsm.History) { s.state.history.Store(&h) }
+func (s *Server) setHistory(h model.History) { s.state.history.Store(&h) }
 
 // noteCluster writes the cluster's id into the data directory once the first entry has told it. Code: conflict if
 // the directory belongs to another cluster.
@@ -173,7 +174,7 @@ func (s *Server) describe(ctx context.Context) {
 		case out.IsZero():
 			out = time.Now()
 		case time.Since(out) >= removedSettle:
-			s.refuse(fsm.Refuse(fsm.CodeConflict, "server %s (%s) was removed from the cluster", s.cfg.Name, s.dir.id).
+			s.refuse(model.Refuse(model.CodeConflict, "server %s (%s) was removed from the cluster", s.cfg.Name, s.dir.id).
 				WithHint("leave it stopped, or to take it in again as a new one, start it with an empty data_dir"))
 		}
 		select {
@@ -230,7 +231,7 @@ func (s *Server) watchState(ctx context.Context) {
 		switch err := s.noteCluster(state); {
 		case err == nil:
 			next = nil
-		case errors.Is(err, &fsm.Error{Code: fsm.CodeConflict}):
+		case errors.Is(err, &model.Error{Code: model.CodeConflict}):
 			s.refuse(err)
 		default: // a full disk, say: it is tried again at the next entry
 			s.log.Warn("can't note the id of the cluster", "error", err)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // storm is three servers to which things happen at random: disks that fail for a moment or hang, power cuts, networks that are cut, transfers of
@@ -230,7 +231,7 @@ func (s *storm) judge() {
 	}
 	state := s.running()[0].machine.State()
 	for _, name := range s.acked {
-		n, ok := state.Nodes.Get(fsm.NodeID(name))
+		n, ok := state.Nodes.Get(model.NodeID(name))
 		if !ok || n.Registrations != 1 {
 			s.t.Errorf("S4: the acknowledged write %s is there: %v, and was applied %d times", name, ok, times(n))
 		}

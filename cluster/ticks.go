@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 const (
@@ -19,7 +19,7 @@ const (
 // followers is what the leader knows of the other servers by their answers to its ticks.
 type followers struct {
 	mu    sync.Mutex
-	all   map[fsm.ServerID]follower
+	all   map[model.ServerID]follower
 	began time.Time // of the ticks of this term
 }
 
@@ -35,11 +35,11 @@ type follower struct {
 
 // note takes the outcome of one tick; reply is nil when there was none. It returns the follower if its lag should
 // be reported.
-func (f *followers) note(id fsm.ServerID, reply *tickReply, lastIndex uint64) (report bool) {
+func (f *followers) note(id model.ServerID, reply *tickReply, lastIndex uint64) (report bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.all == nil {
-		f.all = map[fsm.ServerID]follower{}
+		f.all = map[model.ServerID]follower{}
 	}
 	was := f.all[id]
 	now := time.Now()
@@ -63,7 +63,7 @@ func (f *followers) note(id fsm.ServerID, reply *tickReply, lastIndex uint64) (r
 	return report
 }
 
-func (f *followers) get(id fsm.ServerID) follower {
+func (f *followers) get(id model.ServerID) follower {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.all[id]
@@ -77,7 +77,7 @@ func (f *followers) clear() {
 }
 
 // silentFor is how long ago a server last answered, or the ticks began.
-func (f *followers) silentFor(id fsm.ServerID) time.Duration {
+func (f *followers) silentFor(id model.ServerID) time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	last := f.all[id].at
@@ -124,7 +124,7 @@ func (s *Server) tickAll(ctx context.Context, term uint64) {
 	defer cancel()
 	var wg sync.WaitGroup
 	for _, server := range s.servers() {
-		if id := fsm.ServerID(server.ID); id != s.dir.id {
+		if id := model.ServerID(server.ID); id != s.dir.id {
 			wg.Go(func() { s.tickOne(ctx, term, id) })
 		}
 	}
@@ -133,7 +133,7 @@ func (s *Server) tickAll(ctx context.Context, term uint64) {
 
 // tickOne sends two ticks, one behind the other. The second one tells the server that its reply to the first was heard: so it knows that what it is told is no
 // older than that. It may get lost.
-func (s *Server) tickOne(ctx context.Context, term uint64, id fsm.ServerID) {
+func (s *Server) tickOne(ctx context.Context, term uint64, id model.ServerID) {
 	lastIndex := s.raft.LastIndex()
 	reply, err := s.tick(ctx, term, id, s.state.follower.get(id).reply.Mark)
 	if err != nil || reply.Server != id {
@@ -151,7 +151,7 @@ func (s *Server) tickOne(ctx context.Context, term uint64, id fsm.ServerID) {
 }
 
 // tick tells one server where the leader is, after its reply with the mark heard.
-func (s *Server) tick(ctx context.Context, term uint64, id fsm.ServerID, heard uint64) (tickReply, error) {
+func (s *Server) tick(ctx context.Context, term uint64, id model.ServerID, heard uint64) (tickReply, error) {
 	t := tick{Leader: s.dir.id, Term: term, Now: s.clock.now(), State: s.cfg.Machine.State().Index, Heard: heard}
 	return askPeer[tickReply](ctx, s, s.addressOf(id), questionTick, t)
 }
@@ -263,4 +263,4 @@ func (s *Server) StaleFor() time.Duration {
 func (s *Server) TakesEntries() bool { return s.disk.space.room() != RoomNone }
 
 // Now is cluster time on this server. It never goes back.
-func (s *Server) Now() fsm.Time { return s.clock.now() }
+func (s *Server) Now() model.Time { return s.clock.now() }

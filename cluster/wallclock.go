@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // The wall clock that entries carry is for people. One server's clock may be wrong, so the leader takes the median of the servers' clocks, which it learns by
@@ -17,14 +17,14 @@ const clockSkew = 2 * time.Second
 const clockRepeat = 10 * time.Minute
 
 // clock notes what a server's wall clock showed when the leader's showed own.
-func (f *followers) clock(id fsm.ServerID, shown int64, own time.Time) {
+func (f *followers) clock(id model.ServerID, shown int64, own time.Time) {
 	if shown == 0 {
 		return
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.all == nil {
-		f.all = map[fsm.ServerID]follower{}
+		f.all = map[model.ServerID]follower{}
 	}
 	one := f.all[id]
 	one.ahead, one.clocked = time.UnixMilli(shown).Sub(own), true
@@ -32,10 +32,10 @@ func (f *followers) clock(id fsm.ServerID, shown int64, own time.Time) {
 }
 
 // aheads are how far the clocks of the servers that answer are ahead of the leader's.
-func (f *followers) aheads() map[fsm.ServerID]time.Duration {
+func (f *followers) aheads() map[model.ServerID]time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	list := map[fsm.ServerID]time.Duration{}
+	list := map[model.ServerID]time.Duration{}
 	for id, one := range f.all {
 		if one.clocked && one.answered() {
 			list[id] = one.ahead
@@ -45,7 +45,7 @@ func (f *followers) aheads() map[fsm.ServerID]time.Duration {
 }
 
 // medianAhead is how far the median of all clocks is ahead of the leader's, which is one of them. Of two in the middle the nearer to the leader's counts.
-func medianAhead(others map[fsm.ServerID]time.Duration) time.Duration {
+func medianAhead(others map[model.ServerID]time.Duration) time.Duration {
 	all := []time.Duration{0}
 	for _, d := range others {
 		all = append(all, d)
@@ -64,7 +64,7 @@ func (s *Server) wall() int64 {
 }
 
 // clockAhead is how far a server's wall clock is ahead of the median; 0 where that is not known. Only the leader knows it.
-func (s *Server) clockAhead(id fsm.ServerID) time.Duration {
+func (s *Server) clockAhead(id model.ServerID) time.Duration {
 	if s.Term() == 0 {
 		return 0
 	}
@@ -77,7 +77,7 @@ func (s *Server) clockAhead(id fsm.ServerID) time.Duration {
 }
 
 // clockWatch keeps the median up to date, and says in the log which clocks are wrong. It is of the goroutine of ticks.
-type clockWatch struct{ said map[fsm.ServerID]time.Time }
+type clockWatch struct{ said map[model.ServerID]time.Time }
 
 func (w *clockWatch) look(s *Server) {
 	all := s.state.follower.aheads()
@@ -90,7 +90,7 @@ func (w *clockWatch) look(s *Server) {
 			continue
 		}
 		if w.said == nil {
-			w.said = map[fsm.ServerID]time.Time{}
+			w.said = map[model.ServerID]time.Time{}
 		}
 		w.said[id] = time.Now()
 		s.log.Warn("a server's clock is wrong", "server", id, "ahead_of_the_median", skew.Round(time.Millisecond), "hint", "set it; run a time service such as chrony")

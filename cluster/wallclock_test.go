@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 func TestMedianAhead(t *testing.T) {
@@ -21,9 +21,9 @@ func TestMedianAhead(t *testing.T) {
 		{[]time.Duration{time.Hour, -time.Second}, 0},
 		{[]time.Duration{time.Hour, time.Hour, time.Second}, time.Second},
 	} {
-		others := map[fsm.ServerID]time.Duration{}
+		others := map[model.ServerID]time.Duration{}
 		for i, d := range tt.others {
-			others[fsm.ServerID(rune('a'+i))] = d
+			others[model.ServerID(rune('a'+i))] = d
 		}
 		if got := medianAhead(others); got != tt.want {
 			t.Errorf("%v: %s, want %s", tt.others, got, tt.want)

@@ -14,8 +14,8 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 
-	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/internal/plant"
+	"github.com/outspan/outspan/model"
 )
 
 // Stream is raft's share of the TLS port: transport.RaftStream, or pipes in a test. Connections are authenticated:
@@ -145,13 +145,13 @@ func needsRoom(rpc raft.RPC) bool {
 // server has come to live at a peer's address: a wiped one that has lost its votes, or one of another cluster.
 type helloLayer struct {
 	Stream
-	self     fsm.ServerID
-	history  func() fsm.History      // of this server; zero while unknown
-	join     func(fsm.History) error // a server with lineages takes this one in, which has no history yet
-	replaced func(by fsm.History)    // another server was recovered, and this one must not go on
+	self     model.ServerID
+	history  func() model.History      // of this server; zero while unknown
+	join     func(model.History) error // a server with lineages takes this one in, which has no history yet
+	replaced func(by model.History)    // another server was recovered, and this one must not go on
 	// configured and claimed are the addresses of a server in the configuration and in gossip, or empty.
-	configured, claimed func(fsm.ServerID) string
-	proven              func(id fsm.ServerID, hostPort string) // the server answered there
+	configured, claimed func(model.ServerID) string
+	proven              func(id model.ServerID, hostPort string) // the server answered there
 	log                 hclog.Logger
 }
 
@@ -165,7 +165,7 @@ const (
 )
 
 // peerAddress is what raft carries around as an address: id@host:port.
-func peerAddress(id fsm.ServerID, hostPort string) raft.ServerAddress {
+func peerAddress(id model.ServerID, hostPort string) raft.ServerAddress {
 	return raft.ServerAddress(string(id) + "@" + hostPort)
 }
 
@@ -175,7 +175,7 @@ func (h *helloLayer) Dial(address raft.ServerAddress, timeout time.Duration) (ne
 	if !ok {
 		return nil, fmt.Errorf("dial %s: the id of the server there is not known", address)
 	}
-	id := fsm.ServerID(text)
+	id := model.ServerID(text)
 	addresses := []string{hostPort}
 	for _, other := range [...]string{h.configured(id), h.claimed(id)} {
 		if other != "" && !slices.Contains(addresses, other) {
@@ -189,7 +189,7 @@ func (h *helloLayer) Dial(address raft.ServerAddress, timeout time.Duration) (ne
 }
 
 // dialAt connects to the server at an address, and makes sure that it is that server.
-func (h *helloLayer) dialAt(id fsm.ServerID, hostPort string, timeout time.Duration) (net.Conn, error) {
+func (h *helloLayer) dialAt(id model.ServerID, hostPort string, timeout time.Duration) (net.Conn, error) {
 	address := peerAddress(id, hostPort)
 	began := time.Now()
 	conn, err := h.DialRaft(hostPort, timeout)
@@ -204,7 +204,7 @@ func (h *helloLayer) dialAt(id fsm.ServerID, hostPort string, timeout time.Durat
 	return conn, nil
 }
 
-func (h *helloLayer) greet(conn net.Conn, to fsm.ServerID, deadline time.Time) error {
+func (h *helloLayer) greet(conn net.Conn, to model.ServerID, deadline time.Time) error {
 	if err := conn.SetDeadline(deadline); err != nil {
 		return err
 	}
@@ -280,12 +280,12 @@ func (h *helloLayer) meet(conn net.Conn) error {
 }
 
 // older reads the history of a server that refused this one as one of a lineage that was replaced.
-func (h *helloLayer) older(conn net.Conn, ours fsm.History) error {
+func (h *helloLayer) older(conn net.Conn, ours model.History) error {
 	line, err := readLine(conn, helloLimit)
 	if err != nil {
 		return fmt.Errorf("read the history of the other server: %w", err)
 	}
-	theirs, refusal := fsm.ParseHistory(line)
+	theirs, refusal := model.ParseHistory(line)
 	if refusal != nil {
 		return refusal
 	}
@@ -303,10 +303,10 @@ func (h *helloLayer) check(line string) (answer string, err error) {
 		return no, errors.New("not a hello of this version")
 	}
 	from, to := words[2], words[3]
-	var theirs fsm.History // of a server that has not joined a cluster
+	var theirs model.History // of a server that has not joined a cluster
 	if words[1] != "-" {
-		var refusal *fsm.Error
-		if theirs, refusal = fsm.ParseHistory(words[1]); refusal != nil {
+		var refusal *model.Error
+		if theirs, refusal = model.ParseHistory(words[1]); refusal != nil {
 			return no, refusal
 		}
 		if theirs.Cluster == "" {
@@ -315,8 +315,8 @@ func (h *helloLayer) check(line string) (answer string, err error) {
 	}
 	ours := h.history()
 	if plant.Is(plant.OlderLineage) {
-		theirs = fsm.History{Cluster: theirs.Cluster}
-		ours = fsm.History{Cluster: ours.Cluster}
+		theirs = model.History{Cluster: theirs.Cluster}
+		ours = model.History{Cluster: ours.Cluster}
 	}
 	switch {
 	case ours.Cluster != "" && theirs.Replaces(ours):

@@ -8,23 +8,23 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // refuse makes the error of a key, such as "log.level", with its place.
-type refuse func(key, format string, args ...any) *fsm.Error
+type refuse func(key, format string, args ...any) *model.Error
 
 // check looks at the whole after every file was overlaid.
 func (c *Config) check(files string, at places) error {
-	invalid := func(key, format string, args ...any) *fsm.Error {
-		e := fsm.Refuse(fsm.CodeInvalid, format, args...)
+	invalid := func(key, format string, args ...any) *model.Error {
+		e := model.Refuse(model.CodeInvalid, format, args...)
 		e.Message = at.of(strings.ReplaceAll(key, ".", "/"), files) + ": " + e.Message
 		return e
 	}
 	switch {
-	case !fsm.ValidName(c.Name):
+	case !model.ValidName(c.Name):
 		return invalid("name", "name is %q: use 1 to 63 letters, digits, '-', '_' or '.'", c.Name)
-	case !fsm.ValidName(c.Cluster):
+	case !model.ValidName(c.Cluster):
 		return invalid("cluster", "cluster is %q: use 1 to 63 letters, digits, '-', '_' or '.'", c.Cluster)
 	case c.DataDir == "":
 		return invalid("data_dir", "data_dir is missing").WithHint("add a line such as: data_dir = \"/var/lib/outspan\"")
@@ -41,7 +41,7 @@ func (c *Config) check(files string, at places) error {
 	case c.Limits.RequestsPerSecond < 1 || c.Limits.Connections < 1:
 		return invalid("limits", "limits must be at least 1")
 	}
-	for _, test := range []func(refuse) *fsm.Error{c.checkListen, c.checkTLS, c.checkServer, c.checkAgent} {
+	for _, test := range []func(refuse) *model.Error{c.checkListen, c.checkTLS, c.checkServer, c.checkAgent} {
 		if refusal := test(invalid); refusal != nil {
 			return refusal
 		}
@@ -54,7 +54,7 @@ func (c *Config) check(files string, at places) error {
 	return nil
 }
 
-func (c *Config) checkListen(invalid refuse) *fsm.Error {
+func (c *Config) checkListen(invalid refuse) *model.Error {
 	listen, err := netip.ParseAddr(c.Listen.Address)
 	if err != nil {
 		return invalid("listen.address", "listen.address is %q; it must be an IP address", c.Listen.Address)
@@ -94,7 +94,7 @@ func noAddress(list []string) (bad string, found bool) {
 
 func badPort(p int) bool { return p < 0 || p > 65535 }
 
-func (c *Config) checkTLS(invalid refuse) *fsm.Error {
+func (c *Config) checkTLS(invalid refuse) *model.Error {
 	t := c.TLS
 	files := t.CAFile != "" && t.CertFile != "" && t.KeyFile != ""
 	switch {
@@ -116,7 +116,7 @@ func isLoopback(address string) bool {
 	return err == nil && a.IsLoopback()
 }
 
-func (c *Config) checkServer(invalid refuse) *fsm.Error {
+func (c *Config) checkServer(invalid refuse) *model.Error {
 	s := c.Server
 	switch {
 	case s == nil:
@@ -134,7 +134,7 @@ func (c *Config) checkServer(invalid refuse) *fsm.Error {
 	return nil
 }
 
-func (c *Config) checkAgent(invalid refuse) *fsm.Error {
+func (c *Config) checkAgent(invalid refuse) *model.Error {
 	a := c.Agent
 	switch {
 	case a == nil:
@@ -157,7 +157,7 @@ func (c *Config) checkAgent(invalid refuse) *fsm.Error {
 	if bad, ok := noAddress(a.Servers); ok {
 		return invalid("agent.servers", "agent.servers has %q; write HOST:PORT, such as 10.0.0.1:7640", bad)
 	}
-	if refusal := fsm.CheckAgentLabels(a.Labels); refusal != nil {
+	if refusal := model.CheckAgentLabels(a.Labels); refusal != nil {
 		return invalid("agent.labels", "agent.labels: %s", refusal.Message).WithHint("%s", refusal.Hint)
 	}
 	return nil

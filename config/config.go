@@ -11,7 +11,7 @@ import (
 	"github.com/hashicorp/go-sockaddr/template"
 	"github.com/hashicorp/hcl/v2"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // Config is what one process is told by its files. One process may be a server, an agent, or both.
@@ -26,7 +26,7 @@ type Config struct {
 	Advertise string // IP address that others use; default the listen address
 	TLS       TLS
 	Gossip    Gossip
-	Settings  *fsm.Settings // seeds the replicated settings once
+	Settings  *model.Settings // seeds the replicated settings once
 	Limits    Limits
 	Metrics   bool // serve /metrics; default true
 }
@@ -48,12 +48,12 @@ type Server struct {
 type Agent struct {
 	Servers    []string // API addresses "host:port"; default: this process's own server
 	Labels     map[string]string
-	Reserve    fsm.Resources // kept for the machine itself
-	Capacity   fsm.Resources // overrides what is detected; 0 = detected
-	OnShutdown string        // keep (default) or drain
-	Drivers    []string      // default ["exec"]
-	AllowRoot  bool          // let instances run as uid 0; default false
-	AllowUsers []string      // names or numbers of users that a job file may name; default any but root
+	Reserve    model.Resources // kept for the machine itself
+	Capacity   model.Resources // overrides what is detected; 0 = detected
+	OnShutdown string          // keep (default) or drain
+	Drivers    []string        // default ["exec"]
+	AllowRoot  bool            // let instances run as uid 0; default false
+	AllowUsers []string        // names or numbers of users that a job file may name; default any but root
 	// VolumePaths are absolute directories. A missing directory of a volume's path is made only below one of them. Default: driver.DefaultVolumePaths. An empty
 	// list allows none.
 	VolumePaths []string
@@ -106,7 +106,7 @@ func Load(paths ...string) (*Config, error) {
 	for _, file := range files {
 		src, err := os.ReadFile(file)
 		if err != nil {
-			return nil, fsm.Refuse(fsm.CodeInvalid, "the configuration can't be read: %v", err).
+			return nil, model.Refuse(model.CodeInvalid, "the configuration can't be read: %v", err).
 				WithHint("see who may read it with: ls -l %s", file)
 		}
 		body, problems := parse(file, src)
@@ -133,7 +133,7 @@ func list(paths []string) ([]string, error) {
 	for _, path := range paths {
 		info, err := os.Stat(path)
 		if err != nil {
-			return nil, fsm.Refuse(fsm.CodeInvalid, "the configuration can't be read: %v", err).WithHint("name a file or a directory with --config")
+			return nil, model.Refuse(model.CodeInvalid, "the configuration can't be read: %v", err).WithHint("name a file or a directory with --config")
 		}
 		if !info.IsDir() {
 			files = append(files, path)
@@ -141,7 +141,7 @@ func list(paths []string) ([]string, error) {
 		}
 		found, err := filepath.Glob(filepath.Join(path, "*.hcl"))
 		if err != nil || len(found) == 0 {
-			return nil, fsm.Refuse(fsm.CodeInvalid, "there is no *.hcl file in %s", path).
+			return nil, model.Refuse(model.CodeInvalid, "there is no *.hcl file in %s", path).
 				WithHint("name the file itself, or a directory such as /etc/outspan.d whose files end with .hcl")
 		}
 		slices.Sort(found)
@@ -158,7 +158,7 @@ func defaults() *Config {
 	return &Config{
 		Name: host, Cluster: "outspan", Metrics: true,
 		Log:    Log{Level: "info", Format: "text"},
-		Listen: Listen{Address: "127.0.0.1", Port: fsm.DefaultPort, GossipPort: fsm.DefaultGossipPort},
+		Listen: Listen{Address: "127.0.0.1", Port: model.DefaultPort, GossipPort: model.DefaultGossipPort},
 		Gossip: Gossip{Profile: "lan"},
 		Limits: Limits{RequestsPerSecond: 200, Connections: 16384},
 	}
@@ -200,7 +200,7 @@ func (d *decoder) agent(body hcl.Body, c *Config) {
 		c.Agent = &Agent{OnShutdown: "keep", Drivers: []string{"exec"}, PortMin: 20000, PortMax: 29999, CgroupRoot: "outspan"}
 	}
 	a := c.Agent
-	resources := func(r *fsm.Resources) func(*decoder, *hcl.Block) {
+	resources := func(r *model.Resources) func(*decoder, *hcl.Block) {
 		return func(d *decoder, b *hcl.Block) { d.body(b.Body, number("cpu", &r.CPU), size("memory", &r.MemoryBytes)) }
 	}
 	d.body(body,
@@ -214,7 +214,7 @@ func (d *decoder) agent(body hcl.Body, c *Config) {
 
 func (d *decoder) settings(body hcl.Body, c *Config) {
 	if c.Settings == nil {
-		s := fsm.DefaultSettings()
+		s := model.DefaultSettings()
 		c.Settings = &s
 	}
 	s := c.Settings

@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/outspan/outspan/config"
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 func write(t *testing.T, files map[string]string) string {
@@ -64,7 +64,7 @@ func TestLoadOverlay(t *testing.T) {
 	if c.Name != "s2" || c.Listen.Port != 8000 || c.Listen.Socket != "/run/outspan/api.sock" || c.Advertise != "127.0.0.1" {
 		t.Errorf("overlay went wrong: %+v", c)
 	}
-	if c.Settings.OfflineAfter != 5*fsm.Second || c.Settings.DrainDeadline != fsm.Hour || c.Server.BootstrapExpect != 3 {
+	if c.Settings.OfflineAfter != 5*model.Second || c.Settings.DrainDeadline != model.Hour || c.Server.BootstrapExpect != 3 {
 		t.Errorf("settings went wrong: %+v", c.Settings)
 	}
 }

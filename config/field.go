@@ -11,7 +11,7 @@ import (
 	"github.com/hashicorp/hcl/v2"
 	"github.com/zclconf/go-cty/cty"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // decoder fills values from bodies and collects everything that is wrong on the way.
@@ -166,13 +166,13 @@ func number[T ~int | ~int64](name string, to *T, needed ...bool) field {
 	}}
 }
 
-func duration(name string, set func(fsm.Duration)) field {
+func duration(name string, set func(model.Duration)) field {
 	return field{name: name, kind: "duration", set: func(d *decoder, a *hcl.Attribute) {
 		v, ok := d.value(a, cty.String, name+` = "30s"`)
 		if !ok {
 			return
 		}
-		parsed, err := fsm.ParseDuration(v.AsString())
+		parsed, err := model.ParseDuration(v.AsString())
 		if err != nil {
 			d.fail(a.Expr.Range(), "Not a duration", fmt.Sprintf("%s: %v.", name, err))
 			return
@@ -181,12 +181,12 @@ func duration(name string, set func(fsm.Duration)) field {
 	}}
 }
 
-func durationTo(name string, to *fsm.Duration) field {
-	return duration(name, func(v fsm.Duration) { *to = v })
+func durationTo(name string, to *model.Duration) field {
+	return duration(name, func(v model.Duration) { *to = v })
 }
 
 // rate is how many stops an actor may begin in a window: "5/1m", or "none".
-func rate(name string, to *fsm.ActorRate) field {
+func rate(name string, to *model.ActorRate) field {
 	return field{name: name, kind: "rate", set: func(d *decoder, a *hcl.Attribute) {
 		if v, ok := d.value(a, cty.String, name+` = "5/1m"`); ok {
 			if err := to.UnmarshalText([]byte(v.AsString())); err != nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/outspan/outspan/config"
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // placed is how an error names where it is.
@@ -20,7 +21,7 @@ var placed = regexp.MustCompile(`f\.hcl`)
 // refused holds that an error has a code and names the file.
 func refused(t *testing.T, err error) {
 	t.Helper()
-	known, ok := errors.AsType[*fsm.Error](err)
+	known, ok := errors.AsType[*model.Error](err)
 	if !ok || known.Code == "" {
 		t.Fatalf("the error has no code: %v", err)
 	}
@@ -42,7 +43,7 @@ func FuzzLoad(f *testing.F) {
 		}
 		c, err := config.Load(file)
 		if err != nil {
-			if known, ok := errors.AsType[*fsm.Error](err); !ok || known.Code == "" || known.Message == "" {
+			if known, ok := errors.AsType[*model.Error](err); !ok || known.Code == "" || known.Message == "" {
 				t.Fatalf("the error has no code: %v", err)
 			}
 			return
@@ -78,7 +79,7 @@ func FuzzParseJob(f *testing.F) {
 		if diff := cmp.Diff(spec, again, cmpopts.EquateEmpty()); diff != "" {
 			t.Fatalf("its canonical form is another job:\n%s", diff)
 		}
-		entry := fsm.Entry{Format: fsm.CurrentFormat, Groups: [][]fsm.Command{{&fsm.JobSubmit{Spec: spec}}}}
+		entry := fsm.Entry{Format: model.CurrentFormat, Groups: [][]fsm.Command{{&fsm.JobSubmit{Spec: spec}}}}
 		if _, err := fsm.EncodeEntry(entry); err != nil && spec.Check() == nil {
 			t.Fatalf("a job that its check takes fits into no entry: %v", err)
 		}

@@ -12,13 +12,13 @@ import (
 	"github.com/hashicorp/hcl/v2/hclwrite"
 	"github.com/zclconf/go-cty/cty"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
-// ParseJob reads a job file. name stands in error messages only. The result has no defaults filled in: fsm.JobSpec.Expand does that. Errors are *fsm.Error with
+// ParseJob reads a job file. name stands in error messages only. The result has no defaults filled in: model.JobSpec.Expand does that. Errors are *model.Error with
 // code invalid or not_supported, and hold every mistake, a line each.
-func ParseJob(name string, src []byte) (fsm.JobSpec, error) {
-	var spec fsm.JobSpec
+func ParseJob(name string, src []byte) (model.JobSpec, error) {
+	var spec model.JobSpec
 	body, diags := parse(name, src)
 	if diags.HasErrors() {
 		return spec, hinted(asError(diags), noJobFile(name, nil, diags))
@@ -37,9 +37,9 @@ func ParseJob(name string, src []byte) (fsm.JobSpec, error) {
 	return spec, nil
 }
 
-func (d *decoder) job(body hcl.Body, spec *fsm.JobSpec) {
+func (d *decoder) job(body hcl.Body, spec *model.JobSpec) {
 	d.body(body, field{name: "job", labels: []string{"name"}, required: true, open: func(d *decoder, b *hcl.Block) {
-		spec.Name = fsm.JobName(b.Labels[0])
+		spec.Name = model.JobName(b.Labels[0])
 		d.body(b.Body,
 			word("class", &spec.Class),
 			blocksOf("group", []string{"name"}, func(d *decoder, b *hcl.Block) {
@@ -59,8 +59,8 @@ func Format(name string, src []byte) ([]byte, error) {
 
 // group decodes one group block. Its expressions may name what only the agent knows: those names evaluate to themselves, and the agent fills
 // them in.
-func (d *decoder) group(b *hcl.Block) fsm.GroupSpec {
-	g := fsm.GroupSpec{Name: b.Labels[0], Count: 1}
+func (d *decoder) group(b *hcl.Block) model.GroupSpec {
+	g := model.GroupSpec{Name: b.Labels[0], Count: 1}
 	outer := d.variables
 	d.variables = d.agentVariables(b.Body)
 	defer func() { d.variables = outer }()
@@ -74,18 +74,18 @@ func (d *decoder) group(b *hcl.Block) fsm.GroupSpec {
 				number("pids", &g.Resources.Pids), size("disk", &g.Resources.DiskBytes))
 		}),
 		blocksOf("port", []string{"name"}, func(d *decoder, b *hcl.Block) {
-			p := fsm.PortSpec{Name: b.Labels[0]}
+			p := model.PortSpec{Name: b.Labels[0]}
 			d.body(b.Body, staticPort(&p.Static))
 			g.Ports = append(g.Ports, p)
 		}),
 		blocksOf("service", []string{"name"}, func(d *decoder, b *hcl.Block) {
-			s := fsm.ServiceSpec{Name: b.Labels[0]}
+			s := model.ServiceSpec{Name: b.Labels[0]}
 			d.body(b.Body, text("port", &s.Port, true), number("expose", &s.Expose))
 			g.Services = append(g.Services, s)
 		}),
 		blocksOf("check", []string{"name"}, func(d *decoder, b *hcl.Block) { g.Checks = append(g.Checks, d.check(b)) }),
 		blocksOf("volume", []string{"name"}, func(d *decoder, b *hcl.Block) {
-			v := fsm.VolumeSpec{Name: b.Labels[0], Kind: fsm.VolumeLocal}
+			v := model.VolumeSpec{Name: b.Labels[0], Kind: model.VolumeLocal}
 			d.body(b.Body, word("kind", &v.Kind), text("path", &v.Path, true))
 			g.Volumes = append(g.Volumes, v)
 		}),
@@ -109,22 +109,22 @@ func (d *decoder) group(b *hcl.Block) fsm.GroupSpec {
 		}),
 		block("toleration", func(d *decoder, b *hcl.Block) {
 			d.body(b.Body,
-				duration("unreachable", func(v fsm.Duration) { g.Toleration.Unreachable = &v }),
-				duration("not_ready", func(v fsm.Duration) { g.Toleration.NotReady = &v }))
+				duration("unreachable", func(v model.Duration) { g.Toleration.Unreachable = &v }),
+				duration("not_ready", func(v model.Duration) { g.Toleration.NotReady = &v }))
 		}),
 		leaseOrNot(&g.Exclusive), leaseBlock(&g.Exclusive),
 		blocksOf("constraint", nil, func(d *decoder, b *hcl.Block) {
-			c := fsm.Constraint{Operator: "="}
+			c := model.Constraint{Operator: "="}
 			d.body(b.Body, text("attribute", &c.Attribute, true), text("operator", &c.Operator), text("value", &c.Value))
 			g.Constraints = append(g.Constraints, c)
 		}),
 		blocksOf("affinity", nil, func(d *decoder, b *hcl.Block) {
-			a := fsm.Affinity{Constraint: fsm.Constraint{Operator: "="}, Weight: 50}
+			a := model.Affinity{Constraint: model.Constraint{Operator: "="}, Weight: 50}
 			d.body(b.Body, text("attribute", &a.Attribute, true), text("operator", &a.Operator), text("value", &a.Value), number("weight", &a.Weight))
 			g.Affinities = append(g.Affinities, a)
 		}),
 		blocksOf("spread", nil, func(d *decoder, b *hcl.Block) {
-			var s fsm.Spread
+			var s model.Spread
 			d.body(b.Body, text("attribute", &s.Attribute, true))
 			g.Spreads = append(g.Spreads, s)
 		}),
@@ -141,27 +141,27 @@ func (d *decoder) group(b *hcl.Block) fsm.GroupSpec {
 }
 
 // leaseOrNot is the short form of the block exclusive: true is a lease of the default length, false none.
-func leaseOrNot(to **fsm.ExclusiveSpec) field {
+func leaseOrNot(to **model.ExclusiveSpec) field {
 	return field{name: "exclusive", kind: "true or false", set: func(d *decoder, a *hcl.Attribute) {
 		if v, ok := d.value(a, cty.Bool, `exclusive { lease = "1m" }`); ok && v.True() {
-			*to = &fsm.ExclusiveSpec{}
+			*to = &model.ExclusiveSpec{}
 		}
 	}}
 }
 
-func leaseBlock(to **fsm.ExclusiveSpec) field {
+func leaseBlock(to **model.ExclusiveSpec) field {
 	return block("exclusive", func(d *decoder, b *hcl.Block) {
-		*to = &fsm.ExclusiveSpec{}
+		*to = &model.ExclusiveSpec{}
 		d.body(b.Body, durationTo("lease", &(*to).Lease))
 	})
 }
 
-func (d *decoder) exec(body hcl.Body, e *fsm.ExecSpec) {
+func (d *decoder) exec(body hcl.Body, e *model.ExecSpec) {
 	d.body(body, text("command", &e.Command, true), texts("args", &e.Args), text("user", &e.User), numberMap("rlimits", &e.Rlimits))
 }
 
-func (d *decoder) check(b *hcl.Block) fsm.CheckSpec {
-	c := fsm.CheckSpec{Name: b.Labels[0]}
+func (d *decoder) check(b *hcl.Block) model.CheckSpec {
+	c := model.CheckSpec{Name: b.Labels[0]}
 	d.body(b.Body,
 		word("type", &c.Kind), text("port", &c.Port), text("path", &c.Path), texts("exec", &c.Command),
 		durationTo("interval", &c.Interval), durationTo("timeout", &c.Timeout), durationTo("grace", &c.Grace),
@@ -170,36 +170,36 @@ func (d *decoder) check(b *hcl.Block) fsm.CheckSpec {
 	return c
 }
 
-func (d *decoder) peers(body hcl.Body) *fsm.PeersSpec {
-	var p fsm.PeersSpec
+func (d *decoder) peers(body hcl.Body) *model.PeersSpec {
+	var p model.PeersSpec
 	d.body(body, text("signal", &p.Signal))
 	return &p
 }
 
-func (d *decoder) roleCheck(body hcl.Body) *fsm.RoleCheckSpec {
-	c := &fsm.RoleCheckSpec{}
+func (d *decoder) roleCheck(body hcl.Body) *model.RoleCheckSpec {
+	c := &model.RoleCheckSpec{}
 	d.body(body, texts("exec", &c.Exec), text("port", &c.Port), text("path", &c.Path), durationTo("interval", &c.Interval), durationTo("timeout", &c.Timeout))
 	return c
 }
 
-func (d *decoder) hook(b *hcl.Block) fsm.HookSpec {
-	h := fsm.HookSpec{Name: fsm.HookName(b.Labels[0])}
+func (d *decoder) hook(b *hcl.Block) model.HookSpec {
+	h := model.HookSpec{Name: model.HookName(b.Labels[0])}
 	d.body(b.Body, texts("exec", &h.Exec, true), durationTo("timeout", &h.Timeout), word("on_failure", &h.OnFailure))
 	return h
 }
 
-func (d *decoder) update(body hcl.Body, u *fsm.UpdateSpec) {
+func (d *decoder) update(body hcl.Body, u *model.UpdateSpec) {
 	d.body(body,
 		number("max_surge", &u.MaxSurge), number("max_unavailable", &u.MaxUnavailable), word("order", &u.Order),
 		durationTo("min_healthy", &u.MinHealthy), durationTo("deadline", &u.Deadline), flag("auto_revert", &u.AutoRevert), number("canary", &u.Canary))
 }
 
-func (d *decoder) budget(body hcl.Body) *fsm.BudgetSpec {
-	b := &fsm.BudgetSpec{}
+func (d *decoder) budget(body hcl.Body) *model.BudgetSpec {
+	b := &model.BudgetSpec{}
 	d.body(body,
 		amount("min_ready", &b.MinReady), amount("max_down", &b.MaxDown), flag("blocking", &b.Blocking),
 		block("rate", func(d *decoder, blk *hcl.Block) {
-			b.Rate = &fsm.RateSpec{}
+			b.Rate = &model.RateSpec{}
 			d.body(blk.Body, number("max", &b.Rate.Max, true), durationTo("window", &b.Rate.Window))
 		}))
 	return b
@@ -230,7 +230,7 @@ func names[T ~string](name string, to *[]T) field {
 }
 
 // amount takes a number of instances, 2, or a percentage, "25%".
-func amount(name string, to **fsm.Amount) field {
+func amount(name string, to **model.Amount) field {
 	return field{name: name, kind: "whole number or percentage", set: func(d *decoder, a *hcl.Attribute) {
 		v, diags := a.Expr.Value(d.variables)
 		d.diags = append(d.diags, diags...)
@@ -239,13 +239,13 @@ func amount(name string, to **fsm.Amount) field {
 		}
 		if !v.IsNull() && v.Type() == cty.Number {
 			if n, exact := v.AsBigFloat().Int64(); exact == 0 {
-				*to = &fsm.Amount{N: int(n)}
+				*to = &model.Amount{N: int(n)}
 				return
 			}
 		}
 		if !v.IsNull() && v.Type() == cty.String && strings.HasSuffix(v.AsString(), "%") {
 			if n, err := strconv.Atoi(strings.TrimSuffix(v.AsString(), "%")); err == nil {
-				*to = &fsm.Amount{N: n, Percent: true}
+				*to = &model.Amount{N: n, Percent: true}
 				return
 			}
 		}

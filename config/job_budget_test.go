@@ -6,21 +6,21 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/outspan/outspan/config"
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // A shared budget is named by an attribute, one's own is a block, and both may stand side by side.
 func TestParseJobBudgets(t *testing.T) {
 	tests := []struct {
 		name, keys string
-		shared     []fsm.BudgetName
-		own        *fsm.BudgetSpec
+		shared     []model.BudgetName
+		own        *model.BudgetSpec
 	}{
 		{name: "none"},
-		{name: "one", keys: `budget = "db"`, shared: []fsm.BudgetName{"db"}},
-		{name: "list", keys: `budget = ["db", "rack-1"]`, shared: []fsm.BudgetName{"db", "rack-1"}},
-		{name: "both", keys: "budget = \"db\"\n budget {\n min_ready = \"50%\"\n }", shared: []fsm.BudgetName{"db"},
-			own: &fsm.BudgetSpec{MinReady: &fsm.Amount{N: 50, Percent: true}}},
+		{name: "one", keys: `budget = "db"`, shared: []model.BudgetName{"db"}},
+		{name: "list", keys: `budget = ["db", "rack-1"]`, shared: []model.BudgetName{"db", "rack-1"}},
+		{name: "both", keys: "budget = \"db\"\n budget {\n min_ready = \"50%\"\n }", shared: []model.BudgetName{"db"},
+			own: &model.BudgetSpec{MinReady: &model.Amount{N: 50, Percent: true}}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/outspan/outspan/config"
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 const webJob = `
@@ -70,21 +70,21 @@ func TestParseJob(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	notReady := 30 * fsm.Second
-	want := fsm.JobSpec{Name: "web", Class: "production", Groups: []fsm.GroupSpec{{
+	notReady := 30 * model.Second
+	want := model.JobSpec{Name: "web", Class: "production", Groups: []model.GroupSpec{{
 		Name: "http", Count: 3, Role: "service",
-		Exec:        fsm.ExecSpec{Command: "/opt/web/bin/web", Args: []string{"--listen", ":${port.http}", "--slot", "${slot}"}, User: "web"},
+		Exec:        model.ExecSpec{Command: "/opt/web/bin/web", Args: []string{"--listen", ":${port.http}", "--slot", "${slot}"}, User: "web"},
 		Env:         map[string]string{"LOG": "info"},
-		Resources:   fsm.Resources{CPU: 250, MemoryBytes: 128 << 20},
-		Ports:       []fsm.PortSpec{{Name: "http"}},
-		Services:    []fsm.ServiceSpec{{Name: "web", Port: "http", Expose: 8080}},
-		Checks:      []fsm.CheckSpec{{Name: "alive", Kind: "http", Port: "http", Path: "/healthz", Interval: 2 * fsm.Second}},
-		Stop:        fsm.StopSpec{Signal: "SIGTERM", Grace: 10 * fsm.Second},
-		Update:      fsm.UpdateSpec{MaxSurge: 1, AutoRevert: true},
-		Budget:      &fsm.BudgetSpec{MinReady: &fsm.Amount{N: 2}, Rate: &fsm.RateSpec{Max: 1, Window: fsm.Minute}},
-		Constraints: []fsm.Constraint{{Attribute: "node.label.disk", Operator: "=", Value: "ssd"}},
-		Spreads:     []fsm.Spread{{Attribute: "node.label.rack"}},
-		Toleration:  fsm.TolerationSpec{NotReady: &notReady},
+		Resources:   model.Resources{CPU: 250, MemoryBytes: 128 << 20},
+		Ports:       []model.PortSpec{{Name: "http"}},
+		Services:    []model.ServiceSpec{{Name: "web", Port: "http", Expose: 8080}},
+		Checks:      []model.CheckSpec{{Name: "alive", Kind: "http", Port: "http", Path: "/healthz", Interval: 2 * model.Second}},
+		Stop:        model.StopSpec{Signal: "SIGTERM", Grace: 10 * model.Second},
+		Update:      model.UpdateSpec{MaxSurge: 1, AutoRevert: true},
+		Budget:      &model.BudgetSpec{MinReady: &model.Amount{N: 2}, Rate: &model.RateSpec{Max: 1, Window: model.Minute}},
+		Constraints: []model.Constraint{{Attribute: "node.label.disk", Operator: "=", Value: "ssd"}},
+		Spreads:     []model.Spread{{Attribute: "node.label.rack"}},
+		Toleration:  model.TolerationSpec{NotReady: &notReady},
 	}}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("job differs (-want +got):\n%s", diff)
@@ -168,7 +168,7 @@ func TestParseJobMistakes(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			_, err := config.ParseJob("web.hcl", []byte(test.src))
-			var refusal *fsm.Error
+			var refusal *model.Error
 			if !errors.As(err, &refusal) {
 				t.Fatalf("got error %v, want a refusal", err)
 			}
@@ -209,19 +209,19 @@ job "store" {
 		t.Fatal(err)
 	}
 	g := spec.Expand().Groups[0]
-	unreachable := 5 * fsm.Minute
+	unreachable := 5 * model.Minute
 	for _, part := range []struct {
 		name      string
 		want, got any
 	}{
-		{"role_check", &fsm.RoleCheckSpec{Port: "http", Path: "/facts", Interval: 2 * fsm.Second, Timeout: 2 * fsm.Second}, g.RoleCheck},
-		{"hooks", []fsm.HookSpec{
-			{Name: fsm.HookBeforeStop, Exec: []string{"/bin/clean-out", "${slot}"}, Timeout: 10 * fsm.Minute, OnFailure: fsm.HookContinue},
-			{Name: fsm.HookAfterStart, Exec: []string{"/bin/join"}, Timeout: 30 * fsm.Second, OnFailure: fsm.HookAbort},
+		{"role_check", &model.RoleCheckSpec{Port: "http", Path: "/facts", Interval: 2 * model.Second, Timeout: 2 * model.Second}, g.RoleCheck},
+		{"hooks", []model.HookSpec{
+			{Name: model.HookBeforeStop, Exec: []string{"/bin/clean-out", "${slot}"}, Timeout: 10 * model.Minute, OnFailure: model.HookContinue},
+			{Name: model.HookAfterStart, Exec: []string{"/bin/join"}, Timeout: 30 * model.Second, OnFailure: model.HookAbort},
 		}, g.Hooks},
-		{"eviction", fsm.EvictionSpec{Mode: fsm.ModeWhen, Order: fsm.OrderSurge, SurgeWait: fsm.WaitReady, When: []string{"self.drained", "group.ready >= 3"}}, g.Eviction},
-		{"replacement", fsm.ReplacementSpec{Mode: fsm.ModeAlways, Identity: "new", Data: "empty"}, g.Replacement},
-		{"toleration", fsm.TolerationSpec{Unreachable: &unreachable, NotReady: &unreachable}, g.Toleration},
+		{"eviction", model.EvictionSpec{Mode: model.ModeWhen, Order: model.OrderSurge, SurgeWait: model.WaitReady, When: []string{"self.drained", "group.ready >= 3"}}, g.Eviction},
+		{"replacement", model.ReplacementSpec{Mode: model.ModeAlways, Identity: "new", Data: "empty"}, g.Replacement},
+		{"toleration", model.TolerationSpec{Unreachable: &unreachable, NotReady: &unreachable}, g.Toleration},
 	} {
 		if diff := cmp.Diff(part.want, part.got); diff != "" {
 			t.Errorf("%s differs (-want +got):\n%s", part.name, diff)
@@ -241,7 +241,7 @@ func TestParseJobReportsEveryMistake(t *testing.T) {
 // A file of another kind is answered with what it is.
 func TestFilesOfAnotherKind(t *testing.T) {
 	hint := func(err error) string {
-		var refusal *fsm.Error
+		var refusal *model.Error
 		if !errors.As(err, &refusal) {
 			t.Fatalf("got error %v, want a refusal", err)
 		}

@@ -5,7 +5,7 @@ import (
 
 	"github.com/hashicorp/hcl/v2"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // Key is one key of a job file, as the decoder takes it.
@@ -26,7 +26,7 @@ type keyList struct {
 // JobKeys lists every key of a job file in the order of the decoder's own tables.
 func JobKeys() []Key {
 	d := &decoder{keys: &keyList{}}
-	var spec fsm.JobSpec
+	var spec model.JobSpec
 	d.job(hcl.EmptyBody(), &spec)
 	return d.keys.all
 }

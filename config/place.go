@@ -9,7 +9,7 @@ import (
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // places are where keys and blocks stand, by their path from the top: "log/level", "job/web/group/http/check/alive/path".
@@ -99,7 +99,7 @@ func noJobFile(name string, body hcl.Body, diags hcl.Diagnostics) string {
 
 // hinted is the refusal with its next step; without one it stays as it is.
 func hinted(err error, hint string) error {
-	var refusal *fsm.Error
+	var refusal *model.Error
 	if hint != "" && errors.As(err, &refusal) {
 		return refusal.WithHint("%s", hint)
 	}

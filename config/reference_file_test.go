@@ -9,7 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // fileWith decodes a file of a server and an agent with one line in one block.
@@ -72,7 +72,7 @@ func TestFileReference(t *testing.T) {
 // Every setting is explained, under the name that settings set takes and in the order of the settings.
 func TestSettingsReference(t *testing.T) {
 	var want, got []string
-	settings := reflect.TypeFor[fsm.Settings]()
+	settings := reflect.TypeFor[model.Settings]()
 	for i := range settings.NumField() {
 		key, _, _ := strings.Cut(settings.Field(i).Tag.Get("json"), ",")
 		want = append(want, key)

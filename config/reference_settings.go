@@ -18,7 +18,7 @@ const (
 	ofPreset     = " Zero: what the preset of `rescheduler` says"
 )
 
-// SettingTexts explains every setting, in the order of fsm.Settings.
+// SettingTexts explains every setting, in the order of model.Settings.
 func SettingTexts() []SettingText {
 	rate := func(key, who string) SettingText {
 		return SettingText{

@@ -9,7 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // jobWith is the smallest job in which a line of a block may stand.
@@ -34,7 +34,7 @@ func jobWith(path, line string, k KeyText) string {
 	return "job \"x\" {\n" + class + "group \"g\" {\n" + text + k.with + "\n}\n}\n"
 }
 
-func parsed(t *testing.T, path, text string) fsm.JobSpec {
+func parsed(t *testing.T, path, text string) model.JobSpec {
 	t.Helper()
 	spec, err := ParseJob("x.hcl", []byte(text))
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // Bounds of one file. The HCL parser recurses, and an overflow of its stack can't be recovered, so nesting is counted by the lexer first.
@@ -90,5 +90,5 @@ func asError(diags hcl.Diagnostics) error {
 		}
 		lines = append(lines, line)
 	}
-	return &fsm.Error{Code: fsm.CodeInvalid, Message: strings.Join(lines, "\n")}
+	return &model.Error{Code: model.CodeInvalid, Message: strings.Join(lines, "\n")}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // verifyView is what server verify says.
@@ -127,7 +128,7 @@ func spoilSnapshot(t *testing.T, dir string) {
 	_ = in.Close() // it was only read
 	id, _, _ := before.Nodes.Min()
 	after, results := before.Apply(before.Index+1, before.LogTerm, fsm.Entry{
-		Format: before.Format, At: before.Now, Wall: before.Wall, Actor: fsm.ActorLeader,
+		Format: before.Format, At: before.Now, Wall: before.Wall, Actor: model.ActorLeader,
 		Groups: [][]fsm.Command{{&fsm.NodeLabel{ID: id, Labels: map[string]string{"wrong": "yes"}}}},
 	})
 	if results[0].Refusal != nil {

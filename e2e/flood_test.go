@@ -17,7 +17,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -131,15 +131,15 @@ func (c *cluster) reportStrangers(t *testing.T, name string, n int) (accepted, r
 	if err != nil {
 		t.Fatal(err)
 	}
-	report := transport.ReportRequest{Node: fsm.NodeID(name), Epoch: registered.Epoch}
+	report := transport.ReportRequest{Node: model.NodeID(name), Epoch: registered.Epoch}
 	for i := range 4000 {
-		report.Instances = append(report.Instances, fsm.InstanceStatus{
-			ID: fsm.InstanceID(fmt.Sprint("x", i)), Generation: 1, Observed: fsm.ObservedStopped, Reason: strings.Repeat("r", 200),
+		report.Instances = append(report.Instances, model.InstanceStatus{
+			ID: model.InstanceID(fmt.Sprint("x", i)), Generation: 1, Observed: model.ObservedStopped, Reason: strings.Repeat("r", 200),
 		})
 	}
 	for range n {
 		_, err := agent.Report(t.Context(), report)
-		if refusal := (*fsm.Error)(nil); err == nil {
+		if refusal := (*model.Error)(nil); err == nil {
 			accepted++
 		} else if errors.As(err, &refusal) {
 			refused++
@@ -171,9 +171,9 @@ func (c *cluster) logBytes(t *testing.T) (sum int64) {
 
 // registration is one of an agent, with a warning.
 func (c *cluster) registration(name string, incarnation int, warning string) transport.RegisterRequest {
-	return transport.RegisterRequest{Node: fsm.NodeID(name), Name: name, Agent: fsm.AgentInfo{
+	return transport.RegisterRequest{Node: model.NodeID(name), Name: name, Agent: model.AgentInfo{
 		BootID: "b", Incarnation: strconv.Itoa(incarnation), Machine: "m", Address: c.agents[0].address, Warnings: []string{warning},
-	}, Shape: fsm.NodeShape{Capacity: fsm.Resources{CPU: 1000, MemoryBytes: 1 << 30}, PortMin: 20000, PortMax: 20999}}
+	}, Shape: model.NodeShape{Capacity: model.Resources{CPU: 1000, MemoryBytes: 1 << 30}, PortMin: 20000, PortMax: 20999}}
 }
 
 // registerLarge registers a node n times with a text of 1 MiB, and n times with texts as long as are allowed.
@@ -187,7 +187,7 @@ func (c *cluster) registerLarge(t *testing.T, name string, n int) (accepted, ref
 		}
 		r := c.registration(name, i, strings.Repeat("w", size))
 		_, err := agent.Register(t.Context(), r)
-		if refusal := (*fsm.Error)(nil); err == nil {
+		if refusal := (*model.Error)(nil); err == nil {
 			accepted++
 		} else if errors.As(err, &refusal) {
 			refused++

@@ -3,6 +3,8 @@ package fsm
 import (
 	"maps"
 	"slices"
+
+	"github.com/outspan/outspan/model"
 )
 
 // setInstance replaces a row of an instance and keeps everything that is summed or indexed by it: the node's usage, the group's counts, the
@@ -73,7 +75,7 @@ func (s *State) accountGroup(row, before, after *Instance) {
 	}
 	g := *group
 	g.Ready += count(after.isReady()) - count(before.isReady())
-	g.Running += count(after != nil && after.Desired == DesiredRunning) - count(before != nil && before.Desired == DesiredRunning)
+	g.Running += count(after != nil && after.Desired == model.DesiredRunning) - count(before != nil && before.Desired == model.DesiredRunning)
 	g.Lost += count(after.isLost()) - count(before.isLost())
 	g.Replaced += count(after.isReplaced()) - count(before.isReplaced())
 	g.Alive += count(after.holdsClaims()) - count(before.holdsClaims())
@@ -101,13 +103,13 @@ func (s *State) accountGroup(row, before, after *Instance) {
 }
 
 // renewServices raises the generation of a group's services: their set of backends changed.
-func (s *State) renewServices(group GroupID) {
+func (s *State) renewServices(group model.GroupID) {
 	spec, ok := s.Policy(group)
 	if !ok {
 		return
 	}
 	for _, svc := range spec.Services {
-		if row, ok := s.Services.Get(ServiceName(svc.Name)); ok && row.Group == group {
+		if row, ok := s.Services.Get(model.ServiceName(svc.Name)); ok && row.Group == group {
 			next := *row
 			next.Generation = s.Index
 			s.Services.put(next.Name, &next)
@@ -125,22 +127,22 @@ func (i *Instance) Preparation() uint64 {
 }
 
 // holdsClaims reports whether the instance still takes memory and ports of its node: everything not confirmed stopped does.
-func (i *Instance) holdsClaims() bool { return i != nil && i.Status.Observed != ObservedStopped }
+func (i *Instance) holdsClaims() bool { return i != nil && i.Status.Observed != model.ObservedStopped }
 
 func (i *Instance) isReady() bool { return i != nil && i.Ready() }
 
 // isLost reports whether the instance should run and is on a node that is offline.
 func (i *Instance) isLost() bool {
-	return i != nil && i.Desired == DesiredRunning && i.Status.Observed == ObservedLost
+	return i != nil && i.Desired == model.DesiredRunning && i.Status.Observed == model.ObservedLost
 }
 
 // isReplaced reports whether the instance is being stopped and a system group would have another one on its node next: it is missing then, and not given up.
 func (i *Instance) isReplaced() bool {
-	if !i.holdsClaims() || i.Desired == DesiredRunning || i.Status.Observed == ObservedLost {
+	if !i.holdsClaims() || i.Desired == model.DesiredRunning || i.Status.Observed == model.ObservedLost {
 		return false
 	}
 	switch i.Marks.StopCause {
-	case CauseRollout, CauseUser, CauseCrashLoop, CauseStartTimeout, CauseOOM, CauseCheckFailed:
+	case model.CauseRollout, model.CauseUser, model.CauseCrashLoop, model.CauseStartTimeout, model.CauseOOM, model.CauseCheckFailed:
 		return true
 	}
 	return false
@@ -153,7 +155,7 @@ func count(b bool) int {
 	return 0
 }
 
-func jobOf(g GroupID) JobName {
+func jobOf(g model.GroupID) model.JobName {
 	job, _ := g.Split()
 	return job
 }

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/outspan/outspan/model"
 )
 
 // Apply returns the state after an entry, and the outcome of each of its groups. s itself does not change. It is total: invalid input is a refusal.
@@ -16,8 +18,8 @@ func (s State) Apply(index, logTerm uint64, e Entry) (State, []Result) {
 
 // applyNext applies one more entry to a fork. What several entries touched adds up until the fork is published.
 func (s *State) applyNext(index, logTerm uint64, e Entry) []Result {
-	if e.Format > CurrentFormat {
-		panic(fmt.Sprintf("fsm: entry %d needs format %d, this program reads formats up to %d", index, e.Format, CurrentFormat))
+	if e.Format > model.CurrentFormat {
+		panic(fmt.Sprintf("fsm: entry %d needs format %d, this program reads formats up to %d", index, e.Format, model.CurrentFormat))
 	}
 	if index <= s.Index {
 		panic(fmt.Sprintf("fsm: entry %d applied on a state at %d", index, s.Index))
@@ -43,7 +45,7 @@ func (s *State) begin(index, logTerm uint64, e Entry) {
 
 func (s *State) applyEntry(logTerm uint64, e Entry) []Result {
 	if e.Term != 0 && e.Term != logTerm {
-		return refuseAll(e.Groups, Refuse(CodeStaleTerm, "decided in term %d, logged in term %d", e.Term, logTerm))
+		return refuseAll(e.Groups, model.Refuse(model.CodeStaleTerm, "decided in term %d, logged in term %d", e.Term, logTerm))
 	}
 	if e.Request != "" {
 		if results, done := s.replay(e); done {
@@ -60,7 +62,7 @@ func (s *State) applyEntry(logTerm uint64, e Entry) []Result {
 	return results
 }
 
-func refuseAll(groups [][]Command, refusal *Error) []Result {
+func refuseAll(groups [][]Command, refusal *model.Error) []Result {
 	results := make([]Result, len(groups))
 	for i := range results {
 		results[i].Refusal = refusal
@@ -69,7 +71,7 @@ func refuseAll(groups [][]Command, refusal *Error) []Result {
 }
 
 // applyGroup applies all commands of a group or none. A single command checks before it edits, so there is nothing to undo.
-func (s *State) applyGroup(group []Command) *Error {
+func (s *State) applyGroup(group []Command) *model.Error {
 	s.entry.group = group
 	if len(group) == 1 {
 		refusal := asRefusal(group[0].apply(s))
@@ -90,11 +92,11 @@ func (s *State) applyGroup(group []Command) *Error {
 	return nil
 }
 
-func asRefusal(err error) *Error {
+func asRefusal(err error) *model.Error {
 	if err == nil {
 		return nil
 	}
-	var refusal *Error
+	var refusal *model.Error
 	if errors.As(err, &refusal) {
 		return clipped(refusal)
 	}
@@ -111,15 +113,15 @@ func (s *State) publish() State {
 type Draft struct{ s *State }
 
 // NewDraft forks s as of cluster time now. Row indexes written by the draft are those of the next entry.
-func (s State) NewDraft(now Time) *Draft {
+func (s State) NewDraft(now model.Time) *Draft {
 	f := s.fork()
-	f.begin(s.Index+1, s.LogTerm, Entry{At: now, Wall: s.WallAt(now), Actor: ActorLeader})
+	f.begin(s.Index+1, s.LogTerm, Entry{At: now, Wall: s.WallAt(now), Actor: model.ActorLeader})
 	f.entry.draft, f.entry.names, f.entry.written = true, true, nil
 	return &Draft{s: f}
 }
 
 // Try applies all the commands or none, and returns the refusal that the log would give on this state.
-func (d *Draft) Try(group ...Command) *Error { return d.s.applyGroup(group) }
+func (d *Draft) Try(group ...Command) *model.Error { return d.s.applyGroup(group) }
 
 // Written is what ApplyNaming returns, of all that was tried so far and accepted.
 func (d *Draft) Written() []*Instance { return d.s.entry.written }

@@ -3,26 +3,28 @@ package fsm
 import (
 	"cmp"
 	"slices"
+
+	"github.com/outspan/outspan/model"
 )
 
 const (
-	avoidLimit = 64   // entries on one node (R39)
-	avoidFor   = Hour // how long a group avoids a node
-	avoidNodes = 3    // a version that failed on so many nodes avoids none of them
+	avoidLimit = 64         // entries on one node (R39)
+	avoidFor   = model.Hour // how long a group avoids a node
+	avoidNodes = 3          // a version that failed on so many nodes avoids none of them
 )
 
 // AvoidEntry says that instances of a group did badly on the node that it stands on. It is a preference of placement: the node comes after all others
 // that will do, whatever else speaks for it (R37, R40). What failed of one version says nothing about the next one: only a person's word,
 // given with an eviction, holds for every version.
 type AvoidEntry struct {
-	Group   GroupID `cbor:"1,keyasint"`
-	Until   Time    `cbor:"2,keyasint"` // from then on it is ignored, and the next entry that is added here removes it
-	Reason  string  `cbor:"3,keyasint,omitempty"`
-	Version uint64  `cbor:"4,keyasint,omitempty"` // of the group that failed here; 0: every version avoids the node
+	Group   model.GroupID `cbor:"1,keyasint"`
+	Until   model.Time    `cbor:"2,keyasint"` // from then on it is ignored, and the next entry that is added here removes it
+	Reason  string        `cbor:"3,keyasint,omitempty"`
+	Version uint64        `cbor:"4,keyasint,omitempty"` // of the group that failed here; 0: every version avoids the node
 }
 
 // Avoids returns why a version of a group avoids the node at cluster time now.
-func (n *Node) Avoids(group GroupID, version uint64, now Time) (AvoidEntry, bool) {
+func (n *Node) Avoids(group model.GroupID, version uint64, now model.Time) (AvoidEntry, bool) {
 	for _, a := range n.Avoid {
 		if a.Group == group && now < a.Until && (a.Version == 0 || a.Version == version) {
 			return a, true
@@ -32,7 +34,7 @@ func (n *Node) Avoids(group GroupID, version uint64, now Time) (AvoidEntry, bool
 }
 
 // Avoiding lists what is not over yet at cluster time now, in order of group.
-func (n *Node) Avoiding(now Time) []AvoidEntry {
+func (n *Node) Avoiding(now model.Time) []AvoidEntry {
 	var live []AvoidEntry
 	for _, a := range n.Avoid {
 		if now < a.Until {
@@ -48,7 +50,7 @@ func (n *Node) Avoiding(now Time) []AvoidEntry {
 func (s *State) avoid(inst *Instance, version uint64, reason string) {
 	node, ok := s.Nodes.Get(inst.Node)
 	group, known := s.Groups.Get(inst.Group)
-	if !ok || !known || group.Role == RoleSystem {
+	if !ok || !known || group.Role == model.RoleSystem {
 		return
 	}
 	list := slices.DeleteFunc(slices.Clone(node.Avoid), func(a AvoidEntry) bool {
@@ -89,7 +91,7 @@ func (s *State) stopAvoiding(node *Node, drop func(AvoidEntry) bool) {
 // avoidFailed has the version of a failed instance avoid its node. When the version has failed on several nodes it is the version that is at fault,
 // and it avoids none of them.
 func (s *State) avoidFailed(inst *Instance, failures []Failure, reason string) {
-	var nodes []NodeID
+	var nodes []model.NodeID
 	for _, f := range failures {
 		if f.Version == inst.Version && servesBadly(f.Reason) && !slices.Contains(nodes, f.Node) {
 			nodes = append(nodes, f.Node)
@@ -107,7 +109,7 @@ func (s *State) avoidFailed(inst *Instance, failures []Failure, reason string) {
 }
 
 // forgetAvoided takes a job that goes off the lists of all nodes: the versions of the next job with its name are counted from 1 again.
-func (s *State) forgetAvoided(job JobName) {
+func (s *State) forgetAvoided(job model.JobName) {
 	var listed []*Node
 	for _, node := range s.Nodes.All() {
 		if len(node.Avoid) > 0 {
@@ -132,5 +134,5 @@ func clipReason(reason string) string {
 
 // servesBadly reports whether a failure for this reason speaks against the node and not only against a machine that was restarted or cut off.
 func servesBadly(reason string) bool {
-	return reason != "gone_from_node" && reason != string(CauseFenced)
+	return reason != "gone_from_node" && reason != string(model.CauseFenced)
 }

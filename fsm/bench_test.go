@@ -8,6 +8,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/outspan/outspan/model"
 )
 
 // size is how large a cluster is.
@@ -48,7 +50,7 @@ func processorTime(b *testing.B) time.Duration {
 // applyAll applies an entry of which no group may be refused.
 func applyAll(b testing.TB, s State, groups ...[]Command) State {
 	b.Helper()
-	after, results := s.Apply(s.Index+1, 1, Entry{Format: 1, At: s.Now + 1, Term: 1, Actor: ActorLeader, Groups: atEpochs(s, groups...)})
+	after, results := s.Apply(s.Index+1, 1, Entry{Format: 1, At: s.Now + 1, Term: 1, Actor: model.ActorLeader, Groups: atEpochs(s, groups...)})
 	for _, r := range results {
 		if r.Refusal != nil {
 			b.Fatal(r.Refusal)
@@ -57,14 +59,14 @@ func applyAll(b testing.TB, s State, groups ...[]Command) State {
 	return after
 }
 
-func benchNode(n int) NodeID { return NodeID(fmt.Sprintf("01K9ZX4Q8B2M7V5T%010d", n)) }
+func benchNode(n int) model.NodeID { return model.NodeID(fmt.Sprintf("01K9ZX4Q8B2M7V5T%010d", n)) }
 
 // bigState has all its instances ready, spread over its nodes, in entries as a leader cuts them.
 func bigState(b testing.TB, n size) State {
 	b.Helper()
 	spec := webSpec()
 	spec.Groups = spec.Groups[:1]
-	spec.Groups[0].Count, spec.Groups[0].Resources = n.instances, Resources{CPU: 100, MemoryBytes: 16 << 20}
+	spec.Groups[0].Count, spec.Groups[0].Resources = n.instances, model.Resources{CPU: 100, MemoryBytes: 16 << 20}
 	s := applyAll(b, NewState(), []Command{&JobSubmit{Spec: spec}})
 	var groups [][]Command
 	add := func(g ...Command) {
@@ -85,7 +87,7 @@ func bigState(b testing.TB, n size) State {
 	for i := range n.nodes {
 		ready := &NodeReport{ID: benchNode(i)}
 		for slot := i; slot < n.instances; slot += n.nodes {
-			ready.Instances = append(ready.Instances, InstanceStatus{ID: benchInstance(slot), Generation: 1, Observed: ObservedReady})
+			ready.Instances = append(ready.Instances, model.InstanceStatus{ID: benchInstance(slot), Generation: 1, Observed: model.ObservedReady})
 		}
 		add(ready)
 	}
@@ -96,8 +98,8 @@ func bigState(b testing.TB, n size) State {
 	return s
 }
 
-func benchInstance(slot int) InstanceID {
-	return DeriveInstanceID(Seen{Index: 1}, "", "web/api", slot, 0)
+func benchInstance(slot int) model.InstanceID {
+	return DeriveInstanceID(model.Seen{Index: 1}, "", "web/api", slot, 0)
 }
 
 func benchPlacement(n size, slot int) *InstancePlace {
@@ -110,11 +112,11 @@ func placements(b testing.TB, s State, n int) (State, Entry) {
 	spec := webSpec()
 	spec.Name, spec.Groups = "more", spec.Groups[:1]
 	spec.Groups[0].Services = nil
-	spec.Groups[0].Count, spec.Groups[0].Resources = n, Resources{CPU: 100, MemoryBytes: 16 << 20}
+	spec.Groups[0].Count, spec.Groups[0].Resources = n, model.Resources{CPU: 100, MemoryBytes: 16 << 20}
 	s = applyAll(b, s, []Command{&JobSubmit{Spec: spec}})
-	e := Entry{Format: 1, At: s.Now, Wall: 1, Term: 1, Actor: ActorLeader}
+	e := Entry{Format: 1, At: s.Now, Wall: 1, Term: 1, Actor: model.ActorLeader}
 	for i := range n {
-		id, nodes := DeriveInstanceID(Seen{Index: 2}, "", "more/api", i, 0), s.Nodes.Len()
+		id, nodes := DeriveInstanceID(model.Seen{Index: 2}, "", "more/api", i, 0), s.Nodes.Len()
 		e.Groups = append(e.Groups, []Command{placed(id, "more/api", i, benchNode(i%nodes), 30000+i/nodes)})
 	}
 	return s, e
@@ -145,7 +147,7 @@ func BenchmarkApplyMoves(b *testing.B) {
 	atSizes(b, func(b *testing.B, s State) {
 		s, e := placements(b, s, 100)
 		for i := range e.Groups {
-			e.Groups[i] = append(e.Groups[i], &InstanceMark{ID: benchInstance(i), Requested: true, Cause: CauseUser})
+			e.Groups[i] = append(e.Groups[i], &InstanceMark{ID: benchInstance(i), Requested: true, Cause: model.CauseUser})
 		}
 		benchApply(b, s, e)
 	})
@@ -156,8 +158,8 @@ func BenchmarkApplyReports(b *testing.B) {
 	atSizes(b, func(b *testing.B, s State) {
 		e := Entry{Format: 1, At: s.Now, Wall: 1}
 		for i := range 100 {
-			status := InstanceStatus{ID: benchInstance(i), Generation: 2, Observed: ObservedUnready}
-			e.Groups = append(e.Groups, []Command{&NodeReport{ID: benchNode(i), Instances: []InstanceStatus{status}}})
+			status := model.InstanceStatus{ID: benchInstance(i), Generation: 2, Observed: model.ObservedUnready}
+			e.Groups = append(e.Groups, []Command{&NodeReport{ID: benchNode(i), Instances: []model.InstanceStatus{status}}})
 		}
 		benchApply(b, s, e)
 	})

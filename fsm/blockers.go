@@ -3,6 +3,8 @@ package fsm
 import (
 	"fmt"
 	"strings"
+
+	"github.com/outspan/outspan/model"
 )
 
 // namedOfSum is how many instances a sum of blockers names.
@@ -12,8 +14,8 @@ const namedOfSum = 3
 // they speak of "the instance" and of VOLUME.
 type BlockerSum struct {
 	Blocker
-	Instances []InstanceID
-	Volumes   []VolumeID
+	Instances []model.InstanceID
+	Volumes   []model.VolumeID
 	Count     int
 }
 

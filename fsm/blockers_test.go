@@ -6,17 +6,18 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 func TestSumBlockers(t *testing.T) {
-	local := func(id fsm.InstanceID, slot int) fsm.Blocker {
-		volume := fsm.NewVolumeID("db/pg", slot, "data")
+	local := func(id model.InstanceID, slot int) fsm.Blocker {
+		volume := model.NewVolumeID("db/pg", slot, "data")
 		return fsm.Blocker{
-			Code: fsm.CodeVolumeLocal, Instance: id, Volume: volume, Message: "instance " + string(id) + " holds the local volume " + string(volume),
+			Code: model.CodeVolumeLocal, Instance: id, Volume: volume, Message: "instance " + string(id) + " holds the local volume " + string(volume),
 			Unblock: "outspan node ack-blockers n1, or move it: outspan volume migrate " + string(volume) + " --to NODE",
 		}
 	}
-	stopping := fsm.Blocker{Code: fsm.CodeStopping, Instance: "x", Message: "it is stopping"}
+	stopping := fsm.Blocker{Code: model.CodeStopping, Instance: "x", Message: "it is stopping"}
 	var got []string
 	for _, s := range fsm.SumBlockers([]fsm.Blocker{local("inst1", 0), stopping, local("inst2", 1), local("inst3", 2), local("inst4", 3)}) {
 		got = append(got, string(s.Code), s.Who(), s.What(), s.Message, s.Unblock)

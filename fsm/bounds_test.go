@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/outspan/outspan/model"
 )
 
 // glutton writes as much into a state as the log takes.
@@ -20,7 +22,7 @@ type glutton struct {
 }
 
 // try commits one group and returns why it was refused, if it was.
-func (g *glutton) try(group ...Command) *Error {
+func (g *glutton) try(group ...Command) *model.Error {
 	g.t.Helper()
 	data, err := EncodeEntry(Entry{Format: 1, At: g.s.Now + 1, Wall: 1, Actor: "cli:ann", Groups: [][]Command{group}})
 	if err != nil {
@@ -42,13 +44,13 @@ func (g *glutton) must(group ...Command) {
 	}
 }
 
-func (g *glutton) register(id string, labels, attributes map[string]string, text string) *Error {
+func (g *glutton) register(id string, labels, attributes map[string]string, text string) *model.Error {
 	var warnings []string
 	for range 100 {
 		warnings = append(warnings, text)
 	}
-	return g.try(&NodeRegister{ID: NodeID(id), Name: id, Agent: AgentInfo{BootID: "b", Address: "10.0.0.1", Version: text[:min(len(text), 8)], Key: []byte("k"), Warnings: warnings},
-		Shape: NodeShape{Capacity: Resources{CPU: 1000, MemoryBytes: 1 << 40}, PortMin: 20000, PortMax: 21000, Labels: labels, Attributes: attributes}})
+	return g.try(&NodeRegister{ID: model.NodeID(id), Name: id, Agent: model.AgentInfo{BootID: "b", Address: "10.0.0.1", Version: text[:min(len(text), 8)], Key: []byte("k"), Warnings: warnings},
+		Shape: model.NodeShape{Capacity: model.Resources{CPU: 1000, MemoryBytes: 1 << 40}, PortMin: 20000, PortMax: 21000, Labels: labels, Attributes: attributes}})
 }
 
 // readBack holds that the state can be written and is read as the same.
@@ -94,14 +96,14 @@ func TestEveryStateIsReadBack(t *testing.T) {
 			case 1:
 				g.register("n1", labelsOf(min(n, 100), 0, min(size, 300)), labelsOf(min(n, 300), 0, min(size, 300)), text[:min(len(text), 1<<12)]+"v")
 			case 2:
-				g.try(&DrainStart{ID: DrainID(fmt.Sprint("d", from)), Nodes: append(keysIn(labelsOf(n, from, 1)), "n1"), Message: text, Options: DrainOptions{Deadline: Hour}})
+				g.try(&DrainStart{ID: model.DrainID(fmt.Sprint("d", from)), Nodes: append(keysIn(labelsOf(n, from, 1)), "n1"), Message: text, Options: DrainOptions{Deadline: model.Hour}})
 			case 3:
-				g.try(&DrainCancel{ID: DrainID(fmt.Sprint("d", from)), Uncordon: true})
+				g.try(&DrainCancel{ID: model.DrainID(fmt.Sprint("d", from)), Uncordon: true})
 				g.try(&NodeIntent{ID: "n1", Intent: IntentActive, Reason: text})
 			case 4:
 				g.try(&JobSubmit{Spec: wideJob(n, size)})
 			case 5:
-				g.try(&JobScale{Job: JobName(text), Group: text, Count: n})
+				g.try(&JobScale{Job: model.JobName(text), Group: text, Count: n})
 			}
 		}
 		g.readBack()
@@ -110,12 +112,12 @@ func TestEveryStateIsReadBack(t *testing.T) {
 
 func keysIn(m map[string]string) []string { return sortedKeys(m) }
 
-func wideJob(n, size int) JobSpec {
-	g := GroupSpec{Name: "app", Count: 1, Exec: ExecSpec{Command: "/bin/app", Args: []string{strings.Repeat("x", size/2)}}, Env: labelsOf(min(n, 5000), 0, 1)}
+func wideJob(n, size int) model.JobSpec {
+	g := model.GroupSpec{Name: "app", Count: 1, Exec: model.ExecSpec{Command: "/bin/app", Args: []string{strings.Repeat("x", size/2)}}, Env: labelsOf(min(n, 5000), 0, 1)}
 	for i := range min(n, 20_000) {
-		g.Checks = append(g.Checks, CheckSpec{Name: fmt.Sprint("c", i), Kind: CheckExec, Command: []string{"x"}})
+		g.Checks = append(g.Checks, model.CheckSpec{Name: fmt.Sprint("c", i), Kind: model.CheckExec, Command: []string{"x"}})
 	}
-	return JobSpec{Name: "web", Groups: []GroupSpec{g}}
+	return model.JobSpec{Name: "web", Groups: []model.GroupSpec{g}}
 }
 
 // Labels gather over many entries. There is room for 64 of 256 bytes each.
@@ -128,7 +130,7 @@ func TestLabelsAreBounded(t *testing.T) {
 		g.must(&NodeLabel{ID: "n1", Labels: labelsOf(1, from, 256)})
 	}
 	for name, labels := range map[string]map[string]string{"one more": labelsOf(1, 64, 1), "a longer value": labelsOf(1, 0, 257), "thousands": labelsOf(1000, 0, 1)} {
-		if refusal := g.try(&NodeLabel{ID: "n1", Labels: labels}); refusal == nil || refusal.Code != CodeInvalid {
+		if refusal := g.try(&NodeLabel{ID: "n1", Labels: labels}); refusal == nil || refusal.Code != model.CodeInvalid {
 			t.Errorf("%s: %v, want invalid", name, refusal)
 		}
 	}
@@ -149,13 +151,13 @@ func TestLastErrorsOfADrainAreBounded(t *testing.T) {
 	}
 	g.must(&DrainStart{ID: "d1", Nodes: names, Options: DrainOptions{Deadline: 1}})
 	for _, name := range names {
-		g.must(&DrainEnd{ID: "d1", Node: NodeID(name), Phase: PhaseFailed, LastError: strings.Repeat("é", 50_000)})
+		g.must(&DrainEnd{ID: "d1", Node: model.NodeID(name), Phase: PhaseFailed, LastError: strings.Repeat("é", 50_000)})
 	}
 	g.readBack()
 	if d, _ := g.s.Drains.Get("d1"); len(d.Nodes[0].LastError) < 1000 {
 		t.Errorf("of the last error %d bytes are kept", len(d.Nodes[0].LastError))
 	}
-	if refusal := g.try(&DrainStart{ID: "d2", Nodes: make([]string, maxDrainNodes+1), Options: DrainOptions{Deadline: Hour}}); refusal == nil || refusal.Code != CodeInvalid {
+	if refusal := g.try(&DrainStart{ID: "d2", Nodes: make([]string, maxDrainNodes+1), Options: DrainOptions{Deadline: model.Hour}}); refusal == nil || refusal.Code != model.CodeInvalid {
 		t.Errorf("a drain of too many nodes: %v, want invalid", refusal)
 	}
 }
@@ -163,7 +165,7 @@ func TestLastErrorsOfADrainAreBounded(t *testing.T) {
 // A refusal is stored with its request; it does not repeat a megabyte that somebody sent.
 func TestRefusalsAreBounded(t *testing.T) {
 	g := &glutton{t: t, s: NewState()}
-	refusal := g.try(&JobScale{Job: JobName(strings.Repeat("é", 400_000)), Group: "app", Count: 1})
+	refusal := g.try(&JobScale{Job: model.JobName(strings.Repeat("é", 400_000)), Group: "app", Count: 1})
 	if refusal == nil || len(refusal.Message) > maxRefusal || len(refusal.Hint) > maxRefusal {
 		t.Errorf("a refusal of %d bytes", len(refusal.Error()))
 	}
@@ -184,7 +186,7 @@ func TestEventsAreBounded(t *testing.T) {
 	if refusal := g.register("n1", nil, nil, "v1"); refusal != nil {
 		t.Fatal(refusal)
 	}
-	g.must(&DrainStart{ID: "d1", Nodes: []string{"n1"}, Message: strings.Repeat("é", 400_000), Options: DrainOptions{Deadline: Hour}})
+	g.must(&DrainStart{ID: "d1", Nodes: []string{"n1"}, Message: strings.Repeat("é", 400_000), Options: DrainOptions{Deadline: model.Hour}})
 	for _, e := range g.s.Events.All() {
 		if text := e.Data["message"]; len(text) > maxEventText {
 			t.Errorf("event %s of %s has a message of %d bytes", e.Key, e.Type, len(text))
@@ -198,7 +200,7 @@ func TestAttributesOfANode(t *testing.T) {
 	if refusal := g.register("n1", nil, labelsOf(60, 0, 200), "text"); refusal != nil {
 		t.Errorf("13 kB: %v", refusal)
 	}
-	if refusal := g.register("n2", nil, labelsOf(200, 0, 200), "text"); refusal == nil || refusal.Code != CodeInvalid {
+	if refusal := g.register("n2", nil, labelsOf(200, 0, 200), "text"); refusal == nil || refusal.Code != model.CodeInvalid {
 		t.Errorf("41 kB: %v, want invalid", refusal)
 	}
 }

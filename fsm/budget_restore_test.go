@@ -3,22 +3,24 @@ package fsm
 import (
 	"strings"
 	"testing"
+
+	"github.com/outspan/outspan/model"
 )
 
 // After a restore a budget counts an instance as ready only once its node's agent has told what runs there, or has been given up: the snapshot may be older
 // than its end. An instance that is ready by the snapshot alone may go if enough others are known to be.
 func TestBudgetBehindARestore(t *testing.T) {
-	const api GroupID = "web/api"
-	spec := JobSpec{Name: "web", Groups: []GroupSpec{{
-		Name: "api", Count: 3, Exec: ExecSpec{Command: "/bin/api"}, Ports: []PortSpec{{Name: "http"}}, Budget: &BudgetSpec{MinReady: &Amount{N: 1}},
+	const api model.GroupID = "web/api"
+	spec := model.JobSpec{Name: "web", Groups: []model.GroupSpec{{
+		Name: "api", Count: 3, Exec: model.ExecSpec{Command: "/bin/api"}, Ports: []model.PortSpec{{Name: "http"}}, Budget: &model.BudgetSpec{MinReady: &model.Amount{N: 1}},
 	}}}
-	s := leaseState(t, spec, 6*Second)
-	for i, node := range []NodeID{"n2", "n3"} {
-		id := InstanceID("i" + node[1:])
-		s = run(t, s, 1000, register(node), &NodeReport{ID: node, Full: true}, placed(id, api, i+1, node, 20000), observed(node, id, ObservedReady))
+	s := leaseState(t, spec, 6*model.Second)
+	for i, node := range []model.NodeID{"n2", "n3"} {
+		id := model.InstanceID("i" + node[1:])
+		s = run(t, s, 1000, register(node), &NodeReport{ID: node, Full: true}, placed(id, api, i+1, node, 20000), observed(node, id, model.ObservedReady))
 	}
-	stop := func(s State, id InstanceID) *Error {
-		_, refusal := attempt(s, s.Now, &InstanceStop{ID: id, Cause: CauseUser})
+	stop := func(s State, id model.InstanceID) *model.Error {
+		_, refusal := attempt(s, s.Now, &InstanceStop{ID: id, Cause: model.CauseUser})
 		return refusal
 	}
 	allows := func(s State, want int) {
@@ -31,14 +33,14 @@ func TestBudgetBehindARestore(t *testing.T) {
 
 	s = run(t, s, 2000, &RestoreMark{}, &RestoreMark{Confirm: true})
 	allows(s, 0)
-	wantCode(t, "nobody has told, i1", stop(s, "i1"), CodeBudgetMinReady)
-	here := func(id InstanceID) []InstanceStatus {
-		return []InstanceStatus{{ID: id, Generation: 9, Observed: ObservedReady}}
+	wantCode(t, "nobody has told, i1", stop(s, "i1"), model.CodeBudgetMinReady)
+	here := func(id model.InstanceID) []model.InstanceStatus {
+		return []model.InstanceStatus{{ID: id, Generation: 9, Observed: model.ObservedReady}}
 	}
 	s = inventory(t, s, "n1", here("i1"))
 	allows(s, 0)
 	refusal := stop(s, "i1")
-	wantCode(t, "n1 has told, i1", refusal, CodeBudgetMinReady)
+	wantCode(t, "n1 has told, i1", refusal, model.CodeBudgetMinReady)
 	if refusal != nil && !strings.Contains(refusal.Message, "2 of them on nodes whose agents have not told") {
 		t.Errorf("it says %q", refusal.Message)
 	}
@@ -46,8 +48,8 @@ func TestBudgetBehindARestore(t *testing.T) {
 	s = inventory(t, s, "n2", here("i2"))
 	allows(s, 1)
 	wantCode(t, "n1 and n2 have told, i1", stop(s, "i1"), "")
-	s = run(t, s, 2000, &InstanceStop{ID: "i1", Cause: CauseUser})
-	wantCode(t, "i1 goes, i2", stop(s, "i2"), CodeBudgetMinReady)
+	s = run(t, s, 2000, &InstanceStop{ID: "i1", Cause: model.CauseUser})
+	wantCode(t, "i1 goes, i2", stop(s, "i2"), model.CodeBudgetMinReady)
 
 	s = run(t, s, 20_000, offline(s, "n3"))
 	if got := s.Ledgers(api)[0].Unheard; got != 0 {

@@ -4,20 +4,19 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/outspan/outspan/model"
 )
 
-// maxShared is how many shared budgets a group may name.
-const maxShared = 8
-
 func (c *BudgetSet) apply(s *State) error {
-	if !ValidName(string(c.Name)) {
-		return Refuse(CodeInvalid, "budget name %q: use 1 to 63 letters, digits, '-', '_' or '.'", c.Name)
+	if !model.ValidName(string(c.Name)) {
+		return model.Refuse(model.CodeInvalid, "budget name %q: use 1 to 63 letters, digits, '-', '_' or '.'", c.Name)
 	}
-	if refusal := c.Spec.check(); refusal != nil {
+	if refusal := c.Spec.Check(); refusal != nil {
 		return refusal
 	}
-	if c.Spec == (BudgetSpec{Blocking: c.Spec.Blocking}) {
-		return Refuse(CodeInvalid, "budget %s limits nothing", c.Name).WithHint("give min_ready, max_down or rate")
+	if c.Spec == (model.BudgetSpec{Blocking: c.Spec.Blocking}) {
+		return model.Refuse(model.CodeInvalid, "budget %s limits nothing", c.Name).WithHint("give min_ready, max_down or rate")
 	}
 	old, exists := s.Budgets.Get(c.Name)
 	next := SharedBudget{Name: c.Name}
@@ -44,9 +43,9 @@ func (c *BudgetSet) apply(s *State) error {
 }
 
 // mayShare refuses a budget that would never let one of its groups be stopped first, unless it says so itself.
-func (s *State) mayShare(b *SharedBudget) *Error {
+func (s *State) mayShare(b *SharedBudget) *model.Error {
 	want := 0
-	var stuck GroupID
+	var stuck model.GroupID
 	for _, id := range b.Groups {
 		g, ok := s.Groups.Get(id)
 		policy, known := s.Policy(id)
@@ -54,32 +53,26 @@ func (s *State) mayShare(b *SharedBudget) *Error {
 			continue
 		}
 		want += s.Want(g)
-		if s.Want(g) > 0 && policy.stopsFirst() {
+		if s.Want(g) > 0 && policy.StopsFirst() {
 			stuck = id
 		}
 	}
-	if r := ResolveBudget(&b.Spec, everything(), want); r.MaxDown > 0 || stuck == "" || b.Spec.Blocking {
+	if r := model.ResolveBudget(&b.Spec, everything(), want); r.MaxDown > 0 || stuck == "" || b.Spec.Blocking {
 		return nil
 	}
-	return Refuse(CodeInvalid, "budget %s would keep all %d ready, and %s is stopped before it is replaced, so no drain could ever finish", b.Name, want, stuck).
+	return model.Refuse(model.CodeInvalid, "budget %s would keep all %d ready, and %s is stopped before it is replaced, so no drain could ever finish", b.Name, want, stuck).
 		WithHint("allow one to be down, use order = \"surge\", or set the budget with blocking")
 }
 
-// stopsFirst reports whether instances of the group that must leave are stopped before they are replaced, which a budget that allows
-// nothing would never permit.
-func (g *GroupSpec) stopsFirst() bool {
-	return g.Eviction.Order == OrderStopFirst && g.Eviction.Mode != ModeNever
-}
-
-func (s *State) touchBudget(name BudgetName) { s.touch("budgets", "jobs", Topic("budget/"+name)) }
+func (s *State) touchBudget(name model.BudgetName) { s.touch("budgets", "jobs", Topic("budget/"+name)) }
 
 func (c *BudgetRemove) apply(s *State) error {
 	b, ok := s.Budgets.Get(c.Name)
 	switch {
 	case !ok:
-		return Refuse(CodeNotFound, "there is no shared budget %s", c.Name).WithHint("list them with: outspan budget ls")
+		return model.Refuse(model.CodeNotFound, "there is no shared budget %s", c.Name).WithHint("list them with: outspan budget ls")
 	case len(b.Groups) > 0:
-		return Refuse(CodeInUse, "budget %s is named by %s", c.Name, joinGroups(b.Groups)).WithHint("take it out of those jobs first, or purge them")
+		return model.Refuse(model.CodeInUse, "budget %s is named by %s", c.Name, joinGroups(b.Groups)).WithHint("take it out of those jobs first, or purge them")
 	}
 	s.Budgets.del(c.Name)
 	s.touchBudget(c.Name)
@@ -88,7 +81,7 @@ func (c *BudgetRemove) apply(s *State) error {
 }
 
 // joinGroups lists groups for people, the first few of them.
-func joinGroups(ids []GroupID) string {
+func joinGroups(ids []model.GroupID) string {
 	var texts []string
 	for _, id := range ids[:min(len(ids), 5)] {
 		texts = append(texts, string(id))
@@ -100,7 +93,7 @@ func joinGroups(ids []GroupID) string {
 }
 
 // SharedBudgets lists the shared budgets that a group is in, in the order in which it names them.
-func (s *State) SharedBudgets(id GroupID) []*SharedBudget {
+func (s *State) SharedBudgets(id model.GroupID) []*SharedBudget {
 	if s.Budgets.Len() == 0 {
 		return nil
 	}
@@ -118,7 +111,7 @@ func (s *State) SharedBudgets(id GroupID) []*SharedBudget {
 }
 
 // enlist makes a group a member of the named budgets and of no others.
-func (s *State) enlist(id GroupID, names []BudgetName) {
+func (s *State) enlist(id model.GroupID, names []model.BudgetName) {
 	var moved []*SharedBudget
 	for name, b := range s.Budgets.All() {
 		if slices.Contains(b.Groups, id) != slices.Contains(names, name) {
@@ -127,7 +120,7 @@ func (s *State) enlist(id GroupID, names []BudgetName) {
 	}
 	for _, b := range moved {
 		next := *b
-		next.Groups = slices.DeleteFunc(slices.Clone(b.Groups), func(x GroupID) bool { return x == id })
+		next.Groups = slices.DeleteFunc(slices.Clone(b.Groups), func(x model.GroupID) bool { return x == id })
 		if slices.Contains(names, b.Name) {
 			next.Groups = append(next.Groups, id)
 			slices.Sort(next.Groups)
@@ -139,12 +132,12 @@ func (s *State) enlist(id GroupID, names []BudgetName) {
 }
 
 // resolveShared writes a shared budget's numbers anew for the sum of its groups' counts, and reports whether they changed.
-func (s *State) resolveShared(name BudgetName) bool {
+func (s *State) resolveShared(name model.BudgetName) bool {
 	b, ok := s.Budgets.Get(name)
 	if !ok {
 		return false
 	}
-	resolved := ResolveBudget(&b.Spec, everything(), s.sharedWant(b))
+	resolved := model.ResolveBudget(&b.Spec, everything(), s.sharedWant(b))
 	if resolved == b.Resolved {
 		return false
 	}
@@ -167,24 +160,24 @@ func (s *State) sharedWant(b *SharedBudget) int {
 }
 
 // knowsBudgets refuses a group that names a shared budget which does not exist, or which would never let it be stopped.
-func (s *State) knowsBudgets(id GroupID, g *GroupSpec) *Error {
+func (s *State) knowsBudgets(id model.GroupID, g *model.GroupSpec) *model.Error {
 	for _, name := range g.Budgets {
 		b, ok := s.Budgets.Get(name)
 		if !ok {
-			return Refuse(CodeUnknownBudget, "%s names the budget %q, which does not exist", id, name).WithHint("%s", s.budgetHint(name))
+			return model.Refuse(model.CodeUnknownBudget, "%s names the budget %q, which does not exist", id, name).WithHint("%s", s.budgetHint(name))
 		}
 		if len(b.Groups) >= maxSharers && !slices.Contains(b.Groups, id) {
-			return Refuse(CodeInvalid, "budget %s is shared by %d groups, which is the most", name, maxSharers).WithHint("let %s name another budget", id)
+			return model.Refuse(model.CodeInvalid, "budget %s is shared by %d groups, which is the most", name, maxSharers).WithHint("let %s name another budget", id)
 		}
-		if g.Count > 0 && g.stopsFirst() && b.Spec.allowsNone() && !b.Spec.Blocking {
-			return Refuse(CodeInvalid, "budget %s allows nothing to be down, and %s is stopped before it is replaced, so no drain could ever finish", name, id).
+		if g.Count > 0 && g.StopsFirst() && allowsNone(&b.Spec) && !b.Spec.Blocking {
+			return model.Refuse(model.CodeInvalid, "budget %s allows nothing to be down, and %s is stopped before it is replaced, so no drain could ever finish", name, id).
 				WithHint("let the budget allow one to be down, use order = \"surge\", or set the budget with blocking")
 		}
 	}
 	return nil
 }
 
-func (s *State) budgetHint(name BudgetName) string {
+func (s *State) budgetHint(name model.BudgetName) string {
 	var known []string
 	for have := range s.Budgets.All() {
 		if len(known) < 10 {

@@ -3,6 +3,8 @@ package fsm
 import (
 	"fmt"
 	"strings"
+
+	"github.com/outspan/outspan/model"
 )
 
 // BudgetLine is what a budget comes to for the present count, for people who declared a percentage or a default.
@@ -22,7 +24,7 @@ const (
 )
 
 // BudgetLines says what every budget of a group comes to: its own first, then the shared ones.
-func (s *State) BudgetLines(id GroupID) []BudgetLine {
+func (s *State) BudgetLines(id model.GroupID) []BudgetLine {
 	g, ok := s.Groups.Get(id)
 	job, known := s.Jobs.Get(jobOf(id))
 	policy, has := s.Policy(id)
@@ -39,28 +41,28 @@ func (s *State) BudgetLines(id GroupID) []BudgetLine {
 	return lines
 }
 
-func lineOf(name, scope string, b Budget, want int) BudgetLine {
+func lineOf(name, scope string, b model.Budget, want int) BudgetLine {
 	return BudgetLine{Name: name, Scope: scope, Want: want, MinReady: b.MinReady, MaxDown: b.MaxDown}
 }
 
 // PreviewBudget says what a group's own budget will come to in a cluster whose classes are the built-in ones.
-func PreviewBudget(g *GroupSpec, job JobName, class ClassName) BudgetLine {
+func PreviewBudget(g *model.GroupSpec, job model.JobName, class model.ClassName) BudgetLine {
 	s := State{Classes: BuiltinClasses()}
 	c, _, known := s.Class(class)
 	def, elsewhere := c.MaxDown, g.Budget == nil && len(g.Budgets) > 0
 	if elsewhere {
 		def = everything()
 	}
-	line := lineOf(string(NewGroupID(job, g.Name)), ScopeGroup, ResolveBudget(g.Budget, def, g.Count), g.Count)
+	line := lineOf(string(model.NewGroupID(job, g.Name)), ScopeGroup, model.ResolveBudget(g.Budget, def, g.Count), g.Count)
 	line.Text = line.describe(g.Budget, c, elsewhere)
-	if !known && !elsewhere && (g.Budget == nil || !g.Budget.limitsNumber()) {
+	if !known && !elsewhere && (g.Budget == nil || !limitsNumber(g.Budget)) {
 		line.Text = fmt.Sprintf("as the cluster's class %s says", class)
 	}
 	return line
 }
 
 // describe says in words how the numbers came about. elsewhere: there is no default, because another budget has the say.
-func (l *BudgetLine) describe(spec *BudgetSpec, class Class, elsewhere bool) string {
+func (l *BudgetLine) describe(spec *model.BudgetSpec, class Class, elsewhere bool) string {
 	var b strings.Builder
 	switch {
 	case spec != nil && spec.MinReady != nil:
@@ -92,7 +94,7 @@ func (l *BudgetLine) numbers() string {
 	return fmt.Sprintf("%d of %d must be ready, %d may be down", l.MinReady, l.Want, l.MaxDown)
 }
 
-func rounding(a Amount, want int, way string) string {
+func rounding(a model.Amount, want int, way string) string {
 	if !a.Percent {
 		return ""
 	}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/outspan/outspan/model"
 )
 
 // maxFindings ends a Check early: one broken rule tends to break many rows.
@@ -14,7 +16,7 @@ const maxFindings = 20
 // closed sets hold (S1, S2, S7, S8, S9, as far as one state can show them; CheckStep does the rest). It visits every row, some twice,
 // at about 5 microseconds an instance, and only reads.
 func Check(s State) error {
-	c := &checker{s: &s, memory: map[NodeID]Usage{}, waits: map[NodeID]int64{}, sums: map[GroupID]groupSum{}}
+	c := &checker{s: &s, memory: map[model.NodeID]Usage{}, waits: map[model.NodeID]int64{}, sums: map[model.GroupID]groupSum{}}
 	for _, part := range []func(){
 		c.scalars, c.instances, c.slots, c.nodes, c.indexes, c.nodeIndexes, c.unsettledIndexes, c.groups, c.jobs, c.versions, c.deployments, c.services, c.volumes, c.transfers, c.drains, c.budgets, c.classes,
 		c.jobSums, c.records, c.rails,
@@ -29,9 +31,9 @@ func Check(s State) error {
 // checker goes over one state.
 type checker struct {
 	s      *State
-	memory map[NodeID]Usage
-	waits  map[NodeID]int64
-	sums   map[GroupID]groupSum
+	memory map[model.NodeID]Usage
+	waits  map[model.NodeID]int64
+	sums   map[model.GroupID]groupSum
 	ports  int
 	gone   map[string]bool // CheckStep: the nodes and jobs that ended in between, and the instances that stopped before their id was used again, by subject
 	found  []error
@@ -50,7 +52,7 @@ func oneOf[T comparable](v T, set ...T) bool { return slices.Contains(set, v) }
 
 func (c *checker) scalars() {
 	s := c.s
-	c.want(s.Format >= 1 && s.Format <= CurrentFormat, "the state has format %d, this program knows 1 to %d", s.Format, CurrentFormat)
+	c.want(s.Format >= 1 && s.Format <= model.CurrentFormat, "the state has format %d, this program knows 1 to %d", s.Format, model.CurrentFormat)
 	c.want(s.Now >= 0, "cluster time is %d", s.Now)
 	c.want(s.SettingsIndex <= s.Index, "the settings are of index %d, the state of %d", s.SettingsIndex, s.Index)
 	if refusal := s.Settings.Check(); refusal != nil {
@@ -72,7 +74,7 @@ func (c *checker) instances() {
 		node, ok := c.s.Nodes.Get(i.Node)
 		c.want(ok, "instance %s: its node %s does not exist", id, i.Node)
 		if ok && node.Health == HealthOffline && i.holdsClaims() {
-			c.want(i.Status.Observed == ObservedLost, "instance %s is %s on the offline node %s; it must be lost", id, i.Status.Observed, i.Node)
+			c.want(i.Status.Observed == model.ObservedLost, "instance %s is %s on the offline node %s; it must be lost", id, i.Status.Observed, i.Node)
 		}
 		c.want(c.s.Groups.Has(i.Group), "instance %s: its group %s does not exist", id, i.Group)
 		_, ok = c.s.Spec(i.Group, i.Version)
@@ -87,27 +89,27 @@ func (c *checker) instances() {
 
 func (c *checker) instanceStates(i *Instance) {
 	observed := i.Status.Observed
-	c.want(oneOf(i.Desired, DesiredRunning, DesiredDraining, DesiredStopped), "instance %s: desired is %q", i.ID, i.Desired)
-	c.want(oneOf(observed, ObservedPending, ObservedBooting, ObservedReady, ObservedUnready, ObservedDraining, ObservedStopped, ObservedFailed, ObservedLost),
+	c.want(oneOf(i.Desired, model.DesiredRunning, model.DesiredDraining, model.DesiredStopped), "instance %s: desired is %q", i.ID, i.Desired)
+	c.want(oneOf(observed, model.ObservedPending, model.ObservedBooting, model.ObservedReady, model.ObservedUnready, model.ObservedDraining, model.ObservedStopped, model.ObservedFailed, model.ObservedLost),
 		"instance %s: observed is %q", i.ID, observed)
-	c.want(observed != ObservedStopped || i.Desired == DesiredStopped, "instance %s is stopped and desired is %s: it must be failed, or its end written", i.ID, i.Desired)
-	c.want(observed != ObservedFailed || i.Status.Reason != "", "instance %s failed without a reason", i.ID)
+	c.want(observed != model.ObservedStopped || i.Desired == model.DesiredStopped, "instance %s is stopped and desired is %s: it must be failed, or its end written", i.ID, i.Desired)
+	c.want(observed != model.ObservedFailed || i.Status.Reason != "", "instance %s failed without a reason", i.ID)
 	c.want(i.Cause.Valid(), "instance %s: cause %q", i.ID, i.Cause)
-	c.want(i.Desired == DesiredRunning || i.Marks.StopCause.Valid(), "instance %s is %s for the cause %q", i.ID, i.Desired, i.Marks.StopCause)
+	c.want(i.Desired == model.DesiredRunning || i.Marks.StopCause.Valid(), "instance %s is %s for the cause %q", i.ID, i.Desired, i.Marks.StopCause)
 	c.want(!i.Eviction.Requested || i.Eviction.Cause.Valid(), "instance %s: its eviction has the cause %q", i.ID, i.Eviction.Cause)
 	c.want(i.Eviction.Requested || i.Eviction == Eviction{Seq: i.Eviction.Seq}, "instance %s: an eviction that nobody asked for: %+v", i.ID, i.Eviction)
 	e := i.Eviction
-	c.want(!e.Preparing || e.Requested && e.Seq > 0 && e.RetryAt > 0 && i.Desired == DesiredRunning && i.runs(), "instance %s is %s, %s and being prepared: %+v", i.ID, i.Desired, observed, e)
+	c.want(!e.Preparing || e.Requested && e.Seq > 0 && e.RetryAt > 0 && i.Desired == model.DesiredRunning && i.runs(), "instance %s is %s, %s and being prepared: %+v", i.ID, i.Desired, observed, e)
 	c.want(e.Aborts == 0 || e.Seq >= uint64(e.Aborts), "instance %s: %d of %d preparations were aborted", i.ID, e.Aborts, e.Seq)
 	c.want(len(i.Status.Facts) == 0 || len(CleanFacts(i.Status.Facts)) == len(i.Status.Facts), "instance %s: its facts are not clean: %v", i.ID, i.Status.Facts)
 	c.want(i.Claims.Resources.MemoryBytes > 0 && i.Claims.Resources.CPU >= 0, "instance %s claims %+v", i.ID, i.Claims.Resources)
-	c.want((i.Marks.ReadySince != 0 || i.Marks.Created == 0 || c.s.Now == 0) || observed != ObservedReady, "instance %s is ready since never", i.ID)
+	c.want((i.Marks.ReadySince != 0 || i.Marks.Created == 0 || c.s.Now == 0) || observed != model.ObservedReady, "instance %s is ready since never", i.ID)
 }
 
 func (c *checker) addUp(i *Instance) {
 	sum := c.sums[i.Group]
 	sum.ready += count(i.Ready())
-	sum.running += count(i.Desired == DesiredRunning)
+	sum.running += count(i.Desired == model.DesiredRunning)
 	sum.alive += count(i.holdsClaims())
 	sum.lost += count(i.isLost())
 	sum.held += count(i.holdsUnit())
@@ -137,7 +139,7 @@ func (c *checker) addUp(i *Instance) {
 // slots holds that a slot has at most one holder and one successor, each knowing the other, and that nobody shares a volume.
 func (c *checker) slots() {
 	type place struct {
-		group GroupID
+		group model.GroupID
 		slot  int
 	}
 	var at place
@@ -155,7 +157,7 @@ func (c *checker) slots() {
 			flush()
 			at = next
 		}
-		if i.Desired == DesiredRunning {
+		if i.Desired == model.DesiredRunning {
 			running = append(running, i)
 		}
 		if i.holdsClaims() {
@@ -175,7 +177,7 @@ func (c *checker) slot(running, alive []*Instance) {
 	default:
 		c.want(false, "slot %d of %s: %d instances are desired", running[0].Slot, running[0].Group, len(running))
 	}
-	var holder InstanceID // by the spec that each of them runs: a version without volumes shares nothing with one that has some
+	var holder model.InstanceID // by the spec that each of them runs: a version without volumes shares nothing with one that has some
 	for _, i := range alive {
 		if spec, ok := c.s.Spec(i.Group, i.Version); ok && spec.OneHolder() {
 			c.want(holder == "", "S2: slot %d of %s may have a single holder, and neither %s nor %s is confirmed stopped", i.Slot, i.Group, holder, i.ID)
@@ -186,7 +188,7 @@ func (c *checker) slot(running, alive []*Instance) {
 
 func (c *checker) nodes() {
 	for id, n := range c.s.Nodes.All() {
-		c.want(n.ID == id && ValidName(string(id)) && ValidName(n.Name), "node %s: its row says id %s, name %q", id, n.ID, n.Name)
+		c.want(n.ID == id && model.ValidName(string(id)) && model.ValidName(n.Name), "node %s: its row says id %s, name %q", id, n.ID, n.Name)
 		c.want(oneOf(n.Intent, IntentActive, IntentCordoned, IntentDraining, IntentDisabled), "node %s: intent is %q", id, n.Intent)
 		c.want(oneOf(n.Health, HealthOnline, HealthDegraded, HealthUnreachable, HealthOffline), "node %s: health is %q", id, n.Health)
 		c.want(n.Promised == c.waits[id], "node %s: it says %d bytes are promised, the instances that wait there sum up to %d", id, n.Promised, c.waits[id])
@@ -214,7 +216,7 @@ func (c *checker) indexes() {
 	for id, i := range s.Instances.All() {
 		c.want(s.inGroup.Has(inGroupKey(i)), "instance %s is missing in an index", id)
 	}
-	requests := map[Actor]int{}
+	requests := map[model.Actor]int{}
 	for id, r := range s.Requests.All() {
 		requests[r.Actor]++
 		known, _ := s.requestLog.Get(r.Index)

@@ -1,6 +1,10 @@
 package fsm
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/outspan/outspan/model"
+)
 
 // budgets holds that shared budgets name exactly the groups that name them, and that their numbers follow from the rows.
 func (c *checker) budgets() {
@@ -18,8 +22,8 @@ func (c *checker) budgets() {
 		}
 	}
 	for name, b := range s.Budgets.All() {
-		c.want(b.Name == name && ValidName(string(name)), "budget %s: its row says %q", name, b.Name)
-		refusal := b.Spec.check()
+		c.want(b.Name == name && model.ValidName(string(name)), "budget %s: its row says %q", name, b.Name)
+		refusal := b.Spec.Check()
 		c.want(refusal == nil, "budget %s: %v", name, refusal)
 		want := 0
 		for _, id := range b.Groups {
@@ -28,7 +32,7 @@ func (c *checker) budgets() {
 				want += s.Want(g)
 			}
 		}
-		resolved := ResolveBudget(&b.Spec, everything(), want)
+		resolved := model.ResolveBudget(&b.Spec, everything(), want)
 		c.want(b.Resolved == resolved, "budget %s says %+v; for the %d that its groups want it would be %+v", name, b.Resolved, want, resolved)
 		c.want(slices.IsSorted(b.Groups), "budget %s: its groups are out of order", name)
 		c.want(slices.IsSorted(b.Stops) && (len(b.Stops) == 0 || b.Stops[len(b.Stops)-1] <= s.Now), "budget %s: its stops are out of order", name)
@@ -44,7 +48,7 @@ func (c *checker) budgets() {
 
 // classes holds that what is summed up for quotas is what the instances take.
 func (c *checker) classes() {
-	use := map[ClassName]Usage{}
+	use := map[model.ClassName]Usage{}
 	for _, i := range c.s.Instances.All() {
 		if job, ok := c.s.Jobs.Get(jobOf(i.Group)); ok && i.counted() {
 			use[job.Class] = use[job.Class].plus(i.Claims.Resources, 1)
@@ -52,6 +56,6 @@ func (c *checker) classes() {
 	}
 	for _, class := range c.s.Classes {
 		c.want(c.s.ClassUsage(class.Name) == use[class.Name], "class %s uses %+v, its instances sum up to %+v", class.Name, c.s.ClassUsage(class.Name), use[class.Name])
-		c.want(class.Quota.MemoryBytes >= 0 && class.Quota.Instances >= 0 && class.MaxDown.Amount.valid(), "class %s: %+v", class.Name, class)
+		c.want(class.Quota.MemoryBytes >= 0 && class.Quota.Instances >= 0 && class.MaxDown.Amount.Valid(), "class %s: %+v", class.Name, class)
 	}
 }

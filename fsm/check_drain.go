@@ -1,6 +1,10 @@
 package fsm
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/outspan/outspan/model"
+)
 
 func (c *checker) drains() {
 	for id, d := range c.s.Drains.All() {
@@ -8,7 +12,7 @@ func (c *checker) drains() {
 		c.want(d.Index <= c.s.Index && d.EndedIndex <= c.s.Index, "drain %s: begun at index %d, ended at %d, the state is at %d", id, d.Index, d.EndedIndex, c.s.Index)
 		c.want((d.EndedIndex != 0) == (d.Phase() != PhaseDraining), "drain %s is %s and ended at index %d", id, d.Phase(), d.EndedIndex)
 		turns := 0
-		seen := map[NodeID]bool{}
+		seen := map[model.NodeID]bool{}
 		for i := range d.Nodes {
 			p := &d.Nodes[i]
 			c.want(!seen[p.Node], "drain %s names node %s twice", id, p.Node)
@@ -44,7 +48,7 @@ func (c *checker) drainNode(d *Drain, p *DrainNode) {
 	}
 	c.want(n.Intent == IntentDraining && n.Drain == d.ID, "drain %s goes on for node %s, whose intent is %s and drain %q", d.ID, p.Node, n.Intent, n.Drain)
 	for i := range c.s.InstancesOn(p.Node) {
-		c.want(!p.Turn || i.Desired != DesiredRunning || i.Status.Observed != ObservedPending, "instance %s is still to be started on the draining node %s", i.ID, p.Node)
+		c.want(!p.Turn || i.Desired != model.DesiredRunning || i.Status.Observed != model.ObservedPending, "instance %s is still to be started on the draining node %s", i.ID, p.Node)
 	}
 }
 

@@ -1,6 +1,10 @@
 package fsm
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/outspan/outspan/model"
+)
 
 func (c *checker) groups() {
 	s := c.s
@@ -35,7 +39,7 @@ func (c *checker) budget(g *Group, job *Job) {
 	want := c.s.ResolveGroup(policy, job.Class, c.s.Want(g))
 	c.want(g.Budget == want, "group %s: its budget is %+v, by its spec it would be %+v", g.ID, g.Budget, want)
 	c.want(g.Budget.MinReady >= 0 && g.Budget.MinReady+g.Budget.MaxDown == c.s.Want(g), "group %s: its budget %+v does not add up to %d", g.ID, g.Budget, c.s.Want(g))
-	if g.Role != RoleSystem && !job.Stopped {
+	if g.Role != model.RoleSystem && !job.Stopped {
 		c.want(g.Count == policy.Count, "group %s wants %d, its spec %d", g.ID, g.Count, policy.Count)
 	}
 }
@@ -43,7 +47,7 @@ func (c *checker) budget(g *Group, job *Job) {
 func (c *checker) jobs() {
 	s := c.s
 	for name, j := range s.Jobs.All() {
-		c.want(j.Name == name && ValidName(string(name)), "job %s: its row says %q", name, j.Name)
+		c.want(j.Name == name && model.ValidName(string(name)), "job %s: its row says %q", name, j.Name)
 		_, _, known := s.Class(j.Class)
 		c.want(known, "job %s: its class %q is unknown", name, j.Class)
 		c.want(j.Index <= s.Index && j.Stable <= j.Version, "job %s: index %d of %d, stable version %d of %d", name, j.Index, s.Index, j.Stable, j.Version)
@@ -53,7 +57,7 @@ func (c *checker) jobs() {
 			continue
 		}
 		for i := range v.Spec.Groups {
-			c.want(s.Groups.Has(NewGroupID(name, v.Spec.Groups[i].Name)), "job %s: its group %s has no row", name, v.Spec.Groups[i].Name)
+			c.want(s.Groups.Has(model.NewGroupID(name, v.Spec.Groups[i].Name)), "job %s: its group %s has no row", name, v.Spec.Groups[i].Name)
 		}
 		if j.Stable != 0 {
 			c.want(s.Versions.Has(versionKey(name, j.Stable)), "job %s: its stable version %d is gone", name, j.Stable)
@@ -74,9 +78,9 @@ func (c *checker) versions() {
 }
 
 func (c *checker) deployments() {
-	going := map[JobName]DeploymentID{}
+	going := map[model.JobName]model.DeploymentID{}
 	for id, d := range c.s.Deployments.All() {
-		c.want(d.ID == id && id == NewDeploymentID(d.Job, d.Version), "deployment %s: its row says %s, version %d of %s", id, d.ID, d.Version, d.Job)
+		c.want(d.ID == id && id == model.NewDeploymentID(d.Job, d.Version), "deployment %s: its row says %s, version %d of %s", id, d.ID, d.Version, d.Job)
 		c.want(oneOf(d.Status, DeploymentQueued, DeploymentRolling) || d.Status.Ended(), "deployment %s: status is %q", id, d.Status)
 		c.want(d.Status != DeploymentFailed || d.Reason != "", "deployment %s failed without a reason", id)
 		c.want(!d.Waiting || !d.Status.Ended(), "deployment %s is %s, and waits", id, d.Status)
@@ -93,12 +97,12 @@ func (c *checker) deployments() {
 }
 
 func (c *checker) services() {
-	exposed := map[int]ServiceName{}
+	exposed := map[int]model.ServiceName{}
 	for name, v := range c.s.Services.All() {
 		c.want(v.Name == name, "service %s: its row says %s", name, v.Name)
 		c.want(v.Generation <= c.s.Index, "service %s: generation %d, the state is at %d", name, v.Generation, c.s.Index)
 		policy, ok := c.s.Policy(v.Group)
-		c.want(ok && slices.ContainsFunc(policy.Services, func(x ServiceSpec) bool {
+		c.want(ok && slices.ContainsFunc(policy.Services, func(x model.ServiceSpec) bool {
 			return x.Name == string(name) && x.Port == v.Port && x.Expose == v.Expose
 		}), "service %s: %s does not publish it like that", name, v.Group)
 		if job, ok := c.s.Jobs.Get(jobOf(v.Group)); ok {
@@ -117,25 +121,25 @@ func (c *checker) volumes() {
 			c.detached(id, v)
 			continue
 		}
-		c.want(c.s.Nodes.Has(v.Home) || v.Home == "" && v.Lost != nil && v.Kind == VolumeLocal, "volume %s: its home %s does not exist", id, v.Home)
+		c.want(c.s.Nodes.Has(v.Home) || v.Home == "" && v.Lost != nil && v.Kind == model.VolumeLocal, "volume %s: its home %s does not exist", id, v.Home)
 		c.want(c.s.Groups.Has(v.Group), "volume %s: its group does not exist", id)
-		if v.Kind == VolumeReplicated {
+		if v.Kind == model.VolumeReplicated {
 			c.copyRow(id, v)
 			continue
 		}
-		c.want(id == NewVolumeID(v.Group, v.Slot, v.Name) && v.ID == id, "volume %s: its row says %+v", id, *v)
-		c.want(v.Kind == VolumeLocal, "volume %s: kind is %q", id, v.Kind)
+		c.want(id == model.NewVolumeID(v.Group, v.Slot, v.Name) && v.ID == id, "volume %s: its row says %+v", id, *v)
+		c.want(v.Kind == model.VolumeLocal, "volume %s: kind is %q", id, v.Kind)
 		for _, a := range v.Aside {
 			c.want(c.s.Nodes.Has(a.Node), "volume %s left data on node %s, which does not exist", id, a.Node)
 		}
 		for i := range c.s.InstancesInSlot(v.Group, v.Slot) {
 			spec, ok := c.s.Spec(i.Group, i.Version)
-			c.want(i.Node == v.Home || !ok || !spec.hasVolume(VolumeLocal) || !i.holdsClaims(), "volume %s is on %s, its instance %s on %s", id, v.Home, i.ID, i.Node)
+			c.want(i.Node == v.Home || !ok || !spec.HasVolume(model.VolumeLocal) || !i.holdsClaims(), "volume %s is on %s, its instance %s on %s", id, v.Home, i.ID, i.Node)
 		}
 	}
 }
 
-func (c *checker) copyRow(id VolumeID, v *Volume) {
+func (c *checker) copyRow(id model.VolumeID, v *Volume) {
 	c.want(id == NewCopyID(v.Group, v.Slot, v.Name, v.Home) && v.ID == id, "copy %s: its row says %+v", id, *v)
 	c.want(v.Made > 0 && v.Made>>mintBits <= c.s.Incarnation, "copy %s: made in incarnation %d, the state is of %d", id, v.Made>>mintBits, c.s.Incarnation)
 	c.want(c.s.copiesOn.Has(copyKey(v)), "copy %s is missing in the index of copies", id)
@@ -145,7 +149,7 @@ func (c *checker) copyRow(id VolumeID, v *Volume) {
 func (c *checker) copies() int {
 	n := 0
 	for _, v := range c.s.Volumes.All() {
-		n += count(v.Kind == VolumeReplicated)
+		n += count(v.Kind == model.VolumeReplicated)
 	}
 	return n
 }

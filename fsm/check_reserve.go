@@ -1,12 +1,16 @@
 package fsm
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/outspan/outspan/model"
+)
 
 // waiting checks a preemptor that waits and adds up what is promised to it: whom it awaits really stops for it, on the same node, and its ports are its own or
 // theirs (S1, S11).
 func (c *checker) waiting(i *Instance) {
-	c.want(i.Desired == DesiredRunning, "instance %s awaits %v and is %s", i.ID, i.Links.Awaits, i.Desired)
-	c.want(oneOf(i.Status.Observed, ObservedPending, ObservedLost), "instance %s awaits %v and is %s", i.ID, i.Links.Awaits, i.Status.Observed)
+	c.want(i.Desired == model.DesiredRunning, "instance %s awaits %v and is %s", i.ID, i.Links.Awaits, i.Desired)
+	c.want(oneOf(i.Status.Observed, model.ObservedPending, model.ObservedLost), "instance %s awaits %v and is %s", i.ID, i.Links.Awaits, i.Status.Observed)
 	for n, id := range i.Links.Awaits {
 		victim, ok := c.s.Instances.Get(id)
 		if c.want(ok, "instance %s awaits %s, which is gone", i.ID, id); !ok {
@@ -14,7 +18,7 @@ func (c *checker) waiting(i *Instance) {
 		}
 		c.want(!slices.Contains(i.Links.Awaits[:n], id), "instance %s awaits %s twice", i.ID, id)
 		c.want(victim.Node == i.Node && victim.holdsClaims() && !victim.WaitsForRoom(), "instance %s awaits %s, which holds nothing on node %s", i.ID, id, i.Node)
-		c.want(victim.Desired != DesiredRunning && victim.Marks.StopCause == CausePreempted && InstanceID(victim.Marks.StopReason) == i.ID,
+		c.want(victim.Desired != model.DesiredRunning && victim.Marks.StopCause == model.CausePreempted && model.InstanceID(victim.Marks.StopReason) == i.ID,
 			"instance %s awaits %s, which is %s for %s, by %s", i.ID, id, victim.Desired, victim.Marks.StopCause, victim.Marks.StopReason)
 	}
 	c.waits[i.Node] += max(i.Claims.Resources.MemoryBytes-c.s.heldBy(i.Links.Awaits), 0)

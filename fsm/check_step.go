@@ -3,6 +3,8 @@ package fsm
 import (
 	"errors"
 	"slices"
+
+	"github.com/outspan/outspan/model"
 )
 
 // CheckStep returns what must never happen between a state and a later one of the same history (S8, S9, S1): indexes, epochs and
@@ -16,18 +18,18 @@ func CheckStep(before, after State) error {
 	eachChange(before.Instances, after.Instances, c.instanceStep)
 	eachChange(before.Drains, after.Drains, c.drainStep)
 	eachChange(before.Deployments, after.Deployments, c.deploymentStep)
-	eachChange(before.Jobs, after.Jobs, func(name JobName, a, b *Job) {
+	eachChange(before.Jobs, after.Jobs, func(name model.JobName, a, b *Job) {
 		c.want(c.purged(name) || b.Version >= a.Version && b.Index >= a.Index && b.Stable >= a.Stable,
 			"job %s: version %d to %d, index %d to %d, stable %d to %d", a.Name, a.Version, b.Version, a.Index, b.Index, a.Stable, b.Stable)
 	})
-	eachChange(before.Groups, after.Groups, func(id GroupID, a, b *Group) {
+	eachChange(before.Groups, after.Groups, func(id model.GroupID, a, b *Group) {
 		c.want(c.purged(jobOf(id)) || b.Placed >= a.Placed, "group %s: %d placements became %d", a.ID, a.Placed, b.Placed)
 	})
-	eachChange(before.Services, after.Services, func(_ ServiceName, a, b *Service) {
+	eachChange(before.Services, after.Services, func(_ model.ServiceName, a, b *Service) {
 		c.want(b.Generation >= a.Generation, "service %s: generation %d became %d", a.Name, a.Generation, b.Generation)
 	})
 	eachChange(before.Events.rows, after.Events.rows, func(key EventKey, _, _ packedEvent) { c.want(false, "event %s was rewritten", key) })
-	eachChange(before.Requests, after.Requests, func(_ RequestID, a, b *Request) {
+	eachChange(before.Requests, after.Requests, func(_ model.RequestID, a, b *Request) {
 		c.want(b.Index > a.Index && a.At.Add(requestMinimum) <= after.Now, "the outcome of request %s was rewritten", a.ID)
 	})
 	c.newRows(&before)
@@ -45,7 +47,7 @@ func (c *checker) endings(since uint64) {
 			c.gone[e.Subject] = true
 		case e.Type == EventAllocated:
 			again[e.Subject] = true
-		case e.Type == EventStatus && e.After == string(ObservedStopped) && !again[e.Subject]:
+		case e.Type == EventStatus && e.After == string(model.ObservedStopped) && !again[e.Subject]:
 			c.gone[e.Subject] = true
 		}
 	}
@@ -53,11 +55,11 @@ func (c *checker) endings(since uint64) {
 
 // instruction is what an agent is told of an instance and may change while it is there.
 type instruction struct {
-	desired     Desired
+	desired     model.Desired
 	restarts    uint64
 	preparation uint64
-	grace       Duration
-	cause       Cause
+	grace       model.Duration
+	cause       model.Cause
 }
 
 func instructionFor(i *Instance) instruction {
@@ -107,7 +109,7 @@ func eachChange[K ~string | ~uint64, V comparable](before, after Table[K, V], vi
 	}
 }
 
-func (c *checker) purged(job JobName) bool { return c.gone["job/"+string(job)] }
+func (c *checker) purged(job model.JobName) bool { return c.gone["job/"+string(job)] }
 
 func (c *checker) clocks(before *State) {
 	s := c.s
@@ -119,7 +121,7 @@ func (c *checker) clocks(before *State) {
 	c.want(s.SettingsIndex >= before.SettingsIndex, "the settings' index %d became %d", before.SettingsIndex, s.SettingsIndex)
 }
 
-func (c *checker) nodeStep(id NodeID, a, b *Node) {
+func (c *checker) nodeStep(id model.NodeID, a, b *Node) {
 	if c.gone["node/"+string(id)] {
 		return
 	}
@@ -136,7 +138,7 @@ func (c *checker) nodeStep(id NodeID, a, b *Node) {
 	c.want(between || b.Placed.MemoryBytes <= a.Placed.MemoryBytes || b.Placed.MemoryBytes <= room, "node %s: %d bytes are placed on %d", id, b.Placed.MemoryBytes, room)
 }
 
-func (c *checker) instanceStep(id InstanceID, a, b *Instance) {
+func (c *checker) instanceStep(id model.InstanceID, a, b *Instance) {
 	if b.Marks.CreatedIndex > a.Marks.CreatedIndex {
 		// The row ended, was collected (with its job, or beside newer ones of its slot), and the proposer used the id again, all in one entry. Deciding derives
 		// ids from the index, so it can't (P27).
@@ -144,7 +146,7 @@ func (c *checker) instanceStep(id InstanceID, a, b *Instance) {
 		return
 	}
 	c.want(!a.Terminal() || b.Terminal(), "instance %s had ended and is %s, %s now", id, b.Desired, b.Status.Observed)
-	rank := map[Desired]int{DesiredRunning: 0, DesiredDraining: 1, DesiredStopped: 2}
+	rank := map[model.Desired]int{model.DesiredRunning: 0, model.DesiredDraining: 1, model.DesiredStopped: 2}
 	c.want(rank[b.Desired] >= rank[a.Desired], "instance %s: desired went back from %s to %s", id, a.Desired, b.Desired)
 	c.want(observedEdge(a.Status.Observed, b.Status.Observed), "instance %s: observed went from %s to %s", id, a.Status.Observed, b.Status.Observed)
 	c.want(b.Status.Epoch >= a.Status.Epoch, "instance %s: its status was of epoch %d and is of %d", id, a.Status.Epoch, b.Status.Epoch)
@@ -154,17 +156,17 @@ func (c *checker) instanceStep(id InstanceID, a, b *Instance) {
 	c.want(a.Claims.Resources == b.Claims.Resources, "instance %s: its claims went from %+v to %+v", id, a.Claims.Resources, b.Claims.Resources)
 	c.want(a.Marks.StopCause == "" || a.Marks.StopCause == b.Marks.StopCause && a.Marks.StopBegan == b.Marks.StopBegan, "instance %s: its stop began for %s and now for %s", id, a.Marks.StopCause, b.Marks.StopCause)
 	c.want(b.Marks.ChangedIndex > a.Marks.ChangedIndex, "instance %s changed at index %d and again at %d", id, a.Marks.ChangedIndex, b.Marks.ChangedIndex)
-	c.want(!slices.ContainsFunc(b.Links.Awaits, func(id InstanceID) bool { return !slices.Contains(a.Links.Awaits, id) }), "instance %s awaited %v and now %v", id, a.Links.Awaits, b.Links.Awaits)
+	c.want(!slices.ContainsFunc(b.Links.Awaits, func(id model.InstanceID) bool { return !slices.Contains(a.Links.Awaits, id) }), "instance %s awaited %v and now %v", id, a.Links.Awaits, b.Links.Awaits)
 	c.want(b.Eviction.Seq >= a.Eviction.Seq, "instance %s: preparation %d became %d", id, a.Eviction.Seq, b.Eviction.Seq)
 	c.want(b.Links.RestartSeq >= a.Links.RestartSeq, "instance %s: restart %d became %d", id, a.Links.RestartSeq, b.Links.RestartSeq)
 }
 
 // observedEdge reports whether an instance can be seen in from and, one or more entries later, in to. Nothing is pending again, and what stopped stays so.
-func observedEdge(from, to Observed) bool {
-	return from == to || from != ObservedStopped && to != ObservedPending
+func observedEdge(from, to model.Observed) bool {
+	return from == to || from != model.ObservedStopped && to != model.ObservedPending
 }
 
-func (c *checker) drainStep(id DrainID, a, b *Drain) {
+func (c *checker) drainStep(id model.DrainID, a, b *Drain) {
 	c.want(a.EndedIndex == 0 || a.EndedIndex == b.EndedIndex, "drain %s ended at index %d and again at %d", id, a.EndedIndex, b.EndedIndex)
 	c.want(len(a.Nodes) == len(b.Nodes) && a.Index == b.Index, "drain %s became another one", id)
 	for i := range min(len(a.Nodes), len(b.Nodes)) {
@@ -175,7 +177,7 @@ func (c *checker) drainStep(id DrainID, a, b *Drain) {
 	}
 }
 
-func (c *checker) deploymentStep(id DeploymentID, a, b *Deployment) {
+func (c *checker) deploymentStep(id model.DeploymentID, a, b *Deployment) {
 	if c.purged(a.Job) {
 		return
 	}
@@ -204,7 +206,7 @@ func (c *checker) listed(before *State) {
 	if before.Instances.Same(c.s.Instances) {
 		return
 	}
-	seen := func(i *Instance) PeerState {
+	seen := func(i *Instance) model.PeerState {
 		if !i.listed() {
 			return ""
 		}

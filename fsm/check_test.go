@@ -4,22 +4,24 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/outspan/outspan/model"
 )
 
 // busyState is a small cluster with something of everything: two nodes, a job of two instances with a service and ports, a volume, a drain that goes on.
 func busyState(t testing.TB) State {
 	t.Helper()
 	m := NewMachine()
-	mustApply(t, m, &ClusterInit{ID: "c1", Name: "test", Settings: DefaultSettings()})
+	mustApply(t, m, &ClusterInit{ID: "c1", Name: "test", Settings: model.DefaultSettings()})
 	mustApply(t, m, register("n1"), register("n2"))
 	mustApply(t, m, &NodeReport{ID: "n1", Full: true}, &NodeReport{ID: "n2", Full: true})
 	mustApply(t, m, &JobSubmit{Spec: webSpec()})
 	mustApply(t, m, placed("i1", "web/api", 0, "n1", 20000), placed("i2", "web/api", 1, "n2", 20000),
-		&InstancePlace{ID: "i3", Group: "web/store", Slot: 0, Version: 1, Node: "n1", Cause: CauseScaleUp})
-	mustApply(t, m, observed("n1", "i1", ObservedReady), observed("n2", "i2", ObservedReady), observed("n1", "i3", ObservedReady))
-	mustApply(t, m, &DrainStart{ID: "d1", Nodes: []string{"n1"}, Options: DrainOptions{Deadline: Hour}})
-	mustApply(t, m, &InstanceStop{ID: "i2", Cause: CauseUser, Bypass: true})
-	mustApply(t, m, observedAt("n2", "i2", ObservedStopped, 2))
+		&InstancePlace{ID: "i3", Group: "web/store", Slot: 0, Version: 1, Node: "n1", Cause: model.CauseScaleUp})
+	mustApply(t, m, observed("n1", "i1", model.ObservedReady), observed("n2", "i2", model.ObservedReady), observed("n1", "i3", model.ObservedReady))
+	mustApply(t, m, &DrainStart{ID: "d1", Nodes: []string{"n1"}, Options: DrainOptions{Deadline: model.Hour}})
+	mustApply(t, m, &InstanceStop{ID: "i2", Cause: model.CauseUser, Bypass: true})
+	mustApply(t, m, observedAt("n2", "i2", model.ObservedStopped, 2))
 	s := m.State()
 	if err := Check(s); err != nil {
 		t.Fatal(err)
@@ -27,21 +29,23 @@ func busyState(t testing.TB) State {
 	return s
 }
 
-func webSpec() JobSpec {
-	return JobSpec{Name: "web", Groups: []GroupSpec{
-		{Name: "api", Count: 2, Exec: ExecSpec{Command: "/bin/api"}, Ports: []PortSpec{{Name: "http"}}, Services: []ServiceSpec{{Name: "api", Port: "http", Expose: 80}}},
-		{Name: "store", Count: 1, Exec: ExecSpec{Command: "/bin/store"}, Volumes: []VolumeSpec{{Name: "data", Kind: VolumeLocal, Path: "/data"}}},
+func webSpec() model.JobSpec {
+	return model.JobSpec{Name: "web", Groups: []model.GroupSpec{
+		{Name: "api", Count: 2, Exec: model.ExecSpec{Command: "/bin/api"}, Ports: []model.PortSpec{{Name: "http"}}, Services: []model.ServiceSpec{{Name: "api", Port: "http", Expose: 80}}},
+		{Name: "store", Count: 1, Exec: model.ExecSpec{Command: "/bin/store"}, Volumes: []model.VolumeSpec{{Name: "data", Kind: model.VolumeLocal, Path: "/data"}}},
 	}}
 }
 
-func placed(id InstanceID, group GroupID, slot int, node NodeID, port int) *InstancePlace {
-	return &InstancePlace{ID: id, Group: group, Slot: slot, Version: 1, Node: node, Ports: Ports{{"http", port}}, Cause: CauseScaleUp}
+func placed(id model.InstanceID, group model.GroupID, slot int, node model.NodeID, port int) *InstancePlace {
+	return &InstancePlace{ID: id, Group: group, Slot: slot, Version: 1, Node: node, Ports: model.Ports{{Name: "http", Number: port}}, Cause: model.CauseScaleUp}
 }
 
-func observed(node NodeID, id InstanceID, o Observed) *NodeReport { return observedAt(node, id, o, 1) }
+func observed(node model.NodeID, id model.InstanceID, o model.Observed) *NodeReport {
+	return observedAt(node, id, o, 1)
+}
 
-func observedAt(node NodeID, id InstanceID, o Observed, generation uint64) *NodeReport {
-	return &NodeReport{ID: node, Instances: []InstanceStatus{{ID: id, Generation: generation, Observed: o}}}
+func observedAt(node model.NodeID, id model.InstanceID, o model.Observed, generation uint64) *NodeReport {
+	return &NodeReport{ID: node, Instances: []model.InstanceStatus{{ID: id, Generation: generation, Observed: o}}}
 }
 
 // edit replaces one row by a changed copy, past every rule.
@@ -59,17 +63,19 @@ func railOf(s *State, ticks ...Tick) { s.Rails.put(RailMoves, &Rail{Name: RailMo
 
 // TestCheckFindsWhatIsBroken breaks one thing at a time: a Check that finds nothing proves nothing unless it can fail.
 func TestCheckFindsWhatIsBroken(t *testing.T) {
-	instance := func(id InstanceID, change func(*Instance)) func(*State) {
+	instance := func(id model.InstanceID, change func(*Instance)) func(*State) {
 		return func(s *State) { edit(s.Instances, id, change) }
 	}
-	inHouse := func(id NodeID, change func(*household)) func(*State) {
+	inHouse := func(id model.NodeID, change func(*household)) func(*State) {
 		return func(s *State) {
 			h := s.household(id)
 			change(h)
 			s.putHousehold(id, h)
 		}
 	}
-	node := func(id NodeID, change func(*Node)) func(*State) { return func(s *State) { edit(s.Nodes, id, change) } }
+	node := func(id model.NodeID, change func(*Node)) func(*State) {
+		return func(s *State) { edit(s.Nodes, id, change) }
+	}
 	group := func(change func(*Group)) func(*State) { return func(s *State) { edit(s.Groups, "web/api", change) } }
 	job := func(change func(*Job)) func(*State) { return func(s *State) { edit(s.Jobs, "web", change) } }
 	drain := func(change func(*Drain, *DrainNode)) func(*State) {
@@ -124,9 +130,9 @@ func TestCheckFindsWhatIsBroken(t *testing.T) {
 
 		{"desired", `desired is "idle"`, instance("i1", func(i *Instance) { i.Desired = "idle" })},
 		{"observed", `observed is "well"`, instance("i1", func(i *Instance) { i.Status.Observed = "well" })},
-		{"stopped but desired", "its end written", instance("i1", func(i *Instance) { i.Status.Observed = ObservedStopped })},
-		{"failed for nothing", "failed without a reason", instance("i1", func(i *Instance) { i.Status.Observed = ObservedFailed })},
-		{"draining for nothing", `for the cause ""`, instance("i1", func(i *Instance) { i.Desired = DesiredDraining })},
+		{"stopped but desired", "its end written", instance("i1", func(i *Instance) { i.Status.Observed = model.ObservedStopped })},
+		{"failed for nothing", "failed without a reason", instance("i1", func(i *Instance) { i.Status.Observed = model.ObservedFailed })},
+		{"draining for nothing", `for the cause ""`, instance("i1", func(i *Instance) { i.Desired = model.DesiredDraining })},
 		{"eviction for nothing", "its eviction has the cause", instance("i1", func(i *Instance) { i.Eviction.Requested = true })},
 		{"eviction of nobody", "nobody asked for", instance("i1", func(i *Instance) { i.Eviction.By = "alice" })},
 		{"claims nothing", "claims", instance("i1", func(i *Instance) { i.Claims.Resources.MemoryBytes = 0 })},
@@ -143,22 +149,22 @@ func TestCheckFindsWhatIsBroken(t *testing.T) {
 			second(s, "i9", "i1", func(*Instance) {})
 		}},
 		{"a volume shared", "single holder", func(s *State) {
-			second(s, "i9", "i3", func(i *Instance) { i.Desired, i.Marks.StopCause = DesiredDraining, CauseUser })
+			second(s, "i9", "i3", func(i *Instance) { i.Desired, i.Marks.StopCause = model.DesiredDraining, model.CauseUser })
 		}},
 		{"index of too much", "instances of nodes", inHouse("n1", func(h *household) { h.join("z-ghost") })},
-		{"pending on a draining node", "still to be started", instance("i1", func(i *Instance) { i.Status.Observed = ObservedPending })},
+		{"pending on a draining node", "still to be started", instance("i1", func(i *Instance) { i.Status.Observed = model.ObservedPending })},
 
 		{"ready", "its instances sum up to", group(func(g *Group) { g.Ready++ })},
 		{"running", "its instances sum up to", group(func(g *Group) { g.Running++ })},
 		{"alive", "its instances sum up to", group(func(g *Group) { g.Alive++ })},
 		{"budget", "by its spec it would be", group(func(g *Group) { g.Budget.MinReady = 0 })},
-		{"count", "its spec 2", group(func(g *Group) { g.Count = 3; g.Budget = Budget{MinReady: 2, MaxDown: 1} })},
+		{"count", "its spec 2", group(func(g *Group) { g.Count = 3; g.Budget = model.Budget{MinReady: 2, MaxDown: 1} })},
 		{"group version", "its job at 1", group(func(g *Group) { g.Version = 2 })},
 		{"removed", "removed true", group(func(g *Group) { g.Removed = true })},
 		{"role", `role is "boss"`, group(func(g *Group) { g.Role = "boss" })},
 		{"placements", "were ever placed", group(func(g *Group) { g.Placed = 0 })},
-		{"stops in disorder", "out of order", group(func(g *Group) { g.Stops = []Time{2, 1} })},
-		{"stops to come", "in the future", group(func(g *Group) { g.Stops = []Time{1 << 50} })},
+		{"stops in disorder", "out of order", group(func(g *Group) { g.Stops = []model.Time{2, 1} })},
+		{"stops to come", "in the future", group(func(g *Group) { g.Stops = []model.Time{1 << 50} })},
 		{"group gone", "does not exist", func(s *State) { s.Groups.del("web/api") }},
 
 		{"class", `class "royal"`, job(func(j *Job) { j.Class = "royal" })},
@@ -218,7 +224,7 @@ func TestCheckFindsWhatIsBroken(t *testing.T) {
 }
 
 // second puts another instance into the slot of a first.
-func second(s *State, id, of InstanceID, change func(*Instance)) {
+func second(s *State, id, of model.InstanceID, change func(*Instance)) {
 	first, _ := s.Instances.Get(of)
 	next := *first
 	next.ID, next.Status.ID, next.Claims.Ports = id, id, nil
@@ -242,12 +248,14 @@ func TestCheckStepFindsWhatIsBroken(t *testing.T) {
 		{"silent change", "its version did not", func(s *State) { edit(s.Nodes, "n1", func(n *Node) { n.Health = HealthDegraded }) }},
 		{"boot id", "boot id", func(s *State) { edit(s.Nodes, "n1", func(n *Node) { n.Agent.BootID = "other" }) }},
 		{"overfull", "are placed on", func(s *State) { edit(s.Nodes, "n1", func(n *Node) { n.Placed.MemoryBytes = 1 << 50 }) }},
-		{"terminal lives", "had ended", func(s *State) { edit(s.Instances, "i2", func(i *Instance) { i.Status.Observed = ObservedReady }) }},
-		{"desired again", "desired went back", func(s *State) { edit(s.Instances, "i2", func(i *Instance) { i.Desired = DesiredRunning }) }},
-		{"pending again", "observed went from ready to pending", func(s *State) { edit(s.Instances, "i1", func(i *Instance) { i.Status.Observed = ObservedPending }) }},
+		{"terminal lives", "had ended", func(s *State) { edit(s.Instances, "i2", func(i *Instance) { i.Status.Observed = model.ObservedReady }) }},
+		{"desired again", "desired went back", func(s *State) { edit(s.Instances, "i2", func(i *Instance) { i.Desired = model.DesiredRunning }) }},
+		{"pending again", "observed went from ready to pending", func(s *State) {
+			edit(s.Instances, "i1", func(i *Instance) { i.Status.Observed = model.ObservedPending })
+		}},
 		{"generation", "generation", func(s *State) { edit(s.Instances, "i1", func(i *Instance) { i.Status.Generation = 0 }) }},
 		{"stopped for another cause", "its stop began for", func(s *State) {
-			edit(s.Instances, "i2", func(i *Instance) { i.Marks.StopCause = CauseRollout })
+			edit(s.Instances, "i2", func(i *Instance) { i.Marks.StopCause = model.CauseRollout })
 		}},
 		{"stopped at another time", "its stop began for", func(s *State) {
 			edit(s.Instances, "i2", func(i *Instance) { i.Marks.StopBegan++ })
@@ -256,7 +264,7 @@ func TestCheckStepFindsWhatIsBroken(t *testing.T) {
 			edit(s.Instances, "i1", func(i *Instance) { i.Marks.ChangedIndex-- })
 		}},
 		{"awaits more", "awaited [] and now [i2]", func(s *State) {
-			edit(s.Instances, "i1", func(i *Instance) { i.Links.Awaits = []InstanceID{"i2"} })
+			edit(s.Instances, "i1", func(i *Instance) { i.Links.Awaits = []model.InstanceID{"i2"} })
 		}},
 		{"another slot", "changed what it is", func(s *State) {
 			edit(s.Instances, "i1", func(i *Instance) { i.Slot = 7 })
@@ -265,7 +273,7 @@ func TestCheckStepFindsWhatIsBroken(t *testing.T) {
 			edit(s.Instances, "i1", func(i *Instance) { i.Version = 7 })
 		}},
 		{"another cause", "changed what it is", func(s *State) {
-			edit(s.Instances, "i1", func(i *Instance) { i.Cause = CauseRollout })
+			edit(s.Instances, "i1", func(i *Instance) { i.Cause = model.CauseRollout })
 		}},
 		{"replaces another", "changed what it is", func(s *State) {
 			edit(s.Instances, "i1", func(i *Instance) { i.Links.Replaces = "i2" })
@@ -275,7 +283,7 @@ func TestCheckStepFindsWhatIsBroken(t *testing.T) {
 		{"began anew", "before it had ended", func(s *State) { edit(s.Instances, "i1", func(i *Instance) { i.Marks.CreatedIndex = s.Index }) }},
 		{"not called", "was last called", func(s *State) { edit(s.Instances, "i1", func(i *Instance) { i.Links.RestartSeq++ }) }},
 		{"new and overfull", "is new and holds", func(s *State) {
-			s.Nodes.put("n9", &Node{ID: "n9", Agent: AgentInfo{Epoch: 1}, Registrations: 1, Placed: Usage{MemoryBytes: 1}})
+			s.Nodes.put("n9", &Node{ID: "n9", Agent: model.AgentInfo{Epoch: 1}, Registrations: 1, Placed: Usage{MemoryBytes: 1}})
 		}},
 		{"back from the dead", "came back", func(s *State) {
 			s.Instances.put("old", &Instance{ID: "old", Marks: Marks{CreatedIndex: 2}})
@@ -319,7 +327,7 @@ func TestCheckStepFindsWhatIsBroken(t *testing.T) {
 func TestCheckStepSeesWhatAnEntryHides(t *testing.T) {
 	steps := func(t *testing.T, s State, groups ...[]Command) State {
 		t.Helper()
-		after, results := s.Apply(s.Index+1, 1, Entry{Format: CurrentFormat, At: s.Now, Groups: atEpochs(s, groups...)})
+		after, results := s.Apply(s.Index+1, 1, Entry{Format: model.CurrentFormat, At: s.Now, Groups: atEpochs(s, groups...)})
 		for i, r := range results {
 			if r.Refusal != nil {
 				t.Fatalf("group %d: %v", i, r.Refusal)
@@ -334,29 +342,31 @@ func TestCheckStepSeesWhatAnEntryHides(t *testing.T) {
 	small.Shape.Capacity.MemoryBytes = 1
 	t.Run("purged", func(t *testing.T) {
 		s := busyState(t)
-		steps(t, s, []Command{&InstanceStop{ID: "i1", Cause: CauseUser, Bypass: true}, &InstanceStop{ID: "i3", Cause: CauseUser, Bypass: true}, &JobStop{Job: "web", Purge: true}},
-			[]Command{observedAt("n1", "i1", ObservedStopped, 2), observedAt("n1", "i3", ObservedStopped, 2)},
+		steps(t, s, []Command{&InstanceStop{ID: "i1", Cause: model.CauseUser, Bypass: true}, &InstanceStop{ID: "i3", Cause: model.CauseUser, Bypass: true}, &JobStop{Job: "web", Purge: true}},
+			[]Command{observedAt("n1", "i1", model.ObservedStopped, 2), observedAt("n1", "i3", model.ObservedStopped, 2)},
 			[]Command{&JobSubmit{Spec: webSpec()}, placed("i1", "web/api", 0, "n2", 20000)})
 	})
 	t.Run("collected", func(t *testing.T) {
 		s := busyState(t)
-		stop := func(id InstanceID) []Command { return []Command{&InstanceStop{ID: id, Cause: CauseUser, Bypass: true}} }
-		s = steps(t, s, []Command{placed("j1", "web/api", 1, "n2", 20001)}, []Command{observed("n2", "j1", ObservedReady)}, stop("j1"))
-		s = steps(t, s, []Command{placed("j2", "web/api", 1, "n2", 20002)}, stop("j2"), []Command{observed("n2", "j2", ObservedStopped)})
-		s = steps(t, s, []Command{placed("j3", "web/api", 1, "n2", 20003)}, stop("j3"), []Command{observed("n2", "j3", ObservedStopped)})
-		s = steps(t, s, []Command{observedAt("n2", "j1", ObservedStopped, 2)}, []Command{placed("j1", "web/api", 1, "n2", 20004)})
+		stop := func(id model.InstanceID) []Command {
+			return []Command{&InstanceStop{ID: id, Cause: model.CauseUser, Bypass: true}}
+		}
+		s = steps(t, s, []Command{placed("j1", "web/api", 1, "n2", 20001)}, []Command{observed("n2", "j1", model.ObservedReady)}, stop("j1"))
+		s = steps(t, s, []Command{placed("j2", "web/api", 1, "n2", 20002)}, stop("j2"), []Command{observed("n2", "j2", model.ObservedStopped)})
+		s = steps(t, s, []Command{placed("j3", "web/api", 1, "n2", 20003)}, stop("j3"), []Command{observed("n2", "j3", model.ObservedStopped)})
+		s = steps(t, s, []Command{observedAt("n2", "j1", model.ObservedStopped, 2)}, []Command{placed("j1", "web/api", 1, "n2", 20004)})
 		if i, _ := s.Instances.Get("j1"); i == nil || i.Terminal() {
 			t.Errorf("j1 was not used again: %+v", i)
 		}
 	})
 	t.Run("smaller", func(t *testing.T) {
 		fresh := NewState()
-		steps(t, fresh, []Command{&ClusterInit{ID: "c1", Name: "test", Settings: DefaultSettings()}}, []Command{register("n1"), &NodeReport{ID: "n1", Full: true}},
+		steps(t, fresh, []Command{&ClusterInit{ID: "c1", Name: "test", Settings: model.DefaultSettings()}}, []Command{register("n1"), &NodeReport{ID: "n1", Full: true}},
 			[]Command{&JobSubmit{Spec: webSpec()}, placed("i1", "web/api", 0, "n1", 20000)}, []Command{small})
 	})
 	t.Run("smaller in between", func(t *testing.T) {
 		first := NewState()
-		s := steps(t, first, []Command{&ClusterInit{ID: "c1", Name: "test", Settings: DefaultSettings()}}, []Command{small})
+		s := steps(t, first, []Command{&ClusterInit{ID: "c1", Name: "test", Settings: model.DefaultSettings()}}, []Command{small})
 		steps(t, s, []Command{register("n1"), &NodeReport{ID: "n1", Full: true}, &JobSubmit{Spec: webSpec()}, placed("i1", "web/api", 0, "n1", 20000)}, []Command{small})
 	})
 }
@@ -364,20 +374,20 @@ func TestCheckStepSeesWhatAnEntryHides(t *testing.T) {
 // TestCheckOfWhatIsCopied: nothing that has the volumes of a slot runs while they are copied; a newer version that has none may.
 func TestCheckOfWhatIsCopied(t *testing.T) {
 	m := NewMachine()
-	mustApply(t, m, &ClusterInit{ID: "c1", Name: "test", Settings: DefaultSettings()})
-	for _, id := range []NodeID{"n1", "n2"} {
+	mustApply(t, m, &ClusterInit{ID: "c1", Name: "test", Settings: model.DefaultSettings()})
+	for _, id := range []model.NodeID{"n1", "n2"} {
 		mustApply(t, m, register(id), &NodeReport{ID: id, Full: true})
 	}
 	spec := webSpec()
 	mustApply(t, m, &JobSubmit{Spec: spec})
-	mustApply(t, m, &InstancePlace{ID: "i3", Group: "web/store", Version: 1, Node: "n1", Cause: CauseScaleUp})
-	mustApply(t, m, observed("n1", "i3", ObservedReady))
-	mustApply(t, m, &InstanceStop{ID: "i3", Cause: CauseUser, Bypass: true}, observedAt("n1", "i3", ObservedStopped, 2))
+	mustApply(t, m, &InstancePlace{ID: "i3", Group: "web/store", Version: 1, Node: "n1", Cause: model.CauseScaleUp})
+	mustApply(t, m, observed("n1", "i3", model.ObservedReady))
+	mustApply(t, m, &InstanceStop{ID: "i3", Cause: model.CauseUser, Bypass: true}, observedAt("n1", "i3", model.ObservedStopped, 2))
 	mustApply(t, m, &TransferStart{ID: "t1", Work: TransferMigrate, Volume: "web/store/0/data", To: "n2", Token: "k"})
 	mustApply(t, m, &TransferStep{ID: "t1", Phase: TransferStopping}, &TransferStep{ID: "t1", Phase: TransferCopying})
 	spec.Groups[1].Volumes = nil
 	mustApply(t, m, &JobSubmit{Spec: spec})
-	mustApply(t, m, &InstancePlace{ID: "i4", Group: "web/store", Version: 2, Node: "n2", Cause: CauseScaleUp})
+	mustApply(t, m, &InstancePlace{ID: "i4", Group: "web/store", Version: 2, Node: "n2", Cause: model.CauseScaleUp})
 	s := m.State()
 	if err := Check(s); err != nil {
 		t.Error(err)

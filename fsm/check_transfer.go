@@ -1,9 +1,13 @@
 package fsm
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/outspan/outspan/model"
+)
 
 // detached checks a restored volume that is not in use.
-func (c *checker) detached(id VolumeID, v *Volume) {
+func (c *checker) detached(id model.VolumeID, v *Volume) {
 	t, ok := c.s.Transfers.Get(v.Copy)
 	c.want(ok && t.Kind == TransferRestore && t.Left.Detached == v.Home && t.DetachedID(v.Name) == id && v.ID == id, "volume %s is a copy that no transfer left on node %s", id, v.Home)
 	c.want(v.Transfer == "", "volume %s is not in use and in transfer %s", id, v.Transfer)
@@ -13,7 +17,7 @@ func (c *checker) detached(id VolumeID, v *Volume) {
 // transfers holds that exactly one copy of a volume is in use: the one at its home, which all volumes of a slot share; that what is copied can't
 // be written meanwhile; and that a row and what it works on name each other.
 func (c *checker) transfers() {
-	busy := map[VolumeID]TransferID{}
+	busy := map[model.VolumeID]model.TransferID{}
 	for id, t := range c.s.Transfers.All() {
 		if c.want(t.ID == id && len(t.Names) > 0, "transfer %s: its row says %s with %d volumes", id, t.ID, len(t.Names)); len(t.Names) == 0 {
 			continue
@@ -28,7 +32,7 @@ func (c *checker) transfers() {
 	}
 	for id, v := range c.s.Volumes.All() {
 		c.want(v.Transfer == busy[id], "volume %s is in transfer %q, its row says %q", id, busy[id], v.Transfer)
-		if v.Copy == "" && v.Kind == VolumeLocal {
+		if v.Copy == "" && v.Kind == model.VolumeLocal {
 			for _, other := range c.s.slotVolumes(v.Group, v.Slot) {
 				c.want(other.Home == v.Home || other.Home == "" || v.Home == "", "the volumes %s and %s of one slot are on %s and %s", id, other.ID, v.Home, other.Home)
 			}
@@ -36,7 +40,7 @@ func (c *checker) transfers() {
 	}
 }
 
-func (c *checker) runningTransfer(t *Transfer, busy map[VolumeID]TransferID) {
+func (c *checker) runningTransfer(t *Transfer, busy map[model.VolumeID]model.TransferID) {
 	c.want(slices.ContainsFunc(t.edges(), func(e [2]TransferPhase) bool { return e[0] == t.Phase }), "transfer %s of kind %s is %s", t.ID, t.Kind, t.Phase)
 	c.want(t.Left == TransferLeft{} || t.Phase.attached(), "transfer %s is %s and left %+v", t.ID, t.Phase, t.Left)
 	if t.Kind == TransferRestore && !t.Options.Attach {

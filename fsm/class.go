@@ -1,48 +1,19 @@
 package fsm
 
 import (
-	"fmt"
 	"slices"
 	"strings"
-)
 
-// ClassName is a named priority.
-type ClassName string
-
-// The built-in classes, from first to last.
-const (
-	ClassSystem     ClassName = "system"
-	ClassCritical   ClassName = "critical"
-	ClassProduction ClassName = "production" // the default
-	ClassBatch      ClassName = "batch"
+	"github.com/outspan/outspan/model"
 )
 
 // Class is a priority level: what comes earlier in State.Classes is more important. Its name, place and limits are all there is to it, so
 // that a new one is one log entry and rewrites no instance (R7).
 type Class struct {
-	Name         ClassName    `cbor:"1,keyasint"`
-	MaxDown      MaxDown      `cbor:"2,keyasint"`           // of groups that say nothing themselves
-	Quota        Quota        `cbor:"3,keyasint,omitempty"` // of all instances of the class together
-	PreemptEqual PreemptEqual `cbor:"4,keyasint,omitempty"`
-}
-
-// MaxDown is how many instances of a group may be down by default: Amount, a percentage rounded down, and at least Floor.
-type MaxDown struct {
-	Amount Amount `cbor:"1,keyasint"`
-	Floor  int    `cbor:"2,keyasint,omitempty"`
-}
-
-// Of is the number for a count; never more than it.
-func (m MaxDown) Of(count int) int {
-	return max(min(max(m.Amount.Of(count, false), m.Floor), count), 0)
-}
-
-// String writes it as people do: "25%, at least 1".
-func (m MaxDown) String() string {
-	if m.Floor > 0 {
-		return fmt.Sprintf("%s, at least %d", m.Amount, m.Floor)
-	}
-	return m.Amount.String()
+	Name         model.ClassName `cbor:"1,keyasint"`
+	MaxDown      model.MaxDown   `cbor:"2,keyasint"`           // of groups that say nothing themselves
+	Quota        Quota           `cbor:"3,keyasint,omitempty"` // of all instances of the class together
+	PreemptEqual PreemptEqual    `cbor:"4,keyasint,omitempty"`
 }
 
 // Quota limits a class: every instance that is not stopped counts, its memory with the overhead. Zero: no limit.
@@ -69,18 +40,15 @@ func (p PreemptEqual) String() string { return string(p) }
 // BuiltinClasses are those that a new cluster starts with, in their order.
 func BuiltinClasses() []Class {
 	return []Class{
-		{Name: ClassSystem, MaxDown: MaxDown{Amount: Amount{N: 1}}, PreemptEqual: PreemptOff},
-		{Name: ClassCritical, MaxDown: MaxDown{Amount: Amount{N: 1}}, PreemptEqual: PreemptOff},
-		{Name: ClassProduction, MaxDown: DefaultMaxDown(), PreemptEqual: PreemptOff},
-		{Name: ClassBatch, MaxDown: MaxDown{Amount: Amount{N: 50, Percent: true}, Floor: 1}, PreemptEqual: PreemptOff},
+		{Name: model.ClassSystem, MaxDown: model.MaxDown{Amount: model.Amount{N: 1}}, PreemptEqual: PreemptOff},
+		{Name: model.ClassCritical, MaxDown: model.MaxDown{Amount: model.Amount{N: 1}}, PreemptEqual: PreemptOff},
+		{Name: model.ClassProduction, MaxDown: model.DefaultMaxDown(), PreemptEqual: PreemptOff},
+		{Name: model.ClassBatch, MaxDown: model.MaxDown{Amount: model.Amount{N: 50, Percent: true}, Floor: 1}, PreemptEqual: PreemptOff},
 	}
 }
 
-// DefaultMaxDown is that of production, and of a new class that is given none.
-func DefaultMaxDown() MaxDown { return MaxDown{Amount: Amount{N: 25, Percent: true}, Floor: 1} }
-
 // Class finds a class by name and its rank: 0 is the most important.
-func (s *State) Class(name ClassName) (Class, int, bool) {
+func (s *State) Class(name model.ClassName) (Class, int, bool) {
 	i := slices.IndexFunc(s.Classes, func(c Class) bool { return c.Name == name })
 	if i < 0 {
 		return Class{}, len(s.Classes), false
@@ -89,7 +57,7 @@ func (s *State) Class(name ClassName) (Class, int, bool) {
 }
 
 // ClassRank is the place of a class in the order, 0 for the most important; an unknown one comes last.
-func (s *State) ClassRank(name ClassName) int {
+func (s *State) ClassRank(name model.ClassName) int {
 	_, rank, _ := s.Class(name)
 	return rank
 }

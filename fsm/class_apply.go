@@ -3,6 +3,8 @@ package fsm
 import (
 	"fmt"
 	"slices"
+
+	"github.com/outspan/outspan/model"
 )
 
 // maxClasses is how many classes there may be.
@@ -11,24 +13,24 @@ const maxClasses = 64
 // ClassSet makes a class, or changes what is given of one; the rest stays. A new one needs Below or Above, the class that it comes directly
 // after or before in the order; with an existing one they move it. No instance is rewritten (R7). Codes: invalid, unknown_class.
 type ClassSet struct {
-	Name         ClassName    `cbor:"1,keyasint"`
-	Below        ClassName    `cbor:"2,keyasint,omitempty"` // directly after this one: less important
-	Above        ClassName    `cbor:"3,keyasint,omitempty"` // directly before this one: more important
-	MaxDown      *MaxDown     `cbor:"4,keyasint,omitempty"`
-	Quota        *Quota       `cbor:"5,keyasint,omitempty"`
-	PreemptEqual PreemptEqual `cbor:"6,keyasint,omitempty"`
+	Name         model.ClassName `cbor:"1,keyasint"`
+	Below        model.ClassName `cbor:"2,keyasint,omitempty"` // directly after this one: less important
+	Above        model.ClassName `cbor:"3,keyasint,omitempty"` // directly before this one: more important
+	MaxDown      *model.MaxDown  `cbor:"4,keyasint,omitempty"`
+	Quota        *Quota          `cbor:"5,keyasint,omitempty"`
+	PreemptEqual PreemptEqual    `cbor:"6,keyasint,omitempty"`
 }
 
 // ClassRemove removes a class. Codes: not_found, in_use while a job has it, invalid for the default.
 type ClassRemove struct {
-	Name ClassName `cbor:"1,keyasint"`
+	Name model.ClassName `cbor:"1,keyasint"`
 }
 
 func (c *ClassSet) apply(s *State) error {
 	old, at, exists := s.Class(c.Name)
 	next := old
 	if !exists {
-		next = Class{Name: c.Name, MaxDown: DefaultMaxDown(), PreemptEqual: PreemptOff}
+		next = Class{Name: c.Name, MaxDown: model.DefaultMaxDown(), PreemptEqual: PreemptOff}
 	}
 	if refusal := c.check(s, exists); refusal != nil {
 		return refusal
@@ -62,28 +64,28 @@ func (c *ClassSet) apply(s *State) error {
 	return nil
 }
 
-func (c *ClassSet) check(s *State, exists bool) *Error {
+func (c *ClassSet) check(s *State, exists bool) *model.Error {
 	switch {
-	case !ValidName(string(c.Name)):
-		return Refuse(CodeInvalid, "class name %q: use 1 to 63 letters, digits, '-', '_' or '.'", c.Name)
+	case !model.ValidName(string(c.Name)):
+		return model.Refuse(model.CodeInvalid, "class name %q: use 1 to 63 letters, digits, '-', '_' or '.'", c.Name)
 	case !exists && c.Below == "" && c.Above == "":
-		return Refuse(CodeUnknownClass, "there is no class %s", c.Name).WithHint("to make it say where it stands: --below CLASS or --above CLASS; the classes are: %s", joinClasses(s.Classes))
+		return model.Refuse(model.CodeUnknownClass, "there is no class %s", c.Name).WithHint("to make it say where it stands: --below CLASS or --above CLASS; the classes are: %s", joinClasses(s.Classes))
 	case !exists && len(s.Classes) >= maxClasses:
-		return Refuse(CodeInvalid, "there are %d classes already", len(s.Classes))
+		return model.Refuse(model.CodeInvalid, "there are %d classes already", len(s.Classes))
 	case c.Below != "" && c.Above != "":
-		return Refuse(CodeInvalid, "give below or above, not both")
+		return model.Refuse(model.CodeInvalid, "give below or above, not both")
 	case c.Below == c.Name || c.Above == c.Name:
-		return Refuse(CodeInvalid, "a class can't stand below or above itself")
-	case c.MaxDown != nil && (!c.MaxDown.Amount.valid() || c.MaxDown.Floor < 0):
-		return Refuse(CodeInvalid, "max_down must be 0 or more, a percentage 0%% to 100%%")
+		return model.Refuse(model.CodeInvalid, "a class can't stand below or above itself")
+	case c.MaxDown != nil && (!c.MaxDown.Amount.Valid() || c.MaxDown.Floor < 0):
+		return model.Refuse(model.CodeInvalid, "max_down must be 0 or more, a percentage 0%% to 100%%")
 	case c.Quota != nil && (c.Quota.MemoryBytes < 0 || c.Quota.Instances < 0):
-		return Refuse(CodeInvalid, "a quota must not be negative; 0 is no limit")
+		return model.Refuse(model.CodeInvalid, "a quota must not be negative; 0 is no limit")
 	case c.PreemptEqual != "" && !c.PreemptEqual.Valid():
-		return Refuse(CodeInvalid, "preempt_equal is %q; it must be off or fair", c.PreemptEqual)
+		return model.Refuse(model.CodeInvalid, "preempt_equal is %q; it must be off or fair", c.PreemptEqual)
 	}
-	for _, name := range [...]ClassName{c.Below, c.Above} {
+	for _, name := range [...]model.ClassName{c.Below, c.Above} {
 		if _, _, ok := s.Class(name); name != "" && !ok {
-			return Refuse(CodeUnknownClass, "class %q is unknown", name).WithHint("the classes are: %s", joinClasses(s.Classes))
+			return model.Refuse(model.CodeUnknownClass, "class %q is unknown", name).WithHint("the classes are: %s", joinClasses(s.Classes))
 		}
 	}
 	return nil
@@ -118,8 +120,8 @@ func classDiff(a, b Class) map[string]string {
 }
 
 // resolveClass writes the budgets of a class's groups anew: its default has changed.
-func (s *State) resolveClass(name ClassName) {
-	var ids []GroupID
+func (s *State) resolveClass(name model.ClassName) {
+	var ids []model.GroupID
 	for id := range s.Groups.All() {
 		if job, ok := s.Jobs.Get(jobOf(id)); ok && job.Class == name {
 			ids = append(ids, id)
@@ -134,13 +136,13 @@ func (c *ClassRemove) apply(s *State) error {
 	_, at, ok := s.Class(c.Name)
 	switch {
 	case !ok:
-		return Refuse(CodeNotFound, "there is no class %q", c.Name).WithHint("the classes are: %s", joinClasses(s.Classes))
-	case c.Name == ClassProduction:
-		return Refuse(CodeInvalid, "class %s is that of every job that names none; it stays", c.Name)
+		return model.Refuse(model.CodeNotFound, "there is no class %q", c.Name).WithHint("the classes are: %s", joinClasses(s.Classes))
+	case c.Name == model.ClassProduction:
+		return model.Refuse(model.CodeInvalid, "class %s is that of every job that names none; it stays", c.Name)
 	}
 	for name, job := range s.Jobs.All() {
 		if job.Class == c.Name {
-			return Refuse(CodeInUse, "class %s is that of job %s", c.Name, name).WithHint("run its jobs with another class, or stop them with --purge")
+			return model.Refuse(model.CodeInUse, "class %s is that of job %s", c.Name, name).WithHint("run its jobs with another class, or stop them with --purge")
 		}
 	}
 	s.Classes = slices.Delete(slices.Clone(s.Classes), at, at+1)

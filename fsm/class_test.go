@@ -4,20 +4,22 @@ import (
 	"bytes"
 	"slices"
 	"testing"
+
+	"github.com/outspan/outspan/model"
 )
 
 // tried applies one command and returns the new state and the refusal.
-func tried(t *testing.T, s State, c Command) (State, *Error) {
+func tried(t *testing.T, s State, c Command) (State, *model.Error) {
 	t.Helper()
-	next, results := s.Apply(s.Index+1, 1, Entry{Format: CurrentFormat, At: s.Now + 1, Actor: "cli:alice", Groups: [][]Command{{c}}})
+	next, results := s.Apply(s.Index+1, 1, Entry{Format: model.CurrentFormat, At: s.Now + 1, Actor: "cli:alice", Groups: [][]Command{{c}}})
 	if err := Check(next); err != nil {
 		t.Fatal(err)
 	}
 	return next, results[0].Refusal
 }
 
-func order(s State) []ClassName {
-	var names []ClassName
+func order(s State) []model.ClassName {
+	var names []model.ClassName
 	for _, c := range s.Classes {
 		names = append(names, c.Name)
 	}
@@ -30,26 +32,26 @@ func TestClassOrder(t *testing.T) {
 	tests := []struct {
 		name string
 		set  ClassSet
-		want []ClassName
-		code Code
+		want []model.ClassName
+		code model.Code
 	}{
-		{"above", ClassSet{Name: "gold", Above: ClassProduction}, []ClassName{"system", "critical", "gold", "production", "batch"}, ""},
-		{"below", ClassSet{Name: "gold", Below: ClassBatch}, []ClassName{"system", "critical", "production", "batch", "gold"}, ""},
+		{"above", ClassSet{Name: "gold", Above: model.ClassProduction}, []model.ClassName{"system", "critical", "gold", "production", "batch"}, ""},
+		{"below", ClassSet{Name: "gold", Below: model.ClassBatch}, []model.ClassName{"system", "critical", "production", "batch", "gold"}, ""},
 		{
-			"below one and above the next", ClassSet{Name: "gold", Below: ClassCritical},
-			[]ClassName{"system", "critical", "gold", "production", "batch"}, "",
+			"below one and above the next", ClassSet{Name: "gold", Below: model.ClassCritical},
+			[]model.ClassName{"system", "critical", "gold", "production", "batch"}, "",
 		},
-		{"first", ClassSet{Name: "gold", Above: ClassSystem}, []ClassName{"gold", "system", "critical", "production", "batch"}, ""},
-		{"moved", ClassSet{Name: ClassBatch, Above: ClassSystem}, []ClassName{"batch", "system", "critical", "production"}, ""},
-		{"moved down", ClassSet{Name: ClassSystem, Below: ClassBatch}, []ClassName{"critical", "production", "batch", "system"}, ""},
-		{"nowhere", ClassSet{Name: "gold"}, nil, CodeUnknownClass},
-		{"unknown place", ClassSet{Name: "gold", Below: "royal"}, nil, CodeUnknownClass},
-		{"two places", ClassSet{Name: "gold", Below: ClassSystem, Above: ClassBatch}, nil, CodeInvalid},
-		{"itself", ClassSet{Name: ClassBatch, Below: ClassBatch}, nil, CodeInvalid},
-		{"name", ClassSet{Name: "so so", Below: ClassBatch}, nil, CodeInvalid},
-		{"percentage", ClassSet{Name: ClassBatch, MaxDown: &MaxDown{Amount: Amount{N: 101, Percent: true}}}, nil, CodeInvalid},
-		{"quota", ClassSet{Name: ClassBatch, Quota: &Quota{Instances: -1}}, nil, CodeInvalid},
-		{"equal", ClassSet{Name: ClassBatch, PreemptEqual: "always"}, nil, CodeInvalid},
+		{"first", ClassSet{Name: "gold", Above: model.ClassSystem}, []model.ClassName{"gold", "system", "critical", "production", "batch"}, ""},
+		{"moved", ClassSet{Name: model.ClassBatch, Above: model.ClassSystem}, []model.ClassName{"batch", "system", "critical", "production"}, ""},
+		{"moved down", ClassSet{Name: model.ClassSystem, Below: model.ClassBatch}, []model.ClassName{"critical", "production", "batch", "system"}, ""},
+		{"nowhere", ClassSet{Name: "gold"}, nil, model.CodeUnknownClass},
+		{"unknown place", ClassSet{Name: "gold", Below: "royal"}, nil, model.CodeUnknownClass},
+		{"two places", ClassSet{Name: "gold", Below: model.ClassSystem, Above: model.ClassBatch}, nil, model.CodeInvalid},
+		{"itself", ClassSet{Name: model.ClassBatch, Below: model.ClassBatch}, nil, model.CodeInvalid},
+		{"name", ClassSet{Name: "so so", Below: model.ClassBatch}, nil, model.CodeInvalid},
+		{"percentage", ClassSet{Name: model.ClassBatch, MaxDown: &model.MaxDown{Amount: model.Amount{N: 101, Percent: true}}}, nil, model.CodeInvalid},
+		{"quota", ClassSet{Name: model.ClassBatch, Quota: &Quota{Instances: -1}}, nil, model.CodeInvalid},
+		{"equal", ClassSet{Name: model.ClassBatch, PreemptEqual: "always"}, nil, model.CodeInvalid},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -82,21 +84,21 @@ func TestClassOrder(t *testing.T) {
 // proves R26, R28
 func TestClassDefault(t *testing.T) {
 	s := NewState()
-	group := func(name string, own *BudgetSpec) GroupSpec {
-		return GroupSpec{Name: name, Count: 10, Exec: ExecSpec{Command: "/bin/x"}, Budget: own}
+	group := func(name string, own *model.BudgetSpec) model.GroupSpec {
+		return model.GroupSpec{Name: name, Count: 10, Exec: model.ExecSpec{Command: "/bin/x"}, Budget: own}
 	}
-	s, refusal := tried(t, s, &JobSubmit{Spec: JobSpec{Name: "web", Groups: []GroupSpec{group("plain", nil), group("own", &BudgetSpec{MinReady: &Amount{N: 9}})}}})
+	s, refusal := tried(t, s, &JobSubmit{Spec: model.JobSpec{Name: "web", Groups: []model.GroupSpec{group("plain", nil), group("own", &model.BudgetSpec{MinReady: &model.Amount{N: 9}})}}})
 	if refusal != nil {
 		t.Fatal(refusal)
 	}
-	downOf := func(group GroupID) int {
+	downOf := func(group model.GroupID) int {
 		g, _ := s.Groups.Get(group)
 		return g.Budget.MaxDown
 	}
 	if downOf("web/plain") != 2 || downOf("web/own") != 1 {
 		t.Fatalf("max down is %d and %d, want 2 (25%% of 10, rounded down) and 1", downOf("web/plain"), downOf("web/own"))
 	}
-	if s, refusal = tried(t, s, &ClassSet{Name: ClassProduction, MaxDown: &MaxDown{Amount: Amount{N: 55, Percent: true}}}); refusal != nil {
+	if s, refusal = tried(t, s, &ClassSet{Name: model.ClassProduction, MaxDown: &model.MaxDown{Amount: model.Amount{N: 55, Percent: true}}}); refusal != nil {
 		t.Fatal(refusal)
 	}
 	if downOf("web/plain") != 5 || downOf("web/own") != 1 {
@@ -108,9 +110,9 @@ func TestClassDefault(t *testing.T) {
 // proves R26
 func TestBuiltinDefaults(t *testing.T) {
 	counts := []int{0, 1, 2, 3, 4, 5, 8, 10, 20}
-	want := map[ClassName][]int{
-		ClassSystem: {0, 1, 1, 1, 1, 1, 1, 1, 1}, ClassCritical: {0, 1, 1, 1, 1, 1, 1, 1, 1},
-		ClassProduction: {0, 1, 1, 1, 1, 1, 2, 2, 5}, ClassBatch: {0, 1, 1, 1, 2, 2, 4, 5, 10},
+	want := map[model.ClassName][]int{
+		model.ClassSystem: {0, 1, 1, 1, 1, 1, 1, 1, 1}, model.ClassCritical: {0, 1, 1, 1, 1, 1, 1, 1, 1},
+		model.ClassProduction: {0, 1, 1, 1, 1, 1, 2, 2, 5}, model.ClassBatch: {0, 1, 1, 1, 2, 2, 4, 5, 10},
 	}
 	for _, c := range BuiltinClasses() {
 		for i, n := range counts {

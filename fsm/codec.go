@@ -8,6 +8,7 @@ import (
 	"github.com/fxamacker/cbor/v2"
 
 	"github.com/outspan/outspan/internal/canon"
+	"github.com/outspan/outspan/model"
 )
 
 // MaxEntryBytes is the most that one encoded entry may have. Requests are at most 1 MiB and the leader cuts its own entries at
@@ -23,11 +24,11 @@ const (
 // wireEntry is an Entry on disk: a map with integer keys.
 type wireEntry struct {
 	Format  uint16          `cbor:"1,keyasint"`
-	At      Time            `cbor:"2,keyasint"`
+	At      model.Time      `cbor:"2,keyasint"`
 	Wall    int64           `cbor:"3,keyasint"`
 	Term    uint64          `cbor:"4,keyasint,omitempty"`
-	Actor   Actor           `cbor:"5,keyasint,omitempty"`
-	Request RequestID       `cbor:"6,keyasint,omitempty"`
+	Actor   model.Actor     `cbor:"5,keyasint,omitempty"`
+	Request model.RequestID `cbor:"6,keyasint,omitempty"`
 	Body    string          `cbor:"7,keyasint,omitempty"`
 	Groups  [][]wireCommand `cbor:"8,keyasint"`
 }
@@ -86,7 +87,7 @@ func mode(opts cbor.DecOptions, failure *error) cbor.DecMode {
 // get into the log, where it would stop all of them. Codes: invalid, needs_format.
 func EncodeEntry(e Entry) ([]byte, error) {
 	if e.Format == 0 {
-		return nil, Refuse(CodeInvalid, "an entry without a format").WithHint("set it to the State's")
+		return nil, model.Refuse(model.CodeInvalid, "an entry without a format").WithHint("set it to the State's")
 	}
 	w := wireEntry{e.Format, e.At, e.Wall, e.Term, e.Actor, e.Request, e.Body, make([][]wireCommand, len(e.Groups))}
 	for i, group := range e.Groups {
@@ -100,33 +101,33 @@ func EncodeEntry(e Entry) ([]byte, error) {
 	}
 	var buf bytes.Buffer
 	if err := wire.enc.MarshalToBuffer(w, &buf); err != nil {
-		return nil, Refuse(CodeInvalid, "the entry can't be encoded: %v", err)
+		return nil, model.Refuse(model.CodeInvalid, "the entry can't be encoded: %v", err)
 	}
 	if buf.Len() > MaxEntryBytes {
-		return nil, Refuse(CodeInvalid, "the entry has %d bytes, at most %d are allowed", buf.Len(), MaxEntryBytes).
+		return nil, model.Refuse(model.CodeInvalid, "the entry has %d bytes, at most %d are allowed", buf.Len(), MaxEntryBytes).
 			WithHint("make the request smaller, or split it")
 	}
 	if _, err := DecodeEntry(buf.Bytes()); err != nil {
-		return nil, Refuse(CodeInvalid, "the entry could not be read again: %v", err)
+		return nil, model.Refuse(model.CodeInvalid, "the entry could not be read again: %v", err)
 	}
 	return buf.Bytes(), nil
 }
 
 func encodeCommand(format uint16, c Command) (wireCommand, error) {
 	if c == nil {
-		return wireCommand{}, Refuse(CodeInvalid, "an entry with a command that is nil")
+		return wireCommand{}, model.Refuse(model.CodeInvalid, "an entry with a command that is nil")
 	}
 	info, known := kindOf(c.Kind())
 	if !known {
-		return wireCommand{}, Refuse(CodeInvalid, "command kind %d is not in the table of kinds", c.Kind())
+		return wireCommand{}, model.Refuse(model.CodeInvalid, "command kind %d is not in the table of kinds", c.Kind())
 	}
 	if info.format > format {
-		return wireCommand{}, Refuse(CodeNeedsFormat, "%s needs format %d, the cluster is at format %d", info.name, info.format, format).
+		return wireCommand{}, model.Refuse(model.CodeNeedsFormat, "%s needs format %d, the cluster is at format %d", info.name, info.format, format).
 			WithHint("upgrade every server first")
 	}
 	body, err := wire.enc.Marshal(c)
 	if err != nil {
-		return wireCommand{}, Refuse(CodeInvalid, "%s can't be encoded: %v", info.name, err)
+		return wireCommand{}, model.Refuse(model.CodeInvalid, "%s can't be encoded: %v", info.name, err)
 	}
 	return wireCommand{Kind: info.kind, Format: info.format, Body: body}, nil
 }
@@ -153,16 +154,16 @@ func KindName(kind Kind) string {
 // that the server must stop and never skip it; invalid for damage.
 func DecodeEntry(data []byte) (Entry, error) {
 	if len(data) > MaxEntryBytes {
-		return Entry{}, Refuse(CodeInvalid, "the entry has %d bytes, at most %d are allowed", len(data), MaxEntryBytes)
+		return Entry{}, model.Refuse(model.CodeInvalid, "the entry has %d bytes, at most %d are allowed", len(data), MaxEntryBytes)
 	}
 	var w wireEntry
 	if err := wire.entry.Unmarshal(data, &w); err != nil {
 		return Entry{}, explainEntry(data, err)
 	}
 	if w.Format == 0 {
-		return Entry{}, Refuse(CodeInvalid, "the entry is damaged: it has no format")
+		return Entry{}, model.Refuse(model.CodeInvalid, "the entry is damaged: it has no format")
 	}
-	if w.Format > CurrentFormat {
+	if w.Format > model.CurrentFormat {
 		return Entry{}, needsFormat("the entry", w.Format)
 	}
 	e := Entry{w.Format, w.At, w.Wall, w.Term, w.Actor, w.Request, w.Body, make([][]Command, len(w.Groups))}
@@ -181,48 +182,48 @@ func DecodeEntry(data []byte) (Entry, error) {
 
 func decodeCommand(w *wireCommand) (Command, error) {
 	info, known := kindOf(w.Kind)
-	if !known || w.Format > CurrentFormat {
+	if !known || w.Format > model.CurrentFormat {
 		return nil, needsFormat(fmt.Sprintf("command kind %d", w.Kind), w.Format)
 	}
 	if w.Format < info.format {
-		return nil, Refuse(CodeInvalid, "the entry is damaged: %s of format %d, older than the command itself", info.name, w.Format)
+		return nil, model.Refuse(model.CodeInvalid, "the entry is damaged: %s of format %d, older than the command itself", info.name, w.Format)
 	}
 	if len(w.Body) == 0 || w.Body[0]>>5 != canon.Map {
-		return nil, Refuse(CodeInvalid, "the entry is damaged: the body of %s is no map", info.name)
+		return nil, model.Refuse(model.CodeInvalid, "the entry is damaged: the body of %s is no map", info.name)
 	}
 	c := info.make()
 	if err := wire.entry.Unmarshal(w.Body, c); err != nil {
 		return nil, explain(fmt.Sprintf("command kind %d (%s, format %d)", w.Kind, info.name, w.Format), err)
 	}
-	if raise, ok := c.(*FormatRaise); ok && raise.Format > CurrentFormat {
+	if raise, ok := c.(*FormatRaise); ok && raise.Format > model.CurrentFormat {
 		return nil, needsFormat("the cluster was raised and", raise.Format)
 	}
 	return c, nil
 }
 
 // explainEntry says why the strict decoder refused an entry: a newer format comes before what it brought along.
-func explainEntry(data []byte, err error) *Error {
+func explainEntry(data []byte, err error) *model.Error {
 	var w wireFormat
-	if wire.peek.Unmarshal(data, &w) == nil && w.Format > CurrentFormat {
+	if wire.peek.Unmarshal(data, &w) == nil && w.Format > model.CurrentFormat {
 		return needsFormat("the entry", w.Format)
 	}
 	return explain("the entry", err)
 }
 
 // explain turns an error of the decoder into ours. An unknown field is one that a newer program wrote.
-func explain(what string, err error) *Error {
+func explain(what string, err error) *model.Error {
 	var unknown *cbor.UnknownFieldError
 	if errors.As(err, &unknown) {
-		return Refuse(CodeNeedsFormat, "%s holds a field that format %d does not have (%v)", what, CurrentFormat, err).
+		return model.Refuse(model.CodeNeedsFormat, "%s holds a field that format %d does not have (%v)", what, model.CurrentFormat, err).
 			WithHint("run the newer outspan on this server; its data is untouched")
 	}
-	return Refuse(CodeInvalid, "%s is damaged: %v", what, err)
+	return model.Refuse(model.CodeInvalid, "%s is damaged: %v", what, err)
 }
 
-func needsFormat(what string, format uint16) *Error {
-	if format <= CurrentFormat { // a kind that this program lacks, although it claims to be old
-		format = CurrentFormat + 1
+func needsFormat(what string, format uint16) *model.Error {
+	if format <= model.CurrentFormat { // a kind that this program lacks, although it claims to be old
+		format = model.CurrentFormat + 1
 	}
-	return Refuse(CodeNeedsFormat, "%s needs format %d; this program reads formats up to %d", what, format, CurrentFormat).
+	return model.Refuse(model.CodeNeedsFormat, "%s needs format %d; this program reads formats up to %d", what, format, model.CurrentFormat).
 		WithHint("run the newer outspan on this server; its data is untouched")
 }

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+
+	"github.com/outspan/outspan/model"
 )
 
 const (
@@ -109,13 +111,13 @@ func (p *partReader) prelude() (uint16, error) {
 	}
 	magic, rest := string(head[:len(snapshotMagic)]), head[len(snapshotMagic):]
 	if magic != snapshotMagic {
-		return 0, Refuse(CodeInvalid, "this is no outspan snapshot").WithHint("give a file that was written by: outspan server snapshot save")
+		return 0, model.Refuse(model.CodeInvalid, "this is no outspan snapshot").WithHint("give a file that was written by: outspan server snapshot save")
 	}
 	if crc32.Checksum(head[:preludeSize-4], castagnoli) != binary.BigEndian.Uint32(rest[2:]) {
 		return 0, damaged("its head does not match its checksum")
 	}
 	format := binary.BigEndian.Uint16(rest)
-	if format > CurrentFormat {
+	if format > model.CurrentFormat {
 		return 0, needsFormat("the snapshot", format)
 	}
 	return format, nil
@@ -172,7 +174,7 @@ func readError(err error) error {
 	if err == nil {
 		return nil
 	}
-	var known *Error
+	var known *model.Error
 	var corrupt flate.CorruptInputError
 	switch {
 	case errors.As(err, &known):

@@ -10,6 +10,7 @@ import (
 	"iter"
 
 	"github.com/outspan/outspan/internal/canon"
+	"github.com/outspan/outspan/model"
 )
 
 // tableID is a table's number in snapshots and digests; it is never used for anything else again.
@@ -26,7 +27,7 @@ type rowTable struct {
 	id   tableID
 	name string
 	each func(s *State, visit func(body []byte) error) error // the canonical bytes of each row, valid only during the visit
-	add  func(s *State, body []byte, texts sharing) *Error
+	add  func(s *State, body []byte, texts sharing) *model.Error
 	size func(s *State) int
 	all  func(s *State) iter.Seq2[string, any] // by their keys as texts
 	diff func(a, b *State) []RowChange
@@ -34,23 +35,23 @@ type rowTable struct {
 
 // rowTables lists every table in the order in which its rows stand in snapshots and digests.
 var rowTables = [...]rowTable{
-	rows(2, "nodes", func(s *State) *Table[NodeID, *Node] { return &s.Nodes }, func(n *Node) NodeID { return n.ID }),
-	rows(3, "jobs", func(s *State) *Table[JobName, *Job] { return &s.Jobs }, func(j *Job) JobName { return j.Name }),
+	rows(2, "nodes", func(s *State) *Table[model.NodeID, *Node] { return &s.Nodes }, func(n *Node) model.NodeID { return n.ID }),
+	rows(3, "jobs", func(s *State) *Table[model.JobName, *Job] { return &s.Jobs }, func(j *Job) model.JobName { return j.Name }),
 	rows(4, "versions", func(s *State) *Table[string, *JobVersion] { return &s.Versions },
 		func(v *JobVersion) string { return versionKey(v.Job, v.Version) }),
-	rows(5, "groups", func(s *State) *Table[GroupID, *Group] { return &s.Groups }, func(g *Group) GroupID { return g.ID }),
-	rows(6, "instances", func(s *State) *Table[InstanceID, *Instance] { return &s.Instances }, func(i *Instance) InstanceID { return i.ID }),
-	rows(7, "drains", func(s *State) *Table[DrainID, *Drain] { return &s.Drains }, func(d *Drain) DrainID { return d.ID }),
-	rows(8, "deployments", func(s *State) *Table[DeploymentID, *Deployment] { return &s.Deployments },
-		func(d *Deployment) DeploymentID { return d.ID }),
-	rows(9, "services", func(s *State) *Table[ServiceName, *Service] { return &s.Services }, func(v *Service) ServiceName { return v.Name }),
-	rows(10, "volumes", func(s *State) *Table[VolumeID, *Volume] { return &s.Volumes }, func(v *Volume) VolumeID { return v.ID }),
+	rows(5, "groups", func(s *State) *Table[model.GroupID, *Group] { return &s.Groups }, func(g *Group) model.GroupID { return g.ID }),
+	rows(6, "instances", func(s *State) *Table[model.InstanceID, *Instance] { return &s.Instances }, func(i *Instance) model.InstanceID { return i.ID }),
+	rows(7, "drains", func(s *State) *Table[model.DrainID, *Drain] { return &s.Drains }, func(d *Drain) model.DrainID { return d.ID }),
+	rows(8, "deployments", func(s *State) *Table[model.DeploymentID, *Deployment] { return &s.Deployments },
+		func(d *Deployment) model.DeploymentID { return d.ID }),
+	rows(9, "services", func(s *State) *Table[model.ServiceName, *Service] { return &s.Services }, func(v *Service) model.ServiceName { return v.Name }),
+	rows(10, "volumes", func(s *State) *Table[model.VolumeID, *Volume] { return &s.Volumes }, func(v *Volume) model.VolumeID { return v.ID }),
 	eventRows(11, "events"),
-	rows(12, "requests", func(s *State) *Table[RequestID, *Request] { return &s.Requests }, func(r *Request) RequestID { return r.ID }),
-	rows(16, "transfers", func(s *State) *Table[TransferID, *Transfer] { return &s.Transfers }, func(t *Transfer) TransferID { return t.ID }),
-	rows(17, "backups", func(s *State) *Table[BackupID, *Backup] { return &s.Backups }, func(b *Backup) BackupID { return b.ID }),
-	rows(13, "budgets", func(s *State) *Table[BudgetName, *SharedBudget] { return &s.Budgets }, func(b *SharedBudget) BudgetName { return b.Name }),
-	rows(14, "actors", func(s *State) *Table[ActorKind, *ActorLedger] { return &s.Actors }, func(l *ActorLedger) ActorKind { return l.Actor }),
+	rows(12, "requests", func(s *State) *Table[model.RequestID, *Request] { return &s.Requests }, func(r *Request) model.RequestID { return r.ID }),
+	rows(16, "transfers", func(s *State) *Table[model.TransferID, *Transfer] { return &s.Transfers }, func(t *Transfer) model.TransferID { return t.ID }),
+	rows(17, "backups", func(s *State) *Table[model.BackupID, *Backup] { return &s.Backups }, func(b *Backup) model.BackupID { return b.ID }),
+	rows(13, "budgets", func(s *State) *Table[model.BudgetName, *SharedBudget] { return &s.Budgets }, func(b *SharedBudget) model.BudgetName { return b.Name }),
+	rows(14, "actors", func(s *State) *Table[model.ActorKind, *ActorLedger] { return &s.Actors }, func(l *ActorLedger) model.ActorKind { return l.Actor }),
 	rows(15, "rails", func(s *State) *Table[RailName, *Rail] { return &s.Rails }, func(r *Rail) RailName { return r.Name }),
 }
 
@@ -67,7 +68,7 @@ func rows[K cmp.Ordered, V any](id tableID, name string, table func(*State) *Tab
 			for key, row := range table(s).All() {
 				buf.Reset()
 				if err := wire.enc.MarshalToBuffer(row, &buf); err != nil {
-					return Refuse(CodeInternal, "row %v of %s can't be encoded: %v", key, name, err)
+					return model.Refuse(model.CodeInternal, "row %v of %s can't be encoded: %v", key, name, err)
 				}
 				if err := visit(buf.Bytes()); err != nil {
 					return err
@@ -75,7 +76,7 @@ func rows[K cmp.Ordered, V any](id tableID, name string, table func(*State) *Tab
 			}
 			return nil
 		},
-		add: func(s *State, body []byte, texts sharing) *Error {
+		add: func(s *State, body []byte, texts sharing) *model.Error {
 			row := new(V)
 			if err := decodeRow(name, body, row); err != nil {
 				return err
@@ -106,21 +107,21 @@ func rowsByText[K cmp.Ordered, V any](rows iter.Seq2[K, V]) iter.Seq2[string, an
 
 // metaRow is everything of a State that is not in a table.
 type metaRow struct {
-	Index         uint64    `cbor:"1,keyasint"`
-	LogTerm       uint64    `cbor:"2,keyasint"`
-	Now           Time      `cbor:"3,keyasint"`
-	Wall          int64     `cbor:"4,keyasint"`
-	Format        uint16    `cbor:"5,keyasint"`
-	Incarnation   uint64    `cbor:"6,keyasint"`
-	Unconfirmed   bool      `cbor:"7,keyasint,omitempty"`
-	Cluster       ClusterID `cbor:"8,keyasint"`
-	Settings      Settings  `cbor:"9,keyasint"`
-	SettingsIndex uint64    `cbor:"10,keyasint"`
-	Hold          Hold      `cbor:"11,keyasint"`
-	Classes       []Class   `cbor:"12,keyasint"`
-	Confirmed     Time      `cbor:"13,keyasint,omitempty"`
-	WallDoubt     WallDoubt `cbor:"14,keyasint"`
-	Restored      uint64    `cbor:"15,keyasint,omitempty"`
+	Index         uint64         `cbor:"1,keyasint"`
+	LogTerm       uint64         `cbor:"2,keyasint"`
+	Now           model.Time     `cbor:"3,keyasint"`
+	Wall          int64          `cbor:"4,keyasint"`
+	Format        uint16         `cbor:"5,keyasint"`
+	Incarnation   uint64         `cbor:"6,keyasint"`
+	Unconfirmed   bool           `cbor:"7,keyasint,omitempty"`
+	Cluster       ClusterID      `cbor:"8,keyasint"`
+	Settings      model.Settings `cbor:"9,keyasint"`
+	SettingsIndex uint64         `cbor:"10,keyasint"`
+	Hold          Hold           `cbor:"11,keyasint"`
+	Classes       []Class        `cbor:"12,keyasint"`
+	Confirmed     model.Time     `cbor:"13,keyasint,omitempty"`
+	WallDoubt     WallDoubt      `cbor:"14,keyasint"`
+	Restored      uint64         `cbor:"15,keyasint,omitempty"`
 }
 
 func (s *State) meta() metaRow {
@@ -140,7 +141,7 @@ func (m *metaRow) empty() *State {
 	return s.fork()
 }
 
-func decodeRow(what string, body []byte, row any) *Error {
+func decodeRow(what string, body []byte, row any) *model.Error {
 	if len(body) == 0 || body[0]>>5 != canon.Map {
 		return damaged("a row of %s is no map", what)
 	}
@@ -155,7 +156,7 @@ func decodeRow(what string, body []byte, row any) *Error {
 func (s *State) eachRow(visit func(t tableID, body []byte) error) error {
 	scalars, err := wire.enc.Marshal(s.meta())
 	if err != nil {
-		return Refuse(CodeInternal, "the scalars can't be encoded: %v", err)
+		return model.Refuse(model.CodeInternal, "the scalars can't be encoded: %v", err)
 	}
 	if err := visit(metaTable, scalars); err != nil {
 		return err

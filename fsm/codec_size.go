@@ -1,5 +1,7 @@
 package fsm
 
+import "github.com/outspan/outspan/model"
+
 // MaxGroupBytes is the most that one group of commands may add to an entry: what an entry holds, without its head.
 const MaxGroupBytes = MaxEntryBytes - 4<<10
 
@@ -11,17 +13,17 @@ const (
 
 // GroupSize returns how many bytes a group of commands adds to an encoded entry: never too few, and at most a few too many.
 // Codes: invalid if it can't be encoded, too_large if no entry could hold it.
-func GroupSize(group []Command) (int, *Error) {
+func GroupSize(group []Command) (int, *model.Error) {
 	size := groupHead
 	for _, c := range group {
-		w, err := encodeCommand(CurrentFormat, c)
+		w, err := encodeCommand(model.CurrentFormat, c)
 		if err != nil {
 			return 0, asRefusal(err)
 		}
 		size += commandHead + len(w.Body)
 	}
 	if size > MaxGroupBytes {
-		return size, Refuse(CodeTooLarge, "one step needs an entry of %d bytes, at most %d are allowed", size, MaxGroupBytes).
+		return size, model.Refuse(model.CodeTooLarge, "one step needs an entry of %d bytes, at most %d are allowed", size, MaxGroupBytes).
 			WithHint("make the group of instances smaller, or split it into several groups")
 	}
 	return size, nil

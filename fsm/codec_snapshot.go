@@ -6,6 +6,8 @@ import (
 	"hash/crc32"
 	"io"
 	"slices"
+
+	"github.com/outspan/outspan/model"
 )
 
 // A snapshot is a prelude and one DEFLATE stream, cut into parts. The stream holds one frame for the scalars of the state, one for each row, and a trailer. Nothing
@@ -85,7 +87,7 @@ func writeFrames(out io.Writer, s *State) error {
 	trailer.Tables = filled(trailer.Tables)
 	body, err := wire.enc.Marshal(trailer)
 	if err != nil {
-		return Refuse(CodeInternal, "the trailer of a snapshot can't be encoded: %v", err)
+		return model.Refuse(model.CodeInternal, "the trailer of a snapshot can't be encoded: %v", err)
 	}
 	return frames.write(trailerTable, body)
 }
@@ -103,7 +105,7 @@ type frameWriter struct {
 
 func (f *frameWriter) write(t tableID, body []byte) error {
 	if len(body) > maxFrame {
-		return Refuse(CodeInternal, "a row of table %d has %d bytes, at most %d fit in a snapshot", t, len(body), maxFrame)
+		return model.Refuse(model.CodeInternal, "a row of table %d has %d bytes, at most %d fit in a snapshot", t, len(body), maxFrame)
 	}
 	f.head = appendFrameHead(f.head[:0], t, body)
 	if _, err := f.out.Write(f.head); err != nil {

@@ -8,6 +8,8 @@ import (
 	"io"
 	"maps"
 	"slices"
+
+	"github.com/outspan/outspan/model"
 )
 
 // ReadSnapshot reads a whole snapshot and builds the indexes anew. It holds the new state in memory and one frame beside it. Everything is checked before
@@ -16,7 +18,7 @@ import (
 func ReadSnapshot(r io.Reader) (State, error) {
 	var s *State
 	texts := sharing{}
-	_, err := scanSnapshot(r, func(meta *metaRow, t *rowTable, body []byte) *Error {
+	_, err := scanSnapshot(r, func(meta *metaRow, t *rowTable, body []byte) *model.Error {
 		if t == nil {
 			s = meta.empty()
 			return nil
@@ -35,11 +37,11 @@ func ReadSnapshot(r io.Reader) (State, error) {
 // InspectSnapshot checks a snapshot as ReadSnapshot does, but decodes only its first and last frame, and returns what it is. Same errors; what was read
 // before is returned with them.
 func InspectSnapshot(r io.Reader) (SnapshotInfo, error) {
-	return scanSnapshot(r, func(*metaRow, *rowTable, []byte) *Error { return nil })
+	return scanSnapshot(r, func(*metaRow, *rowTable, []byte) *model.Error { return nil })
 }
 
 // scanSnapshot calls visit for the scalars (t is nil) and then for each row. With an error it returns what it knows until then.
-func scanSnapshot(r io.Reader, visit func(meta *metaRow, t *rowTable, body []byte) *Error) (info SnapshotInfo, err error) {
+func scanSnapshot(r io.Reader, visit func(meta *metaRow, t *rowTable, body []byte) *model.Error) (info SnapshotInfo, err error) {
 	parts := &partReader{r: r}
 	defer func() { info.Bytes = parts.read }()
 	if info.Format, err = parts.prelude(); err != nil {
@@ -103,7 +105,7 @@ func (f *frameReader) meta(m *metaRow) error {
 }
 
 // rows reads the rows of all tables, counts them and visits them, up to the trailer, which is left in body.
-func (f *frameReader) rows(meta *metaRow, counts []TableCount, sum *rowSum, visit func(*metaRow, *rowTable, []byte) *Error) error {
+func (f *frameReader) rows(meta *metaRow, counts []TableCount, sum *rowSum, visit func(*metaRow, *rowTable, []byte) *model.Error) error {
 	for at := 0; ; {
 		t, err := f.next()
 		if err != nil {
@@ -180,8 +182,8 @@ func (f *frameReader) fill(p []byte) error {
 	return readError(err)
 }
 
-func damaged(format string, args ...any) *Error {
-	return Refuse(CodeInvalid, "the snapshot is damaged: "+format, args...).WithHint("use another snapshot; nothing was changed")
+func damaged(format string, args ...any) *model.Error {
+	return model.Refuse(model.CodeInvalid, "the snapshot is damaged: "+format, args...).WithHint("use another snapshot; nothing was changed")
 }
 
 // buildIndexes derives the indexes of a state that was read.
@@ -208,7 +210,7 @@ func (s *State) buildIndexes() error {
 		s.countRequest(r, +1)
 	}
 	for id, v := range s.Volumes.All() {
-		if v.Kind == VolumeReplicated {
+		if v.Kind == model.VolumeReplicated {
 			s.copiesOn.put(copyKey(v), id)
 		}
 	}
@@ -217,7 +219,7 @@ func (s *State) buildIndexes() error {
 
 // indexInstances derives the indexes that hold instances. Each household is put together before it becomes a row.
 func (s *State) indexInstances() error {
-	homes := map[NodeID]*household{}
+	homes := map[model.NodeID]*household{}
 	for _, i := range s.Instances.All() {
 		s.indexInstance(nil, i)
 		s.accountClass(i, nil, i)

@@ -11,6 +11,8 @@ import (
 	"github.com/fxamacker/cbor/v2"
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
+
+	"github.com/outspan/outspan/model"
 )
 
 func TestKindsAreCompleteAndUnique(t *testing.T) {
@@ -25,10 +27,10 @@ func TestKindsAreCompleteAndUnique(t *testing.T) {
 		if numbers[info.kind] || names[info.name] || types[reflect.TypeOf(c)] {
 			t.Errorf("%s (kind %d, %T) stands twice in the table", info.name, info.kind, c)
 		}
-		if info.format == 0 || info.format > CurrentFormat || info.kind == 0 {
-			t.Errorf("%s: kind %d, format %d; both begin at 1 and the format ends at %d", info.name, info.kind, info.format, CurrentFormat)
+		if info.format == 0 || info.format > model.CurrentFormat || info.kind == 0 {
+			t.Errorf("%s: kind %d, format %d; both begin at 1 and the format ends at %d", info.name, info.kind, info.format, model.CurrentFormat)
 		}
-		if info.format == CurrentFormat && info.kind <= last {
+		if info.format == model.CurrentFormat && info.kind <= last {
 			t.Errorf("%s: kinds of one format stand in order", info.name)
 		}
 		last = info.kind
@@ -66,9 +68,9 @@ func TestArbitraryCommandsSurviveTheCodec(t *testing.T) {
 			c := info.make()
 			arbitrary(t, reflect.ValueOf(c).Elem())
 			if raise, ok := c.(*FormatRaise); ok {
-				raise.Format %= CurrentFormat + 1 // a higher one stops the server
+				raise.Format %= model.CurrentFormat + 1 // a higher one stops the server
 			}
-			want := Entry{Format: CurrentFormat, Groups: [][]Command{{c}}}
+			want := Entry{Format: model.CurrentFormat, Groups: [][]Command{{c}}}
 			data, err := EncodeEntry(want)
 			if err != nil {
 				t.Fatal(err)
@@ -80,7 +82,7 @@ func TestArbitraryCommandsSurviveTheCodec(t *testing.T) {
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Fatalf("decode(encode(x)) differs from x:\n%s", diff)
 			}
-			empty, err := EncodeEntry(Entry{Format: CurrentFormat, Groups: [][]Command{}})
+			empty, err := EncodeEntry(Entry{Format: model.CurrentFormat, Groups: [][]Command{}})
 			size, refusal := GroupSize(want.Groups[0])
 			if took := len(data) - len(empty); err != nil || refusal != nil || size < took || size > took+16 {
 				t.Fatalf("the group takes %d bytes, told are %d (%v, %v)", took, size, refusal, err)
@@ -95,7 +97,7 @@ func TestArbitraryCommandsSurviveTheCodec(t *testing.T) {
 
 // A pointer to zero is not the same as no pointer: "the job must not exist" against "whatever index the job has".
 func TestPointersToZeroSurvive(t *testing.T) {
-	zero, none := uint64(0), Duration(0)
+	zero, none := uint64(0), model.Duration(0)
 	want := Entry{Format: 1, Groups: [][]Command{{&JobSubmit{IfIndex: &zero}}, {&InstanceStop{Grace: &none}}, {&JobSubmit{}}}}
 	got := recode(t, want)
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -104,14 +106,14 @@ func TestPointersToZeroSurvive(t *testing.T) {
 }
 
 func TestSpecSurvivesJSON(t *testing.T) {
-	var want JobSpec
+	var want model.JobSpec
 	sample(reflect.ValueOf(&want).Elem(), "spec", 1)
 	positive(reflect.ValueOf(&want).Elem())
 	text, err := json.Marshal(want)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var got JobSpec
+	var got model.JobSpec
 	dec := json.NewDecoder(bytes.NewReader(text))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&got); err != nil {
@@ -182,48 +184,48 @@ func TestDecodeEntryRefuses(t *testing.T) {
 	tests := []struct {
 		name string
 		data []byte
-		code Code
+		code model.Code
 		says string
 	}{
-		{"nothing", nil, CodeInvalid, "damaged"},
-		{"garbage", []byte("garbage"), CodeInvalid, "damaged"},
-		{"truncated", good[:len(good)-1], CodeInvalid, "damaged"},
-		{"trailing byte", append(bytes.Clone(good), 0), CodeInvalid, "damaged"},
-		{"no format", entry(func(m map[int]any) { delete(m, 1) }), CodeInvalid, "no format"},
-		{"newer format", entry(func(m map[int]any) { m[1] = 7 }), CodeNeedsFormat, "the entry needs format 7"},
-		{"newer format with a new field", entry(func(m map[int]any) { m[1], m[99] = 7, "new" }), CodeNeedsFormat, "the entry needs format 7"},
-		{"newer format with new types", entry(func(m map[int]any) { m[1], m[2] = 7, "later" }), CodeNeedsFormat, "the entry needs format 7"},
-		{"unknown field", entry(func(m map[int]any) { m[99] = 1 }), CodeNeedsFormat, "field"},
-		{"field named by text", raw(t, map[any]any{1: 1, "2": 0}), CodeNeedsFormat, "field"},
-		{"unknown kind", command(999, 4, map[int]any{}), CodeNeedsFormat, "command kind 999 needs format 4"},
-		{"unknown kind that claims to be old", command(999, 1, map[int]any{}), CodeNeedsFormat, "command kind 999 needs format 2"},
-		{"known kind of a newer format", command(2, 5, map[int]any{}), CodeNeedsFormat, "command kind 2 needs format 5"},
-		{"known kind older than itself", command(2, 0, map[int]any{}), CodeInvalid, "older than the command"},
-		{"unknown field of a command", command(2, 1, map[int]any{1: 1, 50: 1}), CodeNeedsFormat, "command kind 2 (format.raise, format 1)"},
-		{"wrong type", command(2, 1, map[int]any{1: "x"}), CodeInvalid, "command kind 2"},
-		{"number too large", command(2, 1, map[int]any{1: 1 << 20}), CodeInvalid, "command kind 2"},
-		{"raised beyond this program", command(2, 1, map[int]any{1: 3}), CodeNeedsFormat, "the cluster was raised and needs format 3"},
-		{"body null", command(2, 1, nil), CodeInvalid, "no map"},
-		{"body a list", command(2, 1, []any{1}), CodeInvalid, "no map"},
-		{"command of two parts", entry(func(m map[int]any) { m[8] = [][]any{{[]any{2, 1}}} }), CodeInvalid, "damaged"},
-		{"duplicate key", []byte{0xa3, 1, 1, 1, 1, 8, 0x80}, CodeInvalid, "duplicate"},
-		{"indefinite map", []byte{0xbf, 1, 1, 8, 0x80, 0xff}, CodeInvalid, "damaged"},
-		{"indefinite list", []byte{0xa2, 1, 1, 8, 0x9f, 0xff}, CodeInvalid, "damaged"},
-		{"tag", []byte{0xa2, 1, 1, 8, 0xc1, 0x80}, CodeInvalid, "damaged"},
-		{"float", []byte{0xa2, 1, 0xf9, 0x3c, 0x00, 8, 0x80}, CodeInvalid, "damaged"},
-		{"invalid text", entry(func(m map[int]any) { m[5] = "\xff" }), CodeInvalid, "damaged"},
-		{"deep nesting", append(bytes.Repeat([]byte{0x81}, 100), 0x80), CodeInvalid, "damaged"},
-		{"endless list", []byte{0xa2, 1, 1, 8, 0x9a, 0xff, 0xff, 0xff, 0xff}, CodeInvalid, "damaged"},
-		{"too long", make([]byte, MaxEntryBytes+1), CodeInvalid, "at most"},
+		{"nothing", nil, model.CodeInvalid, "damaged"},
+		{"garbage", []byte("garbage"), model.CodeInvalid, "damaged"},
+		{"truncated", good[:len(good)-1], model.CodeInvalid, "damaged"},
+		{"trailing byte", append(bytes.Clone(good), 0), model.CodeInvalid, "damaged"},
+		{"no format", entry(func(m map[int]any) { delete(m, 1) }), model.CodeInvalid, "no format"},
+		{"newer format", entry(func(m map[int]any) { m[1] = 7 }), model.CodeNeedsFormat, "the entry needs format 7"},
+		{"newer format with a new field", entry(func(m map[int]any) { m[1], m[99] = 7, "new" }), model.CodeNeedsFormat, "the entry needs format 7"},
+		{"newer format with new types", entry(func(m map[int]any) { m[1], m[2] = 7, "later" }), model.CodeNeedsFormat, "the entry needs format 7"},
+		{"unknown field", entry(func(m map[int]any) { m[99] = 1 }), model.CodeNeedsFormat, "field"},
+		{"field named by text", raw(t, map[any]any{1: 1, "2": 0}), model.CodeNeedsFormat, "field"},
+		{"unknown kind", command(999, 4, map[int]any{}), model.CodeNeedsFormat, "command kind 999 needs format 4"},
+		{"unknown kind that claims to be old", command(999, 1, map[int]any{}), model.CodeNeedsFormat, "command kind 999 needs format 2"},
+		{"known kind of a newer format", command(2, 5, map[int]any{}), model.CodeNeedsFormat, "command kind 2 needs format 5"},
+		{"known kind older than itself", command(2, 0, map[int]any{}), model.CodeInvalid, "older than the command"},
+		{"unknown field of a command", command(2, 1, map[int]any{1: 1, 50: 1}), model.CodeNeedsFormat, "command kind 2 (format.raise, format 1)"},
+		{"wrong type", command(2, 1, map[int]any{1: "x"}), model.CodeInvalid, "command kind 2"},
+		{"number too large", command(2, 1, map[int]any{1: 1 << 20}), model.CodeInvalid, "command kind 2"},
+		{"raised beyond this program", command(2, 1, map[int]any{1: 3}), model.CodeNeedsFormat, "the cluster was raised and needs format 3"},
+		{"body null", command(2, 1, nil), model.CodeInvalid, "no map"},
+		{"body a list", command(2, 1, []any{1}), model.CodeInvalid, "no map"},
+		{"command of two parts", entry(func(m map[int]any) { m[8] = [][]any{{[]any{2, 1}}} }), model.CodeInvalid, "damaged"},
+		{"duplicate key", []byte{0xa3, 1, 1, 1, 1, 8, 0x80}, model.CodeInvalid, "duplicate"},
+		{"indefinite map", []byte{0xbf, 1, 1, 8, 0x80, 0xff}, model.CodeInvalid, "damaged"},
+		{"indefinite list", []byte{0xa2, 1, 1, 8, 0x9f, 0xff}, model.CodeInvalid, "damaged"},
+		{"tag", []byte{0xa2, 1, 1, 8, 0xc1, 0x80}, model.CodeInvalid, "damaged"},
+		{"float", []byte{0xa2, 1, 0xf9, 0x3c, 0x00, 8, 0x80}, model.CodeInvalid, "damaged"},
+		{"invalid text", entry(func(m map[int]any) { m[5] = "\xff" }), model.CodeInvalid, "damaged"},
+		{"deep nesting", append(bytes.Repeat([]byte{0x81}, 100), 0x80), model.CodeInvalid, "damaged"},
+		{"endless list", []byte{0xa2, 1, 1, 8, 0x9a, 0xff, 0xff, 0xff, 0xff}, model.CodeInvalid, "damaged"},
+		{"too long", make([]byte, MaxEntryBytes+1), model.CodeInvalid, "at most"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := DecodeEntry(tt.data)
-			var e *Error
+			var e *model.Error
 			if !errors.As(err, &e) || e.Code != tt.code || !strings.Contains(e.Message, tt.says) {
 				t.Errorf("got %v, want code %s and a message with %q", err, tt.code, tt.says)
 			}
-			if e != nil && e.Code == CodeNeedsFormat && e.Hint == "" {
+			if e != nil && e.Code == model.CodeNeedsFormat && e.Hint == "" {
 				t.Error("needs_format must say what to do")
 			}
 		})
@@ -231,24 +233,24 @@ func TestDecodeEntryRefuses(t *testing.T) {
 }
 
 func TestEncodeEntryRefuses(t *testing.T) {
-	huge := &JobStop{Job: JobName(strings.Repeat("x", MaxEntryBytes))}
+	huge := &JobStop{Job: model.JobName(strings.Repeat("x", MaxEntryBytes))}
 	tests := []struct {
 		name  string
 		entry Entry
-		code  Code
+		code  model.Code
 	}{
-		{"no format", Entry{}, CodeInvalid},
-		{"newer format", Entry{Format: CurrentFormat + 1}, CodeInvalid},
-		{"nil command", Entry{Format: 1, Groups: [][]Command{{nil}}}, CodeInvalid},
-		{"unknown command", Entry{Format: 1, Groups: [][]Command{{strangeCommand{}}}}, CodeInvalid},
-		{"too long", Entry{Format: 1, Groups: [][]Command{{huge}}}, CodeInvalid},
-		{"text that no server could read again", Entry{Format: 1, Groups: [][]Command{{&JobStop{Job: "\xff"}}}}, CodeInvalid},
-		{"a list that no server could read again", Entry{Format: 1, Groups: [][]Command{{&DrainStart{Nodes: make([]string, maxElements+1)}}}}, CodeInvalid},
+		{"no format", Entry{}, model.CodeInvalid},
+		{"newer format", Entry{Format: model.CurrentFormat + 1}, model.CodeInvalid},
+		{"nil command", Entry{Format: 1, Groups: [][]Command{{nil}}}, model.CodeInvalid},
+		{"unknown command", Entry{Format: 1, Groups: [][]Command{{strangeCommand{}}}}, model.CodeInvalid},
+		{"too long", Entry{Format: 1, Groups: [][]Command{{huge}}}, model.CodeInvalid},
+		{"text that no server could read again", Entry{Format: 1, Groups: [][]Command{{&JobStop{Job: "\xff"}}}}, model.CodeInvalid},
+		{"a list that no server could read again", Entry{Format: 1, Groups: [][]Command{{&DrainStart{Nodes: make([]string, maxElements+1)}}}}, model.CodeInvalid},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			data, err := EncodeEntry(tt.entry)
-			if !errors.Is(err, &Error{Code: tt.code}) || data != nil {
+			if !errors.Is(err, &model.Error{Code: tt.code}) || data != nil {
 				t.Errorf("got %d bytes and %v, want code %s", len(data), err, tt.code)
 			}
 		})
@@ -270,7 +272,7 @@ func TestKindName(t *testing.T) {
 
 func FuzzDecodeEntry(f *testing.F) {
 	for _, info := range kinds { // small seeds: the fuzzer is slow to make large ones smaller
-		data, err := EncodeEntry(Entry{Format: CurrentFormat, Groups: [][]Command{{sampleCommand(info)}}})
+		data, err := EncodeEntry(Entry{Format: model.CurrentFormat, Groups: [][]Command{{sampleCommand(info)}}})
 		if err != nil {
 			f.Fatal(err)
 		}
@@ -281,7 +283,7 @@ func FuzzDecodeEntry(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		e, err := DecodeEntry(data)
 		if err != nil {
-			var refusal *Error
+			var refusal *model.Error
 			if !errors.As(err, &refusal) {
 				t.Fatalf("the error has no code: %v", err)
 			}

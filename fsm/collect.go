@@ -2,6 +2,8 @@ package fsm
 
 import (
 	"slices"
+
+	"github.com/outspan/outspan/model"
 )
 
 const (
@@ -44,7 +46,7 @@ func (s *State) forgetOld(inst *Instance) {
 }
 
 // forgetVersions drops versions of a job that nothing runs, beyond the last ten.
-func (s *State) forgetVersions(name JobName) {
+func (s *State) forgetVersions(name model.JobName) {
 	job, ok := s.Jobs.Get(name)
 	if !ok {
 		return
@@ -76,7 +78,7 @@ func (s *State) unusedVersions(job *Job, newest uint64) []*JobVersion {
 }
 
 // forgetJob removes a purged job with all that hangs on it.
-func (s *State) forgetJob(name JobName) {
+func (s *State) forgetJob(name model.JobName) {
 	var versions []*JobVersion
 	for _, v := range s.Versions.From(versionKey(name, 0)) {
 		if v.Job != name {
@@ -87,7 +89,7 @@ func (s *State) forgetJob(name JobName) {
 	for _, v := range versions {
 		s.delVersion(v)
 	}
-	var deployments []DeploymentID
+	var deployments []model.DeploymentID
 	for id, d := range s.Deployments.All() {
 		if d.Job == name {
 			deployments = append(deployments, id)
@@ -98,7 +100,7 @@ func (s *State) forgetJob(name JobName) {
 	}
 	s.endTransfersOfJob(name)
 	s.dropVolumes(func(v *Volume) bool { return jobOf(v.Group) == name })
-	s.dropServices(name, func(ServiceName) bool { return true })
+	s.dropServices(name, func(model.ServiceName) bool { return true })
 	s.Jobs.del(name)
 	s.touchJob(name)
 	s.emit(Event{Type: EventJob, Subject: "job/" + string(name), Before: "stopped", After: "purged"})

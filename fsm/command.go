@@ -1,5 +1,7 @@
 package fsm
 
+import "github.com/outspan/outspan/model"
+
 // Command is one change to the state. apply edits only the fork that it is given, and checks everything before it
 // edits anything: a refused command leaves no trace.
 type Command interface {
@@ -12,21 +14,21 @@ type Kind uint16
 
 // Entry is what one log entry holds.
 type Entry struct {
-	Format  uint16      // the format the proposer wrote
-	At      Time        // cluster time at the proposer
-	Wall    int64       // Unix ms at the proposer, for people
-	Term    uint64      // the term the decision was made in; 0 = any (requests of users)
-	Actor   Actor       // who asked
-	Request RequestID   // empty: not idempotent by id
-	Body    string      // hash of the request's body, with Request
-	Groups  [][]Command // each group: all or none
+	Format  uint16          // the format the proposer wrote
+	At      model.Time      // cluster time at the proposer
+	Wall    int64           // Unix ms at the proposer, for people
+	Term    uint64          // the term the decision was made in; 0 = any (requests of users)
+	Actor   model.Actor     // who asked
+	Request model.RequestID // empty: not idempotent by id
+	Body    string          // hash of the request's body, with Request
+	Groups  [][]Command     // each group: all or none
 }
 
 // Result is the outcome of one group of commands.
 type Result struct {
 	Index   uint64
-	Refusal *Error // nil: done
-	Replay  bool   // this is the stored outcome of an earlier request with the same id
+	Refusal *model.Error // nil: done
+	Replay  bool         // this is the stored outcome of an earlier request with the same id
 }
 
 // kindInfo is a row of the table of commands.

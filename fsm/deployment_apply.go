@@ -4,14 +4,16 @@ import (
 	"cmp"
 	"slices"
 	"strings"
+
+	"github.com/outspan/outspan/model"
 )
 
 // deploy begins the way to the job's new version. A first version has nothing to compare with, so it needs no canaries.
-func (s *State) deploy(job *Job, spec *JobSpec, update bool) {
+func (s *State) deploy(job *Job, spec *model.JobSpec, update bool) {
 	s.supersede(job)
-	d := &Deployment{ID: NewDeploymentID(job.Name, job.Version), Job: job.Name, Version: job.Version, Status: DeploymentQueued, Promoted: true, Progress: s.Now, Wall: s.Wall, Index: s.Index}
+	d := &Deployment{ID: model.NewDeploymentID(job.Name, job.Version), Job: job.Name, Version: job.Version, Status: DeploymentQueued, Promoted: true, Progress: s.Now, Wall: s.Wall, Index: s.Index}
 	for i := range spec.Groups {
-		if spec.Groups[i].Update.Canary > 0 && update && s.hasOutdated(NewGroupID(job.Name, spec.Groups[i].Name)) {
+		if spec.Groups[i].Update.Canary > 0 && update && s.hasOutdated(model.NewGroupID(job.Name, spec.Groups[i].Name)) {
 			d.Promoted = false
 		}
 	}
@@ -25,10 +27,10 @@ func (s *State) deploy(job *Job, spec *JobSpec, update bool) {
 }
 
 // hasOutdated reports whether a group has an instance of another version than its own, which canaries can be compared with.
-func (s *State) hasOutdated(id GroupID) bool {
+func (s *State) hasOutdated(id model.GroupID) bool {
 	g, _ := s.Groups.Get(id)
 	for inst := range s.InstancesOf(id) {
-		if inst.Desired == DesiredRunning && inst.Version != g.Version {
+		if inst.Desired == model.DesiredRunning && inst.Version != g.Version {
 			return true
 		}
 	}
@@ -74,13 +76,13 @@ func (s *State) stepDeployment(d *Deployment, status DeploymentStatus, reason st
 func (c *DeploymentStep) apply(s *State) error {
 	d, ok := s.Deployments.Get(c.ID)
 	if !ok {
-		return Refuse(CodeNotFound, "there is no deployment %s", c.ID)
+		return model.Refuse(model.CodeNotFound, "there is no deployment %s", c.ID)
 	}
 	if !deploymentEdge(d.Status, c.Status) {
-		return Refuse(CodeConflict, "deployment %s is %s and can't become %s", c.ID, d.Status, c.Status)
+		return model.Refuse(model.CodeConflict, "deployment %s is %s and can't become %s", c.ID, d.Status, c.Status)
 	}
 	if c.Status == DeploymentFailed && c.Reason == "" {
-		return Refuse(CodeInvalid, "a deployment does not fail without a reason")
+		return model.Refuse(model.CodeInvalid, "a deployment does not fail without a reason")
 	}
 	s.stepDeployment(d, c.Status, c.Reason)
 	if job, ok := s.Jobs.Get(d.Job); ok && c.Status == DeploymentSucceeded && job.Deployment == d.ID {
@@ -110,9 +112,9 @@ func (c *DeploymentWait) apply(s *State) error {
 	d, ok := s.Deployments.Get(c.ID)
 	switch {
 	case !ok:
-		return Refuse(CodeNotFound, "there is no deployment %s", c.ID)
+		return model.Refuse(model.CodeNotFound, "there is no deployment %s", c.ID)
 	case d.Status.Ended():
-		return Refuse(CodeConflict, "deployment %s is already %s", c.ID, d.Status)
+		return model.Refuse(model.CodeConflict, "deployment %s is already %s", c.ID, d.Status)
 	case d.Waiting == c.Waiting:
 		return nil
 	}
@@ -127,11 +129,11 @@ func (c *DeploymentPromote) apply(s *State) error {
 	d, ok := s.Deployments.Get(c.ID)
 	switch {
 	case !ok:
-		return Refuse(CodeNotFound, "there is no deployment %s", c.ID)
+		return model.Refuse(model.CodeNotFound, "there is no deployment %s", c.ID)
 	case d.Status.Ended():
-		return Refuse(CodeConflict, "deployment %s is already %s", c.ID, d.Status)
+		return model.Refuse(model.CodeConflict, "deployment %s is already %s", c.ID, d.Status)
 	case d.Promoted:
-		return Refuse(CodeConflict, "deployment %s has no canaries that wait to be promoted", c.ID).
+		return model.Refuse(model.CodeConflict, "deployment %s has no canaries that wait to be promoted", c.ID).
 			WithHint("it goes on by itself; follow it with: outspan deployment status %s", c.ID)
 	}
 	next := *d
@@ -163,7 +165,7 @@ func (s *State) noteFailure(inst *Instance, reason string) {
 		return
 	}
 	policy, _ := s.Policy(inst.Group)
-	keep := 30 * Minute
+	keep := 30 * model.Minute
 	if policy != nil {
 		keep = max(keep, policy.Reschedule.Interval)
 	}
@@ -179,10 +181,10 @@ func (s *State) noteFailure(inst *Instance, reason string) {
 	}
 }
 
-func (s *State) forgetDeployments(job JobName) {
+func (s *State) forgetDeployments(job model.JobName) {
 	var ended []*Deployment
 	prefix := string(job) + "-"
-	for id, d := range s.Deployments.From(DeploymentID(prefix)) { // of jobs whose names go on like this as well
+	for id, d := range s.Deployments.From(model.DeploymentID(prefix)) { // of jobs whose names go on like this as well
 		if !strings.HasPrefix(string(id), prefix) {
 			break
 		}
@@ -197,7 +199,7 @@ func (s *State) forgetDeployments(job JobName) {
 }
 
 // SameInstances reports whether two versions of a job ask for the same instances of the same groups, whatever their counts and limits. False if one of them is gone.
-func (s *State) SameInstances(job JobName, a, b uint64) bool {
+func (s *State) SameInstances(job model.JobName, a, b uint64) bool {
 	old, ok := s.JobVersion(job, a)
 	now, known := s.JobVersion(job, b)
 	if !ok || !known || len(old.Spec.Groups) != len(now.Spec.Groups) {
@@ -205,8 +207,8 @@ func (s *State) SameInstances(job JobName, a, b uint64) bool {
 	}
 	for i := range old.Spec.Groups {
 		g := &old.Spec.Groups[i]
-		at := slices.IndexFunc(now.Spec.Groups, func(x GroupSpec) bool { return x.Name == g.Name })
-		if at < 0 || !sameEncoding(g.template(), now.Spec.Groups[at].template()) {
+		at := slices.IndexFunc(now.Spec.Groups, func(x model.GroupSpec) bool { return x.Name == g.Name })
+		if at < 0 || !sameEncoding(g.Template(), now.Spec.Groups[at].Template()) {
 			return false
 		}
 	}

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"unicode"
+
+	"github.com/outspan/outspan/model"
 )
 
 // Hidden stands in a description where a secret is: a key, a token, the value of an environment variable.
@@ -105,8 +107,8 @@ func describeStruct(v reflect.Value) Fields {
 // leafText is the text of a value whose type has one of its own.
 func leafText(v reflect.Value) (string, bool) {
 	switch x := v.Interface().(type) {
-	case Time:
-		return "never", x == Never
+	case model.Time:
+		return "never", x == model.Never
 	case EventKey:
 		return x.String(), true
 	case []byte:
@@ -211,27 +213,27 @@ func appendObjects(found []string, v reflect.Value, deeper bool) []string {
 // nounOf is what an id is the id of.
 func nounOf(v reflect.Value) (string, bool) {
 	switch v.Interface().(type) {
-	case NodeID:
+	case model.NodeID:
 		return "node", true
-	case JobName:
+	case model.JobName:
 		return "job", true
-	case GroupID:
+	case model.GroupID:
 		return "group", true
-	case InstanceID:
+	case model.InstanceID:
 		return "instance", true
-	case DrainID:
+	case model.DrainID:
 		return "drain", true
-	case DeploymentID:
+	case model.DeploymentID:
 		return "deployment", true
-	case VolumeID:
+	case model.VolumeID:
 		return "volume", true
-	case TransferID:
+	case model.TransferID:
 		return "transfer", true
-	case BackupID:
+	case model.BackupID:
 		return "backup", true
-	case BudgetName:
+	case model.BudgetName:
 		return "budget", true
-	case ClassName:
+	case model.ClassName:
 		return "class", true
 	}
 	return "", false

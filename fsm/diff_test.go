@@ -7,21 +7,23 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/outspan/outspan/model"
 )
 
 func TestDiffNamesRowsAndFields(t *testing.T) {
 	a := NewState().fork()
 	a.Index = 7
-	a.Nodes.put("n1", &Node{ID: "n1", Name: "one", Agent: AgentInfo{Key: []byte("first")}, Shape: NodeShape{Labels: map[string]string{"rack": "r1", "a.b": "x"}}})
+	a.Nodes.put("n1", &Node{ID: "n1", Name: "one", Agent: model.AgentInfo{Key: []byte("first")}, Shape: model.NodeShape{Labels: map[string]string{"rack": "r1", "a.b": "x"}}})
 	a.Nodes.put("n2", &Node{ID: "n2"})
-	a.Instances.put("i", &Instance{ID: "i", Links: Links{Awaits: []InstanceID{"x", "y"}}})
+	a.Instances.put("i", &Instance{ID: "i", Links: Links{Awaits: []model.InstanceID{"x", "y"}}})
 	a.Drains.put("d", &Drain{ID: "d", Nodes: []DrainNode{{Node: "n1"}, {Node: "n2"}}})
 	b := a.fork()
-	b.Index, b.Settings.OfflineAfter = 8, 90*Second
-	b.Nodes.put("n1", &Node{ID: "n1", Name: "two", Agent: AgentInfo{Key: []byte("second")}, Shape: NodeShape{Labels: map[string]string{"rack": "r1", "a.b": "y", "new": "z"}}})
+	b.Index, b.Settings.OfflineAfter = 8, 90*model.Second
+	b.Nodes.put("n1", &Node{ID: "n1", Name: "two", Agent: model.AgentInfo{Key: []byte("second")}, Shape: model.NodeShape{Labels: map[string]string{"rack": "r1", "a.b": "y", "new": "z"}}})
 	b.Nodes.del("n2")
 	b.Nodes.put("n3", &Node{ID: "n3"})
-	b.Instances.put("i", &Instance{ID: "i", Links: Links{Awaits: []InstanceID{"y"}}})
+	b.Instances.put("i", &Instance{ID: "i", Links: Links{Awaits: []model.InstanceID{"y"}}})
 	b.Drains.put("d", &Drain{ID: "d", Nodes: []DrainNode{{Node: "n1"}, {Node: "n2", LastError: "oops"}}})
 
 	got := Diff(a.publish(), b.publish())
@@ -173,15 +175,15 @@ func TestSecretsAreHidden(t *testing.T) {
 	}
 
 	const secret = "hunter2"
-	spec := JobSpec{Name: "web", Groups: []GroupSpec{{Name: "g", Env: map[string]string{"PASSWORD": secret}}}}
+	spec := model.JobSpec{Name: "web", Groups: []model.GroupSpec{{Name: "g", Env: map[string]string{"PASSWORD": secret}}}}
 	a := NewState().fork()
 	b := a.fork()
-	b.Nodes.put("n", &Node{ID: "n", Agent: AgentInfo{Key: []byte(secret)}})
+	b.Nodes.put("n", &Node{ID: "n", Agent: model.AgentInfo{Key: []byte(secret)}})
 	b.Transfers.put("t", &Transfer{ID: "t", Token: secret})
 	b.Versions.put("web/1", &JobVersion{Job: "web", Spec: spec})
 	for _, shown := range []any{
-		Describe(&NodeRegister{Agent: AgentInfo{Key: []byte(secret)}}), Describe(&TransferStart{Token: secret}), Describe(&JobSubmit{Spec: spec}),
-		Diff(*a, *b), Diff(*b, *a), diffRows(JobVersion{Spec: spec}, JobVersion{Spec: JobSpec{Groups: []GroupSpec{{Name: "g", Env: map[string]string{"PASSWORD": "x"}}}}}),
+		Describe(&NodeRegister{Agent: model.AgentInfo{Key: []byte(secret)}}), Describe(&TransferStart{Token: secret}), Describe(&JobSubmit{Spec: spec}),
+		Diff(*a, *b), Diff(*b, *a), diffRows(JobVersion{Spec: spec}, JobVersion{Spec: model.JobSpec{Groups: []model.GroupSpec{{Name: "g", Env: map[string]string{"PASSWORD": "x"}}}}}),
 	} {
 		raw, err := json.Marshal(shown)
 		if err != nil {
@@ -209,9 +211,9 @@ func TestObjects(t *testing.T) {
 		c    Command
 		want string
 	}{
-		{&NodeReport{ID: "n1", Instances: []InstanceStatus{{ID: "a"}, {ID: "b"}}}, "node/n1 instance/a instance/b"},
+		{&NodeReport{ID: "n1", Instances: []model.InstanceStatus{{ID: "a"}, {ID: "b"}}}, "node/n1 instance/a instance/b"},
 		{&InstancePlace{ID: "i", Group: "web/http", Node: "n1", Replaces: "j"}, "instance/i group/web/http node/n1 instance/j"},
-		{&JobSubmit{Spec: JobSpec{Name: "web"}}, "job/web"},
+		{&JobSubmit{Spec: model.JobSpec{Name: "web"}}, "job/web"},
 		{&DrainStart{ID: "d", Nodes: []string{"n1", "n2"}}, "drain/d node/n1 node/n2"},
 		{&SettingsSet{}, ""},
 	} {

@@ -1,5 +1,7 @@
 package fsm
 
+import "github.com/outspan/outspan/model"
+
 // DrainPhase is where a drain is: Draining, then Drained, Failed or Canceled, and nothing else (B8-B11).
 type DrainPhase string
 
@@ -13,8 +15,8 @@ const (
 
 // Drain is the replicated record of an operator's wish to empty one or more nodes.
 type Drain struct {
-	ID         DrainID        `cbor:"1,keyasint"`
-	Actor      Actor          `cbor:"2,keyasint"`
+	ID         model.DrainID  `cbor:"1,keyasint"`
+	Actor      model.Actor    `cbor:"2,keyasint"`
 	Message    string         `cbor:"3,keyasint,omitempty"`
 	Options    DrainOptions   `cbor:"4,keyasint"`
 	Nodes      []DrainNode    `cbor:"5,keyasint"`
@@ -27,14 +29,14 @@ type Drain struct {
 
 // DrainOptions are the choices made when a drain was asked for.
 type DrainOptions struct {
-	Deadline         Duration `cbor:"1,keyasint" json:"deadline"`                  // per node, from its turn; Forever = none
-	Force            bool     `cbor:"2,keyasint,omitempty" json:"force,omitempty"` // also what a role says never; recorded
-	ForceAtDeadline  bool     `cbor:"3,keyasint,omitempty" json:"force_at_deadline,omitempty"`
-	AcceptDowntime   []string `cbor:"4,keyasint,omitempty" json:"accept_downtime,omitempty"` // "JOB/GROUP", or "*" for all
-	IgnoreSystem     bool     `cbor:"5,keyasint,omitempty" json:"ignore_system,omitempty"`
-	MaxParallelNodes int      `cbor:"6,keyasint,omitempty" json:"max_parallel_nodes,omitempty"` // 0 = all at once
-	Policy           string   `cbor:"7,keyasint,omitempty" json:"policy,omitempty"`
-	Roll             *Roll    `cbor:"8,keyasint,omitempty" json:"roll,omitempty"` // the rolling maintenance that it is a step of
+	Deadline         model.Duration `cbor:"1,keyasint" json:"deadline"`                  // per node, from its turn; Forever = none
+	Force            bool           `cbor:"2,keyasint,omitempty" json:"force,omitempty"` // also what a role says never; recorded
+	ForceAtDeadline  bool           `cbor:"3,keyasint,omitempty" json:"force_at_deadline,omitempty"`
+	AcceptDowntime   []string       `cbor:"4,keyasint,omitempty" json:"accept_downtime,omitempty"` // "JOB/GROUP", or "*" for all
+	IgnoreSystem     bool           `cbor:"5,keyasint,omitempty" json:"ignore_system,omitempty"`
+	MaxParallelNodes int            `cbor:"6,keyasint,omitempty" json:"max_parallel_nodes,omitempty"` // 0 = all at once
+	Policy           string         `cbor:"7,keyasint,omitempty" json:"policy,omitempty"`
+	Roll             *Roll          `cbor:"8,keyasint,omitempty" json:"roll,omitempty"` // the rolling maintenance that it is a step of
 }
 
 // Roll is the maintenance of many machines, one drain for each. What is done of it stands in its drains, so that anybody can go on with it
@@ -48,7 +50,7 @@ type Roll struct {
 }
 
 // AcceptsDowntime reports whether the operator accepted that group may be stopped without a replacement.
-func (o *DrainOptions) AcceptsDowntime(group GroupID) bool {
+func (o *DrainOptions) AcceptsDowntime(group model.GroupID) bool {
 	for _, a := range o.AcceptDowntime {
 		if a == "*" || a == string(group) {
 			return true
@@ -59,25 +61,25 @@ func (o *DrainOptions) AcceptsDowntime(group GroupID) bool {
 
 // DrainNode is one node of a drain.
 type DrainNode struct {
-	Node         NodeID     `cbor:"1,keyasint"`
-	Phase        DrainPhase `cbor:"2,keyasint"`
-	Turn         bool       `cbor:"3,keyasint,omitempty"` // its turn has come
-	Started      Time       `cbor:"4,keyasint,omitempty"`
-	StartedWall  int64      `cbor:"5,keyasint,omitempty"`
-	Deadline     Time       `cbor:"6,keyasint,omitempty"` // absolute; Never without one
-	DeadlineWall int64      `cbor:"7,keyasint,omitempty"` // for people; fixed at the start
-	LastError    string     `cbor:"8,keyasint,omitempty"`
-	Moved        int        `cbor:"9,keyasint,omitempty"` // instances stopped here by this drain
-	EndedWall    int64      `cbor:"10,keyasint,omitempty"`
-	BootID       string     `cbor:"11,keyasint,omitempty"` // of the node's kernel when the drain began
-	Unreplaced   int        `cbor:"12,keyasint,omitempty"` // of Moved: those that had no replacement, and have none yet
+	Node         model.NodeID `cbor:"1,keyasint"`
+	Phase        DrainPhase   `cbor:"2,keyasint"`
+	Turn         bool         `cbor:"3,keyasint,omitempty"` // its turn has come
+	Started      model.Time   `cbor:"4,keyasint,omitempty"`
+	StartedWall  int64        `cbor:"5,keyasint,omitempty"`
+	Deadline     model.Time   `cbor:"6,keyasint,omitempty"` // absolute; Never without one
+	DeadlineWall int64        `cbor:"7,keyasint,omitempty"` // for people; fixed at the start
+	LastError    string       `cbor:"8,keyasint,omitempty"`
+	Moved        int          `cbor:"9,keyasint,omitempty"` // instances stopped here by this drain
+	EndedWall    int64        `cbor:"10,keyasint,omitempty"`
+	BootID       string       `cbor:"11,keyasint,omitempty"` // of the node's kernel when the drain began
+	Unreplaced   int          `cbor:"12,keyasint,omitempty"` // of Moved: those that had no replacement, and have none yet
 }
 
 // DrainRefusal is a node that a drain could not start on: not_found, already_draining or disabled.
 type DrainRefusal struct {
-	Node    string `cbor:"1,keyasint" json:"node"`
-	Code    Code   `cbor:"2,keyasint" json:"code"`
-	Message string `cbor:"3,keyasint" json:"message"`
+	Node    string     `cbor:"1,keyasint" json:"node"`
+	Code    model.Code `cbor:"2,keyasint" json:"code"`
+	Message string     `cbor:"3,keyasint" json:"message"`
 }
 
 // Phase of the whole: draining while any node is; else failed if any failed; else canceled; else drained.
@@ -99,7 +101,7 @@ func (d *Drain) Phase() DrainPhase {
 }
 
 // Node returns the entry of one node.
-func (d *Drain) Node(id NodeID) (DrainNode, bool) {
+func (d *Drain) Node(id model.NodeID) (DrainNode, bool) {
 	for _, n := range d.Nodes {
 		if n.Node == id {
 			return n, true
@@ -111,51 +113,51 @@ func (d *Drain) Node(id NodeID) (DrainNode, bool) {
 // DrainStart cordons every named node and sets each to Draining, atomically; what is still pending there is stopped (B1-B3). Nodes that can't
 // be drained are recorded as rejected; if none is left the command is refused with the first one's code.
 type DrainStart struct {
-	ID      DrainID      `cbor:"1,keyasint"`
-	Nodes   []string     `cbor:"2,keyasint"` // ids or names
-	Message string       `cbor:"3,keyasint,omitempty"`
-	Options DrainOptions `cbor:"4,keyasint"`
+	ID      model.DrainID `cbor:"1,keyasint"`
+	Nodes   []string      `cbor:"2,keyasint"` // ids or names
+	Message string        `cbor:"3,keyasint,omitempty"`
+	Options DrainOptions  `cbor:"4,keyasint"`
 }
 
 // DrainTurn begins a node's turn, fixes its deadline and stops what is still pending there.
 type DrainTurn struct {
-	ID   DrainID `cbor:"1,keyasint"`
-	Node NodeID  `cbor:"2,keyasint"`
+	ID   model.DrainID `cbor:"1,keyasint"`
+	Node model.NodeID  `cbor:"2,keyasint"`
 }
 
 // DrainEnd ends a node's part: Drained (refused with conflict while a movable instance is left, P11) or Failed with the blockers as
 // LastError, which can't be empty.
 type DrainEnd struct {
-	ID        DrainID    `cbor:"1,keyasint"`
-	Node      NodeID     `cbor:"2,keyasint"`
-	Phase     DrainPhase `cbor:"3,keyasint"`
-	LastError string     `cbor:"4,keyasint,omitempty"`
+	ID        model.DrainID `cbor:"1,keyasint"`
+	Node      model.NodeID  `cbor:"2,keyasint"`
+	Phase     DrainPhase    `cbor:"3,keyasint"`
+	LastError string        `cbor:"4,keyasint,omitempty"`
 }
 
 // DrainPause pauses or resumes. The deadline goes on.
 type DrainPause struct {
-	ID     DrainID `cbor:"1,keyasint"`
-	Paused bool    `cbor:"2,keyasint"`
+	ID     model.DrainID `cbor:"1,keyasint"`
+	Paused bool          `cbor:"2,keyasint"`
 }
 
 // DrainCancel cancels what has not begun; the cordon stays unless Uncordon.
 type DrainCancel struct {
-	ID       DrainID `cbor:"1,keyasint"`
-	Uncordon bool    `cbor:"2,keyasint,omitempty"`
+	ID       model.DrainID `cbor:"1,keyasint"`
+	Uncordon bool          `cbor:"2,keyasint,omitempty"`
 }
 
 // maxDowntime bounds the groups whose downtime one drain accepts.
 const maxDowntime = 1000
 
 // checkDowntime refuses groups that no job has.
-func (s *State) checkDowntime(groups []string) *Error {
+func (s *State) checkDowntime(groups []string) *model.Error {
 	for _, group := range groups {
-		if g, ok := s.Groups.Get(GroupID(group)); group != "*" && (!ok || g.Removed) {
-			return Refuse(CodeNotFound, "accept_downtime: there is no group %s", clipText(group, 100)).WithHint("write JOB/GROUP, or * for all; list jobs with: outspan job ls")
+		if g, ok := s.Groups.Get(model.GroupID(group)); group != "*" && (!ok || g.Removed) {
+			return model.Refuse(model.CodeNotFound, "accept_downtime: there is no group %s", model.ClipText(group, 100)).WithHint("write JOB/GROUP, or * for all; list jobs with: outspan job ls")
 		}
 	}
 	if len(groups) > maxDowntime {
-		return Refuse(CodeInvalid, "accept_downtime: at most %d groups are allowed, these are %d", maxDowntime, len(groups)).WithHint("write * for all")
+		return model.Refuse(model.CodeInvalid, "accept_downtime: at most %d groups are allowed, these are %d", maxDowntime, len(groups)).WithHint("write * for all")
 	}
 	return nil
 }

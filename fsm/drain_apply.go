@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+
+	"github.com/outspan/outspan/model"
 )
 
 const (
@@ -18,13 +20,13 @@ func (c *DrainStart) apply(s *State) error {
 		if s.sameWish(c, old) {
 			return nil // asking again changes nothing, and the answer is built from the row
 		}
-		return Refuse(CodeConflict, "there is already a drain %s, of other nodes or with other options", c.ID).WithHint("choose another id, or look at it: outspan drain status %s", c.ID)
+		return model.Refuse(model.CodeConflict, "there is already a drain %s, of other nodes or with other options", c.ID).WithHint("choose another id, or look at it: outspan drain status %s", c.ID)
 	}
 	if refusal := cmp.Or(c.check(), s.checkDowntime(c.Options.AcceptDowntime)); refusal != nil {
 		return refusal
 	}
 	d := &Drain{ID: c.ID, Actor: s.entry.actor, Message: c.Message, Options: c.Options, Index: s.Index, Wall: s.Wall}
-	var first *Error
+	var first *model.Error
 	for _, name := range c.Nodes {
 		n, refusal := s.drainable(name)
 		switch {
@@ -57,16 +59,16 @@ func (c *DrainStart) apply(s *State) error {
 }
 
 // check refuses what is wrong with the command itself.
-func (c *DrainStart) check() *Error {
+func (c *DrainStart) check() *model.Error {
 	switch r := c.Options.Roll; {
-	case !ValidName(string(c.ID)):
-		return Refuse(CodeInvalid, "%q is no drain id: use 1 to 63 letters, digits, '-', '_' or '.'", c.ID)
+	case !model.ValidName(string(c.ID)):
+		return model.Refuse(model.CodeInvalid, "%q is no drain id: use 1 to 63 letters, digits, '-', '_' or '.'", c.ID)
 	case len(c.Nodes) > maxDrainNodes:
-		return Refuse(CodeInvalid, "a drain has at most %d nodes, these are %d", maxDrainNodes, len(c.Nodes)).WithHint("drain them in several parts")
+		return model.Refuse(model.CodeInvalid, "a drain has at most %d nodes, these are %d", maxDrainNodes, len(c.Nodes)).WithHint("drain them in several parts")
 	case len(c.Nodes) == 0 || c.Options.Deadline <= 0 || c.Options.MaxParallelNodes < 0:
-		return Refuse(CodeInvalid, "a drain needs at least one node, a deadline above 0s or none, and max-parallel-nodes of 0 or more")
-	case r != nil && (!ValidName(r.ID) || len(r.Nodes) == 0 || len(r.Nodes) > maxRoll || r.Parallel < 0 || len(r.Exec) > maxRollExec):
-		return Refuse(CodeInvalid, "a roll needs an id of 1 to 63 letters, digits, '-', '_' or '.', 1 to %d nodes, and a command of at most %d bytes", maxRoll, maxRollExec).
+		return model.Refuse(model.CodeInvalid, "a drain needs at least one node, a deadline above 0s or none, and max-parallel-nodes of 0 or more")
+	case r != nil && (!model.ValidName(r.ID) || len(r.Nodes) == 0 || len(r.Nodes) > maxRoll || r.Parallel < 0 || len(r.Exec) > maxRollExec):
+		return model.Refuse(model.CodeInvalid, "a roll needs an id of 1 to 63 letters, digits, '-', '_' or '.', 1 to %d nodes, and a command of at most %d bytes", maxRoll, maxRollExec).
 			WithHint("roll more nodes in several parts")
 	}
 	return nil
@@ -90,16 +92,16 @@ func (s *State) sameWish(c *DrainStart, old *Drain) bool {
 }
 
 // drainable finds a node that a drain can start on. An offline one is accepted.
-func (s *State) drainable(name string) (*Node, *Error) {
+func (s *State) drainable(name string) (*Node, *model.Error) {
 	n, refusal := s.NamedNode(name)
 	if refusal != nil {
 		return nil, refusal
 	}
 	if n.Intent == IntentDisabled {
-		return nil, Refuse(CodeDisabled, "node %s is disabled", n.Name).WithHint("enable it first: outspan node enable %s", n.Name)
+		return nil, model.Refuse(model.CodeDisabled, "node %s is disabled", n.Name).WithHint("enable it first: outspan node enable %s", n.Name)
 	}
 	if d, ok := s.RunningDrain(n); ok {
-		return nil, Refuse(CodeAlreadyDraining, "node %s is already in drain %s", n.Name, d.ID).
+		return nil, model.Refuse(model.CodeAlreadyDraining, "node %s is already in drain %s", n.Name, d.ID).
 			WithHint("follow it with: outspan drain watch %s; cancel it with: outspan drain cancel %s", d.ID, d.ID)
 	}
 	return n, nil
@@ -115,10 +117,10 @@ func (s *State) RunningDrain(n *Node) (*Drain, bool) {
 	return d, ok && part.Phase == PhaseDraining
 }
 
-func (s *State) takeTurn(p *DrainNode, deadline Duration) {
+func (s *State) takeTurn(p *DrainNode, deadline model.Duration) {
 	p.Turn, p.Started, p.StartedWall = true, s.Now, s.Wall
 	p.Deadline = s.Now.Add(deadline)
-	if p.Deadline != Never {
+	if p.Deadline != model.Never {
 		p.DeadlineWall = s.Wall + int64(deadline)
 	}
 }
@@ -126,7 +128,7 @@ func (s *State) takeTurn(p *DrainNode, deadline Duration) {
 // cordonForDrain takes the node out of placement and stops what is still pending there, in the entry that starts the
 // drain. Until its turn comes, the node
 // takes only what no other node can; see Takes.
-func (s *State) cordonForDrain(id NodeID, drain DrainID) {
+func (s *State) cordonForDrain(id model.NodeID, drain model.DrainID) {
 	n, _ := s.Nodes.Get(id)
 	next := *n
 	if n.Intent != IntentDraining { // otherwise what was acknowledged after a drain failed holds for the next one
@@ -138,15 +140,15 @@ func (s *State) cordonForDrain(id NodeID, drain DrainID) {
 }
 
 // stopPending stops what is still to be started on a node that is to be emptied.
-func (s *State) stopPending(id NodeID, drain DrainID) {
+func (s *State) stopPending(id model.NodeID, drain model.DrainID) {
 	var pending []*Instance
 	for inst := range s.InstancesOn(id) {
-		if inst.Desired == DesiredRunning && inst.Status.Observed == ObservedPending {
+		if inst.Desired == model.DesiredRunning && inst.Status.Observed == model.ObservedPending {
 			pending = append(pending, inst)
 		}
 	}
 	for _, inst := range pending {
-		s.setDesired(inst, DesiredStopped, CauseNodeDraining, string(drain))
+		s.setDesired(inst, model.DesiredStopped, model.CauseNodeDraining, string(drain))
 		if inst.WaitsForRoom() {
 			s.maybePurge(inst.Group)
 		}
@@ -165,7 +167,7 @@ func joinNodes(parts []DrainNode) string {
 }
 
 // editDrain replaces one node's part of a drain.
-func (s *State) editDrain(d *Drain, node NodeID, edit func(*DrainNode)) {
+func (s *State) editDrain(d *Drain, node model.NodeID, edit func(*DrainNode)) {
 	next := *d
 	next.Nodes = slices.Clone(d.Nodes)
 	for i := range next.Nodes {
@@ -181,7 +183,7 @@ func (s *State) editDrain(d *Drain, node NodeID, edit func(*DrainNode)) {
 }
 
 // countMoved counts a stop for a drain. A part that has ended stays as it was told: a stop that was decided before comes too late to count.
-func (s *State) countMoved(id DrainID, inst *Instance) {
+func (s *State) countMoved(id model.DrainID, inst *Instance) {
 	_, replaced := s.Successor(inst)
 	s.editRunning(id, inst.Node, func(p *DrainNode) {
 		p.Moved++
@@ -190,10 +192,10 @@ func (s *State) countMoved(id DrainID, inst *Instance) {
 }
 
 // countReplaced takes back that what a drain stopped in this slot has no replacement: it has one now.
-func (s *State) countReplaced(group GroupID, slot int) {
+func (s *State) countReplaced(group model.GroupID, slot int) {
 	var last *Instance
 	for inst := range s.InstancesInSlot(group, slot) {
-		if inst.Marks.StopCause == CauseNodeDraining && inst.Links.ReplacedBy == "" && (last == nil || inst.Marks.StopBegan > last.Marks.StopBegan) {
+		if inst.Marks.StopCause == model.CauseNodeDraining && inst.Links.ReplacedBy == "" && (last == nil || inst.Marks.StopBegan > last.Marks.StopBegan) {
 			last = inst
 		}
 	}
@@ -206,7 +208,7 @@ func (s *State) countReplaced(group GroupID, slot int) {
 }
 
 // editRunning replaces a node's part of a drain if it goes on.
-func (s *State) editRunning(id DrainID, node NodeID, edit func(*DrainNode)) {
+func (s *State) editRunning(id model.DrainID, node model.NodeID, edit func(*DrainNode)) {
 	d, ok := s.Drains.Get(id)
 	if !ok {
 		return
@@ -218,17 +220,17 @@ func (s *State) editRunning(id DrainID, node NodeID, edit func(*DrainNode)) {
 }
 
 // findPart returns a drain and the part of one node, which must still be draining.
-func (s *State) findPart(id DrainID, node NodeID) (*Drain, DrainNode, *Error) {
+func (s *State) findPart(id model.DrainID, node model.NodeID) (*Drain, DrainNode, *model.Error) {
 	d, ok := s.Drains.Get(id)
 	if !ok {
-		return nil, DrainNode{}, Refuse(CodeNotFound, "there is no drain %s", id)
+		return nil, DrainNode{}, model.Refuse(model.CodeNotFound, "there is no drain %s", id)
 	}
 	p, ok := d.Node(node)
 	if !ok {
-		return nil, p, Refuse(CodeNotFound, "node %s is not in drain %s", node, id)
+		return nil, p, model.Refuse(model.CodeNotFound, "node %s is not in drain %s", node, id)
 	}
 	if p.Phase != PhaseDraining {
-		return nil, p, Refuse(CodeConflict, "node %s of drain %s is already %s", node, id, p.Phase)
+		return nil, p, model.Refuse(model.CodeConflict, "node %s of drain %s is already %s", node, id, p.Phase)
 	}
 	return d, p, nil
 }
@@ -246,7 +248,7 @@ func (c *DrainTurn) apply(s *State) error {
 		running += count(other.Turn && other.Phase == PhaseDraining)
 	}
 	if limit := d.Options.MaxParallelNodes; limit > 0 && running >= limit {
-		return Refuse(CodeConflict, "drain %s already works on %d nodes", d.ID, running)
+		return model.Refuse(model.CodeConflict, "drain %s already works on %d nodes", d.ID, running)
 	}
 	s.editDrain(d, c.Node, func(p *DrainNode) { s.takeTurn(p, d.Options.Deadline) })
 	s.stopPending(c.Node, d.ID)
@@ -260,22 +262,22 @@ func (c *DrainEnd) apply(s *State) error {
 	}
 	n, ok := s.Nodes.Get(c.Node)
 	if !ok {
-		return Refuse(CodeNotFound, "there is no node %s", c.Node)
+		return model.Refuse(model.CodeNotFound, "there is no node %s", c.Node)
 	}
 	switch c.Phase {
 	case PhaseDrained:
 		if b := s.DrainLeft(d, n); b != nil {
-			return Refuse(CodeConflict, "node %s is not drained: %s", n.Name, b.Message)
+			return model.Refuse(model.CodeConflict, "node %s is not drained: %s", n.Name, b.Message)
 		}
 		if d.Options.Force {
 			s.endBackups(n.ID)
 		}
 	case PhaseFailed:
 		if c.LastError == "" || !p.Turn || s.Now < p.Deadline {
-			return Refuse(CodeConflict, "a node of a drain fails at its deadline, with the blockers as last error")
+			return model.Refuse(model.CodeConflict, "a node of a drain fails at its deadline, with the blockers as last error")
 		}
 	default:
-		return Refuse(CodeInvalid, "a drain does not end as %q", c.Phase)
+		return model.Refuse(model.CodeInvalid, "a drain does not end as %q", c.Phase)
 	}
 	s.endDrainOf(n, c.Phase, c.LastError)
 	return nil
@@ -283,9 +285,9 @@ func (c *DrainEnd) apply(s *State) error {
 
 // DrainLeft returns what still keeps the node from being Drained (P11), or nil: an instance that is not confirmed stopped, unless it stays and was
 // acknowledged, or belongs to a system group that the drain ignores; or a volume that is moved, put to use or backed up there.
-func (s *State) DrainLeft(d *Drain, n *Node) *Error {
+func (s *State) DrainLeft(d *Drain, n *Node) *model.Error {
 	if s.Unconfirmed {
-		return Refuse(CodeRestoreUnconfirmed, "a restore is not confirmed: drains wait").
+		return model.Refuse(model.CodeRestoreUnconfirmed, "a restore is not confirmed: drains wait").
 			WithHint("look at what confirming would stop: outspan settings resume restore --dry-run; then: outspan settings resume restore")
 	}
 	if n.Health == HealthOffline && n.Restore.pending() {
@@ -295,24 +297,24 @@ func (s *State) DrainLeft(d *Drain, n *Node) *Error {
 		return s.unknownLeft(n)
 	}
 	if n.Restore.Owes {
-		return Refuse(CodeInventoryMissing, "the agent of node %s has not told since the restore what runs there", n.Name).WithHint("start its agent")
+		return model.Refuse(model.CodeInventoryMissing, "the agent of node %s has not told since the restore what runs there", n.Name).WithHint("start its agent")
 	}
 	for inst := range s.InstancesOn(n.ID) {
 		switch {
 		case !inst.holdsClaims():
 		case n.Health == HealthOffline:
-			return Refuse(CodeNodeOffline, "node %s is offline: instance %s is not known to have stopped", n.Name, inst.ID).
+			return model.Refuse(model.CodeNodeOffline, "node %s is offline: instance %s is not known to have stopped", n.Name, inst.ID).
 				WithHint("bring the machine back, or if it is gone: outspan node confirm-dead %s", n.Name)
-		case inst.Desired != DesiredRunning:
-			return Refuse(CodeStopping, "instance %s is stopping", inst.ID)
+		case inst.Desired != model.DesiredRunning:
+			return model.Refuse(model.CodeStopping, "instance %s is stopping", inst.ID)
 		case d.Options.IgnoreSystem && s.isSystem(inst):
 		case s.leaving(inst):
-			return Refuse(CodeReplacementPending, "instance %s moves with its volumes", inst.ID)
+			return model.Refuse(model.CodeReplacementPending, "instance %s moves with its volumes", inst.ID)
 		case slices.Contains(n.Acked, inst.ID) && s.Movable(inst) != nil:
 		case s.Movable(inst) != nil:
 			return s.Movable(inst)
 		default:
-			return Refuse(CodeReplacementPending, "instance %s still runs", inst.ID)
+			return model.Refuse(model.CodeReplacementPending, "instance %s still runs", inst.ID)
 		}
 	}
 	if n.Health != HealthOffline { // otherwise nothing is left there to protect, as far as anybody knows
@@ -327,7 +329,7 @@ func (s *State) DrainLeft(d *Drain, n *Node) *Error {
 
 func (s *State) isSystem(inst *Instance) bool {
 	g, ok := s.Groups.Get(inst.Group)
-	return ok && g.Role == RoleSystem
+	return ok && g.Role == model.RoleSystem
 }
 
 // endDrainOf ends the running drain of a node, if there is one, and cancels what has not begun.
@@ -337,12 +339,12 @@ func (s *State) endDrainOf(n *Node, phase DrainPhase, why string) {
 		return
 	}
 	s.editDrain(d, n.ID, func(p *DrainNode) {
-		p.Phase, p.LastError, p.EndedWall = phase, clipText(why, lastErrorRoom(len(d.Nodes))), s.Wall
+		p.Phase, p.LastError, p.EndedWall = phase, model.ClipText(why, lastErrorRoom(len(d.Nodes))), s.Wall
 	})
 	s.emit(Event{Type: EventDrainPhase, Subject: "drain/" + string(d.ID), Before: string(PhaseDraining), After: string(phase), Data: map[string]string{"node": string(n.ID), "reason": why}})
 	var marked []*Instance
 	for inst := range s.InstancesOn(n.ID) {
-		if inst.Desired == DesiredRunning && inst.Eviction.Requested && inst.Eviction.By == string(d.ID) {
+		if inst.Desired == model.DesiredRunning && inst.Eviction.Requested && inst.Eviction.By == string(d.ID) {
 			marked = append(marked, inst)
 		}
 	}
@@ -359,9 +361,9 @@ func (c *DrainPause) apply(s *State) error {
 	d, ok := s.Drains.Get(c.ID)
 	switch {
 	case !ok:
-		return Refuse(CodeNotFound, "there is no drain %s", c.ID)
+		return model.Refuse(model.CodeNotFound, "there is no drain %s", c.ID)
 	case d.Phase() != PhaseDraining:
-		return Refuse(CodeConflict, "drain %s is already %s", c.ID, d.Phase())
+		return model.Refuse(model.CodeConflict, "drain %s is already %s", c.ID, d.Phase())
 	case d.Paused == c.Paused:
 		return nil
 	}
@@ -377,9 +379,9 @@ func (c *DrainCancel) apply(s *State) error {
 	d, ok := s.Drains.Get(c.ID)
 	switch {
 	case !ok:
-		return Refuse(CodeNotFound, "there is no drain %s", c.ID)
+		return model.Refuse(model.CodeNotFound, "there is no drain %s", c.ID)
 	case d.Phase() != PhaseDraining:
-		return Refuse(CodeConflict, "drain %s is already %s", c.ID, d.Phase())
+		return model.Refuse(model.CodeConflict, "drain %s is already %s", c.ID, d.Phase())
 	}
 	for _, part := range d.Nodes {
 		n, ok := s.Nodes.Get(part.Node)

@@ -4,27 +4,28 @@ import (
 	"testing"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // Asking again with the same id gives the same answer and changes nothing; with other nodes or options it is a conflict.
 func TestDrainAskedAgain(t *testing.T) {
 	s := fsm.NewState()
-	apply := func(c fsm.Command) *fsm.Error {
+	apply := func(c fsm.Command) *model.Error {
 		t.Helper()
 		var results []fsm.Result
-		s, results = s.Apply(s.Index+1, 1, fsm.Entry{Format: fsm.CurrentFormat, Actor: "test", Groups: [][]fsm.Command{{c}}})
+		s, results = s.Apply(s.Index+1, 1, fsm.Entry{Format: model.CurrentFormat, Actor: "test", Groups: [][]fsm.Command{{c}}})
 		return results[0].Refusal
 	}
 	for _, name := range []string{"n1", "n2"} {
 		refusal := apply(&fsm.NodeRegister{
-			ID: fsm.NodeID("id-" + name), Name: name, Agent: fsm.AgentInfo{BootID: "b", Incarnation: "i", Address: "127.0.0.1", Key: []byte("k")},
-			Shape: fsm.NodeShape{Capacity: fsm.Resources{CPU: 1000, MemoryBytes: 1 << 30}, PortMin: 2000, PortMax: 3000},
+			ID: model.NodeID("id-" + name), Name: name, Agent: model.AgentInfo{BootID: "b", Incarnation: "i", Address: "127.0.0.1", Key: []byte("k")},
+			Shape: model.NodeShape{Capacity: model.Resources{CPU: 1000, MemoryBytes: 1 << 30}, PortMin: 2000, PortMax: 3000},
 		})
 		if refusal != nil {
 			t.Fatal(refusal)
 		}
 	}
-	options := fsm.DrainOptions{Deadline: fsm.Hour}
+	options := fsm.DrainOptions{Deadline: model.Hour}
 	if refusal := apply(&fsm.DrainStart{ID: "tuesday", Nodes: []string{"n1", "ghost"}, Options: options}); refusal != nil {
 		t.Fatal(refusal)
 	}
@@ -37,13 +38,13 @@ func TestDrainAskedAgain(t *testing.T) {
 	if now, _ := s.Drains.Get("tuesday"); now != first {
 		t.Error("asking again changed the drain")
 	}
-	other := fsm.DrainOptions{Deadline: fsm.Minute}
+	other := fsm.DrainOptions{Deadline: model.Minute}
 	for _, c := range []*fsm.DrainStart{
 		{ID: "tuesday", Nodes: []string{"n1", "n2"}, Options: options},
 		{ID: "tuesday", Nodes: []string{"n1"}, Options: options},
 		{ID: "tuesday", Nodes: []string{"n1", "ghost"}, Options: other},
 	} {
-		if refusal := apply(c); refusal == nil || refusal.Code != fsm.CodeConflict {
+		if refusal := apply(c); refusal == nil || refusal.Code != model.CodeConflict {
 			t.Errorf("drain of %v with %v under a used id: %v, want conflict", c.Nodes, c.Options, refusal)
 		}
 	}

@@ -1,25 +1,28 @@
 package fsm
 
-import "github.com/outspan/outspan/internal/plant"
+import (
+	"github.com/outspan/outspan/internal/plant"
+	"github.com/outspan/outspan/model"
+)
 
 // volumesAtWork refuses to call a node drained while the only copy of a volume is read from it or put to use on it, or a backup is written there. A drain by
 // force does not wait for backups: they are given up.
-func (s *State) volumesAtWork(d *Drain, n *Node) *Error {
+func (s *State) volumesAtWork(d *Drain, n *Node) *model.Error {
 	if plant.Is(plant.DrainForgetsMoves) {
 		return nil
 	}
 	for _, t := range s.Transfers.All() {
 		switch {
 		case t.From == n.ID && t.Leaves() && !t.Phase.attached():
-			return Refuse(CodeReplacementPending, "volume %s is moved away by transfer %s, which is %s", t.Volume(), t.ID, t.Phase)
+			return model.Refuse(model.CodeReplacementPending, "volume %s is moved away by transfer %s, which is %s", t.Volume(), t.ID, t.Phase)
 		case s.waitsOn(t, n.ID) && n.Health != HealthOffline:
-			return Refuse(CodeReplacementPending, "volume %s was moved here by transfer %s, and no instance has been ready on it since", t.Volume(), t.ID).
+			return model.Refuse(model.CodeReplacementPending, "volume %s was moved here by transfer %s, and no instance has been ready on it since", t.Volume(), t.ID).
 				WithHint("move it on: outspan volume migrate %s --to NODE", t.Volume())
 		case t.To == n.ID && t.Phase.attached() && n.Health != HealthOffline:
-			return Refuse(CodeReplacementPending, "volume %s is put to use here by transfer %s, which is %s", t.Volume(), t.ID, t.Phase).
+			return model.Refuse(model.CodeReplacementPending, "volume %s is put to use here by transfer %s, which is %s", t.Volume(), t.ID, t.Phase).
 				WithHint("when that has ended: outspan volume migrate %s --to NODE", t.Volume())
 		case s.backsUp(t, n.ID) && n.Health != HealthOffline && !d.Options.Force:
-			return Refuse(CodeBackupRunning, "backup %s of volume %s is %s, %d of %d MiB", t.ID, t.Volume(), t.Phase, t.Source.Bytes>>20, t.Source.Total>>20).
+			return model.Refuse(model.CodeBackupRunning, "backup %s of volume %s is %s, %d of %d MiB", t.ID, t.Volume(), t.Phase, t.Source.Bytes>>20, t.Source.Total>>20).
 				WithHint("wait for it, or give it up: outspan volume cancel %s", t.ID)
 		}
 	}
@@ -27,18 +30,18 @@ func (s *State) volumesAtWork(d *Drain, n *Node) *Error {
 }
 
 // waitsOn reports whether a move to a node has failed because nothing became ready on the copy there, which is the one in use, and is still wanted.
-func (s *State) waitsOn(t *Transfer, node NodeID) bool {
+func (s *State) waitsOn(t *Transfer, node model.NodeID) bool {
 	v, ok := s.Volumes.Get(t.Volume())
 	return ok && v.Home == node && t.Phase == TransferFailed && t.Left.Old != "" && !t.Left.Proven && s.mayEnd(t) != nil
 }
 
 // backsUp reports whether a backup has begun on a node.
-func (s *State) backsUp(t *Transfer, node NodeID) bool {
+func (s *State) backsUp(t *Transfer, node model.NodeID) bool {
 	return t.From == node && t.Kind == TransferBackup && !t.Phase.Ended() && t.Phase != TransferQueued
 }
 
 // endBackups gives up the backups of a node that was drained by force.
-func (s *State) endBackups(node NodeID) {
+func (s *State) endBackups(node model.NodeID) {
 	var running []*Transfer
 	for _, t := range s.Transfers.All() {
 		if s.backsUp(t, node) {
@@ -46,6 +49,6 @@ func (s *State) endBackups(node NodeID) {
 		}
 	}
 	for _, t := range running {
-		s.failTransfer(t, CodeCanceled, "its node was drained by force")
+		s.failTransfer(t, model.CodeCanceled, "its node was drained by force")
 	}
 }

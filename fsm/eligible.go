@@ -1,9 +1,11 @@
 package fsm
 
+import "github.com/outspan/outspan/model"
+
 // Eligible returns nil if new instances may be placed on the node, or why not. Eligibility is derived, never set.
-func (s *State) Eligible(n *Node) *Error {
+func (s *State) Eligible(n *Node) *model.Error {
 	if n.Intent != IntentActive {
-		return Refuse(CodeNodeNotEligible, "node %s is %s", n.Name, n.Intent)
+		return model.Refuse(model.CodeNodeNotEligible, "node %s is %s", n.Name, n.Intent)
 	}
 	return s.fit(n)
 }
@@ -22,7 +24,7 @@ func (s *State) WaitsForTurn(n *Node) bool {
 // again with the drain: groups without data
 // that may be evicted. Otherwise the nodes of a drain that takes turns would have nowhere to put their instances while
 // the others wait.
-func (s *State) Takes(n *Node, spec *GroupSpec) *Error {
+func (s *State) Takes(n *Node, spec *model.GroupSpec) *model.Error {
 	if n.Intent == IntentDraining && CanDetour(spec) && s.WaitsForTurn(n) {
 		return s.fit(n)
 	}
@@ -30,12 +32,12 @@ func (s *State) Takes(n *Node, spec *GroupSpec) *Error {
 }
 
 // CanDetour reports whether instances of a group may be placed on a node that waits for its turn in a drain.
-func CanDetour(spec *GroupSpec) bool {
-	return len(spec.Volumes) == 0 && spec.Role != RoleSystem && spec.Eviction.Mode != ModeNever
+func CanDetour(spec *model.GroupSpec) bool {
+	return len(spec.Volumes) == 0 && spec.Role != model.RoleSystem && spec.Eviction.Mode != model.ModeNever
 }
 
 // fit says why a node that is meant to take instances can't. Code: node_not_eligible.
-func (s *State) fit(n *Node) *Error {
+func (s *State) fit(n *Node) *model.Error {
 	why := ""
 	switch {
 	case n.Health == HealthOffline:
@@ -57,5 +59,5 @@ func (s *State) fit(n *Node) *Error {
 	default:
 		return nil
 	}
-	return Refuse(CodeNodeNotEligible, "node %s %s", n.Name, why)
+	return model.Refuse(model.CodeNodeNotEligible, "node %s %s", n.Name, why)
 }

@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"errors"
 	"testing"
+
+	"github.com/outspan/outspan/model"
 )
 
 // atEpochs gives reports and judgements that name no epoch the one that holds when they are applied as the next entry of s: that of a registration before them
 // in the entry, else that of the node's row.
 func atEpochs(s State, groups ...[]Command) [][]Command {
-	epochs := map[NodeID]uint64{}
+	epochs := map[model.NodeID]uint64{}
 	for id, n := range s.Nodes.All() {
 		epochs[id] = n.Agent.Epoch
 	}
@@ -51,7 +53,7 @@ func TestEpochsNeverComeAgain(t *testing.T) {
 		}
 		had[n.Agent.Epoch] = what
 	}
-	s := run(t, NewState(), 1000, &ClusterInit{ID: "c1", Name: "test", Settings: DefaultSettings()}, register("n1"))
+	s := run(t, NewState(), 1000, &ClusterInit{ID: "c1", Name: "test", Settings: model.DefaultSettings()}, register("n1"))
 	add(s, "at first")
 	var saved bytes.Buffer
 	if err := WriteSnapshot(&saved, s); err != nil {
@@ -82,23 +84,23 @@ func TestEpochsNeverComeAgain(t *testing.T) {
 
 // Agents that were told of what a restore lost raise the incarnation while the restore is unconfirmed, and by so much only that none can use the numbers up.
 func TestAgentsRaiseTheIncarnation(t *testing.T) {
-	start := run(t, NewState(), 1000, &ClusterInit{ID: "c1", Name: "test", Settings: DefaultSettings()}, register("n1"), register("n2"), &RestoreMark{})
+	start := run(t, NewState(), 1000, &ClusterInit{ID: "c1", Name: "test", Settings: model.DefaultSettings()}, register("n1"), register("n2"), &RestoreMark{})
 	for _, tt := range []struct {
 		name    string
-		seen    Seen
+		seen    model.Seen
 		want    uint64 // the incarnation afterwards
 		refused bool
 		confirm bool
 	}{
 		{name: "nothing", want: 1},
-		{name: "an older state", seen: Seen{0, 90_000}, want: 1},
+		{name: "an older state", seen: model.Seen{Incarnation: 0, Index: 90_000}, want: 1},
 		{name: "this state", seen: start.Moment(), want: 1},
-		{name: "what was lost", seen: Seen{1, 90_000}, want: 2},
-		{name: "a later restore", seen: Seen{7, 3}, want: 8},
-		{name: "the highest that is believed", seen: Seen{riseLimit, 3}, want: riseLimit + 1},
-		{name: "more than that", seen: Seen{riseLimit + 1, 3}, want: 1, refused: true},
-		{name: "the highest number", seen: Seen{1<<64 - 1, 1<<64 - 1}, want: 1, refused: true},
-		{name: "what was lost, too late", seen: Seen{1, 90_000}, want: 1, confirm: true, refused: true},
+		{name: "what was lost", seen: model.Seen{Incarnation: 1, Index: 90_000}, want: 2},
+		{name: "a later restore", seen: model.Seen{Incarnation: 7, Index: 3}, want: 8},
+		{name: "the highest that is believed", seen: model.Seen{Incarnation: riseLimit, Index: 3}, want: riseLimit + 1},
+		{name: "more than that", seen: model.Seen{Incarnation: riseLimit + 1, Index: 3}, want: 1, refused: true},
+		{name: "the highest number", seen: model.Seen{Incarnation: 1<<64 - 1, Index: 1<<64 - 1}, want: 1, refused: true},
+		{name: "what was lost, too late", seen: model.Seen{Incarnation: 1, Index: 90_000}, want: 1, confirm: true, refused: true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := start
@@ -108,7 +110,7 @@ func TestAgentsRaiseTheIncarnation(t *testing.T) {
 			c := register("n1")
 			c.Seen = tt.seen
 			after, refusal := attempt(s, 3000, c)
-			if after.Incarnation != tt.want || (refusal != nil) != tt.refused || refusal != nil && !errors.Is(refusal, &Error{Code: CodeConflict}) {
+			if after.Incarnation != tt.want || (refusal != nil) != tt.refused || refusal != nil && !errors.Is(refusal, &model.Error{Code: model.CodeConflict}) {
 				t.Fatalf("incarnation %d, %v; want %d, refused %v", after.Incarnation, refusal, tt.want, tt.refused)
 			}
 			other, _ := after.Nodes.Get("n2")
@@ -116,7 +118,7 @@ func TestAgentsRaiseTheIncarnation(t *testing.T) {
 				t.Errorf("the other agent is not told: assigned at %d, the state is at %d", other.Assigned, after.Index)
 			}
 			for range 3 { // an agent that lies again and again
-				c.Seen = Seen{after.Incarnation + riseLimit/2, 1}
+				c.Seen = model.Seen{Incarnation: after.Incarnation + riseLimit/2, Index: 1}
 				after, _ = attempt(after, 4000, c)
 			}
 			if after.Incarnation > riseLimit+1 {

@@ -2,6 +2,8 @@ package fsm
 
 import (
 	"fmt"
+
+	"github.com/outspan/outspan/model"
 )
 
 // EventType is what happened, in a closed set.
@@ -63,11 +65,11 @@ type Event struct {
 	Type    EventType         `cbor:"2,keyasint"`
 	Subject string            `cbor:"3,keyasint"` // "node/ID", "instance/ID", "drain/ID", "job/NAME", "group/JOB/GROUP", "deployment/ID"
 	Wall    int64             `cbor:"4,keyasint"`
-	Cause   Cause             `cbor:"5,keyasint,omitempty"`
-	Actor   Actor             `cbor:"6,keyasint,omitempty"`
-	Request RequestID         `cbor:"7,keyasint,omitempty"`
+	Cause   model.Cause       `cbor:"5,keyasint,omitempty"`
+	Actor   model.Actor       `cbor:"6,keyasint,omitempty"`
+	Request model.RequestID   `cbor:"7,keyasint,omitempty"`
 	Before  string            `cbor:"8,keyasint,omitempty"`
 	After   string            `cbor:"9,keyasint,omitempty"`
 	Data    map[string]string `cbor:"10,keyasint,omitempty"` // such as node, group, reason, text
-	At      Time              `cbor:"11,keyasint"`           // cluster time, which says how long it is kept
+	At      model.Time        `cbor:"11,keyasint"`           // cluster time, which says how long it is kept
 }

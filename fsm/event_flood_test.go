@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"strings"
 	"testing"
+
+	"github.com/outspan/outspan/model"
 )
 
 // sumOfEvents counts what the events take, one by one.
@@ -26,7 +28,7 @@ func (g *glutton) flood(n, size int) {
 // give way to few large ones with each entry, not at some later time.
 func TestEventsAreBoundedByBytes(t *testing.T) {
 	g := &glutton{t: t, s: NewState()}
-	settings := DefaultSettings()
+	settings := model.DefaultSettings()
 	settings.EventLimit = 4000
 	g.must(&SettingsSet{Settings: settings})
 	limit := g.s.eventRoom()
@@ -75,7 +77,7 @@ func TestEventBytesAreCounted(t *testing.T) {
 		t.Errorf("read back, %d bytes are counted, there are %d", got, want)
 	}
 	g.s = back
-	settings := DefaultSettings()
+	settings := model.DefaultSettings()
 	settings.EventLimit = 1000
 	g.must(&SettingsSet{Settings: settings})
 	g.flood(1100, 100)

@@ -1,6 +1,9 @@
 package fsm
 
-import "github.com/outspan/outspan/internal/canon"
+import (
+	"github.com/outspan/outspan/internal/canon"
+	"github.com/outspan/outspan/model"
+)
 
 // packedEvent is an event as its row in snapshots and digests: one CBOR map in canonical form. That is how the state keeps events, for of all rows they are the most
 // and the least read. One takes 190 bytes instead of 550, and a snapshot or a digest copies it instead of encoding it anew (100,000 of them: 0.2 s).
@@ -83,7 +86,7 @@ func (p packedEvent) read(e *Event, data bool) bool {
 		left--
 	}
 	in.Want(in.NextIs(11))
-	e.At = Time(in.Int())
+	e.At = model.Time(in.Int())
 	return in.Done() && left == 0
 }
 

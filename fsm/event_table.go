@@ -1,6 +1,10 @@
 package fsm
 
-import "iter"
+import (
+	"iter"
+
+	"github.com/outspan/outspan/model"
+)
 
 // EventTable is the table of events, in the order in which they happened. It is a Table that keeps each packed: an Event that it gives out was decoded for the
 // reader, who may keep it. Whoever looks for a few among many does so with Find.
@@ -65,7 +69,7 @@ func (t EventTable) Max() (key EventKey, e *Event, ok bool) {
 }
 
 // oldest returns the key of the oldest event and when it happened.
-func (t EventTable) oldest() (key EventKey, at Time, ok bool) {
+func (t EventTable) oldest() (key EventKey, at model.Time, ok bool) {
 	key, p, ok := t.rows.Min()
 	var e Event
 	_ = p.read(&e, false)
@@ -118,7 +122,7 @@ func eventRows(id tableID, name string) rowTable {
 			}
 			return nil
 		},
-		add: func(s *State, body []byte, _ sharing) *Error {
+		add: func(s *State, body []byte, _ sharing) *model.Error {
 			p := packedEvent(body)
 			key, ok := p.valid()
 			if !ok {

@@ -9,6 +9,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
+
+	"github.com/outspan/outspan/model"
 )
 
 // What is written by hand is what the library makes of an event, and both read it as the same.
@@ -96,28 +98,28 @@ func TestEventRowsThatAreRefused(t *testing.T) {
 	tests := []struct {
 		name string
 		row  []byte
-		code Code
+		code model.Code
 		says string
 	}{
-		{"a field of a newer program", with(12, "x"), CodeNeedsFormat, "field"},
-		{"no subject", with(3, nil), CodeInvalid, "canonical"},
-		{"an empty text that is never written", with(8, ""), CodeInvalid, "canonical"},
-		{"no data, but room for it", with(10, map[string]string{}), CodeInvalid, "canonical"},
-		{"data of another type", with(10, 5), CodeInvalid, "damaged"},
-		{"bytes as a subject", with(3, []byte("x")), CodeInvalid, "damaged"},
-		{"a key in more bytes than it needs", []byte{0xa5, 1, 0x18, 1, 2, 0x61, 'x', 3, 0x61, 'x', 4, 0, 11, 0}, CodeInvalid, "canonical"},
-		{"keys out of order", []byte{0xa5, 2, 0x61, 'x', 1, 1, 3, 0x61, 'x', 4, 0, 11, 0}, CodeInvalid, "canonical"},
-		{"a time too large", []byte{0xa5, 1, 1, 2, 0x61, 'x', 3, 0x61, 'x', 4, 0x1b, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 11, 0}, CodeInvalid, "damaged"},
-		{"data in another order", []byte(strings.Replace(string(plain), "aa", "ac", 1)), CodeInvalid, "canonical"},
-		{"cut", plain[:len(plain)-1], CodeInvalid, "damaged"},
-		{"longer", append(plain[:len(plain):len(plain)], 0), CodeInvalid, "damaged"},
-		{"nothing", nil, CodeInvalid, "no map"},
+		{"a field of a newer program", with(12, "x"), model.CodeNeedsFormat, "field"},
+		{"no subject", with(3, nil), model.CodeInvalid, "canonical"},
+		{"an empty text that is never written", with(8, ""), model.CodeInvalid, "canonical"},
+		{"no data, but room for it", with(10, map[string]string{}), model.CodeInvalid, "canonical"},
+		{"data of another type", with(10, 5), model.CodeInvalid, "damaged"},
+		{"bytes as a subject", with(3, []byte("x")), model.CodeInvalid, "damaged"},
+		{"a key in more bytes than it needs", []byte{0xa5, 1, 0x18, 1, 2, 0x61, 'x', 3, 0x61, 'x', 4, 0, 11, 0}, model.CodeInvalid, "canonical"},
+		{"keys out of order", []byte{0xa5, 2, 0x61, 'x', 1, 1, 3, 0x61, 'x', 4, 0, 11, 0}, model.CodeInvalid, "canonical"},
+		{"a time too large", []byte{0xa5, 1, 1, 2, 0x61, 'x', 3, 0x61, 'x', 4, 0x1b, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 11, 0}, model.CodeInvalid, "damaged"},
+		{"data in another order", []byte(strings.Replace(string(plain), "aa", "ac", 1)), model.CodeInvalid, "canonical"},
+		{"cut", plain[:len(plain)-1], model.CodeInvalid, "damaged"},
+		{"longer", append(plain[:len(plain):len(plain)], 0), model.CodeInvalid, "damaged"},
+		{"nothing", nil, model.CodeInvalid, "no map"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			s := NewState().fork()
 			err := eventRows(11, "events").add(s, tt.row, nil)
-			if err == nil || !errors.Is(err, &Error{Code: tt.code}) || !strings.Contains(err.Message, tt.says) || s.Events.Len() != 0 {
+			if err == nil || !errors.Is(err, &model.Error{Code: tt.code}) || !strings.Contains(err.Message, tt.says) || s.Events.Len() != 0 {
 				t.Errorf("got %v, want code %s and a message with %q", err, tt.code, tt.says)
 			}
 		})
@@ -158,7 +160,7 @@ func TestFindEvents(t *testing.T) {
 func TestPackAllocatesOnce(t *testing.T) {
 	var kept packedEvent
 	allocs := testing.AllocsPerRun(100, func() {
-		e := Event{Key: 1 << 30, Type: EventStatus, Subject: "instance/abc", Wall: 1_700_000_000_000, Actor: ActorLeader,
+		e := Event{Key: 1 << 30, Type: EventStatus, Subject: "instance/abc", Wall: 1_700_000_000_000, Actor: model.ActorLeader,
 			Data: map[string]string{"node": "n", "group": "web/api", "reason": "why"}}
 		kept = pack(&e)
 	})

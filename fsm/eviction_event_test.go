@@ -3,16 +3,18 @@ package fsm
 import (
 	"slices"
 	"testing"
+
+	"github.com/outspan/outspan/model"
 )
 
 // TestOneEventPerFlip: an eviction that is asked for again, or canceled again, is no news, whoever asks.
 // proves L15, X16
 func TestOneEventPerFlip(t *testing.T) {
 	s, do := membersWorld(t)
-	do(&DrainStart{ID: "d1", Nodes: []string{"n1"}, Options: DrainOptions{Deadline: Hour, Policy: string(PolicyEvictAll)}})
+	do(&DrainStart{ID: "d1", Nodes: []string{"n1"}, Options: DrainOptions{Deadline: model.Hour, Policy: string(model.PolicyEvictAll)}})
 	from := NewEventKey(s.Index+1, 0)
-	person := InstanceMark{ID: "i1", Requested: true, Cause: CauseUser, By: "ann"}
-	policy := InstanceMark{ID: "i1", Requested: true, Cause: CauseNodeDraining, By: "d1", Automatic: true}
+	person := InstanceMark{ID: "i1", Requested: true, Cause: model.CauseUser, By: "ann"}
+	policy := InstanceMark{ID: "i1", Requested: true, Cause: model.CauseNodeDraining, By: "d1", Automatic: true}
 	cancel := InstanceMark{ID: "i1"}
 	for _, c := range []InstanceMark{
 		cancel, policy, policy, person, person, policy, cancel, cancel, person, person, policy,

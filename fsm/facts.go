@@ -5,12 +5,13 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/outspan/outspan/model"
 )
 
 // Bounds of what one member may report; what is beyond them is left out.
 const (
 	maxFacts     = 16
-	maxFactName  = 48
 	maxFactValue = 64
 )
 
@@ -19,7 +20,7 @@ const (
 func CleanFacts(facts map[string]string) map[string]string {
 	var kept map[string]string
 	for _, name := range slices.Sorted(maps.Keys(facts)) {
-		if !validFact(name) || !validValue(facts[name]) || len(kept) >= maxFacts {
+		if !model.ValidFact(name) || !validValue(facts[name]) || len(kept) >= maxFacts {
 			continue
 		}
 		if kept == nil {
@@ -28,12 +29,6 @@ func CleanFacts(facts map[string]string) map[string]string {
 		kept[name] = facts[name]
 	}
 	return kept
-}
-
-func validFact(name string) bool {
-	return name != "" && len(name) <= maxFactName && !strings.ContainsFunc(name, func(r rune) bool {
-		return !(r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '_' || r == '.')
-	})
 }
 
 func validValue(value string) bool {
@@ -48,7 +43,7 @@ func (s *State) responds(inst *Instance) bool {
 		return false
 	}
 	switch inst.Status.Observed {
-	case ObservedBooting, ObservedReady, ObservedUnready:
+	case model.ObservedBooting, model.ObservedReady, model.ObservedUnready:
 		return true
 	}
 	return false
@@ -105,23 +100,23 @@ func (s *State) FactsRefs(inst *Instance) []FactsRef {
 }
 
 // freshFacts refuses a command when the facts of a node that it rests on have moved.
-func (s *State) freshFacts(refs []FactsRef) *Error {
+func (s *State) freshFacts(refs []FactsRef) *model.Error {
 	for _, r := range refs {
 		n, ok := s.Nodes.Get(r.Node)
 		if !ok || n.FactsGen != r.Gen {
-			return Refuse(CodeStale, "the facts of node %s changed since it was decided", r.Node)
+			return model.Refuse(model.CodeStale, "the facts of node %s changed since it was decided", r.Node)
 		}
 	}
 	return nil
 }
 
 // restoresFacts reports whether a status that is known otherwise brings back the facts that a registration dropped: of an agent that went on all the while.
-func restoresFacts(known, reported InstanceStatus) bool {
-	return len(known.Facts) == 0 && len(reported.Facts) > 0 && known.Observed == reported.Observed && oneOf(known.Observed, ObservedBooting, ObservedReady, ObservedUnready)
+func restoresFacts(known, reported model.InstanceStatus) bool {
+	return len(known.Facts) == 0 && len(reported.Facts) > 0 && known.Observed == reported.Observed && oneOf(known.Observed, model.ObservedBooting, model.ObservedReady, model.ObservedUnready)
 }
 
 // dropFacts forgets what the instances of a node said: its agent begins anew.
-func (s *State) dropFacts(id NodeID) {
+func (s *State) dropFacts(id model.NodeID) {
 	var spoke []*Instance
 	for inst := range s.InstancesOn(id) {
 		if len(inst.Status.Facts) > 0 {
@@ -146,16 +141,16 @@ const (
 
 // CheckGates returns nil if every gate of a list holds for an instance, or why the first one that matters doesn't: one that is known not to hold before one
 // that nobody can tell (facts_unknown).
-func (s *State) CheckGates(inst *Instance, when []string, choice GateChoice) *Error {
-	var unknown *Error
+func (s *State) CheckGates(inst *Instance, when []string, choice GateChoice) *model.Error {
+	var unknown *model.Error
 	for _, text := range when {
-		gate, refusal := ParseGate(text)
+		gate, refusal := model.ParseGate(text)
 		if refusal == nil && !(choice == NotOfSelf && gate.Self()) {
 			refusal = s.checkGate(inst, gate)
 		}
 		switch {
 		case refusal == nil:
-		case refusal.Code == CodeFactsUnknown:
+		case refusal.Code == model.CodeFactsUnknown:
 			unknown = refusal
 		default:
 			return refusal
@@ -164,7 +159,7 @@ func (s *State) CheckGates(inst *Instance, when []string, choice GateChoice) *Er
 	return unknown
 }
 
-func (s *State) checkGate(inst *Instance, gate Gate) *Error {
+func (s *State) checkGate(inst *Instance, gate model.Gate) *model.Error {
 	switch {
 	case gate.Self():
 		refusal := gate.HoldsFor(s.FactsOf(inst))
@@ -173,28 +168,28 @@ func (s *State) checkGate(inst *Instance, gate Gate) *Error {
 			refusal.Hint = gateHint(gate, inst)
 		}
 		return refusal
-	case gate.Subject == GateOld:
-		if inst.Status.Observed == ObservedStopped {
+	case gate.Subject == model.GateOld:
+		if inst.Status.Observed == model.ObservedStopped {
 			return nil
 		}
-		return Refuse(gate.Code(), "instance %s is not known to have stopped", inst.ID).WithHint("bring its node back, or if it is gone: outspan node confirm-dead %s", inst.Node)
+		return model.Refuse(gate.Code(), "instance %s is not known to have stopped", inst.ID).WithHint("bring its node back, or if it is gone: outspan node confirm-dead %s", inst.Node)
 	case gate.Fact == "ready":
 		if g, ok := s.Groups.Get(inst.Group); ok && g.Ready >= gate.AtLeast {
 			return nil
 		}
-		return Refuse(gate.Code(), "%s does not hold for %s", gate, inst.Group).WithHint("it holds when more of its instances are ready")
+		return model.Refuse(gate.Code(), "%s does not hold for %s", gate, inst.Group).WithHint("it holds when more of its instances are ready")
 	}
 	return s.checkQuorum(inst, gate)
 }
 
 // gateHint says what would make a gate of the member itself hold.
-func gateHint(g Gate, inst *Instance) string {
+func gateHint(g model.Gate, inst *Instance) string {
 	switch g.Code() {
-	case CodeIsLeader:
+	case model.CodeIsLeader:
 		return "let another member lead, by hand or with a before_stop hook that resigns"
-	case CodeNotDrained:
+	case model.CodeNotDrained:
 		return "clean it out, by hand or with a before_stop hook that does"
-	case CodeNoInSyncFollower:
+	case model.CodeNoInSyncFollower:
 		return "wait until a follower of each of its shards is in sync, or move them"
 	}
 	return "it holds once the role check of " + string(inst.ID) + " says so"
@@ -213,12 +208,12 @@ type census struct {
 func (s *State) takeCensus(inst *Instance) census {
 	c := census{names: map[string]int{}, indexes: map[string]int{}}
 	for m := range s.InstancesOf(inst.Group) {
-		if m.Desired != DesiredRunning {
+		if m.Desired != model.DesiredRunning {
 			continue
 		}
 		c.wanted++
 		facts := s.OwnFacts(m)
-		if _, told := facts[FactLeader]; !told {
+		if _, told := facts[model.FactLeader]; !told {
 			c.silent += count(s.responds(m))
 			continue
 		}
@@ -226,14 +221,14 @@ func (s *State) takeCensus(inst *Instance) census {
 			continue
 		}
 		c.ready++
-		leads, other := facts[FactLeader] == "true", m.ID != inst.ID
+		leads, other := facts[model.FactLeader] == "true", m.ID != inst.ID
 		c.leaders += count(leads)
 		c.followers += count(!leads && other)
-		if name, ok := facts[FactLeaderName]; ok {
+		if name, ok := facts[model.FactLeaderName]; ok {
 			c.names[name]++
 			c.named++
 		}
-		if index, ok := facts[FactIndex]; ok {
+		if index, ok := facts[model.FactIndex]; ok {
 			c.indexes[index]++
 			c.numbered++
 		}
@@ -243,7 +238,7 @@ func (s *State) takeCensus(inst *Instance) census {
 
 // checkQuorum answers the gates about the other members. Those that run and don't say what they are make the answer unknown, if they could change it; those
 // that are down don't respond.
-func (s *State) checkQuorum(inst *Instance, gate Gate) *Error {
+func (s *State) checkQuorum(inst *Instance, gate model.Gate) *model.Error {
 	c := s.takeCensus(inst)
 	g, ok := s.Groups.Get(inst.Group)
 	holds, why := false, ""
@@ -260,10 +255,10 @@ func (s *State) checkQuorum(inst *Instance, gate Gate) *Error {
 	case holds:
 		return nil
 	case c.silent > 0:
-		return Refuse(CodeFactsUnknown, "%s: %s; of %d members of %s it is not known what they are", gate, why, c.silent, inst.Group).
+		return model.Refuse(model.CodeFactsUnknown, "%s: %s; of %d members of %s it is not known what they are", gate, why, c.silent, inst.Group).
 			WithHint("look at their role checks")
 	}
-	return Refuse(gate.Code(), "%s does not hold for %s: %s", gate, inst.Group, why).WithHint("it holds when the group is whole again")
+	return model.Refuse(gate.Code(), "%s does not hold for %s: %s", gate, inst.Group, why).WithHint("it holds when the group is whole again")
 }
 
 // sick says why a group is not healthy: one leader, all agree on it, indexes equal, nobody missing. Empty if it is.

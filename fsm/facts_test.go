@@ -4,22 +4,24 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/outspan/outspan/model"
 )
 
 // gateWorld is a group of members on nodes of their own, ready, with facts.
-func gateWorld(t *testing.T, role Role, count int) *Machine {
+func gateWorld(t *testing.T, role model.Role, count int) *Machine {
 	t.Helper()
 	m := NewMachine()
-	mustApply(t, m, &ClusterInit{ID: "c1", Name: "test", Settings: DefaultSettings()})
-	mustApply(t, m, &JobSubmit{Spec: JobSpec{Name: "db", Groups: []GroupSpec{{
-		Name: "main", Count: count, Role: role, Exec: ExecSpec{Command: "/bin/db"}, RoleCheck: &RoleCheckSpec{Exec: []string{"/bin/facts"}},
+	mustApply(t, m, &ClusterInit{ID: "c1", Name: "test", Settings: model.DefaultSettings()})
+	mustApply(t, m, &JobSubmit{Spec: model.JobSpec{Name: "db", Groups: []model.GroupSpec{{
+		Name: "main", Count: count, Role: role, Exec: model.ExecSpec{Command: "/bin/db"}, RoleCheck: &model.RoleCheckSpec{Exec: []string{"/bin/facts"}},
 	}}}})
 	for i := range count {
-		node := NodeID(fmt.Sprintf("n%d", i))
+		node := model.NodeID(fmt.Sprintf("n%d", i))
 		mustApply(t, m, register(node))
 		mustApply(t, m, &NodeReport{ID: node, Full: true})
-		id := InstanceID(fmt.Sprintf("i%d", i))
-		mustApply(t, m, &InstancePlace{ID: id, Group: "db/main", Slot: i, Version: 1, Node: node, Cause: CauseScaleUp})
+		id := model.InstanceID(fmt.Sprintf("i%d", i))
+		mustApply(t, m, &InstancePlace{ID: id, Group: "db/main", Slot: i, Version: 1, Node: node, Cause: model.CauseScaleUp})
 	}
 	return m
 }
@@ -28,10 +30,10 @@ func gateWorld(t *testing.T, role Role, count int) *Machine {
 func tells(t *testing.T, m *Machine, i int, facts map[string]string) {
 	t.Helper()
 	s := m.State()
-	inst, _ := s.Instances.Get(InstanceID(fmt.Sprintf("i%d", i)))
+	inst, _ := s.Instances.Get(model.InstanceID(fmt.Sprintf("i%d", i)))
 	n, _ := s.Nodes.Get(inst.Node)
-	mustApply(t, m, &NodeReport{ID: n.ID, Epoch: n.Agent.Epoch, FactsGen: n.FactsGen + 1, Instances: []InstanceStatus{
-		{ID: inst.ID, Generation: inst.Status.Generation + 1, Observed: ObservedReady, Facts: facts},
+	mustApply(t, m, &NodeReport{ID: n.ID, Epoch: n.Agent.Epoch, FactsGen: n.FactsGen + 1, Instances: []model.InstanceStatus{
+		{ID: inst.ID, Generation: inst.Status.Generation + 1, Observed: model.ObservedReady, Facts: facts},
 	}})
 }
 
@@ -47,7 +49,7 @@ func kv(words ...string) map[string]string {
 // proves A7
 func TestShardedDataReadiness(t *testing.T) {
 	const yes, no = "true", "false"
-	leads, safe, drained := FactLeadsShards, FactShardsSafe, FactDrained
+	leads, safe, drained := model.FactLeadsShards, model.FactShardsSafe, model.FactDrained
 	peer := func(facts map[string]string) map[string]string { // what another member says of slot 0
 		out := map[string]string{leads: yes, drained: no}
 		for name, value := range facts {
@@ -59,27 +61,27 @@ func TestShardedDataReadiness(t *testing.T) {
 		name           string
 		own            map[string]string // nil: its node is offline
 		first, second  map[string]string // of the two other members
-		evict, replace Code              // "" = it may
+		evict, replace model.Code        // "" = it may
 	}{
-		{"nothing is known", kv(), nil, nil, CodeFactsUnknown, CodeFactsUnknown},
+		{"nothing is known", kv(), nil, nil, model.CodeFactsUnknown, model.CodeFactsUnknown},
 		{"drained, and leads none", kv(drained, yes, leads, no), nil, nil, "", ""},
-		{"leads none, but is not drained", kv(drained, no, leads, no), nil, nil, CodeNotDrained, ""},
-		{"drained, but still leads, every follower in sync", kv(drained, yes, leads, yes, safe, yes), nil, nil, CodeNoInSyncFollower, ""},
-		{"leads, every shard has a follower in sync", kv(drained, no, leads, yes, safe, yes), nil, nil, CodeNotDrained, ""},
-		{"leads the only copy that is in sync", kv(drained, no, leads, yes, safe, no), nil, nil, CodeNotDrained, CodeNoInSyncFollower},
-		{"drained and leads: the answers disagree, so it stays", kv(drained, yes, leads, yes, safe, no), nil, nil, CodeNoInSyncFollower, CodeNoInSyncFollower},
-		{"drained, who leads isn't known", kv(drained, yes), nil, nil, CodeFactsUnknown, CodeFactsUnknown},
-		{"leads none, whether it is drained isn't known", kv(leads, no), nil, nil, CodeFactsUnknown, ""},
-		{"what its peers say doesn't count while it speaks for itself", kv(drained, no, leads, yes, safe, no), peer(kv(leads, no)), nil, CodeNotDrained, CodeNoInSyncFollower},
-		{"dead: nobody says anything", nil, peer(nil), peer(nil), "", CodeFactsUnknown},
+		{"leads none, but is not drained", kv(drained, no, leads, no), nil, nil, model.CodeNotDrained, ""},
+		{"drained, but still leads, every follower in sync", kv(drained, yes, leads, yes, safe, yes), nil, nil, model.CodeNoInSyncFollower, ""},
+		{"leads, every shard has a follower in sync", kv(drained, no, leads, yes, safe, yes), nil, nil, model.CodeNotDrained, ""},
+		{"leads the only copy that is in sync", kv(drained, no, leads, yes, safe, no), nil, nil, model.CodeNotDrained, model.CodeNoInSyncFollower},
+		{"drained and leads: the answers disagree, so it stays", kv(drained, yes, leads, yes, safe, no), nil, nil, model.CodeNoInSyncFollower, model.CodeNoInSyncFollower},
+		{"drained, who leads isn't known", kv(drained, yes), nil, nil, model.CodeFactsUnknown, model.CodeFactsUnknown},
+		{"leads none, whether it is drained isn't known", kv(leads, no), nil, nil, model.CodeFactsUnknown, ""},
+		{"what its peers say doesn't count while it speaks for itself", kv(drained, no, leads, yes, safe, no), peer(kv(leads, no)), nil, model.CodeNotDrained, model.CodeNoInSyncFollower},
+		{"dead: nobody says anything", nil, peer(nil), peer(nil), "", model.CodeFactsUnknown},
 		{"dead: a peer says that it led none", nil, peer(kv(leads, no)), peer(nil), "", ""},
 		{"dead: all say that its shards have a follower in sync", nil, peer(kv(leads, yes, safe, yes)), peer(kv(leads, yes, safe, yes)), "", ""},
-		{"dead: it led the only copy that was in sync (RF 1)", nil, peer(kv(leads, yes, safe, no)), peer(kv(leads, yes, safe, no)), "", CodeNoInSyncFollower},
-		{"dead: the peers disagree", nil, peer(kv(leads, yes, safe, yes)), peer(kv(leads, yes, safe, no)), "", CodeFactsUnknown},
+		{"dead: it led the only copy that was in sync (RF 1)", nil, peer(kv(leads, yes, safe, no)), peer(kv(leads, yes, safe, no)), "", model.CodeNoInSyncFollower},
+		{"dead: the peers disagree", nil, peer(kv(leads, yes, safe, yes)), peer(kv(leads, yes, safe, no)), "", model.CodeFactsUnknown},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			m := gateWorld(t, RoleShardedData, 3)
+			m := gateWorld(t, model.RoleShardedData, 3)
 			tells(t, m, 0, tt.own)
 			tells(t, m, 1, tt.first)
 			tells(t, m, 2, tt.second)
@@ -91,7 +93,7 @@ func TestShardedDataReadiness(t *testing.T) {
 			s := m.State()
 			inst, _ := s.Instances.Get("i0")
 			policy, _ := s.Policy(inst.Group)
-			if got := refusedAs(s.MayEvict(inst, CauseNodeDraining, "", EveryGate)); got != tt.evict {
+			if got := refusedAs(s.MayEvict(inst, model.CauseNodeDraining, "", EveryGate)); got != tt.evict {
 				t.Errorf("eviction: %q, want %q", got, tt.evict)
 			}
 			if got := refusedAs(s.CheckGates(inst, policy.Replacement.When, EveryGate)); got != tt.replace {
@@ -101,7 +103,7 @@ func TestShardedDataReadiness(t *testing.T) {
 	}
 }
 
-func refusedAs(refusal *Error) Code {
+func refusedAs(refusal *model.Error) model.Code {
 	if refusal == nil {
 		return ""
 	}
@@ -111,11 +113,11 @@ func refusedAs(refusal *Error) Code {
 // TestQuorumGates: what the gates about the other members make of what they say.
 // proves A8
 func TestQuorumGates(t *testing.T) {
-	lead, follow := kv(FactLeader, "true"), kv(FactLeader, "false")
+	lead, follow := kv(model.FactLeader, "true"), kv(model.FactLeader, "false")
 	named := func(name string, index ...string) map[string]string {
-		facts := kv(FactLeader, "false", FactLeaderName, name)
+		facts := kv(model.FactLeader, "false", model.FactLeaderName, name)
 		if len(index) > 0 {
-			facts[FactIndex] = index[0]
+			facts[model.FactIndex] = index[0]
 		}
 		return facts
 	}
@@ -123,26 +125,26 @@ func TestQuorumGates(t *testing.T) {
 		name    string
 		gate    string
 		members [3]map[string]string
-		want    Code
+		want    model.Code
 	}{
 		{"a follower of a whole quorum", "group.followers_responding >= 1", [3]map[string]string{follow, lead, follow}, ""},
-		{"it is no follower of itself", "group.followers_responding >= 2", [3]map[string]string{follow, lead, follow}, CodeQuorumNotHealthy},
-		{"one does not answer", "group.followers_responding >= 1", [3]map[string]string{follow, lead, nil}, CodeFactsUnknown},
-		{"no leader", "group.leader_responding", [3]map[string]string{follow, follow, follow}, CodeQuorumNotHealthy},
+		{"it is no follower of itself", "group.followers_responding >= 2", [3]map[string]string{follow, lead, follow}, model.CodeQuorumNotHealthy},
+		{"one does not answer", "group.followers_responding >= 1", [3]map[string]string{follow, lead, nil}, model.CodeFactsUnknown},
+		{"no leader", "group.leader_responding", [3]map[string]string{follow, follow, follow}, model.CodeQuorumNotHealthy},
 		{"a leader", "group.leader_responding", [3]map[string]string{follow, lead, nil}, ""},
-		{"the leader itself", "!self.leader", [3]map[string]string{lead, follow, follow}, CodeIsLeader},
+		{"the leader itself", "!self.leader", [3]map[string]string{lead, follow, follow}, model.CodeIsLeader},
 		{"one leader", "group.healthy", [3]map[string]string{follow, lead, follow}, ""},
-		{"two leaders", "group.healthy", [3]map[string]string{lead, lead, follow}, CodeQuorumNotHealthy},
-		{"they disagree", "group.healthy", [3]map[string]string{named("a"), kv(FactLeader, "true", FactLeaderName, "b"), named("b")}, CodeQuorumNotHealthy},
-		{"they agree", "group.healthy", [3]map[string]string{named("b"), kv(FactLeader, "true", FactLeaderName, "b"), named("b")}, ""},
-		{"one lags", "group.healthy", [3]map[string]string{named("b", "7"), kv(FactLeader, "true", FactLeaderName, "b", FactIndex, "8"), named("b", "8")}, CodeQuorumNotHealthy},
-		{"one does not tell its index", "group.healthy", [3]map[string]string{named("b"), kv(FactLeader, "true", FactLeaderName, "b", FactIndex, "8"), named("b", "8")}, CodeQuorumNotHealthy},
+		{"two leaders", "group.healthy", [3]map[string]string{lead, lead, follow}, model.CodeQuorumNotHealthy},
+		{"they disagree", "group.healthy", [3]map[string]string{named("a"), kv(model.FactLeader, "true", model.FactLeaderName, "b"), named("b")}, model.CodeQuorumNotHealthy},
+		{"they agree", "group.healthy", [3]map[string]string{named("b"), kv(model.FactLeader, "true", model.FactLeaderName, "b"), named("b")}, ""},
+		{"one lags", "group.healthy", [3]map[string]string{named("b", "7"), kv(model.FactLeader, "true", model.FactLeaderName, "b", model.FactIndex, "8"), named("b", "8")}, model.CodeQuorumNotHealthy},
+		{"one does not tell its index", "group.healthy", [3]map[string]string{named("b"), kv(model.FactLeader, "true", model.FactLeaderName, "b", model.FactIndex, "8"), named("b", "8")}, model.CodeQuorumNotHealthy},
 		{"all ready", "group.ready >= 3", [3]map[string]string{}, ""},
 		{"more than there are", "group.ready >= 4", [3]map[string]string{}, "gate:group.ready >= 4"},
 		{"the old one runs", "old.confirmed_stopped", [3]map[string]string{}, "gate:old.confirmed_stopped"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			m := gateWorld(t, RoleQuorum, 3)
+			m := gateWorld(t, model.RoleQuorum, 3)
 			for i, facts := range tt.members {
 				tells(t, m, i, facts)
 			}
@@ -157,12 +159,12 @@ func TestQuorumGates(t *testing.T) {
 
 // TestFactsEndWithTheirAgent: a registration forgets what the instances of the node said, and its generation; facts of a node that is only suspected count for nothing.
 func TestFactsEndWithTheirAgent(t *testing.T) {
-	m := gateWorld(t, RoleQuorum, 3)
-	tells(t, m, 0, kv(FactLeader, "true"))
+	m := gateWorld(t, model.RoleQuorum, 3)
+	tells(t, m, 0, kv(model.FactLeader, "true"))
 	s := m.State()
 	n, _ := s.Nodes.Get("n0")
 	inst, _ := s.Instances.Get("i0")
-	if s.OwnFacts(inst)[FactLeader] != "true" || n.FactsGen != 1 {
+	if s.OwnFacts(inst)[model.FactLeader] != "true" || n.FactsGen != 1 {
 		t.Fatalf("facts %v of generation %d", s.OwnFacts(inst), n.FactsGen)
 	}
 	mustApply(t, m, &NodeHealth{ID: n.ID, Health: HealthDegraded, BootID: n.Agent.BootID, Epoch: n.Agent.Epoch})
@@ -184,7 +186,7 @@ func TestFactsEndWithTheirAgent(t *testing.T) {
 func TestHookMessageIsCutBetweenCharacters(t *testing.T) {
 	long := "x" + strings.Repeat("ä", maxHookMessage) // the bound falls within a character
 	for _, c := range []struct{ said, kept string }{{long, long[:maxHookMessage-1]}, {"caf\xc3", "caf"}, {"café", "café"}} {
-		known, status := InstanceStatus{}, InstanceStatus{Observed: ObservedReady, Hook: &HookResult{Seq: 1, Message: c.said}}
+		known, status := model.InstanceStatus{}, model.InstanceStatus{Observed: model.ObservedReady, Hook: &model.HookResult{Seq: 1, Message: c.said}}
 		keepReported(&known, &status)
 		if status.Hook.Message != c.kept {
 			t.Errorf("of %d bytes %d were kept: %q", len(c.said), len(status.Hook.Message), status.Hook.Message)

@@ -4,114 +4,115 @@ import (
 	"strings"
 
 	"github.com/outspan/outspan/internal/plant"
+	"github.com/outspan/outspan/model"
 )
 
 // People name things in two ways. Reads take the beginning of a name or id if only one thing begins so: Find. Writes take whole names, so that a
 // command for `api` never reaches `api-prod`: Named. Only ids of instances, which nobody chooses, may be cut in writes too.
 
 // FindNode finds a node by id, name, or unique id prefix. Codes: not_found, ambiguous.
-func (s *State) FindNode(nameOrID string) (*Node, *Error) {
+func (s *State) FindNode(nameOrID string) (*Node, *model.Error) {
 	if n, ok := s.node(nameOrID); ok {
 		return n, nil
 	}
-	n, refusal := findPrefix(s.Nodes, NodeID(nameOrID), "node")
+	n, refusal := findPrefix(s.Nodes, model.NodeID(nameOrID), "node")
 	return n, s.suggest("node", nameOrID, refusal)
 }
 
 // FindInstance finds an instance by id or unique id prefix. Of one that runs and that a restored state does not know, the refusal says where it
 // runs. Codes: not_found, ambiguous.
-func (s *State) FindInstance(prefix string) (*Instance, *Error) {
-	inst, refusal := findExactOrPrefix(s.Instances, InstanceID(prefix), "instance")
-	if refusal == nil || refusal.Code != CodeNotFound {
+func (s *State) FindInstance(prefix string) (*Instance, *model.Error) {
+	inst, refusal := findExactOrPrefix(s.Instances, model.InstanceID(prefix), "instance")
+	if refusal == nil || refusal.Code != model.CodeNotFound {
 		return inst, refusal
 	}
-	if n, h, ok := s.UnknownOn(InstanceID(prefix)); ok {
-		return nil, Refuse(CodeNotFound, "instance %s runs on node %s, and the restored state does not know it", h.ID, n.Name).
+	if n, h, ok := s.UnknownOn(model.InstanceID(prefix)); ok {
+		return nil, model.Refuse(model.CodeNotFound, "instance %s runs on node %s, and the restored state does not know it", h.ID, n.Name).
 			WithHint("see: outspan node status %s; what confirming the restore does with it: outspan settings resume restore --dry-run", n.Name)
 	}
 	return nil, s.suggest("instance", prefix, refusal)
 }
 
 // FindDrain finds a drain by id or unique id prefix. Codes: not_found, ambiguous.
-func (s *State) FindDrain(prefix string) (*Drain, *Error) {
-	return orSimilar(s, findExactOrPrefix, s.Drains, DrainID(prefix), "drain")
+func (s *State) FindDrain(prefix string) (*Drain, *model.Error) {
+	return orSimilar(s, findExactOrPrefix, s.Drains, model.DrainID(prefix), "drain")
 }
 
 // FindJob finds a job by name or unique prefix. Codes: not_found, ambiguous.
-func (s *State) FindJob(prefix string) (*Job, *Error) {
-	return orSimilar(s, findExactOrPrefix, s.Jobs, JobName(prefix), "job")
+func (s *State) FindJob(prefix string) (*Job, *model.Error) {
+	return orSimilar(s, findExactOrPrefix, s.Jobs, model.JobName(prefix), "job")
 }
 
 // FindDeployment finds a deployment by id or unique id prefix. Codes: not_found, ambiguous.
-func (s *State) FindDeployment(prefix string) (*Deployment, *Error) {
-	return orSimilar(s, findExactOrPrefix, s.Deployments, DeploymentID(prefix), "deployment")
+func (s *State) FindDeployment(prefix string) (*Deployment, *model.Error) {
+	return orSimilar(s, findExactOrPrefix, s.Deployments, model.DeploymentID(prefix), "deployment")
 }
 
 // FindVolume finds a volume by id or unique id prefix. Codes: not_found, ambiguous.
-func (s *State) FindVolume(prefix string) (*Volume, *Error) {
-	return orSimilar(s, findExactOrPrefix, s.Volumes, VolumeID(prefix), "volume")
+func (s *State) FindVolume(prefix string) (*Volume, *model.Error) {
+	return orSimilar(s, findExactOrPrefix, s.Volumes, model.VolumeID(prefix), "volume")
 }
 
 // FindTransfer finds a transfer by id or unique id prefix. Codes: not_found, ambiguous.
-func (s *State) FindTransfer(prefix string) (*Transfer, *Error) {
-	return orSimilar(s, findExactOrPrefix, s.Transfers, TransferID(prefix), "transfer")
+func (s *State) FindTransfer(prefix string) (*Transfer, *model.Error) {
+	return orSimilar(s, findExactOrPrefix, s.Transfers, model.TransferID(prefix), "transfer")
 }
 
 // FindBackup finds a backup by id or unique id prefix. Codes: not_found, ambiguous.
-func (s *State) FindBackup(prefix string) (*Backup, *Error) {
-	return orSimilar(s, findExactOrPrefix, s.Backups, BackupID(prefix), "backup")
+func (s *State) FindBackup(prefix string) (*Backup, *model.Error) {
+	return orSimilar(s, findExactOrPrefix, s.Backups, model.BackupID(prefix), "backup")
 }
 
 // NamedNode is the node with this name or id. Code: not_found.
-func (s *State) NamedNode(nameOrID string) (*Node, *Error) {
+func (s *State) NamedNode(nameOrID string) (*Node, *model.Error) {
 	if n, ok := s.node(nameOrID); ok {
 		return n, nil
 	}
 	near := beginning(s.nodeNames, nameOrID)
-	for _, id := range beginning(s.Nodes, NodeID(nameOrID)) {
-		n, _ := s.Nodes.Get(NodeID(id))
+	for _, id := range beginning(s.Nodes, model.NodeID(nameOrID)) {
+		n, _ := s.Nodes.Get(model.NodeID(id))
 		near = append(near, n.Name)
 	}
 	return nil, s.suggest("node", nameOrID, NoSuch("node", nameOrID, near))
 }
 
 // NamedJob is the job with this name. Code: not_found.
-func (s *State) NamedJob(name string) (*Job, *Error) {
-	return orSimilar(s, named, s.Jobs, JobName(name), "job")
+func (s *State) NamedJob(name string) (*Job, *model.Error) {
+	return orSimilar(s, named, s.Jobs, model.JobName(name), "job")
 }
 
 // NamedDrain is the drain with this id. Code: not_found.
-func (s *State) NamedDrain(id string) (*Drain, *Error) {
-	return orSimilar(s, named, s.Drains, DrainID(id), "drain")
+func (s *State) NamedDrain(id string) (*Drain, *model.Error) {
+	return orSimilar(s, named, s.Drains, model.DrainID(id), "drain")
 }
 
 // NamedDeployment is the deployment with this id. Code: not_found.
-func (s *State) NamedDeployment(id string) (*Deployment, *Error) {
-	return orSimilar(s, named, s.Deployments, DeploymentID(id), "deployment")
+func (s *State) NamedDeployment(id string) (*Deployment, *model.Error) {
+	return orSimilar(s, named, s.Deployments, model.DeploymentID(id), "deployment")
 }
 
 // NamedVolume is the volume with this id. Code: not_found.
-func (s *State) NamedVolume(id string) (*Volume, *Error) {
-	return orSimilar(s, named, s.Volumes, VolumeID(id), "volume")
+func (s *State) NamedVolume(id string) (*Volume, *model.Error) {
+	return orSimilar(s, named, s.Volumes, model.VolumeID(id), "volume")
 }
 
 // NamedTransfer is the transfer with this id. Code: not_found.
-func (s *State) NamedTransfer(id string) (*Transfer, *Error) {
-	return orSimilar(s, named, s.Transfers, TransferID(id), "transfer")
+func (s *State) NamedTransfer(id string) (*Transfer, *model.Error) {
+	return orSimilar(s, named, s.Transfers, model.TransferID(id), "transfer")
 }
 
 // NamedBackup is the backup with this id. Code: not_found.
-func (s *State) NamedBackup(id string) (*Backup, *Error) {
-	return orSimilar(s, named, s.Backups, BackupID(id), "backup")
+func (s *State) NamedBackup(id string) (*Backup, *model.Error) {
+	return orSimilar(s, named, s.Backups, model.BackupID(id), "backup")
 }
 
 // minInstancePrefix is how many characters of an instance's id a write takes for the whole.
 const minInstancePrefix = 6
 
 // NamedInstance is the instance with this id, or the only one whose id begins so, with at least 6 characters. Codes: not_found, ambiguous.
-func (s *State) NamedInstance(id string) (*Instance, *Error) {
+func (s *State) NamedInstance(id string) (*Instance, *model.Error) {
 	if len(id) < minInstancePrefix {
-		inst, refusal := named(s.Instances, InstanceID(id), "instance")
+		inst, refusal := named(s.Instances, model.InstanceID(id), "instance")
 		plain := refusal
 		if refusal = s.suggest("instance", id, refusal); refusal == plain && refusal != nil && id != "" {
 			refusal = refusal.WithHint("give the id of an instance, or at least %d characters of it; list them with: outspan instance ls", minInstancePrefix)
@@ -122,7 +123,7 @@ func (s *State) NamedInstance(id string) (*Instance, *Error) {
 }
 
 func (s *State) node(nameOrID string) (*Node, bool) {
-	if n, ok := s.Nodes.Get(NodeID(nameOrID)); ok {
+	if n, ok := s.Nodes.Get(model.NodeID(nameOrID)); ok {
 		return n, true
 	}
 	id, ok := s.nodeNames.Get(nameOrID)
@@ -132,7 +133,7 @@ func (s *State) node(nameOrID string) (*Node, bool) {
 	return s.Nodes.Get(id)
 }
 
-func named[K ~string, V any](t Table[K, V], key K, noun string) (row V, _ *Error) {
+func named[K ~string, V any](t Table[K, V], key K, noun string) (row V, _ *model.Error) {
 	if row, ok := t.Get(key); ok {
 		return row, nil
 	}
@@ -143,8 +144,8 @@ func named[K ~string, V any](t Table[K, V], key K, noun string) (row V, _ *Error
 }
 
 // NoSuch is the refusal of a name that nothing has. near are the names that may have been meant.
-func NoSuch(noun, name string, near []string) *Error {
-	refusal := Refuse(CodeNotFound, "there is no %s %q", noun, name)
+func NoSuch(noun, name string, near []string) *model.Error {
+	refusal := model.Refuse(model.CodeNotFound, "there is no %s %q", noun, name)
 	if len(near) > 0 {
 		return refusal.WithHint("did you mean %s? what changes something takes the whole name", strings.Join(near, " or "))
 	}
@@ -181,7 +182,7 @@ func beginning[K ~string, V any](t Table[K, V], prefix K) []string {
 	return found
 }
 
-func findExactOrPrefix[K ~string, V any](t Table[K, V], key K, noun string) (V, *Error) {
+func findExactOrPrefix[K ~string, V any](t Table[K, V], key K, noun string) (V, *model.Error) {
 	if row, ok := t.Get(key); ok {
 		return row, nil
 	}
@@ -189,7 +190,7 @@ func findExactOrPrefix[K ~string, V any](t Table[K, V], key K, noun string) (V, 
 }
 
 // findPrefix returns the one row whose key begins with prefix.
-func findPrefix[K ~string, V any](t Table[K, V], prefix K, noun string) (row V, _ *Error) {
+func findPrefix[K ~string, V any](t Table[K, V], prefix K, noun string) (row V, _ *model.Error) {
 	near := beginning(t, prefix)
 	switch len(near) {
 	case 0:
@@ -202,6 +203,6 @@ func findPrefix[K ~string, V any](t Table[K, V], prefix K, noun string) (row V, 
 	if len(near) == maxNear {
 		more = ", and there may be more"
 	}
-	return row, Refuse(CodeAmbiguous, "more than one %s begins with %q", noun, prefix).
+	return row, model.Refuse(model.CodeAmbiguous, "more than one %s begins with %q", noun, prefix).
 		WithHint("give more characters; it may be %s%s", anyOf(near), more)
 }

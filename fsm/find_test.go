@@ -3,13 +3,15 @@ package fsm
 import (
 	"strings"
 	"testing"
+
+	"github.com/outspan/outspan/model"
 )
 
 // TestFindAndNamed: reads take the beginning of one thing, writes take whole names and say what may have been meant.
 func TestFindAndNamed(t *testing.T) {
 	m := NewMachine()
-	mustApply(t, m, &ClusterInit{ID: "c1", Name: "test", Settings: DefaultSettings()})
-	for _, id := range []NodeID{"node-1", "node-2"} {
+	mustApply(t, m, &ClusterInit{ID: "c1", Name: "test", Settings: model.DefaultSettings()})
+	for _, id := range []model.NodeID{"node-1", "node-2"} {
 		node := register(id)
 		node.Name = string(id[len("node-"):]) + ".local"
 		mustApply(t, m, node)
@@ -17,32 +19,32 @@ func TestFindAndNamed(t *testing.T) {
 	s := m.State()
 	s = *s.fork()
 	for _, name := range []string{"api", "api-a", "api-b", "api-c", "web-prod"} {
-		s.Jobs.put(JobName(name), &Job{Name: JobName(name)})
-		s.Drains.put(DrainID(name), &Drain{ID: DrainID(name)})
-		s.Deployments.put(DeploymentID(name), &Deployment{ID: DeploymentID(name)})
-		s.Volumes.put(VolumeID(name), &Volume{})
-		s.Transfers.put(TransferID(name), &Transfer{ID: TransferID(name)})
-		s.Backups.put(BackupID(name), &Backup{})
-		s.Instances.put(InstanceID(name), &Instance{ID: InstanceID(name)})
+		s.Jobs.put(model.JobName(name), &Job{Name: model.JobName(name)})
+		s.Drains.put(model.DrainID(name), &Drain{ID: model.DrainID(name)})
+		s.Deployments.put(model.DeploymentID(name), &Deployment{ID: model.DeploymentID(name)})
+		s.Volumes.put(model.VolumeID(name), &Volume{})
+		s.Transfers.put(model.TransferID(name), &Transfer{ID: model.TransferID(name)})
+		s.Backups.put(model.BackupID(name), &Backup{})
+		s.Instances.put(model.InstanceID(name), &Instance{ID: model.InstanceID(name)})
 	}
 	type finder struct {
 		noun        string
-		find, named func(string) *Error
+		find, named func(string) *model.Error
 	}
 	finders := []finder{
-		{"job", func(n string) *Error { return found(s.FindJob(n)) }, func(n string) *Error { return found(s.NamedJob(n)) }},
-		{"drain", func(n string) *Error { return found(s.FindDrain(n)) },
-			func(n string) *Error { return found(s.NamedDrain(n)) }},
-		{"deployment", func(n string) *Error { return found(s.FindDeployment(n)) },
-			func(n string) *Error { return found(s.NamedDeployment(n)) }},
-		{"volume", func(n string) *Error { return found(s.FindVolume(n)) },
-			func(n string) *Error { return found(s.NamedVolume(n)) }},
-		{"transfer", func(n string) *Error { return found(s.FindTransfer(n)) },
-			func(n string) *Error { return found(s.NamedTransfer(n)) }},
-		{"backup", func(n string) *Error { return found(s.FindBackup(n)) },
-			func(n string) *Error { return found(s.NamedBackup(n)) }},
-		{"instance", func(n string) *Error { return found(s.FindInstance(n)) },
-			func(n string) *Error { return found(s.NamedInstance(n)) }},
+		{"job", func(n string) *model.Error { return found(s.FindJob(n)) }, func(n string) *model.Error { return found(s.NamedJob(n)) }},
+		{"drain", func(n string) *model.Error { return found(s.FindDrain(n)) },
+			func(n string) *model.Error { return found(s.NamedDrain(n)) }},
+		{"deployment", func(n string) *model.Error { return found(s.FindDeployment(n)) },
+			func(n string) *model.Error { return found(s.NamedDeployment(n)) }},
+		{"volume", func(n string) *model.Error { return found(s.FindVolume(n)) },
+			func(n string) *model.Error { return found(s.NamedVolume(n)) }},
+		{"transfer", func(n string) *model.Error { return found(s.FindTransfer(n)) },
+			func(n string) *model.Error { return found(s.NamedTransfer(n)) }},
+		{"backup", func(n string) *model.Error { return found(s.FindBackup(n)) },
+			func(n string) *model.Error { return found(s.NamedBackup(n)) }},
+		{"instance", func(n string) *model.Error { return found(s.FindInstance(n)) },
+			func(n string) *model.Error { return found(s.NamedInstance(n)) }},
 	}
 	verbs := map[string]string{"transfer": "volume ls", "backup": "volume backups"}
 	for _, f := range finders {
@@ -55,8 +57,8 @@ func TestFindAndNamed(t *testing.T) {
 				t.Errorf("find %s %s: %v", f.noun, name, refusal)
 			}
 		}
-		refusedWith(t, f.noun, f.find("api-"), CodeAmbiguous, "more than one "+f.noun)
-		refusedWith(t, f.noun, f.find("x"), CodeNotFound, verb)
+		refusedWith(t, f.noun, f.find("api-"), model.CodeAmbiguous, "more than one "+f.noun)
+		refusedWith(t, f.noun, f.find("x"), model.CodeNotFound, verb)
 		if refusal := f.named("api"); refusal != nil {
 			t.Errorf("named %s: %v", f.noun, refusal)
 		}
@@ -64,13 +66,13 @@ func TestFindAndNamed(t *testing.T) {
 			if refusal := f.named("web-pr"); refusal != nil {
 				t.Errorf("instance: %v", refusal)
 			}
-			refusedWith(t, f.noun, f.named("web-p"), CodeNotFound, "at least 6 characters")
+			refusedWith(t, f.noun, f.named("web-p"), model.CodeNotFound, "at least 6 characters")
 			continue
 		}
-		refusedWith(t, f.noun, f.named("web-pr"), CodeNotFound, "did you mean web-prod?")
-		refusedWith(t, f.noun, f.named("ap"), CodeNotFound, "did you mean api or api-a or api-b?")
-		refusedWith(t, f.noun, f.named("x"), CodeNotFound, verb)
-		refusedWith(t, f.noun, f.named(""), CodeNotFound, verb)
+		refusedWith(t, f.noun, f.named("web-pr"), model.CodeNotFound, "did you mean web-prod?")
+		refusedWith(t, f.noun, f.named("ap"), model.CodeNotFound, "did you mean api or api-a or api-b?")
+		refusedWith(t, f.noun, f.named("x"), model.CodeNotFound, verb)
+		refusedWith(t, f.noun, f.named(""), model.CodeNotFound, verb)
 	}
 	for _, name := range []string{"node-1", "1.local"} {
 		if n, refusal := s.FindNode(name); refusal != nil || n.ID != "node-1" {
@@ -80,24 +82,24 @@ func TestFindAndNamed(t *testing.T) {
 			t.Errorf("named node %s: %v %v", name, n, refusal)
 		}
 	}
-	refusedWith(t, "node", found(s.FindNode("node")), CodeAmbiguous, "more than one node")
-	refusedWith(t, "node", found(s.NamedNode("node-")), CodeNotFound, "did you mean 1.local or 2.local?")
-	refusedWith(t, "node", found(s.NamedNode("2.lo")), CodeNotFound, "did you mean 2.local?")
-	refusedWith(t, "node", found(s.NamedNode("x")), CodeNotFound, "node ls")
-	refusedWith(t, "job", found(s.FindJob("ap-ia")), CodeNotFound, "did you mean api-a?")
-	refusedWith(t, "job", found(s.NamedJob("web-porb")), CodeNotFound, "web-prod?")
-	refusedWith(t, "node", found(s.FindNode("1.locla")), CodeNotFound, "did you mean 1.local?")
-	refusedWith(t, "job", found(s.FindJob("node-1")), CodeNotFound, "node-1 is a node: outspan node status node-1")
-	refusedWith(t, "node", found(s.NamedNode("api-c")), CodeNotFound, "api-c is a job: outspan job status api-c")
-	refusedWith(t, "instance", found(s.FindInstance("1.local")), CodeNotFound, "1.local is a node: outspan instance ls --node 1.local")
-	refusedWith(t, "instance", found(s.NamedInstance("api-x")), CodeNotFound, "at least 6 characters")
+	refusedWith(t, "node", found(s.FindNode("node")), model.CodeAmbiguous, "more than one node")
+	refusedWith(t, "node", found(s.NamedNode("node-")), model.CodeNotFound, "did you mean 1.local or 2.local?")
+	refusedWith(t, "node", found(s.NamedNode("2.lo")), model.CodeNotFound, "did you mean 2.local?")
+	refusedWith(t, "node", found(s.NamedNode("x")), model.CodeNotFound, "node ls")
+	refusedWith(t, "job", found(s.FindJob("ap-ia")), model.CodeNotFound, "did you mean api-a?")
+	refusedWith(t, "job", found(s.NamedJob("web-porb")), model.CodeNotFound, "web-prod?")
+	refusedWith(t, "node", found(s.FindNode("1.locla")), model.CodeNotFound, "did you mean 1.local?")
+	refusedWith(t, "job", found(s.FindJob("node-1")), model.CodeNotFound, "node-1 is a node: outspan node status node-1")
+	refusedWith(t, "node", found(s.NamedNode("api-c")), model.CodeNotFound, "api-c is a job: outspan job status api-c")
+	refusedWith(t, "instance", found(s.FindInstance("1.local")), model.CodeNotFound, "1.local is a node: outspan instance ls --node 1.local")
+	refusedWith(t, "instance", found(s.NamedInstance("api-x")), model.CodeNotFound, "at least 6 characters")
 	s.Jobs.put("shop", &Job{Name: "shop"})
-	refusedWith(t, "instance", found(s.NamedInstance("shop")), CodeNotFound, "shop is a job: outspan instance ls --job shop")
-	refusedWith(t, "drain", found(s.FindDrain("api-")), CodeAmbiguous, "it may be api-a, api-b or api-c")
-	refusedWith(t, "server", NoSuch("server", "x", nil), CodeNotFound, "server members")
+	refusedWith(t, "instance", found(s.NamedInstance("shop")), model.CodeNotFound, "shop is a job: outspan instance ls --job shop")
+	refusedWith(t, "drain", found(s.FindDrain("api-")), model.CodeAmbiguous, "it may be api-a, api-b or api-c")
+	refusedWith(t, "server", NoSuch("server", "x", nil), model.CodeNotFound, "server members")
 }
 
-func refusedWith(t *testing.T, noun string, refusal *Error, code Code, text string) {
+func refusedWith(t *testing.T, noun string, refusal *model.Error, code model.Code, text string) {
 	t.Helper()
 	if refusal == nil || refusal.Code != code || !strings.Contains(refusal.Message+" "+refusal.Hint, text) {
 		t.Errorf("%s: %v, want %s with %q", noun, refusal, code, text)
@@ -105,10 +107,10 @@ func refusedWith(t *testing.T, noun string, refusal *Error, code Code, text stri
 }
 
 // found is the refusal of a search, or says that it gave nothing.
-func found[V comparable](row V, refusal *Error) *Error {
+func found[V comparable](row V, refusal *model.Error) *model.Error {
 	var none V
 	if refusal == nil && row == none {
-		return Refuse(CodeInternal, "neither a row nor a refusal")
+		return model.Refuse(model.CodeInternal, "neither a row nor a refusal")
 	}
 	return refusal
 }

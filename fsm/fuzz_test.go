@@ -4,10 +4,9 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"path"
-	"path/filepath"
-	"strings"
 	"testing"
+
+	"github.com/outspan/outspan/model"
 )
 
 // fuzzedState is a state in which something of everything goes on: the same after every call.
@@ -41,11 +40,11 @@ func FuzzApply(f *testing.F) {
 	}
 	for _, e := range next {
 		for _, group := range e.Groups { // small seeds: one group each
-			add(Entry{Format: CurrentFormat, Groups: [][]Command{group}})
+			add(Entry{Format: model.CurrentFormat, Groups: [][]Command{group}})
 		}
 	}
 	for _, info := range kinds {
-		add(Entry{Format: CurrentFormat, Groups: [][]Command{{sampleCommand(info)}}})
+		add(Entry{Format: model.CurrentFormat, Groups: [][]Command{{sampleCommand(info)}}})
 	}
 	frozen := Digest(s)
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -53,7 +52,7 @@ func FuzzApply(f *testing.F) {
 		if err != nil {
 			return
 		}
-		e.At, e.Wall = min(max(e.At, s.Now), s.Now.Add(Hour)), min(max(e.Wall, s.Wall), s.Wall+3_600_000)
+		e.At, e.Wall = min(max(e.At, s.Now), s.Now.Add(model.Hour)), min(max(e.Wall, s.Wall), s.Wall+3_600_000)
 		after, results := s.Apply(s.Index+1, 1, e)
 		if Digest(s) != frozen {
 			t.Fatalf("%v changed the state that it was applied on", e.names())
@@ -97,7 +96,7 @@ func FuzzRows(f *testing.F) {
 		data := snapshotOfRows(t, tableID(table), rows)
 		s, err := ReadSnapshot(bytes.NewReader(data))
 		if err != nil {
-			var e *Error
+			var e *model.Error
 			if !errors.As(err, &e) || e.Message == "" {
 				t.Fatalf("the error has no code: %v", err)
 			}
@@ -145,53 +144,5 @@ func snapshotOfRows(tb testing.TB, table tableID, rows [][]byte) []byte {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return packed(tb, CurrentFormat, append(frames, frame(byte(trailerTable), last))...)
-}
-
-// FuzzParseGate: what is taken comes back the same from its own text.
-func FuzzParseGate(f *testing.F) {
-	for _, text := range []string{"!self.leader", "self.drained", "led_shards.in_sync_followers", "group.ready >= 2", "group.leader_responding", "group.followers_responding >= 1", "old.confirmed_stopped", "self.a.b", "group.ready >= 02"} {
-		f.Add(text)
-	}
-	f.Fuzz(func(t *testing.T, text string) {
-		g, refusal := ParseGate(text)
-		if refusal != nil {
-			if refusal.Code != CodeInvalid || refusal.Hint == "" {
-				t.Fatalf("%q is refused as %+v", text, refusal)
-			}
-			return
-		}
-		if again, refusal := ParseGate(g.String()); refusal != nil || again != g {
-			t.Fatalf("%q is %+v, printed %s, read again as %+v (%v)", text, g, g, again, refusal)
-		}
-		_ = g.HoldsFor(map[string]string{g.Fact: "true"})
-	})
-}
-
-// FuzzPathNames: what may name a job, group, volume or node makes one step of a path and no more, and what may be the path of a volume leads where it says.
-func FuzzPathNames(f *testing.F) {
-	for _, name := range []string{"web", "..", ".", "", "a/b", "a\x00", "a\\b", "A-1_2.3", "-a", "...", "/data", "/proc/1", "/a/../proc", "/dev/../data", "//x", "/a/", "/sysx", strings.Repeat("x", 64), "é", "/\u2028", "/a\nb"} {
-		f.Add(name)
-	}
-	f.Fuzz(func(t *testing.T, name string) {
-		if ValidName(name) {
-			const root = "/root"
-			whole := filepath.Join(root, name, "x")
-			if !filepath.IsLocal(name) || filepath.Base(name) != name || path.Clean(name) != name || filepath.Dir(filepath.Dir(whole)) != root || strings.ContainsAny(name, "/\\\x00\n \"'$`") {
-				t.Errorf("the name %q makes the path %s", name, whole)
-			}
-		}
-		g := GroupSpec{Name: "g", Count: 1, Exec: ExecSpec{Command: "/x"}, Volumes: []VolumeSpec{{Name: "v", Kind: VolumeLocal, Path: name}, {Name: "w", Kind: VolumeLocal, Path: "/other"}}}
-		if g.checkVolumes() != nil {
-			return
-		}
-		if !filepath.IsAbs(name) || filepath.Clean(name) != name || strings.Contains(name, "\x00") || name == "/" {
-			t.Errorf("the path %q was taken", name)
-		}
-		for _, barred := range []string{"/proc", "/sys", "/dev", "/other"} {
-			if rel, err := filepath.Rel(barred, name); err != nil || rel == "." || filepath.IsLocal(rel) {
-				t.Errorf("the path %q is within %s", name, barred)
-			}
-		}
-	})
+	return packed(tb, model.CurrentFormat, append(frames, frame(byte(trailerTable), last))...)
 }

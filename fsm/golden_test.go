@@ -16,6 +16,8 @@ import (
 
 	"github.com/fxamacker/cbor/v2"
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/outspan/outspan/model"
 )
 
 var rewrite = flag.Bool("rewrite", false, "write the golden files of the current format anew")
@@ -24,7 +26,7 @@ var rewrite = flag.Bool("rewrite", false, "write the golden files of the current
 // the other way round: unless the format was never released, raise CurrentFormat and add a directory instead of rewriting.
 func golden(t *testing.T, name string, got []byte) {
 	t.Helper()
-	path := filepath.Join("testdata", "golden", fmt.Sprintf("format%d", CurrentFormat), name)
+	path := filepath.Join("testdata", "golden", fmt.Sprintf("format%d", model.CurrentFormat), name)
 	if *rewrite {
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			t.Fatal(err)
@@ -219,7 +221,7 @@ func TestEveryFieldHasItsOwnKey(t *testing.T) {
 
 func TestGoldenEntries(t *testing.T) {
 	for _, info := range kinds {
-		data, err := EncodeEntry(Entry{Format: CurrentFormat, At: 1000, Wall: 1_700_000_000_000, Term: 3, Actor: "cli:alice", Request: "r", Body: "b",
+		data, err := EncodeEntry(Entry{Format: model.CurrentFormat, At: 1000, Wall: 1_700_000_000_000, Term: 3, Actor: "cli:alice", Request: "r", Body: "b",
 			Groups: [][]Command{{sampleCommand(info)}}})
 		if err != nil {
 			t.Fatal(err)
@@ -261,7 +263,7 @@ func TestGoldenFilesOfEveryFormatAreRead(t *testing.T) {
 		}
 	}
 	snapshots, err := filepath.Glob("testdata/golden/format*/*.snapshot")
-	if err != nil || len(snapshots) < int(CurrentFormat) {
+	if err != nil || len(snapshots) < int(model.CurrentFormat) {
 		t.Fatalf("%d snapshots, %v", len(snapshots), err)
 	}
 	for _, path := range snapshots {

@@ -1,31 +1,33 @@
 package fsm
 
+import "github.com/outspan/outspan/model"
+
 // Group is the running state of a job's group: sums that Apply keeps, so that nothing is scanned there.
 type Group struct {
-	ID      GroupID `cbor:"1,keyasint"`
-	Version uint64  `cbor:"2,keyasint"` // the job version at which the template last changed: what current instances run
-	Count   int     `cbor:"3,keyasint"` // wanted; 0 once the job is stopped or the group was removed from it
-	Role    Role    `cbor:"4,keyasint"`
+	ID      model.GroupID `cbor:"1,keyasint"`
+	Version uint64        `cbor:"2,keyasint"` // the job version at which the template last changed: what current instances run
+	Count   int           `cbor:"3,keyasint"` // wanted; 0 once the job is stopped or the group was removed from it
+	Role    model.Role    `cbor:"4,keyasint"`
 
-	Ready    int       `cbor:"5,keyasint"` // of any version: desired running, observed ready, node not offline
-	Running  int       `cbor:"6,keyasint"` // desired running
-	Alive    int       `cbor:"7,keyasint"` // not confirmed stopped
-	Budget   Budget    `cbor:"8,keyasint"`
-	Stops    []Time    `cbor:"9,keyasint,omitempty"`  // voluntary stops begun within the rate's window
-	Placed   uint64    `cbor:"10,keyasint"`           // placements ever made: the attempt in an instance id
-	Failures []Failure `cbor:"11,keyasint,omitempty"` // recent failures, for reschedule limits and avoidance
-	Removed  bool      `cbor:"12,keyasint,omitempty"` // no longer in the job's spec
-	Held     int       `cbor:"13,keyasint,omitempty"` // ready instances whose stop is being prepared
-	Lost     int       `cbor:"15,keyasint,omitempty"` // of those running: on a node that is offline
-	Replaced int       `cbor:"16,keyasint,omitempty"` // being stopped for a cause that leaves the node to the group: a system group has another one there next
-	MovedAt  Time      `cbor:"14,keyasint,omitempty"` // when the rescheduler last began to move one of it; 0 = never
-	PeersAt  uint64    `cbor:"17,keyasint,omitempty"` // log index at which its instances, their addresses or their states last changed
+	Ready    int          `cbor:"5,keyasint"` // of any version: desired running, observed ready, node not offline
+	Running  int          `cbor:"6,keyasint"` // desired running
+	Alive    int          `cbor:"7,keyasint"` // not confirmed stopped
+	Budget   model.Budget `cbor:"8,keyasint"`
+	Stops    []model.Time `cbor:"9,keyasint,omitempty"`  // voluntary stops begun within the rate's window
+	Placed   uint64       `cbor:"10,keyasint"`           // placements ever made: the attempt in an instance id
+	Failures []Failure    `cbor:"11,keyasint,omitempty"` // recent failures, for reschedule limits and avoidance
+	Removed  bool         `cbor:"12,keyasint,omitempty"` // no longer in the job's spec
+	Held     int          `cbor:"13,keyasint,omitempty"` // ready instances whose stop is being prepared
+	Lost     int          `cbor:"15,keyasint,omitempty"` // of those running: on a node that is offline
+	Replaced int          `cbor:"16,keyasint,omitempty"` // being stopped for a cause that leaves the node to the group: a system group has another one there next
+	MovedAt  model.Time   `cbor:"14,keyasint,omitempty"` // when the rescheduler last began to move one of it; 0 = never
+	PeersAt  uint64       `cbor:"17,keyasint,omitempty"` // log index at which its instances, their addresses or their states last changed
 }
 
 // Failure is one instance that failed on a node.
 type Failure struct {
-	At      Time   `cbor:"1,keyasint"`
-	Node    NodeID `cbor:"2,keyasint"`
-	Version uint64 `cbor:"3,keyasint"`
-	Reason  string `cbor:"4,keyasint"`
+	At      model.Time   `cbor:"1,keyasint"`
+	Node    model.NodeID `cbor:"2,keyasint"`
+	Version uint64       `cbor:"3,keyasint"`
+	Reason  string       `cbor:"4,keyasint"`
 }

@@ -1,6 +1,10 @@
 package fsm
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/outspan/outspan/model"
+)
 
 // What a hold forbids is refused where the log is applied: it may have been decided just before the hold was set (S12).
 func TestHoldIsKeptAtApply(t *testing.T) {
@@ -10,28 +14,28 @@ func TestHoldIsKeptAtApply(t *testing.T) {
 	late := offline(s, "n1")
 	held := run(t, s, 20_000, set)
 	_, refusal := attempt(held, 20_000, late)
-	wantCode(t, "S12: a node is declared offline", refusal, CodeHold)
+	wantCode(t, "S12: a node is declared offline", refusal, model.CodeHold)
 	_, refusal = attempt(run(t, held, 20_000, end), 20_000, late)
 	wantCode(t, "the hold has ended, a node is declared offline", refusal, "")
 
-	s = leaseState(t, fencedSpec(), 6*Second)
+	s = leaseState(t, fencedSpec(), 6*model.Second)
 	s = run(t, s, 10_000, offline(s, "n1"))
 	lost, _ := s.Instances.Get("i1")
 	over := s.LeaseEnd(lost)
 	_, refusal = attempt(run(t, s, over, set), over, &InstanceFenced{ID: "i1"})
-	wantCode(t, "S12: the lease of a lost instance is over", refusal, CodeHold)
+	wantCode(t, "S12: the lease of a lost instance is over", refusal, model.CodeHold)
 	_, refusal = attempt(s, over, &InstanceFenced{ID: "i1"})
 	wantCode(t, "without a hold, the lease of a lost instance is over", refusal, "")
 
 	m := gateWorld(t, "", 2)
 	mustApply(t, m, offline(m.State(), "n0"))
-	again := &InstancePlace{ID: "next", Group: "db/main", Slot: 0, Version: 1, Node: "n1", Replaces: "i0", Cause: CauseNodeOffline}
+	again := &InstancePlace{ID: "next", Group: "db/main", Slot: 0, Version: 1, Node: "n1", Replaces: "i0", Cause: model.CauseNodeOffline}
 	free := m.State()
 	_, refusal = attempt(free, free.Now, again)
 	wantCode(t, "without a hold, a lost instance is replaced", refusal, "")
 	mustApply(t, m, set)
 	_, refusal = attempt(m.State(), free.Now, again)
-	wantCode(t, "S12: a lost instance is replaced", refusal, CodeHold)
+	wantCode(t, "S12: a lost instance is replaced", refusal, model.CodeHold)
 
 	s = crowded(t)
 	if _, refusal := try(t, s, preemption(s, 8083, "i2", "i3")...); refusal != nil {
@@ -39,7 +43,7 @@ func TestHoldIsKeptAtApply(t *testing.T) {
 	}
 	s = must(t, s, set)
 	_, refusal = try(t, s, preemption(s, 8083, "i2", "i3")...)
-	wantCode(t, "S12: others are stopped to make room", refusal, CodeHold)
+	wantCode(t, "S12: others are stopped to make room", refusal, model.CodeHold)
 }
 
 // Since when the reason of a hold is gone is kept for the next leader. Noting it begins no hold that a person has just ended, and is no event.
@@ -47,12 +51,12 @@ func TestCalmOfAHold(t *testing.T) {
 	yes, no := true, false
 	s := aloneState(t)
 	_, refusal := attempt(s, 20_000, &HoldSet{Active: true, Calm: &yes})
-	wantCode(t, "calm without a hold", refusal, CodeStale)
+	wantCode(t, "calm without a hold", refusal, model.CodeStale)
 	s = run(t, s, 20_000, &HoldSet{Active: true, Reason: "many"})
 	for _, step := range []struct {
-		at   Time
+		at   model.Time
 		calm *bool
-		want Time
+		want model.Time
 	}{{30_000, &yes, 30_000}, {40_000, &yes, 30_000}, {50_000, &no, 0}, {60_000, &yes, 60_000}} {
 		events := s.Events.Len()
 		s = run(t, s, step.at, &HoldSet{Active: true, Calm: step.calm})

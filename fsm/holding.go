@@ -4,47 +4,23 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/outspan/outspan/model"
 )
 
 // NodeRestore is what a restore left open on a node.
 type NodeRestore struct {
-	Owes    bool      `cbor:"1,keyasint,omitempty"` // its agent has not sent its inventory since the last restore
-	Raised  bool      `cbor:"2,keyasint,omitempty"` // its agent has raised the incarnation since the last restore
-	Unknown []Holding `cbor:"3,keyasint,omitempty"` // instances here that have no row, in order of id
-	Behind  bool      `cbor:"4,keyasint,omitempty"` // its agent registered with word of an older incarnation only, and has not sent its inventory since
-	Told    uint64    `cbor:"5,keyasint,omitempty"` // State.Restored when its agent last sent a whole inventory
+	Owes    bool            `cbor:"1,keyasint,omitempty"` // its agent has not sent its inventory since the last restore
+	Raised  bool            `cbor:"2,keyasint,omitempty"` // its agent has raised the incarnation since the last restore
+	Unknown []model.Holding `cbor:"3,keyasint,omitempty"` // instances here that have no row, in order of id
+	Behind  bool            `cbor:"4,keyasint,omitempty"` // its agent registered with word of an older incarnation only, and has not sent its inventory since
+	Told    uint64          `cbor:"5,keyasint,omitempty"` // State.Restored when its agent last sent a whole inventory
 }
 
-// Holding is an instance that an agent has and that is not known to have stopped. One that the state has no row of, as after a restore, holds its slot all the
-// same: only one may fill it.
-type Holding struct {
-	ID    InstanceID `cbor:"1,keyasint"`
-	Group GroupID    `cbor:"2,keyasint,omitempty"` // empty: the agent has lost its journal; it may be any
-	Slot  int        `cbor:"3,keyasint,omitempty"`
-	Ends  bool       `cbor:"4,keyasint,omitempty"` // it is to stop: a person has decided so, or no restore lost its row
-	Late  bool       `cbor:"9,keyasint,omitempty"` // no restore was open on its node when the agent first told of it: see blocker
-
-	// What it runs by, for InstanceAdopt.
-	Spec       string        `cbor:"5,keyasint,omitempty"` // GroupSpec.Digest; empty: unknown
-	Ports      Ports         `cbor:"6,keyasint,omitzero"`
-	Copies     []VolumeEpoch `cbor:"7,keyasint,omitempty"` // of its volumes, in order of name
-	RestartSeq uint64        `cbor:"8,keyasint,omitempty"`
-}
-
-// VolumeEpoch tells which data is in a volume: see Volume.Made.
-type VolumeEpoch struct {
-	Name  string `cbor:"1,keyasint"`
-	Epoch uint64 `cbor:"2,keyasint,omitempty"`
-}
-
-func (h Holding) equal(o Holding) bool {
+func equalHoldings(h model.Holding, o model.Holding) bool {
 	return h.ID == o.ID && h.Group == o.Group && h.Slot == o.Slot && h.Ends == o.Ends && h.Late == o.Late && h.Spec == o.Spec && h.RestartSeq == o.RestartSeq &&
 		slices.Equal(h.Ports, o.Ports) && slices.Equal(h.Copies, o.Copies)
 }
-
-// ReasonEnded is that of an instance that is to run, and whose agent knows that it stopped before: the state is one from before that. It ends, which is no
-// failure.
-const ReasonEnded = "stopped_before"
 
 // maxHoldings bounds the unknown instances of a node.
 const maxHoldings = 1024
@@ -57,8 +33,8 @@ const maxHoldingParts = 64
 
 // Ends reports whether an instance that the node's agent has and the state does not is to stop: a person has decided so; or the agent has followed this state,
 // so no restore lost the instance's row, the state has removed it.
-func (r *NodeRestore) Ends(id InstanceID) bool {
-	if i := slices.IndexFunc(r.Unknown, func(h Holding) bool { return h.ID == id }); i >= 0 {
+func (r *NodeRestore) Ends(id model.InstanceID) bool {
+	if i := slices.IndexFunc(r.Unknown, func(h model.Holding) bool { return h.ID == id }); i >= 0 {
 		return r.Unknown[i].Ends
 	}
 	return !r.Owes && !r.Behind
@@ -69,8 +45,8 @@ func (n *Node) unheard() bool { return n.Restore.Owes && n.Health != HealthOffli
 
 // late tells Holding.Late of an instance that its agent tells of now. One without a group is any that the agent ran before a restore: an agent that was not
 // known at the restore has none.
-func (n *Node) late(s *State, h Holding) bool {
-	if i := slices.IndexFunc(n.Restore.Unknown, func(o Holding) bool { return o.ID == h.ID }); i >= 0 {
+func (n *Node) late(s *State, h model.Holding) bool {
+	if i := slices.IndexFunc(n.Restore.Unknown, func(o model.Holding) bool { return o.ID == h.ID }); i >= 0 {
 		return n.Restore.Unknown[i].Late
 	}
 	restored := s.Unconfirmed || s.Confirmed > 0
@@ -82,20 +58,20 @@ func (r *NodeRestore) pending() bool { return r.Owes || len(r.Unknown) > 0 }
 
 // holdsSlot reports whether instances hold their slot although a restored state does not know them: only one may fill it, it is never filled anew, or they hold
 // data.
-func (g *GroupSpec) holdsSlot() bool {
-	return g.OneHolder() || len(g.Volumes) > 0 || g.Replacement.Mode == ModeNever
+func holdsSlot(g *model.GroupSpec) bool {
+	return g.OneHolder() || len(g.Volumes) > 0 || g.Replacement.Mode == model.ModeNever
 }
 
 // SlotUnsettled returns nil if nothing that a restore has lost can hold a slot, or why that can't be told. Until then the slot gets no instance, and what it has is not started. Codes: restore_unconfirmed, slot_taken, inventory_missing.
-func (s *State) SlotUnsettled(spec *GroupSpec, group GroupID, slot int) *Error {
-	if !spec.holdsSlot() {
+func (s *State) SlotUnsettled(spec *model.GroupSpec, group model.GroupID, slot int) *model.Error {
+	if !holdsSlot(spec) {
 		return nil
 	}
 	if s.Unconfirmed {
-		return Refuse(CodeRestoreUnconfirmed, "slot %d of %s may be filled already: a restore is not confirmed", slot, group).
+		return model.Refuse(model.CodeRestoreUnconfirmed, "slot %d of %s may be filled already: a restore is not confirmed", slot, group).
 			WithHint("look at what confirming would stop: outspan settings resume restore --dry-run; then: outspan settings resume restore")
 	}
-	silent, holder := s.owing(), (*Error)(nil)
+	silent, holder := s.owing(), (*model.Error)(nil)
 	for id := range s.restoring.All() {
 		n, _ := s.Nodes.Get(id)
 		if h, ok := s.blocker(n, group, slot, ""); ok {
@@ -112,14 +88,14 @@ func (s *State) SlotUnsettled(spec *GroupSpec, group GroupID, slot int) *Error {
 		holder.Message += fmt.Sprintf("; it waits for the agent of node %s, which has not told since the restore what runs there", silent.Name)
 		return holder.WithHint(owingHint, silent.Name)
 	}
-	return Refuse(CodeInventoryMissing, "slot %d of %s may be filled already: the agent of node %s has not told since the restore what runs there", slot, group, silent.Name).
+	return model.Refuse(model.CodeInventoryMissing, "slot %d of %s may be filled already: the agent of node %s has not told since the restore what runs there", slot, group, silent.Name).
 		WithHint(owingHint, silent.Name)
 }
 
 // blocker returns an instance on a node that the state does not know and that may be in a slot; not the one with the id but. What an agent says of another's
 // slot counts while a restore is open on its node, for then the state can't know better. Later it counts only for a group that has or had an instance or data
 // on the node: an agent alone can't block the slots of the cluster.
-func (s *State) blocker(n *Node, group GroupID, slot int, but InstanceID) (Holding, bool) {
+func (s *State) blocker(n *Node, group model.GroupID, slot int, but model.InstanceID) (model.Holding, bool) {
 	late := -1
 	for i, h := range n.Restore.Unknown {
 		switch {
@@ -131,13 +107,13 @@ func (s *State) blocker(n *Node, group GroupID, slot int, but InstanceID) (Holdi
 		}
 	}
 	if late < 0 || !s.wasOn(n.ID, group) {
-		return Holding{}, false
+		return model.Holding{}, false
 	}
 	return n.Restore.Unknown[late], true
 }
 
 // mayBlock reports whether what is open on a node after a restore, or what it has that the state doesn't know, may be in a slot of a group.
-func (s *State) mayBlock(n *Node, group GroupID) bool {
+func (s *State) mayBlock(n *Node, group model.GroupID) bool {
 	late := false
 	for _, h := range n.Restore.Unknown {
 		if h.Group == group || h.Group == "" {
@@ -151,13 +127,13 @@ func (s *State) mayBlock(n *Node, group GroupID) bool {
 }
 
 // wasOn reports whether the state has a row of an instance or a volume of a group on a node.
-func (s *State) wasOn(node NodeID, group GroupID) bool {
+func (s *State) wasOn(node model.NodeID, group model.GroupID) bool {
 	for inst := range s.InstancesOn(node) {
 		if inst.Group == group {
 			return true
 		}
 	}
-	for id, v := range s.Volumes.From(VolumeID(group + "/")) {
+	for id, v := range s.Volumes.From(model.VolumeID(group + "/")) {
 		if !strings.HasPrefix(string(id), string(group)+"/") {
 			break
 		}
@@ -168,12 +144,12 @@ func (s *State) wasOn(node NodeID, group GroupID) bool {
 	return false
 }
 
-func slotTaken(n *Node, h Holding, group GroupID, slot int) *Error {
+func slotTaken(n *Node, h model.Holding, group model.GroupID, slot int) *model.Error {
 	state := "restored state"
 	if h.Late {
 		state = "state"
 	}
-	taken := Refuse(CodeSlotTaken, "slot %d of %s is held by instance %s on node %s, which the %s does not know", slot, group, h.ID, n.Name, state)
+	taken := model.Refuse(model.CodeSlotTaken, "slot %d of %s is held by instance %s on node %s, which the %s does not know", slot, group, h.ID, n.Name, state)
 	if h.Ends {
 		return taken.WithHint("it is being stopped; if its agent never says that it has stopped, switch that machine off, and once it is offline: "+
 			"outspan node confirm-dead %s --force", n.Name)
@@ -194,10 +170,10 @@ func (s *State) owing() *Node {
 }
 
 // unknownLeft says what becomes of the instances on a node that a restore has lost from the state.
-func (s *State) unknownLeft(n *Node) *Error {
+func (s *State) unknownLeft(n *Node) *model.Error {
 	list := n.Restore.Unknown
 	i := max(slices.IndexFunc(list, s.Keeps), 0)
-	refusal := Refuse(CodeUnknownInstance, "the restored state does not know %d of the instances that run here, such as %s", len(list), list[i].ID)
+	refusal := model.Refuse(model.CodeUnknownInstance, "the restored state does not know %d of the instances that run here, such as %s", len(list), list[i].ID)
 	switch silent := s.owing(); {
 	case !s.Keeps(list[i]):
 		return refusal.WithHint("they are being stopped; wait for that")
@@ -210,7 +186,7 @@ func (s *State) unknownLeft(n *Node) *Error {
 
 // Keeps reports whether an instance that the state does not know goes on running although the restore is confirmed: it holds its slot, and a person has not
 // decided yet. Of one that has a row the state has decided: it ends. So it has of one that was not known of when its slot was filled after the confirmation.
-func (s *State) Keeps(h Holding) bool {
+func (s *State) Keeps(h model.Holding) bool {
 	if s.Instances.Has(h.ID) || s.filledSince(h.Group, h.Slot) {
 		return false
 	}
@@ -219,11 +195,11 @@ func (s *State) Keeps(h Holding) bool {
 		return false
 	}
 	spec, ok := s.Spec(h.Group, g.Version)
-	return ok && spec.holdsSlot()
+	return ok && holdsSlot(spec)
 }
 
 // filledSince reports whether a slot got an instance, which may still run, after the last restore was confirmed.
-func (s *State) filledSince(group GroupID, slot int) bool {
+func (s *State) filledSince(group model.GroupID, slot int) bool {
 	if s.Unconfirmed || s.Confirmed == 0 {
 		return false
 	}
@@ -236,14 +212,14 @@ func (s *State) filledSince(group GroupID, slot int) bool {
 }
 
 // SlotFilled reports whether an instance of the state may run in a slot.
-func (s *State) SlotFilled(group GroupID, slot int) bool {
+func (s *State) SlotFilled(group model.GroupID, slot int) bool {
 	_, busy := s.slotBusy(group, slot)
 	return busy
 }
 
 // strangers are the holdings of a full report that have no row. Whole tells that they are all that can hold a slot: a node has room for maxHoldings, and those
 // that go on running are the first to get it.
-func (s *State) strangers(c *NodeReport) (list []Holding, whole bool) {
+func (s *State) strangers(c *NodeReport) (list []model.Holding, whole bool) {
 	n, _ := s.Nodes.Get(c.ID)
 	for _, h := range c.Holds {
 		if len(h.ID) > maxHoldingName || len(h.Group) > maxHoldingName || len(h.Spec) > maxHoldingName || !s.strange(c, h.ID) {
@@ -255,22 +231,22 @@ func (s *State) strangers(c *NodeReport) (list []Holding, whole bool) {
 		h.Ends, h.Late = n.Restore.Ends(h.ID), n.late(s, h)
 		list = append(list, h)
 	}
-	slices.SortFunc(list, func(a, b Holding) int { return strings.Compare(string(a.ID), string(b.ID)) })
-	list = slices.CompactFunc(list, func(a, b Holding) bool { return a.ID == b.ID })
+	slices.SortFunc(list, func(a, b model.Holding) int { return strings.Compare(string(a.ID), string(b.ID)) })
+	list = slices.CompactFunc(list, func(a, b model.Holding) bool { return a.ID == b.ID })
 	if len(list) <= maxHoldings {
 		return list, true
 	}
-	holds := func(h Holding) bool { return h.Group == "" || s.Keeps(h) }
-	slices.SortStableFunc(list, func(a, b Holding) int { return count(holds(b)) - count(holds(a)) })
+	holds := func(h model.Holding) bool { return h.Group == "" || s.Keeps(h) }
+	slices.SortStableFunc(list, func(a, b model.Holding) int { return count(holds(b)) - count(holds(a)) })
 	whole = !holds(list[maxHoldings])
 	list = list[:maxHoldings]
-	slices.SortFunc(list, func(a, b Holding) int { return strings.Compare(string(a.ID), string(b.ID)) })
+	slices.SortFunc(list, func(a, b model.Holding) int { return strings.Compare(string(a.ID), string(b.ID)) })
 	return list, whole
 }
 
 // strange reports whether an instance that an agent has is not one that the state has there. One that the state holds for stopped is, if the agent says
 // something newer.
-func (s *State) strange(c *NodeReport, id InstanceID) bool {
+func (s *State) strange(c *NodeReport, id model.InstanceID) bool {
 	inst, ok := s.Instances.Get(id)
 	if !ok || inst.Node != c.ID {
 		return true
@@ -278,7 +254,7 @@ func (s *State) strange(c *NodeReport, id InstanceID) bool {
 	if !inst.Terminal() {
 		return false
 	}
-	i := slices.IndexFunc(c.Instances, func(status InstanceStatus) bool { return status.ID == id })
+	i := slices.IndexFunc(c.Instances, func(status model.InstanceStatus) bool { return status.ID == id })
 	return i >= 0 && (c.Epoch > inst.Status.Epoch || c.Instances[i].Generation > inst.Status.Generation)
 }
 
@@ -307,7 +283,7 @@ func (s *State) newHoldings(c *NodeReport) bool {
 		return false
 	}
 	unknown, _ := s.strangers(c)
-	return n.Restore.Owes || n.Restore.Behind || n.Restore.Told < s.Restored || !slices.EqualFunc(n.Restore.Unknown, unknown, Holding.equal)
+	return n.Restore.Owes || n.Restore.Behind || n.Restore.Told < s.Restored || !slices.EqualFunc(n.Restore.Unknown, unknown, equalHoldings)
 }
 
 // dropStopped takes note that unknown instances of a node have stopped.
@@ -317,13 +293,15 @@ func (s *State) dropStopped(c *NodeReport) {
 		return
 	}
 	next := n.Restore
-	next.Unknown = slices.DeleteFunc(slices.Clone(next.Unknown), func(h Holding) bool { return c.stopped(h.ID) })
+	next.Unknown = slices.DeleteFunc(slices.Clone(next.Unknown), func(h model.Holding) bool { return c.stopped(h.ID) })
 	s.setRestore(n, next)
 }
 
 // stopped reports whether a report says that an instance has stopped.
-func (c *NodeReport) stopped(id InstanceID) bool {
-	return slices.ContainsFunc(c.Instances, func(status InstanceStatus) bool { return status.ID == id && status.Observed == ObservedStopped })
+func (c *NodeReport) stopped(id model.InstanceID) bool {
+	return slices.ContainsFunc(c.Instances, func(status model.InstanceStatus) bool {
+		return status.ID == id && status.Observed == model.ObservedStopped
+	})
 }
 
 // setRestore writes what a restore left open on a node. When something is settled by it, agents ask again whether what they wait with may start.
@@ -332,7 +310,7 @@ func (s *State) setRestore(n *Node, r NodeRestore) {
 	if len(r.Unknown) == 0 {
 		r.Unknown = nil // as it reads back
 	}
-	if was.Owes == r.Owes && was.Raised == r.Raised && was.Behind == r.Behind && was.Told == r.Told && slices.EqualFunc(was.Unknown, r.Unknown, Holding.equal) {
+	if was.Owes == r.Owes && was.Raised == r.Raised && was.Behind == r.Behind && was.Told == r.Told && slices.EqualFunc(was.Unknown, r.Unknown, equalHoldings) {
 		return
 	}
 	next := *n
@@ -343,7 +321,7 @@ func (s *State) setRestore(n *Node, r NodeRestore) {
 	switch {
 	case was.Owes && !r.Owes:
 		s.callAgents()
-	case !slices.EqualFunc(was.Unknown, r.Unknown, Holding.equal):
+	case !slices.EqualFunc(was.Unknown, r.Unknown, equalHoldings):
 		s.callConcerned(n.ID, was.Unknown, r.Unknown)
 	case was.Behind != r.Behind:
 		s.callAgent(n.ID) // it may stop what is not to be kept
@@ -351,10 +329,10 @@ func (s *State) setRestore(n *Node, r NodeRestore) {
 }
 
 // endHolding is a person's word that an unknown instance is to stop. Code: not_found.
-func (s *State) endHolding(id InstanceID) error {
+func (s *State) endHolding(id model.InstanceID) error {
 	for node := range s.restoring.All() {
 		n, _ := s.Nodes.Get(node)
-		i := slices.IndexFunc(n.Restore.Unknown, func(h Holding) bool { return h.ID == id })
+		i := slices.IndexFunc(n.Restore.Unknown, func(h model.Holding) bool { return h.ID == id })
 		if i < 0 {
 			continue
 		}
@@ -364,11 +342,11 @@ func (s *State) endHolding(id InstanceID) error {
 		s.setRestore(n, next)
 		return nil
 	}
-	return Refuse(CodeNotFound, "there is no instance %s", id)
+	return model.Refuse(model.CodeNotFound, "there is no instance %s", id)
 }
 
 // UnknownOn returns the node that has an instance without a row.
-func (s *State) UnknownOn(id InstanceID) (*Node, Holding, bool) {
+func (s *State) UnknownOn(id model.InstanceID) (*Node, model.Holding, bool) {
 	for node := range s.restoring.All() {
 		n, _ := s.Nodes.Get(node)
 		for _, h := range n.Restore.Unknown {
@@ -377,7 +355,7 @@ func (s *State) UnknownOn(id InstanceID) (*Node, Holding, bool) {
 			}
 		}
 	}
-	return nil, Holding{}, false
+	return nil, model.Holding{}, false
 }
 
 // beginRestore notes that no node has told since the restore what runs there. That one was confirmed dead was said of a silence that may have ended in the

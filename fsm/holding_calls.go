@@ -3,17 +3,19 @@ package fsm
 import (
 	"cmp"
 	"slices"
+
+	"github.com/outspan/outspan/model"
 )
 
 // callConcerned has those agents ask again whose instances may start or stop now that the unknown instances of a node
 // changed: that of the node, and those with an instance in a slot that one of the changed ones holds.
-func (s *State) callConcerned(node NodeID, was, now []Holding) {
+func (s *State) callConcerned(node model.NodeID, was, now []model.Holding) {
 	changed := append(holdingsWithout(was, now), holdingsWithout(now, was)...)
-	if slices.ContainsFunc(changed, func(h Holding) bool { return h.Group == "" && !h.Late }) { // it may hold any slot
+	if slices.ContainsFunc(changed, func(h model.Holding) bool { return h.Group == "" && !h.Late }) { // it may hold any slot
 		s.callAgents()
 		return
 	}
-	called := map[NodeID]bool{node: true}
+	called := map[model.NodeID]bool{node: true}
 	s.callAgent(node)
 	for _, h := range changed {
 		nodes := s.nodesConcerned(node, h)
@@ -27,14 +29,14 @@ func (s *State) callConcerned(node NodeID, was, now []Holding) {
 }
 
 // nodesConcerned lists the nodes with an instance in a slot that an unknown instance of a node may hold.
-func (s *State) nodesConcerned(node NodeID, h Holding) (nodes []NodeID) {
+func (s *State) nodesConcerned(node model.NodeID, h model.Holding) (nodes []model.NodeID) {
 	if h.Group != "" {
 		for inst := range s.InstancesInSlot(h.Group, h.Slot) {
 			nodes = append(nodes, inst.Node)
 		}
 		return nodes
 	}
-	seen := map[GroupID]bool{}
+	seen := map[model.GroupID]bool{}
 	for own := range s.InstancesOn(node) {
 		if seen[own.Group] {
 			continue
@@ -48,10 +50,10 @@ func (s *State) nodesConcerned(node NodeID, h Holding) (nodes []NodeID) {
 }
 
 // holdingsWithout returns what of a list another one lacks; both are in order of id.
-func holdingsWithout(list, other []Holding) (rest []Holding) {
+func holdingsWithout(list, other []model.Holding) (rest []model.Holding) {
 	for _, h := range list {
-		i, found := slices.BinarySearchFunc(other, h.ID, func(o Holding, id InstanceID) int { return cmp.Compare(o.ID, id) })
-		if !found || !h.equal(other[i]) {
+		i, found := slices.BinarySearchFunc(other, h.ID, func(o model.Holding, id model.InstanceID) int { return cmp.Compare(o.ID, id) })
+		if !found || !equalHoldings(h, other[i]) {
 			rest = append(rest, h)
 		}
 	}

@@ -1,17 +1,21 @@
 package fsm
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/outspan/outspan/model"
+)
 
 // TestKeeps: what runs unknown to a restored state goes on as long as nobody decided otherwise (S17).
 func TestKeeps(t *testing.T) {
-	x := Holding{ID: "x", Group: aloneGroup}
+	x := model.Holding{ID: "x", Group: aloneGroup}
 	i1, _ := aloneState(t).Instances.Get("i1")
 	created := i1.Marks.Created
 	tests := []struct {
 		name        string
 		unconfirmed bool
-		confirmed   Time
-		holding     func(h *Holding)
+		confirmed   model.Time
+		holding     func(h *model.Holding)
 		group       func(g *Group)
 		want        bool
 	}{
@@ -20,10 +24,10 @@ func TestKeeps(t *testing.T) {
 		{name: "the slot was filled when the restore was confirmed", confirmed: created},
 		{name: "the slot was filled since", confirmed: created - 1},
 		{name: "filled since the last one, and restored again", unconfirmed: true, confirmed: created - 1, want: true},
-		{name: "it ends by itself", holding: func(h *Holding) { h.Ends = true }},
-		{name: "another slot than there are", holding: func(h *Holding) { h.Slot = 1 }},
-		{name: "another group than there are", holding: func(h *Holding) { h.Group = "web/none" }},
-		{name: "the state knows it", holding: func(h *Holding) { h.ID = "i1" }},
+		{name: "it ends by itself", holding: func(h *model.Holding) { h.Ends = true }},
+		{name: "another slot than there are", holding: func(h *model.Holding) { h.Slot = 1 }},
+		{name: "another group than there are", holding: func(h *model.Holding) { h.Group = "web/none" }},
+		{name: "the state knows it", holding: func(h *model.Holding) { h.ID = "i1" }},
 		{name: "the group is removed", group: func(g *Group) { g.Removed = true }},
 	}
 	for _, tt := range tests {

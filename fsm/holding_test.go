@@ -6,38 +6,40 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/outspan/outspan/model"
 )
 
-const aloneGroup GroupID = "web/api"
+const aloneGroup model.GroupID = "web/api"
 
 // aloneState is n1 with the one instance that may run, and n2 and n3 with none.
 func aloneState(t *testing.T) State {
 	t.Helper()
 	spec := webSpec()
-	spec.Groups[0].Count, spec.Groups[0].Replacement = 1, ReplacementSpec{Identity: "same"}
-	s := leaseState(t, spec, 6*Second)
-	for _, id := range []NodeID{"n2", "n3"} {
+	spec.Groups[0].Count, spec.Groups[0].Replacement = 1, model.ReplacementSpec{Identity: "same"}
+	s := leaseState(t, spec, 6*model.Second)
+	for _, id := range []model.NodeID{"n2", "n3"} {
 		s = run(t, s, 1000, register(id), &NodeReport{ID: id, Full: true})
 	}
 	return s
 }
 
 // inventory sends a node's inventory in the present incarnation.
-func inventory(t *testing.T, s State, id NodeID, statuses []InstanceStatus, holds ...Holding) State {
+func inventory(t *testing.T, s State, id model.NodeID, statuses []model.InstanceStatus, holds ...model.Holding) State {
 	t.Helper()
 	return run(t, s, s.Now, &NodeReport{ID: id, Full: true, Instances: statuses, Holds: holds, Incarnation: s.Incarnation})
 }
 
 // replacesI1 fills the slot anew once i1 has stopped.
-func replacesI1(t *testing.T, s State, node NodeID) *Error {
+func replacesI1(t *testing.T, s State, node model.NodeID) *model.Error {
 	t.Helper()
-	s = run(t, s, s.Now, &InstanceStop{ID: "i1", Cause: CauseUser, Bypass: true},
-		&NodeReport{ID: "n1", Instances: []InstanceStatus{{ID: "i1", Generation: 99, Observed: ObservedStopped}}})
+	s = run(t, s, s.Now, &InstanceStop{ID: "i1", Cause: model.CauseUser, Bypass: true},
+		&NodeReport{ID: "n1", Instances: []model.InstanceStatus{{ID: "i1", Generation: 99, Observed: model.ObservedStopped}}})
 	_, refusal := attempt(s, s.Now, placed("i2", aloneGroup, 0, node, 20001))
 	return refusal
 }
 
-func wantCode(t *testing.T, what string, refusal *Error, want Code) {
+func wantCode(t *testing.T, what string, refusal *model.Error, want model.Code) {
 	t.Helper()
 	if want == "" && refusal != nil || want != "" && (refusal == nil || refusal.Code != want) {
 		t.Errorf("%s: %v, want %q", what, refusal, want)
@@ -50,18 +52,18 @@ func TestSlotWaitsForInventories(t *testing.T) {
 	wantCode(t, "without a restore", replacesI1(t, s, "n2"), "")
 	late := &NodeReport{ID: "n3", Full: true, Incarnation: s.Incarnation} // built before the restore
 	s = run(t, s, 2000, &RestoreMark{})
-	i1 := []InstanceStatus{{ID: "i1", Generation: 2, Observed: ObservedReady}}
-	s = inventory(t, inventory(t, s, "n1", i1, Holding{ID: "i1", Group: aloneGroup}), "n2", nil)
-	wantCode(t, "not confirmed", replacesI1(t, s, "n2"), CodeRestoreUnconfirmed)
+	i1 := []model.InstanceStatus{{ID: "i1", Generation: 2, Observed: model.ObservedReady}}
+	s = inventory(t, inventory(t, s, "n1", i1, model.Holding{ID: "i1", Group: aloneGroup}), "n2", nil)
+	wantCode(t, "not confirmed", replacesI1(t, s, "n2"), model.CodeRestoreUnconfirmed)
 	s = run(t, s, 2000, &RestoreMark{Confirm: true}, late)
-	wantCode(t, "n3 has not told since the restore", replacesI1(t, s, "n2"), CodeInventoryMissing)
+	wantCode(t, "n3 has not told since the restore", replacesI1(t, s, "n2"), model.CodeInventoryMissing)
 	wantCode(t, "all have told", replacesI1(t, inventory(t, s, "n3", nil), "n2"), "")
 
 	s = run(t, s, 20_000, offline(s, "n3"))
-	if _, refusal := attempt(s, 20_000, &NodeForget{ID: "n3"}); !errors.Is(refusal, &Error{Code: CodeConflict}) {
+	if _, refusal := attempt(s, 20_000, &NodeForget{ID: "n3"}); !errors.Is(refusal, &model.Error{Code: model.CodeConflict}) {
 		t.Errorf("a node that owes its inventory is forgotten: %v", refusal)
 	}
-	if _, refusal := attempt(s, 20_000, &NodeConfirmDead{ID: "n3"}); !errors.Is(refusal, &Error{Code: CodeNodeOffline}) || !strings.Contains(refusal.Hint, "--force") {
+	if _, refusal := attempt(s, 20_000, &NodeConfirmDead{ID: "n3"}); !errors.Is(refusal, &model.Error{Code: model.CodeNodeOffline}) || !strings.Contains(refusal.Hint, "--force") {
 		t.Errorf("a node that owes its inventory is dead without force: %v", refusal)
 	}
 	wantCode(t, "n3 is confirmed dead", replacesI1(t, run(t, s, 20_000, &NodeConfirmDead{ID: "n3", Force: true}), "n2"), "")
@@ -70,27 +72,27 @@ func TestSlotWaitsForInventories(t *testing.T) {
 // An instance that the restored state does not know holds its slot until its agent says that it has stopped, and keeps its node from being drained.
 func TestUnknownInstanceHoldsItsSlot(t *testing.T) {
 	s := run(t, aloneState(t), 2000, &RestoreMark{})
-	s = inventory(t, inventory(t, s, "n1", []InstanceStatus{{ID: "i1", Generation: 2, Observed: ObservedReady}}), "n2", nil)
-	x := Holding{ID: "x", Group: aloneGroup}
-	s = inventory(t, s, "n3", []InstanceStatus{{ID: "x", Generation: 5, Observed: ObservedReady}}, x)
+	s = inventory(t, inventory(t, s, "n1", []model.InstanceStatus{{ID: "i1", Generation: 2, Observed: model.ObservedReady}}), "n2", nil)
+	x := model.Holding{ID: "x", Group: aloneGroup}
+	s = inventory(t, s, "n3", []model.InstanceStatus{{ID: "x", Generation: 5, Observed: model.ObservedReady}}, x)
 	s = run(t, s, 2000, &RestoreMark{Confirm: true})
-	wantCode(t, "x runs", replacesI1(t, s, "n2"), CodeSlotTaken)
+	wantCode(t, "x runs", replacesI1(t, s, "n2"), model.CodeSlotTaken)
 	if !s.Keeps(x) {
 		t.Error("x is stopped although nobody decided")
 	}
-	drained := run(t, s, 2000, &DrainStart{ID: "d1", Nodes: []string{"n3"}, Options: DrainOptions{Deadline: Hour}})
+	drained := run(t, s, 2000, &DrainStart{ID: "d1", Nodes: []string{"n3"}, Options: DrainOptions{Deadline: model.Hour}})
 	n3, _ := drained.Nodes.Get("n3")
 	d, _ := drained.Drains.Get("d1")
-	if left := drained.DrainLeft(d, n3); !errors.Is(left, &Error{Code: CodeUnknownInstance}) {
+	if left := drained.DrainLeft(d, n3); !errors.Is(left, &model.Error{Code: model.CodeUnknownInstance}) {
 		t.Errorf("the drain of n3 waits for %v", left)
 	}
-	s = run(t, s, 2000, &InstanceStop{ID: "x", Cause: CauseUser})
+	s = run(t, s, 2000, &InstanceStop{ID: "x", Cause: model.CauseUser})
 	if n3, _ := s.Nodes.Get("n3"); s.Keeps(n3.Restore.Unknown[0]) {
 		t.Error("x is kept although it is to stop")
 	}
-	wantCode(t, "x is stopping", replacesI1(t, s, "n2"), CodeSlotTaken)
+	wantCode(t, "x is stopping", replacesI1(t, s, "n2"), model.CodeSlotTaken)
 	before, _ := s.Nodes.Get("n1")
-	s = run(t, s, 2000, &NodeReport{ID: "n3", Instances: []InstanceStatus{{ID: "x", Generation: 6, Observed: ObservedStopped}}})
+	s = run(t, s, 2000, &NodeReport{ID: "n3", Instances: []model.InstanceStatus{{ID: "x", Generation: 6, Observed: model.ObservedStopped}}})
 	wantCode(t, "x has stopped", replacesI1(t, s, "n2"), "")
 	if n1, _ := s.Nodes.Get("n1"); n1.Assigned == before.Assigned {
 		t.Error("the agents are not told that the slot is settled")
@@ -99,14 +101,14 @@ func TestUnknownInstanceHoldsItsSlot(t *testing.T) {
 
 // What runs although the state has it as stopped holds its slot, and is not kept.
 func TestStoppedInstanceThatRunsIsNotKept(t *testing.T) {
-	stopped := []InstanceStatus{{ID: "i1", Generation: 99, Observed: ObservedStopped}}
-	s := run(t, aloneState(t), 2000, &InstanceStop{ID: "i1", Cause: CauseUser, Bypass: true}, &NodeReport{ID: "n1", Instances: stopped}, &RestoreMark{})
-	h := Holding{ID: "i1", Group: aloneGroup}
+	stopped := []model.InstanceStatus{{ID: "i1", Generation: 99, Observed: model.ObservedStopped}}
+	s := run(t, aloneState(t), 2000, &InstanceStop{ID: "i1", Cause: model.CauseUser, Bypass: true}, &NodeReport{ID: "n1", Instances: stopped}, &RestoreMark{})
+	h := model.Holding{ID: "i1", Group: aloneGroup}
 	s = inventory(t, inventory(t, s, "n2", nil), "n3", nil)
-	s = inventory(t, s, "n1", []InstanceStatus{{ID: "i1", Generation: 100, Observed: ObservedReady}}, h)
+	s = inventory(t, s, "n1", []model.InstanceStatus{{ID: "i1", Generation: 100, Observed: model.ObservedReady}}, h)
 	s = run(t, s, 2000, &RestoreMark{Confirm: true})
 	_, refusal := attempt(s, s.Now, placed("i2", aloneGroup, 0, "n2", 20001))
-	wantCode(t, "i1 runs", refusal, CodeSlotTaken)
+	wantCode(t, "i1 runs", refusal, model.CodeSlotTaken)
 	if s.Keeps(h) {
 		t.Error("i1 goes on although the state has it as stopped, and nobody can stop it")
 	}
@@ -116,18 +118,18 @@ func TestStoppedInstanceThatRunsIsNotKept(t *testing.T) {
 func TestConfirmDeadOfTheSnapshotDoesNotCount(t *testing.T) {
 	s := aloneState(t)
 	s = run(t, s, 20_000, offline(s, "n3"), &NodeConfirmDead{ID: "n3"}, &RestoreMark{})
-	s = inventory(t, inventory(t, s, "n1", []InstanceStatus{{ID: "i1", Generation: 2, Observed: ObservedReady}}), "n2", nil)
+	s = inventory(t, inventory(t, s, "n1", []model.InstanceStatus{{ID: "i1", Generation: 2, Observed: model.ObservedReady}}), "n2", nil)
 	s = run(t, s, 20_000, &RestoreMark{Confirm: true})
-	wantCode(t, "n3 was confirmed dead before", replacesI1(t, s, "n2"), CodeInventoryMissing)
+	wantCode(t, "n3 was confirmed dead before", replacesI1(t, s, "n2"), model.CodeInventoryMissing)
 }
 
 // What an agent knows to have stopped has ended, and its slot is free. It is no failure.
 func TestStoppedBeforeIsNoFailure(t *testing.T) {
 	s := run(t, aloneState(t), 2000, &RestoreMark{})
-	s = run(t, s, 2000, &NodeReport{ID: "n1", Instances: []InstanceStatus{{ID: "i1", Generation: 99, Observed: ObservedStopped, Reason: ReasonEnded}}})
+	s = run(t, s, 2000, &NodeReport{ID: "n1", Instances: []model.InstanceStatus{{ID: "i1", Generation: 99, Observed: model.ObservedStopped, Reason: model.ReasonEnded}}})
 	inst, _ := s.Instances.Get("i1")
 	g, _ := s.Groups.Get(aloneGroup)
-	if !inst.Terminal() || inst.Marks.StopCause != CauseRestored || len(g.Failures) != 0 {
+	if !inst.Terminal() || inst.Marks.StopCause != model.CauseRestored || len(g.Failures) != 0 {
 		t.Errorf("i1 is %s and %s (%s, cause %s), the group has %d failures", inst.Desired, inst.Status.Observed, inst.Status.Reason, inst.Marks.StopCause, len(g.Failures))
 	}
 }
@@ -136,14 +138,14 @@ func TestStoppedBeforeIsNoFailure(t *testing.T) {
 func TestAgentRaisesIncarnationOnce(t *testing.T) {
 	s := run(t, aloneState(t), 2000, &RestoreMark{})
 	again := register("n1")
-	again.Seen = Seen{Incarnation: s.Incarnation, Index: 1 << 44}
+	again.Seen = model.Seen{Incarnation: s.Incarnation, Index: 1 << 44}
 	_, refusal := attempt(s, 2000, again)
-	wantCode(t, "an index that no state reaches", refusal, CodeConflict)
+	wantCode(t, "an index that no state reaches", refusal, model.CodeConflict)
 	again.Seen.Index = 90_000
 	s = run(t, s, 2000, again)
 	again.Seen.Incarnation = s.Incarnation
 	_, refusal = attempt(s, 2000, again)
-	wantCode(t, "the same node raises it once more", refusal, CodeConflict)
+	wantCode(t, "the same node raises it once more", refusal, model.CodeConflict)
 	other := register("n2")
 	other.Seen = again.Seen
 	s = run(t, s, 2000, other)
@@ -154,7 +156,7 @@ func TestAgentRaisesIncarnationOnce(t *testing.T) {
 
 // Two recoveries of one state go through the same indexes and make different ids.
 func TestInstanceIDsDifferByLineage(t *testing.T) {
-	at := Seen{Incarnation: 2, Index: 7}
+	at := model.Seen{Incarnation: 2, Index: 7}
 	if a, b := DeriveInstanceID(at, "one", aloneGroup, 0, 0), DeriveInstanceID(at, "two", aloneGroup, 0, 0); a == b {
 		t.Errorf("both are %s", a)
 	}
@@ -163,8 +165,8 @@ func TestInstanceIDsDifferByLineage(t *testing.T) {
 // A node whose last unknown instance has stopped reads back from a snapshot as it was.
 func TestSettledNodeReadsBack(t *testing.T) {
 	s := run(t, aloneState(t), 2000, &RestoreMark{})
-	s = inventory(t, s, "n3", []InstanceStatus{{ID: "x", Generation: 5, Observed: ObservedReady}}, Holding{ID: "x", Group: aloneGroup})
-	s = run(t, s, 2000, &NodeReport{ID: "n3", Instances: []InstanceStatus{{ID: "x", Generation: 6, Observed: ObservedStopped}}})
+	s = inventory(t, s, "n3", []model.InstanceStatus{{ID: "x", Generation: 5, Observed: model.ObservedReady}}, model.Holding{ID: "x", Group: aloneGroup})
+	s = run(t, s, 2000, &NodeReport{ID: "n3", Instances: []model.InstanceStatus{{ID: "x", Generation: 6, Observed: model.ObservedStopped}}})
 	var saved bytes.Buffer
 	if err := WriteSnapshot(&saved, s); err != nil {
 		t.Fatal(err)
@@ -184,9 +186,9 @@ func TestForgottenMachineEndsWhatItRuns(t *testing.T) {
 	s = run(t, s, 20_000, offline(s, "n1"), &NodeConfirmDead{ID: "n1", Force: true})
 	s = run(t, s, 20_000, placed("i2", aloneGroup, 0, "n2", 20001), &NodeForget{ID: "n1"})
 	back := register("n1")
-	back.Seen = Seen{Incarnation: s.Incarnation, Index: s.Index}
+	back.Seen = model.Seen{Incarnation: s.Incarnation, Index: s.Index}
 	s = run(t, s, 20_000, back)
-	s = inventory(t, s, "n1", []InstanceStatus{{ID: "i1", Generation: 2, Observed: ObservedReady}}, Holding{ID: "i1", Group: aloneGroup})
+	s = inventory(t, s, "n1", []model.InstanceStatus{{ID: "i1", Generation: 2, Observed: model.ObservedReady}}, model.Holding{ID: "i1", Group: aloneGroup})
 	n1, _ := s.Nodes.Get("n1")
 	for _, h := range n1.Restore.Unknown {
 		if s.Keeps(h) {
@@ -198,13 +200,13 @@ func TestForgottenMachineEndsWhatItRuns(t *testing.T) {
 // A node that the snapshot does not have comes after the confirmation: its agent followed the state that is lost, so what it runs waits for a person.
 func TestNodeThatARestoreLostKeepsWhatItRuns(t *testing.T) {
 	s := run(t, aloneState(t), 2000, &RestoreMark{})
-	for _, id := range []NodeID{"n1", "n2", "n3"} {
+	for _, id := range []model.NodeID{"n1", "n2", "n3"} {
 		s = inventory(t, s, id, nil)
 	}
 	s = run(t, s, 2000, &RestoreMark{Confirm: true})
 	late := register("n4")
-	late.Seen = Seen{Incarnation: s.Incarnation - 1, Index: 90_000}
-	x := Holding{ID: "x", Group: aloneGroup}
+	late.Seen = model.Seen{Incarnation: s.Incarnation - 1, Index: 90_000}
+	x := model.Holding{ID: "x", Group: aloneGroup}
 	s = run(t, s, 2000, late)
 	behind, _ := s.Nodes.Get("n4")
 	s = run(t, s, 2000, register("n5"))
@@ -213,7 +215,7 @@ func TestNodeThatARestoreLostKeepsWhatItRuns(t *testing.T) {
 		t.Error("its agent is not told that it may end what is not to be kept")
 	}
 	s = inventory(t, s, "n4", nil, x)
-	late.Seen = Seen{Incarnation: s.Incarnation, Index: 1}
+	late.Seen = model.Seen{Incarnation: s.Incarnation, Index: 1}
 	s = inventory(t, run(t, s, 2000, late), "n4", nil, x) // its agent starts anew and has followed this state by now
 	n4, _ := s.Nodes.Get("n4")
 	if len(n4.Restore.Unknown) != 1 || !s.Keeps(n4.Restore.Unknown[0]) || n4.Restore.Behind {
@@ -226,14 +228,14 @@ func TestReturnedNodeEndsWhatWasReplaced(t *testing.T) {
 	for name, given := range map[string][]Command{"confirmed dead": nil, "forgotten": {&NodeForget{ID: "n3"}}} {
 		t.Run(name, func(t *testing.T) {
 			s := run(t, aloneState(t), 2000, &RestoreMark{})
-			s = inventory(t, inventory(t, s, "n1", []InstanceStatus{{ID: "i1", Generation: 99, Observed: ObservedStopped, Reason: ReasonEnded}}), "n2", nil)
+			s = inventory(t, inventory(t, s, "n1", []model.InstanceStatus{{ID: "i1", Generation: 99, Observed: model.ObservedStopped, Reason: model.ReasonEnded}}), "n2", nil)
 			s = run(t, s, 2000, &RestoreMark{Confirm: true})
 			s = run(t, s, 20_000, offline(s, "n3"), &NodeConfirmDead{ID: "n3", Force: true}, placed("i2", aloneGroup, 0, "n2", 20001))
 			s = run(t, s, 20_000, given...)
 			back := register("n3")
-			back.Seen = Seen{Incarnation: s.Incarnation - 1, Index: 90_000}
-			x := Holding{ID: "x", Group: aloneGroup}
-			s = inventory(t, run(t, s, 20_000, back), "n3", []InstanceStatus{{ID: "x", Generation: 5, Observed: ObservedReady}}, x)
+			back.Seen = model.Seen{Incarnation: s.Incarnation - 1, Index: 90_000}
+			x := model.Holding{ID: "x", Group: aloneGroup}
+			s = inventory(t, run(t, s, 20_000, back), "n3", []model.InstanceStatus{{ID: "x", Generation: 5, Observed: model.ObservedReady}}, x)
 			if n3, _ := s.Nodes.Get("n3"); len(n3.Restore.Unknown) != 1 || s.Keeps(n3.Restore.Unknown[0]) {
 				t.Errorf("x goes on beside i2, which replaced it: %+v", n3.Restore)
 			}
@@ -244,14 +246,14 @@ func TestReturnedNodeEndsWhatWasReplaced(t *testing.T) {
 // A node with more unknown instances than the state has room for owes its inventory until the rest has stopped: what is left out can hold a slot.
 func TestTooManyUnknownInstances(t *testing.T) {
 	s := run(t, aloneState(t), 2000, &RestoreMark{})
-	for _, id := range []NodeID{"n2", "n3"} {
+	for _, id := range []model.NodeID{"n2", "n3"} {
 		s = inventory(t, s, id, nil)
 	}
-	lost := make([]Holding, maxHoldings+1) // each may be of any group: the agent has lost its journal
+	lost := make([]model.Holding, maxHoldings+1) // each may be of any group: the agent has lost its journal
 	for i := range lost {
-		lost[i].ID = InstanceID(fmt.Sprintf("x%04d", i))
+		lost[i].ID = model.InstanceID(fmt.Sprintf("x%04d", i))
 	}
-	for _, holds := range [][]Holding{lost, lost[1:], nil} {
+	for _, holds := range [][]model.Holding{lost, lost[1:], nil} {
 		s = inventory(t, s, "n1", nil, holds...)
 		n1, _ := s.Nodes.Get("n1")
 		if owes := len(holds) > maxHoldings; n1.Restore.Owes != owes || len(n1.Restore.Unknown) != min(len(holds), maxHoldings) {
@@ -263,12 +265,12 @@ func TestTooManyUnknownInstances(t *testing.T) {
 // Whoever asks for an instance that runs and that a restored state does not know is told where it is.
 func TestFindUnknownInstance(t *testing.T) {
 	s := run(t, aloneState(t), 2000, &RestoreMark{})
-	s = inventory(t, s, "n3", []InstanceStatus{{ID: "x", Generation: 5, Observed: ObservedReady}}, Holding{ID: "x", Group: aloneGroup})
+	s = inventory(t, s, "n3", []model.InstanceStatus{{ID: "x", Generation: 5, Observed: model.ObservedReady}}, model.Holding{ID: "x", Group: aloneGroup})
 	for id, want := range map[string]string{
 		"x": "instance x runs on node n3, and the restored state does not know it",
 		"y": `there is no instance "y"`,
 	} {
-		if _, refusal := s.FindInstance(id); refusal == nil || refusal.Code != CodeNotFound || refusal.Message != want {
+		if _, refusal := s.FindInstance(id); refusal == nil || refusal.Code != model.CodeNotFound || refusal.Message != want {
 			t.Errorf("instance %s: %v, want %q", id, refusal, want)
 		}
 	}
@@ -276,15 +278,15 @@ func TestFindUnknownInstance(t *testing.T) {
 
 // An agent's word alone doesn't block slots of groups that were never on its node: without a restore the state knows where it placed them.
 func TestAgentBlocksNoSlotsOfOthers(t *testing.T) {
-	for what, h := range map[string]Holding{"names the slot": {ID: "x", Group: aloneGroup}, "names no group": {ID: "x"}} {
+	for what, h := range map[string]model.Holding{"names the slot": {ID: "x", Group: aloneGroup}, "names no group": {ID: "x"}} {
 		t.Run(what, func(t *testing.T) {
 			s := inventory(t, aloneState(t), "n3", nil, h)
 			wantCode(t, "n3 never had one", replacesI1(t, s, "n2"), "")
-			s = inventory(t, aloneState(t), "n1", []InstanceStatus{{ID: "i1", Generation: 2, Observed: ObservedReady}}, Holding{ID: "i1", Group: aloneGroup}, h)
-			wantCode(t, "n1 had one", replacesI1(t, s, "n2"), CodeSlotTaken)
+			s = inventory(t, aloneState(t), "n1", []model.InstanceStatus{{ID: "i1", Generation: 2, Observed: model.ObservedReady}}, model.Holding{ID: "i1", Group: aloneGroup}, h)
+			wantCode(t, "n1 had one", replacesI1(t, s, "n2"), model.CodeSlotTaken)
 
 			s = run(t, aloneState(t), 2000, &RestoreMark{})
-			for _, id := range []NodeID{"n1", "n2", "n3"} {
+			for _, id := range []model.NodeID{"n1", "n2", "n3"} {
 				s = inventory(t, s, id, nil)
 			}
 			s = inventory(t, run(t, s, 2000, &RestoreMark{Confirm: true}), "n3", nil, h)
@@ -300,7 +302,7 @@ func TestAgentBlocksNoSlotsOfOthers(t *testing.T) {
 func TestLateHoldingConcernsItsNode(t *testing.T) {
 	s := aloneState(t)
 	n2, _ := s.Nodes.Get("n2")
-	h := Holding{ID: "x"}
+	h := model.Holding{ID: "x"}
 	other := inventory(t, s, "n3", nil, h)
 	if slots := other.SlotsApart(aloneGroup, 5); len(slots) != 0 {
 		t.Errorf("slots %v are apart by the word of n3, which never had one", slots)
@@ -308,7 +310,7 @@ func TestLateHoldingConcernsItsNode(t *testing.T) {
 	if now, _ := other.Nodes.Get("n2"); now.Assigned != n2.Assigned {
 		t.Error("n2 asks again by the word of n3")
 	}
-	own := inventory(t, s, "n1", []InstanceStatus{{ID: "i1", Generation: 2, Observed: ObservedReady}}, Holding{ID: "i1", Group: aloneGroup}, h)
+	own := inventory(t, s, "n1", []model.InstanceStatus{{ID: "i1", Generation: 2, Observed: model.ObservedReady}}, model.Holding{ID: "i1", Group: aloneGroup}, h)
 	if slots := own.SlotsApart(aloneGroup, 5); len(slots) != 5 {
 		t.Errorf("only slots %v are apart by the word of n1, which has one", slots)
 	}

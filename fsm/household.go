@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"iter"
 	"slices"
+
+	"github.com/outspan/outspan/model"
 )
 
 // What is on a node and who owns its ports are few in each: they are one row in a table of nodes. Placing thousands of instances then touches few rows of it,
@@ -11,7 +13,7 @@ import (
 
 // household is what is on a node: its instances in order of id, and the ports that they own in order of number.
 type household struct {
-	ids   []InstanceID
+	ids   []model.InstanceID
 	ports []ownedPort
 }
 
@@ -19,15 +21,15 @@ type household struct {
 type ownedPort struct{ number, owner int32 }
 
 // household returns a copy of a node's, to edit and to put back.
-func (s *State) household(node NodeID) *household {
+func (s *State) household(node model.NodeID) *household {
 	h, ok := s.households.Get(node)
 	if !ok {
 		return new(household)
 	}
-	return &household{append(make([]InstanceID, 0, len(h.ids)+1), h.ids...), append(make([]ownedPort, 0, len(h.ports)+1), h.ports...)}
+	return &household{append(make([]model.InstanceID, 0, len(h.ids)+1), h.ids...), append(make([]ownedPort, 0, len(h.ports)+1), h.ports...)}
 }
 
-func (s *State) putHousehold(node NodeID, h *household) {
+func (s *State) putHousehold(node model.NodeID, h *household) {
 	if len(h.ids) == 0 {
 		s.households.del(node)
 	} else {
@@ -67,7 +69,7 @@ func (h *household) claim(i *Instance, holds bool) {
 	}
 }
 
-func (h *household) join(id InstanceID) {
+func (h *household) join(id model.InstanceID) {
 	at, there := slices.BinarySearch(h.ids, id)
 	if there {
 		return
@@ -79,7 +81,7 @@ func (h *household) join(id InstanceID) {
 }
 
 // leave takes an instance out, and what ports it has left.
-func (h *household) leave(id InstanceID) {
+func (h *household) leave(id model.InstanceID) {
 	at, there := slices.BinarySearch(h.ids, id)
 	if !there {
 		return
@@ -92,7 +94,7 @@ func (h *household) leave(id InstanceID) {
 }
 
 // own makes an instance of the household the owner of a port that has none.
-func (h *household) own(port int, id InstanceID) {
+func (h *household) own(port int, id model.InstanceID) {
 	owner, there := slices.BinarySearch(h.ids, id)
 	at, taken := h.find(port)
 	if there && !taken {
@@ -111,7 +113,7 @@ func (h *household) find(port int) (at int, taken bool) {
 	return slices.BinarySearchFunc(h.ports, port, func(p ownedPort, port int) int { return cmp.Compare(int(p.number), port) })
 }
 
-func (h *household) ownerOf(port int) (InstanceID, bool) {
+func (h *household) ownerOf(port int) (model.InstanceID, bool) {
 	at, taken := h.find(port)
 	if !taken {
 		return "", false
@@ -120,7 +122,7 @@ func (h *household) ownerOf(port int) (InstanceID, bool) {
 }
 
 // PortOwner returns the instance that holds a port of a node.
-func (s *State) PortOwner(node NodeID, port int) (InstanceID, bool) {
+func (s *State) PortOwner(node model.NodeID, port int) (model.InstanceID, bool) {
 	h, ok := s.households.Get(node)
 	if !ok {
 		return "", false
@@ -129,7 +131,7 @@ func (s *State) PortOwner(node NodeID, port int) (InstanceID, bool) {
 }
 
 // InstancesOn iterates over every instance of a node that the state still has a row of, in order of id.
-func (s *State) InstancesOn(node NodeID) iter.Seq[*Instance] {
+func (s *State) InstancesOn(node model.NodeID) iter.Seq[*Instance] {
 	return func(yield func(*Instance) bool) {
 		h, ok := s.households.Get(node)
 		if !ok {
@@ -145,7 +147,7 @@ func (s *State) InstancesOn(node NodeID) iter.Seq[*Instance] {
 
 // InstancesFrom iterates like InstancesOf, and goes on with the instances of other groups: it is for who knows most of the rows, and needn't have the end of the group
 // looked for at each.
-func (s *State) InstancesFrom(group GroupID) iter.Seq[*Instance] {
+func (s *State) InstancesFrom(group model.GroupID) iter.Seq[*Instance] {
 	return func(yield func(*Instance) bool) {
 		for _, inst := range s.inGroup.From(string(group) + "/") {
 			if !yield(inst) {
@@ -159,7 +161,7 @@ func (s *State) InstancesFrom(group GroupID) iter.Seq[*Instance] {
 func (c *checker) nodeIndexes() {
 	on, owners := 0, 0
 	for id, h := range c.s.households.All() {
-		c.want(len(h.ids) > 0 && slices.IsSortedFunc(h.ids, func(a, b InstanceID) int { return cmp.Or(cmp.Compare(a, b), -1) }),
+		c.want(len(h.ids) > 0 && slices.IsSortedFunc(h.ids, func(a, b model.InstanceID) int { return cmp.Or(cmp.Compare(a, b), -1) }),
 			"the list of instances of node %s is empty, or out of order: %v", id, h.ids)
 		c.want(slices.IsSortedFunc(h.ports, func(a, b ownedPort) int { return cmp.Or(cmp.Compare(a.number, b.number), -1) }),
 			"the list of ports of node %s is out of order: %v", id, h.ports)

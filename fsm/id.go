@@ -3,62 +3,17 @@ package fsm
 import (
 	"crypto/sha256"
 	"encoding/base32"
-	"fmt"
 	"strconv"
-	"strings"
+
+	"github.com/outspan/outspan/model"
 )
-
-// Ids are distinct types, so that a NodeID does not compile as an InstanceID.
-type (
-	// NodeID names a worker machine for ever. It is minted by the agent at its first start (a ULID).
-	NodeID string
-	// JobName names a job; it is what the user wrote.
-	JobName string
-	// GroupID is "job/group".
-	GroupID string
-	// InstanceID names one run of a group's program; it is never used again (P27).
-	InstanceID string
-	// DrainID names a drain (a ULID minted by the proposer, or chosen by the caller).
-	DrainID string
-	// DeploymentID is "job-version".
-	DeploymentID string
-	// ServerID names a control-plane process; it lives in the server's data directory.
-	ServerID string
-	// RequestID is the caller's name for one write: the same id with the same body is answered once.
-	RequestID string
-	// Actor is who asked: "cli:alice", "agent:n1", "server:s2", "uid:0(root)" or "leader".
-	Actor string
-)
-
-// ActorLeader is the actor of what the reconciling leader decides by itself.
-const ActorLeader Actor = "leader"
-
-// ActorAgents is the actor of an entry with the reports of several agents. What each of them causes has the agent of its node as its actor.
-const ActorAgents Actor = "agents"
-
-// ActorAgent is the agent of a node.
-func ActorAgent(node string) Actor { return Actor("agent:" + node) }
-
-// NewGroupID joins a job and a group name.
-func NewGroupID(job JobName, group string) GroupID { return GroupID(string(job) + "/" + group) }
-
-// Split returns the job and the name of the group.
-func (g GroupID) Split() (JobName, string) {
-	job, group, _ := strings.Cut(string(g), "/")
-	return JobName(job), group
-}
-
-// NewDeploymentID names the deployment of one job version.
-func NewDeploymentID(job JobName, version uint64) DeploymentID {
-	return DeploymentID(fmt.Sprintf("%s-%d", job, version))
-}
 
 // DeriveInstanceID makes the id of a new instance from what no other placement can share: the state index it was
 // decided at and its incarnation, its slot, and how many placements the group has had; and the lineage, as two recoveries of one state go through the same
 // indexes. So deciding stays a pure function.
-func DeriveInstanceID(at Seen, lineage string, group GroupID, slot int, attempt uint64) InstanceID {
+func DeriveInstanceID(at model.Seen, lineage string, group model.GroupID, slot int, attempt uint64) model.InstanceID {
 	var room [160]byte // on the stack: every placement asks
-	text := append(strconv.AppendUint(room[:0], at.number(), 10), 0)
+	text := append(strconv.AppendUint(room[:0], momentNumber(at), 10), 0)
 	if lineage != "" {
 		text = append(append(text, lineage...), 0)
 	}
@@ -72,23 +27,5 @@ func DeriveInstanceID(at Seen, lineage string, group GroupID, slot int, attempt 
 			id[i] = c + 'a' - 'A'
 		}
 	}
-	return InstanceID(id[:])
+	return model.InstanceID(id[:])
 }
-
-// ValidName reports whether a name of a cluster, node, job, group, port or service is 1 to 63 characters of a-z, A-Z, 0-9,
-// '-', '_' and '.', and begins with a letter or digit.
-func ValidName(name string) bool {
-	if name == "" || len(name) > 63 {
-		return false
-	}
-	for i, r := range name {
-		alnum := r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9'
-		if !alnum && (i == 0 || !strings.ContainsRune("-_.", r)) {
-			return false
-		}
-	}
-	return true
-}
-
-// BudgetName names a shared budget.
-type BudgetName string

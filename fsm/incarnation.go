@@ -1,58 +1,51 @@
 package fsm
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/outspan/outspan/model"
+)
 
 // mintBits are those of the log index in a number that must never come again; above them is the incarnation, as an index comes again after a restore.
 const mintBits = 44
 
 // mint returns a number that is higher than all that earlier entries minted, in this state and in those that it was restored from.
-func (s *State) mint() uint64 { return s.Moment().number() }
+func (s *State) mint() uint64 { return momentNumber(s.Moment()) }
 
 // Outlived reports whether a number was minted in an earlier incarnation: what it names is in the state already, or a restore has lost it.
 func (s *State) Outlived(number uint64) bool {
-	return number < Seen{Incarnation: s.Incarnation}.number()
+	return number < momentNumber(model.Seen{Incarnation: s.Incarnation})
 }
 
 // riseLimit bounds how far agents raise the incarnation after one restore. It is more than the restores that a snapshot can lie behind, and one agent that lies
 // can't use up the numbers.
 const riseLimit = 1024
 
-// Seen is a moment in the history of the state: a higher incarnation is newer, then a higher index.
-type Seen struct {
-	Incarnation uint64 `cbor:"1,keyasint"`
-	Index       uint64 `cbor:"2,keyasint"`
-}
-
-// Before reports whether s is older than t.
-func (s Seen) Before(t Seen) bool {
-	return s.Incarnation < t.Incarnation || s.Incarnation == t.Incarnation && s.Index < t.Index
-}
-
-func (s Seen) number() uint64 { return s.Incarnation<<mintBits + s.Index }
+func momentNumber(s model.Seen) uint64 { return s.Incarnation<<mintBits + s.Index }
 
 // Moment is the state's own place in its history.
-func (s *State) Moment() Seen { return Seen{s.Incarnation, s.Index} }
+func (s *State) Moment() model.Seen { return model.Seen{Incarnation: s.Incarnation, Index: s.Index} }
 
 // above returns an incarnation in which an agent obeys this state. Normally that is the present one. An agent that has seen a newer state was told of entries
 // that a restore lost; until the restore is confirmed the incarnation rises above what it saw, once for each node: one that lies can't use up the numbers.
 // Code: conflict.
-func (s *State) above(node string, seen Seen, raised bool) (uint64, *Error) {
+func (s *State) above(node string, seen model.Seen, raised bool) (uint64, *model.Error) {
 	switch {
 	case seen.Index >= 1<<mintBits:
-		return 0, Refuse(CodeConflict, "node %s has seen index %d, which no state reaches", node, seen.Index).
+		return 0, model.Refuse(model.CodeConflict, "node %s has seen index %d, which no state reaches", node, seen.Index).
 			WithHint("its journal is damaged: stop the agent, move its journal away and start it again")
 	case seen.Before(s.Moment()): // a node registers later than all that it saw
 		return s.Incarnation, nil
 	case s.Unconfirmed && !raised && seen.Incarnation < s.Restored+riseLimit:
 		return seen.Incarnation + 1, nil
 	}
-	return 0, Refuse(CodeConflict, "node %s has seen incarnation %d at index %d; this state is older: incarnation %d at index %d", node, seen.Incarnation, seen.Index, s.Incarnation, s.Index).
+	return 0, model.Refuse(model.CodeConflict, "node %s has seen incarnation %d at index %d; this state is older: incarnation %d at index %d", node, seen.Incarnation, seen.Index, s.Incarnation, s.Index).
 		WithHint("the servers were restored without what this node was told; to take it over, save a snapshot and restore it: outspan server snapshot save FILE, then restore FILE")
 }
 
 func (c *RestoreMark) apply(s *State) error {
-	if len(c.Lineages) > maxHistory {
-		return Refuse(CodeInvalid, "the lineages take %d bytes; at most %d are allowed", len(c.Lineages), maxHistory)
+	if len(c.Lineages) > model.MaxHistory {
+		return model.Refuse(model.CodeInvalid, "the lineages take %d bytes; at most %d are allowed", len(c.Lineages), model.MaxHistory)
 	}
 	if c.Confirm {
 		s.Unconfirmed, s.Confirmed = false, max(s.Now, 1)

@@ -4,6 +4,8 @@ import (
 	"iter"
 	"maps"
 	"strconv"
+
+	"github.com/outspan/outspan/model"
 )
 
 // Rows that are not settled have indexes of their own, so that a decision looks at them and not at every row: with 100,000 instances at rest that is the difference
@@ -24,13 +26,13 @@ func mark[K ~string](set Table[K, present], key K, is bool) {
 
 // departs reports whether the instance is on its way out, or is wished to go: it is not confirmed stopped, and somebody wants it to be.
 func (i *Instance) departs() bool {
-	return i != nil && !i.Terminal() && (i.Desired != DesiredRunning || i.Eviction.Requested)
+	return i != nil && !i.Terminal() && (i.Desired != model.DesiredRunning || i.Eviction.Requested)
 }
 
 // unsettled reports whether the group's own sums say that it has not what it wants: something is missing, not ready, or on its way out. Of a group with an instance
 // on each node the sums can't tell: it always counts as one.
 func (g *Group) unsettled() bool {
-	return g.Role == RoleSystem && g.Count > 0 || g.Ready != g.Count || g.Running != g.Count || g.Alive != g.Count
+	return g.Role == model.RoleSystem && g.Count > 0 || g.Ready != g.Count || g.Running != g.Count || g.Alive != g.Count
 }
 
 // indexInstance keeps the indexes that hold instances.
@@ -56,7 +58,7 @@ func (s *State) indexInstance(before, after *Instance) {
 func (i *Instance) free() bool { return i.isReady() && !i.holdsUnit() }
 
 // countUnheard adds to the ready instances of a group of which only a restored state says that they are.
-func (s *State) countUnheard(group GroupID, n int) {
+func (s *State) countUnheard(group model.GroupID, n int) {
 	was, _ := s.unheardReady.Get(group)
 	switch {
 	case n == 0:
@@ -75,7 +77,7 @@ func (s *State) putGroup(g *Group) {
 	mark(s.unsettled, g.ID, g.unsettled())
 }
 
-func (s *State) delGroup(id GroupID) {
+func (s *State) delGroup(id model.GroupID) {
 	before, _ := s.Groups.Get(id)
 	s.Groups.del(id)
 	s.addSum(jobOf(id), before.sum(), jobSum{})
@@ -88,7 +90,7 @@ func (s *State) putDeployment(d *Deployment) {
 	mark(s.openDeployments, d.ID, !d.Status.Ended())
 }
 
-func (s *State) delDeployment(id DeploymentID) {
+func (s *State) delDeployment(id model.DeploymentID) {
 	s.Deployments.del(id)
 	mark(s.openDeployments, id, false)
 }
@@ -121,8 +123,8 @@ func (s *State) Departing() iter.Seq[*Instance] {
 }
 
 // Unsettled iterates over the groups whose sums say that they have not what they want, in order of id.
-func (s *State) Unsettled() iter.Seq2[GroupID, *Group] {
-	return func(yield func(GroupID, *Group) bool) {
+func (s *State) Unsettled() iter.Seq2[model.GroupID, *Group] {
+	return func(yield func(model.GroupID, *Group) bool) {
 		for id := range s.unsettled.All() {
 			if g, ok := s.Groups.Get(id); ok && !yield(id, g) {
 				return
@@ -154,7 +156,7 @@ func (s *State) OffDuty() iter.Seq[*Node] {
 }
 
 // InFullService reports whether a node takes part without reserve: nobody has cordoned, drained or disabled it.
-func (s *State) InFullService(id NodeID) bool {
+func (s *State) InFullService(id model.NodeID) bool {
 	return !s.offDuty.Has(id)
 }
 
@@ -183,7 +185,7 @@ func inGroupKey(i *Instance) string {
 	return string(append(key, i.ID...))
 }
 
-func slotPrefix(group GroupID, slot int) string {
+func slotPrefix(group model.GroupID, slot int) string {
 	var buffer [128]byte
 	key := append(append(buffer[:0], group...), '/')
 	return string(append(appendSlot(key, slot), '/'))
@@ -199,7 +201,7 @@ func (c *checker) unsettledIndexes() {
 		row, _ := s.inGroup.Get(inGroupKey(i))
 		c.want(row == i, "instance %s: the index of its group has another row", id)
 	}
-	vouched := map[GroupID]int{}
+	vouched := map[model.GroupID]int{}
 	for _, i := range s.Instances.All() {
 		if n, ok := s.Nodes.Get(i.Node); ok && n.unheard() && i.free() {
 			vouched[i.Group]++

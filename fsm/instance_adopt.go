@@ -2,44 +2,21 @@ package fsm
 
 import (
 	"cmp"
-	"crypto/sha256"
-	"encoding/hex"
-	"fmt"
 	"slices"
-	"sync"
 
-	"github.com/fxamacker/cbor/v2"
+	"github.com/outspan/outspan/model"
 )
 
 // InstanceAdopt gives a row to an instance that a restore has lost from the state and that alone holds its slot. What it runs goes on; the data
 // of its volumes is the newest. Codes: not_found, stale if anything else fills the slot or may fill it, anti_affinity_unsatisfied, restore_unconfirmed,
 // inventory_missing, and those of a node without room.
 type InstanceAdopt struct {
-	ID InstanceID `cbor:"1,keyasint"`
-}
-
-// canonical is the encoding of specs in which equal ones have equal bytes.
-var canonical = sync.OnceValue(func() cbor.EncMode {
-	mode, err := cbor.CoreDetEncOptions().EncMode()
-	if err != nil {
-		panic(fmt.Sprintf("fsm: options of the CBOR library: %v", err))
-	}
-	return mode
-})
-
-// Digest tells apart what instances run by: a count or a budget that was changed makes no difference.
-func (g *GroupSpec) Digest() string {
-	data, err := canonical().Marshal(g.template())
-	if err != nil {
-		panic(fmt.Sprintf("fsm: a group's spec can't be encoded: %v", err)) // all its fields can
-	}
-	sum := sha256.Sum256(data)
-	return hex.EncodeToString(sum[:16])
+	ID model.InstanceID `cbor:"1,keyasint"`
 }
 
 // Kept are the instances that the state does not know and that hold their slots, in order of node and id.
-func (s *State) Kept() []InstanceID {
-	var list []InstanceID
+func (s *State) Kept() []model.InstanceID {
+	var list []model.InstanceID
 	for id := range s.restoring.All() {
 		n, _ := s.Nodes.Get(id)
 		for _, h := range n.Restore.Unknown {
@@ -52,43 +29,43 @@ func (s *State) Kept() []InstanceID {
 }
 
 // adoption is the placement that an instance which the state does not know amounts to.
-func (s *State) adoption(id InstanceID) (*InstancePlace, *Error) {
+func (s *State) adoption(id model.InstanceID) (*InstancePlace, *model.Error) {
 	node, h, ok := s.UnknownOn(id)
 	switch {
 	case !ok || s.Instances.Has(id):
-		return nil, Refuse(CodeNotFound, "there is no unknown instance %s", id)
+		return nil, model.Refuse(model.CodeNotFound, "there is no unknown instance %s", id)
 	case s.Unconfirmed:
-		return nil, Refuse(CodeRestoreUnconfirmed, "a restore is not confirmed")
+		return nil, model.Refuse(model.CodeRestoreUnconfirmed, "a restore is not confirmed")
 	case node.Health == HealthOffline || !s.Keeps(h):
-		return nil, Refuse(CodeStale, "instance %s is not to be kept", id)
+		return nil, model.Refuse(model.CodeStale, "instance %s is not to be kept", id)
 	}
 	for other := range s.restoring.All() {
 		n, _ := s.Nodes.Get(other)
 		if n.Restore.Owes {
-			return nil, Refuse(CodeInventoryMissing, "the agent of node %s has not told since the restore what runs there", n.Name)
+			return nil, model.Refuse(model.CodeInventoryMissing, "the agent of node %s has not told since the restore what runs there", n.Name)
 		}
 		if o, ok := s.blocker(n, h.Group, h.Slot, id); ok {
-			return nil, Refuse(CodeSlotTaken, "slot %d of %s may also be held by instance %s on node %s", h.Slot, h.Group, o.ID, n.Name)
+			return nil, model.Refuse(model.CodeSlotTaken, "slot %d of %s may also be held by instance %s on node %s", h.Slot, h.Group, o.ID, n.Name)
 		}
 	}
-	if t, ok := s.TransferOf(h.Group, h.Slot); ok && t.Phase.attached() && !h.uses(t) {
-		return nil, Refuse(CodeVolumeInUse, "transfer %s works on volume %s", t.ID, t.Volume())
+	if t, ok := s.TransferOf(h.Group, h.Slot); ok && t.Phase.attached() && !usesTransfer(h, t) {
+		return nil, model.Refuse(model.CodeVolumeInUse, "transfer %s works on volume %s", t.ID, t.Volume())
 	}
-	if slices.ContainsFunc(h.Copies, func(e VolumeEpoch) bool { return e.Epoch >= s.mint() }) {
-		return nil, Refuse(CodeStale, "the data of instance %s is newer than the state", id)
+	if slices.ContainsFunc(h.Copies, func(e model.VolumeEpoch) bool { return e.Epoch >= s.mint() }) {
+		return nil, model.Refuse(model.CodeStale, "the data of instance %s is newer than the state", id)
 	}
 	version, ok := s.versionOf(h)
 	if !ok {
-		return nil, Refuse(CodeStale, "no version of %s is what instance %s runs", h.Group, id)
+		return nil, model.Refuse(model.CodeStale, "no version of %s is what instance %s runs", h.Group, id)
 	}
 	spec, _ := s.Spec(h.Group, version)
 	if refusal := s.newest(spec, h, node.ID); refusal != nil {
 		return nil, refusal
 	}
-	c := &InstancePlace{ID: id, Group: h.Group, Slot: h.Slot, Version: version, Node: node.ID, Ports: h.Ports, Cause: CauseRestored}
+	c := &InstancePlace{ID: id, Group: h.Group, Slot: h.Slot, Version: version, Node: node.ID, Ports: h.Ports, Cause: model.CauseRestored}
 	for inst := range s.InstancesInSlot(h.Group, h.Slot) {
 		if inst.holdsClaims() {
-			return nil, Refuse(CodeSlotTaken, "slot %d of %s is held by instance %s", h.Slot, h.Group, inst.ID)
+			return nil, model.Refuse(model.CodeSlotTaken, "slot %d of %s is held by instance %s", h.Slot, h.Group, inst.ID)
 		}
 	}
 	if refusal := s.keepsApart(c, spec); refusal != nil {
@@ -97,25 +74,25 @@ func (s *State) adoption(id InstanceID) (*InstancePlace, *Error) {
 	return c, nil
 }
 
-// uses reports whether an instance runs on volumes that a transfer has attached. The transfer waits for their end then, in a state from before that instance began: it
+// usesTransfer reports whether an instance runs on volumes that a transfer has attached. The transfer waits for their end then, in a state from before that instance began: it
 // was started on the attached data, or on newer data, after the transfer was over. Older data is refused by newest.
-func (h Holding) uses(t *Transfer) bool {
-	return slices.ContainsFunc(h.Copies, func(e VolumeEpoch) bool { return slices.Contains(t.Names, e.Name) })
+func usesTransfer(h model.Holding, t *Transfer) bool {
+	return slices.ContainsFunc(h.Copies, func(e model.VolumeEpoch) bool { return slices.Contains(t.Names, e.Name) })
 }
 
 // newest refuses an instance that runs on older data than the state knows of a volume, or on data of the same epoch at another home. Code: stale.
-func (s *State) newest(spec *GroupSpec, h Holding, node NodeID) *Error {
+func (s *State) newest(spec *model.GroupSpec, h model.Holding, node model.NodeID) *model.Error {
 	for _, v := range spec.Volumes {
 		row, known := s.Volumes.Get(volumeOf(&Instance{Group: h.Group, Slot: h.Slot, Node: node}, v))
 		if !known {
 			continue
 		}
 		var epoch uint64
-		if i := slices.IndexFunc(h.Copies, func(e VolumeEpoch) bool { return e.Name == v.Name }); i >= 0 {
+		if i := slices.IndexFunc(h.Copies, func(e model.VolumeEpoch) bool { return e.Name == v.Name }); i >= 0 {
 			epoch = h.Copies[i].Epoch
 		}
 		if epoch < row.Made || epoch == row.Made && row.Home != node {
-			return Refuse(CodeStale, "instance %s does not run on the newest data of volume %s: its data is of epoch %d, the newest of epoch %d", h.ID, row.ID, epoch, row.Made).
+			return model.Refuse(model.CodeStale, "instance %s does not run on the newest data of volume %s: its data is of epoch %d, the newest of epoch %d", h.ID, row.ID, epoch, row.Made).
 				WithHint("to stop it, so that the slot is filled anew: outspan instance stop %s", h.ID)
 		}
 	}
@@ -123,7 +100,7 @@ func (s *State) newest(spec *GroupSpec, h Holding, node NodeID) *Error {
 }
 
 // versionOf is the newest version of a group that is what an unknown instance runs.
-func (s *State) versionOf(h Holding) (version uint64, ok bool) {
+func (s *State) versionOf(h model.Holding) (version uint64, ok bool) {
 	g, _ := s.Groups.Get(h.Group)
 	for v := g.Version; v > 0 && h.Spec != ""; v-- {
 		spec, known := s.Spec(h.Group, v)
@@ -150,7 +127,7 @@ func (c *InstanceAdopt) apply(s *State) error {
 		return refusal
 	}
 	if t, ok := s.TransferOf(place.Group, place.Slot); ok { // it is of a state from before the instance began
-		s.failTransfer(t, CodeVolumeInUse, "instance "+string(c.ID)+" uses the volumes, which a restore had lost from the state")
+		s.failTransfer(t, model.CodeVolumeInUse, "instance "+string(c.ID)+" uses the volumes, which a restore had lost from the state")
 	}
 	s.adoptVolumes(spec, h, node.ID)
 	s.place(place, g, node, spec, nil, claims)
@@ -158,27 +135,27 @@ func (c *InstanceAdopt) apply(s *State) error {
 	next := *adopted
 	next.Links.RestartSeq = h.RestartSeq
 	s.setInstance(adopted, &next)
-	s.observe(&next, InstanceStatus{Observed: ObservedBooting}) // it runs: its role and its gates count; see untold
+	s.observe(&next, model.InstanceStatus{Observed: model.ObservedBooting}) // it runs: its role and its gates count; see untold
 	node, _ = s.Nodes.Get(node.ID)
 	left := node.Restore
-	left.Unknown = slices.DeleteFunc(slices.Clone(left.Unknown), func(o Holding) bool { return o.ID == c.ID })
+	left.Unknown = slices.DeleteFunc(slices.Clone(left.Unknown), func(o model.Holding) bool { return o.ID == c.ID })
 	s.setRestore(node, left)
 	return nil
 }
 
 // untold refuses what is decided by the state of an adopted instance before its agent has told it: it may be ready, lead, and have a hook. Code: inventory_missing.
-func (i *Instance) untold() *Error {
-	if i.Status.Observed != ObservedBooting || i.Status.Epoch != 0 { // an agent's word has the epoch of its node
+func (i *Instance) untold() *model.Error {
+	if i.Status.Observed != model.ObservedBooting || i.Status.Epoch != 0 { // an agent's word has the epoch of its node
 		return nil
 	}
-	return Refuse(CodeInventoryMissing, "instance %s was lost from the state by a restore and taken over; its agent has not told yet how it is", i.ID).
+	return model.Refuse(model.CodeInventoryMissing, "instance %s was lost from the state by a restore and taken over; its agent has not told yet how it is", i.ID).
 		WithHint("try again; its agent tells within seconds")
 }
 
 // adoptVolumes makes the data that an adopted instance uses the newest of its volumes.
-func (s *State) adoptVolumes(spec *GroupSpec, h Holding, node NodeID) {
+func (s *State) adoptVolumes(spec *model.GroupSpec, h model.Holding, node model.NodeID) {
 	for _, v := range spec.Volumes {
-		i := slices.IndexFunc(h.Copies, func(e VolumeEpoch) bool { return e.Name == v.Name })
+		i := slices.IndexFunc(h.Copies, func(e model.VolumeEpoch) bool { return e.Name == v.Name })
 		if i < 0 {
 			continue
 		}

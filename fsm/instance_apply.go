@@ -6,35 +6,36 @@ import (
 	"strconv"
 
 	"github.com/outspan/outspan/internal/plant"
+	"github.com/outspan/outspan/model"
 )
 
 // Movable returns nil if the instance may leave its node for a cause from outside its job, or the blocker: volume_local or role_never.
-func (s *State) Movable(inst *Instance) *Error {
+func (s *State) Movable(inst *Instance) *model.Error {
 	policy, ok := s.Policy(inst.Group)
-	if !ok || policy.Eviction.Mode != ModeNever {
+	if !ok || policy.Eviction.Mode != model.ModeNever {
 		return nil
 	}
 	for _, v := range policy.Volumes {
-		if v.Kind == VolumeLocal {
-			return Refuse(CodeVolumeLocal, "instance %s holds the local volume %s", inst.ID, NewVolumeID(inst.Group, inst.Slot, v.Name)).
+		if v.Kind == model.VolumeLocal {
+			return model.Refuse(model.CodeVolumeLocal, "instance %s holds the local volume %s", inst.ID, model.NewVolumeID(inst.Group, inst.Slot, v.Name)).
 				WithHint("its data is only on this node; let it stay with: outspan node ack-blockers %s", inst.Node)
 		}
 	}
-	return Refuse(CodeRoleNever, "instance %s of %s must not be evicted", inst.ID, inst.Group).
+	return model.Refuse(model.CodeRoleNever, "instance %s of %s must not be evicted", inst.ID, inst.Group).
 		WithHint("let it stay with: outspan node ack-blockers %s", inst.Node)
 }
 
 // Successor returns the instance that was placed to replace inst and is still wanted.
 func (s *State) Successor(inst *Instance) (*Instance, bool) {
 	next, ok := s.Instances.Get(inst.Links.ReplacedBy)
-	return next, ok && next.Desired == DesiredRunning
+	return next, ok && next.Desired == model.DesiredRunning
 }
 
 // Room returns nil if the node has memory and ports for the claims now, or no_capacity_memory or no_capacity_ports.
-func (s *State) Room(n *Node, claims Claims) *Error { return s.roomWith(n, claims, nil) }
+func (s *State) Room(n *Node, claims Claims) *model.Error { return s.roomWith(n, claims, nil) }
 
 // ClaimsOf is what an instance of spec takes from a node, the overhead included.
-func (s *State) ClaimsOf(spec *GroupSpec, ports Ports) Claims {
+func (s *State) ClaimsOf(spec *model.GroupSpec, ports model.Ports) Claims {
 	r := spec.Resources
 	r.DiskBytes = 0 // a limit, no claim
 	r.MemoryBytes += s.Settings.InstanceOverhead
@@ -47,15 +48,15 @@ func (c *InstancePlace) apply(s *State) error {
 	node, there := s.Nodes.Get(c.Node)
 	switch {
 	case !ok || !known:
-		return Refuse(CodeNotFound, "there is no group %s at version %d", c.Group, c.Version)
+		return model.Refuse(model.CodeNotFound, "there is no group %s at version %d", c.Group, c.Version)
 	case !there:
-		return Refuse(CodeNotFound, "there is no node %s", c.Node)
+		return model.Refuse(model.CodeNotFound, "there is no node %s", c.Node)
 	case g.Removed || g.Count == 0 || c.Version > g.Version:
-		return Refuse(CodeStale, "group %s changed: count %d, version %d", c.Group, g.Count, g.Version)
-	case !ValidName(string(c.ID)) || !c.Cause.Valid():
-		return Refuse(CodeInvalid, "%q is no instance id, or %q no cause", c.ID, c.Cause)
+		return model.Refuse(model.CodeStale, "group %s changed: count %d, version %d", c.Group, g.Count, g.Version)
+	case !model.ValidName(string(c.ID)) || !c.Cause.Valid():
+		return model.Refuse(model.CodeInvalid, "%q is no instance id, or %q no cause", c.ID, c.Cause)
 	case s.Instances.Has(c.ID):
-		return Refuse(CodeConflict, "the instance id %s is taken", c.ID)
+		return model.Refuse(model.CodeConflict, "the instance id %s is taken", c.ID)
 	}
 	if refusal := s.Takes(node, spec); refusal != nil {
 		return refusal
@@ -85,23 +86,23 @@ func (c *InstancePlace) apply(s *State) error {
 }
 
 // heldBack refuses what a hold forbids, whenever it was decided: a preemption, and a replacement of a lost instance. Code: mass_offline_hold.
-func (c *InstancePlace) heldBack(s *State, old *Instance) *Error {
+func (c *InstancePlace) heldBack(s *State, old *Instance) *model.Error {
 	switch {
 	case !s.Hold.Active:
 		return nil
 	case len(c.Awaits) > 0:
-		return Refuse(CodeHold, "a hold is set: nothing is stopped to make room for instance %s", c.ID)
-	case old != nil && c.Cause == CauseCheckFailed && old.Status.Observed == ObservedUnready:
-		return Refuse(CodeHold, "a hold is set: instance %s, which is not ready, is not replaced", old.ID)
-	case old != nil && c.Cause == CauseNodeOffline && s.HoldsBack(old):
-		return Refuse(CodeHold, "a hold is set: the lost instance %s is not replaced", old.ID)
+		return model.Refuse(model.CodeHold, "a hold is set: nothing is stopped to make room for instance %s", c.ID)
+	case old != nil && c.Cause == model.CauseCheckFailed && old.Status.Observed == model.ObservedUnready:
+		return model.Refuse(model.CodeHold, "a hold is set: instance %s, which is not ready, is not replaced", old.ID)
+	case old != nil && c.Cause == model.CauseNodeOffline && s.HoldsBack(old):
+		return model.Refuse(model.CodeHold, "a hold is set: the lost instance %s is not replaced", old.ID)
 	}
 	return nil
 }
 
 // HoldsBack reports whether a hold keeps a lost instance from being replaced. A replacement that has begun goes on elsewhere where people want its node empty.
 func (s *State) HoldsBack(lost *Instance) bool {
-	if !s.Hold.Active || lost.Status.Observed != ObservedLost {
+	if !s.Hold.Active || lost.Status.Observed != model.ObservedLost {
 		return false
 	}
 	next, ok := s.Instances.Get(lost.Links.ReplacedBy)
@@ -114,57 +115,57 @@ func (s *State) HoldsBack(lost *Instance) bool {
 
 // ended is the replaced instance if the placement itself ends it: one that failed does not count beside the new one.
 func (c *InstancePlace) ended(old *Instance) *Instance {
-	if old != nil && old.Desired == DesiredRunning && old.Status.Observed == ObservedFailed {
+	if old != nil && old.Desired == model.DesiredRunning && old.Status.Observed == model.ObservedFailed {
 		return old
 	}
 	return nil
 }
 
-func portsMatch(spec *GroupSpec, ports Ports) *Error {
+func portsMatch(spec *model.GroupSpec, ports model.Ports) *model.Error {
 	for i, p := range spec.Ports {
 		got, _ := ports.Get(p.Name)
 		for _, other := range spec.Ports[:i] {
 			if number, _ := ports.Get(other.Name); number == got {
-				return Refuse(CodeInvalid, "ports %s and %s are both %d", other.Name, p.Name, got)
+				return model.Refuse(model.CodeInvalid, "ports %s and %s are both %d", other.Name, p.Name, got)
 			}
 		}
 		if got < 1 || got > 65535 || p.Static != 0 && got != p.Static {
-			return Refuse(CodeInvalid, "port %s must be %d, got %d", p.Name, p.Static, got)
+			return model.Refuse(model.CodeInvalid, "port %s must be %d, got %d", p.Name, p.Static, got)
 		}
 	}
 	if len(ports) != len(spec.Ports) {
-		return Refuse(CodeInvalid, "%d ports were given, the group has %d", len(ports), len(spec.Ports))
+		return model.Refuse(model.CodeInvalid, "%d ports were given, the group has %d", len(ports), len(spec.Ports))
 	}
-	if !ports.inOrder() {
-		return Refuse(CodeInvalid, "the ports are not in order of their names, or one is given twice")
+	if !inOrder(ports) {
+		return model.Refuse(model.CodeInvalid, "the ports are not in order of their names, or one is given twice")
 	}
 	return nil
 }
 
 // slotFree checks that the slot has room for one more: no holder, or a holder without a successor that the new instance replaces. It returns the replaced
 // instance, if there is one. After a scale-down a slot above the count can still be held; then its holder can be replaced, but nobody else gets in.
-func (s *State) slotFree(c *InstancePlace, g *Group, spec *GroupSpec) (*Instance, *Error) {
-	above := g.Role != RoleSystem && c.Slot >= g.Count
+func (s *State) slotFree(c *InstancePlace, g *Group, spec *model.GroupSpec) (*Instance, *model.Error) {
+	above := g.Role != model.RoleSystem && c.Slot >= g.Count
 	if c.Slot < 0 || above && c.Replaces == "" {
-		return nil, Refuse(CodeStale, "group %s has no slot %d", g.ID, c.Slot)
+		return nil, model.Refuse(model.CodeStale, "group %s has no slot %d", g.ID, c.Slot)
 	}
 	var old *Instance
 	for inst := range s.InstancesInSlot(c.Group, c.Slot) {
 		if inst.ID == c.Replaces {
 			old = inst
 		}
-		if inst.Desired == DesiredRunning && inst.ID != c.Replaces {
-			return nil, Refuse(CodeSlotTaken, "slot %d of %s is held by instance %s", c.Slot, c.Group, inst.ID)
+		if inst.Desired == model.DesiredRunning && inst.ID != c.Replaces {
+			return nil, model.Refuse(model.CodeSlotTaken, "slot %d of %s is held by instance %s", c.Slot, c.Group, inst.ID)
 		}
 		if spec.OneHolder() && inst.holdsClaims() && !plant.Is(plant.ReplaceBeforeFencing) {
-			return nil, Refuse(CodeVolumeInUse, "the volumes or the identity of slot %d of %s are in use by instance %s", c.Slot, c.Group, inst.ID)
+			return nil, model.Refuse(model.CodeVolumeInUse, "the volumes or the identity of slot %d of %s are in use by instance %s", c.Slot, c.Group, inst.ID)
 		}
 	}
-	if c.Replaces != "" && (old == nil || above && old.Desired != DesiredRunning) {
-		return nil, Refuse(CodeStale, "instance %s to be replaced is not in slot %d of %s", c.Replaces, c.Slot, c.Group)
+	if c.Replaces != "" && (old == nil || above && old.Desired != model.DesiredRunning) {
+		return nil, model.Refuse(model.CodeStale, "instance %s to be replaced is not in slot %d of %s", c.Replaces, c.Slot, c.Group)
 	}
-	if c.Cause == CauseNodeOffline && old != nil && old.Desired == DesiredRunning && old.runs() {
-		return nil, Refuse(CodeStale, "instance %s to be replaced is back: it is %s", old.ID, old.Status.Observed) // decided before its node returned (S7)
+	if c.Cause == model.CauseNodeOffline && old != nil && old.Desired == model.DesiredRunning && old.runs() {
+		return nil, model.Refuse(model.CodeStale, "instance %s to be replaced is back: it is %s", old.ID, old.Status.Observed) // decided before its node returned (S7)
 	}
 	if refusal := cmp.Or(s.SlotUnsettled(spec, c.Group, c.Slot), s.slotHeld(spec, c.Group, c.Slot)); refusal != nil {
 		return nil, refusal
@@ -177,23 +178,23 @@ func (s *State) slotFree(c *InstancePlace, g *Group, spec *GroupSpec) (*Instance
 	if refusal := s.keepsApart(c, spec); refusal != nil {
 		return nil, refusal
 	}
-	if g.Role == RoleSystem {
+	if g.Role == model.RoleSystem {
 		for inst := range s.InstancesOn(c.Node) {
-			if inst.Group == c.Group && inst.Desired == DesiredRunning && inst.ID != c.Replaces {
-				return nil, Refuse(CodeSlotTaken, "node %s already runs instance %s of %s", c.Node, inst.ID, c.Group)
+			if inst.Group == c.Group && inst.Desired == model.DesiredRunning && inst.ID != c.Replaces {
+				return nil, model.Refuse(model.CodeSlotTaken, "node %s already runs instance %s of %s", c.Node, inst.ID, c.Group)
 			}
 		}
 	}
 	return old, nil
 }
 
-func (s *State) place(c *InstancePlace, g *Group, node *Node, spec *GroupSpec, old *Instance, claims Claims) {
+func (s *State) place(c *InstancePlace, g *Group, node *Node, spec *model.GroupSpec, old *Instance, claims Claims) {
 	job, _ := s.Jobs.Get(jobOf(c.Group))
 	cause, _ := c.Cause.Known()
-	claims.Ports = claims.Ports.of(spec)
+	claims.Ports = portsOf(claims.Ports, spec)
 	inst := &Instance{ // its texts are those of other rows where it can be: they are the same memory then
-		ID: c.ID, Group: g.ID, Slot: c.Slot, Version: c.Version, Node: node.ID, Desired: DesiredRunning,
-		Status: InstanceStatus{ID: c.ID, Observed: ObservedPending}, Cause: cause, Claims: claims,
+		ID: c.ID, Group: g.ID, Slot: c.Slot, Version: c.Version, Node: node.ID, Desired: model.DesiredRunning,
+		Status: model.InstanceStatus{ID: c.ID, Observed: model.ObservedPending}, Cause: cause, Claims: claims,
 		Links: Links{Replaces: c.Replaces, Attempt: g.Placed, VolumeHome: len(spec.Volumes) > 0, Awaits: slices.Clone(c.Awaits)},
 		Marks: Marks{Created: s.Now, CreatedWall: s.Wall, CreatedIndex: s.Index, UnreadySince: s.Now},
 	}
@@ -202,33 +203,33 @@ func (s *State) place(c *InstancePlace, g *Group, node *Node, spec *GroupSpec, o
 	}
 	s.setInstance(nil, inst)
 	s.claimVolumes(spec, inst)
-	if old == nil && c.Cause == CauseNodeDraining {
+	if old == nil && c.Cause == model.CauseNodeDraining {
 		s.countReplaced(g.ID, c.Slot)
 	}
 	if old != nil {
 		replaced := *old
 		replaced.Links.ReplacedBy = c.ID
 		s.setInstance(old, &replaced)
-		if c.Cause == CauseCheckFailed && replaced.Desired == DesiredRunning && replaced.Status.Observed == ObservedUnready {
+		if c.Cause == model.CauseCheckFailed && replaced.Desired == model.DesiredRunning && replaced.Status.Observed == model.ObservedUnready {
 			s.noteFailure(&replaced, string(c.Cause)) // also if it recovers before it is stopped: else one that comes and goes is replaced without end
 		}
-		if replaced.Desired == DesiredRunning && replaced.Status.Observed == ObservedFailed {
-			s.setDesired(&replaced, DesiredStopped, c.Cause, "replaced by "+string(c.ID))
+		if replaced.Desired == model.DesiredRunning && replaced.Status.Observed == model.ObservedFailed {
+			s.setDesired(&replaced, model.DesiredStopped, c.Cause, "replaced by "+string(c.ID))
 		}
 	}
 	if s.tells() {
-		s.emit(Event{Type: EventAllocated, Subject: "instance/" + string(c.ID), Cause: cause, After: string(ObservedPending),
+		s.emit(Event{Type: EventAllocated, Subject: "instance/" + string(c.ID), Cause: cause, After: string(model.ObservedPending),
 			Data: map[string]string{"node": string(node.ID), "group": string(g.ID), "slot": strconv.Itoa(c.Slot), "replaces": string(c.Replaces)}})
 	}
 }
 
 // setDesired moves the wish for an instance forward, and says so in an event.
-func (s *State) setDesired(inst *Instance, desired Desired, cause Cause, reason string) *Instance {
+func (s *State) setDesired(inst *Instance, desired model.Desired, cause model.Cause, reason string) *Instance {
 	return s.moveDesired(inst, desired, cause, reason, "")
 }
 
 // moveDesired is setDesired with a text for the event alone.
-func (s *State) moveDesired(inst *Instance, desired Desired, cause Cause, reason, text string) *Instance {
+func (s *State) moveDesired(inst *Instance, desired model.Desired, cause model.Cause, reason, text string) *Instance {
 	if inst.WaitsForRoom() {
 		return s.endWaiting(inst, cause, reason)
 	}
@@ -239,7 +240,7 @@ func (s *State) moveDesired(inst *Instance, desired Desired, cause Cause, reason
 	}
 	s.setInstance(inst, &next)
 	data := map[string]string{"node": string(inst.Node), "group": string(inst.Group), "reason": reason}
-	if cause == CausePreempted {
+	if cause == model.CausePreempted {
 		data["by"] = next.Marks.StopReason // the preemptor
 	}
 	if text != "" {
@@ -251,7 +252,7 @@ func (s *State) moveDesired(inst *Instance, desired Desired, cause Cause, reason
 }
 
 // observe writes a new status, whoever found it, and says so in an event if the state moved.
-func (s *State) observe(inst *Instance, status InstanceStatus) *Instance {
+func (s *State) observe(inst *Instance, status model.InstanceStatus) *Instance {
 	next := *inst
 	next.Status = status
 	next.Status.ID = inst.ID
@@ -271,10 +272,10 @@ func (s *State) observe(inst *Instance, status InstanceStatus) *Instance {
 	if moved {
 		s.noteUse(&next)
 	}
-	if moved && status.Observed == ObservedFailed {
+	if moved && status.Observed == model.ObservedFailed {
 		s.noteFailure(&next, status.Reason)
 	}
-	if moved && status.Observed == ObservedReady {
+	if moved && status.Observed == model.ObservedReady {
 		s.noteProgress(&next)
 	}
 	s.forgetOld(&next)
@@ -292,34 +293,34 @@ func restartData(inst *Instance) map[string]string {
 
 func (s *State) markTimes(next, before *Instance) {
 	switch next.Status.Observed {
-	case ObservedBooting:
+	case model.ObservedBooting:
 		if next.Marks.StartedWall == 0 {
 			next.Marks.StartedWall = s.Wall
 		}
-	case ObservedReady:
+	case model.ObservedReady:
 		next.Marks.ReadySince, next.Marks.UnreadySince = s.Now, 0
 		return
-	case ObservedDraining:
+	case model.ObservedDraining:
 		if next.Marks.StopBegan != 0 && next.Marks.StopHeard == 0 {
 			next.Marks.StopHeard = s.Now
 		}
 	}
 	next.Marks.ReadySince = 0
-	if next.Marks.UnreadySince == 0 || before.Status.Observed == ObservedReady {
+	if next.Marks.UnreadySince == 0 || before.Status.Observed == model.ObservedReady {
 		next.Marks.UnreadySince = s.Now
 	}
-	if next.Status.Observed == ObservedLost || next.Status.Observed == ObservedFailed {
+	if next.Status.Observed == model.ObservedLost || next.Status.Observed == model.ObservedFailed {
 		next.Marks.UnreadySince = s.Now
 	}
 }
 
 // report takes one status from the agent in its epoch. Late and repeated ones change nothing; the whole row of a terminal instance stays as it is.
-func (s *State) report(inst *Instance, status InstanceStatus, epoch uint64) {
+func (s *State) report(inst *Instance, status model.InstanceStatus, epoch uint64) {
 	status.Epoch = epoch
 	if !inst.takes(status) {
 		return
 	}
-	for _, observed := range [...]Observed{ObservedBooting, ObservedReady, ObservedUnready, ObservedDraining, ObservedStopped, ObservedFailed} {
+	for _, observed := range [...]model.Observed{model.ObservedBooting, model.ObservedReady, model.ObservedUnready, model.ObservedDraining, model.ObservedStopped, model.ObservedFailed} {
 		if status.Observed == observed { // pending and lost are the servers' words
 			status.Observed = observed // the constant, not the bytes of the entry
 			s.accept(inst, status)
@@ -329,53 +330,53 @@ func (s *State) report(inst *Instance, status InstanceStatus, epoch uint64) {
 }
 
 // takes reports whether what an agent says of an instance is newer than what is known.
-func (i *Instance) takes(status InstanceStatus) bool {
+func (i *Instance) takes(status model.InstanceStatus) bool {
 	known := i.Status
 	switch {
-	case i.Terminal() || i.WaitsForRoom() || status.Observed == ObservedPending || status.Observed == ObservedLost: // those two are the servers' words
+	case i.Terminal() || i.WaitsForRoom() || status.Observed == model.ObservedPending || status.Observed == model.ObservedLost: // those two are the servers' words
 		return false
 	case status.Epoch != known.Epoch && !plant.Is(plant.GenerationsOnly):
 		return status.Epoch > known.Epoch
 	case status.Generation < known.Generation:
 		return false
 	case status.Generation == known.Generation:
-		return known.Observed == ObservedLost || restoresFacts(known, status)
+		return known.Observed == model.ObservedLost || restoresFacts(known, status)
 	}
 	return true
 }
 
 // accept writes what is true of an instance on its node. What has ended and was to run has failed, unless it ended in the entries that a restore lost; what has
 // ended and was not to run is stopped.
-func (s *State) accept(inst *Instance, status InstanceStatus) {
-	if status.Observed == ObservedFailed && status.Reason == "" {
+func (s *State) accept(inst *Instance, status model.InstanceStatus) {
+	if status.Observed == model.ObservedFailed && status.Reason == "" {
 		status.Reason = "unknown"
 	}
-	if inst.Desired == DesiredRunning && status.Observed == ObservedStopped && status.Reason != ReasonEnded {
-		status.Observed, status.Reason = ObservedFailed, "exited"
+	if inst.Desired == model.DesiredRunning && status.Observed == model.ObservedStopped && status.Reason != model.ReasonEnded {
+		status.Observed, status.Reason = model.ObservedFailed, "exited"
 	}
-	if inst.Desired != DesiredRunning && status.Observed == ObservedFailed {
-		status.Observed = ObservedStopped
+	if inst.Desired != model.DesiredRunning && status.Observed == model.ObservedFailed {
+		status.Observed = model.ObservedStopped
 	}
 	keepReported(&inst.Status, &status)
 	next := s.observe(inst, status)
-	if next.Desired != DesiredStopped && next.Status.Observed == ObservedStopped {
-		s.setDesired(next, DesiredStopped, cmp.Or(next.Marks.StopCause, CauseRestored), "the agent reports it stopped")
+	if next.Desired != model.DesiredStopped && next.Status.Observed == model.ObservedStopped {
+		s.setDesired(next, model.DesiredStopped, cmp.Or(next.Marks.StopCause, model.CauseRestored), "the agent reports it stopped")
 	}
-	if next.Status.Observed == ObservedStopped {
+	if next.Status.Observed == model.ObservedStopped {
 		s.maybePurge(next.Group)
 	}
 }
 
 // confirmStopped ends an instance for good on the operator's word.
-func (s *State) confirmStopped(inst *Instance, cause Cause, reason string) {
+func (s *State) confirmStopped(inst *Instance, cause model.Cause, reason string) {
 	status := inst.Status
-	status.Observed, status.Reason = ObservedStopped, reason
+	status.Observed, status.Reason = model.ObservedStopped, reason
 	next := inst
 	if !inst.WaitsForRoom() {
 		next = s.observe(inst, status)
 	}
-	if next.Desired != DesiredStopped {
-		s.setDesired(next, DesiredStopped, cause, reason)
+	if next.Desired != model.DesiredStopped {
+		s.setDesired(next, model.DesiredStopped, cause, reason)
 	}
 	s.maybePurge(inst.Group)
 }
@@ -384,14 +385,14 @@ func (c *InstanceRestart) apply(s *State) error {
 	inst, ok := s.Instances.Get(c.ID)
 	switch {
 	case !ok:
-		return Refuse(CodeNotFound, "there is no instance %s", c.ID)
-	case inst.Desired != DesiredRunning:
-		return Refuse(CodeStopping, "instance %s is already %s", c.ID, inst.Desired)
+		return model.Refuse(model.CodeNotFound, "there is no instance %s", c.ID)
+	case inst.Desired != model.DesiredRunning:
+		return model.Refuse(model.CodeStopping, "instance %s is already %s", c.ID, inst.Desired)
 	}
 	next := *inst
 	next.Links.RestartSeq++
 	s.setInstance(inst, &next)
-	s.emit(Event{Type: EventDesired, Subject: "instance/" + string(inst.ID), Cause: CauseUser, Before: string(inst.Desired), After: "restarting",
+	s.emit(Event{Type: EventDesired, Subject: "instance/" + string(inst.ID), Cause: model.CauseUser, Before: string(inst.Desired), After: "restarting",
 		Data: map[string]string{"node": string(inst.Node), "group": string(inst.Group)}})
 	return nil
 }

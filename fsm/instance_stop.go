@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/outspan/outspan/internal/plant"
+	"github.com/outspan/outspan/model"
 )
 
 func (c *InstanceStop) apply(s *State) error {
@@ -15,13 +16,13 @@ func (c *InstanceStop) apply(s *State) error {
 	if !ok {
 		return s.endHolding(c.ID)
 	}
-	if s.InGrace(inst) && c.Cause == CauseUser {
+	if s.InGrace(inst) && c.Cause == model.CauseUser {
 		return asError(s.endGraceFor(inst, c))
 	}
-	if inst.Desired != DesiredRunning {
-		return Refuse(CodeStopping, "instance %s is already %s", c.ID, inst.Desired)
+	if inst.Desired != model.DesiredRunning {
+		return model.Refuse(model.CodeStopping, "instance %s is already %s", c.ID, inst.Desired)
 	}
-	if c.Cause == CauseUser && !inst.Eviction.Preparing && s.unprepared(inst, c) != nil {
+	if c.Cause == model.CauseUser && !inst.Eviction.Preparing && s.unprepared(inst, c) != nil {
 		return (&InstancePrepare{ID: c.ID, Cause: c.Cause, By: c.By, Grace: c.Grace, Facts: c.Facts}).apply(s) // the leader goes on from there
 	}
 	if refusal := s.mayStop(inst, c); refusal != nil {
@@ -36,7 +37,7 @@ func (c *InstanceStop) apply(s *State) error {
 }
 
 // mayStop is the one place that decides whether a stop may begin (B14): preparation, role, gates, surge, budget.
-func (s *State) mayStop(inst *Instance, c *InstanceStop) *Error {
+func (s *State) mayStop(inst *Instance, c *InstanceStop) *model.Error {
 	if refusal := s.unprepared(inst, c); refusal != nil {
 		return refusal
 	}
@@ -44,17 +45,17 @@ func (s *State) mayStop(inst *Instance, c *InstanceStop) *Error {
 }
 
 // checkStop is mayStop without the preparation, which begins under the same conditions.
-func (s *State) checkStop(inst *Instance, c *InstanceStop, choice GateChoice) *Error {
+func (s *State) checkStop(inst *Instance, c *InstanceStop, choice GateChoice) *model.Error {
 	if !c.Cause.Valid() {
-		return Refuse(CodeInvalid, "%q is no cause", c.Cause)
+		return model.Refuse(model.CodeInvalid, "%q is no cause", c.Cause)
 	}
 	if refusal := s.freshFacts(c.Facts); refusal != nil {
 		return refusal
 	}
-	if refusal := s.MayEvict(inst, c.Cause, c.By, choice); refusal != nil && !(c.Bypass && c.Cause == CauseUser) {
+	if refusal := s.MayEvict(inst, c.Cause, c.By, choice); refusal != nil && !(c.Bypass && c.Cause == model.CauseUser) {
 		return refusal
 	}
-	if c.Cause == CausePreempted {
+	if c.Cause == model.CausePreempted {
 		if refusal := s.mayPreempt(inst, c); refusal != nil {
 			return refusal
 		}
@@ -63,30 +64,30 @@ func (s *State) checkStop(inst *Instance, c *InstanceStop, choice GateChoice) *E
 		return refusal
 	}
 	switch inst.Status.Observed {
-	case ObservedLost, ObservedFailed:
+	case model.ObservedLost, model.ObservedFailed:
 		return nil // already down: nothing is taken
 	}
-	if s.Unconfirmed && s.entry.actor == ActorLeader {
-		return Refuse(CodeRestoreUnconfirmed, "a restore is not confirmed: instance %s goes on until it is", inst.ID).
+	if s.Unconfirmed && s.entry.actor == model.ActorLeader {
+		return model.Refuse(model.CodeRestoreUnconfirmed, "a restore is not confirmed: instance %s goes on until it is", inst.ID).
 			WithHint("look at what confirming would stop: outspan settings resume restore --dry-run; then: outspan settings resume restore")
 	}
 	if refusal := inst.untold(); refusal != nil && c.Cause.Voluntary() && !c.Bypass {
 		return refusal
 	}
-	if inst.Status.Observed == ObservedPending || c.Cause == CauseJobStopped {
+	if inst.Status.Observed == model.ObservedPending || c.Cause == model.CauseJobStopped {
 		return nil // nothing runs yet, or a person wants nothing of the job to run
 	}
 	if refusal := s.stillWanted(inst, c); refusal != nil {
 		return refusal
 	}
 	switch {
-	case c.Bypass && c.Cause == CauseNodeDraining: // accepted downtime is about how many are ready, not about how fast they go
+	case c.Bypass && c.Cause == model.CauseNodeDraining: // accepted downtime is about how many are ready, not about how fast they go
 		refusal, _ := s.checkRates(s.ledgersFor(inst, c.Cause), c.Cause)
 		return refusal
 	case c.Bypass:
 		return nil
 	}
-	if c.Cause == CauseNodeDisabled {
+	if c.Cause == model.CauseNodeDisabled {
 		return nil // skips surge waits and budgets (P21)
 	}
 	if c.onRails() {
@@ -102,25 +103,25 @@ func (s *State) checkStop(inst *Instance, c *InstanceStop, choice GateChoice) *E
 }
 
 // stillWanted checks that what a stop is decided for holds where it is applied, with a bypass too: that passes over budgets, not over the reason.
-func (s *State) stillWanted(inst *Instance, c *InstanceStop) *Error {
+func (s *State) stillWanted(inst *Instance, c *InstanceStop) *model.Error {
 	switch {
-	case oneOf(c.Cause, CauseCrashLoop, CauseStartTimeout, CauseOOM, CauseCheckFailed) && inst.Status.Observed == ObservedReady:
-		return Refuse(CodeStale, "instance %s is ready: it was to be stopped for %s", inst.ID, c.Cause)
-	case c.Cause == CauseCheckFailed:
+	case oneOf(c.Cause, model.CauseCrashLoop, model.CauseStartTimeout, model.CauseOOM, model.CauseCheckFailed) && inst.Status.Observed == model.ObservedReady:
+		return model.Refuse(model.CodeStale, "instance %s is ready: it was to be stopped for %s", inst.ID, c.Cause)
+	case c.Cause == model.CauseCheckFailed:
 		return s.mayReplaceUnready(inst)
-	case c.Cause == CauseNodeDraining && c.By == ByPolicy:
+	case c.Cause == model.CauseNodeDraining && c.By == ByPolicy:
 		return s.mayPolicyStop(inst)
-	case c.Cause == CauseNodeDraining:
+	case c.Cause == model.CauseNodeDraining:
 		return s.mayDrain(inst, c)
-	case c.Cause == CauseDrainTimeout:
+	case c.Cause == model.CauseDrainTimeout:
 		return s.mayForce(inst, c.By)
-	case c.Cause == CauseNodeDisabled:
+	case c.Cause == model.CauseNodeDisabled:
 		node, _ := s.Nodes.Get(inst.Node)
 		if node == nil || node.Intent != IntentDisabled {
-			return Refuse(CodeStale, "node %s is not disabled", inst.Node)
+			return model.Refuse(model.CodeStale, "node %s is not disabled", inst.Node)
 		}
 		return s.Movable(inst)
-	case c.Cause == CauseNodeNotReady:
+	case c.Cause == model.CauseNodeNotReady:
 		return s.mayStopTroubled(inst)
 	case c.Cause.IsMove():
 		return s.mayFinishMove(inst, c)
@@ -129,24 +130,24 @@ func (s *State) stillWanted(inst *Instance, c *InstanceStop) *Error {
 }
 
 // mayReplaceUnready checks that an instance which runs has not been ready for longer than its group tolerates, and that its replacement is there.
-func (s *State) mayReplaceUnready(inst *Instance) *Error {
+func (s *State) mayReplaceUnready(inst *Instance) *model.Error {
 	if !s.unreadyLong(inst) {
-		return Refuse(CodeStale, "instance %s has not been unready for longer than its group tolerates", inst.ID)
+		return model.Refuse(model.CodeStale, "instance %s has not been unready for longer than its group tolerates", inst.ID)
 	}
-	if holder, ok := s.Instances.Get(inst.Links.Replaces); ok && holder.Desired == DesiredRunning && holder.Links.ReplacedBy == inst.ID {
+	if holder, ok := s.Instances.Get(inst.Links.Replaces); ok && holder.Desired == model.DesiredRunning && holder.Links.ReplacedBy == inst.ID {
 		return nil // it was to take over, and came to nothing: its slot is held
 	}
 	return s.surged(inst)
 }
 
 // mayDrain checks what is particular to a drain's stops: the drain runs, the role allows it, and a surge's replacement is there.
-func (s *State) mayDrain(inst *Instance, c *InstanceStop) *Error {
+func (s *State) mayDrain(inst *Instance, c *InstanceStop) *model.Error {
 	drain, _, refusal := s.drainAt(inst.Node, c.By)
 	if refusal != nil {
 		return refusal
 	}
 	if c.Bypass && !drain.Options.AcceptsDowntime(inst.Group) {
-		return Refuse(CodeInvalid, "drain %s was not told to accept downtime of %s", c.By, inst.Group)
+		return model.Refuse(model.CodeInvalid, "drain %s was not told to accept downtime of %s", c.By, inst.Group)
 	}
 	if refusal := s.Movable(inst); refusal != nil && !drain.Options.Force {
 		return refusal
@@ -161,9 +162,9 @@ func (s *State) mayDrain(inst *Instance, c *InstanceStop) *Error {
 }
 
 // surged refuses to stop an instance whose group replaces first before its replacement has come as far as the surge waits for.
-func (s *State) surged(inst *Instance) *Error {
+func (s *State) surged(inst *Instance) *model.Error {
 	policy, ok := s.Policy(inst.Group)
-	if !ok || policy.Eviction.Order != OrderSurge {
+	if !ok || policy.Eviction.Order != model.OrderSurge {
 		return nil
 	}
 	next, ok := s.Successor(inst)
@@ -171,36 +172,36 @@ func (s *State) surged(inst *Instance) *Error {
 		return nil // the class's quota holds no surge
 	}
 	if !ok || !s.covers(next) {
-		return Refuse(CodeReplacementPending, "the replacement of instance %s is not ready yet", inst.ID)
+		return model.Refuse(model.CodeReplacementPending, "the replacement of instance %s is not ready yet", inst.ID)
 	}
 	return nil
 }
 
 // mayForce checks what is particular to the stops of a drain that is out of time.
-func (s *State) mayForce(inst *Instance, by string) *Error {
+func (s *State) mayForce(inst *Instance, by string) *model.Error {
 	drain, part, refusal := s.drainAt(inst.Node, by)
 	if refusal == nil && (!drain.Options.ForceAtDeadline || s.Now < part.Deadline) {
-		refusal = Refuse(CodeStale, "drain %s stops nothing by force on node %s now", by, inst.Node)
+		refusal = model.Refuse(model.CodeStale, "drain %s stops nothing by force on node %s now", by, inst.Node)
 	}
 	return refusal
 }
 
 // drainAt returns a drain that acts on a node now.
-func (s *State) drainAt(node NodeID, by string) (*Drain, DrainNode, *Error) {
-	drain, ok := s.Drains.Get(DrainID(by))
+func (s *State) drainAt(node model.NodeID, by string) (*Drain, DrainNode, *model.Error) {
+	drain, ok := s.Drains.Get(model.DrainID(by))
 	if !ok {
-		return nil, DrainNode{}, Refuse(CodeStale, "there is no drain %q", by)
+		return nil, DrainNode{}, model.Refuse(model.CodeStale, "there is no drain %q", by)
 	}
 	part, _ := drain.Node(node)
 	if part.Phase != PhaseDraining || !part.Turn || drain.Paused {
-		return nil, DrainNode{}, Refuse(CodeStale, "drain %s does not run on node %s now", by, node)
+		return nil, DrainNode{}, model.Refuse(model.CodeStale, "drain %s does not run on node %s now", by, node)
 	}
 	return drain, part, nil
 }
 
 // covers reports whether a replacement has come as far as the surge waits for.
-func (i *Instance) covers(wait SurgeWait) bool {
-	return i.Ready() || wait == WaitStarted && i.Wanted() && i.Status.Observed != ObservedPending
+func (i *Instance) covers(wait model.SurgeWait) bool {
+	return i.Ready() || wait == model.WaitStarted && i.Wanted() && i.Status.Observed != model.ObservedPending
 }
 
 func (s *State) beginStop(inst *Instance, c *InstanceStop) {
@@ -218,38 +219,38 @@ func (s *State) beginStop(inst *Instance, c *InstanceStop) {
 	if c.Avoid {
 		s.avoid(inst, 0, "evicted: "+c.By)
 	}
-	desired := DesiredDraining
+	desired := model.DesiredDraining
 	switch inst.Status.Observed {
-	case ObservedPending, ObservedLost, ObservedFailed:
-		desired = DesiredStopped
+	case model.ObservedPending, model.ObservedLost, model.ObservedFailed:
+		desired = model.DesiredStopped
 	}
 	next := *inst
 	next.Marks.StopGrace = s.graceOf(inst, c.Grace)
 	next.Marks.GraceOverride = c.Grace
 	s.moveDesired(&next, desired, c.Cause, reason, text)
 	switch c.Cause {
-	case CauseNodeDraining:
-		s.countMoved(DrainID(c.By), inst)
-	case CauseStartTimeout, CauseCheckFailed:
-		if next, ok := s.Successor(inst); ok && c.Cause == CauseCheckFailed && next.Cause == CauseCheckFailed {
+	case model.CauseNodeDraining:
+		s.countMoved(model.DrainID(c.By), inst)
+	case model.CauseStartTimeout, model.CauseCheckFailed:
+		if next, ok := s.Successor(inst); ok && c.Cause == model.CauseCheckFailed && next.Cause == model.CauseCheckFailed {
 			break // it was noted when that one was placed
 		}
-		if inst.Status.Observed != ObservedFailed && !inst.WaitsForRoom() { // otherwise it was noted when it failed, or never began
+		if inst.Status.Observed != model.ObservedFailed && !inst.WaitsForRoom() { // otherwise it was noted when it failed, or never began
 			s.noteFailure(inst, string(c.Cause))
 		}
 	}
 }
 
 // checkGrace bounds the grace that a stop asks for as that of a job file is: leases end with it. Code: invalid.
-func checkGrace(grace *Duration) *Error {
-	if grace != nil && (*grace < 0 || *grace > maxGrace) {
-		return Refuse(CodeInvalid, "a grace of %s: it must be 0s to %s", *grace, maxGrace)
+func checkGrace(grace *model.Duration) *model.Error {
+	if grace != nil && (*grace < 0 || *grace > model.MaxGrace) {
+		return model.Refuse(model.CodeInvalid, "a grace of %s: it must be 0s to %s", *grace, model.MaxGrace)
 	}
 	return nil
 }
 
 // graceOf is how long a stop may take: readiness is withdrawn, drain_delay passes, then the grace.
-func (s *State) graceOf(inst *Instance, override *Duration) Duration {
+func (s *State) graceOf(inst *Instance, override *model.Duration) model.Duration {
 	spec, ok := s.Spec(inst.Group, inst.Version)
 	if !ok {
 		return 0
@@ -261,11 +262,11 @@ func (s *State) graceOf(inst *Instance, override *Duration) Duration {
 }
 
 // wordOfStop is how long word of a stop may take to an agent that is online: longer than a failover.
-const wordOfStop = 10 * Second
+const wordOfStop = 10 * model.Second
 
 // StopDue is when the servers write stopped for a draining instance (P15): its grace after its agent said that the stop has begun, so that a program loses none of it
 // where word of the stop comes late, such as through a failover. An agent that says nothing has wordOfStop on top; on an offline node nothing is waited for (P16).
-func (s *State) StopDue(i *Instance) Time {
+func (s *State) StopDue(i *Instance) model.Time {
 	if i.Marks.StopHeard != 0 {
 		return i.Marks.StopHeard.Add(i.Marks.StopGrace)
 	}
@@ -280,18 +281,18 @@ func (c *InstanceKill) apply(s *State) error {
 	inst, ok := s.Instances.Get(c.ID)
 	switch {
 	case !ok:
-		return Refuse(CodeNotFound, "there is no instance %s", c.ID)
+		return model.Refuse(model.CodeNotFound, "there is no instance %s", c.ID)
 	case c.Now && s.InGrace(inst):
-		s.endGrace(inst, CauseDrainTimeout, "its drain is out of time")
+		s.endGrace(inst, model.CauseDrainTimeout, "its drain is out of time")
 		return nil
-	case inst.Desired == DesiredStopped:
+	case inst.Desired == model.DesiredStopped:
 		return nil
-	case inst.Desired != DesiredDraining:
-		return Refuse(CodeConflict, "instance %s is not draining", c.ID)
+	case inst.Desired != model.DesiredDraining:
+		return model.Refuse(model.CodeConflict, "instance %s is not draining", c.ID)
 	case !c.Now && s.Now < s.StopDue(inst):
-		return Refuse(CodeGraceRunning, "instance %s has %s of its grace left", c.ID, s.StopDue(inst).Sub(s.Now))
+		return model.Refuse(model.CodeGraceRunning, "instance %s has %s of its grace left", c.ID, s.StopDue(inst).Sub(s.Now))
 	}
-	s.setDesired(inst, DesiredStopped, CauseDrainTimeout, "its grace is over")
+	s.setDesired(inst, model.DesiredStopped, model.CauseDrainTimeout, "its grace is over")
 	return nil
 }
 
@@ -300,26 +301,26 @@ func (c *InstanceKill) apply(s *State) error {
 func (s *State) InGrace(inst *Instance) bool {
 	spec, ok := s.Spec(inst.Group, inst.Version)
 	given := inst.Marks.GraceOverride == nil || *inst.Marks.GraceOverride > 0
-	return ok && given && inst.Desired == DesiredStopped && inst.Status.Observed != ObservedStopped && inst.Marks.StopCause == CauseNodeOffline && !spec.OneHolder()
+	return ok && given && inst.Desired == model.DesiredStopped && inst.Status.Observed != model.ObservedStopped && inst.Marks.StopCause == model.CauseNodeOffline && !spec.OneHolder()
 }
 
 // endGraceFor ends such a grace on the word of a person. It can't be shortened to anything but nothing, as nobody knows how much of it is left. Code: stopping.
-func (s *State) endGraceFor(inst *Instance, c *InstanceStop) *Error {
+func (s *State) endGraceFor(inst *Instance, c *InstanceStop) *model.Error {
 	if c.Grace == nil || *c.Grace != 0 {
-		return Refuse(CodeStopping, "instance %s was replaced while its node was silent, and ends there within its grace", inst.ID).
+		return model.Refuse(model.CodeStopping, "instance %s was replaced while its node was silent, and ends there within its grace", inst.ID).
 			WithHint("to end it at once: outspan instance stop %s --grace 0s", inst.ID)
 	}
-	s.endGrace(inst, CauseUser, c.By)
+	s.endGrace(inst, model.CauseUser, c.By)
 	return nil
 }
 
 // endGrace has the agent of an instance that is in such a grace kill it.
-func (s *State) endGrace(inst *Instance, cause Cause, reason string) {
+func (s *State) endGrace(inst *Instance, cause model.Cause, reason string) {
 	next := *inst
-	next.Marks.GraceOverride, next.Marks.StopGrace = new(Duration), 0
+	next.Marks.GraceOverride, next.Marks.StopGrace = new(model.Duration), 0
 	s.setInstance(inst, &next)
 	s.callAgent(inst.Node)
-	s.emit(Event{Type: EventDesired, Subject: "instance/" + string(inst.ID), Cause: cause, Before: string(DesiredDraining), After: string(DesiredStopped),
+	s.emit(Event{Type: EventDesired, Subject: "instance/" + string(inst.ID), Cause: cause, Before: string(model.DesiredDraining), After: string(model.DesiredStopped),
 		Data: map[string]string{"node": string(inst.Node), "group": string(inst.Group), "reason": reason}})
 }
 
@@ -327,19 +328,19 @@ func (c *InstanceMark) apply(s *State) error {
 	inst, ok := s.Instances.Get(c.ID)
 	switch {
 	case !ok:
-		return Refuse(CodeNotFound, "there is no instance %s", c.ID)
-	case inst.Desired != DesiredRunning:
-		return Refuse(CodeStopping, "instance %s is already %s", c.ID, inst.Desired)
+		return model.Refuse(model.CodeNotFound, "there is no instance %s", c.ID)
+	case inst.Desired != model.DesiredRunning:
+		return model.Refuse(model.CodeStopping, "instance %s is already %s", c.ID, inst.Desired)
 	case c.Requested && !c.Cause.Valid():
-		return Refuse(CodeInvalid, "%q is no cause", c.Cause)
+		return model.Refuse(model.CodeInvalid, "%q is no cause", c.Cause)
 	}
-	if c.Requested && c.Cause == CauseNodeNotReady {
+	if c.Requested && c.Cause == model.CauseNodeNotReady {
 		if refusal := s.mayLeaveTroubled(inst); refusal != nil {
 			return refusal
 		}
 	}
 	if by, marks := s.PolicyMarks(inst); c.Requested && c.Automatic && (!marks || by != c.By) {
-		return Refuse(CodeStale, "no policy asks for the eviction of instance %s in the name of %q", inst.ID, c.By)
+		return model.Refuse(model.CodeStale, "no policy asks for the eviction of instance %s in the name of %q", inst.ID, c.By)
 	}
 	if c.Requested && c.Surge {
 		return asError(s.markSurge(inst, c))
@@ -353,11 +354,11 @@ func (s *State) markFor(inst *Instance, c *InstanceMark) {
 	switch {
 	case c.Requested && c.Automatic:
 		s.flip(inst, Eviction{Requested: true, Cause: c.Cause, By: c.By, Since: s.Now, Automatic: true}, "EvictionAutomatic")
-	case c.Requested && inst.Eviction.Requested && inst.Eviction.Automatic && c.Cause == CauseUser:
+	case c.Requested && inst.Eviction.Requested && inst.Eviction.Automatic && c.Cause == model.CauseUser:
 		next := *inst
 		next.Eviction.Automatic, next.Eviction.Cause, next.Eviction.By = false, c.Cause, c.By
 		s.setInstance(inst, &next)
-	case c.Requested && c.Cause == CauseNodeNotReady:
+	case c.Requested && c.Cause == model.CauseNodeNotReady:
 		s.flip(inst, Eviction{Requested: true, Cause: c.Cause, By: c.By, Since: s.Now}, "EvictionAutomatic")
 	default:
 		s.mark(inst, c.Requested, c.Cause, c.By)
@@ -365,7 +366,7 @@ func (s *State) markFor(inst *Instance, c *InstanceMark) {
 }
 
 // mark flips the eviction wish.
-func (s *State) mark(inst *Instance, requested bool, cause Cause, by string) {
+func (s *State) mark(inst *Instance, requested bool, cause model.Cause, by string) {
 	switch {
 	case !requested:
 		s.flip(inst, Eviction{}, "EvictionCanceled")

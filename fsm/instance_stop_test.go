@@ -1,6 +1,10 @@
 package fsm
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/outspan/outspan/model"
+)
 
 // A bypass passes over budgets and never over the reason of a stop: a drain's stop that was decided before the drain was canceled, paused or over is refused where it
 // is applied, and so is one past a budget that the drain was not told about.
@@ -8,42 +12,42 @@ import "testing"
 func TestBypassKeepsTheReason(t *testing.T) {
 	world := func(options DrainOptions) *Machine {
 		m := NewMachine()
-		mustApply(t, m, &ClusterInit{ID: "c1", Name: "test", Settings: DefaultSettings()})
+		mustApply(t, m, &ClusterInit{ID: "c1", Name: "test", Settings: model.DefaultSettings()})
 		mustApply(t, m, register("n1"), &NodeReport{ID: "n1", Full: true}, &JobSubmit{Spec: webSpec()})
 		mustApply(t, m, placed("i1", "web/api", 0, "n1", 20000))
-		mustApply(t, m, observed("n1", "i1", ObservedReady))
+		mustApply(t, m, observed("n1", "i1", model.ObservedReady))
 		mustApply(t, m, &DrainStart{ID: "d1", Nodes: []string{"n1"}, Options: options})
 		return m
 	}
-	downtime := DrainOptions{Deadline: Hour, AcceptDowntime: []string{"*"}}
+	downtime := DrainOptions{Deadline: model.Hour, AcceptDowntime: []string{"*"}}
 	forcing := DrainOptions{Deadline: 1, ForceAtDeadline: true}
-	accepted := &InstanceStop{ID: "i1", Cause: CauseNodeDraining, By: "d1", Bypass: true}
-	timeout := &InstanceStop{ID: "i1", Cause: CauseDrainTimeout, By: "d1", Bypass: true}
+	accepted := &InstanceStop{ID: "i1", Cause: model.CauseNodeDraining, By: "d1", Bypass: true}
+	timeout := &InstanceStop{ID: "i1", Cause: model.CauseDrainTimeout, By: "d1", Bypass: true}
 	for _, c := range []struct {
 		name    string
 		options DrainOptions
 		first   []Command
 		stop    *InstanceStop
-		want    Code
+		want    model.Code
 	}{
 		{"downtime accepted", downtime, nil, accepted, ""},
-		{"downtime not accepted", DrainOptions{Deadline: Hour}, nil, accepted, CodeInvalid},
-		{"drain canceled", downtime, []Command{&DrainCancel{ID: "d1"}}, accepted, CodeStale},
-		{"drain paused", downtime, []Command{&DrainPause{ID: "d1", Paused: true}}, accepted, CodeStale},
-		{"node disabled", downtime, []Command{&NodeIntent{ID: "n1", Intent: IntentDisabled}}, accepted, CodeStale},
-		{"no such drain", downtime, nil, &InstanceStop{ID: "i1", Cause: CauseNodeDraining, By: "d2", Bypass: true}, CodeStale},
+		{"downtime not accepted", DrainOptions{Deadline: model.Hour}, nil, accepted, model.CodeInvalid},
+		{"drain canceled", downtime, []Command{&DrainCancel{ID: "d1"}}, accepted, model.CodeStale},
+		{"drain paused", downtime, []Command{&DrainPause{ID: "d1", Paused: true}}, accepted, model.CodeStale},
+		{"node disabled", downtime, []Command{&NodeIntent{ID: "n1", Intent: IntentDisabled}}, accepted, model.CodeStale},
+		{"no such drain", downtime, nil, &InstanceStop{ID: "i1", Cause: model.CauseNodeDraining, By: "d2", Bypass: true}, model.CodeStale},
 		{"out of time", forcing, nil, timeout, ""},
-		{"time left", DrainOptions{Deadline: Hour, ForceAtDeadline: true}, nil, timeout, CodeStale},
-		{"never by force", DrainOptions{Deadline: 1}, nil, timeout, CodeStale},
-		{"out of time and canceled", forcing, []Command{&DrainCancel{ID: "d1"}}, timeout, CodeStale},
+		{"time left", DrainOptions{Deadline: model.Hour, ForceAtDeadline: true}, nil, timeout, model.CodeStale},
+		{"never by force", DrainOptions{Deadline: 1}, nil, timeout, model.CodeStale},
+		{"out of time and canceled", forcing, []Command{&DrainCancel{ID: "d1"}}, timeout, model.CodeStale},
 	} {
 		m := world(c.options)
 		mustApply(t, m, c.first...)
-		s, results := m.State().Apply(m.State().Index+1, 1, Entry{Format: CurrentFormat, At: m.State().Now + 10, Actor: "leader", Groups: [][]Command{{c.stop}}})
+		s, results := m.State().Apply(m.State().Index+1, 1, Entry{Format: model.CurrentFormat, At: m.State().Now + 10, Actor: "leader", Groups: [][]Command{{c.stop}}})
 		if got := refusedAs(results[0].Refusal); got != c.want {
 			t.Errorf("%s: %v, want %q", c.name, results[0].Refusal, c.want)
 		}
-		if i, _ := s.Instances.Get("i1"); (i.Desired == DesiredRunning) != (c.want != "") {
+		if i, _ := s.Instances.Get("i1"); (i.Desired == model.DesiredRunning) != (c.want != "") {
 			t.Errorf("%s: it is %s", c.name, i.Desired)
 		}
 	}
@@ -51,15 +55,15 @@ func TestBypassKeepsTheReason(t *testing.T) {
 
 // A stop for a failure that was decided before the instance became ready is refused, with the placement beside it, and is not counted as a failure.
 func TestFailureThatIsOver(t *testing.T) {
-	for _, cause := range []Cause{CauseStartTimeout, CauseCrashLoop, CauseCheckFailed, CauseOOM} {
-		s := run(t, NewState(), 1000, &ClusterInit{ID: "c1", Name: "test", Settings: DefaultSettings()}, register("n1"), &NodeReport{ID: "n1", Full: true},
-			&JobSubmit{Spec: webSpec()}, placed("i1", "web/api", 0, "n1", 20000), placed("i2", "web/api", 1, "n1", 20001), observed("n1", "i2", ObservedReady))
-		s = run(t, s, 1000+1000*Time(s.Settings.StartTimeout), observed("n1", "i1", ObservedReady))
+	for _, cause := range []model.Cause{model.CauseStartTimeout, model.CauseCrashLoop, model.CauseCheckFailed, model.CauseOOM} {
+		s := run(t, NewState(), 1000, &ClusterInit{ID: "c1", Name: "test", Settings: model.DefaultSettings()}, register("n1"), &NodeReport{ID: "n1", Full: true},
+			&JobSubmit{Spec: webSpec()}, placed("i1", "web/api", 0, "n1", 20000), placed("i2", "web/api", 1, "n1", 20001), observed("n1", "i2", model.ObservedReady))
+		s = run(t, s, 1000+1000*model.Time(s.Settings.StartTimeout), observed("n1", "i1", model.ObservedReady))
 		before, _ := s.Groups.Get("web/api")
 		next := placed("i3", "web/api", 0, "n1", 20002)
 		next.Replaces, next.Cause = "i1", cause
 		after, refusal := try(t, s, &InstanceStop{ID: "i1", Cause: cause, By: "failed", Bypass: true}, next)
-		if refusedAs(refusal) != CodeStale {
+		if refusedAs(refusal) != model.CodeStale {
 			t.Errorf("%s: %v, want stale", cause, refusal)
 		}
 		if g, _ := after.Groups.Get("web/api"); len(g.Failures) != len(before.Failures) || g.Ready != 2 {
@@ -71,8 +75,8 @@ func TestFailureThatIsOver(t *testing.T) {
 // A drain that accepts downtime of a group that no job has is refused: a typing error would be found out only when the drain waits.
 func TestDowntimeOfNoGroup(t *testing.T) {
 	s := aloneState(t)
-	for group, want := range map[string]Code{"web/api": "", "*": "", "web/no": CodeNotFound, "web": CodeNotFound} {
-		c := &DrainStart{ID: "d1", Nodes: []string{"n1"}, Options: DrainOptions{Deadline: Hour, AcceptDowntime: []string{group}}}
+	for group, want := range map[string]model.Code{"web/api": "", "*": "", "web/no": model.CodeNotFound, "web": model.CodeNotFound} {
+		c := &DrainStart{ID: "d1", Nodes: []string{"n1"}, Options: DrainOptions{Deadline: model.Hour, AcceptDowntime: []string{group}}}
 		_, refusal := attempt(s, s.Now, c)
 		wantCode(t, group, refusal, want)
 	}

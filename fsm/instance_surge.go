@@ -1,7 +1,9 @@
 package fsm
 
+import "github.com/outspan/outspan/model"
+
 // markSurge has an instance stopped when its replacement is ready, as a person asked.
-func (s *State) markSurge(inst *Instance, c *InstanceMark) *Error {
+func (s *State) markSurge(inst *Instance, c *InstanceMark) *model.Error {
 	if refusal := s.maySurge(inst, c); refusal != nil {
 		return refusal
 	}
@@ -23,21 +25,21 @@ func (s *State) markSurge(inst *Instance, c *InstanceMark) *Error {
 }
 
 // maySurge returns nil if an instance may be stopped once its replacement is ready.
-func (s *State) maySurge(inst *Instance, c *InstanceMark) *Error {
+func (s *State) maySurge(inst *Instance, c *InstanceMark) *model.Error {
 	if refusal := checkGrace(c.Grace); refusal != nil {
 		return refusal
 	}
-	if c.Cause != CauseUser {
-		return Refuse(CodeInvalid, "only a person asks for a replacement before a stop, not %s", c.Cause)
+	if c.Cause != model.CauseUser {
+		return model.Refuse(model.CodeInvalid, "only a person asks for a replacement before a stop, not %s", c.Cause)
 	}
 	policy, ok := s.Policy(inst.Group)
 	_, replica := s.MemberOf(inst)
 	switch {
-	case !ok || replica || policy.OneHolder() || policy.Eviction.Order != OrderSurge:
-		return Refuse(CodeInvalid, "%s does not replace first: its instances stop before their replacements start", inst.Group).
+	case !ok || replica || policy.OneHolder() || policy.Eviction.Order != model.OrderSurge:
+		return model.Refuse(model.CodeInvalid, "%s does not replace first: its instances stop before their replacements start", inst.Group).
 			WithHint("leave --surge out")
 	case inst.Eviction.Requested && !inst.Eviction.Surge:
-		return Refuse(CodeConflict, "instance %s is to be evicted already, for %s", inst.ID, inst.Eviction.Cause).
+		return model.Refuse(model.CodeConflict, "instance %s is to be evicted already, for %s", inst.ID, inst.Eviction.Cause).
 			WithHint("see what it waits for: outspan why %s", inst.ID)
 	}
 	return s.MayEvict(inst, c.Cause, c.By, s.BeforeHook(inst))

@@ -1,26 +1,28 @@
 package fsm
 
+import "github.com/outspan/outspan/model"
+
 // Job is the current truth of a job: which version is wanted, and whether it is to run at all.
 type Job struct {
-	Name       JobName      `cbor:"1,keyasint"`
-	Version    uint64       `cbor:"2,keyasint"` // of the spec; scaling keeps it
-	Class      ClassName    `cbor:"3,keyasint"`
-	Stopped    bool         `cbor:"4,keyasint,omitempty"`
-	Purge      bool         `cbor:"8,keyasint,omitempty"` // the job goes once its last instance is confirmed stopped
-	Deployment DeploymentID `cbor:"5,keyasint,omitempty"` // the latest
-	Stable     uint64       `cbor:"6,keyasint,omitempty"` // the last version whose deployment succeeded, or that needed none after such a one: where auto_revert goes
-	Index      uint64       `cbor:"7,keyasint"`           // of the last change
+	Name       model.JobName      `cbor:"1,keyasint"`
+	Version    uint64             `cbor:"2,keyasint"` // of the spec; scaling keeps it
+	Class      model.ClassName    `cbor:"3,keyasint"`
+	Stopped    bool               `cbor:"4,keyasint,omitempty"`
+	Purge      bool               `cbor:"8,keyasint,omitempty"` // the job goes once its last instance is confirmed stopped
+	Deployment model.DeploymentID `cbor:"5,keyasint,omitempty"` // the latest
+	Stable     uint64             `cbor:"6,keyasint,omitempty"` // the last version whose deployment succeeded, or that needed none after such a one: where auto_revert goes
+	Index      uint64             `cbor:"7,keyasint"`           // of the last change
 }
 
 // JobVersion is one spec in a job's history. Versions are kept while an instance runs them, and the last ten.
 type JobVersion struct {
-	Job     JobName `cbor:"1,keyasint"`
-	Version uint64  `cbor:"2,keyasint"`
-	Spec    JobSpec `cbor:"3,keyasint"`
-	Actor   Actor   `cbor:"4,keyasint"`
-	Message string  `cbor:"5,keyasint,omitempty"` // such as "revert to version 3"
-	Index   uint64  `cbor:"6,keyasint"`
-	Wall    int64   `cbor:"7,keyasint"`
+	Job     model.JobName `cbor:"1,keyasint"`
+	Version uint64        `cbor:"2,keyasint"`
+	Spec    model.JobSpec `cbor:"3,keyasint"`
+	Actor   model.Actor   `cbor:"4,keyasint"`
+	Message string        `cbor:"5,keyasint,omitempty"` // such as "revert to version 3"
+	Index   uint64        `cbor:"6,keyasint"`
+	Wall    int64         `cbor:"7,keyasint"`
 
 	Completed bool `cbor:"9,keyasint,omitempty"` // its rollout was completed, or it needed none after a version whose was
 
@@ -31,18 +33,18 @@ type JobVersion struct {
 // again changes nothing. IfIndex other than nil must be the job's index (0: the job must not exist), or the answer is conflict.
 // Codes: invalid, not_supported, unknown_class, service_taken, conflict, too_large, quota_exceeded.
 type JobSubmit struct {
-	Spec    JobSpec `cbor:"1,keyasint"`
-	IfIndex *uint64 `cbor:"2,keyasint,omitempty"`
-	Message string  `cbor:"3,keyasint,omitempty"`
+	Spec    model.JobSpec `cbor:"1,keyasint"`
+	IfIndex *uint64       `cbor:"2,keyasint,omitempty"`
+	Message string        `cbor:"3,keyasint,omitempty"`
 }
 
 // JobRevert submits the spec of an earlier version again, as a new version. IfVersion other than 0 must be the current one (stale). With KeepCounts, as
 // the system asks for it, groups that were scaled keep the count that they have now.
 type JobRevert struct {
-	Job       JobName `cbor:"1,keyasint"`
-	Version   uint64  `cbor:"2,keyasint"`
-	IfVersion uint64  `cbor:"3,keyasint,omitempty"`
-	Message   string  `cbor:"4,keyasint,omitempty"`
+	Job       model.JobName `cbor:"1,keyasint"`
+	Version   uint64        `cbor:"2,keyasint"`
+	IfVersion uint64        `cbor:"3,keyasint,omitempty"`
+	Message   string        `cbor:"4,keyasint,omitempty"`
 
 	KeepCounts bool `cbor:"5,keyasint,omitempty"`
 
@@ -53,19 +55,19 @@ type JobRevert struct {
 
 // JobScale changes a group's count.
 type JobScale struct {
-	Job   JobName `cbor:"1,keyasint"`
-	Group string  `cbor:"2,keyasint"`
-	Count int     `cbor:"3,keyasint"`
+	Job   model.JobName `cbor:"1,keyasint"`
+	Group string        `cbor:"2,keyasint"`
+	Count int           `cbor:"3,keyasint"`
 }
 
 // JobStop stops every instance of a job. Purge also removes the job, once the last of them is confirmed stopped.
 type JobStop struct {
-	Job   JobName `cbor:"1,keyasint"`
-	Purge bool    `cbor:"2,keyasint,omitempty"`
+	Job   model.JobName `cbor:"1,keyasint"`
+	Purge bool          `cbor:"2,keyasint,omitempty"`
 }
 
 // JobRestart rolls every instance of a job, or of one group, to a new version with the same spec.
 type JobRestart struct {
-	Job   JobName `cbor:"1,keyasint"`
-	Group string  `cbor:"2,keyasint,omitempty"`
+	Job   model.JobName `cbor:"1,keyasint"`
+	Group string        `cbor:"2,keyasint,omitempty"`
 }

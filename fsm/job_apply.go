@@ -3,6 +3,8 @@ package fsm
 import (
 	"fmt"
 	"slices"
+
+	"github.com/outspan/outspan/model"
 )
 
 const (
@@ -11,7 +13,7 @@ const (
 )
 
 // Policy is the current spec of a group: counts, budgets, roles and limits come from it, also for instances of older versions.
-func (s *State) Policy(group GroupID) (*GroupSpec, bool) {
+func (s *State) Policy(group model.GroupID) (*model.GroupSpec, bool) {
 	job, ok := s.Jobs.Get(jobOf(group))
 	if !ok {
 		return nil, false
@@ -37,7 +39,7 @@ func (c *JobSubmit) apply(s *State) error {
 			have = old.Index
 		}
 		if have != *c.IfIndex {
-			return Refuse(CodeConflict, "job %s changed: it is at index %d, not %d", spec.Name, have, *c.IfIndex).WithHint("plan again, then run with the new index")
+			return model.Refuse(model.CodeConflict, "job %s changed: it is at index %d, not %d", spec.Name, have, *c.IfIndex).WithHint("plan again, then run with the new index")
 		}
 	}
 	if refusal := s.checkAgainstCluster(&spec); refusal != nil {
@@ -54,31 +56,31 @@ func (c *JobSubmit) apply(s *State) error {
 }
 
 // checkAgainstCluster refuses what can't be right in this cluster: unknown classes, services of others, memory or ports that no node has.
-func (s *State) checkAgainstCluster(spec *JobSpec) *Error {
+func (s *State) checkAgainstCluster(spec *model.JobSpec) *model.Error {
 	if _, _, ok := s.Class(spec.Class); !ok {
-		return Refuse(CodeUnknownClass, "job %s: class %q is unknown", spec.Name, spec.Class).WithHint("the classes are: %s", joinClasses(s.Classes))
+		return model.Refuse(model.CodeUnknownClass, "job %s: class %q is unknown", spec.Name, spec.Class).WithHint("the classes are: %s", joinClasses(s.Classes))
 	}
 	if old, ok := s.Jobs.Get(spec.Name); ok && old.Purge {
-		return Refuse(CodeConflict, "job %s is being purged", spec.Name).WithHint("wait until its instances have stopped, then run it again")
+		return model.Refuse(model.CodeConflict, "job %s is being purged", spec.Name).WithHint("wait until its instances have stopped, then run it again")
 	}
 	for i := range spec.Groups {
 		g := &spec.Groups[i]
-		id := NewGroupID(spec.Name, g.Name)
+		id := model.NewGroupID(spec.Name, g.Name)
 		for _, svc := range g.Services {
-			if row, ok := s.Services.Get(ServiceName(svc.Name)); ok && jobOf(row.Group) != spec.Name {
-				return Refuse(CodeServiceTaken, "the service %s belongs to %s", svc.Name, row.Group).WithHint("choose another name for the service of %s", id)
+			if row, ok := s.Services.Get(model.ServiceName(svc.Name)); ok && jobOf(row.Group) != spec.Name {
+				return model.Refuse(model.CodeServiceTaken, "the service %s belongs to %s", svc.Name, row.Group).WithHint("choose another name for the service of %s", id)
 			}
 			if row := s.exposes(svc.Expose, spec.Name); row != nil {
-				return Refuse(CodeServiceTaken, "port %d is exposed by the service %s of %s", svc.Expose, row.Name, row.Group).WithHint("expose %s on another port", svc.Name)
+				return model.Refuse(model.CodeServiceTaken, "port %d is exposed by the service %s of %s", svc.Expose, row.Name, row.Group).WithHint("expose %s on another port", svc.Name)
 			}
 			if holder, taken := s.staticPort(svc.Expose, spec.Name); taken {
-				return Refuse(CodeServiceTaken, "service %s can't expose port %d: instances of %s have it as their static port", svc.Name, svc.Expose, holder).
+				return model.Refuse(model.CodeServiceTaken, "service %s can't expose port %d: instances of %s have it as their static port", svc.Name, svc.Expose, holder).
 					WithHint("expose %s on another port", svc.Name)
 			}
 		}
 		for _, p := range g.Ports {
 			if row := s.exposes(p.Static, spec.Name); row != nil {
-				return Refuse(CodeServiceTaken, "%s can't have the static port %d: every agent listens on it for the service %s of %s", id, p.Static, row.Name, row.Group).
+				return model.Refuse(model.CodeServiceTaken, "%s can't have the static port %d: every agent listens on it for the service %s of %s", id, p.Static, row.Name, row.Group).
 					WithHint("use a dynamic port (port %q {}), or another static one", p.Name)
 			}
 		}
@@ -97,8 +99,8 @@ func (s *State) checkAgainstCluster(spec *JobSpec) *Error {
 
 // fitsSomewhere refuses a group of which not one instance could run even on an empty node, or whose static port is taken on every node by
 // what it may not preempt.
-func (s *State) fitsSomewhere(id GroupID, g *GroupSpec, class ClassName) *Error {
-	if s.Nodes.Len() == 0 || g.Count == 0 && g.Role != RoleSystem {
+func (s *State) fitsSomewhere(id model.GroupID, g *model.GroupSpec, class model.ClassName) *model.Error {
+	if s.Nodes.Len() == 0 || g.Count == 0 && g.Role != model.RoleSystem {
 		return nil
 	}
 	need := g.Resources.MemoryBytes + s.Settings.InstanceOverhead
@@ -107,19 +109,19 @@ func (s *State) fitsSomewhere(id GroupID, g *GroupSpec, class ClassName) *Error 
 		largest = max(largest, n.Allocatable().MemoryBytes)
 	}
 	if need > largest {
-		return Refuse(CodeNoMemory, "%s needs %d MiB an instance (overhead included); the largest node offers %d MiB", id, need>>20, largest>>20).
+		return model.Refuse(model.CodeNoMemory, "%s needs %d MiB an instance (overhead included); the largest node offers %d MiB", id, need>>20, largest>>20).
 			WithHint("lower resources.memory, or add a larger node")
 	}
 	for _, p := range g.Ports {
 		if p.Static != 0 && s.portTakenEverywhere(p.Static, jobOf(id), s.ClassRank(class)) {
-			return Refuse(CodeNoPorts, "%s asks for the static port %d, which another job holds on every node", id, p.Static).
+			return model.Refuse(model.CodeNoPorts, "%s asks for the static port %d, which another job holds on every node", id, p.Static).
 				WithHint("use a dynamic port (port %q {}), or another static one", p.Name)
 		}
 	}
 	return nil
 }
 
-func (s *State) portTakenEverywhere(port int, job JobName, rank int) bool {
+func (s *State) portTakenEverywhere(port int, job model.JobName, rank int) bool {
 	for id := range s.Nodes.All() {
 		owner, taken := s.PortOwner(id, port)
 		if !taken {
@@ -137,7 +139,7 @@ func (s *State) portTakenEverywhere(port int, job JobName, rank int) bool {
 }
 
 // submit makes spec the wanted state. restart names a group to roll although its template is the same ("*" for all).
-func (s *State) submit(spec JobSpec, message string, forced bool, restart string) {
+func (s *State) submit(spec model.JobSpec, message string, forced bool, restart string) {
 	old, exists := s.Jobs.Get(spec.Name)
 	job := Job{Name: spec.Name}
 	var scaled []string
@@ -181,11 +183,11 @@ func (s *State) submit(spec JobSpec, message string, forced bool, restart string
 	s.emit(Event{Type: EventJob, Subject: "job/" + string(job.Name), Before: fmt.Sprint(job.Version - 1), After: fmt.Sprint(job.Version), Data: map[string]string{"message": message}})
 }
 
-func (s *State) touchJob(name JobName) { s.touch("jobs", Topic("job/"+name)) }
+func (s *State) touchJob(name model.JobName) { s.touch("jobs", Topic("job/"+name)) }
 
 // submitGroup brings a group's row up to the new job version, and reports whether its instances must be replaced.
-func (s *State) submitGroup(job *Job, spec *GroupSpec, forced bool) bool {
-	id := NewGroupID(job.Name, spec.Name)
+func (s *State) submitGroup(job *Job, spec *model.GroupSpec, forced bool) bool {
+	id := model.NewGroupID(job.Name, spec.Name)
 	g := Group{ID: id}
 	if old, ok := s.Groups.Get(id); ok {
 		g = *old
@@ -197,7 +199,7 @@ func (s *State) submitGroup(job *Job, spec *GroupSpec, forced bool) bool {
 		g.Version = job.Version
 	}
 	g.Count, g.Role, g.Removed = spec.Count, spec.Role, false
-	if g.Role == RoleSystem {
+	if g.Role == model.RoleSystem {
 		g.Count = max(g.Count, 1) // it has one per eligible node, whatever the count says
 	}
 	if before != g.Version {
@@ -211,17 +213,17 @@ func (s *State) submitGroup(job *Job, spec *GroupSpec, forced bool) bool {
 
 // templateVersion finds the newest kept version whose template of the group equals spec: its instances need no replacement, and after a revert
 // those that still run the old version are current again.
-func (s *State) templateVersion(id GroupID, below uint64, spec *GroupSpec) (uint64, bool) {
+func (s *State) templateVersion(id model.GroupID, below uint64, spec *model.GroupSpec) (uint64, bool) {
 	g, ok := s.Groups.Get(id)
 	if !ok {
 		return 0, false
 	}
-	want := spec.template()
-	if current, ok := s.Spec(id, g.Version); ok && sameEncoding(current.template(), want) {
+	want := spec.Template()
+	if current, ok := s.Spec(id, g.Version); ok && sameEncoding(current.Template(), want) {
 		return g.Version, true
 	}
 	for inst := range s.InstancesOf(id) { // versions that something still runs
-		if old, ok := s.Spec(id, inst.Version); ok && inst.Version < below && inst.Desired == DesiredRunning && sameEncoding(old.template(), want) {
+		if old, ok := s.Spec(id, inst.Version); ok && inst.Version < below && inst.Desired == model.DesiredRunning && sameEncoding(old.Template(), want) {
 			return inst.Version, true
 		}
 	}
@@ -229,7 +231,7 @@ func (s *State) templateVersion(id GroupID, below uint64, spec *GroupSpec) (uint
 }
 
 // StableVersion is the version of a group's instances in the last job version that succeeded; ok is false if none did, or the group is newer.
-func (s *State) StableVersion(id GroupID) (version uint64, ok bool) {
+func (s *State) StableVersion(id model.GroupID) (version uint64, ok bool) {
 	job, ok := s.Jobs.Get(jobOf(id))
 	if !ok || job.Stable == 0 {
 		return 0, false
@@ -244,21 +246,11 @@ func (s *State) StableVersion(id GroupID) (version uint64, ok bool) {
 	return job.Stable, true
 }
 
-// template is what of a group can't change under a running instance. Counts, budgets, roles, limits, services and soft placement can. Whether a successor
-// has the same identity can't: servers and agents tell by an instance's own version whether only one may run.
-func (g GroupSpec) template() GroupSpec {
-	g.Count, g.Budget, g.Budgets, g.Role = 0, nil, nil, ""
-	g.Update, g.Reschedule, g.Restart = UpdateSpec{}, RetrySpec{}, RestartSpec{}
-	g.Eviction, g.Replacement, g.Toleration = EvictionSpec{}, ReplacementSpec{Identity: g.Replacement.Identity}, TolerationSpec{}
-	g.Affinities, g.Spreads, g.Services = nil, nil, nil
-	return g
-}
-
-func (s *State) removeGroups(job *Job, spec *JobSpec) {
+func (s *State) removeGroups(job *Job, spec *model.JobSpec) {
 	var gone []*Group
 	for id, g := range s.groupsOf(job.Name) {
 		_, name := id.Split()
-		if !slices.ContainsFunc(spec.Groups, func(x GroupSpec) bool { return x.Name == name }) {
+		if !slices.ContainsFunc(spec.Groups, func(x model.GroupSpec) bool { return x.Name == name }) {
 			gone = append(gone, g)
 		}
 	}
@@ -272,9 +264,9 @@ func (s *State) removeGroups(job *Job, spec *JobSpec) {
 }
 
 // groupsOf iterates over a job's groups.
-func (s *State) groupsOf(job JobName) func(func(GroupID, *Group) bool) {
-	return func(yield func(GroupID, *Group) bool) {
-		for id, g := range s.Groups.From(NewGroupID(job, "")) {
+func (s *State) groupsOf(job model.JobName) func(func(model.GroupID, *Group) bool) {
+	return func(yield func(model.GroupID, *Group) bool) {
+		for id, g := range s.Groups.From(model.NewGroupID(job, "")) {
 			if jobOf(id) != job || !yield(id, g) {
 				return
 			}
@@ -283,12 +275,14 @@ func (s *State) groupsOf(job JobName) func(func(GroupID, *Group) bool) {
 }
 
 // GroupsOf iterates over a job's groups, removed ones included.
-func (s *State) GroupsOf(job JobName) func(func(GroupID, *Group) bool) { return s.groupsOf(job) }
+func (s *State) GroupsOf(job model.JobName) func(func(model.GroupID, *Group) bool) {
+	return s.groupsOf(job)
+}
 
 func (c *JobStop) apply(s *State) error {
 	job, ok := s.Jobs.Get(c.Job)
 	if !ok {
-		return Refuse(CodeNotFound, "there is no job %s", c.Job)
+		return model.Refuse(model.CodeNotFound, "there is no job %s", c.Job)
 	}
 	next := *job
 	next.Stopped, next.Purge, next.Index = true, job.Purge || c.Purge, s.Index
@@ -304,9 +298,9 @@ func (c *JobStop) apply(s *State) error {
 		s.resolveBudget(g.ID)
 	}
 	s.supersede(&next)
-	s.dropServices(job.Name, func(ServiceName) bool { return true })
+	s.dropServices(job.Name, func(model.ServiceName) bool { return true })
 	s.touchJob(job.Name)
-	s.emit(Event{Type: EventJob, Subject: "job/" + string(job.Name), Cause: CauseJobStopped, Before: "running", After: "stopped"})
+	s.emit(Event{Type: EventJob, Subject: "job/" + string(job.Name), Cause: model.CauseJobStopped, Before: "running", After: "stopped"})
 	for _, g := range groups {
 		s.maybePurge(g.ID)
 	}
@@ -314,12 +308,12 @@ func (c *JobStop) apply(s *State) error {
 }
 
 // maybePurge removes a job that is to be purged once nothing of it is left.
-func (s *State) maybePurge(group GroupID) {
+func (s *State) maybePurge(group model.GroupID) {
 	job, ok := s.Jobs.Get(jobOf(group))
 	if !ok || !job.Purge {
 		return
 	}
-	var groups []GroupID
+	var groups []model.GroupID
 	for id, g := range s.groupsOf(job.Name) {
 		if g.Alive > 0 {
 			return
@@ -344,16 +338,16 @@ func (s *State) maybePurge(group GroupID) {
 func (c *JobRestart) apply(s *State) error {
 	job, ok := s.Jobs.Get(c.Job)
 	if !ok {
-		return Refuse(CodeNotFound, "there is no job %s", c.Job)
+		return model.Refuse(model.CodeNotFound, "there is no job %s", c.Job)
 	}
 	v, ok := s.Versions.Get(versionKey(c.Job, job.Version))
 	if !ok || job.Stopped {
-		return Refuse(CodeConflict, "job %s is stopped", c.Job).WithHint("run it again with: outspan job run FILE")
+		return model.Refuse(model.CodeConflict, "job %s is stopped", c.Job).WithHint("run it again with: outspan job run FILE")
 	}
 	group := "*"
 	if c.Group != "" {
-		if group = c.Group; !slices.ContainsFunc(v.Spec.Groups, func(g GroupSpec) bool { return g.Name == group }) {
-			return Refuse(CodeNotFound, "job %s has no group %s", c.Job, group).WithHint("its groups are: %s", v.Spec.groupNames())
+		if group = c.Group; !slices.ContainsFunc(v.Spec.Groups, func(g model.GroupSpec) bool { return g.Name == group }) {
+			return model.Refuse(model.CodeNotFound, "job %s has no group %s", c.Job, group).WithHint("its groups are: %s", groupNamesOf(&v.Spec))
 		}
 	}
 	if refusal := s.checkBytes(&v.Spec, "restart", true); refusal != nil {

@@ -1,6 +1,10 @@
 package fsm
 
-import "bytes"
+import (
+	"bytes"
+
+	"github.com/outspan/outspan/model"
+)
 
 // Bounds of what all jobs want and of what is kept of them. The product promises 100,000 instances; a job gets twice
 // that, and the cluster five times.
@@ -19,7 +23,7 @@ type jobSum struct {
 }
 
 // everyJob is the key of the sum over all jobs. No job has this name.
-const everyJob JobName = ""
+const everyJob model.JobName = ""
 
 func (a jobSum) plus(b jobSum) jobSum {
 	return jobSum{a.counts + b.counts, a.systems + b.systems, a.bytes + b.bytes}
@@ -38,17 +42,17 @@ func (g *Group) sum() jobSum {
 	switch {
 	case g == nil:
 		return jobSum{}
-	case g.Role == RoleSystem:
+	case g.Role == model.RoleSystem:
 		return jobSum{systems: count(g.Count > 0)}
 	}
 	return jobSum{counts: g.Count}
 }
 
-// sum is what the groups of a spec want.
-func (j *JobSpec) sum() jobSum {
+// sumOf is what the groups of a spec want.
+func sumOf(j *model.JobSpec) jobSum {
 	var all jobSum
 	for i := range j.Groups {
-		if g := &j.Groups[i]; g.Role == RoleSystem {
+		if g := &j.Groups[i]; g.Role == model.RoleSystem {
 			all.systems++
 		} else {
 			all.counts += g.Count
@@ -66,17 +70,17 @@ func (v *JobVersion) keptBytes() int {
 	return buf.Len()
 }
 
-func (s *State) jobSum(job JobName) jobSum {
+func (s *State) jobSum(job model.JobName) jobSum {
 	sum, _ := s.jobSums.Get(job)
 	return sum
 }
 
 // addSum adds what changed between two sums to those of the job and of all jobs.
-func (s *State) addSum(job JobName, before, after jobSum) {
+func (s *State) addSum(job model.JobName, before, after jobSum) {
 	if before == after {
 		return
 	}
-	for _, key := range [...]JobName{job, everyJob} {
+	for _, key := range [...]model.JobName{job, everyJob} {
 		if sum := s.jobSum(key).plus(after).minus(before); sum == (jobSum{}) {
 			s.jobSums.del(key)
 		} else {
@@ -101,17 +105,17 @@ func (s *State) delVersion(v *JobVersion) {
 // checkCounts refuses a spec with which its job, or all jobs together, would want too many instances. A change that
 // wants no more than before is never refused: the sums may be above their bounds already.
 // Codes: invalid, quota_exceeded:instances.
-func (s *State) checkCounts(spec *JobSpec) *Error {
+func (s *State) checkCounts(spec *model.JobSpec) *model.Error {
 	nodes := s.Nodes.Len()
-	before, after := s.jobSum(spec.Name).wanted(nodes), spec.sum().wanted(nodes)
+	before, after := s.jobSum(spec.Name).wanted(nodes), sumOf(spec).wanted(nodes)
 	others := s.jobSum(everyJob).wanted(nodes) - before
 	switch {
 	case after <= before:
 	case after > maxJobWanted:
-		return Refuse(CodeInvalid, "job %s would want %d instances in all its groups; a job may want %d",
+		return model.Refuse(model.CodeInvalid, "job %s would want %d instances in all its groups; a job may want %d",
 			spec.Name, after, maxJobWanted).WithHint("lower the counts of its groups, or leave out groups")
 	case others+after > maxWanted:
-		return Refuse(QuotaExceeded(dimInstances),
+		return model.Refuse(model.QuotaExceeded(dimInstances),
 			"all jobs together may want %d instances; they want %d, and job %s asks for %d more",
 			maxWanted, others+before, spec.Name, after-before).
 			WithHint("scale another job down or stop it first: outspan job ls")
@@ -123,7 +127,7 @@ func (s *State) checkCounts(spec *JobSpec) *Error {
 // A version that takes no more than those that it ends is never refused, nor one that would change nothing. Scaling
 // makes no version, and is not asked.
 // Codes: too_large, quota_exceeded:job_bytes.
-func (s *State) checkBytes(spec *JobSpec, message string, forced bool) *Error {
+func (s *State) checkBytes(spec *model.JobSpec, message string, forced bool) *model.Error {
 	next := JobVersion{
 		Job: spec.Name, Version: 1, Spec: *spec, Actor: s.entry.actor, Message: message, Index: s.Index, Wall: s.Wall,
 	}
@@ -148,12 +152,12 @@ func (s *State) checkBytes(spec *JobSpec, message string, forced bool) *Error {
 	switch {
 	case more <= 0:
 	case mine+more > maxJobBytes:
-		return Refuse(CodeTooLarge,
+		return model.Refuse(model.CodeTooLarge,
 			"the versions of job %s that are kept have %d bytes, and the new one adds %d; a job may have %d",
 			spec.Name, mine, more, maxJobBytes).
 			WithHint("make its file smaller; or remove the job with its history: outspan job stop %s --purge", spec.Name)
 	case all+more > maxJobsBytes:
-		return Refuse(QuotaExceeded(dimJobBytes),
+		return model.Refuse(model.QuotaExceeded(dimJobBytes),
 			"the kept versions of all jobs have %d bytes, and job %s adds %d; all may have %d",
 			all, spec.Name, more, maxJobsBytes).
 			WithHint("remove a job that nobody needs: outspan job stop JOB --purge; or make the file of %s smaller", spec.Name)
@@ -163,8 +167,8 @@ func (s *State) checkBytes(spec *JobSpec, message string, forced bool) *Error {
 
 // jobSums holds that the sums of jobs are what the rows of groups and versions sum up to.
 func (c *checker) jobSums() {
-	want := map[JobName]jobSum{}
-	add := func(job JobName, sum jobSum) {
+	want := map[model.JobName]jobSum{}
+	add := func(job model.JobName, sum jobSum) {
 		want[job], want[everyJob] = want[job].plus(sum), want[everyJob].plus(sum)
 	}
 	for id, g := range c.s.Groups.All() {

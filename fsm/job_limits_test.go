@@ -5,19 +5,21 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/outspan/outspan/model"
 )
 
 // wantingJob is a job whose groups want these counts.
-func wantingJob(name JobName, counts ...int) JobSpec {
-	spec := JobSpec{Name: name}
+func wantingJob(name model.JobName, counts ...int) model.JobSpec {
+	spec := model.JobSpec{Name: name}
 	for i, n := range counts {
-		spec.Groups = append(spec.Groups, GroupSpec{Name: fmt.Sprint("g", i), Count: n, Exec: ExecSpec{Command: "/bin/x"}})
+		spec.Groups = append(spec.Groups, model.GroupSpec{Name: fmt.Sprint("g", i), Count: n, Exec: model.ExecSpec{Command: "/bin/x"}})
 	}
 	return spec
 }
 
 // limitRefused holds that a refusal has a code and says all of these.
-func limitRefused(t *testing.T, what string, refusal *Error, code Code, says ...string) {
+func limitRefused(t *testing.T, what string, refusal *model.Error, code model.Code, says ...string) {
 	t.Helper()
 	if refusal == nil || refusal.Code != code {
 		t.Errorf("%s: %v, want %s", what, refusal, code)
@@ -33,10 +35,10 @@ func limitRefused(t *testing.T, what string, refusal *Error, code Code, says ...
 // A job has a bound for what all its groups want. Every command that could raise it is asked.
 func TestWantedInstancesOfAJobAreBounded(t *testing.T) {
 	g := &glutton{t: t, s: NewState()}
-	limitRefused(t, "three groups", g.try(&JobSubmit{Spec: wantingJob("web", 100_000, 100_000, 1)}), CodeInvalid,
+	limitRefused(t, "three groups", g.try(&JobSubmit{Spec: wantingJob("web", 100_000, 100_000, 1)}), model.CodeInvalid,
 		"job web would want 200001 instances", "may want 200000", "lower the counts")
 	g.must(&JobSubmit{Spec: wantingJob("web", 100_000, 99_999, 1)})
-	limitRefused(t, "scale", g.try(&JobScale{Job: "web", Group: "g2", Count: 2}), CodeInvalid, "200001")
+	limitRefused(t, "scale", g.try(&JobScale{Job: "web", Group: "g2", Count: 2}), model.CodeInvalid, "200001")
 	g.must(&JobScale{Job: "web", Group: "g0", Count: 1})
 	g.must(&JobSubmit{Spec: wantingJob("web", 1, 2, 100_000)})
 	g.must(&JobScale{Job: "web", Group: "g2", Count: 3})
@@ -50,7 +52,7 @@ func TestWantedInstancesOfAllJobsAreBounded(t *testing.T) {
 	g.must(&JobSubmit{Spec: wantingJob("a", 100_000, 100_000)})
 	g.must(&JobSubmit{Spec: wantingJob("b", 100_000, 100_000)})
 	g.must(&JobSubmit{Spec: wantingJob("c", 100_000)})
-	const code = Code("quota_exceeded:instances")
+	const code = model.Code("quota_exceeded:instances")
 	limitRefused(t, "one more", g.try(&JobSubmit{Spec: wantingJob("d", 1)}), code,
 		"may want 500000", "they want 500000", "job d asks for 1 more", "scale another job down")
 	g.must(&JobSubmit{Spec: wantingJob("d", 0)})
@@ -77,13 +79,13 @@ func TestWantedInstancesOfAllJobsAreBounded(t *testing.T) {
 func TestSystemGroupsCountOnEachNode(t *testing.T) {
 	g := &glutton{t: t, s: NewState()}
 	for i := range 4000 {
-		g.must(register(NodeID(fmt.Sprintf("n%04d", i))))
+		g.must(register(model.NodeID(fmt.Sprintf("n%04d", i))))
 	}
 	spec := wantingJob("mon", make([]int, 51)...)
 	for i := range spec.Groups {
-		spec.Groups[i].Role = RoleSystem
+		spec.Groups[i].Role = model.RoleSystem
 	}
-	limitRefused(t, "51 groups", g.try(&JobSubmit{Spec: spec}), CodeInvalid, "204000")
+	limitRefused(t, "51 groups", g.try(&JobSubmit{Spec: spec}), model.CodeInvalid, "204000")
 	spec.Groups = spec.Groups[:50]
 	g.must(&JobSubmit{Spec: spec})
 	g.must(register("n4000")) // now it wants 200,050
@@ -99,15 +101,15 @@ func TestAboveTheBoundsOnlyLessIsWanted(t *testing.T) {
 	f := NewState().fork()
 	for i := range 3 {
 		f.Index++
-		spec := wantingJob(JobName(fmt.Sprint("j", i)), 100_000, 100_000, 100_000)
+		spec := wantingJob(model.JobName(fmt.Sprint("j", i)), 100_000, 100_000, 100_000)
 		f.submit(spec.Expand(), "", false, "")
 	}
 	g := &glutton{t: t, s: f.publish()}
-	limitRefused(t, "more of one", g.try(&JobSubmit{Spec: wantingJob("j0", 100_000, 100_000, 100_000, 1)}), CodeInvalid)
-	limitRefused(t, "a small one", g.try(&JobSubmit{Spec: wantingJob("small", 1)}), QuotaExceeded("instances"),
+	limitRefused(t, "more of one", g.try(&JobSubmit{Spec: wantingJob("j0", 100_000, 100_000, 100_000, 1)}), model.CodeInvalid)
+	limitRefused(t, "a small one", g.try(&JobSubmit{Spec: wantingJob("small", 1)}), model.QuotaExceeded("instances"),
 		"they want 900000")
 	g.must(&JobScale{Job: "j0", Group: "g0", Count: 99_999})
-	limitRefused(t, "back", g.try(&JobScale{Job: "j0", Group: "g0", Count: 100_000}), CodeInvalid)
+	limitRefused(t, "back", g.try(&JobScale{Job: "j0", Group: "g0", Count: 100_000}), model.CodeInvalid)
 	g.must(&JobSubmit{Spec: wantingJob("j1", 100_000, 100_000, 99_000)})
 	g.must(&JobRestart{Job: "j1"})
 	g.must(&JobStop{Job: "j2"})
@@ -123,26 +125,26 @@ func TestRevertsAtTheBounds(t *testing.T) {
 	g.must(&JobSubmit{Spec: wantingJob("web", 100_000, 100_000)})
 	g.must(&JobSubmit{Spec: wantingJob("web", 1)})
 	g.must(&JobScale{Job: "web", Group: "g0", Count: 90_000})
-	for _, job := range []JobName{"a", "b"} {
+	for _, job := range []model.JobName{"a", "b"} {
 		g.must(&JobSubmit{Spec: wantingJob(job, 100_000, 100_000)})
 	}
 	g.must(&JobScale{Job: "web", Group: "g0", Count: 100_000})
 	for _, keep := range []bool{false, true} {
 		revert := &JobRevert{Job: "web", Version: 1, KeepCounts: keep}
-		limitRefused(t, "too many", g.try(revert), QuotaExceeded("instances"), "asks for 100000 more")
+		limitRefused(t, "too many", g.try(revert), model.QuotaExceeded("instances"), "asks for 100000 more")
 	}
 	g.must(&JobStop{Job: "b"})
 
 	for i := range 100 {
-		if g.try(&JobSubmit{Spec: longJob(JobName(fmt.Sprint("j", i)), 1<<20*19/10)}) != nil {
+		if g.try(&JobSubmit{Spec: longJob(model.JobName(fmt.Sprint("j", i)), 1<<20*19/10)}) != nil {
 			break
 		}
 	}
 	room := maxJobsBytes - g.s.jobSum(everyJob).bytes
 	g.must(&JobSubmit{Spec: longJob("web", room-1000)})
 	revert := &JobRevert{Job: "web", Version: 2, KeepCounts: true, Message: strings.Repeat("x", 2000)}
-	limitRefused(t, "by hand", g.try(revert), QuotaExceeded("job_bytes"), "job web adds")
-	e := Entry{Format: 1, At: g.s.Now + 1, Actor: ActorLeader, Groups: [][]Command{{revert}}}
+	limitRefused(t, "by hand", g.try(revert), model.QuotaExceeded("job_bytes"), "job web adds")
+	e := Entry{Format: 1, At: g.s.Now + 1, Actor: model.ActorLeader, Groups: [][]Command{{revert}}}
 	after, results := g.s.Apply(g.s.Index+1, 1, e)
 	if job, _ := after.Jobs.Get("web"); results[0].Refusal != nil || job.Version != 4 {
 		t.Errorf("by the leader: %v", results[0].Refusal)
@@ -156,7 +158,7 @@ func TestRevertWithoutRoomForScaledCounts(t *testing.T) {
 	g.must(&JobSubmit{Spec: wantingJob("web", 1, 99_999)})
 	g.must(&JobSubmit{Spec: wantingJob("web", 1, 0)})
 	g.must(&JobScale{Job: "web", Group: "g0", Count: 100_000})
-	for _, job := range []JobName{"a", "b"} {
+	for _, job := range []model.JobName{"a", "b"} {
 		g.must(&JobSubmit{Spec: wantingJob(job, 100_000, 100_000)})
 	}
 	g.must(&JobRevert{Job: "web", Version: 1, KeepCounts: true})
@@ -168,7 +170,7 @@ func TestRevertWithoutRoomForScaledCounts(t *testing.T) {
 }
 
 // longJob is a job whose spec has so many bytes, and a few more.
-func longJob(name JobName, bytes int) JobSpec {
+func longJob(name model.JobName, bytes int) model.JobSpec {
 	spec := wantingJob(name, 0)
 	spec.Groups[0].Exec.Args = []string{strings.Repeat("x", bytes)}
 	return spec
@@ -184,16 +186,16 @@ func TestBytesOfAJobAreBounded(t *testing.T) {
 	for v := range 4 { // 10 of 1 MiB go as these come, but not at once
 		g.must(&JobSubmit{Spec: longJob("web", large*3/2+v)})
 	}
-	var refusal *Error
+	var refusal *model.Error
 	accepted := 0
 	for ; refusal == nil && accepted < 20; accepted++ {
 		refusal = g.try(&JobSubmit{Spec: longJob("web", large*17/10+accepted)})
 	}
-	limitRefused(t, "ever more", refusal, CodeTooLarge, "the versions of job web",
+	limitRefused(t, "ever more", refusal, model.CodeTooLarge, "the versions of job web",
 		"a job may have 16777216", "job stop web --purge")
 	current := longJob("web", large*17/10+accepted-2)
 	g.must(&JobSubmit{Spec: current}) // it changes nothing
-	limitRefused(t, "restart", g.try(&JobRestart{Job: "web"}), CodeTooLarge)
+	limitRefused(t, "restart", g.try(&JobRestart{Job: "web"}), model.CodeTooLarge)
 	g.must(&JobScale{Job: "web", Group: "g0", Count: 3})
 	g.must(&JobSubmit{Spec: longJob("web", 1)})
 	if sum := g.s.jobSum("web").bytes; sum > maxJobBytes {
@@ -213,12 +215,12 @@ func TestBytesOfAllJobsAreBounded(t *testing.T) {
 	const large = 1 << 20 * 19 / 10
 	g := &glutton{t: t, s: NewState()}
 	g.must(&JobSubmit{Spec: longJob("small", 1)})
-	var refusal *Error
+	var refusal *model.Error
 	n := 0
 	for ; refusal == nil && n < 100; n++ {
-		refusal = g.try(&JobSubmit{Spec: longJob(JobName(fmt.Sprint("j", n)), large)})
+		refusal = g.try(&JobSubmit{Spec: longJob(model.JobName(fmt.Sprint("j", n)), large)})
 	}
-	const code = Code("quota_exceeded:job_bytes")
+	const code = model.Code("quota_exceeded:job_bytes")
 	limitRefused(t, "one more", refusal, code, "the kept versions of all jobs have",
 		"all may have 134217728", "job stop JOB --purge")
 	if n < 60 {

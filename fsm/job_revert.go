@@ -3,22 +3,24 @@ package fsm
 import (
 	"fmt"
 	"slices"
+
+	"github.com/outspan/outspan/model"
 )
 
 func (c *JobRevert) apply(s *State) error {
 	job, ok := s.Jobs.Get(c.Job)
 	if !ok {
-		return Refuse(CodeNotFound, "there is no job %s", c.Job)
+		return model.Refuse(model.CodeNotFound, "there is no job %s", c.Job)
 	}
 	if c.IfVersion != 0 && c.IfVersion != job.Version {
-		return Refuse(CodeStale, "job %s is at version %d, not %d", c.Job, job.Version, c.IfVersion)
+		return model.Refuse(model.CodeStale, "job %s is at version %d, not %d", c.Job, job.Version, c.IfVersion)
 	}
 	v, ok := s.Versions.Get(versionKey(c.Job, c.Version))
 	if !ok {
-		return Refuse(CodeNotFound, "job %s has no version %d", c.Job, c.Version).WithHint("list them with: outspan job history %s", c.Job)
+		return model.Refuse(model.CodeNotFound, "job %s has no version %d", c.Job, c.Version).WithHint("list them with: outspan job history %s", c.Job)
 	}
 	if c.Version == job.Version {
-		return Refuse(CodeConflict, "job %s is at version %d already", c.Job, c.Version).
+		return model.Refuse(model.CodeConflict, "job %s is at version %d already", c.Job, c.Version).
 			WithHint("see its versions with: outspan job history %s", c.Job)
 	}
 	spec := v.Spec
@@ -27,7 +29,7 @@ func (c *JobRevert) apply(s *State) error {
 		case c.CurrentCounts:
 			spec = s.withCountsOf(spec, current, true)
 			if !job.Stopped && sameEncoding(spec, current.Spec) {
-				return Refuse(CodeConflict, "version %d of job %s differs from the current one in counts at most, and a revert keeps those",
+				return model.Refuse(model.CodeConflict, "version %d of job %s differs from the current one in counts at most, and a revert keeps those",
 					c.Version, c.Job).WithHint("take its counts too with --counts, or: outspan job scale %s GROUP COUNT", c.Job)
 			}
 		case c.KeepCounts:
@@ -45,7 +47,7 @@ func (c *JobRevert) apply(s *State) error {
 		return refusal
 	}
 	// What the leader reverts was let in as a version of its own, so this at most doubles what is kept.
-	if refusal := s.checkBytes(&spec, message, true); refusal != nil && s.entry.actor != ActorLeader {
+	if refusal := s.checkBytes(&spec, message, true); refusal != nil && s.entry.actor != model.ActorLeader {
 		return refusal
 	}
 	s.submit(spec, message, true, "")
@@ -54,12 +56,12 @@ func (c *JobRevert) apply(s *State) error {
 
 // withCountsOf is spec with the counts of the current version: of every group, or of those that were scaled. It is spec as it was where it could
 // not have them.
-func (s *State) withCountsOf(spec JobSpec, current *JobVersion, every bool) JobSpec {
+func (s *State) withCountsOf(spec model.JobSpec, current *JobVersion, every bool) model.JobSpec {
 	counted := spec
 	counted.Groups = slices.Clone(spec.Groups)
 	for i := range counted.Groups {
 		g := &counted.Groups[i]
-		if n, ok := current.Spec.count(g.Name); ok && (every || slices.Contains(current.Scaled, g.Name)) {
+		if n, ok := countOf(&current.Spec, g.Name); ok && (every || slices.Contains(current.Scaled, g.Name)) {
 			g.Count = n
 		}
 	}
@@ -86,7 +88,7 @@ func (s *State) RevertTarget(job *Job) (version uint64, ok bool) {
 }
 
 // complete notes that the rollout of a version was completed.
-func (s *State) complete(job JobName, version uint64) {
+func (s *State) complete(job model.JobName, version uint64) {
 	if v, ok := s.JobVersion(job, version); ok && !v.Completed {
 		next := *v
 		next.Completed = true

@@ -4,10 +4,12 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/outspan/outspan/model"
 )
 
-// count returns a group's count; ok is false if the job has no such group.
-func (j *JobSpec) count(group string) (n int, ok bool) {
+// countOf returns a group's count; ok is false if the job has no such group.
+func countOf(j *model.JobSpec, group string) (n int, ok bool) {
 	for i := range j.Groups {
 		if j.Groups[i].Name == group {
 			return j.Groups[i].Count, true
@@ -17,10 +19,10 @@ func (j *JobSpec) count(group string) (n int, ok bool) {
 }
 
 // stillScaled lists the groups of v that were scaled, and have the same count in next.
-func (v *JobVersion) stillScaled(next *JobSpec) []string {
+func (v *JobVersion) stillScaled(next *model.JobSpec) []string {
 	return slices.DeleteFunc(slices.Clone(v.Scaled), func(group string) bool {
-		before, _ := v.Spec.count(group)
-		after, ok := next.count(group)
+		before, _ := countOf(&v.Spec, group)
+		after, ok := countOf(next, group)
 		return !ok || before != after
 	})
 }
@@ -28,20 +30,20 @@ func (v *JobVersion) stillScaled(next *JobSpec) []string {
 func (c *JobScale) apply(s *State) error {
 	job, ok := s.Jobs.Get(c.Job)
 	if !ok {
-		return Refuse(CodeNotFound, "there is no job %s", c.Job)
+		return model.Refuse(model.CodeNotFound, "there is no job %s", c.Job)
 	}
 	row, ok := s.Versions.Get(versionKey(c.Job, job.Version))
 	if !ok || job.Stopped {
-		return Refuse(CodeConflict, "job %s is stopped", c.Job).WithHint("run it again with: outspan job run FILE")
+		return model.Refuse(model.CodeConflict, "job %s is stopped", c.Job).WithHint("run it again with: outspan job run FILE")
 	}
 	v := *row
 	v.Spec.Groups = slices.Clone(row.Spec.Groups)
-	i := slices.IndexFunc(v.Spec.Groups, func(g GroupSpec) bool { return g.Name == c.Group })
+	i := slices.IndexFunc(v.Spec.Groups, func(g model.GroupSpec) bool { return g.Name == c.Group })
 	if i < 0 {
-		return Refuse(CodeNotFound, "job %s has no group %s", c.Job, c.Group).WithHint("its groups are: %s", v.Spec.groupNames())
+		return model.Refuse(model.CodeNotFound, "job %s has no group %s", c.Job, c.Group).WithHint("its groups are: %s", groupNamesOf(&v.Spec))
 	}
-	if v.Spec.Groups[i].Role == RoleSystem {
-		return Refuse(CodeInvalid, "group %s runs once on every node: it has no count", NewGroupID(c.Job, c.Group))
+	if v.Spec.Groups[i].Role == model.RoleSystem {
+		return model.Refuse(model.CodeInvalid, "group %s runs once on every node: it has no count", model.NewGroupID(c.Job, c.Group))
 	}
 	before := v.Spec.Groups[i].Count
 	if before == c.Count {
@@ -54,7 +56,7 @@ func (c *JobScale) apply(s *State) error {
 	if refusal := v.Spec.Check(); refusal != nil {
 		return refusal
 	}
-	if refusal := s.knowsBudgets(NewGroupID(c.Job, c.Group), &v.Spec.Groups[i]); refusal != nil {
+	if refusal := s.knowsBudgets(model.NewGroupID(c.Job, c.Group), &v.Spec.Groups[i]); refusal != nil {
 		return refusal
 	}
 	if refusal := s.checkCounts(&v.Spec); refusal != nil {
@@ -64,7 +66,7 @@ func (c *JobScale) apply(s *State) error {
 		return refusal
 	}
 	s.putVersion(&v)
-	g, _ := s.Groups.Get(NewGroupID(c.Job, c.Group))
+	g, _ := s.Groups.Get(model.NewGroupID(c.Job, c.Group))
 	next := *g
 	next.Count = c.Count
 	s.putGroup(&next)
@@ -77,15 +79,15 @@ func (c *JobScale) apply(s *State) error {
 	return nil
 }
 
-func scaleCause(before, after int) Cause {
+func scaleCause(before, after int) model.Cause {
 	if after < before {
-		return CauseScaleDown
+		return model.CauseScaleDown
 	}
-	return CauseScaleUp
+	return model.CauseScaleUp
 }
 
-// groupNames lists the groups of a job for people.
-func (j *JobSpec) groupNames() string {
+// groupNamesOf lists the groups of a job for people.
+func groupNamesOf(j *model.JobSpec) string {
 	var names []string
 	for i := range j.Groups {
 		names = append(names, j.Groups[i].Name)

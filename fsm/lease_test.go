@@ -4,30 +4,32 @@ import (
 	"errors"
 	"strings"
 	"testing"
+
+	"github.com/outspan/outspan/model"
 )
 
 // fencedSpec is a job of which only one instance may run.
-func fencedSpec() JobSpec {
+func fencedSpec() model.JobSpec {
 	spec := webSpec()
-	spec.Groups[0].Exclusive = &ExclusiveSpec{Lease: 10 * Second}
+	spec.Groups[0].Exclusive = &model.ExclusiveSpec{Lease: 10 * model.Second}
 	return spec
 }
 
 // leaseState is n1 with one instance, ready, under settings that call a node offline after the time given.
-func leaseState(t *testing.T, spec JobSpec, offlineAfter Duration) State {
+func leaseState(t *testing.T, spec model.JobSpec, offlineAfter model.Duration) State {
 	t.Helper()
-	settings := DefaultSettings()
+	settings := model.DefaultSettings()
 	settings.OfflineAfter = offlineAfter
 	return run(t, NewState(), 1000,
 		&ClusterInit{ID: "c1", Name: "test", Settings: settings}, register("n1"), &NodeReport{ID: "n1", Full: true},
-		&JobSubmit{Spec: spec}, placed("i1", GroupID(spec.Name)+"/"+GroupID(spec.Groups[0].Name), 0, "n1", 20000), observed("n1", "i1", ObservedReady))
+		&JobSubmit{Spec: spec}, placed("i1", model.GroupID(spec.Name)+"/"+model.GroupID(spec.Groups[0].Name), 0, "n1", 20000), observed("n1", "i1", model.ObservedReady))
 }
 
 // run applies commands, each in an entry of its own, and fails if one is refused.
-func run(t *testing.T, s State, at Time, commands ...Command) State {
+func run(t *testing.T, s State, at model.Time, commands ...Command) State {
 	t.Helper()
 	for _, c := range commands {
-		var refusal *Error
+		var refusal *model.Error
 		if s, refusal = attempt(s, at, c); refusal != nil {
 			t.Fatalf("%T: %v", c, refusal)
 		}
@@ -35,27 +37,27 @@ func run(t *testing.T, s State, at Time, commands ...Command) State {
 	return s
 }
 
-func attempt(s State, at Time, c Command) (State, *Error) {
-	after, results := s.Apply(s.Index+1, 1, Entry{Format: CurrentFormat, At: at, Groups: atEpochs(s, []Command{c})})
+func attempt(s State, at model.Time, c Command) (State, *model.Error) {
+	after, results := s.Apply(s.Index+1, 1, Entry{Format: model.CurrentFormat, At: at, Groups: atEpochs(s, []Command{c})})
 	return after, results[0].Refusal
 }
 
-func offline(s State, id NodeID) Command {
+func offline(s State, id model.NodeID) Command {
 	n, _ := s.Nodes.Get(id)
 	return &NodeHealth{ID: id, Health: HealthOffline, BootID: n.Agent.BootID, Epoch: n.Agent.Epoch}
 }
 
 // S2: until lease, grace and margin are over a partitioned agent may run what only one may run, and only force says otherwise.
 func TestConfirmDeadWaitsForTheLease(t *testing.T) {
-	s := leaseState(t, fencedSpec(), 6*Second)
+	s := leaseState(t, fencedSpec(), 6*model.Second)
 	s = run(t, s, 10_000, offline(s, "n1"))
 	spec, _ := s.Spec("web/api", 1)
-	end := Time(10_000).Add(10*Second + spec.Stop.DrainDelay + spec.Stop.Grace + 5*Second)
+	end := model.Time(10_000).Add(10*model.Second + spec.Stop.DrainDelay + spec.Stop.Grace + 5*model.Second)
 	_, refusal := attempt(s, end-11_500, &NodeConfirmDead{ID: "n1"})
-	if !errors.Is(refusal, &Error{Code: CodeLeaseHeld}) || refusal.Message != "node n1 may still run what only one may run: its lease may hold for another 12s" {
+	if !errors.Is(refusal, &model.Error{Code: model.CodeLeaseHeld}) || refusal.Message != "node n1 may still run what only one may run: its lease may hold for another 12s" {
 		t.Errorf("12 s before its end: %v", refusal)
 	}
-	if _, refusal = attempt(s, end-1, &NodeConfirmDead{ID: "n1"}); !errors.Is(refusal, &Error{Code: CodeLeaseHeld}) {
+	if _, refusal = attempt(s, end-1, &NodeConfirmDead{ID: "n1"}); !errors.Is(refusal, &model.Error{Code: model.CodeLeaseHeld}) {
 		t.Errorf("just before its end: %v", refusal)
 	}
 	stopped := func(s State, want string) {
@@ -74,16 +76,16 @@ func TestConfirmDeadWaitsForTheLease(t *testing.T) {
 // Nothing ends by itself what runs under no lease: only a person's word does where only one may run, and any word where more may.
 func TestConfirmDeadOfWhatHasNoLease(t *testing.T) {
 	local, same := webSpec(), webSpec()
-	local.Groups[0].Volumes = []VolumeSpec{{Name: "data", Kind: VolumeLocal, Path: "/data"}}
-	same.Groups[0].Role, same.Groups[0].RoleCheck = RoleQuorum, &RoleCheckSpec{Exec: []string{"/bin/facts"}}
-	for name, spec := range map[string]JobSpec{"local volume": local, "same identity": same} {
+	local.Groups[0].Volumes = []model.VolumeSpec{{Name: "data", Kind: model.VolumeLocal, Path: "/data"}}
+	same.Groups[0].Role, same.Groups[0].RoleCheck = model.RoleQuorum, &model.RoleCheckSpec{Exec: []string{"/bin/facts"}}
+	for name, spec := range map[string]model.JobSpec{"local volume": local, "same identity": same} {
 		t.Run(name, func(t *testing.T) {
-			s := leaseState(t, spec, 6*Second)
+			s := leaseState(t, spec, 6*model.Second)
 			s = run(t, s, 10_000, offline(s, "n1"))
-			if _, refusal := attempt(s, 10_000_000, &NodeConfirmDead{ID: "n1"}); !errors.Is(refusal, &Error{Code: CodeNodeOffline}) || !strings.Contains(refusal.Hint, "--force") {
+			if _, refusal := attempt(s, 10_000_000, &NodeConfirmDead{ID: "n1"}); !errors.Is(refusal, &model.Error{Code: model.CodeNodeOffline}) || !strings.Contains(refusal.Hint, "--force") {
 				t.Errorf("without force: %v", refusal)
 			}
-			if _, refusal := attempt(s, 10_000_000, &InstanceFenced{ID: "i1"}); !errors.Is(refusal, &Error{Code: CodeStale}) {
+			if _, refusal := attempt(s, 10_000_000, &InstanceFenced{ID: "i1"}); !errors.Is(refusal, &model.Error{Code: model.CodeStale}) {
 				t.Errorf("fenced without a lease: %v", refusal)
 			}
 			forced := run(t, s, 10_001, &NodeConfirmDead{ID: "n1", Force: true})
@@ -92,28 +94,28 @@ func TestConfirmDeadOfWhatHasNoLease(t *testing.T) {
 			}
 		})
 	}
-	s := leaseState(t, webSpec(), 6*Second)
+	s := leaseState(t, webSpec(), 6*model.Second)
 	run(t, s, 10_001, offline(s, "n1"), &NodeConfirmDead{ID: "n1"})
 }
 
 // The length of a lease is the group's own: a node counts as offline before it or after it.
 func TestFencedByTheLease(t *testing.T) {
-	for _, offlineAfter := range []Duration{2 * Second, Minute} {
+	for _, offlineAfter := range []model.Duration{2 * model.Second, model.Minute} {
 		s := leaseState(t, fencedSpec(), offlineAfter)
-		if _, refusal := attempt(s, 9000, &InstanceFenced{ID: "i1"}); !errors.Is(refusal, &Error{Code: CodeStale}) {
+		if _, refusal := attempt(s, 9000, &InstanceFenced{ID: "i1"}); !errors.Is(refusal, &model.Error{Code: model.CodeStale}) {
 			t.Errorf("while it runs: %v", refusal)
 		}
 		s = run(t, s, 10_000, offline(s, "n1"))
 		spec, _ := s.Spec("web/api", 1)
-		end := Time(10_000).Add(10*Second + spec.Stop.DrainDelay + spec.Stop.Grace + leaseMargin)
+		end := model.Time(10_000).Add(10*model.Second + spec.Stop.DrainDelay + spec.Stop.Grace + leaseMargin)
 		if inst, _ := s.Instances.Get("i1"); s.LeaseEnd(inst) != end {
 			t.Errorf("offline_after %s: it ends at %d, want %d", offlineAfter, s.LeaseEnd(inst), end)
 		}
-		if _, refusal := attempt(s, end-1, &InstanceFenced{ID: "i1"}); !errors.Is(refusal, &Error{Code: CodeLeaseHeld}) {
+		if _, refusal := attempt(s, end-1, &InstanceFenced{ID: "i1"}); !errors.Is(refusal, &model.Error{Code: model.CodeLeaseHeld}) {
 			t.Errorf("offline_after %s, before its end: %v", offlineAfter, refusal)
 		}
-		back := run(t, s, end-1, register("n1"), &NodeReport{ID: "n1", Full: true, Instances: []InstanceStatus{{ID: "i1", Generation: 2, Observed: ObservedReady}}})
-		if _, refusal := attempt(back, end, &InstanceFenced{ID: "i1"}); !errors.Is(refusal, &Error{Code: CodeStale}) {
+		back := run(t, s, end-1, register("n1"), &NodeReport{ID: "n1", Full: true, Instances: []model.InstanceStatus{{ID: "i1", Generation: 2, Observed: model.ObservedReady}}})
+		if _, refusal := attempt(back, end, &InstanceFenced{ID: "i1"}); !errors.Is(refusal, &model.Error{Code: model.CodeStale}) {
 			t.Errorf("after its node came back: %v", refusal)
 		}
 		s = run(t, s, end, &InstanceFenced{ID: "i1"})
@@ -125,7 +127,7 @@ func TestFencedByTheLease(t *testing.T) {
 
 // A lease is at least 10 s and at most a day.
 func TestLeaseBounds(t *testing.T) {
-	for lease, code := range map[Duration]Code{10 * Second: "", 10*Second - 1: CodeInvalid, -1: CodeInvalid, 24*Hour + 1: CodeInvalid} {
+	for lease, code := range map[model.Duration]model.Code{10 * model.Second: "", 10*model.Second - 1: model.CodeInvalid, -1: model.CodeInvalid, 24*model.Hour + 1: model.CodeInvalid} {
 		spec := fencedSpec()
 		spec.Groups[0].Exclusive.Lease = lease
 		spec = spec.Expand()
@@ -137,16 +139,16 @@ func TestLeaseBounds(t *testing.T) {
 
 // A silence that a restored state has may have ended in the entries that are lost: it takes nothing for ended before the node has told what it runs.
 func TestNotFencedByASilenceFromBeforeARestore(t *testing.T) {
-	s := leaseState(t, fencedSpec(), 6*Second)
+	s := leaseState(t, fencedSpec(), 6*model.Second)
 	s = run(t, s, 10_000, offline(s, "n1"), &RestoreMark{})
 	inst, _ := s.Instances.Get("i1")
 	end := s.LeaseEnd(inst)
 	_, refusal := attempt(s, end, &InstanceFenced{ID: "i1"})
-	wantCode(t, "not confirmed", refusal, CodeInventoryMissing)
+	wantCode(t, "not confirmed", refusal, model.CodeInventoryMissing)
 	s = run(t, s, end, &RestoreMark{Confirm: true})
 	_, refusal = attempt(s, end, &InstanceFenced{ID: "i1"})
-	wantCode(t, "n1 has not told", refusal, CodeInventoryMissing)
-	s = inventory(t, run(t, s, end, register("n1")), "n1", []InstanceStatus{{ID: "i1", Generation: 9, Observed: ObservedReady}}, Holding{ID: "i1", Group: "web/api"})
+	wantCode(t, "n1 has not told", refusal, model.CodeInventoryMissing)
+	s = inventory(t, run(t, s, end, register("n1")), "n1", []model.InstanceStatus{{ID: "i1", Generation: 9, Observed: model.ObservedReady}}, model.Holding{ID: "i1", Group: "web/api"})
 	if back, _ := s.Instances.Get("i1"); !back.Ready() {
 		t.Errorf("i1 is %s and %s", back.Desired, back.Status.Observed)
 	}

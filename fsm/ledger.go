@@ -3,6 +3,8 @@ package fsm
 import (
 	"fmt"
 	"slices"
+
+	"github.com/outspan/outspan/model"
 )
 
 // Ledger is one budget that instances of a group are under, and what it is measured against. Everything in it but Stops is derived from rows,
@@ -10,18 +12,18 @@ import (
 type Ledger struct {
 	Name   string // of the group, or of the shared budget
 	Shared bool
-	Budget Budget
+	Budget model.Budget
 	Want   int
 	Ready  int
 	Held   int // ready ones whose stop is being prepared
-	Stops  []Time
+	Stops  []model.Time
 
 	// Unheard counts those of Ready that only a restored state says are ready: their agents have not told yet. Held ones are not among them.
 	Unheard int
 }
 
 // Ledgers lists the budgets of a group: its own first, then the shared ones that it names.
-func (s *State) Ledgers(id GroupID) []Ledger {
+func (s *State) Ledgers(id model.GroupID) []Ledger {
 	g, ok := s.Groups.Get(id)
 	if !ok {
 		return nil
@@ -34,7 +36,7 @@ func (s *State) Ledgers(id GroupID) []Ledger {
 }
 
 // Unheard reports whether a budget of a group counts less than the state says is ready, since agents have not told since a restore what runs on their nodes.
-func (s *State) Unheard(id GroupID) bool {
+func (s *State) Unheard(id model.GroupID) bool {
 	return s.unheard.Len() > 0 && slices.ContainsFunc(s.Ledgers(id), func(l Ledger) bool { return l.Unheard > 0 })
 }
 
@@ -60,7 +62,7 @@ func (s *State) SharedLedger(b *SharedBudget) Ledger {
 }
 
 // Allowed is how many stops of ready members may begin now.
-func (l *Ledger) Allowed(now Time) int {
+func (l *Ledger) Allowed(now model.Time) int {
 	n := max(0, l.Ready-l.Held-l.Unheard-l.Budget.MinReady)
 	if l.Budget.RateMax > 0 {
 		n = min(n, max(0, l.Budget.RateMax-l.Used(now)))
@@ -73,7 +75,7 @@ func (l *Ledger) AllowsNone() bool { return l.Want > 0 && l.Budget.MinReady >= l
 
 // BlockingBudget names a budget of a group that never lets one of its instances be stopped first, and whether that was declared with blocking. Such a
 // budget yields to nothing but the forced deadline of a drain (R26). Empty: there is none.
-func (s *State) BlockingBudget(id GroupID) (name string, declared bool) {
+func (s *State) BlockingBudget(id model.GroupID) (name string, declared bool) {
 	ledgers := s.Ledgers(id)
 	if len(ledgers) == 0 {
 		return "", false
@@ -91,12 +93,12 @@ func (s *State) BlockingBudget(id GroupID) (name string, declared bool) {
 }
 
 // Used is how many stops of the rate's window have begun.
-func (l *Ledger) Used(now Time) int { return usedOf(l.Stops, l.Budget.Window, now) }
+func (l *Ledger) Used(now model.Time) int { return usedOf(l.Stops, l.Budget.Window, now) }
 
 // Next is the earliest time at which the rate allows another stop to begin; it may be past.
-func (l *Ledger) Next() Time { return nextOf(l.Stops, l.Budget.RateMax, l.Budget.Window) }
+func (l *Ledger) Next() model.Time { return nextOf(l.Stops, l.Budget.RateMax, l.Budget.Window) }
 
-func usedOf(stops []Time, window Duration, now Time) int {
+func usedOf(stops []model.Time, window model.Duration, now model.Time) int {
 	n := 0
 	for _, at := range stops {
 		n += count(at.Add(window) > now)
@@ -104,7 +106,7 @@ func usedOf(stops []Time, window Duration, now Time) int {
 	return n
 }
 
-func nextOf(stops []Time, most int, window Duration) Time {
+func nextOf(stops []model.Time, most int, window model.Duration) model.Time {
 	if most == 0 || len(stops) < most {
 		return 0
 	}
@@ -112,8 +114,8 @@ func nextOf(stops []Time, most int, window Duration) Time {
 }
 
 // noteStop adds a stop that begins now and forgets those that no window counts any more.
-func noteStop(stops []Time, most int, window Duration, now Time) []Time {
-	kept := slices.DeleteFunc(slices.Clone(stops), func(t Time) bool { return t.Add(window) <= now })
+func noteStop(stops []model.Time, most int, window model.Duration, now model.Time) []model.Time {
+	kept := slices.DeleteFunc(slices.Clone(stops), func(t model.Time) bool { return t.Add(window) <= now })
 	kept = append(kept, now)
 	return kept[max(0, len(kept)-most):]
 }
@@ -122,22 +124,22 @@ func noteStop(stops []Time, most int, window Duration, now Time) []Time {
 // budget and every shared one must allow it (R20, R21), and the rate of who wants it (R27). Codes: budget_min_ready with what it waits for; budget_rate
 // and actor_rate with the time from which all rates allow it again (Never with budget_min_ready: only a change can help). All of it is derived from
 // rows at Apply, so two leaders, two clients or a stale plan can't overshoot.
-func (s *State) CheckBudget(inst *Instance, cause Cause) (*Error, Time) {
-	if cause == CauseStartTimeout && s.startOverdue(inst) {
+func (s *State) CheckBudget(inst *Instance, cause model.Cause) (*model.Error, model.Time) {
+	if cause == model.CauseStartTimeout && s.startOverdue(inst) {
 		return nil, 0 // it has failed: a loss, which no budget blocks
 	}
 	ledgers := s.ledgersFor(inst, cause)
 	for i := range ledgers {
 		if refusal := s.checkReady(&ledgers[i], inst, cause); refusal != nil {
-			return refusal, Never
+			return refusal, model.Never
 		}
 	}
 	return s.checkRates(ledgers, cause)
 }
 
 // checkRates is CheckBudget for the rates alone.
-func (s *State) checkRates(ledgers []Ledger, cause Cause) (refusal *Error, latest Time) {
-	if cause == CauseScaleDown {
+func (s *State) checkRates(ledgers []Ledger, cause model.Cause) (refusal *model.Error, latest model.Time) {
+	if cause == model.CauseScaleDown {
 		return nil, 0
 	}
 	latest = s.Now
@@ -145,14 +147,14 @@ func (s *State) checkRates(ledgers []Ledger, cause Cause) (refusal *Error, lates
 		l := &ledgers[i]
 		if next := l.Next(); next > latest {
 			latest = next
-			refusal = Refuse(CodeBudgetRate, "%s may lose %d per %s; the next is allowed in %s", l.Name, l.Budget.RateMax, l.Budget.Window, s.until(next)).
+			refusal = model.Refuse(model.CodeBudgetRate, "%s may lose %d per %s; the next is allowed in %s", l.Name, l.Budget.RateMax, l.Budget.Window, s.until(next)).
 				WithHint("try again then; see: outspan budget status %s", l.Name)
 		}
 	}
 	if actor := cause.StoppedBy(); actor != "" {
 		if next := s.NextOf(actor); next > latest {
 			latest = next
-			refusal = Refuse(CodeActorRate, "%s is %s in the whole cluster; the next stop is allowed in %s", actor.Setting(), s.Settings.ActorRate(actor), s.until(next)).
+			refusal = model.Refuse(model.CodeActorRate, "%s is %s in the whole cluster; the next stop is allowed in %s", actor.Setting(), s.Settings.ActorRate(actor), s.until(next)).
 				WithHint("try again then, or change it with: outspan settings set %s=N/WINDOW", actor.Setting())
 		}
 	}
@@ -163,7 +165,7 @@ func (s *State) checkRates(ledgers []Ledger, cause Cause) (refusal *Error, lates
 }
 
 // ledgersFor lists the budgets that count the stop of an instance.
-func (s *State) ledgersFor(inst *Instance, cause Cause) []Ledger {
+func (s *State) ledgersFor(inst *Instance, cause model.Cause) []Ledger {
 	if s.goesWithNode(inst, cause) {
 		return nil
 	}
@@ -172,17 +174,19 @@ func (s *State) ledgersFor(inst *Instance, cause Cause) []Ledger {
 
 // goesWithNode reports whether an instance of a group that has one on every node leaves because its node does: the group lacks nothing then, and no
 // budget counts it.
-func (s *State) goesWithNode(inst *Instance, cause Cause) bool {
+func (s *State) goesWithNode(inst *Instance, cause model.Cause) bool {
 	g, ok := s.Groups.Get(inst.Group)
-	return ok && g.Role == RoleSystem && cause == CauseNodeDraining
+	return ok && g.Role == model.RoleSystem && cause == model.CauseNodeDraining
 }
 
 // until is how long it is to a time: whole seconds, so that who waits for them is not refused again.
-func (s *State) until(t Time) Duration { return (t.Sub(s.Now) + Second - 1) / Second * Second }
+func (s *State) until(t model.Time) model.Duration {
+	return (t.Sub(s.Now) + model.Second - 1) / model.Second * model.Second
+}
 
 // checkReady asks one budget whether inst may go. A unit that inst holds itself is not counted against it, and one that is ready only by the word of
 // a restored state does not count.
-func (s *State) checkReady(l *Ledger, inst *Instance, cause Cause) *Error {
+func (s *State) checkReady(l *Ledger, inst *Instance, cause model.Cause) *model.Error {
 	held, minReady := l.Held-count(inst.holdsUnit()), l.Budget.MinReady
 	but := ""
 	if held > 0 {
@@ -195,8 +199,8 @@ func (s *State) checkReady(l *Ledger, inst *Instance, cause Cause) *Error {
 	if inst.Ready() && (inst.holdsUnit() || !s.unheard.Has(inst.Node)) {
 		stay-- // it is one of them
 	}
-	refused := func(format string, wait int) *Error {
-		refusal := Refuse(CodeBudgetMinReady, format, l.Name, l.Ready, but, minReady)
+	refused := func(format string, wait int) *model.Error {
+		refusal := model.Refuse(model.CodeBudgetMinReady, format, l.Name, l.Ready, but, minReady)
 		if l.Unheard > 0 {
 			return refusal.WithHint("it waits until these agents have told, or their nodes are offline, or until %d others are ready; see: outspan node ls", wait)
 		}
@@ -207,7 +211,7 @@ func (s *State) checkReady(l *Ledger, inst *Instance, cause Cause) *Error {
 		return nil
 	case inst.Ready():
 		return refused("%s has %d ready%s and must keep %d", minReady+1)
-	case cause == CauseScaleDown || s.unreadyLong(inst):
+	case cause == model.CauseScaleDown || s.unreadyLong(inst):
 		return nil
 	}
 	return refused("%s has %d ready%s and must have %d before one that isn't ready may go", minReady)
@@ -227,7 +231,7 @@ func (s *State) unreadyLong(inst *Instance) bool {
 
 // startOverdue reports whether an instance that is not ready yet has had its time to become it.
 func (s *State) startOverdue(inst *Instance) bool {
-	starting := inst.Status.Observed == ObservedPending || inst.Status.Observed == ObservedBooting
+	starting := inst.Status.Observed == model.ObservedPending || inst.Status.Observed == model.ObservedBooting
 	return starting && s.Now >= max(inst.Marks.Created, inst.Marks.UnreadySince).Add(s.Settings.StartTimeout)
 }
 
@@ -237,7 +241,7 @@ func (s *State) spendRate(inst *Instance, c *InstanceStop) {
 		return
 	}
 	switch inst.Status.Observed {
-	case ObservedLost, ObservedFailed, ObservedPending:
+	case model.ObservedLost, model.ObservedFailed, model.ObservedPending:
 		return
 	}
 	if s.goesWithNode(inst, c.Cause) {

@@ -1,5 +1,7 @@
 package fsm
 
+import "github.com/outspan/outspan/model"
+
 // Gossip is what memberlist thinks of a node. It makes a node degraded at most; it never evicts.
 type Gossip string
 
@@ -13,11 +15,11 @@ const (
 
 // UnheardFor is how long a leader waits at least for a node that it has not heard since it began, before it counts it as silent: longer than the pauses of an agent
 // that tries to register, 10 s at most.
-const UnheardFor = 15 * Second
+const UnheardFor = 15 * model.Second
 
 // Liveness is the leader's evidence about one node. It stays outside the log.
 type Liveness struct {
-	Age    Duration // since the leader last heard its heartbeat, or since it began to listen
+	Age    model.Duration // since the leader last heard its heartbeat, or since it began to listen
 	Gossip Gossip
 	// Unheard says that the leader has not heard it at all since it began to listen: Age is then no silence of the node's.
 	Unheard bool
@@ -27,13 +29,13 @@ type Liveness struct {
 	// vetoes, and gossip does not see the node.
 	Silent bool
 	// SeenBy names a server that heard the node recently although the leader did not.
-	SeenBy ServerID
+	SeenBy model.ServerID
 	// Deaf is for how long the servers have not answered the node's agent, although its heartbeats arrive; 0 while that is no longer than DeafAfter.
-	Deaf Duration
+	Deaf model.Duration
 	// FactsGen is the generation of facts that its last heartbeat told of. While it is newer than the state's, a report is on its way.
 	FactsGen uint64
 }
 
 // DeafAfter is for how long an agent may get no answer from the servers before its node is unreachable: what is decided for it does not arrive. It is the setting
 // offline_after, and at least 10 s, the length of an election on a slow machine and the pauses of an agent that tries again.
-func DeafAfter(offlineAfter Duration) Duration { return max(offlineAfter, 10*Second) }
+func DeafAfter(offlineAfter model.Duration) model.Duration { return max(offlineAfter, 10*model.Second) }

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 
 	"github.com/outspan/outspan/internal/plant"
+	"github.com/outspan/outspan/model"
 )
 
 // Machine holds the published State of one server. The log is applied here, by one goroutine at a time; reading is safe for many and
@@ -72,7 +73,7 @@ func (m *Machine) ApplyBatch(entries []Logged) ([][]Result, error) {
 		return nil, m.failed
 	}
 	next := m.State().fork()
-	m.failed = Refuse(CodeInternal, "entry %d of term %d could not be applied", entries[0].Index, entries[0].Term) // unless it returns
+	m.failed = model.Refuse(model.CodeInternal, "entry %d of term %d could not be applied", entries[0].Index, entries[0].Term) // unless it returns
 	results, err := next.applyLogged(entries)
 	m.failed = err
 	if len(results) > 0 {
@@ -92,7 +93,7 @@ func (s *State) applyLogged(entries []Logged) (results [][]Result, _ error) {
 			continue
 		}
 		if err == nil && l.Index <= s.Index {
-			err = Refuse(CodeInternal, "the state is at index %d already", s.Index)
+			err = model.Refuse(model.CodeInternal, "the state is at index %d already", s.Index)
 		}
 		if err != nil {
 			return results, fmt.Errorf("apply entry %d of term %d: %w", l.Index, l.Term, err)

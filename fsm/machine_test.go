@@ -8,12 +8,14 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/outspan/outspan/model"
 )
 
 // mustApply applies commands as the next entry, each in a group of its own, and fails on a refusal.
 func mustApply(t testing.TB, m *Machine, commands ...Command) {
 	t.Helper()
-	e := Entry{Format: CurrentFormat, At: m.State().Now + 10, Wall: 1_700_000_000_000, Actor: "cli:alice"}
+	e := Entry{Format: model.CurrentFormat, At: m.State().Now + 10, Wall: 1_700_000_000_000, Actor: "cli:alice"}
 	for _, c := range commands {
 		e.Groups = append(e.Groups, []Command{c})
 	}
@@ -33,9 +35,9 @@ func mustApply(t testing.TB, m *Machine, commands ...Command) {
 	}
 }
 
-func register(id NodeID) *NodeRegister {
-	return &NodeRegister{ID: id, Name: string(id), Agent: AgentInfo{BootID: "boot", Address: "127.0.0.1", Key: []byte("k")},
-		Shape: NodeShape{Capacity: Resources{CPU: 4000, MemoryBytes: 8 << 30}, PortMin: 20000, PortMax: 29999}}
+func register(id model.NodeID) *NodeRegister {
+	return &NodeRegister{ID: id, Name: string(id), Agent: model.AgentInfo{BootID: "boot", Address: "127.0.0.1", Key: []byte("k")},
+		Shape: model.NodeShape{Capacity: model.Resources{CPU: 4000, MemoryBytes: 8 << 30}, PortMin: 20000, PortMax: 29999}}
 }
 
 func closed(c <-chan struct{}) bool {
@@ -165,12 +167,12 @@ func TestMachineStopsAtWhatItCannotApply(t *testing.T) {
 		name  string
 		index uint64
 		data  []byte
-		code  Code
+		code  model.Code
 	}{
-		{"garbage", 2, []byte("garbage"), CodeInvalid},
-		{"a newer format", 2, raw(t, map[int]any{1: 5, 8: []any{}}), CodeNeedsFormat},
-		{"an unknown kind", 2, raw(t, map[int]any{1: 1, 8: [][]any{{[]any{777, 3, map[int]any{}}}}}), CodeNeedsFormat},
-		{"an index that does not grow", 1, good, CodeInternal},
+		{"garbage", 2, []byte("garbage"), model.CodeInvalid},
+		{"a newer format", 2, raw(t, map[int]any{1: 5, 8: []any{}}), model.CodeNeedsFormat},
+		{"an unknown kind", 2, raw(t, map[int]any{1: 1, 8: [][]any{{[]any{777, 3, map[int]any{}}}}}), model.CodeNeedsFormat},
+		{"an index that does not grow", 1, good, model.CodeInternal},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -191,7 +193,7 @@ func TestMachineStopsAtWhatItCannotApply(t *testing.T) {
 
 // What stands before an entry that can't be applied is applied, as if each had come alone.
 func TestMachineStopsWithinABatch(t *testing.T) {
-	entry := func(id NodeID) []byte {
+	entry := func(id model.NodeID) []byte {
 		data, err := EncodeEntry(Entry{Format: 1, Groups: [][]Command{{register(id)}}})
 		if err != nil {
 			t.Fatal(err)
@@ -201,7 +203,7 @@ func TestMachineStopsWithinABatch(t *testing.T) {
 	m := NewMachine()
 	_, next := m.Watch()
 	results, err := m.ApplyBatch([]Logged{{1, 1, entry("n1")}, {3, 1, entry("n3")}, {4, 1, []byte("garbage")}, {5, 1, entry("n5")}})
-	wantError(t, err, CodeInvalid, "")
+	wantError(t, err, model.CodeInvalid, "")
 	if len(results) != 2 || m.State().Index != 3 || m.State().Nodes.Len() != 2 || !closed(next) {
 		t.Errorf("%d results, index %d, %d nodes, woken %v; want the two entries before the broken one", len(results), m.State().Index, m.State().Nodes.Len(), closed(next))
 	}
@@ -222,7 +224,7 @@ func TestMachinePublishesABatchOnce(t *testing.T) {
 		woken[topic] = c
 	}
 	var batch []Logged
-	for i, id := range []NodeID{"n1", "n2"} {
+	for i, id := range []model.NodeID{"n1", "n2"} {
 		data, err := EncodeEntry(Entry{Format: 1, Groups: [][]Command{{&NodeIntent{ID: id, Intent: IntentCordoned}}}})
 		if err != nil {
 			t.Fatal(err)
@@ -262,7 +264,7 @@ func TestMachineDoesNotSwallowAPanic(t *testing.T) {
 		_, _ = m.Apply(1, 1, data)
 	}()
 	_, err = m.Apply(2, 1, data)
-	wantError(t, err, CodeInternal, "entry 1 of term 1 could not be applied")
+	wantError(t, err, model.CodeInternal, "entry 1 of term 1 could not be applied")
 }
 
 // brokenState has a row that is nil: the first command that looks at it panics.
@@ -302,7 +304,7 @@ func TestReadersBesideTheWriter(t *testing.T) {
 		})
 	}
 	for i := range 100 {
-		id := NodeID([]string{"n1", "n2", "n3"}[i%3])
+		id := model.NodeID([]string{"n1", "n2", "n3"}[i%3])
 		mustApply(t, m, register(id))
 		if i%20 == 0 {
 			if err := m.Restore(bytes.NewReader(snapshotOf(t, m.Snapshot()))); err != nil {

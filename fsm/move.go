@@ -1,36 +1,37 @@
 package fsm
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/outspan/outspan/model"
+)
 
 // InstanceMove marks a ready instance for a move to a better node. It stands in one group of commands with the InstancePlace that replaces it there, so that
 // the room is taken before anything stops. Whatever could have made the move pointless or harmful since it was planned refuses it. Codes: not_found,
 // stopping, stale (a node, the group or the instance changed), conflict (to be evicted already), role_never, volume_local, node_not_eligible,
 // budget_min_ready, budget_rate, actor_rate (cool-down, age, or the cycle has had its moves), mass_offline_hold, invalid.
 type InstanceMove struct {
-	ID            InstanceID `cbor:"1,keyasint"`
-	Cause         Cause      `cbor:"2,keyasint"` // rebalance or affinity
-	SourceVersion uint64     `cbor:"3,keyasint"` // of the node that it is on
-	Target        NodeID     `cbor:"4,keyasint"`
-	TargetVersion uint64     `cbor:"5,keyasint"`
-	GroupVersion  uint64     `cbor:"6,keyasint"`
-	Gain          int        `cbor:"7,keyasint"`           // in points, for people
-	Asked         bool       `cbor:"8,keyasint,omitempty"` // an operator asked for it now: it does not wait for the next cycle
+	ID            model.InstanceID `cbor:"1,keyasint"`
+	Cause         model.Cause      `cbor:"2,keyasint"` // rebalance or affinity
+	SourceVersion uint64           `cbor:"3,keyasint"` // of the node that it is on
+	Target        model.NodeID     `cbor:"4,keyasint"`
+	TargetVersion uint64           `cbor:"5,keyasint"`
+	GroupVersion  uint64           `cbor:"6,keyasint"`
+	Gain          int              `cbor:"7,keyasint"`           // in points, for people
+	Asked         bool             `cbor:"8,keyasint,omitempty"` // an operator asked for it now: it does not wait for the next cycle
 }
-
-// IsMove reports whether a cause is one of the rescheduler's.
-func (c Cause) IsMove() bool { return c == CauseRebalance || c == CauseAffinity }
 
 func (c *InstanceMove) apply(s *State) error {
 	inst, ok := s.Instances.Get(c.ID)
 	switch {
 	case !ok:
-		return Refuse(CodeNotFound, "there is no instance %s", c.ID)
+		return model.Refuse(model.CodeNotFound, "there is no instance %s", c.ID)
 	case !c.Cause.IsMove():
-		return Refuse(CodeInvalid, "%q is no cause of a move", c.Cause)
-	case inst.Desired != DesiredRunning:
-		return Refuse(CodeStopping, "instance %s is already %s", c.ID, inst.Desired)
+		return model.Refuse(model.CodeInvalid, "%q is no cause of a move", c.Cause)
+	case inst.Desired != model.DesiredRunning:
+		return model.Refuse(model.CodeStopping, "instance %s is already %s", c.ID, inst.Desired)
 	case inst.Eviction.Requested:
-		return Refuse(CodeConflict, "instance %s is to be evicted already", c.ID)
+		return model.Refuse(model.CodeConflict, "instance %s is to be evicted already", c.ID)
 	}
 	if refusal := c.unchanged(s, inst); refusal != nil {
 		return refusal
@@ -46,52 +47,52 @@ func (c *InstanceMove) apply(s *State) error {
 }
 
 // unchanged holds that the nodes and the group are as they were when the move was planned, and that the target is a node to move to.
-func (c *InstanceMove) unchanged(s *State, inst *Instance) *Error {
+func (c *InstanceMove) unchanged(s *State, inst *Instance) *model.Error {
 	source, there := s.Nodes.Get(inst.Node)
 	target, ok := s.Nodes.Get(c.Target)
 	group, known := s.Groups.Get(inst.Group)
 	switch {
 	case !ok || !there || !known:
-		return Refuse(CodeNotFound, "there is no node %s, or none that instance %s is on", c.Target, c.ID)
+		return model.Refuse(model.CodeNotFound, "there is no node %s, or none that instance %s is on", c.Target, c.ID)
 	case c.Target == inst.Node:
-		return Refuse(CodeInvalid, "instance %s is on node %s already", c.ID, c.Target)
+		return model.Refuse(model.CodeInvalid, "instance %s is on node %s already", c.ID, c.Target)
 	case source.Version != c.SourceVersion || target.Version != c.TargetVersion:
-		return Refuse(CodeStale, "node %s or %s changed since the move was planned", source.Name, target.Name)
+		return model.Refuse(model.CodeStale, "node %s or %s changed since the move was planned", source.Name, target.Name)
 	case group.Version != c.GroupVersion || inst.Version != group.Version:
-		return Refuse(CodeStale, "%s has a newer version", inst.Group)
+		return model.Refuse(model.CodeStale, "%s has a newer version", inst.Group)
 	case source.Intent != IntentActive:
-		return Refuse(CodeStale, "node %s is %s", source.Name, source.Intent)
+		return model.Refuse(model.CodeStale, "node %s is %s", source.Name, source.Intent)
 	}
 	if refusal := s.Eligible(target); refusal != nil {
 		return refusal
 	}
 	if a, avoided := target.Avoids(inst.Group, inst.Version, s.Now); avoided {
-		return Refuse(CodeStale, "%s avoids node %s: %s", inst.Group, target.Name, a.Reason)
+		return model.Refuse(model.CodeStale, "%s avoids node %s: %s", inst.Group, target.Name, a.Reason)
 	}
 	return nil
 }
 
 // MayMove returns nil if an instance may be moved just because another node is better, or what forbids it whatever time passes: its role, its data, its
 // budget, or that its group is not at rest.
-func (s *State) MayMove(inst *Instance, cause Cause) *Error {
+func (s *State) MayMove(inst *Instance, cause model.Cause) *model.Error {
 	group, ok := s.Groups.Get(inst.Group)
 	policy, known := s.Policy(inst.Group)
 	switch {
 	case !ok || !known:
-		return Refuse(CodeNotFound, "there is no group %s", inst.Group)
+		return model.Refuse(model.CodeNotFound, "there is no group %s", inst.Group)
 	case s.Hold.Active:
-		return Refuse(CodeHold, "too many nodes are silent at once: nothing is moved until that is over")
+		return model.Refuse(model.CodeHold, "too many nodes are silent at once: nothing is moved until that is over")
 	case !inst.Ready() || group.Ready != group.Count || group.Running != group.Count || group.Held > 0:
-		return Refuse(CodeReplacementPending, "%s has %d of %d ready: it is moved when it is at rest", group.ID, group.Ready, group.Count)
+		return model.Refuse(model.CodeReplacementPending, "%s has %d of %d ready: it is moved when it is at rest", group.ID, group.Ready, group.Count)
 	}
 	if refusal := s.Movable(inst); refusal != nil {
 		return refusal
 	}
-	if group.Role == RoleSystem || len(policy.Volumes) > 0 || policy.OneHolder() || policy.Eviction.Order != OrderSurge {
-		return Refuse(CodeRoleNever, "instances of %s can't run twice or have data: they are not moved for a better place", group.ID).
+	if group.Role == model.RoleSystem || len(policy.Volumes) > 0 || policy.OneHolder() || policy.Eviction.Order != model.OrderSurge {
+		return model.Refuse(model.CodeRoleNever, "instances of %s can't run twice or have data: they are not moved for a better place", group.ID).
 			WithHint("move it with: outspan instance evict %s", inst.ID)
 	}
-	if refusal := s.MayEvict(inst, cause, string(ByRescheduler), s.BeforeHook(inst)); refusal != nil {
+	if refusal := s.MayEvict(inst, cause, string(model.ByRescheduler), s.BeforeHook(inst)); refusal != nil {
 		return refusal
 	}
 	if refusal, _ := s.CheckBudget(inst, cause); refusal != nil {
@@ -102,16 +103,16 @@ func (s *State) MayMove(inst *Instance, cause Cause) *Error {
 
 // checkReserve holds that moves leave their share of a budget alone, for what nobody plans (R57), and at least one stop of its rate, for a drain. While the
 // successor is ready as well a move costs no unit, so what counts is what is down already.
-func (s *State) checkReserve(g *Group) *Error {
+func (s *State) checkReserve(g *Group) *model.Error {
 	reserve := (g.Budget.MaxDown*s.Settings.Rescheduling().Reserve + 99) / 100
 	if room := g.Ready - g.Budget.MinReady; room < reserve {
-		return Refuse(CodeBudgetMinReady, "%s may lose %d more, and the rescheduler leaves %d of its budget untouched", g.ID, room, reserve).
+		return model.Refuse(model.CodeBudgetMinReady, "%s may lose %d more, and the rescheduler leaves %d of its budget untouched", g.ID, room, reserve).
 			WithHint("it waits until more are ready; see: outspan budget status %s", g.ID)
 	}
 	for _, l := range s.Ledgers(g.ID) {
 		keep := max((l.Budget.RateMax*s.Settings.Rescheduling().Reserve+99)/100, 1)
 		if left := l.Budget.RateMax - l.Used(s.Now); l.Budget.RateMax > 0 && left <= keep {
-			return Refuse(CodeBudgetRate, "%s may lose %d more in %s, and the rescheduler leaves %d of that untouched", l.Name, max(left, 0), l.Budget.Window, keep).
+			return model.Refuse(model.CodeBudgetRate, "%s may lose %d more in %s, and the rescheduler leaves %d of that untouched", l.Name, max(left, 0), l.Budget.Window, keep).
 				WithHint("see: outspan budget status %s", l.Name)
 		}
 	}
@@ -120,29 +121,29 @@ func (s *State) checkReserve(g *Group) *Error {
 
 // MoveWaits returns nil if an instance may be moved now as far as time goes, or actor_rate and when it may: its age, its group's cool-down, and unless an
 // operator asked, the moves of this cycle.
-func (s *State) MoveWaits(inst *Instance, asked bool) (*Error, Time) {
+func (s *State) MoveWaits(inst *Instance, asked bool) (*model.Error, model.Time) {
 	r := s.Settings.Rescheduling()
 	group, ok := s.Groups.Get(inst.Group)
 	if !ok {
 		return nil, 0
 	}
 	if at := inst.Marks.Created.Add(r.MinAge); s.Now < at {
-		return Refuse(CodeActorRate, "it is moved when it is %s old, in %s", r.MinAge, at.Sub(s.Now)), at
+		return model.Refuse(model.CodeActorRate, "it is moved when it is %s old, in %s", r.MinAge, at.Sub(s.Now)), at
 	}
 	if at := group.MovedAt.Add(r.Cooldown); group.MovedAt != 0 && s.Now < at {
-		return Refuse(CodeActorRate, "%s had a move less than %s ago; the next one is allowed in %s", group.ID, r.Cooldown, at.Sub(s.Now)), at
+		return model.Refuse(model.CodeActorRate, "%s had a move less than %s ago; the next one is allowed in %s", group.ID, r.Cooldown, at.Sub(s.Now)), at
 	}
 	if asked {
 		return nil, 0
 	}
 	if room, next := s.MoveRoom(); room == 0 {
-		return Refuse(CodeActorRate, "%d moves began in the last %s; the next one is allowed in %s", r.Moves, r.Cycle, next.Sub(s.Now)), next
+		return model.Refuse(model.CodeActorRate, "%d moves began in the last %s; the next one is allowed in %s", r.Moves, r.Cycle, next.Sub(s.Now)), next
 	}
 	return nil, 0
 }
 
 // MoveRoom is how many moves may begin now without an order, and when the next one may if that is none.
-func (s *State) MoveRoom() (room int, next Time) {
+func (s *State) MoveRoom() (room int, next model.Time) {
 	r := s.Settings.Rescheduling()
 	n, next := s.begun(RailMoves, r.Cycle)
 	return max(r.Moves-n, 0), next
@@ -155,19 +156,19 @@ func (s *State) beginMove(inst *Instance, c *InstanceMove) {
 	s.putGroup(&next)
 	s.spendRail(RailMoves, s.Settings.Rescheduling().Cycle)
 	target, _ := s.Nodes.Get(c.Target)
-	s.flip(inst, Eviction{Requested: true, Cause: c.Cause, By: string(ByRescheduler), Since: s.Now}, "EvictionAutomatic",
+	s.flip(inst, Eviction{Requested: true, Cause: c.Cause, By: string(model.ByRescheduler), Since: s.Now}, "EvictionAutomatic",
 		fmt.Sprintf("the rescheduler moves it to node %s, gain %d", target.Name, c.Gain))
 }
 
 // mayFinishMove checks what is particular to the stop at the end of a move: it was marked for it, its successor is ready, and the budget's reserve and the
 // rail allow it.
-func (s *State) mayFinishMove(inst *Instance, c *InstanceStop) *Error {
+func (s *State) mayFinishMove(inst *Instance, c *InstanceStop) *model.Error {
 	if !inst.Eviction.Requested || inst.Eviction.Cause != c.Cause {
-		return Refuse(CodeStale, "instance %s is not to be moved any more", inst.ID)
+		return model.Refuse(model.CodeStale, "instance %s is not to be moved any more", inst.ID)
 	}
 	next, ok := s.Successor(inst)
 	if !ok || !next.Ready() {
-		return Refuse(CodeReplacementPending, "the replacement of instance %s is not ready yet", inst.ID)
+		return model.Refuse(model.CodeReplacementPending, "the replacement of instance %s is not ready yet", inst.ID)
 	}
 	if refusal := s.Movable(inst); refusal != nil {
 		return refusal
@@ -183,11 +184,11 @@ func (s *State) mayFinishMove(inst *Instance, c *InstanceStop) *Error {
 
 // Move is one that the rescheduler would make, or what keeps it from that.
 type Move struct {
-	Instance InstanceID `json:"instance" cbor:"1,keyasint"`
-	Group    GroupID    `json:"group" cbor:"2,keyasint"`
-	From     NodeID     `json:"from" cbor:"3,keyasint"`
-	To       NodeID     `json:"to" cbor:"4,keyasint"`
-	Cause    Cause      `json:"cause" cbor:"5,keyasint"`
-	Gain     int        `json:"gain" cbor:"6,keyasint"`                        // in points
-	Blocker  *Blocker   `json:"blocker,omitempty" cbor:"7,keyasint,omitempty"` // nil: it begins now
+	Instance model.InstanceID `json:"instance" cbor:"1,keyasint"`
+	Group    model.GroupID    `json:"group" cbor:"2,keyasint"`
+	From     model.NodeID     `json:"from" cbor:"3,keyasint"`
+	To       model.NodeID     `json:"to" cbor:"4,keyasint"`
+	Cause    model.Cause      `json:"cause" cbor:"5,keyasint"`
+	Gain     int              `json:"gain" cbor:"6,keyasint"`                        // in points
+	Blocker  *Blocker         `json:"blocker,omitempty" cbor:"7,keyasint,omitempty"` // nil: it begins now
 }

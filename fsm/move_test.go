@@ -3,19 +3,21 @@ package fsm
 import (
 	"fmt"
 	"testing"
+
+	"github.com/outspan/outspan/model"
 )
 
 // move draws a move: of an instance that may be moved if there is one, otherwise of any.
 func (w world) move() Command {
 	inst := w.instance()
 	for _, i := range w.s.Instances.All() {
-		if w.s.MayMove(i, CauseRebalance) == nil {
+		if w.s.MayMove(i, model.CauseRebalance) == nil {
 			if refusal, _ := w.s.MoveWaits(i, true); refusal == nil {
 				inst = i
 			}
 		}
 	}
-	c := &InstanceMove{ID: inst.ID, Cause: pick(w, CauseRebalance, CauseAffinity, CauseUser), Gain: w.int(1, 90), Asked: w.bool(), GroupVersion: inst.Version}
+	c := &InstanceMove{ID: inst.ID, Cause: pick(w, model.CauseRebalance, model.CauseAffinity, model.CauseUser), Gain: w.int(1, 90), Asked: w.bool(), GroupVersion: inst.Version}
 	if n, ok := w.s.Nodes.Get(inst.Node); ok {
 		c.SourceVersion = n.Version
 	}
@@ -33,20 +35,20 @@ func (w world) move() Command {
 // resting is the beginning of a history with jobs that are at rest on n1, so that there is something to move, a volume to work on, and an update that waits to be
 // promoted.
 func resting() [][]Command {
-	node := &NodeRegister{ID: "n1", Name: "n1.local", Agent: AgentInfo{BootID: "boot1", Address: "127.0.0.1", Key: []byte("k")},
-		Shape: NodeShape{Capacity: Resources{CPU: 4000, MemoryBytes: 4 << 30}, PortMin: 8000, PortMax: 8007, Attributes: map[string]string{AttributeBackup: "/b"}}}
-	group := GroupSpec{Name: "main", Count: 1, Exec: ExecSpec{Command: "/bin/app"}, Resources: Resources{MemoryBytes: 1 << 20}}
+	node := &NodeRegister{ID: "n1", Name: "n1.local", Agent: model.AgentInfo{BootID: "boot1", Address: "127.0.0.1", Key: []byte("k")},
+		Shape: model.NodeShape{Capacity: model.Resources{CPU: 4000, MemoryBytes: 4 << 30}, PortMin: 8000, PortMax: 8007, Attributes: map[string]string{model.AttributeBackup: "/b"}}}
+	group := model.GroupSpec{Name: "main", Count: 1, Exec: model.ExecSpec{Command: "/bin/app"}, Resources: model.Resources{MemoryBytes: 1 << 20}}
 	keeps := group
-	keeps.Volumes = []VolumeSpec{{Name: "data", Kind: VolumeLocal, Path: "/data"}}
+	keeps.Volumes = []model.VolumeSpec{{Name: "data", Kind: model.VolumeLocal, Path: "/data"}}
 	tries := keeps
 	tries.Exec.Command, tries.Update.Canary = "/bin/app2", 1
-	submit := func(name JobName, g GroupSpec) []Command {
-		return []Command{&JobSubmit{Spec: JobSpec{Name: name, Groups: []GroupSpec{g}}}}
+	submit := func(name model.JobName, g model.GroupSpec) []Command {
+		return []Command{&JobSubmit{Spec: model.JobSpec{Name: name, Groups: []model.GroupSpec{g}}}}
 	}
-	begin := func(id InstanceID, group GroupID) []Command {
+	begin := func(id model.InstanceID, group model.GroupID) []Command {
 		return []Command{
-			&InstancePlace{ID: id, Group: group, Version: 1, Node: "n1", Cause: CauseScaleUp},
-			&NodeReport{ID: "n1", Instances: []InstanceStatus{{ID: id, Generation: 1, Observed: ObservedReady}}},
+			&InstancePlace{ID: id, Group: group, Version: 1, Node: "n1", Cause: model.CauseScaleUp},
+			&NodeReport{ID: "n1", Instances: []model.InstanceStatus{{ID: id, Generation: 1, Observed: model.ObservedReady}}},
 		}
 	}
 	return [][]Command{
@@ -67,31 +69,31 @@ func rest(t *testing.T, count int) *State {
 		}
 	}
 	for i := range 3 {
-		id := NodeID(fmt.Sprintf("n%d", i+1))
-		must(&NodeRegister{ID: id, Name: string(id), Agent: AgentInfo{BootID: "b", Incarnation: "i", Address: "127.0.0.1", Key: []byte("k")},
-			Shape: NodeShape{Capacity: Resources{CPU: 4000, MemoryBytes: 4 << 30}, PortMin: 2000, PortMax: 3000}})
+		id := model.NodeID(fmt.Sprintf("n%d", i+1))
+		must(&NodeRegister{ID: id, Name: string(id), Agent: model.AgentInfo{BootID: "b", Incarnation: "i", Address: "127.0.0.1", Key: []byte("k")},
+			Shape: model.NodeShape{Capacity: model.Resources{CPU: 4000, MemoryBytes: 4 << 30}, PortMin: 2000, PortMax: 3000}})
 		must(&NodeReport{ID: id, Epoch: 1, Full: true})
 	}
-	must(&JobSubmit{Spec: JobSpec{Name: "web", Groups: []GroupSpec{{Name: "http", Count: count, Exec: ExecSpec{Command: "/bin/web"}, Resources: Resources{MemoryBytes: 64 << 20}}}}})
+	must(&JobSubmit{Spec: model.JobSpec{Name: "web", Groups: []model.GroupSpec{{Name: "http", Count: count, Exec: model.ExecSpec{Command: "/bin/web"}, Resources: model.Resources{MemoryBytes: 64 << 20}}}}})
 	for i := range count {
-		id := InstanceID(fmt.Sprintf("i%d", i))
-		node := NodeID(fmt.Sprintf("n%d", i%2+1))
-		must(&InstancePlace{ID: id, Group: "web/http", Slot: i, Version: 1, Node: node, Cause: CauseScaleUp})
+		id := model.InstanceID(fmt.Sprintf("i%d", i))
+		node := model.NodeID(fmt.Sprintf("n%d", i%2+1))
+		must(&InstancePlace{ID: id, Group: "web/http", Slot: i, Version: 1, Node: node, Cause: model.CauseScaleUp})
 		n, _ := s.Nodes.Get(node)
-		must(&NodeReport{ID: node, Epoch: n.Agent.Epoch, Instances: []InstanceStatus{{ID: id, Generation: 1, Observed: ObservedReady}}})
+		must(&NodeReport{ID: node, Epoch: n.Agent.Epoch, Instances: []model.InstanceStatus{{ID: id, Generation: 1, Observed: model.ObservedReady}}})
 	}
-	s.Now += Time(Hour)
+	s.Now += model.Time(model.Hour)
 	return s
 }
 
-func moveOf(s *State, id InstanceID, to NodeID) *InstanceMove {
+func moveOf(s *State, id model.InstanceID, to model.NodeID) *InstanceMove {
 	inst, _ := s.Instances.Get(id)
 	source, _ := s.Nodes.Get(inst.Node)
 	target, _ := s.Nodes.Get(to)
-	return &InstanceMove{ID: id, Cause: CauseRebalance, SourceVersion: source.Version, Target: to, TargetVersion: target.Version, GroupVersion: inst.Version, Gain: 20}
+	return &InstanceMove{ID: id, Cause: model.CauseRebalance, SourceVersion: source.Version, Target: to, TargetVersion: target.Version, GroupVersion: inst.Version, Gain: 20}
 }
 
-func codeOf(err error) Code {
+func codeOf(err error) model.Code {
 	if refusal := asRefusal(err); refusal != nil {
 		return refusal.Code
 	}
@@ -100,7 +102,7 @@ func codeOf(err error) Code {
 
 // proves R49, R55, R57: a move is refused when anything that it rests on is no longer so.
 func TestMoveIsRefused(t *testing.T) {
-	edit := func(s *State, id NodeID, change func(*Node)) {
+	edit := func(s *State, id model.NodeID, change func(*Node)) {
 		n, _ := s.Nodes.Get(id)
 		next := *n
 		change(&next)
@@ -109,46 +111,46 @@ func TestMoveIsRefused(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		with func(*State, *InstanceMove)
-		want Code
+		want model.Code
 	}{
 		{"as planned", func(*State, *InstanceMove) {}, ""},
-		{"the source changed", func(s *State, _ *InstanceMove) { edit(s, "n1", func(n *Node) { n.Version++ }) }, CodeStale},
-		{"the target changed", func(s *State, _ *InstanceMove) { edit(s, "n3", func(n *Node) { n.Version++ }) }, CodeStale},
-		{"the target is cordoned", func(s *State, _ *InstanceMove) { edit(s, "n3", func(n *Node) { n.Intent = IntentCordoned }) }, CodeNodeNotEligible},
-		{"the source is cordoned", func(s *State, _ *InstanceMove) { edit(s, "n1", func(n *Node) { n.Intent = IntentCordoned }) }, CodeStale},
+		{"the source changed", func(s *State, _ *InstanceMove) { edit(s, "n1", func(n *Node) { n.Version++ }) }, model.CodeStale},
+		{"the target changed", func(s *State, _ *InstanceMove) { edit(s, "n3", func(n *Node) { n.Version++ }) }, model.CodeStale},
+		{"the target is cordoned", func(s *State, _ *InstanceMove) { edit(s, "n3", func(n *Node) { n.Intent = IntentCordoned }) }, model.CodeNodeNotEligible},
+		{"the source is cordoned", func(s *State, _ *InstanceMove) { edit(s, "n1", func(n *Node) { n.Intent = IntentCordoned }) }, model.CodeStale},
 		{"the target is avoided", func(s *State, _ *InstanceMove) {
 			edit(s, "n3", func(n *Node) { n.Avoid = []AvoidEntry{{Group: "web/http", Until: s.Now + 1}} })
-		}, CodeStale},
+		}, model.CodeStale},
 		{"avoided until a moment ago", func(s *State, _ *InstanceMove) {
 			edit(s, "n3", func(n *Node) { n.Avoid = []AvoidEntry{{Group: "web/http", Until: s.Now}} })
 		}, ""},
-		{"another version of the group", func(_ *State, c *InstanceMove) { c.GroupVersion++ }, CodeStale},
-		{"too young", func(s *State, _ *InstanceMove) { s.Settings.MoveMinAge = 2 * Hour }, CodeActorRate},
+		{"another version of the group", func(_ *State, c *InstanceMove) { c.GroupVersion++ }, model.CodeStale},
+		{"too young", func(s *State, _ *InstanceMove) { s.Settings.MoveMinAge = 2 * model.Hour }, model.CodeActorRate},
 		{"in the cool-down", func(s *State, _ *InstanceMove) {
 			g, _ := s.Groups.Get("web/http")
 			next := *g
-			next.MovedAt = s.Now - Time(29*Minute)
+			next.MovedAt = s.Now - model.Time(29*model.Minute)
 			s.Groups.put(g.ID, &next)
-		}, CodeActorRate},
+		}, model.CodeActorRate},
 		{"the cycle is full", func(s *State, _ *InstanceMove) {
 			s.Rails.put(RailMoves, &Rail{Name: RailMoves, Begun: []Tick{{At: s.Now - 1, N: 5}}})
-		}, CodeActorRate},
+		}, model.CodeActorRate},
 		{"the cycle is full, and an operator asks", func(s *State, c *InstanceMove) {
 			s.Rails.put(RailMoves, &Rail{Name: RailMoves, Begun: []Tick{{At: s.Now - 1, N: 5}}})
 			c.Asked = true
 		}, ""},
-		{"during a hold", func(s *State, _ *InstanceMove) { s.Hold.Active = true }, CodeHold},
+		{"during a hold", func(s *State, _ *InstanceMove) { s.Hold.Active = true }, model.CodeHold},
 		{"another instance is not ready", func(s *State, _ *InstanceMove) {
 			inst, _ := s.Instances.Get("i1")
-			s.observe(inst, InstanceStatus{ID: "i1", Generation: 2, Observed: ObservedUnready})
-		}, CodeReplacementPending},
+			s.observe(inst, model.InstanceStatus{ID: "i1", Generation: 2, Observed: model.ObservedUnready})
+		}, model.CodeReplacementPending},
 		{"marked already", func(s *State, _ *InstanceMove) {
-			_ = (&InstanceMark{ID: "i0", Requested: true, Cause: CauseNodeDraining, By: "d1"}).apply(s)
-		}, CodeConflict},
-		{"no cause of a move", func(_ *State, c *InstanceMove) { c.Cause = CauseUser }, CodeInvalid},
+			_ = (&InstanceMark{ID: "i0", Requested: true, Cause: model.CauseNodeDraining, By: "d1"}).apply(s)
+		}, model.CodeConflict},
+		{"no cause of a move", func(_ *State, c *InstanceMove) { c.Cause = model.CauseUser }, model.CodeInvalid},
 		{"to where it is", func(s *State, c *InstanceMove) {
 			c.Target = "n1"
-		}, CodeInvalid},
+		}, model.CodeInvalid},
 	} {
 		s := rest(t, 4)
 		c := moveOf(s, "i0", "n3")
@@ -164,29 +166,29 @@ func TestMoveLeavesReserve(t *testing.T) {
 	for _, tt := range []struct {
 		preset string
 		down   int // besides what is moved
-		want   Code
+		want   model.Code
 	}{
-		{"careful", 0, ""}, {"careful", 1, CodeBudgetMinReady},
-		{"balanced", 1, ""}, {"balanced", 2, CodeBudgetMinReady},
-		{"eager", 2, ""}, {"eager", 3, CodeBudgetMinReady},
+		{"careful", 0, ""}, {"careful", 1, model.CodeBudgetMinReady},
+		{"balanced", 1, ""}, {"balanced", 2, model.CodeBudgetMinReady},
+		{"eager", 2, ""}, {"eager", 3, model.CodeBudgetMinReady},
 	} {
 		s := rest(t, 8) // max_down is 2
 		s.Settings.Rescheduler = tt.preset
-		s.Now += Time(Hour)
-		if refusal := s.applyGroup([]Command{moveOf(s, "i0", "n3"), &InstancePlace{ID: "j0", Group: "web/http", Slot: 0, Version: 1, Node: "n3", Replaces: "i0", Cause: CauseRebalance}}); refusal != nil {
+		s.Now += model.Time(model.Hour)
+		if refusal := s.applyGroup([]Command{moveOf(s, "i0", "n3"), &InstancePlace{ID: "j0", Group: "web/http", Slot: 0, Version: 1, Node: "n3", Replaces: "i0", Cause: model.CauseRebalance}}); refusal != nil {
 			t.Fatalf("%s: %v", tt.preset, refusal)
 		}
-		stop := &InstanceStop{ID: "i0", Cause: CauseRebalance, By: string(ByRescheduler)}
-		if got := codeOf(stop.apply(s)); got != CodeReplacementPending {
+		stop := &InstanceStop{ID: "i0", Cause: model.CauseRebalance, By: string(model.ByRescheduler)}
+		if got := codeOf(stop.apply(s)); got != model.CodeReplacementPending {
 			t.Errorf("%s: before its successor is ready: %q", tt.preset, got)
 		}
-		for i, id := range []InstanceID{"j0", "i1", "i2", "i3"}[:1+tt.down] {
-			observed := ObservedUnready
+		for i, id := range []model.InstanceID{"j0", "i1", "i2", "i3"}[:1+tt.down] {
+			observed := model.ObservedUnready
 			if i == 0 {
-				observed = ObservedReady
+				observed = model.ObservedReady
 			}
 			inst, _ := s.Instances.Get(id)
-			s.observe(inst, InstanceStatus{ID: id, Generation: 2, Observed: observed})
+			s.observe(inst, model.InstanceStatus{ID: id, Generation: 2, Observed: observed})
 		}
 		if got := codeOf(stop.apply(s)); got != tt.want {
 			t.Errorf("%s: with %d of 8 down, 2 allowed: %q, want %q", tt.preset, tt.down, got, tt.want)
@@ -198,32 +200,32 @@ func TestMoveLeavesReserve(t *testing.T) {
 func TestRail(t *testing.T) {
 	s := rest(t, 4)
 	for i := range 3 {
-		s.mark2(t, InstanceID(fmt.Sprintf("i%d", i)))
+		s.mark2(t, model.InstanceID(fmt.Sprintf("i%d", i)))
 	}
-	stop := func(i int, by string) Code {
-		return codeOf((&InstanceStop{ID: InstanceID(fmt.Sprintf("i%d", i)), Cause: CauseUser, By: by}).apply(s))
+	stop := func(i int, by string) model.Code {
+		return codeOf((&InstanceStop{ID: model.InstanceID(fmt.Sprintf("i%d", i)), Cause: model.CauseUser, By: by}).apply(s))
 	}
 	if got := stop(0, ByPolicy); got != "" {
 		t.Fatalf("the first stop: %q", got)
 	}
 	s.revive(t)
-	if got := stop(1, ByPolicy); got != CodeActorRate {
+	if got := stop(1, ByPolicy); got != model.CodeActorRate {
 		t.Errorf("the second stop within a minute: %q", got)
 	}
-	if got := stop(1, "ann"); got == CodeActorRate {
+	if got := stop(1, "ann"); got == model.CodeActorRate {
 		t.Errorf("a person's stop is held by the rail: %q", got)
 	}
 	s.revive(t)
-	s.Now += Time(railWindow)
+	s.Now += model.Time(railWindow)
 	if got := stop(2, ByPolicy); got != "" {
 		t.Errorf("a minute later: %q", got)
 	}
 }
 
 // mark2 marks an instance as a policy does.
-func (s *State) mark2(t *testing.T, id InstanceID) {
+func (s *State) mark2(t *testing.T, id model.InstanceID) {
 	t.Helper()
-	if err := (&InstanceMark{ID: id, Requested: true, Cause: CauseNodeDraining, By: ByPolicy}).apply(s); err != nil {
+	if err := (&InstanceMark{ID: id, Requested: true, Cause: model.CauseNodeDraining, By: ByPolicy}).apply(s); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -234,29 +236,29 @@ func (s *State) revive(t *testing.T) {
 	for slot := range 4 {
 		held := false
 		for inst := range s.InstancesInSlot("web/http", slot) {
-			held = held || inst.Desired == DesiredRunning
+			held = held || inst.Desired == model.DesiredRunning
 		}
 		if held {
 			continue
 		}
-		id := InstanceID(fmt.Sprintf("r%d", slot))
-		if err := (&InstancePlace{ID: id, Group: "web/http", Slot: slot, Version: 1, Node: "n3", Cause: CauseScaleUp}).apply(s); err != nil {
+		id := model.InstanceID(fmt.Sprintf("r%d", slot))
+		if err := (&InstancePlace{ID: id, Group: "web/http", Slot: slot, Version: 1, Node: "n3", Cause: model.CauseScaleUp}).apply(s); err != nil {
 			t.Fatal(err)
 		}
 		inst, _ := s.Instances.Get(id)
-		s.observe(inst, InstanceStatus{ID: id, Generation: 1, Observed: ObservedReady})
+		s.observe(inst, model.InstanceStatus{ID: id, Generation: 1, Observed: model.ObservedReady})
 	}
 }
 
 // proves R37, R39: a node's list is bounded, one entry a group, and what is over is ignored at once and removed by the next one.
 func TestAvoidList(t *testing.T) {
 	s := rest(t, 2)
-	fail := func(group GroupID) {
+	fail := func(group model.GroupID) {
 		s.avoid(&Instance{ID: "x", Group: group, Node: "n1"}, 3, "crash_loop")
 	}
 	node := func() *Node { n, _ := s.Nodes.Get("n1"); return n }
 	for i := range avoidLimit + 10 {
-		id := GroupID(fmt.Sprintf("web/g%03d", i))
+		id := model.GroupID(fmt.Sprintf("web/g%03d", i))
 		s.Groups.put(id, &Group{ID: id})
 		s.Now++
 		fail(id)
@@ -274,7 +276,7 @@ func TestAvoidList(t *testing.T) {
 	if n := len(node().Avoiding(s.Now)); n != avoidLimit {
 		t.Errorf("%d entries after one was renewed, want %d", n, avoidLimit)
 	}
-	s.Now += Time(avoidFor)
+	s.Now += model.Time(avoidFor)
 	if n := len(node().Avoiding(s.Now)); n != 0 {
 		t.Errorf("%d entries hold after an hour", n)
 	}
@@ -292,11 +294,11 @@ func TestAvoidIsNoted(t *testing.T) {
 		want bool
 	}{
 		{"evict with avoid", func(s *State) error {
-			return (&InstanceStop{ID: "i0", Cause: CauseUser, By: "ann", Avoid: true}).apply(s)
+			return (&InstanceStop{ID: "i0", Cause: model.CauseUser, By: "ann", Avoid: true}).apply(s)
 		}, true},
-		{"evict", func(s *State) error { return (&InstanceStop{ID: "i0", Cause: CauseUser, By: "ann"}).apply(s) }, false},
+		{"evict", func(s *State) error { return (&InstanceStop{ID: "i0", Cause: model.CauseUser, By: "ann"}).apply(s) }, false},
 		{"crash loop", func(s *State) error {
-			return (&NodeReport{ID: "n1", Epoch: 1, Instances: []InstanceStatus{{ID: "i0", Generation: 2, Observed: ObservedFailed, Reason: "crash_loop"}}}).apply(s)
+			return (&NodeReport{ID: "n1", Epoch: 1, Instances: []model.InstanceStatus{{ID: "i0", Generation: 2, Observed: model.ObservedFailed, Reason: "crash_loop"}}}).apply(s)
 		}, true},
 		{"the machine restarted", func(s *State) error { return (&NodeReport{ID: "n1", Epoch: 1, Full: true}).apply(s) }, false},
 	} {

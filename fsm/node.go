@@ -1,5 +1,7 @@
 package fsm
 
+import "github.com/outspan/outspan/model"
+
 // Intent is what the operator wants of a node; Health is what the detector found. Neither overwrites the other, so a drain
 // survives an outage of the node.
 type Intent string
@@ -26,17 +28,17 @@ const (
 
 // Node is a worker machine, known by its agent.
 type Node struct {
-	ID     NodeID `cbor:"1,keyasint"`
-	Name   string `cbor:"2,keyasint"` // unique in the cluster
-	Intent Intent `cbor:"3,keyasint"`
-	Health Health `cbor:"4,keyasint"`
+	ID     model.NodeID `cbor:"1,keyasint"`
+	Name   string       `cbor:"2,keyasint"` // unique in the cluster
+	Intent Intent       `cbor:"3,keyasint"`
+	Health Health       `cbor:"4,keyasint"`
 
-	Agent  AgentInfo    `cbor:"5,keyasint"`
-	Shape  NodeShape    `cbor:"6,keyasint"`
-	Placed Usage        `cbor:"7,keyasint"` // sums over every instance here that is not confirmed stopped
-	Return NodeReturn   `cbor:"8,keyasint"`
-	Drain  DrainID      `cbor:"9,keyasint,omitempty"`  // the last drain that named this node; it may have ended
-	Acked  []InstanceID `cbor:"10,keyasint,omitempty"` // blockers that the operator acknowledged
+	Agent  model.AgentInfo    `cbor:"5,keyasint"`
+	Shape  model.NodeShape    `cbor:"6,keyasint"`
+	Placed Usage              `cbor:"7,keyasint"` // sums over every instance here that is not confirmed stopped
+	Return NodeReturn         `cbor:"8,keyasint"`
+	Drain  model.DrainID      `cbor:"9,keyasint,omitempty"`  // the last drain that named this node; it may have ended
+	Acked  []model.InstanceID `cbor:"10,keyasint,omitempty"` // blockers that the operator acknowledged
 	// Version grows with intent, health, epoch, capacity and labels, never with what is placed here.
 	Version uint64 `cbor:"11,keyasint"`
 	// Assigned is the index of the last change to what the agent must run; the agent's long poll waits on it.
@@ -61,34 +63,6 @@ type NodeLabels struct {
 	People map[string]string `cbor:"2,keyasint,omitempty"`
 }
 
-// AgentInfo is what an agent said at its last registration.
-type AgentInfo struct {
-	Epoch       uint64   `cbor:"1,keyasint"` // names the registration; it grows, and never comes again
-	BootID      string   `cbor:"2,keyasint"` // of the kernel
-	Incarnation string   `cbor:"3,keyasint"` // of the agent process
-	Address     string   `cbor:"4,keyasint"` // where the agent's services and API listen: an IP address
-	APIAddress  string   `cbor:"5,keyasint,omitempty"`
-	Version     string   `cbor:"6,keyasint,omitempty"`
-	Key         []byte   `cbor:"7,keyasint" debug:"secret"` // authenticates heartbeats
-	Warnings    []string `cbor:"8,keyasint,omitempty"`      // such as "memory caps not enforced: no cgroup access"
-	Format      uint16   `cbor:"9,keyasint,omitempty"`      // the newest that the agent can read; see Reads
-	Machine     string   `cbor:"10,keyasint,omitempty"`     // names the machine; see sameIDs
-	Born        int64    `cbor:"11,keyasint,omitempty"`     // when its data directory was made, in ns since 1970: a copy is younger. 0: the file system does not say
-}
-
-// Reads is the newest format that an agent can read: that of the first release if it does not say.
-func (a *AgentInfo) Reads() uint16 { return max(a.Format, 1) }
-
-// NodeShape is what a node offers.
-type NodeShape struct {
-	Capacity   Resources         `cbor:"1,keyasint"`
-	Reserved   Resources         `cbor:"2,keyasint"`
-	Labels     map[string]string `cbor:"3,keyasint,omitempty"`
-	Attributes map[string]string `cbor:"4,keyasint,omitempty"`
-	PortMin    int               `cbor:"5,keyasint"`
-	PortMax    int               `cbor:"6,keyasint"`
-}
-
 // Usage is what is placed on a node, the overhead of each instance included.
 type Usage struct {
 	CPU         int64 `cbor:"1,keyasint"`
@@ -98,12 +72,12 @@ type Usage struct {
 
 // NodeReturn is what is kept of a node's outages.
 type NodeReturn struct {
-	Recovering    bool     `cbor:"1,keyasint,omitempty"` // registered, its full inventory isn't in yet
-	OfflineSince  Time     `cbor:"2,keyasint,omitempty"` // of the last outage, also after it ended
-	HeldUntil     Time     `cbor:"3,keyasint,omitempty"` // no new placements before, after flapping
-	Hold          Duration `cbor:"4,keyasint,omitempty"` // length of the last hold, doubled at each flap
-	LastReturn    Time     `cbor:"6,keyasint,omitempty"` // when it last came back from an outage
-	ConfirmedDead bool     `cbor:"5,keyasint,omitempty"` // the operator said that nothing runs there any more
+	Recovering    bool           `cbor:"1,keyasint,omitempty"` // registered, its full inventory isn't in yet
+	OfflineSince  model.Time     `cbor:"2,keyasint,omitempty"` // of the last outage, also after it ended
+	HeldUntil     model.Time     `cbor:"3,keyasint,omitempty"` // no new placements before, after flapping
+	Hold          model.Duration `cbor:"4,keyasint,omitempty"` // length of the last hold, doubled at each flap
+	LastReturn    model.Time     `cbor:"6,keyasint,omitempty"` // when it last came back from an outage
+	ConfirmedDead bool           `cbor:"5,keyasint,omitempty"` // the operator said that nothing runs there any more
 }
 
 // NodeState is the one state that people see.
@@ -140,19 +114,19 @@ func (n *Node) State() NodeState {
 }
 
 // Allocatable is what instances can use: capacity less what is reserved for the machine itself.
-func (n *Node) Allocatable() Resources {
-	return Resources{CPU: n.Shape.Capacity.CPU - n.Shape.Reserved.CPU, MemoryBytes: n.Shape.Capacity.MemoryBytes - n.Shape.Reserved.MemoryBytes}
+func (n *Node) Allocatable() model.Resources {
+	return model.Resources{CPU: n.Shape.Capacity.CPU - n.Shape.Reserved.CPU, MemoryBytes: n.Shape.Capacity.MemoryBytes - n.Shape.Reserved.MemoryBytes}
 }
 
 // NodeRegister makes a node known, or known again: it mints a new epoch. A node that is offline comes back and is
 // recovering until its inventory is in. Codes: name_taken, invalid; conflict if the agent has seen a newer state than this one.
 type NodeRegister struct {
-	ID    NodeID    `cbor:"1,keyasint"`
-	Name  string    `cbor:"2,keyasint"`
-	Agent AgentInfo `cbor:"3,keyasint"` // Epoch is ignored
-	Shape NodeShape `cbor:"4,keyasint"`
+	ID    model.NodeID    `cbor:"1,keyasint"`
+	Name  string          `cbor:"2,keyasint"`
+	Agent model.AgentInfo `cbor:"3,keyasint"` // Epoch is ignored
+	Shape model.NodeShape `cbor:"4,keyasint"`
 	// Seen is the newest state whose assignments the agent acted on. It ignores older ones.
-	Seen Seen `cbor:"5,keyasint,omitempty"`
+	Seen model.Seen `cbor:"5,keyasint,omitempty"`
 	// Refused tells that the agent was refused for another one of its node (node_taken), and has not been accepted since.
 	Refused bool `cbor:"6,keyasint,omitempty"`
 }
@@ -160,61 +134,61 @@ type NodeRegister struct {
 // NodeHealth writes what the detector found. Offline makes the node's instances lost. It is refused with stale if boot id or epoch moved: silence is that of a
 // registration, and what else changes of the node, like a label, says nothing about it. It covers online <-> degraded and * -> offline; offline ends only by NodeRegister.
 type NodeHealth struct {
-	ID     NodeID `cbor:"1,keyasint"`
-	Health Health `cbor:"2,keyasint"`
-	BootID string `cbor:"3,keyasint"`
-	Epoch  uint64 `cbor:"4,keyasint"`
-	Reason string `cbor:"5,keyasint,omitempty"`
+	ID     model.NodeID `cbor:"1,keyasint"`
+	Health Health       `cbor:"2,keyasint"`
+	BootID string       `cbor:"3,keyasint"`
+	Epoch  uint64       `cbor:"4,keyasint"`
+	Reason string       `cbor:"5,keyasint,omitempty"`
 }
 
 // NodeReport is a batch of what an agent observed. Full says that it is the whole inventory: what the state believes there and the
 // inventory lacks is gone. Idempotent by (epoch, each instance's generation). Code: stale for an older epoch.
 type NodeReport struct {
-	ID        NodeID           `cbor:"1,keyasint"`
-	Epoch     uint64           `cbor:"2,keyasint"`
-	Full      bool             `cbor:"3,keyasint,omitempty"`
-	Instances []InstanceStatus `cbor:"4,keyasint,omitempty"`
-	FactsGen  uint64           `cbor:"5,keyasint,omitempty"`
-	Transfers []TransferReport `cbor:"6,keyasint,omitempty"`
+	ID        model.NodeID           `cbor:"1,keyasint"`
+	Epoch     uint64                 `cbor:"2,keyasint"`
+	Full      bool                   `cbor:"3,keyasint,omitempty"`
+	Instances []model.InstanceStatus `cbor:"4,keyasint,omitempty"`
+	FactsGen  uint64                 `cbor:"5,keyasint,omitempty"`
+	Transfers []model.TransferReport `cbor:"6,keyasint,omitempty"`
 	// Holds, of a full report, are all instances that the agent has and that are not known to have stopped.
-	Holds []Holding `cbor:"7,keyasint,omitempty"`
+	Holds []model.Holding `cbor:"7,keyasint,omitempty"`
 	// Incarnation is that of the newest state whose assignments the agent acted on. After a restore a full report of an older one proves nothing.
 	Incarnation uint64 `cbor:"8,keyasint,omitempty"`
 	// Self is the agent's word on its own machine. nil: as it was told before, or of a full report, that it has none.
-	Self *SelfReport `cbor:"9,keyasint,omitempty"`
+	Self *model.SelfReport `cbor:"9,keyasint,omitempty"`
 }
 
 // NodeIntent cordons, uncordons, disables or enables. Uncordon cancels a running drain of the node.
 // Codes: not_found, conflict (an edge that the model does not have).
 type NodeIntent struct {
-	ID     NodeID `cbor:"1,keyasint"`
-	Intent Intent `cbor:"2,keyasint"`
-	Reason string `cbor:"3,keyasint,omitempty"`
+	ID     model.NodeID `cbor:"1,keyasint"`
+	Intent Intent       `cbor:"2,keyasint"`
+	Reason string       `cbor:"3,keyasint,omitempty"`
 }
 
 // NodeLabel sets (or with an empty value removes) labels. They win over those of the agent's configuration.
 type NodeLabel struct {
-	ID     NodeID            `cbor:"1,keyasint"`
+	ID     model.NodeID      `cbor:"1,keyasint"`
 	Labels map[string]string `cbor:"2,keyasint"`
 }
 
 // NodeAck acknowledges instances that stay running on a draining node, so that its drain can end. Empty Instances = all that block now.
 type NodeAck struct {
-	ID        NodeID       `cbor:"1,keyasint"`
-	Instances []InstanceID `cbor:"2,keyasint,omitempty"`
+	ID        model.NodeID       `cbor:"1,keyasint"`
+	Instances []model.InstanceID `cbor:"2,keyasint,omitempty"`
 }
 
 // NodeConfirmDead is the operator's word that nothing runs on an offline node any more: its instances count as stopped. Codes: not_found,
 // conflict (it is not offline); unless Force lease_held (what only one may run may run there under its lease) and node_offline_unconfirmed_stop (it may run there
 // without one, so no time ends it).
 type NodeConfirmDead struct {
-	ID    NodeID `cbor:"1,keyasint"`
-	Force bool   `cbor:"2,keyasint,omitempty"` // the machine is known to be off; recorded
+	ID    model.NodeID `cbor:"1,keyasint"`
+	Force bool         `cbor:"2,keyasint,omitempty"` // the machine is known to be off; recorded
 }
 
 // NodeForget removes an offline node on which nothing runs. While the node is the home of local volumes, or has the last copy of one, it is refused,
 // unless LoseData names their groups: their volumes are then lost, and their slots may start empty elsewhere. Codes: not_found, conflict.
 type NodeForget struct {
-	ID       NodeID    `cbor:"1,keyasint"`
-	LoseData []GroupID `cbor:"2,keyasint,omitempty"`
+	ID       model.NodeID    `cbor:"1,keyasint"`
+	LoseData []model.GroupID `cbor:"2,keyasint,omitempty"`
 }

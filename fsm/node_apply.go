@@ -5,13 +5,14 @@ import (
 	"slices"
 
 	"github.com/outspan/outspan/internal/plant"
+	"github.com/outspan/outspan/model"
 )
 
 // The hold before new placements on a node that keeps going offline.
 const (
-	flapWindow = 10 * Minute // outages closer than this are flapping
-	flapHold   = 30 * Second
-	flapMax    = 30 * Minute
+	flapWindow = 10 * model.Minute // outages closer than this are flapping
+	flapHold   = 30 * model.Second
+	flapMax    = 30 * model.Minute
 )
 
 // setNode replaces a node's row and raises its version.
@@ -39,18 +40,18 @@ func assignedAnew(before, after *Node) bool {
 }
 
 func (c *NodeRegister) apply(s *State) error {
-	if !ValidName(c.Name) || !ValidName(string(c.ID)) || c.Agent.BootID == "" {
-		return Refuse(CodeInvalid, "a node needs a boot id, and an id and a name of 1 to 63 letters, digits, '-', '_' or '.'; got name %q", c.Name)
+	if !model.ValidName(c.Name) || !model.ValidName(string(c.ID)) || c.Agent.BootID == "" {
+		return model.Refuse(model.CodeInvalid, "a node needs a boot id, and an id and a name of 1 to 63 letters, digits, '-', '_' or '.'; got name %q", c.Name)
 	}
 	if refusal := c.checkBounds(); refusal != nil {
 		return refusal
 	}
 	if c.Agent.Reads() < s.Format {
-		return Refuse(CodeNeedsFormat, "the cluster writes format %d, and the agent of node %s reads formats up to %d", s.Format, c.Name, c.Agent.Reads()).
+		return model.Refuse(model.CodeNeedsFormat, "the cluster writes format %d, and the agent of node %s reads formats up to %d", s.Format, c.Name, c.Agent.Reads()).
 			WithHint("start a newer agent on that machine; what runs there goes on meanwhile")
 	}
 	if owner, ok := s.nodeNames.Get(c.Name); ok && owner != c.ID {
-		return Refuse(CodeNameTaken, "the name %s belongs to the node %s", c.Name, owner).WithHint("choose another name, or remove the old node: outspan node forget %s", owner)
+		return model.Refuse(model.CodeNameTaken, "the name %s belongs to the node %s", c.Name, owner).WithHint("choose another name, or remove the old node: outspan node forget %s", owner)
 	}
 	old, known := s.Nodes.Get(c.ID)
 	refusal := c.refusedBefore(old)
@@ -107,7 +108,7 @@ func (c *NodeRegister) apply(s *State) error {
 }
 
 // flapHold says how long a node that returns now is held back: not at all after a first outage, then 30 s, doubled at each one.
-func (s *State) flapHold(n *Node) (Duration, Time) {
+func (s *State) flapHold(n *Node) (model.Duration, model.Time) {
 	if n.Return.LastReturn == 0 || s.Now.Sub(n.Return.LastReturn) > max(flapWindow, 2*n.Return.Hold) {
 		return 0, 0
 	}
@@ -119,17 +120,17 @@ func (c *NodeHealth) apply(s *State) error {
 	n, ok := s.Nodes.Get(c.ID)
 	switch {
 	case !ok:
-		return Refuse(CodeNotFound, "there is no node %s", c.ID)
+		return model.Refuse(model.CodeNotFound, "there is no node %s", c.ID)
 	case n.Agent.Epoch != c.Epoch || n.Agent.BootID != c.BootID:
-		return Refuse(CodeStale, "node %s registered since it was judged", n.Name)
+		return model.Refuse(model.CodeStale, "node %s registered since it was judged", n.Name)
 	case !slices.Contains([]Health{HealthOnline, HealthDegraded, HealthUnreachable, HealthOffline}, c.Health):
-		return Refuse(CodeInvalid, "%q is no health of a node", c.Health)
+		return model.Refuse(model.CodeInvalid, "%q is no health of a node", c.Health)
 	case n.Health == c.Health:
 		return nil
 	case n.Health == HealthOffline:
-		return Refuse(CodeConflict, "node %s is offline until its agent registers again", n.Name)
+		return model.Refuse(model.CodeConflict, "node %s is offline until its agent registers again", n.Name)
 	case c.Health == HealthOffline && s.Hold.Active:
-		return Refuse(CodeHold, "node %s is silent, but a hold is set: no node is declared offline", n.Name)
+		return model.Refuse(model.CodeHold, "node %s is silent, but a hold is set: no node is declared offline", n.Name)
 	}
 	next := *n
 	next.Health = c.Health
@@ -147,33 +148,33 @@ func (c *NodeHealth) apply(s *State) error {
 }
 
 func (s *State) markLost(inst *Instance) {
-	if !inst.holdsClaims() || inst.Status.Observed == ObservedLost {
+	if !inst.holdsClaims() || inst.Status.Observed == model.ObservedLost {
 		return
 	}
 	status := inst.Status
-	status.Observed, status.Reason = ObservedLost, string(CauseNodeOffline)
+	status.Observed, status.Reason = model.ObservedLost, string(model.CauseNodeOffline)
 	s.observe(inst, status)
 }
 
 // TakesReport returns nil if what an agent of this epoch says counts, or why not. Code: stale.
-func (n *Node) TakesReport(epoch uint64) *Error {
+func (n *Node) TakesReport(epoch uint64) *model.Error {
 	if n.Agent.Epoch == epoch && n.Health != HealthOffline {
 		return nil
 	}
-	return Refuse(CodeStale, "node %s is at epoch %d and %s; the report is of epoch %d", n.Name, n.Agent.Epoch, n.Health, epoch).WithHint("the agent must register again")
+	return model.Refuse(model.CodeStale, "node %s is at epoch %d and %s; the report is of epoch %d", n.Name, n.Agent.Epoch, n.Health, epoch).WithHint("the agent must register again")
 }
 
 func (c *NodeReport) apply(s *State) error {
 	n, ok := s.Nodes.Get(c.ID)
 	if !ok {
-		return Refuse(CodeNotFound, "there is no node %s", c.ID).WithHint("the agent must register first")
+		return model.Refuse(model.CodeNotFound, "there is no node %s", c.ID).WithHint("the agent must register first")
 	}
 	if refusal := n.TakesReport(c.Epoch); refusal != nil {
 		return refusal
 	}
-	if s.entry.actor == ActorAgents {
-		s.entry.actor = ActorAgent(n.Name)
-		defer func() { s.entry.actor = ActorAgents }()
+	if s.entry.actor == model.ActorAgents {
+		s.entry.actor = model.ActorAgent(n.Name)
+		defer func() { s.entry.actor = model.ActorAgents }()
 	}
 	for _, status := range c.Instances {
 		if inst, ok := s.Instances.Get(status.ID); ok && inst.Node == c.ID {
@@ -217,7 +218,7 @@ func (c *NodeReport) News(s *State) bool {
 			return true
 		}
 	}
-	if slices.ContainsFunc(n.Restore.Unknown, func(h Holding) bool { return c.stopped(h.ID) }) {
+	if slices.ContainsFunc(n.Restore.Unknown, func(h model.Holding) bool { return c.stopped(h.ID) }) {
 		return true
 	}
 	return c.Full && (n.Return.Recovering || len(s.missing(c)) > 0 || s.newHoldings(c))
@@ -227,8 +228,8 @@ func (c *NodeReport) News(s *State) bool {
 func (s *State) missing(c *NodeReport) []*Instance {
 	var gone []*Instance
 	for inst := range s.InstancesOn(c.ID) {
-		there := slices.ContainsFunc(c.Instances, func(r InstanceStatus) bool { return r.ID == inst.ID })
-		if !there && inst.takesRoom() && inst.Status.Observed != ObservedPending {
+		there := slices.ContainsFunc(c.Instances, func(r model.InstanceStatus) bool { return r.ID == inst.ID })
+		if !there && inst.takesRoom() && inst.Status.Observed != model.ObservedPending {
 			gone = append(gone, inst)
 		}
 	}
@@ -239,7 +240,7 @@ func (s *State) missing(c *NodeReport) []*Instance {
 func (s *State) takeInventory(c *NodeReport) {
 	for _, inst := range s.missing(c) {
 		status := inst.Status
-		status.Observed, status.Reason, status.Epoch = ObservedFailed, "gone_from_node", c.Epoch
+		status.Observed, status.Reason, status.Epoch = model.ObservedFailed, "gone_from_node", c.Epoch
 		s.accept(inst, status)
 	}
 	n, _ := s.Nodes.Get(c.ID)
@@ -257,16 +258,16 @@ func (s *State) takeInventory(c *NodeReport) {
 func (c *NodeIntent) apply(s *State) error {
 	n, ok := s.Nodes.Get(c.ID)
 	if !ok {
-		return Refuse(CodeNotFound, "there is no node %s", c.ID)
+		return model.Refuse(model.CodeNotFound, "there is no node %s", c.ID)
 	}
 	if n.Intent == c.Intent {
 		return nil
 	}
 	if !intentEdge(n.Intent, c.Intent) {
-		return Refuse(CodeConflict, "node %s is %s and can't become %s", n.Name, n.Intent, c.Intent).WithHint("%s", intentHint(n))
+		return model.Refuse(model.CodeConflict, "node %s is %s and can't become %s", n.Name, n.Intent, c.Intent).WithHint("%s", intentHint(n))
 	}
 	if n.Intent == IntentDisabled && n.Health != HealthOffline && n.Agent.Reads() < s.Format {
-		return Refuse(CodeNeedsFormat, "the cluster writes format %d, and the agent of node %s reads formats up to %d", s.Format, n.Name, n.Agent.Reads()).
+		return model.Refuse(model.CodeNeedsFormat, "the cluster writes format %d, and the agent of node %s reads formats up to %d", s.Format, n.Name, n.Agent.Reads()).
 			WithHint("upgrade the agent on that machine first")
 	}
 	over := n.Intent == IntentDraining || n.Intent == IntentDisabled
@@ -306,12 +307,12 @@ func intentHint(n *Node) string {
 func (c *NodeLabel) apply(s *State) error {
 	n, ok := s.Nodes.Get(c.ID)
 	if !ok {
-		return Refuse(CodeNotFound, "there is no node %s", c.ID)
+		return model.Refuse(model.CodeNotFound, "there is no node %s", c.ID)
 	}
 	next := *n
 	next.Labels = n.Labels.set(c.Labels)
 	next.Shape.Labels = next.Labels.all()
-	if refusal := cmp.Or(checkLabels(c.Labels), checkLabels(next.Labels.People), checkLabels(next.Shape.Labels)); refusal != nil {
+	if refusal := cmp.Or(model.CheckLabels(c.Labels), model.CheckLabels(next.Labels.People), model.CheckLabels(next.Shape.Labels)); refusal != nil {
 		return refusal
 	}
 	s.setNode(n, next)
@@ -321,17 +322,17 @@ func (c *NodeLabel) apply(s *State) error {
 func (c *NodeAck) apply(s *State) error {
 	n, ok := s.Nodes.Get(c.ID)
 	if !ok {
-		return Refuse(CodeNotFound, "there is no node %s", c.ID)
+		return model.Refuse(model.CodeNotFound, "there is no node %s", c.ID)
 	}
 	if n.Intent != IntentDraining && n.Intent != IntentDisabled {
-		return Refuse(CodeConflict, "node %s is %s: there is nothing to acknowledge", n.Name, n.Intent).WithHint("drain it first: outspan node drain %s", n.Name)
+		return model.Refuse(model.CodeConflict, "node %s is %s: there is nothing to acknowledge", n.Name, n.Intent).WithHint("drain it first: outspan node drain %s", n.Name)
 	}
 	next := *n
-	next.Acked = slices.DeleteFunc(slices.Clone(n.Acked), func(id InstanceID) bool { _, kept := s.Instances.Get(id); return !kept })
+	next.Acked = slices.DeleteFunc(slices.Clone(n.Acked), func(id model.InstanceID) bool { _, kept := s.Instances.Get(id); return !kept })
 	ids := c.Instances
 	if len(ids) == 0 {
 		for inst := range s.InstancesOn(c.ID) {
-			if inst.Desired == DesiredRunning && s.Movable(inst) != nil {
+			if inst.Desired == model.DesiredRunning && s.Movable(inst) != nil {
 				ids = append(ids, inst.ID)
 			}
 		}
@@ -339,7 +340,7 @@ func (c *NodeAck) apply(s *State) error {
 	for _, id := range ids {
 		inst, ok := s.Instances.Get(id)
 		if !ok || inst.Node != c.ID {
-			return Refuse(CodeNotFound, "there is no instance %s on node %s", id, n.Name)
+			return model.Refuse(model.CodeNotFound, "there is no instance %s on node %s", id, n.Name)
 		}
 		if !slices.Contains(next.Acked, id) {
 			next.Acked = append(next.Acked, id)
@@ -352,16 +353,16 @@ func (c *NodeAck) apply(s *State) error {
 func (c *NodeForget) apply(s *State) error {
 	n, ok := s.Nodes.Get(c.ID)
 	if !ok {
-		return Refuse(CodeNotFound, "there is no node %s", c.ID)
+		return model.Refuse(model.CodeNotFound, "there is no node %s", c.ID)
 	}
 	if n.Health != HealthOffline {
-		return Refuse(CodeConflict, "node %s is %s: its agent would register again", n.Name, n.State()).WithHint("stop its agent and wait until it is offline")
+		return model.Refuse(model.CodeConflict, "node %s is %s: its agent would register again", n.Name, n.State()).WithHint("stop its agent and wait until it is offline")
 	}
 	if n.Placed.Instances > 0 {
-		return Refuse(CodeConflict, "node %s still holds %d instances", n.Name, n.Placed.Instances).WithHint("if the machine is gone: outspan node confirm-dead %s", n.Name)
+		return model.Refuse(model.CodeConflict, "node %s still holds %d instances", n.Name, n.Placed.Instances).WithHint("if the machine is gone: outspan node confirm-dead %s", n.Name)
 	}
 	if n.Restore.pending() {
-		return Refuse(CodeConflict, "node %s may run what a restore has lost from the state", n.Name).
+		return model.Refuse(model.CodeConflict, "node %s may run what a restore has lost from the state", n.Name).
 			WithHint("if the machine is known to be off: outspan node confirm-dead %s --force", n.Name)
 	}
 	if refusal := s.mayLose(n, c.LoseData); refusal != nil {

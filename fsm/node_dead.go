@@ -1,12 +1,14 @@
 package fsm
 
+import "github.com/outspan/outspan/model"
+
 func (c *NodeConfirmDead) apply(s *State) error {
 	n, ok := s.Nodes.Get(c.ID)
 	if !ok {
-		return Refuse(CodeNotFound, "there is no node %s", c.ID)
+		return model.Refuse(model.CodeNotFound, "there is no node %s", c.ID)
 	}
 	if n.Health != HealthOffline {
-		return Refuse(CodeConflict, "node %s is %s: only an offline node can be confirmed dead", n.Name, n.State()).WithHint("to stop using a machine that answers: outspan node disable %s", n.Name)
+		return model.Refuse(model.CodeConflict, "node %s is %s: only an offline node can be confirmed dead", n.Name, n.State()).WithHint("to stop using a machine that answers: outspan node disable %s", n.Name)
 	}
 	word := "confirmed dead by the operator"
 	if refusal := s.mayStillRun(n); refusal != nil {
@@ -26,7 +28,7 @@ func (c *NodeConfirmDead) apply(s *State) error {
 }
 
 // stopAll takes everything on a node for stopped.
-func (s *State) stopAll(node NodeID, word string) {
+func (s *State) stopAll(node model.NodeID, word string) {
 	var there []*Instance
 	for inst := range s.InstancesOn(node) {
 		if inst.holdsClaims() {
@@ -35,7 +37,7 @@ func (s *State) stopAll(node NodeID, word string) {
 	}
 	for _, row := range there {
 		if inst, ok := s.Instances.Get(row.ID); ok && inst.holdsClaims() { // one that waited for others got its room when they ended
-			s.confirmStopped(inst, CauseNodeOffline, word)
+			s.confirmStopped(inst, model.CauseNodeOffline, word)
 		}
 	}
 }

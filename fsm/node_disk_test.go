@@ -4,20 +4,22 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+
+	"github.com/outspan/outspan/model"
 )
 
 // above is an agent's word on instances that are above their disk limit.
-func above(gen uint64, uses ...DiskUse) *NodeReport {
-	return &NodeReport{ID: "n1", Self: &SelfReport{Gen: gen, Disk: uses, Measured: true}}
+func above(gen uint64, uses ...model.DiskUse) *NodeReport {
+	return &NodeReport{ID: "n1", Self: &model.SelfReport{Gen: gen, Disk: uses, Measured: true}}
 }
 
 // An instance is above its disk limit by its agent's word, until that says otherwise. A restarted agent that has not
 // measured yet takes nothing back, and the node is not degraded.
 func TestInstanceAboveItsDiskLimit(t *testing.T) {
-	s := run(t, oneNode(t, DefaultSettings()), 1000, &JobSubmit{Spec: webSpec()})
+	s := run(t, oneNode(t, model.DefaultSettings()), 1000, &JobSubmit{Spec: webSpec()})
 	s = run(t, s, 1000, placed("i1", "web/api", 0, "n1", 20000))
-	s = run(t, s, 1000, observed("n1", "i1", ObservedReady))
-	much, more := DiskUse{ID: "i1", UsedBytes: 30, LimitBytes: 20}, DiskUse{ID: "i1", UsedBytes: 40, LimitBytes: 20}
+	s = run(t, s, 1000, observed("n1", "i1", model.ObservedReady))
+	much, more := model.DiskUse{ID: "i1", UsedBytes: 30, LimitBytes: 20}, model.DiskUse{ID: "i1", UsedBytes: 40, LimitBytes: 20}
 	for _, step := range []struct {
 		name string
 		does *NodeReport
@@ -26,14 +28,14 @@ func TestInstanceAboveItsDiskLimit(t *testing.T) {
 	}{
 		{"it is above", above(2, much), 30, true},
 		{"told again", above(2, much), 30, false},
-		{"it grows, told twice, beside a stranger", above(3, more, DiskUse{ID: "zz", UsedBytes: 2, LimitBytes: 1}, DiskUse{ID: "i0", LimitBytes: 1}, DiskUse{ID: "/", UsedBytes: 2, LimitBytes: 1}, more), 40, true},
+		{"it grows, told twice, beside a stranger", above(3, more, model.DiskUse{ID: "zz", UsedBytes: 2, LimitBytes: 1}, model.DiskUse{ID: "i0", LimitBytes: 1}, model.DiskUse{ID: "/", UsedBytes: 2, LimitBytes: 1}, more), 40, true},
 		{"a late word", above(1), 40, false},
 		{"something else", &NodeReport{ID: "n1"}, 40, false},
-		{"not measured", &NodeReport{ID: "n1", Self: &SelfReport{Gen: 4}}, 40, true},
+		{"not measured", &NodeReport{ID: "n1", Self: &model.SelfReport{Gen: 4}}, 40, true},
 		{"it shrinks", above(5), 0, true},
 		{"above again", above(6, much), 30, true},
-		{"an agent that measures nothing", &NodeReport{ID: "n1", Full: true, Instances: []InstanceStatus{{ID: "i1"}}}, 0, true},
-		{"nothing more", &NodeReport{ID: "n1", Full: true, Instances: []InstanceStatus{{ID: "i1"}}}, 0, false},
+		{"an agent that measures nothing", &NodeReport{ID: "n1", Full: true, Instances: []model.InstanceStatus{{ID: "i1"}}}, 0, true},
+		{"nothing more", &NodeReport{ID: "n1", Full: true, Instances: []model.InstanceStatus{{ID: "i1"}}}, 0, false},
 	} {
 		n, _ := s.Nodes.Get("n1")
 		step.does.Epoch = n.Agent.Epoch
@@ -71,20 +73,20 @@ func TestInstanceAboveItsDiskLimit(t *testing.T) {
 
 // However many instances an agent names, what is kept of them has a bound.
 func TestDiskUsesAreBounded(t *testing.T) {
-	s := oneNode(t, DefaultSettings())
-	var uses []DiskUse
-	for i := range 2 * MaxDiskUses {
-		uses = append(uses, DiskUse{ID: InstanceID(fmt.Sprint("i", i)), UsedBytes: 2, LimitBytes: 1, Dir: string(make([]byte, 2*maxAgentText))})
+	s := oneNode(t, model.DefaultSettings())
+	var uses []model.DiskUse
+	for i := range 2 * model.MaxDiskUses {
+		uses = append(uses, model.DiskUse{ID: model.InstanceID(fmt.Sprint("i", i)), UsedBytes: 2, LimitBytes: 1, Dir: string(make([]byte, 2*maxAgentText))})
 	}
 	c := above(2, uses...)
 	n, _ := s.Nodes.Get("n1")
 	c.Epoch = n.Agent.Epoch
 	s = run(t, s, 2000, c)
 	n, _ = s.Nodes.Get("n1")
-	if got := n.Self.Disk; len(got) != MaxDiskUses || len(got[0].Dir) > maxAgentText {
+	if got := n.Self.Disk; len(got) != model.MaxDiskUses || len(got[0].Dir) > maxAgentText {
 		t.Errorf("%d are kept, the first with %d bytes", len(got), len(got[0].Dir))
 	}
-	if !soundDisk(n.Self.Disk) || soundDisk([]DiskUse{{ID: "b"}, {ID: "a"}}) || soundDisk([]DiskUse{{ID: "a"}, {ID: "a"}}) {
+	if !soundDisk(n.Self.Disk) || soundDisk([]model.DiskUse{{ID: "b"}, {ID: "a"}}) || soundDisk([]model.DiskUse{{ID: "a"}, {ID: "a"}}) {
 		t.Error("soundDisk does not tell")
 	}
 }
@@ -92,7 +94,7 @@ func TestDiskUsesAreBounded(t *testing.T) {
 // A disk limit is no part of what an instance claims.
 func TestDiskLimitIsNoClaim(t *testing.T) {
 	s := NewState()
-	spec := GroupSpec{Resources: Resources{MemoryBytes: 1, DiskBytes: 1 << 30}}
+	spec := model.GroupSpec{Resources: model.Resources{MemoryBytes: 1, DiskBytes: 1 << 30}}
 	if got := s.ClaimsOf(&spec, nil).Resources.DiskBytes; got != 0 {
 		t.Errorf("it claims %d bytes of disk", got)
 	}

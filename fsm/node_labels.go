@@ -2,9 +2,6 @@ package fsm
 
 import "maps"
 
-// OperatorLabel begins the names of labels that only operators may set, never an agent: constraints on them keep work away from machines that nobody vouched for.
-const OperatorLabel = "operator."
-
 // told is l after the agent said what its configuration has. What operators took away stays away.
 func (l NodeLabels) told(labels map[string]string) NodeLabels {
 	l.Agent = maps.Clone(labels)

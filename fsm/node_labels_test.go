@@ -3,6 +3,8 @@ package fsm
 import (
 	"maps"
 	"testing"
+
+	"github.com/outspan/outspan/model"
 )
 
 // Labels that operators set win over those of the agent's configuration, at every registration; what they removed of it stays away.
@@ -14,7 +16,7 @@ func TestOperatorsLabelsWin(t *testing.T) {
 		return r
 	}
 	label := func(labels ...string) *NodeLabel { return &NodeLabel{ID: "n1", Labels: kv(labels...)} }
-	s := run(t, NewState(), 1000, &ClusterInit{ID: "c1", Name: "test", Settings: DefaultSettings()}, registers("rack", "r1", "disk", "ssd"))
+	s := run(t, NewState(), 1000, &ClusterInit{ID: "c1", Name: "test", Settings: model.DefaultSettings()}, registers("rack", "r1", "disk", "ssd"))
 	for _, step := range []struct {
 		name    string
 		command Command
@@ -35,5 +37,5 @@ func TestOperatorsLabelsWin(t *testing.T) {
 		}
 	}
 	_, refusal := attempt(s, 1000, registers("operator.trusted", "yes"))
-	wantCode(t, "an agent sets a label of operators", refusal, CodeInvalid)
+	wantCode(t, "an agent sets a label of operators", refusal, model.CodeInvalid)
 }

@@ -5,29 +5,31 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/outspan/outspan/model"
 )
 
 // closedPorts is an agent's word on the ports that it can't open.
-func closedPorts(gen uint64, ports ...PortProblem) *NodeReport {
-	return &NodeReport{ID: "n1", Self: &SelfReport{Gen: gen, Ports: ports}}
+func closedPorts(gen uint64, ports ...model.PortProblem) *NodeReport {
+	return &NodeReport{ID: "n1", Self: &model.SelfReport{Gen: gen, Ports: ports}}
 }
 
 // A port is closed by its agent's word, until that says otherwise. The node is not degraded.
 func TestPortsThatAnAgentCantOpen(t *testing.T) {
-	s := oneNode(t, DefaultSettings())
-	web := PortProblem{Port: 8080, Service: "web", Code: PortTaken, Reason: "another process holds it"}
-	own := PortProblem{Port: 7640, Code: PortTaken, Reason: "another process holds it"}
-	odd := []PortProblem{{Port: 0, Code: PortTaken}, {Port: 1, Code: "odd"}, {Port: 1, Service: "/", Code: PortTaken}}
+	s := oneNode(t, model.DefaultSettings())
+	web := model.PortProblem{Port: 8080, Service: "web", Code: model.PortTaken, Reason: "another process holds it"}
+	own := model.PortProblem{Port: 7640, Code: model.PortTaken, Reason: "another process holds it"}
+	odd := []model.PortProblem{{Port: 0, Code: model.PortTaken}, {Port: 1, Code: "odd"}, {Port: 1, Service: "/", Code: model.PortTaken}}
 	for _, step := range []struct {
 		name  string
 		does  *NodeReport
-		ports []PortProblem
+		ports []model.PortProblem
 		news  bool // before it is applied
 	}{
-		{"one is closed", closedPorts(2, web), []PortProblem{web}, true},
-		{"told again", closedPorts(2, web), []PortProblem{web}, false},
-		{"two, one of them twice, and nonsense", closedPorts(3, append(odd, web, own, own)...), []PortProblem{own, web}, true},
-		{"one is open", closedPorts(5, web), []PortProblem{web}, true},
+		{"one is closed", closedPorts(2, web), []model.PortProblem{web}, true},
+		{"told again", closedPorts(2, web), []model.PortProblem{web}, false},
+		{"two, one of them twice, and nonsense", closedPorts(3, append(odd, web, own, own)...), []model.PortProblem{own, web}, true},
+		{"one is open", closedPorts(5, web), []model.PortProblem{web}, true},
 		{"an agent that tells nothing", &NodeReport{ID: "n1", Full: true}, nil, true},
 		{"nothing more", &NodeReport{ID: "n1", Full: true}, nil, false},
 	} {
@@ -61,20 +63,20 @@ func TestPortsThatAnAgentCantOpen(t *testing.T) {
 
 // However many ports an agent names, what is kept of them has a bound.
 func TestPortProblemsAreBounded(t *testing.T) {
-	s := oneNode(t, DefaultSettings())
-	var many []PortProblem
-	for i := range 2 * MaxPortProblems {
-		many = append(many, PortProblem{Port: i + 1, Code: PortFailed, Reason: strings.Repeat("x", 2*maxAgentText)})
+	s := oneNode(t, model.DefaultSettings())
+	var many []model.PortProblem
+	for i := range 2 * model.MaxPortProblems {
+		many = append(many, model.PortProblem{Port: i + 1, Code: model.PortFailed, Reason: strings.Repeat("x", 2*maxAgentText)})
 	}
 	c := closedPorts(2, many...)
 	n, _ := s.Nodes.Get("n1")
 	c.Epoch = n.Agent.Epoch
 	s = run(t, s, 2000, c)
 	n, _ = s.Nodes.Get("n1")
-	if got := n.Self.Ports; len(got) != MaxPortProblems || len(got[0].Reason) > maxAgentText {
+	if got := n.Self.Ports; len(got) != model.MaxPortProblems || len(got[0].Reason) > maxAgentText {
 		t.Errorf("kept %d, reasons of %d bytes", len(got), len(got[0].Reason))
 	}
-	if !soundPorts(n.Self.Ports) || soundPorts([]PortProblem{{Port: 2}, {Port: 1}}) || soundPorts([]PortProblem{{Port: 1}, {Port: 1}}) {
+	if !soundPorts(n.Self.Ports) || soundPorts([]model.PortProblem{{Port: 2}, {Port: 1}}) || soundPorts([]model.PortProblem{{Port: 1}, {Port: 1}}) {
 		t.Error("soundPorts does not tell")
 	}
 }
@@ -82,9 +84,9 @@ func TestPortProblemsAreBounded(t *testing.T) {
 // A job can't have a port of the cluster's own: it would take it while the agent restarts. A port that one agent alone listens on is a matter of that
 // node: its agent keeps it.
 func TestPortsOfTheClusterAreRefused(t *testing.T) {
-	s := oneNode(t, DefaultSettings())
+	s := oneNode(t, model.DefaultSettings())
 	n, _ := s.Nodes.Get("n1")
-	s = run(t, s, 1000, &NodeRegister{ID: "n1", Name: n.Name, Shape: n.Shape, Agent: AgentInfo{
+	s = run(t, s, 1000, &NodeRegister{ID: "n1", Name: n.Name, Shape: n.Shape, Agent: model.AgentInfo{
 		BootID: "b", Address: "10.0.0.1", APIAddress: "10.0.0.1:9123",
 	}})
 	for _, one := range []struct {
@@ -98,8 +100,8 @@ func TestPortsOfTheClusterAreRefused(t *testing.T) {
 	} {
 		spec := webSpec()
 		g := &spec.Groups[0]
-		g.Ports = []PortSpec{{Name: "http", Static: one.static}}
-		g.Services = []ServiceSpec{{Name: "api", Port: "http", Expose: one.expose}}
+		g.Ports = []model.PortSpec{{Name: "http", Static: one.static}}
+		g.Services = []model.ServiceSpec{{Name: "api", Port: "http", Expose: one.expose}}
 		_, refusal := attempt(s, 1000, &JobSubmit{Spec: spec})
 		switch {
 		case one.says == "" && refusal != nil:

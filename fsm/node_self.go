@@ -6,52 +6,19 @@ import (
 	"strings"
 
 	"github.com/outspan/outspan/internal/plant"
+	"github.com/outspan/outspan/model"
 )
-
-// SelfCheck names, in a closed set, what an agent checks of its own machine.
-type SelfCheck string
-
-// The self-checks.
-const (
-	SelfDiskFull   SelfCheck = "disk_full"           // the data directory has hardly any room
-	SelfDiskWrite  SelfCheck = "disk_not_writable"   // a small file can't be written there
-	SelfDiskSlow   SelfCheck = "disk_slow"           // a small file can be written, but it takes too long
-	SelfCgroup     SelfCheck = "cgroup_not_writable" // a cgroup can't be made any more
-	SelfClockJumps SelfCheck = "clock_jumps"         // the wall clock jumps against the monotonic clock
-)
-
-// SelfChecks lists them in order of name.
-func SelfChecks() []SelfCheck {
-	return []SelfCheck{SelfCgroup, SelfClockJumps, SelfDiskFull, SelfDiskWrite, SelfDiskSlow}
-}
-
-// Trouble is a self-check that fails, and why, in words.
-type Trouble struct {
-	Check  SelfCheck `cbor:"1,keyasint"`
-	Reason string    `cbor:"2,keyasint"` // at most 256 bytes
-}
 
 // NodeSelf is what an agent says of its own machine. A node with troubles is degraded: it gets no new instances, and
 // those that it has leave when their group's toleration.not_ready is over.
 type NodeSelf struct {
-	Since    Time      `cbor:"1,keyasint,omitempty"` // when the first of them was reported; 0 without troubles
-	Troubles []Trouble `cbor:"2,keyasint,omitempty"` // in order of check, each check once
-	Gen      uint64    `cbor:"3,keyasint,omitempty"` // of the report that said so; of this epoch
+	Since    model.Time      `cbor:"1,keyasint,omitempty"` // when the first of them was reported; 0 without troubles
+	Troubles []model.Trouble `cbor:"2,keyasint,omitempty"` // in order of check, each check once
+	Gen      uint64          `cbor:"3,keyasint,omitempty"` // of the report that said so; of this epoch
 	// Disk are the instances above their disk limit, in order of id. They don't make the node degraded.
-	Disk []DiskUse `cbor:"4,keyasint,omitempty"`
+	Disk []model.DiskUse `cbor:"4,keyasint,omitempty"`
 	// Ports are those that the agent can't listen on, in order. They don't make the node degraded either.
-	Ports []PortProblem `cbor:"5,keyasint,omitempty"`
-}
-
-// SelfReport is an agent's word on its own machine. It replaces those of older generations. The first of a
-// registration is 1.
-type SelfReport struct {
-	Gen      uint64    `cbor:"1,keyasint"`
-	Troubles []Trouble `cbor:"2,keyasint,omitempty"`
-	Disk     []DiskUse `cbor:"3,keyasint,omitempty"` // in order of id
-	// Measured says that Disk is what the agent found. Before it has looked, what was told by an earlier one still counts.
-	Measured bool          `cbor:"4,keyasint,omitempty"`
-	Ports    []PortProblem `cbor:"5,keyasint,omitempty"` // those that the agent can't listen on
+	Ports []model.PortProblem `cbor:"5,keyasint,omitempty"`
 }
 
 // Troubled reports whether the node is degraded by its own agent's word.
@@ -84,13 +51,13 @@ func (x *NodeSelf) checks() string {
 }
 
 // keptTroubles is what of the report is kept: known checks, each once, in order.
-func keptTroubles(r *SelfReport) []Trouble {
-	var kept []Trouble
-	for _, check := range SelfChecks() {
-		i := slices.IndexFunc(r.Troubles, func(t Trouble) bool { return t.Check == check })
+func keptTroubles(r *model.SelfReport) []model.Trouble {
+	var kept []model.Trouble
+	for _, check := range model.SelfChecks() {
+		i := slices.IndexFunc(r.Troubles, func(t model.Trouble) bool { return t.Check == check })
 		if i >= 0 {
 			reason := cmp.Or(r.Troubles[i].Reason, string(check))
-			kept = append(kept, Trouble{Check: check, Reason: clipText(reason, maxAgentText)})
+			kept = append(kept, model.Trouble{Check: check, Reason: model.ClipText(reason, maxAgentText)})
 		}
 	}
 	return kept
@@ -136,13 +103,13 @@ func (c *NodeReport) newsOfSelf(n *Node) bool {
 // Tolerated is until when an instance stays on a node that is degraded by its own agent's word. leaves is false if it
 // stays however long that lasts: nothing is wrong with the node, its group tolerates it for ever or never leaves a
 // node, a drain or the operator decides, or degraded nodes are as good as others.
-func (s *State) Tolerated(inst *Instance) (until Time, leaves bool) {
+func (s *State) Tolerated(inst *Instance) (until model.Time, leaves bool) {
 	n, ok := s.Nodes.Get(inst.Node)
 	policy, known := s.Policy(inst.Group)
 	switch {
 	case !ok || !known || !n.Troubled() || !oneOf(n.Health, HealthOnline, HealthDegraded):
 	case !oneOf(n.Intent, IntentActive, IntentCordoned) || s.Settings.PlaceOnDegraded || s.Unconfirmed:
-	case policy.Role == RoleSystem || policy.Toleration.NotReady == nil || *policy.Toleration.NotReady == Forever:
+	case policy.Role == model.RoleSystem || policy.Toleration.NotReady == nil || *policy.Toleration.NotReady == model.Forever:
 	case s.Movable(inst) != nil:
 	case plant.Is(plant.NotReadyAtOnce):
 		return n.Self.Since, true
@@ -153,19 +120,19 @@ func (s *State) Tolerated(inst *Instance) (until Time, leaves bool) {
 }
 
 // mayLeaveTroubled refuses a stop for node_not_ready if the node has recovered, if its group still tolerates the trouble, or if too many nodes are degraded. Codes: stale, mass_offline_hold.
-func (s *State) mayLeaveTroubled(inst *Instance) *Error {
+func (s *State) mayLeaveTroubled(inst *Instance) *model.Error {
 	until, leaves := s.Tolerated(inst)
 	switch {
 	case !leaves || s.Now < until:
-		return Refuse(CodeStale, "instance %s need not leave node %s", inst.ID, inst.Node)
+		return model.Refuse(model.CodeStale, "instance %s need not leave node %s", inst.ID, inst.Node)
 	case s.Hold.Active:
-		return Refuse(CodeHold, "too many nodes are degraded or silent at once: nothing leaves node %s for that", inst.Node)
+		return model.Refuse(model.CodeHold, "too many nodes are degraded or silent at once: nothing leaves node %s for that", inst.Node)
 	}
 	return nil
 }
 
 // mayStopTroubled is mayLeaveTroubled, with the order in which the instance and its replacement come.
-func (s *State) mayStopTroubled(inst *Instance) *Error {
+func (s *State) mayStopTroubled(inst *Instance) *model.Error {
 	if refusal := s.mayLeaveTroubled(inst); refusal != nil {
 		return refusal
 	}

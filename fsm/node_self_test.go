@@ -4,15 +4,17 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/outspan/outspan/model"
 )
 
 // troubled is an agent's word on its own machine.
-func troubled(id NodeID, gen uint64, troubles ...Trouble) *NodeReport {
-	return &NodeReport{ID: id, Self: &SelfReport{Gen: gen, Troubles: troubles}}
+func troubled(id model.NodeID, gen uint64, troubles ...model.Trouble) *NodeReport {
+	return &NodeReport{ID: id, Self: &model.SelfReport{Gen: gen, Troubles: troubles}}
 }
 
 // oneNode is a state with the node n1.
-func oneNode(t *testing.T, settings Settings) State {
+func oneNode(t *testing.T, settings model.Settings) State {
 	t.Helper()
 	return run(t, NewState(), 1000, &ClusterInit{ID: "c1", Name: "test", Settings: settings},
 		register("n1"), &NodeReport{ID: "n1", Full: true})
@@ -21,24 +23,24 @@ func oneNode(t *testing.T, settings Settings) State {
 // A node is degraded by its agent's word, with its reasons, from the first one on until there are none. What is
 // unknown or said twice is left out.
 func TestNodeDegradedByItsOwnWord(t *testing.T) {
-	full, slow := Trouble{SelfDiskFull, "no room"}, Trouble{SelfDiskSlow, "too slow"}
-	s := oneNode(t, DefaultSettings())
+	full, slow := model.Trouble{Check: model.SelfDiskFull, Reason: "no room"}, model.Trouble{Check: model.SelfDiskSlow, Reason: "too slow"}
+	s := oneNode(t, model.DefaultSettings())
 	for _, step := range []struct {
 		name     string
-		at       Time
+		at       model.Time
 		does     Command
-		troubles []Trouble
-		since    Time
+		troubles []model.Trouble
+		since    model.Time
 		state    NodeState
 	}{
-		{"the first trouble", 2000, troubled("n1", 1, full, Trouble{"odd", "?"}, full), []Trouble{full}, 2000, NodeDegraded},
-		{"another one", 3000, troubled("n1", 2, slow, full), []Trouble{full, slow}, 2000, NodeDegraded},
-		{"a report of something else", 3500, &NodeReport{ID: "n1"}, []Trouble{full, slow}, 2000, NodeDegraded},
-		{"its agent registers again", 4000, register("n1"), []Trouble{full, slow}, 2000, NodeDegraded},
-		{"a late report of before", 4500, troubled("n1", 0), []Trouble{full, slow}, 2000, NodeDegraded},
-		{"one is over", 5000, troubled("n1", 1, slow), []Trouble{slow}, 2000, NodeDegraded},
+		{"the first trouble", 2000, troubled("n1", 1, full, model.Trouble{Check: "odd", Reason: "?"}, full), []model.Trouble{full}, 2000, NodeDegraded},
+		{"another one", 3000, troubled("n1", 2, slow, full), []model.Trouble{full, slow}, 2000, NodeDegraded},
+		{"a report of something else", 3500, &NodeReport{ID: "n1"}, []model.Trouble{full, slow}, 2000, NodeDegraded},
+		{"its agent registers again", 4000, register("n1"), []model.Trouble{full, slow}, 2000, NodeDegraded},
+		{"a late report of before", 4500, troubled("n1", 0), []model.Trouble{full, slow}, 2000, NodeDegraded},
+		{"one is over", 5000, troubled("n1", 1, slow), []model.Trouble{slow}, 2000, NodeDegraded},
 		{"all are over", 6000, troubled("n1", 2), nil, 0, NodeActive},
-		{"it begins again", 7000, troubled("n1", 3, full), []Trouble{full}, 7000, NodeDegraded},
+		{"it begins again", 7000, troubled("n1", 3, full), []model.Trouble{full}, 7000, NodeDegraded},
 		{"an agent that checks nothing", 8000, &NodeReport{ID: "n1", Full: true}, nil, 0, NodeActive},
 	} {
 		if c, ok := step.does.(*NodeReport); ok {
@@ -84,10 +86,10 @@ func TestNodeDegradedByItsOwnWord(t *testing.T) {
 
 // An operator may place on degraded nodes.
 func TestPlaceOnTroubledNodes(t *testing.T) {
-	settings := DefaultSettings()
+	settings := model.DefaultSettings()
 	settings.PlaceOnDegraded = true
 	s := oneNode(t, settings)
-	s = run(t, s, 2000, troubled("n1", 1, Trouble{SelfDiskSlow, "too slow"}))
+	s = run(t, s, 2000, troubled("n1", 1, model.Trouble{Check: model.SelfDiskSlow, Reason: "too slow"}))
 	n, _ := s.Nodes.Get("n1")
 	if refusal := s.Eligible(n); refusal != nil {
 		t.Error(refusal)
@@ -100,31 +102,31 @@ func TestPlaceOnTroubledNodes(t *testing.T) {
 func TestLeaveTroubledNode(t *testing.T) {
 	for _, test := range []struct {
 		name       string
-		role       Role
-		at         Time
+		role       model.Role
+		at         model.Time
 		more       []Command
-		mark, stop Code
+		mark, stop model.Code
 	}{
-		{"it is well", RoleFront, 60_000, []Command{troubled("n1", 2)}, CodeStale, CodeStale},
-		{"it is tolerated", RoleFront, 16_999, nil, CodeStale, CodeStale},
-		{"it is time", RoleFront, 17_000, nil, "", CodeReplacementPending},
-		{"it goes first, under its budget", RoleProbe, 17_000, nil, "", CodeBudgetMinReady},
-		{"a hold", RoleProbe, 17_000, []Command{&HoldSet{Active: true, Reason: "many"}}, CodeHold, CodeHold},
-		{"for ever", RoleSingleton, 90_000, nil, CodeStale, CodeRoleNever},
-		{"a drain", RoleProbe, 17_000, []Command{
-			&DrainStart{ID: "d1", Nodes: []string{"n1"}, Options: DrainOptions{Deadline: Hour}},
-		}, CodeStale, CodeStale},
-		{"it gets no answers", RoleProbe, 17_000, []Command{
+		{"it is well", model.RoleFront, 60_000, []Command{troubled("n1", 2)}, model.CodeStale, model.CodeStale},
+		{"it is tolerated", model.RoleFront, 16_999, nil, model.CodeStale, model.CodeStale},
+		{"it is time", model.RoleFront, 17_000, nil, "", model.CodeReplacementPending},
+		{"it goes first, under its budget", model.RoleProbe, 17_000, nil, "", model.CodeBudgetMinReady},
+		{"a hold", model.RoleProbe, 17_000, []Command{&HoldSet{Active: true, Reason: "many"}}, model.CodeHold, model.CodeHold},
+		{"for ever", model.RoleSingleton, 90_000, nil, model.CodeStale, model.CodeRoleNever},
+		{"a drain", model.RoleProbe, 17_000, []Command{
+			&DrainStart{ID: "d1", Nodes: []string{"n1"}, Options: DrainOptions{Deadline: model.Hour}},
+		}, model.CodeStale, model.CodeStale},
+		{"it gets no answers", model.RoleProbe, 17_000, []Command{
 			&NodeHealth{ID: "n1", Health: HealthUnreachable},
-		}, CodeStale, CodeStale},
+		}, model.CodeStale, model.CodeStale},
 	} {
 		spec := webSpec()
 		spec.Groups = spec.Groups[:1]
 		spec.Groups[0].Role = test.role
-		s := run(t, oneNode(t, DefaultSettings()), 1000, &JobSubmit{Spec: spec})
+		s := run(t, oneNode(t, model.DefaultSettings()), 1000, &JobSubmit{Spec: spec})
 		s = run(t, s, 1000, placed("i1", "web/api", 0, "n1", 20000))
-		s = run(t, s, 1000, observed("n1", "i1", ObservedReady))
-		s = run(t, s, 2000, troubled("n1", 1, Trouble{SelfDiskFull, "no room"}))
+		s = run(t, s, 1000, observed("n1", "i1", model.ObservedReady))
+		s = run(t, s, 2000, troubled("n1", 1, model.Trouble{Check: model.SelfDiskFull, Reason: "no room"}))
 		for _, c := range test.more {
 			if h, ok := c.(*NodeHealth); ok {
 				n, _ := s.Nodes.Get(h.ID)
@@ -132,14 +134,14 @@ func TestLeaveTroubledNode(t *testing.T) {
 			}
 			s = run(t, s, test.at, c)
 		}
-		check := func(what string, c Command, want Code) {
+		check := func(what string, c Command, want model.Code) {
 			refusal := s.NewDraft(test.at).Try(c)
 			if refusal == nil && want != "" || refusal != nil && refusal.Code != want {
 				t.Errorf("%s: %s: %v, want %q", test.name, what, refusal, want)
 			}
 		}
-		check("mark", &InstanceMark{ID: "i1", Requested: true, Cause: CauseNodeNotReady, By: "n1"}, test.mark)
-		check("stop", &InstanceStop{ID: "i1", Cause: CauseNodeNotReady, By: "n1"}, test.stop)
+		check("mark", &InstanceMark{ID: "i1", Requested: true, Cause: model.CauseNodeNotReady, By: "n1"}, test.mark)
+		check("stop", &InstanceStop{ID: "i1", Cause: model.CauseNodeNotReady, By: "n1"}, test.stop)
 	}
 }
 
@@ -147,7 +149,7 @@ func TestLeaveTroubledNode(t *testing.T) {
 func TestLateWordOfAMachine(t *testing.T) {
 	s := aloneState(t)
 	n, _ := s.Nodes.Get("n2")
-	sick := &NodeReport{ID: "n2", Epoch: n.Agent.Epoch, Incarnation: s.Incarnation, Self: &SelfReport{Gen: 1, Troubles: []Trouble{{Check: "disk_full", Reason: "no room"}}}}
+	sick := &NodeReport{ID: "n2", Epoch: n.Agent.Epoch, Incarnation: s.Incarnation, Self: &model.SelfReport{Gen: 1, Troubles: []model.Trouble{{Check: "disk_full", Reason: "no room"}}}}
 	s = run(t, s, 2000, sick)
 	if n, _ := s.Nodes.Get("n2"); !n.Troubled() {
 		t.Fatalf("the node says %+v", n.Self)

@@ -1,21 +1,25 @@
 package fsm
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/outspan/outspan/model"
+)
 
 // mayPreempt holds a stop for the cause preempted to the rules of section 8: it stands in one group of commands with the placement that it makes room for, its
 // class is strictly lower (or equal, where that is fair), and its role lets it go. Budgets are checked by whoever calls. As only what is lower is ever
 // stopped, and what is equal only where the shares come nearer to each other, no chain of preemptions comes back to where it began.
-func (s *State) mayPreempt(inst *Instance, c *InstanceStop) *Error {
-	place := s.preemptor(inst.ID, InstanceID(c.By))
+func (s *State) mayPreempt(inst *Instance, c *InstanceStop) *model.Error {
+	place := s.preemptor(inst.ID, model.InstanceID(c.By))
 	switch {
 	case place == nil:
-		return Refuse(CodeConflict, "instance %s can't be preempted: no placement of %q takes its room in the same step", inst.ID, c.By)
+		return model.Refuse(model.CodeConflict, "instance %s can't be preempted: no placement of %q takes its room in the same step", inst.ID, c.By)
 	case c.Bypass:
-		return Refuse(CodeInvalid, "a preemption never bypasses budgets")
+		return model.Refuse(model.CodeInvalid, "a preemption never bypasses budgets")
 	case inst.Node != place.Node || !inst.holdsClaims():
-		return Refuse(CodeStale, "instance %s holds nothing on node %s", inst.ID, place.Node)
+		return model.Refuse(model.CodeStale, "instance %s holds nothing on node %s", inst.ID, place.Node)
 	case inst.WaitsForRoom():
-		return Refuse(CodeConflict, "instance %s waits for room itself", inst.ID)
+		return model.Refuse(model.CodeConflict, "instance %s waits for room itself", inst.ID)
 	}
 	if refusal := s.MayTakeFrom(place.Group, inst.Group); refusal != nil {
 		return refusal
@@ -24,7 +28,7 @@ func (s *State) mayPreempt(inst *Instance, c *InstanceStop) *Error {
 }
 
 // preemptor finds the placement in the present group of commands that awaits the instance.
-func (s *State) preemptor(victim, id InstanceID) *InstancePlace {
+func (s *State) preemptor(victim, id model.InstanceID) *InstancePlace {
 	for _, c := range s.entry.group {
 		if place, ok := c.(*InstancePlace); ok && place.ID == id && slices.Contains(place.Awaits, victim) {
 			return place
@@ -35,11 +39,11 @@ func (s *State) preemptor(victim, id InstanceID) *InstancePlace {
 
 // MayTakeFrom returns nil if an instance of one group may preempt one of another: its class is higher, or the same, that class allows it where it is fair,
 // and afterwards the other's job still has a greater share than the taker's would be. Code: conflict.
-func (s *State) MayTakeFrom(taker, owner GroupID) *Error {
+func (s *State) MayTakeFrom(taker, owner model.GroupID) *model.Error {
 	a, _ := s.Jobs.Get(jobOf(taker))
 	b, _ := s.Jobs.Get(jobOf(owner))
 	if a == nil || b == nil {
-		return Refuse(CodeNotFound, "there is no group %s or %s", taker, owner)
+		return model.Refuse(model.CodeNotFound, "there is no group %s or %s", taker, owner)
 	}
 	class, rank, known := s.Class(a.Class)
 	other := s.ClassRank(b.Class)
@@ -47,25 +51,25 @@ func (s *State) MayTakeFrom(taker, owner GroupID) *Error {
 	case rank < other:
 		return nil
 	case rank > other || !known:
-		return Refuse(CodeConflict, "%s of class %s can't preempt %s of class %s", taker, a.Class, owner, b.Class)
+		return model.Refuse(model.CodeConflict, "%s of class %s can't preempt %s of class %s", taker, a.Class, owner, b.Class)
 	case class.PreemptEqual != PreemptFair:
-		return Refuse(CodeConflict, "%s and %s are of the class %s, which does not preempt its own", taker, owner, a.Class)
+		return model.Refuse(model.CodeConflict, "%s and %s are of the class %s, which does not preempt its own", taker, owner, a.Class)
 	case a.Name == b.Name:
-		return Refuse(CodeConflict, "%s and %s are of the same job", taker, owner)
+		return model.Refuse(model.CodeConflict, "%s and %s are of the same job", taker, owner)
 	}
 	return s.fair(taker, a, b)
 }
 
 // fair returns nil if taking one instance from the owner's job strictly lowers the largest share of the class: the owner has it, and the taker's job
 // stays below it with one more. The shares, largest first, then only ever go down, so it comes to an end.
-func (s *State) fair(taker GroupID, to, from *Job) *Error {
+func (s *State) fair(taker model.GroupID, to, from *Job) *model.Error {
 	shares, largest := s.Shares(to.Class), int64(0)
 	for _, name := range sortedKeys(shares) {
 		largest = max(largest, shares[name])
 	}
 	after := shares[to.Name] + s.shareOf(taker)
 	if shares[from.Name] < largest || after >= largest {
-		return Refuse(CodeConflict, "the largest share of class %s is %d MiB: job %s has %d MiB, and with one more job %s would have %d MiB",
+		return model.Refuse(model.CodeConflict, "the largest share of class %s is %d MiB: job %s has %d MiB, and with one more job %s would have %d MiB",
 			to.Class, largest>>20, from.Name, shares[from.Name]>>20, to.Name, after>>20)
 	}
 	return nil
@@ -73,8 +77,8 @@ func (s *State) fair(taker GroupID, to, from *Job) *Error {
 
 // Shares is what each job of a class has: the memory of its instances that are to run, each counted as its group's present spec says. It visits every group
 // of the class.
-func (s *State) Shares(class ClassName) map[JobName]int64 {
-	shares := map[JobName]int64{}
+func (s *State) Shares(class model.ClassName) map[model.JobName]int64 {
+	shares := map[model.JobName]int64{}
 	for id, g := range s.Groups.All() {
 		if job, ok := s.Jobs.Get(jobOf(id)); ok && job.Class == class {
 			shares[job.Name] += int64(g.Running) * s.shareOf(id)
@@ -84,7 +88,7 @@ func (s *State) Shares(class ClassName) map[JobName]int64 {
 }
 
 // shareOf is what one instance of a group counts.
-func (s *State) shareOf(group GroupID) int64 {
+func (s *State) shareOf(group model.GroupID) int64 {
 	spec, ok := s.Policy(group)
 	if !ok {
 		return 0
@@ -94,9 +98,9 @@ func (s *State) shareOf(group GroupID) int64 {
 
 // mayAwait checks what a placement awaits: instances of the node that begin to stop for it in this very group of commands, and that it can't do without. Codes:
 // stale, invalid.
-func (s *State) mayAwait(c *InstancePlace, node *Node, claims Claims) *Error {
+func (s *State) mayAwait(c *InstancePlace, node *Node, claims Claims) *model.Error {
 	if c.NodeVersion != 0 && c.NodeVersion != node.Version || c.NodeVersion == 0 && len(c.Awaits) > 0 {
-		return Refuse(CodeStale, "node %s changed since it was chosen", node.Name)
+		return model.Refuse(model.CodeStale, "node %s changed since it was chosen", node.Name)
 	}
 	if len(c.Awaits) == 0 {
 		return nil
@@ -105,23 +109,23 @@ func (s *State) mayAwait(c *InstancePlace, node *Node, claims Claims) *Error {
 		inst, ok := s.Instances.Get(id)
 		switch {
 		case slices.Contains(c.Awaits[:i], id):
-			return Refuse(CodeInvalid, "instance %s is awaited twice", id)
+			return model.Refuse(model.CodeInvalid, "instance %s is awaited twice", id)
 		case !ok || inst.Node != c.Node || !inst.holdsClaims():
-			return Refuse(CodeStale, "instance %s holds nothing on node %s", id, node.Name)
-		case inst.Desired == DesiredRunning || !s.stopsFor(id, c.ID):
-			return Refuse(CodeStale, "instance %s is not stopped for the room of %s", id, c.ID)
+			return model.Refuse(model.CodeStale, "instance %s holds nothing on node %s", id, node.Name)
+		case inst.Desired == model.DesiredRunning || !s.stopsFor(id, c.ID):
+			return model.Refuse(model.CodeStale, "instance %s is not stopped for the room of %s", id, c.ID)
 		}
 	}
 	if s.roomWith(node, claims, nil) == nil {
-		return Refuse(CodeStale, "node %s has room for %s: nothing needs to stop", node.Name, c.ID)
+		return model.Refuse(model.CodeStale, "node %s has room for %s: nothing needs to stop", node.Name, c.ID)
 	}
 	return nil
 }
 
 // stopsFor reports whether the present group of commands stops the instance for the preemptor's room.
-func (s *State) stopsFor(victim, preemptor InstanceID) bool {
+func (s *State) stopsFor(victim, preemptor model.InstanceID) bool {
 	return slices.ContainsFunc(s.entry.group, func(c Command) bool {
 		stop, ok := c.(*InstanceStop)
-		return ok && stop.ID == victim && stop.Cause == CausePreempted && InstanceID(stop.By) == preemptor
+		return ok && stop.ID == victim && stop.Cause == model.CausePreempted && model.InstanceID(stop.By) == preemptor
 	})
 }

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/outspan/outspan/model"
 )
 
 // TestPreemptionProperties holds, in random histories of a cluster that is too small for what is wanted: what is placed and promised is never more than a node
@@ -19,7 +21,7 @@ func TestPreemptionProperties(t *testing.T) {
 		s := NewState()
 		for step, seed := range seeds(100).Draw(t, "steps") {
 			w := newWorld(seed, &s, &seq)
-			e := Entry{Format: CurrentFormat, At: s.Now + Time(w.int(0, 4000)), Actor: ActorLeader, Groups: [][]Command{w.crowdedCommand()}}
+			e := Entry{Format: model.CurrentFormat, At: s.Now + model.Time(w.int(0, 4000)), Actor: model.ActorLeader, Groups: [][]Command{w.crowdedCommand()}}
 			if step == 0 {
 				e.Groups = atEpochs(s, crowdedBeginning()...)
 			}
@@ -55,7 +57,7 @@ func toldInTime(t fatal, before, after State) int {
 	n := 0
 	for id, a := range before.Instances.All() {
 		b, ok := after.Instances.Get(id)
-		if !a.WaitsForRoom() || !ok || b.WaitsForRoom() || b.Desired != DesiredRunning {
+		if !a.WaitsForRoom() || !ok || b.WaitsForRoom() || b.Desired != model.DesiredRunning {
 			continue
 		}
 		n++
@@ -73,20 +75,20 @@ func toldInTime(t fatal, before, after State) int {
 
 // crowdedBeginning is three nodes of 1000 MiB and jobs of several classes that want more than twice as much; batch is fair among its own.
 func crowdedBeginning() [][]Command {
-	settings := DefaultSettings()
+	settings := model.DefaultSettings()
 	settings.InstanceOverhead = 0
 	groups := [][]Command{{&ClusterInit{ID: "c1", Name: "test", Settings: settings}}}
-	for _, id := range []NodeID{"n1", "n2", "n3"} {
+	for _, id := range []model.NodeID{"n1", "n2", "n3"} {
 		n := register(id)
 		n.Shape.Capacity.MemoryBytes, n.Shape.PortMin, n.Shape.PortMax = 1000<<20, 8000, 8007
 		groups = append(groups, []Command{n}, []Command{&NodeReport{ID: id, Full: true}})
 	}
-	groups = append(groups, []Command{&ClassSet{Name: ClassBatch, PreemptEqual: PreemptFair}})
-	for _, spec := range []JobSpec{
-		sized("top", ClassCritical, 3, 400), sized("mid", ClassProduction, 4, 500), sized("low", ClassBatch, 5, 300), sized("less", ClassBatch, 5, 200),
+	groups = append(groups, []Command{&ClassSet{Name: model.ClassBatch, PreemptEqual: PreemptFair}})
+	for _, spec := range []model.JobSpec{
+		sized("top", model.ClassCritical, 3, 400), sized("mid", model.ClassProduction, 4, 500), sized("low", model.ClassBatch, 5, 300), sized("less", model.ClassBatch, 5, 200),
 	} {
 		if spec.Name == "mid" {
-			spec.Groups[0].Budget = &BudgetSpec{MinReady: &Amount{N: 1}}
+			spec.Groups[0].Budget = &model.BudgetSpec{MinReady: &model.Amount{N: 1}}
 		}
 		groups = append(groups, []Command{&JobSubmit{Spec: spec}})
 	}
@@ -121,7 +123,7 @@ func (w world) crowdedCommand() []Command {
 		return []Command{n, &NodeReport{ID: id, Epoch: next.Agent.Epoch + 1, Full: true}}
 	}
 	return []Command{pick[Command](w, &NodeIntent{ID: w.node().ID, Intent: pick(w, IntentActive, IntentCordoned)},
-		&DrainStart{ID: DrainID(w.fresh("d")), Nodes: []string{string(w.node().ID)}, Options: DrainOptions{Deadline: Hour}},
+		&DrainStart{ID: model.DrainID(w.fresh("d")), Nodes: []string{string(w.node().ID)}, Options: DrainOptions{Deadline: model.Hour}},
 		&NodeIntent{ID: w.node().ID, Intent: IntentActive}, &JobScale{key(w, w.s.Jobs), "g", w.int(1, 5)})}
 }
 
@@ -133,9 +135,9 @@ func (w world) agentWorks() Command {
 		if i.Terminal() || w.rarely(3) {
 			continue
 		}
-		status := InstanceStatus{ID: i.ID, Generation: i.Status.Generation + 1, Observed: ObservedReady}
-		if i.Desired != DesiredRunning {
-			status.Observed = ObservedStopped
+		status := model.InstanceStatus{ID: i.ID, Generation: i.Status.Generation + 1, Observed: model.ObservedReady}
+		if i.Desired != model.DesiredRunning {
+			status.Observed = model.ObservedStopped
 		}
 		c.Instances = append(c.Instances, status)
 	}
@@ -156,9 +158,9 @@ func (w world) preemption() []Command {
 		all := w.bool()
 		for i := range w.s.InstancesOn(n.ID) {
 			lower := w.s.MayTakeFrom(place.Group, i.Group) == nil || w.rarely(20)
-			if lower && i.Desired == DesiredRunning && i.ID != place.Replaces && (all || w.bool()) {
+			if lower && i.Desired == model.DesiredRunning && i.ID != place.Replaces && (all || w.bool()) {
 				place.Awaits = append(place.Awaits, i.ID)
-				group = append(group, &InstanceStop{ID: i.ID, Cause: CausePreempted, By: string(place.ID)})
+				group = append(group, &InstanceStop{ID: i.ID, Cause: model.CausePreempted, By: string(place.ID)})
 			}
 		}
 		if w.rarely(20) {
@@ -177,15 +179,15 @@ func preemptionHolds(t fatal, before, after State, e Entry, results []Result) in
 	if len(e.Groups) != 1 || results[0].Refusal != nil || results[0].Replay {
 		return 0
 	}
-	stopped := map[InstanceID][]InstanceID{}
+	stopped := map[model.InstanceID][]model.InstanceID{}
 	for _, c := range e.Groups[0] {
-		if stop, ok := c.(*InstanceStop); ok && stop.Cause == CausePreempted {
-			stopped[InstanceID(stop.By)] = append(stopped[InstanceID(stop.By)], stop.ID)
+		if stop, ok := c.(*InstanceStop); ok && stop.Cause == model.CausePreempted {
+			stopped[model.InstanceID(stop.By)] = append(stopped[model.InstanceID(stop.By)], stop.ID)
 		}
 	}
 	for by, victims := range stopped {
 		p, ok := after.Instances.Get(by)
-		if !ok || before.Instances.Has(by) || !p.WaitsForRoom() && p.Desired == DesiredRunning {
+		if !ok || before.Instances.Has(by) || !p.WaitsForRoom() && p.Desired == model.DesiredRunning {
 			t.Fatalf("%v were stopped for %s, which does not wait: %+v", victims, by, p)
 		}
 		taker, _ := before.Jobs.Get(jobOf(p.Group))
@@ -196,7 +198,7 @@ func preemptionHolds(t fatal, before, after State, e Entry, results []Result) in
 			if other := before.ClassRank(owner.Class); other < rank || other == rank && class.PreemptEqual != PreemptFair {
 				t.Fatalf("%s of class %s was stopped for one of class %s", id, owner.Class, taker.Class)
 			}
-			if p.Desired == DesiredRunning && !slices.Contains(p.Links.Awaits, id) {
+			if p.Desired == model.DesiredRunning && !slices.Contains(p.Links.Awaits, id) {
 				t.Fatalf("%s was stopped for %s, which awaits %v", id, by, p.Links.Awaits)
 			}
 		}

@@ -3,6 +3,8 @@ package fsm
 import (
 	"slices"
 	"testing"
+
+	"github.com/outspan/outspan/model"
 )
 
 // crowded is a cluster whose node n1 of 1 GiB is full: i1 of class critical takes 400 MiB and the static port 8080, i2 and i3 of batch 300 MiB each. n2 is too
@@ -10,7 +12,7 @@ import (
 func crowded(t testing.TB) State {
 	t.Helper()
 	m := NewMachine()
-	settings := DefaultSettings()
+	settings := model.DefaultSettings()
 	settings.InstanceOverhead = 0
 	small := register("n2")
 	small.Shape.Capacity.MemoryBytes = 100 << 20
@@ -18,23 +20,23 @@ func crowded(t testing.TB) State {
 	full.Shape.Capacity.MemoryBytes = 1000 << 20
 	mustApply(t, m, &ClusterInit{ID: "c1", Name: "test", Settings: settings}, full, small)
 	mustApply(t, m, &NodeReport{ID: "n1", Full: true}, &NodeReport{ID: "n2", Full: true})
-	mustApply(t, m, &JobSubmit{Spec: sized("high", ClassCritical, 1, 400)}, &JobSubmit{Spec: sized("low", ClassBatch, 2, 300)})
-	mustApply(t, m, &InstancePlace{ID: "i1", Group: "high/g", Version: 1, Node: "n1", Cause: CauseScaleUp, Ports: Ports{{"p", 8080}}})
-	for slot, id := range []InstanceID{"i2", "i3"} {
-		mustApply(t, m, &InstancePlace{ID: id, Group: "low/g", Slot: slot, Version: 1, Node: "n1", Cause: CauseScaleUp, Ports: Ports{{"p", 8081 + slot}}})
+	mustApply(t, m, &JobSubmit{Spec: sized("high", model.ClassCritical, 1, 400)}, &JobSubmit{Spec: sized("low", model.ClassBatch, 2, 300)})
+	mustApply(t, m, &InstancePlace{ID: "i1", Group: "high/g", Version: 1, Node: "n1", Cause: model.CauseScaleUp, Ports: model.Ports{{Name: "p", Number: 8080}}})
+	for slot, id := range []model.InstanceID{"i2", "i3"} {
+		mustApply(t, m, &InstancePlace{ID: id, Group: "low/g", Slot: slot, Version: 1, Node: "n1", Cause: model.CauseScaleUp, Ports: model.Ports{{Name: "p", Number: 8081 + slot}}})
 	}
-	for _, id := range []InstanceID{"i1", "i2", "i3"} {
-		mustApply(t, m, observed("n1", id, ObservedReady))
+	for _, id := range []model.InstanceID{"i1", "i2", "i3"} {
+		mustApply(t, m, observed("n1", id, model.ObservedReady))
 	}
-	mustApply(t, m, &JobSubmit{Spec: sized("new", ClassProduction, 1, 500)})
+	mustApply(t, m, &JobSubmit{Spec: sized("new", model.ClassProduction, 1, 500)})
 	return checkedState(t, m.State())
 }
 
 // sized is a job of one group g with a port that is chosen at placement; nothing but its class's order limits what may stop.
-func sized(name JobName, class ClassName, count int, mib int64) JobSpec {
-	return JobSpec{Name: name, Class: class, Groups: []GroupSpec{{
-		Name: "g", Count: count, Exec: ExecSpec{Command: "/bin/app"}, Resources: Resources{MemoryBytes: mib << 20},
-		Ports: []PortSpec{{Name: "p"}}, Budget: &BudgetSpec{MinReady: &Amount{}},
+func sized(name model.JobName, class model.ClassName, count int, mib int64) model.JobSpec {
+	return model.JobSpec{Name: name, Class: class, Groups: []model.GroupSpec{{
+		Name: "g", Count: count, Exec: model.ExecSpec{Command: "/bin/app"}, Resources: model.Resources{MemoryBytes: mib << 20},
+		Ports: []model.PortSpec{{Name: "p"}}, Budget: &model.BudgetSpec{MinReady: &model.Amount{}},
 	}}}
 }
 
@@ -47,9 +49,9 @@ func checkedState(t testing.TB, s State) State {
 }
 
 // try applies one group to s and holds that the invariants stand.
-func try(t testing.TB, s State, group ...Command) (State, *Error) {
+func try(t testing.TB, s State, group ...Command) (State, *model.Error) {
 	t.Helper()
-	after, results := s.Apply(s.Index+1, 1, Entry{Format: CurrentFormat, At: s.Now + 10, Actor: ActorLeader, Groups: atEpochs(s, group)})
+	after, results := s.Apply(s.Index+1, 1, Entry{Format: model.CurrentFormat, At: s.Now + 10, Actor: model.ActorLeader, Groups: atEpochs(s, group)})
 	checkedState(t, after)
 	if err := CheckStep(s, after); err != nil {
 		t.Fatal(err)
@@ -67,18 +69,18 @@ func must(t testing.TB, s State, group ...Command) State {
 }
 
 // preemption is the group of commands that makes room for an instance p1 of new/g on n1.
-func preemption(s State, port int, victims ...InstanceID) []Command {
+func preemption(s State, port int, victims ...model.InstanceID) []Command {
 	n, _ := s.Nodes.Get("n1")
 	var group []Command
 	for _, id := range victims {
-		group = append(group, &InstanceStop{ID: id, Cause: CausePreempted, By: "p1"})
+		group = append(group, &InstanceStop{ID: id, Cause: model.CausePreempted, By: "p1"})
 	}
 	return append(group, &InstancePlace{
-		ID: "p1", Group: "new/g", Version: 1, Node: "n1", Cause: CauseScaleUp, Ports: Ports{{"p", port}}, Awaits: victims, NodeVersion: n.Version,
+		ID: "p1", Group: "new/g", Version: 1, Node: "n1", Cause: model.CauseScaleUp, Ports: model.Ports{{Name: "p", Number: port}}, Awaits: victims, NodeVersion: n.Version,
 	})
 }
 
-func (s State) row(t testing.TB, id InstanceID) *Instance {
+func (s State) row(t testing.TB, id model.InstanceID) *Instance {
 	t.Helper()
 	i, ok := s.Instances.Get(id)
 	if !ok {
@@ -87,7 +89,7 @@ func (s State) row(t testing.TB, id InstanceID) *Instance {
 	return i
 }
 
-func (s State) nodeRow(id NodeID) *Node {
+func (s State) nodeRow(id model.NodeID) *Node {
 	n, _ := s.Nodes.Get(id)
 	return n
 }
@@ -97,25 +99,25 @@ func (s State) nodeRow(id NodeID) *Node {
 func TestPreemptorWaits(t *testing.T) {
 	s := must(t, crowded(t), preemption(crowded(t), 8081, "i2", "i3")...)
 	assigned := s.nodeRow("n1").Assigned
-	if p := s.row(t, "p1"); !p.WaitsForRoom() || p.Status.Observed != ObservedPending || s.nodeRow("n1").Placed.MemoryBytes != 1000<<20 {
+	if p := s.row(t, "p1"); !p.WaitsForRoom() || p.Status.Observed != model.ObservedPending || s.nodeRow("n1").Placed.MemoryBytes != 1000<<20 {
 		t.Fatalf("the preemptor is %+v, the node holds %d bytes", p, s.nodeRow("n1").Placed.MemoryBytes)
 	}
-	for _, id := range []InstanceID{"i2", "i3"} {
-		if i := s.row(t, id); i.Desired != DesiredDraining || i.Marks.StopCause != CausePreempted || i.Marks.StopGrace == 0 {
+	for _, id := range []model.InstanceID{"i2", "i3"} {
+		if i := s.row(t, id); i.Desired != model.DesiredDraining || i.Marks.StopCause != model.CausePreempted || i.Marks.StopGrace == 0 {
 			t.Errorf("victim %s: %+v", id, i)
 		}
 	}
-	s = must(t, s, observedAt("n1", "i3", ObservedStopped, 2))
+	s = must(t, s, observedAt("n1", "i3", model.ObservedStopped, 2))
 	n := s.nodeRow("n1")
-	if p := s.row(t, "p1"); !slices.Equal(p.Links.Awaits, []InstanceID{"i2"}) || n.Promised != 200<<20 || n.FreeBytes() != 100<<20 {
+	if p := s.row(t, "p1"); !slices.Equal(p.Links.Awaits, []model.InstanceID{"i2"}) || n.Promised != 200<<20 || n.FreeBytes() != 100<<20 {
 		t.Fatalf("with one victim gone it awaits %v, %d bytes are promised, %d free", p.Links.Awaits, n.Promised, n.FreeBytes())
 	}
 	n1 := s.nodeRow("n1")
-	if _, refusal := try(t, s, &InstancePlace{ID: "x", Group: "low/g", Slot: 0, Version: 1, Node: "n1", Cause: CauseScaleUp, Ports: Ports{{"p", 8090}}, NodeVersion: n1.Version}); refusal == nil || refusal.Code != CodeNoMemory {
+	if _, refusal := try(t, s, &InstancePlace{ID: "x", Group: "low/g", Slot: 0, Version: 1, Node: "n1", Cause: model.CauseScaleUp, Ports: model.Ports{{Name: "p", Number: 8090}}, NodeVersion: n1.Version}); refusal == nil || refusal.Code != model.CodeNoMemory {
 		t.Errorf("promised room was given away: %v", refusal)
 	}
 	before := s.Index
-	s = must(t, s, observedAt("n1", "i2", ObservedStopped, 2))
+	s = must(t, s, observedAt("n1", "i2", model.ObservedStopped, 2))
 	p, n := s.row(t, "p1"), s.nodeRow("n1")
 	if p.WaitsForRoom() || n.Promised != 0 || n.Placed.MemoryBytes != 900<<20 || n.Assigned != before+1 || n.Assigned <= assigned || p.Marks.UnreadySince != s.Now {
 		t.Fatalf("with both gone: %+v on %+v", p, n)
@@ -123,7 +125,7 @@ func TestPreemptorWaits(t *testing.T) {
 	if owner, _ := s.PortOwner("n1", 8081); owner != "p1" {
 		t.Errorf("port 8081 belongs to %q", owner)
 	}
-	must(t, s, observedAt("n1", "p1", ObservedReady, 1))
+	must(t, s, observedAt("n1", "p1", model.ObservedReady, 1))
 }
 
 // TestPreemptionRefused: each is refused whole, and nothing is stopped.
@@ -134,22 +136,22 @@ func TestPreemptionRefused(t *testing.T) {
 	place := func(group []Command) *InstancePlace { return group[len(group)-1].(*InstancePlace) }
 	tests := []struct {
 		name  string
-		code  Code
+		code  model.Code
 		group func() []Command
 	}{
-		{"a higher class", CodeConflict, func() []Command { return preemption(s, 8090, "i1", "i2") }},
-		{"too little", CodeNoMemory, func() []Command { return preemption(s, 8090, "i2") }},
-		{"a stop alone", CodeConflict, func() []Command { return good()[:1] }},
-		{"not awaited", CodeConflict, func() []Command { g := good(); place(g).Awaits = []InstanceID{"i2"}; return g }},
-		{"not stopped", CodeStale, func() []Command { return good()[1:] }},
-		{"stopped after the placement", CodeStale, func() []Command { g := good(); slices.Reverse(g); return g }},
-		{"another preemptor", CodeConflict, func() []Command { g := good(); g[0].(*InstanceStop).By = "p2"; return g }},
-		{"stopped for another cause", CodeStale, func() []Command { g := good(); g[0].(*InstanceStop).Cause = CauseUser; return g }},
-		{"awaited twice", CodeInvalid, func() []Command { g := good(); place(g).Awaits = []InstanceID{"i2", "i3", "i2"}; return g }},
-		{"past the budget", CodeInvalid, func() []Command { g := good(); g[0].(*InstanceStop).Bypass = true; return g }},
-		{"the node changed", CodeStale, func() []Command { g := good(); place(g).NodeVersion--; return g }},
-		{"no version", CodeStale, func() []Command { g := good(); place(g).NodeVersion = 0; return g }},
-		{"a port of what stays", CodeNoPorts, func() []Command { return preemption(s, 8080, "i2", "i3") }},
+		{"a higher class", model.CodeConflict, func() []Command { return preemption(s, 8090, "i1", "i2") }},
+		{"too little", model.CodeNoMemory, func() []Command { return preemption(s, 8090, "i2") }},
+		{"a stop alone", model.CodeConflict, func() []Command { return good()[:1] }},
+		{"not awaited", model.CodeConflict, func() []Command { g := good(); place(g).Awaits = []model.InstanceID{"i2"}; return g }},
+		{"not stopped", model.CodeStale, func() []Command { return good()[1:] }},
+		{"stopped after the placement", model.CodeStale, func() []Command { g := good(); slices.Reverse(g); return g }},
+		{"another preemptor", model.CodeConflict, func() []Command { g := good(); g[0].(*InstanceStop).By = "p2"; return g }},
+		{"stopped for another cause", model.CodeStale, func() []Command { g := good(); g[0].(*InstanceStop).Cause = model.CauseUser; return g }},
+		{"awaited twice", model.CodeInvalid, func() []Command { g := good(); place(g).Awaits = []model.InstanceID{"i2", "i3", "i2"}; return g }},
+		{"past the budget", model.CodeInvalid, func() []Command { g := good(); g[0].(*InstanceStop).Bypass = true; return g }},
+		{"the node changed", model.CodeStale, func() []Command { g := good(); place(g).NodeVersion--; return g }},
+		{"no version", model.CodeStale, func() []Command { g := good(); place(g).NodeVersion = 0; return g }},
+		{"a port of what stays", model.CodeNoPorts, func() []Command { return preemption(s, 8080, "i2", "i3") }},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -157,7 +159,7 @@ func TestPreemptionRefused(t *testing.T) {
 			if refusal == nil || refusal.Code != tt.code {
 				t.Fatalf("got %v, want %s", refusal, tt.code)
 			}
-			idle, _ := s.Apply(s.Index+1, 1, Entry{Format: CurrentFormat, At: s.Now + 10, Actor: ActorLeader})
+			idle, _ := s.Apply(s.Index+1, 1, Entry{Format: model.CurrentFormat, At: s.Now + 10, Actor: model.ActorLeader})
 			if Digest(after) != Digest(idle) {
 				t.Error("it left a trace")
 			}
@@ -169,11 +171,11 @@ func TestPreemptionRefused(t *testing.T) {
 // TestPreemptionNotNeeded: where there is room nothing is stopped.
 // proves R44
 func TestPreemptionNotNeeded(t *testing.T) {
-	s := must(t, crowded(t), &InstanceStop{ID: "i1", Cause: CauseJobStopped})
-	s = must(t, s, observedAt("n1", "i1", ObservedStopped, 2), &JobScale{Job: "low", Group: "g", Count: 1})
-	s = must(t, s, &InstanceStop{ID: "i3", Cause: CauseScaleDown})
-	s = must(t, s, observedAt("n1", "i3", ObservedStopped, 2))
-	if _, refusal := try(t, s, preemption(s, 8090, "i2")...); refusal == nil || refusal.Code != CodeStale {
+	s := must(t, crowded(t), &InstanceStop{ID: "i1", Cause: model.CauseJobStopped})
+	s = must(t, s, observedAt("n1", "i1", model.ObservedStopped, 2), &JobScale{Job: "low", Group: "g", Count: 1})
+	s = must(t, s, &InstanceStop{ID: "i3", Cause: model.CauseScaleDown})
+	s = must(t, s, observedAt("n1", "i3", model.ObservedStopped, 2))
+	if _, refusal := try(t, s, preemption(s, 8090, "i2")...); refusal == nil || refusal.Code != model.CodeStale {
 		t.Errorf("got %v, want stale", refusal)
 	}
 }
@@ -182,7 +184,7 @@ func TestPreemptionNotNeeded(t *testing.T) {
 // keeps every sum right.
 func TestPreemptorEnds(t *testing.T) {
 	waiting := func() State { s := crowded(t); return must(t, s, preemption(s, 8081, "i2", "i3")...) }
-	halfway := func() State { return must(t, waiting(), observedAt("n1", "i2", ObservedStopped, 2)) }
+	halfway := func() State { return must(t, waiting(), observedAt("n1", "i2", model.ObservedStopped, 2)) }
 	offline := func(s State) State {
 		n := s.nodeRow("n1")
 		return must(t, s, &NodeHealth{ID: "n1", Health: HealthOffline, BootID: n.Agent.BootID, Epoch: n.Agent.Epoch})
@@ -197,18 +199,18 @@ func TestPreemptorEnds(t *testing.T) {
 		}
 	}
 	t.Run("stopped", func(t *testing.T) {
-		s := must(t, halfway(), &InstanceStop{ID: "p1", Cause: CauseUser})
+		s := must(t, halfway(), &InstanceStop{ID: "p1", Cause: model.CauseUser})
 		gone(t, s)
-		if s.row(t, "i3").Desired != DesiredDraining {
+		if s.row(t, "i3").Desired != model.DesiredDraining {
 			t.Error("its victim no longer stops")
 		}
 	})
 	t.Run("drained", func(t *testing.T) {
-		gone(t, must(t, halfway(), &DrainStart{ID: "d1", Nodes: []string{"n1"}, Options: DrainOptions{Deadline: Hour}}))
+		gone(t, must(t, halfway(), &DrainStart{ID: "d1", Nodes: []string{"n1"}, Options: DrainOptions{Deadline: model.Hour}}))
 	})
 	t.Run("purged", func(t *testing.T) {
 		s := must(t, halfway(), &JobStop{Job: "new", Purge: true})
-		s = must(t, s, &InstanceStop{ID: "p1", Cause: CauseJobStopped})
+		s = must(t, s, &InstanceStop{ID: "p1", Cause: model.CauseJobStopped})
 		gone(t, s)
 		if s.Jobs.Has("new") {
 			t.Error("the job is still there")
@@ -216,7 +218,7 @@ func TestPreemptorEnds(t *testing.T) {
 	})
 	t.Run("node offline and dead", func(t *testing.T) {
 		s := offline(halfway())
-		if p := s.row(t, "p1"); p.Status.Observed != ObservedLost || !p.WaitsForRoom() || s.row(t, "i3").Desired != DesiredDraining {
+		if p := s.row(t, "p1"); p.Status.Observed != model.ObservedLost || !p.WaitsForRoom() || s.row(t, "i3").Desired != model.DesiredDraining {
 			t.Fatalf("on an offline node it is %+v", p)
 		}
 		gone(t, must(t, s, &NodeConfirmDead{ID: "n1"}))
@@ -225,7 +227,7 @@ func TestPreemptorEnds(t *testing.T) {
 		s := must(t, offline(halfway()), register("n1"))
 		s = must(t, s, &NodeReport{ID: "n1", Full: true})
 		p := s.row(t, "p1")
-		if p.WaitsForRoom() || p.Desired != DesiredRunning || s.row(t, "i3").Status.Observed != ObservedStopped || s.nodeRow("n1").Promised != 0 {
+		if p.WaitsForRoom() || p.Desired != model.DesiredRunning || s.row(t, "i3").Status.Observed != model.ObservedStopped || s.nodeRow("n1").Promised != 0 {
 			t.Errorf("with an empty inventory it is %+v", p)
 		}
 	})
@@ -241,8 +243,8 @@ func TestPreemptorEnds(t *testing.T) {
 // proves R11
 func TestPreemptFair(t *testing.T) {
 	s := crowded(t)
-	s = must(t, s, &JobSubmit{Spec: sized("other", ClassBatch, 3, 300)})
-	if refusal := s.MayTakeFrom("other/g", "low/g"); refusal == nil || refusal.Code != CodeConflict {
+	s = must(t, s, &JobSubmit{Spec: sized("other", model.ClassBatch, 3, 300)})
+	if refusal := s.MayTakeFrom("other/g", "low/g"); refusal == nil || refusal.Code != model.CodeConflict {
 		t.Errorf("a class that does not say so preempts its own: %v", refusal)
 	}
 	classes := slices.Clone(s.Classes)

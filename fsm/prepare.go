@@ -2,12 +2,14 @@ package fsm
 
 import (
 	"strings"
+
+	"github.com/outspan/outspan/model"
 )
 
 const (
-	prepareSlack   = 10 * Second // beyond the hook's timeout, for the agent to tell how it went
-	firstRetry     = 5 * Second  // after an aborted preparation, doubled at each one in a row
-	longestRetry   = 5 * Minute
+	prepareSlack   = 10 * model.Second // beyond the hook's timeout, for the agent to tell how it went
+	firstRetry     = 5 * model.Second  // after an aborted preparation, doubled at each one in a row
+	longestRetry   = 5 * model.Minute
 	maxHookMessage = 400 // bytes
 )
 
@@ -15,26 +17,26 @@ const (
 // serves. The unit of the budget is held from now on. Every check of the stop is made but those that the hook may change. Codes: those of InstanceStop, and
 // conflict while one goes on.
 type InstancePrepare struct {
-	ID     InstanceID `cbor:"1,keyasint"`
-	Cause  Cause      `cbor:"2,keyasint"`
-	By     string     `cbor:"3,keyasint,omitempty"`
-	Grace  *Duration  `cbor:"4,keyasint,omitempty"` // of the stop that follows
-	Bypass bool       `cbor:"5,keyasint,omitempty"` // as with InstanceStop
-	Facts  []FactsRef `cbor:"6,keyasint,omitempty"`
+	ID     model.InstanceID `cbor:"1,keyasint"`
+	Cause  model.Cause      `cbor:"2,keyasint"`
+	By     string           `cbor:"3,keyasint,omitempty"`
+	Grace  *model.Duration  `cbor:"4,keyasint,omitempty"` // of the stop that follows
+	Bypass bool             `cbor:"5,keyasint,omitempty"` // as with InstanceStop
+	Facts  []FactsRef       `cbor:"6,keyasint,omitempty"`
 }
 
 // InstanceRelease ends a preparation without a stop and gives the budget's unit back. With Failure it was aborted: the next one waits, longer each time.
 // Code: stale if that preparation is over.
 type InstanceRelease struct {
-	ID      InstanceID `cbor:"1,keyasint"`
-	Seq     uint64     `cbor:"2,keyasint"`
-	Failure string     `cbor:"3,keyasint,omitempty"`
+	ID      model.InstanceID `cbor:"1,keyasint"`
+	Seq     uint64           `cbor:"2,keyasint"`
+	Failure string           `cbor:"3,keyasint,omitempty"`
 }
 
 // outside reports whether a cause is from outside the job: those that roles and gates are about.
-func outside(c Cause) bool {
+func outside(c model.Cause) bool {
 	switch c {
-	case CauseNodeDraining, CauseNodeDisabled, CauseNodeNotReady, CausePreempted, CauseRebalance, CauseAffinity, CauseUser:
+	case model.CauseNodeDraining, model.CauseNodeDisabled, model.CauseNodeNotReady, model.CausePreempted, model.CauseRebalance, model.CauseAffinity, model.CauseUser:
 		return true
 	}
 	return false
@@ -42,46 +44,46 @@ func outside(c Cause) bool {
 
 // gated reports whether a stop is one that roles and gates are about. The one with which a transfer of the instance's volume begins is not: that is the
 // planned way to move what must not be evicted.
-func (s *State) gated(inst *Instance, cause Cause) bool {
-	if _, moving := s.TransferOf(inst.Group, inst.Slot); moving && cause == CauseUser {
+func (s *State) gated(inst *Instance, cause model.Cause) bool {
+	if _, moving := s.TransferOf(inst.Group, inst.Slot); moving && cause == model.CauseUser {
 		return false
 	}
 	return outside(cause)
 }
 
 // Hook returns the hook of a name that an instance's own spec has.
-func (s *State) Hook(inst *Instance, name HookName) (HookSpec, bool) {
+func (s *State) Hook(inst *Instance, name model.HookName) (model.HookSpec, bool) {
 	spec, ok := s.Spec(inst.Group, inst.Version)
 	if !ok {
-		return HookSpec{}, false
+		return model.HookSpec{}, false
 	}
 	for _, h := range spec.Hooks {
 		if h.Name == name {
 			return h, true
 		}
 	}
-	return HookSpec{}, false
+	return model.HookSpec{}, false
 }
 
 // NeedsPreparing reports whether a stop for a cause is prepared first: it is planned, the program runs, and there is a hook, or gates that the agent looks at
 // once more. What is forced isn't.
-func (s *State) NeedsPreparing(inst *Instance, cause Cause, by string) bool {
-	if inst.Status.Observed != ObservedReady && inst.Status.Observed != ObservedUnready || s.forced(cause, by) {
+func (s *State) NeedsPreparing(inst *Instance, cause model.Cause, by string) bool {
+	if inst.Status.Observed != model.ObservedReady && inst.Status.Observed != model.ObservedUnready || s.forced(cause, by) {
 		return false
 	}
 	switch cause {
-	case CauseNodeDraining, CauseNodeNotReady, CauseRebalance, CauseAffinity, CauseRoleReplacement, CauseRollout, CauseScaleDown, CauseUser:
+	case model.CauseNodeDraining, model.CauseNodeNotReady, model.CauseRebalance, model.CauseAffinity, model.CauseRoleReplacement, model.CauseRollout, model.CauseScaleDown, model.CauseUser:
 	default:
 		return false
 	}
-	if _, has := s.Hook(inst, HookBeforeStop); has {
+	if _, has := s.Hook(inst, model.HookBeforeStop); has {
 		return true
 	}
 	return len(s.GatesOf(inst, cause)) > 0
 }
 
 // GatesOf are the gates that a stop of an instance for a cause must pass; none if the cause is its own job's.
-func (s *State) GatesOf(inst *Instance, cause Cause) []string {
+func (s *State) GatesOf(inst *Instance, cause model.Cause) []string {
 	if !s.gated(inst, cause) {
 		return nil
 	}
@@ -91,16 +93,16 @@ func (s *State) GatesOf(inst *Instance, cause Cause) []string {
 // evictionGates are the gates of an instance's eviction; none if it has none.
 func (s *State) evictionGates(inst *Instance) []string {
 	policy, ok := s.Policy(inst.Group)
-	if !ok || policy.Eviction.Mode != ModeWhen {
+	if !ok || policy.Eviction.Mode != model.ModeWhen {
 		return nil
 	}
 	return policy.Eviction.When
 }
 
 // forced reports whether a stop is of a drain that was told to stop also what its role says must stay.
-func (s *State) forced(cause Cause, by string) bool {
-	d, ok := s.Drains.Get(DrainID(by))
-	return ok && cause == CauseNodeDraining && d.Options.Force
+func (s *State) forced(cause model.Cause, by string) bool {
+	d, ok := s.Drains.Get(model.DrainID(by))
+	return ok && cause == model.CauseNodeDraining && d.Options.Force
 }
 
 // Prepared reports whether an instance's preparation is done, and its stop may begin as far as that goes.
@@ -109,21 +111,21 @@ func (s *State) Prepared(inst *Instance) bool {
 	if !inst.Eviction.Preparing || result == nil || result.Seq != inst.Eviction.Seq {
 		return false
 	}
-	hook, has := s.Hook(inst, HookBeforeStop)
-	return result.OK || has && hook.OnFailure == HookContinue
+	hook, has := s.Hook(inst, model.HookBeforeStop)
+	return result.OK || has && hook.OnFailure == model.HookContinue
 }
 
 // MayEvict returns nil if the role and the gates of an instance let it go for a cause, whatever budgets say: volume_local, role_never, or the code of the gate.
-func (s *State) MayEvict(inst *Instance, cause Cause, by string, choice GateChoice) *Error {
+func (s *State) MayEvict(inst *Instance, cause model.Cause, by string, choice GateChoice) *model.Error {
 	switch inst.Status.Observed {
-	case ObservedLost, ObservedFailed, ObservedPending, ObservedStopped:
+	case model.ObservedLost, model.ObservedFailed, model.ObservedPending, model.ObservedStopped:
 		return nil // nothing runs
 	}
 	if !s.gated(inst, cause) || s.forced(cause, by) {
 		return nil
 	}
 	if refusal := s.Movable(inst); refusal != nil {
-		if cause == CauseUser {
+		if cause == model.CauseUser {
 			return refusal.WithHint("start it again where it is with: outspan instance restart %s; or stop it all the same, which is recorded: outspan instance stop %s --bypass-budget", inst.ID, inst.ID)
 		}
 		return refusal
@@ -133,18 +135,18 @@ func (s *State) MayEvict(inst *Instance, cause Cause, by string, choice GateChoi
 
 // BeforeHook says which gates count before an instance is prepared: its own are left out if there is a hook, which may change what they look at.
 func (s *State) BeforeHook(inst *Instance) GateChoice {
-	if _, has := s.Hook(inst, HookBeforeStop); has {
+	if _, has := s.Hook(inst, model.HookBeforeStop); has {
 		return NotOfSelf
 	}
 	return EveryGate
 }
 
 // unprepared refuses a stop that has to be prepared and is not.
-func (s *State) unprepared(inst *Instance, c *InstanceStop) *Error {
-	if c.Bypass && c.Cause == CauseUser || !s.NeedsPreparing(inst, c.Cause, c.By) || s.Prepared(inst) {
+func (s *State) unprepared(inst *Instance, c *InstanceStop) *model.Error {
+	if c.Bypass && c.Cause == model.CauseUser || !s.NeedsPreparing(inst, c.Cause, c.By) || s.Prepared(inst) {
 		return nil
 	}
-	return Refuse(CodeStopping, "instance %s is not prepared for its stop yet", inst.ID).WithHint("see: outspan why %s", inst.ID)
+	return model.Refuse(model.CodeStopping, "instance %s is not prepared for its stop yet", inst.ID).WithHint("see: outspan why %s", inst.ID)
 }
 
 func (c *InstancePrepare) apply(s *State) error {
@@ -154,13 +156,13 @@ func (c *InstancePrepare) apply(s *State) error {
 	inst, ok := s.Instances.Get(c.ID)
 	switch {
 	case !ok:
-		return Refuse(CodeNotFound, "there is no instance %s", c.ID)
-	case inst.Desired != DesiredRunning:
-		return Refuse(CodeStopping, "instance %s is already %s", c.ID, inst.Desired)
+		return model.Refuse(model.CodeNotFound, "there is no instance %s", c.ID)
+	case inst.Desired != model.DesiredRunning:
+		return model.Refuse(model.CodeStopping, "instance %s is already %s", c.ID, inst.Desired)
 	case inst.Eviction.Preparing:
-		return Refuse(CodeConflict, "instance %s is being prepared already", c.ID)
+		return model.Refuse(model.CodeConflict, "instance %s is being prepared already", c.ID)
 	case !s.NeedsPreparing(inst, c.Cause, c.By):
-		return Refuse(CodeInvalid, "a stop of instance %s for %s needs no preparation", c.ID, c.Cause)
+		return model.Refuse(model.CodeInvalid, "a stop of instance %s for %s needs no preparation", c.ID, c.Cause)
 	}
 	stop := &InstanceStop{ID: c.ID, Cause: c.Cause, By: c.By, Bypass: c.Bypass, Facts: c.Facts}
 	if refusal := s.checkStop(inst, stop, s.BeforeHook(inst)); refusal != nil {
@@ -174,14 +176,14 @@ func (c *InstancePrepare) apply(s *State) error {
 }
 
 // soleOfRate lets only one instance of a group be prepared at a time where stops have a rate: who came second would be refused when it is ready to go.
-func (s *State) soleOfRate(inst *Instance, cause Cause) *Error {
+func (s *State) soleOfRate(inst *Instance, cause model.Cause) *model.Error {
 	g, ok := s.Groups.Get(inst.Group)
 	if !ok || g.Budget.RateMax == 0 || !cause.Voluntary() {
 		return nil
 	}
 	for other := range s.InstancesOf(inst.Group) {
 		if other.Eviction.Preparing && other.ID != inst.ID {
-			return Refuse(CodeBudgetRate, "%s may lose %d per %s, and instance %s is about to stop", g.ID, g.Budget.RateMax, g.Budget.Window, other.ID)
+			return model.Refuse(model.CodeBudgetRate, "%s may lose %d per %s, and instance %s is about to stop", g.ID, g.Budget.RateMax, g.Budget.Window, other.ID)
 		}
 	}
 	return nil
@@ -190,7 +192,7 @@ func (s *State) soleOfRate(inst *Instance, cause Cause) *Error {
 func (s *State) prepare(inst *Instance, c *InstancePrepare) {
 	if !inst.Eviction.Requested {
 		reason := "EvictionAutomatic"
-		if c.Cause == CauseUser {
+		if c.Cause == model.CauseUser {
 			reason = "EvictionUserRequested"
 		}
 		s.flip(inst, Eviction{Requested: true, Cause: c.Cause, By: c.By, Since: s.Now}, reason)
@@ -208,8 +210,8 @@ func (s *State) prepare(inst *Instance, c *InstancePrepare) {
 }
 
 // prepareTime is how long an agent may take to prepare a stop.
-func (s *State) prepareTime(inst *Instance) Duration {
-	if h, has := s.Hook(inst, HookBeforeStop); has {
+func (s *State) prepareTime(inst *Instance) model.Duration {
+	if h, has := s.Hook(inst, model.HookBeforeStop); has {
 		return h.Timeout
 	}
 	if spec, ok := s.Spec(inst.Group, inst.Version); ok && spec.RoleCheck != nil {
@@ -222,9 +224,9 @@ func (c *InstanceRelease) apply(s *State) error {
 	inst, ok := s.Instances.Get(c.ID)
 	switch {
 	case !ok:
-		return Refuse(CodeNotFound, "there is no instance %s", c.ID)
+		return model.Refuse(model.CodeNotFound, "there is no instance %s", c.ID)
 	case !inst.Eviction.Preparing || inst.Eviction.Seq != c.Seq:
-		return Refuse(CodeStale, "preparation %d of instance %s is over", c.Seq, c.ID)
+		return model.Refuse(model.CodeStale, "preparation %d of instance %s is over", c.Seq, c.ID)
 	}
 	next := *inst
 	next.Eviction.Preparing, next.Eviction.RetryAt, next.Eviction.Failure = false, 0, c.Failure
@@ -247,27 +249,27 @@ func (c *InstanceRelease) apply(s *State) error {
 // endPreparation gives up the preparation of an instance that no longer runs, or is not to run any more. Called for every row that is written, so the unit that it
 // held is given back in the same entry.
 func (i *Instance) endPreparation() {
-	if i.Eviction.Preparing && (i.Desired != DesiredRunning || !i.runs()) {
+	if i.Eviction.Preparing && (i.Desired != model.DesiredRunning || !i.runs()) {
 		i.Eviction.Preparing, i.Eviction.RetryAt = false, 0
 	}
 }
 
 // runs reports whether the instance's program runs, as far as anybody knows.
 func (i *Instance) runs() bool {
-	return oneOf(i.Status.Observed, ObservedBooting, ObservedReady, ObservedUnready)
+	return oneOf(i.Status.Observed, model.ObservedBooting, model.ObservedReady, model.ObservedUnready)
 }
 
 // keepReported writes what else a report says of an instance: facts while it runs, and how its preparation went.
-func keepReported(known, status *InstanceStatus) {
+func keepReported(known, status *model.InstanceStatus) {
 	status.Facts = CleanFacts(status.Facts)
-	if !oneOf(status.Observed, ObservedBooting, ObservedReady, ObservedUnready) {
+	if !oneOf(status.Observed, model.ObservedBooting, model.ObservedReady, model.ObservedUnready) {
 		status.Facts = nil
 	}
 	if status.Hook == nil {
 		status.Hook = known.Hook
 	} else {
 		short := *status.Hook
-		short.Message = clipText(short.Message, maxHookMessage)
+		short.Message = model.ClipText(short.Message, maxHookMessage)
 		status.Hook = &short
 	}
 }
@@ -278,15 +280,15 @@ func (s *State) overridden(inst *Instance, c *InstanceStop) string {
 		return ""
 	}
 	var codes []string
-	outranked := s.forced(c.Cause, c.By) || c.Cause == CauseDrainTimeout || c.Cause == CauseUser
+	outranked := s.forced(c.Cause, c.By) || c.Cause == model.CauseDrainTimeout || c.Cause == model.CauseUser
 	if refusal := s.Movable(inst); refusal != nil && outranked {
 		codes = append(codes, string(refusal.Code))
 	}
 	if refusal := s.CheckGates(inst, s.evictionGates(inst), EveryGate); refusal != nil && outranked {
 		codes = append(codes, string(refusal.Code))
 	}
-	if _, has := s.Hook(inst, HookBeforeStop); has && !s.Prepared(inst) {
-		codes = append(codes, string(CodeHookFailed))
+	if _, has := s.Hook(inst, model.HookBeforeStop); has && !s.Prepared(inst) {
+		codes = append(codes, string(model.CodeHookFailed))
 	}
 	if refusal, _ := s.CheckBudget(inst, c.Cause); refusal != nil && c.Bypass {
 		codes = append(codes, string(refusal.Code))

@@ -1,9 +1,11 @@
 package fsm
 
+import "github.com/outspan/outspan/model"
+
 // stopRecord is what a history itself remembers of the stops that began, to compare the state's ledgers with.
 type stopRecord struct {
 	index uint64 // of the budget's spec, or of the settings: after a change what was before means nothing
-	stops []Time
+	stops []model.Time
 }
 
 // ledgersHold looks at what came alone in an entry: an accepted stop left enough ready in every budget that the instance is under, counted anew from the
@@ -23,9 +25,9 @@ func (h *history) ledgersHold(before, after State, e Entry, results []Result) {
 }
 
 func (h *history) stopHolds(before, after *State, i *Instance, c *InstanceStop) {
-	asked := !c.Bypass && c.Cause != CauseJobStopped && c.Cause != CauseNodeDisabled
+	asked := !c.Bypass && c.Cause != model.CauseJobStopped && c.Cause != model.CauseNodeDisabled
 	switch i.Status.Observed {
-	case ObservedLost, ObservedFailed, ObservedPending:
+	case model.ObservedLost, model.ObservedFailed, model.ObservedPending:
 		return
 	}
 	for _, b := range before.SharedBudgets(i.Group) {
@@ -37,7 +39,7 @@ func (h *history) stopHolds(before, after *State, i *Instance, c *InstanceStop) 
 				ready += count(member.Ready())
 			}
 		}
-		if need := ResolveBudget(&b.Spec, everything(), want).MinReady; asked && i.Ready() && ready-1 < need {
+		if need := model.ResolveBudget(&b.Spec, everything(), want).MinReady; asked && i.Ready() && ready-1 < need {
 			h.t.Fatalf("a stop for %s left %d ready under the budget %s, which must keep %d of %d", c.Cause, ready-1, b.Name, need, want)
 		}
 		if b.Spec.Rate != nil && c.Cause.Voluntary() {
@@ -52,7 +54,7 @@ func (h *history) stopHolds(before, after *State, i *Instance, c *InstanceStop) 
 }
 
 // rateHolds notes a stop, and fails if it was one too many in its window.
-func (h *history) rateHolds(of string, index uint64, most int, window Duration, now Time, asked bool) {
+func (h *history) rateHolds(of string, index uint64, most int, window model.Duration, now model.Time, asked bool) {
 	if h.records == nil {
 		h.records = map[string]*stopRecord{}
 	}
@@ -81,11 +83,11 @@ func (h *history) quotaHolds(before, after *State, c *InstancePlace) {
 }
 
 // recount adds up what the instances of a class take that are known to be there.
-func recount(s *State, class ClassName) Usage {
+func recount(s *State, class model.ClassName) Usage {
 	var u Usage
 	for _, i := range s.Instances.All() {
 		job, ok := s.Jobs.Get(jobOf(i.Group))
-		gone := i.Status.Observed == ObservedStopped || i.Status.Observed == ObservedLost || i.Status.Observed == ObservedFailed && i.Desired != DesiredRunning
+		gone := i.Status.Observed == model.ObservedStopped || i.Status.Observed == model.ObservedLost || i.Status.Observed == model.ObservedFailed && i.Desired != model.DesiredRunning
 		if ok && job.Class == class && !gone {
 			u.Instances++
 			u.MemoryBytes += i.Claims.Resources.MemoryBytes

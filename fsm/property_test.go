@@ -7,6 +7,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
+
+	"github.com/outspan/outspan/model"
 )
 
 const randomSteps = 120
@@ -113,7 +115,7 @@ func (h *history) budgetHolds(before State, e Entry, results []Result) {
 		return
 	}
 	c, ok := e.Groups[0][0].(*InstanceStop)
-	if !ok || c.Bypass || c.Cause == CauseJobStopped {
+	if !ok || c.Bypass || c.Cause == model.CauseJobStopped {
 		return
 	}
 	i, _ := before.Instances.Get(c.ID)
@@ -121,11 +123,11 @@ func (h *history) budgetHolds(before State, e Entry, results []Result) {
 	if !ok || !i.Ready() {
 		return
 	}
-	if c.Cause != CauseNodeDisabled && !before.goesWithNode(i, c.Cause) && g.Ready-1 < g.Budget.MinReady {
+	if c.Cause != model.CauseNodeDisabled && !before.goesWithNode(i, c.Cause) && g.Ready-1 < g.Budget.MinReady {
 		h.t.Fatalf("a stop for %s left %d ready of group %s, which must keep %d", c.Cause, g.Ready-1, g.ID, g.Budget.MinReady)
 	}
-	outside := c.Cause == CauseNodeDraining || c.Cause == CauseNodeDisabled
-	d, _ := before.Drains.Get(DrainID(c.By))
+	outside := c.Cause == model.CauseNodeDraining || c.Cause == model.CauseNodeDisabled
+	d, _ := before.Drains.Get(model.DrainID(c.By))
 	if outside && before.Movable(i) != nil && (d == nil || !d.Options.Force) {
 		h.t.Fatalf("a stop for %s of an instance that must stay: %v", c.Cause, before.Movable(i))
 	}
@@ -217,7 +219,7 @@ func TestDraftIsApply(t *testing.T) {
 		frozen := Digest(base)
 		now := base.Now + 100
 		draft := base.NewDraft(now)
-		e := Entry{Format: CurrentFormat, At: now, Wall: base.WallAt(now), Actor: ActorLeader}
+		e := Entry{Format: model.CurrentFormat, At: now, Wall: base.WallAt(now), Actor: model.ActorLeader}
 		for _, seed := range seeds(10).Draw(t, "tries") {
 			group := []Command{newWorld(seed, draft.State(), &h.seq).command()}
 			if draft.Try(group...) == nil {
@@ -248,7 +250,7 @@ func TestRefusedGroupLeavesNoTrace(t *testing.T) {
 		}
 		base := h.first
 		impossible := &InstanceRestart{ID: "there is none"}
-		with := Entry{Format: CurrentFormat, At: base.Now + 100, Actor: "cli:test"}
+		with := Entry{Format: model.CurrentFormat, At: base.Now + 100, Actor: "cli:test"}
 		without := with
 		draft := base.NewDraft(with.At)
 		for _, seed := range seeds(10).Draw(t, "groups") {

@@ -6,60 +6,30 @@ import (
 	"slices"
 
 	"github.com/outspan/outspan/internal/plant"
+	"github.com/outspan/outspan/model"
 )
-
-// DrainPolicy says what a drain does with the members of replicated groups on its node, and whether they keep it from ending (L1).
-type DrainPolicy string
-
-// The policies.
-const (
-	PolicyAlwaysAllow  DrainPolicy = "always-allow"                                // the data never keeps a drain from ending
-	PolicyAllowStopped DrainPolicy = "allow-if-replica-is-stopped"                 // a running member that is last does
-	PolicyBlockLast    DrainPolicy = "block-if-contains-last-replica"              // any member that is last does
-	PolicyEvictLast    DrainPolicy = "block-for-eviction-if-contains-last-replica" // as before, and those that are last are built elsewhere
-	PolicyEvictAll     DrainPolicy = "block-for-eviction"                          // every member is built elsewhere
-
-	policyEvictLastAlias = "block-for-eviction-if-last-replica"
-)
-
-// DrainPolicies are the values of the setting node_drain_policy; the last is an alias.
-func DrainPolicies() []string {
-	return []string{string(PolicyBlockLast), string(PolicyEvictAll), string(PolicyEvictLast), string(PolicyAllowStopped), string(PolicyAlwaysAllow), policyEvictLastAlias}
-}
 
 // ParseDrainPolicy reads a policy, by its name or its alias.
-func ParseDrainPolicy(text string) (DrainPolicy, bool) {
-	if text == policyEvictLastAlias {
-		return PolicyEvictLast, true
+func ParseDrainPolicy(text string) (model.DrainPolicy, bool) {
+	if text == model.PolicyEvictLastAlias {
+		return model.PolicyEvictLast, true
 	}
-	return DrainPolicy(text), slices.Contains(DrainPolicies(), text)
+	return model.DrainPolicy(text), slices.Contains(model.DrainPolicies(), text)
 }
-
-// EvictOn says what sets the eviction of members off.
-type EvictOn string
-
-// What sets evictions off.
-const (
-	EvictOnDrain  EvictOn = "drain"
-	EvictOnCordon EvictOn = "cordon" // also a cordon without a drain (L7)
-)
-
-// Valid reports whether e is in the closed set.
-func (e EvictOn) Valid() bool { return e == EvictOnDrain || e == EvictOnCordon }
 
 // Member is a replica of a replicated group: a copy of its data on a node, with the instance that uses it, or kept where its instance stopped.
 type Member struct {
-	Group    GroupID
+	Group    model.GroupID
 	Slot     int
-	Node     NodeID
-	Volume   VolumeID  // of the first of its volumes
-	Held     bool      // it was in sync at least once: it has data
-	Instance *Instance // not confirmed stopped; nil if the copy is all there is
+	Node     model.NodeID
+	Volume   model.VolumeID // of the first of its volumes
+	Held     bool           // it was in sync at least once: it has data
+	Instance *Instance      // not confirmed stopped; nil if the copy is all there is
 }
 
 // running reports whether a program uses the copy.
 func (m *Member) running() bool {
-	return m.Instance != nil && oneOf(m.Instance.Status.Observed, ObservedBooting, ObservedReady, ObservedUnready, ObservedDraining)
+	return m.Instance != nil && oneOf(m.Instance.Status.Observed, model.ObservedBooting, model.ObservedReady, model.ObservedUnready, model.ObservedDraining)
 }
 
 // MemberOf returns the member that an instance is; false if its group isn't replicated.
@@ -68,7 +38,7 @@ func (s *State) MemberOf(inst *Instance) (Member, bool) {
 	if !ok || !inst.Links.VolumeHome || !spec.Replicated() {
 		return Member{}, false
 	}
-	i := slices.IndexFunc(spec.Volumes, func(v VolumeSpec) bool { return v.Kind == VolumeReplicated })
+	i := slices.IndexFunc(spec.Volumes, func(v model.VolumeSpec) bool { return v.Kind == model.VolumeReplicated })
 	m := Member{Group: inst.Group, Slot: inst.Slot, Node: inst.Node, Volume: NewCopyID(inst.Group, inst.Slot, spec.Volumes[i].Name, inst.Node)}
 	if inst.holdsClaims() {
 		m.Instance = inst
@@ -79,7 +49,7 @@ func (s *State) MemberOf(inst *Instance) (Member, bool) {
 }
 
 // MembersOn iterates over the members on a node, in order of group and slot.
-func (s *State) MembersOn(node NodeID) iter.Seq[Member] {
+func (s *State) MembersOn(node model.NodeID) iter.Seq[Member] {
 	return func(yield func(Member) bool) {
 		prefix, before := string(node)+"/", Member{}
 		for key, id := range s.copiesOn.From(prefix) {
@@ -110,7 +80,7 @@ func (s *State) memberAt(v *Volume) Member {
 
 // InSync reports whether an instance serves and its role check says, now, that its copy is complete. What isn't known is not in sync.
 func (s *State) InSync(inst *Instance) bool {
-	return inst.Ready() && s.OwnFacts(inst)[FactInSync] == "true"
+	return inst.Ready() && s.OwnFacts(inst)[model.FactInSync] == "true"
 }
 
 // Protected reports whether a member is a copy to rely on: in sync now, on a node that is known, online and meant to stay, and not to be evicted itself.
@@ -118,21 +88,21 @@ func (s *State) InSync(inst *Instance) bool {
 func (s *State) Protected(inst *Instance) bool {
 	n, known := s.Nodes.Get(inst.Node)
 	if plant.Is(plant.StaleLastCopy) {
-		return known && inst.Status.Facts[FactInSync] == "true"
+		return known && inst.Status.Facts[model.FactInSync] == "true"
 	}
 	return known && n.Intent == IntentActive && n.Health == HealthOnline && !n.Troubled() && !inst.Eviction.Requested && s.InSync(inst)
 }
 
 // Last reports whether a member has no protected peer of its group on another node. What is being built to take its own place is no peer.
 func (s *State) Last(m Member) bool {
-	var heir InstanceID
+	var heir model.InstanceID
 	if m.Instance != nil {
 		heir = m.Instance.Links.ReplacedBy
 	}
 	return s.last(m.Group, m.Node, heir)
 }
 
-func (s *State) last(group GroupID, node NodeID, heir InstanceID) bool {
+func (s *State) last(group model.GroupID, node model.NodeID, heir model.InstanceID) bool {
 	for peer := range s.InstancesOf(group) {
 		if peer.Node != node && peer.ID != heir && s.Protected(peer) {
 			return false
@@ -142,18 +112,18 @@ func (s *State) last(group GroupID, node NodeID, heir InstanceID) bool {
 }
 
 // Marked reports whether a policy wants the member evicted; last is Last of it.
-func (m Member) Marked(p DrainPolicy, last bool) bool {
-	return p == PolicyEvictAll || p == PolicyEvictLast && m.Held && last
+func (m Member) Marked(p model.DrainPolicy, last bool) bool {
+	return p == model.PolicyEvictAll || p == model.PolicyEvictLast && m.Held && last
 }
 
 // Blocks reports whether the member keeps a drain from ending under a policy; last is Last of it.
-func (m Member) Blocks(p DrainPolicy, last bool) bool {
+func (m Member) Blocks(p model.DrainPolicy, last bool) bool {
 	switch p {
-	case PolicyEvictAll:
+	case model.PolicyEvictAll:
 		return true
-	case PolicyEvictLast, PolicyBlockLast:
+	case model.PolicyEvictLast, model.PolicyBlockLast:
 		return m.Held && last
-	case PolicyAllowStopped:
+	case model.PolicyAllowStopped:
 		return m.Held && last && m.running()
 	}
 	return false
@@ -161,15 +131,15 @@ func (m Member) Blocks(p DrainPolicy, last bool) bool {
 
 // MemberBlocks returns why a member keeps a drain from ending under a policy: replica_evicting while it is to be evicted, replica_last_healthy otherwise; nil if
 // it doesn't.
-func (s *State) MemberBlocks(m Member, p DrainPolicy) *Error {
+func (s *State) MemberBlocks(m Member, p model.DrainPolicy) *model.Error {
 	last := s.Last(m)
 	switch {
 	case !m.Blocks(p, last):
 		return nil
 	case m.Marked(p, last):
-		return Refuse(CodeReplicaEvicting, "%s stays until its copy is in sync elsewhere", m)
+		return model.Refuse(model.CodeReplicaEvicting, "%s stays until its copy is in sync elsewhere", m)
 	}
-	return Refuse(CodeLastHealthy, "%s is the last one of %s that can be relied on", m, m.Group)
+	return model.Refuse(model.CodeLastHealthy, "%s is the last one of %s that can be relied on", m, m.Group)
 }
 
 // String names a member.
@@ -181,9 +151,9 @@ func (m Member) String() string {
 }
 
 // PolicyFor is the policy of a drain: its own, or else the setting. With force it is always-allow.
-func (s *State) PolicyFor(d *Drain) DrainPolicy {
+func (s *State) PolicyFor(d *Drain) model.DrainPolicy {
 	if d.Options.Force {
-		return PolicyAlwaysAllow
+		return model.PolicyAlwaysAllow
 	}
 	if p, ok := ParseDrainPolicy(d.Options.Policy); ok {
 		return p
@@ -194,13 +164,13 @@ func (s *State) PolicyFor(d *Drain) DrainPolicy {
 
 // PolicyOn is the policy that acts on a node now and in whose name: that of its running drain, once its turn has come, or where a cordon sets
 // evictions off (L7), the setting.
-func (s *State) PolicyOn(n *Node) (p DrainPolicy, by string, acts bool) {
+func (s *State) PolicyOn(n *Node) (p model.DrainPolicy, by string, acts bool) {
 	if d, running := s.RunningDrain(n); running {
 		part, _ := d.Node(n.ID)
 		return s.PolicyFor(d), string(d.ID), part.Turn
 	}
 	p, _ = ParseDrainPolicy(s.Settings.NodeDrainPolicy)
-	return p, ByPolicy, s.Settings.EvictOn == EvictOnCordon && n.Intent == IntentCordoned
+	return p, ByPolicy, s.Settings.EvictOn == model.EvictOnCordon && n.Intent == IntentCordoned
 }
 
 // PolicyMarks reports whether the policy on its node wants an instance evicted, and in whose name. A node that is down or gone evicts nothing, and one
@@ -208,7 +178,7 @@ func (s *State) PolicyOn(n *Node) (p DrainPolicy, by string, acts bool) {
 func (s *State) PolicyMarks(inst *Instance) (by string, marks bool) {
 	m, ok := s.MemberOf(inst)
 	n, known := s.Nodes.Get(inst.Node)
-	if !ok || !known || n.Health == HealthOffline || inst.Desired != DesiredRunning {
+	if !ok || !known || n.Health == HealthOffline || inst.Desired != model.DesiredRunning {
 		return "", false
 	}
 	p, by, acts := s.PolicyOn(n)
@@ -216,7 +186,7 @@ func (s *State) PolicyMarks(inst *Instance) (by string, marks bool) {
 }
 
 // AutoEvicting reports whether members on the node are to be evicted because of the policy, and not because somebody asked (L8).
-func (s *State) AutoEvicting(node NodeID) bool {
+func (s *State) AutoEvicting(node model.NodeID) bool {
 	for m := range s.MembersOn(node) {
 		if m.Instance != nil && m.Instance.Eviction.Requested && m.Instance.Eviction.Automatic {
 			return true
@@ -227,17 +197,17 @@ func (s *State) AutoEvicting(node NodeID) bool {
 
 // mayLoseCopy refuses to stop the last copy that holds data, whatever the cause, unless it is a person's word: a bypass, a drain with force, the end of the
 // job, a count of 0; or unless the policy of the drain lets that copy go. Code: last_copy.
-func (s *State) mayLoseCopy(inst *Instance, c *InstanceStop) *Error {
+func (s *State) mayLoseCopy(inst *Instance, c *InstanceStop) *model.Error {
 	m, ok := s.MemberOf(inst)
-	if !ok || !m.Held || !m.running() || c.Cause == CauseJobStopped || c.Bypass && c.Cause == CauseUser {
+	if !ok || !m.Held || !m.running() || c.Cause == model.CauseJobStopped || c.Bypass && c.Cause == model.CauseUser {
 		return nil
 	}
 	if g, ok := s.Groups.Get(inst.Group); !ok || g.Count == 0 {
 		return nil
 	}
 	last := s.Last(m)
-	if c.Cause == CauseNodeDraining || c.Cause == CauseDrainTimeout {
-		if d, ok := s.Drains.Get(DrainID(c.By)); ok {
+	if c.Cause == model.CauseNodeDraining || c.Cause == model.CauseDrainTimeout {
+		if d, ok := s.Drains.Get(model.DrainID(c.By)); ok {
 			if p := s.PolicyFor(d); !m.Marked(p, last) && !m.Blocks(p, last) {
 				return nil
 			}
@@ -246,12 +216,12 @@ func (s *State) mayLoseCopy(inst *Instance, c *InstanceStop) *Error {
 	if heir, ok := s.Successor(inst); !last || ok && s.Protected(heir) {
 		return nil
 	}
-	return Refuse(CodeLastCopy, "instance %s holds the last copy of %s that can be relied on", inst.ID, inst.Group).
+	return model.Refuse(model.CodeLastCopy, "instance %s holds the last copy of %s that can be relied on", inst.ID, inst.Group).
 		WithHint("it can go when another member of %s is in sync on another node that isn't drained", inst.Group)
 }
 
 // mayDrainMember says whether a drain may stop a member: one that the policy wants evicted when its copy has been built elsewhere, one that it lets go at once.
-func (s *State) mayDrainMember(inst *Instance, m Member, d *Drain) *Error {
+func (s *State) mayDrainMember(inst *Instance, m Member, d *Drain) *model.Error {
 	if !m.Marked(s.PolicyFor(d), s.Last(m)) || d.Options.AcceptsDowntime(inst.Group) {
 		return nil
 	}
@@ -259,20 +229,20 @@ func (s *State) mayDrainMember(inst *Instance, m Member, d *Drain) *Error {
 }
 
 // mayPolicyStop says whether the policy that a cordon set off may stop an instance.
-func (s *State) mayPolicyStop(inst *Instance) *Error {
+func (s *State) mayPolicyStop(inst *Instance) *model.Error {
 	if by, marks := s.PolicyMarks(inst); !marks || by != ByPolicy || !inst.Eviction.Requested {
-		return Refuse(CodeStale, "no policy asks for the eviction of instance %s", inst.ID)
+		return model.Refuse(model.CodeStale, "no policy asks for the eviction of instance %s", inst.ID)
 	}
 	return s.builtElsewhere(inst)
 }
 
 // builtElsewhere refuses to stop a member before the one that takes its place has its copy. Only where a slot may never have two instances it goes first.
-func (s *State) builtElsewhere(inst *Instance) *Error {
+func (s *State) builtElsewhere(inst *Instance) *model.Error {
 	policy, ok := s.Policy(inst.Group)
 	if next, has := s.Successor(inst); !ok || policy.OneHolder() || has && s.covers(next) {
 		return nil
 	}
-	return Refuse(CodeReplicaEvicting, "the copy of instance %s is not in sync elsewhere yet", inst.ID)
+	return model.Refuse(model.CodeReplicaEvicting, "the copy of instance %s is not in sync elsewhere yet", inst.ID)
 }
 
 // covers reports whether an instance has come as far as a surge of its group waits for. One that holds a copy of data must be in sync, unless what it
@@ -295,16 +265,16 @@ func (s *State) covers(next *Instance) bool {
 func (s *State) Covers(next *Instance) bool { return s.covers(next) }
 
 // surgeWait is what a surge waits for; g may be nil.
-func surgeWait(g *GroupSpec) SurgeWait {
+func surgeWait(g *model.GroupSpec) model.SurgeWait {
 	if g == nil {
-		return WaitReady
+		return model.WaitReady
 	}
 	return g.Eviction.SurgeWait
 }
 
 // keepsApart refuses to place a member on a node where another member of its group is, or the same slot's last instance has not stopped: each copy has its own
 // machine, and two programs never share a directory. Code: anti_affinity_unsatisfied.
-func (s *State) keepsApart(c *InstancePlace, spec *GroupSpec) *Error {
+func (s *State) keepsApart(c *InstancePlace, spec *model.GroupSpec) *model.Error {
 	if !spec.Replicated() {
 		return nil
 	}
@@ -313,22 +283,22 @@ func (s *State) keepsApart(c *InstancePlace, spec *GroupSpec) *Error {
 			continue
 		}
 		if _, member := s.MemberOf(inst); member {
-			return Refuse(CodeAntiAffinity, "node %s has a copy of %s already: instance %s", c.Node, c.Group, inst.ID)
+			return model.Refuse(model.CodeAntiAffinity, "node %s has a copy of %s already: instance %s", c.Node, c.Group, inst.ID)
 		}
 	}
 	if id, ok := s.UnknownMember(c.Group, c.Node); ok && id != c.ID {
-		return Refuse(CodeAntiAffinity, "node %s has a copy of %s already: instance %s, which the restored state does not know", c.Node, c.Group, id)
+		return model.Refuse(model.CodeAntiAffinity, "node %s has a copy of %s already: instance %s, which the restored state does not know", c.Node, c.Group, id)
 	}
 	return nil
 }
 
 // UnknownMember finds an instance of a group that holds its slot on a node, and that a restore has lost from the state.
-func (s *State) UnknownMember(group GroupID, node NodeID) (InstanceID, bool) {
+func (s *State) UnknownMember(group model.GroupID, node model.NodeID) (model.InstanceID, bool) {
 	n, ok := s.Nodes.Get(node)
 	if !ok {
 		return "", false
 	}
-	i := slices.IndexFunc(n.Restore.Unknown, func(h Holding) bool { return h.Group == group && s.Keeps(h) })
+	i := slices.IndexFunc(n.Restore.Unknown, func(h model.Holding) bool { return h.Group == group && s.Keeps(h) })
 	if i < 0 {
 		return "", false
 	}

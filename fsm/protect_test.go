@@ -5,17 +5,19 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/outspan/outspan/model"
 )
 
 // membersWorld is a state with a replicated group of three, one member on each of n1, n2 and n3, all in sync.
 func membersWorld(t rapid.TB) (*State, func(...Command) []Result) {
 	t.Helper()
 	s := NewState()
-	now := Time(1000)
+	now := model.Time(1000)
 	do := func(group ...Command) []Result {
 		t.Helper()
 		now += 100
-		after, results := s.Apply(s.Index+1, 1, Entry{Format: CurrentFormat, At: now, Wall: int64(now), Actor: "cli:ann", Groups: atEpochs(s, group)})
+		after, results := s.Apply(s.Index+1, 1, Entry{Format: model.CurrentFormat, At: now, Wall: int64(now), Actor: "cli:ann", Groups: atEpochs(s, group)})
 		s = after
 		if err := Check(s); err != nil {
 			t.Fatal(err)
@@ -28,34 +30,34 @@ func membersWorld(t rapid.TB) (*State, func(...Command) []Result) {
 			t.Fatal(r[0].Refusal)
 		}
 	}
-	must(&ClusterInit{ID: "C1", Name: "test", Settings: DefaultSettings()})
+	must(&ClusterInit{ID: "C1", Name: "test", Settings: model.DefaultSettings()})
 	for i := 1; i <= 4; i++ {
-		id := NodeID(fmt.Sprintf("n%d", i))
-		must(&NodeRegister{ID: id, Name: string(id), Agent: AgentInfo{BootID: "b", Address: "127.0.0.1", Key: []byte("k")}, Shape: NodeShape{Capacity: Resources{CPU: 1000, MemoryBytes: 1 << 30}}})
+		id := model.NodeID(fmt.Sprintf("n%d", i))
+		must(&NodeRegister{ID: id, Name: string(id), Agent: model.AgentInfo{BootID: "b", Address: "127.0.0.1", Key: []byte("k")}, Shape: model.NodeShape{Capacity: model.Resources{CPU: 1000, MemoryBytes: 1 << 30}}})
 		must(&NodeReport{ID: id, Full: true})
 	}
-	must(&JobSubmit{Spec: JobSpec{Name: "db", Groups: []GroupSpec{{
-		Name: "main", Count: 3, Exec: ExecSpec{Command: "/bin/db"}, RoleCheck: &RoleCheckSpec{Exec: []string{"/bin/facts"}},
-		Volumes: []VolumeSpec{{Name: "data", Kind: VolumeReplicated, Path: "/data"}},
+	must(&JobSubmit{Spec: model.JobSpec{Name: "db", Groups: []model.GroupSpec{{
+		Name: "main", Count: 3, Exec: model.ExecSpec{Command: "/bin/db"}, RoleCheck: &model.RoleCheckSpec{Exec: []string{"/bin/facts"}},
+		Volumes: []model.VolumeSpec{{Name: "data", Kind: model.VolumeReplicated, Path: "/data"}},
 	}}}})
 	for i := range 3 {
-		id, node := InstanceID(fmt.Sprintf("i%d", i+1)), NodeID(fmt.Sprintf("n%d", i+1))
-		must(&InstancePlace{ID: id, Group: "db/main", Slot: i, Version: 1, Node: node, Cause: CauseScaleUp})
-		must(says(node, id, 1, ObservedReady, "true"))
+		id, node := model.InstanceID(fmt.Sprintf("i%d", i+1)), model.NodeID(fmt.Sprintf("n%d", i+1))
+		must(&InstancePlace{ID: id, Group: "db/main", Slot: i, Version: 1, Node: node, Cause: model.CauseScaleUp})
+		must(says(node, id, 1, model.ObservedReady, "true"))
 	}
 	return &s, do
 }
 
 // says is the report of one member.
-func says(node NodeID, id InstanceID, generation uint64, observed Observed, inSync string) *NodeReport {
-	status := InstanceStatus{ID: id, Generation: generation, Observed: observed}
+func says(node model.NodeID, id model.InstanceID, generation uint64, observed model.Observed, inSync string) *NodeReport {
+	status := model.InstanceStatus{ID: id, Generation: generation, Observed: observed}
 	if inSync != "" {
-		status.Facts = map[string]string{FactInSync: inSync}
+		status.Facts = map[string]string{model.FactInSync: inSync}
 	}
-	return &NodeReport{ID: node, Instances: []InstanceStatus{status}}
+	return &NodeReport{ID: node, Instances: []model.InstanceStatus{status}}
 }
 
-func (s *State) mustInstance(id InstanceID) *Instance {
+func (s *State) mustInstance(id model.InstanceID) *Instance {
 	inst, _ := s.Instances.Get(id)
 	return inst
 }
@@ -67,23 +69,23 @@ func TestProtected(t *testing.T) {
 		name   string
 		break3 []Command // what happens to the member i3 on n3, once i2 is out of sync
 	}{
-		{"not in sync", []Command{says("n3", "i3", 2, ObservedReady, "false")}},
-		{"nothing known", []Command{says("n3", "i3", 2, ObservedReady, "")}},
-		{"not ready", []Command{says("n3", "i3", 2, ObservedUnready, "true")}},
-		{"failed", []Command{&NodeReport{ID: "n3", Instances: []InstanceStatus{{ID: "i3", Generation: 2, Observed: ObservedFailed, Reason: "oom_killed"}}}}},
+		{"not in sync", []Command{says("n3", "i3", 2, model.ObservedReady, "false")}},
+		{"nothing known", []Command{says("n3", "i3", 2, model.ObservedReady, "")}},
+		{"not ready", []Command{says("n3", "i3", 2, model.ObservedUnready, "true")}},
+		{"failed", []Command{&NodeReport{ID: "n3", Instances: []model.InstanceStatus{{ID: "i3", Generation: 2, Observed: model.ObservedFailed, Reason: "oom_killed"}}}}},
 		{"node cordoned", []Command{&NodeIntent{ID: "n3", Intent: IntentCordoned}}},
-		{"node draining", []Command{&DrainStart{ID: "d1", Nodes: []string{"n3"}, Options: DrainOptions{Deadline: Hour}}}},
+		{"node draining", []Command{&DrainStart{ID: "d1", Nodes: []string{"n3"}, Options: DrainOptions{Deadline: model.Hour}}}},
 		{"node disabled", []Command{&NodeIntent{ID: "n3", Intent: IntentDisabled}}},
 		{"node suspected", []Command{&NodeHealth{ID: "n3", Health: HealthDegraded, BootID: "b"}}},
 		{"node offline", []Command{&NodeHealth{ID: "n3", Health: HealthOffline, BootID: "b"}}},
-		{"to be evicted", []Command{&InstanceMark{ID: "i3", Requested: true, Cause: CauseUser, By: "ann"}}},
-		{"stopping", []Command{&InstanceStop{ID: "i3", Cause: CauseUser, Bypass: true}}},
-		{"its agent registers again", []Command{&NodeRegister{ID: "n3", Name: "n3", Agent: AgentInfo{BootID: "b", Address: "127.0.0.1", Key: []byte("k")}, Shape: NodeShape{Capacity: Resources{CPU: 1000, MemoryBytes: 1 << 30}}}}},
+		{"to be evicted", []Command{&InstanceMark{ID: "i3", Requested: true, Cause: model.CauseUser, By: "ann"}}},
+		{"stopping", []Command{&InstanceStop{ID: "i3", Cause: model.CauseUser, Bypass: true}}},
+		{"its agent registers again", []Command{&NodeRegister{ID: "n3", Name: "n3", Agent: model.AgentInfo{BootID: "b", Address: "127.0.0.1", Key: []byte("k")}, Shape: model.NodeShape{Capacity: model.Resources{CPU: 1000, MemoryBytes: 1 << 30}}}}},
 		{"a restore, since which it has not told what it runs", []Command{&RestoreMark{}, &RestoreMark{Confirm: true}}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s, do := membersWorld(t)
-			do(says("n2", "i2", 2, ObservedReady, "false"))
+			do(says("n2", "i2", 2, model.ObservedReady, "false"))
 			m, ok := s.MemberOf(s.mustInstance("i1"))
 			if !ok || s.Last(m) || !s.Protected(s.mustInstance("i3")) {
 				t.Fatalf("before: member %t, last %t, i3 protected %t", ok, s.Last(m), s.Protected(s.mustInstance("i3")))
@@ -96,8 +98,8 @@ func TestProtected(t *testing.T) {
 			if s.Protected(s.mustInstance("i3")) || !s.Last(m) {
 				t.Errorf("i3 protected %t, i1 last %t; want it unprotected and i1 the last", s.Protected(s.mustInstance("i3")), s.Last(m))
 			}
-			if r := do(&InstanceStop{ID: "i1", Cause: CauseRollout}); r[0].Refusal == nil || r[0].Refusal.Code != CodeLastCopy {
-				t.Errorf("the stop of the last copy: %v, want %s", r[0].Refusal, CodeLastCopy)
+			if r := do(&InstanceStop{ID: "i1", Cause: model.CauseRollout}); r[0].Refusal == nil || r[0].Refusal.Code != model.CodeLastCopy {
+				t.Errorf("the stop of the last copy: %v, want %s", r[0].Refusal, model.CodeLastCopy)
 			}
 		})
 	}
@@ -106,7 +108,7 @@ func TestProtected(t *testing.T) {
 // TestDrainPolicyTable is the table of the model: what each policy marks and blocks.
 // proves L1, L2, L3, L4, L5, L6, L16
 func TestDrainPolicyTable(t *testing.T) {
-	running := &Instance{Desired: DesiredRunning, Status: InstanceStatus{Observed: ObservedReady}}
+	running := &Instance{Desired: model.DesiredRunning, Status: model.InstanceStatus{Observed: model.ObservedReady}}
 	members := map[string]struct {
 		m    Member
 		last bool
@@ -117,12 +119,12 @@ func TestDrainPolicyTable(t *testing.T) {
 		"stopped, last":     {Member{Held: true}, true},
 		"never held, last":  {Member{Instance: running}, true},
 	}
-	for policy, want := range map[DrainPolicy]map[string]string{
-		PolicyAlwaysAllow:  {"not last": "", "last": "", "stopped, not last": "", "stopped, last": "", "never held, last": ""},
-		PolicyAllowStopped: {"not last": "", "last": "blocks", "stopped, not last": "", "stopped, last": "", "never held, last": ""},
-		PolicyBlockLast:    {"not last": "", "last": "blocks", "stopped, not last": "", "stopped, last": "blocks", "never held, last": ""},
-		PolicyEvictLast:    {"not last": "", "last": "marks blocks", "stopped, not last": "", "stopped, last": "marks blocks", "never held, last": ""},
-		PolicyEvictAll: {"not last": "marks blocks", "last": "marks blocks", "stopped, not last": "marks blocks", "stopped, last": "marks blocks",
+	for policy, want := range map[model.DrainPolicy]map[string]string{
+		model.PolicyAlwaysAllow:  {"not last": "", "last": "", "stopped, not last": "", "stopped, last": "", "never held, last": ""},
+		model.PolicyAllowStopped: {"not last": "", "last": "blocks", "stopped, not last": "", "stopped, last": "", "never held, last": ""},
+		model.PolicyBlockLast:    {"not last": "", "last": "blocks", "stopped, not last": "", "stopped, last": "blocks", "never held, last": ""},
+		model.PolicyEvictLast:    {"not last": "", "last": "marks blocks", "stopped, not last": "", "stopped, last": "marks blocks", "never held, last": ""},
+		model.PolicyEvictAll: {"not last": "marks blocks", "last": "marks blocks", "stopped, not last": "marks blocks", "stopped, last": "marks blocks",
 			"never held, last": "marks blocks"},
 	} {
 		for name, x := range members {
@@ -138,11 +140,11 @@ func TestDrainPolicyTable(t *testing.T) {
 			}
 		}
 	}
-	if p, ok := ParseDrainPolicy("block-for-eviction-if-last-replica"); !ok || p != PolicyEvictLast {
+	if p, ok := ParseDrainPolicy("block-for-eviction-if-last-replica"); !ok || p != model.PolicyEvictLast {
 		t.Errorf("the alias is %q, %t", p, ok)
 	}
-	if DefaultSettings().NodeDrainPolicy != string(PolicyBlockLast) || DefaultSettings().EvictOn != EvictOnDrain {
-		t.Errorf("the defaults are %s and %s", DefaultSettings().NodeDrainPolicy, DefaultSettings().EvictOn)
+	if model.DefaultSettings().NodeDrainPolicy != string(model.PolicyBlockLast) || model.DefaultSettings().EvictOn != model.EvictOnDrain {
+		t.Errorf("the defaults are %s and %s", model.DefaultSettings().NodeDrainPolicy, model.DefaultSettings().EvictOn)
 	}
 }
 
@@ -151,33 +153,33 @@ func TestDrainPolicyTable(t *testing.T) {
 func TestLastCopyCauses(t *testing.T) {
 	for _, tt := range []struct {
 		stop InstanceStop
-		want Code
+		want model.Code
 	}{
-		{InstanceStop{Cause: CauseRollout}, CodeLastCopy},
-		{InstanceStop{Cause: CauseScaleDown}, CodeLastCopy},
-		{InstanceStop{Cause: CauseRebalance}, CodeLastCopy},
-		{InstanceStop{Cause: CauseAffinity}, CodeLastCopy},
-		{InstanceStop{Cause: CauseRoleReplacement}, CodeLastCopy},
-		{InstanceStop{Cause: CauseStartTimeout}, CodeLastCopy},
-		{InstanceStop{Cause: CauseNodeDisabled}, CodeLastCopy},
-		{InstanceStop{Cause: CauseDrainTimeout, Bypass: true}, CodeLastCopy},
-		{InstanceStop{Cause: CauseNodeDraining, Bypass: true}, CodeLastCopy},
-		{InstanceStop{Cause: CauseUser}, CodeLastCopy},
-		{InstanceStop{Cause: CauseUser, Bypass: true}, ""},
-		{InstanceStop{Cause: CauseJobStopped}, ""},
+		{InstanceStop{Cause: model.CauseRollout}, model.CodeLastCopy},
+		{InstanceStop{Cause: model.CauseScaleDown}, model.CodeLastCopy},
+		{InstanceStop{Cause: model.CauseRebalance}, model.CodeLastCopy},
+		{InstanceStop{Cause: model.CauseAffinity}, model.CodeLastCopy},
+		{InstanceStop{Cause: model.CauseRoleReplacement}, model.CodeLastCopy},
+		{InstanceStop{Cause: model.CauseStartTimeout}, model.CodeLastCopy},
+		{InstanceStop{Cause: model.CauseNodeDisabled}, model.CodeLastCopy},
+		{InstanceStop{Cause: model.CauseDrainTimeout, Bypass: true}, model.CodeLastCopy},
+		{InstanceStop{Cause: model.CauseNodeDraining, Bypass: true}, model.CodeLastCopy},
+		{InstanceStop{Cause: model.CauseUser}, model.CodeLastCopy},
+		{InstanceStop{Cause: model.CauseUser, Bypass: true}, ""},
+		{InstanceStop{Cause: model.CauseJobStopped}, ""},
 	} {
 		s, do := membersWorld(t)
-		do(says("n2", "i2", 2, ObservedReady, "false"))
-		do(says("n3", "i3", 2, ObservedReady, "false"))
+		do(says("n2", "i2", 2, model.ObservedReady, "false"))
+		do(says("n3", "i3", 2, model.ObservedReady, "false"))
 		tt.stop.ID = "i1"
-		got := Code("")
+		got := model.Code("")
 		if r := do(&tt.stop); r[0].Refusal != nil {
 			got = r[0].Refusal.Code
 		}
 		if got != tt.want {
 			t.Errorf("%s, bypass %t: %q, want %q", tt.stop.Cause, tt.stop.Bypass, got, tt.want)
 		}
-		if tt.want == "" && s.mustInstance("i1").Desired == DesiredRunning {
+		if tt.want == "" && s.mustInstance("i1").Desired == model.DesiredRunning {
 			t.Errorf("%s: it still runs", tt.stop.Cause)
 		}
 	}
@@ -186,34 +188,34 @@ func TestLastCopyCauses(t *testing.T) {
 // TestMembersApart: two members of a group never share a node, a successor is never on the node of its predecessor, and a member comes back to its own copy.
 func TestMembersApart(t *testing.T) {
 	s, do := membersWorld(t)
-	place := func(id InstanceID, slot int, node NodeID, replaces InstanceID) Code {
+	place := func(id model.InstanceID, slot int, node model.NodeID, replaces model.InstanceID) model.Code {
 		t.Helper()
-		if r := do(&InstancePlace{ID: id, Group: "db/main", Slot: slot, Version: 1, Node: node, Replaces: replaces, Cause: CauseNodeDraining})[0].Refusal; r != nil {
+		if r := do(&InstancePlace{ID: id, Group: "db/main", Slot: slot, Version: 1, Node: node, Replaces: replaces, Cause: model.CauseNodeDraining})[0].Refusal; r != nil {
 			return r.Code
 		}
 		return ""
 	}
-	if got := place("x1", 0, "n2", "i1"); got != CodeAntiAffinity {
+	if got := place("x1", 0, "n2", "i1"); got != model.CodeAntiAffinity {
 		t.Errorf("beside another member: %q", got)
 	}
-	if got := place("x2", 0, "n1", "i1"); got != CodeAntiAffinity {
+	if got := place("x2", 0, "n1", "i1"); got != model.CodeAntiAffinity {
 		t.Errorf("on the node of its predecessor: %q", got)
 	}
 	if got := place("x3", 0, "n4", "i1"); got != "" {
 		t.Errorf("on an empty node: %q", got)
 	}
 	before, _ := s.Volumes.Get("db/main/0/data@n1")
-	do(says("n4", "x3", 1, ObservedReady, "true"))
+	do(says("n4", "x3", 1, model.ObservedReady, "true"))
 	if _, ok := s.Volumes.Get("db/main/0/data@n1"); !ok {
 		t.Error("the copy of a member that runs was forgotten")
 	}
-	do(&InstanceStop{ID: "i1", Cause: CauseScaleDown})
-	do(says("n1", "i1", 2, ObservedStopped, ""))
+	do(&InstanceStop{ID: "i1", Cause: model.CauseScaleDown})
+	do(says("n1", "i1", 2, model.ObservedStopped, ""))
 	if _, ok := s.Volumes.Get("db/main/0/data@n1"); ok {
 		t.Error("the copy that was replaced is still a member")
 	}
-	do(&InstanceStop{ID: "i2", Cause: CauseUser})
-	do(says("n2", "i2", 2, ObservedStopped, ""))
+	do(&InstanceStop{ID: "i2", Cause: model.CauseUser})
+	do(says("n2", "i2", 2, model.ObservedStopped, ""))
 	kept, _ := s.Volumes.Get("db/main/1/data@n2")
 	if got := place("x4", 1, "n2", ""); got != "" {
 		t.Fatalf("back to its copy: %q", got)
@@ -250,31 +252,31 @@ func TestLastCopyHolds(t *testing.T) {
 
 // drawMembers is one command about the group of membersWorld.
 func drawMembers(rt *rapid.T, s *State, step int) Command {
-	node := NodeID(rapid.SampledFrom([]string{"n1", "n2", "n3", "n4"}).Draw(rt, "node"))
-	var ids []InstanceID
+	node := model.NodeID(rapid.SampledFrom([]string{"n1", "n2", "n3", "n4"}).Draw(rt, "node"))
+	var ids []model.InstanceID
 	for inst := range s.InstancesOf("db/main") {
 		ids = append(ids, inst.ID)
 	}
 	inst := s.mustInstance(rapid.SampledFrom(ids).Draw(rt, "instance"))
 	switch rapid.IntRange(0, 7).Draw(rt, "what") {
 	case 0, 1:
-		observed := rapid.SampledFrom([]Observed{ObservedReady, ObservedReady, ObservedReady, ObservedUnready, ObservedStopped}).Draw(rt, "observed")
+		observed := rapid.SampledFrom([]model.Observed{model.ObservedReady, model.ObservedReady, model.ObservedReady, model.ObservedUnready, model.ObservedStopped}).Draw(rt, "observed")
 		return says(inst.Node, inst.ID, inst.Status.Generation+1, observed, rapid.SampledFrom([]string{"true", "true", "false", ""}).Draw(rt, "in_sync"))
 	case 2:
 		return &NodeIntent{ID: node, Intent: rapid.SampledFrom([]Intent{IntentActive, IntentActive, IntentCordoned, IntentDisabled}).Draw(rt, "intent")}
 	case 3:
-		policy := rapid.SampledFrom(DrainPolicies()).Draw(rt, "policy")
-		return &DrainStart{ID: DrainID(fmt.Sprintf("d%d", step)), Nodes: []string{string(node)}, Options: DrainOptions{Deadline: Hour, Policy: policy, Force: rapid.IntRange(0, 9).Draw(rt, "force") == 0}}
+		policy := rapid.SampledFrom(model.DrainPolicies()).Draw(rt, "policy")
+		return &DrainStart{ID: model.DrainID(fmt.Sprintf("d%d", step)), Nodes: []string{string(node)}, Options: DrainOptions{Deadline: model.Hour, Policy: policy, Force: rapid.IntRange(0, 9).Draw(rt, "force") == 0}}
 	case 4:
 		_, marks := s.PolicyMarks(inst)
 		by, _ := s.PolicyMarks(inst)
-		return &InstanceMark{ID: inst.ID, Requested: marks, Cause: CauseNodeDraining, By: by, Automatic: marks}
+		return &InstanceMark{ID: inst.ID, Requested: marks, Cause: model.CauseNodeDraining, By: by, Automatic: marks}
 	case 5:
-		return &InstancePlace{ID: InstanceID(fmt.Sprintf("x%d", step)), Group: "db/main", Slot: inst.Slot, Version: 1, Node: node, Replaces: inst.ID, Cause: CauseNodeDraining}
+		return &InstancePlace{ID: model.InstanceID(fmt.Sprintf("x%d", step)), Group: "db/main", Slot: inst.Slot, Version: 1, Node: node, Replaces: inst.ID, Cause: model.CauseNodeDraining}
 	}
 	n, _ := s.Nodes.Get(inst.Node)
-	cause := rapid.SampledFrom([]Cause{CauseNodeDraining, CauseNodeDraining, CauseRollout, CauseScaleDown, CauseUser, CauseNodeDisabled, CauseStartTimeout, CauseDrainTimeout}).Draw(rt, "cause")
-	return &InstanceStop{ID: inst.ID, Cause: cause, By: string(n.Drain), Bypass: cause != CauseUser && rapid.Bool().Draw(rt, "bypass")}
+	cause := rapid.SampledFrom([]model.Cause{model.CauseNodeDraining, model.CauseNodeDraining, model.CauseRollout, model.CauseScaleDown, model.CauseUser, model.CauseNodeDisabled, model.CauseStartTimeout, model.CauseDrainTimeout}).Draw(rt, "cause")
+	return &InstanceStop{ID: inst.ID, Cause: cause, By: string(n.Drain), Bypass: cause != model.CauseUser && rapid.Bool().Draw(rt, "bypass")}
 }
 
 // lastCopyHolds looks at accepted stops that came alone: none took the last copy in sync, but on a person's word or where the policy of a drain lets it.
@@ -283,20 +285,20 @@ func (h *history) lastCopyHolds(before State, e Entry, results []Result) {
 		return
 	}
 	c, ok := e.Groups[0][0].(*InstanceStop)
-	if !ok || c.Cause == CauseJobStopped || c.Bypass && c.Cause == CauseUser {
+	if !ok || c.Cause == model.CauseJobStopped || c.Bypass && c.Cause == model.CauseUser {
 		return
 	}
 	i, _ := before.Instances.Get(c.ID)
 	g, ok := before.Groups.Get(i.Group)
-	if _, member := before.MemberOf(i); !member || !ok || g.Count == 0 || !i.Ready() || i.Status.Facts[FactInSync] != "true" {
+	if _, member := before.MemberOf(i); !member || !ok || g.Count == 0 || !i.Ready() || i.Status.Facts[model.FactInSync] != "true" {
 		return
 	}
-	if d, ok := before.Drains.Get(DrainID(c.By)); ok && before.PolicyFor(d) == PolicyAlwaysAllow {
+	if d, ok := before.Drains.Get(model.DrainID(c.By)); ok && before.PolicyFor(d) == model.PolicyAlwaysAllow {
 		return
 	}
 	for peer := range before.InstancesOf(i.Group) {
 		n, _ := before.Nodes.Get(peer.Node)
-		if peer.Node != i.Node && peer.Ready() && n.Health == HealthOnline && n.Intent == IntentActive && peer.Status.Facts[FactInSync] == "true" {
+		if peer.Node != i.Node && peer.Ready() && n.Health == HealthOnline && n.Intent == IntentActive && peer.Status.Facts[model.FactInSync] == "true" {
 			return
 		}
 	}

@@ -1,5 +1,7 @@
 package fsm
 
+import "github.com/outspan/outspan/model"
+
 // Dimensions of a quota, as they stand in its codes.
 const (
 	dimMemory    = "memory"
@@ -11,18 +13,18 @@ const (
 // must not have to wait for that; one that failed and was replaced waits only for its agent's word.
 func (i *Instance) counted() bool {
 	switch {
-	case i == nil, !i.holdsClaims(), i.Status.Observed == ObservedLost:
+	case i == nil, !i.holdsClaims(), i.Status.Observed == model.ObservedLost:
 		return false
 	}
-	return i.Status.Observed != ObservedFailed || i.Desired == DesiredRunning
+	return i.Status.Observed != model.ObservedFailed || i.Desired == model.DesiredRunning
 }
 
-func (u Usage) plus(r Resources, instances int) Usage {
+func (u Usage) plus(r model.Resources, instances int) Usage {
 	return Usage{CPU: u.CPU + int64(instances)*r.CPU, MemoryBytes: u.MemoryBytes + int64(instances)*r.MemoryBytes, Instances: u.Instances + instances}
 }
 
 // ClassUsage is what the instances of a class take that count toward its quota, the overhead included.
-func (s *State) ClassUsage(name ClassName) Usage {
+func (s *State) ClassUsage(name model.ClassName) Usage {
 	u, _ := s.classUse.Get(name)
 	return u
 }
@@ -37,7 +39,7 @@ func (s *State) accountClass(row, before, after *Instance) {
 }
 
 // moveUsage counts a job's instances toward another class than before.
-func (s *State) moveUsage(job JobName, from, to ClassName) {
+func (s *State) moveUsage(job model.JobName, from, to model.ClassName) {
 	if from == to {
 		return
 	}
@@ -53,7 +55,7 @@ func (s *State) moveUsage(job JobName, from, to ClassName) {
 
 // CheckQuota returns nil if the class of a job may have one more instance that takes r now, or quota_exceeded:memory or :instances. gone, which may be
 // nil, is an instance that the new one is to replace and that does not count any more then.
-func (s *State) CheckQuota(job JobName, r Resources, gone *Instance) *Error {
+func (s *State) CheckQuota(job model.JobName, r model.Resources, gone *Instance) *model.Error {
 	row, ok := s.Jobs.Get(job)
 	if !ok {
 		return nil
@@ -70,16 +72,16 @@ func (s *State) CheckQuota(job JobName, r Resources, gone *Instance) *Error {
 }
 
 // exceeded refuses usage after if it is above the class's quota and more than before.
-func exceeded(c Class, before, after Usage) *Error {
-	hint := func(e *Error) *Error {
+func exceeded(c Class, before, after Usage) *model.Error {
+	hint := func(e *model.Error) *model.Error {
 		return e.WithHint("scale something of the class down, or raise the quota; see: outspan class ls")
 	}
 	if limit := c.Quota.Instances; limit > 0 && after.Instances > limit && after.Instances > before.Instances {
-		return hint(Refuse(QuotaExceeded(dimInstances), "the quota of class %s is %d instances; %d are in use, %d more are asked for",
+		return hint(model.Refuse(model.QuotaExceeded(dimInstances), "the quota of class %s is %d instances; %d are in use, %d more are asked for",
 			c.Name, limit, before.Instances, after.Instances-before.Instances))
 	}
 	if limit := c.Quota.MemoryBytes; limit > 0 && after.MemoryBytes > limit && after.MemoryBytes > before.MemoryBytes {
-		return hint(Refuse(QuotaExceeded(dimMemory), "the quota of class %s is %d MiB; %d MiB are in use, %d MiB more are asked for (overhead included)",
+		return hint(model.Refuse(model.QuotaExceeded(dimMemory), "the quota of class %s is %d MiB; %d MiB are in use, %d MiB more are asked for (overhead included)",
 			c.Name, limit>>20, before.MemoryBytes>>20, mebibytes(after.MemoryBytes-before.MemoryBytes)))
 	}
 	return nil
@@ -89,11 +91,13 @@ func exceeded(c Class, before, after Usage) *Error {
 func mebibytes(n int64) int64 { return (n + 1<<20 - 1) >> 20 }
 
 // IsQuota reports whether a code says that a class's quota is used up.
-func IsQuota(c Code) bool { return c == QuotaExceeded(dimMemory) || c == QuotaExceeded(dimInstances) }
+func IsQuota(c model.Code) bool {
+	return c == model.QuotaExceeded(dimMemory) || c == model.QuotaExceeded(dimInstances)
+}
 
 // checkWanted refuses a job that wants more than its class's quota has left, whatever runs now: of two changes that would both fit alone, the
 // first one in the log wins. A change that wants no more than before is never refused.
-func (s *State) checkWanted(spec *JobSpec) *Error {
+func (s *State) checkWanted(spec *model.JobSpec) *model.Error {
 	class, _, ok := s.Class(spec.Class)
 	if !ok || class.Quota == (Quota{}) {
 		return nil
@@ -115,14 +119,14 @@ func (s *State) checkWanted(spec *JobSpec) *Error {
 		asked = asked.plus(s.ClaimsOf(&spec.Groups[i], nil).Resources, s.wanted(&spec.Groups[i]))
 	}
 	sum := func(u Usage) Usage {
-		return others.plus(Resources{CPU: u.CPU, MemoryBytes: u.MemoryBytes}, 1).plus(Resources{}, u.Instances-1)
+		return others.plus(model.Resources{CPU: u.CPU, MemoryBytes: u.MemoryBytes}, 1).plus(model.Resources{}, u.Instances-1)
 	}
 	return exceeded(class, sum(mine), sum(asked))
 }
 
 // wanted is how many instances a spec asks for: a system group one on each node that suits it.
-func (s *State) wanted(spec *GroupSpec) int {
-	if spec.Role != RoleSystem {
+func (s *State) wanted(spec *model.GroupSpec) int {
+	if spec.Role != model.RoleSystem {
 		return spec.Count
 	}
 	n := 0
@@ -132,7 +136,7 @@ func (s *State) wanted(spec *GroupSpec) int {
 	return n
 }
 
-func suits(spec *GroupSpec, node *Node) bool {
+func suits(spec *model.GroupSpec, node *Node) bool {
 	for i := range spec.Constraints {
 		if !node.Meets(&spec.Constraints[i]) {
 			return false
@@ -144,9 +148,9 @@ func suits(spec *GroupSpec, node *Node) bool {
 // NoSurge says why the replacement of an instance can't be made beside it: the quota of its class has room for it only once the instance itself has gone.
 // Then a surge is given up and the instance is stopped first, under its budget; otherwise a drain or a rollout could never end. nil: there is room, there is
 // a replacement already, another surge of the group is going on that will give its room back, or stopping it first would not help either.
-func (s *State) NoSurge(inst *Instance) *Error {
+func (s *State) NoSurge(inst *Instance) *model.Error {
 	g, ok := s.Groups.Get(inst.Group)
-	if !ok || g.Role == RoleSystem || g.Running > g.Count {
+	if !ok || g.Role == model.RoleSystem || g.Running > g.Count {
 		return nil
 	}
 	if _, there := s.Successor(inst); there {
@@ -164,17 +168,17 @@ func (s *State) NoSurge(inst *Instance) *Error {
 }
 
 // surgeGivenUp is what is said of a stop that should have waited for a replacement, and did not because of a quota; empty: it is no such stop.
-func (s *State) surgeGivenUp(inst *Instance, cause Cause) string {
+func (s *State) surgeGivenUp(inst *Instance, cause model.Cause) string {
 	policy, ok := s.Policy(inst.Group)
-	order := OrderStopFirst
+	order := model.OrderStopFirst
 	switch {
 	case !ok:
-	case cause == CauseNodeDraining || cause == CauseNodeNotReady:
+	case cause == model.CauseNodeDraining || cause == model.CauseNodeNotReady:
 		order = policy.Eviction.Order
-	case cause == CauseRollout:
+	case cause == model.CauseRollout:
 		order = policy.Update.Order
 	}
-	if order != OrderSurge {
+	if order != model.OrderSurge {
 		return ""
 	}
 	if refusal := s.NoSurge(inst); refusal != nil {
@@ -184,7 +188,7 @@ func (s *State) surgeGivenUp(inst *Instance, cause Cause) string {
 }
 
 // noteSurge tells a deployment that it goes on without surge.
-func (s *State) noteSurge(group GroupID, why string) {
+func (s *State) noteSurge(group model.GroupID, why string) {
 	job, ok := s.Jobs.Get(jobOf(group))
 	if !ok {
 		return

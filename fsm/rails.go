@@ -1,6 +1,10 @@
 package fsm
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/outspan/outspan/model"
+)
 
 // RailName names what is counted across the whole cluster, whoever leads.
 type RailName string
@@ -12,7 +16,7 @@ const (
 )
 
 const (
-	railWindow  = 60 * Second
+	railWindow  = 60 * model.Second
 	railPercent = 5 // of all instances that are to run may be stopped in a window, and always one
 )
 
@@ -27,17 +31,17 @@ type Rail struct {
 
 // Tick is how many were begun at one moment.
 type Tick struct {
-	At Time `cbor:"1,keyasint"`
-	N  int  `cbor:"2,keyasint"`
+	At model.Time `cbor:"1,keyasint"`
+	N  int        `cbor:"2,keyasint"`
 }
 
 // begun is the number that a rail counts within the window before now, and when the oldest of them leaves it; Never if there is none.
-func (s *State) begun(name RailName, window Duration) (n int, next Time) {
+func (s *State) begun(name RailName, window model.Duration) (n int, next model.Time) {
 	rail, ok := s.Rails.Get(name)
 	if !ok {
-		return 0, Never
+		return 0, model.Never
 	}
-	next = Never
+	next = model.Never
 	for _, t := range rail.Begun {
 		if leaves := t.At.Add(window); s.Now < leaves {
 			n, next = n+t.N, min(next, leaves)
@@ -47,7 +51,7 @@ func (s *State) begun(name RailName, window Duration) (n int, next Time) {
 }
 
 // spendRail counts one more, and forgets what is out of the window.
-func (s *State) spendRail(name RailName, window Duration) {
+func (s *State) spendRail(name RailName, window model.Duration) {
 	next := Rail{Name: name}
 	if rail, ok := s.Rails.Get(name); ok {
 		next.Begun = slices.DeleteFunc(slices.Clone(rail.Begun), func(t Tick) bool { return t.At.Add(window) <= s.Now })
@@ -62,13 +66,13 @@ func (s *State) spendRail(name RailName, window Duration) {
 
 // onRails reports whether a stop is one that nobody ordered.
 func (c *InstanceStop) onRails() bool {
-	return c.Cause == CauseRebalance || c.Cause == CauseAffinity || c.By == ByPolicy
+	return c.Cause == model.CauseRebalance || c.Cause == model.CauseAffinity || c.By == ByPolicy
 }
 
 // spendStop counts a stop that is on the rails; what is down already, or never began to run, takes nothing.
 func (s *State) spendStop(inst *Instance, c *InstanceStop) {
 	switch inst.Status.Observed {
-	case ObservedLost, ObservedFailed, ObservedPending:
+	case model.ObservedLost, model.ObservedFailed, model.ObservedPending:
 		return
 	}
 	if c.onRails() {
@@ -86,25 +90,25 @@ func (s *State) RailLimit() int {
 }
 
 // RailRoom is how many stops the rail allows now, and when it allows the next one if that is none.
-func (s *State) RailRoom() (room int, next Time) {
+func (s *State) RailRoom() (room int, next model.Time) {
 	n, next := s.begun(RailStops, railWindow)
 	return max(s.RailLimit()-n, 0), next
 }
 
 // checkRail returns nil if one more stop that nobody ordered may begin now, or actor_rate.
-func (s *State) checkRail() *Error {
+func (s *State) checkRail() *model.Error {
 	room, next := s.RailRoom()
 	if room > 0 {
 		return nil
 	}
-	wait := (next.Sub(s.Now) + Second - 1) / Second * Second
-	return Refuse(CodeActorRate, "at most %d instances are stopped per %s without an order; the next is allowed in %s", s.RailLimit(), railWindow, wait)
+	wait := (next.Sub(s.Now) + model.Second - 1) / model.Second * model.Second
+	return model.Refuse(model.CodeActorRate, "at most %d instances are stopped per %s without an order; the next is allowed in %s", s.RailLimit(), railWindow, wait)
 }
 
 // rails holds that what is counted across the cluster is in order of time and not of the future.
 func (c *checker) rails() {
 	for name, r := range c.s.Rails.All() {
-		last := Time(-1)
+		last := model.Time(-1)
 		for _, t := range r.Begun {
 			c.want(t.N > 0 && t.At > last && t.At <= c.s.Now, "rail %s: %d at %d after %d, the state is at %d", name, t.N, t.At, last, c.s.Now)
 			last = t.At

@@ -3,12 +3,8 @@ package fsm
 import (
 	"slices"
 	"strings"
-)
 
-// The data of a replacement: ReplacementSpec.Data.
-const (
-	dataEmpty = "empty"
-	dataKeep  = "keep"
+	"github.com/outspan/outspan/model"
 )
 
 // maxAside bounds what a volume's row remembers of data that it left behind. What is older stays on its node's disk, and is found by asking the nodes.
@@ -16,26 +12,15 @@ const maxAside = 8
 
 // AsideData is data of a volume that was left on a node when its slot began anew elsewhere. Nothing uses it again by itself.
 type AsideData struct {
-	Node  NodeID `cbor:"1,keyasint"`
-	Epoch uint64 `cbor:"2,keyasint"` // see Volume.Made
-	Wall  int64  `cbor:"3,keyasint"` // when it was left, Unix ms
-}
-
-// refillsByRole reports whether the members of a role fill an empty one by themselves.
-func refillsByRole(role Role) bool {
-	return role == RoleQuorum || role == RoleShardedData || role == RoleLeaderFollower
-}
-
-// Refills reports whether the others fill a member that begins anew, so that its slot may leave its local volumes behind (A8).
-func (g *GroupSpec) Refills() bool {
-	mode := g.Replacement.Mode
-	return g.hasVolume(VolumeLocal) && g.Replacement.Data == dataEmpty && (mode == ModeAlways || mode == ModeWhen)
+	Node  model.NodeID `cbor:"1,keyasint"`
+	Epoch uint64       `cbor:"2,keyasint"` // see Volume.Made
+	Wall  int64        `cbor:"3,keyasint"` // when it was left, Unix ms
 }
 
 // MayRefill returns nil if a slot may begin anew, with empty volumes, on another node than the home of its data: the group says so, the home is of no use, and
 // enough of the others are ready to fill it. That its last instance has stopped is for the placement to check. Codes: volume_locality_no_node if it goes on where its
 // data is, volume_in_use, quorum_not_healthy.
-func (s *State) MayRefill(spec *GroupSpec, group GroupID, slot int) *Error {
+func (s *State) MayRefill(spec *model.GroupSpec, group model.GroupID, slot int) *model.Error {
 	id, ok := s.VolumeHome(spec, group, slot)
 	home, known := s.Nodes.Get(id)
 	if !ok || !known {
@@ -44,12 +29,12 @@ func (s *State) MayRefill(spec *GroupSpec, group GroupID, slot int) *Error {
 	gone := home.Intent == IntentDisabled || s.emptiedByDrain(home) ||
 		home.Health == HealthOffline && (home.Return.ConfirmedDead || spec.Fenced())
 	used, first := s.slotUsed(group, slot)
-	stays := Refuse(CodeVolumeNoNode, "the volumes of slot %d of %s are on node %s", slot, group, id)
+	stays := model.Refuse(model.CodeVolumeNoNode, "the volumes of slot %d of %s are on node %s", slot, group, id)
 	if !spec.Refills() || !gone && used {
 		return stays
 	}
 	if t, busy := s.TransferOf(group, slot); busy {
-		return Refuse(CodeVolumeInUse, "transfer %s works on the volumes of slot %d of %s", t.ID, slot, group)
+		return model.Refuse(model.CodeVolumeInUse, "transfer %s works on the volumes of slot %d of %s", t.ID, slot, group)
 	}
 	if first {
 		return nil // there is nothing yet that could be filled
@@ -60,7 +45,7 @@ func (s *State) MayRefill(spec *GroupSpec, group GroupID, slot int) *Error {
 	case ready < need && !gone:
 		return stays
 	case ready < need:
-		return Refuse(CodeQuorumNotHealthy, "an empty member of %s is filled by the others: %d ready, %d needed", group, ready, need).
+		return model.Refuse(model.CodeQuorumNotHealthy, "an empty member of %s is filled by the others: %d ready, %d needed", group, ready, need).
 			WithHint("wait for them; or bring node %s back into use, which has the data of slot %d", home.Name, slot)
 	}
 	return nil
@@ -68,7 +53,7 @@ func (s *State) MayRefill(spec *GroupSpec, group GroupID, slot int) *Error {
 
 // slotUsed reports whether a program ran on a volume of a slot, and if none did, whether the slot never had other data. Where none ran nothing is left behind: its
 // instance failed to start or waited for room, or its node was lost before.
-func (s *State) slotUsed(group GroupID, slot int) (used, first bool) {
+func (s *State) slotUsed(group model.GroupID, slot int) (used, first bool) {
 	first = true
 	for _, v := range s.slotVolumes(group, slot) {
 		used = used || v.Held
@@ -91,11 +76,11 @@ func (s *State) emptiedByDrain(n *Node) bool {
 func (g *Group) fillers() int { return max(1, min(g.Count-1, g.Count/2+1)) }
 
 // readyBeside counts the other slots of a group that have a ready instance on a node that is online; one that says that it is not in sync fills nobody.
-func (s *State) readyBeside(group GroupID, slot int) int {
+func (s *State) readyBeside(group model.GroupID, slot int) int {
 	ready := map[int]bool{}
 	for inst := range s.InstancesOf(group) {
 		n, ok := s.Nodes.Get(inst.Node)
-		if inst.Slot != slot && inst.Ready() && inst.Status.Facts[FactInSync] != "false" && ok && n.Health == HealthOnline && !n.unheard() {
+		if inst.Slot != slot && inst.Ready() && inst.Status.Facts[model.FactInSync] != "false" && ok && n.Health == HealthOnline && !n.unheard() {
 			ready[inst.Slot] = true
 		}
 	}
@@ -122,7 +107,7 @@ func (s *State) leaveBehind(inst *Instance) {
 }
 
 // withoutAside is v without what it remembers of data on a node; of one epoch, or of all with 0.
-func (v Volume) withoutAside(node NodeID, epoch uint64) Volume {
+func (v Volume) withoutAside(node model.NodeID, epoch uint64) Volume {
 	v.Aside = slices.DeleteFunc(slices.Clone(v.Aside), func(a AsideData) bool { return a.Node == node && (epoch == 0 || a.Epoch == epoch) })
 	if len(v.Aside) == 0 {
 		v.Aside = nil // as it reads back
@@ -131,7 +116,7 @@ func (v Volume) withoutAside(node NodeID, epoch uint64) Volume {
 }
 
 // forgetAside forgets the data that was left on a node which is forgotten.
-func (s *State) forgetAside(node NodeID, name string) {
+func (s *State) forgetAside(node model.NodeID, name string) {
 	var rows []*Volume
 	for _, v := range s.Volumes.All() {
 		if slices.ContainsFunc(v.Aside, func(a AsideData) bool { return a.Node == node }) {
@@ -150,7 +135,7 @@ func (s *State) forgetAside(node NodeID, name string) {
 // SlotsApart lists, in order, the slots below count of a group that may differ from others that never had an instance:
 // those with volumes. If instances hold their slots, it lists all while one that the state doesn't know may be in any. It is never
 // nil.
-func (s *State) SlotsApart(group GroupID, count int) []int {
+func (s *State) SlotsApart(group model.GroupID, count int) []int {
 	slots := []int{}
 	if s.holdsSlots(group) && (s.Unconfirmed || s.mayBeHeld(group)) {
 		for n := range count {
@@ -159,7 +144,7 @@ func (s *State) SlotsApart(group GroupID, count int) []int {
 		return slots
 	}
 	prefix := string(group) + "/"
-	for id, v := range s.Volumes.From(VolumeID(prefix)) {
+	for id, v := range s.Volumes.From(model.VolumeID(prefix)) {
 		if !strings.HasPrefix(string(id), prefix) {
 			break
 		}
@@ -170,7 +155,7 @@ func (s *State) SlotsApart(group GroupID, count int) []int {
 }
 
 // mayBeHeld reports whether an instance that the state does not know may be in a slot of a group.
-func (s *State) mayBeHeld(group GroupID) bool {
+func (s *State) mayBeHeld(group model.GroupID) bool {
 	for id := range s.restoring.All() {
 		if n, _ := s.Nodes.Get(id); s.mayBlock(n, group) {
 			return true
@@ -180,13 +165,13 @@ func (s *State) mayBeHeld(group GroupID) bool {
 }
 
 // holdsSlots reports whether instances of any kept version of a group hold their slots: see SlotUnsettled.
-func (s *State) holdsSlots(group GroupID) bool {
+func (s *State) holdsSlots(group model.GroupID) bool {
 	job := jobOf(group)
 	for _, v := range s.Versions.From(versionKey(job, 0)) {
 		if v.Job != job {
 			break
 		}
-		if spec, ok := s.Spec(group, v.Version); ok && spec.holdsSlot() {
+		if spec, ok := s.Spec(group, v.Version); ok && holdsSlot(spec) {
 			return true
 		}
 	}

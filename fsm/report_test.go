@@ -7,6 +7,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
+
+	"github.com/outspan/outspan/model"
 )
 
 // A report that is no news changes nothing: not the state that was asked, and, an inventory aside, none after it.
@@ -47,16 +49,16 @@ func TestReportWithoutNewsChangesNothing(t *testing.T) {
 func TestReportsInOneEntry(t *testing.T) {
 	s := bigState(t, size{nodes: 3, instances: 6})
 	var entry Entry
-	want := map[string]Actor{}
+	want := map[string]model.Actor{}
 	for id, n := range s.Nodes.All() {
 		c := &NodeReport{ID: id, Epoch: n.Agent.Epoch, FactsGen: n.FactsGen}
 		for i := range s.InstancesOn(id) {
 			if !i.WaitsForRoom() {
 				status := i.Status
 				status.Generation++
-				status.Observed, status.Reason = ObservedFailed, "test"
+				status.Observed, status.Reason = model.ObservedFailed, "test"
 				c.Instances = append(c.Instances, status)
-				want[string(i.ID)] = ActorAgent(n.Name)
+				want[string(i.ID)] = model.ActorAgent(n.Name)
 			}
 		}
 		entry.Groups = append(entry.Groups, []Command{c}, []Command{&NodeReport{ID: id, Epoch: n.Agent.Epoch + 7}})
@@ -64,14 +66,14 @@ func TestReportsInOneEntry(t *testing.T) {
 	if len(want) < 2 {
 		t.Fatalf("%d instances are too few", len(want))
 	}
-	entry.Format, entry.At, entry.Actor = CurrentFormat, s.Now+1, ActorAgents
+	entry.Format, entry.At, entry.Actor = model.CurrentFormat, s.Now+1, model.ActorAgents
 	after, results := s.Apply(s.Index+1, s.LogTerm, entry)
 	for i, r := range results {
 		if refused := r.Refusal != nil; refused != (i%2 == 1) {
 			t.Errorf("group %d: %v", i, r.Refusal)
 		}
 	}
-	got := map[string]Actor{}
+	got := map[string]model.Actor{}
 	for _, e := range after.Events.All() {
 		if id, ok := strings.CutPrefix(e.Subject, "instance/"); ok && e.Type == EventStatus && e.Key.Index() == after.Index {
 			got[id] = e.Actor
@@ -85,11 +87,11 @@ func TestReportsInOneEntry(t *testing.T) {
 // repeated is what the agent of an online node that has something said last, once more; nil if there is none.
 func repeated(s State) *NodeReport {
 	for id, n := range s.Nodes.All() {
-		c := &NodeReport{ID: id, Epoch: n.Agent.Epoch, FactsGen: n.FactsGen, Full: !n.Return.Recovering, Self: &SelfReport{Gen: n.Self.Gen, Troubles: n.Self.Troubles, Disk: n.Self.Disk, Measured: true}}
+		c := &NodeReport{ID: id, Epoch: n.Agent.Epoch, FactsGen: n.FactsGen, Full: !n.Return.Recovering, Self: &model.SelfReport{Gen: n.Self.Gen, Troubles: n.Self.Troubles, Disk: n.Self.Disk, Measured: true}}
 		told := true // by this registration: what an earlier one said is news when it is said again
 		for i := range s.InstancesOn(id) {
-			if !i.WaitsForRoom() && i.Status.Observed != ObservedLost {
-				told = told && (i.Status.Epoch == c.Epoch || i.Terminal() || i.Status.Observed == ObservedPending)
+			if !i.WaitsForRoom() && i.Status.Observed != model.ObservedLost {
+				told = told && (i.Status.Epoch == c.Epoch || i.Terminal() || i.Status.Observed == model.ObservedPending)
 				c.Instances = append(c.Instances, i.Status)
 			}
 		}
@@ -117,13 +119,13 @@ func rowsKept[K ~string, V any](a, b Table[K, *V]) bool {
 
 // S9: what an inventory did not have any more does not come back by an older report that lay in a socket, whatever facts are in it.
 func TestLateReportBringsNothingBack(t *testing.T) {
-	m := gateWorld(t, RoleLeaderFollower, 1)
-	tells(t, m, 0, kv(FactLeader, "true"))
+	m := gateWorld(t, model.RoleLeaderFollower, 1)
+	tells(t, m, 0, kv(model.FactLeader, "true"))
 	inst, _ := m.State().Instances.Get("i0")
-	late := &NodeReport{ID: "n0", Instances: []InstanceStatus{inst.Status}}
+	late := &NodeReport{ID: "n0", Instances: []model.InstanceStatus{inst.Status}}
 	mustApply(t, m, &NodeReport{ID: "n0", Full: true})
 	mustApply(t, m, late)
-	if inst, _ = m.State().Instances.Get("i0"); inst.Status.Observed != ObservedFailed || inst.Status.Reason != "gone_from_node" {
+	if inst, _ = m.State().Instances.Get("i0"); inst.Status.Observed != model.ObservedFailed || inst.Status.Reason != "gone_from_node" {
 		t.Errorf("it is %s again (%s)", inst.Status.Observed, inst.Status.Reason)
 	}
 }
@@ -131,28 +133,28 @@ func TestLateReportBringsNothingBack(t *testing.T) {
 // An agent's journal refused to write: after its restart generations are lower than those that were reported. The new registration is believed, also where it tells
 // of no change, and what the old one said late is not.
 func TestGenerationsThatGoBack(t *testing.T) {
-	m := gateWorld(t, RoleService, 1)
-	say := func(epoch, generation uint64, observed Observed) {
+	m := gateWorld(t, model.RoleService, 1)
+	say := func(epoch, generation uint64, observed model.Observed) {
 		t.Helper()
-		mustApply(t, m, &NodeReport{ID: "n0", Epoch: epoch, Full: true, Instances: []InstanceStatus{{ID: "i0", Generation: generation, Observed: observed, Reason: "shim_lost"}}})
+		mustApply(t, m, &NodeReport{ID: "n0", Epoch: epoch, Full: true, Instances: []model.InstanceStatus{{ID: "i0", Generation: generation, Observed: observed, Reason: "shim_lost"}}})
 	}
-	status := func() InstanceStatus {
+	status := func() model.InstanceStatus {
 		s := m.State()
 		i, _ := s.Instances.Get("i0")
 		return i.Status
 	}
-	say(0, 110, ObservedReady)
+	say(0, 110, model.ObservedReady)
 	mustApply(t, m, register("n0"))
-	say(0, 101, ObservedReady)
+	say(0, 101, model.ObservedReady)
 	if got := status(); got.Generation != 101 {
 		t.Errorf("the inventory of the new registration has generation 101, the state %d", got.Generation)
 	}
-	say(0, 102, ObservedFailed)
-	if got := status(); got.Observed != ObservedFailed {
+	say(0, 102, model.ObservedFailed)
+	if got := status(); got.Observed != model.ObservedFailed {
 		t.Errorf("S8: the new registration says failed at generation 102; the state says %s at %d", got.Observed, got.Generation)
 	}
-	say(0, 101, ObservedReady)
-	if got := status(); got.Observed != ObservedFailed {
+	say(0, 101, model.ObservedReady)
+	if got := status(); got.Observed != model.ObservedFailed {
 		t.Errorf("a report that came late made it %s", got.Observed)
 	}
 }

@@ -3,15 +3,17 @@ package fsm
 import (
 	"cmp"
 	"slices"
+
+	"github.com/outspan/outspan/model"
 )
 
 // MaxReportItems bounds the instances, transfers and holdings of one report together.
 const MaxReportItems = 16384
 
 // CheckSize returns nil if a report has no more items than one may have. Code: too_large.
-func (c *NodeReport) CheckSize() *Error {
+func (c *NodeReport) CheckSize() *model.Error {
 	if n := len(c.Instances) + len(c.Transfers) + len(c.Holds); n > MaxReportItems {
-		return Refuse(CodeTooLarge, "a report has %d instances and transfers, at most %d are allowed", n, MaxReportItems).
+		return model.Refuse(model.CodeTooLarge, "a report has %d instances and transfers, at most %d are allowed", n, MaxReportItems).
 			WithHint("spread the node's instances over more nodes")
 	}
 	return nil
@@ -41,43 +43,43 @@ func (c *NodeReport) Trim(s *State) {
 		c.Instances, c.Transfers, c.Holds = nil, nil, nil
 		return
 	}
-	unknown := map[InstanceID]bool{}
+	unknown := map[model.InstanceID]bool{}
 	for _, h := range n.Restore.Unknown {
 		unknown[h.ID] = true
 	}
-	c.Instances = newestStatuses(slices.DeleteFunc(slices.Clone(c.Instances), func(status InstanceStatus) bool {
+	c.Instances = newestStatuses(slices.DeleteFunc(slices.Clone(c.Instances), func(status model.InstanceStatus) bool {
 		inst, ok := s.Instances.Get(status.ID)
 		own := ok && inst.Node == c.ID
-		return !own && !(status.Observed == ObservedStopped && unknown[status.ID])
+		return !own && !(status.Observed == model.ObservedStopped && unknown[status.ID])
 	}))
 	for i := range c.Instances {
 		trimStatus(&c.Instances[i])
 	}
-	c.Transfers = lastReports(slices.DeleteFunc(slices.Clone(c.Transfers), func(r TransferReport) bool {
+	c.Transfers = lastReports(slices.DeleteFunc(slices.Clone(c.Transfers), func(r model.TransferReport) bool {
 		t, ok := s.Transfers.Get(r.ID)
 		return !ok || !r.State.Valid() || !t.concerns(c.ID)
 	}))
 	for i := range c.Transfers {
 		r := &c.Transfers[i]
-		r.Code, r.Message, r.Sum = Code(clipText(string(r.Code), 64)), clipText(r.Message, 256), clipText(r.Sum, 64)
+		r.Code, r.Message, r.Sum = model.Code(model.ClipText(string(r.Code), 64)), model.ClipText(r.Message, 256), model.ClipText(r.Sum, 64)
 	}
 	c.Holds = s.trimHoldings(c)
 }
 
 // trimStatus cuts what an agent says of one instance to what a row keeps.
-func trimStatus(status *InstanceStatus) {
-	status.Reason = clipText(status.Reason, maxAgentText)
+func trimStatus(status *model.InstanceStatus) {
+	status.Reason = model.ClipText(status.Reason, maxAgentText)
 	status.Facts = CleanFacts(status.Facts)
 	if status.Hook != nil {
 		short := *status.Hook
-		short.Message = clipText(short.Message, maxHookMessage)
+		short.Message = model.ClipText(short.Message, maxHookMessage)
 		status.Hook = &short
 	}
 }
 
 // newestStatuses keeps one status of each instance, the newest, where the first one stood.
-func newestStatuses(list []InstanceStatus) []InstanceStatus {
-	kept, at := list[:0], map[InstanceID]int{}
+func newestStatuses(list []model.InstanceStatus) []model.InstanceStatus {
+	kept, at := list[:0], map[model.InstanceID]int{}
 	for _, status := range list {
 		i, twice := at[status.ID]
 		switch {
@@ -92,8 +94,8 @@ func newestStatuses(list []InstanceStatus) []InstanceStatus {
 }
 
 // lastReports keeps one report of each transfer, the last, where the first one stood.
-func lastReports(list []TransferReport) []TransferReport {
-	kept, at := list[:0], map[TransferID]int{}
+func lastReports(list []model.TransferReport) []model.TransferReport {
+	kept, at := list[:0], map[model.TransferID]int{}
 	for _, r := range list {
 		i, twice := at[r.ID]
 		if !twice {
@@ -108,32 +110,32 @@ func lastReports(list []TransferReport) []TransferReport {
 
 // trimHoldings returns what of a report's holdings counts. One more than a node has room for stays, so that the state
 // is told that there are more.
-func (s *State) trimHoldings(c *NodeReport) []Holding {
+func (s *State) trimHoldings(c *NodeReport) []model.Holding {
 	if !c.Full || !c.sameHistory(s) {
 		return nil
 	}
-	var list []Holding
+	var list []model.Holding
 	for _, h := range c.Holds {
 		if max(len(h.ID), len(h.Group), len(h.Spec)) > maxHoldingName || !s.strange(c, h.ID) {
 			continue
 		}
-		if !h.boundedParts() {
+		if !boundedParts(h) {
 			h.Spec, h.Ports, h.Copies = "", nil, nil
 		}
 		list = append(list, h)
 	}
-	slices.SortStableFunc(list, func(a, b Holding) int { return cmp.Compare(a.ID, b.ID) })
-	list = slices.CompactFunc(list, func(a, b Holding) bool { return a.ID == b.ID })
+	slices.SortStableFunc(list, func(a, b model.Holding) int { return cmp.Compare(a.ID, b.ID) })
+	list = slices.CompactFunc(list, func(a, b model.Holding) bool { return a.ID == b.ID })
 	if len(list) > maxHoldings+1 {
-		holds := func(h Holding) bool { return h.Group == "" || s.Keeps(h) }
-		slices.SortStableFunc(list, func(a, b Holding) int { return count(holds(b)) - count(holds(a)) })
+		holds := func(h model.Holding) bool { return h.Group == "" || s.Keeps(h) }
+		slices.SortStableFunc(list, func(a, b model.Holding) int { return count(holds(b)) - count(holds(a)) })
 		list = list[:maxHoldings+1]
 	}
 	return list
 }
 
 // boundedParts reports whether the ports and volumes of a holding can be those of an instance.
-func (h Holding) boundedParts() bool {
+func boundedParts(h model.Holding) bool {
 	for _, p := range h.Ports {
 		if len(p.Name) > maxHoldingName {
 			return false
@@ -148,6 +150,6 @@ func (h Holding) boundedParts() bool {
 }
 
 // concerns reports whether a node has a part in a transfer.
-func (t *Transfer) concerns(node NodeID) bool {
+func (t *Transfer) concerns(node model.NodeID) bool {
 	return node == t.From || node == t.To || node == t.Left.Old
 }

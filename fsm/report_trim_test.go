@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/outspan/outspan/model"
 )
 
 // What is trimmed off a report changes nothing: with it and without it the same state comes of it.
@@ -23,12 +25,12 @@ func TestTrimmedReportSaysTheSame(t *testing.T) {
 			}
 			if c.Full && w.bool() {
 				c.Incarnation = h.first.Incarnation
-				for _, id := range []InstanceID{"x2", "x1", w.instance().ID, "x1"} {
-					c.Holds = append(c.Holds, Holding{ID: id, Group: w.instance().Group, Spec: "s"})
+				for _, id := range []model.InstanceID{"x2", "x1", w.instance().ID, "x1"} {
+					c.Holds = append(c.Holds, model.Holding{ID: id, Group: w.instance().Group, Spec: "s"})
 				}
 			}
 			c.Instances, c.Transfers = newestStatuses(c.Instances), lastReports(c.Transfers) // of two only the newest counts
-			c.Instances = append(c.Instances, InstanceStatus{ID: "x1", Generation: 7, Observed: pick(w, ObservedReady, ObservedStopped)})
+			c.Instances = append(c.Instances, model.InstanceStatus{ID: "x1", Generation: 7, Observed: pick(w, model.ObservedReady, model.ObservedStopped)})
 			short := *c
 			short.Trim(&h.first)
 			trimmed += len(c.Instances) + len(c.Transfers) + len(c.Holds) - len(short.Instances) - len(short.Transfers) - len(short.Holds)
@@ -58,18 +60,18 @@ func afterReport(t *rapid.T, s State, c *NodeReport) []byte {
 // What an agent may say of what is not its own, or twice, or at length, is not kept.
 func TestTrimBoundsAReport(t *testing.T) {
 	s := run(t, aloneState(t), 2000, &RestoreMark{})
-	s = inventory(t, s, "n1", []InstanceStatus{{ID: "i1", Generation: 5, Observed: ObservedReady}}, Holding{ID: "lost", Group: aloneGroup})
+	s = inventory(t, s, "n1", []model.InstanceStatus{{ID: "i1", Generation: 5, Observed: model.ObservedReady}}, model.Holding{ID: "lost", Group: aloneGroup})
 	long := strings.Repeat("x", 1<<16)
-	c := &NodeReport{ID: "n1", Full: true, Incarnation: s.Incarnation, Transfers: []TransferReport{{ID: "t", Message: long}}}
+	c := &NodeReport{ID: "n1", Full: true, Incarnation: s.Incarnation, Transfers: []model.TransferReport{{ID: "t", Message: long}}}
 	for i := range 3000 {
-		id := InstanceID(fmt.Sprint("x", i))
+		id := model.InstanceID(fmt.Sprint("x", i))
 		c.Instances = append(c.Instances,
-			InstanceStatus{ID: id, Generation: 1, Observed: ObservedStopped, Reason: long[:200]},
-			InstanceStatus{ID: "i1", Generation: 6 + uint64(i), Observed: ObservedReady, Reason: long[:300], Facts: map[string]string{"fact.a": long[:100], "fact.b": "1"}},
+			model.InstanceStatus{ID: id, Generation: 1, Observed: model.ObservedStopped, Reason: long[:200]},
+			model.InstanceStatus{ID: "i1", Generation: 6 + uint64(i), Observed: model.ObservedReady, Reason: long[:300], Facts: map[string]string{"fact.a": long[:100], "fact.b": "1"}},
 		)
-		c.Holds = append(c.Holds, Holding{ID: id, Group: aloneGroup, Ports: Ports{{Name: long[:200], Number: 1}}})
+		c.Holds = append(c.Holds, model.Holding{ID: id, Group: aloneGroup, Ports: model.Ports{{Name: long[:200], Number: 1}}})
 	}
-	c.Instances = append(c.Instances, InstanceStatus{ID: "lost", Generation: 9, Observed: ObservedStopped})
+	c.Instances = append(c.Instances, model.InstanceStatus{ID: "lost", Generation: 9, Observed: model.ObservedStopped})
 	if !c.NamesStrangers(&s) {
 		t.Error("nothing in it is said to be unknown")
 	}
@@ -86,7 +88,7 @@ func TestTrimBoundsAReport(t *testing.T) {
 	if size, refusal := GroupSize([]Command{c}); refusal != nil || size > 64<<10 {
 		t.Errorf("the log is to keep %d bytes, %v", size, refusal)
 	}
-	if refusal := (&NodeReport{Instances: make([]InstanceStatus, MaxReportItems+1)}).CheckSize(); refusal == nil || refusal.Code != CodeTooLarge {
+	if refusal := (&NodeReport{Instances: make([]model.InstanceStatus, MaxReportItems+1)}).CheckSize(); refusal == nil || refusal.Code != model.CodeTooLarge {
 		t.Errorf("a report of %d instances: %v", MaxReportItems+1, refusal)
 	}
 }
@@ -96,7 +98,7 @@ func TestTrimKeepsThatThereAreMore(t *testing.T) {
 	s := run(t, aloneState(t), 2000, &RestoreMark{})
 	c := &NodeReport{ID: "n3", Full: true, Incarnation: s.Incarnation}
 	for i := range 3 * maxHoldings {
-		c.Holds = append(c.Holds, Holding{ID: InstanceID(fmt.Sprintf("x%04d", i)), Group: aloneGroup})
+		c.Holds = append(c.Holds, model.Holding{ID: model.InstanceID(fmt.Sprintf("x%04d", i)), Group: aloneGroup})
 	}
 	c.Trim(&s)
 	s = run(t, s, 2000, c)
@@ -117,17 +119,17 @@ func TestUnknownInstancesCallFewAgents(t *testing.T) {
 		}
 		return ids
 	}
-	s = inventory(t, s, "n3", nil, Holding{ID: "x", Group: "other/group"})
+	s = inventory(t, s, "n3", nil, model.Holding{ID: "x", Group: "other/group"})
 	if got := called(s); got != "n3 " {
 		t.Errorf("an instance that holds no slot of another node called %s", got)
 	}
 	before = s.Index
-	s = inventory(t, s, "n3", nil, Holding{ID: "x", Group: "other/group"}, Holding{ID: "y", Group: aloneGroup})
+	s = inventory(t, s, "n3", nil, model.Holding{ID: "x", Group: "other/group"}, model.Holding{ID: "y", Group: aloneGroup})
 	if got := called(s); got != "n1 n3 " {
 		t.Errorf("one in the slot of i1 called %s", got)
 	}
 	before = s.Index
-	s = inventory(t, s, "n3", nil, Holding{ID: "x", Group: "other/group"})
+	s = inventory(t, s, "n3", nil, model.Holding{ID: "x", Group: "other/group"})
 	if got := called(s); got != "n1 n3 " {
 		t.Errorf("that it has stopped called %s", got)
 	}

@@ -1,20 +1,22 @@
 package fsm
 
+import "github.com/outspan/outspan/model"
+
 // Request is the stored outcome of one write: the answer is rebuilt from it.
 type Request struct {
-	ID      RequestID `cbor:"1,keyasint"`
-	Body    string    `cbor:"2,keyasint"` // hash of the request's body
-	Index   uint64    `cbor:"3,keyasint"`
-	At      Time      `cbor:"4,keyasint"`
-	Refusal *Error    `cbor:"5,keyasint,omitempty"`
-	Actor   Actor     `cbor:"6,keyasint"`
+	ID      model.RequestID `cbor:"1,keyasint"`
+	Body    string          `cbor:"2,keyasint"` // hash of the request's body
+	Index   uint64          `cbor:"3,keyasint"`
+	At      model.Time      `cbor:"4,keyasint"`
+	Refusal *model.Error    `cbor:"5,keyasint,omitempty"`
+	Actor   model.Actor     `cbor:"6,keyasint"`
 }
 
 // Told is what a repeated request is told; nil if the first was not refused.
-func (r *Request) Told() *Error {
+func (r *Request) Told() *model.Error {
 	if r.Refusal == nil || r.Refusal.Message != "" {
 		return r.Refusal
 	}
-	return Refuse(r.Refusal.Code, "request %s was refused at index %d; the text is not kept, as %s makes many requests", r.ID, r.Index, r.Actor).
+	return model.Refuse(r.Refusal.Code, "request %s was refused at index %d; the text is not kept, as %s makes many requests", r.ID, r.Index, r.Actor).
 		WithHint("send it with a new request id to see the reason")
 }

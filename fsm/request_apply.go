@@ -1,12 +1,16 @@
 package fsm
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/outspan/outspan/model"
+)
 
 const (
-	maxRequests        = 100_000     // of all actors in requestMinimum
-	maxRequestsOfActor = 50_000      // of one of them; older requests are kept beside so many young ones, not beside more
-	minRequestsOfActor = 1_000       // an actor may always have so many, however many others have; beyond those the texts of refusals are not kept
-	requestMinimum     = 10 * Minute // no request is forgotten before
+	maxRequests        = 100_000           // of all actors in requestMinimum
+	maxRequestsOfActor = 50_000            // of one of them; older requests are kept beside so many young ones, not beside more
+	minRequestsOfActor = 1_000             // an actor may always have so many, however many others have; beyond those the texts of refusals are not kept
+	requestMinimum     = 10 * model.Minute // no request is forgotten before
 )
 
 // replay answers a request that was seen before: the same body gets the stored outcome, another one is a conflict.
@@ -19,7 +23,7 @@ func (s *State) replay(e Entry) ([]Result, bool) {
 		return nil, false
 	}
 	if old.Body != e.Body {
-		return refuseAll(e.Groups, Refuse(CodeRequestConflict, "request id %s was used at index %d with another body", e.Request, old.Index).WithHint("choose a new request id")), true
+		return refuseAll(e.Groups, model.Refuse(model.CodeRequestConflict, "request id %s was used at index %d with another body", e.Request, old.Index).WithHint("choose a new request id")), true
 	}
 	results := refuseAll(e.Groups, old.Told())
 	for i := range results {
@@ -30,15 +34,15 @@ func (s *State) replay(e Entry) ([]Result, bool) {
 
 // RequestsFull refuses one more request with an id while the actor, or all together, made so many lately that none of them may be forgotten yet. An actor
 // that made few is not refused for what others made. Code: busy.
-func (s *State) RequestsFull(actor Actor) *Error {
+func (s *State) RequestsFull(actor model.Actor) *model.Error {
 	own, _ := s.requestsOf.Get(actor)
 	switch {
 	case own < minRequestsOfActor || s.oldRequest() != nil:
 		return nil
 	case own >= maxRequestsOfActor:
-		return Refuse(CodeBusy, "%s made %d requests in the last %s", actor, own, requestMinimum).WithHint("try again later")
+		return model.Refuse(model.CodeBusy, "%s made %d requests in the last %s", actor, own, requestMinimum).WithHint("try again later")
 	case s.Requests.Len() >= maxRequests:
-		return Refuse(CodeBusy, "%d requests were made in the last %s", maxRequests, requestMinimum).WithHint("try again later")
+		return model.Refuse(model.CodeBusy, "%d requests were made in the last %s", maxRequests, requestMinimum).WithHint("try again later")
 	}
 	return nil
 }
@@ -67,12 +71,12 @@ func (s *State) remember(e Entry, results []Result) {
 }
 
 // kept is a refusal as its row keeps it. Of an actor with many rows it is only the code: 50,000 of them take 17 MB in each server, and not 200.
-func (s *State) kept(refusal *Error, actor Actor) *Error {
+func (s *State) kept(refusal *model.Error, actor model.Actor) *model.Error {
 	if own, _ := s.requestsOf.Get(actor); own >= minRequestsOfActor {
-		return &Error{Code: refusal.Code}
+		return &model.Error{Code: refusal.Code}
 	}
 	short := *refusal
-	short.Message, short.Hint = strings.Clone(clipText(refusal.Message, maxRefusal)), strings.Clone(clipText(refusal.Hint, maxRefusal)) // a part of a text keeps all of it
+	short.Message, short.Hint = strings.Clone(model.ClipText(refusal.Message, maxRefusal)), strings.Clone(model.ClipText(refusal.Hint, maxRefusal)) // a part of a text keeps all of it
 	return &short
 }
 

@@ -3,6 +3,8 @@ package fsm
 import (
 	"fmt"
 	"testing"
+
+	"github.com/outspan/outspan/model"
 )
 
 // A request is remembered for ten minutes, so that sending it again does nothing. An actor that made the most it may in that time is refused, and others are
@@ -10,7 +12,7 @@ import (
 func TestRequestsFull(t *testing.T) {
 	m := NewMachine()
 	mustApply(t, m, register("n1"))
-	ask := func(actor Actor, at Time, id string) (refusal *Error, replay bool) {
+	ask := func(actor model.Actor, at model.Time, id string) (refusal *model.Error, replay bool) {
 		t.Helper()
 		entry := labelling(at, id)
 		entry.Actor = actor
@@ -25,11 +27,11 @@ func TestRequestsFull(t *testing.T) {
 		return results[0].Refusal, results[0].Replay
 	}
 	begin := m.State().Now
-	fill := func(actor Actor, n int) {
+	fill := func(actor model.Actor, n int) {
 		t.Helper()
 		var logged []Logged
 		for i := range n {
-			entry := labelling(begin+Time(i/1000), fmt.Sprint(actor, i))
+			entry := labelling(begin+model.Time(i/1000), fmt.Sprint(actor, i))
 			entry.Actor = actor
 			data, err := EncodeEntry(entry)
 			if err != nil {
@@ -41,9 +43,9 @@ func TestRequestsFull(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	busy := func(actor Actor, at Time) {
+	busy := func(actor model.Actor, at model.Time) {
 		t.Helper()
-		if refusal, _ := ask(actor, at, "more"); refusal == nil || refusal.Code != CodeBusy {
+		if refusal, _ := ask(actor, at, "more"); refusal == nil || refusal.Code != model.CodeBusy {
 			t.Errorf("one more request of %s: %v, want busy", actor, refusal)
 		}
 	}
@@ -75,7 +77,7 @@ func TestRequestsFull(t *testing.T) {
 	}
 }
 
-func labelling(at Time, id string) Entry {
-	return Entry{Format: CurrentFormat, At: at, Wall: 1_700_000_000_000, Actor: "cli:alice", Request: RequestID(id), Body: "b",
+func labelling(at model.Time, id string) Entry {
+	return Entry{Format: model.CurrentFormat, At: at, Wall: 1_700_000_000_000, Actor: "cli:alice", Request: model.RequestID(id), Body: "b",
 		Groups: [][]Command{{&NodeLabel{ID: "n1", Labels: map[string]string{"a": "b"}}}}}
 }

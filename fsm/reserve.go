@@ -2,6 +2,8 @@ package fsm
 
 import (
 	"slices"
+
+	"github.com/outspan/outspan/model"
 )
 
 // A preemptor's room is promised in the entry that begins the stops of its victims, and placed in the entry that confirms the last of them stopped. In
@@ -23,7 +25,7 @@ func (n *Node) FreeBytes() int64 {
 }
 
 // promisedOn sums what the preemptors that wait on a node will take beyond what their victims give back.
-func (s *State) promisedOn(node NodeID) int64 {
+func (s *State) promisedOn(node model.NodeID) int64 {
 	sum := int64(0)
 	for inst := range s.InstancesOn(node) {
 		if inst.WaitsForRoom() && inst.holdsClaims() {
@@ -34,7 +36,7 @@ func (s *State) promisedOn(node NodeID) int64 {
 }
 
 // heldBy is the memory that instances hold which have not stopped yet.
-func (s *State) heldBy(ids []InstanceID) int64 {
+func (s *State) heldBy(ids []model.InstanceID) int64 {
 	sum := int64(0)
 	for _, id := range ids {
 		if inst, ok := s.Instances.Get(id); ok && inst.holdsClaims() {
@@ -47,7 +49,7 @@ func (s *State) heldBy(ids []InstanceID) int64 {
 // roomCameFree takes an instance that has really stopped, or whose row is gone, off the list of whoever waits for it. With the last one its claims are placed
 // and its agent is told, in the same entry.
 func (s *State) roomCameFree(gone *Instance) {
-	if gone.Marks.StopCause != CausePreempted {
+	if gone.Marks.StopCause != model.CausePreempted {
 		return
 	}
 	var waiting []*Instance
@@ -58,7 +60,7 @@ func (s *State) roomCameFree(gone *Instance) {
 	}
 	for _, inst := range waiting {
 		next := *inst
-		next.Links.Awaits = slices.DeleteFunc(slices.Clone(inst.Links.Awaits), func(id InstanceID) bool { return id == gone.ID })
+		next.Links.Awaits = slices.DeleteFunc(slices.Clone(inst.Links.Awaits), func(id model.InstanceID) bool { return id == gone.ID })
 		if len(next.Links.Awaits) > 0 {
 			s.setInstance(inst, &next)
 			continue
@@ -66,7 +68,7 @@ func (s *State) roomCameFree(gone *Instance) {
 		next.Links.Awaits = nil
 		next.Marks.UnreadySince = s.Now // the time to start begins here
 		s.setInstance(inst, &next)
-		s.entry.later = append(s.entry.later, Event{Type: EventDesired, Subject: "instance/" + string(inst.ID), Cause: inst.Cause, Before: "waiting", After: string(DesiredRunning),
+		s.entry.later = append(s.entry.later, Event{Type: EventDesired, Subject: "instance/" + string(inst.ID), Cause: inst.Cause, Before: "waiting", After: string(model.DesiredRunning),
 			Data: map[string]string{"node": string(inst.Node), "group": string(inst.Group), "reason": "what it waited for has stopped"}})
 	}
 }
@@ -81,26 +83,26 @@ func (s *State) emitLater() {
 
 // endWaiting ends a preemptor before its room was there. Nothing has to be confirmed, as its agent never heard of it; the promise is given back. Its victims
 // go on stopping.
-func (s *State) endWaiting(inst *Instance, cause Cause, reason string) *Instance {
+func (s *State) endWaiting(inst *Instance, cause model.Cause, reason string) *Instance {
 	status := inst.Status
-	status.Observed, status.Reason = ObservedStopped, "it never started"
+	status.Observed, status.Reason = model.ObservedStopped, "it never started"
 	freed := *inst
-	freed.Links.Awaits, freed.Desired = nil, DesiredStopped
+	freed.Links.Awaits, freed.Desired = nil, model.DesiredStopped
 	if freed.Marks.StopCause == "" {
 		freed.Marks.StopCause, freed.Marks.StopReason, freed.Marks.StopBegan = cause, reason, s.Now
 	}
 	freed.Status = status
 	s.setInstance(inst, &freed)
 	data := map[string]string{"node": string(inst.Node), "group": string(inst.Group), "reason": reason}
-	s.emit(Event{Type: EventDesired, Subject: "instance/" + string(inst.ID), Cause: cause, Before: string(inst.Desired), After: string(DesiredStopped), Data: data})
-	s.emit(Event{Type: EventStatus, Subject: "instance/" + string(inst.ID), Before: string(inst.Status.Observed), After: string(ObservedStopped),
+	s.emit(Event{Type: EventDesired, Subject: "instance/" + string(inst.ID), Cause: cause, Before: string(inst.Desired), After: string(model.DesiredStopped), Data: data})
+	s.emit(Event{Type: EventStatus, Subject: "instance/" + string(inst.ID), Before: string(inst.Status.Observed), After: string(model.ObservedStopped),
 		Data: map[string]string{"node": data["node"], "group": data["group"], "reason": status.Reason}})
 	s.forgetOld(&freed)
 	return &freed
 }
 
 // keepPromises ends the preemptors that wait on a node which came back too small for what was promised to them. They are placed anew.
-func (s *State) keepPromises(id NodeID) {
+func (s *State) keepPromises(id model.NodeID) {
 	n, ok := s.Nodes.Get(id)
 	if !ok || n.FreeBytes() >= 0 {
 		return
@@ -118,15 +120,15 @@ func (s *State) keepPromises(id NodeID) {
 }
 
 // roomWith is Room when the awaited instances will have stopped.
-func (s *State) roomWith(n *Node, claims Claims, awaits []InstanceID) *Error {
+func (s *State) roomWith(n *Node, claims Claims, awaits []model.InstanceID) *model.Error {
 	free := n.FreeBytes() + s.heldBy(awaits)
 	if claims.Resources.MemoryBytes > free {
-		return Refuse(CodeNoMemory, "node %s has %d MiB left, %d MiB are needed", n.Name, free>>20, claims.Resources.MemoryBytes>>20)
+		return model.Refuse(model.CodeNoMemory, "node %s has %d MiB left, %d MiB are needed", n.Name, free>>20, claims.Resources.MemoryBytes>>20)
 	}
 	for _, p := range claims.Ports {
 		port := p.Number
 		if owner, taken := s.PortOwner(n.ID, port); taken && !slices.Contains(awaits, owner) {
-			return Refuse(CodeNoPorts, "port %d of node %s belongs to instance %s", port, n.Name, owner)
+			return model.Refuse(model.CodeNoPorts, "port %d of node %s belongs to instance %s", port, n.Name, owner)
 		}
 	}
 	return nil

@@ -1,17 +1,21 @@
 package fsm
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/outspan/outspan/model"
+)
 
 // A program that its agent restarted in place leaves an event: with how often, and how it ended.
 func TestRestartInPlaceIsAnEvent(t *testing.T) {
 	spec := webSpec()
 	spec.Groups[0].Count = 1
-	s := leaseState(t, spec, 6*Second)
+	s := leaseState(t, spec, 6*model.Second)
 	code := 137
-	status := InstanceStatus{ID: "i1", Generation: 5, Observed: ObservedReady, Restarts: 2, ExitCode: &code}
-	s = run(t, s, 2000, &NodeReport{ID: "n1", Instances: []InstanceStatus{status}})
+	status := model.InstanceStatus{ID: "i1", Generation: 5, Observed: model.ObservedReady, Restarts: 2, ExitCode: &code}
+	s = run(t, s, 2000, &NodeReport{ID: "n1", Instances: []model.InstanceStatus{status}})
 	status.Generation++
-	s = run(t, s, 3000, &NodeReport{ID: "n1", Instances: []InstanceStatus{status}})
+	s = run(t, s, 3000, &NodeReport{ID: "n1", Instances: []model.InstanceStatus{status}})
 	var told []*Event
 	for _, row := range s.Events.rows.All() {
 		if e, _ := row.open(); e.Type == EventRestarted {

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"pgregory.net/rapid"
+
+	"github.com/outspan/outspan/model"
 )
 
 // sample fills a value so that every field of it, at any depth, differs from zero. What a field gets depends on its key and its name alone, so a
@@ -26,8 +28,8 @@ func sample(v reflect.Value, name string, key int64) {
 		v.Set(reflect.New(v.Type().Elem()))
 		sample(v.Elem(), name, key)
 	case reflect.Slice:
-		if v.Type() == reflect.TypeFor[Ports]() { // a map in its encoding
-			v.Set(reflect.ValueOf(Ports{{"a", -1000 * int(key+1)}, {"b", -1000 * int(key)}, {"longer", -1000 * int(key+2)}}))
+		if v.Type() == reflect.TypeFor[model.Ports]() { // a map in its encoding
+			v.Set(reflect.ValueOf(model.Ports{{Name: "a", Number: -1000 * int(key+1)}, {Name: "b", Number: -1000 * int(key)}, {Name: "longer", Number: -1000 * int(key+2)}}))
 			return
 		}
 		v.Set(reflect.MakeSlice(v.Type(), 2, 2))
@@ -73,9 +75,9 @@ func arbitrary(t *rapid.T, v reflect.Value) {
 				arbitrary(t, v.Index(i))
 			}
 		}
-		if ports, ok := v.Interface().(Ports); ok {
+		if ports, ok := v.Interface().(model.Ports); ok {
 			ports.Sorted()
-			v.Set(reflect.ValueOf(slices.CompactFunc(ports, func(a, b Port) bool { return a.Name == b.Name })))
+			v.Set(reflect.ValueOf(slices.CompactFunc(ports, func(a, b model.Port) bool { return a.Name == b.Name })))
 		}
 	case reflect.Map:
 		if n := rapid.IntRange(0, 2).Draw(t, "len"); n > 0 {
@@ -126,7 +128,7 @@ func sampleCommand(info kindInfo) Command {
 
 // sampleEntry holds one command of each kind, two groups of them.
 func sampleEntry() Entry {
-	e := Entry{Format: CurrentFormat, At: 1000, Wall: 1_700_000_000_000, Term: 3, Actor: "cli:alice", Request: "01JREQUEST", Body: "abc", Groups: [][]Command{nil, {}}}
+	e := Entry{Format: model.CurrentFormat, At: 1000, Wall: 1_700_000_000_000, Term: 3, Actor: "cli:alice", Request: "01JREQUEST", Body: "abc", Groups: [][]Command{nil, {}}}
 	e.Groups[0] = []Command{}
 	for _, info := range kinds {
 		e.Groups[0] = append(e.Groups[0], sampleCommand(info))
@@ -139,23 +141,23 @@ func sampleEntry() Entry {
 func sampleState() State {
 	var meta metaRow
 	sample(reflect.ValueOf(&meta).Elem(), "meta", 1)
-	meta.Format, meta.Now, meta.Wall = CurrentFormat, 5000, 1_700_000_000_000
+	meta.Format, meta.Now, meta.Wall = model.CurrentFormat, 5000, 1_700_000_000_000
 	s := meta.empty()
-	putSample(&s.Nodes, func(n *Node) NodeID { return n.ID })
-	putSample(&s.Jobs, func(j *Job) JobName { return j.Name })
+	putSample(&s.Nodes, func(n *Node) model.NodeID { return n.ID })
+	putSample(&s.Jobs, func(j *Job) model.JobName { return j.Name })
 	putSample(&s.Versions, func(v *JobVersion) string { return versionKey(v.Job, v.Version) })
-	putSample(&s.Groups, func(g *Group) GroupID { return g.ID })
-	putSample(&s.Instances, func(i *Instance) InstanceID { return i.ID })
-	putSample(&s.Drains, func(d *Drain) DrainID { return d.ID })
-	putSample(&s.Deployments, func(d *Deployment) DeploymentID { return d.ID })
-	putSample(&s.Services, func(v *Service) ServiceName { return v.Name })
-	putSample(&s.Volumes, func(v *Volume) VolumeID { return v.ID })
+	putSample(&s.Groups, func(g *Group) model.GroupID { return g.ID })
+	putSample(&s.Instances, func(i *Instance) model.InstanceID { return i.ID })
+	putSample(&s.Drains, func(d *Drain) model.DrainID { return d.ID })
+	putSample(&s.Deployments, func(d *Deployment) model.DeploymentID { return d.ID })
+	putSample(&s.Services, func(v *Service) model.ServiceName { return v.Name })
+	putSample(&s.Volumes, func(v *Volume) model.VolumeID { return v.ID })
 	putSample(&s.Events, func(e *Event) EventKey { return e.Key })
-	putSample(&s.Requests, func(r *Request) RequestID { return r.ID })
-	putSample(&s.Budgets, func(b *SharedBudget) BudgetName { return b.Name })
-	putSample(&s.Actors, func(l *ActorLedger) ActorKind { return l.Actor })
-	putSample(&s.Transfers, func(t *Transfer) TransferID { return t.ID })
-	putSample(&s.Backups, func(b *Backup) BackupID { return b.ID })
+	putSample(&s.Requests, func(r *Request) model.RequestID { return r.ID })
+	putSample(&s.Budgets, func(b *SharedBudget) model.BudgetName { return b.Name })
+	putSample(&s.Actors, func(l *ActorLedger) model.ActorKind { return l.Actor })
+	putSample(&s.Transfers, func(t *Transfer) model.TransferID { return t.ID })
+	putSample(&s.Backups, func(b *Backup) model.BackupID { return b.ID })
 	putSample(&s.Rails, func(r *Rail) RailName { return r.Name })
 	if err := s.buildIndexes(); err != nil {
 		panic(err)

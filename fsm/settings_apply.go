@@ -2,8 +2,8 @@ package fsm
 
 import (
 	"fmt"
-	"slices"
-	"strings"
+
+	"github.com/outspan/outspan/model"
 )
 
 func (c *ClusterInit) apply(s *State) error {
@@ -21,14 +21,14 @@ func (c *ClusterInit) apply(s *State) error {
 
 func (c *FormatRaise) apply(s *State) error {
 	if c.Format < s.Format {
-		return Refuse(CodeConflict, "the format is already %d", s.Format)
+		return model.Refuse(model.CodeConflict, "the format is already %d", s.Format)
 	}
 	if old := s.CantRead(c.Format); old != nil {
-		return Refuse(CodeConflict, "the agent of node %s reads formats up to %d, not %d", old.Name, old.Agent.Reads(), c.Format).
+		return model.Refuse(model.CodeConflict, "the agent of node %s reads formats up to %d, not %d", old.Name, old.Agent.Reads(), c.Format).
 			WithHint("upgrade the agent; to go on without it: outspan node drain %s, then: outspan node disable %s; if the machine is gone: outspan node confirm-dead %s",
 				old.Name, old.Name, old.Name)
 	}
-	if c.Format > CurrentFormat { // DecodeEntry stops the server before it comes to this
+	if c.Format > model.CurrentFormat { // DecodeEntry stops the server before it comes to this
 		return needsFormat("the cluster", c.Format)
 	}
 	s.Format = c.Format
@@ -52,39 +52,9 @@ func (n *Node) HoldsBack(format uint16) bool {
 	return !idle && n.Agent.Reads() < format
 }
 
-// Check returns what is wrong with the settings. Code: invalid.
-func (c *Settings) Check() *Error {
-	switch {
-	case c.OfflineAfter < Second || c.OfflineAfter > 24*Hour:
-		return Refuse(CodeInvalid, "offline_after is %s; it must be 1s to 24h", c.OfflineAfter)
-	case c.DrainDeadline <= 0:
-		return Refuse(CodeInvalid, "drain_deadline is %s; it must be above 0s, or none", c.DrainDeadline)
-	case !slices.Contains(DrainPolicies(), c.NodeDrainPolicy):
-		return Refuse(CodeInvalid, "node_drain_policy %q is unknown", c.NodeDrainPolicy).WithHint("use one of: %s", strings.Join(DrainPolicies(), ", "))
-	case !c.EvictOn.Valid():
-		return Refuse(CodeInvalid, "evict_on %q is unknown", c.EvictOn).WithHint("use drain or cordon")
-	case !slices.Contains(Reschedulers(), c.Rescheduler):
-		return Refuse(CodeInvalid, "rescheduler %q is unknown", c.Rescheduler).WithHint("use one of: %s", strings.Join(Reschedulers(), ", "))
-	case c.Algorithm != "spread" && c.Algorithm != "binpack":
-		return Refuse(CodeInvalid, "placement_algorithm %q is unknown", c.Algorithm).WithHint("use spread or binpack")
-	case c.CPUOvercommit > 1_000_000 || c.InstanceOverhead > maxAmount:
-		return Refuse(CodeInvalid, "cpu_overcommit_percent is at most 1000000, instance_overhead_bytes %d", maxAmount)
-	case c.CPUOvercommit < 100 || c.InstanceOverhead < 0 || c.EventLimit < 1000 || c.StartTimeout < Second:
-		return Refuse(CodeInvalid, "cpu_overcommit_percent must be at least 100, instance_overhead_bytes 0, event_limit 1000, start_timeout 1s")
-	case c.VolumeCooling < Second:
-		return Refuse(CodeInvalid, "volume_cooling is %s; it must be at least 1s", c.VolumeCooling)
-	case c.EventAge < Minute || c.EventAge == Forever:
-		return Refuse(CodeInvalid, "event_age is %s; it must be at least 1m", c.EventAge)
-	}
-	if refusal := c.checkRates(); refusal != nil {
-		return refusal
-	}
-	return c.checkRescheduler()
-}
-
 func (c *SettingsSet) apply(s *State) error {
 	if c.IfIndex != 0 && c.IfIndex != s.SettingsIndex {
-		return Refuse(CodeConflict, "the settings changed at index %d", s.SettingsIndex).WithHint("read them again and repeat the change")
+		return model.Refuse(model.CodeConflict, "the settings changed at index %d", s.SettingsIndex).WithHint("read them again and repeat the change")
 	}
 	if refusal := c.Settings.Check(); refusal != nil {
 		return refusal
@@ -102,7 +72,7 @@ func (c *SettingsSet) apply(s *State) error {
 	return nil
 }
 
-func settingsDiff(a, b Settings) map[string]string {
+func settingsDiff(a, b model.Settings) map[string]string {
 	diff := map[string]string{}
 	for _, f := range [...]struct{ name, before, after string }{
 		{"offline_after", a.OfflineAfter.String(), b.OfflineAfter.String()},
@@ -153,10 +123,10 @@ func (c *HoldSet) apply(s *State) error {
 }
 
 // noteCalm notes since when the reason of the hold has been gone, so that the next leader goes on counting, or that it is there again. It is no event: the hold goes on.
-func (s *State) noteCalm(calm bool) *Error {
+func (s *State) noteCalm(calm bool) *model.Error {
 	switch {
 	case !s.Hold.Active:
-		return Refuse(CodeStale, "no hold is active")
+		return model.Refuse(model.CodeStale, "no hold is active")
 	case !calm:
 		s.Hold.Calm = 0
 	case s.Hold.Calm == 0:

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // A new offline_after reaches every agent at once: their heartbeats must follow it, or the cluster would take them for silent.
@@ -12,15 +13,15 @@ func TestOfflineAfterCallsEveryAgent(t *testing.T) {
 	apply := func(c fsm.Command) {
 		t.Helper()
 		var results []fsm.Result
-		s, results = s.Apply(s.Index+1, 1, fsm.Entry{Format: fsm.CurrentFormat, Actor: "test", Groups: [][]fsm.Command{{c}}})
+		s, results = s.Apply(s.Index+1, 1, fsm.Entry{Format: model.CurrentFormat, Actor: "test", Groups: [][]fsm.Command{{c}}})
 		if results[0].Refusal != nil {
 			t.Fatal(results[0].Refusal)
 		}
 	}
 	for _, name := range []string{"n1", "n2"} {
 		apply(&fsm.NodeRegister{
-			ID: fsm.NodeID(name), Name: name, Agent: fsm.AgentInfo{BootID: "b", Incarnation: "i", Address: "127.0.0.1", Key: []byte("k")},
-			Shape: fsm.NodeShape{Capacity: fsm.Resources{CPU: 1000, MemoryBytes: 1 << 30}, PortMin: 2000, PortMax: 3000},
+			ID: model.NodeID(name), Name: name, Agent: model.AgentInfo{BootID: "b", Incarnation: "i", Address: "127.0.0.1", Key: []byte("k")},
+			Shape: model.NodeShape{Capacity: model.Resources{CPU: 1000, MemoryBytes: 1 << 30}, PortMin: 2000, PortMax: 3000},
 		})
 	}
 	settings := s.Settings
@@ -31,7 +32,7 @@ func TestOfflineAfterCallsEveryAgent(t *testing.T) {
 			t.Errorf("node %s was called for a setting that does not concern it", id)
 		}
 	}
-	settings.OfflineAfter = 2 * fsm.Second
+	settings.OfflineAfter = 2 * model.Second
 	apply(&fsm.SettingsSet{Settings: settings})
 	for id, n := range s.Nodes.All() {
 		if n.Assigned != s.Index {
@@ -43,33 +44,33 @@ func TestOfflineAfterCallsEveryAgent(t *testing.T) {
 // Events older than event_age go with the next entry that is written anyway.
 func TestEventAge(t *testing.T) {
 	s := fsm.NewState()
-	apply := func(at fsm.Time, c fsm.Command) {
+	apply := func(at model.Time, c fsm.Command) {
 		t.Helper()
 		var results []fsm.Result
-		s, results = s.Apply(s.Index+1, 1, fsm.Entry{Format: fsm.CurrentFormat, At: at, Actor: "test", Groups: [][]fsm.Command{{c}}})
+		s, results = s.Apply(s.Index+1, 1, fsm.Entry{Format: model.CurrentFormat, At: at, Actor: "test", Groups: [][]fsm.Command{{c}}})
 		if results[0].Refusal != nil {
 			t.Fatal(results[0].Refusal)
 		}
 	}
-	settings := fsm.DefaultSettings()
-	settings.EventAge = fsm.Hour
+	settings := model.DefaultSettings()
+	settings.EventAge = model.Hour
 	apply(1000, &fsm.ClusterInit{ID: "c1", Name: "test", Settings: settings})
-	settings.DrainDeadline = 2 * fsm.Hour
+	settings.DrainDeadline = 2 * model.Hour
 	apply(2000, &fsm.SettingsSet{Settings: settings})
 	kept := s.Events.Len()
-	settings.DrainDeadline = 3 * fsm.Hour
-	apply(2000+fsm.Time(fsm.Hour), &fsm.SettingsSet{Settings: settings})
+	settings.DrainDeadline = 3 * model.Hour
+	apply(2000+model.Time(model.Hour), &fsm.SettingsSet{Settings: settings})
 	if s.Events.Len() != kept+1 {
 		t.Errorf("%d events after an hour, want %d: none is older than event_age", s.Events.Len(), kept+1)
 	}
-	settings.DrainDeadline = 4 * fsm.Hour
-	apply(2001+fsm.Time(fsm.Hour), &fsm.SettingsSet{Settings: settings})
+	settings.DrainDeadline = 4 * model.Hour
+	apply(2001+model.Time(model.Hour), &fsm.SettingsSet{Settings: settings})
 	if key, e, _ := s.Events.Min(); e.At <= 2000 {
 		t.Errorf("event %s is older than event_age and still kept", key)
 	}
-	settings.EventAge = fsm.Second
-	_, results := s.Apply(s.Index+1, 1, fsm.Entry{Format: fsm.CurrentFormat, Actor: "test", Groups: [][]fsm.Command{{&fsm.SettingsSet{Settings: settings}}}})
-	if results[0].Refusal == nil || results[0].Refusal.Code != fsm.CodeInvalid {
+	settings.EventAge = model.Second
+	_, results := s.Apply(s.Index+1, 1, fsm.Entry{Format: model.CurrentFormat, Actor: "test", Groups: [][]fsm.Command{{&fsm.SettingsSet{Settings: settings}}}})
+	if results[0].Refusal == nil || results[0].Refusal.Code != model.CodeInvalid {
 		t.Errorf("event_age = 1s: %v, want a refusal", results[0].Refusal)
 	}
 }
@@ -77,24 +78,24 @@ func TestEventAge(t *testing.T) {
 // The format waits for every agent that is not offline, and an agent that can't read the cluster's format is not taken in: it could not read what to stop.
 func TestFormatWaitsForAgents(t *testing.T) {
 	s := fsm.NewState()
-	apply := func(c fsm.Command) *fsm.Error {
+	apply := func(c fsm.Command) *model.Error {
 		t.Helper()
 		var results []fsm.Result
-		s, results = s.Apply(s.Index+1, 1, fsm.Entry{Format: fsm.CurrentFormat, Actor: "test", Groups: [][]fsm.Command{{c}}})
+		s, results = s.Apply(s.Index+1, 1, fsm.Entry{Format: model.CurrentFormat, Actor: "test", Groups: [][]fsm.Command{{c}}})
 		return results[0].Refusal
 	}
-	agent := fsm.AgentInfo{BootID: "b", Incarnation: "i", Address: "127.0.0.1", Key: []byte("k")}
-	register := func(name string, format uint16) *fsm.Error {
+	agent := model.AgentInfo{BootID: "b", Incarnation: "i", Address: "127.0.0.1", Key: []byte("k")}
+	register := func(name string, format uint16) *model.Error {
 		agent.Format = format
-		return apply(&fsm.NodeRegister{ID: fsm.NodeID(name), Name: name, Agent: agent, Shape: fsm.NodeShape{
-			Capacity: fsm.Resources{CPU: 1000, MemoryBytes: 1 << 30}, PortMin: 2000, PortMax: 3000,
+		return apply(&fsm.NodeRegister{ID: model.NodeID(name), Name: name, Agent: agent, Shape: model.NodeShape{
+			Capacity: model.Resources{CPU: 1000, MemoryBytes: 1 << 30}, PortMin: 2000, PortMax: 3000,
 		}})
 	}
-	next := fsm.CurrentFormat + 1
+	next := model.CurrentFormat + 1
 	if register("new", next) != nil || register("old", 0) != nil {
 		t.Fatal("an agent was refused")
 	}
-	if refusal := apply(&fsm.FormatRaise{Format: next}); refusal == nil || refusal.Code != fsm.CodeConflict || s.CantRead(next).Name != "old" {
+	if refusal := apply(&fsm.FormatRaise{Format: next}); refusal == nil || refusal.Code != model.CodeConflict || s.CantRead(next).Name != "old" {
 		t.Errorf("with an old agent: %v", refusal)
 	}
 	// A person who can't upgrade it goes on without it, and can't take it back before it is upgraded.
@@ -103,7 +104,7 @@ func TestFormatWaitsForAgents(t *testing.T) {
 		t.Errorf("with the old agent's node disabled: %v, %v", refusal, s.CantRead(next))
 	}
 	s.Format = next
-	if refusal := apply(&fsm.NodeIntent{ID: "old", Intent: fsm.IntentActive}); refusal == nil || refusal.Code != fsm.CodeNeedsFormat {
+	if refusal := apply(&fsm.NodeIntent{ID: "old", Intent: fsm.IntentActive}); refusal == nil || refusal.Code != model.CodeNeedsFormat {
 		t.Errorf("enabled again: %v", refusal)
 	}
 	s = without
@@ -113,11 +114,11 @@ func TestFormatWaitsForAgents(t *testing.T) {
 		t.Fatal(refusal)
 	}
 	// This program can't go beyond its own format, and says so only now.
-	if refusal := apply(&fsm.FormatRaise{Format: next}); refusal == nil || refusal.Code != fsm.CodeNeedsFormat {
+	if refusal := apply(&fsm.FormatRaise{Format: next}); refusal == nil || refusal.Code != model.CodeNeedsFormat {
 		t.Errorf("with the old agent offline: %v", refusal)
 	}
 	s.Format = next
-	if refusal := register("old", fsm.CurrentFormat); refusal == nil || refusal.Code != fsm.CodeNeedsFormat {
+	if refusal := register("old", model.CurrentFormat); refusal == nil || refusal.Code != model.CodeNeedsFormat {
 		t.Errorf("an agent of an older format: %v", refusal)
 	}
 	if refusal := register("new", next); refusal != nil {

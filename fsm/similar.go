@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/outspan/outspan/model"
 )
 
 // Distance counts the letters to insert, delete, replace or swap with their neighbour to get from a to b. It is 64 for
@@ -37,9 +39,9 @@ func Distance(a, b string) int {
 // three.
 func (s *State) Similar(word string) []string {
 	if strings.Contains(word, "/") {
-		return similar(s.Groups, GroupID(word))
+		return similar(s.Groups, model.GroupID(word))
 	}
-	near := similar(s.Jobs, JobName(word))
+	near := similar(s.Jobs, model.JobName(word))
 	for _, name := range similar(s.nodeNames, word) {
 		if !slices.Contains(near, name) {
 			near = append(near, name)
@@ -68,8 +70,8 @@ func similar[K ~string, V any](t Table[K, V], word K) []string {
 
 // orSimilar searches a table. The refusal of a name that nothing has says which names resemble it.
 func orSimilar[K ~string, V any](
-	s *State, search func(Table[K, V], K, string) (V, *Error), t Table[K, V], key K, noun string,
-) (V, *Error) {
+	s *State, search func(Table[K, V], K, string) (V, *model.Error), t Table[K, V], key K, noun string,
+) (V, *model.Error) {
 	row, refusal := search(t, key, noun)
 	if refusal = s.suggest(noun, string(key), refusal); !plain(noun, string(key), refusal) {
 		return row, refusal
@@ -77,7 +79,7 @@ func orSimilar[K ~string, V any](
 	return row, didYouMean(similar(t, key), refusal)
 }
 
-func didYouMean(near []string, refusal *Error) *Error {
+func didYouMean(near []string, refusal *model.Error) *model.Error {
 	if len(near) == 0 {
 		return refusal
 	}
@@ -85,16 +87,16 @@ func didYouMean(near []string, refusal *Error) *Error {
 }
 
 // plain reports whether a refusal knows nothing better than to list what there is.
-func plain(noun, word string, refusal *Error) bool {
-	return refusal != nil && refusal.Code == CodeNotFound && refusal.Hint == NoSuch(noun, word, nil).Hint
+func plain(noun, word string, refusal *model.Error) bool {
+	return refusal != nil && refusal.Code == model.CodeNotFound && refusal.Hint == NoSuch(noun, word, nil).Hint
 }
 
 // suggest says what else has the name that nothing of this noun has, and of nodes which name resembles it.
-func (s *State) suggest(noun, word string, refusal *Error) *Error {
+func (s *State) suggest(noun, word string, refusal *model.Error) *model.Error {
 	if !plain(noun, word, refusal) {
 		return refusal
 	}
-	_, isJob := s.Jobs.Get(JobName(word))
+	_, isJob := s.Jobs.Get(model.JobName(word))
 	_, isNode := s.node(word)
 	switch {
 	case isJob && noun == "instance":

@@ -17,6 +17,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
+
+	"github.com/outspan/outspan/model"
 )
 
 func snapshotOf(t rapid.TB, s State) []byte {
@@ -41,7 +43,7 @@ func sameState(t testing.TB, want, got State) {
 
 // dump makes a state comparable.
 func dump(s State) map[string]any {
-	households := map[NodeID]string{}
+	households := map[model.NodeID]string{}
 	for id, h := range s.households.All() {
 		households[id] = fmt.Sprint(*h)
 	}
@@ -155,35 +157,35 @@ func TestReadSnapshotRefuses(t *testing.T) {
 	tests := []struct {
 		name string
 		data []byte
-		code Code
+		code model.Code
 		says string
 	}{
-		{"nothing", nil, CodeInvalid, "too early"},
-		{"garbage", []byte("this is a text file, and a rather long one"), CodeInvalid, "no outspan snapshot"},
-		{"a newer format", append(prelude(9), "whatever"...), CodeNeedsFormat, "the snapshot needs format 9"},
-		{"a format whose bits flipped", append(prelude(1)[:len(snapshotMagic)+1], 9, 0, 0, 0, 0), CodeInvalid, "head does not match"},
-		{"nothing behind its head", prelude(1), CodeInvalid, "too early"},
-		{"two formats", snap(meta(2), trailer), CodeInvalid, "format 1 and format 2"},
-		{"no scalars", snap(node("a")), CodeInvalid, "begins with table 2"},
-		{"an unknown table", snap(meta(1), frame(77, raw(t, map[int]any{}))), CodeInvalid, "table 77"},
-		{"tables out of order", snap(meta(1), frame(3, raw(t, map[int]any{1: "j"})), node("a")), CodeInvalid, "table 2"},
-		{"rows out of order", snap(meta(1), node("b"), node("a")), CodeInvalid, "out of order at a"},
-		{"a row twice", snap(meta(1), node("a"), node("a")), CodeInvalid, "out of order at a"},
-		{"a row with an unknown field", snap(meta(1), frame(2, raw(t, map[int]any{1: "a", 99: 1}))), CodeNeedsFormat, "field"},
-		{"a row that is no map", snap(meta(1), frame(2, raw(t, nil))), CodeInvalid, "no map"},
-		{"a row of nothing", snap(meta(1), frame(2, nil)), CodeInvalid, "no map"},
-		{"a huge row", snap(meta(1), []byte{2, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0}), CodeInvalid, "at most"},
-		{"no trailer", snap(meta(1), node("a")), CodeInvalid, "too early"},
-		{"a wrong digest", snap(meta(1), trailer), CodeInvalid, "digest"},
-		{"wrong counts", snap(meta(1), node("a"), trailer), CodeInvalid, "says"},
-		{"a row behind the trailer", snap(unpacked(t, good), node("a")), CodeInvalid, "follows its last row"},
-		{"something behind its end", append(bytes.Clone(good), 0), CodeInvalid, "too early"},
-		{"a part behind its end", join(good, part([]byte{0})), CodeInvalid, "follows its end"},
-		{"two snapshots", append(bytes.Clone(good), good...), CodeInvalid, "at most"},
-		{"a part of nothing", join(prelude(1), make([]byte, partHead)), CodeInvalid, "part of 0 bytes"},
-		{"a huge part", join(prelude(1), bytes.Repeat([]byte{0xff}, 20)), CodeInvalid, "at most"},
-		{"what is not packed", join(prelude(1), part(bytes.Repeat([]byte{0xff}, 20))), CodeInvalid, "unpacked"},
-		{"half of what is packed", join(prelude(1), part(good[preludeSize+partHead:len(good)/2])), CodeInvalid, "too early"},
+		{"nothing", nil, model.CodeInvalid, "too early"},
+		{"garbage", []byte("this is a text file, and a rather long one"), model.CodeInvalid, "no outspan snapshot"},
+		{"a newer format", append(prelude(9), "whatever"...), model.CodeNeedsFormat, "the snapshot needs format 9"},
+		{"a format whose bits flipped", append(prelude(1)[:len(snapshotMagic)+1], 9, 0, 0, 0, 0), model.CodeInvalid, "head does not match"},
+		{"nothing behind its head", prelude(1), model.CodeInvalid, "too early"},
+		{"two formats", snap(meta(2), trailer), model.CodeInvalid, "format 1 and format 2"},
+		{"no scalars", snap(node("a")), model.CodeInvalid, "begins with table 2"},
+		{"an unknown table", snap(meta(1), frame(77, raw(t, map[int]any{}))), model.CodeInvalid, "table 77"},
+		{"tables out of order", snap(meta(1), frame(3, raw(t, map[int]any{1: "j"})), node("a")), model.CodeInvalid, "table 2"},
+		{"rows out of order", snap(meta(1), node("b"), node("a")), model.CodeInvalid, "out of order at a"},
+		{"a row twice", snap(meta(1), node("a"), node("a")), model.CodeInvalid, "out of order at a"},
+		{"a row with an unknown field", snap(meta(1), frame(2, raw(t, map[int]any{1: "a", 99: 1}))), model.CodeNeedsFormat, "field"},
+		{"a row that is no map", snap(meta(1), frame(2, raw(t, nil))), model.CodeInvalid, "no map"},
+		{"a row of nothing", snap(meta(1), frame(2, nil)), model.CodeInvalid, "no map"},
+		{"a huge row", snap(meta(1), []byte{2, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0}), model.CodeInvalid, "at most"},
+		{"no trailer", snap(meta(1), node("a")), model.CodeInvalid, "too early"},
+		{"a wrong digest", snap(meta(1), trailer), model.CodeInvalid, "digest"},
+		{"wrong counts", snap(meta(1), node("a"), trailer), model.CodeInvalid, "says"},
+		{"a row behind the trailer", snap(unpacked(t, good), node("a")), model.CodeInvalid, "follows its last row"},
+		{"something behind its end", append(bytes.Clone(good), 0), model.CodeInvalid, "too early"},
+		{"a part behind its end", join(good, part([]byte{0})), model.CodeInvalid, "follows its end"},
+		{"two snapshots", append(bytes.Clone(good), good...), model.CodeInvalid, "at most"},
+		{"a part of nothing", join(prelude(1), make([]byte, partHead)), model.CodeInvalid, "part of 0 bytes"},
+		{"a huge part", join(prelude(1), bytes.Repeat([]byte{0xff}, 20)), model.CodeInvalid, "at most"},
+		{"what is not packed", join(prelude(1), part(bytes.Repeat([]byte{0xff}, 20))), model.CodeInvalid, "unpacked"},
+		{"half of what is packed", join(prelude(1), part(good[preludeSize+partHead:len(good)/2])), model.CodeInvalid, "too early"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -196,9 +198,9 @@ func TestReadSnapshotRefuses(t *testing.T) {
 	}
 }
 
-func wantError(t *testing.T, err error, code Code, says string) {
+func wantError(t *testing.T, err error, code model.Code, says string) {
 	t.Helper()
-	var e *Error
+	var e *model.Error
 	if !errors.As(err, &e) || e.Code != code || !strings.Contains(e.Message, says) {
 		t.Errorf("got %v, want code %s and a message with %q", err, code, says)
 	}
@@ -213,7 +215,7 @@ func TestDamageIsNoticed(t *testing.T) {
 		for what, data := range map[string][]byte{"damaged at": bad, "cut at": good[:i]} {
 			_, err := ReadSnapshot(bytes.NewReader(data))
 			_, err2 := InspectSnapshot(bytes.NewReader(data))
-			var e *Error
+			var e *model.Error
 			if !errors.As(err, &e) || !errors.As(err2, &e) {
 				t.Fatalf("%s byte %d of %d: read %v, inspect %v", what, i, len(good), err, err2)
 			}
@@ -250,8 +252,8 @@ func (d *smallDisk) Write(p []byte) (int, error) {
 
 func TestRowTooLargeForASnapshot(t *testing.T) {
 	s := NewState().fork()
-	s.Jobs.put("j", &Job{Name: "j", Deployment: DeploymentID(strings.Repeat("x", maxFrame))})
-	wantError(t, WriteSnapshot(io.Discard, s.publish()), CodeInternal, "at most")
+	s.Jobs.put("j", &Job{Name: "j", Deployment: model.DeploymentID(strings.Repeat("x", maxFrame))})
+	wantError(t, WriteSnapshot(io.Discard, s.publish()), model.CodeInternal, "at most")
 }
 
 // Text that Apply cut within a letter is not worth a snapshot that can't be read.
@@ -277,14 +279,14 @@ func TestIndexesThatContradict(t *testing.T) {
 		s.Nodes.put("b", &Node{ID: "b", Name: "same"})
 	})
 	ports := two(func(s *State) {
-		for _, id := range []InstanceID{"a", "b"} {
-			s.Instances.put(id, &Instance{ID: id, Node: "n", Claims: Claims{Ports: Ports{{"http", 80}}}})
+		for _, id := range []model.InstanceID{"a", "b"} {
+			s.Instances.put(id, &Instance{ID: id, Node: "n", Claims: Claims{Ports: model.Ports{{Name: "http", Number: 80}}}})
 		}
 	})
 	_, err := ReadSnapshot(bytes.NewReader(names))
-	wantError(t, err, CodeInvalid, "same name")
+	wantError(t, err, model.CodeInvalid, "same name")
 	_, err = ReadSnapshot(bytes.NewReader(ports))
-	wantError(t, err, CodeInvalid, "same port")
+	wantError(t, err, model.CodeInvalid, "same port")
 }
 
 func TestDigestSeesEveryTable(t *testing.T) {
@@ -318,7 +320,7 @@ func FuzzReadSnapshot(f *testing.F) {
 		s, err := ReadSnapshot(bytes.NewReader(data))
 		info, err2 := InspectSnapshot(bytes.NewReader(data))
 		if err != nil {
-			var e *Error
+			var e *model.Error
 			if !errors.As(err, &e) {
 				t.Fatalf("the error has no code: %v", err)
 			}

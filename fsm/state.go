@@ -4,65 +4,64 @@ import (
 	"iter"
 	"strconv"
 	"strings"
-)
 
-// CurrentFormat is the newest format this program writes and reads. A state of a newer one stops the server.
-const CurrentFormat uint16 = 1
+	"github.com/outspan/outspan/model"
+)
 
 // State is the whole replicated truth, as a value. Assigning a State is a read-only view of that moment, safe for many goroutines; only
 // a fork can be written. Its tables are its only large parts, so it has more fields than other structs.
 type State struct {
-	Index       uint64 // of the last applied entry
-	LogTerm     uint64 // of that entry
-	Now         Time   // cluster time; never goes back
-	Wall        int64  // Unix ms of the latest entry, for people; it may go back
+	Index       uint64     // of the last applied entry
+	LogTerm     uint64     // of that entry
+	Now         model.Time // cluster time; never goes back
+	Wall        int64      // Unix ms of the latest entry, for people; it may go back
 	WallDoubt   WallDoubt
 	Format      uint16
-	Incarnation uint64 // raised when a snapshot is restored by an operator
-	Unconfirmed bool   // restored, and the operator has not confirmed yet
-	Restored    uint64 // the incarnation with which the last restore began
-	Confirmed   Time   // when the operator confirmed the last restore; 0: there was none
+	Incarnation uint64     // raised when a snapshot is restored by an operator
+	Unconfirmed bool       // restored, and the operator has not confirmed yet
+	Restored    uint64     // the incarnation with which the last restore began
+	Confirmed   model.Time // when the operator confirmed the last restore; 0: there was none
 	Cluster     ClusterID
 
-	Settings      Settings
+	Settings      model.Settings
 	SettingsIndex uint64
 	Hold          Hold
 	Classes       []Class // the most important first
 
-	Nodes       Table[NodeID, *Node]
-	Jobs        Table[JobName, *Job]
+	Nodes       Table[model.NodeID, *Node]
+	Jobs        Table[model.JobName, *Job]
 	Versions    Table[string, *JobVersion] // versionKey
-	Groups      Table[GroupID, *Group]
-	Instances   Table[InstanceID, *Instance]
-	Drains      Table[DrainID, *Drain]
-	Deployments Table[DeploymentID, *Deployment]
-	Services    Table[ServiceName, *Service]
-	Volumes     Table[VolumeID, *Volume]
+	Groups      Table[model.GroupID, *Group]
+	Instances   Table[model.InstanceID, *Instance]
+	Drains      Table[model.DrainID, *Drain]
+	Deployments Table[model.DeploymentID, *Deployment]
+	Services    Table[model.ServiceName, *Service]
+	Volumes     Table[model.VolumeID, *Volume]
 	Events      EventTable
-	Requests    Table[RequestID, *Request]
-	Transfers   Table[TransferID, *Transfer]
-	Backups     Table[BackupID, *Backup]
-	Budgets     Table[BudgetName, *SharedBudget]
-	Actors      Table[ActorKind, *ActorLedger]
+	Requests    Table[model.RequestID, *Request]
+	Transfers   Table[model.TransferID, *Transfer]
+	Backups     Table[model.BackupID, *Backup]
+	Budgets     Table[model.BudgetName, *SharedBudget]
+	Actors      Table[model.ActorKind, *ActorLedger]
 	Rails       Table[RailName, *Rail]
 
 	// Indexes, derived from the rows above; they are not in snapshots.
-	nodeNames  Table[string, NodeID]
-	households Table[NodeID, *household]
-	inGroup    Table[string, *Instance] // group/slot/instance; the rows themselves, for whole groups are read in one go
-	copiesOn   Table[string, VolumeID]  // node/volume, of replicated volumes
-	requestLog Table[uint64, RequestID]
-	requestsOf Table[Actor, int]
-	classUse   Table[ClassName, Usage] // of the instances that count toward quotas
-	jobSums    Table[JobName, jobSum]  // of each job, and under everyJob of all
+	nodeNames  Table[string, model.NodeID]
+	households Table[model.NodeID, *household]
+	inGroup    Table[string, *Instance]      // group/slot/instance; the rows themselves, for whole groups are read in one go
+	copiesOn   Table[string, model.VolumeID] // node/volume, of replicated volumes
+	requestLog Table[uint64, model.RequestID]
+	requestsOf Table[model.Actor, int]
+	classUse   Table[model.ClassName, Usage] // of the instances that count toward quotas
+	jobSums    Table[model.JobName, jobSum]  // of each job, and under everyJob of all
 
-	departing       Table[InstanceID, present] // on their way out, or wished to go
-	unsettled       Table[GroupID, present]    // whose sums say that they have not what they want
-	openDeployments Table[DeploymentID, present]
-	offDuty         Table[NodeID, present] // cordoned, draining or disabled
-	restoring       Table[NodeID, present] // on which a restore left something open
-	unheard         Table[NodeID, present] // see Node.unheard
-	unheardReady    Table[GroupID, int]    // see Ledger.Unheard; no row: 0
+	departing       Table[model.InstanceID, present] // on their way out, or wished to go
+	unsettled       Table[model.GroupID, present]    // whose sums say that they have not what they want
+	openDeployments Table[model.DeploymentID, present]
+	offDuty         Table[model.NodeID, present] // cordoned, draining or disabled
+	restoring       Table[model.NodeID, present] // on which a restore left something open
+	unheard         Table[model.NodeID, present] // see Node.unheard
+	unheardReady    Table[model.GroupID, int]    // see Ledger.Unheard; no row: 0
 
 	entry entryContext // of the entry being applied; zero in a published State
 	undo  *undoLog     // of a fork
@@ -78,8 +77,8 @@ type ClusterID struct {
 
 // entryContext is what commands need to know of the entry that they are in.
 type entryContext struct {
-	actor   Actor
-	request RequestID
+	actor   model.Actor
+	request model.RequestID
 	events  int
 	touched touches
 	group   []Command // the group of commands being applied
@@ -92,7 +91,7 @@ type entryContext struct {
 
 // NewState is the state before the first entry.
 func NewState() State {
-	s := State{Format: CurrentFormat, Settings: DefaultSettings(), Classes: BuiltinClasses()}
+	s := State{Format: model.CurrentFormat, Settings: model.DefaultSettings(), Classes: BuiltinClasses()}
 	return *s.fork()
 }
 
@@ -115,12 +114,12 @@ func (s State) fork() *State {
 }
 
 // InstancesOf iterates over every instance of a group that the state still has a row of, in order of slot and id.
-func (s *State) InstancesOf(group GroupID) iter.Seq[*Instance] {
+func (s *State) InstancesOf(group model.GroupID) iter.Seq[*Instance] {
 	return s.groupRows(string(group) + "/")
 }
 
 // InstancesInSlot iterates over the instances of one slot.
-func (s *State) InstancesInSlot(group GroupID, slot int) iter.Seq[*Instance] {
+func (s *State) InstancesInSlot(group model.GroupID, slot int) iter.Seq[*Instance] {
 	return s.groupRows(slotPrefix(group, slot))
 }
 
@@ -135,7 +134,7 @@ func (s *State) groupRows(prefix string) iter.Seq[*Instance] {
 }
 
 // Spec returns the spec that an instance runs, or the current one of a group for its version.
-func (s *State) Spec(group GroupID, version uint64) (*GroupSpec, bool) {
+func (s *State) Spec(group model.GroupID, version uint64) (*model.GroupSpec, bool) {
 	job, name := group.Split()
 	v, ok := s.Versions.Get(versionKey(job, version))
 	if !ok {
@@ -150,12 +149,12 @@ func (s *State) Spec(group GroupID, version uint64) (*GroupSpec, bool) {
 }
 
 // JobVersion returns one entry of a job's history.
-func (s *State) JobVersion(job JobName, version uint64) (*JobVersion, bool) {
+func (s *State) JobVersion(job model.JobName, version uint64) (*JobVersion, bool) {
 	return s.Versions.Get(versionKey(job, version))
 }
 
 // versionKey is "job/version", with the version in ten digits. Every placement asks for two.
-func versionKey(job JobName, version uint64) string {
+func versionKey(job model.JobName, version uint64) string {
 	digits := strconv.FormatUint(version, 10)
 	return string(job) + "/" + "0000000000"[min(len(digits), 10):] + digits
 }

@@ -3,24 +3,26 @@ package fsm
 import (
 	"slices"
 	"testing"
+
+	"github.com/outspan/outspan/model"
 )
 
 // TestReasonsThatDoNotHold: what names a reason that is none (any more) is refused, whoever decided it.
 func TestReasonsThatDoNotHold(t *testing.T) {
 	s := busyState(t)
 	for name, c := range map[string]Command{
-		"a node that is not disabled":   &InstanceStop{ID: "i1", Cause: CauseNodeDisabled},
-		"a node that nobody drains":     &InstanceStop{ID: "i3", Cause: CauseNodeDraining, By: "d9"},
-		"a crash of what is ready":      &InstanceStop{ID: "i1", Cause: CauseCrashLoop, Bypass: true},
-		"a node that is well":           &InstanceStop{ID: "i1", Cause: CauseNodeNotReady},
-		"a move that nobody began":      &InstanceStop{ID: "i1", Cause: CauseRebalance},
+		"a node that is not disabled":   &InstanceStop{ID: "i1", Cause: model.CauseNodeDisabled},
+		"a node that nobody drains":     &InstanceStop{ID: "i3", Cause: model.CauseNodeDraining, By: "d9"},
+		"a crash of what is ready":      &InstanceStop{ID: "i1", Cause: model.CauseCrashLoop, Bypass: true},
+		"a node that is well":           &InstanceStop{ID: "i1", Cause: model.CauseNodeNotReady},
+		"a move that nobody began":      &InstanceStop{ID: "i1", Cause: model.CauseRebalance},
 		"a node that is not there":      &NodeAck{ID: "n9"},
 		"a node in full service":        &NodeAck{ID: "n2"},
 		"a lease of what is not there":  &InstanceFenced{ID: "i9"},
 		"a lease of what is not lost":   &InstanceFenced{ID: "i1"},
 		"an unknown one that is known":  &InstanceAdopt{ID: "i1"},
 		"an unknown one that is no one": &InstanceAdopt{ID: "i9"},
-		"an instance with data":         &InstanceMove{ID: "i3", Cause: CauseRebalance, Target: "n2"},
+		"an instance with data":         &InstanceMove{ID: "i3", Cause: model.CauseRebalance, Target: "n2"},
 	} {
 		after, refusal := try(t, s, c)
 		if refusal == nil {
@@ -34,12 +36,12 @@ func TestReasonsThatDoNotHold(t *testing.T) {
 // TestWhatEndsByItselfHasFailed: an agent that says stopped of what was to run tells of a failure, and the slot
 // stays wanted.
 func TestWhatEndsByItselfHasFailed(t *testing.T) {
-	s, refusal := try(t, busyState(t), observedAt("n1", "i1", ObservedStopped, 2))
+	s, refusal := try(t, busyState(t), observedAt("n1", "i1", model.ObservedStopped, 2))
 	if refusal != nil {
 		t.Fatal(refusal)
 	}
 	i, _ := s.Instances.Get("i1")
-	if i.Status.Observed != ObservedFailed || i.Status.Reason != "exited" || i.Desired != DesiredRunning {
+	if i.Status.Observed != model.ObservedFailed || i.Status.Reason != "exited" || i.Desired != model.DesiredRunning {
 		t.Errorf("desired %s, observed %s, reason %q", i.Desired, i.Status.Observed, i.Status.Reason)
 	}
 }
@@ -48,23 +50,23 @@ func TestWhatEndsByItselfHasFailed(t *testing.T) {
 func TestPurgeEndsWithTheLastInstance(t *testing.T) {
 	for _, confirmed := range []bool{false, true} {
 		m := NewMachine()
-		mustApply(t, m, &ClusterInit{ID: "c1", Name: "test", Settings: DefaultSettings()})
+		mustApply(t, m, &ClusterInit{ID: "c1", Name: "test", Settings: model.DefaultSettings()})
 		mustApply(t, m, register("n1"))
 		mustApply(t, m, &NodeReport{ID: "n1", Full: true}, &JobSubmit{Spec: webSpec()})
 		mustApply(t, m, placed("i1", "web/api", 0, "n1", 20000))
-		mustApply(t, m, observed("n1", "i1", ObservedReady), &JobStop{Job: "web", Purge: true})
+		mustApply(t, m, observed("n1", "i1", model.ObservedReady), &JobStop{Job: "web", Purge: true})
 		s := m.State()
 		if !s.Jobs.Has("web") {
 			t.Fatal("purged while an instance runs")
 		}
 		if confirmed {
-			mustApply(t, m, &InstanceStop{ID: "i1", Cause: CauseJobStopped})
+			mustApply(t, m, &InstanceStop{ID: "i1", Cause: model.CauseJobStopped})
 			n, _ := s.Nodes.Get("n1")
 			mustApply(t, m, &NodeHealth{ID: "n1", Health: HealthOffline, BootID: "boot", Epoch: n.Agent.Epoch})
 			mustApply(t, m, &NodeConfirmDead{ID: "n1", Force: true})
 		} else {
-			mustApply(t, m, &InstanceStop{ID: "i1", Cause: CauseJobStopped})
-			mustApply(t, m, observedAt("n1", "i1", ObservedStopped, 2))
+			mustApply(t, m, &InstanceStop{ID: "i1", Cause: model.CauseJobStopped})
+			mustApply(t, m, observedAt("n1", "i1", model.ObservedStopped, 2))
 		}
 		if s = m.State(); s.Jobs.Has("web") {
 			t.Errorf("confirmed %v: the job is still there", confirmed)
@@ -80,7 +82,7 @@ func TestLeaves(t *testing.T) {
 	for _, kind := range []TransferKind{TransferMigrate, TransferAttach, TransferRestore, TransferBackup} {
 		for _, phase := range all {
 			for _, attach := range []bool{false, true} {
-				for _, to := range []NodeID{"n1", "n2"} {
+				for _, to := range []model.NodeID{"n1", "n2"} {
 					x := Transfer{Kind: kind, Phase: phase, From: "n1", To: to, Options: TransferOptions{Attach: attach}}
 					want := to == "n2" && !phase.Ended()
 					switch kind {
@@ -101,7 +103,7 @@ func TestLeaves(t *testing.T) {
 // TestLostWith: what a node takes with it is what is at home there, and an old copy if the one in use can't be
 // counted on.
 func TestLostWith(t *testing.T) {
-	lost := func(node NodeID, changes ...func(*State)) []VolumeID {
+	lost := func(node model.NodeID, changes ...func(*State)) []model.VolumeID {
 		s := busyState(t)
 		s = *s.fork()
 		for _, change := range changes {
@@ -109,7 +111,7 @@ func TestLostWith(t *testing.T) {
 		}
 		return s.LostWith(node)
 	}
-	volume := NewVolumeID("web/store", 0, "data")
+	volume := model.NewVolumeID("web/store", 0, "data")
 	old := func(s *State) {
 		s.Transfers.put("t1", &Transfer{
 			ID: "t1", Kind: TransferMigrate, Group: "web/store", Names: []string{"data"}, From: "n2", To: "n1",
@@ -120,7 +122,7 @@ func TestLostWith(t *testing.T) {
 	silent := func(s *State) { edit(s.Nodes, "n1", func(n *Node) { n.Health = HealthOffline }) }
 	for _, tt := range []struct {
 		name string
-		got  []VolumeID
+		got  []model.VolumeID
 		want bool
 	}{
 		{"its home", lost("n1"), true},
@@ -130,7 +132,7 @@ func TestLostWith(t *testing.T) {
 		{"an old copy that is removed", lost("n2", old, dropped, silent), false},
 		{"a node with neither", lost("n3", old, silent), false},
 	} {
-		if want := []VolumeID{volume}; tt.want && !slices.Equal(tt.got, want) || !tt.want && len(tt.got) > 0 {
+		if want := []model.VolumeID{volume}; tt.want && !slices.Equal(tt.got, want) || !tt.want && len(tt.got) > 0 {
 			t.Errorf("%s: lost %v", tt.name, tt.got)
 		}
 	}
@@ -139,20 +141,20 @@ func TestLostWith(t *testing.T) {
 // TestStopsOfARate: a stop counts for the window after it, and not at its end.
 func TestStopsOfARate(t *testing.T) {
 	for _, tt := range []struct {
-		now  Time
-		want []Time
-	}{{19, []Time{10, 15, 19}}, {20, []Time{15, 20}}, {30, []Time{30}}} {
-		if got := noteStop([]Time{10, 15}, 3, 10, tt.now); !slices.Equal(got, tt.want) {
+		now  model.Time
+		want []model.Time
+	}{{19, []model.Time{10, 15, 19}}, {20, []model.Time{15, 20}}, {30, []model.Time{30}}} {
+		if got := noteStop([]model.Time{10, 15}, 3, 10, tt.now); !slices.Equal(got, tt.want) {
 			t.Errorf("at %d: %v, want %v", tt.now, got, tt.want)
 		}
 	}
-	if got := noteStop([]Time{10, 15}, 2, 10, 16); !slices.Equal(got, []Time{15, 16}) {
+	if got := noteStop([]model.Time{10, 15}, 2, 10, 16); !slices.Equal(got, []model.Time{15, 16}) {
 		t.Errorf("more than count: %v", got)
 	}
-	if next := nextOf([]Time{10, 15}, 2, 10); next != 20 {
+	if next := nextOf([]model.Time{10, 15}, 2, 10); next != 20 {
 		t.Errorf("the next stop may begin at %d, want 20", next)
 	}
-	if next := nextOf([]Time{10}, 2, 10); next != 0 {
+	if next := nextOf([]model.Time{10}, 2, 10); next != 0 {
 		t.Errorf("the next stop may begin at %d, want now", next)
 	}
 }
@@ -161,7 +163,7 @@ func TestStopsOfARate(t *testing.T) {
 func TestLeaving(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
-		from, to NodeID
+		from, to model.NodeID
 		phase    TransferPhase
 		want     bool
 	}{
@@ -189,10 +191,10 @@ func TestLeaving(t *testing.T) {
 
 // TestAllocatable: what is reserved is given to nobody.
 func TestAllocatable(t *testing.T) {
-	n := Node{Shape: NodeShape{
-		Capacity: Resources{CPU: 4000, MemoryBytes: 8 << 30}, Reserved: Resources{CPU: 500, MemoryBytes: 1 << 30},
+	n := Node{Shape: model.NodeShape{
+		Capacity: model.Resources{CPU: 4000, MemoryBytes: 8 << 30}, Reserved: model.Resources{CPU: 500, MemoryBytes: 1 << 30},
 	}}
-	if got, want := n.Allocatable(), (Resources{CPU: 3500, MemoryBytes: 7 << 30}); got != want {
+	if got, want := n.Allocatable(), (model.Resources{CPU: 3500, MemoryBytes: 7 << 30}); got != want {
 		t.Errorf("allocatable %+v, want %+v", got, want)
 	}
 }

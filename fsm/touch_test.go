@@ -1,6 +1,10 @@
 package fsm
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/outspan/outspan/model"
+)
 
 // An agent waits for what its node must run. What else changes at the node must not wake it.
 func TestAgentsAreWokenByWhatConcernsThem(t *testing.T) {
@@ -16,8 +20,8 @@ func TestAgentsAreWokenByWhatConcernsThem(t *testing.T) {
 		{"a report without news", func(n *Node) Command { return &NodeReport{ID: "n1", Epoch: n.Agent.Epoch, Full: true} }, false},
 		{"another node", func(*Node) Command { return &NodeIntent{ID: "n2", Intent: IntentCordoned} }, false},
 		{"settings", func(*Node) Command {
-			s := DefaultSettings()
-			s.OfflineAfter = 7 * Second
+			s := model.DefaultSettings()
+			s.OfflineAfter = 7 * model.Second
 			return &SettingsSet{Settings: s}
 		}, true},
 		{"offline", func(n *Node) Command {

@@ -1,12 +1,8 @@
 package fsm
 
-import "slices"
-
-// TransferID names one piece of work on volumes (a ULID minted by the proposer).
-type TransferID string
-
-// BackupID names a backup; it is the id of the transfer that made it.
-type BackupID string
+import (
+	"github.com/outspan/outspan/model"
+)
 
 // TransferKind says what a transfer is for.
 type TransferKind string
@@ -46,38 +42,18 @@ func (p TransferPhase) Ended() bool { return p == TransferSucceeded || p == Tran
 // attached reports whether the copy at the target is the one in use.
 func (p TransferPhase) attached() bool { return p == TransferAttaching || p == TransferStarting }
 
-// TransferState is what one of the two agents last said of its part.
-type TransferState string
-
-// The states of an agent's part.
-const (
-	SideServing   TransferState = "serving"   // the source hands out its copy
-	SideCopying   TransferState = "copying"   // the worker copies, or reads or writes an archive
-	SideVerifying TransferState = "verifying" // all is there and is read once more
-	SideVerified  TransferState = "verified"  // every sum is right, and it is on disk
-	SideAttached  TransferState = "attached"  // it stands where instances find it
-	SideRetired   TransferState = "retired"   // the old copy was put aside
-	SideDropped   TransferState = "dropped"   // the old copy was removed
-	SideFailed    TransferState = "failed"
-)
-
-// Valid reports whether s is one of the states above.
-func (s TransferState) Valid() bool {
-	return slices.Contains([]TransferState{SideServing, SideCopying, SideVerifying, SideVerified, SideAttached, SideRetired, SideDropped, SideFailed}, s)
-}
-
 // Transfer is work on the local volumes of one slot, which always stay together. It is the vocabulary of an operator's request, its course and
 // what it left on disks, so it has more fields than other structs.
 type Transfer struct {
-	ID      TransferID      `cbor:"1,keyasint"`
-	Kind    TransferKind    `cbor:"2,keyasint"`
-	Group   GroupID         `cbor:"3,keyasint"`
-	Slot    int             `cbor:"4,keyasint"`
-	Names   []string        `cbor:"5,keyasint"`           // of the volumes; the first is the one that was asked for
-	From    NodeID          `cbor:"6,keyasint,omitempty"` // where the volumes are; of a restore: where the ones that it replaces are
-	To      NodeID          `cbor:"7,keyasint,omitempty"` // empty for a backup
-	Backup  BackupID        `cbor:"8,keyasint,omitempty"` // that is restored
-	Options TransferOptions `cbor:"9,keyasint"`
+	ID      model.TransferID `cbor:"1,keyasint"`
+	Kind    TransferKind     `cbor:"2,keyasint"`
+	Group   model.GroupID    `cbor:"3,keyasint"`
+	Slot    int              `cbor:"4,keyasint"`
+	Names   []string         `cbor:"5,keyasint"`           // of the volumes; the first is the one that was asked for
+	From    model.NodeID     `cbor:"6,keyasint,omitempty"` // where the volumes are; of a restore: where the ones that it replaces are
+	To      model.NodeID     `cbor:"7,keyasint,omitempty"` // empty for a backup
+	Backup  model.BackupID   `cbor:"8,keyasint,omitempty"` // that is restored
+	Options TransferOptions  `cbor:"9,keyasint"`
 
 	Phase   TransferPhase   `cbor:"10,keyasint"`
 	Source  TransferSide    `cbor:"11,keyasint"` // the agent of From
@@ -92,68 +68,68 @@ type Transfer struct {
 
 // TransferOptions are the choices made when a transfer was asked for.
 type TransferOptions struct {
-	Live    bool       `cbor:"1,keyasint,omitempty"` // a backup of what runs: as after a power cut, at best
-	Attach  bool       `cbor:"2,keyasint,omitempty"` // a restore takes the place of the volume in use
-	Copy    TransferID `cbor:"3,keyasint,omitempty"` // attach: the restore that made the copy
-	Cooling Duration   `cbor:"4,keyasint,omitempty"` // for how long the replaced copy is kept
+	Live    bool             `cbor:"1,keyasint,omitempty"` // a backup of what runs: as after a power cut, at best
+	Attach  bool             `cbor:"2,keyasint,omitempty"` // a restore takes the place of the volume in use
+	Copy    model.TransferID `cbor:"3,keyasint,omitempty"` // attach: the restore that made the copy
+	Cooling model.Duration   `cbor:"4,keyasint,omitempty"` // for how long the replaced copy is kept
 }
 
 // TransferSide is what one agent said of its part.
 type TransferSide struct {
-	State TransferState `cbor:"1,keyasint,omitempty"`
-	Bytes int64         `cbor:"2,keyasint,omitempty"` // done
-	Total int64         `cbor:"3,keyasint,omitempty"` // to do; 0: not known yet
-	Sum   string        `cbor:"4,keyasint,omitempty"` // SHA-256 of the whole, once it is verified
+	State model.TransferState `cbor:"1,keyasint,omitempty"`
+	Bytes int64               `cbor:"2,keyasint,omitempty"` // done
+	Total int64               `cbor:"3,keyasint,omitempty"` // to do; 0: not known yet
+	Sum   string              `cbor:"4,keyasint,omitempty"` // SHA-256 of the whole, once it is verified
 }
 
 // TransferFailure is why a transfer failed, or what went wrong after it had succeeded (cleanup_failed).
 type TransferFailure struct {
-	Code    Code   `cbor:"1,keyasint,omitempty"`
-	Message string `cbor:"2,keyasint,omitempty"`
+	Code    model.Code `cbor:"1,keyasint,omitempty"`
+	Message string     `cbor:"2,keyasint,omitempty"`
 }
 
 // TransferLeft is what a transfer left on disks beside the volumes in use. Its row stays until none is left.
 type TransferLeft struct {
-	Old      NodeID `cbor:"1,keyasint,omitempty"` // where the replaced copy is kept
-	Until    Time   `cbor:"2,keyasint,omitempty"` // for how long
-	Drop     bool   `cbor:"3,keyasint,omitempty"` // its agent was told to remove it
-	Detached NodeID `cbor:"4,keyasint,omitempty"` // where a restored copy waits to be attached
-	Proven   bool   `cbor:"5,keyasint,omitempty"` // an instance was ready on the copy that replaced the old one
+	Old      model.NodeID `cbor:"1,keyasint,omitempty"` // where the replaced copy is kept
+	Until    model.Time   `cbor:"2,keyasint,omitempty"` // for how long
+	Drop     bool         `cbor:"3,keyasint,omitempty"` // its agent was told to remove it
+	Detached model.NodeID `cbor:"4,keyasint,omitempty"` // where a restored copy waits to be attached
+	Proven   bool         `cbor:"5,keyasint,omitempty"` // an instance was ready on the copy that replaced the old one
 }
 
 // TransferMarks are when things happened to a transfer.
 type TransferMarks struct {
-	Actor      Actor  `cbor:"1,keyasint"`
-	Index      uint64 `cbor:"2,keyasint"`
-	Wall       int64  `cbor:"3,keyasint"`
-	Moved      Time   `cbor:"4,keyasint"` // of the last progress
-	EndedIndex uint64 `cbor:"5,keyasint,omitempty"`
-	EndedWall  int64  `cbor:"6,keyasint,omitempty"`
+	Actor      model.Actor `cbor:"1,keyasint"`
+	Index      uint64      `cbor:"2,keyasint"`
+	Wall       int64       `cbor:"3,keyasint"`
+	Moved      model.Time  `cbor:"4,keyasint"` // of the last progress
+	EndedIndex uint64      `cbor:"5,keyasint,omitempty"`
+	EndedWall  int64       `cbor:"6,keyasint,omitempty"`
 }
 
 // Backup is an archive of the volumes of a slot, in the backup directory of a node.
 type Backup struct {
-	ID    BackupID `cbor:"1,keyasint"`
-	Group GroupID  `cbor:"2,keyasint"`
-	Slot  int      `cbor:"3,keyasint"`
-	Names []string `cbor:"4,keyasint"`
-	Node  NodeID   `cbor:"5,keyasint"` // that wrote it
-	Bytes int64    `cbor:"6,keyasint"`
-	Sum   string   `cbor:"7,keyasint"` // SHA-256 of its manifest
-	Live  bool     `cbor:"8,keyasint,omitempty"`
-	Actor Actor    `cbor:"9,keyasint"`
-	Wall  int64    `cbor:"10,keyasint"`
-	Index uint64   `cbor:"11,keyasint"`
+	ID    model.BackupID `cbor:"1,keyasint"`
+	Group model.GroupID  `cbor:"2,keyasint"`
+	Slot  int            `cbor:"3,keyasint"`
+	Names []string       `cbor:"4,keyasint"`
+	Node  model.NodeID   `cbor:"5,keyasint"` // that wrote it
+	Bytes int64          `cbor:"6,keyasint"`
+	Sum   string         `cbor:"7,keyasint"` // SHA-256 of its manifest
+	Live  bool           `cbor:"8,keyasint,omitempty"`
+	Actor model.Actor    `cbor:"9,keyasint"`
+	Wall  int64          `cbor:"10,keyasint"`
+	Index uint64         `cbor:"11,keyasint"`
 }
 
 // Volume is the id of the volume that the transfer was asked for.
-func (t *Transfer) Volume() VolumeID { return NewVolumeID(t.Group, t.Slot, t.Names[0]) }
+func (t *Transfer) Volume() model.VolumeID { return model.NewVolumeID(t.Group, t.Slot, t.Names[0]) }
 
 // Volumes are the ids of all the volumes that the transfer concerns.
-func (t *Transfer) Volumes() []VolumeID {
-	ids := make([]VolumeID, len(t.Names))
+func (t *Transfer) Volumes() []model.VolumeID {
+	ids := make([]model.VolumeID, len(t.Names))
 	for i, name := range t.Names {
-		ids[i] = NewVolumeID(t.Group, t.Slot, name)
+		ids[i] = model.NewVolumeID(t.Group, t.Slot, name)
 	}
 	return ids
 }
@@ -186,19 +162,8 @@ func (t *Transfer) Worker() *TransferSide {
 func (t *Transfer) Leftover() bool { return t.Left.Old != "" || t.Left.Detached != "" }
 
 // DetachedID is the id of a restored volume that is not in use.
-func (t *Transfer) DetachedID(name string) VolumeID {
-	return NewVolumeID(t.Group, t.Slot, name) + "@" + VolumeID(t.ID)
-}
-
-// TransferReport is an agent's report of its part of one transfer. Repeating it changes nothing.
-type TransferReport struct {
-	ID      TransferID    `cbor:"1,keyasint"`
-	State   TransferState `cbor:"2,keyasint"`
-	Bytes   int64         `cbor:"3,keyasint,omitempty"`
-	Total   int64         `cbor:"4,keyasint,omitempty"`
-	Sum     string        `cbor:"5,keyasint,omitempty"`
-	Code    Code          `cbor:"6,keyasint,omitempty"` // with failed, or of a clean-up that did not work
-	Message string        `cbor:"7,keyasint,omitempty"`
+func (t *Transfer) DetachedID(name string) model.VolumeID {
+	return model.NewVolumeID(t.Group, t.Slot, name) + "@" + model.VolumeID(t.ID)
 }
 
 // TransferStart begins work on the volumes of a slot. Volume is the one in use (for an attach: the restored one, or VOLUME@TRANSFER for an old copy), or of a restore the one that it is
@@ -206,34 +171,34 @@ type TransferReport struct {
 // what it is to become. Codes: not_found, volume_in_use (another transfer, or an instance that is not known to have stopped),
 // volume_home_node_offline, node_not_eligible, no_capacity_memory, constraint_unmatched, conflict, invalid, busy.
 type TransferStart struct {
-	ID      TransferID      `cbor:"1,keyasint"`
-	Work    TransferKind    `cbor:"2,keyasint"`
-	Volume  VolumeID        `cbor:"3,keyasint"`
-	To      NodeID          `cbor:"4,keyasint,omitempty"`
-	Backup  BackupID        `cbor:"5,keyasint,omitempty"`
-	Options TransferOptions `cbor:"6,keyasint"`
-	Token   string          `cbor:"7,keyasint" debug:"secret"`
-	Found   []VolumeEpoch   `cbor:"8,keyasint,omitempty"`
+	ID      model.TransferID    `cbor:"1,keyasint"`
+	Work    TransferKind        `cbor:"2,keyasint"`
+	Volume  model.VolumeID      `cbor:"3,keyasint"`
+	To      model.NodeID        `cbor:"4,keyasint,omitempty"`
+	Backup  model.BackupID      `cbor:"5,keyasint,omitempty"`
+	Options TransferOptions     `cbor:"6,keyasint"`
+	Token   string              `cbor:"7,keyasint" debug:"secret"`
+	Found   []model.VolumeEpoch `cbor:"8,keyasint,omitempty"`
 }
 
 // TransferStep moves a transfer on, or ends it. The step to attaching makes the target's copy the one in use; it is refused unless that copy was verified
 // and nothing can run on the old one. Drop instead tells the agent to remove an old copy whose time is over and which is not needed any more. Codes: not_found,
 // stale (it is elsewhere by now), conflict (the old copy is needed), volume_in_use, node_not_eligible, no_capacity_memory.
 type TransferStep struct {
-	ID      TransferID    `cbor:"1,keyasint"`
-	Phase   TransferPhase `cbor:"2,keyasint,omitempty"`
-	Code    Code          `cbor:"3,keyasint,omitempty"` // with failed
-	Message string        `cbor:"4,keyasint,omitempty"`
-	Drop    bool          `cbor:"5,keyasint,omitempty"`
+	ID      model.TransferID `cbor:"1,keyasint"`
+	Phase   TransferPhase    `cbor:"2,keyasint,omitempty"`
+	Code    model.Code       `cbor:"3,keyasint,omitempty"` // with failed
+	Message string           `cbor:"4,keyasint,omitempty"`
+	Drop    bool             `cbor:"5,keyasint,omitempty"`
 }
 
 // TransferCancel gives up a transfer that has not attached yet, or whose target is confirmed dead, or removes what it left: a restored copy that is not in use, or an old copy before its
 // time. Codes: not_found, conflict.
 type TransferCancel struct {
-	ID TransferID `cbor:"1,keyasint"`
+	ID model.TransferID `cbor:"1,keyasint"`
 }
 
 // BackupForget removes the record of a backup; the archive stays where it is. Code: not_found.
 type BackupForget struct {
-	ID BackupID `cbor:"1,keyasint"`
+	ID model.BackupID `cbor:"1,keyasint"`
 }

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 	"strings"
+
+	"github.com/outspan/outspan/model"
 )
 
 const (
@@ -11,11 +13,8 @@ const (
 	keptBackups   = 10_000 // then no more are made until some are forgotten
 )
 
-// AttributeBackup is the attribute of nodes that have a backup directory; its value is the path.
-const AttributeBackup = "backup_dir"
-
 // TransferOf returns the running transfer of a slot's volumes, if there is one.
-func (s *State) TransferOf(group GroupID, slot int) (*Transfer, bool) {
+func (s *State) TransferOf(group model.GroupID, slot int) (*Transfer, bool) {
 	for _, v := range s.slotVolumes(group, slot) {
 		if t, ok := s.Transfers.Get(v.Transfer); ok && !t.Phase.Ended() {
 			return t, true
@@ -25,14 +24,14 @@ func (s *State) TransferOf(group GroupID, slot int) (*Transfer, bool) {
 }
 
 // slotVolumes are the local volumes in use of a slot, in order of name.
-func (s *State) slotVolumes(group GroupID, slot int) []*Volume {
-	prefix := NewVolumeID(group, slot, "")
+func (s *State) slotVolumes(group model.GroupID, slot int) []*Volume {
+	prefix := model.NewVolumeID(group, slot, "")
 	var found []*Volume
 	for id, v := range s.Volumes.From(prefix) {
 		if !strings.HasPrefix(string(id), string(prefix)) {
 			break
 		}
-		if v.Kind == VolumeLocal && v.Copy == "" {
+		if v.Kind == model.VolumeLocal && v.Copy == "" {
 			found = append(found, v)
 		}
 	}
@@ -54,18 +53,18 @@ func (s *State) leaving(inst *Instance) bool {
 }
 
 // slotHeld refuses a placement while a transfer works on the slot's volumes.
-func (s *State) slotHeld(spec *GroupSpec, group GroupID, slot int) *Error {
+func (s *State) slotHeld(spec *model.GroupSpec, group model.GroupID, slot int) *model.Error {
 	if len(spec.Volumes) == 0 {
 		return nil
 	}
 	if t, ok := s.TransferOf(group, slot); ok && t.Holds() {
-		return Refuse(CodeVolumeInUse, "the volumes of slot %d of %s are in transfer %s, which is %s", slot, group, t.ID, t.Phase)
+		return model.Refuse(model.CodeVolumeInUse, "the volumes of slot %d of %s are in transfer %s, which is %s", slot, group, t.ID, t.Phase)
 	}
 	return nil
 }
 
 // slotBusy returns an instance of the slot that is not known to have stopped.
-func (s *State) slotBusy(group GroupID, slot int) (*Instance, bool) {
+func (s *State) slotBusy(group model.GroupID, slot int) (*Instance, bool) {
 	for inst := range s.InstancesInSlot(group, slot) {
 		if inst.holdsClaims() {
 			return inst, true
@@ -75,11 +74,11 @@ func (s *State) slotBusy(group GroupID, slot int) (*Instance, bool) {
 }
 
 func (c *TransferStart) apply(s *State) error {
-	if !ValidName(string(c.ID)) || len(c.Token) > 128 {
-		return Refuse(CodeInvalid, "%q is no id of a transfer", c.ID)
+	if !model.ValidName(string(c.ID)) || len(c.Token) > 128 {
+		return model.Refuse(model.CodeInvalid, "%q is no id of a transfer", c.ID)
 	}
-	if s.Transfers.Has(c.ID) || s.Backups.Has(BackupID(c.ID)) {
-		return Refuse(CodeConflict, "the transfer id %s is taken", c.ID)
+	if s.Transfers.Has(c.ID) || s.Backups.Has(model.BackupID(c.ID)) {
+		return model.Refuse(model.CodeConflict, "the transfer id %s is taken", c.ID)
 	}
 	t := &Transfer{
 		ID: c.ID, Kind: c.Work, To: c.To, Options: c.Options, Phase: TransferQueued, Token: c.Token,
@@ -88,7 +87,7 @@ func (c *TransferStart) apply(s *State) error {
 	if t.Options.Cooling <= 0 {
 		t.Options.Cooling = s.Settings.VolumeCooling
 	}
-	var refusal *Error
+	var refusal *model.Error
 	switch c.Work {
 	case TransferMigrate, TransferBackup:
 		refusal = s.planVolume(t, c.Volume)
@@ -101,7 +100,7 @@ func (c *TransferStart) apply(s *State) error {
 		}
 		refusal = s.planAttach(t, c.Volume)
 	default:
-		refusal = Refuse(CodeInvalid, "%q is no kind of transfer", c.Work)
+		refusal = model.Refuse(model.CodeInvalid, "%q is no kind of transfer", c.Work)
 	}
 	if refusal != nil {
 		return refusal
@@ -113,13 +112,13 @@ func (c *TransferStart) apply(s *State) error {
 }
 
 // planVolume fills in a migration or a backup of the slot that a volume belongs to.
-func (s *State) planVolume(t *Transfer, id VolumeID) *Error {
+func (s *State) planVolume(t *Transfer, id model.VolumeID) *model.Error {
 	v, ok := s.Volumes.Get(id)
 	if !ok {
-		return Refuse(CodeNotFound, "there is no volume %q", id).WithHint("list them with: outspan volume ls")
+		return model.Refuse(model.CodeNotFound, "there is no volume %q", id).WithHint("list them with: outspan volume ls")
 	}
-	if v.Copy != "" || v.Kind != VolumeLocal {
-		return Refuse(CodeConflict, "volume %s is not a local volume in use", id).WithHint("a restored one is put in its place with: outspan volume attach %s", id)
+	if v.Copy != "" || v.Kind != model.VolumeLocal {
+		return model.Refuse(model.CodeConflict, "volume %s is not a local volume in use", id).WithHint("a restored one is put in its place with: outspan volume attach %s", id)
 	}
 	t.Group, t.Slot, t.From = v.Group, v.Slot, v.Home
 	t.Names = s.namesOf(v)
@@ -133,10 +132,10 @@ func (s *State) planVolume(t *Transfer, id VolumeID) *Error {
 	}
 	home, there := s.Nodes.Get(v.Home)
 	if !there {
-		return Refuse(CodeConflict, "volume %s is lost: no node has its data", id).WithHint("restore a backup: outspan volume restore BACKUP --node NODE --attach")
+		return model.Refuse(model.CodeConflict, "volume %s is lost: no node has its data", id).WithHint("restore a backup: outspan volume restore BACKUP --node NODE --attach")
 	}
 	if home.Health == HealthOffline {
-		return Refuse(CodeVolumeOffline, "the home of volume %s, node %s, is offline", id, home.Name).
+		return model.Refuse(model.CodeVolumeOffline, "the home of volume %s, node %s, is offline", id, home.Name).
 			WithHint("bring the node back, or restore a backup on another node: outspan volume restore BACKUP --node NODE --attach")
 	}
 	if t.Kind == TransferBackup {
@@ -144,7 +143,7 @@ func (s *State) planVolume(t *Transfer, id VolumeID) *Error {
 		return s.mayBackup(home)
 	}
 	if t.To == t.From {
-		return Refuse(CodeConflict, "volume %s is on node %s already", id, home.Name)
+		return model.Refuse(model.CodeConflict, "volume %s is on node %s already", id, home.Name)
 	}
 	return s.mayMoveTo(t)
 }
@@ -160,29 +159,29 @@ func (s *State) namesOf(first *Volume) []string {
 	return names
 }
 
-func (s *State) mayBackup(n *Node) *Error {
-	if n.Shape.Attributes[AttributeBackup] == "" {
-		return Refuse(CodeNodeNotEligible, "node %s has no backup directory", n.Name).WithHint("set backup_dir in the agent block of its file")
+func (s *State) mayBackup(n *Node) *model.Error {
+	if n.Shape.Attributes[model.AttributeBackup] == "" {
+		return model.Refuse(model.CodeNodeNotEligible, "node %s has no backup directory", n.Name).WithHint("set backup_dir in the agent block of its file")
 	}
 	if s.Backups.Len() >= keptBackups {
-		return Refuse(CodeBusy, "%d backups are on record", keptBackups).WithHint("forget old ones with: outspan volume forget BACKUP")
+		return model.Refuse(model.CodeBusy, "%d backups are on record", keptBackups).WithHint("forget old ones with: outspan volume forget BACKUP")
 	}
 	return nil
 }
 
-func (s *State) unbound(t *Transfer) *Error {
+func (s *State) unbound(t *Transfer) *model.Error {
 	if other, ok := s.TransferOf(t.Group, t.Slot); ok {
-		return Refuse(CodeVolumeInUse, "transfer %s works on the volumes of slot %d of %s already", other.ID, t.Slot, t.Group).
+		return model.Refuse(model.CodeVolumeInUse, "transfer %s works on the volumes of slot %d of %s already", other.ID, t.Slot, t.Group).
 			WithHint("wait for it, or give it up: outspan volume cancel %s", other.ID)
 	}
 	return nil
 }
 
 // planRestore fills in a restore. The volume that it is to become may have lost its home, or be gone.
-func (s *State) planRestore(t *Transfer, c *TransferStart) *Error {
+func (s *State) planRestore(t *Transfer, c *TransferStart) *model.Error {
 	b, ok := s.Backups.Get(c.Backup)
 	if !ok {
-		return Refuse(CodeNotFound, "there is no backup %q", c.Backup).WithHint("list them with: outspan volume backups")
+		return model.Refuse(model.CodeNotFound, "there is no backup %q", c.Backup).WithHint("list them with: outspan volume backups")
 	}
 	t.Backup, t.Group, t.Slot, t.Names = b.ID, b.Group, b.Slot, slices.Clone(b.Names)
 	if c.Volume != "" {
@@ -191,14 +190,14 @@ func (s *State) planRestore(t *Transfer, c *TransferStart) *Error {
 		}
 	}
 	if !s.Groups.Has(t.Group) {
-		return Refuse(CodeNotFound, "there is no group %s any more", t.Group).WithHint("run its job first, or name another volume with --volume")
+		return model.Refuse(model.CodeNotFound, "there is no group %s any more", t.Group).WithHint("run its job first, or name another volume with --volume")
 	}
 	n, ok := s.Nodes.Get(t.To)
 	if !ok {
-		return Refuse(CodeNotFound, "there is no node %s", t.To)
+		return model.Refuse(model.CodeNotFound, "there is no node %s", t.To)
 	}
-	if n.Shape.Attributes[AttributeBackup] == "" {
-		return Refuse(CodeNodeNotEligible, "node %s has no backup directory", n.Name).WithHint("set backup_dir in the agent block of its file; the archive must be in it")
+	if n.Shape.Attributes[model.AttributeBackup] == "" {
+		return model.Refuse(model.CodeNodeNotEligible, "node %s has no backup directory", n.Name).WithHint("set backup_dir in the agent block of its file; the archive must be in it")
 	}
 	if !t.Options.Attach {
 		return s.Eligible(n)
@@ -207,27 +206,27 @@ func (s *State) planRestore(t *Transfer, c *TransferStart) *Error {
 }
 
 // restoreAs has a backup become the volumes of another slot, which must have volumes of these names.
-func (s *State) restoreAs(t *Transfer, id VolumeID) *Error {
-	group, slot, name, refusal := id.split()
+func (s *State) restoreAs(t *Transfer, id model.VolumeID) *model.Error {
+	group, slot, name, refusal := splitVolumeID(id)
 	if refusal != nil {
 		return refusal
 	}
 	if !slices.Contains(t.Names, name) {
-		return Refuse(CodeConflict, "backup %s has no volume %q; it has %s", t.Backup, name, strings.Join(t.Names, ", "))
+		return model.Refuse(model.CodeConflict, "backup %s has no volume %q; it has %s", t.Backup, name, strings.Join(t.Names, ", "))
 	}
 	t.Group, t.Slot = group, slot
 	return nil
 }
 
 // planReplace checks that the copy at To may take the place of the volumes in use.
-func (s *State) planReplace(t *Transfer) *Error {
+func (s *State) planReplace(t *Transfer) *model.Error {
 	if refusal := s.unbound(t); refusal != nil {
 		return refusal
 	}
 	policy, ok := s.Policy(t.Group)
 	for _, name := range t.Names {
-		if !ok || !slices.ContainsFunc(policy.Volumes, func(v VolumeSpec) bool { return v.Name == name && v.Kind == VolumeLocal }) {
-			return Refuse(CodeConflict, "%s has no local volume %q", t.Group, name)
+		if !ok || !slices.ContainsFunc(policy.Volumes, func(v model.VolumeSpec) bool { return v.Name == name && v.Kind == model.VolumeLocal }) {
+			return model.Refuse(model.CodeConflict, "%s has no local volume %q", t.Group, name)
 		}
 	}
 	if refusal := s.coversSlot(t); refusal != nil {
@@ -236,26 +235,26 @@ func (s *State) planReplace(t *Transfer) *Error {
 	for _, v := range s.slotVolumes(t.Group, t.Slot) {
 		t.From = v.Home
 	}
-	if inst, busy := s.slotBusy(t.Group, t.Slot); busy && inst.Status.Observed == ObservedLost {
+	if inst, busy := s.slotBusy(t.Group, t.Slot); busy && inst.Status.Observed == model.ObservedLost {
 		n, _ := s.Nodes.Get(inst.Node)
-		return Refuse(CodeVolumeInUse, "instance %s is on the offline node %s and not known to have stopped", inst.ID, n.Name).
+		return model.Refuse(model.CodeVolumeInUse, "instance %s is on the offline node %s and not known to have stopped", inst.ID, n.Name).
 			WithHint("if the machine is gone: outspan node confirm-dead %s", n.Name)
 	}
 	return s.mayMoveTo(t)
 }
 
 // coversSlot refuses what would leave the volumes of a slot on different nodes.
-func (s *State) coversSlot(t *Transfer) *Error {
+func (s *State) coversSlot(t *Transfer) *model.Error {
 	for _, v := range s.slotVolumes(t.Group, t.Slot) {
 		if v.Home != "" && v.Home != t.To && !slices.Contains(t.Names, v.Name) {
-			return Refuse(CodeConflict, "slot %d of %s also has the volume %s on node %s, which the copy lacks", t.Slot, t.Group, v.Name, v.Home)
+			return model.Refuse(model.CodeConflict, "slot %d of %s also has the volume %s on node %s, which the copy lacks", t.Slot, t.Group, v.Name, v.Home)
 		}
 	}
 	return nil
 }
 
 // transferNaming returns the running transfer that is to fill a volume which did not exist until now.
-func (s *State) transferNaming(id VolumeID) TransferID {
+func (s *State) transferNaming(id model.VolumeID) model.TransferID {
 	for _, t := range s.Transfers.All() {
 		if !t.Phase.Ended() && (t.Kind != TransferRestore || t.Options.Attach) && slices.Contains(t.Volumes(), id) {
 			return t.ID
@@ -265,15 +264,15 @@ func (s *State) transferNaming(id VolumeID) TransferID {
 }
 
 // planAttach fills in the attachment of a restored volume, or of an old copy that is kept.
-func (s *State) planAttach(t *Transfer, id VolumeID) *Error {
+func (s *State) planAttach(t *Transfer, id model.VolumeID) *model.Error {
 	made, old := s.OldCopy(id)
 	if !old {
 		v, ok := s.Volumes.Get(id)
 		if !ok {
-			return Refuse(CodeNotFound, "there is no volume %q", id).WithHint("list them with: outspan volume ls")
+			return model.Refuse(model.CodeNotFound, "there is no volume %q", id).WithHint("list them with: outspan volume ls")
 		}
 		if made, ok = s.Transfers.Get(v.Copy); !ok || made.Left.Detached == "" {
-			return Refuse(CodeConflict, "volume %s is in use already", id)
+			return model.Refuse(model.CodeConflict, "volume %s is in use already", id)
 		}
 	}
 	t.Group, t.Slot, t.Names = made.Group, made.Slot, slices.Clone(made.Names)
@@ -282,29 +281,29 @@ func (s *State) planAttach(t *Transfer, id VolumeID) *Error {
 }
 
 // OldCopy finds the transfer that left an old copy of a volume, by "VOLUME@TRANSFER".
-func (s *State) OldCopy(id VolumeID) (*Transfer, bool) {
+func (s *State) OldCopy(id model.VolumeID) (*Transfer, bool) {
 	volume, by, _ := strings.Cut(string(id), "@")
-	t, ok := s.Transfers.Get(TransferID(by))
-	return t, ok && t.Left.Old != "" && !t.Left.Drop && slices.Contains(t.Volumes(), VolumeID(volume))
+	t, ok := s.Transfers.Get(model.TransferID(by))
+	return t, ok && t.Left.Old != "" && !t.Left.Drop && slices.Contains(t.Volumes(), model.VolumeID(volume))
 }
 
 // mayMoveTo checks the target for the instance of the slot: eligible, constraints met, room.
-func (s *State) mayMoveTo(t *Transfer) *Error {
+func (s *State) mayMoveTo(t *Transfer) *model.Error {
 	n, ok := s.Nodes.Get(t.To)
 	if !ok {
-		return Refuse(CodeNotFound, "there is no node %q", t.To)
+		return model.Refuse(model.CodeNotFound, "there is no node %q", t.To)
 	}
 	if refusal := s.Eligible(n); refusal != nil {
 		return refusal
 	}
 	g, ok := s.Groups.Get(t.Group)
 	policy, known := s.Policy(t.Group)
-	if !ok || !known || g.Role == RoleSystem {
-		return Refuse(CodeConflict, "volumes of %s can't move: it has one instance on each node, or is gone", t.Group)
+	if !ok || !known || g.Role == model.RoleSystem {
+		return model.Refuse(model.CodeConflict, "volumes of %s can't move: it has one instance on each node, or is gone", t.Group)
 	}
 	for i := range policy.Constraints {
 		if !n.Meets(&policy.Constraints[i]) {
-			return Refuse(CodeConstraint, "node %s does not meet the constraint on %s", n.Name, policy.Constraints[i].Attribute)
+			return model.Refuse(model.CodeConstraint, "node %s does not meet the constraint on %s", n.Name, policy.Constraints[i].Attribute)
 		}
 	}
 	if t.Slot >= g.Count || t.From == t.To {
@@ -315,7 +314,7 @@ func (s *State) mayMoveTo(t *Transfer) *Error {
 
 // forgetTransfers drops the oldest ended transfers that left nothing.
 func (s *State) forgetTransfers() {
-	var old []TransferID
+	var old []model.TransferID
 	for id, t := range s.Transfers.All() {
 		if t.Phase.Ended() && !t.Leftover() {
 			old = append(old, id)
@@ -330,7 +329,7 @@ func (s *State) forgetTransfers() {
 func (s *State) setTransfer(before, after *Transfer) {
 	s.Transfers.put(after.ID, after)
 	s.touch("volumes", Topic("transfer/"+after.ID))
-	for _, id := range []NodeID{after.From, after.To} {
+	for _, id := range []model.NodeID{after.From, after.To} {
 		s.callAgent(id)
 	}
 	was := ""
@@ -345,7 +344,7 @@ func (s *State) setTransfer(before, after *Transfer) {
 }
 
 // callAgent has the agent of a node read its assignments again.
-func (s *State) callAgent(id NodeID) {
+func (s *State) callAgent(id model.NodeID) {
 	if n, ok := s.Nodes.Get(id); ok {
 		next := *n
 		next.Assigned = s.Index
@@ -355,7 +354,7 @@ func (s *State) callAgent(id NodeID) {
 }
 
 // bindVolumes notes at the volumes in use which transfer works on them; "" = none.
-func (s *State) bindVolumes(t *Transfer, by TransferID) {
+func (s *State) bindVolumes(t *Transfer, by model.TransferID) {
 	if t.Kind == TransferRestore && !t.Options.Attach {
 		return
 	}

@@ -1,13 +1,17 @@
 package fsm
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/outspan/outspan/model"
+)
 
 // TestTransfersOfAForgottenNode: what can't go on without the node fails; a migration whose target's copy is in
 // use already goes on without its source; what was left on the node is forgotten.
 func TestTransfersOfAForgottenNode(t *testing.T) {
 	tests := []struct {
 		name     string
-		from, to NodeID
+		from, to model.NodeID
 		phase    TransferPhase
 		fails    bool
 	}{

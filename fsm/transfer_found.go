@@ -1,32 +1,36 @@
 package fsm
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/outspan/outspan/model"
+)
 
 // planFound fills in the attachment of data that is on a node's disk and that the state does not know: a restore has lost it, or it was given up with a node that
 // came back. Its agent looks first whether it is there.
-func (s *State) planFound(t *Transfer, c *TransferStart) *Error {
-	group, slot, name, refusal := c.Volume.split()
+func (s *State) planFound(t *Transfer, c *TransferStart) *model.Error {
+	group, slot, name, refusal := splitVolumeID(c.Volume)
 	if refusal != nil {
 		return refusal
 	}
 	if len(c.Found) > maxHoldingParts {
-		return Refuse(CodeInvalid, "%d volumes are more than the %d that a slot can have", len(c.Found), maxHoldingParts)
+		return model.Refuse(model.CodeInvalid, "%d volumes are more than the %d that a slot can have", len(c.Found), maxHoldingParts)
 	}
 	t.Group, t.Slot = group, slot
 	found := slices.Clone(c.Found)
-	slices.SortFunc(found, func(a, b VolumeEpoch) int { return count(b.Name == name) - count(a.Name == name) }) // the first is the one that was asked for
+	slices.SortFunc(found, func(a, b model.VolumeEpoch) int { return count(b.Name == name) - count(a.Name == name) }) // the first is the one that was asked for
 	for _, v := range found {
-		if !ValidName(v.Name) || v.Epoch == 0 || slices.Contains(t.Names, v.Name) {
-			return Refuse(CodeInvalid, "volume %q with epoch %d can't be attached to slot %d of %s", v.Name, v.Epoch, slot, group)
+		if !model.ValidName(v.Name) || v.Epoch == 0 || slices.Contains(t.Names, v.Name) {
+			return model.Refuse(model.CodeInvalid, "volume %q with epoch %d can't be attached to slot %d of %s", v.Name, v.Epoch, slot, group)
 		}
 		t.Names, t.Found = append(t.Names, v.Name), append(t.Found, v.Epoch)
 	}
 	if t.Names[0] != name {
-		return Refuse(CodeInvalid, "the epoch of volume %s is missing", c.Volume)
+		return model.Refuse(model.CodeInvalid, "the epoch of volume %s is missing", c.Volume)
 	}
 	policy, ok := s.Policy(group)
 	if !ok {
-		return Refuse(CodeNotFound, "there is no group %s", group).WithHint("run its job first")
+		return model.Refuse(model.CodeNotFound, "there is no group %s", group).WithHint("run its job first")
 	}
 	if refusal := s.SlotUnsettled(policy, group, slot); refusal != nil {
 		return refusal
@@ -39,9 +43,9 @@ func (s *State) planFound(t *Transfer, c *TransferStart) *Error {
 
 // slotRuns reports whether a program of a slot runs, so that the data at the volumes' home is in its place. Without one it may have been put aside: a restored state
 // does not know that it was moved away.
-func (s *State) slotRuns(group GroupID, slot int) bool {
+func (s *State) slotRuns(group model.GroupID, slot int) bool {
 	for inst := range s.InstancesInSlot(group, slot) {
-		if oneOf(inst.Status.Observed, ObservedReady, ObservedUnready, ObservedDraining) {
+		if oneOf(inst.Status.Observed, model.ObservedReady, model.ObservedUnready, model.ObservedDraining) {
 			return true
 		}
 	}
@@ -49,21 +53,21 @@ func (s *State) slotRuns(group GroupID, slot int) bool {
 }
 
 // foundElsewhere refuses to attach data under a second name: it is in use, or it is an old copy that is kept.
-func (s *State) foundElsewhere(t *Transfer) *Error {
+func (s *State) foundElsewhere(t *Transfer) *model.Error {
 	for i, id := range t.Volumes() {
 		if v, ok := s.Volumes.Get(id); ok && v.Home == t.To && v.Made == t.Found[i] && s.slotRuns(t.Group, t.Slot) {
-			return Refuse(CodeConflict, "the data of epoch %d is what volume %s has in use", v.Made, id)
+			return model.Refuse(model.CodeConflict, "the data of epoch %d is what volume %s has in use", v.Made, id)
 		}
 	}
-	if by, ok := s.KeptBy(t.Group, t.Slot, t.To, VolumeEpoch{t.Names[0], t.Found[0]}); ok {
-		return Refuse(CodeConflict, "the data of epoch %d is the old copy that transfer %s left", t.Found[0], by.ID).
+	if by, ok := s.KeptBy(t.Group, t.Slot, t.To, model.VolumeEpoch{Name: t.Names[0], Epoch: t.Found[0]}); ok {
+		return model.Refuse(model.CodeConflict, "the data of epoch %d is the old copy that transfer %s left", t.Found[0], by.ID).
 			WithHint("to put it to use: outspan volume attach %s@%s", t.Volume(), by.ID)
 	}
 	return nil
 }
 
 // KeptBy finds the transfer that left data on a node as an old copy of a slot's volume.
-func (s *State) KeptBy(group GroupID, slot int, node NodeID, data VolumeEpoch) (*Transfer, bool) {
+func (s *State) KeptBy(group model.GroupID, slot int, node model.NodeID, data model.VolumeEpoch) (*Transfer, bool) {
 	for _, t := range s.Transfers.All() {
 		if t.Group != group || t.Slot != slot || t.Left.Old != node {
 			continue

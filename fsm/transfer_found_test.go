@@ -4,41 +4,43 @@ import (
 	"errors"
 	"strings"
 	"testing"
+
+	"github.com/outspan/outspan/model"
 )
 
 // foundState is a volume in use by i1 on n1; n2 has room.
 func foundState(t *testing.T) (State, *Volume) {
 	t.Helper()
 	spec := webSpec()
-	spec.Groups[0].Count, spec.Groups[0].Volumes = 1, []VolumeSpec{{Name: "rows", Kind: VolumeLocal, Path: "/rows"}}
-	s := leaseState(t, spec, 6*Second)
+	spec.Groups[0].Count, spec.Groups[0].Volumes = 1, []model.VolumeSpec{{Name: "rows", Kind: model.VolumeLocal, Path: "/rows"}}
+	s := leaseState(t, spec, 6*model.Second)
 	s = run(t, s, 1000, register("n2"), &NodeReport{ID: "n2", Full: true})
-	v, ok := s.Volumes.Get(NewVolumeID(aloneGroup, 0, "rows"))
+	v, ok := s.Volumes.Get(model.NewVolumeID(aloneGroup, 0, "rows"))
 	if !ok {
 		t.Fatal("there is no volume")
 	}
 	return s, v
 }
 
-func attachFound(v *Volume, node NodeID, found ...VolumeEpoch) *TransferStart {
+func attachFound(v *Volume, node model.NodeID, found ...model.VolumeEpoch) *TransferStart {
 	return &TransferStart{ID: "t1", Work: TransferAttach, Volume: v.ID, To: node, Found: found}
 }
 
 // Data that the state does not know is attached once its agent has seen it, and its slot's instance has stopped.
 func TestAttachFoundData(t *testing.T) {
 	s, v := foundState(t)
-	s = run(t, s, 2000, attachFound(v, "n2", VolumeEpoch{"rows", 7}))
-	refused := func(to TransferPhase, code Code) {
+	s = run(t, s, 2000, attachFound(v, "n2", model.VolumeEpoch{Name: "rows", Epoch: 7}))
+	refused := func(to TransferPhase, code model.Code) {
 		t.Helper()
 		_, refusal := attempt(s, 2000, &TransferStep{ID: "t1", Phase: to})
 		wantCode(t, string(to), refusal, code)
 	}
-	refused(TransferStopping, CodeStale)
+	refused(TransferStopping, model.CodeStale)
 	s = run(t, s, 2000, &TransferStep{ID: "t1", Phase: TransferRunning})
-	refused(TransferStopping, CodeStale) // its agent has not seen it
-	s = run(t, s, 2000, &NodeReport{ID: "n2", Transfers: []TransferReport{{ID: "t1", State: SideVerified}}}, &TransferStep{ID: "t1", Phase: TransferStopping})
-	refused(TransferAttaching, CodeVolumeInUse)
-	s = run(t, s, 2000, &InstanceStop{ID: "i1", Cause: CauseUser, Bypass: true}, &NodeReport{ID: "n1", Instances: []InstanceStatus{{ID: "i1", Generation: 99, Observed: ObservedStopped}}},
+	refused(TransferStopping, model.CodeStale) // its agent has not seen it
+	s = run(t, s, 2000, &NodeReport{ID: "n2", Transfers: []model.TransferReport{{ID: "t1", State: model.SideVerified}}}, &TransferStep{ID: "t1", Phase: TransferStopping})
+	refused(TransferAttaching, model.CodeVolumeInUse)
+	s = run(t, s, 2000, &InstanceStop{ID: "i1", Cause: model.CauseUser, Bypass: true}, &NodeReport{ID: "n1", Instances: []model.InstanceStatus{{ID: "i1", Generation: 99, Observed: model.ObservedStopped}}},
 		&TransferStep{ID: "t1", Phase: TransferAttaching})
 	now, _ := s.Volumes.Get(v.ID)
 	if now.Home != "n2" || now.Made <= v.Made || !now.Held {
@@ -48,7 +50,7 @@ func TestAttachFoundData(t *testing.T) {
 	if done.Left.Old != "n1" || done.Epochs[0] != v.Made || done.Found[0] != 7 {
 		t.Errorf("the transfer is %+v", done)
 	}
-	if kept, ok := s.KeptBy(v.Group, 0, "n1", VolumeEpoch{"rows", v.Made}); !ok || kept.ID != "t1" {
+	if kept, ok := s.KeptBy(v.Group, 0, "n1", model.VolumeEpoch{Name: "rows", Epoch: v.Made}); !ok || kept.ID != "t1" {
 		t.Errorf("what it replaced is kept by %+v", kept)
 	}
 }
@@ -56,8 +58,8 @@ func TestAttachFoundData(t *testing.T) {
 // An agent that does not have the data ends the attachment before anything is stopped.
 func TestAttachFoundDataThatIsMissing(t *testing.T) {
 	s, v := foundState(t)
-	s = run(t, s, 2000, attachFound(v, "n2", VolumeEpoch{"rows", 7}), &TransferStep{ID: "t1", Phase: TransferRunning},
-		&NodeReport{ID: "n2", Transfers: []TransferReport{{ID: "t1", State: SideFailed, Code: CodeNotFound, Message: "there is no data"}}})
+	s = run(t, s, 2000, attachFound(v, "n2", model.VolumeEpoch{Name: "rows", Epoch: 7}), &TransferStep{ID: "t1", Phase: TransferRunning},
+		&NodeReport{ID: "n2", Transfers: []model.TransferReport{{ID: "t1", State: model.SideFailed, Code: model.CodeNotFound, Message: "there is no data"}}})
 	now, _ := s.Volumes.Get(v.ID)
 	if inst, _ := s.Instances.Get("i1"); !inst.Wanted() || now.Home != "n1" || now.Made != v.Made || now.Transfer != "" {
 		t.Errorf("the instance is %+v, the volume %+v", inst, now)
@@ -69,22 +71,22 @@ func TestAttachFoundRefusals(t *testing.T) {
 	for name, c := range map[string]struct {
 		state State
 		start *TransferStart
-		code  Code
+		code  model.Code
 	}{
-		"in use":                                 {s, attachFound(v, "n1", VolumeEpoch{"rows", v.Made}), CodeConflict},
-		"no epoch":                               {s, attachFound(v, "n2", VolumeEpoch{"rows", 0}), CodeInvalid},
-		"twice":                                  {s, attachFound(v, "n2", VolumeEpoch{"rows", 7}, VolumeEpoch{"rows", 8}), CodeInvalid},
-		"too many":                               {s, attachFound(v, "n2", make([]VolumeEpoch, maxHoldingParts+1)...), CodeInvalid},
-		"no name":                                {s, attachFound(v, "n2", VolumeEpoch{"../rows", 7}), CodeInvalid},
-		"another volume":                         {s, attachFound(v, "n2", VolumeEpoch{"logs", 7}), CodeInvalid},
-		"no volume":                              {s, attachFound(&Volume{ID: "web"}, "n2", VolumeEpoch{"rows", 7}), CodeInvalid},
-		"a prefix":                               {s, attachFound(&Volume{ID: "web/a/0/rows"}, "n2", VolumeEpoch{"rows", 7}), CodeNotFound},
-		"no node":                                {s, attachFound(v, "n9", VolumeEpoch{"rows", 7}), CodeNotFound},
-		"not in the group":                       {s, attachFound(&Volume{ID: "web/api/0/logs"}, "n2", VolumeEpoch{"logs", 7}), CodeConflict},
-		"another in a slot":                      {s, attachFound(v, "n2", VolumeEpoch{"rows", 7}, VolumeEpoch{"logs", 7}), CodeConflict},
-		"not confirmed":                          {run(t, s, 2000, &RestoreMark{}), attachFound(v, "n2", VolumeEpoch{"rows", 7}), CodeRestoreUnconfirmed},
-		"a move before a restore is confirmed":   {run(t, s, 2000, &RestoreMark{}), &TransferStart{ID: "t1", Work: TransferMigrate, Volume: v.ID, To: "n2"}, CodeRestoreUnconfirmed},
-		"a backup before a restore is confirmed": {run(t, s, 2000, &RestoreMark{}), &TransferStart{ID: "t1", Work: TransferBackup, Volume: v.ID, To: "n2"}, CodeRestoreUnconfirmed},
+		"in use":                                 {s, attachFound(v, "n1", model.VolumeEpoch{Name: "rows", Epoch: v.Made}), model.CodeConflict},
+		"no epoch":                               {s, attachFound(v, "n2", model.VolumeEpoch{Name: "rows", Epoch: 0}), model.CodeInvalid},
+		"twice":                                  {s, attachFound(v, "n2", model.VolumeEpoch{Name: "rows", Epoch: 7}, model.VolumeEpoch{Name: "rows", Epoch: 8}), model.CodeInvalid},
+		"too many":                               {s, attachFound(v, "n2", make([]model.VolumeEpoch, maxHoldingParts+1)...), model.CodeInvalid},
+		"no name":                                {s, attachFound(v, "n2", model.VolumeEpoch{Name: "../rows", Epoch: 7}), model.CodeInvalid},
+		"another volume":                         {s, attachFound(v, "n2", model.VolumeEpoch{Name: "logs", Epoch: 7}), model.CodeInvalid},
+		"no volume":                              {s, attachFound(&Volume{ID: "web"}, "n2", model.VolumeEpoch{Name: "rows", Epoch: 7}), model.CodeInvalid},
+		"a prefix":                               {s, attachFound(&Volume{ID: "web/a/0/rows"}, "n2", model.VolumeEpoch{Name: "rows", Epoch: 7}), model.CodeNotFound},
+		"no node":                                {s, attachFound(v, "n9", model.VolumeEpoch{Name: "rows", Epoch: 7}), model.CodeNotFound},
+		"not in the group":                       {s, attachFound(&Volume{ID: "web/api/0/logs"}, "n2", model.VolumeEpoch{Name: "logs", Epoch: 7}), model.CodeConflict},
+		"another in a slot":                      {s, attachFound(v, "n2", model.VolumeEpoch{Name: "rows", Epoch: 7}, model.VolumeEpoch{Name: "logs", Epoch: 7}), model.CodeConflict},
+		"not confirmed":                          {run(t, s, 2000, &RestoreMark{}), attachFound(v, "n2", model.VolumeEpoch{Name: "rows", Epoch: 7}), model.CodeRestoreUnconfirmed},
+		"a move before a restore is confirmed":   {run(t, s, 2000, &RestoreMark{}), &TransferStart{ID: "t1", Work: TransferMigrate, Volume: v.ID, To: "n2"}, model.CodeRestoreUnconfirmed},
+		"a backup before a restore is confirmed": {run(t, s, 2000, &RestoreMark{}), &TransferStart{ID: "t1", Work: TransferBackup, Volume: v.ID, To: "n2"}, model.CodeRestoreUnconfirmed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, refusal := attempt(c.state, 2000, c.start)
@@ -98,13 +100,13 @@ func TestAttachFoundOldCopy(t *testing.T) {
 	s, v := foundState(t)
 	moved := *v
 	moved.Home, moved.Made = "n2", v.Made+1
-	s = run(t, s, 2000, &InstanceStop{ID: "i1", Cause: CauseUser, Bypass: true}, &NodeReport{ID: "n1", Instances: []InstanceStatus{{ID: "i1", Generation: 99, Observed: ObservedStopped}}})
+	s = run(t, s, 2000, &InstanceStop{ID: "i1", Cause: model.CauseUser, Bypass: true}, &NodeReport{ID: "n1", Instances: []model.InstanceStatus{{ID: "i1", Generation: 99, Observed: model.ObservedStopped}}})
 	s.Volumes.put(v.ID, &moved)
 	s.Transfers.put("t0", &Transfer{ID: "t0", Kind: TransferMigrate, Group: v.Group, Names: []string{"rows"}, Phase: TransferSucceeded, Epochs: []uint64{v.Made},
 		Left: TransferLeft{Old: "n1"}, Marks: TransferMarks{Index: 1, EndedIndex: 1}})
-	_, refusal := attempt(s, 2000, attachFound(v, "n1", VolumeEpoch{"rows", v.Made}))
-	wantCode(t, "attach", refusal, CodeConflict)
-	var e *Error
+	_, refusal := attempt(s, 2000, attachFound(v, "n1", model.VolumeEpoch{Name: "rows", Epoch: v.Made}))
+	wantCode(t, "attach", refusal, model.CodeConflict)
+	var e *model.Error
 	if errors.As(refusal, &e) && e.Hint != "to put it to use: outspan volume attach web/api/0/rows@t0" {
 		t.Errorf("the hint is %q", e.Hint)
 	}
@@ -115,9 +117,9 @@ func TestAttachFoundOldCopy(t *testing.T) {
 func TestTransferBehindARestore(t *testing.T) {
 	s, v := foundState(t)
 	spec, _ := s.Spec(v.Group, 1)
-	s = run(t, s, 2000, attachFound(v, "n2", VolumeEpoch{"rows", 7}), &TransferStep{ID: "t1", Phase: TransferRunning},
-		&NodeReport{ID: "n2", Transfers: []TransferReport{{ID: "t1", State: SideVerified}}}, &RestoreMark{})
-	refused := func(what string, code Code) {
+	s = run(t, s, 2000, attachFound(v, "n2", model.VolumeEpoch{Name: "rows", Epoch: 7}), &TransferStep{ID: "t1", Phase: TransferRunning},
+		&NodeReport{ID: "n2", Transfers: []model.TransferReport{{ID: "t1", State: model.SideVerified}}}, &RestoreMark{})
+	refused := func(what string, code model.Code) {
 		t.Helper()
 		for _, to := range []TransferPhase{TransferStopping, TransferAttaching} {
 			now := s
@@ -133,15 +135,15 @@ func TestTransferBehindARestore(t *testing.T) {
 			wantCode(t, what+", "+string(to), refusal, code)
 		}
 	}
-	s = inventory(t, s, "n1", []InstanceStatus{{ID: "i1", Generation: 99, Observed: ObservedStopped, Reason: ReasonEnded}})
-	refused("not confirmed", CodeRestoreUnconfirmed)
+	s = inventory(t, s, "n1", []model.InstanceStatus{{ID: "i1", Generation: 99, Observed: model.ObservedStopped, Reason: model.ReasonEnded}})
+	refused("not confirmed", model.CodeRestoreUnconfirmed)
 	s = run(t, s, 2000, &RestoreMark{Confirm: true})
-	refused("n2 has not told", CodeInventoryMissing)
-	x := Holding{ID: "x", Group: v.Group, Spec: spec.Digest(), Ports: Ports{{"http", 20001}}, Copies: []VolumeEpoch{{"rows", v.Made + 1}}}
-	s = inventory(t, s, "n2", []InstanceStatus{{ID: "x", Generation: 5, Observed: ObservedReady}}, x)
-	refused("x uses the newest data", CodeSlotTaken)
+	refused("n2 has not told", model.CodeInventoryMissing)
+	x := model.Holding{ID: "x", Group: v.Group, Spec: spec.Digest(), Ports: model.Ports{{Name: "http", Number: 20001}}, Copies: []model.VolumeEpoch{{Name: "rows", Epoch: v.Made + 1}}}
+	s = inventory(t, s, "n2", []model.InstanceStatus{{ID: "x", Generation: 5, Observed: model.ObservedReady}}, x)
+	refused("x uses the newest data", model.CodeSlotTaken)
 	s = run(t, s, 2000, &InstanceAdopt{ID: "x"})
-	if ended, _ := s.Transfers.Get("t1"); ended.Phase != TransferFailed || ended.Failure.Code != CodeVolumeInUse {
+	if ended, _ := s.Transfers.Get("t1"); ended.Phase != TransferFailed || ended.Failure.Code != model.CodeVolumeInUse {
 		t.Errorf("the transfer is %+v", ended)
 	}
 	if now, _ := s.Volumes.Get(v.ID); now.Home != "n2" || now.Made != v.Made+1 {
@@ -152,16 +154,16 @@ func TestTransferBehindARestore(t *testing.T) {
 // What the state has in use may have been put aside by a move that a restore has lost: it is put back into its place. Nothing is replaced then, so no old copy is left.
 func TestAttachPutAside(t *testing.T) {
 	s, v := foundState(t)
-	again := attachFound(v, "n1", VolumeEpoch{"rows", v.Made})
-	s = run(t, s, 2000, &NodeReport{ID: "n1", Instances: []InstanceStatus{{ID: "i1", Generation: 98, Observed: ObservedReady}}})
+	again := attachFound(v, "n1", model.VolumeEpoch{Name: "rows", Epoch: v.Made})
+	s = run(t, s, 2000, &NodeReport{ID: "n1", Instances: []model.InstanceStatus{{ID: "i1", Generation: 98, Observed: model.ObservedReady}}})
 	_, refusal := attempt(s, 2000, again)
-	wantCode(t, "attach what an instance uses", refusal, CodeConflict)
-	failed := InstanceStatus{ID: "i1", Generation: 99, Observed: ObservedFailed, Reason: "start_failed"}
-	s = run(t, s, 2000, &NodeReport{ID: "n1", Instances: []InstanceStatus{failed}})
+	wantCode(t, "attach what an instance uses", refusal, model.CodeConflict)
+	failed := model.InstanceStatus{ID: "i1", Generation: 99, Observed: model.ObservedFailed, Reason: "start_failed"}
+	s = run(t, s, 2000, &NodeReport{ID: "n1", Instances: []model.InstanceStatus{failed}})
 	s = run(t, s, 2000, again, &TransferStep{ID: "t1", Phase: TransferRunning},
-		&NodeReport{ID: "n1", Transfers: []TransferReport{{ID: "t1", State: SideVerified}}}, &TransferStep{ID: "t1", Phase: TransferStopping},
-		&InstanceStop{ID: "i1", Cause: CauseUser, Bypass: true},
-		&NodeReport{ID: "n1", Instances: []InstanceStatus{{ID: "i1", Generation: 100, Observed: ObservedStopped}}})
+		&NodeReport{ID: "n1", Transfers: []model.TransferReport{{ID: "t1", State: model.SideVerified}}}, &TransferStep{ID: "t1", Phase: TransferStopping},
+		&InstanceStop{ID: "i1", Cause: model.CauseUser, Bypass: true},
+		&NodeReport{ID: "n1", Instances: []model.InstanceStatus{{ID: "i1", Generation: 100, Observed: model.ObservedStopped}}})
 	s = run(t, s, 2000, &TransferStep{ID: "t1", Phase: TransferAttaching})
 	now, _ := s.Volumes.Get(v.ID)
 	done, _ := s.Transfers.Get("t1")
@@ -174,26 +176,26 @@ func TestAttachPutAside(t *testing.T) {
 // newer. It is adopted, and the transfer ends. One on the data from before waits for a person.
 func TestAdoptBehindAnAttachingTransfer(t *testing.T) {
 	for name, c := range map[string]struct {
-		node  NodeID
+		node  model.NodeID
 		newer int
-		code  Code
+		code  model.Code
 	}{
-		"on what was attached": {"n2", 0, ""}, "moved on since": {"n1", 1, ""}, "on what was replaced": {"n1", -1, CodeStale}, "elsewhere": {"n1", 0, CodeStale},
+		"on what was attached": {"n2", 0, ""}, "moved on since": {"n1", 1, ""}, "on what was replaced": {"n1", -1, model.CodeStale}, "elsewhere": {"n1", 0, model.CodeStale},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, v := foundState(t)
-			s = run(t, s, 2000, attachFound(v, "n2", VolumeEpoch{"rows", 7}), &TransferStep{ID: "t1", Phase: TransferRunning},
-				&NodeReport{ID: "n2", Transfers: []TransferReport{{ID: "t1", State: SideVerified}}}, &TransferStep{ID: "t1", Phase: TransferStopping},
-				&InstanceStop{ID: "i1", Cause: CauseUser, Bypass: true},
-				&NodeReport{ID: "n1", Instances: []InstanceStatus{{ID: "i1", Generation: 99, Observed: ObservedStopped}}},
+			s = run(t, s, 2000, attachFound(v, "n2", model.VolumeEpoch{Name: "rows", Epoch: 7}), &TransferStep{ID: "t1", Phase: TransferRunning},
+				&NodeReport{ID: "n2", Transfers: []model.TransferReport{{ID: "t1", State: model.SideVerified}}}, &TransferStep{ID: "t1", Phase: TransferStopping},
+				&InstanceStop{ID: "i1", Cause: model.CauseUser, Bypass: true},
+				&NodeReport{ID: "n1", Instances: []model.InstanceStatus{{ID: "i1", Generation: 99, Observed: model.ObservedStopped}}},
 				&TransferStep{ID: "t1", Phase: TransferAttaching}, &RestoreMark{})
 			row, _ := s.Volumes.Get(v.ID)
 			spec, _ := s.Spec(v.Group, 1)
 			s = run(t, s, 2000, &RestoreMark{Confirm: true})
-			x := Holding{ID: "x", Group: v.Group, Spec: spec.Digest(), Ports: Ports{{"http", 20001}}, Copies: []VolumeEpoch{{"rows", uint64(int(row.Made) + c.newer)}}}
-			for _, node := range []NodeID{"n1", "n2"} {
+			x := model.Holding{ID: "x", Group: v.Group, Spec: spec.Digest(), Ports: model.Ports{{Name: "http", Number: 20001}}, Copies: []model.VolumeEpoch{{Name: "rows", Epoch: uint64(int(row.Made) + c.newer)}}}
+			for _, node := range []model.NodeID{"n1", "n2"} {
 				if node == c.node {
-					s = inventory(t, s, node, []InstanceStatus{{ID: "x", Generation: 5, Observed: ObservedReady}}, x)
+					s = inventory(t, s, node, []model.InstanceStatus{{ID: "x", Generation: 5, Observed: model.ObservedReady}}, x)
 				} else {
 					s = inventory(t, s, node, nil)
 				}
@@ -221,8 +223,8 @@ func TestAdoptBehindAnAttachingTransfer(t *testing.T) {
 // An agent's word for why a transfer failed is kept in a row and an event: both have a bound.
 func TestFailureOfATransferIsBounded(t *testing.T) {
 	s, v := foundState(t)
-	s = run(t, s, 2000, attachFound(v, "n2", VolumeEpoch{"rows", 7}), &TransferStep{ID: "t1", Phase: TransferRunning},
-		&NodeReport{ID: "n2", Transfers: []TransferReport{{ID: "t1", State: SideFailed, Code: Code(strings.Repeat("x", 900_000)), Message: strings.Repeat("m", 1000)}}})
+	s = run(t, s, 2000, attachFound(v, "n2", model.VolumeEpoch{Name: "rows", Epoch: 7}), &TransferStep{ID: "t1", Phase: TransferRunning},
+		&NodeReport{ID: "n2", Transfers: []model.TransferReport{{ID: "t1", State: model.SideFailed, Code: model.Code(strings.Repeat("x", 900_000)), Message: strings.Repeat("m", 1000)}}})
 	made, _ := s.Transfers.Get("t1")
 	if made.Phase != TransferFailed || len(made.Failure.Code) != 64 || len(made.Failure.Message) != 256 {
 		t.Errorf("%s: a code of %d bytes, a message of %d", made.Phase, len(made.Failure.Code), len(made.Failure.Message))

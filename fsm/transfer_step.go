@@ -3,7 +3,8 @@ package fsm
 import (
 	"cmp"
 	"slices"
-	"strings"
+
+	"github.com/outspan/outspan/model"
 )
 
 // edges are the moves that a transfer of this kind knows, beside failing.
@@ -34,19 +35,19 @@ func (c *TransferStep) apply(s *State) error {
 	t, ok := s.Transfers.Get(c.ID)
 	switch {
 	case !ok:
-		return Refuse(CodeNotFound, "there is no transfer %s", c.ID)
+		return model.Refuse(model.CodeNotFound, "there is no transfer %s", c.ID)
 	case c.Drop:
 		return asError(s.dropOld(t))
 	case t.Phase.Ended():
-		return Refuse(CodeStale, "transfer %s has %s", t.ID, t.Phase)
+		return model.Refuse(model.CodeStale, "transfer %s has %s", t.ID, t.Phase)
 	case c.Phase == TransferFailed:
 		if c.Code == "" {
-			return Refuse(CodeInvalid, "transfer %s failed without a code", t.ID)
+			return model.Refuse(model.CodeInvalid, "transfer %s failed without a code", t.ID)
 		}
 		s.failTransfer(t, c.Code, c.Message)
 		return nil
 	case !slices.Contains(t.edges(), [2]TransferPhase{t.Phase, c.Phase}):
-		return Refuse(CodeStale, "transfer %s is %s and can't become %s", t.ID, t.Phase, c.Phase)
+		return model.Refuse(model.CodeStale, "transfer %s is %s and can't become %s", t.ID, t.Phase, c.Phase)
 	}
 	if refusal := s.mayStep(t, c.Phase); refusal != nil {
 		return refusal
@@ -55,7 +56,7 @@ func (c *TransferStep) apply(s *State) error {
 	return nil
 }
 
-func asError(refusal *Error) error {
+func asError(refusal *model.Error) error {
 	if refusal == nil {
 		return nil
 	}
@@ -64,26 +65,26 @@ func asError(refusal *Error) error {
 
 // mayStep checks what a phase rests on, on the state that the entry applies to: whatever a leader believed, data is copied only while nothing can
 // write it, and takes the place of the old copy only when it was verified.
-func (s *State) mayStep(t *Transfer, to TransferPhase) *Error {
+func (s *State) mayStep(t *Transfer, to TransferPhase) *model.Error {
 	if refusal := cmp.Or(s.transferUnsettled(t, to), s.mayTouch(t, to)); refusal != nil {
 		return refusal
 	}
-	want := TransferState("")
+	want := model.TransferState("")
 	switch {
-	case to == TransferVerifying && t.Target.State != SideVerifying:
-		want = SideVerified
+	case to == TransferVerifying && t.Target.State != model.SideVerifying:
+		want = model.SideVerified
 	case to == TransferAttaching && t.Kind != TransferAttach, t.Phase == TransferRunning:
-		want = SideVerified
+		want = model.SideVerified
 	case to == TransferStarting:
-		want = SideAttached
+		want = model.SideAttached
 	case t.Phase == TransferStarting && to == TransferSucceeded:
 		return s.mayEnd(t)
 	}
 	if want != "" && t.Worker().State != want {
-		return Refuse(CodeStale, "transfer %s: its agent says %q, not %s", t.ID, t.Worker().State, want)
+		return model.Refuse(model.CodeStale, "transfer %s: its agent says %q, not %s", t.ID, t.Worker().State, want)
 	}
 	if t.Kind == TransferRestore && t.Phase == TransferRunning && t.Options.Attach != (to == TransferStopping) {
-		return Refuse(CodeStale, "transfer %s: attach is %t", t.ID, t.Options.Attach)
+		return model.Refuse(model.CodeStale, "transfer %s: attach is %t", t.ID, t.Options.Attach)
 	}
 	if to == TransferAttaching {
 		if refusal := s.coversSlot(t); refusal != nil {
@@ -95,20 +96,20 @@ func (s *State) mayStep(t *Transfer, to TransferPhase) *Error {
 }
 
 // mayTouch refuses to read or replace volumes that an instance may still write.
-func (s *State) mayTouch(t *Transfer, to TransferPhase) *Error {
+func (s *State) mayTouch(t *Transfer, to TransferPhase) *model.Error {
 	live := to == TransferRunning && (t.Options.Live || t.Kind != TransferBackup)
 	if live || to != TransferCopying && to != TransferRunning && to != TransferAttaching {
 		return nil
 	}
 	if inst, busy := s.slotBusy(t.Group, t.Slot); busy {
-		return Refuse(CodeVolumeInUse, "instance %s still uses the volumes of slot %d of %s", inst.ID, t.Slot, t.Group)
+		return model.Refuse(model.CodeVolumeInUse, "instance %s still uses the volumes of slot %d of %s", inst.ID, t.Slot, t.Group)
 	}
 	return nil
 }
 
 // transferUnsettled refuses to stop for a transfer, to copy, and to replace volumes, while an instance that a restore has lost from the state may use newer ones: a
 // restored snapshot may have a transfer that was over. Codes: those of SlotUnsettled.
-func (s *State) transferUnsettled(t *Transfer, to TransferPhase) *Error {
+func (s *State) transferUnsettled(t *Transfer, to TransferPhase) *model.Error {
 	policy, ok := s.Policy(t.Group)
 	backup := to == TransferRunning && t.Kind == TransferBackup && !t.Options.Live
 	if !ok || !backup && to != TransferStopping && to != TransferCopying && to != TransferAttaching {
@@ -118,7 +119,7 @@ func (s *State) transferUnsettled(t *Transfer, to TransferPhase) *Error {
 }
 
 // mayEnd holds a transfer in starting until the slot's instance is ready, or none is wanted.
-func (s *State) mayEnd(t *Transfer) *Error {
+func (s *State) mayEnd(t *Transfer) *model.Error {
 	g, ok := s.Groups.Get(t.Group)
 	if !ok || t.Slot >= g.Count {
 		return nil
@@ -128,7 +129,7 @@ func (s *State) mayEnd(t *Transfer) *Error {
 			return nil
 		}
 	}
-	return Refuse(CodeReplacementPending, "slot %d of %s has no ready instance yet", t.Slot, t.Group)
+	return model.Refuse(model.CodeReplacementPending, "slot %d of %s has no ready instance yet", t.Slot, t.Group)
 }
 
 // step writes a phase that may be entered.
@@ -162,8 +163,8 @@ func (s *State) step(t *Transfer, to TransferPhase) {
 func (s *State) attach(t *Transfer) {
 	t.Epochs = make([]uint64, len(t.Names))
 	for i, name := range t.Names {
-		id := NewVolumeID(t.Group, t.Slot, name)
-		next := Volume{ID: id, Group: t.Group, Slot: t.Slot, Name: name, Kind: VolumeLocal}
+		id := model.NewVolumeID(t.Group, t.Slot, name)
+		next := Volume{ID: id, Group: t.Group, Slot: t.Slot, Name: name, Kind: model.VolumeLocal}
 		if v, ok := s.Volumes.Get(id); ok {
 			next = *v
 		}
@@ -189,7 +190,7 @@ func (s *State) attach(t *Transfer) {
 }
 
 func (s *State) keepBackup(t *Transfer) {
-	id := BackupID(t.ID)
+	id := model.BackupID(t.ID)
 	s.Backups.put(id, &Backup{
 		ID: id, Group: t.Group, Slot: t.Slot, Names: t.Names, Node: t.From, Bytes: t.Source.Total, Sum: t.Source.Sum, Live: t.Options.Live,
 		Actor: t.Marks.Actor, Wall: s.Wall, Index: s.Index,
@@ -201,7 +202,7 @@ func (s *State) keepDetached(t *Transfer) {
 	t.Left.Detached = t.To
 	for _, name := range t.Names {
 		id := t.DetachedID(name)
-		s.Volumes.put(id, &Volume{ID: id, Group: t.Group, Slot: t.Slot, Name: name, Kind: VolumeLocal, Home: t.To, Copy: t.ID})
+		s.Volumes.put(id, &Volume{ID: id, Group: t.Group, Slot: t.Slot, Name: name, Kind: model.VolumeLocal, Home: t.To, Copy: t.ID})
 	}
 }
 
@@ -216,7 +217,7 @@ func (s *State) forgetLeft(made *Transfer) {
 }
 
 // failTransfer ends a transfer. Which copy is in use does not change: the old one before it was attached, the new one after.
-func (s *State) failTransfer(t *Transfer, code Code, message string) {
+func (s *State) failTransfer(t *Transfer, code model.Code, message string) {
 	next := *t
 	next.Phase, next.Failure, next.Token = TransferFailed, TransferFailure{code, message}, ""
 	next.Marks.EndedIndex, next.Marks.EndedWall = s.Index, s.Wall
@@ -224,15 +225,15 @@ func (s *State) failTransfer(t *Transfer, code Code, message string) {
 	s.setTransfer(t, &next)
 	s.touchJob(jobOf(t.Group))
 	for inst := range s.InstancesInSlot(t.Group, t.Slot) {
-		if inst.Desired == DesiredRunning && inst.Eviction.Requested && inst.Eviction.By == t.Actor() { // its stop was only being prepared
+		if inst.Desired == model.DesiredRunning && inst.Eviction.Requested && inst.Eviction.By == t.Actor() { // its stop was only being prepared
 			s.mark(inst, false, "", "")
 		}
 	}
 }
 
-func (s *State) dropOld(t *Transfer) *Error {
+func (s *State) dropOld(t *Transfer) *model.Error {
 	if t.Left.Old == "" || t.Left.Drop || s.Now < t.Left.Until {
-		return Refuse(CodeStale, "transfer %s has no old copy whose time is over", t.ID)
+		return model.Refuse(model.CodeStale, "transfer %s has no old copy whose time is over", t.ID)
 	}
 	if refusal := s.NeedsOld(t); refusal != nil {
 		return refusal
@@ -247,23 +248,23 @@ func (c *TransferCancel) apply(s *State) error {
 	t, ok := s.Transfers.Get(c.ID)
 	switch {
 	case !ok:
-		return Refuse(CodeNotFound, "there is no transfer %s", c.ID)
+		return model.Refuse(model.CodeNotFound, "there is no transfer %s", c.ID)
 	case t.Phase.attached() && !s.confirmedDead(t.To):
-		return Refuse(CodeConflict, "transfer %s has attached the copy on node %s already", t.ID, t.To).
+		return model.Refuse(model.CodeConflict, "transfer %s has attached the copy on node %s already", t.ID, t.To).
 			WithHint("to go back, migrate the volume again when it has ended; if the machine is gone: outspan node confirm-dead %s", t.To)
 	case !t.Phase.Ended():
-		s.failTransfer(t, CodeCanceled, "given up by "+string(s.entry.actor))
+		s.failTransfer(t, model.CodeCanceled, "given up by "+string(s.entry.actor))
 		return nil
 	case t.Left.Detached != "":
 		if _, used := s.attaching(t.ID); used {
-			return Refuse(CodeConflict, "the copy that transfer %s made is being attached", t.ID)
+			return model.Refuse(model.CodeConflict, "the copy that transfer %s made is being attached", t.ID)
 		}
 		s.forgetLeft(t)
 		return nil
 	case t.Left.Old != "" && !t.Left.Drop:
 		refusal := s.homeMissing(t)
 		if other, used := s.attaching(t.ID); used {
-			refusal = Refuse(CodeConflict, "the old copy is being attached by transfer %s", other.ID)
+			refusal = model.Refuse(model.CodeConflict, "the old copy is being attached by transfer %s", other.ID)
 		}
 		if refusal != nil {
 			return refusal.WithHint("to put the old copy to use again: outspan volume attach %s@%s", t.Volume(), t.ID)
@@ -273,17 +274,17 @@ func (c *TransferCancel) apply(s *State) error {
 		s.setTransfer(t, &next)
 		return nil
 	}
-	return Refuse(CodeConflict, "transfer %s has %s and left nothing", t.ID, t.Phase)
+	return model.Refuse(model.CodeConflict, "transfer %s has %s and left nothing", t.ID, t.Phase)
 }
 
 // confirmedDead reports whether a person said that a node is gone for good.
-func (s *State) confirmedDead(node NodeID) bool {
+func (s *State) confirmedDead(node model.NodeID) bool {
 	n, ok := s.Nodes.Get(node)
 	return ok && n.Return.ConfirmedDead
 }
 
 // attaching returns the running transfer that puts a restored copy to use.
-func (s *State) attaching(made TransferID) (*Transfer, bool) {
+func (s *State) attaching(made model.TransferID) (*Transfer, bool) {
 	for _, t := range s.Transfers.All() {
 		if t.Options.Copy == made && !t.Phase.Ended() {
 			return t, true
@@ -295,30 +296,30 @@ func (s *State) attaching(made TransferID) (*Transfer, bool) {
 func (c *BackupForget) apply(s *State) error {
 	b, ok := s.Backups.Get(c.ID)
 	if !ok {
-		return Refuse(CodeNotFound, "there is no backup %s", c.ID)
+		return model.Refuse(model.CodeNotFound, "there is no backup %s", c.ID)
 	}
 	for _, t := range s.Transfers.All() {
 		if t.Backup == c.ID && !t.Phase.Ended() {
-			return Refuse(CodeInUse, "transfer %s restores backup %s", t.ID, c.ID).WithHint("wait for it, or give it up: outspan volume cancel %s", t.ID)
+			return model.Refuse(model.CodeInUse, "transfer %s restores backup %s", t.ID, c.ID).WithHint("wait for it, or give it up: outspan volume cancel %s", t.ID)
 		}
 	}
 	s.Backups.del(c.ID)
 	s.touch("volumes")
-	s.emit(Event{Type: EventVolume, Subject: "volume/" + string(NewVolumeID(b.Group, b.Slot, b.Names[0])), Before: "backup", After: "forgotten", Data: map[string]string{"backup": string(b.ID)}})
+	s.emit(Event{Type: EventVolume, Subject: "volume/" + string(model.NewVolumeID(b.Group, b.Slot, b.Names[0])), Before: "backup", After: "forgotten", Data: map[string]string{"backup": string(b.ID)}})
 	return nil
 }
 
 // reportTransfer takes an agent's word about its part of a transfer.
-func (s *State) reportTransfer(node NodeID, r TransferReport) {
+func (s *State) reportTransfer(node model.NodeID, r model.TransferReport) {
 	t, ok := s.Transfers.Get(r.ID)
 	if !ok || !r.State.Valid() || node != t.From && node != t.To && node != t.Left.Old {
 		return
 	}
 	next := *t
-	r.Code, r.Message = Code(clipText(string(r.Code), 64)), clipText(r.Message, 256)
-	side := TransferSide{State: r.State, Bytes: r.Bytes, Total: r.Total, Sum: clipText(r.Sum, 64)}
+	r.Code, r.Message = model.Code(model.ClipText(string(r.Code), 64)), model.ClipText(r.Message, 256)
+	side := TransferSide{State: r.State, Bytes: r.Bytes, Total: r.Total, Sum: model.ClipText(r.Sum, 64)}
 	switch {
-	case r.State == SideDropped:
+	case r.State == model.SideDropped:
 		if t.Left.Old != node || !t.Left.Drop {
 			return
 		}
@@ -328,9 +329,9 @@ func (s *State) reportTransfer(node NodeID, r TransferReport) {
 			return
 		}
 		next.Failure = TransferFailure{r.Code, r.Message}
-	case r.State == SideFailed && t.Phase.attached():
+	case r.State == model.SideFailed && t.Phase.attached():
 		return // the agent tries again: there is no way back
-	case r.State == SideFailed:
+	case r.State == model.SideFailed:
 		s.failTransfer(t, r.Code, r.Message)
 		return
 	case node == t.From && (node != t.To || t.Kind == TransferBackup):
@@ -357,16 +358,8 @@ func (d TransferSide) after(before TransferSide) TransferSide {
 	return d
 }
 
-// clipText keeps at most so many bytes of a text, and of those whole characters only: replies and pages are UTF-8.
-func clipText(text string, most int) string {
-	if len(text) > most {
-		text = text[:most]
-	}
-	return strings.ToValidUTF8(text, "")
-}
-
 // endTransfersOf ends what can't go on without a node that is forgotten, and forgets what was left there.
-func (s *State) endTransfersOf(node NodeID, name string) {
+func (s *State) endTransfersOf(node model.NodeID, name string) {
 	var concerned []*Transfer
 	for _, t := range s.Transfers.All() {
 		if t.From == node || t.To == node || t.Left.Old == node {
@@ -375,7 +368,7 @@ func (s *State) endTransfersOf(node NodeID, name string) {
 	}
 	for _, t := range concerned {
 		if !t.Phase.Ended() && (t.To == node || !t.Phase.attached()) {
-			s.failTransfer(t, CodeNotFound, "node "+name+" was forgotten")
+			s.failTransfer(t, model.CodeNotFound, "node "+name+" was forgotten")
 			t, _ = s.Transfers.Get(t.ID)
 		}
 		next := *t
@@ -392,7 +385,7 @@ func (s *State) endTransfersOf(node NodeID, name string) {
 }
 
 // endTransfersOfJob ends what works on a job that is purged; what was left on disks is removed.
-func (s *State) endTransfersOfJob(job JobName) {
+func (s *State) endTransfersOfJob(job model.JobName) {
 	var concerned []*Transfer
 	for _, t := range s.Transfers.All() {
 		if jobOf(t.Group) == job {
@@ -401,7 +394,7 @@ func (s *State) endTransfersOfJob(job JobName) {
 	}
 	for _, t := range concerned {
 		if !t.Phase.Ended() {
-			s.failTransfer(t, CodeNotFound, "job "+string(job)+" was purged")
+			s.failTransfer(t, model.CodeNotFound, "job "+string(job)+" was purged")
 			t, _ = s.Transfers.Get(t.ID)
 		}
 		if t.Leftover() {

@@ -1,23 +1,21 @@
 package fsm
 
 import (
-	"fmt"
 	"strconv"
 	"strings"
-)
 
-// VolumeID is "job/group/slot/name"; of a copy of a replicated volume "job/group/slot/name@node".
-type VolumeID string
+	"github.com/outspan/outspan/model"
+)
 
 // Volume is per-instance data on a node. A local one has a single copy, on its home node. Of a replicated one each member has its own copy, and
 // each copy has its own row, which outlives the instance that made it: a copy that was kept where its instance stopped is still a member.
 type Volume struct {
-	ID    VolumeID   `cbor:"1,keyasint"`
-	Group GroupID    `cbor:"2,keyasint"`
-	Slot  int        `cbor:"3,keyasint"`
-	Name  string     `cbor:"4,keyasint"`
-	Kind  VolumeKind `cbor:"5,keyasint"`
-	Home  NodeID     `cbor:"6,keyasint"` // empty: the data is lost, and no instance has begun anew
+	ID    model.VolumeID   `cbor:"1,keyasint"`
+	Group model.GroupID    `cbor:"2,keyasint"`
+	Slot  int              `cbor:"3,keyasint"`
+	Name  string           `cbor:"4,keyasint"`
+	Kind  model.VolumeKind `cbor:"5,keyasint"`
+	Home  model.NodeID     `cbor:"6,keyasint"` // empty: the data is lost, and no instance has begun anew
 	// Made is the epoch of the data: the index at which it began, empty or as a verified copy, and above mintBits the incarnation, as an index comes again after a
 	// restore. The agent tells by it whether what it finds on its disk is meant, or is older.
 	Made uint64 `cbor:"7,keyasint,omitempty"`
@@ -27,47 +25,39 @@ type Volume struct {
 	// Aside is data that the slot left behind when it began anew elsewhere, the oldest first.
 	Aside []AsideData `cbor:"10,keyasint,omitempty"`
 
-	Transfer TransferID `cbor:"20,keyasint,omitempty"` // that works on it now
-	Copy     TransferID `cbor:"21,keyasint,omitempty"` // of a restored volume that is not in use: the transfer that made it
+	Transfer model.TransferID `cbor:"20,keyasint,omitempty"` // that works on it now
+	Copy     model.TransferID `cbor:"21,keyasint,omitempty"` // of a restored volume that is not in use: the transfer that made it
 }
 
 // VolumeLoss records that somebody gave up the data of a volume with its home.
 type VolumeLoss struct {
-	Node  string `cbor:"1,keyasint"` // the name of the node that was forgotten
-	Actor Actor  `cbor:"2,keyasint"`
-	Index uint64 `cbor:"3,keyasint"`
-	Wall  int64  `cbor:"4,keyasint"`
+	Node  string      `cbor:"1,keyasint"` // the name of the node that was forgotten
+	Actor model.Actor `cbor:"2,keyasint"`
+	Index uint64      `cbor:"3,keyasint"`
+	Wall  int64       `cbor:"4,keyasint"`
 }
 
-// NewVolumeID names a volume of a slot.
-func NewVolumeID(group GroupID, slot int, name string) VolumeID {
-	return VolumeID(fmt.Sprintf("%s/%d/%s", group, slot, name))
-}
-
-// split takes the id of a local volume in use apart. Code: invalid.
-func (id VolumeID) split() (group GroupID, slot int, name string, refusal *Error) {
+// splitVolumeID takes the id of a local volume in use apart. Code: invalid.
+func splitVolumeID(id model.VolumeID) (group model.GroupID, slot int, name string, refusal *model.Error) {
 	parts := strings.Split(string(id), "/")
 	if len(parts) == 4 {
 		slot, err := strconv.Atoi(parts[2])
-		if group := NewGroupID(JobName(parts[0]), parts[1]); err == nil && slot >= 0 && NewVolumeID(group, slot, parts[3]) == id {
+		if group := model.NewGroupID(model.JobName(parts[0]), parts[1]); err == nil && slot >= 0 && model.NewVolumeID(group, slot, parts[3]) == id {
 			return group, slot, parts[3], nil
 		}
 	}
-	return "", 0, "", Refuse(CodeInvalid, "%q is no volume: write JOB/GROUP/SLOT/NAME", id)
+	return "", 0, "", model.Refuse(model.CodeInvalid, "%q is no volume: write JOB/GROUP/SLOT/NAME", id)
 }
 
 // NewCopyID names the copy of a slot's replicated volume on a node.
-func NewCopyID(group GroupID, slot int, name string, node NodeID) VolumeID {
-	return NewVolumeID(group, slot, name) + "@" + VolumeID(node)
+func NewCopyID(group model.GroupID, slot int, name string, node model.NodeID) model.VolumeID {
+	return model.NewVolumeID(group, slot, name) + "@" + model.VolumeID(node)
 }
-
-// Replicated reports whether each instance of the group is a replica that holds a copy of the data.
-func (g *GroupSpec) Replicated() bool { return g.hasVolume(VolumeReplicated) }
 
 // VolumeHome returns the node that holds a slot's local volumes; none if it never had any, or if they are lost. Those that only another version of the group has
 // count too: all of a slot stay together.
-func (s *State) VolumeHome(spec *GroupSpec, group GroupID, slot int) (NodeID, bool) {
-	if !spec.hasVolume(VolumeLocal) {
+func (s *State) VolumeHome(spec *model.GroupSpec, group model.GroupID, slot int) (model.NodeID, bool) {
+	if !spec.HasVolume(model.VolumeLocal) {
 		return "", false
 	}
 	for _, row := range s.slotVolumes(group, slot) {
@@ -79,7 +69,7 @@ func (s *State) VolumeHome(spec *GroupSpec, group GroupID, slot int) (NodeID, bo
 }
 
 // keepsKinds refuses a version that changes the kind of a volume: what is on the disks under that name is not what its program would expect.
-func (s *State) keepsKinds(id GroupID, g *GroupSpec) *Error {
+func (s *State) keepsKinds(id model.GroupID, g *model.GroupSpec) *model.Error {
 	for _, v := range g.Volumes {
 		kind := v.Kind
 		if now, ok := s.Policy(id); ok {
@@ -89,7 +79,7 @@ func (s *State) keepsKinds(id GroupID, g *GroupSpec) *Error {
 				}
 			}
 		}
-		for _, row := range s.Volumes.From(VolumeID(id + "/")) {
+		for _, row := range s.Volumes.From(model.VolumeID(id + "/")) {
 			if row.Group != id {
 				break
 			}
@@ -98,7 +88,7 @@ func (s *State) keepsKinds(id GroupID, g *GroupSpec) *Error {
 			}
 		}
 		if kind != v.Kind {
-			return Refuse(CodeConflict, "volume %s of %s is %s and can't become %s", v.Name, id, kind, v.Kind).
+			return model.Refuse(model.CodeConflict, "volume %s of %s is %s and can't become %s", v.Name, id, kind, v.Kind).
 				WithHint("give the %s volume another name; the data of the old one stays where it is", v.Kind)
 		}
 	}
@@ -106,7 +96,7 @@ func (s *State) keepsKinds(id GroupID, g *GroupSpec) *Error {
 }
 
 // claimVolumes makes the node of an instance the home of the volumes that it uses for the first time. A copy that was kept there is used again.
-func (s *State) claimVolumes(spec *GroupSpec, inst *Instance) {
+func (s *State) claimVolumes(spec *model.GroupSpec, inst *Instance) {
 	if spec.Refills() {
 		s.leaveBehind(inst)
 	}
@@ -129,17 +119,17 @@ func (s *State) claimVolumes(spec *GroupSpec, inst *Instance) {
 func (s *State) volumeEpoch() uint64 { return s.mint() }
 
 // volumeOf is the volume that an instance uses under a name.
-func volumeOf(inst *Instance, v VolumeSpec) VolumeID {
-	if v.Kind == VolumeReplicated {
+func volumeOf(inst *Instance, v model.VolumeSpec) model.VolumeID {
+	if v.Kind == model.VolumeReplicated {
 		return NewCopyID(inst.Group, inst.Slot, v.Name, inst.Node)
 	}
-	return NewVolumeID(inst.Group, inst.Slot, v.Name)
+	return model.NewVolumeID(inst.Group, inst.Slot, v.Name)
 }
 
 // putVolume writes a row and keeps the index of copies by node.
 func (s *State) putVolume(v *Volume) {
 	s.Volumes.put(v.ID, v)
-	if v.Kind == VolumeReplicated {
+	if v.Kind == model.VolumeReplicated {
 		s.copiesOn.put(copyKey(v), v.ID)
 	}
 }
@@ -165,14 +155,14 @@ func (s *State) dropVolume(v *Volume) {
 }
 
 // CopiesOf returns the copies of a slot's first replicated volume, one for each node that has one, in order of node.
-func (s *State) CopiesOf(group GroupID, slot int) []*Volume {
+func (s *State) CopiesOf(group model.GroupID, slot int) []*Volume {
 	var copies []*Volume
-	prefix := NewVolumeID(group, slot, "")
+	prefix := model.NewVolumeID(group, slot, "")
 	for id, v := range s.Volumes.From(prefix) {
 		if len(id) < len(prefix) || id[:len(prefix)] != prefix {
 			break
 		}
-		if v.Kind == VolumeReplicated && (len(copies) == 0 || copies[0].Name == v.Name) {
+		if v.Kind == model.VolumeReplicated && (len(copies) == 0 || copies[0].Name == v.Name) {
 			copies = append(copies, v)
 		}
 	}
@@ -192,7 +182,7 @@ func (s *State) CopiesUsed(inst *Instance) (epochs map[string]uint64, held []str
 			continue
 		}
 		epochs[v.Name] = row.Made
-		if row.Held && row.Kind == VolumeLocal {
+		if row.Held && row.Kind == model.VolumeLocal {
 			held = append(held, v.Name)
 		}
 	}
@@ -208,7 +198,7 @@ func (s *State) noteCopies(inst *Instance) {
 	if inst.Eviction.Automatic && !inst.holdsClaims() {
 		s.touch("nodes", Topic("node/"+inst.Node))
 	}
-	synced := inst.Ready() && inst.Status.Facts[FactInSync] == "true"
+	synced := inst.Ready() && inst.Status.Facts[model.FactInSync] == "true"
 	if synced {
 		s.holdCopies(inst)
 	}
@@ -220,7 +210,7 @@ func (s *State) noteCopies(inst *Instance) {
 // noteUse notes that a program runs on an instance's local volumes.
 func (s *State) noteUse(inst *Instance) {
 	spec, ok := s.Spec(inst.Group, inst.Version)
-	if ok && inst.Links.VolumeHome && spec.hasVolume(VolumeLocal) && oneOf(inst.Status.Observed, ObservedBooting, ObservedReady, ObservedUnready) {
+	if ok && inst.Links.VolumeHome && spec.HasVolume(model.VolumeLocal) && oneOf(inst.Status.Observed, model.ObservedBooting, model.ObservedReady, model.ObservedUnready) {
 		s.holdCopies(inst)
 	}
 }
@@ -240,30 +230,30 @@ func (s *State) holdCopies(inst *Instance) {
 
 // settleCopies forgets the copies of a slot that nothing uses any more: those that another copy of the slot has replaced, which is in sync, and those of a slot
 // that the group no longer has, while another member of it is protected. The agents delete nothing: the data stays on the disks until somebody removes it.
-func (s *State) settleCopies(group GroupID, slot int) {
+func (s *State) settleCopies(group model.GroupID, slot int) {
 	g, ok := s.Groups.Get(group)
 	if !ok {
 		return
 	}
 	var newest *Instance
-	used := map[NodeID]bool{}
+	used := map[model.NodeID]bool{}
 	for inst := range s.InstancesInSlot(group, slot) {
 		if inst.holdsClaims() {
 			used[inst.Node] = true
 		}
-		if inst.Ready() && inst.Status.Facts[FactInSync] == "true" {
+		if inst.Ready() && inst.Status.Facts[model.FactInSync] == "true" {
 			newest = inst
 		}
 	}
 	above := g.Count > 0 && slot >= g.Count
 	var unused []*Volume
-	prefix := NewVolumeID(group, slot, "")
+	prefix := model.NewVolumeID(group, slot, "")
 	for id, v := range s.Volumes.From(prefix) {
 		if len(id) < len(prefix) || id[:len(prefix)] != prefix {
 			break
 		}
 		replaced := newest != nil && newest.Node != v.Home
-		if v.Kind == VolumeReplicated && !used[v.Home] && (replaced || above && !s.last(group, v.Home, "")) {
+		if v.Kind == model.VolumeReplicated && !used[v.Home] && (replaced || above && !s.last(group, v.Home, "")) {
 			unused = append(unused, v)
 		}
 	}

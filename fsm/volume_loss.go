@@ -6,16 +6,17 @@ import (
 	"strings"
 
 	"github.com/outspan/outspan/internal/plant"
+	"github.com/outspan/outspan/model"
 )
 
 const namedVolumes = 10 // of those that a refusal is about
 
 // LostWith lists the volumes whose data would be lost with a node, in order: those that have their home there, and those whose last copy is an old one there.
-func (s *State) LostWith(node NodeID) []VolumeID {
-	var lost []VolumeID
+func (s *State) LostWith(node model.NodeID) []model.VolumeID {
+	var lost []model.VolumeID
 	for id, v := range s.Volumes.All() {
 		aside := slices.ContainsFunc(v.Aside, func(a AsideData) bool { return a.Node == node })
-		if (v.Home == node || aside) && v.Kind == VolumeLocal && v.Copy == "" {
+		if (v.Home == node || aside) && v.Kind == model.VolumeLocal && v.Copy == "" {
 			lost = append(lost, id)
 		}
 	}
@@ -29,23 +30,23 @@ func (s *State) LostWith(node NodeID) []VolumeID {
 }
 
 // homeMissing says why the copy of a transfer's volumes that is in use can't be counted on now: it is lost, or its home is not online. nil: it is there.
-func (s *State) homeMissing(t *Transfer) *Error {
+func (s *State) homeMissing(t *Transfer) *model.Error {
 	for _, v := range s.slotVolumes(t.Group, t.Slot) {
 		if !slices.Contains(t.Names, v.Name) {
 			continue
 		}
 		home, ok := s.Nodes.Get(v.Home)
 		if !ok {
-			return Refuse(CodeConflict, "the data of volume %s is lost but for this copy", v.ID)
+			return model.Refuse(model.CodeConflict, "the data of volume %s is lost but for this copy", v.ID)
 		}
 		if home.Health != HealthOnline {
-			return Refuse(CodeConflict, "the home of volume %s, node %s, is %s", v.ID, home.Name, home.Health)
+			return model.Refuse(model.CodeConflict, "the home of volume %s, node %s, is %s", v.ID, home.Name, home.Health)
 		}
 		if home.Return.Recovering {
-			return Refuse(CodeConflict, "the home of volume %s, node %s, has returned and not told yet what it has", v.ID, home.Name)
+			return model.Refuse(model.CodeConflict, "the home of volume %s, node %s, has returned and not told yet what it has", v.ID, home.Name)
 		}
 		if home.Restore.Owes { // what the state says of it may be over
-			return Refuse(CodeConflict, "the home of volume %s, node %s, has not told since the restore what it has", v.ID, home.Name)
+			return model.Refuse(model.CodeConflict, "the home of volume %s, node %s, has not told since the restore what it has", v.ID, home.Name)
 		}
 	}
 	return nil
@@ -65,25 +66,25 @@ func (s *State) gaveUp(t *Transfer) bool {
 
 // NeedsOld says why the old copy that a transfer left must be kept, however old it is: no instance is ready now on the one which replaced it, its home can't be
 // counted on, or its data was given up. nil: it may go.
-func (s *State) NeedsOld(t *Transfer) *Error {
+func (s *State) NeedsOld(t *Transfer) *model.Error {
 	if plant.Is(plant.OldCopyByClock) {
 		return nil
 	}
 	if s.Unconfirmed {
-		return Refuse(CodeRestoreUnconfirmed, "a restore is not confirmed: what is in use may be another copy by now")
+		return model.Refuse(model.CodeRestoreUnconfirmed, "a restore is not confirmed: what is in use may be another copy by now")
 	}
 	if refusal := s.homeMissing(t); refusal != nil {
 		return refusal
 	}
 	if other, used := s.attaching(t.ID); used {
-		return Refuse(CodeConflict, "transfer %s puts it to use again", other.ID)
+		return model.Refuse(model.CodeConflict, "transfer %s puts it to use again", other.ID)
 	}
 	if s.gaveUp(t) {
-		return Refuse(CodeConflict, "the data that replaced it was given up: this may be the last copy").
+		return model.Refuse(model.CodeConflict, "the data that replaced it was given up: this may be the last copy").
 			WithHint("put it to use: outspan volume attach %s@%s; or remove it: outspan volume cancel %s", t.Volume(), t.ID, t.ID)
 	}
 	if !s.provenCopy(t) { // that one was ready once says nothing of a disk that is gone since
-		return Refuse(CodeConflict, "no instance of slot %d of %s is ready on the copy that is in use", t.Slot, t.Group)
+		return model.Refuse(model.CodeConflict, "no instance of slot %d of %s is ready on the copy that is in use", t.Slot, t.Group)
 	}
 	return nil
 }
@@ -101,10 +102,10 @@ func (s *State) provenCopy(t *Transfer) bool {
 }
 
 // mayLose refuses to forget a node whose data somebody may still want.
-func (s *State) mayLose(n *Node, given []GroupID) *Error {
-	var kept []VolumeID
+func (s *State) mayLose(n *Node, given []model.GroupID) *model.Error {
+	var kept []model.VolumeID
 	var flags strings.Builder
-	named := map[GroupID]bool{}
+	named := map[model.GroupID]bool{}
 	for _, id := range s.LostWith(n.ID) {
 		group := s.groupOfVolume(id)
 		if slices.Contains(given, group) {
@@ -117,24 +118,24 @@ func (s *State) mayLose(n *Node, given []GroupID) *Error {
 		}
 	}
 	if len(kept) > 0 {
-		return Refuse(CodeConflict, "node %s has the data of %s", n.Name, listVolumes(kept)).
+		return model.Refuse(model.CodeConflict, "node %s has the data of %s", n.Name, listVolumes(kept)).
 			WithHint("bring the node back, or restore backups elsewhere: outspan volume restore BACKUP --node NODE --attach; to give the data up: outspan node forget %s%s", n.Name, flags.String())
 	}
 	for _, group := range given {
 		if !named[group] {
-			return Refuse(CodeConflict, "node %s has no data of %q that would be lost", n.Name, group).WithHint("name the groups that a dry run lists: outspan node forget %s --dry-run", n.Name)
+			return model.Refuse(model.CodeConflict, "node %s has no data of %q that would be lost", n.Name, group).WithHint("name the groups that a dry run lists: outspan node forget %s --dry-run", n.Name)
 		}
 	}
 	return nil
 }
 
 // groupOfVolume is the group in the id of a volume.
-func (s *State) groupOfVolume(id VolumeID) GroupID {
+func (s *State) groupOfVolume(id model.VolumeID) model.GroupID {
 	parts := strings.SplitN(string(id), "/", 3)
-	return GroupID(parts[0] + "/" + parts[1])
+	return model.GroupID(parts[0] + "/" + parts[1])
 }
 
-func listVolumes(ids []VolumeID) string {
+func listVolumes(ids []model.VolumeID) string {
 	texts := make([]string, 0, namedVolumes)
 	for _, id := range ids[:min(len(ids), namedVolumes)] {
 		texts = append(texts, string(id))
@@ -150,7 +151,7 @@ func listVolumes(ids []VolumeID) string {
 func (s *State) loseVolumes(n *Node) {
 	var rows []*Volume
 	for _, v := range s.Volumes.All() {
-		if v.Home == n.ID && v.Kind == VolumeLocal && v.Copy == "" {
+		if v.Home == n.ID && v.Kind == model.VolumeLocal && v.Copy == "" {
 			rows = append(rows, v)
 		}
 	}

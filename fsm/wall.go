@@ -1,18 +1,20 @@
 package fsm
 
+import "github.com/outspan/outspan/model"
+
 // How far the wall clock of an entry may be from where cluster time has it: as far as clocks of servers differ, and with a new leader as long as all servers may have
 // been away. What is farther off is believed once entries have said it for a while.
 const (
-	wallSlack  = 5 * Second
-	wallGap    = 30 * 24 * Hour
-	wallProof  = Minute
+	wallSlack  = 5 * model.Second
+	wallGap    = 30 * 24 * model.Hour
+	wallProof  = model.Minute
 	latestWall = 253_402_300_799_999 // the end of the year 9999: later times have no text
 )
 
 // WallDoubt is a wall clock that entries carry and that is not believed yet.
 type WallDoubt struct {
-	Since Time  `cbor:"1,keyasint,omitempty"` // cluster time of the first of these entries; 0 = there is no doubt
-	Wall  int64 `cbor:"2,keyasint,omitempty"` // what it carried
+	Since model.Time `cbor:"1,keyasint,omitempty"` // cluster time of the first of these entries; 0 = there is no doubt
+	Wall  int64      `cbor:"2,keyasint,omitempty"` // what it carried
 }
 
 // tellTime takes the clocks of an entry. Cluster time only grows. Of wall clocks nothing is certain, so one that leaps changes neither what later entries show nor,
@@ -40,7 +42,7 @@ func (s *State) tellTime(e Entry, newTerm bool) {
 }
 
 // WallAt is what the wall clock shows at a cluster time from now on.
-func (s *State) WallAt(now Time) int64 { return s.Wall + int64(max(now.Sub(s.Now), 0)) }
+func (s *State) WallAt(now model.Time) int64 { return s.Wall + int64(max(now.Sub(s.Now), 0)) }
 
 // doubted reports whether a wall clock is the one that is in doubt.
 func (s *State) doubted(told int64) bool {
@@ -48,4 +50,4 @@ func (s *State) doubted(told int64) bool {
 	return d.Since != 0 && apart(told, d.Wall+int64(s.Now.Sub(d.Since))) <= wallSlack
 }
 
-func apart(a, b int64) Duration { return Duration(max(a, b) - min(a, b)) }
+func apart(a, b int64) model.Duration { return model.Duration(max(a, b) - min(a, b)) }

@@ -3,10 +3,12 @@ package fsm
 import (
 	"math"
 	"testing"
+
+	"github.com/outspan/outspan/model"
 )
 
 const (
-	wallDay = 24 * int64(Hour)
+	wallDay = 24 * int64(model.Hour)
 	begun   = int64(1_790_000_000_000)
 )
 
@@ -14,14 +16,14 @@ const (
 type clocked struct {
 	t    *testing.T
 	s    State
-	now  Time
+	now  model.Time
 	term uint64
 }
 
 func newClocked(t *testing.T) *clocked {
 	c := &clocked{t: t, s: NewState(), now: 1, term: 1}
-	c.write(0, &NodeRegister{ID: "n1", Name: "n1", Agent: AgentInfo{BootID: "b", Address: "10.0.0.1", Key: []byte("k")},
-		Shape: NodeShape{Capacity: Resources{CPU: 1000, MemoryBytes: 1 << 30}, PortMin: 20000, PortMax: 21000}})
+	c.write(0, &NodeRegister{ID: "n1", Name: "n1", Agent: model.AgentInfo{BootID: "b", Address: "10.0.0.1", Key: []byte("k")},
+		Shape: model.NodeShape{Capacity: model.Resources{CPU: 1000, MemoryBytes: 1 << 30}, PortMin: 20000, PortMax: 21000}})
 	return c
 }
 
@@ -37,7 +39,7 @@ func (c *clocked) write(off int64, group ...Command) {
 // later lets a second pass and writes something that makes an event.
 func (c *clocked) later(off int64) {
 	c.t.Helper()
-	c.now = c.now.Add(Second)
+	c.now = c.now.Add(model.Second)
 	intent := IntentCordoned
 	if n, _ := c.s.Nodes.Get("n1"); n.Intent == IntentCordoned {
 		intent = IntentActive
@@ -82,7 +84,7 @@ func TestWallThatWasSet(t *testing.T) {
 		c.shows("proven", off)
 	}
 	c.later(100 * wallDay)
-	c.now = c.now.Add(Hour)
+	c.now = c.now.Add(model.Hour)
 	c.later(-100 * wallDay)
 	c.shows("after an hour, another leap", -2*wallDay)
 }
@@ -106,7 +108,7 @@ func TestStrangeWalls(t *testing.T) {
 	for _, first := range []int64{math.MinInt64, -1, math.MaxInt64} {
 		s := NewState()
 		for i, wall := range []int64{first, math.MaxInt64, math.MinInt64, begun} {
-			s, _ = s.Apply(s.Index+1, 1, Entry{Format: 1, At: Time(i) * Time(wallProof), Wall: wall})
+			s, _ = s.Apply(s.Index+1, 1, Entry{Format: 1, At: model.Time(i) * model.Time(wallProof), Wall: wall})
 			if s.Wall < 0 || s.Wall > latestWall {
 				t.Fatalf("the wall clock is %d", s.Wall)
 			}

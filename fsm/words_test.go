@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/outspan/outspan/model"
 )
 
 // Histories in words: how many, and how many entries each has.
@@ -108,5 +110,5 @@ func brief(v any) string {
 	}
 	sum := fnv.New32a()
 	fmt.Fprint(sum, text)
-	return fmt.Sprintf("%s...%x", clipText(text, 40), sum.Sum32())
+	return fmt.Sprintf("%s...%x", model.ClipText(text, 40), sum.Sum32())
 }

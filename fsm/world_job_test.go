@@ -1,7 +1,9 @@
 package fsm
 
+import "github.com/outspan/outspan/model"
+
 func (w world) submit() Command {
-	c := &JobSubmit{Spec: JobSpec{Name: pick[JobName](w, "web", "db", "every"), Class: pick[ClassName](w, "", ClassCritical, ClassBatch)}}
+	c := &JobSubmit{Spec: model.JobSpec{Name: pick[model.JobName](w, "web", "db", "every"), Class: pick[model.ClassName](w, "", model.ClassCritical, model.ClassBatch)}}
 	if _, _, ok := w.s.Class("gold"); ok && w.rarely(3) {
 		c.Spec.Class = "gold"
 	}
@@ -17,35 +19,35 @@ func (w world) submit() Command {
 	case 1:
 		c.Spec.Class = "royal"
 	case 2:
-		c.Spec.Name = pick[JobName](w, "", "a/b")
+		c.Spec.Name = pick[model.JobName](w, "", "a/b")
 	}
 	return c
 }
 
-func (w world) group(job JobName, name string) GroupSpec {
-	g := GroupSpec{Name: name, Count: w.int(0, 4), Exec: ExecSpec{Command: pick(w, "/bin/serve", "/bin/serve2")}, Resources: Resources{MemoryBytes: pick[int64](w, 16, 64, 200, 700) << 20}}
+func (w world) group(job model.JobName, name string) model.GroupSpec {
+	g := model.GroupSpec{Name: name, Count: w.int(0, 4), Exec: model.ExecSpec{Command: pick(w, "/bin/serve", "/bin/serve2")}, Resources: model.Resources{MemoryBytes: pick[int64](w, 16, 64, 200, 700) << 20}}
 	if w.bool() {
-		g.Ports = []PortSpec{{Name: "http"}, {Name: "admin", Static: pick(w, 0, 0, 9000)}}
-		g.Services = []ServiceSpec{{Name: string(job) + "-" + name, Port: "http", Expose: pick(w, 0, 0, 80)}}
+		g.Ports = []model.PortSpec{{Name: "http"}, {Name: "admin", Static: pick(w, 0, 0, 9000)}}
+		g.Services = []model.ServiceSpec{{Name: string(job) + "-" + name, Port: "http", Expose: pick(w, 0, 0, 80)}}
 	}
 	switch {
 	case job == "every" && name == "a":
-		g.Role = RoleSystem
+		g.Role = model.RoleSystem
 	case w.rarely(4):
-		g.Volumes = []VolumeSpec{{Name: "data", Kind: VolumeLocal, Path: "/data"}}
+		g.Volumes = []model.VolumeSpec{{Name: "data", Kind: model.VolumeLocal, Path: "/data"}}
 	case job == "db" && !w.rarely(4):
-		g.Volumes, g.RoleCheck = []VolumeSpec{{Name: "data", Kind: VolumeReplicated, Path: "/data"}}, &RoleCheckSpec{Exec: []string{"/bin/facts"}}
+		g.Volumes, g.RoleCheck = []model.VolumeSpec{{Name: "data", Kind: model.VolumeReplicated, Path: "/data"}}, &model.RoleCheckSpec{Exec: []string{"/bin/facts"}}
 	case job == "web" && name == "b" && w.bool(), w.rarely(6):
-		g.Exclusive = &ExclusiveSpec{Lease: Duration(w.int(10, 60)) * Second}
+		g.Exclusive = &model.ExclusiveSpec{Lease: model.Duration(w.int(10, 60)) * model.Second}
 	case w.rarely(20):
 		g.Resources.MemoryBytes = pick[int64](w, 0, -1, 1<<62, 1<<63-1)
 	}
 	if w.rarely(3) {
-		g.Budget = &BudgetSpec{MinReady: &Amount{N: w.int(0, 100), Percent: true}, Blocking: w.bool()}
+		g.Budget = &model.BudgetSpec{MinReady: &model.Amount{N: w.int(0, 100), Percent: true}, Blocking: w.bool()}
 	} else if w.rarely(3) {
-		g.Budget = &BudgetSpec{MaxDown: &Amount{N: w.int(-1, 3)}, Rate: &RateSpec{Max: w.int(0, 2), Window: Minute}, Blocking: true}
+		g.Budget = &model.BudgetSpec{MaxDown: &model.Amount{N: w.int(-1, 3)}, Rate: &model.RateSpec{Max: w.int(0, 2), Window: model.Minute}, Blocking: true}
 	}
-	for _, b := range [...]BudgetName{"b1", "b2"} {
+	for _, b := range [...]model.BudgetName{"b1", "b2"} {
 		if w.rarely(3) {
 			g.Budgets = append(g.Budgets, b)
 		}

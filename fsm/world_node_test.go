@@ -3,24 +3,26 @@ package fsm
 import (
 	"fmt"
 	"slices"
+
+	"github.com/outspan/outspan/model"
 )
 
 func (w world) nodeRegister() Command {
-	id := NodeID(fmt.Sprintf("n%d", w.int(1, 5)))
-	c := &NodeRegister{ID: id, Name: string(id) + ".local", Agent: AgentInfo{BootID: pick(w, "boot1", "boot2"), Address: "127.0.0.1", Key: []byte("k")}}
-	c.Shape = NodeShape{Capacity: Resources{CPU: 4000, MemoryBytes: pick[int64](w, 1, 4, 8, 16) << 28}, Reserved: Resources{MemoryBytes: 1 << 20}, PortMin: 8000, PortMax: 8007, Attributes: map[string]string{AttributeBackup: pick(w, "/b", "/b", "")}}
+	id := model.NodeID(fmt.Sprintf("n%d", w.int(1, 5)))
+	c := &NodeRegister{ID: id, Name: string(id) + ".local", Agent: model.AgentInfo{BootID: pick(w, "boot1", "boot2"), Address: "127.0.0.1", Key: []byte("k")}}
+	c.Shape = model.NodeShape{Capacity: model.Resources{CPU: 4000, MemoryBytes: pick[int64](w, 1, 4, 8, 16) << 28}, Reserved: model.Resources{MemoryBytes: 1 << 20}, PortMin: 8000, PortMax: 8007, Attributes: map[string]string{model.AttributeBackup: pick(w, "/b", "/b", "")}}
 	switch w.int(1, 40) {
 	case 1, 2, 3:
 		c.Name = pick(w, "n1.local", "bad name", "")
 	case 4, 5:
 		c.Shape.Capacity.MemoryBytes = pick[int64](w, 0, -5)
 	case 6, 7:
-		c.ID = pick[NodeID](w, "", "a/b", "n1/")
+		c.ID = pick[model.NodeID](w, "", "a/b", "n1/")
 	case 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20:
 		c.Shape.Labels = map[string]string{"rack": pick(w, "r1", "r2")}
 	}
 	if w.rarely(8) {
-		c.Seen = Seen{w.s.Incarnation + uint64(w.int(0, 2)), w.s.Index + uint64(w.int(-3, 3))}
+		c.Seen = model.Seen{Incarnation: w.s.Incarnation + uint64(w.int(0, 2)), Index: w.s.Index + uint64(w.int(-3, 3))}
 	}
 	return c
 }
@@ -47,29 +49,29 @@ func (w world) nodeReport() Command {
 		if w.rarely(5) {
 			continue
 		}
-		c.Instances = append(c.Instances, w.speak(i, InstanceStatus{
+		c.Instances = append(c.Instances, w.speak(i, model.InstanceStatus{
 			ID: i.ID, Generation: i.Status.Generation + uint64(w.int(0, 2)), Reason: pick(w, "", "crash_loop"),
-			Observed: pick(w, ObservedBooting, ObservedReady, ObservedReady, ObservedReady, ObservedUnready, ObservedDraining, ObservedStopped, ObservedStopped, ObservedFailed, ObservedLost, ObservedPending, "odd"),
+			Observed: pick(w, model.ObservedBooting, model.ObservedReady, model.ObservedReady, model.ObservedReady, model.ObservedUnready, model.ObservedDraining, model.ObservedStopped, model.ObservedStopped, model.ObservedFailed, model.ObservedLost, model.ObservedPending, "odd"),
 		}))
 	}
 	c.Transfers = w.transferReports(n.ID)
 	if w.rarely(6) {
-		c.Self = &SelfReport{Gen: n.Self.Gen + uint64(w.int(0, 1))}
+		c.Self = &model.SelfReport{Gen: n.Self.Gen + uint64(w.int(0, 1))}
 		for w.bool() {
-			c.Self.Troubles = append(c.Self.Troubles, Trouble{pick(w, append(SelfChecks(), "odd")...), pick(w, "", "it is full")})
+			c.Self.Troubles = append(c.Self.Troubles, model.Trouble{Check: pick(w, append(model.SelfChecks(), "odd")...), Reason: pick(w, "", "it is full")})
 		}
 		for w.bool() {
-			c.Self.Disk = append(c.Self.Disk, DiskUse{ID: w.instance().ID, UsedBytes: int64(w.int(0, 9)), LimitBytes: int64(w.int(0, 3))})
+			c.Self.Disk = append(c.Self.Disk, model.DiskUse{ID: w.instance().ID, UsedBytes: int64(w.int(0, 9)), LimitBytes: int64(w.int(0, 3))})
 		}
 		c.Self.Measured = !w.rarely(3)
 		for w.bool() {
-			c.Self.Ports = append(c.Self.Ports, PortProblem{
-				Port: w.int(0, 3), Service: ServiceName(pick(w, "", "web", "/")), Code: pick(w, PortTaken, PortReserved, "odd"), Reason: pick(w, "", "held"),
+			c.Self.Ports = append(c.Self.Ports, model.PortProblem{
+				Port: w.int(0, 3), Service: model.ServiceName(pick(w, "", "web", "/")), Code: pick(w, model.PortTaken, model.PortReserved, "odd"), Reason: pick(w, "", "held"),
 			})
 		}
 	}
 	if w.rarely(6) { // an instance of another node, or of none
-		c.Instances = append(c.Instances, InstanceStatus{ID: w.instance().ID, Generation: 99, Observed: ObservedReady})
+		c.Instances = append(c.Instances, model.InstanceStatus{ID: w.instance().ID, Generation: 99, Observed: model.ObservedReady})
 	}
 	return c
 }
@@ -85,14 +87,14 @@ func (w world) nodeLabel() Command {
 func (w world) nodeAck() Command {
 	c := &NodeAck{ID: w.node().ID}
 	if w.bool() {
-		c.Instances = []InstanceID{w.instance().ID}
+		c.Instances = []model.InstanceID{w.instance().ID}
 	}
 	return c
 }
 
 // eligible draws a node that takes new instances, if there is one.
-func (w world) eligible() NodeID {
-	var ids []NodeID
+func (w world) eligible() model.NodeID {
+	var ids []model.NodeID
 	for id, n := range w.s.Nodes.All() {
 		if w.s.Eligible(n) == nil {
 			ids = append(ids, id)
@@ -105,7 +107,7 @@ func (w world) eligible() NodeID {
 }
 
 // offline draws a node that is offline, if there is one.
-func (w world) offline() NodeID {
+func (w world) offline() model.NodeID {
 	for id, n := range w.s.Nodes.All() {
 		if n.Health == HealthOffline && w.bool() {
 			return id

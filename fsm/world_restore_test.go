@@ -1,23 +1,25 @@
 package fsm
 
+import "github.com/outspan/outspan/model"
+
 // unknownOf draws an instance that the state may lack: it would hold a slot that is empty. nil: there is no such slot.
-func (w world) unknownOf(n *Node) []Holding {
+func (w world) unknownOf(n *Node) []model.Holding {
 	for id, g := range w.s.Groups.All() {
 		spec, ok := w.s.Spec(id, g.Version)
-		if !ok || !spec.holdsSlot() || g.Removed || g.Count == 0 || w.bool() {
+		if !ok || !holdsSlot(spec) || g.Removed || g.Count == 0 || w.bool() {
 			continue
 		}
 		slot := w.int(0, g.Count-1)
 		if w.s.SlotFilled(id, slot) {
 			continue
 		}
-		h := Holding{ID: InstanceID(w.fresh("x")), Group: id, Slot: slot, Spec: spec.Digest()}
+		h := model.Holding{ID: model.InstanceID(w.fresh("x")), Group: id, Slot: slot, Spec: spec.Digest()}
 		for i, p := range spec.Ports {
 			number := p.Static
 			if number == 0 {
 				number = n.Shape.PortMin + i
 			}
-			h.Ports = append(h.Ports, Port{p.Name, number})
+			h.Ports = append(h.Ports, model.Port{Name: p.Name, Number: number})
 		}
 		h.Ports.Sorted()
 		for _, v := range spec.Volumes {
@@ -26,19 +28,19 @@ func (w world) unknownOf(n *Node) []Holding {
 			if row != nil {
 				epoch = row.Made + uint64(w.int(0, 1))
 			}
-			h.Copies = append(h.Copies, VolumeEpoch{v.Name, epoch})
+			h.Copies = append(h.Copies, model.VolumeEpoch{Name: v.Name, Epoch: epoch})
 		}
-		return []Holding{h}
+		return []model.Holding{h}
 	}
 	return nil
 }
 
 // inventory is the full report of an agent that follows this state: all that it has there is ready or stopped, and holds are what the state lacks.
-func (w world) inventory(n *Node, holds []Holding) *NodeReport {
+func (w world) inventory(n *Node, holds []model.Holding) *NodeReport {
 	c := &NodeReport{ID: n.ID, Epoch: n.Agent.Epoch, FactsGen: n.FactsGen, Full: true, Incarnation: w.s.Incarnation, Holds: holds}
 	for i := range w.s.InstancesOn(n.ID) {
 		if !i.WaitsForRoom() {
-			c.Instances = append(c.Instances, w.speak(i, InstanceStatus{ID: i.ID, Generation: i.Status.Generation + 1, Observed: pick(w, ObservedReady, ObservedReady, ObservedStopped)}))
+			c.Instances = append(c.Instances, w.speak(i, model.InstanceStatus{ID: i.ID, Generation: i.Status.Generation + 1, Observed: pick(w, model.ObservedReady, model.ObservedReady, model.ObservedStopped)}))
 		}
 	}
 	return c
@@ -66,19 +68,19 @@ func (w world) pushRestore() Command {
 }
 
 // pushLease draws what brings an instance under a lease to its end: it begins, its node is silent, and is so for longer than the lease. nil: there is none.
-func (w world) pushLease() (c Command, at Time) {
+func (w world) pushLease() (c Command, at model.Time) {
 	for _, i := range w.s.Instances.All() {
 		spec, ok := w.s.Spec(i.Group, i.Version)
 		n, known := w.s.Nodes.Get(i.Node)
 		if !ok || !known || !spec.Fenced() || i.Terminal() || w.rarely(4) {
 			continue
 		}
-		if end := w.s.LeaseEnd(i); end != Never && i.Status.Observed == ObservedLost {
-			return &InstanceFenced{i.ID}, end + Time(w.int(-1, 1))
+		if end := w.s.LeaseEnd(i); end != model.Never && i.Status.Observed == model.ObservedLost {
+			return &InstanceFenced{i.ID}, end + model.Time(w.int(-1, 1))
 		}
-		if i.Status.Observed == ObservedPending {
-			status := InstanceStatus{ID: i.ID, Generation: i.Status.Generation + 1, Observed: ObservedReady}
-			return &NodeReport{ID: n.ID, Epoch: n.Agent.Epoch, FactsGen: n.FactsGen, Instances: []InstanceStatus{status}}, 0
+		if i.Status.Observed == model.ObservedPending {
+			status := model.InstanceStatus{ID: i.ID, Generation: i.Status.Generation + 1, Observed: model.ObservedReady}
+			return &NodeReport{ID: n.ID, Epoch: n.Agent.Epoch, FactsGen: n.FactsGen, Instances: []model.InstanceStatus{status}}, 0
 		}
 		if n.Health != HealthOffline && w.rarely(4) {
 			return &NodeHealth{ID: n.ID, Health: HealthOffline, BootID: n.Agent.BootID, Epoch: n.Agent.Epoch}, 0

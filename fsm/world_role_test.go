@@ -1,11 +1,13 @@
 package fsm
 
+import "github.com/outspan/outspan/model"
+
 // role gives a group a role of its own system, gates and hooks; some are wrong.
-func (w world) role(g *GroupSpec) {
-	g.Role = pick(w, RoleProbe, RoleShardedData, RoleQuorum, RoleSingleton, RoleLeaderFollower, RoleLeaderFollower)
-	g.RoleCheck = &RoleCheckSpec{Exec: []string{"/bin/facts"}}
+func (w world) role(g *model.GroupSpec) {
+	g.Role = pick(w, model.RoleProbe, model.RoleShardedData, model.RoleQuorum, model.RoleSingleton, model.RoleLeaderFollower, model.RoleLeaderFollower)
+	g.RoleCheck = &model.RoleCheckSpec{Exec: []string{"/bin/facts"}}
 	if !w.rarely(4) {
-		g.Hooks = []HookSpec{{Name: HookBeforeStop, Exec: []string{"/bin/resign"}, OnFailure: pick[HookFailure](w, "", HookContinue)}}
+		g.Hooks = []model.HookSpec{{Name: model.HookBeforeStop, Exec: []string{"/bin/resign"}, OnFailure: pick[model.HookFailure](w, "", model.HookContinue)}}
 	}
 	if w.rarely(3) {
 		g.Eviction.When = []string{pick(w, "group.ready >= 1", "self.drained", "group.healthy", "group.nothing")}
@@ -16,20 +18,20 @@ func (w world) role(g *GroupSpec) {
 }
 
 // speak adds facts, and what became of a preparation, to a status.
-func (w world) speak(i *Instance, status InstanceStatus) InstanceStatus {
-	for _, name := range [...]string{FactLeader, FactDrained, FactInSync, FactLeadsShards, "slot.0.drained", "Odd"} {
+func (w world) speak(i *Instance, status model.InstanceStatus) model.InstanceStatus {
+	for _, name := range [...]string{model.FactLeader, model.FactDrained, model.FactInSync, model.FactLeadsShards, "slot.0.drained", "Odd"} {
 		if w.rarely(3) {
 			if status.Facts == nil {
 				status.Facts = map[string]string{}
 			}
 			status.Facts[name] = pick(w, "true", "false", "false")
-			if name == FactInSync && i.Slot == 0 { // now and then exactly one copy is good
+			if name == model.FactInSync && i.Slot == 0 { // now and then exactly one copy is good
 				status.Facts[name] = "true"
 			}
 		}
 	}
 	if i.Eviction.Preparing && w.bool() {
-		status.Hook = &HookResult{Seq: i.Eviction.Seq - uint64(w.int(0, 1)), OK: !w.rarely(3), Message: "done"}
+		status.Hook = &model.HookResult{Seq: i.Eviction.Seq - uint64(w.int(0, 1)), OK: !w.rarely(3), Message: "done"}
 	}
 	return status
 }
@@ -53,12 +55,12 @@ func (w world) prepare() Command {
 	}
 	i := w.instance()
 	for _, other := range w.s.Instances.All() {
-		if w.s.NeedsPreparing(other, CauseRollout, "") && !w.rarely(4) {
+		if w.s.NeedsPreparing(other, model.CauseRollout, "") && !w.rarely(4) {
 			i = other
 		}
 	}
-	c := &InstancePrepare{ID: i.ID, Cause: pick(w, w.cause(), CauseRollout, CauseUser), By: "alice", Facts: w.refs(i), Bypass: w.bool()}
-	if n, ok := w.s.Nodes.Get(i.Node); ok && c.Cause == CauseNodeDraining {
+	c := &InstancePrepare{ID: i.ID, Cause: pick(w, w.cause(), model.CauseRollout, model.CauseUser), By: "alice", Facts: w.refs(i), Bypass: w.bool()}
+	if n, ok := w.s.Nodes.Get(i.Node); ok && c.Cause == model.CauseNodeDraining {
 		c.By = string(n.Drain)
 	}
 	return c
@@ -82,28 +84,28 @@ func (w world) release() Command {
 func (w world) pushMember() Command {
 	var ready, rests []*Instance
 	for _, i := range w.s.Instances.All() {
-		_, hooked := w.s.Hook(i, HookBeforeStop)
+		_, hooked := w.s.Hook(i, model.HookBeforeStop)
 		n, ok := w.s.Nodes.Get(i.Node)
 		switch {
 		case i.Eviction.Preparing && w.bool():
 			return &InstanceRelease{i.ID, i.Eviction.Seq, pick(w, "", "the hook failed")}
 		case i.Eviction.Preparing:
 			return w.prepare()
-		case w.s.NeedsPreparing(i, CauseUser, "") && i.Desired == DesiredRunning:
+		case w.s.NeedsPreparing(i, model.CauseUser, "") && i.Desired == model.DesiredRunning:
 			ready = append(ready, i)
-		case hooked && i.Desired == DesiredRunning && ok && n.Health != HealthOffline && !i.WaitsForRoom():
+		case hooked && i.Desired == model.DesiredRunning && ok && n.Health != HealthOffline && !i.WaitsForRoom():
 			rests = append(rests, i)
 		}
 	}
 	switch {
 	case len(ready) > 0:
 		i := pick(w, ready...)
-		return &InstancePrepare{ID: i.ID, Cause: CauseUser, By: "alice", Facts: w.refs(i), Bypass: !w.rarely(4)}
+		return &InstancePrepare{ID: i.ID, Cause: model.CauseUser, By: "alice", Facts: w.refs(i), Bypass: !w.rarely(4)}
 	case len(rests) > 0:
 		i := pick(w, rests...)
 		n, _ := w.s.Nodes.Get(i.Node)
-		status := InstanceStatus{ID: i.ID, Generation: i.Status.Generation + 1, Observed: ObservedReady}
-		return &NodeReport{ID: n.ID, Epoch: n.Agent.Epoch, FactsGen: n.FactsGen, Instances: []InstanceStatus{status}}
+		status := model.InstanceStatus{ID: i.ID, Generation: i.Status.Generation + 1, Observed: model.ObservedReady}
+		return &NodeReport{ID: n.ID, Epoch: n.Agent.Epoch, FactsGen: n.FactsGen, Instances: []model.InstanceStatus{status}}
 	}
 	return nil
 }

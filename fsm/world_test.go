@@ -3,6 +3,8 @@ package fsm
 import (
 	"fmt"
 	"math/rand/v2"
+
+	"github.com/outspan/outspan/model"
 )
 
 // world draws commands that make some sense for a state: most name things that exist, some are wrong in one way. Each step of a history has its own
@@ -65,18 +67,18 @@ func (w world) instance() *Instance {
 	return i
 }
 
-func (w world) cause() Cause {
+func (w world) cause() model.Cause {
 	if w.rarely(20) {
 		return "whim"
 	}
-	return pick(w, CauseScaleDown, CauseRollout, CauseNodeDraining, CauseNodeDraining, CauseNodeDisabled, CauseUser, CauseJobStopped, CauseCrashLoop, CauseNodeNotReady)
+	return pick(w, model.CauseScaleDown, model.CauseRollout, model.CauseNodeDraining, model.CauseNodeDraining, model.CauseNodeDisabled, model.CauseUser, model.CauseJobStopped, model.CauseCrashLoop, model.CauseNodeNotReady)
 }
 
 // beginning is an entry with which a cluster can begin: without it a history gets nowhere for long.
 func (w world) beginning() Entry {
-	e := Entry{Format: CurrentFormat, At: 1000, Wall: 1_700_000_000_000, Actor: "cli:alice"}
-	settings := DefaultSettings()
-	settings.MoveMinAge, settings.MoveCooldown = Second, Second
+	e := Entry{Format: model.CurrentFormat, At: 1000, Wall: 1_700_000_000_000, Actor: "cli:alice"}
+	settings := model.DefaultSettings()
+	settings.MoveMinAge, settings.MoveCooldown = model.Second, model.Second
 	e.Groups = append(e.Groups, []Command{&ClusterInit{"c1", "test", settings}})
 	e.Groups = append(e.Groups, resting()...)
 	for range 3 {
@@ -92,9 +94,9 @@ func (w world) beginning() Entry {
 
 // entry draws a whole entry. Terms are those of the log but for a few.
 func (w world) entry(term uint64) Entry {
-	e := Entry{Format: CurrentFormat, At: w.s.Now + Time(w.int(-50, 4000)), Wall: w.s.Wall + int64(w.int(-50, 4000)), Actor: "cli:alice"}
+	e := Entry{Format: model.CurrentFormat, At: w.s.Now + model.Time(w.int(-50, 4000)), Wall: w.s.Wall + int64(w.int(-50, 4000)), Actor: "cli:alice"}
 	if w.rarely(30) {
-		e.At += Time(Hour)
+		e.At += model.Time(model.Hour)
 	}
 	if w.bool() {
 		e.Term = term
@@ -103,7 +105,7 @@ func (w world) entry(term uint64) Entry {
 		e.Term = term + 1
 	}
 	if w.rarely(6) {
-		e.Request, e.Body = RequestID(fmt.Sprintf("r%d", w.int(1, 8))), pick(w, "same", "same", "other")
+		e.Request, e.Body = model.RequestID(fmt.Sprintf("r%d", w.int(1, 8))), pick(w, "same", "same", "other")
 	}
 	for range w.int(1, 3) {
 		group := []Command{w.command()}
@@ -167,13 +169,13 @@ func (w world) drawings() []drawing {
 		{3, w.promote},
 		{1, w.settings},
 		{3, w.budgetSet},
-		{1, func() Command { return &BudgetRemove{pick[BudgetName](w, "b1", "b2", "b3", "nowhere")} }},
+		{1, func() Command { return &BudgetRemove{pick[model.BudgetName](w, "b1", "b2", "b3", "nowhere")} }},
 		{2, w.classSet},
 		{1, func() Command {
-			return &ClassRemove{pick[ClassName](w, ClassSystem, "gold", "silver", ClassProduction, ClassBatch)}
+			return &ClassRemove{pick[model.ClassName](w, model.ClassSystem, "gold", "silver", model.ClassProduction, model.ClassBatch)}
 		}},
 		{1, func() Command { return &HoldSet{Active: w.bool(), Reason: "half of the nodes are silent"} }},
-		{1, func() Command { return &ClusterInit{"c1", "test", DefaultSettings()} }},
+		{1, func() Command { return &ClusterInit{"c1", "test", model.DefaultSettings()} }},
 		{1, func() Command { return &FormatRaise{pick[uint16](w, 0, 1)} }},
 		{1, func() Command { return &RestoreMark{Confirm: w.bool()} }},
 		{4, w.transferStart}, {9, w.transferStep},
@@ -212,8 +214,8 @@ func (w world) aimed() []Command {
 }
 
 // wanting draws a group that wants instances, if there is one.
-func (w world) wanting() GroupID {
-	var ids []GroupID
+func (w world) wanting() model.GroupID {
+	var ids []model.GroupID
 	for id, g := range w.s.Groups.All() {
 		if g.Count > 0 {
 			ids = append(ids, id)
@@ -231,18 +233,18 @@ func (w world) place() Command {
 	if !ok {
 		g = &Group{ID: id}
 	}
-	c := &InstancePlace{ID: InstanceID(w.fresh("i")), Group: id, Slot: w.int(0, max(g.Count-1, 1)), Version: g.Version, Node: w.eligible(), Cause: CauseScaleUp}
+	c := &InstancePlace{ID: model.InstanceID(w.fresh("i")), Group: id, Slot: w.int(0, max(g.Count-1, 1)), Version: g.Version, Node: w.eligible(), Cause: model.CauseScaleUp}
 	if spec, ok := w.s.Spec(id, g.Version); ok {
 		for _, p := range spec.Ports {
 			number := p.Static
 			if number == 0 {
 				number = w.int(8000, 8007)
 			}
-			c.Ports = append(c.Ports, Port{p.Name, number})
+			c.Ports = append(c.Ports, model.Port{Name: p.Name, Number: number})
 		}
 		c.Ports.Sorted()
 	}
-	var there []InstanceID
+	var there []model.InstanceID
 	for i := range w.s.InstancesInSlot(id, c.Slot) {
 		there = append(there, i.ID)
 	}
@@ -267,20 +269,20 @@ func (w world) place() Command {
 func (w world) stop() Command {
 	i := w.instance()
 	c := &InstanceStop{ID: i.ID, Cause: w.cause(), By: "alice", Bypass: w.rarely(4)}
-	if c.Cause == CauseNodeDraining {
+	if c.Cause == model.CauseNodeDraining {
 		if n, ok := w.s.Nodes.Get(i.Node); ok {
 			c.By = string(n.Drain)
 		}
 	}
 	if w.rarely(5) {
-		grace := Duration(w.int(0, 2000))
+		grace := model.Duration(w.int(0, 2000))
 		c.Grace = &grace
 	}
 	return c
 }
 
 func (w world) drainStart() Command {
-	c := &DrainStart{ID: DrainID(w.fresh("d")), Message: "new kernel", Options: DrainOptions{Deadline: pick(w, Second, Hour, Forever, Duration(1<<62))}}
+	c := &DrainStart{ID: model.DrainID(w.fresh("d")), Message: "new kernel", Options: DrainOptions{Deadline: pick(w, model.Second, model.Hour, model.Forever, model.Duration(1<<62))}}
 	for range w.int(1, 3) {
 		n := w.node()
 		c.Nodes = append(c.Nodes, pick(w, string(n.ID), n.Name))
@@ -288,20 +290,20 @@ func (w world) drainStart() Command {
 	c.Options.MaxParallelNodes = w.int(0, 2)
 	c.Options.Force, c.Options.IgnoreSystem = w.rarely(4), w.rarely(3)
 	if w.bool() {
-		c.Options.Policy = pick(w, DrainPolicies()...)
+		c.Options.Policy = pick(w, model.DrainPolicies()...)
 	}
 	switch w.int(1, 15) {
 	case 1:
 		c.ID = key(w, w.s.Drains)
 	case 2:
-		c.Options.Deadline = pick[Duration](w, 0, -1)
+		c.Options.Deadline = pick[model.Duration](w, 0, -1)
 	case 3:
 		c.Nodes = nil
 	}
 	return c
 }
 
-func (w world) drainPart() (DrainID, NodeID) {
+func (w world) drainPart() (model.DrainID, model.NodeID) {
 	id := key(w, w.s.Drains)
 	d, ok := w.s.Drains.Get(id)
 	if !ok || w.rarely(15) {
@@ -337,9 +339,9 @@ func (w world) step() Command {
 func (w world) settings() Command {
 	c := &SettingsSet{Settings: w.s.Settings}
 	c.Settings.Paused, c.Settings.EventLimit = w.bool(), pick(w, 1000, 2000, 10)
-	c.Settings.RateOperator = pick(w, ActorRate{}, ActorRate{2, Minute}, ActorRate{-1, 0})
-	c.Settings.RateDrain = pick(w, ActorRate{}, ActorRate{1, 10 * Second})
-	c.Settings.NodeDrainPolicy, c.Settings.EvictOn = pick(w, DrainPolicies()...), pick(w, EvictOnDrain, EvictOnDrain, EvictOnCordon, "whim")
+	c.Settings.RateOperator = pick(w, model.ActorRate{}, model.ActorRate{Max: 2, Window: model.Minute}, model.ActorRate{Max: -1, Window: 0})
+	c.Settings.RateDrain = pick(w, model.ActorRate{}, model.ActorRate{Max: 1, Window: 10 * model.Second})
+	c.Settings.NodeDrainPolicy, c.Settings.EvictOn = pick(w, model.DrainPolicies()...), pick(w, model.EvictOnDrain, model.EvictOnDrain, model.EvictOnCordon, "whim")
 	c.Settings.InstanceOverhead = pick[int64](w, 0, 64<<20, -1, 1<<60)
 	if w.rarely(5) {
 		c.IfIndex = w.s.SettingsIndex + uint64(w.int(0, 1))
@@ -348,32 +350,32 @@ func (w world) settings() Command {
 }
 
 func (w world) budgetSet() Command {
-	c := &BudgetSet{Name: pick[BudgetName](w, "b1", "b2", "b3", "")}
+	c := &BudgetSet{Name: pick[model.BudgetName](w, "b1", "b2", "b3", "")}
 	switch w.int(1, 4) {
 	case 1:
-		c.Spec.MinReady = &Amount{N: w.int(0, 4)}
+		c.Spec.MinReady = &model.Amount{N: w.int(0, 4)}
 	case 2:
-		c.Spec.MinReady = &Amount{N: w.int(0, 101), Percent: true}
+		c.Spec.MinReady = &model.Amount{N: w.int(0, 101), Percent: true}
 	case 3:
-		c.Spec.MaxDown = &Amount{N: w.int(-1, 60), Percent: w.bool()}
+		c.Spec.MaxDown = &model.Amount{N: w.int(-1, 60), Percent: w.bool()}
 	}
 	if w.bool() {
-		c.Spec.Rate = &RateSpec{Max: w.int(0, 2), Window: pick(w, Minute, 10*Second)}
+		c.Spec.Rate = &model.RateSpec{Max: w.int(0, 2), Window: pick(w, model.Minute, 10*model.Second)}
 	}
 	c.Spec.Blocking = w.bool()
 	return c
 }
 
 func (w world) classSet() Command {
-	c := &ClassSet{Name: pick[ClassName](w, "gold", "silver", ClassCritical, ClassProduction, ClassBatch, "bad name")}
+	c := &ClassSet{Name: pick[model.ClassName](w, "gold", "silver", model.ClassCritical, model.ClassProduction, model.ClassBatch, "bad name")}
 	switch w.int(1, 4) {
 	case 1:
-		c.Below = pick[ClassName](w, ClassCritical, ClassBatch, "gold", "royal")
+		c.Below = pick[model.ClassName](w, model.ClassCritical, model.ClassBatch, "gold", "royal")
 	case 2:
-		c.Above = pick[ClassName](w, ClassProduction, "silver", ClassSystem)
+		c.Above = pick[model.ClassName](w, model.ClassProduction, "silver", model.ClassSystem)
 	}
 	if w.bool() {
-		c.MaxDown = &MaxDown{Amount: Amount{N: w.int(-1, 100), Percent: w.bool()}, Floor: w.int(0, 1)}
+		c.MaxDown = &model.MaxDown{Amount: model.Amount{N: w.int(-1, 100), Percent: w.bool()}, Floor: w.int(0, 1)}
 	}
 	if w.bool() {
 		c.Quota = &Quota{MemoryBytes: pick[int64](w, 0, 0, 0, 600<<20, 2<<30), Instances: pick(w, 0, 0, 0, 3, 6)}

@@ -1,12 +1,14 @@
 package fsm
 
+import "github.com/outspan/outspan/model"
+
 // transferStart draws work on volumes: half of it on what is there.
 func (w world) transferStart() Command {
 	c := &TransferStart{
-		ID: TransferID(w.fresh("t")), Work: pick(w, TransferMigrate, TransferMigrate, TransferBackup, TransferBackup, TransferRestore, TransferRestore, TransferAttach),
+		ID: model.TransferID(w.fresh("t")), Work: pick(w, TransferMigrate, TransferMigrate, TransferBackup, TransferBackup, TransferRestore, TransferRestore, TransferAttach),
 		Volume: key(w, w.s.Volumes), To: w.eligible(), Backup: key(w, w.s.Backups), Token: "k",
 	}
-	c.Options = TransferOptions{Live: w.bool(), Attach: w.bool(), Cooling: pick[Duration](w, 0, 1, Minute)}
+	c.Options = TransferOptions{Live: w.bool(), Attach: w.bool(), Cooling: pick[model.Duration](w, 0, 1, model.Minute)}
 	if c.Work == TransferRestore && !w.rarely(3) {
 		c.Volume = ""
 	}
@@ -16,7 +18,7 @@ func (w world) transferStart() Command {
 	case 2:
 		c.ID = key(w, w.s.Transfers)
 	case 3:
-		c.Volume = pick[VolumeID](w, "a/b", "a/b/x/c", "web/a/-1/data", "web/a/0/data")
+		c.Volume = pick[model.VolumeID](w, "a/b", "a/b/x/c", "web/a/-1/data", "web/a/0/data")
 	}
 	return c
 }
@@ -44,27 +46,27 @@ func (w world) transferStep() Command {
 		}
 	}
 	if c.Phase == TransferFailed && !w.rarely(4) {
-		c.Code, c.Message = CodeStalled, "nothing has moved"
+		c.Code, c.Message = model.CodeStalled, "nothing has moved"
 	}
 	c.Drop = ok && t.Phase.Ended() && w.bool()
 	return c
 }
 
 // transferReports draws what the agent of a node says of its transfers: mostly what the servers wait for.
-func (w world) transferReports(node NodeID) []TransferReport {
-	var reports []TransferReport
+func (w world) transferReports(node model.NodeID) []model.TransferReport {
+	var reports []model.TransferReport
 	for id, t := range w.s.Transfers.All() {
 		if t.From != node && t.To != node && !w.rarely(8) {
 			continue
 		}
-		r := TransferReport{ID: id, State: pick(w, SideServing, SideCopying, SideVerifying, SideVerified, SideVerified, SideAttached), Bytes: int64(w.int(0, 100)), Total: 100}
+		r := model.TransferReport{ID: id, State: pick(w, model.SideServing, model.SideCopying, model.SideVerifying, model.SideVerified, model.SideVerified, model.SideAttached), Bytes: int64(w.int(0, 100)), Total: 100}
 		switch {
 		case t.Phase == TransferAttaching && !w.rarely(3):
-			r.State = SideAttached
+			r.State = model.SideAttached
 		case t.Left.Drop && !w.rarely(3):
-			r.State = SideDropped
+			r.State = model.SideDropped
 		case w.rarely(12):
-			r.State, r.Code, r.Message = pick(w, SideFailed, "odd"), CodeIntegrity, "a chunk is damaged"
+			r.State, r.Code, r.Message = pick(w, model.SideFailed, "odd"), model.CodeIntegrity, "a chunk is damaged"
 		}
 		reports = append(reports, r)
 	}
@@ -76,7 +78,7 @@ func (w world) transferReports(node NodeID) []TransferReport {
 func (w world) pushTransfer() Command {
 	for _, t := range w.s.Transfers.All() {
 		if t.Left.Drop && w.bool() {
-			return w.says(t.Left.Old, TransferReport{ID: t.ID, State: SideDropped})
+			return w.says(t.Left.Old, model.TransferReport{ID: t.ID, State: model.SideDropped})
 		}
 		if !t.Phase.Ended() && !w.rarely(3) {
 			return w.push(t)
@@ -98,27 +100,27 @@ func (w world) pushTransfer() Command {
 		}
 	}
 	if c.Work == TransferAttach && w.bool() {
-		c.Found = []VolumeEpoch{{"data", uint64(w.int(0, 60))}}
+		c.Found = []model.VolumeEpoch{{Name: "data", Epoch: uint64(w.int(0, 60))}}
 	}
 	return c
 }
 
-func (w world) says(node NodeID, r TransferReport) Command {
+func (w world) says(node model.NodeID, r model.TransferReport) Command {
 	n, ok := w.s.Nodes.Get(node)
 	if !ok {
 		return &NodeReport{ID: node}
 	}
-	return &NodeReport{ID: node, Epoch: n.Agent.Epoch, Full: n.Return.Recovering, Transfers: []TransferReport{r}}
+	return &NodeReport{ID: node, Epoch: n.Agent.Epoch, Full: n.Return.Recovering, Transfers: []model.TransferReport{r}}
 }
 
 func (w world) push(t *Transfer) Command {
 	inst, busy := w.s.slotBusy(t.Group, t.Slot)
 	switch {
-	case busy && t.Phase == TransferStopping && inst.Desired == DesiredRunning:
-		return &InstanceStop{ID: inst.ID, Cause: CauseUser, By: "alice", Bypass: true}
+	case busy && t.Phase == TransferStopping && inst.Desired == model.DesiredRunning:
+		return &InstanceStop{ID: inst.ID, Cause: model.CauseUser, By: "alice", Bypass: true}
 	case busy && t.Phase == TransferStopping:
 		n, _ := w.s.Nodes.Get(inst.Node)
-		return &NodeReport{ID: inst.Node, Epoch: n.Agent.Epoch, Instances: []InstanceStatus{{ID: inst.ID, Generation: inst.Status.Generation + 1, Observed: ObservedStopped}}}
+		return &NodeReport{ID: inst.Node, Epoch: n.Agent.Epoch, Instances: []model.InstanceStatus{{ID: inst.ID, Generation: inst.Status.Generation + 1, Observed: model.ObservedStopped}}}
 	}
 	next := TransferPhase("")
 	for _, e := range t.edges() {
@@ -126,16 +128,16 @@ func (w world) push(t *Transfer) Command {
 			next = e[1]
 		}
 	}
-	if refusal := w.s.mayStep(t, next); refusal == nil || refusal.Code != CodeStale {
+	if refusal := w.s.mayStep(t, next); refusal == nil || refusal.Code != model.CodeStale {
 		return &TransferStep{ID: t.ID, Phase: next}
 	}
-	state := SideVerified
+	state := model.SideVerified
 	if t.Phase == TransferAttaching {
-		state = SideAttached
+		state = model.SideAttached
 	}
 	node := t.To
 	if t.Kind == TransferBackup {
 		node = t.From
 	}
-	return w.says(node, TransferReport{ID: t.ID, State: state, Bytes: 9, Total: 9, Sum: "5a"})
+	return w.says(node, model.TransferReport{ID: t.ID, State: state, Bytes: 9, Total: 9, Sum: "5a"})
 }

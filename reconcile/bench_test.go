@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/reconcile"
 )
 
@@ -18,18 +19,18 @@ func bigWorld(b *testing.B, nodes int) *world {
 	w.quiet = true
 	w.run("settings rescheduler=balanced")
 	for i := range nodes {
-		id := fsm.NodeID(fmt.Sprintf("node%06d", i))
+		id := model.NodeID(fmt.Sprintf("node%06d", i))
 		w.nodes = append(w.nodes, id)
-		w.agents[id] = &agentSim{running: map[fsm.InstanceID]fsm.InstanceStatus{}}
+		w.agents[id] = &agentSim{running: map[model.InstanceID]model.InstanceStatus{}}
 		w.live[id] = fsm.Liveness{Age: 1000, Gossip: fsm.GossipAlive}
-		w.register(id, fsm.NodeShape{Capacity: fsm.Resources{CPU: 64000, MemoryBytes: 64 << 30}, Attributes: map[string]string{"kernel": "6.1"}, PortMin: 20000, PortMax: 29999, Labels: map[string]string{"rack": fmt.Sprint(i % 40)}})
+		w.register(id, model.NodeShape{Capacity: model.Resources{CPU: 64000, MemoryBytes: 64 << 30}, Attributes: map[string]string{"kernel": "6.1"}, PortMin: 20000, PortMax: 29999, Labels: map[string]string{"rack": fmt.Sprint(i % 40)}})
 	}
 	return w
 }
 
-func bigJob(name string, count int) fsm.JobSpec {
-	return fsm.JobSpec{Name: fsm.JobName(name), Groups: []fsm.GroupSpec{{
-		Name: "main", Count: count, Exec: fsm.ExecSpec{Command: "/bin/app"}, Resources: fsm.Resources{CPU: 100, MemoryBytes: 128 << 20},
+func bigJob(name string, count int) model.JobSpec {
+	return model.JobSpec{Name: model.JobName(name), Groups: []model.GroupSpec{{
+		Name: "main", Count: count, Exec: model.ExecSpec{Command: "/bin/app"}, Resources: model.Resources{CPU: 100, MemoryBytes: 128 << 20},
 	}}}
 }
 
@@ -39,13 +40,13 @@ func (w *world) allReady() {
 		n, _ := w.state.Nodes.Get(id)
 		report := &fsm.NodeReport{ID: id, Epoch: n.Agent.Epoch}
 		for inst := range w.state.InstancesOn(id) {
-			status := fsm.InstanceStatus{ID: inst.ID, Generation: inst.Status.Generation + 1, Observed: fsm.ObservedReady}
+			status := model.InstanceStatus{ID: inst.ID, Generation: inst.Status.Generation + 1, Observed: model.ObservedReady}
 			switch {
-			case inst.Status.Observed == fsm.ObservedStopped:
-			case inst.Desired != fsm.DesiredRunning:
-				status.Observed = fsm.ObservedStopped
+			case inst.Status.Observed == model.ObservedStopped:
+			case inst.Desired != model.DesiredRunning:
+				status.Observed = model.ObservedStopped
 				report.Instances = append(report.Instances, status)
-			case inst.Status.Observed == fsm.ObservedPending:
+			case inst.Status.Observed == model.ObservedPending:
 				report.Instances = append(report.Instances, status)
 			}
 		}
@@ -177,7 +178,7 @@ type decideCase struct {
 
 func decideCases() []decideCase {
 	const many = 1 << 30
-	fails := func(w *world, group fsm.GroupID) {
+	fails := func(w *world, group model.GroupID) {
 		for inst := range w.state.InstancesOf(group) {
 			w.fails(inst)
 			return
@@ -194,7 +195,7 @@ func decideCases() []decideCase {
 		{"drain_1_node", func(w *world) { w.drainNodes(1) }, 1, many},
 		{"drain_100_nodes", func(w *world) { w.drainNodes(100) }, 1, many},
 		{"one_failed_in_every_group", func(w *world) {
-			var groups []fsm.GroupID
+			var groups []model.GroupID
 			for id := range w.state.Groups.All() {
 				groups = append(groups, id)
 			}
@@ -208,13 +209,13 @@ func decideCases() []decideCase {
 // fails lets an agent report that an instance's program ended for good.
 func (w *world) fails(inst *fsm.Instance) {
 	n, _ := w.state.Nodes.Get(inst.Node)
-	status := fsm.InstanceStatus{ID: inst.ID, Generation: inst.Status.Generation + 1, Observed: fsm.ObservedFailed, Reason: string(fsm.CauseCrashLoop)}
-	w.apply("agent", &fsm.NodeReport{ID: n.ID, Epoch: n.Agent.Epoch, Instances: []fsm.InstanceStatus{status}})
+	status := model.InstanceStatus{ID: inst.ID, Generation: inst.Status.Generation + 1, Observed: model.ObservedFailed, Reason: string(model.CauseCrashLoop)}
+	w.apply("agent", &fsm.NodeReport{ID: n.ID, Epoch: n.Agent.Epoch, Instances: []model.InstanceStatus{status}})
 }
 
 // drainNodes starts a drain of the first so many nodes.
 func (w *world) drainNodes(count int) {
-	start := &fsm.DrainStart{ID: "d1", Options: fsm.DrainOptions{Deadline: fsm.Hour}}
+	start := &fsm.DrainStart{ID: "d1", Options: fsm.DrainOptions{Deadline: model.Hour}}
 	for _, id := range w.nodes[:count] {
 		start.Nodes = append(start.Nodes, string(id))
 	}
@@ -243,7 +244,7 @@ func BenchmarkForecast(b *testing.B) {
 				}
 				told := 0
 				measure(b, func() {
-					lines, refusal := reconcile.ForecastDrain(in, names, fsm.DrainOptions{Deadline: fsm.Hour})
+					lines, refusal := reconcile.ForecastDrain(in, names, fsm.DrainOptions{Deadline: model.Hour})
 					if refusal != nil || len(lines) == 0 {
 						b.Fatal(refusal, len(lines))
 					}
@@ -256,13 +257,13 @@ func BenchmarkForecast(b *testing.B) {
 }
 
 // crowd brings the instances of some nodes onto one.
-func (w *world) crowd(b *testing.B, onto fsm.NodeID, from []fsm.NodeID) {
+func (w *world) crowd(b *testing.B, onto model.NodeID, from []model.NodeID) {
 	for _, id := range w.nodes {
 		if id != onto {
 			w.apply("cli:ann", &fsm.NodeIntent{ID: id, Intent: fsm.IntentCordoned})
 		}
 	}
-	start := &fsm.DrainStart{ID: "crowd", Options: fsm.DrainOptions{Deadline: fsm.Hour}}
+	start := &fsm.DrainStart{ID: "crowd", Options: fsm.DrainOptions{Deadline: model.Hour}}
 	for _, id := range from {
 		start.Nodes = append(start.Nodes, string(id))
 	}
@@ -288,8 +289,8 @@ func BenchmarkPlace(b *testing.B) {
 				w := bigWorld(b, s.nodes)
 				for i := range c.jobs {
 					spec := bigJob(fmt.Sprintf("job%04d", i), c.count)
-					spec.Groups[0].Spreads = []fsm.Spread{{Attribute: "node.label.rack"}}
-					spec.Groups[0].Constraints = []fsm.Constraint{{Attribute: "node.attr.kernel", Operator: "=", Value: "6.1"}}
+					spec.Groups[0].Spreads = []model.Spread{{Attribute: "node.label.rack"}}
+					spec.Groups[0].Constraints = []model.Constraint{{Attribute: "node.attr.kernel", Operator: "=", Value: "6.1"}}
 					if refusal := w.apply("cli:ann", &fsm.JobSubmit{Spec: spec}); refusal != nil {
 						b.Fatal(refusal)
 					}

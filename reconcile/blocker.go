@@ -4,12 +4,13 @@ import (
 	"slices"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // blockerOf says what keeps one instance on the node of a drain, as this pass found it. false: nothing does, or it is meant to stay.
 func (p *pass) blockerOf(d *drainPart, inst *fsm.Instance) (fsm.Blocker, bool) {
 	b := fsm.Blocker{Instance: inst.ID}
-	with := func(code fsm.Code, message, unblock string) (fsm.Blocker, bool) {
+	with := func(code model.Code, message, unblock string) (fsm.Blocker, bool) {
 		b.Code, b.Message, b.Unblock = code, message, unblock
 		return b, true
 	}
@@ -17,15 +18,15 @@ func (p *pass) blockerOf(d *drainPart, inst *fsm.Instance) (fsm.Blocker, bool) {
 	t, moves := p.state().Leaving(inst)
 	recorded, waits := p.reasons.blockers[inst.ID]
 	switch {
-	case inst.Status.Observed == fsm.ObservedStopped:
+	case inst.Status.Observed == model.ObservedStopped:
 		return b, false
 	case d.node.Health == fsm.HealthOffline:
-		return with(fsm.CodeNodeOffline, "node "+d.node.Name+" is offline: it is not known to have stopped", "bring the machine back, or if it is gone: outspan node confirm-dead "+d.node.Name)
-	case inst.Desired != fsm.DesiredRunning:
-		return with(fsm.CodeStopping, "it is stopping", "")
+		return with(model.CodeNodeOffline, "node "+d.node.Name+" is offline: it is not known to have stopped", "bring the machine back, or if it is gone: outspan node confirm-dead "+d.node.Name)
+	case inst.Desired != model.DesiredRunning:
+		return with(model.CodeStopping, "it is stopping", "")
 	case moves:
 		b.Volume = t.Volume()
-		return with(fsm.CodeReplacementPending, "it moves with its volumes: "+p.transferText(t), "")
+		return with(model.CodeReplacementPending, "it moves with its volumes: "+p.transferText(t), "")
 	case stays != nil && !d.drain.Options.Force:
 		b.Volume = p.volumeOf(inst)
 		if slices.Contains(d.node.Acked, inst.ID) {
@@ -35,37 +36,37 @@ func (p *pass) blockerOf(d *drainPart, inst *fsm.Instance) (fsm.Blocker, bool) {
 	case p.isSystem(inst) && d.drain.Options.IgnoreSystem:
 		return b, false
 	case d.drain.Paused:
-		return with(fsm.CodePaused, "the drain is paused", "outspan drain resume "+string(d.drain.ID))
+		return with(model.CodePaused, "the drain is paused", "outspan drain resume "+string(d.drain.ID))
 	case p.in.State.Settings.Paused:
-		return with(fsm.CodePaused, "actuation is paused", "outspan settings resume")
+		return with(model.CodePaused, "actuation is paused", "outspan settings resume")
 	case !d.part.Turn:
-		return with(fsm.CodeReplacementPending, "the node waits for its turn in the drain", "")
+		return with(model.CodeReplacementPending, "the node waits for its turn in the drain", "")
 	case waits:
 		return recorded, true
 	case p.rebuilt(inst):
-		return with(fsm.CodeReplicaEvicting, "its copy is being built elsewhere", "")
+		return with(model.CodeReplicaEvicting, "its copy is being built elsewhere", "")
 	case p.isSystem(inst):
-		return with(fsm.CodeReplacementPending, "it goes last, when the others have stopped", "")
+		return with(model.CodeReplacementPending, "it goes last, when the others have stopped", "")
 	}
-	return with(fsm.CodeReplacementPending, "its replacement is being made", "")
+	return with(model.CodeReplacementPending, "its replacement is being made", "")
 }
 
 // volumeOf names the local volume that ties an instance to its node; empty if it has none.
-func (p *pass) volumeOf(inst *fsm.Instance) fsm.VolumeID {
+func (p *pass) volumeOf(inst *fsm.Instance) model.VolumeID {
 	spec, ok := p.state().Spec(inst.Group, inst.Version)
 	if !ok {
 		return ""
 	}
 	for _, v := range spec.Volumes {
-		if v.Kind == fsm.VolumeLocal {
-			return fsm.NewVolumeID(inst.Group, inst.Slot, v.Name)
+		if v.Kind == model.VolumeLocal {
+			return model.NewVolumeID(inst.Group, inst.Slot, v.Name)
 		}
 	}
 	return ""
 }
 
 // unblockStay says what can be done about an instance that does not leave its node by itself.
-func (p *pass) unblockStay(n *fsm.Node, volume fsm.VolumeID) string {
+func (p *pass) unblockStay(n *fsm.Node, volume model.VolumeID) string {
 	text := "outspan node ack-blockers " + n.Name
 	if volume != "" {
 		text += ", or move it: outspan volume migrate " + string(volume) + " --to NODE"

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 const (
@@ -22,8 +23,8 @@ func (p *pass) memberVacancy(g *groupView, slot *slotView, n *need) *need {
 	home := p.usableCopy(slot, copies)
 	if home != "" && !(p.failsAt(g, n.version, home) && p.source(g)) {
 		if busy := p.stoppingAt(slot, home); busy != nil {
-			p.wait(busy, fsm.CodeStopping, "the next instance of its slot waits until it has stopped", "")
-			p.reasons.noRoom(slotKey{g.id, slot.n}, &unplaced{code: fsm.CodeReplacementPending, message: "the last instance of the slot is stopping"})
+			p.wait(busy, model.CodeStopping, "the next instance of its slot waits until it has stopped", "")
+			p.reasons.noRoom(slotKey{g.id, slot.n}, &unplaced{code: model.CodeReplacementPending, message: "the last instance of the slot is stopping"})
 			return nil
 		}
 		n.home = home
@@ -35,22 +36,22 @@ func (p *pass) memberVacancy(g *groupView, slot *slotView, n *need) *need {
 	}
 	where := p.nodeName(copies[0].Home)
 	if !p.source(g) {
-		why := &unplaced{code: fsm.CodeVolumeNoNode, message: fmt.Sprintf("its copy is on node %s, which takes nothing now, and no other member is in sync to build from", where)}
+		why := &unplaced{code: model.CodeVolumeNoNode, message: fmt.Sprintf("its copy is on node %s, which takes nothing now, and no other member is in sync to build from", where)}
 		if node := p.node(copies[0].Home); node != nil && node.Health == fsm.HealthOffline {
-			why.code, why.message = fsm.CodeVolumeOffline, fmt.Sprintf("its copy is on node %s, which is offline, and no other member is in sync to build from", where)
+			why.code, why.message = model.CodeVolumeOffline, fmt.Sprintf("its copy is on node %s, which is offline, and no other member is in sync to build from", where)
 		}
 		p.unplaced(n, why)
 		return nil
 	}
 	if at := p.tolerates(g, slot, copies); !p.past(at) {
-		p.reasons.noRoom(slotKey{g.id, slot.n}, &unplaced{code: fsm.CodeReplacementPending, message: fmt.Sprintf("its copy is kept on node %s; another one is built elsewhere in %s", where, at.Sub(p.in.Now))})
+		p.reasons.noRoom(slotKey{g.id, slot.n}, &unplaced{code: model.CodeReplacementPending, message: fmt.Sprintf("its copy is kept on node %s; another one is built elsewhere in %s", where, at.Sub(p.in.Now))})
 		return nil
 	}
 	return n
 }
 
 // usableCopy is the node where a slot's instance can start again on its copy: that of the last instance, or else of the copy that was made last. Empty: none.
-func (p *pass) usableCopy(slot *slotView, copies []*fsm.Volume) fsm.NodeID {
+func (p *pass) usableCopy(slot *slotView, copies []*fsm.Volume) model.NodeID {
 	slices.SortFunc(copies, newestFirst)
 	if slot.last != nil {
 		slices.SortStableFunc(copies, func(a, b *fsm.Volume) int { return first(a.Home == slot.last.Node, b.Home == slot.last.Node) })
@@ -64,7 +65,7 @@ func (p *pass) usableCopy(slot *slotView, copies []*fsm.Volume) fsm.NodeID {
 }
 
 // stoppingAt returns the instance of a slot that still uses its copy on a node.
-func (p *pass) stoppingAt(slot *slotView, node fsm.NodeID) *fsm.Instance {
+func (p *pass) stoppingAt(slot *slotView, node model.NodeID) *fsm.Instance {
 	for _, inst := range slot.leaving {
 		if inst.Node == node {
 			return inst
@@ -74,7 +75,7 @@ func (p *pass) stoppingAt(slot *slotView, node fsm.NodeID) *fsm.Instance {
 }
 
 // failsAt reports whether a version of a group has failed on a node so often that another place is better.
-func (p *pass) failsAt(g *groupView, version uint64, node fsm.NodeID) bool {
+func (p *pass) failsAt(g *groupView, version uint64, node model.NodeID) bool {
 	n := 0
 	for _, x := range g.row.Failures {
 		if x.Node == node && x.Version == version && x.Reason != goneFromNode && x.At.Add(g.spec.Reschedule.Interval) > p.in.Now {
@@ -85,16 +86,16 @@ func (p *pass) failsAt(g *groupView, version uint64, node fsm.NodeID) bool {
 }
 
 // tolerates is when a slot whose copy waits on a node that takes nothing gets another one elsewhere: at once where the policy wants every member off that node.
-func (p *pass) tolerates(g *groupView, slot *slotView, copies []*fsm.Volume) fsm.Time {
+func (p *pass) tolerates(g *groupView, slot *slotView, copies []*fsm.Volume) model.Time {
 	for _, n := range p.policyNodes() {
-		if policy, _, _ := p.state().PolicyOn(n); policy == fsm.PolicyEvictAll && n.ID == copies[0].Home {
+		if policy, _, _ := p.state().PolicyOn(n); policy == model.PolicyEvictAll && n.ID == copies[0].Home {
 			return 0
 		}
 	}
 	if slot.last == nil {
 		return 0
 	}
-	wait := fsm.Duration(0)
+	wait := model.Duration(0)
 	if g.spec.Toleration.Unreachable != nil {
 		wait = *g.spec.Toleration.Unreachable
 	}
@@ -136,10 +137,10 @@ func (p *pass) oneBuild(g *groupView, needs []*need) []*need {
 			text = fmt.Sprintf("member %s of its group is built first, on node %s", busy.ID, p.nodeName(busy.Node))
 		}
 		if n.replaces != nil {
-			p.wait(n.replaces, fsm.CodeReplicaEvicting, text, "")
+			p.wait(n.replaces, model.CodeReplicaEvicting, text, "")
 			p.nameVolume(n.replaces)
 		} else {
-			p.reasons.noRoom(slotKey{g.id, n.slot}, &unplaced{code: fsm.CodeReplacementPending, message: text})
+			p.reasons.noRoom(slotKey{g.id, n.slot}, &unplaced{code: model.CodeReplacementPending, message: text})
 		}
 	}
 	return needs
@@ -147,24 +148,24 @@ func (p *pass) oneBuild(g *groupView, needs []*need) []*need {
 
 // keptApart returns why a replicated group's need can't be met on a node: a member of the group is there or will come back there, or the node takes no more
 // builds now. Empty: it can.
-func (p *pass) keptApart(n *need, node fsm.NodeID) fsm.Code {
+func (p *pass) keptApart(n *need, node model.NodeID) model.Code {
 	if !n.group.spec.Replicated() {
 		return ""
 	}
 	if _, unknown := p.state().UnknownMember(n.group.id, node); unknown {
-		return fsm.CodeAntiAffinity
+		return model.CodeAntiAffinity
 	}
 	building := 0
 	for m := range p.state().MembersOn(node) {
 		if m.Group == n.group.id && (m.Instance != nil || m.Slot != n.slot && m.Held && p.waitsForCopy(n.group, m.Slot)) {
-			return fsm.CodeAntiAffinity
+			return model.CodeAntiAffinity
 		}
 		if m.Instance != nil && p.builds(m.Instance) {
 			building++
 		}
 	}
 	if n.build && building >= buildsPerNode {
-		return fsm.CodeReplicaEvicting
+		return model.CodeReplicaEvicting
 	}
 	return ""
 }
@@ -175,7 +176,7 @@ func (p *pass) waitsForCopy(g *groupView, slot int) bool {
 		return false
 	}
 	for inst := range p.state().InstancesInSlot(g.id, slot) {
-		if inst.Desired == fsm.DesiredRunning {
+		if inst.Desired == model.DesiredRunning {
 			return false
 		}
 	}
@@ -190,7 +191,7 @@ func (p *pass) mayBuild(g *groupView, lost *fsm.Instance) bool {
 		return true
 	}
 	name := p.nodeName(lost.Node)
-	p.block(lost, fsm.CodeVolumeOffline, fmt.Sprintf("its copy is on node %s, which is offline, and no other member is in sync to build from", name),
+	p.block(lost, model.CodeVolumeOffline, fmt.Sprintf("its copy is on node %s, which is offline, and no other member is in sync to build from", name),
 		fmt.Sprintf("bring the node back, or give its data up: outspan node confirm-dead %s, outspan node forget %s", name, name))
 	p.nameVolume(lost)
 	return false
@@ -213,10 +214,10 @@ func (e *Explanation) apart(g *groupView, slot int, all []fsm.Considered) []fsm.
 
 // unbuilt notes why a member's copy can't be built elsewhere now.
 func (p *pass) unbuilt(inst *fsm.Instance, why *unplaced) {
-	if why.code == fsm.CodeReplicaEvicting {
+	if why.code == model.CodeReplicaEvicting {
 		p.wait(inst, why.code, "the nodes where its copy could be built take no more builds now: "+why.message, unblockPlacement(why.code))
 	} else {
-		p.block(inst, fsm.CodeNoCandidate, "its copy can be built nowhere: "+why.message, unblockPlacement(why.code))
+		p.block(inst, model.CodeNoCandidate, "its copy can be built nowhere: "+why.message, unblockPlacement(why.code))
 	}
 	p.nameVolume(inst)
 }

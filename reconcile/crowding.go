@@ -3,7 +3,7 @@ package reconcile
 import (
 	"container/heap"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // crowdQueue gives instances of a group in the order in which they leave it the most evenly spread. The next one is in
@@ -42,7 +42,7 @@ func (p *pass) crowdQueue(g *groupView, held []*slotView, alike int) *crowdQueue
 	packs := p.in.State.Settings.Algorithm == "binpack" // nodes are to be full: a domain is as one node then
 	type place struct {
 		domain *crowdedDomain
-		node   fsm.NodeID
+		node   model.NodeID
 	}
 	nodes := map[place]*crowdedNode{}
 	for i, slot := range held {

@@ -1,13 +1,16 @@
 package reconcile
 
-import "github.com/outspan/outspan/fsm"
+import (
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
+)
 
 // Input is all that a decision rests on.
 type Input struct {
 	State fsm.State
-	Live  map[fsm.NodeID]fsm.Liveness // the leader's evidence about nodes; only looked up by key
-	Now   fsm.Time                    // cluster time
-	Term  uint64                      // of the leader; its entries carry it
+	Live  map[model.NodeID]fsm.Liveness // the leader's evidence about nodes; only looked up by key
+	Now   model.Time                    // cluster time
+	Term  uint64                        // of the leader; its entries carry it
 
 	// Seen may be given from one decision to the next of the same goroutine; nil: all is worked out anew.
 	Seen *Seen
@@ -20,20 +23,20 @@ type Input struct {
 type pass struct {
 	in       Input
 	plan     planner
-	kills    []fsm.InstanceID        // draining instances
-	marked   []fsm.InstanceID        // those whose eviction is wished for
-	groups   []*groupView            // those that may need something, in the order in which they are served
-	nodes    *nodeTable              // what placement knows of nodes; made at first use
-	wanted   map[fsm.InstanceID]bool // whose stop was wanted in this pass
-	reasons  reasons                 // why things wait, for whoever asks
-	moves    []fsm.Move              // what the rescheduler would do
+	kills    []model.InstanceID        // draining instances
+	marked   []model.InstanceID        // those whose eviction is wished for
+	groups   []*groupView              // those that may need something, in the order in which they are served
+	nodes    *nodeTable                // what placement knows of nodes; made at first use
+	wanted   map[model.InstanceID]bool // whose stop was wanted in this pass
+	reasons  reasons                   // why things wait, for whoever asks
+	moves    []fsm.Move                // what the rescheduler would do
 	preempts preempting
 	seen     *Seen
-	places   *places      // of the nodes; found at first use
-	troubled []fsm.NodeID // those that are degraded by their own agents' word, in order
-	duty     []bool       // by place of the node; see onDuty
+	places   *places        // of the nodes; found at first use
+	troubled []model.NodeID // those that are degraded by their own agents' word, in order
+	duty     []bool         // by place of the node; see onDuty
 
-	gone map[fsm.InstanceID]bool // instances that a plan takes to have left their nodes
+	gone map[model.InstanceID]bool // instances that a plan takes to have left their nodes
 }
 
 // passes is everything that is decided, in order. A later pass sees what an earlier one did.
@@ -65,7 +68,7 @@ func Decide(in Input) Plan {
 
 func newPass(in Input) *pass {
 	in.Now = max(in.Now, in.State.Now)
-	p := &pass{in: in, plan: newPlanner(in), reasons: newReasons(), wanted: map[fsm.InstanceID]bool{}, seen: in.Seen}
+	p := &pass{in: in, plan: newPlanner(in), reasons: newReasons(), wanted: map[model.InstanceID]bool{}, seen: in.Seen}
 	if p.seen == nil {
 		p.seen = &Seen{}
 	}
@@ -87,19 +90,19 @@ func decide(in Input) *pass {
 func (p *pass) state() *fsm.State { return p.plan.draft.State() }
 
 // instance returns the present row of an instance.
-func (p *pass) instance(id fsm.InstanceID) *fsm.Instance {
+func (p *pass) instance(id model.InstanceID) *fsm.Instance {
 	inst, _ := p.state().Instances.Get(id)
 	return inst
 }
 
 // node returns the present row of a node; nil if it was forgotten.
-func (p *pass) node(id fsm.NodeID) *fsm.Node {
+func (p *pass) node(id model.NodeID) *fsm.Node {
 	n, _ := p.state().Nodes.Get(id)
 	return n
 }
 
 // past reports whether t has come, and otherwise asks to be woken then.
-func (p *pass) past(t fsm.Time) bool {
+func (p *pass) past(t model.Time) bool {
 	if t <= p.in.Now {
 		return true
 	}

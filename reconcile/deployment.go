@@ -5,14 +5,15 @@ import (
 	"fmt"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // stepDeployments moves deployments forward: rolling as soon as they are seen, succeeded when every instance is of the new version and has proved itself,
 // failed when that makes no progress or its instances keep failing.
 func (p *pass) stepDeployments() {
 	p.duty = nil // drains have ended since
-	byDeployment := map[fsm.DeploymentID][]*groupView{}
-	var ids []fsm.DeploymentID
+	byDeployment := map[model.DeploymentID][]*groupView{}
+	var ids []model.DeploymentID
 	for _, g := range p.groups {
 		if g.rolling() {
 			if byDeployment[g.deploy.ID] == nil {
@@ -30,7 +31,7 @@ func (p *pass) stepDeployments() {
 	}
 }
 
-func (p *pass) step(id fsm.DeploymentID, status fsm.DeploymentStatus, reason string, with ...fsm.Command) bool {
+func (p *pass) step(id model.DeploymentID, status fsm.DeploymentStatus, reason string, with ...fsm.Command) bool {
 	group := append([]fsm.Command{&fsm.DeploymentStep{ID: id, Status: status, Reason: reason}}, with...)
 	refusal := p.plan.try("deployment/"+string(id), group...)
 	if refusal != nil {
@@ -40,8 +41,8 @@ func (p *pass) step(id fsm.DeploymentID, status fsm.DeploymentStatus, reason str
 }
 
 func (p *pass) endDeployment(d *fsm.Deployment, groups []*groupView) {
-	done, idle, deadline, progress := d.Promoted, true, fsm.Duration(0), d.Progress
-	var waits *fsm.Error
+	done, idle, deadline, progress := d.Promoted, true, model.Duration(0), d.Progress
+	var waits *model.Error
 	for _, g := range groups {
 		p.viewSlots(g)
 		if r := p.retryOf(g, g.row.Version, ""); r.limited {
@@ -54,7 +55,7 @@ func (p *pass) endDeployment(d *fsm.Deployment, groups []*groupView) {
 		waits = cmp.Or(waits, p.rolloutWaits(g))
 	}
 	if !d.Promoted && idle {
-		waits = fsm.Refuse(fsm.CodeAckRequired, "its canaries are ready and wait to be promoted")
+		waits = model.Refuse(model.CodeAckRequired, "its canaries are ready and wait to be promoted")
 	}
 	waits = cmp.Or(waits, p.everythingWaits())
 	switch {
@@ -81,33 +82,33 @@ func (p *pass) noteWait(d *fsm.Deployment, waiting bool) {
 }
 
 // everythingWaits says what keeps all rollouts from going on.
-func (p *pass) everythingWaits() *fsm.Error {
+func (p *pass) everythingWaits() *model.Error {
 	switch {
 	case p.in.State.Settings.Paused:
-		return fsm.Refuse(fsm.CodePaused, "actuation is paused; the deadline begins anew when it is resumed")
+		return model.Refuse(model.CodePaused, "actuation is paused; the deadline begins anew when it is resumed")
 	case p.state().Unconfirmed:
-		return fsm.Refuse(fsm.CodeRestoreUnconfirmed, "a restore is not confirmed; the deadline begins anew when it is")
+		return model.Refuse(model.CodeRestoreUnconfirmed, "a restore is not confirmed; the deadline begins anew when it is")
 	case p.state().Hold.Active:
-		return fsm.Refuse(fsm.CodeHold, "too many nodes are silent at once; the deadline begins anew when that is over")
+		return model.Refuse(model.CodeHold, "too many nodes are silent at once; the deadline begins anew when that is over")
 	}
 	return nil
 }
 
 // stopsEnd is until when a deployment is not late: the last old instance that was stopped for a new one, which is not ready yet, has had its time to stop, and
 // what kept a slot empty for a transfer has got on, and what was lost with a node has its time again.
-func (p *pass) stopsEnd(g *groupView) fsm.Time {
-	end := fsm.Time(0)
+func (p *pass) stopsEnd(g *groupView) model.Time {
+	end := model.Time(0)
 	for _, slot := range g.open {
 		old := slot.last
-		if old != nil && old.Marks.StopCause == fsm.CauseRollout && old.Version != g.row.Version && (slot.holder == nil || !slot.holder.Ready()) {
+		if old != nil && old.Marks.StopCause == model.CauseRollout && old.Version != g.row.Version && (slot.holder == nil || !slot.holder.Ready()) {
 			end = max(end, p.state().StopDue(old))
 		}
 		for _, inst := range [...]*fsm.Instance{slot.holder, slot.successor} { // what a dead node takes away is no fault of the version
 			switch {
 			case inst == nil || inst.Version != g.row.Version:
-			case inst.Status.Observed == fsm.ObservedLost:
+			case inst.Status.Observed == model.ObservedLost:
 				end = max(end, inst.Marks.UnreadySince)
-			case inst.Cause == fsm.CauseNodeOffline:
+			case inst.Cause == model.CauseNodeOffline:
 				end = max(end, inst.Marks.Created)
 			}
 		}
@@ -122,13 +123,13 @@ func (p *pass) stopsEnd(g *groupView) fsm.Time {
 
 // rolloutWaits says for what a rollout waits that has its own limits and is no fault of the version: a transfer of a slot's volumes, nodes that take anything new,
 // the rate of a budget, or what a budget does not count since a restore.
-func (p *pass) rolloutWaits(g *groupView) *fsm.Error {
+func (p *pass) rolloutWaits(g *groupView) *model.Error {
 	if g.system() && p.systemWant(g) == 0 {
-		return fsm.Refuse(fsm.CodeNoNodes, "no node with an instance of %s takes new ones now", g.id)
+		return model.Refuse(model.CodeNoNodes, "no node with an instance of %s takes new ones now", g.id)
 	}
 	for _, slot := range g.open {
 		if why := p.held(g.id, slot.n); why != nil {
-			return fsm.Refuse(why.code, "%s slot %d: %s", g.id, slot.n, why.message)
+			return model.Refuse(why.code, "%s slot %d: %s", g.id, slot.n, why.message)
 		}
 		if why := p.slotWaits(g, slot); why != nil {
 			return why
@@ -139,7 +140,7 @@ func (p *pass) rolloutWaits(g *groupView) *fsm.Error {
 
 // slotWaits says for what the rollout of one slot waits: the node with its data takes nothing new, its instance is lost and nothing may take its place, or the
 // stop of the old one is refused by the rate of a budget, or by one that does not count what no agent has told since a restore.
-func (p *pass) slotWaits(g *groupView, slot *slotView) *fsm.Error {
+func (p *pass) slotWaits(g *groupView, slot *slotView) *model.Error {
 	if slot.dropped {
 		return nil
 	}
@@ -147,21 +148,21 @@ func (p *pass) slotWaits(g *groupView, slot *slotView) *fsm.Error {
 	if !g.system() && (old == nil || g.behind(slot) || !old.Ready()) {
 		if n := p.node(p.homeOf(g, slot.n)); n != nil {
 			if refusal := p.state().Eligible(n); refusal != nil {
-				return fsm.Refuse(fsm.CodeVolumeNoNode, "%s slot %d: its data is on node %s: %s", g.id, slot.n, n.Name, refusal.Message)
+				return model.Refuse(model.CodeVolumeNoNode, "%s slot %d: its data is on node %s: %s", g.id, slot.n, n.Name, refusal.Message)
 			}
 		}
 	}
 	if old == nil {
 		return nil
 	}
-	if g.system() && p.canarying(g) && !g.behind(slot) && old.Status.Observed == fsm.ObservedLost {
-		return fsm.Refuse(fsm.CodeNodeOffline, "%s slot %d: its canary is on node %s, which is offline", g.id, slot.n, p.nodeName(old.Node))
+	if g.system() && p.canarying(g) && !g.behind(slot) && old.Status.Observed == model.ObservedLost {
+		return model.Refuse(model.CodeNodeOffline, "%s slot %d: its canary is on node %s, which is offline", g.id, slot.n, p.nodeName(old.Node))
 	}
 	b, blocked := p.reasons.blockers[old.ID]
-	lost := !g.system() && old.Status.Observed == fsm.ObservedLost && slot.successor == nil
-	limited := b.Code == fsm.CodeBudgetRate || b.Code == fsm.CodeBudgetMinReady && p.state().Unheard(g.id)
+	lost := !g.system() && old.Status.Observed == model.ObservedLost && slot.successor == nil
+	limited := b.Code == model.CodeBudgetRate || b.Code == model.CodeBudgetMinReady && p.state().Unheard(g.id)
 	if blocked && (lost || g.behind(slot) && limited) {
-		return fsm.Refuse(b.Code, "%s slot %d: %s", g.id, slot.n, b.Message)
+		return model.Refuse(b.Code, "%s slot %d: %s", g.id, slot.n, b.Message)
 	}
 	return nil
 }

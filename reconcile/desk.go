@@ -4,18 +4,19 @@ import (
 	"slices"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // desk holds, for the agents of a rehearsal, the instances whose rows have changed since their agent looked: nothing else can have become work for it. So a step
 // costs what the drain touches and not a look at every instance: with 100,000 of them the rest would be nine tenths of it.
 type desk struct {
-	nodes []fsm.NodeID // that have something on it, in order
-	on    map[fsm.NodeID][]fsm.InstanceID
+	nodes []model.NodeID // that have something on it, in order
+	on    map[model.NodeID][]model.InstanceID
 }
 
 // newDesk begins with what is not at rest.
 func newDesk(s *fsm.State) desk {
-	d := desk{on: map[fsm.NodeID][]fsm.InstanceID{}}
+	d := desk{on: map[model.NodeID][]model.InstanceID{}}
 	for inst := range s.Departing() {
 		d.put(inst)
 	}
@@ -42,7 +43,7 @@ func (d *desk) put(inst *fsm.Instance) {
 }
 
 // take gives the agent of the first node after another one what lies there for it, in order of id. What comes for a node that had its turn waits for the next round.
-func (d *desk) take(after fsm.NodeID) (node fsm.NodeID, all []fsm.InstanceID, ok bool) {
+func (d *desk) take(after model.NodeID) (node model.NodeID, all []model.InstanceID, ok bool) {
 	at, found := slices.BinarySearch(d.nodes, after)
 	if found {
 		at++

@@ -7,12 +7,13 @@ import (
 	"strings"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 const (
-	budgetRetry = 2 * fsm.Second  // a stop that a budget refused is tried again at the latest then (B7)
-	forcedWait  = 30 * fsm.Second // after a forced deadline, for agents to confirm what was killed
-	namedAtMost = 20              // reasons that a last error tells
+	budgetRetry = 2 * model.Second  // a stop that a budget refused is tried again at the latest then (B7)
+	forcedWait  = 30 * model.Second // after a forced deadline, for agents to confirm what was killed
+	namedAtMost = 20                // reasons that a last error tells
 )
 
 // drainPart is one node of a running drain.
@@ -41,7 +42,7 @@ func (p *pass) running() []drainPart {
 
 // takeTurns lets the next nodes of each drain begin, at most max_parallel_nodes at once, in the order given.
 func (p *pass) takeTurns() {
-	busy := map[fsm.DrainID]int{}
+	busy := map[model.DrainID]int{}
 	parts := p.running()
 	for _, d := range parts {
 		if d.part.Turn {
@@ -76,7 +77,7 @@ func (p *pass) leavable(d *fsm.Drain, inst *fsm.Instance) bool {
 
 func (p *pass) isSystem(inst *fsm.Instance) bool {
 	g, ok := p.state().Groups.Get(inst.Group)
-	return ok && g.Role == fsm.RoleSystem
+	return ok && g.Role == model.RoleSystem
 }
 
 // markEvictions asks for the eviction of every instance that a drain wants off its node: system groups when all others are gone.
@@ -94,7 +95,7 @@ func (p *pass) markEvictions() {
 		}
 		for inst := range p.state().InstancesOn(d.node.ID) {
 			if p.toMark(&d, inst, others) {
-				marks = append(marks, fsm.InstanceMark{ID: inst.ID, Requested: true, Cause: fsm.CauseNodeDraining, By: string(d.drain.ID)})
+				marks = append(marks, fsm.InstanceMark{ID: inst.ID, Requested: true, Cause: model.CauseNodeDraining, By: string(d.drain.ID)})
 			}
 		}
 		for _, mark := range marks {
@@ -113,7 +114,7 @@ func (p *pass) markEvictions() {
 }
 
 func (p *pass) toMark(d *drainPart, inst *fsm.Instance, others int) bool {
-	if inst.Desired != fsm.DesiredRunning || inst.Eviction.Requested && !inst.Eviction.Cause.IsMove() && !leavesTroubled(inst) && !inst.Eviction.Surge || inst.Status.Observed == fsm.ObservedLost || !p.leavable(d.drain, inst) || p.isMember(inst) {
+	if inst.Desired != model.DesiredRunning || inst.Eviction.Requested && !inst.Eviction.Cause.IsMove() && !leavesTroubled(inst) && !inst.Eviction.Surge || inst.Status.Observed == model.ObservedLost || !p.leavable(d.drain, inst) || p.isMember(inst) {
 		return false
 	}
 	return !p.isSystem(inst) || others == 0 && !d.drain.Options.IgnoreSystem
@@ -123,7 +124,7 @@ func (p *pass) toMark(d *drainPart, inst *fsm.Instance, others int) bool {
 func (p *pass) unmark() {
 	for _, id := range p.marked {
 		inst := p.instance(id)
-		if inst.Desired != fsm.DesiredRunning || !inst.Eviction.Requested || !p.reasonGone(inst) {
+		if inst.Desired != model.DesiredRunning || !inst.Eviction.Requested || !p.reasonGone(inst) {
 			continue
 		}
 		if refusal := p.plan.try("instance/"+string(id), &fsm.InstanceMark{ID: id}); refusal != nil {
@@ -142,7 +143,7 @@ func (p *pass) reasonGone(inst *fsm.Instance) bool {
 	if inst.Eviction.Cause.IsMove() {
 		return p.moveGone(inst)
 	}
-	if inst.Eviction.Cause != fsm.CauseNodeDraining {
+	if inst.Eviction.Cause != model.CauseNodeDraining {
 		return false
 	}
 	_, ok := p.partOf(inst)
@@ -152,7 +153,7 @@ func (p *pass) reasonGone(inst *fsm.Instance) bool {
 // partOf returns the part of the running drain that asked for an instance's eviction.
 func (p *pass) partOf(inst *fsm.Instance) (drainPart, bool) {
 	n := p.node(inst.Node)
-	d, ok := p.state().Drains.Get(fsm.DrainID(inst.Eviction.By))
+	d, ok := p.state().Drains.Get(model.DrainID(inst.Eviction.By))
 	if n == nil || !ok {
 		return drainPart{}, false
 	}
@@ -176,7 +177,7 @@ func (p *pass) stopEvicted() {
 		for _, slot := range p.evictable(g) {
 			switch p.wishOf(g, slot.holder) {
 			case wishDisabled:
-				p.stop(slot.holder, fsm.CauseNodeDisabled, "node "+p.nodeName(slot.holder.Node)+" is disabled")
+				p.stop(slot.holder, model.CauseNodeDisabled, "node "+p.nodeName(slot.holder.Node)+" is disabled")
 			case wishRebuilt:
 				p.stopRebuilt(g, slot)
 			case wishDrained:
@@ -207,7 +208,7 @@ func (p *pass) evictable(g *groupView) []*slotView {
 			!p.unreadyLong(g, slot.holder) {
 			continue
 		}
-		if now := p.instance(slot.holder.ID); now.Desired == fsm.DesiredRunning {
+		if now := p.instance(slot.holder.ID); now.Desired == model.DesiredRunning {
 			slot.holder = now
 			slots = append(slots, slot)
 		}
@@ -251,7 +252,7 @@ func (p *pass) stopSurged(d *drainPart, g *groupView, inst *fsm.Instance) {
 	case p.state().Covers(next):
 		p.stopFor(d, inst)
 	default:
-		p.wait(inst, fsm.CodeReplacementPending, fmt.Sprintf("its replacement %s on node %s is %s", next.ID, p.nodeName(next.Node), next.Status.Observed), "it becomes ready")
+		p.wait(inst, model.CodeReplacementPending, fmt.Sprintf("its replacement %s on node %s is %s", next.ID, p.nodeName(next.Node), next.Status.Observed), "it becomes ready")
 	}
 }
 
@@ -264,7 +265,7 @@ func (p *pass) acceptDowntime(d *drainPart, inst *fsm.Instance) {
 
 // stopFor begins a drain's stop. Where downtime was accepted and the group lacks room, the number of ready instances doesn't hold it back. The rates still do.
 func (p *pass) stopFor(d *drainPart, inst *fsm.Instance) {
-	c := &fsm.InstanceStop{ID: inst.ID, Cause: fsm.CauseNodeDraining, By: string(d.drain.ID)}
+	c := &fsm.InstanceStop{ID: inst.ID, Cause: model.CauseNodeDraining, By: string(d.drain.ID)}
 	if !d.active() || p.state().Unconfirmed {
 		return
 	}
@@ -275,12 +276,12 @@ func (p *pass) stopFor(d *drainPart, inst *fsm.Instance) {
 		if refusal := p.state().MayEvict(inst, c.Cause, c.By, p.state().BeforeHook(inst)); refusal != nil {
 			p.blockBy(inst, refusal)
 		} else if inst.Eviction.Failure != "" {
-			p.blockBy(inst, fsm.Refuse(fsm.CodeHookFailed, "%s", inst.Eviction.Failure))
+			p.blockBy(inst, model.Refuse(model.CodeHookFailed, "%s", inst.Eviction.Failure))
 		}
 		return
 	}
 	stage, refusal := p.stopAs(d.subject(), c)
-	if refusal != nil && refusal.Code == fsm.CodeBudgetMinReady && d.drain.Options.AcceptsDowntime(inst.Group) && p.reasons.lacksRoom(inst.Group) && !p.keepsAll(inst.Group) && !p.state().Unheard(inst.Group) {
+	if refusal != nil && refusal.Code == model.CodeBudgetMinReady && d.drain.Options.AcceptsDowntime(inst.Group) && p.reasons.lacksRoom(inst.Group) && !p.keepsAll(inst.Group) && !p.state().Unheard(inst.Group) {
 		bypass := *c
 		bypass.Bypass = true
 		stage, refusal = p.stopAs(d.subject(), &bypass)
@@ -295,9 +296,9 @@ func (p *pass) stopFor(d *drainPart, inst *fsm.Instance) {
 }
 
 // retryStop records why a stop was refused and asks to be woken when it could be allowed.
-func (p *pass) retryStop(inst *fsm.Instance, cause fsm.Cause, refusal *fsm.Error) {
+func (p *pass) retryStop(inst *fsm.Instance, cause model.Cause, refusal *model.Error) {
 	p.blockBy(inst, refusal)
-	if _, next := p.state().CheckBudget(inst, cause); next > p.in.Now && next != fsm.Never {
+	if _, next := p.state().CheckBudget(inst, cause); next > p.in.Now && next != model.Never {
 		p.plan.wakeAt(next)
 	}
 	p.plan.wakeAt(p.in.Now.Add(budgetRetry))
@@ -331,11 +332,11 @@ func (p *pass) force(d *drainPart) bool {
 	for inst := range p.state().InstancesOn(d.node.ID) {
 		switch {
 		case inst.Terminal():
-		case inst.Desired == fsm.DesiredDraining, p.state().InGrace(inst):
+		case inst.Desired == model.DesiredDraining, p.state().InGrace(inst):
 			kills = append(kills, []fsm.Command{&fsm.InstanceKill{ID: inst.ID, Now: true}})
-		case inst.Desired == fsm.DesiredRunning && p.leavable(d.drain, inst) && !(p.isSystem(inst) && d.drain.Options.IgnoreSystem):
+		case inst.Desired == model.DesiredRunning && p.leavable(d.drain, inst) && !(p.isSystem(inst) && d.drain.Options.IgnoreSystem):
 			kills = append(kills, []fsm.Command{
-				&fsm.InstanceStop{ID: inst.ID, Cause: fsm.CauseDrainTimeout, By: string(d.drain.ID), Bypass: true},
+				&fsm.InstanceStop{ID: inst.ID, Cause: model.CauseDrainTimeout, By: string(d.drain.ID), Bypass: true},
 				&fsm.InstanceKill{ID: inst.ID, Now: true},
 			})
 		}
@@ -346,7 +347,7 @@ func (p *pass) force(d *drainPart) bool {
 		}
 	}
 	left := p.state().DrainLeft(d.drain, d.node)
-	return left != nil && left.Code == fsm.CodeStopping && !p.past(d.part.Deadline.Add(forcedWait))
+	return left != nil && left.Code == model.CodeStopping && !p.past(d.part.Deadline.Add(forcedWait))
 }
 
 // lastError tells what kept a node from being drained, each reason once. It is never empty.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/internal/plant"
+	"github.com/outspan/outspan/model"
 )
 
 // needs lists what a group lacks now. What can't be tried yet is recorded with its reason instead.
@@ -128,7 +129,7 @@ func (p *pass) takeover(g *groupView, slot *slotView, w wish, u urgency) *need {
 }
 
 // homeOf is the node that holds a slot's local volumes; empty if the slot has none, or may begin anew elsewhere.
-func (p *pass) homeOf(g *groupView, slot int) fsm.NodeID {
+func (p *pass) homeOf(g *groupView, slot int) model.NodeID {
 	home, ok := p.state().VolumeHome(g.spec, g.id, slot)
 	if ok && g.spec.Refills() && p.state().MayRefill(g.spec, g.id, slot) == nil {
 		return ""
@@ -139,7 +140,7 @@ func (p *pass) homeOf(g *groupView, slot int) fsm.NodeID {
 // vacancy is the need of a slot that nobody holds. The last instance may have to be gone first.
 func (p *pass) vacancy(g *groupView, slot *slotView) *need {
 	n := &need{
-		group: g, slot: slot.n, more: slot.more, version: p.version(g, slot.last), cause: fsm.CauseScaleUp,
+		group: g, slot: slot.n, more: slot.more, version: p.version(g, slot.last), cause: model.CauseScaleUp,
 		home: p.homeOf(g, slot.n),
 	}
 	if slot.last != nil {
@@ -149,7 +150,7 @@ func (p *pass) vacancy(g *groupView, slot *slotView) *need {
 		p.reasons.noRoom(slotKey{g.id, slot.n}, why)
 		return nil
 	}
-	if refusal := p.state().MayRefill(g.spec, g.id, slot.n); refusal != nil && refusal.Code == fsm.CodeQuorumNotHealthy {
+	if refusal := p.state().MayRefill(g.spec, g.id, slot.n); refusal != nil && refusal.Code == model.CodeQuorumNotHealthy {
 		p.keepVacant(g, slot, refusal)
 		return nil
 	}
@@ -184,10 +185,10 @@ func (p *pass) notYet(g *groupView, slot *slotView) {
 }
 
 // vacancyCause is why a slot's next instance is made: what ended the last one, unless nobody wanted the slot then.
-func vacancyCause(last *fsm.Instance) fsm.Cause {
+func vacancyCause(last *fsm.Instance) model.Cause {
 	switch last.Marks.StopCause {
-	case "", fsm.CauseScaleDown, fsm.CauseJobStopped, fsm.CauseDrainTimeout:
-		return fsm.CauseScaleUp
+	case "", model.CauseScaleDown, model.CauseJobStopped, model.CauseDrainTimeout:
+		return model.CauseScaleUp
 	}
 	return last.Marks.StopCause
 }
@@ -195,12 +196,12 @@ func vacancyCause(last *fsm.Instance) fsm.Cause {
 // awaitEnd says that the next instance of a slot waits for the end of an old one.
 func (p *pass) awaitEnd(old *fsm.Instance) {
 	const waits = "the next instance of its slot waits until it has stopped"
-	if old.Status.Observed != fsm.ObservedLost {
-		p.wait(old, fsm.CodeStopping, waits, "")
+	if old.Status.Observed != model.ObservedLost {
+		p.wait(old, model.CodeStopping, waits, "")
 		return
 	}
 	name := p.nodeName(old.Node)
-	p.wait(old, fsm.CodeNodeOffline, waits+", and its node "+name+" is offline",
+	p.wait(old, model.CodeNodeOffline, waits+", and its node "+name+" is offline",
 		fmt.Sprintf("bring the node back; or if the machine is known to be off: outspan node confirm-dead %s --force", name))
 }
 
@@ -211,18 +212,18 @@ func (p *pass) mustGoFirst(g *groupView, old *fsm.Instance) bool {
 		return true
 	}
 	order := g.spec.Eviction.Order
-	if old.Marks.StopCause == fsm.CauseRollout {
+	if old.Marks.StopCause == model.CauseRollout {
 		order = g.spec.Update.Order
 	}
-	if !g.stopFirst(order) || old.WaitsForRoom() || old.Status.Observed == fsm.ObservedFailed {
+	if !g.stopFirst(order) || old.WaitsForRoom() || old.Status.Observed == model.ObservedFailed {
 		return false
 	}
-	return old.Status.Observed != fsm.ObservedLost || !p.tolerated(g, old)
+	return old.Status.Observed != model.ObservedLost || !p.tolerated(g, old)
 }
 
 // tolerated reports whether a lost instance has been lost for as long as its group tolerates.
 func (p *pass) tolerated(g *groupView, lost *fsm.Instance) bool {
-	wait := fsm.Duration(0)
+	wait := model.Duration(0)
 	if g.spec.Toleration.Unreachable != nil {
 		wait = *g.spec.Toleration.Unreachable
 	}
@@ -242,17 +243,17 @@ func (p *pass) mayReplaceLost(g *groupView, lost *fsm.Instance) bool {
 	name := p.nodeName(lost.Node)
 	switch {
 	case len(g.spec.Volumes) > 0 && !g.spec.Replicated() && !g.spec.Refills():
-		p.block(lost, fsm.CodeVolumeOffline, fmt.Sprintf("its data is on node %s, which is offline", name), "bring the node back, or: outspan volume restore BACKUP --node NODE --attach")
-	case g.spec.Replacement.Mode != fsm.ModeAlways && g.spec.Replacement.Mode != fsm.ModeWhen:
-		p.block(lost, fsm.CodeNodeOffline, fmt.Sprintf("node %s is offline and %s is never replaced elsewhere", name, g.id), "bring the node back")
-	case p.state().LeaseEnd(lost) != fsm.Never && !plant.Is(plant.ReplaceBeforeFencing):
+		p.block(lost, model.CodeVolumeOffline, fmt.Sprintf("its data is on node %s, which is offline", name), "bring the node back, or: outspan volume restore BACKUP --node NODE --attach")
+	case g.spec.Replacement.Mode != model.ModeAlways && g.spec.Replacement.Mode != model.ModeWhen:
+		p.block(lost, model.CodeNodeOffline, fmt.Sprintf("node %s is offline and %s is never replaced elsewhere", name, g.id), "bring the node back")
+	case p.state().LeaseEnd(lost) != model.Never && !plant.Is(plant.ReplaceBeforeFencing):
 		p.fenced(g, lost) // then its slot is vacant, and filled as any other
 	case g.pinned() && !plant.Is(plant.ReplaceBeforeFencing):
-		p.block(lost, fsm.CodeNodeOffline, fmt.Sprintf("node %s is offline: the instance is not known to have stopped, and only one may run", name),
+		p.block(lost, model.CodeNodeOffline, fmt.Sprintf("node %s is offline: the instance is not known to have stopped, and only one may run", name),
 			fmt.Sprintf("bring the node back; or if the machine is known to be off: outspan node confirm-dead %s --force", name))
 	case p.onHold(lost):
 	case !p.tolerated(g, lost):
-		p.wait(lost, fsm.CodeReplacementPending, fmt.Sprintf("node %s is offline; the group tolerates that for %s", name, *g.spec.Toleration.Unreachable), "")
+		p.wait(lost, model.CodeReplacementPending, fmt.Sprintf("node %s is offline; the group tolerates that for %s", name, *g.spec.Toleration.Unreachable), "")
 	case !p.replaceable(g, lost):
 	case !p.mayBuild(g, lost):
 	default:
@@ -266,11 +267,11 @@ func (p *pass) fenced(g *groupView, lost *fsm.Instance) bool {
 	end := p.state().LeaseEnd(lost)
 	name := p.nodeName(lost.Node)
 	switch {
-	case end == fsm.Never || lost.Status.Observed != fsm.ObservedLost || p.onHold(lost):
+	case end == model.Never || lost.Status.Observed != model.ObservedLost || p.onHold(lost):
 	case !p.past(end):
-		p.wait(lost, fsm.CodeNodeOffline, fmt.Sprintf("node %s is offline: the instance may run there until its lease is over", name), "")
+		p.wait(lost, model.CodeNodeOffline, fmt.Sprintf("node %s is offline: the instance may run there until its lease is over", name), "")
 	case !p.tolerated(g, lost):
-		p.wait(lost, fsm.CodeReplacementPending, fmt.Sprintf("node %s is offline; the group tolerates that for %s", name, *g.spec.Toleration.Unreachable), "")
+		p.wait(lost, model.CodeReplacementPending, fmt.Sprintf("node %s is offline; the group tolerates that for %s", name, *g.spec.Toleration.Unreachable), "")
 	default:
 		refusal := p.plan.try("instance/"+string(lost.ID), &fsm.InstanceFenced{ID: lost.ID})
 		if refusal != nil {
@@ -284,12 +285,12 @@ func (p *pass) fenced(g *groupView, lost *fsm.Instance) bool {
 // onHold reports whether a hold keeps an instance from being replaced now, and says so to who asks.
 func (p *pass) onHold(inst *fsm.Instance) bool {
 	if p.state().Hold.Active {
-		p.block(inst, fsm.CodeHold, "too many nodes are silent at once: nothing is replaced until that is over", "bring the nodes back, or end the hold")
+		p.block(inst, model.CodeHold, "too many nodes are silent at once: nothing is replaced until that is over", "bring the nodes back, or end the hold")
 	}
 	return p.state().Hold.Active
 }
 
-func (p *pass) nodeName(id fsm.NodeID) string {
+func (p *pass) nodeName(id model.NodeID) string {
 	if n := p.node(id); n != nil {
 		return n.Name
 	}
@@ -311,18 +312,18 @@ func (p *pass) failedNeed(g *groupView, slot *slotView) *need {
 		}
 		return nil
 	}
-	if g.spec.Replacement.Mode == fsm.ModeNever && version == old.Version {
-		p.block(old, fsm.CodeRoleNever, fmt.Sprintf("it failed and %s is never replaced", g.id), "restart it, or run a new version")
+	if g.spec.Replacement.Mode == model.ModeNever && version == old.Version {
+		p.block(old, model.CodeRoleNever, fmt.Sprintf("it failed and %s is never replaced", g.id), "restart it, or run a new version")
 		return nil
 	}
 	if !p.replaceable(g, old) {
 		return nil
 	}
 	n := p.takeover(g, slot, wishFailed, urgentGone)
-	if g.spec.Replacement.Mode == fsm.ModeRestart {
+	if g.spec.Replacement.Mode == model.ModeRestart {
 		n.home = old.Node
 	}
-	if old.Status.Observed != fsm.ObservedFailed { // a failed one ends by being replaced
+	if old.Status.Observed != model.ObservedFailed { // a failed one ends by being replaced
 		n.first, n.spare = []fsm.Command{stop}, true
 	}
 	return n
@@ -334,7 +335,7 @@ func (p *pass) renewal(g *groupView, slot *slotView, w wish) *need {
 	if w == wishNone {
 		return nil // a surplus
 	}
-	version, cause := p.version(g, slot.holder), fsm.CauseScaleDown
+	version, cause := p.version(g, slot.holder), model.CauseScaleDown
 	if w == wishRolled {
 		version = g.row.Version
 	}
@@ -343,7 +344,7 @@ func (p *pass) renewal(g *groupView, slot *slotView, w wish) *need {
 		if !p.mayReplaceLost(g, next) {
 			return nil
 		}
-		cause = fsm.CauseNodeOffline
+		cause = model.CauseNodeOffline
 	case wishFailed:
 		if !p.mayRetry(g, version, next) || w == wishLost && p.onHold(next) {
 			return nil
@@ -353,10 +354,10 @@ func (p *pass) renewal(g *groupView, slot *slotView, w wish) *need {
 		if !p.mayRetry(g, version, next) {
 			return nil
 		}
-		cause = fsm.CauseCheckFailed
+		cause = model.CauseCheckFailed
 	case wishDisabled, wishDrained, wishAsked, wishTroubled, wishRebuilt:
 		if p.takesOver(g, next) {
-			p.wait(next, fsm.CodeReplacementPending, "it takes over from "+string(slot.holder.ID)+" first, and moves then", "")
+			p.wait(next, model.CodeReplacementPending, "it takes over from "+string(slot.holder.ID)+" first, and moves then", "")
 			return nil
 		}
 	case wishRolled:

@@ -7,12 +7,13 @@ import (
 	"strings"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // excluded counts the nodes that each filter took out, in the order of the filters.
 type excluded []fsm.Excluded
 
-func (e *excluded) add(code fsm.Code, nodes int) {
+func (e *excluded) add(code model.Code, nodes int) {
 	for i := range *e {
 		if (*e)[i].Code == code {
 			(*e)[i].Nodes += nodes
@@ -23,13 +24,13 @@ func (e *excluded) add(code fsm.Code, nodes int) {
 }
 
 // rank orders the codes by how far a node came: the last filter that took one out is the nearest to being met, so it is what people are told.
-func rank(code fsm.Code) int {
-	return slices.Index([]fsm.Code{fsm.CodeNoNodes, fsm.CodeConstraint, fsm.CodeVolumeNoNode, fsm.CodeVolumeOffline, fsm.CodeVolumeInUse, fsm.CodeAntiAffinity, fsm.CodeReplicaEvicting, fsm.CodeNoPorts, fsm.CodeNoMemory}, code)
+func rank(code model.Code) int {
+	return slices.Index([]model.Code{model.CodeNoNodes, model.CodeConstraint, model.CodeVolumeNoNode, model.CodeVolumeOffline, model.CodeVolumeInUse, model.CodeAntiAffinity, model.CodeReplicaEvicting, model.CodeNoPorts, model.CodeNoMemory}, code)
 }
 
 // main is the code that stands for all of them.
-func (e excluded) main() fsm.Code {
-	best := fsm.CodeNoNodes
+func (e excluded) main() model.Code {
+	best := model.CodeNoNodes
 	for _, x := range e {
 		if rank(x.Code) > rank(best) {
 			best = x.Code
@@ -52,7 +53,7 @@ func (p *pass) words(f *field, e excluded) string {
 	slices.SortFunc(sorted, func(a, b fsm.Excluded) int { return rank(a.Code) - rank(b.Code) })
 	var parts []string
 	for _, x := range sorted {
-		if x.Code == fsm.CodeNoNodes {
+		if x.Code == model.CodeNoNodes {
 			parts = append(parts, p.candidates().closed(f.detours, x.Nodes)...)
 		} else {
 			parts = append(parts, exclusion(x.Code, x.Nodes))
@@ -70,14 +71,14 @@ func (p *pass) words(f *field, e excluded) string {
 }
 
 // exclusion says in words what a rule found at so many nodes.
-func exclusion(code fsm.Code, nodes int) string {
-	words := map[fsm.Code][2]string{
-		fsm.CodeConstraint:      {"does not meet its constraints", "do not meet its constraints"},
-		fsm.CodeVolumeNoNode:    {"has no copy of its volume", "have no copy of its volume"},
-		fsm.CodeAntiAffinity:    {"is kept apart from others of its group", "are kept apart from others of its group"},
-		fsm.CodeReplicaEvicting: {"builds a copy already", "build a copy already"},
-		fsm.CodeNoPorts:         {"has no free port for it", "have no free port for it"},
-		fsm.CodeNoMemory:        {"has too little memory", "have too little memory"},
+func exclusion(code model.Code, nodes int) string {
+	words := map[model.Code][2]string{
+		model.CodeConstraint:      {"does not meet its constraints", "do not meet its constraints"},
+		model.CodeVolumeNoNode:    {"has no copy of its volume", "have no copy of its volume"},
+		model.CodeAntiAffinity:    {"is kept apart from others of its group", "are kept apart from others of its group"},
+		model.CodeReplicaEvicting: {"builds a copy already", "build a copy already"},
+		model.CodeNoPorts:         {"has no free port for it", "have no free port for it"},
+		model.CodeNoMemory:        {"has too little memory", "have too little memory"},
 	}[code]
 	switch {
 	case words[0] == "":

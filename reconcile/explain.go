@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // Explanation is one decision with its reasons: the same filters and scores, told instead of acted on. It is for one goroutine and for the state that it was
@@ -18,32 +19,32 @@ func Explain(in Input) *Explanation { return &Explanation{decide(in)} }
 func (e *Explanation) Refused() []Refusal { return e.p.plan.refused }
 
 // Pending is why a group has fewer instances than it wants: the first unschedulable slot's code and reason. nil if nothing is pending for a reason.
-func (e *Explanation) Pending(group fsm.GroupID) *fsm.Error {
+func (e *Explanation) Pending(group model.GroupID) *model.Error {
 	g, ok := e.p.in.State.Groups.Get(group)
 	if !ok {
 		return nil
 	}
 	for n := range max(g.Count, e.p.in.State.Nodes.Len()) {
 		if why := e.p.reasons.slot(slotKey{group, n}); why != nil {
-			return fsm.Refuse(why.code, "%s", why.whole()).WithHint("%s", why.wayOut())
+			return model.Refuse(why.code, "%s", why.whole()).WithHint("%s", why.wayOut())
 		}
 	}
 	for inst := range e.p.in.State.InstancesOf(group) {
 		b, waits := e.p.reasons.blockers[inst.ID]
-		if waits && inst.Desired == fsm.DesiredRunning && !inst.Ready() {
-			return fsm.Refuse(b.Code, "instance %s: %s", inst.ID, b.Message).WithHint("%s", b.Unblock)
+		if waits && inst.Desired == model.DesiredRunning && !inst.Ready() {
+			return model.Refuse(b.Code, "instance %s: %s", inst.ID, b.Message).WithHint("%s", b.Unblock)
 		}
 	}
 	for _, refused := range e.p.plan.refused {
-		if refused.Subject == "group/"+string(group) && refused.Code == fsm.CodePaused {
-			return fsm.Refuse(fsm.CodePaused, "%s", refused.Message).WithHint("outspan settings resume")
+		if refused.Subject == "group/"+string(group) && refused.Code == model.CodePaused {
+			return model.Refuse(model.CodePaused, "%s", refused.Message).WithHint("outspan settings resume")
 		}
 	}
 	return nil
 }
 
 // Waiting is what an instance that should go, or come, waits for. Empty if nothing holds it.
-func (e *Explanation) Waiting(id fsm.InstanceID) []fsm.Blocker {
+func (e *Explanation) Waiting(id model.InstanceID) []fsm.Blocker {
 	inst, ok := e.p.in.State.Instances.Get(id)
 	if !ok || inst.Terminal() {
 		return nil
@@ -60,9 +61,9 @@ func (e *Explanation) Waiting(id fsm.InstanceID) []fsm.Blocker {
 	if b, ok := e.p.reasons.blockers[id]; ok {
 		return []fsm.Blocker{b}
 	}
-	if e.p.in.State.Settings.Paused && inst.Desired == fsm.DesiredRunning {
+	if e.p.in.State.Settings.Paused && inst.Desired == model.DesiredRunning {
 		if planned := e.p.instance(id); inst.Eviction.Requested || planned != nil && planned.Desired != inst.Desired {
-			return []fsm.Blocker{{Code: fsm.CodePaused, Instance: id, Message: "actuation is paused", Unblock: "outspan settings resume"}}
+			return []fsm.Blocker{{Code: model.CodePaused, Instance: id, Message: "actuation is paused", Unblock: "outspan settings resume"}}
 		}
 	}
 	return nil
@@ -83,7 +84,7 @@ func (e *Explanation) Drain(d *fsm.Drain) []fsm.DrainStatus {
 
 func (e *Explanation) remaining(status *fsm.DrainStatus, d *drainPart) {
 	for inst := range e.p.in.State.InstancesOn(d.node.ID) {
-		if inst.Status.Observed == fsm.ObservedStopped {
+		if inst.Status.Observed == model.ObservedStopped {
 			continue
 		}
 		left := fsm.NodeRemaining{Instance: inst.ID, Class: inst.ClassOf(), State: string(inst.Status.Observed)}
@@ -112,12 +113,12 @@ func (e *Explanation) remaining(status *fsm.DrainStatus, d *drainPart) {
 }
 
 // ofRestore reports whether a drain waits for what a restore left open. People must do that first, whatever else blocks the drain.
-func ofRestore(code fsm.Code) bool {
-	return code == fsm.CodeRestoreUnconfirmed || code == fsm.CodeUnknownInstance || code == fsm.CodeInventoryMissing
+func ofRestore(code model.Code) bool {
+	return code == model.CodeRestoreUnconfirmed || code == model.CodeUnknownInstance || code == model.CodeInventoryMissing
 }
 
 // Wake is when the answer could change by itself; Never = only after a change.
-func (e *Explanation) Wake() fsm.Time { return e.p.plan.wake }
+func (e *Explanation) Wake() model.Time { return e.p.plan.wake }
 
 // next says in words what happens to an instance next.
 func (e *Explanation) next(inst *fsm.Instance) string {
@@ -130,21 +131,21 @@ func (e *Explanation) next(inst *fsm.Instance) string {
 		return "nothing: it has ended"
 	case ok && planned.Desired != inst.Desired:
 		return fmt.Sprintf("it becomes %s (%s)", planned.Desired, planned.Marks.StopCause)
-	case inst.Desired == fsm.DesiredDraining && inst.Marks.StopCause == fsm.CausePreempted:
+	case inst.Desired == model.DesiredDraining && inst.Marks.StopCause == model.CausePreempted:
 		return fmt.Sprintf("it stops; after %s it is killed; instance %s takes its room", inst.Marks.StopGrace, inst.Marks.StopReason)
-	case inst.Desired == fsm.DesiredDraining:
+	case inst.Desired == model.DesiredDraining:
 		return fmt.Sprintf("it stops; after %s it is killed", inst.Marks.StopGrace)
-	case inst.Desired == fsm.DesiredStopped:
+	case inst.Desired == model.DesiredStopped:
 		return "its agent confirms that it has stopped"
-	case inst.Status.Observed == fsm.ObservedPending:
+	case inst.Status.Observed == model.ObservedPending:
 		return "its agent starts it"
-	case inst.Status.Observed == fsm.ObservedBooting:
+	case inst.Status.Observed == model.ObservedBooting:
 		return "it becomes ready, or has failed by then: " + e.p.in.State.Settings.StartTimeout.String() + " after it was placed"
-	case inst.Status.Observed == fsm.ObservedUnready:
+	case inst.Status.Observed == model.ObservedUnready:
 		return "its check passes again, and it is ready"
-	case inst.Status.Observed == fsm.ObservedLost:
+	case inst.Status.Observed == model.ObservedLost:
 		return "its node comes back, or is confirmed dead: outspan node confirm-dead " + e.p.nodeName(inst.Node)
-	case inst.Status.Observed == fsm.ObservedFailed:
+	case inst.Status.Observed == model.ObservedFailed:
 		return "another instance takes its place"
 	case inst.Eviction.Requested:
 		return "it is stopped, for " + string(inst.Eviction.Cause)

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // Follow tells a Seen of rows that were written, as a rehearsal does.
@@ -42,13 +43,13 @@ func (p *pass) found() string {
 // scanEverything is the survey in the plainest words.
 func (p *pass) scanEverything() {
 	s := p.state()
-	dirty := map[fsm.GroupID]bool{}
+	dirty := map[model.GroupID]bool{}
 	for _, inst := range s.Instances.All() {
 		if inst.Ready() && !inst.Eviction.Requested || inst.Terminal() {
 			continue
 		}
 		dirty[inst.Group] = true
-		if inst.Desired == fsm.DesiredDraining {
+		if inst.Desired == model.DesiredDraining {
 			p.kills = append(p.kills, inst.ID)
 		}
 		if inst.Eviction.Requested {
@@ -56,7 +57,7 @@ func (p *pass) scanEverything() {
 		}
 	}
 	for _, n := range s.Nodes.All() {
-		cordoned := n.Intent == fsm.IntentCordoned && s.Settings.EvictOn == fsm.EvictOnCordon
+		cordoned := n.Intent == fsm.IntentCordoned && s.Settings.EvictOn == model.EvictOnCordon
 		if n.Placed.Instances == 0 || n.Intent != fsm.IntentDraining && n.Intent != fsm.IntentDisabled && !cordoned {
 			continue
 		}
@@ -68,7 +69,7 @@ func (p *pass) scanEverything() {
 		d := p.deploymentOf(id)
 		rolls := d != nil && !d.Status.Ended()
 		short := row.Ready != row.Count || row.Running != row.Count
-		if row.Role == fsm.RoleSystem && row.Count > 0 {
+		if row.Role == model.RoleSystem && row.Count > 0 {
 			short = p.systemUnsettled(row)
 		}
 		if dirty[id] || rolls || short {
@@ -157,7 +158,7 @@ func SlotsDiffer(in Input) string {
 
 // Leaving takes so many instances of a group as a scale-down does if all are worth the same. It tells how often it
 // compared two places of its order.
-func Leaving(in Input, id fsm.GroupID, count int) (taken []fsm.InstanceID, compared int) {
+func Leaving(in Input, id model.GroupID, count int) (taken []model.InstanceID, compared int) {
 	p, g, held := heldOf(in, id)
 	queue := p.crowdQueue(g, held, len(held))
 	for range count {
@@ -167,7 +168,7 @@ func Leaving(in Input, id fsm.GroupID, count int) (taken []fsm.InstanceID, compa
 }
 
 // LeavingPlainly does the same in plain words: before each one it looks at all that are left.
-func LeavingPlainly(in Input, id fsm.GroupID, count int) (taken []fsm.InstanceID) {
+func LeavingPlainly(in Input, id model.GroupID, count int) (taken []model.InstanceID) {
 	p, g, left := heldOf(in, id)
 	for range count {
 		next := slices.MinFunc(left, func(a, b *slotView) int {
@@ -180,7 +181,7 @@ func LeavingPlainly(in Input, id fsm.GroupID, count int) (taken []fsm.InstanceID
 }
 
 // heldOf returns a group's slots that are held, the oldest holder first.
-func heldOf(in Input, id fsm.GroupID) (*pass, *groupView, []*slotView) {
+func heldOf(in Input, id model.GroupID) (*pass, *groupView, []*slotView) {
 	p := newPass(in)
 	row, _ := p.state().Groups.Get(id)
 	g := &groupView{id: id, row: row}

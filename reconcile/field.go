@@ -3,6 +3,7 @@ package reconcile
 import (
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/internal/plant"
+	"github.com/outspan/outspan/model"
 )
 
 // field is where instances of one version of a group could go: every feasible node, in a heap for each spread domain once it is scored, and before that in the ranking
@@ -11,8 +12,8 @@ type field struct {
 	pass        *pass
 	group       *groupView
 	version     uint64
-	spec        *fsm.GroupSpec
-	claim       fsm.Resources
+	spec        *model.GroupSpec
+	claim       model.Resources
 	overcommit  int64
 	binpack     bool
 	detours     bool // its instances may go to nodes that wait for their turn in a drain

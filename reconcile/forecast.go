@@ -4,18 +4,19 @@ import (
 	"slices"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // forecastID is the id of the drain that a forecast pretends to start.
-const forecastID fsm.DrainID = "forecast"
+const forecastID model.DrainID = "forecast"
 
 // ForecastDrain tells what a drain of the nodes would do with each instance on them, if nothing else changed: where its replacement would go, or what keeps it.
 // What keeps it now is what one decision finds; whether that passes is found by playing the drain to its end. Nodes that are being drained already are forecast
 // as if that drain began now. It changes nothing, and costs a few decisions for each step that the drain takes. Codes: those of DrainStart when no node can be
 // drained.
-func ForecastDrain(in Input, nodes []string, options fsm.DrainOptions) ([]fsm.Forecast, *fsm.Error) {
+func ForecastDrain(in Input, nodes []string, options fsm.DrainOptions) ([]fsm.Forecast, *model.Error) {
 	if !options.ForceAtDeadline || options.Deadline <= 0 {
-		options.Deadline = fsm.Forever // whether it is done in time is another question
+		options.Deadline = model.Forever // whether it is done in time is another question
 	}
 	in.Now = max(in.Now, in.State.Now)
 	in.StayPut = true // what the rescheduler does is no part of the drain
@@ -47,7 +48,7 @@ func ForecastDrain(in Input, nodes []string, options fsm.DrainOptions) ([]fsm.Fo
 
 // beginForecast returns the commands that start the drain which is forecast, and the state after them with all of its nodes at work at once: the whole is told,
 // not the first turn.
-func beginForecast(in Input, nodes []string, options fsm.DrainOptions) (begin [][]fsm.Command, after fsm.State, _ *fsm.Error) {
+func beginForecast(in Input, nodes []string, options fsm.DrainOptions) (begin [][]fsm.Command, after fsm.State, _ *model.Error) {
 	draft := in.State.NewDraft(in.Now)
 	for _, name := range nodes {
 		n, refusal := draft.State().NamedNode(name)
@@ -90,11 +91,11 @@ type forecaster struct {
 }
 
 // on lists the instances that a node is to lose or keep, the oldest first.
-func (f *forecaster) on(id fsm.NodeID) []*fsm.Instance {
+func (f *forecaster) on(id model.NodeID) []*fsm.Instance {
 	var all []*fsm.Instance
 	for inst := range f.before.InstancesOn(id) {
 		n, _ := f.before.Nodes.Get(id)
-		if inst.Desired == fsm.DesiredRunning || n.Health == fsm.HealthOffline && inst.Status.Observed != fsm.ObservedStopped {
+		if inst.Desired == model.DesiredRunning || n.Health == fsm.HealthOffline && inst.Status.Observed != model.ObservedStopped {
 			all = append(all, inst)
 		}
 	}
@@ -102,7 +103,7 @@ func (f *forecaster) on(id fsm.NodeID) []*fsm.Instance {
 	return all
 }
 
-func (f *forecaster) node(id fsm.NodeID) []fsm.Forecast {
+func (f *forecaster) node(id model.NodeID) []fsm.Forecast {
 	var out []fsm.Forecast
 	for _, inst := range f.on(id) {
 		out = append(out, f.settled(f.instance(id, inst), inst))
@@ -111,7 +112,7 @@ func (f *forecaster) node(id fsm.NodeID) []fsm.Forecast {
 }
 
 // instance forecasts one instance from what the pass did with it.
-func (f *forecaster) instance(id fsm.NodeID, inst *fsm.Instance) fsm.Forecast {
+func (f *forecaster) instance(id model.NodeID, inst *fsm.Instance) fsm.Forecast {
 	out := fsm.Forecast{Node: id, Instance: inst.ID, Group: inst.Group, Class: inst.ClassOf(), Action: ActionOf(f.before, inst)}
 	n, _ := f.p.state().Nodes.Get(id)
 	part, _ := f.drain.Node(id)
@@ -144,7 +145,7 @@ func (f *forecaster) instance(id fsm.NodeID, inst *fsm.Instance) fsm.Forecast {
 		out.Action, out.Target = fsm.ActionMove, t.To
 		return out
 	}
-	if b, blocked := f.p.blockerOf(&d, planned); blocked && b.Code != fsm.CodeReplacementPending && b.Code != fsm.CodeStopping {
+	if b, blocked := f.p.blockerOf(&d, planned); blocked && b.Code != model.CodeReplacementPending && b.Code != model.CodeStopping {
 		f.nothingAllowed(&b, out)
 		out.Blocker, out.Never = &b, lasting(b.Code)
 		if out.Action != fsm.ActionLeave {
@@ -164,16 +165,16 @@ func (f *forecaster) instance(id fsm.NodeID, inst *fsm.Instance) fsm.Forecast {
 // unheard is the forecast of any instance of a node that can't be heard.
 func unheard(out fsm.Forecast, n *fsm.Node) fsm.Forecast {
 	out.Action, out.Never, out.Blocker = fsm.ActionWait, true, &fsm.Blocker{
-		Code: fsm.CodeNodeOffline, Instance: out.Instance, Message: "node " + n.Name + " is offline: it is not known to have stopped",
+		Code: model.CodeNodeOffline, Instance: out.Instance, Message: "node " + n.Name + " is offline: it is not known to have stopped",
 		Unblock: "bring the machine back, or if it is gone: outspan node confirm-dead " + n.Name,
 	}
 	return out
 }
 
 // target is the node of the replacement that the pass placed or would place.
-func (f *forecaster) target(inst *fsm.Instance) fsm.NodeID {
+func (f *forecaster) target(inst *fsm.Instance) model.NodeID {
 	for other := range f.p.state().InstancesInSlot(inst.Group, inst.Slot) {
-		if other.Desired == fsm.DesiredRunning && other.ID != inst.ID {
+		if other.Desired == model.DesiredRunning && other.ID != inst.ID {
 			return other.Node
 		}
 	}
@@ -182,7 +183,7 @@ func (f *forecaster) target(inst *fsm.Instance) fsm.NodeID {
 
 // nothingAllowed says more of a budget's refusal if it is one that never ends.
 func (f *forecaster) nothingAllowed(b *fsm.Blocker, out fsm.Forecast) {
-	if b.Code != fsm.CodeBudgetMinReady || out.Action != fsm.ActionStopFirst {
+	if b.Code != model.CodeBudgetMinReady || out.Action != fsm.ActionStopFirst {
 		return
 	}
 	if text := f.allowsNothing(out.Group); text != "" {
@@ -191,7 +192,7 @@ func (f *forecaster) nothingAllowed(b *fsm.Blocker, out fsm.Forecast) {
 }
 
 // allowsNothing tells of a budget of the group that never lets one of its instances be stopped first; empty: there is none.
-func (f *forecaster) allowsNothing(id fsm.GroupID) string {
+func (f *forecaster) allowsNothing(id model.GroupID) string {
 	name, declared := f.before.BlockingBudget(id)
 	switch {
 	case name == "":
@@ -208,12 +209,12 @@ func (f *forecaster) allowsNothing(id fsm.GroupID) string {
 }
 
 // lasting reports whether a blocker stays until a person, or a change of the cluster, removes it.
-func lasting(code fsm.Code) bool {
+func lasting(code model.Code) bool {
 	if ofMembers(code) {
 		return false
 	}
 	switch code {
-	case fsm.CodeBudgetMinReady, fsm.CodeBudgetRate, fsm.CodeActorRate, fsm.CodeReplicaEvicting, fsm.CodeReplacementPending, fsm.CodeStopping, fsm.CodePaused, fsm.CodeHold:
+	case model.CodeBudgetMinReady, model.CodeBudgetRate, model.CodeActorRate, model.CodeReplicaEvicting, model.CodeReplacementPending, model.CodeStopping, model.CodePaused, model.CodeHold:
 		return false
 	}
 	return true
@@ -226,9 +227,9 @@ func ActionOf(s *fsm.State, inst *fsm.Instance) fsm.Action {
 	switch {
 	case s.Movable(inst) != nil:
 		return fsm.ActionLeave
-	case ok && g.Role == fsm.RoleSystem:
+	case ok && g.Role == model.RoleSystem:
 		return fsm.ActionStop
-	case known && (spec.OneHolder() || spec.Eviction.Order == fsm.OrderStopFirst):
+	case known && (spec.OneHolder() || spec.Eviction.Order == model.OrderStopFirst):
 		return fsm.ActionStopFirst
 	case known && !spec.Replicated() && s.NoSurge(inst) != nil:
 		return fsm.ActionStopFirst

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/reconcile"
 )
 
@@ -30,11 +31,11 @@ func TestForecastComesTrue(t *testing.T) {
 
 // fate is what became of one instance of a drained node.
 type fate struct {
-	gone    bool       // its stop began
-	surged  bool       // a replacement was there when its stop began
-	target  fsm.NodeID // where the slot's next instance was placed while the drain went on
-	blocker fsm.Code   // what kept it at first
-	last    fsm.Code   // what kept it when all was quiet
+	gone    bool         // its stop began
+	surged  bool         // a replacement was there when its stop began
+	target  model.NodeID // where the slot's next instance was placed while the drain went on
+	blocker model.Code   // what kept it at first
+	last    model.Code   // what kept it when all was quiet
 }
 
 func forecastOnce(t *testing.T, seed uint64, seen map[string]int) {
@@ -49,7 +50,7 @@ func forecastOnce(t *testing.T, seed uint64, seen map[string]int) {
 	forecast, refusal := reconcile.ForecastDrain(w.input(), start.Nodes, start.Options)
 	before := w.state
 	switch got := w.apply("cli:ann", start); {
-	case got != nil && got.Code == fsm.CodeAlreadyDraining:
+	case got != nil && got.Code == model.CodeAlreadyDraining:
 		return // that drain is forecast as if it began now
 	case got != nil || refusal != nil:
 		t.Fatalf("%s: the forecast is refused: %v, the drain: %v", w.at, refusal, got)
@@ -106,10 +107,10 @@ func disagrees(f fsm.Forecast, was fate, options fsm.DrainOptions) string {
 }
 
 // followDrain lets leader and agents work until nothing happens any more, and tells what became of what the forecast was about.
-func (w *world) followDrain(forecast []fsm.Forecast, before fsm.State) map[fsm.InstanceID]fate {
-	fates := map[fsm.InstanceID]fate{}
+func (w *world) followDrain(forecast []fsm.Forecast, before fsm.State) map[model.InstanceID]fate {
+	fates := map[model.InstanceID]fate{}
 	first := true
-	deadline := w.now.Add(10 * fsm.Minute) // of those that have one
+	deadline := w.now.Add(10 * model.Minute) // of those that have one
 	for idle := 0; idle < 6; {
 		index := w.state.Index
 		drain, _ := w.state.Drains.Get("d1")
@@ -132,13 +133,13 @@ func (w *world) followDrain(forecast []fsm.Forecast, before fsm.State) map[fsm.I
 			continue
 		}
 		idle++
-		w.advanceTo(deadline, []fsm.Duration{2 * fsm.Second, 11 * fsm.Second, 5 * fsm.Minute, 41 * fsm.Minute, 41 * fsm.Minute, fsm.Hour}[idle-1])
+		w.advanceTo(deadline, []model.Duration{2 * model.Second, 11 * model.Second, 5 * model.Minute, 41 * model.Minute, 41 * model.Minute, model.Hour}[idle-1])
 	}
 	return fates
 }
 
 // advanceTo lets time pass, but stops at a deadline.
-func (w *world) advanceTo(deadline fsm.Time, d fsm.Duration) {
+func (w *world) advanceTo(deadline model.Time, d model.Duration) {
 	if to := w.now.Add(d); w.now < deadline {
 		w.now = min(to, deadline)
 	} else {
@@ -146,13 +147,13 @@ func (w *world) advanceTo(deadline fsm.Time, d fsm.Duration) {
 	}
 }
 
-func (w *world) fateOf(id fsm.InstanceID, was fate, before fsm.State, explained *reconcile.Explanation, first bool, drain *fsm.Drain) fate {
+func (w *world) fateOf(id model.InstanceID, was fate, before fsm.State, explained *reconcile.Explanation, first bool, drain *fsm.Drain) fate {
 	inst, kept := w.state.Instances.Get(id)
 	old, _ := before.Instances.Get(id)
 	if old == nil {
 		return was
 	}
-	if !was.gone && (!kept || inst.Desired != fsm.DesiredRunning && inst.Status.Observed != fsm.ObservedLost) {
+	if !was.gone && (!kept || inst.Desired != model.DesiredRunning && inst.Status.Observed != model.ObservedLost) {
 		was.gone = true
 		was.surged = kept && inst.Links.ReplacedBy != ""
 	}
@@ -161,8 +162,8 @@ func (w *world) fateOf(id fsm.InstanceID, was fate, before fsm.State, explained 
 			was.target = next.Node
 		}
 	}
-	code := fsm.Code("")
-	if kept && inst.Status.Observed != fsm.ObservedStopped {
+	code := model.Code("")
+	if kept && inst.Status.Observed != model.ObservedStopped {
 		if waiting := explained.Waiting(id); len(waiting) > 0 && drainOn(w.state, inst.Node) {
 			code = waiting[0].Code
 		}
@@ -176,7 +177,7 @@ func (w *world) fateOf(id fsm.InstanceID, was fate, before fsm.State, explained 
 	return was
 }
 
-func drainOn(s fsm.State, node fsm.NodeID) bool {
+func drainOn(s fsm.State, node model.NodeID) bool {
 	n, _ := s.Nodes.Get(node)
 	_, running := s.RunningDrain(n)
 	return running
@@ -191,7 +192,7 @@ func randomCluster(w *world, r *rand.Rand) []string {
 		w.run(line)
 	}
 	pick := func(words ...string) string { return words[r.IntN(len(words))] }
-	run("settings rescheduler=off offline_after=6s algorithm=%s node_drain_policy=%s", pick("spread", "binpack"), pick(fsm.DrainPolicies()...))
+	run("settings rescheduler=off offline_after=6s algorithm=%s node_drain_policy=%s", pick("spread", "binpack"), pick(model.DrainPolicies()...))
 	nodes := 3 + r.IntN(4)
 	for i := range nodes {
 		run("node n%d memory=%dMiB rack=r%d", i, 300+r.IntN(900), i%3)
@@ -257,7 +258,7 @@ func randomDrain(w *world, r *rand.Rand) string {
 		line += fmt.Sprintf(" %s", w.nodes[r.IntN(len(w.nodes))])
 	}
 	if r.IntN(6) == 0 {
-		line += " policy=" + fsm.DrainPolicies()[r.IntN(len(fsm.DrainPolicies()))]
+		line += " policy=" + model.DrainPolicies()[r.IntN(len(model.DrainPolicies()))]
 	}
 	options := []string{"", "", "", " downtime=*", " force", " ignore_system", " force_at_deadline deadline=10m", " parallel=1"}
 	line += options[r.IntN(len(options))]

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // TestHealthOfWhatIsHeard: gossip makes a node that is heard degraded at most, whatever it says (S13); only its
@@ -25,7 +26,7 @@ func TestHealthOfWhatIsHeard(t *testing.T) {
 		{fsm.HealthUnreachable, fsm.Liveness{Gossip: alive}, fsm.HealthOnline},
 		{fsm.HealthUnreachable, fsm.Liveness{Gossip: alive, Unheard: true}, fsm.HealthUnreachable},
 		{fsm.HealthOnline, fsm.Liveness{Gossip: alive, Unheard: true}, fsm.HealthOnline},
-		{fsm.HealthOnline, fsm.Liveness{Gossip: alive, Deaf: fsm.Second}, fsm.HealthUnreachable},
+		{fsm.HealthOnline, fsm.Liveness{Gossip: alive, Deaf: model.Second}, fsm.HealthUnreachable},
 		{fsm.HealthDegraded, fsm.Liveness{Gossip: dead, Deaf: 1}, fsm.HealthUnreachable},
 	}
 	for _, tt := range tests {

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // layout tells in which domain of a set of spread attributes each node is. Groups with the same attributes share it.
@@ -15,7 +15,7 @@ type layout struct {
 }
 
 // layoutOf is the layout of a group's spreads.
-func (t *nodeTable) layoutOf(spreads []fsm.Spread) *layout {
+func (t *nodeTable) layoutOf(spreads []model.Spread) *layout {
 	attributes := make([]string, len(spreads))
 	for i := range spreads {
 		attributes[i] = spreads[i].Attribute
@@ -50,7 +50,7 @@ func (t *nodeTable) newLayout(attributes []string) *layout {
 }
 
 // meeting tells which nodes meet a constraint. It is worked out once: a regular expression is compiled at each look.
-func (t *nodeTable) meeting(c fsm.Constraint) []bool {
+func (t *nodeTable) meeting(c model.Constraint) []bool {
 	if known, ok := t.meets[c]; ok {
 		return known
 	}

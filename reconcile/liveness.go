@@ -6,18 +6,19 @@ import (
 
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/internal/plant"
+	"github.com/outspan/outspan/model"
 )
 
 const (
-	calmFor      = 60 * fsm.Second // a hold ends after its reason has been gone for this long
-	overrideFor  = 10 * fsm.Minute // an operator who ends a hold is believed for this long
-	microToken   = 1_000_000       // one node going offline
-	smallCluster = 10              // below it half of the nodes may be silent before a hold, from it on 34 %
+	calmFor      = 60 * model.Second // a hold ends after its reason has been gone for this long
+	overrideFor  = 10 * model.Minute // an operator who ends a hold is believed for this long
+	microToken   = 1_000_000         // one node going offline
+	smallCluster = 10                // below it half of the nodes may be silent before a hold, from it on 34 %
 	minBurst     = 2
 )
 
 // Interval is how often agents send heartbeats: a sixth of the time after which a node is offline, at least 300 ms and at most 10 s.
-func Interval(offlineAfter fsm.Duration) fsm.Duration {
+func Interval(offlineAfter model.Duration) model.Duration {
 	return fsm.HeartbeatInterval(offlineAfter)
 }
 
@@ -43,7 +44,7 @@ func (p *pass) watchNodes() {
 		p.writeOffline(&c)
 	} else {
 		for _, n := range c.candidate {
-			p.plan.refuse("node/"+string(n.ID), fsm.Refuse(fsm.CodeHold, "node %s is silent, but so are too many others", n.Name))
+			p.plan.refuse("node/"+string(n.ID), model.Refuse(model.CodeHold, "node %s is silent, but so are too many others", n.Name))
 		}
 	}
 	for _, n := range c.gossip {
@@ -150,7 +151,7 @@ func (p *pass) late(live fsm.Liveness) bool {
 }
 
 // awaitedMost bounds for how long a leader waits for nodes that it has never heard while a restore is not confirmed: a person may be long in confirming it.
-const awaitedMost = 15 * fsm.Minute
+const awaitedMost = 15 * model.Minute
 
 // awaited reports whether a node may not have found the servers yet, as after a recovery into new ones: it has not been heard at all, and the restored
 // state is not confirmed, or was so recently. Its silence says nothing.
@@ -238,7 +239,7 @@ func (p *pass) judgeHealth(n *fsm.Node, c *census) {
 	}
 	health, why := healthOf(n, live)
 	if health == fsm.HealthUnreachable && (c.deaf*100 > c.limit() || c.deaf == c.judged) {
-		p.plan.refuse("node/"+string(n.ID), fsm.Refuse(fsm.CodeHold, "node %s gets no answers, but neither do too many others", n.Name))
+		p.plan.refuse("node/"+string(n.ID), model.Refuse(model.CodeHold, "node %s gets no answers, but neither do too many others", n.Name))
 		return
 	}
 	if health != n.Health {
@@ -285,8 +286,8 @@ func (p *pass) writeOffline(c *census) {
 	tokens := p.offlineTokens(perMilli, burst)
 	for _, n := range c.candidate {
 		if tokens < microToken {
-			p.plan.wakeAt(p.in.Now.Add(fsm.Duration((microToken-tokens)/perMilli + 1)))
-			p.plan.refuse("node/"+string(n.ID), fsm.Refuse(fsm.CodeHold, "node %s is silent; others were declared offline a moment ago", n.Name))
+			p.plan.wakeAt(p.in.Now.Add(model.Duration((microToken-tokens)/perMilli + 1)))
+			p.plan.refuse("node/"+string(n.ID), model.Refuse(model.CodeHold, "node %s is silent; others were declared offline a moment ago", n.Name))
 			continue
 		}
 		reason := fmt.Sprintf("no heartbeat for %s, a majority of servers agrees", p.in.Live[n.ID].Age)
@@ -299,14 +300,14 @@ func (p *pass) writeOffline(c *census) {
 // offlineTokens is how many nodes may go offline now, in millionths: a bucket of burst that fills by perMilli each millisecond. What was taken from it is read
 // from the nodes, so that it holds across leaders.
 func (p *pass) offlineTokens(perMilli, burst int64) int64 {
-	var taken []fsm.Time
+	var taken []model.Time
 	for _, n := range p.state().Nodes.All() {
 		if at := n.Return.OfflineSince; at > 0 && int64(p.in.Now.Sub(at))*perMilli < burst {
 			taken = append(taken, at)
 		}
 	}
 	slices.Sort(taken)
-	tokens, last := burst, fsm.Time(0)
+	tokens, last := burst, model.Time(0)
 	for _, at := range taken {
 		tokens = min(burst, tokens+refill(at.Sub(last), perMilli, burst)) - microToken
 		last = at
@@ -315,7 +316,7 @@ func (p *pass) offlineTokens(perMilli, burst int64) int64 {
 }
 
 // refill is what flows into the bucket in a time, at most what it holds.
-func refill(d fsm.Duration, perMilli, burst int64) int64 {
+func refill(d model.Duration, perMilli, burst int64) int64 {
 	if int64(d) > 2*burst/perMilli {
 		return 2 * burst
 	}

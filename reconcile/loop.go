@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 const (
@@ -31,8 +32,8 @@ type States interface {
 // Evidence is the leader's clock and its evidence about nodes. LiveChanged's channel is closed when Live says something new; it is taken before
 // Live is called. None of them blocks.
 type Evidence interface {
-	Now() fsm.Time
-	Live() map[fsm.NodeID]fsm.Liveness
+	Now() model.Time
+	Live() map[model.NodeID]fsm.Liveness
 	LiveChanged() <-chan struct{}
 }
 
@@ -50,9 +51,9 @@ type Outcome interface {
 type Report struct {
 	Took    time.Duration // of Decide; 0 in a report of an outcome
 	Plan    Plan
-	Refused []*fsm.Error // groups that the log refused although the draft had accepted them
-	Skipped []Skip       // planned groups that the log can never take
-	Err     error        // an entry was not committed, or it is not known whether it was
+	Refused []*model.Error // groups that the log refused although the draft had accepted them
+	Skipped []Skip         // planned groups that the log can never take
+	Err     error          // an entry was not committed, or it is not known whether it was
 }
 
 // Config is what a Loop needs.
@@ -165,7 +166,7 @@ func (l *Loop) decide(state fsm.State) time.Duration {
 	l.rest = began.Add(took + restAfter(took, len(plan.Entries) > 0))
 	l.cfg.Reports(Report{Took: took, Plan: plan})
 	wake := longSleep
-	if plan.Wake != fsm.Never {
+	if plan.Wake != model.Never {
 		wake = min(time.Duration(max(plan.Wake.Sub(now), 0))*time.Millisecond, longSleep)
 	}
 	if turn {
@@ -188,7 +189,7 @@ func restAfter(took time.Duration, busy bool) time.Duration {
 
 // ahead is the published state with the entries under way applied to it, so that nothing is decided twice or forgotten. Groups that are in it already are
 // refused, which changes nothing.
-func (l *Loop) ahead(state fsm.State, now fsm.Time) fsm.State {
+func (l *Loop) ahead(state fsm.State, now model.Time) fsm.State {
 	if len(l.flights) == 0 {
 		return state
 	}
@@ -224,9 +225,9 @@ func (l *Loop) submit(ctx context.Context, waiting *sync.WaitGroup) {
 }
 
 // unwritable returns the refusal of an entry that the log can never take, such as one that is too large; nil for any other outcome.
-func unwritable(err error) *fsm.Error {
-	var refusal *fsm.Error
-	if errors.As(err, &refusal) && (refusal.Code == fsm.CodeInvalid || refusal.Code == fsm.CodeNeedsFormat) {
+func unwritable(err error) *model.Error {
+	var refusal *model.Error
+	if errors.As(err, &refusal) && (refusal.Code == model.CodeInvalid || refusal.Code == model.CodeNeedsFormat) {
 		return refusal
 	}
 	return nil
@@ -234,7 +235,7 @@ func unwritable(err error) *fsm.Error {
 
 // split puts the halves of an entry that can't be written in its place. A single group is skipped: deciding again would only plan it again, and everything behind
 // it would wait.
-func (l *Loop) split(e fsm.Entry, why *fsm.Error) {
+func (l *Loop) split(e fsm.Entry, why *model.Error) {
 	l.queue = l.queue[1:]
 	n := len(e.Groups) / 2
 	if n == 0 {
@@ -257,7 +258,7 @@ func (l *Loop) failed(err error) {
 func (l *Loop) land(f *flight) {
 	f.done = true
 	defer l.noteOwn(f)
-	var refused []*fsm.Error
+	var refused []*model.Error
 	for _, r := range f.results {
 		f.index = max(f.index, r.Index)
 		if r.Refusal != nil {
@@ -279,8 +280,8 @@ func (l *Loop) land(f *flight) {
 }
 
 // longestPause bounds the pauses: only what another write explains is tried again soon.
-func longestPause(refused []*fsm.Error) time.Duration {
-	if slices.ContainsFunc(refused, func(r *fsm.Error) bool { return r.Code != fsm.CodeStale }) {
+func longestPause(refused []*model.Error) time.Duration {
+	if slices.ContainsFunc(refused, func(r *model.Error) bool { return r.Code != model.CodeStale }) {
 		return longPause
 	}
 	return stalePause

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/reconcile"
 )
 
@@ -15,7 +16,7 @@ import (
 func TestLoopBacksOff(t *testing.T) {
 	tests := map[string]func(*rig){
 		"submit fails": func(r *rig) {
-			r.refuse = func(fsm.Entry) error { return fsm.Refuse(fsm.CodeNoLeader, "no leader") }
+			r.refuse = func(fsm.Entry) error { return model.Refuse(model.CodeNoLeader, "no leader") }
 		},
 		"groups are refused": func(r *rig) {
 			r.refuse = func(fsm.Entry) error { return nil }
@@ -78,7 +79,7 @@ func TestLoopMarksOfflineWhileLabelsAreWritten(t *testing.T) {
 		r.latency = 7 * time.Millisecond
 		r.nodes("n1", "n2", "n3")
 		r.mu.Lock()
-		r.live["n1"] = fsm.Liveness{Age: fsm.Minute, Silent: true, Gossip: fsm.GossipDead}
+		r.live["n1"] = fsm.Liveness{Age: model.Minute, Silent: true, Gossip: fsm.GossipDead}
 		r.mu.Unlock()
 		defer r.start(t.Context())()
 		for i := range 200 {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/reconcile"
 )
 
@@ -25,7 +26,7 @@ type rig struct {
 
 	mu        sync.Mutex
 	index     uint64
-	live      map[fsm.NodeID]fsm.Liveness
+	live      map[model.NodeID]fsm.Liveness
 	liveNews  chan struct{}
 	submitted int
 	decisions int
@@ -37,18 +38,18 @@ type rig struct {
 }
 
 func newRig(t *testing.T) *rig {
-	r := &rig{t: t, machine: fsm.NewMachine(), began: time.Now(), live: map[fsm.NodeID]fsm.Liveness{}, liveNews: make(chan struct{}), last: make(chan struct{})}
+	r := &rig{t: t, machine: fsm.NewMachine(), began: time.Now(), live: map[model.NodeID]fsm.Liveness{}, liveNews: make(chan struct{}), last: make(chan struct{})}
 	close(r.last)
-	r.write(&fsm.ClusterInit{ID: "C1", Name: "test", Settings: fsm.DefaultSettings()})
+	r.write(&fsm.ClusterInit{ID: "C1", Name: "test", Settings: model.DefaultSettings()})
 	return r
 }
 
-func (r *rig) Now() fsm.Time                       { return fsm.Time(time.Since(r.began).Milliseconds()) + 1000 }
+func (r *rig) Now() model.Time                     { return model.Time(time.Since(r.began).Milliseconds()) + 1000 }
 func (r *rig) Watch() (fsm.State, <-chan struct{}) { return r.machine.Watch() }
 func (r *rig) LiveChanged() <-chan struct{}        { r.mu.Lock(); defer r.mu.Unlock(); return r.liveNews }
 func (r *rig) count(f func(*rig) int) int          { r.mu.Lock(); defer r.mu.Unlock(); return f(r) }
 func (r *rig) state() fsm.State                    { return r.machine.State() }
-func (r *rig) Live() map[fsm.NodeID]fsm.Liveness {
+func (r *rig) Live() map[model.NodeID]fsm.Liveness {
 	time.Sleep(r.think)
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -58,7 +59,7 @@ func (r *rig) Live() map[fsm.NodeID]fsm.Liveness {
 func (r *rig) config() reconcile.Config {
 	return reconcile.Config{States: r, Evidence: r, Log: r, Term: 1, Reports: r.report}
 }
-func (r *rig) group(id fsm.GroupID) *fsm.Group { s := r.state(); g, _ := s.Groups.Get(id); return g }
+func (r *rig) group(id model.GroupID) *fsm.Group { s := r.state(); g, _ := s.Groups.Get(id); return g }
 
 // start runs a loop until end is called, as a lost leadership would.
 func (r *rig) start(ctx context.Context) (end func()) {
@@ -149,10 +150,10 @@ func (r *rig) write(group ...fsm.Command) {
 	}
 }
 
-func (r *rig) nodes(names ...fsm.NodeID) {
+func (r *rig) nodes(names ...model.NodeID) {
 	for _, id := range names {
-		r.write(&fsm.NodeRegister{ID: id, Name: string(id), Agent: fsm.AgentInfo{BootID: "b", Key: []byte("k"), Address: "127.0.0.1"},
-			Shape: fsm.NodeShape{Capacity: fsm.Resources{CPU: 100_000, MemoryBytes: 8 << 40}, PortMin: 20000, PortMax: 20999}})
+		r.write(&fsm.NodeRegister{ID: id, Name: string(id), Agent: model.AgentInfo{BootID: "b", Key: []byte("k"), Address: "127.0.0.1"},
+			Shape: model.NodeShape{Capacity: model.Resources{CPU: 100_000, MemoryBytes: 8 << 40}, PortMin: 20000, PortMax: 20999}})
 		state := r.machine.State()
 		n, _ := state.Nodes.Get(id)
 		r.write(&fsm.NodeReport{ID: id, Epoch: n.Agent.Epoch, Full: true})
@@ -167,10 +168,10 @@ func (r *rig) agents() {
 		report := &fsm.NodeReport{ID: id, Epoch: n.Agent.Epoch}
 		for inst := range s.InstancesOn(id) {
 			switch {
-			case inst.Desired != fsm.DesiredRunning && !inst.Terminal():
-				report.Instances = append(report.Instances, fsm.InstanceStatus{ID: inst.ID, Generation: inst.Status.Generation + 1, Observed: fsm.ObservedStopped})
-			case inst.Status.Observed == fsm.ObservedPending:
-				report.Instances = append(report.Instances, fsm.InstanceStatus{ID: inst.ID, Generation: inst.Status.Generation + 1, Observed: fsm.ObservedReady})
+			case inst.Desired != model.DesiredRunning && !inst.Terminal():
+				report.Instances = append(report.Instances, model.InstanceStatus{ID: inst.ID, Generation: inst.Status.Generation + 1, Observed: model.ObservedStopped})
+			case inst.Status.Observed == model.ObservedPending:
+				report.Instances = append(report.Instances, model.InstanceStatus{ID: inst.ID, Generation: inst.Status.Generation + 1, Observed: model.ObservedReady})
 			}
 		}
 		if len(report.Instances) > 0 {
@@ -212,12 +213,12 @@ func TestLoopWakesAtDeadline(t *testing.T) {
 		r := newRig(t)
 		r.nodes("n1", "n2")
 		spec := bigJob("web", 2)
-		spec.Groups[0].Volumes = []fsm.VolumeSpec{{Name: "data", Kind: fsm.VolumeLocal, Path: "/data"}}
+		spec.Groups[0].Volumes = []model.VolumeSpec{{Name: "data", Kind: model.VolumeLocal, Path: "/data"}}
 		end := r.start(t.Context())
 		r.write(&fsm.JobSubmit{Spec: spec})
 		time.Sleep(time.Second)
 		r.agents()
-		r.write(&fsm.DrainStart{ID: "d1", Nodes: []string{"n1"}, Options: fsm.DrainOptions{Deadline: fsm.Hour}})
+		r.write(&fsm.DrainStart{ID: "d1", Nodes: []string{"n1"}, Options: fsm.DrainOptions{Deadline: model.Hour}})
 		time.Sleep(50 * time.Minute)
 		end()
 		time.Sleep(2 * time.Second)
@@ -245,7 +246,7 @@ func TestLoopHeedsEvidence(t *testing.T) {
 		defer r.start(t.Context())()
 		time.Sleep(time.Minute)
 		r.mu.Lock()
-		r.live = map[fsm.NodeID]fsm.Liveness{"n1": {Age: 70 * fsm.Second, Gossip: fsm.GossipDead, Silent: true}}
+		r.live = map[model.NodeID]fsm.Liveness{"n1": {Age: 70 * model.Second, Gossip: fsm.GossipDead, Silent: true}}
 		news := r.liveNews
 		r.liveNews = make(chan struct{})
 		r.mu.Unlock()
@@ -340,7 +341,7 @@ func TestLoopTakesOver(t *testing.T) {
 		time.Sleep(100 * time.Millisecond)
 		r.agents()
 		time.Sleep(100 * time.Millisecond)
-		r.write(&fsm.DrainStart{ID: "d1", Nodes: []string{"n1"}, Options: fsm.DrainOptions{Deadline: fsm.Hour}})
+		r.write(&fsm.DrainStart{ID: "d1", Nodes: []string{"n1"}, Options: fsm.DrainOptions{Deadline: model.Hour}})
 		time.Sleep(5 * time.Millisecond) // its entries are under way
 		end()
 		defer r.start(t.Context())()

@@ -4,11 +4,12 @@ import (
 	"fmt"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // moving reports whether the rescheduler moves an instance to another node.
 func (p *pass) moving(inst *fsm.Instance) bool {
-	return inst.Desired == fsm.DesiredRunning && inst.Eviction.Requested && inst.Eviction.Cause.IsMove()
+	return inst.Desired == model.DesiredRunning && inst.Eviction.Requested && inst.Eviction.Cause.IsMove()
 }
 
 // moveGone reports whether a move has lost its point: the successor came to nothing, or its node is to be left as well, or the instance's own node is, which is
@@ -33,10 +34,10 @@ func (p *pass) stopMoved(slot *slotView) {
 		return // the move is cancelled
 	}
 	if !next.Ready() {
-		p.wait(inst, fsm.CodeReplacementPending, fmt.Sprintf("its replacement %s on node %s is %s", next.ID, p.nodeName(next.Node), next.Status.Observed), "it becomes ready")
+		p.wait(inst, model.CodeReplacementPending, fmt.Sprintf("its replacement %s on node %s is %s", next.ID, p.nodeName(next.Node), next.Status.Observed), "it becomes ready")
 		return
 	}
-	p.stop(inst, inst.Eviction.Cause, string(fsm.ByRescheduler))
+	p.stop(inst, inst.Eviction.Cause, string(model.ByRescheduler))
 }
 
 // Moves lists what the rescheduler would do if an operator asked for it now, and what keeps it from the rest; and for each move that would begin the group of
@@ -55,7 +56,7 @@ func Moves(in Input) ([]fsm.Move, [][]fsm.Command) {
 	if paused {
 		for i := range p.moves {
 			if p.moves[i].Blocker == nil {
-				p.moves[i].Blocker = &fsm.Blocker{Code: fsm.CodePaused, Instance: p.moves[i].Instance, Message: "actuation is paused", Unblock: "outspan settings resume"}
+				p.moves[i].Blocker = &fsm.Blocker{Code: model.CodePaused, Instance: p.moves[i].Instance, Message: "actuation is paused", Unblock: "outspan settings resume"}
 			}
 		}
 		begin = nil

@@ -7,11 +7,12 @@ import (
 	"testing"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/reconcile"
 )
 
 // fullWorld is a cluster of ten nodes without room, and a job of groups that want so many instances each.
-func fullWorld(t testing.TB, groups, count int, change func(*fsm.GroupSpec)) *world {
+func fullWorld(t testing.TB, groups, count int, change func(*model.GroupSpec)) *world {
 	w := newWorld(t)
 	w.quiet = true
 	for i := range 10 {
@@ -19,11 +20,11 @@ func fullWorld(t testing.TB, groups, count int, change func(*fsm.GroupSpec)) *wo
 	}
 	w.run("run full main count=10 memory=900MiB")
 	w.run("decide")
-	spec := fsm.JobSpec{Name: "web"}
+	spec := model.JobSpec{Name: "web"}
 	for i := range groups {
-		g := fsm.GroupSpec{
-			Name: fmt.Sprint("g", i), Count: count, Exec: fsm.ExecSpec{Command: "/bin/app"},
-			Resources: fsm.Resources{MemoryBytes: 500 << 20},
+		g := model.GroupSpec{
+			Name: fmt.Sprint("g", i), Count: count, Exec: model.ExecSpec{Command: "/bin/app"},
+			Resources: model.Resources{MemoryBytes: 500 << 20},
 		}
 		if change != nil {
 			change(&g)
@@ -39,16 +40,18 @@ func fullWorld(t testing.TB, groups, count int, change func(*fsm.GroupSpec)) *wo
 // A group of many instances of which none fits is one refusal, and a decision takes no more memory than for a few. Each
 // slot has its reason all the same.
 func TestManyThatFitNowhereCostLittle(t *testing.T) {
-	for name, change := range map[string]func(*fsm.GroupSpec){
+	for name, change := range map[string]func(*model.GroupSpec){
 		"plain":     nil,
-		"exclusive": func(g *fsm.GroupSpec) { g.Exclusive = &fsm.ExclusiveSpec{} },
-		"spread":    func(g *fsm.GroupSpec) { g.Spreads = []fsm.Spread{{Attribute: "node.name"}} },
-		"distinct":  func(g *fsm.GroupSpec) { g.Distinct = []string{"node.id"} },
-		"port":      func(g *fsm.GroupSpec) { g.Ports = []fsm.PortSpec{{Name: "http"}} },
-		"local":     func(g *fsm.GroupSpec) { g.Volumes = []fsm.VolumeSpec{{Name: "d", Kind: fsm.VolumeLocal, Path: "/d"}} },
-		"replicated": func(g *fsm.GroupSpec) {
-			g.Volumes = []fsm.VolumeSpec{{Name: "d", Kind: fsm.VolumeReplicated, Path: "/d"}}
-			g.RoleCheck = &fsm.RoleCheckSpec{Exec: []string{"/bin/facts"}}
+		"exclusive": func(g *model.GroupSpec) { g.Exclusive = &model.ExclusiveSpec{} },
+		"spread":    func(g *model.GroupSpec) { g.Spreads = []model.Spread{{Attribute: "node.name"}} },
+		"distinct":  func(g *model.GroupSpec) { g.Distinct = []string{"node.id"} },
+		"port":      func(g *model.GroupSpec) { g.Ports = []model.PortSpec{{Name: "http"}} },
+		"local": func(g *model.GroupSpec) {
+			g.Volumes = []model.VolumeSpec{{Name: "d", Kind: model.VolumeLocal, Path: "/d"}}
+		},
+		"replicated": func(g *model.GroupSpec) {
+			g.Volumes = []model.VolumeSpec{{Name: "d", Kind: model.VolumeReplicated, Path: "/d"}}
+			g.RoleCheck = &model.RoleCheckSpec{Exec: []string{"/bin/facts"}}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -62,10 +65,10 @@ func TestManyThatFitNowhereCostLittle(t *testing.T) {
 				t.Fatalf("%d refusals, want 4; the first are %v", n, explained.Refused()[:min(n, 3)])
 			}
 			for i, refused := range explained.Refused() {
-				if want := fmt.Sprintf("group/web/g%d/0-49999", i); refused.Subject != want || refused.Code != fsm.CodeNoMemory {
+				if want := fmt.Sprintf("group/web/g%d/0-49999", i); refused.Subject != want || refused.Code != model.CodeNoMemory {
 					t.Errorf("refused is %v, want no_capacity_memory of %s", refused, want)
 				}
-				if why := explained.Pending(fsm.NewGroupID("web", fmt.Sprint("g", i))); why == nil || why.Code != fsm.CodeNoMemory {
+				if why := explained.Pending(model.NewGroupID("web", fmt.Sprint("g", i))); why == nil || why.Code != model.CodeNoMemory {
 					t.Errorf("g%d waits for %v", i, why)
 				}
 			}

@@ -1,33 +1,36 @@
 package reconcile
 
-import "github.com/outspan/outspan/fsm"
+import (
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
+)
 
 const (
-	usualStart = 5 * fsm.Second // of a group of which nothing is known to have started
-	usualStop  = fsm.Second     // what a program takes of its grace
+	usualStart = 5 * model.Second // of a group of which nothing is known to have started
+	usualStop  = model.Second     // what a program takes of its grace
 )
 
 // pace estimates how long it takes what a rehearsal has agents do at once. All agents work side by side, so a step
 // takes as long as its slowest part.
 type pace struct {
-	sum    fsm.Duration // of the steps that are over
-	now    fsm.Duration // of this step
-	starts map[fsm.GroupID]fsm.Duration
+	sum    model.Duration // of the steps that are over
+	now    model.Duration // of this step
+	starts map[model.GroupID]model.Duration
 }
 
-func newPace() pace { return pace{starts: map[fsm.GroupID]fsm.Duration{}} }
+func newPace() pace { return pace{starts: map[model.GroupID]model.Duration{}} }
 
 // note takes what an agent reports of an instance in this step.
-func (c *pace) note(s *fsm.State, inst *fsm.Instance, news []fsm.InstanceStatus) {
+func (c *pace) note(s *fsm.State, inst *fsm.Instance, news []model.InstanceStatus) {
 	if len(news) == 0 {
 		return
 	}
 	switch news[len(news)-1].Observed {
-	case fsm.ObservedReady:
+	case model.ObservedReady:
 		if !inst.Ready() {
 			c.now = max(c.now, c.start(s, inst.Group))
 		}
-	case fsm.ObservedStopped:
+	case model.ObservedStopped:
 		c.now = max(c.now, c.stop(s, inst))
 	}
 }
@@ -38,17 +41,17 @@ func (c *pace) next() { c.sum, c.now = c.sum+c.now, 0 }
 // start is how long an instance of the group takes from its placement until it is ready: as long as the quickest of
 // those that are ready. The others may have been
 // unready since.
-func (c *pace) start(s *fsm.State, group fsm.GroupID) fsm.Duration {
+func (c *pace) start(s *fsm.State, group model.GroupID) model.Duration {
 	if known, ok := c.starts[group]; ok {
 		return known
 	}
-	quickest := fsm.Forever
+	quickest := model.Forever
 	for inst := range s.InstancesOf(group) {
 		if inst.Ready() && inst.Marks.ReadySince > 0 {
 			quickest = min(quickest, inst.Marks.ReadySince.Sub(inst.Marks.Created))
 		}
 	}
-	if quickest == fsm.Forever {
+	if quickest == model.Forever {
 		quickest = usualStart
 	}
 	c.starts[group] = quickest
@@ -56,7 +59,7 @@ func (c *pace) start(s *fsm.State, group fsm.GroupID) fsm.Duration {
 }
 
 // stop is how long an instance takes to stop once it was told to.
-func (c *pace) stop(s *fsm.State, inst *fsm.Instance) fsm.Duration {
+func (c *pace) stop(s *fsm.State, inst *fsm.Instance) model.Duration {
 	spec, ok := s.Spec(inst.Group, inst.Version)
 	if !ok {
 		return usualStop

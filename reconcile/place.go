@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // urgency orders the needs of one class: what is gone before what still runs somewhere.
@@ -24,9 +25,9 @@ type need struct {
 	more     int // slots that follow and lack the same; each of them would do as well
 	version  uint64
 	replaces *fsm.Instance // the holder that it takes over from; nil if nobody holds the slot
-	cause    fsm.Cause
+	cause    model.Cause
 	urgency  urgency
-	home     fsm.NodeID    // the only node that will do; empty = any
+	home     model.NodeID  // the only node that will do; empty = any
 	first    []fsm.Command // what stands or falls with the placement, such as the end of a failed successor
 	look     bool          // only look whether it fits: its time is up
 	build    bool          // it makes an extra copy of data that the group has
@@ -38,7 +39,7 @@ type need struct {
 
 // unplaced says why a need can't be fulfilled now.
 type unplaced struct {
-	code    fsm.Code
+	code    model.Code
 	message string
 	out     excluded
 	unblock string // what would help, where that is more than the code says
@@ -87,21 +88,21 @@ func (p *pass) unplaced(n *need, why *unplaced) {
 		p.unbuilt(n.replaces, why)
 		return
 	case n.replaces != nil:
-		p.block(n.replaces, fsm.Unschedulable(why.code), "its replacement fits nowhere: "+why.message, why.wayOut())
+		p.block(n.replaces, model.Unschedulable(why.code), "its replacement fits nowhere: "+why.message, why.wayOut())
 		return
 	}
 	subject := fmt.Sprintf("%s/%d", n.group.subject(), n.slot)
 	if n.more > 0 {
 		subject += fmt.Sprintf("-%d", n.slot+n.more)
 	}
-	p.plan.refuse(subject, fsm.Refuse(why.code, "%s", why.message))
+	p.plan.refuse(subject, model.Refuse(why.code, "%s", why.message))
 }
 
 // fulfil places one instance, or says why not. The draft has the last word: a node that it refuses is left out and the next best is tried.
 func (p *pass) fulfil(n *need) *unplaced {
 	f := p.fieldOf(n.group, n.version)
 	if f == nil {
-		return &unplaced{code: fsm.CodeNotFound, message: fmt.Sprintf("version %d of %s is gone", n.version, n.group.id)}
+		return &unplaced{code: model.CodeNotFound, message: fmt.Sprintf("version %d of %s is gone", n.version, n.group.id)}
 	}
 	if why := p.unsettled(n, f); why != nil {
 		return why
@@ -109,8 +110,8 @@ func (p *pass) fulfil(n *need) *unplaced {
 	if n.home != "" {
 		return p.placeAt(n, f)
 	}
-	var last *fsm.Error
-	v, why := p.choose(n, f, func(v *nodeView) (bool, fsm.Code) {
+	var last *model.Error
+	v, why := p.choose(n, f, func(v *nodeView) (bool, model.Code) {
 		if last = p.tryPlace(n, f, v); last == nil {
 			return true, ""
 		}
@@ -149,10 +150,10 @@ func (p *pass) unsettled(n *need, f *field) *unplaced {
 }
 
 // peek returns the node that fulfil would choose, and keeps room there for the rest of the pass.
-func (p *pass) peek(n *need) (fsm.NodeID, *unplaced) {
+func (p *pass) peek(n *need) (model.NodeID, *unplaced) {
 	f := p.fieldOf(n.group, n.version)
 	if f == nil {
-		return "", &unplaced{code: fsm.CodeNotFound, message: fmt.Sprintf("version %d of %s is gone", n.version, n.group.id)}
+		return "", &unplaced{code: model.CodeNotFound, message: fmt.Sprintf("version %d of %s is gone", n.version, n.group.id)}
 	}
 	if why := p.unsettled(n, f); why != nil {
 		return "", why
@@ -163,7 +164,7 @@ func (p *pass) peek(n *need) (fsm.NodeID, *unplaced) {
 	if n.home != "" {
 		return n.home, p.homeProblem(n, f)
 	}
-	v, why := p.choose(n, f, func(*nodeView) (bool, fsm.Code) { return true, "" })
+	v, why := p.choose(n, f, func(*nodeView) (bool, model.Code) { return true, "" })
 	if v == nil {
 		return "", why
 	}
@@ -176,7 +177,7 @@ func (p *pass) peek(n *need) (fsm.NodeID, *unplaced) {
 }
 
 // choose takes the best nodes in turn until one is accepted. Those that only this need can't use go back to the field.
-func (p *pass) choose(n *need, f *field, accept func(*nodeView) (bool, fsm.Code)) (*nodeView, *unplaced) {
+func (p *pass) choose(n *need, f *field, accept func(*nodeView) (bool, model.Code)) (*nodeView, *unplaced) {
 	var replaced *fsm.Node
 	if n.replaces != nil {
 		replaced = p.node(n.replaces.Node)
@@ -194,12 +195,12 @@ func (p *pass) choose(n *need, f *field, accept func(*nodeView) (bool, fsm.Code)
 			return nil, p.nowhere(f, why)
 		}
 		if f.repeats(v.node, replaced) {
-			why.add(fsm.CodeAntiAffinity, 1)
+			why.add(model.CodeAntiAffinity, 1)
 			back = append(back, v)
 			continue
 		}
 		if n.leaves && v.node.ID == n.replaces.Node {
-			why.add(fsm.CodeAntiAffinity, 1)
+			why.add(model.CodeAntiAffinity, 1)
 			back = append(back, v)
 			continue
 		}
@@ -227,7 +228,7 @@ func (p *pass) nowhere(f *field, also excluded) *unplaced {
 		out.add(x.Code, x.Nodes)
 	}
 	why := &unplaced{code: out.main(), message: p.words(f, out), out: out}
-	if why.code == fsm.CodeNoPorts {
+	if why.code == model.CodeNoPorts {
 		p.explainPorts(f, why)
 	}
 	return why
@@ -293,16 +294,16 @@ func (p *pass) placeAt(n *need, f *field) *unplaced {
 
 func (p *pass) homeProblem(n *need, f *field) *unplaced {
 	v := p.candidates().view(n.home)
-	why := func(code fsm.Code, format string, args ...any) *unplaced {
+	why := func(code model.Code, format string, args ...any) *unplaced {
 		return &unplaced{code: code, message: fmt.Sprintf(format, args...), out: excluded{{Code: code, Nodes: 1}}}
 	}
 	switch {
 	case v == nil:
-		return why(fsm.CodeVolumeNoNode, "its home node %s is gone", n.home)
+		return why(model.CodeVolumeNoNode, "its home node %s is gone", n.home)
 	case v.node.Health == fsm.HealthOffline:
-		return why(fsm.CodeVolumeOffline, "its home node %s is offline", v.node.Name)
+		return why(model.CodeVolumeOffline, "its home node %s is offline", v.node.Name)
 	case v.refusal != nil && !v.detour:
-		return why(fsm.CodeVolumeNoNode, "its only possible %s", v.refusal.Message)
+		return why(model.CodeVolumeNoNode, "its only possible %s", v.refusal.Message)
 	}
 	if code := f.exclude(v); code != "" {
 		return why(code, "its only possible node %s: %s", v.node.Name, code)
@@ -311,12 +312,12 @@ func (p *pass) homeProblem(n *need, f *field) *unplaced {
 }
 
 // tryPlace tries the placement on the draft, with the commands that go with it.
-func (p *pass) tryPlace(n *need, f *field, v *nodeView) *fsm.Error {
+func (p *pass) tryPlace(n *need, f *field, v *nodeView) *model.Error {
 	row, _ := p.state().Groups.Get(n.group.id)
 	id := fsm.DeriveInstanceID(p.in.State.Moment(), p.in.State.Cluster.History().Lineage(), n.group.id, n.slot, row.Placed)
 	ports, ok := f.ports(v, id)
 	if !ok {
-		return fsm.Refuse(fsm.CodeNoPorts, "node %s has no port left in its range", v.node.Name)
+		return model.Refuse(model.CodeNoPorts, "node %s has no port left in its range", v.node.Name)
 	}
 	c := &fsm.InstancePlace{ID: id, Group: n.group.id, Slot: n.slot, Version: n.version, Node: v.node.ID, Ports: ports, Cause: n.cause}
 	if n.replaces != nil {
@@ -330,27 +331,27 @@ func (p *pass) tryPlace(n *need, f *field, v *nodeView) *fsm.Error {
 }
 
 // unblockPlacement says what would let a placement succeed.
-func unblockPlacement(code fsm.Code) string {
+func unblockPlacement(code model.Code) string {
 	switch code {
-	case fsm.CodeNoMemory:
+	case model.CodeNoMemory:
 		return "add a node, scale something down, or accept downtime"
-	case fsm.CodeNoPorts:
+	case model.CodeNoPorts:
 		return "free the port on another node, or use a dynamic one"
-	case fsm.CodeNoNodes:
+	case model.CodeNoNodes:
 		return "add or uncordon a node"
-	case fsm.CodeConstraint:
+	case model.CodeConstraint:
 		return "add a node that meets the constraints, or relax them"
-	case fsm.CodeAntiAffinity:
+	case model.CodeAntiAffinity:
 		return "add or uncordon a node that has none of the group, or with another value of the distinct attribute"
-	case fsm.CodeReplicaEvicting:
+	case model.CodeReplicaEvicting:
 		return "the builds that go on there end"
-	case fsm.CodeVolumeNoNode:
+	case model.CodeVolumeNoNode:
 		return "uncordon or enable the node that has its data"
-	case fsm.CodeVolumeOffline:
+	case model.CodeVolumeOffline:
 		return "bring the home node back, or: outspan volume restore BACKUP --node NODE --attach"
-	case fsm.QuotaExceeded("memory"), fsm.QuotaExceeded("instances"):
+	case model.QuotaExceeded("memory"), model.QuotaExceeded("instances"):
 		return "scale something of the class down, or raise the quota: outspan class set CLASS --quota-memory SIZE --quota-instances N"
-	case fsm.CodeRetryLimit:
+	case model.CodeRetryLimit:
 		return "fix what makes it fail, or run a new version"
 	}
 	return ""

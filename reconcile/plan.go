@@ -5,6 +5,7 @@ import (
 
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/internal/plant"
+	"github.com/outspan/outspan/model"
 )
 
 const (
@@ -15,9 +16,9 @@ const (
 // Plan is what to propose now, and when to decide again even if nothing changes.
 type Plan struct {
 	Entries []fsm.Entry
-	Wake    fsm.Time  // the earliest time at which the answer could change; Never = only after a change
-	Refused []Refusal // what can't be done now, in the order in which it was found
-	Skipped []Skip    // what no entry can hold
+	Wake    model.Time // the earliest time at which the answer could change; Never = only after a change
+	Refused []Refusal  // what can't be done now, in the order in which it was found
+	Skipped []Skip     // what no entry can hold
 }
 
 // Refusal is one wish that can't be fulfilled now.
@@ -25,14 +26,14 @@ type Refusal struct {
 	// Subject is "instance/ID", "group/JOB/GROUP", "group/JOB/GROUP/SLOT", or with "/FIRST-LAST" several slots,
 	// "drain/ID/NODE", or "deployment/ID".
 	Subject string
-	Code    fsm.Code
+	Code    model.Code
 	Message string
 }
 
 // Skip is a group of commands that can't be written to the log, whatever the state. Everything else goes on without it.
 type Skip struct {
 	Group []fsm.Command
-	Why   *fsm.Error
+	Why   *model.Error
 }
 
 // String says what is left out and why.
@@ -48,13 +49,13 @@ type planner struct {
 	noted    *fsm.Draft // while actuation is paused: the state with nothing but what is really proposed
 	accepted [][]fsm.Command
 	sizes    []int // of those accepted, in bytes
-	wake     fsm.Time
+	wake     model.Time
 	refused  []Refusal
 	skipped  []Skip
 }
 
 func newPlanner(in Input) planner {
-	p := planner{draft: in.State.NewDraft(in.Now), paused: in.State.Settings.Paused, wake: fsm.Never}
+	p := planner{draft: in.State.NewDraft(in.Now), paused: in.State.Settings.Paused, wake: model.Never}
 	if p.paused {
 		p.noted = in.State.NewDraft(in.Now)
 	}
@@ -62,13 +63,13 @@ func newPlanner(in Input) planner {
 }
 
 // try adds a group of commands to the plan if the log would accept it. While actuation is paused the group is only shown.
-func (p *planner) try(subject string, group ...fsm.Command) *fsm.Error {
+func (p *planner) try(subject string, group ...fsm.Command) *model.Error {
 	size, refusal := p.draw(group)
 	switch {
 	case refusal != nil:
 		return refusal
 	case p.paused:
-		p.refuse(subject, fsm.Refuse(fsm.CodePaused, "actuation is paused; would %s", describe(group)))
+		p.refuse(subject, model.Refuse(model.CodePaused, "actuation is paused; would %s", describe(group)))
 		return nil
 	}
 	p.accept(size, group)
@@ -76,7 +77,7 @@ func (p *planner) try(subject string, group ...fsm.Command) *fsm.Error {
 }
 
 // note is try for what is an observation or bookkeeping, which goes on while actuation is paused.
-func (p *planner) note(group ...fsm.Command) *fsm.Error {
+func (p *planner) note(group ...fsm.Command) *model.Error {
 	size, refusal := p.draw(group)
 	if refusal == nil && p.paused {
 		refusal = p.noted.Try(group...) // it must not rest on what is only shown
@@ -88,7 +89,7 @@ func (p *planner) note(group ...fsm.Command) *fsm.Error {
 }
 
 // draw applies a group to the draft and returns its size. What no entry can hold is left out of the draft as well: the rest of the plan must not rest on it.
-func (p *planner) draw(group []fsm.Command) (size int, refusal *fsm.Error) {
+func (p *planner) draw(group []fsm.Command) (size int, refusal *model.Error) {
 	if size, refusal = fsm.GroupSize(group); refusal != nil {
 		p.skipped = append(p.skipped, Skip{Group: group, Why: refusal})
 		return 0, refusal
@@ -103,11 +104,11 @@ func (p *planner) accept(size int, group []fsm.Command) {
 	p.accepted, p.sizes = append(p.accepted, group), append(p.sizes, size)
 }
 
-func (p *planner) refuse(subject string, refusal *fsm.Error) {
+func (p *planner) refuse(subject string, refusal *model.Error) {
 	p.refused = append(p.refused, Refusal{Subject: subject, Code: refusal.Code, Message: refusal.Message})
 }
 
-func (p *planner) wakeAt(t fsm.Time) { p.wake = min(p.wake, t) }
+func (p *planner) wakeAt(t model.Time) { p.wake = min(p.wake, t) }
 
 // finish packs the accepted groups into entries.
 func (p *planner) finish(in Input) Plan {
@@ -115,7 +116,7 @@ func (p *planner) finish(in Input) Plan {
 	for rest, sizes := p.accepted, p.sizes; len(rest) > 0; {
 		n := fit(rest, sizes)
 		plan.Entries = append(plan.Entries, fsm.Entry{
-			Format: in.State.Format, At: in.Now, Term: in.Term, Actor: fsm.ActorLeader, Groups: rest[:n:n],
+			Format: in.State.Format, At: in.Now, Term: in.Term, Actor: model.ActorLeader, Groups: rest[:n:n],
 		})
 		rest, sizes = rest[n:], sizes[n:]
 	}

@@ -4,12 +4,13 @@ import (
 	"slices"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // PlanJob tells what submitting a job would do: for each group how many instances are made, ended and kept, and how many of the new ones would fit nowhere, with
 // the reason. Room that the old instances give back counts, but where a new version is made beside the old one there must be room for that first.
 // It changes nothing. Codes: those of JobSubmit.
-func PlanJob(in Input, spec fsm.JobSpec) (fsm.JobPlan, *fsm.Error) {
+func PlanJob(in Input, spec model.JobSpec) (fsm.JobPlan, *model.Error) {
 	before := in.State
 	draft := in.State.NewDraft(in.Now)
 	if refusal := draft.Try(&fsm.JobSubmit{Spec: spec}); refusal != nil {
@@ -25,7 +26,7 @@ func PlanJob(in Input, spec fsm.JobSpec) (fsm.JobPlan, *fsm.Error) {
 	} else {
 		out.Changes = true
 	}
-	var ids []fsm.GroupID
+	var ids []model.GroupID
 	for id := range p.state().GroupsOf(spec.Name) {
 		ids = append(ids, id)
 	}
@@ -35,7 +36,7 @@ func PlanJob(in Input, spec fsm.JobSpec) (fsm.JobPlan, *fsm.Error) {
 	return out, nil
 }
 
-func (p *pass) planGroup(id fsm.GroupID) fsm.PlannedGroup {
+func (p *pass) planGroup(id model.GroupID) fsm.PlannedGroup {
 	row, _ := p.state().Groups.Get(id)
 	p.groups = []*groupView{{id: id, row: row}}
 	p.viewGroups()
@@ -98,7 +99,7 @@ func (p *pass) planPlaces(g *groupView, out *fsm.PlannedGroup, ended []*fsm.Inst
 		}
 		p.nodes = nil // that was only a look
 	}
-	p.gone = map[fsm.InstanceID]bool{}
+	p.gone = map[model.InstanceID]bool{}
 	for _, inst := range ended {
 		p.gone[inst.ID] = true
 		if v := p.candidates().view(inst.Node); v != nil {
@@ -121,14 +122,14 @@ func (p *pass) planPlaces(g *groupView, out *fsm.PlannedGroup, ended []*fsm.Inst
 // planRoll looks for room for one new instance beside the old ones, made by stopping less important ones if need be.
 func (p *pass) planRoll(g *groupView, ended []*fsm.Instance) *unplaced {
 	old := ended[0]
-	n := &need{group: g, slot: old.Slot, version: g.row.Version, replaces: old, cause: fsm.CauseRollout}
+	n := &need{group: g, slot: old.Slot, version: g.row.Version, replaces: old, cause: model.CauseRollout}
 	_, why := p.peek(n)
 	return p.preempt(n, why)
 }
 
 // planSlot finds room for one more instance. Where nothing old gives room back it is really placed on the draft, so that what has to make room for it is found.
 func (p *pass) planSlot(g *groupView, slot int, fresh bool) *unplaced {
-	n := &need{group: g, slot: slot, version: g.row.Version, cause: fsm.CauseScaleUp, home: p.homeOf(g, slot)}
+	n := &need{group: g, slot: slot, version: g.row.Version, cause: model.CauseScaleUp, home: p.homeOf(g, slot)}
 	if fresh {
 		return p.preempt(n, p.fulfil(n))
 	}

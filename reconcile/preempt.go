@@ -7,23 +7,24 @@ import (
 	"strings"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 const (
-	preemptions = 20         // of one decision at most; the next one goes on
-	replans     = 8          // of one node: each leaves out a victim that the log would refuse
-	refusals    = 16         // of all nodes together, for one need
-	roomSoon    = fsm.Minute // room that stopping instances give back within it is waited for instead
-	stopLate    = 30 * fsm.Second
+	preemptions = 20           // of one decision at most; the next one goes on
+	replans     = 8            // of one node: each leaves out a victim that the log would refuse
+	refusals    = 16           // of all nodes together, for one need
+	roomSoon    = model.Minute // room that stopping instances give back within it is waited for instead
+	stopLate    = 30 * model.Second
 )
 
 // preempting is what one decision knows of preemption.
 type preempting struct {
 	done      int
 	lower     map[int]bool // by class: whether anything runs in a less important one, or in the same where that is fair
-	mayTake   map[[2]fsm.GroupID]*fsm.Error
-	allowance map[fsm.GroupID]int // stops of ready instances that a group's budgets allow now
-	none      map[*field]string   // why it helped nobody of a field; the next ones of it needn't look
+	mayTake   map[[2]model.GroupID]*model.Error
+	allowance map[model.GroupID]int // stops of ready instances that a group's budgets allow now
+	none      map[*field]string     // why it helped nobody of a field; the next ones of it needn't look
 }
 
 // hole is room on a node that a preemption would make.
@@ -37,7 +38,7 @@ type hole struct {
 // preempt makes room for a need that fits nowhere, by stopping less important instances of one node, or says why that doesn't help. Where any node has room
 // without it, or will have in a moment, nothing is stopped. All of it is one group of commands.
 func (p *pass) preempt(n *need, why *unplaced) *unplaced {
-	if why == nil || n.look || why.code != fsm.CodeNoMemory && why.code != fsm.CodeNoPorts {
+	if why == nil || n.look || why.code != model.CodeNoMemory && why.code != model.CodeNoPorts {
 		return why
 	}
 	f := p.fieldOf(n.group, n.version)
@@ -75,9 +76,9 @@ func (p *pass) noPreemption(n *need, f *field) (why string, quiet bool) {
 		return "nothing less important runs that could make room", true
 	case p.state().Hold.Active:
 		return "while so many nodes are silent nothing is stopped to make room", false
-	case p.state().NextOf(fsm.ByPreemption) > p.in.Now:
-		p.plan.wakeAt(p.state().NextOf(fsm.ByPreemption))
-		return fmt.Sprintf("so much was stopped to make room that the next stop is allowed in %s", p.state().NextOf(fsm.ByPreemption).Sub(p.in.Now)), false
+	case p.state().NextOf(model.ByPreemption) > p.in.Now:
+		p.plan.wakeAt(p.state().NextOf(model.ByPreemption))
+		return fmt.Sprintf("so much was stopped to make room that the next stop is allowed in %s", p.state().NextOf(model.ByPreemption).Sub(p.in.Now)), false
 	case p.preempts.done >= preemptions:
 		p.plan.wakeAt(p.in.Now + 1)
 		return "others come first", true
@@ -98,7 +99,7 @@ func (u *unplaced) whole() string {
 // lowerRuns reports whether anything runs that is less important than a group, or as important where the class lets it be taken.
 func (p *pass) lowerRuns(g *groupView) bool {
 	if p.preempts.lower == nil {
-		p.preempts = preempting{lower: map[int]bool{}, mayTake: map[[2]fsm.GroupID]*fsm.Error{}, allowance: map[fsm.GroupID]int{}, none: map[*field]string{}}
+		p.preempts = preempting{lower: map[int]bool{}, mayTake: map[[2]model.GroupID]*model.Error{}, allowance: map[model.GroupID]int{}, none: map[*field]string{}}
 	}
 	known, ok := p.preempts.lower[g.class]
 	if ok {
@@ -147,11 +148,11 @@ func (p *pass) bestHole(n *need, f *field) *hole {
 
 // suitable reports whether only room is lacking on a node.
 func (p *pass) suitable(n *need, f *field, v *nodeView) bool {
-	if code := f.exclude(v); code != fsm.CodeNoMemory && code != fsm.CodeNoPorts {
+	if code := f.exclude(v); code != model.CodeNoMemory && code != model.CodeNoPorts {
 		return false
 	}
 	for _, filter := range hardFilters {
-		if code := filter(f, v); code != "" && code != fsm.CodeNoMemory && code != fsm.CodeNoPorts {
+		if code := filter(f, v); code != "" && code != model.CodeNoMemory && code != model.CodeNoPorts {
 			return false
 		}
 	}
@@ -177,7 +178,7 @@ func oldest(victims []*fsm.Instance) uint64 {
 }
 
 // takeHole tries the preemption: the stops and the placement stand or fall together. What the log refuses for one victim's sake is tried again without it.
-func (p *pass) takeHole(n *need, f *field, h *hole) *fsm.Error {
+func (p *pass) takeHole(n *need, f *field, h *hole) *model.Error {
 	v := h.view
 	row, _ := p.state().Groups.Get(n.group.id)
 	id := fsm.DeriveInstanceID(p.in.State.Moment(), p.in.State.Cluster.History().Lineage(), n.group.id, n.slot, row.Placed)
@@ -188,10 +189,10 @@ func (p *pass) takeHole(n *need, f *field, h *hole) *fsm.Error {
 	stops := slices.Clip(n.first)
 	for _, victim := range h.victims {
 		c.Awaits = append(c.Awaits, victim.ID)
-		stops = append(stops, &fsm.InstanceStop{ID: victim.ID, Cause: fsm.CausePreempted, By: string(id)})
+		stops = append(stops, &fsm.InstanceStop{ID: victim.ID, Cause: model.CausePreempted, By: string(id)})
 	}
 	ports, ok := f.portsBeside(v, id, c.Awaits)
-	refusal := fsm.Refuse(fsm.CodeNoPorts, "node %s has no port left in its range", v.node.Name)
+	refusal := model.Refuse(model.CodeNoPorts, "node %s has no port left in its range", v.node.Name)
 	if c.Ports = ports; ok {
 		refusal = p.plan.try(n.group.subject(), append(stops, c)...)
 	}
@@ -209,7 +210,7 @@ func (p *pass) takeHole(n *need, f *field, h *hole) *fsm.Error {
 }
 
 // blameVictim finds the victim for whose sake a preemption was refused and leaves it out from now on; if it was none, the whole node.
-func (p *pass) blameVictim(h *hole, c *fsm.InstancePlace, first []fsm.Command, refusal *fsm.Error) {
+func (p *pass) blameVictim(h *hole, c *fsm.InstancePlace, first []fsm.Command, refusal *model.Error) {
 	v := h.view
 	if len(v.spared) < replans {
 		for i := range h.victims {
@@ -217,7 +218,7 @@ func (p *pass) blameVictim(h *hole, c *fsm.InstancePlace, first []fsm.Command, r
 			part.Awaits = c.Awaits[:i+1]
 			group := slices.Clip(first)
 			for _, id := range part.Awaits {
-				group = append(group, &fsm.InstanceStop{ID: id, Cause: fsm.CausePreempted, By: string(c.ID)})
+				group = append(group, &fsm.InstanceStop{ID: id, Cause: model.CausePreempted, By: string(c.ID)})
 			}
 			// Tried on a fork: too few victims are refused for the room, one that may not stop for a reason of its own.
 			scratch := p.state().NewDraft(p.in.Now)
@@ -232,9 +233,9 @@ func (p *pass) blameVictim(h *hole, c *fsm.InstancePlace, first []fsm.Command, r
 }
 
 // spare leaves an instance out of further preemptions of this decision.
-func (v *nodeView) spare(id fsm.InstanceID, refusal *fsm.Error) {
+func (v *nodeView) spare(id model.InstanceID, refusal *model.Error) {
 	if v.spared == nil {
-		v.spared = map[fsm.InstanceID]*fsm.Error{}
+		v.spared = map[model.InstanceID]*model.Error{}
 	}
 	v.spared[id] = refusal
 }
@@ -245,14 +246,14 @@ func (p *pass) noteWaiting() {
 		for _, slot := range g.open {
 			for _, inst := range [...]*fsm.Instance{slot.holder, slot.successor} {
 				if inst.WaitsForRoom() {
-					p.wait(inst, fsm.CodeStopping, "it waits until "+joinIDs(inst.Links.Awaits)+" have really stopped: it gets their room", "")
+					p.wait(inst, model.CodeStopping, "it waits until "+joinIDs(inst.Links.Awaits)+" have really stopped: it gets their room", "")
 				}
 			}
 		}
 	}
 }
 
-func joinIDs(ids []fsm.InstanceID) string {
+func joinIDs(ids []model.InstanceID) string {
 	texts := make([]string, len(ids))
 	for i, id := range ids {
 		texts[i] = string(id)

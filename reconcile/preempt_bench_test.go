@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/reconcile"
 )
 
@@ -11,7 +12,7 @@ import (
 func BenchmarkPreempt(b *testing.B) {
 	w := bigWorld(b, 1000)
 	low := bigJob("low", 20_000)
-	low.Class = fsm.ClassBatch
+	low.Class = model.ClassBatch
 	low.Groups[0].Resources.MemoryBytes = 3200 << 20
 	w.apply("cli:ann", &fsm.JobSubmit{Spec: low})
 	for w.decideQuietly(b) > 0 {

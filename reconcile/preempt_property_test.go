@@ -6,7 +6,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // In words: on nodes too small for what is wanted, with jobs of four classes, all that TestProperties holds is true as well; every stop to make room takes
@@ -43,7 +43,7 @@ func TestPreemptionComesToRest(t *testing.T) {
 			}
 		}
 		for _, e := range w.state.Events.All() {
-			if e.Cause == fsm.CausePreempted && e.Before == string(fsm.DesiredRunning) {
+			if e.Cause == model.CausePreempted && e.Before == string(model.DesiredRunning) {
 				preempted++
 			}
 		}

@@ -5,17 +5,18 @@ import (
 	"slices"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // groupCounts is where a group's instances are.
 type groupCounts struct {
-	nodes  map[fsm.NodeID]int
+	nodes  map[model.NodeID]int
 	values []map[string]int // by spread attribute: instances on nodes with each value
 }
 
 // count counts a group's instances, all of which are ready, by node and by the values of its spread attributes.
 func (b *balancer) count(g *groupView) *groupCounts {
-	c := &groupCounts{nodes: map[fsm.NodeID]int{}, values: make([]map[string]int, len(g.spec.Spreads))}
+	c := &groupCounts{nodes: map[model.NodeID]int{}, values: make([]map[string]int, len(g.spec.Spreads))}
 	for i := range c.values {
 		c.values[i] = map[string]int{}
 	}
@@ -74,7 +75,7 @@ func (b *balancer) please(tallies []*groupTally) {
 }
 
 // hint is an upper bound of what one move could gain in preferences: what is worst now against the best that there is.
-func (b *balancer) hint(t *groupTally, counts map[fsm.NodeID]int) int64 {
+func (b *balancer) hint(t *groupTally, counts map[model.NodeID]int) int64 {
 	clear(counts)
 	most := 0
 	for _, n := range t.nodes {
@@ -167,7 +168,7 @@ func (b *balancer) bestFor(g *groupView) *move {
 			if better <= 0 || gain < int64(b.rules.Gain)*affinityPoint || gain <= bestGain || f.repeats(to.view.node, from.view.node) {
 				continue
 			}
-			m := move{inst: inst, to: to, out: b.show(inst, to, fsm.CauseAffinity, gain/affinityPoint)}
+			m := move{inst: inst, to: to, out: b.show(inst, to, model.CauseAffinity, gain/affinityPoint)}
 			if verdicts[i] == nil {
 				verdicts[i] = b.judge(&m)
 			}
@@ -189,7 +190,7 @@ func (b *balancer) bestFor(g *groupView) *move {
 
 // holders are the instances of a group that could be moved, the oldest of each node, in order of a hash.
 func (b *balancer) holders(g *groupView) []*fsm.Instance {
-	oldest := map[fsm.NodeID]*fsm.Instance{}
+	oldest := map[model.NodeID]*fsm.Instance{}
 	for _, slot := range g.slots() {
 		inst := slot.holder
 		if inst == nil || inst.Version != g.row.Version {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // stage is how far a stop has come in this pass.
@@ -18,7 +19,7 @@ const (
 
 // stopAs is the one way to a planned stop: it waits for facts that are on their way, has the stop prepared where that is needed, and begins it when that is
 // done. A refusal says what keeps it; it is not recorded.
-func (p *pass) stopAs(subject string, c *fsm.InstanceStop) (stage, *fsm.Error) {
+func (p *pass) stopAs(subject string, c *fsm.InstanceStop) (stage, *model.Error) {
 	inst, s := p.instance(c.ID), p.state()
 	if s.NeedsPreparing(inst, c.Cause, c.By) { // one that doesn't, and is refused, is no reason to go on preparing for another cause
 		p.wanted[c.ID] = true
@@ -46,7 +47,7 @@ func (p *pass) stopAs(subject string, c *fsm.InstanceStop) (stage, *fsm.Error) {
 	return p.awaitPreparation(subject, p.instance(c.ID))
 }
 
-func begun(refusal *fsm.Error) (stage, *fsm.Error) {
+func begun(refusal *model.Error) (stage, *model.Error) {
 	if refusal != nil {
 		return stageRefused, refusal
 	}
@@ -55,19 +56,19 @@ func begun(refusal *fsm.Error) (stage, *fsm.Error) {
 
 // restsOnFacts reports whether a stop rests on what members say: it has gates, or the instance has data and its peers are to have it too. The stop then names how
 // new that is, so that the log refuses it if it has moved.
-func (p *pass) restsOnFacts(inst *fsm.Instance, cause fsm.Cause) bool {
+func (p *pass) restsOnFacts(inst *fsm.Instance, cause model.Cause) bool {
 	if len(p.state().GatesOf(inst, cause)) > 0 {
 		return true
 	}
 	m, ok := p.member(inst)
-	return ok && m.Held && inst.Ready() && cause != fsm.CauseJobStopped
+	return ok && m.Held && inst.Ready() && cause != model.CauseJobStopped
 }
 
 // factsOnTheirWay refuses a decision on facts while a heartbeat has told of newer ones than the state has.
-func (p *pass) factsOnTheirWay(group fsm.GroupID, refs []fsm.FactsRef) *fsm.Error {
+func (p *pass) factsOnTheirWay(group model.GroupID, refs []fsm.FactsRef) *model.Error {
 	for _, r := range refs {
 		if live, ok := p.in.Live[r.Node]; ok && live.FactsGen > r.Gen {
-			return fsm.Refuse(fsm.CodeFactsUnknown, "what the members of %s on node %s say has changed: a report is on its way", group, p.nodeName(r.Node)).WithHint("it comes by itself")
+			return model.Refuse(model.CodeFactsUnknown, "what the members of %s on node %s say has changed: a report is on its way", group, p.nodeName(r.Node)).WithHint("it comes by itself")
 		}
 	}
 	return nil
@@ -75,7 +76,7 @@ func (p *pass) factsOnTheirWay(group fsm.GroupID, refs []fsm.FactsRef) *fsm.Erro
 
 // stopPrepared begins the stop of an instance that is ready for it. For a gate and for a budget it waits as long as the preparation may last: what another member
 // says, such as that it leads now, comes with a report of its own.
-func (p *pass) stopPrepared(subject string, inst *fsm.Instance, c *fsm.InstanceStop) (stage, *fsm.Error) {
+func (p *pass) stopPrepared(subject string, inst *fsm.Instance, c *fsm.InstanceStop) (stage, *model.Error) {
 	if c.Grace == nil {
 		c.Grace = inst.Marks.GraceOverride
 	}
@@ -90,9 +91,9 @@ func (p *pass) stopPrepared(subject string, inst *fsm.Instance, c *fsm.InstanceS
 }
 
 // closedGate says which gate keeps an instance whose own part of the preparation went well: it has no hook, or the hook succeeded. nil if none does.
-func (p *pass) closedGate(inst *fsm.Instance) (ownPart bool, gate *fsm.Error) {
+func (p *pass) closedGate(inst *fsm.Instance) (ownPart bool, gate *model.Error) {
 	e, r := inst.Eviction, inst.Status.Hook
-	_, has := p.state().Hook(inst, fsm.HookBeforeStop)
+	_, has := p.state().Hook(inst, model.HookBeforeStop)
 	if has && !(r != nil && r.Seq == e.Seq && r.OK) {
 		return false, nil
 	}
@@ -107,7 +108,7 @@ func (p *pass) gatesOpened(inst *fsm.Instance) bool {
 }
 
 // awaitPreparation looks how the preparation of an instance goes. One that failed, or of which nothing is heard in time, is given up for now.
-func (p *pass) awaitPreparation(subject string, inst *fsm.Instance) (stage, *fsm.Error) {
+func (p *pass) awaitPreparation(subject string, inst *fsm.Instance) (stage, *model.Error) {
 	failure := ""
 	if r := inst.Status.Hook; r != nil && r.Seq == inst.Eviction.Seq && !r.OK {
 		if failure = r.Message; failure == "" {
@@ -118,10 +119,10 @@ func (p *pass) awaitPreparation(subject string, inst *fsm.Instance) (stage, *fsm
 	}
 	if failure == "" {
 		what := "its agent looks at its gates once more"
-		if _, has := p.state().Hook(inst, fsm.HookBeforeStop); has {
+		if _, has := p.state().Hook(inst, model.HookBeforeStop); has {
 			what = "its before_stop hook runs"
 		}
-		p.wait(inst, fsm.CodeStopping, "it is about to stop: "+what, "")
+		p.wait(inst, model.CodeStopping, "it is about to stop: "+what, "")
 		return stagePreparing, nil
 	}
 	p.release(subject, inst, failure)
@@ -129,16 +130,16 @@ func (p *pass) awaitPreparation(subject string, inst *fsm.Instance) (stage, *fsm
 }
 
 // abortedError says why a stop was not begun, and when it is tried again.
-func (p *pass) abortedError(inst *fsm.Instance) *fsm.Error {
+func (p *pass) abortedError(inst *fsm.Instance) *model.Error {
 	e := inst.Eviction
 	p.past(e.RetryAt)
 	switch ownPart, gate := p.closedGate(inst); {
 	case gate != nil:
 		return gate
 	case ownPart:
-		return fsm.Refuse(fsm.CodeFactsUnknown, "its agent says otherwise than the last report: %s (asked again in %s)", e.Failure, max(e.RetryAt.Sub(p.in.Now), 0))
+		return model.Refuse(model.CodeFactsUnknown, "its agent says otherwise than the last report: %s (asked again in %s)", e.Failure, max(e.RetryAt.Sub(p.in.Now), 0))
 	}
-	return fsm.Refuse(fsm.CodeHookFailed, "%s (attempt %d; the next one in %s)", e.Failure, e.Aborts, max(e.RetryAt.Sub(p.in.Now), 0)).
+	return model.Refuse(model.CodeHookFailed, "%s (attempt %d; the next one in %s)", e.Failure, e.Aborts, max(e.RetryAt.Sub(p.in.Now), 0)).
 		WithHint("see to what the hook complains of, or drain with --force")
 }
 
@@ -155,17 +156,17 @@ func (p *pass) stopAsked() {
 	for _, id := range p.marked {
 		inst := p.instance(id)
 		e := inst.Eviction
-		if inst.Desired != fsm.DesiredRunning || !e.Requested || e.Cause != fsm.CauseUser || p.isMember(inst) {
+		if inst.Desired != model.DesiredRunning || !e.Requested || e.Cause != model.CauseUser || p.isMember(inst) {
 			continue
 		}
-		if !e.Preparing && p.state().MayEvict(inst, fsm.CauseUser, e.By, p.state().BeforeHook(inst)) != nil {
+		if !e.Preparing && p.state().MayEvict(inst, model.CauseUser, e.By, p.state().BeforeHook(inst)) != nil {
 			p.takeBack(id)
 			continue
 		}
 		if p.awaitsSurge(inst) {
 			continue
 		}
-		c := &fsm.InstanceStop{ID: id, Cause: fsm.CauseUser, By: e.By}
+		c := &fsm.InstanceStop{ID: id, Cause: model.CauseUser, By: e.By}
 		if e.Surge {
 			c.Grace = inst.Marks.GraceOverride
 		}
@@ -186,7 +187,7 @@ func (p *pass) awaitsSurge(inst *fsm.Instance) bool {
 	case ok && p.state().Covers(next):
 		return false
 	case ok:
-		p.wait(inst, fsm.CodeReplacementPending, fmt.Sprintf("its replacement %s on node %s is %s",
+		p.wait(inst, model.CodeReplacementPending, fmt.Sprintf("its replacement %s on node %s is %s",
 			next.ID, p.nodeName(next.Node), next.Status.Observed), "it becomes ready")
 		return true
 	}
@@ -194,7 +195,7 @@ func (p *pass) awaitsSurge(inst *fsm.Instance) bool {
 }
 
 // takeBack ends the wish that an instance is evicted.
-func (p *pass) takeBack(id fsm.InstanceID) {
+func (p *pass) takeBack(id model.InstanceID) {
 	if refusal := p.plan.try("instance/"+string(id), &fsm.InstanceMark{ID: id}); refusal != nil {
 		p.plan.refuse("instance/"+string(id), refusal)
 	}
@@ -205,11 +206,11 @@ func (p *pass) takeBack(id fsm.InstanceID) {
 func (p *pass) releaseUnwanted() {
 	for _, id := range p.marked {
 		inst := p.instance(id)
-		if inst.Desired != fsm.DesiredRunning || !inst.Eviction.Requested || p.wanted[id] {
+		if inst.Desired != model.DesiredRunning || !inst.Eviction.Requested || p.wanted[id] {
 			continue
 		}
 		switch inst.Eviction.Cause {
-		case fsm.CauseRollout, fsm.CauseScaleDown, fsm.CauseRoleReplacement: // nothing but a preparation marks for these
+		case model.CauseRollout, model.CauseScaleDown, model.CauseRoleReplacement: // nothing but a preparation marks for these
 			p.takeBack(id)
 		default:
 			if inst.Eviction.Preparing {

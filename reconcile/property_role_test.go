@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/reconcile"
 )
 
@@ -44,7 +45,7 @@ func TestRoleProperties(t *testing.T) {
 			}
 		}
 		w.at = strings.Join(lines, "\n") + "\n(quiet)"
-		w.hooks = map[fsm.InstanceID]hookOutcome{}
+		w.hooks = map[model.InstanceID]hookOutcome{}
 		w.settleRoles(rt)
 	})
 }
@@ -54,7 +55,7 @@ func pickOf(r *rand.Rand, set ...string) string { return set[r.IntN(len(set))] }
 func drawRoleLine(r *rand.Rand, w *world) string {
 	var names []string
 	for _, inst := range w.state.Instances.All() {
-		if n, _ := w.state.Nodes.Get(inst.Node); !inst.Terminal() && n.Health != fsm.HealthOffline && inst.Status.Observed != fsm.ObservedPending {
+		if n, _ := w.state.Nodes.Get(inst.Node); !inst.Terminal() && n.Health != fsm.HealthOffline && inst.Status.Observed != model.ObservedPending {
 			names = append(names, w.names[inst.ID])
 		}
 	}
@@ -115,21 +116,21 @@ func (w *world) checkStops(t rapid.TB) {
 
 func (w *world) checkStop(t rapid.TB, s *fsm.State, c *fsm.InstanceStop) {
 	inst, _ := s.Instances.Get(c.ID)
-	if observed := inst.Status.Observed; observed != fsm.ObservedReady && observed != fsm.ObservedUnready {
+	if observed := inst.Status.Observed; observed != model.ObservedReady && observed != model.ObservedUnready {
 		return
 	}
-	d, drained := s.Drains.Get(fsm.DrainID(c.By))
+	d, drained := s.Drains.Get(model.DrainID(c.By))
 	spec, _ := s.Policy(inst.Group)
-	outside := c.Cause == fsm.CauseNodeDraining || c.Cause == fsm.CauseNodeDisabled
+	outside := c.Cause == model.CauseNodeDraining || c.Cause == model.CauseNodeDisabled
 	if outside && !(drained && d.Options.Force) {
 		n, _ := s.Nodes.Get(inst.Node)
 		asked := slices.Contains(spec.Eviction.When, "!self.leader")
-		if spec.Eviction.Mode == fsm.ModeNever || asked && (inst.Status.Facts[fsm.FactLeader] != "false" || n.Health != fsm.HealthOnline) {
+		if spec.Eviction.Mode == model.ModeNever || asked && (inst.Status.Facts[model.FactLeader] != "false" || n.Health != fsm.HealthOnline) {
 			t.Fatalf("%s: %s is stopped for %s, and says %v", w.at, w.names[c.ID], c.Cause, inst.Status.Facts)
 		}
 	}
-	_, hook := s.Hook(inst, fsm.HookBeforeStop)
-	planned := c.Cause == fsm.CauseRollout || c.Cause == fsm.CauseScaleDown || c.Cause == fsm.CauseUser || c.Cause == fsm.CauseNodeDraining && !(drained && d.Options.Force)
+	_, hook := s.Hook(inst, model.HookBeforeStop)
+	planned := c.Cause == model.CauseRollout || c.Cause == model.CauseScaleDown || c.Cause == model.CauseUser || c.Cause == model.CauseNodeDraining && !(drained && d.Options.Force)
 	if r := inst.Status.Hook; hook && planned && (!inst.Eviction.Preparing || r == nil || r.Seq != inst.Eviction.Seq) {
 		t.Fatalf("%s: %s is stopped for %s before its hook has answered: %+v, %+v", w.at, w.names[c.ID], c.Cause, inst.Eviction, r)
 	}
@@ -166,8 +167,8 @@ func (w *world) elect() {
 			leader = slices.IndexFunc(members, func(inst *fsm.Instance) bool { return !inst.Eviction.Requested })
 		}
 		for i, inst := range members {
-			if want := fmt.Sprint(i == max(leader, 0)); inst.Status.Facts[fsm.FactLeader] != want {
-				w.speak(inst, map[string]string{fsm.FactLeader: want}, nil)
+			if want := fmt.Sprint(i == max(leader, 0)); inst.Status.Facts[model.FactLeader] != want {
+				w.speak(inst, map[string]string{model.FactLeader: want}, nil)
 			}
 		}
 	}

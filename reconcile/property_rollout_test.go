@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // In words: whatever is scaled, run, accepted, failed and reverted while a machine is dead, another one is cordoned or drained, actuation is paused, a hold is on or
@@ -15,7 +16,7 @@ import (
 // each group has the count that people asked for last.
 func TestRolloutProperties(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		r := &rollouts{world: newWorld(rt), rt: rt, count: 3, failed: map[fsm.DeploymentID]bool{}}
+		r := &rollouts{world: newWorld(rt), rt: rt, count: 3, failed: map[model.DeploymentID]bool{}}
 		r.run("node n1 n2 n3 n4")
 		r.step("run web main count=3")
 		r.step("run mon main role=system")
@@ -42,7 +43,7 @@ type rollouts struct {
 	paused bool
 	hold   bool
 	drains int
-	failed map[fsm.DeploymentID]bool // by a person
+	failed map[model.DeploymentID]bool // by a person
 }
 
 func (r *rollouts) step(line string) {
@@ -62,12 +63,12 @@ func (r *rollouts) draw() string {
 		r.count = rapid.IntRange(1, 6).Draw(r.rt, "count")
 		return fmt.Sprintf("scale web/main %d", r.count)
 	case 5:
-		if j, ok := r.state.Jobs.Get(fsm.JobName(job)); ok {
+		if j, ok := r.state.Jobs.Get(model.JobName(job)); ok {
 			r.failed[j.Deployment] = true
 			return fmt.Sprintf("fail %s", j.Deployment)
 		}
 	case 6:
-		if j, ok := r.state.Jobs.Get(fsm.JobName(job)); ok {
+		if j, ok := r.state.Jobs.Get(model.JobName(job)); ok {
 			return fmt.Sprintf("promote %s", j.Deployment)
 		}
 	case 7:
@@ -143,15 +144,15 @@ func (r *rollouts) settleAll() {
 // fail lets what is bad fail.
 func (r *rollouts) fail() {
 	for _, inst := range r.state.Instances.All() {
-		if r.bad(inst) && inst.Desired == fsm.DesiredRunning && inst.Status.Observed == fsm.ObservedPending && r.reach(inst.Node) {
-			r.status(inst, fsm.ObservedFailed, "crash_loop")
+		if r.bad(inst) && inst.Desired == model.DesiredRunning && inst.Status.Observed == model.ObservedPending && r.reach(inst.Node) {
+			r.status(inst, model.ObservedFailed, "crash_loop")
 		}
 	}
 }
 
 func (r *rollouts) bad(inst *fsm.Instance) bool { return r.badVersion(inst.Group, inst.Version) }
 
-func (r *rollouts) badVersion(group fsm.GroupID, version uint64) bool {
+func (r *rollouts) badVersion(group model.GroupID, version uint64) bool {
 	spec, ok := r.state.Spec(group, version)
 	return ok && strings.Contains(spec.Exec.Command, "bad")
 }
@@ -187,17 +188,17 @@ func (r *rollouts) decideTrusted() {
 		if d.Status != fsm.DeploymentFailed || r.failed[id] {
 			continue
 		}
-		if !r.badVersion(fsm.NewGroupID(d.Job, "main"), d.Version) {
+		if !r.badVersion(model.NewGroupID(d.Job, "main"), d.Version) {
 			r.rt.Fatalf("%s: version %d of %s works, and failed: %s\n%s", r.at, d.Version, d.Job, d.Reason, r.run("show instances"))
 		}
 	}
 }
 
 // slotsOf counts the slots with an instance of a version.
-func slotsOf(s fsm.State, group fsm.GroupID, version uint64) int {
+func slotsOf(s fsm.State, group model.GroupID, version uint64) int {
 	slots := map[int]bool{}
 	for inst := range s.InstancesOf(group) {
-		if inst.Desired == fsm.DesiredRunning && inst.Version == version {
+		if inst.Desired == model.DesiredRunning && inst.Version == version {
 			slots[inst.Slot] = true
 		}
 	}
@@ -226,7 +227,7 @@ func (r *rollouts) inTheEnd() {
 		r.settleAll()
 		r.step("advance 61m")
 	}
-	for id, want := range map[fsm.GroupID]int{"web/main": r.count, "mon/main": 4, "db/main": 2} {
+	for id, want := range map[model.GroupID]int{"web/main": r.count, "mon/main": 4, "db/main": 2} {
 		g, _ := r.state.Groups.Get(id)
 		if g.Ready != want || slotsOf(r.state, id, g.Version) != want || g.Running != want {
 			r.rt.Fatalf("%s: %s has %d ready and %d running, %d of them of version %d, want %d:\n%s",

@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/reconcile"
 )
 
@@ -151,13 +152,13 @@ func (w *world) decideChecked(t rapid.TB) {
 		t.Fatalf("%s: slots that share a view: %s", w.at, diff)
 	}
 	before := w.state
-	free := map[fsm.GroupID]bool{} // what budgets don't hold
+	free := map[model.GroupID]bool{} // what budgets don't hold
 	for _, e := range one.Entries {
 		for _, group := range e.Groups {
 			for _, c := range group {
 				if stop, ok := c.(*fsm.InstanceStop); ok {
 					inst, _ := before.Instances.Get(stop.ID)
-					if stop.Bypass || stop.Cause == fsm.CauseNodeDisabled || stop.Cause == fsm.CauseJobStopped || inst == nil {
+					if stop.Bypass || stop.Cause == model.CauseNodeDisabled || stop.Cause == model.CauseJobStopped || inst == nil {
 						free[groupOf(before, stop.ID)] = true
 					}
 				}
@@ -169,7 +170,7 @@ func (w *world) decideChecked(t rapid.TB) {
 	w.sharedHold(t, before, free)
 	for id, g := range w.state.Groups.All() {
 		old, ok := before.Groups.Get(id)
-		if !ok || free[id] || g.Role == fsm.RoleSystem || g.Ready >= old.Ready || wentOffline(before, w.state, id) {
+		if !ok || free[id] || g.Role == model.RoleSystem || g.Ready >= old.Ready || wentOffline(before, w.state, id) {
 			continue
 		}
 		if g.Ready < g.Budget.MinReady {
@@ -178,7 +179,7 @@ func (w *world) decideChecked(t rapid.TB) {
 	}
 }
 
-func groupOf(s fsm.State, id fsm.InstanceID) fsm.GroupID {
+func groupOf(s fsm.State, id model.InstanceID) model.GroupID {
 	if inst, ok := s.Instances.Get(id); ok {
 		return inst.Group
 	}
@@ -186,10 +187,10 @@ func groupOf(s fsm.State, id fsm.InstanceID) fsm.GroupID {
 }
 
 // wentOffline reports whether the decision itself found an instance of the group lost.
-func wentOffline(before, after fsm.State, id fsm.GroupID) bool {
+func wentOffline(before, after fsm.State, id model.GroupID) bool {
 	for inst := range after.InstancesOf(id) {
 		old, ok := before.Instances.Get(inst.ID)
-		if ok && inst.Status.Observed == fsm.ObservedLost && old.Status.Observed != fsm.ObservedLost {
+		if ok && inst.Status.Observed == model.ObservedLost && old.Status.Observed != model.ObservedLost {
 			return true
 		}
 	}
@@ -233,8 +234,8 @@ func (w *world) comeToRest(t rapid.TB) {
 // heal lets what is unready become ready again.
 func (w *world) heal() {
 	for _, inst := range w.state.Instances.All() {
-		if inst.Desired == fsm.DesiredRunning && inst.Status.Observed == fsm.ObservedUnready {
-			w.status(inst, fsm.ObservedReady, "")
+		if inst.Desired == model.DesiredRunning && inst.Status.Observed == model.ObservedUnready {
+			w.status(inst, model.ObservedReady, "")
 		}
 	}
 	w.syncAll()
@@ -242,7 +243,7 @@ func (w *world) heal() {
 }
 
 // held counts the instances of a group that have a successor, must go, and say what keeps them.
-func (w *world) held(explained *reconcile.Explanation, group fsm.GroupID) int {
+func (w *world) held(explained *reconcile.Explanation, group model.GroupID) int {
 	n := 0
 	for inst := range w.state.InstancesOf(group) {
 		if _, replaced := w.state.Successor(inst); replaced && inst.Wanted() && len(explained.Waiting(inst.ID)) > 0 {
@@ -264,10 +265,10 @@ func (w *world) atRest(t rapid.TB) {
 	}
 	explained := reconcile.Explain(w.input())
 	for id, g := range w.state.Groups.All() {
-		if g.Role != fsm.RoleSystem && g.Ready < g.Count && explained.Pending(id) == nil {
+		if g.Role != model.RoleSystem && g.Ready < g.Count && explained.Pending(id) == nil {
 			t.Fatalf("%s: %s has %d of %d ready, and there is no reason:\n%s", w.at, id, g.Ready, g.Count, w.run("show instances"))
 		}
-		if g.Running-w.held(explained, id) > g.Count && g.Role != fsm.RoleSystem {
+		if g.Running-w.held(explained, id) > g.Count && g.Role != model.RoleSystem {
 			job, _ := id.Split()
 			j, _ := w.state.Jobs.Get(job)
 			d, ok := w.state.Deployments.Get(j.Deployment)

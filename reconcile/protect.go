@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // markMembers asks for the eviction of the members of replicated groups as the node drain policy says, and cancels what no policy asks for any more: decided
@@ -17,7 +18,7 @@ func (p *pass) markMembers() {
 			if !marks || inst.Eviction.Requested && !leavesTroubled(inst) {
 				continue
 			}
-			group := []fsm.Command{&fsm.InstanceMark{ID: inst.ID, Requested: true, Cause: fsm.CauseNodeDraining, By: by, Automatic: true}}
+			group := []fsm.Command{&fsm.InstanceMark{ID: inst.ID, Requested: true, Cause: model.CauseNodeDraining, By: by, Automatic: true}}
 			if inst.Eviction.Requested { // the policy takes over, with the successor that is there
 				group = []fsm.Command{&fsm.InstanceMark{ID: inst.ID}, group[0]}
 			}
@@ -62,7 +63,7 @@ func (p *pass) drainOn(n *fsm.Node) (drainPart, bool) {
 func (p *pass) runningMembers(n *fsm.Node) []*fsm.Instance {
 	var all []*fsm.Instance
 	for m := range p.state().MembersOn(n.ID) {
-		if m.Instance != nil && m.Instance.Desired == fsm.DesiredRunning {
+		if m.Instance != nil && m.Instance.Desired == model.DesiredRunning {
 			all = append(all, m.Instance)
 		}
 	}
@@ -80,7 +81,7 @@ func (p *pass) memberReasonGone(inst *fsm.Instance) bool {
 	if inst.Eviction.Automatic {
 		return !marks
 	}
-	return inst.Eviction.Cause == fsm.CauseNodeDraining && (marks || !p.evicting(inst)) // it is prepared for a stop in place
+	return inst.Eviction.Cause == model.CauseNodeDraining && (marks || !p.evicting(inst)) // it is prepared for a stop in place
 }
 
 // member returns the member that an instance is.
@@ -93,7 +94,7 @@ func (p *pass) isMember(inst *fsm.Instance) bool {
 
 // rebuilt reports whether an instance is a member to be evicted for its data's sake: its copy is built elsewhere first.
 func (p *pass) rebuilt(inst *fsm.Instance) bool {
-	return inst.Eviction.Requested && (inst.Eviction.Automatic || inst.Eviction.Cause == fsm.CauseUser || leavesTroubled(inst)) && p.isMember(inst)
+	return inst.Eviction.Requested && (inst.Eviction.Automatic || inst.Eviction.Cause == model.CauseUser || leavesTroubled(inst)) && p.isMember(inst)
 }
 
 // buildNeed is the need of the extra member that takes over from one that is to be evicted (L13).
@@ -125,7 +126,7 @@ func (p *pass) stopRebuilt(g *groupView, slot *slotView) {
 	case ok && p.state().Covers(next):
 		p.stopMember(inst)
 	case ok:
-		p.wait(inst, fsm.CodeReplicaEvicting, fmt.Sprintf("its copy is built by %s on node %s, which is %s and not in sync yet", next.ID, p.nodeName(next.Node), next.Status.Observed), "it becomes in sync")
+		p.wait(inst, model.CodeReplicaEvicting, fmt.Sprintf("its copy is built by %s on node %s, which is %s and not in sync yet", next.ID, p.nodeName(next.Node), next.Status.Observed), "it becomes in sync")
 	default:
 		if d, running := p.drainOn(p.node(inst.Node)); running {
 			p.acceptDowntime(&d, inst)
@@ -139,13 +140,13 @@ func (p *pass) stopMember(inst *fsm.Instance) {
 	d, running := p.drainOn(p.node(inst.Node))
 	switch {
 	case leavesTroubled(inst):
-		p.stop(inst, fsm.CauseNodeNotReady, inst.Eviction.By)
+		p.stop(inst, model.CauseNodeNotReady, inst.Eviction.By)
 	case !inst.Eviction.Automatic:
-		p.stop(inst, fsm.CauseUser, inst.Eviction.By)
+		p.stop(inst, model.CauseUser, inst.Eviction.By)
 	case running:
 		p.stopFor(&d, inst)
 	default:
-		p.stop(inst, fsm.CauseNodeDraining, fsm.ByPolicy)
+		p.stop(inst, model.CauseNodeDraining, fsm.ByPolicy)
 	}
 }
 
@@ -162,7 +163,7 @@ func (p *pass) stopInPlace() {
 			switch {
 			case p.rebuilt(inst) || inst.Eviction.Cause.IsMove() || m.Marked(policy, last):
 			case m.Blocks(policy, last):
-				p.block(inst, fsm.CodeLastHealthy, p.lastText(m), p.unblockLast(m))
+				p.block(inst, model.CodeLastHealthy, p.lastText(m), p.unblockLast(m))
 				p.nameVolume(inst)
 			default:
 				p.stopFor(&part, inst)
@@ -184,9 +185,9 @@ func (p *pass) lastText(m fsm.Member) string {
 func (p *pass) unblockLast(m fsm.Member) string {
 	if g, ok := p.state().Groups.Get(m.Group); ok && g.Count == 0 {
 		job, _ := m.Group.Split()
-		return fmt.Sprintf("run the job, remove its data with: outspan job stop %s --purge; or drain with --policy %s", job, fsm.PolicyAllowStopped)
+		return fmt.Sprintf("run the job, remove its data with: outspan job stop %s --purge; or drain with --policy %s", job, model.PolicyAllowStopped)
 	}
-	return fmt.Sprintf("let another member get in sync, or drain with --policy %s (build it elsewhere) or %s", fsm.PolicyEvictLast, fsm.PolicyAlwaysAllow)
+	return fmt.Sprintf("let another member get in sync, or drain with --policy %s (build it elsewhere) or %s", model.PolicyEvictLast, model.PolicyAlwaysAllow)
 }
 
 // nameVolume adds the copy to what is noted of a member.
@@ -217,7 +218,7 @@ func (p *pass) keptBlockers(d *drainPart) []fsm.Blocker {
 		if last := p.lastOf(m); last != nil {
 			b.Instance = last.ID
 		}
-		if refusal.Code == fsm.CodeReplicaEvicting {
+		if refusal.Code == model.CodeReplicaEvicting {
 			b.Message = fmt.Sprintf("slot %d of %s has a copy here that stays until the slot's new copy is in sync", m.Slot, m.Group)
 			if why := p.reasons.slot(slotKey{m.Group, m.Slot}); why != nil {
 				b.Message += ": " + why.message
@@ -267,14 +268,14 @@ func (f *forecaster) member(out fsm.Forecast, d *drainPart, inst *fsm.Instance) 
 		out.Action = fsm.ActionStop
 	}
 	b, blocked := f.p.blockerOf(d, inst)
-	if blocked && b.Code != fsm.CodeReplacementPending && b.Code != fsm.CodeStopping && b.Code != fsm.CodeReplicaEvicting {
+	if blocked && b.Code != model.CodeReplacementPending && b.Code != model.CodeStopping && b.Code != model.CodeReplicaEvicting {
 		out.Blocker, out.Never, out.Action = &b, lasting(b.Code), fsm.ActionWait
 	}
 	return out
 }
 
 // kept forecasts the kept copies of members that don't run, as far as they are in the way: those that are now, and those that come to be.
-func (f *forecaster) kept(id fsm.NodeID) []fsm.Forecast {
+func (f *forecaster) kept(id model.NodeID) []fsm.Forecast {
 	n, _ := f.p.state().Nodes.Get(id)
 	part, _ := f.drain.Node(id)
 	now, atLast := f.p.keptBlockers(&drainPart{f.drain, part, n}), f.rehearsal.kept(id)
@@ -283,7 +284,7 @@ func (f *forecaster) kept(id fsm.NodeID) []fsm.Forecast {
 		v, _ := f.before.Volumes.Get(b.Volume)
 		out = append(out, fsm.Forecast{Node: id, Instance: b.Instance, Group: v.Group, Class: fsm.Stateful, Action: fsm.ActionLeave, Blocker: &b, Never: never})
 	}
-	names := func(volume fsm.VolumeID) func(fsm.Blocker) bool {
+	names := func(volume model.VolumeID) func(fsm.Blocker) bool {
 		return func(b fsm.Blocker) bool { return b.Volume == volume }
 	}
 	for _, b := range now {

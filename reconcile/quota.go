@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // quotaAfter says why the class's quota has no room for a need even once the instance that it replaces has gone; nil: it has.
@@ -23,18 +24,18 @@ func (p *pass) givesUpSurge(n *need, why *unplaced) bool {
 	if n.replaces == nil || !fsm.IsQuota(why.code) || !surges(n.cause) || p.state().NoSurge(n.replaces) == nil {
 		return false
 	}
-	p.wait(n.replaces, fsm.CodeReplacementPending, "it is stopped before it is replaced: "+why.message, "")
+	p.wait(n.replaces, model.CodeReplacementPending, "it is stopped before it is replaced: "+why.message, "")
 	return true
 }
 
 // surges reports whether the replacement for a cause may be made before the old instance is stopped.
-func surges(cause fsm.Cause) bool {
-	return cause == fsm.CauseNodeDraining || cause == fsm.CauseNodeNotReady || cause == fsm.CauseRollout
+func surges(cause model.Cause) bool {
+	return cause == model.CauseNodeDraining || cause == model.CauseNodeNotReady || cause == model.CauseRollout
 }
 
 // stopWithoutSurge stops an instance before its replacement is made, because the class's quota has no room for both (requirements, "Quotas"). Its budget
 // still has to allow it, and the replacement has to fit somewhere.
-func (p *pass) stopWithoutSurge(d *drainPart, g *groupView, inst *fsm.Instance, why *fsm.Error) {
+func (p *pass) stopWithoutSurge(d *drainPart, g *groupView, inst *fsm.Instance, why *model.Error) {
 	n := p.takeover(g, g.slot(inst.Slot), wishDrained, urgentMove)
 	if _, nowhere := p.peek(n); nowhere != nil {
 		p.unplaced(n, nowhere)
@@ -59,7 +60,7 @@ func (p *pass) rollsWithoutSurge(g *groupView) bool {
 }
 
 // keepsAll reports whether a budget of the group was declared to let none of it be down.
-func (p *pass) keepsAll(id fsm.GroupID) bool {
+func (p *pass) keepsAll(id model.GroupID) bool {
 	_, declared := p.state().BlockingBudget(id)
 	return declared
 }

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // ranking is how all nodes rank for one claim, whoever claims it: those that are eligible, meet the same constraints and have the memory, by how full they would be.
@@ -27,7 +27,7 @@ type ranked struct {
 type claimKind struct {
 	constraints string
 	layout      *layout
-	claim       fsm.Resources
+	claim       model.Resources
 	detours     bool
 }
 
@@ -67,7 +67,7 @@ func (t *nodeTable) rank(f *field) *ranking {
 		switch f.exclude(v) {
 		case "":
 			order = append(order, ranked{use: f.use(v), at: int32(i), moves: v.moves})
-		case fsm.CodeNoMemory:
+		case model.CodeNoMemory:
 			r.full[i] = true
 		}
 	}
@@ -90,15 +90,15 @@ func (t *nodeTable) rank(f *field) *ranking {
 
 // joined is a field's part in a ranking.
 type joined struct {
-	ranking *ranking           // nil: every node was scored when the field began
-	fresh   map[int32]fsm.Code // nodes that were not as the ranking has them when the field began, and what excluded them then
-	began   excluded           // by unranked
-	counted bool               // began is known
+	ranking *ranking             // nil: every node was scored when the field began
+	fresh   map[int32]model.Code // nodes that were not as the ranking has them when the field began, and what excluded them then
+	began   excluded             // by unranked
+	counted bool                 // began is known
 }
 
 // shares reports whether a field takes its nodes from a ranking: nothing but what the nodes hold makes one better than the ranking says.
 func (f *field) shares() bool {
-	return len(f.spec.Affinities) == 0 && !slices.ContainsFunc(f.spec.Ports, func(port fsm.PortSpec) bool { return port.Static != 0 })
+	return len(f.spec.Affinities) == 0 && !slices.ContainsFunc(f.spec.Ports, func(port model.PortSpec) bool { return port.Static != 0 })
 }
 
 // join begins a field with a ranking. What has changed since that was made is scored at once.
@@ -117,7 +117,7 @@ func (f *field) join() {
 		}
 	}
 	if fresh := table.changes[f.ranking.made:]; len(fresh) > 0 {
-		f.fresh = map[int32]fsm.Code{}
+		f.fresh = map[int32]model.Code{}
 		for _, at := range fresh {
 			if _, done := f.fresh[at]; !done {
 				f.fresh[at] = f.enter(table.views[at])
@@ -137,7 +137,7 @@ func (f *field) weigh(v *nodeView) {
 }
 
 // enter puts a node into the field, or returns the code that excludes it.
-func (f *field) enter(v *nodeView) fsm.Code {
+func (f *field) enter(v *nodeView) model.Code {
 	code := f.exclude(v)
 	if code == "" {
 		f.domains[f.layout.of[v.at]].heap.push(f.candidate(v))
@@ -197,7 +197,7 @@ func (f *field) unranked() excluded {
 			switch {
 			case fresh:
 			case f.ranking.full[i]:
-				code = fsm.CodeNoMemory
+				code = model.CodeNoMemory
 			default:
 				code = f.excludeLasting(v)
 			}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/reconcile"
 )
 
@@ -18,12 +19,12 @@ func TestFieldsAgree(t *testing.T) {
 		w.quiet = true
 		w.run("settings algorithm=" + []string{"spread", "binpack"}[r.IntN(2)])
 		for i := range 8 + r.IntN(60) {
-			id := fsm.NodeID(fmt.Sprintf("node%03d", i))
+			id := model.NodeID(fmt.Sprintf("node%03d", i))
 			w.nodes = append(w.nodes, id)
-			w.agents[id] = &agentSim{running: map[fsm.InstanceID]fsm.InstanceStatus{}}
+			w.agents[id] = &agentSim{running: map[model.InstanceID]model.InstanceStatus{}}
 			w.live[id] = fsm.Liveness{Age: 1000, Gossip: fsm.GossipAlive}
-			w.register(id, fsm.NodeShape{
-				Capacity: fsm.Resources{CPU: 4000 << r.IntN(2), MemoryBytes: 1 << 30 << r.IntN(2)}, PortMin: 20000, PortMax: 29999,
+			w.register(id, model.NodeShape{
+				Capacity: model.Resources{CPU: 4000 << r.IntN(2), MemoryBytes: 1 << 30 << r.IntN(2)}, PortMin: 20000, PortMax: 29999,
 				Attributes: map[string]string{"kernel": fmt.Sprint(r.IntN(2))}, Labels: map[string]string{"rack": fmt.Sprint(r.IntN(5)), "row": fmt.Sprint(r.IntN(2))},
 			})
 			if r.IntN(10) == 0 {
@@ -35,10 +36,10 @@ func TestFieldsAgree(t *testing.T) {
 			g := &spec.Groups[0]
 			g.Resources.MemoryBytes = 64 << 20 << r.IntN(3)
 			if r.IntN(3) == 0 {
-				g.Constraints = []fsm.Constraint{{Attribute: "node.attr.kernel", Operator: "=", Value: "1"}}
+				g.Constraints = []model.Constraint{{Attribute: "node.attr.kernel", Operator: "=", Value: "1"}}
 			}
 			for _, attribute := range []string{"node.label.rack", "node.label.row"}[:r.IntN(3)] {
-				g.Spreads = append(g.Spreads, fsm.Spread{Attribute: attribute})
+				g.Spreads = append(g.Spreads, model.Spread{Attribute: attribute})
 			}
 			if refusal := w.apply("cli:ann", &fsm.JobSubmit{Spec: spec}); refusal != nil {
 				t.Fatal(refusal)

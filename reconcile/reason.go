@@ -5,16 +5,17 @@ import (
 	"slices"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // reasons is why things wait, as this pass found it. Drains write it into their last error, and `why`, forecasts and status show it.
 type reasons struct {
-	blockers map[fsm.InstanceID]fsm.Blocker
+	blockers map[model.InstanceID]fsm.Blocker
 	slots    map[slotKey]*unplaced
-	targets  map[slotKey]fsm.NodeID // where the next instance of a slot would go once the last one has stopped
-	groups   map[fsm.GroupID]bool   // that have a slot in slots
+	targets  map[slotKey]model.NodeID // where the next instance of a slot would go once the last one has stopped
+	groups   map[model.GroupID]bool   // that have a slot in slots
 
-	runs map[fsm.GroupID][]slotRun // what is true of many slots of a group; slots goes before
+	runs map[model.GroupID][]slotRun // what is true of many slots of a group; slots goes before
 }
 
 // slotRun is why none of the slots from first to last gets an instance now.
@@ -25,14 +26,14 @@ type slotRun struct {
 
 // slotKey names a slot of a group.
 type slotKey struct {
-	group fsm.GroupID
+	group model.GroupID
 	slot  int
 }
 
 func newReasons() reasons {
-	return reasons{blockers: map[fsm.InstanceID]fsm.Blocker{}, slots: map[slotKey]*unplaced{},
-		targets: map[slotKey]fsm.NodeID{}, groups: map[fsm.GroupID]bool{},
-		runs: map[fsm.GroupID][]slotRun{}}
+	return reasons{blockers: map[model.InstanceID]fsm.Blocker{}, slots: map[slotKey]*unplaced{},
+		targets: map[slotKey]model.NodeID{}, groups: map[model.GroupID]bool{},
+		runs: map[model.GroupID][]slotRun{}}
 }
 
 // noRoom records why a slot's next instance can't be placed.
@@ -64,23 +65,23 @@ func (r *reasons) slot(key slotKey) *unplaced {
 }
 
 // lacksRoom reports whether an instance of the group can't be placed.
-func (r *reasons) lacksRoom(group fsm.GroupID) bool { return r.groups[group] }
+func (r *reasons) lacksRoom(group model.GroupID) bool { return r.groups[group] }
 
 // block records why an instance that should go stays, and lists it among the refusals.
-func (p *pass) block(inst *fsm.Instance, code fsm.Code, message, unblock string) {
+func (p *pass) block(inst *fsm.Instance, code model.Code, message, unblock string) {
 	p.wait(inst, code, message, unblock)
-	p.plan.refuse("instance/"+string(inst.ID), &fsm.Error{Code: code, Message: message})
+	p.plan.refuse("instance/"+string(inst.ID), &model.Error{Code: code, Message: message})
 }
 
 // wait records what an instance waits for when nothing is wrong: it is no refusal.
-func (p *pass) wait(inst *fsm.Instance, code fsm.Code, message, unblock string) {
-	if code == fsm.CodeLastCopy {
-		code = fsm.CodeLastHealthy // what the log refuses by one name keeps the instance by the other
+func (p *pass) wait(inst *fsm.Instance, code model.Code, message, unblock string) {
+	if code == model.CodeLastCopy {
+		code = model.CodeLastHealthy // what the log refuses by one name keeps the instance by the other
 	}
 	p.reasons.blockers[inst.ID] = fsm.Blocker{Code: code, Instance: inst.ID, Message: message, Unblock: unblock}
 }
 
 // blockBy records a refusal of the draft.
-func (p *pass) blockBy(inst *fsm.Instance, refusal *fsm.Error) {
+func (p *pass) blockBy(inst *fsm.Instance, refusal *model.Error) {
 	p.block(inst, refusal.Code, refusal.Message, refusal.Hint)
 }

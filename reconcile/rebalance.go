@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 const (
@@ -22,12 +23,12 @@ const (
 // squared uses. So no state comes again, whatever the order of moves.
 type balancer struct {
 	p      *pass
-	rules  fsm.Rescheduling
+	rules  model.Rescheduling
 	loads  []*load // the nodes that may be moved to, in order of id; the mean is over them
 	all    []load  // every node, as the table of nodes has them
 	mean   int64
-	busy   map[fsm.GroupID]bool // groups that have something else going on
-	views  map[fsm.GroupID]*groupView
+	busy   map[model.GroupID]bool // groups that have something else going on
+	views  map[model.GroupID]*groupView
 	values map[string]map[string]bool // the values of spread attributes that those nodes have
 
 	began int // in this pass
@@ -46,8 +47,8 @@ type move struct {
 	inst *fsm.Instance
 	to   *load
 	out  fsm.Move
-	wait *fsm.Error // why it has to wait, nil if it has not
-	at   fsm.Time   // until when
+	wait *model.Error // why it has to wait, nil if it has not
+	at   model.Time   // until when
 }
 
 // rebalance plans the moves of the rescheduler: the last of the passes that place. While there is anything else to do it can wait: when that is written there is
@@ -57,12 +58,12 @@ func (p *pass) rebalance() {
 	if p.state().Hold.Active || !p.in.Rebalance && (!rules.On || p.in.StayPut || len(p.plan.accepted) > 0) {
 		return
 	}
-	b := &balancer{p: p, rules: rules, busy: map[fsm.GroupID]bool{}, views: map[fsm.GroupID]*groupView{}, values: map[string]map[string]bool{}}
+	b := &balancer{p: p, rules: rules, busy: map[model.GroupID]bool{}, views: map[model.GroupID]*groupView{}, values: map[string]map[string]bool{}}
 	for _, g := range p.groups {
 		b.busy[g.id] = true
 	}
 	for _, id := range p.marked {
-		if inst := p.instance(id); inst.Desired == fsm.DesiredRunning && inst.Eviction.Cause.IsMove() {
+		if inst := p.instance(id); inst.Desired == model.DesiredRunning && inst.Eviction.Cause.IsMove() {
 			b.going++
 		}
 	}
@@ -78,29 +79,29 @@ func (p *pass) rebalance() {
 
 // limit returns nil if one more move may begin now, or why not and when it may: the window, the cycle, and the stops that the rail allows. What is under way
 // already will need a stop too.
-func (b *balancer) limit() (*fsm.Error, fsm.Time) {
+func (b *balancer) limit() (*model.Error, model.Time) {
 	p, s := b.p, b.p.state()
 	if p.in.Rebalance {
 		if b.began >= b.rules.Moves {
-			return fsm.Refuse(fsm.CodeActorRate, "an order begins at most %d moves", b.rules.Moves).WithHint("ask again when they have ended"), fsm.Never
+			return model.Refuse(model.CodeActorRate, "an order begins at most %d moves", b.rules.Moves).WithHint("ask again when they have ended"), model.Never
 		}
 	} else {
 		if open, next := p.windowOpen(b.rules.Window); !open {
-			return fsm.Refuse(fsm.CodeActorRate, "the window of the rescheduler is closed: %s", b.rules.Window), next
+			return model.Refuse(model.CodeActorRate, "the window of the rescheduler is closed: %s", b.rules.Window), next
 		}
 		if room, next := s.MoveRoom(); room == 0 {
-			return fsm.Refuse(fsm.CodeActorRate, "at most %d moves begin in %s", b.rules.Moves, b.rules.Cycle), next
+			return model.Refuse(model.CodeActorRate, "at most %d moves begin in %s", b.rules.Moves, b.rules.Cycle), next
 		}
 	}
 	if room, next := s.RailRoom(); room-b.going-b.began <= 0 {
-		return fsm.Refuse(fsm.CodeActorRate, "at most %d instances are stopped in a minute without an order", s.RailLimit()), next
+		return model.Refuse(model.CodeActorRate, "at most %d instances are stopped in a minute without an order", s.RailLimit()), next
 	}
 	return nil, 0
 }
 
 // movable reports whether a group's policy lets its instances run twice for a moment, and elsewhere.
-func movable(spec *fsm.GroupSpec) bool {
-	return len(spec.Volumes) == 0 && !spec.OneHolder() && spec.Eviction.Mode != fsm.ModeNever && spec.Eviction.Order == fsm.OrderSurge
+func movable(spec *model.GroupSpec) bool {
+	return len(spec.Volumes) == 0 && !spec.OneHolder() && spec.Eviction.Mode != model.ModeNever && spec.Eviction.Order == model.OrderSurge
 }
 
 // use is how full a node's memory is, in hundredths of a percent, with so much more on it.
@@ -151,7 +152,7 @@ func (b *balancer) bestOff(from *load) *move {
 		)
 	})
 	var later *move
-	seen := map[fsm.GroupID]bool{}
+	seen := map[model.GroupID]bool{}
 	for _, inst := range all {
 		if seen[inst.Group] = true; len(seen) > groupsSeen {
 			break
@@ -190,19 +191,19 @@ func (b *balancer) off(inst *fsm.Instance, from *load) *move {
 			to == from || f.repeats(to.view.node, from.view.node) {
 			return true
 		}
-		best = b.judge(&move{inst: inst, to: to, out: b.show(inst, to, fsm.CauseRebalance, gain/point)})
+		best = b.judge(&move{inst: inst, to: to, out: b.show(inst, to, model.CauseRebalance, gain/point)})
 		return false
 	})
 	return best
 }
 
 // show is a move in words.
-func (b *balancer) show(inst *fsm.Instance, to *load, cause fsm.Cause, gain int64) fsm.Move {
+func (b *balancer) show(inst *fsm.Instance, to *load, cause model.Cause, gain int64) fsm.Move {
 	return fsm.Move{Instance: inst.ID, Group: inst.Group, From: inst.Node, To: to.view.node.ID, Cause: cause, Gain: int(gain)}
 }
 
 // view is a group that is at rest, as passes see groups; nil if something else goes on in it.
-func (b *balancer) view(id fsm.GroupID) *groupView {
+func (b *balancer) view(id model.GroupID) *groupView {
 	if b.busy[id] {
 		return nil
 	}
@@ -214,7 +215,7 @@ func (b *balancer) view(id fsm.GroupID) *groupView {
 	name, _ := id.Split()
 	job, known := s.Jobs.Get(name)
 	spec, has := s.Policy(id)
-	if !ok || !known || !has || row.Role == fsm.RoleSystem || !movable(spec) {
+	if !ok || !known || !has || row.Role == model.RoleSystem || !movable(spec) {
 		b.busy[id] = true
 		return nil
 	}
@@ -252,13 +253,13 @@ func (b *balancer) judge(m *move) *move {
 		if _, next := s.CheckBudget(m.inst, m.out.Cause); next > b.p.in.Now {
 			m.at = next
 		}
-		if refusal.Code == fsm.CodeBudgetRate { // also what moves leave of a rate to others is less once a stop leaves the window
+		if refusal.Code == model.CodeBudgetRate { // also what moves leave of a rate to others is less once a stop leaves the window
 			b.p.wakeForRate(m.inst.Group)
 		}
 	} else if refusal, at := s.MoveWaits(m.inst, true); refusal != nil {
 		m.wait, m.at = refusal, at
 	}
-	if m.at > b.p.in.Now && m.at != fsm.Never { // another move may be shown instead of it, one that no time lets go
+	if m.at > b.p.in.Now && m.at != model.Never { // another move may be shown instead of it, one that no time lets go
 		b.p.plan.wakeAt(m.at)
 	}
 	return m
@@ -279,7 +280,7 @@ func (b *balancer) begin(m *move) bool {
 	}
 	if m.wait != nil {
 		m.out.Blocker = &fsm.Blocker{Code: m.wait.Code, Instance: m.inst.ID, Message: m.wait.Message, Unblock: m.wait.Hint}
-		if m.at > p.in.Now && m.at != fsm.Never {
+		if m.at > p.in.Now && m.at != model.Never {
 			p.plan.wakeAt(m.at)
 		}
 	}
@@ -288,14 +289,14 @@ func (b *balancer) begin(m *move) bool {
 }
 
 // try plans a move: the mark of the instance and the placement of its successor, which stand or fall together.
-func (b *balancer) try(m *move) *fsm.Error {
+func (b *balancer) try(m *move) *model.Error {
 	p, inst := b.p, m.inst
 	g := &groupView{id: inst.Group}
 	g.row, _ = p.state().Groups.Get(inst.Group)
 	source, target := p.node(inst.Node), p.node(m.out.To)
 	spec, ok := p.state().Spec(inst.Group, inst.Version)
 	if !ok {
-		return fsm.Refuse(fsm.CodeNotFound, "version %d of %s is gone", inst.Version, inst.Group)
+		return model.Refuse(model.CodeNotFound, "version %d of %s is gone", inst.Version, inst.Group)
 	}
 	n := &need{group: g, slot: inst.Slot, version: inst.Version, replaces: inst, cause: m.out.Cause, first: []fsm.Command{&fsm.InstanceMove{
 		ID: inst.ID, Cause: m.out.Cause, SourceVersion: source.Version, Target: target.ID, TargetVersion: target.Version,

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/reconcile"
 )
 
@@ -54,7 +55,7 @@ func settleRandom(t *testing.T, seed uint64) int {
 		}
 		if idle++; idle > 3 {
 			w.atRest(t)
-			if wake := reconcile.Decide(w.input()).Wake; wake != fsm.Never {
+			if wake := reconcile.Decide(w.input()).Wake; wake != model.Never {
 				t.Fatalf("seed %d: it is settled, and wakes in %s", seed, wake.Sub(w.now))
 			}
 			return moves
@@ -134,7 +135,7 @@ func (w *world) goodMove(t *testing.T, before fsm.State, c *fsm.InstanceMove) {
 	if _, avoided := target.Avoids(inst.Group, inst.Version, w.now); avoided || before.Eligible(target) != nil {
 		t.Fatalf("%s: a move to node %s, which is %s", w.at, target.Name, target.State())
 	}
-	if !inst.Ready() || group.Ready != group.Count || len(spec.Volumes) > 0 || spec.Eviction.Order != fsm.OrderSurge {
+	if !inst.Ready() || group.Ready != group.Count || len(spec.Volumes) > 0 || spec.Eviction.Order != model.OrderSurge {
 		t.Fatalf("%s: instance %s of %s may not be moved", w.at, inst.ID, inst.Group)
 	}
 	if c.Gain < before.Settings.Rescheduling().Gain {
@@ -146,7 +147,7 @@ func (w *world) goodMove(t *testing.T, before fsm.State, c *fsm.InstanceMove) {
 func whereabouts(w *world) string {
 	count := map[string]int{}
 	for _, inst := range w.state.Instances.All() {
-		if inst.Desired == fsm.DesiredRunning {
+		if inst.Desired == model.DesiredRunning {
 			count[fmt.Sprintf("%s@%s", inst.Group, inst.Node)]++
 		}
 	}

@@ -4,12 +4,13 @@ import (
 	"strings"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 const (
 	rehearsedSteps = 400 // decisions that a rehearsal makes before it gives up
 	rehearsedIdle  = 6   // waits in a row in which nothing happens, each eight times as long as the one before it, after which nothing more will
-	idleAtFirst    = 2 * fsm.Second
+	idleAtFirst    = 2 * model.Second
 )
 
 // rehearsal plays a drain to its end on a copy of the state, with agents that do at once what they are told and where everything that is started becomes ready. That
@@ -17,26 +18,26 @@ const (
 type rehearsal struct {
 	in    Input
 	start fsm.State // right before the drain
-	fates map[fsm.InstanceID]*fate
-	lasts map[fsm.NodeID]*pass // the last decision with the drain of a node under way
-	goes  map[fsm.NodeID]bool  // whether the drain of a node was under way before the last decision
-	first *pass                // the first decision
-	quiet bool                 // it came to its end: the fates are final
-	took  pace                 // what agents do at once here takes time
-	desk  desk                 // what agents may have to see to
+	fates map[model.InstanceID]*fate
+	lasts map[model.NodeID]*pass // the last decision with the drain of a node under way
+	goes  map[model.NodeID]bool  // whether the drain of a node was under way before the last decision
+	first *pass                  // the first decision
+	quiet bool                   // it came to its end: the fates are final
+	took  pace                   // what agents do at once here takes time
+	desk  desk                   // what agents may have to see to
 }
 
 // fate is what became of an instance that was on a node of the drain.
 type fate struct {
-	gone   bool       // its stop began
-	surged bool       // a replacement was there by then
-	target fsm.NodeID // where the slot's next instance was placed, if that was before the drain of the node ended
-	after  fsm.Duration
+	gone   bool         // its stop began
+	surged bool         // a replacement was there by then
+	target model.NodeID // where the slot's next instance was placed, if that was before the drain of the node ended
+	after  model.Duration
 }
 
 // rehearse plays the drain that begin starts.
 func rehearse(in Input, begin [][]fsm.Command, about []*fsm.Instance) *rehearsal {
-	r := &rehearsal{in: in, start: in.State, fates: map[fsm.InstanceID]*fate{}, lasts: map[fsm.NodeID]*pass{}, goes: map[fsm.NodeID]bool{}, took: newPace()}
+	r := &rehearsal{in: in, start: in.State, fates: map[model.InstanceID]*fate{}, lasts: map[model.NodeID]*pass{}, goes: map[model.NodeID]bool{}, took: newPace()}
 	for _, inst := range about {
 		r.fates[inst.ID] = &fate{}
 	}
@@ -77,9 +78,9 @@ func (r *rehearsal) beganAsAsked(options fsm.DrainOptions) bool {
 }
 
 // next is the time at which to look again: after a while, but not before the last decision wanted to be asked, nor beyond a deadline of the drain.
-func (r *rehearsal) next(wait fsm.Duration, wake fsm.Time) fsm.Time {
+func (r *rehearsal) next(wait model.Duration, wake model.Time) model.Time {
 	next := r.in.Now.Add(wait)
-	if wake != fsm.Never {
+	if wake != model.Never {
 		next = max(next, wake)
 	}
 	for _, part := range r.drain().Nodes {
@@ -92,7 +93,7 @@ func (r *rehearsal) next(wait fsm.Duration, wake fsm.Time) fsm.Time {
 
 // commit applies one entry with one group of commands.
 func (r *rehearsal) commit(group ...fsm.Command) {
-	r.apply(fsm.Entry{Format: r.in.State.Format, At: r.in.Now, Wall: r.in.State.WallAt(r.in.Now), Actor: fsm.ActorLeader, Groups: [][]fsm.Command{group}})
+	r.apply(fsm.Entry{Format: r.in.State.Format, At: r.in.Now, Wall: r.in.State.WallAt(r.in.Now), Actor: model.ActorLeader, Groups: [][]fsm.Command{group}})
 }
 
 func (r *rehearsal) apply(e fsm.Entry) {
@@ -106,7 +107,7 @@ func (r *rehearsal) apply(e fsm.Entry) {
 	r.in.Seen.note(written)
 }
 
-func (r *rehearsal) decide() (wake fsm.Time) {
+func (r *rehearsal) decide() (wake model.Time) {
 	p := decide(r.in)
 	if r.first == nil {
 		r.first = p
@@ -128,7 +129,7 @@ func (r *rehearsal) watch(about []*fsm.Instance) {
 	for _, old := range about {
 		f := r.fates[old.ID]
 		now, kept := r.in.State.Instances.Get(old.ID)
-		if !f.gone && (!kept || now.Desired != fsm.DesiredRunning) {
+		if !f.gone && (!kept || now.Desired != model.DesiredRunning) {
 			f.gone = true
 			f.surged = kept && now.Links.ReplacedBy != ""
 			f.after = r.in.Now.Sub(r.start.Now) + r.took.sum + r.took.stop(&r.start, old)
@@ -149,7 +150,7 @@ func (r *rehearsal) work() {
 		if !known || n.Health == fsm.HealthOffline || r.in.Live[id].Silent {
 			continue
 		}
-		var done []fsm.InstanceStatus
+		var done []model.InstanceStatus
 		for _, instance := range all {
 			if inst, ok := r.in.State.Instances.Get(instance); ok {
 				news := r.workOn(inst)
@@ -165,35 +166,35 @@ func (r *rehearsal) work() {
 }
 
 // workOn is what an agent reports of an instance next; nothing if there is no news.
-func (r *rehearsal) workOn(inst *fsm.Instance) []fsm.InstanceStatus {
+func (r *rehearsal) workOn(inst *fsm.Instance) []model.InstanceStatus {
 	next := inst.Status
 	next.Generation++
 	switch {
-	case inst.Terminal() || inst.Status.Observed == fsm.ObservedStopped || inst.WaitsForRoom():
+	case inst.Terminal() || inst.Status.Observed == model.ObservedStopped || inst.WaitsForRoom():
 		return nil
-	case inst.Desired != fsm.DesiredRunning:
-		next.Observed, next.Reason = fsm.ObservedStopped, ""
+	case inst.Desired != model.DesiredRunning:
+		next.Observed, next.Reason = model.ObservedStopped, ""
 	case inst.Preparation() != 0 && (inst.Status.Hook == nil || inst.Status.Hook.Seq != inst.Preparation()):
-		next.Hook = &fsm.HookResult{Seq: inst.Preparation(), OK: true}
+		next.Hook = &model.HookResult{Seq: inst.Preparation(), OK: true}
 		next.Facts = r.hooked(inst)
-	case inst.Status.Observed == fsm.ObservedPending:
-		next.Observed = fsm.ObservedBooting
+	case inst.Status.Observed == model.ObservedPending:
+		next.Observed = model.ObservedBooting
 		ready := r.readied(inst, next)
 		ready.Generation++
-		return []fsm.InstanceStatus{next, ready}
-	case inst.Status.Observed == fsm.ObservedBooting:
+		return []model.InstanceStatus{next, ready}
+	case inst.Status.Observed == model.ObservedBooting:
 		next = r.readied(inst, next)
 	default:
 		return nil
 	}
-	return []fsm.InstanceStatus{next}
+	return []model.InstanceStatus{next}
 }
 
 // readied is the status of an instance that becomes ready; one that holds a copy of data is in sync then.
-func (r *rehearsal) readied(inst *fsm.Instance, status fsm.InstanceStatus) fsm.InstanceStatus {
-	status.Observed, status.Reason = fsm.ObservedReady, ""
+func (r *rehearsal) readied(inst *fsm.Instance, status model.InstanceStatus) model.InstanceStatus {
+	status.Observed, status.Reason = model.ObservedReady, ""
 	if _, member := r.in.State.MemberOf(inst); member {
-		status.Facts = map[string]string{fsm.FactInSync: "true"}
+		status.Facts = map[string]string{model.FactInSync: "true"}
 	}
 	return status
 }
@@ -210,7 +211,7 @@ func (f *forecaster) settled(out fsm.Forecast, inst *fsm.Instance) fsm.Forecast 
 		return f.stuck(out, inst)
 	}
 	out.Never, out.Target, out.After = false, became.target, became.after
-	if f.rehearsal.drain().Options.MaxParallelNodes > 0 && out.Blocker != nil && strings.HasPrefix(string(out.Blocker.Code), string(fsm.Unschedulable(""))) {
+	if f.rehearsal.drain().Options.MaxParallelNodes > 0 && out.Blocker != nil && strings.HasPrefix(string(out.Blocker.Code), string(model.Unschedulable(""))) {
 		out.Blocker = nil // there is no room while all nodes go at once, but they take turns
 	}
 	switch {
@@ -246,7 +247,7 @@ func (r *rehearsal) drain() *fsm.Drain {
 }
 
 // last is the part of the drain on a node as the last decision about it found it; false if it was never under way.
-func (r *rehearsal) last(node fsm.NodeID) (p *pass, d drainPart, ok bool) {
+func (r *rehearsal) last(node model.NodeID) (p *pass, d drainPart, ok bool) {
 	if p, ok = r.lasts[node]; !ok {
 		return nil, d, false
 	}
@@ -270,7 +271,7 @@ func (r *rehearsal) blocker(inst *fsm.Instance) (fsm.Blocker, bool) {
 }
 
 // kept lists what keeps the drain of a node from its end although nothing of it runs there any more.
-func (r *rehearsal) kept(node fsm.NodeID) []fsm.Blocker {
+func (r *rehearsal) kept(node model.NodeID) []fsm.Blocker {
 	part, _ := r.drain().Node(node)
 	p, d, ok := r.last(node)
 	if !ok || part.Phase == fsm.PhaseDrained {

@@ -4,24 +4,25 @@ import (
 	"fmt"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 const (
-	retryDelay = 5 * fsm.Second // before the second replacement in a row, doubled for each one after it
-	retryMax   = fsm.Hour
+	retryDelay = 5 * model.Second // before the second replacement in a row, doubled for each one after it
+	retryMax   = model.Hour
 )
 
 // retry says when a group may try again to replace an instance that failed. Within the limit of the reschedule block the delay is short and grows. Beyond it
 // the instance is left failed, for people to see, and tried again after the block's interval, which doubles too (P26).
 type retry struct {
-	at       fsm.Time
+	at       model.Time
 	failures int // of the version, as far as they are remembered: half an hour, or the interval if that is longer
 	limited  bool
 }
 
 // retryOf counts the failures of a version, those noted and those of instances that are overdue now; of one node only if node is given: each node of a
 // system group stands for itself.
-func (p *pass) retryOf(g *groupView, version uint64, node fsm.NodeID) retry {
+func (p *pass) retryOf(g *groupView, version uint64, node model.NodeID) retry {
 	key := retryKey{version, node}
 	if r, ok := g.retries[key]; ok {
 		return r
@@ -32,7 +33,7 @@ func (p *pass) retryOf(g *groupView, version uint64, node fsm.NodeID) retry {
 			times = append(times, f.At)
 		}
 	}
-	limit, r, last := g.spec.Reschedule, retry{failures: len(times)}, fsm.Time(0)
+	limit, r, last := g.spec.Reschedule, retry{failures: len(times)}, model.Time(0)
 	for _, at := range times {
 		last = max(last, at)
 	}
@@ -53,12 +54,12 @@ func (p *pass) retryOf(g *groupView, version uint64, node fsm.NodeID) retry {
 // retryKey is what a count of failures is for.
 type retryKey struct {
 	version uint64
-	node    fsm.NodeID
+	node    model.NodeID
 }
 
 // overdueSince lists when each instance of a version that never became ready had its time.
-func (p *pass) overdueSince(g *groupView, version uint64, node fsm.NodeID) []fsm.Time {
-	var times []fsm.Time
+func (p *pass) overdueSince(g *groupView, version uint64, node model.NodeID) []model.Time {
+	var times []model.Time
 	for _, slot := range g.open {
 		for _, inst := range [...]*fsm.Instance{slot.holder, slot.successor} {
 			if inst != nil && inst.Version == version && (node == "" || inst.Node == node) && p.startOverdue(inst) {
@@ -70,7 +71,7 @@ func (p *pass) overdueSince(g *groupView, version uint64, node fsm.NodeID) []fsm
 }
 
 // doubled is d doubled n times, at most retryMax unless d itself is longer.
-func doubled(d fsm.Duration, n int) fsm.Duration {
+func doubled(d model.Duration, n int) model.Duration {
 	for range n {
 		if d >= retryMax {
 			return d
@@ -82,7 +83,7 @@ func doubled(d fsm.Duration, n int) fsm.Duration {
 
 // mayRetry reports whether a failed instance of a version may be replaced now, and records on old why not.
 func (p *pass) mayRetry(g *groupView, version uint64, old *fsm.Instance) bool {
-	node := fsm.NodeID("")
+	node := model.NodeID("")
 	if g.system() {
 		node = old.Node
 	}
@@ -93,9 +94,9 @@ func (p *pass) mayRetry(g *groupView, version uint64, old *fsm.Instance) bool {
 	left := r.at.Sub(p.in.Now)
 	if r.limited {
 		text := fmt.Sprintf("%d instances of version %d of %s failed, more than the %d that are replaced in %s; next try in %s", r.failures, version, g.id, g.spec.Reschedule.Attempts, g.spec.Reschedule.Interval, left)
-		p.block(old, fsm.CodeRetryLimit, text, unblockPlacement(fsm.CodeRetryLimit)+"; to try at once: outspan instance restart "+string(old.ID))
+		p.block(old, model.CodeRetryLimit, text, unblockPlacement(model.CodeRetryLimit)+"; to try at once: outspan instance restart "+string(old.ID))
 	} else {
-		p.wait(old, fsm.CodeReplacementPending, fmt.Sprintf("it failed; its replacement is tried in %s", left), "")
+		p.wait(old, model.CodeReplacementPending, fmt.Sprintf("it failed; its replacement is tried in %s", left), "")
 	}
 	return false
 }

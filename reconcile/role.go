@@ -7,11 +7,12 @@ import (
 	"strings"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // replaceable reports whether the gates of a group's replacement let another member take over from one that is down, and records why not.
 func (p *pass) replaceable(g *groupView, old *fsm.Instance) bool {
-	if g.spec.Replacement.Mode != fsm.ModeWhen {
+	if g.spec.Replacement.Mode != model.ModeWhen {
 		return true
 	}
 	refusal := p.factsOnTheirWay(g.id, p.state().FactsRefs(old))
@@ -33,19 +34,19 @@ func (p *pass) afterLeaving(g *groupView, slot *slotView, n *need) *need {
 		return n
 	}
 	switch last.Marks.StopCause {
-	case fsm.CauseNodeOffline, fsm.CauseNodeDraining, fsm.CauseNodeDisabled, fsm.CauseNodeNotReady,
-		fsm.CausePreempted, fsm.CauseRebalance, fsm.CauseAffinity, fsm.CauseDrainTimeout:
+	case model.CauseNodeOffline, model.CauseNodeDraining, model.CauseNodeDisabled, model.CauseNodeNotReady,
+		model.CausePreempted, model.CauseRebalance, model.CauseAffinity, model.CauseDrainTimeout:
 	default:
 		return n
 	}
-	if home := p.node(last.Node); g.spec.Replacement.Mode == fsm.ModeNever && n.home == "" && home != nil {
+	if home := p.node(last.Node); g.spec.Replacement.Mode == model.ModeNever && n.home == "" && home != nil {
 		if refusal := p.state().Eligible(home); refusal != nil {
-			p.keepVacant(g, slot, fsm.Refuse(fsm.CodeRoleNever, "%s is never replaced elsewhere, and %s", g.id, refusal.Message).WithHint("bring the node back into use, or run a new version"))
+			p.keepVacant(g, slot, model.Refuse(model.CodeRoleNever, "%s is never replaced elsewhere, and %s", g.id, refusal.Message).WithHint("bring the node back into use, or run a new version"))
 			return nil
 		}
 		n.home = last.Node
 	}
-	if last.Marks.StopCause != fsm.CauseNodeOffline || g.spec.Replacement.Mode != fsm.ModeWhen {
+	if last.Marks.StopCause != model.CauseNodeOffline || g.spec.Replacement.Mode != model.ModeWhen {
 		return n
 	}
 	refusal := p.factsOnTheirWay(g.id, p.state().FactsRefs(last))
@@ -60,40 +61,40 @@ func (p *pass) afterLeaving(g *groupView, slot *slotView, n *need) *need {
 }
 
 // keepVacant records why a slot that nobody holds gets no instance.
-func (p *pass) keepVacant(g *groupView, slot *slotView, refusal *fsm.Error) {
+func (p *pass) keepVacant(g *groupView, slot *slotView, refusal *model.Error) {
 	p.reasons.noRoom(slotKey{g.id, slot.n}, &unplaced{code: refusal.Code, message: refusal.Message})
 	p.plan.refuse(fmt.Sprintf("%s/%d", g.subject(), slot.n), refusal)
 }
 
 // ofMembers reports whether a code stands for what members say of themselves: that may change by itself, or by what people do to them.
-func ofMembers(code fsm.Code) bool {
+func ofMembers(code model.Code) bool {
 	switch code {
-	case fsm.CodeIsLeader, fsm.CodeNotDrained, fsm.CodeNoInSyncFollower, fsm.CodeQuorumNotHealthy, fsm.CodeFactsUnknown, fsm.CodeHookFailed:
+	case model.CodeIsLeader, model.CodeNotDrained, model.CodeNoInSyncFollower, model.CodeQuorumNotHealthy, model.CodeFactsUnknown, model.CodeHookFailed:
 		return true
 	}
-	return strings.HasPrefix(string(code), string(fsm.Gated("")))
+	return strings.HasPrefix(string(code), string(model.Gated("")))
 }
 
 // hooked is what an instance says after a before_stop hook that did what it is for: its own gates hold. If it led, the first of the others leads now.
 func (r *rehearsal) hooked(inst *fsm.Instance) map[string]string {
 	policy, ok := r.in.State.Policy(inst.Group)
-	if _, has := r.in.State.Hook(inst, fsm.HookBeforeStop); !has || !ok || policy.Eviction.Mode != fsm.ModeWhen {
+	if _, has := r.in.State.Hook(inst, model.HookBeforeStop); !has || !ok || policy.Eviction.Mode != model.ModeWhen {
 		return inst.Status.Facts
 	}
 	facts := maps.Clone(inst.Status.Facts)
 	if facts == nil {
 		facts = map[string]string{}
 	}
-	led := facts[fsm.FactLeader] == "true"
+	led := facts[model.FactLeader] == "true"
 	for _, text := range policy.Eviction.When {
-		switch gate, _ := fsm.ParseGate(text); gate.Subject {
-		case fsm.GateSelf:
+		switch gate, _ := model.ParseGate(text); gate.Subject {
+		case model.GateSelf:
 			facts[gate.Fact] = strconv.FormatBool(!gate.Not)
-		case fsm.GateLedShards:
-			facts[fsm.FactShardsSafe] = "true"
+		case model.GateLedShards:
+			facts[model.FactShardsSafe] = "true"
 		}
 	}
-	if led && facts[fsm.FactLeader] == "false" {
+	if led && facts[model.FactLeader] == "false" {
 		r.elect(inst)
 	}
 	return facts
@@ -111,8 +112,8 @@ func (r *rehearsal) elect(instead *fsm.Instance) {
 		if status.Facts = maps.Clone(status.Facts); status.Facts == nil {
 			status.Facts = map[string]string{}
 		}
-		status.Facts[fsm.FactLeader] = "true"
-		r.commit(&fsm.NodeReport{ID: n.ID, Epoch: n.Agent.Epoch, Instances: []fsm.InstanceStatus{status}})
+		status.Facts[model.FactLeader] = "true"
+		r.commit(&fsm.NodeReport{ID: n.ID, Epoch: n.Agent.Epoch, Instances: []model.InstanceStatus{status}})
 		return
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/internal/plant"
+	"github.com/outspan/outspan/model"
 )
 
 // rollNeeds lists the instances of a new version that may be made beside the old ones now: canaries first, then max_surge at a time (12).
@@ -77,7 +78,7 @@ func (p *pass) current(g *groupView) int {
 		empty = p.wantedSlots(g) // others stay empty
 	}
 	for _, slot := range empty {
-		if slot.holder == nil && slot.last != nil && p.takesPart(g, slot.last) && (slot.last.Version == g.row.Version || slot.last.Marks.StopCause == fsm.CauseRollout) {
+		if slot.holder == nil && slot.last != nil && p.takesPart(g, slot.last) && (slot.last.Version == g.row.Version || slot.last.Marks.StopCause == model.CauseRollout) {
 			n++
 		}
 	}
@@ -152,13 +153,13 @@ func (p *pass) rollStops(g *groupView) {
 	for _, slot := range p.rollable(g) {
 		inst := slot.holder
 		switch {
-		case inst.Desired != fsm.DesiredRunning:
+		case inst.Desired != model.DesiredRunning:
 		case slot.successor != nil:
 			p.finishRoll(g, slot)
 		case limit == 0 || down >= limit && inst.Ready():
-			p.wait(inst, fsm.CodeReplacementPending, "it waits for its turn in the rollout", "")
+			p.wait(inst, model.CodeReplacementPending, "it waits for its turn in the rollout", "")
 		case canaries <= 0:
-		case p.roomAfter(g, slot) && p.stopStage(inst, fsm.CauseRollout, fmt.Sprintf("version %d comes", g.row.Version)) != stageRefused:
+		case p.roomAfter(g, slot) && p.stopStage(inst, model.CauseRollout, fmt.Sprintf("version %d comes", g.row.Version)) != stageRefused:
 			canaries--
 			if inst.Ready() {
 				down++
@@ -172,11 +173,11 @@ func (p *pass) finishRoll(g *groupView, slot *slotView) {
 	next := slot.successor
 	switch {
 	case p.canarying(g):
-		p.wait(slot.holder, fsm.CodeReplacementPending, "its canary "+string(next.ID)+" waits to be promoted", "outspan deployment promote "+string(g.deploy.ID))
+		p.wait(slot.holder, model.CodeReplacementPending, "its canary "+string(next.ID)+" waits to be promoted", "outspan deployment promote "+string(g.deploy.ID))
 	case next.Version == g.row.Version && p.healthy(g, next):
-		p.stop(slot.holder, fsm.CauseRollout, "replaced by "+string(next.ID))
+		p.stop(slot.holder, model.CauseRollout, "replaced by "+string(next.ID))
 	default:
-		p.wait(slot.holder, fsm.CodeReplacementPending, "its replacement "+string(next.ID)+" is not ready yet", "")
+		p.wait(slot.holder, model.CodeReplacementPending, "its replacement "+string(next.ID)+" is not ready yet", "")
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // roster is the instances of a group in order of slot and id.
@@ -27,12 +28,12 @@ type rosterRow struct {
 
 // places tells where each node stands in order of id.
 type places struct {
-	ids []fsm.NodeID
-	at  map[fsm.NodeID]int
+	ids []model.NodeID
+	at  map[model.NodeID]int
 }
 
 // placesOf finds the places of a state's nodes. If those are other nodes than before, nothing that was seen of groups' rosters holds any more.
-func (s *Seen) placesOf(nodes fsm.Table[fsm.NodeID, *fsm.Node]) *places {
+func (s *Seen) placesOf(nodes fsm.Table[model.NodeID, *fsm.Node]) *places {
 	same, i := s.places != nil && len(s.places.ids) == nodes.Len(), 0
 	for id := range nodes.All() {
 		if same = same && s.places.ids[i] == id; !same {
@@ -43,12 +44,12 @@ func (s *Seen) placesOf(nodes fsm.Table[fsm.NodeID, *fsm.Node]) *places {
 	if same {
 		return s.places
 	}
-	s.places = &places{ids: make([]fsm.NodeID, 0, nodes.Len()), at: make(map[fsm.NodeID]int, nodes.Len())}
+	s.places = &places{ids: make([]model.NodeID, 0, nodes.Len()), at: make(map[model.NodeID]int, nodes.Len())}
 	for id := range nodes.All() {
 		s.places.at[id] = len(s.places.ids)
 		s.places.ids = append(s.places.ids, id)
 	}
-	s.rosters = map[fsm.GroupID]*roster{}
+	s.rosters = map[model.GroupID]*roster{}
 	return s.places
 }
 
@@ -62,7 +63,7 @@ func (p *pass) nodePlaces() *places {
 
 // roster lists a group's instances in order of slot and id. Rows that are the same as the last time are not even looked at: of a group of 10,000 in which one
 // has changed that takes a twentieth of the time.
-func (p *pass) roster(id fsm.GroupID) []rosterRow {
+func (p *pass) roster(id model.GroupID) []rosterRow {
 	p.nodePlaces()
 	r := p.seen.rosters[id]
 	if r == nil {
@@ -82,7 +83,7 @@ func (p *pass) roster(id fsm.GroupID) []rosterRow {
 }
 
 // writtenSince is what was written of the group since its roster was read, by others and by this decision; ok is false if it must be read again.
-func (p *pass) writtenSince(r *roster, id fsm.GroupID) (written []*fsm.Instance, ok bool) {
+func (p *pass) writtenSince(r *roster, id model.GroupID) (written []*fsm.Instance, ok bool) {
 	if !p.seen.followed || r.follow != p.seen.follows {
 		return nil, false
 	}
@@ -119,7 +120,7 @@ func (p *pass) patchRoster(rows []rosterRow, written []*fsm.Instance) []rosterRo
 }
 
 // readRoster reads a group's rows. Those that are known stay as they are; the slice may be in use.
-func (p *pass) readRoster(id fsm.GroupID, known []rosterRow) []rosterRow {
+func (p *pass) readRoster(id model.GroupID, known []rosterRow) []rosterRow {
 	var rows []rosterRow // nil as long as all are known
 	i := 0
 	for inst := range p.state().InstancesFrom(id) {

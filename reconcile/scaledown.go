@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // scaleDown takes the slots above the count, the most dispensable instance first.
@@ -20,9 +21,9 @@ func (p *pass) scaleDown(g *groupView) {
 		slices.SortStableFunc(held, func(a, b *slotView) int { return p.dispensable(g, a.holder, b.holder) })
 		p.balance(g, held, excess)
 	}
-	cause, by := fsm.CauseScaleDown, "above the count"
+	cause, by := model.CauseScaleDown, "above the count"
 	if g.job.Stopped {
-		cause, by = fsm.CauseJobStopped, "the job is stopped"
+		cause, by = model.CauseJobStopped, "the job is stopped"
 	}
 	for _, slot := range held[:excess] {
 		slot.dropped = true
@@ -50,7 +51,7 @@ func (p *pass) compareWorth(g *groupView, a, b *fsm.Instance) int {
 }
 
 func isStarting(inst *fsm.Instance) bool {
-	return inst.Status.Observed == fsm.ObservedPending || inst.Status.Observed == fsm.ObservedBooting
+	return inst.Status.Observed == model.ObservedPending || inst.Status.Observed == model.ObservedBooting
 }
 
 // balance puts slots whose holders are worth the same in the order in which they leave the group the most evenly spread. held is in order of worth, and

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/reconcile"
 )
 
@@ -16,22 +17,22 @@ func spreadWorld(t *testing.T, r *rand.Rand, algorithm string, nodes, count int,
 	w.quiet = true
 	w.run("settings algorithm=" + algorithm)
 	for i := range nodes {
-		id := fsm.NodeID(fmt.Sprintf("node%04d", i))
+		id := model.NodeID(fmt.Sprintf("node%04d", i))
 		w.nodes = append(w.nodes, id)
-		w.agents[id] = &agentSim{running: map[fsm.InstanceID]fsm.InstanceStatus{}}
+		w.agents[id] = &agentSim{running: map[model.InstanceID]model.InstanceStatus{}}
 		w.live[id] = fsm.Liveness{Age: 1000, Gossip: fsm.GossipAlive}
 		labels := map[string]string{"zone": fmt.Sprint(r.IntN(3)), "system": fmt.Sprint(r.IntN(4))}
 		if r.IntN(8) == 0 {
 			delete(labels, "zone")
 		}
-		w.register(id, fsm.NodeShape{
-			Capacity: fsm.Resources{CPU: 64000, MemoryBytes: 4 << 30 << r.IntN(4)}, PortMin: 20000, PortMax: 29999,
+		w.register(id, model.NodeShape{
+			Capacity: model.Resources{CPU: 64000, MemoryBytes: 4 << 30 << r.IntN(4)}, PortMin: 20000, PortMax: 29999,
 			Labels: labels,
 		})
 	}
 	spec := bigJob("web", count)
 	for _, attribute := range spreads {
-		spec.Groups[0].Spreads = append(spec.Groups[0].Spreads, fsm.Spread{Attribute: attribute})
+		spec.Groups[0].Spreads = append(spec.Groups[0].Spreads, model.Spread{Attribute: attribute})
 	}
 	if refusal := w.apply("cli:ann", &fsm.JobSubmit{Spec: spec}); refusal != nil {
 		t.Fatal(refusal)

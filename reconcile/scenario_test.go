@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/reconcile"
 )
 
@@ -67,17 +68,17 @@ type world struct {
 	t     fatal
 	at    string // the line being run
 	state fsm.State
-	now   fsm.Time
-	live  map[fsm.NodeID]fsm.Liveness
+	now   model.Time
+	live  map[model.NodeID]fsm.Liveness
 	seen  reconcile.Seen
 
 	followed reconcile.Seen // is told of all that is written
 
-	agents map[fsm.NodeID]*agentSim
-	names  map[fsm.InstanceID]string // web-http-0a: job, group, slot, and a letter for each instance that the slot had
-	ids    map[string]fsm.InstanceID
-	nodes  []fsm.NodeID
-	specs  map[fsm.JobName]fsm.JobSpec
+	agents map[model.NodeID]*agentSim
+	names  map[model.InstanceID]string // web-http-0a: job, group, slot, and a letter for each instance that the slot had
+	ids    map[string]model.InstanceID
+	nodes  []model.NodeID
+	specs  map[model.JobName]model.JobSpec
 	quiet  bool // don't check after each entry
 
 	unchecked bool // as quiet, and instances have names
@@ -85,7 +86,7 @@ type world struct {
 	freshMoves bool // the rescheduler has moved something since it was last looked at where things are
 	slow       bool // members that become ready don't say that they are in sync
 	term       uint64
-	hooks      map[fsm.InstanceID]hookOutcome
+	hooks      map[model.InstanceID]hookOutcome
 
 	events     fsm.EventKey // those before were shown
 	remembered fsm.State
@@ -94,8 +95,8 @@ type world struct {
 // agentSim is an agent: what it runs survives an outage of its node.
 type agentSim struct {
 	boot    int
-	running map[fsm.InstanceID]fsm.InstanceStatus
-	order   []fsm.InstanceID
+	running map[model.InstanceID]model.InstanceStatus
+	order   []model.InstanceID
 }
 
 // fatal is what a world needs of a test, or of a property's.
@@ -106,17 +107,17 @@ type fatal interface {
 
 func newWorld(t fatal) *world {
 	w := &world{
-		t: t, state: fsm.NewState(), live: map[fsm.NodeID]fsm.Liveness{}, agents: map[fsm.NodeID]*agentSim{}, specs: map[fsm.JobName]fsm.JobSpec{},
-		names: map[fsm.InstanceID]string{}, ids: map[string]fsm.InstanceID{}, now: 1000, term: 1, hooks: map[fsm.InstanceID]hookOutcome{},
+		t: t, state: fsm.NewState(), live: map[model.NodeID]fsm.Liveness{}, agents: map[model.NodeID]*agentSim{}, specs: map[model.JobName]model.JobSpec{},
+		names: map[model.InstanceID]string{}, ids: map[string]model.InstanceID{}, now: 1000, term: 1, hooks: map[model.InstanceID]hookOutcome{},
 	}
-	settings := fsm.DefaultSettings()
+	settings := model.DefaultSettings()
 	settings.Rescheduler = "off" // scenarios are about one thing; those about the rescheduler turn it on
 	w.apply("server:s1", &fsm.ClusterInit{ID: "C1", Name: "test", Settings: settings})
 	return w
 }
 
 // apply commits an entry of one group and returns the refusal.
-func (w *world) apply(actor fsm.Actor, group ...fsm.Command) *fsm.Error {
+func (w *world) apply(actor model.Actor, group ...fsm.Command) *model.Error {
 	w.t.Helper()
 	results := w.commit(fsm.Entry{Format: 1, Actor: actor, Groups: [][]fsm.Command{group}})
 	return results[0].Refusal
@@ -125,7 +126,7 @@ func (w *world) apply(actor fsm.Actor, group ...fsm.Command) *fsm.Error {
 func (w *world) commit(e fsm.Entry) []fsm.Result {
 	w.t.Helper()
 	before := w.state
-	e.Format, e.At, e.Wall = fsm.CurrentFormat, w.now, int64(w.now)+1_700_000_000_000
+	e.Format, e.At, e.Wall = model.CurrentFormat, w.now, int64(w.now)+1_700_000_000_000
 	if data, err := fsm.EncodeEntry(e); err != nil {
 		w.t.Fatalf("%s: the log can't hold what was planned: %v", w.at, err)
 	} else if len(data) > 300<<10 && len(e.Groups) > 1 {
@@ -173,7 +174,7 @@ func (w *world) words(text string) string {
 	return text
 }
 
-func (w *world) must(refusal *fsm.Error) string {
+func (w *world) must(refusal *model.Error) string {
 	if refusal == nil {
 		return ""
 	}
@@ -203,7 +204,7 @@ func (w *world) decide() string {
 	for _, r := range plan.Refused {
 		out.WriteString(w.words("blocked: " + r.String() + "\n"))
 	}
-	if plan.Wake != fsm.Never {
+	if plan.Wake != model.Never {
 		fmt.Fprintf(&out, "wake in %s\n", plan.Wake.Sub(w.now))
 	}
 	return out.String()

@@ -5,6 +5,7 @@ import (
 	"reflect"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // Seen keeps, from one decision to the next, what was worked out of rows that are still the same. Rows are replaced and never edited, so the same pointer is the
@@ -12,12 +13,12 @@ import (
 // rescheduler's look at every instance, tens of milliseconds, becomes a look at the groups that changed. It belongs to one goroutine; the zero value knows nothing.
 type Seen struct {
 	nodes   []seenNode
-	groups  map[fsm.GroupID]seenGroup
+	groups  map[model.GroupID]seenGroup
 	places  *places
-	rosters map[fsm.GroupID]*roster
-	uniform map[fsm.GroupID]*fsm.Group // rows of system groups all of whose instances are of one version: any other instance brings another row
-	looks   uint64                     // decisions so far
-	viewed  []fsm.GroupID              // by the last one
+	rosters map[model.GroupID]*roster
+	uniform map[model.GroupID]*fsm.Group // rows of system groups all of whose instances are of one version: any other instance brings another row
+	looks   uint64                       // decisions so far
+	viewed  []model.GroupID              // by the last one
 
 	followed bool   // note is told of everything that is written between decisions
 	follows  uint64 // how often that began or ended
@@ -36,7 +37,7 @@ func (s *Seen) follow(on bool) {
 
 func (s *Seen) isUniform(g *fsm.Group) {
 	if s.uniform == nil {
-		s.uniform = map[fsm.GroupID]*fsm.Group{}
+		s.uniform = map[model.GroupID]*fsm.Group{}
 	}
 	s.uniform[g.ID] = g
 }
@@ -65,20 +66,20 @@ func (s *Seen) end(groups []*groupView, state *fsm.State) {
 		s.viewed = append(s.viewed, g.id)
 	}
 	if len(s.rosters) > state.Groups.Len() {
-		maps.DeleteFunc(s.rosters, func(id fsm.GroupID, _ *roster) bool { return !state.Groups.Has(id) })
+		maps.DeleteFunc(s.rosters, func(id model.GroupID, _ *roster) bool { return !state.Groups.Has(id) })
 	}
 	if len(s.groups) > state.Groups.Len() {
-		maps.DeleteFunc(s.groups, func(id fsm.GroupID, _ seenGroup) bool { return !state.Groups.Has(id) })
+		maps.DeleteFunc(s.groups, func(id model.GroupID, _ seenGroup) bool { return !state.Groups.Has(id) })
 	}
 	if len(s.uniform) > state.Groups.Len() {
-		maps.DeleteFunc(s.uniform, func(id fsm.GroupID, _ *fsm.Group) bool { return !state.Groups.Has(id) })
+		maps.DeleteFunc(s.uniform, func(id model.GroupID, _ *fsm.Group) bool { return !state.Groups.Has(id) })
 	}
 	s.looks++
 }
 
 // seenNode is what a group's hint rests on of a node: whether it may be moved to, and its attributes.
 type seenNode struct {
-	id                 fsm.NodeID
+	id                 model.NodeID
 	name               string
 	eligible           bool
 	labels, attributes map[string]string
@@ -87,7 +88,7 @@ type seenNode struct {
 // seenGroup is a group at rest: where its instances are changes only with its row.
 type seenGroup struct {
 	row  *fsm.Group
-	spec *fsm.GroupSpec
+	spec *model.GroupSpec
 	hint int64
 }
 
@@ -114,6 +115,6 @@ func (s *Seen) look(loads []load) {
 		}
 	}
 	if !same {
-		s.groups = map[fsm.GroupID]seenGroup{}
+		s.groups = map[model.GroupID]seenGroup{}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/reconcile"
 )
 
@@ -15,25 +16,25 @@ import (
 type bigCluster struct {
 	t     *testing.T
 	s     fsm.State
-	now   fsm.Time
-	live  map[fsm.NodeID]fsm.Liveness
+	now   model.Time
+	live  map[model.NodeID]fsm.Liveness
 	nodes []string
 }
 
 func newBigCluster(t *testing.T, nodes int) *bigCluster {
-	c := &bigCluster{t: t, s: fsm.NewState(), now: 1000, live: map[fsm.NodeID]fsm.Liveness{}}
+	c := &bigCluster{t: t, s: fsm.NewState(), now: 1000, live: map[model.NodeID]fsm.Liveness{}}
 	for i := range nodes {
-		id := fsm.NodeID(fmt.Sprintf("01hzzzzzzzzzzzzzzzzzzz%04d", i))
+		id := model.NodeID(fmt.Sprintf("01hzzzzzzzzzzzzzzzzzzz%04d", i))
 		c.live[id], c.nodes = fsm.Liveness{Gossip: fsm.GossipAlive}, append(c.nodes, string(id))
-		c.write("agent:x", []fsm.Command{&fsm.NodeRegister{ID: id, Name: fmt.Sprintf("n%d", i), Agent: fsm.AgentInfo{BootID: "b", Address: "10.0.0.1", Key: []byte("k")},
-			Shape: fsm.NodeShape{Capacity: fsm.Resources{CPU: 40000, MemoryBytes: 64 << 30}, PortMin: 20000, PortMax: 21000}}},
+		c.write("agent:x", []fsm.Command{&fsm.NodeRegister{ID: id, Name: fmt.Sprintf("n%d", i), Agent: model.AgentInfo{BootID: "b", Address: "10.0.0.1", Key: []byte("k")},
+			Shape: model.NodeShape{Capacity: model.Resources{CPU: 40000, MemoryBytes: 64 << 30}, PortMin: 20000, PortMax: 21000}}},
 			[]fsm.Command{&fsm.NodeReport{ID: id, Epoch: c.s.Index + 1, Full: true}})
 	}
 	return c
 }
 
 // write commits an entry and returns its size.
-func (c *bigCluster) write(actor fsm.Actor, groups ...[]fsm.Command) int {
+func (c *bigCluster) write(actor model.Actor, groups ...[]fsm.Command) int {
 	c.t.Helper()
 	data, err := fsm.EncodeEntry(fsm.Entry{Format: 1, At: c.now, Wall: int64(c.now), Actor: actor, Groups: groups})
 	if err != nil {
@@ -60,36 +61,36 @@ func (c *bigCluster) step(seen *reconcile.Seen) {
 		c.t.Fatalf("left out of the plan: %s", plan.Skipped[0])
 	}
 	for _, e := range plan.Entries {
-		if size := c.write(fsm.ActorLeader, e.Groups...); size > 257<<10 && len(e.Groups) > 1 {
+		if size := c.write(model.ActorLeader, e.Groups...); size > 257<<10 && len(e.Groups) > 1 {
 			c.t.Errorf("an entry of %d groups has %d bytes", len(e.Groups), size)
 		}
 	}
 	var reports [][]fsm.Command
 	for _, id := range c.nodes {
-		if r := c.report(fsm.NodeID(id)); r != nil {
+		if r := c.report(model.NodeID(id)); r != nil {
 			reports = append(reports, []fsm.Command{r})
 		}
 	}
 	if len(reports) > 0 {
-		c.write(fsm.ActorAgents, reports...)
+		c.write(model.ActorAgents, reports...)
 	}
 	c.now += 2000
 }
 
-func (c *bigCluster) report(id fsm.NodeID) *fsm.NodeReport {
+func (c *bigCluster) report(id model.NodeID) *fsm.NodeReport {
 	n, _ := c.s.Nodes.Get(id)
 	r := &fsm.NodeReport{ID: id, Epoch: n.Agent.Epoch, FactsGen: n.FactsGen}
 	for inst := range c.s.InstancesOn(id) {
 		status := inst.Status
 		status.Generation++
 		switch {
-		case inst.Desired != fsm.DesiredRunning && status.Observed != fsm.ObservedStopped:
-			status.Observed, status.Facts = fsm.ObservedStopped, nil
-		case inst.Desired == fsm.DesiredRunning && status.Observed == fsm.ObservedPending:
-			status.Observed, status.Facts = fsm.ObservedReady, map[string]string{"drained": "true", "leads_shards": "false", "in_sync": "true"}
+		case inst.Desired != model.DesiredRunning && status.Observed != model.ObservedStopped:
+			status.Observed, status.Facts = model.ObservedStopped, nil
+		case inst.Desired == model.DesiredRunning && status.Observed == model.ObservedPending:
+			status.Observed, status.Facts = model.ObservedReady, map[string]string{"drained": "true", "leads_shards": "false", "in_sync": "true"}
 			r.FactsGen = n.FactsGen + 1
 		case inst.Preparation() != 0 && (status.Hook == nil || status.Hook.Seq != inst.Preparation()):
-			status.Hook = &fsm.HookResult{Seq: inst.Preparation(), OK: true}
+			status.Hook = &model.HookResult{Seq: inst.Preparation(), OK: true}
 		default:
 			continue
 		}
@@ -106,16 +107,16 @@ func (c *bigCluster) report(id fsm.NodeID) *fsm.NodeReport {
 func TestDrainOfManyMembersEnds(t *testing.T) {
 	const nodes, count, drained = 400, 800, 150
 	c := newBigCluster(t, nodes)
-	c.write("cli:a", []fsm.Command{&fsm.JobSubmit{Spec: fsm.JobSpec{Name: "db", Groups: []fsm.GroupSpec{{
-		Name: "shard", Count: count, Role: fsm.RoleShardedData, Exec: fsm.ExecSpec{Command: "/bin/db"}, RoleCheck: &fsm.RoleCheckSpec{Exec: []string{"/bin/facts"}},
-		Eviction: fsm.EvictionSpec{Order: fsm.OrderStopFirst},
+	c.write("cli:a", []fsm.Command{&fsm.JobSubmit{Spec: model.JobSpec{Name: "db", Groups: []model.GroupSpec{{
+		Name: "shard", Count: count, Role: model.RoleShardedData, Exec: model.ExecSpec{Command: "/bin/db"}, RoleCheck: &model.RoleCheckSpec{Exec: []string{"/bin/facts"}},
+		Eviction: model.EvictionSpec{Order: model.OrderStopFirst},
 	}}}}})
 	seen := new(reconcile.Seen)
 	ready := func() bool { g, _ := c.s.Groups.Get("db/shard"); return g.Ready == count }
 	for i := 0; i < 10 && !ready(); i++ {
 		c.step(seen)
 	}
-	c.write("cli:a", []fsm.Command{&fsm.DrainStart{ID: "d1", Nodes: c.nodes[:drained], Options: fsm.DrainOptions{Deadline: fsm.Hour}}})
+	c.write("cli:a", []fsm.Command{&fsm.DrainStart{ID: "d1", Nodes: c.nodes[:drained], Options: fsm.DrainOptions{Deadline: model.Hour}}})
 	over := func() bool {
 		d, _ := c.s.Drains.Get("d1")
 		return !slices.ContainsFunc(d.Nodes, func(n fsm.DrainNode) bool { return n.Phase != fsm.PhaseDrained })
@@ -137,7 +138,7 @@ func TestWhatCannotBeWrittenIsSkipped(t *testing.T) {
 		r.refuse = func(e fsm.Entry) error {
 			for _, group := range e.Groups {
 				if place, ok := group[0].(*fsm.InstancePlace); ok && place.Slot == 5 {
-					return fsm.Refuse(fsm.CodeInvalid, "the entry can't be encoded")
+					return model.Refuse(model.CodeInvalid, "the entry can't be encoded")
 				}
 			}
 			return nil

@@ -4,6 +4,7 @@ import (
 	"cmp"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // stopSurplus stops what nobody wants any more: the instances of stopped jobs and removed groups, those above the count, and of a slot's two the one that is
@@ -17,7 +18,7 @@ func (p *pass) stopSurplus() {
 		}
 		for _, slot := range g.open {
 			for _, inst := range slot.extra {
-				p.stop(inst, fsm.CauseScaleDown, "its slot is held")
+				p.stop(inst, model.CauseScaleDown, "its slot is held")
 			}
 			if slot.successor != nil && !slot.dropped {
 				p.settlePair(g, slot)
@@ -27,11 +28,11 @@ func (p *pass) stopSurplus() {
 }
 
 // stop begins a stop, or has it prepared, and reports whether it has begun; a refusal is recorded.
-func (p *pass) stop(inst *fsm.Instance, cause fsm.Cause, by string) bool {
+func (p *pass) stop(inst *fsm.Instance, cause model.Cause, by string) bool {
 	return p.stopStage(inst, cause, by) == stageBegun
 }
 
-func (p *pass) stopStage(inst *fsm.Instance, cause fsm.Cause, by string) stage {
+func (p *pass) stopStage(inst *fsm.Instance, cause model.Cause, by string) stage {
 	stage, refusal := p.stopAs("instance/"+string(inst.ID), &fsm.InstanceStop{ID: inst.ID, Cause: cause, By: by})
 	if refusal != nil {
 		p.retryStop(inst, cause, refusal)
@@ -46,10 +47,10 @@ func (p *pass) dispensable(g *groupView, a, b *fsm.Instance) int {
 
 // bound says how much the gates of its role, such as !self.leader, keep an instance: 0 not at all, 1 if what it is is not known, 2 if they do.
 func (p *pass) bound(inst *fsm.Instance) int {
-	switch refusal := p.state().MayEvict(inst, fsm.CauseNodeDraining, "", fsm.EveryGate); {
+	switch refusal := p.state().MayEvict(inst, model.CauseNodeDraining, "", fsm.EveryGate); {
 	case refusal == nil:
 		return 0
-	case refusal.Code == fsm.CodeFactsUnknown:
+	case refusal.Code == model.CodeFactsUnknown:
 		return 1
 	}
 	return 2
@@ -67,7 +68,7 @@ func first(a, b bool) int {
 }
 
 func isDown(inst *fsm.Instance) bool {
-	return inst.Status.Observed == fsm.ObservedFailed || inst.Status.Observed == fsm.ObservedLost
+	return inst.Status.Observed == model.ObservedFailed || inst.Status.Observed == model.ObservedLost
 }
 
 // leaving reports whether an instance's node is to be emptied.
@@ -87,13 +88,13 @@ func (p *pass) settlePair(g *groupView, slot *slotView) {
 	case wishNone:
 		p.stopOneOf(g, slot)
 	case wishLost:
-		if p.takesOver(g, next) && p.stop(holder, fsm.CauseNodeOffline, "replaced by "+string(next.ID)) {
+		if p.takesOver(g, next) && p.stop(holder, model.CauseNodeOffline, "replaced by "+string(next.ID)) {
 			slot.handOver(p)
 		} else {
-			p.wait(holder, fsm.CodeReplacementPending, "its replacement "+string(next.ID)+" is not ready yet", "")
+			p.wait(holder, model.CodeReplacementPending, "its replacement "+string(next.ID)+" is not ready yet", "")
 		}
 	case wishFailed:
-		down := holder.Status.Observed == fsm.ObservedFailed
+		down := holder.Status.Observed == model.ObservedFailed
 		if (down || next.Ready()) && p.stop(holder, failureCause(holder), "replaced by "+string(next.ID)) {
 			slot.handOver(p)
 		}
@@ -103,21 +104,21 @@ func (p *pass) settlePair(g *groupView, slot *slotView) {
 // stopOneOf stops the more dispensable of a slot's two instances. What replaced a lost one that is back is the surplus, unless it alone is ready.
 func (p *pass) stopOneOf(g *groupView, slot *slotView) {
 	holder, next := slot.holder, slot.successor
-	if g.spec.Replicated() && next.Cause != fsm.CauseNodeOffline && next.Wanted() && !p.takesOver(g, next) && p.wishOf(g, next) == wishNone {
-		p.wait(holder, fsm.CodeReplicaEvicting, "the copy that "+string(next.ID)+" has begun to build is finished (L14); then one of the two goes", "")
+	if g.spec.Replicated() && next.Cause != model.CauseNodeOffline && next.Wanted() && !p.takesOver(g, next) && p.wishOf(g, next) == wishNone {
+		p.wait(holder, model.CodeReplicaEvicting, "the copy that "+string(next.ID)+" has begun to build is finished (L14); then one of the two goes", "")
 		return
 	}
 	successorGoes := p.dispensable(g, next, holder) < 0
-	if next.Cause == fsm.CauseNodeOffline {
+	if next.Cause == model.CauseNodeOffline {
 		successorGoes = !next.Ready() || holder.Ready()
 	}
 	if !successorGoes {
-		if p.stop(holder, fsm.CauseScaleDown, "its replacement "+string(next.ID)+" stays") {
+		if p.stop(holder, model.CauseScaleDown, "its replacement "+string(next.ID)+" stays") {
 			slot.handOver(p)
 		}
 		return
 	}
-	if p.stop(next, fsm.CauseScaleDown, "what it should replace stays") {
+	if p.stop(next, model.CauseScaleDown, "what it should replace stays") {
 		slot.leaving = append(slot.leaving, p.instance(next.ID))
 		slot.successor = nil
 	}

@@ -7,13 +7,14 @@ import (
 	"slices"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // groupView is what a pass knows of one group that may need something.
 type groupView struct {
-	id       fsm.GroupID
+	id       model.GroupID
 	row      *fsm.Group
-	spec     *fsm.GroupSpec // its policy: counts, limits and roles also of older instances
+	spec     *model.GroupSpec // its policy: counts, limits and roles also of older instances
 	job      *fsm.Job
 	deploy   *fsm.Deployment // the latest of the job, ended or not; nil if there is none
 	restored bool            // a restore is not confirmed
@@ -43,10 +44,10 @@ type slotView struct {
 // those on nodes that are to be emptied. All others are left alone and not even looked at: the state has an index of each of these.
 func (p *pass) survey() {
 	s := p.state()
-	found := map[fsm.GroupID]bool{}
+	found := map[model.GroupID]bool{}
 	for inst := range s.Departing() {
 		found[inst.Group] = true
-		if inst.Desired == fsm.DesiredDraining {
+		if inst.Desired == model.DesiredDraining {
 			p.kills = append(p.kills, inst.ID)
 		}
 		if inst.Eviction.Requested {
@@ -54,7 +55,7 @@ func (p *pass) survey() {
 		}
 	}
 	for n := range s.OffDuty() {
-		if n.Placed.Instances == 0 || n.Intent == fsm.IntentCordoned && s.Settings.EvictOn != fsm.EvictOnCordon {
+		if n.Placed.Instances == 0 || n.Intent == fsm.IntentCordoned && s.Settings.EvictOn != model.EvictOnCordon {
 			continue
 		}
 		for inst := range s.InstancesOn(n.ID) {
@@ -75,7 +76,7 @@ func (p *pass) survey() {
 	}
 	for id, row := range s.Unsettled() {
 		atRest := row.Ready == row.Running && row.Alive == row.Running
-		if row.Role != fsm.RoleSystem || row.Count == 0 || !atRest || p.systemUnsettled(row) {
+		if row.Role != model.RoleSystem || row.Count == 0 || !atRest || p.systemUnsettled(row) {
 			found[id] = true
 		}
 	}
@@ -86,7 +87,7 @@ func (p *pass) survey() {
 	}
 }
 
-func (p *pass) deploymentOf(g fsm.GroupID) *fsm.Deployment {
+func (p *pass) deploymentOf(g model.GroupID) *fsm.Deployment {
 	name, _ := g.Split()
 	job, ok := p.state().Jobs.Get(name)
 	if !ok {
@@ -120,10 +121,10 @@ func (p *pass) viewGroups() {
 
 func (v *slotView) take(inst *fsm.Instance) {
 	switch {
-	case inst.Desired == fsm.DesiredRunning && v.holder == nil:
+	case inst.Desired == model.DesiredRunning && v.holder == nil:
 		v.holder = inst
 		return
-	case inst.Desired == fsm.DesiredRunning:
+	case inst.Desired == model.DesiredRunning:
 		v.extra = append(v.extra, inst)
 		return
 	}
@@ -164,9 +165,11 @@ func (g *groupView) pinned() bool {
 }
 
 // stopFirst reports whether an instance that must leave is stopped before its replacement is made.
-func (g *groupView) stopFirst(order fsm.Order) bool { return g.pinned() || order == fsm.OrderStopFirst }
+func (g *groupView) stopFirst(order model.Order) bool {
+	return g.pinned() || order == model.OrderStopFirst
+}
 
-func (g *groupView) system() bool { return g.row.Role == fsm.RoleSystem }
+func (g *groupView) system() bool { return g.row.Role == model.RoleSystem }
 
 // rolling reports whether a new version is on its way.
 func (g *groupView) rolling() bool { return g.deploy != nil && !g.deploy.Status.Ended() }
@@ -188,7 +191,7 @@ func (p *pass) version(g *groupView, old *fsm.Instance) uint64 {
 	if !p.distrusted(g) {
 		return g.row.Version
 	}
-	canary := old != nil && (old.Version == g.row.Version || old.Marks.StopCause == fsm.CauseRollout)
+	canary := old != nil && (old.Version == g.row.Version || old.Marks.StopCause == model.CauseRollout)
 	if p.canarying(g) && canary && p.current(g)+g.outdated(math.MaxInt) <= g.spec.Update.Canary {
 		return g.row.Version
 	}

@@ -1,6 +1,9 @@
 package reconcile
 
-import "github.com/outspan/outspan/fsm"
+import (
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
+)
 
 // systemUnsettled reports whether a group with one instance per node may need something. When every node has a ready one there is nothing to look at.
 func (p *pass) systemUnsettled(g *fsm.Group) bool {
@@ -18,7 +21,7 @@ func (p *pass) hasStragglers(g *fsm.Group) bool {
 		return false
 	}
 	for inst := range p.state().InstancesOf(g.ID) {
-		if inst.Desired == fsm.DesiredRunning && inst.Version != g.Version {
+		if inst.Desired == model.DesiredRunning && inst.Version != g.Version {
 			return true
 		}
 	}
@@ -32,7 +35,7 @@ func (p *pass) systemWant(g *groupView) int {
 	for _, slot := range g.slots() {
 		switch {
 		case slot.holder != nil && !slot.dropped && p.takesPart(g, slot.holder),
-			slot.holder == nil && slot.last != nil && slot.last.Marks.StopCause == fsm.CauseRollout && p.takesPart(g, slot.last):
+			slot.holder == nil && slot.last != nil && slot.last.Marks.StopCause == model.CauseRollout && p.takesPart(g, slot.last):
 			n++
 		}
 	}
@@ -60,7 +63,7 @@ func (p *pass) systemNeeds(g *groupView) []*need {
 		if last != nil && isFailure(last.Marks.StopCause) && !p.mayRetry(g, version, last) {
 			continue
 		}
-		need := &need{group: g, slot: slot, version: version, cause: fsm.CauseScaleUp, home: n.ID}
+		need := &need{group: g, slot: slot, version: version, cause: model.CauseScaleUp, home: n.ID}
 		if last != nil {
 			need.cause = vacancyCause(last)
 		}
@@ -79,7 +82,7 @@ func (p *pass) restartSystem(g *groupView, inst *fsm.Instance) {
 
 // systemMissing lists the nodes that should have an instance of the group and have none that is wanted.
 func (p *pass) systemMissing(g *groupView) []*fsm.Node {
-	has := map[fsm.NodeID]bool{}
+	has := map[model.NodeID]bool{}
 	for _, slot := range g.slots() {
 		if slot.holder != nil {
 			has[slot.holder.Node] = true
@@ -95,7 +98,7 @@ func (p *pass) systemMissing(g *groupView) []*fsm.Node {
 }
 
 // suits reports whether a node meets a group's constraints.
-func suits(spec *fsm.GroupSpec, n *fsm.Node) bool {
+func suits(spec *model.GroupSpec, n *fsm.Node) bool {
 	for i := range spec.Constraints {
 		if !n.Meets(&spec.Constraints[i]) {
 			return false
@@ -106,7 +109,7 @@ func suits(spec *fsm.GroupSpec, n *fsm.Node) bool {
 
 // systemSlot finds the slot for a node's instance: the one that its last instance had, or the smallest that nobody has used, from *next on. busy: the last one
 // has not stopped yet.
-func (g *groupView) systemSlot(node fsm.NodeID, next *int) (slot int, last *fsm.Instance, busy bool) {
+func (g *groupView) systemSlot(node model.NodeID, next *int) (slot int, last *fsm.Instance, busy bool) {
 	for _, v := range g.slots() {
 		for _, inst := range v.leaving {
 			if inst.Node == node {
@@ -133,7 +136,7 @@ func (p *pass) stopStraySystem(g *groupView) {
 			continue
 		}
 		if n := p.node(slot.holder.Node); n != nil && n.Health != fsm.HealthOffline && !suits(g.spec, n) {
-			slot.dropped = p.stop(slot.holder, fsm.CauseScaleDown, "the node no longer meets the constraints")
+			slot.dropped = p.stop(slot.holder, model.CauseScaleDown, "the node no longer meets the constraints")
 		}
 	}
 }

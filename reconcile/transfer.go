@@ -4,13 +4,14 @@ import (
 	"fmt"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // How long a transfer may stay where it is. There is no way back once it attaches: then it waits for its agent for as long as that takes.
 const (
-	transferQueue = fsm.Hour        // for a budget that lets its instance be stopped
-	transferStall = 5 * fsm.Minute  // without progress
-	transferStart = 10 * fsm.Minute // for the instance to become ready at its new home
+	transferQueue = model.Hour        // for a budget that lets its instance be stopped
+	transferStall = 5 * model.Minute  // without progress
+	transferStart = 10 * model.Minute // for the instance to become ready at its new home
 )
 
 // stepTransfers moves every transfer on as far as its agents are, and has old copies removed when their time is over.
@@ -55,22 +56,22 @@ func (p *pass) stepTransfer(t *fsm.Transfer) bool {
 		return p.whenStopped(t)
 	case fsm.TransferCopying:
 		switch t.Target.State {
-		case fsm.SideVerifying, fsm.SideVerified:
+		case model.SideVerifying, model.SideVerified:
 			return p.advance(t, fsm.TransferVerifying)
 		}
 	case fsm.TransferVerifying:
-		if t.Target.State == fsm.SideVerified {
+		if t.Target.State == model.SideVerified {
 			return p.attach(t)
 		}
 	case fsm.TransferRunning:
-		if t.Worker().State == fsm.SideVerified {
+		if t.Worker().State == model.SideVerified {
 			if t.Kind == fsm.TransferAttach || t.Kind == fsm.TransferRestore && t.Options.Attach {
 				return p.stopForTransfer(t)
 			}
 			return p.advance(t, fsm.TransferSucceeded)
 		}
 	case fsm.TransferAttaching:
-		if t.Target.State == fsm.SideAttached {
+		if t.Target.State == model.SideAttached {
 			return p.advance(t, fsm.TransferStarting)
 		}
 		return false
@@ -89,7 +90,7 @@ func (p *pass) advance(t *fsm.Transfer, to fsm.TransferPhase) bool {
 	return refusal == nil && !p.plan.paused
 }
 
-func (p *pass) failTransfer(t *fsm.Transfer, code fsm.Code, format string, args ...any) bool {
+func (p *pass) failTransfer(t *fsm.Transfer, code model.Code, format string, args ...any) bool {
 	refusal := p.plan.note(&fsm.TransferStep{ID: t.ID, Phase: fsm.TransferFailed, Code: code, Message: fmt.Sprintf(format, args...)})
 	if refusal != nil {
 		p.plan.refuse(transferSubject(t), refusal)
@@ -105,12 +106,12 @@ func (p *pass) stopForTransfer(t *fsm.Transfer) bool {
 	if inst == nil {
 		return p.advance(t, fsm.TransferStopping)
 	}
-	stop := &fsm.InstanceStop{ID: inst.ID, Cause: fsm.CauseUser, By: t.Actor()}
+	stop := &fsm.InstanceStop{ID: inst.ID, Cause: model.CauseUser, By: t.Actor()}
 	refusal := p.plan.try(transferSubject(t), step, stop)
 	if refusal == nil {
 		return !p.plan.paused
 	}
-	p.retryStop(inst, fsm.CauseUser, refusal)
+	p.retryStop(inst, model.CauseUser, refusal)
 	if !p.past(t.Marks.Moved.Add(transferQueue)) {
 		return false
 	}
@@ -120,7 +121,7 @@ func (p *pass) stopForTransfer(t *fsm.Transfer) bool {
 // runningIn returns the instance of the transfer's slot that is wanted, if there is one.
 func (p *pass) runningIn(t *fsm.Transfer) *fsm.Instance {
 	for inst := range p.state().InstancesInSlot(t.Group, t.Slot) {
-		if inst.Desired == fsm.DesiredRunning {
+		if inst.Desired == model.DesiredRunning {
 			return inst
 		}
 	}
@@ -130,17 +131,17 @@ func (p *pass) runningIn(t *fsm.Transfer) *fsm.Instance {
 // whenStopped goes on once nothing of the slot can run any more.
 func (p *pass) whenStopped(t *fsm.Transfer) bool {
 	for inst := range p.state().InstancesInSlot(t.Group, t.Slot) {
-		if inst.Status.Observed == fsm.ObservedStopped {
+		if inst.Status.Observed == model.ObservedStopped {
 			continue
 		}
-		if inst.Desired == fsm.DesiredRunning { // it was placed by what had been decided before
-			p.stop(inst, fsm.CauseUser, t.Actor())
+		if inst.Desired == model.DesiredRunning { // it was placed by what had been decided before
+			p.stop(inst, model.CauseUser, t.Actor())
 			inst = p.instance(inst.ID)
 		}
 		if inst.Eviction.Preparing && !p.past(inst.Eviction.RetryAt) { // its hook has its timeout, however long
 			return p.targetGone(t)
 		}
-		if inst.Desired == fsm.DesiredDraining && !p.past(p.state().StopDue(inst)) { // it has its grace, however long
+		if inst.Desired == model.DesiredDraining && !p.past(p.state().StopDue(inst)) { // it has its grace, however long
 			return p.targetGone(t)
 		}
 		return p.watchTransfer(t)
@@ -161,12 +162,12 @@ func (p *pass) attach(t *fsm.Transfer) bool {
 		return !p.plan.paused
 	}
 	switch refusal.Code {
-	case fsm.CodeRestoreUnconfirmed, fsm.CodeInventoryMissing, fsm.CodeSlotTaken: // until people or agents have said what a restore has lost
+	case model.CodeRestoreUnconfirmed, model.CodeInventoryMissing, model.CodeSlotTaken: // until people or agents have said what a restore has lost
 		p.plan.refuse(transferSubject(t), refusal)
 		return false
 	}
 	n := p.node(t.To)
-	if refusal.Code == fsm.CodeStale || n != nil && refusal.Code == fsm.CodeNodeNotEligible && n.Intent == fsm.IntentActive {
+	if refusal.Code == model.CodeStale || n != nil && refusal.Code == model.CodeNodeNotEligible && n.Intent == fsm.IntentActive {
 		p.plan.refuse(transferSubject(t), refusal)
 		return p.watchTransfer(t)
 	}
@@ -183,7 +184,7 @@ func (p *pass) finishTransfer(t *fsm.Transfer) bool {
 	if !p.past(t.Marks.Moved.Add(transferStart)) {
 		return false
 	}
-	return p.failTransfer(t, fsm.CodeReplacementPending, "the volume is on node %s, and its instance has not become ready there for %s", p.nodeName(t.To), transferStart)
+	return p.failTransfer(t, model.CodeReplacementPending, "the volume is on node %s, and its instance has not become ready there for %s", p.nodeName(t.To), transferStart)
 }
 
 // watchTransfer ends a transfer that can't go on: its target is to be emptied, or nothing has moved for too long.
@@ -194,30 +195,30 @@ func (p *pass) watchTransfer(t *fsm.Transfer) bool {
 	if !p.past(t.Marks.Moved.Add(transferStall)) {
 		return false
 	}
-	for _, id := range []fsm.NodeID{t.From, t.To} {
+	for _, id := range []model.NodeID{t.From, t.To} {
 		if n := p.node(id); n != nil && n.Health == fsm.HealthOffline {
-			return p.failTransfer(t, fsm.CodeAgentUnreachable, "node %s is offline and nothing has moved for %s", n.Name, transferStall)
+			return p.failTransfer(t, model.CodeAgentUnreachable, "node %s is offline and nothing has moved for %s", n.Name, transferStall)
 		}
 	}
 	if inst := p.runningIn(t); inst != nil && t.Phase == fsm.TransferStopping && inst.Eviction.Failure != "" {
-		return p.failTransfer(t, fsm.CodeHookFailed, "instance %s could not be prepared for its stop: %s", inst.ID, inst.Eviction.Failure)
+		return p.failTransfer(t, model.CodeHookFailed, "instance %s could not be prepared for its stop: %s", inst.ID, inst.Eviction.Failure)
 	}
-	return p.failTransfer(t, fsm.CodeStalled, "nothing has moved for %s while %s", transferStall, t.Phase)
+	return p.failTransfer(t, model.CodeStalled, "nothing has moved for %s while %s", transferStall, t.Phase)
 }
 
 // targetGone ends a transfer whose target is to be emptied.
 func (p *pass) targetGone(t *fsm.Transfer) bool {
 	n := p.node(t.To)
-	return n != nil && n.Intent != fsm.IntentActive && p.failTransfer(t, fsm.CodeNodeNotEligible, "node %s is %s", n.Name, n.Intent)
+	return n != nil && n.Intent != fsm.IntentActive && p.failTransfer(t, model.CodeNodeNotEligible, "node %s is %s", n.Name, n.Intent)
 }
 
 // held says why a slot stays empty while a transfer works on its volumes; nil if none does.
-func (p *pass) held(group fsm.GroupID, slot int) *unplaced {
+func (p *pass) held(group model.GroupID, slot int) *unplaced {
 	t, ok := p.state().TransferOf(group, slot)
 	if !ok || !t.Holds() {
 		return nil
 	}
-	return &unplaced{code: fsm.CodeVolumeInUse, message: p.transferText(t)}
+	return &unplaced{code: model.CodeVolumeInUse, message: p.transferText(t)}
 }
 
 // transferText says what a transfer is at.
@@ -226,7 +227,7 @@ func (p *pass) transferText(t *fsm.Transfer) string {
 	if t.To != "" && t.To != t.From {
 		text = fmt.Sprintf("transfer %s (%s to node %s) is %s", t.ID, t.Kind, p.nodeName(t.To), t.Phase)
 	}
-	if side := t.Worker(); side.Total > 0 && (side.State == fsm.SideCopying || side.State == fsm.SideVerifying) {
+	if side := t.Worker(); side.Total > 0 && (side.State == model.SideCopying || side.State == model.SideVerifying) {
 		text += fmt.Sprintf(", %d of %d MiB", side.Bytes>>20, side.Total>>20)
 	}
 	return text
@@ -250,7 +251,7 @@ func (p *pass) promised(t *fsm.Transfer) int64 {
 		return 0
 	}
 	for inst := range s.InstancesInSlot(t.Group, t.Slot) {
-		if inst.Node == t.To && inst.Status.Observed != fsm.ObservedStopped {
+		if inst.Node == t.To && inst.Status.Observed != model.ObservedStopped {
 			return 0
 		}
 	}

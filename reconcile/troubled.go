@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // markTroubled asks for the eviction of what is on nodes that are degraded by their own agents' word for longer than
@@ -14,12 +15,12 @@ func (p *pass) markTroubled() {
 		n := p.node(id)
 		var marks []fsm.InstanceMark
 		for inst := range p.state().InstancesOn(id) {
-			if inst.Desired != fsm.DesiredRunning || inst.Eviction.Requested || inst.Status.Observed == fsm.ObservedLost {
+			if inst.Desired != model.DesiredRunning || inst.Eviction.Requested || inst.Status.Observed == model.ObservedLost {
 				continue
 			}
 			if p.toLeave(n, inst) {
 				marks = append(marks, fsm.InstanceMark{
-					ID: inst.ID, Requested: true, Cause: fsm.CauseNodeNotReady, By: troubledBy(n),
+					ID: inst.ID, Requested: true, Cause: model.CauseNodeNotReady, By: troubledBy(n),
 				})
 			}
 		}
@@ -37,10 +38,10 @@ func (p *pass) toLeave(n *fsm.Node, inst *fsm.Instance) bool {
 	switch {
 	case !leaves:
 	case p.state().Hold.Active:
-		p.wait(inst, fsm.CodeHold, troubledBy(n)+"; so many nodes are that nothing leaves them",
+		p.wait(inst, model.CodeHold, troubledBy(n)+"; so many nodes are that nothing leaves them",
 			"repair the nodes, or end the hold: outspan settings resume hold")
 	case !p.past(until):
-		p.wait(inst, fsm.CodeReplacementPending,
+		p.wait(inst, model.CodeReplacementPending,
 			fmt.Sprintf("%s; its group tolerates that for %s more", troubledBy(n), until.Sub(p.in.Now)), "")
 	default:
 		return true
@@ -53,7 +54,7 @@ func troubledBy(n *fsm.Node) string { return "node " + n.Name + " is degraded: "
 
 // leavesTroubled reports whether an instance is to leave because its node is degraded by its own word.
 func leavesTroubled(inst *fsm.Instance) bool {
-	return inst.Eviction.Requested && inst.Eviction.Cause == fsm.CauseNodeNotReady
+	return inst.Eviction.Requested && inst.Eviction.Cause == model.CauseNodeNotReady
 }
 
 // troubleGone reports whether the node of an instance that is to leave it has recovered, or nothing leaves such nodes
@@ -72,7 +73,7 @@ func (p *pass) stopTroubled(g *groupView, slot *slotView, w wish, by string) {
 	case ok && p.state().Covers(next):
 		p.stop(inst, w.cause(inst), by)
 	case ok:
-		p.wait(inst, fsm.CodeReplacementPending, fmt.Sprintf("its replacement %s on node %s is %s",
+		p.wait(inst, model.CodeReplacementPending, fmt.Sprintf("its replacement %s on node %s is %s",
 			next.ID, p.nodeName(next.Node), next.Status.Observed), "it becomes ready")
 	case g.stopFirst(g.spec.Eviction.Order), p.state().NoSurge(inst) != nil:
 		n := p.takeover(g, slot, w, urgentMove)

@@ -5,20 +5,21 @@ import (
 	"slices"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // replacesUnready reports whether a group may have instances replaced that run and are not ready. Roles with conditions on who may leave, data and
 // identities stay with their instance; a check with restart_after restarts it in place, and has it replaced when that does not help.
 func (g *groupView) replacesUnready() bool {
 	wait := g.spec.Toleration.NotReady
-	return wait != nil && *wait != fsm.Forever && g.spec.Eviction.Mode == fsm.ModeAlways && g.spec.Replacement.Mode == fsm.ModeAlways &&
-		!g.pinned() && len(g.spec.Volumes) == 0 && !slices.ContainsFunc(g.spec.Checks, func(c fsm.CheckSpec) bool { return c.RestartAfter != 0 })
+	return wait != nil && *wait != model.Forever && g.spec.Eviction.Mode == model.ModeAlways && g.spec.Replacement.Mode == model.ModeAlways &&
+		!g.pinned() && len(g.spec.Volumes) == 0 && !slices.ContainsFunc(g.spec.Checks, func(c model.CheckSpec) bool { return c.RestartAfter != 0 })
 }
 
 // unreadyLong reports whether an instance has not been ready for longer than its group tolerates although its node is well, so that another one is to take its
 // place. Where most of the group are not ready nobody is replaced: they lack something that is not on this node.
 func (p *pass) unreadyLong(g *groupView, inst *fsm.Instance) bool {
-	if inst.Status.Observed != fsm.ObservedUnready || !g.replacesUnready() {
+	if inst.Status.Observed != model.ObservedUnready || !g.replacesUnready() {
 		return false
 	}
 	if n := p.node(inst.Node); n == nil || p.isOut(n) || n.Restore.Owes {
@@ -31,7 +32,7 @@ func (p *pass) unreadyLong(g *groupView, inst *fsm.Instance) bool {
 		return false
 	}
 	if ready := p.readySlots(g); 2*(g.row.Count-ready) > g.row.Count {
-		p.wait(inst, fsm.CodeReplacementPending,
+		p.wait(inst, model.CodeReplacementPending,
 			fmt.Sprintf("it is not ready, and is not replaced: only %d of %d of %s are ready, so another machine would hardly help", ready, g.row.Count, g.id), "")
 		return false
 	}
@@ -42,7 +43,7 @@ func (p *pass) unreadyLong(g *groupView, inst *fsm.Instance) bool {
 func (p *pass) readySlots(g *groupView) int {
 	ready := map[int]bool{}
 	for inst := range p.state().InstancesOf(g.id) {
-		if inst.Ready() && inst.Desired == fsm.DesiredRunning {
+		if inst.Ready() && inst.Desired == model.DesiredRunning {
 			ready[inst.Slot] = true
 		}
 	}

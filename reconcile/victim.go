@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // crowd is who is on a node, for preemption. It is made when it is asked for first and again when the node has changed.
@@ -20,7 +21,7 @@ func (p *pass) crowdOf(v *nodeView) *crowd {
 		return v.crowd
 	}
 	c := &crowd{moves: v.moves}
-	awaited := map[fsm.InstanceID]bool{}
+	awaited := map[model.InstanceID]bool{}
 	for inst := range p.state().InstancesOn(v.node.ID) {
 		for _, id := range inst.Links.Awaits {
 			awaited[id] = true
@@ -28,10 +29,10 @@ func (p *pass) crowdOf(v *nodeView) *crowd {
 	}
 	for inst := range p.state().InstancesOn(v.node.ID) {
 		switch {
-		case inst.Status.Observed == fsm.ObservedStopped || inst.WaitsForRoom() || awaited[inst.ID]:
-		case inst.Desired == fsm.DesiredRunning && inst.Marks.CreatedIndex <= p.in.State.Index: // not one that this decision places
+		case inst.Status.Observed == model.ObservedStopped || inst.WaitsForRoom() || awaited[inst.ID]:
+		case inst.Desired == model.DesiredRunning && inst.Marks.CreatedIndex <= p.in.State.Index: // not one that this decision places
 			c.running = append(c.running, inst)
-		case inst.Desired != fsm.DesiredRunning && p.stopsSoon(inst):
+		case inst.Desired != model.DesiredRunning && p.stopsSoon(inst):
 			c.soon = append(c.soon, inst)
 		}
 	}
@@ -76,7 +77,7 @@ func (p *pass) holeOn(n *need, f *field, v *nodeView) *hole {
 	return h
 }
 
-func whyNoHole(lower int, held []*fsm.Error) string {
+func whyNoHole(lower int, held []*model.Error) string {
 	switch {
 	case len(held) > 0:
 		return "what would have to stop must stay (" + string(held[0].Code) + ")"
@@ -87,9 +88,9 @@ func whyNoHole(lower int, held []*fsm.Error) string {
 }
 
 // roomComes returns the instances whose stop, which has begun for other reasons, makes enough room on a node; nil if they don't.
-func (p *pass) roomComes(f *field, v *nodeView, c *crowd) []fsm.InstanceID {
+func (p *pass) roomComes(f *field, v *nodeView, c *crowd) []model.InstanceID {
 	free := v.free() - v.soonTaken
-	var who []fsm.InstanceID
+	var who []model.InstanceID
 	for _, inst := range c.soon {
 		free += inst.Claims.Resources.MemoryBytes
 		who = append(who, inst.ID)
@@ -108,8 +109,8 @@ func (p *pass) roomComes(f *field, v *nodeView, c *crowd) []fsm.InstanceID {
 
 // lowerOn lists what a need may take on a node, the newest first: less important, allowed to leave, and no more of a group than its budgets let go. held is why
 // others are not among them.
-func (p *pass) lowerOn(n *need, v *nodeView, c *crowd) (lower []*fsm.Instance, held []*fsm.Error) {
-	used := map[fsm.GroupID]int{}
+func (p *pass) lowerOn(n *need, v *nodeView, c *crowd) (lower []*fsm.Instance, held []*model.Error) {
+	used := map[model.GroupID]int{}
 	for _, inst := range c.running {
 		if n.replaces != nil && inst.ID == n.replaces.ID || p.mayTake(n.group.id, inst.Group) != nil {
 			continue
@@ -120,9 +121,9 @@ func (p *pass) lowerOn(n *need, v *nodeView, c *crowd) (lower []*fsm.Instance, h
 		}
 		if refusal == nil && inst.Ready() {
 			if used[inst.Group]++; used[inst.Group] > p.allowed(inst.Group) {
-				refusal, _ = p.state().CheckBudget(inst, fsm.CausePreempted)
+				refusal, _ = p.state().CheckBudget(inst, model.CausePreempted)
 				if refusal == nil {
-					refusal = fsm.Refuse(fsm.CodeBudgetMinReady, "%s can't lose so many", inst.Group)
+					refusal = model.Refuse(model.CodeBudgetMinReady, "%s can't lose so many", inst.Group)
 				}
 				p.wakeForRate(inst.Group)
 			}
@@ -137,17 +138,17 @@ func (p *pass) lowerOn(n *need, v *nodeView, c *crowd) (lower []*fsm.Instance, h
 }
 
 // wakeForRate asks to be woken when the oldest stop that a rate of a group, or that of preemption, counts leaves its window: one more may be taken then.
-func (p *pass) wakeForRate(group fsm.GroupID) {
+func (p *pass) wakeForRate(group model.GroupID) {
 	for _, l := range p.state().Ledgers(group) {
 		p.wakeWhenLeft(l.Stops, l.Budget.Window)
 	}
-	if l, ok := p.state().Actors.Get(fsm.ByPreemption); ok {
-		p.wakeWhenLeft(l.Stops, p.state().Settings.ActorRate(fsm.ByPreemption).Window)
+	if l, ok := p.state().Actors.Get(model.ByPreemption); ok {
+		p.wakeWhenLeft(l.Stops, p.state().Settings.ActorRate(model.ByPreemption).Window)
 	}
 }
 
 // wakeWhenLeft asks to be woken when the oldest of stops that is within a window leaves it.
-func (p *pass) wakeWhenLeft(stops []fsm.Time, window fsm.Duration) {
+func (p *pass) wakeWhenLeft(stops []model.Time, window model.Duration) {
 	for _, at := range stops {
 		if left := at.Add(window); left > p.in.Now {
 			p.plan.wakeAt(left)
@@ -156,8 +157,8 @@ func (p *pass) wakeWhenLeft(stops []fsm.Time, window fsm.Duration) {
 	}
 }
 
-func (p *pass) mayTake(taker, owner fsm.GroupID) *fsm.Error {
-	key := [2]fsm.GroupID{taker, owner}
+func (p *pass) mayTake(taker, owner model.GroupID) *model.Error {
+	key := [2]model.GroupID{taker, owner}
 	refusal, known := p.preempts.mayTake[key]
 	if !known {
 		refusal = p.state().MayTakeFrom(taker, owner)
@@ -167,7 +168,7 @@ func (p *pass) mayTake(taker, owner fsm.GroupID) *fsm.Error {
 }
 
 // allowed is how many ready instances of a group its budgets let go now.
-func (p *pass) allowed(id fsm.GroupID) int {
+func (p *pass) allowed(id model.GroupID) int {
 	n, known := p.preempts.allowance[id]
 	if known {
 		return n

@@ -1,14 +1,17 @@
 package reconcile
 
-import "github.com/outspan/outspan/fsm"
+import (
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
+)
 
 // groupTally is a group at rest that a move could please.
 type groupTally struct {
-	id    fsm.GroupID
+	id    model.GroupID
 	row   *fsm.Group
-	spec  *fsm.GroupSpec
-	nodes []fsm.NodeID // of its instances
-	hint  int64        // an upper bound of what a move could gain in preferences
+	spec  *model.GroupSpec
+	nodes []model.NodeID // of its instances
+	hint  int64          // an upper bound of what a move could gain in preferences
 }
 
 // weigh adds up what each node holds, and finds the groups that a move could please. Of a group whose row and nodes are the same as at the last decision, that is
@@ -35,7 +38,7 @@ func (b *balancer) weigh() []*groupTally {
 func (b *balancer) tallies() []*groupTally {
 	seen := b.p.seen
 	seen.look(b.all)
-	counts, n := map[fsm.NodeID]int{}, 0
+	counts, n := map[model.NodeID]int{}, 0
 	var worth []*groupTally
 	for id := range b.p.state().Groups.All() {
 		t := b.tallyOf(id)
@@ -49,7 +52,7 @@ func (b *balancer) tallies() []*groupTally {
 			}
 		} else if len(b.loads) > 1 {
 			for _, row := range b.p.roster(id) {
-				if row.calm || row.inst.Desired == fsm.DesiredRunning {
+				if row.calm || row.inst.Desired == model.DesiredRunning {
 					t.nodes = append(t.nodes, row.inst.Node)
 				}
 			}
@@ -64,7 +67,7 @@ func (b *balancer) tallies() []*groupTally {
 }
 
 // load is what a node holds; nil if it was forgotten.
-func (b *balancer) load(id fsm.NodeID) *load {
+func (b *balancer) load(id model.NodeID) *load {
 	if v := b.p.candidates().view(id); v != nil {
 		return &b.all[v.at]
 	}
@@ -73,7 +76,7 @@ func (b *balancer) load(id fsm.NodeID) *load {
 
 // leave takes off its node's load what is on its way out.
 func (b *balancer) leave(inst *fsm.Instance) {
-	if l := b.load(inst.Node); l != nil && inst.Status.Observed != fsm.ObservedStopped {
+	if l := b.load(inst.Node); l != nil && inst.Status.Observed != model.ObservedStopped {
 		l.memory -= inst.Claims.Resources.MemoryBytes
 		l.cpu -= inst.Claims.Resources.CPU
 	}
@@ -93,10 +96,10 @@ func (b *balancer) average() {
 }
 
 // tallyOf begins a group's tally, nil if no preference of it could be met better by a move.
-func (b *balancer) tallyOf(id fsm.GroupID) *groupTally {
+func (b *balancer) tallyOf(id model.GroupID) *groupTally {
 	s := b.p.state()
 	row, ok := s.Groups.Get(id)
-	if !ok || b.busy[id] || row.Role == fsm.RoleSystem || row.Count == 0 {
+	if !ok || b.busy[id] || row.Role == model.RoleSystem || row.Count == 0 {
 		return nil
 	}
 	spec, known := s.Policy(id)

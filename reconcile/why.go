@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 const (
@@ -15,9 +16,9 @@ const (
 )
 
 // Why explains an object: an instance (id or unique prefix), a job, a job/group, a node (id, name or prefix) or a drain. Codes: not_found, ambiguous.
-func (e *Explanation) Why(object string) (fsm.WhyResult, *fsm.Error) {
+func (e *Explanation) Why(object string) (fsm.WhyResult, *model.Error) {
 	s := &e.p.in.State
-	if g, ok := s.Groups.Get(fsm.GroupID(object)); ok {
+	if g, ok := s.Groups.Get(model.GroupID(object)); ok {
 		return e.whyGroup(g), nil
 	}
 	if job, refusal := s.FindJob(object); refusal == nil {
@@ -33,17 +34,17 @@ func (e *Explanation) Why(object string) (fsm.WhyResult, *fsm.Error) {
 		return e.whyNode(node), nil
 	case noInstance == nil && string(inst.ID) == object:
 		return e.whyInstance(inst), nil
-	case noInstance == nil && noNode == nil, noInstance != nil && noInstance.Code == fsm.CodeAmbiguous, noNode != nil && noNode.Code == fsm.CodeAmbiguous:
-		return fsm.WhyResult{}, fsm.Refuse(fsm.CodeAmbiguous, "more than one object begins with %q", object).WithHint("give more characters of the id")
+	case noInstance == nil && noNode == nil, noInstance != nil && noInstance.Code == model.CodeAmbiguous, noNode != nil && noNode.Code == model.CodeAmbiguous:
+		return fsm.WhyResult{}, model.Refuse(model.CodeAmbiguous, "more than one object begins with %q", object).WithHint("give more characters of the id")
 	case noInstance == nil:
 		return e.whyInstance(inst), nil
 	case noNode == nil:
 		return e.whyNode(node), nil
 	}
-	if _, _, unknown := s.UnknownOn(fsm.InstanceID(object)); unknown {
+	if _, _, unknown := s.UnknownOn(model.InstanceID(object)); unknown {
 		return fsm.WhyResult{}, noInstance
 	}
-	return fsm.WhyResult{}, fsm.Refuse(fsm.CodeNotFound, "there is no job, group, node, drain or instance %q", object).WithHint("find ids with: outspan status")
+	return fsm.WhyResult{}, model.Refuse(model.CodeNotFound, "there is no job, group, node, drain or instance %q", object).WithHint("find ids with: outspan status")
 }
 
 func (e *Explanation) whyInstance(inst *fsm.Instance) fsm.WhyResult {
@@ -122,8 +123,8 @@ func (e *Explanation) avoided(g *fsm.Group) string {
 }
 
 // lost says of which volumes of a group the data was given up, and returns them as subjects.
-func (e *Explanation) lost(out *fsm.WhyResult, group fsm.GroupID, concerned func(*fsm.Volume) bool) (subjects []string) {
-	for id, v := range e.p.in.State.Volumes.From(fsm.VolumeID(group + "/")) {
+func (e *Explanation) lost(out *fsm.WhyResult, group model.GroupID, concerned func(*fsm.Volume) bool) (subjects []string) {
+	for id, v := range e.p.in.State.Volumes.From(model.VolumeID(group + "/")) {
 		if v.Group != group {
 			break
 		}
@@ -141,7 +142,7 @@ func (e *Explanation) lost(out *fsm.WhyResult, group fsm.GroupID, concerned func
 // ailing are the instances of a group that are to run, are not ready, and have said why.
 func (e *Explanation) ailing(g *fsm.Group) (all []*fsm.Instance) {
 	for inst := range e.p.in.State.InstancesOf(g.ID) {
-		if inst.Desired == fsm.DesiredRunning && !inst.Ready() && inst.Status.Reason != "" {
+		if inst.Desired == model.DesiredRunning && !inst.Ready() && inst.Status.Reason != "" {
 			all = append(all, inst)
 		}
 	}
@@ -245,7 +246,7 @@ func eventText(event *fsm.Event) string {
 			parts = append(parts, key+" "+v)
 		}
 	}
-	if by := event.Data["by"]; by != "" && event.Cause == fsm.CausePreempted {
+	if by := event.Data["by"]; by != "" && event.Cause == model.CausePreempted {
 		parts = append(parts, "instance "+by+" takes its room")
 	}
 	if len(parts) > 0 {
@@ -265,7 +266,7 @@ func (e *Explanation) unplacedSlot(g *fsm.Group) (int, bool) {
 }
 
 // considered is what placement says of every node for the next instance of a slot.
-func (e *Explanation) considered(id fsm.GroupID, slot int) []fsm.Considered {
+func (e *Explanation) considered(id model.GroupID, slot int) []fsm.Considered {
 	for _, g := range e.p.groups {
 		if g.id != id {
 			continue
@@ -279,8 +280,8 @@ func (e *Explanation) considered(id fsm.GroupID, slot int) []fsm.Considered {
 }
 
 // all lists every node with its score, or the rule that excludes it. With a home no other node will do.
-func (f *field) all(home fsm.NodeID) []fsm.Considered {
-	scores := map[fsm.NodeID]int64{}
+func (f *field) all(home model.NodeID) []fsm.Considered {
+	scores := map[model.NodeID]int64{}
 	for i := range f.domains {
 		d := &f.domains[i]
 		for len(d.rest) > 0 {
@@ -295,9 +296,9 @@ func (f *field) all(home fsm.NodeID) []fsm.Considered {
 		c := fsm.Considered{Node: v.node.ID, ExcludedBy: f.exclude(v)}
 		switch {
 		case home != "" && v.node.ID != home:
-			c.ExcludedBy = fsm.CodeVolumeNoNode
+			c.ExcludedBy = model.CodeVolumeNoNode
 		case c.ExcludedBy == "" && f.repeats(v.node, nil):
-			c.ExcludedBy = fsm.CodeAntiAffinity
+			c.ExcludedBy = model.CodeAntiAffinity
 		}
 		if c.ExcludedBy == "" {
 			c.Score = scores[v.node.ID]

@@ -8,13 +8,14 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/reconcile"
 )
 
 // In words: whatever happens, every object can be asked why it is as it is; whatever keeps something is named by a code of the model's list, in words; and an
 // instance that is to go, or has not come yet, and a group that lacks instances, never are "as they should be" (S14).
 func TestWhyAlwaysAnswers(t *testing.T) {
-	asked := map[fsm.Code]int{}
+	asked := map[model.Code]int{}
 	rapid.Check(t, func(rt *rapid.T) {
 		w := newWorld(rt)
 		w.run("settings offline_after=6s start_timeout=20s")
@@ -43,17 +44,17 @@ func TestWhyAlwaysAnswers(t *testing.T) {
 const asItShouldBe = "nothing: it is as it should be"
 
 // askWhy asks about everything there is.
-func (w *world) askWhy(t rapid.TB, asked map[fsm.Code]int) {
+func (w *world) askWhy(t rapid.TB, asked map[model.Code]int) {
 	explained := reconcile.Explain(w.input())
 	settled := len(reconcile.Decide(w.input()).Entries) == 0
 	for id, inst := range w.state.Instances.All() {
 		why := w.answer(t, explained, string(id), asked)
-		comes := inst.Desired == fsm.DesiredRunning && !inst.Ready()
-		goes := inst.Desired == fsm.DesiredDraining || inst.Desired == fsm.DesiredRunning && inst.Eviction.Requested
+		comes := inst.Desired == model.DesiredRunning && !inst.Ready()
+		goes := inst.Desired == model.DesiredDraining || inst.Desired == model.DesiredRunning && inst.Eviction.Requested
 		if (comes || goes) && (why.Next == "" || why.Next == asItShouldBe) {
 			t.Fatalf("%s: instance %s is %s, and the answer is %q", w.at, w.names[id], strings.TrimSpace(w.instanceLine(inst)), why.Next)
 		}
-		if settled && inst.Desired == fsm.DesiredRunning && inst.Eviction.Requested && len(why.Blockers) == 0 {
+		if settled && inst.Desired == model.DesiredRunning && inst.Eviction.Requested && len(why.Blockers) == 0 {
 			t.Fatalf("%s: instance %s is marked and nothing keeps it", w.at, w.names[id])
 		}
 	}
@@ -62,7 +63,7 @@ func (w *world) askWhy(t rapid.TB, asked map[fsm.Code]int) {
 		if want := w.state.Want(g); g.Ready < want && (why.Next == "" || why.Next == asItShouldBe) {
 			t.Fatalf("%s: %s has %d of %d ready, and the answer is %q", w.at, id, g.Ready, want, why.Next)
 		}
-		if settled && g.Role != fsm.RoleSystem && g.Running < g.Count && explained.Pending(id) == nil && len(why.Blockers) == 0 {
+		if settled && g.Role != model.RoleSystem && g.Running < g.Count && explained.Pending(id) == nil && len(why.Blockers) == 0 {
 			t.Fatalf("%s: %s has %d of %d running, and there is no reason", w.at, id, g.Running, g.Count)
 		}
 	}
@@ -81,7 +82,7 @@ func (w *world) askWhy(t rapid.TB, asked map[fsm.Code]int) {
 }
 
 // answer asks about one object, and holds that what keeps it is told by a known code and in words.
-func (w *world) answer(t rapid.TB, e *reconcile.Explanation, object string, asked map[fsm.Code]int) fsm.WhyResult {
+func (w *world) answer(t rapid.TB, e *reconcile.Explanation, object string, asked map[model.Code]int) fsm.WhyResult {
 	why, refusal := e.Why(object)
 	if refusal != nil {
 		t.Fatalf("%s: why %s: %v", w.at, object, refusal)
@@ -101,21 +102,21 @@ func (w *world) answer(t rapid.TB, e *reconcile.Explanation, object string, aske
 }
 
 // knownReason reports whether a code is of the model's list of what keeps something.
-func knownReason(code fsm.Code) bool {
-	if rest, unschedulable := strings.CutPrefix(string(code), string(fsm.Unschedulable(""))); unschedulable {
-		return slices.Contains(placementCodes(), fsm.Code(rest)) || fsm.IsQuota(fsm.Code(rest))
+func knownReason(code model.Code) bool {
+	if rest, unschedulable := strings.CutPrefix(string(code), string(model.Unschedulable(""))); unschedulable {
+		return slices.Contains(placementCodes(), model.Code(rest)) || fsm.IsQuota(model.Code(rest))
 	}
-	return strings.HasPrefix(string(code), string(fsm.Gated(""))) || fsm.IsQuota(code) || slices.Contains(placementCodes(), code) || slices.Contains([]fsm.Code{
-		fsm.CodeVolumeLocal, fsm.CodeLastHealthy, fsm.CodeReplicaEvicting, fsm.CodeNoCandidate, fsm.CodeRoleNever, fsm.CodeIsLeader, fsm.CodeNotDrained,
-		fsm.CodeNoInSyncFollower, fsm.CodeQuorumNotHealthy, fsm.CodeFactsUnknown, fsm.CodeBudgetMinReady, fsm.CodeBudgetRate, fsm.CodeActorRate,
-		fsm.CodeReplacementPending, fsm.CodeHookFailed, fsm.CodeNodeOffline, fsm.CodeAckRequired, fsm.CodePaused, fsm.CodeHold, fsm.CodeStopping,
-		fsm.CodeBackupRunning,
+	return strings.HasPrefix(string(code), string(model.Gated(""))) || fsm.IsQuota(code) || slices.Contains(placementCodes(), code) || slices.Contains([]model.Code{
+		model.CodeVolumeLocal, model.CodeLastHealthy, model.CodeReplicaEvicting, model.CodeNoCandidate, model.CodeRoleNever, model.CodeIsLeader, model.CodeNotDrained,
+		model.CodeNoInSyncFollower, model.CodeQuorumNotHealthy, model.CodeFactsUnknown, model.CodeBudgetMinReady, model.CodeBudgetRate, model.CodeActorRate,
+		model.CodeReplacementPending, model.CodeHookFailed, model.CodeNodeOffline, model.CodeAckRequired, model.CodePaused, model.CodeHold, model.CodeStopping,
+		model.CodeBackupRunning,
 	}, code)
 }
 
-func placementCodes() []fsm.Code {
-	return []fsm.Code{
-		fsm.CodeNoMemory, fsm.CodeNoPorts, fsm.CodeNoNodes, fsm.CodeConstraint, fsm.CodeVolumeNoNode, fsm.CodeVolumeInUse, fsm.CodeAntiAffinity,
-		fsm.CodeRetryLimit, fsm.CodeVolumeOffline, fsm.CodeReplicaEvicting,
+func placementCodes() []model.Code {
+	return []model.Code{
+		model.CodeNoMemory, model.CodeNoPorts, model.CodeNoNodes, model.CodeConstraint, model.CodeVolumeNoNode, model.CodeVolumeInUse, model.CodeAntiAffinity,
+		model.CodeRetryLimit, model.CodeVolumeOffline, model.CodeReplicaEvicting,
 	}
 }

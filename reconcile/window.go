@@ -5,24 +5,24 @@ import (
 
 	"github.com/adhocore/gronx"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // windowOpen reports whether the wall time is in a minute that the cron expression matches, in UTC, and otherwise the cluster time of the next one: Never if
 // there is none. The wall time is that of the latest entry, advanced by cluster time, so that deciding stays a function of its input. An empty expression is
 // always open, and one that is no cron expression never.
-func (p *pass) windowOpen(expression string) (open bool, next fsm.Time) {
+func (p *pass) windowOpen(expression string) (open bool, next model.Time) {
 	if expression == "" {
 		return true, 0
 	}
 	wall := time.UnixMilli(p.in.State.WallAt(p.in.Now)).UTC()
 	minute := wall.Truncate(time.Minute)
 	if due, err := gronx.New().IsDue(expression, minute); err != nil || due {
-		return err == nil, fsm.Never
+		return err == nil, model.Never
 	}
 	tick, err := gronx.NextTickAfter(expression, minute, false)
 	if err != nil {
-		return false, fsm.Never
+		return false, model.Never
 	}
-	return false, p.in.Now.Add(fsm.Duration(tick.Sub(wall).Milliseconds()))
+	return false, p.in.Now.Add(model.Duration(tick.Sub(wall).Milliseconds()))
 }

@@ -1,6 +1,9 @@
 package reconcile
 
-import "github.com/outspan/outspan/fsm"
+import (
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
+)
 
 // wish is why the holder of a slot should make room for another instance.
 type wish int
@@ -30,9 +33,9 @@ func (p *pass) wishOf(g *groupView, inst *fsm.Instance) wish {
 	}
 	node := p.node(inst.Node)
 	switch {
-	case node == nil, inst.Status.Observed == fsm.ObservedLost && !(inst.WaitsForRoom() && node.Health != fsm.HealthOffline):
+	case node == nil, inst.Status.Observed == model.ObservedLost && !(inst.WaitsForRoom() && node.Health != fsm.HealthOffline):
 		return wishLost
-	case (inst.Status.Observed == fsm.ObservedFailed || p.startOverdue(inst)) && !node.Restore.Owes: // it may be ready by now
+	case (inst.Status.Observed == model.ObservedFailed || p.startOverdue(inst)) && !node.Restore.Owes: // it may be ready by now
 		return wishFailed
 	case node.Intent == fsm.IntentDisabled && !p.state().Unconfirmed && p.state().Movable(inst) == nil:
 		return wishDisabled
@@ -59,7 +62,7 @@ func (p *pass) startOverdue(inst *fsm.Instance) bool {
 	if inst.WaitsForRoom() {
 		return p.waitsInVain(inst)
 	}
-	if inst.Status.Observed != fsm.ObservedPending && inst.Status.Observed != fsm.ObservedBooting {
+	if inst.Status.Observed != model.ObservedPending && inst.Status.Observed != model.ObservedBooting {
 		return false
 	}
 	if n := p.node(inst.Node); n == nil || p.isOut(n) {
@@ -75,7 +78,7 @@ func (p *pass) startOverdue(inst *fsm.Instance) bool {
 // One of a system group belongs to its node, and one with data to its home: those stay.
 func (p *pass) waitsInVain(inst *fsm.Instance) bool {
 	policy, ok := p.state().Policy(inst.Group)
-	if !ok || policy.Role == fsm.RoleSystem {
+	if !ok || policy.Role == model.RoleSystem {
 		return false
 	}
 	if _, home := p.state().VolumeHome(policy, inst.Group, inst.Slot); home && p.state().MayRefill(policy, inst.Group, inst.Slot) != nil {
@@ -91,55 +94,55 @@ func (p *pass) waitsInVain(inst *fsm.Instance) bool {
 }
 
 // startDeadline is when an instance that is not ready has had its time to become it.
-func (p *pass) startDeadline(inst *fsm.Instance) fsm.Time {
+func (p *pass) startDeadline(inst *fsm.Instance) model.Time {
 	return max(inst.Marks.Created, inst.Marks.UnreadySince, p.state().Confirmed).Add(p.in.State.Settings.StartTimeout)
 }
 
 // cause is what the log says of an instance that is replaced for this wish.
-func (w wish) cause(inst *fsm.Instance) fsm.Cause {
+func (w wish) cause(inst *fsm.Instance) model.Cause {
 	switch w {
 	case wishLost:
-		return fsm.CauseNodeOffline
+		return model.CauseNodeOffline
 	case wishFailed:
 		return failureCause(inst)
 	case wishDisabled:
-		return fsm.CauseNodeDisabled
+		return model.CauseNodeDisabled
 	case wishDrained:
-		return fsm.CauseNodeDraining
+		return model.CauseNodeDraining
 	case wishTroubled:
-		return fsm.CauseNodeNotReady
+		return model.CauseNodeNotReady
 	case wishUnready:
-		return fsm.CauseCheckFailed
+		return model.CauseCheckFailed
 	case wishMoved, wishRebuilt, wishAsked:
 		return inst.Eviction.Cause
 	case wishRolled:
-		return fsm.CauseRollout
+		return model.CauseRollout
 	}
-	return fsm.CauseScaleUp
+	return model.CauseScaleUp
 }
 
 // failureCause is the cause that stands for an instance's failure.
-func failureCause(inst *fsm.Instance) fsm.Cause {
-	if inst.Status.Observed != fsm.ObservedFailed {
-		return fsm.CauseStartTimeout
+func failureCause(inst *fsm.Instance) model.Cause {
+	if inst.Status.Observed != model.ObservedFailed {
+		return model.CauseStartTimeout
 	}
-	switch reason := fsm.Cause(inst.Status.Reason); reason {
-	case fsm.CauseStartTimeout, fsm.CauseOOM, fsm.CauseCheckFailed, fsm.CauseFenced:
+	switch reason := model.Cause(inst.Status.Reason); reason {
+	case model.CauseStartTimeout, model.CauseOOM, model.CauseCheckFailed, model.CauseFenced:
 		return reason
 	}
 	if inst.Status.Reason == goneFromNode {
-		return fsm.CauseNodeOffline
+		return model.CauseNodeOffline
 	}
-	return fsm.CauseCrashLoop
+	return model.CauseCrashLoop
 }
 
 // goneFromNode is the reason of an instance that its agent no longer knew when it came back: the machine was restarted. That is no fault of the program.
 const goneFromNode = "gone_from_node"
 
 // isFailure reports whether a cause is a failure of the instance itself.
-func isFailure(c fsm.Cause) bool {
+func isFailure(c model.Cause) bool {
 	switch c {
-	case fsm.CauseCrashLoop, fsm.CauseStartTimeout, fsm.CauseOOM, fsm.CauseCheckFailed:
+	case model.CauseCrashLoop, model.CauseStartTimeout, model.CauseOOM, model.CauseCheckFailed:
 		return true
 	}
 	return false

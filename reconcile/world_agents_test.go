@@ -6,12 +6,13 @@ import (
 	"strings"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
-func (w *world) register(id fsm.NodeID, shape fsm.NodeShape) {
+func (w *world) register(id model.NodeID, shape model.NodeShape) {
 	a := w.agents[id]
-	info := fsm.AgentInfo{BootID: fmt.Sprintf("boot%d", a.boot), Incarnation: fmt.Sprint(w.state.Index), Address: "127.0.0.1", Key: []byte("k")}
-	if refusal := w.apply("agent:"+fsm.Actor(id), &fsm.NodeRegister{ID: id, Name: string(id), Agent: info, Shape: shape}); refusal != nil {
+	info := model.AgentInfo{BootID: fmt.Sprintf("boot%d", a.boot), Incarnation: fmt.Sprint(w.state.Index), Address: "127.0.0.1", Key: []byte("k")}
+	if refusal := w.apply("agent:"+model.Actor(id), &fsm.NodeRegister{ID: id, Name: string(id), Agent: info, Shape: shape}); refusal != nil {
 		w.t.Fatalf("%s: %v", w.at, refusal)
 	}
 	n, _ := w.state.Nodes.Get(id)
@@ -23,16 +24,16 @@ func (w *world) register(id fsm.NodeID, shape fsm.NodeShape) {
 			report.Instances = append(report.Instances, status)
 		}
 	}
-	if refusal := w.apply("agent:"+fsm.Actor(id), report); refusal != nil {
+	if refusal := w.apply("agent:"+model.Actor(id), report); refusal != nil {
 		w.t.Fatalf("%s: %v", w.at, refusal)
 	}
 }
 
-func (w *world) comeBack(id fsm.NodeID, rebooted bool) string {
+func (w *world) comeBack(id model.NodeID, rebooted bool) string {
 	a := w.agents[id]
 	if rebooted {
 		a.boot++
-		a.running, a.order = map[fsm.InstanceID]fsm.InstanceStatus{}, nil
+		a.running, a.order = map[model.InstanceID]model.InstanceStatus{}, nil
 	}
 	n, _ := w.state.Nodes.Get(id)
 	w.live[id] = fsm.Liveness{Gossip: fsm.GossipAlive}
@@ -41,7 +42,7 @@ func (w *world) comeBack(id fsm.NodeID, rebooted bool) string {
 }
 
 // reach reports whether a node's agent gets through to the servers.
-func (w *world) reach(id fsm.NodeID) bool {
+func (w *world) reach(id model.NodeID) bool {
 	n, known := w.state.Nodes.Get(id)
 	return known && n.Health != fsm.HealthOffline && !w.live[id].Silent
 }
@@ -72,12 +73,12 @@ func (w *world) workOn(inst *fsm.Instance) bool {
 		return false // its agent does not know it yet
 	case inst.Preparation() != 0:
 		return w.prepare(inst)
-	case inst.Desired != fsm.DesiredRunning:
-		w.status(inst, fsm.ObservedStopped, "")
-	case inst.Status.Observed == fsm.ObservedPending:
-		w.status(inst, fsm.ObservedBooting, "")
+	case inst.Desired != model.DesiredRunning:
+		w.status(inst, model.ObservedStopped, "")
+	case inst.Status.Observed == model.ObservedPending:
+		w.status(inst, model.ObservedBooting, "")
 		w.ready(inst)
-	case inst.Status.Observed == fsm.ObservedBooting:
+	case inst.Status.Observed == model.ObservedBooting:
 		w.ready(inst)
 	default:
 		return false
@@ -87,37 +88,37 @@ func (w *world) workOn(inst *fsm.Instance) bool {
 
 // cmdTroubled has agents tell of a check of their own machine that fails, or of none: troubled n1 n2 disk_full; well n1.
 func (w *world) cmdTroubled(args []string) string {
-	self, out := fsm.SelfReport{}, ""
-	if last := args[len(args)-1]; slices.Contains(fsm.SelfChecks(), fsm.SelfCheck(last)) {
+	self, out := model.SelfReport{}, ""
+	if last := args[len(args)-1]; slices.Contains(model.SelfChecks(), model.SelfCheck(last)) {
 		args = args[:len(args)-1]
-		self.Troubles = []fsm.Trouble{{Check: fsm.SelfCheck(last), Reason: "its " + last}}
+		self.Troubles = []model.Trouble{{Check: model.SelfCheck(last), Reason: "its " + last}}
 	}
 	for _, id := range args {
-		n, _ := w.state.Nodes.Get(fsm.NodeID(id))
+		n, _ := w.state.Nodes.Get(model.NodeID(id))
 		word := self
 		word.Gen = n.Self.Gen + 1
-		out += w.must(w.apply("agent:"+fsm.Actor(id), &fsm.NodeReport{ID: n.ID, Epoch: n.Agent.Epoch, Self: &word}))
+		out += w.must(w.apply("agent:"+model.Actor(id), &fsm.NodeReport{ID: n.ID, Epoch: n.Agent.Epoch, Self: &word}))
 	}
 	return out
 }
 
-func (w *world) status(inst *fsm.Instance, observed fsm.Observed, reason string) string {
+func (w *world) status(inst *fsm.Instance, observed model.Observed, reason string) string {
 	a := w.agents[inst.Node]
 	status, known := a.running[inst.ID]
 	if !known {
 		a.order = append(a.order, inst.ID)
 	}
-	status = fsm.InstanceStatus{ID: inst.ID, Generation: status.Generation + 1, Observed: observed, Reason: reason, Facts: status.Facts, Hook: status.Hook}
+	status = model.InstanceStatus{ID: inst.ID, Generation: status.Generation + 1, Observed: observed, Reason: reason, Facts: status.Facts, Hook: status.Hook}
 	a.running[inst.ID] = status
-	if observed == fsm.ObservedStopped {
+	if observed == model.ObservedStopped {
 		delete(a.running, inst.ID)
-		a.order = slices.DeleteFunc(a.order, func(id fsm.InstanceID) bool { return id == inst.ID })
+		a.order = slices.DeleteFunc(a.order, func(id model.InstanceID) bool { return id == inst.ID })
 	}
 	if status.Generation <= inst.Status.Generation {
 		status.Generation = inst.Status.Generation + 1
 	}
 	n, _ := w.state.Nodes.Get(inst.Node)
-	return w.must(w.apply("agent:"+fsm.Actor(inst.Node), &fsm.NodeReport{ID: inst.Node, Epoch: n.Agent.Epoch, Instances: []fsm.InstanceStatus{status}}))
+	return w.must(w.apply("agent:"+model.Actor(inst.Node), &fsm.NodeReport{ID: inst.Node, Epoch: n.Agent.Epoch, Instances: []model.InstanceStatus{status}}))
 }
 
 func (w *world) cmdReport(args []string) string {
@@ -125,7 +126,7 @@ func (w *world) cmdReport(args []string) string {
 	if !ok {
 		return "gone: " + args[0] + "\n"
 	}
-	return w.status(inst, fsm.Observed(args[1]), strings.Join(args[2:], " "))
+	return w.status(inst, model.Observed(args[1]), strings.Join(args[2:], " "))
 }
 
 func (w *world) cmdSettle([]string) string {

@@ -7,6 +7,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // budgetVocabulary is what scenarios say about budgets that groups share, rates of actors, classes and quotas.
@@ -14,22 +15,22 @@ func budgetVocabulary() map[string]func(*world, []string) string {
 	return map[string]func(*world, []string) string{
 		// budget db min_ready=2 max_down=25% rate=1/1m blocking: a budget that groups share
 		"budget": func(w *world, a []string) string {
-			g := fsm.GroupSpec{Budget: &fsm.BudgetSpec{}}
+			g := model.GroupSpec{Budget: &model.BudgetSpec{}}
 			for _, arg := range a[1:] {
 				key, value, _ := strings.Cut(arg, "=")
 				w.budgetKey(&g, key, value)
 			}
-			return w.must(w.apply("cli:ann", &fsm.BudgetSet{Name: fsm.BudgetName(a[0]), Spec: *g.Budget}))
+			return w.must(w.apply("cli:ann", &fsm.BudgetSet{Name: model.BudgetName(a[0]), Spec: *g.Budget}))
 		},
 		"remove-budget": func(w *world, a []string) string {
-			return w.must(w.apply("cli:ann", &fsm.BudgetRemove{Name: fsm.BudgetName(a[0])}))
+			return w.must(w.apply("cli:ann", &fsm.BudgetRemove{Name: model.BudgetName(a[0])}))
 		},
 		// budgets: every budget with what it is measured against
 		"budgets": (*world).cmdBudgets,
 		// lines web/http: what its budgets come to, in words
 		"lines": func(w *world, a []string) string {
 			var out strings.Builder
-			for _, l := range w.state.BudgetLines(fsm.GroupID(a[0])) {
+			for _, l := range w.state.BudgetLines(model.GroupID(a[0])) {
 				fmt.Fprintf(&out, "%s %s: %s\n", l.Scope, l.Name, l.Text)
 			}
 			return out.String()
@@ -37,7 +38,7 @@ func budgetVocabulary() map[string]func(*world, []string) string {
 		// class-set gold above=production below=.. max_down=10% memory=300MiB instances=4
 		"class-set": (*world).cmdClassSet,
 		"remove-class": func(w *world, a []string) string {
-			return w.must(w.apply("cli:ann", &fsm.ClassRemove{Name: fsm.ClassName(a[0])}))
+			return w.must(w.apply("cli:ann", &fsm.ClassRemove{Name: model.ClassName(a[0])}))
 		},
 		// classes: in order, with what they use
 		"classes": (*world).cmdClasses,
@@ -72,7 +73,7 @@ func (w *world) cmdBudgets([]string) string {
 }
 
 func (w *world) cmdClassSet(args []string) string {
-	c := &fsm.ClassSet{Name: fsm.ClassName(args[0])}
+	c := &fsm.ClassSet{Name: model.ClassName(args[0])}
 	quota := fsm.Quota{}
 	if old, _, ok := w.state.Class(c.Name); ok {
 		quota = old.Quota
@@ -81,11 +82,11 @@ func (w *world) cmdClassSet(args []string) string {
 		key, value, _ := strings.Cut(arg, "=")
 		switch key {
 		case "above":
-			c.Above = fsm.ClassName(value)
+			c.Above = model.ClassName(value)
 		case "below":
-			c.Below = fsm.ClassName(value)
+			c.Below = model.ClassName(value)
 		case "max_down":
-			c.MaxDown = &fsm.MaxDown{Amount: *amount(value)}
+			c.MaxDown = &model.MaxDown{Amount: *amount(value)}
 		case "memory":
 			quota.MemoryBytes = size(value)
 			c.Quota = &quota
@@ -116,18 +117,18 @@ func (w *world) cmdRate(args []string) string {
 	s := w.state.Settings
 	for _, arg := range args {
 		key, value, _ := strings.Cut(arg, "=")
-		var rate fsm.ActorRate
+		var rate model.ActorRate
 		if err := rate.UnmarshalText([]byte(value)); err != nil {
 			w.t.Fatalf("%s: %v", w.at, err)
 		}
-		switch fsm.ActorKind(key) {
-		case fsm.ByDrain:
+		switch model.ActorKind(key) {
+		case model.ByDrain:
 			s.RateDrain = rate
-		case fsm.ByPreemption:
+		case model.ByPreemption:
 			s.RatePreemption = rate
-		case fsm.ByRescheduler:
+		case model.ByRescheduler:
 			s.RateRescheduler = rate
-		case fsm.ByOperator:
+		case model.ByOperator:
 			s.RateOperator = rate
 		default:
 			w.t.Fatalf("%s: no such actor: %s", w.at, key)
@@ -146,7 +147,7 @@ func drawLimit(rt *rapid.T) string {
 }
 
 // sharedHold holds that no decision takes the groups of a shared budget below what they must keep together.
-func (w *world) sharedHold(t rapid.TB, before fsm.State, free map[fsm.GroupID]bool) {
+func (w *world) sharedHold(t rapid.TB, before fsm.State, free map[model.GroupID]bool) {
 	for name, b := range w.state.Budgets.All() {
 		old, ok := before.Budgets.Get(name)
 		if !ok {

@@ -6,11 +6,12 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // drawMember is one thing that may happen to members and policies.
 func drawMember(rt *rapid.T, w *world) string {
-	policy := func() string { return rapid.SampledFrom(fsm.DrainPolicies()).Draw(rt, "policy") }
+	policy := func() string { return rapid.SampledFrom(model.DrainPolicies()).Draw(rt, "policy") }
 	node := rapid.SampledFrom([]string{"n1", "n2", "n3", "n4", "n5"}).Draw(rt, "node")
 	switch rapid.IntRange(0, 9).Draw(rt, "member") {
 	case 0, 1, 2:
@@ -34,7 +35,7 @@ func (w *world) someMember(rt *rapid.T) string {
 	var names []string
 	for _, inst := range w.state.Instances.All() {
 		n, _ := w.state.Nodes.Get(inst.Node)
-		if _, member := w.state.MemberOf(inst); member && inst.Desired == fsm.DesiredRunning && n.Health != fsm.HealthOffline && inst.Status.Observed != fsm.ObservedPending {
+		if _, member := w.state.MemberOf(inst); member && inst.Desired == model.DesiredRunning && n.Health != fsm.HealthOffline && inst.Status.Observed != model.ObservedPending {
 			names = append(names, w.names[inst.ID])
 		}
 	}
@@ -45,11 +46,11 @@ func (w *world) someMember(rt *rapid.T) string {
 }
 
 // goodCopies counts, by group, the members that are ready and in sync on nodes that answer.
-func goodCopies(s fsm.State) map[fsm.GroupID]int {
-	good := map[fsm.GroupID]int{}
+func goodCopies(s fsm.State) map[model.GroupID]int {
+	good := map[model.GroupID]int{}
 	for _, inst := range s.Instances.All() {
 		n, _ := s.Nodes.Get(inst.Node)
-		if _, member := s.MemberOf(inst); member && inst.Ready() && n.Health == fsm.HealthOnline && inst.Status.Facts[fsm.FactInSync] == "true" {
+		if _, member := s.MemberOf(inst); member && inst.Ready() && n.Health == fsm.HealthOnline && inst.Status.Facts[model.FactInSync] == "true" {
 			good[inst.Group]++
 		}
 	}
@@ -59,12 +60,12 @@ func goodCopies(s fsm.State) map[fsm.GroupID]int {
 // lastCopiesHold holds that no decision took the last good copy of a group, unless a policy that allows it or force is in effect, or nobody wants the group any more.
 func (w *world) lastCopiesHold(t rapid.TB, before fsm.State) {
 	for _, d := range w.state.Drains.All() {
-		if p := w.state.PolicyFor(d); d.Phase() == fsm.PhaseDraining && p == fsm.PolicyAlwaysAllow {
+		if p := w.state.PolicyFor(d); d.Phase() == fsm.PhaseDraining && p == model.PolicyAlwaysAllow {
 			return
 		}
 	}
 	for _, d := range before.Drains.All() { // one that has just ended
-		if p := before.PolicyFor(d); d.Phase() == fsm.PhaseDraining && p == fsm.PolicyAlwaysAllow {
+		if p := before.PolicyFor(d); d.Phase() == fsm.PhaseDraining && p == model.PolicyAlwaysAllow {
 			return
 		}
 	}
@@ -92,7 +93,7 @@ func degraded(before, after fsm.State) bool {
 func (w *world) syncAll() {
 	for _, inst := range w.state.Instances.All() {
 		n, _ := w.state.Nodes.Get(inst.Node)
-		if _, member := w.state.MemberOf(inst); member && inst.Ready() && n.Health != fsm.HealthOffline && inst.Status.Facts[fsm.FactInSync] != "true" {
+		if _, member := w.state.MemberOf(inst); member && inst.Ready() && n.Health != fsm.HealthOffline && inst.Status.Facts[model.FactInSync] != "true" {
 			w.say1(w.names[inst.ID], "true")
 		}
 	}

@@ -5,12 +5,13 @@ import (
 	"strings"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/reconcile"
 )
 
 // cmdStatus prints what is left on the nodes of a drain, and why.
 func (w *world) cmdStatus(args []string) string {
-	d, ok := w.state.Drains.Get(fsm.DrainID(args[0]))
+	d, ok := w.state.Drains.Get(model.DrainID(args[0]))
 	if !ok {
 		w.t.Fatalf("%s: no such drain", w.at)
 	}

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // cmdSync: sync off | sync on | sync web-db-0a ...
@@ -28,7 +29,7 @@ func (w *world) say1(name, inSync string) {
 	}
 	a := w.agents[inst.Node]
 	known := a.running[inst.ID]
-	known.Facts = map[string]string{fsm.FactInSync: inSync}
+	known.Facts = map[string]string{model.FactInSync: inSync}
 	a.running[inst.ID] = known
 	w.status(inst, inst.Status.Observed, "")
 }
@@ -38,17 +39,17 @@ func (w *world) ready(inst *fsm.Instance) {
 	if _, member := w.state.MemberOf(inst); member && !w.slow {
 		a := w.agents[inst.Node]
 		known := a.running[inst.ID]
-		known.Facts = map[string]string{fsm.FactInSync: "true"}
+		known.Facts = map[string]string{model.FactInSync: "true"}
 		a.running[inst.ID] = known
 	}
-	w.status(inst, fsm.ObservedReady, "")
+	w.status(inst, model.ObservedReady, "")
 }
 
 // cmdCopies prints the rows of copies, and the nodes from which members are evicted by policy.
 func (w *world) cmdCopies([]string) string {
 	var out strings.Builder
 	for id, v := range w.state.Volumes.All() {
-		if v.Kind == fsm.VolumeReplicated {
+		if v.Kind == model.VolumeReplicated {
 			fmt.Fprintln(&out, strings.TrimSpace(fmt.Sprintf("%s %s", id, map[bool]string{true: "held"}[v.Held])))
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // hookOutcome is what becomes of the next preparations of an instance.
@@ -36,7 +37,7 @@ func roleVocabulary() map[string]func(*world, []string) string {
 		},
 		// newer n1: a heartbeat has told of facts that no report has brought yet
 		"newer": func(w *world, a []string) string {
-			n, _ := w.state.Nodes.Get(fsm.NodeID(a[0]))
+			n, _ := w.state.Nodes.Get(model.NodeID(a[0]))
 			l := w.live[n.ID]
 			l.FactsGen = n.FactsGen + 1
 			w.live[n.ID] = l
@@ -44,29 +45,29 @@ func roleVocabulary() map[string]func(*world, []string) string {
 		},
 		// older n1: the leader has not heard of the facts that the last report brought
 		"older": func(w *world, a []string) string {
-			l := w.live[fsm.NodeID(a[0])]
+			l := w.live[model.NodeID(a[0])]
 			l.FactsGen = 0
-			w.live[fsm.NodeID(a[0])] = l
+			w.live[model.NodeID(a[0])] = l
 			return ""
 		},
 		// bypass db-main-0a: an operator's stop in spite of budgets and hooks
 		"bypass": func(w *world, a []string) string {
-			return w.must(w.apply("cli:ann", &fsm.InstanceStop{ID: w.id(a[0]), Cause: fsm.CauseUser, By: "ann", Bypass: true}))
+			return w.must(w.apply("cli:ann", &fsm.InstanceStop{ID: w.id(a[0]), Cause: model.CauseUser, By: "ann", Bypass: true}))
 		},
 	}
 }
 
 // roleKey is a key of a group that is about its role.
-func (w *world) roleKey(g *fsm.GroupSpec, key, value string) bool {
+func (w *world) roleKey(g *model.GroupSpec, key, value string) bool {
 	gates := func() []string { return strings.Split(strings.ReplaceAll(value, "~", " "), ",") }
 	switch key {
 	case "role":
-		switch g.Role = fsm.Role(value); g.Role {
-		case fsm.RoleShardedData, fsm.RoleQuorum, fsm.RoleLeaderFollower:
-			g.RoleCheck = &fsm.RoleCheckSpec{Exec: []string{"/bin/facts"}}
+		switch g.Role = model.Role(value); g.Role {
+		case model.RoleShardedData, model.RoleQuorum, model.RoleLeaderFollower:
+			g.RoleCheck = &model.RoleCheckSpec{Exec: []string{"/bin/facts"}}
 		}
 	case "facts":
-		g.RoleCheck = &fsm.RoleCheckSpec{Exec: []string{value}}
+		g.RoleCheck = &model.RoleCheckSpec{Exec: []string{value}}
 	case "when": // ~ stands for a space
 		g.Eviction.When = gates()
 	case "replace_when":
@@ -76,7 +77,7 @@ func (w *world) roleKey(g *fsm.GroupSpec, key, value string) bool {
 	case "hook": // hook=resign hook=resign:continue hook=resign:abort:20m
 		name, failure, _ := strings.Cut(value, ":")
 		failure, timeout, long := strings.Cut(failure, ":")
-		hook := fsm.HookSpec{Name: fsm.HookBeforeStop, Exec: []string{"/bin/" + name}, OnFailure: fsm.HookFailure(failure)}
+		hook := model.HookSpec{Name: model.HookBeforeStop, Exec: []string{"/bin/" + name}, OnFailure: model.HookFailure(failure)}
 		if long {
 			hook.Timeout = duration(timeout)
 		}
@@ -108,7 +109,7 @@ func facts(words []string) map[string]string {
 }
 
 // speak reports an instance with other facts, or with the outcome of its preparation. Other facts raise the generation of its node's.
-func (w *world) speak(inst *fsm.Instance, facts map[string]string, result *fsm.HookResult) string {
+func (w *world) speak(inst *fsm.Instance, facts map[string]string, result *model.HookResult) string {
 	n, _ := w.state.Nodes.Get(inst.Node)
 	a := w.agents[inst.Node]
 	status := inst.Status
@@ -118,11 +119,11 @@ func (w *world) speak(inst *fsm.Instance, facts map[string]string, result *fsm.H
 		status.Hook = result
 	}
 	a.running[inst.ID] = status
-	report := &fsm.NodeReport{ID: n.ID, Epoch: n.Agent.Epoch, FactsGen: n.FactsGen + 1, Instances: []fsm.InstanceStatus{status}}
+	report := &fsm.NodeReport{ID: n.ID, Epoch: n.Agent.Epoch, FactsGen: n.FactsGen + 1, Instances: []model.InstanceStatus{status}}
 	l := w.live[n.ID]
 	l.FactsGen = report.FactsGen
 	w.live[n.ID] = l
-	return w.must(w.apply("agent:"+fsm.Actor(n.ID), report))
+	return w.must(w.apply("agent:"+model.Actor(n.ID), report))
 }
 
 // prepare is what an agent does for a preparation: the hook, then a look at the instance's own gates.
@@ -139,14 +140,14 @@ func (w *world) prepare(inst *fsm.Instance) bool {
 	for name, value := range facts(o.facts) {
 		said[name] = value
 	}
-	result := &fsm.HookResult{Seq: seq, OK: true}
+	result := &model.HookResult{Seq: seq, OK: true}
 	spec, _ := w.state.Policy(inst.Group)
 	if o.fails != "" {
 		result.OK, result.Message = false, o.fails
 	}
 	for _, text := range spec.Eviction.When {
-		gate, _ := fsm.ParseGate(text)
-		if refusal := gate.HoldsFor(said); refusal != nil && result.OK && slices.Contains([]fsm.Cause{fsm.CauseNodeDraining, fsm.CauseRebalance, fsm.CauseAffinity}, inst.Eviction.Cause) {
+		gate, _ := model.ParseGate(text)
+		if refusal := gate.HoldsFor(said); refusal != nil && result.OK && slices.Contains([]model.Cause{model.CauseNodeDraining, model.CauseRebalance, model.CauseAffinity}, inst.Eviction.Cause) {
 			result.OK, result.Message = false, refusal.Message
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // cmdRun submits a job: run web http count=3 key=value... ; db ...
@@ -15,15 +16,15 @@ func (w *world) cmdRun(args []string) string {
 	return w.must(w.apply("cli:ann", &fsm.JobSubmit{Spec: spec}))
 }
 
-func (w *world) parseJob(args []string) fsm.JobSpec {
-	spec := fsm.JobSpec{Name: fsm.JobName(args[0])}
+func (w *world) parseJob(args []string) model.JobSpec {
+	spec := model.JobSpec{Name: model.JobName(args[0])}
 	for _, text := range strings.Split(strings.Join(args[1:], " "), ";") {
 		words := strings.Fields(text)
-		g := fsm.GroupSpec{Name: words[0], Count: 1, Exec: fsm.ExecSpec{Command: "/bin/app"}, Resources: fsm.Resources{MemoryBytes: 36 << 20}} // 100 MiB with the overhead
+		g := model.GroupSpec{Name: words[0], Count: 1, Exec: model.ExecSpec{Command: "/bin/app"}, Resources: model.Resources{MemoryBytes: 36 << 20}} // 100 MiB with the overhead
 		for _, word := range words[1:] {
 			key, value, _ := strings.Cut(word, "=")
 			if key == "class" {
-				spec.Class = fsm.ClassName(value)
+				spec.Class = model.ClassName(value)
 				continue
 			}
 			w.groupKey(&g, key, value)
@@ -33,7 +34,7 @@ func (w *world) parseJob(args []string) fsm.JobSpec {
 	return spec
 }
 
-func (w *world) groupKey(g *fsm.GroupSpec, key, value string) {
+func (w *world) groupKey(g *model.GroupSpec, key, value string) {
 	a, b, _ := strings.Cut(value, ":")
 	switch key {
 	case "count":
@@ -45,36 +46,36 @@ func (w *world) groupKey(g *fsm.GroupSpec, key, value string) {
 	case "cmd":
 		g.Exec.Args = []string{value}
 	case "service":
-		g.Services = append(g.Services, fsm.ServiceSpec{Name: a, Port: b})
+		g.Services = append(g.Services, model.ServiceSpec{Name: a, Port: b})
 	case "expose": // of the service before it: expose=8080
 		g.Services[len(g.Services)-1].Expose = number(value)
 	case "port":
-		p := fsm.PortSpec{Name: a}
+		p := model.PortSpec{Name: a}
 		if b != "" {
 			p.Static = number(b)
 		}
 		g.Ports = append(g.Ports, p)
 	case "volume":
-		v := fsm.VolumeSpec{Name: a, Kind: fsm.VolumeLocal, Path: "/" + a}
+		v := model.VolumeSpec{Name: a, Kind: model.VolumeLocal, Path: "/" + a}
 		if b != "" { // volume=data:replicated
-			v.Kind, g.RoleCheck = fsm.VolumeKind(b), &fsm.RoleCheckSpec{Exec: []string{"/bin/facts"}}
+			v.Kind, g.RoleCheck = model.VolumeKind(b), &model.RoleCheckSpec{Exec: []string{"/bin/facts"}}
 		}
 		g.Volumes = append(g.Volumes, v)
 	case "exclusive":
-		g.Exclusive = &fsm.ExclusiveSpec{}
+		g.Exclusive = &model.ExclusiveSpec{}
 		if value != "" { // exclusive=10s
 			g.Exclusive.Lease = duration(value)
 		}
 	case "grace":
 		g.Stop.Grace = duration(value)
 	case "order":
-		g.Eviction.Order = fsm.Order(value)
+		g.Eviction.Order = model.Order(value)
 	case "wait":
-		g.Eviction.SurgeWait = fsm.SurgeWait(value)
+		g.Eviction.SurgeWait = model.SurgeWait(value)
 	case "evict":
-		g.Eviction.Mode = fsm.Mode(value)
+		g.Eviction.Mode = model.Mode(value)
 	case "replace":
-		g.Replacement.Mode = fsm.Mode(value)
+		g.Replacement.Mode = model.Mode(value)
 	case "unreachable":
 		d := duration(value)
 		g.Toleration.Unreachable = &d
@@ -83,15 +84,15 @@ func (w *world) groupKey(g *fsm.GroupSpec, key, value string) {
 		g.Toleration.NotReady = &d
 	case "reschedule":
 		attempts, interval, _ := strings.Cut(value, "/")
-		g.Reschedule = fsm.RetrySpec{Attempts: number(attempts), Interval: duration(interval)}
+		g.Reschedule = model.RetrySpec{Attempts: number(attempts), Interval: duration(interval)}
 	case "constraint":
 		op, val, _ := strings.Cut(b, ":")
-		g.Constraints = append(g.Constraints, fsm.Constraint{Attribute: a, Operator: op, Value: val})
+		g.Constraints = append(g.Constraints, model.Constraint{Attribute: a, Operator: op, Value: val})
 	case "affinity":
 		val, weight, _ := strings.Cut(b, ":")
-		g.Affinities = append(g.Affinities, fsm.Affinity{Constraint: fsm.Constraint{Attribute: a, Value: val}, Weight: number(weight)})
+		g.Affinities = append(g.Affinities, model.Affinity{Constraint: model.Constraint{Attribute: a, Value: val}, Weight: number(weight)})
 	case "spread":
-		g.Spreads = append(g.Spreads, fsm.Spread{Attribute: value})
+		g.Spreads = append(g.Spreads, model.Spread{Attribute: value})
 	case "distinct":
 		g.Distinct = append(g.Distinct, value)
 	case "surge":
@@ -101,7 +102,7 @@ func (w *world) groupKey(g *fsm.GroupSpec, key, value string) {
 	case "min_healthy":
 		g.Update.MinHealthy = duration(value)
 	case "update_order":
-		g.Update.Order = fsm.Order(value)
+		g.Update.Order = model.Order(value)
 	case "deadline":
 		g.Update.Deadline = duration(value)
 	case "canary":
@@ -112,7 +113,7 @@ func (w *world) groupKey(g *fsm.GroupSpec, key, value string) {
 		w.budgetKey(g, key, value)
 	case "budget":
 		for _, name := range strings.Split(value, ",") {
-			g.Budgets = append(g.Budgets, fsm.BudgetName(name))
+			g.Budgets = append(g.Budgets, model.BudgetName(name))
 		}
 	default:
 		if !w.roleKey(g, key, value) {
@@ -121,9 +122,9 @@ func (w *world) groupKey(g *fsm.GroupSpec, key, value string) {
 	}
 }
 
-func (w *world) budgetKey(g *fsm.GroupSpec, key, value string) {
+func (w *world) budgetKey(g *model.GroupSpec, key, value string) {
 	if g.Budget == nil {
-		g.Budget = &fsm.BudgetSpec{}
+		g.Budget = &model.BudgetSpec{}
 	}
 	switch key {
 	case "min_ready":
@@ -134,7 +135,7 @@ func (w *world) budgetKey(g *fsm.GroupSpec, key, value string) {
 		g.Budget.Blocking = true
 	case "rate":
 		n, window, _ := strings.Cut(value, "/")
-		g.Budget.Rate = &fsm.RateSpec{Max: number(n), Window: duration(window)}
+		g.Budget.Rate = &model.RateSpec{Max: number(n), Window: duration(window)}
 	}
 }
 
@@ -145,7 +146,7 @@ func (w *world) cmdShow(args []string) string {
 	case "instances":
 		var lines []string
 		for _, inst := range w.state.Instances.All() {
-			if !inst.Terminal() && (len(args) == 1 || inst.Node == fsm.NodeID(args[1])) {
+			if !inst.Terminal() && (len(args) == 1 || inst.Node == model.NodeID(args[1])) {
 				lines = append(lines, w.instanceLine(inst))
 			}
 		}
@@ -194,9 +195,9 @@ func (w *world) cmdShow(args []string) string {
 	case "held":
 		out.WriteString(w.showHeld())
 	case "spread": // instances per node of what is wanted
-		count := map[fsm.NodeID]int{}
+		count := map[model.NodeID]int{}
 		for _, inst := range w.state.Instances.All() {
-			if inst.Desired == fsm.DesiredRunning {
+			if inst.Desired == model.DesiredRunning {
 				count[inst.Node]++
 			}
 		}

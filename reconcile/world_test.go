@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/reconcile"
 )
 
@@ -22,52 +23,52 @@ func vocabulary() map[string]func(*world, []string) string {
 		"run": (*world).cmdRun,
 		// scale web/http 5; stop web; stop web purge; restart web
 		"scale": func(w *world, a []string) string {
-			job, group := fsm.GroupID(a[0]).Split()
+			job, group := model.GroupID(a[0]).Split()
 			return w.must(w.apply("cli:ann", &fsm.JobScale{Job: job, Group: group, Count: number(a[1])}))
 		},
 		"stop": func(w *world, a []string) string {
-			return w.must(w.apply("cli:ann", &fsm.JobStop{Job: fsm.JobName(a[0]), Purge: slices.Contains(a, "purge")}))
+			return w.must(w.apply("cli:ann", &fsm.JobStop{Job: model.JobName(a[0]), Purge: slices.Contains(a, "purge")}))
 		},
 		"restart": func(w *world, a []string) string {
-			return w.must(w.apply("cli:ann", &fsm.JobRestart{Job: fsm.JobName(a[0])}))
+			return w.must(w.apply("cli:ann", &fsm.JobRestart{Job: model.JobName(a[0])}))
 		},
 		"revert": func(w *world, a []string) string {
-			return w.must(w.apply("cli:ann", &fsm.JobRevert{Job: fsm.JobName(a[0]), Version: uint64(number(a[1]))}))
+			return w.must(w.apply("cli:ann", &fsm.JobRevert{Job: model.JobName(a[0]), Version: uint64(number(a[1]))}))
 		},
 		"promote": func(w *world, a []string) string {
-			return w.must(w.apply("cli:ann", &fsm.DeploymentPromote{ID: fsm.DeploymentID(a[0])}))
+			return w.must(w.apply("cli:ann", &fsm.DeploymentPromote{ID: model.DeploymentID(a[0])}))
 		},
 		"fail": func(w *world, a []string) string {
-			return w.must(w.apply("cli:ann", &fsm.DeploymentStep{ID: fsm.DeploymentID(a[0]), Status: fsm.DeploymentFailed, Reason: "failed by ann"}))
+			return w.must(w.apply("cli:ann", &fsm.DeploymentStep{ID: model.DeploymentID(a[0]), Status: fsm.DeploymentFailed, Reason: "failed by ann"}))
 		},
 		// drain d1 n1 n2 deadline=10m parallel=1 downtime=* force force_at_deadline ignore_system
 		"drain": (*world).cmdDrain,
 		"pause": func(w *world, a []string) string {
-			return w.must(w.apply("cli:ann", &fsm.DrainPause{ID: fsm.DrainID(a[0]), Paused: true}))
+			return w.must(w.apply("cli:ann", &fsm.DrainPause{ID: model.DrainID(a[0]), Paused: true}))
 		},
 		"resume": func(w *world, a []string) string {
-			return w.must(w.apply("cli:ann", &fsm.DrainPause{ID: fsm.DrainID(a[0])}))
+			return w.must(w.apply("cli:ann", &fsm.DrainPause{ID: model.DrainID(a[0])}))
 		},
 		"cancel": func(w *world, a []string) string {
-			return w.must(w.apply("cli:ann", &fsm.DrainCancel{ID: fsm.DrainID(a[0]), Uncordon: len(a) > 1}))
+			return w.must(w.apply("cli:ann", &fsm.DrainCancel{ID: model.DrainID(a[0]), Uncordon: len(a) > 1}))
 		},
 		"cordon":   func(w *world, a []string) string { return w.intent(a, fsm.IntentCordoned) },
 		"uncordon": func(w *world, a []string) string { return w.intent(a, fsm.IntentActive) },
 		"enable":   func(w *world, a []string) string { return w.intent(a, fsm.IntentActive) },
 		"disable":  func(w *world, a []string) string { return w.intent(a, fsm.IntentDisabled) },
 		"ack": func(w *world, a []string) string {
-			return w.must(w.apply("cli:ann", &fsm.NodeAck{ID: fsm.NodeID(a[0])}))
+			return w.must(w.apply("cli:ann", &fsm.NodeAck{ID: model.NodeID(a[0])}))
 		},
 		"confirm-dead": func(w *world, a []string) string {
-			return w.must(w.apply("cli:ann", &fsm.NodeConfirmDead{ID: fsm.NodeID(a[0]), Force: slices.Contains(a, "force")}))
+			return w.must(w.apply("cli:ann", &fsm.NodeConfirmDead{ID: model.NodeID(a[0]), Force: slices.Contains(a, "force")}))
 		},
 		"label": func(w *world, a []string) string {
 			k, v, _ := strings.Cut(a[1], "=")
-			return w.must(w.apply("cli:ann", &fsm.NodeLabel{ID: fsm.NodeID(a[0]), Labels: map[string]string{k: v}}))
+			return w.must(w.apply("cli:ann", &fsm.NodeLabel{ID: model.NodeID(a[0]), Labels: map[string]string{k: v}}))
 		},
 		// class batch fair: instances of the class may preempt their own where that is fair
 		"class": func(w *world, a []string) string {
-			return w.must(w.apply("cli:ann", &fsm.ClassSet{Name: fsm.ClassName(a[0]), PreemptEqual: fsm.PreemptEqual(a[1])}))
+			return w.must(w.apply("cli:ann", &fsm.ClassSet{Name: model.ClassName(a[0]), PreemptEqual: fsm.PreemptEqual(a[1])}))
 		},
 		// hold off: an operator ends the hold
 		"hold": func(w *world, a []string) string {
@@ -76,14 +77,14 @@ func vocabulary() map[string]func(*world, []string) string {
 		// evict web-http-0a: an operator's stop, under the budget; evict web-http-0a surge [avoid] [grace=3s]: its replacement comes first
 		"evict": func(w *world, a []string) string {
 			if slices.Contains(a, "surge") {
-				c := &fsm.InstanceMark{ID: w.id(a[0]), Requested: true, Surge: true, Cause: fsm.CauseUser, By: "ann", Avoid: slices.Contains(a, "avoid")}
+				c := &fsm.InstanceMark{ID: w.id(a[0]), Requested: true, Surge: true, Cause: model.CauseUser, By: "ann", Avoid: slices.Contains(a, "avoid")}
 				if grace, ok := strings.CutPrefix(a[len(a)-1], "grace="); ok {
 					d := duration(grace)
 					c.Grace = &d
 				}
 				return w.must(w.apply("cli:ann", c))
 			}
-			return w.must(w.apply("cli:ann", &fsm.InstanceStop{ID: w.id(a[0]), Cause: fsm.CauseUser, By: "ann"}))
+			return w.must(w.apply("cli:ann", &fsm.InstanceStop{ID: w.id(a[0]), Cause: model.CauseUser, By: "ann"}))
 		},
 		// agents [n1 n2]: those (or all that can be heard) start what they are told, which becomes ready, and stop what they are told
 		"agents": func(w *world, a []string) string { w.work(a); return "" },
@@ -102,7 +103,7 @@ func vocabulary() map[string]func(*world, []string) string {
 		},
 		// rebuild web-db-0a: a person asks for its copy to be built elsewhere
 		"rebuild": func(w *world, a []string) string {
-			return w.must(w.apply("cli:ann", &fsm.InstanceMark{ID: w.id(a[0]), Requested: true, Cause: fsm.CauseUser, By: "ann"}))
+			return w.must(w.apply("cli:ann", &fsm.InstanceMark{ID: w.id(a[0]), Requested: true, Cause: model.CauseUser, By: "ann"}))
 		},
 		// unmark web-db-0a: a person takes it back that it is to be evicted
 		"unmark": func(w *world, a []string) string {
@@ -110,12 +111,12 @@ func vocabulary() map[string]func(*world, []string) string {
 		},
 		// force web-db-0a: an operator's stop that bypasses everything
 		"force": func(w *world, a []string) string {
-			return w.must(w.apply("cli:ann", &fsm.InstanceStop{ID: w.id(a[0]), Cause: fsm.CauseUser, By: "ann", Bypass: true}))
+			return w.must(w.apply("cli:ann", &fsm.InstanceStop{ID: w.id(a[0]), Cause: model.CauseUser, By: "ann", Bypass: true}))
 		},
 		// silent 70s n1 n2: every rule but the mass guard calls them offline
 		"silent": func(w *world, a []string) string {
 			for _, n := range a[1:] {
-				w.live[fsm.NodeID(n)] = fsm.Liveness{Age: duration(a[0]), Gossip: fsm.GossipDead, Silent: true}
+				w.live[model.NodeID(n)] = fsm.Liveness{Age: duration(a[0]), Gossip: fsm.GossipDead, Silent: true}
 			}
 			return ""
 		},
@@ -123,51 +124,51 @@ func vocabulary() map[string]func(*world, []string) string {
 		"unheard": func(w *world, a []string) string {
 			for _, n := range a[1:] {
 				id, by, _ := strings.Cut(n, "@")
-				w.live[fsm.NodeID(id)] = fsm.Liveness{Age: duration(a[0]), Gossip: fsm.GossipDead, Silent: by == "", Unheard: true, SeenBy: fsm.ServerID(by)}
+				w.live[model.NodeID(id)] = fsm.Liveness{Age: duration(a[0]), Gossip: fsm.GossipDead, Silent: by == "", Unheard: true, SeenBy: model.ServerID(by)}
 			}
 			return ""
 		},
 		// restored: the state is that of a snapshot; restored confirm: an operator confirms it
 		"restored": func(w *world, a []string) string {
-			return w.must(w.apply(fsm.ActorLeader, &fsm.RestoreMark{Confirm: len(a) > 0}))
+			return w.must(w.apply(model.ActorLeader, &fsm.RestoreMark{Confirm: len(a) > 0}))
 		},
 		// late 40s n1 n2: heartbeats are missing, nothing more is known; late 40s n1 seen_by=s2
 		"late": func(w *world, a []string) string {
 			for _, n := range a[1:] {
 				id, by, _ := strings.Cut(n, "@")
-				w.live[fsm.NodeID(id)] = fsm.Liveness{Age: duration(a[0]), Gossip: fsm.GossipAlive, SeenBy: fsm.ServerID(by)}
+				w.live[model.NodeID(id)] = fsm.Liveness{Age: duration(a[0]), Gossip: fsm.GossipAlive, SeenBy: model.ServerID(by)}
 			}
 			return ""
 		},
 		// paused 40s n1 n2: the leader was paused for so long, and hears nobody yet
 		"paused": func(w *world, a []string) string {
 			for _, n := range a[1:] {
-				w.live[fsm.NodeID(n)] = fsm.Liveness{Age: duration(a[0]), Gossip: fsm.GossipAlive, Paused: true}
+				w.live[model.NodeID(n)] = fsm.Liveness{Age: duration(a[0]), Gossip: fsm.GossipAlive, Paused: true}
 			}
 			return ""
 		},
 		// avoid web-http-0a: an operator evicts it and has its group avoid the node
 		"avoid": func(w *world, a []string) string {
 			why := cmp.Or(strings.Join(a[1:], " "), "ann")
-			return w.must(w.apply("cli:ann", &fsm.InstanceStop{ID: w.id(a[0]), Cause: fsm.CauseUser, By: why, Avoid: true}))
+			return w.must(w.apply("cli:ann", &fsm.InstanceStop{ID: w.id(a[0]), Cause: model.CauseUser, By: why, Avoid: true}))
 		},
 		// moves: what the rescheduler would do if it were asked; rebalance: ask it
 		"moves":     func(w *world, _ []string) string { moves, _ := reconcile.Moves(w.input()); return w.movesText(moves) },
 		"rebalance": (*world).cmdRebalance,
 		"gossip": func(w *world, a []string) string {
-			w.live[fsm.NodeID(a[0])] = fsm.Liveness{Gossip: fsm.Gossip(a[1])}
+			w.live[model.NodeID(a[0])] = fsm.Liveness{Gossip: fsm.Gossip(a[1])}
 			return ""
 		},
 		// deaf 30s n1 n2: heartbeats arrive, but their agents have heard no answer for so long
 		"deaf": func(w *world, a []string) string {
 			for _, n := range a[1:] {
-				w.live[fsm.NodeID(n)] = fsm.Liveness{Gossip: fsm.GossipAlive, Deaf: duration(a[0])}
+				w.live[model.NodeID(n)] = fsm.Liveness{Gossip: fsm.GossipAlive, Deaf: duration(a[0])}
 			}
 			return ""
 		},
 		"heard": func(w *world, a []string) string {
 			for _, n := range a {
-				w.live[fsm.NodeID(n)] = fsm.Liveness{Gossip: fsm.GossipAlive}
+				w.live[model.NodeID(n)] = fsm.Liveness{Gossip: fsm.GossipAlive}
 			}
 			return ""
 		},
@@ -175,8 +176,8 @@ func vocabulary() map[string]func(*world, []string) string {
 		"troubled": (*world).cmdTroubled,
 		"well":     (*world).cmdTroubled,
 		// return n1: the agent comes back with what it still runs; reboot n1: with nothing
-		"return": func(w *world, a []string) string { return w.comeBack(fsm.NodeID(a[0]), false) },
-		"reboot": func(w *world, a []string) string { return w.comeBack(fsm.NodeID(a[0]), true) },
+		"return": func(w *world, a []string) string { return w.comeBack(model.NodeID(a[0]), false) },
+		"reboot": func(w *world, a []string) string { return w.comeBack(model.NodeID(a[0]), true) },
 		"advance": func(w *world, a []string) string {
 			w.now = w.now.Add(duration(a[0]))
 			for _, n := range w.nodes {
@@ -227,9 +228,9 @@ func (w *world) run(line string) string {
 }
 
 // id finds an instance by its name, or by its group and node: web-db@n1.
-func (w *world) id(name string) fsm.InstanceID {
+func (w *world) id(name string) model.InstanceID {
 	if group, node, at := strings.Cut(name, "@"); at {
-		for inst := range w.state.InstancesOn(fsm.NodeID(node)) {
+		for inst := range w.state.InstancesOn(model.NodeID(node)) {
 			if strings.ReplaceAll(string(inst.Group), "/", "-") == group && !inst.Terminal() {
 				return inst.ID
 			}
@@ -250,8 +251,8 @@ func number(text string) int {
 	return n
 }
 
-func duration(text string) fsm.Duration {
-	d, err := fsm.ParseDuration(text)
+func duration(text string) model.Duration {
+	d, err := model.ParseDuration(text)
 	if err != nil {
 		panic(err)
 	}
@@ -267,15 +268,15 @@ func size(text string) int64 {
 	panic("no size: " + text)
 }
 
-func amount(text string) *fsm.Amount {
+func amount(text string) *model.Amount {
 	n, percent := strings.CutSuffix(text, "%")
-	return &fsm.Amount{N: number(n), Percent: percent}
+	return &model.Amount{N: number(n), Percent: percent}
 }
 
 func (w *world) intent(nodes []string, intent fsm.Intent) string {
 	out := ""
 	for _, n := range nodes {
-		out += w.must(w.apply("cli:ann", &fsm.NodeIntent{ID: fsm.NodeID(n), Intent: intent}))
+		out += w.must(w.apply("cli:ann", &fsm.NodeIntent{ID: model.NodeID(n), Intent: intent}))
 	}
 	return out
 }
@@ -300,7 +301,7 @@ func (w *world) cmdSettings(args []string) string {
 		case "node_drain_policy":
 			s.NodeDrainPolicy = value
 		case "evict_on":
-			s.EvictOn = fsm.EvictOn(value)
+			s.EvictOn = model.EvictOn(value)
 		case "paused":
 			s.Paused = value != "false"
 		case "rescheduler":
@@ -326,7 +327,7 @@ func (w *world) cmdSettings(args []string) string {
 
 func (w *world) cmdNode(args []string) string {
 	var names []string
-	shape := fsm.NodeShape{Capacity: fsm.Resources{CPU: 4000, MemoryBytes: 1 << 30}, PortMin: 20000, PortMax: 20999, Labels: map[string]string{}}
+	shape := model.NodeShape{Capacity: model.Resources{CPU: 4000, MemoryBytes: 1 << 30}, PortMin: 20000, PortMax: 20999, Labels: map[string]string{}}
 	for _, arg := range args {
 		key, value, given := strings.Cut(arg, "=")
 		switch {
@@ -337,7 +338,7 @@ func (w *world) cmdNode(args []string) string {
 		case key == "cpu":
 			shape.Capacity.CPU = int64(number(value))
 		case key == "backup":
-			shape.Attributes = map[string]string{fsm.AttributeBackup: value}
+			shape.Attributes = map[string]string{model.AttributeBackup: value}
 		case key == "ports":
 			low, high, _ := strings.Cut(value, "-")
 			shape.PortMin, shape.PortMax = number(low), number(high)
@@ -346,9 +347,9 @@ func (w *world) cmdNode(args []string) string {
 		}
 	}
 	for _, name := range names {
-		id := fsm.NodeID(name)
+		id := model.NodeID(name)
 		w.nodes = append(w.nodes, id)
-		w.agents[id] = &agentSim{running: map[fsm.InstanceID]fsm.InstanceStatus{}}
+		w.agents[id] = &agentSim{running: map[model.InstanceID]model.InstanceStatus{}}
 		w.live[id] = fsm.Liveness{Gossip: fsm.GossipAlive}
 		w.register(id, shape)
 	}
@@ -356,7 +357,7 @@ func (w *world) cmdNode(args []string) string {
 }
 
 func (w *world) drainCommand(args []string) *fsm.DrainStart {
-	c := &fsm.DrainStart{ID: fsm.DrainID(args[0]), Options: fsm.DrainOptions{Deadline: fsm.Hour}}
+	c := &fsm.DrainStart{ID: model.DrainID(args[0]), Options: fsm.DrainOptions{Deadline: model.Hour}}
 	for _, arg := range args[1:] {
 		key, value, given := strings.Cut(arg, "=")
 		switch {

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // volumeVocabulary is what a scenario can say about volumes.
@@ -13,27 +14,27 @@ func volumeVocabulary() map[string]func(*world, []string) string {
 	return map[string]func(*world, []string) string{
 		// migrate t1 db/main/0/data n2 keep=1h
 		"migrate": func(w *world, a []string) string {
-			return w.startTransfer(fsm.TransferStart{ID: fsm.TransferID(a[0]), Work: fsm.TransferMigrate, Volume: fsm.VolumeID(a[1]), To: fsm.NodeID(a[2])}, a[3:])
+			return w.startTransfer(fsm.TransferStart{ID: model.TransferID(a[0]), Work: fsm.TransferMigrate, Volume: model.VolumeID(a[1]), To: model.NodeID(a[2])}, a[3:])
 		},
 		// backup b1 db/main/0/data live
 		"backup": func(w *world, a []string) string {
-			return w.startTransfer(fsm.TransferStart{ID: fsm.TransferID(a[0]), Work: fsm.TransferBackup, Volume: fsm.VolumeID(a[1])}, a[2:])
+			return w.startTransfer(fsm.TransferStart{ID: model.TransferID(a[0]), Work: fsm.TransferBackup, Volume: model.VolumeID(a[1])}, a[2:])
 		},
 		// restore r1 b1 n2 volume=db/main/1/data attach
 		"restore": func(w *world, a []string) string {
-			return w.startTransfer(fsm.TransferStart{ID: fsm.TransferID(a[0]), Work: fsm.TransferRestore, Backup: fsm.BackupID(a[1]), To: fsm.NodeID(a[2])}, a[3:])
+			return w.startTransfer(fsm.TransferStart{ID: model.TransferID(a[0]), Work: fsm.TransferRestore, Backup: model.BackupID(a[1]), To: model.NodeID(a[2])}, a[3:])
 		},
 		// attach a1 db/main/0/data@r1
 		"attach": func(w *world, a []string) string {
-			return w.startTransfer(fsm.TransferStart{ID: fsm.TransferID(a[0]), Work: fsm.TransferAttach, Volume: fsm.VolumeID(a[1])}, a[2:])
+			return w.startTransfer(fsm.TransferStart{ID: model.TransferID(a[0]), Work: fsm.TransferAttach, Volume: model.VolumeID(a[1])}, a[2:])
 		},
 		"give-up": func(w *world, a []string) string {
-			return w.must(w.apply("cli:ann", &fsm.TransferCancel{ID: fsm.TransferID(a[0])}))
+			return w.must(w.apply("cli:ann", &fsm.TransferCancel{ID: model.TransferID(a[0])}))
 		},
 		"forget": func(w *world, a []string) string {
-			c := &fsm.NodeForget{ID: fsm.NodeID(a[0])}
+			c := &fsm.NodeForget{ID: model.NodeID(a[0])}
 			for _, group := range a[1:] { // forget n1 lose=db/main
-				c.LoseData = append(c.LoseData, fsm.GroupID(strings.TrimPrefix(group, "lose=")))
+				c.LoseData = append(c.LoseData, model.GroupID(strings.TrimPrefix(group, "lose=")))
 			}
 			return w.must(w.apply("cli:ann", c))
 		},
@@ -53,7 +54,7 @@ func (w *world) startTransfer(c fsm.TransferStart, args []string) string {
 		case "attach":
 			c.Options.Attach = true
 		case "volume":
-			c.Volume = fsm.VolumeID(value)
+			c.Volume = model.VolumeID(value)
 		default:
 			w.t.Fatalf("%s: no such option: %s", w.at, key)
 		}
@@ -62,25 +63,25 @@ func (w *world) startTransfer(c fsm.TransferStart, args []string) string {
 }
 
 func (w *world) cmdPart(args []string) string {
-	r := fsm.TransferReport{ID: fsm.TransferID(args[0]), State: fsm.TransferState(args[2])}
+	r := model.TransferReport{ID: model.TransferID(args[0]), State: model.TransferState(args[2])}
 	switch {
-	case r.State == fsm.SideFailed:
-		r.Code, r.Message = fsm.Code(args[3]), strings.Join(args[4:], " ")
+	case r.State == model.SideFailed:
+		r.Code, r.Message = model.Code(args[3]), strings.Join(args[4:], " ")
 	case len(args) > 4:
 		r.Bytes, r.Total = int64(number(args[3])), int64(number(args[4]))
 	}
-	return w.tell(fsm.NodeID(args[1]), r)
+	return w.tell(model.NodeID(args[1]), r)
 }
 
-func (w *world) tell(node fsm.NodeID, r fsm.TransferReport) string {
+func (w *world) tell(node model.NodeID, r model.TransferReport) string {
 	n, _ := w.state.Nodes.Get(node)
-	return w.must(w.apply("agent:"+fsm.Actor(node), &fsm.NodeReport{ID: node, Epoch: n.Agent.Epoch, Transfers: []fsm.TransferReport{r}}))
+	return w.must(w.apply("agent:"+model.Actor(node), &fsm.NodeReport{ID: node, Epoch: n.Agent.Epoch, Transfers: []model.TransferReport{r}}))
 }
 
 // moveVolumes has the agents that can be reached do their part of every transfer: one thing each, and say so.
 func (w *world) moveVolumes(nodes []string) bool {
 	changed := false
-	can := func(id fsm.NodeID) bool {
+	can := func(id model.NodeID) bool {
 		_, known := w.state.Nodes.Get(id)
 		return known && w.reach(id) && (len(nodes) == 0 || slices.Contains(nodes, string(id)))
 	}
@@ -89,19 +90,19 @@ func (w *world) moveVolumes(nodes []string) bool {
 		all = append(all, t)
 	}
 	for _, t := range all {
-		node, state := t.To, fsm.TransferState("")
+		node, state := t.To, model.TransferState("")
 		switch {
 		case t.Left.Drop:
-			node, state = t.Left.Old, fsm.SideDropped
+			node, state = t.Left.Old, model.SideDropped
 		case t.Phase == fsm.TransferCopying && can(t.From), t.Phase == fsm.TransferRunning && t.Kind == fsm.TransferRestore:
-			state = fsm.SideVerified
+			state = model.SideVerified
 		case t.Phase == fsm.TransferRunning:
-			node, state = t.From, fsm.SideVerified
+			node, state = t.From, model.SideVerified
 		case t.Phase == fsm.TransferAttaching:
-			state = fsm.SideAttached
+			state = model.SideAttached
 		}
 		if state != "" && can(node) && (t.Left.Drop || t.Worker().State != state) {
-			w.tell(node, fsm.TransferReport{ID: t.ID, State: state, Bytes: 1 << 30, Total: 1 << 30, Sum: "5a"})
+			w.tell(node, model.TransferReport{ID: t.ID, State: state, Bytes: 1 << 30, Total: 1 << 30, Sum: "5a"})
 			changed = true
 		}
 	}

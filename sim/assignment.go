@@ -1,6 +1,9 @@
 package sim
 
-import "github.com/outspan/outspan/fsm"
+import (
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
+)
 
 // assignments is what a server answers an agent: everything that it must run or stop now.
 type assignments struct {
@@ -12,13 +15,13 @@ type assignments struct {
 
 // assignment is one instance of it.
 type assignment struct {
-	id        fsm.InstanceID
-	group     fsm.GroupID
+	id        model.InstanceID
+	group     model.GroupID
 	slot      int
 	version   uint64
-	spec      *fsm.GroupSpec
-	desired   fsm.Desired
-	grace     fsm.Duration
+	spec      *model.GroupSpec
+	desired   model.Desired
+	grace     model.Duration
 	ports     map[string]int
 	memory    int64
 	restarts  uint64
@@ -26,7 +29,7 @@ type assignment struct {
 	gates     []string
 }
 
-func assignmentsOf(s fsm.State, node fsm.NodeID, epoch uint64) assignments {
+func assignmentsOf(s fsm.State, node model.NodeID, epoch uint64) assignments {
 	set := assignments{epoch: epoch}
 	n, ok := s.Nodes.Get(node)
 	if !ok || n.Agent.Epoch != epoch || n.Health == fsm.HealthOffline {
@@ -58,11 +61,11 @@ func assignmentOf(s *fsm.State, i *fsm.Instance) assignment {
 	if a.preparing == 0 {
 		return a
 	}
-	if d, ok := s.Drains.Get(fsm.DrainID(i.Eviction.By)); ok && i.Eviction.Cause == fsm.CauseNodeDraining && d.Options.Force {
+	if d, ok := s.Drains.Get(model.DrainID(i.Eviction.By)); ok && i.Eviction.Cause == model.CauseNodeDraining && d.Options.Force {
 		return a
 	}
 	for _, text := range s.GatesOf(i, i.Eviction.Cause) {
-		if gate, refusal := fsm.ParseGate(text); refusal == nil && gate.Self() {
+		if gate, refusal := model.ParseGate(text); refusal == nil && gate.Self() {
 			a.gates = append(a.gates, text)
 		}
 	}

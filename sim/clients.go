@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // tries is how often a client asks again when it does not know what became of a request.
@@ -11,12 +12,12 @@ const tries = 6
 
 // request is one write of a person. Its id stays the same when it is tried again.
 type request struct {
-	id       fsm.RequestID
+	id       model.RequestID
 	name     string
 	groups   [][]fsm.Command
 	tries    int
 	answered bool
-	refused  *fsm.Error // of the answer
+	refused  *model.Error // of the answer
 	index    uint64
 }
 
@@ -24,10 +25,10 @@ type request struct {
 type clients struct {
 	w    *world
 	all  []*request
-	byID map[fsm.RequestID]*request
+	byID map[model.RequestID]*request
 }
 
-func newClients(w *world) *clients { return &clients{w: w, byID: map[fsm.RequestID]*request{}} }
+func newClients(w *world) *clients { return &clients{w: w, byID: map[model.RequestID]*request{}} }
 
 // ask writes the commands as one request: a group for each of them.
 func (c *clients) ask(name string, commands ...fsm.Command) {
@@ -35,7 +36,7 @@ func (c *clients) ask(name string, commands ...fsm.Command) {
 	for _, command := range commands {
 		groups = append(groups, []fsm.Command{command})
 	}
-	r := &request{id: fsm.RequestID(fmt.Sprintf("r%d", len(c.all)+1)), name: name, groups: groups}
+	r := &request{id: model.RequestID(fmt.Sprintf("r%d", len(c.all)+1)), name: name, groups: groups}
 	c.all = append(c.all, r)
 	c.byID[r.id] = r
 	c.w.trace.say("  asks %s: %s", r.id, name)

@@ -1,6 +1,8 @@
 package sim
 
-import "github.com/outspan/outspan/fsm"
+import (
+	"github.com/outspan/outspan/model"
+)
 
 // fault does what goes wrong. Each ends by itself after a while, so that leaving it out of a schedule leaves its end out as well.
 func (p *performer) fault(kind ActionKind) {
@@ -141,14 +143,14 @@ func (p *performer) trouble(kind ActionKind) {
 // sicken has the agent of a node find something wrong with its machine for a while, or now and then those of many nodes at once: what they share is broken then.
 func (p *performer) sicken() {
 	r := p.r
-	sick, long := []*machine{p.machine()}, between(r, 2000, 8*fsm.Minute)
+	sick, long := []*machine{p.machine()}, between(r, 2000, 8*model.Minute)
 	if rarely(r, 5) {
 		sick = p.nodes[:len(p.nodes)/2+1]
 	}
-	check := pick(r, fsm.SelfDiskFull, fsm.SelfDiskFull, fsm.SelfDiskWrite, fsm.SelfDiskSlow)
+	check := pick(r, model.SelfDiskFull, model.SelfDiskFull, model.SelfDiskWrite, model.SelfDiskSlow)
 	for _, m := range sick {
 		p.step(CountSick)
-		m.finds(fsm.Trouble{Check: check, Reason: "the data directory has no room"})
+		m.finds(model.Trouble{Check: check, Reason: "the data directory has no room"})
 		p.after(long, func() { m.finds() })
 	}
 }
@@ -171,12 +173,12 @@ func (p *performer) programFault(kind ActionKind) {
 		if one.m.agent && !rarely(p.r, 3) {
 			one.restart("exited")
 		} else {
-			one.fails(pick(p.r, string(fsm.CauseOOM), "exited"))
+			one.fails(pick(p.r, string(model.CauseOOM), "exited"))
 		}
 	case ActBlip:
 		one.blip()
 	case ActRoleFlip:
-		if one.told[fsm.FactLeader] == "true" && rarely(p.r, 2) {
+		if one.told[model.FactLeader] == "true" && rarely(p.r, 2) {
 			p.resign(one)
 		} else {
 			one.unknown()

@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 var rewrite = flag.Bool("rewrite", false, "write the log of the current format anew")
@@ -24,15 +25,15 @@ const goldenSeed = 20261123
 
 // A log that was written once leads to the same states for ever: servers of different versions apply the same entries, and one that restarts replays its own. A
 // difference means that Apply does something else with an entry of that format. Unless the format was never released, decide by Entry.Format in Apply, or raise
-// fsm.CurrentFormat, and keep the file.
+// model.CurrentFormat, and keep the file.
 func TestGoldenLog(t *testing.T) {
-	current := filepath.Join("testdata", "log", fmt.Sprintf("format%d", fsm.CurrentFormat))
+	current := filepath.Join("testdata", "log", fmt.Sprintf("format%d", model.CurrentFormat))
 	if *rewrite {
 		writeGoldenLogs(t, current)
 	}
 	files, err := filepath.Glob("testdata/log/format*/*.log.gz")
 	if err != nil || !slices.ContainsFunc(files, func(f string) bool { return filepath.Dir(f) == current }) {
-		t.Fatalf("no log of format %d (%v); write it with: go test ./sim -run GoldenLog -rewrite", fsm.CurrentFormat, err)
+		t.Fatalf("no log of format %d (%v); write it with: go test ./sim -run GoldenLog -rewrite", model.CurrentFormat, err)
 	}
 	for _, file := range files {
 		t.Run(file, func(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/reconcile"
 )
 
@@ -37,12 +38,12 @@ type judge struct {
 	requests requestBook
 	rates    rateBook
 	ended    endedBook
-	sick     map[fsm.NodeID]fsm.Time // nodes that are degraded by their own word, and since when
+	sick     map[model.NodeID]model.Time // nodes that are degraded by their own word, and since when
 	sample   uint64
 }
 
 func newJudge(w *world) *judge {
-	return &judge{world: w, requests: newRequestBook(), rates: newRateBook(), ended: newEndedBook(), sick: map[fsm.NodeID]fsm.Time{}}
+	return &judge{world: w, requests: newRequestBook(), rates: newRateBook(), ended: newEndedBook(), sick: map[model.NodeID]model.Time{}}
 }
 
 // entry judges one committed entry.
@@ -125,7 +126,7 @@ func (j *judge) terms(c *committed) {
 	}
 	j.counts[CountStaleTerm]++
 	for _, r := range c.results {
-		if r.Refusal == nil || r.Refusal.Code != fsm.CodeStaleTerm {
+		if r.Refusal == nil || r.Refusal.Code != model.CodeStaleTerm {
 			j.fail("S10", "entry %d was decided in term %d and is taken in term %d", c.index, c.entry.Term, c.term)
 		}
 	}
@@ -179,7 +180,7 @@ func (j *judge) explained(in reconcile.Input, plan reconcile.Plan) {
 	}
 	e := reconcile.Explain(in)
 	for id, g := range in.State.Groups.All() {
-		if g.Role != fsm.RoleSystem && g.Running < g.Count && e.Pending(id) == nil && !waits(in.State, e, id) {
+		if g.Role != model.RoleSystem && g.Running < g.Count && e.Pending(id) == nil && !waits(in.State, e, id) {
 			j.fail("S14", "%s has %d of %d, nothing is planned, and there is no reason", id, g.Running, g.Count)
 			return
 		}
@@ -187,7 +188,7 @@ func (j *judge) explained(in reconcile.Input, plan reconcile.Plan) {
 }
 
 // waits reports whether an instance of a group says what it waits for, or who comes after it.
-func waits(s fsm.State, e *reconcile.Explanation, id fsm.GroupID) bool {
+func waits(s fsm.State, e *reconcile.Explanation, id model.GroupID) bool {
 	for i := range s.InstancesOf(id) {
 		if !i.Terminal() && len(e.Waiting(i.ID)) > 0 {
 			return true

@@ -4,20 +4,21 @@ import (
 	"slices"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // unlimited reports whether a stop is one that no budget holds back: by an order on record, of a disabled node, or of a job that ends.
 func unlimited(c *fsm.InstanceStop) bool {
-	return c.Bypass || c.Cause == fsm.CauseNodeDisabled || c.Cause == fsm.CauseJobStopped
+	return c.Bypass || c.Cause == model.CauseNodeDisabled || c.Cause == model.CauseJobStopped
 }
 
 // spared is an instance that counts for a budget: ready, desired, and not about to stop.
 func spared(i *fsm.Instance) bool { return i.Ready() && !i.Eviction.Preparing }
 
 // lost reports whether an instance is lost after the entry: the same entry may have found its node offline, and then nothing was taken.
-func (c *committed) lost(id fsm.InstanceID) bool {
+func (c *committed) lost(id model.InstanceID) bool {
 	i, ok := c.after.Instances.Get(id)
-	return ok && i.Status.Observed == fsm.ObservedLost
+	return ok && i.Status.Observed == model.ObservedLost
 }
 
 // debit is what one entry takes from a group.
@@ -28,9 +29,9 @@ type debit struct {
 
 // budgets is S3: the numbers are counted from the instances and from the jobs' specs, not from what the state sums up.
 func (j *judge) budgets(c *committed) {
-	debits := map[fsm.GroupID]*debit{}
-	var order []fsm.GroupID
-	of := func(id fsm.GroupID) *debit {
+	debits := map[model.GroupID]*debit{}
+	var order []model.GroupID
+	of := func(id model.GroupID) *debit {
 		if debits[id] == nil {
 			debits[id] = &debit{}
 			order = append(order, id)
@@ -67,16 +68,16 @@ func (j *judge) budgets(c *committed) {
 	}
 }
 
-func (j *judge) release(c *committed, id fsm.InstanceID, of func(fsm.GroupID) *debit) {
+func (j *judge) release(c *committed, id model.InstanceID, of func(model.GroupID) *debit) {
 	if i, ok := c.before.Instances.Get(id); ok && i.Ready() && i.Eviction.Preparing {
 		of(i.Group).given++
 	}
 }
 
 // ready holds that a group, and those that it shares budgets with, keep as many ready as they must.
-func (j *judge) ready(c *committed, id fsm.GroupID, debits map[fsm.GroupID]*debit, d *debit) {
+func (j *judge) ready(c *committed, id model.GroupID, debits map[model.GroupID]*debit, d *debit) {
 	g, ok := c.before.Groups.Get(id)
-	if !ok || g.Role == fsm.RoleSystem {
+	if !ok || g.Role == model.RoleSystem {
 		return
 	}
 	had := sparedOf(c.before, id)
@@ -100,7 +101,7 @@ func (j *judge) ready(c *committed, id fsm.GroupID, debits map[fsm.GroupID]*debi
 	}
 }
 
-func sparedOf(s *fsm.State, id fsm.GroupID) int {
+func sparedOf(s *fsm.State, id model.GroupID) int {
 	n := 0
 	for i := range s.InstancesOf(id) {
 		if spared(i) {
@@ -111,7 +112,7 @@ func sparedOf(s *fsm.State, id fsm.GroupID) int {
 }
 
 // specOf is what the job says of a group now; empty if it says nothing.
-func specOf(s *fsm.State, id fsm.GroupID) *fsm.GroupSpec {
+func specOf(s *fsm.State, id model.GroupID) *model.GroupSpec {
 	name, group := id.Split()
 	if job, ok := s.Jobs.Get(name); ok && !job.Stopped {
 		if v, ok := s.JobVersion(name, job.Version); ok {
@@ -122,11 +123,11 @@ func specOf(s *fsm.State, id fsm.GroupID) *fsm.GroupSpec {
 			}
 		}
 	}
-	return &fsm.GroupSpec{}
+	return &model.GroupSpec{}
 }
 
 // mustKeep is how many of a group must be ready, by its own budget or its class.
-func mustKeep(s *fsm.State, id fsm.GroupID) int {
+func mustKeep(s *fsm.State, id model.GroupID) int {
 	spec := specOf(s, id)
 	if b := spec.Budget; b != nil && (b.MinReady != nil || b.MaxDown != nil) {
 		return keeps(b, spec.Count)
@@ -147,7 +148,7 @@ func mustKeep(s *fsm.State, id fsm.GroupID) int {
 }
 
 // keeps is how many of a count must be ready by a budget that says a number.
-func keeps(b *fsm.BudgetSpec, count int) int {
+func keeps(b *model.BudgetSpec, count int) int {
 	switch {
 	case b.MinReady != nil:
 		return min(part(*b.MinReady, count, true), count)
@@ -157,7 +158,7 @@ func keeps(b *fsm.BudgetSpec, count int) int {
 	return 0
 }
 
-func part(a fsm.Amount, count int, up bool) int {
+func part(a model.Amount, count int, up bool) int {
 	switch {
 	case !a.Percent:
 		return a.N
@@ -168,8 +169,8 @@ func part(a fsm.Amount, count int, up bool) int {
 }
 
 // sharers are the groups whose jobs name a shared budget.
-func sharers(s *fsm.State, name fsm.BudgetName) []fsm.GroupID {
-	var list []fsm.GroupID
+func sharers(s *fsm.State, name model.BudgetName) []model.GroupID {
+	var list []model.GroupID
 	for id := range s.Groups.All() {
 		if slices.Contains(specEvenStopped(s, id).Budgets, name) {
 			list = append(list, id)
@@ -178,17 +179,17 @@ func sharers(s *fsm.State, name fsm.BudgetName) []fsm.GroupID {
 	return list
 }
 
-func specEvenStopped(s *fsm.State, id fsm.GroupID) *fsm.GroupSpec {
+func specEvenStopped(s *fsm.State, id model.GroupID) *model.GroupSpec {
 	if policy, ok := s.Policy(id); ok {
 		if g, ok := s.Groups.Get(id); ok && !g.Removed {
 			return policy
 		}
 	}
-	return &fsm.GroupSpec{}
+	return &model.GroupSpec{}
 }
 
 // mustShare is how many must be ready under a shared budget.
-func mustShare(s *fsm.State, name fsm.BudgetName) int {
+func mustShare(s *fsm.State, name model.BudgetName) int {
 	b, ok := s.Budgets.Get(name)
 	if !ok {
 		return 0

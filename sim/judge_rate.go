@@ -4,13 +4,14 @@ import (
 	"slices"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // stopBook is every stop that a rate counted since it was what it is.
 type stopBook struct {
 	most   int
-	window fsm.Duration
-	stops  []fsm.Time
+	window model.Duration
+	stops  []model.Time
 }
 
 // rateBook keeps them by what the rate is of: "group/ID", "budget/NAME", "actor/KIND", "rail".
@@ -24,23 +25,23 @@ func (b *rateBook) forget(name string) { delete(b.of, name) }
 // entries.
 func (b *rateBook) stop(j *judge, c *committed, stop *fsm.InstanceStop, i *fsm.Instance) {
 	now, ok := c.after.Instances.Get(stop.ID)
-	if ok && now.Desired == fsm.DesiredRunning || !runs(i) {
+	if ok && now.Desired == model.DesiredRunning || !runs(i) {
 		return // it is prepared first, or nothing runs
 	}
-	if stop.Cause == fsm.CauseRebalance || stop.Cause == fsm.CauseAffinity || stop.By == fsm.ByPolicy {
+	if stop.Cause == model.CauseRebalance || stop.Cause == model.CauseAffinity || stop.By == fsm.ByPolicy {
 		running := 0
 		for _, other := range c.before.Instances.All() {
-			if other.Desired == fsm.DesiredRunning {
+			if other.Desired == model.DesiredRunning {
 				running++
 			}
 		}
-		b.spend(j, c, "rail", max(1, running*5/100), fsm.Minute, stop.Bypass)
+		b.spend(j, c, "rail", max(1, running*5/100), model.Minute, stop.Bypass)
 	}
 	if !voluntary(stop.Cause) {
 		return
 	}
 	spec := specEvenStopped(c.before, i.Group)
-	if spec.Role == fsm.RoleSystem && stop.Cause == fsm.CauseNodeDraining {
+	if spec.Role == model.RoleSystem && stop.Cause == model.CauseNodeDraining {
 		b.actor(j, c, stop) // it goes with its node, and its group lacks nothing
 		return
 	}
@@ -73,14 +74,14 @@ func (b *rateBook) actor(j *judge, c *committed, stop *fsm.InstanceStop) {
 }
 
 // spend notes a stop, which must not be one too many unless it is free. A rate that changed begins anew.
-func (b *rateBook) spend(j *judge, c *committed, name string, most int, window fsm.Duration, free bool) {
+func (b *rateBook) spend(j *judge, c *committed, name string, most int, window model.Duration, free bool) {
 	book := b.of[name]
 	if book == nil || name != "rail" && (book.most != most || book.window != window) {
 		book = &stopBook{most: most, window: window}
 		b.of[name] = book
 	}
 	now := c.after.Now
-	book.stops = slices.DeleteFunc(book.stops, func(t fsm.Time) bool { return t.Add(window) <= now })
+	book.stops = slices.DeleteFunc(book.stops, func(t model.Time) bool { return t.Add(window) <= now })
 	if len(book.stops) >= most && !free {
 		j.fail("S3", "entry %d begins one more stop of %s, after %d within %s; %d are allowed", c.index, name, len(book.stops), window, most)
 	}
@@ -90,16 +91,16 @@ func (b *rateBook) spend(j *judge, c *committed, name string, most int, window f
 // runs reports whether an instance's program runs, by the state.
 func runs(i *fsm.Instance) bool {
 	switch i.Status.Observed {
-	case fsm.ObservedBooting, fsm.ObservedReady, fsm.ObservedUnready:
+	case model.ObservedBooting, model.ObservedReady, model.ObservedUnready:
 		return true
 	}
 	return false
 }
 
 // voluntary causes are those that rates count.
-func voluntary(c fsm.Cause) bool {
+func voluntary(c model.Cause) bool {
 	switch c {
-	case fsm.CauseRollout, fsm.CauseNodeDraining, fsm.CauseUser, fsm.CausePreempted, fsm.CauseRebalance, fsm.CauseAffinity, fsm.CauseRoleReplacement, fsm.CauseNodeNotReady, fsm.CauseCheckFailed:
+	case model.CauseRollout, model.CauseNodeDraining, model.CauseUser, model.CausePreempted, model.CauseRebalance, model.CauseAffinity, model.CauseRoleReplacement, model.CauseNodeNotReady, model.CauseCheckFailed:
 		return true
 	}
 	return false

@@ -4,19 +4,20 @@ import (
 	"maps"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // requestBook is what was answered, and what took effect, told from the log alone.
 type requestBook struct {
-	effects map[fsm.RequestID]uint64         // index of the entry whose outcome was made, not repeated
-	refused map[fsm.RequestID]bool           // what was made was a refusal
-	labels  map[fsm.NodeID]map[string]string // that clients wrote
-	said    map[fsm.NodeID]map[string]string // by agents when they registered
+	effects map[model.RequestID]uint64         // index of the entry whose outcome was made, not repeated
+	refused map[model.RequestID]bool           // what was made was a refusal
+	labels  map[model.NodeID]map[string]string // that clients wrote
+	said    map[model.NodeID]map[string]string // by agents when they registered
 }
 
 func newRequestBook() requestBook {
 	return requestBook{
-		effects: map[fsm.RequestID]uint64{}, refused: map[fsm.RequestID]bool{}, labels: map[fsm.NodeID]map[string]string{}, said: map[fsm.NodeID]map[string]string{},
+		effects: map[model.RequestID]uint64{}, refused: map[model.RequestID]bool{}, labels: map[model.NodeID]map[string]string{}, said: map[model.NodeID]map[string]string{},
 	}
 }
 
@@ -56,7 +57,7 @@ func (j *judge) repeats(c *committed) {
 	}
 }
 
-func (j *judge) effect(c *committed, id fsm.RequestID) {
+func (j *judge) effect(c *committed, id model.RequestID) {
 	replay := c.results[0].Replay
 	first, seen := j.requests.effects[id]
 	switch {

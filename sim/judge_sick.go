@@ -1,6 +1,9 @@
 package sim
 
-import "github.com/outspan/outspan/fsm"
+import (
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
+)
 
 // sickness holds what it means that a node is degraded by its own agent's word: nothing else makes it so (S15); nothing is placed there, from where it would have to
 // leave again (S7); and what runs there is stopped for it only when its group has tolerated it for as long as its spec says (S6), and not during a hold (S12).
@@ -13,7 +16,7 @@ func (j *judge) sickness(c *committed) {
 				j.fail("S7", "entry %d places %s on node %s, which is degraded: %s", c.index, one.ID, one.Node, n.Self.Words())
 			}
 		case *fsm.InstanceStop:
-			if one.Cause == fsm.CauseNodeNotReady {
+			if one.Cause == model.CauseNodeNotReady {
 				j.counts[CountSickStops]++
 				j.tolerated(c, one.ID)
 			}
@@ -34,7 +37,7 @@ func (j *judge) sickness(c *committed) {
 }
 
 // tolerated holds that an instance is stopped for its sick node only after its group's toleration, and while no hold is active.
-func (j *judge) tolerated(c *committed, id fsm.InstanceID) {
+func (j *judge) tolerated(c *committed, id model.InstanceID) {
 	i, ok := c.before.Instances.Get(id)
 	if !ok {
 		return
@@ -42,7 +45,7 @@ func (j *judge) tolerated(c *committed, id fsm.InstanceID) {
 	spec, ok := c.before.Policy(i.Group)
 	since, sick := j.sick[i.Node]
 	switch {
-	case !ok || spec.Toleration.NotReady == nil || *spec.Toleration.NotReady == fsm.Forever:
+	case !ok || spec.Toleration.NotReady == nil || *spec.Toleration.NotReady == model.Forever:
 		j.fail("S6", "entry %d stops %s for its sick node, and its group tolerates that for ever", c.index, id)
 	case !sick || c.after.Now < since.Add(*spec.Toleration.NotReady):
 		j.fail("S6", "entry %d stops %s at %d for its node %s, sick since %d, which its group tolerates for %s",
@@ -53,7 +56,7 @@ func (j *judge) tolerated(c *committed, id fsm.InstanceID) {
 }
 
 // saidBy reports whether an entry has a report of a node's agent with something wrong with its machine.
-func (c *committed) saidBy(id fsm.NodeID) bool {
+func (c *committed) saidBy(id model.NodeID) bool {
 	said := false
 	c.taken(func(_ []fsm.Command, command fsm.Command) {
 		report, ok := command.(*fsm.NodeReport)
@@ -63,7 +66,7 @@ func (c *committed) saidBy(id fsm.NodeID) bool {
 }
 
 // recovers reports whether a node is well after an entry: it may have said so in the same one.
-func (c *committed) recovers(id fsm.NodeID) bool {
+func (c *committed) recovers(id model.NodeID) bool {
 	n, ok := c.after.Nodes.Get(id)
 	return ok && !n.Troubled()
 }

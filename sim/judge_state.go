@@ -5,23 +5,24 @@ import (
 	"strings"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // stormWindow and stormLimit bound how often one slot is filled. What fails is tried again with growing pauses, what is drained moves once, so it takes
 // many faults to come near.
 const (
-	stormWindow = fsm.Minute
+	stormWindow = model.Minute
 	stormLimit  = 14
 )
 
 // endedBook is what is gone for good.
 type endedBook struct {
-	instances map[fsm.InstanceID]bool
-	slots     map[string][]fsm.Time
+	instances map[model.InstanceID]bool
+	slots     map[string][]model.Time
 }
 
 func newEndedBook() endedBook {
-	return endedBook{instances: map[fsm.InstanceID]bool{}, slots: map[string][]fsm.Time{}}
+	return endedBook{instances: map[model.InstanceID]bool{}, slots: map[string][]model.Time{}}
 }
 
 // storms is S7: nothing is replaced that needs no replacement, and no slot is filled again and again.
@@ -32,7 +33,7 @@ func (j *judge) storms(c *committed) {
 			return
 		}
 		slot := string(place.Group) + "/" + string(rune('0'+place.Slot))
-		var recent []fsm.Time
+		var recent []model.Time
 		for _, t := range j.ended.slots[slot] {
 			if t.Add(stormWindow) > c.after.Now {
 				recent = append(recent, t)
@@ -64,11 +65,11 @@ func content(earlier, after *fsm.State, before, now *fsm.Instance, place *fsm.In
 	if !ok || !still || a.Health == fsm.HealthOffline || b.Health == fsm.HealthOffline || leaves(earlier, a) || leaves(after, b) {
 		return false
 	}
-	if before.Status.Observed == fsm.ObservedPending || before.Status.Observed == fsm.ObservedBooting {
+	if before.Status.Observed == model.ObservedPending || before.Status.Observed == model.ObservedBooting {
 		return after.Now < max(before.Marks.Created, before.Marks.UnreadySince).Add(earlier.Settings.StartTimeout)
 	}
-	if spec, ok := earlier.Policy(place.Group); ok && before.Status.Observed == fsm.ObservedUnready && place.Cause == fsm.CauseCheckFailed {
-		tolerated := fsm.Duration(0)
+	if spec, ok := earlier.Policy(place.Group); ok && before.Status.Observed == model.ObservedUnready && place.Cause == model.CauseCheckFailed {
+		tolerated := model.Duration(0)
 		if spec.Toleration.NotReady != nil {
 			tolerated = *spec.Toleration.NotReady
 		}
@@ -79,7 +80,7 @@ func content(earlier, after *fsm.State, before, now *fsm.Instance, place *fsm.In
 
 // onPurpose reports whether nothing was wrong with an instance when the leader decided, either: a reason may have gone meanwhile, and then one of the two is a
 // surplus (L14).
-func (c *committed) onPurpose(id fsm.InstanceID, place *fsm.InstancePlace) bool {
+func (c *committed) onPurpose(id model.InstanceID, place *fsm.InstancePlace) bool {
 	if c.basis == nil {
 		return true
 	}
@@ -89,12 +90,12 @@ func (c *committed) onPurpose(id fsm.InstanceID, place *fsm.InstancePlace) bool 
 
 // leaves reports whether a node is in a state in which what runs there has to leave it.
 func leaves(s *fsm.State, n *fsm.Node) bool {
-	return n.Intent == fsm.IntentDraining || n.Intent == fsm.IntentDisabled || n.Intent == fsm.IntentCordoned && s.Settings.EvictOn == fsm.EvictOnCordon
+	return n.Intent == fsm.IntentDraining || n.Intent == fsm.IntentDisabled || n.Intent == fsm.IntentCordoned && s.Settings.EvictOn == model.EvictOnCordon
 }
 
 // deleted is S9: what is gone stays gone, and what is new was made by this entry.
 func (j *judge) deleted(c *committed) {
-	placed, registered, submitted := map[fsm.InstanceID]bool{}, map[fsm.NodeID]bool{}, map[fsm.JobName]bool{}
+	placed, registered, submitted := map[model.InstanceID]bool{}, map[model.NodeID]bool{}, map[model.JobName]bool{}
 	c.taken(func(_ []fsm.Command, command fsm.Command) {
 		switch one := command.(type) {
 		case *fsm.InstancePlace:
@@ -128,7 +129,7 @@ func (j *judge) deleted(c *committed) {
 	}
 }
 
-func (j *judge) deletedInstances(c *committed, placed map[fsm.InstanceID]bool) {
+func (j *judge) deletedInstances(c *committed, placed map[model.InstanceID]bool) {
 	for id := range c.after.Instances.All() {
 		if c.before.Instances.Has(id) {
 			continue
@@ -158,7 +159,7 @@ func (j *judge) holds(c *committed) {
 			}
 		case *fsm.InstancePlace:
 			old, ok := c.before.Instances.Get(one.Replaces)
-			if ok && old.Status.Observed == fsm.ObservedLost && one.Cause == fsm.CauseNodeOffline && !drainsSuccessor(c.before, old) {
+			if ok && old.Status.Observed == model.ObservedLost && one.Cause == model.CauseNodeOffline && !drainsSuccessor(c.before, old) {
 				j.fail("S12", "entry %d replaces the lost %s during a hold", c.index, one.Replaces)
 			}
 			if len(one.Awaits) > 0 {
@@ -195,7 +196,7 @@ func (j *judge) owners(c *committed) {
 	if !ok {
 		return
 	}
-	own := fsm.NodeID(name)
+	own := model.NodeID(name)
 	if !c.before.Instances.Same(c.after.Instances) {
 		for id, i := range c.after.Instances.All() {
 			was, ok := c.before.Instances.Get(id)

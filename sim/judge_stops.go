@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // roles is S6: nothing that has data or a role is stopped from outside its job without a reason that is on record and still holds.
@@ -17,7 +18,7 @@ func (j *judge) roles(c *committed) {
 		}
 		i, ok := c.before.Instances.Get(stop.ID)
 		now, still := c.after.Instances.Get(stop.ID)
-		if !ok || !runs(i) || c.lost(stop.ID) || still && now.Desired == fsm.DesiredRunning {
+		if !ok || !runs(i) || c.lost(stop.ID) || still && now.Desired == model.DesiredRunning {
 			return
 		}
 		force := j.reason(c, stop, i)
@@ -33,23 +34,23 @@ func (j *judge) reason(c *committed, stop *fsm.InstanceStop, i *fsm.Instance) (f
 		return false
 	}
 	switch stop.Cause {
-	case fsm.CauseNodeDisabled:
+	case model.CauseNodeDisabled:
 		if n.Intent != fsm.IntentDisabled {
 			j.fail("S6", "entry %d stops %s because its node %s is disabled, which is %s", c.index, i.ID, n.ID, n.Intent)
 		}
-	case fsm.CauseNodeNotReady:
+	case model.CauseNodeNotReady:
 		if !n.Troubled() {
 			j.fail("S6", "entry %d stops %s because its node %s is not well, which it is", c.index, i.ID, n.ID)
 		}
-	case fsm.CauseNodeDraining:
+	case model.CauseNodeDraining:
 		if stop.By == fsm.ByPolicy {
-			if n.Intent != fsm.IntentCordoned || c.before.Settings.EvictOn != fsm.EvictOnCordon {
+			if n.Intent != fsm.IntentCordoned || c.before.Settings.EvictOn != model.EvictOnCordon {
 				j.fail("S6", "entry %d stops %s by the policy for cordoned nodes, and its node is %s", c.index, i.ID, n.Intent)
 			}
 			return false
 		}
-		d, ok := c.before.Drains.Get(fsm.DrainID(stop.By))
-		later, _ := c.after.Drains.Get(fsm.DrainID(stop.By))
+		d, ok := c.before.Drains.Get(model.DrainID(stop.By))
+		later, _ := c.after.Drains.Get(model.DrainID(stop.By))
 		if !ok || later == nil {
 			j.fail("S6", "entry %d stops %s for the drain %q, which there is not", c.index, i.ID, stop.By)
 			return false
@@ -66,22 +67,22 @@ func (j *judge) reason(c *committed, stop *fsm.InstanceStop, i *fsm.Instance) (f
 
 // role holds that who must never be evicted is not, and who may only be when it does not lead does not.
 func (j *judge) role(c *committed, stop *fsm.InstanceStop, i *fsm.Instance, force bool) {
-	outside := slices.Contains([]fsm.Cause{fsm.CauseNodeDraining, fsm.CauseNodeDisabled, fsm.CauseNodeNotReady, fsm.CausePreempted, fsm.CauseRebalance, fsm.CauseAffinity}, stop.Cause)
+	outside := slices.Contains([]model.Cause{model.CauseNodeDraining, model.CauseNodeDisabled, model.CauseNodeNotReady, model.CausePreempted, model.CauseRebalance, model.CauseAffinity}, stop.Cause)
 	policy, ok := c.before.Policy(i.Group)
 	if !outside || force || !ok {
 		return
 	}
-	if policy.Eviction.Mode == fsm.ModeNever {
+	if policy.Eviction.Mode == model.ModeNever {
 		j.fail("S6", "entry %d stops %s of %s for %s, and its role says never", c.index, i.ID, i.Group, stop.Cause)
 		return
 	}
-	if policy.Eviction.Mode != fsm.ModeWhen || !slices.Contains(policy.Eviction.When, "!self.leader") {
+	if policy.Eviction.Mode != model.ModeWhen || !slices.Contains(policy.Eviction.When, "!self.leader") {
 		return
 	}
 	a, _ := c.before.Nodes.Get(i.Node)
 	b, _ := c.after.Nodes.Get(i.Node)
 	online := a.Health == fsm.HealthOnline || b != nil && b.Health == fsm.HealthOnline
-	if !online || i.Status.Facts[fsm.FactLeader] != "false" && !saidByPeers(c.before, i) {
+	if !online || i.Status.Facts[model.FactLeader] != "false" && !saidByPeers(c.before, i) {
 		j.fail("S6", "entry %d stops %s of %s for %s, which says %v on a node that is %s", c.index, i.ID, i.Group, stop.Cause, i.Status.Facts, a.Health)
 	}
 }
@@ -100,15 +101,15 @@ func saidByPeers(s *fsm.State, i *fsm.Instance) bool {
 func (j *judge) lastCopy(c *committed, stop *fsm.InstanceStop, i *fsm.Instance) {
 	spec, ok := c.before.Spec(i.Group, i.Version)
 	g, known := c.before.Groups.Get(i.Group)
-	if !ok || !known || !spec.Replicated() || g.Count == 0 || stop.Cause == fsm.CauseJobStopped || stop.Bypass && stop.Cause == fsm.CauseUser || !holdsData(c.before, i) {
+	if !ok || !known || !spec.Replicated() || g.Count == 0 || stop.Cause == model.CauseJobStopped || stop.Bypass && stop.Cause == model.CauseUser || !holdsData(c.before, i) {
 		return
 	}
-	if d, ok := c.before.Drains.Get(fsm.DrainID(stop.By)); ok && (stop.Cause == fsm.CauseNodeDraining || stop.Cause == fsm.CauseDrainTimeout) {
-		policy := fsm.DrainPolicy(d.Options.Policy)
+	if d, ok := c.before.Drains.Get(model.DrainID(stop.By)); ok && (stop.Cause == model.CauseNodeDraining || stop.Cause == model.CauseDrainTimeout) {
+		policy := model.DrainPolicy(d.Options.Policy)
 		if policy == "" {
-			policy = fsm.DrainPolicy(c.before.Settings.NodeDrainPolicy)
+			policy = model.DrainPolicy(c.before.Settings.NodeDrainPolicy)
 		}
-		if d.Options.Force || policy == fsm.PolicyAlwaysAllow {
+		if d.Options.Force || policy == model.PolicyAlwaysAllow {
 			return
 		}
 	}
@@ -130,7 +131,7 @@ func holdsData(s *fsm.State, i *fsm.Instance) bool {
 // reliable reports whether a member elsewhere is in sync in a state; strictly: on a node that is online and stays, and not to be evicted.
 func reliable(s, after *fsm.State, i *fsm.Instance, strictly bool) bool {
 	for peer := range s.InstancesOf(i.Group) {
-		if peer.ID == i.ID || peer.Node == i.Node || !peer.Ready() || peer.Status.Facts[fsm.FactInSync] != "true" {
+		if peer.ID == i.ID || peer.Node == i.Node || !peer.Ready() || peer.Status.Facts[model.FactInSync] != "true" {
 			continue
 		}
 		n, ok := s.Nodes.Get(peer.Node)
@@ -151,7 +152,7 @@ func reliable(s, after *fsm.State, i *fsm.Instance, strictly bool) bool {
 func (j *judge) preemptions(c *committed) {
 	c.taken(func(group []fsm.Command, command fsm.Command) {
 		stop, ok := command.(*fsm.InstanceStop)
-		if !ok || stop.Cause != fsm.CausePreempted || j.failure != nil {
+		if !ok || stop.Cause != model.CausePreempted || j.failure != nil {
 			return
 		}
 		victim, known := c.before.Instances.Get(stop.ID)
@@ -187,7 +188,7 @@ func (j *judge) lower(c *committed, place *fsm.InstancePlace, victim *fsm.Instan
 	}
 }
 
-func jobOf(s *fsm.State, id fsm.GroupID) *fsm.Job {
+func jobOf(s *fsm.State, id model.GroupID) *fsm.Job {
 	name, _ := id.Split()
 	job, _ := s.Jobs.Get(name)
 	return job
@@ -196,11 +197,11 @@ func jobOf(s *fsm.State, id fsm.GroupID) *fsm.Job {
 // needed holds that nobody was stopped while a node had room, also when that was decided, where nothing but room decides. Room that others wait for, until somebody has stopped, is theirs.
 func (j *judge) needed(c *committed, place *fsm.InstancePlace) {
 	spec, ok := c.before.Spec(place.Group, place.Version)
-	if !ok || len(spec.Constraints)+len(spec.Ports)+len(spec.Volumes)+len(spec.Distinct) > 0 || spec.OneHolder() || spec.Role == fsm.RoleSystem || place.Replaces != "" {
+	if !ok || len(spec.Constraints)+len(spec.Ports)+len(spec.Volumes)+len(spec.Distinct) > 0 || spec.OneHolder() || spec.Role == model.RoleSystem || place.Replaces != "" {
 		return
 	}
 	room := c.after.ClaimsOf(spec, nil).Resources.MemoryBytes + waitedFor(c.after)
-	had := func(s *fsm.State, id fsm.NodeID) bool {
+	had := func(s *fsm.State, id model.NodeID) bool {
 		n, ok := s.Nodes.Get(id)
 		return ok && s.Eligible(n) == nil && n.FreeBytes() >= room
 	}
@@ -229,9 +230,9 @@ func waitedFor(s *fsm.State) int64 {
 	return sum
 }
 
-func stays(s *fsm.State, group fsm.GroupID, slot int) bool {
+func stays(s *fsm.State, group model.GroupID, slot int) bool {
 	for i := range s.InstancesInSlot(group, slot) {
-		if n, ok := s.Nodes.Get(i.Node); ok && i.Desired == fsm.DesiredRunning && !i.Eviction.Requested && s.Eligible(n) == nil {
+		if n, ok := s.Nodes.Get(i.Node); ok && i.Desired == model.DesiredRunning && !i.Eviction.Requested && s.Eligible(n) == nil {
 			return true
 		}
 	}

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/reconcile"
 )
 
@@ -18,28 +19,28 @@ type leader struct {
 	w     *world
 	id    int
 	term  uint64
-	since fsm.Time // true time
-	base  fsm.Time // cluster time at since
+	since model.Time // true time
+	base  model.Time // cluster time at since
 
 	flights []*flight
 	queue   []fsm.Entry
 	basis   *fsm.State // that the queue was decided on
 	settle  bool
-	pause   fsm.Duration
-	next    fsm.Time // when the next decision is due; 0 = none is
+	pause   model.Duration
+	next    model.Time // when the next decision is due; 0 = none is
 }
 
 // flight is an entry under way.
 type flight struct{ entry fsm.Entry }
 
-func newLeader(w *world, id int, term uint64, base fsm.Time) *leader {
+func newLeader(w *world, id int, term uint64, base model.Time) *leader {
 	return &leader{w: w, id: id, term: term, since: w.now, base: base}
 }
 
 func (l *leader) leads() bool { return l.w.lead == l }
 
 // clock is cluster time by this leader.
-func (l *leader) clock() fsm.Time {
+func (l *leader) clock() model.Time {
 	return max(l.base.Add(l.w.now.Sub(l.since)), l.w.log.first.Now)
 }
 
@@ -47,7 +48,7 @@ func (l *leader) clock() fsm.Time {
 func (l *leader) poke() { l.wake(l.w.now.Add(between(l.w.chance, 2, 12))) }
 
 // wake has it decide at a time, unless it does earlier.
-func (l *leader) wake(at fsm.Time) {
+func (l *leader) wake(at model.Time) {
 	if l.next != 0 && l.next <= at {
 		return
 	}
@@ -70,12 +71,12 @@ func (l *leader) turn() {
 		l.wake(l.w.now.Add(l.pause))
 		return
 	}
-	wake := fsm.Never
+	wake := model.Never
 	if len(l.queue) == 0 {
 		wake = l.decide()
 	}
 	l.submit()
-	if l.next == 0 && wake != fsm.Never && l.w.failure == nil {
+	if l.next == 0 && wake != model.Never && l.w.failure == nil {
 		l.wake(l.w.now.Add(max(wake.Sub(l.clock()), 2)))
 	}
 }
@@ -86,7 +87,7 @@ func (l *leader) input() reconcile.Input {
 	return reconcile.Input{State: l.ahead(now), Live: l.w.net.live(l), Now: now, Term: l.term}
 }
 
-func (l *leader) decide() fsm.Time {
+func (l *leader) decide() model.Time {
 	in := l.input()
 	plan := reconcile.Decide(in)
 	l.w.counts[CountDecisions]++
@@ -97,7 +98,7 @@ func (l *leader) decide() fsm.Time {
 }
 
 // ahead is the state with what is under way applied to it.
-func (l *leader) ahead(now fsm.Time) fsm.State {
+func (l *leader) ahead(now model.Time) fsm.State {
 	if len(l.flights) == 0 {
 		return l.w.log.first
 	}

@@ -1,11 +1,13 @@
 package sim
 
-import "github.com/outspan/outspan/fsm"
+import (
+	"github.com/outspan/outspan/model"
+)
 
 // lease is a node's right to run fenced programs. The shims hold its timers, so it ends whatever becomes of the agent.
 type lease struct {
-	held  bool     // a majority answers, so it moves on with each heartbeat
-	since fsm.Time // the last heartbeat that a majority answered, once it is not held
+	held  bool       // a majority answers, so it moves on with each heartbeat
+	since model.Time // the last heartbeat that a majority answered, once it is not held
 }
 
 // leaseMoved takes note of who answers the node's heartbeats now.
@@ -44,9 +46,9 @@ func (m *machine) fence() {
 	}
 }
 
-func (l *lease) end(p *program) fsm.Time { return l.since.Add(p.spec.Exclusive.Lease) }
+func (l *lease) end(p *program) model.Time { return l.since.Add(p.spec.Exclusive.Lease) }
 
-func (l *lease) over(p *program, now fsm.Time) bool {
+func (l *lease) over(p *program, now model.Time) bool {
 	return p.fenced() && !l.held && l.since != 0 && now >= l.end(p)
 }
 

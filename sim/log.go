@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // digestEvery is after how many entries whole replicas are compared. States that differ once differ from then on, so nothing is missed in between; the
@@ -78,7 +79,7 @@ func (l *log) propose(p *proposal) bool {
 // slowCommit is the longest that a commit takes, in ms.
 const slowCommit = 3000
 
-func (l *log) commitDelay() fsm.Duration {
+func (l *log) commitDelay() model.Duration {
 	r := l.w.chance
 	switch {
 	case r.IntN(200) == 0:
@@ -145,7 +146,7 @@ func (l *log) spread() {
 }
 
 // elect begins the term of a server: it has all that is committed, and writes an entry of its own.
-func (l *log) elect(id int, base fsm.Time) {
+func (l *log) elect(id int, base model.Time) {
 	l.term++
 	l.leader = id
 	s := l.servers[id]
@@ -200,7 +201,7 @@ func (l *log) failover(r *rand.Rand, spare int) {
 }
 
 // succeed has a server lead that commits what survived of the term before.
-func (l *log) succeed(id int, term uint64, survivors []*proposal, base fsm.Time) {
+func (l *log) succeed(id int, term uint64, survivors []*proposal, base model.Time) {
 	if l.leader >= 0 || l.w.failure != nil {
 		return
 	}

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 const mib = 1 << 20
@@ -13,11 +13,11 @@ const mib = 1 << 20
 type machine struct {
 	w      *world
 	index  int
-	id     fsm.NodeID
+	id     model.NodeID
 	name   string
 	memory int64
 	labels map[string]string
-	joined fsm.Time
+	joined model.Time
 
 	power, agent, frozen bool
 	amnesia              bool // the journal went with the power
@@ -26,7 +26,7 @@ type machine struct {
 	waits                []func() // what was due while it was frozen
 	programs             []*program
 	lease                lease
-	troubles             []fsm.Trouble // what its agent finds wrong with it
+	troubles             []model.Trouble // what its agent finds wrong with it
 
 	session
 }
@@ -53,12 +53,12 @@ type selfCount struct{ now, said uint64 }
 // factsCount is the generation of the node's facts, and what heartbeats told of it.
 type factsCount struct {
 	now, before uint64
-	moved       fsm.Time
+	moved       model.Time
 }
 
 func newMachine(w *world, index int, r *rand.Rand) *machine {
 	m := &machine{
-		w: w, index: index, id: fsm.NodeID(fmt.Sprintf("n%d", index+1)), name: fmt.Sprintf("node%d", index+1),
+		w: w, index: index, id: model.NodeID(fmt.Sprintf("n%d", index+1)), name: fmt.Sprintf("node%d", index+1),
 		memory: w.scenario.memory[r.IntN(len(w.scenario.memory))] * mib, joined: w.now,
 	}
 	m.labels = map[string]string{"rack": string(rune('a' + index%3))}
@@ -159,7 +159,7 @@ func (m *machine) thaw() {
 }
 
 // later lets something happen on the machine, unless it loses power before. While it is frozen it waits.
-func (m *machine) later(d fsm.Duration, do func()) {
+func (m *machine) later(d model.Duration, do func()) {
 	boot := m.boot
 	var due func()
 	due = func() {
@@ -175,7 +175,7 @@ func (m *machine) later(d fsm.Duration, do func()) {
 }
 
 // soon is later for the agent's process: not if that has ended before.
-func (m *machine) soon(d fsm.Duration, do func()) {
+func (m *machine) soon(d model.Duration, do func()) {
 	incarnation := m.incarnation
 	m.later(d, func() {
 		if m.incarnation == incarnation && m.agent {
@@ -207,7 +207,7 @@ func (m *machine) factsHeard(server int) uint64 {
 }
 
 // finds has the agent find these troubles with its machine, or none. They keep programs from starting, see program.start.
-func (m *machine) finds(troubles ...fsm.Trouble) {
+func (m *machine) finds(troubles ...model.Trouble) {
 	m.troubles = troubles
 	m.self.now++
 	m.w.trace.say("%s finds %d troubles with its machine", m.id, len(troubles))
@@ -215,7 +215,7 @@ func (m *machine) finds(troubles ...fsm.Trouble) {
 }
 
 // find returns a program of the machine.
-func (m *machine) find(id fsm.InstanceID) *program {
+func (m *machine) find(id model.InstanceID) *program {
 	for _, p := range m.programs {
 		if p.id == id {
 			return p

@@ -4,17 +4,18 @@ import (
 	"math/rand/v2"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/reconcile"
 )
 
 // hearing is what one server heard of one node.
 type hearing struct {
-	linked bool     // heartbeats get through now
-	heard  bool     // one got through since the server started
-	last   fsm.Time // while not linked: when the last one did
-	since  fsm.Time // while linked: since when
-	asked  fsm.Time // when its agent last asked the server something, which is as good as a heartbeat
-	gaveUp uint64   // the epoch that the server agreed to call offline: it answers its heartbeats no more
+	linked bool       // heartbeats get through now
+	heard  bool       // one got through since the server started
+	last   model.Time // while not linked: when the last one did
+	since  model.Time // while linked: since when
+	asked  model.Time // when its agent last asked the server something, which is as good as a heartbeat
+	gaveUp uint64     // the epoch that the server agreed to call offline: it answers its heartbeats no more
 }
 
 // network is who reaches whom, and what heartbeats and gossip say by that. Heartbeats are no events: when the last one got through follows from
@@ -23,10 +24,10 @@ type network struct {
 	w       *world
 	cut     [][servers]bool // by node: no packet gets through, either way
 	hears   [][servers]hearing
-	suspect []fsm.Time // by node: until when gossip suspects it for no reason
-	lossy   int        // percent of the messages that are lost
-	twice   int        // percent that arrive a second time, later
-	watched bool       // somebody is silent, and the leader looks again soon
+	suspect []model.Time // by node: until when gossip suspects it for no reason
+	lossy   int          // percent of the messages that are lost
+	twice   int          // percent that arrive a second time, later
+	watched bool         // somebody is silent, and the leader looks again soon
 }
 
 func newNetwork(w *world) *network { return &network{w: w} }
@@ -38,7 +39,7 @@ func (n *network) join(*machine) {
 }
 
 // interval is H, that of heartbeats.
-func (n *network) interval() fsm.Duration {
+func (n *network) interval() model.Duration {
 	return reconcile.Interval(n.w.log.first.Settings.OfflineAfter)
 }
 
@@ -71,10 +72,10 @@ func (n *network) changed() {
 }
 
 // first is how long it takes until a link that is there again is used.
-func (n *network) first() fsm.Duration { return between(n.w.chance, 20, 600) }
+func (n *network) first() model.Duration { return between(n.w.chance, 20, 600) }
 
 // lastBeat is when a server last heard a node.
-func (n *network) lastBeat(node, server int) fsm.Time {
+func (n *network) lastBeat(node, server int) model.Time {
 	h := &n.hears[node][server]
 	if !h.linked {
 		return max(h.last, h.asked)
@@ -98,14 +99,14 @@ func (n *network) heardOnce(node, server int) bool {
 }
 
 // beatBefore is the latest time up to t at which a node sends heartbeats: each has its own phase.
-func (n *network) beatBefore(node int, t fsm.Time) fsm.Time {
+func (n *network) beatBefore(node int, t model.Time) model.Time {
 	h := int64(n.interval())
 	phase := int64(node*977) % h
-	return fsm.Time((int64(t)-phase)/h*h + phase)
+	return model.Time((int64(t)-phase)/h*h + phase)
 }
 
 // age is for how long a server has not heard a node, and whether it ever did.
-func (n *network) age(node, server int) (fsm.Duration, bool) {
+func (n *network) age(node, server int) (model.Duration, bool) {
 	heard := n.heardOnce(node, server)
 	last := n.lastBeat(node, server)
 	if !heard {
@@ -119,7 +120,7 @@ func (n *network) gossip(node int) fsm.Gossip {
 	if n.w.now < n.suspect[node] {
 		return fsm.GossipSuspect
 	}
-	last := fsm.Time(0)
+	last := model.Time(0)
 	for s := range servers {
 		if h := &n.hears[node][s]; h.linked {
 			return fsm.GossipAlive
@@ -128,19 +129,19 @@ func (n *network) gossip(node int) fsm.Gossip {
 		}
 	}
 	switch silent := n.w.now.Sub(last); {
-	case silent > 10*fsm.Second:
+	case silent > 10*model.Second:
 		return fsm.GossipDead
-	case silent > 3*fsm.Second:
+	case silent > 3*model.Second:
 		return fsm.GossipSuspect
 	}
 	return fsm.GossipAlive
 }
 
 // live is the evidence of a leader, by the rule of the model's section 6.
-func (n *network) live(l *leader) map[fsm.NodeID]fsm.Liveness {
+func (n *network) live(l *leader) map[model.NodeID]fsm.Liveness {
 	state := &n.w.log.first
 	threshold, interval := state.Settings.OfflineAfter, n.interval()
-	out := make(map[fsm.NodeID]fsm.Liveness, len(n.w.nodes))
+	out := make(map[model.NodeID]fsm.Liveness, len(n.w.nodes))
 	for i, m := range n.w.nodes {
 		age, heard := n.age(i, l.id)
 		live := fsm.Liveness{Age: age, Gossip: n.gossip(i), Unheard: !heard, FactsGen: m.factsHeard(l.id)}
@@ -153,7 +154,7 @@ func (n *network) live(l *leader) map[fsm.NodeID]fsm.Liveness {
 }
 
 // silent weighs what the other servers say of a node. Those that agree give it up: they renew its lease no more.
-func (n *network) silent(l *leader, node int, age, threshold, interval fsm.Duration, gossip fsm.Gossip) (bool, fsm.ServerID) {
+func (n *network) silent(l *leader, node int, age, threshold, interval model.Duration, gossip fsm.Gossip) (bool, model.ServerID) {
 	agree := []int{l.id}
 	recently := threshold
 	if age < threshold {
@@ -166,12 +167,12 @@ func (n *network) silent(l *leader, node int, age, threshold, interval fsm.Durat
 		other, heard := n.age(node, s)
 		switch {
 		case heard && other < recently:
-			return false, fsm.ServerID("s" + string(rune('1'+s)))
+			return false, model.ServerID("s" + string(rune('1'+s)))
 		case other >= threshold && n.w.now.Sub(server.started) >= threshold:
 			agree = append(agree, s)
 		}
 	}
-	settled := max(2*interval, fsm.Second)
+	settled := max(2*interval, model.Second)
 	led, up := n.w.now.Sub(l.since), n.w.now.Sub(n.w.log.servers[l.id].started)
 	if age < threshold || led < settled || up < threshold || 2*len(agree) <= servers || gossip == fsm.GossipAlive && len(agree) < servers {
 		return false, ""

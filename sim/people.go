@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // performer does one action with the choices that its number gives.
@@ -55,7 +56,7 @@ func (p *performer) machine() *machine { return pick(p.r, p.nodes...) }
 func (p *performer) instance(ok func(*fsm.Instance) bool) *fsm.Instance {
 	var list []*fsm.Instance
 	for _, i := range p.s.Instances.All() {
-		if i.Desired == fsm.DesiredRunning && ok(i) {
+		if i.Desired == model.DesiredRunning && ok(i) {
 			list = append(list, i)
 		}
 	}
@@ -108,7 +109,7 @@ func (p *performer) jobs(kind ActionKind) {
 // drainOptions draws the options of a drain.
 func (p *performer) drainOptions(nodes int) fsm.DrainOptions {
 	r := p.r
-	o := fsm.DrainOptions{Deadline: pick(r, 20*fsm.Second, fsm.Minute, 10*fsm.Minute, fsm.Hour, fsm.Forever)}
+	o := fsm.DrainOptions{Deadline: pick(r, 20*model.Second, model.Minute, 10*model.Minute, model.Hour, model.Forever)}
 	o.ForceAtDeadline = rarely(r, 3)
 	o.Force = rarely(r, 8)
 	o.IgnoreSystem = rarely(r, 3)
@@ -119,7 +120,7 @@ func (p *performer) drainOptions(nodes int) fsm.DrainOptions {
 		o.MaxParallelNodes = 1
 	}
 	if rarely(r, 3) {
-		o.Policy = pick(r, fsm.DrainPolicies()...)
+		o.Policy = pick(r, model.DrainPolicies()...)
 	}
 	return o
 }
@@ -180,7 +181,7 @@ func (p *performer) drain(many bool) {
 			nodes = append(nodes, p.machine().name)
 		}
 	}
-	id := fsm.DrainID(fmt.Sprintf("d%x", p.n&0xffffff))
+	id := model.DrainID(fmt.Sprintf("d%x", p.n&0xffffff))
 	p.clients.ask(fmt.Sprintf("drain %s %v", id, nodes), &fsm.DrainStart{ID: id, Nodes: nodes, Options: p.drainOptions(len(nodes))})
 }
 
@@ -210,8 +211,8 @@ func (p *performer) giveUp(kind ActionKind) {
 }
 
 // homedOn are the groups whose data is lost with a node.
-func (p *performer) homedOn(node fsm.NodeID) []fsm.GroupID {
-	var groups []fsm.GroupID
+func (p *performer) homedOn(node model.NodeID) []model.GroupID {
+	var groups []model.GroupID
 	for _, id := range p.s.LostWith(node) {
 		v, _ := p.s.Volumes.Get(id)
 		if !slices.Contains(groups, v.Group) {
@@ -227,7 +228,7 @@ func (p *performer) evict(kind ActionKind) {
 		return
 	}
 	evict := func(i *fsm.Instance) *fsm.InstanceStop {
-		return &fsm.InstanceStop{ID: i.ID, Cause: fsm.CauseUser, By: "alice", Facts: p.s.FactsRefs(i), Avoid: rarely(p.r, 4)}
+		return &fsm.InstanceStop{ID: i.ID, Cause: model.CauseUser, By: "alice", Facts: p.s.FactsRefs(i), Avoid: rarely(p.r, 4)}
 	}
 	switch kind {
 	case ActEvict:
@@ -240,7 +241,7 @@ func (p *performer) evict(kind ActionKind) {
 	case ActStopInstance:
 		c := evict(i)
 		if rarely(p.r, 2) {
-			grace := pick(p.r, 0, fsm.Second, 5*fsm.Second)
+			grace := pick(p.r, 0, model.Second, 5*model.Second)
 			c.Grace = &grace
 		}
 		c.Bypass = rarely(p.r, 3)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/reconcile"
 )
 
@@ -17,11 +18,11 @@ func (p *performer) policy(kind ActionKind) {
 	case ActBudget:
 		p.clients.ask("set a budget", p.budget())
 	case ActBudgetRemove:
-		p.clients.ask("remove a budget", &fsm.BudgetRemove{Name: pick[fsm.BudgetName](r, "both", "all")})
+		p.clients.ask("remove a budget", &fsm.BudgetRemove{Name: pick[model.BudgetName](r, "both", "all")})
 	case ActClass:
 		p.clients.ask("set a class", p.class())
 	case ActClassRemove:
-		p.clients.ask("remove a class", &fsm.ClassRemove{Name: pick[fsm.ClassName](r, "gold", fsm.ClassBatch)})
+		p.clients.ask("remove a class", &fsm.ClassRemove{Name: pick[model.ClassName](r, "gold", model.ClassBatch)})
 	case ActJobClass:
 		p.jobClass()
 	case ActAskMoves:
@@ -37,14 +38,14 @@ func (p *performer) settings(kind ActionKind) {
 	r, c := p.r, p.s.Settings
 	switch kind {
 	case ActPolicy:
-		c.NodeDrainPolicy = pick(r, fsm.DrainPolicies()...)
+		c.NodeDrainPolicy = pick(r, model.DrainPolicies()...)
 		if rarely(r, 3) {
-			c.EvictOn = pick(r, fsm.EvictOnDrain, fsm.EvictOnCordon)
+			c.EvictOn = pick(r, model.EvictOnDrain, model.EvictOnCordon)
 		}
 	case ActRates:
-		c.RateDrain = pick(r, fsm.ActorRate{}, fsm.ActorRate{Max: 1, Window: 10 * fsm.Second}, fsm.ActorRate{Max: 3, Window: fsm.Minute})
-		c.RateOperator = pick(r, fsm.ActorRate{}, fsm.ActorRate{Max: 1, Window: 5 * fsm.Second})
-		c.RatePreemption = pick(r, fsm.ActorRate{}, fsm.ActorRate{Max: 2, Window: 30 * fsm.Second})
+		c.RateDrain = pick(r, model.ActorRate{}, model.ActorRate{Max: 1, Window: 10 * model.Second}, model.ActorRate{Max: 3, Window: model.Minute})
+		c.RateOperator = pick(r, model.ActorRate{}, model.ActorRate{Max: 1, Window: 5 * model.Second})
+		c.RatePreemption = pick(r, model.ActorRate{}, model.ActorRate{Max: 2, Window: 30 * model.Second})
 	case ActPauseAll:
 		c.Paused = !c.Paused
 		if c.Paused { // not for ever
@@ -55,7 +56,7 @@ func (p *performer) settings(kind ActionKind) {
 			})
 		}
 	case ActRescheduler:
-		c.Rescheduler = pick(r, fsm.Reschedulers()...)
+		c.Rescheduler = pick(r, model.Reschedulers()...)
 		c.MoveGain = pick(r, 0, 1, 5)
 		c.Algorithm = pick(r, "spread", "spread", "binpack")
 	}
@@ -63,24 +64,24 @@ func (p *performer) settings(kind ActionKind) {
 }
 
 func (p *performer) budget() *fsm.BudgetSet {
-	c := &fsm.BudgetSet{Name: pick[fsm.BudgetName](p.r, "both", "all"), Spec: fsm.BudgetSpec{Blocking: true}}
+	c := &fsm.BudgetSet{Name: pick[model.BudgetName](p.r, "both", "all"), Spec: model.BudgetSpec{Blocking: true}}
 	switch p.r.IntN(4) {
 	case 0:
-		c.Spec.MaxDown = &fsm.Amount{N: p.r.IntN(3)}
+		c.Spec.MaxDown = &model.Amount{N: p.r.IntN(3)}
 	case 1:
-		c.Spec.MinReady = &fsm.Amount{N: 70, Percent: true}
+		c.Spec.MinReady = &model.Amount{N: 70, Percent: true}
 	case 2:
-		c.Spec.MaxDown, c.Spec.Rate = &fsm.Amount{N: 50, Percent: true}, &fsm.RateSpec{Max: 1, Window: pick(p.r, 10*fsm.Second, fsm.Minute)}
+		c.Spec.MaxDown, c.Spec.Rate = &model.Amount{N: 50, Percent: true}, &model.RateSpec{Max: 1, Window: pick(p.r, 10*model.Second, model.Minute)}
 	case 3:
-		c.Spec.Rate = &fsm.RateSpec{Max: 2, Window: fsm.Minute}
+		c.Spec.Rate = &model.RateSpec{Max: 2, Window: model.Minute}
 	}
 	return c
 }
 
 func (p *performer) class() *fsm.ClassSet {
-	c := &fsm.ClassSet{Name: pick[fsm.ClassName](p.r, "gold", fsm.ClassBatch, fsm.ClassProduction)}
+	c := &fsm.ClassSet{Name: pick[model.ClassName](p.r, "gold", model.ClassBatch, model.ClassProduction)}
 	if c.Name == "gold" {
-		c.Below = pick(p.r, fsm.ClassCritical, fsm.ClassProduction)
+		c.Below = pick(p.r, model.ClassCritical, model.ClassProduction)
 	}
 	switch p.r.IntN(3) {
 	case 0:
@@ -88,7 +89,7 @@ func (p *performer) class() *fsm.ClassSet {
 	case 1:
 		c.PreemptEqual = pick(p.r, fsm.PreemptOff, fsm.PreemptFair, fsm.PreemptFair)
 	case 2:
-		c.MaxDown = &fsm.MaxDown{Amount: fsm.Amount{N: pick(p.r, 0, 25, 100), Percent: true}, Floor: p.r.IntN(2)}
+		c.MaxDown = &model.MaxDown{Amount: model.Amount{N: pick(p.r, 0, 25, 100), Percent: true}, Floor: p.r.IntN(2)}
 	}
 	return c
 }
@@ -102,7 +103,7 @@ func (p *performer) jobClass() {
 	job, _ := p.s.Jobs.Get(name)
 	if v, ok := p.s.JobVersion(name, job.Version); ok {
 		j := v.Spec
-		j.Class = pick(p.r, fsm.ClassCritical, fsm.ClassProduction, fsm.ClassBatch, "gold")
+		j.Class = pick(p.r, model.ClassCritical, model.ClassProduction, model.ClassBatch, "gold")
 		p.clients.ask(fmt.Sprintf("submit %s in class %s", name, j.Class), &fsm.JobSubmit{Spec: j})
 	}
 }

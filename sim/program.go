@@ -4,7 +4,7 @@ import (
 	"maps"
 	"math/rand/v2"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // The words that a group's command begins with say how its programs behave.
@@ -30,7 +30,7 @@ type program struct {
 	began    uint64
 	hooked   uint64 // the last preparation that was begun
 
-	status fsm.InstanceStatus
+	status model.InstanceStatus
 	acked  uint64
 	synced bool // its copy is complete
 	told   map[string]string
@@ -38,7 +38,7 @@ type program struct {
 
 func newProgram(m *machine, a assignment) *program {
 	p := &program{m: m, assignment: a, chance: random(m.w.seed, string(a.id))}
-	p.status = fsm.InstanceStatus{ID: a.id, Observed: fsm.ObservedPending}
+	p.status = model.InstanceStatus{ID: a.id, Observed: model.ObservedPending}
 	p.began = a.restarts
 	p.desired = ""
 	return p
@@ -50,28 +50,28 @@ func (p *program) fenced() bool {
 }
 
 func (p *program) hasLocal() bool {
-	return p.spec != nil && len(p.spec.Volumes) > 0 && p.spec.Volumes[0].Kind == fsm.VolumeLocal
+	return p.spec != nil && len(p.spec.Volumes) > 0 && p.spec.Volumes[0].Kind == model.VolumeLocal
 }
 
 func (p *program) unreported() bool {
-	return p.status.Observed != fsm.ObservedPending && p.status.Generation > p.acked
+	return p.status.Observed != model.ObservedPending && p.status.Generation > p.acked
 }
 
 // tell is the newest that the agent has to say of it. While there is no agent nobody sees it.
-func (p *program) tell(observed fsm.Observed, reason string) {
+func (p *program) tell(observed model.Observed, reason string) {
 	m := p.m
 	if !m.agent {
 		return
 	}
 	facts := p.told
-	if observed != fsm.ObservedBooting && observed != fsm.ObservedReady && observed != fsm.ObservedUnready {
+	if observed != model.ObservedBooting && observed != model.ObservedReady && observed != model.ObservedUnready {
 		facts = nil
 	}
 	if !maps.Equal(facts, p.status.Facts) {
 		m.facts = factsCount{now: m.facts.now + 1, before: m.facts.now, moved: m.w.now}
 	}
 	m.generation++
-	p.status = fsm.InstanceStatus{ID: p.id, Generation: m.generation, Observed: observed, Reason: reason, Restarts: p.run / 2, Facts: facts, Hook: p.status.Hook}
+	p.status = model.InstanceStatus{ID: p.id, Generation: m.generation, Observed: observed, Reason: reason, Restarts: p.run / 2, Facts: facts, Hook: p.status.Hook}
 	m.w.step(CountPrograms)
 	m.w.trace.note(m.w.now, 'p', uint64(m.index), m.generation)
 	m.w.trace.say("  %s: %s of %s slot %d is %s %s %v", m.id, p.id, p.group, p.slot, observed, reason, facts)
@@ -83,7 +83,7 @@ func (p *program) want(a assignment) {
 	before := p.assignment
 	p.assignment = a
 	switch {
-	case a.desired == fsm.DesiredRunning:
+	case a.desired == model.DesiredRunning:
 		if before.desired == "" {
 			p.start()
 			return
@@ -96,7 +96,7 @@ func (p *program) want(a assignment) {
 			p.hooked = a.preparing
 			p.prepare(a.preparing)
 		}
-	case a.desired == fsm.DesiredDraining:
+	case a.desired == model.DesiredDraining:
 		p.stop()
 	default:
 		p.kill()
@@ -105,7 +105,7 @@ func (p *program) want(a assignment) {
 
 // start starts the process: a fenced one once the lease is held and the servers have said since the last registration what is assigned, as the agent does.
 func (p *program) start() {
-	if p.alive || p.gone || p.desired != fsm.DesiredRunning && p.desired != "" {
+	if p.alive || p.gone || p.desired != model.DesiredRunning && p.desired != "" {
 		return
 	}
 	if p.fenced() && !(p.m.lease.held && p.m.opened) {
@@ -116,7 +116,7 @@ func (p *program) start() {
 	p.run++
 	p.m.w.step(CountStarts)
 	p.m.w.judge.started(p)
-	p.tell(fsm.ObservedBooting, "")
+	p.tell(model.ObservedBooting, "")
 	if len(p.m.troubles) > 0 && p.chance.IntN(2) == 0 {
 		p.in(between(p.chance, 50, 2000), func() { p.fails("start_failed") })
 		return
@@ -146,7 +146,7 @@ func (p *program) boot() {
 func (p *program) behaves(word string) bool { return p.spec != nil && p.spec.Exec.Command == word }
 
 // in lets something happen to this run of the process.
-func (p *program) in(d fsm.Duration, do func()) {
+func (p *program) in(d model.Duration, do func()) {
 	run := p.run
 	p.m.later(d, func() {
 		if p.run == run && p.alive {
@@ -160,7 +160,7 @@ func (p *program) becomeReady() {
 		return
 	}
 	p.ready = true
-	p.tell(fsm.ObservedReady, "")
+	p.tell(model.ObservedReady, "")
 	p.m.w.roles(p)
 }
 
@@ -170,7 +170,7 @@ func (p *program) blip() {
 		return
 	}
 	p.ready = false
-	p.tell(fsm.ObservedUnready, "check_failed")
+	p.tell(model.ObservedUnready, "check_failed")
 	p.m.w.roles(p)
 	p.in(between(p.chance, 300, 20000), p.becomeReady)
 }
@@ -181,10 +181,10 @@ func (p *program) restart(reason string) {
 		return
 	}
 	p.end()
-	p.tell(fsm.ObservedUnready, reason)
+	p.tell(model.ObservedUnready, reason)
 	p.m.w.roles(p)
 	p.m.later(between(p.chance, 500, 6000), func() {
-		if !p.alive && !p.stopping && !p.gone && p.desired == fsm.DesiredRunning && p.status.Observed == fsm.ObservedUnready {
+		if !p.alive && !p.stopping && !p.gone && p.desired == model.DesiredRunning && p.status.Observed == model.ObservedUnready {
 			p.start()
 		}
 	})
@@ -197,10 +197,10 @@ func (p *program) fails(reason string) {
 	}
 	p.m.w.step(CountFailures)
 	p.end()
-	if p.stopping || p.desired == fsm.DesiredDraining {
-		p.tell(fsm.ObservedStopped, "")
+	if p.stopping || p.desired == model.DesiredDraining {
+		p.tell(model.ObservedStopped, "")
 	} else {
-		p.tell(fsm.ObservedFailed, reason)
+		p.tell(model.ObservedFailed, reason)
 	}
 	p.m.w.roles(p)
 }
@@ -221,10 +221,10 @@ func (p *program) stop() {
 	}
 	p.stopping, p.ready = true, false
 	if !p.alive {
-		p.tell(fsm.ObservedStopped, "")
+		p.tell(model.ObservedStopped, "")
 		return
 	}
-	p.tell(fsm.ObservedDraining, "")
+	p.tell(model.ObservedDraining, "")
 	p.m.w.roles(p)
 	takes := between(p.chance, 20, min(3000, max(p.grace, 20)))
 	if p.chance.IntN(10) == 0 {
@@ -239,19 +239,19 @@ func (p *program) stop() {
 // kill ends the process now.
 func (p *program) kill() {
 	p.stopping = true
-	if p.status.Observed == fsm.ObservedStopped && !p.alive {
+	if p.status.Observed == model.ObservedStopped && !p.alive {
 		return
 	}
 	p.end()
-	p.tell(fsm.ObservedStopped, "")
+	p.tell(model.ObservedStopped, "")
 	p.m.w.roles(p)
 }
 
 // dismiss ends what the servers don't have any more. It is forgotten once they know.
 func (p *program) dismiss() {
-	p.gone, p.desired = true, fsm.DesiredStopped
+	p.gone, p.desired = true, model.DesiredStopped
 	p.kill()
-	if p.acked >= p.status.Generation || p.status.Observed == fsm.ObservedPending {
+	if p.acked >= p.status.Generation || p.status.Observed == model.ObservedPending {
 		p.m.remove(p)
 	}
 }
@@ -261,17 +261,17 @@ func (p *program) adopted() {
 	p.told = nil
 	switch {
 	case p.alive && p.ready:
-		p.tell(fsm.ObservedReady, "")
+		p.tell(model.ObservedReady, "")
 	case p.alive && p.stopping:
-		p.tell(fsm.ObservedDraining, "")
-	case p.alive && p.status.Observed == fsm.ObservedUnready:
-		p.tell(fsm.ObservedUnready, "")
+		p.tell(model.ObservedDraining, "")
+	case p.alive && p.status.Observed == model.ObservedUnready:
+		p.tell(model.ObservedUnready, "")
 	case p.alive:
-		p.tell(fsm.ObservedBooting, "")
+		p.tell(model.ObservedBooting, "")
 	case p.stopping:
-		p.tell(fsm.ObservedStopped, "")
-	case p.status.Observed != fsm.ObservedFailed && p.status.Observed != fsm.ObservedPending && p.desired == fsm.DesiredRunning:
-		p.tell(fsm.ObservedFailed, "shim_lost")
+		p.tell(model.ObservedStopped, "")
+	case p.status.Observed != model.ObservedFailed && p.status.Observed != model.ObservedPending && p.desired == model.DesiredRunning:
+		p.tell(model.ObservedFailed, "shim_lost")
 	}
 	p.m.soon(between(p.chance, 300, 4000), func() { p.m.w.roles(p) })
 }
@@ -297,12 +297,12 @@ func (p *program) prepared(seq uint64, works bool) {
 	if !p.alive || p.stopping {
 		return
 	}
-	result := &fsm.HookResult{Seq: seq, OK: works}
+	result := &model.HookResult{Seq: seq, OK: works}
 	if !works {
 		result.Message = "the hook exits with 1"
 	}
 	for _, text := range p.gates {
-		gate, _ := fsm.ParseGate(text)
+		gate, _ := model.ParseGate(text)
 		if refusal := gate.HoldsFor(p.told); refusal != nil {
 			result.OK, result.Message = false, refusal.Message
 		}

@@ -1,10 +1,12 @@
 package sim
 
-import "github.com/outspan/outspan/fsm"
+import (
+	"github.com/outspan/outspan/model"
+)
 
 // event is something that happens at a time. Events of one time happen in the order in which they were added.
 type event struct {
-	at  fsm.Time
+	at  model.Time
 	seq uint64
 	do  func()
 }
@@ -17,7 +19,7 @@ type queue struct {
 	seq  uint64
 }
 
-func (q *queue) push(at fsm.Time, do func()) {
+func (q *queue) push(at model.Time, do func()) {
 	q.seq++
 	q.heap = append(q.heap, event{at, q.seq, do})
 	for i := len(q.heap) - 1; i > 0; {

@@ -2,18 +2,19 @@ package sim
 
 import (
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/reconcile"
 )
 
 const (
-	quietLimit = 24 * fsm.Hour // in which everything has to come to rest; retries that a person has to end are pauses of an hour
-	quietFor   = 3 * fsm.Hour  // in which a settled cluster writes nothing
+	quietLimit = 24 * model.Hour // in which everything has to come to rest; retries that a person has to end are pauses of an hour
+	quietFor   = 3 * model.Hour  // in which a settled cluster writes nothing
 )
 
 // finish ends the faults and judges what must be true then: drains end (L2), everything settles and stays so (L3), whoever is silent is found (L4), and
 // what is wanted runs or there is a reason (S14). Every replica has the same state, which is also what a replay of the log gives (S5).
 func (w *world) finish() {
-	w.until(w.now.Add(20 * fsm.Second))
+	w.until(w.now.Add(20 * model.Second))
 	w.mend()
 	for _, part := range [...]func(){w.drainsEnd, w.settle, w.atRest, w.silence, w.agree} {
 		if w.failure == nil {
@@ -47,11 +48,11 @@ func (w *world) mend() {
 	if w.log.stuck {
 		w.log.failover(w.chance, -1)
 	}
-	w.until(w.now.Add(15 * fsm.Second))
+	w.until(w.now.Add(15 * model.Second))
 	settings := w.log.first.Settings
 	settings.Paused = false
 	w.clients.ask("resume actuation", &fsm.SettingsSet{Settings: settings})
-	w.until(w.now.Add(10 * fsm.Second))
+	w.until(w.now.Add(10 * model.Second))
 	for id, d := range w.log.first.Drains.All() {
 		if d.Phase() != fsm.PhaseDraining {
 			continue
@@ -59,7 +60,7 @@ func (w *world) mend() {
 		if d.Paused {
 			w.clients.ask("resume "+string(id), &fsm.DrainPause{ID: id})
 		}
-		if d.Options.Deadline == fsm.Forever {
+		if d.Options.Deadline == model.Forever {
 			w.clients.ask("cancel "+string(id), &fsm.DrainCancel{ID: id})
 		}
 	}
@@ -79,10 +80,10 @@ func (w *world) becomeWell() {
 
 // drainsEnd is L2: what has a deadline ends by itself, at the deadline or before, and half a minute for what was killed.
 func (w *world) drainsEnd() {
-	latest := w.now.Add(fsm.Minute)
+	latest := w.now.Add(model.Minute)
 	for _, d := range w.log.first.Drains.All() {
-		if d.Phase() == fsm.PhaseDraining && d.Options.Deadline != fsm.Forever {
-			latest = max(latest, w.now.Add(fsm.Duration(len(d.Nodes))*(d.Options.Deadline+fsm.Minute)))
+		if d.Phase() == fsm.PhaseDraining && d.Options.Deadline != model.Forever {
+			latest = max(latest, w.now.Add(model.Duration(len(d.Nodes))*(d.Options.Deadline+model.Minute)))
 		}
 	}
 	for w.failure == nil && w.now < latest {
@@ -128,7 +129,7 @@ func (w *world) settle() {
 // withdraw takes back the evictions that people asked for and whose hooks fail again and again: only they can end that.
 func (w *world) withdraw() {
 	for id, i := range w.log.first.Instances.All() {
-		if e := i.Eviction; i.Desired == fsm.DesiredRunning && e.Requested && e.Cause == fsm.CauseUser && e.Aborts > 0 {
+		if e := i.Eviction; i.Desired == model.DesiredRunning && e.Requested && e.Cause == model.CauseUser && e.Aborts > 0 {
 			w.clients.ask("take back the eviction of "+string(id), &fsm.InstanceMark{ID: id})
 		}
 	}
@@ -152,7 +153,7 @@ func (w *world) atRest() {
 	e := reconcile.Explain(in)
 	s := &w.log.first
 	for id, g := range s.Groups.All() {
-		if g.Role == fsm.RoleSystem {
+		if g.Role == model.RoleSystem {
 			continue
 		}
 		if g.Ready < g.Count && e.Pending(id) == nil {
@@ -176,7 +177,7 @@ func (w *world) truth() {
 	for _, m := range w.nodes {
 		for _, p := range m.programs {
 			i, ok := s.Instances.Get(p.id)
-			if p.alive && (!ok || i.Node != m.id || i.Desired == fsm.DesiredStopped) {
+			if p.alive && (!ok || i.Node != m.id || i.Desired == model.DesiredStopped) {
 				w.fail("S15", "at rest %s runs on %s and is not to", p.id, m.id)
 			}
 		}
@@ -203,7 +204,7 @@ func (w *world) silence() {
 	threshold, interval := s.Settings.OfflineAfter, w.net.interval()
 	silent := w.now
 	victim.stop()
-	w.until(w.now.Add(threshold + 2*interval + 2*fsm.Second))
+	w.until(w.now.Add(threshold + 2*interval + 2*model.Second))
 	if w.lead != nil && len(w.lead.flights) > 0 { // it is decided, and the log is slow
 		w.until(w.now.Add(slowCommit))
 	}
@@ -235,7 +236,7 @@ func (w *world) outages() int {
 
 // agree is S5 at the end: all replicas and a replay of the whole log, and S4: every answer still stands.
 func (w *world) agree() {
-	w.until(w.now.Add(fsm.Minute))
+	w.until(w.now.Add(model.Minute))
 	if w.failure != nil {
 		return
 	}
@@ -267,14 +268,14 @@ func (w *world) agree() {
 
 // unreadable holds that an entry of a newer format ends a server: one that skipped it would differ from the others from then on (S5).
 func (w *world) unreadable() {
-	newer := []byte{0xa4, 1, byte(fsm.CurrentFormat + 1), 2, 0, 3, 0, 8, 0x80} // format, at, wall and no group
+	newer := []byte{0xa4, 1, byte(model.CurrentFormat + 1), 2, 0, 3, 0, 8, 0x80} // format, at, wall and no group
 	if _, err := w.log.servers[0].machine.Apply(uint64(len(w.log.entries)+1), w.log.term, newer); err == nil && w.failure == nil {
-		w.fail("S5", "an entry of format %d was skipped by a program that knows formats up to %d", fsm.CurrentFormat+1, fsm.CurrentFormat)
+		w.fail("S5", "an entry of format %d was skipped by a program that knows formats up to %d", model.CurrentFormat+1, model.CurrentFormat)
 	}
 }
 
 // unnoticed is how long after the last entry something could have been decided: the wake-up that a plan did not ask for.
-func unnoticed(in reconcile.Input) fsm.Duration {
+func unnoticed(in reconcile.Input) model.Duration {
 	low, high := in.State.Now, in.Now
 	for low < high {
 		in.Now = low + (high-low)/2

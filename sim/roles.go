@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // roles has the programs of a group find out who leads and who is in sync, a while after something about them changed.
@@ -18,7 +19,7 @@ func (w *world) roles(p *program) {
 }
 
 // members are the living programs of a group, in order of machine.
-func (w *world) members(group fsm.GroupID) []*program {
+func (w *world) members(group model.GroupID) []*program {
 	var list []*program
 	for _, m := range w.nodes {
 		for _, p := range m.programs {
@@ -31,12 +32,12 @@ func (w *world) members(group fsm.GroupID) []*program {
 }
 
 // settleRoles lets every member say what it is: one of those that are ready leads, and a copy is in sync a while after there is one to copy.
-func (w *world) settleRoles(group fsm.GroupID) {
+func (w *world) settleRoles(group model.GroupID) {
 	members := w.members(group)
 	if len(members) == 0 {
 		return
 	}
-	leader := slices.IndexFunc(members, func(p *program) bool { return p.told[fsm.FactLeader] == "true" && p.ready })
+	leader := slices.IndexFunc(members, func(p *program) bool { return p.told[model.FactLeader] == "true" && p.ready })
 	if leader < 0 {
 		leader = w.choose(members)
 	}
@@ -66,7 +67,7 @@ func (w *world) choose(members []*program) int {
 }
 
 func replicated(p *program) bool {
-	return len(p.spec.Volumes) > 0 && p.spec.Volumes[0].Kind == fsm.VolumeReplicated
+	return len(p.spec.Volumes) > 0 && p.spec.Volumes[0].Kind == model.VolumeReplicated
 }
 
 // sync completes a copy: from a member that is in sync, or where there is none from what is on the disk.
@@ -78,7 +79,7 @@ func (w *world) sync(p *program, source bool) {
 	p.in(takes, func() {
 		if p.ready && !p.synced {
 			p.synced = true
-			p.say(p.facts(p.told[fsm.FactLeader] == "true"))
+			p.say(p.facts(p.told[model.FactLeader] == "true"))
 			w.roles(p)
 		}
 	})
@@ -88,11 +89,11 @@ func (w *world) sync(p *program, source bool) {
 func (p *program) facts(leads bool) map[string]string {
 	switch {
 	case replicated(p):
-		return map[string]string{fsm.FactInSync: fmt.Sprint(p.synced)}
-	case p.spec.Role == fsm.RoleShardedData:
-		return map[string]string{fsm.FactDrained: fmt.Sprint(p.hooked != 0 && p.preparingFor(p.hooked)), fsm.FactLeadsShards: "false", fsm.FactShardsSafe: "true"}
+		return map[string]string{model.FactInSync: fmt.Sprint(p.synced)}
+	case p.spec.Role == model.RoleShardedData:
+		return map[string]string{model.FactDrained: fmt.Sprint(p.hooked != 0 && p.preparingFor(p.hooked)), model.FactLeadsShards: "false", model.FactShardsSafe: "true"}
 	}
-	return map[string]string{fsm.FactLeader: fmt.Sprint(leads && p.ready)}
+	return map[string]string{model.FactLeader: fmt.Sprint(leads && p.ready)}
 }
 
 // say reports new facts.
@@ -104,11 +105,11 @@ func (p *program) say(facts map[string]string) {
 	p.m.w.counts[CountFacts]++
 	switch {
 	case p.ready:
-		p.tell(fsm.ObservedReady, "")
-	case p.status.Observed == fsm.ObservedUnready:
-		p.tell(fsm.ObservedUnready, p.status.Reason)
+		p.tell(model.ObservedReady, "")
+	case p.status.Observed == model.ObservedUnready:
+		p.tell(model.ObservedUnready, p.status.Reason)
 	default:
-		p.tell(fsm.ObservedBooting, "")
+		p.tell(model.ObservedBooting, "")
 	}
 }
 
@@ -117,7 +118,7 @@ func (w *world) resign(p *program) {
 	if p.spec.RoleCheck == nil || replicated(p) {
 		return
 	}
-	if p.told[fsm.FactLeader] == "true" {
+	if p.told[model.FactLeader] == "true" {
 		others := slices.DeleteFunc(w.members(p.group), func(o *program) bool { return o == p || !o.ready })
 		if len(others) == 0 {
 			return

@@ -3,7 +3,7 @@ package sim
 import (
 	"math/rand/v2"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // ActionKind is something that a person does, or a fault.
@@ -12,7 +12,7 @@ type ActionKind uint8
 // Action is one of them at a time. Number is what it draws its choices from when it happens, so that it does not depend on the actions before it more than it
 // must.
 type Action struct {
-	At     fsm.Time
+	At     model.Time
 	Kind   ActionKind
 	Number uint64
 }
@@ -23,12 +23,12 @@ type scenario struct {
 	least, most int // nodes
 	memory      []int64
 	actions     int
-	longest     fsm.Duration // gap between two actions
-	hookFails   int          // percent
+	longest     model.Duration // gap between two actions
+	hookFails   int            // percent
 	weights     []weight
-	jobs        []fsm.JobName // empty: all of them
-	fair        bool          // batch jobs may take room from each other
-	tune        func(*fsm.Settings)
+	jobs        []model.JobName // empty: all of them
+	fair        bool            // batch jobs may take room from each other
+	tune        func(*model.Settings)
 }
 
 type weight struct {
@@ -66,27 +66,29 @@ func small() []int64 { return []int64{1024, 1024, 1536, 2048} }
 // scenarios are all there are. The seed draws one of them, the first ones more often.
 func scenarios() []*scenario {
 	return []*scenario{
-		{name: "mixed", least: 3, most: 6, memory: small(), actions: 60, longest: 60 * fsm.Second, hookFails: 25, weights: everything()},
-		{name: "drains", least: 3, most: 7, memory: small(), actions: 60, longest: 90 * fsm.Second, hookFails: 25, weights: more(
+		{name: "mixed", least: 3, most: 6, memory: small(), actions: 60, longest: 60 * model.Second, hookFails: 25, weights: everything()},
+		{name: "drains", least: 3, most: 7, memory: small(), actions: 60, longest: 90 * model.Second, hookFails: 25, weights: more(
 			weight{ActDrain, 30}, weight{ActDrainMany, 16}, weight{ActUncordon, 24}, weight{ActPolicy, 10}, weight{ActEvictPair, 12}, weight{ActAck, 8})},
-		{name: "tight", least: 3, most: 5, memory: []int64{512, 640, 768}, actions: 70, longest: 40 * fsm.Second, hookFails: 10, weights: more(
+		{name: "tight", least: 3, most: 5, memory: []int64{512, 640, 768}, actions: 70, longest: 40 * model.Second, hookFails: 10, weights: more(
 			weight{ActSubmit, 40}, weight{ActScale, 20}, weight{ActClass, 20}, weight{ActJobClass, 10})},
-		{name: "outages", least: 4, most: 9, memory: small(), actions: 60, longest: 60 * fsm.Second, hookFails: 10, weights: more(
+		{name: "outages", least: 4, most: 9, memory: small(), actions: 60, longest: 60 * model.Second, hookFails: 10, weights: more(
 			weight{ActPowerLoss, 25}, weight{ActCutNode, 20}, weight{ActFreeze, 12}, weight{ActMassCut, 8}, weight{ActConfirmDead, 12}, weight{ActSuspect, 10}, weight{ActReplaceMachine, 12}, weight{ActForget, 6}, weight{ActSick, 16})},
-		{name: "failovers", least: 3, most: 6, memory: small(), actions: 80, longest: 20 * fsm.Second, hookFails: 10, weights: more(
+		{name: "failovers", least: 3, most: 6, memory: small(), actions: 80, longest: 20 * model.Second, hookFails: 10, weights: more(
 			weight{ActFailover, 60}, weight{ActIsolateLeader, 16}, weight{ActServerCrash, 16}, weight{ActSlowServer, 10}, weight{ActEvictPair, 20}, weight{ActLossy, 10})},
-		{name: "cordons", least: 4, most: 7, memory: small(), actions: 50, longest: 60 * fsm.Second, hookFails: 10, jobs: []fsm.JobName{"kv", "kv", "web", "lock"},
-			weights: more(weight{ActCordon, 30}, weight{ActUncordon, 30}, weight{ActFreeze, 8}), tune: func(s *fsm.Settings) { s.EvictOn, s.NodeDrainPolicy = fsm.EvictOnCordon, string(fsm.PolicyEvictAll) }},
-		{name: "shares", least: 3, most: 4, memory: []int64{512, 640}, actions: 70, longest: 40 * fsm.Second, fair: true, jobs: []fsm.JobName{"pile", "batch", "pile", "batch", "crit"},
-			weights: more(weight{ActSubmit, 40}, weight{ActScale, 40}, weight{ActClass, 40}, weight{ActStopJob, 8})},
-		{name: "stateful", least: 4, most: 7, memory: small(), actions: 60, jobs: []fsm.JobName{"kv", "db", "lock", "quo", "lf", "shard", "one", "kv", "web"}, longest: 90 * fsm.Second, hookFails: 25, weights: more(
-			weight{ActDrain, 20}, weight{ActUncordon, 20}, weight{ActPolicy, 14}, weight{ActRoleFlip, 20}, weight{ActFreeze, 8}, weight{ActCutNode, 10}, weight{ActCordon, 16})},
-		{name: "moves", least: 4, most: 8, memory: small(), actions: 50, longest: 5 * fsm.Minute, weights: more(weight{ActRescheduler, 12}, weight{ActAskMoves, 6}, weight{ActUncordon, 20}, weight{ActScale, 16}),
-			tune: func(s *fsm.Settings) {
-				s.Rescheduler, s.MoveMinAge, s.MoveCooldown, s.MoveCycle = "eager", 10*fsm.Second, 20*fsm.Second, 10*fsm.Second
+		{name: "cordons", least: 4, most: 7, memory: small(), actions: 50, longest: 60 * model.Second, hookFails: 10, jobs: []model.JobName{"kv", "kv", "web", "lock"},
+			weights: more(weight{ActCordon, 30}, weight{ActUncordon, 30}, weight{ActFreeze, 8}), tune: func(s *model.Settings) {
+				s.EvictOn, s.NodeDrainPolicy = model.EvictOnCordon, string(model.PolicyEvictAll)
 			}},
-		{name: "idle", least: 3, most: 5, memory: small(), actions: 30, longest: 40 * fsm.Minute, hookFails: 10, weights: everything()},
-		{name: "large", least: 20, most: 40, memory: small(), actions: 60, longest: 30 * fsm.Second, hookFails: 10, weights: more(weight{ActSubmit, 30}, weight{ActScale, 20})},
+		{name: "shares", least: 3, most: 4, memory: []int64{512, 640}, actions: 70, longest: 40 * model.Second, fair: true, jobs: []model.JobName{"pile", "batch", "pile", "batch", "crit"},
+			weights: more(weight{ActSubmit, 40}, weight{ActScale, 40}, weight{ActClass, 40}, weight{ActStopJob, 8})},
+		{name: "stateful", least: 4, most: 7, memory: small(), actions: 60, jobs: []model.JobName{"kv", "db", "lock", "quo", "lf", "shard", "one", "kv", "web"}, longest: 90 * model.Second, hookFails: 25, weights: more(
+			weight{ActDrain, 20}, weight{ActUncordon, 20}, weight{ActPolicy, 14}, weight{ActRoleFlip, 20}, weight{ActFreeze, 8}, weight{ActCutNode, 10}, weight{ActCordon, 16})},
+		{name: "moves", least: 4, most: 8, memory: small(), actions: 50, longest: 5 * model.Minute, weights: more(weight{ActRescheduler, 12}, weight{ActAskMoves, 6}, weight{ActUncordon, 20}, weight{ActScale, 16}),
+			tune: func(s *model.Settings) {
+				s.Rescheduler, s.MoveMinAge, s.MoveCooldown, s.MoveCycle = "eager", 10*model.Second, 20*model.Second, 10*model.Second
+			}},
+		{name: "idle", least: 3, most: 5, memory: small(), actions: 30, longest: 40 * model.Minute, hookFails: 10, weights: everything()},
+		{name: "large", least: 20, most: 40, memory: small(), actions: 60, longest: 30 * model.Second, hookFails: 10, weights: more(weight{ActSubmit, 30}, weight{ActScale, 20})},
 	}
 }
 
@@ -112,7 +114,7 @@ func (s *scenario) schedule(seed uint64) []Action {
 		total += w.n
 	}
 	var list []Action
-	at := fsm.Time(6000)
+	at := model.Time(6000)
 	for i := range s.actions {
 		kind := ActSubmit
 		if i > 4 { // a cluster without jobs is no cluster
@@ -125,7 +127,7 @@ func (s *scenario) schedule(seed uint64) []Action {
 }
 
 // gap is short as often as not, so that things happen at the same time.
-func (s *scenario) gap(r *rand.Rand) fsm.Duration {
+func (s *scenario) gap(r *rand.Rand) model.Duration {
 	switch r.IntN(10) {
 	case 0, 1:
 		return between(r, 0, 30)
@@ -148,14 +150,14 @@ func (s *scenario) draw(r *rand.Rand, total int) ActionKind {
 }
 
 // settings are those that the cluster begins with.
-func (s *scenario) settings(r *rand.Rand) fsm.Settings {
-	c := fsm.DefaultSettings()
-	c.OfflineAfter = []fsm.Duration{2 * fsm.Second, 6 * fsm.Second, 60 * fsm.Second}[r.IntN(3)]
-	c.StartTimeout = 20 * fsm.Second
-	c.EventLimit, c.EventAge = 1000, fsm.Minute // what is kept for people costs the checks time
+func (s *scenario) settings(r *rand.Rand) model.Settings {
+	c := model.DefaultSettings()
+	c.OfflineAfter = []model.Duration{2 * model.Second, 6 * model.Second, 60 * model.Second}[r.IntN(3)]
+	c.StartTimeout = 20 * model.Second
+	c.EventLimit, c.EventAge = 1000, model.Minute // what is kept for people costs the checks time
 	c.InstanceOverhead = 8 * mib
 	c.Rescheduler = []string{"off", "balanced", "eager"}[r.IntN(3)]
-	c.MoveMinAge, c.MoveCooldown = 30*fsm.Second, fsm.Minute
+	c.MoveMinAge, c.MoveCooldown = 30*model.Second, model.Minute
 	c.Algorithm = []string{"spread", "spread", "binpack"}[r.IntN(3)]
 	if r.IntN(3) == 0 {
 		c.FailureDomainLabel = "rack"

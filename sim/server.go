@@ -6,6 +6,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // snapshotEvery is after how many entries a server keeps a snapshot.
@@ -18,16 +19,16 @@ type server struct {
 	machine *fsm.Machine
 	applied uint64 // entries of the log, those of new terms included
 	up      bool
-	waking  bool     // it is about to apply what there is
-	started fsm.Time // true time since which its process runs
-	lag     fsm.Duration
+	waking  bool       // it is about to apply what there is
+	started model.Time // true time since which its process runs
+	lag     model.Duration
 
 	kept      []byte // its latest snapshot
 	keptIndex uint64 // of which log index
 }
 
 func newServer(w *world, id int) *server {
-	return &server{w: w, id: id, machine: fsm.NewMachine(), up: true, started: -fsm.Time(fsm.Hour)}
+	return &server{w: w, id: id, machine: fsm.NewMachine(), up: true, started: -model.Time(model.Hour)}
 }
 
 func (s *server) state() fsm.State { return s.machine.State() }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // attach has the agent look for a server: it registers, or asks for what it must run.
@@ -35,16 +36,16 @@ func (m *machine) register() {
 		return
 	}
 	m.registering = true
-	shape := fsm.NodeShape{Capacity: fsm.Resources{CPU: 8000, MemoryBytes: m.memory}, PortMin: 20000, PortMax: 20050}
+	shape := model.NodeShape{Capacity: model.Resources{CPU: 8000, MemoryBytes: m.memory}, PortMin: 20000, PortMax: 20050}
 	if m.incarnation <= 1 || m.seen == 0 {
 		shape.Labels = m.labels
 	}
 	key := fmt.Sprintf("%s-%d-%d", m.id, m.incarnation, m.w.now)
-	c := &fsm.NodeRegister{ID: m.id, Name: m.name, Shape: shape, Agent: fsm.AgentInfo{
+	c := &fsm.NodeRegister{ID: m.id, Name: m.name, Shape: shape, Agent: model.AgentInfo{
 		BootID: fmt.Sprintf("%s-boot%d", m.id, m.boot), Incarnation: fmt.Sprintf("%s-%d", m.id, m.incarnation), Address: "127.0.0.1", Key: []byte(key),
 	}}
 	m.w.net.send(m.index, func() {
-		m.w.log.propose(&proposal{entry: m.w.entry("agent:"+fsm.Actor(m.id), c), done: func(o outcome) {
+		m.w.log.propose(&proposal{entry: m.w.entry("agent:"+model.Actor(m.id), c), done: func(o outcome) {
 			if o.known && o.results[0].Refusal == nil {
 				m.w.net.send(m.index, func() { m.registered(key) })
 			}
@@ -156,7 +157,7 @@ func (m *machine) accept(set assignments) {
 
 func (m *machine) converge(set assignments) {
 	var fresh []assignment
-	assigned := map[fsm.InstanceID]bool{}
+	assigned := map[model.InstanceID]bool{}
 	for _, a := range set.list {
 		assigned[a.id] = true
 		if p := m.find(a.id); p != nil {
@@ -201,17 +202,17 @@ func (m *machine) pending() bool {
 func (m *machine) flush() {
 	report := &fsm.NodeReport{ID: m.id, Epoch: m.epoch, Full: m.full, FactsGen: m.facts.now}
 	for _, p := range m.programs {
-		if m.full && p.status.Observed != fsm.ObservedPending || p.unreported() {
+		if m.full && p.status.Observed != model.ObservedPending || p.unreported() {
 			report.Instances = append(report.Instances, p.status)
 		}
 	}
 	if m.full || m.self.said < m.self.now {
-		report.Self = &fsm.SelfReport{Gen: m.self.now, Troubles: m.troubles}
+		report.Self = &model.SelfReport{Gen: m.self.now, Troubles: m.troubles}
 	}
 	token, full, epoch := m.sending, m.full, m.epoch
 	m.w.step(CountReports)
 	m.w.net.send(m.index, func() {
-		m.w.log.propose(&proposal{entry: m.w.entry("agent:"+fsm.Actor(m.id), report), done: func(o outcome) {
+		m.w.log.propose(&proposal{entry: m.w.entry("agent:"+model.Actor(m.id), report), done: func(o outcome) {
 			if o.known {
 				m.w.net.send(m.index, func() { m.booked(token, epoch, full, report, o.results[0].Refusal) })
 			}
@@ -227,7 +228,7 @@ func (m *machine) flush() {
 }
 
 // booked takes the answer to a report.
-func (m *machine) booked(token, epoch uint64, full bool, report *fsm.NodeReport, refusal *fsm.Error) {
+func (m *machine) booked(token, epoch uint64, full bool, report *fsm.NodeReport, refusal *model.Error) {
 	if !m.runs() || m.epoch != epoch || m.sending != token {
 		return
 	}

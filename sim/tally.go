@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // count notes what an entry did, so that a test can say that each behaviour was reached.
@@ -18,7 +19,7 @@ func (j *judge) count(c *committed) {
 	if c.before.Hold.Active != c.after.Hold.Active && c.after.Hold.Active {
 		j.counts[CountHolds]++
 	}
-	j.counts[CountMinutes] = int(c.after.Now / fsm.Time(fsm.Minute))
+	j.counts[CountMinutes] = int(c.after.Now / model.Time(model.Minute))
 	if c.before.Instances.Same(c.after.Instances) {
 		return
 	}
@@ -29,22 +30,22 @@ func (j *judge) count(c *committed) {
 	}
 }
 
-func (j *judge) countRefusal(c *committed, group []fsm.Command, refusal *fsm.Error) {
+func (j *judge) countRefusal(c *committed, group []fsm.Command, refusal *model.Error) {
 	j.countCode(refusal)
-	if _, report := group[0].(*fsm.NodeReport); report && refusal.Code == fsm.CodeStale && c.entry.Term == 0 {
+	if _, report := group[0].(*fsm.NodeReport); report && refusal.Code == model.CodeStale && c.entry.Term == 0 {
 		j.counts[CountStaleReports]++
 	}
 }
 
-func (j *judge) countCode(refusal *fsm.Error) {
+func (j *judge) countCode(refusal *model.Error) {
 	switch code := refusal.Code; {
-	case code == fsm.CodeBudgetMinReady:
+	case code == model.CodeBudgetMinReady:
 		j.counts[CountBudgetRefused]++
-	case code == fsm.CodeBudgetRate, code == fsm.CodeActorRate:
+	case code == model.CodeBudgetRate, code == model.CodeActorRate:
 		j.counts[CountRateRefused]++
-	case code == fsm.CodeLastCopy, code == fsm.CodeLastHealthy:
+	case code == model.CodeLastCopy, code == model.CodeLastHealthy:
 		j.counts[CountLastCopies]++
-	case code == fsm.CodeRoleNever, code == fsm.CodeVolumeLocal, code == fsm.CodeIsLeader, code == fsm.CodeNotDrained, strings.HasPrefix(string(code), "gate:"):
+	case code == model.CodeRoleNever, code == model.CodeVolumeLocal, code == model.CodeIsLeader, code == model.CodeNotDrained, strings.HasPrefix(string(code), "gate:"):
 		j.counts[CountRoleRefused]++
 	case strings.HasPrefix(string(code), "quota_exceeded"), strings.Contains(string(code), ":quota_exceeded"):
 		j.counts[CountQuotaRefused]++
@@ -122,15 +123,15 @@ func (j *judge) countStop(c *fsm.InstanceStop) {
 	switch {
 	case c.By == fsm.ByPolicy:
 		j.counts[CountPolicyStops]++
-	case c.Cause == fsm.CauseNodeDraining:
+	case c.Cause == model.CauseNodeDraining:
 		j.counts[CountDrainStops]++
-	case c.Cause == fsm.CauseUser:
+	case c.Cause == model.CauseUser:
 		j.counts[CountUserStops]++
-	case c.Cause == fsm.CauseRollout:
+	case c.Cause == model.CauseRollout:
 		j.counts[CountRolloutStops]++
-	case c.Cause == fsm.CauseScaleDown:
+	case c.Cause == model.CauseScaleDown:
 		j.counts[CountScaleStops]++
-	case c.Cause == fsm.CauseDrainTimeout:
+	case c.Cause == model.CauseDrainTimeout:
 		j.counts[CountForced]++
 	case c.Cause.IsMove():
 		j.counts[CountMovesDone]++
@@ -140,9 +141,9 @@ func (j *judge) countStop(c *fsm.InstanceStop) {
 func (j *judge) countChange(was, now *fsm.Instance) {
 	switch {
 	case was.Status.Observed == now.Status.Observed:
-	case now.Status.Observed == fsm.ObservedLost:
+	case now.Status.Observed == model.ObservedLost:
 		j.counts[CountLost]++
-	case now.Status.Observed == fsm.ObservedFailed && now.Status.Reason == "gone_from_node":
+	case now.Status.Observed == model.ObservedFailed && now.Status.Reason == "gone_from_node":
 		j.counts[CountGoneFromNode]++
 	}
 }

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"runtime/debug"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // trace sums up all that happened, and keeps the last lines of it in words if somebody is going to read them.
@@ -12,13 +12,13 @@ type trace struct {
 	sum   uint64
 	limit int
 	lines []string
-	clock func() fsm.Time
+	clock func() model.Time
 }
 
 func newTrace(lines int) *trace { return &trace{sum: 14695981039346656037, limit: lines} }
 
 // note adds something that happened to the sum.
-func (t *trace) note(at fsm.Time, kind byte, numbers ...uint64) {
+func (t *trace) note(at model.Time, kind byte, numbers ...uint64) {
 	t.add(uint64(at))
 	t.add(uint64(kind))
 	for _, n := range numbers {

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // servers is how many there are, all of them voters.
@@ -34,7 +35,7 @@ type Result struct {
 type world struct {
 	seed     uint64
 	scenario *scenario
-	now      fsm.Time // true time, ms
+	now      model.Time // true time, ms
 	events   queue
 	log      *log
 	lead     *leader // nil while nobody leads
@@ -86,7 +87,7 @@ func run(cfg Config) (w *world, result Result) {
 
 func newWorld(cfg Config, sc *scenario) *world {
 	w := &world{seed: cfg.Seed, scenario: sc, trace: newTrace(cfg.Lines), chance: random(cfg.Seed, "model")}
-	w.trace.clock = func() fsm.Time { return w.now }
+	w.trace.clock = func() model.Time { return w.now }
 	w.log = newLog(w)
 	w.net = newNetwork(w)
 	w.clients = newClients(w)
@@ -120,13 +121,13 @@ func (w *world) begin() {
 	}
 	w.until(5000)
 	if w.scenario.fair {
-		w.clients.ask("batch is fair", &fsm.ClassSet{Name: fsm.ClassBatch, PreemptEqual: fsm.PreemptFair})
+		w.clients.ask("batch is fair", &fsm.ClassSet{Name: model.ClassBatch, PreemptEqual: fsm.PreemptFair})
 	}
 }
 
 // entry is one of a person or an agent: true in any term.
-func (w *world) entry(actor fsm.Actor, commands ...fsm.Command) fsm.Entry {
-	e := fsm.Entry{Format: fsm.CurrentFormat, At: w.clock(), Wall: w.wall(), Actor: actor}
+func (w *world) entry(actor model.Actor, commands ...fsm.Command) fsm.Entry {
+	e := fsm.Entry{Format: model.CurrentFormat, At: w.clock(), Wall: w.wall(), Actor: actor}
 	for _, c := range commands {
 		e.Groups = append(e.Groups, []fsm.Command{c})
 	}
@@ -134,7 +135,7 @@ func (w *world) entry(actor fsm.Actor, commands ...fsm.Command) fsm.Entry {
 }
 
 // clock is cluster time as the leader has it, or the last that anybody had.
-func (w *world) clock() fsm.Time {
+func (w *world) clock() model.Time {
 	if w.lead != nil {
 		return w.lead.clock()
 	}
@@ -145,7 +146,7 @@ func (w *world) clock() fsm.Time {
 func (w *world) wall() int64 { return 1_700_000_000_000 + int64(w.now) }
 
 // until lets everything happen up to a time.
-func (w *world) until(t fsm.Time) {
+func (w *world) until(t model.Time) {
 	for w.failure == nil && len(w.events.heap) > 0 && w.events.heap[0].at <= t {
 		e, _ := w.events.pop()
 		w.now = max(w.now, e.at)
@@ -157,11 +158,11 @@ func (w *world) until(t fsm.Time) {
 }
 
 // after lets something happen in a while.
-func (w *world) after(d fsm.Duration, do func()) { w.events.push(w.now.Add(d), do) }
+func (w *world) after(d model.Duration, do func()) { w.events.push(w.now.Add(d), do) }
 
 // between draws a duration.
-func between(r *rand.Rand, low, high fsm.Duration) fsm.Duration {
-	return low + fsm.Duration(r.Int64N(int64(high-low)+1))
+func between(r *rand.Rand, low, high model.Duration) model.Duration {
+	return low + model.Duration(r.Int64N(int64(high-low)+1))
 }
 
 // fail ends the history. The first failure is the one that counts.
@@ -169,7 +170,7 @@ func (w *world) fail(rule, format string, args ...any) {
 	if w.failure != nil {
 		return
 	}
-	w.failure = fmt.Errorf("%s: %s (true time %s, index %d)", rule, fmt.Sprintf(format, args...), fsm.Duration(w.now), w.log.first.Index)
+	w.failure = fmt.Errorf("%s: %s (true time %s, index %d)", rule, fmt.Sprintf(format, args...), model.Duration(w.now), w.log.first.Index)
 	w.trace.say("FAILED %v", w.failure)
 }
 

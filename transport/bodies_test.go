@@ -4,13 +4,13 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 func TestBodies(t *testing.T) {
 	b := NewBodies(100, 250)
 	agent := func(name string) Identity { return Identity{Role: RoleAgent, Name: name} }
-	busy := &fsm.Error{Code: fsm.CodeBusy}
+	busy := &model.Error{Code: model.CodeBusy}
 	for _, step := range []struct {
 		who  Identity
 		n    int64 // negative: give back

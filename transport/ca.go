@@ -15,7 +15,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // Lifetimes, and how far a certificate's start lies back, so that a machine whose clock is a little behind takes it.
@@ -48,18 +48,18 @@ type CertRequest struct {
 // NewAuthority makes a CA in memory. ttl 0 means DefaultCATTL. Errors: invalid.
 func NewAuthority(cluster string, ttl time.Duration) (*Authority, error) {
 	if !validCluster(cluster) {
-		return nil, fsm.Refuse(fsm.CodeInvalid, "cluster name %q is not usable", clip(cluster)).
+		return nil, model.Refuse(model.CodeInvalid, "cluster name %q is not usable", clip(cluster)).
 			WithHint("use at most 63 letters, digits, '-' and '_', starting with a letter or digit")
 	}
 	if ttl < 0 {
-		return nil, fsm.Refuse(fsm.CodeInvalid, "lifetime %s is negative", ttl)
+		return nil, model.Refuse(model.CodeInvalid, "lifetime %s is negative", ttl)
 	}
 	if ttl == 0 {
 		ttl = DefaultCATTL
 	}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return nil, fsm.Refuse(CodeCertificateInvalid, "can't make a CA key: %v", err)
+		return nil, model.Refuse(CodeCertificateInvalid, "can't make a CA key: %v", err)
 	}
 	now := time.Now()
 	template := &x509.Certificate{
@@ -88,14 +88,14 @@ func parseAuthority(certPEM, keyPEM []byte) (*Authority, error) {
 	}
 	cluster, ok := authorityCluster(pair.Leaf)
 	if !ok {
-		return nil, fsm.Refuse(CodeCertificateInvalid, "it is not a CA made by outspan")
+		return nil, model.Refuse(CodeCertificateInvalid, "it is not a CA made by outspan")
 	}
 	signer, ok := pair.PrivateKey.(crypto.Signer)
 	if !ok {
-		return nil, fsm.Refuse(CodeCertificateInvalid, "its key can't sign")
+		return nil, model.Refuse(CodeCertificateInvalid, "its key can't sign")
 	}
 	if now := time.Now(); now.After(pair.Leaf.NotAfter) {
-		return nil, fsm.Refuse(CodeCertificateInvalid, "it expired at %s", stamp(pair.Leaf.NotAfter))
+		return nil, model.Refuse(CodeCertificateInvalid, "it expired at %s", stamp(pair.Leaf.NotAfter))
 	}
 	return &Authority{cluster: cluster, cert: pair.Leaf, key: signer}, nil
 }
@@ -125,7 +125,7 @@ func (a *Authority) Issue(r CertRequest) (certPEM, keyPEM []byte, err error) {
 	}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return nil, nil, fsm.Refuse(CodeCertificateInvalid, "can't make a key for %s %s: %v", r.Role, r.Name, err)
+		return nil, nil, model.Refuse(CodeCertificateInvalid, "can't make a key for %s %s: %v", r.Role, r.Name, err)
 	}
 	cert, err := sign(template, a.cert, key.Public(), a.key)
 	if err != nil {
@@ -137,10 +137,10 @@ func (a *Authority) Issue(r CertRequest) (certPEM, keyPEM []byte, err error) {
 
 func (a *Authority) template(r CertRequest) (*x509.Certificate, error) {
 	if !r.Role.Valid() {
-		return nil, fsm.Refuse(fsm.CodeInvalid, "role %q is unknown", clip(string(r.Role))).WithHint("use server, agent or cli")
+		return nil, model.Refuse(model.CodeInvalid, "role %q is unknown", clip(string(r.Role))).WithHint("use server, agent or cli")
 	}
 	if !validName(r.Name) {
-		return nil, fsm.Refuse(fsm.CodeInvalid, "%s name %q is not usable", r.Role, clip(r.Name)).
+		return nil, model.Refuse(model.CodeInvalid, "%s name %q is not usable", r.Role, clip(r.Name)).
 			WithHint("use at most 128 letters, digits and \"-_.@\", starting with a letter or digit")
 	}
 	now := time.Now()
@@ -164,7 +164,7 @@ func (a *Authority) template(r CertRequest) (*x509.Certificate, error) {
 func (a *Authority) end(now time.Time, r CertRequest) (time.Time, error) {
 	switch {
 	case r.TTL < 0:
-		return time.Time{}, fsm.Refuse(fsm.CodeInvalid, "lifetime %s is negative", r.TTL)
+		return time.Time{}, model.Refuse(model.CodeInvalid, "lifetime %s is negative", r.TTL)
 	case r.TTL == 0:
 		end := now.Add(DefaultCertTTL)
 		if end.After(a.cert.NotAfter) {
@@ -172,7 +172,7 @@ func (a *Authority) end(now time.Time, r CertRequest) (time.Time, error) {
 		}
 		return end, nil
 	case now.Add(r.TTL).After(a.cert.NotAfter):
-		return time.Time{}, fsm.Refuse(fsm.CodeInvalid, "a certificate for %s would outlive its CA, which ends at %s", r.TTL, stamp(a.cert.NotAfter)).
+		return time.Time{}, model.Refuse(model.CodeInvalid, "a certificate for %s would outlive its CA, which ends at %s", r.TTL, stamp(a.cert.NotAfter)).
 			WithHint("give a shorter --ttl, or make a new CA")
 	}
 	return now.Add(r.TTL), nil
@@ -183,7 +183,7 @@ func (a *Authority) end(now time.Time, r CertRequest) (time.Time, error) {
 func addHosts(t *x509.Certificate, r CertRequest) error {
 	if !r.Role.listens() {
 		if len(r.Hosts) > 0 {
-			return fsm.Refuse(fsm.CodeInvalid, "a cli certificate has no hosts: nobody connects to it").
+			return model.Refuse(model.CodeInvalid, "a cli certificate has no hosts: nobody connects to it").
 				WithHint("leave --host out")
 		}
 		return nil
@@ -197,11 +197,11 @@ func addHosts(t *x509.Certificate, r CertRequest) error {
 			continue
 		}
 		if !validHost(h) {
-			return fsm.Refuse(fsm.CodeInvalid, "host %q is neither an IP address nor a DNS name", clip(h)).
+			return model.Refuse(model.CodeInvalid, "host %q is neither an IP address nor a DNS name", clip(h)).
 				WithHint("give names without scheme or port: --host s1.lan,10.0.0.1")
 		}
 		if strings.HasSuffix(h, ".outspan") {
-			return fsm.Refuse(fsm.CodeInvalid, "host %q is reserved: names under .outspan stand for roles", h).
+			return model.Refuse(model.CodeInvalid, "host %q is reserved: names under .outspan stand for roles", h).
 				WithHint("leave it out; the name of the role is added by itself")
 		}
 		t.DNSNames = append(t.DNSNames, h)
@@ -228,11 +228,11 @@ func validHost(s string) bool {
 func sign(template, parent *x509.Certificate, pub crypto.PublicKey, key crypto.Signer) (*x509.Certificate, error) {
 	der, err := x509.CreateCertificate(rand.Reader, template, parent, pub, key)
 	if err != nil {
-		return nil, fsm.Refuse(CodeCertificateInvalid, "can't sign the certificate of %s: %v", template.Subject.CommonName, err)
+		return nil, model.Refuse(CodeCertificateInvalid, "can't sign the certificate of %s: %v", template.Subject.CommonName, err)
 	}
 	cert, err := x509.ParseCertificate(der)
 	if err != nil {
-		return nil, fsm.Refuse(CodeCertificateInvalid, "can't read back the certificate of %s: %v", template.Subject.CommonName, err)
+		return nil, model.Refuse(CodeCertificateInvalid, "can't read back the certificate of %s: %v", template.Subject.CommonName, err)
 	}
 	return cert, nil
 }
@@ -252,7 +252,7 @@ func encodeCert(c *x509.Certificate) []byte {
 func encodeKey(key crypto.Signer) ([]byte, error) {
 	der, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {
-		return nil, fsm.Refuse(CodeCertificateInvalid, "can't encode a private key: %v", err)
+		return nil, model.Refuse(CodeCertificateInvalid, "can't encode a private key: %v", err)
 	}
 	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), nil
 }

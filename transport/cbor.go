@@ -6,7 +6,7 @@ import (
 
 	"github.com/fxamacker/cbor/v2"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // agentCodec is the encoder and the decoder of the agents' protocol. It is immutable and safe for many goroutines.
@@ -35,7 +35,7 @@ func EncodeCBOR(v any) ([]byte, error) { return agentCodec.enc.Marshal(v) }
 // refused, and nesting is bounded. Code: invalid.
 func DecodeCBOR(data []byte, v any) error {
 	if err := agentCodec.dec.Unmarshal(data, v); err != nil {
-		return fsm.Refuse(fsm.CodeInvalid, "the message can't be decoded: %v", err).
+		return model.Refuse(model.CodeInvalid, "the message can't be decoded: %v", err).
 			WithHint("compare the versions of the two processes with: outspan version")
 	}
 	return nil

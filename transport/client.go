@@ -15,7 +15,7 @@ import (
 
 	"github.com/oklog/ulid/v2"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // ClientConfig says where the servers are and who asks.
@@ -34,7 +34,7 @@ type ClientConfig struct {
 }
 
 // Client calls the API of the servers. It goes on with another server when one does not answer, and repeats only what
-// is safe to repeat: reads, and writes, because each of them carries a request id. Errors are *fsm.Error inside, and
+// is safe to repeat: reads, and writes, because each of them carries a request id. Errors are *model.Error inside, and
 // *Problem when a server answered. Safe for many goroutines.
 type Client struct {
 	servers  []endpoint
@@ -54,7 +54,7 @@ type endpoint struct {
 // NewClient checks the addresses; it connects to nobody. Codes: invalid, certificate_invalid.
 func NewClient(cfg ClientConfig) (*Client, error) {
 	if len(cfg.Addresses) == 0 {
-		return nil, fsm.Refuse(fsm.CodeInvalid, "no server is given").WithHint("set OUTSPAN_ADDR, such as https://10.0.0.1:7640")
+		return nil, model.Refuse(model.CodeInvalid, "no server is given").WithHint("set OUTSPAN_ADDR, such as https://10.0.0.1:7640")
 	}
 	c := &Client{retryFor: cfg.RetryFor}
 	if c.retryFor == 0 {
@@ -70,7 +70,7 @@ func NewClient(cfg ClientConfig) (*Client, error) {
 			c.close = append(c.close, t.CloseIdleConnections)
 		case err == nil && u.Scheme == "https" && u.Port() != "" && strings.Trim(u.Path, "/") == "" && u.RawQuery == "":
 			if cfg.Credentials == nil {
-				return nil, fsm.Refuse(CodeCertificateInvalid, "%s needs a certificate", address).
+				return nil, model.Refuse(CodeCertificateInvalid, "%s needs a certificate", address).
 					WithHint("set OUTSPAN_CACERT, OUTSPAN_CLIENT_CERT and OUTSPAN_CLIENT_KEY; make one with: outspan tls cert create --cli NAME")
 			}
 			d := Dialer{Credentials: cfg.Credentials, ServerName: cfg.ServerName, Dial: cfg.Dial}
@@ -82,7 +82,7 @@ func NewClient(cfg ClientConfig) (*Client, error) {
 			c.close = append(c.close, line.close)
 			c.servers = append(c.servers, endpoint{address, "https://" + u.Host, secure, line})
 		default:
-			return nil, fsm.Refuse(fsm.CodeInvalid, "address %q is neither https://host:port nor unix:///path", clip(address)).
+			return nil, model.Refuse(model.CodeInvalid, "address %q is neither https://host:port nor unix:///path", clip(address)).
 				WithHint("for example: OUTSPAN_ADDR=https://10.0.0.1:7640,https://10.0.0.2:7640")
 		}
 	}
@@ -154,7 +154,7 @@ func (c *Client) Send(ctx context.Context, r Request) (Answer, error) {
 			return lostAnswer(r, err)
 		}
 		if len(body) > maxAnswer {
-			return fsm.Refuse(CodeTooLarge, "the answer to %s is larger than %d bytes", r.Path, maxAnswer).WithHint("ask for less with limit or filter")
+			return model.Refuse(CodeTooLarge, "the answer to %s is larger than %d bytes", r.Path, maxAnswer).WithHint("ask for less with limit or filter")
 		}
 		a.Body, a.Index = body, headerNumber(resp, HeaderIndex)
 		a.Stale = time.Duration(headerNumber(resp, HeaderStale)) * time.Millisecond
@@ -168,7 +168,7 @@ func (c *Client) Do(ctx context.Context, method, path string, query url.Values, 
 	r := Request{Method: method, Path: path, Query: query}
 	if body != nil {
 		if r.Body, err = json.Marshal(body); err != nil {
-			return nil, 0, fsm.Refuse(fsm.CodeInternal, "can't encode the request: %v", err)
+			return nil, 0, model.Refuse(model.CodeInternal, "can't encode the request: %v", err)
 		}
 	}
 	a, err := c.Send(ctx, r)
@@ -203,7 +203,7 @@ func (r *Request) prepare() {
 		if r.Method != http.MethodGet {
 			r.Limit = 40 * time.Second
 		}
-		if wait, err := fsm.ParseDuration(r.Query.Get("wait")); err == nil {
+		if wait, err := model.ParseDuration(r.Query.Get("wait")); err == nil {
 			r.Limit += time.Duration(wait) * time.Millisecond
 		}
 	}
@@ -228,7 +228,7 @@ func (r *Request) build(ctx context.Context, base string) (*http.Request, error)
 	}
 	req, err := http.NewRequestWithContext(ctx, r.Method, target, body)
 	if err != nil {
-		return nil, fsm.Refuse(fsm.CodeInvalid, "path %q is not usable", clip(r.Path))
+		return nil, model.Refuse(model.CodeInvalid, "path %q is not usable", clip(r.Path))
 	}
 	for k, v := range r.Header {
 		req.Header[k] = v

@@ -6,7 +6,7 @@ import (
 	"net/url"
 	"time"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // Register makes this agent's node known. It blocks until the registration is committed or ctx ends. Codes: name_taken,
@@ -37,10 +37,10 @@ func (c *Client) Peers(ctx context.Context, r PeersRequest) (Peers, error) {
 }
 
 // askAgent is one call of the agents' protocol, to whichever server answers. All of them are idempotent.
-func askAgent[A any](ctx context.Context, c *Client, call AgentCall, question any, wait fsm.Duration) (answer A, err error) {
+func askAgent[A any](ctx context.Context, c *Client, call AgentCall, question any, wait model.Duration) (answer A, err error) {
 	body, err := EncodeCBOR(question)
 	if err != nil {
-		return answer, fsm.Refuse(fsm.CodeInternal, "can't encode the request: %v", err)
+		return answer, model.Refuse(model.CodeInternal, "can't encode the request: %v", err)
 	}
 	limit := 15*time.Second + time.Duration(wait)*time.Millisecond
 	var got []byte

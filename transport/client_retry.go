@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // attempt is one try to have a request answered by a server.
@@ -54,23 +54,23 @@ func ended(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); !errors.Is(cause, context.DeadlineExceeded) {
 		return cause
 	}
-	return fsm.Refuse(fsm.CodeTimeout, "no answer in time: %s", reason(err)).WithHint("try again; see: outspan server members")
+	return model.Refuse(model.CodeTimeout, "no answer in time: %s", reason(err)).WithHint("try again; see: outspan server members")
 }
 
 // verdict is the error of a call that is given up. A write that some server may have taken is not simply undone because
 // nobody can be reached any more.
 func (r *Request) verdict(err error, sent bool) error {
-	var unknown *fsm.Error
+	var unknown *model.Error
 	if r.Method == http.MethodGet || !errors.As(err, &unknown) {
 		return err
 	}
 	switch unknown.Code {
-	case fsm.CodeUnknownOutcome:
-	case CodeUnreachable, fsm.CodeNoLeader:
+	case model.CodeUnknownOutcome:
+	case CodeUnreachable, model.CodeNoLeader:
 		if !sent {
 			return err
 		}
-		unknown = fsm.Refuse(fsm.CodeUnknownOutcome, "a server took the request and did not answer; it may have been carried out. Then: %s", unknown.Message)
+		unknown = model.Refuse(model.CodeUnknownOutcome, "a server took the request and did not answer; it may have been carried out. Then: %s", unknown.Message)
 	default:
 		return err
 	}
@@ -82,12 +82,12 @@ func (r *Request) verdict(err error, sent bool) error {
 
 // worthRetry reports whether a moment may help: the servers are busy with themselves.
 func worthRetry(err error) bool {
-	var e *fsm.Error
+	var e *model.Error
 	if !errors.As(err, &e) {
 		return false
 	}
 	switch e.Code {
-	case fsm.CodeNoLeader, fsm.CodeStaleTerm, fsm.CodeUnknownOutcome, CodeNotCaughtUp, CodeRateLimited:
+	case model.CodeNoLeader, model.CodeStaleTerm, model.CodeUnknownOutcome, CodeNotCaughtUp, CodeRateLimited:
 		return true
 	}
 	return false
@@ -151,7 +151,7 @@ func (to endpoint) fetch(ctx context.Context, r *Request, take func(*http.Respon
 // ask is one call of an agent to one server.
 func (to endpoint) ask(ctx context.Context, limit time.Duration, call AgentCall, question []byte) ([]byte, error) {
 	if to.line == nil {
-		return nil, fsm.Refuse(fsm.CodeInvalid, "%s is no address for an agent", to.shown).WithHint("use host:port of a server")
+		return nil, model.Refuse(model.CodeInvalid, "%s is no address for an agent", to.shown).WithHint("use host:port of a server")
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, errNoHeader)
 	defer cancel()
@@ -189,12 +189,12 @@ func (b *bodyWithCancel) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// ProblemOf reads the error that a server or agent answered, as *Problem or *fsm.Error. It does not close the body.
+// ProblemOf reads the error that a server or agent answered, as *Problem or *model.Error. It does not close the body.
 func ProblemOf(resp *http.Response) error {
 	text, err := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
 	var p Problem
 	if err != nil || json.Unmarshal(text, &p) != nil || p.Code == "" {
-		return fsm.Refuse(fsm.CodeInternal, "the server answered %s, and no reason", resp.Status).
+		return model.Refuse(model.CodeInternal, "the server answered %s, and no reason", resp.Status).
 			WithHint("check that the address is an outspan server's")
 	}
 	p.Status = resp.StatusCode
@@ -213,7 +213,7 @@ func (n *notAnswered) Unwrap() error { return n.err }
 // classify tells what was surely not sent from what may have been carried out.
 func classify(address string, err error) error {
 	err = Explain(address, err)
-	if _, known := errors.AsType[*fsm.Error](err); known {
+	if _, known := errors.AsType[*model.Error](err); known {
 		return err
 	}
 	var op *net.OpError
@@ -230,7 +230,7 @@ func lostAnswer(r Request, err error) error {
 // mayHaveHappened reports whether a server may have carried out the request that ended so.
 func mayHaveHappened(err error) bool {
 	n, lost := errors.AsType[*notAnswered](err)
-	return lost && n.sent || errors.Is(err, &fsm.Error{Code: fsm.CodeUnknownOutcome})
+	return lost && n.sent || errors.Is(err, &model.Error{Code: model.CodeUnknownOutcome})
 }
 
 // goOn reports whether another server may do better with the same request.
@@ -238,14 +238,14 @@ func goOn(r *Request, err error, sent bool) bool {
 	if r.Once && sent {
 		return false
 	}
-	e, answered := errors.AsType[*fsm.Error](err)
+	e, answered := errors.AsType[*model.Error](err)
 	if !answered {
 		return true
 	}
 	switch e.Code {
-	case fsm.CodeNoLeader, CodeNotCaughtUp, fsm.CodeStaleTerm, CodeShutdownTimeout, CodeNotTLS, CodeCertificateRefused, fsm.CodeUnknownOutcome, fsm.CodeBusy:
+	case model.CodeNoLeader, CodeNotCaughtUp, model.CodeStaleTerm, CodeShutdownTimeout, CodeNotTLS, CodeCertificateRefused, model.CodeUnknownOutcome, model.CodeBusy:
 		return true
-	case fsm.CodeConflict:
+	case model.CodeConflict:
 		return r.agent
 	}
 	return false
@@ -268,7 +268,7 @@ func (f *failures) error() error {
 	if f.best != nil {
 		return f.best
 	}
-	return fsm.Refuse(CodeUnreachable, "no server could be reached: %s", strings.Join(f.texts, "; ")).
+	return model.Refuse(CodeUnreachable, "no server could be reached: %s", strings.Join(f.texts, "; ")).
 		WithHint("check that a server runs and that OUTSPAN_ADDR (or --address) names it")
 }
 

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -32,8 +32,8 @@ func apiServer(t testing.TB, ca *transport.Authority, h http.HandlerFunc) (addre
 	return "https://" + l.Addr().String()
 }
 
-func refuseWith(w http.ResponseWriter, code fsm.Code) {
-	p := transport.NewProblem(fsm.Refuse(code, "refused on purpose").WithHint("do nothing"))
+func refuseWith(w http.ResponseWriter, code model.Code) {
+	p := transport.NewProblem(model.Refuse(code, "refused on purpose").WithHint("do nothing"))
 	p.Index = 42
 	w.Header().Set("Content-Type", transport.ContentTypeProblem)
 	w.WriteHeader(p.Status)
@@ -61,7 +61,7 @@ func closedPort(t testing.TB) string {
 func TestClientFailsOver(t *testing.T) {
 	ca := authority(t, "test")
 	var calls atomic.Int32
-	busy := apiServer(t, ca, func(w http.ResponseWriter, _ *http.Request) { calls.Add(1); refuseWith(w, fsm.CodeNoLeader) })
+	busy := apiServer(t, ca, func(w http.ResponseWriter, _ *http.Request) { calls.Add(1); refuseWith(w, model.CodeNoLeader) })
 	good := apiServer(t, ca, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set(transport.HeaderIndex, "7")
 		io.WriteString(w, `{"path":"`+r.URL.Path+`"}`)
@@ -88,11 +88,11 @@ func TestClientUnreachable(t *testing.T) {
 		t.Errorf("exit class %d after %s", transport.ExitOfError(err), time.Since(begin))
 	}
 	_, err = transport.NewClient(transport.ClientConfig{Addresses: []string{"http://127.0.0.1:1"}})
-	wantCode(t, err, fsm.CodeInvalid, "https://")
+	wantCode(t, err, model.CodeInvalid, "https://")
 	_, err = transport.NewClient(transport.ClientConfig{Addresses: []string{"https://127.0.0.1:1"}})
 	wantCode(t, err, transport.CodeCertificateInvalid, "OUTSPAN_CACERT")
 	_, err = transport.NewClient(transport.ClientConfig{})
-	wantCode(t, err, fsm.CodeInvalid, "OUTSPAN_ADDR")
+	wantCode(t, err, model.CodeInvalid, "OUTSPAN_ADDR")
 }
 
 // A certificate of another CA is explained, even when other servers are merely away.
@@ -117,9 +117,9 @@ func TestClientRetries(t *testing.T) {
 		body, _ := io.ReadAll(r.Body)
 		switch len(ids) {
 		case 1:
-			refuseWith(w, fsm.CodeNoLeader)
+			refuseWith(w, model.CodeNoLeader)
 		case 2:
-			refuseWith(w, fsm.CodeUnknownOutcome)
+			refuseWith(w, model.CodeUnknownOutcome)
 		default:
 			w.Write(body)
 		}
@@ -138,9 +138,9 @@ func TestClientRetries(t *testing.T) {
 func TestClientRefusal(t *testing.T) {
 	ca := authority(t, "test")
 	var calls atomic.Int32
-	address := apiServer(t, ca, func(w http.ResponseWriter, _ *http.Request) { calls.Add(1); refuseWith(w, fsm.CodeBudgetRate) })
+	address := apiServer(t, ca, func(w http.ResponseWriter, _ *http.Request) { calls.Add(1); refuseWith(w, model.CodeBudgetRate) })
 	_, _, err := newClient(t, ca, 0, address, address).Do(t.Context(), http.MethodPost, "/v1/instances/x/evict", nil, nil)
-	wantCode(t, err, fsm.CodeBudgetRate, "do nothing")
+	wantCode(t, err, model.CodeBudgetRate, "do nothing")
 	var p *transport.Problem
 	if !errors.As(err, &p) || p.Index != 42 || p.Status != http.StatusConflict || !p.Retryable || calls.Load() != 1 {
 		t.Errorf("got %+v after %d calls", p, calls.Load())
@@ -157,7 +157,7 @@ func TestClientLeavesAHangingServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := newClient(t, ca, -1, hung).Send(t.Context(), transport.Request{Method: http.MethodPost, Path: "/v1/agent/x", Content: "x", Once: true, Limit: 2 * time.Second})
-	wantCode(t, err, fsm.CodeUnknownOutcome, "no answer within", "before you send it again")
+	wantCode(t, err, model.CodeUnknownOutcome, "no answer within", "before you send it again")
 }
 
 // The caller's own end of a call is told from a server's silence.
@@ -168,7 +168,7 @@ func TestClientContext(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	_, err := c.Send(ctx, transport.Request{Path: "/v1/nodes"})
-	wantCode(t, err, fsm.CodeTimeout)
+	wantCode(t, err, model.CodeTimeout)
 	ctx, stop := context.WithCancel(t.Context())
 	time.AfterFunc(50*time.Millisecond, stop)
 	if _, err := c.Send(ctx, transport.Request{Path: "/v1/nodes"}); !errors.Is(err, context.Canceled) {
@@ -181,19 +181,19 @@ func TestClientForeignServer(t *testing.T) {
 	ca := authority(t, "test")
 	address := apiServer(t, ca, func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "hello", http.StatusTeapot) })
 	_, _, err := newClient(t, ca, -1, address).Do(t.Context(), http.MethodGet, "/v1/nodes", nil, nil)
-	wantCode(t, err, fsm.CodeInternal, "418", "outspan server")
+	wantCode(t, err, model.CodeInternal, "418", "outspan server")
 }
 
 // Every code leads to one status and one exit code.
 func TestCodes(t *testing.T) {
 	tests := []struct {
-		code   fsm.Code
+		code   model.Code
 		status int
 		exit   transport.ExitClass
 	}{
-		{fsm.CodeInvalid, 400, 2}, {fsm.CodeForbidden, 403, 3}, {fsm.CodeNotFound, 404, 4}, {fsm.CodeConflict, 409, 5},
-		{fsm.CodeNodeNotEligible, 409, 5}, {fsm.CodeBudgetMinReady, 409, 6}, {fsm.CodeNoLeader, 503, 6}, {fsm.CodeUnknownOutcome, 503, 6},
-		{fsm.CodeInternal, 500, 7}, {transport.CodeEventCollected, 410, 4}, {transport.CodeTooLarge, 413, 2}, {"never_heard_of", 409, 5},
+		{model.CodeInvalid, 400, 2}, {model.CodeForbidden, 403, 3}, {model.CodeNotFound, 404, 4}, {model.CodeConflict, 409, 5},
+		{model.CodeNodeNotEligible, 409, 5}, {model.CodeBudgetMinReady, 409, 6}, {model.CodeNoLeader, 503, 6}, {model.CodeUnknownOutcome, 503, 6},
+		{model.CodeInternal, 500, 7}, {transport.CodeEventCollected, 410, 4}, {transport.CodeTooLarge, 413, 2}, {"never_heard_of", 409, 5},
 	}
 	for _, tt := range tests {
 		if s, e := transport.StatusOf(tt.code), transport.ExitOf(tt.code); s != tt.status || e != tt.exit {
@@ -204,7 +204,7 @@ func TestCodes(t *testing.T) {
 		t.Errorf("an error without a code exits with %d", e)
 	}
 	p := transport.NewProblem(errors.New("the password is hunter2"))
-	if p.Code != fsm.CodeInternal || strings.Contains(p.Message+p.Hint, "hunter2") {
+	if p.Code != model.CodeInternal || strings.Contains(p.Message+p.Hint, "hunter2") {
 		t.Errorf("an inner error is shown: %+v", p)
 	}
 }
@@ -222,7 +222,7 @@ func TestCBORIsStrict(t *testing.T) {
 		if err := transport.DecodeCBOR(bad, &r); err == nil {
 			t.Errorf("%s was taken", name)
 		} else {
-			wantCode(t, err, fsm.CodeInvalid)
+			wantCode(t, err, model.CodeInvalid)
 		}
 	}
 }
@@ -233,7 +233,7 @@ func TestAgentAsksAnotherServerAfterAConflict(t *testing.T) {
 	var asked atomic.Int32
 	old := agentServer(t, ca, func(context.Context, transport.Identity, transport.AgentCall, []byte) ([]byte, error) {
 		asked.Add(1)
-		return nil, fsm.Refuse(fsm.CodeConflict, "another lineage")
+		return nil, model.Refuse(model.CodeConflict, "another lineage")
 	})
 	present := agentServer(t, ca, func(context.Context, transport.Identity, transport.AgentCall, []byte) ([]byte, error) {
 		return transport.EncodeCBOR(transport.RegisterReply{Epoch: 7})
@@ -245,5 +245,5 @@ func TestAgentAsksAnotherServerAfterAConflict(t *testing.T) {
 		t.Errorf("the first server was asked %d times", asked.Load())
 	}
 	_, err := agentClient(t, ca, old.addr).Register(t.Context(), transport.RegisterRequest{})
-	wantCode(t, err, fsm.CodeConflict)
+	wantCode(t, err, model.CodeConflict)
 }

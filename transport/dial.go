@@ -12,7 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // dialTimeout bounds a dial and its handshake when the caller's context does not.
@@ -44,7 +44,7 @@ func (d Dialer) DialAPI(ctx context.Context, network, addr string) (net.Conn, er
 // DialRaft opens a raft connection, as a server to a server. Blocking and errors as DialAPI.
 func (d Dialer) DialRaft(ctx context.Context, addr string) (net.Conn, error) {
 	if me := d.Credentials.Identity(); me.Role != RoleServer {
-		return nil, fsm.Refuse(CodeCertificateRefused, "raft is for servers only: this process is %s", me).
+		return nil, model.Refuse(CodeCertificateRefused, "raft is for servers only: this process is %s", me).
 			WithHint("give the server a certificate made with: outspan tls cert create --server NAME")
 	}
 	d.Peer = RoleServer
@@ -64,7 +64,7 @@ func (d Dialer) dialOnly(ctx context.Context, addr, proto, name string) (net.Con
 	}
 	if got := conn.ConnectionState().NegotiatedProtocol; got != proto {
 		_ = conn.Close()
-		return nil, fsm.Refuse(CodeNotTLS, "%s does not speak %s", addr, name).WithHint("check that the address is a server's")
+		return nil, model.Refuse(CodeNotTLS, "%s does not speak %s", addr, name).WithHint("check that the address is a server's")
 	}
 	return conn, nil
 }
@@ -102,7 +102,7 @@ func (d Dialer) dial(ctx context.Context, network, addr string, protos ...string
 	out.account.enter(out)
 	if !d.Credentials.Trusts(out.proof) { // its CA was taken away meanwhile
 		_ = out.Close()
-		return nil, fsm.Refuse(CodeCertificateRefused, "the CA of the certificate of %s was taken away", addr)
+		return nil, model.Refuse(CodeCertificateRefused, "the CA of the certificate of %s was taken away", addr)
 	}
 	return conn, nil
 }
@@ -127,7 +127,7 @@ func checkPeer(addr, want string, state tls.ConnectionState) error {
 	}
 	peer, err := PeerIdentity(state)
 	if err == nil && peer.Name != want {
-		err = fsm.Refuse(CodeCertificateRefused, "%s answers as %s, not as %s", addr, peer, want).WithHint("check who has that address")
+		err = model.Refuse(CodeCertificateRefused, "%s answers as %s, not as %s", addr, peer, want).WithHint("check who has that address")
 	}
 	return err
 }
@@ -161,7 +161,7 @@ func (d Dialer) dialPool(ctx context.Context, network, addr string) (net.Conn, e
 
 // HTTPTransport is an http.RoundTripper for https:// addresses; http:// is refused. It uses HTTP/2, finds dead
 // connections by pings within 5 s, and follows Reload for new connections. Errors about certificates and TLS are
-// *fsm.Error (within the *url.Error of http.Client), others come as net/http gave them. Call CloseIdleConnections
+// *model.Error (within the *url.Error of http.Client), others come as net/http gave them. Call CloseIdleConnections
 // when done with it. Safe for many goroutines.
 type HTTPTransport struct {
 	*http.Transport
@@ -211,7 +211,7 @@ func (t *HTTPTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 		return resp, nil
 	}
 	err = Explain(addr, err)
-	if _, known := errors.AsType[*fsm.Error](err); known || !fresh.Load() || ctx.Err() != nil {
+	if _, known := errors.AsType[*model.Error](err); known || !fresh.Load() || ctx.Err() != nil {
 		return nil, err
 	}
 	if refusal := t.dialer.diagnose(ctx, addr); refusal != nil {
@@ -223,7 +223,7 @@ func (t *HTTPTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 // diagnose asks a server once more why it dropped a new connection. With TLS 1.3 a refusal of our certificate comes
 // after the handshake, and net/http loses it when it is writing a request just then. A server that accepts us
 // speaks first in HTTP/2, so one byte tells.
-func (d Dialer) diagnose(ctx context.Context, addr string) *fsm.Error {
+func (d Dialer) diagnose(ctx context.Context, addr string) *model.Error {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	conn, err := d.dial(ctx, "tcp", addr, protoHTTP2)
@@ -233,10 +233,10 @@ func (d Dialer) diagnose(ctx context.Context, addr string) *fsm.Error {
 		stop()
 		_ = conn.NetConn().Close()
 	}
-	refusal, _ := errors.AsType[*fsm.Error](Explain(addr, err))
+	refusal, _ := errors.AsType[*model.Error](Explain(addr, err))
 	return refusal
 }
 
 func refusePlaintext(_ context.Context, _, addr string) (net.Conn, error) {
-	return nil, fsm.Refuse(CodeNotTLS, "plain http to %s is refused", addr).WithHint("use https://%s", addr)
+	return nil, model.Refuse(CodeNotTLS, "plain http to %s is refused", addr).WithHint("use https://%s", addr)
 }

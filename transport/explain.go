@@ -6,32 +6,32 @@ import (
 	"errors"
 	"net"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // Codes of this package.
 const (
 	// CodeCertificateRefused: one end of a connection refused the other's certificate, or its role.
-	CodeCertificateRefused fsm.Code = "certificate_refused"
+	CodeCertificateRefused model.Code = "certificate_refused"
 	// CodeCertificateInvalid: an own certificate, key or CA file is missing, expired or doesn't fit.
-	CodeCertificateInvalid fsm.Code = "certificate_invalid"
+	CodeCertificateInvalid model.Code = "certificate_invalid"
 	// CodeNotTLS: whatever answers at the address doesn't speak TLS 1.3.
-	CodeNotTLS fsm.Code = "not_tls"
+	CodeNotTLS model.Code = "not_tls"
 	// CodeFileExists: a file would be overwritten.
-	CodeFileExists fsm.Code = "file_exists"
+	CodeFileExists model.Code = "file_exists"
 	// CodeFile: a file or directory can't be read or written.
-	CodeFile fsm.Code = "file_error"
+	CodeFile model.Code = "file_error"
 	// CodeGossipKeyInvalid: the gossip key file is missing or holds no key.
-	CodeGossipKeyInvalid fsm.Code = "gossip_key_invalid"
+	CodeGossipKeyInvalid model.Code = "gossip_key_invalid"
 	// CodeAddressInUse: another process listens on the port or socket.
-	CodeAddressInUse fsm.Code = "address_in_use"
+	CodeAddressInUse model.Code = "address_in_use"
 	// CodeListen: the port or socket can't be opened, or was closed from outside.
-	CodeListen fsm.Code = "listen_failed"
+	CodeListen model.Code = "listen_failed"
 	// CodeShutdownTimeout: requests were still running when the time to stop was over.
-	CodeShutdownTimeout fsm.Code = "shutdown_timeout"
+	CodeShutdownTimeout model.Code = "shutdown_timeout"
 )
 
-// Explain turns what crypto/tls and crypto/x509 say about a connection to addr into a *fsm.Error with a next step.
+// Explain turns what crypto/tls and crypto/x509 say about a connection to addr into a *model.Error with a next step.
 // An error that has nothing to do with certificates or TLS comes back unchanged, nil too.
 //
 // With TLS 1.3 the dialler is done before the other end has looked at its certificate, so a refusal may show only
@@ -40,7 +40,7 @@ func Explain(addr string, err error) error {
 	if err == nil {
 		return nil
 	}
-	if own, ok := errors.AsType[*fsm.Error](err); ok {
+	if own, ok := errors.AsType[*model.Error](err); ok {
 		return own
 	}
 	if e := explainVerify(addr, err); e != nil {
@@ -50,32 +50,32 @@ func Explain(addr string, err error) error {
 		return e
 	}
 	if _, ok := errors.AsType[tls.RecordHeaderError](err); ok {
-		return fsm.Refuse(CodeNotTLS, "%s does not speak TLS", addr).
+		return model.Refuse(CodeNotTLS, "%s does not speak TLS", addr).
 			WithHint("check that the address and port are those of an outspan server")
 	}
 	return err
 }
 
 // explainVerify handles what this end found wrong with the other's certificate.
-func explainVerify(addr string, err error) *fsm.Error {
+func explainVerify(addr string, err error) *model.Error {
 	if _, ok := errors.AsType[x509.UnknownAuthorityError](err); ok {
-		return fsm.Refuse(CodeCertificateRefused, "the certificate of %s is signed by another CA", addr).
+		return model.Refuse(CodeCertificateRefused, "the certificate of %s is signed by another CA", addr).
 			WithHint("check that both ends use the same CA file (tls.ca_file, OUTSPAN_CACERT)")
 	}
 	if host, ok := errors.AsType[x509.HostnameError](err); ok {
-		return fsm.Refuse(CodeCertificateRefused, "the certificate of %s is not valid for the name %s", addr, host.Host).
+		return model.Refuse(CodeCertificateRefused, "the certificate of %s is not valid for the name %s", addr, host.Host).
 			WithHint("it has the wrong role, or was not made by: outspan tls cert create --server NAME")
 	}
 	if invalid, ok := errors.AsType[x509.CertificateInvalidError](err); ok {
 		if invalid.Reason == x509.Expired {
-			return fsm.Refuse(CodeCertificateRefused, "the certificate of %s is expired or not yet valid (%s)", addr, invalid.Detail).
+			return model.Refuse(CodeCertificateRefused, "the certificate of %s is expired or not yet valid (%s)", addr, invalid.Detail).
 				WithHint("check the clocks of both machines, then issue a new certificate there with: outspan tls cert create")
 		}
-		return fsm.Refuse(CodeCertificateRefused, "the certificate of %s is not usable: %v", addr, invalid).
+		return model.Refuse(CodeCertificateRefused, "the certificate of %s is not usable: %v", addr, invalid).
 			WithHint("issue a new one with: outspan tls cert create")
 	}
 	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
-		return fsm.Refuse(CodeCertificateRefused, "the certificate of %s can't be verified: %v", addr, err).
+		return model.Refuse(CodeCertificateRefused, "the certificate of %s can't be verified: %v", addr, err).
 			WithHint("issue a new one with: outspan tls cert create")
 	}
 	return nil
@@ -83,28 +83,28 @@ func explainVerify(addr string, err error) *fsm.Error {
 
 // explainAlert handles what the other end said about our certificate. crypto/tls has no exported type for a
 // received alert, only this operation name and these texts.
-func explainAlert(addr string, err error) *fsm.Error {
+func explainAlert(addr string, err error) *model.Error {
 	op, ok := errors.AsType[*net.OpError](err)
 	if !ok || op.Op != "remote error" {
 		return nil
 	}
 	switch op.Err.Error() {
 	case "tls: unknown certificate authority":
-		return fsm.Refuse(CodeCertificateRefused, "%s refused this certificate: it is signed by another CA", addr).
+		return model.Refuse(CodeCertificateRefused, "%s refused this certificate: it is signed by another CA", addr).
 			WithHint("use a certificate made with the CA of that cluster")
 	case "tls: expired certificate":
-		return fsm.Refuse(CodeCertificateRefused, "%s refused this certificate: it is expired or not yet valid there", addr).
+		return model.Refuse(CodeCertificateRefused, "%s refused this certificate: it is expired or not yet valid there", addr).
 			WithHint("check the clocks of both machines, then issue a new certificate with: outspan tls cert create")
 	case "tls: certificate required":
-		return fsm.Refuse(CodeCertificateRefused, "%s wants a client certificate", addr).
+		return model.Refuse(CodeCertificateRefused, "%s wants a client certificate", addr).
 			WithHint("set OUTSPAN_CLIENT_CERT and OUTSPAN_CLIENT_KEY; issue one with: outspan tls cert create --cli NAME")
 	case "tls: bad certificate", "tls: unsupported certificate", "tls: unknown certificate", "tls: access denied", "tls: handshake failure":
-		return fsm.Refuse(CodeCertificateRefused, "%s refused this certificate", addr).
+		return model.Refuse(CodeCertificateRefused, "%s refused this certificate", addr).
 			WithHint("it is of another cluster, or its role is not allowed there; the server's log says which")
 	case "tls: protocol version not supported":
-		return fsm.Refuse(CodeNotTLS, "%s does not accept this TLS version", addr).WithHint("outspan speaks TLS 1.3 only")
+		return model.Refuse(CodeNotTLS, "%s does not accept this TLS version", addr).WithHint("outspan speaks TLS 1.3 only")
 	case "tls: no application protocol":
-		return fsm.Refuse(CodeNotTLS, "%s does not speak the protocol asked for", addr).
+		return model.Refuse(CodeNotTLS, "%s does not speak the protocol asked for", addr).
 			WithHint("check that the address and port are those of an outspan server")
 	}
 	return nil

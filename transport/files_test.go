@@ -17,7 +17,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -119,7 +119,7 @@ func TestIssueRefusals(t *testing.T) {
 	for name, r := range tests {
 		t.Run(name, func(t *testing.T) {
 			_, err := transport.IssueCert(dir, r, false)
-			wantCode(t, err, fsm.CodeInvalid)
+			wantCode(t, err, model.CodeInvalid)
 		})
 	}
 	if got := modes(t, dir); len(got) != 2 {

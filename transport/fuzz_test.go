@@ -6,7 +6,7 @@ import (
 	"reflect"
 	"testing"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -14,9 +14,9 @@ import (
 func FuzzAgentMessages(f *testing.F) {
 	code := 137
 	for _, message := range []any{
-		transport.RegisterRequest{Node: "n1", Name: "n1", Agent: fsm.AgentInfo{BootID: "b", Address: "10.0.0.1"}, Shape: fsm.NodeShape{Labels: map[string]string{"rack": "r1"}}},
-		transport.ReportRequest{Node: "n1", Epoch: 3, Full: true, Instances: []fsm.InstanceStatus{{ID: "i", Observed: fsm.ObservedFailed, Reason: "oom_killed", ExitCode: &code, Facts: map[string]string{"leader": "true"}}}, Transfers: []fsm.TransferReport{{ID: "t"}}},
-		transport.AssignmentsRequest{Node: "n1", Epoch: 3, Index: 9, Wait: 60 * fsm.Second},
+		transport.RegisterRequest{Node: "n1", Name: "n1", Agent: model.AgentInfo{BootID: "b", Address: "10.0.0.1"}, Shape: model.NodeShape{Labels: map[string]string{"rack": "r1"}}},
+		transport.ReportRequest{Node: "n1", Epoch: 3, Full: true, Instances: []model.InstanceStatus{{ID: "i", Observed: model.ObservedFailed, Reason: "oom_killed", ExitCode: &code, Facts: map[string]string{"leader": "true"}}}, Transfers: []model.TransferReport{{ID: "t"}}},
+		transport.AssignmentsRequest{Node: "n1", Epoch: 3, Index: 9, Wait: 60 * model.Second},
 		transport.ServicesRequest{Node: "n1"},
 	} {
 		data, err := transport.EncodeCBOR(message)
@@ -34,7 +34,7 @@ func FuzzAgentMessages(f *testing.F) {
 		} {
 			first, second := fresh(), fresh()
 			if err := transport.DecodeCBOR(data, first); err != nil {
-				if known, ok := errors.AsType[*fsm.Error](err); !ok || known.Code != fsm.CodeInvalid {
+				if known, ok := errors.AsType[*model.Error](err); !ok || known.Code != model.CodeInvalid {
 					t.Fatalf("refused with %v", err)
 				}
 				continue
@@ -67,7 +67,7 @@ func FuzzParseGossipKey(f *testing.F) {
 			}
 			return
 		}
-		if known, ok := errors.AsType[*fsm.Error](err); !ok || known.Code != transport.CodeGossipKeyInvalid || len(text) > 20 && bytes.Contains([]byte(err.Error()), []byte(text)) {
+		if known, ok := errors.AsType[*model.Error](err); !ok || known.Code != transport.CodeGossipKeyInvalid || len(text) > 20 && bytes.Contains([]byte(err.Error()), []byte(text)) {
 			t.Fatalf("refused with %v", err)
 		}
 	})

@@ -16,7 +16,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -32,10 +32,10 @@ func must[T any](v T, err error) func(testing.TB) T {
 	}
 }
 
-// wantCode fails unless err is a *fsm.Error of that code whose text contains every one of parts.
-func wantCode(t testing.TB, err error, code fsm.Code, parts ...string) {
+// wantCode fails unless err is a *model.Error of that code whose text contains every one of parts.
+func wantCode(t testing.TB, err error, code model.Code, parts ...string) {
 	t.Helper()
-	e, ok := errors.AsType[*fsm.Error](err)
+	e, ok := errors.AsType[*model.Error](err)
 	if !ok || e.Code != code {
 		t.Fatalf("got error %v, want code %s", err, code)
 	}

@@ -11,7 +11,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // DefaultMaxBody is the most a request may carry, in bytes, unless its operation streams.
@@ -130,7 +130,7 @@ func (s *HTTPServer) Run(ctx context.Context, listeners ...net.Listener) error {
 	case <-ctx.Done():
 	case err := <-ended:
 		if ctx.Err() == nil {
-			failed = fsm.Refuse(CodeListen, "the API stopped serving: %v", err)
+			failed = model.Refuse(CodeListen, "the API stopped serving: %v", err)
 		}
 	}
 	err := s.stop()
@@ -154,10 +154,10 @@ func (s *HTTPServer) stop() error {
 	last, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	if n := s.running.wait(last); n > 0 {
-		return fsm.Refuse(CodeShutdownTimeout, "%d requests did not end when they were cut off", n)
+		return model.Refuse(CodeShutdownTimeout, "%d requests did not end when they were cut off", n)
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
-		return fsm.Refuse(CodeShutdownTimeout, "requests were cut off after %s", s.limit)
+		return model.Refuse(CodeShutdownTimeout, "requests were cut off after %s", s.limit)
 	}
 	return nil
 }

@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -25,7 +25,7 @@ func TestPeerIsTheOneThatWasMeant(t *testing.T) {
 		_, err := get(ctx, c, "https://"+s.addr+"/")
 		return err
 	}
-	refused := &fsm.Error{Code: transport.CodeCertificateRefused}
+	refused := &model.Error{Code: transport.CodeCertificateRefused}
 	if err := ask("n1"); !errors.Is(err, refused) || asked.Load() != 0 {
 		t.Errorf("n2 answers for n1: %v, it got %d requests", err, asked.Load())
 	}

@@ -5,27 +5,27 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // Codes of the HTTP API that have no meaning inside the state, but for the first.
 const (
 	// CodeTooLarge: a request's body is above the limit.
-	CodeTooLarge = fsm.CodeTooLarge
+	CodeTooLarge = model.CodeTooLarge
 	// CodeMediaType: a request's body is not of the type that the operation takes.
-	CodeMediaType fsm.Code = "unsupported_media_type"
+	CodeMediaType model.Code = "unsupported_media_type"
 	// CodeNoRoute: there is no such path, or not with this method.
-	CodeNoRoute fsm.Code = "no_such_operation"
+	CodeNoRoute model.Code = "no_such_operation"
 	// CodeRateLimited: one caller sends more requests a second than the server allows.
-	CodeRateLimited fsm.Code = "rate_limited"
+	CodeRateLimited model.Code = "rate_limited"
 	// CodeEventCollected: the events after the given id are no longer kept.
-	CodeEventCollected fsm.Code = "event_collected"
+	CodeEventCollected model.Code = "event_collected"
 	// CodeUnreachable: no server could be reached; nothing was sent.
-	CodeUnreachable fsm.Code = "unreachable"
+	CodeUnreachable model.Code = "unreachable"
 	// CodeAgentUnreachable: the agent of a node does not answer.
-	CodeAgentUnreachable = fsm.CodeAgentUnreachable
+	CodeAgentUnreachable = model.CodeAgentUnreachable
 	// CodeNotCaughtUp: this server has not yet applied what was committed before it started.
-	CodeNotCaughtUp fsm.Code = "not_caught_up"
+	CodeNotCaughtUp model.Code = "not_caught_up"
 )
 
 // ContentTypeProblem is the media type of every error answer (RFC 9457).
@@ -39,26 +39,26 @@ type Problem struct {
 	Status int    `json:"status"`
 	Detail string `json:"detail"` // the same as Message, under the name that RFC 9457 gives it
 
-	Code      fsm.Code `json:"code"`
-	Message   string   `json:"message"`
-	Hint      string   `json:"hint,omitempty"`
-	Retryable bool     `json:"retryable"`
-	Index     uint64   `json:"index,omitempty"`  // of the log entry that was refused, or of the state that was read
-	Oldest    string   `json:"oldest,omitempty"` // event that is kept
-	Newest    string   `json:"newest,omitempty"` // event there is
+	Code      model.Code `json:"code"`
+	Message   string     `json:"message"`
+	Hint      string     `json:"hint,omitempty"`
+	Retryable bool       `json:"retryable"`
+	Index     uint64     `json:"index,omitempty"`  // of the log entry that was refused, or of the state that was read
+	Oldest    string     `json:"oldest,omitempty"` // event that is kept
+	Newest    string     `json:"newest,omitempty"` // event there is
 	// NextAllowed is when the rate of a budget allows the next stop (budget_rate).
 	NextAllowed *time.Time `json:"next_allowed,omitempty"`
 }
 
-// NewProblem describes err. An error that is no *fsm.Error is internal, and its text stays inside.
+// NewProblem describes err. An error that is no *model.Error is internal, and its text stays inside.
 func NewProblem(err error) *Problem {
 	var p *Problem
 	if errors.As(err, &p) {
 		return p
 	}
-	var known *fsm.Error
+	var known *model.Error
 	if !errors.As(err, &known) {
-		known = fsm.Refuse(fsm.CodeInternal, "the server failed").WithHint("its log says why")
+		known = model.Refuse(model.CodeInternal, "the server failed").WithHint("its log says why")
 	}
 	status := StatusOf(known.Code)
 	return &Problem{
@@ -77,11 +77,11 @@ func (p *Problem) At(index uint64) *Problem {
 // Error implements error.
 func (p *Problem) Error() string { return p.refusal().Error() }
 
-// Unwrap gives the *fsm.Error inside, for errors.As and errors.Is.
+// Unwrap gives the *model.Error inside, for errors.As and errors.Is.
 func (p *Problem) Unwrap() error { return p.refusal() }
 
-func (p *Problem) refusal() *fsm.Error {
-	return &fsm.Error{Code: p.Code, Message: p.Message, Hint: p.Hint}
+func (p *Problem) refusal() *model.Error {
+	return &model.Error{Code: p.Code, Message: p.Message, Hint: p.Hint}
 }
 
 // ExitClass is the exit code of the CLI that a code leads to.
@@ -106,53 +106,53 @@ type codeInfo struct {
 
 // codeTable is the one place where codes, HTTP statuses and exit codes meet. A code that is missing here is a
 // refusal by the state of things: 409, exit 5.
-var codeTable = map[fsm.Code]codeInfo{
-	fsm.CodeInvalid:        {http.StatusBadRequest, ExitUsage},
-	fsm.CodeNotSupported:   {http.StatusBadRequest, ExitUsage},
-	fsm.CodeUnknownClass:   {http.StatusBadRequest, ExitUsage},
-	fsm.CodeUnknownBudget:  {http.StatusBadRequest, ExitUsage},
-	fsm.CodeAmbiguous:      {http.StatusBadRequest, ExitNotFound}, // no one thing was found
-	CodeTooLarge:           {http.StatusRequestEntityTooLarge, ExitUsage},
-	CodeMediaType:          {http.StatusUnsupportedMediaType, ExitUsage},
-	CodeNoRoute:            {http.StatusNotFound, ExitUsage},
-	CodeFileExists:         {http.StatusConflict, ExitConflict},
-	CodeFile:               {http.StatusInternalServerError, ExitOther},
-	CodeGossipKeyInvalid:   {http.StatusInternalServerError, ExitUsage},
-	CodeCertificateInvalid: {http.StatusInternalServerError, ExitUsage},
+var codeTable = map[model.Code]codeInfo{
+	model.CodeInvalid:       {http.StatusBadRequest, ExitUsage},
+	model.CodeNotSupported:  {http.StatusBadRequest, ExitUsage},
+	model.CodeUnknownClass:  {http.StatusBadRequest, ExitUsage},
+	model.CodeUnknownBudget: {http.StatusBadRequest, ExitUsage},
+	model.CodeAmbiguous:     {http.StatusBadRequest, ExitNotFound}, // no one thing was found
+	CodeTooLarge:            {http.StatusRequestEntityTooLarge, ExitUsage},
+	CodeMediaType:           {http.StatusUnsupportedMediaType, ExitUsage},
+	CodeNoRoute:             {http.StatusNotFound, ExitUsage},
+	CodeFileExists:          {http.StatusConflict, ExitConflict},
+	CodeFile:                {http.StatusInternalServerError, ExitOther},
+	CodeGossipKeyInvalid:    {http.StatusInternalServerError, ExitUsage},
+	CodeCertificateInvalid:  {http.StatusInternalServerError, ExitUsage},
 
-	fsm.CodeForbidden:      {http.StatusForbidden, ExitForbidden},
+	model.CodeForbidden:    {http.StatusForbidden, ExitForbidden},
 	CodeCertificateRefused: {http.StatusForbidden, ExitForbidden},
-	fsm.CodeNotFound:       {http.StatusNotFound, ExitNotFound},
+	model.CodeNotFound:     {http.StatusNotFound, ExitNotFound},
 	CodeEventCollected:     {http.StatusGone, ExitNotFound},
 
-	fsm.CodeBusy:           {http.StatusServiceUnavailable, ExitTransient},
-	fsm.CodeNoLeader:       {http.StatusServiceUnavailable, ExitTransient},
-	fsm.CodeStaleTerm:      {http.StatusServiceUnavailable, ExitTransient},
-	fsm.CodeUnknownOutcome: {http.StatusServiceUnavailable, ExitTransient},
-	CodeNotCaughtUp:        {http.StatusServiceUnavailable, ExitTransient},
-	CodeUnreachable:        {http.StatusServiceUnavailable, ExitTransient},
-	CodeShutdownTimeout:    {http.StatusServiceUnavailable, ExitTransient},
-	CodeAgentUnreachable:   {http.StatusBadGateway, ExitTransient},
-	fsm.CodeTimeout:        {http.StatusGatewayTimeout, ExitTransient},
-	CodeRateLimited:        {http.StatusTooManyRequests, ExitTransient},
-	fsm.CodeDiskFull:       {http.StatusInsufficientStorage, ExitTransient},
-	fsm.CodeBudgetMinReady: {http.StatusConflict, ExitTransient}, // a later try may succeed without anybody's help
-	fsm.CodeBudgetRate:     {http.StatusConflict, ExitTransient},
-	fsm.CodeActorRate:      {http.StatusConflict, ExitTransient},
-	fsm.CodePaused:         {http.StatusConflict, ExitTransient},
-	fsm.CodeHold:           {http.StatusConflict, ExitTransient},
-	fsm.CodeStopping:       {http.StatusConflict, ExitTransient},
-	fsm.CodeLeaseHeld:      {http.StatusConflict, ExitTransient},
+	model.CodeBusy:           {http.StatusServiceUnavailable, ExitTransient},
+	model.CodeNoLeader:       {http.StatusServiceUnavailable, ExitTransient},
+	model.CodeStaleTerm:      {http.StatusServiceUnavailable, ExitTransient},
+	model.CodeUnknownOutcome: {http.StatusServiceUnavailable, ExitTransient},
+	CodeNotCaughtUp:          {http.StatusServiceUnavailable, ExitTransient},
+	CodeUnreachable:          {http.StatusServiceUnavailable, ExitTransient},
+	CodeShutdownTimeout:      {http.StatusServiceUnavailable, ExitTransient},
+	CodeAgentUnreachable:     {http.StatusBadGateway, ExitTransient},
+	model.CodeTimeout:        {http.StatusGatewayTimeout, ExitTransient},
+	CodeRateLimited:          {http.StatusTooManyRequests, ExitTransient},
+	model.CodeDiskFull:       {http.StatusInsufficientStorage, ExitTransient},
+	model.CodeBudgetMinReady: {http.StatusConflict, ExitTransient}, // a later try may succeed without anybody's help
+	model.CodeBudgetRate:     {http.StatusConflict, ExitTransient},
+	model.CodeActorRate:      {http.StatusConflict, ExitTransient},
+	model.CodePaused:         {http.StatusConflict, ExitTransient},
+	model.CodeHold:           {http.StatusConflict, ExitTransient},
+	model.CodeStopping:       {http.StatusConflict, ExitTransient},
+	model.CodeLeaseHeld:      {http.StatusConflict, ExitTransient},
 
-	fsm.CodeInternal:     {http.StatusInternalServerError, ExitInternal},
-	fsm.CodeNeedsFormat:  {http.StatusInternalServerError, ExitInternal},
-	fsm.CodeStateDiffers: {http.StatusInternalServerError, ExitInternal},
-	CodeNotTLS:           {http.StatusBadGateway, ExitOther},
-	CodeAddressInUse:     {http.StatusConflict, ExitOther},
-	CodeListen:           {http.StatusInternalServerError, ExitOther},
+	model.CodeInternal:     {http.StatusInternalServerError, ExitInternal},
+	model.CodeNeedsFormat:  {http.StatusInternalServerError, ExitInternal},
+	model.CodeStateDiffers: {http.StatusInternalServerError, ExitInternal},
+	CodeNotTLS:             {http.StatusBadGateway, ExitOther},
+	CodeAddressInUse:       {http.StatusConflict, ExitOther},
+	CodeListen:             {http.StatusInternalServerError, ExitOther},
 }
 
-func infoOf(code fsm.Code) codeInfo {
+func infoOf(code model.Code) codeInfo {
 	if info, ok := codeTable[code]; ok {
 		return info
 	}
@@ -160,18 +160,18 @@ func infoOf(code fsm.Code) codeInfo {
 }
 
 // StatusOf is the HTTP status of an answer with this code.
-func StatusOf(code fsm.Code) int { return infoOf(code).status }
+func StatusOf(code model.Code) int { return infoOf(code).status }
 
 // ExitOf is the exit code of the CLI for this code.
-func ExitOf(code fsm.Code) ExitClass { return infoOf(code).exit }
+func ExitOf(code model.Code) ExitClass { return infoOf(code).exit }
 
 // Retryable reports whether the same request may succeed later without a change to it. After unknown it must carry
 // the same request id.
-func Retryable(code fsm.Code) bool { return ExitOf(code) == ExitTransient }
+func Retryable(code model.Code) bool { return ExitOf(code) == ExitTransient }
 
 // ExitOfError is the exit code for any error: 1 for one without a code.
 func ExitOfError(err error) ExitClass {
-	var known *fsm.Error
+	var known *model.Error
 	if errors.As(err, &known) {
 		return ExitOf(known.Code)
 	}

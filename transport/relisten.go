@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // The pause before a port that was taken is tried again, doubled at each try up to the most.
@@ -34,7 +34,7 @@ type PatientListener struct {
 func ListenPatiently(ctx context.Context, addr string, tell func(error)) (*PatientListener, error) {
 	at, err := net.ResolveTCPAddr("tcp", addr)
 	if err != nil {
-		return nil, fsm.Refuse(CodeListen, "can't listen on %s: %v", addr, err).WithHint("check listen.address and listen.port")
+		return nil, model.Refuse(CodeListen, "can't listen on %s: %v", addr, err).WithHint("check listen.address and listen.port")
 	}
 	l := &PatientListener{addr: at, tell: tell}
 	l.ctx, l.cancel = context.WithCancel(context.WithoutCancel(ctx))
@@ -51,7 +51,7 @@ func ListenPatiently(ctx context.Context, addr string, tell func(error)) (*Patie
 }
 
 func addressInUse(err error) bool {
-	var refused *fsm.Error
+	var refused *model.Error
 	return errors.As(err, &refused) && refused.Code == CodeAddressInUse
 }
 

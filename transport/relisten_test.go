@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -24,7 +24,7 @@ func TestPatientListenerWaitsForItsPort(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var refused *fsm.Error
+	var refused *model.Error
 	if err := <-said; !errors.As(err, &refused) || refused.Code != transport.CodeAddressInUse {
 		t.Fatalf("said %v", err)
 	}

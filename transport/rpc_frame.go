@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // Calls of agents travel in frames, in both directions over one TLS connection (ALPN protoAgent):
@@ -77,7 +77,7 @@ func (c *frameConn) read() (f frame, err error) {
 	case n > 8*int64(c.most):
 		return frame{}, fmt.Errorf("a frame of %d bytes", n)
 	case n > int64(c.most):
-		return frame{}, c.pass(f, n, fsm.Refuse(CodeTooLarge, "the call is larger than %d bytes", c.most))
+		return frame{}, c.pass(f, n, model.Refuse(CodeTooLarge, "the call is larger than %d bytes", c.most))
 	}
 	if c.take != nil {
 		if why := c.take(n); why != nil {

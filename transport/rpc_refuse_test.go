@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -18,21 +18,21 @@ func TestAgentRefusals(t *testing.T) {
 		if call == transport.CallServices {
 			return nil, errors.New("the password is hunter2")
 		}
-		return nil, fsm.Refuse(fsm.CodeNameTaken, "taken").WithHint("take another")
+		return nil, model.Refuse(model.CodeNameTaken, "taken").WithHint("take another")
 	})
 	c := agentClient(t, ca, s.addr)
 	_, err := c.Register(t.Context(), transport.RegisterRequest{})
-	wantCode(t, err, fsm.CodeNameTaken, "taken", "take another")
+	wantCode(t, err, model.CodeNameTaken, "taken", "take another")
 	_, err = c.Services(t.Context(), transport.ServicesRequest{})
-	wantCode(t, err, fsm.CodeInternal)
+	wantCode(t, err, model.CodeInternal)
 	if strings.Contains(err.Error(), "hunter2") {
 		t.Errorf("an inner error is shown: %v", err)
 	}
-	large := transport.ReportRequest{Node: fsm.NodeID(strings.Repeat("x", transport.DefaultMaxBody+1))}
+	large := transport.ReportRequest{Node: model.NodeID(strings.Repeat("x", transport.DefaultMaxBody+1))}
 	_, err = c.Report(t.Context(), large)
 	wantCode(t, err, transport.CodeTooLarge)
 	_, err = c.Register(t.Context(), transport.RegisterRequest{}) // the connection goes on
-	wantCode(t, err, fsm.CodeNameTaken)
+	wantCode(t, err, model.CodeNameTaken)
 	if n := s.Stats(); n.Accepted != 1 {
 		t.Errorf("%d connections", n.Accepted)
 	}
@@ -48,7 +48,7 @@ func TestAgentCallsAreBounded(t *testing.T) {
 		}
 		return transport.EncodeCBOR(transport.ReportReply{Index: 1})
 	})
-	large := transport.ReportRequest{Node: fsm.NodeID(strings.Repeat("x", 900<<10))}
+	large := transport.ReportRequest{Node: model.NodeID(strings.Repeat("x", 900<<10))}
 	greedy := agentClient(t, ca, s.addr)
 	refused, done := make(chan error, 30), make(chan error, 30)
 	for range 30 {
@@ -63,7 +63,7 @@ func TestAgentCallsAreBounded(t *testing.T) {
 	for range 30 - 9 { // 8 MiB have room for nine
 		select {
 		case err := <-refused:
-			wantCode(t, err, fsm.CodeBusy, "agent/n1")
+			wantCode(t, err, model.CodeBusy, "agent/n1")
 		case <-time.After(30 * time.Second):
 			t.Fatal("calls beyond the bound are not refused")
 		}

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // AnswerAgent answers a call of who proved to be who. The context ends with the call's time, the connection, or when the caller does not wait any more, and knows
@@ -88,7 +88,7 @@ func (c *agentConn) serve(ctx context.Context, s *HTTPServer) error {
 			err = errUnknownFrame
 		}
 		c.give(int64(len(f.body)))
-		if refusal, ok := errors.AsType[*fsm.Error](err); ok {
+		if refusal, ok := errors.AsType[*model.Error](err); ok {
 			s.refused(refusal)
 			c.refuse(f.call, refusal)
 		} else if err != nil {
@@ -126,7 +126,7 @@ func (c *agentConn) enter(call uint32, cancel context.CancelFunc) error {
 		return errCallTwice
 	}
 	if len(c.calls) >= agentCallsOpen {
-		return fsm.Refuse(fsm.CodeBusy, "%s has %d calls open on one connection", c.who, agentCallsOpen)
+		return model.Refuse(model.CodeBusy, "%s has %d calls open on one connection", c.who, agentCallsOpen)
 	}
 	c.calls[call] = cancel
 	return nil

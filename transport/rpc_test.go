@@ -16,7 +16,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -92,7 +92,7 @@ func TestLargeAnswer(t *testing.T) {
 		if call == transport.CallReport {
 			return answerReport(question)
 		}
-		return transport.EncodeCBOR(transport.Services{Services: []transport.ServiceBackends{{Name: fsm.ServiceName(text)}}})
+		return transport.EncodeCBOR(transport.Services{Services: []transport.ServiceBackends{{Name: model.ServiceName(text)}}})
 	})
 	c := agentClient(t, ca, s.addr)
 	var wg sync.WaitGroup
@@ -121,7 +121,7 @@ func TestAgentHangsUp(t *testing.T) {
 	c := agentClient(t, ca, s.addr)
 	ctx, hangUp := context.WithCancel(t.Context())
 	go func() { <-entered; hangUp() }()
-	if _, err := c.Assignments(ctx, transport.AssignmentsRequest{Wait: fsm.Minute}); !errors.Is(err, context.Canceled) {
+	if _, err := c.Assignments(ctx, transport.AssignmentsRequest{Wait: model.Minute}); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
 	<-left
@@ -151,7 +151,7 @@ func TestAgentsOfAStoppingServer(t *testing.T) {
 	c := agentClient(t, ca, first.addr, second.addr)
 	done := make(chan error, 1)
 	go func() { <-entered; done <- first.stopAPI() }()
-	if got, err := c.Assignments(t.Context(), transport.AssignmentsRequest{Wait: fsm.Minute}); err != nil || got.Index != 1 {
+	if got, err := c.Assignments(t.Context(), transport.AssignmentsRequest{Wait: model.Minute}); err != nil || got.Index != 1 {
 		t.Errorf("of the server that stops: %+v, %v", got, err)
 	}
 	if err := <-done; err != nil {
@@ -181,7 +181,7 @@ func TestRudeAgentCall(t *testing.T) {
 		defer c.Close()
 		failed := make(chan error, 1)
 		go func() {
-			_, err := c.Assignments(t.Context(), transport.AssignmentsRequest{Wait: fsm.Minute})
+			_, err := c.Assignments(t.Context(), transport.AssignmentsRequest{Wait: model.Minute})
 			failed <- err
 		}()
 		<-entered
@@ -220,7 +220,7 @@ func TestSilentServerOfAnAgent(t *testing.T) {
 		}))(t)
 		defer c.Close()
 		for range 60 {
-			must(c.Assignments(t.Context(), transport.AssignmentsRequest{Wait: fsm.Minute}))(t)
+			must(c.Assignments(t.Context(), transport.AssignmentsRequest{Wait: model.Minute}))(t)
 		}
 		if n := s.Stats(); n.Accepted != 1 || n.API != 1 {
 			t.Errorf("after an hour: %+v", n)
@@ -231,8 +231,8 @@ func TestSilentServerOfAnAgent(t *testing.T) {
 		}
 		time.AfterFunc(2*time.Second, func() { silent.Store(true) })
 		began := time.Now()
-		_, err := c.Assignments(t.Context(), transport.AssignmentsRequest{Wait: fsm.Minute})
-		wantCode(t, err, fsm.CodeUnknownOutcome, "no sign of life")
+		_, err := c.Assignments(t.Context(), transport.AssignmentsRequest{Wait: model.Minute})
+		wantCode(t, err, model.CodeUnknownOutcome, "no sign of life")
 		if took := time.Since(began); took > 8*time.Second {
 			t.Errorf("given up after %s", took)
 		}
@@ -255,7 +255,7 @@ func TestSlowAnswerToAnAgent(t *testing.T) {
 				if call == transport.CallReport {
 					return answerReport(question)
 				}
-				return transport.EncodeCBOR(transport.Services{Services: []transport.ServiceBackends{{Name: fsm.ServiceName(text)}}})
+				return transport.EncodeCBOR(transport.Services{Services: []transport.ServiceBackends{{Name: model.ServiceName(text)}}})
 			},
 		}})
 		c := must(transport.NewClient(transport.ClientConfig{
@@ -267,7 +267,7 @@ func TestSlowAnswerToAnAgent(t *testing.T) {
 		}))(t)
 		defer func() { c.Close(); time.Sleep(time.Minute) }() // its reader may be in the middle of a piece
 		began := time.Now()
-		got, err := c.Services(t.Context(), transport.ServicesRequest{Wait: 5 * fsm.Minute})
+		got, err := c.Services(t.Context(), transport.ServicesRequest{Wait: 5 * model.Minute})
 		if err != nil || len(got.Services) != 1 || string(got.Services[0].Name) != text {
 			t.Errorf("the answer differs after %s: %v", time.Since(began), err)
 		}
@@ -307,7 +307,7 @@ func TestAgentRefused(t *testing.T) {
 	}
 	socket := must(transport.NewClient(transport.ClientConfig{Addresses: []string{"unix:///nowhere"}, RetryFor: -1}))(t)
 	_, err = socket.Register(t.Context(), transport.RegisterRequest{})
-	wantCode(t, err, fsm.CodeInvalid, "no address for an agent")
+	wantCode(t, err, model.CodeInvalid, "no address for an agent")
 }
 
 // rawConn speaks in frames of its own making.
@@ -386,7 +386,7 @@ func TestAgentFrames(t *testing.T) {
 	}
 	kind, got, err := c.next()
 	var p transport.Problem
-	if kind != 129 || err != nil || transport.DecodeCBOR(got, &p) != nil || p.Code != fsm.CodeBusy {
+	if kind != 129 || err != nil || transport.DecodeCBOR(got, &p) != nil || p.Code != model.CodeBusy {
 		t.Errorf("one call too many is answered with %d %q, %v", kind, got, err)
 	}
 	c.send(t, 999, 0, nil) // nothing to cancel

@@ -11,7 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // The application protocols on the one TLS port. A peer that names none gets HTTP/1.1.
@@ -57,7 +57,7 @@ func LoadCredentials(cfg CredentialsConfig) (*Credentials, error) {
 		return newCredentials(func() (*material, error) { return loadFiles(cfg) })
 	}
 	if cfg.CAFile != "" || cfg.CertFile != "" || cfg.KeyFile != "" {
-		return nil, fsm.Refuse(CodeCertificateInvalid, "tls.dir and certificate files are both set").
+		return nil, model.Refuse(CodeCertificateInvalid, "tls.dir and certificate files are both set").
 			WithHint("use dir on a single machine, or ca_file, cert_file and key_file")
 	}
 	return newCredentials(func() (*material, error) {
@@ -92,7 +92,7 @@ func (a *Authority) mint(role Role, name string) (*material, error) {
 	}
 	pair, err := tls.X509KeyPair(certPEM, keyPEM)
 	if err != nil {
-		return nil, fsm.Refuse(CodeCertificateInvalid, "can't use the certificate just made for %s %s: %v", role, name, err)
+		return nil, model.Refuse(CodeCertificateInvalid, "can't use the certificate just made for %s %s: %v", role, name, err)
 	}
 	roots := x509.NewCertPool()
 	roots.AddCert(a.cert)
@@ -113,7 +113,7 @@ func (c *Credentials) reload() (ended int, err error) {
 		return 0, err
 	}
 	if old := c.cur.Load(); m.id != old.id {
-		return 0, fsm.Refuse(CodeCertificateInvalid, "the new certificate is for %s, this process is %s", m.id.URI(), old.id.URI()).
+		return 0, model.Refuse(CodeCertificateInvalid, "the new certificate is for %s, this process is %s", m.id.URI(), old.id.URI()).
 			WithHint("restart the process to change its identity")
 	}
 	c.cur.Store(m)
@@ -176,7 +176,7 @@ func (m *material) verifyClient(state tls.ConnectionState) error {
 		return err
 	}
 	if state.NegotiatedProtocol == protoRaft && (peer.Role != RoleServer || m.id.Role != RoleServer) {
-		return fsm.Refuse(CodeCertificateRefused, "raft is for servers only: %s called %s", peer, m.id)
+		return model.Refuse(CodeCertificateRefused, "raft is for servers only: %s called %s", peer, m.id)
 	}
 	return nil
 }
@@ -197,7 +197,7 @@ func (c *Credentials) ClientConfig(want Role, protos ...string) *tls.Config {
 				return err
 			}
 			if peer.Role != want {
-				return fsm.Refuse(CodeCertificateRefused, "the peer is %s, not a %s", peer, want).
+				return model.Refuse(CodeCertificateRefused, "the peer is %s, not a %s", peer, want).
 					WithHint("check the address: it belongs to another process")
 			}
 			return nil
@@ -211,7 +211,7 @@ func (m *material) verifyCluster(state tls.ConnectionState) (Identity, error) {
 		return Identity{}, err
 	}
 	if peer.Cluster != m.id.Cluster {
-		return Identity{}, fsm.Refuse(CodeCertificateRefused, "%s is of cluster %q, this is cluster %q", peer, peer.Cluster, m.id.Cluster).
+		return Identity{}, model.Refuse(CodeCertificateRefused, "%s is of cluster %q, this is cluster %q", peer, peer.Cluster, m.id.Cluster).
 			WithHint("use a certificate of cluster %q", m.id.Cluster)
 	}
 	return peer, nil
@@ -232,7 +232,7 @@ func loadFiles(cfg CredentialsConfig) (*material, error) {
 	}
 	id, err := certIdentity(pair.Leaf)
 	if err != nil {
-		return nil, fsm.Refuse(CodeCertificateInvalid, "certificate %s: %s", cfg.CertFile, reason(err)).WithHint("%s", issueHint(cfg))
+		return nil, model.Refuse(CodeCertificateInvalid, "certificate %s: %s", cfg.CertFile, reason(err)).WithHint("%s", issueHint(cfg))
 	}
 	m := &material{cert: pair, roots: roots, id: id}
 	return m, checkLeaf(cfg, m)
@@ -249,7 +249,7 @@ func loadPair(cfg CredentialsConfig) (tls.Certificate, error) {
 	}
 	pair, err := tls.X509KeyPair(cert, key)
 	if err != nil {
-		return tls.Certificate{}, fsm.Refuse(CodeCertificateInvalid, "certificate %s and key %s don't fit: %v", cfg.CertFile, cfg.KeyFile, err).
+		return tls.Certificate{}, model.Refuse(CodeCertificateInvalid, "certificate %s and key %s don't fit: %v", cfg.CertFile, cfg.KeyFile, err).
 			WithHint("both come from one call of: outspan tls cert create")
 	}
 	return pair, nil
@@ -257,16 +257,16 @@ func loadPair(cfg CredentialsConfig) (tls.Certificate, error) {
 
 func readPEM(key, path string) ([]byte, error) {
 	if path == "" {
-		return nil, fsm.Refuse(CodeCertificateInvalid, "tls.%s is not set", key).
+		return nil, model.Refuse(CodeCertificateInvalid, "tls.%s is not set", key).
 			WithHint("set ca_file, cert_file and key_file, or dir on a single machine")
 	}
 	b, err := readFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fsm.Refuse(CodeCertificateInvalid, "tls.%s %s does not exist", key, path).
+		return nil, model.Refuse(CodeCertificateInvalid, "tls.%s %s does not exist", key, path).
 			WithHint("make one with: outspan tls ca create, then: outspan tls cert create")
 	}
 	if err != nil {
-		return nil, fsm.Refuse(CodeCertificateInvalid, "can't read tls.%s %s: %s", key, path, bareError(err)).
+		return nil, model.Refuse(CodeCertificateInvalid, "can't read tls.%s %s: %s", key, path, bareError(err)).
 			WithHint("check its owner and mode")
 	}
 	return b, nil
@@ -281,17 +281,17 @@ func parseRoots(path string, data []byte) (*x509.CertPool, error) {
 		}
 		cert, err := x509.ParseCertificate(block.Bytes)
 		if err != nil {
-			return nil, fsm.Refuse(CodeCertificateInvalid, "CA file %s: certificate %d is damaged: %v", path, n+1, err)
+			return nil, model.Refuse(CodeCertificateInvalid, "CA file %s: certificate %d is damaged: %v", path, n+1, err)
 		}
 		if !cert.IsCA {
-			return nil, fsm.Refuse(CodeCertificateInvalid, "CA file %s: %q is not a CA", path, clip(cert.Subject.CommonName)).
+			return nil, model.Refuse(CodeCertificateInvalid, "CA file %s: %q is not a CA", path, clip(cert.Subject.CommonName)).
 				WithHint("give the ca.pem that outspan tls ca create made")
 		}
 		roots.AddCert(cert)
 		n++
 	}
 	if n == 0 {
-		return nil, fsm.Refuse(CodeCertificateInvalid, "CA file %s holds no certificate", path).
+		return nil, model.Refuse(CodeCertificateInvalid, "CA file %s holds no certificate", path).
 			WithHint("give the ca.pem that outspan tls ca create made")
 	}
 	return roots, nil
@@ -317,7 +317,7 @@ func checkLeaf(cfg CredentialsConfig, m *material) error {
 	default:
 		return checkChain(cfg, m)
 	}
-	return fsm.Refuse(CodeCertificateInvalid, "certificate %s %s", cfg.CertFile, wrong).WithHint("%s", issueHint(cfg))
+	return model.Refuse(CodeCertificateInvalid, "certificate %s %s", cfg.CertFile, wrong).WithHint("%s", issueHint(cfg))
 }
 
 func checkChain(cfg CredentialsConfig, m *material) error {
@@ -331,7 +331,7 @@ func checkChain(cfg CredentialsConfig, m *material) error {
 		Roots: m.roots, Intermediates: between, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	})
 	if err != nil {
-		return fsm.Refuse(CodeCertificateInvalid, "certificate %s is not good under CA file %s: %v", cfg.CertFile, cfg.CAFile, err).
+		return model.Refuse(CodeCertificateInvalid, "certificate %s is not good under CA file %s: %v", cfg.CertFile, cfg.CAFile, err).
 			WithHint("use the certificate and the ca.pem of one CA")
 	}
 	return nil

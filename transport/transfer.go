@@ -3,7 +3,7 @@ package transport
 import (
 	"time"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // TransferTask is what an agent must do for a transfer now.
@@ -24,19 +24,19 @@ const (
 
 // TransferOrder is one task. A transfer that is in no order any more is over: what it made beside the volumes is removed, but never what was put aside.
 type TransferOrder struct {
-	ID     fsm.TransferID `cbor:"1,keyasint"`
-	Task   TransferTask   `cbor:"2,keyasint"`
-	Group  fsm.GroupID    `cbor:"3,keyasint"`
-	Slot   int            `cbor:"4,keyasint"`
-	Names  []string       `cbor:"5,keyasint"`           // of the volumes
-	Peer   string         `cbor:"6,keyasint,omitempty"` // fetch: host:port of the source's API
-	Token  string         `cbor:"7,keyasint,omitempty"` // serve and fetch
-	Backup fsm.BackupID   `cbor:"8,keyasint,omitempty"`
-	Sum    string         `cbor:"9,keyasint,omitempty"`  // restore: of the manifest that was written
-	Staged fsm.TransferID `cbor:"10,keyasint,omitempty"` // attach: the transfer that made the copy
-	Live   bool           `cbor:"11,keyasint,omitempty"` // backup: an instance may use them meanwhile
-	Wall   int64          `cbor:"12,keyasint,omitempty"` // backup: Unix ms at which it was asked for
-	Epoch  uint64         `cbor:"13,keyasint,omitempty"` // attach: that the volumes have from then on
+	ID     model.TransferID `cbor:"1,keyasint"`
+	Task   TransferTask     `cbor:"2,keyasint"`
+	Group  model.GroupID    `cbor:"3,keyasint"`
+	Slot   int              `cbor:"4,keyasint"`
+	Names  []string         `cbor:"5,keyasint"`           // of the volumes
+	Peer   string           `cbor:"6,keyasint,omitempty"` // fetch: host:port of the source's API
+	Token  string           `cbor:"7,keyasint,omitempty"` // serve and fetch
+	Backup model.BackupID   `cbor:"8,keyasint,omitempty"`
+	Sum    string           `cbor:"9,keyasint,omitempty"`  // restore: of the manifest that was written
+	Staged model.TransferID `cbor:"10,keyasint,omitempty"` // attach: the transfer that made the copy
+	Live   bool             `cbor:"11,keyasint,omitempty"` // backup: an instance may use them meanwhile
+	Wall   int64            `cbor:"12,keyasint,omitempty"` // backup: Unix ms at which it was asked for
+	Epoch  uint64           `cbor:"13,keyasint,omitempty"` // attach: that the volumes have from then on
 	// Epochs are those of the data that the task is about, in the order of Names; of an attach: of the old copy, or of what was found, that is put to use again. It touches no other.
 	Epochs []uint64 `cbor:"14,keyasint,omitempty"`
 	// PeerName is the name of the source's node, which its certificate has. Fetch.
@@ -47,12 +47,12 @@ type TransferOrder struct {
 
 // VolumeData is data of a volume on a node's disk, in use or not, as GET PathAgentVolumes of its agent lists it.
 type VolumeData struct {
-	Group   fsm.GroupID `json:"group"`
-	Slot    int         `json:"slot"`
-	Name    string      `json:"name"`
-	Epoch   uint64      `json:"epoch"`   // see fsm.Volume.Made
-	Aside   bool        `json:"aside"`   // it was put aside, as NAME@EPOCH: no program finds it
-	Written time.Time   `json:"written"` // when a file directly in it was last written
+	Group   model.GroupID `json:"group"`
+	Slot    int           `json:"slot"`
+	Name    string        `json:"name"`
+	Epoch   uint64        `json:"epoch"`   // see fsm.Volume.Made
+	Aside   bool          `json:"aside"`   // it was put aside, as NAME@EPOCH: no program finds it
+	Written time.Time     `json:"written"` // when a file directly in it was last written
 }
 
 // PathAgentVolumes is where an agent lists the data of volumes on its disk.

@@ -5,7 +5,7 @@ import (
 
 	"github.com/fxamacker/cbor/v2"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // The agent's protocol: calls over one TLS connection (see frame), each a question and an answer in CBOR. Every call is authorised by the agent's certificate: its
@@ -44,56 +44,56 @@ const ContentTypeCBOR = "application/cbor"
 
 // RegisterRequest makes a node known; see fsm.NodeRegister. Agent.Key is ignored: the server hands one out.
 type RegisterRequest struct {
-	Node  fsm.NodeID    `cbor:"1,keyasint"`
-	Name  string        `cbor:"2,keyasint"`
-	Agent fsm.AgentInfo `cbor:"3,keyasint"`
-	Shape fsm.NodeShape `cbor:"4,keyasint"`
-	// Cluster is the fsm.History that the node follows, as text; "" for a new node. Another cluster refuses it, so that a data
+	Node  model.NodeID    `cbor:"1,keyasint"`
+	Name  string          `cbor:"2,keyasint"`
+	Agent model.AgentInfo `cbor:"3,keyasint"`
+	Shape model.NodeShape `cbor:"4,keyasint"`
+	// Cluster is the model.History that the node follows, as text; "" for a new node. Another cluster refuses it, so that a data
 	// directory or an address that was mixed up leaves no trace there, and so do servers that a recovery left behind.
 	Cluster string `cbor:"5,keyasint,omitempty"`
 	// Seen is the newest state whose assignments the agent acted on; see fsm.NodeRegister.
-	Seen fsm.Seen `cbor:"6,keyasint,omitempty"`
+	Seen model.Seen `cbor:"6,keyasint,omitempty"`
 	// Refused tells that the agent was refused for another one of its node; see fsm.NodeRegister.
 	Refused bool `cbor:"7,keyasint,omitempty"`
 }
 
 // RegisterReply tells the agent what it needs to begin.
 type RegisterReply struct {
-	Epoch     uint64       `cbor:"1,keyasint"`
-	Key       []byte       `cbor:"2,keyasint"` // authenticates heartbeats
-	Heartbeat fsm.Duration `cbor:"3,keyasint"` // interval H = clamp(offline_after/6, 300 ms, 10 s)
-	Servers   []ServerInfo `cbor:"4,keyasint"`
-	Cluster   string       `cbor:"5,keyasint"` // the servers' fsm.History, as text; an agent follows only what replaces its own
+	Epoch     uint64         `cbor:"1,keyasint"`
+	Key       []byte         `cbor:"2,keyasint"` // authenticates heartbeats
+	Heartbeat model.Duration `cbor:"3,keyasint"` // interval H = clamp(offline_after/6, 300 ms, 10 s)
+	Servers   []ServerInfo   `cbor:"4,keyasint"`
+	Cluster   string         `cbor:"5,keyasint"` // the servers' model.History, as text; an agent follows only what replaces its own
 
 	// Voters are those of the configuration of the servers at index Config: for leases, the agent believes no older one.
-	Config uint64         `cbor:"6,keyasint,omitempty"`
-	Voters []fsm.ServerID `cbor:"7,keyasint,omitempty"`
+	Config uint64           `cbor:"6,keyasint,omitempty"`
+	Voters []model.ServerID `cbor:"7,keyasint,omitempty"`
 }
 
 // ServerInfo is where a server can be reached.
 type ServerInfo struct {
-	ID         fsm.ServerID `cbor:"1,keyasint"`
-	Name       string       `cbor:"2,keyasint"`
-	APIAddress string       `cbor:"3,keyasint"`           // host:port
-	Gossip     string       `cbor:"4,keyasint,omitempty"` // host:port, where an agent joins the pool
+	ID         model.ServerID `cbor:"1,keyasint"`
+	Name       string         `cbor:"2,keyasint"`
+	APIAddress string         `cbor:"3,keyasint"`           // host:port
+	Gossip     string         `cbor:"4,keyasint,omitempty"` // host:port, where an agent joins the pool
 }
 
 // ReportRequest is a batch of observations; see fsm.NodeReport.
 type ReportRequest struct {
-	Node      fsm.NodeID           `cbor:"1,keyasint"`
-	Epoch     uint64               `cbor:"2,keyasint"`
-	Full      bool                 `cbor:"3,keyasint,omitempty"`
-	Instances []fsm.InstanceStatus `cbor:"4,keyasint,omitempty"`
-	FactsGen  uint64               `cbor:"5,keyasint,omitempty"` // see fsm.Node
-	Transfers []fsm.TransferReport `cbor:"6,keyasint,omitempty"`
+	Node      model.NodeID           `cbor:"1,keyasint"`
+	Epoch     uint64                 `cbor:"2,keyasint"`
+	Full      bool                   `cbor:"3,keyasint,omitempty"`
+	Instances []model.InstanceStatus `cbor:"4,keyasint,omitempty"`
+	FactsGen  uint64                 `cbor:"5,keyasint,omitempty"` // see fsm.Node
+	Transfers []model.TransferReport `cbor:"6,keyasint,omitempty"`
 
-	Cluster string `cbor:"7,keyasint,omitempty"` // the fsm.History that the agent follows, as text
+	Cluster string `cbor:"7,keyasint,omitempty"` // the model.History that the agent follows, as text
 
 	// Holds and Incarnation are as in fsm.NodeReport.
-	Holds       []fsm.Holding `cbor:"8,keyasint,omitempty"`
-	Incarnation uint64        `cbor:"9,keyasint,omitempty"`
+	Holds       []model.Holding `cbor:"8,keyasint,omitempty"`
+	Incarnation uint64          `cbor:"9,keyasint,omitempty"`
 	// Self is as in fsm.NodeReport.
-	Self *fsm.SelfReport `cbor:"10,keyasint,omitempty"`
+	Self *model.SelfReport `cbor:"10,keyasint,omitempty"`
 }
 
 // ReportReply says at which index the report is in the state.
@@ -103,14 +103,14 @@ type ReportReply struct {
 
 // AssignmentsRequest waits at most Wait for assignments newer than Index.
 type AssignmentsRequest struct {
-	Node  fsm.NodeID   `cbor:"1,keyasint"`
-	Epoch uint64       `cbor:"2,keyasint"`
-	Index uint64       `cbor:"3,keyasint"` // of the last answer; 0 for the first of an epoch, and to be told every spec again
-	Wait  fsm.Duration `cbor:"4,keyasint"` // at most 60 s
+	Node  model.NodeID   `cbor:"1,keyasint"`
+	Epoch uint64         `cbor:"2,keyasint"`
+	Index uint64         `cbor:"3,keyasint"` // of the last answer; 0 for the first of an epoch, and to be told every spec again
+	Wait  model.Duration `cbor:"4,keyasint"` // at most 60 s
 
 	Incarnation uint64 `cbor:"5,keyasint,omitempty"` // of the last answer; indexes of two can't be compared
 
-	Seen fsm.Seen `cbor:"6,keyasint,omitempty"` // the newest state whose assignments the agent acted on; it ignores what is older
+	Seen model.Seen `cbor:"6,keyasint,omitempty"` // the newest state whose assignments the agent acted on; it ignores what is older
 
 	Cluster string `cbor:"7,keyasint,omitempty"` // as in a report
 }
@@ -123,32 +123,32 @@ type Assignments struct {
 	Unconfirmed bool            `cbor:"3,keyasint,omitempty"` // after a restore: stop nothing unknown
 	Register    bool            `cbor:"4,keyasint,omitempty"` // the state does not know this epoch, or holds the node for offline: register again
 	Instances   []Assignment    `cbor:"5,keyasint,omitempty"`
-	Heartbeat   fsm.Duration    `cbor:"6,keyasint,omitempty"` // the interval from now on; 0: as it was
+	Heartbeat   model.Duration  `cbor:"6,keyasint,omitempty"` // the interval from now on; 0: as it was
 	Transfers   []TransferOrder `cbor:"7,keyasint,omitempty"`
-	Confirmed   fsm.Duration    `cbor:"8,keyasint,omitempty"` // how long ago, at least, the last restore was confirmed; 0: there was none
+	Confirmed   model.Duration  `cbor:"8,keyasint,omitempty"` // how long ago, at least, the last restore was confirmed; 0: there was none
 	// Keep are instances that the state does not know and that go on running all the same, until a person decides.
-	Keep []fsm.InstanceID `cbor:"9,keyasint,omitempty"`
+	Keep []model.InstanceID `cbor:"9,keyasint,omitempty"`
 	// Grace are instances that the state does not know and that end, while nothing else fills their slots: they may take their grace.
-	Grace []fsm.InstanceID `cbor:"10,keyasint,omitempty"`
+	Grace []model.InstanceID `cbor:"10,keyasint,omitempty"`
 }
 
 // Assignment is one instance to run or to stop.
 type Assignment struct {
-	ID         fsm.InstanceID `cbor:"1,keyasint"`
-	Group      fsm.GroupID    `cbor:"2,keyasint"`
-	Slot       int            `cbor:"3,keyasint"`
-	Desired    fsm.Desired    `cbor:"4,keyasint"`
-	Spec       *fsm.GroupSpec `cbor:"5,keyasint,omitempty"` // nil: as told in the epoch before
-	Ports      map[string]int `cbor:"6,keyasint,omitempty"`
-	RestartSeq uint64         `cbor:"7,keyasint,omitempty"`
-	Grace      *fsm.Duration  `cbor:"8,keyasint,omitempty"` // overrides the spec's for this stop
-	Memory     int64          `cbor:"9,keyasint"`           // the hard cap in bytes, without overhead
-	Job        fsm.JobName    `cbor:"10,keyasint"`
-	Prepare    uint64         `cbor:"11,keyasint,omitempty"` // the preparation to run (fsm.Eviction.Seq); 0: none
-	Gates      []string       `cbor:"12,keyasint,omitempty"` // of its own, to be looked at once more before the stop signal
-	Attempt    uint64         `cbor:"15,keyasint,omitempty"` // instances of the group that were placed before it
-	Fencing    uint64         `cbor:"14,keyasint,omitempty"` // the fencing epoch of its volumes
-	Cause      fsm.Cause      `cbor:"16,keyasint,omitempty"` // why it is stopped, or its stop is prepared
+	ID         model.InstanceID `cbor:"1,keyasint"`
+	Group      model.GroupID    `cbor:"2,keyasint"`
+	Slot       int              `cbor:"3,keyasint"`
+	Desired    model.Desired    `cbor:"4,keyasint"`
+	Spec       *model.GroupSpec `cbor:"5,keyasint,omitempty"` // nil: as told in the epoch before
+	Ports      map[string]int   `cbor:"6,keyasint,omitempty"`
+	RestartSeq uint64           `cbor:"7,keyasint,omitempty"`
+	Grace      *model.Duration  `cbor:"8,keyasint,omitempty"` // overrides the spec's for this stop
+	Memory     int64            `cbor:"9,keyasint"`           // the hard cap in bytes, without overhead
+	Job        model.JobName    `cbor:"10,keyasint"`
+	Prepare    uint64           `cbor:"11,keyasint,omitempty"` // the preparation to run (fsm.Eviction.Seq); 0: none
+	Gates      []string         `cbor:"12,keyasint,omitempty"` // of its own, to be looked at once more before the stop signal
+	Attempt    uint64           `cbor:"15,keyasint,omitempty"` // instances of the group that were placed before it
+	Fencing    uint64           `cbor:"14,keyasint,omitempty"` // the fencing epoch of its volumes
+	Cause      model.Cause      `cbor:"16,keyasint,omitempty"` // why it is stopped, or its stop is prepared
 	// Copies tells for each volume the epoch of the data that is meant: a directory that holds other data is not for it.
 	Copies map[string]uint64 `cbor:"17,keyasint,omitempty"`
 	Held   []string          `cbor:"18,keyasint,omitempty"` // local volumes that a program has used: their data must be there
@@ -158,9 +158,9 @@ type Assignment struct {
 
 // ServicesRequest waits at most Wait for services newer than Index. An Index that the server has not reached, as after a restore, is answered at once.
 type ServicesRequest struct {
-	Node  fsm.NodeID   `cbor:"1,keyasint"`
-	Index uint64       `cbor:"2,keyasint"`
-	Wait  fsm.Duration `cbor:"3,keyasint"`
+	Node  model.NodeID   `cbor:"1,keyasint"`
+	Index uint64         `cbor:"2,keyasint"`
+	Wait  model.Duration `cbor:"3,keyasint"`
 
 	Cluster string `cbor:"4,keyasint,omitempty"` // as in a report
 }
@@ -176,26 +176,26 @@ type Services struct {
 
 // ServiceBackends is one service and who serves it now.
 type ServiceBackends struct {
-	Name       fsm.ServiceName `cbor:"1,keyasint" json:"name"`
-	Expose     int             `cbor:"2,keyasint,omitempty" json:"expose,omitempty"`
-	Generation uint64          `cbor:"3,keyasint" json:"generation"`
-	Backends   []fsm.Backend   `cbor:"4,keyasint" json:"backends"`
+	Name       model.ServiceName `cbor:"1,keyasint" json:"name"`
+	Expose     int               `cbor:"2,keyasint,omitempty" json:"expose,omitempty"`
+	Generation uint64            `cbor:"3,keyasint" json:"generation"`
+	Backends   []model.Backend   `cbor:"4,keyasint" json:"backends"`
 }
 
 // PeersRequest waits at most Wait for lists that the agent does not know. Only groups that have an instance on the node are told.
 type PeersRequest struct {
-	Node        fsm.NodeID   `cbor:"1,keyasint"`
-	Groups      []PeersKnown `cbor:"2,keyasint"`
-	Incarnation uint64       `cbor:"3,keyasint,omitempty"` // of what is known
-	Wait        fsm.Duration `cbor:"4,keyasint"`
+	Node        model.NodeID   `cbor:"1,keyasint"`
+	Groups      []PeersKnown   `cbor:"2,keyasint"`
+	Incarnation uint64         `cbor:"3,keyasint,omitempty"` // of what is known
+	Wait        model.Duration `cbor:"4,keyasint"`
 
 	Cluster string `cbor:"5,keyasint,omitempty"` // as in a report
 }
 
 // PeersKnown is a group and what the agent knows of it: GroupPeers.At of the list that it was told last, 0 for none.
 type PeersKnown struct {
-	Group fsm.GroupID `cbor:"1,keyasint"`
-	At    uint64      `cbor:"2,keyasint,omitempty"`
+	Group model.GroupID `cbor:"1,keyasint"`
+	At    uint64        `cbor:"2,keyasint,omitempty"`
 }
 
 // Peers tells lists that were not known. Each is an encoded GroupPeers: all agents of a group get the same bytes.
@@ -206,9 +206,9 @@ type Peers struct {
 
 // GroupPeers is the instances of a group, by slot: at most MaxPeers, or MaxPeersAsked.
 type GroupPeers struct {
-	Group   fsm.GroupID `cbor:"1,keyasint" json:"group"`
-	Members []Peer      `cbor:"2,keyasint" json:"members"`
-	At      uint64      `cbor:"3,keyasint" json:"-"` // log index of the change that made it so
+	Group   model.GroupID `cbor:"1,keyasint" json:"group"`
+	Members []Peer        `cbor:"2,keyasint" json:"members"`
+	At      uint64        `cbor:"3,keyasint" json:"-"` // log index of the change that made it so
 }
 
 // How many instances of a group its instances are told of: every agent of the group hears of every change. A larger group needs a service instead of a list.
@@ -219,10 +219,10 @@ const (
 
 // Peer is one instance of a group as the others see it.
 type Peer struct {
-	Slot     int            `cbor:"1,keyasint" json:"slot"`
-	Instance fsm.InstanceID `cbor:"2,keyasint" json:"instance"`
-	Node     string         `cbor:"3,keyasint" json:"node"` // its name
-	Address  string         `cbor:"4,keyasint" json:"address"`
-	Ports    map[string]int `cbor:"5,keyasint,omitempty" json:"ports,omitempty"`
-	State    fsm.PeerState  `cbor:"6,keyasint" json:"state"`
+	Slot     int              `cbor:"1,keyasint" json:"slot"`
+	Instance model.InstanceID `cbor:"2,keyasint" json:"instance"`
+	Node     string           `cbor:"3,keyasint" json:"node"` // its name
+	Address  string           `cbor:"4,keyasint" json:"address"`
+	Ports    map[string]int   `cbor:"5,keyasint,omitempty" json:"ports,omitempty"`
+	State    model.PeerState  `cbor:"6,keyasint" json:"state"`
 }

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -24,7 +24,7 @@ const (
 // served is one exposed service: its backends and who they are busy with. Safe for many goroutines.
 type served struct {
 	relay   *Relay
-	name    fsm.ServiceName
+	name    model.ServiceName
 	address string
 	close   func()        // ends the listener
 	slots   chan struct{} // one for each connection
@@ -32,7 +32,7 @@ type served struct {
 	mu         sync.Mutex
 	listener   *net.TCPListener // nil while the port can't be taken
 	problem    string           // why
-	code       fsm.PortCode
+	code       model.PortCode
 	generation uint64
 	backends   []*backend
 	changed    chan struct{}              // closed and replaced when the set moved
@@ -44,14 +44,14 @@ type served struct {
 
 // backend is one instance that serves. One that left the set is kept by its connections only.
 type backend struct {
-	fsm.Backend
+	model.Backend
 	local     bool
 	active    int // connections
 	fails     int // in a row
 	downUntil time.Time
 }
 
-func newServed(r *Relay, name fsm.ServiceName, address string) *served {
+func newServed(r *Relay, name model.ServiceName, address string) *served {
 	return &served{
 		relay: r, name: name, address: address, slots: make(chan struct{}, r.limits.Places), changed: make(chan struct{}),
 		clients: map[*net.TCPConn]time.Time{}, sources: map[netip.Addr]int{},
@@ -59,10 +59,10 @@ func newServed(r *Relay, name fsm.ServiceName, address string) *served {
 }
 
 // set replaces the backends. One that stays keeps its connections and its marks.
-func (s *served) set(node fsm.NodeID, w transport.ServiceBackends) {
+func (s *served) set(node model.NodeID, w transport.ServiceBackends) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	old := make(map[fsm.Backend]*backend, len(s.backends))
+	old := make(map[model.Backend]*backend, len(s.backends))
 	for _, b := range s.backends {
 		old[b.Backend] = b
 	}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -18,9 +18,9 @@ func TestPickIsFair(t *testing.T) {
 	r := NewRelay(DefaultLimits(), hclog.NewNullLogger())
 	defer r.Close()
 	s := newServed(r, "web", "127.0.0.1:1")
-	var set []fsm.Backend
+	var set []model.Backend
 	for n := range 5 {
-		set = append(set, fsm.Backend{Instance: fsm.InstanceID(rune('a' + n)), Node: "there", Address: fmt.Sprint(n)})
+		set = append(set, model.Backend{Instance: model.InstanceID(rune('a' + n)), Node: "there", Address: fmt.Sprint(n)})
 	}
 	s.set("here", transport.ServiceBackends{Backends: set})
 	got := map[string]int{}

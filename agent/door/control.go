@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/agent/driver"
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // op is a request to a door. Doors outlive agents: numbers and fields are only added.
@@ -146,7 +146,7 @@ func (c *control) serve(conn *net.UnixConn) {
 
 // flaw says what can't be carried out in an order; "" if nothing.
 func (o Order) flaw() string {
-	names, ports := map[fsm.ServiceName]bool{}, map[int]bool{}
+	names, ports := map[model.ServiceName]bool{}, map[int]bool{}
 	for _, s := range o.Services {
 		switch {
 		case s.Expose < 1 || s.Expose > 65535:

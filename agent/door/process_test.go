@@ -19,7 +19,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/outspan/outspan/agent/driver"
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -77,7 +77,7 @@ func newRig(t *testing.T) *rig {
 	// Longer than the 108 bytes of a socket's address.
 	r := &rig{t: t, dir: filepath.Join(t.TempDir(), strings.Repeat("deep", 30), "door"), at: net.JoinHostPort("127.0.0.1", strconv.Itoa(port))}
 	r.order = Order{Node: "here", Address: "127.0.0.1", Services: []transport.ServiceBackends{
-		{Name: "web", Expose: port, Generation: 1, Backends: []fsm.Backend{{Instance: "echo", Node: "here", Address: back.Addr().String()}}},
+		{Name: "web", Expose: port, Generation: 1, Backends: []model.Backend{{Instance: "echo", Node: "here", Address: back.Addr().String()}}},
 	}}
 	t.Cleanup(func() {
 		for _, pid := range r.doors() {

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // listenRetry is the pause after a port could not be taken, and the time within which a place is looked for again.
@@ -43,7 +43,7 @@ func (s *served) listen(ctx context.Context, l *net.TCPListener) {
 }
 
 // tell notes the listener and what is wrong with it, and logs when that changes.
-func (s *served) tell(l *net.TCPListener, code fsm.PortCode, problem string) {
+func (s *served) tell(l *net.TCPListener, code model.PortCode, problem string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	before := s.code
@@ -56,11 +56,11 @@ func (s *served) tell(l *net.TCPListener, code fsm.PortCode, problem string) {
 	}
 }
 
-func closedCode(err error) fsm.PortCode {
+func closedCode(err error) model.PortCode {
 	if errors.Is(err, unix.EADDRINUSE) {
-		return fsm.PortTaken
+		return model.PortTaken
 	}
-	return fsm.PortFailed
+	return model.PortFailed
 }
 
 func closedText(address string, err error) string {
@@ -81,7 +81,7 @@ func (s *served) accept(ctx context.Context, l *net.TCPListener) {
 			if ctx.Err() != nil {
 				return
 			}
-			s.tell(l, fsm.PortFailed, "connections can't be accepted: "+err.Error())
+			s.tell(l, model.PortFailed, "connections can't be accepted: "+err.Error())
 			if !pause(ctx, listenRetry/10, nil) {
 				return
 			}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -32,7 +32,7 @@ func DefaultLimits() Limits {
 
 // Order is what a relay is to do: the ports to listen on at an address, and the backends behind each.
 type Order struct {
-	Node     fsm.NodeID                  `cbor:"1,keyasint"` // whose backends are preferred
+	Node     model.NodeID                `cbor:"1,keyasint"` // whose backends are preferred
 	Address  string                      `cbor:"2,keyasint"`
 	Services []transport.ServiceBackends `cbor:"3,keyasint"`
 }
@@ -56,14 +56,14 @@ type Relay struct {
 
 	mu        sync.Mutex
 	order     Order
-	services  map[fsm.ServiceName]*served
+	services  map[model.ServiceName]*served
 	inherited map[string]*net.TCPListener // of the door before, by address, until a service takes it
 }
 
 // NewRelay makes a relay that listens nowhere yet. Close ends it.
 func NewRelay(limits Limits, log hclog.Logger) *Relay {
 	conns, hangUp := context.WithCancel(context.Background())
-	return &Relay{limits: limits, log: log, conns: conns, hangUp: hangUp, services: map[fsm.ServiceName]*served{}, inherited: map[string]*net.TCPListener{}}
+	return &Relay{limits: limits, log: log, conns: conns, hangUp: hangUp, services: map[model.ServiceName]*served{}, inherited: map[string]*net.TCPListener{}}
 }
 
 // Set makes listeners and backends those of the order. Connections in flight go on, also those of a service that has gone.
@@ -71,7 +71,7 @@ func (r *Relay) Set(o Order) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.order = o
-	wanted := make(map[fsm.ServiceName]transport.ServiceBackends, len(o.Services))
+	wanted := make(map[model.ServiceName]transport.ServiceBackends, len(o.Services))
 	for _, s := range o.Services {
 		if s.Expose > 0 {
 			wanted[s.Name] = s
@@ -134,16 +134,16 @@ func (r *Relay) Close() { r.stop(time.Second) }
 
 // Status is one exposed service, for the agent's status page and metrics.
 type Status struct {
-	Name        fsm.ServiceName `json:"name" cbor:"1,keyasint"`
-	Address     string          `json:"address" cbor:"2,keyasint"`
-	Generation  uint64          `json:"generation" cbor:"3,keyasint"`
-	Backends    int             `json:"backends" cbor:"4,keyasint"`
-	Down        int             `json:"backends_down" cbor:"5,keyasint"`
-	Connections int             `json:"connections" cbor:"6,keyasint"`
-	Accepted    uint64          `json:"accepted_total" cbor:"7,keyasint"`
-	Refused     uint64          `json:"refused_total" cbor:"8,keyasint"` // no backend could be reached
-	Problem     string          `json:"problem,omitempty" cbor:"9,keyasint"`
-	Code        fsm.PortCode    `json:"code,omitempty" cbor:"10,keyasint,omitempty"` // of the problem, from a door that says it
+	Name        model.ServiceName `json:"name" cbor:"1,keyasint"`
+	Address     string            `json:"address" cbor:"2,keyasint"`
+	Generation  uint64            `json:"generation" cbor:"3,keyasint"`
+	Backends    int               `json:"backends" cbor:"4,keyasint"`
+	Down        int               `json:"backends_down" cbor:"5,keyasint"`
+	Connections int               `json:"connections" cbor:"6,keyasint"`
+	Accepted    uint64            `json:"accepted_total" cbor:"7,keyasint"`
+	Refused     uint64            `json:"refused_total" cbor:"8,keyasint"` // no backend could be reached
+	Problem     string            `json:"problem,omitempty" cbor:"9,keyasint"`
+	Code        model.PortCode    `json:"code,omitempty" cbor:"10,keyasint,omitempty"` // of the problem, from a door that says it
 }
 
 // Status tells of each service, in order of name.

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // account is a user of this node, resolved to numbers.
@@ -35,13 +35,13 @@ func resolveAccount(name string, cfg Config) (account, error) {
 	}
 	switch {
 	case named && !cfg.allows(a):
-		return account{}, fsm.Refuse(CodeUserNotAllowed, "user %q (uid %d) is none that this node allows", name, a.UID).
+		return account{}, model.Refuse(CodeUserNotAllowed, "user %q (uid %d) is none that this node allows", name, a.UID).
 			WithHint("name another user, or add it to allow_users in the agent's configuration")
 	case a.UID == 0 && !cfg.AllowRoot:
-		return account{}, fsm.Refuse(CodeRootNotAllowed, "user %q is root, which this node refuses for instances", name).
+		return account{}, model.Refuse(CodeRootNotAllowed, "user %q is root, which this node refuses for instances", name).
 			WithHint("name another user, or allow root in the agent's configuration")
 	case !root && a.UID != os.Geteuid():
-		return account{}, fsm.Refuse(CodeUserNotAllowed, "user %q needs an agent that runs as root; this one runs as uid %d", name, os.Geteuid()).
+		return account{}, model.Refuse(CodeUserNotAllowed, "user %q needs an agent that runs as root; this one runs as uid %d", name, os.Geteuid()).
 			WithHint("leave the user out, or run the agent as root")
 	}
 	a.Switch = root
@@ -97,11 +97,11 @@ func lookupAccount(name string) (account, error) {
 	a.UID, errUID = strconv.Atoi(u.Uid)
 	a.GID, errGID = strconv.Atoi(u.Gid)
 	if errUID != nil || errGID != nil {
-		return account{}, fsm.Refuse(CodeUserUnknown, "user %q has no numeric uid and gid on this node", name)
+		return account{}, model.Refuse(CodeUserUnknown, "user %q has no numeric uid and gid on this node", name)
 	}
 	ids, err := u.GroupIds()
 	if err != nil {
-		return account{}, fsm.Refuse(CodeUserUnknown, "groups of user %q can't be read: %v", name, err)
+		return account{}, model.Refuse(CodeUserUnknown, "groups of user %q can't be read: %v", name, err)
 	}
 	for _, id := range ids {
 		if g, err := strconv.Atoi(id); err == nil {
@@ -118,7 +118,7 @@ const nogroup = 65534
 func lookupNumber(name string) (account, error) {
 	uid, err := strconv.ParseUint(name, 10, 31)
 	if err != nil {
-		return account{}, fsm.Refuse(CodeUserUnknown, "user %q does not exist on this node", name).
+		return account{}, model.Refuse(CodeUserUnknown, "user %q does not exist on this node", name).
 			WithHint("create the user on every node that may run it, or name another")
 	}
 	if u, err := user.LookupId(name); err == nil {

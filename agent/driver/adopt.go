@@ -11,8 +11,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/internal/erase"
+	"github.com/outspan/outspan/model"
 )
 
 // adoptTimeout bounds the wait for a shim that an agent had just started when it was killed.
@@ -26,7 +26,7 @@ const adoptTimeout = 5 * time.Second
 func (d *Driver) Adopt(ctx context.Context) (tasks []*Task, unclear []ID, err error) {
 	entries, err := os.ReadDir(d.stateRoot())
 	if err != nil {
-		return nil, nil, fsm.Refuse(CodeStateFailed, "read state directory: %v", err)
+		return nil, nil, model.Refuse(CodeStateFailed, "read state directory: %v", err)
 	}
 	for _, e := range entries {
 		if err := ctx.Err(); err != nil {
@@ -57,7 +57,7 @@ func (d *Driver) Readopt(ctx context.Context, id ID) (*Task, error) {
 	var t *Task
 	if _, err := os.Lstat(string(d.dir(id))); !errors.Is(err, os.ErrNotExist) {
 		if t, err = d.adoptEntry(ctx, string(id), 0); err != nil {
-			return nil, advise(fsm.Refuse(CodeShimSilent, "whether instance %s runs can't be told: %v", id, err), err)
+			return nil, advise(model.Refuse(CodeShimSilent, "whether instance %s runs can't be told: %v", id, err), err)
 		}
 	}
 	d.mu.Lock()

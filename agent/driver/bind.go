@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // Bind makes the directory Source appear at Target for one instance and for what is run beside it, and for nobody
@@ -27,7 +27,7 @@ type Bind struct {
 func (s Spec) validateBinds() error {
 	for i, b := range s.Binds {
 		bad := func(format string, args ...any) error {
-			return fsm.Refuse(CodeInvalidSpec, "instance %s can't have a directory mounted at %q: %s", s.ID, b.Target, fmt.Sprintf(format, args...))
+			return model.Refuse(CodeInvalidSpec, "instance %s can't have a directory mounted at %q: %s", s.ID, b.Target, fmt.Sprintf(format, args...))
 		}
 		switch {
 		case !filepath.IsAbs(b.Target) || filepath.Clean(b.Target) != b.Target || strings.ContainsRune(b.Target, 0):
@@ -54,13 +54,13 @@ func (s Spec) validateBinds() error {
 // checkBinds refuses what this node can't do, and what would hide the instance's working directory.
 func (d *Driver) checkBinds(s Spec) error {
 	if len(s.Binds) > 0 && !d.caps.Binds {
-		return fsm.Refuse(CodeInvalidSpec, "instance %s can't have a directory mounted at %q: the agent may not mount", s.ID, s.Binds[0].Target).
+		return model.Refuse(CodeInvalidSpec, "instance %s can't have a directory mounted at %q: the agent may not mount", s.ID, s.Binds[0].Target).
 			WithHint("run the agent as root")
 	}
 	for _, b := range s.Binds {
 		for _, own := range []string{d.cfg.Dir, d.cfg.WorkDir} {
 			if overlap(b.Target, own) {
-				return fsm.Refuse(CodeInvalidSpec, "instance %s can't have a directory mounted at %q: it overlaps with %s of the agent", s.ID, b.Target, own)
+				return model.Refuse(CodeInvalidSpec, "instance %s can't have a directory mounted at %q: it overlaps with %s of the agent", s.ID, b.Target, own)
 			}
 		}
 	}

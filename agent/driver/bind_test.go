@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/outspan/outspan/agent/driver"
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 const nobody = 65534 // a user of its own, with an account or without
@@ -201,7 +201,7 @@ func TestBindRefused(t *testing.T) {
 	t.Cleanup(func() { removeEmpty(append(places, "/"+own+"/x")) })
 	tests := []struct {
 		name, target string
-		code         fsm.Code
+		code         model.Code
 		says         string
 	}{
 		{"relative", "data", driver.CodeInvalidSpec, "absolute"},
@@ -229,7 +229,7 @@ func TestBindRefused(t *testing.T) {
 		spec := b.bound("echo ran")
 		spec.Binds[0].Target = tt.target
 		task, err := b.d.Start(t.Context(), spec)
-		if task != nil || !errors.Is(err, &fsm.Error{Code: tt.code}) || !strings.Contains(err.Error(), tt.says) {
+		if task != nil || !errors.Is(err, &model.Error{Code: tt.code}) || !strings.Contains(err.Error(), tt.says) {
 			t.Errorf("%s: started = %v, error %v; want %s with %q", tt.name, task != nil, err, tt.code, tt.says)
 		}
 		b.nothingLeftOf(spec.ID)

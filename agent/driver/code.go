@@ -1,21 +1,23 @@
 package driver
 
-import "github.com/outspan/outspan/fsm"
+import (
+	"github.com/outspan/outspan/model"
+)
 
 // Codes of the errors that this package returns, beside those of Reason.
 const (
-	CodeInvalidSpec    fsm.Code = "invalid_spec"     // a field of Spec or Config can't be used; the message names it
-	CodeRootNotAllowed fsm.Code = "root_not_allowed" // uid 0 was asked for and Config.AllowRoot is false
-	CodeUserNotAllowed fsm.Code = "user_not_allowed" // another user was asked for and the agent is not root
-	CodeUserUnknown    fsm.Code = "user_unknown"     // no such user on this node
-	CodeStartFailed    fsm.Code = "start_failed"     // nothing of the instance runs; the message says which step failed
-	CodeStillRunning   fsm.Code = "still_running"    // the call needs an instance that has ended
-	CodeNotRunning     fsm.Code = "not_running"      // the call needs an instance that runs
-	CodeShimSilent     fsm.Code = "shim_silent"      // the shim did not answer in time; try again
-	CodeSignalFailed   fsm.Code = "signal_failed"    // the kernel refused the signal
-	CodeDriverLocked   fsm.Code = "driver_locked"    // another agent uses the same directory
-	CodeStateFailed    fsm.Code = "state_failed"     // the state directory can't be read or written
-	CodePortTaken      fsm.Code = "port_taken"
+	CodeInvalidSpec    model.Code = "invalid_spec"     // a field of Spec or Config can't be used; the message names it
+	CodeRootNotAllowed model.Code = "root_not_allowed" // uid 0 was asked for and Config.AllowRoot is false
+	CodeUserNotAllowed model.Code = "user_not_allowed" // another user was asked for and the agent is not root
+	CodeUserUnknown    model.Code = "user_unknown"     // no such user on this node
+	CodeStartFailed    model.Code = "start_failed"     // nothing of the instance runs; the message says which step failed
+	CodeStillRunning   model.Code = "still_running"    // the call needs an instance that has ended
+	CodeNotRunning     model.Code = "not_running"      // the call needs an instance that runs
+	CodeShimSilent     model.Code = "shim_silent"      // the shim did not answer in time; try again
+	CodeSignalFailed   model.Code = "signal_failed"    // the kernel refused the signal
+	CodeDriverLocked   model.Code = "driver_locked"    // another agent uses the same directory
+	CodeStateFailed    model.Code = "state_failed"     // the state directory can't be read or written
+	CodePortTaken      model.Code = "port_taken"
 )
 
 // Reason names, in a closed set, why an instance ended.

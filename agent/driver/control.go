@@ -15,7 +15,7 @@ import (
 	"github.com/fxamacker/cbor/v2"
 	"golang.org/x/sys/unix"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // op is a request to a shim. Shims outlive agents: numbers and fields are only added.
@@ -38,17 +38,17 @@ type request struct {
 }
 
 type reply struct {
-	Code    fsm.Code `cbor:"1,keyasint"` // "" = done
-	Message string   `cbor:"2,keyasint"`
-	Shim    Identity `cbor:"3,keyasint"` // opWatch: the shim itself and the program
-	Main    Identity `cbor:"4,keyasint"`
+	Code    model.Code `cbor:"1,keyasint"` // "" = done
+	Message string     `cbor:"2,keyasint"`
+	Shim    Identity   `cbor:"3,keyasint"` // opWatch: the shim itself and the program
+	Main    Identity   `cbor:"4,keyasint"`
 }
 
 func (r reply) err() error {
 	if r.Code == "" {
 		return nil
 	}
-	return fsm.Refuse(r.Code, "%s", r.Message)
+	return model.Refuse(r.Code, "%s", r.Message)
 }
 
 // frameLimit bounds what a shim or an agent reads at once.
@@ -236,7 +236,7 @@ func (s *controlServer) close() {
 	s.closer.Close()
 }
 
-// callShim sends one request and waits for its answer, at most timeout. A refusal is an *fsm.Error.
+// callShim sends one request and waits for its answer, at most timeout. A refusal is an *model.Error.
 func callShim(ctx context.Context, dir stateDir, req request, timeout time.Duration) (reply, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()

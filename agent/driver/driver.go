@@ -15,7 +15,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"golang.org/x/sys/unix"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // Config says where a Driver keeps its things and what it allows.
@@ -96,19 +96,19 @@ type Driver struct {
 // starts nothing; up to a second when Dir is in use. CodeDriverLocked means that another agent uses Dir; CodeStateFailed that Dir can't be used.
 func New(cfg Config) (*Driver, error) {
 	if !filepath.IsAbs(cfg.Dir) {
-		return nil, fsm.Refuse(CodeInvalidSpec, "driver directory %q is not absolute", cfg.Dir)
+		return nil, model.Refuse(CodeInvalidSpec, "driver directory %q is not absolute", cfg.Dir)
 	}
 	cfg = cfg.withDefaults()
 	d := &Driver{cfg: cfg, tasks: make(map[ID]*Task), busy: make(map[ID]bool), unclear: make(map[ID]cgroupRef)}
 	if err := d.makeDirs(); err != nil {
-		return nil, fsm.Refuse(CodeStateFailed, "prepare driver directory %s: %v", cfg.Dir, err)
+		return nil, model.Refuse(CodeStateFailed, "prepare driver directory %s: %v", cfg.Dir, err)
 	}
 	lock, err := lockPatiently(filepath.Join(cfg.Dir, "driver.lock"))
 	if errors.Is(err, errLocked) {
-		return nil, fsm.Refuse(CodeDriverLocked, "driver directory %s is in use", cfg.Dir).WithHint("stop the other agent first")
+		return nil, model.Refuse(CodeDriverLocked, "driver directory %s is in use", cfg.Dir).WithHint("stop the other agent first")
 	}
 	if err != nil {
-		return nil, fsm.Refuse(CodeStateFailed, "lock driver directory: %v", err)
+		return nil, model.Refuse(CodeStateFailed, "lock driver directory: %v", err)
 	}
 	d.lock = lock
 	d.host, d.caps = detectHost(cfg.CgroupParent)
@@ -195,7 +195,7 @@ func (d *Driver) claim(id ID) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.busy[id] {
-		return fsm.Refuse(CodeStillRunning, "instance %s is just being started or removed", id).WithHint("try again")
+		return model.Refuse(CodeStillRunning, "instance %s is just being started or removed", id).WithHint("try again")
 	}
 	d.busy[id] = true
 	return nil
@@ -238,7 +238,7 @@ func (d *Driver) resolve(spec Spec) (launch, error) {
 	}
 	boot, err := bootID()
 	if err != nil {
-		return launch{}, fsm.Refuse(CodeStateFailed, "%v", err)
+		return launch{}, model.Refuse(CodeStateFailed, "%v", err)
 	}
 	l := launch{Run: 1, Token: randomToken(), Boot: boot, Spec: spec, Account: acct, Dir: spec.Dir, LogDir: spec.Logs.Dir}
 	if l.Dir == "" {

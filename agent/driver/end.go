@@ -14,8 +14,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/internal/erase"
+	"github.com/outspan/outspan/model"
 )
 
 // End kills everything of an instance that Adopt named as unclear, its shim first, also one that does not answer. After that Readopt can tell what became of it,
@@ -27,7 +27,7 @@ func (d *Driver) End(ctx context.Context, id ID) error {
 	}
 	defer d.unclaim(id)
 	if _, known := d.Task(id); known {
-		return fsm.Refuse(CodeStillRunning, "instance %s is adopted", id).WithHint("stop it")
+		return model.Refuse(CodeStillRunning, "instance %s is adopted", id).WithHint("stop it")
 	}
 	dir := d.dir(id)
 	if _, err := os.Lstat(string(dir)); errors.Is(err, os.ErrNotExist) {
@@ -37,11 +37,11 @@ func (d *Driver) End(ctx context.Context, id ID) error {
 	run := l.Run
 	lock, err := d.endRun(ctx, dir, &l)
 	if err != nil {
-		return advise(fsm.Refuse(CodeShimSilent, "instance %s can't be ended: %v", id, err), err)
+		return advise(model.Refuse(CodeShimSilent, "instance %s can't be ended: %v", id, err), err)
 	}
 	defer lock.Close()
 	if unread != nil && l.Token == "" {
-		return fsm.Refuse(CodeShimSilent, "whether instance %s has ended can't be told: %v", id, unread)
+		return model.Refuse(CodeShimSilent, "whether instance %s has ended can't be told: %v", id, unread)
 	}
 	if _, known := dir.readExit(run); known || unread != nil {
 		return nil
@@ -60,7 +60,7 @@ func (d *Driver) Launched(id ID) (spec Spec, known bool) {
 }
 
 // advise says what a person can do about an instance of which nobody can tell whether it runs.
-func advise(refused *fsm.Error, why error) *fsm.Error {
+func advise(refused *model.Error, why error) *model.Error {
 	if silent := (silentShim{}); errors.As(why, &silent) && silent.pid != 0 {
 		return refused.WithHint("kill that process, or stop the instance")
 	}

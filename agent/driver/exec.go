@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // Command is something to run once beside an instance's program: a check, a hook, a person's command.
@@ -31,18 +31,18 @@ type Command struct {
 // be executed.
 func (t *Task) Exec(ctx context.Context, c Command) (int, error) {
 	if !t.Alive() {
-		return 0, fsm.Refuse(CodeNotRunning, "instance %s does not run", t.ID())
+		return 0, model.Refuse(CodeNotRunning, "instance %s does not run", t.ID())
 	}
 	if len(c.Argv) == 0 {
-		return 0, fsm.Refuse(CodeInvalidSpec, "command in instance %s is empty", t.ID())
+		return 0, model.Refuse(CodeInvalidSpec, "command in instance %s is empty", t.ID())
 	}
 	if n := t.commands.stuck(); n > 0 {
-		return 0, fsm.Refuse(CodeStillRunning, "%d commands of instance %s were killed and have not ended: nothing more is run beside it", n, t.ID()).
+		return 0, model.Refuse(CodeStillRunning, "%d commands of instance %s were killed and have not ended: nothing more is run beside it", n, t.ID()).
 			WithHint("look for processes in state D: a disk or a mount may not answer")
 	}
 	if c.Alone {
 		if err := t.killEarlier(ctx, c.Env); err != nil {
-			return 0, fsm.Refuse(CodeStateFailed, "end the earlier run of %s in instance %s: %v", c.Argv[0], t.ID(), err)
+			return 0, model.Refuse(CodeStateFailed, "end the earlier run of %s in instance %s: %v", c.Argv[0], t.ID(), err)
 		}
 	}
 	p := t.launch.plan(c.Argv)
@@ -56,7 +56,7 @@ func (t *Task) Exec(ctx context.Context, c Command) (int, error) {
 	code, err := p.runOnce(ctx, c.Stdout, c.Stderr, t.commands.end)
 	t.commands.leave()
 	if err != nil && ctx.Err() == nil {
-		return 0, fsm.Refuse(CodeStartFailed, "run %s in instance %s: %v", c.Argv[0], t.ID(), err)
+		return 0, model.Refuse(CodeStartFailed, "run %s in instance %s: %v", c.Argv[0], t.ID(), err)
 	}
 	return code, err
 }

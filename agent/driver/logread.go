@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // followInterval is how often a following reader looks for more. It bounds the delay of `logs -f`.
@@ -36,11 +36,11 @@ type LogReader struct {
 // blocks until then and returns the error of ctx when that ends. Works on ended instances until Remove.
 func (t *Task) OpenLog(ctx context.Context, s Stream, offset int64, follow bool) (*LogReader, error) {
 	if !s.Valid() {
-		return nil, fsm.Refuse(CodeInvalidSpec, "log stream %q does not exist", s).WithHint("use stdout or stderr")
+		return nil, model.Refuse(CodeInvalidSpec, "log stream %q does not exist", s).WithHint("use stdout or stderr")
 	}
 	r := &LogReader{dir: t.launch.LogDir, stream: s, follow: follow, ended: t.done}
 	if err := r.seek(offset); err != nil {
-		return nil, fsm.Refuse(CodeStateFailed, "open %s of instance %s: %v", s, t.ID(), err)
+		return nil, model.Refuse(CodeStateFailed, "open %s of instance %s: %v", s, t.ID(), err)
 	}
 	r.ctx, r.cancel = context.WithCancel(ctx)
 	return r, nil

@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // NoteLimit is how many bytes one note may have: the kernel writes so many to a pipe in one piece.
@@ -22,11 +22,11 @@ const noteTimeout = 20 * time.Millisecond
 // CodeInvalidSpec: the text is too long, or the instance's shim is of an older release and takes none.
 func (t *Task) Note(ctx context.Context, text string) error {
 	if len(text) > NoteLimit {
-		return fsm.Refuse(CodeInvalidSpec, "a note of %d bytes for instance %s is above %d", len(text), t.ID(), NoteLimit)
+		return model.Refuse(CodeInvalidSpec, "a note of %d bytes for instance %s is above %d", len(text), t.ID(), NoteLimit)
 	}
 	_, err := callShim(ctx, t.dir, request{Op: opNote, Text: text}, shimPatience)
 	if noShim(err) {
-		return fsm.Refuse(CodeNotRunning, "instance %s does not run", t.ID())
+		return model.Refuse(CodeNotRunning, "instance %s does not run", t.ID())
 	}
 	return err
 }

@@ -5,7 +5,7 @@ import (
 	"net/netip"
 	"sync"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // Ports knows which instance has which TCP ports of one address: one owner each at a time. The servers hand them out. It
@@ -29,10 +29,10 @@ func (p *Ports) Reserve(owner ID, port uint16) error {
 		if has == owner {
 			return nil
 		}
-		return fsm.Refuse(CodePortTaken, "port %d of %v belongs to instance %s", port, p.addr, has)
+		return model.Refuse(CodePortTaken, "port %d of %v belongs to instance %s", port, p.addr, has)
 	}
 	if !p.bindable(port) {
-		return fsm.Refuse(CodePortTaken, "port %d of %v is in use by a process outside of this agent's instances", port, p.addr)
+		return model.Refuse(CodePortTaken, "port %d of %v is in use by a process outside of this agent's instances", port, p.addr)
 	}
 	p.owner[port] = owner
 	return nil
@@ -44,7 +44,7 @@ func (p *Ports) Claim(owner ID, port uint16) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if has, taken := p.owner[port]; taken && has != owner {
-		return fsm.Refuse(CodePortTaken, "port %d of %v belongs to instance %s, not to %s", port, p.addr, has, owner)
+		return model.Refuse(CodePortTaken, "port %d of %v belongs to instance %s, not to %s", port, p.addr, has, owner)
 	}
 	p.owner[port] = owner
 	return nil

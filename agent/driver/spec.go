@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // ID names an instance on this node. It is a file name too: letters, digits, '.', '_' and '-', at most 96 of
@@ -104,7 +104,7 @@ func (s Spec) withDefaults() Spec {
 
 // validate returns CodeInvalidSpec for the first field that can't be used.
 func (s Spec) validate() error {
-	bad := func(format string, args ...any) error { return fsm.Refuse(CodeInvalidSpec, format, args...) }
+	bad := func(format string, args ...any) error { return model.Refuse(CodeInvalidSpec, format, args...) }
 	switch {
 	case !s.ID.Valid():
 		return bad("instance id %q is not usable as a name", s.ID)
@@ -134,13 +134,13 @@ func (s Spec) validate() error {
 func (s Spec) validateStrings() error {
 	for _, a := range append([]string{s.Command, s.Dir}, s.Args...) {
 		if strings.ContainsRune(a, 0) {
-			return fsm.Refuse(CodeInvalidSpec, "command or argument %q of instance %s contains a zero byte", a, s.ID)
+			return model.Refuse(CodeInvalidSpec, "command or argument %q of instance %s contains a zero byte", a, s.ID)
 		}
 	}
 	for k, v := range s.Env {
 		if k == "" || strings.ContainsAny(k, "=\x00") || strings.ContainsRune(v, 0) {
 			// The value may be a secret, so only the name is told.
-			return fsm.Refuse(CodeInvalidSpec, "environment variable %q of instance %s can't be set", k, s.ID)
+			return model.Refuse(CodeInvalidSpec, "environment variable %q of instance %s can't be set", k, s.ID)
 		}
 	}
 	return nil
@@ -149,18 +149,18 @@ func (s Spec) validateStrings() error {
 func (l Limits) validate(id ID) error {
 	switch {
 	case l.MemoryBytes != 0 && l.MemoryBytes < MinMemoryBytes:
-		return fsm.Refuse(CodeInvalidSpec, "memory cap of instance %s is %d bytes; the least is %d", id, l.MemoryBytes, MinMemoryBytes)
+		return model.Refuse(CodeInvalidSpec, "memory cap of instance %s is %d bytes; the least is %d", id, l.MemoryBytes, MinMemoryBytes)
 	case l.CPUShares != 0 && (l.CPUShares < 2 || l.CPUShares > 262144):
-		return fsm.Refuse(CodeInvalidSpec, "cpu shares of instance %s are %d; 2 to 262144 are possible", id, l.CPUShares)
+		return model.Refuse(CodeInvalidSpec, "cpu shares of instance %s are %d; 2 to 262144 are possible", id, l.CPUShares)
 	case l.PidsMax != 0 && l.PidsMax < MinPids:
-		return fsm.Refuse(CodeInvalidSpec, "process limit of instance %s is %d; the least is %d", id, l.PidsMax, MinPids)
+		return model.Refuse(CodeInvalidSpec, "process limit of instance %s is %d; the least is %d", id, l.PidsMax, MinPids)
 	}
 	for name, r := range l.Rlimits {
 		if _, ok := rlimitNumber(name); !ok {
-			return fsm.Refuse(CodeInvalidSpec, "rlimit %q of instance %s does not exist", name, id)
+			return model.Refuse(CodeInvalidSpec, "rlimit %q of instance %s does not exist", name, id)
 		}
 		if r.Soft > r.Hard {
-			return fsm.Refuse(CodeInvalidSpec, "rlimit %q of instance %s has a soft limit above the hard one", name, id)
+			return model.Refuse(CodeInvalidSpec, "rlimit %q of instance %s has a soft limit above the hard one", name, id)
 		}
 	}
 	return nil
@@ -200,7 +200,7 @@ func ParseSignal(name string) (syscall.Signal, error) {
 	if sig := unix.SignalNum(upper); sig != 0 {
 		return sig, nil
 	}
-	return 0, fsm.Refuse(CodeInvalidSpec, "signal %q does not exist", name).WithHint("use a name such as SIGTERM or SIGINT")
+	return 0, model.Refuse(CodeInvalidSpec, "signal %q does not exist", name).WithHint("use a name such as SIGTERM or SIGINT")
 }
 
 // environ renders env sorted, so that the stored launch of equal specs is equal.

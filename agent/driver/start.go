@@ -10,8 +10,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/internal/erase"
+	"github.com/outspan/outspan/model"
 )
 
 // Start runs spec under a new shim and returns when the program itself has been executed; at most
@@ -36,7 +36,7 @@ func (d *Driver) Start(ctx context.Context, spec Spec) (*Task, error) {
 	defer d.unclaim(id)
 	old, known := d.Task(id)
 	if known && !closed(old.done) {
-		return nil, fsm.Refuse(CodeStillRunning, "instance %s runs already", id)
+		return nil, model.Refuse(CodeStillRunning, "instance %s runs already", id)
 	}
 	dir := d.dir(id)
 	if known {
@@ -46,7 +46,7 @@ func (d *Driver) Start(ctx context.Context, spec Spec) (*Task, error) {
 		err = d.prepare(dir, l)
 	}
 	if err != nil {
-		return nil, fsm.Refuse(CodeStateFailed, "prepare instance %s: %v", id, err)
+		return nil, model.Refuse(CodeStateFailed, "prepare instance %s: %v", id, err)
 	}
 	t, err := d.launch(ctx, dir, l)
 	if err != nil {
@@ -123,7 +123,7 @@ func (d *Driver) undo(dir stateDir, l launch, old *Task) {
 // launch starts the shim and waits for its report.
 func (d *Driver) launch(ctx context.Context, dir stateDir, l launch) (*Task, error) {
 	fail := func(format string, args ...any) error {
-		return fsm.Refuse(CodeStartFailed, "start instance %s: %s", l.Spec.ID, fmt.Sprintf(format, args...))
+		return model.Refuse(CodeStartFailed, "start instance %s: %s", l.Spec.ID, fmt.Sprintf(format, args...))
 	}
 	r, w, err := os.Pipe()
 	if err != nil {

@@ -14,12 +14,12 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/agent/driver"
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
-func wantCode(t *testing.T, err error, code fsm.Code) {
+func wantCode(t *testing.T, err error, code model.Code) {
 	t.Helper()
-	if !errors.Is(err, &fsm.Error{Code: code}) {
+	if !errors.Is(err, &model.Error{Code: code}) {
 		t.Fatalf("error = %v, want code %s", err, code)
 	}
 }
@@ -199,7 +199,7 @@ func TestInvalidSpec(t *testing.T) {
 		spec := b.sh("true")
 		change(&spec)
 		_, err := b.d.Start(t.Context(), spec)
-		if !errors.Is(err, &fsm.Error{Code: driver.CodeInvalidSpec}) {
+		if !errors.Is(err, &model.Error{Code: driver.CodeInvalidSpec}) {
 			t.Errorf("%s: error = %v, want %s", name, err, driver.CodeInvalidSpec)
 		}
 	}
@@ -268,7 +268,7 @@ func TestAllowUsers(t *testing.T) {
 	} {
 		b := newBench(t, func(c *driver.Config) { c.AllowUsers, c.MinUID = tt.allow, tt.min })
 		_, err := b.d.Start(t.Context(), b.sh("exec sleep 1000", func(s *driver.Spec) { s.User = tt.user }))
-		if tt.ok && err != nil || !tt.ok && !errors.Is(err, &fsm.Error{Code: driver.CodeUserNotAllowed}) {
+		if tt.ok && err != nil || !tt.ok && !errors.Is(err, &model.Error{Code: driver.CodeUserNotAllowed}) {
 			t.Errorf("allow_users %v, min_uid %d: an instance as %q: %v", tt.allow, tt.min, tt.user, err)
 		}
 	}

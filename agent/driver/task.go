@@ -8,8 +8,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/internal/erase"
+	"github.com/outspan/outspan/model"
 )
 
 // Exit says how an instance ended. Nothing of it is left running then.
@@ -143,19 +143,19 @@ func (t *Task) Renew(ctx context.Context, until BootTime) error {
 // ask is one request to the shim.
 func (t *Task) ask(ctx context.Context, req request) error {
 	if closed(t.done) {
-		return fsm.Refuse(CodeNotRunning, "instance %s has ended", t.ID())
+		return model.Refuse(CodeNotRunning, "instance %s has ended", t.ID())
 	}
 	_, err := callShim(ctx, t.dir, req, 2*time.Second)
-	var refused *fsm.Error
+	var refused *model.Error
 	switch {
 	case err == nil || errors.As(err, &refused):
 		return err
 	case noShim(err):
-		return fsm.Refuse(CodeNotRunning, "instance %s has ended", t.ID())
+		return model.Refuse(CodeNotRunning, "instance %s has ended", t.ID())
 	case ctx.Err() != nil:
 		return ctx.Err()
 	}
-	return fsm.Refuse(CodeShimSilent, "the shim of instance %s did not answer: %v", t.ID(), err)
+	return model.Refuse(CodeShimSilent, "the shim of instance %s did not answer: %v", t.ID(), err)
 }
 
 // Stats is what an instance uses at present.
@@ -168,11 +168,11 @@ type Stats struct {
 // Stats reads the present use. CodeNotRunning after the end.
 func (t *Task) Stats() (Stats, error) {
 	if closed(t.done) {
-		return Stats{}, fsm.Refuse(CodeNotRunning, "instance %s has ended", t.ID())
+		return Stats{}, model.Refuse(CodeNotRunning, "instance %s has ended", t.ID())
 	}
 	stats, err := t.stats()
 	if err != nil {
-		return Stats{}, fsm.Refuse(CodeStateFailed, "read the use of instance %s: %v", t.ID(), err)
+		return Stats{}, model.Refuse(CodeStateFailed, "read the use of instance %s: %v", t.ID(), err)
 	}
 	return stats, nil
 }
@@ -203,7 +203,7 @@ func (t *Task) stats() (Stats, error) {
 // needs an instance that has ended (CodeStillRunning) and may be called again after an error (CodeStateFailed).
 func (t *Task) Remove() error {
 	if !closed(t.done) {
-		return fsm.Refuse(CodeStillRunning, "instance %s runs", t.ID()).WithHint("stop it first")
+		return model.Refuse(CodeStillRunning, "instance %s runs", t.ID()).WithHint("stop it first")
 	}
 	d := t.driver
 	if err := d.claim(t.ID()); err != nil {
@@ -211,10 +211,10 @@ func (t *Task) Remove() error {
 	}
 	defer d.unclaim(t.ID())
 	if now, _ := d.Task(t.ID()); now != t && now != nil {
-		return fsm.Refuse(CodeStillRunning, "instance %s was started again", t.ID())
+		return model.Refuse(CodeStillRunning, "instance %s was started again", t.ID())
 	}
 	if err := t.remove(); err != nil {
-		return fsm.Refuse(CodeStateFailed, "remove instance %s: %v", t.ID(), err)
+		return model.Refuse(CodeStateFailed, "remove instance %s: %v", t.ID(), err)
 	}
 	d.mu.Lock()
 	delete(d.tasks, t.ID())
@@ -226,7 +226,7 @@ func (t *Task) Remove() error {
 // again, and may be called again.
 func (t *Task) RemoveWork() error {
 	if !closed(t.done) {
-		return fsm.Refuse(CodeStillRunning, "instance %s runs", t.ID()).WithHint("stop it first")
+		return model.Refuse(CodeStillRunning, "instance %s runs", t.ID()).WithHint("stop it first")
 	}
 	if err := t.driver.claim(t.ID()); err != nil {
 		return err
@@ -240,7 +240,7 @@ func (t *Task) removeWork() error {
 		return nil
 	}
 	if err := erase.Tree(t.launch.Dir); err != nil {
-		return fsm.Refuse(CodeStateFailed, "remove working directory: %v", err)
+		return model.Refuse(CodeStateFailed, "remove working directory: %v", err)
 	}
 	return nil
 }

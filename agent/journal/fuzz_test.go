@@ -9,7 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // FuzzOpen: whatever the file has become, opening it gives what whole records say or a refusal with a code, and what was opened takes writes and gives
@@ -34,7 +34,7 @@ func FuzzOpen(f *testing.F) {
 		}
 		j, err := Open(path, SyncNever)
 		if err != nil {
-			known, ok := errors.AsType[*fsm.Error](err)
+			known, ok := errors.AsType[*model.Error](err)
 			if !ok || known.Code != CodeDamaged || known.Hint == "" {
 				t.Fatalf("refused with %v", err)
 			}

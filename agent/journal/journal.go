@@ -13,14 +13,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // Codes of the errors of this package.
 const (
-	CodeDamaged fsm.Code = "journal_damaged" // the file is not what was written; it was left as it is
-	CodeFailed  fsm.Code = "journal_failed"  // the disk refused; the next write tries again
-	CodeLocked  fsm.Code = "journal_locked"  // another process has it open
+	CodeDamaged model.Code = "journal_damaged" // the file is not what was written; it was left as it is
+	CodeFailed  model.Code = "journal_failed"  // the disk refused; the next write tries again
+	CodeLocked  model.Code = "journal_locked"  // another process has it open
 )
 
 // A file is rewritten when it is twice as large as after its last rewriting, and compactSlack on top of that.
@@ -75,11 +75,11 @@ func Open(path string, sync Sync) (*Journal, error) {
 func (j *Journal) takeLock() error {
 	lock, err := os.OpenFile(j.path+".lock", os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
-		return fsm.Refuse(CodeFailed, "lock journal %s: %v", j.path, err)
+		return model.Refuse(CodeFailed, "lock journal %s: %v", j.path, err)
 	}
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		lock.Close()
-		return fsm.Refuse(CodeLocked, "journal %s is in use by another process", j.path).WithHint("stop the other agent first")
+		return model.Refuse(CodeLocked, "journal %s is in use by another process", j.path).WithHint("stop the other agent first")
 	}
 	j.lock = lock
 	return nil
@@ -92,16 +92,16 @@ func (j *Journal) load() error {
 		return j.failure(j.rewrite())
 	}
 	if err != nil {
-		return fsm.Refuse(CodeFailed, "read journal: %v", err)
+		return model.Refuse(CodeFailed, "read journal: %v", err)
 	}
 	end, err := j.replay(b)
 	if err != nil {
-		return fsm.Refuse(CodeDamaged, "journal %s is damaged: %v", j.path, err).
+		return model.Refuse(CodeDamaged, "journal %s is damaged: %v", j.path, err).
 			WithHint("move the file away; the agent then starts without memory of what it ran")
 	}
 	j.file, err = os.OpenFile(j.path, os.O_WRONLY, 0o600)
 	if err != nil {
-		return fsm.Refuse(CodeFailed, "open journal: %v", err)
+		return model.Refuse(CodeFailed, "open journal: %v", err)
 	}
 	j.size, j.base = int64(end), int64(end)/2
 	if end == len(b) {
@@ -170,7 +170,7 @@ func (j *Journal) failure(err error) error {
 	if err == nil {
 		return nil
 	}
-	return fsm.Refuse(CodeFailed, "journal %s can't be written: %v", j.path, err).WithHint("free space on the disk, or replace it")
+	return model.Refuse(CodeFailed, "journal %s can't be written: %v", j.path, err).WithHint("free space on the disk, or replace it")
 }
 
 // Put sets key to value. It returns when that is on disk (SyncEach). CodeFailed: it is not. A later write may succeed.

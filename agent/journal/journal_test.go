@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/outspan/outspan/agent/journal"
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 func open(t *testing.T, path string) *journal.Journal {
@@ -34,9 +34,9 @@ func must(t *testing.T, err error) {
 	}
 }
 
-func wantCode(t *testing.T, err error, code fsm.Code) {
+func wantCode(t *testing.T, err error, code model.Code) {
 	t.Helper()
-	if !errors.Is(err, &fsm.Error{Code: code}) {
+	if !errors.Is(err, &model.Error{Code: code}) {
 		t.Fatalf("error = %v, want code %s", err, code)
 	}
 }

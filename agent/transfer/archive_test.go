@@ -12,7 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -31,7 +31,7 @@ func backedUp(t *testing.T, live bool) (n, other *node, want string, restore tra
 	o := order(transport.TaskBackup, "b1")
 	o.Live = live
 	n.order(o)
-	done := n.await("b1", fsm.SideVerified)
+	done := n.await("b1", model.SideVerified)
 	if len(done.Sum) != 64 || done.Total < 20<<20 {
 		t.Errorf("report %+v", done)
 	}
@@ -58,18 +58,18 @@ func TestBackupAndRestore(t *testing.T) {
 	}
 	setEpochs(t, other.path(slotPath), "1")
 	other.order(restore)
-	other.await("r1", fsm.SideVerified)
+	other.await("r1", model.SideVerified)
 	if entries, _ := os.ReadDir(other.path(slotPath, "data")); len(entries) != 1 {
 		t.Error("the restored data is in use before it was attached")
 	}
 	other.stop()
 	other.start() // a restart: the copy is complete
 	other.order(restore)
-	other.await("r1", fsm.SideVerified)
+	other.await("r1", model.SideVerified)
 	attach := order(transport.TaskAttach, "a1")
 	attach.Staged = "r1"
 	other.order(attach)
-	other.await("a1", fsm.SideAttached)
+	other.await("a1", model.SideAttached)
 	if got := pictures(t, other.path(slotPath)); got != want {
 		t.Errorf("what was restored differs: %s", cmp.Diff(want, got))
 	}
@@ -87,18 +87,18 @@ func TestBackupLive(t *testing.T) {
 		t.Fatal(err)
 	}
 	fill(t, n.path(slotPath), 1<<20)
-	n.hold([]fsm.VolumeID{"db/main/0/data"}, "inst")
+	n.hold([]model.VolumeID{"db/main/0/data"}, "inst")
 	o := order(transport.TaskBackup, "b1")
 	o.Live = true
 	n.order(o)
-	n.await("b1", fsm.SideVerified)
+	n.await("b1", model.SideVerified)
 }
 
 // Directories and files come and go while a live backup reads the volume, as a database's segments do. Each backup ends, and can be restored.
 func TestBackupLiveWhileDirectoriesVanish(t *testing.T) {
 	n := newNode(t, nil)
 	fill(t, n.path(slotPath), 1<<20)
-	n.hold([]fsm.VolumeID{"db/main/0/data"}, "inst")
+	n.hold([]model.VolumeID{"db/main/0/data"}, "inst")
 	busy := n.path(slotPath, "data", "segments")
 	done := make(chan struct{})
 	var running sync.WaitGroup
@@ -122,14 +122,14 @@ func TestBackupLiveWhileDirectoriesVanish(t *testing.T) {
 		}
 	})
 	for i := range 10 {
-		o := order(transport.TaskBackup, fsm.TransferID(fmt.Sprintf("b%d", i)))
+		o := order(transport.TaskBackup, model.TransferID(fmt.Sprintf("b%d", i)))
 		o.Live = true
 		n.order(o)
-		done := n.await(o.ID, fsm.SideVerified)
-		restore := order(transport.TaskRestore, fsm.TransferID(fmt.Sprintf("r%d", i)))
-		restore.Backup, restore.Sum = fsm.BackupID(o.ID), done.Sum
+		done := n.await(o.ID, model.SideVerified)
+		restore := order(transport.TaskRestore, model.TransferID(fmt.Sprintf("r%d", i)))
+		restore.Backup, restore.Sum = model.BackupID(o.ID), done.Sum
 		n.order(restore)
-		n.await(restore.ID, fsm.SideVerified)
+		n.await(restore.ID, model.SideVerified)
 	}
 }
 
@@ -154,21 +154,21 @@ func TestRestoreDamaged(t *testing.T) {
 	}
 	for name, tt := range map[string]struct {
 		harm func(*testing.T, string)
-		code fsm.Code
+		code model.Code
 		want string
 	}{
-		"chunk":    {damage(archiveData, 2*chunkBytes+9), fsm.CodeIntegrity, "chunk 2 of 6 of backup b1 is damaged (bytes 8388608 to 12582911 of data.tar)"},
-		"manifest": {damage(archiveManifest, 20), fsm.CodeIntegrity, "the manifest of backup b1 is not the one that was written"},
+		"chunk":    {damage(archiveData, 2*chunkBytes+9), model.CodeIntegrity, "chunk 2 of 6 of backup b1 is damaged (bytes 8388608 to 12582911 of data.tar)"},
+		"manifest": {damage(archiveManifest, 20), model.CodeIntegrity, "the manifest of backup b1 is not the one that was written"},
 		"cut": {func(t *testing.T, dir string) {
 			if err := os.Truncate(filepath.Join(dir, archiveData), 10<<20); err != nil {
 				t.Fatal(err)
 			}
-		}, fsm.CodeIntegrity, "the data of backup b1 ends within chunk 2 of 6"},
+		}, model.CodeIntegrity, "the data of backup b1 ends within chunk 2 of 6"},
 		"gone": {func(t *testing.T, dir string) {
 			if err := os.RemoveAll(dir); err != nil {
 				t.Fatal(err)
 			}
-		}, fsm.CodeNotFound, "there is no backup b1 in the backup directory of this node"},
+		}, model.CodeNotFound, "there is no backup b1 in the backup directory of this node"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n, other, _, restore := backedUp(t, false)

@@ -12,25 +12,25 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/internal/erase"
+	"github.com/outspan/outspan/model"
 )
 
 // archiveDir is the directory of one backup. Code: not_supported.
-func (t *task) archiveDir(id fsm.BackupID) (string, error) {
+func (t *task) archiveDir(id model.BackupID) (string, error) {
 	if t.m.cfg.BackupDir == "" {
-		return "", fsm.Refuse(fsm.CodeNotSupported, "this node has no backup directory").WithHint("set backup_dir in the agent block of its file")
+		return "", model.Refuse(model.CodeNotSupported, "this node has no backup directory").WithHint("set backup_dir in the agent block of its file")
 	}
 	return filepath.Join(t.m.cfg.BackupDir, string(id)), nil
 }
 
 // backup writes the volumes to an archive, reads that back and gives it its name. A try that was cut off begins anew.
 func (t *task) backup(ctx context.Context) error {
-	dir, err := t.archiveDir(fsm.BackupID(t.ID))
+	dir, err := t.archiveDir(model.BackupID(t.ID))
 	if err != nil {
 		return err
 	}
-	if _, err := readArchive(dir, fsm.BackupID(t.ID), ""); err == nil {
+	if _, err := readArchive(dir, model.BackupID(t.ID), ""); err == nil {
 		return t.backupDone(dir)
 	}
 	if err := t.mustBeHere(); err != nil {
@@ -41,15 +41,15 @@ func (t *task) backup(ctx context.Context) error {
 		return asCode(err, "make a place for the backup")
 	}
 	a := archive{
-		Format: archiveFormat, ID: fsm.BackupID(t.ID), Group: t.Group, Slot: t.Slot, Volumes: t.Names, Live: t.Live, CreatedMS: t.Wall, ChunkBytes: chunkBytes,
+		Format: archiveFormat, ID: model.BackupID(t.ID), Group: t.Group, Slot: t.Slot, Volumes: t.Names, Live: t.Live, CreatedMS: t.Wall, ChunkBytes: chunkBytes,
 	}
 	if err = t.writeData(ctx, partial, &a); err == nil {
 		_, err = a.write(partial)
 	}
 	if err == nil {
-		t.report(fsm.SideVerifying, 0, a.Bytes, "")
+		t.report(model.SideVerifying, 0, a.Bytes, "")
 		err = checkData(partial, &a, func(done int64) error {
-			t.progress(fsm.SideVerifying, done, a.Bytes)
+			t.progress(model.SideVerifying, done, a.Bytes)
 			return ctx.Err()
 		})
 	}
@@ -65,15 +65,15 @@ func (t *task) backup(ctx context.Context) error {
 
 // backupDone reports an archive that is complete.
 func (t *task) backupDone(dir string) error {
-	a, err := readArchive(dir, fsm.BackupID(t.ID), "")
+	a, err := readArchive(dir, model.BackupID(t.ID), "")
 	if err != nil {
 		return err
 	}
 	raw, err := os.ReadFile(filepath.Join(dir, archiveSum))
 	if err != nil || len(raw) < 64 {
-		return fsm.Refuse(fsm.CodeIntegrity, "the sum of the manifest of backup %s can't be read", t.ID)
+		return model.Refuse(model.CodeIntegrity, "the sum of the manifest of backup %s can't be read", t.ID)
 	}
-	t.report(fsm.SideVerified, a.Bytes, a.Bytes, string(raw[:64]))
+	t.report(model.SideVerified, a.Bytes, a.Bytes, string(raw[:64]))
 	return nil
 }
 
@@ -90,11 +90,11 @@ func (t *task) writeData(ctx context.Context, dir string, a *archive) error {
 	a.OwnUID = t.userOf(entries)
 	total := newContent(root, entries).total()
 	if total > maxArchiveBytes {
-		return fsm.Refuse(fsm.CodeInvalid,
+		return model.Refuse(model.CodeInvalid,
 			"the volumes are too large for a backup: their files have %d GiB with their holes, at most %d GiB are possible",
 			total>>30, int64(maxArchiveBytes)>>30)
 	}
-	t.report(fsm.SideCopying, 0, total, "")
+	t.report(model.SideCopying, 0, total, "")
 	f, err := os.OpenFile(filepath.Join(dir, archiveData), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
@@ -102,7 +102,7 @@ func (t *task) writeData(ctx context.Context, dir string, a *archive) error {
 	file := sparse{f: f}
 	out := &chunked{take: func(chunk []byte) error {
 		a.Sums = append(a.Sums, sumText(chunk))
-		t.progress(fsm.SideCopying, min(file.n, total), total)
+		t.progress(model.SideCopying, min(file.n, total), total)
 		return errors.Join(file.write(chunk), ctx.Err())
 	}}
 	w := tar.NewWriter(out)
@@ -144,7 +144,7 @@ func writeEntry(w *tar.Writer, root *os.Root, e *entry, live bool) error {
 	n, err := (&skipping{f: f}).copyTo(w, e.Size)
 	if err == nil && n < e.Size {
 		if !live {
-			return fsm.Refuse(fsm.CodeIntegrity, "%s became shorter while it was read", e.Path)
+			return model.Refuse(model.CodeIntegrity, "%s became shorter while it was read", e.Path)
 		}
 		_, err = io.CopyN(w, zeros{}, e.Size-n)
 	}

@@ -7,7 +7,7 @@ import (
 	"os"
 	"sort"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // chunkBytes is how much is sent, summed and written at once.
@@ -77,7 +77,7 @@ func (c *content) read(i int, buf []byte) ([]byte, error) {
 		_, err = f.ReadAt(piece, at)
 		buf = buf[:len(buf)+int(n)]
 		if errors.Is(err, io.EOF) {
-			err = fsm.Refuse(fsm.CodeIntegrity, "%s became shorter while it was read", e.Path)
+			err = model.Refuse(model.CodeIntegrity, "%s became shorter while it was read", e.Path)
 		}
 		return errors.Join(err, f.Close())
 	})

@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // The epoch of the data in a volume's directory stands beside it, in NAME@copy: no volume can have such a name. It is written before a program uses
@@ -111,9 +111,9 @@ func (t *task) mustBeHere() error {
 	for _, v := range all {
 		switch {
 		case !exists(v.dir):
-			return fsm.Refuse(fsm.CodeNotFound, "volume %s has no data here", v.name)
+			return model.Refuse(model.CodeNotFound, "volume %s has no data here", v.name)
 		case !v.here:
-			return fsm.Refuse(fsm.CodeIntegrity, "the data of volume %s on this node is not the newest: it is not of epoch %s", v.name, v.epoch)
+			return model.Refuse(model.CodeIntegrity, "the data of volume %s on this node is not the newest: it is not of epoch %s", v.name, v.epoch)
 		}
 	}
 	return nil

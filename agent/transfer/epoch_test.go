@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -25,7 +25,7 @@ func filled(t *testing.T) (n *node, slot string) {
 func TestDropWithoutRetire(t *testing.T) {
 	n, slot := filled(t)
 	n.order(order(transport.TaskDrop, "t1"))
-	n.await("t1", fsm.SideDropped)
+	n.await("t1", model.SideDropped)
 	for _, name := range []string{"data", "data@1", "log", "log@1"} {
 		if exists(n.path(slotPath, name)) {
 			t.Errorf("%s of %s is still there", name, slot)
@@ -40,8 +40,8 @@ func TestRetireAndDropTouchNoOtherEpoch(t *testing.T) {
 	want := pictures(t, slot)
 	for _, o := range []struct {
 		task transport.TransferTask
-		says fsm.TransferState
-	}{{transport.TaskRetire, fsm.SideRetired}, {transport.TaskDrop, fsm.SideDropped}} {
+		says model.TransferState
+	}{{transport.TaskRetire, model.SideRetired}, {transport.TaskDrop, model.SideDropped}} {
 		n.order(order(o.task, "t1"))
 		n.await("t1", o.says)
 		if got := pictures(t, slot); got != want {
@@ -53,7 +53,7 @@ func TestRetireAndDropTouchNoOtherEpoch(t *testing.T) {
 // An instance that still runs on the old data keeps a drop from removing it; what was put aside before is not in the way of the instance that runs now.
 func TestDropWaitsForTheInstance(t *testing.T) {
 	n, slot := filled(t)
-	if user := n.hold([]fsm.VolumeID{"db/main/0/data"}, "inst"); user != "" {
+	if user := n.hold([]model.VolumeID{"db/main/0/data"}, "inst"); user != "" {
 		t.Fatal(user)
 	}
 	drop := &task{TransferOrder: order(transport.TaskDrop, "t1"), m: n.current()}
@@ -62,7 +62,7 @@ func TestDropWaitsForTheInstance(t *testing.T) {
 	}
 	setEpochs(t, slot, "5")
 	n.order(order(transport.TaskDrop, "t2"))
-	n.await("t2", fsm.SideDropped)
+	n.await("t2", model.SideDropped)
 }
 
 // What stands in a slot from before is not taken for a copy that was lost after it was verified.
@@ -70,7 +70,7 @@ func TestAttachTakesOnlyTheCopy(t *testing.T) {
 	n, slot := filled(t)
 	want := pictures(t, slot)
 	n.order(order(transport.TaskAttach, "t2"))
-	if r := n.failure("t2"); r.Code != fsm.CodeIntegrity || !strings.Contains(r.Message, "no verified copy of data") {
+	if r := n.failure("t2"); r.Code != model.CodeIntegrity || !strings.Contains(r.Message, "no verified copy of data") {
 		t.Errorf("%s: %s", r.Code, r.Message)
 	}
 	if got := pictures(t, slot); got != want {
@@ -85,18 +85,18 @@ func TestAttachOldCopy(t *testing.T) {
 		want := pictures(t, slot)
 		if retired {
 			n.order(order(transport.TaskRetire, "t1"))
-			n.await("t1", fsm.SideRetired)
+			n.await("t1", model.SideRetired)
 		}
 		again := order(transport.TaskAttach, "t2")
 		again.Staged, again.Epoch, again.Epochs = "t1", 9, []uint64{1, 1}
 		n.order(again)
-		n.await("t2", fsm.SideAttached)
+		n.await("t2", model.SideAttached)
 		if epoch, err := Epoch(n.path(slotPath, "data")); pictures(t, slot) != want || epoch != "9" || err != nil {
 			t.Errorf("retired %t: the old copy is not in use as it was, at epoch %q, %v", retired, epoch, err)
 		}
 		n.order()
 		n.order(again)
-		n.await("t2", fsm.SideAttached)
+		n.await("t2", model.SideAttached)
 		if exists(n.path(slotPath, "data@1")) || pictures(t, slot) != want {
 			t.Errorf("retired %t: attaching again changed it", retired)
 		}
@@ -115,9 +115,9 @@ func TestAttachOverEmptyDirectory(t *testing.T) {
 	setEpochs(t, target.path(slotPath), "1")
 	source.order(order(transport.TaskServe, "t1"))
 	target.order(fetch)
-	target.await("t1", fsm.SideVerified)
+	target.await("t1", model.SideVerified)
 	target.order(order(transport.TaskAttach, "t1"))
-	target.await("t1", fsm.SideAttached)
+	target.await("t1", model.SideAttached)
 	if got := pictures(t, target.path(slotPath)); got != want {
 		t.Error("the copy is not in its place")
 	}
@@ -129,13 +129,13 @@ func TestAttachInterrupted(t *testing.T) {
 	want := pictures(t, source.path(slotPath))
 	source.order(order(transport.TaskServe, "t1"))
 	target.order(fetch)
-	target.await("t1", fsm.SideVerified)
+	target.await("t1", model.SideVerified)
 	if err := os.MkdirAll(target.path(slotPath), 0o711); err != nil {
 		t.Fatal(err)
 	}
 	setEpochs(t, target.path(slotPath), "2")
 	target.order(order(transport.TaskAttach, "t1"))
-	target.await("t1", fsm.SideAttached)
+	target.await("t1", model.SideAttached)
 	if got := pictures(t, target.path(slotPath)); got != want {
 		t.Error("the copy is not in its place")
 	}
@@ -146,9 +146,9 @@ func TestServeOnlyTheNewest(t *testing.T) {
 	n, slot := filled(t)
 	setEpochs(t, slot, "7")
 	for _, task := range []transport.TransferTask{transport.TaskServe, transport.TaskBackup} {
-		id := fsm.TransferID("t-" + task)
+		id := model.TransferID("t-" + task)
 		n.order(order(task, id))
-		if r := n.failure(id); r.Code != fsm.CodeIntegrity || !strings.Contains(r.Message, "not the newest") {
+		if r := n.failure(id); r.Code != model.CodeIntegrity || !strings.Contains(r.Message, "not the newest") {
 			t.Errorf("%s: %s: %s", task, r.Code, r.Message)
 		}
 	}

@@ -16,8 +16,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/internal/erase"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -31,7 +31,7 @@ const (
 func (t *task) fetch(ctx context.Context) error {
 	if sum, ok := t.verified(); ok {
 		total := t.stagedBytes()
-		t.report(fsm.SideVerified, total, total, sum)
+		t.report(model.SideVerified, total, total, sum)
 		return nil
 	}
 	if err := t.checkUser(); err != nil {
@@ -54,9 +54,9 @@ func (t *task) fetch(ctx context.Context) error {
 		if err := t.settle(done); err != nil {
 			return err
 		}
-		t.progress(fsm.SideCopying, min(done, c.content.total()), c.content.total())
+		t.progress(model.SideCopying, min(done, c.content.total()), c.content.total())
 	}
-	t.report(fsm.SideVerifying, 0, c.content.total(), "")
+	t.report(model.SideVerifying, 0, c.content.total(), "")
 	if err := c.verify(ctx); err != nil {
 		return err
 	}
@@ -104,7 +104,7 @@ func (t *task) finish(root *os.Root, m *manifest, sums []byte) error {
 		return asCode(err, "put the copy on the disk")
 	}
 	total := newContent(root, m.Entries).total()
-	t.report(fsm.SideVerified, total, total, sum)
+	t.report(model.SideVerified, total, total, sum)
 	return nil
 }
 
@@ -208,7 +208,7 @@ func (t *task) roomFor(total int64) error {
 		return asCode(err, "look at the room on the disk")
 	}
 	if free := int64(st.Bavail) * st.Bsize; free < total {
-		return fsm.Refuse(fsm.CodeNoDisk, "the disk has %d MiB left, the copy needs %d MiB", free>>20, total>>20)
+		return model.Refuse(model.CodeNoDisk, "the disk has %d MiB left, the copy needs %d MiB", free>>20, total>>20)
 	}
 	return nil
 }
@@ -233,7 +233,7 @@ func (c *copying) resume(ctx context.Context) error {
 		if err != nil || !bytes.Equal(sum[:], c.sums[good*sha256.Size:][:sha256.Size]) {
 			break
 		}
-		c.t.progress(fsm.SideCopying, int64(good+1)*chunkBytes, c.content.total())
+		c.t.progress(model.SideCopying, int64(good+1)*chunkBytes, c.content.total())
 	}
 	if ctx.Err() != nil {
 		return ctx.Err() // what was not looked at may be good
@@ -242,7 +242,7 @@ func (c *copying) resume(ctx context.Context) error {
 		c.t.log.Info("an earlier copy goes on", "chunks", good, "of", c.content.chunks())
 	}
 	c.sums = c.sums[:good*sha256.Size]
-	c.t.report(fsm.SideCopying, int64(good)*chunkBytes, c.content.total(), "")
+	c.t.report(model.SideCopying, int64(good)*chunkBytes, c.content.total(), "")
 	return asCode(c.log.Truncate(int64(len(c.sums))), "cut the list of sums")
 }
 
@@ -277,7 +277,7 @@ func (c *copying) take(ctx context.Context, i int) error {
 }
 
 func (c *copying) damaged(i int, how string) error {
-	return fsm.Refuse(fsm.CodeIntegrity, "chunk %d (%s) %s", i, describe(c.manifest.Entries, int64(i)*chunkBytes), how)
+	return model.Refuse(model.CodeIntegrity, "chunk %d (%s) %s", i, describe(c.manifest.Entries, int64(i)*chunkBytes), how)
 }
 
 // verify reads the copy back from our disk, has the source do the same, and compares.
@@ -287,7 +287,7 @@ func (c *copying) verify(ctx context.Context) error {
 		return err
 	}
 	if again != c.listed {
-		return fsm.Refuse(fsm.CodeIntegrity, "the volumes changed at the source while they were copied")
+		return model.Refuse(model.CodeIntegrity, "the volumes changed at the source while they were copied")
 	}
 	ctx, cancel := context.WithTimeout(ctx, sumsTimeout)
 	defer cancel()
@@ -311,10 +311,10 @@ func (c *copying) verify(ctx context.Context) error {
 			return c.damaged(i, "differs between the source and the copy")
 		}
 		c.sums = append(c.sums, theirs[:]...)
-		c.t.progress(fsm.SideVerifying, min(int64(i+1)*chunkBytes, c.content.total()), c.content.total())
+		c.t.progress(model.SideVerifying, min(int64(i+1)*chunkBytes, c.content.total()), c.content.total())
 	}
 	if n, err := io.Copy(io.Discard, io.LimitReader(from, 1)); n > 0 || err != nil {
-		return fsm.Refuse(fsm.CodeIntegrity, "the source has more chunks than the %d of the copy", c.content.chunks())
+		return model.Refuse(model.CodeIntegrity, "the source has more chunks than the %d of the copy", c.content.chunks())
 	}
 	return nil
 }
@@ -339,19 +339,19 @@ func (t *task) get(ctx context.Context, what string, limit time.Duration, most i
 }
 
 func (t *task) brokeOff(err error) error {
-	return again(fsm.Refuse(fsm.CodeAgentUnreachable, "the answer of the agent at %s broke off: %v", t.Peer, err))
+	return again(model.Refuse(model.CodeAgentUnreachable, "the answer of the agent at %s broke off: %v", t.Peer, err))
 }
 
 // open asks the source; the caller closes the answer. That the source can't be reached, or does not hand the volumes out yet, passes; that it refuses them does not.
 func (t *task) open(ctx context.Context, what string) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(transport.ExpectPeer(ctx, t.PeerName), http.MethodGet, "https://"+t.Peer+transport.PathAgentTransfer+string(t.ID)+"/"+what, http.NoBody)
 	if err != nil {
-		return nil, fsm.Refuse(fsm.CodeAgentUnreachable, "the address of the source is not usable")
+		return nil, model.Refuse(model.CodeAgentUnreachable, "the address of the source is not usable")
 	}
 	req.Header.Set("Authorization", "Bearer "+t.Token)
 	resp, err := t.m.cfg.Peers.RoundTrip(req)
 	if err != nil {
-		return nil, again(fsm.Refuse(fsm.CodeAgentUnreachable, "the agent at %s does not answer: %v", t.Peer, err))
+		return nil, again(model.Refuse(model.CodeAgentUnreachable, "the agent at %s does not answer: %v", t.Peer, err))
 	}
 	if resp.StatusCode == http.StatusOK {
 		return resp, nil

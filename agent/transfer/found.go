@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -25,14 +25,14 @@ func (t *task) find(context.Context) error {
 		v := &all[i]
 		copied := t.copyOf(v)
 		if !v.here && copied == "" {
-			return fsm.Refuse(fsm.CodeNotFound, "there is no data of epoch %s of volume %s on this node", v.epoch, v.name)
+			return model.Refuse(model.CodeNotFound, "there is no data of epoch %s of volume %s on this node", v.epoch, v.name)
 		}
 		if written, err := newest(v.dir); v.here && copied != "" && (err != nil || !written.IsZero()) {
-			return fsm.Refuse(fsm.CodeConflict, "data of epoch %s of volume %s stands in its place, and in %s too", v.epoch, v.name, copied).
+			return model.Refuse(model.CodeConflict, "data of epoch %s of volume %s stands in its place, and in %s too", v.epoch, v.name, copied).
 				WithHint("move the one that is not meant out of the data directory of the agent")
 		}
 	}
-	t.report(fsm.SideVerified, 0, 0, "")
+	t.report(model.SideVerified, 0, 0, "")
 	return nil
 }
 
@@ -68,11 +68,11 @@ func dataAt(dir string) (d transport.VolumeData, ok bool) {
 		epoch, _ = Epoch(dir) // unreadable is as unknown
 	}
 	slot, err := strconv.Atoi(filepath.Base(slotDir))
-	if err != nil || !fsm.ValidName(name) {
+	if err != nil || !model.ValidName(name) {
 		return d, false
 	}
 	group := filepath.Dir(filepath.Clean(slotDir))
-	d.Group = fsm.NewGroupID(fsm.JobName(filepath.Base(filepath.Dir(group))), filepath.Base(group))
+	d.Group = model.NewGroupID(model.JobName(filepath.Base(filepath.Dir(group))), filepath.Base(group))
 	d.Slot, d.Name, d.Aside = slot, name, aside
 	d.Epoch, err = strconv.ParseUint(epoch, 10, 64)
 	return d, err == nil && d.Epoch > 0

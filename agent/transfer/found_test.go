@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -26,7 +26,7 @@ func TestList(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := map[fsm.VolumeEpoch]bool{}
+	got := map[model.VolumeEpoch]bool{}
 	for _, d := range list {
 		if aside := d.Epoch == 7; d.Aside != aside {
 			t.Errorf("%+v: aside is %t", d, aside)
@@ -34,9 +34,9 @@ func TestList(t *testing.T) {
 		if d.Group != "db/main" || d.Slot != 0 || d.Written.IsZero() {
 			t.Errorf("%+v", d)
 		}
-		got[fsm.VolumeEpoch{Name: d.Name, Epoch: d.Epoch}] = true
+		got[model.VolumeEpoch{Name: d.Name, Epoch: d.Epoch}] = true
 	}
-	if want := [...]fsm.VolumeEpoch{{Name: "data", Epoch: 1}, {Name: "log", Epoch: 1}, {Name: "data", Epoch: 7}}; len(got) != len(want) || !got[want[0]] || !got[want[1]] || !got[want[2]] {
+	if want := [...]model.VolumeEpoch{{Name: "data", Epoch: 1}, {Name: "log", Epoch: 1}, {Name: "data", Epoch: 7}}; len(got) != len(want) || !got[want[0]] || !got[want[1]] || !got[want[2]] {
 		t.Errorf("listed are %v, want %v", got, want)
 	}
 	if list, err := List(filepath.Join(n.dir, "none")); err != nil || len(list) > 0 {
@@ -61,16 +61,16 @@ func TestAttachFound(t *testing.T) {
 			look := order(transport.TaskFind, "t1")
 			look.Epochs = []uint64{1, 9}
 			n.order(look)
-			if r := n.failure("t1"); r.Code != fsm.CodeNotFound {
+			if r := n.failure("t1"); r.Code != model.CodeNotFound {
 				t.Errorf("of data that is not there: %+v", r)
 			}
 			look.ID, look.Epochs = "t2", []uint64{1, 1}
 			n.order(look)
-			n.await("t2", fsm.SideVerified)
+			n.await("t2", model.SideVerified)
 			put := order(transport.TaskAttach, "t2")
 			put.Epoch, put.Epochs = 9, look.Epochs
 			n.order(put)
-			n.await("t2", fsm.SideAttached)
+			n.await("t2", model.SideAttached)
 			if epoch, err := Epoch(n.path(slotPath, "data")); pictures(t, slot) != want || epoch != "9" || err != nil {
 				t.Errorf("the data is not in use as it was, at epoch %q, %v", epoch, err)
 			}

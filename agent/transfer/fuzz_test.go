@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // FuzzManifest: a list of files from another agent is refused or can be used: every path stays below the volumes that were asked for, directories come first, and the
@@ -34,7 +34,7 @@ func FuzzManifest(f *testing.F) {
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		m, err := readManifest(bytes.NewReader(raw), names)
 		if err != nil {
-			if known, ok := errors.AsType[*fsm.Error](err); !ok || known.Code == "" {
+			if known, ok := errors.AsType[*model.Error](err); !ok || known.Code == "" {
 				t.Fatalf("the error has no code: %v", err)
 			}
 			return

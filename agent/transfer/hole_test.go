@@ -2,15 +2,14 @@ package transfer
 
 import (
 	"bytes"
+	"net/http"
 	"os"
 	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
 
-	"net/http"
-
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -84,16 +83,16 @@ func TestSparseVolume(t *testing.T) {
 	makeSparse(t, source.path(slotPath, "data", "sparse"))
 	source.order(order(transport.TaskServe, "t1"))
 	target.order(fetch)
-	target.await("t1", fsm.SideCopying)
+	target.await("t1", model.SideCopying)
 	for _, n := range []*node{target, source} {
 		n.stop()
 		n.start()
 	}
 	source.order(order(transport.TaskServe, "t1"))
 	target.order(fetch)
-	target.await("t1", fsm.SideVerified)
+	target.await("t1", model.SideVerified)
 	target.order(order(transport.TaskAttach, "t1"))
-	target.await("t1", fsm.SideAttached)
+	target.await("t1", model.SideAttached)
 	checkSparse(t, target.path(slotPath, "data", "sparse"))
 	if sent.Load() > 256<<20 || asked.Load() > 100 {
 		t.Errorf("%d chunks were asked for, %d MiB sent", asked.Load(), sent.Load()>>20)
@@ -101,7 +100,7 @@ func TestSparseVolume(t *testing.T) {
 
 	backup := order(transport.TaskBackup, "b1")
 	source.order(backup)
-	done := source.await("b1", fsm.SideVerified)
+	done := source.await("b1", model.SideVerified)
 	wantSmall(t, source.backups+"/b1/"+archiveData)
 	other := newNode(t, nil)
 	other.stop()
@@ -110,7 +109,7 @@ func TestSparseVolume(t *testing.T) {
 	restore := order(transport.TaskRestore, "r1")
 	restore.Backup, restore.Sum = "b1", done.Sum
 	other.order(restore)
-	other.await("r1", fsm.SideVerified)
+	other.await("r1", model.SideVerified)
 	checkSparse(t, other.path(stagingDir, "r1", "tree", "data", "sparse"))
 }
 

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -107,7 +107,7 @@ func TestHolesOfAPeerAreChecked(t *testing.T) {
 			})
 			source.order(order(transport.TaskServe, "t1"))
 			target.order(fetch)
-			if r := target.failure("t1"); r.Code != fsm.CodeIntegrity || !strings.Contains(r.Message, "chunk 0") {
+			if r := target.failure("t1"); r.Code != model.CodeIntegrity || !strings.Contains(r.Message, "chunk 0") {
 				t.Errorf("%s: %s", r.Code, r.Message)
 			}
 		})
@@ -136,12 +136,12 @@ func TestSizesOfVolumesAreBounded(t *testing.T) {
 		t.Errorf("a move of 14 TiB: %v", err)
 	}
 	n.order(order(transport.TaskBackup, "b1"))
-	if r := n.failure("b1"); r.Code != fsm.CodeInvalid || !strings.Contains(r.Message, "at most 12288 GiB") {
+	if r := n.failure("b1"); r.Code != model.CodeInvalid || !strings.Contains(r.Message, "at most 12288 GiB") {
 		t.Errorf("a backup of 14 TiB: %s: %s", r.Code, r.Message)
 	}
-	var refusal *fsm.Error
+	var refusal *model.Error
 	err := grow(5)
-	if !errors.As(err, &refusal) || refusal.Code != fsm.CodeInvalid || !strings.Contains(refusal.Message, "16 TiB") {
+	if !errors.As(err, &refusal) || refusal.Code != model.CodeInvalid || !strings.Contains(refusal.Message, "16 TiB") {
 		t.Errorf("a move of 17.5 TiB: %v", err)
 	}
 }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -130,17 +130,17 @@ func TestOwnersOfCopies(t *testing.T) {
 	}
 	source.order(order(transport.TaskServe, "t1"))
 	target.order(fetch)
-	target.await("t1", fsm.SideVerified)
+	target.await("t1", model.SideVerified)
 	if d := cmp.Diff(after, ownersBelow(t, target.path(stagingDir, "t1", "tree"), after), cmp.AllowUnexported(owner{})); d != "" {
 		t.Errorf("after a move: %s", d)
 	}
 
 	source.order(order(transport.TaskBackup, "b1"))
-	backup := source.await("b1", fsm.SideVerified)
+	backup := source.await("b1", model.SideVerified)
 	restore := order(transport.TaskRestore, "r1")
 	restore.Backup, restore.Sum = "b1", backup.Sum
 	target.order(restore)
-	target.await("r1", fsm.SideVerified)
+	target.await("r1", model.SideVerified)
 	if d := cmp.Diff(after, ownersBelow(t, target.path(stagingDir, "r1", "tree"), after), cmp.AllowUnexported(owner{})); d != "" {
 		t.Errorf("after a restore: %s", d)
 	}
@@ -160,11 +160,11 @@ func TestOwnersOfFoundDataStay(t *testing.T) {
 		}
 	}
 	n.order(order(transport.TaskRetire, "t1"))
-	n.await("t1", fsm.SideRetired)
+	n.await("t1", model.SideRetired)
 	attach := order(transport.TaskAttach, "a1")
 	attach.Epochs = []uint64{1, 1}
 	n.order(attach)
-	n.await("a1", fsm.SideAttached)
+	n.await("a1", model.SideAttached)
 	if d := cmp.Diff(want, ownersBelow(t, n.path(slotPath), want), cmp.AllowUnexported(owner{})); d != "" {
 		t.Error(d)
 	}
@@ -177,7 +177,7 @@ func TestNoCopyForAUserThatIsNotThere(t *testing.T) {
 	}
 	source, target, fetch := pair(t, 1<<20, nil)
 	target.stop()
-	target.refused = fsm.Refuse("user_unknown", "user %q does not exist on this node", "postgres")
+	target.refused = model.Refuse("user_unknown", "user %q does not exist on this node", "postgres")
 	target.start()
 	fetch.User = "postgres"
 	source.order(order(transport.TaskServe, "t1"))
@@ -197,7 +197,7 @@ func TestOwnersThatAreLookedUpAreBounded(t *testing.T) {
 	}
 	asked := 0
 	m := New(Config{
-		Owner:    func(fsm.GroupID, int, string) (Account, error) { return Account{UID: 7, Groups: []int{7}}, nil },
+		Owner:    func(model.GroupID, int, string) (Account, error) { return Account{UID: 7, Groups: []int{7}}, nil },
 		MayRunAs: func(uid int) (Account, bool) { asked++; return Account{UID: uid, Groups: []int{uid}}, true },
 	})
 	list := manifest{Entries: make([]entry, 10*maxOwners)}

@@ -10,7 +10,7 @@ import (
 	"path/filepath"
 	"syscall"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // listFile is a source's list of files, in a file without a name: it may be larger than what fits into memory well.
@@ -67,7 +67,7 @@ func (t *task) readList(ctx context.Context, to io.Writer) (all sum, err error) 
 	whole := sha256.New()
 	n, err := io.Copy(io.MultiWriter(to, whole), io.LimitReader(resp.Body, maxList+1))
 	if err == nil && n > maxList {
-		return all, fsm.Refuse(fsm.CodeInvalid, "the list of files has more than %d MiB", maxList>>20)
+		return all, model.Refuse(model.CodeInvalid, "the list of files has more than %d MiB", maxList>>20)
 	}
 	if errors.Is(err, syscall.ENOSPC) {
 		return all, asCode(err, "keep the list of files")

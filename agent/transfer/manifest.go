@@ -12,7 +12,7 @@ import (
 
 	"github.com/fxamacker/cbor/v2"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 const (
@@ -64,7 +64,7 @@ func (m *manifest) write(to io.Writer) error {
 func writeFrame(w io.Writer, item any) error {
 	b, err := cbor.Marshal(item)
 	if err == nil && len(b) > maxFrame {
-		err = fsm.Refuse(fsm.CodeInvalid, "a file has a path and a link of more than %d bytes", maxFrame)
+		err = model.Refuse(model.CodeInvalid, "a file has a path and a link of more than %d bytes", maxFrame)
 	}
 	if err == nil {
 		_, err = w.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(b))), b...))
@@ -78,14 +78,14 @@ func readManifest(from io.Reader, names []string) (manifest, error) {
 	r := frames{from: bufio.NewReaderSize(from, maxFrame)}
 	var head manifestHead
 	if err := r.next(&head); err != nil || head.Chunk != chunkBytes || head.Count < 0 || head.Count > maxList/entryCost {
-		return manifest{}, fsm.Refuse(fsm.CodeIntegrity, "the list of files can't be read: %v", err)
+		return manifest{}, model.Refuse(model.CodeIntegrity, "the list of files can't be read: %v", err)
 	}
 	m := manifest{Names: head.Names, Chunk: head.Chunk, OwnUID: head.Own}
 	check := newEntryCheck(names)
 	for range head.Count {
 		var e entry
 		if err := r.next(&e); err != nil {
-			return m, fsm.Refuse(fsm.CodeIntegrity, "the list of files can't be read: %v", err)
+			return m, model.Refuse(model.CodeIntegrity, "the list of files can't be read: %v", err)
 		}
 		if err := check.add(&e); err != nil {
 			return m, err
@@ -93,7 +93,7 @@ func readManifest(from io.Reader, names []string) (manifest, error) {
 		m.Entries = append(m.Entries, e)
 	}
 	if _, err := r.from.ReadByte(); err != io.EOF {
-		return m, fsm.Refuse(fsm.CodeIntegrity, "the list of files has more than its %d entries", head.Count)
+		return m, model.Refuse(model.CodeIntegrity, "the list of files has more than its %d entries", head.Count)
 	}
 	return m, check.end()
 }
@@ -111,7 +111,7 @@ func (f *frames) next(item any) error {
 	}
 	n := binary.BigEndian.Uint32(length[:])
 	if n > maxFrame {
-		return fsm.Refuse(fsm.CodeIntegrity, "an entry has %d bytes", n)
+		return model.Refuse(model.CodeIntegrity, "an entry has %d bytes", n)
 	}
 	f.buf = slices.Grow(f.buf[:0], int(n))[:n]
 	if _, err := io.ReadFull(f.from, f.buf); err != nil {
@@ -135,7 +135,7 @@ type listRoom int64
 // take makes room for an entry. Code: invalid.
 func (r *listRoom) take(e *entry) error {
 	if *r -= listRoom(entryCost + len(e.Path) + len(e.Link)); *r < 0 {
-		return fsm.Refuse(fsm.CodeInvalid, "the volumes have too many files: their list takes too much memory")
+		return model.Refuse(model.CodeInvalid, "the volumes have too many files: their list takes too much memory")
 	}
 	return nil
 }
@@ -154,11 +154,11 @@ func (c *entryCheck) add(e *entry) error {
 	switch {
 	case !filepath.IsLocal(e.Path) || path.Clean(e.Path) != e.Path || strings.Contains(e.Path, "\x00") || !slices.Contains(c.names, first),
 		e.Path <= c.last, !below, e.Size < 0, e.Size > c.left, e.Used < 0, e.Used > e.Size:
-		return fsm.Refuse(fsm.CodeIntegrity, "the list of files has the impossible entry %q", e.Path)
+		return model.Refuse(model.CodeIntegrity, "the list of files has the impossible entry %q", e.Path)
 	case e.mode().IsDir():
 		c.dirs[e.Path] = struct{}{}
 	case e.mode().Type() != 0 && e.mode().Type() != os.ModeSymlink:
-		return fsm.Refuse(fsm.CodeIntegrity, "the list of files has %q of an unknown type", e.Path)
+		return model.Refuse(model.CodeIntegrity, "the list of files has %q of an unknown type", e.Path)
 	}
 	c.last, c.left = e.Path, c.left-e.Size
 	return nil
@@ -167,7 +167,7 @@ func (c *entryCheck) add(e *entry) error {
 func (c *entryCheck) end() error {
 	for _, name := range c.names {
 		if _, ok := c.dirs[name]; !ok {
-			return fsm.Refuse(fsm.CodeIntegrity, "the list of files lacks the volume %s", name)
+			return model.Refuse(model.CodeIntegrity, "the list of files lacks the volume %s", name)
 		}
 	}
 	return nil

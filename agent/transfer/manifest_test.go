@@ -13,7 +13,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // sendList writes a list of n entries as a peer might, and ends when nobody reads on.
@@ -40,7 +40,7 @@ func TestLargeManifestIsBounded(t *testing.T) {
 	name := strings.Repeat("n", 60)
 	for what, tt := range map[string]struct {
 		item func(i int) entry
-		code fsm.Code
+		code model.Code
 		kept int64 // bytes
 	}{
 		"files": {func(i int) entry {
@@ -48,14 +48,14 @@ func TestLargeManifestIsBounded(t *testing.T) {
 				return entry{Path: "data", Mode: uint32(os.ModeDir | 0o700)}
 			}
 			return entry{Path: fmt.Sprintf("data/%s%08d", name, i), Mode: 0o600, Size: 1}
-		}, fsm.CodeInvalid, maxList},
+		}, model.CodeInvalid, maxList},
 		"directories": {func(i int) entry {
 			return entry{Path: "data" + strings.Repeat("/d", i%1000) + fmt.Sprintf("%08d", i), Mode: uint32(os.ModeDir | 0o700)}
-		}, fsm.CodeIntegrity, 1 << 20},
-		"nothing": {func(int) entry { return entry{} }, fsm.CodeIntegrity, 1 << 20},
+		}, model.CodeIntegrity, 1 << 20},
+		"nothing": {func(int) entry { return entry{} }, model.CodeIntegrity, 1 << 20},
 		"one path": {func(i int) entry {
 			return entry{Path: strings.Repeat("x", min(i, 1)*maxFrame/2), Mode: 0o600}
-		}, fsm.CodeIntegrity, 1 << 20},
+		}, model.CodeIntegrity, 1 << 20},
 	} {
 		before := heapInUse()
 		from, to := io.Pipe()
@@ -63,7 +63,7 @@ func TestLargeManifestIsBounded(t *testing.T) {
 		m, err := readManifest(from, []string{"data"})
 		_ = from.Close()
 		kept := heapInUse() - before
-		if !errors.Is(err, &fsm.Error{Code: tt.code}) {
+		if !errors.Is(err, &model.Error{Code: tt.code}) {
 			t.Errorf("%s: %v, want code %s", what, err, tt.code)
 		}
 		if kept > tt.kept {
@@ -81,14 +81,14 @@ func TestManifestFramesAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	raw.Write(binary.BigEndian.AppendUint32(nil, 1<<30))
-	if _, err := readManifest(&raw, []string{"data"}); !errors.Is(err, &fsm.Error{Code: fsm.CodeIntegrity}) || !strings.Contains(err.Error(), "1073741824") {
+	if _, err := readManifest(&raw, []string{"data"}); !errors.Is(err, &model.Error{Code: model.CodeIntegrity}) || !strings.Contains(err.Error(), "1073741824") {
 		t.Errorf("an entry of 1 GiB: %v", err)
 	}
 	raw.Reset()
 	if err := writeFrame(&raw, manifestHead{Names: []string{"data"}, Chunk: chunkBytes, Count: 1 << 62}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := readManifest(&raw, []string{"data"}); !errors.Is(err, &fsm.Error{Code: fsm.CodeIntegrity}) {
+	if _, err := readManifest(&raw, []string{"data"}); !errors.Is(err, &model.Error{Code: model.CodeIntegrity}) {
 		t.Errorf("2^62 entries: %v", err)
 	}
 }
@@ -122,7 +122,7 @@ func TestManifestThereAndBack(t *testing.T) {
 		t.Errorf("read back %v, %v, want %v", back, err, m)
 	}
 	for _, wrong := range [][]byte{raw.Bytes()[:raw.Len()-1], append(bytes.Clone(raw.Bytes()), 0), nil} {
-		if _, err := readManifest(bytes.NewReader(wrong), []string{"data"}); !errors.Is(err, &fsm.Error{Code: fsm.CodeIntegrity}) {
+		if _, err := readManifest(bytes.NewReader(wrong), []string{"data"}); !errors.Is(err, &model.Error{Code: model.CodeIntegrity}) {
 			t.Errorf("%d bytes of %d: %v", len(wrong), raw.Len(), err)
 		}
 	}
@@ -139,7 +139,7 @@ func TestArchiveManifestIsBounded(t *testing.T) {
 	if err := f.Truncate(maxArchiveManifest + 1); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := readArchive(dir, "b1", ""); !errors.Is(err, &fsm.Error{Code: fsm.CodeIntegrity}) || !strings.Contains(err.Error(), "256 MiB") {
+	if _, err := readArchive(dir, "b1", ""); !errors.Is(err, &model.Error{Code: model.CodeIntegrity}) || !strings.Contains(err.Error(), "256 MiB") {
 		t.Errorf("a manifest of 256 MiB and a byte: %v", err)
 	}
 }

@@ -12,7 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -44,7 +44,7 @@ func TestMigrate(t *testing.T) {
 	want := pictures(t, source.path(slotPath))
 	source.order(order(transport.TaskServe, "t1"))
 	target.order(fetch)
-	done := target.await("t1", fsm.SideVerified)
+	done := target.await("t1", model.SideVerified)
 	if len(done.Sum) != 64 || done.Bytes != done.Total || done.Total < large {
 		t.Errorf("report %+v", done)
 	}
@@ -53,9 +53,9 @@ func TestMigrate(t *testing.T) {
 	}
 
 	target.order(order(transport.TaskAttach, "t1"))
-	target.await("t1", fsm.SideAttached)
+	target.await("t1", model.SideAttached)
 	source.order(order(transport.TaskRetire, "t1"))
-	source.await("t1", fsm.SideRetired)
+	source.await("t1", model.SideRetired)
 	if got := pictures(t, target.path(slotPath)); got != want {
 		t.Errorf("the copy differs: %s", cmp.Diff(want, got))
 	}
@@ -68,12 +68,12 @@ func TestMigrate(t *testing.T) {
 	target.stop()
 	target.start() // a restart: nothing is done again
 	target.order(order(transport.TaskAttach, "t1"))
-	target.await("t1", fsm.SideAttached)
+	target.await("t1", model.SideAttached)
 	if got := pictures(t, target.path(slotPath)); got != want {
 		t.Error("attaching again changed the copy")
 	}
 	source.order(order(transport.TaskDrop, "t1"))
-	source.await("t1", fsm.SideDropped)
+	source.await("t1", model.SideDropped)
 	if exists(source.path(slotPath, "data@1")) || exists(source.path(slotPath, "log@1")) {
 		t.Error("the old copy is still there")
 	}
@@ -113,7 +113,7 @@ func TestMigrateResumes(t *testing.T) {
 	f.Close()
 	target.start()
 	target.order(fetch)
-	target.await("t1", fsm.SideVerified)
+	target.await("t1", model.SideVerified)
 	mu.Lock()
 	defer mu.Unlock()
 	for n, want := range map[string]int{"n=0": 1, "n=6": 1, "n=7": 2, "n=8": 2, "n=9": 2, "n=10": 1} {
@@ -129,22 +129,22 @@ func TestMigrateSourceRestarts(t *testing.T) {
 	want := pictures(t, source.path(slotPath))
 	source.order(order(transport.TaskServe, "t1"))
 	target.order(fetch)
-	target.await("t1", fsm.SideCopying, fsm.SideVerifying, fsm.SideVerified)
+	target.await("t1", model.SideCopying, model.SideVerifying, model.SideVerified)
 	source.stop()
 	source.start()
 	source.order(order(transport.TaskServe, "t1"))
-	target.await("t1", fsm.SideVerified)
+	target.await("t1", model.SideVerified)
 	target.order(order(transport.TaskAttach, "t1"))
-	target.await("t1", fsm.SideAttached)
+	target.await("t1", model.SideAttached)
 	if got := pictures(t, target.path(slotPath)); got != want {
 		t.Errorf("the copy differs: %s", cmp.Diff(want, got))
 	}
 }
 
 // failure waits for a transfer to fail and returns the report.
-func (n *node) failure(id fsm.TransferID) fsm.TransferReport {
+func (n *node) failure(id model.TransferID) model.TransferReport {
 	n.t.Helper()
-	return n.await(id, fsm.SideFailed)
+	return n.await(id, model.SideFailed)
 }
 
 // A chunk that arrives damaged every time fails the move, and says which file it is of.
@@ -157,7 +157,7 @@ func TestMigrateDamagedOnTheWay(t *testing.T) {
 	source.order(order(transport.TaskServe, "t1"))
 	target.order(fetch)
 	r := target.failure("t1")
-	if r.Code != fsm.CodeIntegrity || !strings.Contains(r.Message, "chunk 1 (data/base/1/large at byte 4194") {
+	if r.Code != model.CodeIntegrity || !strings.Contains(r.Message, "chunk 1 (data/base/1/large at byte 4194") {
 		t.Errorf("%s: %s", r.Code, r.Message)
 	}
 	if exists(target.path(stagingDir, "t1", "verified")) {
@@ -203,7 +203,7 @@ func TestMigrateDamagedOnDisk(t *testing.T) {
 	})
 	source.order(order(transport.TaskServe, "t1"))
 	target.order(fetch)
-	if r := target.failure("t1"); r.Code != fsm.CodeIntegrity || !strings.Contains(r.Message, "differs between the source and the copy") {
+	if r := target.failure("t1"); r.Code != model.CodeIntegrity || !strings.Contains(r.Message, "differs between the source and the copy") {
 		t.Errorf("%s: %s", r.Code, r.Message)
 	}
 }
@@ -239,7 +239,7 @@ func TestMigrateSourceWritten(t *testing.T) {
 func TestServeAsksForTheToken(t *testing.T) {
 	source, _, fetch := pair(t, 1<<20, nil)
 	source.order(order(transport.TaskServe, "t1"))
-	source.await("t1", fsm.SideServing)
+	source.await("t1", model.SideServing)
 	address, peers := fetch.Peer, source.peers
 	for token, want := range map[string]int{"secret": 200, "guess": 403, "": 403} {
 		req, _ := http.NewRequest(http.MethodGet, "https://"+address+transport.PathAgentTransfer+"t1/manifest", http.NoBody)
@@ -258,7 +258,7 @@ func TestServeAsksForTheToken(t *testing.T) {
 // An instance that still uses the volumes keeps the source from handing them out.
 func TestServeWaitsForTheInstance(t *testing.T) {
 	source, _, _ := pair(t, 1<<20, nil)
-	if user := source.hold([]fsm.VolumeID{"db/main/0/data"}, "inst"); user != "" {
+	if user := source.hold([]model.VolumeID{"db/main/0/data"}, "inst"); user != "" {
 		t.Fatal(user)
 	}
 	source.order(order(transport.TaskServe, "t1"))
@@ -266,7 +266,7 @@ func TestServeWaitsForTheInstance(t *testing.T) {
 		t.Fatalf("handed out while an instance uses them: %v", s)
 	}
 	source.release("inst")
-	source.await("t1", fsm.SideServing)
+	source.await("t1", model.SideServing)
 }
 
 // A peer can't make us write outside of the copy.

@@ -14,8 +14,8 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
-	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/internal/erase"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -28,14 +28,14 @@ type Config struct {
 	// Peers reaches other agents, with this agent's certificate.
 	Peers http.RoundTripper
 	// Hold keeps instances away from volumes, or says which one uses them now. Release is called with the same holder.
-	Hold    func(ids []fsm.VolumeID, holder fsm.InstanceID) (user fsm.InstanceID)
-	Release func(holder fsm.InstanceID)
+	Hold    func(ids []model.VolumeID, holder model.InstanceID) (user model.InstanceID)
+	Release func(holder model.InstanceID)
 	// Owner is whom a copy of a slot's volumes belongs to here: the user that the job file names, or if that is "" whom this node gives to the slot. MayRunAs is
 	// the account of a user id, if a job may name it on this node. Neither is used unless the agent runs as root.
-	Owner    func(group fsm.GroupID, slot int, user string) (Account, error)
+	Owner    func(group model.GroupID, slot int, user string) (Account, error)
 	MayRunAs func(uid int) (Account, bool)
 	// Report takes the state of one transfer; it does not block.
-	Report func(fsm.TransferReport)
+	Report func(model.TransferReport)
 	Log    hclog.Logger
 }
 
@@ -47,18 +47,18 @@ type Mover struct {
 	mu     sync.Mutex
 	orders map[key]transport.TransferOrder
 	clean  bool
-	served map[fsm.TransferID]*source
+	served map[model.TransferID]*source
 }
 
 // key names a task: an agent may have two of one transfer, such as to attach a copy and to put the old one aside.
 type key struct {
-	id   fsm.TransferID
+	id   model.TransferID
 	task transport.TransferTask
 }
 
 // New checks nothing on the disk; it starts no goroutine.
 func New(cfg Config) *Mover {
-	return &Mover{cfg: cfg, wake: make(chan struct{}, 1), orders: map[key]transport.TransferOrder{}, served: map[fsm.TransferID]*source{}}
+	return &Mover{cfg: cfg, wake: make(chan struct{}, 1), orders: map[key]transport.TransferOrder{}, served: map[model.TransferID]*source{}}
 }
 
 // Set replaces the orders. Unless unsure (after a restore of the servers' state), what is beside the volumes for transfers that are in no order is
@@ -84,11 +84,11 @@ func (m *Mover) Set(orders []transport.TransferOrder, unsure bool) {
 // valid refuses names that could lead out of the directories.
 func valid(o *transport.TransferOrder) bool {
 	job, group := o.Group.Split()
-	ok := fsm.ValidName(string(o.ID)) && fsm.ValidName(string(job)) && fsm.ValidName(group) && o.Slot >= 0 && len(o.Names) > 0
+	ok := model.ValidName(string(o.ID)) && model.ValidName(string(job)) && model.ValidName(group) && o.Slot >= 0 && len(o.Names) > 0
 	for _, name := range o.Names {
-		ok = ok && fsm.ValidName(name)
+		ok = ok && model.ValidName(name)
 	}
-	return ok && (o.Staged == "" || fsm.ValidName(string(o.Staged))) && (o.Backup == "" || fsm.ValidName(string(o.Backup)))
+	return ok && (o.Staged == "" || model.ValidName(string(o.Staged))) && (o.Backup == "" || model.ValidName(string(o.Backup)))
 }
 
 // worker is a task under way.
@@ -223,14 +223,14 @@ func (r *retry) Unwrap() error { return r.error }
 
 // fail reports what no other try mends. It is tried again all the same, since the servers decide when it is over.
 func (t *task) fail(err error) {
-	refusal := &fsm.Error{Code: fsm.CodeInternal, Message: err.Error()}
+	refusal := &model.Error{Code: model.CodeInternal, Message: err.Error()}
 	_ = errors.As(err, &refusal) // otherwise it is as above
 	t.log.Error("transfer failed", "code", refusal.Code, "error", refusal.Message)
-	t.m.cfg.Report(fsm.TransferReport{ID: t.ID, State: fsm.SideFailed, Code: refusal.Code, Message: refusal.Message})
+	t.m.cfg.Report(model.TransferReport{ID: t.ID, State: model.SideFailed, Code: refusal.Code, Message: refusal.Message})
 }
 
-func (t *task) holder() fsm.InstanceID {
-	return fsm.InstanceID("transfer/" + string(t.ID) + "/" + string(t.Task))
+func (t *task) holder() model.InstanceID {
+	return model.InstanceID("transfer/" + string(t.ID) + "/" + string(t.Task))
 }
 
 // hold keeps instances away from the volumes while the task reads or replaces them.
@@ -248,23 +248,23 @@ func (t *task) hold() error {
 	if t.Task == transport.TaskBackup && t.Live {
 		return nil
 	}
-	ids := make([]fsm.VolumeID, len(t.Names))
+	ids := make([]model.VolumeID, len(t.Names))
 	for i, name := range t.Names {
-		ids[i] = fsm.NewVolumeID(t.Group, t.Slot, name)
+		ids[i] = model.NewVolumeID(t.Group, t.Slot, name)
 	}
 	if user := t.m.cfg.Hold(ids, t.holder()); user != "" {
-		return again(fsm.Refuse(fsm.CodeVolumeInUse, "the volumes are in use by %s", user))
+		return again(model.Refuse(model.CodeVolumeInUse, "the volumes are in use by %s", user))
 	}
 	return nil
 }
 
-func (t *task) report(state fsm.TransferState, done, total int64, sum string) {
+func (t *task) report(state model.TransferState, done, total int64, sum string) {
 	t.last = time.Now()
-	t.m.cfg.Report(fsm.TransferReport{ID: t.ID, State: state, Bytes: done, Total: total, Sum: sum})
+	t.m.cfg.Report(model.TransferReport{ID: t.ID, State: state, Bytes: done, Total: total, Sum: sum})
 }
 
 // progress reports, but not more often than reportEvery.
-func (t *task) progress(state fsm.TransferState, done, total int64) {
+func (t *task) progress(state model.TransferState, done, total int64) {
 	if time.Since(t.last) >= reportEvery {
 		t.report(state, done, total, "")
 	}
@@ -276,7 +276,7 @@ func (t *task) slotDir() string {
 	return filepath.Join(t.m.cfg.Volumes, string(job), group, strconv.Itoa(t.Slot))
 }
 
-func (t *task) staging(id fsm.TransferID, parts ...string) string {
+func (t *task) staging(id model.TransferID, parts ...string) string {
 	return filepath.Join(append([]string{t.m.cfg.Volumes, stagingDir, string(id)}, parts...)...)
 }
 

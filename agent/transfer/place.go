@@ -8,8 +8,8 @@ import (
 	"path/filepath"
 	"strconv"
 
-	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/internal/erase"
+	"github.com/outspan/outspan/model"
 )
 
 // attach puts the copy where instances find it, with its epoch. What is there is put aside, never removed. Told again, it goes on with what is not done.
@@ -26,7 +26,7 @@ func (t *task) attach(context.Context) error {
 			return err
 		}
 	}
-	t.report(fsm.SideAttached, 0, 0, "")
+	t.report(model.SideAttached, 0, 0, "")
 	return nil
 }
 
@@ -43,7 +43,7 @@ func (t *task) attachOne(v *volume, epoch string) error {
 	case from == "" && v.here && len(t.Epochs) > 0: // the old copy was never put aside
 		return asCode(SetEpoch(v.dir, epoch), "note the epoch of volume "+v.name)
 	case from == "":
-		return fsm.Refuse(fsm.CodeIntegrity, "there is no verified copy of %s to attach", v.name)
+		return model.Refuse(model.CodeIntegrity, "there is no verified copy of %s to attach", v.name)
 	}
 	if have != epoch {
 		if err := PutAside(v.dir, have); err != nil {
@@ -79,7 +79,7 @@ func (t *task) retire(context.Context) error {
 	if err := t.setAside(); err != nil {
 		return err
 	}
-	t.report(fsm.SideRetired, 0, 0, "")
+	t.report(model.SideRetired, 0, 0, "")
 	return nil
 }
 
@@ -111,11 +111,11 @@ func (t *task) drop(context.Context) error {
 	for _, v := range all {
 		for n := 0; v.epoch != "" && exists(aside(v.dir, v.epoch, n)); n++ {
 			if err := erase.Tree(aside(v.dir, v.epoch, n)); err != nil {
-				return fsm.Refuse(fsm.CodeCleanup, "the old copy can't be removed: %v", err)
+				return model.Refuse(model.CodeCleanup, "the old copy can't be removed: %v", err)
 			}
 		}
 	}
-	t.report(fsm.SideDropped, 0, 0, "")
+	t.report(model.SideDropped, 0, 0, "")
 	return nil
 }
 

@@ -8,12 +8,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
 // inBetween reports whether a node told of a pass that it was under way, neither at its beginning nor at its end.
-func (n *node) inBetween(id fsm.TransferID, state fsm.TransferState) bool {
+func (n *node) inBetween(id model.TransferID, state model.TransferState) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, r := range n.told {
@@ -66,12 +66,12 @@ func TestVerifyTellsProgress(t *testing.T) {
 	want := pictures(t, source.path(slotPath))
 	source.order(order(transport.TaskServe, "t1"))
 	target.order(fetch)
-	target.await("t1", fsm.SideVerified)
-	if !target.inBetween("t1", fsm.SideVerifying) {
+	target.await("t1", model.SideVerified)
+	if !target.inBetween("t1", model.SideVerifying) {
 		t.Error("nothing was told between the beginning and the end of the verification")
 	}
 	target.order(order(transport.TaskAttach, "t1"))
-	target.await("t1", fsm.SideAttached)
+	target.await("t1", model.SideAttached)
 	if got := pictures(t, target.path(slotPath)); got != want {
 		t.Error("the copy differs")
 	}
@@ -125,7 +125,7 @@ func TestRestoreTellsProgress(t *testing.T) {
 	if err := u.verify(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if !other.inBetween(back.ID, fsm.SideVerifying) {
+	if !other.inBetween(back.ID, model.SideVerifying) {
 		t.Error("nothing was told while the copy was read back")
 	}
 }

@@ -13,14 +13,14 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // restore reads a backup into a place beside the volumes and verifies what is on the disk then. A try that was cut off begins anew.
 func (t *task) restore(ctx context.Context) error {
 	if sum, ok := t.verified(); ok {
 		total := t.stagedBytes()
-		t.report(fsm.SideVerified, total, total, sum)
+		t.report(model.SideVerified, total, total, sum)
 		return nil
 	}
 	if err := t.checkUser(); err != nil {
@@ -46,7 +46,7 @@ func (t *task) restore(ctx context.Context) error {
 	if err := u.unpack(ctx, filepath.Join(dir, archiveData)); err != nil {
 		return asCode(err, "read the backup")
 	}
-	t.report(fsm.SideVerifying, 0, a.Bytes, "")
+	t.report(model.SideVerifying, 0, a.Bytes, "")
 	if err := u.verify(ctx); err != nil {
 		return err
 	}
@@ -78,7 +78,7 @@ func (u *unpacking) unpack(ctx context.Context, file string) error {
 	defer f.Close()
 	u.buf = make([]byte, chunkBytes)
 	u.in = &checking{from: &skipping{f: f}, a: u.a, each: func(done int64) error {
-		u.t.progress(fsm.SideCopying, done, u.a.Bytes)
+		u.t.progress(model.SideCopying, done, u.a.Bytes)
 		return errors.Join(u.t.settle(u.in.data), ctx.Err())
 	}}
 	u.check = newEntryCheck(u.t.Names)
@@ -115,7 +115,7 @@ func (u *unpacking) add(h *tar.Header, content io.Reader) error {
 	case tar.TypeReg:
 		e.Link = ""
 	default:
-		return fsm.Refuse(fsm.CodeIntegrity, "the backup has %q of an unknown type", e.Path)
+		return model.Refuse(model.CodeIntegrity, "the backup has %q of an unknown type", e.Path)
 	}
 	if err := u.check.add(&e); err != nil {
 		return err
@@ -168,7 +168,7 @@ func (u *unpacking) verify(ctx context.Context) error {
 		in := &chunked{take: func(chunk []byte) error {
 			sum.add(chunk)
 			done += int64(len(chunk))
-			u.t.progress(fsm.SideVerifying, min(done, u.a.Bytes), u.a.Bytes)
+			u.t.progress(model.SideVerifying, min(done, u.a.Bytes), u.a.Bytes)
 			return ctx.Err()
 		}}
 		f, err := u.root.Open(u.entries[i].Path)
@@ -180,7 +180,7 @@ func (u *unpacking) verify(ctx context.Context) error {
 			return asCode(err, "read the copy back")
 		}
 		if !bytes.Equal(sum.of.Sum(nil), want) {
-			return fsm.Refuse(fsm.CodeIntegrity, "%s is not on the disk as it was written", u.entries[i].Path)
+			return model.Refuse(model.CodeIntegrity, "%s is not on the disk as it was written", u.entries[i].Path)
 		}
 	}
 	return nil

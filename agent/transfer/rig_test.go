@@ -20,7 +20,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"go.uber.org/goleak"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -41,16 +41,16 @@ type node struct {
 	stop  func()
 
 	mu      sync.Mutex
-	held    map[fsm.VolumeID]fsm.InstanceID
-	reports map[fsm.TransferID]fsm.TransferReport
-	told    []fsm.TransferReport // all of them
+	held    map[model.VolumeID]model.InstanceID
+	reports map[model.TransferID]model.TransferReport
+	told    []model.TransferReport // all of them
 	changed chan struct{}
 }
 
 func newNode(t *testing.T, peers http.RoundTripper) *node {
 	n := &node{
-		t: t, dir: filepath.Join(t.TempDir(), "volumes"), backups: t.TempDir(), peers: peers, held: map[fsm.VolumeID]fsm.InstanceID{},
-		reports: map[fsm.TransferID]fsm.TransferReport{}, changed: make(chan struct{}), owner: Account{UID: os.Getuid(), Groups: []int{os.Getgid()}},
+		t: t, dir: filepath.Join(t.TempDir(), "volumes"), backups: t.TempDir(), peers: peers, held: map[model.VolumeID]model.InstanceID{},
+		reports: map[model.TransferID]model.TransferReport{}, changed: make(chan struct{}), owner: Account{UID: os.Getuid(), Groups: []int{os.Getgid()}},
 	}
 	n.start()
 	t.Cleanup(func() { n.stop() })
@@ -69,7 +69,7 @@ func (n *node) start() {
 	n.mover, n.stop = m, func() { cancel(); wg.Wait() }
 }
 
-func (n *node) ownerOf(fsm.GroupID, int, string) (Account, error) { return n.owner, n.refused }
+func (n *node) ownerOf(model.GroupID, int, string) (Account, error) { return n.owner, n.refused }
 
 func (n *node) account(uid int) (Account, bool) {
 	a, ok := n.mayRunAs[uid]
@@ -83,7 +83,7 @@ func (n *node) current() *Mover {
 	return n.mover
 }
 
-func (n *node) hold(ids []fsm.VolumeID, holder fsm.InstanceID) fsm.InstanceID {
+func (n *node) hold(ids []model.VolumeID, holder model.InstanceID) model.InstanceID {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, id := range ids {
@@ -97,7 +97,7 @@ func (n *node) hold(ids []fsm.VolumeID, holder fsm.InstanceID) fsm.InstanceID {
 	return ""
 }
 
-func (n *node) release(holder fsm.InstanceID) {
+func (n *node) release(holder model.InstanceID) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for id, h := range n.held {
@@ -107,7 +107,7 @@ func (n *node) release(holder fsm.InstanceID) {
 	}
 }
 
-func (n *node) report(r fsm.TransferReport) {
+func (n *node) report(r model.TransferReport) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.reports[r.ID], n.told = r, append(n.told, r)
@@ -116,7 +116,7 @@ func (n *node) report(r fsm.TransferReport) {
 }
 
 // await waits until the node has reported one of the states, and returns the report.
-func (n *node) await(id fsm.TransferID, states ...fsm.TransferState) fsm.TransferReport {
+func (n *node) await(id model.TransferID, states ...model.TransferState) model.TransferReport {
 	n.t.Helper()
 	deadline := time.After(60 * time.Second)
 	for {
@@ -128,7 +128,7 @@ func (n *node) await(id fsm.TransferID, states ...fsm.TransferState) fsm.Transfe
 				return r
 			}
 		}
-		if r.State == fsm.SideFailed {
+		if r.State == model.SideFailed {
 			n.t.Fatalf("transfer %s failed: %s: %s", id, r.Code, r.Message)
 		}
 		select {
@@ -157,7 +157,7 @@ func (n *node) listen(through func(http.Handler) http.Handler) (address string, 
 }
 
 // order is one about the data that fill makes, which is of epoch 1. Attached it is of epoch 2.
-func order(task transport.TransferTask, id fsm.TransferID) transport.TransferOrder {
+func order(task transport.TransferTask, id model.TransferID) transport.TransferOrder {
 	o := transport.TransferOrder{ID: id, Task: task, Group: "db/main", Slot: 0, Names: []string{"data", "log"}, Token: "secret", Wall: 1, Epochs: []uint64{1, 1}}
 	if task == transport.TaskAttach {
 		o.Epoch, o.Epochs = 2, nil

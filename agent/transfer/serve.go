@@ -14,7 +14,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -57,12 +57,12 @@ func (t *task) serve(ctx context.Context) error {
 	s.content = newContent(root, s.manifest.Entries)
 	t.m.serving(t.ID, s)
 	defer t.m.serving(t.ID, nil)
-	t.report(fsm.SideServing, 0, s.content.total(), "")
+	t.report(model.SideServing, 0, s.content.total(), "")
 	<-ctx.Done()
 	return nil
 }
 
-func (m *Mover) serving(id fsm.TransferID, s *source) {
+func (m *Mover) serving(id model.TransferID, s *source) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if s == nil {
@@ -98,14 +98,14 @@ func (m *Mover) Handler() http.Handler {
 
 func (m *Mover) authorised(r *http.Request) (*source, error) {
 	m.mu.Lock()
-	s := m.served[fsm.TransferID(r.PathValue("id"))]
+	s := m.served[model.TransferID(r.PathValue("id"))]
 	m.mu.Unlock()
 	if s == nil {
-		return nil, fsm.Refuse(fsm.CodeNotFound, "that transfer is not handed out here now")
+		return nil, model.Refuse(model.CodeNotFound, "that transfer is not handed out here now")
 	}
 	token, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	if s.token == "" || subtle.ConstantTimeCompare([]byte(token), []byte(s.token)) != 1 {
-		return nil, fsm.Refuse(fsm.CodeForbidden, "the token is not that of the transfer")
+		return nil, model.Refuse(model.CodeForbidden, "the token is not that of the transfer")
 	}
 	return s, nil
 }
@@ -134,7 +134,7 @@ var errReaderGone = errors.New("the reader takes nothing")
 func (s *source) sendChunk(w http.ResponseWriter, r *http.Request) error {
 	n, err := strconv.Atoi(r.URL.Query().Get("n"))
 	if err != nil || n < 0 || n >= s.content.chunks() {
-		return fsm.Refuse(fsm.CodeInvalid, "there is no such chunk")
+		return model.Refuse(model.CodeInvalid, "there is no such chunk")
 	}
 	if holes := s.content.holes(n); holes > 0 {
 		w.Header().Set(headerSum, zeroText())

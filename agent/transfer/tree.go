@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // maxTreeBytes bounds the sum of the sizes of a slot's files, holes included: the sums of their chunks take 128 MiB.
@@ -63,7 +63,7 @@ func scan(root *os.Root, names []string, live bool) ([]entry, error) {
 			case ok && err == nil:
 				all = append(all, e)
 				if left -= min(e.Size, maxTreeBytes+1); left < 0 {
-					return fsm.Refuse(fsm.CodeInvalid,
+					return model.Refuse(model.CodeInvalid,
 						"the files of the volumes have more than %d TiB in all, holes included", maxTreeBytes>>40)
 				}
 				return room.take(&e)
@@ -71,7 +71,7 @@ func scan(root *os.Root, names []string, live bool) ([]entry, error) {
 			return err
 		})
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil, fsm.Refuse(fsm.CodeNotFound, "volume %s has no data here, or it changed while it was listed: %v", name, err)
+			return nil, model.Refuse(model.CodeNotFound, "volume %s has no data here, or it changed while it was listed: %v", name, err)
 		}
 		if err != nil {
 			return nil, asCode(err, "list volume "+name)
@@ -128,7 +128,7 @@ func scanOne(root *os.Root, p string, d fs.DirEntry) (entry, bool, error) {
 	case fs.ModeSocket, fs.ModeNamedPipe:
 		return e, false, nil
 	default:
-		err = fsm.Refuse(fsm.CodeInvalid, "%s is a device; volumes with devices can't be moved", p)
+		err = model.Refuse(model.CodeInvalid, "%s is a device; volumes with devices can't be moved", p)
 	}
 	return e, err == nil, err
 }
@@ -175,7 +175,7 @@ func openRegular(root *os.Root, path string) (*os.File, error) {
 	}
 	info, err := f.Stat()
 	if err == nil && !info.Mode().IsRegular() {
-		err = fsm.Refuse(fsm.CodeConflict, "%s is no regular file any more", path)
+		err = model.Refuse(model.CodeConflict, "%s is no regular file any more", path)
 	}
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
@@ -222,16 +222,16 @@ func dress(root *os.Root, entries []entry) error {
 
 // asCode gives an error a code: a full disk has its own.
 func asCode(err error, what string) error {
-	var known *fsm.Error
+	var known *model.Error
 	switch {
 	case err == nil:
 		return nil
 	case errors.As(err, &known):
 		return known
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
-		return fsm.Refuse(fsm.CodeNoDisk, "%s: the disk is full", what)
+		return model.Refuse(model.CodeNoDisk, "%s: the disk is full", what)
 	}
-	return fsm.Refuse(fsm.CodeInternal, "%s: %v", what, err)
+	return model.Refuse(model.CodeInternal, "%s: %v", what, err)
 }
 
 // syncDir makes the names in a directory survive a power cut.

@@ -8,7 +8,7 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/outspan/outspan/cluster"
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -22,7 +22,7 @@ type Config struct {
 	TLS      string   // directory of the cluster's CA and gossip key, as tls.dir of the servers
 	Cluster  string
 	Address  string // IP address of all agents
-	Capacity fsm.Resources
+	Capacity model.Resources
 	Labels   func(i int) map[string]string // of agent i
 }
 
@@ -82,8 +82,8 @@ func (c *Crowd) newNode(i int, ca *transport.Authority) (*node, error) {
 		return nil, err
 	}
 	n := &node{
-		crowd: c, id: fsm.NodeID(ulid.Make().String()), name: name, boot: ulid.Make().String(), labels: c.cfg.Labels(i), client: client,
-		inbox: make(chan []byte, inboxSize), unanswered: map[string]int{}, introduced: map[string]bool{}, work: map[fsm.InstanceID]fsm.InstanceStatus{},
+		crowd: c, id: model.NodeID(ulid.Make().String()), name: name, boot: ulid.Make().String(), labels: c.cfg.Labels(i), client: client,
+		inbox: make(chan []byte, inboxSize), unanswered: map[string]int{}, introduced: map[string]bool{}, work: map[model.InstanceID]model.InstanceStatus{},
 	}
 	return n, nil
 }
@@ -119,7 +119,7 @@ func (c *Crowd) Kill(numbers ...int) {
 		<-n.ended
 		n.client.Close()
 		n.mu.Lock()
-		n.epoch, n.work = 0, map[fsm.InstanceID]fsm.InstanceStatus{}
+		n.epoch, n.work = 0, map[model.InstanceID]model.InstanceStatus{}
 		n.mu.Unlock()
 	}
 }
@@ -133,7 +133,7 @@ func (c *Crowd) Revive(numbers ...int) {
 }
 
 // ID is the node id of agent i, Name its name.
-func (c *Crowd) ID(i int) fsm.NodeID { return c.nodes[i].id }
+func (c *Crowd) ID(i int) model.NodeID { return c.nodes[i].id }
 
 // Name is the name of agent i.
 func (c *Crowd) Name(i int) string { return c.nodes[i].name }
@@ -158,7 +158,7 @@ func (c *Crowd) Running() int {
 	for _, n := range c.nodes {
 		n.mu.Lock()
 		for _, s := range n.work {
-			if s.Observed == fsm.ObservedReady {
+			if s.Observed == model.ObservedReady {
 				running++
 			}
 		}

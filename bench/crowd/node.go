@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/cluster"
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -33,7 +33,7 @@ func (b *backoff) reset() { b.now = 0 }
 // node is one simulated agent.
 type node struct {
 	crowd         *Crowd
-	id            fsm.NodeID
+	id            model.NodeID
 	name          string
 	boot, process string
 	labels        map[string]string
@@ -47,11 +47,11 @@ type node struct {
 	life       uint32 // gossip's incarnation
 	unanswered map[string]int
 	introduced map[string]bool
-	epoch      uint64                                // 0: the servers don't know this life
-	known      chan struct{}                         // closed at the first registration of a life
-	work       map[fsm.InstanceID]fsm.InstanceStatus // of the goroutine of live; others only count it
-	groups     []fsm.GroupID                         // of what it runs
-	regrouped  chan struct{}                         // capacity 1: groups has changed
+	epoch      uint64                                    // 0: the servers don't know this life
+	known      chan struct{}                             // closed at the first registration of a life
+	work       map[model.InstanceID]model.InstanceStatus // of the goroutine of live; others only count it
+	groups     []model.GroupID                           // of what it runs
+	regrouped  chan struct{}                             // capacity 1: groups has changed
 }
 
 // live registers and does what it is told until ctx ends.
@@ -82,8 +82,8 @@ func (n *node) register(ctx context.Context) error {
 	}
 	reply, err := n.client.Register(ctx, transport.RegisterRequest{
 		Node: n.id, Name: n.name,
-		Agent: fsm.AgentInfo{BootID: n.boot, Incarnation: n.process, Address: n.crowd.cfg.Address, Version: "bench"},
-		Shape: fsm.NodeShape{
+		Agent: model.AgentInfo{BootID: n.boot, Incarnation: n.process, Address: n.crowd.cfg.Address, Version: "bench"},
+		Shape: model.NodeShape{
 			Capacity: n.crowd.cfg.Capacity, Labels: n.labels, PortMin: 20000, PortMax: 31999,
 			Attributes: map[string]string{"os": "linux", "arch": "amd64", "cpus": "16", "kernel": "6.1.0", "hostname": n.name},
 		},
@@ -111,7 +111,7 @@ func (n *node) serve(ctx context.Context) {
 	for ctx.Err() == nil {
 		poll, cancel := context.WithTimeout(ctx, pollWait+10*time.Second)
 		answer, err := n.client.Assignments(poll, transport.AssignmentsRequest{
-			Node: n.id, Epoch: epoch, Index: index, Incarnation: incarnation, Wait: fsm.Duration(pollWait / time.Millisecond),
+			Node: n.id, Epoch: epoch, Index: index, Incarnation: incarnation, Wait: model.Duration(pollWait / time.Millisecond),
 		})
 		cancel()
 		if err != nil {
@@ -153,21 +153,21 @@ func (n *node) serve(ctx context.Context) {
 }
 
 // converge starts and stops at once what it has to, and returns what changed; all that is there to repeat it.
-func (n *node) converge(assigned []transport.Assignment, repeat bool) []fsm.InstanceStatus {
+func (n *node) converge(assigned []transport.Assignment, repeat bool) []model.InstanceStatus {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	var news []fsm.InstanceStatus
-	var groups []fsm.GroupID
-	wanted := make(map[fsm.InstanceID]fsm.InstanceStatus, len(assigned))
+	var news []model.InstanceStatus
+	var groups []model.GroupID
+	wanted := make(map[model.InstanceID]model.InstanceStatus, len(assigned))
 	for _, a := range assigned {
 		status, known := n.work[a.ID]
-		want := fsm.ObservedReady
-		if a.Desired != fsm.DesiredRunning {
-			want = fsm.ObservedStopped
+		want := model.ObservedReady
+		if a.Desired != model.DesiredRunning {
+			want = model.ObservedStopped
 		}
 		moved := !known || status.Observed != want
 		if moved {
-			status = fsm.InstanceStatus{ID: a.ID, Generation: status.Generation + 1, Observed: want}
+			status = model.InstanceStatus{ID: a.ID, Generation: status.Generation + 1, Observed: want}
 		}
 		if moved || repeat {
 			news = append(news, status)
@@ -189,7 +189,7 @@ func (n *node) converge(assigned []transport.Assignment, repeat bool) []fsm.Inst
 }
 
 // report tells the servers until they know; false: they want a new registration, or ctx ended.
-func (n *node) report(ctx context.Context, epoch uint64, full bool, news []fsm.InstanceStatus) bool {
+func (n *node) report(ctx context.Context, epoch uint64, full bool, news []model.InstanceStatus) bool {
 	var again backoff
 	for ctx.Err() == nil {
 		call, cancel := context.WithTimeout(ctx, 10*time.Second)
@@ -198,7 +198,7 @@ func (n *node) report(ctx context.Context, epoch uint64, full bool, news []fsm.I
 		if err == nil {
 			return true
 		}
-		if refused, ok := errors.AsType[*fsm.Error](err); ok && (refused.Code == fsm.CodeStale || refused.Code == fsm.CodeNotFound) {
+		if refused, ok := errors.AsType[*model.Error](err); ok && (refused.Code == model.CodeStale || refused.Code == model.CodeNotFound) {
 			return false
 		}
 		n.crowd.trouble(ctx, "report", err)
@@ -216,7 +216,7 @@ func (n *node) followServices(ctx context.Context) {
 	}
 	for ctx.Err() == nil {
 		poll, cancel := context.WithTimeout(ctx, pollWait+10*time.Second)
-		answer, err := n.client.Services(poll, transport.ServicesRequest{Node: n.id, Index: index, Wait: fsm.Duration(pollWait / time.Millisecond)})
+		answer, err := n.client.Services(poll, transport.ServicesRequest{Node: n.id, Index: index, Wait: model.Duration(pollWait / time.Millisecond)})
 		cancel()
 		if err != nil {
 			n.crowd.trouble(ctx, "services", err)
@@ -230,10 +230,10 @@ func (n *node) followServices(ctx context.Context) {
 
 // followPeers asks for the lists of the groups of which it runs an instance, as an agent does.
 func (n *node) followPeers(ctx context.Context) {
-	known, incarnation := map[fsm.GroupID]uint64{}, uint64(0)
+	known, incarnation := map[model.GroupID]uint64{}, uint64(0)
 	var again backoff
 	for ctx.Err() == nil {
-		q := transport.PeersRequest{Node: n.id, Incarnation: incarnation, Wait: fsm.Duration(pollWait / time.Millisecond)}
+		q := transport.PeersRequest{Node: n.id, Incarnation: incarnation, Wait: model.Duration(pollWait / time.Millisecond)}
 		n.mu.Lock()
 		for _, id := range n.groups {
 			q.Groups = append(q.Groups, transport.PeersKnown{Group: id, At: known[id]})

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport/api"
 )
 
@@ -57,9 +57,9 @@ func (a *app) nodeHere(ctx context.Context) (string, error) {
 	slices.Sort(here)
 	switch len(here) {
 	case 0:
-		return "", fsm.Refuse(fsm.CodeNotFound, "no node runs on this machine, %s", host).WithHint("name the node: outspan agent status NODE; list them with: outspan node ls")
+		return "", model.Refuse(model.CodeNotFound, "no node runs on this machine, %s", host).WithHint("name the node: outspan agent status NODE; list them with: outspan node ls")
 	case 1:
 		return here[0], nil
 	}
-	return "", fsm.Refuse(fsm.CodeAmbiguous, "%d nodes run on this machine: %s", len(here), joined(here)).WithHint("name one: outspan agent status %s", here[0])
+	return "", model.Refuse(model.CodeAmbiguous, "%d nodes run on this machine: %s", len(here), joined(here)).WithHint("name one: outspan agent status %s", here[0])
 }

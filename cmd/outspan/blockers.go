@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport/api"
 )
 
@@ -33,7 +34,7 @@ func sumText(sum fsm.BlockerSum) string {
 	return text + blockerText(sum.Code, sum.Message, sum.Unblock)
 }
 
-func blockerText(code fsm.Code, message, unblock string) string {
+func blockerText(code model.Code, message, unblock string) string {
 	text := string(code)
 	if message != "" {
 		text += ": " + message
@@ -72,8 +73,8 @@ func newReasons(before, after []api.DrainBlocker) []fsm.BlockerSum {
 }
 
 // passing blockers come and go in every drain that goes well: they are no news.
-func passing(code fsm.Code) bool {
-	return code == fsm.CodeReplacementPending || code == fsm.CodeStopping
+func passing(code model.Code) bool {
+	return code == model.CodeReplacementPending || code == model.CodeStopping
 }
 
 // blockersOf are the blockers of a forecast.
@@ -105,7 +106,7 @@ func (p *page) forecastReasons(indent string, forecast []api.DrainForecast) {
 // forecastSums is a forecast in one line: what happens to how many, and about how long that takes.
 func forecastSums(forecast []api.DrainForecast) string {
 	var parts []string
-	longest := fsm.Duration(0)
+	longest := model.Duration(0)
 	for _, f := range forecast {
 		longest = max(longest, f.After)
 	}

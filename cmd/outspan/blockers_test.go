@@ -6,22 +6,23 @@ import (
 	"testing"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport/api"
 )
 
 // blockedDrain is a drain of a node with so many instances that fit nowhere, and as many with local volumes.
 func blockedDrain(many int) api.Drain {
 	n := api.DrainNode{Node: "n1", Phase: fsm.PhaseDraining, Turn: true}
-	add := func(id fsm.InstanceID, b api.DrainBlocker) {
+	add := func(id model.InstanceID, b api.DrainBlocker) {
 		b.Instance = id
 		n.Blockers = append(n.Blockers, b)
 		n.Remaining = append(n.Remaining, api.DrainRemaining{Instance: id, Class: fsm.Stateless, State: "ready", Blocker: b.Code})
 	}
 	for i := range many {
-		add(fsm.InstanceID(fmt.Sprintf("web%04d", i)), api.DrainBlocker{Code: "replacement_unschedulable:no_capacity_memory", Message: "its replacement fits nowhere", Unblock: "add a node"})
+		add(model.InstanceID(fmt.Sprintf("web%04d", i)), api.DrainBlocker{Code: "replacement_unschedulable:no_capacity_memory", Message: "its replacement fits nowhere", Unblock: "add a node"})
 		id := fmt.Sprintf("pg%05d", i)
-		add(fsm.InstanceID(id), api.DrainBlocker{
-			Code: fsm.CodeVolumeLocal, Volume: fsm.NewVolumeID("db/pg", i, "data"), Message: fmt.Sprintf("instance %s holds the local volume db/pg/%d/data", id, i),
+		add(model.InstanceID(id), api.DrainBlocker{
+			Code: model.CodeVolumeLocal, Volume: model.NewVolumeID("db/pg", i, "data"), Message: fmt.Sprintf("instance %s holds the local volume db/pg/%d/data", id, i),
 			Unblock: fmt.Sprintf("outspan volume migrate db/pg/%d/data --to NODE", i),
 		})
 	}
@@ -65,7 +66,7 @@ func TestBlockedDrainIsNoWall(t *testing.T) {
 // proves that the time left and the counts of a reason are no news while a drain is followed.
 func TestTimesAreNoNews(t *testing.T) {
 	at := func(message string) api.Drain {
-		return api.Drain{Nodes: []api.DrainNode{{Node: "n1", Blockers: []api.DrainBlocker{{Code: fsm.CodeBudgetRate, Instance: fsm.InstanceID(message), Message: message}}}}}
+		return api.Drain{Nodes: []api.DrainNode{{Node: "n1", Blockers: []api.DrainBlocker{{Code: model.CodeBudgetRate, Instance: model.InstanceID(message), Message: message}}}}}
 	}
 	before, after := at("db may lose 1 per 10m; the next is allowed in 9m"), at("db may lose 1 per 10m; the next is allowed in 8m30s")
 	if news := drainNews(&before, &after); len(news) != 0 {
@@ -78,9 +79,9 @@ func TestTimesAreNoNews(t *testing.T) {
 func TestForecastSums(t *testing.T) {
 	var r api.DrainReply
 	for i := range 15 {
-		f := api.DrainForecast{Node: "n1", Instance: fsm.InstanceID(fmt.Sprintf("web%04d", i)), Group: "web/http", Action: fsm.ActionMove, Target: "n2", After: 9 * fsm.Second}
+		f := api.DrainForecast{Node: "n1", Instance: model.InstanceID(fmt.Sprintf("web%04d", i)), Group: "web/http", Action: fsm.ActionMove, Target: "n2", After: 9 * model.Second}
 		if i >= 12 {
-			f.Action, f.Target, f.Blocker, f.Message, f.After = fsm.ActionWait, "", fsm.CodeBudgetMinReady, "web/http must keep 9", 40*fsm.Second
+			f.Action, f.Target, f.Blocker, f.Message, f.After = fsm.ActionWait, "", model.CodeBudgetMinReady, "web/http must keep 9", 40*model.Second
 		}
 		r.Forecast = append(r.Forecast, f)
 	}
@@ -108,9 +109,9 @@ func TestForecastSumsVolumes(t *testing.T) {
 	var r api.DrainReply
 	var blockers []api.DrainBlocker
 	for i := range 5 {
-		id, volume := fsm.InstanceID(fmt.Sprintf("db%04d", i)), fsm.VolumeID(fmt.Sprintf("db/main/%d/rows", i))
+		id, volume := model.InstanceID(fmt.Sprintf("db%04d", i)), model.VolumeID(fmt.Sprintf("db/main/%d/rows", i))
 		f := api.DrainForecast{
-			Node: "n1", Instance: id, Group: "db/main", Action: fsm.ActionWait, Blocker: fsm.CodeVolumeLocal, Volume: volume, Never: true,
+			Node: "n1", Instance: id, Group: "db/main", Action: fsm.ActionWait, Blocker: model.CodeVolumeLocal, Volume: volume, Never: true,
 			Message: fmt.Sprintf("instance %s holds the local volume %s", id, volume), Unblock: "outspan volume migrate " + string(volume),
 		}
 		r.Forecast = append(r.Forecast, f)
@@ -119,7 +120,7 @@ func TestForecastSumsVolumes(t *testing.T) {
 	p := &page{}
 	p.drainReply(r, &drainFlags{})
 	text := p.b.String()
-	if n := strings.Count(text, string(fsm.CodeVolumeLocal)+": "); n != 1 || !strings.Contains(text, "5 volumes (db/main/0/rows, ") {
+	if n := strings.Count(text, string(model.CodeVolumeLocal)+": "); n != 1 || !strings.Contains(text, "5 volumes (db/main/0/rows, ") {
 		t.Errorf("the reason stands there %d times:\n%s", n, text)
 	}
 	if running := sumText(sumsOf(blockers)[0]); !strings.Contains(text, running) {

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport/api"
 )
 
@@ -149,7 +150,7 @@ func joinedText[T ~string](list []T) string {
 
 func budgetSet(a *app) *cobra.Command {
 	var write writeFlags
-	var spec fsm.BudgetSpec
+	var spec model.BudgetSpec
 	var minReady, maxDown, rate string
 	cmd := &cobra.Command{
 		Use: "set NAME", Short: "make a budget that groups share, or replace it", Args: exactly("NAME"), ValidArgsFunction: a.complete("budgets"),
@@ -180,27 +181,27 @@ The whole budget is replaced: what is not given is not limited. Percentages are 
 	return cmd
 }
 
-func budgetSpec(spec *fsm.BudgetSpec, minReady, maxDown, rate string) error {
+func budgetSpec(spec *model.BudgetSpec, minReady, maxDown, rate string) error {
 	for _, f := range [...]struct {
 		flag, text string
-		to         **fsm.Amount
+		to         **model.Amount
 	}{{"min-ready", minReady, &spec.MinReady}, {"max-down", maxDown, &spec.MaxDown}} {
 		if f.text == "" {
 			continue
 		}
-		amount := new(fsm.Amount)
+		amount := new(model.Amount)
 		if err := amount.UnmarshalText([]byte(f.text)); err != nil {
 			return usage("--%s: %v", f.flag, err)
 		}
 		*f.to = amount
 	}
 	if rate != "" {
-		var r fsm.ActorRate
+		var r model.ActorRate
 		if err := r.UnmarshalText([]byte(rate)); err != nil {
 			return usage("--rate: %v", err)
 		}
 		if r.Max > 0 {
-			spec.Rate = &fsm.RateSpec{Max: r.Max, Window: r.Window}
+			spec.Rate = &model.RateSpec{Max: r.Max, Window: r.Window}
 		}
 	}
 	return nil
@@ -231,10 +232,10 @@ func budgetLine(b fsm.BudgetLine) string {
 }
 
 // budgetNotes writes, as comments of a job file, what the budgets of its groups come to.
-func (p *page) budgetNotes(spec fsm.JobSpec) {
+func (p *page) budgetNotes(spec model.JobSpec) {
 	for i := range spec.Groups {
 		g := &spec.Groups[i]
-		if g.Role != fsm.RoleSystem {
+		if g.Role != model.RoleSystem {
 			p.line("# %s", budgetLine(fsm.PreviewBudget(g, spec.Name, spec.Class)))
 		}
 		for _, name := range g.Budgets {

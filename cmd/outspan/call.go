@@ -12,7 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -49,7 +49,7 @@ func call[T any](ctx context.Context, a *app, method, path string, query url.Val
 // decode turns the answer's bytes into its value.
 func (got *answer[T]) decode(method, path string) error {
 	if err := json.Unmarshal(got.raw, &got.value); err != nil {
-		return fsm.Refuse(fsm.CodeInternal, "the answer to %s %s is not what this version of outspan expects: %v", method, path, err).
+		return model.Refuse(model.CodeInternal, "the answer to %s %s is not what this version of outspan expects: %v", method, path, err).
 			WithHint("compare versions with: outspan version; outspan server members")
 	}
 	return nil
@@ -158,7 +158,7 @@ func orStale(a *app, query url.Values, read func(url.Values) error) error {
 	}
 	a.conn.retryFor = leaderless
 	err := read(query)
-	if !isCode(err, fsm.CodeNoLeader) {
+	if !isCode(err, model.CodeNoLeader) {
 		return err
 	}
 	query = copyOf(query)

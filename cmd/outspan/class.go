@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outspan/outspan/config"
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport/api"
 )
 
@@ -29,7 +29,7 @@ func classLs(a *app) *cobra.Command {
 				{head: "default", cell: func(c api.ClassView) string { return yesNo(c.Default) }},
 				{head: "jobs", cell: func(c api.ClassView) string { return fmt.Sprint(c.Jobs) }},
 				{head: "max down", cell: func(c api.ClassView) string {
-					return fsm.MaxDown{Amount: c.MaxDown, Floor: c.MaxDownFloor}.String()
+					return model.MaxDown{Amount: c.MaxDown, Floor: c.MaxDownFloor}.String()
 				}},
 				{head: "memory", cell: func(c api.ClassView) string {
 					return ofQuota(sizeText(c.Used.MemoryBytes), c.Quota.MemoryBytes > 0, sizeText(c.Quota.MemoryBytes))

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/outspan/outspan/config"
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // writeConfigDocs writes the reference of the settings and of the files of servers and agents.
@@ -69,8 +69,8 @@ func presetTable() string {
 	b.WriteString("## Presets of the rescheduler\n\nWith `off` it moves nothing by itself; what a person asks for is done as with `balanced`.\n\n" +
 		"| preset | `rescheduler_gain` | `rescheduler_min_age` | `rescheduler_cooldown` | `rescheduler_moves` | `rescheduler_cycle` | " +
 		"of a budget left untouched |\n|---|---|---|---|---|---|---|\n")
-	for _, preset := range fsm.Reschedulers() {
-		r := (&fsm.Settings{Rescheduler: preset}).Rescheduling()
+	for _, preset := range model.Reschedulers() {
+		r := (&model.Settings{Rescheduler: preset}).Rescheduling()
 		if r.On {
 			b.WriteString(tableRow("`"+preset+"`", fmt.Sprint(r.Gain), r.MinAge.String(), r.Cooldown.String(), fmt.Sprint(r.Moves),
 				r.Cycle.String(), fmt.Sprintf("%d %%", r.Reserve)))

@@ -4,7 +4,7 @@ import (
 	"github.com/outspan/outspan/agent"
 	"github.com/outspan/outspan/agent/driver"
 	"github.com/outspan/outspan/config"
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // configShown is a configuration as config show prints it, under the names of the files' keys.
@@ -19,7 +19,7 @@ type configShown struct {
 	Advertise map[string]string `json:"advertise"`
 	TLS       tlsShown          `json:"tls"`
 	Gossip    gossipShown       `json:"gossip"`
-	Settings  *fsm.Settings     `json:"settings,omitempty"`
+	Settings  *model.Settings   `json:"settings,omitempty"`
 	Telemetry map[string]bool   `json:"telemetry"`
 	Limits    limitsShown       `json:"limits"`
 }
@@ -38,8 +38,8 @@ type serverShown struct {
 type agentShown struct {
 	Servers    []string          `json:"servers,omitempty"`
 	Labels     map[string]string `json:"labels,omitempty"`
-	Reserve    fsm.Resources     `json:"reserve"`
-	Capacity   fsm.Resources     `json:"capacity"`
+	Reserve    model.Resources   `json:"reserve"`
+	Capacity   model.Resources   `json:"capacity"`
 	OnShutdown string            `json:"on_shutdown"`
 	Drivers    []string          `json:"drivers"`
 	AllowRoot  bool              `json:"allow_root"`

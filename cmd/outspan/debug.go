@@ -14,6 +14,7 @@ import (
 
 	"github.com/outspan/outspan/cluster"
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // What stands below `outspan debug` reads the data directory of a server that doesn't run, or a snapshot file. It changes nothing there.
@@ -34,7 +35,7 @@ func loadState(ctx context.Context, arg string, index uint64) (debugState, error
 	index = cmp.Or(at, index)
 	info, err := os.Stat(path)
 	if err != nil {
-		return debugState{}, fsm.Refuse(fsm.CodeNotFound, "there is no %s", path).WithHint("give a snapshot file, or the data_dir of a stopped server: DIR or DIR@INDEX")
+		return debugState{}, model.Refuse(model.CodeNotFound, "there is no %s", path).WithHint("give a snapshot file, or the data_dir of a stopped server: DIR or DIR@INDEX")
 	}
 	out := debugState{source: arg}
 	if !info.IsDir() || cluster.IsStored(path) {
@@ -85,10 +86,10 @@ type stateView struct {
 	ClusterName string            `json:"cluster_name"`
 	Incarnation uint64            `json:"incarnation"`
 	Time        *time.Time        `json:"time,omitempty"`
-	ClusterTime fsm.Time          `json:"cluster_time_ms"`
+	ClusterTime model.Time        `json:"cluster_time_ms"`
 	From        string            `json:"from,omitempty"`
 	Applied     int               `json:"applied"`
-	Skipped     []*fsm.Error      `json:"skipped,omitempty"`
+	Skipped     []*model.Error    `json:"skipped,omitempty"`
 	Digest      string            `json:"digest"`
 	Tables      []fsm.TableDigest `json:"tables"`
 	Check       checkView         `json:"check"`

@@ -11,6 +11,7 @@ import (
 
 	"github.com/outspan/outspan/cluster"
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // entryView is one entry of the log with all that is known of it.
@@ -18,12 +19,12 @@ type entryView struct {
 	recordView
 	Format      uint16      `json:"format,omitempty"`
 	DecidedTerm uint64      `json:"decided_term,omitempty"` // 0: whoever led could log it
-	ClusterTime fsm.Time    `json:"cluster_time_ms,omitempty"`
+	ClusterTime model.Time  `json:"cluster_time_ms,omitempty"`
 	BodyHash    string      `json:"body_hash,omitempty"`
 	Groups      []groupView `json:"groups,omitempty"`
 
 	Replayed bool            `json:"replayed"` // whether what follows is known
-	Why      *fsm.Error      `json:"not_replayed,omitempty"`
+	Why      *model.Error    `json:"not_replayed,omitempty"`
 	Changes  []fsm.RowChange `json:"changes,omitempty"`
 	Digest   string          `json:"digest,omitempty"` // of the state behind it
 }
@@ -32,7 +33,7 @@ type entryView struct {
 type groupView struct {
 	Commands []fullCommand `json:"commands"`
 	Accepted *bool         `json:"accepted,omitempty"` // unknown unless it was replayed
-	Refusal  *fsm.Error    `json:"refusal,omitempty"`
+	Refusal  *model.Error  `json:"refusal,omitempty"`
 	Replay   bool          `json:"replay,omitempty"` // the answer of an earlier entry with the same request id; then this one changed nothing
 }
 
@@ -125,7 +126,7 @@ func (v *entryView) replay(ctx context.Context, dir *cluster.StoppedDir, r clust
 }
 
 func (v *entryView) notReplayed(err error) error {
-	known, ok := errors.AsType[*fsm.Error](err)
+	known, ok := errors.AsType[*model.Error](err)
 	if !ok {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/outspan/outspan/cluster"
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // recordView is one entry of the log in a list.
@@ -19,12 +20,12 @@ type recordView struct {
 	Term      uint64                 `json:"term"`
 	Kind      cluster.RecordKind     `json:"kind"`
 	Time      *time.Time             `json:"time,omitempty"`
-	Actor     fsm.Actor              `json:"actor,omitempty"`
-	RequestID fsm.RequestID          `json:"request_id,omitempty"`
+	Actor     model.Actor            `json:"actor,omitempty"`
+	RequestID model.RequestID        `json:"request_id,omitempty"`
 	Bytes     int                    `json:"bytes"`
 	Commands  []commandView          `json:"commands,omitempty"`
 	Servers   []cluster.StoredMember `json:"servers,omitempty"`
-	Error     *fsm.Error             `json:"error,omitempty"`
+	Error     *model.Error           `json:"error,omitempty"`
 }
 
 // commandView is one command of an entry in a list. Group is the number of its group, from 1: each group is done whole or not at all.
@@ -117,7 +118,7 @@ func (a *app) debugLog(path string, filter *recordFilter) error {
 		return err
 	}
 	v := logView{Server: dir.Server(), First: bounds.First, Last: bounds.Last, Items: []recordView{}, Index: bounds.Last}
-	var bad []*fsm.Error
+	var bad []*model.Error
 	for r, err := range dir.Records(filter.from, filter.to) {
 		if err != nil {
 			return err
@@ -140,7 +141,7 @@ func (a *app) debugLog(path string, filter *recordFilter) error {
 		return err
 	}
 	if len(bad) > 1 {
-		return &fsm.Error{Code: bad[0].Code, Message: fmt.Sprintf("%d entries can't be read; the first: %s", len(bad), bad[0].Message), Hint: bad[0].Hint}
+		return &model.Error{Code: bad[0].Code, Message: fmt.Sprintf("%d entries can't be read; the first: %s", len(bad), bad[0].Message), Hint: bad[0].Hint}
 	}
 	if len(bad) == 1 {
 		return bad[0]

@@ -13,6 +13,7 @@ import (
 
 	"github.com/outspan/outspan/cluster"
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 func debugStateCommand(a *app) *cobra.Command {
@@ -67,7 +68,7 @@ func writable(out, source string) error {
 		return nil
 	}
 	if _, err := os.Lstat(out); err == nil {
-		return fsm.Refuse(fsm.CodeConflict, "%s exists already", out).WithHint("choose another name")
+		return model.Refuse(model.CodeConflict, "%s exists already", out).WithHint("choose another name")
 	}
 	path, _, err := splitSource(source)
 	if err != nil {
@@ -115,7 +116,7 @@ func knownTable(name string) error {
 	if slices.Contains(names, name) {
 		return nil
 	}
-	refusal := fsm.Refuse(fsm.CodeNotFound, "there is no table %q", name)
+	refusal := model.Refuse(model.CodeNotFound, "there is no table %q", name)
 	if near := nearest(name, names); near != "" {
 		return refusal.WithHint("did you mean: %s", near)
 	}
@@ -146,9 +147,9 @@ func (a *app) showRows(s fsm.State, table, key string) error {
 	}
 	switch {
 	case len(found) == 0:
-		return fsm.Refuse(fsm.CodeNotFound, "there is no row %q in %s at index %d", key, table, s.Index).WithHint("leave the key out to see all of them")
+		return model.Refuse(model.CodeNotFound, "there is no row %q in %s at index %d", key, table, s.Index).WithHint("leave the key out to see all of them")
 	case len(found) > 1:
-		return fsm.Refuse(fsm.CodeAmbiguous, "%d rows of %s begin with %q", len(found), table, key).WithHint("give more characters of the key")
+		return model.Refuse(model.CodeAmbiguous, "%d rows of %s begin with %q", len(found), table, key).WithHint("give more characters of the key")
 	}
 	text, err := rowText(found[0].Row)
 	if err != nil {
@@ -202,7 +203,7 @@ type storedView struct {
 	Servers      []cluster.StoredMember `json:"servers,omitempty"`
 	TableDigests []fsm.TableDigest      `json:"table_digests,omitempty"`
 	Check        *checkView             `json:"check,omitempty"`
-	Error        *fsm.Error             `json:"error,omitempty"`
+	Error        *model.Error           `json:"error,omitempty"`
 }
 
 func debugSnapshot(a *app) *cobra.Command {
@@ -259,7 +260,7 @@ func storedAt(path string) ([]cluster.StoredSnapshot, error) {
 	info, err := os.Stat(path)
 	switch {
 	case err != nil:
-		return nil, fsm.Refuse(fsm.CodeNotFound, "there is no %s", path).WithHint("give a snapshot file, or the data_dir of a stopped server")
+		return nil, model.Refuse(model.CodeNotFound, "there is no %s", path).WithHint("give a snapshot file, or the data_dir of a stopped server")
 	case !info.IsDir():
 		return []cluster.StoredSnapshot{{File: path}}, nil
 	case cluster.IsStored(path):
@@ -289,8 +290,8 @@ func viewStored(s cluster.StoredSnapshot) storedView {
 	state, err := read()
 	if err != nil {
 		var ok bool
-		if v.Error, ok = errors.AsType[*fsm.Error](err); !ok {
-			v.Error = fsm.Refuse(fsm.CodeInternal, "%v", err)
+		if v.Error, ok = errors.AsType[*model.Error](err); !ok {
+			v.Error = model.Refuse(model.CodeInternal, "%v", err)
 		}
 		return v
 	}

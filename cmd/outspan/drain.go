@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport/api"
 )
 
@@ -186,7 +187,7 @@ func deadlineText(n api.DrainNode) string {
 
 func optionsText(o fsm.DrainOptions) string {
 	text := "deadline " + o.Deadline.String()
-	if o.Deadline == fsm.Forever {
+	if o.Deadline == model.Forever {
 		text = "no deadline"
 	}
 	for _, one := range [...]struct {

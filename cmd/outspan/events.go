@@ -14,7 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport/api"
 )
 
@@ -90,7 +90,7 @@ func (a *app) eventStreamOf(ctx context.Context, q url.Values, each func(api.Eve
 		}
 		var e api.Event
 		if err := json.Unmarshal(line, &e); err != nil {
-			return fsm.Refuse(fsm.CodeInternal, "an event is not what this version of outspan expects: %v", err)
+			return model.Refuse(model.CodeInternal, "an event is not what this version of outspan expects: %v", err)
 		}
 		if err := each(e, line); err != nil {
 			return err
@@ -184,7 +184,7 @@ func (a *app) followEvents(ctx context.Context, f *eventFlags) error {
 
 // broken reports whether a stream ended because its connection did.
 func broken(err error) bool {
-	var known *fsm.Error
+	var known *model.Error
 	return !errors.As(err, &known)
 }
 

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -31,14 +31,14 @@ const (
 
 // Codes of outcomes, and of what only the command line can find.
 const (
-	codeNotAllPlaced fsm.Code = "not_all_placed"
-	codeEndedFailed  fsm.Code = "ended_failed"
-	codeWaitTimedOut fsm.Code = "wait_timed_out"
-	codeCanceled     fsm.Code = "drain_canceled"
+	codeNotAllPlaced model.Code = "not_all_placed"
+	codeEndedFailed  model.Code = "ended_failed"
+	codeWaitTimedOut model.Code = "wait_timed_out"
+	codeCanceled     model.Code = "drain_canceled"
 )
 
 // outcomes are the codes that only the command line gives, with the exit code of each.
-var outcomes = map[fsm.Code]exitCode{
+var outcomes = map[model.Code]exitCode{
 	codeNotAllPlaced: exitNotAllPlaced,
 	codeEndedFailed:  exitFailed,
 	codeWaitTimedOut: exitWaitTimeout,
@@ -49,12 +49,12 @@ var outcomes = map[fsm.Code]exitCode{
 	codeNotReturned:   exitOther,
 
 	// A job that fits nowhere is refused when it is submitted.
-	fsm.CodeNoMemory:     exitNotAllPlaced,
-	fsm.CodeNoPorts:      exitNotAllPlaced,
-	fsm.CodeNoNodes:      exitNotAllPlaced,
-	fsm.CodeConstraint:   exitNotAllPlaced,
-	fsm.CodeAntiAffinity: exitNotAllPlaced,
-	fsm.CodeVolumeNoNode: exitNotAllPlaced,
+	model.CodeNoMemory:     exitNotAllPlaced,
+	model.CodeNoPorts:      exitNotAllPlaced,
+	model.CodeNoNodes:      exitNotAllPlaced,
+	model.CodeConstraint:   exitNotAllPlaced,
+	model.CodeAntiAffinity: exitNotAllPlaced,
+	model.CodeVolumeNoNode: exitNotAllPlaced,
 }
 
 // quiet is an outcome that needs no words on stderr, because stdout has said it.
@@ -65,7 +65,7 @@ func (q quiet) Error() string { return fmt.Sprintf("exit code %d", q.code) }
 // exitOf finds the exit code of an error.
 func exitOf(err error) exitCode {
 	var q quiet
-	var known *fsm.Error
+	var known *model.Error
 	switch {
 	case err == nil:
 		return exitOK
@@ -99,26 +99,26 @@ func (a *app) finish(ctx context.Context, err error) int {
 
 // failure is an error as it stands in JSON on stderr.
 type failure struct {
-	Code      fsm.Code `json:"code"`
-	Message   string   `json:"message"`
-	Hint      string   `json:"hint"`
-	Retryable bool     `json:"retryable"`
-	Index     uint64   `json:"index"`
+	Code      model.Code `json:"code"`
+	Message   string     `json:"message"`
+	Hint      string     `json:"hint"`
+	Retryable bool       `json:"retryable"`
+	Index     uint64     `json:"index"`
 	// NextAllowed is when a budget's rate allows the next stop.
 	NextAllowed *time.Time `json:"next_allowed,omitempty"`
 }
 
 func describe(err error) failure {
 	f := failure{Code: "error", Message: err.Error()}
-	var known *fsm.Error
+	var known *model.Error
 	var problem *transport.Problem
 	switch {
 	case errors.As(err, &problem):
 		f.Index, f.NextAllowed = problem.Index, problem.NextAllowed
-		known = &fsm.Error{Code: problem.Code, Message: problem.Message, Hint: problem.Hint}
+		known = &model.Error{Code: problem.Code, Message: problem.Message, Hint: problem.Hint}
 	case errors.As(err, &known):
 	case errors.Is(err, context.DeadlineExceeded):
-		known = fsm.Refuse(fsm.CodeTimeout, "no answer in time").WithHint("try again; see: outspan server members")
+		known = model.Refuse(model.CodeTimeout, "no answer in time").WithHint("try again; see: outspan server members")
 	}
 	if known != nil {
 		f.Code, f.Message, f.Hint, f.Retryable = known.Code, known.Message, known.Hint, transport.Retryable(known.Code)
@@ -145,8 +145,8 @@ func report(w io.Writer, err error, asJSON bool) {
 }
 
 // isCode reports whether err is a refusal of this code.
-func isCode(err error, code fsm.Code) bool {
-	var known *fsm.Error
+func isCode(err error, code model.Code) bool {
+	var known *model.Error
 	return errors.As(err, &known) && known.Code == code
 }
 

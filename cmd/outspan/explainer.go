@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/reconcile"
 	"github.com/outspan/outspan/transport/api"
 )
@@ -55,7 +56,7 @@ func explained(q api.Question) *reconcile.Explanation {
 // Why implements api.Explainer.
 func (explainer) Why(q api.Question, subject string) (fsm.WhyResult, error) {
 	kind, object, _ := strings.Cut(subject, "/")
-	if d, ok := q.State.Deployments.Get(fsm.DeploymentID(object)); ok && kind == "deployment" {
+	if d, ok := q.State.Deployments.Get(model.DeploymentID(object)); ok && kind == "deployment" {
 		object = string(d.Job)
 	}
 	result, refusal := reconcile.Explain(input(q)).Why(object)
@@ -68,7 +69,7 @@ func (explainer) Why(q api.Question, subject string) (fsm.WhyResult, error) {
 // Waiting implements api.Explainer.
 func (explainer) Waiting(q api.Question) api.Waiting {
 	e := explained(q)
-	w := api.Waiting{Groups: map[fsm.GroupID]fsm.Blocker{}, Instances: map[fsm.InstanceID][]fsm.Blocker{}}
+	w := api.Waiting{Groups: map[model.GroupID]fsm.Blocker{}, Instances: map[model.InstanceID][]fsm.Blocker{}}
 	for id := range q.State.Groups.All() {
 		if why := e.Pending(id); why != nil {
 			w.Groups[id] = fsm.Blocker{Code: why.Code, Message: why.Message, Unblock: why.Hint}
@@ -85,7 +86,7 @@ func (explainer) Waiting(q api.Question) api.Waiting {
 }
 
 // DrainStatus implements api.Explainer.
-func (explainer) DrainStatus(q api.Question, id fsm.DrainID) []fsm.DrainStatus {
+func (explainer) DrainStatus(q api.Question, id model.DrainID) []fsm.DrainStatus {
 	d, ok := q.State.Drains.Get(id)
 	if !ok {
 		return nil
@@ -94,7 +95,7 @@ func (explainer) DrainStatus(q api.Question, id fsm.DrainID) []fsm.DrainStatus {
 }
 
 // Forecast implements api.Planner.
-func (p *planner) Forecast(q api.Question, id fsm.DrainID) []fsm.Forecast {
+func (p *planner) Forecast(q api.Question, id model.DrainID) []fsm.Forecast {
 	d, ok := q.State.Drains.Get(id)
 	if !ok {
 		return nil
@@ -118,7 +119,7 @@ func (*planner) Moves(q api.Question) ([]fsm.Move, [][]fsm.Command) {
 }
 
 // Plan implements api.Planner.
-func (*planner) Plan(q api.Question, spec fsm.JobSpec) (fsm.JobPlan, error) {
+func (*planner) Plan(q api.Question, spec model.JobSpec) (fsm.JobPlan, error) {
 	plan, refusal := reconcile.PlanJob(input(q), spec)
 	if refusal != nil {
 		return plan, refusal

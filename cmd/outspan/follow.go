@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport/api"
 )
 
@@ -100,7 +101,7 @@ func (p *progress) drainBar(d api.Drain) {
 func countOf(n api.DrainNode) string {
 	stopping := 0
 	for _, r := range n.Remaining {
-		if r.State == string(fsm.ObservedDraining) || r.Blocker == fsm.CodeStopping {
+		if r.State == string(model.ObservedDraining) || r.Blocker == model.CodeStopping {
 			stopping++
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport/api"
 )
 
@@ -85,11 +86,11 @@ func (a *app) askHealth(ctx context.Context, q url.Values) ([]serverAnswer, erro
 	}
 	asked.Wait()
 	for i, err := range errs {
-		var known *fsm.Error
+		var known *model.Error
 		switch {
 		case err == nil:
 		case errors.As(err, &known) && exitOf(err) == exitTransient && ctx.Err() == nil:
-			return nil, fsm.Refuse(known.Code, "the server at %s is not ready: %s", addresses[i], describe(err).Message).
+			return nil, model.Refuse(known.Code, "the server at %s is not ready: %s", addresses[i], describe(err).Message).
 				WithHint("%s", first(known.Hint, "see its log, and: outspan server members"))
 		default:
 			return nil, err
@@ -157,7 +158,7 @@ func (a *app) waitForServers(ctx context.Context, query url.Values, until *waitF
 			if cause := context.Cause(ctx); !isCode(cause, codeWaitTimedOut) {
 				return cause
 			}
-			return fsm.Refuse(codeWaitTimedOut, "the cluster is not whole after %s: %s", until.timeout, lacks).
+			return model.Refuse(codeWaitTimedOut, "the cluster is not whole after %s: %s", until.timeout, lacks).
 				WithHint("don't stop another server now; see its log, and: outspan server members")
 		}
 	}

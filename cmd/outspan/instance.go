@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport/api"
 )
 
@@ -172,12 +172,12 @@ func instanceWhy(a *app) *cobra.Command {
 
 // evictRequest is the body of evict and stop.
 type evictRequest struct {
-	Grace        *fsm.Duration `json:"grace,omitempty"`
-	BypassBudget bool          `json:"bypass_budget,omitempty"`
-	Avoid        bool          `json:"avoid,omitempty"`
-	Surge        bool          `json:"surge,omitempty"`
-	Cancel       bool          `json:"cancel,omitempty"`
-	Message      string        `json:"message,omitempty"`
+	Grace        *model.Duration `json:"grace,omitempty"`
+	BypassBudget bool            `json:"bypass_budget,omitempty"`
+	Avoid        bool            `json:"avoid,omitempty"`
+	Surge        bool            `json:"surge,omitempty"`
+	Cancel       bool            `json:"cancel,omitempty"`
+	Message      string          `json:"message,omitempty"`
 }
 
 // instanceVerb is a write to one instance.
@@ -208,7 +208,7 @@ func (v *instanceVerb) run(ctx context.Context, a *app, ref string, body any) er
 		return err
 	}
 	done := v.done
-	if i := got.value.Instance; v.verb != "restart" && i != nil && i.Desired == fsm.DesiredRunning && !v.write.dryRun {
+	if i := got.value.Instance; v.verb != "restart" && i != nil && i.Desired == model.DesiredRunning && !v.write.dryRun {
 		done = "is to be stopped: " + awaitsText(i)
 		if !i.Eviction.Requested {
 			done = "stays: its eviction is cancelled"
@@ -244,7 +244,7 @@ func instanceEvict(a *app) *cobra.Command {
 			return v.run(cmd.Context(), a, args[0], body)
 		},
 	}
-	grace.d = new(fsm.Duration)
+	grace.d = new(model.Duration)
 	v.write.register(cmd, "say whether it would be allowed, change nothing")
 	v.until.register(cmd, "stopped")
 	cmd.Flags().Var(&grace, "grace", "time between the stop signal and the kill, instead of the group's")
@@ -257,7 +257,7 @@ func instanceEvict(a *app) *cobra.Command {
 
 func instanceStop(a *app) *cobra.Command {
 	v := instanceVerb{verb: "stop", done: "is stopped"}
-	grace := durationValue{d: new(fsm.Duration)}
+	grace := durationValue{d: new(model.Duration)}
 	body := evictRequest{}
 	cmd := &cobra.Command{
 		Use: "stop INSTANCE", Short: "stop an instance; it is replaced", Args: exactly("INSTANCE"), ValidArgsFunction: a.complete("instances"),

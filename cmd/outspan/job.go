@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outspan/outspan/config"
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport/api"
 )
 
@@ -55,10 +55,10 @@ func fileHint(path string, err error) string {
 	return "give another file, or - for standard input"
 }
 
-func (a *app) readJob(path string) (fsm.JobSpec, error) {
+func (a *app) readJob(path string) (model.JobSpec, error) {
 	src, err := a.readFile(path, maxJobFile)
 	if err != nil {
-		return fsm.JobSpec{}, err
+		return model.JobSpec{}, err
 	}
 	return config.ParseJob(path, src)
 }

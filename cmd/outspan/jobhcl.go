@@ -8,11 +8,11 @@ import (
 	"strings"
 
 	"github.com/outspan/outspan/config"
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // jobHCL writes an expanded spec as the job file that says all of it.
-func jobHCL(spec fsm.JobSpec) (string, error) {
+func jobHCL(spec model.JobSpec) (string, error) {
 	w := &hclWriter{}
 	w.block("job", []string{string(spec.Name)}, func() {
 		w.text("class", string(spec.Class))
@@ -54,7 +54,7 @@ func (w *hclWriter) text(key, value string) {
 
 func (w *hclWriter) number(key string, n int64) { w.raw(key, strconv.FormatInt(n, 10)) }
 
-func (w *hclWriter) duration(key string, d fsm.Duration) { w.raw(key, quoted(d.String())) }
+func (w *hclWriter) duration(key string, d model.Duration) { w.raw(key, quoted(d.String())) }
 
 func (w *hclWriter) texts(key string, list []string) {
 	if len(list) == 0 {
@@ -113,8 +113,8 @@ func quoted(s string) string {
 	return text
 }
 
-func (w *hclWriter) group(g *fsm.GroupSpec) {
-	if g.Role != fsm.RoleSystem {
+func (w *hclWriter) group(g *model.GroupSpec) {
+	if g.Role != model.RoleSystem {
 		w.number("count", int64(g.Count))
 	}
 	w.text("role", string(g.Role))
@@ -150,7 +150,7 @@ func (w *hclWriter) group(g *fsm.GroupSpec) {
 	w.placement(g)
 }
 
-func (w *hclWriter) network(g *fsm.GroupSpec) {
+func (w *hclWriter) network(g *model.GroupSpec) {
 	for _, p := range g.Ports {
 		w.block("port", []string{p.Name}, func() {
 			if p.Static > 0 {
@@ -191,7 +191,7 @@ func (w *hclWriter) network(g *fsm.GroupSpec) {
 }
 
 // role writes what asks an instance for its facts, and what runs beside it.
-func (w *hclWriter) role(g *fsm.GroupSpec) {
+func (w *hclWriter) role(g *model.GroupSpec) {
 	if c := g.RoleCheck; c != nil {
 		w.block("role_check", nil, func() {
 			w.texts("exec", c.Exec)
@@ -213,7 +213,7 @@ func (w *hclWriter) role(g *fsm.GroupSpec) {
 	}
 }
 
-func (w *hclWriter) lifecycle(g *fsm.GroupSpec) {
+func (w *hclWriter) lifecycle(g *model.GroupSpec) {
 	w.block("stop", nil, func() {
 		w.text("signal", g.Stop.Signal)
 		w.duration("grace", g.Stop.Grace)
@@ -272,8 +272,8 @@ func (w *hclWriter) lifecycle(g *fsm.GroupSpec) {
 	})
 }
 
-func (w *hclWriter) budget(b *fsm.BudgetSpec) {
-	amount := func(key string, a *fsm.Amount) {
+func (w *hclWriter) budget(b *model.BudgetSpec) {
+	amount := func(key string, a *model.Amount) {
 		switch {
 		case a == nil:
 		case a.Percent:
@@ -297,8 +297,8 @@ func (w *hclWriter) budget(b *fsm.BudgetSpec) {
 	})
 }
 
-func (w *hclWriter) placement(g *fsm.GroupSpec) {
-	rule := func(c fsm.Constraint) {
+func (w *hclWriter) placement(g *model.GroupSpec) {
+	rule := func(c model.Constraint) {
 		w.text("attribute", c.Attribute)
 		w.text("operator", c.Operator)
 		w.text("value", c.Value)

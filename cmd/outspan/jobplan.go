@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport/api"
 )
 
@@ -76,17 +76,17 @@ func (p *jobPlanned) short() error {
 	return notPlaced(string(p.Job), n, strings.Join(why, "; "))
 }
 
-func (a *app) plan(ctx context.Context, spec fsm.JobSpec) (*jobPlanned, error) {
+func (a *app) plan(ctx context.Context, spec model.JobSpec) (*jobPlanned, error) {
 	path := "/v1/jobs/" + segment(string(spec.Name))
 	got, err := post[api.JobPlan](ctx, a, path+"/plan", nil, submission{Job: spec})
 	if err != nil {
 		return nil, err
 	}
 	p := &jobPlanned{JobPlan: got.value, Diff: []difference{}}
-	var before *fsm.JobSpec
+	var before *model.JobSpec
 	if got.value.Index > 0 {
 		now, err := get[api.JobDetail](ctx, a, path, nil)
-		if err != nil && !isCode(err, fsm.CodeNotFound) {
+		if err != nil && !isCode(err, model.CodeNotFound) {
 			return nil, err
 		}
 		if err == nil && now.value.Name == spec.Name {
@@ -98,7 +98,7 @@ func (a *app) plan(ctx context.Context, spec fsm.JobSpec) (*jobPlanned, error) {
 }
 
 // diffSpecs lists what differs between two specs, key by key. Named parts are matched by name.
-func diffSpecs(before *fsm.JobSpec, after fsm.JobSpec) ([]difference, error) {
+func diffSpecs(before *model.JobSpec, after model.JobSpec) ([]difference, error) {
 	old := map[string]any{}
 	if before != nil {
 		expanded := before.Expand()
@@ -129,7 +129,7 @@ func diffSpecs(before *fsm.JobSpec, after fsm.JobSpec) ([]difference, error) {
 }
 
 // flatten writes a spec as paths and plain values: group.http.update.max_surge = 1.
-func flatten(into map[string]any, spec fsm.JobSpec) error {
+func flatten(into map[string]any, spec model.JobSpec) error {
 	raw, err := marshal(spec)
 	if err != nil {
 		return err

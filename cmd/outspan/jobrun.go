@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport/api"
 )
 
@@ -61,8 +62,8 @@ Exit codes: 0 all ready; 2 the file is invalid; 21 not all can be placed; 22 the
 
 // submission is the body of a submitted job.
 type submission struct {
-	Job     fsm.JobSpec `json:"job"`
-	Message string      `json:"message,omitempty"`
+	Job     model.JobSpec `json:"job"`
+	Message string        `json:"message,omitempty"`
 }
 
 func (a *app) runJob(ctx context.Context, file, message, ifIndex string, change *changeFlags) error {
@@ -105,8 +106,8 @@ func (a *app) runJob(ctx context.Context, file, message, ifIndex string, change 
 
 // unfinished is the deployment of a job's version that is still going on, or that failed and left instances of an older version. Who submits the same
 // again, because waiting was cut off, follows that instead of hearing that all is well.
-func (a *app) unfinished(ctx context.Context, job *api.Job) fsm.DeploymentID {
-	id := fsm.NewDeploymentID(job.Name, job.Version)
+func (a *app) unfinished(ctx context.Context, job *api.Job) model.DeploymentID {
+	id := model.NewDeploymentID(job.Name, job.Version)
 	d, err := get[api.Deployment](ctx, a, "/v1/deployments/"+segment(string(id)), nil)
 	if err != nil {
 		return "" // it ended long ago; following the job says what else is wrong
@@ -231,7 +232,7 @@ func (l jobLook) text() string {
 func troubleOf(instances []api.Instance) string {
 	n, reason := 0, ""
 	for _, i := range instances {
-		if i.Desired == fsm.DesiredRunning && !i.Ready && i.Reason != "" {
+		if i.Desired == model.DesiredRunning && !i.Ready && i.Reason != "" {
 			n, reason = n+1, i.Reason
 		}
 	}
@@ -296,7 +297,7 @@ func (l *jobLook) ended(now time.Time) (bool, error) {
 		case fsm.DeploymentSucceeded:
 			return true, nil
 		case fsm.DeploymentSuperseded:
-			return true, fsm.Refuse(fsm.CodeConflict, "deployment %s was superseded by a newer version", d.ID)
+			return true, model.Refuse(model.CodeConflict, "deployment %s was superseded by a newer version", d.ID)
 		case fsm.DeploymentFailed:
 			return true, deploymentFailed(d)
 		}
@@ -320,7 +321,7 @@ func (l *jobLook) ended(now time.Time) (bool, error) {
 }
 
 func deploymentFailed(d *api.Deployment) error {
-	return fsm.Refuse(codeEndedFailed, "deployment %s failed: %s", d.ID, d.Reason).WithHint("see: outspan job status %s; outspan why %s", d.Job, d.ID)
+	return model.Refuse(codeEndedFailed, "deployment %s failed: %s", d.ID, d.Reason).WithHint("see: outspan job status %s; outspan why %s", d.Job, d.ID)
 }
 
 // settled reports whether a job is what it should be, with nothing missing and nothing too much.
@@ -359,9 +360,9 @@ func stuck(j *api.Job) bool {
 
 // unschedulable reports whether a reason says that no node can take an instance.
 func unschedulable(reason string) bool {
-	for _, code := range [...]fsm.Code{
-		fsm.CodeNoMemory, fsm.CodeNoPorts, fsm.CodeNoNodes, fsm.CodeConstraint, fsm.CodeVolumeNoNode, fsm.CodeVolumeInUse, fsm.CodeAntiAffinity,
-		fsm.CodeVolumeOffline, fsm.CodeRetryLimit, fsm.QuotaExceeded(""),
+	for _, code := range [...]model.Code{
+		model.CodeNoMemory, model.CodeNoPorts, model.CodeNoNodes, model.CodeConstraint, model.CodeVolumeNoNode, model.CodeVolumeInUse, model.CodeAntiAffinity,
+		model.CodeVolumeOffline, model.CodeRetryLimit, model.QuotaExceeded(""),
 	} {
 		if strings.Contains(reason, string(code)) {
 			return true
@@ -371,6 +372,6 @@ func unschedulable(reason string) bool {
 }
 
 func notPlaced(job string, n int, why string) error {
-	return fsm.Refuse(codeNotAllPlaced, "%d of job %s can't be placed now: %s", n, job, why).
+	return model.Refuse(codeNotAllPlaced, "%d of job %s can't be placed now: %s", n, job, why).
 		WithHint("they are placed when there is room; see: outspan why %s", job)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport/api"
 )
 
@@ -51,11 +52,11 @@ type scaling struct {
 
 // unplacedScale is what of a scale fits nowhere now.
 type unplacedScale struct {
-	Group    fsm.GroupID    `json:"-"`
+	Group    model.GroupID  `json:"-"`
 	Before   int            `json:"-"`
 	Count    int            `json:"count"`
 	Of       int            `json:"of"`
-	Code     fsm.Code       `json:"code"`
+	Code     model.Code     `json:"code"`
 	Message  string         `json:"message"`
 	Excluded []fsm.Excluded `json:"excluded"`
 }
@@ -95,11 +96,11 @@ func (a *app) unplacedAfter(ctx context.Context, job string, body scaling) (*unp
 		return nil, ctx.Err()
 	}
 	spec := now.value.Spec
-	i := slices.IndexFunc(spec.Groups, func(g fsm.GroupSpec) bool { return g.Name == body.Group || body.Group == "" && len(spec.Groups) == 1 })
+	i := slices.IndexFunc(spec.Groups, func(g model.GroupSpec) bool { return g.Name == body.Group || body.Group == "" && len(spec.Groups) == 1 })
 	if i < 0 || spec.Groups[i].Count >= body.Count {
 		return nil, nil
 	}
-	u := &unplacedScale{Group: fsm.NewGroupID(spec.Name, spec.Groups[i].Name), Before: spec.Groups[i].Count}
+	u := &unplacedScale{Group: model.NewGroupID(spec.Name, spec.Groups[i].Name), Before: spec.Groups[i].Count}
 	spec.Groups[i].Count = body.Count
 	planned, err := a.plan(ctx, spec)
 	if err != nil {

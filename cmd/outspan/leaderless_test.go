@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -19,7 +19,7 @@ import (
 func TestStatusWithoutLeader(t *testing.T) {
 	address := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Query().Get("consistency") != "stale" {
-			p := transport.NewProblem(fsm.Refuse(fsm.CodeNoLeader, "the servers have no leader at present"))
+			p := transport.NewProblem(model.Refuse(model.CodeNoLeader, "the servers have no leader at present"))
 			w.Header().Set("Content-Type", transport.ContentTypeProblem)
 			w.WriteHeader(p.Status)
 			fmt.Fprintf(w, `{"code":%q,"message":%q,"status":%d}`, p.Code, p.Message, p.Status)

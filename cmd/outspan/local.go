@@ -15,8 +15,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outspan/outspan/config"
-	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/internal/demo"
+	"github.com/outspan/outspan/model"
 )
 
 func fmtCommand(a *app) *cobra.Command {
@@ -155,7 +155,7 @@ func versionCommand(a *app) *cobra.Command {
 				OS      string `json:"os"`
 				Arch    string `json:"arch"`
 				Format  uint16 `json:"format"`
-			}{version, runtime.Version(), runtime.GOOS, runtime.GOARCH, fsm.CurrentFormat}
+			}{version, runtime.Version(), runtime.GOOS, runtime.GOARCH, model.CurrentFormat}
 			s, err := shownValue(v, []string{version}, func(p *page) {
 				p.line("outspan %s (%s, %s/%s, log format %d)", v.Version, v.Go, v.OS, v.Arch, v.Format)
 			})
@@ -217,7 +217,7 @@ func jobInit(a *app) *cobra.Command {
 			}
 			f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 			if os.IsExist(err) {
-				return fsm.Refuse(fsm.CodeConflict, "%s exists already", path).WithHint("name another file: outspan job init FILE")
+				return model.Refuse(model.CodeConflict, "%s exists already", path).WithHint("name another file: outspan job init FILE")
 			}
 			if err != nil {
 				return usage("can't write the file: %v", err)

@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 	"github.com/outspan/outspan/transport/api"
 )
@@ -99,14 +99,14 @@ func (a *app) instanceLogs(ctx context.Context, id string, q url.Values) error {
 	path := "/v1/instances/" + segment(id)
 	for {
 		err := a.copyLogs(ctx, path+"/logs", q)
-		if !isCode(err, fsm.CodeNotFound) || !q.Has("follow") {
+		if !isCode(err, model.CodeNotFound) || !q.Has("follow") {
 			return err
 		}
 		i, failed := get[api.Instance](ctx, a, path, nil)
 		switch {
 		case failed != nil:
 			return failed
-		case i.value.Observed != fsm.ObservedPending && i.value.Observed != fsm.ObservedBooting:
+		case i.value.Observed != model.ObservedPending && i.value.Observed != model.ObservedBooting:
 			return err
 		case !wait(ctx, 500*time.Millisecond):
 			return context.Cause(ctx)
@@ -167,7 +167,7 @@ func logsCommand(a *app) *cobra.Command {
 				}
 				return a.instanceLogs(ctx, id, q)
 			}
-			return fsm.Refuse(fsm.CodeInvalid, "%s %s has no logs", kind, id).WithHint("jobs and instances have")
+			return model.Refuse(model.CodeInvalid, "%s %s has no logs", kind, id).WithHint("jobs and instances have")
 		},
 	}
 	f.register(cmd)
@@ -187,7 +187,7 @@ func (a *app) copyLogs(ctx context.Context, path string, q url.Values) error {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case err != nil && !errors.Is(err, io.EOF):
-		return fsm.Refuse(transport.CodeUnreachable, "the log broke off: %v", err).WithHint("start it again")
+		return model.Refuse(transport.CodeUnreachable, "the log broke off: %v", err).WithHint("start it again")
 	}
 	return nil
 }

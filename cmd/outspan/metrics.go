@@ -13,7 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/outspan/outspan/cluster"
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/reconcile"
 	"github.com/outspan/outspan/transport"
 )
@@ -90,20 +90,20 @@ func newRefusals() refusals {
 }
 
 // refusalCodes are those that say who may call, how often and with how much.
-func refusalCodes() []fsm.Code {
-	return []fsm.Code{fsm.CodeForbidden, transport.CodeRateLimited, fsm.CodeBusy, transport.CodeTooLarge, fsm.CodeInvalid, transport.CodeMediaType}
+func refusalCodes() []model.Code {
+	return []model.Code{model.CodeForbidden, transport.CodeRateLimited, model.CodeBusy, transport.CodeTooLarge, model.CodeInvalid, transport.CodeMediaType}
 }
 
 // count counts one refusal.
 func (r refusals) count(err error) {
-	if refusal, ok := errors.AsType[*fsm.Error](err); ok && slices.Contains(refusalCodes(), refusal.Code) {
+	if refusal, ok := errors.AsType[*model.Error](err); ok && slices.Contains(refusalCodes(), refusal.Code) {
 		r.WithLabelValues(string(refusal.Code)).Inc()
 	}
 }
 
 // stopCodes are the refusals of a stop.
-func stopCodes() []fsm.Code {
-	return []fsm.Code{fsm.CodeBudgetMinReady, fsm.CodeBudgetRate, fsm.CodeRoleNever, fsm.CodeVolumeLocal, fsm.CodeReplacementPending, fsm.CodeStale}
+func stopCodes() []model.Code {
+	return []model.Code{model.CodeBudgetMinReady, model.CodeBudgetRate, model.CodeRoleNever, model.CodeVolumeLocal, model.CodeReplacementPending, model.CodeStale}
 }
 
 func (m loopMetrics) collectors() []prometheus.Collector {

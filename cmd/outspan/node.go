@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport/api"
 )
 
@@ -110,7 +111,7 @@ func (a *app) showNode(ctx context.Context, ref string) error {
 			p.line("its agent reports %s: %s", t.Check, t.Reason)
 		}
 		for _, t := range n.PortProblems {
-			p.line("%s", fsm.PortProblem(t).Words())
+			p.line("%s", model.PortProblem(t).Words())
 		}
 		if n.Owes {
 			p.line("its agent has not told since the last restore what runs here")
@@ -216,7 +217,7 @@ func (a *app) eachNode(ctx context.Context, verb, done string, refs []string, bo
 }
 
 // drainThatEnds is the running drain that a node leaves when it is taken back; "" if there is none.
-func (a *app) drainThatEnds(ctx context.Context, verb, ref string) fsm.DrainID {
+func (a *app) drainThatEnds(ctx context.Context, verb, ref string) model.DrainID {
 	if verb != "uncordon" {
 		return ""
 	}
@@ -396,7 +397,7 @@ func parseLabels(text string) (map[string]string, error) {
 		}
 		k, v, ok := strings.Cut(part, "=")
 		if !ok || k == "" || v == "" {
-			return nil, fsm.Refuse(fsm.CodeInvalid, "selector %q is not k=v", part).WithHint("for example: --selector rack=r1,disk=ssd")
+			return nil, model.Refuse(model.CodeInvalid, "selector %q is not k=v", part).WithHint("for example: --selector rack=r1,disk=ssd")
 		}
 		labels[k] = v
 	}

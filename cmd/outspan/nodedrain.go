@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport/api"
 )
 
@@ -35,7 +36,7 @@ type drainRequest struct {
 func (f *drainFlags) register(cmd *cobra.Command) {
 	f.write.register(cmd, "show the forecast, change nothing; exit code 21 if the drain could not end by itself")
 	fs, c := cmd.Flags(), &f.body.DrainChoices
-	f.deadline.d = new(fsm.Duration)
+	f.deadline.d = new(model.Duration)
 	fs.Var(&f.deadline, "deadline", "for each node, from its turn: 1h, or none (default: the setting drain_deadline)")
 	fs.BoolVar(&f.detach, "detach", false, "return once the drain has started, instead of following it")
 	fs.BoolVar(&c.Force, "force", false, "also stop what its role says never to stop; recorded")
@@ -50,7 +51,7 @@ func (f *drainFlags) register(cmd *cobra.Command) {
 	fs.StringVar(&f.selector, "selector", "", "instead of names: all nodes with these labels, k=v,...")
 	fs.StringVar(&f.order, "order", "given", "in which order: given, name, fewest or most (instances)")
 	f.until.register(cmd, "drained", "started")
-	_ = cmd.RegisterFlagCompletionFunc("policy", completeWords(fsm.DrainPolicies()...)) // the flags are there: they were made above
+	_ = cmd.RegisterFlagCompletionFunc("policy", completeWords(model.DrainPolicies()...)) // the flags are there: they were made above
 	_ = cmd.RegisterFlagCompletionFunc("order", completeWords("given", "name", "fewest", "most"))
 }
 
@@ -134,7 +135,7 @@ func (a *app) chooseNodes(ctx context.Context, nodes []string, f *drainFlags) er
 	}
 	f.body.Nodes = orderNodes(known.items, nodes, labels, f.order)
 	if len(f.body.Nodes) == 0 {
-		return fsm.Refuse(fsm.CodeNotFound, "no node has these labels").WithHint("list them with: outspan node ls -o wide")
+		return model.Refuse(model.CodeNotFound, "no node has these labels").WithHint("list them with: outspan node ls -o wide")
 	}
 	return nil
 }
@@ -227,7 +228,7 @@ func forecastColumns[T any](of func(T) api.DrainForecast) []column[T] {
 // stuckForecast is exit code 21 when the drain could not end by itself: something never goes, or fits nowhere.
 func stuckForecast(r api.DrainReply) error {
 	for _, one := range r.Forecast {
-		if one.Never || strings.HasPrefix(string(one.Blocker), string(fsm.Unschedulable(""))) {
+		if one.Never || strings.HasPrefix(string(one.Blocker), string(model.Unschedulable(""))) {
 			return quiet{exitNotAllPlaced}
 		}
 	}
@@ -240,7 +241,7 @@ func rejected(r api.DrainReply) error {
 		return nil
 	}
 	one := r.Rejected[0]
-	return fsm.Refuse(one.Code, "node %s was not taken into the drain: %s", one.Node, one.Message).
+	return model.Refuse(one.Code, "node %s was not taken into the drain: %s", one.Node, one.Message).
 		WithHint("the other nodes are in drain %s", r.Drain)
 }
 
@@ -254,7 +255,7 @@ type drainResult struct {
 func (a *app) followQuietly(ctx context.Context, got answer[api.DrainReply], f *drainFlags) error {
 	end, failed := a.watchDrain(ctx, string(got.value.Drain), &f.until, a.note)
 	if failed != nil && end == nil {
-		var known *fsm.Error
+		var known *model.Error
 		if !errors.As(failed, &known) || known.Code != codeWaitTimedOut {
 			return failed
 		}
@@ -287,10 +288,10 @@ func drainEnded(d api.Drain) error {
 				why = append(why, fmt.Sprintf("%s: %s", n.Node, n.LastError))
 			}
 		}
-		return fsm.Refuse(codeEndedFailed, "drain %s failed: %s", d.ID, strings.Join(why, "; ")).
+		return model.Refuse(codeEndedFailed, "drain %s failed: %s", d.ID, strings.Join(why, "; ")).
 			WithHint("its nodes take no new instances; remove what blocks and start a new drain, or: outspan node uncordon %s", nodesThat(d, fsm.PhaseFailed))
 	case fsm.PhaseCanceled:
-		return fsm.Refuse(codeCanceled, "drain %s was canceled", d.ID).WithHint("unless it was canceled with --uncordon, its nodes take no new instances before: outspan node uncordon %s", nodesThat(d, fsm.PhaseCanceled))
+		return model.Refuse(codeCanceled, "drain %s was canceled", d.ID).WithHint("unless it was canceled with --uncordon, its nodes take no new instances before: outspan node uncordon %s", nodesThat(d, fsm.PhaseCanceled))
 	}
 	return nil
 }

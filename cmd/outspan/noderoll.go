@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport/api"
 )
 
@@ -38,7 +39,7 @@ func (f *rollFlags) register(cmd *cobra.Command) {
 	fs.BoolVar(&f.noReboot, "no-reboot", false, "the command of --exec reboots nothing, such as an update of packages: the node is taken back when it has ended")
 	fs.StringVar(&f.resume, "resume", "", "go on with the roll of this id, from any machine")
 	fs.IntVar(&f.parallel, "max-parallel-nodes", 1, "how many nodes at once")
-	f.deadline.d = new(fsm.Duration)
+	f.deadline.d = new(model.Duration)
 	fs.Var(&f.deadline, "deadline", "of each drain: 1h, or none (default: the setting drain_deadline)")
 	fs.DurationVar(&f.within, "within", 30*time.Minute, "how long a node may take to come back, and its groups to be whole again")
 	fs.StringVarP(&f.message, "message", "m", "", "why, for people")
@@ -116,7 +117,7 @@ func (a *app) rolledNodes(ctx context.Context, refs []string, f *rollFlags) ([]s
 		return nil, err
 	}
 	if names = orderNodes(known.items, nil, labels, "name"); len(names) == 0 {
-		return nil, fsm.Refuse(fsm.CodeNotFound, "no node has these labels").WithHint("list them with: outspan node ls -o wide")
+		return nil, model.Refuse(model.CodeNotFound, "no node has these labels").WithHint("list them with: outspan node ls -o wide")
 	}
 	return names, nil
 }
@@ -157,7 +158,7 @@ func (a *app) drainsOfRoll(ctx context.Context, id string) ([]api.Drain, error) 
 		}
 	}
 	if len(found) == 0 {
-		return nil, fsm.Refuse(fsm.CodeNotFound, "no drain is a step of a roll %q", id).WithHint("give its whole id; list drains with: outspan drain ls -o wide")
+		return nil, model.Refuse(model.CodeNotFound, "no drain is a step of a roll %q", id).WithHint("give its whole id; list drains with: outspan drain ls -o wide")
 	}
 	slices.SortFunc(found, func(x, y api.Drain) int { return cmp.Compare(y.Index, x.Index) })
 	return found, nil

@@ -14,13 +14,14 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport/api"
 )
 
 // Codes of a step of a roll that went wrong.
 const (
-	codeCommandFailed fsm.Code = "command_failed"
-	codeNotReturned   fsm.Code = "node_not_returned"
+	codeCommandFailed model.Code = "command_failed"
+	codeNotReturned   model.Code = "node_not_returned"
 )
 
 // roll is one rolling maintenance under way in this process. What it has done stands in its drains; this is only who goes on with it.
@@ -36,11 +37,11 @@ type roll struct {
 
 // rollStep is how far one node is.
 type rollStep struct {
-	Node    string      `json:"node"`
-	State   string      `json:"state"` // pending, done, failed
-	Drain   fsm.DrainID `json:"drain"`
-	Seconds float64     `json:"seconds"`
-	Error   string      `json:"error,omitempty"`
+	Node    string        `json:"node"`
+	State   string        `json:"state"` // pending, done, failed
+	Drain   model.DrainID `json:"drain"`
+	Seconds float64       `json:"seconds"`
+	Error   string        `json:"error,omitempty"`
 }
 
 // say prints a line about a node, with how many are done and the time that the rest will take, estimated from those.
@@ -56,7 +57,7 @@ func (r *roll) say(node, format string, args ...any) {
 }
 
 // set notes how a node ended.
-func (r *roll) set(i int, state string, drain fsm.DrainID, took time.Duration, err error) {
+func (r *roll) set(i int, state string, drain model.DrainID, took time.Duration, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	step := &r.steps[i]
@@ -171,7 +172,7 @@ func (a *app) rollOne(ctx context.Context, r *roll, i int) error {
 	return nil
 }
 
-func drainOf(d *api.Drain) fsm.DrainID {
+func drainOf(d *api.Drain) model.DrainID {
 	if d == nil {
 		return ""
 	}
@@ -199,7 +200,7 @@ func (a *app) rollDrain(ctx context.Context, r *roll, i int) (*api.Drain, error)
 		return a.followRoll(ctx, r, name, last.ID)
 	}
 	body := drainRequest{Nodes: []string{name}}
-	body.ID = fsm.DrainID(fmt.Sprintf("%s.%d.%d", r.plan.ID, i+1, attempt+1))
+	body.ID = model.DrainID(fmt.Sprintf("%s.%d.%d", r.plan.ID, i+1, attempt+1))
 	body.Message, body.Roll = first(r.flags.message, "node roll "+r.plan.ID), &r.plan
 	if r.flags.deadline.set {
 		body.Deadline = r.flags.deadline.d
@@ -213,7 +214,7 @@ func (a *app) rollDrain(ctx context.Context, r *roll, i int) (*api.Drain, error)
 // lastDrain is the latest drain of a node in this roll, and how many there were.
 func (a *app) lastDrain(ctx context.Context, r *roll, name string) (*api.Drain, int, error) {
 	all, err := a.drainsOfRoll(ctx, r.plan.ID)
-	if isCode(err, fsm.CodeNotFound) {
+	if isCode(err, model.CodeNotFound) {
 		return nil, 0, nil
 	}
 	all = slices.DeleteFunc(all, func(d api.Drain) bool {
@@ -225,7 +226,7 @@ func (a *app) lastDrain(ctx context.Context, r *roll, name string) (*api.Drain, 
 	return &all[0], len(all), nil
 }
 
-func (a *app) followRoll(ctx context.Context, r *roll, name string, id fsm.DrainID) (*api.Drain, error) {
+func (a *app) followRoll(ctx context.Context, r *roll, name string, id model.DrainID) (*api.Drain, error) {
 	say := func(format string, args ...any) {
 		line := strings.TrimPrefix(fmt.Sprintf(format, args...), name+": ")
 		r.say(name, "%s", line)
@@ -281,7 +282,7 @@ func (a *app) awaitBack(ctx context.Context, r *roll, name, bootBefore string) e
 		return n.BootID != bootBefore && n.Health == fsm.HealthOnline
 	})
 	if isCode(err, codeNotReturned) {
-		return fsm.Refuse(codeNotReturned, "%s", describe(err).Message).
+		return model.Refuse(codeNotReturned, "%s", describe(err).Message).
 			WithHint("look at the machine; see: outspan node status %s; if the command reboots nothing, go on with --no-reboot", name)
 	}
 	if err == nil {
@@ -309,7 +310,7 @@ func (a *app) reboot(ctx context.Context, r *roll, n api.Node) error {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case err != nil:
-		return fsm.Refuse(codeCommandFailed, "node %s: the command failed: %v", n.Name, err).
+		return model.Refuse(codeCommandFailed, "node %s: the command failed: %v", n.Name, err).
 			WithHint("where a reboot cuts its own connection, let the command end with: || true")
 	}
 	return nil
@@ -321,7 +322,7 @@ func (a *app) awaitNode(ctx context.Context, name string, limit time.Duration, o
 		return watchEvery(ctx, a, "/v1/nodes/"+segment(name), time.Second, func(got answer[api.Node]) (bool, error) { return is(got.value), nil })
 	})
 	if errors.Is(err, context.DeadlineExceeded) {
-		return fsm.Refuse(codeNotReturned, "node %s: %s after %s", name, otherwise, limit).WithHint("look at the machine; see: outspan node status %s", name)
+		return model.Refuse(codeNotReturned, "node %s: %s after %s", name, otherwise, limit).WithHint("look at the machine; see: outspan node status %s", name)
 	}
 	return err
 }
@@ -348,32 +349,32 @@ func (a *app) awaitWhole(ctx context.Context, r *roll, name string, drain *api.D
 		}
 	})
 	if errors.Is(err, context.DeadlineExceeded) {
-		return fsm.Refuse(codeNotReturned, "group %s is not whole again %s after node %s came back", lacking, r.flags.within, name).
+		return model.Refuse(codeNotReturned, "group %s is not whole again %s after node %s came back", lacking, r.flags.within, name).
 			WithHint("see why: outspan why %s", lacking)
 	}
 	return err
 }
 
 // movedGroups are the groups of which the drain made replacements.
-func (a *app) movedGroups(ctx context.Context, drain *api.Drain) (map[fsm.GroupID]bool, error) {
+func (a *app) movedGroups(ctx context.Context, drain *api.Drain) (map[model.GroupID]bool, error) {
 	all, err := list[api.Instance](ctx, a, "/v1/instances", nil)
 	if err != nil {
 		return nil, err
 	}
-	moved := map[fsm.GroupID]bool{}
+	moved := map[model.GroupID]bool{}
 	for _, i := range all.items {
-		if i.Cause == fsm.CauseNodeDraining && !i.CreatedAt.Before(drain.CreatedAt) {
-			moved[fsm.NewGroupID(i.Job, i.Group)] = true
+		if i.Cause == model.CauseNodeDraining && !i.CreatedAt.Before(drain.CreatedAt) {
+			moved[model.NewGroupID(i.Job, i.Group)] = true
 		}
 	}
 	return moved, nil
 }
 
 // lackingGroup names one of the groups that has less than it should; "" if none has.
-func lackingGroup(jobs []api.Job, of map[fsm.GroupID]bool) string {
+func lackingGroup(jobs []api.Job, of map[model.GroupID]bool) string {
 	for _, j := range jobs {
 		for _, g := range j.Groups {
-			if id := fsm.NewGroupID(j.Name, g.Name); of[id] && g.Ready < g.Count {
+			if id := model.NewGroupID(j.Name, g.Name); of[id] && g.Ready < g.Count {
 				return string(id)
 			}
 		}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -10,9 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"os"
-
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // page is what people read: tables without borders, and fields with names.
@@ -136,7 +135,7 @@ func oneLine(s string) string {
 }
 
 // sizeText is a number of bytes as job files write it: whole units, rounded down.
-func sizeText(n int64) string { return fsm.SizeText(n) }
+func sizeText(n int64) string { return model.SizeText(n) }
 
 // age is how long ago t was, in its largest two units; "-" for no time.
 func (a *app) age(t *time.Time) string {
@@ -197,7 +196,7 @@ func number[T ~int | ~int64 | ~uint64](n T) string {
 
 // durationValue is a flag that takes what job files take: 30s, 1h, none.
 type durationValue struct {
-	d   *fsm.Duration
+	d   *model.Duration
 	set bool
 }
 
@@ -211,7 +210,7 @@ func (v *durationValue) String() string {
 
 // Set implements pflag.Value.
 func (v *durationValue) Set(text string) error {
-	d, err := fsm.ParseDuration(text)
+	d, err := model.ParseDuration(text)
 	if err == nil {
 		*v.d, v.set = d, true
 	}

@@ -6,12 +6,13 @@ import (
 
 	"github.com/outspan/outspan/agent/driver"
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport/api"
 )
 
 // ownReasons are what the servers note of an instance by themselves.
 func ownReasons() []string {
-	return []string{fsm.ReasonEnded, "gone_from_node", "unknown", string(fsm.CauseNodeOffline), string(fsm.CauseCrashLoop)}
+	return []string{model.ReasonEnded, "gone_from_node", "unknown", string(model.CauseNodeOffline), string(model.CauseCrashLoop)}
 }
 
 // reasonText says in words why an instance is as it is. For a stop the servers keep what asked for it, which may be the
@@ -23,11 +24,11 @@ func reasonText(i api.Instance) string {
 		return i.Reason
 	}
 	switch {
-	case i.StopCause == fsm.CausePreempted:
+	case i.StopCause == model.CausePreempted:
 		by = "makes room for instance " + by
-	case i.StopCause == fsm.CauseDrainTimeout:
+	case i.StopCause == model.CauseDrainTimeout:
 		by = "drain " + by + " is out of time"
-	case i.StopCause == fsm.CauseNodeDraining:
+	case i.StopCause == model.CauseNodeDraining:
 		by = "drain " + by
 	default:
 		return i.Reason

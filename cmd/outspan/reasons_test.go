@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport/api"
 )
 
@@ -11,16 +12,16 @@ import (
 func TestReasonsAreWords(t *testing.T) {
 	const drain = "01KAZZZZZZZZZZZZZZZZZZZZZZ"
 	for _, tt := range []struct {
-		cause        fsm.Cause
+		cause        model.Cause
 		reason, want string
 	}{
 		{"", "crash_loop", "crash_loop"},
-		{fsm.CauseNodeDraining, drain, "drain " + drain},
-		{fsm.CauseNodeDraining, drain + "; no replacement came", "drain " + drain + "; no replacement came"},
-		{fsm.CauseNodeDraining, "exited", "exited"},
-		{fsm.CauseDrainTimeout, "budget bypassed: " + drain, "budget bypassed: drain " + drain + " is out of time"},
-		{fsm.CausePreempted, "3k9f2m", "makes room for instance 3k9f2m"},
-		{fsm.CauseScaleDown, "its grace is over", "its grace is over"},
+		{model.CauseNodeDraining, drain, "drain " + drain},
+		{model.CauseNodeDraining, drain + "; no replacement came", "drain " + drain + "; no replacement came"},
+		{model.CauseNodeDraining, "exited", "exited"},
+		{model.CauseDrainTimeout, "budget bypassed: " + drain, "budget bypassed: drain " + drain + " is out of time"},
+		{model.CausePreempted, "3k9f2m", "makes room for instance 3k9f2m"},
+		{model.CauseScaleDown, "its grace is over", "its grace is over"},
 	} {
 		if got := reasonText(api.Instance{StopCause: tt.cause, Reason: tt.reason}); got != tt.want {
 			t.Errorf("%s %q: %q, want %q", tt.cause, tt.reason, got, tt.want)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/outspan/outspan/cluster"
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 	"github.com/outspan/outspan/transport/api"
 	"github.com/outspan/outspan/transport/metrics"
@@ -37,7 +38,7 @@ func (r roster) Members(context.Context) ([]api.Member, error) {
 func machineOf(s cluster.ServerStatus) api.MemberMachine {
 	m := api.MemberMachine{
 		Disk: diskOf(s), FreeBytes: s.Condition.FreeBytes, TotalBytes: s.Condition.TotalBytes,
-		Silent: fsm.Duration(s.Silent.Milliseconds()),
+		Silent: model.Duration(s.Silent.Milliseconds()),
 	}
 	if ends := unixMilli(s.Condition.Cert.Until); !ends.IsZero() {
 		ends = ends.UTC().Truncate(time.Second)

@@ -17,7 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/outspan/outspan/config"
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -25,7 +25,7 @@ import (
 func runServer(ctx context.Context, paths []string) error {
 	return runFiles(ctx, paths, func(c *config.Config) error {
 		if c.Server == nil {
-			return fsm.Refuse(fsm.CodeInvalid, "%s has no server block", strings.Join(paths, ", ")).WithHint("for a worker use: outspan agent run")
+			return model.Refuse(model.CodeInvalid, "%s has no server block", strings.Join(paths, ", ")).WithHint("for a worker use: outspan agent run")
 		}
 		return nil
 	})
@@ -35,7 +35,7 @@ func runServer(ctx context.Context, paths []string) error {
 func runAgent(ctx context.Context, paths []string) error {
 	return runFiles(ctx, paths, func(c *config.Config) error {
 		if c.Agent == nil {
-			return fsm.Refuse(fsm.CodeInvalid, "%s has no agent block", strings.Join(paths, ", ")).WithHint("for a server use: outspan server run")
+			return model.Refuse(model.CodeInvalid, "%s has no agent block", strings.Join(paths, ", ")).WithHint("for a server use: outspan server run")
 		}
 		return nil
 	})

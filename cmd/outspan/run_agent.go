@@ -16,7 +16,7 @@ import (
 	"github.com/outspan/outspan/agent/driver"
 	"github.com/outspan/outspan/cluster"
 	"github.com/outspan/outspan/config"
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -97,12 +97,12 @@ func (a *agentPart) notePort(err error) {
 		return
 	}
 	reason := err.Error()
-	var refused *fsm.Error
+	var refused *model.Error
 	if errors.As(err, &refused) {
 		reason = refused.Message
 	}
 	a.p.log.Warn("port is not open, trying again", "port", port, "error", err)
-	a.agent.NotePort(port, &fsm.PortProblem{Port: port, Code: fsm.PortTaken, Reason: reason})
+	a.agent.NotePort(port, &model.PortProblem{Port: port, Code: model.PortTaken, Reason: reason})
 }
 
 // ownPorts are those on which this process is to listen, whoever holds them now.

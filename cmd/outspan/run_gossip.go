@@ -10,7 +10,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/outspan/outspan/cluster"
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -25,7 +25,7 @@ const (
 type agentGossip struct {
 	cfg  cluster.PoolConfig
 	log  hclog.Logger
-	tell func(port int, problem *fsm.PortProblem) // of the configured port; nil: it is open
+	tell func(port int, problem *model.PortProblem) // of the configured port; nil: it is open
 
 	inbox chan []byte
 	mu    sync.Mutex
@@ -36,7 +36,7 @@ type agentGossip struct {
 
 var _ cluster.Courier = (*agentGossip)(nil)
 
-func openAgentGossip(cfg cluster.PoolConfig, tell func(int, *fsm.PortProblem)) (*agentGossip, error) {
+func openAgentGossip(cfg cluster.PoolConfig, tell func(int, *model.PortProblem)) (*agentGossip, error) {
 	g := &agentGossip{cfg: cfg, log: cfg.Logger, tell: tell, inbox: make(chan []byte)}
 	if err := g.open(); err != nil {
 		return nil, err
@@ -63,13 +63,13 @@ func (g *agentGossip) open() error {
 	if g.spare {
 		reason := fmt.Sprintf("another process holds it; gossip uses %s until it is free", pool.Address())
 		g.log.Warn("gossip port is taken, using another one", "port", g.cfg.Port, "address", pool.Address())
-		g.tell(g.cfg.Port, &fsm.PortProblem{Port: g.cfg.Port, Code: fsm.PortTaken, Reason: reason})
+		g.tell(g.cfg.Port, &model.PortProblem{Port: g.cfg.Port, Code: model.PortTaken, Reason: reason})
 	}
 	return nil
 }
 
 func inUse(err error) bool {
-	var refused *fsm.Error
+	var refused *model.Error
 	return errors.As(err, &refused) && refused.Code == transport.CodeAddressInUse
 }
 

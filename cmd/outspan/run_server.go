@@ -12,6 +12,7 @@ import (
 	"github.com/outspan/outspan/cluster"
 	"github.com/outspan/outspan/config"
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/reconcile"
 	"github.com/outspan/outspan/transport"
 	"github.com/outspan/outspan/transport/api"
@@ -77,13 +78,13 @@ func (s *serverPart) openCluster() error {
 	}
 	dialer := transport.Dialer{Credentials: s.creds}
 	s.peers = transport.NewPeerClient(dialer)
-	settings := fsm.DefaultSettings()
+	settings := model.DefaultSettings()
 	if cfg.Settings != nil {
 		settings = *cfg.Settings
 	}
 	s.counts = metrics.New(metrics.Config{
 		Version: version, Store: s.machine, Explainer: explainer{}, Raft: s.raftPart,
-		Live: func() map[fsm.NodeID]fsm.Liveness { return s.cluster.Live() }, Now: func() fsm.Time { return s.cluster.Now() },
+		Live: func() map[model.NodeID]fsm.Liveness { return s.cluster.Live() }, Now: func() model.Time { return s.cluster.Now() },
 		Problems: func() map[api.ProblemCode]int { return s.api.ProblemCounts() }, Machine: s.ownMachine,
 	})
 	s.compared = newCompareMetrics()

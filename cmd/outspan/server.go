@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport/api"
 )
 
@@ -21,7 +21,7 @@ func byMemberName(x, y api.Member) int { return cmp.Compare(x.Name, y.Name) }
 
 // memberColumns has those of the clocks and the disks by itself only where one of them is wrong.
 func memberColumns(members []api.Member) []column[api.Member] {
-	clocksAgree := !slices.ContainsFunc(members, func(m api.Member) bool { return clockText(fsm.Duration(m.ClockAhead)) != clockOK })
+	clocksAgree := !slices.ContainsFunc(members, func(m api.Member) bool { return clockText(model.Duration(m.ClockAhead)) != clockOK })
 	little := func(m api.Member) bool { return m.Disk == api.DiskLow || m.Disk == api.DiskFull }
 	disksHaveRoom := !slices.ContainsFunc(members, little)
 	return []column[api.Member]{
@@ -34,7 +34,7 @@ func memberColumns(members []api.Member) []column[api.Member] {
 		{head: "state", cell: func(m api.Member) string { return m.State }},
 		{head: "index lag", cell: func(m api.Member) string { return fmt.Sprint(m.IndexLag) }},
 		{head: "version", cell: func(m api.Member) string { return m.Version }},
-		{head: "clock", cell: func(m api.Member) string { return clockText(fsm.Duration(m.ClockAhead)) }, wide: clocksAgree},
+		{head: "clock", cell: func(m api.Member) string { return clockText(model.Duration(m.ClockAhead)) }, wide: clocksAgree},
 		{head: "disk", cell: diskText, wide: disksHaveRoom},
 	}
 }
@@ -48,12 +48,12 @@ func diskText(m api.Member) string {
 }
 
 // clockText says how far a clock is from the median of all.
-func clockText(ahead fsm.Duration) string {
+func clockText(ahead model.Duration) string {
 	switch {
-	case ahead > 2*fsm.Second:
-		return (ahead / fsm.Second * fsm.Second).String() + " ahead"
-	case ahead < -2*fsm.Second:
-		return (-ahead / fsm.Second * fsm.Second).String() + " behind"
+	case ahead > 2*model.Second:
+		return (ahead / model.Second * model.Second).String() + " ahead"
+	case ahead < -2*model.Second:
+		return (-ahead / model.Second * model.Second).String() + " behind"
 	}
 	return clockOK
 }
@@ -177,7 +177,7 @@ func serverTransferLeader(a *app) *cobra.Command {
 
 // membersWithLeader lists the servers once one of them leads: right after a transfer nobody does for a moment.
 func (a *app) membersWithLeader(ctx context.Context) (listOf[api.Member], error) {
-	limited, cancel := context.WithTimeoutCause(ctx, 10*time.Second, fsm.Refuse(fsm.CodeNoLeader, "leadership was given away, but nobody has taken it yet").
+	limited, cancel := context.WithTimeoutCause(ctx, 10*time.Second, model.Refuse(model.CodeNoLeader, "leadership was given away, but nobody has taken it yet").
 		WithHint("see: outspan server members"))
 	defer cancel()
 	for {

@@ -6,7 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outspan/outspan/cluster"
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -69,6 +69,6 @@ outspan settings resume restore.`,
 
 // recovered is what is left after server recover.
 type recovered struct {
-	ID      fsm.ServerID `json:"id"`
-	Address string       `json:"address"`
+	ID      model.ServerID `json:"id"`
+	Address string         `json:"address"`
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outspan/outspan/config"
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport/api"
 )
 
@@ -57,7 +57,7 @@ func (a *app) showSettings(raw []byte, values map[string]any) error {
 // settingKeys are the names of the settings, in their order.
 func settingKeys() []string {
 	var keys []string
-	t := reflect.TypeFor[fsm.Settings]()
+	t := reflect.TypeFor[model.Settings]()
 	for i := range t.NumField() {
 		name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
 		keys = append(keys, name)
@@ -66,7 +66,7 @@ func settingKeys() []string {
 }
 
 // settingValues are the settings by name, the empty ones included.
-func settingValues(s fsm.Settings) (map[string]any, error) {
+func settingValues(s model.Settings) (map[string]any, error) {
 	values := map[string]any{}
 	v := reflect.ValueOf(s)
 	for i, key := range settingKeys() {
@@ -134,20 +134,20 @@ func settingsSet(a *app) *cobra.Command {
 
 // settingValue reads the value of a setting by its type.
 func settingValue(key, text string) (any, error) {
-	t := reflect.TypeFor[fsm.Settings]()
+	t := reflect.TypeFor[model.Settings]()
 	for i, name := range settingKeys() {
 		if name != key {
 			continue
 		}
 		switch f := t.Field(i).Type; {
-		case f == reflect.TypeFor[fsm.ActorRate]():
-			var rate fsm.ActorRate
+		case f == reflect.TypeFor[model.ActorRate]():
+			var rate model.ActorRate
 			if err := rate.UnmarshalText([]byte(text)); err != nil {
 				return nil, usage("%s: %v", key, err)
 			}
 			return rate, nil
-		case f == reflect.TypeFor[fsm.Duration]():
-			d, err := fsm.ParseDuration(text)
+		case f == reflect.TypeFor[model.Duration]():
+			d, err := model.ParseDuration(text)
 			if err != nil {
 				return nil, usage("%s: %v", key, err)
 			}

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport/api"
 )
 
@@ -46,7 +47,7 @@ func snapshotSave(a *app) *cobra.Command {
 
 func (a *app) saveSnapshot(ctx context.Context, path string, force bool) error {
 	if _, err := os.Lstat(path); err == nil && !force {
-		return fsm.Refuse(fsm.CodeConflict, "%s exists already", path).WithHint("choose another name, or replace it with --force")
+		return model.Refuse(model.CodeConflict, "%s exists already", path).WithHint("choose another name, or replace it with --force")
 	}
 	tmp, err := os.CreateTemp(filepath.Dir(path), ".outspan-snapshot-*")
 	if err != nil {
@@ -83,7 +84,7 @@ func (a *app) saveSnapshot(ctx context.Context, path string, force bool) error {
 // notWritten is why a file is not there.
 func notWritten(path string, err error) error {
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
-		return fsm.Refuse(fsm.CodeDiskFull, "%s could not be written: the disk is full", path).WithHint("free some space there, or name a file on another disk; nothing was left behind")
+		return model.Refuse(model.CodeDiskFull, "%s could not be written: the disk is full", path).WithHint("free some space there, or name a file on another disk; nothing was left behind")
 	}
 	return fmt.Errorf("write %s: %w", path, err)
 }
@@ -91,9 +92,9 @@ func notWritten(path string, err error) error {
 func inspect(f *os.File, path string) (snapshotView, error) {
 	found, err := fsm.InspectSnapshot(bufio.NewReader(f))
 	if err != nil {
-		var known *fsm.Error
+		var known *model.Error
 		if errors.As(err, &known) {
-			return snapshotView{}, &fsm.Error{Code: known.Code, Message: path + ": " + known.Message, Hint: known.Hint}
+			return snapshotView{}, &model.Error{Code: known.Code, Message: path + ": " + known.Message, Hint: known.Hint}
 		}
 		return snapshotView{}, fmt.Errorf("inspect %s: %w", path, err)
 	}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport/api"
 )
 
@@ -131,7 +131,7 @@ func holdText(h api.Hold) string {
 func (a *app) showAny(ctx context.Context, ref string) error {
 	kind, id, err := a.kindOf(ctx, ref)
 	switch {
-	case isCode(err, fsm.CodeNotFound):
+	case isCode(err, model.CodeNotFound):
 		return a.showOther(ctx, ref, err)
 	case err != nil:
 		return err
@@ -159,7 +159,7 @@ func (a *app) showOther(ctx context.Context, ref string, unknown error) error {
 	if err == nil && len(members.items) > 0 {
 		return showList(a, members, memberName, memberColumns(members.items))
 	}
-	if err := a.showService(ctx, ref); !isCode(err, fsm.CodeNotFound) {
+	if err := a.showService(ctx, ref); !isCode(err, model.CodeNotFound) {
 		return err
 	}
 	return unknown
@@ -173,7 +173,7 @@ func (a *app) kindOf(ctx context.Context, ref string) (kind, id string, err erro
 	}
 	kind, id, ok := strings.Cut(got.value.Subject, "/")
 	if !ok {
-		return "", "", fsm.Refuse(fsm.CodeInternal, "the server calls %q %q", ref, got.value.Subject)
+		return "", "", model.Refuse(model.CodeInternal, "the server calls %q %q", ref, got.value.Subject)
 	}
 	return kind, id, nil
 }

@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -116,7 +116,7 @@ func verbOf(cmd *cobra.Command, args []string) error {
 
 // register adds --ttl.
 func (v *durationValue) register(cmd *cobra.Command, help string) {
-	v.d = new(fsm.Duration)
+	v.d = new(model.Duration)
 	cmd.Flags().Var(v, "ttl", help)
 }
 

@@ -11,11 +11,12 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // usage is an error in how a command was called: exit code 2.
-func usage(format string, args ...any) *fsm.Error {
-	return fsm.Refuse(fsm.CodeInvalid, format, args...)
+func usage(format string, args ...any) *model.Error {
+	return model.Refuse(model.CodeInvalid, format, args...)
 }
 
 // unknownCommand says that a word is no command here, and which one was probably meant.

@@ -10,12 +10,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outspan/outspan/cluster"
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport/api"
 )
 
 // codeNotVerified is the outcome of a verification that could not compare every server.
-const codeNotVerified fsm.Code = "not_verified"
+const codeNotVerified model.Code = "not_verified"
 
 func serverVerify(a *app) *cobra.Command {
 	patience := 10 * time.Second
@@ -102,13 +102,13 @@ func verified(v api.Verification) error {
 	case cluster.VerdictEqual:
 		return nil
 	case cluster.VerdictUndecided:
-		return fsm.Refuse(fsm.CodeStateDiffers, "servers differ, and no state has a majority of the voters: %s", strings.Join(differ, ", ")).
+		return model.Refuse(model.CodeStateDiffers, "servers differ, and no state has a majority of the voters: %s", strings.Join(differ, ", ")).
 			WithHint("bring the other voters back: then it is known who is wrong. Before that, save a snapshot and copy the data directories")
 	case cluster.VerdictDiffers:
-		return fsm.Refuse(fsm.CodeStateDiffers, "the majority of the voters contradicts: %s", strings.Join(differ, ", ")).
+		return model.Refuse(model.CodeStateDiffers, "the majority of the voters contradicts: %s", strings.Join(differ, ", ")).
 			WithHint("such a server stops by itself and says in its log how it comes back; it keeps a report in state-differs in its data_dir")
 	}
-	return fsm.Refuse(codeNotVerified, "not compared: %s; the others are equal", strings.Join(missing, ", ")).
+	return model.Refuse(codeNotVerified, "not compared: %s; the others are equal", strings.Join(missing, ", ")).
 		WithHint("try again when they answer, with a longer --timeout for those that are behind; see: outspan server members")
 }
 

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport/api"
 )
 
@@ -78,7 +78,7 @@ func volumeStatus(a *app) *cobra.Command {
 		ValidArgsFunction: a.complete("volumes"), Example: "outspan volume status db/main/0/data",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			err := a.showVolume(cmd.Context(), args[0])
-			if isCode(err, fsm.CodeNotFound) {
+			if isCode(err, model.CodeNotFound) {
 				if a.showTransfer(cmd.Context(), args[0]) == nil {
 					return nil
 				}
@@ -224,4 +224,4 @@ func transferNames(ctx context.Context, a *app) []string {
 // volumePath is the path of an operation on a volume; its slashes are part of the id.
 func volumePath(id, verb string) string { return "/v1/volumes/" + segment(id) + "/" + verb }
 
-func transferPath(id fsm.TransferID) string { return "/v1/transfers/" + url.PathEscape(string(id)) }
+func transferPath(id model.TransferID) string { return "/v1/transfers/" + url.PathEscape(string(id)) }

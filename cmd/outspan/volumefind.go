@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport/api"
 )
 
@@ -66,7 +66,7 @@ func (a *app) foundCopies(ctx context.Context, volume, node string, epoch uint64
 			return f.Copies, nil
 		}
 	}
-	return nil, fsm.Refuse(fsm.CodeNotFound, "no data of volume %s with epoch %d was found on node %s", volume, epoch, node).WithHint("list what was found: outspan volume find")
+	return nil, model.Refuse(model.CodeNotFound, "no data of volume %s with epoch %d was found on node %s", volume, epoch, node).WithHint("list what was found: outspan volume find")
 }
 
 // showFound says which newer data than that of a restored state is on the nodes' disks.

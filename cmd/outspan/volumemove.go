@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport/api"
 )
 
@@ -25,14 +26,14 @@ func (f *moveFlags) register(cmd *cobra.Command, replaces bool) {
 	f.write.register(cmd, "check and show what would be done, change nothing")
 	f.until.registerTimeout(cmd)
 	cmd.Flags().BoolVar(&f.detach, "detach", false, "return once it has started, instead of following it")
-	f.keep.d = new(fsm.Duration)
+	f.keep.d = new(model.Duration)
 	if replaces {
 		cmd.Flags().Var(&f.keep, "keep", "how long the old copy is kept (default: the setting volume_cooling)")
 	}
 }
 
 // kept is the choice of --keep, or none.
-func (f *moveFlags) kept() *fsm.Duration {
+func (f *moveFlags) kept() *model.Duration {
 	if !f.keep.set {
 		return nil
 	}
@@ -132,7 +133,7 @@ with outspan volume attach. Where the old home is gone, that is how its data com
 // transfer begins a transfer and follows it to its end, unless it is to go on by itself.
 func (a *app) transfer(ctx context.Context, path string, body map[string]any, f *moveFlags) error {
 	for key, value := range body { // what was not given is left to the server
-		if slices.Contains([]any{"", false, (*fsm.Duration)(nil)}, value) {
+		if slices.Contains([]any{"", false, (*model.Duration)(nil)}, value) {
 			delete(body, key)
 		}
 	}
@@ -196,7 +197,7 @@ func wayOf(t api.Transfer) string {
 }
 
 // watchTransfer follows a transfer to its end.
-func (a *app) watchTransfer(ctx context.Context, id fsm.TransferID, until *waitFlags, say func(string, ...any), bar func(api.Transfer)) (*api.Transfer, error) {
+func (a *app) watchTransfer(ctx context.Context, id model.TransferID, until *waitFlags, say func(string, ...any), bar func(api.Transfer)) (*api.Transfer, error) {
 	limited, cancel := until.limit(ctx, "transfer "+string(id))
 	defer cancel()
 	var last *api.Transfer
@@ -245,7 +246,7 @@ func transferNews(t api.Transfer) string {
 }
 
 func transferFailed(t api.Transfer) error {
-	refusal := fsm.Refuse(codeEndedFailed, "transfer %s failed: %s: %s", t.ID, t.Code, t.Message)
+	refusal := model.Refuse(codeEndedFailed, "transfer %s failed: %s: %s", t.ID, t.Code, t.Message)
 	if t.OldCopy == nil && t.Kind != fsm.TransferRestore && t.From != "" {
 		return refusal.WithHint("volume %s is where it was, on node %s", t.Volume, t.From)
 	}

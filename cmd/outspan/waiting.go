@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport/api"
 )
 
@@ -41,7 +42,7 @@ func (f *waitFlags) limit(ctx context.Context, what string) (context.Context, co
 	if f.timeout <= 0 {
 		return context.WithCancel(ctx)
 	}
-	return context.WithTimeoutCause(ctx, f.timeout, fsm.Refuse(codeWaitTimedOut, "%s did not get there within %s", what, f.timeout).
+	return context.WithTimeoutCause(ctx, f.timeout, model.Refuse(codeWaitTimedOut, "%s did not get there within %s", what, f.timeout).
 		WithHint("%s", goesOn(what)))
 }
 
@@ -105,7 +106,7 @@ func waitUntil[T any](ctx context.Context, a *app, until *waitFlags, w waiting[T
 	last := "not heard of"
 	look := func(got answer[T]) (bool, error) {
 		if w.is != nil && !w.is(got.value) {
-			return false, fsm.Refuse(fsm.CodeNotFound, "there is no %s", w.what)
+			return false, model.Refuse(model.CodeNotFound, "there is no %s", w.what)
 		}
 		last = w.state(got.value)
 		if last == until.state || w.done != nil && w.done(got.value) {
@@ -117,7 +118,7 @@ func waitUntil[T any](ctx context.Context, a *app, until *waitFlags, w waiting[T
 		return false, w.over(got.value)
 	}
 	err := watchEvery(ctx, a, w.path, time.Second, look)
-	for told := false; w.absent && isCode(err, fsm.CodeNotFound); err = watchEvery(ctx, a, w.path, time.Second, look) {
+	for told := false; w.absent && isCode(err, model.CodeNotFound); err = watchEvery(ctx, a, w.path, time.Second, look) {
 		if !told {
 			a.note("%s is not known yet, waiting for it", w.what)
 			told, last = true, "not known"
@@ -128,7 +129,7 @@ func waitUntil[T any](ctx context.Context, a *app, until *waitFlags, w waiting[T
 		}
 	}
 	if isCode(err, codeWaitTimedOut) {
-		return fsm.Refuse(codeWaitTimedOut, "%s is %s, not %s, after %s", w.what, last, until.state, until.timeout).
+		return model.Refuse(codeWaitTimedOut, "%s is %s, not %s, after %s", w.what, last, until.state, until.timeout).
 			WithHint("%s", goesOn(w.what))
 	}
 	return err
@@ -176,13 +177,13 @@ func (a *app) waitForInstance(ctx context.Context, id string, until *waitFlags) 
 		what: "instance " + id, path: "/v1/instances/" + segment(id),
 		state: func(i api.Instance) string { return string(i.Observed) },
 		over: func(i api.Instance) error {
-			if i.Observed != fsm.ObservedStopped {
+			if i.Observed != model.ObservedStopped {
 				return nil
 			}
-			return fsm.Refuse(fsm.CodeConflict, "instance %s is stopped, and never runs again", id).WithHint("see what replaced it: outspan why %s", id)
+			return model.Refuse(model.CodeConflict, "instance %s is stopped, and never runs again", id).WithHint("see what replaced it: outspan why %s", id)
 		},
 	})
-	if until.state == string(fsm.ObservedStopped) && isCode(err, fsm.CodeNotFound) {
+	if until.state == string(model.ObservedStopped) && isCode(err, model.CodeNotFound) {
 		return nil // stopped so well that its row was collected
 	}
 	return err
@@ -193,17 +194,17 @@ func (a *app) waitForRestart(ctx context.Context, before *api.Instance, until *w
 	return waitUntil(ctx, a, until, waiting[api.Instance]{
 		what: "instance " + instanceID(*before), path: "/v1/instances/" + segment(instanceID(*before)),
 		state: func(i api.Instance) string {
-			if i.Restarts <= before.Restarts && i.Observed == fsm.ObservedReady {
+			if i.Restarts <= before.Restarts && i.Observed == model.ObservedReady {
 				return "not restarted yet"
 			}
 			return string(i.Observed)
 		},
 		over: func(i api.Instance) error {
-			again := i.Observed == fsm.ObservedFailed && i.Restarts > before.Restarts
-			if i.Observed != fsm.ObservedStopped && !again {
+			again := i.Observed == model.ObservedFailed && i.Restarts > before.Restarts
+			if i.Observed != model.ObservedStopped && !again {
 				return nil
 			}
-			return fsm.Refuse(fsm.CodeConflict, "instance %s is %s", i.ID, i.Observed).WithHint("see: outspan why %s", i.ID)
+			return model.Refuse(model.CodeConflict, "instance %s is %s", i.ID, i.Observed).WithHint("see: outspan why %s", i.ID)
 		},
 	})
 }
@@ -221,10 +222,10 @@ func (a *app) waitForJob(ctx context.Context, name string, until *waitFlags) err
 			if j.Status != api.JobStopped {
 				return nil
 			}
-			return fsm.Refuse(fsm.CodeConflict, "job %s is stopped", name).WithHint("run it again with: outspan job run FILE")
+			return model.Refuse(model.CodeConflict, "job %s is stopped", name).WithHint("run it again with: outspan job run FILE")
 		},
 	})
-	if until.state == string(api.JobStopped) && isCode(err, fsm.CodeNotFound) {
+	if until.state == string(api.JobStopped) && isCode(err, model.CodeNotFound) {
 		return nil // purged
 	}
 	return err
@@ -251,7 +252,7 @@ func (a *app) waitForDeployment(ctx context.Context, id string, until *waitFlags
 			case d.Status == fsm.DeploymentFailed:
 				return deploymentFailed(&d)
 			}
-			return fsm.Refuse(fsm.CodeConflict, "deployment %s is %s", id, d.Status).WithHint("see: outspan deployment ls --job %s", d.Job)
+			return model.Refuse(model.CodeConflict, "deployment %s is %s", id, d.Status).WithHint("see: outspan deployment ls --job %s", d.Job)
 		},
 	})
 }

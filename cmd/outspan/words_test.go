@@ -11,6 +11,7 @@ import (
 
 	"github.com/outspan/outspan/config"
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 	"github.com/outspan/outspan/transport/api"
 )
@@ -53,24 +54,24 @@ func TestExitCodes(t *testing.T) {
 		{nil, 0},
 		{errors.New("something"), 1},
 		{usage("wrong"), 2},
-		{fsm.Refuse(fsm.CodeNotSupported, ""), 2},
-		{fsm.Refuse(fsm.CodeForbidden, ""), 3},
-		{fsm.Refuse(transport.CodeCertificateRefused, ""), 3},
-		{fsm.Refuse(fsm.CodeNotFound, ""), 4},
-		{fsm.Refuse(fsm.CodeAmbiguous, ""), 4},
-		{fsm.Refuse(fsm.CodeConflict, ""), 5},
-		{fsm.Refuse(fsm.CodeAlreadyDraining, ""), 5},
-		{fsm.Refuse(fsm.CodeRequestConflict, ""), 5},
-		{fsm.Refuse(fsm.CodeNoLeader, ""), 6},
-		{fsm.Refuse(fsm.CodeUnknownOutcome, ""), 6},
-		{fsm.Refuse(fsm.CodeBudgetMinReady, ""), 6},
-		{fsm.Refuse(fsm.CodeInternal, ""), 7},
+		{model.Refuse(model.CodeNotSupported, ""), 2},
+		{model.Refuse(model.CodeForbidden, ""), 3},
+		{model.Refuse(transport.CodeCertificateRefused, ""), 3},
+		{model.Refuse(model.CodeNotFound, ""), 4},
+		{model.Refuse(model.CodeAmbiguous, ""), 4},
+		{model.Refuse(model.CodeConflict, ""), 5},
+		{model.Refuse(model.CodeAlreadyDraining, ""), 5},
+		{model.Refuse(model.CodeRequestConflict, ""), 5},
+		{model.Refuse(model.CodeNoLeader, ""), 6},
+		{model.Refuse(model.CodeUnknownOutcome, ""), 6},
+		{model.Refuse(model.CodeBudgetMinReady, ""), 6},
+		{model.Refuse(model.CodeInternal, ""), 7},
 		{quiet{exitHasChanges}, 20},
-		{fsm.Refuse(fsm.CodeNoMemory, ""), 21},
-		{fsm.Refuse(codeNotAllPlaced, ""), 21},
-		{fsm.Refuse(codeEndedFailed, ""), 22},
-		{fsm.Refuse(codeWaitTimedOut, ""), 23},
-		{transport.NewProblem(fsm.Refuse(fsm.CodeNotFound, "")).At(7), 4},
+		{model.Refuse(model.CodeNoMemory, ""), 21},
+		{model.Refuse(codeNotAllPlaced, ""), 21},
+		{model.Refuse(codeEndedFailed, ""), 22},
+		{model.Refuse(codeWaitTimedOut, ""), 23},
+		{transport.NewProblem(model.Refuse(model.CodeNotFound, "")).At(7), 4},
 	} {
 		if got := exitOf(tt.err); got != tt.want {
 			t.Errorf("exitOf(%v) = %d, want %d", tt.err, got, tt.want)
@@ -79,7 +80,7 @@ func TestExitCodes(t *testing.T) {
 }
 
 func TestReport(t *testing.T) {
-	err := fsm.Refuse(fsm.CodeAlreadyDraining, "node n7 is draining until 14:02").WithHint("cancel it with: outspan drain cancel 01J")
+	err := model.Refuse(model.CodeAlreadyDraining, "node n7 is draining until 14:02").WithHint("cancel it with: outspan drain cancel 01J")
 	for _, tt := range []struct {
 		json bool
 		want string
@@ -123,9 +124,9 @@ func TestSpanAndSizes(t *testing.T) {
 
 // What job validate prints means the same as what it read, whatever stands in its texts.
 func TestJobHCLKeepsTexts(t *testing.T) {
-	spec := fsm.JobSpec{Name: "j", Groups: []fsm.GroupSpec{{
+	spec := model.JobSpec{Name: "j", Groups: []model.GroupSpec{{
 		Name: "g", Count: 1, Env: map[string]string{"TEXT": "a\tb\x07\b\"\\ ü ${HOME} $${x} %{if} ${port.p} ${slot}"},
-		Exec: fsm.ExecSpec{Command: "/bin/x", Args: []string{"${port.p}", "${node.name}", "$", "%", "${"}}, Ports: []fsm.PortSpec{{Name: "p"}},
+		Exec: model.ExecSpec{Command: "/bin/x", Args: []string{"${port.p}", "${node.name}", "$", "%", "${"}}, Ports: []model.PortSpec{{Name: "p"}},
 	}}}.Expand()
 	text, err := jobHCL(spec)
 	if err != nil {
@@ -143,14 +144,14 @@ func TestJobHCLKeepsTexts(t *testing.T) {
 func TestDrainNews(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.Local)
 	later := at.Add(90 * time.Second)
-	blocker := api.DrainBlocker{Code: fsm.CodeVolumeLocal, Instance: "i1", Volume: "db/pg/0/data", Message: "has a local volume", Unblock: "outspan node ack-blockers n1"}
+	blocker := api.DrainBlocker{Code: model.CodeVolumeLocal, Instance: "i1", Volume: "db/pg/0/data", Message: "has a local volume", Unblock: "outspan node ack-blockers n1"}
 	looks := []api.Drain{
 		{ID: "d", Phase: fsm.PhaseDraining, Nodes: []api.DrainNode{{
 			Node: "n1", Phase: fsm.PhaseDraining, Turn: true, StartedAt: &at, Deadline: &later, Remaining: []api.DrainRemaining{{}, {}},
 		}}},
 		{ID: "d", Phase: fsm.PhaseDraining, Nodes: []api.DrainNode{{
 			Node: "n1", Phase: fsm.PhaseDraining, Turn: true, StartedAt: &at, Deadline: &later, Moved: 1, Remaining: []api.DrainRemaining{{State: "draining"}, {}},
-			Blockers: []api.DrainBlocker{{Code: fsm.CodeStopping}, blocker},
+			Blockers: []api.DrainBlocker{{Code: model.CodeStopping}, blocker},
 		}}},
 		{ID: "d", Phase: fsm.PhaseDraining, Paused: true, Nodes: []api.DrainNode{{
 			Node: "n1", Phase: fsm.PhaseDraining, Turn: true, StartedAt: &at, Deadline: &later, Moved: 1, Blockers: []api.DrainBlocker{blocker},
@@ -225,8 +226,8 @@ func TestFlagWinsOverEnvironment(t *testing.T) {
 }
 
 func TestDiffSpecs(t *testing.T) {
-	before := fsm.JobSpec{Name: "web", Groups: []fsm.GroupSpec{{Name: "http", Count: 2, Exec: fsm.ExecSpec{Command: "/bin/a", Args: []string{"x"}}, Ports: []fsm.PortSpec{{Name: "p"}}}}}
-	after := fsm.JobSpec{Name: "web", Groups: []fsm.GroupSpec{{Name: "http", Count: 3, Exec: fsm.ExecSpec{Command: "/bin/a"}, Ports: []fsm.PortSpec{{Name: "p", Static: 80}}}}}
+	before := model.JobSpec{Name: "web", Groups: []model.GroupSpec{{Name: "http", Count: 2, Exec: model.ExecSpec{Command: "/bin/a", Args: []string{"x"}}, Ports: []model.PortSpec{{Name: "p"}}}}}
+	after := model.JobSpec{Name: "web", Groups: []model.GroupSpec{{Name: "http", Count: 3, Exec: model.ExecSpec{Command: "/bin/a"}, Ports: []model.PortSpec{{Name: "p", Static: 80}}}}}
 	diff, err := diffSpecs(&before, after.Expand())
 	if err != nil {
 		t.Fatal(err)

@@ -14,6 +14,7 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -91,7 +92,7 @@ func (c *chaos) mend(now time.Time) {
 }
 
 // settle ends all faults and drains, and wants everything to be there again, once, and then nothing to be written.
-func (c *chaos) settle(want map[fsm.GroupID]int) {
+func (c *chaos) settle(want map[model.GroupID]int) {
 	w := c.w
 	w.t.Helper()
 	c.say("settle")
@@ -124,7 +125,7 @@ func (c *chaos) settle(want map[fsm.GroupID]int) {
 
 // rests reports whether, at one moment, so many of each group are ready, nothing else runs or still has to stop, and nothing is under way. What is looked at one
 // after the other may be true of each alone in the middle of a rollout.
-func (w *world) rests(want map[fsm.GroupID]int) bool {
+func (w *world) rests(want map[model.GroupID]int) bool {
 	st, total := w.state(), 0
 	for id, count := range want {
 		if g, ok := st.Groups.Get(id); !ok || g.Count != count {
@@ -160,13 +161,13 @@ func (c *chaos) sendBy(by *transport.Client, method, path string, body any) erro
 	defer cancel()
 	id := ulid.Make().String()
 	_, _, err := by.Do(ctx, method, path, url.Values{"request_id": {id}}, body)
-	c.w.receipts.note(fsm.RequestID(id), method+" "+path, err)
+	c.w.receipts.note(model.RequestID(id), method+" "+path, err)
 	c.say("ask %s: %v", path, err)
 	return err
 }
 
 func (c *chaos) drain() {
-	c.ask("/v1/drains", choices{Nodes: []string{c.node().name}, Deadline: fsm.Duration(2+c.random.IntN(60)) * fsm.Second})
+	c.ask("/v1/drains", choices{Nodes: []string{c.node().name}, Deadline: model.Duration(2+c.random.IntN(60)) * model.Second})
 }
 
 func (c *chaos) uncordon() {
@@ -181,7 +182,7 @@ func (c *chaos) uncordon() {
 // evict asks for some instances of one group at the same time, through different servers as it happens.
 func (c *chaos) evict() {
 	st := c.w.state()
-	var groups []fsm.GroupID
+	var groups []model.GroupID
 	for id := range st.Groups.All() {
 		groups = append(groups, id)
 	}
@@ -197,7 +198,7 @@ func (c *chaos) evict() {
 // release submits a new version of a job.
 func (c *chaos) release() {
 	st := c.w.state()
-	var names []fsm.JobName
+	var names []model.JobName
 	for name := range st.Jobs.All() {
 		names = append(names, name)
 	}

@@ -6,21 +6,22 @@ import (
 
 	"github.com/outspan/outspan/cluster"
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
-// Acceptance 5, architecture "fsm.Time": a drain that is blocked and idle for 50 minutes keeps its absolute deadline over a failover. Hours
+// Acceptance 5, architecture "model.Time": a drain that is blocked and idle for 50 minutes keeps its absolute deadline over a failover. Hours
 // without an entry are not lost, and only the time without a leader comes on top. One deadline falls into the failover itself, another
 // comes after it; meanwhile the blocked drains write nothing at all.
 func TestIdleDrainKeepsItsDeadline(t *testing.T) {
-	o := options{profile: cluster.ProfileLAN, settings: func(s *fsm.Settings) { s.OfflineAfter = fsm.Minute }}
+	o := options{profile: cluster.ProfileLAN, settings: func(s *model.Settings) { s.OfflineAfter = model.Minute }}
 	inBubble(t, o, func(t *testing.T, w *world) {
 		const idle = 50 * time.Minute
 		w.run("full", group("big", 4, 3<<30)) // one fills a node, so there is no room for a replacement
 		began := time.Now()
 		deadlines := map[*node]time.Duration{w.nodes[0]: idle + time.Second, w.nodes[1]: idle + 30*time.Second}
-		drains := map[*node]fsm.DrainID{}
+		drains := map[*node]model.DrainID{}
 		for n, after := range deadlines {
-			id, err := w.drain(choices{Nodes: []string{n.name}, Deadline: fsm.Duration(after.Milliseconds())})
+			id, err := w.drain(choices{Nodes: []string{n.name}, Deadline: model.Duration(after.Milliseconds())})
 			must(t, err)
 			drains[n] = id
 		}
@@ -59,7 +60,7 @@ func TestIdleDrainKeepsItsDeadline(t *testing.T) {
 }
 
 // ended is when the last node of a drain ended, by the bubble's clock.
-func (w *world) ended(id fsm.DrainID) time.Time {
+func (w *world) ended(id model.DrainID) time.Time {
 	var last int64
 	for _, e := range w.history.find(func(committed) bool { return true }) {
 		for _, g := range e.Groups {
@@ -93,13 +94,13 @@ func TestLeaderKilledInMidDrain(t *testing.T) {
 func drainOverFailover(t *testing.T, w *world, end func(*server), limit time.Duration) {
 	w.lead(w.servers[0]) // all agents ask the first server that answered
 	web := group("http", 12, 64*mib)
-	web.Budget = &fsm.BudgetSpec{MinReady: amount(11), Rate: &fsm.RateSpec{Max: 1, Window: 4 * fsm.Second}}
+	web.Budget = &model.BudgetSpec{MinReady: amount(11), Rate: &model.RateSpec{Max: 1, Window: 4 * model.Second}}
 	web.Env = map[string]string{"SLOW": "2s"}
 	id := w.run("web", web)
 	w.truth.hold(id, 11)
 	n := w.node(busiest(w, id))
 	moving := len(n.placed())
-	drain, err := w.drain(choices{Nodes: []string{n.name}, Deadline: 10 * fsm.Minute})
+	drain, err := w.drain(choices{Nodes: []string{n.name}, Deadline: 10 * model.Minute})
 	must(t, err)
 	deadline := w.part(drain, n).Deadline
 	w.eventually(time.Minute, "the drain has moved one", func() bool { return w.part(drain, n).Moved == 1 })
@@ -124,8 +125,8 @@ func drainOverFailover(t *testing.T, w *world, end func(*server), limit time.Dur
 }
 
 // busiest is the node with the most instances of a group.
-func busiest(w *world, id fsm.GroupID) (most fsm.NodeID) {
-	count := map[fsm.NodeID]int{}
+func busiest(w *world, id model.GroupID) (most model.NodeID) {
+	count := map[model.NodeID]int{}
 	for _, i := range w.members(id) {
 		if count[i.Node]++; count[i.Node] > count[most] || count[i.Node] == count[most] && i.Node < most {
 			most = i.Node

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/cluster/memnet"
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // breakServer breaks a server that is whole while all others are, and mends it later.
@@ -103,7 +103,7 @@ func (w *world) whole() bool {
 	if leader == nil {
 		return false
 	}
-	voters := map[fsm.ServerID]bool{}
+	voters := map[model.ServerID]bool{}
 	for _, s := range leader.cluster.Servers() {
 		if s.Voter {
 			voters[s.ID] = s.Answered

@@ -6,9 +6,10 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
-// Architecture "fsm.Time", S8: the wall clocks of servers differ and jump by years, ahead and back, and leaders come and go. No deadline comes early or late by
+// Architecture "model.Time", S8: the wall clocks of servers differ and jump by years, ahead and back, and leaders come and go. No deadline comes early or late by
 // that, no node goes offline, no hold begins, and cluster time neither jumps nor goes back. What people are shown never goes back either.
 func TestWallClocksJump(t *testing.T) {
 	eachRandom(t, 1, func(t *testing.T, random *rand.Rand) {
@@ -18,7 +19,7 @@ func TestWallClocksJump(t *testing.T) {
 			began := time.Now()
 			const after = 50 * time.Second
 			n := w.nodes[0]
-			drain, err := w.drain(choices{Nodes: []string{n.name}, Deadline: fsm.Duration(after.Milliseconds())})
+			drain, err := w.drain(choices{Nodes: []string{n.name}, Deadline: model.Duration(after.Milliseconds())})
 			must(t, err)
 			var dark time.Duration
 			clock, at := w.leader().cluster.Now(), time.Now()

@@ -11,7 +11,7 @@ import (
 
 	"github.com/oklog/ulid/v2"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -67,7 +67,7 @@ func (l *labellers) write(writer int, random *rand.Rand) {
 
 // try sends a write with the same id to one server after the other until one says what became of it, or the writers end.
 func (l *labellers) try(writer, value int, random *rand.Rand) error {
-	id := fsm.RequestID(ulid.Make().String())
+	id := model.RequestID(ulid.Make().String())
 	path := "/v1/nodes/" + string(l.node(writer)) + "/label"
 	body := map[string]any{"labels": map[string]string{label(writer): fmt.Sprint(value)}}
 	for {
@@ -90,7 +90,7 @@ func (l *labellers) try(writer, value int, random *rand.Rand) error {
 func label(writer int) string { return fmt.Sprintf("writer-%d", writer) }
 
 // node is the one whose label a writer counts in.
-func (l *labellers) node(writer int) fsm.NodeID { return l.w.nodes[writer%len(l.w.nodes)].id }
+func (l *labellers) node(writer int) model.NodeID { return l.w.nodes[writer%len(l.w.nodes)].id }
 
 // stop ends the writers. What each was told last is in the state, or something later is.
 func (l *labellers) stop() {

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/cluster"
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // faults is a random test of a small cluster with work, under some of the things that chaos does, with writes all the while (S4).
@@ -23,17 +23,17 @@ func (f faults) run(t *testing.T, random *rand.Rand) {
 			s.disk.Slow(everyWrite)
 		}
 		web := group("http", 6, 64*mib)
-		web.Budget = &fsm.BudgetSpec{MinReady: amount(4)}
+		web.Budget = &model.BudgetSpec{MinReady: amount(4)}
 		w.run("web", web)
 		alone := group("alone", 2, 64*mib)
-		alone.Exclusive = &fsm.ExclusiveSpec{Lease: 10 * fsm.Second}
+		alone.Exclusive = &model.ExclusiveSpec{Lease: 10 * model.Second}
 		w.run("alone", alone)
 		c := chaos{w: w, random: random}
 		l := w.keep(3, random)
 		c.run(f.during, f.things(&c)...)
 		c.recover()
 		l.stop()
-		c.settle(map[fsm.GroupID]int{"web/http": 6, "alone/alone": 2})
+		c.settle(map[model.GroupID]int{"web/http": 6, "alone/alone": 2})
 	})
 }
 

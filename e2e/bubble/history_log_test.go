@@ -7,6 +7,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // memoryLog is a log store without a file.
@@ -19,7 +20,7 @@ func (memoryLog) Close() error { return nil }
 func TestHistoryReadsAnotherLog(t *testing.T) {
 	var entries []raft.Log
 	for i := range uint64(4) {
-		data, err := fsm.EncodeEntry(fsm.Entry{Format: fsm.NewState().Format, Actor: fsm.ActorLeader, Groups: [][]fsm.Command{{&fsm.HoldSet{}}}})
+		data, err := fsm.EncodeEntry(fsm.Entry{Format: fsm.NewState().Format, Actor: model.ActorLeader, Groups: [][]fsm.Command{{&fsm.HoldSet{}}}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -4,26 +4,27 @@ import (
 	"fmt"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // underBudget reports whether budgets limit stops for a cause: what the system or an operator chose to do, and a scale-down as far as it stops what serves.
-func underBudget(cause fsm.Cause) bool { return cause.Voluntary() || cause == fsm.CauseScaleDown }
+func underBudget(cause model.Cause) bool { return cause.Voluntary() || cause == model.CauseScaleDown }
 
 // scope is one budget: that of a group, or a shared one with its groups.
 type scope struct {
 	name          string
-	groups        []fsm.GroupID
-	before, after fsm.Budget
+	groups        []model.GroupID
+	before, after model.Budget
 }
 
 // scopes lists the budgets of the groups that lost something with the entry.
-func (s step) scopes(lost map[fsm.GroupID]bool) []scope {
+func (s step) scopes(lost map[model.GroupID]bool) []scope {
 	var all []scope
 	for id := range lost {
 		now, there := s.after.Groups.Get(id)
 		was, known := s.before.Groups.Get(id)
 		if there && known {
-			all = append(all, scope{"group/" + string(id), []fsm.GroupID{id}, was.Budget, now.Budget})
+			all = append(all, scope{"group/" + string(id), []model.GroupID{id}, was.Budget, now.Budget})
 		}
 	}
 	for name, b := range s.after.Budgets.All() {
@@ -42,7 +43,7 @@ func (s step) scopes(lost map[fsm.GroupID]bool) []scope {
 }
 
 // readyOf counts the ready members of groups by their rows: desired running, observed ready, on a node that is not offline.
-func readyOf(st *fsm.State, groups []fsm.GroupID) int {
+func readyOf(st *fsm.State, groups []model.GroupID) int {
 	n := 0
 	for _, id := range groups {
 		for i := range st.InstancesOf(id) {
@@ -57,7 +58,7 @@ func readyOf(st *fsm.State, groups []fsm.GroupID) int {
 // budgets is S3: a voluntary stop never lowers ready below min_ready, nor is anything stopped at all when it is already below, except by recorded force.
 // Commands of one entry see each other, so each budget is judged by what the entry did in all.
 func (c *court) budgets(s step) error {
-	lost, ready, unready := map[fsm.GroupID]bool{}, map[fsm.GroupID]int{}, map[fsm.GroupID]fsm.InstanceID{}
+	lost, ready, unready := map[model.GroupID]bool{}, map[model.GroupID]int{}, map[model.GroupID]model.InstanceID{}
 	s.began(func(was, now *fsm.Instance) {
 		if !ran(was, now) || bypassed(now) || !underBudget(now.Marks.StopCause) {
 			return
@@ -66,7 +67,7 @@ func (c *court) budgets(s step) error {
 		case was.Ready():
 			lost[now.Group] = true
 			ready[now.Group]++
-		case now.Marks.StopCause != fsm.CauseScaleDown && !tolerated(s, was):
+		case now.Marks.StopCause != model.CauseScaleDown && !tolerated(s, was):
 			lost[now.Group] = true
 			unready[now.Group] = now.ID
 		}
@@ -100,13 +101,13 @@ func tolerated(s step, i *fsm.Instance) bool {
 // window is the stops that a rate counted, and the rate.
 type window struct {
 	most  int
-	per   fsm.Duration
-	stops []fsm.Time
+	per   model.Duration
+	stops []model.Time
 }
 
 // rates is S3 for the rates of groups, of shared budgets and of actors: within any window no more began than are allowed, whoever led.
 func (c *court) rates(s step) error {
-	began := map[string][]fsm.Time{}
+	began := map[string][]model.Time{}
 	s.began(func(was, now *fsm.Instance) {
 		if ran(was, now) && now.Marks.StopCause.Voluntary() && !bypassed(now) {
 			began["group/"+string(now.Group)] = append(began["group/"+string(now.Group)], now.Marks.StopBegan)
@@ -116,7 +117,7 @@ func (c *court) rates(s step) error {
 		}
 	})
 	var f findings
-	for _, actor := range fsm.ActorKinds() {
+	for _, actor := range model.ActorKinds() {
 		r := s.after.Settings.ActorRate(actor)
 		c.count(&f, "actor/"+string(actor), r.Max, r.Window, false, began["actor/"+string(actor)])
 	}
@@ -125,7 +126,7 @@ func (c *court) rates(s step) error {
 		c.count(&f, name, g.Budget.RateMax, g.Budget.Window, !s.before.Groups.Has(id), began[name])
 	}
 	for id, b := range s.after.Budgets.All() {
-		var all []fsm.Time
+		var all []model.Time
 		for _, g := range b.Groups {
 			all = append(all, began["group/"+string(g)]...)
 		}
@@ -135,7 +136,7 @@ func (c *court) rates(s step) error {
 }
 
 // count adds the stops of one entry to those that a rate counts. A rate that was changed begins anew: it knows only what the one before had to remember.
-func (c *court) count(f *findings, name string, most int, per fsm.Duration, fresh bool, stops []fsm.Time) {
+func (c *court) count(f *findings, name string, most int, per model.Duration, fresh bool, stops []model.Time) {
 	w := c.windows[name]
 	if w == nil || fresh || w.most != most || w.per != per {
 		w = &window{most: most, per: per}
@@ -157,7 +158,7 @@ func (c *court) count(f *findings, name string, most int, per fsm.Duration, fres
 
 // railed is when stops that nobody ordered began.
 type railed struct {
-	at fsm.Time
+	at model.Time
 	n  int
 }
 
@@ -167,7 +168,7 @@ func (c *court) railway(s step) error {
 	n := 0
 	s.began(func(was, now *fsm.Instance) {
 		cause := now.Marks.StopCause
-		if ran(was, now) && (cause == fsm.CauseRebalance || cause == fsm.CauseAffinity || now.Marks.StopReason == fsm.ByPolicy) {
+		if ran(was, now) && (cause == model.CauseRebalance || cause == model.CauseAffinity || now.Marks.StopReason == fsm.ByPolicy) {
 			n++
 		}
 	})
@@ -177,12 +178,12 @@ func (c *court) railway(s step) error {
 	c.rails = append(c.rails, railed{s.after.Now, n})
 	total, running := 0, 0
 	for _, r := range c.rails {
-		if s.after.Now.Sub(r.at) < fsm.Minute {
+		if s.after.Now.Sub(r.at) < model.Minute {
 			total += r.n
 		}
 	}
 	for _, i := range s.before.Instances.All() {
-		if i.Desired == fsm.DesiredRunning {
+		if i.Desired == model.DesiredRunning {
 			running++
 		}
 	}

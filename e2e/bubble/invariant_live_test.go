@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 const (
@@ -34,11 +35,11 @@ func (w *world) drainsEnd() {
 		st, now, going := w.state(), w.now(), false
 		for id, d := range st.Drains.All() {
 			for _, n := range d.Nodes {
-				if n.Phase != fsm.PhaseDraining || n.Deadline == fsm.Never {
+				if n.Phase != fsm.PhaseDraining || n.Deadline == model.Never {
 					continue
 				}
 				going = true
-				if n.Turn && now > max(n.Deadline, began).Add(fsm.Duration(drainSlack.Milliseconds())) {
+				if n.Turn && now > max(n.Deadline, began).Add(model.Duration(drainSlack.Milliseconds())) {
 					w.t.Errorf("L2: drain %s goes on at %d on node %s, its deadline was %d", id, now, nodeName(st, n.Node), n.Deadline)
 					return true
 				}
@@ -49,7 +50,7 @@ func (w *world) drainsEnd() {
 }
 
 // now is cluster time, as the leader has it.
-func (w *world) now() fsm.Time {
+func (w *world) now() model.Time {
 	if leader := w.leads(); leader != nil {
 		return leader.cluster.Now()
 	}
@@ -137,7 +138,7 @@ func (k *work) restore() {
 		}
 	}
 	for name := range st.Jobs.All() {
-		if !slices.ContainsFunc(k.cast, func(j fsm.JobSpec) bool { return j.Name == name }) {
+		if !slices.ContainsFunc(k.cast, func(j model.JobSpec) bool { return j.Name == name }) {
 			w.eventually(time.Minute, "stop "+string(name), func() bool {
 				now := w.state()
 				return !now.Jobs.Has(name) || k.sendBy(w.cli, "POST", "/v1/jobs/"+string(name)+"/stop", map[string]any{"purge": true}) == nil
@@ -145,7 +146,7 @@ func (k *work) restore() {
 		}
 	}
 	for _, job := range k.cast {
-		if g, ok := st.Groups.Get(fsm.NewGroupID(job.Name, job.Groups[0].Name)); ok && g.Count > 0 && g.Running == 0 {
+		if g, ok := st.Groups.Get(model.NewGroupID(job.Name, job.Groups[0].Name)); ok && g.Count > 0 && g.Running == 0 {
 			job = k.renewed(job) // who could say that it is safe to go on is gone: a new version is how a person says it
 		}
 		w.eventually(2*time.Minute, "submit "+string(job.Name), func() bool { return k.sendBy(w.cli, "POST", "/v1/jobs", map[string]any{"job": job}) == nil })
@@ -153,7 +154,7 @@ func (k *work) restore() {
 }
 
 // renewed is a job's next version.
-func (k *work) renewed(job fsm.JobSpec) fsm.JobSpec {
+func (k *work) renewed(job model.JobSpec) model.JobSpec {
 	job.Groups = slices.Clone(job.Groups)
 	g := &job.Groups[0]
 	g.Env = maps.Clone(g.Env)

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // deleted is S9: an instance that ended or was deleted is never there again, whoever reports it late and whatever name is used again; and a job that was
@@ -50,7 +51,7 @@ func (c *court) terms(s step) error {
 // once is S4 for the log: a request is carried out by at most one entry, however often it was sent.
 func (c *court) once(s step) error {
 	e := s.entry
-	if e.Request == "" || slices.ContainsFunc(e.results, func(r fsm.Result) bool { return r.Replay || refusedAs(r, fsm.CodeRequestConflict, fsm.CodeBusy) }) {
+	if e.Request == "" || slices.ContainsFunc(e.results, func(r fsm.Result) bool { return r.Replay || refusedAs(r, model.CodeRequestConflict, model.CodeBusy) }) {
 		return nil
 	}
 	if first, again := c.ids[e.Request]; again {
@@ -60,7 +61,7 @@ func (c *court) once(s step) error {
 	return nil
 }
 
-func refusedAs(r fsm.Result, codes ...fsm.Code) bool {
+func refusedAs(r fsm.Result, codes ...model.Code) bool {
 	return r.Refusal != nil && slices.Contains(codes, r.Refusal.Code)
 }
 
@@ -71,7 +72,7 @@ func (c *court) strangers(s step) error {
 		return nil
 	}
 	var f findings
-	own := func(id fsm.NodeID) bool {
+	own := func(id model.NodeID) bool {
 		n, ok := s.after.Nodes.Get(id)
 		return ok && n.Name == name
 	}
@@ -103,10 +104,10 @@ func (c *court) strangers(s step) error {
 func (c *court) preemptions(s step) error {
 	var f findings
 	s.began(func(was, now *fsm.Instance) {
-		if now.Marks.StopCause != fsm.CausePreempted {
+		if now.Marks.StopCause != model.CausePreempted {
 			return
 		}
-		taker, ok := s.after.Instances.Get(fsm.InstanceID(now.Marks.StopReason))
+		taker, ok := s.after.Instances.Get(model.InstanceID(now.Marks.StopReason))
 		switch {
 		case !ok || s.before.Instances.Has(taker.ID):
 			f.add("S11: instance %s was preempted by %q, which was not placed in the same entry", now.ID, now.Marks.StopReason)
@@ -125,7 +126,7 @@ func (c *court) preemptions(s step) error {
 		for _, id := range i.Links.Awaits {
 			victim, ok := s.after.Instances.Get(id)
 			was, known := s.before.Instances.Get(id)
-			if !ok || !known || victim.Marks.StopCause != fsm.CausePreempted || was.Desired != fsm.DesiredRunning {
+			if !ok || !known || victim.Marks.StopCause != model.CausePreempted || was.Desired != model.DesiredRunning {
 				f.add("S11: instance %s waits for %s, which does not stop for it in the same entry", i.ID, id)
 			}
 		}
@@ -134,7 +135,7 @@ func (c *court) preemptions(s step) error {
 }
 
 // outranks returns nil if one group may take the room of another.
-func (s step) outranks(taker, owner fsm.GroupID) error {
+func (s step) outranks(taker, owner model.GroupID) error {
 	a, b := classOf(s, taker), classOf(s, owner)
 	if a < 0 || b < 0 {
 		return errors.New("a class is unknown")
@@ -151,7 +152,7 @@ func (s step) outranks(taker, owner fsm.GroupID) error {
 	from, _ := owner.Split()
 	to, _ := taker.Split()
 	s.began(func(_, now *fsm.Instance) { // what was placed earlier in the entry was there already
-		if name, _ := now.Group.Split(); name == from && now.Marks.StopCause == fsm.CausePreempted {
+		if name, _ := now.Group.Split(); name == from && now.Marks.StopCause == model.CausePreempted {
 			has[from] += memoryOf(s, now.Group)
 		}
 	})
@@ -168,10 +169,10 @@ func (s step) outranks(taker, owner fsm.GroupID) error {
 }
 
 // shares is the memory of what is to run, by job of a class, and the largest of them.
-func shares(st *fsm.State, s step, class int) (by map[fsm.JobName]int64, largest int64) {
-	by = map[fsm.JobName]int64{}
+func shares(st *fsm.State, s step, class int) (by map[model.JobName]int64, largest int64) {
+	by = map[model.JobName]int64{}
 	for _, i := range st.Instances.All() {
-		if i.Desired == fsm.DesiredRunning && classOf(s, i.Group) == class {
+		if i.Desired == model.DesiredRunning && classOf(s, i.Group) == class {
 			name, _ := i.Group.Split()
 			by[name] += memoryOf(s, i.Group)
 		}
@@ -183,7 +184,7 @@ func shares(st *fsm.State, s step, class int) (by map[fsm.JobName]int64, largest
 }
 
 // classOf is the rank of a group's class; -1 if it is not known.
-func classOf(s step, id fsm.GroupID) int {
+func classOf(s step, id model.GroupID) int {
 	name, _ := id.Split()
 	job, ok := s.before.Jobs.Get(name)
 	if !ok {
@@ -192,7 +193,7 @@ func classOf(s step, id fsm.GroupID) int {
 	return slices.IndexFunc(s.before.Classes, func(c fsm.Class) bool { return c.Name == job.Class })
 }
 
-func memoryOf(s step, id fsm.GroupID) int64 {
+func memoryOf(s step, id model.GroupID) int64 {
 	spec, ok := s.before.Policy(id)
 	if !ok {
 		return 0

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -23,7 +24,7 @@ const (
 // receipts is what clients know of their requests, by request id. Safe for many goroutines.
 type receipts struct {
 	mu  sync.Mutex
-	all map[fsm.RequestID]receipt
+	all map[model.RequestID]receipt
 }
 
 type receipt struct {
@@ -32,10 +33,10 @@ type receipt struct {
 	err  error
 }
 
-func newReceipts() *receipts { return &receipts{all: map[fsm.RequestID]receipt{}} }
+func newReceipts() *receipts { return &receipts{all: map[model.RequestID]receipt{}} }
 
 // note keeps the last word about a request.
-func (r *receipts) note(id fsm.RequestID, what string, err error) {
+func (r *receipts) note(id model.RequestID, what string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.all[id] = receipt{what, told(err), err}
@@ -43,7 +44,7 @@ func (r *receipts) note(id fsm.RequestID, what string, err error) {
 
 // told is what an error says about the outcome. A refusal is one only where a server said so and the log can't hold it otherwise.
 func told(err error) answered {
-	var refused *fsm.Error
+	var refused *model.Error
 	switch {
 	case err == nil:
 		return answeredDone
@@ -51,7 +52,7 @@ func told(err error) answered {
 		return answeredUnknown
 	}
 	switch refused.Code {
-	case transport.CodeUnreachable, fsm.CodeUnknownOutcome, fsm.CodeNoLeader, fsm.CodeBusy, fsm.CodeTimeout, fsm.CodeInternal, fsm.CodeStaleTerm,
+	case transport.CodeUnreachable, model.CodeUnknownOutcome, model.CodeNoLeader, model.CodeBusy, model.CodeTimeout, model.CodeInternal, model.CodeStaleTerm,
 		transport.CodeNotCaughtUp, transport.CodeRateLimited, transport.CodeShutdownTimeout:
 		return answeredUnknown
 	}
@@ -70,9 +71,9 @@ func (r *receipts) durable(entries []committed, last fsm.State) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var f findings
-	log := map[fsm.RequestID]outcome{}
+	log := map[model.RequestID]outcome{}
 	for _, e := range entries {
-		if e.Request == "" || len(e.results) == 0 || e.results[0].Replay || refusedAs(e.results[0], fsm.CodeRequestConflict, fsm.CodeBusy) {
+		if e.Request == "" || len(e.results) == 0 || e.results[0].Replay || refusedAs(e.results[0], model.CodeRequestConflict, model.CodeBusy) {
 			continue
 		}
 		log[e.Request] = outcome{e.index, !slices.ContainsFunc(e.results, func(x fsm.Result) bool { return x.Refusal != nil })}
@@ -102,7 +103,7 @@ func (r *receipts) forget() {
 }
 
 // acknowledged lists the requests that are known to be carried out.
-func (r *receipts) acknowledged() (ids []fsm.RequestID) {
+func (r *receipts) acknowledged() (ids []model.RequestID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for id, one := range r.all {
@@ -114,7 +115,7 @@ func (r *receipts) acknowledged() (ids []fsm.RequestID) {
 }
 
 // allThere is S4 for the state with which a server begins to lead: what was acknowledged before is in it.
-func allThere(acknowledged []fsm.RequestID, state fsm.State) error {
+func allThere(acknowledged []model.RequestID, state fsm.State) error {
 	var f findings
 	for _, id := range acknowledged {
 		if !state.Requests.Has(id) {

@@ -3,7 +3,7 @@ package bubble
 import (
 	"fmt"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // rooms is S1: on each node the memory of all that is not stopped is at most what it offers, and no port is taken twice. Who waits for the room of
@@ -13,10 +13,10 @@ func (c *court) rooms(s step) error {
 		return nil
 	}
 	var f findings
-	memory := map[fsm.NodeID]int64{}
-	ports := map[string]fsm.InstanceID{}
+	memory := map[model.NodeID]int64{}
+	ports := map[string]model.InstanceID{}
 	for id, i := range s.after.Instances.All() {
-		if i.Status.Observed == fsm.ObservedStopped || len(i.Links.Awaits) > 0 {
+		if i.Status.Observed == model.ObservedStopped || len(i.Links.Awaits) > 0 {
 			continue
 		}
 		memory[i.Node] += i.Claims.Resources.MemoryBytes
@@ -44,10 +44,10 @@ func (c *court) holders(s step) error {
 		return nil
 	}
 	var f findings
-	held := map[string]fsm.InstanceID{}
+	held := map[string]model.InstanceID{}
 	for id, i := range s.after.Instances.All() {
 		spec, ok := s.after.Spec(i.Group, i.Version)
-		if i.Status.Observed == fsm.ObservedStopped || !ok || !single(spec) {
+		if i.Status.Observed == model.ObservedStopped || !ok || !single(spec) {
 			continue
 		}
 		slot := fmt.Sprintf("%s/%d", i.Group, i.Slot)
@@ -59,9 +59,9 @@ func (c *court) holders(s step) error {
 	return f.err()
 }
 
-func single(spec *fsm.GroupSpec) bool { return spec.OneHolder() }
+func single(spec *model.GroupSpec) bool { return spec.OneHolder() }
 
-func hasVolume(spec *fsm.GroupSpec, kind fsm.VolumeKind) bool {
+func hasVolume(spec *model.GroupSpec, kind model.VolumeKind) bool {
 	for _, v := range spec.Volumes {
 		if v.Kind == kind {
 			return true

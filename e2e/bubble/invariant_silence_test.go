@@ -9,6 +9,7 @@ import (
 
 	"github.com/outspan/outspan/cluster"
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // hearing is what one running server hears of a node.
@@ -23,7 +24,7 @@ type ears map[ear]streak
 
 type ear struct {
 	server string
-	node   fsm.NodeID
+	node   model.NodeID
 }
 
 // streak is a time in which a server heard a node again and again.
@@ -48,7 +49,7 @@ func (e ears) listen(up map[string]*serverProcess, gap time.Duration) {
 }
 
 // of is what the running servers hear of a node; those that never did say nothing.
-func (e ears) of(id fsm.NodeID, up map[string]*serverProcess) []hearing {
+func (e ears) of(id model.NodeID, up map[string]*serverProcess) []hearing {
 	var all []hearing
 	for _, name := range slices.Sorted(maps.Keys(up)) {
 		if s, ok := e[ear{name, id}]; ok {
@@ -82,12 +83,12 @@ func (h *history) silence(s step) error {
 
 const voters = 3 // of every world
 
-func half(threshold fsm.Duration) time.Duration {
+func half(threshold model.Duration) time.Duration {
 	return time.Duration(threshold) * time.Millisecond / 2
 }
 
 // unfair is the rule of S13 for one node that was marked offline. The verdict that this rests on may be a heartbeat old, so one that came back since does not count.
-func unfair(name string, threshold fsm.Duration, voters int, heard []hearing) error {
+func unfair(name string, threshold model.Duration, voters int, heard []hearing) error {
 	recent, verdict := 0, cluster.HeartbeatInterval(threshold)
 	for _, one := range heard {
 		if one.silent+lateForHearings < half(threshold) && one.steady > verdict+lateForHearings {

@@ -4,12 +4,13 @@ import (
 	"strings"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // fromOutside reports whether a stop for this cause is what roles, gates and copies are protected from (S6).
-func fromOutside(cause fsm.Cause) bool {
+func fromOutside(cause model.Cause) bool {
 	switch cause {
-	case fsm.CauseNodeDraining, fsm.CauseNodeNotReady, fsm.CausePreempted, fsm.CauseRebalance, fsm.CauseAffinity:
+	case model.CauseNodeDraining, model.CauseNodeNotReady, model.CausePreempted, model.CauseRebalance, model.CauseAffinity:
 		return true
 	}
 	return false
@@ -44,9 +45,9 @@ func (c *court) reason(f *findings, s step, was, now *fsm.Instance) {
 		return
 	}
 	switch {
-	case policy.Eviction.Mode == fsm.ModeNever:
+	case policy.Eviction.Mode == model.ModeNever:
 		f.add("S6: instance %s of %s was told to stop for %s; its eviction mode is never", now.ID, now.Group, now.Marks.StopCause)
-	case policy.Eviction.Mode == fsm.ModeWhen:
+	case policy.Eviction.Mode == model.ModeWhen:
 		for _, text := range policy.Eviction.When {
 			if why := broken(s, was, text); why != "" {
 				f.add("S6: instance %s of %s was told to stop for %s although %s: %s", now.ID, now.Group, now.Marks.StopCause, text, why)
@@ -58,15 +59,15 @@ func (c *court) reason(f *findings, s step, was, now *fsm.Instance) {
 // drainOf is the drain in whose name an instance stops. A reason may have a remark behind it.
 func drainOf(s step, i *fsm.Instance) (*fsm.Drain, bool) {
 	by, _, _ := strings.Cut(strings.TrimPrefix(i.Marks.StopReason, "budget bypassed: "), ";")
-	return s.after.Drains.Get(fsm.DrainID(by))
+	return s.after.Drains.Get(model.DrainID(by))
 }
 
 // unfounded says what is missing of the reason of a stop.
 func (s step) unfounded(i *fsm.Instance, d *fsm.Drain, drained bool) string {
 	switch i.Marks.StopCause {
-	case fsm.CauseNodeDraining:
+	case model.CauseNodeDraining:
 		if i.Marks.StopReason == fsm.ByPolicy {
-			if n, ok := s.before.Nodes.Get(i.Node); !ok || n.Intent != fsm.IntentCordoned || s.before.Settings.EvictOn != fsm.EvictOnCordon {
+			if n, ok := s.before.Nodes.Get(i.Node); !ok || n.Intent != fsm.IntentCordoned || s.before.Settings.EvictOn != model.EvictOnCordon {
 				return "its node is not cordoned, or a cordon evicts nothing"
 			}
 			return ""
@@ -79,12 +80,12 @@ func (s step) unfounded(i *fsm.Instance, d *fsm.Drain, drained bool) string {
 		if !part.Turn || part.Phase != fsm.PhaseDraining && part.Phase != fsm.PhaseDrained || before != nil && before.Paused && d.Paused {
 			return "that drain does not run on its node"
 		}
-	case fsm.CausePreempted:
-		taker, ok := s.after.Instances.Get(fsm.InstanceID(i.Marks.StopReason))
+	case model.CausePreempted:
+		taker, ok := s.after.Instances.Get(model.InstanceID(i.Marks.StopReason))
 		if !ok || taker.Node != i.Node {
 			return "nobody takes its room"
 		}
-	case fsm.CauseRebalance, fsm.CauseAffinity:
+	case model.CauseRebalance, model.CauseAffinity:
 		was, _ := s.before.Instances.Get(i.ID)
 		next, ok := s.before.Instances.Get(was.Links.ReplacedBy)
 		if !was.Eviction.Requested || !ok || !next.Ready() {
@@ -96,7 +97,7 @@ func (s step) unfounded(i *fsm.Instance, d *fsm.Drain, drained bool) string {
 
 // broken says why a gate does not hold, by the rows before the entry; empty if it does, or is one about the group that cannot be told from one row.
 func broken(s step, i *fsm.Instance, text string) string {
-	gate, refusal := fsm.ParseGate(text)
+	gate, refusal := model.ParseGate(text)
 	if refusal != nil {
 		return refusal.Message
 	}
@@ -119,7 +120,7 @@ func broken(s step, i *fsm.Instance, text string) string {
 			continue
 		}
 		ready++
-		switch value := peer.Status.Facts[fsm.FactLeader]; {
+		switch value := peer.Status.Facts[model.FactLeader]; {
 		case value == "true":
 			leaders++
 		case value == "false" && peer.ID != i.ID:
@@ -142,18 +143,18 @@ func broken(s step, i *fsm.Instance, text string) string {
 func (c *court) lastCopy(f *findings, s step, was, now *fsm.Instance) {
 	spec, ok := s.before.Spec(was.Group, was.Version)
 	group, known := s.after.Groups.Get(was.Group)
-	if !ok || !known || group.Count == 0 || !hasVolume(spec, fsm.VolumeReplicated) || was.Status.Facts[fsm.FactInSync] != "true" || !was.Ready() {
+	if !ok || !known || group.Count == 0 || !hasVolume(spec, model.VolumeReplicated) || was.Status.Facts[model.FactInSync] != "true" || !was.Ready() {
 		return
 	}
 	cause := now.Marks.StopCause
-	if cause == fsm.CauseJobStopped || bypassed(now) || cause == fsm.CauseNodeDraining && lenient(s, now) {
+	if cause == model.CauseJobStopped || bypassed(now) || cause == model.CauseNodeDraining && lenient(s, now) {
 		return
 	}
 	for peer := range s.before.InstancesOf(was.Group) {
 		node, there := s.before.Nodes.Get(peer.Node)
 		stays, still := s.after.Instances.Get(peer.ID)
-		if peer.ID != was.ID && peer.Node != was.Node && there && node.Health != fsm.HealthOffline && still && stays.Desired == fsm.DesiredRunning &&
-			peer.Ready() && peer.Status.Facts[fsm.FactInSync] == "true" {
+		if peer.ID != was.ID && peer.Node != was.Node && there && node.Health != fsm.HealthOffline && still && stays.Desired == model.DesiredRunning &&
+			peer.Ready() && peer.Status.Facts[model.FactInSync] == "true" {
 			return
 		}
 	}
@@ -170,5 +171,5 @@ func lenient(s step, i *fsm.Instance) bool {
 	if policy == "" {
 		policy = s.before.Settings.NodeDrainPolicy
 	}
-	return d.Options.Force || policy == string(fsm.PolicyAlwaysAllow)
+	return d.Options.Force || policy == string(model.PolicyAlwaysAllow)
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // surges is S7: what is desired to run and not lost is at most the count and its surge, a slot has at most a holder and one successor, and nothing is replaced
@@ -16,12 +17,12 @@ func (c *court) surges(s step) error {
 	}
 	var f findings
 	for id, g := range s.after.Groups.All() {
-		if g.Role == fsm.RoleSystem {
+		if g.Role == model.RoleSystem {
 			continue
 		}
 		wanted, moving, bySlot := 0, 0, map[int]int{}
 		for i := range s.after.InstancesOf(id) {
-			if i.Desired == fsm.DesiredRunning {
+			if i.Desired == model.DesiredRunning {
 				bySlot[i.Slot]++
 			}
 			if !i.Wanted() || i.Slot >= g.Count {
@@ -50,7 +51,7 @@ func (c *court) placement(f *findings, s step, i *fsm.Instance) {
 	g, ok := s.before.Groups.Get(i.Group)
 	old, replaces := s.before.Instances.Get(i.Links.Replaces)
 	if !replaces {
-		if ok && g.Role != fsm.RoleSystem && i.Slot >= max(g.Count, countOf(s, i.Group)) {
+		if ok && g.Role != model.RoleSystem && i.Slot >= max(g.Count, countOf(s, i.Group)) {
 			f.add("S7: instance %s fills slot %d of %s, which has %d", i.ID, i.Slot, i.Group, g.Count)
 		}
 		return
@@ -58,14 +59,14 @@ func (c *court) placement(f *findings, s step, i *fsm.Instance) {
 	if next, twice := s.after.Instances.Get(old.Links.ReplacedBy); twice && next.Wanted() && next.ID != i.ID {
 		f.add("S7: instance %s is a second replacement of %s, which has %s", i.ID, old.ID, next.ID)
 	}
-	if i.Cause == fsm.CauseRollout && ok {
+	if i.Cause == model.CauseRollout && ok {
 		if limit, all := surgeOf(s, i.Group), rolling(s, i.Group); len(all) > max(limit, pairs(&s.before, i.Group)) { // what a drain doubled may go on as the new version
 			f.add("S7: %d of %s are rolled out at once, %d may be: %s", len(all), i.Group, limit, strings.Join(all, "; "))
 		}
 	}
 }
 
-func countOf(s step, id fsm.GroupID) int {
+func countOf(s step, id model.GroupID) int {
 	g, ok := s.after.Groups.Get(id)
 	if !ok {
 		return 0
@@ -74,7 +75,7 @@ func countOf(s step, id fsm.GroupID) int {
 }
 
 // surgeOf is how many instances more than its count a rollout of a group may have.
-func surgeOf(s step, id fsm.GroupID) int {
+func surgeOf(s step, id model.GroupID) int {
 	policy, ok := s.after.Policy(id)
 	if !ok {
 		return 0
@@ -83,10 +84,10 @@ func surgeOf(s step, id fsm.GroupID) int {
 }
 
 // rolling lists the instances that roll a group out, beside ones that are still wanted and serve.
-func rolling(s step, id fsm.GroupID) (all []string) {
+func rolling(s step, id model.GroupID) (all []string) {
 	for i := range s.after.InstancesOf(id) {
 		old, ok := s.after.Instances.Get(i.Links.Replaces)
-		if i.Cause != fsm.CauseRollout || !i.Wanted() || !ok || !old.Wanted() {
+		if i.Cause != model.CauseRollout || !i.Wanted() || !ok || !old.Wanted() {
 			continue
 		}
 		if node, there := s.after.Nodes.Get(old.Node); there && node.Intent == fsm.IntentActive && !old.Eviction.Requested {
@@ -97,10 +98,10 @@ func rolling(s step, id fsm.GroupID) (all []string) {
 }
 
 // pairs counts the slots of a group in which one instance is to take over from another. One that was lost on its way counts: its slot gets another one.
-func pairs(st *fsm.State, id fsm.GroupID) int {
+func pairs(st *fsm.State, id model.GroupID) int {
 	n := 0
 	for i := range st.InstancesOf(id) {
-		if old, ok := st.Instances.Get(i.Links.Replaces); ok && i.Desired == fsm.DesiredRunning && old.Wanted() {
+		if old, ok := st.Instances.Get(i.Links.Replaces); ok && i.Desired == model.DesiredRunning && old.Wanted() {
 			n++
 		}
 	}
@@ -108,16 +109,16 @@ func pairs(st *fsm.State, id fsm.GroupID) int {
 }
 
 // failing reports whether a cause is that of something which failed by itself: what replaces it is limited.
-func failing(cause fsm.Cause) bool {
+func failing(cause model.Cause) bool {
 	switch cause {
-	case fsm.CauseCrashLoop, fsm.CauseStartTimeout, fsm.CauseOOM, fsm.CauseCheckFailed:
+	case model.CauseCrashLoop, model.CauseStartTimeout, model.CauseOOM, model.CauseCheckFailed:
 		return true
 	}
 	return false
 }
 
 const (
-	retryWindow = 10 * fsm.Minute
+	retryWindow = 10 * model.Minute
 	// Three are tried at once, and then again and again with growing delay, each instance of a group for itself.
 	retriesAtMost = 3 + 10
 )
@@ -138,7 +139,7 @@ func (c *court) waves(s step) error {
 			}
 		}
 		old, replaces := s.before.Instances.Get(i.Links.Replaces)
-		if i.Cause != fsm.CauseNodeOffline || !replaces {
+		if i.Cause != model.CauseNodeOffline || !replaces {
 			return
 		}
 		node, there := s.after.Nodes.Get(old.Node)
@@ -162,12 +163,12 @@ func (c *court) holds(s step) error {
 	var f findings
 	s.placed(func(i *fsm.Instance) {
 		old, replaces := s.before.Instances.Get(i.Links.Replaces)
-		if i.Cause == fsm.CauseNodeOffline && replaces && old.Status.Observed == fsm.ObservedLost { // a slot that was given up before is filled
+		if i.Cause == model.CauseNodeOffline && replaces && old.Status.Observed == model.ObservedLost { // a slot that was given up before is filled
 			f.add("S12: instance %s replaces %s of an offline node during a hold", i.ID, old.ID)
 		}
 	})
 	s.began(func(was, now *fsm.Instance) {
-		if now.Marks.StopCause == fsm.CauseNodeOffline && runs(was) {
+		if now.Marks.StopCause == model.CauseNodeOffline && runs(was) {
 			f.add("S12: instance %s was told to stop because of an offline node during a hold", now.ID)
 		}
 	})

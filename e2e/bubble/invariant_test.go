@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // step is one entry, and the states around it.
@@ -19,13 +20,13 @@ type step struct {
 type court struct {
 	windows map[string]*window // S3: by budget or actor
 	rails   []railed           // S7
-	retried map[fsm.GroupID][]fsm.Time
-	ended   map[fsm.InstanceID]uint64 // S9: since which index
-	ids     map[fsm.RequestID]uint64  // S4: entries that took a request for new
+	retried map[model.GroupID][]model.Time
+	ended   map[model.InstanceID]uint64 // S9: since which index
+	ids     map[model.RequestID]uint64  // S4: entries that took a request for new
 }
 
 func newCourt() *court {
-	return &court{windows: map[string]*window{}, retried: map[fsm.GroupID][]fsm.Time{}, ended: map[fsm.InstanceID]uint64{}, ids: map[fsm.RequestID]uint64{}}
+	return &court{windows: map[string]*window{}, retried: map[model.GroupID][]model.Time{}, ended: map[model.InstanceID]uint64{}, ids: map[model.RequestID]uint64{}}
 }
 
 // judge returns what is wrong with a step; each finding begins with the id of its invariant.
@@ -83,7 +84,7 @@ func (f findings) err() error { return errors.Join(f...) }
 func (s step) began(visit func(was, now *fsm.Instance)) {
 	for id, now := range s.after.Instances.All() {
 		was, ok := s.before.Instances.Get(id)
-		if ok && was != now && was.Desired == fsm.DesiredRunning && now.Desired != fsm.DesiredRunning {
+		if ok && was != now && was.Desired == model.DesiredRunning && now.Desired != model.DesiredRunning {
 			visit(was, now)
 		}
 	}
@@ -104,7 +105,7 @@ func (s step) placed(visit func(*fsm.Instance)) {
 // runs reports whether an instance has a program, as far as its agent said.
 func runs(i *fsm.Instance) bool {
 	switch i.Status.Observed {
-	case fsm.ObservedBooting, fsm.ObservedReady, fsm.ObservedUnready:
+	case model.ObservedBooting, model.ObservedReady, model.ObservedUnready:
 		return true
 	}
 	return false
@@ -112,7 +113,7 @@ func runs(i *fsm.Instance) bool {
 
 // ran reports whether a program ran that an entry told to stop: not if the same entry found its node offline first.
 func ran(was, now *fsm.Instance) bool {
-	return runs(was) && now.Status.Observed != fsm.ObservedLost
+	return runs(was) && now.Status.Observed != model.ObservedLost
 }
 
 // bypassed reports whether a stop was told to skip budgets, which its row records.

@@ -6,35 +6,36 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 const mib = 1 << 20
 
 // group is a group of programs in memory.
-func group(name string, count int, memory int64) fsm.GroupSpec {
-	return fsm.GroupSpec{Name: name, Count: count, Exec: fsm.ExecSpec{Command: "/program"}, Resources: fsm.Resources{MemoryBytes: memory}}
+func group(name string, count int, memory int64) model.GroupSpec {
+	return model.GroupSpec{Name: name, Count: count, Exec: model.ExecSpec{Command: "/program"}, Resources: model.Resources{MemoryBytes: memory}}
 }
 
-func amount(n int) *fsm.Amount { return &fsm.Amount{N: n} }
+func amount(n int) *model.Amount { return &model.Amount{N: n} }
 
 // submit makes a job the wanted one.
-func (w *world) submit(name string, groups ...fsm.GroupSpec) error {
-	_, err := w.send("/v1/jobs", map[string]any{"job": fsm.JobSpec{Name: fsm.JobName(name), Groups: groups}})
+func (w *world) submit(name string, groups ...model.GroupSpec) error {
+	_, err := w.send("/v1/jobs", map[string]any{"job": model.JobSpec{Name: model.JobName(name), Groups: groups}})
 	return err
 }
 
 // run submits a job and waits until all of it is ready. It returns its first group.
-func (w *world) run(name string, groups ...fsm.GroupSpec) fsm.GroupID {
+func (w *world) run(name string, groups ...model.GroupSpec) model.GroupID {
 	w.t.Helper()
 	must(w.t, w.submit(name, groups...))
 	for _, g := range groups {
-		w.ready(fsm.NewGroupID(fsm.JobName(name), g.Name), g.Count, time.Minute)
+		w.ready(model.NewGroupID(model.JobName(name), g.Name), g.Count, time.Minute)
 	}
-	return fsm.NewGroupID(fsm.JobName(name), groups[0].Name)
+	return model.NewGroupID(model.JobName(name), groups[0].Name)
 }
 
 // ready waits until so many instances of a group are ready.
-func (w *world) ready(id fsm.GroupID, count int, limit time.Duration) time.Duration {
+func (w *world) ready(id model.GroupID, count int, limit time.Duration) time.Duration {
 	w.t.Helper()
 	return w.eventually(limit, fmt.Sprintf("%d of %s ready", count, id), func() bool {
 		st := w.state()
@@ -45,18 +46,18 @@ func (w *world) ready(id fsm.GroupID, count int, limit time.Duration) time.Durat
 
 // choices are those of a drain that tests make.
 type choices struct {
-	Nodes    []string     `json:"nodes"`
-	Deadline fsm.Duration `json:"deadline,omitempty"`
+	Nodes    []string       `json:"nodes"`
+	Deadline model.Duration `json:"deadline,omitempty"`
 }
 
 // drain starts a drain and returns its id.
-func (w *world) drain(c choices) (fsm.DrainID, error) {
+func (w *world) drain(c choices) (model.DrainID, error) {
 	raw, err := w.send("/v1/drains", c)
 	if err != nil {
 		return "", err
 	}
 	var reply struct {
-		Drain fsm.DrainID `json:"drain"`
+		Drain model.DrainID `json:"drain"`
 	}
 	if err := json.Unmarshal(raw, &reply); err != nil || reply.Drain == "" {
 		return "", fmt.Errorf("the answer %s names no drain: %w", raw, err)
@@ -65,7 +66,7 @@ func (w *world) drain(c choices) (fsm.DrainID, error) {
 }
 
 // part is one node's part of a drain.
-func (w *world) part(id fsm.DrainID, n *node) fsm.DrainNode {
+func (w *world) part(id model.DrainID, n *node) fsm.DrainNode {
 	w.t.Helper()
 	st := w.state()
 	d, ok := st.Drains.Get(id)
@@ -77,11 +78,11 @@ func (w *world) part(id fsm.DrainID, n *node) fsm.DrainNode {
 }
 
 // members are the instances of a group that are desired running, by id.
-func (w *world) members(id fsm.GroupID) map[fsm.InstanceID]fsm.Instance {
+func (w *world) members(id model.GroupID) map[model.InstanceID]fsm.Instance {
 	st := w.state()
-	out := map[fsm.InstanceID]fsm.Instance{}
+	out := map[model.InstanceID]fsm.Instance{}
 	for i := range st.InstancesOf(id) {
-		if i.Desired == fsm.DesiredRunning {
+		if i.Desired == model.DesiredRunning {
 			out[i.ID] = *i
 		}
 	}
@@ -89,7 +90,7 @@ func (w *world) members(id fsm.GroupID) map[fsm.InstanceID]fsm.Instance {
 }
 
 // on lists the nodes by name on which a group has members.
-func (w *world) on(id fsm.GroupID) map[string]int {
+func (w *world) on(id model.GroupID) map[string]int {
 	st := w.state()
 	out := map[string]int{}
 	for _, i := range w.members(id) {
@@ -99,7 +100,7 @@ func (w *world) on(id fsm.GroupID) map[string]int {
 }
 
 // node finds a machine.
-func (w *world) node(id fsm.NodeID) *node {
+func (w *world) node(id model.NodeID) *node {
 	for _, n := range w.nodes {
 		if n.id == id {
 			return n

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport/api"
 )
 
@@ -71,7 +72,7 @@ func TestDeadNodeIsReplaced(t *testing.T) {
 // nextDecision wants the leader's next entry after the one that marked a node offline to place what ran there, at once.
 func nextDecision(t *testing.T, w *world, index uint64, want int) {
 	t.Helper()
-	var offline fsm.Time
+	var offline model.Time
 	for _, e := range w.history.since(index) {
 		places := 0
 		for _, g := range e.Groups {
@@ -117,7 +118,7 @@ func TestLeaderCutOffFromAgents(t *testing.T) {
 			}
 			job := fmt.Sprintf("late%d", i)
 			must(t, w.submit(job, group("http", 4, 64*mib)))
-			w.ready(fsm.NewGroupID(fsm.JobName(job), "http"), 4, 2*time.Minute)
+			w.ready(model.NewGroupID(model.JobName(job), "http"), 4, 2*time.Minute)
 			w.never(time.Minute, "a node is offline, or a hold is set", func() bool {
 				st := w.state()
 				for _, n := range st.Nodes.All() {
@@ -183,14 +184,14 @@ func TestHoldWhenMostAgentsAreCutOff(t *testing.T) {
 }
 
 // same wants a group's instances, and their programs, to be those that were there before, never touched.
-func same(t *testing.T, w *world, id fsm.GroupID, before map[fsm.InstanceID]fsm.Instance, running []fsm.InstanceID) {
+func same(t *testing.T, w *world, id model.GroupID, before map[model.InstanceID]fsm.Instance, running []model.InstanceID) {
 	t.Helper()
 	now := w.members(id)
 	if len(now) != len(before) {
 		t.Errorf("%d instances are wanted, there were %d", len(now), len(before))
 	}
 	for one, was := range before {
-		if is, ok := now[one]; !ok || is.Node != was.Node || is.Status.Observed != fsm.ObservedReady {
+		if is, ok := now[one]; !ok || is.Node != was.Node || is.Status.Observed != model.ObservedReady {
 			t.Errorf("instance %s was %s on %s, now %s (known: %v)", one, was.Status.Observed, was.Node, is.Status.Observed, ok)
 		}
 		if n := w.truth.startsOf(one); n != 1 {
@@ -209,7 +210,7 @@ func TestReturnAfterACut(t *testing.T) {
 		big := w.run("big", group("one", 4, 3<<30))
 		web := w.run("web", group("http", 4, 64*mib))
 		n := w.nodes[0]
-		var small, large []fsm.InstanceID
+		var small, large []model.InstanceID
 		for _, i := range n.placed() {
 			if i.Group == big {
 				large = append(large, i.ID)
@@ -227,7 +228,7 @@ func TestReturnAfterACut(t *testing.T) {
 		if n.programs.running() != 2 {
 			t.Errorf("%d programs run on the node that is cut off, want 2", n.programs.running())
 		}
-		if st, _ := w.state().Instances.Get(large[0]); st.Status.Observed != fsm.ObservedLost || st.Desired != fsm.DesiredRunning {
+		if st, _ := w.state().Instances.Get(large[0]); st.Status.Observed != model.ObservedLost || st.Desired != model.DesiredRunning {
 			t.Errorf("what fits nowhere else is %s, %s", st.Desired, st.Status.Observed)
 		}
 		n.plugAll()
@@ -238,7 +239,7 @@ func TestReturnAfterACut(t *testing.T) {
 		if got := w.truth.startsOf(large[0]); got != 1 || !slices.Contains(w.truth.running(), large[0]) {
 			t.Errorf("what was not replaced was started %d times", got)
 		}
-		if i, ok := w.state().Instances.Get(small[0]); ok && i.Desired != fsm.DesiredStopped {
+		if i, ok := w.state().Instances.Get(small[0]); ok && i.Desired != model.DesiredStopped {
 			t.Errorf("what was replaced is desired %s", i.Desired)
 		}
 		if got := w.members(web); len(got) != 4 {
@@ -251,7 +252,7 @@ func TestReturnAfterACut(t *testing.T) {
 func TestFlappingDoublesTheHold(t *testing.T) {
 	inBubble(t, options{}, func(t *testing.T, w *world) {
 		n := w.nodes[0]
-		for i, want := range []fsm.Duration{0, 30 * fsm.Second, fsm.Minute, 2 * fsm.Minute} {
+		for i, want := range []model.Duration{0, 30 * model.Second, model.Minute, 2 * model.Minute} {
 			n.unplugAll()
 			w.eventually(detection, "offline", func() bool { return n.row().Health == fsm.HealthOffline })
 			n.plugAll()
@@ -265,7 +266,7 @@ func TestFlappingDoublesTheHold(t *testing.T) {
 			}
 			g := fmt.Sprintf("g%d", i)
 			w.run(g, group("http", 9, 64*mib))
-			if got := w.on(fsm.NewGroupID(fsm.JobName(g), "http"))[n.name]; got != 0 {
+			if got := w.on(model.NewGroupID(model.JobName(g), "http"))[n.name]; got != 0 {
 				t.Errorf("%d instances were placed on a node that is held back", got)
 			}
 		}

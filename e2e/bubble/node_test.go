@@ -13,6 +13,7 @@ import (
 	"github.com/outspan/outspan/cluster"
 	"github.com/outspan/outspan/cluster/memdisk"
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -24,7 +25,7 @@ type node struct {
 	disk     *memdisk.Disk
 	random   *rand.Rand
 	programs *programs
-	id       fsm.NodeID
+	id       model.NodeID
 	*agentProcess
 }
 
@@ -60,7 +61,7 @@ func (n *node) start() {
 	var err error
 	p.agent, err = agent.New(agent.Config{
 		Name: n.name, DataDir: n.disk.Dir(), Version: "test", Runtime: n.programs, Servers: &registrar{p.client, p.join}, Log: log.Named("agent"), SelfCheckEvery: -1,
-		Node: agent.NodeConfig{Address: n.host, Capacity: fsm.Resources{CPU: 8000, MemoryBytes: nodeMemory}},
+		Node: agent.NodeConfig{Address: n.host, Capacity: model.Resources{CPU: 8000, MemoryBytes: nodeMemory}},
 	})
 	must(n.w.t, err)
 	id := p.agent.Identity()
@@ -201,7 +202,7 @@ func (n *node) placed() []*fsm.Instance {
 	st := n.w.state()
 	var out []*fsm.Instance
 	for i := range st.InstancesOn(n.id) {
-		if i.Status.Observed != fsm.ObservedStopped {
+		if i.Status.Observed != model.ObservedStopped {
 			out = append(out, i)
 		}
 	}

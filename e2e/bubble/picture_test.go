@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // picture is what there is to know when a test fails.
@@ -68,7 +69,7 @@ func refusals(results []fsm.Result) string {
 	return text
 }
 
-func nodeName(s fsm.State, id fsm.NodeID) string {
+func nodeName(s fsm.State, id model.NodeID) string {
 	if n, ok := s.Nodes.Get(id); ok {
 		return n.Name
 	}

@@ -13,7 +13,7 @@ import (
 
 	"github.com/outspan/outspan/agent"
 	"github.com/outspan/outspan/agent/driver"
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // settled is after how long a program without checks counts as ready at its agent.
@@ -24,31 +24,31 @@ type truth struct {
 	t *testing.T
 
 	mu      sync.Mutex
-	alive   map[fsm.InstanceID]*program
-	starts  map[fsm.InstanceID]int
-	stopped map[fsm.InstanceID]time.Time // when a program was told to stop
-	floors  map[fsm.GroupID]int          // how many of a group must serve whenever one of it is told to stop
-	epochs  map[string]uint64            // the highest fencing epoch under which a slot with one holder ran
-	stage   stage                        // what the programs play among themselves
-	losses  map[fsm.GroupID]time.Time    // when one of a group last ended
-	stops   func(*program)               // is told of each program that gets its stop signal; see judgeCopies
+	alive   map[model.InstanceID]*program
+	starts  map[model.InstanceID]int
+	stopped map[model.InstanceID]time.Time // when a program was told to stop
+	floors  map[model.GroupID]int          // how many of a group must serve whenever one of it is told to stop
+	epochs  map[string]uint64              // the highest fencing epoch under which a slot with one holder ran
+	stage   stage                          // what the programs play among themselves
+	losses  map[model.GroupID]time.Time    // when one of a group last ended
+	stops   func(*program)                 // is told of each program that gets its stop signal; see judgeCopies
 }
 
 func newTruth(t *testing.T) *truth {
 	return &truth{
-		t: t, alive: map[fsm.InstanceID]*program{}, starts: map[fsm.InstanceID]int{}, stopped: map[fsm.InstanceID]time.Time{},
-		floors: map[fsm.GroupID]int{}, epochs: map[string]uint64{}, stage: newStage(), losses: map[fsm.GroupID]time.Time{}, stops: func(*program) {},
+		t: t, alive: map[model.InstanceID]*program{}, starts: map[model.InstanceID]int{}, stopped: map[model.InstanceID]time.Time{},
+		floors: map[model.GroupID]int{}, epochs: map[string]uint64{}, stage: newStage(), losses: map[model.GroupID]time.Time{}, stops: func(*program) {},
 	}
 }
 
 // hold fails the test from now on when a program of the group is told to stop while fewer than floor others serve.
-func (tr *truth) hold(group fsm.GroupID, floor int) {
+func (tr *truth) hold(group model.GroupID, floor int) {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
 	tr.floors[group] = floor
 }
 
-func (tr *truth) count(group fsm.GroupID) int {
+func (tr *truth) count(group model.GroupID) int {
 	n := 0
 	for _, p := range tr.alive {
 		if p.group == group && tr.stopped[p.instance].IsZero() && time.Since(p.began) >= settled {
@@ -59,13 +59,13 @@ func (tr *truth) count(group fsm.GroupID) int {
 }
 
 // running lists the instances that have a program.
-func (tr *truth) running() []fsm.InstanceID {
+func (tr *truth) running() []model.InstanceID {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
 	return slices.Sorted(maps.Keys(tr.alive))
 }
 
-func (tr *truth) startsOf(id fsm.InstanceID) int {
+func (tr *truth) startsOf(id model.InstanceID) int {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
 	return tr.starts[id]
@@ -160,8 +160,8 @@ func newPrograms(truth *truth, node string) *programs {
 // program is one run of an instance.
 type program struct {
 	truth    *truth
-	instance fsm.InstanceID
-	group    fsm.GroupID
+	instance model.InstanceID
+	group    model.GroupID
 	slot     string
 	node     string
 	fenced   bool      // it may run only while it has a lease
@@ -188,11 +188,11 @@ func (p *programs) Start(_ context.Context, spec driver.Spec) (agent.Task, error
 		return nil, context.Canceled // whoever asks is about to end
 	}
 	if old := p.tasks[spec.ID]; old != nil && !old.over() {
-		return nil, fsm.Refuse(driver.CodeStillRunning, "it runs")
+		return nil, model.Refuse(driver.CodeStillRunning, "it runs")
 	}
 	slow, _ := time.ParseDuration(spec.Env["SLOW"])
 	t := &program{
-		truth: p.truth, instance: fsm.InstanceID(spec.ID), group: fsm.GroupID(spec.Env["OUTSPAN_JOB"] + "/" + spec.Env["OUTSPAN_GROUP"]),
+		truth: p.truth, instance: model.InstanceID(spec.ID), group: model.GroupID(spec.Env["OUTSPAN_JOB"] + "/" + spec.Env["OUTSPAN_GROUP"]),
 		slot: spec.Env["OUTSPAN_SLOT"], node: p.node, fenced: spec.LeaseUntil != 0, boot: p.boot, began: time.Now(), slow: slow, done: make(chan struct{}),
 		memory: spec.Limits.MemoryBytes, env: spec.Env,
 	}
@@ -370,7 +370,7 @@ func (t *program) Renew(_ context.Context, until driver.BootTime) error {
 // Exec implements agent.Task: checks, role checks and hooks are answered by what the program plays.
 func (t *program) Exec(ctx context.Context, c driver.Command) (int, error) {
 	if t.over() {
-		return 0, fsm.Refuse(driver.CodeNotRunning, "it does not run")
+		return 0, model.Refuse(driver.CodeNotRunning, "it does not run")
 	}
 	select {
 	case <-time.After(5 * time.Millisecond):
@@ -400,7 +400,7 @@ func (t *program) RemoveWork() error { return nil }
 func (t *program) Remove() error { return nil }
 
 // toldToStop lists the programs that were told to stop.
-func (tr *truth) toldToStop() map[fsm.InstanceID]time.Time {
+func (tr *truth) toldToStop() map[model.InstanceID]time.Time {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
 	return maps.Clone(tr.stopped)

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // Acceptance 8: drains of random nodes with random deadlines, evictions and new versions, while leaders and other servers are
@@ -16,19 +16,19 @@ func TestBudgetsAcrossLeaders(t *testing.T) {
 	eachRandom(t, 1, func(t *testing.T, random *rand.Rand) {
 		inBubble(t, options{nodes: 5}, func(t *testing.T, w *world) {
 			web := group("http", 10, 64*mib)
-			web.Budget = &fsm.BudgetSpec{MinReady: amount(8), Rate: &fsm.RateSpec{Max: 2, Window: 3 * fsm.Second}}
+			web.Budget = &model.BudgetSpec{MinReady: amount(8), Rate: &model.RateSpec{Max: 2, Window: 3 * model.Second}}
 			tight := group("first", 6, 64*mib) // each stop uses up the budget until its replacement is ready
-			tight.Budget = &fsm.BudgetSpec{MaxDown: amount(1)}
-			tight.Eviction.Order = fsm.OrderStopFirst
+			tight.Budget = &model.BudgetSpec{MaxDown: amount(1)}
+			tight.Eviction.Order = model.OrderStopFirst
 			slow := group("slow", 6, 64*mib)
-			slow.Budget = &fsm.BudgetSpec{MinReady: amount(5)}
+			slow.Budget = &model.BudgetSpec{MinReady: amount(5)}
 			slow.Env = map[string]string{"SLOW": "1500ms"}
 			w.truth.hold(w.run("web", web), 8)
 			w.truth.hold(w.run("tight", tight), 5)
 			w.truth.hold(w.run("slow", slow), 5)
 			c := chaos{w: w, random: random}
 			c.run(90*time.Second, c.drain, c.drain, c.uncordon, c.evict, c.evict, c.release, c.killServer, c.killLeader, c.cutServer, c.lossy)
-			c.settle(map[fsm.GroupID]int{"web/http": 10, "tight/first": 6, "slow/slow": 6})
+			c.settle(map[model.GroupID]int{"web/http": 10, "tight/first": 6, "slow/slow": 6})
 		})
 	})
 }
@@ -39,15 +39,15 @@ func TestRandomFaults(t *testing.T) {
 	eachRandom(t, 1, func(t *testing.T, random *rand.Rand) {
 		inBubble(t, options{nodes: 6}, func(t *testing.T, w *world) {
 			web := group("http", 12, 64*mib)
-			web.Budget = &fsm.BudgetSpec{MinReady: amount(9)}
+			web.Budget = &model.BudgetSpec{MinReady: amount(9)}
 			w.run("web", web)
 			w.run("big", group("big", 3, 2<<30))
 			alone := group("alone", 2, 64*mib)
-			alone.Exclusive = &fsm.ExclusiveSpec{Lease: 10 * fsm.Second}
+			alone.Exclusive = &model.ExclusiveSpec{Lease: 10 * model.Second}
 			w.run("alone", alone)
 			c := chaos{w: w, random: random}
 			c.run(2*time.Minute, c.drain, c.uncordon, c.evict, c.release, c.killServer, c.killLeader, c.cutServer, c.lossy, c.powerOff, c.killAgent, c.cutNode, c.cutNode)
-			c.settle(map[fsm.GroupID]int{"web/http": 12, "big/big": 3, "alone/alone": 2})
+			c.settle(map[model.GroupID]int{"web/http": 12, "big/big": 3, "alone/alone": 2})
 		})
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // S4, acceptance 5: all servers are killed at once in the middle of many writes, and start again on what their disks hold. Everything that was
@@ -42,7 +43,7 @@ func TestAllServersRestart(t *testing.T) {
 					t.Errorf("job %s was acknowledged before all servers were killed, and is not there", name)
 				}
 			}
-			if is := w.leader().cluster.Now(); is < entry || is > now.Add(fsm.Duration(time.Since(again).Milliseconds())) {
+			if is := w.leader().cluster.Now(); is < entry || is > now.Add(model.Duration(time.Since(again).Milliseconds())) {
 				t.Errorf("cluster time is %d; it was %d, the last entry was at %d: time without servers must not count, nor may it go back", is, now, entry)
 			}
 			writes.wait()
@@ -67,7 +68,7 @@ type writers struct {
 	wg sync.WaitGroup
 
 	mu    sync.Mutex
-	acked []fsm.JobName
+	acked []model.JobName
 }
 
 func (ws *writers) start(w *world, many, each int, random *rand.Rand) {
@@ -82,14 +83,14 @@ func (ws *writers) start(w *world, many, each int, random *rand.Rand) {
 					continue
 				}
 				ws.mu.Lock()
-				ws.acked = append(ws.acked, fsm.JobName(name))
+				ws.acked = append(ws.acked, model.JobName(name))
 				ws.mu.Unlock()
 			}
 		})
 	}
 }
 
-func (ws *writers) acknowledged() []fsm.JobName {
+func (ws *writers) acknowledged() []model.JobName {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	return slices.Clone(ws.acked)
@@ -98,7 +99,7 @@ func (ws *writers) acknowledged() []fsm.JobName {
 func (ws *writers) wait() { ws.wg.Wait() }
 
 // once wants each job to have been made exactly once.
-func once(t *testing.T, w *world, names []fsm.JobName, want int) {
+func once(t *testing.T, w *world, names []model.JobName, want int) {
 	t.Helper()
 	if len(names) != want {
 		t.Errorf("%d writes were acknowledged, want %d", len(names), want)
@@ -146,19 +147,19 @@ func TestDeposedLeadersEntryIsRefused(t *testing.T) {
 		must(t, w.leader().cluster.TransferLeader(ctx, first.cluster.ID()))
 		w.eventually(10*time.Second, "the first leads again", func() bool { return w.leads() == first })
 
-		var victim fsm.InstanceID
+		var victim model.InstanceID
 		for id := range w.members(web) {
 			victim = id
 		}
-		decision := fsm.Entry{Term: term, Actor: fsm.ActorLeader, Groups: [][]fsm.Command{{&fsm.InstanceStop{ID: victim, Cause: fsm.CauseUser, By: "an old leader", Bypass: true}}}}
+		decision := fsm.Entry{Term: term, Actor: model.ActorLeader, Groups: [][]fsm.Command{{&fsm.InstanceStop{ID: victim, Cause: model.CauseUser, By: "an old leader", Bypass: true}}}}
 		results, err := first.cluster.Propose(ctx, decision)
 		must(t, err)
-		if refusal := results[0].Refusal; refusal == nil || refusal.Code != fsm.CodeStaleTerm {
+		if refusal := results[0].Refusal; refusal == nil || refusal.Code != model.CodeStaleTerm {
 			t.Errorf("an entry of term %d in term %d: %v, want stale_term", term, first.cluster.Term(), refusal)
 		}
 		w.agree()
 		for _, s := range w.servers {
-			if i, ok := s.state().Instances.Get(victim); !ok || i.Desired != fsm.DesiredRunning {
+			if i, ok := s.state().Instances.Get(victim); !ok || i.Desired != model.DesiredRunning {
 				t.Errorf("%s: the refused entry had an effect", s.name)
 			}
 		}
@@ -183,7 +184,7 @@ func TestCutOffLeaderCommitsNothing(t *testing.T) {
 		go func() {
 			ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 			defer cancel()
-			_, err := old.cluster.Propose(ctx, fsm.Entry{Term: term, Actor: fsm.ActorLeader, Groups: [][]fsm.Command{{&fsm.HoldSet{Active: true, Reason: "nobody hears this"}}}})
+			_, err := old.cluster.Propose(ctx, fsm.Entry{Term: term, Actor: model.ActorLeader, Groups: [][]fsm.Command{{&fsm.HoldSet{Active: true, Reason: "nobody hears this"}}}})
 			lost <- err
 		}()
 		w.eventually(10*time.Second, "another leads", func() bool { l := w.leads(); return l != nil && l != old })

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // E1, S2, L2: a person restores a snapshot that is older than much of what happened: agents have registered again, machines were off, instances were evicted,
@@ -19,13 +20,13 @@ func TestOldSnapshots(t *testing.T) {
 	eachRandom(t, 2, func(t *testing.T, random *rand.Rand) {
 		inBubble(t, options{nodes: 5, seed: random.Uint64(), raft: shortLog}, func(t *testing.T, w *world) {
 			web := group("http", 6, 64*mib)
-			web.Budget = &fsm.BudgetSpec{MinReady: amount(4)}
+			web.Budget = &model.BudgetSpec{MinReady: amount(4)}
 			w.run("web", web)
 			leased := group("leased", 2, 64*mib)
-			leased.Exclusive = &fsm.ExclusiveSpec{Lease: 10 * fsm.Second}
+			leased.Exclusive = &model.ExclusiveSpec{Lease: 10 * model.Second}
 			w.run("leased", leased)
 			single := group("single", 1, 64*mib)
-			single.Role, single.Env = fsm.RoleSingleton, map[string]string{"ONE": "1"}
+			single.Role, single.Env = model.RoleSingleton, map[string]string{"ONE": "1"}
 			w.run("single", single)
 			c := &chaos{w: w, random: random}
 			before := []func(){c.evict, c.evict, c.release, c.drain, c.uncordon, c.killAgent, c.powerOff, c.killLeader, c.restartServer}
@@ -39,7 +40,7 @@ func TestOldSnapshots(t *testing.T) {
 			c.unconfirmed(15 * time.Second)
 			c.confirm()
 			c.converge()
-			c.settle(map[fsm.GroupID]int{"web/http": 6, "leased/leased": 2, "single/single": 1})
+			c.settle(map[model.GroupID]int{"web/http": 6, "leased/leased": 2, "single/single": 1})
 		})
 	})
 }
@@ -96,7 +97,7 @@ func (c *chaos) unconfirmed(during time.Duration) {
 		switch {
 		case was:
 		case known && !old.Wanted(): // it was under way when the snapshot was restored
-		case row != nil && row.Marks.StopCause == fsm.CauseNodeOffline: // its node was lost since, and another one replaces it
+		case row != nil && row.Marks.StopCause == model.CauseNodeOffline: // its node was lost since, and another one replaces it
 		default:
 			w.t.Errorf("instance %s was told to stop before the restore was confirmed: %+v", id, row)
 		}
@@ -152,15 +153,15 @@ func (w *world) diverged() string {
 			fmt.Fprintf(&b, "node %s is %s, recovering %v\n", n.name, row.Health, row.Return.Recovering)
 		}
 	}
-	alive := map[fsm.InstanceID]bool{}
+	alive := map[model.InstanceID]bool{}
 	for _, id := range w.truth.running() {
 		alive[id] = true
-		if i, ok := st.Instances.Get(id); !ok || !runs(i) && i.Status.Observed != fsm.ObservedDraining {
+		if i, ok := st.Instances.Get(id); !ok || !runs(i) && i.Status.Observed != model.ObservedDraining {
 			fmt.Fprintf(&b, "instance %s runs, and its state does not say so\n", id)
 		}
 	}
 	for id, i := range st.Instances.All() {
-		if (runs(i) || i.Status.Observed == fsm.ObservedDraining) && !alive[id] {
+		if (runs(i) || i.Status.Observed == model.ObservedDraining) && !alive[id] {
 			fmt.Fprintf(&b, "instance %s is %s, and it does not run\n", id, i.Status.Observed)
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/outspan/outspan/cluster"
 	"github.com/outspan/outspan/cluster/memdisk"
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/reconcile"
 	"github.com/outspan/outspan/transport"
 	"github.com/outspan/outspan/transport/api"
@@ -308,7 +309,7 @@ func input(q api.Question) reconcile.Input {
 // Why implements api.Explainer.
 func (explainer) Why(q api.Question, subject string) (fsm.WhyResult, error) {
 	kind, object, _ := strings.Cut(subject, "/")
-	if d, ok := q.State.Deployments.Get(fsm.DeploymentID(object)); ok && kind == "deployment" {
+	if d, ok := q.State.Deployments.Get(model.DeploymentID(object)); ok && kind == "deployment" {
 		object = string(d.Job)
 	}
 	result, refusal := reconcile.Explain(input(q)).Why(object)
@@ -321,7 +322,7 @@ func (explainer) Why(q api.Question, subject string) (fsm.WhyResult, error) {
 // Waiting implements api.Explainer.
 func (explainer) Waiting(q api.Question) api.Waiting {
 	e := reconcile.Explain(input(q))
-	w := api.Waiting{Groups: map[fsm.GroupID]fsm.Blocker{}, Instances: map[fsm.InstanceID][]fsm.Blocker{}}
+	w := api.Waiting{Groups: map[model.GroupID]fsm.Blocker{}, Instances: map[model.InstanceID][]fsm.Blocker{}}
 	for id := range q.State.Groups.All() {
 		if why := e.Pending(id); why != nil {
 			w.Groups[id] = fsm.Blocker{Code: why.Code, Message: why.Message, Unblock: why.Hint}
@@ -338,7 +339,7 @@ func (explainer) Waiting(q api.Question) api.Waiting {
 }
 
 // DrainStatus implements api.Explainer.
-func (explainer) DrainStatus(q api.Question, id fsm.DrainID) []fsm.DrainStatus {
+func (explainer) DrainStatus(q api.Question, id model.DrainID) []fsm.DrainStatus {
 	d, ok := q.State.Drains.Get(id)
 	if !ok {
 		return nil
@@ -347,7 +348,7 @@ func (explainer) DrainStatus(q api.Question, id fsm.DrainID) []fsm.DrainStatus {
 }
 
 // Forecast implements api.Planner.
-func (explainer) Forecast(q api.Question, id fsm.DrainID) []fsm.Forecast {
+func (explainer) Forecast(q api.Question, id model.DrainID) []fsm.Forecast {
 	d, ok := q.State.Drains.Get(id)
 	if !ok {
 		return nil
@@ -366,7 +367,7 @@ func (explainer) Moves(q api.Question) ([]fsm.Move, [][]fsm.Command) {
 }
 
 // Plan implements api.Planner.
-func (explainer) Plan(q api.Question, spec fsm.JobSpec) (fsm.JobPlan, error) {
+func (explainer) Plan(q api.Question, spec model.JobSpec) (fsm.JobPlan, error) {
 	plan, refusal := reconcile.PlanJob(input(q), spec)
 	if refusal != nil {
 		return plan, refusal

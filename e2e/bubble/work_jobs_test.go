@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // All invariants while jobs are submitted, scaled, rolled out, reverted, stopped, purged and made again under the same names, some of them in versions that never
@@ -14,19 +15,19 @@ import (
 func TestJobChurn(t *testing.T) {
 	eachRandom(t, 1, func(t *testing.T, random *rand.Rand) {
 		inBubble(t, options{nodes: 5}, func(t *testing.T, w *world) {
-			web := roleGroup(fsm.RoleService, 5, "")
-			web.Budget = &fsm.BudgetSpec{MinReady: amount(3)}
-			web.Update = fsm.UpdateSpec{MaxSurge: 2, AutoRevert: true, Deadline: 10 * fsm.Second, MinHealthy: fsm.Second}
-			first := roleGroup(fsm.RoleService, 3, "")
-			first.Eviction.Order = fsm.OrderStopFirst
-			canary := roleGroup(fsm.RoleFront, 3, "")
-			canary.Update = fsm.UpdateSpec{MaxSurge: 1, Canary: 1, Deadline: 20 * fsm.Second}
-			alone := roleGroup(fsm.RoleService, 2, "")
-			alone.Exclusive = &fsm.ExclusiveSpec{Lease: 10 * fsm.Second}
-			local := roleGroup(fsm.RoleLocal, 2, "")
-			local.Volumes = []fsm.VolumeSpec{{Name: "data", Kind: fsm.VolumeLocal, Path: "/data"}}
+			web := roleGroup(model.RoleService, 5, "")
+			web.Budget = &model.BudgetSpec{MinReady: amount(3)}
+			web.Update = model.UpdateSpec{MaxSurge: 2, AutoRevert: true, Deadline: 10 * model.Second, MinHealthy: model.Second}
+			first := roleGroup(model.RoleService, 3, "")
+			first.Eviction.Order = model.OrderStopFirst
+			canary := roleGroup(model.RoleFront, 3, "")
+			canary.Update = model.UpdateSpec{MaxSurge: 1, Canary: 1, Deadline: 20 * model.Second}
+			alone := roleGroup(model.RoleService, 2, "")
+			alone.Exclusive = &model.ExclusiveSpec{Lease: 10 * model.Second}
+			local := roleGroup(model.RoleLocal, 2, "")
+			local.Volumes = []model.VolumeSpec{{Name: "data", Kind: model.VolumeLocal, Path: "/data"}}
 			local.Env["ONE"] = "1"
-			local.Toleration = fsm.TolerationSpec{}
+			local.Toleration = model.TolerationSpec{}
 			k := newWork(w, random, job("web", "", web), job("first", "", first), job("canary", "", canary), job("alone", "", alone), job("disk", "", local))
 			k.begin()
 			k.run(during(100*time.Second), k.submit, k.submit, k.submit, k.spoil, k.spoil, k.scale, k.scale, k.stopJob, k.revert, k.roll, k.promote, k.race, k.drainWith, k.change, k.intend,
@@ -51,22 +52,22 @@ func (k *work) promote() {
 // set; the rescheduler moves what could stand better; nodes are drained and lost meanwhile.
 func TestPriorities(t *testing.T) {
 	eachRandom(t, 1, func(t *testing.T, random *rand.Rand) {
-		o := options{nodes: 5, settings: func(s *fsm.Settings) {
-			s.Rescheduler, s.MoveMinAge, s.MoveCooldown, s.MoveCycle, s.MoveGain = "eager", 3*fsm.Second, 2*fsm.Second, 3*fsm.Second, 5
+		o := options{nodes: 5, settings: func(s *model.Settings) {
+			s.Rescheduler, s.MoveMinAge, s.MoveCooldown, s.MoveCycle, s.MoveGain = "eager", 3*model.Second, 2*model.Second, 3*model.Second, 5
 		}}
 		inBubble(t, o, func(t *testing.T, w *world) {
-			batch := roleGroup(fsm.RoleService, 8, "")
+			batch := roleGroup(model.RoleService, 8, "")
 			batch.Resources.MemoryBytes = 500 * mib
-			equal := roleGroup(fsm.RoleService, 4, "")
+			equal := roleGroup(model.RoleService, 4, "")
 			equal.Resources.MemoryBytes = 700 * mib
-			web := roleGroup(fsm.RoleService, 5, "")
+			web := roleGroup(model.RoleService, 5, "")
 			web.Resources.MemoryBytes = 400 * mib
-			web.Budget = &fsm.BudgetSpec{MaxDown: amount(2)}
-			web.Spreads = []fsm.Spread{{Attribute: "node.name"}}
-			quorum := roleGroup(fsm.RoleQuorum, 3, playLeader)
-			likes := roleGroup(fsm.RoleService, 3, "")
-			likes.Affinities = []fsm.Affinity{{Constraint: fsm.Constraint{Attribute: "node.name", Operator: "=", Value: "n1"}, Weight: 80}}
-			k := newWork(w, random, job("batch", fsm.ClassBatch, batch), job("equal", fsm.ClassBatch, equal), job("web", "", web), job("quorum", fsm.ClassCritical, quorum), job("likes", "", likes))
+			web.Budget = &model.BudgetSpec{MaxDown: amount(2)}
+			web.Spreads = []model.Spread{{Attribute: "node.name"}}
+			quorum := roleGroup(model.RoleQuorum, 3, playLeader)
+			likes := roleGroup(model.RoleService, 3, "")
+			likes.Affinities = []model.Affinity{{Constraint: model.Constraint{Attribute: "node.name", Operator: "=", Value: "n1"}, Weight: 80}}
+			k := newWork(w, random, job("batch", model.ClassBatch, batch), job("equal", model.ClassBatch, equal), job("web", "", web), job("quorum", model.ClassCritical, quorum), job("likes", "", likes))
 			must(t, k.send("PUT", "/v1/classes/batch", map[string]any{"preempt_equal": "fair"}))
 			k.begin()
 			k.run(during(100*time.Second), k.hog, k.hog, k.hog, k.hog, k.rebalance, k.rebalance, k.quota, k.quota, k.scale, k.submit, k.race, k.drainWith, k.change, k.intend, k.settings, k.look, k.look,
@@ -84,9 +85,9 @@ func (k *work) hog() {
 		k.ask("/v1/jobs/"+name+"/stop", map[string]any{"purge": true})
 		return
 	}
-	g := roleGroup(fsm.RoleService, 1+k.random.IntN(4), "")
+	g := roleGroup(model.RoleService, 1+k.random.IntN(4), "")
 	g.Resources.MemoryBytes = pick[int64](k.random, 300, 900, 2000) * mib
-	k.ask("/v1/jobs", map[string]any{"job": job(name, pick(k.random, fsm.ClassCritical, fsm.ClassProduction, fsm.ClassBatch), g)})
+	k.ask("/v1/jobs", map[string]any{"job": job(name, pick(k.random, model.ClassCritical, model.ClassProduction, model.ClassBatch), g)})
 }
 
 func (k *work) rebalance() { k.ask("/v1/rebalance", map[string]any{}) }
@@ -95,7 +96,7 @@ func (k *work) rebalance() { k.ask("/v1/rebalance", map[string]any{}) }
 func (k *work) preempted() int {
 	n := 0
 	for _, c := range commands[*fsm.InstanceStop](k.w.history) {
-		if c.Cause == fsm.CausePreempted {
+		if c.Cause == model.CausePreempted {
 			n++
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/agent/driver"
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // What programs in memory can be asked, by the first word of a command; what they answer follows from what the group plays (env PLAY) and from what
@@ -37,15 +37,15 @@ type part struct {
 
 // stage is the plays of all groups. Guarded by truth.mu.
 type stage struct {
-	leaders  map[fsm.GroupID]fsm.InstanceID
-	mute     map[fsm.GroupID]time.Time // no role check of the group answers until then
-	stubborn map[fsm.GroupID]time.Time // no hook of the group succeeds until then
-	held     map[fsm.GroupID]bool      // a copy was in sync once
+	leaders  map[model.GroupID]model.InstanceID
+	mute     map[model.GroupID]time.Time // no role check of the group answers until then
+	stubborn map[model.GroupID]time.Time // no hook of the group succeeds until then
+	held     map[model.GroupID]bool      // a copy was in sync once
 }
 
 func newStage() stage {
 	return stage{
-		leaders: map[fsm.GroupID]fsm.InstanceID{}, mute: map[fsm.GroupID]time.Time{}, stubborn: map[fsm.GroupID]time.Time{}, held: map[fsm.GroupID]bool{},
+		leaders: map[model.GroupID]model.InstanceID{}, mute: map[model.GroupID]time.Time{}, stubborn: map[model.GroupID]time.Time{}, held: map[model.GroupID]bool{},
 	}
 }
 
@@ -97,15 +97,15 @@ func (tr *truth) facts(p *program, now time.Time) map[string]any {
 			tr.stage.leaders[p.group] = p.instance // who asks first
 		}
 		leader := tr.stage.leaders[p.group]
-		return map[string]any{fsm.FactLeader: leader == p.instance, fsm.FactLeaderName: string(leader), fsm.FactIndex: 7}
+		return map[string]any{model.FactLeader: leader == p.instance, model.FactLeaderName: string(leader), model.FactIndex: 7}
 	case playCopies:
-		return map[string]any{fsm.FactInSync: tr.inSync(p, now)}
+		return map[string]any{model.FactInSync: tr.inSync(p, now)}
 	case playShards:
-		said := map[string]any{fsm.FactDrained: p.part.drained, fsm.FactLeadsShards: !p.part.drained, fsm.FactShardsSafe: len(tr.peers(p)) > 0}
+		said := map[string]any{model.FactDrained: p.part.drained, model.FactLeadsShards: !p.part.drained, model.FactShardsSafe: len(tr.peers(p)) > 0}
 		if now.Sub(tr.losses[p.group]) > toFailOver {
 			for slot := range slotsPlayed {
 				if !tr.plays(p.group, slot) {
-					said[fmt.Sprintf("slot.%d.%s", slot, fsm.FactLeadsShards)] = false // others lead what it led
+					said[fmt.Sprintf("slot.%d.%s", slot, model.FactLeadsShards)] = false // others lead what it led
 				}
 			}
 		}
@@ -120,7 +120,7 @@ const (
 )
 
 // plays reports whether a program of a slot lives.
-func (tr *truth) plays(group fsm.GroupID, slot int) bool {
+func (tr *truth) plays(group model.GroupID, slot int) bool {
 	for _, p := range tr.alive {
 		if p.group == group && p.slot == fmt.Sprint(slot) {
 			return true
@@ -237,7 +237,7 @@ func (w *world) judgeCopies(p *program) {
 }
 
 // lastLoss is when a program of a group last ended: servers may not know yet.
-func (w *world) lastLoss(group fsm.GroupID) time.Time {
+func (w *world) lastLoss(group model.GroupID) time.Time {
 	w.truth.mu.Lock()
 	defer w.truth.mu.Unlock()
 	return w.truth.losses[group]

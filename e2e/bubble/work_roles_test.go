@@ -5,48 +5,48 @@ import (
 	"testing"
 	"time"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // roleGroup is a group of a role; play is what its programs play.
-func roleGroup(role fsm.Role, count int, play string) fsm.GroupSpec {
+func roleGroup(role model.Role, count int, play string) model.GroupSpec {
 	g := group("g", count, 64*mib)
 	g.Role = role
 	g.Env = map[string]string{"PLAY": play, "SLOW": "200ms"}
-	g.Checks = []fsm.CheckSpec{{Name: "alive", Kind: fsm.CheckExec, Command: []string{askHealthy}, Interval: fsm.Second, Timeout: fsm.Second, Failures: 2}}
-	g.Stop = fsm.StopSpec{Grace: 3 * fsm.Second, DrainDelay: 200}
-	g.Restart = fsm.RestartSpec{Attempts: 3, Interval: fsm.Minute, Delay: fsm.Second}
-	soon := 2 * fsm.Second
-	g.Toleration = fsm.TolerationSpec{Unreachable: &soon, NotReady: &soon}
+	g.Checks = []model.CheckSpec{{Name: "alive", Kind: model.CheckExec, Command: []string{askHealthy}, Interval: model.Second, Timeout: model.Second, Failures: 2}}
+	g.Stop = model.StopSpec{Grace: 3 * model.Second, DrainDelay: 200}
+	g.Restart = model.RestartSpec{Attempts: 3, Interval: model.Minute, Delay: model.Second}
+	soon := 2 * model.Second
+	g.Toleration = model.TolerationSpec{Unreachable: &soon, NotReady: &soon}
 	if play != "" {
-		g.RoleCheck = &fsm.RoleCheckSpec{Exec: []string{askFacts}, Interval: fsm.Second, Timeout: fsm.Second}
+		g.RoleCheck = &model.RoleCheckSpec{Exec: []string{askFacts}, Interval: model.Second, Timeout: model.Second}
 	}
 	if play == playLeader || play == playShards {
-		g.Hooks = []fsm.HookSpec{{Name: fsm.HookBeforeStop, Exec: []string{askResign}, Timeout: 5 * fsm.Second}}
+		g.Hooks = []model.HookSpec{{Name: model.HookBeforeStop, Exec: []string{askResign}, Timeout: 5 * model.Second}}
 	}
 	return g
 }
 
-func job(name string, class fsm.ClassName, groups ...fsm.GroupSpec) fsm.JobSpec {
-	return fsm.JobSpec{Name: fsm.JobName(name), Class: class, Groups: groups}
+func job(name string, class model.ClassName, groups ...model.GroupSpec) model.JobSpec {
+	return model.JobSpec{Name: model.JobName(name), Class: class, Groups: groups}
 }
 
 // everyRole is a job of each role.
-func everyRole() []fsm.JobSpec {
-	local := roleGroup(fsm.RoleLocal, 2, "")
-	local.Volumes = []fsm.VolumeSpec{{Name: "data", Kind: fsm.VolumeLocal, Path: "/data"}}
+func everyRole() []model.JobSpec {
+	local := roleGroup(model.RoleLocal, 2, "")
+	local.Volumes = []model.VolumeSpec{{Name: "data", Kind: model.VolumeLocal, Path: "/data"}}
 	local.Env["ONE"] = "1"
-	local.Toleration = fsm.TolerationSpec{}
-	copies := roleGroup(fsm.RoleReplicated, 3, playCopies)
-	copies.Volumes = []fsm.VolumeSpec{{Name: "data", Kind: fsm.VolumeReplicated, Path: "/data"}}
-	alone := roleGroup(fsm.RoleSingleton, 1, "")
-	alone.Toleration = fsm.TolerationSpec{}
-	front, web := roleGroup(fsm.RoleFront, 2, ""), roleGroup(fsm.RoleService, 4, "")
-	front.Budgets, web.Budgets = []fsm.BudgetName{sharedBudget}, []fsm.BudgetName{sharedBudget}
-	return []fsm.JobSpec{
-		job("web", "", web), job("probe", "", roleGroup(fsm.RoleProbe, 2, "")), job("front", fsm.ClassCritical, front), job("worker", fsm.ClassBatch, roleGroup(fsm.RoleWorker, 3, "")),
-		job("shards", "", roleGroup(fsm.RoleShardedData, 3, playShards)), job("quorum", fsm.ClassCritical, roleGroup(fsm.RoleQuorum, 3, playLeader)), job("alone", "", alone),
-		job("pair", "", roleGroup(fsm.RoleLeaderFollower, 2, playLeader)), job("disk", "", local), job("copies", "", copies), job("sys", fsm.ClassSystem, roleGroup(fsm.RoleSystem, 1, "")),
+	local.Toleration = model.TolerationSpec{}
+	copies := roleGroup(model.RoleReplicated, 3, playCopies)
+	copies.Volumes = []model.VolumeSpec{{Name: "data", Kind: model.VolumeReplicated, Path: "/data"}}
+	alone := roleGroup(model.RoleSingleton, 1, "")
+	alone.Toleration = model.TolerationSpec{}
+	front, web := roleGroup(model.RoleFront, 2, ""), roleGroup(model.RoleService, 4, "")
+	front.Budgets, web.Budgets = []model.BudgetName{sharedBudget}, []model.BudgetName{sharedBudget}
+	return []model.JobSpec{
+		job("web", "", web), job("probe", "", roleGroup(model.RoleProbe, 2, "")), job("front", model.ClassCritical, front), job("worker", model.ClassBatch, roleGroup(model.RoleWorker, 3, "")),
+		job("shards", "", roleGroup(model.RoleShardedData, 3, playShards)), job("quorum", model.ClassCritical, roleGroup(model.RoleQuorum, 3, playLeader)), job("alone", "", alone),
+		job("pair", "", roleGroup(model.RoleLeaderFollower, 2, playLeader)), job("disk", "", local), job("copies", "", copies), job("sys", model.ClassSystem, roleGroup(model.RoleSystem, 1, "")),
 	}
 }
 

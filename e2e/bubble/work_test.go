@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/reconcile"
 	"github.com/outspan/outspan/transport"
 )
@@ -16,13 +17,13 @@ import (
 // work is what operators and programs do at random, beside the faults of chaos. It belongs to one goroutine.
 type work struct {
 	*chaos
-	cast    []fsm.JobSpec // the jobs that come and go
+	cast    []model.JobSpec // the jobs that come and go
 	clients []*transport.Client
 	crashes int
 	dead    map[*node]bool // machines that have no power now
 }
 
-func newWork(w *world, random *rand.Rand, cast ...fsm.JobSpec) *work {
+func newWork(w *world, random *rand.Rand, cast ...model.JobSpec) *work {
 	k := &work{chaos: &chaos{w: w, random: random}, cast: cast, dead: map[*node]bool{}}
 	for i, s := range w.servers {
 		c := w.clientOf(s, fmt.Sprintf("operator%d", i))
@@ -47,7 +48,7 @@ func (w *world) unready() string {
 	st := w.state()
 	for id, g := range st.Groups.All() {
 		want := g.Count
-		if g.Role == fsm.RoleSystem && g.Count > 0 {
+		if g.Role == model.RoleSystem && g.Count > 0 {
 			want = len(w.nodes)
 		}
 		if g.Ready != want || g.Running != want || g.Alive != want {
@@ -59,12 +60,12 @@ func (w *world) unready() string {
 
 func pick[T any](random *rand.Rand, from ...T) T { return from[random.IntN(len(from))] }
 
-func (k *work) one() *fsm.JobSpec { return &k.cast[k.random.IntN(len(k.cast))] }
+func (k *work) one() *model.JobSpec { return &k.cast[k.random.IntN(len(k.cast))] }
 
 // group is a group that the state has, at random; empty if there is none.
-func (k *work) group() fsm.GroupID {
+func (k *work) group() model.GroupID {
 	st := k.w.state()
-	var ids []fsm.GroupID
+	var ids []model.GroupID
 	for id := range st.Groups.All() {
 		ids = append(ids, id)
 	}
@@ -104,7 +105,7 @@ func (k *work) spoil() {
 	}
 	g.Env = maps.Clone(g.Env)
 	g.Env["BAD"] = "1"
-	g.Update.AutoRevert, g.Update.Deadline = true, 10*fsm.Second
+	g.Update.AutoRevert, g.Update.Deadline = true, 10*model.Second
 	k.ask("/v1/jobs", map[string]any{"job": job})
 }
 
@@ -126,7 +127,7 @@ func (k *work) roll() { k.ask("/v1/jobs/"+string(k.one().Name)+"/restart", map[s
 
 // drainWith drains one to three nodes with options of all kinds.
 func (k *work) drainWith() {
-	body := map[string]any{"deadline": fsm.Duration(2+k.random.IntN(40)) * fsm.Second, "message": "maintenance"}
+	body := map[string]any{"deadline": model.Duration(2+k.random.IntN(40)) * model.Second, "message": "maintenance"}
 	names := map[string]bool{}
 	for range 1 + k.random.IntN(3) {
 		names[k.node().name] = true
@@ -137,7 +138,7 @@ func (k *work) drainWith() {
 		func() { body["accept_downtime"] = []string{pick(k.random, "*", string(k.group()))} },
 		func() { body["ignore_system"] = true },
 		func() { body["max_parallel_nodes"] = 1 },
-		func() { body["policy"] = pick(k.random, fsm.DrainPolicies()...) },
+		func() { body["policy"] = pick(k.random, model.DrainPolicies()...) },
 	} {
 		if k.random.IntN(4) == 0 {
 			option()
@@ -186,8 +187,8 @@ func (k *work) race() {
 // settings changes one of those that decisions rest on.
 func (k *work) settings() {
 	change := pick(k.random,
-		map[string]any{"node_drain_policy": pick(k.random, fsm.DrainPolicies()...)},
-		map[string]any{"node_drain_policy": pick(k.random, fsm.DrainPolicies()...)},
+		map[string]any{"node_drain_policy": pick(k.random, model.DrainPolicies()...)},
+		map[string]any{"node_drain_policy": pick(k.random, model.DrainPolicies()...)},
 		map[string]any{"evict_on": pick(k.random, "drain", "cordon")},
 		map[string]any{"rescheduler": pick(k.random, "off", "careful", "balanced", "eager")},
 		map[string]any{"placement_algorithm": pick(k.random, "spread", "binpack")},
@@ -210,10 +211,10 @@ func (k *work) budget() {
 
 const sharedBudget = "edge"
 
-func sharedSpec(random *rand.Rand) fsm.BudgetSpec {
-	spec := fsm.BudgetSpec{MaxDown: amount(1 + random.IntN(3))}
+func sharedSpec(random *rand.Rand) model.BudgetSpec {
+	spec := model.BudgetSpec{MaxDown: amount(1 + random.IntN(3))}
 	if random.IntN(2) == 0 {
-		spec.Rate = &fsm.RateSpec{Max: 1 + random.IntN(3), Window: fsm.Duration(1+random.IntN(4)) * fsm.Second}
+		spec.Rate = &model.RateSpec{Max: 1 + random.IntN(3), Window: model.Duration(1+random.IntN(4)) * model.Second}
 	}
 	return spec
 }
@@ -304,7 +305,7 @@ func (k *work) look() {
 	}
 }
 
-const actsWithin = fsm.Second
+const actsWithin = model.Second
 
 // unexplained is S14: every instance that should be there is placed, or its group says why not; every one that should go is stopping, or says why not. A leader
 // that is about to act is not asked.
@@ -322,19 +323,19 @@ func (w *world) unexplained() error {
 
 // because answers why something is not as it should be.
 type because interface {
-	Pending(fsm.GroupID) *fsm.Error
-	Waiting(fsm.InstanceID) []fsm.Blocker
+	Pending(model.GroupID) *model.Error
+	Waiting(model.InstanceID) []fsm.Blocker
 }
 
 func missingReasons(st fsm.State, why because) error {
 	var f findings
 	for id, g := range st.Groups.All() {
-		if g.Role == fsm.RoleSystem {
+		if g.Role == model.RoleSystem {
 			continue
 		}
 		filled := map[int]bool{} // after a scale-down it may be slots above the count that are
 		for i := range st.InstancesOf(id) {
-			if i.Desired == fsm.DesiredRunning || i.Status.Observed != fsm.ObservedStopped { // what is lost, failed or stopping shows that as its state
+			if i.Desired == model.DesiredRunning || i.Status.Observed != model.ObservedStopped { // what is lost, failed or stopping shows that as its state
 				filled[i.Slot] = true
 			}
 		}
@@ -343,7 +344,7 @@ func missingReasons(st fsm.State, why because) error {
 		}
 	}
 	for id, i := range st.Instances.All() {
-		if i.Desired == fsm.DesiredRunning && i.Eviction.Requested && runs(i) && !i.Eviction.Preparing && len(why.Waiting(id)) == 0 {
+		if i.Desired == model.DesiredRunning && i.Eviction.Requested && runs(i) && !i.Eviction.Preparing && len(why.Waiting(id)) == 0 {
 			f.add("S14: instance %s of %s should be evicted for %s since %d, and nothing says what it waits for", id, i.Group, i.Eviction.Cause, i.Eviction.Since)
 		}
 	}

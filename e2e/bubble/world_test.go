@@ -21,6 +21,7 @@ import (
 	"github.com/outspan/outspan/cluster"
 	"github.com/outspan/outspan/cluster/memnet"
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -38,7 +39,7 @@ type world struct {
 	net      *memnet.Net
 	ca       *transport.Authority
 	log      hclog.Logger
-	settings fsm.Settings
+	settings model.Settings
 	profile  cluster.Profile
 	raft     cluster.RaftConfig
 	seed     uint64
@@ -57,7 +58,7 @@ type world struct {
 // options are what a world is made of. Zero means: three servers, four nodes, offline after 2 s.
 type options struct {
 	nodes    int
-	settings func(*fsm.Settings)
+	settings func(*model.Settings)
 	profile  cluster.Profile // of gossip; default fast
 	raft     cluster.RaftConfig
 	seed     uint64 // of the network and the disks
@@ -97,9 +98,9 @@ func newWorld(t *testing.T, o options) *world {
 	}
 	ca, err := transport.NewAuthority(clusterName, 0)
 	must(t, err)
-	w := &world{t: t, net: memnet.New(), ca: ca, log: log, settings: fsm.DefaultSettings(), truth: newTruth(t), history: newHistory(t), receipts: newReceipts(), did: map[string]int{}, profile: cmp.Or(o.profile, cluster.ProfileFast), raft: o.raft, seed: o.seed}
+	w := &world{t: t, net: memnet.New(), ca: ca, log: log, settings: model.DefaultSettings(), truth: newTruth(t), history: newHistory(t), receipts: newReceipts(), did: map[string]int{}, profile: cmp.Or(o.profile, cluster.ProfileFast), raft: o.raft, seed: o.seed}
 	w.truth.stops = w.judgeCopies
-	w.settings.OfflineAfter = 2 * fsm.Second
+	w.settings.OfflineAfter = 2 * model.Second
 	if o.settings != nil {
 		o.settings(&w.settings)
 	}
@@ -305,7 +306,7 @@ func must(t *testing.T, err error) {
 func (w *world) send(path string, body any) ([]byte, error) {
 	id := ulid.Make().String()
 	raw, err := w.sendAs(id, path, body)
-	w.receipts.note(fsm.RequestID(id), "POST "+path, err)
+	w.receipts.note(model.RequestID(id), "POST "+path, err)
 	return raw, err
 }
 
@@ -313,12 +314,12 @@ func (w *world) sendAs(id, path string, body any) ([]byte, error) {
 	query := url.Values{"request_id": {id}}
 	for until := time.Now().Add(2 * time.Minute); ; time.Sleep(100 * time.Millisecond) {
 		raw, _, err := w.cli.Do(context.Background(), http.MethodPost, path, query, body)
-		var refused *fsm.Error
+		var refused *model.Error
 		if err == nil || time.Now().After(until) || !errors.As(err, &refused) {
 			return raw, err
 		}
 		switch refused.Code {
-		case transport.CodeUnreachable, fsm.CodeUnknownOutcome, fsm.CodeNoLeader, fsm.CodeBusy, fsm.CodeTimeout:
+		case transport.CodeUnreachable, model.CodeUnknownOutcome, model.CodeNoLeader, model.CodeBusy, model.CodeTimeout:
 		default:
 			return raw, err
 		}

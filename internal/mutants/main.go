@@ -1,7 +1,7 @@
 // Command mutants changes the product in one place at a time and runs the tests: a change that no test notices is a
 // survivor, and shows code that nothing holds.
 //
-//	go run ./internal/mutants [-n 400 | -n all] [-seed N] [-only REGEXP] [-skip TESTS] [./fsm ./reconcile]
+//	go run ./internal/mutants [-n 400 | -n all] [-seed N] [-only REGEXP] [-skip TESTS] [./model ./fsm ./reconcile]
 //
 // Why a tool of our own: gremlins and its like build and run tests anew for each change. Thousands of changes,
 // each with a build and a minute of tests, take days on two cores, and such a tool asks either the tests of the
@@ -95,7 +95,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 		o.seed = uint64(rand.Uint32())
 	}
 	if o.packages = flags.Args(); len(o.packages) == 0 {
-		o.packages = []string{"./fsm", "./reconcile"}
+		o.packages = []string{"./model", "./fsm", "./reconcile"}
 	}
 	return o, nil
 }

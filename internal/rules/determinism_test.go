@@ -15,10 +15,10 @@ var clocks = map[string]bool{
 	"Tick": true, "NewTimer": true, "NewTicker": true,
 }
 
-// deterministic reports whether the same input must give the same result in this file: everywhere in fsm, reconcile and the simulation of them but
+// deterministic reports whether the same input must give the same result in this file: everywhere in model, fsm, reconcile and the simulation of them but
 // where they wait.
 func deterministic(s source, n ast.Node) bool {
-	return (s.room() == "fsm" || s.room() == "reconcile" || s.room() == "sim") && !waits(s, n)
+	return (s.room() == "model" || s.room() == "fsm" || s.room() == "reconcile" || s.room() == "sim") && !waits(s, n)
 }
 
 // waits reports whether n is in a file of its room that may wait: fsm's Machine, which is about when a state is seen

@@ -1,4 +1,4 @@
-// Package rules holds this tree's own rules as tests: which room may import which, what keeps fsm and reconcile
+// Package rules holds this tree's own rules as tests: which room may import which, what keeps model, fsm and reconcile
 // deterministic, that packages keep no state in variables, and how large things may grow.
 //
 // They are what no general linter knows. Each rule is a function from source to findings; it is run over the tree, where it

@@ -10,17 +10,18 @@ import (
 // arrows is the table of imports between rooms. An arrow may be left out; one that is added makes two rooms into one.
 // A room may always import itself. A test in an external _test package is no part of its room.
 var arrows = map[string][]string{
-	"fsm":       {"internal/canon"},
-	"reconcile": {"fsm"},
-	"sim":       {"fsm", "reconcile"},
-	"transport": {"fsm"},
-	"cluster":   {"fsm", "transport"},
-	"agent":     {"fsm", "transport", "internal/erase"},
-	"config":    {"fsm", "agent", "cluster", "transport"}, // whose Config structs it fills
-	"cmd":       {"fsm", "agent", "cluster", "config", "reconcile", "transport", "internal/demo", "internal/procs"},
-	"e2e":       {"fsm", "agent", "cluster", "config", "reconcile", "transport"},
-	"bench":     {"fsm", "cluster", "transport"},
-	"examples":  {"fsm", "config"},
+	"model":     {"internal/canon"},
+	"fsm":       {"model", "internal/canon"},
+	"reconcile": {"model", "fsm"},
+	"sim":       {"model", "fsm", "reconcile"},
+	"transport": {"model", "fsm"},
+	"cluster":   {"model", "fsm", "transport"},
+	"agent":     {"model", "transport", "internal/erase"},
+	"config":    {"model", "agent", "cluster", "transport"}, // whose Config structs it fills
+	"cmd":       {"model", "fsm", "agent", "cluster", "config", "reconcile", "transport", "internal/demo", "internal/procs"},
+	"e2e":       {"model", "fsm", "agent", "cluster", "config", "reconcile", "transport"},
+	"bench":     {"model", "fsm", "cluster", "transport"},
+	"examples":  {"model", "config"},
 
 	"internal/canon":      {},
 	"internal/demo":       {"internal/procs"},
@@ -53,12 +54,16 @@ var homes = map[string]string{
 // barred names what a room must do without: clocks, chance, and the world outside the process. A name bars the packages
 // below it too.
 var barred = map[string][]string{
+	"model":     {"time", "math/rand", "crypto/rand", "net", "os", "log", "syscall", "runtime", "unsafe", "context", "io/fs"},
 	"fsm":       {"time", "math/rand", "crypto/rand", "net", "os", "log", "syscall", "runtime", "unsafe", "context", "io/fs"},
 	"reconcile": {"math/rand", "crypto/rand", "net", "os", "log", "syscall", "unsafe", "io/fs"},
 }
 
-// fsmLibraries is all that the replicated truth needs beside the standard library.
-var fsmLibraries = []string{"github.com/fxamacker/cbor", "github.com/tidwall/btree"}
+// libraries is all that a room needs beside the standard library. A room that is not listed may use any library.
+var libraries = map[string][]string{
+	"model": {"github.com/fxamacker/cbor"},
+	"fsm":   {"github.com/fxamacker/cbor", "github.com/tidwall/btree"},
+}
 
 func importFindings(s source) []string {
 	var found []string
@@ -82,7 +87,7 @@ func barredImport(room, path string) string {
 	if !known {
 		return fmt.Sprintf("room %q stands in no table of imports; a new room needs its arrows there", room)
 	}
-	if path == planted && slices.Contains([]string{"fsm", "reconcile", "cluster"}, room) {
+	if path == planted && slices.Contains([]string{"model", "fsm", "reconcile", "cluster"}, room) {
 		return ""
 	}
 	if other := roomOf(path); other != "" && other != room && !slices.Contains(to, other) {
@@ -97,8 +102,8 @@ func barredImport(room, path string) string {
 		return fmt.Sprintf("%s must not import %s", room, path)
 	}
 	library := strings.Contains(path, ".") && roomOf(path) == ""
-	if room == "fsm" && library && !slices.ContainsFunc(fsmLibraries, func(l string) bool { return within(path, l) }) {
-		return fmt.Sprintf("fsm must not import the library %s", path)
+	if own, limited := libraries[room]; limited && library && !slices.ContainsFunc(own, func(l string) bool { return within(path, l) }) {
+		return fmt.Sprintf("%s must not import the library %s", room, path)
 	}
 	return ""
 }
@@ -119,6 +124,14 @@ func TestBarredImport(t *testing.T) {
 	}{
 		{"fsm", "fmt", false},
 		{"fsm", "time", true},
+		{"fsm", module + "/model", false},
+		{"model", "time", true},
+		{"model", module + "/fsm", true},
+		{"model", "github.com/tidwall/btree", true},
+		{"model", "github.com/fxamacker/cbor/v2", false},
+		{"agent", module + "/model", false},
+		{"agent", module + "/fsm", true},
+		{"config", module + "/fsm", true},
 		{"fsm", "math/rand/v2", true},
 		{"fsm", "math/bits", false},
 		{"fsm", "net/http", true},

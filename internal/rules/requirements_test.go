@@ -13,7 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 var rewrite = flag.Bool("rewrite", false, "write the third column of docs/requirements.md")
@@ -218,7 +218,7 @@ func TestDrainPoliciesAreDocumented(t *testing.T) {
 		text, _, _ = strings.Cut(text, "\n## ")
 		return text
 	}
-	for _, policy := range fsm.DrainPolicies() {
+	for _, policy := range model.DrainPolicies() {
 		if strings.Contains(string(page), "`"+policy+"` is an alias") {
 			continue
 		}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -14,7 +15,7 @@ import (
 func BenchmarkAgent(b *testing.B) {
 	r := newRig(b)
 	r.world()
-	r.place("inst-0", 2, "01N2", fsm.ObservedReady)
+	r.place("inst-0", 2, "01N2", model.ObservedReady)
 	who := transport.Identity{Cluster: "test", Role: transport.RoleAgent, Name: "n2"}
 	ask := func(b *testing.B, call transport.AgentCall, question func(i int) any) {
 		b.ReportAllocs()
@@ -33,8 +34,8 @@ func BenchmarkAgent(b *testing.B) {
 	})
 	b.Run("report", func(b *testing.B) {
 		ask(b, transport.CallReport, func(i int) any {
-			status := fsm.InstanceStatus{ID: "inst-0", Generation: uint64(i) + 10, Observed: []fsm.Observed{fsm.ObservedReady, fsm.ObservedUnready}[i%2]}
-			return transport.ReportRequest{Node: "01N2", Epoch: r.epoch("01N2"), Instances: []fsm.InstanceStatus{status}}
+			status := model.InstanceStatus{ID: "inst-0", Generation: uint64(i) + 10, Observed: []model.Observed{model.ObservedReady, model.ObservedUnready}[i%2]}
+			return transport.ReportRequest{Node: "01N2", Epoch: r.epoch("01N2"), Instances: []model.InstanceStatus{status}}
 		})
 	})
 }
@@ -47,7 +48,7 @@ func BenchmarkRelay(b *testing.B) {
 	reporters := make([]*transport.Client, agents)
 	for i := range agents {
 		name := fmt.Sprintf("a%03d", i)
-		r.apply(&fsm.NodeRegister{ID: fsm.NodeID("02" + name), Name: name, Agent: fsm.AgentInfo{BootID: "b", Address: "127.0.0.1"}})
+		r.apply(&fsm.NodeRegister{ID: model.NodeID("02" + name), Name: name, Agent: model.AgentInfo{BootID: "b", Address: "127.0.0.1"}})
 		reporters[i] = r.client(transport.RoleAgent, name, "s2")
 	}
 	var cpu syscall.Rusage
@@ -59,7 +60,7 @@ func BenchmarkRelay(b *testing.B) {
 		var wg sync.WaitGroup
 		for i, c := range reporters {
 			wg.Go(func() {
-				q := transport.ReportRequest{Node: fsm.NodeID(fmt.Sprintf("02a%03d", i)), Epoch: r.epoch(fsm.NodeID(fmt.Sprintf("02a%03d", i))), FactsGen: uint64(gen)}
+				q := transport.ReportRequest{Node: model.NodeID(fmt.Sprintf("02a%03d", i)), Epoch: r.epoch(model.NodeID(fmt.Sprintf("02a%03d", i))), FactsGen: uint64(gen)}
 				if _, err := c.Report(b.Context(), q); err != nil {
 					b.Error(err)
 				}
@@ -68,7 +69,7 @@ func BenchmarkRelay(b *testing.B) {
 		wg.Wait()
 	}
 	for i := range reporters { // one after the other: handshakes are not what is measured
-		_, _ = reporters[i].Report(b.Context(), transport.ReportRequest{Node: fsm.NodeID(fmt.Sprintf("02a%03d", i)), Epoch: r.epoch(fsm.NodeID(fmt.Sprintf("02a%03d", i))), FactsGen: 1})
+		_, _ = reporters[i].Report(b.Context(), transport.ReportRequest{Node: model.NodeID(fmt.Sprintf("02a%03d", i)), Epoch: r.epoch(model.NodeID(fmt.Sprintf("02a%03d", i))), FactsGen: 1})
 	}
 	gen, before := 1, spent()
 	for b.Loop() {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -44,10 +45,10 @@ func (a *logAgent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // runAgent serves logs as the agent of a node.
-func (r *rig) runAgent(id fsm.NodeID, name string, a *logAgent) { r.runAgentOf(id, name, a) }
+func (r *rig) runAgent(id model.NodeID, name string, a *logAgent) { r.runAgentOf(id, name, a) }
 
 // runAgentOf serves what a test's agent answers as the agent of a node.
-func (r *rig) runAgentOf(id fsm.NodeID, name string, a http.Handler) {
+func (r *rig) runAgentOf(id model.NodeID, name string, a http.Handler) {
 	creds := must(r.ca.Credentials(transport.RoleAgent, name))(r.t)
 	raw := must(transport.ListenTCP(r.t.Context(), "127.0.0.1:0"))(r.t)
 	l := must(transport.NewListener(raw, transport.ListenerConfig{Credentials: creds}))(r.t)
@@ -57,7 +58,7 @@ func (r *rig) runAgentOf(id fsm.NodeID, name string, a http.Handler) {
 	agent.APIAddress = l.Addr().String()
 	r.apply(&fsm.NodeRegister{ID: id, Name: name, Agent: agent, Shape: n.Shape})
 	n, _ = r.machine.State().Nodes.Get(id)
-	var all []fsm.InstanceStatus
+	var all []model.InstanceStatus
 	s := r.machine.State()
 	for i := range s.InstancesOn(id) {
 		status := i.Status
@@ -122,7 +123,7 @@ func TestJobLogs(t *testing.T) {
 		}
 	}
 	eventually(t, "lines of both instances", has("http[0] inst-a | inst-a one", "http[1] inst-b | inst-b one"))
-	r.place("inst-c", 2, "01N2", fsm.ObservedBooting)
+	r.place("inst-c", 2, "01N2", model.ObservedBooting)
 	eventually(t, "lines of the new instance", has("http[2] inst-c | inst-c one"))
 	if has("http[0] inst-a | inst-a two")() {
 		t.Error("half a line was shown as a whole one")
@@ -139,7 +140,7 @@ func (a goneAgent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		io.WriteString(w, name+" one\n")
 		return
 	}
-	p := transport.NewProblem(fsm.Refuse(fsm.CodeNotFound, "there are no logs of that instance"))
+	p := transport.NewProblem(model.Refuse(model.CodeNotFound, "there are no logs of that instance"))
 	w.Header().Set("Content-Type", transport.ContentTypeProblem)
 	w.WriteHeader(p.Status)
 	_ = json.NewEncoder(w).Encode(p)
@@ -152,11 +153,11 @@ func TestJobLogsThatAreGone(t *testing.T) {
 	r.world()
 	r.runAgentOf("01N1", "n1", goneAgent{has: "inst-a"})
 	r.runAgentOf("01N2", "n2", goneAgent{})
-	for _, id := range []fsm.InstanceID{"inst-c", "inst-d"} {
-		r.place(id, 2, "01N2", fsm.ObservedBooting)
-		r.apply(&fsm.InstanceStop{ID: id, Cause: fsm.CauseUser, Bypass: true})
+	for _, id := range []model.InstanceID{"inst-c", "inst-d"} {
+		r.place(id, 2, "01N2", model.ObservedBooting)
+		r.apply(&fsm.InstanceStop{ID: id, Cause: model.CauseUser, Bypass: true})
 		n, _ := r.machine.State().Nodes.Get("01N2")
-		r.apply(&fsm.NodeReport{ID: "01N2", Epoch: n.Agent.Epoch, Instances: []fsm.InstanceStatus{{ID: id, Generation: 9, Observed: fsm.ObservedStopped}}})
+		r.apply(&fsm.NodeReport{ID: "01N2", Epoch: n.Agent.Epoch, Instances: []model.InstanceStatus{{ID: id, Generation: 9, Observed: model.ObservedStopped}}})
 	}
 	read := func(query string) string {
 		resp := must(r.cli().Open(t.Context(), transport.Request{Path: "/v1/jobs/web/logs", Query: values(query)}))(t)

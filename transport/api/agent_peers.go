@@ -9,6 +9,7 @@ import (
 	"github.com/fxamacker/cbor/v2"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -27,7 +28,7 @@ func (s *Server) agentPeers(ctx context.Context, who caller, q transport.PeersRe
 	if err := cmp.Or(s.caughtUp(), s.replaced(q.Cluster)); err != nil {
 		return transport.Peers{}, err
 	}
-	s.awaitNode(ctx, q.Node, 0, fsm.Seen{})
+	s.awaitNode(ctx, q.Node, 0, model.Seen{})
 	if _, err := s.ownNode(who, q.Node); err != nil {
 		return transport.Peers{}, err
 	}
@@ -62,7 +63,7 @@ func (r *reading) unknownPeers(q transport.PeersRequest, never bool) []*fsm.Grou
 	if r.Incarnation < q.Incarnation {
 		return nil
 	}
-	here := map[fsm.GroupID]bool{}
+	here := map[model.GroupID]bool{}
 	for i := range r.InstancesOn(q.Node) {
 		here[i.Group] = true
 	}
@@ -93,7 +94,7 @@ func (r *reading) peersPause(q transport.PeersRequest) time.Duration {
 type sharedPeers struct {
 	mu          sync.Mutex
 	incarnation uint64
-	lists       map[fsm.GroupID]peerList
+	lists       map[model.GroupID]peerList
 }
 
 type peerList struct {
@@ -101,7 +102,7 @@ type peerList struct {
 	encoded cbor.RawMessage
 }
 
-func newSharedPeers() *sharedPeers { return &sharedPeers{lists: map[fsm.GroupID]peerList{}} }
+func newSharedPeers() *sharedPeers { return &sharedPeers{lists: map[model.GroupID]peerList{}} }
 
 // answer tells the lists of these groups.
 func (p *sharedPeers) answer(r *reading, groups []*fsm.Group) (transport.Peers, error) {
@@ -135,7 +136,7 @@ func (p *sharedPeers) of(r *reading, g *fsm.Group) (cbor.RawMessage, error) {
 }
 
 // mostPeers is how many instances the list of a group names at most.
-func (r *reading) mostPeers(id fsm.GroupID) int {
+func (r *reading) mostPeers(id model.GroupID) int {
 	if spec, ok := r.Policy(id); ok && spec.Peers != nil {
 		return transport.MaxPeersAsked
 	}

@@ -10,11 +10,12 @@ import (
 	"github.com/fxamacker/cbor/v2"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
-func parsePoll(wait fsm.Duration) time.Duration {
-	return min(time.Duration(max(0, min(wait, fsm.Minute)))*time.Millisecond, maxWait)
+func parsePoll(wait model.Duration) time.Duration {
+	return min(time.Duration(max(0, min(wait, model.Minute)))*time.Millisecond, maxWait)
 }
 
 // fencingBits are those of the log index in a fencing epoch; above them is the incarnation, as an index comes again after a restore.
@@ -32,11 +33,11 @@ func (s *Server) caughtUp() error {
 	stale := s.cfg.Freshness.StaleFor()
 	switch {
 	case !s.cfg.Freshness.CaughtUp():
-		return fsm.Refuse(transport.CodeNotCaughtUp, "this server is still catching up").WithHint("ask another server")
+		return model.Refuse(transport.CodeNotCaughtUp, "this server is still catching up").WithHint("ask another server")
 	case !s.cfg.Freshness.TakesEntries():
-		return fsm.Refuse(transport.CodeNotCaughtUp, "this server's disk is full: it hears of nothing new").WithHint("ask another server")
+		return model.Refuse(transport.CodeNotCaughtUp, "this server's disk is full: it hears of nothing new").WithHint("ask another server")
 	case stale > staleForAgents:
-		return fsm.Refuse(transport.CodeNotCaughtUp, "this server has heard no leader for %s", stale.Round(time.Second)).WithHint("ask another server")
+		return model.Refuse(transport.CodeNotCaughtUp, "this server has heard no leader for %s", stale.Round(time.Second)).WithHint("ask another server")
 	}
 	return nil
 }
@@ -44,14 +45,14 @@ func (s *Server) caughtUp() error {
 // replaced refuses an agent that follows a lineage which this server's does not replace: servers that were recovered elsewhere know better. Code: not_caught_up.
 func (s *Server) replaced(follows string) error {
 	ours := s.cfg.Store.Current().Cluster.History()
-	theirs, refusal := fsm.ParseHistory(follows)
+	theirs, refusal := model.ParseHistory(follows)
 	switch {
 	case refusal != nil:
 		return refusal
 	case follows == "" || ours.Same(theirs) || ours.Replaces(theirs):
 		return nil
 	}
-	return fsm.Refuse(transport.CodeNotCaughtUp, "the agent follows the lineage %s of cluster %s, not this server's", clip(theirs.Lineage()), clip(theirs.Cluster)).WithHint("ask another server")
+	return model.Refuse(transport.CodeNotCaughtUp, "the agent follows the lineage %s of cluster %s, not this server's", clip(theirs.Lineage()), clip(theirs.Cluster)).WithHint("ask another server")
 }
 
 // assignments waits until what the node must run is newer than what its agent has. The answer after the wait is the whole
@@ -68,7 +69,7 @@ func (s *Server) assignments(ctx context.Context, who caller, q transport.Assign
 	defer cancel()
 	n, err := s.ownNode(who, q.Node)
 	switch { // who waits here keeps this frame: it must stay small
-	case errors.Is(err, &fsm.Error{Code: fsm.CodeNotFound}):
+	case errors.Is(err, &model.Error{Code: model.CodeNotFound}):
 		return transport.Assignments{Register: true}, nil
 	case err != nil:
 		return transport.Assignments{}, err
@@ -90,15 +91,15 @@ func (s *Server) assignments(ctx context.Context, who caller, q transport.Assign
 	return r.assignments(q), nil
 }
 
-func assignedTopic(id fsm.NodeID) fsm.Topic { return "assigned/" + fsm.Topic(id) }
+func assignedTopic(id model.NodeID) fsm.Topic { return "assigned/" + fsm.Topic(id) }
 
 // behind refuses an agent that has seen a newer state than this server's, which will be told to it by the leader. A leader has no newer one: its state was
 // restored, and a registration raises it above what the agent saw. Code: not_caught_up.
-func (s *Server) behind(seen fsm.Seen) error {
+func (s *Server) behind(seen model.Seen) error {
 	if _, leads, _ := s.cfg.Consensus.Leader(); leads || !s.cfg.Store.Current().Moment().Before(seen) {
 		return nil
 	}
-	return fsm.Refuse(transport.CodeNotCaughtUp, "this server's state is older than what the agent has seen").WithHint("ask another server")
+	return model.Refuse(transport.CodeNotCaughtUp, "this server's state is older than what the agent has seen").WithHint("ask another server")
 }
 
 // registered reports whether a question is of the present registration, whose agent obeys the state.
@@ -112,7 +113,7 @@ const lagWait = 2 * time.Second
 
 // awaitNode blocks until this server knows a node's registration of that epoch, or a later one, and what its agent has seen, or lagWait is over. The leader
 // lacks nothing, and a registration from before a restore will never come.
-func (s *Server) awaitNode(ctx context.Context, id fsm.NodeID, epoch uint64, seen fsm.Seen) {
+func (s *Server) awaitNode(ctx context.Context, id model.NodeID, epoch uint64, seen model.Seen) {
 	if s.knows(id, epoch, seen) {
 		return
 	}
@@ -140,7 +141,7 @@ func (s *Server) awaitNode(ctx context.Context, id fsm.NodeID, epoch uint64, see
 	}
 }
 
-func (s *Server) knows(id fsm.NodeID, epoch uint64, seen fsm.Seen) bool {
+func (s *Server) knows(id model.NodeID, epoch uint64, seen model.Seen) bool {
 	state := s.cfg.Store.Current()
 	n, ok := state.Nodes.Get(id)
 	return (ok && n.Agent.Epoch >= epoch || epoch != 0 && state.Outlived(epoch)) && !state.Moment().Before(seen)
@@ -183,7 +184,7 @@ func (r *reading) assignments(q transport.AssignmentsRequest) transport.Assignme
 		}
 	}
 	for i := range r.InstancesOn(q.Node) {
-		if i.Status.Observed == fsm.ObservedStopped && i.Desired == fsm.DesiredStopped || i.WaitsForRoom() {
+		if i.Status.Observed == model.ObservedStopped && i.Desired == model.DesiredStopped || i.WaitsForRoom() {
 			continue
 		}
 		one := r.assignment(i)
@@ -209,14 +210,14 @@ func (r *reading) assignment(i *fsm.Instance) transport.Assignment {
 		Grace: i.Marks.GraceOverride, Job: job, Prepare: i.Preparation(), Gates: r.ownGates(i),
 	}
 	switch {
-	case i.Desired == fsm.DesiredDraining:
+	case i.Desired == model.DesiredDraining:
 		one.Cause = i.Marks.StopCause
 	case one.Prepare != 0:
 		one.Cause = i.Eviction.Cause
 	}
 	if spec, ok := r.Spec(i.Group, i.Version); ok {
 		if r.InGrace(i) {
-			one.Desired = fsm.DesiredDraining // it was replaced while its node was silent, and may serve clients: it has its grace
+			one.Desired = model.DesiredDraining // it was replaced while its node was silent, and may serve clients: it has its grace
 		}
 		one.Spec, one.Memory = spec, spec.Resources.MemoryBytes
 		one.Copies, one.Held = r.CopiesUsed(i)
@@ -235,20 +236,20 @@ func (r *reading) assignment(i *fsm.Instance) transport.Assignment {
 func (r *reading) ownGates(i *fsm.Instance) []string {
 	cause := i.Eviction.Cause
 	switch {
-	case i.Desired == fsm.DesiredDraining:
+	case i.Desired == model.DesiredDraining:
 		cause = i.Marks.StopCause
 	case i.Preparation() == 0:
 		return nil
 	}
-	if done := i.Status.Hook; i.Desired == fsm.DesiredDraining && cause == fsm.CauseUser && (done == nil || done.Seq != i.Eviction.Seq) {
+	if done := i.Status.Hook; i.Desired == model.DesiredDraining && cause == model.CauseUser && (done == nil || done.Seq != i.Eviction.Seq) {
 		return nil // it was not prepared: a bypass
 	}
-	if drain, ok := r.Drains.Get(fsm.DrainID(i.Eviction.By)); ok && cause == fsm.CauseNodeDraining && drain.Options.Force {
+	if drain, ok := r.Drains.Get(model.DrainID(i.Eviction.By)); ok && cause == model.CauseNodeDraining && drain.Options.Force {
 		return nil
 	}
 	var own []string
 	for _, text := range r.GatesOf(i, cause) {
-		if gate, refusal := fsm.ParseGate(text); refusal == nil && gate.Self() {
+		if gate, refusal := model.ParseGate(text); refusal == nil && gate.Self() {
 			own = append(own, text)
 		}
 	}
@@ -260,7 +261,7 @@ func (s *Server) agentServices(ctx context.Context, who caller, q transport.Serv
 	if err := cmp.Or(s.caughtUp(), s.replaced(q.Cluster)); err != nil {
 		return nil, err
 	}
-	s.awaitNode(ctx, q.Node, 0, fsm.Seen{})
+	s.awaitNode(ctx, q.Node, 0, model.Seen{})
 	if _, err := s.ownNode(who, q.Node); err != nil {
 		return nil, err
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -21,7 +22,7 @@ const (
 func (s *Server) limitReports(answer answerCall) answerCall {
 	return func(ctx context.Context, who caller, question []byte) ([]byte, error) {
 		if !s.reportBytes.takeMany(who.Identity, float64(len(question)+reportCost)) {
-			err := fsm.Refuse(transport.CodeRateLimited,
+			err := model.Refuse(transport.CodeRateLimited,
 				"the reports of the agent %s are more than %d bytes a second", who.Name, reportBytesPerSecond).
 				WithHint("look at its log; it may go on in a few seconds")
 			s.cfg.Refused(err)
@@ -53,7 +54,7 @@ func (s *Server) reportAgent(ctx context.Context, who caller, q transport.Report
 	index := state.Index
 	if report.News(state) { // not one that is sent again because its answer got lost
 		if report.Full && !s.inventories.take(who.Identity) {
-			err := fsm.Refuse(transport.CodeRateLimited,
+			err := model.Refuse(transport.CodeRateLimited,
 				"the agent of node %s sends its whole inventory again and again", n.Name).
 				WithHint("look at its log; it may go on in a few seconds")
 			s.cfg.Refused(err)
@@ -104,7 +105,7 @@ const (
 
 // agentReport is a report on its way into the log.
 type agentReport struct {
-	by     fsm.Actor
+	by     model.Actor
 	report *fsm.NodeReport
 	size   int // encoded, in bytes
 }
@@ -120,7 +121,7 @@ func (s *Server) newReports() batcher[agentReport, fsm.Result] {
 // the others.
 func (s *Server) commitReports(ctx context.Context, reports []agentReport) ([]fsm.Result, error) {
 	state := s.cfg.Store.Current()
-	entry := fsm.Entry{Format: state.Format, At: max(state.Now, s.cfg.Consensus.Now()), Wall: time.Now().UnixMilli(), Actor: fsm.ActorAgents}
+	entry := fsm.Entry{Format: state.Format, At: max(state.Now, s.cfg.Consensus.Now()), Wall: time.Now().UnixMilli(), Actor: model.ActorAgents}
 	for _, one := range reports {
 		entry.Groups = append(entry.Groups, []fsm.Command{one.report})
 	}

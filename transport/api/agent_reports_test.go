@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -13,12 +14,12 @@ import (
 func TestRepeatedReportsWriteNothing(t *testing.T) {
 	r := newRig(t)
 	r.world()
-	r.place("inst-c", 2, "01N2", fsm.ObservedPending)
+	r.place("inst-c", 2, "01N2", model.ObservedPending)
 	c := r.client(transport.RoleAgent, "n2")
-	status := fsm.InstanceStatus{ID: "inst-c", Generation: 7, Observed: fsm.ObservedBooting}
+	status := model.InstanceStatus{ID: "inst-c", Generation: 7, Observed: model.ObservedBooting}
 	for _, full := range []bool{true, false} {
 		status.Generation++
-		said := transport.ReportRequest{Node: "01N2", Epoch: r.epoch("01N2"), Full: full, FactsGen: status.Generation, Instances: []fsm.InstanceStatus{status}}
+		said := transport.ReportRequest{Node: "01N2", Epoch: r.epoch("01N2"), Full: full, FactsGen: status.Generation, Instances: []model.InstanceStatus{status}}
 		before, heard := r.machine.State().Index, r.signs("01N2")
 		first := must(c.Report(t.Context(), said))(t)
 		if first.Index != before+1 {
@@ -34,7 +35,7 @@ func TestRepeatedReportsWriteNothing(t *testing.T) {
 		}
 	}
 	for what, news := range map[string]transport.ReportRequest{
-		"a newer status":   {Instances: []fsm.InstanceStatus{{ID: "inst-c", Generation: 20, Observed: fsm.ObservedReady}}},
+		"a newer status":   {Instances: []model.InstanceStatus{{ID: "inst-c", Generation: 20, Observed: model.ObservedReady}}},
 		"newer facts":      {FactsGen: 99},
 		"nothing is there": {Full: true},
 	} {
@@ -50,11 +51,11 @@ func TestRepeatedReportsWriteNothing(t *testing.T) {
 func TestReportsOfStrangersWriteNothing(t *testing.T) {
 	r := newRig(t)
 	r.world()
-	r.place("inst-c", 2, "01N2", fsm.ObservedReady)
+	r.place("inst-c", 2, "01N2", model.ObservedReady)
 	c := r.client(transport.RoleAgent, "n2")
-	said := transport.ReportRequest{Node: "01N2", Epoch: r.epoch("01N2"), Transfers: []fsm.TransferReport{{ID: "t", State: fsm.SideDropped}}}
+	said := transport.ReportRequest{Node: "01N2", Epoch: r.epoch("01N2"), Transfers: []model.TransferReport{{ID: "t", State: model.SideDropped}}}
 	for i := range 3000 {
-		said.Instances = append(said.Instances, fsm.InstanceStatus{ID: fsm.InstanceID(fmt.Sprint("x", i)), Generation: 1, Observed: fsm.ObservedStopped, Reason: strings.Repeat("x", 200)})
+		said.Instances = append(said.Instances, model.InstanceStatus{ID: model.InstanceID(fmt.Sprint("x", i)), Generation: 1, Observed: model.ObservedStopped, Reason: strings.Repeat("x", 200)})
 	}
 	before, heard := r.entries(), r.signs("01N2")
 	must(c.Report(t.Context(), said))(t)
@@ -64,7 +65,7 @@ func TestReportsOfStrangersWriteNothing(t *testing.T) {
 	if r.signs("01N2") != heard+1 {
 		t.Error("it was no sign of life")
 	}
-	said.Instances = append(said.Instances, fsm.InstanceStatus{ID: "inst-c", Generation: 9, Observed: fsm.ObservedUnready, Reason: strings.Repeat("x", 1000)})
+	said.Instances = append(said.Instances, model.InstanceStatus{ID: "inst-c", Generation: 9, Observed: model.ObservedUnready, Reason: strings.Repeat("x", 1000)})
 	must(c.Report(t.Context(), said))(t)
 	written, ok := r.lastEntry().Groups[0][0].(*fsm.NodeReport)
 	if !ok || r.entries() != before+1 {
@@ -79,10 +80,10 @@ func TestReportsOfStrangersWriteNothing(t *testing.T) {
 func TestReportAheadOfTheLeader(t *testing.T) {
 	r := newRig(t)
 	r.world()
-	r.beforeReads(func() { r.place("inst-c", 2, "01N2", fsm.ObservedPending) }) // what another server has applied already
-	said := transport.ReportRequest{Node: "01N2", Epoch: r.epoch("01N2"), Instances: []fsm.InstanceStatus{{ID: "inst-c", Generation: 1, Observed: fsm.ObservedReady}}}
+	r.beforeReads(func() { r.place("inst-c", 2, "01N2", model.ObservedPending) }) // what another server has applied already
+	said := transport.ReportRequest{Node: "01N2", Epoch: r.epoch("01N2"), Instances: []model.InstanceStatus{{ID: "inst-c", Generation: 1, Observed: model.ObservedReady}}}
 	must(r.client(transport.RoleAgent, "n2").Report(t.Context(), said))(t)
-	if inst, ok := r.machine.State().Instances.Get("inst-c"); !ok || inst.Status.Observed != fsm.ObservedReady {
+	if inst, ok := r.machine.State().Instances.Get("inst-c"); !ok || inst.Status.Observed != model.ObservedReady {
 		t.Errorf("the state has %+v", inst)
 	}
 }
@@ -93,7 +94,7 @@ func TestReportsHaveARate(t *testing.T) {
 	r.world()
 	said := transport.ReportRequest{Node: "01N2", Epoch: r.epoch("01N2"), Cluster: ""}
 	for i := range 5000 {
-		said.Instances = append(said.Instances, fsm.InstanceStatus{ID: fsm.InstanceID(fmt.Sprint("x", i)), Generation: 1, Observed: fsm.ObservedReady, Reason: strings.Repeat("x", 150)})
+		said.Instances = append(said.Instances, model.InstanceStatus{ID: model.InstanceID(fmt.Sprint("x", i)), Generation: 1, Observed: model.ObservedReady, Reason: strings.Repeat("x", 150)})
 	}
 	c := r.client(transport.RoleAgent, "n2")
 	var err error
@@ -114,9 +115,9 @@ func TestReportsHaveARate(t *testing.T) {
 func TestReportOfTooMuch(t *testing.T) {
 	r := newRig(t)
 	r.world()
-	said := transport.ReportRequest{Node: "01N2", Epoch: r.epoch("01N2"), Instances: make([]fsm.InstanceStatus, fsm.MaxReportItems+1)}
+	said := transport.ReportRequest{Node: "01N2", Epoch: r.epoch("01N2"), Instances: make([]model.InstanceStatus, fsm.MaxReportItems+1)}
 	_, err := r.client(transport.RoleAgent, "n2").Report(t.Context(), said)
-	wantCode(t, err, fsm.CodeTooLarge)
+	wantCode(t, err, model.CodeTooLarge)
 }
 
 // An agent that finds something else on its machine again and again is slowed down: others may have to ask again each time.
@@ -128,7 +129,7 @@ func TestInventoriesHaveARate(t *testing.T) {
 	var err error
 	for i := 0; i < 200 && err == nil; i++ {
 		said := transport.ReportRequest{Node: "01N2", Epoch: r.epoch("01N2"), Full: true, Incarnation: r.machine.State().Incarnation}
-		said.Holds = []fsm.Holding{{ID: fsm.InstanceID(fmt.Sprint("x", i))}}
+		said.Holds = []model.Holding{{ID: model.InstanceID(fmt.Sprint("x", i))}}
 		_, err = c.Report(t.Context(), said)
 	}
 	wantCode(t, err, transport.CodeRateLimited)

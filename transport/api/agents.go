@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -65,7 +66,7 @@ func (s *Server) AnswerAgent(ctx context.Context, id transport.Identity, call tr
 	defer s.agentRecovered(call, &err)
 	err = s.rates.takeRequest(id)
 	if id.Role != transport.RoleAgent {
-		err = fsm.Refuse(fsm.CodeForbidden, "%s may not speak the agents' protocol: it has the role %s", id.Name, id.Role)
+		err = model.Refuse(model.CodeForbidden, "%s may not speak the agents' protocol: it has the role %s", id.Name, id.Role)
 	}
 	if err != nil {
 		s.cfg.Refused(err)
@@ -93,8 +94,8 @@ func (s *Server) agentRecovered(call transport.AgentCall, err *error) {
 	}
 }
 
-func noAgentCall(call transport.AgentCall) *fsm.Error {
-	return fsm.Refuse(transport.CodeNoRoute, "agents have no %s", call).WithHint("compare the versions of the two processes with: outspan version")
+func noAgentCall(call transport.AgentCall) *model.Error {
+	return model.Refuse(transport.CodeNoRoute, "agents have no %s", call).WithHint("compare the versions of the two processes with: outspan version")
 }
 
 // commitFor proposes what an agent asks for, with the agent as its actor.
@@ -121,7 +122,7 @@ func (s *Server) registerAgent(ctx context.Context, who caller, q transport.Regi
 		return transport.RegisterReply{}, err
 	}
 	if _, err := netip.ParseAddr(q.Agent.Address); err != nil { // others dial it, and jobs get it as text
-		return transport.RegisterReply{}, fsm.Refuse(fsm.CodeInvalid, "the address %q of the agent of node %s is no IP address", clip(q.Agent.Address), q.Name).
+		return transport.RegisterReply{}, model.Refuse(model.CodeInvalid, "the address %q of the agent of node %s is no IP address", clip(q.Agent.Address), q.Name).
 			WithHint("set advertise { address } on that machine")
 	}
 	state, _ := s.cfg.Store.Watch()
@@ -129,7 +130,7 @@ func (s *Server) registerAgent(ctx context.Context, who caller, q transport.Regi
 		return transport.RegisterReply{}, err
 	}
 	if known, ok := state.Nodes.Get(q.Node); ok && known.Name != q.Name {
-		return transport.RegisterReply{}, fsm.Refuse(fsm.CodeNodeTaken, "the node id is that of node %s, not of %s", known.Name, q.Name).
+		return transport.RegisterReply{}, model.Refuse(model.CodeNodeTaken, "the node id is that of node %s, not of %s", known.Name, q.Name).
 			WithHint("each agent needs a data directory of its own; to rename a node, drain and forget it, then start it with an empty one")
 	}
 	if err := s.usedElsewhere(&state, q); err != nil {
@@ -145,7 +146,7 @@ func (s *Server) registerAgent(ctx context.Context, who caller, q transport.Regi
 		return transport.RegisterReply{}, refusedAt(refusal, state.Index)
 	}
 	if !s.registrations.take(who.Identity) {
-		err := fsm.Refuse(transport.CodeRateLimited, "the agent of node %s registers again and again", q.Name).WithHint("look at its log; it may go on in a few seconds")
+		err := model.Refuse(transport.CodeRateLimited, "the agent of node %s registers again and again", q.Name).WithHint("look at its log; it may go on in a few seconds")
 		s.cfg.Refused(err)
 		return transport.RegisterReply{}, err
 	}
@@ -156,7 +157,7 @@ func (s *Server) registerAgent(ctx context.Context, who caller, q transport.Regi
 	state, _ = s.cfg.Store.Watch()
 	n, ok := state.Nodes.Get(q.Node)
 	if !ok || string(n.Agent.Key) != string(key) {
-		return transport.RegisterReply{}, fsm.Refuse(fsm.CodeStale, "node %s registered again meanwhile", q.Name).WithHint("two agents may use the same data directory")
+		return transport.RegisterReply{}, model.Refuse(model.CodeStale, "node %s registered again meanwhile", q.Name).WithHint("two agents may use the same data directory")
 	}
 	config, voters := s.cfg.Liveness.Voters()
 	return transport.RegisterReply{
@@ -181,24 +182,24 @@ func (s *Server) usedElsewhere(state *fsm.State, q transport.RegisterRequest) er
 	if live.Unheard { // since this server leads
 		heard = "may not have found this leader yet"
 	}
-	return fsm.Refuse(fsm.CodeNodeTaken, "node %s is in use by the agent at %s, which %s; this one is at %s", n.Name, n.Agent.Address, heard, clip(q.Agent.Address)).
+	return model.Refuse(model.CodeNodeTaken, "node %s is in use by the agent at %s, which %s; this one is at %s", n.Name, n.Agent.Address, heard, clip(q.Agent.Address)).
 		WithHint("if this machine is a copy, stop the agent and give it an empty data_dir, a name and a certificate of its own; if the node moved here, stop the agent there")
 }
 
 // follows refuses a node of another cluster, or of a lineage that this server's does not replace. Code: conflict.
-func (s *Server) follows(q transport.RegisterRequest, ours fsm.History) error {
-	theirs, refusal := fsm.ParseHistory(q.Cluster)
+func (s *Server) follows(q transport.RegisterRequest, ours model.History) error {
+	theirs, refusal := model.ParseHistory(q.Cluster)
 	switch {
 	case refusal != nil:
 		return refusal
 	case q.Cluster == "" || ours.Same(theirs) || ours.Replaces(theirs):
 		return nil
 	case theirs.Cluster != ours.Cluster:
-		return fsm.Refuse(fsm.CodeConflict, "node %s belongs to cluster %s; this is cluster %s", q.Name, clip(theirs.Cluster), ours.Cluster).
+		return model.Refuse(model.CodeConflict, "node %s belongs to cluster %s; this is cluster %s", q.Name, clip(theirs.Cluster), ours.Cluster).
 			WithHint("check the agent's servers; to move the node, stop the agent and give it an empty data_dir")
 	}
 	s.log.Warn("a node follows another lineage of this cluster: a server may have been recovered elsewhere", "node", q.Name, "lineage", clip(theirs.Lineage()))
-	return fsm.Refuse(fsm.CodeConflict, "node %s follows the lineage %s of this cluster, which began when another server was recovered", q.Name, clip(theirs.Lineage())).
+	return model.Refuse(model.CodeConflict, "node %s follows the lineage %s of this cluster, which began when another server was recovered", q.Name, clip(theirs.Lineage())).
 		WithHint("if those servers live: stop this one and give it an empty data_dir; if they are lost for good: outspan server recover --supersedes %s on one server", clip(theirs.Lineage()))
 }
 
@@ -221,10 +222,10 @@ func (s *Server) serverInfos(ctx context.Context) []transport.ServerInfo {
 }
 
 // ownNode finds the node that an agent speaks for. Codes: not_found, forbidden.
-func (s *Server) ownNode(who caller, id fsm.NodeID) (*fsm.Node, error) {
+func (s *Server) ownNode(who caller, id model.NodeID) (*fsm.Node, error) {
 	n, ok := s.cfg.Store.Current().Nodes.Get(id)
 	if !ok {
-		return nil, fsm.Refuse(fsm.CodeNotFound, "this server knows no node %s", clip(string(id))).WithHint("the agent must register first")
+		return nil, model.Refuse(model.CodeNotFound, "this server knows no node %s", clip(string(id))).WithHint("the agent must register first")
 	}
 	return n, who.isNode(n.Name)
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -15,11 +16,11 @@ func TestAgentProtocol(t *testing.T) {
 	r := newRig(t)
 	c := r.client(transport.RoleAgent, "n1")
 	ask := transport.RegisterRequest{
-		Node: "01N1", Name: "n1", Agent: fsm.AgentInfo{BootID: "b1", Incarnation: "i1", Address: "127.0.0.1", Key: []byte("chosen by the agent"), Epoch: 99},
-		Shape: fsm.NodeShape{Capacity: fsm.Resources{CPU: 1000, MemoryBytes: 1 << 30}, PortMin: 20000, PortMax: 20100},
+		Node: "01N1", Name: "n1", Agent: model.AgentInfo{BootID: "b1", Incarnation: "i1", Address: "127.0.0.1", Key: []byte("chosen by the agent"), Epoch: 99},
+		Shape: model.NodeShape{Capacity: model.Resources{CPU: 1000, MemoryBytes: 1 << 30}, PortMin: 20000, PortMax: 20100},
 	}
 	reply := must(c.Register(t.Context(), ask))(t)
-	if reply.Epoch != r.epoch("01N1") || len(reply.Key) != 32 || reply.Heartbeat != 10*fsm.Second || reply.Cluster != "01CLUSTER" || len(reply.Servers) != 1 || reply.Servers[0].APIAddress != r.servers["s1"].address {
+	if reply.Epoch != r.epoch("01N1") || len(reply.Key) != 32 || reply.Heartbeat != 10*model.Second || reply.Cluster != "01CLUSTER" || len(reply.Servers) != 1 || reply.Servers[0].APIAddress != r.servers["s1"].address {
 		t.Errorf("registration: %+v", reply)
 	}
 	again := must(c.Register(t.Context(), ask))(t)
@@ -27,7 +28,7 @@ func TestAgentProtocol(t *testing.T) {
 		t.Errorf("second registration: epoch %d, key changed %v", again.Epoch, string(again.Key) != string(reply.Key))
 	}
 	_, err := c.Report(t.Context(), transport.ReportRequest{Node: "01N1", Epoch: reply.Epoch, Full: true})
-	wantCode(t, err, fsm.CodeStale)
+	wantCode(t, err, model.CodeStale)
 	report := must(c.Report(t.Context(), transport.ReportRequest{Node: "01N1", Epoch: again.Epoch, Full: true}))(t)
 	if s := r.machine.State(); report.Index != s.Index {
 		t.Errorf("report at %d, state at %d", report.Index, s.Index)
@@ -48,19 +49,19 @@ func TestRefusedAgentsWriteNothing(t *testing.T) {
 	r := newRig(t)
 	r.world()
 	c := r.client(transport.RoleAgent, "n2")
-	agent := fsm.AgentInfo{BootID: "b1", Address: "127.0.0.1"}
+	agent := model.AgentInfo{BootID: "b1", Address: "127.0.0.1"}
 	before := r.machine.State().Index
 	for range 20 {
 		_, err := c.Register(t.Context(), transport.RegisterRequest{Node: "01OTHER", Name: "n2", Agent: agent})
-		wantCode(t, err, fsm.CodeNameTaken)
-		_, err = c.Register(t.Context(), transport.RegisterRequest{Node: "01N2", Name: "n2", Agent: fsm.AgentInfo{Address: "127.0.0.1"}})
-		wantCode(t, err, fsm.CodeInvalid)
+		wantCode(t, err, model.CodeNameTaken)
+		_, err = c.Register(t.Context(), transport.RegisterRequest{Node: "01N2", Name: "n2", Agent: model.AgentInfo{Address: "127.0.0.1"}})
+		wantCode(t, err, model.CodeInvalid)
 		_, err = c.Register(t.Context(), transport.RegisterRequest{Node: "01N1", Name: "n2", Agent: agent})
-		wantCode(t, err, fsm.CodeNodeTaken)
+		wantCode(t, err, model.CodeNodeTaken)
 		_, err = c.Register(t.Context(), transport.RegisterRequest{Node: "01N2", Name: "n2", Agent: agent, Cluster: "01ANOTHER"})
-		wantCode(t, err, fsm.CodeConflict)
+		wantCode(t, err, model.CodeConflict)
 		_, err = c.Report(t.Context(), transport.ReportRequest{Node: "01N2", Epoch: 77, Full: true})
-		wantCode(t, err, fsm.CodeStale)
+		wantCode(t, err, model.CodeStale)
 	}
 	if after := r.machine.State().Index; after != before {
 		t.Errorf("%d entries were written", after-before)
@@ -76,10 +77,10 @@ func TestNodeOfAnotherLineage(t *testing.T) {
 	r.world()
 	r.apply(&fsm.RestoreMark{Lineages: "l1,l2"})
 	c := r.client(transport.RoleAgent, "n9")
-	ask := transport.RegisterRequest{Node: "01N9", Name: "n9", Agent: fsm.AgentInfo{BootID: "b1", Address: "127.0.0.1"}}
-	for history, want := range map[string]fsm.Code{
+	ask := transport.RegisterRequest{Node: "01N9", Name: "n9", Agent: model.AgentInfo{BootID: "b1", Address: "127.0.0.1"}}
+	for history, want := range map[string]model.Code{
 		"": "", "01CLUSTER": "", "01CLUSTER/l1": "", "01CLUSTER/l1,l2": "",
-		"01CLUSTER/l1,l2,l3": fsm.CodeConflict, "01CLUSTER/x": fsm.CodeConflict, "01CLUSTER/": fsm.CodeInvalid,
+		"01CLUSTER/l1,l2,l3": model.CodeConflict, "01CLUSTER/x": model.CodeConflict, "01CLUSTER/": model.CodeInvalid,
 	} {
 		ask.Cluster = history
 		reply, err := c.Register(t.Context(), ask)
@@ -97,7 +98,7 @@ func TestNodeOfAnotherLineage(t *testing.T) {
 		Addresses: []string{"https://" + r.servers["s1"].address}, Credentials: must(r.ca.Credentials(transport.RoleAgent, "n2"))(t), RetryFor: -1,
 	}))(t)
 	t.Cleanup(known.Close)
-	for history, want := range map[string]fsm.Code{"01CLUSTER/l1": "", "01CLUSTER/l1,l2,l3": transport.CodeNotCaughtUp} {
+	for history, want := range map[string]model.Code{"01CLUSTER/l1": "", "01CLUSTER/l1,l2,l3": transport.CodeNotCaughtUp} {
 		_, services := known.Services(t.Context(), transport.ServicesRequest{Node: "01N2", Cluster: history})
 		_, assignments := known.Assignments(t.Context(), transport.AssignmentsRequest{Node: "01N2", Epoch: r.epoch("01N2"), Cluster: history})
 		_, report := known.Report(t.Context(), transport.ReportRequest{Node: "01N2", Epoch: r.epoch("01N2"), Cluster: history})
@@ -119,7 +120,7 @@ func (r *rig) assignmentsAfter(t testing.TB, c *transport.Client, index uint64) 
 	done := make(chan transport.Assignments, 1)
 	ctx := t.Context()
 	go func() {
-		got, err := c.Assignments(ctx, transport.AssignmentsRequest{Node: "01N2", Epoch: r.epoch("01N2"), Index: index, Wait: 30 * fsm.Second})
+		got, err := c.Assignments(ctx, transport.AssignmentsRequest{Node: "01N2", Epoch: r.epoch("01N2"), Index: index, Wait: 30 * model.Second})
 		if err != nil {
 			t.Errorf("assignments: %v", err)
 		}
@@ -129,7 +130,7 @@ func (r *rig) assignmentsAfter(t testing.TB, c *transport.Client, index uint64) 
 }
 
 // signs is how many signs of life of a node were noted.
-func (r *rig) signs(id fsm.NodeID) int {
+func (r *rig) signs(id model.NodeID) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.heard[id]
@@ -139,7 +140,7 @@ func TestAssignments(t *testing.T) {
 	r := newRig(t)
 	r.world()
 	c := r.client(transport.RoleAgent, "n2")
-	first := must(c.Assignments(t.Context(), transport.AssignmentsRequest{Node: "01N2", Epoch: r.epoch("01N2"), Wait: 30 * fsm.Second}))(t)
+	first := must(c.Assignments(t.Context(), transport.AssignmentsRequest{Node: "01N2", Epoch: r.epoch("01N2"), Wait: 30 * model.Second}))(t)
 	if len(first.Instances) != 0 || first.Index == 0 || first.Register {
 		t.Fatalf("first assignments: %+v", first)
 	}
@@ -150,18 +151,18 @@ func TestAssignments(t *testing.T) {
 		t.Fatalf("woken for nothing: %+v", got)
 	default:
 	}
-	r.place("inst-c", 2, "01N2", fsm.ObservedPending)
+	r.place("inst-c", 2, "01N2", model.ObservedPending)
 	got := <-done
 	if len(got.Instances) != 1 || got.Index <= first.Index {
 		t.Fatalf("after a placement: %+v", got)
 	}
 	one := got.Instances[0]
-	if one.ID != "inst-c" || one.Desired != fsm.DesiredRunning || one.Ports["http"] != 20002 || one.Memory != 64<<20 || one.Job != "web" || one.Spec == nil || one.Spec.Exec.Command != "/bin/web" {
+	if one.ID != "inst-c" || one.Desired != model.DesiredRunning || one.Ports["http"] != 20002 || one.Memory != 64<<20 || one.Job != "web" || one.Spec == nil || one.Spec.Exec.Command != "/bin/web" {
 		t.Errorf("assignment: %+v", one)
 	}
 	done = r.assignmentsAfter(t, c, got.Index)
-	r.apply(&fsm.InstanceStop{ID: "inst-c", Cause: fsm.CauseUser})
-	if got = <-done; len(got.Instances) != 1 || got.Instances[0].Desired != fsm.DesiredStopped || got.Instances[0].Spec != nil {
+	r.apply(&fsm.InstanceStop{ID: "inst-c", Cause: model.CauseUser})
+	if got = <-done; len(got.Instances) != 1 || got.Instances[0].Desired != model.DesiredStopped || got.Instances[0].Spec != nil {
 		t.Errorf("after a stop: %+v, want no spec, which was told before", got.Instances)
 	}
 	done = r.assignmentsAfter(t, c, got.Index)
@@ -237,15 +238,15 @@ func sendsAgentsElsewhere(t *testing.T, ail func(*server)) {
 	held := make(chan error, 3)
 	ctx := t.Context()
 	go func() {
-		_, err := c.Assignments(ctx, transport.AssignmentsRequest{Node: "01N2", Epoch: r.epoch("01N2"), Index: first.Index, Wait: 30 * fsm.Second})
+		_, err := c.Assignments(ctx, transport.AssignmentsRequest{Node: "01N2", Epoch: r.epoch("01N2"), Index: first.Index, Wait: 30 * model.Second})
 		held <- err
 	}()
 	go func() {
-		_, err := c.Services(ctx, transport.ServicesRequest{Node: "01N2", Index: r.machine.State().Index, Wait: 30 * fsm.Second})
+		_, err := c.Services(ctx, transport.ServicesRequest{Node: "01N2", Index: r.machine.State().Index, Wait: 30 * model.Second})
 		held <- err
 	}()
 	go func() {
-		_, err := c.Peers(ctx, transport.PeersRequest{Node: "01N2", Groups: []transport.PeersKnown{{Group: "web/http", At: 1 << 40}}, Incarnation: 1, Wait: 30 * fsm.Second})
+		_, err := c.Peers(ctx, transport.PeersRequest{Node: "01N2", Groups: []transport.PeersKnown{{Group: "web/http", At: 1 << 40}}, Incarnation: 1, Wait: 30 * model.Second})
 		held <- err
 	}()
 	r.mu.Lock()
@@ -264,17 +265,17 @@ func TestAgentHasSeenANewerState(t *testing.T) {
 	r := newRig(t, "s1", "s2")
 	r.world()
 	r.apply(&fsm.RestoreMark{})
-	q := transport.AssignmentsRequest{Node: "01N2", Epoch: r.epoch("01N2"), Seen: fsm.Seen{Incarnation: 1, Index: 90_000}}
+	q := transport.AssignmentsRequest{Node: "01N2", Epoch: r.epoch("01N2"), Seen: model.Seen{Incarnation: 1, Index: 90_000}}
 	_, err := r.client(transport.RoleAgent, "n2", "s2").Assignments(t.Context(), q)
 	wantCode(t, err, transport.CodeNotCaughtUp)
 	c := r.client(transport.RoleAgent, "n2", "s1")
 	if got := must(c.Assignments(t.Context(), q))(t); !got.Register {
 		t.Errorf("the leader serves an agent that does not obey: %+v", got)
 	}
-	agent := fsm.AgentInfo{BootID: "b1", Address: "127.0.0.1"}
+	agent := model.AgentInfo{BootID: "b1", Address: "127.0.0.1"}
 	reply := must(c.Register(t.Context(), transport.RegisterRequest{Node: "01N2", Name: "n2", Agent: agent, Seen: q.Seen}))(t)
 	q.Epoch = reply.Epoch
-	if got := must(c.Assignments(t.Context(), q))(t); got.Register || !q.Seen.Before(fsm.Seen{Incarnation: got.Incarnation, Index: got.Index}) {
+	if got := must(c.Assignments(t.Context(), q))(t); got.Register || !q.Seen.Before(model.Seen{Incarnation: got.Incarnation, Index: got.Index}) {
 		t.Errorf("behind its registration: incarnation %d, index %d, register %v", got.Incarnation, got.Index, got.Register)
 	}
 }
@@ -298,7 +299,7 @@ func TestAgentOfALaggingServer(t *testing.T) {
 		served <- err
 	}()
 	eventually(t, "both wait for the node", func() bool { return r.waits("assigned/01LATE") >= 2 })
-	r.apply(&fsm.NodeRegister{ID: "01LATE", Name: "late", Agent: fsm.AgentInfo{BootID: "b1", Address: "127.0.0.1"}})
+	r.apply(&fsm.NodeRegister{ID: "01LATE", Name: "late", Agent: model.AgentInfo{BootID: "b1", Address: "127.0.0.1"}})
 	if got := <-polled; got.Register || got.Index == 0 {
 		t.Errorf("a registration that came a moment later: %+v", got)
 	}
@@ -334,26 +335,26 @@ func TestAgentServices(t *testing.T) {
 	// An index from before a restore, which this state will not reach for long, is answered at once.
 	asked, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	if ahead, err := c.Services(asked, transport.ServicesRequest{Node: "01N2", Index: first.Index + 1000, Wait: 45 * fsm.Second}); err != nil || ahead.Index != first.Index {
+	if ahead, err := c.Services(asked, transport.ServicesRequest{Node: "01N2", Index: first.Index + 1000, Wait: 45 * model.Second}); err != nil || ahead.Index != first.Index {
 		t.Errorf("asked with an index of the future: %+v, %v", ahead, err)
 	}
 	done := make(chan transport.Services, 1)
 	ctx := t.Context()
 	go func() {
-		got, err := c.Services(ctx, transport.ServicesRequest{Node: "01N2", Index: first.Index, Wait: 30 * fsm.Second})
+		got, err := c.Services(ctx, transport.ServicesRequest{Node: "01N2", Index: first.Index, Wait: 30 * model.Second})
 		if err != nil {
 			t.Errorf("services: %v", err)
 		}
 		done <- got
 	}()
-	r.place("inst-c", 2, "01N2", fsm.ObservedReady)
+	r.place("inst-c", 2, "01N2", model.ObservedReady)
 	if got := <-done; len(got.Services[0].Backends) != 3 || got.Services[0].Generation <= first.Services[0].Generation {
 		t.Errorf("after an instance became ready: %+v", got)
 	}
 	at := r.machine.State().Index
 	r.apply(&fsm.RestoreMark{})
 	for _, unconfirmed := range []bool{true, false} {
-		got := must(c.Services(t.Context(), transport.ServicesRequest{Node: "01N2", Index: at, Wait: 30 * fsm.Second}))(t)
+		got := must(c.Services(t.Context(), transport.ServicesRequest{Node: "01N2", Index: at, Wait: 30 * model.Second}))(t)
 		if got.Unconfirmed != unconfirmed {
 			t.Errorf("a restore is not confirmed: %t, told %+v", unconfirmed, got)
 		}
@@ -371,7 +372,7 @@ func TestAgentGarbage(t *testing.T) {
 	answer := r.servers["s1"].api.AnswerAgent
 	for _, body := range []string{"", "\xff\xff", strings.Repeat("\x9f", 1000), string(newer)} {
 		_, err := answer(t.Context(), who, transport.CallReport, []byte(body))
-		wantCode(t, err, fsm.CodeInvalid)
+		wantCode(t, err, model.CodeInvalid)
 	}
 	_, err := answer(t.Context(), who, 99, newer)
 	wantCode(t, err, transport.CodeNoRoute)
@@ -392,20 +393,20 @@ func TestPeers(t *testing.T) {
 func TestSecondAgentOfANode(t *testing.T) {
 	r := newRig(t)
 	c := r.client(transport.RoleAgent, "n1")
-	first := fsm.AgentInfo{BootID: "b1", Address: "127.0.0.1", Machine: "os/fw"}
-	register := func(agent fsm.AgentInfo) (transport.RegisterReply, error) {
+	first := model.AgentInfo{BootID: "b1", Address: "127.0.0.1", Machine: "os/fw"}
+	register := func(agent model.AgentInfo) (transport.RegisterReply, error) {
 		return c.Register(t.Context(), transport.RegisterRequest{Node: "01N1", Name: "n1", Agent: agent})
 	}
 	must(register(first))(t)
 	must(register(first))(t)
-	must(register(fsm.AgentInfo{BootID: "b2", Address: "127.0.0.1", Machine: "os/fw"}))(t)
-	for what, copied := range map[string]fsm.AgentInfo{
+	must(register(model.AgentInfo{BootID: "b2", Address: "127.0.0.1", Machine: "os/fw"}))(t)
+	for what, copied := range map[string]model.AgentInfo{
 		"another address": {BootID: "b3", Address: "127.0.0.9", Machine: "os/fw"},
 		"another machine": {BootID: "b3", Address: "127.0.0.1", Machine: "os/other"},
 		"the same kernel": {BootID: "b2", Address: "127.0.0.9"},
 	} {
 		_, err := register(copied)
-		wantCode(t, err, fsm.CodeNodeTaken)
+		wantCode(t, err, model.CodeNodeTaken)
 		if err == nil || !strings.Contains(err.Error(), "127.0.0.1") || !strings.Contains(err.Error(), copied.Address) {
 			t.Errorf("%s: the refusal names not both: %v", what, err)
 		}
@@ -413,5 +414,5 @@ func TestSecondAgentOfANode(t *testing.T) {
 	r.mu.Lock()
 	r.silent = true
 	r.mu.Unlock()
-	must(register(fsm.AgentInfo{BootID: "b3", Address: "127.0.0.9", Machine: "os/fw"}))(t)
+	must(register(model.AgentInfo{BootID: "b3", Address: "127.0.0.9", Machine: "os/fw"}))(t)
 }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -90,7 +90,7 @@ func reshape(m *huma.ErrorModel) *transport.Problem {
 	if len(parts) == 0 {
 		parts = append(parts, m.Detail)
 	}
-	return transport.NewProblem(fsm.Refuse(fsm.CodeInvalid, "%s", strings.Join(parts, "; ")).WithHint("the parameters are listed in /openapi.json"))
+	return transport.NewProblem(model.Refuse(model.CodeInvalid, "%s", strings.Join(parts, "; ")).WithHint("the parameters are listed in /openapi.json"))
 }
 
 // ownStatus makes huma answer what is invalid with the status that the table of codes has for it.
@@ -104,7 +104,7 @@ type (
 // SetStatus implements huma.Context.
 func (c statusContext) SetStatus(status int) {
 	if status == http.StatusUnprocessableEntity {
-		status = transport.StatusOf(fsm.CodeInvalid)
+		status = transport.StatusOf(model.CodeInvalid)
 	}
 	c.humaContext.SetStatus(status)
 }
@@ -113,6 +113,6 @@ func (c statusContext) SetStatus(status int) {
 func (c statusContext) Unwrap() huma.Context { return c.humaContext }
 
 // refusedAt is a refusal with the index of the entry, or of the state, that refused.
-func refusedAt(refusal *fsm.Error, index uint64) error {
+func refusedAt(refusal *model.Error, index uint64) error {
 	return transport.NewProblem(refusal).At(index)
 }

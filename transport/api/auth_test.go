@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 	"github.com/outspan/outspan/transport/api"
 )
@@ -42,13 +42,13 @@ func TestRoles(t *testing.T) {
 	}
 	for _, tt := range tests {
 		_, p := raw(t, r, tt.role, "n1", tt.method, tt.path, "", tt.body)
-		if refused := p != nil && p.Code == fsm.CodeForbidden; refused == tt.allowed {
+		if refused := p != nil && p.Code == model.CodeForbidden; refused == tt.allowed {
 			t.Errorf("%s %s %s: got %+v, want allowed=%v", tt.role, tt.method, tt.path, p, tt.allowed)
 		}
 	}
 	for _, role := range []transport.Role{transport.RoleCLI, transport.RoleServer, transport.RoleAgent} {
 		_, err := r.client(role, "n1").Services(t.Context(), transport.ServicesRequest{Node: "01N1"})
-		if refused := errors.Is(err, &fsm.Error{Code: fsm.CodeForbidden}); refused == (role == transport.RoleAgent) {
+		if refused := errors.Is(err, &model.Error{Code: model.CodeForbidden}); refused == (role == transport.RoleAgent) {
 			t.Errorf("the agents' protocol with a certificate of the role %s: %v", role, err)
 		}
 	}
@@ -60,16 +60,16 @@ func TestAgentOfAnotherNode(t *testing.T) {
 	r.world()
 	thief := r.client(transport.RoleAgent, "n2")
 	before := r.entries()
-	_, err := thief.Register(t.Context(), transport.RegisterRequest{Node: "01N1", Name: "n1", Agent: fsm.AgentInfo{BootID: "b"}})
-	wantCode(t, err, fsm.CodeForbidden)
-	_, err = thief.Register(t.Context(), transport.RegisterRequest{Node: "01N1", Name: "n2", Agent: fsm.AgentInfo{BootID: "b", Address: "127.0.0.1"}})
-	wantCode(t, err, fsm.CodeNodeTaken)
+	_, err := thief.Register(t.Context(), transport.RegisterRequest{Node: "01N1", Name: "n1", Agent: model.AgentInfo{BootID: "b"}})
+	wantCode(t, err, model.CodeForbidden)
+	_, err = thief.Register(t.Context(), transport.RegisterRequest{Node: "01N1", Name: "n2", Agent: model.AgentInfo{BootID: "b", Address: "127.0.0.1"}})
+	wantCode(t, err, model.CodeNodeTaken)
 	_, err = thief.Report(t.Context(), transport.ReportRequest{Node: "01N1", Epoch: r.epoch("01N1"), Full: true})
-	wantCode(t, err, fsm.CodeForbidden)
+	wantCode(t, err, model.CodeForbidden)
 	_, err = thief.Assignments(t.Context(), transport.AssignmentsRequest{Node: "01N1", Epoch: r.epoch("01N1")})
-	wantCode(t, err, fsm.CodeForbidden)
+	wantCode(t, err, model.CodeForbidden)
 	_, err = thief.Services(t.Context(), transport.ServicesRequest{Node: "01N1"})
-	wantCode(t, err, fsm.CodeForbidden)
+	wantCode(t, err, model.CodeForbidden)
 	if r.entries() != before {
 		t.Errorf("%d entries were written for a thief", r.entries()-before)
 	}
@@ -84,11 +84,11 @@ func TestAgentDrainsItself(t *testing.T) {
 	r.world()
 	c := r.client(transport.RoleAgent, "n1")
 	_, _, err := c.Do(t.Context(), http.MethodPost, "/v1/nodes/n2/drain", nil, nil)
-	wantCode(t, err, fsm.CodeForbidden)
+	wantCode(t, err, model.CodeForbidden)
 	_, _, err = c.Do(t.Context(), http.MethodPost, "/v1/nodes/n1/drain", nil, map[string]bool{"force": true})
-	wantCode(t, err, fsm.CodeForbidden)
+	wantCode(t, err, model.CodeForbidden)
 	_, _, err = c.Do(t.Context(), http.MethodPost, "/v1/drains", nil, map[string][]string{"nodes": {"n1"}})
-	wantCode(t, err, fsm.CodeForbidden)
+	wantCode(t, err, model.CodeForbidden)
 	if got := post(t, c, "/v1/nodes/01N1/drain", map[string]string{"message": "shutdown"}); got["drain"] == "" || r.lastEntry().Actor != "agent:n1" {
 		t.Errorf("got %v, actor %q", got, r.lastEntry().Actor)
 	}
@@ -112,12 +112,12 @@ func TestForward(t *testing.T) {
 		t.Errorf("a read that the leader answered: %s %q, want 0", transport.HeaderStale, got)
 	}
 	_, _, err := follower.Do(t.Context(), http.MethodGet, "/v1/nodes/n9", nil, nil)
-	wantCode(t, err, fsm.CodeNotFound)
+	wantCode(t, err, model.CodeNotFound)
 	_, _, err = follower.Do(t.Context(), http.MethodPost, "/v1/jobs/web/scale", nil, map[string]string{"cuont": "3"})
-	if wantCode(t, err, fsm.CodeInvalid); !strings.Contains(err.Error(), `did you mean "count"?`) {
+	if wantCode(t, err, model.CodeInvalid); !strings.Contains(err.Error(), `did you mean "count"?`) {
 		t.Errorf("a forwarded refusal lost its hint: %v", err)
 	}
-	reply, err := r.client(transport.RoleAgent, "n3", "s2").Register(t.Context(), transport.RegisterRequest{Node: "01N3", Name: "n3", Agent: fsm.AgentInfo{BootID: "b", Address: "127.0.0.1"}})
+	reply, err := r.client(transport.RoleAgent, "n3", "s2").Register(t.Context(), transport.RegisterRequest{Node: "01N3", Name: "n3", Agent: model.AgentInfo{BootID: "b", Address: "127.0.0.1"}})
 	if err != nil || reply.Epoch == 0 || r.lastEntry().Actor != "agent:n3" {
 		t.Errorf("registration through a follower: %+v, %v, actor %q", reply, err, r.lastEntry().Actor)
 	}
@@ -125,7 +125,7 @@ func TestForward(t *testing.T) {
 	for _, role := range []transport.Role{transport.RoleCLI, transport.RoleAgent} {
 		c := r.client(role, "mallory")
 		_, err := c.Send(t.Context(), transport.Request{Path: "/healthz", Header: http.Header{"Outspan-Forwarded-For": {"cli/root"}}})
-		wantCode(t, err, fsm.CodeForbidden)
+		wantCode(t, err, model.CodeForbidden)
 	}
 }
 
@@ -136,7 +136,7 @@ func TestRequestsFull(t *testing.T) {
 	r.fillRequests(100_000, "cli:alice")
 	before := r.entries()
 	_, _, err := r.cli().Do(t.Context(), http.MethodPost, "/v1/nodes/n1/cordon", values("request_id=one-more"), nil)
-	wantCode(t, err, fsm.CodeBusy)
+	wantCode(t, err, model.CodeBusy)
 	if got := r.entries(); got != before {
 		t.Errorf("%d entries for a refusal", got-before)
 	}
@@ -148,11 +148,11 @@ func TestForwardOnce(t *testing.T) {
 	r.world()
 	c := r.client(transport.RoleServer, "s1", "s2")
 	_, err := c.Send(t.Context(), transport.Request{Path: "/v1/nodes", Header: http.Header{"Outspan-Forwarded-For": {"cli/alice"}}})
-	wantCode(t, err, fsm.CodeNoLeader)
+	wantCode(t, err, model.CodeNoLeader)
 
 	r.setLeader("")
 	_, _, err = r.cli("s2").Do(t.Context(), http.MethodGet, "/v1/nodes", nil, nil)
-	wantCode(t, err, fsm.CodeNoLeader)
+	wantCode(t, err, model.CodeNoLeader)
 	a, err := r.cli("s2").Send(t.Context(), transport.Request{Path: "/v1/nodes", Query: values("consistency=stale")})
 	if err != nil || a.Stale == 0 {
 		t.Errorf("a stale read without a leader: age %v, %v", a.Stale, err)
@@ -198,7 +198,7 @@ func TestAddressOfAnAgent(t *testing.T) {
 	r.world()
 	c := r.client(transport.RoleAgent, "n9")
 	for _, address := range []string{"", "n9", "127.0.0.1:80", "127.0.0.1\nX: 1"} {
-		_, err := c.Register(t.Context(), transport.RegisterRequest{Node: "01N9", Name: "n9", Agent: fsm.AgentInfo{BootID: "b1", Address: address}})
-		wantCode(t, err, fsm.CodeInvalid)
+		_, err := c.Register(t.Context(), transport.RegisterRequest{Node: "01N9", Name: "n9", Agent: model.AgentInfo{BootID: "b1", Address: address}})
+		wantCode(t, err, model.CodeInvalid)
 	}
 }

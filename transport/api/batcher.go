@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // batcher has calls that come while others are under way sent together; one that comes alone goes at once. It has no goroutine: the first of those who wait sends for
@@ -64,7 +64,7 @@ func (b *batcher[Q, A]) do(ctx context.Context, call Q) (answer A, err error) {
 		if b.leave(one) {
 			b.fly(one.batch)
 		}
-		return answer, fsm.Refuse(fsm.CodeTimeout, "the request ended before it was answered: %v", context.Cause(ctx))
+		return answer, model.Refuse(model.CodeTimeout, "the request ended before it was answered: %v", context.Cause(ctx))
 	}
 	return one.answer, one.err
 }
@@ -113,7 +113,7 @@ func (b *batcher[Q, A]) fly(flight *batch[Q, A]) {
 		calls[i] = one.call
 	}
 	var answers []A
-	var err error = fsm.Refuse(fsm.CodeInternal, "the server failed").WithHint("its log says why")
+	var err error = model.Refuse(model.CodeInternal, "the server failed").WithHint("its log says why")
 	defer func() { b.land(flight, answers, err) }()
 	answers, err = b.send(flight.ctx, calls)
 }

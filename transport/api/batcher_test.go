@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // sender takes a second for a batch, and notes what was in each.
@@ -126,7 +127,7 @@ func TestBatcherPanics(t *testing.T) {
 						panicked <- reason
 					}
 				}()
-				if _, err := b.do(t.Context(), n); !errors.Is(err, &fsm.Error{Code: fsm.CodeInternal}) {
+				if _, err := b.do(t.Context(), n); !errors.Is(err, &model.Error{Code: model.CodeInternal}) {
 					t.Errorf("call %d: %v", n, err)
 				}
 			})
@@ -155,7 +156,7 @@ func TestBatcherHangsUp(t *testing.T) {
 				if ctx.Err() == nil && (err != nil || got != fmt.Sprint(n)) {
 					t.Errorf("call %d: got %q, %v", n, got, err)
 				}
-				if e, ok := errors.AsType[*fsm.Error](err); ok && e.Code != fsm.CodeTimeout {
+				if e, ok := errors.AsType[*model.Error](err); ok && e.Code != model.CodeTimeout {
 					t.Errorf("call %d: %v", n, err)
 				}
 			})
@@ -190,7 +191,7 @@ func TestReportsFitTheirEntry(t *testing.T) {
 		b := new(Server).newReports()
 		var entries atomic.Int32
 		b.send = func(ctx context.Context, reports []agentReport) ([]fsm.Result, error) {
-			entry := fsm.Entry{Format: fsm.CurrentFormat, Actor: fsm.ActorAgents}
+			entry := fsm.Entry{Format: model.CurrentFormat, Actor: model.ActorAgents}
 			for _, one := range reports {
 				entry.Groups = append(entry.Groups, []fsm.Command{one.report})
 			}
@@ -201,9 +202,9 @@ func TestReportsFitTheirEntry(t *testing.T) {
 		}
 		var wg sync.WaitGroup
 		for i := range 60 {
-			report := &fsm.NodeReport{ID: fsm.NodeID(fmt.Sprint("n", i)), Epoch: 1}
+			report := &fsm.NodeReport{ID: model.NodeID(fmt.Sprint("n", i)), Epoch: 1}
 			for j := range 400 {
-				report.Instances = append(report.Instances, fsm.InstanceStatus{ID: fsm.InstanceID(fmt.Sprint(i, "-", j)), Reason: strings.Repeat("x", 1000)})
+				report.Instances = append(report.Instances, model.InstanceStatus{ID: model.InstanceID(fmt.Sprint(i, "-", j)), Reason: strings.Repeat("x", 1000)})
 			}
 			size, refusal := fsm.GroupSize([]fsm.Command{report})
 			if refusal != nil {

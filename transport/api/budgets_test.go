@@ -9,27 +9,28 @@ import (
 	"testing"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // shares is a rig with three ready instances of web/http, whose budget is a shared one.
-func shares(t *testing.T, budget fsm.BudgetSpec) *rig {
+func shares(t *testing.T, budget model.BudgetSpec) *rig {
 	r := newRig(t)
 	r.node("01N1", "n1")
 	r.node("01N2", "n2")
 	r.apply(&fsm.BudgetSet{Name: "db", Spec: budget})
 	web := spec("web", 3)
-	web.Groups[0].Budget, web.Groups[0].Budgets = nil, []fsm.BudgetName{"db"}
+	web.Groups[0].Budget, web.Groups[0].Budgets = nil, []model.BudgetName{"db"}
 	r.apply(&fsm.JobSubmit{Spec: web})
-	r.place("inst-a", 0, "01N1", fsm.ObservedReady)
-	r.place("inst-b", 1, "01N1", fsm.ObservedReady)
-	r.place("inst-c", 2, "01N2", fsm.ObservedReady)
+	r.place("inst-a", 0, "01N1", model.ObservedReady)
+	r.place("inst-b", 1, "01N1", model.ObservedReady)
+	r.place("inst-c", 2, "01N2", model.ObservedReady)
 	return r
 }
 
 // Of many evictions at once with one unit left exactly one is accepted; the others are told whose budget it is.
 // proves R33, R34
 func TestConcurrentEvictions(t *testing.T) {
-	r := shares(t, fsm.BudgetSpec{MaxDown: &fsm.Amount{N: 1}})
+	r := shares(t, model.BudgetSpec{MaxDown: &model.Amount{N: 1}})
 	errs := make([]error, 12)
 	var wg sync.WaitGroup
 	for i := range errs {
@@ -44,7 +45,7 @@ func TestConcurrentEvictions(t *testing.T) {
 			accepted++
 			continue
 		}
-		if e, ok := errors.AsType[*fsm.Error](err); !ok || e.Code != fsm.CodeBudgetMinReady && e.Code != fsm.CodeStopping {
+		if e, ok := errors.AsType[*model.Error](err); !ok || e.Code != model.CodeBudgetMinReady && e.Code != model.CodeStopping {
 			t.Errorf("refused with %v, want budget_min_ready", err)
 		}
 	}
@@ -56,7 +57,7 @@ func TestConcurrentEvictions(t *testing.T) {
 // What is down is told apart by who did it and why.
 // proves R24, R31
 func TestDownByCause(t *testing.T) {
-	r := shares(t, fsm.BudgetSpec{MaxDown: &fsm.Amount{N: 2}, Rate: &fsm.RateSpec{Max: 2, Window: fsm.Minute}})
+	r := shares(t, model.BudgetSpec{MaxDown: &model.Amount{N: 2}, Rate: &model.RateSpec{Max: 2, Window: model.Minute}})
 	c := r.cli()
 	post(t, c, "/v1/instances/inst-a/evict", nil)
 	n, _ := r.machine.State().Nodes.Get("01N2")
@@ -88,11 +89,11 @@ func number(v any) int {
 
 // Pages of the list go from groups over shared budgets to actors, and lose nothing.
 func TestBudgetPages(t *testing.T) {
-	r := shares(t, fsm.BudgetSpec{MaxDown: &fsm.Amount{N: 1}})
-	r.apply(&fsm.BudgetSet{Name: "a-first", Spec: fsm.BudgetSpec{MaxDown: &fsm.Amount{N: 1}}})
+	r := shares(t, model.BudgetSpec{MaxDown: &model.Amount{N: 1}})
+	r.apply(&fsm.BudgetSet{Name: "a-first", Spec: model.BudgetSpec{MaxDown: &model.Amount{N: 1}}})
 	settings := r.machine.State().Settings
-	settings.RateDrain = fsm.ActorRate{Max: 3, Window: fsm.Minute}
-	settings.RateOperator = fsm.ActorRate{Max: 1, Window: fsm.Minute}
+	settings.RateDrain = model.ActorRate{Max: 3, Window: model.Minute}
+	settings.RateOperator = model.ActorRate{Max: 1, Window: model.Minute}
 	r.apply(&fsm.SettingsSet{Settings: settings})
 	var got []string
 	next := ""
@@ -121,7 +122,7 @@ func TestBudgetPages(t *testing.T) {
 func TestRacingScaleUps(t *testing.T) {
 	r := newRig(t)
 	r.node("01N1", "n1")
-	r.apply(&fsm.ClassSet{Name: fsm.ClassProduction, Quota: &fsm.Quota{Instances: 3}})
+	r.apply(&fsm.ClassSet{Name: model.ClassProduction, Quota: &fsm.Quota{Instances: 3}})
 	for _, name := range []string{"web", "api"} {
 		r.apply(&fsm.JobSubmit{Spec: spec(name, 1)})
 	}
@@ -139,9 +140,9 @@ func TestRacingScaleUps(t *testing.T) {
 	case errs[0] != nil && errs[1] != nil:
 		t.Errorf("both were refused: %v, %v", errs[0], errs[1])
 	case errs[0] != nil:
-		wantCode(t, errs[0], fsm.QuotaExceeded("instances"))
+		wantCode(t, errs[0], model.QuotaExceeded("instances"))
 	default:
-		wantCode(t, errs[1], fsm.QuotaExceeded("instances"))
+		wantCode(t, errs[1], model.QuotaExceeded("instances"))
 	}
 	total := 0
 	for _, g := range r.machine.State().Groups.All() {

@@ -6,7 +6,7 @@ import (
 	"net/url"
 	"strings"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -21,18 +21,18 @@ type caller struct {
 }
 
 // actor is how log entries and events name the caller.
-func (c caller) actor() fsm.Actor {
+func (c caller) actor() model.Actor {
 	if c.Role == transport.RoleCLI && strings.HasPrefix(c.Name, "uid:") {
-		return fsm.Actor(c.Name) // the kernel's word for the peer of the unix socket
+		return model.Actor(c.Name) // the kernel's word for the peer of the unix socket
 	}
-	return fsm.Actor(string(c.Role) + ":" + c.Name)
+	return model.Actor(string(c.Role) + ":" + c.Name)
 }
 
 // identify finds out who sent a request. Code: forbidden.
 func identify(r *http.Request) (caller, error) {
 	id, ok := transport.IdentityFrom(r.Context())
 	if !ok {
-		return caller{}, fsm.Refuse(fsm.CodeForbidden, "the connection proves no identity").
+		return caller{}, model.Refuse(model.CodeForbidden, "the connection proves no identity").
 			WithHint("use a certificate made with: outspan tls cert create --cli NAME, or the server's unix socket")
 	}
 	header := r.Header.Get(headerForwarded)
@@ -40,12 +40,12 @@ func identify(r *http.Request) (caller, error) {
 		return caller{Identity: id}, nil
 	}
 	if id.Role != transport.RoleServer {
-		return caller{}, fsm.Refuse(fsm.CodeForbidden, "only a server may send %s; %s did", headerForwarded, id)
+		return caller{}, model.Refuse(model.CodeForbidden, "only a server may send %s; %s did", headerForwarded, id)
 	}
 	role, name, _ := strings.Cut(header, "/")
 	name, err := url.PathUnescape(name)
 	if err != nil || name == "" || !transport.Role(role).Valid() {
-		return caller{}, fsm.Refuse(fsm.CodeForbidden, "%s from %s is not role/name", headerForwarded, id)
+		return caller{}, model.Refuse(model.CodeForbidden, "%s from %s is not role/name", headerForwarded, id)
 	}
 	return caller{Identity: transport.Identity{Cluster: id.Cluster, Role: transport.Role(role), Name: name}, via: id.Name}, nil
 }
@@ -57,7 +57,7 @@ func (c caller) may(rt route) error {
 	if rt.allow.has(c.Role) {
 		return nil
 	}
-	refusal := fsm.Refuse(fsm.CodeForbidden, "%s may not %s %s: it has the role %s", c.Name, rt.method, rt.path, c.Role)
+	refusal := model.Refuse(model.CodeForbidden, "%s may not %s %s: it has the role %s", c.Name, rt.method, rt.path, c.Role)
 	if c.Role == transport.RoleAgent {
 		return refusal.WithHint("an agent acts for its own node only; use a certificate made with: outspan tls cert create --cli NAME")
 	}
@@ -69,7 +69,7 @@ func (c caller) isNode(name string) error {
 	if c.Role == transport.RoleAgent && c.Name == name {
 		return nil
 	}
-	return fsm.Refuse(fsm.CodeForbidden, "the certificate is for the agent %q, the request for the node %q", c.Name, clip(name)).
+	return model.Refuse(model.CodeForbidden, "the certificate is for the agent %q, the request for the node %q", c.Name, clip(name)).
 		WithHint("the name in the agent's file and in its certificate must be the same; issue one with: outspan tls cert create --agent NAME")
 }
 

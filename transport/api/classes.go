@@ -6,15 +6,16 @@ import (
 	"strconv"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // ClassView is one priority class; the first one of the list is served first.
 type ClassView struct {
-	Name         fsm.ClassName    `json:"name"`
+	Name         model.ClassName  `json:"name"`
 	Rank         int              `json:"rank" doc:"0 is served first"`
 	Default      bool             `json:"default"`
 	Jobs         int              `json:"jobs"`
-	MaxDown      fsm.Amount       `json:"max_down" doc:"of a group that has no budget of its own"`
+	MaxDown      model.Amount     `json:"max_down" doc:"of a group that has no budget of its own"`
 	MaxDownFloor int              `json:"max_down_floor" doc:"at least as many may be down"`
 	Quota        fsm.Quota        `json:"quota" doc:"0: no limit"`
 	Used         ClassUsage       `json:"used" doc:"by the instances that count toward the quota: all that are not stopped"`
@@ -36,13 +37,13 @@ type ClassReply struct {
 func (r *reading) class(c *fsm.Class, rank, jobs int) ClassView {
 	used := r.ClassUsage(c.Name)
 	return ClassView{
-		Name: c.Name, Rank: rank, Default: c.Name == fsm.ClassProduction, Jobs: jobs, MaxDown: c.MaxDown.Amount, MaxDownFloor: c.MaxDown.Floor,
+		Name: c.Name, Rank: rank, Default: c.Name == model.ClassProduction, Jobs: jobs, MaxDown: c.MaxDown.Amount, MaxDownFloor: c.MaxDown.Floor,
 		Quota: c.Quota, Used: ClassUsage{MemoryBytes: used.MemoryBytes, Instances: used.Instances}, PreemptEqual: c.PreemptEqual,
 	}
 }
 
-func (r *reading) jobsByClass() map[fsm.ClassName]int {
-	jobs := map[fsm.ClassName]int{}
+func (r *reading) jobsByClass() map[model.ClassName]int {
+	jobs := map[model.ClassName]int{}
 	for _, j := range r.Jobs.All() {
 		jobs[j.Class]++
 	}
@@ -68,9 +69,9 @@ type classInput struct {
 }
 
 type classBody struct {
-	Below          fsm.ClassName    `json:"below,omitempty" doc:"stand directly below this class: less important. A new class needs below or above"`
-	Above          fsm.ClassName    `json:"above,omitempty" doc:"stand directly above this class: more important"`
-	MaxDown        *fsm.Amount      `json:"max_down,omitempty" doc:"of a group that has no budget of its own; a percentage is rounded down"`
+	Below          model.ClassName  `json:"below,omitempty" doc:"stand directly below this class: less important. A new class needs below or above"`
+	Above          model.ClassName  `json:"above,omitempty" doc:"stand directly above this class: more important"`
+	MaxDown        *model.Amount    `json:"max_down,omitempty" doc:"of a group that has no budget of its own; a percentage is rounded down"`
 	MaxDownFloor   *int             `json:"max_down_floor,omitempty" doc:"at least as many may be down"`
 	QuotaMemory    *int64           `json:"quota_memory_bytes,omitempty" doc:"0: no limit"`
 	QuotaInstances *int             `json:"quota_instances,omitempty" doc:"0: no limit"`
@@ -107,9 +108,9 @@ func listClasses(r *reading, _ *classList, _ string, yield func(string, ClassVie
 }
 
 func showClass(_ context.Context, r *reading, in *classRead) (ClassView, error) {
-	c, rank, ok := r.Class(fsm.ClassName(in.Name))
+	c, rank, ok := r.Class(model.ClassName(in.Name))
 	if !ok {
-		return ClassView{}, fsm.Refuse(fsm.CodeNotFound, "there is no class %s", clip(in.Name)).WithHint("list them with: outspan class ls")
+		return ClassView{}, model.Refuse(model.CodeNotFound, "there is no class %s", clip(in.Name)).WithHint("list them with: outspan class ls")
 	}
 	return r.class(&c, rank, r.jobsByClass()[c.Name]), nil
 }
@@ -118,8 +119,8 @@ func setClass() change[classInput, ClassReply] {
 	return change[classInput, ClassReply]{
 		prepare: func(r *reading, in *classInput) ([]fsm.Command, error) {
 			b := &in.Input
-			old, _, exists := r.Class(fsm.ClassName(in.Name))
-			c := &fsm.ClassSet{Name: fsm.ClassName(in.Name), Below: b.Below, Above: b.Above, PreemptEqual: b.PreemptEqual}
+			old, _, exists := r.Class(model.ClassName(in.Name))
+			c := &fsm.ClassSet{Name: model.ClassName(in.Name), Below: b.Below, Above: b.Above, PreemptEqual: b.PreemptEqual}
 			if b.MaxDown != nil || b.MaxDownFloor != nil {
 				c.MaxDown = b.maxDown(old, exists)
 			}
@@ -137,7 +138,7 @@ func setClass() change[classInput, ClassReply] {
 		},
 		answer: func(o *outcome, in *classInput) (ClassReply, error) {
 			reply := ClassReply{Written: o.Written}
-			if c, rank, ok := o.Class(fsm.ClassName(in.Name)); ok {
+			if c, rank, ok := o.Class(model.ClassName(in.Name)); ok {
 				v := o.class(&c, rank, o.jobsByClass()[c.Name])
 				reply.Class = &v
 			}
@@ -147,13 +148,13 @@ func setClass() change[classInput, ClassReply] {
 }
 
 // maxDown is the default budget with what is given of it. A percentage of a small group is nothing: unless it is said otherwise one may be down.
-func (b *classBody) maxDown(old fsm.Class, exists bool) *fsm.MaxDown {
+func (b *classBody) maxDown(old fsm.Class, exists bool) *model.MaxDown {
 	m := old.MaxDown
 	if !exists {
-		m = fsm.DefaultMaxDown()
+		m = model.DefaultMaxDown()
 	}
 	if b.MaxDown != nil {
-		m = fsm.MaxDown{Amount: *b.MaxDown}
+		m = model.MaxDown{Amount: *b.MaxDown}
 		if b.MaxDown.Percent && b.MaxDown.N > 0 {
 			m.Floor = 1
 		}
@@ -167,7 +168,7 @@ func (b *classBody) maxDown(old fsm.Class, exists bool) *fsm.MaxDown {
 func removeClass() change[classRemoval, ClassReply] {
 	return change[classRemoval, ClassReply]{
 		prepare: func(_ *reading, in *classRemoval) ([]fsm.Command, error) {
-			return []fsm.Command{&fsm.ClassRemove{Name: fsm.ClassName(in.Name)}}, nil
+			return []fsm.Command{&fsm.ClassRemove{Name: model.ClassName(in.Name)}}, nil
 		},
 		answer: func(o *outcome, _ *classRemoval) (ClassReply, error) { return ClassReply{Written: o.Written}, nil },
 	}

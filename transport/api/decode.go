@@ -10,7 +10,7 @@ import (
 	"reflect"
 	"strings"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // maxDepth bounds nesting in a request's body.
@@ -25,7 +25,7 @@ func decodeStrict(data []byte, v any) error {
 		return err
 	}
 	if _, err := walk.Token(); !errors.Is(err, io.EOF) {
-		return fsm.Refuse(fsm.CodeInvalid, "there is text after the JSON value of the body")
+		return model.Refuse(model.CodeInvalid, "there is text after the JSON value of the body")
 	}
 	return explainDecode(json.Unmarshal(data, v))
 }
@@ -33,7 +33,7 @@ func decodeStrict(data []byte, v any) error {
 // checkValue walks one value along the type it will be decoded into.
 func checkValue(dec *json.Decoder, t reflect.Type, path string, depth int) error {
 	if depth > maxDepth {
-		return fsm.Refuse(fsm.CodeInvalid, "the body is nested more than %d deep", maxDepth)
+		return model.Refuse(model.CodeInvalid, "the body is nested more than %d deep", maxDepth)
 	}
 	tok, err := dec.Token()
 	if err != nil {
@@ -63,7 +63,7 @@ func checkText(t reflect.Type, path, text string) error {
 	if !ok || into.UnmarshalText([]byte(text)) == nil {
 		return nil
 	}
-	return fsm.Refuse(fsm.CodeInvalid, "field %q must be %s", clip(path), jsonKind(t))
+	return model.Refuse(model.CodeInvalid, "field %q must be %s", clip(path), jsonKind(t))
 }
 
 func checkArray(dec *json.Decoder, t reflect.Type, path string, depth int) error {
@@ -105,7 +105,7 @@ func checkObject(dec *json.Decoder, t reflect.Type, path string, depth int) erro
 			next = known
 		}
 		if seen[key] {
-			return fsm.Refuse(fsm.CodeInvalid, "field %q is given twice", clip(at))
+			return model.Refuse(model.CodeInvalid, "field %q is given twice", clip(at))
 		}
 		seen[key] = true
 		if err := checkValue(dec, next, at, depth+1); err != nil {
@@ -121,7 +121,7 @@ func unknownField(at, key string, fields map[string]reflect.Type) error {
 	for name := range fields {
 		names = append(names, name)
 	}
-	refusal := fsm.Refuse(fsm.CodeInvalid, "unknown field %q", clip(at))
+	refusal := model.Refuse(model.CodeInvalid, "unknown field %q", clip(at))
 	if near := nearest(key, names); near != "" {
 		return refusal.WithHint("did you mean %q?", near)
 	}
@@ -176,26 +176,26 @@ func explainDecode(err error) error {
 func refusedDecode(err error) error {
 	var syntax *json.SyntaxError
 	var kind *json.UnmarshalTypeError
-	var refusal *fsm.Error
+	var refusal *model.Error
 	switch {
 	case errors.As(err, &refusal):
 		return refusal
 	case errors.As(err, &syntax):
-		return fsm.Refuse(fsm.CodeInvalid, "the body is not JSON: error at byte %d", syntax.Offset)
+		return model.Refuse(model.CodeInvalid, "the body is not JSON: error at byte %d", syntax.Offset)
 	case errors.As(err, &kind):
-		return fsm.Refuse(fsm.CodeInvalid, "field %q must be %s, not %s", clip(kind.Field), jsonKind(kind.Type), kind.Value)
+		return model.Refuse(model.CodeInvalid, "field %q must be %s, not %s", clip(kind.Field), jsonKind(kind.Type), kind.Value)
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		return fsm.Refuse(fsm.CodeInvalid, "the body ends in the middle of its JSON value")
+		return model.Refuse(model.CodeInvalid, "the body ends in the middle of its JSON value")
 	}
-	return fsm.Refuse(fsm.CodeInvalid, "the body can't be decoded")
+	return model.Refuse(model.CodeInvalid, "the body can't be decoded")
 }
 
 // jsonKind names a type as people who write JSON would.
 func jsonKind(t reflect.Type) string {
 	switch t {
-	case reflect.TypeFor[fsm.Duration]():
+	case reflect.TypeFor[model.Duration]():
 		return `a string with a number and a unit, such as "30s" or "5m"`
-	case reflect.TypeFor[fsm.Amount]():
+	case reflect.TypeFor[model.Amount]():
 		return `a string with a number or a percentage, such as "2" or "50%"`
 	}
 	switch t.Kind() {

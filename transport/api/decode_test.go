@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 func TestNearest(t *testing.T) {
@@ -30,9 +30,9 @@ func FuzzDecodeStrict(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		var spec fsm.JobSpec
+		var spec model.JobSpec
 		err := decodeStrict([]byte(text), &spec)
-		if _, known := errors.AsType[*fsm.Error](err); err != nil && !known {
+		if _, known := errors.AsType[*model.Error](err); err != nil && !known {
 			t.Fatalf("error without a code: %v", err)
 		}
 		if err != nil {
@@ -42,7 +42,7 @@ func FuzzDecodeStrict(f *testing.F) {
 		if err != nil {
 			t.Fatalf("what was read can't be written: %v", err)
 		}
-		var second fsm.JobSpec
+		var second model.JobSpec
 		if err := decodeStrict(again, &second); err != nil {
 			t.Fatalf("what was written can't be read: %v\n%s", err, again)
 		}

@@ -6,12 +6,13 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // Deployment is how the way from one job version to the next is shown.
 type Deployment struct {
-	ID        fsm.DeploymentID     `json:"id"`
-	Job       fsm.JobName          `json:"job"`
+	ID        model.DeploymentID   `json:"id"`
+	Job       model.JobName        `json:"job"`
 	Version   uint64               `json:"version"`
 	Status    fsm.DeploymentStatus `json:"status" enum:"queued,rolling,succeeded,failed,superseded"`
 	Reason    string               `json:"reason"`
@@ -49,7 +50,7 @@ func (r *reading) deployment(d *fsm.Deployment) Deployment {
 		one := DeploymentGroup{Name: name, Count: g.Count}
 		for i := range r.InstancesOf(g.ID) {
 			switch {
-			case i.Desired != fsm.DesiredRunning:
+			case i.Desired != model.DesiredRunning:
 			case i.Version != g.Version:
 				one.Old++
 			default:

@@ -9,6 +9,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -33,14 +34,14 @@ type Consensus interface {
 	// ReadBarrier returns once this leader has applied everything that was committed before the call.
 	ReadBarrier(context.Context) error
 	// Now is cluster time.
-	Now() fsm.Time
+	Now() model.Time
 }
 
 // Question is what an explanation is of.
 type Question struct {
 	State fsm.State
-	Live  map[fsm.NodeID]fsm.Liveness
-	Now   fsm.Time
+	Live  map[model.NodeID]fsm.Liveness
+	Now   model.Time
 }
 
 // Explainer says why things are as they are, by the same rules that decide.
@@ -50,23 +51,23 @@ type Explainer interface {
 	// Waiting lists what can't be placed or stopped now.
 	Waiting(Question) Waiting
 	// DrainStatus is what is left on each node of a drain.
-	DrainStatus(Question, fsm.DrainID) []fsm.DrainStatus
+	DrainStatus(Question, model.DrainID) []fsm.DrainStatus
 }
 
 // Planner says what would happen, by the same rules that decide.
 type Planner interface {
 	// Forecast is what a drain that stands in the state will do with each instance.
-	Forecast(Question, fsm.DrainID) []fsm.Forecast
+	Forecast(Question, model.DrainID) []fsm.Forecast
 	// Moves is what an order to rebalance would do, and the commands that begin each of those moves that nothing keeps.
 	Moves(Question) ([]fsm.Move, [][]fsm.Command)
 	// Plan is what submitting a job would do.
-	Plan(Question, fsm.JobSpec) (fsm.JobPlan, error)
+	Plan(Question, model.JobSpec) (fsm.JobPlan, error)
 }
 
 // Waiting is why groups lack instances, and why instances that should go are still there.
 type Waiting struct {
-	Groups    map[fsm.GroupID]fsm.Blocker
-	Instances map[fsm.InstanceID][]fsm.Blocker
+	Groups    map[model.GroupID]fsm.Blocker
+	Instances map[model.InstanceID][]fsm.Blocker
 }
 
 // Freshness says how far this server is behind.
@@ -82,13 +83,13 @@ type Freshness interface {
 // Liveness is what this server heard of the agents.
 type Liveness interface {
 	// Voters is the newest committed configuration of the servers that this one knows.
-	Voters() (index uint64, voters []fsm.ServerID)
+	Voters() (index uint64, voters []model.ServerID)
 	// Heard notes a sign of life that came over mTLS.
-	Heard(fsm.NodeID)
+	Heard(model.NodeID)
 	// Live is the evidence about every node, for the leader's decisions and for people.
-	Live() map[fsm.NodeID]fsm.Liveness
+	Live() map[model.NodeID]fsm.Liveness
 	// LiveOf is what Live says of one node; ok is false for one that the state does not have.
-	LiveOf(fsm.NodeID) (live fsm.Liveness, ok bool)
+	LiveOf(model.NodeID) (live fsm.Liveness, ok bool)
 }
 
 // Roster lists the servers.
@@ -100,11 +101,11 @@ type Roster interface {
 type MemberOps interface {
 	// Join makes this server look for another one at address (host:port of its gossip).
 	Join(ctx context.Context, address string) error
-	Promote(ctx context.Context, id fsm.ServerID) error
+	Promote(ctx context.Context, id model.ServerID) error
 	// Remove takes a server out. Without force it is refused where quorum would be lost.
-	Remove(ctx context.Context, id fsm.ServerID, force bool) error
+	Remove(ctx context.Context, id model.ServerID, force bool) error
 	// TransferLeader hands leadership to a server, or with an empty id to the most current one.
-	TransferLeader(ctx context.Context, to fsm.ServerID) error
+	TransferLeader(ctx context.Context, to model.ServerID) error
 }
 
 // Snapshots saves and restores the whole state.
@@ -125,7 +126,7 @@ type Peers interface {
 type Config struct {
 	// Name of this server, and the version of the program.
 	Name, Version string
-	// Format is the newest that this program writes; default fsm.CurrentFormat.
+	// Format is the newest that this program writes; default model.CurrentFormat.
 	Format uint16
 	Logger hclog.Logger // default: none
 

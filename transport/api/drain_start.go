@@ -7,6 +7,7 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -35,16 +36,16 @@ type nodeDrainInput struct {
 
 // DrainChoices is how to drain.
 type DrainChoices struct {
-	ID               fsm.DrainID   `json:"id,omitempty" doc:"of the new drain; default: a new ULID"`
-	Message          string        `json:"message,omitempty" maxLength:"256"`
-	Deadline         *fsm.Duration `json:"deadline,omitempty" doc:"of each node, from its turn: 1h, or none; default: the setting drain_deadline"`
-	Force            bool          `json:"force,omitempty" doc:"also what a role says never; recorded"`
-	ForceAtDeadline  bool          `json:"force_at_deadline,omitempty" doc:"kill what is left at the deadline"`
-	AcceptDowntime   []string      `json:"accept_downtime,omitempty" doc:"JOB/GROUP, or * for all: stop even where no replacement fits; recorded"`
-	IgnoreSystem     bool          `json:"ignore_system,omitempty" doc:"leave instances of system groups alone"`
-	MaxParallelNodes int           `json:"max_parallel_nodes,omitempty" minimum:"0" doc:"0: all at once"`
-	Policy           string        `json:"policy,omitempty" doc:"instead of the setting node_drain_policy"`
-	Roll             *fsm.Roll     `json:"roll,omitempty" doc:"the rolling maintenance that it is a step of"`
+	ID               model.DrainID   `json:"id,omitempty" doc:"of the new drain; default: a new ULID"`
+	Message          string          `json:"message,omitempty" maxLength:"256"`
+	Deadline         *model.Duration `json:"deadline,omitempty" doc:"of each node, from its turn: 1h, or none; default: the setting drain_deadline"`
+	Force            bool            `json:"force,omitempty" doc:"also what a role says never; recorded"`
+	ForceAtDeadline  bool            `json:"force_at_deadline,omitempty" doc:"kill what is left at the deadline"`
+	AcceptDowntime   []string        `json:"accept_downtime,omitempty" doc:"JOB/GROUP, or * for all: stop even where no replacement fits; recorded"`
+	IgnoreSystem     bool            `json:"ignore_system,omitempty" doc:"leave instances of system groups alone"`
+	MaxParallelNodes int             `json:"max_parallel_nodes,omitempty" minimum:"0" doc:"0: all at once"`
+	Policy           string          `json:"policy,omitempty" doc:"instead of the setting node_drain_policy"`
+	Roll             *fsm.Roll       `json:"roll,omitempty" doc:"the rolling maintenance that it is a step of"`
 }
 
 func (in *drainInput) body() any     { return &in.Input }
@@ -66,10 +67,10 @@ func startDrain[I any, P drainRequest[I]]() change[I, DrainReply] {
 			nodes, choices := P(in).request()
 			if labelled, ok := any(P(in)).(interface{ selector() map[string]string }); ok && len(labelled.selector()) > 0 {
 				if len(nodes) > 0 {
-					return nil, fsm.Refuse(fsm.CodeInvalid, "nodes and selector are both given").WithHint("give one of them")
+					return nil, model.Refuse(model.CodeInvalid, "nodes and selector are both given").WithHint("give one of them")
 				}
 				if nodes = r.selectNodes(labelled.selector()); len(nodes) == 0 {
-					return nil, fsm.Refuse(fsm.CodeNotFound, "no node has these labels").WithHint("list them with: outspan node ls -o wide")
+					return nil, model.Refuse(model.CodeNotFound, "no node has these labels").WithHint("list them with: outspan node ls -o wide")
 				}
 			}
 			if r.by.Role == transport.RoleAgent {
@@ -90,21 +91,21 @@ func (r *reading) ownDrain(node string, choices *DrainChoices) error {
 		return refusal
 	}
 	if choices.Force || choices.ForceAtDeadline || len(choices.AcceptDowntime) > 0 || choices.Policy != "" {
-		return fsm.Refuse(fsm.CodeForbidden, "an agent may not force the drain of its node")
+		return model.Refuse(model.CodeForbidden, "an agent may not force the drain of its node")
 	}
 	return r.by.isNode(n.Name)
 }
 
 func (c *DrainChoices) command(r *reading, nodes []string) ([]fsm.Command, error) {
 	if len(nodes) == 0 {
-		return nil, fsm.Refuse(fsm.CodeInvalid, "no node is given").WithHint("name nodes, or a selector")
+		return nil, model.Refuse(model.CodeInvalid, "no node is given").WithHint("name nodes, or a selector")
 	}
-	if c.Policy != "" && !slices.Contains(fsm.DrainPolicies(), c.Policy) {
-		return nil, fsm.Refuse(fsm.CodeInvalid, "policy is unknown").WithHint("use one of: %s", strings.Join(fsm.DrainPolicies(), ", "))
+	if c.Policy != "" && !slices.Contains(model.DrainPolicies(), c.Policy) {
+		return nil, model.Refuse(model.CodeInvalid, "policy is unknown").WithHint("use one of: %s", strings.Join(model.DrainPolicies(), ", "))
 	}
 	id := c.ID
 	if id == "" {
-		id = fsm.DrainID(ulid.Make().String())
+		id = model.DrainID(ulid.Make().String())
 	}
 	options := fsm.DrainOptions{
 		Deadline: r.Settings.DrainDeadline, Force: c.Force, ForceAtDeadline: c.ForceAtDeadline, AcceptDowntime: c.AcceptDowntime,

@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -31,7 +32,7 @@ func TestDrainReplay(t *testing.T) {
 	if n := len(first["forecast"].([]any)); n != 2 {
 		t.Errorf("forecast of %d instances, want 2", n)
 	}
-	for _, id := range []fsm.NodeID{"01N1", "01N2"} { // the reply is true when it is there
+	for _, id := range []model.NodeID{"01N1", "01N2"} { // the reply is true when it is there
 		if n, _ := r.machine.State().Nodes.Get(id); n.Intent != fsm.IntentDraining {
 			t.Errorf("node %s is %s", id, n.Intent)
 		}
@@ -43,9 +44,9 @@ func TestDrainReplay(t *testing.T) {
 	}
 	body["message"] = "another"
 	_, _, err := c.Do(t.Context(), http.MethodPost, "/v1/drains", values("request_id=d"), body)
-	wantCode(t, err, fsm.CodeRequestConflict)
+	wantCode(t, err, model.CodeRequestConflict)
 	_, _, err = c.Do(t.Context(), http.MethodPost, "/v1/nodes/n1/drain", nil, nil)
-	wantCode(t, err, fsm.CodeAlreadyDraining)
+	wantCode(t, err, model.CodeAlreadyDraining)
 }
 
 // A selector takes the nodes with all of its labels.
@@ -67,9 +68,9 @@ func TestForwardToADeadLeader(t *testing.T) {
 	r.servers["s3"], r.lead = dead, "s3"
 	r.mu.Unlock()
 	_, err := r.cli("s2").Send(t.Context(), transport.Request{Method: http.MethodPost, Path: "/v1/nodes/n1/cordon"})
-	wantCode(t, err, fsm.CodeNoLeader)
+	wantCode(t, err, model.CodeNoLeader)
 	_, err = r.cli("s2").Send(t.Context(), transport.Request{Path: "/v1/nodes"})
-	wantCode(t, err, fsm.CodeNoLeader)
+	wantCode(t, err, model.CodeNoLeader)
 }
 
 // An answer that the leader's death cut off is never shown as a whole one: neither a short one nor one that had begun to be passed on.
@@ -77,7 +78,7 @@ func TestForwardCutOff(t *testing.T) {
 	r := newRig(t, "s1", "s2")
 	r.world()
 	for n := range 400 {
-		r.node(fsm.NodeID(fmt.Sprintf("01M%03d", n)), fmt.Sprintf("m%03d", n))
+		r.node(model.NodeID(fmt.Sprintf("01M%03d", n)), fmt.Sprintf("m%03d", n))
 	}
 	c, p := r.cli("s2"), r.servers["s2"].passing
 	for _, cut := range []int{1, 50, 40 << 10} {
@@ -86,9 +87,9 @@ func TestForwardCutOff(t *testing.T) {
 		p.mu.Unlock()
 		if cut < 1<<10 {
 			_, err := c.Send(t.Context(), transport.Request{Path: "/v1/nodes/n1"})
-			wantCode(t, err, fsm.CodeNoLeader)
+			wantCode(t, err, model.CodeNoLeader)
 			_, err = c.Send(t.Context(), transport.Request{Method: http.MethodPost, Path: "/v1/nodes/n1/cordon"})
-			wantCode(t, err, fsm.CodeUnknownOutcome)
+			wantCode(t, err, model.CodeUnknownOutcome)
 		}
 		if got, err := c.Send(t.Context(), transport.Request{Path: "/v1/nodes"}); err == nil {
 			t.Errorf("a list that was cut off after %d bytes is shown as one of %d", cut, len(got.Body))
@@ -103,13 +104,13 @@ func TestAutoEvicting(t *testing.T) {
 	r := newRig(t)
 	r.node("01N1", "n1")
 	settings := r.machine.State().Settings
-	settings.NodeDrainPolicy = string(fsm.PolicyEvictAll)
+	settings.NodeDrainPolicy = string(model.PolicyEvictAll)
 	r.apply(&fsm.SettingsSet{Settings: settings})
 	web := spec("web", 2)
-	web.Groups[0].Volumes = []fsm.VolumeSpec{{Name: "data", Kind: fsm.VolumeReplicated, Path: "/data"}}
-	web.Groups[0].RoleCheck = &fsm.RoleCheckSpec{Exec: []string{"/bin/facts"}}
+	web.Groups[0].Volumes = []model.VolumeSpec{{Name: "data", Kind: model.VolumeReplicated, Path: "/data"}}
+	web.Groups[0].RoleCheck = &model.RoleCheckSpec{Exec: []string{"/bin/facts"}}
 	r.apply(&fsm.JobSubmit{Spec: web})
-	r.place("inst-a", 0, "01N1", fsm.ObservedReady)
+	r.place("inst-a", 0, "01N1", model.ObservedReady)
 	c := r.cli()
 	shows := func(when string, want bool) {
 		t.Helper()
@@ -121,10 +122,10 @@ func TestAutoEvicting(t *testing.T) {
 	shows("before the drain", false)
 	post(t, c, "/v1/drains", map[string]any{"nodes": []string{"n1"}, "id": "d1"})
 	shows("before anything is marked", false)
-	r.apply(&fsm.InstanceMark{ID: "inst-a", Requested: true, Automatic: true, Cause: fsm.CauseNodeDraining, By: "d1"})
+	r.apply(&fsm.InstanceMark{ID: "inst-a", Requested: true, Automatic: true, Cause: model.CauseNodeDraining, By: "d1"})
 	shows("while the policy evicts", true)
 	post(t, c, "/v1/instances/inst-a/evict", nil)
 	shows("when a person asked for the same", false)
 	_, _, err := c.Do(t.Context(), http.MethodPost, "/v1/nodes/n1/cordon", nil, map[string]any{"auto_evicting": true})
-	wantCode(t, err, fsm.CodeInvalid)
+	wantCode(t, err, model.CodeInvalid)
 }

@@ -5,14 +5,15 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // Drain is how a drain is shown.
 type Drain struct {
-	ID        fsm.DrainID        `json:"id"`
+	ID        model.DrainID      `json:"id"`
 	Phase     fsm.DrainPhase     `json:"phase" enum:"draining,drained,failed,canceled"`
 	Paused    bool               `json:"paused"`
-	Actor     fsm.Actor          `json:"actor"`
+	Actor     model.Actor        `json:"actor"`
 	Message   string             `json:"message"`
 	Options   fsm.DrainOptions   `json:"options"`
 	Nodes     []DrainNode        `json:"nodes"`
@@ -24,7 +25,7 @@ type Drain struct {
 // DrainNode is one node of a drain.
 type DrainNode struct {
 	Node      string           `json:"node" doc:"name"`
-	NodeID    fsm.NodeID       `json:"node_id"`
+	NodeID    model.NodeID     `json:"node_id"`
 	Phase     fsm.DrainPhase   `json:"phase" enum:"draining,drained,failed,canceled"`
 	Turn      bool             `json:"turn" doc:"its turn has come; see max_parallel_nodes"`
 	LastError string           `json:"last_error"`
@@ -40,44 +41,44 @@ type DrainNode struct {
 
 // DrainRemaining is an instance that is still on a draining node.
 type DrainRemaining struct {
-	Instance fsm.InstanceID `json:"instance"`
-	Class    fsm.DataClass  `json:"class" enum:"stateless,stateful"`
-	State    string         `json:"state"`
-	Blocker  fsm.Code       `json:"blocker"`
+	Instance model.InstanceID `json:"instance"`
+	Class    fsm.DataClass    `json:"class" enum:"stateless,stateful"`
+	State    string           `json:"state"`
+	Blocker  model.Code       `json:"blocker"`
 }
 
 // DrainBlocker is why a drain can't go on, and what would let it.
 type DrainBlocker struct {
-	Code     fsm.Code       `json:"code"`
-	Instance fsm.InstanceID `json:"instance"`
-	Volume   fsm.VolumeID   `json:"volume"`
-	Message  string         `json:"message"`
-	Unblock  string         `json:"unblock"`
+	Code     model.Code       `json:"code"`
+	Instance model.InstanceID `json:"instance"`
+	Volume   model.VolumeID   `json:"volume"`
+	Message  string           `json:"message"`
+	Unblock  string           `json:"unblock"`
 }
 
 // DrainForecast is what a drain will do with one instance.
 type DrainForecast struct {
-	Node     string         `json:"node"`
-	NodeID   fsm.NodeID     `json:"node_id"`
-	Instance fsm.InstanceID `json:"instance"`
-	Group    fsm.GroupID    `json:"group"`
-	Class    fsm.DataClass  `json:"class" enum:"stateless,stateful"`
-	Member   string         `json:"member" doc:"the identity that the instance keeps; empty: its replacement has a new one"`
-	Action   fsm.Action     `json:"action" enum:"move,stop_first,stop,leave,wait"`
-	Target   string         `json:"target" doc:"name of the node where its replacement fits now"`
-	Blocker  fsm.Code       `json:"blocker"`
-	Volume   fsm.VolumeID   `json:"volume,omitempty" doc:"that the blocker names"`
-	Message  string         `json:"message"`
-	Unblock  string         `json:"unblock"`
-	Never    bool           `json:"never" doc:"no time alone removes the blocker"`
-	Note     string         `json:"note" doc:"what is not as the group asks for: a quota holds no surge"`
-	After    fsm.Duration   `json:"after" doc:"about when it is gone; 0s: not known"`
+	Node     string           `json:"node"`
+	NodeID   model.NodeID     `json:"node_id"`
+	Instance model.InstanceID `json:"instance"`
+	Group    model.GroupID    `json:"group"`
+	Class    fsm.DataClass    `json:"class" enum:"stateless,stateful"`
+	Member   string           `json:"member" doc:"the identity that the instance keeps; empty: its replacement has a new one"`
+	Action   fsm.Action       `json:"action" enum:"move,stop_first,stop,leave,wait"`
+	Target   string           `json:"target" doc:"name of the node where its replacement fits now"`
+	Blocker  model.Code       `json:"blocker"`
+	Volume   model.VolumeID   `json:"volume,omitempty" doc:"that the blocker names"`
+	Message  string           `json:"message"`
+	Unblock  string           `json:"unblock"`
+	Never    bool             `json:"never" doc:"no time alone removes the blocker"`
+	Note     string           `json:"note" doc:"what is not as the group asks for: a quota holds no surge"`
+	After    model.Duration   `json:"after" doc:"about when it is gone; 0s: not known"`
 }
 
 // DrainReply is the answer to a drain: it has started where it says so, and no new work lands there.
 type DrainReply struct {
 	Written
-	Drain    fsm.DrainID        `json:"drain"`
+	Drain    model.DrainID      `json:"drain"`
 	Started  []string           `json:"started" doc:"names of nodes"`
 	Rejected []fsm.DrainRefusal `json:"rejected"`
 	Forecast []DrainForecast    `json:"forecast"`
@@ -94,7 +95,7 @@ func (r *reading) drain(d *fsm.Drain) Drain {
 		ID: d.ID, Phase: d.Phase(), Paused: d.Paused, Actor: d.Actor, Message: d.Message, Options: d.Options, Nodes: []DrainNode{},
 		Rejected: notNil(d.Rejected), CreatedAt: wallTime(d.Wall), Index: d.Index,
 	}
-	status := map[fsm.NodeID]fsm.DrainStatus{}
+	status := map[model.NodeID]fsm.DrainStatus{}
 	if v.Phase == fsm.PhaseDraining {
 		for _, one := range r.explain.DrainStatus(r.question(), d.ID) {
 			status[one.Node] = one

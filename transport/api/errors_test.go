@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -52,69 +53,69 @@ func TestErrors(t *testing.T) {
 	tests := []struct {
 		name, method, path, content, body string
 		status                            int
-		code                              fsm.Code
+		code                              model.Code
 		says                              string // in message or hint
 	}{
 		{"unknown path", "GET", "/v1/nodez", "", "", 404, transport.CodeNoRoute, "/openapi.json"},
 		{"root", "GET", "/", "", "", 404, transport.CodeNoRoute, "/openapi.json"},
 		{"wrong method", "DELETE", "/v1/jobs", "", "", 405, transport.CodeNoRoute, "use GET or POST"},
-		{"unknown node", "GET", "/v1/nodes/n9", "", "", 404, fsm.CodeNotFound, "outspan node ls"},
-		{"ambiguous node", "GET", "/v1/nodes/01N", "", "", 400, fsm.CodeAmbiguous, "more characters"},
-		{"a read with a body", "GET", "/v1/nodes", asJSON, `{"password":"hunter2"}`, 400, fsm.CodeInvalid, "a read takes no body"},
-		{"unknown query", "GET", "/v1/nodes?limt=1", "", "", 400, fsm.CodeInvalid, "limt: unknown query parameter"},
-		{"query of wrong type", "GET", "/v1/nodes?limit=hunter2", "", "", 400, fsm.CodeInvalid, "limit: "},
-		{"limit too high", "GET", "/v1/nodes?limit=99999", "", "", 400, fsm.CodeInvalid, "limit: "},
-		{"unknown consistency", "GET", "/v1/nodes?consistency=hunter2", "", "", 400, fsm.CodeInvalid, "consistency: "},
-		{"bad wait", "GET", "/v1/nodes?index=1&wait=hunter2", "", "", 400, fsm.CodeInvalid, "30s"},
-		{"wait too long", "GET", "/v1/nodes?index=1&wait=2m", "", "", 400, fsm.CodeInvalid, "at most 60s"},
-		{"filter without operator", "GET", "/v1/nodes?filter=active", "", "", 400, fsm.CodeInvalid, "field=value"},
-		{"filter on unknown field", "GET", "/v1/nodes?filter=stat%3Dactive", "", "", 400, fsm.CodeInvalid, `did you mean "state"?`},
-		{"foreign next", "GET", "/v1/nodes?next=%21", "", "", 400, fsm.CodeInvalid, "earlier answer"},
-		{"unknown field", "POST", "/v1/jobs/web/scale", asJSON, `{"group":"http","cuont":3}`, 400, fsm.CodeInvalid, `did you mean "count"?`},
-		{"unknown inner field", "POST", "/v1/jobs", asJSON, `{"job":{"name":"a","groups":[{"name":"g","exec":{"comand":"hunter2"}}]}}`, 400, fsm.CodeInvalid, `"job.groups[0].exec.comand"`},
-		{"field twice", "POST", "/v1/jobs/web/scale", asJSON, `{"count":3,"count":4}`, 400, fsm.CodeInvalid, "given twice"},
-		{"wrong type", "POST", "/v1/jobs/web/scale", asJSON, `{"count":"hunter2"}`, 400, fsm.CodeInvalid, `"count" must be a whole number, not string`},
-		{"bad duration", "POST", "/v1/nodes/n1/drain", asJSON, `{"deadline":"hunter2"}`, 400, fsm.CodeInvalid, `"deadline"`},
-		{"bad amount", "POST", "/v1/jobs", asJSON, `{"job":{"name":"a","groups":[{"name":"g","budget":{"min_ready":"hunter2"}}]}}`, 400, fsm.CodeInvalid, `"job.groups[0].budget.min_ready"`},
-		{"not JSON", "POST", "/v1/jobs/web/scale", asJSON, `count=3`, 400, fsm.CodeInvalid, "not JSON"},
-		{"cut off", "POST", "/v1/jobs/web/scale", asJSON, `{"count":3`, 400, fsm.CodeInvalid, "ends in the middle"},
-		{"two values", "POST", "/v1/jobs/web/scale", asJSON, `{"count":3} {}`, 400, fsm.CodeInvalid, "after the JSON value"},
-		{"too deep", "POST", "/v1/jobs/web/scale", asJSON, strings.Repeat(`{"count":`, 70) + "1", 400, fsm.CodeInvalid, "nested"},
-		{"deep where anything goes", "POST", "/v1/nodes/n1/label", asJSON, `{"labels":` + strings.Repeat(`[`, 70), 400, fsm.CodeInvalid, "nested"},
-		{"missing value", "POST", "/v1/jobs/web/scale", asJSON, `{}`, 400, fsm.CodeInvalid, "count is missing"},
-		{"body where none is taken", "POST", "/v1/jobs/web/stop", asJSON, `{"force":true}`, 400, fsm.CodeInvalid, `"force"`},
+		{"unknown node", "GET", "/v1/nodes/n9", "", "", 404, model.CodeNotFound, "outspan node ls"},
+		{"ambiguous node", "GET", "/v1/nodes/01N", "", "", 400, model.CodeAmbiguous, "more characters"},
+		{"a read with a body", "GET", "/v1/nodes", asJSON, `{"password":"hunter2"}`, 400, model.CodeInvalid, "a read takes no body"},
+		{"unknown query", "GET", "/v1/nodes?limt=1", "", "", 400, model.CodeInvalid, "limt: unknown query parameter"},
+		{"query of wrong type", "GET", "/v1/nodes?limit=hunter2", "", "", 400, model.CodeInvalid, "limit: "},
+		{"limit too high", "GET", "/v1/nodes?limit=99999", "", "", 400, model.CodeInvalid, "limit: "},
+		{"unknown consistency", "GET", "/v1/nodes?consistency=hunter2", "", "", 400, model.CodeInvalid, "consistency: "},
+		{"bad wait", "GET", "/v1/nodes?index=1&wait=hunter2", "", "", 400, model.CodeInvalid, "30s"},
+		{"wait too long", "GET", "/v1/nodes?index=1&wait=2m", "", "", 400, model.CodeInvalid, "at most 60s"},
+		{"filter without operator", "GET", "/v1/nodes?filter=active", "", "", 400, model.CodeInvalid, "field=value"},
+		{"filter on unknown field", "GET", "/v1/nodes?filter=stat%3Dactive", "", "", 400, model.CodeInvalid, `did you mean "state"?`},
+		{"foreign next", "GET", "/v1/nodes?next=%21", "", "", 400, model.CodeInvalid, "earlier answer"},
+		{"unknown field", "POST", "/v1/jobs/web/scale", asJSON, `{"group":"http","cuont":3}`, 400, model.CodeInvalid, `did you mean "count"?`},
+		{"unknown inner field", "POST", "/v1/jobs", asJSON, `{"job":{"name":"a","groups":[{"name":"g","exec":{"comand":"hunter2"}}]}}`, 400, model.CodeInvalid, `"job.groups[0].exec.comand"`},
+		{"field twice", "POST", "/v1/jobs/web/scale", asJSON, `{"count":3,"count":4}`, 400, model.CodeInvalid, "given twice"},
+		{"wrong type", "POST", "/v1/jobs/web/scale", asJSON, `{"count":"hunter2"}`, 400, model.CodeInvalid, `"count" must be a whole number, not string`},
+		{"bad duration", "POST", "/v1/nodes/n1/drain", asJSON, `{"deadline":"hunter2"}`, 400, model.CodeInvalid, `"deadline"`},
+		{"bad amount", "POST", "/v1/jobs", asJSON, `{"job":{"name":"a","groups":[{"name":"g","budget":{"min_ready":"hunter2"}}]}}`, 400, model.CodeInvalid, `"job.groups[0].budget.min_ready"`},
+		{"not JSON", "POST", "/v1/jobs/web/scale", asJSON, `count=3`, 400, model.CodeInvalid, "not JSON"},
+		{"cut off", "POST", "/v1/jobs/web/scale", asJSON, `{"count":3`, 400, model.CodeInvalid, "ends in the middle"},
+		{"two values", "POST", "/v1/jobs/web/scale", asJSON, `{"count":3} {}`, 400, model.CodeInvalid, "after the JSON value"},
+		{"too deep", "POST", "/v1/jobs/web/scale", asJSON, strings.Repeat(`{"count":`, 70) + "1", 400, model.CodeInvalid, "nested"},
+		{"deep where anything goes", "POST", "/v1/nodes/n1/label", asJSON, `{"labels":` + strings.Repeat(`[`, 70), 400, model.CodeInvalid, "nested"},
+		{"missing value", "POST", "/v1/jobs/web/scale", asJSON, `{}`, 400, model.CodeInvalid, "count is missing"},
+		{"body where none is taken", "POST", "/v1/jobs/web/stop", asJSON, `{"force":true}`, 400, model.CodeInvalid, `"force"`},
 		{"form", "POST", "/v1/jobs/web/stop", "application/x-www-form-urlencoded", `a=b`, 415, transport.CodeMediaType, "application/json"},
 		{"form without body", "POST", "/v1/jobs/web/stop", "text/plain", ``, 415, transport.CodeMediaType, "application/json"},
 		{"too large", "POST", "/v1/jobs", asJSON, `{"job":"` + strings.Repeat("x", 2<<20) + `"}`, 413, transport.CodeTooLarge, "1 MiB"},
-		{"bad request id", "POST", "/v1/jobs/web/stop?request_id=a%20b", asJSON, `{}`, 400, fsm.CodeInvalid, "request_id"},
-		{"refused by the state", "POST", "/v1/jobs", asJSON, `{"job":{"name":"a","class":"gold","groups":[{"name":"g","count":1,"exec":{"command":"/x"}}]}}`, 400, fsm.CodeUnknownClass, "production"},
-		{"budget", "POST", "/v1/instances/inst-a/evict", asJSON, `{}`, 409, fsm.CodeBudgetMinReady, "until 3 are ready"},
+		{"bad request id", "POST", "/v1/jobs/web/stop?request_id=a%20b", asJSON, `{}`, 400, model.CodeInvalid, "request_id"},
+		{"refused by the state", "POST", "/v1/jobs", asJSON, `{"job":{"name":"a","class":"gold","groups":[{"name":"g","count":1,"exec":{"command":"/x"}}]}}`, 400, model.CodeUnknownClass, "production"},
+		{"budget", "POST", "/v1/instances/inst-a/evict", asJSON, `{}`, 409, model.CodeBudgetMinReady, "until 3 are ready"},
 		{"enable where uncordon is meant", "POST", "/v1/nodes/n1/enable", asJSON, `{}`, 0, "", ""},
-		{"unknown setting", "PUT", "/v1/settings", asJSON, `{"ofline_after":"30s"}`, 400, fsm.CodeInvalid, `did you mean "offline_after"?`},
-		{"no setting", "PUT", "/v1/settings", asJSON, ``, 400, fsm.CodeInvalid, "no setting"},
-		{"stale settings", "PUT", "/v1/settings?if_index=999", asJSON, `{"offline_after":"30s"}`, 409, fsm.CodeConflict, "read them again"},
-		{"stale settings by the body", "PUT", "/v1/settings", asJSON, `{"offline_after":"30s","if_index":999}`, 409, fsm.CodeConflict, "read them again"},
-		{"condition where there is none", "POST", "/v1/nodes/n1/cordon", asJSON, `{"if_index":"1"}`, 400, fsm.CodeInvalid, "if_index"},
-		{"bad request id in the body", "POST", "/v1/jobs/web/stop", asJSON, `{"request_id":"a b"}`, 400, fsm.CodeInvalid, "request_id"},
-		{"request id of both kinds", "POST", "/v1/jobs/web/stop?request_id=a", asJSON, `{"request_id":"b"}`, 400, fsm.CodeInvalid, "request_id"},
-		{"request id that is none", "POST", "/v1/jobs/web/stop", asJSON, `{"request_id":{"a":1}}`, 400, fsm.CodeInvalid, "request_id"},
-		{"stale job", "POST", "/v1/jobs?if_index=1", asJSON, `{"job":{"name":"web","groups":[{"name":"g","count":1,"exec":{"command":"/x"}}]}}`, 409, fsm.CodeConflict, "plan again"},
-		{"plan of another job", "POST", "/v1/jobs/web/plan", asJSON, `{"job":{"name":"api","groups":[]}}`, 400, fsm.CodeInvalid, "path names job"},
-		{"nodes and selector", "POST", "/v1/drains", asJSON, `{"nodes":["n1"],"selector":{"rack":"r1"}}`, 400, fsm.CodeInvalid, "one of them"},
-		{"selector of nothing", "POST", "/v1/drains", asJSON, `{"selector":{"rack":"r9"}}`, 404, fsm.CodeNotFound, "no node has"},
-		{"unknown policy", "POST", "/v1/drains", asJSON, `{"nodes":["n1"],"policy":"hunter2"}`, 400, fsm.CodeInvalid, `policy is unknown use one of: block-if-contains-last-replica, `},
-		{"drain of unknown node", "POST", "/v1/nodes/n9/drain", asJSON, `{}`, 404, fsm.CodeNotFound, "outspan node ls"},
-		{"unknown member", "POST", "/v1/members/x/promote", asJSON, `{}`, 404, fsm.CodeNotFound, "outspan server members"},
-		{"quorum", "DELETE", "/v1/members/s1", "", ``, 409, fsm.CodeConflict, "quorum"},
-		{"corrupt snapshot", "PUT", "/v1/snapshot", "application/octet-stream", `hunter2`, 400, fsm.CodeInvalid, ""},
-		{"servers only", "POST", "/v1/peer/ages", transport.ContentTypeCBOR, "", 403, fsm.CodeForbidden, "role cli"},
-		{"bad log stream", "GET", "/v1/instances/inst-a/logs?stream=hunter2", "", "", 400, fsm.CodeInvalid, "stdout"},
+		{"unknown setting", "PUT", "/v1/settings", asJSON, `{"ofline_after":"30s"}`, 400, model.CodeInvalid, `did you mean "offline_after"?`},
+		{"no setting", "PUT", "/v1/settings", asJSON, ``, 400, model.CodeInvalid, "no setting"},
+		{"stale settings", "PUT", "/v1/settings?if_index=999", asJSON, `{"offline_after":"30s"}`, 409, model.CodeConflict, "read them again"},
+		{"stale settings by the body", "PUT", "/v1/settings", asJSON, `{"offline_after":"30s","if_index":999}`, 409, model.CodeConflict, "read them again"},
+		{"condition where there is none", "POST", "/v1/nodes/n1/cordon", asJSON, `{"if_index":"1"}`, 400, model.CodeInvalid, "if_index"},
+		{"bad request id in the body", "POST", "/v1/jobs/web/stop", asJSON, `{"request_id":"a b"}`, 400, model.CodeInvalid, "request_id"},
+		{"request id of both kinds", "POST", "/v1/jobs/web/stop?request_id=a", asJSON, `{"request_id":"b"}`, 400, model.CodeInvalid, "request_id"},
+		{"request id that is none", "POST", "/v1/jobs/web/stop", asJSON, `{"request_id":{"a":1}}`, 400, model.CodeInvalid, "request_id"},
+		{"stale job", "POST", "/v1/jobs?if_index=1", asJSON, `{"job":{"name":"web","groups":[{"name":"g","count":1,"exec":{"command":"/x"}}]}}`, 409, model.CodeConflict, "plan again"},
+		{"plan of another job", "POST", "/v1/jobs/web/plan", asJSON, `{"job":{"name":"api","groups":[]}}`, 400, model.CodeInvalid, "path names job"},
+		{"nodes and selector", "POST", "/v1/drains", asJSON, `{"nodes":["n1"],"selector":{"rack":"r1"}}`, 400, model.CodeInvalid, "one of them"},
+		{"selector of nothing", "POST", "/v1/drains", asJSON, `{"selector":{"rack":"r9"}}`, 404, model.CodeNotFound, "no node has"},
+		{"unknown policy", "POST", "/v1/drains", asJSON, `{"nodes":["n1"],"policy":"hunter2"}`, 400, model.CodeInvalid, `policy is unknown use one of: block-if-contains-last-replica, `},
+		{"drain of unknown node", "POST", "/v1/nodes/n9/drain", asJSON, `{}`, 404, model.CodeNotFound, "outspan node ls"},
+		{"unknown member", "POST", "/v1/members/x/promote", asJSON, `{}`, 404, model.CodeNotFound, "outspan server members"},
+		{"quorum", "DELETE", "/v1/members/s1", "", ``, 409, model.CodeConflict, "quorum"},
+		{"corrupt snapshot", "PUT", "/v1/snapshot", "application/octet-stream", `hunter2`, 400, model.CodeInvalid, ""},
+		{"servers only", "POST", "/v1/peer/ages", transport.ContentTypeCBOR, "", 403, model.CodeForbidden, "role cli"},
+		{"bad log stream", "GET", "/v1/instances/inst-a/logs?stream=hunter2", "", "", 400, model.CodeInvalid, "stdout"},
 		{"agent that is away", "GET", "/v1/instances/inst-a/logs", "", "", 502, transport.CodeAgentUnreachable, "n1"},
-		{"bad event id", "GET", "/v1/events?after=hunter2", "", "", 400, fsm.CodeInvalid, "index.n"},
-		{"misspelt event query", "GET", "/v1/events?folow=false", "", "", 400, fsm.CodeInvalid, `did you mean "follow"?`},
-		{"why nothing", "GET", "/v1/why?subject=nothing", "", "", 404, fsm.CodeNotFound, "no instance, job"},
-		{"why of more than one", "GET", "/v1/why?subject=01N", "", "", 400, fsm.CodeAmbiguous, "more characters"},
-		{"why without subject", "GET", "/v1/why", "", "", 400, fsm.CodeInvalid, "subject"},
+		{"bad event id", "GET", "/v1/events?after=hunter2", "", "", 400, model.CodeInvalid, "index.n"},
+		{"misspelt event query", "GET", "/v1/events?folow=false", "", "", 400, model.CodeInvalid, `did you mean "follow"?`},
+		{"why nothing", "GET", "/v1/why?subject=nothing", "", "", 404, model.CodeNotFound, "no instance, job"},
+		{"why of more than one", "GET", "/v1/why?subject=01N", "", "", 400, model.CodeAmbiguous, "more characters"},
+		{"why without subject", "GET", "/v1/why", "", "", 400, model.CodeInvalid, "subject"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -147,7 +148,7 @@ func TestMembersOfOneName(t *testing.T) {
 	r.twin = "s1"
 	r.mu.Unlock()
 	_, p := raw(t, r, transport.RoleCLI, "alice", "DELETE", "/v1/members/s1", "", "")
-	if p == nil || p.Code != fsm.CodeAmbiguous || !strings.Contains(p.Hint, "id-s1, id-twin") {
+	if p == nil || p.Code != model.CodeAmbiguous || !strings.Contains(p.Hint, "id-s1, id-twin") {
 		t.Errorf("by the name: %+v", p)
 	}
 	if resp, p := raw(t, r, transport.RoleCLI, "alice", "DELETE", "/v1/members/id-twin?force=true", "", ""); p != nil {
@@ -175,7 +176,7 @@ func TestForeignPage(t *testing.T) {
 	r.world()
 	c := r.cli()
 	_, err := c.Send(t.Context(), transport.Request{Method: http.MethodPost, Path: "/v1/jobs/web/stop", Header: http.Header{"Sec-Fetch-Site": {"cross-site"}}})
-	wantCode(t, err, fsm.CodeForbidden)
+	wantCode(t, err, model.CodeForbidden)
 }
 
 // What the log says of a write reaches the caller: done, refused, or unknown.
@@ -185,13 +186,13 @@ func TestOutcomes(t *testing.T) {
 	c := r.cli()
 	path, query := "/v1/jobs/web/scale", values("request_id=r1")
 	body := map[string]int{"count": 2}
-	r.fail(fsm.Refuse(fsm.CodeDiskFull, "no room"), nil)
+	r.fail(model.Refuse(model.CodeDiskFull, "no room"), nil)
 	_, _, err := c.Do(t.Context(), http.MethodPost, path, query, body)
-	wantCode(t, err, fsm.CodeDiskFull)
+	wantCode(t, err, model.CodeDiskFull)
 
 	r.fail(nil, errors.New("the connection to the quorum is lost"))
 	_, _, err = c.Do(t.Context(), http.MethodPost, path, query, body)
-	wantCode(t, err, fsm.CodeUnknownOutcome)
+	wantCode(t, err, model.CodeUnknownOutcome)
 	if strings.Contains(err.Error(), "quorum") {
 		t.Errorf("an inner error is shown: %v", err)
 	}
@@ -207,9 +208,9 @@ func TestOutcomes(t *testing.T) {
 	}
 
 	_, _, err = c.Do(t.Context(), http.MethodPost, path, query, map[string]int{"count": 1})
-	wantCode(t, err, fsm.CodeRequestConflict)
+	wantCode(t, err, model.CodeRequestConflict)
 	_, _, err = c.Do(t.Context(), http.MethodPost, "/v1/jobs/web/restart", query, nil)
-	wantCode(t, err, fsm.CodeRequestConflict)
+	wantCode(t, err, model.CodeRequestConflict)
 }
 
 // A stored refusal is told again with its index, even when the reason is gone.
@@ -219,15 +220,15 @@ func TestStoredRefusal(t *testing.T) {
 	c := r.cli()
 	query := values("request_id=r1")
 	_, _, err := c.Do(t.Context(), http.MethodPost, "/v1/instances/inst-a/evict", query, nil)
-	wantCode(t, err, fsm.CodeBudgetMinReady)
+	wantCode(t, err, model.CodeBudgetMinReady)
 	var first *transport.Problem
 	if !errors.As(err, &first) || first.Index == 0 || !first.Retryable {
 		t.Fatalf("the refusal has no index, or is not retryable: %+v", first)
 	}
-	r.place("inst-c", 2, "01N2", fsm.ObservedReady)
+	r.place("inst-c", 2, "01N2", model.ObservedReady)
 	_, _, err = c.Do(t.Context(), http.MethodPost, "/v1/instances/inst-a/evict", query, nil)
 	var again *transport.Problem
-	if !errors.As(err, &again) || again.Code != fsm.CodeBudgetMinReady || again.Index != first.Index {
+	if !errors.As(err, &again) || again.Code != model.CodeBudgetMinReady || again.Index != first.Index {
 		t.Errorf("asked again: %v at %d, want the refusal of %d", err, again.Index, first.Index)
 	}
 	if _, _, err := c.Do(t.Context(), http.MethodPost, "/v1/instances/inst-a/evict", values("request_id=r2"), nil); err != nil {
@@ -240,14 +241,14 @@ func TestNextAllowed(t *testing.T) {
 	r := newRig(t)
 	r.node("01N1", "n1")
 	web := spec("web", 3)
-	web.Groups[0].Budget = &fsm.BudgetSpec{MinReady: &fsm.Amount{N: 0}, Rate: &fsm.RateSpec{Max: 1, Window: fsm.Minute}}
+	web.Groups[0].Budget = &model.BudgetSpec{MinReady: &model.Amount{N: 0}, Rate: &model.RateSpec{Max: 1, Window: model.Minute}}
 	r.apply(&fsm.JobSubmit{Spec: web})
-	r.place("inst-a", 0, "01N1", fsm.ObservedReady)
-	r.place("inst-b", 1, "01N1", fsm.ObservedReady)
+	r.place("inst-a", 0, "01N1", model.ObservedReady)
+	r.place("inst-b", 1, "01N1", model.ObservedReady)
 	c := r.cli()
 	post(t, c, "/v1/instances/inst-a/evict", nil)
 	_, _, err := c.Do(t.Context(), http.MethodPost, "/v1/instances/inst-b/evict", nil, nil)
-	wantCode(t, err, fsm.CodeBudgetRate)
+	wantCode(t, err, model.CodeBudgetRate)
 	p, ok := errors.AsType[*transport.Problem](err)
 	if !ok || p.NextAllowed == nil {
 		t.Fatalf("the refusal does not say when: %+v", p)
@@ -268,7 +269,7 @@ func TestDryRun(t *testing.T) {
 		t.Errorf("dry run: %v", got)
 	}
 	_, _, err := c.Do(t.Context(), http.MethodPost, "/v1/instances/inst-a/evict", values("dry_run=true"), nil)
-	wantCode(t, err, fsm.CodeBudgetMinReady)
+	wantCode(t, err, model.CodeBudgetMinReady)
 	if got := get(t, c, "/v1/nodes/n1")["state"]; got != "active" || r.entries() != before {
 		t.Errorf("after the dry runs: node is %v, %d new entries", got, r.entries()-before)
 	}
@@ -276,9 +277,9 @@ func TestDryRun(t *testing.T) {
 
 func must2(raw []byte, _ uint64, err error) func(testing.TB) []byte { return must(raw, err) }
 
-func wantCode(t testing.TB, err error, code fsm.Code) {
+func wantCode(t testing.TB, err error, code model.Code) {
 	t.Helper()
-	e, ok := errors.AsType[*fsm.Error](err)
+	e, ok := errors.AsType[*model.Error](err)
 	if !ok || e.Code != code {
 		t.Fatalf("got error %v, want code %s", err, code)
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // checkTypes refuses a type that no event has: it would look as if nothing had happened. Code: invalid.
@@ -20,7 +21,7 @@ func checkTypes(types []string) error {
 		if slices.Contains(known, t) || slices.Contains(areas, t) {
 			continue
 		}
-		refusal := fsm.Refuse(fsm.CodeInvalid, "there are no events of type %q", clip(t))
+		refusal := model.Refuse(model.CodeInvalid, "there are no events of type %q", clip(t))
 		if near := nearest(t, append(slices.Clone(areas), known...)); near != "" {
 			return refusal.WithHint("did you mean: %s", near)
 		}
@@ -49,13 +50,13 @@ func findSubject(state *fsm.State, word string, follow bool) (string, error) {
 	alone := kind == "cluster" || kind == "settings"
 	switch known := fsm.EventSubjects(); {
 	case !slices.Contains(known, kind):
-		refusal := fsm.Refuse(fsm.CodeInvalid, "%q is no subject of events", clip(word))
+		refusal := model.Refuse(model.CodeInvalid, "%q is no subject of events", clip(word))
 		if near := nearest(kind, known); near != "" && slash {
 			return "", refusal.WithHint("did you mean: %s/%s", near, clip(ref))
 		}
 		return "", refusal.WithHint("write KIND/ID, such as node/NAME or job/NAME; the kinds are: %s", strings.Join(known, ", "))
 	case !slash && !alone:
-		return "", fsm.Refuse(fsm.CodeInvalid, "%q names no %s", clip(word), kind).
+		return "", model.Refuse(model.CodeInvalid, "%q names no %s", clip(word), kind).
 			WithHint("write %s/ID, or %s/ for all that begin so", kind, kind)
 	case ref == "" || alone:
 		return word, nil
@@ -68,16 +69,16 @@ func findSubject(state *fsm.State, word string, follow bool) (string, error) {
 	switch {
 	case refusal == nil:
 		return kind + "/" + id, nil
-	case named && follow && refusal.Code == fsm.CodeNotFound:
+	case named && follow && refusal.Code == model.CodeNotFound:
 		return word, nil
 	}
 	return "", refusal
 }
 
 // findOfKind finds an object by what people call it.
-func findOfKind(state *fsm.State, kind, ref string) (string, *fsm.Error) {
+func findOfKind(state *fsm.State, kind, ref string) (string, *model.Error) {
 	var id string
-	var refusal *fsm.Error
+	var refusal *model.Error
 	switch kind {
 	case "node":
 		n, none := state.FindNode(ref)
@@ -126,9 +127,9 @@ func hasEvents(state *fsm.State, subject string) bool {
 func (s *Server) since(state fsm.State, text string) (fsm.EventKey, error) {
 	from, err := time.Parse(time.RFC3339Nano, text)
 	if err != nil {
-		ago, bad := fsm.ParseDuration(text)
-		if bad != nil || ago < 0 || ago == fsm.Forever {
-			return 0, fsm.Refuse(fsm.CodeInvalid, "since is neither a time nor a duration").
+		ago, bad := model.ParseDuration(text)
+		if bad != nil || ago < 0 || ago == model.Forever {
+			return 0, model.Refuse(model.CodeInvalid, "since is neither a time nor a duration").
 				WithHint("write 30m, 2026-01-31T12:00:00Z, or the id of an event, such as 1042.0")
 		}
 		from = s.reading().wall.Add(-time.Duration(ago) * time.Millisecond)

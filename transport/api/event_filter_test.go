@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 	"github.com/outspan/outspan/transport/api"
 )
@@ -22,7 +23,7 @@ func TestEventsAreChosen(t *testing.T) {
 	for _, c := range []struct {
 		query    string
 		subjects string // of all that come, each once
-		code     fsm.Code
+		code     model.Code
 		says     string
 	}{
 		{query: "subject=node/01N2&type=node.state_changed", subjects: "node/01N2"},
@@ -30,18 +31,18 @@ func TestEventsAreChosen(t *testing.T) {
 		{query: "subject=node/", subjects: "node/01N1 node/01N2"},
 		{query: "subject=job/web,instance/inst-a", subjects: "job/web instance/inst-a"},
 		{query: "subject=job/we", subjects: "job/web"},
-		{query: "subject=node/n9", code: fsm.CodeNotFound, says: `there is no node "n9"`},
-		{query: "subject=nodes/n2", code: fsm.CodeInvalid, says: "did you mean: node/n2"},
-		{query: "subject=nodes/", code: fsm.CodeInvalid, says: "did you mean: node/"},
-		{query: "subject=n2", code: fsm.CodeInvalid, says: "such as node/NAME"},
-		{query: "subject=job/shop", code: fsm.CodeNotFound, says: `there is no job "shop"`},
-		{query: "type=node.state_change", code: fsm.CodeInvalid, says: "did you mean: node.state_changed"},
-		{query: "type=nodes.", code: fsm.CodeInvalid, says: "did you mean: node."},
-		{query: "type=zzz", code: fsm.CodeInvalid, says: "node.registered, node.state_changed"},
+		{query: "subject=node/n9", code: model.CodeNotFound, says: `there is no node "n9"`},
+		{query: "subject=nodes/n2", code: model.CodeInvalid, says: "did you mean: node/n2"},
+		{query: "subject=nodes/", code: model.CodeInvalid, says: "did you mean: node/"},
+		{query: "subject=n2", code: model.CodeInvalid, says: "such as node/NAME"},
+		{query: "subject=job/shop", code: model.CodeNotFound, says: `there is no job "shop"`},
+		{query: "type=node.state_change", code: model.CodeInvalid, says: "did you mean: node.state_changed"},
+		{query: "type=nodes.", code: model.CodeInvalid, says: "did you mean: node."},
+		{query: "type=zzz", code: model.CodeInvalid, says: "node.registered, node.state_changed"},
 		{query: "since=30m&subject=node/n2", subjects: "node/01N2"},
 		{query: "since=" + r.born.Add(-1).UTC().Format("2006-01-02T15:04:05Z") + "&subject=node/n2", subjects: "node/01N2"},
 		{query: "since=2999-01-01T00:00:00Z", subjects: ""},
-		{query: "since=yesterday", code: fsm.CodeInvalid, says: "30m"},
+		{query: "since=yesterday", code: model.CodeInvalid, says: "30m"},
 	} {
 		q := values(c.query)
 		q.Set("follow", "false")
@@ -49,7 +50,7 @@ func TestEventsAreChosen(t *testing.T) {
 			q.Set("after", "0")
 		}
 		resp, err := r.cli().Open(t.Context(), transport.Request{Path: "/v1/events", Query: q, Header: http.Header{"Accept": {"application/x-ndjson"}}})
-		var refused *fsm.Error
+		var refused *model.Error
 		if c.code != "" {
 			if !errors.As(err, &refused) || refused.Code != c.code || !strings.Contains(refused.Error(), c.says) {
 				t.Errorf("%s: error %v", c.query, err)

@@ -13,6 +13,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -32,9 +33,9 @@ type Event struct {
 	Subject   string            `json:"subject" example:"node/01J8Z"`
 	Time      time.Time         `json:"time"`
 	Index     uint64            `json:"index"`
-	Cause     fsm.Cause         `json:"cause"`
-	Actor     fsm.Actor         `json:"actor"`
-	RequestID fsm.RequestID     `json:"request_id"`
+	Cause     model.Cause       `json:"cause"`
+	Actor     model.Actor       `json:"actor"`
+	RequestID model.RequestID   `json:"request_id"`
 	Data      map[string]string `json:"data" doc:"before, after, and what else belongs to it"`
 }
 
@@ -140,7 +141,7 @@ func (s *Server) newEventStream(r *http.Request) (*eventStream, error) {
 	case q.Get("tail") != "":
 		n, err := strconv.Atoi(q.Get("tail"))
 		if err != nil || n < 0 {
-			return nil, fsm.Refuse(fsm.CodeInvalid, "tail is not a number of events")
+			return nil, model.Refuse(model.CodeInvalid, "tail is not a number of events")
 		}
 		e.after = e.behind(state, n)
 	case e.follow:
@@ -189,7 +190,7 @@ func parseEventID(id string) (fsm.EventKey, error) {
 		k, err = strconv.ParseUint(n, 10, 20)
 	}
 	if err != nil {
-		return 0, fsm.Refuse(fsm.CodeInvalid, "the id of the last event is not index.n").
+		return 0, model.Refuse(model.CodeInvalid, "the id of the last event is not index.n").
 			WithHint("give the id of an event, such as 1042.0, or 0 for the oldest that is kept")
 	}
 	return fsm.NewEventKey(i, int(k)), nil
@@ -202,7 +203,7 @@ func checkKept(state fsm.State, after fsm.EventKey) error {
 	if after == 0 || !ok || after >= oldest {
 		return nil
 	}
-	p := transport.NewProblem(fsm.Refuse(transport.CodeEventCollected, "the events behind %s are no longer kept; the oldest is %s", after, oldest).
+	p := transport.NewProblem(model.Refuse(transport.CodeEventCollected, "the events behind %s are no longer kept; the oldest is %s", after, oldest).
 		WithHint("read the present state, then go on behind its Outspan-Index, or begin with after=0"))
 	p.Oldest = oldest.String()
 	return p
@@ -222,7 +223,7 @@ func (s *Server) reach(ctx context.Context, after fsm.EventKey) error {
 		case <-changed:
 		case <-ctx.Done():
 			last, _, _ := state.Events.Max()
-			p := transport.NewProblem(fsm.Refuse(transport.CodeEventCollected, "there is no event %s; the newest is %s", after, last).
+			p := transport.NewProblem(model.Refuse(transport.CodeEventCollected, "there is no event %s; the newest is %s", after, last).
 				WithHint("read the present state, then go on behind its Outspan-Index, or begin with after=0"))
 			p.Newest = last.String()
 			return p

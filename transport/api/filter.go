@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // filter is a list of conditions that must all hold.
@@ -30,7 +30,7 @@ func parseFilter[V any](text string) (filter, error) {
 		}
 		c, ok := parseCondition(term)
 		if !ok {
-			return nil, fsm.Refuse(fsm.CodeInvalid, "filter: a condition is not field=value, field!=value or field~text").
+			return nil, model.Refuse(model.CodeInvalid, "filter: a condition is not field=value, field!=value or field~text").
 				WithHint("for example: state=active,labels.rack=r1")
 		}
 		if err := checkPath(reflect.TypeFor[V](), c.path); err != nil {
@@ -69,7 +69,7 @@ func checkPath(t reflect.Type, path []string) error {
 			return nil // the rest of the path is its key
 		case reflect.Struct:
 		default:
-			return fsm.Refuse(fsm.CodeInvalid, "filter: %q has no inner fields", clip(strings.Join(path, ".")))
+			return model.Refuse(model.CodeInvalid, "filter: %q has no inner fields", clip(strings.Join(path, ".")))
 		}
 		fields := jsonFields(t)
 		next, ok := fields[name]
@@ -84,7 +84,7 @@ func checkPath(t reflect.Type, path []string) error {
 // unknownName refuses a field that a parameter names and the items don't have.
 func unknownName(parameter, name string, fields map[string]reflect.Type) error {
 	names := slices.Sorted(maps.Keys(fields))
-	refusal := fsm.Refuse(fsm.CodeInvalid, "%s: there is no field %q", parameter, clip(name))
+	refusal := model.Refuse(model.CodeInvalid, "%s: there is no field %q", parameter, clip(name))
 	if near := nearest(name, names); near != "" {
 		return refusal.WithHint("did you mean %q?", near)
 	}

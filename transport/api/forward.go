@@ -9,7 +9,7 @@ import (
 	"net/http"
 	"net/url"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -23,7 +23,7 @@ var passedBack = [...]string{"Content-Type", "Allow", "Retry-After", transport.H
 func (s *Server) forward(leader transport.ServerInfo, who caller, rt route, w http.ResponseWriter, r *http.Request) {
 	req, err := forwarded(r.Context(), leader.APIAddress, who, r)
 	if err != nil {
-		writeError(w, fsm.Refuse(fsm.CodeNoLeader, "the leader's address %q is not usable", clip(leader.APIAddress)))
+		writeError(w, model.Refuse(model.CodeNoLeader, "the leader's address %q is not usable", clip(leader.APIAddress)))
 		return
 	}
 	if s.cfg.PeerTransport == nil {
@@ -78,15 +78,15 @@ func forwarded(ctx context.Context, address string, who caller, r *http.Request)
 // forwardFailed tells apart what surely did not happen from what may have.
 func forwardFailed(rt route, leader transport.ServerInfo, err error) error {
 	dial, ok := errors.AsType[*net.OpError](err)
-	_, refused := errors.AsType[*fsm.Error](err) // by its certificate, before the request
+	_, refused := errors.AsType[*model.Error](err) // by its certificate, before the request
 	if rt.write && !refused && !(ok && dial.Op == "dial") {
 		return unknownOutcome()
 	}
 	return leaderSilent(leader)
 }
 
-func leaderSilent(leader transport.ServerInfo) *fsm.Error {
-	return fsm.Refuse(fsm.CodeNoLeader, "the leader %s does not answer", leader.Name).
+func leaderSilent(leader transport.ServerInfo) *model.Error {
+	return model.Refuse(model.CodeNoLeader, "the leader %s does not answer", leader.Name).
 		WithHint("try again in a moment; reads work with consistency=stale")
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -27,7 +28,7 @@ const (
 // it, or it was given up with a node that came back.
 type FoundVolume struct {
 	Node    string            `json:"node"`
-	Volume  fsm.VolumeID      `json:"volume" doc:"what it can be attached as, with the others of its slot"`
+	Volume  model.VolumeID    `json:"volume" doc:"what it can be attached as, with the others of its slot"`
 	Epoch   uint64            `json:"epoch" doc:"of the newest of the volumes; a higher one is newer"`
 	Age     FoundAge          `json:"age" enum:"newer,older,only,same" doc:"than the data in use; same: it is that data, and was put aside"`
 	Written time.Time         `json:"written" doc:"when a file directly in it was last written, by the node's clock"`
@@ -57,7 +58,7 @@ func (s *Server) found(ctx context.Context) FoundVolumes {
 	all := FoundVolumes{Items: []FoundVolume{}, Index: state.Index}
 	all.Silent = askAgents(ctx, s, state, transport.PathAgentVolumes, func(n *fsm.Node, data []transport.VolumeData) {
 		type slot struct {
-			group fsm.GroupID
+			group model.GroupID
 			slot  int
 		}
 		slots := map[slot][]transport.VolumeData{}
@@ -83,18 +84,18 @@ func foundIn(state *fsm.State, n *fsm.Node, data []transport.VolumeData) (items 
 	slices.SortFunc(data, func(a, b transport.VolumeData) int {
 		return cmp.Or(cmp.Compare(b.Epoch, a.Epoch), cmp.Compare(a.Name, b.Name), compareBool(a.Aside, b.Aside))
 	})
-	listed := map[fsm.VolumeEpoch]bool{}
+	listed := map[model.VolumeEpoch]bool{}
 	for i, d := range data {
-		if listed[fsm.VolumeEpoch{Name: d.Name, Epoch: d.Epoch}] {
+		if listed[model.VolumeEpoch{Name: d.Name, Epoch: d.Epoch}] {
 			continue
 		}
-		f := FoundVolume{Node: n.Name, Volume: fsm.NewVolumeID(group, slot, d.Name), Epoch: d.Epoch, Age: FoundOnly, Copies: map[string]uint64{}}
+		f := FoundVolume{Node: n.Name, Volume: model.NewVolumeID(group, slot, d.Name), Epoch: d.Epoch, Age: FoundOnly, Copies: map[string]uint64{}}
 		lost := false
 		for _, d := range data[i:] {
 			if _, newer := f.Copies[d.Name]; newer {
 				continue
 			}
-			copied := fsm.VolumeEpoch{Name: d.Name, Epoch: d.Epoch}
+			copied := model.VolumeEpoch{Name: d.Name, Epoch: d.Epoch}
 			f.Copies[d.Name], listed[copied] = d.Epoch, true
 			if d.Written.After(f.Written) {
 				f.Written = d.Written
@@ -132,12 +133,12 @@ func compareBool(a, b bool) int {
 
 // inUse reports whether data on a node is what the servers know of there: in use, an old copy that is kept, or a member's of a replicated volume. What was put aside
 // is in no use, whatever a restored state says of its epoch.
-func inUse(state *fsm.State, node fsm.NodeID, group fsm.GroupID, slot int, data fsm.VolumeEpoch, aside bool) bool {
-	row, ok := state.Volumes.Get(fsm.NewVolumeID(group, slot, data.Name))
+func inUse(state *fsm.State, node model.NodeID, group model.GroupID, slot int, data model.VolumeEpoch, aside bool) bool {
+	row, ok := state.Volumes.Get(model.NewVolumeID(group, slot, data.Name))
 	if ok && !aside && row.Home == node && row.Made == data.Epoch {
 		return true
 	}
-	if policy, ok := state.Policy(group); ok && slices.ContainsFunc(policy.Volumes, func(v fsm.VolumeSpec) bool { return v.Name == data.Name && v.Kind == fsm.VolumeReplicated }) {
+	if policy, ok := state.Policy(group); ok && slices.ContainsFunc(policy.Volumes, func(v model.VolumeSpec) bool { return v.Name == data.Name && v.Kind == model.VolumeReplicated }) {
 		return true // the program brings each member up to date by itself
 	}
 	_, kept := state.KeptBy(group, slot, node, data)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -42,20 +43,20 @@ func TestFoundTogether(t *testing.T) {
 // What the state has in use may have been put aside by a move which a restore has lost. It is listed, unless data of the same epoch stands in its place.
 func TestFoundPutAside(t *testing.T) {
 	state := fsm.NewState()
-	group := fsm.GroupSpec{Name: "main", Count: 1, Exec: fsm.ExecSpec{Command: "/bin/db"}, Volumes: []fsm.VolumeSpec{{Name: "rows", Kind: fsm.VolumeLocal, Path: "/rows"}}}
-	agent := fsm.AgentInfo{BootID: "b1", Incarnation: "i1", Address: "127.0.0.1", Key: []byte("k")}
+	group := model.GroupSpec{Name: "main", Count: 1, Exec: model.ExecSpec{Command: "/bin/db"}, Volumes: []model.VolumeSpec{{Name: "rows", Kind: model.VolumeLocal, Path: "/rows"}}}
+	agent := model.AgentInfo{BootID: "b1", Incarnation: "i1", Address: "127.0.0.1", Key: []byte("k")}
 	for _, c := range []fsm.Command{
-		&fsm.ClusterInit{ID: "c", Name: "test", Settings: fsm.DefaultSettings()},
-		&fsm.NodeRegister{ID: "n1", Name: "n1", Agent: agent, Shape: fsm.NodeShape{Capacity: fsm.Resources{CPU: 4000, MemoryBytes: 4 << 30}}},
-		&fsm.JobSubmit{Spec: fsm.JobSpec{Name: "db", Groups: []fsm.GroupSpec{group}}},
+		&fsm.ClusterInit{ID: "c", Name: "test", Settings: model.DefaultSettings()},
+		&fsm.NodeRegister{ID: "n1", Name: "n1", Agent: agent, Shape: model.NodeShape{Capacity: model.Resources{CPU: 4000, MemoryBytes: 4 << 30}}},
+		&fsm.JobSubmit{Spec: model.JobSpec{Name: "db", Groups: []model.GroupSpec{group}}},
 		&fsm.NodeReport{ID: "n1", Full: true},
-		&fsm.InstancePlace{ID: "i1", Group: "db/main", Version: 1, Node: "n1", Cause: fsm.CauseScaleUp},
+		&fsm.InstancePlace{ID: "i1", Group: "db/main", Version: 1, Node: "n1", Cause: model.CauseScaleUp},
 	} {
 		if report, ok := c.(*fsm.NodeReport); ok {
 			n, _ := state.Nodes.Get("n1")
 			report.Epoch = n.Agent.Epoch
 		}
-		after, results := state.Apply(state.Index+1, 1, fsm.Entry{Format: fsm.CurrentFormat, Groups: [][]fsm.Command{{c}}})
+		after, results := state.Apply(state.Index+1, 1, fsm.Entry{Format: model.CurrentFormat, Groups: [][]fsm.Command{{c}}})
 		if results[0].Refusal != nil {
 			t.Fatalf("%T: %v", c, results[0].Refusal)
 		}

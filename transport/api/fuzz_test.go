@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // FuzzQueries: the parameters of a request are taken within their bounds or refused with a code, and never make a filter fail on an item.
@@ -20,7 +20,7 @@ func FuzzQueries(f *testing.F) {
 			if err == nil {
 				return true
 			}
-			known, ok := errors.AsType[*fsm.Error](err)
+			known, ok := errors.AsType[*model.Error](err)
 			if !ok || known.Code == "" || known.Message == "" || len(err.Error()) > 1000 {
 				t.Errorf("%s %q is refused with %v", what, text, err)
 			}
@@ -45,7 +45,7 @@ func FuzzQueries(f *testing.F) {
 		if keep, err := parseFilter[Instance](text); coded("filter", err) {
 			keep.match(Instance{})
 		}
-		if d, err := fsm.ParseDuration(text); err == nil && d != fsm.Forever {
+		if d, err := model.ParseDuration(text); err == nil && d != model.Forever {
 			if got := parsePoll(d); got < 0 || got > time.Minute {
 				t.Errorf("poll %q is %s", text, got)
 			}

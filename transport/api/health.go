@@ -5,7 +5,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -65,11 +65,11 @@ func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
 	asked := r.URL.Query().Get("leader")
 	switch {
 	case !s.cfg.Freshness.CaughtUp():
-		writeError(w, fsm.Refuse(transport.CodeNotCaughtUp, "this server is still catching up"))
+		writeError(w, model.Refuse(transport.CodeNotCaughtUp, "this server is still catching up"))
 	case !ok:
 		writeError(w, noLeader())
 	case asked != "" && asked != "0" && !self:
-		writeError(w, fsm.Refuse(fsm.CodeNoLeader, "this server does not lead").WithHint("the leader is %s", leader.Name))
+		writeError(w, model.Refuse(model.CodeNoLeader, "this server does not lead").WithHint("the leader is %s", leader.Name))
 	default:
 		writeJSON(w, http.StatusOK, contentTypeJSON, s.health())
 	}

@@ -9,42 +9,43 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
 // Instance is how an instance is shown.
 type Instance struct {
-	ID         fsm.InstanceID    `json:"id"`
-	Job        fsm.JobName       `json:"job"`
-	Group      string            `json:"group"`
-	Slot       int               `json:"slot"`
-	Member     string            `json:"member" doc:"the identity of a stateful instance; empty without one"`
-	Node       string            `json:"node" doc:"name"`
-	NodeID     fsm.NodeID        `json:"node_id"`
-	Desired    fsm.Desired       `json:"desired" enum:"running,draining,stopped"`
-	Observed   fsm.Observed      `json:"observed" enum:"pending,booting,ready,unready,draining,stopped,failed,lost"`
-	Ready      bool              `json:"ready"`
-	Reason     string            `json:"reason"`
-	Cause      fsm.Cause         `json:"cause" doc:"why it was made"`
-	StopCause  fsm.Cause         `json:"stop_cause" doc:"why it is stopped"`
-	Replaces   fsm.InstanceID    `json:"replaces"`
-	ReplacedBy fsm.InstanceID    `json:"replaced_by"`
-	Awaits     []fsm.InstanceID  `json:"awaits" doc:"instances whose room it gets and that have not stopped yet; its agent is told when there are none left"`
-	Version    uint64            `json:"version" doc:"of the job"`
-	Class      fsm.DataClass     `json:"class" enum:"stateless,stateful"`
-	ExitCode   *int              `json:"exit_code"`
-	Restarts   int               `json:"restarts"`
-	Address    string            `json:"address" doc:"of its node"`
-	Ports      map[string]int    `json:"ports"`
-	Volume     string            `json:"volume" doc:"names of its volumes, joined by commas"`
-	Eviction   Eviction          `json:"eviction"`
-	Facts      Facts             `json:"facts" doc:"what its role check last said; empty: nothing is known"`
-	Deployment fsm.DeploymentID  `json:"deployment_id"`
-	Resources  InstanceResources `json:"resources"`
-	Disk       InstanceDisk      `json:"disk"`
-	CreatedAt  time.Time         `json:"created_at"`
-	StartedAt  *time.Time        `json:"started_at"`
-	Index      uint64            `json:"index" doc:"of its last change"`
+	ID         model.InstanceID   `json:"id"`
+	Job        model.JobName      `json:"job"`
+	Group      string             `json:"group"`
+	Slot       int                `json:"slot"`
+	Member     string             `json:"member" doc:"the identity of a stateful instance; empty without one"`
+	Node       string             `json:"node" doc:"name"`
+	NodeID     model.NodeID       `json:"node_id"`
+	Desired    model.Desired      `json:"desired" enum:"running,draining,stopped"`
+	Observed   model.Observed     `json:"observed" enum:"pending,booting,ready,unready,draining,stopped,failed,lost"`
+	Ready      bool               `json:"ready"`
+	Reason     string             `json:"reason"`
+	Cause      model.Cause        `json:"cause" doc:"why it was made"`
+	StopCause  model.Cause        `json:"stop_cause" doc:"why it is stopped"`
+	Replaces   model.InstanceID   `json:"replaces"`
+	ReplacedBy model.InstanceID   `json:"replaced_by"`
+	Awaits     []model.InstanceID `json:"awaits" doc:"instances whose room it gets and that have not stopped yet; its agent is told when there are none left"`
+	Version    uint64             `json:"version" doc:"of the job"`
+	Class      fsm.DataClass      `json:"class" enum:"stateless,stateful"`
+	ExitCode   *int               `json:"exit_code"`
+	Restarts   int                `json:"restarts"`
+	Address    string             `json:"address" doc:"of its node"`
+	Ports      map[string]int     `json:"ports"`
+	Volume     string             `json:"volume" doc:"names of its volumes, joined by commas"`
+	Eviction   Eviction           `json:"eviction"`
+	Facts      Facts              `json:"facts" doc:"what its role check last said; empty: nothing is known"`
+	Deployment model.DeploymentID `json:"deployment_id"`
+	Resources  InstanceResources  `json:"resources"`
+	Disk       InstanceDisk       `json:"disk"`
+	CreatedAt  time.Time          `json:"created_at"`
+	StartedAt  *time.Time         `json:"started_at"`
+	Index      uint64             `json:"index" doc:"of its last change"`
 }
 
 // InstanceResources are what an instance takes from its node, the overhead included.
@@ -55,13 +56,13 @@ type InstanceResources struct {
 
 // Eviction is the wish to stop an instance for a cause that is not its own job's.
 type Eviction struct {
-	Requested  bool       `json:"requested"`
-	Cause      fsm.Cause  `json:"cause"`
-	By         string     `json:"by" doc:"a drain or an actor"`
-	WaitingFor []fsm.Code `json:"waiting_for"`
-	Preparing  bool       `json:"preparing" doc:"its agent runs what must come before the stop"`
-	Surge      bool       `json:"surge,omitempty" doc:"it stops when its replacement is ready"`
-	Failure    string     `json:"failure" doc:"why the last preparation was given up"`
+	Requested  bool         `json:"requested"`
+	Cause      model.Cause  `json:"cause"`
+	By         string       `json:"by" doc:"a drain or an actor"`
+	WaitingFor []model.Code `json:"waiting_for"`
+	Preparing  bool         `json:"preparing" doc:"its agent runs what must come before the stop"`
+	Surge      bool         `json:"surge,omitempty" doc:"it stops when its replacement is ready"`
+	Failure    string       `json:"failure" doc:"why the last preparation was given up"`
 }
 
 // InstanceReply is the answer to a write that concerns one instance.
@@ -78,10 +79,10 @@ func (r *reading) instance(i *fsm.Instance) Instance {
 		Member: r.member(i), Replaces: i.Links.Replaces, ReplacedBy: i.Links.ReplacedBy, Version: i.Version, Class: i.ClassOf(), ExitCode: i.Status.ExitCode,
 		Restarts: i.Status.Restarts, Ports: i.Claims.Ports.Map(), Deployment: i.Links.Deployment,
 		Resources: InstanceResources{CPU: i.Claims.Resources.CPU, MemoryBytes: i.Claims.Resources.MemoryBytes},
-		Awaits:    append([]fsm.InstanceID{}, i.Links.Awaits...),
+		Awaits:    append([]model.InstanceID{}, i.Links.Awaits...),
 		Eviction:  r.eviction(i), Facts: Facts(r.OwnFacts(i)), CreatedAt: wallTime(i.Marks.CreatedWall), StartedAt: wallTimeOrNil(i.Marks.StartedWall), Index: i.Marks.ChangedIndex,
 	}
-	if v.Reason == "" && i.Desired != fsm.DesiredRunning {
+	if v.Reason == "" && i.Desired != model.DesiredRunning {
 		v.Reason = i.Marks.StopReason
 	}
 	v.Disk = r.disk(i)
@@ -100,10 +101,10 @@ func (r *reading) instance(i *fsm.Instance) Instance {
 
 func (r *reading) eviction(i *fsm.Instance) Eviction {
 	v := Eviction{
-		Requested: i.Eviction.Requested, Cause: i.Eviction.Cause, By: i.Eviction.By, WaitingFor: []fsm.Code{},
+		Requested: i.Eviction.Requested, Cause: i.Eviction.Cause, By: i.Eviction.By, WaitingFor: []model.Code{},
 		Preparing: i.Eviction.Preparing, Surge: i.Eviction.Surge, Failure: i.Eviction.Failure,
 	}
-	if i.Eviction.Requested && i.Desired == fsm.DesiredRunning {
+	if i.Eviction.Requested && i.Desired == model.DesiredRunning {
 		for _, b := range r.waiting().Instances[i.ID] {
 			v.WaitingFor = append(v.WaitingFor, b.Code)
 		}
@@ -185,7 +186,7 @@ func listInstances(r *reading, in *instanceList, from string, yield func(string,
 	if err != nil {
 		return err
 	}
-	for id, i := range r.Instances.From(fsm.InstanceID(from)) {
+	for id, i := range r.Instances.From(model.InstanceID(from)) {
 		if !keep(i) || !in.All && i.Terminal() {
 			continue
 		}
@@ -197,7 +198,7 @@ func listInstances(r *reading, in *instanceList, from string, yield func(string,
 }
 
 func (r *reading) instanceScope(in *instanceList) (func(*fsm.Instance) bool, error) {
-	var node fsm.NodeID
+	var node model.NodeID
 	if in.Node != "" {
 		n, refusal := r.FindNode(in.Node)
 		if refusal != nil {
@@ -205,7 +206,7 @@ func (r *reading) instanceScope(in *instanceList) (func(*fsm.Instance) bool, err
 		}
 		node = n.ID
 	}
-	var job fsm.JobName
+	var job model.JobName
 	if in.Job != "" {
 		j, refusal := r.FindJob(in.Job)
 		if refusal != nil {
@@ -255,12 +256,12 @@ type evictInput struct {
 }
 
 type evictBody struct {
-	Grace        *fsm.Duration `json:"grace,omitempty" doc:"instead of the group's"`
-	BypassBudget bool          `json:"bypass_budget,omitempty" doc:"stop it although a budget or its role forbids it; recorded"`
-	Avoid        bool          `json:"avoid,omitempty" doc:"keep its replacement off this node"`
-	Surge        bool          `json:"surge,omitempty" doc:"stop it when its replacement is ready; refused for a group that does not replace first"`
-	Cancel       bool          `json:"cancel,omitempty" doc:"of a replica, or with surge: take back that it is to be evicted"`
-	Message      string        `json:"message,omitempty" maxLength:"256"`
+	Grace        *model.Duration `json:"grace,omitempty" doc:"instead of the group's"`
+	BypassBudget bool            `json:"bypass_budget,omitempty" doc:"stop it although a budget or its role forbids it; recorded"`
+	Avoid        bool            `json:"avoid,omitempty" doc:"keep its replacement off this node"`
+	Surge        bool            `json:"surge,omitempty" doc:"stop it when its replacement is ready; refused for a group that does not replace first"`
+	Cancel       bool            `json:"cancel,omitempty" doc:"of a replica, or with surge: take back that it is to be evicted"`
+	Message      string          `json:"message,omitempty" maxLength:"256"`
 }
 
 func (in *evictInput) body() any { return &in.Input }
@@ -273,14 +274,14 @@ func evictInstance() change[evictInput, InstanceReply] {
 	known := c.prepare
 	c.prepare = func(r *reading, in *evictInput) ([]fsm.Command, error) {
 		if in.Input.Surge {
-			return nil, fsm.Refuse(fsm.CodeInvalid, "a stop waits for no replacement").WithHint("leave surge out, or evict the instance")
+			return nil, model.Refuse(model.CodeInvalid, "a stop waits for no replacement").WithHint("leave surge out, or evict the instance")
 		}
-		if n, h, ok := r.UnknownOn(fsm.InstanceID(in.ID)); ok && !r.Instances.Has(h.ID) {
+		if n, h, ok := r.UnknownOn(model.InstanceID(in.ID)); ok && !r.Instances.Has(h.ID) {
 			if r.Unconfirmed {
-				return nil, fsm.Refuse(fsm.CodeRestoreUnconfirmed, "instance %s on node %s is not known, and the restore is not confirmed", h.ID, n.Name).
+				return nil, model.Refuse(model.CodeRestoreUnconfirmed, "instance %s on node %s is not known, and the restore is not confirmed", h.ID, n.Name).
 					WithHint("confirm it first: outspan settings resume restore")
 			}
-			return []fsm.Command{&fsm.InstanceStop{ID: h.ID, Cause: fsm.CauseUser, By: in.Input.Message}}, nil
+			return []fsm.Command{&fsm.InstanceStop{ID: h.ID, Cause: model.CauseUser, By: in.Input.Message}}, nil
 		}
 		return known(r, in)
 	}
@@ -290,15 +291,15 @@ func evictInstance() change[evictInput, InstanceReply] {
 func evictKnown() change[evictInput, InstanceReply] {
 	c := onInstance((*evictInput).ref, func(i *fsm.Instance, in *evictInput) fsm.Command {
 		return &fsm.InstanceStop{
-			ID: i.ID, Cause: fsm.CauseUser, By: in.Input.Message, Grace: in.Input.Grace, Bypass: in.Input.BypassBudget, Avoid: in.Input.Avoid,
+			ID: i.ID, Cause: model.CauseUser, By: in.Input.Message, Grace: in.Input.Grace, Bypass: in.Input.BypassBudget, Avoid: in.Input.Avoid,
 		}
 	})
 	c.refused = func(r *reading, in *evictInput, p *transport.Problem) {
 		i, refusal := r.NamedInstance(in.ID)
-		if refusal != nil || p.Code != fsm.CodeBudgetRate && p.Code != fsm.CodeActorRate {
+		if refusal != nil || p.Code != model.CodeBudgetRate && p.Code != model.CodeActorRate {
 			return
 		}
-		_, next := r.CheckBudget(i, fsm.CauseUser)
+		_, next := r.CheckBudget(i, model.CauseUser)
 		p.NextAllowed = r.wallOf(next)
 	}
 	return c
@@ -315,25 +316,25 @@ func evictReplica(c change[evictInput, InstanceReply]) change[evictInput, Instan
 		_, replica := r.MemberOf(i)
 		switch {
 		case !replica && in.Input.Surge && in.Input.BypassBudget:
-			return nil, fsm.Refuse(fsm.CodeInvalid, "a replacement that comes first needs no bypass of a budget").WithHint("give one of the two")
+			return nil, model.Refuse(model.CodeInvalid, "a replacement that comes first needs no bypass of a budget").WithHint("give one of the two")
 		case !replica && in.Input.Surge && !in.Input.Cancel:
 			return []fsm.Command{&fsm.InstanceMark{
-				ID: i.ID, Requested: true, Surge: true, Cause: fsm.CauseUser, By: cmp.Or(in.Input.Message, string(r.by.actor())),
+				ID: i.ID, Requested: true, Surge: true, Cause: model.CauseUser, By: cmp.Or(in.Input.Message, string(r.by.actor())),
 				Grace: in.Input.Grace, Avoid: in.Input.Avoid,
 			}}, nil
 		case !replica && in.Input.Cancel && !i.Eviction.Surge:
-			return nil, fsm.Refuse(fsm.CodeInvalid, "instance %s is no replica, and was not evicted with surge: its eviction is its stop, which can't be taken back", i.ID)
-		case in.Input.Cancel && (!i.Eviction.Requested || i.Eviction.Cause != fsm.CauseUser):
-			return nil, fsm.Refuse(fsm.CodeConflict, "nobody asked for the eviction of instance %s", i.ID).WithHint("see what moves it: outspan why %s", i.ID)
+			return nil, model.Refuse(model.CodeInvalid, "instance %s is no replica, and was not evicted with surge: its eviction is its stop, which can't be taken back", i.ID)
+		case in.Input.Cancel && (!i.Eviction.Requested || i.Eviction.Cause != model.CauseUser):
+			return nil, model.Refuse(model.CodeConflict, "nobody asked for the eviction of instance %s", i.ID).WithHint("see what moves it: outspan why %s", i.ID)
 		case in.Input.Cancel:
 			return []fsm.Command{&fsm.InstanceMark{ID: i.ID}}, nil
 		case !replica || in.Input.BypassBudget:
 			return stop(r, in)
 		case in.Input.Grace != nil:
-			return nil, fsm.Refuse(fsm.CodeInvalid, "instance %s is a replica: it stops when its copy is elsewhere, with its group's grace", i.ID).
+			return nil, model.Refuse(model.CodeInvalid, "instance %s is a replica: it stops when its copy is elsewhere, with its group's grace", i.ID).
 				WithHint("leave the grace out, or stop it at once with: outspan instance stop %s", i.ID)
 		}
-		return []fsm.Command{&fsm.InstanceMark{ID: i.ID, Requested: true, Cause: fsm.CauseUser, By: string(r.by.actor())}}, nil
+		return []fsm.Command{&fsm.InstanceMark{ID: i.ID, Requested: true, Cause: model.CauseUser, By: string(r.by.actor())}}, nil
 	}
 	return c
 }

@@ -5,13 +5,14 @@ import (
 	"testing"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // A job tells which nodes its current version avoids and why. A new version avoids none of them.
 func TestJobTellsWhatItAvoids(t *testing.T) {
 	r := newRig(t)
 	r.world()
-	r.place("inst-c", 2, "01N2", fsm.ObservedFailed)
+	r.place("inst-c", 2, "01N2", model.ObservedFailed)
 	avoids := func() []any { return get(t, r.cli(), "/v1/jobs/web")["avoids"].([]any) }
 	list := avoids()
 	if len(list) != 1 {

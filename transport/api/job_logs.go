@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // Bounds of one reader of a job's logs.
@@ -44,9 +45,9 @@ func (s *Server) jobLogs(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	query := r.URL.Query()
-	group := fsm.NewGroupID(j.Name, query.Get("group"))
+	group := model.NewGroupID(j.Name, query.Get("group"))
 	if _, ok := state.Groups.Get(group); !ok && query.Get("group") != "" {
-		writeError(w, fsm.Refuse(fsm.CodeNotFound, "job %s has no group %q", j.Name, clip(query.Get("group"))))
+		writeError(w, model.Refuse(model.CodeNotFound, "job %s has no group %q", j.Name, clip(query.Get("group"))))
 		return
 	}
 	ctx, cancel := streamContext(r.Context())
@@ -74,7 +75,7 @@ func isTrue(text string) bool {
 // logMerge is one reader of a job's logs, in order of time. Each log has a goroutine; run returns when all have ended.
 type logMerge struct {
 	s       *Server
-	job     fsm.JobName
+	job     model.JobName
 	group   string
 	query   url.Values
 	follow  bool
@@ -94,7 +95,7 @@ func (m *logMerge) run(ctx context.Context) {
 	m.order = newLogOrder(m.follow, m.write)
 	defer context.AfterFunc(ctx, m.order.stop)()
 	defer m.wg.Wait()
-	known := map[fsm.InstanceID]bool{}
+	known := map[model.InstanceID]bool{}
 	if m.out.flush.Flush() != nil {
 		m.cancel()
 	}
@@ -156,7 +157,7 @@ func (m *logMerge) present(state *fsm.State) []*fsm.Instance {
 			continue
 		}
 		for i := range state.InstancesOf(id) {
-			if i.Status.Observed != fsm.ObservedPending && !((m.follow || m.running) && i.Terminal()) {
+			if i.Status.Observed != model.ObservedPending && !((m.follow || m.running) && i.Terminal()) {
 				all = append(all, i)
 			}
 		}
@@ -183,10 +184,10 @@ func (m *logMerge) read(ctx context.Context, i *fsm.Instance, first bool, source
 	state, _ := m.s.cfg.Store.Watch()
 	resp, err := m.s.agentLog(ctx, &state, i, query)
 	if err != nil {
-		var refusal *fsm.Error
+		var refusal *model.Error
 		switch {
 		case ctx.Err() != nil || !errors.As(err, &refusal):
-		case refusal.Code == fsm.CodeNotFound && !m.follow:
+		case refusal.Code == model.CodeNotFound && !m.follow:
 			m.mu.Lock()
 			m.gone++
 			m.mu.Unlock()

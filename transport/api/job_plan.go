@@ -4,11 +4,12 @@ import (
 	"context"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // JobPlan is what submitting a spec would do.
 type JobPlan struct {
-	Job     fsm.JobName    `json:"job"`
+	Job     model.JobName  `json:"job"`
 	Index   uint64         `json:"index" doc:"of the job: give it as if_index to submit only what was planned; 0: a new job"`
 	Version uint64         `json:"version" doc:"it would have"`
 	Changes bool           `json:"changes"`
@@ -17,17 +18,17 @@ type JobPlan struct {
 
 // PlannedGroup is what submitting a spec would do to a group.
 type PlannedGroup struct {
-	Group         fsm.GroupID    `json:"group"`
+	Group         model.GroupID  `json:"group"`
 	Created       int            `json:"created"`
 	Destroyed     int            `json:"destroyed"`
 	Kept          int            `json:"kept"`
 	Unschedulable int            `json:"unschedulable" doc:"of those created: that no node can take now"`
-	Code          fsm.Code       `json:"code"`
+	Code          model.Code     `json:"code"`
 	Message       string         `json:"message"`
 	Excluded      []fsm.Excluded `json:"excluded" doc:"nodes excluded by each rule"`
 
-	Budgets  []fsm.BudgetLine `json:"budgets" doc:"what its budgets come to: percentages and defaults as numbers"`
-	Preempts []fsm.InstanceID `json:"preempts" doc:"instances of less important classes that would stop to make room"`
+	Budgets  []fsm.BudgetLine   `json:"budgets" doc:"what its budgets come to: percentages and defaults as numbers"`
+	Preempts []model.InstanceID `json:"preempts" doc:"instances of less important classes that would stop to make room"`
 }
 
 type planInput struct {
@@ -41,7 +42,7 @@ func (in *planInput) body() any { return &in.Input }
 func planJob(_ context.Context, r *reading, in *planInput) (JobPlan, error) {
 	spec := in.Input.Job
 	if string(spec.Name) != in.Name {
-		return JobPlan{}, fsm.Refuse(fsm.CodeInvalid, "the path names job %q, the spec is of %q", clip(in.Name), clip(string(spec.Name)))
+		return JobPlan{}, model.Refuse(model.CodeInvalid, "the path names job %q, the spec is of %q", clip(in.Name), clip(string(spec.Name)))
 	}
 	expanded := spec.Expand()
 	if refusal := expanded.Check(); refusal != nil {

@@ -1,6 +1,9 @@
 package api
 
-import "github.com/outspan/outspan/fsm"
+import (
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
+)
 
 type revertInput struct {
 	JobWrite
@@ -21,7 +24,7 @@ func (in *revertInput) ref() string { return in.Name }
 // RevertReply is the answer to a revert.
 type RevertReply struct {
 	JobReply
-	Spec *fsm.JobSpec `json:"spec,omitempty" doc:"of a dry run: what would be the wanted state"`
+	Spec *model.JobSpec `json:"spec,omitempty" doc:"of a dry run: what would be the wanted state"`
 }
 
 func revertJob() change[revertInput, RevertReply] {
@@ -30,7 +33,7 @@ func revertJob() change[revertInput, RevertReply] {
 		if version == 0 {
 			target, ok := r.RevertTarget(j)
 			if !ok {
-				return nil, fsm.Refuse(fsm.CodeNotFound, "job %s has no earlier version that completed its rollout and differs from the current one", j.Name).
+				return nil, model.Refuse(model.CodeNotFound, "job %s has no earlier version that completed its rollout and differs from the current one", j.Name).
 					WithHint("name a version: outspan job history %s lists them", j.Name)
 			}
 			version = target
@@ -52,7 +55,7 @@ func revertJob() change[revertInput, RevertReply] {
 					reply.RevertedTo = c.Version
 				}
 			}
-			if v, ok := o.JobVersion(fsm.JobName(in.Name), o.currentVersion(in.Name)); ok && o.DryRun {
+			if v, ok := o.JobVersion(model.JobName(in.Name), o.currentVersion(in.Name)); ok && o.DryRun {
 				reply.Spec = &v.Spec
 			}
 			return reply, err
@@ -62,7 +65,7 @@ func revertJob() change[revertInput, RevertReply] {
 
 // currentVersion is the current version of a job; 0 if there is none of this name.
 func (r *reading) currentVersion(name string) uint64 {
-	if j, ok := r.Jobs.Get(fsm.JobName(name)); ok {
+	if j, ok := r.Jobs.Get(model.JobName(name)); ok {
 		return j.Version
 	}
 	return 0

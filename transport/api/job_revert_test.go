@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // A revert without a version goes to the newest version that completed its rollout and asks for something else than the
@@ -19,7 +20,7 @@ func TestRevertGoesToWhatWorked(t *testing.T) {
 		r.apply(&fsm.JobSubmit{Spec: next})
 	}
 	ended := func(version int, status fsm.DeploymentStatus) {
-		r.apply(&fsm.DeploymentStep{ID: fsm.DeploymentID(fmt.Sprintf("web-%d", version)), Status: status, Reason: "so"})
+		r.apply(&fsm.DeploymentStep{ID: model.DeploymentID(fmt.Sprintf("web-%d", version)), Status: status, Reason: "so"})
 	}
 	revert := func(query string, body map[string]any) (map[string]any, error) {
 		raw, _, err := r.cli().Do(t.Context(), http.MethodPost, "/v1/jobs/web/revert", values(query), body)
@@ -28,7 +29,7 @@ func TestRevertGoesToWhatWorked(t *testing.T) {
 		}
 		return decode(t, raw), nil
 	}
-	want := func(job fsm.JobName, version uint64, command string, count int) {
+	want := func(job model.JobName, version uint64, command string, count int) {
 		t.Helper()
 		s := r.machine.State()
 		v, ok := s.JobVersion(job, version)
@@ -43,7 +44,7 @@ func TestRevertGoesToWhatWorked(t *testing.T) {
 	// Nothing has worked yet.
 	submit("/bin/two", 3)
 	_, err := revert("", nil)
-	wantCode(t, err, fsm.CodeNotFound)
+	wantCode(t, err, model.CodeNotFound)
 
 	// Version 2 works, 3 fails, 4 was overtaken, 5 is under way.
 	ended(2, fsm.DeploymentSucceeded)
@@ -68,7 +69,7 @@ func TestRevertGoesToWhatWorked(t *testing.T) {
 	r.apply(&fsm.JobRestart{Job: "web"})
 	ended(7, fsm.DeploymentSucceeded)
 	_, err = revert("", nil)
-	wantCode(t, err, fsm.CodeNotFound)
+	wantCode(t, err, model.CodeNotFound)
 
 	// A version that somebody names is taken as it is asked for; with its counts only where they are asked for.
 	if _, err = revert("", map[string]any{"version": 3}); err != nil {
@@ -76,13 +77,13 @@ func TestRevertGoesToWhatWorked(t *testing.T) {
 	}
 	want("web", 8, "/bin/three", 5)
 	_, err = revert("", map[string]any{"version": 4, "if_version": 7})
-	wantCode(t, err, fsm.CodeStale)
+	wantCode(t, err, model.CodeStale)
 	if _, err = revert("", map[string]any{"version": 2, "counts": true}); err != nil {
 		t.Fatal(err)
 	}
 	want("web", 9, "/bin/two", 7)
 	_, err = revert("", map[string]any{"version": 6})
-	wantCode(t, err, fsm.CodeConflict)
+	wantCode(t, err, model.CodeConflict)
 	if versions := get(t, r.cli(), "/v1/jobs/web/versions")["items"].([]any); true {
 		done := ""
 		for _, v := range versions {

@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 type submitInput struct {
@@ -14,8 +15,8 @@ type submitInput struct {
 }
 
 type submitBody struct {
-	Job     fsm.JobSpec `json:"job"`
-	Message string      `json:"message,omitempty" maxLength:"256" doc:"stands in the job's history"`
+	Job     model.JobSpec `json:"job"`
+	Message string        `json:"message,omitempty" maxLength:"256" doc:"stands in the job's history"`
 }
 
 func (in *submitInput) body() any { return &in.Input }
@@ -83,7 +84,7 @@ func submitJob() change[submitInput, JobReply] {
 			if in.IfIndex != "" {
 				index, err := strconv.ParseUint(in.IfIndex, 10, 64)
 				if err != nil {
-					return nil, fsm.Refuse(fsm.CodeInvalid, "if_index is not a log index")
+					return nil, model.Refuse(model.CodeInvalid, "if_index is not a log index")
 				}
 				c.IfIndex = &index
 			}
@@ -94,7 +95,7 @@ func submitJob() change[submitInput, JobReply] {
 }
 
 // jobReply shows the job after a write; it may have been purged.
-func (o *outcome) jobReply(name fsm.JobName) (JobReply, error) {
+func (o *outcome) jobReply(name model.JobName) (JobReply, error) {
 	reply := JobReply{Written: o.Written}
 	j, ok := o.Jobs.Get(name)
 	if !ok {
@@ -108,7 +109,7 @@ func (o *outcome) jobReply(name fsm.JobName) (JobReply, error) {
 	o.undecided = reply.Changed && !o.DryRun
 	v := o.job(j)
 	reply.Job = &v
-	if d, ok := o.Deployments.Get(fsm.NewDeploymentID(j.Name, j.Version)); ok && reply.Changed {
+	if d, ok := o.Deployments.Get(model.NewDeploymentID(j.Name, j.Version)); ok && reply.Changed {
 		if first, ok := o.JobVersion(j.Name, j.Version); ok && first.Index >= o.Written.Index {
 			reply.DeploymentID = d.ID
 		}
@@ -143,7 +144,7 @@ func (in *restartInput) ref() string { return in.Name }
 func scaleJob() change[scaleInput, JobReply] {
 	return onJob((*scaleInput).ref, func(r *reading, j *fsm.Job, in *scaleInput) (fsm.Command, error) {
 		if in.Input.Count == nil {
-			return nil, fsm.Refuse(fsm.CodeInvalid, "count is missing").WithHint(`send {"group":"http","count":3}`)
+			return nil, model.Refuse(model.CodeInvalid, "count is missing").WithHint(`send {"group":"http","count":3}`)
 		}
 		group, err := r.onlyGroup(j, in.Input.Group)
 		if err != nil {
@@ -160,7 +161,7 @@ func (r *reading) onlyGroup(j *fsm.Job, name string) (string, error) {
 	}
 	v, ok := r.JobVersion(j.Name, j.Version)
 	if !ok || len(v.Spec.Groups) != 1 {
-		return "", fsm.Refuse(fsm.CodeInvalid, "job %s has more than one group", j.Name).WithHint("name the group")
+		return "", model.Refuse(model.CodeInvalid, "job %s has more than one group", j.Name).WithHint("name the group")
 	}
 	return v.Spec.Groups[0].Name, nil
 }
@@ -186,8 +187,8 @@ func (in *validateInput) body() any { return &in.Input }
 
 // JobValidation is a spec with every default filled in.
 type JobValidation struct {
-	Job      fsm.JobSpec `json:"job"`
-	Warnings []string    `json:"warnings"`
+	Job      model.JobSpec `json:"job"`
+	Warnings []string      `json:"warnings"`
 
 	Budgets []fsm.BudgetLine `json:"budgets" doc:"what the budgets of its groups come to"`
 }
@@ -203,7 +204,7 @@ func validateJob(_ context.Context, r *reading, in *validateInput) (JobValidatio
 	}
 	v := JobValidation{Job: spec, Warnings: []string{}, Budgets: []fsm.BudgetLine{}}
 	for i := range spec.Groups {
-		v.Budgets = append(v.Budgets, draft.State().BudgetLines(fsm.NewGroupID(spec.Name, spec.Groups[i].Name))...)
+		v.Budgets = append(v.Budgets, draft.State().BudgetLines(model.NewGroupID(spec.Name, spec.Groups[i].Name))...)
 	}
 	return v, nil
 }

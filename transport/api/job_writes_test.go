@@ -6,13 +6,14 @@ import (
 	"testing"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // The answer of a change to a job does not say why its instances wait, which the leader has yet to find; a dry run and every later look do.
 func TestAnswerOfAJobWrite(t *testing.T) {
 	r := newRig(t)
 	r.world()
-	r.waiting.Groups = map[fsm.GroupID]fsm.Blocker{"web/http": {Code: fsm.CodeNoMemory, Message: "2 nodes lack memory"}}
+	r.waiting.Groups = map[model.GroupID]fsm.Blocker{"web/http": {Code: model.CodeNoMemory, Message: "2 nodes lack memory"}}
 	scaled := func(count int, query string) map[string]any {
 		return decode(t, must2(r.cli().Do(t.Context(), http.MethodPost, "/v1/jobs/web/scale", values(query), map[string]any{"count": count}))(t))["job"].(map[string]any)
 	}
@@ -21,10 +22,10 @@ func TestAnswerOfAJobWrite(t *testing.T) {
 		job    map[string]any
 		reason string
 	}{
-		{"a dry run", scaled(7, "dry_run=true"), string(fsm.CodeNoMemory)},
+		{"a dry run", scaled(7, "dry_run=true"), string(model.CodeNoMemory)},
 		{"a change", scaled(7, ""), ""},
-		{"no change", scaled(7, ""), string(fsm.CodeNoMemory)},
-		{"a look", get(t, r.cli(), "/v1/jobs/web"), string(fsm.CodeNoMemory)},
+		{"no change", scaled(7, ""), string(model.CodeNoMemory)},
+		{"a look", get(t, r.cli(), "/v1/jobs/web"), string(model.CodeNoMemory)},
 	} {
 		group := c.job["groups"].([]any)[0].(map[string]any)
 		if reason := group["reason"]; reason != c.reason || group["pending"].(json.Number) == "0" {
@@ -54,7 +55,7 @@ func TestWritesTakeWholeNames(t *testing.T) {
 		t.Errorf("S18: stopped and purged at once: the answer shows job %v, %v", got["job"], err)
 	}
 	_, err = stop()
-	wantCode(t, err, fsm.CodeNotFound)
+	wantCode(t, err, model.CodeNotFound)
 	if job := get(t, r.cli(), "/v1/jobs/api-prod"); job["status"] != "pending" || isTrue(job["purge"]) {
 		t.Errorf("S18: another job is %v, purged %v", job["status"], job["purge"])
 	}
@@ -68,6 +69,6 @@ func TestWritesTakeWholeNames(t *testing.T) {
 	r.node("01M1", "machine-1")
 	for _, path := range []string{"/v1/nodes/01M/disable", "/v1/nodes/machine/drain", "/v1/instances/inst-/evict", "/v1/members/s/promote"} {
 		_, _, err := r.cli().Do(t.Context(), http.MethodPost, path, nil, map[string]any{})
-		wantCode(t, err, fsm.CodeNotFound)
+		wantCode(t, err, model.CodeNotFound)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // JobStatus is how a job is, in one word.
@@ -23,69 +24,69 @@ const (
 
 // Job is how a job is shown.
 type Job struct {
-	Name         fsm.JobName      `json:"name"`
-	Version      uint64           `json:"version"`
-	Class        fsm.ClassName    `json:"class"`
-	Status       JobStatus        `json:"status" enum:"running,pending,starting,degraded,stopping,stopped"`
-	Groups       []JobGroup       `json:"groups"`
-	DeploymentID fsm.DeploymentID `json:"deployment_id"`
-	Stable       uint64           `json:"stable_version" doc:"the last version whose deployment succeeded; 0: none"`
-	Purge        bool             `json:"purge" doc:"removed once its last instance has stopped"`
-	Index        uint64           `json:"index" doc:"of the last change: give it as if_index"`
+	Name         model.JobName      `json:"name"`
+	Version      uint64             `json:"version"`
+	Class        model.ClassName    `json:"class"`
+	Status       JobStatus          `json:"status" enum:"running,pending,starting,degraded,stopping,stopped"`
+	Groups       []JobGroup         `json:"groups"`
+	DeploymentID model.DeploymentID `json:"deployment_id"`
+	Stable       uint64             `json:"stable_version" doc:"the last version whose deployment succeeded; 0: none"`
+	Purge        bool               `json:"purge" doc:"removed once its last instance has stopped"`
+	Index        uint64             `json:"index" doc:"of the last change: give it as if_index"`
 }
 
 // JobGroup is how a group of a job is shown.
 type JobGroup struct {
-	Name    string   `json:"name"`
-	Role    fsm.Role `json:"role" enum:"service,local,system"`
-	Version uint64   `json:"version" doc:"of the job at which its template last changed"`
-	Count   int      `json:"count"`
-	Ready   int      `json:"ready"`
-	Placed  int      `json:"placed" doc:"instances that count toward the count"`
-	Pending int      `json:"pending"`
-	Reason  string   `json:"reason" doc:"the code of why something is pending"`
-	Message string   `json:"message" doc:"the same in words"`
+	Name    string     `json:"name"`
+	Role    model.Role `json:"role" enum:"service,local,system"`
+	Version uint64     `json:"version" doc:"of the job at which its template last changed"`
+	Count   int        `json:"count"`
+	Ready   int        `json:"ready"`
+	Placed  int        `json:"placed" doc:"instances that count toward the count"`
+	Pending int        `json:"pending"`
+	Reason  string     `json:"reason" doc:"the code of why something is pending"`
+	Message string     `json:"message" doc:"the same in words"`
 
-	Degraded fsm.Code `json:"degraded,omitempty" doc:"volume_home_node_offline: a node with its data is offline (P19)"`
+	Degraded model.Code `json:"degraded,omitempty" doc:"volume_home_node_offline: a node with its data is offline (P19)"`
 }
 
 // JobDetail is a job with its wanted spec.
 type JobDetail struct {
 	Job
-	Spec   fsm.JobSpec     `json:"spec"`
+	Spec   model.JobSpec   `json:"spec"`
 	Avoids []JobAvoidsNode `json:"avoids" doc:"nodes on which its groups did badly: new instances go there only if no other node will do"`
 }
 
 // JobAvoidsNode is a node that the current version of a group of the job avoids for a while.
 type JobAvoidsNode struct {
-	Group  fsm.GroupID `json:"group"`
-	Node   string      `json:"node"`
-	NodeID fsm.NodeID  `json:"node_id"`
-	Reason string      `json:"reason"`
-	Until  time.Time   `json:"until"`
+	Group  model.GroupID `json:"group"`
+	Node   string        `json:"node"`
+	NodeID model.NodeID  `json:"node_id"`
+	Reason string        `json:"reason"`
+	Until  time.Time     `json:"until"`
 }
 
 // JobVersion is one entry of a job's history.
 type JobVersion struct {
-	Job       fsm.JobName `json:"job"`
-	Version   uint64      `json:"version"`
-	Current   bool        `json:"current"`
-	Stable    bool        `json:"stable"`
-	Completed bool        `json:"completed" doc:"its rollout was completed, or it needed none after a version whose was"`
-	Actor     fsm.Actor   `json:"actor"`
-	Message   string      `json:"message"`
-	Index     uint64      `json:"index"`
-	CreatedAt time.Time   `json:"created_at"`
-	Spec      fsm.JobSpec `json:"spec"`
+	Job       model.JobName `json:"job"`
+	Version   uint64        `json:"version"`
+	Current   bool          `json:"current"`
+	Stable    bool          `json:"stable"`
+	Completed bool          `json:"completed" doc:"its rollout was completed, or it needed none after a version whose was"`
+	Actor     model.Actor   `json:"actor"`
+	Message   string        `json:"message"`
+	Index     uint64        `json:"index"`
+	CreatedAt time.Time     `json:"created_at"`
+	Spec      model.JobSpec `json:"spec"`
 }
 
 // JobReply is the answer to a write that concerns one job.
 type JobReply struct {
 	Written
-	Job          *Job             `json:"job,omitempty" doc:"absent when the job was purged"`
-	DeploymentID fsm.DeploymentID `json:"deployment_id,omitempty" doc:"that this write began"`
-	Changed      bool             `json:"changed" doc:"false: the job was so already"`
-	RevertedTo   uint64           `json:"reverted_to,omitempty" doc:"of a revert: the version whose spec is the wanted state again; absent when a stored outcome is told again"`
+	Job          *Job               `json:"job,omitempty" doc:"absent when the job was purged"`
+	DeploymentID model.DeploymentID `json:"deployment_id,omitempty" doc:"that this write began"`
+	Changed      bool               `json:"changed" doc:"false: the job was so already"`
+	RevertedTo   uint64             `json:"reverted_to,omitempty" doc:"of a revert: the version whose spec is the wanted state again; absent when a stored outcome is told again"`
 }
 
 func (r *reading) job(j *fsm.Job) Job {
@@ -134,7 +135,7 @@ func (r *reading) jobGroup(g *fsm.Group) JobGroup {
 			v.Placed++
 		}
 	}
-	if g.Role == fsm.RoleSystem {
+	if g.Role == model.RoleSystem {
 		v.Count = max(v.Placed, r.eligibleNodes(g))
 	}
 	v.Degraded = r.degraded(g)
@@ -146,7 +147,7 @@ func (r *reading) jobGroup(g *fsm.Group) JobGroup {
 }
 
 // degraded is why a group can't be whole by itself; empty if nothing is known.
-func (r *reading) degraded(g *fsm.Group) fsm.Code {
+func (r *reading) degraded(g *fsm.Group) model.Code {
 	for slot := range g.Count {
 		spec, ok := r.Policy(g.ID)
 		if !ok {
@@ -154,7 +155,7 @@ func (r *reading) degraded(g *fsm.Group) fsm.Code {
 		}
 		home, ok := r.VolumeHome(spec, g.ID, slot)
 		if n, known := r.Nodes.Get(home); ok && known && n.Health == fsm.HealthOffline {
-			return fsm.CodeVolumeOffline
+			return model.CodeVolumeOffline
 		}
 	}
 	return ""
@@ -280,7 +281,7 @@ func showVersion(_ context.Context, r *reading, in *versionRead) (JobVersion, er
 	}
 	v, ok := r.JobVersion(j.Name, in.Version)
 	if !ok {
-		return JobVersion{}, fsm.Refuse(fsm.CodeNotFound, "job %s has no version %d", j.Name, in.Version).WithHint("list them with: outspan job history %s", j.Name)
+		return JobVersion{}, model.Refuse(model.CodeNotFound, "job %s has no version %d", j.Name, in.Version).WithHint("list them with: outspan job history %s", j.Name)
 	}
 	return r.version(j, v), nil
 }

@@ -6,6 +6,7 @@ import (
 	"net/http"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // maxItems is how many items a list has at most; the rest comes with next.
@@ -83,7 +84,7 @@ func list[I any, P listInput[I], V any](s *Server, rt route, l listing[I, V]) op
 func parseNext(next string) (string, error) {
 	key, err := base64.RawURLEncoding.DecodeString(next)
 	if err != nil {
-		return "", fsm.Refuse(fsm.CodeInvalid, "next is not from an earlier answer").WithHint("leave it out to begin anew")
+		return "", model.Refuse(model.CodeInvalid, "next is not from an earlier answer").WithHint("leave it out to begin anew")
 	}
 	return string(key), nil
 }

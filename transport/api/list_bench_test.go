@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 	"github.com/outspan/outspan/transport/api"
 )
@@ -17,10 +18,10 @@ func BenchmarkListNodes(b *testing.B) {
 	for i := range nodes {
 		name := fmt.Sprintf("n%05d", i)
 		r.apply(&fsm.NodeRegister{
-			ID: fsm.NodeID(fmt.Sprintf("01M806XJYB45EV0S9CRQM%05d", i)), Name: name,
-			Agent: fsm.AgentInfo{BootID: "01M806XJYB45EV0S9CRQMXVGM4", Incarnation: "01M806XJYB45EV0S9CRQMXVGM5", Address: "127.0.0.1", Version: "1.2.3"},
-			Shape: fsm.NodeShape{
-				Capacity: fsm.Resources{CPU: 64_000, MemoryBytes: 256 << 30}, Labels: map[string]string{"rack": "r01", "disk": "ssd"}, PortMin: 20000, PortMax: 31999,
+			ID: model.NodeID(fmt.Sprintf("01M806XJYB45EV0S9CRQM%05d", i)), Name: name,
+			Agent: model.AgentInfo{BootID: "01M806XJYB45EV0S9CRQMXVGM4", Incarnation: "01M806XJYB45EV0S9CRQMXVGM5", Address: "127.0.0.1", Version: "1.2.3"},
+			Shape: model.NodeShape{
+				Capacity: model.Resources{CPU: 64_000, MemoryBytes: 256 << 30}, Labels: map[string]string{"rack": "r01", "disk": "ssd"}, PortMin: 20000, PortMax: 31999,
 				Attributes: map[string]string{"os": "linux", "arch": "amd64", "cpus": "16", "kernel": "6.1.0", "hostname": name},
 			},
 		})

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -52,22 +53,22 @@ func checkLogQuery(r *http.Request, also ...string) error {
 	switch q.Get("stream") {
 	case "", "stdout", "stderr", "both":
 	default:
-		return fsm.Refuse(fsm.CodeInvalid, "stream is none of stdout, stderr and both")
+		return model.Refuse(model.CodeInvalid, "stream is none of stdout, stderr and both")
 	}
 	for _, name := range [...]string{"follow", "timestamps", "running"} {
 		if v := q.Get(name); v != "" {
 			if _, err := strconv.ParseBool(v); err != nil {
-				return fsm.Refuse(fsm.CodeInvalid, "%s is neither true nor false", name)
+				return model.Refuse(model.CodeInvalid, "%s is neither true nor false", name)
 			}
 		}
 	}
 	if v := q.Get("since"); v != "" && !isSince(v) {
-		return fsm.Refuse(fsm.CodeInvalid, "since is neither a time nor a duration").
+		return model.Refuse(model.CodeInvalid, "since is neither a time nor a duration").
 			WithHint("write 10m, or 2026-01-31T12:00:00Z")
 	}
 	if v := q.Get("tail"); v != "" {
 		if n, err := strconv.Atoi(v); err != nil || n < 0 {
-			return fsm.Refuse(fsm.CodeInvalid, "tail is not a number of lines")
+			return model.Refuse(model.CodeInvalid, "tail is not a number of lines")
 		}
 	}
 	return nil
@@ -78,8 +79,8 @@ func isSince(text string) bool {
 	if _, err := time.Parse(time.RFC3339Nano, text); err == nil {
 		return true
 	}
-	d, err := fsm.ParseDuration(text)
-	return err == nil && d >= 0 && d != fsm.Forever
+	d, err := model.ParseDuration(text)
+	return err == nil && d >= 0 && d != model.Forever
 }
 
 // instanceLogs passes an agent's answer on. Any server can: it asks the agent of the instance's node.
@@ -143,10 +144,10 @@ func streamContext(ctx context.Context) (context.Context, context.CancelFunc) {
 func (s *Server) agentLog(ctx context.Context, state *fsm.State, i *fsm.Instance, query url.Values) (*http.Response, error) {
 	n, ok := state.Nodes.Get(i.Node)
 	if !ok {
-		return nil, fsm.Refuse(fsm.CodeNotFound, "node %s of instance %s is gone, and its logs with it", i.Node, i.ID)
+		return nil, model.Refuse(model.CodeNotFound, "node %s of instance %s is gone, and its logs with it", i.Node, i.ID)
 	}
 	if n.Agent.APIAddress == "" || s.cfg.AgentTransport == nil {
-		return nil, fsm.Refuse(transport.CodeAgentUnreachable, "the agent of node %s serves no logs", n.Name)
+		return nil, model.Refuse(transport.CodeAgentUnreachable, "the agent of node %s serves no logs", n.Name)
 	}
 	q := url.Values{}
 	for _, name := range [...]string{"stream", "follow", "tail", "offset", "timestamps", "since"} {
@@ -157,12 +158,12 @@ func (s *Server) agentLog(ctx context.Context, state *fsm.State, i *fsm.Instance
 	target := url.URL{Scheme: "https", Host: n.Agent.APIAddress, Path: "/v1/agent/logs/" + string(i.ID), RawQuery: q.Encode()}
 	req, err := http.NewRequestWithContext(transport.ExpectPeer(ctx, n.Name), http.MethodGet, target.String(), http.NoBody)
 	if err != nil {
-		return nil, fsm.Refuse(transport.CodeAgentUnreachable, "the address of node %s is not usable", n.Name)
+		return nil, model.Refuse(transport.CodeAgentUnreachable, "the address of node %s is not usable", n.Name)
 	}
 	resp, err := s.cfg.AgentTransport.RoundTrip(req)
 	if err != nil {
 		s.log.Warn("can't reach an agent", "node", n.Name, "address", n.Agent.APIAddress, "error", err)
-		return nil, fsm.Refuse(transport.CodeAgentUnreachable, "the agent of node %s at %s does not answer", n.Name, n.Agent.APIAddress).
+		return nil, model.Refuse(transport.CodeAgentUnreachable, "the agent of node %s at %s does not answer", n.Name, n.Agent.APIAddress).
 			WithHint("see: outspan node status %s", n.Name)
 	}
 	if resp.StatusCode != http.StatusOK {

@@ -10,22 +10,23 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
 // Member is how a server is shown.
 type Member struct {
-	Name     string       `json:"name"`
-	ID       fsm.ServerID `json:"id"`
-	Address  string       `json:"address" doc:"host:port of its API"`
-	Role     string       `json:"role" enum:"voter,nonvoter"`
-	Leader   bool         `json:"leader"`
-	Voter    bool         `json:"voter"`
-	State    string       `json:"state" enum:"alive,suspect,failed,left,unknown"`
-	IndexLag uint64       `json:"index_lag" doc:"log entries behind the leader"`
-	Answers  bool         `json:"answers" doc:"the leader's last look reached it, or it leads; false in an answer of another server than the leader"`
-	Version  string       `json:"version"`
-	Gossip   string       `json:"gossip" doc:"host:port where agents and servers join the gossip"`
+	Name     string         `json:"name"`
+	ID       model.ServerID `json:"id"`
+	Address  string         `json:"address" doc:"host:port of its API"`
+	Role     string         `json:"role" enum:"voter,nonvoter"`
+	Leader   bool           `json:"leader"`
+	Voter    bool           `json:"voter"`
+	State    string         `json:"state" enum:"alive,suspect,failed,left,unknown"`
+	IndexLag uint64         `json:"index_lag" doc:"log entries behind the leader"`
+	Answers  bool           `json:"answers" doc:"the leader's last look reached it, or it leads; false in an answer of another server than the leader"`
+	Version  string         `json:"version"`
+	Gossip   string         `json:"gossip" doc:"host:port where agents and servers join the gossip"`
 
 	ClockAhead ClockOffset `json:"clock_ahead" doc:"how far its clock is ahead of the median of the servers' clocks; behind if negative"`
 
@@ -35,11 +36,11 @@ type Member struct {
 
 // MemberMachine is how a server's machine is, as the leader heard it last.
 type MemberMachine struct {
-	Disk            Disk         `json:"disk" enum:"enough,low,full,unknown" doc:"low: it does not lead; full: it takes no entries"`
-	FreeBytes       int64        `json:"disk_free_bytes" doc:"0 where total is: not known"`
-	TotalBytes      int64        `json:"disk_total_bytes"`
-	CertificateEnds *time.Time   `json:"certificate_ends" doc:"null: not known"`
-	Silent          fsm.Duration `json:"silent" doc:"for how long it has not answered the leader"`
+	Disk            Disk           `json:"disk" enum:"enough,low,full,unknown" doc:"low: it does not lead; full: it takes no entries"`
+	FreeBytes       int64          `json:"disk_free_bytes" doc:"0 where total is: not known"`
+	TotalBytes      int64          `json:"disk_total_bytes"`
+	CertificateEnds *time.Time     `json:"certificate_ends" doc:"null: not known"`
+	Silent          model.Duration `json:"silent" doc:"for how long it has not answered the leader"`
 }
 
 // MemberOwn is what a server says of itself that problems are told from.
@@ -79,16 +80,16 @@ func (m Member) lookAtDisk() string {
 	return "free space there, and it goes on by itself; on it: df -h " + dir
 }
 
-// ClockOffset is how far a clock is ahead of another; behind if negative. A fsm.Duration of a job file is never negative and reads no sign.
-type ClockOffset fsm.Duration
+// ClockOffset is how far a clock is ahead of another; behind if negative. A model.Duration of a job file is never negative and reads no sign.
+type ClockOffset model.Duration
 
 // MarshalText implements encoding.TextMarshaler, for JSON: "1s", "-3ms".
-func (o ClockOffset) MarshalText() ([]byte, error) { return []byte(fsm.Duration(o).String()), nil }
+func (o ClockOffset) MarshalText() ([]byte, error) { return []byte(model.Duration(o).String()), nil }
 
 // UnmarshalText implements encoding.TextUnmarshaler, for JSON.
 func (o *ClockOffset) UnmarshalText(text []byte) error {
 	size, behind := strings.CutPrefix(string(text), "-")
-	d, err := fsm.ParseDuration(size)
+	d, err := model.ParseDuration(size)
 	if err != nil {
 		return err
 	}
@@ -161,7 +162,7 @@ func (s *Server) memberOperations() []operation {
 		}),
 		act(s, memberRoute("join", http.MethodPost, "/v1/members/join", "Make this server look for another one at the address of its gossip; what is found is taken in by the leader"), func(ctx context.Context, in *joinInput) error {
 			if in.Input.Address == "" {
-				return fsm.Refuse(fsm.CodeInvalid, "address is missing").WithHint(`send {"address":"10.0.0.4:7642"}`)
+				return model.Refuse(model.CodeInvalid, "address is missing").WithHint(`send {"address":"10.0.0.4:7642"}`)
 			}
 			return s.cfg.Servers.Ops.Join(ctx, in.Input.Address)
 		}),
@@ -169,7 +170,7 @@ func (s *Server) memberOperations() []operation {
 			return s.onMember(ctx, in.ID, s.cfg.Servers.Ops.Promote)
 		}),
 		act(s, memberRoute("remove", http.MethodDelete, "/v1/members/{id}", "Remove a server"), func(ctx context.Context, in *removeInput) error {
-			return s.onMember(ctx, in.ID, func(ctx context.Context, id fsm.ServerID) error { return s.cfg.Servers.Ops.Remove(ctx, id, in.Force) })
+			return s.onMember(ctx, in.ID, func(ctx context.Context, id model.ServerID) error { return s.cfg.Servers.Ops.Remove(ctx, id, in.Force) })
 		}),
 		act(s, memberRoute("transfer-leader", http.MethodPost, "/v1/members/transfer-leader", "Hand leadership to another server"), s.transferLeader),
 	}
@@ -202,7 +203,7 @@ func (s *Server) listMembers(_ *reading, _ *memberList, from string, yield func(
 }
 
 func notOffered(what string) error {
-	return fsm.Refuse(fsm.CodeNotSupported, "this server does not offer %s", what)
+	return model.Refuse(model.CodeNotSupported, "this server does not offer %s", what)
 }
 
 func (s *Server) transferLeader(ctx context.Context, in *transferInput) error {
@@ -213,7 +214,7 @@ func (s *Server) transferLeader(ctx context.Context, in *transferInput) error {
 }
 
 // onMember finds a server by id, or by a name that only one has. Codes: not_found; ambiguous for a name that several have.
-func (s *Server) onMember(ctx context.Context, ref string, do func(context.Context, fsm.ServerID) error) error {
+func (s *Server) onMember(ctx context.Context, ref string, do func(context.Context, model.ServerID) error) error {
 	if s.cfg.Servers.Roster == nil {
 		return notOffered("members")
 	}
@@ -237,9 +238,9 @@ func (s *Server) onMember(ctx context.Context, ref string, do func(context.Conte
 	case 0:
 		return fsm.NoSuch("server", clip(ref), near)
 	case 1:
-		return do(ctx, fsm.ServerID(ids[0]))
+		return do(ctx, model.ServerID(ids[0]))
 	}
-	return fsm.Refuse(fsm.CodeAmbiguous, "%d servers have the name %s", len(ids), clip(ref)).WithHint("name one by its id: %s", strings.Join(ids, ", "))
+	return model.Refuse(model.CodeAmbiguous, "%d servers have the name %s", len(ids), clip(ref)).WithHint("name one by its id: %s", strings.Join(ids, ", "))
 }
 
 // bodied is an input that may have a JSON body.

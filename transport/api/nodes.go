@@ -7,53 +7,54 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // Node is how a node is shown.
 type Node struct {
-	ID           fsm.NodeID        `json:"id"`
-	Name         string            `json:"name"`
-	State        fsm.NodeState     `json:"state" enum:"disabled,offline,draining,cordoned,unreachable,degraded,active"`
-	Intent       fsm.Intent        `json:"intent" enum:"active,cordoned,draining,disabled"`
-	Health       fsm.Health        `json:"health" enum:"online,degraded,unreachable,offline"`
-	Eligible     bool              `json:"eligible" doc:"new instances may be placed here"`
-	Reason       string            `json:"reason" doc:"why it is not eligible"`
-	Labels       map[string]string `json:"labels"`
-	Attributes   map[string]string `json:"attributes"`
-	Address      string            `json:"address"`
-	APIAddress   string            `json:"api_address"`
-	Epoch        uint64            `json:"epoch" doc:"grows at each registration"`
-	BootID       string            `json:"boot_id"`
-	Version      string            `json:"version" doc:"of the agent"`
-	Warnings     []string          `json:"warnings"`
-	Capacity     Amounts           `json:"capacity"`
-	Reserved     Amounts           `json:"reserved"`
-	Allocated    Amounts           `json:"allocated"`
-	Instances    int               `json:"instances" doc:"not confirmed stopped"`
-	AutoEvicting bool              `json:"auto_evicting" doc:"replicas on it are to be evicted because of the node drain policy; false when somebody asked"`
-	DrainID      fsm.DrainID       `json:"drain_id"`
-	LastSeen     *time.Time        `json:"last_seen" doc:"by the answering server"`
-	SeenBy       fsm.ServerID      `json:"seen_by" doc:"a server that hears the node although the answering one does not"`
-	Acked        []fsm.InstanceID  `json:"acked" doc:"blockers that were acknowledged"`
-	Avoid        []Avoidance       `json:"avoid" doc:"groups that did badly here: new instances of them come here only if no other node will do"`
-	Unknown      []UnknownInstance `json:"unknown" doc:"instances that run here and that the state does not know, as after a restore"`
-	PortProblems []PortProblem     `json:"port_problems" doc:"ports that its agent can't open"`
-	Troubles     []Trouble         `json:"troubles" doc:"what its agent's checks of its own machine find; with any of them the node is degraded"`
-	Owes         bool              `json:"inventory_missing" doc:"its agent has not told since the last restore what runs here"`
+	ID           model.NodeID       `json:"id"`
+	Name         string             `json:"name"`
+	State        fsm.NodeState      `json:"state" enum:"disabled,offline,draining,cordoned,unreachable,degraded,active"`
+	Intent       fsm.Intent         `json:"intent" enum:"active,cordoned,draining,disabled"`
+	Health       fsm.Health         `json:"health" enum:"online,degraded,unreachable,offline"`
+	Eligible     bool               `json:"eligible" doc:"new instances may be placed here"`
+	Reason       string             `json:"reason" doc:"why it is not eligible"`
+	Labels       map[string]string  `json:"labels"`
+	Attributes   map[string]string  `json:"attributes"`
+	Address      string             `json:"address"`
+	APIAddress   string             `json:"api_address"`
+	Epoch        uint64             `json:"epoch" doc:"grows at each registration"`
+	BootID       string             `json:"boot_id"`
+	Version      string             `json:"version" doc:"of the agent"`
+	Warnings     []string           `json:"warnings"`
+	Capacity     Amounts            `json:"capacity"`
+	Reserved     Amounts            `json:"reserved"`
+	Allocated    Amounts            `json:"allocated"`
+	Instances    int                `json:"instances" doc:"not confirmed stopped"`
+	AutoEvicting bool               `json:"auto_evicting" doc:"replicas on it are to be evicted because of the node drain policy; false when somebody asked"`
+	DrainID      model.DrainID      `json:"drain_id"`
+	LastSeen     *time.Time         `json:"last_seen" doc:"by the answering server"`
+	SeenBy       model.ServerID     `json:"seen_by" doc:"a server that hears the node although the answering one does not"`
+	Acked        []model.InstanceID `json:"acked" doc:"blockers that were acknowledged"`
+	Avoid        []Avoidance        `json:"avoid" doc:"groups that did badly here: new instances of them come here only if no other node will do"`
+	Unknown      []UnknownInstance  `json:"unknown" doc:"instances that run here and that the state does not know, as after a restore"`
+	PortProblems []PortProblem      `json:"port_problems" doc:"ports that its agent can't open"`
+	Troubles     []Trouble          `json:"troubles" doc:"what its agent's checks of its own machine find; with any of them the node is degraded"`
+	Owes         bool               `json:"inventory_missing" doc:"its agent has not told since the last restore what runs here"`
 }
 
 // Trouble is a check of an agent's own machine that fails.
 type Trouble struct {
-	Check  fsm.SelfCheck `json:"check" enum:"cgroup_not_writable,clock_jumps,disk_full,disk_not_writable,disk_slow"`
-	Reason string        `json:"reason"`
+	Check  model.SelfCheck `json:"check" enum:"cgroup_not_writable,clock_jumps,disk_full,disk_not_writable,disk_slow"`
+	Reason string          `json:"reason"`
 }
 
 // Avoidance is a group that avoids a node for a while.
 type Avoidance struct {
-	Group   fsm.GroupID `json:"group"`
-	Version uint64      `json:"version,omitempty" doc:"of the group that avoids it; absent: every version, as a person asked for"`
-	Reason  string      `json:"reason"`
-	Until   time.Time   `json:"until"`
+	Group   model.GroupID `json:"group"`
+	Version uint64        `json:"version,omitempty" doc:"of the group that avoids it; absent: every version, as a person asked for"`
+	Reason  string        `json:"reason"`
+	Until   time.Time     `json:"until"`
 }
 
 // avoiding lists the groups that avoid a node now. Their time is cluster time, shown as wall time from now on.
@@ -66,7 +67,7 @@ func (r *reading) avoiding(n *fsm.Node) []Avoidance {
 }
 
 // wallAt is a moment of cluster time that is still to come, as wall time from now on.
-func (r *reading) wallAt(t fsm.Time) time.Time {
+func (r *reading) wallAt(t model.Time) time.Time {
 	return r.wall.Add(time.Duration(t.Sub(r.now)) * time.Millisecond).UTC().Truncate(time.Second)
 }
 
@@ -76,7 +77,7 @@ type Amounts struct {
 	MemoryBytes int64 `json:"memory_bytes"`
 }
 
-func amounts(r fsm.Resources) Amounts { return Amounts{CPU: r.CPU, MemoryBytes: r.MemoryBytes} }
+func amounts(r model.Resources) Amounts { return Amounts{CPU: r.CPU, MemoryBytes: r.MemoryBytes} }
 
 // NodeReply is the answer to a write that concerns one node.
 type NodeReply struct {
@@ -109,7 +110,7 @@ func (r *reading) node(n *fsm.Node) Node {
 	} else {
 		v.Eligible = true
 	}
-	if live, ok := r.seen.LiveOf(n.ID); ok && live.Age != fsm.Forever {
+	if live, ok := r.seen.LiveOf(n.ID); ok && live.Age != model.Forever {
 		seen := r.wall.Add(-time.Duration(live.Age) * time.Millisecond).UTC().Truncate(time.Millisecond)
 		v.LastSeen, v.SeenBy = &seen, live.SeenBy
 	}
@@ -224,7 +225,7 @@ func setIntent(to fsm.Intent, barred ...fsm.Intent) change[intentInput, NodeRepl
 			if n.Intent != fsm.IntentDisabled {
 				verb = "uncordon"
 			}
-			return nil, fsm.Refuse(fsm.CodeConflict, "node %s is %s", n.Name, n.Intent).WithHint("use: outspan node %s %s", verb, n.Name)
+			return nil, model.Refuse(model.CodeConflict, "node %s is %s", n.Name, n.Intent).WithHint("use: outspan node %s %s", verb, n.Name)
 		}
 		return &fsm.NodeIntent{ID: n.ID, Intent: to, Reason: in.Input.Reason}, nil
 	})
@@ -237,7 +238,7 @@ type ackInput struct {
 }
 
 type ackBody struct {
-	Instances []fsm.InstanceID `json:"instances,omitempty" maxItems:"1000" doc:"default: all that block now"`
+	Instances []model.InstanceID `json:"instances,omitempty" maxItems:"1000" doc:"default: all that block now"`
 }
 
 func (in *ackInput) body() any { return &in.Input }
@@ -287,7 +288,7 @@ type forgetInput struct {
 // ForgetReply is the answer to the removal of a node.
 type ForgetReply struct {
 	NodeReply
-	Lost []fsm.VolumeID `json:"lost,omitempty" doc:"volumes whose data is given up"`
+	Lost []model.VolumeID `json:"lost,omitempty" doc:"volumes whose data is given up"`
 }
 
 func forgetNode() change[forgetInput, ForgetReply] {
@@ -299,7 +300,7 @@ func forgetNode() change[forgetInput, ForgetReply] {
 			}
 			c := &fsm.NodeForget{ID: n.ID}
 			for _, group := range in.LoseData {
-				c.LoseData = append(c.LoseData, fsm.GroupID(group))
+				c.LoseData = append(c.LoseData, model.GroupID(group))
 			}
 			return []fsm.Command{c}, nil
 		},
@@ -333,7 +334,7 @@ func (in *labelInput) ref() string { return in.ID }
 func labelNode() change[labelInput, NodeReply] {
 	return onNode((*labelInput).ref, func(_ *reading, n *fsm.Node, in *labelInput) (fsm.Command, error) {
 		if len(in.Input.Labels) == 0 {
-			return nil, fsm.Refuse(fsm.CodeInvalid, "no label is given").WithHint(`send {"labels":{"rack":"r1"}}`)
+			return nil, model.Refuse(model.CodeInvalid, "no label is given").WithHint(`send {"labels":{"rack":"r1"}}`)
 		}
 		return &fsm.NodeLabel{ID: n.ID, Labels: in.Input.Labels}, nil
 	})

@@ -9,7 +9,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -37,7 +37,7 @@ func documentConfig(version string) huma.Config {
 
 // schemaName keeps the stored settings apart from how they are shown.
 func schemaName(t reflect.Type, hint string) string {
-	if t == reflect.TypeFor[fsm.Settings]() {
+	if t == reflect.TypeFor[model.Settings]() {
 		return "SettingsValues"
 	}
 	return huma.DefaultSchemaNamer(t, hint)
@@ -133,7 +133,7 @@ func checkQuery(r *http.Request, known ...string) error {
 			found = found || k == name
 		}
 		if !found {
-			refusal := fsm.Refuse(fsm.CodeInvalid, "%s: unknown query parameter", clip(name))
+			refusal := model.Refuse(model.CodeInvalid, "%s: unknown query parameter", clip(name))
 			if near := nearest(name, known); near != "" {
 				return refusal.WithHint("did you mean %q?", near)
 			}

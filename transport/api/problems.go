@@ -11,6 +11,7 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -58,8 +59,8 @@ func ProblemCodes() []ProblemCode {
 
 const (
 	problemRows    = 8                  // of one kind; the rest is told as a number
-	serverPatience = 5 * fsm.Second     // a server that has not answered for so long is a problem
-	clockPatience  = 2 * fsm.Second     // and so is a clock that is wrong by more
+	serverPatience = 5 * model.Second   // a server that has not answered for so long is a problem
+	clockPatience  = 2 * model.Second   // and so is a clock that is wrong by more
 	backupAge      = 7 * 24 * time.Hour // and a state that was not saved for longer
 	littleDisk     = 2 << 30            // bytes; a disk with less, and less than a twentieth of it, is nearly full
 )
@@ -173,10 +174,10 @@ func (p *problems) server(m Member) {
 		p.add(ProblemServerDisk, subject, m.lookAtDisk(), "its disk is nearly full, %s", m.diskText())
 	}
 	switch {
-	case fsm.Duration(m.ClockAhead) > clockPatience:
-		p.add(ProblemServerClock, subject, setClock, "its clock is %s ahead of the others'", seconds(fsm.Duration(m.ClockAhead)))
-	case fsm.Duration(m.ClockAhead) < -clockPatience:
-		p.add(ProblemServerClock, subject, setClock, "its clock is %s behind the others'", seconds(-fsm.Duration(m.ClockAhead)))
+	case model.Duration(m.ClockAhead) > clockPatience:
+		p.add(ProblemServerClock, subject, setClock, "its clock is %s ahead of the others'", seconds(model.Duration(m.ClockAhead)))
+	case model.Duration(m.ClockAhead) < -clockPatience:
+		p.add(ProblemServerClock, subject, setClock, "its clock is %s behind the others'", seconds(-model.Duration(m.ClockAhead)))
 	}
 	if m.Own.Certificate.NearEnd(now) {
 		p.add(ProblemServerCertificate, subject, renewal("server", m.Name), "%s", ending(m.Own.Certificate, now))
@@ -308,4 +309,4 @@ func days(d time.Duration) int { return int(d / (24 * time.Hour)) }
 func stampOf(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
 // seconds leaves out parts of a second.
-func seconds(d fsm.Duration) fsm.Duration { return d / fsm.Second * fsm.Second }
+func seconds(d model.Duration) model.Duration { return d / model.Second * model.Second }

@@ -1,6 +1,9 @@
 package api
 
-import "github.com/outspan/outspan/fsm"
+import (
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
+)
 
 // InstanceDisk is an instance's disk limit, and whether it is above it.
 type InstanceDisk struct {
@@ -27,7 +30,7 @@ func (r *reading) disk(i *fsm.Instance) InstanceDisk {
 }
 
 // emptyDisk is how a person finds out what fills a work directory.
-func (r *reading) emptyDisk(i *fsm.Instance, use fsm.DiskUse) string {
+func (r *reading) emptyDisk(i *fsm.Instance, use model.DiskUse) string {
 	return "on " + r.nodeName(i.Node) + ": du -ah " + use.Dir + " | sort -h; to begin anew with an empty one: outspan instance evict " + string(i.ID)
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // An instance above its disk limit is a problem of the cluster, with what it uses and the way out, until it is below it.
@@ -20,12 +21,12 @@ func TestDiskOfAnInstance(t *testing.T) {
 	web.Groups[0].Resources.DiskBytes = 2 << 30
 	r.apply(&fsm.JobSubmit{Spec: web})
 	for slot := range 12 {
-		r.place(fsm.InstanceID(fmt.Sprintf("inst-%02d", slot)), slot, "01N2", fsm.ObservedReady)
+		r.place(model.InstanceID(fmt.Sprintf("inst-%02d", slot)), slot, "01N2", model.ObservedReady)
 	}
 	gen := uint64(0)
-	told := func(uses ...fsm.DiskUse) {
+	told := func(uses ...model.DiskUse) {
 		gen++
-		r.apply(&fsm.NodeReport{ID: "01N2", Epoch: r.epoch("01N2"), Self: &fsm.SelfReport{Gen: gen, Disk: uses, Measured: true}})
+		r.apply(&fsm.NodeReport{ID: "01N2", Epoch: r.epoch("01N2"), Self: &model.SelfReport{Gen: gen, Disk: uses, Measured: true}})
 	}
 	want := func(above bool, used json.Number, atLeast bool, next string) {
 		t.Helper()
@@ -40,8 +41,8 @@ func TestDiskOfAnInstance(t *testing.T) {
 		t.Errorf("problems: %q", got)
 	}
 
-	use := fsm.DiskUse{ID: "inst-03", UsedBytes: 3 << 30, LimitBytes: 2 << 30, AtLeast: true, Dir: "/data/inst-03"}
-	told(use, fsm.DiskUse{ID: "unknown", UsedBytes: 2, LimitBytes: 1})
+	use := model.DiskUse{ID: "inst-03", UsedBytes: 3 << 30, LimitBytes: 2 << 30, AtLeast: true, Dir: "/data/inst-03"}
+	told(use, model.DiskUse{ID: "unknown", UsedBytes: 2, LimitBytes: 1})
 	next := "on n2: du -ah /data/inst-03 | sort -h; to begin anew with an empty one: outspan instance evict inst-03"
 	want(true, "3221225472", true, next)
 	problem := "instance_disk instance/inst-03: web/http on n2: its work directory has at least 3GiB, its limit is 2GiB -> " + next
@@ -49,9 +50,9 @@ func TestDiskOfAnInstance(t *testing.T) {
 		t.Errorf("problems: %q", got)
 	}
 
-	var all []fsm.DiskUse
+	var all []model.DiskUse
 	for slot := range 12 {
-		all = append(all, fsm.DiskUse{ID: fsm.InstanceID(fmt.Sprintf("inst-%02d", slot)), UsedBytes: 3 << 30, LimitBytes: 2 << 30})
+		all = append(all, model.DiskUse{ID: model.InstanceID(fmt.Sprintf("inst-%02d", slot)), UsedBytes: 3 << 30, LimitBytes: 2 << 30})
 	}
 	told(all...)
 	rest := "instance_disk instances: 4 more like these -> outspan events --type instance.disk_changed"

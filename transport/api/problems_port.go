@@ -4,23 +4,24 @@ import (
 	"fmt"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // PortProblem is a port on which a node's agent should listen and can't.
 type PortProblem struct {
-	Port    int             `json:"port"`
-	Service fsm.ServiceName `json:"service" doc:"that exposes it; empty: the port is one of the agent's own"`
-	Code    fsm.PortCode    `json:"code" doc:"port_taken, port_reserved or port_failed"`
-	Reason  string          `json:"reason"`
+	Port    int               `json:"port"`
+	Service model.ServiceName `json:"service" doc:"that exposes it; empty: the port is one of the agent's own"`
+	Code    model.PortCode    `json:"code" doc:"port_taken, port_reserved or port_failed"`
+	Reason  string            `json:"reason"`
 }
 
 // ServiceProblem is a node on which an exposed port is not open.
 type ServiceProblem struct {
-	Node   string       `json:"node"`
-	NodeID fsm.NodeID   `json:"node_id"`
-	Port   int          `json:"port"`
-	Code   fsm.PortCode `json:"code" doc:"port_taken, port_reserved or port_failed"`
-	Reason string       `json:"reason"`
+	Node   string         `json:"node"`
+	NodeID model.NodeID   `json:"node_id"`
+	Port   int            `json:"port"`
+	Code   model.PortCode `json:"code" doc:"port_taken, port_reserved or port_failed"`
+	Reason string         `json:"reason"`
 }
 
 // closedPorts are the ports that a node's agent can't open, as far as it told. Of an offline node nothing is known.
@@ -64,11 +65,11 @@ func (p *problems) ports() {
 }
 
 // openPort is how a person opens a port that is not open.
-func openPort(n *fsm.Node, p fsm.PortProblem) string {
+func openPort(n *fsm.Node, p model.PortProblem) string {
 	switch p.Code {
-	case fsm.PortTaken:
+	case model.PortTaken:
 		return fmt.Sprintf("on %s: ss -ltnp 'sport = :%d' tells which process it is; stop that, or use another port", n.Name, p.Port)
-	case fsm.PortReserved:
+	case model.PortReserved:
 		return "expose the service on another port"
 	}
 	return "look at the log of the agent and of its door on " + n.Name

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 	"github.com/outspan/outspan/transport/api"
 )
@@ -30,7 +31,7 @@ func problemsNow(t *testing.T, r *rig, query string) []string {
 func TestProblems(t *testing.T) {
 	const day = 24 * time.Hour
 	soon := transport.Lifetime{From: time.Now().Add(-300 * day), Until: time.Now().Add(5*day + time.Hour)}
-	fullDisk := fsm.SelfReport{Gen: 1, Troubles: []fsm.Trouble{{Check: fsm.SelfDiskFull, Reason: "the disk is full"}}}
+	fullDisk := model.SelfReport{Gen: 1, Troubles: []model.Trouble{{Check: model.SelfDiskFull, Reason: "the disk is full"}}}
 	only := func(name string, change func(*api.Member)) func(*api.Member) {
 		return func(m *api.Member) {
 			if m.Name == name {
@@ -58,10 +59,10 @@ func TestProblems(t *testing.T) {
 		{name: "small disk", shape: only("s1", func(m *api.Member) { m.FreeBytes, m.TotalBytes = 1<<30, 4<<30 })},
 		{name: "dead", shape: only("s3", func(m *api.Member) { m.State = "dead" }),
 			want: []string{"server_silent server/s3: it does not answer -> ", "outspan server remove id-s3"}},
-		{name: "silent", shape: only("s3", func(m *api.Member) { m.Silent = 6 * fsm.Second }),
+		{name: "silent", shape: only("s3", func(m *api.Member) { m.Silent = 6 * model.Second }),
 			want: []string{"server_silent server/s3"}},
-		{name: "one tick", shape: only("s3", func(m *api.Member) { m.Silent = 2 * fsm.Second })},
-		{name: "clock", shape: only("s3", func(m *api.Member) { m.ClockAhead = api.ClockOffset(-fsm.Hour) }),
+		{name: "one tick", shape: only("s3", func(m *api.Member) { m.Silent = 2 * model.Second })},
+		{name: "clock", shape: only("s3", func(m *api.Member) { m.ClockAhead = api.ClockOffset(-model.Hour) }),
 			want: []string{"server_clock server/s3: its clock is 1h behind the others' -> "}},
 		{name: "certificate", shape: only("s2", func(m *api.Member) { m.Own.Certificate = soon }),
 			want: []string{"server_certificate server/s2: its certificate ends in 5", "outspan tls cert create --server s2 "}},
@@ -152,7 +153,7 @@ func TestProblemsWithoutALeader(t *testing.T) {
 func TestProblemsAreBounded(t *testing.T) {
 	r := newRig(t)
 	for i := range 30 {
-		id := fsm.NodeID(fmt.Sprintf("01N%02d", i))
+		id := model.NodeID(fmt.Sprintf("01N%02d", i))
 		r.node(id, fmt.Sprintf("n%02d", i))
 		r.apply(&fsm.NodeHealth{ID: id, Health: fsm.HealthOffline, BootID: "b1", Epoch: r.epoch(id)})
 	}
@@ -170,7 +171,7 @@ func TestProblemsAreBounded(t *testing.T) {
 func TestProblemOfAnOldAgent(t *testing.T) {
 	r := newRig(t)
 	r.node("01N1", "n1")
-	r.startWith("s2", func(c *api.Config) { c.Format = fsm.CurrentFormat + 1 })
+	r.startWith("s2", func(c *api.Config) { c.Format = model.CurrentFormat + 1 })
 	r.setLeader("s2")
 	want := "node_format node/n1: its agent (version unknown) reads formats up to 1: the cluster keeps to format 1 until it is upgraded" +
 		" -> upgrade its agent; to go on without it: outspan node drain n1, then: outspan node disable n1"

@@ -4,7 +4,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -64,7 +64,7 @@ func (r *rates) takeRequest(who transport.Identity) error {
 	if r.take(who) {
 		return nil
 	}
-	return fsm.Refuse(transport.CodeRateLimited, "%s sends more requests than limits.requests_per_second allows", who).
+	return model.Refuse(transport.CodeRateLimited, "%s sends more requests than limits.requests_per_second allows", who).
 		WithHint("slow down, wait for changes with index and wait, or raise limits.requests_per_second")
 }
 

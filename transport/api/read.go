@@ -9,6 +9,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -45,12 +46,12 @@ func parseWait(text string) (time.Duration, error) {
 	if text == "" {
 		return maxWait, nil
 	}
-	d, err := fsm.ParseDuration(text)
+	d, err := model.ParseDuration(text)
 	if err != nil {
-		return 0, fsm.Refuse(fsm.CodeInvalid, "wait is not a duration").WithHint("write a number with a unit, such as 30s")
+		return 0, model.Refuse(model.CodeInvalid, "wait is not a duration").WithHint("write a number with a unit, such as 30s")
 	}
-	if d > fsm.Duration(maxWait.Milliseconds()) {
-		return 0, fsm.Refuse(fsm.CodeInvalid, "wait is at most 60s").WithHint("ask again with the index of the answer")
+	if d > model.Duration(maxWait.Milliseconds()) {
+		return 0, model.Refuse(model.CodeInvalid, "wait is at most 60s").WithHint("ask again with the index of the answer")
 	}
 	return time.Duration(d) * time.Millisecond, nil
 }
@@ -58,16 +59,16 @@ func parseWait(text string) (time.Duration, error) {
 // reading is the state that a read is answered from, and what beside the state is needed to show it.
 type reading struct {
 	fsm.State
-	now     fsm.Time // cluster time, which runs on between entries
-	logged  fsm.Time // that of the newest entry
+	now     model.Time // cluster time, which runs on between entries
+	logged  model.Time // that of the newest entry
 	wall    time.Time
 	seen    Liveness
 	explain Explainer
 	planner Planner
-	live    map[fsm.NodeID]fsm.Liveness // see question
-	waits   *Waiting                    // see waiting
-	shared  *sharedWaiting              // nil for a state that is not published
-	by      caller                      // who asked for a write; zero for a read
+	live    map[model.NodeID]fsm.Liveness // see question
+	waits   *Waiting                      // see waiting
+	shared  *sharedWaiting                // nil for a state that is not published
+	by      caller                        // who asked for a write; zero for a read
 
 	undecided bool // a job has just been written: why its instances wait is for the leader to find, and to say it here would be to place them all twice
 }
@@ -109,7 +110,7 @@ func (r *reading) waiting() *Waiting {
 }
 
 // nodeName is a node's name, or its id if it is gone.
-func (r *reading) nodeName(id fsm.NodeID) string {
+func (r *reading) nodeName(id model.NodeID) string {
 	if n, ok := r.Nodes.Get(id); ok {
 		return n.Name
 	}
@@ -157,7 +158,7 @@ func (s *Server) readingFor(ctx context.Context, p *ReadParams, topics []fsm.Top
 	if p.Index > 0 {
 		s.watches.until(ctx, nil, p.Index, limit, topics...)
 		if now := s.cfg.Store.Current().Index; now < p.Index && stops(ctx) {
-			return nil, fsm.Refuse(transport.CodeNotCaughtUp, "this server is at index %d and stops before it has reached %d", now, p.Index).WithHint("ask another server")
+			return nil, model.Refuse(transport.CodeNotCaughtUp, "this server is at index %d and stops before it has reached %d", now, p.Index).WithHint("ask another server")
 		}
 	}
 	return s.reading(), nil

@@ -4,17 +4,18 @@ import (
 	"context"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // Move is one that the rescheduler would make, or what keeps it from that.
 type Move struct {
-	Instance fsm.InstanceID `json:"instance"`
-	Group    fsm.GroupID    `json:"group"`
-	From     string         `json:"from" doc:"the node that it is on"`
-	To       string         `json:"to" doc:"the node that it is moved to"`
-	Cause    fsm.Cause      `json:"cause" enum:"rebalance,affinity" doc:"rebalance: its node is over-used; affinity: the other one meets more of its group's preferences"`
-	Gain     int            `json:"gain" doc:"in points: 100 are a whole node's memory, or the full weight of an affinity"`
-	Blocker  *DrainBlocker  `json:"blocker,omitempty" doc:"why it does not begin now"`
+	Instance model.InstanceID `json:"instance"`
+	Group    model.GroupID    `json:"group"`
+	From     string           `json:"from" doc:"the node that it is on"`
+	To       string           `json:"to" doc:"the node that it is moved to"`
+	Cause    model.Cause      `json:"cause" enum:"rebalance,affinity" doc:"rebalance: its node is over-used; affinity: the other one meets more of its group's preferences"`
+	Gain     int              `json:"gain" doc:"in points: 100 are a whole node's memory, or the full weight of an affinity"`
+	Blocker  *DrainBlocker    `json:"blocker,omitempty" doc:"why it does not begin now"`
 }
 
 // MoveList is what an order to rebalance would do now, the moves that would begin first.
@@ -64,7 +65,7 @@ func beginMoves() change[rebalanceInput, MovesReply] {
 	return change[rebalanceInput, MovesReply]{
 		prepare: func(r *reading, _ *rebalanceInput) ([]fsm.Command, error) {
 			if r.Settings.Paused {
-				return nil, fsm.Refuse(fsm.CodePaused, "actuation is paused: nothing is moved").WithHint("outspan settings resume; what would be moved: outspan rebalance --dry-run")
+				return nil, model.Refuse(model.CodePaused, "actuation is paused: nothing is moved").WithHint("outspan settings resume; what would be moved: outspan rebalance --dry-run")
 			}
 			_, begin := r.planner.Moves(r.question())
 			commands := []fsm.Command{}
@@ -96,8 +97,8 @@ func (o *outcome) begun() []Move {
 		if key.Index() != o.Written.Index {
 			break
 		}
-		if inst, ok := o.Instances.Get(fsm.InstanceID(e.Data["replaces"])); ok && e.Type == fsm.EventAllocated && e.Cause.IsMove() {
-			items = append(items, o.move(fsm.Move{Instance: inst.ID, Group: inst.Group, From: inst.Node, To: fsm.NodeID(e.Data["node"]), Cause: e.Cause}))
+		if inst, ok := o.Instances.Get(model.InstanceID(e.Data["replaces"])); ok && e.Type == fsm.EventAllocated && e.Cause.IsMove() {
+			items = append(items, o.move(fsm.Move{Instance: inst.ID, Group: inst.Group, From: inst.Node, To: model.NodeID(e.Data["node"]), Cause: e.Cause}))
 		}
 	}
 	return items

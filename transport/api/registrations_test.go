@@ -3,7 +3,7 @@ package api_test
 import (
 	"testing"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -12,7 +12,7 @@ func TestRegistrationsHaveARate(t *testing.T) {
 	r := newRig(t)
 	r.world()
 	c := r.client(transport.RoleAgent, "n2")
-	agent := fsm.AgentInfo{BootID: "b1", Address: "127.0.0.1"}
+	agent := model.AgentInfo{BootID: "b1", Address: "127.0.0.1"}
 	before := r.entries()
 	var err error
 	for range 150 {

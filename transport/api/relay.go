@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -99,7 +99,7 @@ func (r *relay) send(ctx context.Context, calls []relayCall) ([]relayAnswer, err
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+leader.APIAddress+transport.PathPeerRelay, bytes.NewReader(body))
 	if err != nil {
-		return nil, fsm.Refuse(fsm.CodeNoLeader, "the leader's address %q is not usable", clip(leader.APIAddress))
+		return nil, model.Refuse(model.CodeNoLeader, "the leader's address %q is not usable", clip(leader.APIAddress))
 	}
 	resp, err := r.s.cfg.PeerTransport.RoundTrip(req)
 	if err != nil {
@@ -129,10 +129,10 @@ func (s *Server) answerRelay(ctx context.Context, raw []byte) ([]byte, error) {
 		return nil, err
 	}
 	if _, self, _ := s.cfg.Consensus.Leader(); !self {
-		return nil, fsm.Refuse(fsm.CodeNoLeader, "leadership is changing hands").WithHint("try again in a moment")
+		return nil, model.Refuse(model.CodeNoLeader, "leadership is changing hands").WithHint("try again in a moment")
 	}
 	if len(calls) > relayCalls {
-		return nil, fsm.Refuse(fsm.CodeInvalid, "%d calls in one request; %d may be", len(calls), relayCalls)
+		return nil, model.Refuse(model.CodeInvalid, "%d calls in one request; %d may be", len(calls), relayCalls)
 	}
 	answers := make([]relayAnswer, len(calls))
 	var wg sync.WaitGroup

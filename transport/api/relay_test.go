@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 	"github.com/outspan/outspan/transport/api"
 )
@@ -98,12 +98,12 @@ func relayRig(t *testing.T) (*rig, *passing) {
 	t.Helper()
 	r := newRig(t, "s1", "s2")
 	r.world()
-	r.place("inst-c", 2, "01N2", fsm.ObservedPending)
+	r.place("inst-c", 2, "01N2", model.ObservedPending)
 	return r, r.servers["s2"].passing
 }
 
 func reportOf(generation uint64) transport.ReportRequest {
-	return transport.ReportRequest{Node: "01N2", Epoch: 4, Instances: []fsm.InstanceStatus{{ID: "inst-c", Generation: generation, Observed: fsm.ObservedBooting}}}
+	return transport.ReportRequest{Node: "01N2", Epoch: 4, Instances: []model.InstanceStatus{{ID: "inst-c", Generation: generation, Observed: model.ObservedBooting}}}
 }
 
 // Calls of agents that come while others are with the leader go there in one request; none is lost, and each has its own answer.
@@ -148,7 +148,7 @@ func TestAgentsShareRequestsToTheLeader(t *testing.T) {
 			t.Errorf("call %d is at %d of %d", i, indexes[i], e.Index)
 		}
 	}
-	for name, got := range map[fsm.Code]error{fsm.CodeForbidden: theft, fsm.CodeNotFound: unknown, fsm.CodeInvalid: invalid} {
+	for name, got := range map[model.Code]error{model.CodeForbidden: theft, model.CodeNotFound: unknown, model.CodeInvalid: invalid} {
 		wantCode(t, got, name)
 	}
 	if inst, _ := r.machine.State().Instances.Get("inst-c"); inst.Status.Generation != 1000+calls-1 {
@@ -161,7 +161,7 @@ func TestAgentsShareRequestsToTheLeader(t *testing.T) {
 		t.Errorf("%d requests for %d calls, %d at once; want a tenth at most, and 4 at once", p.sum, calls+3, p.most)
 	}
 	for _, e := range r.log[entries:] {
-		if e.Actor != "agent:n2" && e.Actor != fsm.ActorAgents {
+		if e.Actor != "agent:n2" && e.Actor != model.ActorAgents {
 			t.Errorf("an entry has the actor %s", e.Actor)
 		}
 	}
@@ -195,7 +195,7 @@ func TestRelayLeavesAHungLeader(t *testing.T) {
 		select {
 		case err := <-failed:
 			if err != nil {
-				wantCode(t, err, fsm.CodeNoLeader)
+				wantCode(t, err, model.CodeNoLeader)
 				lost++
 			}
 		case <-time.After(10 * time.Second):
@@ -261,13 +261,13 @@ func TestRelayRefuses(t *testing.T) {
 	for what, tt := range map[string]struct {
 		server string
 		body   []byte
-		code   fsm.Code
+		code   model.Code
 	}{
-		"garbage":          {"s1", []byte("\xff"), fsm.CodeInvalid},
-		"too many":         {"s1", must(transport.EncodeCBOR(slices.Repeat([]call{good}, 257)))(t), fsm.CodeInvalid},
-		"not at a leader":  {"s2", must(transport.EncodeCBOR([]call{good}))(t), fsm.CodeNoLeader},
-		"nothing at all":   {"s1", nil, fsm.CodeInvalid},
-		"bytes after that": {"s1", append(must(transport.EncodeCBOR([]call{good}))(t), 0), fsm.CodeInvalid},
+		"garbage":          {"s1", []byte("\xff"), model.CodeInvalid},
+		"too many":         {"s1", must(transport.EncodeCBOR(slices.Repeat([]call{good}, 257)))(t), model.CodeInvalid},
+		"not at a leader":  {"s2", must(transport.EncodeCBOR([]call{good}))(t), model.CodeNoLeader},
+		"nothing at all":   {"s1", nil, model.CodeInvalid},
+		"bytes after that": {"s1", append(must(transport.EncodeCBOR([]call{good}))(t), 0), model.CodeInvalid},
 	} {
 		t.Run(what, func(t *testing.T) {
 			_, err := ask(tt.server, tt.body)
@@ -282,7 +282,7 @@ func TestRelayRefuses(t *testing.T) {
 	if err := transport.DecodeCBOR(must(ask("s1", must(transport.EncodeCBOR(mixed))(t)))(t), &got); err != nil || len(got) != len(mixed) {
 		t.Fatalf("%d answers, %v", len(got), err)
 	}
-	for i, want := range []fsm.Code{transport.CodeNoRoute, transport.CodeNoRoute, fsm.CodeInvalid, fsm.CodeForbidden, fsm.CodeInternal} {
+	for i, want := range []model.Code{transport.CodeNoRoute, transport.CodeNoRoute, model.CodeInvalid, model.CodeForbidden, model.CodeInternal} {
 		if p := got[i].Problem; p == nil || p.Code != want || len(p.Message) > 500 || got[i].Body != nil {
 			t.Errorf("call %d: %s, want %s", i, fmt.Sprint(p), want)
 		}

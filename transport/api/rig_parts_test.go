@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 	"github.com/outspan/outspan/transport/api"
 )
@@ -40,13 +41,13 @@ func (s *server) Leader() (transport.ServerInfo, bool, bool) {
 	if !ok {
 		return transport.ServerInfo{}, false, false
 	}
-	return transport.ServerInfo{ID: fsm.ServerID("id-" + l.name), Name: l.name, APIAddress: l.address}, l == s, true
+	return transport.ServerInfo{ID: model.ServerID("id-" + l.name), Name: l.name, APIAddress: l.address}, l == s, true
 }
 
 // Propose implements api.Consensus.
 func (s *server) Propose(_ context.Context, e fsm.Entry) ([]fsm.Result, error) {
 	if _, self, _ := s.Leader(); !self {
-		return nil, fsm.Refuse(fsm.CodeNoLeader, "server %s does not lead", s.name)
+		return nil, model.Refuse(model.CodeNoLeader, "server %s does not lead", s.name)
 	}
 	s.r.mu.Lock()
 	before, after := s.r.broken, s.r.after
@@ -81,7 +82,7 @@ func (r *rig) beforeReads(catchUp func()) {
 }
 
 // Now implements api.Consensus.
-func (s *server) Now() fsm.Time { return s.r.now() }
+func (s *server) Now() model.Time { return s.r.now() }
 
 // CaughtUp implements api.Freshness.
 func (s *server) CaughtUp() bool {
@@ -105,9 +106,9 @@ func (s *server) StaleFor() time.Duration {
 }
 
 // Heard implements api.Liveness.
-func (s *server) Voters() (uint64, []fsm.ServerID) { return 1, []fsm.ServerID{"s1", "s2", "s3"} }
+func (s *server) Voters() (uint64, []model.ServerID) { return 1, []model.ServerID{"s1", "s2", "s3"} }
 
-func (s *server) Heard(id fsm.NodeID) {
+func (s *server) Heard(id model.NodeID) {
 	s.r.mu.Lock()
 	defer s.r.mu.Unlock()
 	s.r.heard[id]++
@@ -117,32 +118,32 @@ func (s *server) Heard(id fsm.NodeID) {
 }
 
 // Live implements api.Liveness.
-func (s *server) Live() map[fsm.NodeID]fsm.Liveness {
+func (s *server) Live() map[model.NodeID]fsm.Liveness {
 	s.r.mu.Lock()
 	defer s.r.mu.Unlock()
 	if s.r.silent {
-		return map[fsm.NodeID]fsm.Liveness{"01N1": {Age: fsm.Hour, Gossip: fsm.GossipDead}}
+		return map[model.NodeID]fsm.Liveness{"01N1": {Age: model.Hour, Gossip: fsm.GossipDead}}
 	}
-	return map[fsm.NodeID]fsm.Liveness{"01N1": {Age: 1500, Gossip: fsm.GossipAlive}}
+	return map[model.NodeID]fsm.Liveness{"01N1": {Age: 1500, Gossip: fsm.GossipAlive}}
 }
 
 // LiveOf implements api.Liveness.
-func (s *server) LiveOf(id fsm.NodeID) (fsm.Liveness, bool) {
+func (s *server) LiveOf(id model.NodeID) (fsm.Liveness, bool) {
 	l, ok := s.Live()[id]
 	return l, ok
 }
 
 // Why implements api.Explainer.
 func (r *rig) Why(_ api.Question, subject string) (fsm.WhyResult, error) {
-	return fsm.WhyResult{Subject: subject, State: "ready", Chain: []fsm.WhyLink{{Index: 3, Wall: 1000, Cause: fsm.CauseScaleUp, Actor: "leader", Text: "placed"}},
-		Considered: []fsm.Considered{{Node: "01N1", Score: 7}, {Node: "01N2", ExcludedBy: fsm.CodeNoMemory}}, Next: "nothing"}, nil
+	return fsm.WhyResult{Subject: subject, State: "ready", Chain: []fsm.WhyLink{{Index: 3, Wall: 1000, Cause: model.CauseScaleUp, Actor: "leader", Text: "placed"}},
+		Considered: []fsm.Considered{{Node: "01N1", Score: 7}, {Node: "01N2", ExcludedBy: model.CodeNoMemory}}, Next: "nothing"}, nil
 }
 
 // Waiting implements api.Explainer.
 func (r *rig) Waiting(api.Question) api.Waiting { return r.waiting }
 
 // DrainStatus implements api.Explainer.
-func (r *rig) DrainStatus(q api.Question, id fsm.DrainID) []fsm.DrainStatus {
+func (r *rig) DrainStatus(q api.Question, id model.DrainID) []fsm.DrainStatus {
 	d, ok := q.State.Drains.Get(id)
 	if !ok {
 		return nil
@@ -151,8 +152,8 @@ func (r *rig) DrainStatus(q api.Question, id fsm.DrainID) []fsm.DrainStatus {
 	for _, n := range d.Nodes {
 		one := fsm.DrainStatus{Node: n.Node}
 		for i := range q.State.InstancesOn(n.Node) {
-			one.Remaining = append(one.Remaining, fsm.NodeRemaining{Instance: i.ID, Class: i.ClassOf(), State: string(i.Status.Observed), Blocker: fsm.CodeReplacementPending})
-			one.Blockers = append(one.Blockers, fsm.Blocker{Code: fsm.CodeReplacementPending, Instance: i.ID, Message: "its replacement is not ready", Unblock: "wait"})
+			one.Remaining = append(one.Remaining, fsm.NodeRemaining{Instance: i.ID, Class: i.ClassOf(), State: string(i.Status.Observed), Blocker: model.CodeReplacementPending})
+			one.Blockers = append(one.Blockers, fsm.Blocker{Code: model.CodeReplacementPending, Instance: i.ID, Message: "its replacement is not ready", Unblock: "wait"})
 		}
 		all = append(all, one)
 	}
@@ -160,7 +161,7 @@ func (r *rig) DrainStatus(q api.Question, id fsm.DrainID) []fsm.DrainStatus {
 }
 
 // Forecast implements api.Planner.
-func (r *rig) Forecast(q api.Question, id fsm.DrainID) []fsm.Forecast {
+func (r *rig) Forecast(q api.Question, id model.DrainID) []fsm.Forecast {
 	var all []fsm.Forecast
 	for _, s := range r.DrainStatus(q, id) {
 		for _, i := range s.Remaining {
@@ -174,7 +175,7 @@ func (r *rig) Forecast(q api.Question, id fsm.DrainID) []fsm.Forecast {
 func (r *rig) Moves(api.Question) ([]fsm.Move, [][]fsm.Command) { return r.moves, r.begin }
 
 // Plan implements api.Planner.
-func (r *rig) Plan(_ api.Question, spec fsm.JobSpec) (fsm.JobPlan, error) {
+func (r *rig) Plan(_ api.Question, spec model.JobSpec) (fsm.JobPlan, error) {
 	p := r.plan
 	p.Job = spec.Name
 	return p, nil
@@ -187,7 +188,7 @@ func (r *rig) Members(context.Context) ([]api.Member, error) {
 	var all []api.Member
 	for _, name := range []string{"s1", "s2", "s3"} {
 		if s, ok := r.servers[name]; ok {
-			all = append(all, api.Member{Name: name, ID: fsm.ServerID("id-" + name), Address: s.address, Role: "voter", Leader: r.lead == name, Voter: true, State: "alive", Version: "1.2.3"})
+			all = append(all, api.Member{Name: name, ID: model.ServerID("id-" + name), Address: s.address, Role: "voter", Leader: r.lead == name, Voter: true, State: "alive", Version: "1.2.3"})
 		}
 	}
 	for i := range all {
@@ -206,18 +207,18 @@ func (r *rig) Members(context.Context) ([]api.Member, error) {
 func (r *rig) Join(context.Context, string) error { return nil }
 
 // Promote implements api.MemberOps.
-func (r *rig) Promote(context.Context, fsm.ServerID) error { return nil }
+func (r *rig) Promote(context.Context, model.ServerID) error { return nil }
 
 // Remove implements api.MemberOps.
-func (r *rig) Remove(_ context.Context, id fsm.ServerID, force bool) error {
+func (r *rig) Remove(_ context.Context, id model.ServerID, force bool) error {
 	if !force {
-		return fsm.Refuse(fsm.CodeConflict, "without server %s there is no quorum", id).WithHint("use force")
+		return model.Refuse(model.CodeConflict, "without server %s there is no quorum", id).WithHint("use force")
 	}
 	return nil
 }
 
 // TransferLeader implements api.MemberOps.
-func (r *rig) TransferLeader(_ context.Context, to fsm.ServerID) error {
+func (r *rig) TransferLeader(_ context.Context, to model.ServerID) error {
 	r.setLeader(string(to)[len("id-"):])
 	return nil
 }

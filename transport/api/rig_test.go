@@ -13,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 	"github.com/outspan/outspan/transport/api"
 )
@@ -42,9 +43,9 @@ type rig struct {
 	plan    fsm.JobPlan
 	moves   []fsm.Move      // what rebalancing would do
 	begin   [][]fsm.Command // and what begins it
-	heard   map[fsm.NodeID]int
+	heard   map[model.NodeID]int
 	silent  bool              // 01N1 has not been heard for long
-	panics  fsm.NodeID        // a sign of life of this one panics
+	panics  model.NodeID      // a sign of life of this one panics
 	watched map[fsm.Topic]int // how often somebody began to wait for a topic
 }
 
@@ -65,7 +66,7 @@ type server struct {
 
 func newRig(t testing.TB, names ...string) *rig {
 	t.Helper()
-	r := &rig{t: t, ca: must(transport.NewAuthority("test", 0))(t), machine: fsm.NewMachine(), born: time.Now(), servers: map[string]*server{}, heard: map[fsm.NodeID]int{}, watched: map[fsm.Topic]int{}}
+	r := &rig{t: t, ca: must(transport.NewAuthority("test", 0))(t), machine: fsm.NewMachine(), born: time.Now(), servers: map[string]*server{}, heard: map[model.NodeID]int{}, watched: map[fsm.Topic]int{}}
 	if len(names) == 0 {
 		names = []string{"s1"}
 	}
@@ -73,7 +74,7 @@ func newRig(t testing.TB, names ...string) *rig {
 	for _, name := range names {
 		r.start(name, api.Limits{RequestsPerSecond: 100_000})
 	}
-	r.apply(&fsm.ClusterInit{ID: "01CLUSTER", Name: "test", Settings: fsm.DefaultSettings()})
+	r.apply(&fsm.ClusterInit{ID: "01CLUSTER", Name: "test", Settings: model.DefaultSettings()})
 	return r
 }
 
@@ -153,7 +154,7 @@ func (r *rig) cli(servers ...string) *transport.Client {
 // apply commits commands as the leader would.
 func (r *rig) apply(group ...fsm.Command) uint64 {
 	r.t.Helper()
-	results, err := r.commit(fsm.Entry{Format: fsm.CurrentFormat, At: r.now(), Wall: r.born.UnixMilli(), Actor: fsm.ActorLeader, Groups: [][]fsm.Command{group}})
+	results, err := r.commit(fsm.Entry{Format: model.CurrentFormat, At: r.now(), Wall: r.born.UnixMilli(), Actor: model.ActorLeader, Groups: [][]fsm.Command{group}})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -187,7 +188,7 @@ func (r *rig) entries() int {
 	return len(r.log)
 }
 
-func (r *rig) now() fsm.Time { return fsm.Time(time.Since(r.born).Milliseconds()) }
+func (r *rig) now() model.Time { return model.Time(time.Since(r.born).Milliseconds()) }
 
 func (r *rig) setLeader(name string) {
 	r.mu.Lock()
@@ -195,7 +196,7 @@ func (r *rig) setLeader(name string) {
 	r.lead = name
 }
 
-func (r *rig) panicAt(id fsm.NodeID) {
+func (r *rig) panicAt(id model.NodeID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.panics = id

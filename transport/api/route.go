@@ -12,7 +12,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -136,7 +136,7 @@ func (s *Server) takeBody(rt route, who caller, w http.ResponseWriter, r *http.R
 	case r.Body == nil || r.Body == http.NoBody:
 	case rt.method == http.MethodGet:
 		if r.ContentLength > 0 || !emptyBody(w, r) {
-			return nil, nil, fsm.Refuse(fsm.CodeInvalid, "a read takes no body").WithHint("put what it asks for into the query")
+			return nil, nil, model.Refuse(model.CodeInvalid, "a read takes no body").WithHint("put what it asks for into the query")
 		}
 	default:
 		size := r.ContentLength
@@ -182,20 +182,20 @@ func (s *Server) answer(rt route, who caller, next http.Handler, w http.Response
 	case !ok:
 		writeError(w, noLeader())
 	case who.via != "":
-		writeError(w, fsm.Refuse(fsm.CodeNoLeader, "leadership is changing hands").WithHint("try again in a moment"))
+		writeError(w, model.Refuse(model.CodeNoLeader, "leadership is changing hands").WithHint("try again in a moment"))
 	default:
 		s.forward(leader, who, rt, w, r)
 	}
 }
 
-func noLeader() *fsm.Error {
-	return fsm.Refuse(fsm.CodeNoLeader, "the servers have no leader at present").
+func noLeader() *model.Error {
+	return model.Refuse(model.CodeNoLeader, "the servers have no leader at present").
 		WithHint("try again in a moment; see: outspan server members. Reads work with consistency=stale")
 }
 
 func (s *Server) serveStale(w http.ResponseWriter, r *http.Request, next http.Handler) {
 	if !s.cfg.Freshness.CaughtUp() {
-		writeError(w, fsm.Refuse(transport.CodeNotCaughtUp, "this server is still catching up").WithHint("ask another server, or try again in a moment"))
+		writeError(w, model.Refuse(transport.CodeNotCaughtUp, "this server is still catching up").WithHint("ask another server, or try again in a moment"))
 		return
 	}
 	w.Header().Set(transport.HeaderStale, decimal(uint64(max(0, s.cfg.Freshness.StaleFor().Milliseconds()))))
@@ -217,7 +217,7 @@ func bufferBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 		return nil, bodyTooLarge()
 	}
 	if err != nil {
-		return nil, fsm.Refuse(fsm.CodeInvalid, "the body did not arrive whole")
+		return nil, model.Refuse(model.CodeInvalid, "the body did not arrive whole")
 	}
 	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(raw)), int64(len(raw))
 	return raw, nil
@@ -266,11 +266,11 @@ func swallow(slow *http.ResponseController, body io.Reader) {
 // forbidden, unsupported_media_type.
 func ownPage(r *http.Request) error {
 	if err := http.NewCrossOriginProtection().Check(r); err != nil {
-		return fsm.Refuse(fsm.CodeForbidden, "the request comes from another site")
+		return model.Refuse(model.CodeForbidden, "the request comes from another site")
 	}
 	given := r.Header.Get("Content-Type")
 	if kind, _, err := mime.ParseMediaType(given); given != "" && (err != nil || kind != contentTypeJSON) {
-		return fsm.Refuse(transport.CodeMediaType, "the body must be %s", contentTypeJSON).WithHint("send the header Content-Type: %s", contentTypeJSON)
+		return model.Refuse(transport.CodeMediaType, "the body must be %s", contentTypeJSON).WithHint("send the header Content-Type: %s", contentTypeJSON)
 	}
 	return nil
 }
@@ -319,6 +319,6 @@ func bodyFrom(ctx context.Context) []byte {
 }
 
 func bodyTooLarge() error {
-	return fsm.Refuse(transport.CodeTooLarge, "the body is larger than %d bytes", transport.DefaultMaxBody).
+	return model.Refuse(transport.CodeTooLarge, "the body is larger than %d bytes", transport.DefaultMaxBody).
 		WithHint("a job may have at most 1 MiB; move large data out of it")
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 	"github.com/hashicorp/go-hclog"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -40,13 +40,13 @@ type Server struct {
 // New builds a server from its parts. Error: invalid when a required part is missing.
 func New(cfg Config) (*Server, error) {
 	if cfg.Store == nil || cfg.Consensus == nil || cfg.Freshness == nil || cfg.Liveness == nil || cfg.Explainer == nil || cfg.Planner == nil {
-		return nil, fsm.Refuse(fsm.CodeInvalid, "the API needs a store, consensus, freshness, liveness, an explainer and a planner")
+		return nil, model.Refuse(model.CodeInvalid, "the API needs a store, consensus, freshness, liveness, an explainer and a planner")
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = hclog.NewNullLogger()
 	}
 	cfg.Limits = cfg.Limits.withDefaults()
-	cfg.Format = cmp.Or(cfg.Format, fsm.CurrentFormat)
+	cfg.Format = cmp.Or(cfg.Format, model.CurrentFormat)
 	if cfg.Bodies == nil {
 		cfg.Bodies = transport.NewBodies(0, 0)
 	}
@@ -70,7 +70,7 @@ func New(cfg Config) (*Server, error) {
 	s.mux.Handle("/", http.HandlerFunc(s.noRoute))
 	document, err := s.finishDocument()
 	if err != nil {
-		return nil, fsm.Refuse(fsm.CodeInternal, "the API has no document: %v", err)
+		return nil, model.Refuse(model.CodeInternal, "the API has no document: %v", err)
 	}
 	s.document = document
 	return s, nil
@@ -137,9 +137,9 @@ func (s *Server) recovered(w http.ResponseWriter, r *http.Request) {
 }
 
 // panicked logs a panic while something was answered, and returns what is told of it.
-func (s *Server) panicked(method, path string, reason any) *fsm.Error {
+func (s *Server) panicked(method, path string, reason any) *model.Error {
 	s.log.Error("request handler panicked", "method", method, "path", path, "reason", reason, "stack", string(debug.Stack()))
-	return fsm.Refuse(fsm.CodeInternal, "the server failed").WithHint("its log says why")
+	return model.Refuse(model.CodeInternal, "the server failed").WithHint("its log says why")
 }
 
 // noRoute answers what no operation does, in the form of every other error.
@@ -153,11 +153,11 @@ func (s *Server) noRoute(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if len(allowed) == 0 {
-		writeError(w, fsm.Refuse(transport.CodeNoRoute, "there is no %s %s", clip(r.Method), clip(r.URL.Path)).WithHint("the operations are listed in /openapi.json"))
+		writeError(w, model.Refuse(transport.CodeNoRoute, "there is no %s %s", clip(r.Method), clip(r.URL.Path)).WithHint("the operations are listed in /openapi.json"))
 		return
 	}
 	w.Header().Set("Allow", strings.Join(allowed, ", "))
-	p := transport.NewProblem(fsm.Refuse(transport.CodeNoRoute, "%s can't be done with %s", clip(r.URL.Path), clip(r.Method)).
+	p := transport.NewProblem(model.Refuse(transport.CodeNoRoute, "%s can't be done with %s", clip(r.URL.Path), clip(r.Method)).
 		WithHint("use %s", strings.Join(allowed, " or ")))
 	p.Status, p.Title = http.StatusMethodNotAllowed, http.StatusText(http.StatusMethodNotAllowed)
 	writeProblem(w, p)

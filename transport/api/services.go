@@ -7,38 +7,39 @@ import (
 	"strconv"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
 // Service is how a service is shown.
 type Service struct {
-	Name       fsm.ServiceName  `json:"name"`
-	Group      fsm.GroupID      `json:"group"`
-	Port       string           `json:"port"`
-	Expose     int              `json:"expose" doc:"every agent forwards this port; 0: none"`
-	Generation uint64           `json:"generation" doc:"grows whenever the set of backends changes"`
-	Backends   []Backend        `json:"backends" doc:"ready and not draining"`
-	Problems   []ServiceProblem `json:"problems" doc:"nodes on which its exposed port is not open"`
+	Name       model.ServiceName `json:"name"`
+	Group      model.GroupID     `json:"group"`
+	Port       string            `json:"port"`
+	Expose     int               `json:"expose" doc:"every agent forwards this port; 0: none"`
+	Generation uint64            `json:"generation" doc:"grows whenever the set of backends changes"`
+	Backends   []Backend         `json:"backends" doc:"ready and not draining"`
+	Problems   []ServiceProblem  `json:"problems" doc:"nodes on which its exposed port is not open"`
 }
 
 // Backend is one instance that serves.
 type Backend struct {
-	Instance fsm.InstanceID `json:"instance"`
-	Node     string         `json:"node"`
-	NodeID   fsm.NodeID     `json:"node_id"`
-	Address  string         `json:"address" doc:"ip:port"`
+	Instance model.InstanceID `json:"instance"`
+	Node     string           `json:"node"`
+	NodeID   model.NodeID     `json:"node_id"`
+	Address  string           `json:"address" doc:"ip:port"`
 }
 
 // backends derives who serves now: the group's instances that are ready and not draining, on nodes that are not offline.
-func (r *reading) backends(svc *fsm.Service) []fsm.Backend {
-	found := []fsm.Backend{}
+func (r *reading) backends(svc *fsm.Service) []model.Backend {
+	found := []model.Backend{}
 	for i := range r.InstancesOf(svc.Group) {
 		n, ok := r.Nodes.Get(i.Node)
 		if !i.Ready() || !ok || n.Health == fsm.HealthOffline {
 			continue
 		}
 		if address, ok := r.endpoint(i, svc.Port); ok {
-			found = append(found, fsm.Backend{Instance: i.ID, Node: i.Node, Address: address})
+			found = append(found, model.Backend{Instance: i.ID, Node: i.Node, Address: address})
 		}
 	}
 	return found
@@ -65,7 +66,7 @@ type serviceList struct{ ListParams }
 
 type serviceRead struct {
 	ReadParams
-	Name fsm.ServiceName `path:"name"`
+	Name model.ServiceName `path:"name"`
 }
 
 func (s *Server) serviceOperations() []operation {
@@ -88,7 +89,7 @@ func (s *Server) serviceOperations() []operation {
 func showService(_ context.Context, r *reading, in *serviceRead) (Service, error) {
 	svc, ok := r.Services.Get(in.Name)
 	if !ok {
-		return Service{}, fsm.Refuse(fsm.CodeNotFound, "there is no service %q", clip(string(in.Name))).WithHint("list them with: outspan service ls")
+		return Service{}, model.Refuse(model.CodeNotFound, "there is no service %q", clip(string(in.Name))).WithHint("list them with: outspan service ls")
 	}
 	return r.service(svc), nil
 }

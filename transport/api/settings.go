@@ -12,11 +12,12 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // Settings are the replicated policy of the cluster.
 type Settings struct {
-	fsm.Settings
+	model.Settings
 	Index uint64 `json:"index" doc:"of their last change: give it as if_index"`
 }
 
@@ -47,7 +48,7 @@ type settingsPatch struct{ given []byte }
 // UnmarshalJSON implements json.Unmarshaler: strict about names and types.
 func (p *settingsPatch) UnmarshalJSON(data []byte) error {
 	p.given = bytes.Clone(data)
-	return decodeStrict(data, new(fsm.Settings))
+	return decodeStrict(data, new(model.Settings))
 }
 
 // MarshalJSON implements json.Marshaler, for the hash of the request.
@@ -60,8 +61,8 @@ func (p *settingsPatch) MarshalJSON() ([]byte, error) {
 
 // Schema implements huma.SchemaProvider: any part of the settings.
 func (*settingsPatch) Schema(r huma.Registry) *huma.Schema {
-	r.Schema(reflect.TypeFor[fsm.Settings](), false, "")
-	whole := *r.Schema(reflect.TypeFor[fsm.Settings](), false, "")
+	r.Schema(reflect.TypeFor[model.Settings](), false, "")
+	whole := *r.Schema(reflect.TypeFor[model.Settings](), false, "")
 	whole.Required = nil
 	return &whole
 }
@@ -93,19 +94,19 @@ func setSettings() change[settingsInput, SettingsReply] {
 		prepare: func(r *reading, in *settingsInput) ([]fsm.Command, error) {
 			c := &fsm.SettingsSet{Settings: r.Settings}
 			if in.Input.given == nil {
-				return nil, fsm.Refuse(fsm.CodeInvalid, "no setting is given").WithHint(`send {"offline_after":"30s"}`)
+				return nil, model.Refuse(model.CodeInvalid, "no setting is given").WithHint(`send {"offline_after":"30s"}`)
 			}
 			if err := decodeStrict(in.Input.given, &c.Settings); err != nil {
 				return nil, err
 			}
 			if w := c.Settings.MoveWindow; w != "" && !gronx.IsValid(w) {
-				return nil, fsm.Refuse(fsm.CodeInvalid, "rescheduler_window %q is no cron expression", clip(w)).
+				return nil, model.Refuse(model.CodeInvalid, "rescheduler_window %q is no cron expression", clip(w)).
 					WithHint(`write minute, hour, day, month and weekday in UTC, such as "* 1-5 * * *"; empty = always`)
 			}
 			if in.IfIndex != "" {
 				index, err := strconv.ParseUint(in.IfIndex, 10, 64)
 				if err != nil {
-					return nil, fsm.Refuse(fsm.CodeInvalid, "if_index is not a log index")
+					return nil, model.Refuse(model.CodeInvalid, "if_index is not a log index")
 				}
 				c.IfIndex = index
 			} else {
@@ -138,7 +139,7 @@ func pauseActuation(paused bool) change[pauseInput, SettingsReply] {
 			case what == "restore" && !paused:
 				return []fsm.Command{&fsm.RestoreMark{Confirm: true}}, nil
 			}
-			return nil, fsm.Refuse(fsm.CodeInvalid, "what is none of the things that can be paused or resumed").
+			return nil, model.Refuse(model.CodeInvalid, "what is none of the things that can be paused or resumed").
 				WithHint("pause: actuation; resume: pause, hold or restore")
 		},
 	}
@@ -146,7 +147,7 @@ func pauseActuation(paused bool) change[pauseInput, SettingsReply] {
 
 // whatToResume is the one thing that is paused or resumed. What is not named must be plain: one thing is in force, and it is no restore, whose confirmation stops
 // what runs.
-func whatToResume(r *reading, paused bool, named string) (string, *fsm.Error) {
+func whatToResume(r *reading, paused bool, named string) (string, *model.Error) {
 	var inForce []string
 	for _, one := range []struct {
 		name string
@@ -166,6 +167,6 @@ func whatToResume(r *reading, paused bool, named string) (string, *fsm.Error) {
 	case len(inForce) == 1 && inForce[0] != "restore":
 		return inForce[0], nil
 	}
-	return "", fsm.Refuse(fsm.CodeConflict, "say what to resume; in force: %s", strings.Join(inForce, ", ")).
+	return "", model.Refuse(model.CodeConflict, "say what to resume; in force: %s", strings.Join(inForce, ", ")).
 		WithHint("write: outspan settings resume %s; what a restore would stop: outspan settings resume restore --dry-run", inForce[0])
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -92,13 +93,13 @@ func TestShapes(t *testing.T) {
 	r := newRig(t)
 	r.world()
 	r.plan = fsm.JobPlan{Index: 9, Version: 2, Changes: true, Groups: []fsm.PlannedGroup{{Group: "web/http", Created: 1, Kept: 2}}}
-	r.waiting.Groups = map[fsm.GroupID]fsm.Blocker{"web/http": {Code: fsm.CodeNoMemory, Message: "2 nodes lack memory"}}
-	r.place("inst-c", 2, "01N2", fsm.ObservedPending)
+	r.waiting.Groups = map[model.GroupID]fsm.Blocker{"web/http": {Code: model.CodeNoMemory, Message: "2 nodes lack memory"}}
+	r.place("inst-c", 2, "01N2", model.ObservedPending)
 	c := r.cli()
 	drain := post(t, c, "/v1/nodes/n2/drain", map[string]any{"message": "kernel"})["drain"].(string)
 	r.moves = []fsm.Move{
-		{Instance: "inst-a", Group: "web/http", From: "01N1", To: "01N2", Cause: fsm.CauseRebalance, Gain: 31},
-		{Instance: "inst-b", Group: "web/http", From: "01N1", To: "01N2", Cause: fsm.CauseAffinity, Gain: 20, Blocker: &fsm.Blocker{Code: fsm.CodeActorRate, Instance: "inst-b", Message: "it is moved when it is 10m old"}},
+		{Instance: "inst-a", Group: "web/http", From: "01N1", To: "01N2", Cause: model.CauseRebalance, Gain: 31},
+		{Instance: "inst-b", Group: "web/http", From: "01N1", To: "01N2", Cause: model.CauseAffinity, Gain: 20, Blocker: &fsm.Blocker{Code: model.CodeActorRate, Instance: "inst-b", Message: "it is moved when it is 10m old"}},
 	}
 	tests := []struct {
 		name, method, path string
@@ -207,7 +208,7 @@ func TestWriteShapes(t *testing.T) {
 			if strings.HasPrefix(tt.name, "member") {
 				return
 			}
-			if e := r.lastEntry(); e.Actor != "cli:alice" || e.Request != fsm.RequestID("req-"+tt.name) || e.Body == "" {
+			if e := r.lastEntry(); e.Actor != "cli:alice" || e.Request != model.RequestID("req-"+tt.name) || e.Body == "" {
 				t.Errorf("entry of %s: actor %q, request %q, body %q", tt.name, e.Actor, e.Request, e.Body)
 			}
 			before := r.entries()

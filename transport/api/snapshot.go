@@ -7,7 +7,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -86,14 +86,14 @@ func (s *Server) restoreSnapshot(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if err := http.NewResponseController(w).SetReadDeadline(time.Now().Add(snapshotLimit)); err != nil {
-		writeError(w, fsm.Refuse(fsm.CodeInternal, "the time for a snapshot can't be bounded: %v", err))
+		writeError(w, model.Refuse(model.CodeInternal, "the time for a snapshot can't be bounded: %v", err))
 		return
 	}
 	in := http.MaxBytesReader(w, r.Body, maxSnapshot)
 	if err := s.cfg.Servers.Snapshots.Restore(ctx, in); err != nil {
 		var tooLarge *http.MaxBytesError
 		if errors.As(err, &tooLarge) {
-			err = fsm.Refuse(transport.CodeTooLarge, "the snapshot is larger than %d bytes", int64(maxSnapshot))
+			err = model.Refuse(transport.CodeTooLarge, "the snapshot is larger than %d bytes", int64(maxSnapshot))
 		}
 		writeError(w, err)
 		return

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // Status is the cluster in one look.
@@ -124,7 +125,7 @@ func (r *reading) countInstances() map[string]int {
 		counts[string(o)] = 0
 	}
 	for _, i := range r.Instances.All() {
-		if i.Desired == fsm.DesiredRunning {
+		if i.Desired == model.DesiredRunning {
 			counts["total"]++
 			counts[string(i.Status.Observed)]++
 		}
@@ -132,9 +133,9 @@ func (r *reading) countInstances() map[string]int {
 	return counts
 }
 
-func observedStates() []fsm.Observed {
-	return []fsm.Observed{
-		fsm.ObservedPending, fsm.ObservedBooting, fsm.ObservedReady, fsm.ObservedUnready, fsm.ObservedDraining, fsm.ObservedStopped,
-		fsm.ObservedFailed, fsm.ObservedLost,
+func observedStates() []model.Observed {
+	return []model.Observed{
+		model.ObservedPending, model.ObservedBooting, model.ObservedReady, model.ObservedUnready, model.ObservedDraining, model.ObservedStopped,
+		model.ObservedFailed, model.ObservedLost,
 	}
 }

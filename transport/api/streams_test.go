@@ -4,7 +4,7 @@ import (
 	"context"
 	"testing"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 	"github.com/outspan/outspan/transport/api"
 )
@@ -18,7 +18,7 @@ func TestStreamLimit(t *testing.T) {
 	ctx, leave := context.WithCancel(t.Context())
 	resp := must(c.Open(ctx, transport.Request{Path: "/v1/events"}))(t)
 	_, err := c.Open(t.Context(), transport.Request{Path: "/v1/events"})
-	wantCode(t, err, fsm.CodeBusy)
+	wantCode(t, err, model.CodeBusy)
 	leave()
 	resp.Body.Close()
 	eventually(t, "the place is free again", func() bool {
@@ -46,6 +46,6 @@ func TestStreamsOfOneCaller(t *testing.T) {
 	for range 2 {
 		must(0, open(greedy))(t)
 	}
-	wantCode(t, open(greedy), fsm.CodeBusy)
+	wantCode(t, open(greedy), model.CodeBusy)
 	must(0, open(other))(t)
 }

@@ -4,11 +4,12 @@ import (
 	"slices"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
 // transferOrders is what an agent must do now for the transfers that concern its node.
-func (r *reading) transferOrders(node fsm.NodeID) []transport.TransferOrder {
+func (r *reading) transferOrders(node model.NodeID) []transport.TransferOrder {
 	var orders []transport.TransferOrder
 	for _, t := range r.Transfers.All() {
 		for _, task := range r.transferTasks(t, node) {
@@ -18,7 +19,7 @@ func (r *reading) transferOrders(node fsm.NodeID) []transport.TransferOrder {
 	return orders
 }
 
-func (r *reading) transferTasks(t *fsm.Transfer, node fsm.NodeID) []transport.TransferTask {
+func (r *reading) transferTasks(t *fsm.Transfer, node model.NodeID) []transport.TransferTask {
 	var tasks []transport.TransferTask
 	if task := transferTask(t, node); task != "" {
 		tasks = append(tasks, task)
@@ -35,7 +36,7 @@ func (r *reading) transferTasks(t *fsm.Transfer, node fsm.NodeID) []transport.Tr
 	return tasks
 }
 
-func transferTask(t *fsm.Transfer, node fsm.NodeID) transport.TransferTask {
+func transferTask(t *fsm.Transfer, node model.NodeID) transport.TransferTask {
 	source, target := t.From == node, t.To == node
 	switch {
 	case t.Kind == fsm.TransferMigrate && (t.Phase == fsm.TransferCopying || t.Phase == fsm.TransferVerifying):
@@ -59,7 +60,7 @@ func transferTask(t *fsm.Transfer, node fsm.NodeID) transport.TransferTask {
 	return ""
 }
 
-func (r *reading) isHome(t *fsm.Transfer, node fsm.NodeID) bool {
+func (r *reading) isHome(t *fsm.Transfer, node model.NodeID) bool {
 	for _, id := range t.Volumes() {
 		if v, ok := r.Volumes.Get(id); ok && v.Home == node {
 			return true
@@ -101,7 +102,7 @@ func (r *reading) transferOrder(t *fsm.Transfer, task transport.TransferTask) tr
 }
 
 // userOf is the user that the group's job file names, "" if none.
-func (r *reading) userOf(group fsm.GroupID) string {
+func (r *reading) userOf(group model.GroupID) string {
 	spec, ok := r.Policy(group)
 	if !ok {
 		return ""

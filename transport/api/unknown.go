@@ -8,17 +8,18 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // UnknownInstance runs on a node, and the servers don't know it: as after a restore, if it was placed later than the snapshot.
 type UnknownInstance struct {
-	Node     string         `json:"node"`
-	Instance fsm.InstanceID `json:"instance"`
-	Job      fsm.JobName    `json:"job"`
-	Group    fsm.GroupID    `json:"group"`
-	Slot     int            `json:"slot"`
-	Observed fsm.Observed   `json:"observed,omitempty"`
-	Kept     bool           `json:"kept" doc:"it goes on running: it holds its slot, and a person has not decided yet"`
+	Node     string           `json:"node"`
+	Instance model.InstanceID `json:"instance"`
+	Job      model.JobName    `json:"job"`
+	Group    model.GroupID    `json:"group"`
+	Slot     int              `json:"slot"`
+	Observed model.Observed   `json:"observed,omitempty"`
+	Kept     bool             `json:"kept" doc:"it goes on running: it holds its slot, and a person has not decided yet"`
 }
 
 // UnknownInstances are all of them, by node and job.
@@ -34,18 +35,18 @@ type UnknownInstances struct {
 
 // OutOfService is a node that an operator took out of service, as far as the restored state knows.
 type OutOfService struct {
-	Node   string      `json:"node"`
-	Intent fsm.Intent  `json:"intent"`
-	Drain  fsm.DrainID `json:"drain_id" doc:"the drain that goes on"`
+	Node   string        `json:"node"`
+	Intent fsm.Intent    `json:"intent"`
+	Drain  model.DrainID `json:"drain_id" doc:"the drain that goes on"`
 }
 
 // agentStatus is what is needed of an agent's status.
 type agentStatus struct {
 	Instances []struct {
-		ID       fsm.InstanceID `json:"id"`
-		Group    fsm.GroupID    `json:"group"`
-		Slot     int            `json:"slot"`
-		Observed fsm.Observed   `json:"observed"`
+		ID       model.InstanceID `json:"id"`
+		Group    model.GroupID    `json:"group"`
+		Slot     int              `json:"slot"`
+		Observed model.Observed   `json:"observed"`
 	} `json:"instances"`
 }
 
@@ -78,12 +79,12 @@ func (s *Server) unknown(ctx context.Context) UnknownInstances {
 	}
 	all.Silent = askAgents(ctx, s, state, "/v1/agent/status", func(n *fsm.Node, status agentStatus) {
 		for _, i := range status.Instances {
-			if _, known := state.Instances.Get(i.ID); known || i.Observed == fsm.ObservedStopped || i.Observed == fsm.ObservedFailed {
+			if _, known := state.Instances.Get(i.ID); known || i.Observed == model.ObservedStopped || i.Observed == model.ObservedFailed {
 				continue
 			}
 			job, _ := i.Group.Split()
 			all.Items = append(all.Items, UnknownInstance{Node: n.Name, Instance: i.ID, Job: job, Group: i.Group, Slot: i.Slot, Observed: i.Observed,
-				Kept: state.Keeps(fsm.Holding{ID: i.ID, Group: i.Group, Slot: i.Slot, Ends: n.Restore.Ends(i.ID)})})
+				Kept: state.Keeps(model.Holding{ID: i.ID, Group: i.Group, Slot: i.Slot, Ends: n.Restore.Ends(i.ID)})})
 		}
 	})
 	slices.Sort(all.Owing)

@@ -6,7 +6,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // Verifier compares the states of the servers.
@@ -19,10 +19,10 @@ type Verifier interface {
 
 // DifferentState is a server that had another state.
 type DifferentState struct {
-	Name  string       `json:"name"`
-	ID    fsm.ServerID `json:"id"`
-	Index uint64       `json:"index" doc:"at which the states were compared"`
-	Time  time.Time    `json:"time" doc:"when that was"`
+	Name  string         `json:"name"`
+	ID    model.ServerID `json:"id"`
+	Index uint64         `json:"index" doc:"at which the states were compared"`
+	Time  time.Time      `json:"time" doc:"when that was"`
 }
 
 // Verification is a comparison of the states of all servers.
@@ -36,17 +36,17 @@ type Verification struct {
 
 // VerifiedServer is one server of a Verification.
 type VerifiedServer struct {
-	Name    string       `json:"name"`
-	ID      fsm.ServerID `json:"id"`
-	Address string       `json:"address"`
-	Voter   bool         `json:"voter"`
-	Leader  bool         `json:"leader"`
-	Version string       `json:"version"`
-	Verdict string       `json:"verdict" enum:"equal,differs,behind,unreachable"`
-	Index   uint64       `json:"index" doc:"of the state that was compared; the newest that it has where none was; 0: not known"`
-	Digest  string       `json:"digest" doc:"empty where none was compared"`
-	Detail  string       `json:"detail" doc:"why it was not compared, what in its state contradicts itself, or when it was found to differ"`
-	Tables  []TableDiff  `json:"tables" doc:"that differ from those of the majority, or where none has one, from those of the server that was asked"`
+	Name    string         `json:"name"`
+	ID      model.ServerID `json:"id"`
+	Address string         `json:"address"`
+	Voter   bool           `json:"voter"`
+	Leader  bool           `json:"leader"`
+	Version string         `json:"version"`
+	Verdict string         `json:"verdict" enum:"equal,differs,behind,unreachable"`
+	Index   uint64         `json:"index" doc:"of the state that was compared; the newest that it has where none was; 0: not known"`
+	Digest  string         `json:"digest" doc:"empty where none was compared"`
+	Detail  string         `json:"detail" doc:"why it was not compared, what in its state contradicts itself, or when it was found to differ"`
+	Tables  []TableDiff    `json:"tables" doc:"that differ from those of the majority, or where none has one, from those of the server that was asked"`
 }
 
 // TableDiff is one table in which a server differs.

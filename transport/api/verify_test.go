@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 	"github.com/outspan/outspan/transport/api"
 )
@@ -15,7 +15,7 @@ import (
 // Verify implements api.Verifier.
 func (r *rig) Verify(_ context.Context, patience time.Duration) (api.Verification, error) {
 	if patience != 3*time.Second {
-		return api.Verification{}, fsm.Refuse(fsm.CodeTimeout, "asked to wait %s", patience)
+		return api.Verification{}, model.Refuse(model.CodeTimeout, "asked to wait %s", patience)
 	}
 	return api.Verification{Verdict: "differs", Index: 7, Format: 1, Digest: "aa", Items: []api.VerifiedServer{
 		{Name: "s1", ID: "id-s1", Address: "127.0.0.1:7640", Voter: true, Leader: true, Version: "1.2.3", Verdict: "equal", Index: 7, Digest: "aa"},
@@ -39,19 +39,19 @@ func TestVerifyMembers(t *testing.T) {
 			t.Errorf("%s: %v", name, v)
 		}
 	}
-	for path, want := range map[string]fsm.Code{
-		"/v1/members/verify":          fsm.CodeTimeout, // the default is not 3 s
-		"/v1/members/verify?wait=2m":  fsm.CodeInvalid,
-		"/v1/members/verify?wait=now": fsm.CodeInvalid,
-		"/v1/members/verify?await=3s": fsm.CodeInvalid,
+	for path, want := range map[string]model.Code{
+		"/v1/members/verify":          model.CodeTimeout, // the default is not 3 s
+		"/v1/members/verify?wait=2m":  model.CodeInvalid,
+		"/v1/members/verify?wait=now": model.CodeInvalid,
+		"/v1/members/verify?await=3s": model.CodeInvalid,
 	} {
 		_, _, err := r.cli("s1").Do(t.Context(), http.MethodGet, path, nil, nil)
-		if !errors.Is(err, &fsm.Error{Code: want}) {
+		if !errors.Is(err, &model.Error{Code: want}) {
 			t.Errorf("%s: %v, want %s", path, err, want)
 		}
 	}
 	_, _, err := r.client(transport.RoleAgent, "n1", "s1").Do(t.Context(), http.MethodGet, "/v1/members/verify?wait=3s", nil, nil)
-	if !errors.Is(err, &fsm.Error{Code: fsm.CodeForbidden}) {
+	if !errors.Is(err, &model.Error{Code: model.CodeForbidden}) {
 		t.Errorf("an agent: %v", err)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // TransferReply is the answer to a write that concerns volumes.
@@ -23,8 +24,8 @@ type migrateInput struct {
 }
 
 type migrateBody struct {
-	To   string        `json:"to" doc:"node: id or name"`
-	Keep *fsm.Duration `json:"keep,omitempty" doc:"how long the old copy is kept; default: the setting volume_cooling"`
+	To   string          `json:"to" doc:"node: id or name"`
+	Keep *model.Duration `json:"keep,omitempty" doc:"how long the old copy is kept; default: the setting volume_cooling"`
 }
 
 type backupInput struct {
@@ -46,7 +47,7 @@ type attachInput struct {
 type attachBody struct {
 	Node   string            `json:"node,omitempty" doc:"the data to attach was found on the disk of this node: id or name; default: a restored volume, or an old copy that is kept"`
 	Copies map[string]uint64 `json:"copies,omitempty" doc:"with node: the epoch of each volume, as found-volumes tells it"`
-	Keep   *fsm.Duration     `json:"keep,omitempty" doc:"how long the copy that is replaced is kept; default: the setting volume_cooling"`
+	Keep   *model.Duration   `json:"keep,omitempty" doc:"how long the copy that is replaced is kept; default: the setting volume_cooling"`
 }
 
 type restoreInput struct {
@@ -56,10 +57,10 @@ type restoreInput struct {
 }
 
 type restoreBody struct {
-	Volume fsm.VolumeID  `json:"volume,omitempty" doc:"what it is to become; default: what it was made of"`
-	Node   string        `json:"node" doc:"whose backup directory has the archive: id or name"`
-	Attach bool          `json:"attach,omitempty" doc:"put it to use at once; the instance is stopped for that"`
-	Keep   *fsm.Duration `json:"keep,omitempty" doc:"with attach: how long the copy that is replaced is kept; default: the setting volume_cooling"`
+	Volume model.VolumeID  `json:"volume,omitempty" doc:"what it is to become; default: what it was made of"`
+	Node   string          `json:"node" doc:"whose backup directory has the archive: id or name"`
+	Attach bool            `json:"attach,omitempty" doc:"put it to use at once; the instance is stopped for that"`
+	Keep   *model.Duration `json:"keep,omitempty" doc:"with attach: how long the copy that is replaced is kept; default: the setting volume_cooling"`
 }
 
 type transferWrite struct {
@@ -123,7 +124,7 @@ func starting[I any](prepare func(*reading, *I) (*fsm.TransferStart, error)) cha
 			if err != nil {
 				return nil, err
 			}
-			c.ID, c.Token = fsm.TransferID(ulid.Make().String()), rand.Text()
+			c.ID, c.Token = model.TransferID(ulid.Make().String()), rand.Text()
 			return []fsm.Command{c}, nil
 		},
 		answer: func(o *outcome, _ *I) (TransferReply, error) {
@@ -161,9 +162,9 @@ func prepareMigrate(r *reading, in *migrateInput) (*fsm.TransferStart, error) {
 	return &fsm.TransferStart{Work: fsm.TransferMigrate, Volume: v.ID, To: n, Options: fsm.TransferOptions{Cooling: keepFor(in.Input.Keep)}}, nil
 }
 
-func (r *reading) target(node, key string) (fsm.NodeID, error) {
+func (r *reading) target(node, key string) (model.NodeID, error) {
 	if node == "" {
-		return "", fsm.Refuse(fsm.CodeInvalid, "no node is given").WithHint("name one with %s", key)
+		return "", model.Refuse(model.CodeInvalid, "no node is given").WithHint("name one with %s", key)
 	}
 	n, refusal := r.NamedNode(node)
 	if refusal != nil {
@@ -173,7 +174,7 @@ func (r *reading) target(node, key string) (fsm.NodeID, error) {
 }
 
 // keepFor is 0 for the setting.
-func keepFor(d *fsm.Duration) fsm.Duration {
+func keepFor(d *model.Duration) model.Duration {
 	if d == nil {
 		return 0
 	}
@@ -192,7 +193,7 @@ func prepareAttach(r *reading, in *attachInput) (*fsm.TransferStart, error) {
 	if in.Input.Node != "" || len(in.Input.Copies) > 0 {
 		return prepareFound(r, in)
 	}
-	id := fsm.VolumeID(in.ID)
+	id := model.VolumeID(in.ID)
 	if _, old := r.OldCopy(id); !old {
 		v, refusal := r.NamedVolume(in.ID)
 		if refusal != nil {
@@ -210,11 +211,11 @@ func prepareFound(r *reading, in *attachInput) (*fsm.TransferStart, error) {
 		return nil, err
 	}
 	if len(in.Input.Copies) == 0 {
-		return nil, fsm.Refuse(fsm.CodeInvalid, "it is not said which data of node %s is meant", in.Input.Node).WithHint("list what is there with: outspan volume find")
+		return nil, model.Refuse(model.CodeInvalid, "it is not said which data of node %s is meant", in.Input.Node).WithHint("list what is there with: outspan volume find")
 	}
-	c := &fsm.TransferStart{Work: fsm.TransferAttach, Volume: fsm.VolumeID(in.ID), To: n, Options: fsm.TransferOptions{Cooling: keepFor(in.Input.Keep)}}
+	c := &fsm.TransferStart{Work: fsm.TransferAttach, Volume: model.VolumeID(in.ID), To: n, Options: fsm.TransferOptions{Cooling: keepFor(in.Input.Keep)}}
 	for _, name := range slices.Sorted(maps.Keys(in.Input.Copies)) {
-		c.Found = append(c.Found, fsm.VolumeEpoch{Name: name, Epoch: in.Input.Copies[name]})
+		c.Found = append(c.Found, model.VolumeEpoch{Name: name, Epoch: in.Input.Copies[name]})
 	}
 	return c, nil
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // VolumeState is how a volume is, in one word.
@@ -23,20 +24,20 @@ const (
 
 // Volume is how a volume is shown.
 type Volume struct {
-	ID        fsm.VolumeID   `json:"id" doc:"job/group/slot/name; of a restored one that is not in use with @ and its transfer, of a copy of a replicated one with @ and its node"`
-	Job       fsm.JobName    `json:"job"`
-	Group     string         `json:"group"`
-	Slot      int            `json:"slot"`
-	Name      string         `json:"name"`
-	Kind      fsm.VolumeKind `json:"kind" enum:"local,replicated"`
-	Node      string         `json:"node" doc:"name of the node that has the data"`
-	NodeID    fsm.NodeID     `json:"node_id"`
-	State     VolumeState    `json:"state" enum:"in_use,unused,moving,detached,home_offline,lost"`
-	Instance  fsm.InstanceID `json:"instance" doc:"that uses it now"`
-	Transfer  fsm.TransferID `json:"transfer" doc:"that works on it now"`
-	OldCopies []OldCopy      `json:"old_copies" doc:"what it was before it was moved or replaced"`
-	Lost      *VolumeLoss    `json:"lost" doc:"the last time that its data was given up"`
-	Aside     []AsideData    `json:"aside,omitempty" doc:"data that it left behind when its slot began anew elsewhere, the oldest first"`
+	ID        model.VolumeID   `json:"id" doc:"job/group/slot/name; of a restored one that is not in use with @ and its transfer, of a copy of a replicated one with @ and its node"`
+	Job       model.JobName    `json:"job"`
+	Group     string           `json:"group"`
+	Slot      int              `json:"slot"`
+	Name      string           `json:"name"`
+	Kind      model.VolumeKind `json:"kind" enum:"local,replicated"`
+	Node      string           `json:"node" doc:"name of the node that has the data"`
+	NodeID    model.NodeID     `json:"node_id"`
+	State     VolumeState      `json:"state" enum:"in_use,unused,moving,detached,home_offline,lost"`
+	Instance  model.InstanceID `json:"instance" doc:"that uses it now"`
+	Transfer  model.TransferID `json:"transfer" doc:"that works on it now"`
+	OldCopies []OldCopy        `json:"old_copies" doc:"what it was before it was moved or replaced"`
+	Lost      *VolumeLoss      `json:"lost" doc:"the last time that its data was given up"`
+	Aside     []AsideData      `json:"aside,omitempty" doc:"data that it left behind when its slot began anew elsewhere, the oldest first"`
 }
 
 // AsideData is data of a volume that was left on a node, where nothing uses it again by itself.
@@ -48,18 +49,18 @@ type AsideData struct {
 
 // VolumeLoss says that the data of a volume was given up with its home.
 type VolumeLoss struct {
-	Node  string    `json:"node" doc:"name of the node that was forgotten"`
-	Actor fsm.Actor `json:"actor"`
-	At    time.Time `json:"at"`
-	Index uint64    `json:"index"`
+	Node  string      `json:"node" doc:"name of the node that was forgotten"`
+	Actor model.Actor `json:"actor"`
+	At    time.Time   `json:"at"`
+	Index uint64      `json:"index"`
 }
 
 // OldCopy is a copy that is no longer in use, and kept for a while.
 type OldCopy struct {
-	Transfer fsm.TransferID `json:"transfer" doc:"that replaced it"`
-	Node     string         `json:"node"`
-	Until    time.Time      `json:"until" doc:"when it is removed"`
-	Needed   string         `json:"needed,omitempty" doc:"why it is kept even after that"`
+	Transfer model.TransferID `json:"transfer" doc:"that replaced it"`
+	Node     string           `json:"node"`
+	Until    time.Time        `json:"until" doc:"when it is removed"`
+	Needed   string           `json:"needed,omitempty" doc:"why it is kept even after that"`
 }
 
 // VolumeDetail is a volume with what was done to it.
@@ -71,24 +72,24 @@ type VolumeDetail struct {
 
 // Transfer is how work on volumes is shown.
 type Transfer struct {
-	ID         fsm.TransferID    `json:"id"`
+	ID         model.TransferID  `json:"id"`
 	Kind       fsm.TransferKind  `json:"kind" enum:"migrate,backup,restore,attach"`
 	Phase      fsm.TransferPhase `json:"phase" enum:"queued,stopping,copying,verifying,running,attaching,starting,succeeded,failed"`
-	Volume     fsm.VolumeID      `json:"volume"`
-	Volumes    []fsm.VolumeID    `json:"volumes" doc:"all volumes of the slot move together"`
+	Volume     model.VolumeID    `json:"volume"`
+	Volumes    []model.VolumeID  `json:"volumes" doc:"all volumes of the slot move together"`
 	From       string            `json:"from" doc:"node"`
 	To         string            `json:"to" doc:"node"`
-	Backup     fsm.BackupID      `json:"backup"`
+	Backup     model.BackupID    `json:"backup"`
 	Live       bool              `json:"live"`
 	Attach     bool              `json:"attach"`
 	Bytes      int64             `json:"done_bytes"`
 	Total      int64             `json:"total_bytes" doc:"0: not known yet"`
 	Sum        string            `json:"sha256"`
-	Code       fsm.Code          `json:"code" doc:"why it failed"`
+	Code       model.Code        `json:"code" doc:"why it failed"`
 	Message    string            `json:"message"`
 	WaitingFor string            `json:"waiting_for" doc:"what keeps it where it is, if something does"`
 	OldCopy    *OldCopy          `json:"old_copy"`
-	Actor      fsm.Actor         `json:"actor"`
+	Actor      model.Actor       `json:"actor"`
 	CreatedAt  time.Time         `json:"created_at"`
 	EndedAt    *time.Time        `json:"ended_at"`
 	Index      uint64            `json:"index"`
@@ -96,16 +97,16 @@ type Transfer struct {
 
 // Backup is how a backup is shown.
 type Backup struct {
-	ID        fsm.BackupID   `json:"id"`
-	Volume    fsm.VolumeID   `json:"volume"`
-	Volumes   []fsm.VolumeID `json:"volumes"`
-	Node      string         `json:"node" doc:"that wrote it into its backup directory"`
-	SizeBytes int64          `json:"size_bytes"`
-	Sum       string         `json:"sha256" doc:"of its manifest"`
-	Live      bool           `json:"live" doc:"taken while an instance ran: as after a power cut, at best"`
-	Actor     fsm.Actor      `json:"actor"`
-	CreatedAt time.Time      `json:"created_at"`
-	Index     uint64         `json:"index"`
+	ID        model.BackupID   `json:"id"`
+	Volume    model.VolumeID   `json:"volume"`
+	Volumes   []model.VolumeID `json:"volumes"`
+	Node      string           `json:"node" doc:"that wrote it into its backup directory"`
+	SizeBytes int64            `json:"size_bytes"`
+	Sum       string           `json:"sha256" doc:"of its manifest"`
+	Live      bool             `json:"live" doc:"taken while an instance ran: as after a power cut, at best"`
+	Actor     model.Actor      `json:"actor"`
+	CreatedAt time.Time        `json:"created_at"`
+	Index     uint64           `json:"index"`
 }
 
 func (r *reading) volume(v *fsm.Volume) Volume {
@@ -135,7 +136,7 @@ func (r *reading) volume(v *fsm.Volume) Volume {
 		return out
 	}
 	for i := range r.InstancesInSlot(v.Group, v.Slot) {
-		if i.Node == v.Home && i.Status.Observed != fsm.ObservedStopped {
+		if i.Node == v.Home && i.Status.Observed != model.ObservedStopped {
 			out.Instance = i.ID
 		}
 	}
@@ -151,7 +152,7 @@ func (r *reading) volume(v *fsm.Volume) Volume {
 }
 
 // wantsSlot reports whether a group is to have an instance in a slot.
-func (r *reading) wantsSlot(group fsm.GroupID, slot int) bool {
+func (r *reading) wantsSlot(group model.GroupID, slot int) bool {
 	name, _ := group.Split()
 	job, ok := r.Jobs.Get(name)
 	g, known := r.Groups.Get(group)
@@ -191,7 +192,7 @@ func (r *reading) transfer(t *fsm.Transfer) Transfer {
 		OldCopy: r.oldCopy(t), Actor: t.Marks.Actor, CreatedAt: wallTime(t.Marks.Wall), EndedAt: wallTimeOrNil(t.Marks.EndedWall), Index: t.Marks.Index,
 	}
 	if t.Kind == fsm.TransferBackup && t.Phase == fsm.TransferSucceeded {
-		v.Backup = fsm.BackupID(t.ID)
+		v.Backup = model.BackupID(t.ID)
 	}
 	if !t.Phase.Ended() {
 		v.WaitingFor = r.transferWaits(t)
@@ -208,9 +209,9 @@ func (r *reading) transferWaits(t *fsm.Transfer) string {
 			}
 		}
 	}
-	for _, id := range []fsm.NodeID{t.From, t.To} {
+	for _, id := range []model.NodeID{t.From, t.To} {
 		if n, ok := r.Nodes.Get(id); ok && n.Health == fsm.HealthOffline {
-			return string(fsm.CodeAgentUnreachable) + ": node " + n.Name + " is offline"
+			return string(model.CodeAgentUnreachable) + ": node " + n.Name + " is offline"
 		}
 	}
 	return ""
@@ -218,11 +219,11 @@ func (r *reading) transferWaits(t *fsm.Transfer) string {
 
 func (r *reading) backup(b *fsm.Backup) Backup {
 	v := Backup{
-		ID: b.ID, Volume: fsm.NewVolumeID(b.Group, b.Slot, b.Names[0]), Node: r.nodeName(b.Node), SizeBytes: b.Bytes, Sum: b.Sum, Live: b.Live, Actor: b.Actor,
-		CreatedAt: wallTime(b.Wall), Index: b.Index, Volumes: []fsm.VolumeID{},
+		ID: b.ID, Volume: model.NewVolumeID(b.Group, b.Slot, b.Names[0]), Node: r.nodeName(b.Node), SizeBytes: b.Bytes, Sum: b.Sum, Live: b.Live, Actor: b.Actor,
+		CreatedAt: wallTime(b.Wall), Index: b.Index, Volumes: []model.VolumeID{},
 	}
 	for _, name := range b.Names {
-		v.Volumes = append(v.Volumes, fsm.NewVolumeID(b.Group, b.Slot, name))
+		v.Volumes = append(v.Volumes, model.NewVolumeID(b.Group, b.Slot, name))
 	}
 	return v
 }
@@ -306,7 +307,7 @@ func (s *Server) volumeOperations() []operation {
 }
 
 func listVolumes(r *reading, in *volumeList, from string, yield func(string, Volume) bool) error {
-	node := fsm.NodeID("")
+	node := model.NodeID("")
 	if in.Node != "" {
 		n, refusal := r.FindNode(in.Node)
 		if refusal != nil {
@@ -314,7 +315,7 @@ func listVolumes(r *reading, in *volumeList, from string, yield func(string, Vol
 		}
 		node = n.ID
 	}
-	for id, v := range r.Volumes.From(fsm.VolumeID(from)) {
+	for id, v := range r.Volumes.From(model.VolumeID(from)) {
 		job, _ := v.Group.Split()
 		if in.Job != "" && string(job) != in.Job || node != "" && v.Home != node {
 			continue
@@ -337,9 +338,9 @@ func showVolume(_ context.Context, r *reading, in *volumeRead) (VolumeDetail, er
 			out.Transfers = append(out.Transfers, r.transfer(t))
 		}
 	}
-	id := fsm.NewVolumeID(v.Group, v.Slot, v.Name)
+	id := model.NewVolumeID(v.Group, v.Slot, v.Name)
 	for _, b := range r.Backups.All() {
-		if strings.HasPrefix(string(id), string(fsm.NewVolumeID(b.Group, b.Slot, ""))) {
+		if strings.HasPrefix(string(id), string(model.NewVolumeID(b.Group, b.Slot, ""))) {
 			out.Backups = append(out.Backups, r.backup(b))
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // countingExplainer counts how often it is asked why things wait.
@@ -17,13 +18,13 @@ type countingExplainer struct {
 
 func (e *countingExplainer) Waiting(q Question) Waiting {
 	e.decided++
-	return Waiting{Groups: map[fsm.GroupID]fsm.Blocker{"web/http": {Code: fsm.CodeNoMemory, Message: decimal(q.State.Index)}}}
+	return Waiting{Groups: map[model.GroupID]fsm.Blocker{"web/http": {Code: model.CodeNoMemory, Message: decimal(q.State.Index)}}}
 }
 
 // deaf has heard no node.
 type deaf struct{ Liveness }
 
-func (deaf) Live() map[fsm.NodeID]fsm.Liveness { return nil }
+func (deaf) Live() map[model.NodeID]fsm.Liveness { return nil }
 
 // proves that readings of one published state share a decision, for a moment, and that another state is decided on its own.
 func TestSharedWaiting(t *testing.T) {

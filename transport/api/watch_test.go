@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -126,7 +127,7 @@ func TestBlockingList(t *testing.T) {
 	r.world()
 	c := r.cli()
 	done := startPoll(t, c, "/v1/instances", r.machine.State().Index, "30s")
-	r.place("inst-c", 2, "01N2", fsm.ObservedPending)
+	r.place("inst-c", 2, "01N2", model.ObservedPending)
 	if items := finished(t, done).body["items"].([]any); len(items) != 3 {
 		t.Errorf("got %d instances, want 3", len(items))
 	}
@@ -136,7 +137,7 @@ func TestBlockingList(t *testing.T) {
 func TestPaging(t *testing.T) {
 	r := newRig(t)
 	for i := range 7 {
-		r.node(fsm.NodeID(fmt.Sprintf("id%02d", i)), fmt.Sprintf("n%d", i))
+		r.node(model.NodeID(fmt.Sprintf("id%02d", i)), fmt.Sprintf("n%d", i))
 	}
 	c := r.cli()
 	var names []string
@@ -205,7 +206,7 @@ func TestFields(t *testing.T) {
 		t.Errorf("a page with fields does not say how to go on: %v", page)
 	}
 	_, _, err := r.cli().Do(t.Context(), http.MethodGet, "/v1/nodes", values("fields=name,sttae"), nil)
-	wantCode(t, err, fsm.CodeInvalid)
+	wantCode(t, err, model.CodeInvalid)
 	if text := fmt.Sprint(err); !strings.Contains(text, `fields: there is no field "sttae" (invalid): did you mean "state"?`) {
 		t.Error(text)
 	}

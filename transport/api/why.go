@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // Why explains one object.
@@ -22,19 +22,19 @@ type Why struct {
 
 // WhyLink is one step of how an object came to its state.
 type WhyLink struct {
-	Index uint64    `json:"index"`
-	Time  time.Time `json:"time"`
-	Cause fsm.Cause `json:"cause"`
-	Actor fsm.Actor `json:"actor"`
-	Text  string    `json:"text"`
+	Index uint64      `json:"index"`
+	Time  time.Time   `json:"time"`
+	Cause model.Cause `json:"cause"`
+	Actor model.Actor `json:"actor"`
+	Text  string      `json:"text"`
 }
 
 // WhyConsidered is a node that placement excluded or scored.
 type WhyConsidered struct {
-	Node       string     `json:"node"`
-	NodeID     fsm.NodeID `json:"node_id"`
-	ExcludedBy fsm.Code   `json:"excluded_by,omitempty"`
-	Score      *int64     `json:"score,omitempty"`
+	Node       string       `json:"node"`
+	NodeID     model.NodeID `json:"node_id"`
+	ExcludedBy model.Code   `json:"excluded_by,omitempty"`
+	Score      *int64       `json:"score,omitempty"`
 }
 
 type whyRead struct {
@@ -113,12 +113,12 @@ func (r *reading) subject(text string) (string, error) {
 	case len(found) == 1:
 		return found[0], nil
 	}
-	return "", fsm.Refuse(fsm.CodeAmbiguous, "%q can be %s", clip(text), strings.Join(found, " or ")).WithHint("give more characters, or the kind: %s", found[0])
+	return "", model.Refuse(model.CodeAmbiguous, "%q can be %s", clip(text), strings.Join(found, " or ")).WithHint("give more characters, or the kind: %s", found[0])
 }
 
 func isAmbiguous(err error) bool {
-	var known *fsm.Error
-	return errors.As(err, &known) && known.Code == fsm.CodeAmbiguous
+	var known *model.Error
+	return errors.As(err, &known) && known.Code == model.CodeAmbiguous
 }
 
 func (r *reading) isNodeName(text string) bool {
@@ -166,17 +166,17 @@ func (r *reading) subjectOf(kind, ref string) (string, error) {
 }
 
 func (r *reading) groupSubject(text string) (string, error) {
-	if g, ok := r.Groups.Get(fsm.GroupID(text)); ok {
+	if g, ok := r.Groups.Get(model.GroupID(text)); ok {
 		return "group/" + string(g.ID), nil
 	}
 	return "", r.noSubject("group", text, "write JOB/GROUP; list them with: outspan job status JOB")
 }
 
 // noSubject refuses a word that means nothing, with the names that it resembles.
-func (r *reading) noSubject(nouns, text, list string) *fsm.Error {
+func (r *reading) noSubject(nouns, text, list string) *model.Error {
 	hint := list
 	if near := r.Similar(text); len(near) > 0 {
 		hint = "did you mean " + strings.Join(near, " or ") + "? " + list
 	}
-	return fsm.Refuse(fsm.CodeNotFound, "there is no %s %q", nouns, clip(text)).WithHint("%s", hint)
+	return model.Refuse(model.CodeNotFound, "there is no %s %q", nouns, clip(text)).WithHint("%s", hint)
 }

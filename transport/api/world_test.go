@@ -4,18 +4,19 @@ import (
 	"fmt"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // node makes a node known, as its agent would.
-func (r *rig) node(id fsm.NodeID, name string) {
+func (r *rig) node(id model.NodeID, name string) {
 	r.t.Helper()
-	r.apply(&fsm.NodeRegister{ID: id, Name: name, Agent: fsm.AgentInfo{BootID: "b1", Incarnation: "i1", Address: "127.0.0.1", APIAddress: "127.0.0.1:1", Key: []byte("very-secret-heartbeat-key")},
-		Shape: fsm.NodeShape{Capacity: fsm.Resources{CPU: 4000, MemoryBytes: 4 << 30}, Labels: map[string]string{"rack": "r-" + name}, PortMin: 20000, PortMax: 21000}})
+	r.apply(&fsm.NodeRegister{ID: id, Name: name, Agent: model.AgentInfo{BootID: "b1", Incarnation: "i1", Address: "127.0.0.1", APIAddress: "127.0.0.1:1", Key: []byte("very-secret-heartbeat-key")},
+		Shape: model.NodeShape{Capacity: model.Resources{CPU: 4000, MemoryBytes: 4 << 30}, Labels: map[string]string{"rack": "r-" + name}, PortMin: 20000, PortMax: 21000}})
 	r.apply(&fsm.NodeReport{ID: id, Epoch: r.epoch(id), Full: true})
 }
 
 // epoch is that of a node's last registration; 1 if it is not known.
-func (r *rig) epoch(id fsm.NodeID) uint64 {
+func (r *rig) epoch(id model.NodeID) uint64 {
 	if n, ok := r.machine.State().Nodes.Get(id); ok {
 		return n.Agent.Epoch
 	}
@@ -23,32 +24,32 @@ func (r *rig) epoch(id fsm.NodeID) uint64 {
 }
 
 // spec is a small job.
-func spec(name string, count int) fsm.JobSpec {
+func spec(name string, count int) model.JobSpec {
 	expose := 0
 	if name == "web" {
 		expose = 8080
 	}
-	return fsm.JobSpec{Name: fsm.JobName(name), Groups: []fsm.GroupSpec{{
-		Name: "http", Count: count, Exec: fsm.ExecSpec{Command: "/bin/web"}, Env: map[string]string{"TOKEN": "env-secret"},
-		Ports: []fsm.PortSpec{{Name: "http"}}, Services: []fsm.ServiceSpec{{Name: name, Port: "http", Expose: expose}},
-		Budget: &fsm.BudgetSpec{MinReady: &fsm.Amount{N: max(count-1, 0)}},
+	return model.JobSpec{Name: model.JobName(name), Groups: []model.GroupSpec{{
+		Name: "http", Count: count, Exec: model.ExecSpec{Command: "/bin/web"}, Env: map[string]string{"TOKEN": "env-secret"},
+		Ports: []model.PortSpec{{Name: "http"}}, Services: []model.ServiceSpec{{Name: name, Port: "http", Expose: expose}},
+		Budget: &model.BudgetSpec{MinReady: &model.Amount{N: max(count-1, 0)}},
 	}}}
 }
 
 // place puts an instance of web/http on a node and brings it to a state.
-func (r *rig) place(id fsm.InstanceID, slot int, node fsm.NodeID, observed fsm.Observed) {
+func (r *rig) place(id model.InstanceID, slot int, node model.NodeID, observed model.Observed) {
 	r.t.Helper()
 	g, _ := r.machine.State().Groups.Get("web/http")
-	r.apply(&fsm.InstancePlace{ID: id, Group: "web/http", Slot: slot, Version: g.Version, Node: node, Ports: fsm.Ports{{Name: "http", Number: 20000 + slot}}, Cause: fsm.CauseScaleUp})
-	if observed == fsm.ObservedPending {
+	r.apply(&fsm.InstancePlace{ID: id, Group: "web/http", Slot: slot, Version: g.Version, Node: node, Ports: model.Ports{{Name: "http", Number: 20000 + slot}}, Cause: model.CauseScaleUp})
+	if observed == model.ObservedPending {
 		return
 	}
 	n, _ := r.machine.State().Nodes.Get(node)
-	status := fsm.InstanceStatus{ID: id, Generation: 1, Observed: observed}
-	if observed == fsm.ObservedFailed {
+	status := model.InstanceStatus{ID: id, Generation: 1, Observed: observed}
+	if observed == model.ObservedFailed {
 		status.Reason = "crash_loop"
 	}
-	r.apply(&fsm.NodeReport{ID: node, Epoch: n.Agent.Epoch, Instances: []fsm.InstanceStatus{status}})
+	r.apply(&fsm.NodeReport{ID: node, Epoch: n.Agent.Epoch, Instances: []model.InstanceStatus{status}})
 }
 
 // world is two nodes and a job of three instances, two of them ready on the first node.
@@ -57,12 +58,12 @@ func (r *rig) world() {
 	r.node("01N1", "n1")
 	r.node("01N2", "n2")
 	r.apply(&fsm.JobSubmit{Spec: spec("web", 3)})
-	r.place("inst-a", 0, "01N1", fsm.ObservedReady)
-	r.place("inst-b", 1, "01N1", fsm.ObservedReady)
+	r.place("inst-a", 0, "01N1", model.ObservedReady)
+	r.place("inst-b", 1, "01N1", model.ObservedReady)
 }
 
 // fillRequests has so many requests with an id made at once.
-func (r *rig) fillRequests(count int, actor fsm.Actor) {
+func (r *rig) fillRequests(count int, actor model.Actor) {
 	r.t.Helper()
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -70,7 +71,7 @@ func (r *rig) fillRequests(count int, actor fsm.Actor) {
 	for n := range count {
 		r.index++
 		data, err := fsm.EncodeEntry(fsm.Entry{
-			Format: fsm.CurrentFormat, At: r.now(), Wall: r.born.UnixMilli(), Actor: actor, Request: fsm.RequestID(fmt.Sprint("r", n)), Body: "b",
+			Format: model.CurrentFormat, At: r.now(), Wall: r.born.UnixMilli(), Actor: actor, Request: model.RequestID(fmt.Sprint("r", n)), Body: "b",
 			Groups: [][]fsm.Command{{&fsm.NodeLabel{ID: "01N1", Labels: map[string]string{"a": "b"}}}},
 		})
 		if err != nil {

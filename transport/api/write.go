@@ -13,6 +13,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -140,12 +141,12 @@ func (w *writing) run(ctx context.Context, prepare func(*reading) ([]fsm.Command
 
 // stored finds the outcome of an earlier request with this id, without a log entry.
 func (w *writing) stored(r *reading) (*outcome, error) {
-	old, ok := r.Requests.Get(fsm.RequestID(w.params.RequestID))
+	old, ok := r.Requests.Get(model.RequestID(w.params.RequestID))
 	if !ok || w.params.RequestID == "" || w.params.DryRun {
 		return nil, nil
 	}
 	if old.Body != w.hash() {
-		return nil, fsm.Refuse(fsm.CodeRequestConflict, "request id %s was used at index %d for another request", old.ID, old.Index).
+		return nil, model.Refuse(model.CodeRequestConflict, "request id %s was used at index %d for another request", old.ID, old.Index).
 			WithHint("choose a new request id")
 	}
 	if refusal := old.Told(); refusal != nil {
@@ -184,7 +185,7 @@ func (w *writing) commit(ctx context.Context, before *reading, commands []fsm.Co
 			w.s.cfg.Refused(refusal)
 			return nil, refusal // the log would say the same, and grow by it
 		}
-		entry.Request, entry.Body = fsm.RequestID(w.params.RequestID), w.hash()
+		entry.Request, entry.Body = model.RequestID(w.params.RequestID), w.hash()
 	}
 	result, err := w.s.propose(ctx, entry)
 	if err != nil {
@@ -199,7 +200,7 @@ func (w *writing) commit(ctx context.Context, before *reading, commands []fsm.Co
 		commands = nil
 	}
 	if result.Refusal != nil {
-		if result.Refusal.Code == fsm.CodeBusy {
+		if result.Refusal.Code == model.CodeBusy {
 			w.s.cfg.Refused(result.Refusal)
 		}
 		return nil, refusedAt(result.Refusal, index)
@@ -223,7 +224,7 @@ func (s *Server) propose(ctx context.Context, entry fsm.Entry) (fsm.Result, erro
 // proposeAll commits an entry, which has at least one group, and returns the outcome of each. Codes as propose.
 func (s *Server) proposeAll(ctx context.Context, entry fsm.Entry) ([]fsm.Result, error) {
 	results, err := s.cfg.Consensus.Propose(ctx, entry)
-	var known *fsm.Error
+	var known *model.Error
 	switch {
 	case err == nil && len(results) == len(entry.Groups) && len(results) > 0:
 		return results, nil
@@ -234,7 +235,7 @@ func (s *Server) proposeAll(ctx context.Context, entry fsm.Entry) ([]fsm.Result,
 	return nil, unknownOutcome()
 }
 
-func unknownOutcome() *fsm.Error {
-	return fsm.Refuse(fsm.CodeUnknownOutcome, "it is not known whether the request was carried out").
+func unknownOutcome() *model.Error {
+	return model.Refuse(model.CodeUnknownOutcome, "it is not known whether the request was carried out").
 		WithHint("send it again with the same request_id: it is carried out at most once")
 }

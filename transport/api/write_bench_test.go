@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -17,9 +18,9 @@ import (
 func BenchmarkWriteLabel(b *testing.B) {
 	r := newRig(b)
 	for i := range 200 {
-		id := fsm.NodeID(fmt.Sprintf("01N%d", i))
-		r.apply(&fsm.NodeRegister{ID: id, Name: fmt.Sprint("n", i), Agent: fsm.AgentInfo{BootID: "b", Address: "127.0.0.1", Key: make([]byte, 32)},
-			Shape: fsm.NodeShape{Capacity: fsm.Resources{CPU: 4000, MemoryBytes: 4 << 30}, Labels: map[string]string{"rack": "r1", "disk": "ssd"}}})
+		id := model.NodeID(fmt.Sprintf("01N%d", i))
+		r.apply(&fsm.NodeRegister{ID: id, Name: fmt.Sprint("n", i), Agent: model.AgentInfo{BootID: "b", Address: "127.0.0.1", Key: make([]byte, 32)},
+			Shape: model.NodeShape{Capacity: model.Resources{CPU: 4000, MemoryBytes: 4 << 30}, Labels: map[string]string{"rack": "r1", "disk": "ssd"}}})
 	}
 	who := transport.WithIdentity(b.Context(), transport.Identity{Cluster: "test", Role: transport.RoleCLI, Name: "alice"})
 	handler := r.servers["s1"].api

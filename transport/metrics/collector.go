@@ -4,6 +4,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport/api"
 )
 
@@ -14,8 +15,8 @@ type Config struct {
 	// Store is the state of this server.
 	Store api.Store
 	// Live is the evidence about nodes, and Now cluster time, for what is explained and how long a detection took.
-	Live func() map[fsm.NodeID]fsm.Liveness
-	Now  func() fsm.Time
+	Live func() map[model.NodeID]fsm.Liveness
+	Now  func() model.Time
 	// Explainer says what waits; default: unschedulable and drain_blocked stay at 0.
 	Explainer api.Explainer
 	// Raft is this server's part in the log; default: zeros.
@@ -125,7 +126,7 @@ func (s *scrape) gauge(d *prometheus.Desc, v float64, labels ...string) {
 }
 
 func (s *scrape) nodes() {
-	counts, troubled := map[[2]string]int{}, map[fsm.SelfCheck]int{}
+	counts, troubled := map[[2]string]int{}, map[model.SelfCheck]int{}
 	for _, n := range s.s.Nodes.All() {
 		counts[[2]string{string(n.Intent), string(n.Shown())}]++
 		for _, t := range n.Self.Troubles {
@@ -134,7 +135,7 @@ func (s *scrape) nodes() {
 		s.gauge(s.g.capacity, float64(n.Allocatable().MemoryBytes), n.Name)
 		s.gauge(s.g.allocated, float64(n.Placed.MemoryBytes), n.Name)
 	}
-	for _, check := range fsm.SelfChecks() {
+	for _, check := range model.SelfChecks() {
 		s.gauge(s.g.troubled, float64(troubled[check]), string(check))
 	}
 	for _, intent := range [...]fsm.Intent{fsm.IntentActive, fsm.IntentCordoned, fsm.IntentDraining, fsm.IntentDisabled} {
@@ -151,14 +152,14 @@ func (s *scrape) groups() {
 		}
 		name, group := id.Split()
 		job := string(name)
-		counts := map[fsm.Observed]int{}
+		counts := map[model.Observed]int{}
 		for i := range s.s.InstancesOf(id) {
 			if !i.Terminal() {
 				counts[i.Status.Observed]++
 			}
 		}
-		for _, state := range [...]fsm.Observed{
-			fsm.ObservedPending, fsm.ObservedBooting, fsm.ObservedReady, fsm.ObservedUnready, fsm.ObservedDraining, fsm.ObservedFailed, fsm.ObservedLost,
+		for _, state := range [...]model.Observed{
+			model.ObservedPending, model.ObservedBooting, model.ObservedReady, model.ObservedUnready, model.ObservedDraining, model.ObservedFailed, model.ObservedLost,
 		} {
 			s.gauge(s.g.instances, float64(counts[state]), job, group, string(state))
 		}
@@ -175,7 +176,7 @@ func (s *scrape) groups() {
 
 func (s *scrape) drains() {
 	counts := map[fsm.DrainPhase]int{}
-	last := map[fsm.NodeID]fsm.DrainNode{}
+	last := map[model.NodeID]fsm.DrainNode{}
 	for _, d := range s.s.Drains.All() {
 		counts[d.Phase()]++
 		for _, part := range d.Nodes {
@@ -196,7 +197,7 @@ func (s *scrape) drains() {
 
 // waiting shows why things wait. It costs a decision, so it is asked for only when something does.
 func (s *scrape) waiting(cfg Config) {
-	unschedulable, blocked := map[fsm.Code]int{}, map[fsm.Code]int{}
+	unschedulable, blocked := map[model.Code]int{}, map[model.Code]int{}
 	for _, code := range unschedulableCodes() {
 		unschedulable[code] = 0
 	}
@@ -239,20 +240,20 @@ func (s *scrape) incomplete() bool {
 	return false
 }
 
-func unschedulableCodes() []fsm.Code {
-	return []fsm.Code{
-		fsm.CodeNoMemory, fsm.CodeNoPorts, fsm.CodeNoNodes, fsm.CodeConstraint, fsm.CodeVolumeNoNode, fsm.CodeVolumeInUse, fsm.CodeAntiAffinity,
-		fsm.CodeRetryLimit, fsm.CodeVolumeOffline, fsm.QuotaExceeded("memory"), fsm.QuotaExceeded("instances"),
+func unschedulableCodes() []model.Code {
+	return []model.Code{
+		model.CodeNoMemory, model.CodeNoPorts, model.CodeNoNodes, model.CodeConstraint, model.CodeVolumeNoNode, model.CodeVolumeInUse, model.CodeAntiAffinity,
+		model.CodeRetryLimit, model.CodeVolumeOffline, model.QuotaExceeded("memory"), model.QuotaExceeded("instances"),
 	}
 }
 
-func blockerCodes() []fsm.Code {
-	codes := []fsm.Code{
-		fsm.CodeVolumeLocal, fsm.CodeRoleNever, fsm.CodeBudgetMinReady, fsm.CodeBudgetRate, fsm.CodeActorRate, fsm.CodeReplacementPending, fsm.CodeNodeOffline,
-		fsm.CodeAckRequired, fsm.CodePaused, fsm.CodeHold, fsm.CodeStopping, fsm.CodeBackupRunning,
+func blockerCodes() []model.Code {
+	codes := []model.Code{
+		model.CodeVolumeLocal, model.CodeRoleNever, model.CodeBudgetMinReady, model.CodeBudgetRate, model.CodeActorRate, model.CodeReplacementPending, model.CodeNodeOffline,
+		model.CodeAckRequired, model.CodePaused, model.CodeHold, model.CodeStopping, model.CodeBackupRunning,
 	}
 	for _, code := range unschedulableCodes() {
-		codes = append(codes, fsm.Unschedulable(code))
+		codes = append(codes, model.Unschedulable(code))
 	}
 	return codes
 }

@@ -13,6 +13,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport/api"
 	"github.com/outspan/outspan/transport/metrics"
 )
@@ -23,12 +24,12 @@ type explainer struct{}
 func (explainer) Why(api.Question, string) (fsm.WhyResult, error) { return fsm.WhyResult{}, nil }
 
 func (explainer) Waiting(api.Question) api.Waiting {
-	return api.Waiting{Groups: map[fsm.GroupID]fsm.Blocker{"web/http": {Code: fsm.CodeNoMemory}}}
+	return api.Waiting{Groups: map[model.GroupID]fsm.Blocker{"web/http": {Code: model.CodeNoMemory}}}
 }
 
-func (explainer) DrainStatus(api.Question, fsm.DrainID) []fsm.DrainStatus {
+func (explainer) DrainStatus(api.Question, model.DrainID) []fsm.DrainStatus {
 	return []fsm.DrainStatus{{Blockers: []fsm.Blocker{
-		{Code: fsm.Unschedulable(fsm.CodeNoMemory)}, {Code: fsm.CodeVolumeLocal}, {Code: fsm.CodeVolumeLocal},
+		{Code: model.Unschedulable(model.CodeNoMemory)}, {Code: model.CodeVolumeLocal}, {Code: model.CodeVolumeLocal},
 	}}}
 }
 
@@ -37,18 +38,18 @@ type rig struct {
 	t        testing.TB
 	machine  *fsm.Machine
 	registry *prometheus.Registry
-	passes   fsm.Duration  // before the next entry
-	later    time.Duration // how far the clock has been put forward
+	passes   model.Duration // before the next entry
+	later    time.Duration  // how far the clock has been put forward
 }
 
 func newRig(t testing.TB) *rig {
 	r := &rig{t: t, machine: fsm.NewMachine(), registry: prometheus.NewRegistry()}
-	r.apply(&fsm.ClusterInit{ID: "c1", Name: "test", Settings: fsm.DefaultSettings()})
-	r.apply(&fsm.NodeRegister{ID: "01N1", Name: "n1", Agent: fsm.AgentInfo{BootID: "b1"}, Shape: fsm.NodeShape{Capacity: fsm.Resources{CPU: 1000, MemoryBytes: 1 << 30}, PortMin: 1, PortMax: 9}})
+	r.apply(&fsm.ClusterInit{ID: "c1", Name: "test", Settings: model.DefaultSettings()})
+	r.apply(&fsm.NodeRegister{ID: "01N1", Name: "n1", Agent: model.AgentInfo{BootID: "b1"}, Shape: model.NodeShape{Capacity: model.Resources{CPU: 1000, MemoryBytes: 1 << 30}, PortMin: 1, PortMax: 9}})
 	r.apply(&fsm.NodeReport{ID: "01N1", Epoch: r.epoch("01N1"), Full: true})
 	c := metrics.New(metrics.Config{
-		Version: "1.2.3", Store: r.machine, Explainer: explainer{}, Now: func() fsm.Time { return r.machine.State().Now },
-		Live:     func() map[fsm.NodeID]fsm.Liveness { return map[fsm.NodeID]fsm.Liveness{"01N2": {Age: 2500}} },
+		Version: "1.2.3", Store: r.machine, Explainer: explainer{}, Now: func() model.Time { return r.machine.State().Now },
+		Live:     func() map[model.NodeID]fsm.Liveness { return map[model.NodeID]fsm.Liveness{"01N2": {Age: 2500}} },
 		Raft:     func() metrics.Raft { return metrics.Raft{Leader: true, Term: 3, Applied: 9, Lag: 1} },
 		Problems: func() map[api.ProblemCode]int { return map[api.ProblemCode]int{api.ProblemServerDisk: 2} },
 		Machine: func() metrics.Machine {
@@ -69,7 +70,7 @@ func (r *rig) apply(group ...fsm.Command) {
 	s := r.machine.State()
 	r.later += time.Duration(r.passes) * time.Millisecond
 	data, err := fsm.EncodeEntry(fsm.Entry{
-		Format: fsm.CurrentFormat, At: s.Now.Add(r.passes) + 10, Wall: time.Now().Add(r.later).UnixMilli() + 1, Actor: "cli:a",
+		Format: model.CurrentFormat, At: s.Now.Add(r.passes) + 10, Wall: time.Now().Add(r.later).UnixMilli() + 1, Actor: "cli:a",
 		Groups: [][]fsm.Command{group},
 	})
 	r.passes = 0
@@ -83,7 +84,7 @@ func (r *rig) apply(group ...fsm.Command) {
 }
 
 // epoch is that of a node's last registration.
-func (r *rig) epoch(id fsm.NodeID) uint64 {
+func (r *rig) epoch(id model.NodeID) uint64 {
 	n, _ := r.machine.State().Nodes.Get(id)
 	return n.Agent.Epoch
 }
@@ -193,31 +194,31 @@ func TestSeriesFromTheStart(t *testing.T) {
 // proves P32
 func TestCounts(t *testing.T) {
 	r := newRig(t)
-	r.apply(&fsm.NodeRegister{ID: "01N2", Name: "n2", Agent: fsm.AgentInfo{BootID: "b2"}, Shape: fsm.NodeShape{Capacity: fsm.Resources{CPU: 1000, MemoryBytes: 1 << 30}, PortMin: 1, PortMax: 9}})
+	r.apply(&fsm.NodeRegister{ID: "01N2", Name: "n2", Agent: model.AgentInfo{BootID: "b2"}, Shape: model.NodeShape{Capacity: model.Resources{CPU: 1000, MemoryBytes: 1 << 30}, PortMin: 1, PortMax: 9}})
 	r.apply(&fsm.NodeReport{ID: "01N2", Epoch: r.epoch("01N2"), Full: true})
-	r.apply(&fsm.JobSubmit{Spec: fsm.JobSpec{Name: "web", Groups: []fsm.GroupSpec{{Name: "http", Count: 2, Exec: fsm.ExecSpec{Command: "/x"}}}}})
-	r.apply(&fsm.InstancePlace{ID: "a", Group: "web/http", Version: 1, Node: "01N1", Cause: fsm.CauseScaleUp})
-	r.apply(&fsm.NodeReport{ID: "01N1", Epoch: r.epoch("01N1"), Instances: []fsm.InstanceStatus{{ID: "a", Generation: 1, Observed: fsm.ObservedReady}}})
+	r.apply(&fsm.JobSubmit{Spec: model.JobSpec{Name: "web", Groups: []model.GroupSpec{{Name: "http", Count: 2, Exec: model.ExecSpec{Command: "/x"}}}}})
+	r.apply(&fsm.InstancePlace{ID: "a", Group: "web/http", Version: 1, Node: "01N1", Cause: model.CauseScaleUp})
+	r.apply(&fsm.NodeReport{ID: "01N1", Epoch: r.epoch("01N1"), Instances: []model.InstanceStatus{{ID: "a", Generation: 1, Observed: model.ObservedReady}}})
 	r.want(map[string]float64{
 		"outspan_instances[group=http job=web state=ready]": 1, "outspan_instances[group=http job=web state=failed]": 0,
 		"outspan_group_desired[group=http job=web]": 2, "outspan_group_ready[group=http job=web]": 1, "outspan_budget_allowed[budget=web/http]": 0,
 		"outspan_unschedulable[code=no_capacity_memory]":       1,
 		"outspan_evictions_total[cause=node_draining node=n1]": 0,
 	})
-	self := &fsm.SelfReport{Gen: 1, Troubles: []fsm.Trouble{{Check: fsm.SelfDiskFull, Reason: "no room"}}}
+	self := &model.SelfReport{Gen: 1, Troubles: []model.Trouble{{Check: model.SelfDiskFull, Reason: "no room"}}}
 	r.apply(&fsm.NodeReport{ID: "01N2", Epoch: r.epoch("01N2"), Self: self})
 	r.want(map[string]float64{"outspan_nodes_troubled[check=disk_full]": 1, "outspan_nodes[health=degraded intent=active]": 1})
-	r.apply(&fsm.NodeReport{ID: "01N2", Epoch: r.epoch("01N2"), Self: &fsm.SelfReport{Gen: 2}})
+	r.apply(&fsm.NodeReport{ID: "01N2", Epoch: r.epoch("01N2"), Self: &model.SelfReport{Gen: 2}})
 	r.want(map[string]float64{"outspan_nodes_troubled[check=disk_full]": 0, "outspan_nodes[health=degraded intent=active]": 0})
-	r.apply(&fsm.DrainStart{ID: "d1", Nodes: []string{"n1"}, Options: fsm.DrainOptions{Deadline: fsm.Hour, AcceptDowntime: []string{"*"}, Force: true}})
+	r.apply(&fsm.DrainStart{ID: "d1", Nodes: []string{"n1"}, Options: fsm.DrainOptions{Deadline: model.Hour, AcceptDowntime: []string{"*"}, Force: true}})
 	r.want(map[string]float64{"outspan_nodes[health=online intent=draining]": 1, "outspan_nodes[health=online intent=disabled]": 0})
 	r.apply(&fsm.NodeIntent{ID: "01N2", Intent: fsm.IntentDisabled})
 	r.want(map[string]float64{"outspan_nodes[health=online intent=disabled]": 1})
 	r.apply(&fsm.NodeIntent{ID: "01N2", Intent: fsm.IntentActive})
 	r.want(map[string]float64{"outspan_drains[phase=draining]": 1, "outspan_drain_blocked[code=replacement_unschedulable:no_capacity_memory]": 1})
 	r.want(map[string]float64{"outspan_drain_blocked[code=volume_local]": 2})
-	r.apply(&fsm.InstanceStop{ID: "a", Cause: fsm.CauseNodeDraining, By: "d1", Bypass: true})
-	r.apply(&fsm.InstancePlace{ID: "b", Group: "web/http", Version: 1, Node: "01N2", Replaces: "a", Cause: fsm.CauseNodeDraining})
+	r.apply(&fsm.InstanceStop{ID: "a", Cause: model.CauseNodeDraining, By: "d1", Bypass: true})
+	r.apply(&fsm.InstancePlace{ID: "b", Group: "web/http", Version: 1, Node: "01N2", Replaces: "a", Cause: model.CauseNodeDraining})
 	r.apply(&fsm.DrainCancel{ID: "d1"})
 	n, _ := r.machine.State().Nodes.Get("01N2")
 	r.apply(&fsm.NodeHealth{ID: "01N2", Health: fsm.HealthOffline, BootID: "b2", Epoch: n.Agent.Epoch})
@@ -228,10 +229,10 @@ func TestCounts(t *testing.T) {
 	})
 	r.apply(&fsm.NodeIntent{ID: "01N2", Intent: fsm.IntentActive})
 	r.apply(&fsm.NodeConfirmDead{ID: "01N2", Force: true})
-	r.apply(&fsm.DrainStart{ID: "d2", Nodes: []string{"n2"}, Options: fsm.DrainOptions{Deadline: fsm.Hour}})
+	r.apply(&fsm.DrainStart{ID: "d2", Nodes: []string{"n2"}, Options: fsm.DrainOptions{Deadline: model.Hour}})
 	r.apply(&fsm.DrainTurn{ID: "d2", Node: "01N2"})
 	before := r.series()["outspan_drain_duration_seconds_sum[]"]
-	r.passes = 90 * fsm.Second
+	r.passes = 90 * model.Second
 	r.apply(&fsm.DrainEnd{ID: "d2", Node: "01N2", Phase: fsm.PhaseDrained})
 	r.want(map[string]float64{"outspan_drain_duration_seconds[]": 2, "outspan_drain_blocked[code=volume_local]": 0})
 	if took := r.series()["outspan_node_drain_seconds[node=n2]"]; took < 90 {

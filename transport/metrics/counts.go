@@ -11,12 +11,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // nodeCause is what evictions and reschedules are counted by.
 type nodeCause struct {
-	node  fsm.NodeID
-	cause fsm.Cause
+	node  model.NodeID
+	cause model.Cause
 }
 
 // counts is what happened since the process began.
@@ -46,17 +47,17 @@ func newCounts() *counts {
 }
 
 // evictionCauses are the causes from outside a job.
-func evictionCauses() []fsm.Cause {
-	return []fsm.Cause{
-		fsm.CauseNodeDraining, fsm.CauseNodeDisabled, fsm.CauseNodeOffline, fsm.CauseNodeNotReady, fsm.CauseUser,
-		fsm.CauseRebalance, fsm.CauseAffinity, fsm.CausePreempted,
+func evictionCauses() []model.Cause {
+	return []model.Cause{
+		model.CauseNodeDraining, model.CauseNodeDisabled, model.CauseNodeOffline, model.CauseNodeNotReady, model.CauseUser,
+		model.CauseRebalance, model.CauseAffinity, model.CausePreempted,
 	}
 }
 
 // rescheduleCauses are those for which an instance gets a replacement, mostly on another node.
-func rescheduleCauses() []fsm.Cause {
-	return []fsm.Cause{fsm.CauseNodeDraining, fsm.CauseNodeDisabled, fsm.CauseNodeOffline, fsm.CauseUser, fsm.CauseCrashLoop, fsm.CauseStartTimeout, fsm.CauseOOM, fsm.CauseCheckFailed,
-		fsm.CauseRebalance, fsm.CauseAffinity, fsm.CauseNodeNotReady}
+func rescheduleCauses() []model.Cause {
+	return []model.Cause{model.CauseNodeDraining, model.CauseNodeDisabled, model.CauseNodeOffline, model.CauseUser, model.CauseCrashLoop, model.CauseStartTimeout, model.CauseOOM, model.CauseCheckFailed,
+		model.CauseRebalance, model.CauseAffinity, model.CauseNodeNotReady}
 }
 
 func (c *counts) describe(out chan<- *prometheus.Desc) {
@@ -123,16 +124,16 @@ func (c *Collector) Run(ctx context.Context) error {
 func (c *Collector) note(s *fsm.State, e *fsm.Event) {
 	switch e.Type {
 	case fsm.EventDesired:
-		if e.Before == string(fsm.DesiredRunning) && e.After != e.Before && slices.Contains(evictionCauses(), e.Cause) {
-			c.counts.add(c.counts.evictions, fsm.NodeID(e.Data["node"]), e.Cause)
+		if e.Before == string(model.DesiredRunning) && e.After != e.Before && slices.Contains(evictionCauses(), e.Cause) {
+			c.counts.add(c.counts.evictions, model.NodeID(e.Data["node"]), e.Cause)
 		}
-		if e.Before == string(fsm.DesiredRunning) && e.Cause == fsm.CausePreempted {
+		if e.Before == string(model.DesiredRunning) && e.Cause == model.CausePreempted {
 			c.counts.mu.Lock()
 			c.counts.preemptions++
 			c.counts.mu.Unlock()
 		}
 	case fsm.EventAllocated:
-		old, ok := s.Instances.Get(fsm.InstanceID(e.Data["replaces"]))
+		old, ok := s.Instances.Get(model.InstanceID(e.Data["replaces"]))
 		if ok && slices.Contains(rescheduleCauses(), e.Cause) {
 			c.counts.add(c.counts.reschedules, old.Node, e.Cause)
 		}
@@ -143,18 +144,18 @@ func (c *Collector) note(s *fsm.State, e *fsm.Event) {
 	}
 }
 
-func (c *counts) add(to map[nodeCause]float64, node fsm.NodeID, cause fsm.Cause) {
+func (c *counts) add(to map[nodeCause]float64, node model.NodeID, cause model.Cause) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	to[nodeCause{node, cause}]++
 }
 
 func (c *Collector) noteDrain(s *fsm.State, e *fsm.Event) {
-	d, ok := s.Drains.Get(fsm.DrainID(strings.TrimPrefix(e.Subject, "drain/")))
+	d, ok := s.Drains.Get(model.DrainID(strings.TrimPrefix(e.Subject, "drain/")))
 	if !ok || e.Before == e.After {
 		return
 	}
-	if n, ok := d.Node(fsm.NodeID(e.Data["node"])); ok && n.StartedWall > 0 && n.EndedWall >= n.StartedWall {
+	if n, ok := d.Node(model.NodeID(e.Data["node"])); ok && n.StartedWall > 0 && n.EndedWall >= n.StartedWall {
 		c.counts.drain.Observe(float64(n.EndedWall-n.StartedWall) / 1000)
 	}
 }
@@ -164,7 +165,7 @@ func (c *Collector) noteOffline(e *fsm.Event) {
 	if e.After != string(fsm.NodeOffline) || c.cfg.Live == nil || c.cfg.Raft == nil || !c.cfg.Raft().Leader {
 		return
 	}
-	if live, ok := c.cfg.Live()[fsm.NodeID(strings.TrimPrefix(e.Subject, "node/"))]; ok && live.Age != fsm.Forever {
+	if live, ok := c.cfg.Live()[model.NodeID(strings.TrimPrefix(e.Subject, "node/"))]; ok && live.Age != model.Forever {
 		c.counts.detection.Observe(float64(live.Age) / 1000)
 	}
 }

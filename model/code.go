@@ -1,4 +1,4 @@
-package fsm
+package model
 
 // Codes of refusals and blockers. Blockers are those of the model's list; the rest are refusals of requests.
 const (
@@ -84,9 +84,6 @@ func QuotaExceeded(dimension string) Code { return "quota_exceeded:" + Code(dime
 
 // Unschedulable makes the blocker code of a replacement that fits nowhere: "replacement_unschedulable:no_capacity_memory".
 func Unschedulable(code Code) Code { return "replacement_unschedulable:" + code }
-
-// Cause names, in a closed set, why something was done. Every decision carries one.
-type Cause string
 
 // The causes.
 const (

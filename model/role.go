@@ -1,4 +1,4 @@
-package fsm
+package model
 
 // Role is a named preset for who may be evicted, when, and what replaces it.
 type Role string

@@ -1,4 +1,4 @@
-package fsm
+package model
 
 import (
 	"fmt"
@@ -72,7 +72,7 @@ func (g Gate) known() bool {
 	case counted:
 		return true
 	case g.Subject == GateSelf:
-		return validFact(g.Fact)
+		return ValidFact(g.Fact)
 	}
 	switch g.String() {
 	case "led_shards.in_sync_followers", "group.leader_responding", "group.healthy", "old.confirmed_stopped":
@@ -144,10 +144,10 @@ func (g Gate) fact(facts map[string]string, name string, want bool) *Error {
 func (g *GroupSpec) checkGates(key string, mode Mode, when []string, replacing bool) *Error {
 	switch {
 	case mode == ModeWhen && len(when) == 0:
-		return refuseAt(keyPath(key, "mode"), "%s.mode is \"when\" and there are no gates", key).
+		return RefuseAt(KeyPath(key, "mode"), "%s.mode is \"when\" and there are no gates", key).
 			WithHint("give %s.when a list of gates, such as [\"!self.leader\"]", key)
 	case mode != ModeWhen && len(when) > 0:
-		return refuseAt(keyPath(key, "when"), "%s.when has gates and the mode is %q", key, mode).
+		return RefuseAt(KeyPath(key, "when"), "%s.when has gates and the mode is %q", key, mode).
 			WithHint("leave the mode out, or set it to \"when\"")
 	}
 	for _, text := range when {
@@ -157,12 +157,23 @@ func (g *GroupSpec) checkGates(key string, mode Mode, when []string, replacing b
 			refusal.Message = key + ".when: " + refusal.Message
 			return refusal.at(key, "when")
 		case gate.Subject == GateOld && !replacing:
-			return refuseAt(keyPath(key, "when"),
+			return RefuseAt(KeyPath(key, "when"),
 				"%s.when: %q is about the instance that is replaced; it belongs in replacement.when", key, text)
 		case gate.NeedsFacts() && g.RoleCheck == nil:
-			return refuseAt(keyPath(key, "when"), "%s.when: %q rests on facts, and the group reports none", key, text).
+			return RefuseAt(KeyPath(key, "when"), "%s.when: %q rests on facts, and the group reports none", key, text).
 				WithHint("add a role_check block, which asks each instance for them")
 		}
 	}
 	return nil
+}
+
+const (
+	maxFactName = 48
+)
+
+// ValidFact reports whether a fact may have a name: 1 to 48 of a-z, 0-9, '_' and '.'.
+func ValidFact(name string) bool {
+	return name != "" && len(name) <= maxFactName && !strings.ContainsFunc(name, func(r rune) bool {
+		return !(r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '_' || r == '.')
+	})
 }

@@ -1,6 +1,8 @@
-package fsm
+package model
 
-import "testing"
+import (
+	"testing"
+)
 
 // A role never implies a lease: without servers nothing ends an instance unless its group says so itself.
 func TestNoRoleImpliesALease(t *testing.T) {

@@ -1,6 +1,8 @@
-package fsm
+package model
 
-import "testing"
+import (
+	"testing"
+)
 
 // TestSettingsAreRefused: each bound from both sides.
 func TestSettingsAreRefused(t *testing.T) {

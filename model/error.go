@@ -1,4 +1,4 @@
-package fsm
+package model
 
 import (
 	"fmt"
@@ -48,8 +48,8 @@ func Refuse(code Code, format string, args ...any) *Error {
 	return &Error{Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
-// refuseAt makes an Error for a mistake in a job's spec, at a key of keyPath.
-func refuseAt(key, format string, args ...any) *Error {
+// RefuseAt makes an Error for a mistake in a job's spec, at a key of keyPath.
+func RefuseAt(key, format string, args ...any) *Error {
 	e := Refuse(CodeInvalid, format, args...)
 	e.Key = key
 	return e
@@ -58,11 +58,11 @@ func refuseAt(key, format string, args ...any) *Error {
 // at returns a copy of e that says where in a job's spec the mistake stands.
 func (e *Error) at(path ...string) *Error {
 	c := *e
-	c.Key = keyPath(path...)
+	c.Key = KeyPath(path...)
 	return &c
 }
 
-// keyPath joins the parts of a key. Parts that are empty are left out.
-func keyPath(parts ...string) string {
+// KeyPath joins the parts of a key. Parts that are empty are left out.
+func KeyPath(parts ...string) string {
 	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), "/")
 }

@@ -1,4 +1,4 @@
-package fsm
+package model
 
 // JobSpec is what the user wants, decoded from a job file. It is plain data: the CLI parses HCL, servers take this.
 type JobSpec struct {
@@ -214,3 +214,39 @@ type Affinity struct {
 type Spread struct {
 	Attribute string `json:"attribute" cbor:"1,keyasint"`
 }
+
+// StopsFirst reports whether instances of the group that must leave are stopped before they are replaced, which a budget that allows
+// nothing would never permit.
+func (g *GroupSpec) StopsFirst() bool {
+	return g.Eviction.Order == OrderStopFirst && g.Eviction.Mode != ModeNever
+}
+
+// Template is what of a group can't change under a running instance. Counts, budgets, roles, limits, services and soft placement can. Whether a successor
+// has the same identity can't: servers and agents tell by an instance's own version whether only one may run.
+func (g GroupSpec) Template() GroupSpec {
+	g.Count, g.Budget, g.Budgets, g.Role = 0, nil, nil, ""
+	g.Update, g.Reschedule, g.Restart = UpdateSpec{}, RetrySpec{}, RestartSpec{}
+	g.Eviction, g.Replacement, g.Toleration = EvictionSpec{}, ReplacementSpec{Identity: g.Replacement.Identity}, TolerationSpec{}
+	g.Affinities, g.Spreads, g.Services = nil, nil, nil
+	return g
+}
+
+// The data of a replacement: ReplacementSpec.Data.
+const (
+	dataEmpty = "empty"
+	dataKeep  = "keep"
+)
+
+// refillsByRole reports whether the members of a role fill an empty one by themselves.
+func refillsByRole(role Role) bool {
+	return role == RoleQuorum || role == RoleShardedData || role == RoleLeaderFollower
+}
+
+// Refills reports whether the others fill a member that begins anew, so that its slot may leave its local volumes behind (A8).
+func (g *GroupSpec) Refills() bool {
+	mode := g.Replacement.Mode
+	return g.HasVolume(VolumeLocal) && g.Replacement.Data == dataEmpty && (mode == ModeAlways || mode == ModeWhen)
+}
+
+// Replicated reports whether each instance of the group is a replica that holds a copy of the data.
+func (g *GroupSpec) Replicated() bool { return g.HasVolume(VolumeReplicated) }

@@ -1,4 +1,4 @@
-package fsm
+package model
 
 import (
 	"maps"
@@ -15,18 +15,18 @@ func (g *GroupSpec) checkExec() *Error {
 	command := g.Exec.Command
 	switch {
 	case command == "":
-		return refuseAt(keyPath("exec", "command"), "exec has no command")
+		return RefuseAt(KeyPath("exec", "command"), "exec has no command")
 	case strings.Contains(command, "/") && !strings.HasPrefix(command, "/") && !strings.HasPrefix(command, "${"):
-		return refuseAt(keyPath("exec", "command"),
+		return RefuseAt(KeyPath("exec", "command"),
 			"command %q is no absolute path, and the directory of an instance is empty at its start", command).
 			WithHint("write the whole path, or only the name of a program that is in PATH")
 	}
 	for _, name := range slices.Sorted(maps.Keys(g.Env)) {
 		switch {
 		case name == "" || strings.ContainsAny(name, "=\x00") || strings.Contains(g.Env[name], "\x00"):
-			return refuseAt(keyPath("env"), "env %q is no name of an environment variable", name)
+			return RefuseAt(KeyPath("env"), "env %q is no name of an environment variable", name)
 		case strings.HasPrefix(name, agentNames):
-			return refuseAt(keyPath("env"), "env has %s: names that begin with %s are the agent's", name, agentNames).
+			return RefuseAt(KeyPath("env"), "env has %s: names that begin with %s are the agent's", name, agentNames).
 				WithHint("choose another name")
 		}
 	}

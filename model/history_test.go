@@ -1,6 +1,8 @@
-package fsm
+package model
 
-import "testing"
+import (
+	"testing"
+)
 
 func TestHistory(t *testing.T) {
 	first := History{Cluster: "C"}

@@ -1,4 +1,4 @@
-package fsm
+package model
 
 import (
 	"fmt"
@@ -19,7 +19,7 @@ const (
 // not_supported.
 func (j *JobSpec) Check() *Error {
 	if !ValidName(string(j.Name)) {
-		return refuseAt(keyPath("name"), "job name %q: use 1 to 63 letters, digits, '-', '_' or '.'", j.Name)
+		return RefuseAt(KeyPath("name"), "job name %q: use 1 to 63 letters, digits, '-', '_' or '.'", j.Name)
 	}
 	if len(j.Groups) == 0 || len(j.Groups) > maxGroups {
 		return Refuse(CodeInvalid, "job %s has %d groups; it needs 1 to %d", j.Name, len(j.Groups), maxGroups)
@@ -28,17 +28,17 @@ func (j *JobSpec) Check() *Error {
 	for i := range j.Groups {
 		g := &j.Groups[i]
 		if names[g.Name] {
-			return refuseAt(keyPath("group", g.Name), "job %s has two groups named %s", j.Name, g.Name)
+			return RefuseAt(KeyPath("group", g.Name), "job %s has two groups named %s", j.Name, g.Name)
 		}
 		names[g.Name] = true
 		if refusal := g.check(); refusal != nil {
 			refusal.Message = fmt.Sprintf("job %s, group %s: %s", j.Name, g.Name, refusal.Message)
-			refusal.Key = keyPath("group", g.Name, refusal.Key)
+			refusal.Key = KeyPath("group", g.Name, refusal.Key)
 			return refusal
 		}
 		for _, p := range g.Ports {
 			if other, taken := static[p.Static]; p.Static != 0 && taken {
-				return refuseAt(keyPath("group", g.Name, "port", p.Name, "static"),
+				return RefuseAt(KeyPath("group", g.Name, "port", p.Name, "static"),
 					"job %s: the static port %d is asked for by both %s and %s/%s",
 					j.Name, p.Static, other, g.Name, p.Name)
 			}
@@ -46,11 +46,11 @@ func (j *JobSpec) Check() *Error {
 		}
 		for _, svc := range g.Services {
 			if services[svc.Name] {
-				return refuseAt(keyPath("group", g.Name, "service", svc.Name),
+				return RefuseAt(KeyPath("group", g.Name, "service", svc.Name),
 					"job %s publishes the service %s twice", j.Name, svc.Name)
 			}
 			if other, taken := exposed[svc.Expose]; svc.Expose != 0 && taken {
-				return refuseAt(keyPath("group", g.Name, "service", svc.Name, "expose"),
+				return RefuseAt(KeyPath("group", g.Name, "service", svc.Name, "expose"),
 					"job %s exposes port %d by both services %s and %s", j.Name, svc.Expose, other, svc.Name)
 			}
 			services[svc.Name], exposed[svc.Expose] = true, svc.Name
@@ -59,7 +59,7 @@ func (j *JobSpec) Check() *Error {
 	for i := range j.Groups {
 		for _, svc := range j.Groups[i].Services {
 			if holder, taken := static[svc.Expose]; svc.Expose != 0 && taken {
-				return refuseAt(keyPath("group", j.Groups[i].Name, "service", svc.Name, "expose"),
+				return RefuseAt(KeyPath("group", j.Groups[i].Name, "service", svc.Name, "expose"),
 					"job %s: %s asks for the static port %d, which the service %s exposes: every agent listens on it",
 					j.Name, holder, svc.Expose, svc.Name).
 					WithHint("use a dynamic port for the instance, or expose the service on another one")
@@ -81,9 +81,9 @@ func (g *GroupSpec) check() *Error {
 func (g *GroupSpec) checkBasics() *Error {
 	switch {
 	case !ValidName(g.Name):
-		return refuseAt("", "group name %q: use 1 to 63 letters, digits, '-', '_' or '.'", g.Name)
+		return RefuseAt("", "group name %q: use 1 to 63 letters, digits, '-', '_' or '.'", g.Name)
 	case g.Count < 0 || g.Count > maxCount:
-		return refuseAt(keyPath("count"), "count is %d; it must be 0 to %d", g.Count, maxCount)
+		return RefuseAt(KeyPath("count"), "count is %d; it must be 0 to %d", g.Count, maxCount)
 	}
 	return nil
 }
@@ -92,31 +92,31 @@ func (g *GroupSpec) checkRole() *Error {
 	switch g.Role {
 	case RoleService, RoleProbe, RoleFront, RoleWorker, RoleShardedData, RoleQuorum, RoleSingleton, RoleLeaderFollower, RoleLocal, RoleReplicated, RoleSystem:
 	default:
-		return refuseAt(keyPath("role"), "role %q is unknown", g.Role).WithHint("use one of: %s", roleNames())
+		return RefuseAt(KeyPath("role"), "role %q is unknown", g.Role).WithHint("use one of: %s", roleNames())
 	}
 	if g.Role == RoleReplicated && !g.Replicated() {
-		return refuseAt(keyPath("role"),
+		return RefuseAt(KeyPath("role"),
 			"the role is replicated and no volume is").WithHint("give a volume kind = \"replicated\", or use another role")
 	}
 	e, r := g.Eviction, g.Replacement
 	switch {
 	case !slices.Contains([]Mode{ModeAlways, ModeWhen, ModeNever, ModeLast}, e.Mode):
-		return refuseAt(keyPath("eviction", "mode"), "eviction.mode is %q; it must be always, when or never", e.Mode)
+		return RefuseAt(KeyPath("eviction", "mode"), "eviction.mode is %q; it must be always, when or never", e.Mode)
 	case !slices.Contains([]Order{OrderSurge, OrderStopFirst}, e.Order):
-		return refuseAt(keyPath("eviction", "order"), "eviction.order is %q; it must be surge or stop_first", e.Order)
+		return RefuseAt(KeyPath("eviction", "order"), "eviction.order is %q; it must be surge or stop_first", e.Order)
 	case !slices.Contains([]SurgeWait{WaitReady, WaitStarted}, e.SurgeWait):
-		return refuseAt(keyPath("eviction", "surge_wait"),
+		return RefuseAt(KeyPath("eviction", "surge_wait"),
 			"eviction.surge_wait is %q; it must be ready or started", e.SurgeWait)
 	case !slices.Contains([]Mode{ModeAlways, ModeWhen, ModeNever, ModeRestart}, r.Mode):
-		return refuseAt(keyPath("replacement", "mode"),
+		return RefuseAt(KeyPath("replacement", "mode"),
 			"replacement.mode is %q; it must be always, when, never or restart", r.Mode)
 	case r.Identity != "new" && r.Identity != "same":
-		return refuseAt(keyPath("replacement", "identity"),
+		return RefuseAt(KeyPath("replacement", "identity"),
 			"replacement.identity is %q; it must be new or same", r.Identity)
 	case r.Data != "empty" && r.Data != "keep":
-		return refuseAt(keyPath("replacement", "data"), "replacement.data is %q; it must be empty or keep", r.Data)
+		return RefuseAt(KeyPath("replacement", "data"), "replacement.data is %q; it must be empty or keep", r.Data)
 	case !slices.Contains([]Order{OrderSurge, OrderStopFirst}, g.Update.Order):
-		return refuseAt(keyPath("update", "order"),
+		return RefuseAt(KeyPath("update", "order"),
 			"update.order is %q; it must be surge or stop_first", g.Update.Order)
 	}
 	for _, refusal := range []*Error{g.checkGates("eviction", e.Mode, e.When, false), g.checkGates("replacement", r.Mode, r.When, true), g.checkFacts(), g.checkHooks()} {
@@ -136,15 +136,15 @@ func (g *GroupSpec) checkFacts() *Error {
 	hasPort := slices.ContainsFunc(g.Ports, func(p PortSpec) bool { return p.Name == c.Port })
 	switch {
 	case (len(c.Exec) > 0) == (c.Port != ""):
-		return refuseAt(keyPath("role_check"), "role_check needs either exec or port")
+		return RefuseAt(KeyPath("role_check"), "role_check needs either exec or port")
 	case c.Port != "" && !hasPort:
-		return refuseAt(keyPath("role_check", "port"), "role_check: there is no port %q in the group", c.Port)
+		return RefuseAt(KeyPath("role_check", "port"), "role_check: there is no port %q in the group", c.Port)
 	case c.Port == "" && c.Path != "":
-		return refuseAt(keyPath("role_check", "path"), "role_check: path goes with port, not with exec")
+		return RefuseAt(KeyPath("role_check", "path"), "role_check: path goes with port, not with exec")
 	case c.Port != "" && !strings.HasPrefix(c.Path, "/"):
-		return refuseAt(keyPath("role_check", "path"), "role_check: path is %q; it must begin with /", c.Path)
+		return RefuseAt(KeyPath("role_check", "path"), "role_check: path is %q; it must begin with /", c.Path)
 	case c.Interval < 100*Millisecond || c.Interval > Hour || c.Timeout < 10*Millisecond || c.Timeout > Hour:
-		return refuseAt(keyPath("role_check"), "role_check: interval must be 100ms to 1h, timeout 10ms to 1h")
+		return RefuseAt(KeyPath("role_check"), "role_check: interval must be 100ms to 1h, timeout 10ms to 1h")
 	}
 	return nil
 }
@@ -154,17 +154,17 @@ func (g *GroupSpec) checkHooks() *Error {
 	for i, h := range g.Hooks {
 		switch {
 		case h.Name != HookBeforeStop && h.Name != HookAfterStart:
-			return refuseAt(keyPath("hook", string(h.Name)),
+			return RefuseAt(KeyPath("hook", string(h.Name)),
 				"hook %q is unknown", h.Name).WithHint("the hooks are: %s, %s", HookBeforeStop, HookAfterStart)
 		case slices.ContainsFunc(g.Hooks[:i], func(other HookSpec) bool { return other.Name == h.Name }):
-			return refuseAt(keyPath("hook", string(h.Name)), "hook %q is given twice", h.Name)
+			return RefuseAt(KeyPath("hook", string(h.Name)), "hook %q is given twice", h.Name)
 		case len(h.Exec) == 0 || h.Exec[0] == "":
-			return refuseAt(keyPath("hook", string(h.Name), "exec"), "hook %s has no exec", h.Name)
+			return RefuseAt(KeyPath("hook", string(h.Name), "exec"), "hook %s has no exec", h.Name)
 		case h.Timeout < 10*Millisecond || h.Timeout > 24*Hour:
-			return refuseAt(keyPath("hook", string(h.Name), "timeout"),
+			return RefuseAt(KeyPath("hook", string(h.Name), "timeout"),
 				"hook %s: timeout must be 10ms to 24h", h.Name)
 		case h.OnFailure != HookAbort && h.OnFailure != HookContinue:
-			return refuseAt(keyPath("hook", string(h.Name), "on_failure"),
+			return RefuseAt(KeyPath("hook", string(h.Name), "on_failure"),
 				"hook %s: on_failure is %q; it must be abort or continue", h.Name, h.OnFailure)
 		}
 	}
@@ -189,10 +189,10 @@ func (g *GroupSpec) checkOrder() *Error {
 	if g.Fenced() {
 		why = "is exclusive: only one instance of a slot may run"
 	}
-	if g.hasVolume(VolumeLocal) {
+	if g.HasVolume(VolumeLocal) {
 		why = fmt.Sprintf("has the volume %q, which only one instance may use", g.Volumes[0].Name)
 	}
-	return refuseAt(strings.ReplaceAll(key, ".", "/"),
+	return RefuseAt(strings.ReplaceAll(key, ".", "/"),
 		"%s is \"surge\", but the group %s at a time",
 		key, why).WithHint("leave %s out, or set it to \"stop_first\"", key)
 }
@@ -201,14 +201,14 @@ func (g *GroupSpec) checkPorts() *Error {
 	names := map[string]bool{}
 	for _, p := range g.Ports {
 		if !ValidName(p.Name) || names[p.Name] {
-			return refuseAt(keyPath("port", p.Name), "port %q is given twice or has a bad name", p.Name)
+			return RefuseAt(KeyPath("port", p.Name), "port %q is given twice or has a bad name", p.Name)
 		}
 		if p.Static < 0 || p.Static > 65535 {
-			return refuseAt(keyPath("port", p.Name, "static"),
+			return RefuseAt(KeyPath("port", p.Name, "static"),
 				"port %s: static is %d; it must be 1 to 65535", p.Name, p.Static)
 		}
 		if defaultPort(p.Static) {
-			return refuseAt(keyPath("port", p.Name, "static"),
+			return RefuseAt(KeyPath("port", p.Name, "static"),
 				"port %s: static is %d, on which servers and agents listen", p.Name, p.Static).WithHint("choose another port")
 		}
 		names[p.Name] = true
@@ -216,16 +216,16 @@ func (g *GroupSpec) checkPorts() *Error {
 	for _, svc := range g.Services {
 		switch {
 		case !ValidName(svc.Name):
-			return refuseAt(keyPath("service", svc.Name),
+			return RefuseAt(KeyPath("service", svc.Name),
 				"service name %q: use 1 to 63 letters, digits, '-', '_' or '.'", svc.Name)
 		case !names[svc.Port]:
-			return refuseAt(keyPath("service", svc.Name, "port"),
+			return RefuseAt(KeyPath("service", svc.Name, "port"),
 				"service %s: there is no port %q in the group", svc.Name, svc.Port)
 		case svc.Expose < 0 || svc.Expose > 65535:
-			return refuseAt(keyPath("service", svc.Name, "expose"),
+			return RefuseAt(KeyPath("service", svc.Name, "expose"),
 				"service %s: expose is %d; it must be 1 to 65535", svc.Name, svc.Expose)
 		case defaultPort(svc.Expose):
-			return refuseAt(keyPath("service", svc.Name, "expose"),
+			return RefuseAt(KeyPath("service", svc.Name, "expose"),
 				"service %s: expose is %d, on which servers and agents listen", svc.Name, svc.Expose).WithHint("choose another port")
 		}
 	}
@@ -237,29 +237,29 @@ func (g *GroupSpec) checkVolumes() *Error {
 	for i, v := range g.Volumes {
 		switch {
 		case v.Kind != VolumeLocal && v.Kind != VolumeReplicated:
-			return refuseAt(keyPath("volume", v.Name, "kind"),
+			return RefuseAt(KeyPath("volume", v.Name, "kind"),
 				"volume %s: kind is %q; it must be local or replicated", v.Name, v.Kind)
 		case v.Kind != g.Volumes[0].Kind:
-			return refuseAt(keyPath("volume", v.Name, "kind"),
+			return RefuseAt(KeyPath("volume", v.Name, "kind"),
 				"volume %s is %s and volume %s is %s; a group has one kind of volumes",
 				v.Name, v.Kind, g.Volumes[0].Name, g.Volumes[0].Kind)
 		case v.Kind == VolumeReplicated && g.RoleCheck == nil:
-			return refuseAt(keyPath("volume", v.Name, "kind"),
+			return RefuseAt(KeyPath("volume", v.Name, "kind"),
 				"volume %s is replicated and the group has no role_check: nobody could tell which copies are in sync",
 				v.Name).
 				WithHint("add role_check { exec = [...] } that prints {\"in_sync\":true} once the member's copy is complete")
 		case !ValidName(v.Name) || names[v.Name]:
-			return refuseAt(keyPath("volume", v.Name), "volume %q is given twice or has a bad name", v.Name)
+			return RefuseAt(KeyPath("volume", v.Name), "volume %q is given twice or has a bad name", v.Name)
 		case !volumePath(v.Path):
-			return refuseAt(keyPath("volume", v.Name, "path"),
+			return RefuseAt(KeyPath("volume", v.Name, "path"),
 				"volume %s: path is %q; it must be absolute and clean, and not /, /proc, /sys or /dev",
 				v.Name, v.Path)
 		case g.Role == RoleSystem:
-			return refuseAt(keyPath("volume", v.Name), "volume %s: a system group can't have volumes", v.Name)
+			return RefuseAt(KeyPath("volume", v.Name), "volume %s: a system group can't have volumes", v.Name)
 		}
 		for _, other := range g.Volumes[:i] {
 			if within(v.Path, other.Path) || within(other.Path, v.Path) {
-				return refuseAt(keyPath("volume", v.Name, "path"),
+				return RefuseAt(KeyPath("volume", v.Name, "path"),
 					"volume %s: path %s overlaps that of volume %s", v.Name, v.Path, other.Name)
 			}
 		}
@@ -284,51 +284,51 @@ func (g *GroupSpec) checkChecks() *Error {
 		hasPort := slices.ContainsFunc(g.Ports, func(p PortSpec) bool { return p.Name == c.Port })
 		switch {
 		case !ValidName(c.Name):
-			return refuseAt(keyPath("check", c.Name),
+			return RefuseAt(KeyPath("check", c.Name),
 				"check name %q: use 1 to 63 letters, digits, '-', '_' or '.'", c.Name)
 		case c.Kind != CheckHTTP && c.Kind != CheckTCP && c.Kind != CheckExec:
-			return refuseAt(keyPath("check", c.Name, "type"),
+			return RefuseAt(KeyPath("check", c.Name, "type"),
 				"check %s: type is %q; it must be http, tcp or exec", c.Name, c.Kind)
 		case c.Kind != CheckExec && !hasPort:
-			return refuseAt(keyPath("check", c.Name, "port"),
+			return RefuseAt(KeyPath("check", c.Name, "port"),
 				"check %s: there is no port %q in the group", c.Name, c.Port)
 		case c.Kind == CheckExec && len(c.Command) == 0:
-			return refuseAt(keyPath("check", c.Name), "check %s has no exec", c.Name)
+			return RefuseAt(KeyPath("check", c.Name), "check %s has no exec", c.Name)
 		case c.Kind == CheckHTTP && !strings.HasPrefix(c.Path, "/"):
-			return refuseAt(keyPath("check", c.Name, "path"),
+			return RefuseAt(KeyPath("check", c.Name, "path"),
 				"check %s: path is %q; it must begin with /", c.Name, c.Path)
 		case c.Interval < 100*Millisecond || c.Timeout < 10*Millisecond || c.Grace < 0 || c.Successes < 1 || c.Failures < 1:
-			return refuseAt(keyPath("check", c.Name),
+			return RefuseAt(KeyPath("check", c.Name),
 				"check %s: interval must be at least 100ms, timeout 10ms, successes and failures 1", c.Name)
 		case c.RestartAfter < 0 || c.RestartAfter == Forever:
-			return refuseAt(keyPath("check", c.Name, "restart_after"),
+			return RefuseAt(KeyPath("check", c.Name, "restart_after"),
 				"check %s: restart_after is %s; leave it out for no restart", c.Name, c.RestartAfter)
 		}
 	}
 	return nil
 }
 
-// maxGrace bounds how long the stop of an instance may take after its signal.
-const maxGrace = 24 * Hour
+// MaxGrace bounds how long the stop of an instance may take after its signal.
+const MaxGrace = 24 * Hour
 
 func (g *GroupSpec) checkTimes() *Error {
 	u := g.Update
 	switch {
-	case g.Stop.Grace < 0 || g.Stop.Grace > maxGrace || g.Stop.DrainDelay < 0 || g.Stop.DrainDelay > Hour:
-		return refuseAt(keyPath("stop"), "stop.grace must be 0s to 24h, drain_delay 0s to 1h")
+	case g.Stop.Grace < 0 || g.Stop.Grace > MaxGrace || g.Stop.DrainDelay < 0 || g.Stop.DrainDelay > Hour:
+		return RefuseAt(KeyPath("stop"), "stop.grace must be 0s to 24h, drain_delay 0s to 1h")
 	case !validSignal(g.Stop.Signal):
-		return refuseAt(keyPath("stop", "signal"),
+		return RefuseAt(KeyPath("stop", "signal"),
 			"stop.signal %q is unknown", g.Stop.Signal).WithHint("use one of: %s", strings.Join(stopSignals(), ", "))
 	case g.Peers != nil && g.Peers.Signal != "" && !slices.Contains(peerSignals(), g.Peers.Signal):
-		return refuseAt(keyPath("peers", "signal"),
+		return RefuseAt(KeyPath("peers", "signal"),
 			"peers.signal %q can't be sent",
 			g.Peers.Signal).WithHint("use one of: %s", strings.Join(peerSignals(), ", "))
 	case g.Restart.Attempts < 0 || g.Restart.Interval < 0 || g.Restart.Delay < 0 || g.Reschedule.Attempts < 0 || g.Reschedule.Interval < 0:
-		return refuseAt(keyPath("restart"), "restart and reschedule must not have negative values")
+		return RefuseAt(KeyPath("restart"), "restart and reschedule must not have negative values")
 	case u.MaxSurge < 0 || u.MaxUnavailable < 0 || u.Canary < 0 || u.MinHealthy < 0 || u.Deadline < 0:
-		return refuseAt(keyPath("update"), "update must not have negative values")
+		return RefuseAt(KeyPath("update"), "update must not have negative values")
 	case u.Canary > g.Count:
-		return refuseAt(keyPath("update", "canary"),
+		return RefuseAt(KeyPath("update", "canary"),
 			"update.canary is %d, more than the count of %d", u.Canary, g.Count)
 	}
 	return nil
@@ -345,7 +345,7 @@ func validSignal(name string) bool { return slices.Contains(stopSignals(), name)
 func (g *GroupSpec) checkBudget() *Error {
 	for i, name := range g.Budgets {
 		if !ValidName(string(name)) || slices.Contains(g.Budgets[:i], name) || i == maxShared {
-			return refuseAt(keyPath("budget"),
+			return RefuseAt(KeyPath("budget"),
 				"budget %q is given twice, has a bad name, or is one of more than %d", name, maxShared)
 		}
 	}
@@ -353,12 +353,12 @@ func (g *GroupSpec) checkBudget() *Error {
 	if b == nil {
 		return nil
 	}
-	if refusal := b.check(); refusal != nil {
+	if refusal := b.Check(); refusal != nil {
 		return refusal.at("budget")
 	}
 	r := ResolveBudget(b, DefaultMaxDown(), g.Count)
-	if g.Count > 0 && r.MaxDown == 0 && g.stopsFirst() && !b.Blocking {
-		return refuseAt(keyPath("budget"),
+	if g.Count > 0 && r.MaxDown == 0 && g.StopsFirst() && !b.Blocking {
+		return RefuseAt(KeyPath("budget"),
 			"budget keeps %d of %d ready and the order is stop_first, so no drain could ever finish",
 			r.MinReady, g.Count).
 			WithHint("allow one to be down, use order = \"surge\", or write blocking = true in the budget")
@@ -377,7 +377,7 @@ func (g *GroupSpec) checkPlacement() *Error {
 			return refusal.at("affinity", strconv.Itoa(i))
 		}
 		if a.Weight < -100 || a.Weight > 100 || a.Weight == 0 {
-			return refuseAt(keyPath("affinity", strconv.Itoa(i), "weight"),
+			return RefuseAt(KeyPath("affinity", strconv.Itoa(i), "weight"),
 				"affinity to %s: weight is %d; it must be -100 to 100 and not 0", a.Attribute, a.Weight)
 		}
 	}

@@ -1,0 +1,111 @@
+package model
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// ActorKind is a part of the system, or a person, whose stops have a rate of their own (R27).
+type ActorKind string
+
+// The kinds of actors.
+const (
+	ByDrain       ActorKind = "drain"
+	ByPreemption  ActorKind = "preemption"
+	ByRescheduler ActorKind = "rescheduler"
+	ByOperator    ActorKind = "operator"
+)
+
+// ActorKinds lists them all.
+func ActorKinds() []ActorKind {
+	return []ActorKind{ByDrain, ByPreemption, ByRescheduler, ByOperator}
+}
+
+// Valid reports whether k is in the closed set.
+func (k ActorKind) Valid() bool { return slices.Contains(ActorKinds(), k) }
+
+// String implements fmt.Stringer.
+func (k ActorKind) String() string { return string(k) }
+
+// Setting is the name of the setting that holds the actor's rate.
+func (k ActorKind) Setting() string { return "rate_" + string(k) }
+
+// StoppedBy is whose rate a stop for this cause uses; empty: nobody's.
+func (c Cause) StoppedBy() ActorKind {
+	switch c {
+	case CauseNodeDraining:
+		return ByDrain
+	case CausePreempted:
+		return ByPreemption
+	case CauseRebalance, CauseAffinity, CauseNodeNotReady, CauseCheckFailed:
+		return ByRescheduler
+	case CauseUser:
+		return ByOperator
+	}
+	return ""
+}
+
+// ActorRate allows one kind of actor to begin Max stops within any Window, in the whole cluster. The zero value is no limit. In JSON and files
+// it is a text: "5/1m", or "none".
+type ActorRate struct {
+	Max    int      `cbor:"1,keyasint,omitempty"`
+	Window Duration `cbor:"2,keyasint,omitempty"`
+}
+
+// String writes a rate as settings show it.
+func (r ActorRate) String() string {
+	if r == (ActorRate{}) {
+		return "none"
+	}
+	return fmt.Sprintf("%d/%s", r.Max, r.Window)
+}
+
+// MarshalText implements encoding.TextMarshaler, for JSON.
+func (r ActorRate) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler, for JSON.
+func (r *ActorRate) UnmarshalText(text []byte) error {
+	if string(text) == "none" {
+		*r = ActorRate{}
+		return nil
+	}
+	most, window, ok := strings.Cut(string(text), "/")
+	n, err := strconv.Atoi(most)
+	d, bad := ParseDuration(window)
+	if !ok || err != nil || bad != nil || n < 1 || n > maxRate || d < Second || d == Forever {
+		return fmt.Errorf("%q is no rate: write a number of stops and a window of at least 1s, such as 5/1m, or none", text)
+	}
+	*r = ActorRate{Max: n, Window: d}
+	return nil
+}
+
+func (r ActorRate) valid() bool {
+	return r == ActorRate{} || r.Max >= 1 && r.Max <= maxRate && r.Window >= Second && r.Window != Forever
+}
+
+// checkRates refuses a rate that can't be meant.
+func (c *Settings) checkRates() *Error {
+	for _, k := range ActorKinds() {
+		if !c.ActorRate(k).valid() {
+			return Refuse(CodeInvalid, "%s: max must be 1 to %d and the window at least 1s, or none", k.Setting(), maxRate)
+		}
+	}
+	return nil
+}
+
+// ActorRate is the rate of one kind of actor.
+func (c *Settings) ActorRate(k ActorKind) ActorRate {
+	switch k {
+	case ByDrain:
+		return c.RateDrain
+	case ByPreemption:
+		return c.RatePreemption
+	case ByRescheduler:
+		return c.RateRescheduler
+	case ByOperator:
+		return c.RateOperator
+	}
+	return ActorRate{}
+}

@@ -1,0 +1,93 @@
+package model
+
+import (
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+func validAttribute(name string) bool {
+	return name == "node.id" || name == "node.name" || strings.HasPrefix(name, "node.label.") && len(name) > len("node.label.") ||
+		strings.HasPrefix(name, "node.attr.") && len(name) > len("node.attr.")
+}
+
+func unknownAttribute(name string) *Error {
+	return Refuse(CodeInvalid, "attribute %q is unknown", name).WithHint("use node.id, node.name, node.label.X or node.attr.X")
+}
+
+func (c *Constraint) check(noun string) *Error {
+	if !validAttribute(c.Attribute) {
+		return unknownAttribute(c.Attribute)
+	}
+	switch c.Operator {
+	case "=", "!=", "<", "<=", ">", ">=", "in", "not_in", "is_set", "is_not_set", "":
+		return nil
+	case "regexp":
+		if _, err := regexp.Compile(c.Value); err != nil || len(c.Value) > 256 {
+			return Refuse(CodeInvalid, "%s on %s: %q is no regular expression of at most 256 characters", noun, c.Attribute, c.Value)
+		}
+		return nil
+	}
+	return Refuse(CodeInvalid, "%s on %s: operator %q is unknown", noun, c.Attribute, c.Operator).
+		WithHint("use one of: = != < <= > >= regexp in not_in is_set is_not_set")
+}
+
+// Holds reports whether the value of the constraint's attribute satisfies it. An attribute that is not set satisfies only !=, not_in and is_not_set. Values
+// that are both numbers are compared as numbers, others as text; in and not_in take a comma list.
+func (c *Constraint) Holds(value string, set bool) bool {
+	switch c.Operator {
+	case "is_set":
+		return set
+	case "is_not_set":
+		return !set
+	case "!=":
+		return !set || value != c.Value
+	case "not_in":
+		return !set || !inList(value, c.Value)
+	}
+	if !set {
+		return false
+	}
+	switch c.Operator {
+	case "in":
+		return inList(value, c.Value)
+	case "regexp":
+		re, err := regexp.Compile(c.Value)
+		return err == nil && re.MatchString(value)
+	case "<":
+		return compareValues(value, c.Value) < 0
+	case "<=":
+		return compareValues(value, c.Value) <= 0
+	case ">":
+		return compareValues(value, c.Value) > 0
+	case ">=":
+		return compareValues(value, c.Value) >= 0
+	}
+	return value == c.Value
+}
+
+func inList(value, list string) bool {
+	return slices.ContainsFunc(strings.Split(list, ","), func(item string) bool { return strings.TrimSpace(item) == value })
+}
+
+func compareValues(a, b string) int {
+	x, errX := strconv.ParseFloat(a, 64)
+	y, errY := strconv.ParseFloat(b, 64)
+	if errX != nil || errY != nil {
+		return strings.Compare(a, b)
+	}
+	switch {
+	case x < y:
+		return -1
+	case x > y:
+		return 1
+	}
+	return 0
+}
+
+// OperatorLabel begins the names of labels that only operators may set, never an agent: constraints on them keep work away from machines that nobody vouched for.
+const OperatorLabel = "operator."
+
+// AttributeBackup is the attribute of nodes that have a backup directory; its value is the path.
+const AttributeBackup = "backup_dir"

@@ -1,0 +1,63 @@
+package model
+
+import (
+	"maps"
+	"slices"
+	"strings"
+)
+
+// Bounds of texts and lists, so that a row fits into a snapshot and can be read back.
+const (
+	MaxLabels     = 64   // of a node; its attributes may be four times as many
+	maxLabelValue = 256  // bytes
+	maxSpecList   = 256  // elements of a list in a group, such as ports or checks
+	maxSpecEnv    = 4096 // environment variables of a group
+)
+
+// CheckLabels refuses more labels than a node may have, or longer ones.
+func CheckLabels(labels map[string]string) *Error {
+	if len(labels) > MaxLabels {
+		return Refuse(CodeInvalid, "a node has at most %d labels, these are %d", MaxLabels, len(labels)).WithHint("remove a label with: outspan node label NODE NAME-")
+	}
+	for _, name := range slices.Sorted(maps.Keys(labels)) {
+		switch {
+		case !ValidName(name):
+			return Refuse(CodeInvalid, "%q is no label name: use 1 to 63 letters, digits, '-', '_' or '.'", ClipText(name, 100))
+		case len(labels[name]) > maxLabelValue:
+			return Refuse(CodeInvalid, "label %s has a value of %d bytes, at most %d are allowed", name, len(labels[name]), maxLabelValue)
+		}
+	}
+	return nil
+}
+
+// CheckAgentLabels refuses labels that an agent may not have in its configuration. Code: invalid.
+func CheckAgentLabels(labels map[string]string) *Error {
+	for _, name := range slices.Sorted(maps.Keys(labels)) {
+		if strings.HasPrefix(name, OperatorLabel) {
+			return Refuse(CodeInvalid, "an agent may not set the label %s: labels that begin with %q are set by operators alone", name, OperatorLabel).
+				WithHint("take it out of the agent's configuration, and set it with: outspan node label NODE %s=%s", name, ClipText(labels[name], 100))
+		}
+	}
+	return CheckLabels(labels)
+}
+
+// checkBounds refuses lists that would grow beyond a row when their defaults are filled in.
+func (g *GroupSpec) checkBounds() *Error {
+	for _, list := range [...]struct {
+		key       string
+		has, most int
+	}{
+		{"env", len(g.Env), maxSpecEnv}, {"exec.rlimits", len(g.Exec.Rlimits), maxSpecList}, {"ports", len(g.Ports), maxSpecList}, {"volumes", len(g.Volumes), maxSpecList},
+		{"services", len(g.Services), maxSpecList}, {"checks", len(g.Checks), maxSpecList}, {"constraints", len(g.Constraints), maxSpecList},
+		{"affinities", len(g.Affinities), maxSpecList}, {"spreads", len(g.Spreads), maxSpecList}, {"distinct", len(g.Distinct), maxSpecList},
+		{"eviction.when", len(g.Eviction.When), maxSpecList}, {"replacement.when", len(g.Replacement.When), maxSpecList},
+	} {
+		if list.has > list.most {
+			return Refuse(CodeInvalid, "%s has %d elements, at most %d are allowed", list.key, list.has, list.most)
+		}
+	}
+	return nil
+}
+
+// maxShared is how many shared budgets a group may name.
+const maxShared = 8

@@ -1,0 +1,113 @@
+package model
+
+import (
+	"fmt"
+)
+
+// Amount is a number of instances or a percentage of the group's count.
+type Amount struct {
+	N       int  `cbor:"1,keyasint"`
+	Percent bool `cbor:"2,keyasint,omitempty"`
+}
+
+// BudgetSpec is what a set of instances can lose at once and per window. At most one of MinReady and MaxDown is given. With neither, a group has
+// its class's default, and a shared budget limits only the rate.
+type BudgetSpec struct {
+	MinReady *Amount   `json:"min_ready,omitempty" cbor:"1,keyasint,omitempty"` // a percentage is rounded up
+	MaxDown  *Amount   `json:"max_down,omitempty" cbor:"2,keyasint,omitempty"`  // a percentage is rounded down
+	Rate     *RateSpec `json:"rate,omitempty" cbor:"3,keyasint,omitempty"`
+	Blocking bool      `json:"blocking,omitempty" cbor:"4,keyasint,omitempty"` // accepts that the budget may allow nothing
+}
+
+// RateSpec allows Max voluntary stops to begin within any Window.
+type RateSpec struct {
+	Max    int      `json:"max" cbor:"1,keyasint"`
+	Window Duration `json:"window" cbor:"2,keyasint"`
+}
+
+// Budget is a BudgetSpec resolved to numbers for the present count. It is resolved anew in each entry that changes the count.
+type Budget struct {
+	MinReady int      `cbor:"1,keyasint"`           // never above the count
+	MaxDown  int      `cbor:"2,keyasint"`           // count - MinReady
+	RateMax  int      `cbor:"3,keyasint,omitempty"` // 0 = no rate
+	Window   Duration `cbor:"4,keyasint,omitempty"`
+}
+
+// maxRate bounds how many stops of a window are remembered.
+const maxRate = 10_000
+
+// Of resolves an amount for a count. A percentage of what must be ready is rounded up, of what may be down it is rounded down, so that
+// rounding never allows more.
+func (a Amount) Of(count int, up bool) int {
+	if !a.Percent {
+		return a.N
+	}
+	n := count * a.N
+	if up {
+		n += 99
+	}
+	return n / 100
+}
+
+// String writes an amount as the job file would.
+func (a Amount) String() string {
+	if a.Percent {
+		return fmt.Sprintf("%d%%", a.N)
+	}
+	return fmt.Sprint(a.N)
+}
+
+// MarshalText implements encoding.TextMarshaler, for JSON.
+func (a Amount) MarshalText() ([]byte, error) { return []byte(a.String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler, for JSON.
+func (a *Amount) UnmarshalText(text []byte) error {
+	var n int
+	rest := ""
+	if _, err := fmt.Sscanf(string(text), "%d%s", &n, &rest); err != nil && rest != "" || n < 0 || rest != "" && rest != "%" {
+		return fmt.Errorf("%q is neither a number of instances nor a percentage", text)
+	}
+	*a = Amount{N: n, Percent: rest == "%"}
+	if a.String() != string(text) {
+		return fmt.Errorf("%q is neither a number of instances nor a percentage", text)
+	}
+	return nil
+}
+
+// Valid reports whether an amount is one that a budget may have: not negative, and at most 100 %.
+func (a Amount) Valid() bool {
+	return a.N >= 0 && a.N <= maxCount*maxGroups && (!a.Percent || a.N <= 100)
+}
+
+// Check refuses what can't be right whatever the budget is for.
+func (b *BudgetSpec) Check() *Error {
+	switch {
+	case b.MinReady != nil && b.MaxDown != nil:
+		return Refuse(CodeInvalid, "budget has both min_ready and max_down; give one")
+	case b.MinReady != nil && !b.MinReady.Valid() || b.MaxDown != nil && !b.MaxDown.Valid():
+		return Refuse(CodeInvalid, "budget: an amount must be 0 or more, a percentage 0%% to 100%%")
+	case b.Rate != nil && (b.Rate.Max < 1 || b.Rate.Max > maxRate || b.Rate.Window < Second):
+		return Refuse(CodeInvalid, "budget.rate: max must be 1 to %d, window at least 1s", maxRate)
+	}
+	return nil
+}
+
+// ResolveBudget turns a budget into numbers for a count. def is how many may be down where the spec, which may be nil, does not say it.
+func ResolveBudget(spec *BudgetSpec, def MaxDown, count int) Budget {
+	down := def.Of(count)
+	var b Budget
+	if spec != nil {
+		switch {
+		case spec.MinReady != nil:
+			down = count - min(spec.MinReady.Of(count, true), count)
+		case spec.MaxDown != nil:
+			down = min(spec.MaxDown.Of(count, false), count)
+		}
+		if spec.Rate != nil {
+			b.RateMax, b.Window = spec.Rate.Max, spec.Rate.Window
+		}
+	}
+	b.MaxDown = max(down, 0)
+	b.MinReady = count - b.MaxDown
+	return b
+}

@@ -1,0 +1,69 @@
+package model
+
+import (
+	"slices"
+	"strings"
+)
+
+// History tells the pasts of one cluster apart. After a majority of the servers was lost, `server recover` begins a new lineage with what one server or a
+// saved state has. Servers of the lineage before that come back hold other entries at the same indexes: they must neither lead nor acknowledge beside it.
+// A restore into a running cluster changes the state, not the lineage. The zero History is that of a server that has not joined a cluster.
+type History struct {
+	Cluster  string   // the cluster's id; see ClusterID
+	Lineages []string // oldest first, the last is the present one; empty: no server was ever recovered
+}
+
+// maxLineages bounds what servers and agents tell of their past. The oldest are forgotten first.
+const maxLineages = 16
+
+// ParseHistory reads what String wrote. Code: invalid.
+func ParseHistory(text string) (History, *Error) {
+	cluster, list, more := strings.Cut(text, "/")
+	h := History{Cluster: cluster}
+	if more {
+		h.Lineages = strings.Split(list, ",")
+	}
+	if len(text) > MaxHistory || len(h.Lineages) > maxLineages || slices.Contains(h.Lineages, "") || cluster == "" && more {
+		return History{}, Refuse(CodeInvalid, "%.40q names no cluster and its lineages", text)
+	}
+	return h, nil
+}
+
+// MaxHistory bounds the text of a History, in bytes.
+const MaxHistory = 512
+
+// String is the cluster's id and, after a recovery, the lineages: ID/L1,L2. It has no spaces.
+func (h History) String() string {
+	if len(h.Lineages) == 0 {
+		return h.Cluster
+	}
+	return h.Cluster + "/" + strings.Join(h.Lineages, ",")
+}
+
+// Lineage is the present one, empty if no server was ever recovered.
+func (h History) Lineage() string {
+	if len(h.Lineages) == 0 {
+		return ""
+	}
+	return h.Lineages[len(h.Lineages)-1]
+}
+
+// Replaces reports whether h began by a recovery that left older behind: same cluster, and older's lineage is in h's past.
+func (h History) Replaces(older History) bool {
+	if h.Cluster != older.Cluster || len(h.Lineages) == 0 {
+		return false
+	}
+	past := h.Lineages[:len(h.Lineages)-1]
+	return older.Lineage() == "" || slices.Contains(past, older.Lineage())
+}
+
+// Same reports whether both are of one cluster and one lineage.
+func (h History) Same(other History) bool {
+	return h.Cluster == other.Cluster && h.Lineage() == other.Lineage()
+}
+
+// Recovered is h with a new lineage that also replaces those of others, where a recovery is given up for another one.
+func (h History) Recovered(lineage string, others ...string) History {
+	all := slices.Concat(h.Lineages, others, []string{lineage})
+	return History{h.Cluster, all[max(0, len(all)-maxLineages):]}
+}

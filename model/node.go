@@ -1,0 +1,74 @@
+package model
+
+import (
+	"strings"
+)
+
+// AgentInfo is what an agent said at its last registration.
+type AgentInfo struct {
+	Epoch       uint64   `cbor:"1,keyasint"` // names the registration; it grows, and never comes again
+	BootID      string   `cbor:"2,keyasint"` // of the kernel
+	Incarnation string   `cbor:"3,keyasint"` // of the agent process
+	Address     string   `cbor:"4,keyasint"` // where the agent's services and API listen: an IP address
+	APIAddress  string   `cbor:"5,keyasint,omitempty"`
+	Version     string   `cbor:"6,keyasint,omitempty"`
+	Key         []byte   `cbor:"7,keyasint" debug:"secret"` // authenticates heartbeats
+	Warnings    []string `cbor:"8,keyasint,omitempty"`      // such as "memory caps not enforced: no cgroup access"
+	Format      uint16   `cbor:"9,keyasint,omitempty"`      // the newest that the agent can read; see Reads
+	Machine     string   `cbor:"10,keyasint,omitempty"`     // names the machine; see sameIDs
+	Born        int64    `cbor:"11,keyasint,omitempty"`     // when its data directory was made, in ns since 1970: a copy is younger. 0: the file system does not say
+}
+
+// Reads is the newest format that an agent can read: that of the first release if it does not say.
+func (a *AgentInfo) Reads() uint16 { return max(a.Format, 1) }
+
+// NodeShape is what a node offers.
+type NodeShape struct {
+	Capacity   Resources         `cbor:"1,keyasint"`
+	Reserved   Resources         `cbor:"2,keyasint"`
+	Labels     map[string]string `cbor:"3,keyasint,omitempty"`
+	Attributes map[string]string `cbor:"4,keyasint,omitempty"`
+	PortMin    int               `cbor:"5,keyasint"`
+	PortMax    int               `cbor:"6,keyasint"`
+}
+
+// sameIDs compares what names two machines, parts between slashes: the installed system and the firmware. An agent lacks a part that it can't read. decided is
+// false if no part is known of both.
+func (a *AgentInfo) sameIDs(b *AgentInfo) (same, decided bool) {
+	theirs := strings.Split(b.Machine, "/")
+	for i, id := range strings.Split(a.Machine, "/") {
+		if i >= len(theirs) || id == "" || theirs[i] == "" {
+			continue
+		}
+		if id != theirs[i] {
+			return false, true
+		}
+		decided = true
+	}
+	return decided, decided
+}
+
+// Elsewhere reports whether two agents of one node may run side by side, as after a machine was copied with its data directory: each has an address or a data
+// directory of its own, or they are on different machines.
+func (a *AgentInfo) Elsewhere(b *AgentInfo) bool {
+	same, decided := a.sameIDs(b)
+	return a.Address != b.Address || decided && !same || a.Copied(b)
+}
+
+// Copied reports whether the two have different data directories, so that one of these is a copy.
+func (a *AgentInfo) Copied(b *AgentInfo) bool { return a.Born != 0 && b.Born != 0 && a.Born != b.Born }
+
+// OtherMachine reports whether what runs by one agent's word can run on without the other one knowing it. A container that was copied on its kernel has another data
+// directory. A copy of a machine has the id of the installed system and another address; so has a machine that was booted with another address, which can't be told apart without the firmware's id.
+func (a *AgentInfo) OtherMachine(b *AgentInfo) bool {
+	same, decided := a.sameIDs(b)
+	if decided && !same || a.BootID == b.BootID && a.Copied(b) {
+		return true
+	}
+	return a.BootID != b.BootID && a.Address != b.Address && !(same && a.firmware() != "" && a.firmware() == b.firmware())
+}
+
+func (a *AgentInfo) firmware() string {
+	_, id, _ := strings.Cut(a.Machine, "/")
+	return id
+}

@@ -1,0 +1,42 @@
+package model
+
+import (
+	"slices"
+)
+
+// TransferID names one piece of work on volumes (a ULID minted by the proposer).
+type TransferID string
+
+// BackupID names a backup; it is the id of the transfer that made it.
+type BackupID string
+
+// TransferState is what one of the two agents last said of its part.
+type TransferState string
+
+// The states of an agent's part.
+const (
+	SideServing   TransferState = "serving"   // the source hands out its copy
+	SideCopying   TransferState = "copying"   // the worker copies, or reads or writes an archive
+	SideVerifying TransferState = "verifying" // all is there and is read once more
+	SideVerified  TransferState = "verified"  // every sum is right, and it is on disk
+	SideAttached  TransferState = "attached"  // it stands where instances find it
+	SideRetired   TransferState = "retired"   // the old copy was put aside
+	SideDropped   TransferState = "dropped"   // the old copy was removed
+	SideFailed    TransferState = "failed"
+)
+
+// Valid reports whether s is one of the states above.
+func (s TransferState) Valid() bool {
+	return slices.Contains([]TransferState{SideServing, SideCopying, SideVerifying, SideVerified, SideAttached, SideRetired, SideDropped, SideFailed}, s)
+}
+
+// TransferReport is an agent's report of its part of one transfer. Repeating it changes nothing.
+type TransferReport struct {
+	ID      TransferID    `cbor:"1,keyasint"`
+	State   TransferState `cbor:"2,keyasint"`
+	Bytes   int64         `cbor:"3,keyasint,omitempty"`
+	Total   int64         `cbor:"4,keyasint,omitempty"`
+	Sum     string        `cbor:"5,keyasint,omitempty"`
+	Code    Code          `cbor:"6,keyasint,omitempty"` // with failed, or of a clean-up that did not work
+	Message string        `cbor:"7,keyasint,omitempty"`
+}
