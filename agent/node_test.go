@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -216,6 +217,19 @@ func TestPortConflict(t *testing.T) {
 	})
 	l.Close()
 	b.await(id, model.ObservedReady)
+}
+
+// No instance starts with a static port on which its agent is to listen, also while nobody has that port.
+func TestInstanceGetsNoPortOfItsAgent(t *testing.T) {
+	b := newBench(t, allowRoot)
+	port := freePort(t, "127.0.0.1")
+	b.agent.forward.ports.reserve(port)
+	g := sh("exec sleep 1000")
+	g.Ports = []model.PortSpec{{Name: "http", Static: port}}
+	i := b.await(b.run("web", g, model.Ports{{Name: "http", Number: port}}), model.ObservedFailed)
+	if want := fmt.Sprint("this agent listens on it: port ", port); !strings.Contains(i.Status.Reason, want) {
+		t.Errorf("reason %q does not contain %q", i.Status.Reason, want)
+	}
 }
 
 // When no majority answers any more the shim kills a fenced program, whatever the agent does, and nothing else.

@@ -34,8 +34,10 @@ type doorPort struct {
 // doorCount follows one exposed port, as selfCount follows a check: a port that opens and closes again and again must
 // not cost the servers an entry each time.
 type doorCount struct {
-	problem   model.PortProblem // of the last bad look
+	problem   model.PortProblem // as it is told
+	seen      model.PortProblem // at the last bad look
 	bad, good int               // in a row
+	same      int               // bad looks in a row that saw the same
 	shown     bool
 }
 
@@ -112,8 +114,11 @@ func (p *portWatch) look(closed []model.PortProblem) {
 			d = &doorCount{}
 			p.doors[key] = d
 		}
-		d.bad, d.good = d.bad+1, 0
-		if d.bad >= selfBad && !d.shown {
+		if problem != d.seen {
+			d.seen, d.same = problem, 0
+		}
+		d.bad, d.good, d.same = d.bad+1, 0, d.same+1
+		if d.bad >= selfBad && !d.shown || d.same >= selfBad {
 			d.shown, d.problem = true, problem
 		}
 	}
@@ -121,7 +126,7 @@ func (p *portWatch) look(closed []model.PortProblem) {
 		if now[key] {
 			continue
 		}
-		d.bad, d.good = 0, d.good+1
+		d.bad, d.same, d.good = 0, 0, d.good+1
 		if !d.shown || d.good >= selfGood {
 			delete(p.doors, key)
 		}

@@ -124,3 +124,27 @@ func TestOwnPortsAreTold(t *testing.T) {
 		t.Errorf("told %+v in %d words", got, told.n-n)
 	}
 }
+
+// Why a port is closed may change. The servers hear of it once it has shown twice in a row, and not of one bad look.
+func TestReasonOfAClosedPortIsToldAgain(t *testing.T) {
+	var told toldPorts
+	p := newPortWatch(7640)
+	p.tell = told.take
+	broken := model.PortProblem{Port: 80, Service: "web", Code: model.PortFailed, Reason: "the door does not work"}
+	taken := model.PortProblem{Port: 80, Service: "web", Code: model.PortTaken, Reason: "another process holds it"}
+	for i, step := range []struct{ sees, told model.PortProblem }{
+		{broken, model.PortProblem{}}, {broken, broken}, {taken, broken}, {broken, broken}, {taken, broken}, {taken, taken}, {taken, taken},
+	} {
+		p.look([]model.PortProblem{step.sees})
+		var got model.PortProblem
+		if list := told.now(); len(list) == 1 {
+			got = list[0]
+		}
+		if got != step.told {
+			t.Errorf("after look %d: told %+v, want %+v", i, got, step.told)
+		}
+	}
+	if told.n != 2 {
+		t.Errorf("told in %d words", told.n)
+	}
+}

@@ -2,8 +2,9 @@ package fsm
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
-	"strconv"
+	"strings"
 
 	"github.com/outspan/outspan/model"
 )
@@ -29,36 +30,64 @@ func keptPorts(r *model.SelfReport) []model.PortProblem {
 	return slices.Clip(kept)
 }
 
-// tellPorts says in an event of each port that it can't be opened, or that it is open again or no longer wanted.
+// eventPorts bounds how many ports an event names.
+const eventPorts = 16
+
+// tellPorts says in one event which ports can't be opened now, or not for the same reason as before, and which are open
+// again or no longer wanted.
 func (s *State) tellPorts(n *Node, now []model.PortProblem) {
 	if slices.Equal(n.Self.Ports, now) {
 		return
 	}
 	s.touch("nodes", "services")
-	same := func(a model.PortProblem) func(model.PortProblem) bool {
-		return func(b model.PortProblem) bool { return comparePorts(a, b) == 0 }
+	closed, open := portsBeyond(now, n.Self.Ports, samePortCode), portsBeyond(n.Self.Ports, now, samePort)
+	if len(closed)+len(open) == 0 {
+		return // nothing but words changed
 	}
-	for _, p := range now {
-		if !slices.ContainsFunc(n.Self.Ports, same(p)) {
-			s.tellPort(n, p, "", string(p.Code))
-		}
+	data := map[string]string{"name": n.Name}
+	if len(closed) > 0 {
+		data["closed"], data["reason"] = portNames(closed), closed[0].Reason
 	}
-	for _, p := range n.Self.Ports {
-		if !slices.ContainsFunc(now, same(p)) {
-			s.tellPort(n, p, string(p.Code), "ok")
-		}
+	if len(open) > 0 {
+		data["open"] = portNames(open)
 	}
+	s.emit(Event{
+		Type: EventNodePort, Subject: "node/" + string(n.ID),
+		Before: portCodes(n.Self.Ports), After: portCodes(now), Data: data,
+	})
 }
 
-func (s *State) tellPort(n *Node, p model.PortProblem, before, after string) {
-	data := map[string]string{"name": n.Name, "port": strconv.Itoa(p.Port)}
-	if p.Service != "" {
-		data["service"] = string(p.Service)
+func samePort(a, b model.PortProblem) bool { return comparePorts(a, b) == 0 }
+
+func samePortCode(a, b model.PortProblem) bool { return samePort(a, b) && a.Code == b.Code }
+
+// portsBeyond returns those of a list that are not in another one.
+func portsBeyond(list, other []model.PortProblem, same func(a, b model.PortProblem) bool) []model.PortProblem {
+	return slices.DeleteFunc(slices.Clone(list), func(a model.PortProblem) bool {
+		return slices.ContainsFunc(other, func(b model.PortProblem) bool { return same(a, b) })
+	})
+}
+
+// portNames lists ports for an event, each with the service that exposes it.
+func portNames(list []model.PortProblem) string {
+	var names []string
+	for _, p := range list[:min(len(list), eventPorts)] {
+		names = append(names, strings.TrimSuffix(fmt.Sprintf("%d %s", p.Port, p.Service), " "))
 	}
-	if after != "ok" {
-		data["reason"] = p.Reason
+	if more := len(list) - eventPorts; more > 0 {
+		names = append(names, fmt.Sprintf("and %d more", more))
 	}
-	s.emit(Event{Type: EventNodePort, Subject: "node/" + string(n.ID), Before: cmp.Or(before, "ok"), After: after, Data: data})
+	return strings.Join(names, ", ")
+}
+
+// portCodes lists why ports are closed, each code once: "ok" if none is.
+func portCodes(list []model.PortProblem) string {
+	var codes []string
+	for _, p := range list {
+		codes = append(codes, string(p.Code))
+	}
+	slices.Sort(codes)
+	return cmp.Or(strings.Join(slices.Compact(codes), ", "), "ok")
 }
 
 func soundPorts(list []model.PortProblem) bool {

@@ -50,11 +50,14 @@ func TestPortsThatAnAgentCantOpen(t *testing.T) {
 	var told []string
 	for _, e := range s.Events.All() {
 		if e.Type == EventNodePort {
-			told = append(told, fmt.Sprint(e.Subject, " ", e.Data["port"], e.Data["service"], " ", e.Before, " ", e.After))
+			told = append(told, fmt.Sprintf("%s %s -> %s closed=%s open=%s", e.Subject, e.Before, e.After, e.Data["closed"], e.Data["open"]))
 		}
 	}
 	want := []string{
-		"node/n1 8080web ok port_taken", "node/n1 7640 ok port_taken", "node/n1 7640 port_taken ok", "node/n1 8080web port_taken ok",
+		"node/n1 ok -> port_taken closed=8080 web open=",
+		"node/n1 port_taken -> port_taken closed=7640 open=",
+		"node/n1 port_taken -> port_taken closed= open=7640",
+		"node/n1 port_taken -> ok closed= open=8080 web",
 	}
 	if !slices.Equal(told, want) {
 		t.Errorf("events: %q, want %q", told, want)
@@ -110,4 +113,48 @@ func TestPortsOfTheClusterAreRefused(t *testing.T) {
 			t.Errorf("%+v: refusal %+v", one, refusal)
 		}
 	}
+}
+
+// A report makes one event of its ports, however many they are, and the event has a bound. So has what the log keeps of
+// the report.
+func TestPortsOfAReportMakeOneEvent(t *testing.T) {
+	s := oneNode(t, model.DefaultSettings())
+	var many []model.PortProblem
+	for i := range 3 * model.MaxPortProblems {
+		many = append(many, model.PortProblem{Port: 20000 + i, Service: "web", Code: model.PortTaken, Reason: strings.Repeat("x", 2*maxAgentText)})
+	}
+	for gen, ports := range [][]model.PortProblem{many, nil, {{Port: 1, Code: model.PortTaken}}, {{Port: 1, Code: model.PortFailed}}} {
+		c := closedPorts(uint64(gen+2), ports...)
+		said := c.Self
+		n, _ := s.Nodes.Get("n1")
+		c.Epoch = n.Agent.Epoch
+		c.Trim(&s)
+		if len(c.Self.Ports) > model.MaxPortProblems || len(said.Ports) != len(ports) {
+			t.Errorf("%d ports are left of a report, and %d where it came from", len(c.Self.Ports), len(said.Ports))
+		}
+		before := portEvents(&s)
+		s = run(t, s, 2000, c)
+		events := portEvents(&s)[len(before):]
+		if len(events) != 1 {
+			t.Errorf("a report of %d ports makes %d events", len(ports), len(events))
+			continue
+		}
+		size := 0
+		for _, v := range events[0].Data {
+			size += len(v)
+		}
+		if size > 2<<10 || len(ports) > 1 && !strings.HasSuffix(events[0].Data["closed"], "20015 web, and 48 more") {
+			t.Errorf("%d bytes: %v", size, events[0].Data)
+		}
+	}
+}
+
+func portEvents(s *State) []Event {
+	var list []Event
+	for _, e := range s.Events.All() {
+		if e.Type == EventNodePort {
+			list = append(list, *e)
+		}
+	}
+	return list
 }

@@ -64,6 +64,11 @@ func (c *NodeReport) Trim(s *State) {
 		r.Code, r.Message, r.Sum = model.Code(model.ClipText(string(r.Code), 64)), model.ClipText(r.Message, 256), model.ClipText(r.Sum, 64)
 	}
 	c.Holds = s.trimHoldings(c)
+	if c.Self != nil {
+		self := *c.Self
+		self.Ports = keptPorts(&self)
+		c.Self = &self
+	}
 }
 
 // trimStatus cuts what an agent says of one instance to what a row keeps.

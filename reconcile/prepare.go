@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
@@ -177,7 +178,7 @@ func (p *pass) stopAsked() {
 }
 
 // awaitsSurge reports whether an instance that a person wants replaced first has no replacement yet that covers it. Where the quota of its class holds
-// no surge it waits for none.
+// no surge it waits for none; nor where its group has come to stop first, once a replacement would fit.
 func (p *pass) awaitsSurge(inst *fsm.Instance) bool {
 	if !inst.Eviction.Surge || isDown(inst) {
 		return false
@@ -191,7 +192,23 @@ func (p *pass) awaitsSurge(inst *fsm.Instance) bool {
 			next.ID, p.nodeName(next.Node), next.Status.Observed), "it becomes ready")
 		return true
 	}
-	return p.state().NoSurge(inst) == nil
+	if p.state().NoSurge(inst) != nil {
+		return false
+	}
+	i := slices.IndexFunc(p.groups, func(g *groupView) bool { return g.id == inst.Group })
+	if i < 0 || !p.groups[i].stopFirst(p.groups[i].spec.Eviction.Order) {
+		return true
+	}
+	slot := p.groups[i].slot(inst.Slot)
+	if slot == nil || slot.holder != inst {
+		return false // another one has its slot
+	}
+	n := p.takeover(p.groups[i], slot, wishAsked, urgentMove)
+	_, nowhere := p.peek(n)
+	if nowhere != nil {
+		p.unplaced(n, nowhere)
+	}
+	return nowhere != nil
 }
 
 // takeBack ends the wish that an instance is evicted.
