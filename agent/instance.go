@@ -36,7 +36,7 @@ type workshop struct {
 // instance supervises one assignment for as long as the node has it. One goroutine runs it; set, current and finished
 // may be called from others.
 //
-// What it reports moves along the edges of the model: booting -> ready <-> unready -> draining -> stopped, and any ->
+// What it reports moves as docs/model.md, "Instances", says: booting -> ready <-> unready -> draining -> stopped, and any ->
 // failed. A program that ended and waits to be restarted keeps booting, or unready once it was ready, with the reason
 // of its end.
 type instance struct {

@@ -12,7 +12,7 @@ import (
 )
 
 // An agent of root whose configuration says nothing of user ids gives each instance one of its own: no job reads the environment of another, nor a file in its
-// working directory. C8.
+// working directory.
 func TestInstancesHaveUsersOfTheirOwnByDefault(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("skipped: needs root to run an instance as another user")

@@ -37,7 +37,7 @@ func uidOf(t *testing.T, pid int) int {
 	return int(info.Sys().(*syscall.Stat_t).Uid)
 }
 
-// Of two instances that name no user neither can read the environment or a file of the other. C8.
+// Of two instances that name no user neither can read the environment or a file of the other.
 func TestInstancesHaveUsersOfTheirOwn(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("skipped: needs root to run an instance as another user")
@@ -98,7 +98,7 @@ func openDirectory(t *testing.T, b *bench) string {
 }
 
 // A slot with volumes has a user id of its own, which its next instance has too: neither its data nor its environment can be read by another job, and files never
-// change their owner. C8.
+// change their owner.
 func TestSlotsWithVolumesHaveUsersOfTheirOwn(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("skipped: needs root to run an instance as another user")

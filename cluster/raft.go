@@ -79,7 +79,7 @@ func (c RaftConfig) electionTimeout() time.Duration { return time.Duration(c.Mul
 // leaseTimeout is how long a leader goes on without hearing from a majority.
 func (c RaftConfig) leaseTimeout() time.Duration { return c.electionTimeout() / 2 }
 
-// raft makes the library's configuration. What is not named here keeps a default that engines.md lists.
+// raft makes the library's configuration. What is not named here keeps the library's default.
 func (c RaftConfig) raft(id model.ServerID, notify chan<- bool, log hclog.Logger) *raft.Config {
 	out := raft.DefaultConfig()
 	out.LocalID = raft.ServerID(id)

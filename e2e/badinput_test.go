@@ -62,7 +62,7 @@ func (c *cluster) refuseAll(t *testing.T, all []wrong) {
 	})
 }
 
-// proves acceptance 9 of the core, job files: each mistake gets a clear message and exit code, and nothing is changed.
+// Job files: each mistake gets a clear message and exit code, and nothing is changed.
 func testBadJobs(t *testing.T, c *cluster) {
 	port := c.freePort(t)
 	c.run(t, job{name: "holder", count: 4, more: fmt.Sprintf("    port \"fixed\" { static = %d }", port)})
@@ -107,7 +107,7 @@ func testBadJobs(t *testing.T, c *cluster) {
 	c.refuseAll(t, []wrong{{"missing file", 2, []string{"absent.hcl"}, []string{"job", "run", c.path("absent.hcl")}}})
 }
 
-// proves acceptance 9 of the core, ids and words.
+// Ids and words are refused with a clear message too.
 func testBadNames(t *testing.T, c *cluster) {
 	c.run(t, job{name: "web", count: 1})
 	c.refuseAll(t, []wrong{
@@ -131,7 +131,7 @@ func testBadNames(t *testing.T, c *cluster) {
 	})
 }
 
-// proves acceptance 9 of the core, bodies of requests: 2 MiB, and what is no JSON of ours.
+// Bodies of requests: 2 MiB, and what is no JSON of ours.
 func testBadBodies(t *testing.T, c *cluster) {
 	c.unchanged(t, func() {
 		for _, w := range []struct {
@@ -161,7 +161,7 @@ func testBadBodies(t *testing.T, c *cluster) {
 	})
 }
 
-// proves acceptance 9 of the core, certificates: a wrong role, another cluster's CA, another node's name.
+// Certificates: a wrong role, another cluster's CA, another node's name.
 func testStrangers(t *testing.T, c *cluster) {
 	certificate := func(name string) []string {
 		return []string{"OUTSPAN_CLIENT_CERT=" + c.path("tls", name+".pem"), "OUTSPAN_CLIENT_KEY=" + c.path("tls", name+"-key.pem")}

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// proves acceptance 9 of the core: a full disk on one server (it steps aside) and on two (writes are refused, reads work, nothing is
+// A full disk on one server (it steps aside) and on two (writes are refused, reads work, nothing is
 // corrupt once there is space again); S4.
 func TestFullDisk(t *testing.T) {
 	require(t)

@@ -43,7 +43,7 @@ func TestWork(t *testing.T) {
 	}
 }
 
-// It is acceptance 3 of the core: a drain of a node with its share of 12 instances under min_ready; drains end.
+// A drain of a node with its share of 12 instances under min_ready; drains end.
 // proves P4, P5, P6, P11, P14, P24, P34, B3, B9, R25, R48, S3
 func testDrain(t *testing.T, c *cluster) {
 	const count, minReady = 12, 11
@@ -162,7 +162,7 @@ func (c *cluster) checkDrainOrder(t *testing.T, reply drainReply, old map[string
 	}
 }
 
-// It is acceptance 3 of the core, with too little memory elsewhere.
+// There is too little memory elsewhere.
 // proves P10, P30, P33, P37, B4, B10, B11, B12
 func testDrainWithoutRoom(t *testing.T, c *cluster) {
 	c.run(t, job{name: "fat", count: 4, memory: "1200MiB"})
@@ -211,7 +211,7 @@ func testDrainWithoutRoom(t *testing.T, c *cluster) {
 	}
 }
 
-// It is acceptance 4 of the core: what ignores SIGTERM is killed after grace and reported.
+// What ignores SIGTERM is killed after grace and reported.
 // proves P13, P15, P36
 func testDrainStubborn(t *testing.T, c *cluster) {
 	c.run(t, job{name: "deaf", count: 1, args: []string{"--ignore-term"}, more: "    stop {\n      grace       = \"1500ms\"\n      drain_delay = \"200ms\"\n    }"})
@@ -240,7 +240,7 @@ func testDrainStubborn(t *testing.T, c *cluster) {
 	}
 }
 
-// It is acceptance 4 of the core: an instance with a local volume stays, is listed with its volume, and ack-blockers
+// An instance with a local volume stays, is listed with its volume, and ack-blockers
 // lets the drain end.
 // proves P7, P8, P9, P10, P11
 func testDrainLocalVolume(t *testing.T, c *cluster) {

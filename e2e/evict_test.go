@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// It is acceptance 8 of the core: of two evicts at once with room for one exactly one is accepted, the other says what
+// Of two evicts at once with room for one exactly one is accepted, the other says what
 // it waits for.
 // proves R20, R23, R33
 func testEvict(t *testing.T, c *cluster) {
@@ -38,7 +38,7 @@ func testEvict(t *testing.T, c *cluster) {
 	}
 }
 
-// It is acceptance 8 of the core: a rate's refusal tells the next time that is allowed.
+// A rate's refusal tells the next time that is allowed.
 // proves R22
 func testEvictRate(t *testing.T, c *cluster) {
 	const window = 8 * time.Second

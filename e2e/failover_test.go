@@ -85,7 +85,7 @@ func (c *cluster) waitVoters(t *testing.T, count int) []memberView {
 	return seen
 }
 
-// It is acceptance 5 of the core: kill -9 of the leader in mid-drain; and 8: budgets hold across a leader kill.
+// Kill -9 of the leader in mid-drain: the drain goes on, and budgets hold across it.
 // proves B13, S3, S7
 func testLeaderKilledInDrain(t *testing.T, c *cluster) {
 	const count, minReady, window = 12, 11, 2 * time.Second
@@ -173,7 +173,7 @@ func (c *cluster) checkStops(t *testing.T, old map[string][]process, killed time
 	}
 }
 
-// proves acceptance 5 of the core: kill -9 of all servers and restart: nothing acknowledged is lost, nothing running is disturbed.
+// Kill -9 of all servers and restart: nothing acknowledged is lost, nothing running is disturbed.
 // proves S4
 func testAllServersKilled(t *testing.T, c *cluster) {
 	port := c.freePort(t)

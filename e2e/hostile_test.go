@@ -77,7 +77,7 @@ func (c *cluster) undisturbed(t *testing.T, deed func()) {
 	}
 }
 
-// proves acceptance 9 of the core: garbage on the raft, API and gossip ports, with and without a certificate.
+// Garbage on the raft, API and gossip ports, with and without a certificate.
 func testGarbage(t *testing.T, c *cluster) {
 	c.run(t, job{name: "web", count: 4})
 	c.undisturbed(t, func() {
@@ -143,7 +143,7 @@ func (c *cluster) spitTLS(t testing.TB, address, certificate, protocol string) {
 	_, _ = io.Copy(io.Discard, conn)
 }
 
-// proves acceptance 9 of the core: 1,000 open connections keep nobody out who has a certificate.
+// 1,000 open connections keep nobody out who has a certificate.
 func testConnections(t *testing.T, c *cluster) {
 	port := c.freePort(t)
 	c.run(t, job{name: "web", count: 4, expose: port})

@@ -18,7 +18,7 @@ const (
 
 // TestIdle watches a settled cluster for the time in OUTSPAN_IDLE (make idle: 10 min).
 //
-// proves acceptance 10 of the core: a settled cluster writes nothing to its log, and its servers are small.
+// A settled cluster writes nothing to its log, and its servers are small.
 func TestIdle(t *testing.T) {
 	text := os.Getenv("OUTSPAN_IDLE")
 	if text == "" {

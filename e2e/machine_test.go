@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// proves acceptance 6 of the core: kill -9 of the agent alone and restart: instances untouched, adopted, same ids. What ended while no
+// Kill -9 of the agent alone and restart: instances untouched, adopted, same ids. What ended while no
 // agent watched is reported by the next one.
 func testAgentRestart(t *testing.T, c *cluster) {
 	c.run(t, job{name: "web", count: 8})
@@ -78,7 +78,7 @@ func testAgentRestartInDrain(t *testing.T, c *cluster) {
 	c.checkDrainOrder(t, reply, old)
 }
 
-// It is acceptance 6 of the core: kill -9 of agent and instances: offline within T + 2H + 2 s, replaced at once.
+// Kill -9 of agent and instances: offline within T + 2H + 2 s, replaced at once.
 // proves P17, P18, P22, P35, S7
 func testMachineDies(t *testing.T, c *cluster) {
 	const count = 8

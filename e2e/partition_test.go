@@ -47,7 +47,7 @@ func calm(t *testing.T, events []eventView) {
 	}
 }
 
-// proves acceptance 7 of the core: the leader is cut off from all agents while the other servers see them: nobody is marked offline;
+// The leader is cut off from all agents while the other servers see them: nobody is marked offline;
 // S13.
 func testLeaderBlind(t *testing.T, c *cluster) {
 	leader, before, running := c.leader(t), c.status(t).Index, identities(c.instances())
@@ -78,7 +78,7 @@ func testLeaderBlind(t *testing.T, c *cluster) {
 	}
 }
 
-// proves acceptance 6 of the core: an agent that is cut off longer than the threshold and returns stops what was replaced; S7, S9.
+// An agent that is cut off longer than the threshold and returns stops what was replaced; S7, S9.
 func testAgentCutOff(t *testing.T, c *cluster) {
 	c.run(t, job{name: "web", count: 8}) // without distinct, so that it can be replaced, and so that a node may be left with nothing
 	lost := c.agents[slices.IndexFunc(c.agents, func(m *member) bool { return len(c.instancesOf("web", m)) > 0 })]
@@ -121,7 +121,7 @@ func testAgentCutOff(t *testing.T, c *cluster) {
 	}
 }
 
-// proves acceptance 7 of the core: 5 of 8 agents are cut off: HOLD, no eviction, visible in status, metrics and events; it ends by
+// 5 of 8 agents are cut off: HOLD, no eviction, visible in status, metrics and events; it ends by
 // itself when they are back; S12.
 func testMassGuard(t *testing.T, c *cluster) {
 	waitFor(t, "all nodes online", patience, func() error {

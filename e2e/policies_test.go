@@ -96,7 +96,6 @@ func (db *database) restore(t testing.TB, node string) {
 // TestPolicies drains nodes with replicas of a real database under each of the five policies while a client writes, once with the leading
 // server killed.
 //
-// It is acceptance 2 and 3 of the eviction model.
 // proves L1, L2, L4, L5, L6, L13, L17, L18
 func TestPolicies(t *testing.T) {
 	long(t)

@@ -39,7 +39,7 @@ func (c *cluster) writeClass(t *testing.T, class string, j job) string {
 	return c.writeText(t, j.name+".hcl", strings.Replace(j.hcl(c.bin), "{\n", fmt.Sprintf("{\n  class = %q\n", class), 1))
 }
 
-// TestPreempt is acceptance 4 of the eviction model: of two full nodes the one with two less important instances gives its
+// Of two full nodes the one with two less important instances gives its
 // room, not the one with one that is more important. What takes it starts only when the kernel shows the others gone;
 // budgets hold.
 // proves R10, R12, R44, R45, R46, R47

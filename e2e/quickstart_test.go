@@ -13,7 +13,7 @@ import (
 
 // TestQuickStart runs every command of docs/quickstart.md as it is written there, as one script.
 //
-// proves acceptance 3 of the core: by hand as the quick start says, exit code 0 of the drain included.
+// By hand as the quick start says, exit code 0 of the drain included.
 func TestQuickStart(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(repository(t), "docs", "quickstart.md"))
 	if err != nil {

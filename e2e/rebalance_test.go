@@ -39,7 +39,7 @@ const sleepers = `job "sleepers" {
 }
 `
 
-// It is acceptance 5 of the eviction model: a node that returns empty is refilled at most 5 moves a cycle, without a failed
+// A node that returns empty is refilled at most 5 moves a cycle, without a failed
 // request; it stops when nothing is gained any more; paused actuation shows what would be done, and does nothing.
 // proves R49, R54, R56, R57
 func TestRebalance(t *testing.T) {

@@ -91,7 +91,7 @@ func (r *reboots) order() []string {
 
 // TestRoll reboots four machines in turn under a service, and loses its caller in the middle.
 //
-// It is acceptance 7 of the eviction model: every node is done once, no request fails, and another caller goes on.
+// Every node is done once, no request fails, and another caller goes on.
 // proves P39, L23
 func TestRoll(t *testing.T) {
 	long(t)

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// proves acceptance 9 of the core: a corrupt or newer snapshot is refused by name and leaves the state untouched; and that a good one
+// A corrupt or newer snapshot is refused by name and leaves the state untouched; and that a good one
 // brings the state back while no instance is stopped before a person confirms it.
 func testSnapshots(t *testing.T, c *cluster) {
 	c.run(t, job{name: "kept", count: 2})
@@ -86,7 +86,7 @@ func newerFormat(snapshot []byte) []byte {
 	return newer
 }
 
-// proves acceptance 9 of the core: the data directory of another cluster is taken by nobody.
+// The data directory of another cluster is taken by nobody.
 func testForeignData(t *testing.T, c *cluster) {
 	other := startCluster(t, options{servers: 1, agents: 1})
 	for _, m := range other.members() {

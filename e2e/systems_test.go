@@ -152,7 +152,7 @@ func (c *cluster) drainLeading(t *testing.T, node string) {
 
 // TestEtcd drains each node with a member of etcd in turn while a client writes, once with the leading server killed.
 //
-// It is acceptance 3 of the eviction model: no acknowledged write is lost, the quorum never is, and no leader is stopped
+// No acknowledged write is lost, the quorum never is, and no leader is stopped
 // before it moved.
 // proves A8, R23
 func TestEtcd(t *testing.T) {
@@ -241,7 +241,7 @@ func TestEtcd(t *testing.T) {
 
 // TestRedis drains the node of the leader of a Redis group while a client writes, once with the leading server killed.
 //
-// It is acceptance 3 of the eviction model: a leader hands over before it is stopped and no acknowledged write is lost.
+// A leader hands over before it is stopped and no acknowledged write is lost.
 // proves A10
 func TestRedis(t *testing.T) {
 	long(t)

@@ -156,7 +156,7 @@ func (c *cluster) waitAttached(t *testing.T, want *member) {
 	})
 }
 
-// proves acceptance 6: a volume of 1 GiB is moved while first the source's agent and then the target's are killed in the middle. In the end there is
+// A volume of 1 GiB is moved while first the source's agent and then the target's are killed in the middle. In the end there is
 // exactly one attached copy, intact; the old one is kept aside.
 func TestVolumeMigrate(t *testing.T) {
 	long(t)
@@ -225,7 +225,7 @@ func TestVolumeMigrate(t *testing.T) {
 	})
 }
 
-// It is acceptance 6: a backup brings the data back after the loss of the node; a damaged archive fails clearly and changes
+// A backup brings the data back after the loss of the node; a damaged archive fails clearly and changes
 // nothing.
 // proves P20
 func TestVolumeBackupAndRestore(t *testing.T) {

@@ -159,7 +159,7 @@ type NodeReport struct {
 }
 
 // NodeIntent cordons, uncordons, disables or enables. Uncordon cancels a running drain of the node.
-// Codes: not_found, conflict (an edge that the model does not have).
+// Codes: not_found, conflict (docs/model.md, "Nodes", has no such change of intent).
 type NodeIntent struct {
 	ID     model.NodeID `cbor:"1,keyasint"`
 	Intent Intent       `cbor:"2,keyasint"`

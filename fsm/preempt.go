@@ -6,7 +6,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// mayPreempt holds a stop for the cause preempted to the rules of section 8: it stands in one group of commands with the placement that it makes room for, its
+// mayPreempt holds a stop for the cause preempted to the rules of docs/model.md, "Preemption": it stands in one group of commands with the placement that it makes room for, its
 // class is strictly lower (or equal, where that is fair), and its role lets it go. Budgets are checked by whoever calls. As only what is lower is ever
 // stopped, and what is equal only where the shares come nearer to each other, no chain of preemptions comes back to where it began.
 func (s *State) mayPreempt(inst *Instance, c *InstanceStop) *model.Error {

@@ -105,7 +105,7 @@ func TestProtected(t *testing.T) {
 	}
 }
 
-// TestDrainPolicyTable is the table of the model: what each policy marks and blocks.
+// TestDrainPolicyTable is the table of docs/drain-policies.md: what each policy marks and blocks.
 // proves L1, L2, L3, L4, L5, L6, L16
 func TestDrainPolicyTable(t *testing.T) {
 	running := &Instance{Desired: model.DesiredRunning, Status: model.InstanceStatus{Observed: model.ObservedReady}}

@@ -1,6 +1,6 @@
 package model
 
-// Codes of refusals and blockers. Blockers are those of the model's list; the rest are refusals of requests.
+// Codes of refusals and blockers. docs/model.md, "Codes", tells which are blockers; the rest are refusals of requests.
 const (
 	CodeVolumeLocal        Code = "volume_local"
 	CodeRoleNever          Code = "role_never"

@@ -41,23 +41,23 @@ type pass struct {
 
 // passes is everything that is decided, in order. A later pass sees what an earlier one did.
 var passes = [...]func(*pass){
-	(*pass).watchNodes,      // who is reachable, and is it safe to say so (6)
-	(*pass).adopt,           // what a restore has lost from the state (6)
-	(*pass).takeTurns,       // which nodes of which drains go on (3)
+	(*pass).watchNodes,      // who is reachable, and is it safe to say so
+	(*pass).adopt,           // what a restore has lost from the state
+	(*pass).takeTurns,       // which nodes of which drains go on
 	(*pass).survey,          // what may need something
 	(*pass).killOverdue,     // whose grace is over (P15)
-	(*pass).markEvictions,   // what has to leave its node (2, 3)
-	(*pass).stepTransfers,   // volumes on the move (5)
+	(*pass).markEvictions,   // what has to leave its node
+	(*pass).stepTransfers,   // volumes on the move
 	(*pass).viewGroups,      // slots, holders, successors
-	(*pass).stopSurplus,     // what nobody wants any more (2, 12)
-	(*pass).place,           // what is missing, by class (11)
-	(*pass).rebalance,       // what would be better elsewhere (9)
-	(*pass).stopEvicted,     // what can leave now (3, 7)
-	(*pass).stopInPlace,     // which members stop and keep their copies (5)
-	(*pass).stopRolled,      // what a new version replaced (12)
-	(*pass).releaseUnwanted, // which stops are not wanted any more (2)
+	(*pass).stopSurplus,     // what nobody wants any more
+	(*pass).place,           // what is missing, by class
+	(*pass).rebalance,       // what would be better elsewhere
+	(*pass).stopEvicted,     // what can leave now
+	(*pass).stopInPlace,     // which members stop and keep their copies
+	(*pass).stopRolled,      // what a new version replaced
+	(*pass).releaseUnwanted, // which stops are not wanted any more
 	(*pass).endDrains,       // which drains are over (P11, B9, B10)
-	(*pass).stepDeployments, // which rollouts are over (12)
+	(*pass).stepDeployments, // which rollouts are over
 }
 
 // Decide returns what to do next. It is pure: no clock, no chance, no map order, and it keeps nothing.

@@ -11,7 +11,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// rollNeeds lists the instances of a new version that may be made beside the old ones now: canaries first, then max_surge at a time (12).
+// rollNeeds lists the instances of a new version that may be made beside the old ones now: canaries first, then max_surge at a time.
 func (p *pass) rollNeeds(g *groupView) []*need {
 	if !g.rolling() || g.stopFirst(g.spec.Update.Order) {
 		return nil

@@ -12,7 +12,7 @@ import (
 	"github.com/outspan/outspan/reconcile"
 )
 
-// In words: whatever happens, every object can be asked why it is as it is; whatever keeps something is named by a code of the model's list, in words; and an
+// In words: whatever happens, every object can be asked why it is as it is; whatever keeps something is named by a code of docs/model.md, "Codes", in words; and an
 // instance that is to go, or has not come yet, and a group that lacks instances, never are "as they should be" (S14).
 func TestWhyAlwaysAnswers(t *testing.T) {
 	asked := map[model.Code]int{}
@@ -101,7 +101,7 @@ func (w *world) answer(t rapid.TB, e *reconcile.Explanation, object string, aske
 	return why
 }
 
-// knownReason reports whether a code is of the model's list of what keeps something.
+// knownReason reports whether docs/model.md, "Codes", has a code among those of what keeps something.
 func knownReason(code model.Code) bool {
 	if rest, unschedulable := strings.CutPrefix(string(code), string(model.Unschedulable(""))); unschedulable {
 		return slices.Contains(placementCodes(), model.Code(rest)) || fsm.IsQuota(model.Code(rest))

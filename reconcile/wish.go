@@ -11,16 +11,16 @@ type wish int
 // The wishes, the strongest first.
 const (
 	wishNone     wish = iota
-	wishLost          // its node is offline (6)
-	wishFailed        // it failed, or never became ready (2, P26)
+	wishLost          // its node is offline
+	wishFailed        // it failed, or never became ready (P26)
 	wishDisabled      // its node is disabled (P21)
-	wishRebuilt       // its copy of the data is to be built elsewhere (5)
-	wishDrained       // a drain wants it off its node (3)
+	wishRebuilt       // its copy of the data is to be built elsewhere
+	wishDrained       // a drain wants it off its node
 	wishAsked         // a person wants it replaced, and its replacement comes first
-	wishTroubled      // its node is degraded by its own word (3)
+	wishTroubled      // its node is degraded by its own word
 	wishUnready       // it has not been ready for longer than its group tolerates
-	wishMoved         // the rescheduler has a better place for it (9)
-	wishRolled        // a new version takes its place (12)
+	wishMoved         // the rescheduler has a better place for it
+	wishRolled        // a new version takes its place
 )
 
 // wishOf is the strongest reason why an instance that is desired running should go.

@@ -137,7 +137,7 @@ func (n *network) gossip(node int) fsm.Gossip {
 	return fsm.GossipAlive
 }
 
-// live is the evidence of a leader, by the rule of the model's section 6.
+// live is the evidence of a leader, by the rule of docs/model.md, "Offline".
 func (n *network) live(l *leader) map[model.NodeID]fsm.Liveness {
 	state := &n.w.log.first
 	threshold, interval := state.Settings.OfflineAfter, n.interval()

@@ -12,7 +12,7 @@ import (
 	"github.com/outspan/outspan/transport/api"
 )
 
-// L3, acceptance 10: a settled cluster writes nothing for ten minutes, while gossip, heartbeats, ticks and long polls go on. Not even
+// L3: a settled cluster writes nothing for ten minutes, while gossip, heartbeats, ticks and long polls go on. Not even
 // raft itself has anything to write.
 func TestSettledClusterWritesNothing(t *testing.T) {
 	inBubble(t, options{}, func(t *testing.T, w *world) {
@@ -34,7 +34,7 @@ func TestSettledClusterWritesNothing(t *testing.T) {
 // detection is T + 2H + 2 s at T = 2 s (L4).
 const detection = 2*time.Second + 2*heartbeat + 2*time.Second
 
-// L4, acceptance 6: a machine that loses power, at ten random moments, is marked offline within T + 2H + 2 s; the very next decision
+// L4: a machine that loses power, at ten random moments, is marked offline within T + 2H + 2 s; the very next decision
 // replaces what ran there.
 func TestDeadNodeIsReplaced(t *testing.T) {
 	var offline, replaced []time.Duration
@@ -97,7 +97,7 @@ func nextDecision(t *testing.T, w *world, index uint64, want int) {
 	t.Error("nothing was placed")
 }
 
-// S13, acceptance 7: the leader is cut off from all agents while the other servers hear them, then one of these as well, so that a majority hears
+// S13: the leader is cut off from all agents while the other servers hear them, then one of these as well, so that a majority hears
 // nothing and a single server vetoes. Nobody is marked offline, there is no hold, the node shows who sees it, and work goes on through those servers
 // that agents reach.
 func TestLeaderCutOffFromAgents(t *testing.T) {
@@ -146,7 +146,7 @@ func TestLeaderCutOffFromAgents(t *testing.T) {
 	})
 }
 
-// Acceptance 7, S12: five of eight agents are cut off. A hold begins before anybody is marked offline, nothing is evicted for as long as
+// S12: five of eight agents are cut off. A hold begins before anybody is marked offline, nothing is evicted for as long as
 // it lasts, it shows in the status, and it ends by itself once fewer than half the limit have been silent for 60 s.
 func TestHoldWhenMostAgentsAreCutOff(t *testing.T) {
 	inBubble(t, options{nodes: 8}, func(t *testing.T, w *world) {
@@ -203,7 +203,7 @@ func same(t *testing.T, w *world, id model.GroupID, before map[model.InstanceID]
 	}
 }
 
-// Acceptance 6, model 6 "Return": an agent that was cut off for longer than the threshold keeps its programs running all the while. When it
+// An agent that was cut off for longer than the threshold keeps its programs running all the while. When it
 // returns, those that were replaced are stopped there, and that which fitted nowhere else is adopted as it is.
 func TestReturnAfterACut(t *testing.T) {
 	inBubble(t, options{}, func(t *testing.T, w *world) {
@@ -248,7 +248,7 @@ func TestReturnAfterACut(t *testing.T) {
 	})
 }
 
-// Model 6 "Return": each outage of a node that keeps going offline doubles the hold before new placements on it, from 30 s on.
+// Each outage of a node that keeps going offline doubles the hold before new placements on it, from 30 s on.
 func TestFlappingDoublesTheHold(t *testing.T) {
 	inBubble(t, options{}, func(t *testing.T, w *world) {
 		n := w.nodes[0]

@@ -8,7 +8,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Acceptance 8: drains of random nodes with random deadlines, evictions and new versions, while leaders and other servers are
+// Drains of random nodes with random deadlines, evictions and new versions, while leaders and other servers are
 // killed, cut off and started again and packets get lost. No voluntary stop ever leaves fewer than min_ready, by the state at each entry and by the
 // programs' own count; the rate window holds across leaders; every server agrees with the replay of the log. Then all of it settles.
 // proves B13, S3, S5, S7

@@ -13,7 +13,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// S4, acceptance 5: all servers are killed at once in the middle of many writes, and start again on what their disks hold. Everything that was
+// S4: all servers are killed at once in the middle of many writes, and start again on what their disks hold. Everything that was
 // acknowledged is there; every write whose outcome was unknown is repeated with its id and is in the state once. No program notices.
 func TestAllServersRestart(t *testing.T) {
 	eachRandom(t, 1, func(t *testing.T, random *rand.Rand) {
@@ -134,7 +134,7 @@ func TestRollingRestart(t *testing.T) {
 	})
 }
 
-// S10, model 10: what a leader decided in a term that is over is refused with stale_term, whoever logs it, and changes nothing.
+// S10: what a leader decided in a term that is over is refused with stale_term, whoever logs it, and changes nothing.
 func TestDeposedLeadersEntryIsRefused(t *testing.T) {
 	inBubble(t, options{}, func(t *testing.T, w *world) {
 		web := w.run("web", group("http", 4, 64*mib))

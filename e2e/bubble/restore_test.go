@@ -13,7 +13,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// E1, S2, L2: a person restores a snapshot that is older than much of what happened: agents have registered again, machines were off, instances were evicted,
+// S2, L2: a person restores a snapshot that is older than much of what happened: agents have registered again, machines were off, instances were evicted,
 // released and moved, servers have died. Until the restore is confirmed nothing is told to stop because of it. After the confirmation every node is online and
 // each instance's state is what really runs, within convergesWithin.
 func TestOldSnapshots(t *testing.T) {

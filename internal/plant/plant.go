@@ -8,8 +8,8 @@ package plant
 // Bug is the name of a bug that can be planted.
 type Bug string
 
-// Traps of the engines: what the libraries do when they are used as their defaults suggest. Each was measured or read in them (the engines' facts in DESIGN.md of
-// cluster say what was done about it).
+// Traps of the engines: what the libraries do when they are used as their defaults suggest. Each was measured or read in them. cluster/DESIGN.md
+// tells what was done about it.
 const (
 	// WedgedFollower sends several requests to a follower before the first is answered, and goes on after a log store's error. One failed append then wedges the
 	// replication to that follower for ever. Source: raft, MaxRPCsInFlight of NetworkTransportConfig.
