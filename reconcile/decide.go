@@ -60,7 +60,7 @@ var passes = [...]func(*pass){
 	(*pass).stepDeployments, // which rollouts are over
 }
 
-// Decide returns what to do next. It is pure: no clock, no chance, no map order, and it keeps nothing.
+// Decide returns what to do next. It is pure: no clock, no chance, no map order. Input.Seen keeps what saves work for the next decision; the plan is the same without it.
 func Decide(in Input) Plan {
 	p := decide(in)
 	return p.plan.finish(p.in)
