@@ -1,5 +1,8 @@
 package model
 
+// Cause names, in a closed set, why something was done. Every decision carries one.
+type Cause string
+
 // Valid reports whether c is in the closed set.
 func (c Cause) Valid() bool {
 	_, ok := c.Known()
@@ -28,9 +31,6 @@ func (c Cause) Voluntary() bool {
 	}
 	return false
 }
-
-// Cause names, in a closed set, why something was done. Every decision carries one.
-type Cause string
 
 // IsMove reports whether a cause is one of the rescheduler's.
 func (c Cause) IsMove() bool { return c == CauseRebalance || c == CauseAffinity }

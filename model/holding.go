@@ -7,7 +7,7 @@ type Holding struct {
 	Group GroupID    `cbor:"2,keyasint,omitempty"` // empty: the agent has lost its journal; it may be any
 	Slot  int        `cbor:"3,keyasint,omitempty"`
 	Ends  bool       `cbor:"4,keyasint,omitempty"` // it is to stop: a person has decided so, or no restore lost its row
-	Late  bool       `cbor:"9,keyasint,omitempty"` // no restore was open on its node when the agent first told of it: see blocker
+	Late  bool       `cbor:"9,keyasint,omitempty"` // first told when no restore was open on its node: it holds slots of groups that are or were there only
 
 	// What it runs by, for InstanceAdopt.
 	Spec       string        `cbor:"5,keyasint,omitempty"` // GroupSpec.Digest; empty: unknown
@@ -16,7 +16,7 @@ type Holding struct {
 	RestartSeq uint64        `cbor:"8,keyasint,omitempty"`
 }
 
-// VolumeEpoch tells which data is in a volume: see Volume.Made.
+// VolumeEpoch tells which data is in a volume: see fsm.Volume.Made.
 type VolumeEpoch struct {
 	Name  string `cbor:"1,keyasint"`
 	Epoch uint64 `cbor:"2,keyasint,omitempty"`
