@@ -18,7 +18,7 @@ import (
 
 // Codes of the errors of this package.
 const (
-	CodeDamaged model.Code = "journal_damaged" // the file is not what was written; it was left as it is
+	CodeDamaged model.Code = "journal_damaged" // the file has changed since it was written, and is kept unchanged
 	CodeFailed  model.Code = "journal_failed"  // the disk refused; the next write tries again
 	CodeLocked  model.Code = "journal_locked"  // another process has it open
 )

@@ -126,8 +126,8 @@ func (c *checking) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// lendZeros reads from what reads c, into buf. What is zeros may be of zeroBytes instead: then nothing was copied. A
-// reader that asks c more than once for one answer must not get both; ours does not.
+// lendZeros reads from content, which reads from c. It returns a part of buf, or for zeros a slice of zeroBytes, which saves
+// the copy. One read of content must read c at most once.
 func (c *checking) lendZeros(content io.Reader, buf []byte) ([]byte, error) {
 	c.lend, c.lent = true, 0
 	n, err := content.Read(buf)

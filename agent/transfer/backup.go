@@ -57,7 +57,7 @@ func (t *task) backup(ctx context.Context) error {
 		err = move(partial, dir)
 	}
 	if err != nil {
-		_ = erase.Tree(partial) // what is left of it is removed by the next try
+		_ = erase.Tree(partial) // the next try removes the rest
 		return asCode(err, "write the backup")
 	}
 	return t.backupDone(dir)

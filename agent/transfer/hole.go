@@ -97,8 +97,8 @@ func (s *skipping) nextData() int64 {
 	return s.at
 }
 
-// zeroBytes is a chunk of zeros that nobody writes to. What is a part of it is known to be zeros without a look, so that
-// a hole of many chunks costs little for each.
+// zeroBytes is a chunk of zeros that nobody writes to. A slice of it needs no check for zeros, so each chunk of a large hole
+// costs little.
 var zeroBytes = sync.OnceValue(func() []byte { return make([]byte, chunkBytes) })
 
 // ofZeroBytes reports whether b is a part of zeroBytes.
@@ -147,10 +147,10 @@ func zero(b []byte) bool {
 	return true
 }
 
-// chunked gathers what is written to it and hands on whole chunks; close hands on the rest. Each chunk is handed on once,
-// and belongs to the taker only until it returns.
+// chunked is a writer that buffers and passes whole chunks to take; close passes the rest. take must not keep a chunk after
+// it returns.
 type chunked struct {
-	zeros int // what was gathered, as long as all of it is of zeroBytes
+	zeros int // buffered bytes while all of them are slices of zeroBytes
 	buf   []byte
 	take  func(chunk []byte) error
 }
