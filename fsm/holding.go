@@ -221,18 +221,10 @@ func (s *State) SlotFilled(group model.GroupID, slot int) bool {
 // that go on running are the first to get it.
 func (s *State) strangers(c *NodeReport) (list []model.Holding, whole bool) {
 	n, _ := s.Nodes.Get(c.ID)
-	for _, h := range c.Holds {
-		if len(h.ID) > maxHoldingName || len(h.Group) > maxHoldingName || len(h.Spec) > maxHoldingName || !s.strange(c, h.ID) {
-			continue
-		}
-		if len(h.Ports)+len(h.Copies) > maxHoldingParts {
-			h.Spec, h.Ports, h.Copies = "", nil, nil
-		}
-		h.Ends, h.Late = n.Restore.Ends(h.ID), n.late(s, h)
-		list = append(list, h)
+	list = s.strangeHoldings(c)
+	for i := range list {
+		list[i].Ends, list[i].Late = n.Restore.Ends(list[i].ID), n.late(s, list[i])
 	}
-	slices.SortFunc(list, func(a, b model.Holding) int { return strings.Compare(string(a.ID), string(b.ID)) })
-	list = slices.CompactFunc(list, func(a, b model.Holding) bool { return a.ID == b.ID })
 	if len(list) <= maxHoldings {
 		return list, true
 	}
@@ -242,6 +234,21 @@ func (s *State) strangers(c *NodeReport) (list []model.Holding, whole bool) {
 	list = list[:maxHoldings]
 	slices.SortFunc(list, func(a, b model.Holding) int { return strings.Compare(string(a.ID), string(b.ID)) })
 	return list, whole
+}
+
+// strangeHoldings returns the holdings of a report that have no row, in order of id, within the bounds of a holding.
+func (s *State) strangeHoldings(c *NodeReport) (list []model.Holding) {
+	for _, h := range c.Holds {
+		if max(len(h.ID), len(h.Group), len(h.Spec)) > maxHoldingName || !s.strange(c, h.ID) {
+			continue
+		}
+		if !boundedParts(h) {
+			h.Spec, h.Ports, h.Copies = "", nil, nil
+		}
+		list = append(list, h)
+	}
+	slices.SortStableFunc(list, func(a, b model.Holding) int { return strings.Compare(string(a.ID), string(b.ID)) })
+	return slices.CompactFunc(list, func(a, b model.Holding) bool { return a.ID == b.ID })
 }
 
 // strange reports whether an instance that an agent has is not one that the state has there. One that the state holds for stopped is, if the agent says

@@ -1,7 +1,6 @@
 package fsm
 
 import (
-	"cmp"
 	"slices"
 
 	"github.com/outspan/outspan/model"
@@ -119,18 +118,7 @@ func (s *State) trimHoldings(c *NodeReport) []model.Holding {
 	if !c.Full || !c.sameHistory(s) {
 		return nil
 	}
-	var list []model.Holding
-	for _, h := range c.Holds {
-		if max(len(h.ID), len(h.Group), len(h.Spec)) > maxHoldingName || !s.strange(c, h.ID) {
-			continue
-		}
-		if !boundedParts(h) {
-			h.Spec, h.Ports, h.Copies = "", nil, nil
-		}
-		list = append(list, h)
-	}
-	slices.SortStableFunc(list, func(a, b model.Holding) int { return cmp.Compare(a.ID, b.ID) })
-	list = slices.CompactFunc(list, func(a, b model.Holding) bool { return a.ID == b.ID })
+	list := s.strangeHoldings(c)
 	if len(list) > maxHoldings+1 {
 		holds := func(h model.Holding) bool { return h.Group == "" || s.Keeps(h) }
 		slices.SortStableFunc(list, func(a, b model.Holding) int { return count(holds(b)) - count(holds(a)) })
