@@ -167,8 +167,18 @@ func TestTransferLeaderByName(t *testing.T) {
 	})
 }
 
+// skipRaftRace skips a test in which the leader changes the address of a peer. raft 1.8.0 then writes the whole followerReplication.peer
+// under its lock, while updateLastAppended reads the peer's ID, which stays the same, without it.
+func skipRaftRace(t *testing.T) {
+	t.Helper()
+	if raceDetector {
+		t.Skip("raft itself has a race when a peer gets another address")
+	}
+}
+
 // A server that moves to another address keeps its id and its vote.
 func TestServerWithANewAddress(t *testing.T) {
+	skipRaftRace(t)
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
 		r.threeServersRunning(nil)
@@ -199,6 +209,7 @@ func TestServerWithANewAddress(t *testing.T) {
 
 // All servers move to other addresses at once, and the old ones lead nowhere: they find each other by gossip.
 func TestAllServersWithNewAddresses(t *testing.T) {
+	skipRaftRace(t)
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
 		r.threeServersRunning(nil)

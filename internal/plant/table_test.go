@@ -16,14 +16,17 @@ type proof struct {
 	want  string   // in the failure: the invariant
 }
 
+// many seeds are for scenarios that catch their bug in two tries of three, whatever the seed: the scheduler decides.
+var many = []string{"1", "2", "3", "4", "5", "6", "7", "8", "9", "10"}
+
 func proofs() []proof {
 	return []proof{
 		{bug: WedgedFollower, room: "e2e/bubble", test: "TestFollowerWhoseDiskFailsOnce", seeds: []string{"1", "2"}, want: "S4: "},
 		{bug: HungDisk, room: "cluster", test: "TestStorm", seeds: []string{"33", "35", "33"}, want: "L1: "},
-		{bug: VerifyLeader, room: "cluster", test: "TestStandstill", seeds: []string{"6", "2", "1"}, want: "S4: "},
+		{bug: VerifyLeader, room: "cluster", test: "TestStandstill", seeds: many, want: "S4: "},
 		{bug: DivergentSnapshot, room: "e2e/bubble", test: "TestDivergentTailGetsASnapshot", seeds: []string{"1", "2"}, want: "S4: "},
 		{bug: StuckTransfer, room: "cluster", test: "TestInterruptedTransfer", seeds: []string{"1", "2", "3"}, want: "L1: "},
-		{bug: UnreadNotify, room: "cluster", test: "TestStorm", seeds: []string{"31", "38", "31", "38"}, want: "L1: "},
+		{bug: UnreadNotify, room: "cluster", test: "TestStorm", seeds: many, want: "L1: "},
 
 		{bug: BudgetBeforeApply, room: "sim", test: "TestSeed", seeds: []string{"7002", "7001", "7003", "7004"}, want: "S3: "},
 		{bug: StaleLastCopy, room: "sim", test: "TestSeed", seeds: []string{"7110", "7047", "7015", "7019"}, want: "S6: "},

@@ -1,0 +1,6 @@
+//go:build race
+
+package cluster
+
+// raceDetector: see skipRaftRace.
+const raceDetector = true
