@@ -25,7 +25,7 @@ func SumBlockers(all []Blocker) []BlockerSum {
 	var sums []BlockerSum
 	at := map[Blocker]int{}
 	for _, b := range all {
-		plain := b.unnamed()
+		plain := unnamed(b)
 		i, known := at[plain]
 		if !known {
 			i = len(sums)
@@ -47,7 +47,7 @@ func SumBlockers(all []Blocker) []BlockerSum {
 }
 
 // unnamed is the blocker as it reads for any instance and volume.
-func (b Blocker) unnamed() Blocker {
+func unnamed(b Blocker) Blocker {
 	var old []string
 	if id := string(b.Instance); id != "" {
 		old = append(old, "instance "+id, "the instance", id, "the instance")

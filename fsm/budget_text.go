@@ -33,7 +33,7 @@ func (s *State) BudgetLines(id model.GroupID) []BudgetLine {
 	}
 	class, _, _ := s.Class(job.Class)
 	own := lineOf(string(id), ScopeGroup, g.Budget, s.Want(g))
-	own.Text = own.describe(policy.Budget, class, policy.Budget == nil && s.sharesNumber(policy.Budgets))
+	own.Text = describeBudget(&own, policy.Budget, class, policy.Budget == nil && s.sharesNumber(policy.Budgets))
 	lines := []BudgetLine{own}
 	for _, b := range s.SharedBudgets(id) {
 		lines = append(lines, b.Line(s))
@@ -54,28 +54,28 @@ func PreviewBudget(g *model.GroupSpec, job model.JobName, class model.ClassName)
 		def = everything()
 	}
 	line := lineOf(string(model.NewGroupID(job, g.Name)), ScopeGroup, model.ResolveBudget(g.Budget, def, g.Count), g.Count)
-	line.Text = line.describe(g.Budget, c, elsewhere)
+	line.Text = describeBudget(&line, g.Budget, c, elsewhere)
 	if !known && !elsewhere && (g.Budget == nil || !limitsNumber(g.Budget)) {
 		line.Text = fmt.Sprintf("as the cluster's class %s says", class)
 	}
 	return line
 }
 
-// describe says in words how the numbers came about. elsewhere: there is no default, because another budget has the say.
-func (l *BudgetLine) describe(spec *model.BudgetSpec, class Class, elsewhere bool) string {
+// describeBudget says in words how the numbers of a line came about. elsewhere: there is no default, because another budget has the say.
+func describeBudget(l *BudgetLine, spec *model.BudgetSpec, class Class, elsewhere bool) string {
 	var b strings.Builder
 	switch {
 	case spec != nil && spec.MinReady != nil:
-		fmt.Fprintf(&b, "%s (min_ready %s%s)", l.numbers(), spec.MinReady, rounding(*spec.MinReady, l.Want, "up"))
+		fmt.Fprintf(&b, "%s (min_ready %s%s)", budgetNumbers(l), spec.MinReady, rounding(*spec.MinReady, l.Want, "up"))
 		if !elsewhere && !spec.MinReady.Percent && spec.MinReady.N > l.Want {
 			b.WriteString(": min_ready is more than the count, so it keeps all of them; lower it, or raise the count")
 		}
 	case spec != nil && spec.MaxDown != nil:
-		fmt.Fprintf(&b, "%s (max_down %s%s)", l.numbers(), spec.MaxDown, rounding(*spec.MaxDown, l.Want, "down"))
+		fmt.Fprintf(&b, "%s (max_down %s%s)", budgetNumbers(l), spec.MaxDown, rounding(*spec.MaxDown, l.Want, "down"))
 	case elsewhere:
 		b.WriteString("any number may be down")
 	default:
-		fmt.Fprintf(&b, "%s (class %s: max_down %s%s", l.numbers(), class.Name, class.MaxDown.Amount, rounding(class.MaxDown.Amount, l.Want, "down"))
+		fmt.Fprintf(&b, "%s (class %s: max_down %s%s", budgetNumbers(l), class.Name, class.MaxDown.Amount, rounding(class.MaxDown.Amount, l.Want, "down"))
 		if class.MaxDown.Floor > 0 {
 			fmt.Fprintf(&b, ", at least %d", class.MaxDown.Floor)
 		}
@@ -90,7 +90,7 @@ func (l *BudgetLine) describe(spec *model.BudgetSpec, class Class, elsewhere boo
 	return b.String()
 }
 
-func (l *BudgetLine) numbers() string {
+func budgetNumbers(l *BudgetLine) string {
 	return fmt.Sprintf("%d of %d must be ready, %d may be down", l.MinReady, l.Want, l.MaxDown)
 }
 
@@ -107,6 +107,6 @@ func rounding(a model.Amount, want int, way string) string {
 // Line says what a shared budget comes to.
 func (b *SharedBudget) Line(s *State) BudgetLine {
 	line := lineOf(string(b.Name), ScopeShared, b.Resolved, s.sharedWant(b))
-	line.Text = line.describe(&b.Spec, Class{}, true)
+	line.Text = describeBudget(&line, &b.Spec, Class{}, true)
 	return line
 }

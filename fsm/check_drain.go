@@ -65,7 +65,7 @@ func (c *checker) records() {
 		e, whole := p.open()
 		c.want(whole, "event %s: its row can't be read", key)
 		c.want(e.Key == key && key.Index() >= 1 && key.Index() <= s.Index, "event %s: its row says %s, the state is at %d", key, e.Key, s.Index)
-		c.want(e.Type.valid() && e.Subject != "", "event %s: type %q, subject %q", key, e.Type, e.Subject)
+		c.want(isEventType(e.Type) && e.Subject != "", "event %s: type %q, subject %q", key, e.Type, e.Subject)
 		c.want(e.Cause == "" || e.Cause.Valid(), "event %s: cause %q", key, e.Cause)
 	}
 }
@@ -78,6 +78,6 @@ func (c *checker) eventBytes() int {
 	return n
 }
 
-func (t EventType) valid() bool {
+func isEventType(t EventType) bool {
 	return slices.Contains(EventTypes(), t)
 }

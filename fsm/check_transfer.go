@@ -42,20 +42,20 @@ func (c *checker) transfers() {
 
 func (c *checker) runningTransfer(t *Transfer, busy map[model.VolumeID]model.TransferID) {
 	c.want(slices.ContainsFunc(t.edges(), func(e [2]TransferPhase) bool { return e[0] == t.Phase }), "transfer %s of kind %s is %s", t.ID, t.Kind, t.Phase)
-	c.want(t.Left == TransferLeft{} || t.Phase.attached(), "transfer %s is %s and left %+v", t.ID, t.Phase, t.Left)
+	c.want(t.Left == TransferLeft{} || t.Phase.Attached(), "transfer %s is %s and left %+v", t.ID, t.Phase, t.Left)
 	if t.Kind == TransferRestore && !t.Options.Attach {
 		return
 	}
 	for _, id := range t.Volumes() {
 		v, ok := c.s.Volumes.Get(id)
-		c.want(ok || !t.Phase.attached() && t.Kind != TransferMigrate && t.Kind != TransferBackup, "transfer %s is %s and its volume %s does not exist", t.ID, t.Phase, id)
+		c.want(ok || !t.Phase.Attached() && t.Kind != TransferMigrate && t.Kind != TransferBackup, "transfer %s is %s and its volume %s does not exist", t.ID, t.Phase, id)
 		if !ok {
 			continue
 		}
 		c.want(busy[id] == "", "volume %s is in the transfers %s and %s", id, busy[id], t.ID)
 		busy[id] = t.ID
 		home := t.From
-		if t.Phase.attached() {
+		if t.Phase.Attached() {
 			home = t.To
 		}
 		c.want(v.Home == home || t.Kind == TransferRestore || t.Kind == TransferAttach, "transfer %s is %s and volume %s is on %s, not %s", t.ID, t.Phase, id, v.Home, home)

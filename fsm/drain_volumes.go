@@ -13,12 +13,12 @@ func (s *State) volumesAtWork(d *Drain, n *Node) *model.Error {
 	}
 	for _, t := range s.Transfers.All() {
 		switch {
-		case t.From == n.ID && t.Leaves() && !t.Phase.attached():
+		case t.From == n.ID && t.Leaves() && !t.Phase.Attached():
 			return model.Refuse(model.CodeReplacementPending, "volume %s is moved away by transfer %s, which is %s", t.Volume(), t.ID, t.Phase)
 		case s.waitsOn(t, n.ID) && n.Health != HealthOffline:
 			return model.Refuse(model.CodeReplacementPending, "volume %s was moved here by transfer %s, and no instance has been ready on it since", t.Volume(), t.ID).
 				WithHint("move it on: outspan volume migrate %s --to NODE", t.Volume())
-		case t.To == n.ID && t.Phase.attached() && n.Health != HealthOffline:
+		case t.To == n.ID && t.Phase.Attached() && n.Health != HealthOffline:
 			return model.Refuse(model.CodeReplacementPending, "volume %s is put to use here by transfer %s, which is %s", t.Volume(), t.ID, t.Phase).
 				WithHint("when that has ended: outspan volume migrate %s --to NODE", t.Volume())
 		case s.backsUp(t, n.ID) && n.Health != HealthOffline && !d.Options.Force:

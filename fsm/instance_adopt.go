@@ -48,7 +48,7 @@ func (s *State) adoption(id model.InstanceID) (*InstancePlace, *model.Error) {
 			return nil, model.Refuse(model.CodeSlotTaken, "slot %d of %s may also be held by instance %s on node %s", h.Slot, h.Group, o.ID, n.Name)
 		}
 	}
-	if t, ok := s.TransferOf(h.Group, h.Slot); ok && t.Phase.attached() && !usesTransfer(h, t) {
+	if t, ok := s.TransferOf(h.Group, h.Slot); ok && t.Phase.Attached() && !usesTransfer(h, t) {
 		return nil, model.Refuse(model.CodeVolumeInUse, "transfer %s works on volume %s", t.ID, t.Volume())
 	}
 	if slices.ContainsFunc(h.Copies, func(e model.VolumeEpoch) bool { return e.Epoch >= s.mint() }) {

@@ -39,8 +39,8 @@ func (t *Transfer) Actor() string { return "transfer " + string(t.ID) + " (" + s
 // Ended reports whether nothing more happens.
 func (p TransferPhase) Ended() bool { return p == TransferSucceeded || p == TransferFailed }
 
-// attached reports whether the copy at the target is the one in use.
-func (p TransferPhase) attached() bool { return p == TransferAttaching || p == TransferStarting }
+// Attached reports whether the copy at the target is the one in use.
+func (p TransferPhase) Attached() bool { return p == TransferAttaching || p == TransferStarting }
 
 // Transfer is work on the local volumes of one slot, which always stay together. It is the vocabulary of an operator's request, its course and
 // what it left on disks, so it has more fields than other structs.

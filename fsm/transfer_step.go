@@ -249,7 +249,7 @@ func (c *TransferCancel) apply(s *State) error {
 	switch {
 	case !ok:
 		return model.Refuse(model.CodeNotFound, "there is no transfer %s", c.ID)
-	case t.Phase.attached() && !s.confirmedDead(t.To):
+	case t.Phase.Attached() && !s.confirmedDead(t.To):
 		return model.Refuse(model.CodeConflict, "transfer %s has attached the copy on node %s already", t.ID, t.To).
 			WithHint("to go back, migrate the volume again when it has ended; if the machine is gone: outspan node confirm-dead %s", t.To)
 	case !t.Phase.Ended():
@@ -329,7 +329,7 @@ func (s *State) reportTransfer(node model.NodeID, r model.TransferReport) {
 			return
 		}
 		next.Failure = TransferFailure{r.Code, r.Message}
-	case r.State == model.SideFailed && t.Phase.attached():
+	case r.State == model.SideFailed && t.Phase.Attached():
 		return // the agent tries again: there is no way back
 	case r.State == model.SideFailed:
 		s.failTransfer(t, r.Code, r.Message)
@@ -367,7 +367,7 @@ func (s *State) endTransfersOf(node model.NodeID, name string) {
 		}
 	}
 	for _, t := range concerned {
-		if !t.Phase.Ended() && (t.To == node || !t.Phase.attached()) {
+		if !t.Phase.Ended() && (t.To == node || !t.Phase.Attached()) {
 			s.failTransfer(t, model.CodeNotFound, "node "+name+" was forgotten")
 			t, _ = s.Transfers.Get(t.ID)
 		}
