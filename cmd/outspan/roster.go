@@ -16,23 +16,23 @@ import (
 type roster struct{ *cluster.Server }
 
 // Members implements api.Roster. It asks nobody: what the leader shows of the others is what they told it last.
-func (r roster) Members(context.Context) ([]api.Member, error) {
-	var members []api.Member
+func (r roster) Members(context.Context) ([]api.RosterEntry, error) {
+	var entries []api.RosterEntry
 	for _, s := range r.Servers() {
-		m := api.Member{
+		m := api.RosterEntry{Own: ownWords(s.Condition), Member: api.Member{
 			Name: s.Name, ID: s.ID, Address: s.Address, Role: "nonvoter", Leader: s.Leader, Voter: s.Voter,
 			State: string(s.Gossip), IndexLag: s.IndexLag, Version: s.Version,
-			ClockAhead: api.ClockOffset(s.ClockAhead.Milliseconds()), Answers: s.Answers, MemberMachine: machineOf(s), Own: ownWords(s.Condition),
-		}
+			ClockAhead: api.ClockOffset(s.ClockAhead.Milliseconds()), Answers: s.Answers, MemberMachine: machineOf(s),
+		}}
 		if s.Voter {
 			m.Role = "voter"
 		}
 		if g, ok := r.Pool().Member(string(s.ID)); ok {
 			m.Gossip = g.Address
 		}
-		members = append(members, m)
+		entries = append(entries, m)
 	}
-	return members, nil
+	return entries, nil
 }
 
 func machineOf(s cluster.ServerStatus) api.MemberMachine {

@@ -94,7 +94,7 @@ type Liveness interface {
 
 // Roster lists the servers.
 type Roster interface {
-	Members(context.Context) ([]Member, error)
+	Members(context.Context) ([]RosterEntry, error)
 }
 
 // MemberOps changes who the servers are. All of it blocks until it is done or ctx ends.

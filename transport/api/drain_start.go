@@ -78,7 +78,7 @@ func startDrain[I any, P drainRequest[I]]() change[I, DrainReply] {
 					return nil, err
 				}
 			}
-			return choices.command(r, nodes)
+			return drainStart(choices, r, nodes)
 		},
 		answer: func(o *outcome, _ *I) (DrainReply, error) { return o.drainReply() },
 	}
@@ -96,7 +96,7 @@ func (r *reading) ownDrain(node string, choices *DrainChoices) error {
 	return r.by.isNode(n.Name)
 }
 
-func (c *DrainChoices) command(r *reading, nodes []string) ([]fsm.Command, error) {
+func drainStart(c *DrainChoices, r *reading, nodes []string) ([]fsm.Command, error) {
 	if len(nodes) == 0 {
 		return nil, model.Refuse(model.CodeInvalid, "no node is given").WithHint("name nodes, or a selector")
 	}

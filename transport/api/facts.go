@@ -56,8 +56,11 @@ func (f *Facts) UnmarshalJSON(raw []byte) error {
 	return nil
 }
 
+// factsDocument stands for Facts in the document of the API.
+type factsDocument struct{}
+
 // Schema implements huma.SchemaProvider.
-func (Facts) Schema(huma.Registry) *huma.Schema {
+func (factsDocument) Schema(huma.Registry) *huma.Schema {
 	return &huma.Schema{
 		Type: huma.TypeObject, Description: "what its role check last said: true, false, numbers, texts; empty: nothing is known",
 		AdditionalProperties: true,

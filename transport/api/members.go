@@ -31,7 +31,21 @@ type Member struct {
 	ClockAhead ClockOffset `json:"clock_ahead" doc:"how far its clock is ahead of the median of the servers' clocks; behind if negative"`
 
 	MemberMachine
-	Own MemberOwn `json:"-"`
+}
+
+// RosterEntry is a server as the roster knows it.
+type RosterEntry struct {
+	Member
+	Own MemberOwn
+}
+
+// shown are the servers of a roster as an answer has them.
+func shown(entries []RosterEntry) []Member {
+	members := make([]Member, len(entries))
+	for i, e := range entries {
+		members[i] = e.Member
+	}
+	return members
 }
 
 // MemberMachine is how a server's machine is, as the leader heard it last.
@@ -43,7 +57,7 @@ type MemberMachine struct {
 	Silent          model.Duration `json:"silent" doc:"for how long it has not answered the leader"`
 }
 
-// MemberOwn is what a server says of itself that problems are told from.
+// MemberOwn is what a server says of itself. No answer has it: it is for the problems.
 type MemberOwn struct {
 	DataDir     string
 	Expect      int       // bootstrap_expect
@@ -64,7 +78,7 @@ const (
 )
 
 // diskText is how much is free.
-func (m Member) diskText() string {
+func diskText(m *RosterEntry) string {
 	if m.TotalBytes == 0 {
 		return "how much is free is not known"
 	}
@@ -72,7 +86,7 @@ func (m Member) diskText() string {
 }
 
 // lookAtDisk is how a person finds out what fills a server's disk.
-func (m Member) lookAtDisk() string {
+func lookAtDisk(m *RosterEntry) string {
 	dir := m.Own.DataDir
 	if dir == "" {
 		dir = "DATA_DIR"
@@ -195,7 +209,7 @@ func (s *Server) listMembers(_ *reading, _ *memberList, from string, yield func(
 		return err
 	}
 	for _, m := range members {
-		if string(m.ID) >= from && !yield(string(m.ID), m) {
+		if string(m.ID) >= from && !yield(string(m.ID), m.Member) {
 			break
 		}
 	}
@@ -288,5 +302,5 @@ func (s *Server) act(ctx context.Context, into any, do func(context.Context) err
 		return MemberReply{}, err
 	}
 	state, _ := s.cfg.Store.Watch()
-	return MemberReply{Items: notNil(members), Index: state.Index}, nil
+	return MemberReply{Items: shown(members), Index: state.Index}, nil
 }

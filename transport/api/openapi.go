@@ -22,6 +22,7 @@ func documentConfig(version string) huma.Config {
 		version = "dev"
 	}
 	registry := huma.NewMapRegistry(schemaPrefix, schemaName)
+	registry.RegisterTypeAlias(reflect.TypeFor[Facts](), reflect.TypeFor[factsDocument]())
 	return huma.Config{
 		OpenAPI: &huma.OpenAPI{
 			OpenAPI: "3.1.0",

@@ -68,7 +68,7 @@ const (
 // problems collects what status shows.
 type problems struct {
 	r         *reading
-	members   []Member
+	members   []RosterEntry
 	differing []DifferentState
 	led       bool // a leader is known
 
@@ -77,12 +77,12 @@ type problems struct {
 
 // problems looks at what this server knows already and asks nobody. What only the leader knows of the servers is
 // missing elsewhere.
-func (s *Server) problems(r *reading, members []Member, differing []DifferentState) *problems {
+func (s *Server) problems(r *reading, members []RosterEntry, differing []DifferentState) *problems {
 	_, _, led := s.cfg.Consensus.Leader()
 	p := &problems{r: r, members: members, differing: differing, led: led, found: map[ProblemCode][]ProblemRow{}}
 	p.cluster()
-	for _, m := range members {
-		p.server(m)
+	for i := range members {
+		p.server(&members[i])
 	}
 	p.voters()
 	p.nodes()
@@ -161,7 +161,7 @@ func (p *problems) cluster() {
 }
 
 // server is what a server says of itself, and whether it says anything.
-func (p *problems) server(m Member) {
+func (p *problems) server(m *RosterEntry) {
 	const setClock = "on it: chronyc makestep"
 	subject, now := "server/"+m.Name, p.r.wall
 	switch {
@@ -169,9 +169,9 @@ func (p *problems) server(m Member) {
 		p.add(ProblemServerSilent, subject, "start it again; gone for good: outspan server remove "+string(m.ID),
 			"it does not answer")
 	case m.Disk == DiskFull:
-		p.add(ProblemServerDisk, subject, m.lookAtDisk(), "its disk is full, %s: it takes no new entries", m.diskText())
+		p.add(ProblemServerDisk, subject, lookAtDisk(m), "its disk is full, %s: it takes no new entries", diskText(m))
 	case m.Disk == DiskLow, m.TotalBytes > 0 && m.FreeBytes < min(littleDisk, m.TotalBytes/20):
-		p.add(ProblemServerDisk, subject, m.lookAtDisk(), "its disk is nearly full, %s", m.diskText())
+		p.add(ProblemServerDisk, subject, lookAtDisk(m), "its disk is nearly full, %s", diskText(m))
 	}
 	switch {
 	case model.Duration(m.ClockAhead) > clockPatience:
@@ -185,7 +185,7 @@ func (p *problems) server(m Member) {
 }
 
 // silent reports whether a server does not answer. One that leads nothing knows only what gossip says.
-func (p *problems) silent(m Member) bool {
+func (p *problems) silent(m *RosterEntry) bool {
 	switch fsm.Gossip(m.State) {
 	case fsm.GossipAlive, fsm.GossipSuspect:
 		return m.Silent > serverPatience

@@ -32,8 +32,8 @@ func TestProblems(t *testing.T) {
 	const day = 24 * time.Hour
 	soon := transport.Lifetime{From: time.Now().Add(-300 * day), Until: time.Now().Add(5*day + time.Hour)}
 	fullDisk := model.SelfReport{Gen: 1, Troubles: []model.Trouble{{Check: model.SelfDiskFull, Reason: "the disk is full"}}}
-	only := func(name string, change func(*api.Member)) func(*api.Member) {
-		return func(m *api.Member) {
+	only := func(name string, change func(*api.RosterEntry)) func(*api.RosterEntry) {
+		return func(m *api.RosterEntry) {
 			if m.Name == name {
 				change(m)
 			}
@@ -41,48 +41,48 @@ func TestProblems(t *testing.T) {
 	}
 	tests := []struct {
 		name  string
-		shape func(*api.Member)
+		shape func(*api.RosterEntry)
 		apply []fsm.Command
 		want  []string // each part of a line, in order
 	}{
 		{name: "none"},
-		{name: "disk full", shape: only("s2", func(m *api.Member) {
+		{name: "disk full", shape: only("s2", func(m *api.RosterEntry) {
 			m.Disk, m.FreeBytes, m.TotalBytes, m.Own.DataDir = api.DiskFull, 5<<20, 8<<30, "/var/lib/outspan"
 		}), want: []string{
 			"server_disk server/s2: its disk is full, 5 of 8192 MiB are free: it takes no new entries -> ",
 			"df -h /var/lib/outspan",
 		}},
-		{name: "disk low", shape: only("s2", func(m *api.Member) { m.Disk = api.DiskLow }),
+		{name: "disk low", shape: only("s2", func(m *api.RosterEntry) { m.Disk = api.DiskLow }),
 			want: []string{"server_disk server/s2: its disk is nearly full"}},
-		{name: "disk soon", shape: only("s1", func(m *api.Member) { m.FreeBytes, m.TotalBytes = 1<<30, 100<<30 }),
+		{name: "disk soon", shape: only("s1", func(m *api.RosterEntry) { m.FreeBytes, m.TotalBytes = 1<<30, 100<<30 }),
 			want: []string{"server_disk server/s1: its disk is nearly full, 1024 of 102400 MiB are free"}},
-		{name: "small disk", shape: only("s1", func(m *api.Member) { m.FreeBytes, m.TotalBytes = 1<<30, 4<<30 })},
-		{name: "dead", shape: only("s3", func(m *api.Member) { m.State = "dead" }),
+		{name: "small disk", shape: only("s1", func(m *api.RosterEntry) { m.FreeBytes, m.TotalBytes = 1<<30, 4<<30 })},
+		{name: "dead", shape: only("s3", func(m *api.RosterEntry) { m.State = "dead" }),
 			want: []string{"server_silent server/s3: it does not answer -> ", "outspan server remove id-s3"}},
-		{name: "silent", shape: only("s3", func(m *api.Member) { m.Silent = 6 * model.Second }),
+		{name: "silent", shape: only("s3", func(m *api.RosterEntry) { m.Silent = 6 * model.Second }),
 			want: []string{"server_silent server/s3"}},
-		{name: "one tick", shape: only("s3", func(m *api.Member) { m.Silent = 2 * model.Second })},
-		{name: "clock", shape: only("s3", func(m *api.Member) { m.ClockAhead = api.ClockOffset(-model.Hour) }),
+		{name: "one tick", shape: only("s3", func(m *api.RosterEntry) { m.Silent = 2 * model.Second })},
+		{name: "clock", shape: only("s3", func(m *api.RosterEntry) { m.ClockAhead = api.ClockOffset(-model.Hour) }),
 			want: []string{"server_clock server/s3: its clock is 1h behind the others' -> "}},
-		{name: "certificate", shape: only("s2", func(m *api.Member) { m.Own.Certificate = soon }),
+		{name: "certificate", shape: only("s2", func(m *api.RosterEntry) { m.Own.Certificate = soon }),
 			want: []string{"server_certificate server/s2: its certificate ends in 5", "outspan tls cert create --server s2 "}},
-		{name: "certificate of an agent", shape: func(m *api.Member) {
+		{name: "certificate of an agent", shape: func(m *api.RosterEntry) {
 			m.Own.Agents = map[string]transport.Lifetime{"n2": soon, "gone": soon}
 		},
 			want: []string{"node_certificate node/n2: its certificate ends in 5 days", "outspan tls cert create --agent n2"}},
-		{name: "renewed certificate of an agent", shape: func(m *api.Member) {
+		{name: "renewed certificate of an agent", shape: func(m *api.RosterEntry) {
 			m.Own.Agents = map[string]transport.Lifetime{"n2": soon}
 			if m.Name == "s2" {
 				m.Own.Agents["n2"] = transport.Lifetime{From: time.Now(), Until: time.Now().Add(365 * day)}
 			}
 		}},
-		{name: "voters", shape: func(m *api.Member) { m.Own.Expect = 5 },
+		{name: "voters", shape: func(m *api.RosterEntry) { m.Own.Expect = 5 },
 			want: []string{"voters cluster: 3 of the servers vote, and bootstrap_expect is 5"}},
-		{name: "two voters", shape: only("s3", func(m *api.Member) { m.Voter = false }),
+		{name: "two voters", shape: only("s3", func(m *api.RosterEntry) { m.Voter = false }),
 			want: []string{"voters cluster: 2 servers vote"}},
-		{name: "backup", shape: only("s1", func(m *api.Member) { m.Own.Saved = time.Now().Add(-9*day - time.Hour) }),
+		{name: "backup", shape: only("s1", func(m *api.RosterEntry) { m.Own.Saved = time.Now().Add(-9*day - time.Hour) }),
 			want: []string{"backup_old cluster: the state was last saved 9 days ago -> outspan server snapshot save FILE"}},
-		{name: "backup on another server", shape: func(m *api.Member) {
+		{name: "backup on another server", shape: func(m *api.RosterEntry) {
 			m.Own.Saved = time.Now().Add(-9 * day)
 			if m.Name == "s2" {
 				m.Own.Saved = time.Now()
@@ -136,7 +136,7 @@ func TestProblems(t *testing.T) {
 // Without a leader any server answers, and says so first.
 func TestProblemsWithoutALeader(t *testing.T) {
 	r := newRig(t, "s1", "s2", "s3")
-	r.shape = func(m *api.Member) {
+	r.shape = func(m *api.RosterEntry) {
 		if m.Name == "s3" {
 			m.State = "unknown"
 		}

@@ -182,13 +182,16 @@ func (r *rig) Plan(_ api.Question, spec model.JobSpec) (fsm.JobPlan, error) {
 }
 
 // Members implements api.Roster.
-func (r *rig) Members(context.Context) ([]api.Member, error) {
+func (r *rig) Members(context.Context) ([]api.RosterEntry, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var all []api.Member
+	var all []api.RosterEntry
 	for _, name := range []string{"s1", "s2", "s3"} {
 		if s, ok := r.servers[name]; ok {
-			all = append(all, api.Member{Name: name, ID: model.ServerID("id-" + name), Address: s.address, Role: "voter", Leader: r.lead == name, Voter: true, State: "alive", Version: "1.2.3"})
+			all = append(all, api.RosterEntry{Member: api.Member{
+				Name: name, ID: model.ServerID("id-" + name), Address: s.address, Role: "voter", Leader: r.lead == name, Voter: true, State: "alive",
+				Version: "1.2.3",
+			}})
 		}
 	}
 	for i := range all {
@@ -198,7 +201,7 @@ func (r *rig) Members(context.Context) ([]api.Member, error) {
 		}
 	}
 	if r.twin != "" {
-		all = append(all, api.Member{Name: r.twin, ID: "id-twin", Role: "voter", Voter: true, State: "alive"})
+		all = append(all, api.RosterEntry{Member: api.Member{Name: r.twin, ID: "id-twin", Role: "voter", Voter: true, State: "alive"}})
 	}
 	return all, nil
 }

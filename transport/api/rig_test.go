@@ -31,7 +31,7 @@ type rig struct {
 	mu     sync.Mutex
 	index  uint64
 	lead   string // name of the leader; "": none
-	shape  func(*api.Member)
+	shape  func(*api.RosterEntry)
 	twin   string // the name of one more server, which another one has
 	broken error  // what Propose answers
 	behind func() // what a server has not applied yet

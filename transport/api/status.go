@@ -61,10 +61,10 @@ func (s *Server) status(ctx context.Context, r *reading, _ *statusRead) (Status,
 	if err != nil {
 		return v, err
 	}
-	slices.SortFunc(members, func(x, y Member) int { return strings.Compare(x.Name, y.Name) })
-	v.Servers = notNil(members)
+	slices.SortFunc(members, func(x, y RosterEntry) int { return strings.Compare(x.Name, y.Name) })
+	v.Servers = shown(members)
 	v.Differing = notNil(s.differing())
-	v.Problems = s.problems(r, v.Servers, v.Differing).rows()
+	v.Problems = s.problems(r, members, v.Differing).rows()
 	for _, d := range r.State.Drains.All() {
 		if d.Phase() == fsm.PhaseDraining {
 			v.Drains = append(v.Drains, r.drain(d))
@@ -79,7 +79,7 @@ func (s *Server) status(ctx context.Context, r *reading, _ *statusRead) (Status,
 }
 
 // members lists the servers; none where this server does not tell.
-func (s *Server) members(ctx context.Context) ([]Member, error) {
+func (s *Server) members(ctx context.Context) ([]RosterEntry, error) {
 	if s.cfg.Servers.Roster == nil {
 		return nil, nil
 	}
