@@ -31,7 +31,8 @@ type Member struct {
 	ClockAhead ClockOffset `json:"clock_ahead" doc:"how far its clock is ahead of the median of the servers' clocks; behind if negative"`
 
 	MemberMachine
-	Own MemberOwn `json:"-"`
+	Own     MemberOwn `json:"-"`
+	Listens []string  `json:"-"` // host:port of its listeners; see transport.RegisterReply
 }
 
 // MemberMachine is how a server's machine is, as the leader heard it last.
