@@ -160,6 +160,7 @@ func TestProgramAboveItsDiskLimit(t *testing.T) {
 		return st.DiskUse(&i)
 	}
 	b.await(small, model.ObservedReady)
+	b.await(big, model.ObservedReady)
 	eventually(t, "the instance to be above its limit", func() bool {
 		use, is := above(big)
 		return is && use.UsedBytes > 2900000 && use.UsedBytes < 3200000 && use.LimitBytes == 2<<20 && !use.AtLeast
@@ -210,6 +211,7 @@ func TestWhoFillsTheDisk(t *testing.T) {
 	small := b.run("small", sh("head -c 1048576 /dev/zero > grown; exec sleep 1000"), nil)
 	big := b.run("big", sh("head -c 3145728 /dev/zero > grown; exec sleep 1000"), nil)
 	b.await(small, model.ObservedReady)
+	b.await(big, model.ObservedReady)
 	b.await(big, model.ObservedReady)
 	room := fill(t, data)
 	eventually(t, "the instance that uses most to be named", func() bool {

@@ -21,6 +21,12 @@ const (
 	roleTimeout  = 2 * time.Second
 )
 
+// How often changes of one instance's facts are told: reports of a node have a bound that all its instances share.
+const (
+	factsEvery = time.Second
+	factsBurst = 5 // at once, after as many of these intervals without a change
+)
+
 // confirmations is for how many intervals a fact counts that no later answer confirmed.
 const confirmations = 3
 
@@ -92,8 +98,8 @@ func orElse(d, fallback time.Duration) time.Duration {
 	return d
 }
 
-// roleWatch asks the role check of one program again and again, and tells each change of what is known. Changes that nobody took yet
-// are replaced by newer ones. Safe for many goroutines.
+// roleWatch asks the role check of one program again and again, and tells each change of what is known. Changes that
+// nobody took yet, and those that come too often to be told, are replaced by newer ones. Safe for many goroutines.
 type roleWatch struct {
 	out      chan facts // capacity 1
 	ask      asker
@@ -104,8 +110,11 @@ type roleWatch struct {
 
 	mu      sync.Mutex
 	known   facts
-	asked   uint64 // questions begun
-	taken   uint64 // the newest whose answer counts
+	told    facts // what was put into out last
+	pace    pace
+	late    *time.Timer // tells what came too early
+	asked   uint64      // questions begun
+	taken   uint64      // the newest whose answer counts
 	expiry  *time.Timer
 	failure string // why the last answer was none
 }
@@ -113,12 +122,14 @@ type roleWatch struct {
 // watchRole begins to ask; nothing is known yet. Without a role check (ask is nil) nothing ever is. stop must be called.
 func watchRole(ctx context.Context, c *model.RoleCheckSpec, ask asker, log hclog.Logger) *roleWatch {
 	ctx, cancel := context.WithCancel(ctx)
-	w := &roleWatch{out: make(chan facts, 1), ask: ask, log: log, cancel: cancel}
+	w := &roleWatch{
+		out: make(chan facts, 1), ask: ask, log: log, cancel: cancel, pace: pace{every: factsEvery, burst: factsBurst},
+	}
 	if ask == nil {
 		return w
 	}
 	w.interval = max(orElse(asDuration(c.Interval), roleInterval), 10*time.Millisecond)
-	w.expiry = time.AfterFunc(maxWait, w.withdraw)
+	w.expiry, w.late = time.AfterFunc(maxWait, w.withdraw), time.AfterFunc(maxWait, w.catchUp)
 	w.wg.Go(func() { w.run(ctx) })
 	return w
 }
@@ -129,6 +140,7 @@ func (w *roleWatch) stop() {
 	w.wg.Wait()
 	if w.expiry != nil {
 		w.expiry.Stop()
+		w.late.Stop()
 	}
 }
 
@@ -194,16 +206,37 @@ func (w *roleWatch) withdraw() {
 	w.tell(nil)
 }
 
+// tell notes what is known now, and tells it at once unless changes come too often. w.mu is held.
 func (w *roleWatch) tell(found facts) {
 	if maps.Equal(w.known, found) {
 		return
 	}
 	w.known = found
+	w.deliver()
+}
+
+// catchUp tells what came too early.
+func (w *roleWatch) catchUp() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.deliver()
+}
+
+// deliver puts what is known into out, or has that done later. w.mu is held.
+func (w *roleWatch) deliver() {
+	if maps.Equal(w.known, w.told) {
+		return
+	}
+	if wait := w.pace.take(time.Now()); wait > 0 {
+		w.late.Reset(wait)
+		return
+	}
+	w.told = w.known
 	select { // replace what nobody took
 	case <-w.out:
 	default:
 	}
-	w.out <- found
+	w.out <- w.known
 }
 
 // unmet asks afresh and says which gate doesn't hold; "" if all do. What isn't known never satisfies one.

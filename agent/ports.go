@@ -9,7 +9,6 @@ import (
 
 	"github.com/outspan/outspan/agent/driver"
 	"github.com/outspan/outspan/model"
-	"github.com/outspan/outspan/transport"
 )
 
 // portWatch knows on which ports the cluster itself listens on this machine, and tells the servers of those that can't
@@ -61,18 +60,16 @@ func (p *portWatch) reserve(ports ...int) {
 	}
 }
 
-// learn keeps the ports of servers that have the node's own address.
-func (p *portWatch) learn(servers []transport.ServerInfo) {
+// learn keeps the ports of those of the servers' listeners that have the node's own address.
+func (p *portWatch) learn(listens []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	clear(p.servers)
-	for _, s := range servers {
-		for _, address := range [...]string{s.APIAddress, s.Gossip} {
-			host, text, err := net.SplitHostPort(address)
-			port, bad := strconv.Atoi(text)
-			if err == nil && bad == nil && host == p.host {
-				p.servers[port] = true
-			}
+	for _, address := range listens {
+		host, text, err := net.SplitHostPort(address)
+		port, bad := strconv.Atoi(text)
+		if err == nil && bad == nil && host == p.host {
+			p.servers[port] = true
 		}
 	}
 }

@@ -84,7 +84,7 @@ func dials(address string) bool {
 func TestStaticPortOfTheAgentIsRefused(t *testing.T) {
 	p := newPortWatch(7640)
 	p.host = "10.0.0.1"
-	p.learn([]transport.ServerInfo{{APIAddress: "10.0.0.1:9001", Gossip: "10.0.0.1:9002"}, {APIAddress: "10.0.0.2:9003"}})
+	p.learn([]string{"10.0.0.1:9001", "10.0.0.1:9002", "10.0.0.2:9003"})
 	for port, refused := range map[int]bool{7640: true, 9001: true, 9002: true, 9003: false, 80: false} {
 		err := p.check(port)
 		if (err != nil) != refused || refused && !strings.Contains(err.Error(), "listens on it") {

@@ -191,7 +191,7 @@ func (a *Agent) shape(node NodeConfig) model.NodeShape {
 func (a *Agent) registered(reply transport.RegisterReply, labels map[string]string) {
 	a.log.Info("registered", "epoch", reply.Epoch, "heartbeat", reply.Heartbeat)
 	a.setProblem("registration", "")
-	a.forward.ports.learn(reply.Servers)
+	a.forward.ports.learn(reply.Listens)
 	if err := a.home.keepServers(reply.Servers); err != nil {
 		a.log.Error("list of the servers could not be written", "error", err)
 	}

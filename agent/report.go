@@ -35,7 +35,8 @@ type reporter struct {
 	mu     sync.Mutex
 	latest map[model.InstanceID]model.InstanceStatus
 	acked  map[model.InstanceID]uint64 // generation
-	round  uint64                      // of acknowledgements; those of an earlier one don't count
+	turns  map[model.InstanceID]turn
+	round  uint64 // of acknowledgements; those of an earlier one don't count
 	moves  map[model.TransferID]transferWord
 	now    term   // zero: not registered, nothing is sent
 	full   bool   // the full inventory is due
@@ -60,6 +61,7 @@ func newReporter(node model.NodeID, send func(context.Context, transport.ReportR
 	return &reporter{
 		node: node, send: send, log: log, wake: make(chan struct{}, 1), stale: func(term) {},
 		latest: map[model.InstanceID]model.InstanceStatus{}, acked: map[model.InstanceID]uint64{}, moved: make(chan struct{}), moves: map[model.TransferID]transferWord{},
+		turns: map[model.InstanceID]turn{},
 		holds: func() []model.Holding { return nil },
 		facts: factsCount{tell: func(uint64, uint64) {}}, self: selfWord{now: 1, acked: 1},
 	}
@@ -68,6 +70,7 @@ func newReporter(node model.NodeID, send func(context.Context, transport.ReportR
 // set is the newest status of an instance.
 func (r *reporter) set(s model.InstanceStatus) {
 	r.mu.Lock()
+	r.queue(r.latest[s.ID], s)
 	if !maps.Equal(r.latest[s.ID].Facts, s.Facts) {
 		r.facts.now++
 		r.facts.tell(r.facts.term.epoch, r.facts.now)
@@ -89,7 +92,7 @@ func (r *reporter) enrol(now term) {
 func (r *reporter) retell(id model.InstanceID) {
 	r.mu.Lock()
 	r.round++
-	delete(r.acked, id)
+	r.requeue(id)
 	r.mu.Unlock()
 	r.kick()
 }
@@ -100,6 +103,7 @@ func (r *reporter) forget(id model.InstanceID) {
 	defer r.mu.Unlock()
 	delete(r.latest, id)
 	delete(r.acked, id)
+	delete(r.turns, id)
 }
 
 // status returns the newest status of one instance.
@@ -138,7 +142,9 @@ func (r *reporter) again(incarnation uint64) {
 func (r *reporter) repeat() {
 	r.mu.Lock()
 	r.round++
-	clear(r.acked)
+	for id := range r.turns {
+		r.requeue(id)
+	}
 	r.facts.acked, r.self.acked = 0, 0
 	for id, w := range r.moves {
 		r.moves[id] = transferWord{latest: w.latest}
@@ -328,10 +334,13 @@ func statusSize(s model.InstanceStatus) int {
 	return size
 }
 
+// pending are the statuses that the servers don't have, in the order in which they are told.
 func (r *reporter) pending() []model.InstanceStatus {
-	return r.collect(func(s model.InstanceStatus) bool {
+	list := r.collect(func(s model.InstanceStatus) bool {
 		return s.Observed != model.ObservedPending && s.Generation > r.acked[s.ID] // pending is the servers' own word
 	})
+	r.byTurn(list)
+	return list
 }
 
 func (r *reporter) collect(keep func(model.InstanceStatus) bool) []model.InstanceStatus {
@@ -353,14 +362,7 @@ func (r *reporter) book(req transport.ReportRequest, at sending) bool {
 		return r.now != term{}
 	}
 	for _, s := range req.Instances {
-		latest, known := r.latest[s.ID]
-		switch {
-		case !known:
-		case s.Facts == nil && len(latest.Facts) > 0 && s.Generation == latest.Generation: // they did not fit
-			delete(r.acked, s.ID)
-		default:
-			r.acked[s.ID] = max(r.acked[s.ID], s.Generation)
-		}
+		r.acknowledge(s)
 	}
 	if req.Full && at.term == r.now {
 		r.full = false

@@ -13,8 +13,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// Condition is what a server says of its own machine when it answers a tick of the leader. It is shown to people;
-// nothing is decided by it.
+// Condition is what a server says of its own machine when it answers a tick of the leader. It is shown to people; the
+// servers decide nothing by it.
 type Condition struct {
 	DataDir    string `cbor:"1,keyasint,omitempty"` // at most maxToldPath bytes of it
 	FreeBytes  int64  `cbor:"2,keyasint,omitempty"` // beside the ballast, on the file system of DataDir
@@ -24,6 +24,7 @@ type Condition struct {
 
 	Cert   Lifetime    `cbor:"6,keyasint,omitempty"` // of its own certificate
 	Agents []AgentCert `cbor:"7,keyasint,omitempty"` // certificates near their end, at most maxToldCerts
+	Gossip string      `cbor:"8,keyasint,omitempty"` // host:port of its gossip
 }
 
 const (
@@ -60,7 +61,7 @@ func lifetime(l transport.Lifetime) Lifetime {
 
 // Condition is this server's own. It does not block.
 func (s *Server) Condition() Condition {
-	c := Condition{DataDir: s.cfg.DataDir, Expect: s.cfg.BootstrapExpect, SavedAt: s.state.saved.Load()}
+	c := Condition{DataDir: s.cfg.DataDir, Expect: s.cfg.BootstrapExpect, SavedAt: s.state.saved.Load(), Gossip: s.sight.pool.Address()}
 	c.DataDir = c.DataDir[:min(len(c.DataDir), maxToldPath)]
 	c.FreeBytes, c.TotalBytes = s.disk.space.seen()
 	if s.cfg.Certificates == nil {

@@ -122,22 +122,31 @@ func (s *Server) view(id model.ServerID, seen map[model.ServerID]Member) ServerV
 	return v
 }
 
-// keepMembers makes one change after the other until nothing needs to change, for as long as this server leads.
+// keepMembers makes one change after the other until nothing needs to change, for as long as this server leads. What
+// has to be proven first does not delay other changes.
 func (s *Server) keepMembers(ctx context.Context, _ uint64) {
 	warned, old := map[model.ServerID]bool{}, map[model.NodeID]bool{}
 	failed := map[Change]time.Time{} // when
+	cant := func(c Change, err error) {
+		s.log.Warn("can't change the servers", "change", c.Kind, "server", c.ID, "reason", c.Reason, "error", err)
+	}
+	proofs := newProofs(s.prove, cant)
+	defer proofs.wait()
 	skip := func(c Change) bool {
 		at, tried := failed[c]
-		return tried && time.Since(at) < changeAgain
+		return tried && time.Since(at) < changeAgain || s.proverOf(c) != "" && !proofs.holds(c)
 	}
 	for ctx.Err() == nil {
 		s.wantVoters()
 		m := s.membership()
 		s.warnOfNamesakes(m, warned)
-		if c, ok := m.NextChange(skip); ok && s.disk.space.room() != RoomNone {
-			if err := s.change(ctx, m.Index, c); err != nil && ctx.Err() == nil {
+		began := time.Now()
+		c, ok := m.NextChange(skip)
+		proofs.start(ctx, began)
+		if ok && s.disk.space.room() != RoomNone {
+			if err := s.alter(ctx, m.Index, c); err != nil && ctx.Err() == nil {
 				failed[c] = time.Now()
-				s.log.Warn("can't change the servers", "change", c.Kind, "server", c.ID, "reason", c.Reason, "error", err)
+				cant(c, err)
 			}
 		}
 		maps.DeleteFunc(failed, func(_ Change, at time.Time) bool { return time.Since(at) >= changeAgain })
@@ -189,12 +198,17 @@ func (s *Server) wantVoters() {
 	s.sight.pool.Want(names)
 }
 
-// change makes one step and waits until it is committed. It is refused if the configuration is no longer the one
-// that the step was decided on.
+// change makes one step, once what it rests on is proven, and waits until it is committed.
 func (s *Server) change(ctx context.Context, index uint64, c Change) error {
 	if err := s.prove(c); err != nil {
 		return err
 	}
+	return s.alter(ctx, index, c)
+}
+
+// alter makes one step that is proven and waits until it is committed. It is refused if the configuration is no longer
+// the one that the step was decided on.
+func (s *Server) alter(ctx context.Context, index uint64, c Change) error {
 	s.log.Info("changing the servers", "change", c.Kind, "server", c.ID, "address", c.Address, "reason", c.Reason)
 	id, address := raft.ServerID(c.ID), raft.ServerAddress(c.Address)
 	ctx, cancel := context.WithTimeout(ctx, changeTimeout)
@@ -217,11 +231,8 @@ func (s *Server) change(ctx context.Context, index uint64, c Change) error {
 // prove makes sure that the server which a change rests on is at the address that gossip says, over a connection that both ends' certificates opened:
 // whoever has the gossip key can say anything there. Codes: conflict, name_unproven.
 func (s *Server) prove(c Change) error {
-	id := c.Successor
-	if c.Kind == ChangeAdd || c.Kind == ChangeMove {
-		id = c.ID
-	}
-	if id == "" || id == s.dir.id { // a server knows its own address, and may not reach it from where it is
+	id := s.proverOf(c)
+	if id == "" {
 		return nil
 	}
 	conn, err := s.hello(s.log).dialAt(id, c.Address, helloTimeout)
@@ -234,6 +245,14 @@ func (s *Server) prove(c Change) error {
 			WithHint("if it is in that one's place: outspan server remove %s", c.ID)
 	}
 	return nil
+}
+
+// proverOf is the server that must prove where it is before a change is made; empty if none must.
+func (s *Server) proverOf(c Change) model.ServerID {
+	if id := c.prover(); id != s.dir.id { // a server knows its own address, and may not reach it from where it is
+		return id
+	}
+	return ""
 }
 
 // codeNameUnproven says that a server's certificate is not of the name that it gives itself.

@@ -31,6 +31,10 @@ type ServerStatus struct {
 	ClockAhead time.Duration // its wall clock before the median of the servers'; leader only
 	Condition  Condition     // as it answered last; of the others leader only
 	Silent     time.Duration // since it answered last; leader only
+
+	// Listens are host:port of its listeners, as far as the configuration or the server itself told them over TLS. What
+	// gossip alone claims is not among them. That of its gossip is known of others on the leader only.
+	Listens []string
 }
 
 // Status is this server's own part.
@@ -101,10 +105,21 @@ func (s *Server) Servers() []ServerStatus {
 		if v.ID == s.dir.id {
 			one.Condition = s.Condition()
 		}
+		one.Listens = s.listens(v, one)
 		one.ClockAhead = s.clockAhead(v.ID)
 		out = append(out, one)
 	}
 	return out
+}
+
+func (s *Server) listens(v ServerView, one ServerStatus) (list []string) {
+	if one.Address != "" && (v.member() || v.ID == s.dir.id || s.sight.proven.is(v.ID, one.Address)) {
+		list = append(list, one.Address)
+	}
+	if one.Condition.Gossip != "" {
+		list = append(list, one.Condition.Gossip)
+	}
+	return list
 }
 
 // ClusterID names the cluster, once it has begun; else it is empty.

@@ -168,9 +168,11 @@ func (s *State) tells() bool { return !s.entry.draft }
 
 // emit appends an event of the entry being applied. Kind, actor, time and request are filled in here.
 func (s *State) emit(e Event) {
-	if !s.tells() {
+	s.entry.made++
+	if !s.tells() || s.entry.muted {
 		return
 	}
+	s.tellUntold(&e)
 	e.Key = NewEventKey(s.Index, s.entry.events)
 	s.entry.events++
 	e.At, e.Wall, e.Actor, e.Request = s.Now, s.Wall, s.entry.actor, s.entry.request

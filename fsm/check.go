@@ -202,6 +202,7 @@ func (c *checker) nodes() {
 		c.want((n.Troubled() || n.Self.Since == 0) && n.Self.Since <= c.s.Now, "node %s: it has %d troubles since %d", id, len(n.Self.Troubles), n.Self.Since)
 		c.want(soundPorts(n.Self.Ports), "node %s: its ports are too many, or not in order: %v", id, n.Self.Ports)
 		c.want(soundDisk(n.Self.Disk), "node %s: its disk uses are too many, or not in order: %v", id, n.Self.Disk)
+		c.want(n.Self.Events.sound(c.s.Now), "node %s: the events of its agent's words are counted as %+v", id, n.Self.Events)
 		c.want(n.Health == HealthOffline || !n.Return.ConfirmedDead, "node %s is %s and confirmed dead", id, n.Health)
 	}
 }

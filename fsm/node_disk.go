@@ -32,10 +32,18 @@ func diskUse(list []model.DiskUse, id model.InstanceID) (model.DiskUse, bool) {
 	return list[i], true
 }
 
-// keptDisk is what of the report is kept: each instance once, in order of id.
+// keptDisk is what is known after a report: what an agent has not measured yet stays as it was.
 func keptDisk(n *Node, r *model.SelfReport) []model.DiskUse {
 	if !r.Measured {
 		return n.Self.Disk
+	}
+	return toldDisk(r)
+}
+
+// toldDisk is what of the report is kept: each instance once, in order of id. Nothing counts of what is not measured.
+func toldDisk(r *model.SelfReport) []model.DiskUse {
+	if !r.Measured {
+		return nil
 	}
 	kept := slices.DeleteFunc(slices.Clone(r.Disk), func(u model.DiskUse) bool {
 		return !model.ValidName(string(u.ID)) || u.LimitBytes <= 0 || u.UsedBytes <= u.LimitBytes

@@ -19,6 +19,8 @@ type NodeSelf struct {
 	Disk []model.DiskUse `cbor:"4,keyasint,omitempty"`
 	// Ports are those that the agent can't listen on, in order. They don't make the node degraded either.
 	Ports []model.PortProblem `cbor:"5,keyasint,omitempty"`
+	// Events counts those that the agent's words made.
+	Events SelfEvents `cbor:"6,keyasint,omitzero"`
 }
 
 // Troubled reports whether the node is degraded by its own agent's word.
@@ -70,8 +72,9 @@ func (s *State) takeSelf(c *NodeReport) {
 	if !c.newsOfSelf(n) {
 		return
 	}
+	defer s.boundSelfEvents(n)()
 	next := *n
-	next.Self = NodeSelf{Gen: n.Self.Gen} // an older word that comes late is none
+	next.Self = NodeSelf{Gen: n.Self.Gen, Events: n.Self.Events} // an older word that comes late is none
 	if c.Self != nil {
 		next.Self.Troubles, next.Self.Gen = keptTroubles(c.Self), c.Self.Gen
 		next.Self.Disk, next.Self.Ports = keptDisk(n, c.Self), keptPorts(c.Self)

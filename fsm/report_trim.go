@@ -65,7 +65,7 @@ func (c *NodeReport) Trim(s *State) {
 	c.Holds = s.trimHoldings(c)
 	if c.Self != nil {
 		self := *c.Self
-		self.Ports = keptPorts(&self)
+		self.Troubles, self.Disk, self.Ports = keptTroubles(&self), toldDisk(&self), keptPorts(&self)
 		c.Self = &self
 	}
 }

@@ -84,6 +84,9 @@ type entryContext struct {
 	group   []Command // the group of commands being applied
 	later   []Event   // emitted when that is done
 	draft   bool      // commands are only tried
+	made    int       // events, also those that are not kept
+	muted   bool      // events are not kept
+	untold  int       // events that the next one tells of; see SelfEvents
 
 	names   bool        // written is kept
 	written []*Instance // a row of each instance whose row was written; one may be there more than once

@@ -68,6 +68,10 @@ type RegisterReply struct {
 	// Voters are those of the configuration of the servers at index Config: for leases, the agent believes no older one.
 	Config uint64           `cbor:"6,keyasint,omitempty"`
 	Voters []model.ServerID `cbor:"7,keyasint,omitempty"`
+
+	// Listens are host:port of the servers' listeners, as their configuration has them or as they told them over TLS.
+	// Those in Servers may be what anybody with the gossip key claims.
+	Listens []string `cbor:"8,keyasint,omitempty"`
 }
 
 // ServerInfo is where a server can be reached.

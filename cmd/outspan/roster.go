@@ -23,7 +23,7 @@ func (r roster) Members(context.Context) ([]api.RosterEntry, error) {
 			Name: s.Name, ID: s.ID, Address: s.Address, Role: "nonvoter", Leader: s.Leader, Voter: s.Voter,
 			State: string(s.Gossip), IndexLag: s.IndexLag, Version: s.Version,
 			ClockAhead: api.ClockOffset(s.ClockAhead.Milliseconds()), Answers: s.Answers, MemberMachine: machineOf(s),
-		}}
+		}, Listens: s.Listens}
 		if s.Voter {
 			m.Role = "voter"
 		}

@@ -160,9 +160,11 @@ func (s *Server) registerAgent(ctx context.Context, who caller, q transport.Regi
 		return transport.RegisterReply{}, model.Refuse(model.CodeStale, "node %s registered again meanwhile", q.Name).WithHint("two agents may use the same data directory")
 	}
 	config, voters := s.cfg.Liveness.Voters()
+	servers, listens := s.serverInfos(ctx)
 	return transport.RegisterReply{
-		Config: config, Voters: voters,
-		Epoch: n.Agent.Epoch, Key: key, Heartbeat: fsm.HeartbeatInterval(state.Settings.OfflineAfter), Servers: s.serverInfos(ctx), Cluster: state.Cluster.History().String(),
+		Config: config, Voters: voters, Epoch: n.Agent.Epoch, Key: key,
+		Heartbeat: fsm.HeartbeatInterval(state.Settings.OfflineAfter),
+		Servers:   servers, Listens: listens, Cluster: state.Cluster.History().String(),
 	}, nil
 }
 
@@ -203,22 +205,22 @@ func (s *Server) follows(q transport.RegisterRequest, ours model.History) error 
 		WithHint("if those servers live: stop this one and give it an empty data_dir; if they are lost for good: outspan server recover --supersedes %s on one server", clip(theirs.Lineage()))
 }
 
-// serverInfos is where the servers can be reached; empty when they can't be listed now, as an agent then keeps those that
-// it knows.
-func (s *Server) serverInfos(ctx context.Context) []transport.ServerInfo {
+// serverInfos is where the servers can be reached, and on what they listen; empty when they can't be listed now, as an
+// agent then keeps those that it knows.
+func (s *Server) serverInfos(ctx context.Context) (all []transport.ServerInfo, listens []string) {
 	if s.cfg.Servers.Roster == nil {
-		return nil
+		return nil, nil
 	}
 	members, err := s.cfg.Servers.Roster.Members(ctx)
 	if err != nil {
 		s.log.Warn("can't list the servers for an agent", "error", err)
-		return nil
+		return nil, nil
 	}
-	var all []transport.ServerInfo
 	for _, m := range members {
 		all = append(all, transport.ServerInfo{ID: m.ID, Name: m.Name, APIAddress: m.Address, Gossip: m.Gossip})
+		listens = append(listens, m.Listens...)
 	}
-	return all
+	return all, listens
 }
 
 // ownNode finds the node that an agent speaks for. Codes: not_found, forbidden.

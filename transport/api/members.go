@@ -36,7 +36,8 @@ type Member struct {
 // RosterEntry is a server as the roster knows it.
 type RosterEntry struct {
 	Member
-	Own MemberOwn
+	Own     MemberOwn
+	Listens []string // host:port of its listeners; see transport.RegisterReply
 }
 
 // shown are the servers of a roster as an answer has them.

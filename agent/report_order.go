@@ -1,0 +1,98 @@
+package agent
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/outspan/outspan/model"
+)
+
+// factsPatience is for how long changes of facts alone wait behind changes of what was observed. After that the two
+// are told in the order in which they began to wait, so that neither kind can keep the other from being told.
+const factsPatience = 5 * time.Second
+
+// turn is what the order of an instance's changes in reports rests on. Its generations are those of statuses.
+type turn struct {
+	since    time.Time // when the oldest change that the servers don't have began to wait
+	observed uint64    // the newest change of more than facts
+	told     uint64    // the servers have it, at least without its facts
+}
+
+// place orders the changes of instances: the smallest is told first.
+func (t turn) place() time.Time {
+	if t.observed > t.told {
+		return t.since.Add(-factsPatience)
+	}
+	return t.since
+}
+
+// queue notes that a status takes the place of another one. r.mu is held.
+func (r *reporter) queue(old, s model.InstanceStatus) {
+	t := r.turns[s.ID]
+	if old.Generation <= r.acked[s.ID] {
+		t.since = time.Now()
+	}
+	if !sameButFacts(old, s) {
+		t.observed = s.Generation
+	}
+	r.turns[s.ID] = t
+}
+
+// requeue has an instance told as if the servers had nothing of it. r.mu is held.
+func (r *reporter) requeue(id model.InstanceID) {
+	delete(r.acked, id)
+	if t, ok := r.turns[id]; ok {
+		r.turns[id] = turn{since: time.Now(), observed: t.observed}
+	}
+}
+
+// acknowledge books one status of a report that the servers took. r.mu is held.
+func (r *reporter) acknowledge(s model.InstanceStatus) {
+	latest, known := r.latest[s.ID]
+	if !known {
+		return
+	}
+	t := r.turns[s.ID]
+	t.told = max(t.told, s.Generation)
+	if s.Facts == nil && len(latest.Facts) > 0 && s.Generation == latest.Generation { // they did not fit
+		delete(r.acked, s.ID)
+	} else {
+		r.acked[s.ID] = max(r.acked[s.ID], s.Generation)
+		t.since = time.Now()
+	}
+	r.turns[s.ID] = t
+}
+
+// byTurn puts statuses in the order in which they are told: changes of what was observed first, then what has waited
+// longest. r.mu is held.
+func (r *reporter) byTurn(list []model.InstanceStatus) {
+	slices.SortFunc(list, func(a, b model.InstanceStatus) int {
+		return cmp.Or(r.turns[a.ID].place().Compare(r.turns[b.ID].place()), cmp.Compare(a.ID, b.ID))
+	})
+}
+
+// sameButFacts reports whether two statuses of an instance differ in nothing but facts.
+func sameButFacts(a, b model.InstanceStatus) bool {
+	sameHook := a.Hook == b.Hook || a.Hook != nil && b.Hook != nil && *a.Hook == *b.Hook
+	return a.Observed == b.Observed && a.Reason == b.Reason && equal(a.ExitCode, b.ExitCode) && a.Restarts == b.Restarts && sameHook
+}
+
+// pace spreads what comes more often than once in every, after burst of them at once. The zero value allows nothing.
+type pace struct {
+	every time.Duration
+	burst int
+	full  time.Time // when all of the burst is there again
+}
+
+// take returns 0 and counts one, or returns how long to wait for the next.
+func (p *pace) take(now time.Time) time.Duration {
+	if p.full.Before(now) {
+		p.full = now
+	}
+	if wait := p.full.Sub(now) - time.Duration(p.burst-1)*p.every; wait > 0 {
+		return wait
+	}
+	p.full = p.full.Add(p.every)
+	return 0
+}

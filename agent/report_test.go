@@ -1,0 +1,173 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/transport"
+)
+
+// busyNode is a reporter of a node whose instances say more than its reports may carry.
+type busyNode struct {
+	*reporter
+	rounds   int
+	statuses []model.InstanceStatus
+	last     map[model.InstanceID]int // the round in which an instance was told last
+	sent     transport.ReportRequest
+}
+
+const busyInstances = 200
+
+func newBusyNode(t *testing.T) *busyNode {
+	b := &busyNode{last: map[model.InstanceID]int{}}
+	b.reporter = newReporter("n", func(_ context.Context, q transport.ReportRequest) (transport.ReportReply, error) {
+		b.sent = q
+		return transport.ReportReply{}, nil
+	}, testLog(t))
+	now := term{1, 7}
+	b.enrol(now)
+	for i := range busyInstances {
+		b.statuses = append(b.statuses, model.InstanceStatus{
+			ID: model.InstanceID(fmt.Sprintf("i%05d", i)), Generation: 1, Observed: model.ObservedReady,
+		})
+		b.set(b.statuses[i])
+	}
+	b.begin(now, 0)
+	_, err := b.flush(t.Context(), hclog.Warn)
+	must(t, err)
+	return b
+}
+
+// alter changes an instance and tells the reporter.
+func (b *busyNode) alter(i int, change func(*model.InstanceStatus)) {
+	s := &b.statuses[i]
+	s.Generation++
+	change(s)
+	b.set(*s)
+}
+
+// say gives an instance the largest facts that it may have, and others than before.
+func (b *busyNode) say(s *model.InstanceStatus) {
+	s.Facts = facts{}
+	for i := range maxFacts {
+		s.Facts[fmt.Sprintf("fact_%02d_%s", i, strings.Repeat("x", 40))] = fmt.Sprintf("%064d", b.rounds)
+	}
+}
+
+// report sends one report, as often as the servers take one of this size.
+func (b *busyNode) report(t *testing.T) {
+	t.Helper()
+	time.Sleep(time.Second / 2)
+	_, err := b.flush(t.Context(), hclog.Warn)
+	must(t, err)
+	b.rounds++
+	for _, s := range b.sent.Instances {
+		b.last[s.ID] = b.rounds
+	}
+}
+
+// told returns what the last report says of an instance.
+func (b *busyNode) told(id model.InstanceID) model.Observed {
+	for _, s := range b.sent.Instances {
+		if s.ID == id {
+			return s.Observed
+		}
+	}
+	return ""
+}
+
+// Facts that change faster than they can be told neither keep a failure from being told at once, nor the facts of any
+// instance from being told in its turn.
+func TestReportsOfChattyInstances(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBusyNode(t)
+		last := b.statuses[busyInstances-1].ID
+		for round := range 40 {
+			for i := range b.statuses {
+				b.alter(i, b.say)
+			}
+			if round == 20 {
+				b.alter(busyInstances-1, func(s *model.InstanceStatus) { s.Observed = model.ObservedFailed })
+			}
+			b.report(t)
+			if got := b.told(last); round == 20 && got != model.ObservedFailed {
+				t.Errorf("the report after the failure of %s says %q of it", last, got)
+			}
+			for _, s := range b.statuses {
+				if since := b.rounds - b.last[s.ID]; since > 3 {
+					t.Fatalf("round %d: %s was told %d reports ago", round, s.ID, since)
+				}
+			}
+		}
+	})
+}
+
+// Instances whose state changes all the time keep neither a failure nor the facts of others from being told.
+func TestReportsOfFlappingInstances(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBusyNode(t)
+		for i := range b.statuses {
+			b.alter(i, b.say)
+		}
+		const quiet, fails = busyInstances - 1, busyInstances - 2
+		for round := range 40 {
+			for i := range quiet - 1 {
+				b.alter(i, func(s *model.InstanceStatus) {
+					s.Observed = map[bool]model.Observed{true: model.ObservedReady, false: model.ObservedUnready}[round%2 == 0]
+				})
+			}
+			switch round {
+			case 20:
+				b.alter(quiet, b.say)
+				b.alter(fails, func(s *model.InstanceStatus) { s.Observed = model.ObservedFailed })
+			case 24:
+				if b.last[b.statuses[fails].ID] <= 20 {
+					t.Error("the failure is not told after four reports")
+				}
+			case 36:
+				if b.last[b.statuses[quiet].ID] <= 20 {
+					t.Error("facts are not told after sixteen reports")
+				}
+			}
+			b.report(t)
+		}
+	})
+}
+
+// Facts that change all the time are told once a second, the newest last.
+func TestFactsAreToldSeldom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asked := 0
+		ask := func(context.Context) (facts, error) {
+			asked++
+			return facts{"index": fmt.Sprint(min(asked, 200))}, nil
+		}
+		w := watchRole(t.Context(), &model.RoleCheckSpec{Interval: 100 * model.Millisecond}, ask, hclog.NewNullLogger())
+		defer w.stop()
+		time.Sleep(350 * time.Millisecond)
+		if f, ok := takeFacts(w); !ok || f["index"] != fmt.Sprint(asked) {
+			t.Errorf("after %d answers the facts are %v: the first changes are told at once", asked, f)
+		}
+		told, newest := 0, facts(nil)
+		for range 3000 {
+			time.Sleep(10 * time.Millisecond)
+			if f, ok := takeFacts(w); ok {
+				told++
+				newest = f
+			}
+		}
+		if asked < 250 || told > 20+factsBurst || told < 20 {
+			t.Errorf("of %d answers, with 200 changes in 20 seconds, %d were told", asked, told)
+		}
+		if newest["index"] != "200" {
+			t.Errorf("the last that was told: %v", newest)
+		}
+	})
+}

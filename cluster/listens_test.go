@@ -1,0 +1,61 @@
+package cluster
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/transport"
+)
+
+// In words: what servers listen on is what they say over TLS, or what the configuration has. Gossip can claim that a
+// server is anywhere, and that a server that doesn't exist is.
+func TestListensAreNotWhatGossipClaims(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t)
+		r.threeServersRunning(nil)
+		leader := r.leader(time.Second)
+		moved := r.other(leader)
+		startPool(t, r.net, "liar", host(9), func(c *PoolConfig) {
+			c.Meta = Meta{
+				Role: transport.RoleServer, API: host(9) + ":8080", Name: "liar",
+				Server: &ServerMeta{Fresh: true, Format: model.CurrentFormat},
+			}
+			c.Join = []string{leader.host + ":7642"}
+		})
+		eventually(t, 10*time.Second, "the leader sees the liar", func() bool {
+			m, ok := leader.sight.pool.Member("liar")
+			return ok && m.State == fsm.GossipAlive
+		})
+		for range 100 {
+			time.Sleep(100 * time.Millisecond)
+			m, _ := leader.sight.pool.Member(string(moved.ID()))
+			m.Meta.API = host(9) + ":8081"
+			meta, err := leader.sight.pool.codec.encodeMeta(m.Meta)
+			if err != nil {
+				t.Fatal(err)
+			}
+			node := m.node
+			node.Meta = meta
+			leader.sight.pool.seen(&node, fsm.GossipAlive)
+		}
+		shown := 0
+		for _, s := range leader.Servers() {
+			var want []string
+			for _, real := range r.running() {
+				if real.ID() == s.ID {
+					want = []string{real.host + ":7640", real.host + ":7642"}
+				}
+			}
+			if !slices.Equal(s.Listens, want) {
+				t.Errorf("%s listens on %q, want %q", s.Name, s.Listens, want)
+			}
+			shown++
+		}
+		if shown != 4 {
+			t.Errorf("%d servers are shown", shown)
+		}
+	})
+}

@@ -1,0 +1,119 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/transport"
+)
+
+// In words: servers that gossip makes up, at addresses that don't answer, keep a new server neither out nor from a vote.
+func TestLiarsDelayNoNewServer(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t)
+		r.threeServersRunning(nil)
+		leader := r.leader(time.Second)
+		const liars = 6
+		for i := range liars {
+			r.net.Vanish(host(60 + i))
+			meta := ServerMeta{Fresh: true, Format: model.CurrentFormat}
+			startPool(t, r.net, fmt.Sprintf("000-liar-%d", i), host(40+i), func(c *PoolConfig) {
+				c.Meta = Meta{Role: transport.RoleServer, API: host(60+i) + ":7640", Name: fmt.Sprintf("liar-%d", i), Server: &meta}
+				c.Join = []string{leader.host + ":7642"}
+			})
+		}
+		eventually(t, 20*time.Second, "the leader sees the liars", func() bool {
+			seen := 0
+			for i := range liars {
+				if m, ok := leader.sight.pool.Member(fmt.Sprintf("000-liar-%d", i)); ok && m.State == fsm.GossipAlive {
+					seen++
+				}
+			}
+			return seen == liars
+		})
+		time.Sleep(time.Minute)
+		fourth := r.start(4, nil)
+		eventually(t, 45*time.Second, "the new server has a vote", func() bool {
+			v, ok := leader.membership().Find(fourth.ID())
+			return ok && v.Voter
+		})
+		if got := len(leader.servers()); got != 4 {
+			t.Errorf("there are %d servers", got)
+		}
+	})
+}
+
+// A server that can't be reached is tried ever more seldom, also when its address changes all the time. It goes after
+// those that failed less often, and what is proven is proven anew after a while.
+func TestProofsBackOff(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		began := time.Now()
+		var tried []string
+		p := newProofs(func(c Change) error {
+			tried = append(tried, fmt.Sprintf("%s %d", c.ID, int(time.Since(began).Seconds())))
+			if c.ID == "honest" {
+				return nil
+			}
+			return errors.New("no answer")
+		}, func(Change, error) {})
+		holds := 0
+		for i := range 150 {
+			now := time.Now()
+			p.holds(Change{Kind: ChangeMove, ID: "liar", Address: host(i) + ":7640"})
+			if i >= 120 && p.holds(Change{Kind: ChangeAdd, ID: "honest", Address: "10.1.0.1:7640"}) {
+				holds++
+			}
+			p.start(t.Context(), now)
+			time.Sleep(time.Second)
+			p.wait()
+		}
+		want := []string{
+			"liar 0", "liar 5", "liar 15", "liar 35", "liar 75", "honest 120", "honest 130", "liar 135", "honest 140",
+		}
+		if !slices.Equal(tried, want) {
+			t.Errorf("tried %q, want %q", tried, want)
+		}
+		if holds != 27 {
+			t.Errorf("it held %d times", holds)
+		}
+		if n := len(p.claims); n > 12 {
+			t.Errorf("%d claims are kept", n)
+		}
+	})
+}
+
+// However many servers are made up, few are tried at once, those that failed least first.
+func TestProofsAtOnce(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		let := make(chan struct{})
+		p := newProofs(func(Change) error { <-let; return errors.New("no answer") }, func(Change, error) {})
+		ask := func() {
+			now := time.Now()
+			for i := range 3 * proofsAtOnce {
+				p.holds(Change{Kind: ChangeAdd, ID: model.ServerID(fmt.Sprintf("liar-%02d", i))})
+			}
+			p.start(t.Context(), now)
+		}
+		for round := range 4 {
+			ask()
+			time.Sleep(proofRetry)
+			if p.flying != proofsAtOnce {
+				t.Errorf("round %d: %d are tried at once", round, p.flying)
+			}
+			for range proofsAtOnce {
+				let <- struct{}{}
+			}
+			p.wait()
+		}
+		for id, r := range p.record {
+			if r.failures < 1 || r.failures > 2 {
+				t.Errorf("%s was tried %d times in four rounds", id, r.failures)
+			}
+		}
+	})
+}
