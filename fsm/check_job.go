@@ -73,6 +73,7 @@ func (c *checker) versions() {
 		c.want(key == versionKey(v.Job, v.Version), "version %s: its row says %d of %s", key, v.Version, v.Job)
 		job, ok := c.s.Jobs.Get(v.Job)
 		c.want(ok && v.Version >= 1 && v.Version <= job.Version, "version %s: there is no job that has it", key)
+		c.want(v.Reverts == 0 || v.Reverts < v.Version, "version %s is a revert of version %d", key, v.Reverts)
 		c.want(v.Spec.Name == v.Job && v.Index <= c.s.Index, "version %s: spec of %s, index %d", key, v.Spec.Name, v.Index)
 	}
 }

@@ -125,6 +125,8 @@ func (s *State) stillWanted(inst *Instance, c *InstanceStop) *model.Error {
 		return s.mayStopTroubled(inst)
 	case c.Cause.IsMove():
 		return s.mayFinishMove(inst, c)
+	case c.Cause == model.CauseUser && inst.Eviction.Surge && s.entry.actor == model.ActorLeader:
+		return s.surged(inst) // a person may stop it all the same
 	}
 	return nil
 }

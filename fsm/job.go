@@ -24,6 +24,8 @@ type JobVersion struct {
 	Index   uint64        `cbor:"6,keyasint"`
 	Wall    int64         `cbor:"7,keyasint"`
 
+	Reverts uint64 `cbor:"10,keyasint,omitempty"` // the version whose spec it took again; the one before it was left so. 0: it is no revert
+
 	Completed bool `cbor:"9,keyasint,omitempty"` // its rollout was completed, or it needed none after a version whose was
 
 	Scaled []string `cbor:"8,keyasint,omitempty"` // groups whose count somebody changed by a scale, here or in a version before it
@@ -39,7 +41,8 @@ type JobSubmit struct {
 }
 
 // JobRevert submits the spec of an earlier version again, as a new version. IfVersion other than 0 must be the current one (stale). With KeepCounts, as
-// the system asks for it, groups that were scaled keep the count that they have now.
+// the system asks for it, groups that were scaled keep the count that they have now. Where the earlier version can't have those counts it comes with its
+// own, and the message of the new version says so.
 type JobRevert struct {
 	Job       model.JobName `cbor:"1,keyasint"`
 	Version   uint64        `cbor:"2,keyasint"`

@@ -42,7 +42,7 @@ func (c *JobSubmit) apply(s *State) error {
 			return model.Refuse(model.CodeConflict, "job %s changed: it is at index %d, not %d", spec.Name, have, *c.IfIndex).WithHint("plan again, then run with the new index")
 		}
 	}
-	if refusal := s.checkAgainstCluster(&spec); refusal != nil {
+	if refusal := s.around(spec.Name).check(&spec); refusal != nil {
 		return refusal
 	}
 	if refusal := s.checkCounts(&spec); refusal != nil {
@@ -51,95 +51,20 @@ func (c *JobSubmit) apply(s *State) error {
 	if refusal := s.checkBytes(&spec, c.Message, false); refusal != nil {
 		return refusal
 	}
-	s.submit(spec, c.Message, false, "")
+	s.submit(spec, submission{message: c.Message})
 	return nil
 }
 
-// checkAgainstCluster refuses what can't be right in this cluster: unknown classes, services of others, memory or ports that no node has.
-func (s *State) checkAgainstCluster(spec *model.JobSpec) *model.Error {
-	if _, _, ok := s.Class(spec.Class); !ok {
-		return model.Refuse(model.CodeUnknownClass, "job %s: class %q is unknown", spec.Name, spec.Class).WithHint("the classes are: %s", joinClasses(s.Classes))
-	}
-	if old, ok := s.Jobs.Get(spec.Name); ok && old.Purge {
-		return model.Refuse(model.CodeConflict, "job %s is being purged", spec.Name).WithHint("wait until its instances have stopped, then run it again")
-	}
-	for i := range spec.Groups {
-		g := &spec.Groups[i]
-		id := model.NewGroupID(spec.Name, g.Name)
-		for _, svc := range g.Services {
-			if row, ok := s.Services.Get(model.ServiceName(svc.Name)); ok && jobOf(row.Group) != spec.Name {
-				return model.Refuse(model.CodeServiceTaken, "the service %s belongs to %s", svc.Name, row.Group).WithHint("choose another name for the service of %s", id)
-			}
-			if row := s.exposes(svc.Expose, spec.Name); row != nil {
-				return model.Refuse(model.CodeServiceTaken, "port %d is exposed by the service %s of %s", svc.Expose, row.Name, row.Group).WithHint("expose %s on another port", svc.Name)
-			}
-			if holder, taken := s.staticPort(svc.Expose, spec.Name); taken {
-				return model.Refuse(model.CodeServiceTaken, "service %s can't expose port %d: instances of %s have it as their static port", svc.Name, svc.Expose, holder).
-					WithHint("expose %s on another port", svc.Name)
-			}
-		}
-		for _, p := range g.Ports {
-			if row := s.exposes(p.Static, spec.Name); row != nil {
-				return model.Refuse(model.CodeServiceTaken, "%s can't have the static port %d: every agent listens on it for the service %s of %s", id, p.Static, row.Name, row.Group).
-					WithHint("use a dynamic port (port %q {}), or another static one", p.Name)
-			}
-		}
-		if refusal := s.keepsKinds(id, g); refusal != nil {
-			return refusal
-		}
-		if refusal := s.knowsBudgets(id, g); refusal != nil {
-			return refusal
-		}
-		if refusal := s.fitsSomewhere(id, g, spec.Class); refusal != nil {
-			return refusal
-		}
-	}
-	return s.checkWanted(spec)
+// submission says how a spec becomes the wanted state.
+type submission struct {
+	message string
+	forced  bool   // also where nothing changes
+	restart string // a group to roll although its template is the same; "*": all
+	reverts uint64 // the version whose spec it is; 0: it is no revert
 }
 
-// fitsSomewhere refuses a group of which not one instance could run even on an empty node, or whose static port is taken on every node by
-// what it may not preempt.
-func (s *State) fitsSomewhere(id model.GroupID, g *model.GroupSpec, class model.ClassName) *model.Error {
-	if s.Nodes.Len() == 0 || g.Count == 0 && g.Role != model.RoleSystem {
-		return nil
-	}
-	need := g.Resources.MemoryBytes + s.Settings.InstanceOverhead
-	largest := int64(0)
-	for _, n := range s.Nodes.All() {
-		largest = max(largest, n.Allocatable().MemoryBytes)
-	}
-	if need > largest {
-		return model.Refuse(model.CodeNoMemory, "%s needs %d MiB an instance (overhead included); the largest node offers %d MiB", id, need>>20, largest>>20).
-			WithHint("lower resources.memory, or add a larger node")
-	}
-	for _, p := range g.Ports {
-		if p.Static != 0 && s.portTakenEverywhere(p.Static, jobOf(id), s.ClassRank(class)) {
-			return model.Refuse(model.CodeNoPorts, "%s asks for the static port %d, which another job holds on every node", id, p.Static).
-				WithHint("use a dynamic port (port %q {}), or another static one", p.Name)
-		}
-	}
-	return nil
-}
-
-func (s *State) portTakenEverywhere(port int, job model.JobName, rank int) bool {
-	for id := range s.Nodes.All() {
-		owner, taken := s.PortOwner(id, port)
-		if !taken {
-			return false
-		}
-		inst, ok := s.Instances.Get(owner)
-		if !ok {
-			continue
-		}
-		if holder, ok := s.Jobs.Get(jobOf(inst.Group)); ok && (holder.Name == job || s.ClassRank(holder.Class) > rank) {
-			return false
-		}
-	}
-	return true
-}
-
-// submit makes spec the wanted state. restart names a group to roll although its template is the same ("*" for all).
-func (s *State) submit(spec model.JobSpec, message string, forced bool, restart string) {
+// submit makes spec the wanted state.
+func (s *State) submit(spec model.JobSpec, how submission) {
 	old, exists := s.Jobs.Get(spec.Name)
 	job := Job{Name: spec.Name}
 	var scaled []string
@@ -149,15 +74,15 @@ func (s *State) submit(spec model.JobSpec, message string, forced bool, restart 
 		if ok {
 			scaled = current.stillScaled(&spec)
 		}
-		if ok && !forced && !job.Stopped && sameEncoding(current.Spec, spec) {
+		if ok && !how.forced && !job.Stopped && sameEncoding(current.Spec, spec) {
 			return
 		}
 	}
 	job.Version++
 	job.Class, job.Stopped, job.Index = spec.Class, false, s.Index
 	s.putVersion(&JobVersion{
-		Job: job.Name, Version: job.Version, Spec: spec, Actor: s.entry.actor, Message: message, Index: s.Index, Wall: s.Wall,
-		Scaled: scaled,
+		Job: job.Name, Version: job.Version, Spec: spec, Actor: s.entry.actor, Message: how.message, Index: s.Index, Wall: s.Wall,
+		Scaled: scaled, Reverts: how.reverts,
 	})
 	s.Jobs.put(job.Name, &job)
 	if exists {
@@ -165,7 +90,7 @@ func (s *State) submit(spec model.JobSpec, message string, forced bool, restart 
 	}
 	rolls, tried := false, exists && s.triedBefore(old)
 	for i := range spec.Groups {
-		forcedGroup := forced && (restart == "*" || restart == spec.Groups[i].Name)
+		forcedGroup := how.forced && (how.restart == "*" || how.restart == spec.Groups[i].Name)
 		rolls = s.submitGroup(&job, &spec.Groups[i], forcedGroup) || rolls
 	}
 	s.removeGroups(&job, &spec)
@@ -180,7 +105,7 @@ func (s *State) submit(spec model.JobSpec, message string, forced bool, restart 
 	}
 	s.forgetVersions(job.Name)
 	s.touchJob(job.Name)
-	s.emit(Event{Type: EventJob, Subject: "job/" + string(job.Name), Before: fmt.Sprint(job.Version - 1), After: fmt.Sprint(job.Version), Data: map[string]string{"message": message}})
+	s.emit(Event{Type: EventJob, Subject: "job/" + string(job.Name), Before: fmt.Sprint(job.Version - 1), After: fmt.Sprint(job.Version), Data: map[string]string{"message": how.message}})
 }
 
 func (s *State) touchJob(name model.JobName) { s.touch("jobs", Topic("job/"+name)) }
@@ -353,6 +278,6 @@ func (c *JobRestart) apply(s *State) error {
 	if refusal := s.checkBytes(&v.Spec, "restart", true); refusal != nil {
 		return refusal
 	}
-	s.submit(v.Spec, "restart", true, group)
+	s.submit(v.Spec, submission{message: "restart", forced: true, restart: group})
 	return nil
 }

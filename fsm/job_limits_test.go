@@ -102,7 +102,7 @@ func TestAboveTheBoundsOnlyLessIsWanted(t *testing.T) {
 	for i := range 3 {
 		f.Index++
 		spec := wantingJob(model.JobName(fmt.Sprint("j", i)), 100_000, 100_000, 100_000)
-		f.submit(spec.Expand(), "", false, "")
+		f.submit(spec.Expand(), submission{})
 	}
 	g := &glutton{t: t, s: f.publish()}
 	limitRefused(t, "more of one", g.try(&JobSubmit{Spec: wantingJob("j0", 100_000, 100_000, 100_000, 1)}), model.CodeInvalid)

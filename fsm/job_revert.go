@@ -7,6 +7,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
+// maxRevertMessage bounds the message of a revert with what is added to it, in bytes.
+const maxRevertMessage = 512
+
 func (c *JobRevert) apply(s *State) error {
 	job, ok := s.Jobs.Get(c.Job)
 	if !ok {
@@ -23,25 +26,23 @@ func (c *JobRevert) apply(s *State) error {
 		return model.Refuse(model.CodeConflict, "job %s is at version %d already", c.Job, c.Version).
 			WithHint("see its versions with: outspan job history %s", c.Job)
 	}
-	spec := v.Spec
-	if current, ok := s.JobVersion(c.Job, job.Version); ok {
-		switch {
-		case c.CurrentCounts:
-			spec = s.withCountsOf(spec, current, true)
-			if !job.Stopped && sameEncoding(spec, current.Spec) {
-				return model.Refuse(model.CodeConflict, "version %d of job %s differs from the current one in counts at most, and a revert keeps those",
-					c.Version, c.Job).WithHint("take its counts too with --counts, or: outspan job scale %s GROUP COUNT", c.Job)
-			}
-		case c.KeepCounts:
-			spec = s.withCountsOf(spec, current, false)
-		}
-	}
-	if refusal := s.checkAgainstCluster(&spec); refusal != nil {
-		return refusal
-	}
-	message := c.Message
+	around, spec, message := s.around(c.Job), v.Spec, c.Message
 	if message == "" {
 		message = fmt.Sprintf("revert to version %d", c.Version)
+	}
+	if current, ok := s.JobVersion(c.Job, job.Version); ok && (c.CurrentCounts || c.KeepCounts) {
+		var why *model.Error
+		spec, why = around.withCountsOf(spec, current, c.CurrentCounts)
+		switch {
+		case why != nil:
+			message = withOwnCounts(message, c.Version, why)
+		case c.CurrentCounts && !job.Stopped && sameEncoding(spec, current.Spec):
+			return model.Refuse(model.CodeConflict, "version %d of job %s differs from the current one in counts at most, and a revert keeps those",
+				c.Version, c.Job).WithHint("take its counts too with --counts, or: outspan job scale %s GROUP COUNT", c.Job)
+		}
+	}
+	if refusal := around.check(&spec); refusal != nil {
+		return refusal
 	}
 	if refusal := s.checkCounts(&spec); refusal != nil {
 		return refusal
@@ -50,13 +51,18 @@ func (c *JobRevert) apply(s *State) error {
 	if refusal := s.checkBytes(&spec, message, true); refusal != nil && s.entry.actor != model.ActorLeader {
 		return refusal
 	}
-	s.submit(spec, message, true, "")
+	s.submit(spec, submission{message: message, forced: true, reverts: c.Version})
 	return nil
 }
 
-// withCountsOf is spec with the counts of the current version: of every group, or of those that were scaled. It is spec as it was where it could
-// not have them.
-func (s *State) withCountsOf(spec model.JobSpec, current *JobVersion, every bool) model.JobSpec {
+// withOwnCounts adds to the message of a revert that it took the counts of the earlier version.
+func withOwnCounts(message string, version uint64, why *model.Error) string {
+	return model.ClipText(fmt.Sprintf("%s; with the counts of version %d: %s", message, version, why.Message), maxRevertMessage)
+}
+
+// withCountsOf is spec with the counts of the current version: of every group, or of those that were scaled. Where it can't have them it is spec as it
+// was, and why it can't.
+func (a *surroundings) withCountsOf(spec model.JobSpec, current *JobVersion, every bool) (model.JobSpec, *model.Error) {
 	counted := spec
 	counted.Groups = slices.Clone(spec.Groups)
 	for i := range counted.Groups {
@@ -65,26 +71,67 @@ func (s *State) withCountsOf(spec model.JobSpec, current *JobVersion, every bool
 			g.Count = n
 		}
 	}
-	if counted.Check() != nil || s.checkAgainstCluster(&counted) != nil || s.checkCounts(&counted) != nil {
-		return spec
+	if why := checkScaled(&spec, &counted); why != nil {
+		return spec, why
 	}
-	return counted
+	if why := a.check(&counted); why != nil {
+		return spec, why
+	}
+	if why := a.s.checkCounts(&counted); why != nil {
+		return spec, why
+	}
+	return counted, nil
 }
 
-// RevertTarget is the version to which a job goes back: the newest one before the current that completed its rollout, and that differs from the
-// current one in more than counts. ok is false if none is known.
-func (s *State) RevertTarget(job *Job) (version uint64, ok bool) {
+// RevertTarget is the version to which a job goes back: the newest one before the current that completed its rollout, that no revert has left, and that
+// differs from the current one in more than counts. It is refused where the current version is a revert already, as far as its spec goes: the versions
+// before it were chosen or left by a person or by the system, so a person says to which one to go on. A stopped job goes back to what it had also then.
+// Codes: not_found, conflict.
+func (s *State) RevertTarget(job *Job) (version uint64, refusal *model.Error) {
+	none := model.Refuse(model.CodeNotFound, "job %s has no earlier version that completed its rollout and differs from the current one", job.Name).
+		WithHint("name a version: outspan job history %s lists them", job.Name)
 	current, ok := s.JobVersion(job.Name, job.Version)
 	if !ok {
-		return 0, false
+		return 0, none
 	}
-	for version := job.Version - 1; version > 0; version-- {
-		v, kept := s.JobVersion(job.Name, version)
-		if kept && v.Completed && (job.Stopped || !sameEncoding(s.withCountsOf(v.Spec, current, true), current.Spec)) {
-			return version, true
+	around, left, began := s.around(job.Name), map[uint64]bool{}, true
+	for _, v := range s.keptBefore(job.Name, job.Version+1) {
+		if v.Reverts != 0 {
+			left[v.Version-1] = true
+		}
+		candidate := v != current && v.Completed && !left[v.Version]
+		if !candidate && (job.Stopped || !began) {
+			continue
+		}
+		same := v == current || around.differsInCounts(v, current)
+		if began = began && same; began && v.Reverts != 0 && !job.Stopped {
+			return 0, model.Refuse(model.CodeConflict, "job %s is at version %d, which is a revert to version %d already", job.Name, job.Version, v.Reverts).
+				WithHint("to go further back name the version: outspan job revert %s VERSION; outspan job history %s lists them", job.Name, job.Name)
+		}
+		if candidate && (job.Stopped || !same) {
+			return v.Version, nil
 		}
 	}
-	return 0, false
+	return 0, none
+}
+
+// differsInCounts reports whether a version differs from the current one in counts at most.
+func (a *surroundings) differsInCounts(v, current *JobVersion) bool {
+	spec, _ := a.withCountsOf(v.Spec, current, true)
+	return sameEncoding(spec, current.Spec)
+}
+
+// keptBefore lists the kept versions of a job that are older than one, the newest first.
+func (s *State) keptBefore(job model.JobName, version uint64) []*JobVersion {
+	var kept []*JobVersion
+	for _, v := range s.Versions.From(versionKey(job, 0)) {
+		if v.Job != job || v.Version >= version {
+			break
+		}
+		kept = append(kept, v)
+	}
+	slices.Reverse(kept)
+	return kept
 }
 
 // complete notes that the rollout of a version was completed.

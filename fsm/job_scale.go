@@ -53,7 +53,7 @@ func (c *JobScale) apply(s *State) error {
 	if !slices.Contains(v.Scaled, c.Group) {
 		v.Scaled = append(slices.Clone(v.Scaled), c.Group)
 	}
-	if refusal := v.Spec.Check(); refusal != nil {
+	if refusal := checkScaled(&row.Spec, &v.Spec); refusal != nil {
 		return refusal
 	}
 	if refusal := s.knowsBudgets(model.NewGroupID(c.Job, c.Group), &v.Spec.Groups[i]); refusal != nil {
@@ -76,6 +76,22 @@ func (c *JobScale) apply(s *State) error {
 	s.Jobs.put(job.Name, &changed)
 	s.touchJob(job.Name)
 	s.emit(Event{Type: EventJob, Subject: "job/" + string(job.Name), Cause: scaleCause(before, c.Count), Before: fmt.Sprint(before), After: fmt.Sprint(c.Count), Data: map[string]string{"group": c.Group}})
+	return nil
+}
+
+// checkScaled refuses next, which is now with other counts, if that can't be right. What is refused of a version for its other parts says nothing of the
+// counts: the version runs, and was accepted by a program that did not know the check.
+func checkScaled(now, next *model.JobSpec) *model.Error {
+	refusal := next.Check()
+	if refusal == nil || now.Check() == nil {
+		return refusal
+	}
+	for i := range next.Groups {
+		if refusal := next.Groups[i].CheckCount(); refusal != nil {
+			refusal.Message = fmt.Sprintf("job %s, group %s: %s", next.Name, next.Groups[i].Name, refusal.Message)
+			return refusal
+		}
+	}
 	return nil
 }
 

@@ -98,30 +98,7 @@ func IsQuota(c model.Code) bool {
 // checkWanted refuses a job that wants more than its class's quota has left, whatever runs now: of two changes that would both fit alone, the
 // first one in the log wins. A change that wants no more than before is never refused.
 func (s *State) checkWanted(spec *model.JobSpec) *model.Error {
-	class, _, ok := s.Class(spec.Class)
-	if !ok || class.Quota == (Quota{}) {
-		return nil
-	}
-	var others, mine, asked Usage
-	for id, g := range s.Groups.All() {
-		job, ok := s.Jobs.Get(jobOf(id))
-		policy, known := s.Policy(id)
-		if !ok || !known || job.Class != spec.Class || g.Count == 0 {
-			continue
-		}
-		if job.Name == spec.Name {
-			mine = mine.plus(s.ClaimsOf(policy, nil).Resources, s.wanted(policy))
-		} else {
-			others = others.plus(s.ClaimsOf(policy, nil).Resources, s.wanted(policy))
-		}
-	}
-	for i := range spec.Groups {
-		asked = asked.plus(s.ClaimsOf(&spec.Groups[i], nil).Resources, s.wanted(&spec.Groups[i]))
-	}
-	sum := func(u Usage) Usage {
-		return others.plus(model.Resources{CPU: u.CPU, MemoryBytes: u.MemoryBytes}, 1).plus(model.Resources{}, u.Instances-1)
-	}
-	return exceeded(class, sum(mine), sum(asked))
+	return s.around(spec.Name).checkWanted(spec)
 }
 
 // wanted is how many instances a spec asks for: a system group one on each node that suits it.

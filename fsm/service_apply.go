@@ -1,10 +1,6 @@
 package fsm
 
-import (
-	"slices"
-
-	"github.com/outspan/outspan/model"
-)
+import "github.com/outspan/outspan/model"
 
 // publishServices makes the services that a spec names the only ones of its job.
 func (s *State) publishServices(job *Job, spec *model.JobSpec) {
@@ -37,35 +33,4 @@ func (s *State) dropServices(job model.JobName, gone func(model.ServiceName) boo
 		s.Services.del(name)
 		s.touch("services")
 	}
-}
-
-// exposes returns the service of another job that exposes a port; nil if none does. No service exposes port 0.
-func (s *State) exposes(port int, job model.JobName) *Service {
-	if port == 0 {
-		return nil
-	}
-	for _, row := range s.Services.All() {
-		if row.Expose == port && jobOf(row.Group) != job {
-			return row
-		}
-	}
-	return nil
-}
-
-// staticPort returns the group of another job whose instances have a static port.
-func (s *State) staticPort(port int, job model.JobName) (model.GroupID, bool) {
-	if port == 0 {
-		return "", false
-	}
-	for id, g := range s.Groups.All() {
-		policy, ok := s.Policy(id)
-		owner, known := s.Jobs.Get(jobOf(id))
-		if !ok || !known || owner.Stopped || owner.Name == job || g.Removed {
-			continue
-		}
-		if slices.ContainsFunc(policy.Ports, func(p model.PortSpec) bool { return p.Static == port }) {
-			return id, true
-		}
-	}
-	return "", false
 }

@@ -37,6 +37,7 @@ func (c *FormatRaise) apply(s *State) error {
 
 // CantRead is a node whose agent can't read a format; nil if there is none. An agent refuses an assignment with a field that it does not know,
 // and what it is told to stop with it. Nodes that are offline, or that a person has disabled and that run nothing, don't count: they are assigned nothing.
+// A node runs something also while a restore is open there: its agent is told what becomes of instances that the state does not know.
 func (s *State) CantRead(format uint16) *Node {
 	for _, n := range s.Nodes.All() {
 		if n.HoldsBack(format) {
@@ -48,7 +49,7 @@ func (s *State) CantRead(format uint16) *Node {
 
 // HoldsBack reports whether a format can't be raised because of the node's agent.
 func (n *Node) HoldsBack(format uint16) bool {
-	idle := n.Health == HealthOffline || n.Intent == IntentDisabled && n.Placed.Instances == 0
+	idle := n.Health == HealthOffline || n.Intent == IntentDisabled && n.Placed.Instances == 0 && !n.Restore.pending()
 	return !idle && n.Agent.Reads() < format
 }
 

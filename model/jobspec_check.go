@@ -79,13 +79,10 @@ func (g *GroupSpec) check() *Error {
 }
 
 func (g *GroupSpec) checkBasics() *Error {
-	switch {
-	case !ValidName(g.Name):
+	if !ValidName(g.Name) {
 		return RefuseAt("", "group name %q: use 1 to 63 letters, digits, '-', '_' or '.'", g.Name)
-	case g.Count < 0 || g.Count > maxCount:
-		return RefuseAt(KeyPath("count"), "count is %d; it must be 0 to %d", g.Count, maxCount)
 	}
-	return nil
+	return g.checkCount()
 }
 
 func (g *GroupSpec) checkRole() *Error {
@@ -327,11 +324,8 @@ func (g *GroupSpec) checkTimes() *Error {
 		return RefuseAt(KeyPath("restart"), "restart and reschedule must not have negative values")
 	case u.MaxSurge < 0 || u.MaxUnavailable < 0 || u.Canary < 0 || u.MinHealthy < 0 || u.Deadline < 0:
 		return RefuseAt(KeyPath("update"), "update must not have negative values")
-	case u.Canary > g.Count:
-		return RefuseAt(KeyPath("update", "canary"),
-			"update.canary is %d, more than the count of %d", u.Canary, g.Count)
 	}
-	return nil
+	return g.checkCanary()
 }
 
 func stopSignals() []string {
@@ -356,14 +350,7 @@ func (g *GroupSpec) checkBudget() *Error {
 	if refusal := b.Check(); refusal != nil {
 		return refusal.at("budget")
 	}
-	r := ResolveBudget(b, DefaultMaxDown(), g.Count)
-	if g.Count > 0 && r.MaxDown == 0 && g.StopsFirst() && !b.Blocking {
-		return RefuseAt(KeyPath("budget"),
-			"budget keeps %d of %d ready and the order is stop_first, so no drain could ever finish",
-			r.MinReady, g.Count).
-			WithHint("allow one to be down, use order = \"surge\", or write blocking = true in the budget")
-	}
-	return nil
+	return g.checkAllows()
 }
 
 func (g *GroupSpec) checkPlacement() *Error {

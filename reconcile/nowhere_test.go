@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/outspan/outspan/fsm"
@@ -93,6 +94,71 @@ func memoryOf(in reconcile.Input) uint64 {
 func BenchmarkNowhere(b *testing.B) {
 	w := fullWorld(b, 2, 100_000, nil)
 	in := w.input()
+	measure(b, func() {
+		if n := len(reconcile.Decide(in).Refused); n == 0 {
+			b.Fatal("nothing is refused")
+		}
+	})
+}
+
+// fullSystemWorld is a cluster of nodes without room, and a job of groups that want an instance on each.
+func fullSystemWorld(t testing.TB, nodes, groups int) *world {
+	w := newWorld(t)
+	w.quiet = true
+	for i := range nodes {
+		w.run(fmt.Sprintf("node n%d memory=1000MiB", i))
+	}
+	w.run(fmt.Sprintf("run full main count=%d memory=900MiB", nodes))
+	w.run("decide")
+	spec := model.JobSpec{Name: "sys"}
+	for i := range groups {
+		spec.Groups = append(spec.Groups, model.GroupSpec{
+			Name: fmt.Sprint("g", i), Role: model.RoleSystem, Exec: model.ExecSpec{Command: "/bin/app"}, Resources: model.Resources{MemoryBytes: 500 << 20},
+		})
+	}
+	if refusal := w.apply("cli:ann", &fsm.JobSubmit{Spec: spec}); refusal != nil {
+		t.Fatal(refusal)
+	}
+	return w
+}
+
+// A system group that no node has room for is one refusal, and costs a decision no allocations for each node.
+func TestSystemGroupsThatFitNowhereCostLittle(t *testing.T) {
+	const nodes, few, many = 200, 2, 12
+	allocations := func(w *world) float64 {
+		in := w.input()
+		return testing.AllocsPerRun(3, func() { reconcile.Decide(in) })
+	}
+	w := fullSystemWorld(t, nodes, many)
+	each := (allocations(w) - allocations(fullSystemWorld(t, nodes, few))) / (many - few)
+	if each > nodes/2 {
+		t.Errorf("a group that fits on none of %d nodes costs %.0f allocations", nodes, each)
+	}
+	explained := reconcile.Explain(w.input())
+	list := slices.DeleteFunc(slices.Clone(explained.Refused()), func(r reconcile.Refusal) bool { return !strings.HasPrefix(r.Subject, "group/sys/") })
+	if len(list) != many {
+		t.Fatalf("%d refusals, want %d; the first are %v", len(list), many, list[:min(len(list), 3)])
+	}
+	for _, refused := range list {
+		if !strings.HasSuffix(refused.Subject, "/0-199") || refused.Code != model.CodeNoMemory || refused.Message != "200 nodes lack an instance: 200 have too little memory" {
+			t.Errorf("refused is %v", refused)
+		}
+	}
+	if why := explained.Pending("sys/g7"); why == nil || why.Code != model.CodeNoMemory {
+		t.Errorf("g7 waits for %v", why)
+	}
+
+	// A node that gets room gets its instance, and the others keep their reasons.
+	w.run("node n999 memory=1000MiB")
+	plan := reconcile.Decide(w.input())
+	if placed := len(plan.Entries); placed == 0 {
+		t.Error("nothing is placed on a node with room")
+	}
+}
+
+// BenchmarkSystemNowhere is one look at groups that should have an instance on each of many nodes, of which none has room.
+func BenchmarkSystemNowhere(b *testing.B) {
+	in := fullSystemWorld(b, 5000, 39).input()
 	measure(b, func() {
 		if n := len(reconcile.Decide(in).Refused); n == 0 {
 			b.Fatal("nothing is refused")

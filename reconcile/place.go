@@ -28,6 +28,7 @@ type need struct {
 	cause    model.Cause
 	urgency  urgency
 	home     model.NodeID  // the only node that will do; empty = any
+	homes    []*fsm.Node   // of a system group: of the slot and of each that follows; nil: all have the same
 	first    []fsm.Command // what stands or falls with the placement, such as the end of a failed successor
 	look     bool          // only look whether it fits: its time is up
 	build    bool          // it makes an extra copy of data that the group has
@@ -68,6 +69,10 @@ func (p *pass) meet(n *need) {
 	fulfil := p.fulfil
 	if n.look {
 		fulfil = func(n *need) *unplaced { _, why := p.peek(n); return why }
+	}
+	if n.homes != nil {
+		p.meetHomes(n, fulfil)
+		return
 	}
 	for ; n.more >= 0; n.slot, n.more = n.slot+1, n.more-1 {
 		if why := p.preempt(n, fulfil(n)); why != nil {

@@ -243,10 +243,18 @@ func (g *groupView) slots() []*slotView {
 
 // slot returns the view of a slot that has or had an instance.
 func (g *groupView) slot(n int) *slotView {
+	if v := g.known(n); v != nil {
+		return v
+	}
+	return &slotView{n: n}
+}
+
+// known is the view of a slot of which there is a row; nil if there is none.
+func (g *groupView) known(n int) *slotView {
 	slots := g.slots()
 	i, ok := slices.BinarySearchFunc(slots, n, func(v *slotView, n int) int { return cmp.Compare(v.n, n) })
 	if !ok {
-		return &slotView{n: n}
+		return nil
 	}
 	return slots[i]
 }

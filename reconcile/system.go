@@ -53,21 +53,25 @@ func (p *pass) systemNeeds(g *groupView) []*need {
 		}
 	}
 	var needs []*need
-	next := 0
-	for _, n := range p.systemMissing(g) {
-		slot, last, busy := g.systemSlot(n.ID, &next)
-		if busy {
-			continue
+	var fresh *need // for slots that never had an instance, on the nodes from begun to ended
+	next, begun, ended, missing, seats := 0, 0, 0, p.systemMissing(g), g.systemSeats()
+	for i, n := range missing {
+		seat, known := seats[n.ID]
+		if !known {
+			seat.slot = g.freshSlot(&next)
 		}
-		version := p.version(g, last)
-		if last != nil && isFailure(last.Marks.StopCause) && !p.mayRetry(g, version, last) {
-			continue
+		version := p.version(g, seat.last)
+		switch {
+		case seat.busy, seat.last != nil && isFailure(seat.last.Marks.StopCause) && !p.mayRetry(g, version, seat.last):
+		case seat.last != nil:
+			needs = append(needs, &need{group: g, slot: seat.slot, version: version, cause: vacancyCause(seat.last), home: n.ID})
+		case fresh != nil && ended == i && seat.slot == fresh.slot+fresh.more+1:
+			ended, fresh.more, fresh.homes = i+1, fresh.more+1, missing[begun:i+1]
+		default:
+			begun, ended = i, i+1
+			fresh = &need{group: g, slot: seat.slot, version: version, cause: model.CauseScaleUp, home: n.ID, homes: missing[i : i+1]}
+			needs = append(needs, fresh)
 		}
-		need := &need{group: g, slot: slot, version: version, cause: model.CauseScaleUp, home: n.ID}
-		if last != nil {
-			need.cause = vacancyCause(last)
-		}
-		needs = append(needs, need)
 	}
 	return needs
 }
@@ -88,8 +92,9 @@ func (p *pass) systemMissing(g *groupView) []*fsm.Node {
 			has[slot.holder.Node] = true
 		}
 	}
-	var missing []*fsm.Node
-	for _, v := range p.candidates().views {
+	views := p.candidates().views
+	missing := make([]*fsm.Node, 0, max(len(views)-len(has), 0))
+	for _, v := range views {
 		if v.refusal == nil && !v.detour && !has[v.node.ID] && suits(g.spec, v.node) {
 			missing = append(missing, v.node)
 		}
@@ -107,24 +112,39 @@ func suits(spec *model.GroupSpec, n *fsm.Node) bool {
 	return true
 }
 
-// systemSlot finds the slot for a node's instance: the one that its last instance had, or the smallest that nobody has used, from *next on. busy: the last one
-// has not stopped yet.
-func (g *groupView) systemSlot(node model.NodeID, next *int) (slot int, last *fsm.Instance, busy bool) {
-	for _, v := range g.slots() {
-		for _, inst := range v.leaving {
-			if inst.Node == node {
-				return 0, inst, true
-			}
-		}
-		if v.holder == nil && v.last != nil && v.last.Node == node {
-			return v.n, v.last, false
+// systemSeat is the slot that a system group has for a node.
+type systemSeat struct {
+	slot int
+	last *fsm.Instance // that had it
+	busy bool          // last has not stopped yet
+}
+
+// systemSeats are the slots of a system group that had an instance, by its node. Of several the first counts.
+func (g *groupView) systemSeats() map[model.NodeID]systemSeat {
+	seats := map[model.NodeID]systemSeat{}
+	add := func(inst *fsm.Instance, seat systemSeat) {
+		if _, known := seats[inst.Node]; !known {
+			seats[inst.Node] = seat
 		}
 	}
+	for _, v := range g.slots() {
+		for _, inst := range v.leaving {
+			add(inst, systemSeat{last: inst, busy: true})
+		}
+		if v.holder == nil && v.last != nil {
+			add(v.last, systemSeat{slot: v.n, last: v.last})
+		}
+	}
+	return seats
+}
+
+// freshSlot is the smallest slot from *next on that nobody has used.
+func (g *groupView) freshSlot(next *int) int {
 	for {
 		n := *next
 		*next++
-		if v := g.slot(n); v.holder == nil && v.last == nil {
-			return n, nil, false
+		if v := g.known(n); v == nil || v.holder == nil && v.last == nil {
+			return n
 		}
 	}
 }

@@ -198,6 +198,7 @@ func jobHistory(a *app) *cobra.Command {
 				{head: "current", cell: func(v api.JobVersion) string { return yesNo(v.Current) }},
 				{head: "stable", cell: func(v api.JobVersion) string { return yesNo(v.Stable) }},
 				{head: "completed", cell: func(v api.JobVersion) string { return yesNo(v.Completed) }},
+				{head: "revert of", cell: revertOf},
 				{head: "created", cell: func(v api.JobVersion) string { return stamp(&v.CreatedAt) }},
 				{head: "actor", cell: func(v api.JobVersion) string { return string(v.Actor) }},
 				{head: "message", cell: func(v api.JobVersion) string { return v.Message }},
@@ -205,6 +206,13 @@ func jobHistory(a *app) *cobra.Command {
 			})
 		},
 	}
+}
+
+func revertOf(v api.JobVersion) string {
+	if v.RevertOf == 0 {
+		return "-"
+	}
+	return fmt.Sprint(v.RevertOf)
 }
 
 func jobRestart(a *app) *cobra.Command {

@@ -25,7 +25,8 @@ func jobRevert(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "revert JOB [VERSION]", Short: "make an earlier version the wanted state again", Args: between(1, 2), ValidArgsFunction: a.complete("jobs"),
 		Long: `Shows the plan, submits the spec of an earlier version again as a new version, and follows that. Without VERSION it goes to the newest one that
-completed its rollout and differs from the current one in more than counts. Every group keeps the count that it has now.`,
+completed its rollout and differs from the current one in more than counts; versions that a revert has left are passed over. Where the current version is a
+revert already, VERSION must be named. Every group keeps the count that it has now; where that can't be, a note says so.`,
 		Example: "outspan job revert web --dry-run\noutspan job revert web 3 -m 'the new one leaks'",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 2 {
@@ -81,6 +82,9 @@ func (a *app) revertJob(ctx context.Context, job string, body *reversion, change
 			return err
 		}
 	}
+	if got.value.Note != "" {
+		a.note("%s", got.value.Note)
+	}
 	done, plain := revertedTo(&got.value.JobReply), answer[api.JobReply]{value: got.value.JobReply, raw: got.raw, index: got.index}
 	if !follows || got.value.Job == nil {
 		return a.showJobReply(plain, done, change)
@@ -105,6 +109,9 @@ func (a *app) showRevertPlan(tried plannedRevert, change *changeFlags) error {
 			p.plan(tried.Plan)
 		}
 		p.jobReply(&tried.JobReply, revertedTo(&tried.JobReply), &change.write)
+		if tried.Note != "" {
+			p.line("%s", tried.Note)
+		}
 	})
 	if err != nil {
 		return err

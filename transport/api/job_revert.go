@@ -1,6 +1,8 @@
 package api
 
 import (
+	"slices"
+
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
 )
@@ -25,16 +27,16 @@ func (in *revertInput) ref() string { return in.Name }
 type RevertReply struct {
 	JobReply
 	Spec *model.JobSpec `json:"spec,omitempty" doc:"of a dry run: what would be the wanted state"`
+	Note string         `json:"note,omitempty" doc:"why groups have the counts of the earlier version, although the current ones were to be kept"`
 }
 
 func revertJob() change[revertInput, RevertReply] {
 	to := onJob((*revertInput).ref, func(r *reading, j *fsm.Job, in *revertInput) (fsm.Command, error) {
 		version, ifVersion := in.Input.Version, in.Input.IfVersion
 		if version == 0 {
-			target, ok := r.RevertTarget(j)
-			if !ok {
-				return nil, model.Refuse(model.CodeNotFound, "job %s has no earlier version that completed its rollout and differs from the current one", j.Name).
-					WithHint("name a version: outspan job history %s lists them", j.Name)
+			target, refusal := r.RevertTarget(j)
+			if refusal != nil {
+				return nil, refusal
 			}
 			version = target
 			if ifVersion == 0 {
@@ -55,8 +57,15 @@ func revertJob() change[revertInput, RevertReply] {
 					reply.RevertedTo = c.Version
 				}
 			}
-			if v, ok := o.JobVersion(model.JobName(in.Name), o.currentVersion(in.Name)); ok && o.DryRun {
+			v, ok := o.JobVersion(model.JobName(in.Name), o.currentVersion(in.Name))
+			if !ok {
+				return reply, err
+			}
+			if o.DryRun {
 				reply.Spec = &v.Spec
+			}
+			if !in.Input.Counts && v.Reverts == reply.RevertedTo && o.countsChanged(v) {
+				reply.Note = v.Message
 			}
 			return reply, err
 		},
@@ -69,4 +78,20 @@ func (r *reading) currentVersion(name string) uint64 {
 		return j.Version
 	}
 	return 0
+}
+
+// countsChanged reports whether a version of a job has other counts than the one before it, in groups of both.
+func (r *reading) countsChanged(v *fsm.JobVersion) bool {
+	before, ok := r.JobVersion(v.Job, v.Version-1)
+	if !ok {
+		return false
+	}
+	counts := map[string]int{}
+	for i := range before.Spec.Groups {
+		counts[before.Spec.Groups[i].Name] = before.Spec.Groups[i].Count
+	}
+	return slices.ContainsFunc(v.Spec.Groups, func(g model.GroupSpec) bool {
+		n, ok := counts[g.Name]
+		return ok && n != g.Count
+	})
 }

@@ -3,6 +3,7 @@ package api_test
 import (
 	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/outspan/outspan/fsm"
@@ -64,12 +65,14 @@ func TestRevertGoesToWhatWorked(t *testing.T) {
 	}
 	want("web", 6, "/bin/two", 5)
 
-	// A version that was only restarted is no other one. Versions 2, 6 and 7 are the same.
+	// The current version is a revert already, restarted or not. Versions 2, 6 and 7 are the same.
 	ended(6, fsm.DeploymentSucceeded)
+	_, err = revert("", nil)
+	wantCode(t, err, model.CodeConflict)
 	r.apply(&fsm.JobRestart{Job: "web"})
 	ended(7, fsm.DeploymentSucceeded)
 	_, err = revert("", nil)
-	wantCode(t, err, model.CodeNotFound)
+	wantCode(t, err, model.CodeConflict)
 
 	// A version that somebody names is taken as it is asked for; with its counts only where they are asked for.
 	if _, err = revert("", map[string]any{"version": 3}); err != nil {
@@ -85,14 +88,53 @@ func TestRevertGoesToWhatWorked(t *testing.T) {
 	_, err = revert("", map[string]any{"version": 6})
 	wantCode(t, err, model.CodeConflict)
 	if versions := get(t, r.cli(), "/v1/jobs/web/versions")["items"].([]any); true {
-		done := ""
+		done, reverts := "", ""
 		for _, v := range versions {
-			if v := v.(map[string]any); isTrue(v["completed"]) {
+			v := v.(map[string]any)
+			if isTrue(v["completed"]) {
 				done += fmt.Sprint(v["version"], " ")
 			}
+			if v["revert_of"] != nil {
+				reverts += fmt.Sprint(v["version"], " of ", v["revert_of"], "; ")
+			}
+		}
+		if reverts != "6 of 2; 8 of 3; 9 of 2; " {
+			t.Errorf("versions %s are reverts, want 6 of 2, 8 of 3, 9 of 2", reverts)
 		}
 		if done != "2 6 7 " {
 			t.Errorf("versions %s completed their rollout, want 2 6 7", done)
 		}
+	}
+}
+
+// A revert that can't keep the counts says that it took those of the earlier version, and why.
+func TestRevertSaysThatItTakesOldCounts(t *testing.T) {
+	r := newRig(t)
+	r.world()
+	next := spec("web", 2)
+	next.Groups[0].Exec.Command, next.Groups[0].Resources.MemoryBytes = "/bin/two", 1<<20
+	r.apply(&fsm.JobSubmit{Spec: next})
+	next = spec("web", 0)
+	r.apply(&fsm.JobSubmit{Spec: next})
+	two := spec("web", 2)
+	two.Groups[0].Update.Canary = 2
+	r.apply(&fsm.JobSubmit{Spec: two})
+	one := spec("web", 1)
+	r.apply(&fsm.JobSubmit{Spec: one})
+	version := r.machine.State()
+	job, _ := version.Jobs.Get("web")
+	for _, query := range []string{"dry_run=true", ""} {
+		raw, _, err := r.cli().Do(t.Context(), http.MethodPost, "/v1/jobs/web/revert", values(query), map[string]any{"version": job.Version - 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		note := fmt.Sprint(decode(t, raw)["note"])
+		if want := fmt.Sprintf("with the counts of version %d", job.Version-1); !strings.Contains(note, want) || !strings.Contains(note, "canary") {
+			t.Errorf("%q: the note is %q, want %q and the canary", query, note, want)
+		}
+	}
+	raw, _, err := r.cli().Do(t.Context(), http.MethodPost, "/v1/jobs/web/revert", nil, map[string]any{"version": job.Version - 2})
+	if err != nil || decode(t, raw)["note"] != nil {
+		t.Errorf("a revert that keeps the counts says %s, %v", raw, err)
 	}
 }

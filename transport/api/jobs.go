@@ -73,6 +73,7 @@ type JobVersion struct {
 	Current   bool          `json:"current"`
 	Stable    bool          `json:"stable"`
 	Completed bool          `json:"completed" doc:"its rollout was completed, or it needed none after a version whose was"`
+	RevertOf  uint64        `json:"revert_of,omitempty" doc:"the version whose spec a revert took again; absent if it is no revert"`
 	Actor     model.Actor   `json:"actor"`
 	Message   string        `json:"message"`
 	Index     uint64        `json:"index"`
@@ -288,7 +289,7 @@ func showVersion(_ context.Context, r *reading, in *versionRead) (JobVersion, er
 
 func (r *reading) version(j *fsm.Job, v *fsm.JobVersion) JobVersion {
 	return JobVersion{
-		Job: v.Job, Version: v.Version, Current: v.Version == j.Version, Stable: v.Version == j.Stable, Completed: v.Completed, Actor: v.Actor,
+		Job: v.Job, Version: v.Version, Current: v.Version == j.Version, Stable: v.Version == j.Stable, Completed: v.Completed, RevertOf: v.Reverts, Actor: v.Actor,
 		Message: v.Message, Index: v.Index, CreatedAt: wallTime(v.Wall), Spec: v.Spec,
 	}
 }

@@ -1,0 +1,42 @@
+package fsm
+
+import (
+	"testing"
+
+	"github.com/outspan/outspan/model"
+)
+
+// surgeStop tries the stop with which the leader ends an eviction that a person asked for with a replacement first, or the same stop by a person.
+func surgeStop(s State, actor model.Actor) *model.Error {
+	_, results := s.Apply(s.Index+1, 1, Entry{
+		Format: model.CurrentFormat, At: s.Now, Actor: actor, Groups: [][]Command{{&InstanceStop{ID: "i1", Cause: model.CauseUser, By: "ann"}}},
+	})
+	return results[0].Refusal
+}
+
+// A leader's stop that waited for a replacement is refused where the replacement does not cover at the entry, whatever the leader saw. A person may
+// stop the instance without it.
+func TestSurgeOfAPersonCoversWhereItIsApplied(t *testing.T) {
+	spec := webSpec()
+	spec.Groups[0].Count = 2
+	s := leaseState(t, spec, 6*model.Second)
+	s = run(t, s, 1000, register("n2"), &NodeReport{ID: "n2", Full: true}, placed("i2", aloneGroup, 1, "n2", 20001), observed("n2", "i2", model.ObservedReady),
+		&InstanceMark{ID: "i1", Requested: true, Surge: true, Cause: model.CauseUser, By: "ann"})
+	wantCode(t, "without a replacement", surgeStop(s, model.ActorLeader), model.CodeReplacementPending)
+	wantCode(t, "without a replacement, by a person", surgeStop(s, "cli:ann"), "")
+
+	next := placed("i3", aloneGroup, 0, "n2", 20002)
+	next.Replaces = "i1"
+	s = run(t, s, s.Now, next)
+	wantCode(t, "while the replacement is pending", surgeStop(s, model.ActorLeader), model.CodeReplacementPending)
+	ready := run(t, s, s.Now, observed("n2", "i3", model.ObservedReady))
+	wantCode(t, "with the replacement ready", surgeStop(ready, model.ActorLeader), "")
+
+	failed := &NodeReport{ID: "n2", Instances: []model.InstanceStatus{{ID: "i3", Generation: 9, Observed: model.ObservedFailed}}}
+	wantCode(t, "with the replacement failed meanwhile", surgeStop(run(t, ready, s.Now, failed), model.ActorLeader), model.CodeReplacementPending)
+
+	spec.Groups[0].Eviction.Order = model.OrderStopFirst
+	wantCode(t, "when the group stops first", surgeStop(run(t, s, s.Now, &JobSubmit{Spec: spec}), model.ActorLeader), "")
+	down := &NodeReport{ID: "n1", Instances: []model.InstanceStatus{{ID: "i1", Generation: 9, Observed: model.ObservedFailed}}}
+	wantCode(t, "when it has failed itself", surgeStop(run(t, s, s.Now, down), model.ActorLeader), "")
+}

@@ -1,0 +1,97 @@
+package reconcile
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
+)
+
+// homeRun is slots that follow each other, none of which fits on its node.
+type homeRun struct {
+	first, last int
+	only        *unplaced // why the first doesn't
+	out         excluded  // why all of them don't
+}
+
+// meetHomes fulfils a need for each of its slots, on the node that is the slot's. Slots that do not fit share one reason as far as no other one lies between
+// them: a reason for each would cost as much as an instance, in every decision.
+func (p *pass) meetHomes(n *need, fulfil func(*need) *unplaced) {
+	first, run := n.slot, homeRun{}
+	n.more = 0
+	for i, home := range n.homes {
+		n.slot, n.home = first+i, home.ID
+		code := p.shut(n)
+		if code == "" || run.out == nil {
+			why := p.preempt(n, fulfil(n))
+			if why == nil {
+				p.unplacedRun(n, &run)
+				continue
+			}
+			code = why.code
+			if run.out == nil {
+				run.first, run.only = n.slot, why
+			}
+		}
+		run.last = n.slot
+		run.out.add(code, 1)
+	}
+	p.unplacedRun(n, &run)
+}
+
+// shut is the rule that keeps a need from its node, where that is all that there is to say: nothing else is tried for it. Empty: that must be tried.
+func (p *pass) shut(n *need) model.Code {
+	f := p.fieldOf(n.group, n.version)
+	if f == nil || p.unsettled(n, f) != nil {
+		return ""
+	}
+	v := p.candidates().view(n.home)
+	if v == nil || v.node.Health == fsm.HealthOffline || v.refusal != nil {
+		return ""
+	}
+	if p.state().Transfers.Len() > 0 { // one of the slot's volumes has promised room
+		if _, moves := p.state().TransferOf(n.group.id, n.slot); moves {
+			return ""
+		}
+	}
+	code := f.exclude(v)
+	if code != model.CodeNoMemory && code != model.CodeNoPorts {
+		return code
+	}
+	if text, quiet := p.noPreemption(n, f); text == "" || !quiet {
+		return ""
+	}
+	return code
+}
+
+// unplacedRun records why the slots of a run stay vacant, and ends the run.
+func (p *pass) unplacedRun(n *need, run *homeRun) {
+	if run.out == nil {
+		return
+	}
+	all, why := *n, run.only
+	all.slot, all.more = run.first, run.last-run.first
+	if all.more > 0 {
+		why = run.why()
+	}
+	p.unplaced(&all, why)
+	*run = homeRun{}
+}
+
+// why is what stands for all the slots of a run.
+func (r *homeRun) why() *unplaced {
+	sorted := slices.Clone(r.out)
+	slices.SortFunc(sorted, func(a, b fsm.Excluded) int { return rank(a.Code) - rank(b.Code) })
+	var parts []string
+	for _, x := range sorted {
+		parts = append(parts, exclusion(x.Code, x.Nodes))
+	}
+	why := &unplaced{code: r.out.main(), out: r.out, preempt: r.only.preempt}
+	why.message = fmt.Sprintf("%d nodes lack an instance: %s", r.out.sum(), strings.Join(parts, ", "))
+	if r.only.preempt != "" && strings.HasSuffix(r.only.message, r.only.preempt) {
+		why.message += "; " + r.only.preempt
+	}
+	return why
+}
