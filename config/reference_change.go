@@ -60,8 +60,8 @@ var updateTexts = map[string]KeyText{
 		Example: `"stop_first"`,
 	},
 	"min_healthy": {
-		Means:   "how long a new instance must stay ready",
-		Default: `"0s"`, Example: `"30s"`,
+		Means:   "how long a new instance must stay ready. Default: 0s; 5s where `auto_revert` is set and the group has no check",
+		Example: `"30s"`,
 	},
 	"deadline": {
 		Means:   "without progress for so long the rollout has failed",

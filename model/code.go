@@ -1,5 +1,7 @@
 package model
 
+import "strings"
+
 // Codes of refusals and blockers. docs/model.md, "Codes", tells which are blockers; the rest are refusals of requests.
 const (
 	CodeVolumeLocal        Code = "volume_local"
@@ -81,6 +83,15 @@ func Gated(name string) Code { return "gate:" + Code(name) }
 
 // QuotaExceeded makes the code of a class's quota that is used up: "quota_exceeded:memory".
 func QuotaExceeded(dimension string) Code { return "quota_exceeded:" + Code(dimension) }
+
+// Unplaceable reports whether c says that an instance fits on no node.
+func (c Code) Unplaceable() bool {
+	switch c {
+	case CodeNoMemory, CodeNoPorts, CodeNoNodes, CodeConstraint, CodeVolumeNoNode, CodeVolumeInUse, CodeVolumeOffline, CodeAntiAffinity:
+		return true
+	}
+	return strings.HasPrefix(string(c), string(QuotaExceeded("")))
+}
 
 // Unschedulable makes the blocker code of a replacement that fits nowhere: "replacement_unschedulable:no_capacity_memory".
 func Unschedulable(code Code) Code { return "replacement_unschedulable:" + code }

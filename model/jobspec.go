@@ -186,7 +186,8 @@ type RetrySpec struct {
 	Interval Duration `json:"interval" cbor:"2,keyasint,omitempty"`
 }
 
-// UpdateSpec is how a new version rolls out. Defaults: surge 1, unavailable 0, min healthy time 0 s, deadline 10 min.
+// UpdateSpec is how a new version rolls out. Defaults: surge 1, unavailable 0, min healthy time 0 s (5 s with AutoRevert in a group without a check),
+// deadline 10 min.
 type UpdateSpec struct {
 	MaxSurge       int      `json:"max_surge" cbor:"1,keyasint,omitempty"`
 	MaxUnavailable int      `json:"max_unavailable" cbor:"2,keyasint,omitempty"`

@@ -18,6 +18,10 @@ const (
 	defaultCheckGrace    = 10 * Second
 	defaultFactsInterval = 5 * Second
 	defaultHookTimeout   = 30 * Second
+
+	// defaultProof is the min_healthy of a group with auto_revert that has no check. A program without a check is ready as soon as it has started, so a
+	// version whose program ends a second later would count as good.
+	defaultProof = 5 * Second
 )
 
 // Expand fills in every default and the preset of each group's role; keys that were given win. What it returns is what `job validate` prints and what
@@ -54,6 +58,9 @@ func (g GroupSpec) expand() GroupSpec {
 	orZero(&g.Reschedule.Attempts, 3)
 	orZero(&g.Reschedule.Interval, 10*Minute)
 	orZero(&g.Update.Deadline, 10*Minute)
+	if g.trustsStart() {
+		g.Update.MinHealthy = defaultProof
+	}
 	if g.Update.MaxSurge == 0 && g.Update.MaxUnavailable == 0 {
 		g.Update.MaxSurge = 1
 	}

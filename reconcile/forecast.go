@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/outspan/outspan/fsm"
@@ -151,6 +152,9 @@ func (f *forecaster) instance(id model.NodeID, inst *fsm.Instance) fsm.Forecast 
 		if out.Action != fsm.ActionLeave {
 			out.Action = fsm.ActionWait
 		}
+	}
+	if out.Action == fsm.ActionLeave && out.Blocker == nil && slices.Contains(n.Acked, inst.ID) {
+		out.Note = fmt.Sprintf("stays running, as was acknowledged before; take that back with: outspan node uncordon %s", n.Name)
 	}
 	if why := f.before.NoSurge(inst); why != nil && ActionOf(f.before, inst) == fsm.ActionStopFirst {
 		out.Note = "stopped before it is replaced: " + why.Message

@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -19,7 +20,7 @@ const (
 func (e *Explanation) Why(object string) (fsm.WhyResult, *model.Error) {
 	s := &e.p.in.State
 	if g, ok := s.Groups.Get(model.GroupID(object)); ok {
-		return e.whyGroup(g), nil
+		return e.whyOneGroup(g), nil
 	}
 	if job, refusal := s.FindJob(object); refusal == nil {
 		return e.whyJob(job), nil
@@ -61,6 +62,18 @@ func (e *Explanation) whyInstance(inst *fsm.Instance) fsm.WhyResult {
 	if e.p.reasons.slot(slotKey{inst.Group, inst.Slot}) != nil {
 		out.Considered = e.considered(inst.Group, inst.Slot)
 	}
+	return out
+}
+
+// whyOneGroup tells of the rollout as well, if the group still has instances of another version.
+func (e *Explanation) whyOneGroup(g *fsm.Group) fsm.WhyResult {
+	out := e.whyGroup(g)
+	name, _ := g.ID.Split()
+	job, ok := e.p.in.State.Jobs.Get(name)
+	if !ok || out.Next != asItShouldBe || !e.renewed(g) {
+		return out
+	}
+	out.Next = cmp.Or(e.rollout(job, ""), out.Next)
 	return out
 }
 
@@ -171,9 +184,7 @@ func (e *Explanation) whyJob(job *fsm.Job) fsm.WhyResult {
 			out.State += ": " + d.Reason
 		}
 	}
-	if out.Next = next; next == "" {
-		out.Next = "nothing: no group waits for anything"
-	}
+	out.Next = cmp.Or(e.rollout(job, next), next, "nothing: no group waits for anything")
 	e.chain(&out, subjects...)
 	return out
 }

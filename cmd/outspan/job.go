@@ -55,12 +55,20 @@ func fileHint(path string, err error) string {
 	return "give another file, or - for standard input"
 }
 
+// readJob reads a job file, and warns of what in it is most likely not meant.
 func (a *app) readJob(path string) (model.JobSpec, error) {
 	src, err := a.readFile(path, maxJobFile)
 	if err != nil {
 		return model.JobSpec{}, err
 	}
-	return config.ParseJob(path, src)
+	spec, err := config.ParseJob(path, src)
+	if err != nil {
+		return spec, err
+	}
+	for _, warning := range spec.Warnings() {
+		a.note("warning: %s", warning)
+	}
+	return spec, nil
 }
 
 // groupSum adds up one number of all groups.

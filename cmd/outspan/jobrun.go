@@ -358,17 +358,10 @@ func stuck(j *api.Job) bool {
 	return missing
 }
 
-// unschedulable reports whether a reason says that no node can take an instance.
+// unschedulable reports whether a reason says that nothing can take an instance: no node has room, or it failed for good.
 func unschedulable(reason string) bool {
-	for _, code := range [...]model.Code{
-		model.CodeNoMemory, model.CodeNoPorts, model.CodeNoNodes, model.CodeConstraint, model.CodeVolumeNoNode, model.CodeVolumeInUse, model.CodeAntiAffinity,
-		model.CodeVolumeOffline, model.CodeRetryLimit, model.QuotaExceeded(""),
-	} {
-		if strings.Contains(reason, string(code)) {
-			return true
-		}
-	}
-	return false
+	code := model.Code(reason)
+	return code.Unplaceable() || code == model.CodeRetryLimit
 }
 
 func notPlaced(job string, n int, why string) error {

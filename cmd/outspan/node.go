@@ -312,23 +312,6 @@ func nodeConfirmDead(a *app) *cobra.Command {
 	}.command(a)
 }
 
-func nodeAckBlockers(a *app) *cobra.Command {
-	var write writeFlags
-	cmd := &cobra.Command{
-		Use: "ack-blockers NODE [INSTANCE...]", Short: "accept that instances stay running on a draining node", Args: atLeast(1), ValidArgsFunction: a.complete("nodes", "instances"),
-		Long: "Accepts that instances stay running on a draining node, so that its drain can end. Without instances: all that block now.",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			body := map[string][]string{}
-			if len(args) > 1 {
-				body["instances"] = args[1:]
-			}
-			return a.eachNode(cmd.Context(), "ack-blockers", "has its blockers acknowledged", args[:1], body, &write, &waitFlags{})
-		},
-	}
-	write.register(cmd, "check only, change nothing")
-	return cmd
-}
-
 func nodeLabel(a *app) *cobra.Command {
 	var write writeFlags
 	cmd := &cobra.Command{

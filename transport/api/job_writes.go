@@ -202,7 +202,7 @@ func validateJob(_ context.Context, r *reading, in *validateInput) (JobValidatio
 	if refusal := draft.Try(&fsm.JobSubmit{Spec: in.Input.Job}); refusal != nil {
 		return JobValidation{}, refusal
 	}
-	v := JobValidation{Job: spec, Warnings: []string{}, Budgets: []fsm.BudgetLine{}}
+	v := JobValidation{Job: spec, Warnings: in.Input.Job.Warnings(), Budgets: []fsm.BudgetLine{}}
 	for i := range spec.Groups {
 		v.Budgets = append(v.Budgets, draft.State().BudgetLines(model.NewGroupID(spec.Name, spec.Groups[i].Name))...)
 	}

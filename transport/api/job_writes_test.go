@@ -2,7 +2,9 @@ package api_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/outspan/outspan/fsm"
@@ -70,5 +72,16 @@ func TestWritesTakeWholeNames(t *testing.T) {
 	for _, path := range []string{"/v1/nodes/01M/disable", "/v1/nodes/machine/drain", "/v1/instances/inst-/evict", "/v1/members/s/promote"} {
 		_, _, err := r.cli().Do(t.Context(), http.MethodPost, path, nil, map[string]any{})
 		wantCode(t, err, model.CodeNotFound)
+	}
+}
+
+// Validating tells what of a spec is allowed and most likely not meant.
+func TestValidateWarns(t *testing.T) {
+	r := newRig(t)
+	job := spec("api", 1)
+	job.Groups[0].Update.AutoRevert = true
+	warnings := fmt.Sprint(post(t, r.cli(), "/v1/jobs/validate", map[string]any{"job": job})["warnings"])
+	if !strings.Contains(warnings, "group http has auto_revert and no check") {
+		t.Errorf("warnings: %s", warnings)
 	}
 }

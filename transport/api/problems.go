@@ -18,7 +18,7 @@ import (
 // ProblemRow is something that a person should look at, and the way out.
 type ProblemRow struct {
 	Code    ProblemCode `json:"code" doc:"what kind of problem"`
-	Subject string      `json:"subject" doc:"where: server/NAME, node/NAME, instance/ID or cluster"`
+	Subject string      `json:"subject" doc:"where: server/NAME, node/NAME, job/NAME, group/JOB/GROUP, instance/ID or cluster"`
 	Message string      `json:"message" doc:"what is wrong"`
 	Next    string      `json:"next" doc:"the way out, most often a command"`
 }
@@ -45,6 +45,10 @@ const (
 	ProblemNodeFormat        ProblemCode = "node_format"
 	ProblemInstanceDisk      ProblemCode = "instance_disk"
 	ProblemPort              ProblemCode = "port_closed"
+	ProblemDeployment        ProblemCode = "deployment_failed"
+	ProblemRetryLimit        ProblemCode = "retry_limit"
+	ProblemCrashLoop         ProblemCode = "crash_loop"
+	ProblemUnplaced          ProblemCode = "unschedulable"
 	ProblemBackup            ProblemCode = "backup_old"
 )
 
@@ -53,7 +57,8 @@ func ProblemCodes() []ProblemCode {
 	return []ProblemCode{
 		ProblemNoLeader, ProblemServerSilent, ProblemServerDisk, ProblemServerClock, ProblemServerCertificate, ProblemVoters,
 		ProblemStateDiffers, ProblemHold, ProblemRestore, ProblemPaused, ProblemNodeOffline, ProblemNodeUnreachable,
-		ProblemNodeDegraded, ProblemNodeCertificate, ProblemNodeFormat, ProblemPort, ProblemInstanceDisk, ProblemBackup,
+		ProblemNodeDegraded, ProblemNodeCertificate, ProblemNodeFormat, ProblemPort,
+		ProblemDeployment, ProblemRetryLimit, ProblemCrashLoop, ProblemUnplaced, ProblemInstanceDisk, ProblemBackup,
 	}
 }
 
@@ -88,13 +93,14 @@ func (s *Server) problems(r *reading, members []RosterEntry, differing []Differe
 	p.nodes()
 	p.ports()
 	p.disks()
+	p.jobs()
 	p.agents()
 	p.formats(s.cfg.Format)
 	p.backup()
 	return p
 }
 
-// ProblemCounts is how many problems status shows now, by kind. It asks nobody.
+// ProblemCounts is how many problems status shows now, by kind. It asks nobody. While instances are missing it costs a decision.
 func (s *Server) ProblemCounts() map[ProblemCode]int {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
@@ -122,6 +128,8 @@ func (p *problems) rows() []ProblemRow {
 				rest.Next = "outspan events --type instance.disk_changed"
 			case ProblemPort:
 				rest.Next = "outspan events --type node.port_changed"
+			case ProblemDeployment, ProblemRetryLimit, ProblemCrashLoop, ProblemUnplaced:
+				rest.Next = "outspan job ls"
 			}
 			of = append(of[:problemRows:problemRows], rest)
 		}

@@ -17,6 +17,7 @@ var elsewhere = map[api.ProblemCode]string{
 	api.ProblemHold:         "outspan_mass_offline_hold",
 	api.ProblemPaused:       "outspan_actuation_paused",
 	api.ProblemNodeOffline:  "outspan_nodes",
+	api.ProblemUnplaced:     "outspan_unschedulable",
 }
 
 // Whatever status shows as a problem wakes somebody, and no rule asks for a metric that is not there.

@@ -1,0 +1,21 @@
+package model
+
+import "fmt"
+
+// Warnings are what is allowed and most likely not meant, each with the next step. They are of the spec as it was written: in an expanded one the
+// defaults look as if somebody had chosen them.
+func (j JobSpec) Warnings() []string {
+	warnings := []string{}
+	for i := range j.Groups {
+		if g := &j.Groups[i]; g.trustsStart() {
+			warnings = append(warnings, fmt.Sprintf("group %s has auto_revert and no check: a version counts as good once its instances have run for %s. "+
+				"Add a check block, or set min_healthy in update { } to the time in which a bad version ends", g.Name, defaultProof))
+		}
+	}
+	return warnings
+}
+
+// trustsStart reports whether a rollout of the group goes back by itself and has nothing to tell a bad version by, except that it ends.
+func (g *GroupSpec) trustsStart() bool {
+	return g.Update.AutoRevert && g.Update.MinHealthy == 0 && len(g.Checks) == 0
+}

@@ -1,0 +1,40 @@
+package model_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/outspan/outspan/model"
+)
+
+// Who goes back by itself and has nothing to tell a bad version by is warned, and such a version must run for a while. What was written wins.
+func TestAutoRevertWithoutACheck(t *testing.T) {
+	check := []model.CheckSpec{{Name: "alive", Kind: model.CheckTCP, Port: "http"}}
+	tests := []struct {
+		name   string
+		group  model.GroupSpec
+		want   model.Duration
+		warned bool
+	}{
+		{name: "auto_revert alone", group: model.GroupSpec{Update: model.UpdateSpec{AutoRevert: true}}, want: 5 * model.Second, warned: true},
+		{name: "with min_healthy", group: model.GroupSpec{Update: model.UpdateSpec{AutoRevert: true, MinHealthy: 1}}, want: 1},
+		{name: "with a check", group: model.GroupSpec{Update: model.UpdateSpec{AutoRevert: true}, Checks: check}},
+		{name: "without auto_revert"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			tt.group.Name = "http"
+			job := model.JobSpec{Name: "web", Groups: []model.GroupSpec{tt.group}}
+			if got := job.Expand().Groups[0].Update.MinHealthy; got != tt.want {
+				t.Errorf("min_healthy is %s, want %s", got, tt.want)
+			}
+			warnings := job.Warnings()
+			if (len(warnings) > 0) != tt.warned {
+				t.Fatalf("warnings: %q", warnings)
+			}
+			if text := strings.Join(warnings, ""); tt.warned && (!strings.Contains(text, "group http has auto_revert and no check") || !strings.Contains(text, "Add a check block")) {
+				t.Errorf("the warning does not say what to do: %s", text)
+			}
+		})
+	}
+}

@@ -1,0 +1,95 @@
+package reconcile
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
+)
+
+// rollout says why the deployment of a job failed, or what it waits for, and how to go back. waits is what its groups wait for, if that is known. Empty
+// when the job is stopped, or its deployment has ended well.
+func (e *Explanation) rollout(job *fsm.Job, waits string) string {
+	d, ok := e.p.in.State.Deployments.Get(job.Deployment)
+	switch {
+	case !ok || job.Stopped:
+		return ""
+	case d.Status == fsm.DeploymentFailed:
+		text := fmt.Sprintf("deployment %s failed: %s; %s", d.ID, d.Reason, job.WayBack())
+		if waits != "" {
+			text += "; " + waits
+		}
+		return text
+	case d.Status.Ended():
+		return ""
+	}
+	var groups []*groupView
+	for _, g := range e.p.groups {
+		if g.rolling() && g.deploy.ID == d.ID {
+			groups = append(groups, g)
+		}
+	}
+	waits = cmp.Or(e.deploymentWaits(d), waits, e.progress(groups), "its last instances prove themselves")
+	text := fmt.Sprintf("deployment %s is %s: %s", d.ID, d.Status, waits)
+	if left, runs := e.timeLeft(d, groups); runs {
+		text += fmt.Sprintf("; without progress it fails in %s", max(left/model.Second*model.Second, model.Second))
+	}
+	if job.Stable != 0 && job.Stable != job.Version {
+		text += "; " + job.WayBack()
+	}
+	return text
+}
+
+// progress is the first thing that a rollout waits for, and where to look if an instance of the new version said what ails it.
+func (e *Explanation) progress(groups []*groupView) string {
+	text := strings.TrimPrefix(e.p.firstReason(groups), "; ")
+	for _, g := range groups {
+		for _, inst := range e.ailing(g.row) {
+			if inst.Version == g.row.Version {
+				return fmt.Sprintf("%s; %s: %s (outspan logs %s)", text, inst.ID, inst.Status.Reason, inst.ID)
+			}
+		}
+	}
+	return text
+}
+
+// deploymentWaits is for what a deployment waits that is no fault of its version; empty if there is no such thing.
+func (e *Explanation) deploymentWaits(d *fsm.Deployment) string {
+	for _, refused := range e.p.plan.refused {
+		if refused.Subject != "deployment/"+string(d.ID) {
+			continue
+		}
+		text := fmt.Sprintf("waits: %s: %s", refused.Code, refused.Message)
+		if refused.Code == model.CodeAckRequired {
+			text += " (outspan deployment promote " + string(d.ID) + ")"
+		}
+		return text
+	}
+	return ""
+}
+
+// timeLeft is after what time without progress a deployment fails; false while its time stands still.
+func (e *Explanation) timeLeft(d *fsm.Deployment, groups []*groupView) (model.Duration, bool) {
+	planned, ok := e.p.state().Deployments.Get(d.ID)
+	if !ok || planned.Status.Ended() || planned.Waiting || len(groups) == 0 {
+		return 0, false
+	}
+	deadline, progress := model.Duration(0), planned.Progress
+	for _, g := range groups {
+		deadline, progress = max(deadline, g.spec.Update.Deadline), max(progress, e.p.stopsEnd(g))
+	}
+	left := progress.Add(deadline).Sub(e.p.in.Now)
+	return left, left > 0
+}
+
+// renewed reports whether a group has instances of another version than its own.
+func (e *Explanation) renewed(g *fsm.Group) bool {
+	for inst := range e.p.in.State.InstancesOf(g.ID) {
+		if inst.Desired == model.DesiredRunning && inst.Version != g.Version {
+			return true
+		}
+	}
+	return false
+}
