@@ -211,6 +211,9 @@ func (v *instanceVerb) run(ctx context.Context, a *app, ref string, body any) er
 	if i := got.value.Instance; v.verb != "restart" && i != nil && i.Desired == model.DesiredRunning && !v.write.dryRun {
 		done = "is to be stopped: " + awaitsText(i)
 	}
+	if i := got.value.Instance; v.write.dryRun && v.verb != "restart" && i != nil {
+		done = fmt.Sprintf("(%s/%s, slot %d, on node %s) would be %s", i.Job, i.Group, i.Slot, i.Node, strings.TrimPrefix(done, "is "))
+	}
 	if asked, ok := body.(evictRequest); ok && asked.Cancel && got.value.Instance != nil {
 		done = canceledText(got.value.Instance)
 	}
