@@ -194,7 +194,7 @@ func noLeader() *model.Error {
 }
 
 // withoutLeader is what helps while there is no leader.
-const withoutLeader = "try again in a moment; who is away: outspan server members. What one server knows: ls and status with --consistency stale, reads of the API with consistency=stale"
+const withoutLeader = "try again in a moment. What one server knows: ls and status take --consistency stale, reads of the API consistency=stale; who is away: outspan server members"
 
 func (s *Server) serveStale(w http.ResponseWriter, r *http.Request, next http.Handler) {
 	if !s.cfg.Freshness.CaughtUp() {
