@@ -88,6 +88,33 @@ func (s *State) stopAvoiding(node *Node, drop func(AvoidEntry) bool) {
 	}
 }
 
+// AvoidsByWord returns until when the group of an instance avoids its node because a person said so with an eviction; false: it doesn't.
+func (s *State) AvoidsByWord(inst *Instance, now model.Time) (model.Time, bool) {
+	node, ok := s.Nodes.Get(inst.Node)
+	if !ok {
+		return 0, false
+	}
+	for _, a := range node.Avoid {
+		if a.Group == inst.Group && a.Version == 0 && now < a.Until {
+			return a.Until, true
+		}
+	}
+	return 0, false
+}
+
+// comeBack takes back what a person said with an eviction: that the group avoids the node of the instance, and the eviction itself if it has not stopped.
+func (s *State) comeBack(inst *Instance) *model.Error {
+	if _, avoids := s.AvoidsByWord(inst, s.Now); !avoids {
+		return model.Refuse(model.CodeConflict, "nobody asked that %s avoids the node of instance %s", inst.Group, inst.ID)
+	}
+	node, _ := s.Nodes.Get(inst.Node)
+	s.stopAvoiding(node, func(a AvoidEntry) bool { return a.Group == inst.Group && a.Version == 0 })
+	if inst.Desired == model.DesiredRunning && inst.Eviction.Requested && inst.Eviction.Cause == model.CauseUser {
+		s.mark(inst, false, "", "")
+	}
+	return nil
+}
+
 // avoidFailed has the version of a failed instance avoid its node. When the version has failed on several nodes it is the version that is at fault,
 // and it avoids none of them.
 func (s *State) avoidFailed(inst *Instance, failures []Failure, reason string) {

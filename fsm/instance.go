@@ -149,7 +149,9 @@ type InstanceMark struct {
 	// with invalid otherwise, with conflict if it is to be evicted for another reason, and as its stop would be by its role.
 	Surge bool            `cbor:"6,keyasint,omitempty"`
 	Grace *model.Duration `cbor:"7,keyasint,omitempty"` // with Surge: of its stop, instead of the group's
-	Avoid bool            `cbor:"8,keyasint,omitempty"` // with Surge: its group avoids the node for an hour
+	// Avoid, with Surge: its group avoids the node for an hour. Without Requested: it avoids the node no longer by a person's word, which also holds of an
+	// instance that stops or has stopped; refused with conflict if it doesn't avoid the node so.
+	Avoid bool `cbor:"8,keyasint,omitempty"`
 }
 
 // InstanceRestart asks the agent to restart the program in place.

@@ -331,6 +331,8 @@ func (c *InstanceMark) apply(s *State) error {
 	switch {
 	case !ok:
 		return model.Refuse(model.CodeNotFound, "there is no instance %s", c.ID)
+	case !c.Requested && c.Avoid:
+		return asError(s.comeBack(inst))
 	case inst.Desired != model.DesiredRunning:
 		return model.Refuse(model.CodeStopping, "instance %s is already %s", c.ID, inst.Desired)
 	case c.Requested && !c.Cause.Valid():

@@ -137,6 +137,9 @@ func (s *State) CheckBudget(inst *Instance, cause model.Cause) (*model.Error, mo
 	return s.checkRates(ledgers, cause)
 }
 
+// RetryThen begins the hint of a stop that a rate refuses: whoever asked for it has to ask again.
+const RetryThen = "try again then"
+
 // checkRates is CheckBudget for the rates alone.
 func (s *State) checkRates(ledgers []Ledger, cause model.Cause) (refusal *model.Error, latest model.Time) {
 	if cause == model.CauseScaleDown {
@@ -148,14 +151,14 @@ func (s *State) checkRates(ledgers []Ledger, cause model.Cause) (refusal *model.
 		if next := l.Next(); next > latest {
 			latest = next
 			refusal = model.Refuse(model.CodeBudgetRate, "%s may lose %d per %s; the next is allowed in %s", l.Name, l.Budget.RateMax, l.Budget.Window, s.until(next)).
-				WithHint("try again then; see: outspan budget status %s", l.Name)
+				WithHint(RetryThen+"; see: outspan budget status %s", l.Name)
 		}
 	}
 	if actor := cause.StoppedBy(); actor != "" {
 		if next := s.NextOf(actor); next > latest {
 			latest = next
 			refusal = model.Refuse(model.CodeActorRate, "%s is %s in the whole cluster; the next stop is allowed in %s", actor.Setting(), s.Settings.ActorRate(actor), s.until(next)).
-				WithHint("try again then, or change it with: outspan settings set %s=N/WINDOW", actor.Setting())
+				WithHint(RetryThen+", or change it with: outspan settings set %s=N/WINDOW", actor.Setting())
 		}
 	}
 	if refusal == nil {

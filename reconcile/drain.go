@@ -300,6 +300,7 @@ func (p *pass) retryStop(inst *fsm.Instance, cause model.Cause, refusal *model.E
 	p.blockBy(inst, refusal)
 	if _, next := p.state().CheckBudget(inst, cause); next > p.in.Now && next != model.Never {
 		p.plan.wakeAt(next)
+		p.plan.rated = min(p.plan.rated, next)
 	}
 	p.plan.wakeAt(p.in.Now.Add(budgetRetry))
 }

@@ -13,7 +13,6 @@ const (
 // pace estimates how long it takes what a rehearsal has agents do at once. All agents work side by side, so a step
 // takes as long as its slowest part.
 type pace struct {
-	sum    model.Duration // of the steps that are over
 	now    model.Duration // of this step
 	starts map[model.GroupID]model.Duration
 }
@@ -35,8 +34,12 @@ func (c *pace) note(s *fsm.State, inst *fsm.Instance, news []model.InstanceStatu
 	}
 }
 
-// next ends a step.
-func (c *pace) next() { c.sum, c.now = c.sum+c.now, 0 }
+// next ends a step and returns how long it took.
+func (c *pace) next() model.Duration {
+	took := c.now
+	c.now = 0
+	return took
+}
 
 // start is how long an instance of the group takes from its placement until it is ready: as long as the quickest of
 // those that are ready. The others may have been

@@ -50,12 +50,13 @@ type planner struct {
 	accepted [][]fsm.Command
 	sizes    []int // of those accepted, in bytes
 	wake     model.Time
+	rated    model.Time // the earliest time at which a rate allows a stop that it refuses now; Never: it refuses none
 	refused  []Refusal
 	skipped  []Skip
 }
 
 func newPlanner(in Input) planner {
-	p := planner{draft: in.State.NewDraft(in.Now), paused: in.State.Settings.Paused, wake: model.Never}
+	p := planner{draft: in.State.NewDraft(in.Now), paused: in.State.Settings.Paused, wake: model.Never, rated: model.Never}
 	if p.paused {
 		p.noted = in.State.NewDraft(in.Now)
 	}

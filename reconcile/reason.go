@@ -3,6 +3,7 @@ package reconcile
 import (
 	"cmp"
 	"slices"
+	"strings"
 
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
@@ -81,7 +82,11 @@ func (p *pass) wait(inst *fsm.Instance, code model.Code, message, unblock string
 	p.reasons.blockers[inst.ID] = fsm.Blocker{Code: code, Instance: inst.ID, Message: message, Unblock: unblock}
 }
 
-// blockBy records a refusal of the draft.
+// blockBy records a refusal of the draft. The leader asks again by itself, so nobody else has to.
 func (p *pass) blockBy(inst *fsm.Instance, refusal *model.Error) {
-	p.block(inst, refusal.Code, refusal.Message, refusal.Hint)
+	hint := refusal.Hint
+	if rest, retry := strings.CutPrefix(hint, fsm.RetryThen); retry {
+		hint = "it goes on by itself then" + rest
+	}
+	p.block(inst, refusal.Code, refusal.Message, hint)
 }

@@ -23,7 +23,8 @@ type rehearsal struct {
 	goes  map[model.NodeID]bool  // whether the drain of a node was under way before the last decision
 	first *pass                  // the first decision
 	quiet bool                   // it came to its end: the fates are final
-	took  pace                   // what agents do at once here takes time
+	began model.Time             // when the drain starts
+	took  pace                   // how long it takes what agents do at once here
 	desk  desk                   // what agents may have to see to
 }
 
@@ -37,7 +38,7 @@ type fate struct {
 
 // rehearse plays the drain that begin starts.
 func rehearse(in Input, begin [][]fsm.Command, about []*fsm.Instance) *rehearsal {
-	r := &rehearsal{in: in, start: in.State, fates: map[model.InstanceID]*fate{}, lasts: map[model.NodeID]*pass{}, goes: map[model.NodeID]bool{}, took: newPace()}
+	r := &rehearsal{in: in, start: in.State, fates: map[model.InstanceID]*fate{}, lasts: map[model.NodeID]*pass{}, goes: map[model.NodeID]bool{}, began: in.Now, took: newPace()}
 	for _, inst := range about {
 		r.fates[inst.ID] = &fate{}
 	}
@@ -50,7 +51,7 @@ func rehearse(in Input, begin [][]fsm.Command, about []*fsm.Instance) *rehearsal
 	}
 	for step, idle, wait := 0, 0, idleAtFirst; step < rehearsedSteps; step++ {
 		before := r.in.State.Index
-		wake := r.decide()
+		wake, rated := r.decide()
 		r.watch(about)
 		r.work()
 		switch {
@@ -59,6 +60,9 @@ func rehearse(in Input, begin [][]fsm.Command, about []*fsm.Instance) *rehearsal
 			return r
 		case r.in.State.Index != before:
 			idle, wait = 0, idleAtFirst
+			continue
+		case rated != model.Never: // it is known when it goes on
+			r.in.Now = r.untilDeadline(rated)
 			continue
 		}
 		if idle++; idle > rehearsedIdle {
@@ -83,12 +87,17 @@ func (r *rehearsal) next(wait model.Duration, wake model.Time) model.Time {
 	if wake != model.Never {
 		next = max(next, wake)
 	}
+	return r.untilDeadline(next)
+}
+
+// untilDeadline is the time t, or that of the drain's next deadline if it comes first.
+func (r *rehearsal) untilDeadline(t model.Time) model.Time {
 	for _, part := range r.drain().Nodes {
 		if part.Phase == fsm.PhaseDraining && part.Turn && r.in.Now < part.Deadline {
-			next = min(next, part.Deadline)
+			t = min(t, part.Deadline)
 		}
 	}
-	return next
+	return t
 }
 
 // commit applies one entry with one group of commands.
@@ -107,7 +116,8 @@ func (r *rehearsal) apply(e fsm.Entry) {
 	r.in.Seen.note(written)
 }
 
-func (r *rehearsal) decide() (wake model.Time) {
+// decide makes one decision and applies it. It returns when to look again, and when a rate allows what it refuses now.
+func (r *rehearsal) decide() (wake, rated model.Time) {
 	p := decide(r.in)
 	if r.first == nil {
 		r.first = p
@@ -121,7 +131,7 @@ func (r *rehearsal) decide() (wake model.Time) {
 	for _, e := range plan.Entries {
 		r.apply(e)
 	}
-	return plan.Wake
+	return plan.Wake, p.plan.rated
 }
 
 // watch notes what has become of the instances.
@@ -132,7 +142,7 @@ func (r *rehearsal) watch(about []*fsm.Instance) {
 		if !f.gone && (!kept || now.Desired != model.DesiredRunning) {
 			f.gone = true
 			f.surged = kept && now.Links.ReplacedBy != ""
-			f.after = r.in.Now.Sub(r.start.Now) + r.took.sum + r.took.stop(&r.start, old)
+			f.after = r.in.Now.Sub(r.began) + r.took.stop(&r.start, old)
 		}
 		for next := range r.in.State.InstancesInSlot(old.Group, old.Slot) {
 			if f.target == "" && r.goes[old.Node] && next.Marks.CreatedIndex > r.start.Index {
@@ -162,7 +172,7 @@ func (r *rehearsal) work() {
 			r.commit(&fsm.NodeReport{ID: id, Epoch: n.Agent.Epoch, Instances: done})
 		}
 	}
-	r.took.next()
+	r.in.Now = r.in.Now.Add(r.took.next())
 }
 
 // workOn is what an agent reports of an instance next; nothing if there is no news.

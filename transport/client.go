@@ -29,6 +29,8 @@ type ClientConfig struct {
 	// RetryFor is how long a call is repeated while the servers change leaders; default 10 s, negative: not at all. A
 	// call ends with its context in any case.
 	RetryFor time.Duration
+	// Waiting is told why a call is still repeated when that has taken a second, and for how long it may go on; once for a call, from the caller's goroutine.
+	Waiting func(why error, atMost time.Duration)
 	// Dial opens the connection below TLS; default net.Dialer. For a unix address network is "unix".
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 }
@@ -39,6 +41,7 @@ type ClientConfig struct {
 type Client struct {
 	servers  []endpoint
 	retryFor time.Duration
+	waiting  func(why error, atMost time.Duration)
 	good     atomic.Int64 // the last one that answered
 	close    []func()
 }
@@ -56,7 +59,7 @@ func NewClient(cfg ClientConfig) (*Client, error) {
 	if len(cfg.Addresses) == 0 {
 		return nil, model.Refuse(model.CodeInvalid, "no server is given").WithHint("set OUTSPAN_ADDR, such as https://10.0.0.1:7640")
 	}
-	c := &Client{retryFor: cfg.RetryFor}
+	c := &Client{retryFor: cfg.RetryFor, waiting: cfg.Waiting}
 	if c.retryFor == 0 {
 		c.retryFor = 10 * time.Second
 	}

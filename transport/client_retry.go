@@ -24,10 +24,13 @@ func (c *Client) fetch(ctx context.Context, r *Request, take func(*http.Response
 	return c.deliver(ctx, r, func(ctx context.Context, to endpoint) error { return to.fetch(ctx, r, take) })
 }
 
+// quietFor is how long a call is repeated before its caller is told.
+const quietFor = time.Second
+
 // deliver tries until a server answers for good.
 func (c *Client) deliver(ctx context.Context, r *Request, try attempt) error {
 	giveUp := time.Now().Add(c.retryFor)
-	sent := false
+	sent, told := false, c.waiting == nil
 	for pause := 100 * time.Millisecond; ; pause = min(2*pause, time.Second) {
 		err := c.round(ctx, r, try, &sent)
 		if err == nil || ctx.Err() != nil {
@@ -35,6 +38,10 @@ func (c *Client) deliver(ctx context.Context, r *Request, try attempt) error {
 		}
 		if r.Once || !worthRetry(err) || c.retryFor < 0 || time.Now().Add(pause).After(giveUp) {
 			return r.verdict(err, sent)
+		}
+		if left := time.Until(giveUp); !told && left < c.retryFor-quietFor {
+			told = true
+			c.waiting(err, left)
 		}
 		timer := time.NewTimer(pause/2 + rand.N(pause)) // callers that failed together must not come back together
 		select {

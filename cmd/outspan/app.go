@@ -28,7 +28,9 @@ type app struct {
 type verb func(*app) *cobra.Command
 
 func newApp() *app {
-	return &app{in: os.Stdin, out: os.Stdout, err: os.Stderr, env: os.Getenv, terminal: isTerminal(os.Stdout), now: time.Now}
+	a := &app{in: os.Stdin, out: os.Stdout, err: os.Stderr, env: os.Getenv, terminal: isTerminal(os.Stdout), now: time.Now}
+	a.conn.waiting = a.noteWaiting
+	return a
 }
 
 // run runs one command line and returns its exit code.

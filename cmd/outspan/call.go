@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -150,13 +151,21 @@ func wholeList(pages [][]byte) ([]byte, error) {
 // leaderless is how long a read that any server can answer waits for a leader.
 const leaderless = 2 * time.Second
 
+// noteWaiting says that a call has no answer yet and goes on: an election takes a second or two, a lost majority lasts.
+func (a *app) noteWaiting(why error, atMost time.Duration) {
+	var known *model.Error
+	if errors.As(why, &known) {
+		a.note("no answer yet: %s (%s); trying for %s more, Ctrl-C ends it", known.Message, known.Code, span(atMost))
+	}
+}
+
 // orStale makes a read of the leader, and when there is none asks what one server knows: the picture that is needed most then. A consistency that
 // was asked for is kept.
 func orStale(a *app, query url.Values, read func(url.Values) error) error {
 	if query.Has("consistency") {
 		return read(query)
 	}
-	a.conn.retryFor = leaderless
+	a.conn.retryFor, a.conn.waiting = leaderless, nil
 	err := read(query)
 	if !isCode(err, model.CodeNoLeader) {
 		return err

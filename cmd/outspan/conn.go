@@ -22,6 +22,7 @@ type connFlags struct {
 	address, caCert, cert, key, serverName string
 
 	retryFor time.Duration // how long a call is repeated while there is no leader; 0: the client's default
+	waiting  func(why error, atMost time.Duration)
 	opened   *transport.Client
 }
 
@@ -118,7 +119,7 @@ func (c *connFlags) client(env func(string) string) (*transport.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	cfg := transport.ClientConfig{Addresses: addresses, ServerName: c.name(env), RetryFor: c.retryFor}
+	cfg := transport.ClientConfig{Addresses: addresses, ServerName: c.name(env), RetryFor: c.retryFor, Waiting: c.waiting}
 	if slices.ContainsFunc(addresses, func(one string) bool { return strings.HasPrefix(one, "https://") }) {
 		if cfg.Credentials, err = c.credentials(env); err != nil {
 			return nil, err

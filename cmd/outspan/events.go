@@ -27,6 +27,14 @@ type eventFlags struct {
 	subjects []string
 }
 
+// check refuses a number without a unit, which could be seconds, minutes or the index of an event.
+func (f *eventFlags) check() error {
+	if bareNumber.MatchString(f.since) && strings.Trim(f.since, "0") != "" {
+		return usage("--since %s has no unit", f.since).WithHint("write %[1]ss or %[1]sm for a time before now, or the whole id of an event, such as %[1]s.0; 0 stands for the oldest", f.since)
+	}
+	return nil
+}
+
 func (f *eventFlags) query() url.Values {
 	q := url.Values{"follow": {fmt.Sprint(f.follow)}}
 	switch {
@@ -46,6 +54,9 @@ func (f *eventFlags) query() url.Values {
 	return q
 }
 
+// bareNumber is a number without a unit.
+var bareNumber = regexp.MustCompile(`^[0-9]+$`)
+
 // eventID is the id of an event, or 0 for the oldest.
 var eventID = regexp.MustCompile(`^[0-9]+(\.[0-9]+)?$`)
 
@@ -59,6 +70,9 @@ func eventsCommand(a *app) *cobra.Command {
 and without repeating any. With -o json and -f: one event a line.`,
 		Example: "outspan events -f\noutspan events --since 30m --subject node/n7\noutspan events --since 1042.0 --type node. -o json\noutspan events --subject drain/01J9ZK -f",
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := f.check(); err != nil {
+				return err
+			}
 			if f.follow {
 				return a.followEvents(cmd.Context(), &f)
 			}
@@ -120,6 +134,9 @@ func (a *app) listEvents(ctx context.Context, f *eventFlags) error {
 	if err != nil {
 		return err
 	}
+	if !a.output.machine() {
+		a.nameNodes(ctx, events)
+	}
 	return showList(a, listOf[api.Event]{items: events, raw: raw}, func(e api.Event) string { return e.ID }, []column[api.Event]{
 		{head: "id", cell: func(e api.Event) string { return e.ID }},
 		{head: "time", cell: func(e api.Event) string { return stamp(&e.Time) }},
@@ -130,6 +147,24 @@ func (a *app) listEvents(ctx context.Context, f *eventFlags) error {
 		{head: "actor", cell: func(e api.Event) string { return string(e.Actor) }},
 		{head: "data", wide: true, cell: eventData},
 	})
+}
+
+// nameNodes puts the names of nodes in place of their ids in the subjects of events. Nodes that are gone, or all if no server tells, keep their ids.
+func (a *app) nameNodes(ctx context.Context, events []api.Event) {
+	if !slices.ContainsFunc(events, func(e api.Event) bool { return strings.HasPrefix(e.Subject, "node/") }) {
+		return
+	}
+	known, err := list[api.Node](ctx, a, "/v1/nodes", url.Values{"fields": {"id,name"}, "consistency": {"stale"}})
+	if err != nil {
+		return
+	}
+	names := map[string]string{}
+	for _, n := range known.items {
+		names["node/"+string(n.ID)] = "node/" + n.Name
+	}
+	for i := range events {
+		events[i].Subject = first(names[events[i].Subject], events[i].Subject)
+	}
 }
 
 // changeText is what an event changed: before -> after.

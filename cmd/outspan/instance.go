@@ -210,11 +210,31 @@ func (v *instanceVerb) run(ctx context.Context, a *app, ref string, body any) er
 	done := v.done
 	if i := got.value.Instance; v.verb != "restart" && i != nil && i.Desired == model.DesiredRunning && !v.write.dryRun {
 		done = "is to be stopped: " + awaitsText(i)
-		if !i.Eviction.Requested {
-			done = "stays: its eviction is cancelled"
-		}
 	}
-	return a.show(shown{json: got.raw, names: []string{id}, text: func(p *page) { p.line("instance %s %s %s", id, done, v.write.done(got.value.Index)) }})
+	if i := got.value.Instance; v.write.dryRun && v.verb != "restart" && i != nil {
+		done = fmt.Sprintf("(%s/%s, slot %d, on node %s) would be %s", i.Job, i.Group, i.Slot, i.Node, strings.TrimPrefix(done, "is "))
+	}
+	if asked, ok := body.(evictRequest); ok && asked.Cancel && got.value.Instance != nil {
+		done = canceledText(got.value.Instance)
+	}
+	return a.show(shown{json: got.raw, names: []string{id}, text: func(p *page) {
+		p.line("instance %s %s %s", id, done, v.write.done(got.value.Index))
+		if until := got.value.AvoidUntil; until != nil {
+			i := got.value.Instance
+			p.line("all of %s/%s avoids node %s until %s; take that back with: outspan instance evict %s --cancel", i.Job, i.Group, i.Node, stamp(until), id)
+		}
+	}})
+}
+
+// canceledText says what is left after an eviction was taken back.
+func canceledText(i *api.Instance) string {
+	switch {
+	case i.Desired == model.DesiredRunning && !i.Eviction.Requested:
+		return "stays: its eviction is cancelled"
+	case i.Desired == model.DesiredRunning:
+		return "is still to be stopped, for " + string(i.Eviction.Cause) + "; its group avoids node " + i.Node + " no longer"
+	}
+	return fmt.Sprintf("has been told to stop; %s/%s avoids node %s no longer", i.Job, i.Group, i.Node)
 }
 
 // awaitsText says what comes before the stop of an instance that is to be evicted and still runs.
@@ -236,7 +256,8 @@ func instanceEvict(a *app) *cobra.Command {
 		Use: "evict INSTANCE", Short: "stop an instance if its budget allows it; it is replaced", Args: exactly("INSTANCE"), ValidArgsFunction: a.complete("instances"),
 		Long: "Stops an instance if its budget allows it, or says what it waits for (code budget_min_ready or budget_rate, exit code 6: try again later).\n\n" +
 			"Its replacement is made after it has stopped; with --surge, in a group that replaces first, it goes on until its replacement is ready.\n\n" +
-			"A replica of a replicated group goes on until another copy of its data is in sync on another node, and is stopped then. --cancel takes back what goes on.",
+			"A replica of a replicated group goes on until another copy of its data is in sync on another node, and is stopped then. --cancel takes back what goes on.\n\n" +
+			"With --avoid no new instance of its group goes to its node for an hour if another node will do. --cancel takes that back too, also when the instance has stopped.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if grace.set {
 				body.Grace = grace.d
@@ -248,9 +269,9 @@ func instanceEvict(a *app) *cobra.Command {
 	v.write.register(cmd, "say whether it would be allowed, change nothing")
 	v.until.register(cmd, "stopped")
 	cmd.Flags().Var(&grace, "grace", "time between the stop signal and the kill, instead of the group's")
-	cmd.Flags().BoolVar(&body.Avoid, "avoid", false, "keep its replacement off this node")
+	cmd.Flags().BoolVar(&body.Avoid, "avoid", false, "for an hour its whole group goes to this node only if no other will do")
 	cmd.Flags().BoolVar(&body.Surge, "surge", false, "stop it when its replacement is ready")
-	cmd.Flags().BoolVar(&body.Cancel, "cancel", false, "of a replica, or after --surge: take back that it is to be evicted")
+	cmd.Flags().BoolVar(&body.Cancel, "cancel", false, "take back that it is to be evicted (of a replica, or after --surge), and that its group avoids the node (after --avoid)")
 	cmd.Flags().StringVarP(&body.Message, "message", "m", "", "why, for people")
 	return cmd
 }

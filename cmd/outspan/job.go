@@ -255,15 +255,20 @@ func jobStop(a *app) *cobra.Command {
 			if got.value.Job != nil {
 				name = jobName(*got.value.Job)
 			}
-			if !write.dryRun {
-				if err := a.waitForJob(ctx, name, &until); err != nil {
+			if write.dryRun {
+				stops, err := a.stopsOf(ctx, name, "", 0)
+				if err != nil {
 					return err
 				}
+				return a.showStops(got.value, "is stopped", stops, &write)
+			}
+			if err := a.waitForJob(ctx, name, &until); err != nil {
+				return err
 			}
 			return a.show(shown{json: got.raw, names: []string{name}, text: func(p *page) { p.line("job %s is stopped %s", name, write.done(got.value.Index)) }})
 		},
 	}
-	write.register(cmd, "check only, change nothing")
+	write.register(cmd, "check and show what would stop, change nothing")
 	until.register(cmd, "stopped")
 	cmd.Flags().BoolVar(&purge, "purge", false, "also remove the job, once its last instance has stopped")
 	return cmd

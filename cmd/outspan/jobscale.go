@@ -39,7 +39,7 @@ with a hundred or more new instances that fit nowhere, is scaled only with --yes
 			return a.scaleJob(cmd.Context(), job, scaling{Group: group, Count: count}, yes, &change)
 		},
 	}
-	change.register(cmd, "check and show how many would fit nowhere, change nothing")
+	change.register(cmd, "check and show how many would fit nowhere or stop, change nothing")
 	cmd.Flags().BoolVar(&yes, "yes", false, "the count is meant, although most of the new instances fit nowhere")
 	return cmd
 }
@@ -71,6 +71,9 @@ func (a *app) scaleJob(ctx context.Context, job string, body scaling, yes bool, 
 	unplaced, err := a.unplacedAfter(ctx, job, body)
 	if err != nil {
 		return err
+	}
+	if change.write.dryRun && unplaced == nil {
+		return a.showSmaller(ctx, job, body, change)
 	}
 	switch {
 	case unplaced == nil:
@@ -138,6 +141,21 @@ func (a *app) showScale(ctx context.Context, job string, body scaling, u *unplac
 		return err
 	}
 	return notPlaced(job, u.Count, fmt.Sprintf("%s (%s)", u.Message, u.Code))
+}
+
+// showSmaller prints a dry run of a scale of which all fits, with what would stop.
+func (a *app) showSmaller(ctx context.Context, job string, body scaling, change *changeFlags) error {
+	got, err := post[api.JobReply](ctx, a, "/v1/jobs/"+segment(job)+"/scale", change.write.query(), body)
+	if err != nil {
+		return err
+	}
+	stops := []wouldStop{}
+	if r := got.value; r.Job != nil && r.Changed {
+		if stops, err = a.stopsOf(ctx, string(r.Job.Name), body.Group, body.Count); err != nil {
+			return err
+		}
+	}
+	return a.showStops(got.value, fmt.Sprintf("is scaled to %d", body.Count), stops, &change.write)
 }
 
 // scaleWords takes what people type apart: JOB COUNT, JOB GROUP COUNT, JOB/GROUP COUNT or JOB GROUP=COUNT.

@@ -147,7 +147,11 @@ func logsCommand(a *app) *cobra.Command {
 		Long: "Shows the output of an instance, or of every instance of a job or a group.\n" + logsKept,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
-			kind, id, err := a.kindOf(ctx, args[0])
+			var kind, id string
+			err := orStale(a, url.Values{"subject": {args[0]}}, func(q url.Values) (err error) { // any server can show logs
+				kind, id, err = a.kindIn(ctx, q)
+				return err
+			})
 			if err != nil {
 				return err
 			}

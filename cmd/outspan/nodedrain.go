@@ -125,12 +125,15 @@ func (a *app) chooseNodes(ctx context.Context, nodes []string, f *drainFlags) er
 		return usage("nodes and --selector are both given").WithHint("give one of them")
 	case f.order == "given" || f.order == "name" && len(labels) > 0:
 		f.body.Nodes, f.body.Selector = nodes, labels
-		return nil
+		return a.checkNodes(ctx, nodes)
 	case f.order != "name" && f.order != "fewest" && f.order != "most":
 		return usage("--order %q is unknown", f.order).WithHint("use given, name, fewest or most")
 	}
 	known, err := list[api.Node](ctx, a, "/v1/nodes", nil)
 	if err != nil {
+		return err
+	}
+	if err := a.checkNodes(ctx, nodes); err != nil {
 		return err
 	}
 	f.body.Nodes = orderNodes(known.items, nodes, labels, f.order)

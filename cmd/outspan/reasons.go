@@ -42,10 +42,15 @@ func reasonText(i api.Instance) string {
 	return by
 }
 
-// whyChanged is what an event changed, and of an instance's state why: "ready -> failed (fenced)".
+// whyChanged is what an event changed, and of a state why: "ready -> failed (fenced)". Of settings it is which ones.
 func whyChanged(e api.Event) string {
-	if reason := e.Data["reason"]; e.Type == fsm.EventStatus && reason != "" {
-		return changeText(e) + " (" + reason + ")"
+	switch e.Type {
+	case fsm.EventSettings:
+		return eventData(e)
+	case fsm.EventStatus, fsm.EventDrainPhase, fsm.EventDeployment, fsm.EventHold, fsm.EventVolume, fsm.EventNodeState:
+		if reason := e.Data["reason"]; reason != "" {
+			return changeText(e) + " (" + reason + ")"
+		}
 	}
 	return changeText(e)
 }

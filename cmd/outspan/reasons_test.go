@@ -36,4 +36,11 @@ func TestEventsSayWhy(t *testing.T) {
 	if got := whyChanged(e); got != "ready -> failed (fenced)" {
 		t.Errorf("got %q", got)
 	}
+	data = map[string]string{"before": "draining", "after": "failed", "reason": "the deadline passed"}
+	if got := whyChanged(api.Event{Type: fsm.EventDrainPhase, Data: data}); got != "draining -> failed (the deadline passed)" {
+		t.Errorf("got %q", got)
+	}
+	if got := whyChanged(api.Event{Type: fsm.EventSettings, Data: map[string]string{"offline_after": "30s -> 1m"}}); got != "offline_after=30s -> 1m" {
+		t.Errorf("got %q", got)
+	}
 }

@@ -167,13 +167,18 @@ func (a *app) showOther(ctx context.Context, ref string, unknown error) error {
 
 // kindOf asks the servers what an id, a name or a prefix is of.
 func (a *app) kindOf(ctx context.Context, ref string) (kind, id string, err error) {
-	got, err := get[api.Why](ctx, a, "/v1/why", url.Values{"subject": {ref}})
+	return a.kindIn(ctx, url.Values{"subject": {ref}})
+}
+
+// kindIn is kindOf with a query that has the subject.
+func (a *app) kindIn(ctx context.Context, q url.Values) (kind, id string, err error) {
+	got, err := get[api.Why](ctx, a, "/v1/why", q)
 	if err != nil {
 		return "", "", err
 	}
 	kind, id, ok := strings.Cut(got.value.Subject, "/")
 	if !ok {
-		return "", "", model.Refuse(model.CodeInternal, "the server calls %q %q", ref, got.value.Subject)
+		return "", "", model.Refuse(model.CodeInternal, "the server calls %q %q", q.Get("subject"), got.value.Subject)
 	}
 	return kind, id, nil
 }
@@ -184,7 +189,11 @@ func whyCommand(a *app) *cobra.Command {
 		Long:    "Tells how an object came to its state (which log entry, which cause, who), which nodes placement looked at, what blocks, and what comes next.",
 		Example: "outspan why web\noutspan why web/http\noutspan why n7\noutspan why 01J9Z",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			got, err := get[api.Why](cmd.Context(), a, "/v1/why", url.Values{"subject": {args[0]}})
+			var got answer[api.Why]
+			err := orStale(a, url.Values{"subject": {args[0]}}, func(q url.Values) (err error) {
+				got, err = get[api.Why](cmd.Context(), a, "/v1/why", q)
+				return err
+			})
 			if err != nil {
 				return err
 			}

@@ -87,7 +87,7 @@ func forwardFailed(rt route, leader transport.ServerInfo, err error) error {
 
 func leaderSilent(leader transport.ServerInfo) *model.Error {
 	return model.Refuse(model.CodeNoLeader, "the leader %s does not answer", leader.Name).
-		WithHint("try again in a moment; reads work with consistency=stale")
+		WithHint("%s", withoutLeader)
 }
 
 // mostPassed is the most of an answer that is passed on at once.

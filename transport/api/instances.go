@@ -69,6 +69,8 @@ type Eviction struct {
 type InstanceReply struct {
 	Written
 	Instance *Instance `json:"instance,omitempty"`
+	// AvoidUntil is set after an eviction with avoid.
+	AvoidUntil *time.Time `json:"avoid_until,omitempty" doc:"until when its group avoids its node because a person said so with avoid; cancel takes that back"`
 }
 
 func (r *reading) instance(i *fsm.Instance) Instance {
@@ -258,9 +260,9 @@ type evictInput struct {
 type evictBody struct {
 	Grace        *model.Duration `json:"grace,omitempty" doc:"instead of the group's"`
 	BypassBudget bool            `json:"bypass_budget,omitempty" doc:"stop it although a budget or its role forbids it; recorded"`
-	Avoid        bool            `json:"avoid,omitempty" doc:"keep its replacement off this node"`
+	Avoid        bool            `json:"avoid,omitempty" doc:"for an hour its whole group goes to this node only if no other will do"`
 	Surge        bool            `json:"surge,omitempty" doc:"stop it when its replacement is ready; refused for a group that does not replace first"`
-	Cancel       bool            `json:"cancel,omitempty" doc:"of a replica, or with surge: take back that it is to be evicted"`
+	Cancel       bool            `json:"cancel,omitempty" doc:"of a replica, or with surge: take back that it is to be evicted; with avoid: that its group avoids the node"`
 	Message      string          `json:"message,omitempty" maxLength:"256"`
 }
 
@@ -284,6 +286,15 @@ func evictInstance() change[evictInput, InstanceReply] {
 			return []fsm.Command{&fsm.InstanceStop{ID: h.ID, Cause: model.CauseUser, By: in.Input.Message}}, nil
 		}
 		return known(r, in)
+	}
+	plain := c.answer
+	c.answer = func(o *outcome, in *evictInput) (InstanceReply, error) {
+		reply, err := plain(o, in)
+		if i, refusal := o.NamedInstance(in.ID); in.Input.Avoid && refusal == nil {
+			until, _ := o.AvoidsByWord(i, o.now)
+			reply.AvoidUntil = o.wallOf(until)
+		}
+		return reply, err
 	}
 	return c
 }
@@ -314,7 +325,10 @@ func evictReplica(c change[evictInput, InstanceReply]) change[evictInput, Instan
 			return nil, refusal
 		}
 		_, replica := r.MemberOf(i)
+		_, avoids := r.AvoidsByWord(i, r.now)
 		switch {
+		case in.Input.Cancel && avoids:
+			return []fsm.Command{&fsm.InstanceMark{ID: i.ID, Avoid: true}}, nil
 		case !replica && in.Input.Surge && in.Input.BypassBudget:
 			return nil, model.Refuse(model.CodeInvalid, "a replacement that comes first needs no bypass of a budget").WithHint("give one of the two")
 		case !replica && in.Input.Surge && !in.Input.Cancel:

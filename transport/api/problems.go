@@ -147,7 +147,7 @@ func (p *problems) add(code ProblemCode, subject, next, format string, args ...a
 func (p *problems) cluster() {
 	const all = "cluster"
 	if !p.led {
-		p.add(ProblemNoLeader, all, "start the servers that are down; see: outspan server members",
+		p.add(ProblemNoLeader, all, "start the servers that are down; see: outspan server members; if a majority is gone for good, on one that is left: outspan server recover",
 			"no server leads: nothing is placed, drained or replaced, and what runs goes on")
 	}
 	if h := p.r.Hold; h.Active {
@@ -174,8 +174,7 @@ func (p *problems) server(m *RosterEntry) {
 	subject, now := "server/"+m.Name, p.r.wall
 	switch {
 	case p.silent(m):
-		p.add(ProblemServerSilent, subject, "start it again; gone for good: outspan server remove "+string(m.ID),
-			"it does not answer")
+		p.add(ProblemServerSilent, subject, p.wayWithout(m), "it does not answer")
 	case m.Disk == DiskFull:
 		p.add(ProblemServerDisk, subject, lookAtDisk(m), "its disk is full, %s: it takes no new entries", diskText(m))
 	case m.Disk == DiskLow, m.TotalBytes > 0 && m.FreeBytes < min(littleDisk, m.TotalBytes/20):
@@ -201,6 +200,14 @@ func (p *problems) silent(m *RosterEntry) bool {
 		return m.Silent > serverPatience || !p.led
 	}
 	return true
+}
+
+// wayWithout is what to do about a server that does not answer. Without a leader no server can be removed.
+func (p *problems) wayWithout(m Member) string {
+	if !p.led {
+		return "start it again"
+	}
+	return "start it again; gone for good: outspan server remove " + string(m.ID)
 }
 
 // voters compares the servers with the number that the cluster began with.

@@ -147,6 +147,9 @@ func TestProblemsWithoutALeader(t *testing.T) {
 	if !strings.Contains(got, "no_leader") || !strings.Contains(got, "server/s3") {
 		t.Errorf("problems: %s", got)
 	}
+	if strings.Contains(got, "server remove") || !strings.Contains(got, "outspan server recover") {
+		t.Errorf("ways out that need a leader: %s", got)
+	}
 }
 
 // Hundreds of dead nodes are a few lines and a number.

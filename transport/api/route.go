@@ -190,8 +190,11 @@ func (s *Server) answer(rt route, who caller, next http.Handler, w http.Response
 
 func noLeader() *model.Error {
 	return model.Refuse(model.CodeNoLeader, "the servers have no leader at present").
-		WithHint("try again in a moment; see: outspan server members. Reads work with consistency=stale")
+		WithHint("%s", withoutLeader)
 }
+
+// withoutLeader is what helps while there is no leader.
+const withoutLeader = "try again in a moment. What one server knows: ls and status take --consistency stale, reads of the API consistency=stale; who is away: outspan server members"
 
 func (s *Server) serveStale(w http.ResponseWriter, r *http.Request, next http.Handler) {
 	if !s.cfg.Freshness.CaughtUp() {
