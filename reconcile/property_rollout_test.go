@@ -127,15 +127,21 @@ func (r *rollouts) cordoned() string {
 	return ""
 }
 
-// settleAll lets all go on until nothing changes.
+// settleAll lets all go on until nothing changes, also not once versions have had the time to prove themselves (min_healthy).
 func (r *rollouts) settleAll() {
-	for range 100 {
+	for waited, i := false, 0; i < 200; i++ {
 		before := r.state.Index
 		r.decideTrusted()
 		r.fail()
 		r.work(nil)
-		if r.state.Index == before {
+		switch {
+		case r.state.Index != before:
+			waited = false
+		case waited:
 			return
+		default:
+			r.run("advance 6s")
+			waited = true
 		}
 	}
 	r.rt.Fatalf("%s: it does not settle:\n%s", r.at, r.run("show instances"))

@@ -287,16 +287,18 @@ func (s *server) restart() {
 type roster struct{ *cluster.Server }
 
 // Members implements api.Roster.
-func (r roster) Members(context.Context) ([]api.Member, error) {
-	var members []api.Member
+func (r roster) Members(context.Context) ([]api.RosterEntry, error) {
+	var entries []api.RosterEntry
 	for _, s := range r.Servers() {
-		m := api.Member{Name: s.Name, ID: s.ID, Address: s.Address, Role: "voter", Leader: s.Leader, Voter: s.Voter, State: string(s.Gossip), IndexLag: s.IndexLag}
+		m := api.RosterEntry{Listens: s.Listens, Member: api.Member{
+			Name: s.Name, ID: s.ID, Address: s.Address, Role: "voter", Leader: s.Leader, Voter: s.Voter, State: string(s.Gossip), IndexLag: s.IndexLag,
+		}}
 		if g, ok := r.Pool().Member(string(s.ID)); ok {
 			m.Gossip = g.Address
 		}
-		members = append(members, m)
+		entries = append(entries, m)
 	}
-	return members, nil
+	return entries, nil
 }
 
 // explainer answers the API's questions with the code that decides.

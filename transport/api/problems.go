@@ -203,7 +203,7 @@ func (p *problems) silent(m *RosterEntry) bool {
 }
 
 // wayWithout is what to do about a server that does not answer. Without a leader no server can be removed.
-func (p *problems) wayWithout(m Member) string {
+func (p *problems) wayWithout(m *RosterEntry) string {
 	if !p.led {
 		return "start it again"
 	}
