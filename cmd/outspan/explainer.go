@@ -8,7 +8,7 @@ import (
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/reconcile"
-	"github.com/outspan/outspan/transport/api"
+	"github.com/outspan/outspan/transport/httpapi"
 )
 
 // explainer answers the API's questions with the code that decides: the same passes, told instead of acted on.
@@ -42,19 +42,19 @@ func (p *planner) remembering(do func(*reconcile.Seen)) {
 	do(p.seen)
 }
 
-func input(q api.Question) reconcile.Input {
+func input(q httpapi.Question) reconcile.Input {
 	return reconcile.Input{State: q.State, Live: q.Live, Now: q.Now}
 }
 
 // explained is why things wait. What the rescheduler would do is no part of that, and in a large cluster it is most of what an explanation costs.
-func explained(q api.Question) *reconcile.Explanation {
+func explained(q httpapi.Question) *reconcile.Explanation {
 	in := input(q)
 	in.StayPut = true
 	return reconcile.Explain(in)
 }
 
 // Why implements api.Explainer.
-func (explainer) Why(q api.Question, subject string) (fsm.WhyResult, error) {
+func (explainer) Why(q httpapi.Question, subject string) (fsm.WhyResult, error) {
 	kind, object, _ := strings.Cut(subject, "/")
 	if d, ok := q.State.Deployments.Get(model.DeploymentID(object)); ok && kind == "deployment" {
 		object = string(d.Job)
@@ -67,9 +67,9 @@ func (explainer) Why(q api.Question, subject string) (fsm.WhyResult, error) {
 }
 
 // Waiting implements api.Explainer.
-func (explainer) Waiting(q api.Question) api.Waiting {
+func (explainer) Waiting(q httpapi.Question) httpapi.Waiting {
 	e := explained(q)
-	w := api.Waiting{Groups: map[model.GroupID]fsm.Blocker{}, Instances: map[model.InstanceID][]fsm.Blocker{}}
+	w := httpapi.Waiting{Groups: map[model.GroupID]fsm.Blocker{}, Instances: map[model.InstanceID][]fsm.Blocker{}}
 	for id := range q.State.Groups.All() {
 		if why := e.Pending(id); why != nil {
 			w.Groups[id] = fsm.Blocker{Code: why.Code, Message: why.Message, Unblock: why.Hint}
@@ -86,7 +86,7 @@ func (explainer) Waiting(q api.Question) api.Waiting {
 }
 
 // DrainStatus implements api.Explainer.
-func (explainer) DrainStatus(q api.Question, id model.DrainID) []fsm.DrainStatus {
+func (explainer) DrainStatus(q httpapi.Question, id model.DrainID) []fsm.DrainStatus {
 	d, ok := q.State.Drains.Get(id)
 	if !ok {
 		return nil
@@ -95,7 +95,7 @@ func (explainer) DrainStatus(q api.Question, id model.DrainID) []fsm.DrainStatus
 }
 
 // Forecast implements api.Planner.
-func (p *planner) Forecast(q api.Question, id model.DrainID) []fsm.Forecast {
+func (p *planner) Forecast(q httpapi.Question, id model.DrainID) []fsm.Forecast {
 	d, ok := q.State.Drains.Get(id)
 	if !ok {
 		return nil
@@ -114,12 +114,12 @@ func (p *planner) Forecast(q api.Question, id model.DrainID) []fsm.Forecast {
 }
 
 // Moves implements api.Planner.
-func (*planner) Moves(q api.Question) ([]fsm.Move, [][]fsm.Command) {
+func (*planner) Moves(q httpapi.Question) ([]fsm.Move, [][]fsm.Command) {
 	return reconcile.Moves(input(q))
 }
 
 // Plan implements api.Planner.
-func (*planner) Plan(q api.Question, spec model.JobSpec) (fsm.JobPlan, error) {
+func (*planner) Plan(q httpapi.Question, spec model.JobSpec) (fsm.JobPlan, error) {
 	plan, refusal := reconcile.PlanJob(input(q), spec)
 	if refusal != nil {
 		return plan, refusal

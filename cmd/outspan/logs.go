@@ -13,7 +13,7 @@ import (
 
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
-	"github.com/outspan/outspan/transport/api"
+	"github.com/outspan/outspan/transport/httpapi"
 )
 
 // logFlags choose what of a log is read.
@@ -102,7 +102,7 @@ func (a *app) instanceLogs(ctx context.Context, id string, q url.Values) error {
 		if !isCode(err, model.CodeNotFound) || !q.Has("follow") {
 			return err
 		}
-		i, failed := get[api.Instance](ctx, a, path, nil)
+		i, failed := get[httpapi.Instance](ctx, a, path, nil)
 		switch {
 		case failed != nil:
 			return failed

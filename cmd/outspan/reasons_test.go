@@ -5,7 +5,7 @@ import (
 
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
-	"github.com/outspan/outspan/transport/api"
+	"github.com/outspan/outspan/transport/httpapi"
 )
 
 // People read why, not the id of something that they would have to look up.
@@ -23,7 +23,7 @@ func TestReasonsAreWords(t *testing.T) {
 		{model.CausePreempted, "3k9f2m", "makes room for instance 3k9f2m"},
 		{model.CauseScaleDown, "its grace is over", "its grace is over"},
 	} {
-		if got := reasonText(api.Instance{StopCause: tt.cause, Reason: tt.reason}); got != tt.want {
+		if got := reasonText(httpapi.Instance{StopCause: tt.cause, Reason: tt.reason}); got != tt.want {
 			t.Errorf("%s %q: %q, want %q", tt.cause, tt.reason, got, tt.want)
 		}
 	}
@@ -32,15 +32,15 @@ func TestReasonsAreWords(t *testing.T) {
 // An event says why a status changed: fenced is no more to be looked for with -o wide.
 func TestEventsSayWhy(t *testing.T) {
 	data := map[string]string{"before": "ready", "after": "failed", "reason": "fenced"}
-	e := api.Event{Type: fsm.EventStatus, Data: data}
+	e := httpapi.Event{Type: fsm.EventStatus, Data: data}
 	if got := whyChanged(e); got != "ready -> failed (fenced)" {
 		t.Errorf("got %q", got)
 	}
 	data = map[string]string{"before": "draining", "after": "failed", "reason": "the deadline passed"}
-	if got := whyChanged(api.Event{Type: fsm.EventDrainPhase, Data: data}); got != "draining -> failed (the deadline passed)" {
+	if got := whyChanged(httpapi.Event{Type: fsm.EventDrainPhase, Data: data}); got != "draining -> failed (the deadline passed)" {
 		t.Errorf("got %q", got)
 	}
-	if got := whyChanged(api.Event{Type: fsm.EventSettings, Data: map[string]string{"offline_after": "30s -> 1m"}}); got != "offline_after=30s -> 1m" {
+	if got := whyChanged(httpapi.Event{Type: fsm.EventSettings, Data: map[string]string{"offline_after": "30s -> 1m"}}); got != "offline_after=30s -> 1m" {
 		t.Errorf("got %q", got)
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
-	"github.com/outspan/outspan/transport/api"
+	"github.com/outspan/outspan/transport/httpapi"
 	"github.com/outspan/outspan/transport/metrics"
 )
 
@@ -16,13 +16,13 @@ import (
 type roster struct{ *cluster.Server }
 
 // Members implements api.Roster. It asks nobody: what the leader shows of the others is what they told it last.
-func (r roster) Members(context.Context) ([]api.RosterEntry, error) {
-	var entries []api.RosterEntry
+func (r roster) Members(context.Context) ([]httpapi.RosterEntry, error) {
+	var entries []httpapi.RosterEntry
 	for _, s := range r.Servers() {
-		m := api.RosterEntry{Own: ownWords(s.Condition), Member: api.Member{
+		m := httpapi.RosterEntry{Own: ownWords(s.Condition), Member: httpapi.Member{
 			Name: s.Name, ID: s.ID, Address: s.Address, Role: "nonvoter", Leader: s.Leader, Voter: s.Voter,
 			State: string(s.Gossip), IndexLag: s.IndexLag, Version: s.Version,
-			ClockAhead: api.ClockOffset(s.ClockAhead.Milliseconds()), Answers: s.Answers, MemberMachine: machineOf(s),
+			ClockAhead: httpapi.ClockOffset(s.ClockAhead.Milliseconds()), Answers: s.Answers, MemberMachine: machineOf(s),
 		}, Listens: s.Listens}
 		if s.Voter {
 			m.Role = "voter"
@@ -35,8 +35,8 @@ func (r roster) Members(context.Context) ([]api.RosterEntry, error) {
 	return entries, nil
 }
 
-func machineOf(s cluster.ServerStatus) api.MemberMachine {
-	m := api.MemberMachine{
+func machineOf(s cluster.ServerStatus) httpapi.MemberMachine {
+	m := httpapi.MemberMachine{
 		Disk: diskOf(s), FreeBytes: s.Condition.FreeBytes, TotalBytes: s.Condition.TotalBytes,
 		Silent: model.Duration(s.Silent.Milliseconds()),
 	}
@@ -48,20 +48,20 @@ func machineOf(s cluster.ServerStatus) api.MemberMachine {
 }
 
 // diskOf is what gossip says of a server's disk: that is there also while nobody leads.
-func diskOf(s cluster.ServerStatus) api.Disk {
+func diskOf(s cluster.ServerStatus) httpapi.Disk {
 	switch {
 	case s.Gossip != fsm.GossipAlive && s.Gossip != fsm.GossipSuspect:
-		return api.DiskUnknown
+		return httpapi.DiskUnknown
 	case s.Room == cluster.RoomNone:
-		return api.DiskFull
+		return httpapi.DiskFull
 	case s.Room == cluster.RoomLow:
-		return api.DiskLow
+		return httpapi.DiskLow
 	}
-	return api.DiskEnough
+	return httpapi.DiskEnough
 }
 
-func ownWords(c cluster.Condition) api.MemberOwn {
-	own := api.MemberOwn{
+func ownWords(c cluster.Condition) httpapi.MemberOwn {
+	own := httpapi.MemberOwn{
 		DataDir: c.DataDir, Expect: c.Expect, Saved: unixMilli(c.SavedAt),
 		Certificate: lifetimeOf(c.Cert), Agents: map[string]transport.Lifetime{},
 	}

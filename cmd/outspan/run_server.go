@@ -15,7 +15,7 @@ import (
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/reconcile"
 	"github.com/outspan/outspan/transport"
-	"github.com/outspan/outspan/transport/api"
+	"github.com/outspan/outspan/transport/httpapi"
 	"github.com/outspan/outspan/transport/metrics"
 )
 
@@ -29,7 +29,7 @@ type serverPart struct {
 	peers    *transport.PeerClient
 	machine  *fsm.Machine
 	cluster  *cluster.Server
-	api      *api.Server
+	api      *httpapi.Server
 	loop     loopMetrics
 	compared compareMetrics
 	refusals refusals
@@ -85,7 +85,7 @@ func (s *serverPart) openCluster() error {
 	s.counts = metrics.New(metrics.Config{
 		Version: version, Store: s.machine, Explainer: explainer{}, Raft: s.raftPart,
 		Live: func() map[model.NodeID]fsm.Liveness { return s.cluster.Live() }, Now: func() model.Time { return s.cluster.Now() },
-		Problems: func() map[api.ProblemCode]int { return s.api.ProblemCounts() }, Machine: s.ownMachine,
+		Problems: func() map[httpapi.ProblemCode]int { return s.api.ProblemCounts() }, Machine: s.ownMachine,
 	})
 	s.compared = newCompareMetrics()
 	s.cluster, err = cluster.Open(cluster.Config{
@@ -144,13 +144,13 @@ func (s *serverPart) openAPI() (err error) {
 	s.loop = newLoopMetrics()
 	s.refusals, s.bodies = newRefusals(), transport.NewBodies(0, 0)
 	registry.MustRegister(slices.Concat(s.loop.collectors(), s.compared.collectors(), []prometheus.Collector{s.counts, s.refusals})...)
-	s.api, err = api.New(api.Config{
+	s.api, err = httpapi.New(httpapi.Config{
 		Name: s.p.cfg.Name, Version: version, Logger: s.p.log.Named("api"),
 		Store: s.machine, Consensus: s.cluster, Freshness: s.cluster, Liveness: s.cluster, Explainer: explainer{}, Planner: new(planner),
-		Servers:       api.Servers{Roster: roster{s.cluster}, Ops: s.cluster, Snapshots: s.cluster, Peers: s.cluster, Verifier: verifier{s.cluster}},
+		Servers:       httpapi.Servers{Roster: roster{s.cluster}, Ops: s.cluster, Snapshots: s.cluster, Peers: s.cluster, Verifier: verifier{s.cluster}},
 		PeerTransport: s.peers, AgentTransport: transport.NewAgentTransport(transport.Dialer{Credentials: s.creds}),
 		Metrics: s.p.metrics(),
-		Limits:  api.Limits{RequestsPerSecond: s.p.cfg.Limits.RequestsPerSecond},
+		Limits:  httpapi.Limits{RequestsPerSecond: s.p.cfg.Limits.RequestsPerSecond},
 		Bodies:  s.bodies, Refused: s.refusals.count,
 	})
 	return err
@@ -209,7 +209,7 @@ func (s *serverPart) run(ctx context.Context) error {
 
 func (s *serverPart) reload(cfg *config.Config) error {
 	s.listener.SetLimits(transport.Limits{MaxAPI: cfg.Limits.Connections})
-	s.api.SetLimits(api.Limits{RequestsPerSecond: cfg.Limits.RequestsPerSecond})
+	s.api.SetLimits(httpapi.Limits{RequestsPerSecond: cfg.Limits.RequestsPerSecond})
 	return s.listener.Reload()
 }
 

@@ -11,7 +11,7 @@ import (
 
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
-	"github.com/outspan/outspan/transport/api"
+	"github.com/outspan/outspan/transport/httpapi"
 )
 
 // moveFlags are those of every command that begins a transfer and follows it.
@@ -137,7 +137,7 @@ func (a *app) transfer(ctx context.Context, path string, body map[string]any, f 
 			delete(body, key)
 		}
 	}
-	got, err := post[api.TransferReply](ctx, a, path, f.write.query(), body)
+	got, err := post[httpapi.TransferReply](ctx, a, path, f.write.query(), body)
 	if err != nil {
 		return err
 	}
@@ -146,7 +146,7 @@ func (a *app) transfer(ctx context.Context, path string, body map[string]any, f 
 		return a.showStarted(got, f)
 	}
 	if a.output.machine() {
-		end, failed := a.watchTransfer(ctx, t.ID, &f.until, a.note, func(api.Transfer) {})
+		end, failed := a.watchTransfer(ctx, t.ID, &f.until, a.note, func(httpapi.Transfer) {})
 		if end == nil {
 			return failed
 		}
@@ -162,11 +162,11 @@ func (a *app) transfer(ctx context.Context, path string, body map[string]any, f 
 	}
 	p := &progress{a: a}
 	defer p.end()
-	_, err = a.watchTransfer(ctx, t.ID, &f.until, p.line, func(t api.Transfer) { p.now("%s %s", t.Phase, doneText(t)) })
+	_, err = a.watchTransfer(ctx, t.ID, &f.until, p.line, func(t httpapi.Transfer) { p.now("%s %s", t.Phase, doneText(t)) })
 	return err
 }
 
-func (a *app) showStarted(got answer[api.TransferReply], f *moveFlags) error {
+func (a *app) showStarted(got answer[httpapi.TransferReply], f *moveFlags) error {
 	names := []string{}
 	if t := got.value.Transfer; t != nil {
 		names = append(names, string(t.ID))
@@ -185,7 +185,7 @@ func (a *app) showStarted(got answer[api.TransferReply], f *moveFlags) error {
 }
 
 // wayOf says what goes where.
-func wayOf(t api.Transfer) string {
+func wayOf(t httpapi.Transfer) string {
 	text := joined(asTexts(t.Volumes))
 	switch {
 	case t.Kind == fsm.TransferBackup:
@@ -197,11 +197,11 @@ func wayOf(t api.Transfer) string {
 }
 
 // watchTransfer follows a transfer to its end.
-func (a *app) watchTransfer(ctx context.Context, id model.TransferID, until *waitFlags, say func(string, ...any), bar func(api.Transfer)) (*api.Transfer, error) {
+func (a *app) watchTransfer(ctx context.Context, id model.TransferID, until *waitFlags, say func(string, ...any), bar func(httpapi.Transfer)) (*httpapi.Transfer, error) {
 	limited, cancel := until.limit(ctx, "transfer "+string(id))
 	defer cancel()
-	var last *api.Transfer
-	err := watch(limited, a, transferPath(id), func(got answer[api.Transfer]) (bool, error) {
+	var last *httpapi.Transfer
+	err := watch(limited, a, transferPath(id), func(got answer[httpapi.Transfer]) (bool, error) {
 		t := got.value
 		if last == nil || last.Phase != t.Phase {
 			say("%s", transferNews(t))
@@ -227,7 +227,7 @@ func (a *app) watchTransfer(ctx context.Context, id model.TransferID, until *wai
 	return last, err
 }
 
-func transferNews(t api.Transfer) string {
+func transferNews(t httpapi.Transfer) string {
 	text := string(t.Phase)
 	if t.Phase == fsm.TransferSucceeded {
 		if done := doneText(t); done != "" {
@@ -245,7 +245,7 @@ func transferNews(t api.Transfer) string {
 	return text
 }
 
-func transferFailed(t api.Transfer) error {
+func transferFailed(t httpapi.Transfer) error {
 	refusal := model.Refuse(codeEndedFailed, "transfer %s failed: %s: %s", t.ID, t.Code, t.Message)
 	if t.OldCopy == nil && t.Kind != fsm.TransferRestore && t.From != "" {
 		return refusal.WithHint("volume %s is where it was, on node %s", t.Volume, t.From)

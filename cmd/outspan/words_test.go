@@ -13,7 +13,7 @@ import (
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
-	"github.com/outspan/outspan/transport/api"
+	"github.com/outspan/outspan/transport/httpapi"
 )
 
 func TestNearest(t *testing.T) {
@@ -144,19 +144,19 @@ func TestJobHCLKeepsTexts(t *testing.T) {
 func TestDrainNews(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.Local)
 	later := at.Add(90 * time.Second)
-	blocker := api.DrainBlocker{Code: model.CodeVolumeLocal, Instance: "i1", Volume: "db/pg/0/data", Message: "has a local volume", Unblock: "outspan node ack-blockers n1"}
-	looks := []api.Drain{
-		{ID: "d", Phase: fsm.PhaseDraining, Nodes: []api.DrainNode{{
-			Node: "n1", Phase: fsm.PhaseDraining, Turn: true, StartedAt: &at, Deadline: &later, Remaining: []api.DrainRemaining{{}, {}},
+	blocker := httpapi.DrainBlocker{Code: model.CodeVolumeLocal, Instance: "i1", Volume: "db/pg/0/data", Message: "has a local volume", Unblock: "outspan node ack-blockers n1"}
+	looks := []httpapi.Drain{
+		{ID: "d", Phase: fsm.PhaseDraining, Nodes: []httpapi.DrainNode{{
+			Node: "n1", Phase: fsm.PhaseDraining, Turn: true, StartedAt: &at, Deadline: &later, Remaining: []httpapi.DrainRemaining{{}, {}},
 		}}},
-		{ID: "d", Phase: fsm.PhaseDraining, Nodes: []api.DrainNode{{
-			Node: "n1", Phase: fsm.PhaseDraining, Turn: true, StartedAt: &at, Deadline: &later, Moved: 1, Remaining: []api.DrainRemaining{{State: "draining"}, {}},
-			Blockers: []api.DrainBlocker{{Code: model.CodeStopping}, blocker},
+		{ID: "d", Phase: fsm.PhaseDraining, Nodes: []httpapi.DrainNode{{
+			Node: "n1", Phase: fsm.PhaseDraining, Turn: true, StartedAt: &at, Deadline: &later, Moved: 1, Remaining: []httpapi.DrainRemaining{{State: "draining"}, {}},
+			Blockers: []httpapi.DrainBlocker{{Code: model.CodeStopping}, blocker},
 		}}},
-		{ID: "d", Phase: fsm.PhaseDraining, Paused: true, Nodes: []api.DrainNode{{
-			Node: "n1", Phase: fsm.PhaseDraining, Turn: true, StartedAt: &at, Deadline: &later, Moved: 1, Blockers: []api.DrainBlocker{blocker},
+		{ID: "d", Phase: fsm.PhaseDraining, Paused: true, Nodes: []httpapi.DrainNode{{
+			Node: "n1", Phase: fsm.PhaseDraining, Turn: true, StartedAt: &at, Deadline: &later, Moved: 1, Blockers: []httpapi.DrainBlocker{blocker},
 		}}},
-		{ID: "d", Phase: fsm.PhaseFailed, Paused: true, Nodes: []api.DrainNode{{
+		{ID: "d", Phase: fsm.PhaseFailed, Paused: true, Nodes: []httpapi.DrainNode{{
 			Node: "n1", Phase: fsm.PhaseFailed, Turn: true, StartedAt: &at, EndedAt: &later, Moved: 1, LastError: "volume_local: i1",
 		}}},
 	}
@@ -170,7 +170,7 @@ func TestDrainNews(t *testing.T) {
 		"drain d failed: 1 moved",
 	}
 	var got []string
-	var last *api.Drain
+	var last *httpapi.Drain
 	for _, look := range looks {
 		got = append(got, drainNews(last, &look)...)
 		last = &look
@@ -181,7 +181,7 @@ func TestDrainNews(t *testing.T) {
 }
 
 func TestOrderNodes(t *testing.T) {
-	known := []api.Node{
+	known := []httpapi.Node{
 		{ID: "1", Name: "a", Instances: 5, Labels: map[string]string{"rack": "r1"}}, {ID: "2", Name: "b", Instances: 1, Labels: map[string]string{"rack": "r1"}},
 		{ID: "3", Name: "c", Instances: 3, Labels: map[string]string{"rack": "r2"}}, {ID: "4", Name: "d", Labels: map[string]string{"rack": "r1"}, Intent: fsm.IntentDisabled},
 	}

@@ -18,7 +18,7 @@ import (
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/reconcile"
 	"github.com/outspan/outspan/transport"
-	"github.com/outspan/outspan/transport/api"
+	"github.com/outspan/outspan/transport/httpapi"
 )
 
 const (
@@ -47,7 +47,7 @@ type serverProcess struct {
 	listener *transport.Listener
 	peers    *transport.PeerClient
 	agents   *transport.HTTPTransport
-	api      *api.Server
+	api      *httpapi.Server
 	store    cluster.LogStore
 	log      hclog.Logger
 
@@ -83,10 +83,10 @@ func (s *server) start() {
 	p.peers, p.agents = transport.NewPeerClient(dialer), transport.NewAgentTransport(dialer)
 	p.cluster, err = cluster.Open(s.config(dialer))
 	must(s.w.t, err)
-	p.api, err = api.New(api.Config{
+	p.api, err = httpapi.New(httpapi.Config{
 		Name: s.name, Version: "test", Logger: p.log.Named("api"),
 		Store: p.machine, Consensus: p.cluster, Freshness: p.cluster, Liveness: p.cluster, Explainer: explainer{}, Planner: explainer{},
-		Servers:       api.Servers{Roster: roster{p.cluster}, Ops: p.cluster, Snapshots: p.cluster, Peers: p.cluster},
+		Servers:       httpapi.Servers{Roster: roster{p.cluster}, Ops: p.cluster, Snapshots: p.cluster, Peers: p.cluster},
 		PeerTransport: p.peers, AgentTransport: p.agents,
 	})
 	must(s.w.t, err)
@@ -287,10 +287,10 @@ func (s *server) restart() {
 type roster struct{ *cluster.Server }
 
 // Members implements api.Roster.
-func (r roster) Members(context.Context) ([]api.RosterEntry, error) {
-	var entries []api.RosterEntry
+func (r roster) Members(context.Context) ([]httpapi.RosterEntry, error) {
+	var entries []httpapi.RosterEntry
 	for _, s := range r.Servers() {
-		m := api.RosterEntry{Listens: s.Listens, Member: api.Member{
+		m := httpapi.RosterEntry{Listens: s.Listens, Member: httpapi.Member{
 			Name: s.Name, ID: s.ID, Address: s.Address, Role: "voter", Leader: s.Leader, Voter: s.Voter, State: string(s.Gossip), IndexLag: s.IndexLag,
 		}}
 		if g, ok := r.Pool().Member(string(s.ID)); ok {
@@ -304,12 +304,12 @@ func (r roster) Members(context.Context) ([]api.RosterEntry, error) {
 // explainer answers the API's questions with the code that decides.
 type explainer struct{}
 
-func input(q api.Question) reconcile.Input {
+func input(q httpapi.Question) reconcile.Input {
 	return reconcile.Input{State: q.State, Live: q.Live, Now: q.Now}
 }
 
 // Why implements api.Explainer.
-func (explainer) Why(q api.Question, subject string) (fsm.WhyResult, error) {
+func (explainer) Why(q httpapi.Question, subject string) (fsm.WhyResult, error) {
 	kind, object, _ := strings.Cut(subject, "/")
 	if d, ok := q.State.Deployments.Get(model.DeploymentID(object)); ok && kind == "deployment" {
 		object = string(d.Job)
@@ -322,9 +322,9 @@ func (explainer) Why(q api.Question, subject string) (fsm.WhyResult, error) {
 }
 
 // Waiting implements api.Explainer.
-func (explainer) Waiting(q api.Question) api.Waiting {
+func (explainer) Waiting(q httpapi.Question) httpapi.Waiting {
 	e := reconcile.Explain(input(q))
-	w := api.Waiting{Groups: map[model.GroupID]fsm.Blocker{}, Instances: map[model.InstanceID][]fsm.Blocker{}}
+	w := httpapi.Waiting{Groups: map[model.GroupID]fsm.Blocker{}, Instances: map[model.InstanceID][]fsm.Blocker{}}
 	for id := range q.State.Groups.All() {
 		if why := e.Pending(id); why != nil {
 			w.Groups[id] = fsm.Blocker{Code: why.Code, Message: why.Message, Unblock: why.Hint}
@@ -341,7 +341,7 @@ func (explainer) Waiting(q api.Question) api.Waiting {
 }
 
 // DrainStatus implements api.Explainer.
-func (explainer) DrainStatus(q api.Question, id model.DrainID) []fsm.DrainStatus {
+func (explainer) DrainStatus(q httpapi.Question, id model.DrainID) []fsm.DrainStatus {
 	d, ok := q.State.Drains.Get(id)
 	if !ok {
 		return nil
@@ -350,7 +350,7 @@ func (explainer) DrainStatus(q api.Question, id model.DrainID) []fsm.DrainStatus
 }
 
 // Forecast implements api.Planner.
-func (explainer) Forecast(q api.Question, id model.DrainID) []fsm.Forecast {
+func (explainer) Forecast(q httpapi.Question, id model.DrainID) []fsm.Forecast {
 	d, ok := q.State.Drains.Get(id)
 	if !ok {
 		return nil
@@ -364,12 +364,12 @@ func (explainer) Forecast(q api.Question, id model.DrainID) []fsm.Forecast {
 }
 
 // Moves implements api.Planner.
-func (explainer) Moves(q api.Question) ([]fsm.Move, [][]fsm.Command) {
+func (explainer) Moves(q httpapi.Question) ([]fsm.Move, [][]fsm.Command) {
 	return reconcile.Moves(input(q))
 }
 
 // Plan implements api.Planner.
-func (explainer) Plan(q api.Question, spec model.JobSpec) (fsm.JobPlan, error) {
+func (explainer) Plan(q httpapi.Question, spec model.JobSpec) (fsm.JobPlan, error) {
 	plan, refusal := reconcile.PlanJob(input(q), spec)
 	if refusal != nil {
 		return plan, refusal

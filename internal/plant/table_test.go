@@ -42,7 +42,7 @@ func proofs() []proof {
 		{bug: OldCopyByClock, room: "reconcile", test: "TestScenarios/volume_old_copy", seeds: []string{"1"}, want: "S16: "},
 		{bug: ForgottenVolume, room: "reconcile", test: "TestScenarios/volume_forget", seeds: []string{"1"}, want: "S16: "},
 		{bug: DrainForgetsMoves, room: "reconcile", test: "TestScenarios/drain_transfer", seeds: []string{"1"}, want: "S16: "},
-		{bug: PrefixInWrites, room: "transport/api", test: "TestWritesTakeWholeNames", seeds: []string{"1"}, want: "S18: "},
+		{bug: PrefixInWrites, room: "transport/httpapi", test: "TestWritesTakeWholeNames", seeds: []string{"1"}, want: "S18: "},
 		{bug: AbsentNodesCount, room: "reconcile", test: "TestScenarios/rollout_system_away", seeds: []string{"1"}, want: "L6: "},
 		{bug: LeaseByRole, room: "agent", test: "TestOneHolderWithoutServers", seeds: []string{"1"}, want: "S17: "},
 		{bug: OlderLineage, room: "cluster", test: "TestRecoverSuperseded", seeds: []string{"1"}, want: "S4: "},

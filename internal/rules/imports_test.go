@@ -144,7 +144,7 @@ func TestBarredImport(t *testing.T) {
 		{"reconcile", module + "/cluster", true},
 		{"sim", module + "/reconcile", false},
 		{"sim", module + "/cluster", true},
-		{"transport", module + "/transport/api", false},
+		{"transport", module + "/transport/httpapi", false},
 		{"transport", module + "/cluster", true},
 		{"agent", module + "/cluster", true},
 		{"agent", "github.com/hashicorp/memberlist", true},

@@ -5,7 +5,7 @@ import (
 
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
-	"github.com/outspan/outspan/transport/api"
+	"github.com/outspan/outspan/transport/httpapi"
 )
 
 // Config says where a Collector reads.
@@ -13,16 +13,16 @@ type Config struct {
 	// Version of the program.
 	Version string
 	// Store is the state of this server.
-	Store api.Store
+	Store httpapi.Store
 	// Live is the evidence about nodes, and Now cluster time, for what is explained and how long a detection took.
 	Live func() map[model.NodeID]fsm.Liveness
 	Now  func() model.Time
 	// Explainer says what waits; default: unschedulable and drain_blocked stay at 0.
-	Explainer api.Explainer
+	Explainer httpapi.Explainer
 	// Raft is this server's part in the log; default: zeros.
 	Raft func() Raft
 	// Problems counts what status shows as problems; it must not block. Default: none.
-	Problems func() map[api.ProblemCode]int
+	Problems func() map[httpapi.ProblemCode]int
 	// Machine is this server's own; it must not block. Default: zeros.
 	Machine func() Machine
 }
@@ -205,7 +205,7 @@ func (s *scrape) waiting(cfg Config) {
 		blocked[code] = 0
 	}
 	if cfg.Explainer != nil && cfg.Live != nil && cfg.Now != nil {
-		q := api.Question{State: *s.s, Live: cfg.Live(), Now: cfg.Now()}
+		q := httpapi.Question{State: *s.s, Live: cfg.Live(), Now: cfg.Now()}
 		if s.incomplete() {
 			for _, why := range cfg.Explainer.Waiting(q).Groups {
 				unschedulable[why.Code]++

@@ -14,20 +14,20 @@ import (
 
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
-	"github.com/outspan/outspan/transport/api"
+	"github.com/outspan/outspan/transport/httpapi"
 	"github.com/outspan/outspan/transport/metrics"
 )
 
 // explainer says that everything waits for memory, and that two local volumes stay on each node that is drained.
 type explainer struct{}
 
-func (explainer) Why(api.Question, string) (fsm.WhyResult, error) { return fsm.WhyResult{}, nil }
+func (explainer) Why(httpapi.Question, string) (fsm.WhyResult, error) { return fsm.WhyResult{}, nil }
 
-func (explainer) Waiting(api.Question) api.Waiting {
-	return api.Waiting{Groups: map[model.GroupID]fsm.Blocker{"web/http": {Code: model.CodeNoMemory}}}
+func (explainer) Waiting(httpapi.Question) httpapi.Waiting {
+	return httpapi.Waiting{Groups: map[model.GroupID]fsm.Blocker{"web/http": {Code: model.CodeNoMemory}}}
 }
 
-func (explainer) DrainStatus(api.Question, model.DrainID) []fsm.DrainStatus {
+func (explainer) DrainStatus(httpapi.Question, model.DrainID) []fsm.DrainStatus {
 	return []fsm.DrainStatus{{Blockers: []fsm.Blocker{
 		{Code: model.Unschedulable(model.CodeNoMemory)}, {Code: model.CodeVolumeLocal}, {Code: model.CodeVolumeLocal},
 	}}}
@@ -51,7 +51,7 @@ func newRig(t testing.TB) *rig {
 		Version: "1.2.3", Store: r.machine, Explainer: explainer{}, Now: func() model.Time { return r.machine.State().Now },
 		Live:     func() map[model.NodeID]fsm.Liveness { return map[model.NodeID]fsm.Liveness{"01N2": {Age: 2500}} },
 		Raft:     func() metrics.Raft { return metrics.Raft{Leader: true, Term: 3, Applied: 9, Lag: 1} },
-		Problems: func() map[api.ProblemCode]int { return map[api.ProblemCode]int{api.ProblemServerDisk: 2} },
+		Problems: func() map[httpapi.ProblemCode]int { return map[httpapi.ProblemCode]int{httpapi.ProblemServerDisk: 2} },
 		Machine: func() metrics.Machine {
 			return metrics.Machine{FreeBytes: 5, TotalBytes: 8, Saved: time.Unix(1000, 0)}
 		},

@@ -5,7 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/outspan/outspan/transport/api"
+	"github.com/outspan/outspan/transport/httpapi"
 )
 
 // Machine is what a server knows of its own machine.
@@ -34,11 +34,11 @@ func (g problemGauges) describe(out chan<- *prometheus.Desc) {
 }
 
 func (s *scrape) problems(g problemGauges, cfg Config) {
-	var counts map[api.ProblemCode]int
+	var counts map[httpapi.ProblemCode]int
 	if cfg.Problems != nil {
 		counts = cfg.Problems()
 	}
-	for _, code := range api.ProblemCodes() {
+	for _, code := range httpapi.ProblemCodes() {
 		s.gauge(g.problems, float64(counts[code]), string(code))
 	}
 	var m Machine

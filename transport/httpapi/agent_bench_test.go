@@ -1,0 +1,80 @@
+package httpapi_test
+
+import (
+	"fmt"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/transport"
+)
+
+// BenchmarkAgent is what a server does for the calls of an agent that runs one instance, without connection and log.
+func BenchmarkAgent(b *testing.B) {
+	r := newRig(b)
+	r.world()
+	r.place("inst-0", 2, "01N2", model.ObservedReady)
+	who := transport.Identity{Cluster: "test", Role: transport.RoleAgent, Name: "n2"}
+	ask := func(b *testing.B, call transport.AgentCall, question func(i int) any) {
+		b.ReportAllocs()
+		for i := 1; b.Loop(); i++ {
+			body, err := transport.EncodeCBOR(question(i))
+			if err == nil {
+				_, err = r.servers["s1"].api.AnswerAgent(b.Context(), who, call, body)
+			}
+			if err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+	b.Run("assignments", func(b *testing.B) {
+		ask(b, transport.CallAssignments, func(int) any { return transport.AssignmentsRequest{Node: "01N2", Epoch: r.epoch("01N2")} })
+	})
+	b.Run("report", func(b *testing.B) {
+		ask(b, transport.CallReport, func(i int) any {
+			status := model.InstanceStatus{ID: "inst-0", Generation: uint64(i) + 10, Observed: []model.Observed{model.ObservedReady, model.ObservedUnready}[i%2]}
+			return transport.ReportRequest{Node: "01N2", Epoch: r.epoch("01N2"), Instances: []model.InstanceStatus{status}}
+		})
+	})
+}
+
+// BenchmarkRelay is a report that an agent gives to a follower, with 256 agents at a time and everything between them and the state but raft: three processes in one.
+func BenchmarkRelay(b *testing.B) {
+	const agents = 256
+	r := newRig(b, "s1", "s2")
+	r.world()
+	reporters := make([]*transport.Client, agents)
+	for i := range agents {
+		name := fmt.Sprintf("a%03d", i)
+		r.apply(&fsm.NodeRegister{ID: model.NodeID("02" + name), Name: name, Agent: model.AgentInfo{BootID: "b", Address: "127.0.0.1"}})
+		reporters[i] = r.client(transport.RoleAgent, name, "s2")
+	}
+	var cpu syscall.Rusage
+	spent := func() int64 {
+		_ = syscall.Getrusage(syscall.RUSAGE_SELF, &cpu)
+		return cpu.Utime.Nano() + cpu.Stime.Nano()
+	}
+	round := func(gen int) {
+		var wg sync.WaitGroup
+		for i, c := range reporters {
+			wg.Go(func() {
+				q := transport.ReportRequest{Node: model.NodeID(fmt.Sprintf("02a%03d", i)), Epoch: r.epoch(model.NodeID(fmt.Sprintf("02a%03d", i))), FactsGen: uint64(gen)}
+				if _, err := c.Report(b.Context(), q); err != nil {
+					b.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+	}
+	for i := range reporters { // one after the other: handshakes are not what is measured
+		_, _ = reporters[i].Report(b.Context(), transport.ReportRequest{Node: model.NodeID(fmt.Sprintf("02a%03d", i)), Epoch: r.epoch(model.NodeID(fmt.Sprintf("02a%03d", i))), FactsGen: 1})
+	}
+	gen, before := 1, spent()
+	for b.Loop() {
+		gen++
+		round(gen)
+	}
+	b.ReportMetric(float64(spent()-before)/float64(agents*(gen-1)), "cpu-ns/report")
+}

@@ -1,0 +1,132 @@
+package httpapi
+
+import (
+	"context"
+	"time"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/transport"
+)
+
+// What the reports of one agent may take of the leader. An agent sends at most one report each 30 ms, and only what
+// changed: 500 instances whose facts change each second take about 100 KB a second.
+const (
+	reportBytesPerSecond = 512 << 10
+	reportBytesAtOnce    = 8 << 20
+	reportCost           = 1 << 10 // bytes that any report counts for, beside its own
+)
+
+// limitReports refuses the reports of an agent that sends more bytes than it may, before they are decoded. Code:
+// rate_limited.
+func (s *Server) limitReports(answer answerCall) answerCall {
+	return func(ctx context.Context, who caller, question []byte) ([]byte, error) {
+		if !s.reportBytes.takeMany(who.Identity, float64(len(question)+reportCost)) {
+			err := model.Refuse(transport.CodeRateLimited,
+				"the reports of the agent %s are more than %d bytes a second", who.Name, reportBytesPerSecond).
+				WithHint("look at its log; it may go on in a few seconds")
+			s.cfg.Refused(err)
+			return nil, err
+		}
+		return answer(ctx, who, question)
+	}
+}
+
+func (s *Server) reportAgent(ctx context.Context, who caller, q transport.ReportRequest) (transport.ReportReply, error) {
+	if err := s.replaced(q.Cluster); err != nil {
+		return transport.ReportReply{}, err
+	}
+	n, err := s.ownNode(who, q.Node)
+	if err != nil {
+		return transport.ReportReply{}, err
+	}
+	if refusal := n.TakesReport(q.Epoch); refusal != nil {
+		return transport.ReportReply{}, refusal
+	}
+	report := &fsm.NodeReport{
+		ID: q.Node, Epoch: q.Epoch, Full: q.Full, Instances: q.Instances, FactsGen: q.FactsGen, Transfers: q.Transfers,
+		Holds: q.Holds, Incarnation: q.Incarnation, Self: q.Self,
+	}
+	state, err := s.trimReport(ctx, report)
+	if err != nil {
+		return transport.ReportReply{}, err
+	}
+	index := state.Index
+	if report.News(state) { // not one that is sent again because its answer got lost
+		if report.Full && !s.inventories.take(who.Identity) {
+			err := model.Refuse(transport.CodeRateLimited,
+				"the agent of node %s sends its whole inventory again and again", n.Name).
+				WithHint("look at its log; it may go on in a few seconds")
+			s.cfg.Refused(err)
+			return transport.ReportReply{}, err
+		}
+		size, refusal := fsm.GroupSize([]fsm.Command{report})
+		if refusal != nil {
+			return transport.ReportReply{}, refusal
+		}
+		result, err := s.agents.reports.do(ctx, agentReport{who.actor(), report, size})
+		if err == nil && result.Refusal != nil {
+			err = refusedAt(result.Refusal, result.Index)
+		}
+		if err != nil {
+			return transport.ReportReply{}, err
+		}
+		index = result.Index
+	}
+	s.cfg.Liveness.Heard(q.Node)
+	return transport.ReportReply{Index: index}, nil
+}
+
+// trimReport drops from a report what no state takes, so that it is neither logged nor applied. It returns the state
+// that the report was held against. What this server does not know yet may only be newer than what it has applied: it
+// waits for that.
+func (s *Server) trimReport(ctx context.Context, report *fsm.NodeReport) (*fsm.State, error) {
+	if refusal := report.CheckSize(); refusal != nil {
+		s.cfg.Refused(refusal)
+		return nil, refusal
+	}
+	state := s.cfg.Store.Current()
+	if report.NamesStrangers(state) {
+		if err := s.cfg.Consensus.ReadBarrier(ctx); err != nil {
+			return nil, err
+		}
+		state = s.cfg.Store.Current()
+	}
+	report.Trim(state)
+	return state, nil
+}
+
+// Bounds of the reports in one entry.
+const (
+	reportsAtOnce = 256
+	reportBytes   = fsm.MaxEntryBytes / 4 // of all reports, unless one alone has more
+	reportEntries = 8                     // under way
+)
+
+// agentReport is a report on its way into the log.
+type agentReport struct {
+	by     model.Actor
+	report *fsm.NodeReport
+	size   int // encoded, in bytes
+}
+
+func (s *Server) newReports() batcher[agentReport, fsm.Result] {
+	return batcher[agentReport, fsm.Result]{
+		send: s.commitReports, weight: func(r agentReport) int { return r.size },
+		bounds: batchBounds{calls: reportsAtOnce, weight: reportBytes, flying: reportEntries, time: writeLimit},
+	}
+}
+
+// commitReports proposes reports in one entry, each in a group of its own: one that is refused changes nothing for
+// the others.
+func (s *Server) commitReports(ctx context.Context, reports []agentReport) ([]fsm.Result, error) {
+	state := s.cfg.Store.Current()
+	entry := fsm.Entry{Format: state.Format, At: max(state.Now, s.cfg.Consensus.Now()), Wall: time.Now().UnixMilli(), Actor: model.ActorAgents}
+	for _, one := range reports {
+		entry.Groups = append(entry.Groups, []fsm.Command{one.report})
+	}
+	if len(reports) == 1 {
+		entry.Actor = reports[0].by
+	}
+	return s.proposeAll(ctx, entry)
+}

@@ -1,0 +1,233 @@
+package httpapi
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/transport"
+)
+
+// heartbeatKey is how many random bytes authenticate a node's heartbeats.
+const heartbeatKey = 32
+
+// agentDesk is what the calls of thousands of agents share.
+type agentDesk struct {
+	lookout  *lookout // whether this server may still answer them
+	assigned *linger  // the answers to their polls, and the next two
+	services *linger
+	peers    *linger
+	known    *sharedServices
+	lists    *sharedPeers
+	relay    *relay // to the leader
+	reports  batcher[agentReport, fsm.Result]
+	calls    map[transport.AgentCall]agentCall
+}
+
+// agentCall is what answers a call of agents: CBOR in, CBOR out.
+type agentCall struct {
+	byLeader bool // only the leader can answer it
+	answer   answerCall
+}
+
+// answerCall answers one call of an agent.
+type answerCall func(ctx context.Context, who caller, question []byte) (answer []byte, err error)
+
+func (s *Server) agentCalls() map[transport.AgentCall]agentCall {
+	return map[transport.AgentCall]agentCall{
+		transport.CallRegister:    {true, inCBOR(s.registerAgent)},
+		transport.CallReport:      {true, s.limitReports(inCBOR(s.reportAgent))},
+		transport.CallAssignments: {false, inCBOR(s.assignments)},
+		transport.CallServices:    {false, inCBOR(s.agentServices)},
+		transport.CallPeers:       {false, inCBOR(s.agentPeers)},
+	}
+}
+
+func inCBOR[Q, A any](answer func(context.Context, caller, Q) (A, error)) answerCall {
+	return func(ctx context.Context, who caller, raw []byte) ([]byte, error) {
+		var question Q
+		if err := transport.DecodeCBOR(raw, &question); err != nil {
+			return nil, err
+		}
+		out, err := answer(ctx, who, question)
+		if err != nil {
+			return nil, err
+		}
+		return transport.EncodeCBOR(out)
+	}
+}
+
+// AnswerAgent answers a call of an agent, or has the leader do it. It is a transport.AnswerAgent.
+func (s *Server) AnswerAgent(ctx context.Context, id transport.Identity, call transport.AgentCall, question []byte) (answer []byte, err error) {
+	defer s.agentRecovered(call, &err)
+	err = s.rates.takeRequest(id)
+	if id.Role != transport.RoleAgent {
+		err = model.Refuse(model.CodeForbidden, "%s may not speak the agents' protocol: it has the role %s", id.Name, id.Role)
+	}
+	if err != nil {
+		s.cfg.Refused(err)
+		return nil, err
+	}
+	c, ok := s.agents.calls[call]
+	if !ok {
+		return nil, noAgentCall(call)
+	}
+	if _, self, _ := s.cfg.Consensus.Leader(); c.byLeader && !self {
+		answer, err = s.agents.relay.do(ctx, relayCall{call, id.Name, question})
+	} else {
+		answer, err = c.answer(ctx, caller{Identity: id}, question)
+	}
+	if err != nil {
+		s.log.Debug("agent refused", "agent", id.Name, "call", call, "error", err)
+	}
+	return answer, err
+}
+
+// agentRecovered turns a panic while a call was answered into a refusal.
+func (s *Server) agentRecovered(call transport.AgentCall, err *error) {
+	if reason := recover(); reason != nil {
+		*err = s.panicked("agent", call.String(), reason)
+	}
+}
+
+func noAgentCall(call transport.AgentCall) *model.Error {
+	return model.Refuse(transport.CodeNoRoute, "agents have no %s", call).WithHint("compare the versions of the two processes with: outspan version")
+}
+
+// commitFor proposes what an agent asks for, with the agent as its actor.
+func (s *Server) commitFor(ctx context.Context, who caller, c fsm.Command) (uint64, error) {
+	state := s.cfg.Store.Current()
+	ctx, cancel := context.WithTimeout(ctx, writeLimit)
+	defer cancel()
+	result, err := s.propose(ctx, fsm.Entry{
+		Format: state.Format, At: max(state.Now, s.cfg.Consensus.Now()), Wall: time.Now().UnixMilli(), Actor: who.actor(), Groups: [][]fsm.Command{{c}},
+	})
+	if err != nil {
+		return 0, err
+	}
+	if result.Refusal != nil {
+		return 0, refusedAt(result.Refusal, result.Index)
+	}
+	return result.Index, nil
+}
+
+// registerAgent hands out a new heartbeat key with each epoch, so that an earlier process of the same node can't keep it
+// alive.
+func (s *Server) registerAgent(ctx context.Context, who caller, q transport.RegisterRequest) (transport.RegisterReply, error) {
+	if err := who.isNode(q.Name); err != nil {
+		return transport.RegisterReply{}, err
+	}
+	if _, err := netip.ParseAddr(q.Agent.Address); err != nil { // others dial it, and jobs get it as text
+		return transport.RegisterReply{}, model.Refuse(model.CodeInvalid, "the address %q of the agent of node %s is no IP address", clip(q.Agent.Address), q.Name).
+			WithHint("set advertise { address } on that machine")
+	}
+	state, _ := s.cfg.Store.Watch()
+	if err := s.follows(q, state.Cluster.History()); err != nil {
+		return transport.RegisterReply{}, err
+	}
+	if known, ok := state.Nodes.Get(q.Node); ok && known.Name != q.Name {
+		return transport.RegisterReply{}, model.Refuse(model.CodeNodeTaken, "the node id is that of node %s, not of %s", known.Name, q.Name).
+			WithHint("each agent needs a data directory of its own; to rename a node, drain and forget it, then start it with an empty one")
+	}
+	if err := s.usedElsewhere(&state, q); err != nil {
+		return transport.RegisterReply{}, err
+	}
+	key := make([]byte, heartbeatKey)
+	rand.Read(key) // never fails: the runtime ends the process if there is no randomness
+	q.Agent.Key, q.Agent.Epoch = key, 0
+	q.Agent.Warnings = fsm.CutWarnings(q.Agent.Warnings) // what Apply would drop is not logged
+	register := &fsm.NodeRegister{ID: q.Node, Name: q.Name, Agent: q.Agent, Shape: q.Shape, Seen: q.Seen, Refused: q.Refused}
+	if refusal := state.NewDraft(state.Now).Try(register); refusal != nil { // an agent tries again and again: that must not fill the log
+		s.cfg.Refused(refusal)
+		return transport.RegisterReply{}, refusedAt(refusal, state.Index)
+	}
+	if !s.registrations.take(who.Identity) {
+		err := model.Refuse(transport.CodeRateLimited, "the agent of node %s registers again and again", q.Name).WithHint("look at its log; it may go on in a few seconds")
+		s.cfg.Refused(err)
+		return transport.RegisterReply{}, err
+	}
+	if _, err := s.commitFor(ctx, who, register); err != nil {
+		return transport.RegisterReply{}, err
+	}
+	s.cfg.Liveness.Heard(q.Node)
+	state, _ = s.cfg.Store.Watch()
+	n, ok := state.Nodes.Get(q.Node)
+	if !ok || string(n.Agent.Key) != string(key) {
+		return transport.RegisterReply{}, model.Refuse(model.CodeStale, "node %s registered again meanwhile", q.Name).WithHint("two agents may use the same data directory")
+	}
+	config, voters := s.cfg.Liveness.Voters()
+	servers, listens := s.serverInfos(ctx)
+	return transport.RegisterReply{
+		Config: config, Voters: voters, Epoch: n.Agent.Epoch, Key: key,
+		Heartbeat: fsm.HeartbeatInterval(state.Settings.OfflineAfter),
+		Servers:   servers, Listens: listens, Cluster: state.Cluster.History().String(),
+	}, nil
+}
+
+// usedElsewhere refuses an agent whose node another agent uses, as after a machine was copied: that one's heartbeats still come. One that restarts, also after a
+// reboot, is not refused, and one that moved to another address only until the old heartbeats are late. Code: node_taken.
+func (s *Server) usedElsewhere(state *fsm.State, q transport.RegisterRequest) error {
+	n, known := state.Nodes.Get(q.Node)
+	if !known || n.Health == fsm.HealthOffline || !n.Agent.Elsewhere(&q.Agent) {
+		return nil
+	}
+	live, ok := s.cfg.Liveness.LiveOf(n.ID)
+	if !ok || live.Age > 3*fsm.HeartbeatInterval(state.Settings.OfflineAfter) {
+		return nil
+	}
+	s.log.Warn("a second agent uses the identity of a node and is refused", "node", n.Name, "address", clip(q.Agent.Address), "first", n.Agent.Address)
+	heard := fmt.Sprintf("was heard %s ago", live.Age)
+	if live.Unheard { // since this server leads
+		heard = "may not have found this leader yet"
+	}
+	return model.Refuse(model.CodeNodeTaken, "node %s is in use by the agent at %s, which %s; this one is at %s", n.Name, n.Agent.Address, heard, clip(q.Agent.Address)).
+		WithHint("if this machine is a copy, stop the agent and give it an empty data_dir, a name and a certificate of its own; if the node moved here, stop the agent there")
+}
+
+// follows refuses a node of another cluster, or of a lineage that this server's does not replace. Code: conflict.
+func (s *Server) follows(q transport.RegisterRequest, ours model.History) error {
+	theirs, refusal := model.ParseHistory(q.Cluster)
+	switch {
+	case refusal != nil:
+		return refusal
+	case q.Cluster == "" || ours.Same(theirs) || ours.Replaces(theirs):
+		return nil
+	case theirs.Cluster != ours.Cluster:
+		return model.Refuse(model.CodeConflict, "node %s belongs to cluster %s; this is cluster %s", q.Name, clip(theirs.Cluster), ours.Cluster).
+			WithHint("check the agent's servers; to move the node, stop the agent and give it an empty data_dir")
+	}
+	s.log.Warn("a node follows another lineage of this cluster: a server may have been recovered elsewhere", "node", q.Name, "lineage", clip(theirs.Lineage()))
+	return model.Refuse(model.CodeConflict, "node %s follows the lineage %s of this cluster, which began when another server was recovered", q.Name, clip(theirs.Lineage())).
+		WithHint("if those servers live: stop this one and give it an empty data_dir; if they are lost for good: outspan server recover --supersedes %s on one server", clip(theirs.Lineage()))
+}
+
+// serverInfos is where the servers can be reached, and on what they listen; empty when they can't be listed now, as an
+// agent then keeps those that it knows.
+func (s *Server) serverInfos(ctx context.Context) (all []transport.ServerInfo, listens []string) {
+	if s.cfg.Servers.Roster == nil {
+		return nil, nil
+	}
+	members, err := s.cfg.Servers.Roster.Members(ctx)
+	if err != nil {
+		s.log.Warn("can't list the servers for an agent", "error", err)
+		return nil, nil
+	}
+	for _, m := range members {
+		all = append(all, transport.ServerInfo{ID: m.ID, Name: m.Name, APIAddress: m.Address, Gossip: m.Gossip})
+		listens = append(listens, m.Listens...)
+	}
+	return all, listens
+}
+
+// ownNode finds the node that an agent speaks for. Codes: not_found, forbidden.
+func (s *Server) ownNode(who caller, id model.NodeID) (*fsm.Node, error) {
+	n, ok := s.cfg.Store.Current().Nodes.Get(id)
+	if !ok {
+		return nil, model.Refuse(model.CodeNotFound, "this server knows no node %s", clip(string(id))).WithHint("the agent must register first")
+	}
+	return n, who.isNode(n.Name)
+}

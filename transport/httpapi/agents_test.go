@@ -1,0 +1,418 @@
+package httpapi_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/transport"
+)
+
+// The agent's life: it registers, says what it has, learns what to run, and reports it.
+func TestAgentProtocol(t *testing.T) {
+	r := newRig(t)
+	c := r.client(transport.RoleAgent, "n1")
+	ask := transport.RegisterRequest{
+		Node: "01N1", Name: "n1", Agent: model.AgentInfo{BootID: "b1", Incarnation: "i1", Address: "127.0.0.1", Key: []byte("chosen by the agent"), Epoch: 99},
+		Shape: model.NodeShape{Capacity: model.Resources{CPU: 1000, MemoryBytes: 1 << 30}, PortMin: 20000, PortMax: 20100},
+	}
+	reply := must(c.Register(t.Context(), ask))(t)
+	if reply.Epoch != r.epoch("01N1") || len(reply.Key) != 32 || reply.Heartbeat != 10*model.Second || reply.Cluster != "01CLUSTER" || len(reply.Servers) != 1 || reply.Servers[0].APIAddress != r.servers["s1"].address {
+		t.Errorf("registration: %+v", reply)
+	}
+	again := must(c.Register(t.Context(), ask))(t)
+	if again.Epoch <= reply.Epoch || string(again.Key) == string(reply.Key) {
+		t.Errorf("second registration: epoch %d, key changed %v", again.Epoch, string(again.Key) != string(reply.Key))
+	}
+	_, err := c.Report(t.Context(), transport.ReportRequest{Node: "01N1", Epoch: reply.Epoch, Full: true})
+	wantCode(t, err, model.CodeStale)
+	report := must(c.Report(t.Context(), transport.ReportRequest{Node: "01N1", Epoch: again.Epoch, Full: true}))(t)
+	if s := r.machine.State(); report.Index != s.Index {
+		t.Errorf("report at %d, state at %d", report.Index, s.Index)
+	}
+	if got := must(c.Assignments(t.Context(), transport.AssignmentsRequest{Node: "01N1", Epoch: reply.Epoch}))(t); !got.Register {
+		t.Error("an older epoch was served")
+	}
+	if got := must(c.Assignments(t.Context(), transport.AssignmentsRequest{Node: "01NEW", Epoch: r.epoch("01NEW")}))(t); !got.Register {
+		t.Error("an unknown node was not told to register")
+	}
+	if heard := r.signs("01N1"); heard < 3 {
+		t.Errorf("%d signs of life were noted, want one for each good request", heard)
+	}
+}
+
+// What the leader's state refuses already is no entry of the log, however often an agent tries.
+func TestRefusedAgentsWriteNothing(t *testing.T) {
+	r := newRig(t)
+	r.world()
+	c := r.client(transport.RoleAgent, "n2")
+	agent := model.AgentInfo{BootID: "b1", Address: "127.0.0.1"}
+	before := r.machine.State().Index
+	for range 20 {
+		_, err := c.Register(t.Context(), transport.RegisterRequest{Node: "01OTHER", Name: "n2", Agent: agent})
+		wantCode(t, err, model.CodeNameTaken)
+		_, err = c.Register(t.Context(), transport.RegisterRequest{Node: "01N2", Name: "n2", Agent: model.AgentInfo{Address: "127.0.0.1"}})
+		wantCode(t, err, model.CodeInvalid)
+		_, err = c.Register(t.Context(), transport.RegisterRequest{Node: "01N1", Name: "n2", Agent: agent})
+		wantCode(t, err, model.CodeNodeTaken)
+		_, err = c.Register(t.Context(), transport.RegisterRequest{Node: "01N2", Name: "n2", Agent: agent, Cluster: "01ANOTHER"})
+		wantCode(t, err, model.CodeConflict)
+		_, err = c.Report(t.Context(), transport.ReportRequest{Node: "01N2", Epoch: 77, Full: true})
+		wantCode(t, err, model.CodeStale)
+	}
+	if after := r.machine.State().Index; after != before {
+		t.Errorf("%d entries were written", after-before)
+	}
+	if reply := must(c.Register(t.Context(), transport.RegisterRequest{Node: "01N2", Name: "n2", Agent: agent}))(t); reply.Epoch != before+1 {
+		t.Errorf("a good one after them: epoch %d", reply.Epoch)
+	}
+}
+
+// A node follows the lineage of its cluster that it knows, and those that replaced it. Servers that a recovery left behind refuse it.
+func TestNodeOfAnotherLineage(t *testing.T) {
+	r := newRig(t)
+	r.world()
+	r.apply(&fsm.RestoreMark{Lineages: "l1,l2"})
+	c := r.client(transport.RoleAgent, "n9")
+	ask := transport.RegisterRequest{Node: "01N9", Name: "n9", Agent: model.AgentInfo{BootID: "b1", Address: "127.0.0.1"}}
+	for history, want := range map[string]model.Code{
+		"": "", "01CLUSTER": "", "01CLUSTER/l1": "", "01CLUSTER/l1,l2": "",
+		"01CLUSTER/l1,l2,l3": model.CodeConflict, "01CLUSTER/x": model.CodeConflict, "01CLUSTER/": model.CodeInvalid,
+	} {
+		ask.Cluster = history
+		reply, err := c.Register(t.Context(), ask)
+		switch {
+		case want != "":
+			wantCode(t, err, want)
+		case err != nil:
+			t.Errorf("a node that follows %q: %v", history, err)
+		case reply.Cluster != "01CLUSTER/l1,l2":
+			t.Errorf("a node that follows %q is told to follow %q", history, reply.Cluster)
+		}
+	}
+	// The other calls of a node that is registered.
+	known := must(transport.NewClient(transport.ClientConfig{
+		Addresses: []string{"https://" + r.servers["s1"].address}, Credentials: must(r.ca.Credentials(transport.RoleAgent, "n2"))(t), RetryFor: -1,
+	}))(t)
+	t.Cleanup(known.Close)
+	for history, want := range map[string]model.Code{"01CLUSTER/l1": "", "01CLUSTER/l1,l2,l3": transport.CodeNotCaughtUp} {
+		_, services := known.Services(t.Context(), transport.ServicesRequest{Node: "01N2", Cluster: history})
+		_, assignments := known.Assignments(t.Context(), transport.AssignmentsRequest{Node: "01N2", Epoch: r.epoch("01N2"), Cluster: history})
+		_, report := known.Report(t.Context(), transport.ReportRequest{Node: "01N2", Epoch: r.epoch("01N2"), Cluster: history})
+		for call, err := range map[string]error{"services": services, "assignments": assignments, "report": report} {
+			if want != "" {
+				wantCode(t, err, want)
+			} else if err != nil {
+				t.Errorf("%s of a node that follows %q: %v", call, history, err)
+			}
+		}
+	}
+}
+
+// assignmentsAfter is a long poll in the background; it has begun to wait when this returns.
+func (r *rig) assignmentsAfter(t testing.TB, c *transport.Client, index uint64) <-chan transport.Assignments {
+	t.Helper()
+	before := r.signs("01N2")
+	defer func() { eventually(t, "the poll begins", func() bool { return r.signs("01N2") > before }) }()
+	done := make(chan transport.Assignments, 1)
+	ctx := t.Context()
+	go func() {
+		got, err := c.Assignments(ctx, transport.AssignmentsRequest{Node: "01N2", Epoch: r.epoch("01N2"), Index: index, Wait: 30 * model.Second})
+		if err != nil {
+			t.Errorf("assignments: %v", err)
+		}
+		done <- got
+	}()
+	return done
+}
+
+// signs is how many signs of life of a node were noted.
+func (r *rig) signs(id model.NodeID) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.heard[id]
+}
+
+func TestAssignments(t *testing.T) {
+	r := newRig(t)
+	r.world()
+	c := r.client(transport.RoleAgent, "n2")
+	first := must(c.Assignments(t.Context(), transport.AssignmentsRequest{Node: "01N2", Epoch: r.epoch("01N2"), Wait: 30 * model.Second}))(t)
+	if len(first.Instances) != 0 || first.Index == 0 || first.Register {
+		t.Fatalf("first assignments: %+v", first)
+	}
+	done := r.assignmentsAfter(t, c, first.Index)
+	r.apply(&fsm.NodeIntent{ID: "01N1", Intent: fsm.IntentCordoned}) // not about n2
+	select {
+	case got := <-done:
+		t.Fatalf("woken for nothing: %+v", got)
+	default:
+	}
+	r.place("inst-c", 2, "01N2", model.ObservedPending)
+	got := <-done
+	if len(got.Instances) != 1 || got.Index <= first.Index {
+		t.Fatalf("after a placement: %+v", got)
+	}
+	one := got.Instances[0]
+	if one.ID != "inst-c" || one.Desired != model.DesiredRunning || one.Ports["http"] != 20002 || one.Memory != 64<<20 || one.Job != "web" || one.Spec == nil || one.Spec.Exec.Command != "/bin/web" {
+		t.Errorf("assignment: %+v", one)
+	}
+	done = r.assignmentsAfter(t, c, got.Index)
+	r.apply(&fsm.InstanceStop{ID: "inst-c", Cause: model.CauseUser})
+	if got = <-done; len(got.Instances) != 1 || got.Instances[0].Desired != model.DesiredStopped || got.Instances[0].Spec != nil {
+		t.Errorf("after a stop: %+v, want no spec, which was told before", got.Instances)
+	}
+	done = r.assignmentsAfter(t, c, got.Index)
+	r.apply(&fsm.RestoreMark{})
+	if got = <-done; !got.Unconfirmed || got.Incarnation != 1 || got.Instances[0].Spec == nil {
+		t.Errorf("after a restore: %+v, want also every spec: what was told before says nothing", got)
+	}
+	if got.Confirmed != 0 {
+		t.Errorf("a restore was confirmed %s ago, by nobody", got.Confirmed)
+	}
+	r.apply(&fsm.RestoreMark{Confirm: true}, &fsm.NodeReport{ID: "01N2", Epoch: r.epoch("01N2"), Full: true, Incarnation: got.Incarnation})
+	ask := func() transport.Assignments {
+		return must(c.Assignments(t.Context(), transport.AssignmentsRequest{Node: "01N2", Epoch: r.epoch("01N2")}))(t)
+	}
+	at := ask().Confirmed
+	time.Sleep(30 * time.Millisecond)
+	if got = ask(); at == 0 || got.Confirmed != at || got.Unconfirmed {
+		t.Errorf("confirmed %s ago, and without an entry since %s (S2: a server's own clock may be ahead)", at, got.Confirmed)
+	}
+	r.apply(&fsm.NodeIntent{ID: "01N1", Intent: fsm.IntentActive})
+	if later := ask().Confirmed; later < 30 {
+		t.Errorf("confirmed %s ago, and 30 ms and an entry later %s", at, later)
+	}
+}
+
+// An agent that has followed a state which is lost, and whose node the restored one does not have, stops nothing before it has told what it runs.
+func TestAssignmentsOfANodeThatARestoreLost(t *testing.T) {
+	r := newRig(t)
+	r.world()
+	r.apply(&fsm.RestoreMark{}, &fsm.RestoreMark{Confirm: true})
+	r.node("01N9", "n9") // it has seen incarnation 0
+	ask := func() transport.Assignments {
+		return must(r.client(transport.RoleAgent, "n9").Assignments(t.Context(), transport.AssignmentsRequest{Node: "01N9", Epoch: r.epoch("01N9")}))(t)
+	}
+	first := ask()
+	if !first.Unconfirmed {
+		t.Errorf("before its inventory: %+v", first)
+	}
+	r.apply(&fsm.NodeReport{ID: "01N9", Epoch: r.epoch("01N9"), Full: true, Incarnation: first.Incarnation})
+	if then := ask(); then.Unconfirmed || then.Index <= first.Index {
+		t.Errorf("after its inventory: %+v, before it: %+v", then, first)
+	}
+}
+
+// A server that lags serves no agent: what it would say may be over.
+func TestAssignmentsOfALaggingServer(t *testing.T) {
+	r := newRig(t)
+	r.world()
+	r.mu.Lock()
+	r.servers["s1"].fresh = false
+	r.mu.Unlock()
+	_, err := r.client(transport.RoleAgent, "n2").Assignments(t.Context(), transport.AssignmentsRequest{Node: "01N2", Epoch: r.epoch("01N2")})
+	wantCode(t, err, transport.CodeNotCaughtUp)
+	_, p := raw(t, r, transport.RoleCLI, "alice", "GET", "/readyz", "", "")
+	if p == nil || p.Code != transport.CodeNotCaughtUp {
+		t.Errorf("readyz: %+v", p)
+	}
+}
+
+// A server that is cut off from the others, or has no room for what they say, sends agents elsewhere, those too whose question it holds: what is decided without it
+// concerns them.
+func TestAssignmentsOfACutOffServer(t *testing.T) {
+	t.Run("stale", func(t *testing.T) { sendsAgentsElsewhere(t, func(s *server) { s.stale = 11 * time.Second }) })
+	t.Run("disk full", func(t *testing.T) { sendsAgentsElsewhere(t, func(s *server) { s.full = true }) })
+}
+
+func sendsAgentsElsewhere(t *testing.T, ail func(*server)) {
+	t.Helper()
+	r := newRig(t)
+	r.world()
+	c := r.client(transport.RoleAgent, "n2")
+	first := must(c.Assignments(t.Context(), transport.AssignmentsRequest{Node: "01N2", Epoch: r.epoch("01N2")}))(t)
+	held := make(chan error, 3)
+	ctx := t.Context()
+	go func() {
+		_, err := c.Assignments(ctx, transport.AssignmentsRequest{Node: "01N2", Epoch: r.epoch("01N2"), Index: first.Index, Wait: 30 * model.Second})
+		held <- err
+	}()
+	go func() {
+		_, err := c.Services(ctx, transport.ServicesRequest{Node: "01N2", Index: r.machine.State().Index, Wait: 30 * model.Second})
+		held <- err
+	}()
+	go func() {
+		_, err := c.Peers(ctx, transport.PeersRequest{Node: "01N2", Groups: []transport.PeersKnown{{Group: "web/http", At: 1 << 40}}, Incarnation: 1, Wait: 30 * model.Second})
+		held <- err
+	}()
+	r.mu.Lock()
+	ail(r.servers["s1"])
+	r.mu.Unlock()
+	for range 3 {
+		wantCode(t, <-held, transport.CodeNotCaughtUp)
+	}
+	_, err := c.Assignments(t.Context(), transport.AssignmentsRequest{Node: "01N2", Epoch: r.epoch("01N2")})
+	wantCode(t, err, transport.CodeNotCaughtUp)
+}
+
+// An agent that has seen a newer state than the leader's, which was restored from an older one, has to register: that raises the state above what it saw. A follower
+// that lags sends it to another server.
+func TestAgentHasSeenANewerState(t *testing.T) {
+	r := newRig(t, "s1", "s2")
+	r.world()
+	r.apply(&fsm.RestoreMark{})
+	q := transport.AssignmentsRequest{Node: "01N2", Epoch: r.epoch("01N2"), Seen: model.Seen{Incarnation: 1, Index: 90_000}}
+	_, err := r.client(transport.RoleAgent, "n2", "s2").Assignments(t.Context(), q)
+	wantCode(t, err, transport.CodeNotCaughtUp)
+	c := r.client(transport.RoleAgent, "n2", "s1")
+	if got := must(c.Assignments(t.Context(), q))(t); !got.Register {
+		t.Errorf("the leader serves an agent that does not obey: %+v", got)
+	}
+	agent := model.AgentInfo{BootID: "b1", Address: "127.0.0.1"}
+	reply := must(c.Register(t.Context(), transport.RegisterRequest{Node: "01N2", Name: "n2", Agent: agent, Seen: q.Seen}))(t)
+	q.Epoch = reply.Epoch
+	if got := must(c.Assignments(t.Context(), q))(t); got.Register || !q.Seen.Before(model.Seen{Incarnation: got.Incarnation, Index: got.Index}) {
+		t.Errorf("behind its registration: incarnation %d, index %d, register %v", got.Incarnation, got.Index, got.Register)
+	}
+}
+
+// A server that is behind the leader waits for a registration that it does not know yet, for a moment: its agent would otherwise register once more.
+func TestAgentOfALaggingServer(t *testing.T) {
+	r := newRig(t, "s1", "s2")
+	r.world()
+	c := r.client(transport.RoleAgent, "late", "s2")
+	polled, served := make(chan transport.Assignments, 1), make(chan error, 1)
+	ctx, epoch := t.Context(), r.machine.State().Index+1
+	go func() {
+		got, err := c.Assignments(ctx, transport.AssignmentsRequest{Node: "01LATE", Epoch: epoch})
+		if err != nil {
+			t.Errorf("assignments: %v", err)
+		}
+		polled <- got
+	}()
+	go func() {
+		_, err := c.Services(ctx, transport.ServicesRequest{Node: "01LATE"})
+		served <- err
+	}()
+	eventually(t, "both wait for the node", func() bool { return r.waits("assigned/01LATE") >= 2 })
+	r.apply(&fsm.NodeRegister{ID: "01LATE", Name: "late", Agent: model.AgentInfo{BootID: "b1", Address: "127.0.0.1"}})
+	if got := <-polled; got.Register || got.Index == 0 {
+		t.Errorf("a registration that came a moment later: %+v", got)
+	}
+	if err := <-served; err != nil {
+		t.Errorf("services: %v", err)
+	}
+	if got := must(c.Assignments(t.Context(), transport.AssignmentsRequest{Node: "01LATE", Epoch: epoch + 1}))(t); !got.Register {
+		t.Errorf("a registration that never came: %+v", got)
+	}
+}
+
+// A registration that a restore has lost will never come: no server waits for it. The agent must register again before its node counts as silent.
+func TestAgentOfALostRegistration(t *testing.T) {
+	r := newRig(t, "s1", "s2")
+	r.world()
+	lost := r.epoch("01N2") + 5
+	r.apply(&fsm.RestoreMark{})
+	began := time.Now()
+	got := must(r.client(transport.RoleAgent, "n2", "s2").Assignments(t.Context(), transport.AssignmentsRequest{Node: "01N2", Epoch: lost}))(t)
+	if took := time.Since(began); !got.Register || took >= 2*time.Second {
+		t.Errorf("register again: %v, after %s", got.Register, took)
+	}
+}
+
+func TestAgentServices(t *testing.T) {
+	r := newRig(t)
+	r.world()
+	c := r.client(transport.RoleAgent, "n2")
+	first := must(c.Services(t.Context(), transport.ServicesRequest{Node: "01N2"}))(t)
+	if len(first.Services) != 1 || first.Services[0].Expose != 8080 || len(first.Services[0].Backends) != 2 || first.Services[0].Backends[1].Address != "127.0.0.1:20001" {
+		t.Fatalf("services: %+v", first)
+	}
+	// An index from before a restore, which this state will not reach for long, is answered at once.
+	asked, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if ahead, err := c.Services(asked, transport.ServicesRequest{Node: "01N2", Index: first.Index + 1000, Wait: 45 * model.Second}); err != nil || ahead.Index != first.Index {
+		t.Errorf("asked with an index of the future: %+v, %v", ahead, err)
+	}
+	done := make(chan transport.Services, 1)
+	ctx := t.Context()
+	go func() {
+		got, err := c.Services(ctx, transport.ServicesRequest{Node: "01N2", Index: first.Index, Wait: 30 * model.Second})
+		if err != nil {
+			t.Errorf("services: %v", err)
+		}
+		done <- got
+	}()
+	r.place("inst-c", 2, "01N2", model.ObservedReady)
+	if got := <-done; len(got.Services[0].Backends) != 3 || got.Services[0].Generation <= first.Services[0].Generation {
+		t.Errorf("after an instance became ready: %+v", got)
+	}
+	at := r.machine.State().Index
+	r.apply(&fsm.RestoreMark{})
+	for _, unconfirmed := range []bool{true, false} {
+		got := must(c.Services(t.Context(), transport.ServicesRequest{Node: "01N2", Index: at, Wait: 30 * model.Second}))(t)
+		if got.Unconfirmed != unconfirmed {
+			t.Errorf("a restore is not confirmed: %t, told %+v", unconfirmed, got)
+		}
+		at = got.Index
+		r.apply(&fsm.RestoreMark{Confirm: true})
+	}
+}
+
+// Garbage on the agents' protocol is refused, and CBOR of a newer version by name.
+func TestAgentGarbage(t *testing.T) {
+	r := newRig(t)
+	r.world()
+	newer := must(transport.EncodeCBOR(map[int]any{1: "01N1", 2: uint64(1), 99: true}))(t)
+	who := transport.Identity{Cluster: "test", Role: transport.RoleAgent, Name: "n1"}
+	answer := r.servers["s1"].api.AnswerAgent
+	for _, body := range []string{"", "\xff\xff", strings.Repeat("\x9f", 1000), string(newer)} {
+		_, err := answer(t.Context(), who, transport.CallReport, []byte(body))
+		wantCode(t, err, model.CodeInvalid)
+	}
+	_, err := answer(t.Context(), who, 99, newer)
+	wantCode(t, err, transport.CodeNoRoute)
+}
+
+// A question of one server reaches another one's answer.
+func TestPeers(t *testing.T) {
+	r := newRig(t)
+	c := transport.NewPeerClient(transport.Dialer{Credentials: must(r.ca.Credentials(transport.RoleServer, "s2"))(t)})
+	t.Cleanup(c.Close)
+	answer, err := c.AskPeer(t.Context(), r.servers["s1"].address, "tick", []byte("body"))
+	if err != nil || string(answer) != "tick:body" {
+		t.Errorf("got %q, %v", answer, err)
+	}
+}
+
+// A second agent of a node is refused while the first one's heartbeats come; the first one may restart and its machine may boot.
+func TestSecondAgentOfANode(t *testing.T) {
+	r := newRig(t)
+	c := r.client(transport.RoleAgent, "n1")
+	first := model.AgentInfo{BootID: "b1", Address: "127.0.0.1", Machine: "os/fw"}
+	register := func(agent model.AgentInfo) (transport.RegisterReply, error) {
+		return c.Register(t.Context(), transport.RegisterRequest{Node: "01N1", Name: "n1", Agent: agent})
+	}
+	must(register(first))(t)
+	must(register(first))(t)
+	must(register(model.AgentInfo{BootID: "b2", Address: "127.0.0.1", Machine: "os/fw"}))(t)
+	for what, copied := range map[string]model.AgentInfo{
+		"another address": {BootID: "b3", Address: "127.0.0.9", Machine: "os/fw"},
+		"another machine": {BootID: "b3", Address: "127.0.0.1", Machine: "os/other"},
+		"the same kernel": {BootID: "b2", Address: "127.0.0.9"},
+	} {
+		_, err := register(copied)
+		wantCode(t, err, model.CodeNodeTaken)
+		if err == nil || !strings.Contains(err.Error(), "127.0.0.1") || !strings.Contains(err.Error(), copied.Address) {
+			t.Errorf("%s: the refusal names not both: %v", what, err)
+		}
+	}
+	r.mu.Lock()
+	r.silent = true
+	r.mu.Unlock()
+	must(register(model.AgentInfo{BootID: "b3", Address: "127.0.0.9", Machine: "os/fw"}))(t)
+}

@@ -1,0 +1,118 @@
+package httpapi
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/transport"
+)
+
+const contentTypeJSON = "application/json"
+
+func writeJSON(w http.ResponseWriter, status int, contentType string, v any) {
+	w.Header().Set("Content-Type", contentType)
+	w.WriteHeader(status)
+	_ = encodeJSON(w, v) // the status is out: an error here means that the caller has gone
+}
+
+func encodeJSON(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
+}
+
+func writeError(w http.ResponseWriter, err error) { writeProblem(w, transport.NewProblem(err)) }
+
+func writeProblem(w http.ResponseWriter, p *transport.Problem) {
+	if p.Status == http.StatusTooManyRequests || p.Status == http.StatusServiceUnavailable {
+		w.Header().Set("Retry-After", "1")
+	}
+	if p.Index > 0 {
+		w.Header().Set(transport.HeaderIndex, decimal(p.Index))
+	}
+	writeJSON(w, p.Status, transport.ContentTypeProblem, p)
+}
+
+func decimal(n uint64) string { return strconv.FormatUint(n, 10) }
+
+// answered wraps a problem so that huma sends it as it is.
+type answered struct{ *transport.Problem }
+
+// GetStatus implements huma.StatusError.
+func (a answered) GetStatus() int { return a.Status }
+
+// ContentType implements huma.ContentTypeFilter.
+func (a answered) ContentType(string) string { return transport.ContentTypeProblem }
+
+// MarshalJSON leaves the wrapping out.
+func (a answered) MarshalJSON() ([]byte, error) { return json.Marshal(a.Problem) }
+
+func asAnswer(err error) error {
+	if err == nil {
+		return nil
+	}
+	return answered{transport.NewProblem(err)}
+}
+
+// formats are those of JSON operations. Bodies of requests don't pass here: see bodyOf.
+func formats() map[string]huma.Format {
+	format := huma.Format{
+		Marshal: func(w io.Writer, v any) error {
+			if m, ok := v.(*huma.ErrorModel); ok {
+				v = reshape(m)
+			}
+			if l, ok := v.(selected); ok {
+				v = l.selected()
+			}
+			return encodeJSON(w, v)
+		},
+		Unmarshal: decodeStrict,
+	}
+	return map[string]huma.Format{contentTypeJSON: format, "json": format}
+}
+
+// reshape turns huma's own refusals of parameters into problems. Values are left out.
+func reshape(m *huma.ErrorModel) *transport.Problem {
+	if m.Status >= http.StatusInternalServerError {
+		return transport.NewProblem(errors.New(m.Detail))
+	}
+	var parts []string
+	for _, d := range m.Errors {
+		parts = append(parts, strings.TrimPrefix(d.Location, "query.")+": "+d.Message)
+	}
+	if len(parts) == 0 {
+		parts = append(parts, m.Detail)
+	}
+	return transport.NewProblem(model.Refuse(model.CodeInvalid, "%s", strings.Join(parts, "; ")).WithHint("the parameters are listed in /openapi.json"))
+}
+
+// ownStatus makes huma answer what is invalid with the status that the table of codes has for it.
+func ownStatus(ctx huma.Context, next func(huma.Context)) { next(statusContext{ctx}) }
+
+type (
+	humaContext   huma.Context // so that the embedded field does not hide the method Context
+	statusContext struct{ humaContext }
+)
+
+// SetStatus implements huma.Context.
+func (c statusContext) SetStatus(status int) {
+	if status == http.StatusUnprocessableEntity {
+		status = transport.StatusOf(model.CodeInvalid)
+	}
+	c.humaContext.SetStatus(status)
+}
+
+// Unwrap lets humago find its own context.
+func (c statusContext) Unwrap() huma.Context { return c.humaContext }
+
+// refusedAt is a refusal with the index of the entry, or of the state, that refused.
+func refusedAt(refusal *model.Error, index uint64) error {
+	return transport.NewProblem(refusal).At(index)
+}

@@ -1,0 +1,73 @@
+package httpapi
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/transport"
+)
+
+const (
+	agentWait      = 5 * time.Second // for one agent
+	agentsAtOnce   = 32              // agents asked at a time
+	maxAgentAnswer = 16 << 20        // bytes of one answer
+)
+
+// askAgents reads a path of every node's agent. It hands the answers over one at a time, in no order, and returns the names of the nodes whose agents gave none, in
+// order. It takes agentWait for each agentsAtOnce nodes at most.
+func askAgents[T any](ctx context.Context, s *Server, state *fsm.State, path string, take func(*fsm.Node, T)) (silent []string) {
+	var mu sync.Mutex
+	var asked sync.WaitGroup
+	room := make(chan struct{}, agentsAtOnce)
+	silent = []string{}
+	for _, n := range state.Nodes.All() {
+		room <- struct{}{}
+		asked.Go(func() {
+			defer func() { <-room }()
+			var answer T
+			err := s.askAgent(ctx, n, path, &answer)
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				silent = append(silent, n.Name)
+				return
+			}
+			take(n, answer)
+		})
+	}
+	asked.Wait()
+	slices.Sort(silent)
+	return silent
+}
+
+// askAgent reads a path of one agent. Code: agent_unreachable, and those of the agent.
+func (s *Server) askAgent(ctx context.Context, n *fsm.Node, path string, answer any) error {
+	unreachable := model.Refuse(transport.CodeAgentUnreachable, "the agent of node %s does not answer", n.Name)
+	if n.Agent.APIAddress == "" || s.cfg.AgentTransport == nil {
+		return unreachable
+	}
+	ctx, cancel := context.WithTimeout(ctx, agentWait)
+	defer cancel()
+	target := url.URL{Scheme: "https", Host: n.Agent.APIAddress, Path: path}
+	req, err := http.NewRequestWithContext(transport.ExpectPeer(ctx, n.Name), http.MethodGet, target.String(), http.NoBody)
+	if err != nil {
+		return unreachable
+	}
+	resp, err := s.cfg.AgentTransport.RoundTrip(req)
+	if err != nil {
+		return unreachable
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return transport.ProblemOf(resp)
+	}
+	return json.NewDecoder(io.LimitReader(resp.Body, maxAgentAnswer)).Decode(answer)
+}

@@ -1,0 +1,204 @@
+package httpapi_test
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/transport"
+	"github.com/outspan/outspan/transport/httpapi"
+)
+
+// Each role reaches its own operations and no other.
+func TestRoles(t *testing.T) {
+	r := newRig(t)
+	r.world()
+	tests := []struct {
+		role               transport.Role
+		method, path, body string
+		allowed            bool
+	}{
+		{transport.RoleCLI, "GET", "/v1/nodes", "", true},
+		{transport.RoleCLI, "POST", "/v1/peer/tick", "", false},
+		{transport.RoleAgent, "GET", "/v1/nodes", "", false},
+		{transport.RoleAgent, "GET", "/v1/settings", "", false},
+		{transport.RoleAgent, "GET", "/v1/events", "", false},
+		{transport.RoleAgent, "GET", "/v1/snapshot", "", false},
+		{transport.RoleAgent, "GET", "/metrics", "", false},
+		{transport.RoleAgent, "GET", "/v1/instances/inst-a/logs", "", false},
+		{transport.RoleAgent, "POST", "/v1/nodes/n1/cordon", "", false},
+		{transport.RoleAgent, "POST", "/v1/members/transfer-leader", "", false},
+		{transport.RoleAgent, "PUT", "/v1/settings", "", false},
+		{transport.RoleAgent, "POST", "/v1/peer/tick", "", false},
+		{transport.RoleAgent, "GET", "/v1/services", "", true},
+		{transport.RoleAgent, "GET", "/healthz", "", true},
+		{transport.RoleServer, "POST", "/v1/peer/tick", "", true},
+		{transport.RoleServer, "GET", "/metrics", "", true},
+		{transport.RoleServer, "POST", "/v1/nodes/n1/cordon", "", false},
+		{transport.RoleServer, "DELETE", "/v1/members/s1", "", false},
+		{transport.RoleServer, "GET", "/v1/snapshot", "", false},
+	}
+	for _, tt := range tests {
+		_, p := raw(t, r, tt.role, "n1", tt.method, tt.path, "", tt.body)
+		if refused := p != nil && p.Code == model.CodeForbidden; refused == tt.allowed {
+			t.Errorf("%s %s %s: got %+v, want allowed=%v", tt.role, tt.method, tt.path, p, tt.allowed)
+		}
+	}
+	for _, role := range []transport.Role{transport.RoleCLI, transport.RoleServer, transport.RoleAgent} {
+		_, err := r.client(role, "n1").Services(t.Context(), transport.ServicesRequest{Node: "01N1"})
+		if refused := errors.Is(err, &model.Error{Code: model.CodeForbidden}); refused == (role == transport.RoleAgent) {
+			t.Errorf("the agents' protocol with a certificate of the role %s: %v", role, err)
+		}
+	}
+}
+
+// An agent acts for the node whose name its certificate bears, and for no other.
+func TestAgentOfAnotherNode(t *testing.T) {
+	r := newRig(t)
+	r.world()
+	thief := r.client(transport.RoleAgent, "n2")
+	before := r.entries()
+	_, err := thief.Register(t.Context(), transport.RegisterRequest{Node: "01N1", Name: "n1", Agent: model.AgentInfo{BootID: "b"}})
+	wantCode(t, err, model.CodeForbidden)
+	_, err = thief.Register(t.Context(), transport.RegisterRequest{Node: "01N1", Name: "n2", Agent: model.AgentInfo{BootID: "b", Address: "127.0.0.1"}})
+	wantCode(t, err, model.CodeNodeTaken)
+	_, err = thief.Report(t.Context(), transport.ReportRequest{Node: "01N1", Epoch: r.epoch("01N1"), Full: true})
+	wantCode(t, err, model.CodeForbidden)
+	_, err = thief.Assignments(t.Context(), transport.AssignmentsRequest{Node: "01N1", Epoch: r.epoch("01N1")})
+	wantCode(t, err, model.CodeForbidden)
+	_, err = thief.Services(t.Context(), transport.ServicesRequest{Node: "01N1"})
+	wantCode(t, err, model.CodeForbidden)
+	if r.entries() != before {
+		t.Errorf("%d entries were written for a thief", r.entries()-before)
+	}
+	if r.heard["01N1"] != 0 {
+		t.Error("a thief was taken for a sign of life")
+	}
+}
+
+// An agent that is shut down may drain its own node, gently.
+func TestAgentDrainsItself(t *testing.T) {
+	r := newRig(t)
+	r.world()
+	c := r.client(transport.RoleAgent, "n1")
+	_, _, err := c.Do(t.Context(), http.MethodPost, "/v1/nodes/n2/drain", nil, nil)
+	wantCode(t, err, model.CodeForbidden)
+	_, _, err = c.Do(t.Context(), http.MethodPost, "/v1/nodes/n1/drain", nil, map[string]bool{"force": true})
+	wantCode(t, err, model.CodeForbidden)
+	_, _, err = c.Do(t.Context(), http.MethodPost, "/v1/drains", nil, map[string][]string{"nodes": {"n1"}})
+	wantCode(t, err, model.CodeForbidden)
+	if got := post(t, c, "/v1/nodes/01N1/drain", map[string]string{"message": "shutdown"}); got["drain"] == "" || r.lastEntry().Actor != "agent:n1" {
+		t.Errorf("got %v, actor %q", got, r.lastEntry().Actor)
+	}
+}
+
+// The leader sees who asked another server, and believes nobody else's word for it.
+func TestForward(t *testing.T) {
+	r := newRig(t, "s1", "s2")
+	r.world()
+	follower := r.cli("s2")
+	got := post(t, follower, "/v1/nodes/n1/cordon", nil)
+	if e := r.lastEntry(); e.Actor != "cli:alice" || got["index"] == nil {
+		t.Errorf("actor of a forwarded write is %q", e.Actor)
+	}
+	if got := get(t, follower, "/v1/nodes/n1")["state"]; got != "cordoned" {
+		t.Errorf("read through a follower: state %v", got)
+	}
+	resp := must(follower.Open(t.Context(), transport.Request{Path: "/v1/nodes"}))(t)
+	resp.Body.Close()
+	if got := resp.Header.Get(transport.HeaderStale); got != "0" {
+		t.Errorf("a read that the leader answered: %s %q, want 0", transport.HeaderStale, got)
+	}
+	_, _, err := follower.Do(t.Context(), http.MethodGet, "/v1/nodes/n9", nil, nil)
+	wantCode(t, err, model.CodeNotFound)
+	_, _, err = follower.Do(t.Context(), http.MethodPost, "/v1/jobs/web/scale", nil, map[string]string{"cuont": "3"})
+	if wantCode(t, err, model.CodeInvalid); !strings.Contains(err.Error(), `did you mean "count"?`) {
+		t.Errorf("a forwarded refusal lost its hint: %v", err)
+	}
+	reply, err := r.client(transport.RoleAgent, "n3", "s2").Register(t.Context(), transport.RegisterRequest{Node: "01N3", Name: "n3", Agent: model.AgentInfo{BootID: "b", Address: "127.0.0.1"}})
+	if err != nil || reply.Epoch == 0 || r.lastEntry().Actor != "agent:n3" {
+		t.Errorf("registration through a follower: %+v, %v, actor %q", reply, err, r.lastEntry().Actor)
+	}
+
+	for _, role := range []transport.Role{transport.RoleCLI, transport.RoleAgent} {
+		c := r.client(role, "mallory")
+		_, err := c.Send(t.Context(), transport.Request{Path: "/healthz", Header: http.Header{"Outspan-Forwarded-For": {"cli/root"}}})
+		wantCode(t, err, model.CodeForbidden)
+	}
+}
+
+// While no more request ids can be remembered, one more write is refused without a word in the log: callers ask again and again.
+func TestRequestsFull(t *testing.T) {
+	r := newRig(t)
+	r.world()
+	r.fillRequests(100_000, "cli:alice")
+	before := r.entries()
+	_, _, err := r.cli().Do(t.Context(), http.MethodPost, "/v1/nodes/n1/cordon", values("request_id=one-more"), nil)
+	wantCode(t, err, model.CodeBusy)
+	if got := r.entries(); got != before {
+		t.Errorf("%d entries for a refusal", got-before)
+	}
+}
+
+// A request is passed on once: when the one it reaches does not lead either, the caller has to try again.
+func TestForwardOnce(t *testing.T) {
+	r := newRig(t, "s1", "s2")
+	r.world()
+	c := r.client(transport.RoleServer, "s1", "s2")
+	_, err := c.Send(t.Context(), transport.Request{Path: "/v1/nodes", Header: http.Header{"Outspan-Forwarded-For": {"cli/alice"}}})
+	wantCode(t, err, model.CodeNoLeader)
+
+	r.setLeader("")
+	_, _, err = r.cli("s2").Do(t.Context(), http.MethodGet, "/v1/nodes", nil, nil)
+	wantCode(t, err, model.CodeNoLeader)
+	a, err := r.cli("s2").Send(t.Context(), transport.Request{Path: "/v1/nodes", Query: values("consistency=stale")})
+	if err != nil || a.Stale == 0 {
+		t.Errorf("a stale read without a leader: age %v, %v", a.Stale, err)
+	}
+}
+
+// The kernel's word for the peer of the unix socket is the actor, also behind a follower.
+func TestSocketActor(t *testing.T) {
+	r := newRig(t, "s1", "s2")
+	r.world()
+	path := t.TempDir() + "/api.sock"
+	l := must(transport.ListenUnix(path, "test"))(t)
+	r.serveOn(l, r.servers["s2"].api, nil)
+	c := must(transport.NewClient(transport.ClientConfig{Addresses: []string{"unix://" + path}}))(t)
+	t.Cleanup(c.Close)
+	post(t, c, "/v1/nodes/n1/cordon", nil)
+	if actor := r.lastEntry().Actor; !strings.HasPrefix(string(actor), "uid:") {
+		t.Errorf("actor of the socket is %q", actor)
+	}
+}
+
+// A caller above its rate is told so; others are not held up.
+func TestRate(t *testing.T) {
+	r := newRig(t)
+	r.world()
+	r.servers["s1"].api.SetLimits(httpapi.Limits{RequestsPerSecond: 2})
+	c := r.cli()
+	var err error
+	for range 20 {
+		if _, _, err = c.Do(t.Context(), http.MethodGet, "/v1/nodes", nil, nil); err != nil {
+			break
+		}
+	}
+	wantCode(t, err, transport.CodeRateLimited)
+	if _, _, err := r.client(transport.RoleCLI, "bob").Do(t.Context(), http.MethodGet, "/v1/nodes", nil, nil); err != nil {
+		t.Errorf("another caller: %v", err)
+	}
+}
+
+// What an agent says to be its address is an IP address: others dial it, and jobs get it as text.
+func TestAddressOfAnAgent(t *testing.T) {
+	r := newRig(t)
+	r.world()
+	c := r.client(transport.RoleAgent, "n9")
+	for _, address := range []string{"", "n9", "127.0.0.1:80", "127.0.0.1\nX: 1"} {
+		_, err := c.Register(t.Context(), transport.RegisterRequest{Node: "01N9", Name: "n9", Agent: model.AgentInfo{BootID: "b1", Address: address}})
+		wantCode(t, err, model.CodeInvalid)
+	}
+}

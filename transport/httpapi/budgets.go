@@ -1,0 +1,282 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
+)
+
+// Budget is what a set of instances can lose at once and per window, and what of it is used.
+type Budget struct {
+	Name     string           `json:"name" doc:"of the group, JOB/GROUP; of the shared budget; or of the actor"`
+	Scope    string           `json:"scope" enum:"group,shared,actor" doc:"shared: its groups are counted together; actor: how many stops one part of the system may begin, from the setting rate_NAME"`
+	Want     int              `json:"want" doc:"instances that there should be"`
+	MinReady int              `json:"min_ready"`
+	MaxDown  int              `json:"max_down"`
+	Ready    int              `json:"ready"`
+	Held     int              `json:"held" doc:"ready ones whose stop is being prepared"`
+	Unheard  int              `json:"unheard" doc:"ready ones by the word of a restored state only: no agent has told since that they run, so none of them allows a stop"`
+	Down     BudgetDown       `json:"down"`
+	Allowed  int              `json:"allowed" doc:"stops that may begin now"`
+	Rate     *BudgetRate      `json:"rate" doc:"null: no rate"`
+	Blocking bool             `json:"blocking" doc:"it was said that the budget may allow nothing"`
+	Groups   []model.GroupID  `json:"groups" doc:"that it is for"`
+	Shared   []string         `json:"shared" doc:"budgets that the group shares with others, which must allow a stop too"`
+	Spec     model.BudgetSpec `json:"spec" doc:"as it was declared; empty: the default of the class"`
+	Text     string           `json:"text" doc:"how the numbers came about"`
+}
+
+// BudgetDown is what is missing, by whose doing.
+type BudgetDown struct {
+	Voluntary   int                 `json:"voluntary" doc:"stopped by an operator, a drain or a rollout, and not yet replaced"`
+	Involuntary int                 `json:"involuntary" doc:"failed, lost or unready"`
+	ByCause     map[model.Cause]int `json:"by_cause"`
+}
+
+// BudgetRate is how many stops may begin in a window.
+type BudgetRate struct {
+	Max         int            `json:"max"`
+	Window      model.Duration `json:"window"`
+	Used        int            `json:"used"`
+	NextAllowed *time.Time     `json:"next_allowed" doc:"null: now"`
+}
+
+// BudgetReply is the answer to a change of a shared budget.
+type BudgetReply struct {
+	Written
+	Budget *Budget `json:"budget,omitempty"`
+}
+
+func (r *reading) groupBudget(g *fsm.Group) Budget {
+	l := r.GroupLedger(g)
+	v := r.budgetOf(&l, fsm.ScopeGroup, []model.GroupID{g.ID})
+	for _, b := range r.SharedBudgets(g.ID) {
+		v.Shared = append(v.Shared, string(b.Name))
+	}
+	if lines := r.BudgetLines(g.ID); len(lines) > 0 {
+		v.Text = lines[0].Text
+	}
+	if policy, ok := r.Policy(g.ID); ok && policy.Budget != nil {
+		v.Spec, v.Blocking = *policy.Budget, policy.Budget.Blocking
+	}
+	return v
+}
+
+func (r *reading) sharedBudget(b *fsm.SharedBudget) Budget {
+	l := r.SharedLedger(b)
+	v := r.budgetOf(&l, fsm.ScopeShared, b.Groups)
+	v.Spec, v.Blocking, v.Text = b.Spec, b.Spec.Blocking, b.Line(&r.State).Text
+	return v
+}
+
+func (r *reading) budgetOf(l *fsm.Ledger, scope string, groups []model.GroupID) Budget {
+	v := Budget{
+		Name: l.Name, Scope: scope, Want: l.Want, MinReady: l.Budget.MinReady, MaxDown: l.Budget.MaxDown, Ready: l.Ready, Held: l.Held, Unheard: l.Unheard,
+		Down: r.down(l, groups), Allowed: l.Allowed(r.now), Groups: notNil(groups), Shared: []string{},
+	}
+	if l.Budget.RateMax > 0 {
+		v.Rate = &BudgetRate{Max: l.Budget.RateMax, Window: l.Budget.Window, Used: l.Used(r.now), NextAllowed: r.wallOf(l.Next())}
+	}
+	return v
+}
+
+// actorBudget is the rate of one kind of actor.
+func (r *reading) actorBudget(k model.ActorKind, rate model.ActorRate) Budget {
+	used := r.UsedBy(k)
+	return Budget{
+		Name: string(k), Scope: "actor", Allowed: max(0, rate.Max-used), Groups: []model.GroupID{}, Shared: []string{}, Down: BudgetDown{ByCause: map[model.Cause]int{}},
+		Rate: &BudgetRate{Max: rate.Max, Window: rate.Window, Used: used, NextAllowed: r.wallOf(r.NextOf(k))},
+		Text: "from the setting " + k.Setting(),
+	}
+}
+
+// wallOf is a moment of cluster time for people; nil: it has come.
+func (r *reading) wallOf(t model.Time) *time.Time {
+	if t <= r.now || t == model.Never {
+		return nil
+	}
+	at := r.wall.Add(time.Duration(t.Sub(r.now)) * time.Millisecond).UTC().Truncate(time.Millisecond)
+	return &at
+}
+
+// down tells by whose doing members are missing. What is certainly down comes first; of what is being made only as many are taken as are missing, since
+// a replacement beside a running one lacks nobody.
+func (r *reading) down(l *fsm.Ledger, groups []model.GroupID) BudgetDown {
+	v := BudgetDown{ByCause: map[model.Cause]int{}}
+	missing := max(0, l.Want-l.Ready)
+	note := func(cause model.Cause) {
+		switch {
+		case v.Voluntary+v.Involuntary >= missing:
+			return
+		case cause.Voluntary() || cause == model.CauseNodeDisabled:
+			v.Voluntary++
+		default:
+			v.Involuntary++
+		}
+		v.ByCause[cause]++
+	}
+	var leaving, coming []model.Cause
+	for _, id := range groups {
+		for i := range r.InstancesOf(id) {
+			switch {
+			case i.Desired == model.DesiredDraining && i.Marks.StopCause != model.CauseScaleDown && i.Marks.StopCause != model.CauseJobStopped:
+				leaving = append(leaving, i.Marks.StopCause)
+			case i.Desired != model.DesiredRunning || i.Ready():
+			case i.Status.Observed == model.ObservedPending || i.Status.Observed == model.ObservedBooting:
+				if i.Cause != model.CauseScaleUp {
+					coming = append(coming, i.Cause)
+				}
+			default:
+				note(lossOf(i))
+			}
+		}
+	}
+	for _, cause := range append(leaving, coming...) {
+		note(cause)
+	}
+	return v
+}
+
+// lossOf is why an instance that should run does not serve.
+func lossOf(i *fsm.Instance) model.Cause {
+	switch reason := model.Cause(i.Status.Reason); {
+	case i.Status.Observed == model.ObservedLost:
+		return model.CauseNodeOffline
+	case i.Status.Observed == model.ObservedUnready:
+		return model.CauseCheckFailed
+	case reason.Valid():
+		return reason
+	}
+	return model.CauseCrashLoop
+}
+
+type budgetList struct{ ListParams }
+
+type groupBudgetRead struct {
+	ReadParams
+	Job   string `path:"job"`
+	Group string `path:"group"`
+}
+
+// BudgetPath is the part of a path that names a shared budget.
+type BudgetPath struct {
+	Name string `path:"name" doc:"of a shared budget"`
+}
+
+type budgetRead struct {
+	ReadParams
+	BudgetPath
+}
+
+type budgetInput struct {
+	WriteParams
+	BudgetPath
+	Input model.BudgetSpec
+}
+
+func (in *budgetInput) body() any { return &in.Input }
+
+type budgetRemoval struct {
+	WriteParams
+	BudgetPath
+}
+
+func (s *Server) budgetOperations() []operation {
+	return []operation{
+		list(s, getRoute("list-budgets", "/v1/budgets", "budgets", "List the budgets of groups, the shared ones, and the rates of actors"), listing[budgetList, Budget]{
+			topics: topics[budgetList]("jobs", "budgets", "settings"), rows: listBudgets,
+		}),
+		read(s, getRoute("get-group-budget", "/v1/budgets/{job}/{group}", "budgets", "Show the budget of a group"),
+			func(in *groupBudgetRead) []fsm.Topic { return []fsm.Topic{"job/" + fsm.Topic(in.Job)} }, showGroupBudget),
+		read(s, getRoute("get-budget", "/v1/budgets/{name}", "budgets", "Show a shared budget"), topics[budgetRead]("jobs", "budgets"), showBudget),
+		write(s, route{id: "set-budget", method: http.MethodPut, path: "/v1/budgets/{name}", tag: "budgets", summary: "Make or replace a shared budget"}, setBudget()),
+		write(s, route{id: "remove-budget", method: http.MethodDelete, path: "/v1/budgets/{name}", tag: "budgets", summary: "Remove a shared budget that no group names"}, removeBudget()),
+	}
+}
+
+// The keys of the list: groups first, then shared budgets, then actors.
+const (
+	groupKeys  = "1"
+	sharedKeys = "2"
+	actorKeys  = "3"
+)
+
+func listBudgets(r *reading, _ *budgetList, from string, yield func(string, Budget) bool) error {
+	if from < sharedKeys {
+		for id, g := range r.Groups.From(model.GroupID(strings.TrimPrefix(from, groupKeys))) {
+			if r.budgeted(g) && !yield(groupKeys+string(id), r.groupBudget(g)) {
+				return nil
+			}
+		}
+	}
+	if from < actorKeys {
+		first, _ := strings.CutPrefix(from, sharedKeys)
+		if from < sharedKeys {
+			first = ""
+		}
+		for name, b := range r.Budgets.From(model.BudgetName(first)) {
+			if !yield(sharedKeys+string(name), r.sharedBudget(b)) {
+				return nil
+			}
+		}
+	}
+	for _, k := range model.ActorKinds() {
+		rate := r.Settings.ActorRate(k)
+		if key := actorKeys + string(k); rate.Max > 0 && !yield(key, r.actorBudget(k, rate)) {
+			return nil
+		}
+	}
+	return nil
+}
+
+// budgeted leaves out groups that are on their way out.
+func (r *reading) budgeted(g *fsm.Group) bool {
+	job, _ := g.ID.Split()
+	j, ok := r.Jobs.Get(job)
+	return ok && !j.Stopped && !g.Removed
+}
+
+func showGroupBudget(_ context.Context, r *reading, in *groupBudgetRead) (Budget, error) {
+	g, ok := r.Groups.Get(model.NewGroupID(model.JobName(in.Job), in.Group))
+	if !ok {
+		return Budget{}, r.noSubject("group", in.Job+"/"+in.Group, "list budgets with: outspan budget ls")
+	}
+	return r.groupBudget(g), nil
+}
+
+func showBudget(_ context.Context, r *reading, in *budgetRead) (Budget, error) {
+	b, ok := r.Budgets.Get(model.BudgetName(in.Name))
+	if !ok {
+		return Budget{}, model.Refuse(model.CodeNotFound, "there is no shared budget %s", clip(in.Name)).WithHint("list budgets with: outspan budget ls; the budget of a group is JOB/GROUP")
+	}
+	return r.sharedBudget(b), nil
+}
+
+func setBudget() change[budgetInput, BudgetReply] {
+	return change[budgetInput, BudgetReply]{
+		prepare: func(_ *reading, in *budgetInput) ([]fsm.Command, error) {
+			return []fsm.Command{&fsm.BudgetSet{Name: model.BudgetName(in.Name), Spec: in.Input}}, nil
+		},
+		answer: func(o *outcome, in *budgetInput) (BudgetReply, error) {
+			reply := BudgetReply{Written: o.Written}
+			if b, ok := o.Budgets.Get(model.BudgetName(in.Name)); ok {
+				v := o.sharedBudget(b)
+				reply.Budget = &v
+			}
+			return reply, nil
+		},
+	}
+}
+
+func removeBudget() change[budgetRemoval, BudgetReply] {
+	return change[budgetRemoval, BudgetReply]{
+		prepare: func(_ *reading, in *budgetRemoval) ([]fsm.Command, error) {
+			return []fsm.Command{&fsm.BudgetRemove{Name: model.BudgetName(in.Name)}}, nil
+		},
+		answer: func(o *outcome, _ *budgetRemoval) (BudgetReply, error) { return BudgetReply{Written: o.Written}, nil },
+	}
+}

@@ -1,0 +1,86 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/transport"
+)
+
+// headerForwarded carries the identity of who asked, from the server that was asked to the leader. It counts only
+// when a server sends it.
+const headerForwarded = "Outspan-Forwarded-For"
+
+// caller is who asks, and which server passed it on.
+type caller struct {
+	transport.Identity
+	via string
+}
+
+// actor is how log entries and events name the caller.
+func (c caller) actor() model.Actor {
+	if c.Role == transport.RoleCLI && strings.HasPrefix(c.Name, "uid:") {
+		return model.Actor(c.Name) // the kernel's word for the peer of the unix socket
+	}
+	return model.Actor(string(c.Role) + ":" + c.Name)
+}
+
+// identify finds out who sent a request. Code: forbidden.
+func identify(r *http.Request) (caller, error) {
+	id, ok := transport.IdentityFrom(r.Context())
+	if !ok {
+		return caller{}, model.Refuse(model.CodeForbidden, "the connection proves no identity").
+			WithHint("use a certificate made with: outspan tls cert create --cli NAME, or the server's unix socket")
+	}
+	header := r.Header.Get(headerForwarded)
+	if header == "" {
+		return caller{Identity: id}, nil
+	}
+	if id.Role != transport.RoleServer {
+		return caller{}, model.Refuse(model.CodeForbidden, "only a server may send %s; %s did", headerForwarded, id)
+	}
+	role, name, _ := strings.Cut(header, "/")
+	name, err := url.PathUnescape(name)
+	if err != nil || name == "" || !transport.Role(role).Valid() {
+		return caller{}, model.Refuse(model.CodeForbidden, "%s from %s is not role/name", headerForwarded, id)
+	}
+	return caller{Identity: transport.Identity{Cluster: id.Cluster, Role: transport.Role(role), Name: name}, via: id.Name}, nil
+}
+
+func (c caller) forwardedFor() string { return string(c.Role) + "/" + url.PathEscape(c.Name) }
+
+// may refuses an operation to roles it is not for. Code: forbidden.
+func (c caller) may(rt route) error {
+	if rt.allow.has(c.Role) {
+		return nil
+	}
+	refusal := model.Refuse(model.CodeForbidden, "%s may not %s %s: it has the role %s", c.Name, rt.method, rt.path, c.Role)
+	if c.Role == transport.RoleAgent {
+		return refusal.WithHint("an agent acts for its own node only; use a certificate made with: outspan tls cert create --cli NAME")
+	}
+	return refusal.WithHint("use a certificate made with: outspan tls cert create --cli NAME")
+}
+
+// isNode refuses an agent that speaks for a node whose name its certificate does not bear. Code: forbidden.
+func (c caller) isNode(name string) error {
+	if c.Role == transport.RoleAgent && c.Name == name {
+		return nil
+	}
+	return model.Refuse(model.CodeForbidden, "the certificate is for the agent %q, the request for the node %q", c.Name, clip(name)).
+		WithHint("the name in the agent's file and in its certificate must be the same; issue one with: outspan tls cert create --agent NAME")
+}
+
+type callerKey struct{}
+
+func withCaller(ctx context.Context, c caller) context.Context {
+	return context.WithValue(ctx, callerKey{}, c)
+}
+
+// callerFrom is set for every operation, by guard.
+func callerFrom(ctx context.Context) caller {
+	c, _ := ctx.Value(callerKey{}).(caller)
+	return c
+}

@@ -1,0 +1,175 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
+)
+
+// ClassView is one priority class; the first one of the list is served first.
+type ClassView struct {
+	Name         model.ClassName  `json:"name"`
+	Rank         int              `json:"rank" doc:"0 is served first"`
+	Default      bool             `json:"default"`
+	Jobs         int              `json:"jobs"`
+	MaxDown      model.Amount     `json:"max_down" doc:"of a group that has no budget of its own"`
+	MaxDownFloor int              `json:"max_down_floor" doc:"at least as many may be down"`
+	Quota        fsm.Quota        `json:"quota" doc:"0: no limit"`
+	Used         ClassUsage       `json:"used" doc:"by the instances that count toward the quota: all that are not stopped"`
+	PreemptEqual fsm.PreemptEqual `json:"preempt_equal" enum:"off,fair" doc:"may an instance that fits nowhere preempt one of its own class; fair: where it lowers the largest owner's share"`
+}
+
+// ClassUsage is what the instances of a class take, the overhead included.
+type ClassUsage struct {
+	MemoryBytes int64 `json:"memory_bytes"`
+	Instances   int   `json:"instances"`
+}
+
+// ClassReply is the answer to a change of a class.
+type ClassReply struct {
+	Written
+	Class *ClassView `json:"class,omitempty"`
+}
+
+func (r *reading) class(c *fsm.Class, rank, jobs int) ClassView {
+	used := r.ClassUsage(c.Name)
+	return ClassView{
+		Name: c.Name, Rank: rank, Default: c.Name == model.ClassProduction, Jobs: jobs, MaxDown: c.MaxDown.Amount, MaxDownFloor: c.MaxDown.Floor,
+		Quota: c.Quota, Used: ClassUsage{MemoryBytes: used.MemoryBytes, Instances: used.Instances}, PreemptEqual: c.PreemptEqual,
+	}
+}
+
+func (r *reading) jobsByClass() map[model.ClassName]int {
+	jobs := map[model.ClassName]int{}
+	for _, j := range r.Jobs.All() {
+		jobs[j.Class]++
+	}
+	return jobs
+}
+
+type classList struct{ ListParams }
+
+// ClassPath is the part of a path that names a class.
+type ClassPath struct {
+	Name string `path:"name"`
+}
+
+type classRead struct {
+	ReadParams
+	ClassPath
+}
+
+type classInput struct {
+	WriteParams
+	ClassPath
+	Input classBody
+}
+
+type classBody struct {
+	Below          model.ClassName  `json:"below,omitempty" doc:"stand directly below this class: less important. A new class needs below or above"`
+	Above          model.ClassName  `json:"above,omitempty" doc:"stand directly above this class: more important"`
+	MaxDown        *model.Amount    `json:"max_down,omitempty" doc:"of a group that has no budget of its own; a percentage is rounded down"`
+	MaxDownFloor   *int             `json:"max_down_floor,omitempty" doc:"at least as many may be down"`
+	QuotaMemory    *int64           `json:"quota_memory_bytes,omitempty" doc:"0: no limit"`
+	QuotaInstances *int             `json:"quota_instances,omitempty" doc:"0: no limit"`
+	PreemptEqual   fsm.PreemptEqual `json:"preempt_equal,omitempty" enum:"off,fair"`
+}
+
+func (in *classInput) body() any { return &in.Input }
+
+type classRemoval struct {
+	WriteParams
+	ClassPath
+}
+
+func (s *Server) classOperations() []operation {
+	return []operation{
+		list(s, getRoute("list-classes", "/v1/classes", "classes", "List priority classes, the first one first"), listing[classList, ClassView]{
+			topics: topics[classList]("settings", "jobs"), rows: listClasses,
+		}),
+		read(s, getRoute("get-class", "/v1/classes/{name}", "classes", "Show a priority class"), topics[classRead]("settings", "jobs"), showClass),
+		write(s, route{id: "set-class", method: http.MethodPut, path: "/v1/classes/{name}", tag: "classes", summary: "Make a class, or change what is given of one"}, setClass()),
+		write(s, route{id: "remove-class", method: http.MethodDelete, path: "/v1/classes/{name}", tag: "classes", summary: "Remove a class that no job has"}, removeClass()),
+	}
+}
+
+func listClasses(r *reading, _ *classList, _ string, yield func(string, ClassView) bool) error {
+	jobs := r.jobsByClass()
+	for rank := range r.Classes {
+		c := &r.Classes[rank]
+		if !yield("c"+strconv.Itoa(10000+rank), r.class(c, rank, jobs[c.Name])) {
+			break
+		}
+	}
+	return nil
+}
+
+func showClass(_ context.Context, r *reading, in *classRead) (ClassView, error) {
+	c, rank, ok := r.Class(model.ClassName(in.Name))
+	if !ok {
+		return ClassView{}, model.Refuse(model.CodeNotFound, "there is no class %s", clip(in.Name)).WithHint("list them with: outspan class ls")
+	}
+	return r.class(&c, rank, r.jobsByClass()[c.Name]), nil
+}
+
+func setClass() change[classInput, ClassReply] {
+	return change[classInput, ClassReply]{
+		prepare: func(r *reading, in *classInput) ([]fsm.Command, error) {
+			b := &in.Input
+			old, _, exists := r.Class(model.ClassName(in.Name))
+			c := &fsm.ClassSet{Name: model.ClassName(in.Name), Below: b.Below, Above: b.Above, PreemptEqual: b.PreemptEqual}
+			if b.MaxDown != nil || b.MaxDownFloor != nil {
+				c.MaxDown = b.maxDown(old, exists)
+			}
+			if b.QuotaMemory != nil || b.QuotaInstances != nil {
+				quota := old.Quota
+				if b.QuotaMemory != nil {
+					quota.MemoryBytes = *b.QuotaMemory
+				}
+				if b.QuotaInstances != nil {
+					quota.Instances = *b.QuotaInstances
+				}
+				c.Quota = &quota
+			}
+			return []fsm.Command{c}, nil
+		},
+		answer: func(o *outcome, in *classInput) (ClassReply, error) {
+			reply := ClassReply{Written: o.Written}
+			if c, rank, ok := o.Class(model.ClassName(in.Name)); ok {
+				v := o.class(&c, rank, o.jobsByClass()[c.Name])
+				reply.Class = &v
+			}
+			return reply, nil
+		},
+	}
+}
+
+// maxDown is the default budget with what is given of it. A percentage of a small group is nothing: unless it is said otherwise one may be down.
+func (b *classBody) maxDown(old fsm.Class, exists bool) *model.MaxDown {
+	m := old.MaxDown
+	if !exists {
+		m = model.DefaultMaxDown()
+	}
+	if b.MaxDown != nil {
+		m = model.MaxDown{Amount: *b.MaxDown}
+		if b.MaxDown.Percent && b.MaxDown.N > 0 {
+			m.Floor = 1
+		}
+	}
+	if b.MaxDownFloor != nil {
+		m.Floor = *b.MaxDownFloor
+	}
+	return &m
+}
+
+func removeClass() change[classRemoval, ClassReply] {
+	return change[classRemoval, ClassReply]{
+		prepare: func(_ *reading, in *classRemoval) ([]fsm.Command, error) {
+			return []fsm.Command{&fsm.ClassRemove{Name: model.ClassName(in.Name)}}, nil
+		},
+		answer: func(o *outcome, _ *classRemoval) (ClassReply, error) { return ClassReply{Written: o.Written}, nil },
+	}
+}

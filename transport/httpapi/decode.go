@@ -1,0 +1,227 @@
+package httpapi
+
+import (
+	"bytes"
+	"encoding"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+	"strings"
+
+	"github.com/outspan/outspan/model"
+)
+
+// maxDepth bounds nesting in a request's body.
+const maxDepth = 64
+
+// decodeStrict reads exactly one JSON value into v. A field that v does not have, a field given twice and text after
+// the value are refused by name; the value itself is never repeated in the error, as it may be a secret. Error: invalid.
+func decodeStrict(data []byte, v any) error {
+	walk := json.NewDecoder(bytes.NewReader(data))
+	walk.UseNumber()
+	if err := checkValue(walk, reflect.TypeOf(v), "", 0); err != nil {
+		return err
+	}
+	if _, err := walk.Token(); !errors.Is(err, io.EOF) {
+		return model.Refuse(model.CodeInvalid, "there is text after the JSON value of the body")
+	}
+	return explainDecode(json.Unmarshal(data, v))
+}
+
+// checkValue walks one value along the type it will be decoded into.
+func checkValue(dec *json.Decoder, t reflect.Type, path string, depth int) error {
+	if depth > maxDepth {
+		return model.Refuse(model.CodeInvalid, "the body is nested more than %d deep", maxDepth)
+	}
+	tok, err := dec.Token()
+	if err != nil {
+		return explainDecode(err)
+	}
+	switch tok {
+	case json.Delim('{'):
+		return checkObject(dec, shape(t), path, depth)
+	case json.Delim('['):
+		return checkArray(dec, shape(t), path, depth)
+	}
+	if text, ok := tok.(string); ok {
+		return checkText(t, path, text)
+	}
+	return nil
+}
+
+// checkText tries a string on a type that reads text, because only here the field's name is known.
+func checkText(t reflect.Type, path, text string) error {
+	for t != nil && t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if t == nil {
+		return nil
+	}
+	into, ok := reflect.New(t).Interface().(encoding.TextUnmarshaler)
+	if !ok || into.UnmarshalText([]byte(text)) == nil {
+		return nil
+	}
+	return model.Refuse(model.CodeInvalid, "field %q must be %s", clip(path), jsonKind(t))
+}
+
+func checkArray(dec *json.Decoder, t reflect.Type, path string, depth int) error {
+	var elem reflect.Type
+	if t != nil && (t.Kind() == reflect.Slice || t.Kind() == reflect.Array) {
+		elem = t.Elem()
+	}
+	for i := 0; dec.More(); i++ {
+		if err := checkValue(dec, elem, fmt.Sprintf("%s[%d]", path, i), depth+1); err != nil {
+			return err
+		}
+	}
+	_, err := dec.Token()
+	return explainDecode(err)
+}
+
+func checkObject(dec *json.Decoder, t reflect.Type, path string, depth int) error {
+	var fields map[string]reflect.Type
+	var elem reflect.Type
+	if t != nil && t.Kind() == reflect.Struct {
+		fields = jsonFields(t)
+	} else if t != nil && t.Kind() == reflect.Map {
+		elem = t.Elem()
+	}
+	seen := map[string]bool{}
+	for dec.More() {
+		tok, err := dec.Token()
+		if err != nil {
+			return explainDecode(err)
+		}
+		key, _ := tok.(string)
+		at := strings.TrimPrefix(path+"."+key, ".")
+		next := elem
+		if fields != nil {
+			known, ok := fields[key]
+			if !ok {
+				return unknownField(at, key, fields)
+			}
+			next = known
+		}
+		if seen[key] {
+			return model.Refuse(model.CodeInvalid, "field %q is given twice", clip(at))
+		}
+		seen[key] = true
+		if err := checkValue(dec, next, at, depth+1); err != nil {
+			return err
+		}
+	}
+	_, err := dec.Token()
+	return explainDecode(err)
+}
+
+func unknownField(at, key string, fields map[string]reflect.Type) error {
+	names := make([]string, 0, len(fields))
+	for name := range fields {
+		names = append(names, name)
+	}
+	refusal := model.Refuse(model.CodeInvalid, "unknown field %q", clip(at))
+	if near := nearest(key, names); near != "" {
+		return refusal.WithHint("did you mean %q?", near)
+	}
+	return refusal.WithHint("the fields are listed in /openapi.json")
+}
+
+// shape is the type whose fields a JSON value must have; nil where anything goes.
+func shape(t reflect.Type) reflect.Type {
+	for t != nil && t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if t == nil || t.Kind() == reflect.Interface {
+		return nil
+	}
+	for _, own := range [...]reflect.Type{reflect.TypeFor[json.Unmarshaler](), reflect.TypeFor[encoding.TextUnmarshaler]()} {
+		if reflect.PointerTo(t).Implements(own) {
+			return nil
+		}
+	}
+	return t
+}
+
+// jsonFields are the fields of a struct by their JSON names, those of embedded structs included.
+func jsonFields(t reflect.Type) map[string]reflect.Type {
+	fields := map[string]reflect.Type{}
+	for i := range t.NumField() {
+		f := t.Field(i)
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		switch {
+		case name == "-" || !f.IsExported() && !f.Anonymous:
+		case f.Anonymous && name == "" && f.Type.Kind() == reflect.Struct:
+			for inner, typ := range jsonFields(f.Type) {
+				fields[inner] = typ
+			}
+		case name == "":
+			fields[f.Name] = f.Type
+		default:
+			fields[name] = f.Type
+		}
+	}
+	return fields
+}
+
+// explainDecode says what is wrong in words that leave the value out.
+func explainDecode(err error) error {
+	if err == nil {
+		return nil // apart, for what stands below takes memory, and this is asked about each token
+	}
+	return refusedDecode(err)
+}
+
+func refusedDecode(err error) error {
+	var syntax *json.SyntaxError
+	var kind *json.UnmarshalTypeError
+	var refusal *model.Error
+	switch {
+	case errors.As(err, &refusal):
+		return refusal
+	case errors.As(err, &syntax):
+		return model.Refuse(model.CodeInvalid, "the body is not JSON: error at byte %d", syntax.Offset)
+	case errors.As(err, &kind):
+		return model.Refuse(model.CodeInvalid, "field %q must be %s, not %s", clip(kind.Field), jsonKind(kind.Type), kind.Value)
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return model.Refuse(model.CodeInvalid, "the body ends in the middle of its JSON value")
+	}
+	return model.Refuse(model.CodeInvalid, "the body can't be decoded")
+}
+
+// jsonKind names a type as people who write JSON would.
+func jsonKind(t reflect.Type) string {
+	switch t {
+	case reflect.TypeFor[model.Duration]():
+		return `a string with a number and a unit, such as "30s" or "5m"`
+	case reflect.TypeFor[model.Amount]():
+		return `a string with a number or a percentage, such as "2" or "50%"`
+	}
+	switch t.Kind() {
+	case reflect.String:
+		return "a string"
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Slice, reflect.Array:
+		return "a list"
+	case reflect.Struct, reflect.Map:
+		return "an object"
+	case reflect.Float32, reflect.Float64:
+		return "a number"
+	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		return "a whole number that is not negative"
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
+		return "a whole number"
+	}
+	return "something else"
+}
+
+// clip keeps what a caller sent from filling logs and answers.
+func clip(s string) string {
+	const most = 120
+	if len(s) > most {
+		return s[:most] + "..."
+	}
+	return s
+}

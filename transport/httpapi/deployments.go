@@ -1,0 +1,192 @@
+package httpapi
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
+)
+
+// Deployment is how the way from one job version to the next is shown.
+type Deployment struct {
+	ID        model.DeploymentID   `json:"id"`
+	Job       model.JobName        `json:"job"`
+	Version   uint64               `json:"version"`
+	Status    fsm.DeploymentStatus `json:"status" enum:"queued,rolling,succeeded,failed,superseded"`
+	Reason    string               `json:"reason"`
+	Promoted  bool                 `json:"promoted" doc:"canaries were accepted, or there are none"`
+	Groups    []DeploymentGroup    `json:"groups"`
+	CreatedAt time.Time            `json:"created_at"`
+	Index     uint64               `json:"index"`
+}
+
+// DeploymentGroup is how far one group is.
+type DeploymentGroup struct {
+	Name    string `json:"name"`
+	Count   int    `json:"count"`
+	Current int    `json:"current" doc:"instances of the wanted version"`
+	Ready   int    `json:"ready" doc:"of them"`
+	Old     int    `json:"old" doc:"instances of other versions that still run"`
+}
+
+// DeploymentReply is the answer to a write that concerns one deployment.
+type DeploymentReply struct {
+	Written
+	Deployment *Deployment `json:"deployment,omitempty"`
+}
+
+func (r *reading) deployment(d *fsm.Deployment) Deployment {
+	v := Deployment{
+		ID: d.ID, Job: d.Job, Version: d.Version, Status: d.Status, Reason: d.Reason, Promoted: d.Promoted, Groups: []DeploymentGroup{},
+		CreatedAt: wallTime(d.Wall), Index: d.Index,
+	}
+	for _, g := range r.GroupsOf(d.Job) {
+		if g.Removed {
+			continue
+		}
+		_, name := g.ID.Split()
+		one := DeploymentGroup{Name: name, Count: g.Count}
+		for i := range r.InstancesOf(g.ID) {
+			switch {
+			case i.Desired != model.DesiredRunning:
+			case i.Version != g.Version:
+				one.Old++
+			default:
+				one.Current++
+				if i.Ready() {
+					one.Ready++
+				}
+			}
+		}
+		v.Groups = append(v.Groups, one)
+	}
+	return v
+}
+
+type deploymentList struct {
+	ListParams
+	Job string `query:"job" doc:"of this job only"`
+}
+
+// DeploymentPath is the part of a path that names a deployment.
+type DeploymentPath struct {
+	ID string `path:"id" doc:"job-version; a read also takes a unique prefix"`
+}
+
+type deploymentRead struct {
+	ReadParams
+	DeploymentPath
+}
+
+type promoteInput struct {
+	WriteParams
+	DeploymentPath
+}
+
+func (in *promoteInput) ref() string { return in.ID }
+
+type failInput struct {
+	WriteParams
+	DeploymentPath
+	Input failBody
+}
+
+type failBody struct {
+	Reason string `json:"reason,omitempty" maxLength:"256" doc:"default: failed by an operator"`
+}
+
+func (in *failInput) body() any { return &in.Input }
+
+func (in *failInput) ref() string { return in.ID }
+
+func (s *Server) deploymentOperations() []operation {
+	return []operation{
+		list(s, getRoute("list-deployments", "/v1/deployments", "deployments", "List deployments"), listing[deploymentList, Deployment]{
+			topics: topics[deploymentList]("deployments", "instances"),
+			rows: func(r *reading, in *deploymentList, from string, yield func(string, Deployment) bool) error {
+				scan(r.Deployments, from, r.deployment, func(key string, d Deployment) bool {
+					return in.Job != "" && string(d.Job) != in.Job || yield(key, d)
+				})
+				return nil
+			},
+		}),
+		read(s, getRoute("get-deployment", "/v1/deployments/{id}", "deployments", "Show a deployment"), s.deploymentTopics, showDeployment),
+		write(s, route{id: "promote-deployment", path: "/v1/deployments/{id}/promote", tag: "deployments", summary: "Accept the canaries of a deployment"},
+			onDeployment((*promoteInput).ref, func(_ *reading, d *fsm.Deployment, _ *promoteInput) []fsm.Command {
+				return []fsm.Command{&fsm.DeploymentPromote{ID: d.ID}}
+			})),
+		write(s, route{id: "fail-deployment", path: "/v1/deployments/{id}/fail", tag: "deployments", summary: "End a deployment as failed; with auto_revert the job goes back to the last version that succeeded"},
+			onDeployment((*failInput).ref, failDeployment)),
+	}
+}
+
+func (s *Server) deploymentTopics(in *deploymentRead) []fsm.Topic {
+	state, _ := s.cfg.Store.Watch()
+	d, refusal := state.FindDeployment(in.ID)
+	if refusal != nil {
+		return []fsm.Topic{"deployments"}
+	}
+	return []fsm.Topic{"deployment/" + fsm.Topic(d.ID), "job/" + fsm.Topic(d.Job)}
+}
+
+func showDeployment(_ context.Context, r *reading, in *deploymentRead) (Deployment, error) {
+	d, refusal := r.FindDeployment(in.ID)
+	if refusal != nil {
+		return Deployment{}, refusal
+	}
+	return r.deployment(d), nil
+}
+
+// failDeployment ends a deployment, and in the same entry goes back to the last version that succeeded if a group asks for that and it can be done.
+func failDeployment(r *reading, d *fsm.Deployment, in *failInput) []fsm.Command {
+	reason := in.Input.Reason
+	if reason == "" {
+		reason = "failed by an operator"
+	}
+	step := &fsm.DeploymentStep{ID: d.ID, Status: fsm.DeploymentFailed, Reason: reason}
+	end := []fsm.Command{step}
+	job, ok := r.Jobs.Get(d.Job)
+	if !ok || job.Stable == 0 || job.Version != d.Version || job.Stable == d.Version || !r.autoReverts(d) {
+		return end
+	}
+	back := []fsm.Command{step, &fsm.JobRevert{
+		Job: d.Job, Version: job.Stable, IfVersion: d.Version, Message: fmt.Sprintf("version %d failed: back to version %d", d.Version, job.Stable), KeepCounts: true,
+	}}
+	if r.NewDraft(r.now).Try(back...) != nil {
+		return end
+	}
+	return back
+}
+
+// autoReverts reports whether a group of the deployment's version asks for auto_revert.
+func (r *reading) autoReverts(d *fsm.Deployment) bool {
+	for _, g := range r.GroupsOf(d.Job) {
+		if spec, ok := r.Spec(g.ID, d.Version); ok && spec.Update.AutoRevert {
+			return true
+		}
+	}
+	return false
+}
+
+// onDeployment is a change of one deployment.
+func onDeployment[I any](ref func(*I) string, commands func(*reading, *fsm.Deployment, *I) []fsm.Command) change[I, DeploymentReply] {
+	return change[I, DeploymentReply]{
+		prepare: func(r *reading, in *I) ([]fsm.Command, error) {
+			d, refusal := r.NamedDeployment(ref(in))
+			if refusal != nil {
+				return nil, refusal
+			}
+			return commands(r, d, in), nil
+		},
+		answer: func(o *outcome, in *I) (DeploymentReply, error) {
+			reply := DeploymentReply{Written: o.Written}
+			if d, refusal := o.NamedDeployment(ref(in)); refusal == nil {
+				v := o.deployment(d)
+				reply.Deployment = &v
+			}
+			return reply, nil
+		},
+	}
+}

@@ -1,0 +1,183 @@
+package httpapi
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/oklog/ulid/v2"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/transport"
+)
+
+// drainRequest is an input that asks for a drain: of nodes in its body, or of the one in its path.
+type drainRequest[I any] interface {
+	*I
+	request() (nodes []string, choices *DrainChoices)
+}
+
+type drainInput struct {
+	WriteParams
+	Input drainBody
+}
+
+type drainBody struct {
+	Nodes    []string          `json:"nodes,omitempty" maxItems:"1000" doc:"ids or whole names, in the order in which they are drained"`
+	Selector map[string]string `json:"selector,omitempty" doc:"instead of nodes: all nodes with these labels, by name"`
+	DrainChoices
+}
+
+type nodeDrainInput struct {
+	WriteParams
+	NodePath
+	Input DrainChoices
+}
+
+// DrainChoices is how to drain.
+type DrainChoices struct {
+	ID               model.DrainID   `json:"id,omitempty" doc:"of the new drain; default: a new ULID"`
+	Message          string          `json:"message,omitempty" maxLength:"256"`
+	Deadline         *model.Duration `json:"deadline,omitempty" doc:"of each node, from its turn: 1h, or none; default: the setting drain_deadline"`
+	Force            bool            `json:"force,omitempty" doc:"also what a role says never; recorded"`
+	ForceAtDeadline  bool            `json:"force_at_deadline,omitempty" doc:"kill what is left at the deadline"`
+	AcceptDowntime   []string        `json:"accept_downtime,omitempty" doc:"JOB/GROUP, or * for all: stop even where no replacement fits; recorded"`
+	IgnoreSystem     bool            `json:"ignore_system,omitempty" doc:"leave instances of system groups alone"`
+	MaxParallelNodes int             `json:"max_parallel_nodes,omitempty" minimum:"0" doc:"0: all at once"`
+	Policy           string          `json:"policy,omitempty" doc:"instead of the setting node_drain_policy"`
+	Roll             *fsm.Roll       `json:"roll,omitempty" doc:"the rolling maintenance that it is a step of"`
+}
+
+func (in *drainInput) body() any     { return &in.Input }
+func (in *nodeDrainInput) body() any { return &in.Input }
+
+func (in *drainInput) request() ([]string, *DrainChoices) {
+	return in.Input.Nodes, &in.Input.DrainChoices
+}
+
+func (in *nodeDrainInput) request() ([]string, *DrainChoices) {
+	return []string{in.ID}, &in.Input
+}
+
+func (in *drainInput) selector() map[string]string { return in.Input.Selector }
+
+func startDrain[I any, P drainRequest[I]]() change[I, DrainReply] {
+	return change[I, DrainReply]{
+		prepare: func(r *reading, in *I) ([]fsm.Command, error) {
+			nodes, choices := P(in).request()
+			if labelled, ok := any(P(in)).(interface{ selector() map[string]string }); ok && len(labelled.selector()) > 0 {
+				if len(nodes) > 0 {
+					return nil, model.Refuse(model.CodeInvalid, "nodes and selector are both given").WithHint("give one of them")
+				}
+				if nodes = r.selectNodes(labelled.selector()); len(nodes) == 0 {
+					return nil, model.Refuse(model.CodeNotFound, "no node has these labels").WithHint("list them with: outspan node ls -o wide")
+				}
+			}
+			if r.by.Role == transport.RoleAgent {
+				if err := r.ownDrain(nodes[0], choices); err != nil {
+					return nil, err
+				}
+			}
+			return drainStart(choices, r, nodes)
+		},
+		answer: func(o *outcome, _ *I) (DrainReply, error) { return o.drainReply() },
+	}
+}
+
+// ownDrain lets an agent drain its own node, in the gentle way only. Codes: forbidden, not_found.
+func (r *reading) ownDrain(node string, choices *DrainChoices) error {
+	n, refusal := r.NamedNode(node)
+	if refusal != nil {
+		return refusal
+	}
+	if choices.Force || choices.ForceAtDeadline || len(choices.AcceptDowntime) > 0 || choices.Policy != "" {
+		return model.Refuse(model.CodeForbidden, "an agent may not force the drain of its node")
+	}
+	return r.by.isNode(n.Name)
+}
+
+func drainStart(c *DrainChoices, r *reading, nodes []string) ([]fsm.Command, error) {
+	if len(nodes) == 0 {
+		return nil, model.Refuse(model.CodeInvalid, "no node is given").WithHint("name nodes, or a selector")
+	}
+	if c.Policy != "" && !slices.Contains(model.DrainPolicies(), c.Policy) {
+		return nil, model.Refuse(model.CodeInvalid, "policy is unknown").WithHint("use one of: %s", strings.Join(model.DrainPolicies(), ", "))
+	}
+	id := c.ID
+	if id == "" {
+		id = model.DrainID(ulid.Make().String())
+	}
+	options := fsm.DrainOptions{
+		Deadline: r.Settings.DrainDeadline, Force: c.Force, ForceAtDeadline: c.ForceAtDeadline, AcceptDowntime: c.AcceptDowntime,
+		IgnoreSystem: c.IgnoreSystem, MaxParallelNodes: c.MaxParallelNodes, Policy: c.Policy, Roll: c.Roll,
+	}
+	if c.Deadline != nil {
+		options.Deadline = *c.Deadline
+	}
+	return []fsm.Command{&fsm.DrainStart{ID: id, Nodes: nodes, Message: c.Message, Options: options}}, nil
+}
+
+// selectNodes are the names of the nodes that have all of these labels, in order.
+func (r *reading) selectNodes(labels map[string]string) []string {
+	var names []string
+	for _, n := range r.Nodes.All() {
+		matches := n.Intent != fsm.IntentDisabled
+		for k, want := range labels {
+			matches = matches && n.Shape.Labels[k] == want
+		}
+		if matches {
+			names = append(names, n.Name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// drainReply is built from the drain's row, so a repeated request gets the same; only the forecast is of now.
+func (o *outcome) drainReply() (DrainReply, error) {
+	reply := DrainReply{Written: o.Written, Started: []string{}, Rejected: []fsm.DrainRefusal{}, Forecast: []DrainForecast{}}
+	d := o.startedDrain()
+	if d == nil {
+		return reply, nil // ended long ago, and no longer kept
+	}
+	reply.Drain, reply.Rejected = d.ID, notNil(d.Rejected)
+	for _, n := range d.Nodes {
+		reply.Started = append(reply.Started, o.nodeName(n.Node))
+	}
+	for _, f := range o.planner.Forecast(o.question(), d.ID) {
+		reply.Forecast = append(reply.Forecast, o.forecast(f))
+	}
+	return reply, nil
+}
+
+// startedDrain finds the drain that the write began: by its id, or for a stored outcome by the index of its entry.
+func (o *outcome) startedDrain() *fsm.Drain {
+	for _, c := range o.commands {
+		if start, ok := c.(*fsm.DrainStart); ok {
+			d, _ := o.Drains.Get(start.ID)
+			return d
+		}
+	}
+	for _, d := range o.Drains.All() {
+		if d.Index == o.Written.Index {
+			return d
+		}
+	}
+	return nil
+}
+
+func (r *reading) forecast(f fsm.Forecast) DrainForecast {
+	v := DrainForecast{
+		Node: r.nodeName(f.Node), NodeID: f.Node, Instance: f.Instance, Group: f.Group, Class: f.Class, Action: f.Action, Never: f.Never, Note: f.Note, After: f.After,
+	}
+	if i, ok := r.Instances.Get(f.Instance); ok {
+		v.Member = r.member(i)
+	}
+	if f.Target != "" {
+		v.Target = r.nodeName(f.Target)
+	}
+	if f.Blocker != nil {
+		v.Blocker, v.Volume, v.Message, v.Unblock = f.Blocker.Code, f.Blocker.Volume, f.Blocker.Message, f.Blocker.Unblock
+	}
+	return v
+}

@@ -1,0 +1,131 @@
+package httpapi_test
+
+import (
+	"fmt"
+	"net/http"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/transport"
+)
+
+// The reply of a drain says what has started, and says the same when it is asked for again.
+// proves B1, B2, B3
+func TestDrainReplay(t *testing.T) {
+	r := newRig(t)
+	r.world()
+	c := r.cli()
+	body := map[string]any{"nodes": []string{"n1", "01N2", "gone"}, "message": "kernel"}
+	ask := func() map[string]any {
+		return decode(t, must2(c.Do(t.Context(), http.MethodPost, "/v1/drains", values("request_id=d"), body))(t))
+	}
+	first := ask()
+	if diff := cmp.Diff([]any{"n1", "n2"}, first["started"]); diff != "" {
+		t.Errorf("started (-want +got):\n%s", diff)
+	}
+	if rejected := first["rejected"].([]any); len(rejected) != 1 || rejected[0].(map[string]any)["code"] != "not_found" {
+		t.Errorf("rejected: %v", rejected)
+	}
+	if n := len(first["forecast"].([]any)); n != 2 {
+		t.Errorf("forecast of %d instances, want 2", n)
+	}
+	for _, id := range []model.NodeID{"01N1", "01N2"} { // the reply is true when it is there
+		if n, _ := r.machine.State().Nodes.Get(id); n.Intent != fsm.IntentDraining {
+			t.Errorf("node %s is %s", id, n.Intent)
+		}
+	}
+	again := ask()
+	delete(again, "replayed")
+	if diff := cmp.Diff(first, again); diff != "" {
+		t.Errorf("asked again (-first +again):\n%s", diff)
+	}
+	body["message"] = "another"
+	_, _, err := c.Do(t.Context(), http.MethodPost, "/v1/drains", values("request_id=d"), body)
+	wantCode(t, err, model.CodeRequestConflict)
+	_, _, err = c.Do(t.Context(), http.MethodPost, "/v1/nodes/n1/drain", nil, nil)
+	wantCode(t, err, model.CodeAlreadyDraining)
+}
+
+// A selector takes the nodes with all of its labels.
+func TestDrainSelector(t *testing.T) {
+	r := newRig(t)
+	r.world()
+	got := post(t, r.cli(), "/v1/drains", map[string]any{"selector": map[string]string{"rack": "r-n2"}, "id": "by-rack"})
+	if diff := cmp.Diff([]any{"n2"}, got["started"]); diff != "" || got["drain"] != "by-rack" {
+		t.Errorf("got %v", got)
+	}
+}
+
+// A leader that can't be reached has surely not written anything; one that broke off may have.
+func TestForwardToADeadLeader(t *testing.T) {
+	r := newRig(t, "s1", "s2")
+	r.world()
+	r.mu.Lock()
+	dead := &server{r: r, name: "s3", address: "127.0.0.1:1"}
+	r.servers["s3"], r.lead = dead, "s3"
+	r.mu.Unlock()
+	_, err := r.cli("s2").Send(t.Context(), transport.Request{Method: http.MethodPost, Path: "/v1/nodes/n1/cordon"})
+	wantCode(t, err, model.CodeNoLeader)
+	_, err = r.cli("s2").Send(t.Context(), transport.Request{Path: "/v1/nodes"})
+	wantCode(t, err, model.CodeNoLeader)
+}
+
+// An answer that the leader's death cut off is never shown as a whole one: neither a short one nor one that had begun to be passed on.
+func TestForwardCutOff(t *testing.T) {
+	r := newRig(t, "s1", "s2")
+	r.world()
+	for n := range 400 {
+		r.node(model.NodeID(fmt.Sprintf("01M%03d", n)), fmt.Sprintf("m%03d", n))
+	}
+	c, p := r.cli("s2"), r.servers["s2"].passing
+	for _, cut := range []int{1, 50, 40 << 10} {
+		p.mu.Lock()
+		p.cut = cut
+		p.mu.Unlock()
+		if cut < 1<<10 {
+			_, err := c.Send(t.Context(), transport.Request{Path: "/v1/nodes/n1"})
+			wantCode(t, err, model.CodeNoLeader)
+			_, err = c.Send(t.Context(), transport.Request{Method: http.MethodPost, Path: "/v1/nodes/n1/cordon"})
+			wantCode(t, err, model.CodeUnknownOutcome)
+		}
+		if got, err := c.Send(t.Context(), transport.Request{Path: "/v1/nodes"}); err == nil {
+			t.Errorf("a list that was cut off after %d bytes is shown as one of %d", cut, len(got.Body))
+		}
+	}
+}
+
+// TestAutoEvicting: a node says that members leave it because of the policy, and stops saying so when a person asks
+// for the same. No request sets it.
+// proves L8
+func TestAutoEvicting(t *testing.T) {
+	r := newRig(t)
+	r.node("01N1", "n1")
+	settings := r.machine.State().Settings
+	settings.NodeDrainPolicy = string(model.PolicyEvictAll)
+	r.apply(&fsm.SettingsSet{Settings: settings})
+	web := spec("web", 2)
+	web.Groups[0].Volumes = []model.VolumeSpec{{Name: "data", Kind: model.VolumeReplicated, Path: "/data"}}
+	web.Groups[0].RoleCheck = &model.RoleCheckSpec{Exec: []string{"/bin/facts"}}
+	r.apply(&fsm.JobSubmit{Spec: web})
+	r.place("inst-a", 0, "01N1", model.ObservedReady)
+	c := r.cli()
+	shows := func(when string, want bool) {
+		t.Helper()
+		n := get(t, c, "/v1/nodes/n1")
+		if got, ok := n["auto_evicting"].(bool); !ok || got != want {
+			t.Errorf("%s: auto_evicting is %v, want %v", when, n["auto_evicting"], want)
+		}
+	}
+	shows("before the drain", false)
+	post(t, c, "/v1/drains", map[string]any{"nodes": []string{"n1"}, "id": "d1"})
+	shows("before anything is marked", false)
+	r.apply(&fsm.InstanceMark{ID: "inst-a", Requested: true, Automatic: true, Cause: model.CauseNodeDraining, By: "d1"})
+	shows("while the policy evicts", true)
+	post(t, c, "/v1/instances/inst-a/evict", nil)
+	shows("when a person asked for the same", false)
+	_, _, err := c.Do(t.Context(), http.MethodPost, "/v1/nodes/n1/cordon", nil, map[string]any{"auto_evicting": true})
+	wantCode(t, err, model.CodeInvalid)
+}

@@ -1,0 +1,146 @@
+package httpapi
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
+)
+
+// checkTypes refuses a type that no event has: it would look as if nothing had happened. Code: invalid.
+func checkTypes(types []string) error {
+	var known, areas []string
+	for _, t := range fsm.EventTypes() {
+		area, _, _ := strings.Cut(string(t), ".")
+		known, areas = append(known, string(t)), append(areas, area+".")
+	}
+	areas = slices.Compact(areas)
+	for _, t := range types {
+		if slices.Contains(known, t) || slices.Contains(areas, t) {
+			continue
+		}
+		refusal := model.Refuse(model.CodeInvalid, "there are no events of type %q", clip(t))
+		if near := nearest(t, append(slices.Clone(areas), known...)); near != "" {
+			return refusal.WithHint("did you mean: %s", near)
+		}
+		return refusal.WithHint("the types are: %s; node. stands for all that begin so", strings.Join(known, ", "))
+	}
+	return nil
+}
+
+// findSubjects turns what people call objects into the subjects of events: node/NAME, and unique prefixes of ids. What
+// names nothing, now or in the events that are kept, is refused. follow: names may also be of what is yet to come.
+// Codes: invalid, not_found, ambiguous.
+func findSubjects(state *fsm.State, words []string, follow bool) ([]string, error) {
+	found := make([]string, 0, len(words))
+	for _, word := range words {
+		subject, err := findSubject(state, word, follow)
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, subject)
+	}
+	return found, nil
+}
+
+func findSubject(state *fsm.State, word string, follow bool) (string, error) {
+	kind, ref, slash := strings.Cut(word, "/")
+	alone := kind == "cluster" || kind == "settings"
+	switch known := fsm.EventSubjects(); {
+	case !slices.Contains(known, kind):
+		refusal := model.Refuse(model.CodeInvalid, "%q is no subject of events", clip(word))
+		if near := nearest(kind, known); near != "" && slash {
+			return "", refusal.WithHint("did you mean: %s/%s", near, clip(ref))
+		}
+		return "", refusal.WithHint("write KIND/ID, such as node/NAME or job/NAME; the kinds are: %s", strings.Join(known, ", "))
+	case !slash && !alone:
+		return "", model.Refuse(model.CodeInvalid, "%q names no %s", clip(word), kind).
+			WithHint("write %s/ID, or %s/ for all that begin so", kind, kind)
+	case ref == "" || alone:
+		return word, nil
+	}
+	id, refusal := findOfKind(state, kind, ref)
+	if refusal == nil && id == ref || hasEvents(state, word) {
+		return word, nil
+	}
+	named := kind != "node" && kind != "instance" && kind != "drain"
+	switch {
+	case refusal == nil:
+		return kind + "/" + id, nil
+	case named && follow && refusal.Code == model.CodeNotFound:
+		return word, nil
+	}
+	return "", refusal
+}
+
+// findOfKind finds an object by what people call it.
+func findOfKind(state *fsm.State, kind, ref string) (string, *model.Error) {
+	var id string
+	var refusal *model.Error
+	switch kind {
+	case "node":
+		n, none := state.FindNode(ref)
+		if refusal = none; none == nil {
+			id = string(n.ID)
+		}
+	case "instance":
+		i, none := state.FindInstance(ref)
+		if refusal = none; none == nil {
+			id = string(i.ID)
+		}
+	case "drain":
+		d, none := state.FindDrain(ref)
+		if refusal = none; none == nil {
+			id = string(d.ID)
+		}
+	case "job":
+		j, none := state.FindJob(ref)
+		if refusal = none; none == nil {
+			id = string(j.Name)
+		}
+	case "deployment":
+		d, none := state.FindDeployment(ref)
+		if refusal = none; none == nil {
+			id = string(d.ID)
+		}
+	case "volume":
+		v, none := state.FindVolume(ref)
+		if refusal = none; none == nil {
+			id = string(v.ID)
+		}
+	default: // budgets, classes and groups have names alone
+		id = ref
+	}
+	return id, refusal
+}
+
+func hasEvents(state *fsm.State, subject string) bool {
+	for range state.Events.Find(0, func(_ fsm.EventType, s string) bool { return s == subject }) {
+		return true
+	}
+	return false
+}
+
+// since is the position behind all that is older than a time, or than a duration before now. Code: invalid.
+func (s *Server) since(state fsm.State, text string) (fsm.EventKey, error) {
+	from, err := time.Parse(time.RFC3339Nano, text)
+	if err != nil {
+		ago, bad := model.ParseDuration(text)
+		if bad != nil || ago < 0 || ago == model.Forever {
+			return 0, model.Refuse(model.CodeInvalid, "since is neither a time nor a duration").
+				WithHint("write 30m, 2026-01-31T12:00:00Z, or the id of an event, such as 1042.0")
+		}
+		from = s.reading().wall.Add(-time.Duration(ago) * time.Millisecond)
+	}
+	for key, e := range state.Events.From(0) {
+		if e.Wall >= from.UnixMilli() {
+			if oldest, _, _ := state.Events.Min(); key == oldest {
+				return 0, nil
+			}
+			return key - 1, nil
+		}
+	}
+	return newest(state), nil
+}

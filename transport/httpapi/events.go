@@ -1,0 +1,357 @@
+package httpapi
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/transport"
+)
+
+// Bounds of an event stream. A stream that ends by itself is resumed by its reader, without a gap.
+const (
+	streamLife    = time.Hour
+	streamPing    = 15 * time.Second
+	writeBound    = 20 * time.Second
+	eventsABurst  = 500             // events written before the stream is flushed
+	eventsCatchUp = 3 * time.Second // for an id that another server told, and this one has not reached yet
+)
+
+// Event is how an event is shown.
+type Event struct {
+	ID        string            `json:"id" doc:"index.n: resumes behind it"`
+	Type      fsm.EventType     `json:"type"`
+	Subject   string            `json:"subject" example:"node/01J8Z"`
+	Time      time.Time         `json:"time"`
+	Index     uint64            `json:"index"`
+	Cause     model.Cause       `json:"cause"`
+	Actor     model.Actor       `json:"actor"`
+	RequestID model.RequestID   `json:"request_id"`
+	Data      map[string]string `json:"data" doc:"before, after, and what else belongs to it"`
+}
+
+func showEvent(e *fsm.Event) Event {
+	v := Event{
+		ID: e.Key.String(), Type: e.Type, Subject: e.Subject, Time: wallTime(e.Wall), Index: e.Key.Index(), Cause: e.Cause,
+		Actor: e.Actor, RequestID: e.Request, Data: map[string]string{},
+	}
+	for k, value := range e.Data {
+		v.Data[k] = value
+	}
+	if e.Before != "" || e.After != "" {
+		v.Data["before"], v.Data["after"] = e.Before, e.After
+	}
+	return v
+}
+
+func (s *Server) eventOperations() []operation {
+	rt := getRoute("events", "/v1/events", "events", "Stream events: text/event-stream, or application/x-ndjson if Accept says so. Resume with Last-Event-ID or after; 410 with the oldest if that is no longer kept, and with the newest if it has not been reached")
+	rt.allow, rt.stream = forCLI|forServer, true
+	return []operation{plain(rt, document{answer: "text/event-stream", params: params(
+		queryParam("after", "an event's id: begin behind it; 0: with the oldest; default: with what happens from now on"),
+		queryParam("tail", "begin with this many of the newest events"),
+		queryParam("since", "without after: begin with what happened since then: a time (RFC 3339), or a duration such as 30m"),
+		queryParam("follow", "false: end with the newest event; default true"),
+		queryParam("type", "only these types, joined by commas: node.registered, or node. for all that begin so"),
+		queryParam("subject", "only these subjects, joined by commas: node/NAME, KIND/ID or a unique prefix of it, or node/ for all that begin so"),
+		&huma.Param{Name: transport.HeaderLastEvent, In: "header", Schema: &huma.Schema{Type: huma.TypeString}, Description: "as after"},
+	)}, http.HandlerFunc(s.streamEvents))}
+}
+
+// eventStream is one reader of events.
+type eventStream struct {
+	s        *Server
+	sse      bool
+	after    fsm.EventKey
+	follow   bool
+	types    []string
+	subjects []string
+}
+
+func (s *Server) streamEvents(w http.ResponseWriter, r *http.Request) {
+	release, err := s.streams.take(callerFrom(r.Context()).Identity)
+	if err != nil {
+		writeError(w, err)
+		return
+	}
+	defer release()
+	stream, err := s.newEventStream(r)
+	if err != nil {
+		writeError(w, err)
+		return
+	}
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	if stream.sse {
+		w.Header().Set("Content-Type", "text/event-stream")
+	}
+	w.Header().Set("X-Accel-Buffering", "no")
+	w.WriteHeader(http.StatusOK)
+	ctx, cancel := context.WithTimeout(r.Context(), streamLife)
+	defer cancel()
+	if err := stream.run(ctx, w); err != nil {
+		s.log.Debug("event stream ended", "caller", callerFrom(ctx).Identity, "error", err)
+	}
+}
+
+func (s *Server) newEventStream(r *http.Request) (*eventStream, error) {
+	if err := checkQuery(r, "after", "tail", "since", "follow", "type", "subject"); err != nil {
+		return nil, err
+	}
+	q := r.URL.Query()
+	e := &eventStream{
+		s: s, sse: !strings.Contains(r.Header.Get("Accept"), "application/x-ndjson"), follow: q.Get("follow") != "false",
+		types: words(q.Get("type")), subjects: words(q.Get("subject")),
+	}
+	last := r.Header.Get(transport.HeaderLastEvent)
+	if last == "" {
+		last = q.Get("after")
+	}
+	state, _ := s.cfg.Store.Watch()
+	err := checkTypes(e.types)
+	if err == nil {
+		e.subjects, err = findSubjects(&state, e.subjects, e.follow)
+	}
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case last != "":
+		key, err := parseEventID(last)
+		if err != nil {
+			return nil, err
+		}
+		e.after = key
+		if err := s.reach(r.Context(), key); err != nil {
+			return nil, err
+		}
+		state, _ = s.cfg.Store.Watch()
+		return e, checkKept(state, key)
+	case q.Get("since") != "":
+		e.after, err = s.since(state, q.Get("since"))
+		return e, err
+	case q.Get("tail") != "":
+		n, err := strconv.Atoi(q.Get("tail"))
+		if err != nil || n < 0 {
+			return nil, model.Refuse(model.CodeInvalid, "tail is not a number of events")
+		}
+		e.after = e.behind(state, n)
+	case e.follow:
+		e.after = newest(state)
+	}
+	return e, nil
+}
+
+func words(list string) []string {
+	var all []string
+	for w := range strings.SplitSeq(list, ",") {
+		if w = strings.TrimSpace(w); w != "" {
+			all = append(all, w)
+		}
+	}
+	return all
+}
+
+// newest is the position behind everything that has happened.
+func newest(state fsm.State) fsm.EventKey {
+	return fsm.NewEventKey(state.Index+1, 0) - 1
+}
+
+// behind is the position from which n events that the reader wants are left.
+func (e *eventStream) behind(state fsm.State, n int) fsm.EventKey {
+	var last []fsm.EventKey
+	for key := range state.Events.Find(0, e.wants) {
+		if last = append(last, key); len(last) > n {
+			last = last[1:]
+		}
+	}
+	if len(last) == 0 {
+		return newest(state)
+	}
+	if oldest, _, _ := state.Events.Min(); last[0] == oldest {
+		return 0 // behind nothing: the position before the oldest counts as collected
+	}
+	return last[0] - 1
+}
+
+func parseEventID(id string) (fsm.EventKey, error) {
+	index, n, dotted := strings.Cut(id, ".")
+	i, err := strconv.ParseUint(index, 10, 44)
+	k := uint64(0)
+	if err == nil && dotted {
+		k, err = strconv.ParseUint(n, 10, 20)
+	}
+	if err != nil {
+		return 0, model.Refuse(model.CodeInvalid, "the id of the last event is not index.n").
+			WithHint("give the id of an event, such as 1042.0, or 0 for the oldest that is kept")
+	}
+	return fsm.NewEventKey(i, int(k)), nil
+}
+
+// checkKept refuses to resume behind an event that is no longer kept, because those that followed it may be gone too. 0
+// asks for whatever is kept.
+func checkKept(state fsm.State, after fsm.EventKey) error {
+	oldest, _, ok := state.Events.Min()
+	if after == 0 || !ok || after >= oldest {
+		return nil
+	}
+	p := transport.NewProblem(model.Refuse(transport.CodeEventCollected, "the events behind %s are no longer kept; the oldest is %s", after, oldest).
+		WithHint("read the present state, then go on behind its Outspan-Index, or begin with after=0"))
+	p.Oldest = oldest.String()
+	return p
+}
+
+// reach waits until this server has come as far as a position, and refuses one that no server can have told: of another cluster, or from before an older
+// snapshot was restored. Whoever resumes there would wait for nothing, and miss what happens until the log is as long again.
+func (s *Server) reach(ctx context.Context, after fsm.EventKey) error {
+	ctx, cancel := context.WithTimeout(ctx, eventsCatchUp)
+	defer cancel()
+	for {
+		state, changed := s.cfg.Store.Watch()
+		if after <= newest(state) {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			last, _, _ := state.Events.Max()
+			p := transport.NewProblem(model.Refuse(transport.CodeEventCollected, "there is no event %s; the newest is %s", after, last).
+				WithHint("read the present state, then go on behind its Outspan-Index, or begin with after=0"))
+			p.Newest = last.String()
+			return p
+		}
+	}
+}
+
+func (e *eventStream) wants(typ fsm.EventType, subject string) bool {
+	return matches(string(typ), e.types) && matches(subject, e.subjects)
+}
+
+// matches reports whether text is one of the words, or begins with one that ends in '.' or '/'.
+func matches(text string, words []string) bool {
+	for _, w := range words {
+		if text == w || strings.HasSuffix(w, ".") && strings.HasPrefix(text, w) || strings.HasSuffix(w, "/") && strings.HasPrefix(text, w) {
+			return true
+		}
+	}
+	return len(words) == 0
+}
+
+// run writes events as they come. It ends when the reader has gone, the server stops, or its time is over.
+func (e *eventStream) run(ctx context.Context, w http.ResponseWriter) error {
+	flush := http.NewResponseController(w)
+	if err := flush.Flush(); err != nil { // a reader who waits for the first event knows already that it was let in
+		return fmt.Errorf("flush a stream: %w", err)
+	}
+	var buf bytes.Buffer
+	e.greet(&buf)
+	for {
+		woken, cancel := e.s.cfg.Store.WatchTopic("events")
+		state, _ := e.s.cfg.Store.Watch()
+		more, err := e.collect(state, &buf)
+		if err == nil {
+			err = send(w, flush, &buf)
+		}
+		if err != nil || more {
+			cancel()
+			if err != nil {
+				return err
+			}
+			continue
+		}
+		if !e.follow {
+			cancel()
+			return nil
+		}
+		ended := e.wait(ctx, woken, &buf)
+		cancel()
+		if ended {
+			return nil
+		}
+	}
+}
+
+// greet tells a reader of SSE where it is before anything happens, so that it can resume from there.
+func (e *eventStream) greet(buf *bytes.Buffer) {
+	if e.sse && e.follow {
+		fmt.Fprintf(buf, ": outspan\nid: %s\n\n", e.after)
+	}
+}
+
+// collect writes the next events into buf, and reports whether there are more at once. Error: the reader is so slow that
+// events it has not read were dropped.
+func (e *eventStream) collect(state fsm.State, buf *bytes.Buffer) (more bool, err error) {
+	if err := checkKept(state, e.after); err != nil && e.after != 0 {
+		return false, err
+	}
+	n := 0
+	for key, event := range state.Events.From(e.after + 1) {
+		if n++; n > eventsABurst {
+			return true, nil
+		}
+		e.after = key
+		if e.wants(event.Type, event.Subject) {
+			e.write(buf, event)
+		}
+	}
+	return false, nil
+}
+
+func (e *eventStream) write(buf *bytes.Buffer, event *fsm.Event) {
+	text, err := json.Marshal(showEvent(event))
+	if err != nil {
+		return // strings and times always marshal
+	}
+	if e.sse {
+		fmt.Fprintf(buf, "id: %s\nevent: %s\ndata: %s\n\n", event.Key, event.Type, text)
+		return
+	}
+	buf.Write(text)
+	buf.WriteByte('\n')
+}
+
+// wait blocks until there is news, or it is time for a sign of life.
+func (e *eventStream) wait(ctx context.Context, woken <-chan struct{}, buf *bytes.Buffer) (ended bool) {
+	ping := time.NewTimer(streamPing)
+	defer ping.Stop()
+	select {
+	case <-woken:
+		return false
+	case <-ping.C:
+		if e.sse {
+			buf.WriteString(": alive\n\n")
+		} else {
+			buf.WriteByte('\n')
+		}
+		return false
+	case <-ctx.Done():
+	case <-transport.Stopping(ctx):
+	}
+	return true
+}
+
+// send writes what is in buf; a reader that takes nothing for a while is cut off.
+func send(w http.ResponseWriter, flush *http.ResponseController, buf *bytes.Buffer) error {
+	if buf.Len() == 0 {
+		return nil
+	}
+	defer buf.Reset()
+	if err := flush.SetWriteDeadline(time.Now().Add(writeBound)); err != nil {
+		return fmt.Errorf("bound the write of a stream: %w", err)
+	}
+	if _, err := w.Write(buf.Bytes()); err != nil {
+		return fmt.Errorf("write to a stream: %w", err)
+	}
+	if err := flush.Flush(); err != nil {
+		return fmt.Errorf("flush a stream: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,65 @@
+package httpapi
+
+import (
+	"reflect"
+	"strings"
+)
+
+// selection is which fields of the items of a list are wanted: nil for all. A list of 5,000 nodes takes a third of the time when only what a table shows is
+// encoded, sent and decoded.
+type selection struct {
+	fields [][]int      // where they are in an item
+	item   reflect.Type // a struct of them alone
+}
+
+// parseSelection reads the names of JSON fields of V. Code: invalid, for a field that V does not have.
+func parseSelection[V any](text string) (*selection, error) {
+	if text == "" {
+		return nil, nil
+	}
+	all := reflect.TypeFor[V]()
+	wanted := map[string]bool{}
+	for name := range strings.SplitSeq(text, ",") {
+		name = strings.TrimSpace(name)
+		if known := jsonFields(all); known[name] == nil {
+			return nil, unknownName("fields", name, known)
+		}
+		wanted[name] = true
+	}
+	s := &selection{}
+	var fields []reflect.StructField
+	for _, f := range reflect.VisibleFields(all) {
+		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); wanted[name] {
+			s.fields = append(s.fields, f.Index)
+			fields = append(fields, reflect.StructField{Name: f.Name, Type: f.Type, Tag: f.Tag})
+		}
+	}
+	s.item = reflect.StructOf(fields)
+	return s, nil
+}
+
+// of is the items with the selected fields alone.
+func (s *selection) of(items reflect.Value) any {
+	some := reflect.MakeSlice(reflect.SliceOf(s.item), items.Len(), items.Len())
+	for i := range items.Len() {
+		for to, from := range s.fields {
+			some.Index(i).Field(to).Set(items.Index(i).FieldByIndex(from))
+		}
+	}
+	return some.Interface()
+}
+
+// selected is implemented by answers that may be told to leave something out.
+type selected interface{ selected() any }
+
+// selected is the list as it is sent.
+func (l List[V]) selected() any {
+	if l.only == nil {
+		return l
+	}
+	return struct {
+		Items any    `json:"items"`
+		Index uint64 `json:"index"`
+		Next  string `json:"next,omitempty"`
+	}{l.only.of(reflect.ValueOf(l.Items)), l.Index, l.Next}
+}

@@ -1,0 +1,121 @@
+package httpapi
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+
+	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/transport"
+)
+
+// passedOn are the headers of a request that the leader needs; no other leaves this server.
+var passedOn = [...]string{"Accept", "Content-Type", transport.HeaderLastEvent}
+
+// passedBack are the headers of an answer that the caller gets.
+var passedBack = [...]string{"Content-Type", "Allow", "Retry-After", transport.HeaderIndex, transport.HeaderLeader, transport.HeaderStale, "Content-Disposition"}
+
+// forward has the leader answer a request, with the caller's identity, once.
+func (s *Server) forward(leader transport.ServerInfo, who caller, rt route, w http.ResponseWriter, r *http.Request) {
+	req, err := forwarded(r.Context(), leader.APIAddress, who, r)
+	if err != nil {
+		writeError(w, model.Refuse(model.CodeNoLeader, "the leader's address %q is not usable", clip(leader.APIAddress)))
+		return
+	}
+	if s.cfg.PeerTransport == nil {
+		writeError(w, noLeader())
+		return
+	}
+	resp, err := s.cfg.PeerTransport.RoundTrip(req)
+	if err != nil {
+		if r.Context().Err() == nil { // otherwise it is the caller who has gone
+			s.log.Warn("can't forward to the leader", "leader", leader.Name, "address", leader.APIAddress, "error", err)
+		}
+		writeError(w, forwardFailed(rt, leader, err))
+		return
+	}
+	defer resp.Body.Close()
+	body := io.Reader(resp.Body)
+	if 0 <= resp.ContentLength && resp.ContentLength <= mostPassed { // such an answer can still become another one
+		whole, err := io.ReadAll(body)
+		if err != nil {
+			writeError(w, forwardFailed(rt, leader, err))
+			return
+		}
+		body = bytes.NewReader(whole)
+	}
+	for _, name := range passedBack {
+		if v := resp.Header.Get(name); v != "" {
+			w.Header().Set(name, v)
+		}
+	}
+	w.WriteHeader(resp.StatusCode)
+	if err := copyFlushed(w, body, resp.ContentLength); err != nil {
+		panic(http.ErrAbortHandler) // so that the caller does not take it for the end
+	}
+}
+
+func forwarded(ctx context.Context, address string, who caller, r *http.Request) (*http.Request, error) {
+	target := url.URL{Scheme: "https", Host: address, Path: r.URL.Path, RawPath: r.URL.RawPath, RawQuery: r.URL.RawQuery}
+	req, err := http.NewRequestWithContext(ctx, r.Method, target.String(), r.Body)
+	if err != nil {
+		return nil, err
+	}
+	req.ContentLength = r.ContentLength
+	for _, name := range passedOn {
+		if v := r.Header.Get(name); v != "" {
+			req.Header.Set(name, v)
+		}
+	}
+	req.Header.Set(headerForwarded, who.forwardedFor())
+	return req, nil
+}
+
+// forwardFailed tells apart what surely did not happen from what may have.
+func forwardFailed(rt route, leader transport.ServerInfo, err error) error {
+	dial, ok := errors.AsType[*net.OpError](err)
+	_, refused := errors.AsType[*model.Error](err) // by its certificate, before the request
+	if rt.write && !refused && !(ok && dial.Op == "dial") {
+		return unknownOutcome()
+	}
+	return leaderSilent(leader)
+}
+
+func leaderSilent(leader transport.ServerInfo) *model.Error {
+	return model.Refuse(model.CodeNoLeader, "the leader %s does not answer", leader.Name).
+		WithHint("%s", withoutLeader)
+}
+
+// mostPassed is the most of an answer that is passed on at once.
+const mostPassed = 32 << 10
+
+// copyFlushed passes bytes on as they come. length is how many there are; -1 = not known.
+func copyFlushed(w http.ResponseWriter, from io.Reader, length int64) error {
+	size := length + 1 // the end is seen at once
+	if length < 0 || size > mostPassed {
+		size = mostPassed
+	}
+	flush := http.NewResponseController(w)
+	buf := make([]byte, size)
+	for {
+		n, err := from.Read(buf)
+		if n > 0 {
+			if _, werr := w.Write(buf[:n]); werr != nil {
+				return werr
+			}
+			if ferr := flush.Flush(); ferr != nil {
+				return ferr
+			}
+		}
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}

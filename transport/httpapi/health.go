@@ -1,0 +1,76 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/transport"
+)
+
+// Health is the answer to probes.
+type Health struct {
+	Status string `json:"status" enum:"ok"`
+	Name   string `json:"name"`
+	Leader bool   `json:"leader" doc:"this server leads"`
+	Index  uint64 `json:"index"`
+	Disk   Disk   `json:"disk" enum:"enough,low,full,unknown" doc:"room on the disk of its data_dir"`
+}
+
+func (s *Server) healthOperations() []operation {
+	alive := getRoute("healthz", "/healthz", "health", "This process answers")
+	ready := getRoute("readyz", "/readyz", "health", "This server has caught up and knows a leader; with leader=1: it leads")
+	metrics := getRoute("metrics", "/metrics", "health", "Metrics in the Prometheus text format")
+	alive.allow, ready.allow, metrics.allow = forAll, forAll, forCLI|forServer
+	ops := []operation{
+		plain(alive, document{answer: contentTypeJSON, schema: Health{}}, http.HandlerFunc(s.healthz)),
+		plain(ready, document{answer: contentTypeJSON, schema: Health{}, params: params(queryParam("leader", "1: only the leader is ready"))}, http.HandlerFunc(s.readyz)),
+		s.openAPI(),
+	}
+	if s.cfg.Metrics != nil {
+		ops = append(ops, plain(metrics, document{answer: "text/plain"}, s.cfg.Metrics))
+	}
+	return ops
+}
+
+func (s *Server) health() Health {
+	_, self, ok := s.cfg.Consensus.Leader()
+	state, _ := s.cfg.Store.Watch()
+	return Health{Status: "ok", Name: s.cfg.Name, Leader: ok && self, Index: state.Index, Disk: s.disk()}
+}
+
+// disk is the room that this server has.
+func (s *Server) disk() Disk {
+	if !s.cfg.Freshness.TakesEntries() {
+		return DiskFull
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	members, _ := s.members(ctx) // without them it is not known
+	for _, m := range members {
+		if m.Name == s.cfg.Name && m.Disk != "" {
+			return m.Disk
+		}
+	}
+	return DiskUnknown
+}
+
+func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) {
+	writeJSON(w, http.StatusOK, contentTypeJSON, s.health())
+}
+
+func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
+	leader, self, ok := s.cfg.Consensus.Leader()
+	asked := r.URL.Query().Get("leader")
+	switch {
+	case !s.cfg.Freshness.CaughtUp():
+		writeError(w, model.Refuse(transport.CodeNotCaughtUp, "this server is still catching up"))
+	case !ok:
+		writeError(w, noLeader())
+	case asked != "" && asked != "0" && !self:
+		writeError(w, model.Refuse(model.CodeNoLeader, "this server does not lead").WithHint("the leader is %s", leader.Name))
+	default:
+		writeJSON(w, http.StatusOK, contentTypeJSON, s.health())
+	}
+}

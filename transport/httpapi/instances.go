@@ -1,0 +1,360 @@
+package httpapi
+
+import (
+	"cmp"
+	"context"
+	"net"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/transport"
+)
+
+// Instance is how an instance is shown.
+type Instance struct {
+	ID         model.InstanceID   `json:"id"`
+	Job        model.JobName      `json:"job"`
+	Group      string             `json:"group"`
+	Slot       int                `json:"slot"`
+	Member     string             `json:"member" doc:"the identity of a stateful instance; empty without one"`
+	Node       string             `json:"node" doc:"name"`
+	NodeID     model.NodeID       `json:"node_id"`
+	Desired    model.Desired      `json:"desired" enum:"running,draining,stopped"`
+	Observed   model.Observed     `json:"observed" enum:"pending,booting,ready,unready,draining,stopped,failed,lost"`
+	Ready      bool               `json:"ready"`
+	Reason     string             `json:"reason"`
+	Cause      model.Cause        `json:"cause" doc:"why it was made"`
+	StopCause  model.Cause        `json:"stop_cause" doc:"why it is stopped"`
+	Replaces   model.InstanceID   `json:"replaces"`
+	ReplacedBy model.InstanceID   `json:"replaced_by"`
+	Awaits     []model.InstanceID `json:"awaits" doc:"instances whose room it gets and that have not stopped yet; its agent is told when there are none left"`
+	Version    uint64             `json:"version" doc:"of the job"`
+	Class      fsm.DataClass      `json:"class" enum:"stateless,stateful"`
+	ExitCode   *int               `json:"exit_code"`
+	Restarts   int                `json:"restarts"`
+	Address    string             `json:"address" doc:"of its node"`
+	Ports      map[string]int     `json:"ports"`
+	Volume     string             `json:"volume" doc:"names of its volumes, joined by commas"`
+	Eviction   Eviction           `json:"eviction"`
+	Facts      Facts              `json:"facts" doc:"what its role check last said; empty: nothing is known"`
+	Deployment model.DeploymentID `json:"deployment_id"`
+	Resources  InstanceResources  `json:"resources"`
+	Disk       InstanceDisk       `json:"disk"`
+	CreatedAt  time.Time          `json:"created_at"`
+	StartedAt  *time.Time         `json:"started_at"`
+	Index      uint64             `json:"index" doc:"of its last change"`
+}
+
+// InstanceResources are what an instance takes from its node, the overhead included.
+type InstanceResources struct {
+	CPU         int64 `json:"cpu"`
+	MemoryBytes int64 `json:"memory_bytes"`
+}
+
+// Eviction is the wish to stop an instance for a cause that is not its own job's.
+type Eviction struct {
+	Requested  bool         `json:"requested"`
+	Cause      model.Cause  `json:"cause"`
+	By         string       `json:"by" doc:"a drain or an actor"`
+	WaitingFor []model.Code `json:"waiting_for"`
+	Preparing  bool         `json:"preparing" doc:"its agent runs what must come before the stop"`
+	Surge      bool         `json:"surge,omitempty" doc:"it stops when its replacement is ready"`
+	Failure    string       `json:"failure" doc:"why the last preparation was given up"`
+}
+
+// InstanceReply is the answer to a write that concerns one instance.
+type InstanceReply struct {
+	Written
+	Instance *Instance `json:"instance,omitempty"`
+	// AvoidUntil is set after an eviction with avoid.
+	AvoidUntil *time.Time `json:"avoid_until,omitempty" doc:"until when its group avoids its node because a person said so with avoid; cancel takes that back"`
+}
+
+func (r *reading) instance(i *fsm.Instance) Instance {
+	job, group := i.Group.Split()
+	v := Instance{
+		ID: i.ID, Job: job, Group: group, Slot: i.Slot, Node: r.nodeName(i.Node), NodeID: i.Node, Desired: i.Desired,
+		Observed: i.Status.Observed, Ready: i.Ready(), Reason: i.Status.Reason, Cause: i.Cause, StopCause: i.Marks.StopCause,
+		Member: r.member(i), Replaces: i.Links.Replaces, ReplacedBy: i.Links.ReplacedBy, Version: i.Version, Class: i.ClassOf(), ExitCode: i.Status.ExitCode,
+		Restarts: i.Status.Restarts, Ports: i.Claims.Ports.Map(), Deployment: i.Links.Deployment,
+		Resources: InstanceResources{CPU: i.Claims.Resources.CPU, MemoryBytes: i.Claims.Resources.MemoryBytes},
+		Awaits:    append([]model.InstanceID{}, i.Links.Awaits...),
+		Eviction:  r.eviction(i), Facts: Facts(r.OwnFacts(i)), CreatedAt: wallTime(i.Marks.CreatedWall), StartedAt: wallTimeOrNil(i.Marks.StartedWall), Index: i.Marks.ChangedIndex,
+	}
+	if v.Reason == "" && i.Desired != model.DesiredRunning {
+		v.Reason = i.Marks.StopReason
+	}
+	v.Disk = r.disk(i)
+	if n, ok := r.Nodes.Get(i.Node); ok {
+		v.Address = n.Agent.Address
+	}
+	if spec, ok := r.Spec(i.Group, i.Version); ok {
+		var names []string
+		for _, volume := range spec.Volumes {
+			names = append(names, volume.Name)
+		}
+		v.Volume = strings.Join(names, ",")
+	}
+	return v
+}
+
+func (r *reading) eviction(i *fsm.Instance) Eviction {
+	v := Eviction{
+		Requested: i.Eviction.Requested, Cause: i.Eviction.Cause, By: i.Eviction.By, WaitingFor: []model.Code{},
+		Preparing: i.Eviction.Preparing, Surge: i.Eviction.Surge, Failure: i.Eviction.Failure,
+	}
+	if i.Eviction.Requested && i.Desired == model.DesiredRunning {
+		for _, b := range r.waiting().Instances[i.ID] {
+			v.WaitingFor = append(v.WaitingFor, b.Code)
+		}
+	}
+	return v
+}
+
+// endpoint is where a port of an instance is reached.
+func (r *reading) endpoint(i *fsm.Instance, port string) (string, bool) {
+	n, ok := r.Nodes.Get(i.Node)
+	number, has := i.Claims.Ports.Get(port)
+	if !ok || !has {
+		return "", false
+	}
+	return net.JoinHostPort(n.Agent.Address, strconv.Itoa(number)), true
+}
+
+// InstancePath is the part of a path that names an instance.
+type InstancePath struct {
+	ID string `path:"id" doc:"id or unique prefix of it; a write takes at least 6 characters"`
+}
+
+type instanceList struct {
+	ListParams
+	Job   string `query:"job" doc:"of this job only"`
+	Group string `query:"group" doc:"with job: of this group only"`
+	Node  string `query:"node" doc:"on this node only"`
+	All   bool   `query:"all" doc:"also those that ended"`
+}
+
+type instanceRead struct {
+	ReadParams
+	InstancePath
+}
+
+type instanceWrite struct {
+	WriteParams
+	InstancePath
+}
+
+func (in *instanceWrite) ref() string { return in.ID }
+
+func (s *Server) instanceOperations() []operation {
+	return []operation{
+		list(s, getRoute("list-instances", "/v1/instances", "instances", "List instances"), listing[instanceList, Instance]{
+			topics: s.instanceListTopics, rows: listInstances,
+		}),
+		read(s, getRoute("get-instance", "/v1/instances/{id}", "instances", "Show an instance"), s.instanceTopics, showInstance),
+		read(s, getRoute("why-instance", "/v1/instances/{id}/why", "instances", "Explain an instance"), s.instanceTopics, whyInstance),
+		read(s, getRoute("why", "/v1/why", "status", "Explain any object"), func(*whyRead) []fsm.Topic { return []fsm.Topic{"events"} }, why),
+		write(s, instanceRoute("evict", "Stop an instance if its budget allows it; it is replaced. A replica is stopped once its copy is in sync elsewhere"), evictReplica(evictInstance())),
+		write(s, instanceRoute("stop", "As evict, with the words of an operator"), evictInstance()),
+		write(s, instanceRoute("restart", "Restart the program in place"), restartInstance()),
+	}
+}
+
+func instanceRoute(verb, summary string) route {
+	return route{id: verb + "-instance", path: "/v1/instances/{id}/" + verb, tag: "instances", summary: summary}
+}
+
+func (s *Server) instanceListTopics(in *instanceList) []fsm.Topic {
+	if in.Job == "" {
+		return []fsm.Topic{"instances"}
+	}
+	return append(s.jobTopics(&jobRead{JobPath: JobPath{Name: in.Job}}), "instances")
+}
+
+func (s *Server) instanceTopics(in *instanceRead) []fsm.Topic {
+	state, _ := s.cfg.Store.Watch()
+	if i, refusal := state.FindInstance(in.ID); refusal == nil {
+		return []fsm.Topic{"instance/" + fsm.Topic(i.ID)}
+	}
+	return []fsm.Topic{"instances"}
+}
+
+// listInstances picks the narrowest index there is, and gives rows in order of id.
+func listInstances(r *reading, in *instanceList, from string, yield func(string, Instance) bool) error {
+	keep, err := r.instanceScope(in)
+	if err != nil {
+		return err
+	}
+	for id, i := range r.Instances.From(model.InstanceID(from)) {
+		if !keep(i) || !in.All && i.Terminal() {
+			continue
+		}
+		if !yield(string(id), r.instance(i)) {
+			return nil
+		}
+	}
+	return nil
+}
+
+func (r *reading) instanceScope(in *instanceList) (func(*fsm.Instance) bool, error) {
+	var node model.NodeID
+	if in.Node != "" {
+		n, refusal := r.FindNode(in.Node)
+		if refusal != nil {
+			return nil, refusal
+		}
+		node = n.ID
+	}
+	var job model.JobName
+	if in.Job != "" {
+		j, refusal := r.FindJob(in.Job)
+		if refusal != nil {
+			return nil, refusal
+		}
+		job = j.Name
+	}
+	return func(i *fsm.Instance) bool {
+		ofJob, group := i.Group.Split()
+		return (node == "" || i.Node == node) && (job == "" || ofJob == job) && (in.Group == "" || group == in.Group)
+	}, nil
+}
+
+func showInstance(_ context.Context, r *reading, in *instanceRead) (Instance, error) {
+	i, refusal := r.FindInstance(in.ID)
+	if refusal != nil {
+		return Instance{}, refusal
+	}
+	return r.instance(i), nil
+}
+
+// onInstance is a change of one command to one instance.
+func onInstance[I any](ref func(*I) string, command func(*fsm.Instance, *I) fsm.Command) change[I, InstanceReply] {
+	return change[I, InstanceReply]{
+		prepare: func(r *reading, in *I) ([]fsm.Command, error) {
+			i, refusal := r.NamedInstance(ref(in))
+			if refusal != nil {
+				return nil, refusal
+			}
+			return []fsm.Command{command(i, in)}, nil
+		},
+		answer: func(o *outcome, in *I) (InstanceReply, error) {
+			reply := InstanceReply{Written: o.Written}
+			if i, refusal := o.NamedInstance(ref(in)); refusal == nil {
+				v := o.instance(i)
+				reply.Instance = &v
+			}
+			return reply, nil
+		},
+	}
+}
+
+type evictInput struct {
+	WriteParams
+	InstancePath
+	Input evictBody
+}
+
+type evictBody struct {
+	Grace        *model.Duration `json:"grace,omitempty" doc:"instead of the group's"`
+	BypassBudget bool            `json:"bypass_budget,omitempty" doc:"stop it although a budget or its role forbids it; recorded"`
+	Avoid        bool            `json:"avoid,omitempty" doc:"for an hour its whole group goes to this node only if no other will do"`
+	Surge        bool            `json:"surge,omitempty" doc:"stop it when its replacement is ready; refused for a group that does not replace first"`
+	Cancel       bool            `json:"cancel,omitempty" doc:"of a replica, or with surge: take back that it is to be evicted; with avoid: that its group avoids the node"`
+	Message      string          `json:"message,omitempty" maxLength:"256"`
+}
+
+func (in *evictInput) body() any { return &in.Input }
+
+func (in *evictInput) ref() string { return in.ID }
+
+// evictInstance also stops an instance that runs on a node and that the state does not know, by its whole id.
+func evictInstance() change[evictInput, InstanceReply] {
+	c := evictKnown()
+	known := c.prepare
+	c.prepare = func(r *reading, in *evictInput) ([]fsm.Command, error) {
+		if in.Input.Surge {
+			return nil, model.Refuse(model.CodeInvalid, "a stop waits for no replacement").WithHint("leave surge out, or evict the instance")
+		}
+		if n, h, ok := r.UnknownOn(model.InstanceID(in.ID)); ok && !r.Instances.Has(h.ID) {
+			if r.Unconfirmed {
+				return nil, model.Refuse(model.CodeRestoreUnconfirmed, "instance %s on node %s is not known, and the restore is not confirmed", h.ID, n.Name).
+					WithHint("confirm it first: outspan settings resume restore")
+			}
+			return []fsm.Command{&fsm.InstanceStop{ID: h.ID, Cause: model.CauseUser, By: in.Input.Message}}, nil
+		}
+		return known(r, in)
+	}
+	plain := c.answer
+	c.answer = func(o *outcome, in *evictInput) (InstanceReply, error) {
+		reply, err := plain(o, in)
+		if i, refusal := o.NamedInstance(in.ID); in.Input.Avoid && refusal == nil {
+			until, _ := o.AvoidsByWord(i, o.now)
+			reply.AvoidUntil = o.wallOf(until)
+		}
+		return reply, err
+	}
+	return c
+}
+
+func evictKnown() change[evictInput, InstanceReply] {
+	c := onInstance((*evictInput).ref, func(i *fsm.Instance, in *evictInput) fsm.Command {
+		return &fsm.InstanceStop{
+			ID: i.ID, Cause: model.CauseUser, By: in.Input.Message, Grace: in.Input.Grace, Bypass: in.Input.BypassBudget, Avoid: in.Input.Avoid,
+		}
+	})
+	c.refused = func(r *reading, in *evictInput, p *transport.Problem) {
+		i, refusal := r.NamedInstance(in.ID)
+		if refusal != nil || p.Code != model.CodeBudgetRate && p.Code != model.CodeActorRate {
+			return
+		}
+		_, next := r.CheckBudget(i, model.CauseUser)
+		p.NextAllowed = r.wallOf(next)
+	}
+	return c
+}
+
+// evictReplica makes of the eviction of a replica a wish: its copy is built on another node, and then it is stopped. A bypass stops it at once, as any instance.
+func evictReplica(c change[evictInput, InstanceReply]) change[evictInput, InstanceReply] {
+	stop := c.prepare
+	c.prepare = func(r *reading, in *evictInput) ([]fsm.Command, error) {
+		i, refusal := r.NamedInstance(in.ID)
+		if refusal != nil {
+			return nil, refusal
+		}
+		_, replica := r.MemberOf(i)
+		_, avoids := r.AvoidsByWord(i, r.now)
+		switch {
+		case in.Input.Cancel && avoids:
+			return []fsm.Command{&fsm.InstanceMark{ID: i.ID, Avoid: true}}, nil
+		case !replica && in.Input.Surge && in.Input.BypassBudget:
+			return nil, model.Refuse(model.CodeInvalid, "a replacement that comes first needs no bypass of a budget").WithHint("give one of the two")
+		case !replica && in.Input.Surge && !in.Input.Cancel:
+			return []fsm.Command{&fsm.InstanceMark{
+				ID: i.ID, Requested: true, Surge: true, Cause: model.CauseUser, By: cmp.Or(in.Input.Message, string(r.by.actor())),
+				Grace: in.Input.Grace, Avoid: in.Input.Avoid,
+			}}, nil
+		case !replica && in.Input.Cancel && !i.Eviction.Surge:
+			return nil, model.Refuse(model.CodeInvalid, "instance %s is no replica, and was not evicted with surge: its eviction is its stop, which can't be taken back", i.ID)
+		case in.Input.Cancel && (!i.Eviction.Requested || i.Eviction.Cause != model.CauseUser):
+			return nil, model.Refuse(model.CodeConflict, "nobody asked for the eviction of instance %s", i.ID).WithHint("see what moves it: outspan why %s", i.ID)
+		case in.Input.Cancel:
+			return []fsm.Command{&fsm.InstanceMark{ID: i.ID}}, nil
+		case !replica || in.Input.BypassBudget:
+			return stop(r, in)
+		case in.Input.Grace != nil:
+			return nil, model.Refuse(model.CodeInvalid, "instance %s is a replica: it stops when its copy is elsewhere, with its group's grace", i.ID).
+				WithHint("leave the grace out, or stop it at once with: outspan instance stop %s", i.ID)
+		}
+		return []fsm.Command{&fsm.InstanceMark{ID: i.ID, Requested: true, Cause: model.CauseUser, By: string(r.by.actor())}}, nil
+	}
+	return c
+}
+
+func restartInstance() change[instanceWrite, InstanceReply] {
+	return onInstance((*instanceWrite).ref, func(i *fsm.Instance, _ *instanceWrite) fsm.Command {
+		return &fsm.InstanceRestart{ID: i.ID}
+	})
+}

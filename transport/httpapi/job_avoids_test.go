@@ -1,0 +1,40 @@
+package httpapi_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
+)
+
+// A job tells which nodes its current version avoids and why. A new version avoids none of them.
+func TestJobTellsWhatItAvoids(t *testing.T) {
+	r := newRig(t)
+	r.world()
+	r.place("inst-c", 2, "01N2", model.ObservedFailed)
+	avoids := func() []any { return get(t, r.cli(), "/v1/jobs/web")["avoids"].([]any) }
+	list := avoids()
+	if len(list) != 1 {
+		t.Fatalf("after a failure on n2 the job avoids %v", list)
+	}
+	entry := list[0].(map[string]any)
+	if entry["group"] != "web/http" || entry["node"] != "n2" || entry["node_id"] != "01N2" || entry["reason"] != "crash_loop" {
+		t.Errorf("the job avoids %v", entry)
+	}
+	node := get(t, r.cli(), "/v1/nodes/n2")["avoid"].([]any)[0].(map[string]any)
+	if fmt.Sprint(node["version"]) != "1" || node["reason"] != "crash_loop" {
+		t.Errorf("the node is avoided as %v", node)
+	}
+	r.apply(&fsm.NodeIntent{ID: "01N2", Intent: fsm.IntentCordoned})
+	if list := avoids(); len(list) != 0 {
+		t.Errorf("it avoids a node that takes nothing anyway: %v", list)
+	}
+	r.apply(&fsm.NodeIntent{ID: "01N2", Intent: fsm.IntentActive})
+	next := spec("web", 3)
+	next.Groups[0].Exec.Command = "/bin/mended"
+	r.apply(&fsm.JobSubmit{Spec: next})
+	if list := avoids(); len(list) != 0 {
+		t.Errorf("the next version avoids %v", list)
+	}
+}

@@ -1,0 +1,255 @@
+package httpapi
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
+)
+
+// Bounds of one reader of a job's logs.
+const (
+	maxJobLogs = 100      // instances read at once; further ones wait for a place
+	maxLogLine = 64 << 10 // bytes; a longer line is cut into pieces
+)
+
+func deadline(d time.Duration) time.Time { return time.Now().Add(d) }
+
+// jobLogs reads the logs of every instance of a job into one answer, a line at a time: "group[slot] id | text".
+func (s *Server) jobLogs(w http.ResponseWriter, r *http.Request) {
+	release, err := s.streams.take(callerFrom(r.Context()).Identity)
+	if err != nil {
+		writeError(w, err)
+		return
+	}
+	defer release()
+	if err := checkLogQuery(r, "group", "running"); err != nil {
+		writeError(w, err)
+		return
+	}
+	state, _ := s.cfg.Store.Watch()
+	j, refusal := state.FindJob(r.PathValue("name"))
+	if refusal != nil {
+		writeError(w, refusal)
+		return
+	}
+	query := r.URL.Query()
+	group := model.NewGroupID(j.Name, query.Get("group"))
+	if _, ok := state.Groups.Get(group); !ok && query.Get("group") != "" {
+		writeError(w, model.Refuse(model.CodeNotFound, "job %s has no group %q", j.Name, clip(query.Get("group"))))
+		return
+	}
+	ctx, cancel := streamContext(r.Context())
+	defer cancel()
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.WriteHeader(http.StatusOK)
+	m := &logMerge{
+		s: s, job: j.Name, group: query.Get("group"), query: query,
+		follow: isTrue(query.Get("follow")), times: isTrue(query.Get("timestamps")), running: isTrue(query.Get("running")),
+		out:   &boundedWriter{ResponseWriter: w, flush: http.NewResponseController(w)},
+		slots: make(chan struct{}, maxJobLogs), cancel: cancel,
+	}
+	m.run(ctx)
+	if m.follow && r.Context().Err() == nil {
+		panic(http.ErrAbortHandler) // it ended for reasons of this server: the reader must not take it for the end
+	}
+}
+
+// isTrue reads a parameter that checkLogQuery let pass.
+func isTrue(text string) bool {
+	v, err := strconv.ParseBool(text)
+	return err == nil && v
+}
+
+// logMerge is one reader of a job's logs, in order of time. Each log has a goroutine; run returns when all have ended.
+type logMerge struct {
+	s       *Server
+	job     model.JobName
+	group   string
+	query   url.Values
+	follow  bool
+	times   bool // show them
+	running bool // leave out instances that ended
+	slots   chan struct{}
+	cancel  context.CancelFunc
+	wg      sync.WaitGroup
+	order   *logOrder
+	out     *boundedWriter
+
+	mu   sync.Mutex
+	gone int // instances whose logs are gone
+}
+
+func (m *logMerge) run(ctx context.Context) {
+	m.order = newLogOrder(m.follow, m.write)
+	defer context.AfterFunc(ctx, m.order.stop)()
+	defer m.wg.Wait()
+	known := map[model.InstanceID]bool{}
+	if m.out.flush.Flush() != nil {
+		m.cancel()
+	}
+	if !m.follow {
+		state, _ := m.s.cfg.Store.Watch()
+		for some := range slices.Chunk(m.present(&state), maxJobLogs) { // what is merged has to be open together
+			m.begin(ctx, some, true)
+			m.wg.Wait()
+		}
+		m.tellGone()
+		return
+	}
+	m.wg.Go(func() { m.order.run(ctx) })
+	for first := true; ctx.Err() == nil; first = false {
+		changed, cancel := m.s.cfg.Store.WatchTopic("instances")
+		state, _ := m.s.cfg.Store.Watch()
+		m.begin(ctx, slices.DeleteFunc(m.present(&state), func(i *fsm.Instance) bool { return known[i.ID] }), first)
+		for _, i := range m.present(&state) {
+			known[i.ID] = true
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+		}
+		cancel()
+	}
+}
+
+// tellGone says in one line of how many instances the logs are gone.
+func (m *logMerge) tellGone() {
+	switch {
+	case m.gone == 1:
+		m.write([]byte("(1 instance has no logs any more)\n"))
+	case m.gone > 1:
+		m.write(fmt.Appendf(nil, "(%d instances have no logs any more)\n", m.gone))
+	}
+}
+
+// begin reads the logs of some instances. All are entered before the first line of one can pass.
+func (m *logMerge) begin(ctx context.Context, all []*fsm.Instance, first bool) {
+	sources := make([]*logSource, len(all))
+	for n, i := range all {
+		sources[n] = m.order.open(fmt.Sprintf("%s/%d/%s", i.Group, i.Slot, i.ID))
+	}
+	for n, i := range all {
+		m.wg.Go(func() {
+			defer m.order.close(sources[n])
+			m.read(ctx, i, first, sources[n])
+		})
+	}
+}
+
+// present are the instances whose logs may be read now: those that have started, and of the ended ones those that are
+// kept.
+func (m *logMerge) present(state *fsm.State) []*fsm.Instance {
+	var all []*fsm.Instance
+	for id := range state.GroupsOf(m.job) {
+		if _, name := id.Split(); m.group != "" && name != m.group {
+			continue
+		}
+		for i := range state.InstancesOf(id) {
+			if i.Status.Observed != model.ObservedPending && !((m.follow || m.running) && i.Terminal()) {
+				all = append(all, i)
+			}
+		}
+	}
+	return all
+}
+
+// read passes on one instance's lines. One that began after the reader did is read from its beginning.
+func (m *logMerge) read(ctx context.Context, i *fsm.Instance, first bool, source *logSource) {
+	select {
+	case m.slots <- struct{}{}:
+		defer func() { <-m.slots }()
+	case <-ctx.Done():
+		return
+	}
+	query := url.Values{
+		"stream": m.query["stream"], "follow": m.query["follow"], "since": m.query["since"], "timestamps": {"true"},
+	}
+	if first && m.query.Has("tail") {
+		query.Set("tail", m.query.Get("tail"))
+	}
+	_, group := i.Group.Split()
+	prefix := fmt.Sprintf("%s[%d] %.8s | ", group, i.Slot, i.ID)
+	state, _ := m.s.cfg.Store.Watch()
+	resp, err := m.s.agentLog(ctx, &state, i, query)
+	if err != nil {
+		var refusal *model.Error
+		switch {
+		case ctx.Err() != nil || !errors.As(err, &refusal):
+		case refusal.Code == model.CodeNotFound && !m.follow:
+			m.mu.Lock()
+			m.gone++
+			m.mu.Unlock()
+		default:
+			m.order.add(source, "", []byte(prefix+"("+refusal.Message+")\n"))
+		}
+		return
+	}
+	defer resp.Body.Close()
+	timed := resp.Header.Get(headerLogTimes) != ""
+	lines := jobLines{order: m.order, source: source, prefix: prefix, timed: timed, show: m.times}
+	if err := lines.copy(resp.Body); err != nil && ctx.Err() == nil {
+		m.order.add(source, "", []byte(prefix+"(the log stream broke off)\n"))
+	}
+}
+
+// jobLines are those of one instance.
+type jobLines struct {
+	order  *logOrder
+	source *logSource
+	prefix string
+	timed  bool // each begins with its time and a blank
+	show   bool // so they are shown
+}
+
+// copy cuts what comes into lines. A line that is not complete yet is held back until it is, or until the end.
+func (l jobLines) copy(from io.Reader) error {
+	in := bufio.NewReaderSize(from, maxLogLine)
+	for {
+		text, err := in.ReadSlice('\n')
+		if len(text) > 0 && !l.line(bytes.TrimSuffix(text, []byte("\n"))) {
+			return nil
+		}
+		switch {
+		case errors.Is(err, bufio.ErrBufferFull):
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return err
+		}
+	}
+}
+
+// line passes one on. It returns false once nobody reads.
+func (l jobLines) line(text []byte) bool {
+	at, rest := noLogTime, text
+	if l.timed {
+		stamp, after, _ := bytes.Cut(text, []byte(" "))
+		at, rest = string(stamp), after
+	}
+	out := []byte(l.prefix)
+	if l.show {
+		out = append(append(out, at...), ' ')
+	}
+	return l.order.add(l.source, at, append(append(out, rest...), '\n'))
+}
+
+// write sends one line; a reader that has gone ends everything.
+func (m *logMerge) write(line []byte) bool {
+	if _, err := m.out.Write(line); err != nil || m.out.flush.Flush() != nil {
+		m.cancel()
+		return false
+	}
+	return true
+}

@@ -1,0 +1,97 @@
+package httpapi
+
+import (
+	"slices"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
+)
+
+type revertInput struct {
+	JobWrite
+	Input revertBody
+}
+
+type revertBody struct {
+	Version   uint64 `json:"version" doc:"0: the newest one that completed its rollout and differs from the current one in more than counts"`
+	IfVersion uint64 `json:"if_version,omitempty" doc:"refuse unless this is the current version"`
+	Counts    bool   `json:"counts,omitempty" doc:"take the counts of that version too; otherwise every group keeps the count that it has now"`
+	Message   string `json:"message,omitempty" maxLength:"256"`
+}
+
+func (in *revertInput) body() any { return &in.Input }
+
+func (in *revertInput) ref() string { return in.Name }
+
+// RevertReply is the answer to a revert.
+type RevertReply struct {
+	JobReply
+	Spec *model.JobSpec `json:"spec,omitempty" doc:"of a dry run: what would be the wanted state"`
+	Note string         `json:"note,omitempty" doc:"why groups have the counts of the earlier version, although the current ones were to be kept"`
+}
+
+func revertJob() change[revertInput, RevertReply] {
+	to := onJob((*revertInput).ref, func(r *reading, j *fsm.Job, in *revertInput) (fsm.Command, error) {
+		version, ifVersion := in.Input.Version, in.Input.IfVersion
+		if version == 0 {
+			target, refusal := r.RevertTarget(j)
+			if refusal != nil {
+				return nil, refusal
+			}
+			version = target
+			if ifVersion == 0 {
+				ifVersion = j.Version // the target was chosen from its point of view
+			}
+		}
+		return &fsm.JobRevert{
+			Job: j.Name, Version: version, IfVersion: ifVersion, Message: in.Input.Message, CurrentCounts: !in.Input.Counts,
+		}, nil
+	})
+	return change[revertInput, RevertReply]{
+		prepare: to.prepare,
+		answer: func(o *outcome, in *revertInput) (RevertReply, error) {
+			plain, err := to.answer(o, in)
+			reply := RevertReply{JobReply: plain}
+			for _, c := range o.commands {
+				if c, ok := c.(*fsm.JobRevert); ok {
+					reply.RevertedTo = c.Version
+				}
+			}
+			v, ok := o.JobVersion(model.JobName(in.Name), o.currentVersion(in.Name))
+			if !ok {
+				return reply, err
+			}
+			if o.DryRun {
+				reply.Spec = &v.Spec
+			}
+			if !in.Input.Counts && v.Reverts == reply.RevertedTo && o.countsChanged(v) {
+				reply.Note = v.Message
+			}
+			return reply, err
+		},
+	}
+}
+
+// currentVersion is the current version of a job; 0 if there is none of this name.
+func (r *reading) currentVersion(name string) uint64 {
+	if j, ok := r.Jobs.Get(model.JobName(name)); ok {
+		return j.Version
+	}
+	return 0
+}
+
+// countsChanged reports whether a version of a job has other counts than the one before it, in groups of both.
+func (r *reading) countsChanged(v *fsm.JobVersion) bool {
+	before, ok := r.JobVersion(v.Job, v.Version-1)
+	if !ok {
+		return false
+	}
+	counts := map[string]int{}
+	for i := range before.Spec.Groups {
+		counts[before.Spec.Groups[i].Name] = before.Spec.Groups[i].Count
+	}
+	return slices.ContainsFunc(v.Spec.Groups, func(g model.GroupSpec) bool {
+		n, ok := counts[g.Name]
+		return ok && n != g.Count
+	})
+}

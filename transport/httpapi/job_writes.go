@@ -1,0 +1,210 @@
+package httpapi
+
+import (
+	"context"
+	"strconv"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
+)
+
+type submitInput struct {
+	WriteParams
+	IfIndex string `query:"if_index" pattern:"^[0-9]*$" doc:"refuse unless the job is at this index; 0: unless there is none of this name"`
+	Input   submitBody
+}
+
+type submitBody struct {
+	Job     model.JobSpec `json:"job"`
+	Message string        `json:"message,omitempty" maxLength:"256" doc:"stands in the job's history"`
+}
+
+func (in *submitInput) body() any { return &in.Input }
+
+// JobWrite are the parameters of a write to one job.
+type JobWrite struct {
+	WriteParams
+	JobPath
+}
+
+type scaleInput struct {
+	JobWrite
+	Input scaleBody
+}
+
+type scaleBody struct {
+	Group string `json:"group,omitempty" doc:"may be left out when the job has one group"`
+	Count *int   `json:"count" minimum:"0"`
+}
+
+func (in *scaleInput) body() any { return &in.Input }
+
+type stopInput struct {
+	JobWrite
+	Input stopBody
+}
+
+type stopBody struct {
+	Purge bool `json:"purge,omitempty" doc:"remove the job once its last instance has stopped"`
+}
+
+func (in *stopInput) body() any { return &in.Input }
+
+type restartInput struct {
+	JobWrite
+	Input restartBody
+}
+
+type restartBody struct {
+	Group string `json:"group,omitempty" doc:"default: every group"`
+}
+
+func (in *restartInput) body() any { return &in.Input }
+
+func (s *Server) jobWrites() []operation {
+	return []operation{
+		write(s, route{id: "submit-job", path: "/v1/jobs", tag: "jobs", summary: "Make a spec the wanted state of a job"}, submitJob()),
+		ask(s, route{id: "validate-job", path: "/v1/jobs/validate", tag: "jobs", summary: "Check a spec and show it with all defaults"}, validateJob),
+		ask(s, jobRoute("plan", "Show what a spec would change"), planJob),
+		write(s, jobRoute("scale", "Change the count of a group"), scaleJob()),
+		write(s, jobRoute("stop", "Stop every instance of a job"), stopJob()),
+		write(s, jobRoute("restart", "Roll every instance to a new version of the same spec"), restartJob()),
+		write(s, jobRoute("revert", "Make an earlier version the wanted state again"), revertJob()),
+	}
+}
+
+func jobRoute(verb, summary string) route {
+	return route{id: verb + "-job", path: "/v1/jobs/{name}/" + verb, tag: "jobs", summary: summary}
+}
+
+func submitJob() change[submitInput, JobReply] {
+	return change[submitInput, JobReply]{
+		prepare: func(_ *reading, in *submitInput) ([]fsm.Command, error) {
+			c := &fsm.JobSubmit{Spec: in.Input.Job, Message: in.Input.Message}
+			if in.IfIndex != "" {
+				index, err := strconv.ParseUint(in.IfIndex, 10, 64)
+				if err != nil {
+					return nil, model.Refuse(model.CodeInvalid, "if_index is not a log index")
+				}
+				c.IfIndex = &index
+			}
+			return []fsm.Command{c}, nil
+		},
+		answer: func(o *outcome, in *submitInput) (JobReply, error) { return o.jobReply(in.Input.Job.Name) },
+	}
+}
+
+// jobReply shows the job after a write; it may have been purged.
+func (o *outcome) jobReply(name model.JobName) (JobReply, error) {
+	reply := JobReply{Written: o.Written}
+	j, ok := o.Jobs.Get(name)
+	if !ok {
+		return reply, nil
+	}
+	written := o.Written.Index
+	if o.DryRun {
+		written = j.Index // a draft's rows carry the index of the next entry
+	}
+	reply.Changed = j.Index >= written && (!o.DryRun || j.Index > o.Written.Index)
+	o.undecided = reply.Changed && !o.DryRun
+	v := o.job(j)
+	reply.Job = &v
+	if d, ok := o.Deployments.Get(model.NewDeploymentID(j.Name, j.Version)); ok && reply.Changed {
+		if first, ok := o.JobVersion(j.Name, j.Version); ok && first.Index >= o.Written.Index {
+			reply.DeploymentID = d.ID
+		}
+	}
+	return reply, nil
+}
+
+// onJob is a change of one command to one job.
+func onJob[I any](ref func(*I) string, command func(*reading, *fsm.Job, *I) (fsm.Command, error)) change[I, JobReply] {
+	return change[I, JobReply]{
+		prepare: func(r *reading, in *I) ([]fsm.Command, error) {
+			j, refusal := r.NamedJob(ref(in))
+			if refusal != nil {
+				return nil, refusal
+			}
+			c, err := command(r, j, in)
+			return []fsm.Command{c}, err
+		},
+		answer: func(o *outcome, in *I) (JobReply, error) {
+			if j, refusal := o.NamedJob(ref(in)); refusal == nil {
+				return o.jobReply(j.Name)
+			}
+			return JobReply{Written: o.Written, Changed: true}, nil
+		},
+	}
+}
+
+func (in *scaleInput) ref() string   { return in.Name }
+func (in *stopInput) ref() string    { return in.Name }
+func (in *restartInput) ref() string { return in.Name }
+
+func scaleJob() change[scaleInput, JobReply] {
+	return onJob((*scaleInput).ref, func(r *reading, j *fsm.Job, in *scaleInput) (fsm.Command, error) {
+		if in.Input.Count == nil {
+			return nil, model.Refuse(model.CodeInvalid, "count is missing").WithHint(`send {"group":"http","count":3}`)
+		}
+		group, err := r.onlyGroup(j, in.Input.Group)
+		if err != nil {
+			return nil, err
+		}
+		return &fsm.JobScale{Job: j.Name, Group: group, Count: *in.Input.Count}, nil
+	})
+}
+
+// onlyGroup is the named group, or the only one. Codes: invalid.
+func (r *reading) onlyGroup(j *fsm.Job, name string) (string, error) {
+	if name != "" {
+		return name, nil
+	}
+	v, ok := r.JobVersion(j.Name, j.Version)
+	if !ok || len(v.Spec.Groups) != 1 {
+		return "", model.Refuse(model.CodeInvalid, "job %s has more than one group", j.Name).WithHint("name the group")
+	}
+	return v.Spec.Groups[0].Name, nil
+}
+
+func stopJob() change[stopInput, JobReply] {
+	return onJob((*stopInput).ref, func(_ *reading, j *fsm.Job, in *stopInput) (fsm.Command, error) {
+		return &fsm.JobStop{Job: j.Name, Purge: in.Input.Purge}, nil
+	})
+}
+
+func restartJob() change[restartInput, JobReply] {
+	return onJob((*restartInput).ref, func(_ *reading, j *fsm.Job, in *restartInput) (fsm.Command, error) {
+		return &fsm.JobRestart{Job: j.Name, Group: in.Input.Group}, nil
+	})
+}
+
+type validateInput struct {
+	AskParams
+	Input submitBody
+}
+
+func (in *validateInput) body() any { return &in.Input }
+
+// JobValidation is a spec with every default filled in.
+type JobValidation struct {
+	Job      model.JobSpec `json:"job"`
+	Warnings []string      `json:"warnings"`
+
+	Budgets []fsm.BudgetLine `json:"budgets" doc:"what the budgets of its groups come to"`
+}
+
+func validateJob(_ context.Context, r *reading, in *validateInput) (JobValidation, error) {
+	spec := in.Input.Job.Expand()
+	if refusal := spec.Check(); refusal != nil {
+		return JobValidation{}, refusal
+	}
+	draft := r.NewDraft(r.now)
+	if refusal := draft.Try(&fsm.JobSubmit{Spec: in.Input.Job}); refusal != nil {
+		return JobValidation{}, refusal
+	}
+	v := JobValidation{Job: spec, Warnings: in.Input.Job.Warnings(), Budgets: []fsm.BudgetLine{}}
+	for i := range spec.Groups {
+		v.Budgets = append(v.Budgets, draft.State().BudgetLines(model.NewGroupID(spec.Name, spec.Groups[i].Name))...)
+	}
+	return v, nil
+}

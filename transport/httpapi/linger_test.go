@@ -1,0 +1,68 @@
+package httpapi
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// Few answers go at once. In a burst the others wait, the longer the more there are, up to a bound; after it there is room again.
+func TestLinger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLinger(lingerAssigned)
+		longest := time.Duration(0)
+		burst := func(answers int) (atOnce, late int) {
+			began := time.Now()
+			var wg sync.WaitGroup
+			var mu sync.Mutex
+			for range answers {
+				wg.Go(func() {
+					l.wait(t.Context())
+					mu.Lock()
+					defer mu.Unlock()
+					switch waited := time.Since(began); {
+					case waited == 0:
+						atOnce++
+					case waited >= lingerAssigned && waited <= lingerMost:
+						late++
+						longest = max(longest, waited)
+					default:
+						t.Errorf("an answer waited %s", waited)
+					}
+				})
+			}
+			wg.Wait()
+			return atOnce, late
+		}
+		for range 100 { // many in a minute are few at a time
+			if atOnce, late := burst(3); atOnce != 3 || late != 0 {
+				t.Fatalf("of 3 answers %d went at once, %d late", atOnce, late)
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		time.Sleep(time.Second)
+		for range 2 {
+			if atOnce, late := burst(500); atOnce != lingerAtOnce || late != 500-lingerAtOnce {
+				t.Errorf("of 500 answers %d went at once, %d late", atOnce, late)
+			}
+		}
+		if want := lingerAssigned + (500-lingerAtOnce-1)*lingerEach; longest != want {
+			t.Errorf("the last of 500 answers waited %s, want %s", longest, want)
+		}
+		time.Sleep(time.Second)
+		if burst(5000); longest != lingerMost {
+			t.Errorf("the last of 5,000 answers waited %s, want %s", longest, lingerMost)
+		}
+		ctx, hangUp := context.WithCancel(t.Context())
+		hangUp()
+		began := time.Now()
+		for range 500 {
+			l.wait(ctx)
+		}
+		if waited := time.Since(began); waited != 0 {
+			t.Errorf("answers to callers that have gone waited %s", waited)
+		}
+	})
+}

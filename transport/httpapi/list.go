@@ -1,0 +1,124 @@
+package httpapi
+
+import (
+	"context"
+	"encoding/base64"
+	"net/http"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
+)
+
+// maxItems is how many items a list has at most; the rest comes with next.
+const maxItems = 5000
+
+// ListParams are the parameters of every list.
+type ListParams struct {
+	ReadParams
+	Filter string `query:"filter" maxLength:"1024" doc:"conditions on the fields of an item, joined by commas, all of which must hold: field=value, field!=value, field~text (contains); inner fields by dots: labels.rack=r1" example:"state=active,labels.rack=r1"`
+	Fields string `query:"fields" maxLength:"1024" doc:"only these fields of each item, joined by commas; all if it is left out" example:"id,name,state"`
+	Limit  int    `query:"limit" minimum:"1" maximum:"5000" doc:"the most items to return; default 5000"`
+	Next   string `query:"next" maxLength:"512" doc:"the next of an earlier answer: go on behind it"`
+}
+
+func (p *ListParams) list() *ListParams { return p }
+
+// listInput is implemented by every input that embeds ListParams.
+type listInput[I any] interface {
+	readInput[I]
+	list() *ListParams
+}
+
+// List is the answer of every list.
+type List[V any] struct {
+	Items []V    `json:"items"`
+	Index uint64 `json:"index"`
+	Next  string `json:"next,omitempty" doc:"present when there is more: give it as next"`
+
+	only *selection
+}
+
+// listing is the code of one list. rows gives the items in order of their keys, from a key on.
+type listing[I, V any] struct {
+	topics func(*I) []fsm.Topic
+	rows   func(r *reading, in *I, from string, yield func(key string, item V) bool) error
+}
+
+// list registers a list. Pages are stable: an item that is there throughout is returned exactly once, because a page
+// ends at a key and the next begins behind it.
+func list[I any, P listInput[I], V any](s *Server, rt route, l listing[I, V]) operation {
+	return read[I, P](s, rt, l.topics, func(_ context.Context, r *reading, in *I) (List[V], error) {
+		p := P(in).list()
+		keep, err := parseFilter[V](p.Filter)
+		if err != nil {
+			return List[V]{}, err
+		}
+		only, err := parseSelection[V](p.Fields)
+		if err != nil {
+			return List[V]{}, err
+		}
+		after, err := parseNext(p.Next)
+		if err != nil {
+			return List[V]{}, err
+		}
+		limit := maxItems
+		if p.Limit > 0 {
+			limit = min(p.Limit, maxItems)
+		}
+		out, last := List[V]{Items: []V{}, Index: r.Index, only: only}, ""
+		err = l.rows(r, in, after, func(key string, item V) bool {
+			switch {
+			case p.Next != "" && key <= after, !keep.match(item):
+				return true
+			case len(out.Items) == limit:
+				out.Next = base64.RawURLEncoding.EncodeToString([]byte(last))
+				return false
+			}
+			out.Items, last = append(out.Items, item), key
+			return true
+		})
+		return out, err
+	})
+}
+
+func parseNext(next string) (string, error) {
+	key, err := base64.RawURLEncoding.DecodeString(next)
+	if err != nil {
+		return "", model.Refuse(model.CodeInvalid, "next is not from an earlier answer").WithHint("leave it out to begin anew")
+	}
+	return string(key), nil
+}
+
+// topics waits for the same topics whatever the input.
+func topics[I any](t ...fsm.Topic) func(*I) []fsm.Topic {
+	return func(*I) []fsm.Topic { return t }
+}
+
+// scan walks a table from a key on and shows each row.
+func scan[K ~string, R, V any](t fsm.Table[K, R], from string, show func(R) V, yield func(string, V) bool) {
+	for key, row := range t.From(K(from)) {
+		if !yield(string(key), show(row)) {
+			return
+		}
+	}
+}
+
+// notNil makes a list or map that is written as [] or {}, never as null.
+func notNil[T any](s []T) []T {
+	if s == nil {
+		return []T{}
+	}
+	return s
+}
+
+func notNilMap[K comparable, V any](m map[K]V) map[K]V {
+	if m == nil {
+		return map[K]V{}
+	}
+	return m
+}
+
+// getRoute is a read of one object.
+func getRoute(id, path, tag, summary string) route {
+	return route{id: id, method: http.MethodGet, path: path, tag: tag, summary: summary}
+}

@@ -1,0 +1,25 @@
+package httpapi_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/transport"
+	"github.com/outspan/outspan/transport/httpapi"
+)
+
+// A registration tells the agent which ports servers listen on as they told it, and not where gossip claims that they are.
+func TestRegistrationTellsListens(t *testing.T) {
+	r := newRig(t)
+	r.shape = func(m *httpapi.RosterEntry) {
+		m.Address, m.Gossip, m.Listens = "10.0.0.9:8080", "10.0.0.9:8081", []string{m.Name + ":7640"}
+	}
+	r.twin = "claimed" // it listens nowhere
+	reply := must(r.client(transport.RoleAgent, "n1").Register(t.Context(), transport.RegisterRequest{
+		Node: "01N1", Name: "n1", Agent: model.AgentInfo{BootID: "b1", Address: "127.0.0.1"},
+	}))(t)
+	if want := []string{"s1:7640"}; !slices.Equal(reply.Listens, want) || len(reply.Servers) != 2 {
+		t.Errorf("listens %q, want %q; %d servers", reply.Listens, want, len(reply.Servers))
+	}
+}

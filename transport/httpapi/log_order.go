@@ -1,0 +1,167 @@
+package httpapi
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+const (
+	// lineWait is how long a follower's line waits for older ones of other instances.
+	lineWait = 300 * time.Millisecond
+	// lineRoom is how many bytes of one instance wait at most.
+	lineRoom = 256 << 10
+)
+
+// logLine is one line of an instance, as it will be shown.
+type logLine struct {
+	at   string // when it was written; texts of equal length in UTC, so they compare as times do. "" or "-": not known
+	text []byte
+	came time.Time
+}
+
+// logOrder merges the lines of several instances by time. Safe for many goroutines.
+//
+// Without follow it is exact: a line goes out once every instance that has not ended has one. With follow an
+// instance may be silent for long, so a line waits for lineWait at most.
+type logOrder struct {
+	follow bool
+	write  func([]byte) bool // false: nobody reads any more; it is called by one goroutine at a time
+
+	mu      sync.Mutex
+	room    *sync.Cond
+	sources map[*logSource]bool
+	gone    bool // nobody reads any more
+}
+
+// logSource is one instance in a logOrder.
+type logSource struct {
+	name  string // breaks ties
+	lines []logLine
+	bytes int
+	ended bool
+}
+
+func newLogOrder(follow bool, write func([]byte) bool) *logOrder {
+	o := &logOrder{follow: follow, write: write, sources: map[*logSource]bool{}}
+	o.room = sync.NewCond(&o.mu)
+	return o
+}
+
+// open adds an instance.
+func (o *logOrder) open(name string) *logSource {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	s := &logSource{name: name}
+	o.sources[s] = true
+	return s
+}
+
+// close says that no line of an instance comes any more. It must be called for each, else the others wait.
+func (o *logOrder) close(s *logSource) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	s.ended = true
+	o.pass()
+}
+
+// add takes a line, which is its own from then on. It blocks while too many of its instance wait, and returns
+// false once nobody reads.
+func (o *logOrder) add(s *logSource, at string, text []byte) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for s.bytes > lineRoom && !o.gone {
+		if !o.follow {
+			o.room.Wait()
+		} else {
+			o.show(o.oldest())
+		}
+	}
+	s.lines = append(s.lines, logLine{at, text, time.Now()})
+	s.bytes += len(text)
+	o.pass()
+	return !o.gone
+}
+
+// run sends what has waited for long enough, until ctx ends.
+func (o *logOrder) run(ctx context.Context) {
+	tick := time.NewTicker(lineWait / 3)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-tick.C:
+			o.tick(now)
+		}
+	}
+}
+
+// stop ends all waits: nobody reads any more.
+func (o *logOrder) stop() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.gone = true
+	o.room.Broadcast()
+}
+
+// tick sends the lines that have waited for long enough.
+func (o *logOrder) tick(now time.Time) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for s := o.oldest(); s != nil && !o.gone && o.overdue(now); s = o.oldest() {
+		o.show(s)
+	}
+}
+
+func (o *logOrder) overdue(now time.Time) bool {
+	for s := range o.sources {
+		if len(s.lines) > 0 && now.Sub(s.lines[0].came) >= lineWait {
+			return true
+		}
+	}
+	return false
+}
+
+// pass sends what no other instance can be older than.
+func (o *logOrder) pass() {
+	for !o.gone {
+		var waits bool
+		for s := range o.sources {
+			if len(s.lines) == 0 && s.ended {
+				delete(o.sources, s)
+			} else if len(s.lines) == 0 {
+				waits = true
+			}
+		}
+		next := o.oldest()
+		if waits || next == nil {
+			return
+		}
+		o.show(next)
+	}
+}
+
+// oldest is the instance whose next line is the oldest; nil: there is no line.
+func (o *logOrder) oldest() *logSource {
+	var next *logSource
+	for s := range o.sources {
+		if len(s.lines) == 0 {
+			continue
+		}
+		if next == nil || s.lines[0].at < next.lines[0].at || s.lines[0].at == next.lines[0].at && s.name < next.name {
+			next = s
+		}
+	}
+	return next
+}
+
+func (o *logOrder) show(s *logSource) {
+	line := s.lines[0]
+	s.lines = s.lines[1:]
+	s.bytes -= len(line.text)
+	if !o.write(line.text) {
+		o.gone = true
+	}
+	o.room.Broadcast()
+}

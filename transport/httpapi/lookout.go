@@ -1,0 +1,74 @@
+package httpapi
+
+import (
+	"sync"
+	"time"
+)
+
+// lookout tells everybody who waits here when this server may not answer any more. One goroutine looks for all of them, while there are any: 5,000 agents
+// have 10,000 long polls open, and a ticker for each was 5,000 wake-ups a second.
+type lookout struct {
+	look  func() error // nil: all is well; it must not block
+	every time.Duration
+
+	mu    sync.Mutex
+	users int
+	watch *lookoutWatch // nil while nobody waits
+}
+
+// lookoutWatch is one run of the goroutine.
+type lookoutWatch struct {
+	over chan struct{} // closed when the look failed
+	stop chan struct{}
+	done chan struct{}
+}
+
+// join returns a channel that is closed once the look fails. leave must be called; the last one ends the goroutine and waits for it.
+func (l *lookout) join() (over <-chan struct{}, leave func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.users++
+	if l.watch == nil {
+		l.watch = &lookoutWatch{over: make(chan struct{}), stop: make(chan struct{}), done: make(chan struct{})}
+		go l.run(l.watch)
+	}
+	return l.watch.over, l.leave
+}
+
+func (l *lookout) leave() {
+	l.mu.Lock()
+	l.users--
+	last := l.watch
+	if l.users > 0 || last == nil {
+		l.mu.Unlock()
+		return
+	}
+	l.watch = nil
+	l.mu.Unlock()
+	close(last.stop)
+	<-last.done
+}
+
+// run looks until it sees something wrong or nobody waits any more. Who comes after a failed look gets a run of its own.
+func (l *lookout) run(w *lookoutWatch) {
+	defer close(w.done)
+	tick := time.NewTicker(l.every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-w.stop:
+			return
+		case <-tick.C:
+		}
+		if l.look() == nil {
+			continue
+		}
+		close(w.over)
+		l.mu.Lock()
+		if l.watch == w {
+			l.watch = nil
+		}
+		l.mu.Unlock()
+		return
+	}
+}

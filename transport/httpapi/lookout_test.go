@@ -1,0 +1,55 @@
+package httpapi
+
+import (
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// proves that one goroutine looks for all who wait, that all of them hear of what it sees, and that none is left when they have gone.
+func TestLookout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // which fails if a goroutine is left
+		var looks atomic.Int64
+		var bad atomic.Bool
+		l := &lookout{every: time.Second, look: func() error {
+			looks.Add(1)
+			if bad.Load() {
+				return errors.New("bad")
+			}
+			return nil
+		}}
+		first, leaveFirst := l.join()
+		second, leaveSecond := l.join()
+		time.Sleep(10*time.Second + time.Millisecond)
+		if n := looks.Load(); n != 10 {
+			t.Errorf("%d looks in 10 s for two who wait, want 10", n)
+		}
+		leaveFirst()
+		bad.Store(true)
+		<-second
+		<-first
+		third, leaveThird := l.join() // while the second is still there, after the failed look
+		select {
+		case <-third:
+			t.Error("who comes later is told of the earlier look")
+		default:
+		}
+		<-third
+		leaveSecond()
+		leaveThird()
+		bad.Store(false)
+		again, leaveAgain := l.join()
+		leaveAgain()
+		time.Sleep(5 * time.Second)
+		select {
+		case <-again:
+			t.Error("a look that went well ended a wait")
+		default:
+		}
+		if n := looks.Load(); n != 12 {
+			t.Errorf("%d looks, want none while nobody waits", n)
+		}
+	})
+}

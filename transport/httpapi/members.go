@@ -1,0 +1,307 @@
+package httpapi
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/transport"
+)
+
+// Member is how a server is shown.
+type Member struct {
+	Name     string         `json:"name"`
+	ID       model.ServerID `json:"id"`
+	Address  string         `json:"address" doc:"host:port of its API"`
+	Role     string         `json:"role" enum:"voter,nonvoter"`
+	Leader   bool           `json:"leader"`
+	Voter    bool           `json:"voter"`
+	State    string         `json:"state" enum:"alive,suspect,failed,left,unknown"`
+	IndexLag uint64         `json:"index_lag" doc:"log entries behind the leader"`
+	Answers  bool           `json:"answers" doc:"the leader's last look reached it, or it leads; false in an answer of another server than the leader"`
+	Version  string         `json:"version"`
+	Gossip   string         `json:"gossip" doc:"host:port where agents and servers join the gossip"`
+
+	ClockAhead ClockOffset `json:"clock_ahead" doc:"how far its clock is ahead of the median of the servers' clocks; behind if negative"`
+
+	MemberMachine
+}
+
+// RosterEntry is a server as the roster knows it.
+type RosterEntry struct {
+	Member
+	Own     MemberOwn
+	Listens []string // host:port of its listeners; see transport.RegisterReply
+}
+
+// shown are the servers of a roster as an answer has them.
+func shown(entries []RosterEntry) []Member {
+	members := make([]Member, len(entries))
+	for i, e := range entries {
+		members[i] = e.Member
+	}
+	return members
+}
+
+// MemberMachine is how a server's machine is, as the leader heard it last.
+type MemberMachine struct {
+	Disk            Disk           `json:"disk" enum:"enough,low,full,unknown" doc:"low: it does not lead; full: it takes no entries"`
+	FreeBytes       int64          `json:"disk_free_bytes" doc:"0 where total is: not known"`
+	TotalBytes      int64          `json:"disk_total_bytes"`
+	CertificateEnds *time.Time     `json:"certificate_ends" doc:"null: not known"`
+	Silent          model.Duration `json:"silent" doc:"for how long it has not answered the leader"`
+}
+
+// MemberOwn is what a server says of itself. No answer has it: it is for the problems.
+type MemberOwn struct {
+	DataDir     string
+	Expect      int       // bootstrap_expect
+	Saved       time.Time // when somebody last saved a snapshot from it; zero: never
+	Certificate transport.Lifetime
+	Agents      map[string]transport.Lifetime // of agents that called it, near their end
+}
+
+// Disk says how much room a server's disk has.
+type Disk string
+
+// The steps of room.
+const (
+	DiskEnough  Disk = "enough"
+	DiskLow     Disk = "low"
+	DiskFull    Disk = "full"
+	DiskUnknown Disk = "unknown"
+)
+
+// diskText is how much is free.
+func diskText(m *RosterEntry) string {
+	if m.TotalBytes == 0 {
+		return "how much is free is not known"
+	}
+	return fmt.Sprintf("%d of %d MiB are free", m.FreeBytes>>20, m.TotalBytes>>20)
+}
+
+// lookAtDisk is how a person finds out what fills a server's disk.
+func lookAtDisk(m *RosterEntry) string {
+	dir := m.Own.DataDir
+	if dir == "" {
+		dir = "DATA_DIR"
+	}
+	return "free space there, and it goes on by itself; on it: df -h " + dir
+}
+
+// ClockOffset is how far a clock is ahead of another; behind if negative. A model.Duration of a job file is never negative and reads no sign.
+type ClockOffset model.Duration
+
+// MarshalText implements encoding.TextMarshaler, for JSON: "1s", "-3ms".
+func (o ClockOffset) MarshalText() ([]byte, error) { return []byte(model.Duration(o).String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler, for JSON.
+func (o *ClockOffset) UnmarshalText(text []byte) error {
+	size, behind := strings.CutPrefix(string(text), "-")
+	d, err := model.ParseDuration(size)
+	if err != nil {
+		return err
+	}
+	if behind {
+		d = -d
+	}
+	*o = ClockOffset(d)
+	return nil
+}
+
+// MemberReply is the answer to a change of membership.
+type MemberReply struct {
+	Items []Member `json:"items" doc:"the servers after the change"`
+	Index uint64   `json:"index"`
+}
+
+type memberList struct{ ListParams }
+
+// MemberPath is the part of a path that names a server.
+type MemberPath struct {
+	ID string `path:"id" doc:"id or name"`
+}
+
+type joinInput struct {
+	ActParams
+	Input joinBody `json:"input"`
+}
+
+type joinBody struct {
+	Address string `json:"address" doc:"host:port of the other server's gossip"`
+}
+
+func (in *joinInput) body() any { return &in.Input }
+
+// ActParams are the parameters of an operation on the servers.
+type ActParams struct {
+	RequestID string `query:"request_id" maxLength:"64"`
+}
+
+type memberInput struct {
+	ActParams
+	MemberPath
+}
+
+func (in *memberInput) body() any { return nil }
+
+type removeInput struct {
+	ActParams
+	MemberPath
+	Force bool `query:"force" doc:"also where quorum would be lost"`
+}
+
+func (in *removeInput) body() any { return nil }
+
+type transferInput struct {
+	ActParams
+	Input transferBody `json:"input"`
+}
+
+type transferBody struct {
+	To string `json:"to,omitempty" doc:"id or name; default: the most current server"`
+}
+
+func (in *transferInput) body() any { return &in.Input }
+
+func (s *Server) memberOperations() []operation {
+	return []operation{
+		list(s, getRoute("list-members", "/v1/members", "members", "List the servers"), listing[memberList, Member]{
+			topics: topics[memberList]("settings"), rows: s.listMembers,
+		}),
+		act(s, memberRoute("join", http.MethodPost, "/v1/members/join", "Make this server look for another one at the address of its gossip; what is found is taken in by the leader"), func(ctx context.Context, in *joinInput) error {
+			if in.Input.Address == "" {
+				return model.Refuse(model.CodeInvalid, "address is missing").WithHint(`send {"address":"10.0.0.4:7642"}`)
+			}
+			return s.cfg.Servers.Ops.Join(ctx, in.Input.Address)
+		}),
+		act(s, memberRoute("promote", http.MethodPost, "/v1/members/{id}/promote", "Let a server vote"), func(ctx context.Context, in *memberInput) error {
+			return s.onMember(ctx, in.ID, s.cfg.Servers.Ops.Promote)
+		}),
+		act(s, memberRoute("remove", http.MethodDelete, "/v1/members/{id}", "Remove a server"), func(ctx context.Context, in *removeInput) error {
+			return s.onMember(ctx, in.ID, func(ctx context.Context, id model.ServerID) error { return s.cfg.Servers.Ops.Remove(ctx, id, in.Force) })
+		}),
+		act(s, memberRoute("transfer-leader", http.MethodPost, "/v1/members/transfer-leader", "Hand leadership to another server"), s.transferLeader),
+	}
+}
+
+func memberRoute(id, method, path, summary string) route {
+	rt := route{id: id + "-member", method: method, path: path, tag: "members", summary: summary, run: runLeader}
+	if id == "join" {
+		rt.run = runHere
+	}
+	return rt
+}
+
+func (s *Server) listMembers(_ *reading, _ *memberList, from string, yield func(string, Member) bool) error {
+	if s.cfg.Servers.Roster == nil {
+		return notOffered("members")
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), writeLimit)
+	defer cancel()
+	members, err := s.cfg.Servers.Roster.Members(ctx)
+	if err != nil {
+		return err
+	}
+	for _, m := range members {
+		if string(m.ID) >= from && !yield(string(m.ID), m.Member) {
+			break
+		}
+	}
+	return nil
+}
+
+func notOffered(what string) error {
+	return model.Refuse(model.CodeNotSupported, "this server does not offer %s", what)
+}
+
+func (s *Server) transferLeader(ctx context.Context, in *transferInput) error {
+	if in.Input.To == "" {
+		return s.cfg.Servers.Ops.TransferLeader(ctx, "")
+	}
+	return s.onMember(ctx, in.Input.To, s.cfg.Servers.Ops.TransferLeader)
+}
+
+// onMember finds a server by id, or by a name that only one has. Codes: not_found; ambiguous for a name that several have.
+func (s *Server) onMember(ctx context.Context, ref string, do func(context.Context, model.ServerID) error) error {
+	if s.cfg.Servers.Roster == nil {
+		return notOffered("members")
+	}
+	members, err := s.cfg.Servers.Roster.Members(ctx)
+	if err != nil {
+		return err
+	}
+	var near, ids []string
+	for _, m := range members {
+		if string(m.ID) == ref {
+			return do(ctx, m.ID)
+		}
+		if m.Name == ref {
+			ids = append(ids, string(m.ID))
+		}
+		if ref != "" && (strings.HasPrefix(m.Name, ref) || strings.HasPrefix(string(m.ID), ref)) {
+			near = append(near, m.Name)
+		}
+	}
+	switch len(ids) {
+	case 0:
+		return fsm.NoSuch("server", clip(ref), near)
+	case 1:
+		return do(ctx, model.ServerID(ids[0]))
+	}
+	return model.Refuse(model.CodeAmbiguous, "%d servers have the name %s", len(ids), clip(ref)).WithHint("name one by its id: %s", strings.Join(ids, ", "))
+}
+
+// bodied is an input that may have a JSON body.
+type bodied[I any] interface {
+	*I
+	body() any
+}
+
+// act registers an operation on the servers themselves, which no log entry of the state stands for. It runs on the
+// leader, but for join, and answers with the members as they are then. To repeat it is harmless, so a request id is taken
+// and not needed.
+func act[I any, P bodied[I]](s *Server, rt route, do func(context.Context, *I) error) operation {
+	rt.write, rt.allow = true, forCLI
+	handle := func(ctx context.Context, in *I) (*body[MemberReply], error) {
+		reply, err := s.act(ctx, P(in).body(), func(ctx context.Context) error { return do(ctx, in) })
+		if err != nil {
+			return nil, asAnswer(err)
+		}
+		return &body[MemberReply]{Index: decimal(reply.Index), Body: reply}, nil
+	}
+	into := P(new(I)).body()
+	return operation{route: rt, register: func(a huma.API) {
+		op := rt.huma()
+		if into != nil {
+			op.RequestBody = bodyDocument(a, elemType(into))
+		}
+		huma.Register(a, op, handle)
+	}}
+}
+
+func (s *Server) act(ctx context.Context, into any, do func(context.Context) error) (MemberReply, error) {
+	if err := decodeBody(ctx, into); err != nil {
+		return MemberReply{}, err
+	}
+	if s.cfg.Servers.Ops == nil || s.cfg.Servers.Roster == nil {
+		return MemberReply{}, notOffered("changes of membership")
+	}
+	ctx, cancel := context.WithTimeout(ctx, writeLimit)
+	defer cancel()
+	if err := do(ctx); err != nil {
+		return MemberReply{}, err
+	}
+	members, err := s.cfg.Servers.Roster.Members(ctx)
+	if err != nil {
+		return MemberReply{}, err
+	}
+	state, _ := s.cfg.Store.Watch()
+	return MemberReply{Items: shown(members), Index: state.Index}, nil
+}

@@ -1,0 +1,327 @@
+package httpapi
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/transport"
+)
+
+// ProblemRow is something that a person should look at, and the way out.
+type ProblemRow struct {
+	Code    ProblemCode `json:"code" doc:"what kind of problem"`
+	Subject string      `json:"subject" doc:"where: server/NAME, node/NAME, job/NAME, group/JOB/GROUP, instance/ID or cluster"`
+	Message string      `json:"message" doc:"what is wrong"`
+	Next    string      `json:"next" doc:"the way out, most often a command"`
+}
+
+// ProblemCode names, in a closed set, a kind of problem.
+type ProblemCode string
+
+// The kinds of problems.
+const (
+	ProblemNoLeader          ProblemCode = "no_leader"
+	ProblemServerSilent      ProblemCode = "server_silent"
+	ProblemServerDisk        ProblemCode = "server_disk"
+	ProblemServerClock       ProblemCode = "server_clock"
+	ProblemServerCertificate ProblemCode = "server_certificate"
+	ProblemVoters            ProblemCode = "voters"
+	ProblemStateDiffers      ProblemCode = "state_differs"
+	ProblemHold              ProblemCode = "hold"
+	ProblemRestore           ProblemCode = "restore_unconfirmed"
+	ProblemPaused            ProblemCode = "paused"
+	ProblemNodeOffline       ProblemCode = "node_offline"
+	ProblemNodeUnreachable   ProblemCode = "node_unreachable"
+	ProblemNodeDegraded      ProblemCode = "node_degraded"
+	ProblemNodeCertificate   ProblemCode = "node_certificate"
+	ProblemNodeFormat        ProblemCode = "node_format"
+	ProblemInstanceDisk      ProblemCode = "instance_disk"
+	ProblemPort              ProblemCode = "port_closed"
+	ProblemDeployment        ProblemCode = "deployment_failed"
+	ProblemRetryLimit        ProblemCode = "retry_limit"
+	ProblemCrashLoop         ProblemCode = "crash_loop"
+	ProblemUnplaced          ProblemCode = "unschedulable"
+	ProblemBackup            ProblemCode = "backup_old"
+)
+
+// ProblemCodes lists them as status does.
+func ProblemCodes() []ProblemCode {
+	return []ProblemCode{
+		ProblemNoLeader, ProblemServerSilent, ProblemServerDisk, ProblemServerClock, ProblemServerCertificate, ProblemVoters,
+		ProblemStateDiffers, ProblemHold, ProblemRestore, ProblemPaused, ProblemNodeOffline, ProblemNodeUnreachable,
+		ProblemNodeDegraded, ProblemNodeCertificate, ProblemNodeFormat, ProblemPort,
+		ProblemDeployment, ProblemRetryLimit, ProblemCrashLoop, ProblemUnplaced, ProblemInstanceDisk, ProblemBackup,
+	}
+}
+
+const (
+	problemRows    = 8                  // of one kind; the rest is told as a number
+	serverPatience = 5 * model.Second   // a server that has not answered for so long is a problem
+	clockPatience  = 2 * model.Second   // and so is a clock that is wrong by more
+	backupAge      = 7 * 24 * time.Hour // and a state that was not saved for longer
+	littleDisk     = 2 << 30            // bytes; a disk with less, and less than a twentieth of it, is nearly full
+)
+
+// problems collects what status shows.
+type problems struct {
+	r         *reading
+	members   []RosterEntry
+	differing []DifferentState
+	led       bool // a leader is known
+
+	found map[ProblemCode][]ProblemRow
+}
+
+// problems looks at what this server knows already and asks nobody. What only the leader knows of the servers is
+// missing elsewhere.
+func (s *Server) problems(r *reading, members []RosterEntry, differing []DifferentState) *problems {
+	_, _, led := s.cfg.Consensus.Leader()
+	p := &problems{r: r, members: members, differing: differing, led: led, found: map[ProblemCode][]ProblemRow{}}
+	p.cluster()
+	for i := range members {
+		p.server(&members[i])
+	}
+	p.voters()
+	p.nodes()
+	p.ports()
+	p.disks()
+	p.jobs()
+	p.agents()
+	p.formats(s.cfg.Format)
+	p.backup()
+	return p
+}
+
+// ProblemCounts is how many problems status shows now, by kind. It asks nobody. While instances are missing it costs a decision.
+func (s *Server) ProblemCounts() map[ProblemCode]int {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	members, _ := s.members(ctx) // without them there is less to tell
+	counts := map[ProblemCode]int{}
+	for code, rows := range s.problems(s.reading(), members, s.differing()).found {
+		counts[code] = len(rows)
+	}
+	return counts
+}
+
+// rows are the problems in order, at most problemRows of a kind and one more that counts the rest.
+func (p *problems) rows() []ProblemRow {
+	rows := []ProblemRow{}
+	for _, code := range ProblemCodes() {
+		of := p.found[code]
+		slices.SortStableFunc(of, func(a, b ProblemRow) int { return strings.Compare(a.Subject, b.Subject) })
+		if more := len(of) - problemRows; more > 0 {
+			kind, _, _ := strings.Cut(of[0].Subject, "/")
+			rest := ProblemRow{
+				Code: code, Subject: kind + "s", Message: fmt.Sprintf("%d more like these", more), Next: "outspan node ls",
+			}
+			switch code {
+			case ProblemInstanceDisk:
+				rest.Next = "outspan events --type instance.disk_changed"
+			case ProblemPort:
+				rest.Next = "outspan events --type node.port_changed"
+			case ProblemDeployment, ProblemRetryLimit, ProblemCrashLoop, ProblemUnplaced:
+				rest.Next = "outspan job ls"
+			}
+			of = append(of[:problemRows:problemRows], rest)
+		}
+		rows = append(rows, of...)
+	}
+	return rows
+}
+
+func (p *problems) add(code ProblemCode, subject, next, format string, args ...any) {
+	row := ProblemRow{Code: code, Subject: subject, Message: fmt.Sprintf(format, args...), Next: next}
+	p.found[code] = append(p.found[code], row)
+}
+
+// cluster is what concerns no single server or node.
+func (p *problems) cluster() {
+	const all = "cluster"
+	if !p.led {
+		p.add(ProblemNoLeader, all, "start the servers that are down; see: outspan server members; if a majority is gone for good, on one that is left: outspan server recover",
+			"no server leads: nothing is placed, drained or replaced, and what runs goes on")
+	}
+	if h := p.r.Hold; h.Active {
+		p.add(ProblemHold, all, "look at the network first; to end it by hand: outspan settings resume hold",
+			"HOLD: too many nodes are away at once, so nothing is rescheduled: %s", h.Reason)
+	}
+	if p.r.Unconfirmed {
+		p.add(ProblemRestore, all, "outspan settings resume restore --dry-run, then: outspan settings resume restore",
+			"a snapshot was restored, or a server recovered: agents stop nothing that the servers don't know")
+	}
+	if p.r.Settings.Paused {
+		p.add(ProblemPaused, all, "outspan settings resume pause",
+			"actuation is paused: decisions are computed and shown, none is carried out")
+	}
+	for _, d := range p.differing {
+		p.add(ProblemStateDiffers, "server/"+d.Name, "outspan server verify",
+			"it had another state than this server at index %d", d.Index)
+	}
+}
+
+// server is what a server says of itself, and whether it says anything.
+func (p *problems) server(m *RosterEntry) {
+	const setClock = "on it: chronyc makestep"
+	subject, now := "server/"+m.Name, p.r.wall
+	switch {
+	case p.silent(m):
+		p.add(ProblemServerSilent, subject, p.wayWithout(m), "it does not answer")
+	case m.Disk == DiskFull:
+		p.add(ProblemServerDisk, subject, lookAtDisk(m), "its disk is full, %s: it takes no new entries", diskText(m))
+	case m.Disk == DiskLow, m.TotalBytes > 0 && m.FreeBytes < min(littleDisk, m.TotalBytes/20):
+		p.add(ProblemServerDisk, subject, lookAtDisk(m), "its disk is nearly full, %s", diskText(m))
+	}
+	switch {
+	case model.Duration(m.ClockAhead) > clockPatience:
+		p.add(ProblemServerClock, subject, setClock, "its clock is %s ahead of the others'", seconds(model.Duration(m.ClockAhead)))
+	case model.Duration(m.ClockAhead) < -clockPatience:
+		p.add(ProblemServerClock, subject, setClock, "its clock is %s behind the others'", seconds(-model.Duration(m.ClockAhead)))
+	}
+	if m.Own.Certificate.NearEnd(now) {
+		p.add(ProblemServerCertificate, subject, renewal("server", m.Name), "%s", ending(m.Own.Certificate, now))
+	}
+}
+
+// silent reports whether a server does not answer. One that leads nothing knows only what gossip says.
+func (p *problems) silent(m *RosterEntry) bool {
+	switch fsm.Gossip(m.State) {
+	case fsm.GossipAlive, fsm.GossipSuspect:
+		return m.Silent > serverPatience
+	case fsm.GossipUnknown:
+		return m.Silent > serverPatience || !p.led
+	}
+	return true
+}
+
+// wayWithout is what to do about a server that does not answer. Without a leader no server can be removed.
+func (p *problems) wayWithout(m *RosterEntry) string {
+	if !p.led {
+		return "start it again"
+	}
+	return "start it again; gone for good: outspan server remove " + string(m.ID)
+}
+
+// voters compares the servers with the number that the cluster began with.
+func (p *problems) voters() {
+	voters, expect := 0, 0
+	for _, m := range p.members {
+		if m.Voter {
+			voters++
+		}
+		expect = max(expect, m.Own.Expect)
+	}
+	const next = "start a server with an empty data_dir, or lower bootstrap_expect; see: outspan server members"
+	switch {
+	case voters == 0:
+	case voters < expect:
+		p.add(ProblemVoters, "cluster", next, "%d of the servers vote, and bootstrap_expect is %d", voters, expect)
+	case voters == 2:
+		p.add(ProblemVoters, "cluster", next, "2 servers vote: the cluster stops when one of them fails")
+	}
+}
+
+func (p *problems) nodes() {
+	for _, n := range p.r.Nodes.All() {
+		subject := "node/" + n.Name
+		switch {
+		case n.Intent == fsm.IntentDisabled:
+		case n.Health == fsm.HealthOffline && n.Return.ConfirmedDead:
+			p.add(ProblemNodeOffline, subject, "outspan node forget "+n.Name, "it is offline and confirmed dead")
+		case n.Health == fsm.HealthOffline:
+			p.add(ProblemNodeOffline, subject, "start it; gone for good: outspan node confirm-dead "+n.Name,
+				"it is offline: nobody hears it")
+		case n.Health == fsm.HealthUnreachable:
+			p.add(ProblemNodeUnreachable, subject,
+				"look at its agent's log, certificate and list of servers; see: outspan node status "+n.Name,
+				"its heartbeats arrive, but its agent gets no answers from the servers")
+		case n.Troubled():
+			p.add(ProblemNodeDegraded, subject, "outspan node status "+n.Name, "%s", n.Self.Words())
+		case n.Health == fsm.HealthDegraded:
+			p.add(ProblemNodeDegraded, subject, "outspan node status "+n.Name, "other machines can't reach it")
+		}
+	}
+}
+
+// agents are the certificates that the servers saw. One may have been seen by several, the newest counts.
+func (p *problems) agents() {
+	newest := map[string]transport.Lifetime{}
+	for _, m := range p.members {
+		for node, life := range m.Own.Agents {
+			if life.Until.After(newest[node].Until) {
+				newest[node] = life
+			}
+		}
+	}
+	for _, n := range p.r.Nodes.All() {
+		if life := newest[n.Name]; life.NearEnd(p.r.wall) {
+			p.add(ProblemNodeCertificate, "node/"+n.Name, renewal("agent", n.Name), "%s", ending(life, p.r.wall))
+		}
+	}
+}
+
+// formats are the nodes for which the cluster keeps to an older format than the newest one.
+func (p *problems) formats(newest uint16) {
+	for _, n := range p.r.Nodes.All() {
+		if p.r.Format < newest && n.HoldsBack(newest) {
+			next := fmt.Sprintf("upgrade its agent; to go on without it: outspan node drain %s, then: outspan node disable %s", n.Name, n.Name)
+			p.add(ProblemNodeFormat, "node/"+n.Name, next, "its agent %s reads formats up to %d: the cluster keeps to format %d until it is upgraded",
+				agentVersion(n), n.Agent.Reads(), p.r.Format)
+		}
+	}
+}
+
+func agentVersion(n *fsm.Node) string { return "(version " + cmp.Or(n.Agent.Version, "unknown") + ")" }
+
+// backup looks at when the state was last saved; for a cluster of which nobody knows, at how old it is.
+func (p *problems) backup() {
+	var saved time.Time
+	for _, m := range p.members {
+		if m.Own.Saved.After(saved) {
+			saved = m.Own.Saved
+		}
+	}
+	const next = "outspan server snapshot save FILE"
+	id, err := ulid.ParseStrict(p.r.Cluster.ID)
+	switch {
+	case !saved.IsZero() && p.r.wall.Sub(saved) > backupAge:
+		p.add(ProblemBackup, "cluster", next, "the state was last saved %d days ago", days(p.r.wall.Sub(saved)))
+	case saved.IsZero() && p.led && err == nil && p.r.wall.Sub(ulid.Time(id.Time())) > backupAge:
+		p.add(ProblemBackup, "cluster", next, "no server knows that the state was ever saved")
+	}
+}
+
+func ending(l transport.Lifetime, now time.Time) string {
+	if left := l.Until.Sub(now); left > 0 {
+		return fmt.Sprintf("its certificate ends in %s (%s)", lengthText(left), stampOf(l.Until))
+	}
+	return "its certificate ended at " + stampOf(l.Until)
+}
+
+// renewal is the command that makes a new certificate, and what takes it into use.
+func renewal(role, name string) string {
+	return fmt.Sprintf("outspan tls cert create --%s %s --force, copy it there, then: systemctl reload outspan-%s",
+		role, name, role)
+}
+
+func lengthText(d time.Duration) string {
+	if n := days(d); n > 1 {
+		return fmt.Sprintf("%d days", n)
+	}
+	return d.Round(time.Minute).String()
+}
+
+func days(d time.Duration) int { return int(d / (24 * time.Hour)) }
+
+func stampOf(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+
+// seconds leaves out parts of a second.
+func seconds(d model.Duration) model.Duration { return d / model.Second * model.Second }

@@ -1,0 +1,123 @@
+package httpapi
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
+)
+
+const (
+	endsOften   = 2            // an instance that ended so often, or a version that failed so often, does so again and again
+	justStarted = model.Minute // an instance that has been ready for less may end again
+)
+
+// jobs are rollouts that failed, and groups of which something fails or fits nowhere: one row for a group, however many instances it has.
+func (p *problems) jobs() {
+	for _, j := range p.r.Jobs.All() {
+		if j.Stopped {
+			continue
+		}
+		if d, ok := p.r.Deployments.Get(j.Deployment); ok && d.Status == fsm.DeploymentFailed {
+			next := fmt.Sprintf("outspan why %s; %s", j.Name, j.WayBack())
+			p.add(ProblemDeployment, "job/"+string(j.Name), next, "deployment %s failed: %s", d.ID, d.Reason)
+		}
+		for _, g := range p.r.GroupsOf(j.Name) {
+			if !g.Removed {
+				p.failing(g)
+				p.unplaced(g)
+			}
+		}
+	}
+}
+
+// failing looks for instances of a group that ended for good, or that end again and again.
+func (p *problems) failing(g *fsm.Group) {
+	var failed, looping []*fsm.Instance
+	policy, ok := p.r.Policy(g.ID)
+	if !ok {
+		return
+	}
+	for inst := range p.r.InstancesOf(g.ID) {
+		failures := p.failures(g, policy, inst)
+		switch {
+		case inst.Desired != model.DesiredRunning || inst.Status.Observed == model.ObservedLost:
+		case inst.Status.Observed == model.ObservedFailed && failures > policy.Reschedule.Attempts:
+			failed = append(failed, inst)
+		case inst.Ready() && inst.Marks.ReadySince.Add(justStarted) <= p.r.now:
+		case ended(inst) && max(failures, inst.Status.Restarts) >= endsOften, inst.Cause == model.CauseCrashLoop && failures >= endsOften:
+			looping = append(looping, inst)
+		}
+	}
+	subject := "group/" + string(g.ID)
+	if len(failed) > 0 {
+		last := failed[len(failed)-1]
+		next := fmt.Sprintf("outspan logs %s; mend it and submit that with outspan job run FILE, or to try once more: outspan instance restart %s", last.ID, last.ID)
+		p.add(ProblemRetryLimit, subject, next, "%s failed for good: version %d failed %s, more than the %d that are replaced in %s; the latest: %s",
+			ofThem(len(failed), p.r.Want(g)), last.Version, times(p.failures(g, policy, last)), policy.Reschedule.Attempts, policy.Reschedule.Interval, p.told(g, last))
+	}
+	if len(looping) > 0 {
+		last := looping[len(looping)-1]
+		p.add(ProblemCrashLoop, subject, "outspan logs "+string(last.ID), "%s: its program ends again and again (restarts of %s: %d): %s",
+			ofThem(len(looping), p.r.Want(g)), last.ID, last.Status.Restarts, p.told(g, last))
+	}
+}
+
+// ended reports whether the program of an instance that should run has ended by itself and is to be started again.
+func ended(inst *fsm.Instance) bool {
+	switch reason, _, _ := strings.Cut(inst.Status.Reason, ":"); reason {
+	case "", "check_failed", "restarting", "not_started", "not_adopted":
+		return false
+	}
+	return !inst.Ready()
+}
+
+// failures counts those of an instance's version that still count; in a system group those on its node.
+func (p *problems) failures(g *fsm.Group, policy *model.GroupSpec, inst *fsm.Instance) (n int) {
+	kept := max(30*model.Minute, policy.Reschedule.Interval)
+	for _, f := range g.Failures {
+		if f.Version == inst.Version && f.At.Add(kept) > p.r.now && (g.Role != model.RoleSystem || f.Node == inst.Node) {
+			n++
+		}
+	}
+	return n
+}
+
+// told is what an instance said of its end; if it says nothing now, what is remembered of its version.
+func (p *problems) told(g *fsm.Group, inst *fsm.Instance) string {
+	reason := inst.Status.Reason
+	for _, f := range g.Failures {
+		if inst.Status.Reason == "" && f.Version == inst.Version {
+			reason = f.Reason
+		}
+	}
+	return fmt.Sprintf("%s on node %s", cmp.Or(reason, "no reason is known"), p.r.nodeName(inst.Node))
+}
+
+// unplaced looks whether instances of a group fit nowhere. To know why costs a decision, so it is asked for only when some are missing.
+func (p *problems) unplaced(g *fsm.Group) {
+	if g.Role != model.RoleSystem && g.Ready >= g.Count {
+		return
+	}
+	one := p.r.jobGroup(g)
+	why := model.Code(one.Reason)
+	if one.Pending == 0 || !why.Unplaceable() {
+		return
+	}
+	next := "outspan why " + string(g.ID)
+	if out := p.r.waiting().Groups[g.ID].Unblock; out != "" {
+		next = out + "; " + next
+	}
+	p.add(ProblemUnplaced, "group/"+string(g.ID), next, "%s wait: %s", ofThem(one.Pending, one.Count), one.Message)
+}
+
+func ofThem(n, all int) string { return fmt.Sprintf("%d of %d instances", n, max(n, all)) }
+
+func times(n int) string {
+	if n == 1 {
+		return "once"
+	}
+	return fmt.Sprintf("%d times", n)
+}

@@ -1,0 +1,118 @@
+package httpapi_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
+)
+
+// tell reports what an instance on a node does now, as its agent would.
+func (r *rig) tell(node model.NodeID, status model.InstanceStatus) {
+	r.t.Helper()
+	inst, _ := r.machine.State().Instances.Get(status.ID)
+	status.Generation = inst.Status.Generation + 1
+	r.apply(&fsm.NodeReport{ID: node, Epoch: r.epoch(node), Instances: []model.InstanceStatus{status}})
+}
+
+// wantProblem fails the test unless status shows exactly this problem.
+func wantProblem(t *testing.T, r *rig, want string) {
+	t.Helper()
+	if got := problemsNow(t, r, ""); len(got) != 1 || got[0] != want {
+		t.Errorf("problems: %q\nwant: %q", got, want)
+	}
+}
+
+// A rollout that failed is a problem until another version is submitted or the job is stopped; the way out names what can be done.
+func TestProblemOfAFailedRollout(t *testing.T) {
+	r := newRig(t)
+	r.world()
+	r.place("inst-c", 2, "01N1", model.ObservedReady)
+	r.apply(&fsm.DeploymentStep{ID: "web-1", Status: fsm.DeploymentFailed, Reason: "no progress for 10m"})
+	wantProblem(t, r, "deployment_failed job/web: deployment web-1 failed: no progress for 10m -> outspan why web; mend the job file, then: outspan job run FILE")
+	changed := spec("web", 3)
+	for n, end := range []fsm.DeploymentStep{{Status: fsm.DeploymentSucceeded}, {Status: fsm.DeploymentFailed, Reason: "retry_limit"}} {
+		changed.Groups[0].Exec.Command = fmt.Sprint("/bin/web", n)
+		r.apply(&fsm.JobSubmit{Spec: changed})
+		if got := problemsNow(t, r, ""); len(got) > 0 {
+			t.Errorf("a new version: %q", got)
+		}
+		end.ID = model.NewDeploymentID("web", uint64(n+2))
+		r.apply(&end)
+	}
+	wantProblem(t, r, "deployment_failed job/web: deployment web-3 failed: retry_limit -> outspan why web; to go back to version 2: outspan job revert web")
+	r.apply(&fsm.JobStop{Job: "web"})
+	if got := problemsNow(t, r, ""); len(got) > 0 {
+		t.Errorf("a stopped job: %q", got)
+	}
+}
+
+// A program that ends again and again is a problem of its group, and one that is not started again any more is another.
+func TestProblemOfACrashLoop(t *testing.T) {
+	r := newRig(t)
+	r.world()
+	r.place("inst-c", 2, "01N2", model.ObservedBooting)
+	none := func(what string) {
+		t.Helper()
+		if got := problemsNow(t, r, ""); len(got) > 0 {
+			t.Errorf("%s: %q", what, got)
+		}
+	}
+	r.tell("01N2", model.InstanceStatus{ID: "inst-c", Observed: model.ObservedUnready, Reason: "exited: exit code 1", Restarts: 1})
+	none("the first end")
+	r.tell("01N2", model.InstanceStatus{ID: "inst-c", Observed: model.ObservedUnready, Reason: "restarting", Restarts: 2})
+	none("a restart that somebody asked for")
+	r.tell("01N2", model.InstanceStatus{ID: "inst-c", Observed: model.ObservedUnready, Reason: "check_failed: no answer", Restarts: 2})
+	none("a check that fails")
+	r.tell("01N2", model.InstanceStatus{ID: "inst-c", Observed: model.ObservedUnready, Reason: "exited: exit code 1", Restarts: 2})
+	wantProblem(t, r, "crash_loop group/web/http: 1 of 3 instances: its program ends again and again (restarts of inst-c: 2): exited: exit code 1 on node n2 -> outspan logs inst-c")
+	r.tell("01N2", model.InstanceStatus{ID: "inst-c", Observed: model.ObservedReady, Restarts: 3})
+	none("it is ready")
+
+	r.tell("01N2", model.InstanceStatus{ID: "inst-c", Observed: model.ObservedFailed, Reason: "crash_loop"})
+	none("the first failure")
+	last := model.InstanceID("inst-c")
+	for n, id := range []model.InstanceID{"inst-d", "inst-e", "inst-f"} {
+		r.apply(&fsm.InstanceStop{ID: last, Cause: model.CauseCrashLoop})
+		r.tell("01N2", model.InstanceStatus{ID: last, Observed: model.ObservedStopped})
+		r.apply(&fsm.InstancePlace{ID: id, Group: "web/http", Slot: 2, Version: 1, Node: "01N2", Ports: model.Ports{{Name: "http", Number: 20002}}, Cause: model.CauseCrashLoop})
+		r.tell("01N2", model.InstanceStatus{ID: id, Observed: model.ObservedReady})
+		last = id
+		if n > 0 {
+			wantProblem(t, r, fmt.Sprintf("crash_loop group/web/http: 1 of 3 instances: its program ends again and again (restarts of %s: 0): crash_loop on node n2 -> outspan logs %s", id, id))
+		}
+		r.tell("01N2", model.InstanceStatus{ID: id, Observed: model.ObservedFailed, Reason: "crash_loop"})
+	}
+	wantProblem(t, r, "retry_limit group/web/http: 1 of 3 instances failed for good: version 1 failed 4 times, more than the 3 that are replaced in 10m; the latest: crash_loop on node n2"+
+		" -> outspan logs inst-f; mend it and submit that with outspan job run FILE, or to try once more: outspan instance restart inst-f")
+}
+
+// Instances that fit nowhere are one problem for each group, with why and what to do; many such groups are a number.
+func TestProblemOfWhatFitsNowhere(t *testing.T) {
+	r := newRig(t)
+	r.node("01N1", "n1")
+	front := spec("front", 1200)
+	r.apply(&fsm.JobSubmit{Spec: front})
+	r.waiting.Groups = map[model.GroupID]fsm.Blocker{"front/http": {Code: model.CodePaused, Message: "actuation is paused"}}
+	if got := problemsNow(t, r, ""); len(got) > 0 {
+		t.Errorf("what waits for something else: %q", got)
+	}
+	fitsNowhere := fsm.Blocker{Code: model.CodeNoMemory, Message: "all 40 nodes have too little memory", Unblock: "add a node, or scale something down"}
+	r.waiting.Groups["front/http"] = fitsNowhere
+	r.apply(&fsm.NodeLabel{ID: "01N1", Labels: map[string]string{"a": "b"}}) // why things wait is shared by those who look at the same state
+	wantProblem(t, r, "unschedulable group/front/http: 1200 of 1200 instances wait: all 40 nodes have too little memory"+
+		" -> add a node, or scale something down; outspan why front/http")
+	for n := range 12 {
+		name := fmt.Sprintf("job%02d", n)
+		r.apply(&fsm.JobSubmit{Spec: spec(name, 2)})
+		r.waiting.Groups[model.GroupID(name+"/http")] = fitsNowhere
+	}
+	r.apply(&fsm.NodeLabel{ID: "01N1", Labels: map[string]string{"a": "c"}})
+	got := problemsNow(t, r, "")
+	if len(got) != 9 || !slices.Contains(got, "unschedulable groups: 5 more like these -> outspan job ls") {
+		t.Errorf("problems:\n%s", strings.Join(got, "\n"))
+	}
+}

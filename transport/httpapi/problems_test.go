@@ -1,0 +1,188 @@
+package httpapi_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/transport"
+	"github.com/outspan/outspan/transport/httpapi"
+)
+
+// problemsNow are those that status shows, as "code subject: message -> next".
+func problemsNow(t *testing.T, r *rig, query string) []string {
+	t.Helper()
+	found := []string{}
+	for _, one := range get(t, r.cli(), "/v1/status"+query)["problems"].([]any) {
+		p := one.(map[string]any)
+		if p["code"] == "state_differs" { // the rig always says so of s2
+			continue
+		}
+		found = append(found, fmt.Sprintf("%s %s: %s -> %s", p["code"], p["subject"], p["message"], p["next"]))
+	}
+	return found
+}
+
+// Each problem has a line of its own: what, where, and the way out.
+func TestProblems(t *testing.T) {
+	const day = 24 * time.Hour
+	soon := transport.Lifetime{From: time.Now().Add(-300 * day), Until: time.Now().Add(5*day + time.Hour)}
+	fullDisk := model.SelfReport{Gen: 1, Troubles: []model.Trouble{{Check: model.SelfDiskFull, Reason: "the disk is full"}}}
+	only := func(name string, change func(*httpapi.RosterEntry)) func(*httpapi.RosterEntry) {
+		return func(m *httpapi.RosterEntry) {
+			if m.Name == name {
+				change(m)
+			}
+		}
+	}
+	tests := []struct {
+		name  string
+		shape func(*httpapi.RosterEntry)
+		apply []fsm.Command
+		want  []string // each part of a line, in order
+	}{
+		{name: "none"},
+		{name: "disk full", shape: only("s2", func(m *httpapi.RosterEntry) {
+			m.Disk, m.FreeBytes, m.TotalBytes, m.Own.DataDir = httpapi.DiskFull, 5<<20, 8<<30, "/var/lib/outspan"
+		}), want: []string{
+			"server_disk server/s2: its disk is full, 5 of 8192 MiB are free: it takes no new entries -> ",
+			"df -h /var/lib/outspan",
+		}},
+		{name: "disk low", shape: only("s2", func(m *httpapi.RosterEntry) { m.Disk = httpapi.DiskLow }),
+			want: []string{"server_disk server/s2: its disk is nearly full"}},
+		{name: "disk soon", shape: only("s1", func(m *httpapi.RosterEntry) { m.FreeBytes, m.TotalBytes = 1<<30, 100<<30 }),
+			want: []string{"server_disk server/s1: its disk is nearly full, 1024 of 102400 MiB are free"}},
+		{name: "small disk", shape: only("s1", func(m *httpapi.RosterEntry) { m.FreeBytes, m.TotalBytes = 1<<30, 4<<30 })},
+		{name: "dead", shape: only("s3", func(m *httpapi.RosterEntry) { m.State = "dead" }),
+			want: []string{"server_silent server/s3: it does not answer -> ", "outspan server remove id-s3"}},
+		{name: "silent", shape: only("s3", func(m *httpapi.RosterEntry) { m.Silent = 6 * model.Second }),
+			want: []string{"server_silent server/s3"}},
+		{name: "one tick", shape: only("s3", func(m *httpapi.RosterEntry) { m.Silent = 2 * model.Second })},
+		{name: "clock", shape: only("s3", func(m *httpapi.RosterEntry) { m.ClockAhead = httpapi.ClockOffset(-model.Hour) }),
+			want: []string{"server_clock server/s3: its clock is 1h behind the others' -> "}},
+		{name: "certificate", shape: only("s2", func(m *httpapi.RosterEntry) { m.Own.Certificate = soon }),
+			want: []string{"server_certificate server/s2: its certificate ends in 5", "outspan tls cert create --server s2 "}},
+		{name: "certificate of an agent", shape: func(m *httpapi.RosterEntry) {
+			m.Own.Agents = map[string]transport.Lifetime{"n2": soon, "gone": soon}
+		},
+			want: []string{"node_certificate node/n2: its certificate ends in 5 days", "outspan tls cert create --agent n2"}},
+		{name: "renewed certificate of an agent", shape: func(m *httpapi.RosterEntry) {
+			m.Own.Agents = map[string]transport.Lifetime{"n2": soon}
+			if m.Name == "s2" {
+				m.Own.Agents["n2"] = transport.Lifetime{From: time.Now(), Until: time.Now().Add(365 * day)}
+			}
+		}},
+		{name: "voters", shape: func(m *httpapi.RosterEntry) { m.Own.Expect = 5 },
+			want: []string{"voters cluster: 3 of the servers vote, and bootstrap_expect is 5"}},
+		{name: "two voters", shape: only("s3", func(m *httpapi.RosterEntry) { m.Voter = false }),
+			want: []string{"voters cluster: 2 servers vote"}},
+		{name: "backup", shape: only("s1", func(m *httpapi.RosterEntry) { m.Own.Saved = time.Now().Add(-9*day - time.Hour) }),
+			want: []string{"backup_old cluster: the state was last saved 9 days ago -> outspan server snapshot save FILE"}},
+		{name: "backup on another server", shape: func(m *httpapi.RosterEntry) {
+			m.Own.Saved = time.Now().Add(-9 * day)
+			if m.Name == "s2" {
+				m.Own.Saved = time.Now()
+			}
+		}},
+		{name: "restore", apply: []fsm.Command{&fsm.RestoreMark{}},
+			want: []string{"restore_unconfirmed cluster: ", "outspan settings resume restore --dry-run"}},
+		{name: "degraded", apply: []fsm.Command{&fsm.NodeReport{ID: "01N2", Self: &fullDisk}},
+			want: []string{"node_degraded node/n2: the disk is full -> outspan node status n2"}},
+		{name: "unreachable", apply: []fsm.Command{&fsm.NodeHealth{ID: "01N2", Health: fsm.HealthUnreachable, BootID: "b1"}},
+			want: []string{"node_unreachable node/n2: its heartbeats arrive"}},
+		{name: "offline", apply: []fsm.Command{&fsm.NodeHealth{ID: "01N2", Health: fsm.HealthOffline, BootID: "b1"}},
+			want: []string{"node_offline node/n2: it is offline", "outspan node confirm-dead n2"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			r := newRig(t, "s1", "s2", "s3")
+			r.node("01N1", "n1")
+			r.node("01N2", "n2")
+			r.shape = tt.shape
+			for _, c := range tt.apply {
+				switch c := c.(type) {
+				case *fsm.NodeReport:
+					c.Epoch = r.epoch(c.ID)
+				case *fsm.NodeHealth:
+					c.Epoch = r.epoch(c.ID)
+				}
+				r.apply(c)
+			}
+			got := problemsNow(t, r, "")
+			if len(tt.want) == 0 && len(got) != 0 || len(tt.want) > 0 && len(got) != 1 {
+				t.Fatalf("problems: %q", got)
+			}
+			rest := strings.Join(got, "\n")
+			for _, part := range tt.want {
+				_, after, ok := strings.Cut(rest, part)
+				if !ok {
+					t.Fatalf("%q has no %q", got, part)
+				}
+				rest = after
+			}
+			for _, one := range got {
+				if code, _, _ := strings.Cut(one, " "); r.servers["s1"].api.ProblemCounts()[httpapi.ProblemCode(code)] != 1 {
+					t.Errorf("%s is not counted", code)
+				}
+			}
+		})
+	}
+}
+
+// Without a leader any server answers, and says so first.
+func TestProblemsWithoutALeader(t *testing.T) {
+	r := newRig(t, "s1", "s2", "s3")
+	r.shape = func(m *httpapi.RosterEntry) {
+		if m.Name == "s3" {
+			m.State = "unknown"
+		}
+	}
+	cli := r.cli()
+	r.setLeader("")
+	got := fmt.Sprint(get(t, cli, "/v1/status?consistency=stale")["problems"])
+	if !strings.Contains(got, "no_leader") || !strings.Contains(got, "server/s3") {
+		t.Errorf("problems: %s", got)
+	}
+	if strings.Contains(got, "server remove") || !strings.Contains(got, "outspan server recover") {
+		t.Errorf("ways out that need a leader: %s", got)
+	}
+}
+
+// Hundreds of dead nodes are a few lines and a number.
+func TestProblemsAreBounded(t *testing.T) {
+	r := newRig(t)
+	for i := range 30 {
+		id := model.NodeID(fmt.Sprintf("01N%02d", i))
+		r.node(id, fmt.Sprintf("n%02d", i))
+		r.apply(&fsm.NodeHealth{ID: id, Health: fsm.HealthOffline, BootID: "b1", Epoch: r.epoch(id)})
+	}
+	got := problemsNow(t, r, "")
+	rest := "node_offline nodes: 22 more like these -> outspan node ls"
+	if len(got) != 9 || !strings.HasPrefix(got[0], "node_offline node/n00: ") || got[8] != rest {
+		t.Errorf("problems:\n%s", strings.Join(got, "\n"))
+	}
+	if n := r.servers["s1"].api.ProblemCounts()[httpapi.ProblemNodeOffline]; n != 30 {
+		t.Errorf("%d offline nodes are counted", n)
+	}
+}
+
+// An agent that keeps the cluster from raising its format is named, with the way to go on without it; that way works.
+func TestProblemOfAnOldAgent(t *testing.T) {
+	r := newRig(t)
+	r.node("01N1", "n1")
+	r.startWith("s2", func(c *httpapi.Config) { c.Format = model.CurrentFormat + 1 })
+	r.setLeader("s2")
+	want := "node_format node/n1: its agent (version unknown) reads formats up to 1: the cluster keeps to format 1 until it is upgraded" +
+		" -> upgrade its agent; to go on without it: outspan node drain n1, then: outspan node disable n1"
+	if got := problemsNow(t, r, ""); !slices.Contains(got, want) {
+		t.Errorf("problems: %q", got)
+	}
+	r.apply(&fsm.NodeIntent{ID: "01N1", Intent: fsm.IntentDisabled})
+	if got := problemsNow(t, r, ""); strings.Contains(strings.Join(got, " "), "node_format") {
+		t.Errorf("problems of a disabled node: %q", got)
+	}
+}

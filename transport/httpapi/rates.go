@@ -1,0 +1,89 @@
+package httpapi
+
+import (
+	"sync"
+	"time"
+
+	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/transport"
+)
+
+// maxCallers bounds the callers whose rate is remembered. Every one of them holds a certificate, so there are few.
+const maxCallers = 16384
+
+// rates limits how often each caller may do something.
+type rates struct {
+	mu      sync.Mutex
+	perSec  float64
+	burst   float64 // how often at once, after a while without
+	buckets map[transport.Identity]bucket
+}
+
+// bucket holds how much could still be taken at a moment.
+type bucket struct {
+	left float64
+	at   time.Time
+}
+
+// take takes so many, if they are there. The bucket fills by perSec a second up to full.
+func (b *bucket) take(now time.Time, many, perSec, full float64) bool {
+	b.left = min(full, b.left+now.Sub(b.at).Seconds()*perSec)
+	b.at = now
+	if b.left < many {
+		return false
+	}
+	b.left -= many
+	return true
+}
+
+func newRates(perSecond, burst float64) *rates {
+	return &rates{perSec: perSecond, burst: burst, buckets: map[transport.Identity]bucket{}}
+}
+
+// requestRates lets each caller send so many requests a second, and twice as many at once.
+func requestRates(perSecond int) *rates { return newRates(float64(perSecond), 2*float64(perSecond)) }
+
+// registrationRates lets an agent register whenever a person restarts it, and not so often that its registrations fill the log.
+func registrationRates() *rates { return newRates(0.2, 20) }
+
+// inventoryRates lets an agent send its inventory after each registration, and twice as often: it may have other agents ask again
+// what they must run.
+func inventoryRates() *rates { return newRates(0.4, 40) }
+
+// reportRates bounds the bytes of an agent's reports.
+func reportRates() *rates { return newRates(reportBytesPerSecond, reportBytesAtOnce) }
+
+func (r *rates) set(perSecond int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.perSec, r.burst = float64(perSecond), 2*float64(perSecond)
+}
+
+// takeRequest counts one request of a caller. Code: rate_limited.
+func (r *rates) takeRequest(who transport.Identity) error {
+	if r.take(who) {
+		return nil
+	}
+	return model.Refuse(transport.CodeRateLimited, "%s sends more requests than limits.requests_per_second allows", who).
+		WithHint("slow down, wait for changes with index and wait, or raise limits.requests_per_second")
+}
+
+// take counts one deed of a caller, unless it is one too many.
+func (r *rates) take(who transport.Identity) bool { return r.takeMany(who, 1) }
+
+// takeMany counts so many deeds of a caller at once, unless they are too many.
+func (r *rates) takeMany(who transport.Identity, many float64) bool {
+	now := time.Now()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	b, known := r.buckets[who]
+	if !known {
+		if len(r.buckets) >= maxCallers {
+			clear(r.buckets)
+		}
+		b = bucket{left: r.burst, at: now}
+	}
+	taken := b.take(now, many, r.perSec, r.burst)
+	r.buckets[who] = b
+	return taken
+}

@@ -1,0 +1,216 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+	"reflect"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/transport"
+)
+
+// consistency is how fresh a read must be.
+type consistency string
+
+const (
+	readDefault    consistency = "default"
+	readConsistent consistency = "consistent"
+	readStale      consistency = "stale"
+)
+
+// ReadParams are the parameters of every read.
+type ReadParams struct {
+	Consistency string `query:"consistency" enum:"default,consistent,stale" doc:"default: the leader with its lease in force; consistent: everything acknowledged before the request; stale: any server, with Outspan-Stale-Ms"`
+	Index       uint64 `query:"index" doc:"the Outspan-Index of an earlier answer: answer when the object changed after it"`
+	Wait        string `query:"wait" doc:"with index: how long to wait for a change, at most 60s; default 60s" example:"30s"`
+}
+
+func (p *ReadParams) read() *ReadParams { return p }
+
+// readInput is implemented by every input that embeds ReadParams.
+type readInput[I any] interface {
+	*I
+	read() *ReadParams
+}
+
+// wait is how long a blocking read may take. Code: invalid.
+func (p *ReadParams) wait() (time.Duration, error) {
+	return parseWait(p.Wait)
+}
+
+func parseWait(text string) (time.Duration, error) {
+	if text == "" {
+		return maxWait, nil
+	}
+	d, err := model.ParseDuration(text)
+	if err != nil {
+		return 0, model.Refuse(model.CodeInvalid, "wait is not a duration").WithHint("write a number with a unit, such as 30s")
+	}
+	if d > model.Duration(maxWait.Milliseconds()) {
+		return 0, model.Refuse(model.CodeInvalid, "wait is at most 60s").WithHint("ask again with the index of the answer")
+	}
+	return time.Duration(d) * time.Millisecond, nil
+}
+
+// reading is the state that a read is answered from, and what beside the state is needed to show it.
+type reading struct {
+	fsm.State
+	now     model.Time // cluster time, which runs on between entries
+	logged  model.Time // that of the newest entry
+	wall    time.Time
+	seen    Liveness
+	explain Explainer
+	planner Planner
+	live    map[model.NodeID]fsm.Liveness // see question
+	waits   *Waiting                      // see waiting
+	shared  *sharedWaiting                // nil for a state that is not published
+	by      caller                        // who asked for a write; zero for a read
+
+	undecided bool // a job has just been written: why its instances wait is for the leader to find, and to say it here would be to place them all twice
+}
+
+// reading takes the state as it is now.
+func (s *Server) reading() *reading {
+	state, _ := s.cfg.Store.Watch()
+	r := s.readingOf(state)
+	r.shared = s.waiting
+	return r
+}
+
+func (s *Server) readingOf(state fsm.State) *reading {
+	r := &reading{State: state, logged: state.Now, now: max(state.Now, s.cfg.Consensus.Now()), wall: time.Now(), seen: s.cfg.Liveness, explain: s.cfg.Explainer, planner: s.cfg.Planner}
+	r.State.Now = r.now // what holds only for a while is judged as of now
+	return r
+}
+
+// question is this reading, for who explains it. It costs a look at every node, once.
+func (r *reading) question() Question {
+	if r.live == nil {
+		r.live = r.seen.Live()
+	}
+	return Question{State: r.State, Live: r.live, Now: r.now}
+}
+
+// waiting is why things wait. It costs a whole decision, so it is asked for only when something does, and once; of the published state once for all.
+func (r *reading) waiting() *Waiting {
+	if r.waits == nil {
+		var w Waiting
+		if r.shared != nil {
+			w = r.shared.of(r)
+		} else {
+			w = r.explain.Waiting(r.question())
+		}
+		r.waits = &w
+	}
+	return r.waits
+}
+
+// nodeName is a node's name, or its id if it is gone.
+func (r *reading) nodeName(id model.NodeID) string {
+	if n, ok := r.Nodes.Get(id); ok {
+		return n.Name
+	}
+	return string(id)
+}
+
+// body is the answer of every operation: its JSON, and the index it is of.
+type body[T any] struct {
+	Index string `header:"Outspan-Index" doc:"the log index that the answer is of"`
+	Body  T
+}
+
+// read registers a read. topics are what a blocking one waits for.
+func read[I any, P readInput[I], T any](s *Server, rt route, topics func(*I) []fsm.Topic, show func(context.Context, *reading, *I) (T, error)) operation {
+	rt.method, rt.run = http.MethodGet, runRead
+	if rt.allow == 0 {
+		rt.allow = forCLI | forServer
+	}
+	handle := func(ctx context.Context, in *I) (*body[T], error) {
+		p := P(in).read()
+		r, err := s.readingFor(ctx, p, topics(in))
+		if err != nil {
+			return nil, asAnswer(err)
+		}
+		out, err := show(ctx, r, in)
+		if err != nil {
+			return nil, asAnswer(err)
+		}
+		return &body[T]{Index: decimal(r.Index), Body: out}, nil
+	}
+	return operation{route: rt, register: func(a huma.API) { huma.Register(a, rt.huma(), handle) }}
+}
+
+// readingFor waits as the parameters say, then takes the state.
+func (s *Server) readingFor(ctx context.Context, p *ReadParams, topics []fsm.Topic) (*reading, error) {
+	limit, err := p.wait()
+	if err != nil {
+		return nil, err
+	}
+	if consistency(p.Consistency) == readConsistent {
+		if err := s.cfg.Consensus.ReadBarrier(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if p.Index > 0 {
+		s.watches.until(ctx, nil, p.Index, limit, topics...)
+		if now := s.cfg.Store.Current().Index; now < p.Index && stops(ctx) {
+			return nil, model.Refuse(transport.CodeNotCaughtUp, "this server is at index %d and stops before it has reached %d", now, p.Index).WithHint("ask another server")
+		}
+	}
+	return s.reading(), nil
+}
+
+// huma is the operation of a route without its types.
+func (r route) huma() huma.Operation {
+	return huma.Operation{
+		OperationID: r.id, Method: r.method, Path: r.path, Summary: r.summary, Tags: []string{r.tag},
+		SkipValidateBody: true, Responses: map[string]*huma.Response{"default": problemResponse()},
+	}
+}
+
+// AskParams are the parameters of a question that has a body: it is sent with POST and changes nothing.
+type AskParams struct {
+	Consistency string `json:"-" query:"consistency" enum:"default,consistent,stale"`
+	RequestID   string `json:"-" query:"request_id" maxLength:"64" doc:"taken and not needed: nothing is changed"`
+}
+
+func (p *AskParams) ask() *AskParams { return p }
+
+// askInput is implemented by every input that embeds AskParams.
+type askInput[I any] interface {
+	*I
+	ask() *AskParams
+	body() any
+}
+
+// ask registers a question.
+func ask[I any, P askInput[I], T any](s *Server, rt route, show func(context.Context, *reading, *I) (T, error)) operation {
+	rt.method, rt.run, rt.json = http.MethodPost, runRead, true
+	if rt.allow == 0 {
+		rt.allow = forCLI | forServer
+	}
+	handle := func(ctx context.Context, in *I) (*body[T], error) {
+		if err := decodeBody(ctx, P(in).body()); err != nil {
+			return nil, asAnswer(err)
+		}
+		r, err := s.readingFor(ctx, &ReadParams{Consistency: P(in).ask().Consistency}, nil)
+		if err != nil {
+			return nil, asAnswer(err)
+		}
+		out, err := show(ctx, r, in)
+		if err != nil {
+			return nil, asAnswer(err)
+		}
+		return &body[T]{Index: decimal(r.Index), Body: out}, nil
+	}
+	shape := reflect.TypeOf(P(new(I)).body()).Elem()
+	return operation{route: rt, register: func(a huma.API) {
+		op := rt.huma()
+		op.RequestBody = bodyDocument(a, shape)
+		huma.Register(a, op, handle)
+	}}
+}

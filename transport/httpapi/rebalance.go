@@ -1,0 +1,105 @@
+package httpapi
+
+import (
+	"context"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
+)
+
+// Move is one that the rescheduler would make, or what keeps it from that.
+type Move struct {
+	Instance model.InstanceID `json:"instance"`
+	Group    model.GroupID    `json:"group"`
+	From     string           `json:"from" doc:"the node that it is on"`
+	To       string           `json:"to" doc:"the node that it is moved to"`
+	Cause    model.Cause      `json:"cause" enum:"rebalance,affinity" doc:"rebalance: its node is over-used; affinity: the other one meets more of its group's preferences"`
+	Gain     int              `json:"gain" doc:"in points: 100 are a whole node's memory, or the full weight of an affinity"`
+	Blocker  *DrainBlocker    `json:"blocker,omitempty" doc:"why it does not begin now"`
+}
+
+// MoveList is what an order to rebalance would do now, the moves that would begin first.
+type MoveList struct {
+	Items       []Move `json:"items"`
+	Index       uint64 `json:"index"`
+	Rescheduler string `json:"rescheduler" doc:"the setting: off means that nothing is moved without an order"`
+}
+
+// MovesReply is the answer to an order to rebalance.
+type MovesReply struct {
+	Written
+	Items []Move `json:"items" doc:"the moves that began"`
+}
+
+type rebalanceRead struct{ ReadParams }
+
+type rebalanceInput struct{ WriteParams }
+
+func (s *Server) rebalanceOperations() []operation {
+	return []operation{
+		read(s, getRoute("forecast-rebalance", "/v1/rebalance", "rebalance", "Show the moves that an order to rebalance would begin, and what keeps others"),
+			topics[rebalanceRead]("nodes", "instances", "settings"), showMoves),
+		write(s, route{id: "rebalance", path: "/v1/rebalance", tag: "rebalance", summary: "Begin one cycle of moves to better nodes now"}, beginMoves()),
+	}
+}
+
+func showMoves(_ context.Context, r *reading, _ *rebalanceRead) (MoveList, error) {
+	moves, _ := r.planner.Moves(r.question())
+	list := MoveList{Items: []Move{}, Index: r.Index, Rescheduler: r.Settings.Rescheduler}
+	for _, m := range moves {
+		list.Items = append(list.Items, r.move(m))
+	}
+	return list, nil
+}
+
+func (r *reading) move(m fsm.Move) Move {
+	v := Move{Instance: m.Instance, Group: m.Group, From: r.nodeName(m.From), To: r.nodeName(m.To), Cause: m.Cause, Gain: m.Gain}
+	if m.Blocker != nil {
+		b := drainBlocker(*m.Blocker)
+		v.Blocker = &b
+	}
+	return v
+}
+
+func beginMoves() change[rebalanceInput, MovesReply] {
+	return change[rebalanceInput, MovesReply]{
+		prepare: func(r *reading, _ *rebalanceInput) ([]fsm.Command, error) {
+			if r.Settings.Paused {
+				return nil, model.Refuse(model.CodePaused, "actuation is paused: nothing is moved").WithHint("outspan settings resume; what would be moved: outspan rebalance --dry-run")
+			}
+			_, begin := r.planner.Moves(r.question())
+			commands := []fsm.Command{}
+			for _, group := range begin {
+				commands = append(commands, group...)
+			}
+			return commands, nil
+		},
+		answer: func(o *outcome, _ *rebalanceInput) (MovesReply, error) {
+			return MovesReply{Written: o.Written, Items: o.begun()}, nil
+		},
+	}
+}
+
+// begun lists the moves that the entry began, from what it held, or when a lost reply is repeated from its events.
+func (o *outcome) begun() []Move {
+	items := []Move{}
+	for _, c := range o.commands {
+		if m, ok := c.(*fsm.InstanceMove); ok {
+			if inst, known := o.Instances.Get(m.ID); known {
+				items = append(items, o.move(fsm.Move{Instance: m.ID, Group: inst.Group, From: inst.Node, To: m.Target, Cause: m.Cause, Gain: m.Gain}))
+			}
+		}
+	}
+	if o.commands != nil {
+		return items
+	}
+	for key, e := range o.Events.From(fsm.NewEventKey(o.Written.Index, 0)) {
+		if key.Index() != o.Written.Index {
+			break
+		}
+		if inst, ok := o.Instances.Get(model.InstanceID(e.Data["replaces"])); ok && e.Type == fsm.EventAllocated && e.Cause.IsMove() {
+			items = append(items, o.move(fsm.Move{Instance: inst.ID, Group: inst.Group, From: inst.Node, To: model.NodeID(e.Data["node"]), Cause: e.Cause}))
+		}
+	}
+	return items
+}

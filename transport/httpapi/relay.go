@@ -1,0 +1,163 @@
+package httpapi
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/transport"
+)
+
+// Bounds of what goes to the leader in one request.
+const (
+	relayCalls    = 256       // of agents
+	relayBytes    = 256 << 10 // of their bodies, unless one alone is longer
+	relayInFlight = 4         // requests at once, so that one that is slow holds up only a part
+	relayTime     = 15 * time.Second
+)
+
+// relay takes the calls of agents that only the leader can answer to it, in one request as many as have come while others were under way. When 5,000 agents tell of
+// 10,000 new instances, a request for each is most of what their servers do.
+type relay struct {
+	s     *Server
+	calls batcher[relayCall, relayAnswer]
+
+	mu       sync.Mutex
+	leader   transport.ServerInfo
+	underWay context.Context // of the requests to that leader; ended once there is another, as it may never answer
+	giveUp   context.CancelFunc
+}
+
+// relayCall is a call of an agent as it goes to the leader.
+type relayCall struct {
+	Call  transport.AgentCall `cbor:"1,keyasint"`
+	Agent string              `cbor:"2,keyasint"` // the name in its certificate, which the server that it asked has checked
+	Body  []byte              `cbor:"3,keyasint"`
+}
+
+// relayAnswer is the answer to one call, in one of two forms.
+type relayAnswer struct {
+	Body    []byte             `cbor:"1,keyasint,omitempty"`
+	Problem *transport.Problem `cbor:"2,keyasint,omitempty"`
+}
+
+func newRelay(s *Server) *relay {
+	r := &relay{s: s, giveUp: func() {}}
+	r.calls = batcher[relayCall, relayAnswer]{
+		send: r.send, weight: func(c relayCall) int { return len(c.Body) },
+		bounds: batchBounds{calls: relayCalls, weight: relayBytes, flying: relayInFlight, time: relayTime},
+	}
+	return r
+}
+
+// do has the leader answer a call. It blocks until it has, or ctx ends; one that sends for others goes on until they have their answers, at most relayTime.
+func (r *relay) do(ctx context.Context, call relayCall) ([]byte, error) {
+	if err := r.follow(); err != nil {
+		return nil, err
+	}
+	answer, err := r.calls.do(ctx, call)
+	switch {
+	case err != nil:
+		return nil, err
+	case answer.Problem != nil:
+		return nil, answer.Problem
+	}
+	return answer.Body, nil
+}
+
+// follow looks who leads. Nobody waits any more for a leader that is none now: it may be hung.
+func (r *relay) follow() error {
+	leader, self, ok := r.s.cfg.Consensus.Leader()
+	if !ok || self || r.s.cfg.PeerTransport == nil {
+		return noLeader()
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if leader != r.leader {
+		r.giveUp()
+		r.leader = leader
+		r.underWay, r.giveUp = context.WithCancel(context.Background())
+	}
+	return nil
+}
+
+// send is one request.
+func (r *relay) send(ctx context.Context, calls []relayCall) ([]relayAnswer, error) {
+	r.mu.Lock()
+	leader, underWay := r.leader, r.underWay
+	r.mu.Unlock()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(underWay, cancel)()
+	body, err := transport.EncodeCBOR(calls)
+	if err != nil {
+		return nil, err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+leader.APIAddress+transport.PathPeerRelay, bytes.NewReader(body))
+	if err != nil {
+		return nil, model.Refuse(model.CodeNoLeader, "the leader's address %q is not usable", clip(leader.APIAddress))
+	}
+	resp, err := r.s.cfg.PeerTransport.RoundTrip(req)
+	if err != nil {
+		r.s.log.Warn("can't take agents' calls to the leader", "calls", len(calls), "leader", leader.Name, "address", leader.APIAddress, "error", err)
+		return nil, leaderSilent(leader)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return nil, transport.ProblemOf(resp)
+	}
+	var answers []relayAnswer
+	raw, err := io.ReadAll(resp.Body)
+	if err == nil {
+		err = transport.DecodeCBOR(raw, &answers)
+	}
+	if err != nil || len(answers) != len(calls) {
+		r.s.log.Warn("the leader's answer to agents' calls is cut off", "calls", len(calls), "answers", len(answers), "leader", leader.Name, "error", err)
+		return nil, leaderSilent(leader)
+	}
+	return answers, nil
+}
+
+// answerRelay is the leader's end. A server asks for the agents whose certificates it has checked.
+func (s *Server) answerRelay(ctx context.Context, raw []byte) ([]byte, error) {
+	var calls []relayCall
+	if err := transport.DecodeCBOR(raw, &calls); err != nil {
+		return nil, err
+	}
+	if _, self, _ := s.cfg.Consensus.Leader(); !self {
+		return nil, model.Refuse(model.CodeNoLeader, "leadership is changing hands").WithHint("try again in a moment")
+	}
+	if len(calls) > relayCalls {
+		return nil, model.Refuse(model.CodeInvalid, "%d calls in one request; %d may be", len(calls), relayCalls)
+	}
+	answers := make([]relayAnswer, len(calls))
+	var wg sync.WaitGroup
+	for i, call := range calls {
+		wg.Go(func() { answers[i] = s.answerRelayed(ctx, call) })
+	}
+	wg.Wait()
+	return transport.EncodeCBOR(answers)
+}
+
+func (s *Server) answerRelayed(ctx context.Context, call relayCall) relayAnswer {
+	body, err := s.answerFor(ctx, call)
+	if err != nil {
+		return relayAnswer{Problem: transport.NewProblem(err)}
+	}
+	return relayAnswer{Body: body}
+}
+
+func (s *Server) answerFor(ctx context.Context, call relayCall) (answer []byte, err error) {
+	defer s.agentRecovered(call.Call, &err)
+	c, ok := s.agents.calls[call.Call]
+	if !ok || !c.byLeader {
+		return nil, noAgentCall(call.Call)
+	}
+	via := callerFrom(ctx)
+	who := caller{Identity: transport.Identity{Cluster: via.Cluster, Role: transport.RoleAgent, Name: call.Agent}, via: via.Name}
+	return c.answer(ctx, who, call.Body)
+}

@@ -1,0 +1,327 @@
+package httpapi
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/transport"
+)
+
+// access is the set of roles that may call an operation.
+type access uint8
+
+const (
+	forCLI access = 1 << iota
+	forAgent
+	forServer
+	forAll = forCLI | forAgent | forServer
+)
+
+func (a access) has(role transport.Role) bool {
+	switch role {
+	case transport.RoleCLI:
+		return a&forCLI != 0
+	case transport.RoleAgent:
+		return a&forAgent != 0
+	case transport.RoleServer:
+		return a&forServer != 0
+	}
+	return false
+}
+
+// place says which server answers an operation.
+type place uint8
+
+const (
+	runHere   place = iota // the one that was asked
+	runRead                // the leader, unless the caller accepts stale data
+	runLeader              // the leader
+)
+
+// Bounds of a request that is no stream.
+const (
+	maxWait     = 60 * time.Second
+	writeLimit  = 30 * time.Second
+	requestTime = maxWait + writeLimit
+	bodyTime    = 30 * time.Second // until the body is there
+
+	firstRoom    = 4 << 10         // bytes: what a caller says that it will send is not taken at its word
+	swallowTime  = 2 * time.Second // for the rest of a body that was refused
+	swallowLimit = 8 << 20         // bytes of it
+)
+
+// route is one operation without its code.
+type route struct {
+	id           string // of the operation in the document
+	method, path string
+	tag, summary string
+	allow        access
+	run          place
+	stream       bool // the body or the answer has no bound: nothing is buffered and no time limit is set
+	write        bool
+	json         bool // takes a JSON body without being a write
+}
+
+func (r route) match() string { return r.method + " " + r.path }
+
+// limit is how long a request that is no stream may take, its body included.
+func (r route) limit() time.Duration {
+	if r.write {
+		return bodyTime + writeLimit
+	}
+	return requestTime
+}
+
+// operation is a route and what answers it: a huma registration for JSON, or a plain handler with its part of the
+// document.
+type operation struct {
+	route
+	register func(huma.API)
+	handler  http.Handler
+	document func(huma.Registry) *huma.Operation
+}
+
+// guard runs before every operation: who calls, may they, how often, how much, and where it is answered.
+func (s *Server) guard(rt route, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		who, err := identify(r)
+		if err == nil {
+			err = who.may(rt)
+		}
+		if err == nil && who.via == "" && who.Role != transport.RoleServer {
+			err = s.rates.takeRequest(who.Identity)
+		}
+		if err != nil {
+			s.refuse(w, rt, who, err)
+			return
+		}
+		ctx := withCaller(r.Context(), who)
+		if !rt.stream {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, rt.limit())
+			defer cancel()
+			raw, free, err := s.takeBody(rt, who, w, r)
+			if err != nil {
+				s.refuse(w, rt, who, err)
+				return
+			}
+			defer free()
+			ctx = withBody(ctx, raw)
+		}
+		s.answer(rt, who, next, w, r.WithContext(ctx))
+	})
+}
+
+// refuse answers a request that is not looked at, and leaves a trace of it.
+func (s *Server) refuse(w http.ResponseWriter, rt route, who caller, err error) {
+	s.cfg.Refused(err)
+	s.log.Debug("request refused", "operation", rt.id, "caller", who.Identity, "error", err)
+	writeError(w, err)
+}
+
+// takeBody takes in the body of a request that is no stream. free must be called once the request is answered. A read has no body: it would be held for as
+// long as the read waits. Codes: invalid, busy, too_large, forbidden, unsupported_media_type.
+func (s *Server) takeBody(rt route, who caller, w http.ResponseWriter, r *http.Request) (raw []byte, free func(), err error) {
+	free = func() {}
+	switch {
+	case r.Body == nil || r.Body == http.NoBody:
+	case rt.method == http.MethodGet:
+		if r.ContentLength > 0 || !emptyBody(w, r) {
+			return nil, nil, model.Refuse(model.CodeInvalid, "a read takes no body").WithHint("put what it asks for into the query")
+		}
+	default:
+		size := r.ContentLength
+		if size < 0 || size > transport.DefaultMaxBody {
+			size = transport.DefaultMaxBody
+		}
+		if err := s.cfg.Bodies.Take(who.Identity, size); err != nil {
+			return nil, nil, err
+		}
+		free = func() { s.cfg.Bodies.Give(who.Identity, size) }
+		raw, err = bufferBody(w, r)
+	}
+	if err == nil && (rt.write || rt.json) {
+		err = ownPage(r)
+	}
+	if err != nil {
+		free()
+		return nil, nil, err
+	}
+	if rt.write {
+		raw = paramsOfBody(r, raw)
+	}
+	return raw, free, nil
+}
+
+// answer runs the operation here or has the leader do it.
+func (s *Server) answer(rt route, who caller, next http.Handler, w http.ResponseWriter, r *http.Request) {
+	if rt.run == runHere {
+		next.ServeHTTP(w, r)
+		return
+	}
+	if rt.run == runRead && r.URL.Query().Get("consistency") == string(readStale) {
+		s.serveStale(w, r, next)
+		return
+	}
+	leader, self, ok := s.cfg.Consensus.Leader()
+	switch {
+	case ok && self:
+		if rt.run == runRead && !rt.stream {
+			w.Header().Set(transport.HeaderStale, "0") // its lease is in force
+		}
+		next.ServeHTTP(w, r)
+	case !ok:
+		writeError(w, noLeader())
+	case who.via != "":
+		writeError(w, model.Refuse(model.CodeNoLeader, "leadership is changing hands").WithHint("try again in a moment"))
+	default:
+		s.forward(leader, who, rt, w, r)
+	}
+}
+
+func noLeader() *model.Error {
+	return model.Refuse(model.CodeNoLeader, "the servers have no leader at present").
+		WithHint("%s", withoutLeader)
+}
+
+// withoutLeader is what helps while there is no leader.
+const withoutLeader = "try again in a moment. What one server knows: ls and status take --consistency stale, reads of the API consistency=stale; who is away: outspan server members"
+
+func (s *Server) serveStale(w http.ResponseWriter, r *http.Request, next http.Handler) {
+	if !s.cfg.Freshness.CaughtUp() {
+		writeError(w, model.Refuse(transport.CodeNotCaughtUp, "this server is still catching up").WithHint("ask another server, or try again in a moment"))
+		return
+	}
+	w.Header().Set(transport.HeaderStale, decimal(uint64(max(0, s.cfg.Freshness.StaleFor().Milliseconds()))))
+	next.ServeHTTP(w, r)
+}
+
+// bufferBody takes the whole body in, so that it can be refused before anything is done and sent on unchanged. Codes:
+// too_large, invalid.
+func bufferBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	slow := http.NewResponseController(w)
+	if r.ContentLength > transport.DefaultMaxBody {
+		swallow(slow, r.Body)
+		return nil, bodyTooLarge()
+	}
+	raw, err := readWithin(slow, r.Body, max(r.ContentLength, 0))
+	var tooLarge *http.MaxBytesError
+	if errors.As(err, &tooLarge) {
+		swallow(slow, r.Body)
+		return nil, bodyTooLarge()
+	}
+	if err != nil {
+		return nil, model.Refuse(model.CodeInvalid, "the body did not arrive whole")
+	}
+	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(raw)), int64(len(raw))
+	return raw, nil
+}
+
+// emptyBody reports whether a body whose length the caller did not say has no bytes. It waits at most bodyTime for the end.
+func emptyBody(w http.ResponseWriter, r *http.Request) bool {
+	raw, err := readWithin(http.NewResponseController(w), struct {
+		io.Reader
+		io.Closer
+	}{io.LimitReader(r.Body, 1), r.Body}, 0)
+	r.Body, r.ContentLength = http.NoBody, 0
+	return err == nil && len(raw) == 0
+}
+
+// readWithin reads a body that has size bytes, or 0 where the caller does not say. The deadline is set only when it is over: setting it before and taking it
+// away again would wake the connection's own goroutine twice, and nearly every body is there already.
+func readWithin(slow *http.ResponseController, body io.ReadCloser, size int64) ([]byte, error) {
+	late := make(chan struct{})
+	timer := time.AfterFunc(bodyTime, func() {
+		defer close(late)
+		_ = slow.SetReadDeadline(time.Now()) // without deadlines the end of the request's time ends it
+	})
+	var buf bytes.Buffer
+	buf.Grow(int(min(size, firstRoom)) + bytes.MinRead) // ReadFrom wants that much more to see the end
+	_, err := buf.ReadFrom(http.MaxBytesReader(nil, body, transport.DefaultMaxBody))
+	if !timer.Stop() {
+		<-late // the controller may not be used any more once the handler has returned
+		if err == nil {
+			_ = slow.SetReadDeadline(time.Time{}) // it came in the last moment; if this fails, the connection ends a little early
+		}
+	}
+	return buf.Bytes(), err
+}
+
+// swallow takes in what a client still sends of a body that was refused, so that it reads the answer instead of a broken connection: at
+// most swallowLimit bytes, for at most swallowTime.
+func swallow(slow *http.ResponseController, body io.Reader) {
+	if slow.SetReadDeadline(time.Now().Add(swallowTime)) == nil {
+		_, _ = io.CopyN(io.Discard, body, swallowLimit)
+	}
+	_ = slow.SetReadDeadline(time.Time{})
+}
+
+// ownPage refuses a write that a foreign web page may have sent with the certificate of the browser's user. Codes:
+// forbidden, unsupported_media_type.
+func ownPage(r *http.Request) error {
+	if err := http.NewCrossOriginProtection().Check(r); err != nil {
+		return model.Refuse(model.CodeForbidden, "the request comes from another site")
+	}
+	given := r.Header.Get("Content-Type")
+	if kind, _, err := mime.ParseMediaType(given); given != "" && (err != nil || kind != contentTypeJSON) {
+		return model.Refuse(transport.CodeMediaType, "the body must be %s", contentTypeJSON).WithHint("send the header Content-Type: %s", contentTypeJSON)
+	}
+	return nil
+}
+
+// paramsOfBody lets request_id and if_index, which are parameters of a write, also be fields of its JSON body: there they are taken out of it and
+// put into the query. A body that is no object, or names one that the query gives too, stays as it is, to be refused with the reason.
+func paramsOfBody(r *http.Request, raw []byte) []byte {
+	var fields map[string]json.RawMessage
+	if !bytes.Contains(raw, []byte(`"request_id"`)) && !bytes.Contains(raw, []byte(`"if_index"`)) || json.Unmarshal(raw, &fields) != nil {
+		return raw
+	}
+	query, moved := r.URL.Query(), false
+	for _, name := range [...]string{"request_id", "if_index"} {
+		value, ok := fields[name]
+		if !ok || query.Has(name) {
+			continue
+		}
+		text := string(value)
+		if value[0] == '"' && json.Unmarshal(value, &text) != nil {
+			continue
+		}
+		query.Set(name, text)
+		delete(fields, name)
+		moved = true
+	}
+	rest, err := json.Marshal(fields)
+	if !moved || err != nil {
+		return raw
+	}
+	at := *r.URL
+	at.RawQuery = query.Encode()
+	r.URL, r.Body, r.ContentLength = &at, io.NopCloser(bytes.NewReader(rest)), int64(len(rest))
+	return rest
+}
+
+type bodyKey struct{}
+
+func withBody(ctx context.Context, raw []byte) context.Context {
+	return context.WithValue(ctx, bodyKey{}, raw)
+}
+
+// bodyFrom is the whole body of a request that is no stream.
+func bodyFrom(ctx context.Context) []byte {
+	raw, _ := ctx.Value(bodyKey{}).([]byte)
+	return raw
+}
+
+func bodyTooLarge() error {
+	return model.Refuse(transport.CodeTooLarge, "the body is larger than %d bytes", transport.DefaultMaxBody).
+		WithHint("a job may have at most 1 MiB; move large data out of it")
+}

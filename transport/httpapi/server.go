@@ -1,0 +1,173 @@
+package httpapi
+
+import (
+	"cmp"
+	"errors"
+	"net/http"
+	"runtime/debug"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/transport"
+)
+
+// Server answers the API. It is an http.Handler for transport.HTTPServer, whose contexts tell who calls. Safe for
+// many goroutines.
+type Server struct {
+	cfg      Config
+	log      hclog.Logger
+	mux      *http.ServeMux
+	huma     huma.API
+	routes   []route
+	byMatch  map[string]route // by method and path, while operations are registered
+	plainOps []operation
+	document []byte
+
+	rates         *rates // of requests
+	registrations *rates
+	inventories   *rates
+	reportBytes   *rates // of each agent
+	streams       *streams
+	watches       *watches
+	waiting       *sharedWaiting
+	agents        agentDesk
+}
+
+// New builds a server from its parts. Error: invalid when a required part is missing.
+func New(cfg Config) (*Server, error) {
+	if cfg.Store == nil || cfg.Consensus == nil || cfg.Freshness == nil || cfg.Liveness == nil || cfg.Explainer == nil || cfg.Planner == nil {
+		return nil, model.Refuse(model.CodeInvalid, "the API needs a store, consensus, freshness, liveness, an explainer and a planner")
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = hclog.NewNullLogger()
+	}
+	cfg.Limits = cfg.Limits.withDefaults()
+	cfg.Format = cmp.Or(cfg.Format, model.CurrentFormat)
+	if cfg.Bodies == nil {
+		cfg.Bodies = transport.NewBodies(0, 0)
+	}
+	if cfg.Refused == nil {
+		cfg.Refused = func(error) {}
+	}
+	s := &Server{
+		cfg: cfg, log: cfg.Logger, mux: http.NewServeMux(), byMatch: map[string]route{},
+		rates: requestRates(cfg.Limits.RequestsPerSecond), registrations: registrationRates(), inventories: inventoryRates(), reportBytes: reportRates(), streams: newStreams(cfg.Limits.Streams), watches: newWatches(cfg.Store), waiting: &sharedWaiting{},
+	}
+	s.agents = agentDesk{
+		lookout: &lookout{look: s.caughtUp, every: staleLook}, assigned: newLinger(lingerAssigned), services: newLinger(lingerServices), peers: newLinger(lingerPeers),
+		known: &sharedServices{}, lists: newSharedPeers(),
+		relay: newRelay(s), reports: s.newReports(), calls: s.agentCalls(),
+	}
+	s.huma = humago.New(&guardedMux{s}, documentConfig(cfg.Version))
+	s.huma.UseMiddleware(ownStatus)
+	for _, op := range s.operations() {
+		s.add(op)
+	}
+	s.mux.Handle("/", http.HandlerFunc(s.noRoute))
+	document, err := s.finishDocument()
+	if err != nil {
+		return nil, model.Refuse(model.CodeInternal, "the API has no document: %v", err)
+	}
+	s.document = document
+	return s, nil
+}
+
+// SetLimits changes the request rate of each caller from now on (SIGHUP). Streams stays as it was at the start.
+func (s *Server) SetLimits(l Limits) { s.rates.set(l.withDefaults().RequestsPerSecond) }
+
+// operations is everything that the API can do, noun by noun.
+func (s *Server) operations() []operation {
+	var all []operation
+	for _, noun := range [...]func() []operation{
+		s.statusOperations, s.nodeOperations, s.drainOperations, s.jobOperations, s.deploymentOperations,
+		s.instanceOperations, s.rebalanceOperations, s.volumeOperations, s.serviceOperations, s.budgetOperations, s.classOperations, s.settingsOperations, s.memberOperations, s.verifyOperations, s.unknownOperations, s.foundOperations,
+		s.snapshotOperations, s.eventOperations, s.logOperations, s.peerOperations, s.healthOperations,
+	} {
+		all = append(all, noun()...)
+	}
+	return all
+}
+
+func (s *Server) add(op operation) {
+	s.routes = append(s.routes, op.route)
+	s.byMatch[op.match()] = op.route
+	if op.register != nil {
+		op.register(s.huma)
+		return
+	}
+	s.plainOps = append(s.plainOps, op)
+	s.mux.Handle(op.match(), s.guard(op.route, op.handler))
+}
+
+// guardedMux puts the guard of its route before every handler that huma registers.
+type guardedMux struct{ s *Server }
+
+// HandleFunc implements humago.Mux.
+func (g *guardedMux) HandleFunc(pattern string, h func(http.ResponseWriter, *http.Request)) {
+	g.s.mux.Handle(pattern, g.s.guard(g.s.byMatch[pattern], http.HandlerFunc(h)))
+}
+
+// ServeHTTP implements humago.Mux.
+func (g *guardedMux) ServeHTTP(w http.ResponseWriter, r *http.Request) { g.s.ServeHTTP(w, r) }
+
+// ServeHTTP implements http.Handler.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	defer s.recovered(w, r)
+	w.Header().Set("Cache-Control", "no-store")
+	if leader, _, ok := s.cfg.Consensus.Leader(); ok {
+		w.Header().Set(transport.HeaderLeader, leader.Name)
+	}
+	s.mux.ServeHTTP(w, r)
+}
+
+// recovered answers a request whose handler panicked. One bad request must not end a server; only Apply may.
+func (s *Server) recovered(w http.ResponseWriter, r *http.Request) {
+	reason := recover()
+	if reason == nil {
+		return
+	}
+	if err, ok := reason.(error); ok && errors.Is(err, http.ErrAbortHandler) {
+		panic(reason)
+	}
+	writeError(w, s.panicked(r.Method, clip(r.URL.Path), reason))
+}
+
+// panicked logs a panic while something was answered, and returns what is told of it.
+func (s *Server) panicked(method, path string, reason any) *model.Error {
+	s.log.Error("request handler panicked", "method", method, "path", path, "reason", reason, "stack", string(debug.Stack()))
+	return model.Refuse(model.CodeInternal, "the server failed").WithHint("its log says why")
+}
+
+// noRoute answers what no operation does, in the form of every other error.
+func (s *Server) noRoute(w http.ResponseWriter, r *http.Request) {
+	var allowed []string
+	for _, method := range [...]string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodDelete} {
+		probe := r.Clone(r.Context())
+		probe.Method = method
+		if _, pattern := s.mux.Handler(probe); pattern != "/" && pattern != "" {
+			allowed = append(allowed, method)
+		}
+	}
+	if len(allowed) == 0 {
+		writeError(w, model.Refuse(transport.CodeNoRoute, "there is no %s %s", clip(r.Method), clip(r.URL.Path)).WithHint("the operations are listed in /openapi.json"))
+		return
+	}
+	w.Header().Set("Allow", strings.Join(allowed, ", "))
+	p := transport.NewProblem(model.Refuse(transport.CodeNoRoute, "%s can't be done with %s", clip(r.URL.Path), clip(r.Method)).
+		WithHint("use %s", strings.Join(allowed, " or ")))
+	p.Status, p.Title = http.StatusMethodNotAllowed, http.StatusText(http.StatusMethodNotAllowed)
+	writeProblem(w, p)
+}
+
+// Routes lists every operation as "METHOD /path".
+func (s *Server) Routes() []string {
+	all := make([]string, 0, len(s.routes))
+	for _, rt := range s.routes {
+		all = append(all, rt.match())
+	}
+	return all
+}

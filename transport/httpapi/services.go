@@ -1,0 +1,136 @@
+package httpapi
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"strconv"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/transport"
+)
+
+// Service is how a service is shown.
+type Service struct {
+	Name       model.ServiceName `json:"name"`
+	Group      model.GroupID     `json:"group"`
+	Port       string            `json:"port"`
+	Expose     int               `json:"expose" doc:"every agent forwards this port; 0: none"`
+	Generation uint64            `json:"generation" doc:"grows whenever the set of backends changes"`
+	Backends   []Backend         `json:"backends" doc:"ready and not draining"`
+	Problems   []ServiceProblem  `json:"problems" doc:"nodes on which its exposed port is not open"`
+}
+
+// Backend is one instance that serves.
+type Backend struct {
+	Instance model.InstanceID `json:"instance"`
+	Node     string           `json:"node"`
+	NodeID   model.NodeID     `json:"node_id"`
+	Address  string           `json:"address" doc:"ip:port"`
+}
+
+// backends derives who serves now: the group's instances that are ready and not draining, on nodes that are not offline.
+func (r *reading) backends(svc *fsm.Service) []model.Backend {
+	found := []model.Backend{}
+	for i := range r.InstancesOf(svc.Group) {
+		n, ok := r.Nodes.Get(i.Node)
+		if !i.Ready() || !ok || n.Health == fsm.HealthOffline {
+			continue
+		}
+		if address, ok := r.endpoint(i, svc.Port); ok {
+			found = append(found, model.Backend{Instance: i.ID, Node: i.Node, Address: address})
+		}
+	}
+	return found
+}
+
+func (r *reading) service(svc *fsm.Service) Service {
+	v := Service{Name: svc.Name, Group: svc.Group, Port: svc.Port, Expose: svc.Expose, Generation: svc.Generation, Backends: []Backend{}, Problems: r.closedOn(svc)}
+	for _, b := range r.backends(svc) {
+		v.Backends = append(v.Backends, Backend{Instance: b.Instance, Node: r.nodeName(b.Node), NodeID: b.Node, Address: b.Address})
+	}
+	return v
+}
+
+// wireServices is every service as agents get it.
+func (r *reading) wireServices() []transport.ServiceBackends {
+	var all []transport.ServiceBackends
+	for _, svc := range r.Services.All() {
+		all = append(all, transport.ServiceBackends{Name: svc.Name, Expose: svc.Expose, Generation: svc.Generation, Backends: r.backends(svc)})
+	}
+	return all
+}
+
+type serviceList struct{ ListParams }
+
+type serviceRead struct {
+	ReadParams
+	Name model.ServiceName `path:"name"`
+}
+
+func (s *Server) serviceOperations() []operation {
+	listRoute := getRoute("list-services", "/v1/services", "services", "List services with their backends")
+	oneRoute := getRoute("get-service", "/v1/services/{name}", "services", "Show a service with its backends")
+	listRoute.allow, oneRoute.allow = forAll, forAll
+	return []operation{
+		list(s, listRoute, listing[serviceList, Service]{
+			topics: topics[serviceList]("services"),
+			rows: func(r *reading, _ *serviceList, from string, yield func(string, Service) bool) error {
+				scan(r.Services, from, r.service, yield)
+				return nil
+			},
+		}),
+		read(s, oneRoute, topics[serviceRead]("services"), showService),
+		s.discovery(),
+	}
+}
+
+func showService(_ context.Context, r *reading, in *serviceRead) (Service, error) {
+	svc, ok := r.Services.Get(in.Name)
+	if !ok {
+		return Service{}, model.Refuse(model.CodeNotFound, "there is no service %q", clip(string(in.Name))).WithHint("list them with: outspan service ls")
+	}
+	return r.service(svc), nil
+}
+
+// scrapeTarget is an element of Prometheus' HTTP service discovery: a bare list, as its client wants it.
+type scrapeTarget struct {
+	Targets []string          `json:"targets"`
+	Labels  map[string]string `json:"labels"`
+}
+
+// discovery lists every port of every ready instance. It is answered by any server, so that monitoring needs no leader.
+func (s *Server) discovery() operation {
+	rt := getRoute("prometheus-discovery", "/v1/sd/prometheus", "services", "List every port of every ready instance, for Prometheus' http_sd_configs")
+	rt.allow = forCLI | forServer
+	return plain(rt, document{answer: "application/json", schema: []scrapeTarget{}}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		r := s.reading()
+		w.Header().Set(transport.HeaderIndex, decimal(r.Index))
+		writeJSON(w, http.StatusOK, contentTypeJSON, r.scrapeTargets())
+	}))
+}
+
+func (r *reading) scrapeTargets() []scrapeTarget {
+	all := []scrapeTarget{}
+	for _, i := range r.Instances.All() {
+		if !i.Ready() {
+			continue
+		}
+		n, ok := r.Nodes.Get(i.Node)
+		if !ok {
+			continue
+		}
+		job, group := i.Group.Split()
+		for _, port := range i.Claims.Ports {
+			all = append(all, scrapeTarget{
+				Targets: []string{net.JoinHostPort(n.Agent.Address, strconv.Itoa(port.Number))},
+				Labels: map[string]string{
+					"__meta_outspan_job": string(job), "__meta_outspan_group": group, "__meta_outspan_port": port.Name,
+					"__meta_outspan_node": n.Name, "__meta_outspan_instance": string(i.ID), "__meta_outspan_slot": strconv.Itoa(i.Slot),
+				},
+			})
+		}
+	}
+	return all
+}

@@ -1,0 +1,172 @@
+package httpapi
+
+import (
+	"bytes"
+	"context"
+	"net/http"
+	"reflect"
+	"strconv"
+	"strings"
+
+	"github.com/adhocore/gronx"
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
+)
+
+// Settings are the replicated policy of the cluster.
+type Settings struct {
+	model.Settings
+	Index uint64 `json:"index" doc:"of their last change: give it as if_index"`
+}
+
+// SettingsReply is the answer to a change of settings.
+type SettingsReply struct {
+	Written
+	Settings Settings `json:"settings"`
+}
+
+func (r *reading) settings() Settings {
+	return Settings{Settings: r.Settings, Index: r.SettingsIndex}
+}
+
+type settingsRead struct{ ReadParams }
+
+type settingsInput struct {
+	WriteParams
+	IfIndex string `query:"if_index" pattern:"^[0-9]*$" doc:"refuse unless the settings are at this index"`
+	Input   settingsPatch
+}
+
+func (in *settingsInput) body() any { return &in.Input }
+
+// settingsPatch holds the settings to change. It stays JSON until the state that it applies to is known, because what it
+// leaves out stays as it is.
+type settingsPatch struct{ given []byte }
+
+// UnmarshalJSON implements json.Unmarshaler: strict about names and types.
+func (p *settingsPatch) UnmarshalJSON(data []byte) error {
+	p.given = bytes.Clone(data)
+	return decodeStrict(data, new(model.Settings))
+}
+
+// MarshalJSON implements json.Marshaler, for the hash of the request.
+func (p *settingsPatch) MarshalJSON() ([]byte, error) {
+	if p.given == nil {
+		return []byte("null"), nil
+	}
+	return p.given, nil
+}
+
+// Schema implements huma.SchemaProvider: any part of the settings.
+func (*settingsPatch) Schema(r huma.Registry) *huma.Schema {
+	r.Schema(reflect.TypeFor[model.Settings](), false, "")
+	whole := *r.Schema(reflect.TypeFor[model.Settings](), false, "")
+	whole.Required = nil
+	return &whole
+}
+
+type pauseInput struct {
+	WriteParams
+	Input pauseBody
+}
+
+type pauseBody struct {
+	What string `json:"what,omitempty" enum:"actuation,pause,hold,restore" doc:"pause (or actuation): carry decisions out again. hold: end the brake against mass eviction. restore: confirm that a restored snapshot is right, which ends what runs and the servers don't know. Default: pause actuation; resume what is in force, if that is one thing and no restore"`
+}
+
+func (in *pauseInput) body() any { return &in.Input }
+
+func (s *Server) settingsOperations() []operation {
+	return []operation{
+		read(s, getRoute("get-settings", "/v1/settings", "settings", "Show the settings"), topics[settingsRead]("settings"),
+			func(_ context.Context, r *reading, _ *settingsRead) (Settings, error) { return r.settings(), nil }),
+		write(s, route{id: "set-settings", method: http.MethodPut, path: "/v1/settings", tag: "settings", summary: "Change settings; those left out stay"}, setSettings()),
+		write(s, route{id: "pause-actuation", path: "/v1/settings/pause", tag: "settings", summary: "Compute decisions, carry none out"}, pauseActuation(true)),
+		write(s, route{id: "resume-actuation", path: "/v1/settings/resume", tag: "settings", summary: "Carry decisions out again; or end a hold, or confirm a restore"}, pauseActuation(false)),
+	}
+}
+
+func setSettings() change[settingsInput, SettingsReply] {
+	return change[settingsInput, SettingsReply]{
+		answer: settingsReply[settingsInput],
+		prepare: func(r *reading, in *settingsInput) ([]fsm.Command, error) {
+			c := &fsm.SettingsSet{Settings: r.Settings}
+			if in.Input.given == nil {
+				return nil, model.Refuse(model.CodeInvalid, "no setting is given").WithHint(`send {"offline_after":"30s"}`)
+			}
+			if err := decodeStrict(in.Input.given, &c.Settings); err != nil {
+				return nil, err
+			}
+			if w := c.Settings.MoveWindow; w != "" && !gronx.IsValid(w) {
+				return nil, model.Refuse(model.CodeInvalid, "rescheduler_window %q is no cron expression", clip(w)).
+					WithHint(`write minute, hour, day, month and weekday in UTC, such as "* 1-5 * * *"; empty = always`)
+			}
+			if in.IfIndex != "" {
+				index, err := strconv.ParseUint(in.IfIndex, 10, 64)
+				if err != nil {
+					return nil, model.Refuse(model.CodeInvalid, "if_index is not a log index")
+				}
+				c.IfIndex = index
+			} else {
+				c.IfIndex = r.SettingsIndex // two changes of different settings at once: neither may undo the other
+			}
+			return []fsm.Command{c}, nil
+		},
+	}
+}
+
+func settingsReply[I any](o *outcome, _ *I) (SettingsReply, error) {
+	return SettingsReply{Written: o.Written, Settings: o.settings()}, nil
+}
+
+func pauseActuation(paused bool) change[pauseInput, SettingsReply] {
+	return change[pauseInput, SettingsReply]{
+		answer: settingsReply[pauseInput],
+		prepare: func(r *reading, in *pauseInput) ([]fsm.Command, error) {
+			what, refusal := whatToResume(r, paused, in.Input.What)
+			if refusal != nil {
+				return nil, refusal
+			}
+			switch {
+			case what == "pause":
+				next := r.Settings
+				next.Paused = paused
+				return []fsm.Command{&fsm.SettingsSet{Settings: next, IfIndex: r.SettingsIndex}}, nil
+			case what == "hold" && !paused:
+				return []fsm.Command{&fsm.HoldSet{Active: false, Reason: "ended by an operator"}}, nil
+			case what == "restore" && !paused:
+				return []fsm.Command{&fsm.RestoreMark{Confirm: true}}, nil
+			}
+			return nil, model.Refuse(model.CodeInvalid, "what is none of the things that can be paused or resumed").
+				WithHint("pause: actuation; resume: pause, hold or restore")
+		},
+	}
+}
+
+// whatToResume is the one thing that is paused or resumed. What is not named must be plain: one thing is in force, and it is no restore, whose confirmation stops
+// what runs.
+func whatToResume(r *reading, paused bool, named string) (string, *model.Error) {
+	var inForce []string
+	for _, one := range []struct {
+		name string
+		on   bool
+	}{{"pause", r.Settings.Paused}, {"hold", r.Hold.Active}, {"restore", r.Unconfirmed}} {
+		if one.on {
+			inForce = append(inForce, one.name)
+		}
+	}
+	switch {
+	case named == "actuation":
+		return "pause", nil
+	case named != "":
+		return named, nil
+	case paused || len(inForce) == 0:
+		return "pause", nil
+	case len(inForce) == 1 && inForce[0] != "restore":
+		return inForce[0], nil
+	}
+	return "", model.Refuse(model.CodeConflict, "say what to resume; in force: %s", strings.Join(inForce, ", ")).
+		WithHint("write: outspan settings resume %s; what a restore would stop: outspan settings resume restore --dry-run", inForce[0])
+}

@@ -1,0 +1,105 @@
+package httpapi
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/transport"
+)
+
+// Bounds of a snapshot on its way.
+const (
+	snapshotLimit = 10 * time.Minute
+	maxSnapshot   = 4 << 30 // bytes
+)
+
+const contentTypeSnapshot = "application/octet-stream"
+
+func (s *Server) snapshotOperations() []operation {
+	save := getRoute("save-snapshot", "/v1/snapshot", "snapshot", "Save the whole state")
+	save.allow, save.run, save.stream = forCLI, runRead, true
+	restore := route{
+		id: "restore-snapshot", method: http.MethodPut, path: "/v1/snapshot", tag: "snapshot", summary: "Replace the whole state by a saved one",
+		allow: forCLI, run: runLeader, stream: true, write: true,
+	}
+	return []operation{
+		plain(save, document{answer: contentTypeSnapshot, params: params(queryParam("consistency", "default, consistent or stale"))}, http.HandlerFunc(s.saveSnapshot)),
+		plain(restore, document{body: contentTypeSnapshot, answer: contentTypeJSON, schema: Written{}}, http.HandlerFunc(s.restoreSnapshot)),
+	}
+}
+
+func (s *Server) saveSnapshot(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), snapshotLimit)
+	defer cancel()
+	err := checkQuery(r, "consistency")
+	if err == nil && s.cfg.Servers.Snapshots == nil {
+		err = notOffered("snapshots")
+	}
+	if err == nil && r.URL.Query().Get("consistency") == string(readConsistent) {
+		err = s.cfg.Consensus.ReadBarrier(ctx)
+	}
+	if err != nil {
+		writeError(w, err)
+		return
+	}
+	state, _ := s.cfg.Store.Watch()
+	out := &startedWriter{w: w, start: func() {
+		w.Header().Set("Content-Type", contentTypeSnapshot)
+		w.Header().Set("Content-Disposition", `attachment; filename="outspan-`+decimal(state.Index)+`.snap"`)
+		w.Header().Set(transport.HeaderIndex, decimal(state.Index))
+	}}
+	if err := s.cfg.Servers.Snapshots.Save(ctx, out); err != nil {
+		s.log.Warn("can't save a snapshot", "error", err)
+		if !out.started {
+			writeError(w, err)
+			return
+		}
+		panic(http.ErrAbortHandler) // the only way to tell the caller that the rest is missing
+	}
+}
+
+// startedWriter sets the headers at the first byte, so that an error before it can still be answered as one.
+type startedWriter struct {
+	w       io.Writer
+	start   func()
+	started bool
+}
+
+// Write implements io.Writer.
+func (w *startedWriter) Write(p []byte) (int, error) {
+	if !w.started {
+		w.started = true
+		w.start()
+	}
+	return w.w.Write(p)
+}
+
+func (s *Server) restoreSnapshot(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), snapshotLimit)
+	defer cancel()
+	if s.cfg.Servers.Snapshots == nil {
+		writeError(w, notOffered("snapshots"))
+		return
+	}
+	if err := http.NewResponseController(w).SetReadDeadline(time.Now().Add(snapshotLimit)); err != nil {
+		writeError(w, model.Refuse(model.CodeInternal, "the time for a snapshot can't be bounded: %v", err))
+		return
+	}
+	in := http.MaxBytesReader(w, r.Body, maxSnapshot)
+	if err := s.cfg.Servers.Snapshots.Restore(ctx, in); err != nil {
+		var tooLarge *http.MaxBytesError
+		if errors.As(err, &tooLarge) {
+			err = model.Refuse(transport.CodeTooLarge, "the snapshot is larger than %d bytes", int64(maxSnapshot))
+		}
+		writeError(w, err)
+		return
+	}
+	s.log.Info("a snapshot was restored", "actor", callerFrom(ctx).actor())
+	state, _ := s.cfg.Store.Watch()
+	w.Header().Set(transport.HeaderIndex, decimal(state.Index))
+	writeJSON(w, http.StatusOK, contentTypeJSON, Written{Index: state.Index})
+}

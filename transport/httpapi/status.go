@@ -1,0 +1,141 @@
+package httpapi
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
+)
+
+// Status is the cluster in one look.
+type Status struct {
+	Cluster     string           `json:"cluster"`
+	ClusterID   string           `json:"cluster_id"`
+	Leader      string           `json:"leader" doc:"name; empty: none is known"`
+	Servers     []Member         `json:"servers"`
+	Nodes       map[string]int   `json:"nodes" doc:"by state, and total"`
+	Jobs        map[string]int   `json:"jobs" doc:"by status, and total"`
+	Instances   map[string]int   `json:"instances" doc:"desired running, by observed state"`
+	Drains      []Drain          `json:"drains" doc:"running"`
+	Deployments []Deployment     `json:"deployments" doc:"running"`
+	Problems    []ProblemRow     `json:"problems" doc:"what a person should look at; some only the leader knows"`
+	Hold        Hold             `json:"hold"`
+	Paused      bool             `json:"actuation_paused"`
+	Differing   []DifferentState `json:"different_states" doc:"servers that were found to have another state than the answering one; see /v1/members/verify"`
+	Unconfirmed bool             `json:"restore_unconfirmed" doc:"a snapshot was restored or a server recovered; agents stop nothing the servers don't know until settings resume confirms it"`
+	Format      uint16           `json:"format"`
+	Version     string           `json:"version" doc:"of the answering server"`
+	Index       uint64           `json:"index"`
+	Time        time.Time        `json:"time"`
+}
+
+// Hold is the brake against mass eviction.
+type Hold struct {
+	Active bool       `json:"active"`
+	Since  *time.Time `json:"since"`
+	Reason string     `json:"reason"`
+}
+
+type statusRead struct{ ReadParams }
+
+func (s *Server) statusOperations() []operation {
+	return []operation{
+		read(s, getRoute("status", "/v1/status", "status", "Show the cluster in one look"),
+			topics[statusRead]("nodes", "jobs", "drains", "deployments", "settings"), s.status),
+	}
+}
+
+func (s *Server) status(ctx context.Context, r *reading, _ *statusRead) (Status, error) {
+	v := Status{
+		Cluster: r.Cluster.Name, ClusterID: r.Cluster.ID, Servers: []Member{}, Drains: []Drain{}, Deployments: []Deployment{},
+		Nodes: r.countNodes(), Jobs: r.countJobs(), Instances: r.countInstances(), Hold: r.hold(), Paused: r.Settings.Paused,
+		Unconfirmed: r.Unconfirmed, Format: r.Format, Version: s.cfg.Version, Index: r.Index, Time: r.wall.UTC().Truncate(time.Millisecond),
+	}
+	if leader, _, ok := s.cfg.Consensus.Leader(); ok {
+		v.Leader = leader.Name
+	}
+	members, err := s.members(ctx)
+	if err != nil {
+		return v, err
+	}
+	slices.SortFunc(members, func(x, y RosterEntry) int { return strings.Compare(x.Name, y.Name) })
+	v.Servers = shown(members)
+	v.Differing = notNil(s.differing())
+	v.Problems = s.problems(r, members, v.Differing).rows()
+	for _, d := range r.State.Drains.All() {
+		if d.Phase() == fsm.PhaseDraining {
+			v.Drains = append(v.Drains, r.drain(d))
+		}
+	}
+	for _, d := range r.State.Deployments.All() {
+		if !d.Status.Ended() {
+			v.Deployments = append(v.Deployments, r.deployment(d))
+		}
+	}
+	return v, nil
+}
+
+// members lists the servers; none where this server does not tell.
+func (s *Server) members(ctx context.Context) ([]RosterEntry, error) {
+	if s.cfg.Servers.Roster == nil {
+		return nil, nil
+	}
+	return s.cfg.Servers.Roster.Members(ctx)
+}
+
+func (s *Server) differing() []DifferentState {
+	if s.cfg.Servers.Verifier == nil {
+		return nil
+	}
+	return s.cfg.Servers.Verifier.Differing()
+}
+
+func (r *reading) hold() Hold {
+	return Hold{Active: r.Hold.Active, Since: wallTimeOrNil(r.Hold.SinceWall), Reason: r.Hold.Reason}
+}
+
+func (r *reading) countNodes() map[string]int {
+	counts := map[string]int{"total": r.Nodes.Len()}
+	for _, state := range [...]fsm.NodeState{fsm.NodeActive, fsm.NodeCordoned, fsm.NodeDraining, fsm.NodeDisabled, fsm.NodeDegraded, fsm.NodeOffline} {
+		counts[string(state)] = 0
+	}
+	for _, n := range r.Nodes.All() {
+		counts[string(n.State())]++
+	}
+	return counts
+}
+
+func (r *reading) countJobs() map[string]int {
+	counts := map[string]int{"total": r.Jobs.Len()}
+	for _, status := range [...]JobStatus{JobRunning, JobPending, JobStarting, JobDegraded, JobStopping, JobStopped} {
+		counts[string(status)] = 0
+	}
+	for _, j := range r.Jobs.All() {
+		counts[string(r.job(j).Status)]++
+	}
+	return counts
+}
+
+func (r *reading) countInstances() map[string]int {
+	counts := map[string]int{"total": 0}
+	for _, o := range observedStates() {
+		counts[string(o)] = 0
+	}
+	for _, i := range r.Instances.All() {
+		if i.Desired == model.DesiredRunning {
+			counts["total"]++
+			counts[string(i.Status.Observed)]++
+		}
+	}
+	return counts
+}
+
+func observedStates() []model.Observed {
+	return []model.Observed{
+		model.ObservedPending, model.ObservedBooting, model.ObservedReady, model.ObservedUnready, model.ObservedDraining, model.ObservedStopped,
+		model.ObservedFailed, model.ObservedLost,
+	}
+}

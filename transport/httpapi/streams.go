@@ -1,0 +1,42 @@
+package httpapi
+
+import (
+	"sync"
+
+	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/transport"
+)
+
+// streams are the places for answers that go on: events and logs. One caller has a quarter of them at most. Safe for many goroutines.
+type streams struct {
+	most int
+
+	mu   sync.Mutex
+	open int
+	of   map[transport.Identity]int
+}
+
+func newStreams(most int) *streams { return &streams{most: most, of: map[transport.Identity]int{}} }
+
+// take takes a place until release is called. It doesn't block. Code: busy.
+func (s *streams) take(who transport.Identity) (release func(), _ error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	own := max(s.most/4, 1)
+	switch {
+	case s.open >= s.most:
+		return nil, model.Refuse(model.CodeBusy, "%d streams are open already", s.open).WithHint("ask another server, or close some")
+	case s.of[who] >= own:
+		return nil, model.Refuse(model.CodeBusy, "%s has %d streams open already, at most %d are allowed", who, s.of[who], own).WithHint("close some, or ask another server")
+	}
+	s.open++
+	s.of[who]++
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.open--
+		if s.of[who]--; s.of[who] == 0 {
+			delete(s.of, who)
+		}
+	}, nil
+}

@@ -1,0 +1,51 @@
+package httpapi_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/transport"
+	"github.com/outspan/outspan/transport/httpapi"
+)
+
+// Streams are bounded, and a place is free again once its reader has gone.
+func TestStreamLimit(t *testing.T) {
+	r := newRig(t)
+	r.world()
+	r.start("s2", httpapi.Limits{Streams: 1, RequestsPerSecond: 100_000})
+	c := r.cli("s2")
+	ctx, leave := context.WithCancel(t.Context())
+	resp := must(c.Open(ctx, transport.Request{Path: "/v1/events"}))(t)
+	_, err := c.Open(t.Context(), transport.Request{Path: "/v1/events"})
+	wantCode(t, err, model.CodeBusy)
+	leave()
+	resp.Body.Close()
+	eventually(t, "the place is free again", func() bool {
+		next, err := c.Open(t.Context(), transport.Request{Path: "/v1/events", Query: values("follow=false")})
+		if err == nil {
+			next.Body.Close()
+		}
+		return err == nil
+	})
+}
+
+// One caller can't take all places for streams.
+func TestStreamsOfOneCaller(t *testing.T) {
+	r := newRig(t)
+	r.world()
+	r.start("s2", httpapi.Limits{Streams: 8, RequestsPerSecond: 100_000})
+	greedy, other := r.client(transport.RoleCLI, "greedy", "s2"), r.client(transport.RoleCLI, "other", "s2")
+	open := func(c *transport.Client) error {
+		resp, err := c.Open(t.Context(), transport.Request{Path: "/v1/events"})
+		if err == nil {
+			t.Cleanup(func() { resp.Body.Close() })
+		}
+		return err
+	}
+	for range 2 {
+		must(0, open(greedy))(t)
+	}
+	wantCode(t, open(greedy), model.CodeBusy)
+	must(0, open(other))(t)
+}

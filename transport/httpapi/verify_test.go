@@ -1,0 +1,57 @@
+package httpapi_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/transport"
+	"github.com/outspan/outspan/transport/httpapi"
+)
+
+// Verify implements api.Verifier.
+func (r *rig) Verify(_ context.Context, patience time.Duration) (httpapi.Verification, error) {
+	if patience != 3*time.Second {
+		return httpapi.Verification{}, model.Refuse(model.CodeTimeout, "asked to wait %s", patience)
+	}
+	return httpapi.Verification{Verdict: "differs", Index: 7, Format: 1, Digest: "aa", Items: []httpapi.VerifiedServer{
+		{Name: "s1", ID: "id-s1", Address: "127.0.0.1:7640", Voter: true, Leader: true, Version: "1.2.3", Verdict: "equal", Index: 7, Digest: "aa"},
+		{Name: "s2", ID: "id-s2", Address: "127.0.0.1:7640", Voter: true, Version: "1.2.3", Verdict: "differs", Index: 7, Digest: "bb", Tables: []httpapi.TableDiff{{Name: "nodes", Rows: 2, Digest: "cc", ExpectedRows: 3, ExpectedDigest: "dd"}}},
+		{Name: "s3", ID: "id-s3", Verdict: "unreachable", Detail: "no answer"},
+	}}, nil
+}
+
+// Differing implements api.Verifier.
+func (r *rig) Differing() []httpapi.DifferentState {
+	return []httpapi.DifferentState{{Name: "s2", ID: "id-s2", Index: 7, Time: r.born.UTC()}}
+}
+
+// Any server compares, also without a leader; agents have no business with it.
+func TestVerifyMembers(t *testing.T) {
+	r := newRig(t, "s1", "s2")
+	r.setLeader("")
+	for _, name := range []string{"s1", "s2"} {
+		v := get(t, r.cli(name), "/v1/members/verify?wait=3s")
+		if v["verdict"] != "differs" || len(v["items"].([]any)) != 3 {
+			t.Errorf("%s: %v", name, v)
+		}
+	}
+	for path, want := range map[string]model.Code{
+		"/v1/members/verify":          model.CodeTimeout, // the default is not 3 s
+		"/v1/members/verify?wait=2m":  model.CodeInvalid,
+		"/v1/members/verify?wait=now": model.CodeInvalid,
+		"/v1/members/verify?await=3s": model.CodeInvalid,
+	} {
+		_, _, err := r.cli("s1").Do(t.Context(), http.MethodGet, path, nil, nil)
+		if !errors.Is(err, &model.Error{Code: want}) {
+			t.Errorf("%s: %v, want %s", path, err, want)
+		}
+	}
+	_, _, err := r.client(transport.RoleAgent, "n1", "s1").Do(t.Context(), http.MethodGet, "/v1/members/verify?wait=3s", nil, nil)
+	if !errors.Is(err, &model.Error{Code: model.CodeForbidden}) {
+		t.Errorf("an agent: %v", err)
+	}
+}

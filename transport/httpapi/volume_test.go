@@ -1,0 +1,176 @@
+package httpapi_test
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/transport"
+)
+
+// withVolume is a world with a volume in use on n1 and backup directories.
+func withVolume(t *testing.T, servers ...string) *rig {
+	t.Helper()
+	r := newRig(t, servers...)
+	for _, name := range []string{"n1", "n2"} {
+		id := model.NodeID("01N" + name[1:])
+		r.apply(&fsm.NodeRegister{ID: id, Name: name, Agent: model.AgentInfo{BootID: "b1", Incarnation: "i1", Address: "127.0.0.1", APIAddress: "127.0.0.1:1", Key: []byte("k")},
+			Shape: model.NodeShape{Capacity: model.Resources{CPU: 4000, MemoryBytes: 4 << 30}, Attributes: map[string]string{model.AttributeBackup: "/b"}, PortMin: 20000, PortMax: 21000}})
+		r.apply(&fsm.NodeReport{ID: id, Epoch: r.epoch(id), Full: true})
+	}
+	job := spec("web", 1)
+	job.Groups[0].Volumes = []model.VolumeSpec{{Name: "data", Kind: model.VolumeLocal, Path: "/data"}}
+	r.apply(&fsm.JobSubmit{Spec: job})
+	r.place("inst-a", 0, "01N1", model.ObservedReady)
+	return r
+}
+
+const volumeURL = "/v1/volumes/web%2Fhttp%2F0%2Fdata"
+
+// The id of a volume has slashes: they travel as %2F, through a follower too. The same request begins one transfer.
+func TestMigrateVolume(t *testing.T) {
+	r := withVolume(t, "s1", "s2")
+	c := r.cli("s2")
+	v := get(t, c, volumeURL)
+	if v["node"] != "n1" || v["state"] != "in_use" || v["instance"] != "inst-a" {
+		t.Errorf("volume: %v", v)
+	}
+	path := volumeURL + "/migrate"
+	query := values("request_id=r1")
+	first, _, err := c.Do(t.Context(), "POST", path, query, map[string]any{"to": "n2", "keep": "1h"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, _, err := c.Do(t.Context(), "POST", path, query, map[string]any{"to": "n2", "keep": "1h"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	one, two := decode(t, first)["transfer"].(map[string]any), decode(t, again)["transfer"].(map[string]any)
+	if one["id"] != two["id"] || one["phase"] != "queued" || one["from"] != "n1" || one["to"] != "n2" {
+		t.Errorf("transfers %v and %v", one, two)
+	}
+	_, _, err = c.Do(t.Context(), "POST", path, query, map[string]any{"to": "n1"})
+	wantCode(t, err, model.CodeRequestConflict)
+	_, _, err = c.Do(t.Context(), "POST", path, nil, map[string]any{"to": "n2"})
+	wantCode(t, err, model.CodeVolumeInUse)
+	if got := get(t, c, volumeURL); got["state"] != "moving" || got["transfer"] != one["id"] || len(got["transfers"].([]any)) != 1 {
+		t.Errorf("volume: %v", got)
+	}
+	if got := get(t, c, "/v1/volumes/web%2Fht"); got["id"] != "web/http/0/data" {
+		t.Errorf("by a prefix: %v", got["id"])
+	}
+}
+
+// What agents are told in each phase; only the two that need the token get it, and no one who reads does.
+func TestTransferOrders(t *testing.T) {
+	r := withVolume(t)
+	id := model.TransferID(post(t, r.cli(), volumeURL+"/migrate", map[string]any{"to": "n2"})["transfer"].(map[string]any)["id"].(string))
+	row, _ := r.machine.State().Transfers.Get(id)
+	if len(row.Token) < 20 {
+		t.Fatalf("token %q", row.Token)
+	}
+	told := func(name string) map[transport.TransferTask]string {
+		t.Helper()
+		got := must(r.client(transport.RoleAgent, name).Assignments(t.Context(), transport.AssignmentsRequest{Node: model.NodeID("01N" + name[1:]), Epoch: r.epoch(model.NodeID("01N" + name[1:]))}))(t)
+		tasks := map[transport.TransferTask]string{}
+		for _, o := range got.Transfers {
+			tasks[o.Task] = o.Token
+		}
+		return tasks
+	}
+	step := func(phase fsm.TransferPhase) { r.apply(&fsm.TransferStep{ID: id, Phase: phase}) }
+	say := func(node model.NodeID, state model.TransferState) {
+		t.Helper()
+		c := r.client(transport.RoleAgent, "n"+string(node[3:]))
+		must(c.Report(t.Context(), transport.ReportRequest{Node: node, Epoch: r.epoch(node), Transfers: []model.TransferReport{{ID: id, State: state, Bytes: 5, Total: 5}}}))(t)
+	}
+	check := func(when string, n1, n2 map[transport.TransferTask]string) {
+		t.Helper()
+		if d := cmp.Diff([]map[transport.TransferTask]string{n1, n2}, []map[transport.TransferTask]string{told("n1"), told("n2")}); d != "" {
+			t.Errorf("%s: %s", when, d)
+		}
+	}
+	type tasks = map[transport.TransferTask]string
+	r.apply(&fsm.TransferStep{ID: id, Phase: fsm.TransferStopping}, &fsm.InstanceStop{ID: "inst-a", Cause: model.CauseUser, Bypass: true})
+	check("stopping", tasks{}, tasks{})
+	r.apply(&fsm.NodeReport{ID: "01N1", Epoch: r.epoch("01N1"), Instances: []model.InstanceStatus{{ID: "inst-a", Generation: 9, Observed: model.ObservedStopped}}})
+	step(fsm.TransferCopying)
+	check("copying", tasks{transport.TaskServe: row.Token}, tasks{transport.TaskFetch: row.Token})
+	say("01N2", model.SideVerified)
+	step(fsm.TransferVerifying)
+	step(fsm.TransferAttaching)
+	check("attaching", tasks{transport.TaskRetire: ""}, tasks{transport.TaskAttach: ""})
+	say("01N2", model.SideAttached)
+	step(fsm.TransferStarting)
+	check("starting", tasks{transport.TaskRetire: ""}, tasks{})
+	r.apply(&fsm.TransferCancel{ID: mustEnd(t, r, id)})
+	check("the old copy is not wanted", tasks{transport.TaskDrop: ""}, tasks{})
+	say("01N1", model.SideDropped)
+	check("over", tasks{}, tasks{})
+	if got := get(t, r.cli(), volumeURL); got["node"] != "n2" || len(got["old_copies"].([]any)) != 0 {
+		t.Errorf("volume: %v", got)
+	}
+}
+
+// The target of a move is told whose the volumes are to be: the user that the job file names. The source needs no user.
+func TestTransferOrdersNameTheUser(t *testing.T) {
+	r := withVolume(t)
+	job := spec("web", 1)
+	job.Groups[0].Volumes = []model.VolumeSpec{{Name: "data", Kind: model.VolumeLocal, Path: "/data"}}
+	job.Groups[0].Exec.User = "postgres"
+	r.apply(&fsm.JobSubmit{Spec: job})
+	id := model.TransferID(post(t, r.cli(), volumeURL+"/migrate", map[string]any{"to": "n2"})["transfer"].(map[string]any)["id"].(string))
+	r.apply(&fsm.TransferStep{ID: id, Phase: fsm.TransferStopping}, &fsm.InstanceStop{ID: "inst-a", Cause: model.CauseUser, Bypass: true})
+	r.apply(&fsm.NodeReport{ID: "01N1", Epoch: r.epoch("01N1"), Instances: []model.InstanceStatus{{ID: "inst-a", Generation: 9, Observed: model.ObservedStopped}}})
+	r.apply(&fsm.TransferStep{ID: id, Phase: fsm.TransferCopying})
+	for name, want := range map[string]string{"n1": "", "n2": "postgres"} {
+		node := model.NodeID("01N" + name[1:])
+		got := must(r.client(transport.RoleAgent, name).Assignments(t.Context(), transport.AssignmentsRequest{Node: node, Epoch: r.epoch(node)}))(t)
+		if len(got.Transfers) != 1 || got.Transfers[0].User != want {
+			t.Errorf("%s is told %+v, want user %q", name, got.Transfers, want)
+		}
+	}
+}
+
+// mustEnd brings a transfer that is starting to its end.
+func mustEnd(t *testing.T, r *rig, id model.TransferID) model.TransferID {
+	t.Helper()
+	r.place("inst-b", 0, "01N2", model.ObservedReady)
+	r.apply(&fsm.TransferStep{ID: id, Phase: fsm.TransferSucceeded})
+	return id
+}
+
+// A volume whose slot is gone is unused, not in use: its group has fewer instances, or its job is stopped.
+func TestVolumeOfARemovedSlotIsUnused(t *testing.T) {
+	r := withVolume(t)
+	c := r.cli()
+	stop := func() {
+		r.apply(&fsm.InstanceStop{ID: "inst-a", Cause: model.CauseUser, Bypass: true})
+		n, _ := r.machine.State().Nodes.Get("01N1")
+		status := model.InstanceStatus{ID: "inst-a", Generation: 9, Observed: model.ObservedStopped}
+		r.apply(&fsm.NodeReport{ID: "01N1", Epoch: n.Agent.Epoch, Instances: []model.InstanceStatus{status}})
+	}
+	scale := func(count int) {
+		job := spec("web", count)
+		job.Groups[0].Volumes = []model.VolumeSpec{{Name: "data", Kind: model.VolumeLocal, Path: "/data"}}
+		r.apply(&fsm.JobSubmit{Spec: job})
+	}
+	scale(0)
+	if got := get(t, c, volumeURL); got["state"] != "in_use" {
+		t.Errorf("while its instance runs it is %v", got["state"])
+	}
+	stop()
+	if got := get(t, c, volumeURL); got["state"] != "unused" {
+		t.Errorf("of a removed slot it is %v", got["state"])
+	}
+	scale(1)
+	if got := get(t, c, volumeURL); got["state"] != "in_use" {
+		t.Errorf("once the slot is back it is %v", got["state"])
+	}
+	r.apply(&fsm.JobStop{Job: "web"})
+	if got := get(t, c, volumeURL); got["state"] != "unused" {
+		t.Errorf("of a stopped job it is %v", got["state"])
+	}
+}

@@ -1,0 +1,235 @@
+package httpapi
+
+import (
+	"crypto/rand"
+	"maps"
+	"slices"
+
+	"github.com/oklog/ulid/v2"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
+)
+
+// TransferReply is the answer to a write that concerns volumes.
+type TransferReply struct {
+	Written
+	Transfer *Transfer `json:"transfer,omitempty"`
+}
+
+type migrateInput struct {
+	WriteParams
+	VolumePath
+	Input migrateBody
+}
+
+type migrateBody struct {
+	To   string          `json:"to" doc:"node: id or name"`
+	Keep *model.Duration `json:"keep,omitempty" doc:"how long the old copy is kept; default: the setting volume_cooling"`
+}
+
+type backupInput struct {
+	WriteParams
+	VolumePath
+	Input backupBody
+}
+
+type backupBody struct {
+	Live bool `json:"live,omitempty" doc:"while its instance runs: as after a power cut, at best; default: the instance is stopped meanwhile"`
+}
+
+type attachInput struct {
+	WriteParams
+	VolumePath
+	Input attachBody
+}
+
+type attachBody struct {
+	Node   string            `json:"node,omitempty" doc:"the data to attach was found on the disk of this node: id or name; default: a restored volume, or an old copy that is kept"`
+	Copies map[string]uint64 `json:"copies,omitempty" doc:"with node: the epoch of each volume, as found-volumes tells it"`
+	Keep   *model.Duration   `json:"keep,omitempty" doc:"how long the copy that is replaced is kept; default: the setting volume_cooling"`
+}
+
+type restoreInput struct {
+	WriteParams
+	BackupPath
+	Input restoreBody
+}
+
+type restoreBody struct {
+	Volume model.VolumeID  `json:"volume,omitempty" doc:"what it is to become; default: what it was made of"`
+	Node   string          `json:"node" doc:"whose backup directory has the archive: id or name"`
+	Attach bool            `json:"attach,omitempty" doc:"put it to use at once; the instance is stopped for that"`
+	Keep   *model.Duration `json:"keep,omitempty" doc:"with attach: how long the copy that is replaced is kept; default: the setting volume_cooling"`
+}
+
+type transferWrite struct {
+	WriteParams
+	TransferPath
+}
+
+type backupWrite struct {
+	WriteParams
+	BackupPath
+}
+
+func (in *migrateInput) body() any { return &in.Input }
+func (in *backupInput) body() any  { return &in.Input }
+func (in *attachInput) body() any  { return &in.Input }
+func (in *restoreInput) body() any { return &in.Input }
+
+func (s *Server) volumeWrites() []operation {
+	rt := func(id, path, summary string) route {
+		return route{id: id, path: path, tag: "volumes", summary: summary}
+	}
+	return []operation{
+		write(s, rt("migrate-volume", "/v1/volumes/{id}/migrate", "Move the volumes of a slot to another node, with their instance"), starting(prepareMigrate)),
+		write(s, rt("backup-volume", "/v1/volumes/{id}/backup", "Write the volumes of a slot to the backup directory of their node"), starting(prepareBackup)),
+		write(s, rt("attach-volume", "/v1/volumes/{id}/attach", "Put a restored volume, or an old copy that is kept, to use"), starting(prepareAttach)),
+		write(s, rt("restore-backup", "/v1/backups/{id}/restore", "Make a new volume of a backup"), starting(prepareRestore)),
+		write(s, rt("forget-backup", "/v1/backups/{id}/forget", "Remove the record of a backup; its archive stays"), change[backupWrite, TransferReply]{
+			prepare: func(r *reading, in *backupWrite) ([]fsm.Command, error) {
+				b, refusal := r.NamedBackup(in.ID)
+				if refusal != nil {
+					return nil, refusal
+				}
+				return []fsm.Command{&fsm.BackupForget{ID: b.ID}}, nil
+			},
+			answer: func(o *outcome, _ *backupWrite) (TransferReply, error) { return TransferReply{Written: o.Written}, nil },
+		}),
+		write(s, rt("cancel-transfer", "/v1/transfers/{id}/cancel", "Give up work on volumes, or remove what it left"), change[transferWrite, TransferReply]{
+			prepare: func(r *reading, in *transferWrite) ([]fsm.Command, error) {
+				t, refusal := r.NamedTransfer(in.ID)
+				if refusal != nil {
+					return nil, refusal
+				}
+				return []fsm.Command{&fsm.TransferCancel{ID: t.ID}}, nil
+			},
+			answer: func(o *outcome, in *transferWrite) (TransferReply, error) {
+				t, refusal := o.NamedTransfer(in.ID)
+				if refusal != nil {
+					return TransferReply{Written: o.Written}, nil // it left nothing, and is no longer on record
+				}
+				return o.transferReply(t), nil
+			},
+		}),
+	}
+}
+
+// starting is a write that begins a transfer. Its answer is found by the id that was minted, or for a stored outcome by the index.
+func starting[I any](prepare func(*reading, *I) (*fsm.TransferStart, error)) change[I, TransferReply] {
+	return change[I, TransferReply]{
+		prepare: func(r *reading, in *I) ([]fsm.Command, error) {
+			c, err := prepare(r, in)
+			if err != nil {
+				return nil, err
+			}
+			c.ID, c.Token = model.TransferID(ulid.Make().String()), rand.Text()
+			return []fsm.Command{c}, nil
+		},
+		answer: func(o *outcome, _ *I) (TransferReply, error) {
+			for _, c := range o.commands {
+				if start, ok := c.(*fsm.TransferStart); ok {
+					if t, ok := o.Transfers.Get(start.ID); ok {
+						return o.transferReply(t), nil
+					}
+				}
+			}
+			for _, t := range o.Transfers.All() {
+				if t.Marks.Index == o.Written.Index {
+					return o.transferReply(t), nil
+				}
+			}
+			return TransferReply{Written: o.Written}, nil // it ended long ago, and is no longer on record
+		},
+	}
+}
+
+func (o *outcome) transferReply(t *fsm.Transfer) TransferReply {
+	v := o.transfer(t)
+	return TransferReply{Written: o.Written, Transfer: &v}
+}
+
+func prepareMigrate(r *reading, in *migrateInput) (*fsm.TransferStart, error) {
+	v, refusal := r.NamedVolume(in.ID)
+	if refusal != nil {
+		return nil, refusal
+	}
+	n, err := r.target(in.Input.To, "to")
+	if err != nil {
+		return nil, err
+	}
+	return &fsm.TransferStart{Work: fsm.TransferMigrate, Volume: v.ID, To: n, Options: fsm.TransferOptions{Cooling: keepFor(in.Input.Keep)}}, nil
+}
+
+func (r *reading) target(node, key string) (model.NodeID, error) {
+	if node == "" {
+		return "", model.Refuse(model.CodeInvalid, "no node is given").WithHint("name one with %s", key)
+	}
+	n, refusal := r.NamedNode(node)
+	if refusal != nil {
+		return "", refusal
+	}
+	return n.ID, nil
+}
+
+// keepFor is 0 for the setting.
+func keepFor(d *model.Duration) model.Duration {
+	if d == nil {
+		return 0
+	}
+	return max(*d, 1) // none at all: it is removed as soon as the move has succeeded
+}
+
+func prepareBackup(r *reading, in *backupInput) (*fsm.TransferStart, error) {
+	v, refusal := r.NamedVolume(in.ID)
+	if refusal != nil {
+		return nil, refusal
+	}
+	return &fsm.TransferStart{Work: fsm.TransferBackup, Volume: v.ID, Options: fsm.TransferOptions{Live: in.Input.Live}}, nil
+}
+
+func prepareAttach(r *reading, in *attachInput) (*fsm.TransferStart, error) {
+	if in.Input.Node != "" || len(in.Input.Copies) > 0 {
+		return prepareFound(r, in)
+	}
+	id := model.VolumeID(in.ID)
+	if _, old := r.OldCopy(id); !old {
+		v, refusal := r.NamedVolume(in.ID)
+		if refusal != nil {
+			return nil, refusal
+		}
+		id = v.ID
+	}
+	return &fsm.TransferStart{Work: fsm.TransferAttach, Volume: id, Options: fsm.TransferOptions{Cooling: keepFor(in.Input.Keep)}}, nil
+}
+
+// prepareFound attaches data that the state does not know.
+func prepareFound(r *reading, in *attachInput) (*fsm.TransferStart, error) {
+	n, err := r.target(in.Input.Node, "node")
+	if err != nil {
+		return nil, err
+	}
+	if len(in.Input.Copies) == 0 {
+		return nil, model.Refuse(model.CodeInvalid, "it is not said which data of node %s is meant", in.Input.Node).WithHint("list what is there with: outspan volume find")
+	}
+	c := &fsm.TransferStart{Work: fsm.TransferAttach, Volume: model.VolumeID(in.ID), To: n, Options: fsm.TransferOptions{Cooling: keepFor(in.Input.Keep)}}
+	for _, name := range slices.Sorted(maps.Keys(in.Input.Copies)) {
+		c.Found = append(c.Found, model.VolumeEpoch{Name: name, Epoch: in.Input.Copies[name]})
+	}
+	return c, nil
+}
+
+func prepareRestore(r *reading, in *restoreInput) (*fsm.TransferStart, error) {
+	b, refusal := r.NamedBackup(in.ID)
+	if refusal != nil {
+		return nil, refusal
+	}
+	n, err := r.target(in.Input.Node, "node")
+	if err != nil {
+		return nil, err
+	}
+	return &fsm.TransferStart{
+		Work: fsm.TransferRestore, Volume: in.Input.Volume, To: n, Backup: b.ID, Options: fsm.TransferOptions{Attach: in.Input.Attach, Cooling: keepFor(in.Input.Keep)},
+	}, nil
+}

@@ -1,0 +1,348 @@
+package httpapi
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
+)
+
+// VolumeState is how a volume is, in one word.
+type VolumeState string
+
+// The states of volumes.
+const (
+	VolumeInUse       VolumeState = "in_use"       // an instance has it, or had it and may have it again
+	VolumeUnused      VolumeState = "unused"       // its slot is gone: the group has fewer instances, or its job is stopped
+	VolumeMoving      VolumeState = "moving"       // a transfer works on it
+	VolumeDetached    VolumeState = "detached"     // restored, and not put to use
+	VolumeHomeOffline VolumeState = "home_offline" // the only copy is on a node that can't be heard
+	VolumeLost        VolumeState = "lost"         // its home was forgotten and its data given up; the next instance begins anew
+)
+
+// Volume is how a volume is shown.
+type Volume struct {
+	ID        model.VolumeID   `json:"id" doc:"job/group/slot/name; of a restored one that is not in use with @ and its transfer, of a copy of a replicated one with @ and its node"`
+	Job       model.JobName    `json:"job"`
+	Group     string           `json:"group"`
+	Slot      int              `json:"slot"`
+	Name      string           `json:"name"`
+	Kind      model.VolumeKind `json:"kind" enum:"local,replicated"`
+	Node      string           `json:"node" doc:"name of the node that has the data"`
+	NodeID    model.NodeID     `json:"node_id"`
+	State     VolumeState      `json:"state" enum:"in_use,unused,moving,detached,home_offline,lost"`
+	Instance  model.InstanceID `json:"instance" doc:"that uses it now"`
+	Transfer  model.TransferID `json:"transfer" doc:"that works on it now"`
+	OldCopies []OldCopy        `json:"old_copies" doc:"what it was before it was moved or replaced"`
+	Lost      *VolumeLoss      `json:"lost" doc:"the last time that its data was given up"`
+	Aside     []AsideData      `json:"aside,omitempty" doc:"data that it left behind when its slot began anew elsewhere, the oldest first"`
+}
+
+// AsideData is data of a volume that was left on a node, where nothing uses it again by itself.
+type AsideData struct {
+	Node  string    `json:"node" doc:"name"`
+	Epoch uint64    `json:"epoch" doc:"of the data; to put it to use: outspan volume attach VOLUME --node NODE --epoch EPOCH"`
+	At    time.Time `json:"at" doc:"when it was left"`
+}
+
+// VolumeLoss says that the data of a volume was given up with its home.
+type VolumeLoss struct {
+	Node  string      `json:"node" doc:"name of the node that was forgotten"`
+	Actor model.Actor `json:"actor"`
+	At    time.Time   `json:"at"`
+	Index uint64      `json:"index"`
+}
+
+// OldCopy is a copy that is no longer in use, and kept for a while.
+type OldCopy struct {
+	Transfer model.TransferID `json:"transfer" doc:"that replaced it"`
+	Node     string           `json:"node"`
+	Until    time.Time        `json:"until" doc:"when it is removed"`
+	Needed   string           `json:"needed,omitempty" doc:"why it is kept even after that"`
+}
+
+// VolumeDetail is a volume with what was done to it.
+type VolumeDetail struct {
+	Volume
+	Transfers []Transfer `json:"transfers" doc:"those that are still on record, the oldest first"`
+	Backups   []Backup   `json:"backups"`
+}
+
+// Transfer is how work on volumes is shown.
+type Transfer struct {
+	ID         model.TransferID  `json:"id"`
+	Kind       fsm.TransferKind  `json:"kind" enum:"migrate,backup,restore,attach"`
+	Phase      fsm.TransferPhase `json:"phase" enum:"queued,stopping,copying,verifying,running,attaching,starting,succeeded,failed"`
+	Volume     model.VolumeID    `json:"volume"`
+	Volumes    []model.VolumeID  `json:"volumes" doc:"all volumes of the slot move together"`
+	From       string            `json:"from" doc:"node"`
+	To         string            `json:"to" doc:"node"`
+	Backup     model.BackupID    `json:"backup"`
+	Live       bool              `json:"live"`
+	Attach     bool              `json:"attach"`
+	Bytes      int64             `json:"done_bytes"`
+	Total      int64             `json:"total_bytes" doc:"0: not known yet"`
+	Sum        string            `json:"sha256"`
+	Code       model.Code        `json:"code" doc:"why it failed"`
+	Message    string            `json:"message"`
+	WaitingFor string            `json:"waiting_for" doc:"what keeps it where it is, if something does"`
+	OldCopy    *OldCopy          `json:"old_copy"`
+	Actor      model.Actor       `json:"actor"`
+	CreatedAt  time.Time         `json:"created_at"`
+	EndedAt    *time.Time        `json:"ended_at"`
+	Index      uint64            `json:"index"`
+}
+
+// Backup is how a backup is shown.
+type Backup struct {
+	ID        model.BackupID   `json:"id"`
+	Volume    model.VolumeID   `json:"volume"`
+	Volumes   []model.VolumeID `json:"volumes"`
+	Node      string           `json:"node" doc:"that wrote it into its backup directory"`
+	SizeBytes int64            `json:"size_bytes"`
+	Sum       string           `json:"sha256" doc:"of its manifest"`
+	Live      bool             `json:"live" doc:"taken while an instance ran: as after a power cut, at best"`
+	Actor     model.Actor      `json:"actor"`
+	CreatedAt time.Time        `json:"created_at"`
+	Index     uint64           `json:"index"`
+}
+
+func (r *reading) volume(v *fsm.Volume) Volume {
+	job, group := v.Group.Split()
+	out := Volume{
+		ID: v.ID, Job: job, Group: group, Slot: v.Slot, Name: v.Name, Kind: v.Kind, Node: r.nodeName(v.Home), NodeID: v.Home, State: VolumeInUse,
+		Transfer: v.Transfer, OldCopies: []OldCopy{},
+	}
+	if v.Lost != nil {
+		out.Lost = &VolumeLoss{Node: v.Lost.Node, Actor: v.Lost.Actor, At: wallTime(v.Lost.Wall), Index: v.Lost.Index}
+	}
+	for _, a := range v.Aside {
+		out.Aside = append(out.Aside, AsideData{r.nodeName(a.Node), a.Epoch, wallTime(a.Wall)})
+	}
+	home, ok := r.Nodes.Get(v.Home)
+	switch {
+	case v.Transfer != "":
+		out.State = VolumeMoving
+	case v.Home == "":
+		out.State = VolumeLost
+	case !ok || home.Health == fsm.HealthOffline:
+		out.State = VolumeHomeOffline
+	case v.Copy != "":
+		out.State = VolumeDetached
+	}
+	if v.Copy != "" {
+		return out
+	}
+	for i := range r.InstancesInSlot(v.Group, v.Slot) {
+		if i.Node == v.Home && i.Status.Observed != model.ObservedStopped {
+			out.Instance = i.ID
+		}
+	}
+	if out.State == VolumeInUse && out.Instance == "" && !r.wantsSlot(v.Group, v.Slot) {
+		out.State = VolumeUnused
+	}
+	for _, t := range r.Transfers.All() {
+		if old := r.oldCopy(t); old != nil && r.concerns(t, v) {
+			out.OldCopies = append(out.OldCopies, *old)
+		}
+	}
+	return out
+}
+
+// wantsSlot reports whether a group is to have an instance in a slot.
+func (r *reading) wantsSlot(group model.GroupID, slot int) bool {
+	name, _ := group.Split()
+	job, ok := r.Jobs.Get(name)
+	g, known := r.Groups.Get(group)
+	policy, has := r.Policy(group)
+	return ok && known && has && !job.Stopped && !g.Removed && slot < policy.Count
+}
+
+func (r *reading) concerns(t *fsm.Transfer, v *fsm.Volume) bool {
+	if t.Group != v.Group || t.Slot != v.Slot {
+		return false
+	}
+	for _, name := range t.Names {
+		if name == v.Name {
+			return true
+		}
+	}
+	return false
+}
+
+func (r *reading) oldCopy(t *fsm.Transfer) *OldCopy {
+	if t.Left.Old == "" {
+		return nil
+	}
+	left := time.Duration(t.Left.Until.Sub(r.now)) * time.Millisecond
+	old := &OldCopy{Transfer: t.ID, Node: r.nodeName(t.Left.Old), Until: r.wall.Add(left).UTC().Truncate(time.Second)}
+	if refusal := r.NeedsOld(t); refusal != nil {
+		old.Needed = refusal.Message
+	}
+	return old
+}
+
+func (r *reading) transfer(t *fsm.Transfer) Transfer {
+	side := t.Worker()
+	v := Transfer{
+		ID: t.ID, Kind: t.Kind, Phase: t.Phase, Volume: t.Volume(), Volumes: t.Volumes(), From: r.nodeName(t.From), To: r.nodeName(t.To), Backup: t.Backup,
+		Live: t.Options.Live, Attach: t.Options.Attach, Bytes: side.Bytes, Total: side.Total, Sum: side.Sum, Code: t.Failure.Code, Message: t.Failure.Message,
+		OldCopy: r.oldCopy(t), Actor: t.Marks.Actor, CreatedAt: wallTime(t.Marks.Wall), EndedAt: wallTimeOrNil(t.Marks.EndedWall), Index: t.Marks.Index,
+	}
+	if t.Kind == fsm.TransferBackup && t.Phase == fsm.TransferSucceeded {
+		v.Backup = model.BackupID(t.ID)
+	}
+	if !t.Phase.Ended() {
+		v.WaitingFor = r.transferWaits(t)
+	}
+	return v
+}
+
+// transferWaits says what keeps a transfer from going on: its instance's blocker, or a node that can't be heard.
+func (r *reading) transferWaits(t *fsm.Transfer) string {
+	if t.Phase == fsm.TransferQueued || t.Phase == fsm.TransferStarting {
+		for i := range r.InstancesInSlot(t.Group, t.Slot) {
+			for _, b := range r.waiting().Instances[i.ID] {
+				return string(b.Code) + ": " + b.Message
+			}
+		}
+	}
+	for _, id := range []model.NodeID{t.From, t.To} {
+		if n, ok := r.Nodes.Get(id); ok && n.Health == fsm.HealthOffline {
+			return string(model.CodeAgentUnreachable) + ": node " + n.Name + " is offline"
+		}
+	}
+	return ""
+}
+
+func (r *reading) backup(b *fsm.Backup) Backup {
+	v := Backup{
+		ID: b.ID, Volume: model.NewVolumeID(b.Group, b.Slot, b.Names[0]), Node: r.nodeName(b.Node), SizeBytes: b.Bytes, Sum: b.Sum, Live: b.Live, Actor: b.Actor,
+		CreatedAt: wallTime(b.Wall), Index: b.Index, Volumes: []model.VolumeID{},
+	}
+	for _, name := range b.Names {
+		v.Volumes = append(v.Volumes, model.NewVolumeID(b.Group, b.Slot, name))
+	}
+	return v
+}
+
+type volumeList struct {
+	ListParams
+	Job  string `query:"job" doc:"of this job only"`
+	Node string `query:"node" doc:"on this node only: id, name or unique prefix"`
+}
+
+type transferList struct{ ListParams }
+
+type backupList struct{ ListParams }
+
+// VolumePath is the part of a path that names a volume. The slashes of its id are written as %2F.
+type VolumePath struct {
+	ID string `path:"id" doc:"id of a volume, with %2F for each /; a read also takes a unique prefix"`
+}
+
+// TransferPath is the part of a path that names a transfer.
+type TransferPath struct {
+	ID string `path:"id" doc:"id of a transfer; a read also takes a unique prefix"`
+}
+
+// BackupPath is the part of a path that names a backup.
+type BackupPath struct {
+	ID string `path:"id" doc:"id of a backup; a read also takes a unique prefix"`
+}
+
+type volumeRead struct {
+	ReadParams
+	VolumePath
+}
+
+type transferRead struct {
+	ReadParams
+	TransferPath
+}
+
+type backupRead struct {
+	ReadParams
+	BackupPath
+}
+
+func (s *Server) volumeOperations() []operation {
+	volumes := []fsm.Topic{"volumes", "instances", "nodes"}
+	return append([]operation{
+		list(s, getRoute("list-volumes", "/v1/volumes", "volumes", "List volumes"), listing[volumeList, Volume]{topics: topics[volumeList](volumes...), rows: listVolumes}),
+		read(s, getRoute("get-volume", "/v1/volumes/{id}", "volumes", "Show a volume, what was done to it and its backups"), topics[volumeRead](volumes...), showVolume),
+		list(s, getRoute("list-transfers", "/v1/transfers", "volumes", "List work on volumes"), listing[transferList, Transfer]{
+			topics: topics[transferList]("volumes"),
+			rows: func(r *reading, _ *transferList, from string, yield func(string, Transfer) bool) error {
+				scan(r.Transfers, from, r.transfer, yield)
+				return nil
+			},
+		}),
+		read(s, getRoute("get-transfer", "/v1/transfers/{id}", "volumes", "Show work on volumes"), topics[transferRead]("volumes"),
+			func(_ context.Context, r *reading, in *transferRead) (Transfer, error) {
+				t, refusal := r.FindTransfer(in.ID)
+				if refusal != nil {
+					return Transfer{}, refusal
+				}
+				return r.transfer(t), nil
+			}),
+		list(s, getRoute("list-backups", "/v1/backups", "volumes", "List backups of volumes"), listing[backupList, Backup]{
+			topics: topics[backupList]("volumes"),
+			rows: func(r *reading, _ *backupList, from string, yield func(string, Backup) bool) error {
+				scan(r.Backups, from, r.backup, yield)
+				return nil
+			},
+		}),
+		read(s, getRoute("get-backup", "/v1/backups/{id}", "volumes", "Show a backup"), topics[backupRead]("volumes"),
+			func(_ context.Context, r *reading, in *backupRead) (Backup, error) {
+				b, refusal := r.FindBackup(in.ID)
+				if refusal != nil {
+					return Backup{}, refusal
+				}
+				return r.backup(b), nil
+			}),
+	}, s.volumeWrites()...)
+}
+
+func listVolumes(r *reading, in *volumeList, from string, yield func(string, Volume) bool) error {
+	node := model.NodeID("")
+	if in.Node != "" {
+		n, refusal := r.FindNode(in.Node)
+		if refusal != nil {
+			return refusal
+		}
+		node = n.ID
+	}
+	for id, v := range r.Volumes.From(model.VolumeID(from)) {
+		job, _ := v.Group.Split()
+		if in.Job != "" && string(job) != in.Job || node != "" && v.Home != node {
+			continue
+		}
+		if !yield(string(id), r.volume(v)) {
+			break
+		}
+	}
+	return nil
+}
+
+func showVolume(_ context.Context, r *reading, in *volumeRead) (VolumeDetail, error) {
+	v, refusal := r.FindVolume(in.ID)
+	if refusal != nil {
+		return VolumeDetail{}, refusal
+	}
+	out := VolumeDetail{Volume: r.volume(v), Transfers: []Transfer{}, Backups: []Backup{}}
+	for _, t := range r.Transfers.All() {
+		if r.concerns(t, v) {
+			out.Transfers = append(out.Transfers, r.transfer(t))
+		}
+	}
+	id := model.NewVolumeID(v.Group, v.Slot, v.Name)
+	for _, b := range r.Backups.All() {
+		if strings.HasPrefix(string(id), string(model.NewVolumeID(b.Group, b.Slot, ""))) {
+			out.Backups = append(out.Backups, r.backup(b))
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,132 @@
+package httpapi
+
+import (
+	"context"
+	"reflect"
+	"sync"
+	"time"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/transport"
+)
+
+// maxWatches bounds the topics that are remembered between two polls.
+const maxWatches = 4096
+
+// watches remembers, for each topic that somebody polls, a moment since which every change is known. So a caller that
+// comes back with the index of its last answer waits exactly until its own object changes, whatever else did. It is
+// only a memory of what the Store would tell: losing it makes one answer come early.
+type watches struct {
+	store Store
+	mu    sync.Mutex
+	open  map[fsm.Topic]*watch
+}
+
+// watch says: the topic has not been touched after index until woken is closed.
+type watch struct {
+	index  uint64
+	woken  <-chan struct{}
+	cancel func()
+	users  int // who wait for it now; guarded by watches.mu
+}
+
+func newWatches(store Store) *watches {
+	return &watches{store: store, open: map[fsm.Topic]*watch{}}
+}
+
+// of returns the watch of a topic, a new one if the last has ended. The caller leaves it when it has waited.
+func (w *watches) of(topic fsm.Topic) *watch {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if old, ok := w.open[topic]; ok {
+		select {
+		case <-old.woken:
+			old.cancel()
+		default:
+			old.users++
+			return old
+		}
+	}
+	if len(w.open) >= maxWatches {
+		w.forget()
+	}
+	woken, cancel := w.store.WatchTopic(topic) // before the index is read: no change falls between
+	fresh := &watch{index: w.store.Current().Index, woken: woken, cancel: cancel, users: 1}
+	w.open[topic] = fresh
+	return fresh
+}
+
+func (w *watches) leave(held []*watch) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, one := range held {
+		one.users--
+	}
+}
+
+// forget drops what nobody waits for; who waits is bounded by the requests under way.
+func (w *watches) forget() {
+	for topic, old := range w.open {
+		if old.users == 0 {
+			old.cancel()
+			delete(w.open, topic)
+		}
+	}
+}
+
+// until blocks until one of the topics may have changed after index, the time is over, over is closed (nil: never), the caller has gone or
+// the server stops. It first waits for the state to reach index, on a server that is behind. changed says that it was a topic.
+func (w *watches) until(ctx context.Context, over <-chan struct{}, index uint64, limit time.Duration, topics ...fsm.Topic) (changed bool) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	if !w.reach(ctx, over, index) {
+		return false
+	}
+	cases := []reflect.SelectCase{receive(ctx.Done()), receive(transport.Stopping(ctx)), receive(over)}
+	others := len(cases)
+	var held []*watch
+	defer func() { w.leave(held) }()
+	for _, topic := range topics {
+		one := w.of(topic)
+		held = append(held, one)
+		if one.index > index {
+			return true
+		}
+		cases = append(cases, receive(one.woken))
+	}
+	chosen, _, _ := reflect.Select(cases)
+	return chosen >= others
+}
+
+func (w *watches) reach(ctx context.Context, over <-chan struct{}, index uint64) bool {
+	for w.store.Current().Index < index {
+		state, next := w.store.Watch()
+		if state.Index >= index {
+			break
+		}
+		select {
+		case <-next:
+		case <-over:
+			return false
+		case <-ctx.Done():
+			return false
+		case <-transport.Stopping(ctx):
+			return false
+		}
+	}
+	return true
+}
+
+// stops reports whether the server of a request has begun to stop.
+func stops(ctx context.Context) bool {
+	select {
+	case <-transport.Stopping(ctx):
+		return true
+	default:
+		return false
+	}
+}
+
+func receive(c <-chan struct{}) reflect.SelectCase {
+	return reflect.SelectCase{Dir: reflect.SelectRecv, Chan: reflect.ValueOf(c)}
+}

@@ -1,0 +1,182 @@
+package httpapi
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/outspan/outspan/model"
+)
+
+// Why explains one object.
+type Why struct {
+	Subject    string          `json:"subject"`
+	State      string          `json:"state"`
+	Since      *time.Time      `json:"since"`
+	Chain      []WhyLink       `json:"chain" doc:"how it came to its state, oldest first"`
+	Considered []WhyConsidered `json:"considered" doc:"nodes that placement looked at"`
+	Blockers   []DrainBlocker  `json:"blockers"`
+	Next       string          `json:"next"`
+}
+
+// WhyLink is one step of how an object came to its state.
+type WhyLink struct {
+	Index uint64      `json:"index"`
+	Time  time.Time   `json:"time"`
+	Cause model.Cause `json:"cause"`
+	Actor model.Actor `json:"actor"`
+	Text  string      `json:"text"`
+}
+
+// WhyConsidered is a node that placement excluded or scored.
+type WhyConsidered struct {
+	Node       string       `json:"node"`
+	NodeID     model.NodeID `json:"node_id"`
+	ExcludedBy model.Code   `json:"excluded_by,omitempty"`
+	Score      *int64       `json:"score,omitempty"`
+}
+
+type whyRead struct {
+	ReadParams
+	Subject string `query:"subject" required:"true" maxLength:"200" doc:"an id, name or unique prefix, or with its kind: node/n1, group/web/http" example:"web/http"`
+}
+
+func whyInstance(_ context.Context, r *reading, in *instanceRead) (Why, error) {
+	i, refusal := r.FindInstance(in.ID)
+	if refusal != nil {
+		return Why{}, refusal
+	}
+	return r.why("instance/" + string(i.ID))
+}
+
+func why(_ context.Context, r *reading, in *whyRead) (Why, error) {
+	subject, err := r.subject(in.Subject)
+	if err != nil {
+		return Why{}, err
+	}
+	return r.why(subject)
+}
+
+func (r *reading) why(subject string) (Why, error) {
+	got, err := r.explain.Why(r.question(), subject)
+	if err != nil {
+		return Why{}, err
+	}
+	v := Why{
+		Subject: got.Subject, State: got.State, Since: wallTimeOrNil(got.Since), Chain: []WhyLink{}, Considered: []WhyConsidered{},
+		Blockers: []DrainBlocker{}, Next: got.Next,
+	}
+	for _, l := range got.Chain {
+		v.Chain = append(v.Chain, WhyLink{Index: l.Index, Time: wallTime(l.Wall), Cause: l.Cause, Actor: l.Actor, Text: l.Text})
+	}
+	for _, c := range got.Considered {
+		one := WhyConsidered{Node: r.nodeName(c.Node), NodeID: c.Node, ExcludedBy: c.ExcludedBy}
+		if c.ExcludedBy == "" {
+			one.Score = &c.Score
+		}
+		v.Considered = append(v.Considered, one)
+	}
+	for _, b := range got.Blockers {
+		v.Blockers = append(v.Blockers, drainBlocker(b))
+	}
+	return v, nil
+}
+
+// subject finds what people mean by a word: the exact id or name of an object of any kind, else a unique prefix. Codes:
+// not_found, ambiguous.
+func (r *reading) subject(text string) (string, error) {
+	if kind, ref, ok := strings.Cut(text, "/"); ok {
+		if known, err := r.subjectOf(kind, ref); known != "" || err != nil {
+			return known, err
+		}
+		return r.groupSubject(text)
+	}
+	var found []string
+	var several error // a kind of which more than one begins so
+	for _, kind := range [...]string{"instance", "job", "node", "drain", "deployment"} {
+		switch one, err := r.subjectOf(kind, text); {
+		case isAmbiguous(err):
+			several = err
+		case err != nil:
+		case strings.HasSuffix(one, "/"+text), kind == "node" && r.isNodeName(text):
+			return one, nil // not a prefix: the very name
+		default:
+			found = append(found, one)
+		}
+	}
+	switch {
+	case several != nil:
+		return "", several
+	case len(found) == 0:
+		return "", r.noSubject("instance, job, node, drain or deployment", text, "see what there is with: outspan job ls; outspan node ls; outspan instance ls")
+	case len(found) == 1:
+		return found[0], nil
+	}
+	return "", model.Refuse(model.CodeAmbiguous, "%q can be %s", clip(text), strings.Join(found, " or ")).WithHint("give more characters, or the kind: %s", found[0])
+}
+
+func isAmbiguous(err error) bool {
+	var known *model.Error
+	return errors.As(err, &known) && known.Code == model.CodeAmbiguous
+}
+
+func (r *reading) isNodeName(text string) bool {
+	n, refusal := r.FindNode(text)
+	return refusal == nil && n.Name == text
+}
+
+// subjectOf finds an object of a kind; "" for a word that is no kind.
+func (r *reading) subjectOf(kind, ref string) (string, error) {
+	switch kind {
+	case "instance":
+		i, refusal := r.FindInstance(ref)
+		if refusal != nil {
+			return "", refusal
+		}
+		return "instance/" + string(i.ID), nil
+	case "node":
+		n, refusal := r.FindNode(ref)
+		if refusal != nil {
+			return "", refusal
+		}
+		return "node/" + string(n.ID), nil
+	case "job":
+		j, refusal := r.FindJob(ref)
+		if refusal != nil {
+			return "", refusal
+		}
+		return "job/" + string(j.Name), nil
+	case "drain":
+		d, refusal := r.FindDrain(ref)
+		if refusal != nil {
+			return "", refusal
+		}
+		return "drain/" + string(d.ID), nil
+	case "deployment":
+		d, refusal := r.FindDeployment(ref)
+		if refusal != nil {
+			return "", refusal
+		}
+		return "deployment/" + string(d.ID), nil
+	case "group":
+		return r.groupSubject(ref)
+	}
+	return "", nil
+}
+
+func (r *reading) groupSubject(text string) (string, error) {
+	if g, ok := r.Groups.Get(model.GroupID(text)); ok {
+		return "group/" + string(g.ID), nil
+	}
+	return "", r.noSubject("group", text, "write JOB/GROUP; list them with: outspan job status JOB")
+}
+
+// noSubject refuses a word that means nothing, with the names that it resembles.
+func (r *reading) noSubject(nouns, text, list string) *model.Error {
+	hint := list
+	if near := r.Similar(text); len(near) > 0 {
+		hint = "did you mean " + strings.Join(near, " or ") + "? " + list
+	}
+	return model.Refuse(model.CodeNotFound, "there is no %s %q", nouns, clip(text)).WithHint("%s", hint)
+}

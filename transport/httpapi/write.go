@@ -1,0 +1,241 @@
+package httpapi
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"reflect"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/transport"
+)
+
+// WriteParams are the parameters of every write.
+type WriteParams struct {
+	RequestID string `json:"-" query:"request_id" maxLength:"64" pattern:"^[A-Za-z0-9][A-Za-z0-9._:-]*$" doc:"makes the write idempotent: the same id with the same request gives the stored outcome, with another request a conflict; may also be a field of the body"`
+	DryRun    bool   `json:"-" query:"dry_run" doc:"check and show the outcome, change nothing"`
+}
+
+func (p *WriteParams) write() *WriteParams { return p }
+
+// body is where the JSON body is decoded into; an input that has one shadows this.
+func (p *WriteParams) body() any { return nil }
+
+// writeInput is implemented by every input that embeds WriteParams.
+type writeInput[I any] interface {
+	*I
+	write() *WriteParams
+	body() any
+}
+
+// Written is part of every answer to a write.
+type Written struct {
+	Index     uint64 `json:"index" doc:"of the log entry; for a dry run that of the state it was tried on"`
+	RequestID string `json:"request_id,omitempty"`
+	DryRun    bool   `json:"dry_run,omitempty"`
+	Replayed  bool   `json:"replayed,omitempty" doc:"this is the outcome of an earlier request with the same id"`
+}
+
+// outcome is what a write led to, and the state behind it.
+type outcome struct {
+	*reading
+	Written
+	// commands were proposed; nil when a stored outcome is told again.
+	commands []fsm.Command
+}
+
+// change is the code of one write. prepare turns the input into commands that stand or fall together. answer shows the
+// outcome; when a lost reply is repeated it runs alone, on a later state, and must find what it shows by the index.
+type change[I, T any] struct {
+	prepare func(*reading, *I) ([]fsm.Command, error)
+	answer  func(*outcome, *I) (T, error)
+	// refused may add to a refusal what the state knows about it; nil: nothing.
+	refused func(*reading, *I, *transport.Problem)
+}
+
+// write registers a write.
+func write[I any, P writeInput[I], T any](s *Server, rt route, c change[I, T]) operation {
+	rt.run, rt.write = runLeader, true
+	if rt.method == "" {
+		rt.method = http.MethodPost
+	}
+	if rt.allow == 0 {
+		rt.allow = forCLI
+	}
+	handle := func(ctx context.Context, in *I) (*body[T], error) {
+		p := P(in)
+		if err := decodeBody(ctx, p.body()); err != nil {
+			return nil, asAnswer(err)
+		}
+		w := writing{s: s, route: rt, params: *p.write(), by: callerFrom(ctx), input: in}
+		o, err := w.run(ctx, func(r *reading) ([]fsm.Command, error) { return c.prepare(r, in) })
+		if err != nil {
+			problem := *transport.NewProblem(err)
+			if c.refused != nil {
+				c.refused(s.reading(), in, &problem)
+			}
+			return nil, asAnswer(&problem)
+		}
+		out, err := c.answer(o, in)
+		if err != nil {
+			return nil, asAnswer(err)
+		}
+		return &body[T]{Index: decimal(o.Written.Index), Body: out}, nil
+	}
+	shape := reflect.TypeOf(P(new(I)).body())
+	return operation{route: rt, register: func(a huma.API) {
+		op := rt.huma()
+		if shape != nil {
+			op.RequestBody = bodyDocument(a, shape.Elem())
+		}
+		huma.Register(a, op, handle)
+	}}
+}
+
+// none is the body of a write that takes none; an empty object is accepted.
+type none struct{}
+
+func decodeBody(ctx context.Context, into any) error {
+	raw := bodyFrom(ctx)
+	if len(raw) == 0 {
+		return nil
+	}
+	if into == nil {
+		into = &none{}
+	}
+	return decodeStrict(raw, into)
+}
+
+// writing is one write on its way.
+type writing struct {
+	s      *Server
+	route  route
+	params WriteParams
+	by     caller
+	input  any
+}
+
+// run answers from what is stored, tries, or commits.
+func (w *writing) run(ctx context.Context, prepare func(*reading) ([]fsm.Command, error)) (*outcome, error) {
+	before := w.s.reading()
+	before.by = w.by
+	if stored, err := w.stored(before); stored != nil || err != nil {
+		return stored, err
+	}
+	commands, err := prepare(before)
+	if err != nil {
+		return nil, err
+	}
+	if w.params.DryRun {
+		return w.try(before, commands)
+	}
+	return w.commit(ctx, before, commands)
+}
+
+// stored finds the outcome of an earlier request with this id, without a log entry.
+func (w *writing) stored(r *reading) (*outcome, error) {
+	old, ok := r.Requests.Get(model.RequestID(w.params.RequestID))
+	if !ok || w.params.RequestID == "" || w.params.DryRun {
+		return nil, nil
+	}
+	if old.Body != w.hash() {
+		return nil, model.Refuse(model.CodeRequestConflict, "request id %s was used at index %d for another request", old.ID, old.Index).
+			WithHint("choose a new request id")
+	}
+	if refusal := old.Told(); refusal != nil {
+		return nil, refusedAt(refusal, old.Index)
+	}
+	return w.outcome(r, nil, old.Index, true), nil
+}
+
+// hash is of all that makes two requests the same: who asks is not part of it, so that another server's retry counts.
+func (w *writing) hash() string {
+	input, err := json.Marshal(w.input)
+	if err != nil {
+		input = []byte(err.Error()) // an input was decoded from JSON, so it can't happen; equal inputs still hash the same
+	}
+	sum := sha256.Sum256(append([]byte(w.route.id+"\x00"), input...))
+	return hex.EncodeToString(sum[:16])
+}
+
+// try runs the commands on a fork.
+func (w *writing) try(before *reading, commands []fsm.Command) (*outcome, error) {
+	draft := before.NewDraft(before.now)
+	if refusal := draft.Try(commands...); refusal != nil {
+		return nil, refusedAt(refusal, before.Index)
+	}
+	o := w.outcome(w.s.readingOf(*draft.State()), commands, before.Index, false)
+	o.DryRun = true
+	return o, nil
+}
+
+func (w *writing) commit(ctx context.Context, before *reading, commands []fsm.Command) (*outcome, error) {
+	entry := fsm.Entry{
+		Format: before.Format, At: before.now, Wall: time.Now().UnixMilli(), Actor: w.by.actor(), Groups: [][]fsm.Command{commands},
+	}
+	if w.params.RequestID != "" {
+		if refusal := before.RequestsFull(entry.Actor); refusal != nil {
+			w.s.cfg.Refused(refusal)
+			return nil, refusal // the log would say the same, and grow by it
+		}
+		entry.Request, entry.Body = model.RequestID(w.params.RequestID), w.hash()
+	}
+	result, err := w.s.propose(ctx, entry)
+	if err != nil {
+		return nil, err
+	}
+	index := result.Index
+	if result.Replay { // committed between the look at what is stored and the entry: its index is that of the first
+		r := w.s.reading()
+		if old, ok := r.Requests.Get(entry.Request); ok {
+			index = old.Index
+		}
+		commands = nil
+	}
+	if result.Refusal != nil {
+		if result.Refusal.Code == model.CodeBusy {
+			w.s.cfg.Refused(result.Refusal)
+		}
+		return nil, refusedAt(result.Refusal, index)
+	}
+	return w.outcome(w.s.reading(), commands, index, result.Replay), nil
+}
+
+func (w *writing) outcome(r *reading, commands []fsm.Command, index uint64, replayed bool) *outcome {
+	return &outcome{reading: r, commands: commands, Written: Written{Index: index, RequestID: w.params.RequestID, Replayed: replayed}}
+}
+
+// propose commits an entry of one group. An error without a code means that nobody knows whether it was committed.
+func (s *Server) propose(ctx context.Context, entry fsm.Entry) (fsm.Result, error) {
+	results, err := s.proposeAll(ctx, entry)
+	if err != nil {
+		return fsm.Result{}, err
+	}
+	return results[0], nil
+}
+
+// proposeAll commits an entry, which has at least one group, and returns the outcome of each. Codes as propose.
+func (s *Server) proposeAll(ctx context.Context, entry fsm.Entry) ([]fsm.Result, error) {
+	results, err := s.cfg.Consensus.Propose(ctx, entry)
+	var known *model.Error
+	switch {
+	case err == nil && len(results) == len(entry.Groups) && len(results) > 0:
+		return results, nil
+	case errors.As(err, &known):
+		return nil, known
+	}
+	s.log.Warn("outcome of an entry is unknown", "actor", entry.Actor, "request_id", entry.Request, "error", err)
+	return nil, unknownOutcome()
+}
+
+func unknownOutcome() *model.Error {
+	return model.Refuse(model.CodeUnknownOutcome, "it is not known whether the request was carried out").
+		WithHint("send it again with the same request_id: it is carried out at most once")
+}
