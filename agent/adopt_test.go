@@ -250,7 +250,7 @@ func TestReturnsAfterOffline(t *testing.T) {
 
 	b.setDown(true) // cut off
 	n := b.nodeRow()
-	b.apply(&fsm.NodeHealth{ID: n.ID, Health: fsm.HealthOffline, BootID: n.Agent.BootID, Epoch: n.Agent.Epoch, Reason: "test"})
+	b.apply(&fsm.NodeHealth{ID: n.ID, Health: model.HealthOffline, BootID: n.Agent.BootID, Epoch: n.Agent.Epoch, Reason: "test"})
 	b.apply(&fsm.InstanceStop{ID: gone, Cause: model.CauseNodeOffline, By: "replaced"})
 	if i := b.instance(gone); i.Desired != model.DesiredStopped {
 		t.Fatalf("desired %s", i.Desired)

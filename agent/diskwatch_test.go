@@ -14,7 +14,6 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"golang.org/x/sys/unix"
 
-	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
 )
 
@@ -185,7 +184,7 @@ func TestProgramAboveItsDiskLimit(t *testing.T) {
 	eventually(t, "it to be below its limit", func() bool { _, is := above(big); return !is })
 	var told []string
 	for _, e := range b.m.State().Events.All() {
-		if e.Type == fsm.EventDisk {
+		if e.Type == model.EventDisk {
 			told = append(told, e.Subject+" "+e.After)
 		}
 	}

@@ -234,7 +234,7 @@ func TestNothingFencedStartsUntilItIsAssignedAgain(t *testing.T) {
 				b.mem.task(id).finish(fencedExit())
 				b.pass(time.Second)
 				n, _ := b.m.State().Nodes.Get(b.node())
-				b.apply(&fsm.NodeHealth{ID: n.ID, Health: fsm.HealthOffline, BootID: n.Agent.BootID, Epoch: n.Agent.Epoch})
+				b.apply(&fsm.NodeHealth{ID: n.ID, Health: model.HealthOffline, BootID: n.Agent.BootID, Epoch: n.Agent.Epoch})
 				b.apply(&fsm.NodeConfirmDead{ID: n.ID, Force: true})
 				b.change(func(*transport.Assignments) { time.Sleep(20 * time.Second) })
 				v.givenUp <- n.Agent.Epoch

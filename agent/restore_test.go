@@ -110,7 +110,7 @@ func TestForgottenNodeReturns(t *testing.T) {
 		b.start()
 		n, _ := b.m.State().Nodes.Get(b.node())
 		b.setDown(true)
-		b.apply(&fsm.NodeHealth{ID: n.ID, Health: fsm.HealthOffline, BootID: n.Agent.BootID, Epoch: n.Agent.Epoch})
+		b.apply(&fsm.NodeHealth{ID: n.ID, Health: model.HealthOffline, BootID: n.Agent.BootID, Epoch: n.Agent.Epoch})
 		b.apply(&fsm.NodeForget{ID: n.ID})
 		b.setDown(false)
 		b.pass(2 * time.Minute) // its question from before has ended

@@ -125,7 +125,7 @@ func TestSelfChecksOnSmallDisk(t *testing.T) {
 				return !n.Troubled()
 			}
 			alone := len(n.Self.Troubles) == 1 && n.Self.Troubles[0].Check == check
-			return alone && strings.Contains(n.Self.Words(), words) && n.State() == fsm.NodeDegraded
+			return alone && strings.Contains(n.Self.Words(), words) && n.State() == model.NodeDegraded
 		})
 	}
 	room := fill(t, data)
@@ -138,7 +138,7 @@ func TestSelfChecksOnSmallDisk(t *testing.T) {
 		return n.Agent.Incarnation == b.agent.Identity().Incarnation && n.Self.Gen > 0
 	})
 	for _, e := range b.m.State().Events.All() {
-		if e.Key.Index() > before && e.Type == fsm.EventNodeChecks && e.After != string(model.SelfDiskFull) {
+		if e.Key.Index() > before && e.Type == model.EventNodeChecks && e.After != string(model.SelfDiskFull) {
 			t.Errorf("an agent that restarts on a full disk: %s -> %s", e.Before, e.After)
 		}
 	}

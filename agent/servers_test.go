@@ -212,7 +212,7 @@ func (s *servers) assignments(r transport.AssignmentsRequest) transport.Assignme
 	if st.Confirmed > 0 {
 		out.Confirmed = max(st.Now.Sub(st.Confirmed), 1)
 	}
-	if !ok || n.Agent.Epoch != r.Epoch || n.Health == fsm.HealthOffline || s.honest() && st.Moment().Before(r.Seen) {
+	if !ok || n.Agent.Epoch != r.Epoch || n.Health == model.HealthOffline || s.honest() && st.Moment().Before(r.Seen) {
 		out.Register = true
 		return out
 	}

@@ -259,7 +259,7 @@ func TestRefusedRegistrationBacksOff(t *testing.T) {
 			t.Errorf("%d attempts in 10 minutes", n)
 		}
 		other, _ := b.m.State().Nodes.Get("other")
-		b.apply(&fsm.NodeHealth{ID: "other", Health: fsm.HealthOffline, BootID: "boot", Epoch: other.Agent.Epoch})
+		b.apply(&fsm.NodeHealth{ID: "other", Health: model.HealthOffline, BootID: "boot", Epoch: other.Agent.Epoch})
 		b.apply(&fsm.NodeForget{ID: "other"})
 		b.pass(15 * time.Second)
 		if _, ok := b.m.State().Nodes.Get(b.node()); !ok {

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/bench/fleet"
-	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
@@ -100,7 +99,7 @@ func (st *stage) submitOnce(ctx context.Context, job model.JobSpec) error {
 // firstPlaced waits until an instance of the job is placed, and tells when it was by the leader's clock, which is this machine's.
 func (st *stage) firstPlaced(ctx context.Context, job model.JobSpec) (at time.Time, err error) {
 	err = fleet.Until(ctx, electionLimit, 20*time.Millisecond, func(ctx context.Context) error {
-		events, err := recentEvents(ctx, st.fleet.Any(), fsm.EventAllocated, max(10, st.o.group/10))
+		events, err := recentEvents(ctx, st.fleet.Any(), model.EventAllocated, max(10, st.o.group/10))
 		if err != nil {
 			return err
 		}

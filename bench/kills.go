@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/bench/fleet"
-	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
 )
 
@@ -57,7 +56,7 @@ func kills(ctx context.Context, st *stage, atOnce, rounds int, median, worst Goa
 	}
 	what := fmt.Sprintf("%d of %d nodes", atOnce, st.crowd.Len())
 	note := fmt.Sprintf("%d times, at most %.1f s", rounds, quantile(times, 1).Seconds())
-	if holds, err := recentEvents(ctx, st.fleet.Any(), fsm.EventHold, 100); err != nil {
+	if holds, err := recentEvents(ctx, st.fleet.Any(), model.EventHold, 100); err != nil {
 		return err
 	} else if len(holds) > 0 { // agents of this process were too slow for their own heartbeats
 		note += fmt.Sprintf("; the cluster held still %d times", (len(holds)+1)/2)
@@ -106,7 +105,7 @@ func (st *stage) kill(ctx context.Context, numbers []int) (time.Duration, error)
 	if err != nil {
 		return 0, err
 	}
-	events, err := recentEvents(ctx, st.fleet.Any(), fsm.EventAllocated, count)
+	events, err := recentEvents(ctx, st.fleet.Any(), model.EventAllocated, count)
 	if err != nil {
 		return 0, err
 	}

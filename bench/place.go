@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/bench/fleet"
-	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
@@ -88,11 +87,11 @@ func (st *stage) timeJobs(ctx context.Context, jobs []model.JobSpec) (placed, re
 	if err != nil {
 		return 0, 0, err
 	}
-	lastPlaced, err := lastEvent(ctx, c, fsm.EventAllocated)
+	lastPlaced, err := lastEvent(ctx, c, model.EventAllocated)
 	if err != nil {
 		return 0, 0, err
 	}
-	lastReady, err := lastEvent(ctx, c, fsm.EventStatus)
+	lastReady, err := lastEvent(ctx, c, model.EventStatus)
 	return points.reached(lastPlaced).Sub(began), points.reached(lastReady).Sub(began), err
 }
 
@@ -153,7 +152,7 @@ func (p points) reached(index uint64) time.Time {
 }
 
 // lastEvent is the index of the newest event of a type.
-func lastEvent(ctx context.Context, c *transport.Client, kind fsm.EventType) (uint64, error) {
+func lastEvent(ctx context.Context, c *transport.Client, kind model.EventType) (uint64, error) {
 	events, err := recentEvents(ctx, c, kind, 1)
 	if err == nil && len(events) == 0 {
 		err = fmt.Errorf("there is no event %s", kind)
@@ -172,7 +171,7 @@ type event struct {
 }
 
 // recentEvents are the newest n events of a type, the oldest first.
-func recentEvents(ctx context.Context, c *transport.Client, kind fsm.EventType, n int) ([]event, error) {
+func recentEvents(ctx context.Context, c *transport.Client, kind model.EventType, n int) ([]event, error) {
 	answer, err := c.Send(ctx, transport.Request{
 		Path: "/v1/events", Query: map[string][]string{"type": {string(kind)}, "tail": {strconv.Itoa(n)}, "follow": {"false"}},
 		Header: map[string][]string{"Accept": {"application/x-ndjson"}},

@@ -64,7 +64,7 @@ func (j *judge) round(ctx context.Context) (next time.Duration) {
 	next = interval
 	var late []nodeEpoch
 	for id, n := range state.Nodes.All() {
-		if n.Health == fsm.HealthOffline {
+		if n.Health == model.HealthOffline {
 			continue
 		}
 		age := j.s.sight.hearts.Age(id).Since
@@ -271,7 +271,7 @@ func (j *judge) livenessOf(g *glance, n *fsm.Node, sign Sign) fsm.Liveness {
 		l.Gossip = fsm.GossipUnknown
 	}
 	// Servers that were away could answer nobody: agents get the time to find them again.
-	if limit := fsm.DeafAfter(g.state.Settings.OfflineAfter); sign.Deaf >= durationOf(limit) && (g.led >= durationOf(limit) || n.Health == fsm.HealthUnreachable) {
+	if limit := fsm.DeafAfter(g.state.Settings.OfflineAfter); sign.Deaf >= durationOf(limit) && (g.led >= durationOf(limit) || n.Health == model.HealthUnreachable) {
 		l.Deaf = model.Duration(sign.Deaf.Milliseconds())
 	}
 	// A verdict counts no longer than the answers it rests on, and not for a node that was heard since.

@@ -5,7 +5,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
 )
 
@@ -131,7 +130,7 @@ func (s *Server) answerKeys(q keyQuery) keyReply {
 	out := keyReply{State: state.Index}
 	for _, id := range q.Nodes[:min(len(q.Nodes), maxWantedKeys)] {
 		if n, ok := state.Nodes.Get(id); ok {
-			out.Keys = append(out.Keys, nodeKey{id, n.Agent.Epoch, n.Agent.Key, n.Health == fsm.HealthOffline})
+			out.Keys = append(out.Keys, nodeKey{id, n.Agent.Epoch, n.Agent.Key, n.Health == model.HealthOffline})
 		}
 	}
 	return out
@@ -143,7 +142,7 @@ func (s *Server) registration(of nodeEpoch) (key nodeKey, ok bool) {
 	n, known := state.Nodes.Get(of.Node)
 	switch {
 	case known && n.Agent.Epoch == of.Epoch:
-		return nodeKey{of.Node, of.Epoch, n.Agent.Key, n.Health == fsm.HealthOffline}, true
+		return nodeKey{of.Node, of.Epoch, n.Agent.Key, n.Health == model.HealthOffline}, true
 	case known && n.Agent.Epoch > of.Epoch:
 		return nodeKey{}, false
 	}

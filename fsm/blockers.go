@@ -13,7 +13,7 @@ const namedOfSum = 3
 // BlockerSum is one reason and all that it keeps. Its texts are those of the first blocker; where it keeps several,
 // they speak of "the instance" and of VOLUME.
 type BlockerSum struct {
-	Blocker
+	model.Blocker
 	Instances []model.InstanceID
 	Volumes   []model.VolumeID
 	Count     int
@@ -21,9 +21,9 @@ type BlockerSum struct {
 
 // SumBlockers puts blockers together that differ only in the instance or volume that they name. Sums are in the order
 // of their first blockers.
-func SumBlockers(all []Blocker) []BlockerSum {
+func SumBlockers(all []model.Blocker) []BlockerSum {
 	var sums []BlockerSum
-	at := map[Blocker]int{}
+	at := map[model.Blocker]int{}
 	for _, b := range all {
 		plain := unnamed(b)
 		i, known := at[plain]
@@ -47,7 +47,7 @@ func SumBlockers(all []Blocker) []BlockerSum {
 }
 
 // unnamed is the blocker as it reads for any instance and volume.
-func unnamed(b Blocker) Blocker {
+func unnamed(b model.Blocker) model.Blocker {
 	var old []string
 	if id := string(b.Instance); id != "" {
 		old = append(old, "instance "+id, "the instance", id, "the instance")
@@ -56,7 +56,7 @@ func unnamed(b Blocker) Blocker {
 		old = append(old, string(b.Volume), "VOLUME")
 	}
 	names := strings.NewReplacer(old...)
-	return Blocker{Code: b.Code, Message: names.Replace(b.Message), Unblock: names.Replace(b.Unblock)}
+	return model.Blocker{Code: b.Code, Message: names.Replace(b.Message), Unblock: names.Replace(b.Unblock)}
 }
 
 // Who names what the reason keeps, a few by name: "instance A", "3 instances (A, B, C)". Empty where it keeps none in

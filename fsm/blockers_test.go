@@ -10,16 +10,16 @@ import (
 )
 
 func TestSumBlockers(t *testing.T) {
-	local := func(id model.InstanceID, slot int) fsm.Blocker {
+	local := func(id model.InstanceID, slot int) model.Blocker {
 		volume := model.NewVolumeID("db/pg", slot, "data")
-		return fsm.Blocker{
+		return model.Blocker{
 			Code: model.CodeVolumeLocal, Instance: id, Volume: volume, Message: "instance " + string(id) + " holds the local volume " + string(volume),
 			Unblock: "outspan node ack-blockers n1, or move it: outspan volume migrate " + string(volume) + " --to NODE",
 		}
 	}
-	stopping := fsm.Blocker{Code: model.CodeStopping, Instance: "x", Message: "it is stopping"}
+	stopping := model.Blocker{Code: model.CodeStopping, Instance: "x", Message: "it is stopping"}
 	var got []string
-	for _, s := range fsm.SumBlockers([]fsm.Blocker{local("inst1", 0), stopping, local("inst2", 1), local("inst3", 2), local("inst4", 3)}) {
+	for _, s := range fsm.SumBlockers([]model.Blocker{local("inst1", 0), stopping, local("inst2", 1), local("inst3", 2), local("inst4", 3)}) {
 		got = append(got, string(s.Code), s.Who(), s.What(), s.Message, s.Unblock)
 	}
 	want := []string{
@@ -30,7 +30,7 @@ func TestSumBlockers(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
-	if alone := fsm.SumBlockers([]fsm.Blocker{local("inst1", 0)}); alone[0].Message != "instance inst1 holds the local volume db/pg/0/data" {
+	if alone := fsm.SumBlockers([]model.Blocker{local("inst1", 0)}); alone[0].Message != "instance inst1 holds the local volume db/pg/0/data" {
 		t.Errorf("of one blocker: %+v", alone[0])
 	}
 }

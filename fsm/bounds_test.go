@@ -96,10 +96,10 @@ func TestEveryStateIsReadBack(t *testing.T) {
 			case 1:
 				g.register("n1", labelsOf(min(n, 100), 0, min(size, 300)), labelsOf(min(n, 300), 0, min(size, 300)), text[:min(len(text), 1<<12)]+"v")
 			case 2:
-				g.try(&DrainStart{ID: model.DrainID(fmt.Sprint("d", from)), Nodes: append(keysIn(labelsOf(n, from, 1)), "n1"), Message: text, Options: DrainOptions{Deadline: model.Hour}})
+				g.try(&DrainStart{ID: model.DrainID(fmt.Sprint("d", from)), Nodes: append(keysIn(labelsOf(n, from, 1)), "n1"), Message: text, Options: model.DrainOptions{Deadline: model.Hour}})
 			case 3:
 				g.try(&DrainCancel{ID: model.DrainID(fmt.Sprint("d", from)), Uncordon: true})
-				g.try(&NodeIntent{ID: "n1", Intent: IntentActive, Reason: text})
+				g.try(&NodeIntent{ID: "n1", Intent: model.IntentActive, Reason: text})
 			case 4:
 				g.try(&JobSubmit{Spec: wideJob(n, size)})
 			case 5:
@@ -149,15 +149,15 @@ func TestLastErrorsOfADrainAreBounded(t *testing.T) {
 			t.Fatal(refusal)
 		}
 	}
-	g.must(&DrainStart{ID: "d1", Nodes: names, Options: DrainOptions{Deadline: 1}})
+	g.must(&DrainStart{ID: "d1", Nodes: names, Options: model.DrainOptions{Deadline: 1}})
 	for _, name := range names {
-		g.must(&DrainEnd{ID: "d1", Node: model.NodeID(name), Phase: PhaseFailed, LastError: strings.Repeat("é", 50_000)})
+		g.must(&DrainEnd{ID: "d1", Node: model.NodeID(name), Phase: model.PhaseFailed, LastError: strings.Repeat("é", 50_000)})
 	}
 	g.readBack()
 	if d, _ := g.s.Drains.Get("d1"); len(d.Nodes[0].LastError) < 1000 {
 		t.Errorf("of the last error %d bytes are kept", len(d.Nodes[0].LastError))
 	}
-	if refusal := g.try(&DrainStart{ID: "d2", Nodes: make([]string, maxDrainNodes+1), Options: DrainOptions{Deadline: model.Hour}}); refusal == nil || refusal.Code != model.CodeInvalid {
+	if refusal := g.try(&DrainStart{ID: "d2", Nodes: make([]string, maxDrainNodes+1), Options: model.DrainOptions{Deadline: model.Hour}}); refusal == nil || refusal.Code != model.CodeInvalid {
 		t.Errorf("a drain of too many nodes: %v, want invalid", refusal)
 	}
 }
@@ -186,7 +186,7 @@ func TestEventsAreBounded(t *testing.T) {
 	if refusal := g.register("n1", nil, nil, "v1"); refusal != nil {
 		t.Fatal(refusal)
 	}
-	g.must(&DrainStart{ID: "d1", Nodes: []string{"n1"}, Message: strings.Repeat("é", 400_000), Options: DrainOptions{Deadline: model.Hour}})
+	g.must(&DrainStart{ID: "d1", Nodes: []string{"n1"}, Message: strings.Repeat("é", 400_000), Options: model.DrainOptions{Deadline: model.Hour}})
 	for _, e := range g.s.Events.All() {
 		if text := e.Data["message"]; len(text) > maxEventText {
 			t.Errorf("event %s of %s has a message of %d bytes", e.Key, e.Type, len(text))

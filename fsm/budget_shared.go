@@ -37,7 +37,7 @@ func (c *BudgetSet) apply(s *State) error {
 	s.touchBudget(c.Name)
 	if !s.resolveShared(c.Name) { // which tells of it itself
 		minReady := fmt.Sprint(next.Resolved.MinReady)
-		s.emit(Event{Type: EventBudget, Subject: "budget/" + string(c.Name), Before: minReady, After: minReady, Data: map[string]string{"reason": "it is written in another way, its numbers are the same"}})
+		s.emit(Event{Type: model.EventBudget, Subject: "budget/" + string(c.Name), Before: minReady, After: minReady, Data: map[string]string{"reason": "it is written in another way, its numbers are the same"}})
 	}
 	return nil
 }
@@ -76,7 +76,7 @@ func (c *BudgetRemove) apply(s *State) error {
 	}
 	s.Budgets.del(c.Name)
 	s.touchBudget(c.Name)
-	s.emit(Event{Type: EventBudget, Subject: "budget/" + string(c.Name), Before: fmt.Sprint(b.Resolved.MinReady), After: "removed"})
+	s.emit(Event{Type: model.EventBudget, Subject: "budget/" + string(c.Name), Before: fmt.Sprint(b.Resolved.MinReady), After: "removed"})
 	return nil
 }
 

@@ -7,24 +7,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// BudgetLine is what a budget comes to for the present count, for people who declared a percentage or a default.
-type BudgetLine struct {
-	Name     string `json:"name" cbor:"1,keyasint"`  // of the group, or of the shared budget
-	Scope    string `json:"scope" cbor:"2,keyasint"` // group or shared
-	Want     int    `json:"want" cbor:"3,keyasint"`
-	MinReady int    `json:"min_ready" cbor:"4,keyasint"`
-	MaxDown  int    `json:"max_down" cbor:"5,keyasint"`
-	Text     string `json:"text" cbor:"6,keyasint"` // how the numbers came about
-}
-
-// The scopes of budgets.
-const (
-	ScopeGroup  = "group"
-	ScopeShared = "shared"
-)
-
 // BudgetLines says what every budget of a group comes to: its own first, then the shared ones.
-func (s *State) BudgetLines(id model.GroupID) []BudgetLine {
+func (s *State) BudgetLines(id model.GroupID) []model.BudgetLine {
 	g, ok := s.Groups.Get(id)
 	job, known := s.Jobs.Get(jobOf(id))
 	policy, has := s.Policy(id)
@@ -32,28 +16,28 @@ func (s *State) BudgetLines(id model.GroupID) []BudgetLine {
 		return nil
 	}
 	class, _, _ := s.Class(job.Class)
-	own := lineOf(string(id), ScopeGroup, g.Budget, s.Want(g))
+	own := lineOf(string(id), model.ScopeGroup, g.Budget, s.Want(g))
 	own.Text = describeBudget(&own, policy.Budget, class, policy.Budget == nil && s.sharesNumber(policy.Budgets))
-	lines := []BudgetLine{own}
+	lines := []model.BudgetLine{own}
 	for _, b := range s.SharedBudgets(id) {
 		lines = append(lines, b.Line(s))
 	}
 	return lines
 }
 
-func lineOf(name, scope string, b model.Budget, want int) BudgetLine {
-	return BudgetLine{Name: name, Scope: scope, Want: want, MinReady: b.MinReady, MaxDown: b.MaxDown}
+func lineOf(name, scope string, b model.Budget, want int) model.BudgetLine {
+	return model.BudgetLine{Name: name, Scope: scope, Want: want, MinReady: b.MinReady, MaxDown: b.MaxDown}
 }
 
 // PreviewBudget says what a group's own budget will come to in a cluster whose classes are the built-in ones.
-func PreviewBudget(g *model.GroupSpec, job model.JobName, class model.ClassName) BudgetLine {
+func PreviewBudget(g *model.GroupSpec, job model.JobName, class model.ClassName) model.BudgetLine {
 	s := State{Classes: BuiltinClasses()}
 	c, _, known := s.Class(class)
 	def, elsewhere := c.MaxDown, g.Budget == nil && len(g.Budgets) > 0
 	if elsewhere {
 		def = everything()
 	}
-	line := lineOf(string(model.NewGroupID(job, g.Name)), ScopeGroup, model.ResolveBudget(g.Budget, def, g.Count), g.Count)
+	line := lineOf(string(model.NewGroupID(job, g.Name)), model.ScopeGroup, model.ResolveBudget(g.Budget, def, g.Count), g.Count)
 	line.Text = describeBudget(&line, g.Budget, c, elsewhere)
 	if !known && !elsewhere && (g.Budget == nil || !limitsNumber(g.Budget)) {
 		line.Text = fmt.Sprintf("as the cluster's class %s says", class)
@@ -62,7 +46,7 @@ func PreviewBudget(g *model.GroupSpec, job model.JobName, class model.ClassName)
 }
 
 // describeBudget says in words how the numbers of a line came about. elsewhere: there is no default, because another budget has the say.
-func describeBudget(l *BudgetLine, spec *model.BudgetSpec, class Class, elsewhere bool) string {
+func describeBudget(l *model.BudgetLine, spec *model.BudgetSpec, class Class, elsewhere bool) string {
 	var b strings.Builder
 	switch {
 	case spec != nil && spec.MinReady != nil:
@@ -90,7 +74,7 @@ func describeBudget(l *BudgetLine, spec *model.BudgetSpec, class Class, elsewher
 	return b.String()
 }
 
-func budgetNumbers(l *BudgetLine) string {
+func budgetNumbers(l *model.BudgetLine) string {
 	return fmt.Sprintf("%d of %d must be ready, %d may be down", l.MinReady, l.Want, l.MaxDown)
 }
 
@@ -105,8 +89,8 @@ func rounding(a model.Amount, want int, way string) string {
 }
 
 // Line says what a shared budget comes to.
-func (b *SharedBudget) Line(s *State) BudgetLine {
-	line := lineOf(string(b.Name), ScopeShared, b.Resolved, s.sharedWant(b))
+func (b *SharedBudget) Line(s *State) model.BudgetLine {
+	line := lineOf(string(b.Name), model.ScopeShared, b.Resolved, s.sharedWant(b))
 	line.Text = describeBudget(&line, &b.Spec, Class{}, true)
 	return line
 }

@@ -73,7 +73,7 @@ func (c *checker) instances() {
 		c.instanceStates(i)
 		node, ok := c.s.Nodes.Get(i.Node)
 		c.want(ok, "instance %s: its node %s does not exist", id, i.Node)
-		if ok && node.Health == HealthOffline && i.holdsClaims() {
+		if ok && node.Health == model.HealthOffline && i.holdsClaims() {
 			c.want(i.Status.Observed == model.ObservedLost, "instance %s is %s on the offline node %s; it must be lost", id, i.Status.Observed, i.Node)
 		}
 		c.want(c.s.Groups.Has(i.Group), "instance %s: its group %s does not exist", id, i.Group)
@@ -189,8 +189,8 @@ func (c *checker) slot(running, alive []*Instance) {
 func (c *checker) nodes() {
 	for id, n := range c.s.Nodes.All() {
 		c.want(n.ID == id && model.ValidName(string(id)) && model.ValidName(n.Name), "node %s: its row says id %s, name %q", id, n.ID, n.Name)
-		c.want(oneOf(n.Intent, IntentActive, IntentCordoned, IntentDraining, IntentDisabled), "node %s: intent is %q", id, n.Intent)
-		c.want(oneOf(n.Health, HealthOnline, HealthDegraded, HealthUnreachable, HealthOffline), "node %s: health is %q", id, n.Health)
+		c.want(oneOf(n.Intent, model.IntentActive, model.IntentCordoned, model.IntentDraining, model.IntentDisabled), "node %s: intent is %q", id, n.Intent)
+		c.want(oneOf(n.Health, model.HealthOnline, model.HealthDegraded, model.HealthUnreachable, model.HealthOffline), "node %s: health is %q", id, n.Health)
 		c.want(n.Promised == c.waits[id], "node %s: it says %d bytes are promised, the instances that wait there sum up to %d", id, n.Promised, c.waits[id])
 		c.want(n.Placed == c.memory[id], "node %s: it says %+v is placed, its instances sum up to %+v", id, n.Placed, c.memory[id])
 		// A node that registered again may have come back smaller than what it holds: then nothing new fits. CheckStep sees that.
@@ -203,7 +203,7 @@ func (c *checker) nodes() {
 		c.want(soundPorts(n.Self.Ports), "node %s: its ports are too many, or not in order: %v", id, n.Self.Ports)
 		c.want(soundDisk(n.Self.Disk), "node %s: its disk uses are too many, or not in order: %v", id, n.Self.Disk)
 		c.want(n.Self.Events.sound(c.s.Now), "node %s: the events of its agent's words are counted as %+v", id, n.Self.Events)
-		c.want(n.Health == HealthOffline || !n.Return.ConfirmedDead, "node %s is %s and confirmed dead", id, n.Health)
+		c.want(n.Health == model.HealthOffline || !n.Return.ConfirmedDead, "node %s is %s and confirmed dead", id, n.Health)
 	}
 }
 

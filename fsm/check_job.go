@@ -82,8 +82,8 @@ func (c *checker) deployments() {
 	going := map[model.JobName]model.DeploymentID{}
 	for id, d := range c.s.Deployments.All() {
 		c.want(d.ID == id && id == model.NewDeploymentID(d.Job, d.Version), "deployment %s: its row says %s, version %d of %s", id, d.ID, d.Version, d.Job)
-		c.want(oneOf(d.Status, DeploymentQueued, DeploymentRolling) || d.Status.Ended(), "deployment %s: status is %q", id, d.Status)
-		c.want(d.Status != DeploymentFailed || d.Reason != "", "deployment %s failed without a reason", id)
+		c.want(oneOf(d.Status, model.DeploymentQueued, model.DeploymentRolling) || d.Status.Ended(), "deployment %s: status is %q", id, d.Status)
+		c.want(d.Status != model.DeploymentFailed || d.Reason != "", "deployment %s failed without a reason", id)
 		c.want(!d.Waiting || !d.Status.Ended(), "deployment %s is %s, and waits", id, d.Status)
 		c.want(d.Index <= c.s.Index && d.Progress <= c.s.Now, "deployment %s is of index %d and time %d", id, d.Index, d.Progress)
 		job, ok := c.s.Jobs.Get(d.Job)

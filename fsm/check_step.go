@@ -45,9 +45,9 @@ func (c *checker) endings(since uint64) {
 		switch {
 		case e.After == "forgotten", e.After == "purged":
 			c.gone[e.Subject] = true
-		case e.Type == EventAllocated:
+		case e.Type == model.EventAllocated:
 			again[e.Subject] = true
-		case e.Type == EventStatus && e.After == string(model.ObservedStopped) && !again[e.Subject]:
+		case e.Type == model.EventStatus && e.After == string(model.ObservedStopped) && !again[e.Subject]:
 			c.gone[e.Subject] = true
 		}
 	}
@@ -130,7 +130,7 @@ func (c *checker) nodeStep(id model.NodeID, a, b *Node) {
 	registered := b.Agent.Epoch > a.Agent.Epoch
 	c.want(registered == (b.Registrations > a.Registrations), "node %s: epoch %d became %d in %d registrations", id, a.Agent.Epoch, b.Agent.Epoch, b.Registrations-a.Registrations)
 	c.want(registered || a.Agent.BootID == b.Agent.BootID, "node %s: its boot id changed without a registration", id)
-	c.want(registered || a.Health != HealthOffline || b.Health == HealthOffline, "node %s came back from offline without a registration", id)
+	c.want(registered || a.Health != model.HealthOffline || b.Health == model.HealthOffline, "node %s came back from offline without a registration", id)
 	judged := a.Intent != b.Intent || a.Health != b.Health || registered
 	c.want(!judged || b.Version > a.Version, "node %s: intent, health or epoch changed and its version did not", id)
 	room := max(a.Allocatable().MemoryBytes, b.Allocatable().MemoryBytes)
@@ -172,7 +172,7 @@ func (c *checker) drainStep(id model.DrainID, a, b *Drain) {
 	for i := range min(len(a.Nodes), len(b.Nodes)) {
 		p, q := a.Nodes[i], b.Nodes[i]
 		c.want(p.Node == q.Node, "drain %s: node %s became %s", id, p.Node, q.Node)
-		c.want(p.Phase == PhaseDraining || p.Phase == q.Phase && p.LastError == q.LastError, "drain %s, node %s: %s became %s", id, p.Node, p.Phase, q.Phase)
+		c.want(p.Phase == model.PhaseDraining || p.Phase == q.Phase && p.LastError == q.LastError, "drain %s, node %s: %s became %s", id, p.Node, p.Phase, q.Phase)
 		c.want(!p.Turn || q.Turn && p.Deadline == q.Deadline, "drain %s, node %s: its deadline went from %d to %d", id, p.Node, p.Deadline, q.Deadline)
 	}
 }
@@ -181,7 +181,7 @@ func (c *checker) deploymentStep(id model.DeploymentID, a, b *Deployment) {
 	if c.purged(a.Job) {
 		return
 	}
-	rank := map[DeploymentStatus]int{DeploymentQueued: 0, DeploymentRolling: 1, DeploymentSucceeded: 2, DeploymentFailed: 2, DeploymentSuperseded: 2}
+	rank := map[model.DeploymentStatus]int{model.DeploymentQueued: 0, model.DeploymentRolling: 1, model.DeploymentSucceeded: 2, model.DeploymentFailed: 2, model.DeploymentSuperseded: 2}
 	c.want(rank[b.Status] > rank[a.Status] || b.Status == a.Status, "deployment %s: %s became %s", id, a.Status, b.Status)
 	c.want(!a.Promoted || b.Promoted, "deployment %s was promoted", id)
 }

@@ -19,7 +19,7 @@ func busyState(t testing.TB) State {
 	mustApply(t, m, placed("i1", "web/api", 0, "n1", 20000), placed("i2", "web/api", 1, "n2", 20000),
 		&InstancePlace{ID: "i3", Group: "web/store", Slot: 0, Version: 1, Node: "n1", Cause: model.CauseScaleUp})
 	mustApply(t, m, observed("n1", "i1", model.ObservedReady), observed("n2", "i2", model.ObservedReady), observed("n1", "i3", model.ObservedReady))
-	mustApply(t, m, &DrainStart{ID: "d1", Nodes: []string{"n1"}, Options: DrainOptions{Deadline: model.Hour}})
+	mustApply(t, m, &DrainStart{ID: "d1", Nodes: []string{"n1"}, Options: model.DrainOptions{Deadline: model.Hour}})
 	mustApply(t, m, &InstanceStop{ID: "i2", Cause: model.CauseUser, Bypass: true})
 	mustApply(t, m, observedAt("n2", "i2", model.ObservedStopped, 2))
 	s := m.State()
@@ -123,7 +123,7 @@ func TestCheckFindsWhatIsBroken(t *testing.T) {
 		{"node id", "its row says", node("n1", func(n *Node) { n.ID = "x" })},
 		{"epoch", "epoch 0", node("n1", func(n *Node) { n.Agent.Epoch = 0 })},
 		{"assigned", "assigned at index", node("n1", func(n *Node) { n.Assigned = 1 << 40 })},
-		{"offline and not lost", "must be lost", node("n1", func(n *Node) { n.Health = HealthOffline })},
+		{"offline and not lost", "must be lost", node("n1", func(n *Node) { n.Health = model.HealthOffline })},
 		{"confirmed dead", "confirmed dead", node("n2", func(n *Node) { n.Return.ConfirmedDead = true })},
 		{"drain of another node", "doesn't name it", node("n2", func(n *Node) { n.Drain = "d1" })},
 		{"node gone", "does not exist", func(s *State) { s.Nodes.del("n1"); s.nodeNames.del("n1") }},
@@ -178,33 +178,37 @@ func TestCheckFindsWhatIsBroken(t *testing.T) {
 			s.Versions.put(versionKey("web", 4), &JobVersion{Job: "web", Version: 4, Spec: webSpec()})
 		}},
 		{"two deployments", "go on at once", func(s *State) {
-			s.Deployments.put("web-2", &Deployment{ID: "web-2", Job: "web", Version: 2, Status: DeploymentRolling})
+			s.Deployments.put("web-2", &Deployment{ID: "web-2", Job: "web", Version: 2, Status: model.DeploymentRolling})
 		}},
 		{"deployment status", `status is "done"`, func(s *State) { edit(s.Deployments, "web-1", func(d *Deployment) { d.Status = "done" }) }},
 		{"deployment waits for nothing", "deployment web-1 is succeeded, and waits", func(s *State) {
-			edit(s.Deployments, "web-1", func(d *Deployment) { d.Status, d.Waiting = DeploymentSucceeded, true })
+			edit(s.Deployments, "web-1", func(d *Deployment) { d.Status, d.Waiting = model.DeploymentSucceeded, true })
 		}},
-		{"deployment failed for nothing", "failed without a reason", func(s *State) { edit(s.Deployments, "web-1", func(d *Deployment) { d.Status = DeploymentFailed }) }},
+		{"deployment failed for nothing", "failed without a reason", func(s *State) {
+			edit(s.Deployments, "web-1", func(d *Deployment) { d.Status = model.DeploymentFailed })
+		}},
 		{"service of nobody", "does not publish it", func(s *State) { edit(s.Services, "api", func(v *Service) { v.Group = "web/store" }) }},
 		{"service twice", "expose the same port", func(s *State) { s.Services.put("b", &Service{Name: "b", Group: "web/api", Port: "http", Expose: 80}) }},
 		{"volume elsewhere", "its instance i3 on n1", func(s *State) { edit(s.Volumes, "web/store/0/data", func(v *Volume) { v.Home = "n2" }) }},
 		{"volume of nowhere", "its home x does not exist", func(s *State) { edit(s.Volumes, "web/store/0/data", func(v *Volume) { v.Home = "x" }) }},
 
-		{"failed without last error", "without a last error", drain(func(d *Drain, p *DrainNode) { p.Phase, d.EndedIndex = PhaseFailed, 1 })},
+		{"failed without last error", "without a last error", drain(func(d *Drain, p *DrainNode) { p.Phase, d.EndedIndex = model.PhaseFailed, 1 })},
 		{"draining with last error", "has the last error", drain(func(_ *Drain, p *DrainNode) { p.LastError = "x" })},
 		{"phase", `phase is "idle"`, drain(func(_ *Drain, p *DrainNode) { p.Phase = "idle" })},
-		{"ended and not", "ended at index 0", drain(func(_ *Drain, p *DrainNode) { p.Phase = PhaseDrained })},
+		{"ended and not", "ended at index 0", drain(func(_ *Drain, p *DrainNode) { p.Phase = model.PhaseDrained })},
 		{"deadline", "deadline", drain(func(_ *Drain, p *DrainNode) { p.Deadline++ })},
 		{"too many at once", "works on 2 nodes at once", drain(func(d *Drain, p *DrainNode) {
 			d.Options.MaxParallelNodes = 1
-			d.Nodes = append(d.Nodes, DrainNode{Node: "n2", Phase: PhaseDraining, Turn: true, Started: p.Started, Deadline: p.Deadline})
+			d.Nodes = append(d.Nodes, DrainNode{Node: "n2", Phase: model.PhaseDraining, Turn: true, Started: p.Started, Deadline: p.Deadline})
 		})},
 		{"node twice", "twice", drain(func(d *Drain, p *DrainNode) { d.Nodes = append(d.Nodes, *p) })},
-		{"drain of an active node", "whose intent is active", node("n1", func(n *Node) { n.Intent = IntentActive })},
+		{"drain of an active node", "whose intent is active", node("n1", func(n *Node) { n.Intent = model.IntentActive })},
 
 		{"event type", `type "odd"`, func(s *State) { s.Events.put(1<<20, &Event{Key: 1 << 20, Type: "odd", Subject: "x"}) }},
-		{"event that can't be read", "can't be read", func(s *State) { s.Events.rows.put(1<<20, pack(&Event{Key: 1 << 20, Type: EventJob, Subject: "x"})+"x") }},
-		{"event to come", "the state is at", func(s *State) { s.Events.put(1<<60, &Event{Key: 1 << 60, Type: EventJob, Subject: "x"}) }},
+		{"event that can't be read", "can't be read", func(s *State) {
+			s.Events.rows.put(1<<20, pack(&Event{Key: 1 << 20, Type: model.EventJob, Subject: "x"})+"x")
+		}},
+		{"event to come", "the state is at", func(s *State) { s.Events.put(1<<60, &Event{Key: 1 << 60, Type: model.EventJob, Subject: "x"}) }},
 		{"request not in the log", "the log of requests", func(s *State) { s.Requests.put("r", &Request{ID: "r", Index: 1}) }},
 	}
 	good := busyState(t)
@@ -245,7 +249,7 @@ func TestCheckStepFindsWhatIsBroken(t *testing.T) {
 		{"incarnation", "incarnation", func(s *State) { s.Format = 0 }},
 		{"epoch", "epoch 2 became 0", func(s *State) { edit(s.Nodes, "n1", func(n *Node) { n.Agent.Epoch = 0 }) }},
 		{"node version", "version", func(s *State) { edit(s.Nodes, "n1", func(n *Node) { n.Version-- }) }},
-		{"silent change", "its version did not", func(s *State) { edit(s.Nodes, "n1", func(n *Node) { n.Health = HealthDegraded }) }},
+		{"silent change", "its version did not", func(s *State) { edit(s.Nodes, "n1", func(n *Node) { n.Health = model.HealthDegraded }) }},
 		{"boot id", "boot id", func(s *State) { edit(s.Nodes, "n1", func(n *Node) { n.Agent.BootID = "other" }) }},
 		{"overfull", "are placed on", func(s *State) { edit(s.Nodes, "n1", func(n *Node) { n.Placed.MemoryBytes = 1 << 50 }) }},
 		{"terminal lives", "had ended", func(s *State) { edit(s.Instances, "i2", func(i *Instance) { i.Status.Observed = model.ObservedReady }) }},
@@ -289,9 +293,13 @@ func TestCheckStepFindsWhatIsBroken(t *testing.T) {
 			s.Instances.put("old", &Instance{ID: "old", Marks: Marks{CreatedIndex: 2}})
 		}},
 		{"deadline", "its deadline went", func(s *State) {
-			edit(s.Drains, "d1", func(d *Drain) { d.Nodes = []DrainNode{{Node: "n1", Phase: PhaseDraining, Turn: true, Deadline: 1}} })
+			edit(s.Drains, "d1", func(d *Drain) {
+				d.Nodes = []DrainNode{{Node: "n1", Phase: model.PhaseDraining, Turn: true, Deadline: 1}}
+			})
 		}},
-		{"deployment", "succeeded became rolling", func(s *State) { edit(s.Deployments, "web-1", func(d *Deployment) { d.Status = DeploymentRolling }) }},
+		{"deployment", "succeeded became rolling", func(s *State) {
+			edit(s.Deployments, "web-1", func(d *Deployment) { d.Status = model.DeploymentRolling })
+		}},
 		{"job version", "version 1 to 0", func(s *State) { edit(s.Jobs, "web", func(j *Job) { j.Version = 0 }) }},
 		{"placements", "placements became", func(s *State) { edit(s.Groups, "web/api", func(g *Group) { g.Placed = 0 }) }},
 		{"event", "rewritten", func(s *State) {
@@ -303,7 +311,7 @@ func TestCheckStepFindsWhatIsBroken(t *testing.T) {
 		{"generation of a service", "generation", func(s *State) { edit(s.Services, "api", func(v *Service) { v.Generation = 0 }) }},
 	}
 	start := busyState(t)
-	before, results := start.Apply(start.Index+1, 1, Entry{Format: 1, At: start.Now, Groups: [][]Command{{&DeploymentStep{ID: "web-1", Status: DeploymentSucceeded}}}})
+	before, results := start.Apply(start.Index+1, 1, Entry{Format: 1, At: start.Now, Groups: [][]Command{{&DeploymentStep{ID: "web-1", Status: model.DeploymentSucceeded}}}})
 	if results[0].Refusal != nil {
 		t.Fatal(results[0].Refusal)
 	}
@@ -383,8 +391,8 @@ func TestCheckOfWhatIsCopied(t *testing.T) {
 	mustApply(t, m, &InstancePlace{ID: "i3", Group: "web/store", Version: 1, Node: "n1", Cause: model.CauseScaleUp})
 	mustApply(t, m, observed("n1", "i3", model.ObservedReady))
 	mustApply(t, m, &InstanceStop{ID: "i3", Cause: model.CauseUser, Bypass: true}, observedAt("n1", "i3", model.ObservedStopped, 2))
-	mustApply(t, m, &TransferStart{ID: "t1", Work: TransferMigrate, Volume: "web/store/0/data", To: "n2", Token: "k"})
-	mustApply(t, m, &TransferStep{ID: "t1", Phase: TransferStopping}, &TransferStep{ID: "t1", Phase: TransferCopying})
+	mustApply(t, m, &TransferStart{ID: "t1", Work: model.TransferMigrate, Volume: "web/store/0/data", To: "n2", Token: "k"})
+	mustApply(t, m, &TransferStep{ID: "t1", Phase: model.TransferStopping}, &TransferStep{ID: "t1", Phase: model.TransferCopying})
 	spec.Groups[1].Volumes = nil
 	mustApply(t, m, &JobSubmit{Spec: spec})
 	mustApply(t, m, &InstancePlace{ID: "i4", Group: "web/store", Version: 2, Node: "n2", Cause: model.CauseScaleUp})

@@ -10,40 +10,19 @@ import (
 // Class is a priority level: what comes earlier in State.Classes is more important. Its name, place and limits are all there is to it, so
 // that a new one is one log entry and rewrites no instance (R7).
 type Class struct {
-	Name         model.ClassName `cbor:"1,keyasint"`
-	MaxDown      model.MaxDown   `cbor:"2,keyasint"`           // of groups that say nothing themselves
-	Quota        Quota           `cbor:"3,keyasint,omitempty"` // of all instances of the class together
-	PreemptEqual PreemptEqual    `cbor:"4,keyasint,omitempty"`
+	Name         model.ClassName    `cbor:"1,keyasint"`
+	MaxDown      model.MaxDown      `cbor:"2,keyasint"`           // of groups that say nothing themselves
+	Quota        model.Quota        `cbor:"3,keyasint,omitempty"` // of all instances of the class together
+	PreemptEqual model.PreemptEqual `cbor:"4,keyasint,omitempty"`
 }
-
-// Quota limits a class: every instance that is not stopped counts, its memory with the overhead. Zero: no limit.
-type Quota struct {
-	MemoryBytes int64 `json:"memory_bytes" cbor:"1,keyasint,omitempty"`
-	Instances   int   `json:"instances" cbor:"2,keyasint,omitempty"`
-}
-
-// PreemptEqual says whether an instance that fits nowhere may preempt one of its own class.
-type PreemptEqual string
-
-// The values of PreemptEqual. Fair: only where it strictly lowers the largest owner's share.
-const (
-	PreemptOff  PreemptEqual = "off"
-	PreemptFair PreemptEqual = "fair"
-)
-
-// Valid reports whether p is in the closed set.
-func (p PreemptEqual) Valid() bool { return p == PreemptOff || p == PreemptFair }
-
-// String implements fmt.Stringer.
-func (p PreemptEqual) String() string { return string(p) }
 
 // BuiltinClasses are those that a new cluster starts with, in their order.
 func BuiltinClasses() []Class {
 	return []Class{
-		{Name: model.ClassSystem, MaxDown: model.MaxDown{Amount: model.Amount{N: 1}}, PreemptEqual: PreemptOff},
-		{Name: model.ClassCritical, MaxDown: model.MaxDown{Amount: model.Amount{N: 1}}, PreemptEqual: PreemptOff},
-		{Name: model.ClassProduction, MaxDown: model.DefaultMaxDown(), PreemptEqual: PreemptOff},
-		{Name: model.ClassBatch, MaxDown: model.MaxDown{Amount: model.Amount{N: 50, Percent: true}, Floor: 1}, PreemptEqual: PreemptOff},
+		{Name: model.ClassSystem, MaxDown: model.MaxDown{Amount: model.Amount{N: 1}}, PreemptEqual: model.PreemptOff},
+		{Name: model.ClassCritical, MaxDown: model.MaxDown{Amount: model.Amount{N: 1}}, PreemptEqual: model.PreemptOff},
+		{Name: model.ClassProduction, MaxDown: model.DefaultMaxDown(), PreemptEqual: model.PreemptOff},
+		{Name: model.ClassBatch, MaxDown: model.MaxDown{Amount: model.Amount{N: 50, Percent: true}, Floor: 1}, PreemptEqual: model.PreemptOff},
 	}
 }
 

@@ -13,12 +13,12 @@ const maxClasses = 64
 // ClassSet makes a class, or changes what is given of one; the rest stays. A new one needs Below or Above, the class that it comes directly
 // after or before in the order; with an existing one they move it. No instance is rewritten (R7). Codes: invalid, unknown_class.
 type ClassSet struct {
-	Name         model.ClassName `cbor:"1,keyasint"`
-	Below        model.ClassName `cbor:"2,keyasint,omitempty"` // directly after this one: less important
-	Above        model.ClassName `cbor:"3,keyasint,omitempty"` // directly before this one: more important
-	MaxDown      *model.MaxDown  `cbor:"4,keyasint,omitempty"`
-	Quota        *Quota          `cbor:"5,keyasint,omitempty"`
-	PreemptEqual PreemptEqual    `cbor:"6,keyasint,omitempty"`
+	Name         model.ClassName    `cbor:"1,keyasint"`
+	Below        model.ClassName    `cbor:"2,keyasint,omitempty"` // directly after this one: less important
+	Above        model.ClassName    `cbor:"3,keyasint,omitempty"` // directly before this one: more important
+	MaxDown      *model.MaxDown     `cbor:"4,keyasint,omitempty"`
+	Quota        *model.Quota       `cbor:"5,keyasint,omitempty"`
+	PreemptEqual model.PreemptEqual `cbor:"6,keyasint,omitempty"`
 }
 
 // ClassRemove removes a class. Codes: not_found, in_use while a job has it, invalid for the default.
@@ -30,7 +30,7 @@ func (c *ClassSet) apply(s *State) error {
 	old, at, exists := s.Class(c.Name)
 	next := old
 	if !exists {
-		next = Class{Name: c.Name, MaxDown: model.DefaultMaxDown(), PreemptEqual: PreemptOff}
+		next = Class{Name: c.Name, MaxDown: model.DefaultMaxDown(), PreemptEqual: model.PreemptOff}
 	}
 	if refusal := c.check(s, exists); refusal != nil {
 		return refusal
@@ -60,7 +60,7 @@ func (c *ClassSet) apply(s *State) error {
 		s.resolveClass(c.Name)
 	}
 	s.touch("settings", "jobs")
-	s.emit(Event{Type: EventSettings, Subject: "class/" + string(c.Name), After: fmt.Sprint(s.ClassRank(c.Name)), Data: classDiff(old, next)})
+	s.emit(Event{Type: model.EventSettings, Subject: "class/" + string(c.Name), After: fmt.Sprint(s.ClassRank(c.Name)), Data: classDiff(old, next)})
 	return nil
 }
 
@@ -147,6 +147,6 @@ func (c *ClassRemove) apply(s *State) error {
 	}
 	s.Classes = slices.Delete(slices.Clone(s.Classes), at, at+1)
 	s.touch("settings", "jobs")
-	s.emit(Event{Type: EventSettings, Subject: "class/" + string(c.Name), Before: fmt.Sprint(at), After: "removed"})
+	s.emit(Event{Type: model.EventSettings, Subject: "class/" + string(c.Name), Before: fmt.Sprint(at), After: "removed"})
 	return nil
 }

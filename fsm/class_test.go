@@ -50,7 +50,7 @@ func TestClassOrder(t *testing.T) {
 		{"itself", ClassSet{Name: model.ClassBatch, Below: model.ClassBatch}, nil, model.CodeInvalid},
 		{"name", ClassSet{Name: "so so", Below: model.ClassBatch}, nil, model.CodeInvalid},
 		{"percentage", ClassSet{Name: model.ClassBatch, MaxDown: &model.MaxDown{Amount: model.Amount{N: 101, Percent: true}}}, nil, model.CodeInvalid},
-		{"quota", ClassSet{Name: model.ClassBatch, Quota: &Quota{Instances: -1}}, nil, model.CodeInvalid},
+		{"quota", ClassSet{Name: model.ClassBatch, Quota: &model.Quota{Instances: -1}}, nil, model.CodeInvalid},
 		{"equal", ClassSet{Name: model.ClassBatch, PreemptEqual: "always"}, nil, model.CodeInvalid},
 	}
 	for _, tt := range tests {

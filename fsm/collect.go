@@ -103,5 +103,5 @@ func (s *State) forgetJob(name model.JobName) {
 	s.dropServices(name, func(model.ServiceName) bool { return true })
 	s.Jobs.del(name)
 	s.touchJob(name)
-	s.emit(Event{Type: EventJob, Subject: "job/" + string(name), Before: "stopped", After: "purged"})
+	s.emit(Event{Type: model.EventJob, Subject: "job/" + string(name), Before: "stopped", After: "purged"})
 }

@@ -2,42 +2,25 @@ package fsm
 
 import "github.com/outspan/outspan/model"
 
-// DeploymentStatus only moves forward: queued -> rolling -> succeeded | failed | superseded.
-type DeploymentStatus string
-
-// The states of a deployment. Superseded: a newer version came before this one was done.
-const (
-	DeploymentQueued     DeploymentStatus = "queued"
-	DeploymentRolling    DeploymentStatus = "rolling"
-	DeploymentSucceeded  DeploymentStatus = "succeeded"
-	DeploymentFailed     DeploymentStatus = "failed"
-	DeploymentSuperseded DeploymentStatus = "superseded"
-)
-
-// Ended reports whether s is one of the last states.
-func (s DeploymentStatus) Ended() bool {
-	return s == DeploymentSucceeded || s == DeploymentFailed || s == DeploymentSuperseded
-}
-
 // Deployment is the way from one job version to the next.
 type Deployment struct {
-	ID       model.DeploymentID `cbor:"1,keyasint"`
-	Job      model.JobName      `cbor:"2,keyasint"`
-	Version  uint64             `cbor:"3,keyasint"`
-	Status   DeploymentStatus   `cbor:"4,keyasint"`
-	Reason   string             `cbor:"5,keyasint,omitempty"`
-	Promoted bool               `cbor:"6,keyasint,omitempty"` // canaries were accepted, or there are none
-	Progress model.Time         `cbor:"7,keyasint"`           // when an instance of it last became ready, or it went on after a wait
-	Wall     int64              `cbor:"8,keyasint"`
-	Index    uint64             `cbor:"9,keyasint"`
-	Waiting  bool               `cbor:"10,keyasint,omitempty"` // for what is no fault of the version: its deadline stands still, and begins anew afterwards
+	ID       model.DeploymentID     `cbor:"1,keyasint"`
+	Job      model.JobName          `cbor:"2,keyasint"`
+	Version  uint64                 `cbor:"3,keyasint"`
+	Status   model.DeploymentStatus `cbor:"4,keyasint"`
+	Reason   string                 `cbor:"5,keyasint,omitempty"`
+	Promoted bool                   `cbor:"6,keyasint,omitempty"` // canaries were accepted, or there are none
+	Progress model.Time             `cbor:"7,keyasint"`           // when an instance of it last became ready, or it went on after a wait
+	Wall     int64                  `cbor:"8,keyasint"`
+	Index    uint64                 `cbor:"9,keyasint"`
+	Waiting  bool                   `cbor:"10,keyasint,omitempty"` // for what is no fault of the version: its deadline stands still, and begins anew afterwards
 }
 
 // DeploymentStep moves a deployment forward. Code: conflict for a step backwards, not_found.
 type DeploymentStep struct {
-	ID     model.DeploymentID `cbor:"1,keyasint"`
-	Status DeploymentStatus   `cbor:"2,keyasint"`
-	Reason string             `cbor:"3,keyasint,omitempty"`
+	ID     model.DeploymentID     `cbor:"1,keyasint"`
+	Status model.DeploymentStatus `cbor:"2,keyasint"`
+	Reason string                 `cbor:"3,keyasint,omitempty"`
 }
 
 // DeploymentWait says that a deployment waits for what is no fault of its version, or waits no longer. Codes: not_found, conflict if it has ended.

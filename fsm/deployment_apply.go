@@ -11,7 +11,7 @@ import (
 // deploy begins the way to the job's new version. A first version has nothing to compare with, so it needs no canaries.
 func (s *State) deploy(job *Job, spec *model.JobSpec, update bool) {
 	s.supersede(job)
-	d := &Deployment{ID: model.NewDeploymentID(job.Name, job.Version), Job: job.Name, Version: job.Version, Status: DeploymentQueued, Promoted: true, Progress: s.Now, Wall: s.Wall, Index: s.Index}
+	d := &Deployment{ID: model.NewDeploymentID(job.Name, job.Version), Job: job.Name, Version: job.Version, Status: model.DeploymentQueued, Promoted: true, Progress: s.Now, Wall: s.Wall, Index: s.Index}
 	for i := range spec.Groups {
 		if spec.Groups[i].Update.Canary > 0 && update && s.hasOutdated(model.NewGroupID(job.Name, spec.Groups[i].Name)) {
 			d.Promoted = false
@@ -22,7 +22,7 @@ func (s *State) deploy(job *Job, spec *model.JobSpec, update bool) {
 	next.Deployment = d.ID
 	s.Jobs.put(job.Name, &next)
 	s.touch("deployments", Topic("deployment/"+d.ID))
-	s.emit(Event{Type: EventDeployment, Subject: "deployment/" + string(d.ID), After: string(d.Status)})
+	s.emit(Event{Type: model.EventDeployment, Subject: "deployment/" + string(d.ID), After: string(d.Status)})
 	s.forgetDeployments(job.Name)
 }
 
@@ -41,7 +41,7 @@ func (s *State) hasOutdated(id model.GroupID) bool {
 // be distrusted, and never be one to go back to.
 func (s *State) triedBefore(job *Job) bool {
 	d, ok := s.Deployments.Get(job.Deployment)
-	return ok && d.Status.Ended() && d.Status != DeploymentSucceeded
+	return ok && d.Status.Ended() && d.Status != model.DeploymentSucceeded
 }
 
 // keepStable lets a version that changes no instance be one to go back to, as the one before it was.
@@ -55,22 +55,22 @@ func (s *State) keepStable(job *Job) {
 // supersede ends the deployment that a newer wish overtakes.
 func (s *State) supersede(job *Job) {
 	if d, ok := s.Deployments.Get(job.Deployment); ok && !d.Status.Ended() {
-		s.stepDeployment(d, DeploymentSuperseded, "a newer version or a stop came first")
+		s.stepDeployment(d, model.DeploymentSuperseded, "a newer version or a stop came first")
 	}
 }
 
-func (s *State) stepDeployment(d *Deployment, status DeploymentStatus, reason string) {
+func (s *State) stepDeployment(d *Deployment, status model.DeploymentStatus, reason string) {
 	next := *d
 	next.Status, next.Reason, next.Index = status, reason, s.Index
 	next.Waiting = d.Waiting && !status.Ended()
-	if status == DeploymentRolling {
+	if status == model.DeploymentRolling {
 		next.Progress = s.Now
 		next.Reason = cmp.Or(reason, d.Reason) // what is particular to how it goes on was said before
 	}
 	s.putDeployment(&next)
 	s.touch("deployments", Topic("deployment/"+d.ID))
 	s.touchJob(d.Job)
-	s.emit(Event{Type: EventDeployment, Subject: "deployment/" + string(d.ID), Before: string(d.Status), After: string(status), Data: map[string]string{"reason": reason}})
+	s.emit(Event{Type: model.EventDeployment, Subject: "deployment/" + string(d.ID), Before: string(d.Status), After: string(status), Data: map[string]string{"reason": reason}})
 }
 
 func (c *DeploymentStep) apply(s *State) error {
@@ -81,11 +81,11 @@ func (c *DeploymentStep) apply(s *State) error {
 	if !deploymentEdge(d.Status, c.Status) {
 		return model.Refuse(model.CodeConflict, "deployment %s is %s and can't become %s", c.ID, d.Status, c.Status)
 	}
-	if c.Status == DeploymentFailed && c.Reason == "" {
+	if c.Status == model.DeploymentFailed && c.Reason == "" {
 		return model.Refuse(model.CodeInvalid, "a deployment does not fail without a reason")
 	}
 	s.stepDeployment(d, c.Status, c.Reason)
-	if job, ok := s.Jobs.Get(d.Job); ok && c.Status == DeploymentSucceeded && job.Deployment == d.ID {
+	if job, ok := s.Jobs.Get(d.Job); ok && c.Status == model.DeploymentSucceeded && job.Deployment == d.ID {
 		next := *job
 		next.Stable = d.Version
 		if s.SameInstances(job.Name, d.Version, job.Version) { // submitted meanwhile: what it says of counts and budgets is not to be undone by a revert
@@ -98,12 +98,12 @@ func (c *DeploymentStep) apply(s *State) error {
 	return nil
 }
 
-func deploymentEdge(from, to DeploymentStatus) bool {
+func deploymentEdge(from, to model.DeploymentStatus) bool {
 	switch to {
-	case DeploymentRolling:
-		return from == DeploymentQueued
-	case DeploymentSucceeded, DeploymentFailed:
-		return from == DeploymentQueued || from == DeploymentRolling
+	case model.DeploymentRolling:
+		return from == model.DeploymentQueued
+	case model.DeploymentSucceeded, model.DeploymentFailed:
+		return from == model.DeploymentQueued || from == model.DeploymentRolling
 	}
 	return false
 }
@@ -140,7 +140,7 @@ func (c *DeploymentPromote) apply(s *State) error {
 	next.Promoted, next.Waiting, next.Progress, next.Index = true, false, s.Now, s.Index
 	s.putDeployment(&next)
 	s.touch("deployments", Topic("deployment/"+d.ID))
-	s.emit(Event{Type: EventDeployment, Subject: "deployment/" + string(d.ID), Before: string(d.Status), After: string(d.Status), Data: map[string]string{"reason": "promoted"}})
+	s.emit(Event{Type: model.EventDeployment, Subject: "deployment/" + string(d.ID), Before: string(d.Status), After: string(d.Status), Data: map[string]string{"reason": "promoted"}})
 	return nil
 }
 

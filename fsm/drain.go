@@ -2,98 +2,48 @@ package fsm
 
 import "github.com/outspan/outspan/model"
 
-// DrainPhase is where a drain is: Draining, then Drained, Failed or Canceled, and nothing else (B8-B11).
-type DrainPhase string
-
-// The phases.
-const (
-	PhaseDraining DrainPhase = "draining"
-	PhaseDrained  DrainPhase = "drained"
-	PhaseFailed   DrainPhase = "failed"
-	PhaseCanceled DrainPhase = "canceled"
-)
-
 // Drain is the replicated record of an operator's wish to empty one or more nodes.
 type Drain struct {
-	ID         model.DrainID  `cbor:"1,keyasint"`
-	Actor      model.Actor    `cbor:"2,keyasint"`
-	Message    string         `cbor:"3,keyasint,omitempty"`
-	Options    DrainOptions   `cbor:"4,keyasint"`
-	Nodes      []DrainNode    `cbor:"5,keyasint"`
-	Rejected   []DrainRefusal `cbor:"6,keyasint,omitempty"`
-	Paused     bool           `cbor:"7,keyasint,omitempty"`
-	Index      uint64         `cbor:"8,keyasint"`
-	Wall       int64          `cbor:"9,keyasint"`
-	EndedIndex uint64         `cbor:"10,keyasint,omitempty"`
-}
-
-// DrainOptions are the choices made when a drain was asked for.
-type DrainOptions struct {
-	Deadline         model.Duration `cbor:"1,keyasint" json:"deadline"`                  // per node, from its turn; Forever = none
-	Force            bool           `cbor:"2,keyasint,omitempty" json:"force,omitempty"` // also what a role says never; recorded
-	ForceAtDeadline  bool           `cbor:"3,keyasint,omitempty" json:"force_at_deadline,omitempty"`
-	AcceptDowntime   []string       `cbor:"4,keyasint,omitempty" json:"accept_downtime,omitempty"` // "JOB/GROUP", or "*" for all
-	IgnoreSystem     bool           `cbor:"5,keyasint,omitempty" json:"ignore_system,omitempty"`
-	MaxParallelNodes int            `cbor:"6,keyasint,omitempty" json:"max_parallel_nodes,omitempty"` // 0 = all at once
-	Policy           string         `cbor:"7,keyasint,omitempty" json:"policy,omitempty"`
-	Roll             *Roll          `cbor:"8,keyasint,omitempty" json:"roll,omitempty"` // the rolling maintenance that it is a step of
-}
-
-// Roll is the maintenance of many machines, one drain for each. What is done of it stands in its drains, so that anybody can go on with it
-// from any machine.
-type Roll struct {
-	ID       string   `cbor:"1,keyasint" json:"id"`
-	Nodes    []string `cbor:"2,keyasint" json:"nodes"`                                  // names of all of them, in order
-	Exec     string   `cbor:"3,keyasint,omitempty" json:"exec,omitempty"`               // what reboots {node}; empty: a person does
-	Parallel int      `cbor:"4,keyasint,omitempty" json:"max_parallel_nodes,omitempty"` // default 1
-	NoReboot bool     `cbor:"5,keyasint,omitempty" json:"no_reboot,omitempty"`          // Exec reboots nothing: no new boot id is waited for
-}
-
-// AcceptsDowntime reports whether the operator accepted that group may be stopped without a replacement.
-func (o *DrainOptions) AcceptsDowntime(group model.GroupID) bool {
-	for _, a := range o.AcceptDowntime {
-		if a == "*" || a == string(group) {
-			return true
-		}
-	}
-	return false
+	ID         model.DrainID        `cbor:"1,keyasint"`
+	Actor      model.Actor          `cbor:"2,keyasint"`
+	Message    string               `cbor:"3,keyasint,omitempty"`
+	Options    model.DrainOptions   `cbor:"4,keyasint"`
+	Nodes      []DrainNode          `cbor:"5,keyasint"`
+	Rejected   []model.DrainRefusal `cbor:"6,keyasint,omitempty"`
+	Paused     bool                 `cbor:"7,keyasint,omitempty"`
+	Index      uint64               `cbor:"8,keyasint"`
+	Wall       int64                `cbor:"9,keyasint"`
+	EndedIndex uint64               `cbor:"10,keyasint,omitempty"`
 }
 
 // DrainNode is one node of a drain.
 type DrainNode struct {
-	Node         model.NodeID `cbor:"1,keyasint"`
-	Phase        DrainPhase   `cbor:"2,keyasint"`
-	Turn         bool         `cbor:"3,keyasint,omitempty"` // its turn has come
-	Started      model.Time   `cbor:"4,keyasint,omitempty"`
-	StartedWall  int64        `cbor:"5,keyasint,omitempty"`
-	Deadline     model.Time   `cbor:"6,keyasint,omitempty"` // absolute; Never without one
-	DeadlineWall int64        `cbor:"7,keyasint,omitempty"` // for people; fixed at the start
-	LastError    string       `cbor:"8,keyasint,omitempty"`
-	Moved        int          `cbor:"9,keyasint,omitempty"` // instances stopped here by this drain
-	EndedWall    int64        `cbor:"10,keyasint,omitempty"`
-	BootID       string       `cbor:"11,keyasint,omitempty"` // of the node's kernel when the drain began
-	Unreplaced   int          `cbor:"12,keyasint,omitempty"` // of Moved: those that had no replacement, and have none yet
-}
-
-// DrainRefusal is a node that a drain could not start on: not_found, already_draining or disabled.
-type DrainRefusal struct {
-	Node    string     `cbor:"1,keyasint" json:"node"`
-	Code    model.Code `cbor:"2,keyasint" json:"code"`
-	Message string     `cbor:"3,keyasint" json:"message"`
+	Node         model.NodeID     `cbor:"1,keyasint"`
+	Phase        model.DrainPhase `cbor:"2,keyasint"`
+	Turn         bool             `cbor:"3,keyasint,omitempty"` // its turn has come
+	Started      model.Time       `cbor:"4,keyasint,omitempty"`
+	StartedWall  int64            `cbor:"5,keyasint,omitempty"`
+	Deadline     model.Time       `cbor:"6,keyasint,omitempty"` // absolute; Never without one
+	DeadlineWall int64            `cbor:"7,keyasint,omitempty"` // for people; fixed at the start
+	LastError    string           `cbor:"8,keyasint,omitempty"`
+	Moved        int              `cbor:"9,keyasint,omitempty"` // instances stopped here by this drain
+	EndedWall    int64            `cbor:"10,keyasint,omitempty"`
+	BootID       string           `cbor:"11,keyasint,omitempty"` // of the node's kernel when the drain began
+	Unreplaced   int              `cbor:"12,keyasint,omitempty"` // of Moved: those that had no replacement, and have none yet
 }
 
 // Phase of the whole: draining while any node is; else failed if any failed; else canceled; else drained.
-func (d *Drain) Phase() DrainPhase {
-	whole := PhaseDrained
+func (d *Drain) Phase() model.DrainPhase {
+	whole := model.PhaseDrained
 	for _, n := range d.Nodes {
 		switch n.Phase {
-		case PhaseDraining:
-			return PhaseDraining
-		case PhaseFailed:
-			whole = PhaseFailed
-		case PhaseCanceled:
-			if whole != PhaseFailed {
-				whole = PhaseCanceled
+		case model.PhaseDraining:
+			return model.PhaseDraining
+		case model.PhaseFailed:
+			whole = model.PhaseFailed
+		case model.PhaseCanceled:
+			if whole != model.PhaseFailed {
+				whole = model.PhaseCanceled
 			}
 		}
 	}
@@ -113,10 +63,10 @@ func (d *Drain) Node(id model.NodeID) (DrainNode, bool) {
 // DrainStart cordons every named node and sets each to Draining, atomically; what is still pending there is stopped (B1-B3). Nodes that can't
 // be drained are recorded as rejected; if none is left the command is refused with the first one's code.
 type DrainStart struct {
-	ID      model.DrainID `cbor:"1,keyasint"`
-	Nodes   []string      `cbor:"2,keyasint"` // ids or names
-	Message string        `cbor:"3,keyasint,omitempty"`
-	Options DrainOptions  `cbor:"4,keyasint"`
+	ID      model.DrainID      `cbor:"1,keyasint"`
+	Nodes   []string           `cbor:"2,keyasint"` // ids or names
+	Message string             `cbor:"3,keyasint,omitempty"`
+	Options model.DrainOptions `cbor:"4,keyasint"`
 }
 
 // DrainTurn begins a node's turn, fixes its deadline and stops what is still pending there.
@@ -128,10 +78,10 @@ type DrainTurn struct {
 // DrainEnd ends a node's part: Drained (refused with conflict while a movable instance is left, P11) or Failed with the blockers as
 // LastError, which can't be empty.
 type DrainEnd struct {
-	ID        model.DrainID `cbor:"1,keyasint"`
-	Node      model.NodeID  `cbor:"2,keyasint"`
-	Phase     DrainPhase    `cbor:"3,keyasint"`
-	LastError string        `cbor:"4,keyasint,omitempty"`
+	ID        model.DrainID    `cbor:"1,keyasint"`
+	Node      model.NodeID     `cbor:"2,keyasint"`
+	Phase     model.DrainPhase `cbor:"3,keyasint"`
+	LastError string           `cbor:"4,keyasint,omitempty"`
 }
 
 // DrainPause pauses or resumes. The deadline goes on.

@@ -32,10 +32,10 @@ func (c *DrainStart) apply(s *State) error {
 		switch {
 		case refusal != nil:
 			first = cmp.Or(first, refusal)
-			d.Rejected = append(d.Rejected, DrainRefusal{Node: name, Code: refusal.Code, Message: refusal.Message})
+			d.Rejected = append(d.Rejected, model.DrainRefusal{Node: name, Code: refusal.Code, Message: refusal.Message})
 		case slices.ContainsFunc(d.Nodes, func(p DrainNode) bool { return p.Node == n.ID }):
 		default:
-			d.Nodes = append(d.Nodes, DrainNode{Node: n.ID, Phase: PhaseDraining, BootID: n.Agent.BootID})
+			d.Nodes = append(d.Nodes, DrainNode{Node: n.ID, Phase: model.PhaseDraining, BootID: n.Agent.BootID})
 		}
 	}
 	if len(d.Nodes) == 0 {
@@ -53,7 +53,7 @@ func (c *DrainStart) apply(s *State) error {
 	}
 	s.Drains.put(d.ID, d)
 	s.touch("drains", Topic("drain/"+d.ID))
-	s.emit(Event{Type: EventDrainStarted, Subject: "drain/" + string(d.ID), After: string(PhaseDraining), Data: map[string]string{"nodes": joinNodes(d.Nodes), "message": c.Message}})
+	s.emit(Event{Type: model.EventDrainStarted, Subject: "drain/" + string(d.ID), After: string(model.PhaseDraining), Data: map[string]string{"nodes": joinNodes(d.Nodes), "message": c.Message}})
 	s.forgetDrains()
 	return nil
 }
@@ -82,7 +82,7 @@ func (s *State) sameWish(c *DrainStart, old *Drain) bool {
 		switch {
 		case refusal == nil && slices.ContainsFunc(old.Nodes, func(p DrainNode) bool { return p.Node == n.ID }):
 			asked[string(n.ID)] = true
-		case slices.ContainsFunc(old.Rejected, func(r DrainRefusal) bool { return r.Node == name }):
+		case slices.ContainsFunc(old.Rejected, func(r model.DrainRefusal) bool { return r.Node == name }):
 			asked[name] = true
 		default:
 			return false
@@ -97,7 +97,7 @@ func (s *State) drainable(name string) (*Node, *model.Error) {
 	if refusal != nil {
 		return nil, refusal
 	}
-	if n.Intent == IntentDisabled {
+	if n.Intent == model.IntentDisabled {
 		return nil, model.Refuse(model.CodeDisabled, "node %s is disabled", n.Name).WithHint("enable it first: outspan node enable %s", n.Name)
 	}
 	if d, ok := s.RunningDrain(n); ok {
@@ -110,11 +110,11 @@ func (s *State) drainable(name string) (*Node, *model.Error) {
 // RunningDrain returns the drain that is going on for the node.
 func (s *State) RunningDrain(n *Node) (*Drain, bool) {
 	d, ok := s.Drains.Get(n.Drain)
-	if !ok || n.Intent != IntentDraining {
+	if !ok || n.Intent != model.IntentDraining {
 		return nil, false
 	}
 	part, ok := d.Node(n.ID)
-	return d, ok && part.Phase == PhaseDraining
+	return d, ok && part.Phase == model.PhaseDraining
 }
 
 func (s *State) takeTurn(p *DrainNode, deadline model.Duration) {
@@ -131,10 +131,10 @@ func (s *State) takeTurn(p *DrainNode, deadline model.Duration) {
 func (s *State) cordonForDrain(id model.NodeID, drain model.DrainID) {
 	n, _ := s.Nodes.Get(id)
 	next := *n
-	if n.Intent != IntentDraining { // otherwise what was acknowledged after a drain failed holds for the next one
+	if n.Intent != model.IntentDraining { // otherwise what was acknowledged after a drain failed holds for the next one
 		next.Acked = nil
 	}
-	next.Intent, next.Drain = IntentDraining, drain
+	next.Intent, next.Drain = model.IntentDraining, drain
 	s.setNode(n, next)
 	s.stopPending(id, drain)
 }
@@ -175,7 +175,7 @@ func (s *State) editDrain(d *Drain, node model.NodeID, edit func(*DrainNode)) {
 			edit(&next.Nodes[i])
 		}
 	}
-	if next.Phase() != PhaseDraining && next.EndedIndex == 0 {
+	if next.Phase() != model.PhaseDraining && next.EndedIndex == 0 {
 		next.EndedIndex = s.Index
 	}
 	s.Drains.put(d.ID, &next)
@@ -213,7 +213,7 @@ func (s *State) editRunning(id model.DrainID, node model.NodeID, edit func(*Drai
 	if !ok {
 		return
 	}
-	if part, ok := d.Node(node); !ok || part.Phase != PhaseDraining {
+	if part, ok := d.Node(node); !ok || part.Phase != model.PhaseDraining {
 		return
 	}
 	s.editDrain(d, node, edit)
@@ -229,7 +229,7 @@ func (s *State) findPart(id model.DrainID, node model.NodeID) (*Drain, DrainNode
 	if !ok {
 		return nil, p, model.Refuse(model.CodeNotFound, "node %s is not in drain %s", node, id)
 	}
-	if p.Phase != PhaseDraining {
+	if p.Phase != model.PhaseDraining {
 		return nil, p, model.Refuse(model.CodeConflict, "node %s of drain %s is already %s", node, id, p.Phase)
 	}
 	return d, p, nil
@@ -245,7 +245,7 @@ func (c *DrainTurn) apply(s *State) error {
 	}
 	running := 0
 	for _, other := range d.Nodes {
-		running += count(other.Turn && other.Phase == PhaseDraining)
+		running += count(other.Turn && other.Phase == model.PhaseDraining)
 	}
 	if limit := d.Options.MaxParallelNodes; limit > 0 && running >= limit {
 		return model.Refuse(model.CodeConflict, "drain %s already works on %d nodes", d.ID, running)
@@ -265,14 +265,14 @@ func (c *DrainEnd) apply(s *State) error {
 		return model.Refuse(model.CodeNotFound, "there is no node %s", c.Node)
 	}
 	switch c.Phase {
-	case PhaseDrained:
+	case model.PhaseDrained:
 		if b := s.DrainLeft(d, n); b != nil {
 			return model.Refuse(model.CodeConflict, "node %s is not drained: %s", n.Name, b.Message)
 		}
 		if d.Options.Force {
 			s.endBackups(n.ID)
 		}
-	case PhaseFailed:
+	case model.PhaseFailed:
 		if c.LastError == "" || !p.Turn || s.Now < p.Deadline {
 			return model.Refuse(model.CodeConflict, "a node of a drain fails at its deadline, with the blockers as last error")
 		}
@@ -290,7 +290,7 @@ func (s *State) DrainLeft(d *Drain, n *Node) *model.Error {
 		return model.Refuse(model.CodeRestoreUnconfirmed, "a restore is not confirmed: drains wait").
 			WithHint("look at what confirming would stop: outspan settings resume restore --dry-run; then: outspan settings resume restore")
 	}
-	if n.Health == HealthOffline && n.Restore.pending() {
+	if n.Health == model.HealthOffline && n.Restore.pending() {
 		return s.mayStillRun(n)
 	}
 	if len(n.Restore.Unknown) > 0 {
@@ -302,7 +302,7 @@ func (s *State) DrainLeft(d *Drain, n *Node) *model.Error {
 	for inst := range s.InstancesOn(n.ID) {
 		switch {
 		case !inst.holdsClaims():
-		case n.Health == HealthOffline:
+		case n.Health == model.HealthOffline:
 			return model.Refuse(model.CodeNodeOffline, "node %s is offline: instance %s is not known to have stopped", n.Name, inst.ID).
 				WithHint("bring the machine back, or if it is gone: outspan node confirm-dead %s", n.Name)
 		case inst.Desired != model.DesiredRunning:
@@ -317,7 +317,7 @@ func (s *State) DrainLeft(d *Drain, n *Node) *model.Error {
 			return model.Refuse(model.CodeReplacementPending, "instance %s still runs", inst.ID)
 		}
 	}
-	if n.Health != HealthOffline { // otherwise nothing is left there to protect, as far as anybody knows
+	if n.Health != model.HealthOffline { // otherwise nothing is left there to protect, as far as anybody knows
 		for m := range s.MembersOn(n.ID) {
 			if refusal := s.MemberBlocks(m, s.PolicyFor(d)); refusal != nil {
 				return refusal
@@ -333,7 +333,7 @@ func (s *State) isSystem(inst *Instance) bool {
 }
 
 // endDrainOf ends the running drain of a node, if there is one, and cancels what has not begun.
-func (s *State) endDrainOf(n *Node, phase DrainPhase, why string) {
+func (s *State) endDrainOf(n *Node, phase model.DrainPhase, why string) {
 	d, ok := s.RunningDrain(n)
 	if !ok {
 		return
@@ -341,7 +341,7 @@ func (s *State) endDrainOf(n *Node, phase DrainPhase, why string) {
 	s.editDrain(d, n.ID, func(p *DrainNode) {
 		p.Phase, p.LastError, p.EndedWall = phase, model.ClipText(why, lastErrorRoom(len(d.Nodes))), s.Wall
 	})
-	s.emit(Event{Type: EventDrainPhase, Subject: "drain/" + string(d.ID), Before: string(PhaseDraining), After: string(phase), Data: map[string]string{"node": string(n.ID), "reason": why}})
+	s.emit(Event{Type: model.EventDrainPhase, Subject: "drain/" + string(d.ID), Before: string(model.PhaseDraining), After: string(phase), Data: map[string]string{"node": string(n.ID), "reason": why}})
 	var marked []*Instance
 	for inst := range s.InstancesOn(n.ID) {
 		if inst.Desired == model.DesiredRunning && inst.Eviction.Requested && inst.Eviction.By == string(d.ID) {
@@ -349,7 +349,7 @@ func (s *State) endDrainOf(n *Node, phase DrainPhase, why string) {
 		}
 	}
 	reason := "EvictionCanceled"
-	if phase == PhaseFailed {
+	if phase == model.PhaseFailed {
 		reason = "EvictionFailed"
 	}
 	for _, inst := range marked {
@@ -362,7 +362,7 @@ func (c *DrainPause) apply(s *State) error {
 	switch {
 	case !ok:
 		return model.Refuse(model.CodeNotFound, "there is no drain %s", c.ID)
-	case d.Phase() != PhaseDraining:
+	case d.Phase() != model.PhaseDraining:
 		return model.Refuse(model.CodeConflict, "drain %s is already %s", c.ID, d.Phase())
 	case d.Paused == c.Paused:
 		return nil
@@ -371,7 +371,7 @@ func (c *DrainPause) apply(s *State) error {
 	next.Paused = c.Paused
 	s.Drains.put(d.ID, &next)
 	s.touch("drains", Topic("drain/"+d.ID))
-	s.emit(Event{Type: EventDrainPhase, Subject: "drain/" + string(d.ID), Before: string(PhaseDraining), After: string(PhaseDraining), Data: map[string]string{"paused": fmt.Sprint(c.Paused)}})
+	s.emit(Event{Type: model.EventDrainPhase, Subject: "drain/" + string(d.ID), Before: string(model.PhaseDraining), After: string(model.PhaseDraining), Data: map[string]string{"paused": fmt.Sprint(c.Paused)}})
 	return nil
 }
 
@@ -380,19 +380,19 @@ func (c *DrainCancel) apply(s *State) error {
 	switch {
 	case !ok:
 		return model.Refuse(model.CodeNotFound, "there is no drain %s", c.ID)
-	case d.Phase() != PhaseDraining:
+	case d.Phase() != model.PhaseDraining:
 		return model.Refuse(model.CodeConflict, "drain %s is already %s", c.ID, d.Phase())
 	}
 	for _, part := range d.Nodes {
 		n, ok := s.Nodes.Get(part.Node)
-		if !ok || part.Phase != PhaseDraining {
+		if !ok || part.Phase != model.PhaseDraining {
 			continue
 		}
-		s.endDrainOf(n, PhaseCanceled, "canceled by "+string(s.entry.actor))
+		s.endDrainOf(n, model.PhaseCanceled, "canceled by "+string(s.entry.actor))
 		if c.Uncordon {
 			current, _ := s.Nodes.Get(n.ID)
 			next := *current
-			next.Intent, next.Acked = IntentActive, nil
+			next.Intent, next.Acked = model.IntentActive, nil
 			s.setNode(current, next)
 		}
 	}
@@ -406,7 +406,7 @@ func (s *State) forgetDrains() {
 	}
 	var oldest *Drain
 	for _, d := range s.Drains.All() {
-		if d.Phase() != PhaseDraining && (oldest == nil || d.Index < oldest.Index) {
+		if d.Phase() != model.PhaseDraining && (oldest == nil || d.Index < oldest.Index) {
 			oldest = d
 		}
 	}

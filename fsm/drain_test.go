@@ -25,7 +25,7 @@ func TestDrainAskedAgain(t *testing.T) {
 			t.Fatal(refusal)
 		}
 	}
-	options := fsm.DrainOptions{Deadline: model.Hour}
+	options := model.DrainOptions{Deadline: model.Hour}
 	if refusal := apply(&fsm.DrainStart{ID: "tuesday", Nodes: []string{"n1", "ghost"}, Options: options}); refusal != nil {
 		t.Fatal(refusal)
 	}
@@ -38,7 +38,7 @@ func TestDrainAskedAgain(t *testing.T) {
 	if now, _ := s.Drains.Get("tuesday"); now != first {
 		t.Error("asking again changed the drain")
 	}
-	other := fsm.DrainOptions{Deadline: model.Minute}
+	other := model.DrainOptions{Deadline: model.Minute}
 	for _, c := range []*fsm.DrainStart{
 		{ID: "tuesday", Nodes: []string{"n1", "n2"}, Options: options},
 		{ID: "tuesday", Nodes: []string{"n1"}, Options: options},

@@ -15,13 +15,13 @@ func (s *State) volumesAtWork(d *Drain, n *Node) *model.Error {
 		switch {
 		case t.From == n.ID && t.Leaves() && !t.Phase.Attached():
 			return model.Refuse(model.CodeReplacementPending, "volume %s is moved away by transfer %s, which is %s", t.Volume(), t.ID, t.Phase)
-		case s.waitsOn(t, n.ID) && n.Health != HealthOffline:
+		case s.waitsOn(t, n.ID) && n.Health != model.HealthOffline:
 			return model.Refuse(model.CodeReplacementPending, "volume %s was moved here by transfer %s, and no instance has been ready on it since", t.Volume(), t.ID).
 				WithHint("move it on: outspan volume migrate %s --to NODE", t.Volume())
-		case t.To == n.ID && t.Phase.Attached() && n.Health != HealthOffline:
+		case t.To == n.ID && t.Phase.Attached() && n.Health != model.HealthOffline:
 			return model.Refuse(model.CodeReplacementPending, "volume %s is put to use here by transfer %s, which is %s", t.Volume(), t.ID, t.Phase).
 				WithHint("when that has ended: outspan volume migrate %s --to NODE", t.Volume())
-		case s.backsUp(t, n.ID) && n.Health != HealthOffline && !d.Options.Force:
+		case s.backsUp(t, n.ID) && n.Health != model.HealthOffline && !d.Options.Force:
 			return model.Refuse(model.CodeBackupRunning, "backup %s of volume %s is %s, %d of %d MiB", t.ID, t.Volume(), t.Phase, t.Source.Bytes>>20, t.Source.Total>>20).
 				WithHint("wait for it, or give it up: outspan volume cancel %s", t.ID)
 		}
@@ -32,12 +32,12 @@ func (s *State) volumesAtWork(d *Drain, n *Node) *model.Error {
 // waitsOn reports whether a move to a node has failed because nothing became ready on the copy there, which is the one in use, and is still wanted.
 func (s *State) waitsOn(t *Transfer, node model.NodeID) bool {
 	v, ok := s.Volumes.Get(t.Volume())
-	return ok && v.Home == node && t.Phase == TransferFailed && t.Left.Old != "" && !t.Left.Proven && s.mayEnd(t) != nil
+	return ok && v.Home == node && t.Phase == model.TransferFailed && t.Left.Old != "" && !t.Left.Proven && s.mayEnd(t) != nil
 }
 
 // backsUp reports whether a backup has begun on a node.
 func (s *State) backsUp(t *Transfer, node model.NodeID) bool {
-	return t.From == node && t.Kind == TransferBackup && !t.Phase.Ended() && t.Phase != TransferQueued
+	return t.From == node && t.Kind == model.TransferBackup && !t.Phase.Ended() && t.Phase != model.TransferQueued
 }
 
 // endBackups gives up the backups of a node that was drained by force.

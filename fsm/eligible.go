@@ -4,7 +4,7 @@ import "github.com/outspan/outspan/model"
 
 // Eligible returns nil if new instances may be placed on the node, or why not. Eligibility is derived, never set.
 func (s *State) Eligible(n *Node) *model.Error {
-	if n.Intent != IntentActive {
+	if n.Intent != model.IntentActive {
 		return model.Refuse(model.CodeNodeNotEligible, "node %s is %s", n.Name, n.Intent)
 	}
 	return s.fit(n)
@@ -25,7 +25,7 @@ func (s *State) WaitsForTurn(n *Node) bool {
 // that may be evicted. Otherwise the nodes of a drain that takes turns would have nowhere to put their instances while
 // the others wait.
 func (s *State) Takes(n *Node, spec *model.GroupSpec) *model.Error {
-	if n.Intent == IntentDraining && CanDetour(spec) && s.WaitsForTurn(n) {
+	if n.Intent == model.IntentDraining && CanDetour(spec) && s.WaitsForTurn(n) {
 		return s.fit(n)
 	}
 	return s.Eligible(n)
@@ -40,11 +40,11 @@ func CanDetour(spec *model.GroupSpec) bool {
 func (s *State) fit(n *Node) *model.Error {
 	why := ""
 	switch {
-	case n.Health == HealthOffline:
+	case n.Health == model.HealthOffline:
 		why = "is offline"
-	case n.Health == HealthUnreachable:
+	case n.Health == model.HealthUnreachable:
 		why = "is unreachable: its heartbeats arrive, but its agent gets no answers from the servers; look at the agent's log, its certificate and its list of servers"
-	case n.Health == HealthDegraded && !s.Settings.PlaceOnDegraded:
+	case n.Health == model.HealthDegraded && !s.Settings.PlaceOnDegraded:
 		why = "is degraded"
 	case n.Troubled() && !s.Settings.PlaceOnDegraded:
 		why = "is degraded: " + n.Self.Words()

@@ -61,7 +61,7 @@ func TestEpochsNeverComeAgain(t *testing.T) {
 	}
 	file := saved.Bytes()
 	n, _ := s.Nodes.Get("n1")
-	s = run(t, s, 2000, &NodeHealth{ID: "n1", Health: HealthOffline, BootID: n.Agent.BootID, Epoch: n.Agent.Epoch}, &NodeForget{ID: "n1"}, register("n1"))
+	s = run(t, s, 2000, &NodeHealth{ID: "n1", Health: model.HealthOffline, BootID: n.Agent.BootID, Epoch: n.Agent.Epoch}, &NodeForget{ID: "n1"}, register("n1"))
 	add(s, "after it was forgotten")
 	s = run(t, s, 3000, register("n1"))
 	add(s, "once more")

@@ -95,7 +95,7 @@ func required(in *canon.Reader, e *Event) {
 	in.Want(in.NextIs(1))
 	e.Key = EventKey(in.Uint())
 	in.Want(in.NextIs(2))
-	e.Type = EventType(in.Text())
+	e.Type = model.EventType(in.Text())
 	in.Want(in.NextIs(3))
 	e.Subject = in.Text()
 	in.Want(in.NextIs(4))

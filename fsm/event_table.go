@@ -41,7 +41,7 @@ func (t EventTable) All() iter.Seq2[EventKey, *Event] { return t.From(0) }
 func (t EventTable) From(pivot EventKey) iter.Seq2[EventKey, *Event] { return t.Find(pivot, nil) }
 
 // Find iterates over the events whose key is at least pivot and that are wanted: of the others only type and subject are decoded, which costs a tenth. nil wants all.
-func (t EventTable) Find(pivot EventKey, wanted func(EventType, string) bool) iter.Seq2[EventKey, *Event] {
+func (t EventTable) Find(pivot EventKey, wanted func(model.EventType, string) bool) iter.Seq2[EventKey, *Event] {
 	return func(yield func(EventKey, *Event) bool) {
 		for key, p := range t.rows.From(pivot) {
 			if wanted != nil {

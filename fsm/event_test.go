@@ -51,7 +51,7 @@ func FuzzPackedEvent(f *testing.F) {
 	var e Event
 	sample(reflect.ValueOf(&e).Elem(), "event", 1)
 	f.Add([]byte(pack(&e)))
-	f.Add([]byte(pack(&Event{Key: 1 << 40, Type: EventJob, Subject: "job/web", Wall: -1})))
+	f.Add([]byte(pack(&Event{Key: 1 << 40, Type: model.EventJob, Subject: "job/web", Wall: -1})))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		p := packedEvent(data)
 		p.head()
@@ -136,10 +136,10 @@ func TestEventRowsThatAreRefused(t *testing.T) {
 func TestFindEvents(t *testing.T) {
 	s := NewState().fork()
 	for i, subject := range []string{"job/a", "job/b", "job/a", "job/b"} {
-		s.Events.put(EventKey(i), &Event{Key: EventKey(i), Type: EventJob, Subject: subject, After: fmt.Sprint(i)})
+		s.Events.put(EventKey(i), &Event{Key: EventKey(i), Type: model.EventJob, Subject: subject, After: fmt.Sprint(i)})
 	}
 	var got []string
-	for key, e := range s.Events.Find(1, func(typ EventType, subject string) bool { return typ == EventJob && subject == "job/b" }) {
+	for key, e := range s.Events.Find(1, func(typ model.EventType, subject string) bool { return typ == model.EventJob && subject == "job/b" }) {
 		got = append(got, key.String()+" "+e.After)
 	}
 	if diff := cmp.Diff([]string{"0.1 1", "0.3 3"}, got); diff != "" {
@@ -160,7 +160,7 @@ func TestFindEvents(t *testing.T) {
 func TestPackAllocatesOnce(t *testing.T) {
 	var kept packedEvent
 	allocs := testing.AllocsPerRun(100, func() {
-		e := Event{Key: 1 << 30, Type: EventStatus, Subject: "instance/abc", Wall: 1_700_000_000_000, Actor: model.ActorLeader,
+		e := Event{Key: 1 << 30, Type: model.EventStatus, Subject: "instance/abc", Wall: 1_700_000_000_000, Actor: model.ActorLeader,
 			Data: map[string]string{"node": "n", "group": "web/api", "reason": "why"}}
 		kept = pack(&e)
 	})

@@ -39,7 +39,7 @@ func validValue(value string) bool {
 // from before the restore until its agent has told again.
 func (s *State) responds(inst *Instance) bool {
 	n, ok := s.Nodes.Get(inst.Node)
-	if !ok || n.Health != HealthOnline || n.Return.Recovering || n.Restore.Owes {
+	if !ok || n.Health != model.HealthOnline || n.Return.Recovering || n.Restore.Owes {
 		return false
 	}
 	switch inst.Status.Observed {
@@ -92,7 +92,7 @@ func (s *State) FactsRefs(inst *Instance) []FactsRef {
 	for member := range s.InstancesOf(inst.Group) {
 		n, ok := s.Nodes.Get(member.Node)
 		seen := slices.ContainsFunc(refs, func(r FactsRef) bool { return r.Node == member.Node })
-		if ok && !seen && !member.Terminal() && n.Health != HealthOffline {
+		if ok && !seen && !member.Terminal() && n.Health != model.HealthOffline {
 			refs = append(refs, FactsRef{Node: n.ID, Gen: n.FactsGen})
 		}
 	}

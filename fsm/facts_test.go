@@ -88,7 +88,7 @@ func TestShardedDataReadiness(t *testing.T) {
 			if tt.own == nil {
 				s := m.State()
 				n, _ := s.Nodes.Get("n0")
-				mustApply(t, m, &NodeHealth{ID: n.ID, Health: HealthOffline, BootID: n.Agent.BootID, Epoch: n.Agent.Epoch})
+				mustApply(t, m, &NodeHealth{ID: n.ID, Health: model.HealthOffline, BootID: n.Agent.BootID, Epoch: n.Agent.Epoch})
 			}
 			s := m.State()
 			inst, _ := s.Instances.Get("i0")
@@ -167,7 +167,7 @@ func TestFactsEndWithTheirAgent(t *testing.T) {
 	if s.OwnFacts(inst)[model.FactLeader] != "true" || n.FactsGen != 1 {
 		t.Fatalf("facts %v of generation %d", s.OwnFacts(inst), n.FactsGen)
 	}
-	mustApply(t, m, &NodeHealth{ID: n.ID, Health: HealthDegraded, BootID: n.Agent.BootID, Epoch: n.Agent.Epoch})
+	mustApply(t, m, &NodeHealth{ID: n.ID, Health: model.HealthDegraded, BootID: n.Agent.BootID, Epoch: n.Agent.Epoch})
 	s = m.State()
 	inst, _ = s.Instances.Get("i0")
 	if s.OwnFacts(inst) != nil {

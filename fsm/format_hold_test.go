@@ -13,7 +13,7 @@ func TestUnknownInstancesHoldAFormatBack(t *testing.T) {
 		n, _ := s.Nodes.Get("n3")
 		return n.HoldsBack(next)
 	}
-	s := run(t, aloneState(t), 2000, &NodeIntent{ID: "n3", Intent: IntentDisabled})
+	s := run(t, aloneState(t), 2000, &NodeIntent{ID: "n3", Intent: model.IntentDisabled})
 	if holds(s) {
 		t.Error("a disabled node that runs nothing holds the format back")
 	}

@@ -41,7 +41,7 @@ func (r *NodeRestore) Ends(id model.InstanceID) bool {
 }
 
 // unheard reports whether the node is online by what a restored state says, and its agent has not told since what runs there.
-func (n *Node) unheard() bool { return n.Restore.Owes && n.Health != HealthOffline }
+func (n *Node) unheard() bool { return n.Restore.Owes && n.Health != model.HealthOffline }
 
 // late tells Holding.Late of an instance that its agent tells of now. One without a group is any that the agent ran before a restore: an agent that was not
 // known at the restore has none.

@@ -80,7 +80,7 @@ func TestUnknownInstanceHoldsItsSlot(t *testing.T) {
 	if !s.Keeps(x) {
 		t.Error("x is stopped although nobody decided")
 	}
-	drained := run(t, s, 2000, &DrainStart{ID: "d1", Nodes: []string{"n3"}, Options: DrainOptions{Deadline: model.Hour}})
+	drained := run(t, s, 2000, &DrainStart{ID: "d1", Nodes: []string{"n3"}, Options: model.DrainOptions{Deadline: model.Hour}})
 	n3, _ := drained.Nodes.Get("n3")
 	d, _ := drained.Drains.Get("d1")
 	if left := drained.DrainLeft(d, n3); !errors.Is(left, &model.Error{Code: model.CodeUnknownInstance}) {

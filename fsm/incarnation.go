@@ -57,7 +57,7 @@ func (c *RestoreMark) apply(s *State) error {
 	}
 	s.callAgents()
 	s.touch("services") // until the confirmation agents keep those that the state lacks
-	s.emit(Event{Type: EventSettings, Subject: "cluster", After: fmt.Sprint(s.Incarnation), Data: map[string]string{"restore_confirmed": fmt.Sprint(c.Confirm)}})
+	s.emit(Event{Type: model.EventSettings, Subject: "cluster", After: fmt.Sprint(s.Incarnation), Data: map[string]string{"restore_confirmed": fmt.Sprint(c.Confirm)}})
 	return nil
 }
 

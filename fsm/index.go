@@ -97,7 +97,7 @@ func (s *State) delDeployment(id model.DeploymentID) {
 
 // indexNode keeps the indexes that hold nodes; n is gone if there is no row of it.
 func (s *State) indexNode(n *Node) {
-	mark(s.offDuty, n.ID, n.Intent != IntentActive && s.Nodes.Has(n.ID))
+	mark(s.offDuty, n.ID, n.Intent != model.IntentActive && s.Nodes.Has(n.ID))
 	mark(s.restoring, n.ID, n.Restore.pending() && s.Nodes.Has(n.ID))
 	was, is := s.unheard.Has(n.ID), n.unheard() && s.Nodes.Has(n.ID)
 	if was == is {
@@ -218,7 +218,7 @@ func (c *checker) unsettledIndexes() {
 		open += count(!d.Status.Ended())
 	}
 	for id, n := range s.Nodes.All() {
-		is := n.Intent != IntentActive
+		is := n.Intent != model.IntentActive
 		c.want(s.offDuty.Has(id) == is, "node %s: is it off duty? by the index %v, by its row %v", id, s.offDuty.Has(id), is)
 		off += count(is)
 		is = n.Restore.pending()

@@ -36,7 +36,7 @@ func (s *State) adoption(id model.InstanceID) (*InstancePlace, *model.Error) {
 		return nil, model.Refuse(model.CodeNotFound, "there is no unknown instance %s", id)
 	case s.Unconfirmed:
 		return nil, model.Refuse(model.CodeRestoreUnconfirmed, "a restore is not confirmed")
-	case node.Health == HealthOffline || !s.Keeps(h):
+	case node.Health == model.HealthOffline || !s.Keeps(h):
 		return nil, model.Refuse(model.CodeStale, "instance %s is not to be kept", id)
 	}
 	for other := range s.restoring.All() {

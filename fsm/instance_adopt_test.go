@@ -121,7 +121,7 @@ func TestAdoptOnDrainingNode(t *testing.T) {
 	s = inventory(t, s, "n1", []model.InstanceStatus{{ID: "i1", Generation: 99, Observed: model.ObservedStopped, Reason: model.ReasonEnded}})
 	s = inventory(t, s, "n2", nil)
 	s = inventory(t, s, "n3", nil, model.Holding{ID: "x", Group: aloneGroup, Spec: spec.Digest(), Ports: model.Ports{{Name: "http", Number: 20001}}})
-	s = run(t, s, 2000, &RestoreMark{Confirm: true}, &DrainStart{ID: "d1", Nodes: []string{"n3"}, Options: DrainOptions{Deadline: model.Hour}}, &InstanceAdopt{ID: "x"})
+	s = run(t, s, 2000, &RestoreMark{Confirm: true}, &DrainStart{ID: "d1", Nodes: []string{"n3"}, Options: model.DrainOptions{Deadline: model.Hour}}, &InstanceAdopt{ID: "x"})
 	if err := Check(s); err != nil {
 		t.Error(err)
 	}

@@ -110,7 +110,7 @@ func (s *State) HoldsBack(lost *Instance) bool {
 		return true
 	}
 	n, ok := s.Nodes.Get(next.Node)
-	return !ok || n.Health != HealthOnline || n.Intent == IntentActive
+	return !ok || n.Health != model.HealthOnline || n.Intent == model.IntentActive
 }
 
 // ended is the replaced instance if the placement itself ends it: one that failed does not count beside the new one.
@@ -218,7 +218,7 @@ func (s *State) place(c *InstancePlace, g *Group, node *Node, spec *model.GroupS
 		}
 	}
 	if s.tells() {
-		s.emit(Event{Type: EventAllocated, Subject: "instance/" + string(c.ID), Cause: cause, After: string(model.ObservedPending),
+		s.emit(Event{Type: model.EventAllocated, Subject: "instance/" + string(c.ID), Cause: cause, After: string(model.ObservedPending),
 			Data: map[string]string{"node": string(node.ID), "group": string(g.ID), "slot": strconv.Itoa(c.Slot), "replaces": string(c.Replaces)}})
 	}
 }
@@ -246,7 +246,7 @@ func (s *State) moveDesired(inst *Instance, desired model.Desired, cause model.C
 	if text != "" {
 		data["text"] = text
 	}
-	s.emit(Event{Type: EventDesired, Subject: "instance/" + string(inst.ID), Cause: cause, Before: string(inst.Desired), After: string(desired), Data: data})
+	s.emit(Event{Type: model.EventDesired, Subject: "instance/" + string(inst.ID), Cause: cause, Before: string(inst.Desired), After: string(desired), Data: data})
 	s.forgetOld(&next)
 	return &next
 }
@@ -262,11 +262,11 @@ func (s *State) observe(inst *Instance, status model.InstanceStatus) *Instance {
 	}
 	s.setInstance(inst, &next)
 	if moved && s.tells() {
-		s.emit(Event{Type: EventStatus, Subject: "instance/" + string(inst.ID), Before: string(inst.Status.Observed), After: string(status.Observed),
+		s.emit(Event{Type: model.EventStatus, Subject: "instance/" + string(inst.ID), Before: string(inst.Status.Observed), After: string(status.Observed),
 			Data: map[string]string{"node": string(inst.Node), "group": string(inst.Group), "reason": status.Reason}})
 	}
 	if status.Restarts > inst.Status.Restarts && s.tells() {
-		s.emit(Event{Type: EventRestarted, Subject: "instance/" + string(inst.ID), Data: restartData(&next)})
+		s.emit(Event{Type: model.EventRestarted, Subject: "instance/" + string(inst.ID), Data: restartData(&next)})
 	}
 	s.noteCopies(&next)
 	if moved {
@@ -392,7 +392,7 @@ func (c *InstanceRestart) apply(s *State) error {
 	next := *inst
 	next.Links.RestartSeq++
 	s.setInstance(inst, &next)
-	s.emit(Event{Type: EventDesired, Subject: "instance/" + string(inst.ID), Cause: model.CauseUser, Before: string(inst.Desired), After: "restarting",
+	s.emit(Event{Type: model.EventDesired, Subject: "instance/" + string(inst.ID), Cause: model.CauseUser, Before: string(inst.Desired), After: "restarting",
 		Data: map[string]string{"node": string(inst.Node), "group": string(inst.Group)}})
 	return nil
 }

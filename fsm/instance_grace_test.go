@@ -24,7 +24,7 @@ func TestGraceOfWhatWasReplaced(t *testing.T) {
 			s := leaseState(t, spec, 6*model.Second)
 			s = run(t, s, 2000, register("n2"), &NodeReport{ID: "n2", Full: true})
 			n, _ := s.Nodes.Get("n1")
-			s = run(t, s, 2000, &NodeHealth{ID: "n1", Health: HealthOffline, BootID: n.Agent.BootID, Epoch: n.Agent.Epoch})
+			s = run(t, s, 2000, &NodeHealth{ID: "n1", Health: model.HealthOffline, BootID: n.Agent.BootID, Epoch: n.Agent.Epoch})
 			next := placed("i2", aloneGroup, 0, "n2", 20001)
 			next.Replaces, next.Cause = "i1", model.CauseNodeOffline
 			s = run(t, s, 2000, next, &NodeReport{ID: "n2", Instances: []model.InstanceStatus{{ID: "i2", Generation: 1, Observed: model.ObservedReady}}},

@@ -117,7 +117,7 @@ func (s *State) stillWanted(inst *Instance, c *InstanceStop) *model.Error {
 		return s.mayForce(inst, c.By)
 	case c.Cause == model.CauseNodeDisabled:
 		node, _ := s.Nodes.Get(inst.Node)
-		if node == nil || node.Intent != IntentDisabled {
+		if node == nil || node.Intent != model.IntentDisabled {
 			return model.Refuse(model.CodeStale, "node %s is not disabled", inst.Node)
 		}
 		return s.Movable(inst)
@@ -195,7 +195,7 @@ func (s *State) drainAt(node model.NodeID, by string) (*Drain, DrainNode, *model
 		return nil, DrainNode{}, model.Refuse(model.CodeStale, "there is no drain %q", by)
 	}
 	part, _ := drain.Node(node)
-	if part.Phase != PhaseDraining || !part.Turn || drain.Paused {
+	if part.Phase != model.PhaseDraining || !part.Turn || drain.Paused {
 		return nil, DrainNode{}, model.Refuse(model.CodeStale, "drain %s does not run on node %s now", by, node)
 	}
 	return drain, part, nil
@@ -273,7 +273,7 @@ func (s *State) StopDue(i *Instance) model.Time {
 		return i.Marks.StopHeard.Add(i.Marks.StopGrace)
 	}
 	due := i.Marks.StopBegan.Add(i.Marks.StopGrace)
-	if n, ok := s.Nodes.Get(i.Node); ok && n.Health != HealthOffline {
+	if n, ok := s.Nodes.Get(i.Node); ok && n.Health != model.HealthOffline {
 		due = due.Add(wordOfStop)
 	}
 	return due
@@ -322,7 +322,7 @@ func (s *State) endGrace(inst *Instance, cause model.Cause, reason string) {
 	next.Marks.GraceOverride, next.Marks.StopGrace = new(model.Duration), 0
 	s.setInstance(inst, &next)
 	s.callAgent(inst.Node)
-	s.emit(Event{Type: EventDesired, Subject: "instance/" + string(inst.ID), Cause: cause, Before: string(model.DesiredDraining), After: string(model.DesiredStopped),
+	s.emit(Event{Type: model.EventDesired, Subject: "instance/" + string(inst.ID), Cause: cause, Before: string(model.DesiredDraining), After: string(model.DesiredStopped),
 		Data: map[string]string{"node": string(inst.Node), "group": string(inst.Group), "reason": reason}})
 }
 
@@ -403,5 +403,5 @@ func (s *State) flip(inst *Instance, to Eviction, reason string, message ...stri
 	if len(message) > 0 {
 		data["message"] = strings.Join(message, "; ")
 	}
-	s.emit(Event{Type: EventEviction, Subject: "instance/" + string(inst.ID), Cause: cause, Before: fmt.Sprint(!to.Requested), After: fmt.Sprint(to.Requested), Data: data})
+	s.emit(Event{Type: model.EventEviction, Subject: "instance/" + string(inst.ID), Cause: cause, Before: fmt.Sprint(!to.Requested), After: fmt.Sprint(to.Requested), Data: data})
 }

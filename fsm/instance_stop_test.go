@@ -10,7 +10,7 @@ import (
 // is applied, and so is one past a budget that the drain was not told about.
 // proves S6
 func TestBypassKeepsTheReason(t *testing.T) {
-	world := func(options DrainOptions) *Machine {
+	world := func(options model.DrainOptions) *Machine {
 		m := NewMachine()
 		mustApply(t, m, &ClusterInit{ID: "c1", Name: "test", Settings: model.DefaultSettings()})
 		mustApply(t, m, register("n1"), &NodeReport{ID: "n1", Full: true}, &JobSubmit{Spec: webSpec()})
@@ -19,26 +19,26 @@ func TestBypassKeepsTheReason(t *testing.T) {
 		mustApply(t, m, &DrainStart{ID: "d1", Nodes: []string{"n1"}, Options: options})
 		return m
 	}
-	downtime := DrainOptions{Deadline: model.Hour, AcceptDowntime: []string{"*"}}
-	forcing := DrainOptions{Deadline: 1, ForceAtDeadline: true}
+	downtime := model.DrainOptions{Deadline: model.Hour, AcceptDowntime: []string{"*"}}
+	forcing := model.DrainOptions{Deadline: 1, ForceAtDeadline: true}
 	accepted := &InstanceStop{ID: "i1", Cause: model.CauseNodeDraining, By: "d1", Bypass: true}
 	timeout := &InstanceStop{ID: "i1", Cause: model.CauseDrainTimeout, By: "d1", Bypass: true}
 	for _, c := range []struct {
 		name    string
-		options DrainOptions
+		options model.DrainOptions
 		first   []Command
 		stop    *InstanceStop
 		want    model.Code
 	}{
 		{"downtime accepted", downtime, nil, accepted, ""},
-		{"downtime not accepted", DrainOptions{Deadline: model.Hour}, nil, accepted, model.CodeInvalid},
+		{"downtime not accepted", model.DrainOptions{Deadline: model.Hour}, nil, accepted, model.CodeInvalid},
 		{"drain canceled", downtime, []Command{&DrainCancel{ID: "d1"}}, accepted, model.CodeStale},
 		{"drain paused", downtime, []Command{&DrainPause{ID: "d1", Paused: true}}, accepted, model.CodeStale},
-		{"node disabled", downtime, []Command{&NodeIntent{ID: "n1", Intent: IntentDisabled}}, accepted, model.CodeStale},
+		{"node disabled", downtime, []Command{&NodeIntent{ID: "n1", Intent: model.IntentDisabled}}, accepted, model.CodeStale},
 		{"no such drain", downtime, nil, &InstanceStop{ID: "i1", Cause: model.CauseNodeDraining, By: "d2", Bypass: true}, model.CodeStale},
 		{"out of time", forcing, nil, timeout, ""},
-		{"time left", DrainOptions{Deadline: model.Hour, ForceAtDeadline: true}, nil, timeout, model.CodeStale},
-		{"never by force", DrainOptions{Deadline: 1}, nil, timeout, model.CodeStale},
+		{"time left", model.DrainOptions{Deadline: model.Hour, ForceAtDeadline: true}, nil, timeout, model.CodeStale},
+		{"never by force", model.DrainOptions{Deadline: 1}, nil, timeout, model.CodeStale},
 		{"out of time and canceled", forcing, []Command{&DrainCancel{ID: "d1"}}, timeout, model.CodeStale},
 	} {
 		m := world(c.options)
@@ -76,7 +76,7 @@ func TestFailureThatIsOver(t *testing.T) {
 func TestDowntimeOfNoGroup(t *testing.T) {
 	s := aloneState(t)
 	for group, want := range map[string]model.Code{"web/api": "", "*": "", "web/no": model.CodeNotFound, "web": model.CodeNotFound} {
-		c := &DrainStart{ID: "d1", Nodes: []string{"n1"}, Options: DrainOptions{Deadline: model.Hour, AcceptDowntime: []string{group}}}
+		c := &DrainStart{ID: "d1", Nodes: []string{"n1"}, Options: model.DrainOptions{Deadline: model.Hour, AcceptDowntime: []string{group}}}
 		_, refusal := attempt(s, s.Now, c)
 		wantCode(t, group, refusal, want)
 	}

@@ -105,7 +105,7 @@ func (s *State) submit(spec model.JobSpec, how submission) {
 	}
 	s.forgetVersions(job.Name)
 	s.touchJob(job.Name)
-	s.emit(Event{Type: EventJob, Subject: "job/" + string(job.Name), Before: fmt.Sprint(job.Version - 1), After: fmt.Sprint(job.Version), Data: map[string]string{"message": how.message}})
+	s.emit(Event{Type: model.EventJob, Subject: "job/" + string(job.Name), Before: fmt.Sprint(job.Version - 1), After: fmt.Sprint(job.Version), Data: map[string]string{"message": how.message}})
 }
 
 func (s *State) touchJob(name model.JobName) { s.touch("jobs", Topic("job/"+name)) }
@@ -225,7 +225,7 @@ func (c *JobStop) apply(s *State) error {
 	s.supersede(&next)
 	s.dropServices(job.Name, func(model.ServiceName) bool { return true })
 	s.touchJob(job.Name)
-	s.emit(Event{Type: EventJob, Subject: "job/" + string(job.Name), Cause: model.CauseJobStopped, Before: "running", After: "stopped"})
+	s.emit(Event{Type: model.EventJob, Subject: "job/" + string(job.Name), Cause: model.CauseJobStopped, Before: "running", After: "stopped"})
 	for _, g := range groups {
 		s.maybePurge(g.ID)
 	}

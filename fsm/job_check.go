@@ -197,7 +197,7 @@ func (a *surroundings) freeOn(node model.NodeID, port, rank int) bool {
 // Code: quota_exceeded:<what>.
 func (a *surroundings) checkWanted(spec *model.JobSpec) *model.Error {
 	class, _, ok := a.s.Class(spec.Class)
-	if !ok || class.Quota == (Quota{}) {
+	if !ok || class.Quota == (model.Quota{}) {
 		return nil
 	}
 	want, asked := a.wishesOf(spec.Class), Usage{}

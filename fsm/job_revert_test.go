@@ -30,7 +30,7 @@ func completed(t *testing.T, s State) State {
 	t.Helper()
 	job, _ := s.Jobs.Get("web")
 	if d, ok := s.Deployments.Get(job.Deployment); ok && !d.Status.Ended() {
-		return run(t, s, 1000, &DeploymentStep{ID: d.ID, Status: DeploymentSucceeded})
+		return run(t, s, 1000, &DeploymentStep{ID: d.ID, Status: model.DeploymentSucceeded})
 	}
 	return s
 }

@@ -75,7 +75,7 @@ func (c *JobScale) apply(s *State) error {
 	changed.Index = s.Index
 	s.Jobs.put(job.Name, &changed)
 	s.touchJob(job.Name)
-	s.emit(Event{Type: EventJob, Subject: "job/" + string(job.Name), Cause: scaleCause(before, c.Count), Before: fmt.Sprint(before), After: fmt.Sprint(c.Count), Data: map[string]string{"group": c.Group}})
+	s.emit(Event{Type: model.EventJob, Subject: "job/" + string(job.Name), Cause: scaleCause(before, c.Count), Before: fmt.Sprint(before), After: fmt.Sprint(c.Count), Data: map[string]string{"group": c.Group}})
 	return nil
 }
 

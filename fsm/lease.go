@@ -17,7 +17,7 @@ func HeartbeatInterval(offlineAfter model.Duration) model.Duration {
 func (s *State) LeaseEnd(inst *Instance) model.Time {
 	spec, ok := s.Spec(inst.Group, inst.Version)
 	n, known := s.Nodes.Get(inst.Node)
-	if !ok || !known || !spec.Fenced() || n.Health != HealthOffline {
+	if !ok || !known || !spec.Fenced() || n.Health != model.HealthOffline {
 		return model.Never
 	}
 	return n.Return.OfflineSince.Add(spec.Exclusive.Lease).Add(s.graceOf(inst, inst.Marks.GraceOverride)).Add(leaseMargin)

@@ -44,7 +44,7 @@ func attempt(s State, at model.Time, c Command) (State, *model.Error) {
 
 func offline(s State, id model.NodeID) Command {
 	n, _ := s.Nodes.Get(id)
-	return &NodeHealth{ID: id, Health: HealthOffline, BootID: n.Agent.BootID, Epoch: n.Agent.Epoch}
+	return &NodeHealth{ID: id, Health: model.HealthOffline, BootID: n.Agent.BootID, Epoch: n.Agent.Epoch}
 }
 
 // S2: until lease, grace and margin are over a partitioned agent may run what only one may run, and only force says otherwise.

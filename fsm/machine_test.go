@@ -60,15 +60,15 @@ func TestMachineWakesWhomItConcerns(t *testing.T) {
 	gone, cancelGone := m.WatchTopic("node/n1")
 	cancelGone()
 	cancelGone() // as often as one likes
-	mustApply(t, m, &NodeIntent{ID: "n1", Intent: IntentCordoned})
+	mustApply(t, m, &NodeIntent{ID: "n1", Intent: model.IntentCordoned})
 	if !closed(next) || !closed(one) || closed(two) {
 		t.Errorf("closed: next %v, touched topic %v, other topic %v", closed(next), closed(one), closed(two))
 	}
 	_ = gone // shared with one: what is canceled may close all the same
-	if n, _ := before.Nodes.Get("n1"); n.Intent != IntentActive {
+	if n, _ := before.Nodes.Get("n1"); n.Intent != model.IntentActive {
 		t.Error("the state that was watched changed")
 	}
-	if n, _ := m.State().Nodes.Get("n1"); n.Intent != IntentCordoned {
+	if n, _ := m.State().Nodes.Get("n1"); n.Intent != model.IntentCordoned {
 		t.Error("the new state was not published before the waiters woke")
 	}
 	again, cancel := m.WatchTopic("node/n1")
@@ -136,7 +136,7 @@ func TestWaitIndex(t *testing.T) {
 func TestMachineRestores(t *testing.T) {
 	source := NewMachine()
 	mustApply(t, source, register("n1"), register("n2"))
-	mustApply(t, source, &NodeIntent{ID: "n1", Intent: IntentCordoned})
+	mustApply(t, source, &NodeIntent{ID: "n1", Intent: model.IntentCordoned})
 	data := snapshotOf(t, source.Snapshot())
 
 	m := NewMachine()
@@ -154,7 +154,7 @@ func TestMachineRestores(t *testing.T) {
 		t.Error("a restore wakes everybody")
 	}
 	sameState(t, source.State(), m.State())
-	mustApply(t, m, &NodeIntent{ID: "n1", Intent: IntentActive}) // and goes on
+	mustApply(t, m, &NodeIntent{ID: "n1", Intent: model.IntentActive}) // and goes on
 }
 
 // What can't be applied must never be skipped: not by the next entry either.
@@ -225,7 +225,7 @@ func TestMachinePublishesABatchOnce(t *testing.T) {
 	}
 	var batch []Logged
 	for i, id := range []model.NodeID{"n1", "n2"} {
-		data, err := EncodeEntry(Entry{Format: 1, Groups: [][]Command{{&NodeIntent{ID: id, Intent: IntentCordoned}}}})
+		data, err := EncodeEntry(Entry{Format: 1, Groups: [][]Command{{&NodeIntent{ID: id, Intent: model.IntentCordoned}}}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -242,7 +242,7 @@ func TestMachinePublishesABatchOnce(t *testing.T) {
 	if !closed(woken["node/n1"]) || !closed(woken["node/n2"]) || closed(woken["node/n3"]) {
 		t.Error("a batch wakes those whom it concerns, and nobody else")
 	}
-	if n1, _ := before.Nodes.Get("n1"); n1.Intent != IntentActive {
+	if n1, _ := before.Nodes.Get("n1"); n1.Intent != model.IntentActive {
 		t.Error("the state before changed")
 	}
 }
@@ -288,10 +288,10 @@ func TestReadersBesideTheWriter(t *testing.T) {
 					t.Error(err)
 				}
 				draft := s.NewDraft(s.Now)
-				if refusal := draft.Try(&NodeIntent{ID: "n0", Intent: IntentDisabled}); refusal != nil {
+				if refusal := draft.Try(&NodeIntent{ID: "n0", Intent: model.IntentDisabled}); refusal != nil {
 					t.Error(refusal)
 				}
-				if n, _ := s.Nodes.Get("n0"); n.Intent != IntentActive {
+				if n, _ := s.Nodes.Get("n0"); n.Intent != model.IntentActive {
 					t.Error("a draft wrote to the published state")
 				}
 				select {

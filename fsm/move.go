@@ -60,7 +60,7 @@ func (c *InstanceMove) unchanged(s *State, inst *Instance) *model.Error {
 		return model.Refuse(model.CodeStale, "node %s or %s changed since the move was planned", source.Name, target.Name)
 	case group.Version != c.GroupVersion || inst.Version != group.Version:
 		return model.Refuse(model.CodeStale, "%s has a newer version", inst.Group)
-	case source.Intent != IntentActive:
+	case source.Intent != model.IntentActive:
 		return model.Refuse(model.CodeStale, "node %s is %s", source.Name, source.Intent)
 	}
 	if refusal := s.Eligible(target); refusal != nil {
@@ -190,5 +190,5 @@ type Move struct {
 	To       model.NodeID     `json:"to" cbor:"4,keyasint"`
 	Cause    model.Cause      `json:"cause" cbor:"5,keyasint"`
 	Gain     int              `json:"gain" cbor:"6,keyasint"`                        // in points
-	Blocker  *Blocker         `json:"blocker,omitempty" cbor:"7,keyasint,omitempty"` // nil: it begins now
+	Blocker  *model.Blocker   `json:"blocker,omitempty" cbor:"7,keyasint,omitempty"` // nil: it begins now
 }

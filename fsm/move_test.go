@@ -116,8 +116,8 @@ func TestMoveIsRefused(t *testing.T) {
 		{"as planned", func(*State, *InstanceMove) {}, ""},
 		{"the source changed", func(s *State, _ *InstanceMove) { edit(s, "n1", func(n *Node) { n.Version++ }) }, model.CodeStale},
 		{"the target changed", func(s *State, _ *InstanceMove) { edit(s, "n3", func(n *Node) { n.Version++ }) }, model.CodeStale},
-		{"the target is cordoned", func(s *State, _ *InstanceMove) { edit(s, "n3", func(n *Node) { n.Intent = IntentCordoned }) }, model.CodeNodeNotEligible},
-		{"the source is cordoned", func(s *State, _ *InstanceMove) { edit(s, "n1", func(n *Node) { n.Intent = IntentCordoned }) }, model.CodeStale},
+		{"the target is cordoned", func(s *State, _ *InstanceMove) { edit(s, "n3", func(n *Node) { n.Intent = model.IntentCordoned }) }, model.CodeNodeNotEligible},
+		{"the source is cordoned", func(s *State, _ *InstanceMove) { edit(s, "n1", func(n *Node) { n.Intent = model.IntentCordoned }) }, model.CodeStale},
 		{"the target is avoided", func(s *State, _ *InstanceMove) {
 			edit(s, "n3", func(n *Node) { n.Avoid = []AvoidEntry{{Group: "web/http", Until: s.Now + 1}} })
 		}, model.CodeStale},

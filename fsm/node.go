@@ -2,36 +2,12 @@ package fsm
 
 import "github.com/outspan/outspan/model"
 
-// Intent is what the operator wants of a node; Health is what the detector found. Neither overwrites the other, so a drain
-// survives an outage of the node.
-type Intent string
-
-// The intents.
-const (
-	IntentActive   Intent = "active"
-	IntentCordoned Intent = "cordoned"
-	IntentDraining Intent = "draining"
-	IntentDisabled Intent = "disabled"
-)
-
-// Health is the detector's axis of a node.
-type Health string
-
-// The states of health.
-const (
-	HealthOnline   Health = "online"
-	HealthDegraded Health = "degraded"
-	HealthOffline  Health = "offline"
-	// HealthUnreachable is that of a node whose heartbeats arrive and whose agent gets no answers: it runs on, and takes nothing new.
-	HealthUnreachable Health = "unreachable"
-)
-
 // Node is a worker machine, known by its agent.
 type Node struct {
 	ID     model.NodeID `cbor:"1,keyasint"`
 	Name   string       `cbor:"2,keyasint"` // unique in the cluster
-	Intent Intent       `cbor:"3,keyasint"`
-	Health Health       `cbor:"4,keyasint"`
+	Intent model.Intent `cbor:"3,keyasint"`
+	Health model.Health `cbor:"4,keyasint"`
 
 	Agent  model.AgentInfo    `cbor:"5,keyasint"`
 	Shape  model.NodeShape    `cbor:"6,keyasint"`
@@ -80,37 +56,23 @@ type NodeReturn struct {
 	ConfirmedDead bool           `cbor:"5,keyasint,omitempty"` // the operator said that nothing runs there any more
 }
 
-// NodeState is the one state that people see.
-type NodeState string
-
-// The shown states: the five of P2, plus cordoned.
-const (
-	NodeDisabled    NodeState = "disabled"
-	NodeOffline     NodeState = "offline"
-	NodeDraining    NodeState = "draining"
-	NodeCordoned    NodeState = "cordoned"
-	NodeDegraded    NodeState = "degraded"
-	NodeUnreachable NodeState = "unreachable"
-	NodeActive      NodeState = "active"
-)
-
 // State derives the shown state: the first that applies of disabled, offline, draining, cordoned, unreachable, degraded, active.
-func (n *Node) State() NodeState {
+func (n *Node) State() model.NodeState {
 	switch {
-	case n.Intent == IntentDisabled:
-		return NodeDisabled
-	case n.Health == HealthOffline:
-		return NodeOffline
-	case n.Intent == IntentDraining:
-		return NodeDraining
-	case n.Intent == IntentCordoned:
-		return NodeCordoned
-	case n.Health == HealthUnreachable:
-		return NodeUnreachable
-	case n.Health == HealthDegraded || n.Troubled():
-		return NodeDegraded
+	case n.Intent == model.IntentDisabled:
+		return model.NodeDisabled
+	case n.Health == model.HealthOffline:
+		return model.NodeOffline
+	case n.Intent == model.IntentDraining:
+		return model.NodeDraining
+	case n.Intent == model.IntentCordoned:
+		return model.NodeCordoned
+	case n.Health == model.HealthUnreachable:
+		return model.NodeUnreachable
+	case n.Health == model.HealthDegraded || n.Troubled():
+		return model.NodeDegraded
 	}
-	return NodeActive
+	return model.NodeActive
 }
 
 // Allocatable is what instances can use: capacity less what is reserved for the machine itself.
@@ -135,7 +97,7 @@ type NodeRegister struct {
 // registration, and what else changes of the node, like a label, says nothing about it. It covers online <-> degraded and * -> offline; offline ends only by NodeRegister.
 type NodeHealth struct {
 	ID     model.NodeID `cbor:"1,keyasint"`
-	Health Health       `cbor:"2,keyasint"`
+	Health model.Health `cbor:"2,keyasint"`
 	BootID string       `cbor:"3,keyasint"`
 	Epoch  uint64       `cbor:"4,keyasint"`
 	Reason string       `cbor:"5,keyasint,omitempty"`
@@ -162,7 +124,7 @@ type NodeReport struct {
 // Codes: not_found, conflict (docs/model.md, "Nodes", has no such change of intent).
 type NodeIntent struct {
 	ID     model.NodeID `cbor:"1,keyasint"`
-	Intent Intent       `cbor:"2,keyasint"`
+	Intent model.Intent `cbor:"2,keyasint"`
 	Reason string       `cbor:"3,keyasint,omitempty"`
 }
 

@@ -26,10 +26,10 @@ func (s *State) setNode(before *Node, after Node) {
 	}
 	if before != nil && before.State() != after.State() {
 		data := map[string]string{"name": after.Name}
-		if after.State() == NodeDegraded && after.Troubled() {
+		if after.State() == model.NodeDegraded && after.Troubled() {
 			data["reason"] = after.Self.Words()
 		}
-		s.emit(Event{Type: EventNodeState, Subject: "node/" + string(after.ID), Before: string(before.State()), After: string(after.State()), Data: data})
+		s.emit(Event{Type: model.EventNodeState, Subject: "node/" + string(after.ID), Before: string(before.State()), After: string(after.State()), Data: data})
 	}
 }
 
@@ -71,7 +71,7 @@ func (c *NodeRegister) apply(s *State) error {
 		s.callAgents()
 		old, _ = s.Nodes.Get(c.ID)
 	}
-	n := Node{ID: c.ID, Intent: IntentActive, Restore: NodeRestore{Owes: s.Unconfirmed}}
+	n := Node{ID: c.ID, Intent: model.IntentActive, Restore: NodeRestore{Owes: s.Unconfirmed}}
 	if known {
 		n = *old
 		s.nodeNames.del(old.Name)
@@ -80,7 +80,7 @@ func (c *NodeRegister) apply(s *State) error {
 	if plant.Is(plant.EpochAgain) {
 		epoch = n.Agent.Epoch + 1
 	}
-	n.Name, n.Agent, n.Health = c.Name, c.Agent, HealthOnline
+	n.Name, n.Agent, n.Health = c.Name, c.Agent, model.HealthOnline
 	n.Agent.Epoch, n.Agent.Warnings = epoch, CutWarnings(c.Agent.Warnings)
 	n.Registrations++
 	n.Restore.Raised = n.Restore.Raised || raises
@@ -92,7 +92,7 @@ func (c *NodeRegister) apply(s *State) error {
 	}
 	n.Shape.Labels = n.Labels.all()
 	n.Return.Recovering, n.Return.ConfirmedDead = true, false
-	if known && old.Health == HealthOffline {
+	if known && old.Health == model.HealthOffline {
 		n.Return.Hold, n.Return.HeldUntil = s.flapHold(old)
 	}
 	n.Assigned, n.FactsGen, n.Self.Gen = s.Index, 0, 0
@@ -103,7 +103,7 @@ func (c *NodeRegister) apply(s *State) error {
 	}
 	s.keepPromises(n.ID)
 	s.dropFacts(n.ID)
-	s.emit(Event{Type: EventNodeRegistered, Subject: "node/" + string(n.ID), Data: map[string]string{"name": n.Name, "address": n.Agent.Address, "boot_id": n.Agent.BootID}})
+	s.emit(Event{Type: model.EventNodeRegistered, Subject: "node/" + string(n.ID), Data: map[string]string{"name": n.Name, "address": n.Agent.Address, "boot_id": n.Agent.BootID}})
 	return nil
 }
 
@@ -123,23 +123,23 @@ func (c *NodeHealth) apply(s *State) error {
 		return model.Refuse(model.CodeNotFound, "there is no node %s", c.ID)
 	case n.Agent.Epoch != c.Epoch || n.Agent.BootID != c.BootID:
 		return model.Refuse(model.CodeStale, "node %s registered since it was judged", n.Name)
-	case !slices.Contains([]Health{HealthOnline, HealthDegraded, HealthUnreachable, HealthOffline}, c.Health):
+	case !slices.Contains([]model.Health{model.HealthOnline, model.HealthDegraded, model.HealthUnreachable, model.HealthOffline}, c.Health):
 		return model.Refuse(model.CodeInvalid, "%q is no health of a node", c.Health)
 	case n.Health == c.Health:
 		return nil
-	case n.Health == HealthOffline:
+	case n.Health == model.HealthOffline:
 		return model.Refuse(model.CodeConflict, "node %s is offline until its agent registers again", n.Name)
-	case c.Health == HealthOffline && s.Hold.Active:
+	case c.Health == model.HealthOffline && s.Hold.Active:
 		return model.Refuse(model.CodeHold, "node %s is silent, but a hold is set: no node is declared offline", n.Name)
 	}
 	next := *n
 	next.Health = c.Health
-	if c.Health == HealthOffline {
+	if c.Health == model.HealthOffline {
 		next.Return.OfflineSince = s.Now
 		next.Return.Recovering = false
 	}
 	s.setNode(n, next)
-	if c.Health == HealthOffline {
+	if c.Health == model.HealthOffline {
 		for inst := range s.InstancesOn(c.ID) {
 			s.markLost(inst)
 		}
@@ -158,7 +158,7 @@ func (s *State) markLost(inst *Instance) {
 
 // TakesReport returns nil if what an agent of this epoch says counts, or why not. Code: stale.
 func (n *Node) TakesReport(epoch uint64) *model.Error {
-	if n.Agent.Epoch == epoch && n.Health != HealthOffline {
+	if n.Agent.Epoch == epoch && n.Health != model.HealthOffline {
 		return nil
 	}
 	return model.Refuse(model.CodeStale, "node %s is at epoch %d and %s; the report is of epoch %d", n.Name, n.Agent.Epoch, n.Health, epoch).WithHint("the agent must register again")
@@ -266,13 +266,13 @@ func (c *NodeIntent) apply(s *State) error {
 	if !intentEdge(n.Intent, c.Intent) {
 		return model.Refuse(model.CodeConflict, "node %s is %s and can't become %s", n.Name, n.Intent, c.Intent).WithHint("%s", intentHint(n))
 	}
-	if n.Intent == IntentDisabled && n.Health != HealthOffline && n.Agent.Reads() < s.Format {
+	if n.Intent == model.IntentDisabled && n.Health != model.HealthOffline && n.Agent.Reads() < s.Format {
 		return model.Refuse(model.CodeNeedsFormat, "the cluster writes format %d, and the agent of node %s reads formats up to %d", s.Format, n.Name, n.Agent.Reads()).
 			WithHint("upgrade the agent on that machine first")
 	}
-	over := n.Intent == IntentDraining || n.Intent == IntentDisabled
+	over := n.Intent == model.IntentDraining || n.Intent == model.IntentDisabled
 	if over {
-		s.endDrainOf(n, PhaseCanceled, "node is "+string(c.Intent)+" now")
+		s.endDrainOf(n, model.PhaseCanceled, "node is "+string(c.Intent)+" now")
 		n, _ = s.Nodes.Get(c.ID) // its agent is told what became of preparations
 	}
 	next := *n
@@ -285,20 +285,20 @@ func (c *NodeIntent) apply(s *State) error {
 }
 
 // intentEdge lists the operator's moves; draining begins only by DrainStart.
-func intentEdge(from, to Intent) bool {
+func intentEdge(from, to model.Intent) bool {
 	switch to {
-	case IntentDisabled:
+	case model.IntentDisabled:
 		return true
-	case IntentCordoned:
-		return from == IntentActive
-	case IntentActive:
+	case model.IntentCordoned:
+		return from == model.IntentActive
+	case model.IntentActive:
 		return true
 	}
 	return false
 }
 
 func intentHint(n *Node) string {
-	if n.Intent == IntentDisabled {
+	if n.Intent == model.IntentDisabled {
 		return "enable it first: outspan node enable " + n.Name
 	}
 	return "uncordon it first: outspan node uncordon " + n.Name
@@ -324,7 +324,7 @@ func (c *NodeAck) apply(s *State) error {
 	if !ok {
 		return model.Refuse(model.CodeNotFound, "there is no node %s", c.ID)
 	}
-	if n.Intent != IntentDraining && n.Intent != IntentDisabled {
+	if n.Intent != model.IntentDraining && n.Intent != model.IntentDisabled {
 		return model.Refuse(model.CodeConflict, "node %s is %s: there is nothing to acknowledge", n.Name, n.Intent).WithHint("drain it first: outspan node drain %s", n.Name)
 	}
 	next := *n
@@ -355,7 +355,7 @@ func (c *NodeForget) apply(s *State) error {
 	if !ok {
 		return model.Refuse(model.CodeNotFound, "there is no node %s", c.ID)
 	}
-	if n.Health != HealthOffline {
+	if n.Health != model.HealthOffline {
 		return model.Refuse(model.CodeConflict, "node %s is %s: its agent would register again", n.Name, n.State()).WithHint("stop its agent and wait until it is offline")
 	}
 	if n.Placed.Instances > 0 {
@@ -375,7 +375,7 @@ func (c *NodeForget) apply(s *State) error {
 	for _, inst := range rows {
 		s.setInstance(inst, nil)
 	}
-	s.endDrainOf(n, PhaseCanceled, "node was forgotten")
+	s.endDrainOf(n, model.PhaseCanceled, "node was forgotten")
 	s.endTransfersOf(c.ID, n.Name)
 	if !plant.Is(plant.ForgottenVolume) {
 		s.loseVolumes(n)
@@ -386,6 +386,6 @@ func (c *NodeForget) apply(s *State) error {
 	s.indexNode(n)
 	s.nodeNames.del(n.Name)
 	s.touch("nodes", Topic("node/"+n.ID))
-	s.emit(Event{Type: EventNodeState, Subject: "node/" + string(n.ID), Before: string(n.State()), After: "forgotten", Data: map[string]string{"name": n.Name}})
+	s.emit(Event{Type: model.EventNodeState, Subject: "node/" + string(n.ID), Before: string(n.State()), After: "forgotten", Data: map[string]string{"name": n.Name}})
 	return nil
 }

@@ -7,7 +7,7 @@ func (c *NodeConfirmDead) apply(s *State) error {
 	if !ok {
 		return model.Refuse(model.CodeNotFound, "there is no node %s", c.ID)
 	}
-	if n.Health != HealthOffline {
+	if n.Health != model.HealthOffline {
 		return model.Refuse(model.CodeConflict, "node %s is %s: only an offline node can be confirmed dead", n.Name, n.State()).WithHint("to stop using a machine that answers: outspan node disable %s", n.Name)
 	}
 	word := "confirmed dead by the operator"

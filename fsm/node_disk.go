@@ -18,7 +18,7 @@ const (
 // for an instance that has ended or whose node is offline.
 func (s *State) DiskUse(inst *Instance) (model.DiskUse, bool) {
 	n, ok := s.Nodes.Get(inst.Node)
-	if !ok || n.Health == HealthOffline || inst.Terminal() {
+	if !ok || n.Health == model.HealthOffline || inst.Terminal() {
 		return model.DiskUse{}, false
 	}
 	return diskUse(n.Self.Disk, inst.ID)
@@ -91,7 +91,7 @@ func (s *State) tellDiskOf(n *Node, u model.DiskUse, before, after string) {
 	if after == diskAbove {
 		data["used_bytes"] = strconv.FormatInt(u.UsedBytes, 10)
 	}
-	s.emit(Event{Type: EventDisk, Subject: "instance/" + string(u.ID), Before: before, After: after, Data: data})
+	s.emit(Event{Type: model.EventDisk, Subject: "instance/" + string(u.ID), Before: before, After: after, Data: data})
 }
 
 func (s *State) touchDisk(id model.InstanceID) { s.touch("nodes", "instances", Topic("instance/"+id)) }

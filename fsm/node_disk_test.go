@@ -52,13 +52,13 @@ func TestInstanceAboveItsDiskLimit(t *testing.T) {
 		if others := len(n.Self.Disk) - min(len(n.Self.Disk), 1); others > 0 && step.used != 40 {
 			t.Errorf("%s: kept %+v", step.name, n.Self.Disk)
 		}
-		if n.Troubled() || n.State() != NodeActive {
+		if n.Troubled() || n.State() != model.NodeActive {
 			t.Errorf("%s: the node is %s: %+v", step.name, n.State(), n.Self)
 		}
 	}
 	var told []string
 	for _, e := range s.Events.All() {
-		if e.Type == EventDisk {
+		if e.Type == model.EventDisk {
 			told = append(told, fmt.Sprint(e.Subject, " ", e.After, " ", e.Data["used_bytes"], "/", e.Data["limit_bytes"]))
 		}
 	}

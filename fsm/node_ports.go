@@ -52,7 +52,7 @@ func (s *State) tellPorts(n *Node, now []model.PortProblem) {
 		data["open"] = portNames(open)
 	}
 	s.emit(Event{
-		Type: EventNodePort, Subject: "node/" + string(n.ID),
+		Type: model.EventNodePort, Subject: "node/" + string(n.ID),
 		Before: portCodes(n.Self.Ports), After: portCodes(now), Data: data,
 	})
 }

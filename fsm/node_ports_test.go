@@ -43,13 +43,13 @@ func TestPortsThatAnAgentCantOpen(t *testing.T) {
 		if !slices.Equal(n.Self.Ports, step.ports) {
 			t.Errorf("%s: kept %+v, want %+v", step.name, n.Self.Ports, step.ports)
 		}
-		if n.State() != NodeActive {
+		if n.State() != model.NodeActive {
 			t.Errorf("%s: the node is %s", step.name, n.State())
 		}
 	}
 	var told []string
 	for _, e := range s.Events.All() {
-		if e.Type == EventNodePort {
+		if e.Type == model.EventNodePort {
 			told = append(told, fmt.Sprintf("%s %s -> %s closed=%s open=%s", e.Subject, e.Before, e.After, e.Data["closed"], e.Data["open"]))
 		}
 	}
@@ -152,7 +152,7 @@ func TestPortsOfAReportMakeOneEvent(t *testing.T) {
 func portEvents(s *State) []Event {
 	var list []Event
 	for _, e := range s.Events.All() {
-		if e.Type == EventNodePort {
+		if e.Type == model.EventNodePort {
 			list = append(list, *e)
 		}
 	}

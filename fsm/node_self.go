@@ -27,9 +27,9 @@ type NodeSelf struct {
 func (n *Node) Troubled() bool { return len(n.Self.Troubles) > 0 }
 
 // Shown is the health that people see: a node that is degraded by its own word is heard all the same.
-func (n *Node) Shown() Health {
-	if n.Health == HealthOnline && n.Troubled() {
-		return HealthDegraded
+func (n *Node) Shown() model.Health {
+	if n.Health == model.HealthOnline && n.Troubled() {
+		return model.HealthDegraded
 	}
 	return n.Health
 }
@@ -90,7 +90,7 @@ func (s *State) takeSelf(c *NodeReport) {
 		return
 	}
 	s.setNode(n, next)
-	s.emit(Event{Type: EventNodeChecks, Subject: "node/" + string(n.ID),
+	s.emit(Event{Type: model.EventNodeChecks, Subject: "node/" + string(n.ID),
 		Before: n.Self.checks(), After: next.Self.checks(),
 		Data: map[string]string{"name": n.Name, "reason": next.Self.Words()}})
 }
@@ -110,8 +110,8 @@ func (s *State) Tolerated(inst *Instance) (until model.Time, leaves bool) {
 	n, ok := s.Nodes.Get(inst.Node)
 	policy, known := s.Policy(inst.Group)
 	switch {
-	case !ok || !known || !n.Troubled() || !oneOf(n.Health, HealthOnline, HealthDegraded):
-	case !oneOf(n.Intent, IntentActive, IntentCordoned) || s.Settings.PlaceOnDegraded || s.Unconfirmed:
+	case !ok || !known || !n.Troubled() || !oneOf(n.Health, model.HealthOnline, model.HealthDegraded):
+	case !oneOf(n.Intent, model.IntentActive, model.IntentCordoned) || s.Settings.PlaceOnDegraded || s.Unconfirmed:
 	case policy.Role == model.RoleSystem || policy.Toleration.NotReady == nil || *policy.Toleration.NotReady == model.Forever:
 	case s.Movable(inst) != nil:
 	case plant.Is(plant.NotReadyAtOnce):

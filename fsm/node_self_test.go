@@ -31,17 +31,17 @@ func TestNodeDegradedByItsOwnWord(t *testing.T) {
 		does     Command
 		troubles []model.Trouble
 		since    model.Time
-		state    NodeState
+		state    model.NodeState
 	}{
-		{"the first trouble", 2000, troubled("n1", 1, full, model.Trouble{Check: "odd", Reason: "?"}, full), []model.Trouble{full}, 2000, NodeDegraded},
-		{"another one", 3000, troubled("n1", 2, slow, full), []model.Trouble{full, slow}, 2000, NodeDegraded},
-		{"a report of something else", 3500, &NodeReport{ID: "n1"}, []model.Trouble{full, slow}, 2000, NodeDegraded},
-		{"its agent registers again", 4000, register("n1"), []model.Trouble{full, slow}, 2000, NodeDegraded},
-		{"a late report of before", 4500, troubled("n1", 0), []model.Trouble{full, slow}, 2000, NodeDegraded},
-		{"one is over", 5000, troubled("n1", 1, slow), []model.Trouble{slow}, 2000, NodeDegraded},
-		{"all are over", 6000, troubled("n1", 2), nil, 0, NodeActive},
-		{"it begins again", 7000, troubled("n1", 3, full), []model.Trouble{full}, 7000, NodeDegraded},
-		{"an agent that checks nothing", 8000, &NodeReport{ID: "n1", Full: true}, nil, 0, NodeActive},
+		{"the first trouble", 2000, troubled("n1", 1, full, model.Trouble{Check: "odd", Reason: "?"}, full), []model.Trouble{full}, 2000, model.NodeDegraded},
+		{"another one", 3000, troubled("n1", 2, slow, full), []model.Trouble{full, slow}, 2000, model.NodeDegraded},
+		{"a report of something else", 3500, &NodeReport{ID: "n1"}, []model.Trouble{full, slow}, 2000, model.NodeDegraded},
+		{"its agent registers again", 4000, register("n1"), []model.Trouble{full, slow}, 2000, model.NodeDegraded},
+		{"a late report of before", 4500, troubled("n1", 0), []model.Trouble{full, slow}, 2000, model.NodeDegraded},
+		{"one is over", 5000, troubled("n1", 1, slow), []model.Trouble{slow}, 2000, model.NodeDegraded},
+		{"all are over", 6000, troubled("n1", 2), nil, 0, model.NodeActive},
+		{"it begins again", 7000, troubled("n1", 3, full), []model.Trouble{full}, 7000, model.NodeDegraded},
+		{"an agent that checks nothing", 8000, &NodeReport{ID: "n1", Full: true}, nil, 0, model.NodeActive},
 	} {
 		if c, ok := step.does.(*NodeReport); ok {
 			n, _ := s.Nodes.Get("n1")
@@ -50,7 +50,7 @@ func TestNodeDegradedByItsOwnWord(t *testing.T) {
 		s = run(t, s, step.at, step.does)
 		n, _ := s.Nodes.Get("n1")
 		same := slices.Equal(n.Self.Troubles, step.troubles) && n.Self.Since == step.since
-		if !same || n.State() != step.state || n.Health != HealthOnline {
+		if !same || n.State() != step.state || n.Health != model.HealthOnline {
 			t.Errorf("%s: %+v, state %s, health %s", step.name, n.Self, n.State(), n.Health)
 		}
 		if c, ok := step.does.(*NodeReport); ok && c.News(&s) {
@@ -60,17 +60,17 @@ func TestNodeDegradedByItsOwnWord(t *testing.T) {
 		if n.Return.Recovering {
 			continue
 		}
-		takes := step.state == NodeActive
+		takes := step.state == model.NodeActive
 		if (refusal == nil) != takes || !takes && !strings.Contains(refusal.Message, step.troubles[0].Reason) {
 			t.Errorf("%s: it takes instances: %v", step.name, refusal)
 		}
 	}
 	var told []string
 	for _, e := range s.Events.All() {
-		if e.Type == EventNodeChecks {
+		if e.Type == model.EventNodeChecks {
 			told = append(told, e.Before+" -> "+e.After+" "+e.Data["reason"])
 		}
-		if e.Type == EventNodeState && e.After == string(NodeDegraded) && e.Data["reason"] != "no room" {
+		if e.Type == model.EventNodeState && e.After == string(model.NodeDegraded) && e.Data["reason"] != "no room" {
 			t.Errorf("the event of the state tells %q", e.Data)
 		}
 	}
@@ -114,10 +114,10 @@ func TestLeaveTroubledNode(t *testing.T) {
 		{"a hold", model.RoleProbe, 17_000, []Command{&HoldSet{Active: true, Reason: "many"}}, model.CodeHold, model.CodeHold},
 		{"for ever", model.RoleSingleton, 90_000, nil, model.CodeStale, model.CodeRoleNever},
 		{"a drain", model.RoleProbe, 17_000, []Command{
-			&DrainStart{ID: "d1", Nodes: []string{"n1"}, Options: DrainOptions{Deadline: model.Hour}},
+			&DrainStart{ID: "d1", Nodes: []string{"n1"}, Options: model.DrainOptions{Deadline: model.Hour}},
 		}, model.CodeStale, model.CodeStale},
 		{"it gets no answers", model.RoleProbe, 17_000, []Command{
-			&NodeHealth{ID: "n1", Health: HealthUnreachable},
+			&NodeHealth{ID: "n1", Health: model.HealthUnreachable},
 		}, model.CodeStale, model.CodeStale},
 	} {
 		spec := webSpec()

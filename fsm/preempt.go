@@ -52,7 +52,7 @@ func (s *State) MayTakeFrom(taker, owner model.GroupID) *model.Error {
 		return nil
 	case rank > other || !known:
 		return model.Refuse(model.CodeConflict, "%s of class %s can't preempt %s of class %s", taker, a.Class, owner, b.Class)
-	case class.PreemptEqual != PreemptFair:
+	case class.PreemptEqual != model.PreemptFair:
 		return model.Refuse(model.CodeConflict, "%s and %s are of the class %s, which does not preempt its own", taker, owner, a.Class)
 	case a.Name == b.Name:
 		return model.Refuse(model.CodeConflict, "%s and %s are of the same job", taker, owner)

@@ -83,7 +83,7 @@ func crowdedBeginning() [][]Command {
 		n.Shape.Capacity.MemoryBytes, n.Shape.PortMin, n.Shape.PortMax = 1000<<20, 8000, 8007
 		groups = append(groups, []Command{n}, []Command{&NodeReport{ID: id, Full: true}})
 	}
-	groups = append(groups, []Command{&ClassSet{Name: model.ClassBatch, PreemptEqual: PreemptFair}})
+	groups = append(groups, []Command{&ClassSet{Name: model.ClassBatch, PreemptEqual: model.PreemptFair}})
 	for _, spec := range []model.JobSpec{
 		sized("top", model.ClassCritical, 3, 400), sized("mid", model.ClassProduction, 4, 500), sized("low", model.ClassBatch, 5, 300), sized("less", model.ClassBatch, 5, 200),
 	} {
@@ -108,7 +108,7 @@ func (w world) crowdedCommand() []Command {
 		return []Command{w.stop()}
 	case at < 91:
 		n := w.node()
-		return []Command{&NodeHealth{ID: n.ID, Health: pick(w, HealthOffline, HealthOnline), BootID: n.Agent.BootID, Epoch: n.Agent.Epoch}}
+		return []Command{&NodeHealth{ID: n.ID, Health: pick(w, model.HealthOffline, model.HealthOnline), BootID: n.Agent.BootID, Epoch: n.Agent.Epoch}}
 	case at < 96:
 		id := w.offline()
 		if w.rarely(3) {
@@ -122,9 +122,9 @@ func (w world) crowdedCommand() []Command {
 		}
 		return []Command{n, &NodeReport{ID: id, Epoch: next.Agent.Epoch + 1, Full: true}}
 	}
-	return []Command{pick[Command](w, &NodeIntent{ID: w.node().ID, Intent: pick(w, IntentActive, IntentCordoned)},
-		&DrainStart{ID: model.DrainID(w.fresh("d")), Nodes: []string{string(w.node().ID)}, Options: DrainOptions{Deadline: model.Hour}},
-		&NodeIntent{ID: w.node().ID, Intent: IntentActive}, &JobScale{key(w, w.s.Jobs), "g", w.int(1, 5)})}
+	return []Command{pick[Command](w, &NodeIntent{ID: w.node().ID, Intent: pick(w, model.IntentActive, model.IntentCordoned)},
+		&DrainStart{ID: model.DrainID(w.fresh("d")), Nodes: []string{string(w.node().ID)}, Options: model.DrainOptions{Deadline: model.Hour}},
+		&NodeIntent{ID: w.node().ID, Intent: model.IntentActive}, &JobScale{key(w, w.s.Jobs), "g", w.int(1, 5)})}
 }
 
 // agentWorks is an agent's report of some of what it has: what is to run gets ready, what is to stop stops.
@@ -195,7 +195,7 @@ func preemptionHolds(t fatal, before, after State, e Entry, results []Result) in
 			i, _ := before.Instances.Get(id)
 			owner, _ := before.Jobs.Get(jobOf(i.Group))
 			class, rank, _ := before.Class(taker.Class)
-			if other := before.ClassRank(owner.Class); other < rank || other == rank && class.PreemptEqual != PreemptFair {
+			if other := before.ClassRank(owner.Class); other < rank || other == rank && class.PreemptEqual != model.PreemptFair {
 				t.Fatalf("%s of class %s was stopped for one of class %s", id, owner.Class, taker.Class)
 			}
 			if p.Desired == model.DesiredRunning && !slices.Contains(p.Links.Awaits, id) {

@@ -187,7 +187,7 @@ func TestPreemptorEnds(t *testing.T) {
 	halfway := func() State { return must(t, waiting(), observedAt("n1", "i2", model.ObservedStopped, 2)) }
 	offline := func(s State) State {
 		n := s.nodeRow("n1")
-		return must(t, s, &NodeHealth{ID: "n1", Health: HealthOffline, BootID: n.Agent.BootID, Epoch: n.Agent.Epoch})
+		return must(t, s, &NodeHealth{ID: "n1", Health: model.HealthOffline, BootID: n.Agent.BootID, Epoch: n.Agent.Epoch})
 	}
 	gone := func(t *testing.T, s State) {
 		t.Helper()
@@ -206,7 +206,7 @@ func TestPreemptorEnds(t *testing.T) {
 		}
 	})
 	t.Run("drained", func(t *testing.T) {
-		gone(t, must(t, halfway(), &DrainStart{ID: "d1", Nodes: []string{"n1"}, Options: DrainOptions{Deadline: model.Hour}}))
+		gone(t, must(t, halfway(), &DrainStart{ID: "d1", Nodes: []string{"n1"}, Options: model.DrainOptions{Deadline: model.Hour}}))
 	})
 	t.Run("purged", func(t *testing.T) {
 		s := must(t, halfway(), &JobStop{Job: "new", Purge: true})
@@ -248,7 +248,7 @@ func TestPreemptFair(t *testing.T) {
 		t.Errorf("a class that does not say so preempts its own: %v", refusal)
 	}
 	classes := slices.Clone(s.Classes)
-	classes[len(classes)-1].PreemptEqual = PreemptFair
+	classes[len(classes)-1].PreemptEqual = model.PreemptFair
 	s.Classes = classes
 	for _, tt := range []struct {
 		running int // of other/g

@@ -240,7 +240,7 @@ func (c *InstanceRelease) apply(s *State) error {
 	}
 	s.setInstance(inst, &next)
 	if c.Failure != "" && inst.Eviction.Aborts == 0 {
-		s.emit(Event{Type: EventPreparation, Subject: "instance/" + string(inst.ID), Cause: inst.Eviction.Cause,
+		s.emit(Event{Type: model.EventPreparation, Subject: "instance/" + string(inst.ID), Cause: inst.Eviction.Cause,
 			Data: map[string]string{"node": string(inst.Node), "group": string(inst.Group), "by": inst.Eviction.By, "text": c.Failure}})
 	}
 	return nil

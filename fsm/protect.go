@@ -90,7 +90,7 @@ func (s *State) Protected(inst *Instance) bool {
 	if plant.Is(plant.StaleLastCopy) {
 		return known && inst.Status.Facts[model.FactInSync] == "true"
 	}
-	return known && n.Intent == IntentActive && n.Health == HealthOnline && !n.Troubled() && !inst.Eviction.Requested && s.InSync(inst)
+	return known && n.Intent == model.IntentActive && n.Health == model.HealthOnline && !n.Troubled() && !inst.Eviction.Requested && s.InSync(inst)
 }
 
 // Last reports whether a member has no protected peer of its group on another node. What is being built to take its own place is no peer.
@@ -170,7 +170,7 @@ func (s *State) PolicyOn(n *Node) (p model.DrainPolicy, by string, acts bool) {
 		return s.PolicyFor(d), string(d.ID), part.Turn
 	}
 	p, _ = ParseDrainPolicy(s.Settings.NodeDrainPolicy)
-	return p, ByPolicy, s.Settings.EvictOn == model.EvictOnCordon && n.Intent == IntentCordoned
+	return p, ByPolicy, s.Settings.EvictOn == model.EvictOnCordon && n.Intent == model.IntentCordoned
 }
 
 // PolicyMarks reports whether the policy on its node wants an instance evicted, and in whose name. A node that is down or gone evicts nothing, and one
@@ -178,7 +178,7 @@ func (s *State) PolicyOn(n *Node) (p model.DrainPolicy, by string, acts bool) {
 func (s *State) PolicyMarks(inst *Instance) (by string, marks bool) {
 	m, ok := s.MemberOf(inst)
 	n, known := s.Nodes.Get(inst.Node)
-	if !ok || !known || n.Health == HealthOffline || inst.Desired != model.DesiredRunning {
+	if !ok || !known || n.Health == model.HealthOffline || inst.Desired != model.DesiredRunning {
 		return "", false
 	}
 	p, by, acts := s.PolicyOn(n)

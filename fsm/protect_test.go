@@ -73,11 +73,11 @@ func TestProtected(t *testing.T) {
 		{"nothing known", []Command{says("n3", "i3", 2, model.ObservedReady, "")}},
 		{"not ready", []Command{says("n3", "i3", 2, model.ObservedUnready, "true")}},
 		{"failed", []Command{&NodeReport{ID: "n3", Instances: []model.InstanceStatus{{ID: "i3", Generation: 2, Observed: model.ObservedFailed, Reason: "oom_killed"}}}}},
-		{"node cordoned", []Command{&NodeIntent{ID: "n3", Intent: IntentCordoned}}},
-		{"node draining", []Command{&DrainStart{ID: "d1", Nodes: []string{"n3"}, Options: DrainOptions{Deadline: model.Hour}}}},
-		{"node disabled", []Command{&NodeIntent{ID: "n3", Intent: IntentDisabled}}},
-		{"node suspected", []Command{&NodeHealth{ID: "n3", Health: HealthDegraded, BootID: "b"}}},
-		{"node offline", []Command{&NodeHealth{ID: "n3", Health: HealthOffline, BootID: "b"}}},
+		{"node cordoned", []Command{&NodeIntent{ID: "n3", Intent: model.IntentCordoned}}},
+		{"node draining", []Command{&DrainStart{ID: "d1", Nodes: []string{"n3"}, Options: model.DrainOptions{Deadline: model.Hour}}}},
+		{"node disabled", []Command{&NodeIntent{ID: "n3", Intent: model.IntentDisabled}}},
+		{"node suspected", []Command{&NodeHealth{ID: "n3", Health: model.HealthDegraded, BootID: "b"}}},
+		{"node offline", []Command{&NodeHealth{ID: "n3", Health: model.HealthOffline, BootID: "b"}}},
 		{"to be evicted", []Command{&InstanceMark{ID: "i3", Requested: true, Cause: model.CauseUser, By: "ann"}}},
 		{"stopping", []Command{&InstanceStop{ID: "i3", Cause: model.CauseUser, Bypass: true}}},
 		{"its agent registers again", []Command{&NodeRegister{ID: "n3", Name: "n3", Agent: model.AgentInfo{BootID: "b", Address: "127.0.0.1", Key: []byte("k")}, Shape: model.NodeShape{Capacity: model.Resources{CPU: 1000, MemoryBytes: 1 << 30}}}}},
@@ -263,10 +263,10 @@ func drawMembers(rt *rapid.T, s *State, step int) Command {
 		observed := rapid.SampledFrom([]model.Observed{model.ObservedReady, model.ObservedReady, model.ObservedReady, model.ObservedUnready, model.ObservedStopped}).Draw(rt, "observed")
 		return says(inst.Node, inst.ID, inst.Status.Generation+1, observed, rapid.SampledFrom([]string{"true", "true", "false", ""}).Draw(rt, "in_sync"))
 	case 2:
-		return &NodeIntent{ID: node, Intent: rapid.SampledFrom([]Intent{IntentActive, IntentActive, IntentCordoned, IntentDisabled}).Draw(rt, "intent")}
+		return &NodeIntent{ID: node, Intent: rapid.SampledFrom([]model.Intent{model.IntentActive, model.IntentActive, model.IntentCordoned, model.IntentDisabled}).Draw(rt, "intent")}
 	case 3:
 		policy := rapid.SampledFrom(model.DrainPolicies()).Draw(rt, "policy")
-		return &DrainStart{ID: model.DrainID(fmt.Sprintf("d%d", step)), Nodes: []string{string(node)}, Options: DrainOptions{Deadline: model.Hour, Policy: policy, Force: rapid.IntRange(0, 9).Draw(rt, "force") == 0}}
+		return &DrainStart{ID: model.DrainID(fmt.Sprintf("d%d", step)), Nodes: []string{string(node)}, Options: model.DrainOptions{Deadline: model.Hour, Policy: policy, Force: rapid.IntRange(0, 9).Draw(rt, "force") == 0}}
 	case 4:
 		_, marks := s.PolicyMarks(inst)
 		by, _ := s.PolicyMarks(inst)
@@ -298,7 +298,7 @@ func (h *history) lastCopyHolds(before State, e Entry, results []Result) {
 	}
 	for peer := range before.InstancesOf(i.Group) {
 		n, _ := before.Nodes.Get(peer.Node)
-		if peer.Node != i.Node && peer.Ready() && n.Health == HealthOnline && n.Intent == IntentActive && peer.Status.Facts[model.FactInSync] == "true" {
+		if peer.Node != i.Node && peer.Ready() && n.Health == model.HealthOnline && n.Intent == model.IntentActive && peer.Status.Facts[model.FactInSync] == "true" {
 			return
 		}
 	}

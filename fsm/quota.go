@@ -61,7 +61,7 @@ func (s *State) CheckQuota(job model.JobName, r model.Resources, gone *Instance)
 		return nil
 	}
 	class, _, ok := s.Class(row.Class)
-	if !ok || class.Quota == (Quota{}) {
+	if !ok || class.Quota == (model.Quota{}) {
 		return nil
 	}
 	used := s.ClassUsage(class.Name)

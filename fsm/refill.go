@@ -26,8 +26,8 @@ func (s *State) MayRefill(spec *model.GroupSpec, group model.GroupID, slot int) 
 	if !ok || !known {
 		return nil
 	}
-	gone := home.Intent == IntentDisabled || s.emptiedByDrain(home) ||
-		home.Health == HealthOffline && (home.Return.ConfirmedDead || spec.Fenced())
+	gone := home.Intent == model.IntentDisabled || s.emptiedByDrain(home) ||
+		home.Health == model.HealthOffline && (home.Return.ConfirmedDead || spec.Fenced())
 	used, first := s.slotUsed(group, slot)
 	stays := model.Refuse(model.CodeVolumeNoNode, "the volumes of slot %d of %s are on node %s", slot, group, id)
 	if !spec.Refills() || !gone && used {
@@ -65,11 +65,11 @@ func (s *State) slotUsed(group model.GroupID, slot int) (used, first bool) {
 // emptiedByDrain reports whether a drain of a node runs, or has ended with the node empty. One that was cancelled or failed moves nothing more.
 func (s *State) emptiedByDrain(n *Node) bool {
 	d, ok := s.Drains.Get(n.Drain)
-	if !ok || n.Intent != IntentDraining {
+	if !ok || n.Intent != model.IntentDraining {
 		return false
 	}
 	part, _ := d.Node(n.ID)
-	return oneOf(part.Phase, PhaseDraining, PhaseDrained)
+	return oneOf(part.Phase, model.PhaseDraining, model.PhaseDrained)
 }
 
 // fillers is how many others must be ready before a member begins anew: a majority of the group, or all others where there are just two.
@@ -80,7 +80,7 @@ func (s *State) readyBeside(group model.GroupID, slot int) int {
 	ready := map[int]bool{}
 	for inst := range s.InstancesOf(group) {
 		n, ok := s.Nodes.Get(inst.Node)
-		if inst.Slot != slot && inst.Ready() && inst.Status.Facts[model.FactInSync] != "false" && ok && n.Health == HealthOnline && !n.unheard() {
+		if inst.Slot != slot && inst.Ready() && inst.Status.Facts[model.FactInSync] != "false" && ok && n.Health == model.HealthOnline && !n.unheard() {
 			ready[inst.Slot] = true
 		}
 	}
@@ -101,7 +101,7 @@ func (s *State) leaveBehind(inst *Instance) {
 		next.Home, next.Made, next.Held = inst.Node, s.volumeEpoch(), false
 		s.Volumes.put(next.ID, &next)
 		s.touch("volumes")
-		s.emit(Event{Type: EventVolume, Subject: "volume/" + string(v.ID), Before: "in_use", After: "aside",
+		s.emit(Event{Type: model.EventVolume, Subject: "volume/" + string(v.ID), Before: "in_use", After: "aside",
 			Data: map[string]string{"node": string(v.Home), "text": "the slot began anew on node " + string(inst.Node) + "; its data is left behind"}})
 	}
 }

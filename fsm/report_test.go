@@ -75,7 +75,7 @@ func TestReportsInOneEntry(t *testing.T) {
 	}
 	got := map[string]model.Actor{}
 	for _, e := range after.Events.All() {
-		if id, ok := strings.CutPrefix(e.Subject, "instance/"); ok && e.Type == EventStatus && e.Key.Index() == after.Index {
+		if id, ok := strings.CutPrefix(e.Subject, "instance/"); ok && e.Type == model.EventStatus && e.Key.Index() == after.Index {
 			got[id] = e.Actor
 		}
 	}

@@ -68,7 +68,7 @@ func (s *State) roomCameFree(gone *Instance) {
 		next.Links.Awaits = nil
 		next.Marks.UnreadySince = s.Now // the time to start begins here
 		s.setInstance(inst, &next)
-		s.entry.later = append(s.entry.later, Event{Type: EventDesired, Subject: "instance/" + string(inst.ID), Cause: inst.Cause, Before: "waiting", After: string(model.DesiredRunning),
+		s.entry.later = append(s.entry.later, Event{Type: model.EventDesired, Subject: "instance/" + string(inst.ID), Cause: inst.Cause, Before: "waiting", After: string(model.DesiredRunning),
 			Data: map[string]string{"node": string(inst.Node), "group": string(inst.Group), "reason": "what it waited for has stopped"}})
 	}
 }
@@ -94,8 +94,8 @@ func (s *State) endWaiting(inst *Instance, cause model.Cause, reason string) *In
 	freed.Status = status
 	s.setInstance(inst, &freed)
 	data := map[string]string{"node": string(inst.Node), "group": string(inst.Group), "reason": reason}
-	s.emit(Event{Type: EventDesired, Subject: "instance/" + string(inst.ID), Cause: cause, Before: string(inst.Desired), After: string(model.DesiredStopped), Data: data})
-	s.emit(Event{Type: EventStatus, Subject: "instance/" + string(inst.ID), Before: string(inst.Status.Observed), After: string(model.ObservedStopped),
+	s.emit(Event{Type: model.EventDesired, Subject: "instance/" + string(inst.ID), Cause: cause, Before: string(inst.Desired), After: string(model.DesiredStopped), Data: data})
+	s.emit(Event{Type: model.EventStatus, Subject: "instance/" + string(inst.ID), Before: string(inst.Status.Observed), After: string(model.ObservedStopped),
 		Data: map[string]string{"node": data["node"], "group": data["group"], "reason": status.Reason}})
 	s.forgetOld(&freed)
 	return &freed

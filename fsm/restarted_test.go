@@ -18,7 +18,7 @@ func TestRestartInPlaceIsAnEvent(t *testing.T) {
 	s = run(t, s, 3000, &NodeReport{ID: "n1", Instances: []model.InstanceStatus{status}})
 	var told []*Event
 	for _, row := range s.Events.rows.All() {
-		if e, _ := row.open(); e.Type == EventRestarted {
+		if e, _ := row.open(); e.Type == model.EventRestarted {
 			told = append(told, e)
 		}
 	}

@@ -18,7 +18,7 @@ func TestReturnedInstanceIsNotReplaced(t *testing.T) {
 	mustApply(t, m, placed("i1", "web/api", 0, "n1", 20000))
 	mustApply(t, m, observed("n1", "i1", model.ObservedReady))
 	n, _ := m.State().Nodes.Get("n1")
-	mustApply(t, m, &NodeHealth{ID: "n1", Health: HealthOffline, BootID: n.Agent.BootID, Epoch: n.Agent.Epoch})
+	mustApply(t, m, &NodeHealth{ID: "n1", Health: model.HealthOffline, BootID: n.Agent.BootID, Epoch: n.Agent.Epoch})
 	late := placed("i2", "web/api", 0, "n2", 20000)
 	late.Replaces, late.Cause = "i1", model.CauseNodeOffline
 	try := func() error {
@@ -47,14 +47,14 @@ func TestHealthIsOfARegistration(t *testing.T) {
 		want      error
 	}{
 		{"a label", &NodeLabel{ID: "n1", Labels: map[string]string{"rack": "r1"}}, nil},
-		{"an intent", &NodeIntent{ID: "n1", Intent: IntentCordoned}, nil},
+		{"an intent", &NodeIntent{ID: "n1", Intent: model.IntentCordoned}, nil},
 		{"its registration", register("n1"), &model.Error{Code: model.CodeStale}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			m := NewMachine()
 			mustApply(t, m, &ClusterInit{ID: "c1", Name: "test", Settings: model.DefaultSettings()}, register("n1"))
 			n, _ := m.State().Nodes.Get("n1")
-			judged := &NodeHealth{ID: n.ID, Health: HealthOffline, BootID: n.Agent.BootID, Epoch: n.Agent.Epoch}
+			judged := &NodeHealth{ID: n.ID, Health: model.HealthOffline, BootID: n.Agent.BootID, Epoch: n.Agent.Epoch}
 			mustApply(t, m, tt.meanwhile)
 			s := m.State()
 			_, results := s.Apply(s.Index+1, 1, Entry{Format: model.CurrentFormat, At: s.Now, Groups: [][]Command{{judged}}})
@@ -76,11 +76,11 @@ func TestCancelledPreparationIsTold(t *testing.T) {
 	spec.Groups[0].Hooks = []model.HookSpec{{Name: model.HookBeforeStop, Exec: []string{"/bin/h"}}}
 	start := run(t, NewState(), 1000, &ClusterInit{ID: "c1", Name: "test", Settings: model.DefaultSettings()}, register("n1"), &NodeReport{ID: "n1", Full: true},
 		&JobSubmit{Spec: spec}, placed("i1", "web/api", 0, "n1", 20000), placed("i2", "web/api", 1, "n1", 20001), observed("n1", "i1", model.ObservedReady), observed("n1", "i2", model.ObservedReady),
-		&DrainStart{ID: "d1", Nodes: []string{"n1"}, Options: DrainOptions{Deadline: model.Hour}}, &InstancePrepare{ID: "i1", Cause: model.CauseNodeDraining, By: "d1"})
+		&DrainStart{ID: "d1", Nodes: []string{"n1"}, Options: model.DrainOptions{Deadline: model.Hour}}, &InstancePrepare{ID: "i1", Cause: model.CauseNodeDraining, By: "d1"})
 	for name, end := range map[string]Command{
 		"drain cancelled": &DrainCancel{ID: "d1", Uncordon: true},
-		"node uncordoned": &NodeIntent{ID: "n1", Intent: IntentActive},
-		"node disabled":   &NodeIntent{ID: "n1", Intent: IntentDisabled},
+		"node uncordoned": &NodeIntent{ID: "n1", Intent: model.IntentActive},
+		"node disabled":   &NodeIntent{ID: "n1", Intent: model.IntentDisabled},
 	} {
 		s := run(t, start, 2000, end)
 		inst, _ := s.Instances.Get("i1")

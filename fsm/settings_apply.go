@@ -49,7 +49,7 @@ func (s *State) CantRead(format uint16) *Node {
 
 // HoldsBack reports whether a format can't be raised because of the node's agent.
 func (n *Node) HoldsBack(format uint16) bool {
-	idle := n.Health == HealthOffline || n.Intent == IntentDisabled && n.Placed.Instances == 0 && !n.Restore.pending()
+	idle := n.Health == model.HealthOffline || n.Intent == model.IntentDisabled && n.Placed.Instances == 0 && !n.Restore.pending()
 	return !idle && n.Agent.Reads() < format
 }
 
@@ -69,7 +69,7 @@ func (c *SettingsSet) apply(s *State) error {
 	if before.OfflineAfter != c.Settings.OfflineAfter {
 		s.callAgents() // with what they must run they are told how often they must be heard
 	}
-	s.emit(Event{Type: EventSettings, Subject: "settings", Data: settingsDiff(before, c.Settings)})
+	s.emit(Event{Type: model.EventSettings, Subject: "settings", Data: settingsDiff(before, c.Settings)})
 	return nil
 }
 
@@ -119,7 +119,7 @@ func (c *HoldSet) apply(s *State) error {
 	before := s.Hold.Active
 	s.Hold = Hold{Active: c.Active, Since: s.Now, SinceWall: s.Wall, Reason: c.Reason}
 	s.touch("settings")
-	s.emit(Event{Type: EventHold, Subject: "cluster", Before: fmt.Sprint(before), After: fmt.Sprint(c.Active), Data: map[string]string{"reason": c.Reason}})
+	s.emit(Event{Type: model.EventHold, Subject: "cluster", Before: fmt.Sprint(before), After: fmt.Sprint(c.Active), Data: map[string]string{"reason": c.Reason}})
 	return nil
 }
 

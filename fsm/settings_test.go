@@ -100,16 +100,16 @@ func TestFormatWaitsForAgents(t *testing.T) {
 	}
 	// A person who can't upgrade it goes on without it, and can't take it back before it is upgraded.
 	without := s
-	if refusal := apply(&fsm.NodeIntent{ID: "old", Intent: fsm.IntentDisabled}); refusal != nil || s.CantRead(next) != nil {
+	if refusal := apply(&fsm.NodeIntent{ID: "old", Intent: model.IntentDisabled}); refusal != nil || s.CantRead(next) != nil {
 		t.Errorf("with the old agent's node disabled: %v, %v", refusal, s.CantRead(next))
 	}
 	s.Format = next
-	if refusal := apply(&fsm.NodeIntent{ID: "old", Intent: fsm.IntentActive}); refusal == nil || refusal.Code != model.CodeNeedsFormat {
+	if refusal := apply(&fsm.NodeIntent{ID: "old", Intent: model.IntentActive}); refusal == nil || refusal.Code != model.CodeNeedsFormat {
 		t.Errorf("enabled again: %v", refusal)
 	}
 	s = without
 	old, _ := s.Nodes.Get("old")
-	offline := &fsm.NodeHealth{ID: "old", Health: fsm.HealthOffline, BootID: "b", Epoch: old.Agent.Epoch}
+	offline := &fsm.NodeHealth{ID: "old", Health: model.HealthOffline, BootID: "b", Epoch: old.Agent.Epoch}
 	if refusal := apply(offline); refusal != nil {
 		t.Fatal(refusal)
 	}

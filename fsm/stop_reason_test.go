@@ -62,7 +62,7 @@ func TestPurgeEndsWithTheLastInstance(t *testing.T) {
 		if confirmed {
 			mustApply(t, m, &InstanceStop{ID: "i1", Cause: model.CauseJobStopped})
 			n, _ := s.Nodes.Get("n1")
-			mustApply(t, m, &NodeHealth{ID: "n1", Health: HealthOffline, BootID: "boot", Epoch: n.Agent.Epoch})
+			mustApply(t, m, &NodeHealth{ID: "n1", Health: model.HealthOffline, BootID: "boot", Epoch: n.Agent.Epoch})
 			mustApply(t, m, &NodeConfirmDead{ID: "n1", Force: true})
 		} else {
 			mustApply(t, m, &InstanceStop{ID: "i1", Cause: model.CauseJobStopped})
@@ -77,18 +77,18 @@ func TestPurgeEndsWithTheLastInstance(t *testing.T) {
 // TestLeaves: a migration takes the instance away as long as it goes on; a restore does so from the moment it
 // stops it.
 func TestLeaves(t *testing.T) {
-	running := []TransferPhase{TransferStopping, TransferCopying, TransferVerifying, TransferAttaching}
-	all := append([]TransferPhase{TransferQueued, TransferRunning, TransferSucceeded, TransferFailed}, running...)
-	for _, kind := range []TransferKind{TransferMigrate, TransferAttach, TransferRestore, TransferBackup} {
+	running := []model.TransferPhase{model.TransferStopping, model.TransferCopying, model.TransferVerifying, model.TransferAttaching}
+	all := append([]model.TransferPhase{model.TransferQueued, model.TransferRunning, model.TransferSucceeded, model.TransferFailed}, running...)
+	for _, kind := range []model.TransferKind{model.TransferMigrate, model.TransferAttach, model.TransferRestore, model.TransferBackup} {
 		for _, phase := range all {
 			for _, attach := range []bool{false, true} {
 				for _, to := range []model.NodeID{"n1", "n2"} {
 					x := Transfer{Kind: kind, Phase: phase, From: "n1", To: to, Options: TransferOptions{Attach: attach}}
 					want := to == "n2" && !phase.Ended()
 					switch kind {
-					case TransferRestore:
+					case model.TransferRestore:
 						want = want && attach && slices.Contains(running, phase)
-					case TransferBackup:
+					case model.TransferBackup:
 						want = false
 					}
 					if x.Leaves() != want {
@@ -114,12 +114,12 @@ func TestLostWith(t *testing.T) {
 	volume := model.NewVolumeID("web/store", 0, "data")
 	old := func(s *State) {
 		s.Transfers.put("t1", &Transfer{
-			ID: "t1", Kind: TransferMigrate, Group: "web/store", Names: []string{"data"}, From: "n2", To: "n1",
-			Phase: TransferSucceeded, Left: TransferLeft{Old: "n2"},
+			ID: "t1", Kind: model.TransferMigrate, Group: "web/store", Names: []string{"data"}, From: "n2", To: "n1",
+			Phase: model.TransferSucceeded, Left: TransferLeft{Old: "n2"},
 		})
 	}
 	dropped := func(s *State) { edit(s.Transfers, "t1", func(x *Transfer) { x.Left.Drop = true }) }
-	silent := func(s *State) { edit(s.Nodes, "n1", func(n *Node) { n.Health = HealthOffline }) }
+	silent := func(s *State) { edit(s.Nodes, "n1", func(n *Node) { n.Health = model.HealthOffline }) }
 	for _, tt := range []struct {
 		name string
 		got  []model.VolumeID
@@ -164,20 +164,20 @@ func TestLeaving(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
 		from, to model.NodeID
-		phase    TransferPhase
+		phase    model.TransferPhase
 		want     bool
 	}{
-		{"it moves", "n1", "n2", TransferCopying, true},
-		{"it comes here", "n2", "n1", TransferCopying, false},
-		{"it has moved", "n1", "n2", TransferSucceeded, false},
+		{"it moves", "n1", "n2", model.TransferCopying, true},
+		{"it comes here", "n2", "n1", model.TransferCopying, false},
+		{"it has moved", "n1", "n2", model.TransferSucceeded, false},
 	} {
 		state := busyState(t)
 		s := state.fork()
 		s.setTransfer(nil, &Transfer{
-			ID: "t1", Kind: TransferMigrate, Group: "web/store", Names: []string{"data"},
+			ID: "t1", Kind: model.TransferMigrate, Group: "web/store", Names: []string{"data"},
 			From: tt.from, To: tt.to, Phase: tt.phase,
 		})
-		s.bindVolumes(&Transfer{Kind: TransferMigrate, Group: "web/store", Names: []string{"data"}}, "t1")
+		s.bindVolumes(&Transfer{Kind: model.TransferMigrate, Group: "web/store", Names: []string{"data"}}, "t1")
 		i3, _ := s.Instances.Get("i3")
 		if _, leaving := s.Leaving(i3); leaving != tt.want {
 			t.Errorf("%s: leaving %v", tt.name, leaving)

@@ -16,16 +16,16 @@ func TestAgentsAreWokenByWhatConcernsThem(t *testing.T) {
 		wakes bool
 	}{
 		{"a label", func(*Node) Command { return &NodeLabel{ID: "n1", Labels: map[string]string{"rack": "r1"}} }, false},
-		{"cordoned", func(*Node) Command { return &NodeIntent{ID: "n1", Intent: IntentCordoned} }, false},
+		{"cordoned", func(*Node) Command { return &NodeIntent{ID: "n1", Intent: model.IntentCordoned} }, false},
 		{"a report without news", func(n *Node) Command { return &NodeReport{ID: "n1", Epoch: n.Agent.Epoch, Full: true} }, false},
-		{"another node", func(*Node) Command { return &NodeIntent{ID: "n2", Intent: IntentCordoned} }, false},
+		{"another node", func(*Node) Command { return &NodeIntent{ID: "n2", Intent: model.IntentCordoned} }, false},
 		{"settings", func(*Node) Command {
 			s := model.DefaultSettings()
 			s.OfflineAfter = 7 * model.Second
 			return &SettingsSet{Settings: s}
 		}, true},
 		{"offline", func(n *Node) Command {
-			return &NodeHealth{ID: "n1", Health: HealthOffline, BootID: n.Agent.BootID, Epoch: n.Agent.Epoch}
+			return &NodeHealth{ID: "n1", Health: model.HealthOffline, BootID: n.Agent.BootID, Epoch: n.Agent.Epoch}
 		}, true},
 		{"registered again", func(*Node) Command { return register("n1") }, true},
 	}

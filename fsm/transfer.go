@@ -4,66 +4,31 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// TransferKind says what a transfer is for.
-type TransferKind string
-
-// The kinds of transfers.
-const (
-	TransferMigrate TransferKind = "migrate" // the volumes of a slot move to another node, with their instance
-	TransferBackup  TransferKind = "backup"  // they are written to the backup directory of their node
-	TransferRestore TransferKind = "restore" // a backup becomes a new volume on a node
-	TransferAttach  TransferKind = "attach"  // a restored volume, an old copy or data found on a node takes the place of the one in use
-)
-
-// TransferPhase is how far a transfer is. It only moves forward.
-type TransferPhase string
-
-// The phases. Migrate: queued, stopping, copying, verifying, attaching, starting, succeeded. Backup: queued, stopping (unless live), running, succeeded.
-// Restore: queued, running, and with attach: stopping, attaching, starting; succeeded. Attach: queued, running (only for found data: its agent looks whether
-// it is there), stopping, attaching, starting, succeeded. Any but the last can become failed.
-const (
-	TransferQueued    TransferPhase = "queued"
-	TransferStopping  TransferPhase = "stopping"
-	TransferCopying   TransferPhase = "copying"
-	TransferVerifying TransferPhase = "verifying"
-	TransferRunning   TransferPhase = "running"
-	TransferAttaching TransferPhase = "attaching" // the target's copy is the one in use from here on
-	TransferStarting  TransferPhase = "starting"
-	TransferSucceeded TransferPhase = "succeeded"
-	TransferFailed    TransferPhase = "failed"
-)
-
 // Actor is in whose name the instance of the transfer's slot is stopped.
 func (t *Transfer) Actor() string { return "transfer " + string(t.ID) + " (" + string(t.Kind) + ")" }
-
-// Ended reports whether nothing more happens.
-func (p TransferPhase) Ended() bool { return p == TransferSucceeded || p == TransferFailed }
-
-// Attached reports whether the copy at the target is the one in use.
-func (p TransferPhase) Attached() bool { return p == TransferAttaching || p == TransferStarting }
 
 // Transfer is work on the local volumes of one slot, which always stay together. It is the vocabulary of an operator's request, its course and
 // what it left on disks, so it has more fields than other structs.
 type Transfer struct {
-	ID      model.TransferID `cbor:"1,keyasint"`
-	Kind    TransferKind     `cbor:"2,keyasint"`
-	Group   model.GroupID    `cbor:"3,keyasint"`
-	Slot    int              `cbor:"4,keyasint"`
-	Names   []string         `cbor:"5,keyasint"`           // of the volumes; the first is the one that was asked for
-	From    model.NodeID     `cbor:"6,keyasint,omitempty"` // where the volumes are; of a restore: where the ones that it replaces are
-	To      model.NodeID     `cbor:"7,keyasint,omitempty"` // empty for a backup
-	Backup  model.BackupID   `cbor:"8,keyasint,omitempty"` // that is restored
-	Options TransferOptions  `cbor:"9,keyasint"`
+	ID      model.TransferID   `cbor:"1,keyasint"`
+	Kind    model.TransferKind `cbor:"2,keyasint"`
+	Group   model.GroupID      `cbor:"3,keyasint"`
+	Slot    int                `cbor:"4,keyasint"`
+	Names   []string           `cbor:"5,keyasint"`           // of the volumes; the first is the one that was asked for
+	From    model.NodeID       `cbor:"6,keyasint,omitempty"` // where the volumes are; of a restore: where the ones that it replaces are
+	To      model.NodeID       `cbor:"7,keyasint,omitempty"` // empty for a backup
+	Backup  model.BackupID     `cbor:"8,keyasint,omitempty"` // that is restored
+	Options TransferOptions    `cbor:"9,keyasint"`
 
-	Phase   TransferPhase   `cbor:"10,keyasint"`
-	Source  TransferSide    `cbor:"11,keyasint"` // the agent of From
-	Target  TransferSide    `cbor:"12,keyasint"` // the agent of To
-	Failure TransferFailure `cbor:"13,keyasint"`
-	Left    TransferLeft    `cbor:"14,keyasint"`
-	Marks   TransferMarks   `cbor:"15,keyasint"`
-	Token   string          `cbor:"16,keyasint" debug:"secret"` // what the target shows to the source; useless without an agent's certificate
-	Epochs  []uint64        `cbor:"17,keyasint,omitempty"`      // once attached: of the copies that were replaced, in the order of Names
-	Found   []uint64        `cbor:"18,keyasint,omitempty"`      // attach of data found on To: its epochs, in the order of Names
+	Phase   model.TransferPhase `cbor:"10,keyasint"`
+	Source  TransferSide        `cbor:"11,keyasint"` // the agent of From
+	Target  TransferSide        `cbor:"12,keyasint"` // the agent of To
+	Failure TransferFailure     `cbor:"13,keyasint"`
+	Left    TransferLeft        `cbor:"14,keyasint"`
+	Marks   TransferMarks       `cbor:"15,keyasint"`
+	Token   string              `cbor:"16,keyasint" debug:"secret"` // what the target shows to the source; useless without an agent's certificate
+	Epochs  []uint64            `cbor:"17,keyasint,omitempty"`      // once attached: of the copies that were replaced, in the order of Names
+	Found   []uint64            `cbor:"18,keyasint,omitempty"`      // attach of data found on To: its epochs, in the order of Names
 }
 
 // TransferOptions are the choices made when a transfer was asked for.
@@ -137,22 +102,22 @@ func (t *Transfer) Volumes() []model.VolumeID {
 // Holds reports whether no instance may run in the transfer's slot now.
 func (t *Transfer) Holds() bool {
 	switch t.Phase {
-	case TransferStopping, TransferCopying, TransferVerifying, TransferAttaching:
+	case model.TransferStopping, model.TransferCopying, model.TransferVerifying, model.TransferAttaching:
 		return true
-	case TransferRunning:
-		return t.Kind == TransferBackup && !t.Options.Live
+	case model.TransferRunning:
+		return t.Kind == model.TransferBackup && !t.Options.Live
 	}
 	return false
 }
 
 // Leaves reports whether the transfer takes the instance of its slot away from From.
 func (t *Transfer) Leaves() bool {
-	return !t.Phase.Ended() && t.From != t.To && (t.Kind == TransferMigrate || t.Kind == TransferAttach || t.Kind == TransferRestore && t.Options.Attach && t.Phase != TransferQueued && t.Phase != TransferRunning)
+	return !t.Phase.Ended() && t.From != t.To && (t.Kind == model.TransferMigrate || t.Kind == model.TransferAttach || t.Kind == model.TransferRestore && t.Options.Attach && t.Phase != model.TransferQueued && t.Phase != model.TransferRunning)
 }
 
 // Worker is what the agent that does the work said.
 func (t *Transfer) Worker() *TransferSide {
-	if t.Kind == TransferBackup {
+	if t.Kind == model.TransferBackup {
 		return &t.Source
 	}
 	return &t.Target
@@ -172,7 +137,7 @@ func (t *Transfer) DetachedID(name string) model.VolumeID {
 // volume_home_node_offline, node_not_eligible, no_capacity_memory, constraint_unmatched, conflict, invalid, busy.
 type TransferStart struct {
 	ID      model.TransferID    `cbor:"1,keyasint"`
-	Work    TransferKind        `cbor:"2,keyasint"`
+	Work    model.TransferKind  `cbor:"2,keyasint"`
 	Volume  model.VolumeID      `cbor:"3,keyasint"`
 	To      model.NodeID        `cbor:"4,keyasint,omitempty"`
 	Backup  model.BackupID      `cbor:"5,keyasint,omitempty"`
@@ -185,11 +150,11 @@ type TransferStart struct {
 // and nothing can run on the old one. Drop instead tells the agent to remove an old copy whose time is over and which is not needed any more. Codes: not_found,
 // stale (it is elsewhere by now), conflict (the old copy is needed), volume_in_use, node_not_eligible, no_capacity_memory.
 type TransferStep struct {
-	ID      model.TransferID `cbor:"1,keyasint"`
-	Phase   TransferPhase    `cbor:"2,keyasint,omitempty"`
-	Code    model.Code       `cbor:"3,keyasint,omitempty"` // with failed
-	Message string           `cbor:"4,keyasint,omitempty"`
-	Drop    bool             `cbor:"5,keyasint,omitempty"`
+	ID      model.TransferID    `cbor:"1,keyasint"`
+	Phase   model.TransferPhase `cbor:"2,keyasint,omitempty"`
+	Code    model.Code          `cbor:"3,keyasint,omitempty"` // with failed
+	Message string              `cbor:"4,keyasint,omitempty"`
+	Drop    bool                `cbor:"5,keyasint,omitempty"`
 }
 
 // TransferCancel gives up a transfer that has not attached yet, or whose target is confirmed dead, or removes what it left: a restored copy that is not in use, or an old copy before its

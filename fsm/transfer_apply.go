@@ -81,7 +81,7 @@ func (c *TransferStart) apply(s *State) error {
 		return model.Refuse(model.CodeConflict, "the transfer id %s is taken", c.ID)
 	}
 	t := &Transfer{
-		ID: c.ID, Kind: c.Work, To: c.To, Options: c.Options, Phase: TransferQueued, Token: c.Token,
+		ID: c.ID, Kind: c.Work, To: c.To, Options: c.Options, Phase: model.TransferQueued, Token: c.Token,
 		Marks: TransferMarks{Actor: s.entry.actor, Index: s.Index, Wall: s.Wall, Moved: s.Now},
 	}
 	if t.Options.Cooling <= 0 {
@@ -89,11 +89,11 @@ func (c *TransferStart) apply(s *State) error {
 	}
 	var refusal *model.Error
 	switch c.Work {
-	case TransferMigrate, TransferBackup:
+	case model.TransferMigrate, model.TransferBackup:
 		refusal = s.planVolume(t, c.Volume)
-	case TransferRestore:
+	case model.TransferRestore:
 		refusal = s.planRestore(t, c)
-	case TransferAttach:
+	case model.TransferAttach:
 		if len(c.Found) > 0 {
 			refusal = s.planFound(t, c)
 			break
@@ -134,11 +134,11 @@ func (s *State) planVolume(t *Transfer, id model.VolumeID) *model.Error {
 	if !there {
 		return model.Refuse(model.CodeConflict, "volume %s is lost: no node has its data", id).WithHint("restore a backup: outspan volume restore BACKUP --node NODE --attach")
 	}
-	if home.Health == HealthOffline {
+	if home.Health == model.HealthOffline {
 		return model.Refuse(model.CodeVolumeOffline, "the home of volume %s, node %s, is offline", id, home.Name).
 			WithHint("bring the node back, or restore a backup on another node: outspan volume restore BACKUP --node NODE --attach")
 	}
-	if t.Kind == TransferBackup {
+	if t.Kind == model.TransferBackup {
 		t.To = ""
 		return s.mayBackup(home)
 	}
@@ -256,7 +256,7 @@ func (s *State) coversSlot(t *Transfer) *model.Error {
 // transferNaming returns the running transfer that is to fill a volume which did not exist until now.
 func (s *State) transferNaming(id model.VolumeID) model.TransferID {
 	for _, t := range s.Transfers.All() {
-		if !t.Phase.Ended() && (t.Kind != TransferRestore || t.Options.Attach) && slices.Contains(t.Volumes(), id) {
+		if !t.Phase.Ended() && (t.Kind != model.TransferRestore || t.Options.Attach) && slices.Contains(t.Volumes(), id) {
 			return t.ID
 		}
 	}
@@ -339,7 +339,7 @@ func (s *State) setTransfer(before, after *Transfer) {
 	if was == string(after.Phase) {
 		return
 	}
-	s.emit(Event{Type: EventVolume, Subject: "volume/" + string(after.Volume()), Before: was, After: string(after.Phase), Data: map[string]string{
+	s.emit(Event{Type: model.EventVolume, Subject: "volume/" + string(after.Volume()), Before: was, After: string(after.Phase), Data: map[string]string{
 		"transfer": string(after.ID), "kind": string(after.Kind), "from": string(after.From), "to": string(after.To), "code": string(after.Failure.Code), "reason": after.Failure.Message}})
 }
 
@@ -355,7 +355,7 @@ func (s *State) callAgent(id model.NodeID) {
 
 // bindVolumes notes at the volumes in use which transfer works on them; "" = none.
 func (s *State) bindVolumes(t *Transfer, by model.TransferID) {
-	if t.Kind == TransferRestore && !t.Options.Attach {
+	if t.Kind == model.TransferRestore && !t.Options.Attach {
 		return
 	}
 	for _, id := range t.Volumes() {

@@ -23,25 +23,25 @@ func foundState(t *testing.T) (State, *Volume) {
 }
 
 func attachFound(v *Volume, node model.NodeID, found ...model.VolumeEpoch) *TransferStart {
-	return &TransferStart{ID: "t1", Work: TransferAttach, Volume: v.ID, To: node, Found: found}
+	return &TransferStart{ID: "t1", Work: model.TransferAttach, Volume: v.ID, To: node, Found: found}
 }
 
 // Data that the state does not know is attached once its agent has seen it, and its slot's instance has stopped.
 func TestAttachFoundData(t *testing.T) {
 	s, v := foundState(t)
 	s = run(t, s, 2000, attachFound(v, "n2", model.VolumeEpoch{Name: "rows", Epoch: 7}))
-	refused := func(to TransferPhase, code model.Code) {
+	refused := func(to model.TransferPhase, code model.Code) {
 		t.Helper()
 		_, refusal := attempt(s, 2000, &TransferStep{ID: "t1", Phase: to})
 		wantCode(t, string(to), refusal, code)
 	}
-	refused(TransferStopping, model.CodeStale)
-	s = run(t, s, 2000, &TransferStep{ID: "t1", Phase: TransferRunning})
-	refused(TransferStopping, model.CodeStale) // its agent has not seen it
-	s = run(t, s, 2000, &NodeReport{ID: "n2", Transfers: []model.TransferReport{{ID: "t1", State: model.SideVerified}}}, &TransferStep{ID: "t1", Phase: TransferStopping})
-	refused(TransferAttaching, model.CodeVolumeInUse)
+	refused(model.TransferStopping, model.CodeStale)
+	s = run(t, s, 2000, &TransferStep{ID: "t1", Phase: model.TransferRunning})
+	refused(model.TransferStopping, model.CodeStale) // its agent has not seen it
+	s = run(t, s, 2000, &NodeReport{ID: "n2", Transfers: []model.TransferReport{{ID: "t1", State: model.SideVerified}}}, &TransferStep{ID: "t1", Phase: model.TransferStopping})
+	refused(model.TransferAttaching, model.CodeVolumeInUse)
 	s = run(t, s, 2000, &InstanceStop{ID: "i1", Cause: model.CauseUser, Bypass: true}, &NodeReport{ID: "n1", Instances: []model.InstanceStatus{{ID: "i1", Generation: 99, Observed: model.ObservedStopped}}},
-		&TransferStep{ID: "t1", Phase: TransferAttaching})
+		&TransferStep{ID: "t1", Phase: model.TransferAttaching})
 	now, _ := s.Volumes.Get(v.ID)
 	if now.Home != "n2" || now.Made <= v.Made || !now.Held {
 		t.Errorf("the volume is %+v", now)
@@ -58,7 +58,7 @@ func TestAttachFoundData(t *testing.T) {
 // An agent that does not have the data ends the attachment before anything is stopped.
 func TestAttachFoundDataThatIsMissing(t *testing.T) {
 	s, v := foundState(t)
-	s = run(t, s, 2000, attachFound(v, "n2", model.VolumeEpoch{Name: "rows", Epoch: 7}), &TransferStep{ID: "t1", Phase: TransferRunning},
+	s = run(t, s, 2000, attachFound(v, "n2", model.VolumeEpoch{Name: "rows", Epoch: 7}), &TransferStep{ID: "t1", Phase: model.TransferRunning},
 		&NodeReport{ID: "n2", Transfers: []model.TransferReport{{ID: "t1", State: model.SideFailed, Code: model.CodeNotFound, Message: "there is no data"}}})
 	now, _ := s.Volumes.Get(v.ID)
 	if inst, _ := s.Instances.Get("i1"); !inst.Wanted() || now.Home != "n1" || now.Made != v.Made || now.Transfer != "" {
@@ -85,8 +85,8 @@ func TestAttachFoundRefusals(t *testing.T) {
 		"not in the group":                       {s, attachFound(&Volume{ID: "web/api/0/logs"}, "n2", model.VolumeEpoch{Name: "logs", Epoch: 7}), model.CodeConflict},
 		"another in a slot":                      {s, attachFound(v, "n2", model.VolumeEpoch{Name: "rows", Epoch: 7}, model.VolumeEpoch{Name: "logs", Epoch: 7}), model.CodeConflict},
 		"not confirmed":                          {run(t, s, 2000, &RestoreMark{}), attachFound(v, "n2", model.VolumeEpoch{Name: "rows", Epoch: 7}), model.CodeRestoreUnconfirmed},
-		"a move before a restore is confirmed":   {run(t, s, 2000, &RestoreMark{}), &TransferStart{ID: "t1", Work: TransferMigrate, Volume: v.ID, To: "n2"}, model.CodeRestoreUnconfirmed},
-		"a backup before a restore is confirmed": {run(t, s, 2000, &RestoreMark{}), &TransferStart{ID: "t1", Work: TransferBackup, Volume: v.ID, To: "n2"}, model.CodeRestoreUnconfirmed},
+		"a move before a restore is confirmed":   {run(t, s, 2000, &RestoreMark{}), &TransferStart{ID: "t1", Work: model.TransferMigrate, Volume: v.ID, To: "n2"}, model.CodeRestoreUnconfirmed},
+		"a backup before a restore is confirmed": {run(t, s, 2000, &RestoreMark{}), &TransferStart{ID: "t1", Work: model.TransferBackup, Volume: v.ID, To: "n2"}, model.CodeRestoreUnconfirmed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, refusal := attempt(c.state, 2000, c.start)
@@ -102,7 +102,7 @@ func TestAttachFoundOldCopy(t *testing.T) {
 	moved.Home, moved.Made = "n2", v.Made+1
 	s = run(t, s, 2000, &InstanceStop{ID: "i1", Cause: model.CauseUser, Bypass: true}, &NodeReport{ID: "n1", Instances: []model.InstanceStatus{{ID: "i1", Generation: 99, Observed: model.ObservedStopped}}})
 	s.Volumes.put(v.ID, &moved)
-	s.Transfers.put("t0", &Transfer{ID: "t0", Kind: TransferMigrate, Group: v.Group, Names: []string{"rows"}, Phase: TransferSucceeded, Epochs: []uint64{v.Made},
+	s.Transfers.put("t0", &Transfer{ID: "t0", Kind: model.TransferMigrate, Group: v.Group, Names: []string{"rows"}, Phase: model.TransferSucceeded, Epochs: []uint64{v.Made},
 		Left: TransferLeft{Old: "n1"}, Marks: TransferMarks{Index: 1, EndedIndex: 1}})
 	_, refusal := attempt(s, 2000, attachFound(v, "n1", model.VolumeEpoch{Name: "rows", Epoch: v.Made}))
 	wantCode(t, "attach", refusal, model.CodeConflict)
@@ -117,16 +117,16 @@ func TestAttachFoundOldCopy(t *testing.T) {
 func TestTransferBehindARestore(t *testing.T) {
 	s, v := foundState(t)
 	spec, _ := s.Spec(v.Group, 1)
-	s = run(t, s, 2000, attachFound(v, "n2", model.VolumeEpoch{Name: "rows", Epoch: 7}), &TransferStep{ID: "t1", Phase: TransferRunning},
+	s = run(t, s, 2000, attachFound(v, "n2", model.VolumeEpoch{Name: "rows", Epoch: 7}), &TransferStep{ID: "t1", Phase: model.TransferRunning},
 		&NodeReport{ID: "n2", Transfers: []model.TransferReport{{ID: "t1", State: model.SideVerified}}}, &RestoreMark{})
 	refused := func(what string, code model.Code) {
 		t.Helper()
-		for _, to := range []TransferPhase{TransferStopping, TransferAttaching} {
+		for _, to := range []model.TransferPhase{model.TransferStopping, model.TransferAttaching} {
 			now := s
-			if to == TransferAttaching { // the snapshot was taken a moment later
+			if to == model.TransferAttaching { // the snapshot was taken a moment later
 				row, _ := s.Transfers.Get("t1")
 				next := *row
-				next.Phase = TransferStopping
+				next.Phase = model.TransferStopping
 				f := s.fork()
 				f.Transfers.put("t1", &next)
 				now = *f
@@ -143,7 +143,7 @@ func TestTransferBehindARestore(t *testing.T) {
 	s = inventory(t, s, "n2", []model.InstanceStatus{{ID: "x", Generation: 5, Observed: model.ObservedReady}}, x)
 	refused("x uses the newest data", model.CodeSlotTaken)
 	s = run(t, s, 2000, &InstanceAdopt{ID: "x"})
-	if ended, _ := s.Transfers.Get("t1"); ended.Phase != TransferFailed || ended.Failure.Code != model.CodeVolumeInUse {
+	if ended, _ := s.Transfers.Get("t1"); ended.Phase != model.TransferFailed || ended.Failure.Code != model.CodeVolumeInUse {
 		t.Errorf("the transfer is %+v", ended)
 	}
 	if now, _ := s.Volumes.Get(v.ID); now.Home != "n2" || now.Made != v.Made+1 {
@@ -160,11 +160,11 @@ func TestAttachPutAside(t *testing.T) {
 	wantCode(t, "attach what an instance uses", refusal, model.CodeConflict)
 	failed := model.InstanceStatus{ID: "i1", Generation: 99, Observed: model.ObservedFailed, Reason: "start_failed"}
 	s = run(t, s, 2000, &NodeReport{ID: "n1", Instances: []model.InstanceStatus{failed}})
-	s = run(t, s, 2000, again, &TransferStep{ID: "t1", Phase: TransferRunning},
-		&NodeReport{ID: "n1", Transfers: []model.TransferReport{{ID: "t1", State: model.SideVerified}}}, &TransferStep{ID: "t1", Phase: TransferStopping},
+	s = run(t, s, 2000, again, &TransferStep{ID: "t1", Phase: model.TransferRunning},
+		&NodeReport{ID: "n1", Transfers: []model.TransferReport{{ID: "t1", State: model.SideVerified}}}, &TransferStep{ID: "t1", Phase: model.TransferStopping},
 		&InstanceStop{ID: "i1", Cause: model.CauseUser, Bypass: true},
 		&NodeReport{ID: "n1", Instances: []model.InstanceStatus{{ID: "i1", Generation: 100, Observed: model.ObservedStopped}}})
-	s = run(t, s, 2000, &TransferStep{ID: "t1", Phase: TransferAttaching})
+	s = run(t, s, 2000, &TransferStep{ID: "t1", Phase: model.TransferAttaching})
 	now, _ := s.Volumes.Get(v.ID)
 	done, _ := s.Transfers.Get("t1")
 	if now.Home != "n1" || now.Made <= v.Made || done.Left != (TransferLeft{}) {
@@ -184,11 +184,11 @@ func TestAdoptBehindAnAttachingTransfer(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, v := foundState(t)
-			s = run(t, s, 2000, attachFound(v, "n2", model.VolumeEpoch{Name: "rows", Epoch: 7}), &TransferStep{ID: "t1", Phase: TransferRunning},
-				&NodeReport{ID: "n2", Transfers: []model.TransferReport{{ID: "t1", State: model.SideVerified}}}, &TransferStep{ID: "t1", Phase: TransferStopping},
+			s = run(t, s, 2000, attachFound(v, "n2", model.VolumeEpoch{Name: "rows", Epoch: 7}), &TransferStep{ID: "t1", Phase: model.TransferRunning},
+				&NodeReport{ID: "n2", Transfers: []model.TransferReport{{ID: "t1", State: model.SideVerified}}}, &TransferStep{ID: "t1", Phase: model.TransferStopping},
 				&InstanceStop{ID: "i1", Cause: model.CauseUser, Bypass: true},
 				&NodeReport{ID: "n1", Instances: []model.InstanceStatus{{ID: "i1", Generation: 99, Observed: model.ObservedStopped}}},
-				&TransferStep{ID: "t1", Phase: TransferAttaching}, &RestoreMark{})
+				&TransferStep{ID: "t1", Phase: model.TransferAttaching}, &RestoreMark{})
 			row, _ := s.Volumes.Get(v.ID)
 			spec, _ := s.Spec(v.Group, 1)
 			s = run(t, s, 2000, &RestoreMark{Confirm: true})
@@ -213,7 +213,7 @@ func TestAdoptBehindAnAttachingTransfer(t *testing.T) {
 			}
 			ended, _ := after.Transfers.Get("t1")
 			now, _ := after.Volumes.Get(v.ID)
-			if ended.Phase != TransferFailed || ended.Left.Old != "n1" || now.Home != c.node || now.Made != x.Copies[0].Epoch {
+			if ended.Phase != model.TransferFailed || ended.Left.Old != "n1" || now.Home != c.node || now.Made != x.Copies[0].Epoch {
 				t.Errorf("the transfer is %+v, the volume %+v", ended, now)
 			}
 		})
@@ -223,10 +223,10 @@ func TestAdoptBehindAnAttachingTransfer(t *testing.T) {
 // An agent's word for why a transfer failed is kept in a row and an event: both have a bound.
 func TestFailureOfATransferIsBounded(t *testing.T) {
 	s, v := foundState(t)
-	s = run(t, s, 2000, attachFound(v, "n2", model.VolumeEpoch{Name: "rows", Epoch: 7}), &TransferStep{ID: "t1", Phase: TransferRunning},
+	s = run(t, s, 2000, attachFound(v, "n2", model.VolumeEpoch{Name: "rows", Epoch: 7}), &TransferStep{ID: "t1", Phase: model.TransferRunning},
 		&NodeReport{ID: "n2", Transfers: []model.TransferReport{{ID: "t1", State: model.SideFailed, Code: model.Code(strings.Repeat("x", 900_000)), Message: strings.Repeat("m", 1000)}}})
 	made, _ := s.Transfers.Get("t1")
-	if made.Phase != TransferFailed || len(made.Failure.Code) != 64 || len(made.Failure.Message) != 256 {
+	if made.Phase != model.TransferFailed || len(made.Failure.Code) != 64 || len(made.Failure.Message) != 256 {
 		t.Errorf("%s: a code of %d bytes, a message of %d", made.Phase, len(made.Failure.Code), len(made.Failure.Message))
 	}
 }

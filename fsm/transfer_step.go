@@ -8,25 +8,25 @@ import (
 )
 
 // edges are the moves that a transfer of this kind knows, beside failing.
-func (t *Transfer) edges() [][2]TransferPhase {
-	tail := [][2]TransferPhase{{TransferStopping, TransferAttaching}, {TransferAttaching, TransferStarting}, {TransferStarting, TransferSucceeded}}
+func (t *Transfer) edges() [][2]model.TransferPhase {
+	tail := [][2]model.TransferPhase{{model.TransferStopping, model.TransferAttaching}, {model.TransferAttaching, model.TransferStarting}, {model.TransferStarting, model.TransferSucceeded}}
 	switch t.Kind {
-	case TransferMigrate:
-		return [][2]TransferPhase{
-			{TransferQueued, TransferStopping}, {TransferStopping, TransferCopying}, {TransferCopying, TransferVerifying},
-			{TransferVerifying, TransferAttaching}, {TransferAttaching, TransferStarting}, {TransferStarting, TransferSucceeded},
+	case model.TransferMigrate:
+		return [][2]model.TransferPhase{
+			{model.TransferQueued, model.TransferStopping}, {model.TransferStopping, model.TransferCopying}, {model.TransferCopying, model.TransferVerifying},
+			{model.TransferVerifying, model.TransferAttaching}, {model.TransferAttaching, model.TransferStarting}, {model.TransferStarting, model.TransferSucceeded},
 		}
-	case TransferBackup:
-		return [][2]TransferPhase{
-			{TransferQueued, TransferStopping}, {TransferQueued, TransferRunning}, {TransferStopping, TransferRunning}, {TransferRunning, TransferSucceeded},
+	case model.TransferBackup:
+		return [][2]model.TransferPhase{
+			{model.TransferQueued, model.TransferStopping}, {model.TransferQueued, model.TransferRunning}, {model.TransferStopping, model.TransferRunning}, {model.TransferRunning, model.TransferSucceeded},
 		}
-	case TransferRestore:
-		return append(tail, [2]TransferPhase{TransferQueued, TransferRunning}, [2]TransferPhase{TransferRunning, TransferStopping}, [2]TransferPhase{TransferRunning, TransferSucceeded})
-	case TransferAttach:
+	case model.TransferRestore:
+		return append(tail, [2]model.TransferPhase{model.TransferQueued, model.TransferRunning}, [2]model.TransferPhase{model.TransferRunning, model.TransferStopping}, [2]model.TransferPhase{model.TransferRunning, model.TransferSucceeded})
+	case model.TransferAttach:
 		if len(t.Found) > 0 {
-			return append(tail, [2]TransferPhase{TransferQueued, TransferRunning}, [2]TransferPhase{TransferRunning, TransferStopping})
+			return append(tail, [2]model.TransferPhase{model.TransferQueued, model.TransferRunning}, [2]model.TransferPhase{model.TransferRunning, model.TransferStopping})
 		}
-		return append(tail, [2]TransferPhase{TransferQueued, TransferStopping})
+		return append(tail, [2]model.TransferPhase{model.TransferQueued, model.TransferStopping})
 	}
 	return nil
 }
@@ -40,13 +40,13 @@ func (c *TransferStep) apply(s *State) error {
 		return asError(s.dropOld(t))
 	case t.Phase.Ended():
 		return model.Refuse(model.CodeStale, "transfer %s has %s", t.ID, t.Phase)
-	case c.Phase == TransferFailed:
+	case c.Phase == model.TransferFailed:
 		if c.Code == "" {
 			return model.Refuse(model.CodeInvalid, "transfer %s failed without a code", t.ID)
 		}
 		s.failTransfer(t, c.Code, c.Message)
 		return nil
-	case !slices.Contains(t.edges(), [2]TransferPhase{t.Phase, c.Phase}):
+	case !slices.Contains(t.edges(), [2]model.TransferPhase{t.Phase, c.Phase}):
 		return model.Refuse(model.CodeStale, "transfer %s is %s and can't become %s", t.ID, t.Phase, c.Phase)
 	}
 	if refusal := s.mayStep(t, c.Phase); refusal != nil {
@@ -65,28 +65,28 @@ func asError(refusal *model.Error) error {
 
 // mayStep checks what a phase rests on, on the state that the entry applies to: whatever a leader believed, data is copied only while nothing can
 // write it, and takes the place of the old copy only when it was verified.
-func (s *State) mayStep(t *Transfer, to TransferPhase) *model.Error {
+func (s *State) mayStep(t *Transfer, to model.TransferPhase) *model.Error {
 	if refusal := cmp.Or(s.transferUnsettled(t, to), s.mayTouch(t, to)); refusal != nil {
 		return refusal
 	}
 	want := model.TransferState("")
 	switch {
-	case to == TransferVerifying && t.Target.State != model.SideVerifying:
+	case to == model.TransferVerifying && t.Target.State != model.SideVerifying:
 		want = model.SideVerified
-	case to == TransferAttaching && t.Kind != TransferAttach, t.Phase == TransferRunning:
+	case to == model.TransferAttaching && t.Kind != model.TransferAttach, t.Phase == model.TransferRunning:
 		want = model.SideVerified
-	case to == TransferStarting:
+	case to == model.TransferStarting:
 		want = model.SideAttached
-	case t.Phase == TransferStarting && to == TransferSucceeded:
+	case t.Phase == model.TransferStarting && to == model.TransferSucceeded:
 		return s.mayEnd(t)
 	}
 	if want != "" && t.Worker().State != want {
 		return model.Refuse(model.CodeStale, "transfer %s: its agent says %q, not %s", t.ID, t.Worker().State, want)
 	}
-	if t.Kind == TransferRestore && t.Phase == TransferRunning && t.Options.Attach != (to == TransferStopping) {
+	if t.Kind == model.TransferRestore && t.Phase == model.TransferRunning && t.Options.Attach != (to == model.TransferStopping) {
 		return model.Refuse(model.CodeStale, "transfer %s: attach is %t", t.ID, t.Options.Attach)
 	}
-	if to == TransferAttaching {
+	if to == model.TransferAttaching {
 		if refusal := s.coversSlot(t); refusal != nil {
 			return refusal
 		}
@@ -96,9 +96,9 @@ func (s *State) mayStep(t *Transfer, to TransferPhase) *model.Error {
 }
 
 // mayTouch refuses to read or replace volumes that an instance may still write.
-func (s *State) mayTouch(t *Transfer, to TransferPhase) *model.Error {
-	live := to == TransferRunning && (t.Options.Live || t.Kind != TransferBackup)
-	if live || to != TransferCopying && to != TransferRunning && to != TransferAttaching {
+func (s *State) mayTouch(t *Transfer, to model.TransferPhase) *model.Error {
+	live := to == model.TransferRunning && (t.Options.Live || t.Kind != model.TransferBackup)
+	if live || to != model.TransferCopying && to != model.TransferRunning && to != model.TransferAttaching {
 		return nil
 	}
 	if inst, busy := s.slotBusy(t.Group, t.Slot); busy {
@@ -109,10 +109,10 @@ func (s *State) mayTouch(t *Transfer, to TransferPhase) *model.Error {
 
 // transferUnsettled refuses to stop for a transfer, to copy, and to replace volumes, while an instance that a restore has lost from the state may use newer ones: a
 // restored snapshot may have a transfer that was over. Codes: those of SlotUnsettled.
-func (s *State) transferUnsettled(t *Transfer, to TransferPhase) *model.Error {
+func (s *State) transferUnsettled(t *Transfer, to model.TransferPhase) *model.Error {
 	policy, ok := s.Policy(t.Group)
-	backup := to == TransferRunning && t.Kind == TransferBackup && !t.Options.Live
-	if !ok || !backup && to != TransferStopping && to != TransferCopying && to != TransferAttaching {
+	backup := to == model.TransferRunning && t.Kind == model.TransferBackup && !t.Options.Live
+	if !ok || !backup && to != model.TransferStopping && to != model.TransferCopying && to != model.TransferAttaching {
 		return nil
 	}
 	return s.SlotUnsettled(policy, t.Group, t.Slot)
@@ -133,20 +133,20 @@ func (s *State) mayEnd(t *Transfer) *model.Error {
 }
 
 // step writes a phase that may be entered.
-func (s *State) step(t *Transfer, to TransferPhase) {
+func (s *State) step(t *Transfer, to model.TransferPhase) {
 	next := *t
 	next.Phase, next.Marks.Moved = to, s.Now
 	switch {
-	case to == TransferCopying, to == TransferRunning && t.Kind == TransferBackup: // a newer version may have added some
+	case to == model.TransferCopying, to == model.TransferRunning && t.Kind == model.TransferBackup: // a newer version may have added some
 		if v, ok := s.Volumes.Get(t.Volume()); ok {
 			next.Names = s.namesOf(v)
 			s.bindVolumes(&next, t.ID)
 		}
-	case to == TransferAttaching:
+	case to == model.TransferAttaching:
 		s.attach(&next)
-	case to == TransferSucceeded && t.Kind == TransferBackup:
+	case to == model.TransferSucceeded && t.Kind == model.TransferBackup:
 		s.keepBackup(&next)
-	case to == TransferSucceeded && t.Kind == TransferRestore && !t.Options.Attach:
+	case to == model.TransferSucceeded && t.Kind == model.TransferRestore && !t.Options.Attach:
 		s.keepDetached(&next)
 	}
 	if to.Ended() {
@@ -219,7 +219,7 @@ func (s *State) forgetLeft(made *Transfer) {
 // failTransfer ends a transfer. Which copy is in use does not change: the old one before it was attached, the new one after.
 func (s *State) failTransfer(t *Transfer, code model.Code, message string) {
 	next := *t
-	next.Phase, next.Failure, next.Token = TransferFailed, TransferFailure{code, message}, ""
+	next.Phase, next.Failure, next.Token = model.TransferFailed, TransferFailure{code, message}, ""
 	next.Marks.EndedIndex, next.Marks.EndedWall = s.Index, s.Wall
 	s.bindVolumes(&next, "")
 	s.setTransfer(t, &next)
@@ -305,7 +305,7 @@ func (c *BackupForget) apply(s *State) error {
 	}
 	s.Backups.del(c.ID)
 	s.touch("volumes")
-	s.emit(Event{Type: EventVolume, Subject: "volume/" + string(model.NewVolumeID(b.Group, b.Slot, b.Names[0])), Before: "backup", After: "forgotten", Data: map[string]string{"backup": string(b.ID)}})
+	s.emit(Event{Type: model.EventVolume, Subject: "volume/" + string(model.NewVolumeID(b.Group, b.Slot, b.Names[0])), Before: "backup", After: "forgotten", Data: map[string]string{"backup": string(b.ID)}})
 	return nil
 }
 
@@ -334,7 +334,7 @@ func (s *State) reportTransfer(node model.NodeID, r model.TransferReport) {
 	case r.State == model.SideFailed:
 		s.failTransfer(t, r.Code, r.Message)
 		return
-	case node == t.From && (node != t.To || t.Kind == TransferBackup):
+	case node == t.From && (node != t.To || t.Kind == model.TransferBackup):
 		next.Source = side.after(t.Source)
 	default:
 		next.Target = side.after(t.Target)

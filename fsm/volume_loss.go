@@ -39,7 +39,7 @@ func (s *State) homeMissing(t *Transfer) *model.Error {
 		if !ok {
 			return model.Refuse(model.CodeConflict, "the data of volume %s is lost but for this copy", v.ID)
 		}
-		if home.Health != HealthOnline {
+		if home.Health != model.HealthOnline {
 			return model.Refuse(model.CodeConflict, "the home of volume %s, node %s, is %s", v.ID, home.Name, home.Health)
 		}
 		if home.Return.Recovering {
@@ -161,7 +161,7 @@ func (s *State) loseVolumes(n *Node) {
 		s.Volumes.put(next.ID, &next)
 		s.touch("volumes")
 		s.touchJob(jobOf(next.Group))
-		s.emit(Event{Type: EventVolume, Subject: "volume/" + string(next.ID), Before: "in_use", After: "lost",
+		s.emit(Event{Type: model.EventVolume, Subject: "volume/" + string(next.ID), Before: "in_use", After: "lost",
 			Data: map[string]string{"node": n.Name, "text": "its data was given up when its home was forgotten"}})
 	}
 }

@@ -40,9 +40,9 @@ func (c *clocked) write(off int64, group ...Command) {
 func (c *clocked) later(off int64) {
 	c.t.Helper()
 	c.now = c.now.Add(model.Second)
-	intent := IntentCordoned
-	if n, _ := c.s.Nodes.Get("n1"); n.Intent == IntentCordoned {
-		intent = IntentActive
+	intent := model.IntentCordoned
+	if n, _ := c.s.Nodes.Get("n1"); n.Intent == model.IntentCordoned {
+		intent = model.IntentActive
 	}
 	c.write(off, &NodeIntent{ID: "n1", Intent: intent})
 }

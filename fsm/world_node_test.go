@@ -29,7 +29,7 @@ func (w world) nodeRegister() Command {
 
 func (w world) nodeHealth() Command {
 	n := w.node()
-	c := &NodeHealth{ID: n.ID, Health: pick(w, HealthOnline, HealthDegraded, HealthOffline), BootID: n.Agent.BootID, Epoch: n.Agent.Epoch}
+	c := &NodeHealth{ID: n.ID, Health: pick(w, model.HealthOnline, model.HealthDegraded, model.HealthOffline), BootID: n.Agent.BootID, Epoch: n.Agent.Epoch}
 	if w.rarely(10) {
 		c.Epoch--
 	}
@@ -77,7 +77,7 @@ func (w world) nodeReport() Command {
 }
 
 func (w world) nodeIntent() Command {
-	return &NodeIntent{ID: w.node().ID, Intent: pick(w, IntentActive, IntentActive, IntentActive, IntentCordoned, IntentDraining, IntentDisabled, "idle")}
+	return &NodeIntent{ID: w.node().ID, Intent: pick(w, model.IntentActive, model.IntentActive, model.IntentActive, model.IntentCordoned, model.IntentDraining, model.IntentDisabled, "idle")}
 }
 
 func (w world) nodeLabel() Command {
@@ -109,7 +109,7 @@ func (w world) eligible() model.NodeID {
 // offline draws a node that is offline, if there is one.
 func (w world) offline() model.NodeID {
 	for id, n := range w.s.Nodes.All() {
-		if n.Health == HealthOffline && w.bool() {
+		if n.Health == model.HealthOffline && w.bool() {
 			return id
 		}
 	}

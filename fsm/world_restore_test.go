@@ -53,7 +53,7 @@ func (w world) pushRestore() Command {
 		return &InstanceAdopt{pick(w, kept...)}
 	}
 	for id, n := range w.s.Nodes.All() {
-		if n.Restore.Owes && n.Health != HealthOffline {
+		if n.Restore.Owes && n.Health != model.HealthOffline {
 			n, _ = w.s.Nodes.Get(id)
 			return w.inventory(n, w.unknownOf(n))
 		}
@@ -82,8 +82,8 @@ func (w world) pushLease() (c Command, at model.Time) {
 			status := model.InstanceStatus{ID: i.ID, Generation: i.Status.Generation + 1, Observed: model.ObservedReady}
 			return &NodeReport{ID: n.ID, Epoch: n.Agent.Epoch, FactsGen: n.FactsGen, Instances: []model.InstanceStatus{status}}, 0
 		}
-		if n.Health != HealthOffline && w.rarely(4) {
-			return &NodeHealth{ID: n.ID, Health: HealthOffline, BootID: n.Agent.BootID, Epoch: n.Agent.Epoch}, 0
+		if n.Health != model.HealthOffline && w.rarely(4) {
+			return &NodeHealth{ID: n.ID, Health: model.HealthOffline, BootID: n.Agent.BootID, Epoch: n.Agent.Epoch}, 0
 		}
 	}
 	return nil, 0

@@ -93,7 +93,7 @@ func (w world) pushMember() Command {
 			return w.prepare()
 		case w.s.NeedsPreparing(i, model.CauseUser, "") && i.Desired == model.DesiredRunning:
 			ready = append(ready, i)
-		case hooked && i.Desired == model.DesiredRunning && ok && n.Health != HealthOffline && !i.WaitsForRoom():
+		case hooked && i.Desired == model.DesiredRunning && ok && n.Health != model.HealthOffline && !i.WaitsForRoom():
 			rests = append(rests, i)
 		}
 	}

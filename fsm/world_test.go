@@ -282,7 +282,7 @@ func (w world) stop() Command {
 }
 
 func (w world) drainStart() Command {
-	c := &DrainStart{ID: model.DrainID(w.fresh("d")), Message: "new kernel", Options: DrainOptions{Deadline: pick(w, model.Second, model.Hour, model.Forever, model.Duration(1<<62))}}
+	c := &DrainStart{ID: model.DrainID(w.fresh("d")), Message: "new kernel", Options: model.DrainOptions{Deadline: pick(w, model.Second, model.Hour, model.Forever, model.Duration(1<<62))}}
 	for range w.int(1, 3) {
 		n := w.node()
 		c.Nodes = append(c.Nodes, pick(w, string(n.ID), n.Name))
@@ -319,7 +319,7 @@ func (w world) drainTurn() Command {
 
 func (w world) drainEnd() Command {
 	id, node := w.drainPart()
-	return &DrainEnd{id, node, pick(w, PhaseDrained, PhaseDrained, PhaseFailed, PhaseCanceled, PhaseDraining), pick(w, "", "instance i1 holds the local volume data")}
+	return &DrainEnd{id, node, pick(w, model.PhaseDrained, model.PhaseDrained, model.PhaseFailed, model.PhaseCanceled, model.PhaseDraining), pick(w, "", "instance i1 holds the local volume data")}
 }
 
 func (w world) jobStop() Command {
@@ -333,7 +333,7 @@ func (w world) step() Command {
 	if w.bool() {
 		return &DeploymentWait{key(w, w.s.Deployments), w.bool()}
 	}
-	return &DeploymentStep{key(w, w.s.Deployments), pick(w, DeploymentRolling, DeploymentSucceeded, DeploymentFailed, DeploymentSuperseded), pick(w, "", "too slow")}
+	return &DeploymentStep{key(w, w.s.Deployments), pick(w, model.DeploymentRolling, model.DeploymentSucceeded, model.DeploymentFailed, model.DeploymentSuperseded), pick(w, "", "too slow")}
 }
 
 func (w world) settings() Command {
@@ -378,8 +378,8 @@ func (w world) classSet() Command {
 		c.MaxDown = &model.MaxDown{Amount: model.Amount{N: w.int(-1, 100), Percent: w.bool()}, Floor: w.int(0, 1)}
 	}
 	if w.bool() {
-		c.Quota = &Quota{MemoryBytes: pick[int64](w, 0, 0, 0, 600<<20, 2<<30), Instances: pick(w, 0, 0, 0, 3, 6)}
+		c.Quota = &model.Quota{MemoryBytes: pick[int64](w, 0, 0, 0, 600<<20, 2<<30), Instances: pick(w, 0, 0, 0, 3, 6)}
 	}
-	c.PreemptEqual = pick[PreemptEqual](w, "", PreemptOff, PreemptFair, "always")
+	c.PreemptEqual = pick[model.PreemptEqual](w, "", model.PreemptOff, model.PreemptFair, "always")
 	return c
 }

@@ -5,11 +5,11 @@ import "github.com/outspan/outspan/model"
 // transferStart draws work on volumes: half of it on what is there.
 func (w world) transferStart() Command {
 	c := &TransferStart{
-		ID: model.TransferID(w.fresh("t")), Work: pick(w, TransferMigrate, TransferMigrate, TransferBackup, TransferBackup, TransferRestore, TransferRestore, TransferAttach),
+		ID: model.TransferID(w.fresh("t")), Work: pick(w, model.TransferMigrate, model.TransferMigrate, model.TransferBackup, model.TransferBackup, model.TransferRestore, model.TransferRestore, model.TransferAttach),
 		Volume: key(w, w.s.Volumes), To: w.eligible(), Backup: key(w, w.s.Backups), Token: "k",
 	}
 	c.Options = TransferOptions{Live: w.bool(), Attach: w.bool(), Cooling: pick[model.Duration](w, 0, 1, model.Minute)}
-	if c.Work == TransferRestore && !w.rarely(3) {
+	if c.Work == model.TransferRestore && !w.rarely(3) {
 		c.Volume = ""
 	}
 	switch w.int(1, 20) {
@@ -26,7 +26,7 @@ func (w world) transferStart() Command {
 // transferStep draws a move of a transfer: most are the next one.
 func (w world) transferStep() Command {
 	id := key(w, w.s.Transfers)
-	c := &TransferStep{ID: id, Phase: pick(w, TransferStopping, TransferCopying, TransferRunning, TransferAttaching, TransferStarting, TransferSucceeded, TransferFailed)}
+	c := &TransferStep{ID: id, Phase: pick(w, model.TransferStopping, model.TransferCopying, model.TransferRunning, model.TransferAttaching, model.TransferStarting, model.TransferSucceeded, model.TransferFailed)}
 	t, ok := w.s.Transfers.Get(id)
 	for _, other := range w.s.Transfers.All() {
 		if !other.Phase.Ended() && w.bool() {
@@ -35,7 +35,7 @@ func (w world) transferStep() Command {
 		}
 	}
 	if ok && !w.rarely(6) {
-		var next []TransferPhase
+		var next []model.TransferPhase
 		for _, e := range t.edges() {
 			if e[0] == t.Phase {
 				next = append(next, e[1])
@@ -45,7 +45,7 @@ func (w world) transferStep() Command {
 			c.Phase = pick(w, next...)
 		}
 	}
-	if c.Phase == TransferFailed && !w.rarely(4) {
+	if c.Phase == model.TransferFailed && !w.rarely(4) {
 		c.Code, c.Message = model.CodeStalled, "nothing has moved"
 	}
 	c.Drop = ok && t.Phase.Ended() && w.bool()
@@ -61,7 +61,7 @@ func (w world) transferReports(node model.NodeID) []model.TransferReport {
 		}
 		r := model.TransferReport{ID: id, State: pick(w, model.SideServing, model.SideCopying, model.SideVerifying, model.SideVerified, model.SideVerified, model.SideAttached), Bytes: int64(w.int(0, 100)), Total: 100}
 		switch {
-		case t.Phase == TransferAttaching && !w.rarely(3):
+		case t.Phase == model.TransferAttaching && !w.rarely(3):
 			r.State = model.SideAttached
 		case t.Left.Drop && !w.rarely(3):
 			r.State = model.SideDropped
@@ -94,12 +94,12 @@ func (w world) pushTransfer() Command {
 	for id, v := range w.s.Volumes.All() {
 		switch {
 		case v.Copy != "":
-			c.Work, c.Volume = pick(w, TransferAttach, c.Work), id
-		case c.Work != TransferRestore && w.bool():
+			c.Work, c.Volume = pick(w, model.TransferAttach, c.Work), id
+		case c.Work != model.TransferRestore && w.bool():
 			c.Volume = id
 		}
 	}
-	if c.Work == TransferAttach && w.bool() {
+	if c.Work == model.TransferAttach && w.bool() {
 		c.Found = []model.VolumeEpoch{{Name: "data", Epoch: uint64(w.int(0, 60))}}
 	}
 	return c
@@ -116,15 +116,15 @@ func (w world) says(node model.NodeID, r model.TransferReport) Command {
 func (w world) push(t *Transfer) Command {
 	inst, busy := w.s.slotBusy(t.Group, t.Slot)
 	switch {
-	case busy && t.Phase == TransferStopping && inst.Desired == model.DesiredRunning:
+	case busy && t.Phase == model.TransferStopping && inst.Desired == model.DesiredRunning:
 		return &InstanceStop{ID: inst.ID, Cause: model.CauseUser, By: "alice", Bypass: true}
-	case busy && t.Phase == TransferStopping:
+	case busy && t.Phase == model.TransferStopping:
 		n, _ := w.s.Nodes.Get(inst.Node)
 		return &NodeReport{ID: inst.Node, Epoch: n.Agent.Epoch, Instances: []model.InstanceStatus{{ID: inst.ID, Generation: inst.Status.Generation + 1, Observed: model.ObservedStopped}}}
 	}
-	next := TransferPhase("")
+	next := model.TransferPhase("")
 	for _, e := range t.edges() {
-		if e[0] == t.Phase && (next == "" || (e[1] == TransferStopping) == t.Options.Attach) {
+		if e[0] == t.Phase && (next == "" || (e[1] == model.TransferStopping) == t.Options.Attach) {
 			next = e[1]
 		}
 	}
@@ -132,11 +132,11 @@ func (w world) push(t *Transfer) Command {
 		return &TransferStep{ID: t.ID, Phase: next}
 	}
 	state := model.SideVerified
-	if t.Phase == TransferAttaching {
+	if t.Phase == model.TransferAttaching {
 		state = model.SideAttached
 	}
 	node := t.To
-	if t.Kind == TransferBackup {
+	if t.Kind == model.TransferBackup {
 		node = t.From
 	}
 	return w.says(node, model.TransferReport{ID: t.ID, State: state, Bytes: 9, Total: 9, Sum: "5a"})

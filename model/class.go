@@ -36,3 +36,24 @@ func (m MaxDown) String() string {
 
 // DefaultMaxDown is that of production, and of a new class that is given none.
 func DefaultMaxDown() MaxDown { return MaxDown{Amount: Amount{N: 25, Percent: true}, Floor: 1} }
+
+// Quota limits a class: every instance that is not stopped counts, its memory with the overhead. Zero: no limit.
+type Quota struct {
+	MemoryBytes int64 `json:"memory_bytes" cbor:"1,keyasint,omitempty"`
+	Instances   int   `json:"instances" cbor:"2,keyasint,omitempty"`
+}
+
+// PreemptEqual says whether an instance that fits nowhere may preempt one of its own class.
+type PreemptEqual string
+
+// The values of PreemptEqual. Fair: only where it strictly lowers the largest owner's share.
+const (
+	PreemptOff  PreemptEqual = "off"
+	PreemptFair PreemptEqual = "fair"
+)
+
+// Valid reports whether p is in the closed set.
+func (p PreemptEqual) Valid() bool { return p == PreemptOff || p == PreemptFair }
+
+// String implements fmt.Stringer.
+func (p PreemptEqual) String() string { return string(p) }

@@ -72,3 +72,41 @@ func (a *AgentInfo) firmware() string {
 	_, id, _ := strings.Cut(a.Machine, "/")
 	return id
 }
+
+// Intent is what the operator wants of a node; Health is what the detector found. Neither overwrites the other, so a drain
+// survives an outage of the node.
+type Intent string
+
+// The intents.
+const (
+	IntentActive   Intent = "active"
+	IntentCordoned Intent = "cordoned"
+	IntentDraining Intent = "draining"
+	IntentDisabled Intent = "disabled"
+)
+
+// Health is the detector's axis of a node.
+type Health string
+
+// The states of health.
+const (
+	HealthOnline   Health = "online"
+	HealthDegraded Health = "degraded"
+	HealthOffline  Health = "offline"
+	// HealthUnreachable is that of a node whose heartbeats arrive and whose agent gets no answers: it runs on, and takes nothing new.
+	HealthUnreachable Health = "unreachable"
+)
+
+// NodeState is the one state that people see.
+type NodeState string
+
+// The shown states: the five of P2, plus cordoned.
+const (
+	NodeDisabled    NodeState = "disabled"
+	NodeOffline     NodeState = "offline"
+	NodeDraining    NodeState = "draining"
+	NodeCordoned    NodeState = "cordoned"
+	NodeDegraded    NodeState = "degraded"
+	NodeUnreachable NodeState = "unreachable"
+	NodeActive      NodeState = "active"
+)

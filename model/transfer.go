@@ -40,3 +40,38 @@ type TransferReport struct {
 	Code    Code          `cbor:"6,keyasint,omitempty"` // with failed, or of a clean-up that did not work
 	Message string        `cbor:"7,keyasint,omitempty"`
 }
+
+// TransferKind says what a transfer is for.
+type TransferKind string
+
+// The kinds of transfers.
+const (
+	TransferMigrate TransferKind = "migrate" // the volumes of a slot move to another node, with their instance
+	TransferBackup  TransferKind = "backup"  // they are written to the backup directory of their node
+	TransferRestore TransferKind = "restore" // a backup becomes a new volume on a node
+	TransferAttach  TransferKind = "attach"  // a restored volume, an old copy or data found on a node takes the place of the one in use
+)
+
+// TransferPhase is how far a transfer is. It only moves forward.
+type TransferPhase string
+
+// The phases. Migrate: queued, stopping, copying, verifying, attaching, starting, succeeded. Backup: queued, stopping (unless live), running, succeeded.
+// Restore: queued, running, and with attach: stopping, attaching, starting; succeeded. Attach: queued, running (only for found data: its agent looks whether
+// it is there), stopping, attaching, starting, succeeded. Any but the last can become failed.
+const (
+	TransferQueued    TransferPhase = "queued"
+	TransferStopping  TransferPhase = "stopping"
+	TransferCopying   TransferPhase = "copying"
+	TransferVerifying TransferPhase = "verifying"
+	TransferRunning   TransferPhase = "running"
+	TransferAttaching TransferPhase = "attaching" // the target's copy is the one in use from here on
+	TransferStarting  TransferPhase = "starting"
+	TransferSucceeded TransferPhase = "succeeded"
+	TransferFailed    TransferPhase = "failed"
+)
+
+// Ended reports whether nothing more happens.
+func (p TransferPhase) Ended() bool { return p == TransferSucceeded || p == TransferFailed }
+
+// Attached reports whether the copy at the target is the one in use.
+func (p TransferPhase) Attached() bool { return p == TransferAttaching || p == TransferStarting }

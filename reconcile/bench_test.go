@@ -188,7 +188,7 @@ func decideCases() []decideCase {
 		{"settled", func(*world) {}, 0, 0},
 		{"node_offline", func(w *world) {
 			n, _ := w.state.Nodes.Get(w.nodes[7])
-			w.apply("leader", &fsm.NodeHealth{ID: n.ID, Health: fsm.HealthOffline, BootID: n.Agent.BootID, Epoch: n.Agent.Epoch})
+			w.apply("leader", &fsm.NodeHealth{ID: n.ID, Health: model.HealthOffline, BootID: n.Agent.BootID, Epoch: n.Agent.Epoch})
 		}, 1, many},
 		{"failed_in_500", func(w *world) { fails(w, "job0001/main") }, 1, 1},
 		{"failed_in_big", func(w *world) { fails(w, "big/main") }, 1, 1},
@@ -215,7 +215,7 @@ func (w *world) fails(inst *fsm.Instance) {
 
 // drainNodes starts a drain of the first so many nodes.
 func (w *world) drainNodes(count int) {
-	start := &fsm.DrainStart{ID: "d1", Options: fsm.DrainOptions{Deadline: model.Hour}}
+	start := &fsm.DrainStart{ID: "d1", Options: model.DrainOptions{Deadline: model.Hour}}
 	for _, id := range w.nodes[:count] {
 		start.Nodes = append(start.Nodes, string(id))
 	}
@@ -244,7 +244,7 @@ func BenchmarkForecast(b *testing.B) {
 				}
 				told := 0
 				measure(b, func() {
-					lines, refusal := reconcile.ForecastDrain(in, names, fsm.DrainOptions{Deadline: model.Hour})
+					lines, refusal := reconcile.ForecastDrain(in, names, model.DrainOptions{Deadline: model.Hour})
 					if refusal != nil || len(lines) == 0 {
 						b.Fatal(refusal, len(lines))
 					}
@@ -260,10 +260,10 @@ func BenchmarkForecast(b *testing.B) {
 func (w *world) crowd(b *testing.B, onto model.NodeID, from []model.NodeID) {
 	for _, id := range w.nodes {
 		if id != onto {
-			w.apply("cli:ann", &fsm.NodeIntent{ID: id, Intent: fsm.IntentCordoned})
+			w.apply("cli:ann", &fsm.NodeIntent{ID: id, Intent: model.IntentCordoned})
 		}
 	}
-	start := &fsm.DrainStart{ID: "crowd", Options: fsm.DrainOptions{Deadline: model.Hour}}
+	start := &fsm.DrainStart{ID: "crowd", Options: model.DrainOptions{Deadline: model.Hour}}
 	for _, id := range from {
 		start.Nodes = append(start.Nodes, string(id))
 	}
@@ -272,7 +272,7 @@ func (w *world) crowd(b *testing.B, onto model.NodeID, from []model.NodeID) {
 	w.settleQuietly(b)
 	for _, id := range w.nodes {
 		if id != onto {
-			w.apply("cli:ann", &fsm.NodeIntent{ID: id, Intent: fsm.IntentActive})
+			w.apply("cli:ann", &fsm.NodeIntent{ID: id, Intent: model.IntentActive})
 		}
 	}
 	if n, _ := w.state.Nodes.Get(onto); n.Placed.Instances < 60 {

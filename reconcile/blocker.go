@@ -8,9 +8,9 @@ import (
 )
 
 // blockerOf says what keeps one instance on the node of a drain, as this pass found it. false: nothing does, or it is meant to stay.
-func (p *pass) blockerOf(d *drainPart, inst *fsm.Instance) (fsm.Blocker, bool) {
-	b := fsm.Blocker{Instance: inst.ID}
-	with := func(code model.Code, message, unblock string) (fsm.Blocker, bool) {
+func (p *pass) blockerOf(d *drainPart, inst *fsm.Instance) (model.Blocker, bool) {
+	b := model.Blocker{Instance: inst.ID}
+	with := func(code model.Code, message, unblock string) (model.Blocker, bool) {
 		b.Code, b.Message, b.Unblock = code, message, unblock
 		return b, true
 	}
@@ -20,7 +20,7 @@ func (p *pass) blockerOf(d *drainPart, inst *fsm.Instance) (fsm.Blocker, bool) {
 	switch {
 	case inst.Status.Observed == model.ObservedStopped:
 		return b, false
-	case d.node.Health == fsm.HealthOffline:
+	case d.node.Health == model.HealthOffline:
 		return with(model.CodeNodeOffline, "node "+d.node.Name+" is offline: it is not known to have stopped", "bring the machine back, or if it is gone: outspan node confirm-dead "+d.node.Name)
 	case inst.Desired != model.DesiredRunning:
 		return with(model.CodeStopping, "it is stopping", "")

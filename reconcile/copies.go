@@ -37,7 +37,7 @@ func (p *pass) memberVacancy(g *groupView, slot *slotView, n *need) *need {
 	where := p.nodeName(copies[0].Home)
 	if !p.source(g) {
 		why := &unplaced{code: model.CodeVolumeNoNode, message: fmt.Sprintf("its copy is on node %s, which takes nothing now, and no other member is in sync to build from", where)}
-		if node := p.node(copies[0].Home); node != nil && node.Health == fsm.HealthOffline {
+		if node := p.node(copies[0].Home); node != nil && node.Health == model.HealthOffline {
 			why.code, why.message = model.CodeVolumeOffline, fmt.Sprintf("its copy is on node %s, which is offline, and no other member is in sync to build from", where)
 		}
 		p.unplaced(n, why)
@@ -203,7 +203,7 @@ func (p *pass) takesOver(g *groupView, inst *fsm.Instance) bool {
 }
 
 // apart adds to what is considered for a slot of a replicated group the nodes that another member keeps it from.
-func (e *Explanation) apart(g *groupView, slot int, all []fsm.Considered) []fsm.Considered {
+func (e *Explanation) apart(g *groupView, slot int, all []model.Considered) []model.Considered {
 	for i := range all {
 		if code := e.p.keptApart(&need{group: g, slot: slot}, all[i].Node); code != "" && all[i].ExcludedBy == "" {
 			all[i].ExcludedBy, all[i].Score = code, 0

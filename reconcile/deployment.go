@@ -24,14 +24,14 @@ func (p *pass) stepDeployments() {
 	}
 	for _, id := range ids {
 		d, _ := p.state().Deployments.Get(id)
-		if d.Status == fsm.DeploymentQueued {
-			p.step(id, fsm.DeploymentRolling, "")
+		if d.Status == model.DeploymentQueued {
+			p.step(id, model.DeploymentRolling, "")
 		}
 		p.endDeployment(d, byDeployment[id])
 	}
 }
 
-func (p *pass) step(id model.DeploymentID, status fsm.DeploymentStatus, reason string, with ...fsm.Command) bool {
+func (p *pass) step(id model.DeploymentID, status model.DeploymentStatus, reason string, with ...fsm.Command) bool {
 	group := append([]fsm.Command{&fsm.DeploymentStep{ID: id, Status: status, Reason: reason}}, with...)
 	refusal := p.plan.try("deployment/"+string(id), group...)
 	if refusal != nil {
@@ -60,7 +60,7 @@ func (p *pass) endDeployment(d *fsm.Deployment, groups []*groupView) {
 	waits = cmp.Or(waits, p.everythingWaits())
 	switch {
 	case done:
-		p.step(d.ID, fsm.DeploymentSucceeded, "")
+		p.step(d.ID, model.DeploymentSucceeded, "")
 	case waits != nil:
 		p.plan.refuse("deployment/"+string(d.ID), waits)
 		p.noteWait(d, true)
@@ -214,11 +214,11 @@ func (p *pass) failDeployment(d *fsm.Deployment, groups []*groupView, reason str
 	// What has the same instances as the version to go back to would fail again, and be reverted again, for ever.
 	if back && job.Stable != 0 && !p.state().SameInstances(job.Name, job.Stable, d.Version) {
 		revert := &fsm.JobRevert{Job: job.Name, Version: job.Stable, IfVersion: job.Version, KeepCounts: true, Message: fmt.Sprintf("version %d failed: back to version %d", d.Version, job.Stable)}
-		if p.step(d.ID, fsm.DeploymentFailed, reason, revert) {
+		if p.step(d.ID, model.DeploymentFailed, reason, revert) {
 			return
 		}
 	}
-	p.step(d.ID, fsm.DeploymentFailed, reason)
+	p.step(d.ID, model.DeploymentFailed, reason)
 }
 
 // firstReason names the first thing that a deployment waits for.

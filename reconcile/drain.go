@@ -32,7 +32,7 @@ func (p *pass) running() []drainPart {
 			continue
 		}
 		for _, part := range d.Nodes {
-			if n, ok := s.Nodes.Get(part.Node); ok && part.Phase == fsm.PhaseDraining {
+			if n, ok := s.Nodes.Get(part.Node); ok && part.Phase == model.PhaseDraining {
 				parts = append(parts, drainPart{d, part, n})
 			}
 		}
@@ -64,7 +64,7 @@ func (d *drainPart) subject() string { return fmt.Sprintf("drain/%s/%s", d.drain
 
 // active reports whether this part wants instances off its node now.
 func (d *drainPart) active() bool {
-	return d.part.Turn && !d.drain.Paused && d.node.Health != fsm.HealthOffline
+	return d.part.Turn && !d.drain.Paused && d.node.Health != model.HealthOffline
 }
 
 // overdue reports whether the part's time is up: nothing begins any more, and what keeps it is only looked at for its last error.
@@ -158,7 +158,7 @@ func (p *pass) partOf(inst *fsm.Instance) (drainPart, bool) {
 		return drainPart{}, false
 	}
 	part, ok := d.Node(inst.Node)
-	return drainPart{d, part, n}, ok && part.Phase == fsm.PhaseDraining
+	return drainPart{d, part, n}, ok && part.Phase == model.PhaseDraining
 }
 
 // evicting reports whether the drain that marked an instance still goes on, paused or not.
@@ -311,16 +311,16 @@ func (p *pass) endDrains() {
 		left := p.state().DrainLeft(d.drain, d.node)
 		switch {
 		case left == nil && d.part.Turn:
-			p.end(&d, fsm.PhaseDrained, "")
+			p.end(&d, model.PhaseDrained, "")
 		case !d.part.Turn || !p.past(d.part.Deadline):
 		case d.drain.Options.ForceAtDeadline && d.part.Deadline > p.state().Confirmed && p.force(&d): // one that passed before the confirmation kills nothing
 		default:
-			p.end(&d, fsm.PhaseFailed, p.lastError(&d))
+			p.end(&d, model.PhaseFailed, p.lastError(&d))
 		}
 	}
 }
 
-func (p *pass) end(d *drainPart, phase fsm.DrainPhase, lastError string) {
+func (p *pass) end(d *drainPart, phase model.DrainPhase, lastError string) {
 	c := &fsm.DrainEnd{ID: d.drain.ID, Node: d.node.ID, Phase: phase, LastError: lastError}
 	if refusal := p.plan.note(c); refusal != nil {
 		p.plan.refuse(d.subject(), refusal)
@@ -353,7 +353,7 @@ func (p *pass) force(d *drainPart) bool {
 
 // lastError tells what kept a node from being drained, each reason once. It is never empty.
 func (p *pass) lastError(d *drainPart) string {
-	var all []fsm.Blocker
+	var all []model.Blocker
 	for inst := range p.state().InstancesOn(d.node.ID) {
 		if b, blocked := p.blockerOf(d, inst); blocked {
 			all = append(all, b)

@@ -11,7 +11,7 @@ import (
 )
 
 // excluded counts the nodes that each filter took out, in the order of the filters.
-type excluded []fsm.Excluded
+type excluded []model.Excluded
 
 func (e *excluded) add(code model.Code, nodes int) {
 	for i := range *e {
@@ -20,7 +20,7 @@ func (e *excluded) add(code model.Code, nodes int) {
 			return
 		}
 	}
-	*e = append(*e, fsm.Excluded{Code: code, Nodes: nodes})
+	*e = append(*e, model.Excluded{Code: code, Nodes: nodes})
 }
 
 // rank orders the codes by how far a node came: the last filter that took one out is the nearest to being met, so it is what people are told.
@@ -50,7 +50,7 @@ func (e excluded) sum() (nodes int) {
 // words says how many nodes each rule took out: first those that take nothing at all, then those that came nearer to being chosen.
 func (p *pass) words(f *field, e excluded) string {
 	sorted, all := slices.Clone(e), e.sum()
-	slices.SortFunc(sorted, func(a, b fsm.Excluded) int { return rank(a.Code) - rank(b.Code) })
+	slices.SortFunc(sorted, func(a, b model.Excluded) int { return rank(a.Code) - rank(b.Code) })
 	var parts []string
 	for _, x := range sorted {
 		if x.Code == model.CodeNoNodes {
@@ -116,7 +116,7 @@ func (t *nodeTable) closed(detours bool, nodes int) []string {
 // closedBy says why a node takes no instance, in a word that is the same for many nodes.
 func closedBy(n *fsm.Node) string {
 	switch state := n.State(); {
-	case state != fsm.NodeActive:
+	case state != model.NodeActive:
 		return string(state)
 	case n.Return.Recovering || n.Restore.Owes:
 		return "still to tell what runs there"

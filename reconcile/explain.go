@@ -44,36 +44,36 @@ func (e *Explanation) Pending(group model.GroupID) *model.Error {
 }
 
 // Waiting is what an instance that should go, or come, waits for. Empty if nothing holds it.
-func (e *Explanation) Waiting(id model.InstanceID) []fsm.Blocker {
+func (e *Explanation) Waiting(id model.InstanceID) []model.Blocker {
 	inst, ok := e.p.in.State.Instances.Get(id)
 	if !ok || inst.Terminal() {
 		return nil
 	}
-	if n := e.p.node(inst.Node); n != nil && n.Intent == fsm.IntentDraining {
+	if n := e.p.node(inst.Node); n != nil && n.Intent == model.IntentDraining {
 		if d, ok := e.p.in.State.RunningDrain(n); ok {
 			part, _ := d.Node(n.ID)
 			if b, blocked := e.p.blockerOf(&drainPart{d, part, n}, inst); blocked {
-				return []fsm.Blocker{b}
+				return []model.Blocker{b}
 			}
 			return nil
 		}
 	}
 	if b, ok := e.p.reasons.blockers[id]; ok {
-		return []fsm.Blocker{b}
+		return []model.Blocker{b}
 	}
 	if e.p.in.State.Settings.Paused && inst.Desired == model.DesiredRunning {
 		if planned := e.p.instance(id); inst.Eviction.Requested || planned != nil && planned.Desired != inst.Desired {
-			return []fsm.Blocker{{Code: model.CodePaused, Instance: id, Message: "actuation is paused", Unblock: "outspan settings resume"}}
+			return []model.Blocker{{Code: model.CodePaused, Instance: id, Message: "actuation is paused", Unblock: "outspan settings resume"}}
 		}
 	}
 	return nil
 }
 
 // Drain tells for each node of a drain what is left there and what keeps it.
-func (e *Explanation) Drain(d *fsm.Drain) []fsm.DrainStatus {
-	out := make([]fsm.DrainStatus, 0, len(d.Nodes))
+func (e *Explanation) Drain(d *fsm.Drain) []model.DrainStatus {
+	out := make([]model.DrainStatus, 0, len(d.Nodes))
 	for _, part := range d.Nodes {
-		status := fsm.DrainStatus{Node: part.Node}
+		status := model.DrainStatus{Node: part.Node}
 		if n, ok := e.p.in.State.Nodes.Get(part.Node); ok && n.Drain == d.ID {
 			e.remaining(&status, &drainPart{d, part, n})
 		}
@@ -82,13 +82,13 @@ func (e *Explanation) Drain(d *fsm.Drain) []fsm.DrainStatus {
 	return out
 }
 
-func (e *Explanation) remaining(status *fsm.DrainStatus, d *drainPart) {
+func (e *Explanation) remaining(status *model.DrainStatus, d *drainPart) {
 	for inst := range e.p.in.State.InstancesOn(d.node.ID) {
 		if inst.Status.Observed == model.ObservedStopped {
 			continue
 		}
-		left := fsm.NodeRemaining{Instance: inst.ID, Class: inst.ClassOf(), State: string(inst.Status.Observed)}
-		if d.part.Phase == fsm.PhaseDraining {
+		left := model.NodeRemaining{Instance: inst.ID, Class: inst.ClassOf(), State: string(inst.Status.Observed)}
+		if d.part.Phase == model.PhaseDraining {
 			b, blocked := e.p.blockerOf(d, inst)
 			switch {
 			case blocked:
@@ -100,15 +100,15 @@ func (e *Explanation) remaining(status *fsm.DrainStatus, d *drainPart) {
 		}
 		status.Remaining = append(status.Remaining, left)
 	}
-	if d.part.Phase == fsm.PhaseDraining {
+	if d.part.Phase == model.PhaseDraining {
 		status.Blockers = append(status.Blockers, e.p.keptBlockers(d)...)
 	}
-	if d.part.Phase != fsm.PhaseDraining {
+	if d.part.Phase != model.PhaseDraining {
 		return
 	}
 	left := e.p.in.State.DrainLeft(d.drain, d.node)
 	if left != nil && (len(status.Blockers) == 0 || ofRestore(left.Code)) {
-		status.Blockers = slices.Insert(status.Blockers, 0, fsm.Blocker{Code: left.Code, Message: left.Message, Unblock: left.Hint})
+		status.Blockers = slices.Insert(status.Blockers, 0, model.Blocker{Code: left.Code, Message: left.Message, Unblock: left.Hint})
 	}
 }
 
@@ -158,7 +158,7 @@ func (e *Explanation) next(inst *fsm.Instance) string {
 	return asItShouldBe
 }
 
-func waitText(b fsm.Blocker) string {
+func waitText(b model.Blocker) string {
 	text := fmt.Sprintf("waits: %s: %s", b.Code, b.Message)
 	if b.Unblock != "" {
 		text += " (" + b.Unblock + ")"

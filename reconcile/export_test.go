@@ -57,8 +57,8 @@ func (p *pass) scanEverything() {
 		}
 	}
 	for _, n := range s.Nodes.All() {
-		cordoned := n.Intent == fsm.IntentCordoned && s.Settings.EvictOn == model.EvictOnCordon
-		if n.Placed.Instances == 0 || n.Intent != fsm.IntentDraining && n.Intent != fsm.IntentDisabled && !cordoned {
+		cordoned := n.Intent == model.IntentCordoned && s.Settings.EvictOn == model.EvictOnCordon
+		if n.Placed.Instances == 0 || n.Intent != model.IntentDraining && n.Intent != model.IntentDisabled && !cordoned {
 			continue
 		}
 		for inst := range s.InstancesOn(n.ID) {

@@ -63,10 +63,10 @@ func (p *pass) candidates() *nodeTable {
 		v := &rows[len(t.views)]
 		v.take(n)
 		v.at, v.refusal = len(t.views), s.Eligible(n)
-		if n.Intent == fsm.IntentActive && n.Health != fsm.HealthOffline && s.Now < n.Return.HeldUntil {
+		if n.Intent == model.IntentActive && n.Health != model.HealthOffline && s.Now < n.Return.HeldUntil {
 			p.plan.wakeAt(n.Return.HeldUntil)
 		}
-		if n.Intent == fsm.IntentDraining && s.WaitsForTurn(n) {
+		if n.Intent == model.IntentDraining && s.WaitsForTurn(n) {
 			v.refusal, v.detour = s.Takes(n, &model.GroupSpec{}), true
 		}
 		t.views = append(t.views, v)

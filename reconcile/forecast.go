@@ -15,7 +15,7 @@ const forecastID model.DrainID = "forecast"
 // What keeps it now is what one decision finds; whether that passes is found by playing the drain to its end. Nodes that are being drained already are forecast
 // as if that drain began now. It changes nothing, and costs a few decisions for each step that the drain takes. Codes: those of DrainStart when no node can be
 // drained.
-func ForecastDrain(in Input, nodes []string, options fsm.DrainOptions) ([]fsm.Forecast, *model.Error) {
+func ForecastDrain(in Input, nodes []string, options model.DrainOptions) ([]model.Forecast, *model.Error) {
 	if !options.ForceAtDeadline || options.Deadline <= 0 {
 		options.Deadline = model.Forever // whether it is done in time is another question
 	}
@@ -40,7 +40,7 @@ func ForecastDrain(in Input, nodes []string, options fsm.DrainOptions) ([]fsm.Fo
 		in.State = draft
 		f.p = decide(in)
 	}
-	var out []fsm.Forecast
+	var out []model.Forecast
 	for _, part := range drain.Nodes {
 		out = append(out, f.node(part.Node)...)
 	}
@@ -49,7 +49,7 @@ func ForecastDrain(in Input, nodes []string, options fsm.DrainOptions) ([]fsm.Fo
 
 // beginForecast returns the commands that start the drain which is forecast, and the state after them with all of its nodes at work at once: the whole is told,
 // not the first turn.
-func beginForecast(in Input, nodes []string, options fsm.DrainOptions) (begin [][]fsm.Command, after fsm.State, _ *model.Error) {
+func beginForecast(in Input, nodes []string, options model.DrainOptions) (begin [][]fsm.Command, after fsm.State, _ *model.Error) {
 	draft := in.State.NewDraft(in.Now)
 	for _, name := range nodes {
 		n, refusal := draft.State().NamedNode(name)
@@ -74,8 +74,8 @@ func beginForecast(in Input, nodes []string, options fsm.DrainOptions) (begin []
 }
 
 // CanFinish reports whether a drain so forecast can end as Drained without a person, and otherwise lists what stands in its way.
-func CanFinish(forecast []fsm.Forecast) (bool, []fsm.Blocker) {
-	var blockers []fsm.Blocker
+func CanFinish(forecast []model.Forecast) (bool, []model.Blocker) {
+	var blockers []model.Blocker
 	for _, f := range forecast {
 		if f.Never && f.Blocker != nil {
 			blockers = append(blockers, *f.Blocker)
@@ -96,7 +96,7 @@ func (f *forecaster) on(id model.NodeID) []*fsm.Instance {
 	var all []*fsm.Instance
 	for inst := range f.before.InstancesOn(id) {
 		n, _ := f.before.Nodes.Get(id)
-		if inst.Desired == model.DesiredRunning || n.Health == fsm.HealthOffline && inst.Status.Observed != model.ObservedStopped {
+		if inst.Desired == model.DesiredRunning || n.Health == model.HealthOffline && inst.Status.Observed != model.ObservedStopped {
 			all = append(all, inst)
 		}
 	}
@@ -104,8 +104,8 @@ func (f *forecaster) on(id model.NodeID) []*fsm.Instance {
 	return all
 }
 
-func (f *forecaster) node(id model.NodeID) []fsm.Forecast {
-	var out []fsm.Forecast
+func (f *forecaster) node(id model.NodeID) []model.Forecast {
+	var out []model.Forecast
 	for _, inst := range f.on(id) {
 		out = append(out, f.settled(f.instance(id, inst), inst))
 	}
@@ -113,29 +113,29 @@ func (f *forecaster) node(id model.NodeID) []fsm.Forecast {
 }
 
 // instance forecasts one instance from what the pass did with it.
-func (f *forecaster) instance(id model.NodeID, inst *fsm.Instance) fsm.Forecast {
-	out := fsm.Forecast{Node: id, Instance: inst.ID, Group: inst.Group, Class: inst.ClassOf(), Action: ActionOf(f.before, inst)}
+func (f *forecaster) instance(id model.NodeID, inst *fsm.Instance) model.Forecast {
+	out := model.Forecast{Node: id, Instance: inst.ID, Group: inst.Group, Class: inst.ClassOf(), Action: ActionOf(f.before, inst)}
 	n, _ := f.p.state().Nodes.Get(id)
 	part, _ := f.drain.Node(id)
 	d := drainPart{f.drain, part, n}
 	planned := f.p.instance(inst.ID)
 	if f.before.Unconfirmed { // then no drain does anything, whatever else is in its way
 		left := f.before.DrainLeft(f.drain, n)
-		out.Action, out.Never = fsm.ActionWait, true
-		out.Blocker = &fsm.Blocker{Code: left.Code, Instance: inst.ID, Message: left.Message, Unblock: left.Hint}
+		out.Action, out.Never = model.ActionWait, true
+		out.Blocker = &model.Blocker{Code: left.Code, Instance: inst.ID, Message: left.Message, Unblock: left.Hint}
 		return out
 	}
-	if n.Health == fsm.HealthOffline {
+	if n.Health == model.HealthOffline {
 		out.Target = f.target(inst)
 		return unheard(out, n)
 	}
 	if f.p.isMember(inst) {
 		return f.member(out, &d, planned)
 	}
-	if out.Action == fsm.ActionLeave && f.drain.Options.Force || out.Action == fsm.ActionStop {
-		out.Action = fsm.ActionStop
+	if out.Action == model.ActionLeave && f.drain.Options.Force || out.Action == model.ActionStop {
+		out.Action = model.ActionStop
 		if f.drain.Options.IgnoreSystem && f.p.isSystem(inst) {
-			out.Action = fsm.ActionLeave
+			out.Action = model.ActionLeave
 		}
 		if !f.p.isSystem(inst) {
 			out.Target = f.target(inst)
@@ -143,32 +143,32 @@ func (f *forecaster) instance(id model.NodeID, inst *fsm.Instance) fsm.Forecast 
 		return out
 	}
 	if t, moves := f.before.Leaving(inst); moves {
-		out.Action, out.Target = fsm.ActionMove, t.To
+		out.Action, out.Target = model.ActionMove, t.To
 		return out
 	}
 	if b, blocked := f.p.blockerOf(&d, planned); blocked && b.Code != model.CodeReplacementPending && b.Code != model.CodeStopping {
 		f.nothingAllowed(&b, out)
 		out.Blocker, out.Never = &b, lasting(b.Code)
-		if out.Action != fsm.ActionLeave {
-			out.Action = fsm.ActionWait
+		if out.Action != model.ActionLeave {
+			out.Action = model.ActionWait
 		}
 	}
-	if out.Action == fsm.ActionLeave && out.Blocker == nil && slices.Contains(n.Acked, inst.ID) {
+	if out.Action == model.ActionLeave && out.Blocker == nil && slices.Contains(n.Acked, inst.ID) {
 		out.Note = fmt.Sprintf("stays running, as was acknowledged before; take that back with: outspan node uncordon %s", n.Name)
 	}
-	if why := f.before.NoSurge(inst); why != nil && ActionOf(f.before, inst) == fsm.ActionStopFirst {
+	if why := f.before.NoSurge(inst); why != nil && ActionOf(f.before, inst) == model.ActionStopFirst {
 		out.Note = "stopped before it is replaced: " + why.Message
 	}
 	out.Target = f.target(inst)
-	if out.Target == "" && out.Blocker == nil && out.Action != fsm.ActionLeave {
-		out.Action = fsm.ActionStop // downtime was accepted
+	if out.Target == "" && out.Blocker == nil && out.Action != model.ActionLeave {
+		out.Action = model.ActionStop // downtime was accepted
 	}
 	return out
 }
 
 // unheard is the forecast of any instance of a node that can't be heard.
-func unheard(out fsm.Forecast, n *fsm.Node) fsm.Forecast {
-	out.Action, out.Never, out.Blocker = fsm.ActionWait, true, &fsm.Blocker{
+func unheard(out model.Forecast, n *fsm.Node) model.Forecast {
+	out.Action, out.Never, out.Blocker = model.ActionWait, true, &model.Blocker{
 		Code: model.CodeNodeOffline, Instance: out.Instance, Message: "node " + n.Name + " is offline: it is not known to have stopped",
 		Unblock: "bring the machine back, or if it is gone: outspan node confirm-dead " + n.Name,
 	}
@@ -186,8 +186,8 @@ func (f *forecaster) target(inst *fsm.Instance) model.NodeID {
 }
 
 // nothingAllowed says more of a budget's refusal if it is one that never ends.
-func (f *forecaster) nothingAllowed(b *fsm.Blocker, out fsm.Forecast) {
-	if b.Code != model.CodeBudgetMinReady || out.Action != fsm.ActionStopFirst {
+func (f *forecaster) nothingAllowed(b *model.Blocker, out model.Forecast) {
+	if b.Code != model.CodeBudgetMinReady || out.Action != model.ActionStopFirst {
 		return
 	}
 	if text := f.allowsNothing(out.Group); text != "" {
@@ -225,18 +225,18 @@ func lasting(code model.Code) bool {
 }
 
 // ActionOf is what a drain does with an instance as its group's policy says, whether it can be done now or not.
-func ActionOf(s *fsm.State, inst *fsm.Instance) fsm.Action {
+func ActionOf(s *fsm.State, inst *fsm.Instance) model.Action {
 	g, ok := s.Groups.Get(inst.Group)
 	spec, known := s.Policy(inst.Group)
 	switch {
 	case s.Movable(inst) != nil:
-		return fsm.ActionLeave
+		return model.ActionLeave
 	case ok && g.Role == model.RoleSystem:
-		return fsm.ActionStop
+		return model.ActionStop
 	case known && (spec.OneHolder() || spec.Eviction.Order == model.OrderStopFirst):
-		return fsm.ActionStopFirst
+		return model.ActionStopFirst
 	case known && !spec.Replicated() && s.NoSurge(inst) != nil:
-		return fsm.ActionStopFirst
+		return model.ActionStopFirst
 	}
-	return fsm.ActionMove
+	return model.ActionMove
 }

@@ -64,10 +64,10 @@ func forecastOnce(t *testing.T, seed uint64, seen map[string]int) {
 		seen[string(f.Action)]++
 		if f.Never {
 			seen["never"]++
-		} else if f.Action == fsm.ActionWait {
+		} else if f.Action == model.ActionWait {
 			seen["waits, then goes"]++
 		}
-		if f.Blocker != nil && f.Action == fsm.ActionLeave && f.Blocker.Volume != "" && fates[f.Instance].gone {
+		if f.Blocker != nil && f.Action == model.ActionLeave && f.Blocker.Volume != "" && fates[f.Instance].gone {
 			continue // a kept copy
 		}
 		if wrong := disagrees(f, fates[f.Instance], start.Options); wrong != "" {
@@ -76,29 +76,29 @@ func forecastOnce(t *testing.T, seed uint64, seen map[string]int) {
 	}
 	can, blockers := reconcile.CanFinish(forecast)
 	seen[map[bool]string{true: "finishes", false: "never finishes"}[can]]++
-	if can != (d.Phase() == fsm.PhaseDrained) {
+	if can != (d.Phase() == model.PhaseDrained) {
 		t.Errorf("%s: the forecast says can finish: %t %v, and the drain is %s\n%s%s", w.at, can, blockers, d.Phase(), w.run("status "+string(d.ID)), w.run("show drains"))
 	}
 }
 
 // disagrees tells where what happened to an instance is not what the forecast said of it.
-func disagrees(f fsm.Forecast, was fate, options fsm.DrainOptions) string {
+func disagrees(f model.Forecast, was fate, options model.DrainOptions) string {
 	switch {
-	case f.Action == fsm.ActionLeave && was.gone:
+	case f.Action == model.ActionLeave && was.gone:
 		return "it was stopped"
-	case f.Action == fsm.ActionMove && !(was.gone && was.surged):
+	case f.Action == model.ActionMove && !(was.gone && was.surged):
 		return "it was not replaced before it was stopped"
-	case f.Action == fsm.ActionStopFirst && (!was.gone || was.surged || was.target == ""):
+	case f.Action == model.ActionStopFirst && (!was.gone || was.surged || was.target == ""):
 		return "it was not stopped and then replaced"
-	case f.Action == fsm.ActionStop && (!was.gone || was.surged):
+	case f.Action == model.ActionStop && (!was.gone || was.surged):
 		return "it was not just stopped"
-	case f.Action == fsm.ActionWait && was.gone == f.Never:
+	case f.Action == model.ActionWait && was.gone == f.Never:
 		return "it can't go now"
 	case f.Never && f.Blocker.Code != was.last && f.Blocker.Code != was.blocker:
 		return "another reason keeps it"
 	case f.Blocker != nil && f.Blocker.Code != was.blocker && options.MaxParallelNodes == 0 && !f.Never:
 		return "another reason kept it at first"
-	case f.Blocker == nil && f.Action == fsm.ActionWait:
+	case f.Blocker == nil && f.Action == model.ActionWait:
 		return "it waits for nothing"
 	case f.Target != "" && options.MaxParallelNodes == 0 && was.gone && was.target != f.Target:
 		return "it went elsewhere"
@@ -107,7 +107,7 @@ func disagrees(f fsm.Forecast, was fate, options fsm.DrainOptions) string {
 }
 
 // followDrain lets leader and agents work until nothing happens any more, and tells what became of what the forecast was about.
-func (w *world) followDrain(forecast []fsm.Forecast, before fsm.State) map[model.InstanceID]fate {
+func (w *world) followDrain(forecast []model.Forecast, before fsm.State) map[model.InstanceID]fate {
 	fates := map[model.InstanceID]fate{}
 	first := true
 	deadline := w.now.Add(10 * model.Minute) // of those that have one
@@ -158,7 +158,7 @@ func (w *world) fateOf(id model.InstanceID, was fate, before fsm.State, explaine
 		was.surged = kept && inst.Links.ReplacedBy != ""
 	}
 	for next := range w.state.InstancesInSlot(old.Group, old.Slot) {
-		if part, _ := drain.Node(old.Node); next.Marks.CreatedIndex > before.Index && was.target == "" && part.Phase == fsm.PhaseDraining {
+		if part, _ := drain.Node(old.Node); next.Marks.CreatedIndex > before.Index && was.target == "" && part.Phase == model.PhaseDraining {
 			was.target = next.Node
 		}
 	}
@@ -268,7 +268,7 @@ func randomDrain(w *world, r *rand.Rand) string {
 	return line
 }
 
-func (w *world) forecastText(f fsm.Forecast) string {
+func (w *world) forecastText(f model.Forecast) string {
 	text := fmt.Sprintf("%s %s (%s) %s", f.Node, f.Instance, f.Group, f.Action)
 	if f.Target != "" {
 		text += " to " + string(f.Target)

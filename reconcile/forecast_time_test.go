@@ -3,7 +3,6 @@ package reconcile_test
 import (
 	"testing"
 
-	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/reconcile"
 )
@@ -29,7 +28,7 @@ func TestForecastTellsTheTime(t *testing.T) {
 				w.run(run)
 				w.paced(start, func() bool { return w.state.Index > 5 && w.allServe() })
 				w.now = w.now.Add(2 * model.Hour) // past every window
-				forecast, refusal := reconcile.ForecastDrain(w.input(), []string{"n1"}, fsm.DrainOptions{})
+				forecast, refusal := reconcile.ForecastDrain(w.input(), []string{"n1"}, model.DrainOptions{})
 				if refusal != nil {
 					t.Fatal(refusal)
 				}
@@ -39,7 +38,7 @@ func TestForecastTellsTheTime(t *testing.T) {
 				}
 				began := w.now
 				w.run("drain d1 n1 deadline=none")
-				w.paced(start, func() bool { d, _ := w.state.Drains.Get("d1"); return d.Phase() == fsm.PhaseDrained })
+				w.paced(start, func() bool { d, _ := w.state.Drains.Get("d1"); return d.Phase() == model.PhaseDrained })
 				took := w.now.Sub(began)
 				if off := told - took; off > took/5+3*model.Second || -off > took/5+3*model.Second {
 					t.Errorf("the forecast tells %s, the drain took %s", told, took)

@@ -12,22 +12,22 @@ import (
 func TestHealthOfWhatIsHeard(t *testing.T) {
 	dead, suspect, alive, none := fsm.GossipDead, fsm.GossipSuspect, fsm.GossipAlive, fsm.Gossip("")
 	tests := []struct {
-		was  fsm.Health
+		was  model.Health
 		live fsm.Liveness
-		want fsm.Health
+		want model.Health
 	}{
-		{fsm.HealthOnline, fsm.Liveness{Gossip: dead}, fsm.HealthDegraded},
-		{fsm.HealthOnline, fsm.Liveness{Gossip: suspect}, fsm.HealthDegraded},
-		{fsm.HealthOnline, fsm.Liveness{Gossip: alive}, fsm.HealthOnline},
-		{fsm.HealthDegraded, fsm.Liveness{Gossip: alive}, fsm.HealthOnline},
-		{fsm.HealthDegraded, fsm.Liveness{Gossip: none}, fsm.HealthDegraded},
-		{fsm.HealthOnline, fsm.Liveness{Gossip: none}, fsm.HealthOnline},
-		{fsm.HealthUnreachable, fsm.Liveness{Gossip: none}, fsm.HealthOnline},
-		{fsm.HealthUnreachable, fsm.Liveness{Gossip: alive}, fsm.HealthOnline},
-		{fsm.HealthUnreachable, fsm.Liveness{Gossip: alive, Unheard: true}, fsm.HealthUnreachable},
-		{fsm.HealthOnline, fsm.Liveness{Gossip: alive, Unheard: true}, fsm.HealthOnline},
-		{fsm.HealthOnline, fsm.Liveness{Gossip: alive, Deaf: model.Second}, fsm.HealthUnreachable},
-		{fsm.HealthDegraded, fsm.Liveness{Gossip: dead, Deaf: 1}, fsm.HealthUnreachable},
+		{model.HealthOnline, fsm.Liveness{Gossip: dead}, model.HealthDegraded},
+		{model.HealthOnline, fsm.Liveness{Gossip: suspect}, model.HealthDegraded},
+		{model.HealthOnline, fsm.Liveness{Gossip: alive}, model.HealthOnline},
+		{model.HealthDegraded, fsm.Liveness{Gossip: alive}, model.HealthOnline},
+		{model.HealthDegraded, fsm.Liveness{Gossip: none}, model.HealthDegraded},
+		{model.HealthOnline, fsm.Liveness{Gossip: none}, model.HealthOnline},
+		{model.HealthUnreachable, fsm.Liveness{Gossip: none}, model.HealthOnline},
+		{model.HealthUnreachable, fsm.Liveness{Gossip: alive}, model.HealthOnline},
+		{model.HealthUnreachable, fsm.Liveness{Gossip: alive, Unheard: true}, model.HealthUnreachable},
+		{model.HealthOnline, fsm.Liveness{Gossip: alive, Unheard: true}, model.HealthOnline},
+		{model.HealthOnline, fsm.Liveness{Gossip: alive, Deaf: model.Second}, model.HealthUnreachable},
+		{model.HealthDegraded, fsm.Liveness{Gossip: dead, Deaf: 1}, model.HealthUnreachable},
 	}
 	for _, tt := range tests {
 		if got, _ := healthOf(&fsm.Node{Health: tt.was}, tt.live); got != tt.want {

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
 )
 
@@ -48,7 +47,7 @@ func (p *pass) shut(n *need) model.Code {
 		return ""
 	}
 	v := p.candidates().view(n.home)
-	if v == nil || v.node.Health == fsm.HealthOffline || v.refusal != nil {
+	if v == nil || v.node.Health == model.HealthOffline || v.refusal != nil {
 		return ""
 	}
 	if p.state().Transfers.Len() > 0 { // one of the slot's volumes has promised room
@@ -83,7 +82,7 @@ func (p *pass) unplacedRun(n *need, run *homeRun) {
 // why is what stands for all the slots of a run.
 func (r *homeRun) why() *unplaced {
 	sorted := slices.Clone(r.out)
-	slices.SortFunc(sorted, func(a, b fsm.Excluded) int { return rank(a.Code) - rank(b.Code) })
+	slices.SortFunc(sorted, func(a, b model.Excluded) int { return rank(a.Code) - rank(b.Code) })
 	var parts []string
 	for _, x := range sorted {
 		parts = append(parts, exclusion(x.Code, x.Nodes))

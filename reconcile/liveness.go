@@ -58,7 +58,7 @@ func (p *pass) count() census {
 	for id, n := range p.state().Nodes.All() {
 		c.nodes++
 		live, known := p.in.Live[id]
-		if known && n.Health != fsm.HealthOffline {
+		if known && n.Health != model.HealthOffline {
 			if live.Age > 3*interval { // evidence that something goes on; whatever is new in it wakes the loop as well
 				p.plan.wakeAt(p.in.Now.Add(interval))
 			}
@@ -107,7 +107,7 @@ func (p *pass) isOut(n *fsm.Node) bool {
 
 // out is isOut with what is known of the node.
 func (p *pass) out(n *fsm.Node, live fsm.Liveness, known bool) bool {
-	return n.Health == fsm.HealthOffline || known && live.SeenBy == "" && p.late(live)
+	return n.Health == model.HealthOffline || known && live.SeenBy == "" && p.late(live)
 }
 
 // domainOut is a failure domain that is out as a whole while others are out too; empty if there is none.
@@ -168,8 +168,8 @@ func (p *pass) awaited(live fsm.Liveness) bool {
 
 // judged reports whether a node's silence would be news: not if it was taken out of service, emptied, or confirmed dead.
 func judged(n *fsm.Node) bool {
-	emptied := n.Intent == fsm.IntentDraining && n.Placed.Instances == 0
-	return n.Intent != fsm.IntentDisabled && !emptied && !n.Return.ConfirmedDead
+	emptied := n.Intent == model.IntentDraining && n.Placed.Instances == 0
+	return n.Intent != model.IntentDisabled && !emptied && !n.Return.ConfirmedDead
 }
 
 // limit is the number of silent or sick nodes above which nobody is believed to be dead, times 100: max(2, 34 %), 50 % in a small cluster.
@@ -234,11 +234,11 @@ func (p *pass) observe(c fsm.Command) bool {
 // place on.
 func (p *pass) judgeHealth(n *fsm.Node, c *census) {
 	live, known := p.in.Live[n.ID]
-	if !known || n.Health == fsm.HealthOffline {
+	if !known || n.Health == model.HealthOffline {
 		return
 	}
 	health, why := healthOf(n, live)
-	if health == fsm.HealthUnreachable && (c.deaf*100 > c.limit() || c.deaf == c.judged) {
+	if health == model.HealthUnreachable && (c.deaf*100 > c.limit() || c.deaf == c.judged) {
 		p.plan.refuse("node/"+string(n.ID), model.Refuse(model.CodeHold, "node %s gets no answers, but neither do too many others", n.Name))
 		return
 	}
@@ -248,31 +248,31 @@ func (p *pass) judgeHealth(n *fsm.Node, c *census) {
 }
 
 // healthOf is the health that the evidence shows of a node that isn't offline, and why.
-func healthOf(n *fsm.Node, live fsm.Liveness) (health fsm.Health, why string) {
+func healthOf(n *fsm.Node, live fsm.Liveness) (health model.Health, why string) {
 	switch {
 	case live.Deaf > 0:
-		return fsm.HealthUnreachable, fmt.Sprintf("no server has answered its agent for %s", live.Deaf)
-	case n.Health == fsm.HealthUnreachable && live.Unheard:
+		return model.HealthUnreachable, fmt.Sprintf("no server has answered its agent for %s", live.Deaf)
+	case n.Health == model.HealthUnreachable && live.Unheard:
 		return n.Health, "" // it has not said so to this leader yet
 	}
 	return gossipHealth(n, live), "gossip: " + string(live.Gossip)
 }
 
 // gossipHealth is the health that gossip sees in a node that isn't offline.
-func gossipHealth(n *fsm.Node, live fsm.Liveness) fsm.Health {
+func gossipHealth(n *fsm.Node, live fsm.Liveness) model.Health {
 	switch live.Gossip {
 	case fsm.GossipDead:
 		if plant.Is(plant.OfflineByGossip) {
-			return fsm.HealthOffline
+			return model.HealthOffline
 		}
-		return fsm.HealthDegraded
+		return model.HealthDegraded
 	case fsm.GossipSuspect:
-		return fsm.HealthDegraded
+		return model.HealthDegraded
 	case fsm.GossipAlive:
-		return fsm.HealthOnline
+		return model.HealthOnline
 	}
-	if n.Health == fsm.HealthUnreachable {
-		return fsm.HealthOnline
+	if n.Health == model.HealthUnreachable {
+		return model.HealthOnline
 	}
 	return n.Health
 }
@@ -291,7 +291,7 @@ func (p *pass) writeOffline(c *census) {
 			continue
 		}
 		reason := fmt.Sprintf("no heartbeat for %s, a majority of servers agrees", p.in.Live[n.ID].Age)
-		if p.observe(&fsm.NodeHealth{ID: n.ID, Health: fsm.HealthOffline, BootID: n.Agent.BootID, Epoch: n.Agent.Epoch, Reason: reason}) {
+		if p.observe(&fsm.NodeHealth{ID: n.ID, Health: model.HealthOffline, BootID: n.Agent.BootID, Epoch: n.Agent.Epoch, Reason: reason}) {
 			tokens -= microToken
 		}
 	}

@@ -87,7 +87,7 @@ func TestLoopMarksOfflineWhileLabelsAreWritten(t *testing.T) {
 			time.Sleep(5 * time.Millisecond)
 		}
 		s := r.state()
-		if n, _ := s.Nodes.Get("n1"); n.Health != fsm.HealthOffline {
+		if n, _ := s.Nodes.Get("n1"); n.Health != model.HealthOffline {
 			t.Errorf("n1 is %s after a second; %d decisions were overtaken", n.Health, r.count(func(r *rig) int { return r.refusals }))
 		}
 	})
@@ -96,7 +96,7 @@ func TestLoopMarksOfflineWhileLabelsAreWritten(t *testing.T) {
 // lopsided lets one node hold all of a job for an hour: the rescheduler would move some of it if there was another node.
 func (r *rig) lopsided() {
 	r.nodes("n1", "n2")
-	r.write(&fsm.NodeIntent{ID: "n2", Intent: fsm.IntentCordoned})
+	r.write(&fsm.NodeIntent{ID: "n2", Intent: model.IntentCordoned})
 	defer r.start(r.t.Context())()
 	r.write(&fsm.JobSubmit{Spec: bigJob("web", 8)})
 	time.Sleep(3 * time.Second)
@@ -125,7 +125,7 @@ func TestLoopLetsTheReschedulerWait(t *testing.T) {
 		time.Sleep(time.Minute)
 		r.write(&fsm.NodeLabel{ID: "n1", Labels: map[string]string{"at": "first"}})
 		time.Sleep(500 * time.Millisecond)
-		r.write(&fsm.NodeIntent{ID: "n2", Intent: fsm.IntentActive})
+		r.write(&fsm.NodeIntent{ID: "n2", Intent: model.IntentActive})
 		before := r.count(func(r *rig) int { return r.decisions })
 		time.Sleep(time.Second)
 		if n, decided := r.moves(), r.count(func(r *rig) int { return r.decisions })-before; n != 0 || decided == 0 {
@@ -143,7 +143,7 @@ func TestLoopOfANewLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		r.lopsided()
-		r.write(&fsm.NodeIntent{ID: "n2", Intent: fsm.IntentActive})
+		r.write(&fsm.NodeIntent{ID: "n2", Intent: model.IntentActive})
 		defer r.start(t.Context())()
 		time.Sleep(4 * time.Second)
 		if n := r.moves(); n != 0 {

@@ -218,22 +218,22 @@ func TestLoopWakesAtDeadline(t *testing.T) {
 		r.write(&fsm.JobSubmit{Spec: spec})
 		time.Sleep(time.Second)
 		r.agents()
-		r.write(&fsm.DrainStart{ID: "d1", Nodes: []string{"n1"}, Options: fsm.DrainOptions{Deadline: model.Hour}})
+		r.write(&fsm.DrainStart{ID: "d1", Nodes: []string{"n1"}, Options: model.DrainOptions{Deadline: model.Hour}})
 		time.Sleep(50 * time.Minute)
 		end()
 		time.Sleep(2 * time.Second)
 		defer r.start(t.Context())()
-		phase := func() fsm.DrainPhase {
+		phase := func() model.DrainPhase {
 			s := r.state()
 			d, _ := s.Drains.Get("d1")
 			return d.Phase()
 		}
 		time.Sleep(9*time.Minute + 57*time.Second)
-		if phase() != fsm.PhaseDraining {
+		if phase() != model.PhaseDraining {
 			t.Fatalf("the drain is %s before its deadline", phase())
 		}
 		time.Sleep(2 * time.Second)
-		if phase() != fsm.PhaseFailed {
+		if phase() != model.PhaseFailed {
 			t.Fatalf("the drain is %s after its deadline", phase())
 		}
 	})
@@ -253,7 +253,7 @@ func TestLoopHeedsEvidence(t *testing.T) {
 		close(news)
 		time.Sleep(50 * time.Millisecond)
 		s := r.state()
-		if n, _ := s.Nodes.Get("n1"); n.Health != fsm.HealthOffline {
+		if n, _ := s.Nodes.Get("n1"); n.Health != model.HealthOffline {
 			t.Errorf("n1 is %s", n.Health)
 		}
 	})
@@ -341,7 +341,7 @@ func TestLoopTakesOver(t *testing.T) {
 		time.Sleep(100 * time.Millisecond)
 		r.agents()
 		time.Sleep(100 * time.Millisecond)
-		r.write(&fsm.DrainStart{ID: "d1", Nodes: []string{"n1"}, Options: fsm.DrainOptions{Deadline: model.Hour}})
+		r.write(&fsm.DrainStart{ID: "d1", Nodes: []string{"n1"}, Options: model.DrainOptions{Deadline: model.Hour}})
 		time.Sleep(5 * time.Millisecond) // its entries are under way
 		end()
 		defer r.start(t.Context())()
@@ -353,7 +353,7 @@ func TestLoopTakesOver(t *testing.T) {
 		s := r.state()
 		d, _ := s.Drains.Get("d1")
 		g := r.group("web/main")
-		if d.Phase() != fsm.PhaseDrained || g.Ready != 6 || g.Placed != 8 {
+		if d.Phase() != model.PhaseDrained || g.Ready != 6 || g.Placed != 8 {
 			t.Errorf("drain %s, %d ready, %d placements; want drained, 6 and 8", d.Phase(), g.Ready, g.Placed)
 		}
 		if err := fsm.Check(s); err != nil {

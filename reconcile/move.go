@@ -20,7 +20,7 @@ func (p *pass) moveGone(inst *fsm.Instance) bool {
 	switch {
 	case !ok || isDown(next) || p.startOverdue(next) || p.leaving(next):
 		return true
-	case source == nil || source.Intent == fsm.IntentDraining || source.Intent == fsm.IntentDisabled:
+	case source == nil || source.Intent == model.IntentDraining || source.Intent == model.IntentDisabled:
 		return true
 	}
 	return false
@@ -56,7 +56,7 @@ func Moves(in Input) ([]fsm.Move, [][]fsm.Command) {
 	if paused {
 		for i := range p.moves {
 			if p.moves[i].Blocker == nil {
-				p.moves[i].Blocker = &fsm.Blocker{Code: model.CodePaused, Instance: p.moves[i].Instance, Message: "actuation is paused", Unblock: "outspan settings resume"}
+				p.moves[i].Blocker = &model.Blocker{Code: model.CodePaused, Instance: p.moves[i].Instance, Message: "actuation is paused", Unblock: "outspan settings resume"}
 			}
 		}
 		begin = nil

@@ -305,7 +305,7 @@ func (p *pass) homeProblem(n *need, f *field) *unplaced {
 	switch {
 	case v == nil:
 		return why(model.CodeVolumeNoNode, "its home node %s is gone", n.home)
-	case v.node.Health == fsm.HealthOffline:
+	case v.node.Health == model.HealthOffline:
 		return why(model.CodeVolumeOffline, "its home node %s is offline", v.node.Name)
 	case v.refusal != nil && !v.detour:
 		return why(model.CodeVolumeNoNode, "its only possible %s", v.refusal.Message)

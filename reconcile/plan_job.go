@@ -10,16 +10,16 @@ import (
 // PlanJob tells what submitting a job would do: for each group how many instances are made, ended and kept, and how many of the new ones would fit nowhere, with
 // the reason. Room that the old instances give back counts, but where a new version is made beside the old one there must be room for that first.
 // It changes nothing. Codes: those of JobSubmit.
-func PlanJob(in Input, spec model.JobSpec) (fsm.JobPlan, *model.Error) {
+func PlanJob(in Input, spec model.JobSpec) (model.JobPlan, *model.Error) {
 	before := in.State
 	draft := in.State.NewDraft(in.Now)
 	if refusal := draft.Try(&fsm.JobSubmit{Spec: spec}); refusal != nil {
-		return fsm.JobPlan{}, refusal
+		return model.JobPlan{}, refusal
 	}
 	in.State = *draft.State()
 	p := newPass(in)
 	job, _ := p.state().Jobs.Get(spec.Name)
-	out := fsm.JobPlan{Job: spec.Name, Version: job.Version}
+	out := model.JobPlan{Job: spec.Name, Version: job.Version}
 	if old, ok := before.Jobs.Get(spec.Name); ok {
 		out.Index = old.Index
 		out.Changes = old.Version != job.Version || old.Stopped != job.Stopped
@@ -36,12 +36,12 @@ func PlanJob(in Input, spec model.JobSpec) (fsm.JobPlan, *model.Error) {
 	return out, nil
 }
 
-func (p *pass) planGroup(id model.GroupID) fsm.PlannedGroup {
+func (p *pass) planGroup(id model.GroupID) model.PlannedGroup {
 	row, _ := p.state().Groups.Get(id)
 	p.groups = []*groupView{{id: id, row: row}}
 	p.viewGroups()
 	g := p.groups[0]
-	out := fsm.PlannedGroup{Group: id, Budgets: p.state().BudgetLines(id)}
+	out := model.PlannedGroup{Group: id, Budgets: p.state().BudgetLines(id)}
 	var ended []*fsm.Instance
 	kept := map[int]bool{}
 	for _, slot := range g.slots() {
@@ -84,7 +84,7 @@ func (p *pass) systemOutdated(g *groupView) int {
 }
 
 // planPlaces finds room for the instances that would be made in the open slots.
-func (p *pass) planPlaces(g *groupView, out *fsm.PlannedGroup, ended []*fsm.Instance, open []int) {
+func (p *pass) planPlaces(g *groupView, out *model.PlannedGroup, ended []*fsm.Instance, open []int) {
 	if len(open) == 0 {
 		return
 	}
@@ -142,7 +142,7 @@ func (p *pass) planSlot(g *groupView, slot int, fresh bool) *unplaced {
 	return p.preempt(n, why)
 }
 
-func (u *unplaced) into(out *fsm.PlannedGroup) {
+func (u *unplaced) into(out *model.PlannedGroup) {
 	if out.Code == "" {
 		out.Code, out.Message, out.Excluded = u.code, u.message, u.out
 	}

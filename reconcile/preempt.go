@@ -106,7 +106,7 @@ func (p *pass) lowerRuns(g *groupView) bool {
 		return known
 	}
 	s := p.state()
-	fair := g.class < len(s.Classes) && s.Classes[g.class].PreemptEqual == fsm.PreemptFair
+	fair := g.class < len(s.Classes) && s.Classes[g.class].PreemptEqual == model.PreemptFair
 	for id, row := range s.Groups.All() {
 		name, _ := id.Split()
 		job, ok := s.Jobs.Get(name)

@@ -203,7 +203,7 @@ func (b *balancer) holders(g *groupView) []*fsm.Instance {
 	var all []*fsm.Instance
 	for _, slot := range g.slots() {
 		inst := slot.holder
-		if l := b.load(inst.Node); oldest[inst.Node] == inst && l != nil && l.view.node.Intent == fsm.IntentActive {
+		if l := b.load(inst.Node); oldest[inst.Node] == inst && l != nil && l.view.node.Intent == model.IntentActive {
 			all = append(all, inst)
 		}
 	}

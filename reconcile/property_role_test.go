@@ -55,7 +55,7 @@ func pickOf(r *rand.Rand, set ...string) string { return set[r.IntN(len(set))] }
 func drawRoleLine(r *rand.Rand, w *world) string {
 	var names []string
 	for _, inst := range w.state.Instances.All() {
-		if n, _ := w.state.Nodes.Get(inst.Node); !inst.Terminal() && n.Health != fsm.HealthOffline && inst.Status.Observed != model.ObservedPending {
+		if n, _ := w.state.Nodes.Get(inst.Node); !inst.Terminal() && n.Health != model.HealthOffline && inst.Status.Observed != model.ObservedPending {
 			names = append(names, w.names[inst.ID])
 		}
 	}
@@ -125,7 +125,7 @@ func (w *world) checkStop(t rapid.TB, s *fsm.State, c *fsm.InstanceStop) {
 	if outside && !(drained && d.Options.Force) {
 		n, _ := s.Nodes.Get(inst.Node)
 		asked := slices.Contains(spec.Eviction.When, "!self.leader")
-		if spec.Eviction.Mode == model.ModeNever || asked && (inst.Status.Facts[model.FactLeader] != "false" || n.Health != fsm.HealthOnline) {
+		if spec.Eviction.Mode == model.ModeNever || asked && (inst.Status.Facts[model.FactLeader] != "false" || n.Health != model.HealthOnline) {
 			t.Fatalf("%s: %s is stopped for %s, and says %v", w.at, w.names[c.ID], c.Cause, inst.Status.Facts)
 		}
 	}
@@ -155,13 +155,13 @@ func (w *world) elect() {
 		}
 		var members []*fsm.Instance
 		for inst := range w.state.InstancesOf(id) {
-			if n, _ := w.state.Nodes.Get(inst.Node); inst.Ready() && n.Health == fsm.HealthOnline {
+			if n, _ := w.state.Nodes.Get(inst.Node); inst.Ready() && n.Health == model.HealthOnline {
 				members = append(members, inst)
 			}
 		}
 		leader := slices.IndexFunc(members, func(inst *fsm.Instance) bool {
 			n, _ := w.state.Nodes.Get(inst.Node)
-			return n.Intent == fsm.IntentActive && !inst.Eviction.Requested
+			return n.Intent == model.IntentActive && !inst.Eviction.Requested
 		})
 		if leader < 0 {
 			leader = slices.IndexFunc(members, func(inst *fsm.Instance) bool { return !inst.Eviction.Requested })

@@ -178,7 +178,7 @@ func (r *rollouts) decideTrusted() {
 		spec, _ := before.Policy(id)
 		canaries := spec.Update.Canary
 		for inst := range r.state.InstancesOf(id) {
-			if before.Instances.Has(inst.ID) || inst.Version != g.Version || d.Status != fsm.DeploymentFailed {
+			if before.Instances.Has(inst.ID) || inst.Version != g.Version || d.Status != model.DeploymentFailed {
 				continue
 			}
 			r.rt.Fatalf("%s: instance %s of version %d, which has failed, was made:\n%s", r.at, r.names[inst.ID], inst.Version, r.run("show instances"))
@@ -191,7 +191,7 @@ func (r *rollouts) decideTrusted() {
 		}
 	}
 	for id, d := range r.state.Deployments.All() {
-		if d.Status != fsm.DeploymentFailed || r.failed[id] {
+		if d.Status != model.DeploymentFailed || r.failed[id] {
 			continue
 		}
 		if !r.badVersion(model.NewGroupID(d.Job, "main"), d.Version) {

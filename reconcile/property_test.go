@@ -51,7 +51,7 @@ func drawLine(rt *rapid.T, w *world) string {
 	instance := func() string {
 		var names []string
 		for _, inst := range w.state.Instances.All() {
-			if n, _ := w.state.Nodes.Get(inst.Node); !inst.Terminal() && n.Health != fsm.HealthOffline {
+			if n, _ := w.state.Nodes.Get(inst.Node); !inst.Terminal() && n.Health != model.HealthOffline {
 				names = append(names, w.names[inst.ID])
 			}
 		}
@@ -202,7 +202,7 @@ func (w *world) comeToRest(t rapid.TB) {
 	w.run("settings paused=false")
 	w.run("sync on")
 	for _, n := range w.nodes {
-		if node, _ := w.state.Nodes.Get(n); node.Health == fsm.HealthOffline || w.live[n].Silent {
+		if node, _ := w.state.Nodes.Get(n); node.Health == model.HealthOffline || w.live[n].Silent {
 			w.run("return " + string(n))
 		}
 		w.run("heard " + string(n))
@@ -259,7 +259,7 @@ func (w *world) atRest(t rapid.TB) {
 		t.Fatalf("%s: at rest, and yet: %v", w.at, plan.Entries)
 	}
 	for id, d := range w.state.Drains.All() {
-		if d.Phase() == fsm.PhaseDraining {
+		if d.Phase() == model.PhaseDraining {
 			t.Fatalf("%s: drain %s has not ended", w.at, id)
 		}
 	}

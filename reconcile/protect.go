@@ -36,7 +36,7 @@ func (p *pass) policyNodes() []*fsm.Node {
 		return nil
 	}
 	for n := range p.state().OffDuty() {
-		if n.Intent == fsm.IntentDisabled {
+		if n.Intent == model.IntentDisabled {
 			continue
 		}
 		if d, running := p.drainOn(n); running && (!d.active() || p.overdue(&d)) {
@@ -74,7 +74,7 @@ func (p *pass) runningMembers(n *fsm.Node) []*fsm.Instance {
 // memberReasonGone reports whether nothing asks for a member's eviction any more. A node that is down or gone ends also what a person asked for.
 func (p *pass) memberReasonGone(inst *fsm.Instance) bool {
 	n := p.node(inst.Node)
-	if n == nil || n.Health == fsm.HealthOffline {
+	if n == nil || n.Health == model.HealthOffline {
 		return true
 	}
 	_, marks := p.state().PolicyMarks(inst)
@@ -201,11 +201,11 @@ func (p *pass) nameVolume(inst *fsm.Instance) {
 }
 
 // keptBlockers lists the kept copies on a node, of members that don't run, that keep its drain from ending.
-func (p *pass) keptBlockers(d *drainPart) []fsm.Blocker {
-	if d.node.Health == fsm.HealthOffline {
+func (p *pass) keptBlockers(d *drainPart) []model.Blocker {
+	if d.node.Health == model.HealthOffline {
 		return nil
 	}
-	var out []fsm.Blocker
+	var out []model.Blocker
 	for m := range p.state().MembersOn(d.node.ID) {
 		if m.Instance != nil {
 			continue
@@ -214,7 +214,7 @@ func (p *pass) keptBlockers(d *drainPart) []fsm.Blocker {
 		if refusal == nil {
 			continue
 		}
-		b := fsm.Blocker{Code: refusal.Code, Volume: m.Volume, Message: p.lastText(m), Unblock: p.unblockLast(m)}
+		b := model.Blocker{Code: refusal.Code, Volume: m.Volume, Message: p.lastText(m), Unblock: p.unblockLast(m)}
 		if last := p.lastOf(m); last != nil {
 			b.Instance = last.ID
 		}
@@ -256,36 +256,36 @@ func newestFirst(a, b *fsm.Volume) int {
 }
 
 // member forecasts a member: it is built elsewhere, stopped where its copy stays, or in the way of the drain's end.
-func (f *forecaster) member(out fsm.Forecast, d *drainPart, inst *fsm.Instance) fsm.Forecast {
+func (f *forecaster) member(out model.Forecast, d *drainPart, inst *fsm.Instance) model.Forecast {
 	m, _ := f.before.MemberOf(inst)
 	policy, last := f.p.in.State.PolicyFor(d.drain), f.p.in.State.Last(m)
 	switch {
 	case m.Marked(policy, last):
-		out.Action, out.Target = fsm.ActionMove, f.target(inst)
+		out.Action, out.Target = model.ActionMove, f.target(inst)
 	case m.Blocks(policy, last):
-		out.Action = fsm.ActionWait
+		out.Action = model.ActionWait
 	default:
-		out.Action = fsm.ActionStop
+		out.Action = model.ActionStop
 	}
 	b, blocked := f.p.blockerOf(d, inst)
 	if blocked && b.Code != model.CodeReplacementPending && b.Code != model.CodeStopping && b.Code != model.CodeReplicaEvicting {
-		out.Blocker, out.Never, out.Action = &b, lasting(b.Code), fsm.ActionWait
+		out.Blocker, out.Never, out.Action = &b, lasting(b.Code), model.ActionWait
 	}
 	return out
 }
 
 // kept forecasts the kept copies of members that don't run, as far as they are in the way: those that are now, and those that come to be.
-func (f *forecaster) kept(id model.NodeID) []fsm.Forecast {
+func (f *forecaster) kept(id model.NodeID) []model.Forecast {
 	n, _ := f.p.state().Nodes.Get(id)
 	part, _ := f.drain.Node(id)
 	now, atLast := f.p.keptBlockers(&drainPart{f.drain, part, n}), f.rehearsal.kept(id)
-	var out []fsm.Forecast
-	add := func(b fsm.Blocker, never bool) {
+	var out []model.Forecast
+	add := func(b model.Blocker, never bool) {
 		v, _ := f.before.Volumes.Get(b.Volume)
-		out = append(out, fsm.Forecast{Node: id, Instance: b.Instance, Group: v.Group, Class: fsm.Stateful, Action: fsm.ActionLeave, Blocker: &b, Never: never})
+		out = append(out, model.Forecast{Node: id, Instance: b.Instance, Group: v.Group, Class: model.Stateful, Action: model.ActionLeave, Blocker: &b, Never: never})
 	}
-	names := func(volume model.VolumeID) func(fsm.Blocker) bool {
-		return func(b fsm.Blocker) bool { return b.Volume == volume }
+	names := func(volume model.VolumeID) func(model.Blocker) bool {
+		return func(b model.Blocker) bool { return b.Volume == volume }
 	}
 	for _, b := range now {
 		add(b, slices.ContainsFunc(atLast, names(b.Volume)))

@@ -28,7 +28,7 @@ func TestFieldsAgree(t *testing.T) {
 				Attributes: map[string]string{"kernel": fmt.Sprint(r.IntN(2))}, Labels: map[string]string{"rack": fmt.Sprint(r.IntN(5)), "row": fmt.Sprint(r.IntN(2))},
 			})
 			if r.IntN(10) == 0 {
-				w.apply("cli:ann", &fsm.NodeIntent{ID: id, Intent: fsm.IntentCordoned})
+				w.apply("cli:ann", &fsm.NodeIntent{ID: id, Intent: model.IntentCordoned})
 			}
 		}
 		for i := range 2 + r.IntN(6) {

@@ -11,7 +11,7 @@ import (
 
 // reasons is why things wait, as this pass found it. Drains write it into their last error, and `why`, forecasts and status show it.
 type reasons struct {
-	blockers map[model.InstanceID]fsm.Blocker
+	blockers map[model.InstanceID]model.Blocker
 	slots    map[slotKey]*unplaced
 	targets  map[slotKey]model.NodeID // where the next instance of a slot would go once the last one has stopped
 	groups   map[model.GroupID]bool   // that have a slot in slots
@@ -32,7 +32,7 @@ type slotKey struct {
 }
 
 func newReasons() reasons {
-	return reasons{blockers: map[model.InstanceID]fsm.Blocker{}, slots: map[slotKey]*unplaced{},
+	return reasons{blockers: map[model.InstanceID]model.Blocker{}, slots: map[slotKey]*unplaced{},
 		targets: map[slotKey]model.NodeID{}, groups: map[model.GroupID]bool{},
 		runs: map[model.GroupID][]slotRun{}}
 }
@@ -79,7 +79,7 @@ func (p *pass) wait(inst *fsm.Instance, code model.Code, message, unblock string
 	if code == model.CodeLastCopy {
 		code = model.CodeLastHealthy // what the log refuses by one name keeps the instance by the other
 	}
-	p.reasons.blockers[inst.ID] = fsm.Blocker{Code: code, Instance: inst.ID, Message: message, Unblock: unblock}
+	p.reasons.blockers[inst.ID] = model.Blocker{Code: code, Instance: inst.ID, Message: message, Unblock: unblock}
 }
 
 // blockBy records a refusal of the draft. The leader asks again by itself, so nobody else has to.

@@ -279,7 +279,7 @@ func (b *balancer) begin(m *move) bool {
 		m.wait = b.try(m)
 	}
 	if m.wait != nil {
-		m.out.Blocker = &fsm.Blocker{Code: m.wait.Code, Instance: m.inst.ID, Message: m.wait.Message, Unblock: m.wait.Hint}
+		m.out.Blocker = &model.Blocker{Code: m.wait.Code, Instance: m.inst.ID, Message: m.wait.Message, Unblock: m.wait.Hint}
 		if m.at > p.in.Now && m.at != model.Never {
 			p.plan.wakeAt(m.at)
 		}

@@ -55,7 +55,7 @@ func rehearse(in Input, begin [][]fsm.Command, about []*fsm.Instance) *rehearsal
 		r.watch(about)
 		r.work()
 		switch {
-		case r.drain().Phase() != fsm.PhaseDraining:
+		case r.drain().Phase() != model.PhaseDraining:
 			r.quiet = true
 			return r
 		case r.in.State.Index != before:
@@ -77,7 +77,7 @@ func rehearse(in Input, begin [][]fsm.Command, about []*fsm.Instance) *rehearsal
 
 // beganAsAsked reports whether the first decision of the rehearsal is also the one that would be made if all nodes began at once: nothing had to be set otherwise,
 // or it made no difference. It is half of what the forecast of one node costs.
-func (r *rehearsal) beganAsAsked(options fsm.DrainOptions) bool {
+func (r *rehearsal) beganAsAsked(options model.DrainOptions) bool {
 	return options.MaxParallelNodes == 0 && !r.start.Settings.Paused
 }
 
@@ -93,7 +93,7 @@ func (r *rehearsal) next(wait model.Duration, wake model.Time) model.Time {
 // untilDeadline is the time t, or that of the drain's next deadline if it comes first.
 func (r *rehearsal) untilDeadline(t model.Time) model.Time {
 	for _, part := range r.drain().Nodes {
-		if part.Phase == fsm.PhaseDraining && part.Turn && r.in.Now < part.Deadline {
+		if part.Phase == model.PhaseDraining && part.Turn && r.in.Now < part.Deadline {
 			t = min(t, part.Deadline)
 		}
 	}
@@ -123,7 +123,7 @@ func (r *rehearsal) decide() (wake, rated model.Time) {
 		r.first = p
 	}
 	for _, part := range r.drain().Nodes {
-		if r.goes[part.Node] = part.Phase == fsm.PhaseDraining; r.goes[part.Node] {
+		if r.goes[part.Node] = part.Phase == model.PhaseDraining; r.goes[part.Node] {
 			r.lasts[part.Node] = p
 		}
 	}
@@ -157,7 +157,7 @@ func (r *rehearsal) work() {
 	before := r.in.State
 	for id, all, ok := r.desk.take(""); ok; id, all, ok = r.desk.take(id) {
 		n, known := before.Nodes.Get(id)
-		if !known || n.Health == fsm.HealthOffline || r.in.Live[id].Silent {
+		if !known || n.Health == model.HealthOffline || r.in.Live[id].Silent {
 			continue
 		}
 		var done []model.InstanceStatus
@@ -210,10 +210,10 @@ func (r *rehearsal) readied(inst *fsm.Instance, status model.InstanceStatus) mod
 }
 
 // settled puts right what one decision can't know of an instance: whether what keeps it passes, and in which order things happen.
-func (f *forecaster) settled(out fsm.Forecast, inst *fsm.Instance) fsm.Forecast {
+func (f *forecaster) settled(out model.Forecast, inst *fsm.Instance) model.Forecast {
 	n, _ := f.before.Nodes.Get(inst.Node)
 	_, moves := f.before.Leaving(inst)
-	if f.before.Unconfirmed || !f.rehearsal.quiet || n.Health == fsm.HealthOffline || moves || out.Action == fsm.ActionLeave {
+	if f.before.Unconfirmed || !f.rehearsal.quiet || n.Health == model.HealthOffline || moves || out.Action == model.ActionLeave {
 		return out
 	}
 	became := f.rehearsal.fates[inst.ID]
@@ -226,19 +226,19 @@ func (f *forecaster) settled(out fsm.Forecast, inst *fsm.Instance) fsm.Forecast 
 	}
 	switch {
 	case out.Blocker != nil:
-		out.Action = fsm.ActionWait
+		out.Action = model.ActionWait
 	case became.surged:
-		out.Action = fsm.ActionMove
+		out.Action = model.ActionMove
 	case became.target != "":
-		out.Action = fsm.ActionStopFirst
+		out.Action = model.ActionStopFirst
 	default:
-		out.Action = fsm.ActionStop
+		out.Action = model.ActionStop
 	}
 	return out
 }
 
 // stuck is the forecast of an instance that is still there when the drain has come as far as it can.
-func (f *forecaster) stuck(out fsm.Forecast, inst *fsm.Instance) fsm.Forecast {
+func (f *forecaster) stuck(out model.Forecast, inst *fsm.Instance) model.Forecast {
 	b, blocked := f.rehearsal.blocker(inst)
 	if !blocked {
 		return out // it stays, and nobody minds
@@ -246,7 +246,7 @@ func (f *forecaster) stuck(out fsm.Forecast, inst *fsm.Instance) fsm.Forecast {
 	if out.Blocker == nil || out.Blocker.Code != b.Code {
 		out.Blocker = &b
 	}
-	out.Action, out.Never = fsm.ActionWait, !ofMembers(b.Code)
+	out.Action, out.Never = model.ActionWait, !ofMembers(b.Code)
 	return out
 }
 
@@ -268,23 +268,23 @@ func (r *rehearsal) last(node model.NodeID) (p *pass, d drainPart, ok bool) {
 }
 
 // blocker is what keeps an instance when the drain has come as far as it can.
-func (r *rehearsal) blocker(inst *fsm.Instance) (fsm.Blocker, bool) {
+func (r *rehearsal) blocker(inst *fsm.Instance) (model.Blocker, bool) {
 	p, d, ok := r.last(inst.Node)
 	if !ok {
-		return fsm.Blocker{}, false
+		return model.Blocker{}, false
 	}
 	now, there := p.in.State.Instances.Get(inst.ID)
 	if !there {
-		return fsm.Blocker{}, false
+		return model.Blocker{}, false
 	}
 	return p.blockerOf(&d, now)
 }
 
 // kept lists what keeps the drain of a node from its end although nothing of it runs there any more.
-func (r *rehearsal) kept(node model.NodeID) []fsm.Blocker {
+func (r *rehearsal) kept(node model.NodeID) []model.Blocker {
 	part, _ := r.drain().Node(node)
 	p, d, ok := r.last(node)
-	if !ok || part.Phase == fsm.PhaseDrained {
+	if !ok || part.Phase == model.PhaseDrained {
 		return nil
 	}
 	return p.keptBlockers(&d)

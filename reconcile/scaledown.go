@@ -37,7 +37,7 @@ func (p *pass) scaleDown(g *groupView) {
 // compareWorth orders instances for scale-down: failed, not ready (those that never were first), on draining nodes, whom no gate of its role keeps,
 // newest version last. While the latest version is one that failed, it is the first to go.
 func (p *pass) compareWorth(g *groupView, a, b *fsm.Instance) int {
-	failed := g.deploy != nil && g.deploy.Status == fsm.DeploymentFailed
+	failed := g.deploy != nil && g.deploy.Status == model.DeploymentFailed
 	return cmp.Or(
 		first(isDown(a), isDown(b)),
 		first(a.Eviction.Preparing, b.Eviction.Preparing),

@@ -116,10 +116,10 @@ func TestDrainOfManyMembersEnds(t *testing.T) {
 	for i := 0; i < 10 && !ready(); i++ {
 		c.step(seen)
 	}
-	c.write("cli:a", []fsm.Command{&fsm.DrainStart{ID: "d1", Nodes: c.nodes[:drained], Options: fsm.DrainOptions{Deadline: model.Hour}}})
+	c.write("cli:a", []fsm.Command{&fsm.DrainStart{ID: "d1", Nodes: c.nodes[:drained], Options: model.DrainOptions{Deadline: model.Hour}}})
 	over := func() bool {
 		d, _ := c.s.Drains.Get("d1")
-		return !slices.ContainsFunc(d.Nodes, func(n fsm.DrainNode) bool { return n.Phase != fsm.PhaseDrained })
+		return !slices.ContainsFunc(d.Nodes, func(n fsm.DrainNode) bool { return n.Phase != model.PhaseDrained })
 	}
 	for i := 0; i < 60 && !over(); i++ {
 		c.step(seen)

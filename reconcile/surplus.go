@@ -77,7 +77,7 @@ func (p *pass) leaving(inst *fsm.Instance) bool {
 		return false
 	}
 	n := p.node(inst.Node)
-	return n == nil || n.Intent == fsm.IntentDraining || n.Intent == fsm.IntentDisabled
+	return n == nil || n.Intent == model.IntentDraining || n.Intent == model.IntentDisabled
 }
 
 // settlePair ends the time in which a slot has two instances, where that waits for nothing else: the holder is gone for good and its successor is ready,

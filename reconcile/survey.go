@@ -55,7 +55,7 @@ func (p *pass) survey() {
 		}
 	}
 	for n := range s.OffDuty() {
-		if n.Placed.Instances == 0 || n.Intent == fsm.IntentCordoned && s.Settings.EvictOn != model.EvictOnCordon {
+		if n.Placed.Instances == 0 || n.Intent == model.IntentCordoned && s.Settings.EvictOn != model.EvictOnCordon {
 			continue
 		}
 		for inst := range s.InstancesOn(n.ID) {
@@ -177,12 +177,12 @@ func (g *groupView) rolling() bool { return g.deploy != nil && !g.deploy.Status.
 // renewing reports whether instances of other versions are to be replaced: a new version is on its way or, of a system group, has arrived, and nodes that took
 // nothing new then are back. The rollouts of a restored snapshot wait for its confirmation: they may have ended, or been reverted, in the entries that are lost.
 func (g *groupView) renewing() bool {
-	return !g.restored && (g.rolling() || g.system() && g.deploy != nil && g.deploy.Status == fsm.DeploymentSucceeded)
+	return !g.restored && (g.rolling() || g.system() && g.deploy != nil && g.deploy.Status == model.DeploymentSucceeded)
 }
 
 // distrusted reports whether the group's version is not to spread: it failed, or its canaries are not accepted yet.
 func (p *pass) distrusted(g *groupView) bool {
-	return g.deploy != nil && g.deploy.Status == fsm.DeploymentFailed || p.canarying(g)
+	return g.deploy != nil && g.deploy.Status == model.DeploymentFailed || p.canarying(g)
 }
 
 // version is what an instance that takes over from old should run; old is nil for a slot that nobody had. A version that isn't trusted gets no

@@ -155,7 +155,7 @@ func (p *pass) stopStraySystem(g *groupView) {
 		if slot.holder == nil {
 			continue
 		}
-		if n := p.node(slot.holder.Node); n != nil && n.Health != fsm.HealthOffline && !suits(g.spec, n) {
+		if n := p.node(slot.holder.Node); n != nil && n.Health != model.HealthOffline && !suits(g.spec, n) {
 			slot.dropped = p.stop(slot.holder, model.CauseScaleDown, "the node no longer meets the constraints")
 		}
 	}

@@ -47,42 +47,42 @@ func (p *pass) coolDown(t *fsm.Transfer) {
 // stepTransfer takes one step, if one can be taken now, and reports whether it did.
 func (p *pass) stepTransfer(t *fsm.Transfer) bool {
 	switch t.Phase {
-	case fsm.TransferQueued:
-		if t.Kind == fsm.TransferRestore || len(t.Found) > 0 || t.Kind == fsm.TransferBackup && t.Options.Live {
-			return p.advance(t, fsm.TransferRunning)
+	case model.TransferQueued:
+		if t.Kind == model.TransferRestore || len(t.Found) > 0 || t.Kind == model.TransferBackup && t.Options.Live {
+			return p.advance(t, model.TransferRunning)
 		}
 		return p.stopForTransfer(t)
-	case fsm.TransferStopping:
+	case model.TransferStopping:
 		return p.whenStopped(t)
-	case fsm.TransferCopying:
+	case model.TransferCopying:
 		switch t.Target.State {
 		case model.SideVerifying, model.SideVerified:
-			return p.advance(t, fsm.TransferVerifying)
+			return p.advance(t, model.TransferVerifying)
 		}
-	case fsm.TransferVerifying:
+	case model.TransferVerifying:
 		if t.Target.State == model.SideVerified {
 			return p.attach(t)
 		}
-	case fsm.TransferRunning:
+	case model.TransferRunning:
 		if t.Worker().State == model.SideVerified {
-			if t.Kind == fsm.TransferAttach || t.Kind == fsm.TransferRestore && t.Options.Attach {
+			if t.Kind == model.TransferAttach || t.Kind == model.TransferRestore && t.Options.Attach {
 				return p.stopForTransfer(t)
 			}
-			return p.advance(t, fsm.TransferSucceeded)
+			return p.advance(t, model.TransferSucceeded)
 		}
-	case fsm.TransferAttaching:
+	case model.TransferAttaching:
 		if t.Target.State == model.SideAttached {
-			return p.advance(t, fsm.TransferStarting)
+			return p.advance(t, model.TransferStarting)
 		}
 		return false
-	case fsm.TransferStarting:
+	case model.TransferStarting:
 		return p.finishTransfer(t)
 	}
 	return p.watchTransfer(t)
 }
 
 // advance enters a phase, or says why not.
-func (p *pass) advance(t *fsm.Transfer, to fsm.TransferPhase) bool {
+func (p *pass) advance(t *fsm.Transfer, to model.TransferPhase) bool {
 	refusal := p.plan.try(transferSubject(t), &fsm.TransferStep{ID: t.ID, Phase: to})
 	if refusal != nil {
 		p.plan.refuse(transferSubject(t), refusal)
@@ -91,7 +91,7 @@ func (p *pass) advance(t *fsm.Transfer, to fsm.TransferPhase) bool {
 }
 
 func (p *pass) failTransfer(t *fsm.Transfer, code model.Code, format string, args ...any) bool {
-	refusal := p.plan.note(&fsm.TransferStep{ID: t.ID, Phase: fsm.TransferFailed, Code: code, Message: fmt.Sprintf(format, args...)})
+	refusal := p.plan.note(&fsm.TransferStep{ID: t.ID, Phase: model.TransferFailed, Code: code, Message: fmt.Sprintf(format, args...)})
 	if refusal != nil {
 		p.plan.refuse(transferSubject(t), refusal)
 	}
@@ -101,10 +101,10 @@ func (p *pass) failTransfer(t *fsm.Transfer, code model.Code, format string, arg
 // stopForTransfer begins the stop of the slot's instance, under its budget, together with the phase in which the slot stays empty. Until the
 // budget allows it nothing changes.
 func (p *pass) stopForTransfer(t *fsm.Transfer) bool {
-	step := &fsm.TransferStep{ID: t.ID, Phase: fsm.TransferStopping}
+	step := &fsm.TransferStep{ID: t.ID, Phase: model.TransferStopping}
 	inst := p.runningIn(t)
 	if inst == nil {
-		return p.advance(t, fsm.TransferStopping)
+		return p.advance(t, model.TransferStopping)
 	}
 	stop := &fsm.InstanceStop{ID: inst.ID, Cause: model.CauseUser, By: t.Actor()}
 	refusal := p.plan.try(transferSubject(t), step, stop)
@@ -147,17 +147,17 @@ func (p *pass) whenStopped(t *fsm.Transfer) bool {
 		return p.watchTransfer(t)
 	}
 	switch t.Kind {
-	case fsm.TransferMigrate:
-		return p.advance(t, fsm.TransferCopying)
-	case fsm.TransferBackup:
-		return p.advance(t, fsm.TransferRunning)
+	case model.TransferMigrate:
+		return p.advance(t, model.TransferCopying)
+	case model.TransferBackup:
+		return p.advance(t, model.TransferRunning)
 	}
 	return p.attach(t)
 }
 
 // attach makes the verified copy the one in use. What no waiting mends ends the transfer; the old copy then stays in use.
 func (p *pass) attach(t *fsm.Transfer) bool {
-	refusal := p.plan.try(transferSubject(t), &fsm.TransferStep{ID: t.ID, Phase: fsm.TransferAttaching})
+	refusal := p.plan.try(transferSubject(t), &fsm.TransferStep{ID: t.ID, Phase: model.TransferAttaching})
 	if refusal == nil {
 		return !p.plan.paused
 	}
@@ -167,7 +167,7 @@ func (p *pass) attach(t *fsm.Transfer) bool {
 		return false
 	}
 	n := p.node(t.To)
-	if refusal.Code == model.CodeStale || n != nil && refusal.Code == model.CodeNodeNotEligible && n.Intent == fsm.IntentActive {
+	if refusal.Code == model.CodeStale || n != nil && refusal.Code == model.CodeNodeNotEligible && n.Intent == model.IntentActive {
 		p.plan.refuse(transferSubject(t), refusal)
 		return p.watchTransfer(t)
 	}
@@ -176,7 +176,7 @@ func (p *pass) attach(t *fsm.Transfer) bool {
 
 // finishTransfer ends a transfer whose copy is in use: when its instance is ready there, or after the time it has for that.
 func (p *pass) finishTransfer(t *fsm.Transfer) bool {
-	step := &fsm.TransferStep{ID: t.ID, Phase: fsm.TransferSucceeded}
+	step := &fsm.TransferStep{ID: t.ID, Phase: model.TransferSucceeded}
 	refusal := p.plan.try(transferSubject(t), step)
 	if refusal == nil {
 		return !p.plan.paused
@@ -196,11 +196,11 @@ func (p *pass) watchTransfer(t *fsm.Transfer) bool {
 		return false
 	}
 	for _, id := range []model.NodeID{t.From, t.To} {
-		if n := p.node(id); n != nil && n.Health == fsm.HealthOffline {
+		if n := p.node(id); n != nil && n.Health == model.HealthOffline {
 			return p.failTransfer(t, model.CodeAgentUnreachable, "node %s is offline and nothing has moved for %s", n.Name, transferStall)
 		}
 	}
-	if inst := p.runningIn(t); inst != nil && t.Phase == fsm.TransferStopping && inst.Eviction.Failure != "" {
+	if inst := p.runningIn(t); inst != nil && t.Phase == model.TransferStopping && inst.Eviction.Failure != "" {
 		return p.failTransfer(t, model.CodeHookFailed, "instance %s could not be prepared for its stop: %s", inst.ID, inst.Eviction.Failure)
 	}
 	return p.failTransfer(t, model.CodeStalled, "nothing has moved for %s while %s", transferStall, t.Phase)
@@ -209,7 +209,7 @@ func (p *pass) watchTransfer(t *fsm.Transfer) bool {
 // targetGone ends a transfer whose target is to be emptied.
 func (p *pass) targetGone(t *fsm.Transfer) bool {
 	n := p.node(t.To)
-	return n != nil && n.Intent != fsm.IntentActive && p.failTransfer(t, model.CodeNodeNotEligible, "node %s is %s", n.Name, n.Intent)
+	return n != nil && n.Intent != model.IntentActive && p.failTransfer(t, model.CodeNodeNotEligible, "node %s is %s", n.Name, n.Intent)
 }
 
 // held says why a slot stays empty while a transfer works on its volumes; nil if none does.
@@ -261,7 +261,7 @@ func (p *pass) promised(t *fsm.Transfer) int64 {
 // redeem gives the room that a transfer kept to the instance that it was kept for.
 func (p *pass) redeem(n *need) {
 	t, ok := p.state().TransferOf(n.group.id, n.slot)
-	if !ok || t.Phase != fsm.TransferStarting {
+	if !ok || t.Phase != model.TransferStarting {
 		return
 	}
 	if v := p.candidates().view(t.To); v != nil {

@@ -17,7 +17,7 @@ const (
 )
 
 // Why explains an object: an instance (id or unique prefix), a job, a job/group, a node (id, name or prefix) or a drain. Codes: not_found, ambiguous.
-func (e *Explanation) Why(object string) (fsm.WhyResult, *model.Error) {
+func (e *Explanation) Why(object string) (model.WhyResult, *model.Error) {
 	s := &e.p.in.State
 	if g, ok := s.Groups.Get(model.GroupID(object)); ok {
 		return e.whyOneGroup(g), nil
@@ -36,19 +36,19 @@ func (e *Explanation) Why(object string) (fsm.WhyResult, *model.Error) {
 	case noInstance == nil && string(inst.ID) == object:
 		return e.whyInstance(inst), nil
 	case noInstance == nil && noNode == nil, noInstance != nil && noInstance.Code == model.CodeAmbiguous, noNode != nil && noNode.Code == model.CodeAmbiguous:
-		return fsm.WhyResult{}, model.Refuse(model.CodeAmbiguous, "more than one object begins with %q", object).WithHint("give more characters of the id")
+		return model.WhyResult{}, model.Refuse(model.CodeAmbiguous, "more than one object begins with %q", object).WithHint("give more characters of the id")
 	case noInstance == nil:
 		return e.whyInstance(inst), nil
 	case noNode == nil:
 		return e.whyNode(node), nil
 	}
 	if _, _, unknown := s.UnknownOn(model.InstanceID(object)); unknown {
-		return fsm.WhyResult{}, noInstance
+		return model.WhyResult{}, noInstance
 	}
-	return fsm.WhyResult{}, model.Refuse(model.CodeNotFound, "there is no job, group, node, drain or instance %q", object).WithHint("find ids with: outspan status")
+	return model.WhyResult{}, model.Refuse(model.CodeNotFound, "there is no job, group, node, drain or instance %q", object).WithHint("find ids with: outspan status")
 }
 
-func (e *Explanation) whyInstance(inst *fsm.Instance) fsm.WhyResult {
+func (e *Explanation) whyInstance(inst *fsm.Instance) model.WhyResult {
 	state := fmt.Sprintf("desired %s, observed %s", inst.Desired, inst.Status.Observed)
 	if inst.Status.Reason != "" {
 		state += " (" + inst.Status.Reason + ")"
@@ -56,7 +56,7 @@ func (e *Explanation) whyInstance(inst *fsm.Instance) fsm.WhyResult {
 	if inst.Eviction.Requested {
 		state += ", to be evicted (" + string(inst.Eviction.Cause) + ")"
 	}
-	out := fsm.WhyResult{Subject: "instance/" + string(inst.ID), State: state, Blockers: e.Waiting(inst.ID), Next: e.next(inst)}
+	out := model.WhyResult{Subject: "instance/" + string(inst.ID), State: state, Blockers: e.Waiting(inst.ID), Next: e.next(inst)}
 	lost := e.lost(&out, inst.Group, func(v *fsm.Volume) bool { return v.Slot == inst.Slot })
 	e.chain(&out, append(lost, out.Subject)...)
 	if e.p.reasons.slot(slotKey{inst.Group, inst.Slot}) != nil {
@@ -66,7 +66,7 @@ func (e *Explanation) whyInstance(inst *fsm.Instance) fsm.WhyResult {
 }
 
 // whyOneGroup tells of the rollout as well, if the group still has instances of another version.
-func (e *Explanation) whyOneGroup(g *fsm.Group) fsm.WhyResult {
+func (e *Explanation) whyOneGroup(g *fsm.Group) model.WhyResult {
 	out := e.whyGroup(g)
 	name, _ := g.ID.Split()
 	job, ok := e.p.in.State.Jobs.Get(name)
@@ -77,8 +77,8 @@ func (e *Explanation) whyOneGroup(g *fsm.Group) fsm.WhyResult {
 	return out
 }
 
-func (e *Explanation) whyGroup(g *fsm.Group) fsm.WhyResult {
-	out := fsm.WhyResult{Subject: "group/" + string(g.ID), State: fmt.Sprintf("%d of %d ready, %d running", g.Ready, e.p.in.State.Want(g), g.Running)}
+func (e *Explanation) whyGroup(g *fsm.Group) model.WhyResult {
+	out := model.WhyResult{Subject: "group/" + string(g.ID), State: fmt.Sprintf("%d of %d ready, %d running", g.Ready, e.p.in.State.Want(g), g.Running)}
 	ailing := e.ailing(g)
 	for _, inst := range ailing[:min(len(ailing), ailingAtMost)] {
 		out.State += fmt.Sprintf("; instance %s on node %s is %s (%s)", inst.ID, e.p.nodeName(inst.Node), inst.Status.Observed, inst.Status.Reason)
@@ -136,7 +136,7 @@ func (e *Explanation) avoided(g *fsm.Group) string {
 }
 
 // lost says of which volumes of a group the data was given up, and returns them as subjects.
-func (e *Explanation) lost(out *fsm.WhyResult, group model.GroupID, concerned func(*fsm.Volume) bool) (subjects []string) {
+func (e *Explanation) lost(out *model.WhyResult, group model.GroupID, concerned func(*fsm.Volume) bool) (subjects []string) {
 	for id, v := range e.p.in.State.Volumes.From(model.VolumeID(group + "/")) {
 		if v.Group != group {
 			break
@@ -162,8 +162,8 @@ func (e *Explanation) ailing(g *fsm.Group) (all []*fsm.Instance) {
 	return all
 }
 
-func (e *Explanation) whyJob(job *fsm.Job) fsm.WhyResult {
-	out := fsm.WhyResult{Subject: "job/" + string(job.Name), State: fmt.Sprintf("version %d", job.Version)}
+func (e *Explanation) whyJob(job *fsm.Job) model.WhyResult {
+	out := model.WhyResult{Subject: "job/" + string(job.Name), State: fmt.Sprintf("version %d", job.Version)}
 	if job.Stopped {
 		out.State += ", stopped"
 	}
@@ -189,8 +189,8 @@ func (e *Explanation) whyJob(job *fsm.Job) fsm.WhyResult {
 	return out
 }
 
-func (e *Explanation) whyNode(n *fsm.Node) fsm.WhyResult {
-	out := fsm.WhyResult{Subject: "node/" + string(n.ID), State: string(n.State()), Next: "instances may be placed on it"}
+func (e *Explanation) whyNode(n *fsm.Node) model.WhyResult {
+	out := model.WhyResult{Subject: "node/" + string(n.ID), State: string(n.State()), Next: "instances may be placed on it"}
 	if refusal := e.p.in.State.Eligible(n); refusal != nil {
 		out.Next = "nothing is placed on it: " + refusal.Message
 	}
@@ -213,13 +213,13 @@ func (e *Explanation) whyNode(n *fsm.Node) fsm.WhyResult {
 	return out
 }
 
-func (e *Explanation) whyDrain(d *fsm.Drain) fsm.WhyResult {
-	out := fsm.WhyResult{Subject: "drain/" + string(d.ID), State: string(d.Phase()), Next: "nothing: it has ended"}
+func (e *Explanation) whyDrain(d *fsm.Drain) model.WhyResult {
+	out := model.WhyResult{Subject: "drain/" + string(d.ID), State: string(d.Phase()), Next: "nothing: it has ended"}
 	for _, status := range e.Drain(d) {
 		out.Blockers = append(out.Blockers, status.Blockers...)
 	}
 	switch {
-	case d.Phase() != fsm.PhaseDraining:
+	case d.Phase() != model.PhaseDraining:
 	case d.Paused:
 		out.Next = "waits: the drain is paused (outspan drain resume " + string(d.ID) + ")"
 	case len(out.Blockers) > 0:
@@ -232,10 +232,10 @@ func (e *Explanation) whyDrain(d *fsm.Drain) fsm.WhyResult {
 }
 
 // chain fills in how the subjects came to their state, from the event log, and since when they have it.
-func (e *Explanation) chain(out *fsm.WhyResult, subjects ...string) {
-	about := func(_ fsm.EventType, subject string) bool { return slices.Contains(subjects, subject) }
+func (e *Explanation) chain(out *model.WhyResult, subjects ...string) {
+	about := func(_ model.EventType, subject string) bool { return slices.Contains(subjects, subject) }
 	for _, event := range e.p.in.State.Events.Find(0, about) {
-		out.Chain = append(out.Chain, fsm.WhyLink{Index: event.Key.Index(), Wall: event.Wall, Cause: event.Cause, Actor: event.Actor, Text: eventText(event)})
+		out.Chain = append(out.Chain, model.WhyLink{Index: event.Key.Index(), Wall: event.Wall, Cause: event.Cause, Actor: event.Actor, Text: eventText(event)})
 		out.Since = event.Wall
 	}
 	if over := len(out.Chain) - chainAtMost; over > 0 {
@@ -277,7 +277,7 @@ func (e *Explanation) unplacedSlot(g *fsm.Group) (int, bool) {
 }
 
 // considered is what placement says of every node for the next instance of a slot.
-func (e *Explanation) considered(id model.GroupID, slot int) []fsm.Considered {
+func (e *Explanation) considered(id model.GroupID, slot int) []model.Considered {
 	for _, g := range e.p.groups {
 		if g.id != id {
 			continue
@@ -291,7 +291,7 @@ func (e *Explanation) considered(id model.GroupID, slot int) []fsm.Considered {
 }
 
 // all lists every node with its score, or the rule that excludes it. With a home no other node will do.
-func (f *field) all(home model.NodeID) []fsm.Considered {
+func (f *field) all(home model.NodeID) []model.Considered {
 	scores := map[model.NodeID]int64{}
 	for i := range f.domains {
 		d := &f.domains[i]
@@ -302,9 +302,9 @@ func (f *field) all(home model.NodeID) []fsm.Considered {
 			scores[f.views[c.at].node.ID] = c.score - d.used*sameValue
 		}
 	}
-	var out []fsm.Considered
+	var out []model.Considered
 	for _, v := range f.pass.candidates().views {
-		c := fsm.Considered{Node: v.node.ID, ExcludedBy: f.exclude(v)}
+		c := model.Considered{Node: v.node.ID, ExcludedBy: f.exclude(v)}
 		switch {
 		case home != "" && v.node.ID != home:
 			c.ExcludedBy = model.CodeVolumeNoNode

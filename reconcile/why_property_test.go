@@ -75,14 +75,14 @@ func (w *world) askWhy(t rapid.TB, asked map[model.Code]int) {
 	}
 	for id, d := range w.state.Drains.All() {
 		why := w.answer(t, explained, string(id), asked)
-		if settled && d.Phase() == fsm.PhaseDraining && !d.Paused && len(why.Blockers) == 0 {
+		if settled && d.Phase() == model.PhaseDraining && !d.Paused && len(why.Blockers) == 0 {
 			t.Fatalf("%s: drain %s goes on and nothing keeps it", w.at, id)
 		}
 	}
 }
 
 // answer asks about one object, and holds that what keeps it is told by a known code and in words.
-func (w *world) answer(t rapid.TB, e *reconcile.Explanation, object string, asked map[model.Code]int) fsm.WhyResult {
+func (w *world) answer(t rapid.TB, e *reconcile.Explanation, object string, asked map[model.Code]int) model.WhyResult {
 	why, refusal := e.Why(object)
 	if refusal != nil {
 		t.Fatalf("%s: why %s: %v", w.at, object, refusal)

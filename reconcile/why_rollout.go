@@ -16,7 +16,7 @@ func (e *Explanation) rollout(job *fsm.Job, waits string) string {
 	switch {
 	case !ok || job.Stopped:
 		return ""
-	case d.Status == fsm.DeploymentFailed:
+	case d.Status == model.DeploymentFailed:
 		text := fmt.Sprintf("deployment %s failed: %s; %s", d.ID, d.Reason, job.WayBack())
 		if waits != "" {
 			text += "; " + waits

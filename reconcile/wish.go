@@ -33,11 +33,11 @@ func (p *pass) wishOf(g *groupView, inst *fsm.Instance) wish {
 	}
 	node := p.node(inst.Node)
 	switch {
-	case node == nil, inst.Status.Observed == model.ObservedLost && !(inst.WaitsForRoom() && node.Health != fsm.HealthOffline):
+	case node == nil, inst.Status.Observed == model.ObservedLost && !(inst.WaitsForRoom() && node.Health != model.HealthOffline):
 		return wishLost
 	case (inst.Status.Observed == model.ObservedFailed || p.startOverdue(inst)) && !node.Restore.Owes: // it may be ready by now
 		return wishFailed
-	case node.Intent == fsm.IntentDisabled && !p.state().Unconfirmed && p.state().Movable(inst) == nil:
+	case node.Intent == model.IntentDisabled && !p.state().Unconfirmed && p.state().Movable(inst) == nil:
 		return wishDisabled
 	case p.rebuilt(inst):
 		return wishRebuilt

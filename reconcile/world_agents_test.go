@@ -44,7 +44,7 @@ func (w *world) comeBack(id model.NodeID, rebooted bool) string {
 // reach reports whether a node's agent gets through to the servers.
 func (w *world) reach(id model.NodeID) bool {
 	n, known := w.state.Nodes.Get(id)
-	return known && n.Health != fsm.HealthOffline && !w.live[id].Silent
+	return known && n.Health != model.HealthOffline && !w.live[id].Silent
 }
 
 func (w *world) work(nodes []string) bool {

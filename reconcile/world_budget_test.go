@@ -74,7 +74,7 @@ func (w *world) cmdBudgets([]string) string {
 
 func (w *world) cmdClassSet(args []string) string {
 	c := &fsm.ClassSet{Name: model.ClassName(args[0])}
-	quota := fsm.Quota{}
+	quota := model.Quota{}
 	if old, _, ok := w.state.Class(c.Name); ok {
 		quota = old.Quota
 	}
@@ -105,7 +105,7 @@ func (w *world) cmdClasses([]string) string {
 	for rank, c := range w.state.Classes {
 		u := w.state.ClassUsage(c.Name)
 		fmt.Fprintf(&out, "%d %s max down %s, uses %d instances, %d MiB", rank, c.Name, c.MaxDown, u.Instances, u.MemoryBytes>>20)
-		if c.Quota != (fsm.Quota{}) {
+		if c.Quota != (model.Quota{}) {
 			fmt.Fprintf(&out, " of %d, %d MiB", c.Quota.Instances, c.Quota.MemoryBytes>>20)
 		}
 		out.WriteString("\n")

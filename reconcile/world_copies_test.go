@@ -35,7 +35,7 @@ func (w *world) someMember(rt *rapid.T) string {
 	var names []string
 	for _, inst := range w.state.Instances.All() {
 		n, _ := w.state.Nodes.Get(inst.Node)
-		if _, member := w.state.MemberOf(inst); member && inst.Desired == model.DesiredRunning && n.Health != fsm.HealthOffline && inst.Status.Observed != model.ObservedPending {
+		if _, member := w.state.MemberOf(inst); member && inst.Desired == model.DesiredRunning && n.Health != model.HealthOffline && inst.Status.Observed != model.ObservedPending {
 			names = append(names, w.names[inst.ID])
 		}
 	}
@@ -50,7 +50,7 @@ func goodCopies(s fsm.State) map[model.GroupID]int {
 	good := map[model.GroupID]int{}
 	for _, inst := range s.Instances.All() {
 		n, _ := s.Nodes.Get(inst.Node)
-		if _, member := s.MemberOf(inst); member && inst.Ready() && n.Health == fsm.HealthOnline && inst.Status.Facts[model.FactInSync] == "true" {
+		if _, member := s.MemberOf(inst); member && inst.Ready() && n.Health == model.HealthOnline && inst.Status.Facts[model.FactInSync] == "true" {
 			good[inst.Group]++
 		}
 	}
@@ -60,12 +60,12 @@ func goodCopies(s fsm.State) map[model.GroupID]int {
 // lastCopiesHold holds that no decision took the last good copy of a group, unless a policy that allows it or force is in effect, or nobody wants the group any more.
 func (w *world) lastCopiesHold(t rapid.TB, before fsm.State) {
 	for _, d := range w.state.Drains.All() {
-		if p := w.state.PolicyFor(d); d.Phase() == fsm.PhaseDraining && p == model.PolicyAlwaysAllow {
+		if p := w.state.PolicyFor(d); d.Phase() == model.PhaseDraining && p == model.PolicyAlwaysAllow {
 			return
 		}
 	}
 	for _, d := range before.Drains.All() { // one that has just ended
-		if p := before.PolicyFor(d); d.Phase() == fsm.PhaseDraining && p == model.PolicyAlwaysAllow {
+		if p := before.PolicyFor(d); d.Phase() == model.PhaseDraining && p == model.PolicyAlwaysAllow {
 			return
 		}
 	}
@@ -93,7 +93,7 @@ func degraded(before, after fsm.State) bool {
 func (w *world) syncAll() {
 	for _, inst := range w.state.Instances.All() {
 		n, _ := w.state.Nodes.Get(inst.Node)
-		if _, member := w.state.MemberOf(inst); member && inst.Ready() && n.Health != fsm.HealthOffline && inst.Status.Facts[model.FactInSync] != "true" {
+		if _, member := w.state.MemberOf(inst); member && inst.Ready() && n.Health != model.HealthOffline && inst.Status.Facts[model.FactInSync] != "true" {
 			w.say1(w.names[inst.ID], "true")
 		}
 	}

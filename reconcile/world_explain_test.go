@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/reconcile"
 )
@@ -28,7 +27,7 @@ func (w *world) cmdStatus(args []string) string {
 	return w.words(out.String())
 }
 
-func blockerWords(b fsm.Blocker) string {
+func blockerWords(b model.Blocker) string {
 	text := fmt.Sprintf("%s %s", b.Code, b.Instance)
 	if b.Volume != "" {
 		text += " volume " + string(b.Volume)
@@ -43,7 +42,7 @@ func blockerWords(b fsm.Blocker) string {
 // cmdForecast prints what a drain would do: forecast n1 n2 downtime=* force ignore_system
 func (w *world) cmdForecast(args []string) string {
 	var nodes []string
-	var options fsm.DrainOptions
+	var options model.DrainOptions
 	times := false
 	for _, arg := range args {
 		key, value, _ := strings.Cut(arg, "=")

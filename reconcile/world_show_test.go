@@ -184,7 +184,7 @@ func (w *world) cmdShow(args []string) string {
 		for name, svc := range w.state.Services.All() {
 			fmt.Fprintf(&out, "%s generation %d:", name, svc.Generation)
 			for inst := range w.state.InstancesOf(svc.Group) {
-				if n, _ := w.state.Nodes.Get(inst.Node); inst.Ready() && n.Health != fsm.HealthOffline {
+				if n, _ := w.state.Nodes.Get(inst.Node); inst.Ready() && n.Health != model.HealthOffline {
 					fmt.Fprintf(&out, " %s", w.names[inst.ID])
 				}
 			}

@@ -39,7 +39,7 @@ func vocabulary() map[string]func(*world, []string) string {
 			return w.must(w.apply("cli:ann", &fsm.DeploymentPromote{ID: model.DeploymentID(a[0])}))
 		},
 		"fail": func(w *world, a []string) string {
-			return w.must(w.apply("cli:ann", &fsm.DeploymentStep{ID: model.DeploymentID(a[0]), Status: fsm.DeploymentFailed, Reason: "failed by ann"}))
+			return w.must(w.apply("cli:ann", &fsm.DeploymentStep{ID: model.DeploymentID(a[0]), Status: model.DeploymentFailed, Reason: "failed by ann"}))
 		},
 		// drain d1 n1 n2 deadline=10m parallel=1 downtime=* force force_at_deadline ignore_system
 		"drain": (*world).cmdDrain,
@@ -52,10 +52,10 @@ func vocabulary() map[string]func(*world, []string) string {
 		"cancel": func(w *world, a []string) string {
 			return w.must(w.apply("cli:ann", &fsm.DrainCancel{ID: model.DrainID(a[0]), Uncordon: len(a) > 1}))
 		},
-		"cordon":   func(w *world, a []string) string { return w.intent(a, fsm.IntentCordoned) },
-		"uncordon": func(w *world, a []string) string { return w.intent(a, fsm.IntentActive) },
-		"enable":   func(w *world, a []string) string { return w.intent(a, fsm.IntentActive) },
-		"disable":  func(w *world, a []string) string { return w.intent(a, fsm.IntentDisabled) },
+		"cordon":   func(w *world, a []string) string { return w.intent(a, model.IntentCordoned) },
+		"uncordon": func(w *world, a []string) string { return w.intent(a, model.IntentActive) },
+		"enable":   func(w *world, a []string) string { return w.intent(a, model.IntentActive) },
+		"disable":  func(w *world, a []string) string { return w.intent(a, model.IntentDisabled) },
 		"ack": func(w *world, a []string) string {
 			return w.must(w.apply("cli:ann", &fsm.NodeAck{ID: model.NodeID(a[0])}))
 		},
@@ -68,7 +68,7 @@ func vocabulary() map[string]func(*world, []string) string {
 		},
 		// class batch fair: instances of the class may preempt their own where that is fair
 		"class": func(w *world, a []string) string {
-			return w.must(w.apply("cli:ann", &fsm.ClassSet{Name: model.ClassName(a[0]), PreemptEqual: fsm.PreemptEqual(a[1])}))
+			return w.must(w.apply("cli:ann", &fsm.ClassSet{Name: model.ClassName(a[0]), PreemptEqual: model.PreemptEqual(a[1])}))
 		},
 		// hold off: an operator ends the hold
 		"hold": func(w *world, a []string) string {
@@ -273,7 +273,7 @@ func amount(text string) *model.Amount {
 	return &model.Amount{N: number(n), Percent: percent}
 }
 
-func (w *world) intent(nodes []string, intent fsm.Intent) string {
+func (w *world) intent(nodes []string, intent model.Intent) string {
 	out := ""
 	for _, n := range nodes {
 		out += w.must(w.apply("cli:ann", &fsm.NodeIntent{ID: model.NodeID(n), Intent: intent}))
@@ -357,7 +357,7 @@ func (w *world) cmdNode(args []string) string {
 }
 
 func (w *world) drainCommand(args []string) *fsm.DrainStart {
-	c := &fsm.DrainStart{ID: model.DrainID(args[0]), Options: fsm.DrainOptions{Deadline: model.Hour}}
+	c := &fsm.DrainStart{ID: model.DrainID(args[0]), Options: model.DrainOptions{Deadline: model.Hour}}
 	for _, arg := range args[1:] {
 		key, value, given := strings.Cut(arg, "=")
 		switch {

@@ -32,7 +32,7 @@ type assignment struct {
 func assignmentsOf(s fsm.State, node model.NodeID, epoch uint64) assignments {
 	set := assignments{epoch: epoch}
 	n, ok := s.Nodes.Get(node)
-	if !ok || n.Agent.Epoch != epoch || n.Health == fsm.HealthOffline {
+	if !ok || n.Agent.Epoch != epoch || n.Health == model.HealthOffline {
 		set.register = true
 		return set
 	}

@@ -139,7 +139,7 @@ func (j *judge) plan(in reconcile.Input, plan reconcile.Plan) {
 			j.fail("S10", "a decision of term %d has an entry of term %d", in.Term, e.Term)
 		}
 		for _, group := range e.Groups {
-			if health, ok := group[0].(*fsm.NodeHealth); ok && health.Health == fsm.HealthOffline {
+			if health, ok := group[0].(*fsm.NodeHealth); ok && health.Health == model.HealthOffline {
 				j.offline(health)
 			}
 		}

@@ -62,7 +62,7 @@ func content(earlier, after *fsm.State, before, now *fsm.Instance, place *fsm.In
 	}
 	a, ok := earlier.Nodes.Get(before.Node)
 	b, still := after.Nodes.Get(before.Node)
-	if !ok || !still || a.Health == fsm.HealthOffline || b.Health == fsm.HealthOffline || leaves(earlier, a) || leaves(after, b) {
+	if !ok || !still || a.Health == model.HealthOffline || b.Health == model.HealthOffline || leaves(earlier, a) || leaves(after, b) {
 		return false
 	}
 	if before.Status.Observed == model.ObservedPending || before.Status.Observed == model.ObservedBooting {
@@ -90,7 +90,7 @@ func (c *committed) onPurpose(id model.InstanceID, place *fsm.InstancePlace) boo
 
 // leaves reports whether a node is in a state in which what runs there has to leave it.
 func leaves(s *fsm.State, n *fsm.Node) bool {
-	return n.Intent == fsm.IntentDraining || n.Intent == fsm.IntentDisabled || n.Intent == fsm.IntentCordoned && s.Settings.EvictOn == model.EvictOnCordon
+	return n.Intent == model.IntentDraining || n.Intent == model.IntentDisabled || n.Intent == model.IntentCordoned && s.Settings.EvictOn == model.EvictOnCordon
 }
 
 // deleted is S9: what is gone stays gone, and what is new was made by this entry.
@@ -154,7 +154,7 @@ func (j *judge) holds(c *committed) {
 	c.taken(func(_ []fsm.Command, command fsm.Command) {
 		switch one := command.(type) {
 		case *fsm.NodeHealth:
-			if one.Health == fsm.HealthOffline {
+			if one.Health == model.HealthOffline {
 				j.fail("S12", "entry %d marks node %s offline during a hold", c.index, one.ID)
 			}
 		case *fsm.InstancePlace:
@@ -223,5 +223,5 @@ func drainsSuccessor(s *fsm.State, i *fsm.Instance) bool {
 		return false
 	}
 	n, ok := s.Nodes.Get(next.Node)
-	return ok && n.Health == fsm.HealthOnline && n.Intent != fsm.IntentActive
+	return ok && n.Health == model.HealthOnline && n.Intent != model.IntentActive
 }

@@ -35,7 +35,7 @@ func (j *judge) reason(c *committed, stop *fsm.InstanceStop, i *fsm.Instance) (f
 	}
 	switch stop.Cause {
 	case model.CauseNodeDisabled:
-		if n.Intent != fsm.IntentDisabled {
+		if n.Intent != model.IntentDisabled {
 			j.fail("S6", "entry %d stops %s because its node %s is disabled, which is %s", c.index, i.ID, n.ID, n.Intent)
 		}
 	case model.CauseNodeNotReady:
@@ -44,7 +44,7 @@ func (j *judge) reason(c *committed, stop *fsm.InstanceStop, i *fsm.Instance) (f
 		}
 	case model.CauseNodeDraining:
 		if stop.By == fsm.ByPolicy {
-			if n.Intent != fsm.IntentCordoned || c.before.Settings.EvictOn != model.EvictOnCordon {
+			if n.Intent != model.IntentCordoned || c.before.Settings.EvictOn != model.EvictOnCordon {
 				j.fail("S6", "entry %d stops %s by the policy for cordoned nodes, and its node is %s", c.index, i.ID, n.Intent)
 			}
 			return false
@@ -57,7 +57,7 @@ func (j *judge) reason(c *committed, stop *fsm.InstanceStop, i *fsm.Instance) (f
 		}
 		was, _ := d.Node(i.Node)
 		part, _ := later.Node(i.Node)
-		if was.Phase != fsm.PhaseDraining || !part.Turn || d.Paused {
+		if was.Phase != model.PhaseDraining || !part.Turn || d.Paused {
 			j.fail("S6", "entry %d stops %s for the drain %s, which is %s there, turn %v, paused %v", c.index, i.ID, d.ID, was.Phase, part.Turn, d.Paused)
 		}
 		return d.Options.Force
@@ -81,7 +81,7 @@ func (j *judge) role(c *committed, stop *fsm.InstanceStop, i *fsm.Instance, forc
 	}
 	a, _ := c.before.Nodes.Get(i.Node)
 	b, _ := c.after.Nodes.Get(i.Node)
-	online := a.Health == fsm.HealthOnline || b != nil && b.Health == fsm.HealthOnline
+	online := a.Health == model.HealthOnline || b != nil && b.Health == model.HealthOnline
 	if !online || i.Status.Facts[model.FactLeader] != "false" && !saidByPeers(c.before, i) {
 		j.fail("S6", "entry %d stops %s of %s for %s, which says %v on a node that is %s", c.index, i.ID, i.Group, stop.Cause, i.Status.Facts, a.Health)
 	}
@@ -136,11 +136,11 @@ func reliable(s, after *fsm.State, i *fsm.Instance, strictly bool) bool {
 		}
 		n, ok := s.Nodes.Get(peer.Node)
 		later, _ := after.Nodes.Get(peer.Node)
-		online := ok && (n.Health == fsm.HealthOnline || later != nil && later.Health == fsm.HealthOnline) // the same entry may have found it well
-		kept, _ := after.Instances.Get(peer.ID)                                                            // the same entry may have taken its mark back
+		online := ok && (n.Health == model.HealthOnline || later != nil && later.Health == model.HealthOnline) // the same entry may have found it well
+		kept, _ := after.Instances.Get(peer.ID)                                                                // the same entry may have taken its mark back
 		marked := peer.Eviction.Requested && (kept == nil || kept.Eviction.Requested)
-		stays := online && n.Intent == fsm.IntentActive && !n.Return.Recovering && !marked
-		if stays || !strictly && ok && n.Health != fsm.HealthOffline {
+		stays := online && n.Intent == model.IntentActive && !n.Return.Recovering && !marked
+		if stays || !strictly && ok && n.Health != model.HealthOffline {
 			return true
 		}
 	}
@@ -181,7 +181,7 @@ func (j *judge) lower(c *committed, place *fsm.InstancePlace, victim *fsm.Instan
 	other := c.before.ClassRank(owner.Class)
 	switch {
 	case rank < other:
-	case rank == other && class.PreemptEqual == fsm.PreemptFair && taker.Name != owner.Name:
+	case rank == other && class.PreemptEqual == model.PreemptFair && taker.Name != owner.Name:
 		j.counts[CountEqualPreemptions]++
 	default:
 		j.fail("S11", "entry %d preempts %s of class %s for %s of class %s", c.index, victim.Group, owner.Class, place.Group, taker.Class)

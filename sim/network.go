@@ -210,11 +210,11 @@ func (n *network) anySilent() bool {
 		if !ok {
 			continue
 		}
-		if n.w.now < n.suspect[i] || row.Health == fsm.HealthDegraded {
+		if n.w.now < n.suspect[i] || row.Health == model.HealthDegraded {
 			return true
 		}
 		for s := range servers {
-			if !n.hears[i][s].linked && row.Health != fsm.HealthOffline {
+			if !n.hears[i][s].linked && row.Health != model.HealthOffline {
 				return true
 			}
 		}

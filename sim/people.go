@@ -107,9 +107,9 @@ func (p *performer) jobs(kind ActionKind) {
 }
 
 // drainOptions draws the options of a drain.
-func (p *performer) drainOptions(nodes int) fsm.DrainOptions {
+func (p *performer) drainOptions(nodes int) model.DrainOptions {
 	r := p.r
-	o := fsm.DrainOptions{Deadline: pick(r, 20*model.Second, model.Minute, 10*model.Minute, model.Hour, model.Forever)}
+	o := model.DrainOptions{Deadline: pick(r, 20*model.Second, model.Minute, 10*model.Minute, model.Hour, model.Forever)}
 	o.ForceAtDeadline = rarely(r, 3)
 	o.Force = rarely(r, 8)
 	o.IgnoreSystem = rarely(r, 3)
@@ -132,7 +132,7 @@ func (p *performer) operate(kind ActionKind) {
 		p.drain(kind == ActDrainMany)
 	case ActCancelDrain, ActPauseDrain:
 		for id, d := range p.s.Drains.All() {
-			if d.Phase() != fsm.PhaseDraining || rarely(p.r, 2) {
+			if d.Phase() != model.PhaseDraining || rarely(p.r, 2) {
 				continue
 			}
 			if kind == ActCancelDrain {
@@ -143,21 +143,21 @@ func (p *performer) operate(kind ActionKind) {
 			return
 		}
 	case ActUncordon:
-		p.eachNode(fsm.IntentDraining, fsm.IntentCordoned, func(n *fsm.Node) {
+		p.eachNode(model.IntentDraining, model.IntentCordoned, func(n *fsm.Node) {
 			if d, running := p.s.RunningDrain(n); !running || rarely(p.r, 4) || d == nil {
-				p.clients.ask("uncordon "+n.Name, &fsm.NodeIntent{ID: n.ID, Intent: fsm.IntentActive})
+				p.clients.ask("uncordon "+n.Name, &fsm.NodeIntent{ID: n.ID, Intent: model.IntentActive})
 			}
 		})
 	case ActCordon:
-		p.clients.ask("cordon "+m.name, &fsm.NodeIntent{ID: m.id, Intent: fsm.IntentCordoned})
+		p.clients.ask("cordon "+m.name, &fsm.NodeIntent{ID: m.id, Intent: model.IntentCordoned})
 	case ActDisable:
-		p.clients.ask("disable "+m.name, &fsm.NodeIntent{ID: m.id, Intent: fsm.IntentDisabled})
+		p.clients.ask("disable "+m.name, &fsm.NodeIntent{ID: m.id, Intent: model.IntentDisabled})
 	case ActEnable:
-		p.eachNode(fsm.IntentDisabled, fsm.IntentDisabled, func(n *fsm.Node) {
-			p.clients.ask("enable "+n.Name, &fsm.NodeIntent{ID: n.ID, Intent: fsm.IntentActive})
+		p.eachNode(model.IntentDisabled, model.IntentDisabled, func(n *fsm.Node) {
+			p.clients.ask("enable "+n.Name, &fsm.NodeIntent{ID: n.ID, Intent: model.IntentActive})
 		})
 	case ActAck:
-		p.eachNode(fsm.IntentDraining, fsm.IntentDisabled, func(n *fsm.Node) { p.clients.ask("ack blockers of "+n.Name, &fsm.NodeAck{ID: n.ID}) })
+		p.eachNode(model.IntentDraining, model.IntentDisabled, func(n *fsm.Node) { p.clients.ask("ack blockers of "+n.Name, &fsm.NodeAck{ID: n.ID}) })
 	case ActConfirmDead, ActForget, ActReplaceMachine:
 		p.giveUp(kind)
 	default:
@@ -166,7 +166,7 @@ func (p *performer) operate(kind ActionKind) {
 }
 
 // eachNode visits nodes of either intent; some are left out by chance.
-func (p *performer) eachNode(a, b fsm.Intent, visit func(*fsm.Node)) {
+func (p *performer) eachNode(a, b model.Intent, visit func(*fsm.Node)) {
 	for _, n := range p.s.Nodes.All() {
 		if (n.Intent == a || n.Intent == b) && !rarely(p.r, 3) {
 			visit(n)
@@ -190,7 +190,7 @@ func (p *performer) drain(many bool) {
 func (p *performer) giveUp(kind ActionKind) {
 	for _, m := range p.nodes {
 		n, ok := p.s.Nodes.Get(m.id)
-		if !ok || n.Health != fsm.HealthOffline {
+		if !ok || n.Health != model.HealthOffline {
 			continue
 		}
 		switch {

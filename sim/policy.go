@@ -85,9 +85,9 @@ func (p *performer) class() *fsm.ClassSet {
 	}
 	switch p.r.IntN(3) {
 	case 0:
-		c.Quota = &fsm.Quota{Instances: pick(p.r, 0, 0, 4, 8), MemoryBytes: pick[int64](p.r, 0, 0, 1024) * mib}
+		c.Quota = &model.Quota{Instances: pick(p.r, 0, 0, 4, 8), MemoryBytes: pick[int64](p.r, 0, 0, 1024) * mib}
 	case 1:
-		c.PreemptEqual = pick(p.r, fsm.PreemptOff, fsm.PreemptFair, fsm.PreemptFair)
+		c.PreemptEqual = pick(p.r, model.PreemptOff, model.PreemptFair, model.PreemptFair)
 	case 2:
 		c.MaxDown = &model.MaxDown{Amount: model.Amount{N: pick(p.r, 0, 25, 100), Percent: true}, Floor: p.r.IntN(2)}
 	}

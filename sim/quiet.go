@@ -54,7 +54,7 @@ func (w *world) mend() {
 	w.clients.ask("resume actuation", &fsm.SettingsSet{Settings: settings})
 	w.until(w.now.Add(10 * model.Second))
 	for id, d := range w.log.first.Drains.All() {
-		if d.Phase() != fsm.PhaseDraining {
+		if d.Phase() != model.PhaseDraining {
 			continue
 		}
 		if d.Paused {
@@ -82,7 +82,7 @@ func (w *world) becomeWell() {
 func (w *world) drainsEnd() {
 	latest := w.now.Add(model.Minute)
 	for _, d := range w.log.first.Drains.All() {
-		if d.Phase() == fsm.PhaseDraining && d.Options.Deadline != model.Forever {
+		if d.Phase() == model.PhaseDraining && d.Options.Deadline != model.Forever {
 			latest = max(latest, w.now.Add(model.Duration(len(d.Nodes))*(d.Options.Deadline+model.Minute)))
 		}
 	}
@@ -100,7 +100,7 @@ func (w *world) drainsEnd() {
 func (w *world) draining(visit func(*fsm.Drain)) bool {
 	found := false
 	for _, d := range w.log.first.Drains.All() {
-		if d.Phase() == fsm.PhaseDraining {
+		if d.Phase() == model.PhaseDraining {
 			found = true
 			if visit != nil {
 				visit(d)
@@ -194,7 +194,7 @@ func (w *world) silence() {
 	s := &w.log.first
 	var victim *machine
 	for _, m := range w.nodes {
-		if n, ok := s.Nodes.Get(m.id); ok && n.Health == fsm.HealthOnline && n.Intent == fsm.IntentActive {
+		if n, ok := s.Nodes.Get(m.id); ok && n.Health == model.HealthOnline && n.Intent == model.IntentActive {
 			victim = m
 		}
 	}
@@ -211,7 +211,7 @@ func (w *world) silence() {
 	if w.failure != nil {
 		return
 	}
-	if n, ok := w.log.first.Nodes.Get(victim.id); !ok || n.Health != fsm.HealthOffline {
+	if n, ok := w.log.first.Nodes.Get(victim.id); !ok || n.Health != model.HealthOffline {
 		w.fail("L4", "node %s is silent for %s, and not offline", victim.id, w.now.Sub(silent))
 		return
 	}
@@ -227,7 +227,7 @@ func (w *world) silence() {
 func (w *world) outages() int {
 	n := 0
 	for _, row := range w.log.first.Nodes.All() {
-		if row.Health == fsm.HealthOffline {
+		if row.Health == model.HealthOffline {
 			n++
 		}
 	}

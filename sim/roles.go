@@ -5,7 +5,6 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
 )
 
@@ -55,7 +54,7 @@ func (w *world) choose(members []*program) int {
 	best := -1
 	for i, p := range members {
 		row, ok := w.log.first.Nodes.Get(p.m.id)
-		stays := ok && row.Intent == fsm.IntentActive
+		stays := ok && row.Intent == model.IntentActive
 		if p.ready && (best < 0 || stays) {
 			best = i
 			if stays {

@@ -73,7 +73,7 @@ func (j *judge) countCommand(c *committed, command fsm.Command) {
 	case *fsm.DrainStart:
 		j.counts[CountDrains]++
 	case *fsm.DrainEnd:
-		if one.Phase == fsm.PhaseDrained {
+		if one.Phase == model.PhaseDrained {
 			j.counts[CountDrained]++
 		} else {
 			j.counts[CountDrainFailed]++
@@ -89,7 +89,7 @@ func (j *judge) countCommand(c *committed, command fsm.Command) {
 	case *fsm.NodeHealth:
 		j.countHealth(one)
 	case *fsm.NodeRegister:
-		if was, ok := c.before.Nodes.Get(one.ID); ok && was.Health == fsm.HealthOffline {
+		if was, ok := c.before.Nodes.Get(one.ID); ok && was.Health == model.HealthOffline {
 			j.counts[CountReturned]++
 		} else if !ok && strings.HasSuffix(string(one.ID), "r") {
 			j.counts[CountReused]++
@@ -99,18 +99,18 @@ func (j *judge) countCommand(c *committed, command fsm.Command) {
 
 func (j *judge) countHealth(c *fsm.NodeHealth) {
 	switch c.Health {
-	case fsm.HealthOffline:
+	case model.HealthOffline:
 		j.counts[CountOffline]++
-	case fsm.HealthDegraded:
+	case model.HealthDegraded:
 		j.counts[CountDegraded]++
 	}
 }
 
 func (j *judge) countDeployment(c *fsm.DeploymentStep) {
 	switch c.Status {
-	case fsm.DeploymentSucceeded:
+	case model.DeploymentSucceeded:
 		j.counts[CountSucceeded]++
-	case fsm.DeploymentFailed:
+	case model.DeploymentFailed:
 		j.counts[CountDeployFailed]++
 	}
 }

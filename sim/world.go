@@ -121,7 +121,7 @@ func (w *world) begin() {
 	}
 	w.until(5000)
 	if w.scenario.fair {
-		w.clients.ask("batch is fair", &fsm.ClassSet{Name: model.ClassBatch, PreemptEqual: fsm.PreemptFair})
+		w.clients.ask("batch is fair", &fsm.ClassSet{Name: model.ClassBatch, PreemptEqual: model.PreemptFair})
 	}
 }
 

@@ -16,9 +16,9 @@ const listedAtMost = 20
 
 // sumsOf puts the blockers of a drain together, each reason once.
 func sumsOf(blockers []httpapi.DrainBlocker) []fsm.BlockerSum {
-	all := make([]fsm.Blocker, len(blockers))
+	all := make([]model.Blocker, len(blockers))
 	for i, b := range blockers {
-		all[i] = fsm.Blocker{Code: b.Code, Instance: b.Instance, Volume: b.Volume, Message: b.Message, Unblock: b.Unblock}
+		all[i] = model.Blocker{Code: b.Code, Instance: b.Instance, Volume: b.Volume, Message: b.Message, Unblock: b.Unblock}
 	}
 	return fsm.SumBlockers(all)
 }
@@ -58,16 +58,16 @@ func reasonKey(sum fsm.BlockerSum) string {
 
 // newReasons lists the reasons that a node of a drain has since the look before, but for those that pass by themselves.
 func newReasons(before, after []httpapi.DrainBlocker) []fsm.BlockerSum {
-	known, named := map[string]bool{}, map[fsm.Blocker]bool{}
+	known, named := map[string]bool{}, map[model.Blocker]bool{}
 	for _, sum := range sumsOf(before) {
 		known[reasonKey(sum)] = true
 	}
 	for _, b := range before {
 		known[reasonKey(sumsOf([]httpapi.DrainBlocker{b})[0])] = true
-		named[fsm.Blocker{Code: b.Code, Instance: b.Instance, Volume: b.Volume}] = true
+		named[model.Blocker{Code: b.Code, Instance: b.Instance, Volume: b.Volume}] = true
 	}
 	fresh := slices.DeleteFunc(slices.Clone(after), func(b httpapi.DrainBlocker) bool {
-		return passing(b.Code) || named[fsm.Blocker{Code: b.Code, Instance: b.Instance, Volume: b.Volume}]
+		return passing(b.Code) || named[model.Blocker{Code: b.Code, Instance: b.Instance, Volume: b.Volume}]
 	})
 	return slices.DeleteFunc(sumsOf(fresh), func(sum fsm.BlockerSum) bool { return known[reasonKey(sum)] })
 }
@@ -111,10 +111,10 @@ func forecastSums(forecast []httpapi.DrainForecast) string {
 		longest = max(longest, f.After)
 	}
 	for _, one := range [...]struct {
-		action fsm.Action
+		action model.Action
 		word   string
 	}{
-		{fsm.ActionMove, "move"}, {fsm.ActionStopFirst, "stop first, then move"}, {fsm.ActionStop, "stop"}, {fsm.ActionLeave, "stay"}, {fsm.ActionWait, "wait"},
+		{model.ActionMove, "move"}, {model.ActionStopFirst, "stop first, then move"}, {model.ActionStop, "stop"}, {model.ActionLeave, "stay"}, {model.ActionWait, "wait"},
 	} {
 		n := 0
 		for _, f := range forecast {

@@ -5,18 +5,17 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport/httpapi"
 )
 
 // blockedDrain is a drain of a node with so many instances that fit nowhere, and as many with local volumes.
 func blockedDrain(many int) httpapi.Drain {
-	n := httpapi.DrainNode{Node: "n1", Phase: fsm.PhaseDraining, Turn: true}
+	n := httpapi.DrainNode{Node: "n1", Phase: model.PhaseDraining, Turn: true}
 	add := func(id model.InstanceID, b httpapi.DrainBlocker) {
 		b.Instance = id
 		n.Blockers = append(n.Blockers, b)
-		n.Remaining = append(n.Remaining, httpapi.DrainRemaining{Instance: id, Class: fsm.Stateless, State: "ready", Blocker: b.Code})
+		n.Remaining = append(n.Remaining, httpapi.DrainRemaining{Instance: id, Class: model.Stateless, State: "ready", Blocker: b.Code})
 	}
 	for i := range many {
 		add(model.InstanceID(fmt.Sprintf("web%04d", i)), httpapi.DrainBlocker{Code: "replacement_unschedulable:no_capacity_memory", Message: "its replacement fits nowhere", Unblock: "add a node"})
@@ -26,7 +25,7 @@ func blockedDrain(many int) httpapi.Drain {
 			Unblock: fmt.Sprintf("outspan volume migrate db/pg/%d/data --to NODE", i),
 		})
 	}
-	return httpapi.Drain{ID: "d1", Phase: fsm.PhaseDraining, Nodes: []httpapi.DrainNode{n}}
+	return httpapi.Drain{ID: "d1", Phase: model.PhaseDraining, Nodes: []httpapi.DrainNode{n}}
 }
 
 // proves that a drain of many instances that are blocked for two reasons tells each reason once: while it is followed,
@@ -37,7 +36,7 @@ func TestBlockedDrainIsNoWall(t *testing.T) {
 	later := blockedDrain(220)
 	more := drainNews(&d, &later)
 	ended := later
-	ended.Phase, ended.Nodes = fsm.PhaseFailed, []httpapi.DrainNode{{Node: "n1", Phase: fsm.PhaseFailed, Turn: true, LastError: "said below"}}
+	ended.Phase, ended.Nodes = model.PhaseFailed, []httpapi.DrainNode{{Node: "n1", Phase: model.PhaseFailed, Turn: true, LastError: "said below"}}
 	failed := drainNews(&later, &ended)
 	count := func(lines []string, text string) int { return strings.Count(strings.Join(lines, "\n"), text) }
 	if len(news) != 3 || count(news, "200 instances (web0000, web0001, web0002 and 197 more): replacement_unschedulable:no_capacity_memory: its replacement fits nowhere; add a node") != 1 {
@@ -79,9 +78,9 @@ func TestTimesAreNoNews(t *testing.T) {
 func TestForecastSums(t *testing.T) {
 	var r httpapi.DrainReply
 	for i := range 15 {
-		f := httpapi.DrainForecast{Node: "n1", Instance: model.InstanceID(fmt.Sprintf("web%04d", i)), Group: "web/http", Action: fsm.ActionMove, Target: "n2", After: 9 * model.Second}
+		f := httpapi.DrainForecast{Node: "n1", Instance: model.InstanceID(fmt.Sprintf("web%04d", i)), Group: "web/http", Action: model.ActionMove, Target: "n2", After: 9 * model.Second}
 		if i >= 12 {
-			f.Action, f.Target, f.Blocker, f.Message, f.After = fsm.ActionWait, "", model.CodeBudgetMinReady, "web/http must keep 9", 40*model.Second
+			f.Action, f.Target, f.Blocker, f.Message, f.After = model.ActionWait, "", model.CodeBudgetMinReady, "web/http must keep 9", 40*model.Second
 		}
 		r.Forecast = append(r.Forecast, f)
 	}
@@ -111,7 +110,7 @@ func TestForecastSumsVolumes(t *testing.T) {
 	for i := range 5 {
 		id, volume := model.InstanceID(fmt.Sprintf("db%04d", i)), model.VolumeID(fmt.Sprintf("db/main/%d/rows", i))
 		f := httpapi.DrainForecast{
-			Node: "n1", Instance: id, Group: "db/main", Action: fsm.ActionWait, Blocker: model.CodeVolumeLocal, Volume: volume, Never: true,
+			Node: "n1", Instance: id, Group: "db/main", Action: model.ActionWait, Blocker: model.CodeVolumeLocal, Volume: volume, Never: true,
 			Message: fmt.Sprintf("instance %s holds the local volume %s", id, volume), Unblock: "outspan volume migrate " + string(volume),
 		}
 		r.Forecast = append(r.Forecast, f)
@@ -130,7 +129,7 @@ func TestForecastSumsVolumes(t *testing.T) {
 
 // A drain does not count instances as moved that were only stopped, and a roll counts the nodes that are done.
 func TestCountsAreTrue(t *testing.T) {
-	d := httpapi.Drain{ID: "d1", Phase: fsm.PhaseDrained, Nodes: []httpapi.DrainNode{{Node: "n1", Phase: fsm.PhaseDrained, Moved: 7, Stopped: 6}}}
+	d := httpapi.Drain{ID: "d1", Phase: model.PhaseDrained, Nodes: []httpapi.DrainNode{{Node: "n1", Phase: model.PhaseDrained, Moved: 7, Stopped: 6}}}
 	if news := drainNews(nil, &d); news[len(news)-1] != "drain d1 drained: 1 moved, 6 stopped without a replacement" {
 		t.Errorf("news: %q", news)
 	}
@@ -142,8 +141,8 @@ func TestCountsAreTrue(t *testing.T) {
 
 // proves that the hint of a drain that ended badly names the nodes that did.
 func TestEndedDrainNamesItsNodes(t *testing.T) {
-	for _, phase := range []fsm.DrainPhase{fsm.PhaseFailed, fsm.PhaseCanceled} {
-		d := httpapi.Drain{ID: "d1", Phase: phase, Nodes: []httpapi.DrainNode{{Node: "n1", Phase: fsm.PhaseDrained}, {Node: "n2", Phase: phase}, {Node: "n3", Phase: phase}}}
+	for _, phase := range []model.DrainPhase{model.PhaseFailed, model.PhaseCanceled} {
+		d := httpapi.Drain{ID: "d1", Phase: phase, Nodes: []httpapi.DrainNode{{Node: "n1", Phase: model.PhaseDrained}, {Node: "n2", Phase: phase}, {Node: "n3", Phase: phase}}}
 		if hint := describe(drainEnded(d)).Hint; !strings.HasSuffix(hint, "outspan node uncordon n2 n3") {
 			t.Errorf("%s: %s", phase, hint)
 		}

@@ -131,7 +131,7 @@ func budgetStatus(a *app) *cobra.Command {
 
 func (p *page) budget(b httpapi.Budget) {
 	groups := ""
-	if b.Scope == fsm.ScopeShared {
+	if b.Scope == model.ScopeShared {
 		groups = joinedText(b.Groups)
 	}
 	p.fields(
@@ -224,8 +224,8 @@ func budgetRm(a *app) *cobra.Command {
 }
 
 // budgetLine says what a budget of a submitted job comes to.
-func budgetLine(b fsm.BudgetLine) string {
-	if b.Scope == fsm.ScopeShared {
+func budgetLine(b model.BudgetLine) string {
+	if b.Scope == model.ScopeShared {
 		return fmt.Sprintf("budget %s (shared): %s", b.Name, b.Text)
 	}
 	return fmt.Sprintf("budget of %s: %s", b.Name, b.Text)

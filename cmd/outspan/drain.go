@@ -99,7 +99,7 @@ func (a *app) showDrain(ctx context.Context, ref string) error {
 
 func (a *app) drainPage(p *page, d httpapi.Drain) {
 	phase := string(d.Phase)
-	if d.Paused && d.Phase == fsm.PhaseDraining {
+	if d.Paused && d.Phase == model.PhaseDraining {
 		phase += ", paused"
 	}
 	p.fields(
@@ -185,7 +185,7 @@ func deadlineText(n httpapi.DrainNode) string {
 	return "its turn has not come"
 }
 
-func optionsText(o fsm.DrainOptions) string {
+func optionsText(o model.DrainOptions) string {
 	text := "deadline " + o.Deadline.String()
 	if o.Deadline == model.Forever {
 		text = "no deadline"

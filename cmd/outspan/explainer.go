@@ -54,7 +54,7 @@ func explained(q httpapi.Question) *reconcile.Explanation {
 }
 
 // Why implements api.Explainer.
-func (explainer) Why(q httpapi.Question, subject string) (fsm.WhyResult, error) {
+func (explainer) Why(q httpapi.Question, subject string) (model.WhyResult, error) {
 	kind, object, _ := strings.Cut(subject, "/")
 	if d, ok := q.State.Deployments.Get(model.DeploymentID(object)); ok && kind == "deployment" {
 		object = string(d.Job)
@@ -69,10 +69,10 @@ func (explainer) Why(q httpapi.Question, subject string) (fsm.WhyResult, error) 
 // Waiting implements api.Explainer.
 func (explainer) Waiting(q httpapi.Question) httpapi.Waiting {
 	e := explained(q)
-	w := httpapi.Waiting{Groups: map[model.GroupID]fsm.Blocker{}, Instances: map[model.InstanceID][]fsm.Blocker{}}
+	w := httpapi.Waiting{Groups: map[model.GroupID]model.Blocker{}, Instances: map[model.InstanceID][]model.Blocker{}}
 	for id := range q.State.Groups.All() {
 		if why := e.Pending(id); why != nil {
-			w.Groups[id] = fsm.Blocker{Code: why.Code, Message: why.Message, Unblock: why.Hint}
+			w.Groups[id] = model.Blocker{Code: why.Code, Message: why.Message, Unblock: why.Hint}
 		}
 	}
 	for id, inst := range q.State.Instances.All() {
@@ -86,7 +86,7 @@ func (explainer) Waiting(q httpapi.Question) httpapi.Waiting {
 }
 
 // DrainStatus implements api.Explainer.
-func (explainer) DrainStatus(q httpapi.Question, id model.DrainID) []fsm.DrainStatus {
+func (explainer) DrainStatus(q httpapi.Question, id model.DrainID) []model.DrainStatus {
 	d, ok := q.State.Drains.Get(id)
 	if !ok {
 		return nil
@@ -95,7 +95,7 @@ func (explainer) DrainStatus(q httpapi.Question, id model.DrainID) []fsm.DrainSt
 }
 
 // Forecast implements api.Planner.
-func (p *planner) Forecast(q httpapi.Question, id model.DrainID) []fsm.Forecast {
+func (p *planner) Forecast(q httpapi.Question, id model.DrainID) []model.Forecast {
 	d, ok := q.State.Drains.Get(id)
 	if !ok {
 		return nil
@@ -104,7 +104,7 @@ func (p *planner) Forecast(q httpapi.Question, id model.DrainID) []fsm.Forecast 
 	for _, part := range d.Nodes {
 		nodes = append(nodes, string(part.Node))
 	}
-	var forecast []fsm.Forecast
+	var forecast []model.Forecast
 	p.remembering(func(seen *reconcile.Seen) {
 		in := input(q)
 		in.Seen = seen
@@ -119,7 +119,7 @@ func (*planner) Moves(q httpapi.Question) ([]fsm.Move, [][]fsm.Command) {
 }
 
 // Plan implements api.Planner.
-func (*planner) Plan(q httpapi.Question, spec model.JobSpec) (fsm.JobPlan, error) {
+func (*planner) Plan(q httpapi.Question, spec model.JobSpec) (model.JobPlan, error) {
 	plan, refusal := reconcile.PlanJob(input(q), spec)
 	if refusal != nil {
 		return plan, refusal

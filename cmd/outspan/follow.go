@@ -73,7 +73,7 @@ func (a *app) watchDrainWith(ctx context.Context, id string, until *waitFlags, s
 			say("%s", line)
 		}
 		last = &d
-		if d.Phase == fsm.PhaseDraining {
+		if d.Phase == model.PhaseDraining {
 			bar(d)
 			return false, nil
 		}
@@ -90,7 +90,7 @@ func (a *app) watchDrainWith(ctx context.Context, id string, until *waitFlags, s
 func (p *progress) drainBar(d httpapi.Drain) {
 	var parts []string
 	for _, n := range d.Nodes {
-		if n.Phase == fsm.PhaseDraining && n.Turn {
+		if n.Phase == model.PhaseDraining && n.Turn {
 			parts = append(parts, n.Node+" "+countOf(n)+timeLeft(p.a.now(), n.Deadline))
 		}
 	}
@@ -141,7 +141,7 @@ func drainNews(before, after *httpapi.Drain) []string {
 			news = append(news, drainNodeNews(before.Nodes[i], n)...)
 		}
 	}
-	if before.Phase != after.Phase && after.Phase != fsm.PhaseDraining {
+	if before.Phase != after.Phase && after.Phase != model.PhaseDraining {
 		news = append(news, fmt.Sprintf("drain %s %s: %s", after.ID, after.Phase, movedText(moved(*after), stopped(*after))))
 	}
 	return news
@@ -152,7 +152,7 @@ func drainNodeNews(before, after httpapi.DrainNode) []string {
 	add := func(format string, args ...any) {
 		news = append(news, after.Node+": "+fmt.Sprintf(format, args...))
 	}
-	if !before.Turn && after.Turn && after.Phase == fsm.PhaseDraining {
+	if !before.Turn && after.Turn && after.Phase == model.PhaseDraining {
 		deadline := "no deadline"
 		if after.Deadline != nil {
 			deadline = "deadline " + after.Deadline.Local().Format("15:04:05")
@@ -165,13 +165,13 @@ func drainNodeNews(before, after httpapi.DrainNode) []string {
 	for _, sum := range newReasons(before.Blockers, after.Blockers) {
 		add("blocked: %s", sumText(sum))
 	}
-	if before.Phase != after.Phase && after.Phase != fsm.PhaseDraining {
+	if before.Phase != after.Phase && after.Phase != model.PhaseDraining {
 		text := string(after.Phase)
 		if after.StartedAt != nil && after.EndedAt != nil {
 			text += " after " + span(after.EndedAt.Sub(*after.StartedAt))
 		}
 		var kept []fsm.BlockerSum // what blocked is no longer part of an ended drain
-		if after.Phase == fsm.PhaseFailed {
+		if after.Phase == model.PhaseFailed {
 			kept = sumsOf(before.Blockers)
 		}
 		if after.LastError != "" && len(kept) == 0 {

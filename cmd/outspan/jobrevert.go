@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport/httpapi"
 )
 
@@ -129,7 +129,7 @@ func (a *app) rolloutOf(ctx context.Context, job *httpapi.Job) *httpapi.Deployme
 	}
 	got, err := get[httpapi.Deployment](ctx, a, "/v1/deployments/"+segment(string(job.DeploymentID)), nil)
 	d := &got.value
-	if err != nil || d.Status == fsm.DeploymentSucceeded || d.Status == fsm.DeploymentSuperseded {
+	if err != nil || d.Status == model.DeploymentSucceeded || d.Status == model.DeploymentSuperseded {
 		return nil
 	}
 	return d
@@ -138,7 +138,7 @@ func (a *app) rolloutOf(ctx context.Context, job *httpapi.Job) *httpapi.Deployme
 // rolloutText says that a deployment is failing or has failed; empty if neither is so. trouble is of instances that don't come up.
 func rolloutText(d *httpapi.Deployment, trouble string) string {
 	switch {
-	case d.Status == fsm.DeploymentFailed:
+	case d.Status == model.DeploymentFailed:
 		return string(d.ID) + " failed: " + d.Reason
 	case trouble != "":
 		return string(d.ID) + " is failing"

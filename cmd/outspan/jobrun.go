@@ -12,7 +12,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport/httpapi"
 )
@@ -113,7 +112,7 @@ func (a *app) unfinished(ctx context.Context, job *httpapi.Job) model.Deployment
 		return "" // it ended long ago; following the job says what else is wrong
 	}
 	left := slices.ContainsFunc(d.value.Groups, func(g httpapi.DeploymentGroup) bool { return g.Old > 0 || g.Ready < g.Count })
-	if left && d.value.Status != fsm.DeploymentSucceeded {
+	if left && d.value.Status != model.DeploymentSucceeded {
 		return id
 	}
 	return ""
@@ -294,11 +293,11 @@ func (a *app) watchJob(ctx context.Context, name string, r httpapi.JobReply, unt
 func (l *jobLook) ended(now time.Time) (bool, error) {
 	if d := l.deployment; d != nil {
 		switch d.Status {
-		case fsm.DeploymentSucceeded:
+		case model.DeploymentSucceeded:
 			return true, nil
-		case fsm.DeploymentSuperseded:
+		case model.DeploymentSuperseded:
 			return true, model.Refuse(model.CodeConflict, "deployment %s was superseded by a newer version", d.ID)
-		case fsm.DeploymentFailed:
+		case model.DeploymentFailed:
 			return true, deploymentFailed(d)
 		}
 		if !d.Promoted && canariesReady(d) {

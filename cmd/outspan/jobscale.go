@@ -9,7 +9,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport/httpapi"
 )
@@ -52,13 +51,13 @@ type scaling struct {
 
 // unplacedScale is what of a scale fits nowhere now.
 type unplacedScale struct {
-	Group    model.GroupID  `json:"-"`
-	Before   int            `json:"-"`
-	Count    int            `json:"count"`
-	Of       int            `json:"of"`
-	Code     model.Code     `json:"code"`
-	Message  string         `json:"message"`
-	Excluded []fsm.Excluded `json:"excluded"`
+	Group    model.GroupID    `json:"-"`
+	Before   int              `json:"-"`
+	Count    int              `json:"count"`
+	Of       int              `json:"of"`
+	Code     model.Code       `json:"code"`
+	Message  string           `json:"message"`
+	Excluded []model.Excluded `json:"excluded"`
 }
 
 // scaledReply is what a dry run of a scale prints as JSON.

@@ -11,7 +11,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport/httpapi"
 )
@@ -230,7 +229,7 @@ func (a *app) drainThatEnds(ctx context.Context, verb, ref string) model.DrainID
 		return ""
 	}
 	for _, part := range d.value.Nodes {
-		if part.NodeID == n.value.ID && part.Phase == fsm.PhaseDraining {
+		if part.NodeID == n.value.ID && part.Phase == model.PhaseDraining {
 			return d.value.ID
 		}
 	}

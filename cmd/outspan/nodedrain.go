@@ -10,7 +10,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport/httpapi"
 )
@@ -148,7 +147,7 @@ func orderNodes(known []httpapi.Node, named []string, labels map[string]string, 
 	byRef := map[string]httpapi.Node{}
 	for _, n := range known {
 		byRef[n.Name], byRef[string(n.ID)] = n, n
-		matches := len(labels) > 0 && n.Intent != fsm.IntentDisabled
+		matches := len(labels) > 0 && n.Intent != model.IntentDisabled
 		for k, v := range labels {
 			matches = matches && n.Labels[k] == v
 		}
@@ -271,7 +270,7 @@ func (a *app) followQuietly(ctx context.Context, got answer[httpapi.DrainReply],
 }
 
 // nodesThat names the nodes of a drain that ended so.
-func nodesThat(d httpapi.Drain, phase fsm.DrainPhase) string {
+func nodesThat(d httpapi.Drain, phase model.DrainPhase) string {
 	var names []string
 	for _, n := range d.Nodes {
 		if n.Phase == phase {
@@ -284,24 +283,24 @@ func nodesThat(d httpapi.Drain, phase fsm.DrainPhase) string {
 // drainEnded turns the phase of an ended drain into the outcome of the command.
 func drainEnded(d httpapi.Drain) error {
 	switch d.Phase {
-	case fsm.PhaseFailed:
+	case model.PhaseFailed:
 		var why []string
 		for _, n := range d.Nodes {
-			if n.Phase == fsm.PhaseFailed {
+			if n.Phase == model.PhaseFailed {
 				why = append(why, fmt.Sprintf("%s: %s", n.Node, n.LastError))
 			}
 		}
 		return model.Refuse(codeEndedFailed, "drain %s failed: %s", d.ID, strings.Join(why, "; ")).
-			WithHint("its nodes take no new instances; remove what blocks and start a new drain, or: outspan node uncordon %s", nodesThat(d, fsm.PhaseFailed))
-	case fsm.PhaseCanceled:
-		return model.Refuse(codeCanceled, "drain %s was canceled", d.ID).WithHint("unless it was canceled with --uncordon, its nodes take no new instances before: outspan node uncordon %s", nodesThat(d, fsm.PhaseCanceled))
+			WithHint("its nodes take no new instances; remove what blocks and start a new drain, or: outspan node uncordon %s", nodesThat(d, model.PhaseFailed))
+	case model.PhaseCanceled:
+		return model.Refuse(codeCanceled, "drain %s was canceled", d.ID).WithHint("unless it was canceled with --uncordon, its nodes take no new instances before: outspan node uncordon %s", nodesThat(d, model.PhaseCanceled))
 	}
 	return nil
 }
 
 // classText names members that keep their identity as such: they may hold data that is in no volume.
 func classText(f httpapi.DrainForecast) string {
-	if f.Member != "" && f.Class == fsm.Stateless {
+	if f.Member != "" && f.Class == model.Stateless {
 		return "member"
 	}
 	return string(f.Class)

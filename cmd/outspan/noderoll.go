@@ -81,7 +81,7 @@ func (a *app) rollNodes(ctx context.Context, nodes []string, f *rollFlags) error
 	case f.parallel < 1:
 		return usage("--max-parallel-nodes is %d; it must be at least 1", f.parallel)
 	}
-	return a.runRoll(ctx, &roll{plan: fsm.Roll{ID: ulid.Make().String(), Nodes: names, Exec: f.exec, Parallel: f.parallel, NoReboot: f.noReboot}, flags: f})
+	return a.runRoll(ctx, &roll{plan: model.Roll{ID: ulid.Make().String(), Nodes: names, Exec: f.exec, Parallel: f.parallel, NoReboot: f.noReboot}, flags: f})
 }
 
 // rolledNodes are the names of the nodes that were asked for.
@@ -168,7 +168,7 @@ func (a *app) drainsOfRoll(ctx context.Context, id string) ([]httpapi.Drain, err
 type rollForecast struct {
 	Node       string                  `json:"node"`
 	Forecast   []httpapi.DrainForecast `json:"forecast"`
-	Rejected   []fsm.DrainRefusal      `json:"rejected"`
+	Rejected   []model.DrainRefusal    `json:"rejected"`
 	FreeMemory int64                   `json:"free_memory_bytes"` // left on the other nodes while it is out
 	Stuck      bool                    `json:"stuck"`             // the drain could not end by itself
 }
@@ -216,7 +216,7 @@ func freeWithout(nodes []httpapi.Node, name string) int64 {
 }
 
 func (p *page) rollForecast(all []rollForecast) {
-	count := func(f rollForecast, actions ...fsm.Action) string {
+	count := func(f rollForecast, actions ...model.Action) string {
 		n := 0
 		for _, one := range f.Forecast {
 			if slices.Contains(actions, one.Action) {
@@ -227,10 +227,10 @@ func (p *page) rollForecast(all []rollForecast) {
 	}
 	rows(p, all, []column[rollForecast]{
 		{head: "node", cell: func(f rollForecast) string { return f.Node }},
-		{head: "move", cell: func(f rollForecast) string { return count(f, fsm.ActionMove, fsm.ActionStopFirst) }},
-		{head: "stop", cell: func(f rollForecast) string { return count(f, fsm.ActionStop) }},
-		{head: "stay", cell: func(f rollForecast) string { return count(f, fsm.ActionLeave) }},
-		{head: "blocked", cell: func(f rollForecast) string { return count(f, fsm.ActionWait) }},
+		{head: "move", cell: func(f rollForecast) string { return count(f, model.ActionMove, model.ActionStopFirst) }},
+		{head: "stop", cell: func(f rollForecast) string { return count(f, model.ActionStop) }},
+		{head: "stay", cell: func(f rollForecast) string { return count(f, model.ActionLeave) }},
+		{head: "blocked", cell: func(f rollForecast) string { return count(f, model.ActionWait) }},
 		{head: "room left meanwhile", cell: func(f rollForecast) string { return sizeText(f.FreeMemory) }},
 		{head: "can finish", cell: func(f rollForecast) string { return yesNo(!f.Stuck) }},
 	})

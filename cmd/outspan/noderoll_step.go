@@ -13,7 +13,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport/httpapi"
 )
@@ -26,7 +25,7 @@ const (
 
 // roll is one rolling maintenance under way in this process. What it has done stands in its drains; this is only who goes on with it.
 type roll struct {
-	plan  fsm.Roll
+	plan  model.Roll
 	flags *rollFlags
 
 	mu    sync.Mutex
@@ -190,8 +189,8 @@ func (a *app) rollDrain(ctx context.Context, r *roll, i int) (*httpapi.Drain, er
 	switch {
 	case err != nil:
 		return nil, err
-	case last == nil || last.Phase == fsm.PhaseFailed || last.Phase == fsm.PhaseCanceled:
-	case last.Phase == fsm.PhaseDrained && got.value.Intent != fsm.IntentDraining:
+	case last == nil || last.Phase == model.PhaseFailed || last.Phase == model.PhaseCanceled:
+	case last.Phase == model.PhaseDrained && got.value.Intent != model.IntentDraining:
 		if r.plan.NoReboot || got.value.BootID != bootBefore(last, name) {
 			return nil, nil
 		}
@@ -272,14 +271,14 @@ func (a *app) rollReturn(ctx context.Context, r *roll, name string, drain *httpa
 // awaitBack waits until a node is as it should be after its maintenance.
 func (a *app) awaitBack(ctx context.Context, r *roll, name, bootBefore string) error {
 	if r.plan.NoReboot {
-		return a.awaitNode(ctx, name, r.flags.within, "it is not online", func(n httpapi.Node) bool { return n.Health == fsm.HealthOnline })
+		return a.awaitNode(ctx, name, r.flags.within, "it is not online", func(n httpapi.Node) bool { return n.Health == model.HealthOnline })
 	}
 	limit := r.flags.within
 	if r.plan.Exec == "" {
 		limit = 0 // a person takes the time that it takes
 	}
 	err := a.awaitNode(ctx, name, limit, "it is not back with a new boot id", func(n httpapi.Node) bool {
-		return n.BootID != bootBefore && n.Health == fsm.HealthOnline
+		return n.BootID != bootBefore && n.Health == model.HealthOnline
 	})
 	if isCode(err, codeNotReturned) {
 		return model.Refuse(codeNotReturned, "%s", describe(err).Message).

@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"github.com/outspan/outspan/agent/driver"
-	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport/httpapi"
 )
@@ -45,9 +44,9 @@ func reasonText(i httpapi.Instance) string {
 // whyChanged is what an event changed, and of a state why: "ready -> failed (fenced)". Of settings it is which ones.
 func whyChanged(e httpapi.Event) string {
 	switch e.Type {
-	case fsm.EventSettings:
+	case model.EventSettings:
 		return eventData(e)
-	case fsm.EventStatus, fsm.EventDrainPhase, fsm.EventDeployment, fsm.EventHold, fsm.EventVolume, fsm.EventNodeState:
+	case model.EventStatus, model.EventDrainPhase, model.EventDeployment, model.EventHold, model.EventVolume, model.EventNodeState:
 		if reason := e.Data["reason"]; reason != "" {
 			return changeText(e) + " (" + reason + ")"
 		}

@@ -3,7 +3,6 @@ package main
 import (
 	"testing"
 
-	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport/httpapi"
 )
@@ -32,15 +31,15 @@ func TestReasonsAreWords(t *testing.T) {
 // An event says why a status changed: fenced is no more to be looked for with -o wide.
 func TestEventsSayWhy(t *testing.T) {
 	data := map[string]string{"before": "ready", "after": "failed", "reason": "fenced"}
-	e := httpapi.Event{Type: fsm.EventStatus, Data: data}
+	e := httpapi.Event{Type: model.EventStatus, Data: data}
 	if got := whyChanged(e); got != "ready -> failed (fenced)" {
 		t.Errorf("got %q", got)
 	}
 	data = map[string]string{"before": "draining", "after": "failed", "reason": "the deadline passed"}
-	if got := whyChanged(httpapi.Event{Type: fsm.EventDrainPhase, Data: data}); got != "draining -> failed (the deadline passed)" {
+	if got := whyChanged(httpapi.Event{Type: model.EventDrainPhase, Data: data}); got != "draining -> failed (the deadline passed)" {
 		t.Errorf("got %q", got)
 	}
-	if got := whyChanged(httpapi.Event{Type: fsm.EventSettings, Data: map[string]string{"offline_after": "30s -> 1m"}}); got != "offline_after=30s -> 1m" {
+	if got := whyChanged(httpapi.Event{Type: model.EventSettings, Data: map[string]string{"offline_after": "30s -> 1m"}}); got != "offline_after=30s -> 1m" {
 		t.Errorf("got %q", got)
 	}
 }

@@ -9,7 +9,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport/httpapi"
 )
@@ -188,7 +187,7 @@ func (a *app) showStarted(got answer[httpapi.TransferReply], f *moveFlags) error
 func wayOf(t httpapi.Transfer) string {
 	text := joined(asTexts(t.Volumes))
 	switch {
-	case t.Kind == fsm.TransferBackup:
+	case t.Kind == model.TransferBackup:
 		return text + " on " + t.From
 	case t.From == "" || t.From == t.To:
 		return text + " on " + t.To
@@ -211,9 +210,9 @@ func (a *app) watchTransfer(ctx context.Context, id model.TransferID, until *wai
 		}
 		last = &t
 		switch t.Phase {
-		case fsm.TransferSucceeded:
+		case model.TransferSucceeded:
 			return true, nil
-		case fsm.TransferFailed:
+		case model.TransferFailed:
 			return true, transferFailed(t)
 		}
 		bar(t)
@@ -229,14 +228,14 @@ func (a *app) watchTransfer(ctx context.Context, id model.TransferID, until *wai
 
 func transferNews(t httpapi.Transfer) string {
 	text := string(t.Phase)
-	if t.Phase == fsm.TransferSucceeded {
+	if t.Phase == model.TransferSucceeded {
 		if done := doneText(t); done != "" {
 			text += ", " + sizeText(t.Total)
 		}
 		switch {
-		case t.Kind == fsm.TransferBackup:
+		case t.Kind == model.TransferBackup:
 			text += ", backup " + string(t.Backup)
-		case t.Kind == fsm.TransferRestore && !t.Attach:
+		case t.Kind == model.TransferRestore && !t.Attach:
 			text += fmt.Sprintf("; put it to use with: outspan volume attach %s@%s", t.Volume, t.ID)
 		case t.OldCopy != nil:
 			text += fmt.Sprintf("; the old copy on %s is kept until %s", t.OldCopy.Node, stamp(&t.OldCopy.Until))
@@ -247,7 +246,7 @@ func transferNews(t httpapi.Transfer) string {
 
 func transferFailed(t httpapi.Transfer) error {
 	refusal := model.Refuse(codeEndedFailed, "transfer %s failed: %s: %s", t.ID, t.Code, t.Message)
-	if t.OldCopy == nil && t.Kind != fsm.TransferRestore && t.From != "" {
+	if t.OldCopy == nil && t.Kind != model.TransferRestore && t.From != "" {
 		return refusal.WithHint("volume %s is where it was, on node %s", t.Volume, t.From)
 	}
 	return refusal.WithHint("see: outspan volume status %s", t.Volume)

@@ -9,7 +9,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport/httpapi"
 )
@@ -235,7 +234,7 @@ func (a *app) waitForDrain(ctx context.Context, id string, until *waitFlags) err
 	return waitUntil(ctx, a, until, waiting[httpapi.Drain]{
 		what: "drain " + id, path: "/v1/drains/" + segment(id),
 		state: func(d httpapi.Drain) string { return string(d.Phase) },
-		done:  func(d httpapi.Drain) bool { return until.state == "ended" && d.Phase != fsm.PhaseDraining },
+		done:  func(d httpapi.Drain) bool { return until.state == "ended" && d.Phase != model.PhaseDraining },
 		over:  drainEnded,
 	})
 }
@@ -249,7 +248,7 @@ func (a *app) waitForDeployment(ctx context.Context, id string, until *waitFlags
 			switch {
 			case !d.Status.Ended():
 				return nil
-			case d.Status == fsm.DeploymentFailed:
+			case d.Status == model.DeploymentFailed:
 				return deploymentFailed(&d)
 			}
 			return model.Refuse(model.CodeConflict, "deployment %s is %s", id, d.Status).WithHint("see: outspan deployment ls --job %s", d.Job)

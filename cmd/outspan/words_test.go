@@ -10,7 +10,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/outspan/outspan/config"
-	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 	"github.com/outspan/outspan/transport/httpapi"
@@ -146,18 +145,18 @@ func TestDrainNews(t *testing.T) {
 	later := at.Add(90 * time.Second)
 	blocker := httpapi.DrainBlocker{Code: model.CodeVolumeLocal, Instance: "i1", Volume: "db/pg/0/data", Message: "has a local volume", Unblock: "outspan node ack-blockers n1"}
 	looks := []httpapi.Drain{
-		{ID: "d", Phase: fsm.PhaseDraining, Nodes: []httpapi.DrainNode{{
-			Node: "n1", Phase: fsm.PhaseDraining, Turn: true, StartedAt: &at, Deadline: &later, Remaining: []httpapi.DrainRemaining{{}, {}},
+		{ID: "d", Phase: model.PhaseDraining, Nodes: []httpapi.DrainNode{{
+			Node: "n1", Phase: model.PhaseDraining, Turn: true, StartedAt: &at, Deadline: &later, Remaining: []httpapi.DrainRemaining{{}, {}},
 		}}},
-		{ID: "d", Phase: fsm.PhaseDraining, Nodes: []httpapi.DrainNode{{
-			Node: "n1", Phase: fsm.PhaseDraining, Turn: true, StartedAt: &at, Deadline: &later, Moved: 1, Remaining: []httpapi.DrainRemaining{{State: "draining"}, {}},
+		{ID: "d", Phase: model.PhaseDraining, Nodes: []httpapi.DrainNode{{
+			Node: "n1", Phase: model.PhaseDraining, Turn: true, StartedAt: &at, Deadline: &later, Moved: 1, Remaining: []httpapi.DrainRemaining{{State: "draining"}, {}},
 			Blockers: []httpapi.DrainBlocker{{Code: model.CodeStopping}, blocker},
 		}}},
-		{ID: "d", Phase: fsm.PhaseDraining, Paused: true, Nodes: []httpapi.DrainNode{{
-			Node: "n1", Phase: fsm.PhaseDraining, Turn: true, StartedAt: &at, Deadline: &later, Moved: 1, Blockers: []httpapi.DrainBlocker{blocker},
+		{ID: "d", Phase: model.PhaseDraining, Paused: true, Nodes: []httpapi.DrainNode{{
+			Node: "n1", Phase: model.PhaseDraining, Turn: true, StartedAt: &at, Deadline: &later, Moved: 1, Blockers: []httpapi.DrainBlocker{blocker},
 		}}},
-		{ID: "d", Phase: fsm.PhaseFailed, Paused: true, Nodes: []httpapi.DrainNode{{
-			Node: "n1", Phase: fsm.PhaseFailed, Turn: true, StartedAt: &at, EndedAt: &later, Moved: 1, LastError: "volume_local: i1",
+		{ID: "d", Phase: model.PhaseFailed, Paused: true, Nodes: []httpapi.DrainNode{{
+			Node: "n1", Phase: model.PhaseFailed, Turn: true, StartedAt: &at, EndedAt: &later, Moved: 1, LastError: "volume_local: i1",
 		}}},
 	}
 	want := []string{
@@ -183,7 +182,7 @@ func TestDrainNews(t *testing.T) {
 func TestOrderNodes(t *testing.T) {
 	known := []httpapi.Node{
 		{ID: "1", Name: "a", Instances: 5, Labels: map[string]string{"rack": "r1"}}, {ID: "2", Name: "b", Instances: 1, Labels: map[string]string{"rack": "r1"}},
-		{ID: "3", Name: "c", Instances: 3, Labels: map[string]string{"rack": "r2"}}, {ID: "4", Name: "d", Labels: map[string]string{"rack": "r1"}, Intent: fsm.IntentDisabled},
+		{ID: "3", Name: "c", Instances: 3, Labels: map[string]string{"rack": "r2"}}, {ID: "4", Name: "d", Labels: map[string]string{"rack": "r1"}, Intent: model.IntentDisabled},
 	}
 	for _, tt := range []struct {
 		named  string

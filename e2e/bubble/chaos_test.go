@@ -102,12 +102,12 @@ func (c *chaos) settle(want map[model.GroupID]int) {
 	w.leader()
 	w.eventually(time.Minute, "no drain is left", func() bool {
 		for _, n := range w.nodes {
-			if n.row().Intent != fsm.IntentActive {
+			if n.row().Intent != model.IntentActive {
 				_, _ = w.send("/v1/nodes/"+n.name+"/uncordon", nil)
 			}
 		}
 		for _, n := range w.nodes {
-			if n.row().Intent != fsm.IntentActive {
+			if n.row().Intent != model.IntentActive {
 				return false
 			}
 		}
@@ -139,7 +139,7 @@ func (w *world) rests(want map[model.GroupID]int) bool {
 		}
 	}
 	for _, n := range st.Nodes.All() {
-		if n.Health != fsm.HealthOnline || n.Return.Recovering {
+		if n.Health != model.HealthOnline || n.Return.Recovering {
 			return false
 		}
 	}
@@ -172,7 +172,7 @@ func (c *chaos) drain() {
 
 func (c *chaos) uncordon() {
 	for _, n := range c.w.nodes {
-		if n.row().Intent != fsm.IntentActive {
+		if n.row().Intent != model.IntentActive {
 			c.ask("/v1/nodes/"+n.name+"/uncordon", nil)
 			return
 		}

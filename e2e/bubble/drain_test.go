@@ -41,12 +41,12 @@ func TestIdleDrainKeepsItsDeadline(t *testing.T) {
 		old.kill()
 		gap := w.eventually(10*time.Second, "another leader", func() bool { return w.leads() != nil })
 		for n, after := range deadlines {
-			w.eventually(time.Minute, "the drain failed", func() bool { return w.part(drains[n], n).Phase != fsm.PhaseDraining })
+			w.eventually(time.Minute, "the drain failed", func() bool { return w.part(drains[n], n).Phase != model.PhaseDraining })
 			part := w.part(drains[n], n)
 			ended := w.ended(drains[n])
 			late := ended.Sub(began.Add(after))
 			t.Logf("deadline %s after the start: ended %s later; no leader for %s", after, late, gap)
-			if part.Phase != fsm.PhaseFailed || part.LastError == "" {
+			if part.Phase != model.PhaseFailed || part.LastError == "" {
 				t.Errorf("it ended as %s with %q, want failed with its blockers", part.Phase, part.LastError)
 			}
 			if late < 0 || late > gap+2*time.Second {
@@ -109,7 +109,7 @@ func drainOverFailover(t *testing.T, w *world, end func(*server), limit time.Dur
 	took := w.eventually(5*time.Second, "the drain goes on", func() bool { return w.part(drain, n).Moved == 2 })
 	seen := w.eventually(limit, "the agent goes on", func() bool { return n.programs.running() <= moving-2 })
 	t.Logf("the next stop began %s after the end of the leader, and its program has ended after %s", took, took+seen)
-	w.eventually(5*time.Minute, "drained", func() bool { return w.part(drain, n).Phase == fsm.PhaseDrained })
+	w.eventually(5*time.Minute, "drained", func() bool { return w.part(drain, n).Phase == model.PhaseDrained })
 	if got := w.part(drain, n); got.Deadline != deadline || got.Moved != moving {
 		t.Errorf("deadline %d became %d, %d of %d moved", deadline, got.Deadline, got.Moved, moving)
 	}

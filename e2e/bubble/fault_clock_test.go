@@ -45,15 +45,15 @@ func TestWallClocksJump(t *testing.T) {
 				clock = now
 			}
 			// The last turn may have ended after the deadline, when another leader had to be found.
-			if phase := w.part(drain, n).Phase; phase != fsm.PhaseDraining && time.Since(began) < after {
+			if phase := w.part(drain, n).Phase; phase != model.PhaseDraining && time.Since(began) < after {
 				t.Errorf("S8: the drain is %s %s before its deadline", phase, after-time.Since(began))
 			}
-			w.eventually(time.Minute, "L2: the drain ends", func() bool { return w.part(drain, n).Phase == fsm.PhaseFailed })
+			w.eventually(time.Minute, "L2: the drain ends", func() bool { return w.part(drain, n).Phase == model.PhaseFailed })
 			if late := time.Since(began) - after; late < 0 || late > dark+2*time.Second {
 				t.Errorf("S8: the drain ended %s after its deadline; there was no leader for %s", late, dark)
 			}
 			for _, c := range commands[*fsm.NodeHealth](w.history) {
-				if c.Health == fsm.HealthOffline {
+				if c.Health == model.HealthOffline {
 					t.Errorf("S13: node %s was marked offline: %s", c.ID, c.Reason)
 				}
 			}

@@ -47,7 +47,7 @@ func readyOf(st *fsm.State, groups []model.GroupID) int {
 	n := 0
 	for _, id := range groups {
 		for i := range st.InstancesOf(id) {
-			if node, ok := st.Nodes.Get(i.Node); ok && node.Health != fsm.HealthOffline && i.Ready() {
+			if node, ok := st.Nodes.Get(i.Node); ok && node.Health != model.HealthOffline && i.Ready() {
 				n++
 			}
 		}

@@ -127,7 +127,7 @@ func TestJudgesCanFail(t *testing.T) {
 			return s
 		}},
 		{"S4", "twice", func(d *docket) step {
-			s := d.entry("cli:x", &fsm.NodeIntent{ID: "n2", Intent: fsm.IntentCordoned})
+			s := d.entry("cli:x", &fsm.NodeIntent{ID: "n2", Intent: model.IntentCordoned})
 			s.entry.Request = "r1"
 			d.court.ids["r1"] = 3
 			return s
@@ -138,7 +138,7 @@ func TestJudgesCanFail(t *testing.T) {
 			return s
 		}},
 		{"S6", "a local volume", func(d *docket) step {
-			d.apply("cli:x", &fsm.DrainStart{ID: "dr", Nodes: []string{"n1"}, Options: fsm.DrainOptions{Deadline: model.Hour}})
+			d.apply("cli:x", &fsm.DrainStart{ID: "dr", Nodes: []string{"n1"}, Options: model.DrainOptions{Deadline: model.Hour}})
 			s, i := d.stop("d0")
 			i.Marks.StopCause, i.Marks.StopReason = model.CauseNodeDraining, "dr"
 			return s
@@ -183,7 +183,7 @@ func TestJudgesCanFail(t *testing.T) {
 			return d.entry("agent:n1", report("n1", "w0", 2, model.ObservedUnready))
 		}},
 		{"S10", "an old term", func(d *docket) step {
-			s := d.entry(model.ActorLeader, &fsm.NodeIntent{ID: "n2", Intent: fsm.IntentCordoned})
+			s := d.entry(model.ActorLeader, &fsm.NodeIntent{ID: "n2", Intent: model.IntentCordoned})
 			s.entry.Term, s.entry.term = 1, 2
 			return s
 		}},
@@ -195,9 +195,9 @@ func TestJudgesCanFail(t *testing.T) {
 		{"S12", "offline during a hold", func(d *docket) step {
 			d.apply(model.ActorLeader, &fsm.HoldSet{Active: true, Reason: "test"})
 			n, _ := d.state.Nodes.Get("n2")
-			s := d.entry(model.ActorLeader, &fsm.NodeHealth{ID: "n2", Health: fsm.HealthDegraded, BootID: "b", Epoch: n.Agent.Epoch})
+			s := d.entry(model.ActorLeader, &fsm.NodeHealth{ID: "n2", Health: model.HealthDegraded, BootID: "b", Epoch: n.Agent.Epoch})
 			n, _ = s.after.Nodes.Get("n2")
-			n.Health = fsm.HealthOffline // Apply refuses it
+			n.Health = model.HealthOffline // Apply refuses it
 			return s
 		}},
 		{"S15", "another node's instance", func(d *docket) step {
@@ -238,7 +238,7 @@ func TestSilenceCanFail(t *testing.T) {
 // S4 over a whole history: what clients were told must be what the log did.
 func TestReceiptsCanFail(t *testing.T) {
 	d := newDocket(t)
-	s := d.entry("cli:x", &fsm.NodeIntent{ID: "n2", Intent: fsm.IntentCordoned})
+	s := d.entry("cli:x", &fsm.NodeIntent{ID: "n2", Intent: model.IntentCordoned})
 	s.entry.Request = "logged"
 	for name, r := range map[string]receipt{
 		"lost":     {"a write", answeredDone, nil},
@@ -264,8 +264,8 @@ func TestReceiptsCanFail(t *testing.T) {
 // silentReasons explains nothing.
 type silentReasons struct{}
 
-func (silentReasons) Pending(model.GroupID) *model.Error     { return nil }
-func (silentReasons) Waiting(model.InstanceID) []fsm.Blocker { return nil }
+func (silentReasons) Pending(model.GroupID) *model.Error       { return nil }
+func (silentReasons) Waiting(model.InstanceID) []model.Blocker { return nil }
 
 // S14: a group that lacks an instance, and an eviction that goes nowhere, must say why.
 func TestReasonsCanFail(t *testing.T) {

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
 )
 
@@ -35,7 +34,7 @@ func (w *world) drainsEnd() {
 		st, now, going := w.state(), w.now(), false
 		for id, d := range st.Drains.All() {
 			for _, n := range d.Nodes {
-				if n.Phase != fsm.PhaseDraining || n.Deadline == model.Never {
+				if n.Phase != model.PhaseDraining || n.Deadline == model.Never {
 					continue
 				}
 				going = true
@@ -86,7 +85,7 @@ func (w *world) offlineWithin(n *node) time.Duration {
 	w.t.Helper()
 	threshold := time.Duration(w.state().Settings.OfflineAfter) * time.Millisecond
 	h := min(max(threshold/6, 300*time.Millisecond), 10*time.Second)
-	return w.eventually(threshold+2*h+detectionSlack, "L4: "+n.name+" is offline", func() bool { return n.row().Health == fsm.HealthOffline })
+	return w.eventually(threshold+2*h+detectionSlack, "L4: "+n.name+" is offline", func() bool { return n.row().Health == model.HealthOffline })
 }
 
 // settle ends all that was done and all that is broken, and wants the cluster to come to rest: L1, L2, everything that is wanted runs once and nothing else, L3;
@@ -133,7 +132,7 @@ func (k *work) restore() {
 	}
 	st := w.state()
 	for id, d := range st.Drains.All() {
-		if d.Paused && d.Phase() == fsm.PhaseDraining {
+		if d.Paused && d.Phase() == model.PhaseDraining {
 			k.ask("/v1/drains/"+string(id)+"/resume", map[string]any{})
 		}
 	}
@@ -169,9 +168,9 @@ func (k *work) reactivate() {
 		active := true
 		for _, n := range w.nodes {
 			switch n.row().Intent {
-			case fsm.IntentActive:
+			case model.IntentActive:
 				continue
-			case fsm.IntentDisabled:
+			case model.IntentDisabled:
 				k.ask("/v1/nodes/"+n.name+"/enable", map[string]any{})
 			default:
 				k.ask("/v1/nodes/"+n.name+"/uncordon", map[string]any{})
@@ -202,7 +201,7 @@ func (k *work) rest() {
 			}
 		}
 		for _, n := range st.Nodes.All() {
-			if n.Health != fsm.HealthOnline {
+			if n.Health != model.HealthOnline {
 				return false
 			}
 			if l := w.leads(); l == nil || n.Return.HeldUntil > l.cluster.Now() { // what waits for the end of the hold comes then

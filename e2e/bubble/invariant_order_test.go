@@ -144,7 +144,7 @@ func (s step) outranks(taker, owner model.GroupID) error {
 		return nil
 	}
 	class := s.before.Classes[a]
-	if a > b || class.PreemptEqual != fsm.PreemptFair {
+	if a > b || class.PreemptEqual != model.PreemptFair {
 		return fmt.Errorf("class %s does not outrank %s", class.Name, s.before.Classes[b].Name)
 	}
 	had, largest := shares(&s.before, s, a)

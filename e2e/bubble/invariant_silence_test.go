@@ -72,7 +72,7 @@ func (h *history) silence(s step) error {
 	var f findings
 	for id, n := range s.after.Nodes.All() {
 		was, ok := s.before.Nodes.Get(id)
-		if ok && was.Health != fsm.HealthOffline && n.Health == fsm.HealthOffline {
+		if ok && was.Health != model.HealthOffline && n.Health == model.HealthOffline {
 			if err := unfair(n.Name, s.before.Settings.OfflineAfter, voters, h.ears.of(id, h.up)); err != nil {
 				f = append(f, err)
 			}

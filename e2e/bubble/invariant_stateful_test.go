@@ -67,7 +67,7 @@ func (s step) unfounded(i *fsm.Instance, d *fsm.Drain, drained bool) string {
 	switch i.Marks.StopCause {
 	case model.CauseNodeDraining:
 		if i.Marks.StopReason == fsm.ByPolicy {
-			if n, ok := s.before.Nodes.Get(i.Node); !ok || n.Intent != fsm.IntentCordoned || s.before.Settings.EvictOn != model.EvictOnCordon {
+			if n, ok := s.before.Nodes.Get(i.Node); !ok || n.Intent != model.IntentCordoned || s.before.Settings.EvictOn != model.EvictOnCordon {
 				return "its node is not cordoned, or a cordon evicts nothing"
 			}
 			return ""
@@ -77,7 +77,7 @@ func (s step) unfounded(i *fsm.Instance, d *fsm.Drain, drained bool) string {
 		}
 		before, _ := s.before.Drains.Get(d.ID)
 		part, _ := d.Node(i.Node)
-		if !part.Turn || part.Phase != fsm.PhaseDraining && part.Phase != fsm.PhaseDrained || before != nil && before.Paused && d.Paused {
+		if !part.Turn || part.Phase != model.PhaseDraining && part.Phase != model.PhaseDrained || before != nil && before.Paused && d.Paused {
 			return "that drain does not run on its node"
 		}
 	case model.CausePreempted:
@@ -105,7 +105,7 @@ func broken(s step, i *fsm.Instance, text string) string {
 		facts := i.Status.Facts
 		was, _ := s.before.Nodes.Get(i.Node)
 		now, ok := s.after.Nodes.Get(i.Node) // the same entry may have found it well
-		if !ok || now.Health != fsm.HealthOnline && (was == nil || was.Health != fsm.HealthOnline) {
+		if !ok || now.Health != model.HealthOnline && (was == nil || was.Health != model.HealthOnline) {
 			facts = nil
 		}
 		if refusal = gate.HoldsFor(facts); refusal != nil {
@@ -116,7 +116,7 @@ func broken(s step, i *fsm.Instance, text string) string {
 	leaders, followers, ready := 0, 0, 0
 	for peer := range s.before.InstancesOf(i.Group) {
 		node, ok := s.before.Nodes.Get(peer.Node)
-		if !ok || node.Health == fsm.HealthOffline || !peer.Ready() {
+		if !ok || node.Health == model.HealthOffline || !peer.Ready() {
 			continue
 		}
 		ready++
@@ -153,7 +153,7 @@ func (c *court) lastCopy(f *findings, s step, was, now *fsm.Instance) {
 	for peer := range s.before.InstancesOf(was.Group) {
 		node, there := s.before.Nodes.Get(peer.Node)
 		stays, still := s.after.Instances.Get(peer.ID)
-		if peer.ID != was.ID && peer.Node != was.Node && there && node.Health != fsm.HealthOffline && still && stays.Desired == model.DesiredRunning &&
+		if peer.ID != was.ID && peer.Node != was.Node && there && node.Health != model.HealthOffline && still && stays.Desired == model.DesiredRunning &&
 			peer.Ready() && peer.Status.Facts[model.FactInSync] == "true" {
 			return
 		}

@@ -90,7 +90,7 @@ func rolling(s step, id model.GroupID) (all []string) {
 		if i.Cause != model.CauseRollout || !i.Wanted() || !ok || !old.Wanted() {
 			continue
 		}
-		if node, there := s.after.Nodes.Get(old.Node); there && node.Intent == fsm.IntentActive && !old.Eviction.Requested {
+		if node, there := s.after.Nodes.Get(old.Node); there && node.Intent == model.IntentActive && !old.Eviction.Requested {
 			all = append(all, fmt.Sprintf("%s (version %d, %s) for %s (version %d, %s)", i.ID, i.Version, i.Status.Observed, old.ID, old.Version, old.Status.Observed))
 		} // others have to leave in any case
 	}
@@ -143,7 +143,7 @@ func (c *court) waves(s step) error {
 			return
 		}
 		node, there := s.after.Nodes.Get(old.Node)
-		if there && node.Health != fsm.HealthOffline && old.Wanted() { // one that stops, or is gone with its machine, needs another one in any case
+		if there && node.Health != model.HealthOffline && old.Wanted() { // one that stops, or is gone with its machine, needs another one in any case
 			f.add("S7: instance %s replaces %s because of an offline node, but that is %s on node %s, which is %s", i.ID, old.ID, old.Status.Observed, node.Name, node.Health)
 		}
 	})
@@ -156,7 +156,7 @@ func (c *court) holds(s step) error {
 		return nil
 	}
 	for id, n := range s.after.Nodes.All() {
-		if was, ok := s.before.Nodes.Get(id); ok && was.Health != fsm.HealthOffline && n.Health == fsm.HealthOffline {
+		if was, ok := s.before.Nodes.Get(id); ok && was.Health != model.HealthOffline && n.Health == model.HealthOffline {
 			return fmt.Errorf("S12: node %s was marked offline during a hold", n.Name)
 		}
 	}

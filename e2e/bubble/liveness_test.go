@@ -48,7 +48,7 @@ func TestDeadNodeIsReplaced(t *testing.T) {
 			index := w.state().Index
 			n.powerOff()
 			off := time.Now()
-			w.eventually(detection, n.name+" is offline", func() bool { return n.row().Health == fsm.HealthOffline })
+			w.eventually(detection, n.name+" is offline", func() bool { return n.row().Health == model.HealthOffline })
 			offline = append(offline, time.Since(off))
 			w.ready(id, 8, 10*time.Second)
 			replaced = append(replaced, time.Since(off))
@@ -79,7 +79,7 @@ func nextDecision(t *testing.T, w *world, index uint64, want int) {
 			for _, c := range g {
 				switch c := c.(type) {
 				case *fsm.NodeHealth:
-					if c.Health == fsm.HealthOffline {
+					if c.Health == model.HealthOffline {
 						offline = e.At
 					}
 				case *fsm.InstancePlace:
@@ -122,7 +122,7 @@ func TestLeaderCutOffFromAgents(t *testing.T) {
 			w.never(time.Minute, "a node is offline, or a hold is set", func() bool {
 				st := w.state()
 				for _, n := range st.Nodes.All() {
-					if n.Health == fsm.HealthOffline {
+					if n.Health == model.HealthOffline {
 						return true
 					}
 				}
@@ -222,7 +222,7 @@ func TestReturnAfterACut(t *testing.T) {
 			t.Fatalf("%d small and %d large instances on %s, want one each\n%s", len(small), len(large), n.name, w.picture())
 		}
 		n.unplugAll()
-		w.eventually(detection, "offline", func() bool { return n.row().Health == fsm.HealthOffline })
+		w.eventually(detection, "offline", func() bool { return n.row().Health == model.HealthOffline })
 		w.ready(web, 4, 10*time.Second)
 		time.Sleep(20 * time.Second)
 		if n.programs.running() != 2 {
@@ -232,7 +232,7 @@ func TestReturnAfterACut(t *testing.T) {
 			t.Errorf("what fits nowhere else is %s, %s", st.Desired, st.Status.Observed)
 		}
 		n.plugAll()
-		took := w.eventually(30*time.Second, "it has returned", func() bool { return n.row().State() == fsm.NodeActive && !n.row().Return.Recovering })
+		took := w.eventually(30*time.Second, "it has returned", func() bool { return n.row().State() == model.NodeActive && !n.row().Return.Recovering })
 		w.ready(big, 4, 10*time.Second)
 		w.eventually(20*time.Second, "what was replaced is stopped", func() bool { return n.programs.running() == 1 })
 		t.Logf("returned after %s", took)
@@ -254,9 +254,9 @@ func TestFlappingDoublesTheHold(t *testing.T) {
 		n := w.nodes[0]
 		for i, want := range []model.Duration{0, 30 * model.Second, model.Minute, 2 * model.Minute} {
 			n.unplugAll()
-			w.eventually(detection, "offline", func() bool { return n.row().Health == fsm.HealthOffline })
+			w.eventually(detection, "offline", func() bool { return n.row().Health == model.HealthOffline })
 			n.plugAll()
-			w.eventually(time.Minute, "back", func() bool { return n.row().Health != fsm.HealthOffline && !n.row().Return.Recovering })
+			w.eventually(time.Minute, "back", func() bool { return n.row().Health != model.HealthOffline && !n.row().Return.Recovering })
 			row := n.row()
 			if row.Return.Hold != want {
 				t.Errorf("outage %d: held for %s, want %s", i+1, row.Return.Hold, want)

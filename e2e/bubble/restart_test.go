@@ -55,7 +55,7 @@ func TestAllServersRestart(t *testing.T) {
 				t.Error("a hold is set")
 			}
 			for _, c := range commands[*fsm.NodeHealth](w.history) {
-				if c.Health == fsm.HealthOffline {
+				if c.Health == model.HealthOffline {
 					t.Errorf("node %s was marked offline: %s", c.ID, c.Reason)
 				}
 			}

@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
 )
 
@@ -149,7 +148,7 @@ func (w *world) diverged() string {
 	var b strings.Builder
 	st := w.state()
 	for _, n := range w.nodes {
-		if row := n.row(); row.Health != fsm.HealthOnline || row.Return.Recovering {
+		if row := n.row(); row.Health != model.HealthOnline || row.Return.Recovering {
 			fmt.Fprintf(&b, "node %s is %s, recovering %v\n", n.name, row.Health, row.Return.Recovering)
 		}
 	}

@@ -309,7 +309,7 @@ func input(q httpapi.Question) reconcile.Input {
 }
 
 // Why implements api.Explainer.
-func (explainer) Why(q httpapi.Question, subject string) (fsm.WhyResult, error) {
+func (explainer) Why(q httpapi.Question, subject string) (model.WhyResult, error) {
 	kind, object, _ := strings.Cut(subject, "/")
 	if d, ok := q.State.Deployments.Get(model.DeploymentID(object)); ok && kind == "deployment" {
 		object = string(d.Job)
@@ -324,10 +324,10 @@ func (explainer) Why(q httpapi.Question, subject string) (fsm.WhyResult, error) 
 // Waiting implements api.Explainer.
 func (explainer) Waiting(q httpapi.Question) httpapi.Waiting {
 	e := reconcile.Explain(input(q))
-	w := httpapi.Waiting{Groups: map[model.GroupID]fsm.Blocker{}, Instances: map[model.InstanceID][]fsm.Blocker{}}
+	w := httpapi.Waiting{Groups: map[model.GroupID]model.Blocker{}, Instances: map[model.InstanceID][]model.Blocker{}}
 	for id := range q.State.Groups.All() {
 		if why := e.Pending(id); why != nil {
-			w.Groups[id] = fsm.Blocker{Code: why.Code, Message: why.Message, Unblock: why.Hint}
+			w.Groups[id] = model.Blocker{Code: why.Code, Message: why.Message, Unblock: why.Hint}
 		}
 	}
 	for id, inst := range q.State.Instances.All() {
@@ -341,7 +341,7 @@ func (explainer) Waiting(q httpapi.Question) httpapi.Waiting {
 }
 
 // DrainStatus implements api.Explainer.
-func (explainer) DrainStatus(q httpapi.Question, id model.DrainID) []fsm.DrainStatus {
+func (explainer) DrainStatus(q httpapi.Question, id model.DrainID) []model.DrainStatus {
 	d, ok := q.State.Drains.Get(id)
 	if !ok {
 		return nil
@@ -350,7 +350,7 @@ func (explainer) DrainStatus(q httpapi.Question, id model.DrainID) []fsm.DrainSt
 }
 
 // Forecast implements api.Planner.
-func (explainer) Forecast(q httpapi.Question, id model.DrainID) []fsm.Forecast {
+func (explainer) Forecast(q httpapi.Question, id model.DrainID) []model.Forecast {
 	d, ok := q.State.Drains.Get(id)
 	if !ok {
 		return nil
@@ -369,7 +369,7 @@ func (explainer) Moves(q httpapi.Question) ([]fsm.Move, [][]fsm.Command) {
 }
 
 // Plan implements api.Planner.
-func (explainer) Plan(q httpapi.Question, spec model.JobSpec) (fsm.JobPlan, error) {
+func (explainer) Plan(q httpapi.Question, spec model.JobSpec) (model.JobPlan, error) {
 	plan, refusal := reconcile.PlanJob(input(q), spec)
 	if refusal != nil {
 		return plan, refusal

@@ -154,7 +154,7 @@ func (k *work) drainWith() {
 func (k *work) change() {
 	st := k.w.state()
 	for id, d := range st.Drains.All() {
-		if d.Phase() == fsm.PhaseDraining {
+		if d.Phase() == model.PhaseDraining {
 			verb := pick(k.random, "pause", "resume", "resume", "cancel")
 			k.ask("/v1/drains/"+string(id)+"/"+verb, map[string]any{})
 			return
@@ -324,7 +324,7 @@ func (w *world) unexplained() error {
 // because answers why something is not as it should be.
 type because interface {
 	Pending(model.GroupID) *model.Error
-	Waiting(model.InstanceID) []fsm.Blocker
+	Waiting(model.InstanceID) []model.Blocker
 }
 
 func missingReasons(st fsm.State, why because) error {

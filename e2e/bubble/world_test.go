@@ -129,7 +129,7 @@ func (w *world) begin(nodes int) {
 	w.eventually(30*time.Second, "every node is active", func() bool {
 		active := 0
 		for _, n := range w.state().Nodes.All() {
-			if n.State() == fsm.NodeActive && !n.Return.Recovering {
+			if n.State() == model.NodeActive && !n.Return.Recovering {
 				active++
 			}
 		}

@@ -104,7 +104,7 @@ func (s *Server) behind(seen model.Seen) error {
 
 // registered reports whether a question is of the present registration, whose agent obeys the state.
 func registered(state *fsm.State, n *fsm.Node, q transport.AssignmentsRequest) bool {
-	return n.Agent.Epoch == q.Epoch && n.Health != fsm.HealthOffline && !state.Moment().Before(q.Seen)
+	return n.Agent.Epoch == q.Epoch && n.Health != model.HealthOffline && !state.Moment().Before(q.Seen)
 }
 
 // lagWait is how long a server that is behind the leader waits for an agent's registration to arrive here too. Less sends agents away that have registered a

@@ -172,7 +172,7 @@ func (s *Server) registerAgent(ctx context.Context, who caller, q transport.Regi
 // reboot, is not refused, and one that moved to another address only until the old heartbeats are late. Code: node_taken.
 func (s *Server) usedElsewhere(state *fsm.State, q transport.RegisterRequest) error {
 	n, known := state.Nodes.Get(q.Node)
-	if !known || n.Health == fsm.HealthOffline || !n.Agent.Elsewhere(&q.Agent) {
+	if !known || n.Health == model.HealthOffline || !n.Agent.Elsewhere(&q.Agent) {
 		return nil
 	}
 	live, ok := s.cfg.Liveness.LiveOf(n.ID)

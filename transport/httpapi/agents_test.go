@@ -145,7 +145,7 @@ func TestAssignments(t *testing.T) {
 		t.Fatalf("first assignments: %+v", first)
 	}
 	done := r.assignmentsAfter(t, c, first.Index)
-	r.apply(&fsm.NodeIntent{ID: "01N1", Intent: fsm.IntentCordoned}) // not about n2
+	r.apply(&fsm.NodeIntent{ID: "01N1", Intent: model.IntentCordoned}) // not about n2
 	select {
 	case got := <-done:
 		t.Fatalf("woken for nothing: %+v", got)
@@ -182,7 +182,7 @@ func TestAssignments(t *testing.T) {
 	if got = ask(); at == 0 || got.Confirmed != at || got.Unconfirmed {
 		t.Errorf("confirmed %s ago, and without an entry since %s (S2: a server's own clock may be ahead)", at, got.Confirmed)
 	}
-	r.apply(&fsm.NodeIntent{ID: "01N1", Intent: fsm.IntentActive})
+	r.apply(&fsm.NodeIntent{ID: "01N1", Intent: model.IntentActive})
 	if later := ask().Confirmed; later < 30 {
 		t.Errorf("confirmed %s ago, and 30 ms and an entry later %s", at, later)
 	}

@@ -53,7 +53,7 @@ type BudgetReply struct {
 
 func (r *reading) groupBudget(g *fsm.Group) Budget {
 	l := r.GroupLedger(g)
-	v := r.budgetOf(&l, fsm.ScopeGroup, []model.GroupID{g.ID})
+	v := r.budgetOf(&l, model.ScopeGroup, []model.GroupID{g.ID})
 	for _, b := range r.SharedBudgets(g.ID) {
 		v.Shared = append(v.Shared, string(b.Name))
 	}
@@ -68,7 +68,7 @@ func (r *reading) groupBudget(g *fsm.Group) Budget {
 
 func (r *reading) sharedBudget(b *fsm.SharedBudget) Budget {
 	l := r.SharedLedger(b)
-	v := r.budgetOf(&l, fsm.ScopeShared, b.Groups)
+	v := r.budgetOf(&l, model.ScopeShared, b.Groups)
 	v.Spec, v.Blocking, v.Text = b.Spec, b.Spec.Blocking, b.Line(&r.State).Text
 	return v
 }

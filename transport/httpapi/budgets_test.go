@@ -61,7 +61,7 @@ func TestDownByCause(t *testing.T) {
 	c := r.cli()
 	post(t, c, "/v1/instances/inst-a/evict", nil)
 	n, _ := r.machine.State().Nodes.Get("01N2")
-	r.apply(&fsm.NodeHealth{ID: n.ID, Health: fsm.HealthOffline, BootID: n.Agent.BootID, Epoch: n.Agent.Epoch, Reason: "silent"})
+	r.apply(&fsm.NodeHealth{ID: n.ID, Health: model.HealthOffline, BootID: n.Agent.BootID, Epoch: n.Agent.Epoch, Reason: "silent"})
 	for _, path := range []string{"/v1/budgets/db", "/v1/budgets/web/http"} {
 		b := get(t, c, path)
 		down := b["down"].(map[string]any)
@@ -122,7 +122,7 @@ func TestBudgetPages(t *testing.T) {
 func TestRacingScaleUps(t *testing.T) {
 	r := newRig(t)
 	r.node("01N1", "n1")
-	r.apply(&fsm.ClassSet{Name: model.ClassProduction, Quota: &fsm.Quota{Instances: 3}})
+	r.apply(&fsm.ClassSet{Name: model.ClassProduction, Quota: &model.Quota{Instances: 3}})
 	for _, name := range []string{"web", "api"} {
 		r.apply(&fsm.JobSubmit{Spec: spec(name, 1)})
 	}

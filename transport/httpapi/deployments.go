@@ -11,15 +11,15 @@ import (
 
 // Deployment is how the way from one job version to the next is shown.
 type Deployment struct {
-	ID        model.DeploymentID   `json:"id"`
-	Job       model.JobName        `json:"job"`
-	Version   uint64               `json:"version"`
-	Status    fsm.DeploymentStatus `json:"status" enum:"queued,rolling,succeeded,failed,superseded"`
-	Reason    string               `json:"reason"`
-	Promoted  bool                 `json:"promoted" doc:"canaries were accepted, or there are none"`
-	Groups    []DeploymentGroup    `json:"groups"`
-	CreatedAt time.Time            `json:"created_at"`
-	Index     uint64               `json:"index"`
+	ID        model.DeploymentID     `json:"id"`
+	Job       model.JobName          `json:"job"`
+	Version   uint64                 `json:"version"`
+	Status    model.DeploymentStatus `json:"status" enum:"queued,rolling,succeeded,failed,superseded"`
+	Reason    string                 `json:"reason"`
+	Promoted  bool                   `json:"promoted" doc:"canaries were accepted, or there are none"`
+	Groups    []DeploymentGroup      `json:"groups"`
+	CreatedAt time.Time              `json:"created_at"`
+	Index     uint64                 `json:"index"`
 }
 
 // DeploymentGroup is how far one group is.
@@ -145,7 +145,7 @@ func failDeployment(r *reading, d *fsm.Deployment, in *failInput) []fsm.Command 
 	if reason == "" {
 		reason = "failed by an operator"
 	}
-	step := &fsm.DeploymentStep{ID: d.ID, Status: fsm.DeploymentFailed, Reason: reason}
+	step := &fsm.DeploymentStep{ID: d.ID, Status: model.DeploymentFailed, Reason: reason}
 	end := []fsm.Command{step}
 	job, ok := r.Jobs.Get(d.Job)
 	if !ok || job.Stable == 0 || job.Version != d.Version || job.Stable == d.Version || !r.autoReverts(d) {

@@ -47,27 +47,27 @@ type Question struct {
 // Explainer says why things are as they are, by the same rules that decide.
 type Explainer interface {
 	// Why explains an object: "instance/ID", "node/ID", "job/NAME", "group/JOB/GROUP", "drain/ID", "deployment/ID".
-	Why(q Question, subject string) (fsm.WhyResult, error)
+	Why(q Question, subject string) (model.WhyResult, error)
 	// Waiting lists what can't be placed or stopped now.
 	Waiting(Question) Waiting
 	// DrainStatus is what is left on each node of a drain.
-	DrainStatus(Question, model.DrainID) []fsm.DrainStatus
+	DrainStatus(Question, model.DrainID) []model.DrainStatus
 }
 
 // Planner says what would happen, by the same rules that decide.
 type Planner interface {
 	// Forecast is what a drain that stands in the state will do with each instance.
-	Forecast(Question, model.DrainID) []fsm.Forecast
+	Forecast(Question, model.DrainID) []model.Forecast
 	// Moves is what an order to rebalance would do, and the commands that begin each of those moves that nothing keeps.
 	Moves(Question) ([]fsm.Move, [][]fsm.Command)
 	// Plan is what submitting a job would do.
-	Plan(Question, model.JobSpec) (fsm.JobPlan, error)
+	Plan(Question, model.JobSpec) (model.JobPlan, error)
 }
 
 // Waiting is why groups lack instances, and why instances that should go are still there.
 type Waiting struct {
-	Groups    map[model.GroupID]fsm.Blocker
-	Instances map[model.InstanceID][]fsm.Blocker
+	Groups    map[model.GroupID]model.Blocker
+	Instances map[model.InstanceID][]model.Blocker
 }
 
 // Freshness says how far this server is behind.

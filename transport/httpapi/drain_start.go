@@ -45,7 +45,7 @@ type DrainChoices struct {
 	IgnoreSystem     bool            `json:"ignore_system,omitempty" doc:"leave instances of system groups alone"`
 	MaxParallelNodes int             `json:"max_parallel_nodes,omitempty" minimum:"0" doc:"0: all at once"`
 	Policy           string          `json:"policy,omitempty" doc:"instead of the setting node_drain_policy"`
-	Roll             *fsm.Roll       `json:"roll,omitempty" doc:"the rolling maintenance that it is a step of"`
+	Roll             *model.Roll     `json:"roll,omitempty" doc:"the rolling maintenance that it is a step of"`
 }
 
 func (in *drainInput) body() any     { return &in.Input }
@@ -107,7 +107,7 @@ func drainStart(c *DrainChoices, r *reading, nodes []string) ([]fsm.Command, err
 	if id == "" {
 		id = model.DrainID(ulid.Make().String())
 	}
-	options := fsm.DrainOptions{
+	options := model.DrainOptions{
 		Deadline: r.Settings.DrainDeadline, Force: c.Force, ForceAtDeadline: c.ForceAtDeadline, AcceptDowntime: c.AcceptDowntime,
 		IgnoreSystem: c.IgnoreSystem, MaxParallelNodes: c.MaxParallelNodes, Policy: c.Policy, Roll: c.Roll,
 	}
@@ -121,7 +121,7 @@ func drainStart(c *DrainChoices, r *reading, nodes []string) ([]fsm.Command, err
 func (r *reading) selectNodes(labels map[string]string) []string {
 	var names []string
 	for _, n := range r.Nodes.All() {
-		matches := n.Intent != fsm.IntentDisabled
+		matches := n.Intent != model.IntentDisabled
 		for k, want := range labels {
 			matches = matches && n.Shape.Labels[k] == want
 		}
@@ -135,7 +135,7 @@ func (r *reading) selectNodes(labels map[string]string) []string {
 
 // drainReply is built from the drain's row, so a repeated request gets the same; only the forecast is of now.
 func (o *outcome) drainReply() (DrainReply, error) {
-	reply := DrainReply{Written: o.Written, Started: []string{}, Rejected: []fsm.DrainRefusal{}, Forecast: []DrainForecast{}}
+	reply := DrainReply{Written: o.Written, Started: []string{}, Rejected: []model.DrainRefusal{}, Forecast: []DrainForecast{}}
 	d := o.startedDrain()
 	if d == nil {
 		return reply, nil // ended long ago, and no longer kept
@@ -166,7 +166,7 @@ func (o *outcome) startedDrain() *fsm.Drain {
 	return nil
 }
 
-func (r *reading) forecast(f fsm.Forecast) DrainForecast {
+func (r *reading) forecast(f model.Forecast) DrainForecast {
 	v := DrainForecast{
 		Node: r.nodeName(f.Node), NodeID: f.Node, Instance: f.Instance, Group: f.Group, Class: f.Class, Action: f.Action, Never: f.Never, Note: f.Note, After: f.After,
 	}

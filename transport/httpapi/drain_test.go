@@ -33,7 +33,7 @@ func TestDrainReplay(t *testing.T) {
 		t.Errorf("forecast of %d instances, want 2", n)
 	}
 	for _, id := range []model.NodeID{"01N1", "01N2"} { // the reply is true when it is there
-		if n, _ := r.machine.State().Nodes.Get(id); n.Intent != fsm.IntentDraining {
+		if n, _ := r.machine.State().Nodes.Get(id); n.Intent != model.IntentDraining {
 			t.Errorf("node %s is %s", id, n.Intent)
 		}
 	}

@@ -10,23 +10,23 @@ import (
 
 // Drain is how a drain is shown.
 type Drain struct {
-	ID        model.DrainID      `json:"id"`
-	Phase     fsm.DrainPhase     `json:"phase" enum:"draining,drained,failed,canceled"`
-	Paused    bool               `json:"paused"`
-	Actor     model.Actor        `json:"actor"`
-	Message   string             `json:"message"`
-	Options   fsm.DrainOptions   `json:"options"`
-	Nodes     []DrainNode        `json:"nodes"`
-	Rejected  []fsm.DrainRefusal `json:"rejected"`
-	CreatedAt time.Time          `json:"created_at"`
-	Index     uint64             `json:"index"`
+	ID        model.DrainID        `json:"id"`
+	Phase     model.DrainPhase     `json:"phase" enum:"draining,drained,failed,canceled"`
+	Paused    bool                 `json:"paused"`
+	Actor     model.Actor          `json:"actor"`
+	Message   string               `json:"message"`
+	Options   model.DrainOptions   `json:"options"`
+	Nodes     []DrainNode          `json:"nodes"`
+	Rejected  []model.DrainRefusal `json:"rejected"`
+	CreatedAt time.Time            `json:"created_at"`
+	Index     uint64               `json:"index"`
 }
 
 // DrainNode is one node of a drain.
 type DrainNode struct {
 	Node      string           `json:"node" doc:"name"`
 	NodeID    model.NodeID     `json:"node_id"`
-	Phase     fsm.DrainPhase   `json:"phase" enum:"draining,drained,failed,canceled"`
+	Phase     model.DrainPhase `json:"phase" enum:"draining,drained,failed,canceled"`
 	Turn      bool             `json:"turn" doc:"its turn has come; see max_parallel_nodes"`
 	LastError string           `json:"last_error"`
 	StartedAt *time.Time       `json:"started_at"`
@@ -42,7 +42,7 @@ type DrainNode struct {
 // DrainRemaining is an instance that is still on a draining node.
 type DrainRemaining struct {
 	Instance model.InstanceID `json:"instance"`
-	Class    fsm.DataClass    `json:"class" enum:"stateless,stateful"`
+	Class    model.DataClass  `json:"class" enum:"stateless,stateful"`
 	State    string           `json:"state"`
 	Blocker  model.Code       `json:"blocker"`
 }
@@ -62,9 +62,9 @@ type DrainForecast struct {
 	NodeID   model.NodeID     `json:"node_id"`
 	Instance model.InstanceID `json:"instance"`
 	Group    model.GroupID    `json:"group"`
-	Class    fsm.DataClass    `json:"class" enum:"stateless,stateful"`
+	Class    model.DataClass  `json:"class" enum:"stateless,stateful"`
 	Member   string           `json:"member" doc:"the identity that the instance keeps; empty: its replacement has a new one"`
-	Action   fsm.Action       `json:"action" enum:"move,stop_first,stop,leave,wait"`
+	Action   model.Action     `json:"action" enum:"move,stop_first,stop,leave,wait"`
 	Target   string           `json:"target" doc:"name of the node where its replacement fits now"`
 	Blocker  model.Code       `json:"blocker"`
 	Volume   model.VolumeID   `json:"volume,omitempty" doc:"that the blocker names"`
@@ -78,10 +78,10 @@ type DrainForecast struct {
 // DrainReply is the answer to a drain: it has started where it says so, and no new work lands there.
 type DrainReply struct {
 	Written
-	Drain    model.DrainID      `json:"drain"`
-	Started  []string           `json:"started" doc:"names of nodes"`
-	Rejected []fsm.DrainRefusal `json:"rejected"`
-	Forecast []DrainForecast    `json:"forecast"`
+	Drain    model.DrainID        `json:"drain"`
+	Started  []string             `json:"started" doc:"names of nodes"`
+	Rejected []model.DrainRefusal `json:"rejected"`
+	Forecast []DrainForecast      `json:"forecast"`
 }
 
 // DrainWriteReply is the answer to other writes to a drain.
@@ -95,8 +95,8 @@ func (r *reading) drain(d *fsm.Drain) Drain {
 		ID: d.ID, Phase: d.Phase(), Paused: d.Paused, Actor: d.Actor, Message: d.Message, Options: d.Options, Nodes: []DrainNode{},
 		Rejected: notNil(d.Rejected), CreatedAt: wallTime(d.Wall), Index: d.Index,
 	}
-	status := map[model.NodeID]fsm.DrainStatus{}
-	if v.Phase == fsm.PhaseDraining {
+	status := map[model.NodeID]model.DrainStatus{}
+	if v.Phase == model.PhaseDraining {
 		for _, one := range r.explain.DrainStatus(r.question(), d.ID) {
 			status[one.Node] = one
 		}
@@ -107,7 +107,7 @@ func (r *reading) drain(d *fsm.Drain) Drain {
 	return v
 }
 
-func (r *reading) drainNode(n fsm.DrainNode, status fsm.DrainStatus) DrainNode {
+func (r *reading) drainNode(n fsm.DrainNode, status model.DrainStatus) DrainNode {
 	v := DrainNode{
 		Node: r.nodeName(n.Node), NodeID: n.Node, Phase: n.Phase, Turn: n.Turn, LastError: n.LastError, StartedAt: wallTimeOrNil(n.StartedWall),
 		Deadline: wallTimeOrNil(n.DeadlineWall), EndedAt: wallTimeOrNil(n.EndedWall), BootID: n.BootID, Moved: n.Moved, Stopped: n.Unreplaced, Remaining: []DrainRemaining{}, Blockers: []DrainBlocker{},
@@ -121,7 +121,7 @@ func (r *reading) drainNode(n fsm.DrainNode, status fsm.DrainStatus) DrainNode {
 	return v
 }
 
-func drainBlocker(b fsm.Blocker) DrainBlocker {
+func drainBlocker(b model.Blocker) DrainBlocker {
 	return DrainBlocker{Code: b.Code, Instance: b.Instance, Volume: b.Volume, Message: b.Message, Unblock: b.Unblock}
 }
 
@@ -170,7 +170,7 @@ func (s *Server) drainTopics(in *drainRead) []fsm.Topic {
 	if refusal != nil {
 		return []fsm.Topic{"drains"}
 	}
-	if d.Phase() == fsm.PhaseDraining {
+	if d.Phase() == model.PhaseDraining {
 		return []fsm.Topic{"drain/" + fsm.Topic(d.ID), "instances"}
 	}
 	return []fsm.Topic{"drain/" + fsm.Topic(d.ID)}

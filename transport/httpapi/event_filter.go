@@ -12,7 +12,7 @@ import (
 // checkTypes refuses a type that no event has: it would look as if nothing had happened. Code: invalid.
 func checkTypes(types []string) error {
 	var known, areas []string
-	for _, t := range fsm.EventTypes() {
+	for _, t := range model.EventTypes() {
 		area, _, _ := strings.Cut(string(t), ".")
 		known, areas = append(known, string(t)), append(areas, area+".")
 	}
@@ -48,7 +48,7 @@ func findSubjects(state *fsm.State, words []string, follow bool) ([]string, erro
 func findSubject(state *fsm.State, word string, follow bool) (string, error) {
 	kind, ref, slash := strings.Cut(word, "/")
 	alone := kind == "cluster" || kind == "settings"
-	switch known := fsm.EventSubjects(); {
+	switch known := model.EventSubjects(); {
 	case !slices.Contains(known, kind):
 		refusal := model.Refuse(model.CodeInvalid, "%q is no subject of events", clip(word))
 		if near := nearest(kind, known); near != "" && slash {
@@ -117,7 +117,7 @@ func findOfKind(state *fsm.State, kind, ref string) (string, *model.Error) {
 }
 
 func hasEvents(state *fsm.State, subject string) bool {
-	for range state.Events.Find(0, func(_ fsm.EventType, s string) bool { return s == subject }) {
+	for range state.Events.Find(0, func(_ model.EventType, s string) bool { return s == subject }) {
 		return true
 	}
 	return false

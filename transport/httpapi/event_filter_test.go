@@ -19,7 +19,7 @@ import (
 func TestEventsAreChosen(t *testing.T) {
 	r := newRig(t)
 	r.world()
-	r.apply(&fsm.NodeIntent{ID: "01N2", Intent: fsm.IntentCordoned})
+	r.apply(&fsm.NodeIntent{ID: "01N2", Intent: model.IntentCordoned})
 	for _, c := range []struct {
 		query    string
 		subjects string // of all that come, each once

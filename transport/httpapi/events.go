@@ -29,7 +29,7 @@ const (
 // Event is how an event is shown.
 type Event struct {
 	ID        string            `json:"id" doc:"index.n: resumes behind it"`
-	Type      fsm.EventType     `json:"type"`
+	Type      model.EventType   `json:"type"`
 	Subject   string            `json:"subject" example:"node/01J8Z"`
 	Time      time.Time         `json:"time"`
 	Index     uint64            `json:"index"`
@@ -231,7 +231,7 @@ func (s *Server) reach(ctx context.Context, after fsm.EventKey) error {
 	}
 }
 
-func (e *eventStream) wants(typ fsm.EventType, subject string) bool {
+func (e *eventStream) wants(typ model.EventType, subject string) bool {
 	return matches(string(typ), e.types) && matches(subject, e.subjects)
 }
 

@@ -15,7 +15,7 @@ func TestGraceIsTakenAway(t *testing.T) {
 	r := newRig(t)
 	r.world()
 	n, _ := r.machine.State().Nodes.Get("01N1")
-	r.apply(&fsm.NodeHealth{ID: "01N1", Health: fsm.HealthOffline, BootID: n.Agent.BootID, Epoch: n.Agent.Epoch})
+	r.apply(&fsm.NodeHealth{ID: "01N1", Health: model.HealthOffline, BootID: n.Agent.BootID, Epoch: n.Agent.Epoch})
 	r.apply(&fsm.InstancePlace{ID: "inst-z", Group: "web/http", Version: 1, Node: "01N2", Replaces: "inst-a", Ports: model.Ports{{Name: "http", Number: 20009}}, Cause: model.CauseNodeOffline})
 	r.apply(&fsm.NodeReport{ID: "01N2", Epoch: r.epoch("01N2"), Instances: []model.InstanceStatus{{ID: "inst-z", Generation: 1, Observed: model.ObservedReady}}})
 	r.apply(&fsm.InstanceStop{ID: "inst-a", Cause: model.CauseNodeOffline})

@@ -32,7 +32,7 @@ type Instance struct {
 	ReplacedBy model.InstanceID   `json:"replaced_by"`
 	Awaits     []model.InstanceID `json:"awaits" doc:"instances whose room it gets and that have not stopped yet; its agent is told when there are none left"`
 	Version    uint64             `json:"version" doc:"of the job"`
-	Class      fsm.DataClass      `json:"class" enum:"stateless,stateful"`
+	Class      model.DataClass    `json:"class" enum:"stateless,stateful"`
 	ExitCode   *int               `json:"exit_code"`
 	Restarts   int                `json:"restarts"`
 	Address    string             `json:"address" doc:"of its node"`

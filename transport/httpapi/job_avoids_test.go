@@ -26,11 +26,11 @@ func TestJobTellsWhatItAvoids(t *testing.T) {
 	if fmt.Sprint(node["version"]) != "1" || node["reason"] != "crash_loop" {
 		t.Errorf("the node is avoided as %v", node)
 	}
-	r.apply(&fsm.NodeIntent{ID: "01N2", Intent: fsm.IntentCordoned})
+	r.apply(&fsm.NodeIntent{ID: "01N2", Intent: model.IntentCordoned})
 	if list := avoids(); len(list) != 0 {
 		t.Errorf("it avoids a node that takes nothing anyway: %v", list)
 	}
-	r.apply(&fsm.NodeIntent{ID: "01N2", Intent: fsm.IntentActive})
+	r.apply(&fsm.NodeIntent{ID: "01N2", Intent: model.IntentActive})
 	next := spec("web", 3)
 	next.Groups[0].Exec.Command = "/bin/mended"
 	r.apply(&fsm.JobSubmit{Spec: next})

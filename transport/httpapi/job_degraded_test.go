@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // A job whose data is on a node that is offline is degraded, and says why. It is whole again with its node.
@@ -21,7 +22,7 @@ func TestJobIsDegraded(t *testing.T) {
 	}
 	status("running", nil)
 	n, _ := r.machine.State().Nodes.Get("01N1")
-	r.apply(&fsm.NodeHealth{ID: "01N1", Health: fsm.HealthOffline, BootID: n.Agent.BootID, Epoch: n.Agent.Epoch})
+	r.apply(&fsm.NodeHealth{ID: "01N1", Health: model.HealthOffline, BootID: n.Agent.BootID, Epoch: n.Agent.Epoch})
 	status("degraded", "volume_home_node_offline")
 	if jobs := get(t, r.cli(), "/v1/status")["jobs"].(map[string]any); jobs["degraded"] == nil {
 		t.Errorf("status does not count it: %v", jobs)

@@ -3,7 +3,6 @@ package httpapi
 import (
 	"context"
 
-	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
 )
 
@@ -18,16 +17,16 @@ type JobPlan struct {
 
 // PlannedGroup is what submitting a spec would do to a group.
 type PlannedGroup struct {
-	Group         model.GroupID  `json:"group"`
-	Created       int            `json:"created"`
-	Destroyed     int            `json:"destroyed"`
-	Kept          int            `json:"kept"`
-	Unschedulable int            `json:"unschedulable" doc:"of those created: that no node can take now"`
-	Code          model.Code     `json:"code"`
-	Message       string         `json:"message"`
-	Excluded      []fsm.Excluded `json:"excluded" doc:"nodes excluded by each rule"`
+	Group         model.GroupID    `json:"group"`
+	Created       int              `json:"created"`
+	Destroyed     int              `json:"destroyed"`
+	Kept          int              `json:"kept"`
+	Unschedulable int              `json:"unschedulable" doc:"of those created: that no node can take now"`
+	Code          model.Code       `json:"code"`
+	Message       string           `json:"message"`
+	Excluded      []model.Excluded `json:"excluded" doc:"nodes excluded by each rule"`
 
-	Budgets  []fsm.BudgetLine   `json:"budgets" doc:"what its budgets come to: percentages and defaults as numbers"`
+	Budgets  []model.BudgetLine `json:"budgets" doc:"what its budgets come to: percentages and defaults as numbers"`
 	Preempts []model.InstanceID `json:"preempts" doc:"instances of less important classes that would stop to make room"`
 }
 

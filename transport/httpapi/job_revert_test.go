@@ -20,7 +20,7 @@ func TestRevertGoesToWhatWorked(t *testing.T) {
 		next.Groups[0].Exec.Command = command
 		r.apply(&fsm.JobSubmit{Spec: next})
 	}
-	ended := func(version int, status fsm.DeploymentStatus) {
+	ended := func(version int, status model.DeploymentStatus) {
 		r.apply(&fsm.DeploymentStep{ID: model.DeploymentID(fmt.Sprintf("web-%d", version)), Status: status, Reason: "so"})
 	}
 	revert := func(query string, body map[string]any) (map[string]any, error) {
@@ -48,10 +48,10 @@ func TestRevertGoesToWhatWorked(t *testing.T) {
 	wantCode(t, err, model.CodeNotFound)
 
 	// Version 2 works, 3 fails, 4 was overtaken, 5 is under way.
-	ended(2, fsm.DeploymentSucceeded)
+	ended(2, model.DeploymentSucceeded)
 	r.apply(&fsm.JobScale{Job: "web", Group: "http", Count: 7})
 	submit("/bin/three", 3)
-	ended(3, fsm.DeploymentFailed)
+	ended(3, model.DeploymentFailed)
 	submit("/bin/four", 3)
 	submit("/bin/five", 5)
 	got, err := revert("dry_run=true", nil)
@@ -66,11 +66,11 @@ func TestRevertGoesToWhatWorked(t *testing.T) {
 	want("web", 6, "/bin/two", 5)
 
 	// The current version is a revert already, restarted or not. Versions 2, 6 and 7 are the same.
-	ended(6, fsm.DeploymentSucceeded)
+	ended(6, model.DeploymentSucceeded)
 	_, err = revert("", nil)
 	wantCode(t, err, model.CodeConflict)
 	r.apply(&fsm.JobRestart{Job: "web"})
-	ended(7, fsm.DeploymentSucceeded)
+	ended(7, model.DeploymentSucceeded)
 	_, err = revert("", nil)
 	wantCode(t, err, model.CodeConflict)
 

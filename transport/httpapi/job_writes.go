@@ -190,7 +190,7 @@ type JobValidation struct {
 	Job      model.JobSpec `json:"job"`
 	Warnings []string      `json:"warnings"`
 
-	Budgets []fsm.BudgetLine `json:"budgets" doc:"what the budgets of its groups come to"`
+	Budgets []model.BudgetLine `json:"budgets" doc:"what the budgets of its groups come to"`
 }
 
 func validateJob(_ context.Context, r *reading, in *validateInput) (JobValidation, error) {
@@ -202,7 +202,7 @@ func validateJob(_ context.Context, r *reading, in *validateInput) (JobValidatio
 	if refusal := draft.Try(&fsm.JobSubmit{Spec: in.Input.Job}); refusal != nil {
 		return JobValidation{}, refusal
 	}
-	v := JobValidation{Job: spec, Warnings: in.Input.Job.Warnings(), Budgets: []fsm.BudgetLine{}}
+	v := JobValidation{Job: spec, Warnings: in.Input.Job.Warnings(), Budgets: []model.BudgetLine{}}
 	for i := range spec.Groups {
 		v.Budgets = append(v.Budgets, draft.State().BudgetLines(model.NewGroupID(spec.Name, spec.Groups[i].Name))...)
 	}

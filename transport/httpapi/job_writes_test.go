@@ -15,7 +15,7 @@ import (
 func TestAnswerOfAJobWrite(t *testing.T) {
 	r := newRig(t)
 	r.world()
-	r.waiting.Groups = map[model.GroupID]fsm.Blocker{"web/http": {Code: model.CodeNoMemory, Message: "2 nodes lack memory"}}
+	r.waiting.Groups = map[model.GroupID]model.Blocker{"web/http": {Code: model.CodeNoMemory, Message: "2 nodes lack memory"}}
 	scaled := func(count int, query string) map[string]any {
 		return decode(t, must2(r.cli().Do(t.Context(), http.MethodPost, "/v1/jobs/web/scale", values(query), map[string]any{"count": count}))(t))["job"].(map[string]any)
 	}

@@ -155,7 +155,7 @@ func (r *reading) degraded(g *fsm.Group) model.Code {
 			break
 		}
 		home, ok := r.VolumeHome(spec, g.ID, slot)
-		if n, known := r.Nodes.Get(home); ok && known && n.Health == fsm.HealthOffline {
+		if n, known := r.Nodes.Get(home); ok && known && n.Health == model.HealthOffline {
 			return model.CodeVolumeOffline
 		}
 	}

@@ -14,9 +14,9 @@ import (
 type Node struct {
 	ID           model.NodeID       `json:"id"`
 	Name         string             `json:"name"`
-	State        fsm.NodeState      `json:"state" enum:"disabled,offline,draining,cordoned,unreachable,degraded,active"`
-	Intent       fsm.Intent         `json:"intent" enum:"active,cordoned,draining,disabled"`
-	Health       fsm.Health         `json:"health" enum:"online,degraded,unreachable,offline"`
+	State        model.NodeState    `json:"state" enum:"disabled,offline,draining,cordoned,unreachable,degraded,active"`
+	Intent       model.Intent       `json:"intent" enum:"active,cordoned,draining,disabled"`
+	Health       model.Health       `json:"health" enum:"online,degraded,unreachable,offline"`
 	Eligible     bool               `json:"eligible" doc:"new instances may be placed here"`
 	Reason       string             `json:"reason" doc:"why it is not eligible"`
 	Labels       map[string]string  `json:"labels"`
@@ -102,7 +102,7 @@ func (r *reading) node(n *fsm.Node) Node {
 		job, _ := h.Group.Split()
 		v.Unknown = append(v.Unknown, UnknownInstance{Node: n.Name, Instance: h.ID, Job: job, Group: h.Group, Slot: h.Slot, Kept: r.Keeps(h)})
 	}
-	if n.Intent == fsm.IntentDraining {
+	if n.Intent == model.IntentDraining {
 		v.DrainID = n.Drain // of what emptied an active node once, the drain tells
 	}
 	if refusal := r.Eligible(n); refusal != nil {
@@ -139,10 +139,10 @@ func (s *Server) nodeOperations() []operation {
 			},
 		}),
 		read(s, getRoute("get-node", "/v1/nodes/{id}", "nodes", "Show a node"), s.nodeTopics, showNode),
-		write(s, nodeRoute("cordon", "Take no new instances"), setIntent(fsm.IntentCordoned)),
-		write(s, nodeRoute("uncordon", "Take new instances again; cancels a running drain"), setIntent(fsm.IntentActive, fsm.IntentDisabled)),
-		write(s, nodeRoute("disable", "Treat the node as removed: evict at once"), setIntent(fsm.IntentDisabled)),
-		write(s, nodeRoute("enable", "End disabled"), setIntent(fsm.IntentActive, fsm.IntentCordoned, fsm.IntentDraining)),
+		write(s, nodeRoute("cordon", "Take no new instances"), setIntent(model.IntentCordoned)),
+		write(s, nodeRoute("uncordon", "Take new instances again; cancels a running drain"), setIntent(model.IntentActive, model.IntentDisabled)),
+		write(s, nodeRoute("disable", "Treat the node as removed: evict at once"), setIntent(model.IntentDisabled)),
+		write(s, nodeRoute("enable", "End disabled"), setIntent(model.IntentActive, model.IntentCordoned, model.IntentDraining)),
 		write(s, nodeRoute("ack-blockers", "Accept that instances stay running on a draining node"), ackBlockers()),
 		write(s, nodeRoute("confirm-dead", "Say that nothing runs on an offline node any more"), confirmDead()),
 		write(s, nodeRoute("label", "Set labels; an empty value removes one"), labelNode()),
@@ -218,11 +218,11 @@ func (in *intentInput) body() any { return &in.Input }
 func (in *intentInput) ref() string { return in.ID }
 
 // setIntent changes what the operator wants of a node. barred are present intents that another verb has to end.
-func setIntent(to fsm.Intent, barred ...fsm.Intent) change[intentInput, NodeReply] {
+func setIntent(to model.Intent, barred ...model.Intent) change[intentInput, NodeReply] {
 	return onNode((*intentInput).ref, func(_ *reading, n *fsm.Node, in *intentInput) (fsm.Command, error) {
 		if slices.Contains(barred, n.Intent) {
 			verb := "enable"
-			if n.Intent != fsm.IntentDisabled {
+			if n.Intent != model.IntentDisabled {
 				verb = "uncordon"
 			}
 			return nil, model.Refuse(model.CodeConflict, "node %s is %s", n.Name, n.Intent).WithHint("use: outspan node %s %s", verb, n.Name)

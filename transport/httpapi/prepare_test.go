@@ -32,7 +32,7 @@ func TestPreparationOfAStop(t *testing.T) {
 		must(r.client(transport.RoleAgent, "n2").Report(t.Context(), transport.ReportRequest{Node: "01N2", Epoch: r.epoch("01N2"), Instances: []model.InstanceStatus{status}, FactsGen: facts}))(t)
 	}
 	report(2, 2, "true", nil)
-	r.apply(&fsm.DrainStart{ID: "d1", Nodes: []string{"n2"}, Options: fsm.DrainOptions{Deadline: model.Hour}})
+	r.apply(&fsm.DrainStart{ID: "d1", Nodes: []string{"n2"}, Options: model.DrainOptions{Deadline: model.Hour}})
 	r.apply(&fsm.DrainTurn{ID: "d1", Node: "01N2"})
 	c := r.client(transport.RoleAgent, "n2")
 	first := must(c.Assignments(t.Context(), transport.AssignmentsRequest{Node: "01N2", Epoch: r.epoch("01N2")}))(t)
@@ -97,7 +97,7 @@ func TestGatesOfAStop(t *testing.T) {
 			r := newRig(t)
 			r.node("01N1", "n1")
 			r.node("01N2", "n2")
-			r.apply(&fsm.ClassSet{Name: model.ClassProduction, Quota: &fsm.Quota{Instances: 1}}) // no room for a surge
+			r.apply(&fsm.ClassSet{Name: model.ClassProduction, Quota: &model.Quota{Instances: 1}}) // no room for a surge
 			db := spec("web", 1)
 			g := &db.Groups[0]
 			g.Budget, g.Role, g.RoleCheck = &model.BudgetSpec{MinReady: &model.Amount{}}, model.RoleLeaderFollower, &model.RoleCheckSpec{Exec: []string{"/bin/facts"}}
@@ -111,7 +111,7 @@ func TestGatesOfAStop(t *testing.T) {
 				must(c.Report(t.Context(), transport.ReportRequest{Node: "01N2", Epoch: r.epoch("01N2"), Instances: []model.InstanceStatus{status}, FactsGen: 2}))(t)
 			}
 			report(2, nil)
-			r.apply(&fsm.DrainStart{ID: "d1", Nodes: []string{"n2"}, Options: fsm.DrainOptions{Deadline: model.Hour, Force: test.force}})
+			r.apply(&fsm.DrainStart{ID: "d1", Nodes: []string{"n2"}, Options: model.DrainOptions{Deadline: model.Hour, Force: test.force}})
 			r.apply(&fsm.DrainTurn{ID: "d1", Node: "01N2"})
 			if test.cause == model.CauseNodeDraining {
 				r.apply(&fsm.InstanceMark{ID: "inst-a", Requested: true, Cause: test.cause, By: test.by})

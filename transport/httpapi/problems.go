@@ -233,19 +233,19 @@ func (p *problems) nodes() {
 	for _, n := range p.r.Nodes.All() {
 		subject := "node/" + n.Name
 		switch {
-		case n.Intent == fsm.IntentDisabled:
-		case n.Health == fsm.HealthOffline && n.Return.ConfirmedDead:
+		case n.Intent == model.IntentDisabled:
+		case n.Health == model.HealthOffline && n.Return.ConfirmedDead:
 			p.add(ProblemNodeOffline, subject, "outspan node forget "+n.Name, "it is offline and confirmed dead")
-		case n.Health == fsm.HealthOffline:
+		case n.Health == model.HealthOffline:
 			p.add(ProblemNodeOffline, subject, "start it; gone for good: outspan node confirm-dead "+n.Name,
 				"it is offline: nobody hears it")
-		case n.Health == fsm.HealthUnreachable:
+		case n.Health == model.HealthUnreachable:
 			p.add(ProblemNodeUnreachable, subject,
 				"look at its agent's log, certificate and list of servers; see: outspan node status "+n.Name,
 				"its heartbeats arrive, but its agent gets no answers from the servers")
 		case n.Troubled():
 			p.add(ProblemNodeDegraded, subject, "outspan node status "+n.Name, "%s", n.Self.Words())
-		case n.Health == fsm.HealthDegraded:
+		case n.Health == model.HealthDegraded:
 			p.add(ProblemNodeDegraded, subject, "outspan node status "+n.Name, "other machines can't reach it")
 		}
 	}

@@ -20,7 +20,7 @@ func (p *problems) jobs() {
 		if j.Stopped {
 			continue
 		}
-		if d, ok := p.r.Deployments.Get(j.Deployment); ok && d.Status == fsm.DeploymentFailed {
+		if d, ok := p.r.Deployments.Get(j.Deployment); ok && d.Status == model.DeploymentFailed {
 			next := fmt.Sprintf("outspan why %s; %s", j.Name, j.WayBack())
 			p.add(ProblemDeployment, "job/"+string(j.Name), next, "deployment %s failed: %s", d.ID, d.Reason)
 		}

@@ -31,10 +31,10 @@ func TestProblemOfAFailedRollout(t *testing.T) {
 	r := newRig(t)
 	r.world()
 	r.place("inst-c", 2, "01N1", model.ObservedReady)
-	r.apply(&fsm.DeploymentStep{ID: "web-1", Status: fsm.DeploymentFailed, Reason: "no progress for 10m"})
+	r.apply(&fsm.DeploymentStep{ID: "web-1", Status: model.DeploymentFailed, Reason: "no progress for 10m"})
 	wantProblem(t, r, "deployment_failed job/web: deployment web-1 failed: no progress for 10m -> outspan why web; mend the job file, then: outspan job run FILE")
 	changed := spec("web", 3)
-	for n, end := range []fsm.DeploymentStep{{Status: fsm.DeploymentSucceeded}, {Status: fsm.DeploymentFailed, Reason: "retry_limit"}} {
+	for n, end := range []fsm.DeploymentStep{{Status: model.DeploymentSucceeded}, {Status: model.DeploymentFailed, Reason: "retry_limit"}} {
 		changed.Groups[0].Exec.Command = fmt.Sprint("/bin/web", n)
 		r.apply(&fsm.JobSubmit{Spec: changed})
 		if got := problemsNow(t, r, ""); len(got) > 0 {
@@ -96,11 +96,11 @@ func TestProblemOfWhatFitsNowhere(t *testing.T) {
 	r.node("01N1", "n1")
 	front := spec("front", 1200)
 	r.apply(&fsm.JobSubmit{Spec: front})
-	r.waiting.Groups = map[model.GroupID]fsm.Blocker{"front/http": {Code: model.CodePaused, Message: "actuation is paused"}}
+	r.waiting.Groups = map[model.GroupID]model.Blocker{"front/http": {Code: model.CodePaused, Message: "actuation is paused"}}
 	if got := problemsNow(t, r, ""); len(got) > 0 {
 		t.Errorf("what waits for something else: %q", got)
 	}
-	fitsNowhere := fsm.Blocker{Code: model.CodeNoMemory, Message: "all 40 nodes have too little memory", Unblock: "add a node, or scale something down"}
+	fitsNowhere := model.Blocker{Code: model.CodeNoMemory, Message: "all 40 nodes have too little memory", Unblock: "add a node, or scale something down"}
 	r.waiting.Groups["front/http"] = fitsNowhere
 	r.apply(&fsm.NodeLabel{ID: "01N1", Labels: map[string]string{"a": "b"}}) // why things wait is shared by those who look at the same state
 	wantProblem(t, r, "unschedulable group/front/http: 1200 of 1200 instances wait: all 40 nodes have too little memory"+

@@ -27,7 +27,7 @@ type ServiceProblem struct {
 // closedPorts are the ports that a node's agent can't open, as far as it told. Of an offline node nothing is known.
 func closedPorts(n *fsm.Node) []PortProblem {
 	list := []PortProblem{}
-	if n.Health == fsm.HealthOffline {
+	if n.Health == model.HealthOffline {
 		return list
 	}
 	for _, p := range n.Self.Ports {
@@ -55,7 +55,7 @@ func (r *reading) closedOn(svc *fsm.Service) []ServiceProblem {
 // ports are those that agents can't open.
 func (p *problems) ports() {
 	for _, n := range p.r.Nodes.All() {
-		if n.Intent == fsm.IntentDisabled || n.Health == fsm.HealthOffline {
+		if n.Intent == model.IntentDisabled || n.Health == model.HealthOffline {
 			continue
 		}
 		for _, port := range n.Self.Ports {

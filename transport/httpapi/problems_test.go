@@ -92,9 +92,9 @@ func TestProblems(t *testing.T) {
 			want: []string{"restore_unconfirmed cluster: ", "outspan settings resume restore --dry-run"}},
 		{name: "degraded", apply: []fsm.Command{&fsm.NodeReport{ID: "01N2", Self: &fullDisk}},
 			want: []string{"node_degraded node/n2: the disk is full -> outspan node status n2"}},
-		{name: "unreachable", apply: []fsm.Command{&fsm.NodeHealth{ID: "01N2", Health: fsm.HealthUnreachable, BootID: "b1"}},
+		{name: "unreachable", apply: []fsm.Command{&fsm.NodeHealth{ID: "01N2", Health: model.HealthUnreachable, BootID: "b1"}},
 			want: []string{"node_unreachable node/n2: its heartbeats arrive"}},
-		{name: "offline", apply: []fsm.Command{&fsm.NodeHealth{ID: "01N2", Health: fsm.HealthOffline, BootID: "b1"}},
+		{name: "offline", apply: []fsm.Command{&fsm.NodeHealth{ID: "01N2", Health: model.HealthOffline, BootID: "b1"}},
 			want: []string{"node_offline node/n2: it is offline", "outspan node confirm-dead n2"}},
 	}
 	for _, tt := range tests {
@@ -158,7 +158,7 @@ func TestProblemsAreBounded(t *testing.T) {
 	for i := range 30 {
 		id := model.NodeID(fmt.Sprintf("01N%02d", i))
 		r.node(id, fmt.Sprintf("n%02d", i))
-		r.apply(&fsm.NodeHealth{ID: id, Health: fsm.HealthOffline, BootID: "b1", Epoch: r.epoch(id)})
+		r.apply(&fsm.NodeHealth{ID: id, Health: model.HealthOffline, BootID: "b1", Epoch: r.epoch(id)})
 	}
 	got := problemsNow(t, r, "")
 	rest := "node_offline nodes: 22 more like these -> outspan node ls"
@@ -181,7 +181,7 @@ func TestProblemOfAnOldAgent(t *testing.T) {
 	if got := problemsNow(t, r, ""); !slices.Contains(got, want) {
 		t.Errorf("problems: %q", got)
 	}
-	r.apply(&fsm.NodeIntent{ID: "01N1", Intent: fsm.IntentDisabled})
+	r.apply(&fsm.NodeIntent{ID: "01N1", Intent: model.IntentDisabled})
 	if got := problemsNow(t, r, ""); strings.Contains(strings.Join(got, " "), "node_format") {
 		t.Errorf("problems of a disabled node: %q", got)
 	}

@@ -97,7 +97,7 @@ func (o *outcome) begun() []Move {
 		if key.Index() != o.Written.Index {
 			break
 		}
-		if inst, ok := o.Instances.Get(model.InstanceID(e.Data["replaces"])); ok && e.Type == fsm.EventAllocated && e.Cause.IsMove() {
+		if inst, ok := o.Instances.Get(model.InstanceID(e.Data["replaces"])); ok && e.Type == model.EventAllocated && e.Cause.IsMove() {
 			items = append(items, o.move(fsm.Move{Instance: inst.ID, Group: inst.Group, From: inst.Node, To: model.NodeID(e.Data["node"]), Cause: e.Cause}))
 		}
 	}

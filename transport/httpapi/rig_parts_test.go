@@ -134,26 +134,26 @@ func (s *server) LiveOf(id model.NodeID) (fsm.Liveness, bool) {
 }
 
 // Why implements api.Explainer.
-func (r *rig) Why(_ httpapi.Question, subject string) (fsm.WhyResult, error) {
-	return fsm.WhyResult{Subject: subject, State: "ready", Chain: []fsm.WhyLink{{Index: 3, Wall: 1000, Cause: model.CauseScaleUp, Actor: "leader", Text: "placed"}},
-		Considered: []fsm.Considered{{Node: "01N1", Score: 7}, {Node: "01N2", ExcludedBy: model.CodeNoMemory}}, Next: "nothing"}, nil
+func (r *rig) Why(_ httpapi.Question, subject string) (model.WhyResult, error) {
+	return model.WhyResult{Subject: subject, State: "ready", Chain: []model.WhyLink{{Index: 3, Wall: 1000, Cause: model.CauseScaleUp, Actor: "leader", Text: "placed"}},
+		Considered: []model.Considered{{Node: "01N1", Score: 7}, {Node: "01N2", ExcludedBy: model.CodeNoMemory}}, Next: "nothing"}, nil
 }
 
 // Waiting implements api.Explainer.
 func (r *rig) Waiting(httpapi.Question) httpapi.Waiting { return r.waiting }
 
 // DrainStatus implements api.Explainer.
-func (r *rig) DrainStatus(q httpapi.Question, id model.DrainID) []fsm.DrainStatus {
+func (r *rig) DrainStatus(q httpapi.Question, id model.DrainID) []model.DrainStatus {
 	d, ok := q.State.Drains.Get(id)
 	if !ok {
 		return nil
 	}
-	var all []fsm.DrainStatus
+	var all []model.DrainStatus
 	for _, n := range d.Nodes {
-		one := fsm.DrainStatus{Node: n.Node}
+		one := model.DrainStatus{Node: n.Node}
 		for i := range q.State.InstancesOn(n.Node) {
-			one.Remaining = append(one.Remaining, fsm.NodeRemaining{Instance: i.ID, Class: i.ClassOf(), State: string(i.Status.Observed), Blocker: model.CodeReplacementPending})
-			one.Blockers = append(one.Blockers, fsm.Blocker{Code: model.CodeReplacementPending, Instance: i.ID, Message: "its replacement is not ready", Unblock: "wait"})
+			one.Remaining = append(one.Remaining, model.NodeRemaining{Instance: i.ID, Class: i.ClassOf(), State: string(i.Status.Observed), Blocker: model.CodeReplacementPending})
+			one.Blockers = append(one.Blockers, model.Blocker{Code: model.CodeReplacementPending, Instance: i.ID, Message: "its replacement is not ready", Unblock: "wait"})
 		}
 		all = append(all, one)
 	}
@@ -161,11 +161,11 @@ func (r *rig) DrainStatus(q httpapi.Question, id model.DrainID) []fsm.DrainStatu
 }
 
 // Forecast implements api.Planner.
-func (r *rig) Forecast(q httpapi.Question, id model.DrainID) []fsm.Forecast {
-	var all []fsm.Forecast
+func (r *rig) Forecast(q httpapi.Question, id model.DrainID) []model.Forecast {
+	var all []model.Forecast
 	for _, s := range r.DrainStatus(q, id) {
 		for _, i := range s.Remaining {
-			all = append(all, fsm.Forecast{Node: s.Node, Instance: i.Instance, Group: "web/http", Class: i.Class, Action: fsm.ActionMove, Target: "01N2"})
+			all = append(all, model.Forecast{Node: s.Node, Instance: i.Instance, Group: "web/http", Class: i.Class, Action: model.ActionMove, Target: "01N2"})
 		}
 	}
 	return all
@@ -175,7 +175,7 @@ func (r *rig) Forecast(q httpapi.Question, id model.DrainID) []fsm.Forecast {
 func (r *rig) Moves(httpapi.Question) ([]fsm.Move, [][]fsm.Command) { return r.moves, r.begin }
 
 // Plan implements api.Planner.
-func (r *rig) Plan(_ httpapi.Question, spec model.JobSpec) (fsm.JobPlan, error) {
+func (r *rig) Plan(_ httpapi.Question, spec model.JobSpec) (model.JobPlan, error) {
 	p := r.plan
 	p.Job = spec.Name
 	return p, nil

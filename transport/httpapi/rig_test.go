@@ -40,7 +40,7 @@ type rig struct {
 
 	servers map[string]*server
 	waiting httpapi.Waiting
-	plan    fsm.JobPlan
+	plan    model.JobPlan
 	moves   []fsm.Move      // what rebalancing would do
 	begin   [][]fsm.Command // and what begins it
 	heard   map[model.NodeID]int

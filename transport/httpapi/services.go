@@ -35,7 +35,7 @@ func (r *reading) backends(svc *fsm.Service) []model.Backend {
 	found := []model.Backend{}
 	for i := range r.InstancesOf(svc.Group) {
 		n, ok := r.Nodes.Get(i.Node)
-		if !i.Ready() || !ok || n.Health == fsm.HealthOffline {
+		if !i.Ready() || !ok || n.Health == model.HealthOffline {
 			continue
 		}
 		if address, ok := r.endpoint(i, svc.Port); ok {

@@ -92,14 +92,14 @@ func noNull(t *testing.T, name, key string, v any) {
 func TestShapes(t *testing.T) {
 	r := newRig(t)
 	r.world()
-	r.plan = fsm.JobPlan{Index: 9, Version: 2, Changes: true, Groups: []fsm.PlannedGroup{{Group: "web/http", Created: 1, Kept: 2}}}
-	r.waiting.Groups = map[model.GroupID]fsm.Blocker{"web/http": {Code: model.CodeNoMemory, Message: "2 nodes lack memory"}}
+	r.plan = model.JobPlan{Index: 9, Version: 2, Changes: true, Groups: []model.PlannedGroup{{Group: "web/http", Created: 1, Kept: 2}}}
+	r.waiting.Groups = map[model.GroupID]model.Blocker{"web/http": {Code: model.CodeNoMemory, Message: "2 nodes lack memory"}}
 	r.place("inst-c", 2, "01N2", model.ObservedPending)
 	c := r.cli()
 	drain := post(t, c, "/v1/nodes/n2/drain", map[string]any{"message": "kernel"})["drain"].(string)
 	r.moves = []fsm.Move{
 		{Instance: "inst-a", Group: "web/http", From: "01N1", To: "01N2", Cause: model.CauseRebalance, Gain: 31},
-		{Instance: "inst-b", Group: "web/http", From: "01N1", To: "01N2", Cause: model.CauseAffinity, Gain: 20, Blocker: &fsm.Blocker{Code: model.CodeActorRate, Instance: "inst-b", Message: "it is moved when it is 10m old"}},
+		{Instance: "inst-b", Group: "web/http", From: "01N1", To: "01N2", Cause: model.CauseAffinity, Gain: 20, Blocker: &model.Blocker{Code: model.CodeActorRate, Instance: "inst-b", Message: "it is moved when it is 10m old"}},
 	}
 	tests := []struct {
 		name, method, path string

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
 )
 
@@ -66,7 +65,7 @@ func (s *Server) status(ctx context.Context, r *reading, _ *statusRead) (Status,
 	v.Differing = notNil(s.differing())
 	v.Problems = s.problems(r, members, v.Differing).rows()
 	for _, d := range r.State.Drains.All() {
-		if d.Phase() == fsm.PhaseDraining {
+		if d.Phase() == model.PhaseDraining {
 			v.Drains = append(v.Drains, r.drain(d))
 		}
 	}
@@ -99,7 +98,7 @@ func (r *reading) hold() Hold {
 
 func (r *reading) countNodes() map[string]int {
 	counts := map[string]int{"total": r.Nodes.Len()}
-	for _, state := range [...]fsm.NodeState{fsm.NodeActive, fsm.NodeCordoned, fsm.NodeDraining, fsm.NodeDisabled, fsm.NodeDegraded, fsm.NodeOffline} {
+	for _, state := range [...]model.NodeState{model.NodeActive, model.NodeCordoned, model.NodeDraining, model.NodeDisabled, model.NodeDegraded, model.NodeOffline} {
 		counts[string(state)] = 0
 	}
 	for _, n := range r.Nodes.All() {

@@ -39,22 +39,22 @@ func (r *reading) transferTasks(t *fsm.Transfer, node model.NodeID) []transport.
 func transferTask(t *fsm.Transfer, node model.NodeID) transport.TransferTask {
 	source, target := t.From == node, t.To == node
 	switch {
-	case t.Kind == fsm.TransferMigrate && (t.Phase == fsm.TransferCopying || t.Phase == fsm.TransferVerifying):
+	case t.Kind == model.TransferMigrate && (t.Phase == model.TransferCopying || t.Phase == model.TransferVerifying):
 		if source {
 			return transport.TaskServe
 		}
 		if target {
 			return transport.TaskFetch
 		}
-	case t.Kind == fsm.TransferBackup && t.Phase == fsm.TransferRunning && source:
+	case t.Kind == model.TransferBackup && t.Phase == model.TransferRunning && source:
 		return transport.TaskBackup
-	case t.Kind == fsm.TransferRestore && t.Phase == fsm.TransferRunning && target:
+	case t.Kind == model.TransferRestore && t.Phase == model.TransferRunning && target:
 		return transport.TaskRestore
-	case t.Kind == fsm.TransferRestore && t.Phase == fsm.TransferStopping && target:
+	case t.Kind == model.TransferRestore && t.Phase == model.TransferStopping && target:
 		return transport.TaskKeep
-	case t.Kind == fsm.TransferAttach && t.Phase == fsm.TransferRunning && target:
+	case t.Kind == model.TransferAttach && t.Phase == model.TransferRunning && target:
 		return transport.TaskFind
-	case t.Phase == fsm.TransferAttaching && target:
+	case t.Phase == model.TransferAttaching && target:
 		return transport.TaskAttach
 	}
 	return ""

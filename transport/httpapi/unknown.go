@@ -36,7 +36,7 @@ type UnknownInstances struct {
 // OutOfService is a node that an operator took out of service, as far as the restored state knows.
 type OutOfService struct {
 	Node   string        `json:"node"`
-	Intent fsm.Intent    `json:"intent"`
+	Intent model.Intent  `json:"intent"`
 	Drain  model.DrainID `json:"drain_id" doc:"the drain that goes on"`
 }
 

@@ -80,7 +80,7 @@ func TestTransferOrders(t *testing.T) {
 		}
 		return tasks
 	}
-	step := func(phase fsm.TransferPhase) { r.apply(&fsm.TransferStep{ID: id, Phase: phase}) }
+	step := func(phase model.TransferPhase) { r.apply(&fsm.TransferStep{ID: id, Phase: phase}) }
 	say := func(node model.NodeID, state model.TransferState) {
 		t.Helper()
 		c := r.client(transport.RoleAgent, "n"+string(node[3:]))
@@ -93,17 +93,17 @@ func TestTransferOrders(t *testing.T) {
 		}
 	}
 	type tasks = map[transport.TransferTask]string
-	r.apply(&fsm.TransferStep{ID: id, Phase: fsm.TransferStopping}, &fsm.InstanceStop{ID: "inst-a", Cause: model.CauseUser, Bypass: true})
+	r.apply(&fsm.TransferStep{ID: id, Phase: model.TransferStopping}, &fsm.InstanceStop{ID: "inst-a", Cause: model.CauseUser, Bypass: true})
 	check("stopping", tasks{}, tasks{})
 	r.apply(&fsm.NodeReport{ID: "01N1", Epoch: r.epoch("01N1"), Instances: []model.InstanceStatus{{ID: "inst-a", Generation: 9, Observed: model.ObservedStopped}}})
-	step(fsm.TransferCopying)
+	step(model.TransferCopying)
 	check("copying", tasks{transport.TaskServe: row.Token}, tasks{transport.TaskFetch: row.Token})
 	say("01N2", model.SideVerified)
-	step(fsm.TransferVerifying)
-	step(fsm.TransferAttaching)
+	step(model.TransferVerifying)
+	step(model.TransferAttaching)
 	check("attaching", tasks{transport.TaskRetire: ""}, tasks{transport.TaskAttach: ""})
 	say("01N2", model.SideAttached)
-	step(fsm.TransferStarting)
+	step(model.TransferStarting)
 	check("starting", tasks{transport.TaskRetire: ""}, tasks{})
 	r.apply(&fsm.TransferCancel{ID: mustEnd(t, r, id)})
 	check("the old copy is not wanted", tasks{transport.TaskDrop: ""}, tasks{})
@@ -122,9 +122,9 @@ func TestTransferOrdersNameTheUser(t *testing.T) {
 	job.Groups[0].Exec.User = "postgres"
 	r.apply(&fsm.JobSubmit{Spec: job})
 	id := model.TransferID(post(t, r.cli(), volumeURL+"/migrate", map[string]any{"to": "n2"})["transfer"].(map[string]any)["id"].(string))
-	r.apply(&fsm.TransferStep{ID: id, Phase: fsm.TransferStopping}, &fsm.InstanceStop{ID: "inst-a", Cause: model.CauseUser, Bypass: true})
+	r.apply(&fsm.TransferStep{ID: id, Phase: model.TransferStopping}, &fsm.InstanceStop{ID: "inst-a", Cause: model.CauseUser, Bypass: true})
 	r.apply(&fsm.NodeReport{ID: "01N1", Epoch: r.epoch("01N1"), Instances: []model.InstanceStatus{{ID: "inst-a", Generation: 9, Observed: model.ObservedStopped}}})
-	r.apply(&fsm.TransferStep{ID: id, Phase: fsm.TransferCopying})
+	r.apply(&fsm.TransferStep{ID: id, Phase: model.TransferCopying})
 	for name, want := range map[string]string{"n1": "", "n2": "postgres"} {
 		node := model.NodeID("01N" + name[1:])
 		got := must(r.client(transport.RoleAgent, name).Assignments(t.Context(), transport.AssignmentsRequest{Node: node, Epoch: r.epoch(node)}))(t)
@@ -138,7 +138,7 @@ func TestTransferOrdersNameTheUser(t *testing.T) {
 func mustEnd(t *testing.T, r *rig, id model.TransferID) model.TransferID {
 	t.Helper()
 	r.place("inst-b", 0, "01N2", model.ObservedReady)
-	r.apply(&fsm.TransferStep{ID: id, Phase: fsm.TransferSucceeded})
+	r.apply(&fsm.TransferStep{ID: id, Phase: model.TransferSucceeded})
 	return id
 }
 

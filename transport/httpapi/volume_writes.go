@@ -159,7 +159,7 @@ func prepareMigrate(r *reading, in *migrateInput) (*fsm.TransferStart, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &fsm.TransferStart{Work: fsm.TransferMigrate, Volume: v.ID, To: n, Options: fsm.TransferOptions{Cooling: keepFor(in.Input.Keep)}}, nil
+	return &fsm.TransferStart{Work: model.TransferMigrate, Volume: v.ID, To: n, Options: fsm.TransferOptions{Cooling: keepFor(in.Input.Keep)}}, nil
 }
 
 func (r *reading) target(node, key string) (model.NodeID, error) {
@@ -186,7 +186,7 @@ func prepareBackup(r *reading, in *backupInput) (*fsm.TransferStart, error) {
 	if refusal != nil {
 		return nil, refusal
 	}
-	return &fsm.TransferStart{Work: fsm.TransferBackup, Volume: v.ID, Options: fsm.TransferOptions{Live: in.Input.Live}}, nil
+	return &fsm.TransferStart{Work: model.TransferBackup, Volume: v.ID, Options: fsm.TransferOptions{Live: in.Input.Live}}, nil
 }
 
 func prepareAttach(r *reading, in *attachInput) (*fsm.TransferStart, error) {
@@ -201,7 +201,7 @@ func prepareAttach(r *reading, in *attachInput) (*fsm.TransferStart, error) {
 		}
 		id = v.ID
 	}
-	return &fsm.TransferStart{Work: fsm.TransferAttach, Volume: id, Options: fsm.TransferOptions{Cooling: keepFor(in.Input.Keep)}}, nil
+	return &fsm.TransferStart{Work: model.TransferAttach, Volume: id, Options: fsm.TransferOptions{Cooling: keepFor(in.Input.Keep)}}, nil
 }
 
 // prepareFound attaches data that the state does not know.
@@ -213,7 +213,7 @@ func prepareFound(r *reading, in *attachInput) (*fsm.TransferStart, error) {
 	if len(in.Input.Copies) == 0 {
 		return nil, model.Refuse(model.CodeInvalid, "it is not said which data of node %s is meant", in.Input.Node).WithHint("list what is there with: outspan volume find")
 	}
-	c := &fsm.TransferStart{Work: fsm.TransferAttach, Volume: model.VolumeID(in.ID), To: n, Options: fsm.TransferOptions{Cooling: keepFor(in.Input.Keep)}}
+	c := &fsm.TransferStart{Work: model.TransferAttach, Volume: model.VolumeID(in.ID), To: n, Options: fsm.TransferOptions{Cooling: keepFor(in.Input.Keep)}}
 	for _, name := range slices.Sorted(maps.Keys(in.Input.Copies)) {
 		c.Found = append(c.Found, model.VolumeEpoch{Name: name, Epoch: in.Input.Copies[name]})
 	}
@@ -230,6 +230,6 @@ func prepareRestore(r *reading, in *restoreInput) (*fsm.TransferStart, error) {
 		return nil, err
 	}
 	return &fsm.TransferStart{
-		Work: fsm.TransferRestore, Volume: in.Input.Volume, To: n, Backup: b.ID, Options: fsm.TransferOptions{Attach: in.Input.Attach, Cooling: keepFor(in.Input.Keep)},
+		Work: model.TransferRestore, Volume: in.Input.Volume, To: n, Backup: b.ID, Options: fsm.TransferOptions{Attach: in.Input.Attach, Cooling: keepFor(in.Input.Keep)},
 	}, nil
 }

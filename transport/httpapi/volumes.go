@@ -72,27 +72,27 @@ type VolumeDetail struct {
 
 // Transfer is how work on volumes is shown.
 type Transfer struct {
-	ID         model.TransferID  `json:"id"`
-	Kind       fsm.TransferKind  `json:"kind" enum:"migrate,backup,restore,attach"`
-	Phase      fsm.TransferPhase `json:"phase" enum:"queued,stopping,copying,verifying,running,attaching,starting,succeeded,failed"`
-	Volume     model.VolumeID    `json:"volume"`
-	Volumes    []model.VolumeID  `json:"volumes" doc:"all volumes of the slot move together"`
-	From       string            `json:"from" doc:"node"`
-	To         string            `json:"to" doc:"node"`
-	Backup     model.BackupID    `json:"backup"`
-	Live       bool              `json:"live"`
-	Attach     bool              `json:"attach"`
-	Bytes      int64             `json:"done_bytes"`
-	Total      int64             `json:"total_bytes" doc:"0: not known yet"`
-	Sum        string            `json:"sha256"`
-	Code       model.Code        `json:"code" doc:"why it failed"`
-	Message    string            `json:"message"`
-	WaitingFor string            `json:"waiting_for" doc:"what keeps it where it is, if something does"`
-	OldCopy    *OldCopy          `json:"old_copy"`
-	Actor      model.Actor       `json:"actor"`
-	CreatedAt  time.Time         `json:"created_at"`
-	EndedAt    *time.Time        `json:"ended_at"`
-	Index      uint64            `json:"index"`
+	ID         model.TransferID    `json:"id"`
+	Kind       model.TransferKind  `json:"kind" enum:"migrate,backup,restore,attach"`
+	Phase      model.TransferPhase `json:"phase" enum:"queued,stopping,copying,verifying,running,attaching,starting,succeeded,failed"`
+	Volume     model.VolumeID      `json:"volume"`
+	Volumes    []model.VolumeID    `json:"volumes" doc:"all volumes of the slot move together"`
+	From       string              `json:"from" doc:"node"`
+	To         string              `json:"to" doc:"node"`
+	Backup     model.BackupID      `json:"backup"`
+	Live       bool                `json:"live"`
+	Attach     bool                `json:"attach"`
+	Bytes      int64               `json:"done_bytes"`
+	Total      int64               `json:"total_bytes" doc:"0: not known yet"`
+	Sum        string              `json:"sha256"`
+	Code       model.Code          `json:"code" doc:"why it failed"`
+	Message    string              `json:"message"`
+	WaitingFor string              `json:"waiting_for" doc:"what keeps it where it is, if something does"`
+	OldCopy    *OldCopy            `json:"old_copy"`
+	Actor      model.Actor         `json:"actor"`
+	CreatedAt  time.Time           `json:"created_at"`
+	EndedAt    *time.Time          `json:"ended_at"`
+	Index      uint64              `json:"index"`
 }
 
 // Backup is how a backup is shown.
@@ -127,7 +127,7 @@ func (r *reading) volume(v *fsm.Volume) Volume {
 		out.State = VolumeMoving
 	case v.Home == "":
 		out.State = VolumeLost
-	case !ok || home.Health == fsm.HealthOffline:
+	case !ok || home.Health == model.HealthOffline:
 		out.State = VolumeHomeOffline
 	case v.Copy != "":
 		out.State = VolumeDetached
@@ -191,7 +191,7 @@ func (r *reading) transfer(t *fsm.Transfer) Transfer {
 		Live: t.Options.Live, Attach: t.Options.Attach, Bytes: side.Bytes, Total: side.Total, Sum: side.Sum, Code: t.Failure.Code, Message: t.Failure.Message,
 		OldCopy: r.oldCopy(t), Actor: t.Marks.Actor, CreatedAt: wallTime(t.Marks.Wall), EndedAt: wallTimeOrNil(t.Marks.EndedWall), Index: t.Marks.Index,
 	}
-	if t.Kind == fsm.TransferBackup && t.Phase == fsm.TransferSucceeded {
+	if t.Kind == model.TransferBackup && t.Phase == model.TransferSucceeded {
 		v.Backup = model.BackupID(t.ID)
 	}
 	if !t.Phase.Ended() {
@@ -202,7 +202,7 @@ func (r *reading) transfer(t *fsm.Transfer) Transfer {
 
 // transferWaits says what keeps a transfer from going on: its instance's blocker, or a node that can't be heard.
 func (r *reading) transferWaits(t *fsm.Transfer) string {
-	if t.Phase == fsm.TransferQueued || t.Phase == fsm.TransferStarting {
+	if t.Phase == model.TransferQueued || t.Phase == model.TransferStarting {
 		for i := range r.InstancesInSlot(t.Group, t.Slot) {
 			for _, b := range r.waiting().Instances[i.ID] {
 				return string(b.Code) + ": " + b.Message
@@ -210,7 +210,7 @@ func (r *reading) transferWaits(t *fsm.Transfer) string {
 		}
 	}
 	for _, id := range []model.NodeID{t.From, t.To} {
-		if n, ok := r.Nodes.Get(id); ok && n.Health == fsm.HealthOffline {
+		if n, ok := r.Nodes.Get(id); ok && n.Health == model.HealthOffline {
 			return string(model.CodeAgentUnreachable) + ": node " + n.Name + " is offline"
 		}
 	}

@@ -90,7 +90,7 @@ func TestBlockingRead(t *testing.T) {
 		for range 20 { // none of these is about n1
 			r.apply(&fsm.NodeLabel{ID: "01N2", Labels: map[string]string{"a": fmt.Sprint(r.entries())}})
 		}
-		want := r.apply(&fsm.NodeIntent{ID: "01N1", Intent: fsm.IntentCordoned})
+		want := r.apply(&fsm.NodeIntent{ID: "01N1", Intent: model.IntentCordoned})
 		if p.body == nil {
 			p = finished(t, done)
 		}
@@ -100,11 +100,11 @@ func TestBlockingRead(t *testing.T) {
 		if attempt == 10 {
 			t.Fatalf("got state %v at %d, want cordoned at %d: it returned although only n2 changed", p.body["state"], p.index, want)
 		}
-		index, p = r.apply(&fsm.NodeIntent{ID: "01N1", Intent: fsm.IntentActive}), poll{}
+		index, p = r.apply(&fsm.NodeIntent{ID: "01N1", Intent: model.IntentActive}), poll{}
 	}
 
 	// The next poll goes on from that index, and misses nothing that happens before it arrives.
-	r.apply(&fsm.NodeIntent{ID: "01N1", Intent: fsm.IntentActive})
+	r.apply(&fsm.NodeIntent{ID: "01N1", Intent: model.IntentActive})
 	if p := finished(t, startPoll(t, c, "/v1/nodes/n1", p.index, "30s")); p.body["state"] != "active" {
 		t.Errorf("a change between two polls was missed: state %v", p.body["state"])
 	}
@@ -163,7 +163,7 @@ func TestPaging(t *testing.T) {
 func TestFilter(t *testing.T) {
 	r := newRig(t)
 	r.world()
-	r.apply(&fsm.NodeIntent{ID: "01N2", Intent: fsm.IntentCordoned})
+	r.apply(&fsm.NodeIntent{ID: "01N2", Intent: model.IntentCordoned})
 	tests := []struct{ path, filter, want string }{
 		{"/v1/nodes", "state=active", "n1"},
 		{"/v1/nodes", "state!=active", "n2"},
@@ -290,7 +290,7 @@ func TestEventsFollow(t *testing.T) {
 			id = strings.TrimSpace(text)
 		}
 	}
-	r.apply(&fsm.NodeIntent{ID: "01N1", Intent: fsm.IntentCordoned})
+	r.apply(&fsm.NodeIntent{ID: "01N1", Intent: model.IntentCordoned})
 	var data string
 	for data == "" {
 		line := must(in.ReadString('\n'))(t)
@@ -333,7 +333,7 @@ func TestEventsGone(t *testing.T) {
 	r.apply(&fsm.SettingsSet{Settings: settings})
 	first := r.eventIDs()[0]
 	for i := range 1100 {
-		r.apply(&fsm.NodeIntent{ID: "01N1", Intent: []fsm.Intent{fsm.IntentCordoned, fsm.IntentActive}[i%2]})
+		r.apply(&fsm.NodeIntent{ID: "01N1", Intent: []model.Intent{model.IntentCordoned, model.IntentActive}[i%2]})
 	}
 	oldest := r.eventIDs()[0]
 	_, err := r.cli().Open(t.Context(), transport.Request{Path: "/v1/events", Header: http.Header{transport.HeaderLastEvent: {first}}})
@@ -367,7 +367,7 @@ func TestEventsAhead(t *testing.T) {
 		}
 		opened <- err
 	}()
-	r.apply(&fsm.NodeIntent{ID: "01N1", Intent: fsm.IntentCordoned})
+	r.apply(&fsm.NodeIntent{ID: "01N1", Intent: model.IntentCordoned})
 	if err := <-opened; err != nil {
 		t.Errorf("an id that the server reaches: %v", err)
 	}

@@ -138,8 +138,8 @@ func (s *scrape) nodes() {
 	for _, check := range model.SelfChecks() {
 		s.gauge(s.g.troubled, float64(troubled[check]), string(check))
 	}
-	for _, intent := range [...]fsm.Intent{fsm.IntentActive, fsm.IntentCordoned, fsm.IntentDraining, fsm.IntentDisabled} {
-		for _, health := range [...]fsm.Health{fsm.HealthOnline, fsm.HealthDegraded, fsm.HealthUnreachable, fsm.HealthOffline} {
+	for _, intent := range [...]model.Intent{model.IntentActive, model.IntentCordoned, model.IntentDraining, model.IntentDisabled} {
+		for _, health := range [...]model.Health{model.HealthOnline, model.HealthDegraded, model.HealthUnreachable, model.HealthOffline} {
 			s.gauge(s.g.nodes, float64(counts[[2]string{string(intent), string(health)}]), string(intent), string(health))
 		}
 	}
@@ -175,12 +175,12 @@ func (s *scrape) groups() {
 }
 
 func (s *scrape) drains() {
-	counts := map[fsm.DrainPhase]int{}
+	counts := map[model.DrainPhase]int{}
 	last := map[model.NodeID]fsm.DrainNode{}
 	for _, d := range s.s.Drains.All() {
 		counts[d.Phase()]++
 		for _, part := range d.Nodes {
-			if part.Phase == fsm.PhaseDrained && part.EndedWall > last[part.Node].EndedWall {
+			if part.Phase == model.PhaseDrained && part.EndedWall > last[part.Node].EndedWall {
 				last[part.Node] = part
 			}
 		}
@@ -190,7 +190,7 @@ func (s *scrape) drains() {
 			s.gauge(s.g.drainTime, float64(part.EndedWall-part.StartedWall)/1000, n.Name)
 		}
 	}
-	for _, phase := range [...]fsm.DrainPhase{fsm.PhaseDraining, fsm.PhaseDrained, fsm.PhaseFailed, fsm.PhaseCanceled} {
+	for _, phase := range [...]model.DrainPhase{model.PhaseDraining, model.PhaseDrained, model.PhaseFailed, model.PhaseCanceled} {
 		s.gauge(s.g.drains, float64(counts[phase]), string(phase))
 	}
 }
@@ -212,7 +212,7 @@ func (s *scrape) waiting(cfg Config) {
 			}
 		}
 		for id, d := range s.s.Drains.All() {
-			if d.Phase() != fsm.PhaseDraining {
+			if d.Phase() != model.PhaseDraining {
 				continue
 			}
 			for _, status := range cfg.Explainer.DrainStatus(q, id) {

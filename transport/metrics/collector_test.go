@@ -21,14 +21,16 @@ import (
 // explainer says that everything waits for memory, and that two local volumes stay on each node that is drained.
 type explainer struct{}
 
-func (explainer) Why(httpapi.Question, string) (fsm.WhyResult, error) { return fsm.WhyResult{}, nil }
-
-func (explainer) Waiting(httpapi.Question) httpapi.Waiting {
-	return httpapi.Waiting{Groups: map[model.GroupID]fsm.Blocker{"web/http": {Code: model.CodeNoMemory}}}
+func (explainer) Why(httpapi.Question, string) (model.WhyResult, error) {
+	return model.WhyResult{}, nil
 }
 
-func (explainer) DrainStatus(httpapi.Question, model.DrainID) []fsm.DrainStatus {
-	return []fsm.DrainStatus{{Blockers: []fsm.Blocker{
+func (explainer) Waiting(httpapi.Question) httpapi.Waiting {
+	return httpapi.Waiting{Groups: map[model.GroupID]model.Blocker{"web/http": {Code: model.CodeNoMemory}}}
+}
+
+func (explainer) DrainStatus(httpapi.Question, model.DrainID) []model.DrainStatus {
+	return []model.DrainStatus{{Blockers: []model.Blocker{
 		{Code: model.Unschedulable(model.CodeNoMemory)}, {Code: model.CodeVolumeLocal}, {Code: model.CodeVolumeLocal},
 	}}}
 }
@@ -210,30 +212,30 @@ func TestCounts(t *testing.T) {
 	r.want(map[string]float64{"outspan_nodes_troubled[check=disk_full]": 1, "outspan_nodes[health=degraded intent=active]": 1})
 	r.apply(&fsm.NodeReport{ID: "01N2", Epoch: r.epoch("01N2"), Self: &model.SelfReport{Gen: 2}})
 	r.want(map[string]float64{"outspan_nodes_troubled[check=disk_full]": 0, "outspan_nodes[health=degraded intent=active]": 0})
-	r.apply(&fsm.DrainStart{ID: "d1", Nodes: []string{"n1"}, Options: fsm.DrainOptions{Deadline: model.Hour, AcceptDowntime: []string{"*"}, Force: true}})
+	r.apply(&fsm.DrainStart{ID: "d1", Nodes: []string{"n1"}, Options: model.DrainOptions{Deadline: model.Hour, AcceptDowntime: []string{"*"}, Force: true}})
 	r.want(map[string]float64{"outspan_nodes[health=online intent=draining]": 1, "outspan_nodes[health=online intent=disabled]": 0})
-	r.apply(&fsm.NodeIntent{ID: "01N2", Intent: fsm.IntentDisabled})
+	r.apply(&fsm.NodeIntent{ID: "01N2", Intent: model.IntentDisabled})
 	r.want(map[string]float64{"outspan_nodes[health=online intent=disabled]": 1})
-	r.apply(&fsm.NodeIntent{ID: "01N2", Intent: fsm.IntentActive})
+	r.apply(&fsm.NodeIntent{ID: "01N2", Intent: model.IntentActive})
 	r.want(map[string]float64{"outspan_drains[phase=draining]": 1, "outspan_drain_blocked[code=replacement_unschedulable:no_capacity_memory]": 1})
 	r.want(map[string]float64{"outspan_drain_blocked[code=volume_local]": 2})
 	r.apply(&fsm.InstanceStop{ID: "a", Cause: model.CauseNodeDraining, By: "d1", Bypass: true})
 	r.apply(&fsm.InstancePlace{ID: "b", Group: "web/http", Version: 1, Node: "01N2", Replaces: "a", Cause: model.CauseNodeDraining})
 	r.apply(&fsm.DrainCancel{ID: "d1"})
 	n, _ := r.machine.State().Nodes.Get("01N2")
-	r.apply(&fsm.NodeHealth{ID: "01N2", Health: fsm.HealthOffline, BootID: "b2", Epoch: n.Agent.Epoch})
+	r.apply(&fsm.NodeHealth{ID: "01N2", Health: model.HealthOffline, BootID: "b2", Epoch: n.Agent.Epoch})
 	r.want(map[string]float64{
 		"outspan_evictions_total[cause=node_draining node=n1]": 1, "outspan_reschedules_total[cause=node_draining node=n1]": 1,
 		"outspan_drains[phase=canceled]": 1, "outspan_drain_duration_seconds[]": 1, "outspan_nodes[health=offline intent=active]": 1,
 		"outspan_offline_detection_seconds[]": 1,
 	})
-	r.apply(&fsm.NodeIntent{ID: "01N2", Intent: fsm.IntentActive})
+	r.apply(&fsm.NodeIntent{ID: "01N2", Intent: model.IntentActive})
 	r.apply(&fsm.NodeConfirmDead{ID: "01N2", Force: true})
-	r.apply(&fsm.DrainStart{ID: "d2", Nodes: []string{"n2"}, Options: fsm.DrainOptions{Deadline: model.Hour}})
+	r.apply(&fsm.DrainStart{ID: "d2", Nodes: []string{"n2"}, Options: model.DrainOptions{Deadline: model.Hour}})
 	r.apply(&fsm.DrainTurn{ID: "d2", Node: "01N2"})
 	before := r.series()["outspan_drain_duration_seconds_sum[]"]
 	r.passes = 90 * model.Second
-	r.apply(&fsm.DrainEnd{ID: "d2", Node: "01N2", Phase: fsm.PhaseDrained})
+	r.apply(&fsm.DrainEnd{ID: "d2", Node: "01N2", Phase: model.PhaseDrained})
 	r.want(map[string]float64{"outspan_drain_duration_seconds[]": 2, "outspan_drain_blocked[code=volume_local]": 0})
 	if took := r.series()["outspan_node_drain_seconds[node=n2]"]; took < 90 {
 		t.Errorf("the drain of a node took at least 90 s, and is told as %v s", took)

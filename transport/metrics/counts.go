@@ -123,7 +123,7 @@ func (c *Collector) Run(ctx context.Context) error {
 // note counts one event.
 func (c *Collector) note(s *fsm.State, e *fsm.Event) {
 	switch e.Type {
-	case fsm.EventDesired:
+	case model.EventDesired:
 		if e.Before == string(model.DesiredRunning) && e.After != e.Before && slices.Contains(evictionCauses(), e.Cause) {
 			c.counts.add(c.counts.evictions, model.NodeID(e.Data["node"]), e.Cause)
 		}
@@ -132,14 +132,14 @@ func (c *Collector) note(s *fsm.State, e *fsm.Event) {
 			c.counts.preemptions++
 			c.counts.mu.Unlock()
 		}
-	case fsm.EventAllocated:
+	case model.EventAllocated:
 		old, ok := s.Instances.Get(model.InstanceID(e.Data["replaces"]))
 		if ok && slices.Contains(rescheduleCauses(), e.Cause) {
 			c.counts.add(c.counts.reschedules, old.Node, e.Cause)
 		}
-	case fsm.EventDrainPhase:
+	case model.EventDrainPhase:
 		c.noteDrain(s, e)
-	case fsm.EventNodeState:
+	case model.EventNodeState:
 		c.noteOffline(e)
 	}
 }
@@ -162,7 +162,7 @@ func (c *Collector) noteDrain(s *fsm.State, e *fsm.Event) {
 
 // noteOffline is counted by the leader only: the others' evidence is not what the mark rests on.
 func (c *Collector) noteOffline(e *fsm.Event) {
-	if e.After != string(fsm.NodeOffline) || c.cfg.Live == nil || c.cfg.Raft == nil || !c.cfg.Raft().Leader {
+	if e.After != string(model.NodeOffline) || c.cfg.Live == nil || c.cfg.Raft == nil || !c.cfg.Raft().Leader {
 		return
 	}
 	if live, ok := c.cfg.Live()[model.NodeID(strings.TrimPrefix(e.Subject, "node/"))]; ok && live.Age != model.Forever {

@@ -1,0 +1,51 @@
+package model
+
+// DrainPhase is where a drain is: Draining, then Drained, Failed or Canceled, and nothing else (B8-B11).
+type DrainPhase string
+
+// The phases.
+const (
+	PhaseDraining DrainPhase = "draining"
+	PhaseDrained  DrainPhase = "drained"
+	PhaseFailed   DrainPhase = "failed"
+	PhaseCanceled DrainPhase = "canceled"
+)
+
+// DrainOptions are the choices made when a drain was asked for.
+type DrainOptions struct {
+	Deadline         Duration `cbor:"1,keyasint" json:"deadline"`                  // per node, from its turn; Forever = none
+	Force            bool     `cbor:"2,keyasint,omitempty" json:"force,omitempty"` // also what a role says never; recorded
+	ForceAtDeadline  bool     `cbor:"3,keyasint,omitempty" json:"force_at_deadline,omitempty"`
+	AcceptDowntime   []string `cbor:"4,keyasint,omitempty" json:"accept_downtime,omitempty"` // "JOB/GROUP", or "*" for all
+	IgnoreSystem     bool     `cbor:"5,keyasint,omitempty" json:"ignore_system,omitempty"`
+	MaxParallelNodes int      `cbor:"6,keyasint,omitempty" json:"max_parallel_nodes,omitempty"` // 0 = all at once
+	Policy           string   `cbor:"7,keyasint,omitempty" json:"policy,omitempty"`
+	Roll             *Roll    `cbor:"8,keyasint,omitempty" json:"roll,omitempty"` // the rolling maintenance that it is a step of
+}
+
+// Roll is the maintenance of many machines, one drain for each. What is done of it stands in its drains, so that anybody can go on with it
+// from any machine.
+type Roll struct {
+	ID       string   `cbor:"1,keyasint" json:"id"`
+	Nodes    []string `cbor:"2,keyasint" json:"nodes"`                                  // names of all of them, in order
+	Exec     string   `cbor:"3,keyasint,omitempty" json:"exec,omitempty"`               // what reboots {node}; empty: a person does
+	Parallel int      `cbor:"4,keyasint,omitempty" json:"max_parallel_nodes,omitempty"` // default 1
+	NoReboot bool     `cbor:"5,keyasint,omitempty" json:"no_reboot,omitempty"`          // Exec reboots nothing: no new boot id is waited for
+}
+
+// AcceptsDowntime reports whether the operator accepted that group may be stopped without a replacement.
+func (o *DrainOptions) AcceptsDowntime(group GroupID) bool {
+	for _, a := range o.AcceptDowntime {
+		if a == "*" || a == string(group) {
+			return true
+		}
+	}
+	return false
+}
+
+// DrainRefusal is a node that a drain could not start on: not_found, already_draining or disabled.
+type DrainRefusal struct {
+	Node    string `cbor:"1,keyasint" json:"node"`
+	Code    Code   `cbor:"2,keyasint" json:"code"`
+	Message string `cbor:"3,keyasint" json:"message"`
+}

@@ -1,0 +1,42 @@
+package model
+
+// EventType is what happened, in a closed set.
+type EventType string
+
+// The events (model, "Codes").
+const (
+	EventNodeRegistered EventType = "node.registered"
+	EventNodeState      EventType = "node.state_changed"
+	EventNodeChecks     EventType = "node.checks_changed" // of the agent's checks of its own machine
+	EventNodePort       EventType = "node.port_changed"   // its agent can't listen on a port, or can again
+	EventAllocated      EventType = "instance.allocated"
+	EventDesired        EventType = "instance.desired_state_changed"
+	EventStatus         EventType = "instance.status_changed"
+	EventRestarted      EventType = "instance.restarted"    // its agent has restarted the program in place, once or more
+	EventDisk           EventType = "instance.disk_changed" // it went above its disk limit, or below it again
+	EventEviction       EventType = "instance.eviction_changed"
+	EventPreparation    EventType = "instance.preparation_failed" // a hook or a gate ended the preparation of its stop; told once, not at each try
+	EventDrainStarted   EventType = "drain.started"
+	EventDrainPhase     EventType = "drain.phase_changed"
+	EventBudget         EventType = "budget.changed"
+	EventJob            EventType = "job.changed"
+	EventDeployment     EventType = "deployment.changed"
+	EventSettings       EventType = "settings.changed"
+	EventLeader         EventType = "leader.changed"
+	EventHold           EventType = "hold.changed"
+	EventVolume         EventType = "volume.changed"
+)
+
+// EventTypes lists them.
+func EventTypes() []EventType {
+	return []EventType{
+		EventNodeRegistered, EventNodeState, EventNodeChecks, EventNodePort, EventAllocated, EventDesired, EventStatus, EventRestarted,
+		EventDisk, EventEviction, EventPreparation, EventDrainStarted, EventDrainPhase, EventBudget, EventJob, EventDeployment,
+		EventSettings, EventLeader, EventHold, EventVolume,
+	}
+}
+
+// EventSubjects lists the kinds of objects that events are about: the first words of their subjects.
+func EventSubjects() []string {
+	return []string{"budget", "class", "cluster", "deployment", "drain", "group", "instance", "job", "node", "settings", "volume"}
+}

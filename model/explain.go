@@ -1,0 +1,117 @@
+package model
+
+// Blocker is why something can't be done now, and what would change that.
+type Blocker struct {
+	Code     Code       `json:"code" cbor:"1,keyasint"`
+	Instance InstanceID `json:"instance,omitempty" cbor:"2,keyasint,omitempty"`
+	Volume   VolumeID   `json:"volume,omitempty" cbor:"3,keyasint,omitempty"`
+	Message  string     `json:"message" cbor:"4,keyasint"`
+	Unblock  string     `json:"unblock,omitempty" cbor:"5,keyasint,omitempty"` // what would let it go on
+}
+
+// DataClass says whether an instance has data on its node: it is stateful iff it has volumes there (P1).
+type DataClass string
+
+// The classes of instances.
+const (
+	Stateless DataClass = "stateless"
+	Stateful  DataClass = "stateful"
+)
+
+// Action is what a drain will do with an instance.
+type Action string
+
+// The actions of a forecast.
+const (
+	ActionMove      Action = "move"       // a replacement is made first (surge)
+	ActionStopFirst Action = "stop_first" // it is stopped, then its replacement is made
+	ActionStop      Action = "stop"       // it is stopped and not replaced while the node is drained
+	ActionLeave     Action = "leave"      // it stays on the node
+	ActionWait      Action = "wait"       // it can't go now
+)
+
+// Forecast is what a drain will do with one instance, if nothing else changes.
+type Forecast struct {
+	Node     NodeID     `json:"node" cbor:"1,keyasint"`
+	Instance InstanceID `json:"instance" cbor:"2,keyasint"`
+	Group    GroupID    `json:"group" cbor:"3,keyasint"`
+	Class    DataClass  `json:"class" cbor:"4,keyasint"`
+	Action   Action     `json:"action" cbor:"5,keyasint"`
+	Target   NodeID     `json:"target,omitempty" cbor:"6,keyasint,omitempty"`  // where its replacement fits now
+	Blocker  *Blocker   `json:"blocker,omitempty" cbor:"7,keyasint,omitempty"` // why it can't go now; nil if it can
+	Never    bool       `json:"never,omitempty" cbor:"8,keyasint,omitempty"`   // no time alone removes the blocker: the drain can't finish without a person
+	Note     string     `json:"note,omitempty" cbor:"9,keyasint,omitempty"`    // what is not as the group's policy says: a surge given up for a quota
+	After    Duration   `json:"after,omitempty" cbor:"10,keyasint,omitempty"`  // about when it is gone; 0 = not known
+}
+
+// NodeRemaining is one instance that is still on a draining node.
+type NodeRemaining struct {
+	Instance InstanceID `json:"instance" cbor:"1,keyasint"`
+	Class    DataClass  `json:"class" cbor:"2,keyasint"`
+	State    string     `json:"state" cbor:"3,keyasint"` // its observed state; "left_running" once it was acknowledged
+	Blocker  Code       `json:"blocker,omitempty" cbor:"4,keyasint,omitempty"`
+}
+
+// DrainStatus is how far one node of a drain is.
+type DrainStatus struct {
+	Node      NodeID          `json:"node" cbor:"1,keyasint"`
+	Remaining []NodeRemaining `json:"remaining" cbor:"2,keyasint,omitempty"`
+	Blockers  []Blocker       `json:"blockers" cbor:"3,keyasint,omitempty"`
+}
+
+// Excluded is the number of nodes that a rule of placement took out.
+type Excluded struct {
+	Code  Code `json:"code" cbor:"1,keyasint"`
+	Nodes int  `json:"nodes" cbor:"2,keyasint"`
+}
+
+// WhyResult explains one object: what it is now, how it came to that, what was considered, and what happens next.
+type WhyResult struct {
+	Subject    string       `json:"subject" cbor:"1,keyasint"`
+	State      string       `json:"state" cbor:"2,keyasint"`
+	Since      int64        `json:"since" cbor:"3,keyasint,omitempty"` // Unix ms
+	Chain      []WhyLink    `json:"chain" cbor:"4,keyasint,omitempty"`
+	Considered []Considered `json:"considered" cbor:"5,keyasint,omitempty"`
+	Next       string       `json:"next" cbor:"6,keyasint,omitempty"`
+	Blockers   []Blocker    `json:"blockers,omitempty" cbor:"7,keyasint,omitempty"`
+}
+
+// WhyLink is one step of how an object came to its state.
+type WhyLink struct {
+	Index uint64 `json:"index" cbor:"1,keyasint"`
+	Wall  int64  `json:"time" cbor:"2,keyasint"` // Unix ms
+	Cause Cause  `json:"cause,omitempty" cbor:"3,keyasint,omitempty"`
+	Actor Actor  `json:"actor,omitempty" cbor:"4,keyasint,omitempty"`
+	Text  string `json:"text" cbor:"5,keyasint"`
+}
+
+// Considered is a node that placement looked at: excluded by a rule, or scored.
+type Considered struct {
+	Node       NodeID `json:"node" cbor:"1,keyasint"`
+	ExcludedBy Code   `json:"excluded_by,omitempty" cbor:"2,keyasint,omitempty"`
+	Score      int64  `json:"score,omitempty" cbor:"3,keyasint,omitempty"`
+}
+
+// PlannedGroup is what submitting a job would do to one of its groups.
+type PlannedGroup struct {
+	Group         GroupID    `json:"group" cbor:"1,keyasint"`
+	Created       int        `json:"created" cbor:"2,keyasint"`
+	Destroyed     int        `json:"destroyed" cbor:"3,keyasint"`
+	Kept          int        `json:"kept" cbor:"4,keyasint"`
+	Unschedulable int        `json:"unschedulable" cbor:"5,keyasint"`
+	Code          Code       `json:"code,omitempty" cbor:"6,keyasint,omitempty"`     // why the unschedulable ones fit nowhere
+	Message       string     `json:"message,omitempty" cbor:"7,keyasint,omitempty"`  // the same in words
+	Excluded      []Excluded `json:"excluded,omitempty" cbor:"8,keyasint,omitempty"` // by which rules, on how many nodes
+
+	Budgets  []BudgetLine `json:"budgets,omitempty" cbor:"9,keyasint,omitempty"`   // what its budgets come to
+	Preempts []InstanceID `json:"preempts,omitempty" cbor:"10,keyasint,omitempty"` // less important ones that would stop to make room
+}
+
+// JobPlan is what submitting a job would do.
+type JobPlan struct {
+	Job     JobName        `json:"job" cbor:"1,keyasint"`
+	Index   uint64         `json:"index" cbor:"2,keyasint"`   // the job's index, for a later submit on the condition that nothing changed; 0 = a new job
+	Version uint64         `json:"version" cbor:"3,keyasint"` // it would have
+	Changes bool           `json:"changes" cbor:"4,keyasint"`
+	Groups  []PlannedGroup `json:"groups" cbor:"5,keyasint,omitempty"`
+}
