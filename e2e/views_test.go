@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/outspan/outspan/transport/httpapi"
+	"github.com/outspan/outspan/api"
 )
 
 // What the contract promises of each object, as far as the tests look at it.
@@ -70,9 +70,9 @@ type instanceView struct {
 	Ports      map[string]int `json:"ports"`
 	Volume     string         `json:"volume"`
 
-	Facts     httpapi.Facts `json:"facts"`
-	StartedAt *time.Time    `json:"started_at"`
-	Index     uint64        `json:"index"`
+	Facts     api.Facts  `json:"facts"`
+	StartedAt *time.Time `json:"started_at"`
+	Index     uint64     `json:"index"`
 }
 
 type blockerView struct {

@@ -7,8 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/model"
-	"github.com/outspan/outspan/transport/httpapi"
 )
 
 func agentRun(a *app) *cobra.Command {
@@ -41,7 +41,7 @@ func (a *app) nodeHere(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", usage("this machine has no name: %v", err).WithHint("name the node: outspan agent status NODE")
 	}
-	got, err := list[httpapi.Node](ctx, a, "/v1/nodes", nil)
+	got, err := list[api.Node](ctx, a, "/v1/nodes", nil)
 	if err != nil {
 		return "", err
 	}

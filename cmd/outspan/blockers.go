@@ -6,16 +6,16 @@ import (
 	"strings"
 	"time"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
-	"github.com/outspan/outspan/transport/httpapi"
 )
 
 // listedAtMost is how many lines of instances a drain shows; more are summed up unless -o wide asks for them.
 const listedAtMost = 20
 
 // sumsOf puts the blockers of a drain together, each reason once.
-func sumsOf(blockers []httpapi.DrainBlocker) []fsm.BlockerSum {
+func sumsOf(blockers []api.DrainBlocker) []fsm.BlockerSum {
 	all := make([]model.Blocker, len(blockers))
 	for i, b := range blockers {
 		all[i] = model.Blocker{Code: b.Code, Instance: b.Instance, Volume: b.Volume, Message: b.Message, Unblock: b.Unblock}
@@ -57,16 +57,16 @@ func reasonKey(sum fsm.BlockerSum) string {
 }
 
 // newReasons lists the reasons that a node of a drain has since the look before, but for those that pass by themselves.
-func newReasons(before, after []httpapi.DrainBlocker) []fsm.BlockerSum {
+func newReasons(before, after []api.DrainBlocker) []fsm.BlockerSum {
 	known, named := map[string]bool{}, map[model.Blocker]bool{}
 	for _, sum := range sumsOf(before) {
 		known[reasonKey(sum)] = true
 	}
 	for _, b := range before {
-		known[reasonKey(sumsOf([]httpapi.DrainBlocker{b})[0])] = true
+		known[reasonKey(sumsOf([]api.DrainBlocker{b})[0])] = true
 		named[model.Blocker{Code: b.Code, Instance: b.Instance, Volume: b.Volume}] = true
 	}
-	fresh := slices.DeleteFunc(slices.Clone(after), func(b httpapi.DrainBlocker) bool {
+	fresh := slices.DeleteFunc(slices.Clone(after), func(b api.DrainBlocker) bool {
 		return passing(b.Code) || named[model.Blocker{Code: b.Code, Instance: b.Instance, Volume: b.Volume}]
 	})
 	return slices.DeleteFunc(sumsOf(fresh), func(sum fsm.BlockerSum) bool { return known[reasonKey(sum)] })
@@ -78,18 +78,18 @@ func passing(code model.Code) bool {
 }
 
 // blockersOf are the blockers of a forecast.
-func blockersOf(forecast []httpapi.DrainForecast) []httpapi.DrainBlocker {
-	var all []httpapi.DrainBlocker
+func blockersOf(forecast []api.DrainForecast) []api.DrainBlocker {
+	var all []api.DrainBlocker
 	for _, f := range forecast {
 		if f.Blocker != "" {
-			all = append(all, httpapi.DrainBlocker{Code: f.Blocker, Instance: f.Instance, Volume: f.Volume, Message: f.Message, Unblock: f.Unblock})
+			all = append(all, api.DrainBlocker{Code: f.Blocker, Instance: f.Instance, Volume: f.Volume, Message: f.Message, Unblock: f.Unblock})
 		}
 	}
 	return all
 }
 
 // forecastReasons prints why instances of a forecast can't go now, and what else is to know of them, each once.
-func (p *page) forecastReasons(indent string, forecast []httpapi.DrainForecast) {
+func (p *page) forecastReasons(indent string, forecast []api.DrainForecast) {
 	for _, sum := range sumsOf(blockersOf(forecast)) {
 		p.line("%s%s", indent, sumText(sum))
 	}
@@ -104,7 +104,7 @@ func (p *page) forecastReasons(indent string, forecast []httpapi.DrainForecast) 
 }
 
 // forecastSums is a forecast in one line: what happens to how many, and about how long that takes.
-func forecastSums(forecast []httpapi.DrainForecast) string {
+func forecastSums(forecast []api.DrainForecast) string {
 	var parts []string
 	longest := model.Duration(0)
 	for _, f := range forecast {
@@ -132,16 +132,16 @@ func forecastSums(forecast []httpapi.DrainForecast) string {
 
 // forecastCount is a forecast's line of several instances that fare alike.
 type forecastCount struct {
-	httpapi.DrainForecast
+	api.DrainForecast
 	count int
 }
 
 // countForecast puts the instances of a forecast together that fare alike.
-func countForecast(forecast []httpapi.DrainForecast) []forecastCount {
+func countForecast(forecast []api.DrainForecast) []forecastCount {
 	var all []forecastCount
-	at := map[httpapi.DrainForecast]int{}
+	at := map[api.DrainForecast]int{}
 	for _, f := range forecast {
-		alike := httpapi.DrainForecast{Node: f.Node, Group: f.Group, Class: f.Class, Action: f.Action, Target: f.Target, Blocker: f.Blocker}
+		alike := api.DrainForecast{Node: f.Node, Group: f.Group, Class: f.Class, Action: f.Action, Target: f.Target, Blocker: f.Blocker}
 		if f.Member != "" {
 			alike.Member = "each its own" // whichever they are
 		}

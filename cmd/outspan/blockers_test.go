@@ -5,27 +5,27 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/model"
-	"github.com/outspan/outspan/transport/httpapi"
 )
 
 // blockedDrain is a drain of a node with so many instances that fit nowhere, and as many with local volumes.
-func blockedDrain(many int) httpapi.Drain {
-	n := httpapi.DrainNode{Node: "n1", Phase: model.PhaseDraining, Turn: true}
-	add := func(id model.InstanceID, b httpapi.DrainBlocker) {
+func blockedDrain(many int) api.Drain {
+	n := api.DrainNode{Node: "n1", Phase: model.PhaseDraining, Turn: true}
+	add := func(id model.InstanceID, b api.DrainBlocker) {
 		b.Instance = id
 		n.Blockers = append(n.Blockers, b)
-		n.Remaining = append(n.Remaining, httpapi.DrainRemaining{Instance: id, Class: model.Stateless, State: "ready", Blocker: b.Code})
+		n.Remaining = append(n.Remaining, api.DrainRemaining{Instance: id, Class: model.Stateless, State: "ready", Blocker: b.Code})
 	}
 	for i := range many {
-		add(model.InstanceID(fmt.Sprintf("web%04d", i)), httpapi.DrainBlocker{Code: "replacement_unschedulable:no_capacity_memory", Message: "its replacement fits nowhere", Unblock: "add a node"})
+		add(model.InstanceID(fmt.Sprintf("web%04d", i)), api.DrainBlocker{Code: "replacement_unschedulable:no_capacity_memory", Message: "its replacement fits nowhere", Unblock: "add a node"})
 		id := fmt.Sprintf("pg%05d", i)
-		add(model.InstanceID(id), httpapi.DrainBlocker{
+		add(model.InstanceID(id), api.DrainBlocker{
 			Code: model.CodeVolumeLocal, Volume: model.NewVolumeID("db/pg", i, "data"), Message: fmt.Sprintf("instance %s holds the local volume db/pg/%d/data", id, i),
 			Unblock: fmt.Sprintf("outspan volume migrate db/pg/%d/data --to NODE", i),
 		})
 	}
-	return httpapi.Drain{ID: "d1", Phase: model.PhaseDraining, Nodes: []httpapi.DrainNode{n}}
+	return api.Drain{ID: "d1", Phase: model.PhaseDraining, Nodes: []api.DrainNode{n}}
 }
 
 // proves that a drain of many instances that are blocked for two reasons tells each reason once: while it is followed,
@@ -36,7 +36,7 @@ func TestBlockedDrainIsNoWall(t *testing.T) {
 	later := blockedDrain(220)
 	more := drainNews(&d, &later)
 	ended := later
-	ended.Phase, ended.Nodes = model.PhaseFailed, []httpapi.DrainNode{{Node: "n1", Phase: model.PhaseFailed, Turn: true, LastError: "said below"}}
+	ended.Phase, ended.Nodes = model.PhaseFailed, []api.DrainNode{{Node: "n1", Phase: model.PhaseFailed, Turn: true, LastError: "said below"}}
 	failed := drainNews(&later, &ended)
 	count := func(lines []string, text string) int { return strings.Count(strings.Join(lines, "\n"), text) }
 	if len(news) != 3 || count(news, "200 instances (web0000, web0001, web0002 and 197 more): replacement_unschedulable:no_capacity_memory: its replacement fits nowhere; add a node") != 1 {
@@ -64,8 +64,8 @@ func TestBlockedDrainIsNoWall(t *testing.T) {
 
 // proves that the time left and the counts of a reason are no news while a drain is followed.
 func TestTimesAreNoNews(t *testing.T) {
-	at := func(message string) httpapi.Drain {
-		return httpapi.Drain{Nodes: []httpapi.DrainNode{{Node: "n1", Blockers: []httpapi.DrainBlocker{{Code: model.CodeBudgetRate, Instance: model.InstanceID(message), Message: message}}}}}
+	at := func(message string) api.Drain {
+		return api.Drain{Nodes: []api.DrainNode{{Node: "n1", Blockers: []api.DrainBlocker{{Code: model.CodeBudgetRate, Instance: model.InstanceID(message), Message: message}}}}}
 	}
 	before, after := at("db may lose 1 per 10m; the next is allowed in 9m"), at("db may lose 1 per 10m; the next is allowed in 8m30s")
 	if news := drainNews(&before, &after); len(news) != 0 {
@@ -76,9 +76,9 @@ func TestTimesAreNoNews(t *testing.T) {
 // proves that a forecast of many instances sums up those that fare alike, and ends with what happens to how many and
 // about how long that takes.
 func TestForecastSums(t *testing.T) {
-	var r httpapi.DrainReply
+	var r api.DrainReply
 	for i := range 15 {
-		f := httpapi.DrainForecast{Node: "n1", Instance: model.InstanceID(fmt.Sprintf("web%04d", i)), Group: "web/http", Action: model.ActionMove, Target: "n2", After: 9 * model.Second}
+		f := api.DrainForecast{Node: "n1", Instance: model.InstanceID(fmt.Sprintf("web%04d", i)), Group: "web/http", Action: model.ActionMove, Target: "n2", After: 9 * model.Second}
 		if i >= 12 {
 			f.Action, f.Target, f.Blocker, f.Message, f.After = model.ActionWait, "", model.CodeBudgetMinReady, "web/http must keep 9", 40*model.Second
 		}
@@ -105,16 +105,16 @@ func TestForecastSums(t *testing.T) {
 
 // A forecast names the volumes that keep instances on a node together, in one line, as a drain that runs does.
 func TestForecastSumsVolumes(t *testing.T) {
-	var r httpapi.DrainReply
-	var blockers []httpapi.DrainBlocker
+	var r api.DrainReply
+	var blockers []api.DrainBlocker
 	for i := range 5 {
 		id, volume := model.InstanceID(fmt.Sprintf("db%04d", i)), model.VolumeID(fmt.Sprintf("db/main/%d/rows", i))
-		f := httpapi.DrainForecast{
+		f := api.DrainForecast{
 			Node: "n1", Instance: id, Group: "db/main", Action: model.ActionWait, Blocker: model.CodeVolumeLocal, Volume: volume, Never: true,
 			Message: fmt.Sprintf("instance %s holds the local volume %s", id, volume), Unblock: "outspan volume migrate " + string(volume),
 		}
 		r.Forecast = append(r.Forecast, f)
-		blockers = append(blockers, httpapi.DrainBlocker{Code: f.Blocker, Instance: id, Volume: volume, Message: f.Message, Unblock: f.Unblock})
+		blockers = append(blockers, api.DrainBlocker{Code: f.Blocker, Instance: id, Volume: volume, Message: f.Message, Unblock: f.Unblock})
 	}
 	p := &page{}
 	p.drainReply(r, &drainFlags{})
@@ -129,7 +129,7 @@ func TestForecastSumsVolumes(t *testing.T) {
 
 // A drain does not count instances as moved that were only stopped, and a roll counts the nodes that are done.
 func TestCountsAreTrue(t *testing.T) {
-	d := httpapi.Drain{ID: "d1", Phase: model.PhaseDrained, Nodes: []httpapi.DrainNode{{Node: "n1", Phase: model.PhaseDrained, Moved: 7, Stopped: 6}}}
+	d := api.Drain{ID: "d1", Phase: model.PhaseDrained, Nodes: []api.DrainNode{{Node: "n1", Phase: model.PhaseDrained, Moved: 7, Stopped: 6}}}
 	if news := drainNews(nil, &d); news[len(news)-1] != "drain d1 drained: 1 moved, 6 stopped without a replacement" {
 		t.Errorf("news: %q", news)
 	}
@@ -142,7 +142,7 @@ func TestCountsAreTrue(t *testing.T) {
 // proves that the hint of a drain that ended badly names the nodes that did.
 func TestEndedDrainNamesItsNodes(t *testing.T) {
 	for _, phase := range []model.DrainPhase{model.PhaseFailed, model.PhaseCanceled} {
-		d := httpapi.Drain{ID: "d1", Phase: phase, Nodes: []httpapi.DrainNode{{Node: "n1", Phase: model.PhaseDrained}, {Node: "n2", Phase: phase}, {Node: "n3", Phase: phase}}}
+		d := api.Drain{ID: "d1", Phase: phase, Nodes: []api.DrainNode{{Node: "n1", Phase: model.PhaseDrained}, {Node: "n2", Phase: phase}, {Node: "n3", Phase: phase}}}
 		if hint := describe(drainEnded(d)).Hint; !strings.HasSuffix(hint, "outspan node uncordon n2 n3") {
 			t.Errorf("%s: %s", phase, hint)
 		}

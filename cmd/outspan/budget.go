@@ -10,39 +10,39 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
-	"github.com/outspan/outspan/transport/httpapi"
 )
 
-func budgetName(b httpapi.Budget) string { return b.Name }
+func budgetName(b api.Budget) string { return b.Name }
 
 func budgetLs(a *app) *cobra.Command {
 	var filter listFlags
 	cmd := &cobra.Command{
 		Use: "ls", Aliases: []string{"list"}, Short: "list the budgets of groups, the shared ones, and the rates of actors", Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			got, err := list[httpapi.Budget](cmd.Context(), a, "/v1/budgets", filter.query())
+			got, err := list[api.Budget](cmd.Context(), a, "/v1/budgets", filter.query())
 			if err != nil {
 				return err
 			}
-			return showList(a, got, budgetName, []column[httpapi.Budget]{
+			return showList(a, got, budgetName, []column[api.Budget]{
 				{head: "name", cell: budgetName},
 				{head: "ready", cell: readyOfWant},
-				{head: "min ready", cell: func(b httpapi.Budget) string { return ofInstances(b, b.MinReady) }},
-				{head: "max down", cell: func(b httpapi.Budget) string { return ofInstances(b, b.MaxDown) }},
-				{head: "down", cell: func(b httpapi.Budget) string {
+				{head: "min ready", cell: func(b api.Budget) string { return ofInstances(b, b.MinReady) }},
+				{head: "max down", cell: func(b api.Budget) string { return ofInstances(b, b.MaxDown) }},
+				{head: "down", cell: func(b api.Budget) string {
 					if b.Scope == scopeActor {
 						return ""
 					}
 					return downText(b)
 				}},
-				{head: "allowed", cell: func(b httpapi.Budget) string { return fmt.Sprint(b.Allowed) }},
+				{head: "allowed", cell: func(b api.Budget) string { return fmt.Sprint(b.Allowed) }},
 				{head: "rate", cell: rateText},
 				{head: "next allowed", cell: nextAllowed},
-				{head: "scope", cell: func(b httpapi.Budget) string { return b.Scope }},
-				{head: "shared", wide: true, cell: func(b httpapi.Budget) string { return strings.Join(b.Shared, ", ") }},
-				{head: "how", wide: true, cell: func(b httpapi.Budget) string { return b.Text }},
+				{head: "scope", cell: func(b api.Budget) string { return b.Scope }},
+				{head: "shared", wide: true, cell: func(b api.Budget) string { return strings.Join(b.Shared, ", ") }},
+				{head: "how", wide: true, cell: func(b api.Budget) string { return b.Text }},
 			})
 		},
 	}
@@ -53,26 +53,26 @@ func budgetLs(a *app) *cobra.Command {
 // scopeActor is the scope of what is no set of instances but the rate of who stops them.
 const scopeActor = "actor"
 
-func readyOfWant(b httpapi.Budget) string {
+func readyOfWant(b api.Budget) string {
 	if b.Scope == scopeActor {
 		return ""
 	}
 	return fmt.Sprintf("%d/%d", b.Ready, b.Want)
 }
 
-func ofInstances(b httpapi.Budget, n int) string {
+func ofInstances(b api.Budget, n int) string {
 	if b.Scope == scopeActor {
 		return ""
 	}
 	return fmt.Sprint(n)
 }
 
-func downText(b httpapi.Budget) string {
+func downText(b api.Budget) string {
 	return fmt.Sprintf("%d (%d voluntary)", b.Down.Voluntary+b.Down.Involuntary, b.Down.Voluntary)
 }
 
 // downByCause lists what is down with the reasons: "2 (1 voluntary): node_draining 1, node_offline 1".
-func downByCause(b httpapi.Budget) string {
+func downByCause(b api.Budget) string {
 	text := downText(b)
 	for i, cause := range slices.Sorted(maps.Keys(b.Down.ByCause)) {
 		sep := ", "
@@ -84,14 +84,14 @@ func downByCause(b httpapi.Budget) string {
 	return text
 }
 
-func rateText(b httpapi.Budget) string {
+func rateText(b api.Budget) string {
 	if b.Rate == nil {
 		return ""
 	}
 	return fmt.Sprintf("%d of %d in %s", b.Rate.Used, b.Rate.Max, b.Rate.Window)
 }
 
-func nextAllowed(b httpapi.Budget) string {
+func nextAllowed(b api.Budget) string {
 	if b.Rate == nil || b.Rate.NextAllowed == nil {
 		return ""
 	}
@@ -119,7 +119,7 @@ func budgetStatus(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			got, err := get[httpapi.Budget](cmd.Context(), a, path, nil)
+			got, err := get[api.Budget](cmd.Context(), a, path, nil)
 			if err != nil {
 				return err
 			}
@@ -129,7 +129,7 @@ func budgetStatus(a *app) *cobra.Command {
 	}
 }
 
-func (p *page) budget(b httpapi.Budget) {
+func (p *page) budget(b api.Budget) {
 	groups := ""
 	if b.Scope == model.ScopeShared {
 		groups = joinedText(b.Groups)
@@ -161,7 +161,7 @@ The whole budget is replaced: what is not given is not limited. Percentages are 
 			if err := budgetSpec(&spec, minReady, maxDown, rate); err != nil {
 				return err
 			}
-			got, err := call[httpapi.BudgetReply](cmd.Context(), a, http.MethodPut, "/v1/budgets/"+segment(args[0]), write.query(), spec)
+			got, err := call[api.BudgetReply](cmd.Context(), a, http.MethodPut, "/v1/budgets/"+segment(args[0]), write.query(), spec)
 			if err != nil {
 				return err
 			}
@@ -212,7 +212,7 @@ func budgetRm(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "rm NAME", Aliases: []string{"remove"}, Short: "remove a shared budget that no group names", Args: exactly("NAME"), ValidArgsFunction: a.complete("budgets"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			got, err := call[httpapi.BudgetReply](cmd.Context(), a, http.MethodDelete, "/v1/budgets/"+segment(args[0]), write.query(), nil)
+			got, err := call[api.BudgetReply](cmd.Context(), a, http.MethodDelete, "/v1/budgets/"+segment(args[0]), write.query(), nil)
 			if err != nil {
 				return err
 			}

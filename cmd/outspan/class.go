@@ -7,37 +7,37 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/config"
 	"github.com/outspan/outspan/model"
-	"github.com/outspan/outspan/transport/httpapi"
 )
 
-func className(c httpapi.ClassView) string { return string(c.Name) }
+func className(c api.ClassView) string { return string(c.Name) }
 
 func classLs(a *app) *cobra.Command {
 	var filter listFlags
 	cmd := &cobra.Command{
 		Use: "ls", Aliases: []string{"list"}, Short: "list classes, the highest first", Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			got, err := list[httpapi.ClassView](cmd.Context(), a, "/v1/classes", filter.query())
+			got, err := list[api.ClassView](cmd.Context(), a, "/v1/classes", filter.query())
 			if err != nil {
 				return err
 			}
-			return showList(a, got, className, []column[httpapi.ClassView]{
+			return showList(a, got, className, []column[api.ClassView]{
 				{head: "name", cell: className},
-				{head: "rank", cell: func(c httpapi.ClassView) string { return fmt.Sprint(c.Rank) }},
-				{head: "default", cell: func(c httpapi.ClassView) string { return yesNo(c.Default) }},
-				{head: "jobs", cell: func(c httpapi.ClassView) string { return fmt.Sprint(c.Jobs) }},
-				{head: "max down", cell: func(c httpapi.ClassView) string {
+				{head: "rank", cell: func(c api.ClassView) string { return fmt.Sprint(c.Rank) }},
+				{head: "default", cell: func(c api.ClassView) string { return yesNo(c.Default) }},
+				{head: "jobs", cell: func(c api.ClassView) string { return fmt.Sprint(c.Jobs) }},
+				{head: "max down", cell: func(c api.ClassView) string {
 					return model.MaxDown{Amount: c.MaxDown, Floor: c.MaxDownFloor}.String()
 				}},
-				{head: "memory", cell: func(c httpapi.ClassView) string {
+				{head: "memory", cell: func(c api.ClassView) string {
 					return ofQuota(sizeText(c.Used.MemoryBytes), c.Quota.MemoryBytes > 0, sizeText(c.Quota.MemoryBytes))
 				}},
-				{head: "instances", cell: func(c httpapi.ClassView) string {
+				{head: "instances", cell: func(c api.ClassView) string {
 					return ofQuota(fmt.Sprint(c.Used.Instances), c.Quota.Instances > 0, fmt.Sprint(c.Quota.Instances))
 				}},
-				{head: "preempts equal", wide: true, cell: func(c httpapi.ClassView) string { return string(c.PreemptEqual) }},
+				{head: "preempts equal", wide: true, cell: func(c api.ClassView) string { return string(c.PreemptEqual) }},
 			})
 		},
 	}
@@ -65,7 +65,7 @@ with a class that exists they move it. No instance is changed by that.`,
 			if err != nil {
 				return err
 			}
-			got, err := call[httpapi.ClassReply](cmd.Context(), a, http.MethodPut, "/v1/classes/"+segment(args[0]), write.query(), body)
+			got, err := call[api.ClassReply](cmd.Context(), a, http.MethodPut, "/v1/classes/"+segment(args[0]), write.query(), body)
 			if err != nil {
 				return err
 			}
@@ -134,7 +134,7 @@ func classRm(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "rm NAME", Aliases: []string{"remove"}, Short: "remove a class that no job has", Args: exactly("NAME"), ValidArgsFunction: a.complete("classes"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			got, err := call[httpapi.ClassReply](cmd.Context(), a, http.MethodDelete, "/v1/classes/"+segment(args[0]), write.query(), nil)
+			got, err := call[api.ClassReply](cmd.Context(), a, http.MethodDelete, "/v1/classes/"+segment(args[0]), write.query(), nil)
 			if err != nil {
 				return err
 			}

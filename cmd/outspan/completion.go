@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/outspan/outspan/transport/httpapi"
+	"github.com/outspan/outspan/api"
 )
 
 // completionTime bounds how long the shell waits for names. A cluster that does not answer completes nothing, and says nothing.
@@ -94,9 +94,9 @@ func (a *app) namesOf(ctx context.Context, kind string) []string {
 	case "transfers":
 		return transferNames(ctx, a)
 	case "members":
-		return namesIn(ctx, a, "/v1/members", func(m httpapi.Member) string { return m.Name })
+		return namesIn(ctx, a, "/v1/members", func(m api.Member) string { return m.Name })
 	case "logs": // what has logs: jobs, their groups, instances
-		jobs, err := list[httpapi.Job](ctx, a, "/v1/jobs", nil)
+		jobs, err := list[api.Job](ctx, a, "/v1/jobs", nil)
 		if err != nil {
 			return nil
 		}

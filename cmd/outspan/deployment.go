@@ -7,27 +7,27 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/outspan/outspan/transport/httpapi"
+	"github.com/outspan/outspan/api"
 )
 
-func deploymentID(d httpapi.Deployment) string { return string(d.ID) }
+func deploymentID(d api.Deployment) string { return string(d.ID) }
 
-func deploymentColumns(a *app) []column[httpapi.Deployment] {
-	return []column[httpapi.Deployment]{
+func deploymentColumns(a *app) []column[api.Deployment] {
+	return []column[api.Deployment]{
 		{head: "id", cell: deploymentID},
-		{head: "job", cell: func(d httpapi.Deployment) string { return string(d.Job) }},
-		{head: "version", cell: func(d httpapi.Deployment) string { return fmt.Sprint(d.Version) }},
-		{head: "status", cell: func(d httpapi.Deployment) string { return string(d.Status) }},
-		{head: "ready", cell: func(d httpapi.Deployment) string {
+		{head: "job", cell: func(d api.Deployment) string { return string(d.Job) }},
+		{head: "version", cell: func(d api.Deployment) string { return fmt.Sprint(d.Version) }},
+		{head: "status", cell: func(d api.Deployment) string { return string(d.Status) }},
+		{head: "ready", cell: func(d api.Deployment) string {
 			ready, count := 0, 0
 			for _, g := range d.Groups {
 				ready, count = ready+g.Ready, count+g.Count
 			}
 			return fmt.Sprintf("%d/%d", ready, count)
 		}},
-		{head: "age", cell: func(d httpapi.Deployment) string { return a.age(&d.CreatedAt) }},
-		{head: "reason", cell: func(d httpapi.Deployment) string { return d.Reason }},
-		{head: "promoted", wide: true, cell: func(d httpapi.Deployment) string { return yesNo(d.Promoted) }},
+		{head: "age", cell: func(d api.Deployment) string { return a.age(&d.CreatedAt) }},
+		{head: "reason", cell: func(d api.Deployment) string { return d.Reason }},
+		{head: "promoted", wide: true, cell: func(d api.Deployment) string { return yesNo(d.Promoted) }},
 	}
 }
 
@@ -41,7 +41,7 @@ func deploymentLs(a *app) *cobra.Command {
 			if job != "" {
 				q.Set("job", job)
 			}
-			got, err := list[httpapi.Deployment](cmd.Context(), a, "/v1/deployments", q)
+			got, err := list[api.Deployment](cmd.Context(), a, "/v1/deployments", q)
 			if err != nil {
 				return err
 			}
@@ -62,7 +62,7 @@ func deploymentStatus(a *app) *cobra.Command {
 }
 
 func (a *app) showDeployment(ctx context.Context, ref string) error {
-	got, err := get[httpapi.Deployment](ctx, a, "/v1/deployments/"+segment(ref), url.Values{})
+	got, err := get[api.Deployment](ctx, a, "/v1/deployments/"+segment(ref), url.Values{})
 	if err != nil {
 		return err
 	}
@@ -73,12 +73,12 @@ func (a *app) showDeployment(ctx context.Context, ref string) error {
 			field{"Reason", d.Reason}, field{"Promoted", yesNo(d.Promoted)}, field{"Created", stamp(&d.CreatedAt)}, field{"Index", number(d.Index)},
 		)
 		p.section("Groups")
-		rows(p, d.Groups, []column[httpapi.DeploymentGroup]{
-			{head: "group", cell: func(g httpapi.DeploymentGroup) string { return g.Name }},
-			{head: "count", cell: func(g httpapi.DeploymentGroup) string { return fmt.Sprint(g.Count) }},
-			{head: "new", cell: func(g httpapi.DeploymentGroup) string { return fmt.Sprint(g.Current) }},
-			{head: "ready", cell: func(g httpapi.DeploymentGroup) string { return fmt.Sprint(g.Ready) }},
-			{head: "old", cell: func(g httpapi.DeploymentGroup) string { return fmt.Sprint(g.Old) }},
+		rows(p, d.Groups, []column[api.DeploymentGroup]{
+			{head: "group", cell: func(g api.DeploymentGroup) string { return g.Name }},
+			{head: "count", cell: func(g api.DeploymentGroup) string { return fmt.Sprint(g.Count) }},
+			{head: "new", cell: func(g api.DeploymentGroup) string { return fmt.Sprint(g.Current) }},
+			{head: "ready", cell: func(g api.DeploymentGroup) string { return fmt.Sprint(g.Ready) }},
+			{head: "old", cell: func(g api.DeploymentGroup) string { return fmt.Sprint(g.Old) }},
 		})
 	}})
 }
@@ -89,7 +89,7 @@ func deploymentVerb(a *app, verb, short, done string, body func() any) *cobra.Co
 	cmd := &cobra.Command{
 		Use: verb + " DEPLOYMENT", Short: short, Args: exactly("DEPLOYMENT"), ValidArgsFunction: a.complete("deployments"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			got, err := post[httpapi.DeploymentReply](cmd.Context(), a, "/v1/deployments/"+segment(args[0])+"/"+verb, write.query(), body())
+			got, err := post[api.DeploymentReply](cmd.Context(), a, "/v1/deployments/"+segment(args[0])+"/"+verb, write.query(), body())
 			if err != nil {
 				return err
 			}

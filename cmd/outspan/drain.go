@@ -7,36 +7,36 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
-	"github.com/outspan/outspan/transport/httpapi"
 )
 
-func drainID(d httpapi.Drain) string { return string(d.ID) }
+func drainID(d api.Drain) string { return string(d.ID) }
 
-func (a *app) drainColumns() []column[httpapi.Drain] {
-	return []column[httpapi.Drain]{
+func (a *app) drainColumns() []column[api.Drain] {
+	return []column[api.Drain]{
 		{head: "id", cell: drainID},
-		{head: "phase", cell: func(d httpapi.Drain) string { return string(d.Phase) }},
-		{head: "nodes", cell: func(d httpapi.Drain) string {
+		{head: "phase", cell: func(d api.Drain) string { return string(d.Phase) }},
+		{head: "nodes", cell: func(d api.Drain) string {
 			var names []string
 			for _, n := range d.Nodes {
 				names = append(names, n.Node)
 			}
 			return joined(names)
 		}},
-		{head: "moved", cell: func(d httpapi.Drain) string { return fmt.Sprint(moved(d) - stopped(d)) }},
-		{head: "stopped", wide: true, cell: func(d httpapi.Drain) string { return fmt.Sprint(stopped(d)) }},
-		{head: "remaining", cell: func(d httpapi.Drain) string { return fmt.Sprint(remaining(d)) }},
-		{head: "blockers", cell: func(d httpapi.Drain) string { return fmt.Sprint(blockers(d)) }},
-		{head: "paused", cell: func(d httpapi.Drain) string { return yesNo(d.Paused) }},
-		{head: "age", cell: func(d httpapi.Drain) string { return a.age(&d.CreatedAt) }},
-		{head: "actor", wide: true, cell: func(d httpapi.Drain) string { return string(d.Actor) }},
-		{head: "message", wide: true, cell: func(d httpapi.Drain) string { return d.Message }},
+		{head: "moved", cell: func(d api.Drain) string { return fmt.Sprint(moved(d) - stopped(d)) }},
+		{head: "stopped", wide: true, cell: func(d api.Drain) string { return fmt.Sprint(stopped(d)) }},
+		{head: "remaining", cell: func(d api.Drain) string { return fmt.Sprint(remaining(d)) }},
+		{head: "blockers", cell: func(d api.Drain) string { return fmt.Sprint(blockers(d)) }},
+		{head: "paused", cell: func(d api.Drain) string { return yesNo(d.Paused) }},
+		{head: "age", cell: func(d api.Drain) string { return a.age(&d.CreatedAt) }},
+		{head: "actor", wide: true, cell: func(d api.Drain) string { return string(d.Actor) }},
+		{head: "message", wide: true, cell: func(d api.Drain) string { return d.Message }},
 	}
 }
 
-func moved(d httpapi.Drain) (n int) {
+func moved(d api.Drain) (n int) {
 	for _, one := range d.Nodes {
 		n += one.Moved
 	}
@@ -44,21 +44,21 @@ func moved(d httpapi.Drain) (n int) {
 }
 
 // stopped counts what was stopped and not replaced elsewhere.
-func stopped(d httpapi.Drain) (n int) {
+func stopped(d api.Drain) (n int) {
 	for _, one := range d.Nodes {
 		n += one.Stopped
 	}
 	return n
 }
 
-func remaining(d httpapi.Drain) (n int) {
+func remaining(d api.Drain) (n int) {
 	for _, one := range d.Nodes {
 		n += len(one.Remaining)
 	}
 	return n
 }
 
-func blockers(d httpapi.Drain) (n int) {
+func blockers(d api.Drain) (n int) {
 	for _, one := range d.Nodes {
 		n += len(one.Blockers)
 	}
@@ -70,7 +70,7 @@ func drainLs(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "ls", Aliases: []string{"list"}, Short: "list drains, oldest first", Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			got, err := list[httpapi.Drain](cmd.Context(), a, "/v1/drains", filter.query())
+			got, err := list[api.Drain](cmd.Context(), a, "/v1/drains", filter.query())
 			if err != nil {
 				return err
 			}
@@ -90,14 +90,14 @@ func drainStatus(a *app) *cobra.Command {
 }
 
 func (a *app) showDrain(ctx context.Context, ref string) error {
-	got, err := get[httpapi.Drain](ctx, a, "/v1/drains/"+segment(ref), nil)
+	got, err := get[api.Drain](ctx, a, "/v1/drains/"+segment(ref), nil)
 	if err != nil {
 		return err
 	}
 	return a.show(shown{json: got.raw, names: []string{drainID(got.value)}, text: func(p *page) { a.drainPage(p, got.value) }})
 }
 
-func (a *app) drainPage(p *page, d httpapi.Drain) {
+func (a *app) drainPage(p *page, d api.Drain) {
 	phase := string(d.Phase)
 	if d.Paused && d.Phase == model.PhaseDraining {
 		phase += ", paused"
@@ -107,15 +107,15 @@ func (a *app) drainPage(p *page, d httpapi.Drain) {
 		field{"Started", stamp(&d.CreatedAt)}, field{"Options", optionsText(d.Options)},
 	)
 	p.section("Nodes")
-	rows(p, d.Nodes, []column[httpapi.DrainNode]{
-		{head: "node", cell: func(n httpapi.DrainNode) string { return n.Node }},
-		{head: "phase", cell: func(n httpapi.DrainNode) string { return string(n.Phase) }},
-		{head: "moved", cell: func(n httpapi.DrainNode) string { return fmt.Sprint(n.Moved - n.Stopped) }},
-		{head: "stopped", cell: func(n httpapi.DrainNode) string { return fmt.Sprint(n.Stopped) }},
-		{head: "remaining", cell: func(n httpapi.DrainNode) string { return fmt.Sprint(len(n.Remaining)) }},
-		{head: "started", cell: func(n httpapi.DrainNode) string { return stamp(n.StartedAt) }},
+	rows(p, d.Nodes, []column[api.DrainNode]{
+		{head: "node", cell: func(n api.DrainNode) string { return n.Node }},
+		{head: "phase", cell: func(n api.DrainNode) string { return string(n.Phase) }},
+		{head: "moved", cell: func(n api.DrainNode) string { return fmt.Sprint(n.Moved - n.Stopped) }},
+		{head: "stopped", cell: func(n api.DrainNode) string { return fmt.Sprint(n.Stopped) }},
+		{head: "remaining", cell: func(n api.DrainNode) string { return fmt.Sprint(len(n.Remaining)) }},
+		{head: "started", cell: func(n api.DrainNode) string { return stamp(n.StartedAt) }},
 		{head: "deadline", cell: deadlineText},
-		{head: "last error", cell: func(n httpapi.DrainNode) string { return n.LastError }},
+		{head: "last error", cell: func(n api.DrainNode) string { return n.LastError }},
 	})
 	for _, n := range d.Nodes {
 		p.drainLeft(n)
@@ -124,24 +124,24 @@ func (a *app) drainPage(p *page, d httpapi.Drain) {
 
 // drainLeft shows what is left on a node and why: few instances one by one, of many how many share a state, and each
 // reason once.
-func (p *page) drainLeft(n httpapi.DrainNode) {
+func (p *page) drainLeft(n api.DrainNode) {
 	if len(n.Remaining) > 0 {
 		p.section("Left on %s", n.Node)
 	}
 	switch {
 	case len(n.Remaining) == 0:
 	case len(n.Remaining) <= listedAtMost || p.wide:
-		rows(p, n.Remaining, append([]column[httpapi.DrainRemaining]{{head: "instance", cell: func(r httpapi.DrainRemaining) string { return string(r.Instance) }}}, remainingColumns()...))
+		rows(p, n.Remaining, append([]column[api.DrainRemaining]{{head: "instance", cell: func(r api.DrainRemaining) string { return string(r.Instance) }}}, remainingColumns()...))
 	default:
-		alike := map[httpapi.DrainRemaining]int{}
-		var kinds []httpapi.DrainRemaining
+		alike := map[api.DrainRemaining]int{}
+		var kinds []api.DrainRemaining
 		for _, r := range n.Remaining {
 			r.Instance = ""
 			if alike[r]++; alike[r] == 1 {
 				kinds = append(kinds, r)
 			}
 		}
-		rows(p, kinds, append([]column[httpapi.DrainRemaining]{{head: "instances", cell: func(r httpapi.DrainRemaining) string { return fmt.Sprint(alike[r]) }}}, remainingColumns()...))
+		rows(p, kinds, append([]column[api.DrainRemaining]{{head: "instances", cell: func(r api.DrainRemaining) string { return fmt.Sprint(alike[r]) }}}, remainingColumns()...))
 		p.line("  each instance: -o wide")
 	}
 	if len(n.Blockers) == 0 {
@@ -149,12 +149,12 @@ func (p *page) drainLeft(n httpapi.DrainNode) {
 	}
 	p.section("Blockers on %s", n.Node)
 	if p.wide {
-		rows(p, n.Blockers, []column[httpapi.DrainBlocker]{
-			{head: "code", cell: func(b httpapi.DrainBlocker) string { return string(b.Code) }},
-			{head: "instance", cell: func(b httpapi.DrainBlocker) string { return string(b.Instance) }},
-			{head: "volume", cell: func(b httpapi.DrainBlocker) string { return string(b.Volume) }},
-			{head: "message", cell: func(b httpapi.DrainBlocker) string { return b.Message }},
-			{head: "unblock", cell: func(b httpapi.DrainBlocker) string { return b.Unblock }},
+		rows(p, n.Blockers, []column[api.DrainBlocker]{
+			{head: "code", cell: func(b api.DrainBlocker) string { return string(b.Code) }},
+			{head: "instance", cell: func(b api.DrainBlocker) string { return string(b.Instance) }},
+			{head: "volume", cell: func(b api.DrainBlocker) string { return string(b.Volume) }},
+			{head: "message", cell: func(b api.DrainBlocker) string { return b.Message }},
+			{head: "unblock", cell: func(b api.DrainBlocker) string { return b.Unblock }},
 		})
 		return
 	}
@@ -167,15 +167,15 @@ func (p *page) drainLeft(n httpapi.DrainNode) {
 	})
 }
 
-func remainingColumns() []column[httpapi.DrainRemaining] {
-	return []column[httpapi.DrainRemaining]{
-		{head: "class", cell: func(r httpapi.DrainRemaining) string { return string(r.Class) }},
-		{head: "state", cell: func(r httpapi.DrainRemaining) string { return r.State }},
-		{head: "blocker", cell: func(r httpapi.DrainRemaining) string { return string(r.Blocker) }},
+func remainingColumns() []column[api.DrainRemaining] {
+	return []column[api.DrainRemaining]{
+		{head: "class", cell: func(r api.DrainRemaining) string { return string(r.Class) }},
+		{head: "state", cell: func(r api.DrainRemaining) string { return r.State }},
+		{head: "blocker", cell: func(r api.DrainRemaining) string { return string(r.Blocker) }},
 	}
 }
 
-func deadlineText(n httpapi.DrainNode) string {
+func deadlineText(n api.DrainNode) string {
 	switch {
 	case n.Deadline != nil:
 		return stamp(n.Deadline)
@@ -238,7 +238,7 @@ func drainVerb(a *app, verb, short, done string, body func() any) *cobra.Command
 	cmd := &cobra.Command{
 		Use: verb + " DRAIN", Short: short, Args: exactly("DRAIN"), ValidArgsFunction: a.complete("drains"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			got, err := post[httpapi.DrainWriteReply](cmd.Context(), a, "/v1/drains/"+segment(args[0])+"/"+verb, write.query(), body())
+			got, err := post[api.DrainWriteReply](cmd.Context(), a, "/v1/drains/"+segment(args[0])+"/"+verb, write.query(), body())
 			if err != nil {
 				return err
 			}

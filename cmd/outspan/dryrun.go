@@ -7,8 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/model"
-	"github.com/outspan/outspan/transport/httpapi"
 )
 
 // wouldStop are instances of one group of which a dry run says that some would stop.
@@ -41,7 +41,7 @@ func (a *app) stopsOf(ctx context.Context, job, group string, keep int) ([]would
 	if group != "" {
 		query.Set("group", group)
 	}
-	running, err := list[httpapi.Instance](ctx, a, "/v1/instances", query)
+	running, err := list[api.Instance](ctx, a, "/v1/instances", query)
 	if err != nil {
 		return nil, err
 	}
@@ -61,12 +61,12 @@ func (a *app) stopsOf(ctx context.Context, job, group string, keep int) ([]would
 
 // stoppedReply is what a dry run of a stop, or of a scale that makes a group smaller, prints as JSON.
 type stoppedReply struct {
-	httpapi.JobReply
+	api.JobReply
 	Stops []wouldStop `json:"stops"`
 }
 
 // showStops prints a dry run with what would stop.
-func (a *app) showStops(r httpapi.JobReply, done string, stops []wouldStop, write *writeFlags) error {
+func (a *app) showStops(r api.JobReply, done string, stops []wouldStop, write *writeFlags) error {
 	name := ""
 	if r.Job != nil {
 		name = jobName(*r.Job)
@@ -89,12 +89,12 @@ func (a *app) checkNodes(ctx context.Context, nodes []string) error {
 	if len(nodes) < 2 {
 		return nil
 	}
-	known, err := list[httpapi.Node](ctx, a, "/v1/nodes", url.Values{"fields": {"id,name"}})
+	known, err := list[api.Node](ctx, a, "/v1/nodes", url.Values{"fields": {"id,name"}})
 	if err != nil {
 		return err
 	}
 	unknown := slices.DeleteFunc(slices.Clone(nodes), func(name string) bool {
-		return slices.ContainsFunc(known.items, func(n httpapi.Node) bool { return n.Name == name || string(n.ID) == name })
+		return slices.ContainsFunc(known.items, func(n api.Node) bool { return n.Name == name || string(n.ID) == name })
 	})
 	if len(unknown) == 0 {
 		return nil

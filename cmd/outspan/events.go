@@ -14,8 +14,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/model"
-	"github.com/outspan/outspan/transport/httpapi"
 )
 
 // eventFlags choose events.
@@ -89,7 +89,7 @@ and without repeating any. With -o json and -f: one event a line.`,
 }
 
 // eventStreamOf reads events as they come, and calls each with the event and its JSON.
-func (a *app) eventStreamOf(ctx context.Context, q url.Values, each func(httpapi.Event, []byte) error) error {
+func (a *app) eventStreamOf(ctx context.Context, q url.Values, each func(api.Event, []byte) error) error {
 	body, err := a.stream(ctx, "/v1/events", q, contentTypeNDJSON)
 	if err != nil {
 		return err
@@ -102,7 +102,7 @@ func (a *app) eventStreamOf(ctx context.Context, q url.Values, each func(httpapi
 		if len(line) == 0 {
 			continue // a sign of life
 		}
-		var e httpapi.Event
+		var e api.Event
 		if err := json.Unmarshal(line, &e); err != nil {
 			return model.Refuse(model.CodeInternal, "an event is not what this version of outspan expects: %v", err)
 		}
@@ -121,8 +121,8 @@ type eventList struct {
 
 func (a *app) listEvents(ctx context.Context, f *eventFlags) error {
 	found := eventList{Items: []json.RawMessage{}}
-	var events []httpapi.Event
-	err := a.eventStreamOf(ctx, f.query(), func(e httpapi.Event, raw []byte) error {
+	var events []api.Event
+	err := a.eventStreamOf(ctx, f.query(), func(e api.Event, raw []byte) error {
 		events = append(events, e)
 		found.Items, found.Index = append(found.Items, slices.Clone(raw)), e.Index
 		return nil
@@ -137,24 +137,24 @@ func (a *app) listEvents(ctx context.Context, f *eventFlags) error {
 	if !a.output.machine() {
 		a.nameNodes(ctx, events)
 	}
-	return showList(a, listOf[httpapi.Event]{items: events, raw: raw}, func(e httpapi.Event) string { return e.ID }, []column[httpapi.Event]{
-		{head: "id", cell: func(e httpapi.Event) string { return e.ID }},
-		{head: "time", cell: func(e httpapi.Event) string { return stamp(&e.Time) }},
-		{head: "type", cell: func(e httpapi.Event) string { return string(e.Type) }},
-		{head: "subject", cell: func(e httpapi.Event) string { return e.Subject }},
+	return showList(a, listOf[api.Event]{items: events, raw: raw}, func(e api.Event) string { return e.ID }, []column[api.Event]{
+		{head: "id", cell: func(e api.Event) string { return e.ID }},
+		{head: "time", cell: func(e api.Event) string { return stamp(&e.Time) }},
+		{head: "type", cell: func(e api.Event) string { return string(e.Type) }},
+		{head: "subject", cell: func(e api.Event) string { return e.Subject }},
 		{head: "change", cell: whyChanged},
-		{head: "cause", cell: func(e httpapi.Event) string { return string(e.Cause) }},
-		{head: "actor", cell: func(e httpapi.Event) string { return string(e.Actor) }},
+		{head: "cause", cell: func(e api.Event) string { return string(e.Cause) }},
+		{head: "actor", cell: func(e api.Event) string { return string(e.Actor) }},
 		{head: "data", wide: true, cell: eventData},
 	})
 }
 
 // nameNodes puts the names of nodes in place of their ids in the subjects of events. Nodes that are gone, or all if no server tells, keep their ids.
-func (a *app) nameNodes(ctx context.Context, events []httpapi.Event) {
-	if !slices.ContainsFunc(events, func(e httpapi.Event) bool { return strings.HasPrefix(e.Subject, "node/") }) {
+func (a *app) nameNodes(ctx context.Context, events []api.Event) {
+	if !slices.ContainsFunc(events, func(e api.Event) bool { return strings.HasPrefix(e.Subject, "node/") }) {
 		return
 	}
-	known, err := list[httpapi.Node](ctx, a, "/v1/nodes", url.Values{"fields": {"id,name"}, "consistency": {"stale"}})
+	known, err := list[api.Node](ctx, a, "/v1/nodes", url.Values{"fields": {"id,name"}, "consistency": {"stale"}})
 	if err != nil {
 		return
 	}
@@ -168,7 +168,7 @@ func (a *app) nameNodes(ctx context.Context, events []httpapi.Event) {
 }
 
 // changeText is what an event changed: before -> after.
-func changeText(e httpapi.Event) string {
+func changeText(e api.Event) string {
 	before, after := e.Data["before"], e.Data["after"]
 	switch {
 	case before == "" && after == "":
@@ -179,7 +179,7 @@ func changeText(e httpapi.Event) string {
 	return before + " -> " + first(after, "nothing")
 }
 
-func eventData(e httpapi.Event) string {
+func eventData(e api.Event) string {
 	var parts []string
 	for k, v := range e.Data {
 		if k != "before" && k != "after" {
@@ -194,7 +194,7 @@ func eventData(e httpapi.Event) string {
 func (a *app) followEvents(ctx context.Context, f *eventFlags) error {
 	q := f.query()
 	for pause := 200 * time.Millisecond; ; {
-		err := a.eventStreamOf(ctx, q, func(e httpapi.Event, raw []byte) error {
+		err := a.eventStreamOf(ctx, q, func(e api.Event, raw []byte) error {
 			q.Set("after", e.ID)
 			q.Del("tail")
 			q.Del("since")
@@ -224,7 +224,7 @@ func broken(err error) bool {
 }
 
 // printEvent prints one event as a line.
-func (a *app) printEvent(e httpapi.Event, raw []byte) error {
+func (a *app) printEvent(e api.Event, raw []byte) error {
 	switch {
 	case a.output.template != "":
 		return printTemplate(a.shown(), a.output.template, raw)

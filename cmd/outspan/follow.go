@@ -7,9 +7,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
-	"github.com/outspan/outspan/transport/httpapi"
 )
 
 // progress prints what happens while a command follows something: lines that stay, and on a terminal one last line that is
@@ -59,15 +59,15 @@ func (a *app) followDrain(ctx context.Context, id string, until *waitFlags) erro
 }
 
 // watchDrain follows a drain with lines only.
-func (a *app) watchDrain(ctx context.Context, id string, until *waitFlags, say func(string, ...any)) (*httpapi.Drain, error) {
-	return a.watchDrainWith(ctx, id, until, say, func(httpapi.Drain) {})
+func (a *app) watchDrain(ctx context.Context, id string, until *waitFlags, say func(string, ...any)) (*api.Drain, error) {
+	return a.watchDrainWith(ctx, id, until, say, func(api.Drain) {})
 }
 
-func (a *app) watchDrainWith(ctx context.Context, id string, until *waitFlags, say func(string, ...any), bar func(httpapi.Drain)) (*httpapi.Drain, error) {
+func (a *app) watchDrainWith(ctx context.Context, id string, until *waitFlags, say func(string, ...any), bar func(api.Drain)) (*api.Drain, error) {
 	limited, cancel := until.limit(ctx, "drain "+id)
 	defer cancel()
-	var last *httpapi.Drain
-	err := watch(limited, a, "/v1/drains/"+segment(id), func(got answer[httpapi.Drain]) (bool, error) {
+	var last *api.Drain
+	err := watch(limited, a, "/v1/drains/"+segment(id), func(got answer[api.Drain]) (bool, error) {
 		d := got.value
 		for _, line := range drainNews(last, &d) {
 			say("%s", line)
@@ -87,7 +87,7 @@ func (a *app) watchDrainWith(ctx context.Context, id string, until *waitFlags, s
 	return last, err
 }
 
-func (p *progress) drainBar(d httpapi.Drain) {
+func (p *progress) drainBar(d api.Drain) {
 	var parts []string
 	for _, n := range d.Nodes {
 		if n.Phase == model.PhaseDraining && n.Turn {
@@ -98,7 +98,7 @@ func (p *progress) drainBar(d httpapi.Drain) {
 }
 
 // countOf is how far a node is. What was told to stop counts as moved; it is still there for its grace.
-func countOf(n httpapi.DrainNode) string {
+func countOf(n api.DrainNode) string {
 	stopping := 0
 	for _, r := range n.Remaining {
 		if r.State == string(model.ObservedDraining) || r.Blocker == model.CodeStopping {
@@ -128,10 +128,10 @@ func timeLeft(now time.Time, deadline *time.Time) string {
 }
 
 // drainNews is what changed between two looks at a drain, in words.
-func drainNews(before, after *httpapi.Drain) []string {
+func drainNews(before, after *api.Drain) []string {
 	var news []string
 	if before == nil {
-		before = &httpapi.Drain{Nodes: make([]httpapi.DrainNode, len(after.Nodes))}
+		before = &api.Drain{Nodes: make([]api.DrainNode, len(after.Nodes))}
 	}
 	if before.Paused != after.Paused {
 		news = append(news, map[bool]string{true: "paused", false: "goes on"}[after.Paused])
@@ -147,7 +147,7 @@ func drainNews(before, after *httpapi.Drain) []string {
 	return news
 }
 
-func drainNodeNews(before, after httpapi.DrainNode) []string {
+func drainNodeNews(before, after api.DrainNode) []string {
 	var news []string
 	add := func(format string, args ...any) {
 		news = append(news, after.Node+": "+fmt.Sprintf(format, args...))

@@ -12,9 +12,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
-	"github.com/outspan/outspan/transport/httpapi"
 )
 
 const (
@@ -55,7 +55,7 @@ those at --address are ready. It is what to wait for between two steps of a roll
 // serverAnswer is what the server at an address says of itself.
 type serverAnswer struct {
 	Address string `json:"address"`
-	httpapi.Health
+	api.Health
 	raw []byte
 }
 
@@ -68,7 +68,7 @@ func (a *app) askHealth(ctx context.Context, q url.Values) ([]serverAnswer, erro
 		return nil, err
 	}
 	if len(addresses) == 1 || q.Has("leader") {
-		got, err := get[httpapi.Health](ctx, a, "/readyz", q)
+		got, err := get[api.Health](ctx, a, "/readyz", q)
 		if err != nil {
 			return nil, err
 		}
@@ -80,7 +80,7 @@ func (a *app) askHealth(ctx context.Context, q url.Values) ([]serverAnswer, erro
 		asked.Go(func() {
 			one := *a
 			one.conn.opened, one.conn.address = nil, address
-			got, err := get[httpapi.Health](ctx, &one, "/readyz", q)
+			got, err := get[api.Health](ctx, &one, "/readyz", q)
 			all[i], errs[i] = serverAnswer{address, got.value, got.raw}, err
 		})
 	}
@@ -111,7 +111,7 @@ func (a *app) showHealth(all []serverAnswer) error {
 		names[i] = one.Name
 	}
 	s, err := shownValue(struct { // the first server's answer, and those of all
-		httpapi.Health
+		api.Health
 		Servers []serverAnswer `json:"servers"`
 	}{h.Health, all}, names, func(p *page) {
 		rows(p, all, []column[serverAnswer]{
@@ -169,7 +169,7 @@ func (a *app) lookAtServers(ctx context.Context, query url.Values) (string, erro
 	if _, err := a.askHealth(ctx, query); err != nil {
 		return describe(err).Message, err
 	}
-	got, err := list[httpapi.Member](ctx, a, "/v1/members", nil)
+	got, err := list[api.Member](ctx, a, "/v1/members", nil)
 	if err != nil {
 		return describe(err).Message, err
 	}
@@ -177,8 +177,8 @@ func (a *app) lookAtServers(ctx context.Context, query url.Values) (string, erro
 }
 
 // lackingServer says why a cluster is not whole; "" if it is.
-func lackingServer(members []httpapi.Member) string {
-	if !slices.ContainsFunc(members, func(m httpapi.Member) bool { return m.Leader }) {
+func lackingServer(members []api.Member) string {
+	if !slices.ContainsFunc(members, func(m api.Member) bool { return m.Leader }) {
 		return "there is no leader"
 	}
 	for _, m := range members {

@@ -9,37 +9,37 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/model"
-	"github.com/outspan/outspan/transport/httpapi"
 )
 
-func instanceID(i httpapi.Instance) string { return string(i.ID) }
+func instanceID(i api.Instance) string { return string(i.ID) }
 
-func bySlot(x, y httpapi.Instance) int {
+func bySlot(x, y api.Instance) int {
 	return cmp.Or(cmp.Compare(x.Job, y.Job), cmp.Compare(x.Group, y.Group), cmp.Compare(x.Slot, y.Slot), x.CreatedAt.Compare(y.CreatedAt), cmp.Compare(x.ID, y.ID))
 }
 
-func (a *app) instanceColumns() []column[httpapi.Instance] {
-	return []column[httpapi.Instance]{
+func (a *app) instanceColumns() []column[api.Instance] {
+	return []column[api.Instance]{
 		{head: "id", of: "id", cell: instanceID},
-		{head: "group", of: "job,group", cell: func(i httpapi.Instance) string { return string(i.Job) + "/" + i.Group }},
-		{head: "slot", of: "slot", cell: func(i httpapi.Instance) string { return fmt.Sprint(i.Slot) }},
-		{head: "node", of: "node", cell: func(i httpapi.Instance) string { return i.Node }},
-		{head: "desired", of: "desired", cell: func(i httpapi.Instance) string { return string(i.Desired) }},
-		{head: "observed", of: "observed", cell: func(i httpapi.Instance) string { return string(i.Observed) }},
-		{head: "version", of: "version", cell: func(i httpapi.Instance) string { return fmt.Sprint(i.Version) }},
-		{head: "age", of: "created_at", cell: func(i httpapi.Instance) string { return a.age(&i.CreatedAt) }},
-		{head: "cause", of: "cause", wide: true, cell: func(i httpapi.Instance) string { return string(i.Cause) }},
-		{head: "restarts", of: "restarts", wide: true, cell: func(i httpapi.Instance) string { return fmt.Sprint(i.Restarts) }},
+		{head: "group", of: "job,group", cell: func(i api.Instance) string { return string(i.Job) + "/" + i.Group }},
+		{head: "slot", of: "slot", cell: func(i api.Instance) string { return fmt.Sprint(i.Slot) }},
+		{head: "node", of: "node", cell: func(i api.Instance) string { return i.Node }},
+		{head: "desired", of: "desired", cell: func(i api.Instance) string { return string(i.Desired) }},
+		{head: "observed", of: "observed", cell: func(i api.Instance) string { return string(i.Observed) }},
+		{head: "version", of: "version", cell: func(i api.Instance) string { return fmt.Sprint(i.Version) }},
+		{head: "age", of: "created_at", cell: func(i api.Instance) string { return a.age(&i.CreatedAt) }},
+		{head: "cause", of: "cause", wide: true, cell: func(i api.Instance) string { return string(i.Cause) }},
+		{head: "restarts", of: "restarts", wide: true, cell: func(i api.Instance) string { return fmt.Sprint(i.Restarts) }},
 		{head: "ports", of: "ports,address", wide: true, cell: portsText},
-		{head: "volume", of: "volume", wide: true, cell: func(i httpapi.Instance) string { return i.Volume }},
-		{head: "evicting", of: "eviction", wide: true, cell: func(i httpapi.Instance) string { return evictionText(i.Eviction) }},
-		{head: "replaces", of: "replaces", wide: true, cell: func(i httpapi.Instance) string { return string(i.Replaces) }},
+		{head: "volume", of: "volume", wide: true, cell: func(i api.Instance) string { return i.Volume }},
+		{head: "evicting", of: "eviction", wide: true, cell: func(i api.Instance) string { return evictionText(i.Eviction) }},
+		{head: "replaces", of: "replaces", wide: true, cell: func(i api.Instance) string { return string(i.Replaces) }},
 		{head: "reason", of: "reason,stop_cause", cell: reasonText},
 	}
 }
 
-func portsText(i httpapi.Instance) string {
+func portsText(i api.Instance) string {
 	var parts []string
 	for name, port := range i.Ports {
 		parts = append(parts, fmt.Sprintf("%s=%s:%d", name, i.Address, port))
@@ -48,7 +48,7 @@ func portsText(i httpapi.Instance) string {
 	return strings.Join(parts, ",")
 }
 
-func evictionText(e httpapi.Eviction) string {
+func evictionText(e api.Eviction) string {
 	if !e.Requested && !e.Preparing {
 		return ""
 	}
@@ -66,7 +66,7 @@ func evictionText(e httpapi.Eviction) string {
 	return strings.TrimPrefix(text, ", ")
 }
 
-func factsText(i httpapi.Instance) string {
+func factsText(i api.Instance) string {
 	var parts []string
 	for name, value := range i.Facts {
 		parts = append(parts, name+"="+value)
@@ -116,14 +116,14 @@ func instanceStatus(a *app) *cobra.Command {
 }
 
 func (a *app) showInstance(ctx context.Context, ref string) error {
-	got, err := get[httpapi.Instance](ctx, a, "/v1/instances/"+segment(ref), nil)
+	got, err := get[api.Instance](ctx, a, "/v1/instances/"+segment(ref), nil)
 	if err != nil {
 		return err
 	}
 	return a.show(shown{json: got.raw, names: []string{instanceID(got.value)}, text: func(p *page) { a.instancePage(p, got.value) }})
 }
 
-func (a *app) instancePage(p *page, i httpapi.Instance) {
+func (a *app) instancePage(p *page, i api.Instance) {
 	exit := ""
 	if i.ExitCode != nil {
 		exit = fmt.Sprint(*i.ExitCode)
@@ -143,7 +143,7 @@ func (a *app) instancePage(p *page, i httpapi.Instance) {
 }
 
 // diskLimitText says what an instance may have below its work directory, and what it has if that is more.
-func diskLimitText(d httpapi.InstanceDisk) string {
+func diskLimitText(d api.InstanceDisk) string {
 	switch {
 	case d.LimitBytes == 0:
 		return ""
@@ -161,7 +161,7 @@ func instanceWhy(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use: "why INSTANCE", Short: "explain how an instance came to its state, and what comes next", Args: exactly("INSTANCE"), ValidArgsFunction: a.complete("instances"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			got, err := get[httpapi.Why](cmd.Context(), a, "/v1/instances/"+segment(args[0])+"/why", nil)
+			got, err := get[api.Why](cmd.Context(), a, "/v1/instances/"+segment(args[0])+"/why", nil)
 			if err != nil {
 				return err
 			}
@@ -189,7 +189,7 @@ type instanceVerb struct {
 }
 
 func (v *instanceVerb) run(ctx context.Context, a *app, ref string, body any) error {
-	got, err := post[httpapi.InstanceReply](ctx, a, "/v1/instances/"+segment(ref)+"/"+v.verb, v.write.query(), body)
+	got, err := post[api.InstanceReply](ctx, a, "/v1/instances/"+segment(ref)+"/"+v.verb, v.write.query(), body)
 	if err != nil {
 		return err
 	}
@@ -227,7 +227,7 @@ func (v *instanceVerb) run(ctx context.Context, a *app, ref string, body any) er
 }
 
 // canceledText says what is left after an eviction was taken back.
-func canceledText(i *httpapi.Instance) string {
+func canceledText(i *api.Instance) string {
 	switch {
 	case i.Desired == model.DesiredRunning && !i.Eviction.Requested:
 		return "stays: its eviction is cancelled"
@@ -238,7 +238,7 @@ func canceledText(i *httpapi.Instance) string {
 }
 
 // awaitsText says what comes before the stop of an instance that is to be evicted and still runs.
-func awaitsText(i *httpapi.Instance) string {
+func awaitsText(i *api.Instance) string {
 	switch {
 	case i.Eviction.Preparing:
 		return "what must come before that has begun, its before_stop hook or a last look at its gates"

@@ -14,12 +14,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/config"
 	"github.com/outspan/outspan/model"
-	"github.com/outspan/outspan/transport/httpapi"
 )
 
-func jobName(j httpapi.Job) string { return string(j.Name) }
+func jobName(j api.Job) string { return string(j.Name) }
 
 // maxJobFile is one byte more than a job file may have: config refuses the file by its size.
 const maxJobFile = 256<<10 + 1
@@ -72,18 +72,18 @@ func (a *app) readJob(path string) (model.JobSpec, error) {
 }
 
 // groupSum adds up one number of all groups.
-func groupSum(groups []httpapi.JobGroup, of func(httpapi.JobGroup) int) (n int) {
+func groupSum(groups []api.JobGroup, of func(api.JobGroup) int) (n int) {
 	for _, g := range groups {
 		n += of(g)
 	}
 	return n
 }
 
-func readyText(groups []httpapi.JobGroup) string {
-	return fmt.Sprintf("%d/%d", groupSum(groups, func(g httpapi.JobGroup) int { return g.Ready }), groupSum(groups, func(g httpapi.JobGroup) int { return g.Count }))
+func readyText(groups []api.JobGroup) string {
+	return fmt.Sprintf("%d/%d", groupSum(groups, func(g api.JobGroup) int { return g.Ready }), groupSum(groups, func(g api.JobGroup) int { return g.Count }))
 }
 
-func pendingText(groups []httpapi.JobGroup) string {
+func pendingText(groups []api.JobGroup) string {
 	var reasons []string
 	for _, g := range groups {
 		if g.Reason != "" {
@@ -98,20 +98,20 @@ func jobLs(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "ls", Aliases: []string{"list"}, Short: "list jobs", Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			got, err := list[httpapi.Job](cmd.Context(), a, "/v1/jobs", filter.query())
+			got, err := list[api.Job](cmd.Context(), a, "/v1/jobs", filter.query())
 			if err != nil {
 				return err
 			}
-			return showList(a, got, jobName, []column[httpapi.Job]{
+			return showList(a, got, jobName, []column[api.Job]{
 				{head: "name", cell: jobName},
-				{head: "status", cell: func(j httpapi.Job) string { return string(j.Status) }},
-				{head: "version", cell: func(j httpapi.Job) string { return fmt.Sprint(j.Version) }},
-				{head: "class", cell: func(j httpapi.Job) string { return string(j.Class) }},
-				{head: "ready", cell: func(j httpapi.Job) string { return readyText(j.Groups) }},
-				{head: "pending", cell: func(j httpapi.Job) string { return pendingText(j.Groups) }},
-				{head: "groups", wide: true, cell: func(j httpapi.Job) string { return fmt.Sprint(len(j.Groups)) }},
-				{head: "stable version", wide: true, cell: func(j httpapi.Job) string { return number(j.Stable) }},
-				{head: "deployment", wide: true, cell: func(j httpapi.Job) string { return string(j.DeploymentID) }},
+				{head: "status", cell: func(j api.Job) string { return string(j.Status) }},
+				{head: "version", cell: func(j api.Job) string { return fmt.Sprint(j.Version) }},
+				{head: "class", cell: func(j api.Job) string { return string(j.Class) }},
+				{head: "ready", cell: func(j api.Job) string { return readyText(j.Groups) }},
+				{head: "pending", cell: func(j api.Job) string { return pendingText(j.Groups) }},
+				{head: "groups", wide: true, cell: func(j api.Job) string { return fmt.Sprint(len(j.Groups)) }},
+				{head: "stable version", wide: true, cell: func(j api.Job) string { return number(j.Stable) }},
+				{head: "deployment", wide: true, cell: func(j api.Job) string { return string(j.DeploymentID) }},
 			})
 		},
 	}
@@ -132,7 +132,7 @@ func (a *app) waitForJobLike(ctx context.Context, ref string, until *waitFlags) 
 	if until.state == "" {
 		return nil
 	}
-	job, err := get[httpapi.JobDetail](ctx, a, "/v1/jobs/"+segment(ref), nil)
+	job, err := get[api.JobDetail](ctx, a, "/v1/jobs/"+segment(ref), nil)
 	if err != nil {
 		return err
 	}
@@ -140,17 +140,17 @@ func (a *app) waitForJobLike(ctx context.Context, ref string, until *waitFlags) 
 }
 
 func (a *app) showJob(ctx context.Context, ref string) error {
-	job, err := get[httpapi.JobDetail](ctx, a, "/v1/jobs/"+segment(ref), nil)
+	job, err := get[api.JobDetail](ctx, a, "/v1/jobs/"+segment(ref), nil)
 	if err != nil {
 		return err
 	}
 	j := job.value
-	instances, rollout := listOf[httpapi.Instance]{}, string(j.DeploymentID)
+	instances, rollout := listOf[api.Instance]{}, string(j.DeploymentID)
 	if !a.output.machine() {
 		if d := a.rolloutOf(ctx, &j.Job); d != nil {
 			rollout = cmp.Or(rolloutText(d, ""), rollout)
 		}
-		if instances, err = list[httpapi.Instance](ctx, a, "/v1/instances", url.Values{"job": {string(j.Name)}}); err != nil {
+		if instances, err = list[api.Instance](ctx, a, "/v1/instances", url.Values{"job": {string(j.Name)}}); err != nil {
 			return err
 		}
 	}
@@ -168,28 +168,28 @@ func (a *app) showJob(ctx context.Context, ref string) error {
 }
 
 // avoids lists the nodes that get no new instance of a job while there is another node.
-func (p *page) avoids(list []httpapi.JobAvoidsNode) {
+func (p *page) avoids(list []api.JobAvoidsNode) {
 	if len(list) == 0 {
 		return
 	}
 	p.section("Avoided nodes")
-	rows(p, list, []column[httpapi.JobAvoidsNode]{
-		{head: "group", cell: func(x httpapi.JobAvoidsNode) string { _, name := x.Group.Split(); return name }},
-		{head: "node", cell: func(x httpapi.JobAvoidsNode) string { return x.Node }},
-		{head: "until", cell: func(x httpapi.JobAvoidsNode) string { return stamp(&x.Until) }},
-		{head: "reason", cell: func(x httpapi.JobAvoidsNode) string { return x.Reason }},
+	rows(p, list, []column[api.JobAvoidsNode]{
+		{head: "group", cell: func(x api.JobAvoidsNode) string { _, name := x.Group.Split(); return name }},
+		{head: "node", cell: func(x api.JobAvoidsNode) string { return x.Node }},
+		{head: "until", cell: func(x api.JobAvoidsNode) string { return stamp(&x.Until) }},
+		{head: "reason", cell: func(x api.JobAvoidsNode) string { return x.Reason }},
 	})
 }
 
-func groupRows(p *page, groups []httpapi.JobGroup) {
-	rows(p, groups, []column[httpapi.JobGroup]{
-		{head: "group", cell: func(g httpapi.JobGroup) string { return g.Name }},
-		{head: "role", cell: func(g httpapi.JobGroup) string { return string(g.Role) }},
-		{head: "count", cell: func(g httpapi.JobGroup) string { return fmt.Sprint(g.Count) }},
-		{head: "ready", cell: func(g httpapi.JobGroup) string { return fmt.Sprint(g.Ready) }},
-		{head: "placed", cell: func(g httpapi.JobGroup) string { return fmt.Sprint(g.Placed) }},
-		{head: "pending", cell: func(g httpapi.JobGroup) string { return fmt.Sprint(g.Pending) }},
-		{head: "reason", cell: func(g httpapi.JobGroup) string { return g.Reason }},
+func groupRows(p *page, groups []api.JobGroup) {
+	rows(p, groups, []column[api.JobGroup]{
+		{head: "group", cell: func(g api.JobGroup) string { return g.Name }},
+		{head: "role", cell: func(g api.JobGroup) string { return string(g.Role) }},
+		{head: "count", cell: func(g api.JobGroup) string { return fmt.Sprint(g.Count) }},
+		{head: "ready", cell: func(g api.JobGroup) string { return fmt.Sprint(g.Ready) }},
+		{head: "placed", cell: func(g api.JobGroup) string { return fmt.Sprint(g.Placed) }},
+		{head: "pending", cell: func(g api.JobGroup) string { return fmt.Sprint(g.Pending) }},
+		{head: "reason", cell: func(g api.JobGroup) string { return g.Reason }},
 	})
 }
 
@@ -197,26 +197,26 @@ func jobHistory(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use: "history JOB", Short: "show the versions of a job, oldest first", Args: exactly("JOB"), ValidArgsFunction: a.complete("jobs"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			got, err := list[httpapi.JobVersion](cmd.Context(), a, "/v1/jobs/"+segment(args[0])+"/versions", nil)
+			got, err := list[api.JobVersion](cmd.Context(), a, "/v1/jobs/"+segment(args[0])+"/versions", nil)
 			if err != nil {
 				return err
 			}
-			return showList(a, got, func(v httpapi.JobVersion) string { return fmt.Sprint(v.Version) }, []column[httpapi.JobVersion]{
-				{head: "version", cell: func(v httpapi.JobVersion) string { return fmt.Sprint(v.Version) }},
-				{head: "current", cell: func(v httpapi.JobVersion) string { return yesNo(v.Current) }},
-				{head: "stable", cell: func(v httpapi.JobVersion) string { return yesNo(v.Stable) }},
-				{head: "completed", cell: func(v httpapi.JobVersion) string { return yesNo(v.Completed) }},
+			return showList(a, got, func(v api.JobVersion) string { return fmt.Sprint(v.Version) }, []column[api.JobVersion]{
+				{head: "version", cell: func(v api.JobVersion) string { return fmt.Sprint(v.Version) }},
+				{head: "current", cell: func(v api.JobVersion) string { return yesNo(v.Current) }},
+				{head: "stable", cell: func(v api.JobVersion) string { return yesNo(v.Stable) }},
+				{head: "completed", cell: func(v api.JobVersion) string { return yesNo(v.Completed) }},
 				{head: "revert of", cell: revertOf},
-				{head: "created", cell: func(v httpapi.JobVersion) string { return stamp(&v.CreatedAt) }},
-				{head: "actor", cell: func(v httpapi.JobVersion) string { return string(v.Actor) }},
-				{head: "message", cell: func(v httpapi.JobVersion) string { return v.Message }},
-				{head: "index", wide: true, cell: func(v httpapi.JobVersion) string { return fmt.Sprint(v.Index) }},
+				{head: "created", cell: func(v api.JobVersion) string { return stamp(&v.CreatedAt) }},
+				{head: "actor", cell: func(v api.JobVersion) string { return string(v.Actor) }},
+				{head: "message", cell: func(v api.JobVersion) string { return v.Message }},
+				{head: "index", wide: true, cell: func(v api.JobVersion) string { return fmt.Sprint(v.Index) }},
 			})
 		},
 	}
 }
 
-func revertOf(v httpapi.JobVersion) string {
+func revertOf(v api.JobVersion) string {
 	if v.RevertOf == 0 {
 		return "-"
 	}
@@ -247,7 +247,7 @@ func jobStop(a *app) *cobra.Command {
 		Use: "stop JOB", Short: "stop every instance of a job", Args: exactly("JOB"), ValidArgsFunction: a.complete("jobs"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
-			got, err := post[httpapi.JobReply](ctx, a, "/v1/jobs/"+segment(args[0])+"/stop", write.query(), map[string]bool{"purge": purge})
+			got, err := post[api.JobReply](ctx, a, "/v1/jobs/"+segment(args[0])+"/stop", write.query(), map[string]bool{"purge": purge})
 			if err != nil {
 				return err
 			}

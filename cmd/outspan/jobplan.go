@@ -11,8 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/model"
-	"github.com/outspan/outspan/transport/httpapi"
 )
 
 func jobPlan(a *app) *cobra.Command {
@@ -48,7 +48,7 @@ Exit codes: 0; 20 there are changes (with --exit-code); 21 not all could be plac
 
 // jobPlanned is what a job file would change: in the spec, and in the cluster.
 type jobPlanned struct {
-	httpapi.JobPlan
+	api.JobPlan
 	Diff []difference `json:"diff"`
 }
 
@@ -78,14 +78,14 @@ func (p *jobPlanned) short() error {
 
 func (a *app) plan(ctx context.Context, spec model.JobSpec) (*jobPlanned, error) {
 	path := "/v1/jobs/" + segment(string(spec.Name))
-	got, err := post[httpapi.JobPlan](ctx, a, path+"/plan", nil, submission{Job: spec})
+	got, err := post[api.JobPlan](ctx, a, path+"/plan", nil, submission{Job: spec})
 	if err != nil {
 		return nil, err
 	}
 	p := &jobPlanned{JobPlan: got.value, Diff: []difference{}}
 	var before *model.JobSpec
 	if got.value.Index > 0 {
-		now, err := get[httpapi.JobDetail](ctx, a, path, nil)
+		now, err := get[api.JobDetail](ctx, a, path, nil)
 		if err != nil && !isCode(err, model.CodeNotFound) {
 			return nil, err
 		}
@@ -181,7 +181,7 @@ func listText(list []any) string {
 }
 
 // groupCounts is what happens to a group: replaced ones are stopped and made anew.
-func groupCounts(g httpapi.PlannedGroup) (create, replace, stop int) {
+func groupCounts(g api.PlannedGroup) (create, replace, stop int) {
 	replace = min(g.Created, g.Destroyed)
 	return g.Created - replace, replace, g.Destroyed - replace
 }
@@ -208,14 +208,14 @@ func (p *page) plan(planned *jobPlanned) {
 			p.line("  %s", d.text())
 		}
 	}
-	rows(p, planned.Groups, []column[httpapi.PlannedGroup]{
-		{head: "group", cell: func(g httpapi.PlannedGroup) string { _, name := g.Group.Split(); return name }},
-		{head: "create", cell: func(g httpapi.PlannedGroup) string { n, _, _ := groupCounts(g); return fmt.Sprint(n) }},
-		{head: "replace", cell: func(g httpapi.PlannedGroup) string { _, n, _ := groupCounts(g); return fmt.Sprint(n) }},
-		{head: "stop", cell: func(g httpapi.PlannedGroup) string { _, _, n := groupCounts(g); return fmt.Sprint(n) }},
-		{head: "keep", cell: func(g httpapi.PlannedGroup) string { return fmt.Sprint(g.Kept) }},
-		{head: "unschedulable", cell: func(g httpapi.PlannedGroup) string { return fmt.Sprint(g.Unschedulable) }},
-		{head: "why", cell: func(g httpapi.PlannedGroup) string { return string(g.Code) }},
+	rows(p, planned.Groups, []column[api.PlannedGroup]{
+		{head: "group", cell: func(g api.PlannedGroup) string { _, name := g.Group.Split(); return name }},
+		{head: "create", cell: func(g api.PlannedGroup) string { n, _, _ := groupCounts(g); return fmt.Sprint(n) }},
+		{head: "replace", cell: func(g api.PlannedGroup) string { _, n, _ := groupCounts(g); return fmt.Sprint(n) }},
+		{head: "stop", cell: func(g api.PlannedGroup) string { _, _, n := groupCounts(g); return fmt.Sprint(n) }},
+		{head: "keep", cell: func(g api.PlannedGroup) string { return fmt.Sprint(g.Kept) }},
+		{head: "unschedulable", cell: func(g api.PlannedGroup) string { return fmt.Sprint(g.Unschedulable) }},
+		{head: "why", cell: func(g api.PlannedGroup) string { return string(g.Code) }},
 	})
 	for _, g := range planned.Groups {
 		for _, e := range g.Excluded {

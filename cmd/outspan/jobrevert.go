@@ -7,8 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/model"
-	"github.com/outspan/outspan/transport/httpapi"
 )
 
 // reversion is the body of a revert.
@@ -48,7 +48,7 @@ revert already, VERSION must be named. Every group keeps the count that it has n
 
 // plannedRevert is what a dry run of a revert prints as JSON.
 type plannedRevert struct {
-	httpapi.RevertReply
+	api.RevertReply
 	Plan *jobPlanned `json:"plan"`
 }
 
@@ -59,7 +59,7 @@ func (a *app) revertJob(ctx context.Context, job string, body *reversion, change
 	}
 	path := "/v1/jobs/" + segment(job) + "/revert"
 	try := writeFlags{dryRun: true}
-	tried, err := post[httpapi.RevertReply](ctx, a, path, try.query(), body)
+	tried, err := post[api.RevertReply](ctx, a, path, try.query(), body)
 	var planned *jobPlanned
 	if err == nil && tried.value.Spec != nil {
 		planned, err = a.plan(ctx, *tried.value.Spec)
@@ -73,7 +73,7 @@ func (a *app) revertJob(ctx context.Context, job string, body *reversion, change
 	if err != nil && change.write.requestID == "" { // with one it may have been carried out, and then the answer is stored
 		return err
 	}
-	got, err := post[httpapi.RevertReply](ctx, a, path, change.write.query(), body)
+	got, err := post[api.RevertReply](ctx, a, path, change.write.query(), body)
 	if err != nil {
 		return err
 	}
@@ -85,14 +85,14 @@ func (a *app) revertJob(ctx context.Context, job string, body *reversion, change
 	if got.value.Note != "" {
 		a.note("%s", got.value.Note)
 	}
-	done, plain := revertedTo(&got.value.JobReply), answer[httpapi.JobReply]{value: got.value.JobReply, raw: got.raw, index: got.index}
+	done, plain := revertedTo(&got.value.JobReply), answer[api.JobReply]{value: got.value.JobReply, raw: got.raw, index: got.index}
 	if !follows || got.value.Job == nil {
 		return a.showJobReply(plain, done, change)
 	}
 	return a.followJob(ctx, plain, done, change)
 }
 
-func revertedTo(r *httpapi.JobReply) string {
+func revertedTo(r *api.JobReply) string {
 	if r.RevertedTo == 0 {
 		return "is reverted"
 	}
@@ -123,11 +123,11 @@ func (a *app) showRevertPlan(tried plannedRevert, change *changeFlags) error {
 }
 
 // rolloutOf is the deployment of a job's current version that is under way or has failed; nil if there is none, or if it is not known.
-func (a *app) rolloutOf(ctx context.Context, job *httpapi.Job) *httpapi.Deployment {
-	if job.DeploymentID == "" || job.Status == httpapi.JobStopped || job.Status == httpapi.JobStopping {
+func (a *app) rolloutOf(ctx context.Context, job *api.Job) *api.Deployment {
+	if job.DeploymentID == "" || job.Status == api.JobStopped || job.Status == api.JobStopping {
 		return nil
 	}
-	got, err := get[httpapi.Deployment](ctx, a, "/v1/deployments/"+segment(string(job.DeploymentID)), nil)
+	got, err := get[api.Deployment](ctx, a, "/v1/deployments/"+segment(string(job.DeploymentID)), nil)
 	d := &got.value
 	if err != nil || d.Status == model.DeploymentSucceeded || d.Status == model.DeploymentSuperseded {
 		return nil
@@ -136,7 +136,7 @@ func (a *app) rolloutOf(ctx context.Context, job *httpapi.Job) *httpapi.Deployme
 }
 
 // rolloutText says that a deployment is failing or has failed; empty if neither is so. trouble is of instances that don't come up.
-func rolloutText(d *httpapi.Deployment, trouble string) string {
+func rolloutText(d *api.Deployment, trouble string) string {
 	switch {
 	case d.Status == model.DeploymentFailed:
 		return string(d.ID) + " failed: " + d.Reason

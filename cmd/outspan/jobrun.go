@@ -12,8 +12,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/model"
-	"github.com/outspan/outspan/transport/httpapi"
 )
 
 // changeFlags are those of every command that changes what a job should be.
@@ -85,7 +85,7 @@ func (a *app) runJob(ctx context.Context, file, message, ifIndex string, change 
 	if ifIndex != "" {
 		query.Set("if_index", ifIndex)
 	}
-	got, err := post[httpapi.JobReply](ctx, a, "/v1/jobs", query, submission{spec, message})
+	got, err := post[api.JobReply](ctx, a, "/v1/jobs", query, submission{spec, message})
 	if err != nil {
 		return err
 	}
@@ -105,13 +105,13 @@ func (a *app) runJob(ctx context.Context, file, message, ifIndex string, change 
 
 // unfinished is the deployment of a job's version that is still going on, or that failed and left instances of an older version. Who submits the same
 // again, because waiting was cut off, follows that instead of hearing that all is well.
-func (a *app) unfinished(ctx context.Context, job *httpapi.Job) model.DeploymentID {
+func (a *app) unfinished(ctx context.Context, job *api.Job) model.DeploymentID {
 	id := model.NewDeploymentID(job.Name, job.Version)
-	d, err := get[httpapi.Deployment](ctx, a, "/v1/deployments/"+segment(string(id)), nil)
+	d, err := get[api.Deployment](ctx, a, "/v1/deployments/"+segment(string(id)), nil)
 	if err != nil {
 		return "" // it ended long ago; following the job says what else is wrong
 	}
-	left := slices.ContainsFunc(d.value.Groups, func(g httpapi.DeploymentGroup) bool { return g.Old > 0 || g.Ready < g.Count })
+	left := slices.ContainsFunc(d.value.Groups, func(g api.DeploymentGroup) bool { return g.Old > 0 || g.Ready < g.Count })
 	if left && d.value.Status != model.DeploymentSucceeded {
 		return id
 	}
@@ -124,7 +124,7 @@ func (a *app) changeJob(ctx context.Context, ref, verb, done string, body any, c
 	if err != nil {
 		return err
 	}
-	got, err := post[httpapi.JobReply](ctx, a, "/v1/jobs/"+segment(ref)+"/"+verb, change.write.query(), body)
+	got, err := post[api.JobReply](ctx, a, "/v1/jobs/"+segment(ref)+"/"+verb, change.write.query(), body)
 	if err != nil {
 		return err
 	}
@@ -134,7 +134,7 @@ func (a *app) changeJob(ctx context.Context, ref, verb, done string, body any, c
 	return a.followJob(ctx, got, done, change)
 }
 
-func (a *app) showJobReply(got answer[httpapi.JobReply], done string, change *changeFlags) error {
+func (a *app) showJobReply(got answer[api.JobReply], done string, change *changeFlags) error {
 	r := got.value
 	name := ""
 	if r.Job != nil {
@@ -144,7 +144,7 @@ func (a *app) showJobReply(got answer[httpapi.JobReply], done string, change *ch
 }
 
 // jobReply says what a write has done to a job.
-func (p *page) jobReply(r *httpapi.JobReply, done string, write *writeFlags) {
+func (p *page) jobReply(r *api.JobReply, done string, write *writeFlags) {
 	if r.Job == nil {
 		return
 	}
@@ -160,12 +160,12 @@ func (p *page) jobReply(r *httpapi.JobReply, done string, write *writeFlags) {
 
 // jobResult is what a followed change prints as JSON: the reply, and how the job and its deployment were at the end.
 type jobResult struct {
-	httpapi.JobReply
-	Deployment *httpapi.Deployment `json:"deployment,omitempty"`
+	api.JobReply
+	Deployment *api.Deployment `json:"deployment,omitempty"`
 }
 
 // followJob shows how a job gets to what it should be. A program gets one document at the end.
-func (a *app) followJob(ctx context.Context, got answer[httpapi.JobReply], done string, change *changeFlags) error {
+func (a *app) followJob(ctx context.Context, got answer[api.JobReply], done string, change *changeFlags) error {
 	r := got.value
 	name := jobName(*r.Job)
 	if a.output.machine() {
@@ -187,14 +187,14 @@ func (a *app) followJob(ctx context.Context, got answer[httpapi.JobReply], done 
 
 // jobLook is a job at one moment of being followed.
 type jobLook struct {
-	job        *httpapi.Job
-	deployment *httpapi.Deployment
-	rollout    *httpapi.Deployment // of the current version, where the change began none: it is under way or has failed
-	trouble    string              // of instances that don't come up
-	stuckSince time.Time           // since when nothing but what fits nowhere is missing
+	job        *api.Job
+	deployment *api.Deployment
+	rollout    *api.Deployment // of the current version, where the change began none: it is under way or has failed
+	trouble    string          // of instances that don't come up
+	stuckSince time.Time       // since when nothing but what fits nowhere is missing
 }
 
-func (l jobLook) reply(r httpapi.JobReply) httpapi.JobReply {
+func (l jobLook) reply(r api.JobReply) api.JobReply {
 	if l.job != nil {
 		r.Job = l.job
 	}
@@ -228,7 +228,7 @@ func (l jobLook) text() string {
 }
 
 // troubleOf tells why instances that are wanted don't run: how many, and the reason of one.
-func troubleOf(instances []httpapi.Instance) string {
+func troubleOf(instances []api.Instance) string {
 	n, reason := 0, ""
 	for _, i := range instances {
 		if i.Desired == model.DesiredRunning && !i.Ready && i.Reason != "" {
@@ -245,15 +245,15 @@ func troubleOf(instances []httpapi.Instance) string {
 const settle = 3 * time.Second
 
 // watchJob follows a job and its deployment until both are done.
-func (a *app) watchJob(ctx context.Context, name string, r httpapi.JobReply, until *waitFlags, say func(string, ...any), bar func(jobLook)) (jobLook, error) {
+func (a *app) watchJob(ctx context.Context, name string, r api.JobReply, until *waitFlags, say func(string, ...any), bar func(jobLook)) (jobLook, error) {
 	limited, cancel := until.limit(ctx, "job "+name)
 	defer cancel()
 	var look jobLook
 	last := ""
-	err := watchEvery(limited, a, "/v1/jobs/"+segment(name), time.Second, func(got answer[httpapi.JobDetail]) (bool, error) {
+	err := watchEvery(limited, a, "/v1/jobs/"+segment(name), time.Second, func(got answer[api.JobDetail]) (bool, error) {
 		look.job = &got.value.Job
 		if r.DeploymentID != "" {
-			d, err := get[httpapi.Deployment](limited, a, "/v1/deployments/"+segment(string(r.DeploymentID)), nil)
+			d, err := get[api.Deployment](limited, a, "/v1/deployments/"+segment(string(r.DeploymentID)), nil)
 			if err != nil {
 				return false, err
 			}
@@ -261,7 +261,7 @@ func (a *app) watchJob(ctx context.Context, name string, r httpapi.JobReply, unt
 		} else {
 			look.rollout = a.rolloutOf(limited, look.job)
 		}
-		instances, err := list[httpapi.Instance](limited, a, "/v1/instances", url.Values{"job": {name}})
+		instances, err := list[api.Instance](limited, a, "/v1/instances", url.Values{"job": {name}})
 		if err != nil {
 			return false, err
 		}
@@ -316,24 +316,24 @@ func (l *jobLook) ended(now time.Time) (bool, error) {
 	if now.Sub(l.stuckSince) < settle {
 		return false, nil
 	}
-	return true, notPlaced(string(l.job.Name), groupSum(l.job.Groups, func(g httpapi.JobGroup) int { return g.Pending }), pendingText(l.job.Groups))
+	return true, notPlaced(string(l.job.Name), groupSum(l.job.Groups, func(g api.JobGroup) int { return g.Pending }), pendingText(l.job.Groups))
 }
 
-func deploymentFailed(d *httpapi.Deployment) error {
+func deploymentFailed(d *api.Deployment) error {
 	return model.Refuse(codeEndedFailed, "deployment %s failed: %s", d.ID, d.Reason).WithHint("see: outspan job status %s; outspan why %s", d.Job, d.ID)
 }
 
 // settled reports whether a job is what it should be, with nothing missing and nothing too much.
-func settled(j *httpapi.Job) bool {
-	if j.Status == httpapi.JobStopped {
+func settled(j *api.Job) bool {
+	if j.Status == api.JobStopped {
 		return true
 	}
-	surplus := slices.ContainsFunc(j.Groups, func(g httpapi.JobGroup) bool { return g.Placed > g.Count || g.Ready > g.Count })
-	return j.Status == httpapi.JobRunning && !surplus
+	surplus := slices.ContainsFunc(j.Groups, func(g api.JobGroup) bool { return g.Placed > g.Count || g.Ready > g.Count })
+	return j.Status == api.JobRunning && !surplus
 }
 
 // canariesReady reports whether a deployment waits for a person: its canaries are up.
-func canariesReady(d *httpapi.Deployment) bool {
+func canariesReady(d *api.Deployment) bool {
 	for _, g := range d.Groups {
 		if g.Current == 0 || g.Ready < g.Current || g.Old == 0 {
 			return false
@@ -343,7 +343,7 @@ func canariesReady(d *httpapi.Deployment) bool {
 }
 
 // stuck reports whether all that is missing has no place to go.
-func stuck(j *httpapi.Job) bool {
+func stuck(j *api.Job) bool {
 	missing := false
 	for _, g := range j.Groups {
 		if g.Pending == 0 {

@@ -9,8 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/model"
-	"github.com/outspan/outspan/transport/httpapi"
 )
 
 // A scale that grows a group by this factor, and leaves so many of the new instances without a node, needs --yes.
@@ -62,7 +62,7 @@ type unplacedScale struct {
 
 // scaledReply is what a dry run of a scale prints as JSON.
 type scaledReply struct {
-	httpapi.JobReply
+	api.JobReply
 	Unplaced *unplacedScale `json:"unplaced,omitempty"`
 }
 
@@ -93,8 +93,8 @@ func (u *unplacedScale) text() string {
 
 // unplacedAfter plans a scale and returns what of it fits nowhere; nil if everything fits, or if the plan can't be made: then the scale itself says why.
 func (a *app) unplacedAfter(ctx context.Context, job string, body scaling) (*unplacedScale, error) {
-	now, err := get[httpapi.JobDetail](ctx, a, "/v1/jobs/"+segment(job), nil)
-	if err != nil || string(now.value.Name) != job || now.value.Status == httpapi.JobStopped {
+	now, err := get[api.JobDetail](ctx, a, "/v1/jobs/"+segment(job), nil)
+	if err != nil || string(now.value.Name) != job || now.value.Status == api.JobStopped {
 		return nil, ctx.Err()
 	}
 	spec := now.value.Spec
@@ -122,7 +122,7 @@ func (a *app) unplacedAfter(ctx context.Context, job string, body scaling) (*unp
 
 // showScale prints a dry run of a scale of which not all fits.
 func (a *app) showScale(ctx context.Context, job string, body scaling, u *unplacedScale, change *changeFlags) error {
-	got, err := post[httpapi.JobReply](ctx, a, "/v1/jobs/"+segment(job)+"/scale", change.write.query(), body)
+	got, err := post[api.JobReply](ctx, a, "/v1/jobs/"+segment(job)+"/scale", change.write.query(), body)
 	if err != nil {
 		return err
 	}
@@ -144,7 +144,7 @@ func (a *app) showScale(ctx context.Context, job string, body scaling, u *unplac
 
 // showSmaller prints a dry run of a scale of which all fits, with what would stop.
 func (a *app) showSmaller(ctx context.Context, job string, body scaling, change *changeFlags) error {
-	got, err := post[httpapi.JobReply](ctx, a, "/v1/jobs/"+segment(job)+"/scale", change.write.query(), body)
+	got, err := post[api.JobReply](ctx, a, "/v1/jobs/"+segment(job)+"/scale", change.write.query(), body)
 	if err != nil {
 		return err
 	}

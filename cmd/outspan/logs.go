@@ -11,9 +11,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
-	"github.com/outspan/outspan/transport/httpapi"
 )
 
 // logFlags choose what of a log is read.
@@ -102,7 +102,7 @@ func (a *app) instanceLogs(ctx context.Context, id string, q url.Values) error {
 		if !isCode(err, model.CodeNotFound) || !q.Has("follow") {
 			return err
 		}
-		i, failed := get[httpapi.Instance](ctx, a, path, nil)
+		i, failed := get[api.Instance](ctx, a, path, nil)
 		switch {
 		case failed != nil:
 			return failed

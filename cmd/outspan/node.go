@@ -11,41 +11,41 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/model"
-	"github.com/outspan/outspan/transport/httpapi"
 )
 
-func nodeName(n httpapi.Node) string { return n.Name }
+func nodeName(n api.Node) string { return n.Name }
 
 // nodeState is the state as people see it; that replicas are on their way out comes in addition to it (L22).
-func nodeState(n httpapi.Node) string {
+func nodeState(n api.Node) string {
 	if n.AutoEvicting {
 		return string(n.State) + ",auto-evicting"
 	}
 	return string(n.State)
 }
 
-func byNodeName(x, y httpapi.Node) int { return cmp.Compare(x.Name, y.Name) }
+func byNodeName(x, y api.Node) int { return cmp.Compare(x.Name, y.Name) }
 
-func (a *app) nodeColumns() []column[httpapi.Node] {
-	return []column[httpapi.Node]{
+func (a *app) nodeColumns() []column[api.Node] {
+	return []column[api.Node]{
 		{head: "name", of: "name", cell: nodeName},
-		{head: "id", of: "id", cell: func(n httpapi.Node) string { return string(n.ID) }},
+		{head: "id", of: "id", cell: func(n api.Node) string { return string(n.ID) }},
 		{head: "state", of: "state,auto_evicting", cell: nodeState},
-		{head: "eligible", of: "eligible", cell: func(n httpapi.Node) string { return yesNo(n.Eligible) }},
-		{head: "instances", of: "instances", cell: func(n httpapi.Node) string { return fmt.Sprint(n.Instances) }},
-		{head: "cpu", of: "allocated,capacity", cell: func(n httpapi.Node) string { return fmt.Sprintf("%d/%d", n.Allocated.CPU, n.Capacity.CPU) }},
-		{head: "memory", of: "allocated,capacity", cell: func(n httpapi.Node) string {
+		{head: "eligible", of: "eligible", cell: func(n api.Node) string { return yesNo(n.Eligible) }},
+		{head: "instances", of: "instances", cell: func(n api.Node) string { return fmt.Sprint(n.Instances) }},
+		{head: "cpu", of: "allocated,capacity", cell: func(n api.Node) string { return fmt.Sprintf("%d/%d", n.Allocated.CPU, n.Capacity.CPU) }},
+		{head: "memory", of: "allocated,capacity", cell: func(n api.Node) string {
 			return sizeText(n.Allocated.MemoryBytes) + "/" + sizeText(n.Capacity.MemoryBytes)
 		}},
-		{head: "last seen", of: "last_seen", cell: func(n httpapi.Node) string { return a.age(n.LastSeen) }},
-		{head: "address", of: "address", wide: true, cell: func(n httpapi.Node) string { return n.Address }},
-		{head: "intent", of: "intent", wide: true, cell: func(n httpapi.Node) string { return string(n.Intent) }},
-		{head: "health", of: "health", wide: true, cell: func(n httpapi.Node) string { return string(n.Health) }},
-		{head: "drain", of: "drain_id", wide: true, cell: func(n httpapi.Node) string { return string(n.DrainID) }},
-		{head: "version", of: "version", wide: true, cell: func(n httpapi.Node) string { return n.Version }},
-		{head: "labels", of: "labels", wide: true, cell: func(n httpapi.Node) string { return labelsText(n.Labels) }},
-		{head: "reason", of: "reason", wide: true, cell: func(n httpapi.Node) string { return n.Reason }},
+		{head: "last seen", of: "last_seen", cell: func(n api.Node) string { return a.age(n.LastSeen) }},
+		{head: "address", of: "address", wide: true, cell: func(n api.Node) string { return n.Address }},
+		{head: "intent", of: "intent", wide: true, cell: func(n api.Node) string { return string(n.Intent) }},
+		{head: "health", of: "health", wide: true, cell: func(n api.Node) string { return string(n.Health) }},
+		{head: "drain", of: "drain_id", wide: true, cell: func(n api.Node) string { return string(n.DrainID) }},
+		{head: "version", of: "version", wide: true, cell: func(n api.Node) string { return n.Version }},
+		{head: "labels", of: "labels", wide: true, cell: func(n api.Node) string { return labelsText(n.Labels) }},
+		{head: "reason", of: "reason", wide: true, cell: func(n api.Node) string { return n.Reason }},
 	}
 }
 
@@ -85,14 +85,14 @@ func nodeStatus(a *app) *cobra.Command {
 }
 
 func (a *app) showNode(ctx context.Context, ref string) error {
-	node, err := get[httpapi.Node](ctx, a, "/v1/nodes/"+segment(ref), nil)
+	node, err := get[api.Node](ctx, a, "/v1/nodes/"+segment(ref), nil)
 	if err != nil {
 		return err
 	}
 	n := node.value
-	there := listOf[httpapi.Instance]{}
+	there := listOf[api.Instance]{}
 	if !a.output.machine() {
-		if there, err = list[httpapi.Instance](ctx, a, "/v1/instances", url.Values{"node": {string(n.ID)}}); err != nil {
+		if there, err = list[api.Instance](ctx, a, "/v1/instances", url.Values{"node": {string(n.ID)}}); err != nil {
 			return err
 		}
 	}
@@ -130,14 +130,14 @@ func (a *app) showNode(ctx context.Context, ref string) error {
 	}})
 }
 
-func eligibleText(n httpapi.Node) string {
+func eligibleText(n api.Node) string {
 	if n.Eligible {
 		return "yes"
 	}
 	return "no: " + n.Reason
 }
 
-func (a *app) agoOf(n httpapi.Node) string {
+func (a *app) agoOf(n api.Node) string {
 	if n.LastSeen == nil {
 		return ""
 	}
@@ -220,11 +220,11 @@ func (a *app) drainThatEnds(ctx context.Context, verb, ref string) model.DrainID
 	if verb != "uncordon" {
 		return ""
 	}
-	n, err := get[httpapi.Node](ctx, a, "/v1/nodes/"+segment(ref), nil)
+	n, err := get[api.Node](ctx, a, "/v1/nodes/"+segment(ref), nil)
 	if err != nil || n.value.DrainID == "" {
 		return "" // the write itself reports the error
 	}
-	d, err := get[httpapi.Drain](ctx, a, "/v1/drains/"+segment(string(n.value.DrainID)), nil)
+	d, err := get[api.Drain](ctx, a, "/v1/drains/"+segment(string(n.value.DrainID)), nil)
 	if err != nil {
 		return ""
 	}
@@ -236,17 +236,17 @@ func (a *app) drainThatEnds(ctx context.Context, verb, ref string) model.DrainID
 	return ""
 }
 
-func (a *app) oneNode(ctx context.Context, verb, ref string, body any, write *writeFlags) (answer[httpapi.NodeReply], error) {
-	return post[httpapi.NodeReply](ctx, a, "/v1/nodes/"+segment(ref)+"/"+verb, write.query(), body)
+func (a *app) oneNode(ctx context.Context, verb, ref string, body any, write *writeFlags) (answer[api.NodeReply], error) {
+	return post[api.NodeReply](ctx, a, "/v1/nodes/"+segment(ref)+"/"+verb, write.query(), body)
 }
 
 // eachNodeAsList is eachNode for a program: one document, also when a node in the middle is refused.
 func (a *app) eachNodeAsList(ctx context.Context, verb string, refs []string, body any, write *writeFlags, until *waitFlags) error {
 	var failed error
 	var replies []json.RawMessage
-	found := listOf[httpapi.NodeReply]{}
+	found := listOf[api.NodeReply]{}
 	for _, ref := range refs {
-		var got answer[httpapi.NodeReply]
+		var got answer[api.NodeReply]
 		if got, failed = a.oneNode(ctx, verb, ref, body, write); failed != nil {
 			break
 		}
@@ -270,14 +270,14 @@ func (a *app) eachNodeAsList(ctx context.Context, verb string, refs []string, bo
 }
 
 // repliedNode is the name of the node in a reply; "" for one that has gone meanwhile.
-func repliedNode(r httpapi.NodeReply) string {
+func repliedNode(r api.NodeReply) string {
 	if r.Node == nil {
 		return ""
 	}
 	return r.Node.Name
 }
 
-func (a *app) showNodeReply(got answer[httpapi.NodeReply], ref, done string, write *writeFlags) error {
+func (a *app) showNodeReply(got answer[api.NodeReply], ref, done string, write *writeFlags) error {
 	name := first(repliedNode(got.value), ref)
 	return a.show(shown{json: got.raw, names: []string{name}, text: func(p *page) {
 		p.line("node %s %s %s", name, done, write.done(got.value.Index))
@@ -352,7 +352,7 @@ or restore backups on other nodes. --lose-data JOB/GROUP gives the data of a gro
 		RunE: func(cmd *cobra.Command, args []string) error {
 			q := write.query()
 			q["lose_data"] = lose
-			got, err := call[httpapi.ForgetReply](cmd.Context(), a, http.MethodDelete, "/v1/nodes/"+segment(args[0]), q, nil)
+			got, err := call[api.ForgetReply](cmd.Context(), a, http.MethodDelete, "/v1/nodes/"+segment(args[0]), q, nil)
 			if err != nil {
 				return err
 			}

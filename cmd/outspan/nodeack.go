@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/model"
-	"github.com/outspan/outspan/transport/httpapi"
 )
 
 func nodeAckBlockers(a *app) *cobra.Command {
@@ -42,7 +42,7 @@ func (a *app) slotsOn(ctx context.Context, node string) map[model.InstanceID]str
 	if node == "" || a.output.machine() {
 		return slots
 	}
-	found, err := list[httpapi.Instance](ctx, a, "/v1/instances", url.Values{"node": {node}})
+	found, err := list[api.Instance](ctx, a, "/v1/instances", url.Values{"node": {node}})
 	if err != nil {
 		return slots // the write has been carried out: its outcome is told without them
 	}
@@ -53,7 +53,7 @@ func (a *app) slotsOn(ctx context.Context, node string) map[model.InstanceID]str
 }
 
 // acked lists the instances that stay running on a node: those that were acknowledged now, and those before.
-func (p *page) acked(r httpapi.NodeReply, ref string, slots map[model.InstanceID]string, write *writeFlags) {
+func (p *page) acked(r api.NodeReply, ref string, slots map[model.InstanceID]string, write *writeFlags) {
 	if r.Node == nil || len(r.Node.Acked) == 0 {
 		p.line("nothing blocks on node %s: nothing is acknowledged %s", first(repliedNode(r), ref), write.done(r.Index))
 		return

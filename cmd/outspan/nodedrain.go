@@ -10,8 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/model"
-	"github.com/outspan/outspan/transport/httpapi"
 )
 
 // drainFlags are the choices of node drain.
@@ -29,7 +29,7 @@ type drainFlags struct {
 type drainRequest struct {
 	Nodes    []string          `json:"nodes,omitempty"`
 	Selector map[string]string `json:"selector,omitempty"`
-	httpapi.DrainChoices
+	api.DrainChoices
 }
 
 func (f *drainFlags) register(cmd *cobra.Command) {
@@ -94,7 +94,7 @@ func (a *app) drainNodes(ctx context.Context, nodes []string, f *drainFlags) err
 	if f.write.requestID == "" { // so that asking again with the same id gives the same answer
 		f.write.requestID = string(f.body.ID)
 	}
-	got, err := post[httpapi.DrainReply](ctx, a, "/v1/drains", f.write.query(), f.body)
+	got, err := post[api.DrainReply](ctx, a, "/v1/drains", f.write.query(), f.body)
 	if err != nil {
 		return err
 	}
@@ -128,7 +128,7 @@ func (a *app) chooseNodes(ctx context.Context, nodes []string, f *drainFlags) er
 	case f.order != "name" && f.order != "fewest" && f.order != "most":
 		return usage("--order %q is unknown", f.order).WithHint("use given, name, fewest or most")
 	}
-	known, err := list[httpapi.Node](ctx, a, "/v1/nodes", nil)
+	known, err := list[api.Node](ctx, a, "/v1/nodes", nil)
 	if err != nil {
 		return err
 	}
@@ -143,8 +143,8 @@ func (a *app) chooseNodes(ctx context.Context, nodes []string, f *drainFlags) er
 }
 
 // orderNodes sorts the nodes that were named, or that have the labels. A name that is not known stays, at the end, for the server to reject.
-func orderNodes(known []httpapi.Node, named []string, labels map[string]string, order string) []string {
-	byRef := map[string]httpapi.Node{}
+func orderNodes(known []api.Node, named []string, labels map[string]string, order string) []string {
+	byRef := map[string]api.Node{}
 	for _, n := range known {
 		byRef[n.Name], byRef[string(n.ID)] = n, n
 		matches := len(labels) > 0 && n.Intent != model.IntentDisabled
@@ -176,12 +176,12 @@ func orderNodes(known []httpapi.Node, named []string, labels map[string]string, 
 	return named
 }
 
-func (a *app) showDrainReply(got answer[httpapi.DrainReply], f *drainFlags) error {
+func (a *app) showDrainReply(got answer[api.DrainReply], f *drainFlags) error {
 	r := got.value
 	return a.show(shown{json: got.raw, names: []string{string(r.Drain)}, text: func(p *page) { p.drainReply(r, f) }})
 }
 
-func (p *page) drainReply(r httpapi.DrainReply, f *drainFlags) {
+func (p *page) drainReply(r api.DrainReply, f *drainFlags) {
 	verb := "started on"
 	if f.write.dryRun {
 		verb = "would start on"
@@ -205,18 +205,18 @@ func (p *page) drainReply(r httpapi.DrainReply, f *drainFlags) {
 
 // forecastTable lists what happens to each instance; where there are many, how many fare alike, unless all are asked
 // for.
-func (p *page) forecastTable(forecast []httpapi.DrainForecast) {
+func (p *page) forecastTable(forecast []api.DrainForecast) {
 	if len(forecast) <= listedAtMost || p.wide {
-		columns := forecastColumns(func(f httpapi.DrainForecast) httpapi.DrainForecast { return f })
-		rows(p, forecast, slices.Insert(columns, 1, column[httpapi.DrainForecast]{head: "instance", cell: func(f httpapi.DrainForecast) string { return string(f.Instance) }}))
+		columns := forecastColumns(func(f api.DrainForecast) api.DrainForecast { return f })
+		rows(p, forecast, slices.Insert(columns, 1, column[api.DrainForecast]{head: "instance", cell: func(f api.DrainForecast) string { return string(f.Instance) }}))
 		return
 	}
-	columns := forecastColumns(func(f forecastCount) httpapi.DrainForecast { return f.DrainForecast })
+	columns := forecastColumns(func(f forecastCount) api.DrainForecast { return f.DrainForecast })
 	rows(p, countForecast(forecast), slices.Insert(columns, 1, column[forecastCount]{head: "instances", cell: func(f forecastCount) string { return fmt.Sprint(f.count) }}))
 	p.line("  each instance: -o wide")
 }
 
-func forecastColumns[T any](of func(T) httpapi.DrainForecast) []column[T] {
+func forecastColumns[T any](of func(T) api.DrainForecast) []column[T] {
 	return []column[T]{
 		{head: "node", cell: func(t T) string { return of(t).Node }},
 		{head: "group", cell: func(t T) string { return string(of(t).Group) }},
@@ -228,7 +228,7 @@ func forecastColumns[T any](of func(T) httpapi.DrainForecast) []column[T] {
 }
 
 // stuckForecast is exit code 21 when the drain could not end by itself: something never goes, or fits nowhere.
-func stuckForecast(r httpapi.DrainReply) error {
+func stuckForecast(r api.DrainReply) error {
 	for _, one := range r.Forecast {
 		if one.Never || strings.HasPrefix(string(one.Blocker), string(model.Unschedulable(""))) {
 			return quiet{exitNotAllPlaced}
@@ -238,7 +238,7 @@ func stuckForecast(r httpapi.DrainReply) error {
 }
 
 // rejected is the error of a drain that has started, but not on every node that was named.
-func rejected(r httpapi.DrainReply) error {
+func rejected(r api.DrainReply) error {
 	if len(r.Rejected) == 0 {
 		return nil
 	}
@@ -249,12 +249,12 @@ func rejected(r httpapi.DrainReply) error {
 
 // drainResult is what a followed drain prints as JSON: the reply to the start, and how it ended.
 type drainResult struct {
-	httpapi.DrainReply
-	Result *httpapi.Drain `json:"result"`
+	api.DrainReply
+	Result *api.Drain `json:"result"`
 }
 
 // followQuietly follows a drain for a program: one document at the end, progress on stderr.
-func (a *app) followQuietly(ctx context.Context, got answer[httpapi.DrainReply], f *drainFlags) error {
+func (a *app) followQuietly(ctx context.Context, got answer[api.DrainReply], f *drainFlags) error {
 	end, failed := a.watchDrain(ctx, string(got.value.Drain), &f.until, a.note)
 	if failed != nil && end == nil {
 		var known *model.Error
@@ -270,7 +270,7 @@ func (a *app) followQuietly(ctx context.Context, got answer[httpapi.DrainReply],
 }
 
 // nodesThat names the nodes of a drain that ended so.
-func nodesThat(d httpapi.Drain, phase model.DrainPhase) string {
+func nodesThat(d api.Drain, phase model.DrainPhase) string {
 	var names []string
 	for _, n := range d.Nodes {
 		if n.Phase == phase {
@@ -281,7 +281,7 @@ func nodesThat(d httpapi.Drain, phase model.DrainPhase) string {
 }
 
 // drainEnded turns the phase of an ended drain into the outcome of the command.
-func drainEnded(d httpapi.Drain) error {
+func drainEnded(d api.Drain) error {
 	switch d.Phase {
 	case model.PhaseFailed:
 		var why []string
@@ -299,7 +299,7 @@ func drainEnded(d httpapi.Drain) error {
 }
 
 // classText names members that keep their identity as such: they may hold data that is in no volume.
-func classText(f httpapi.DrainForecast) string {
+func classText(f api.DrainForecast) string {
 	if f.Member != "" && f.Class == model.Stateless {
 		return "member"
 	}

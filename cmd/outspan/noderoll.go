@@ -11,9 +11,9 @@ import (
 	"github.com/oklog/ulid/v2"
 	"github.com/spf13/cobra"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
-	"github.com/outspan/outspan/transport/httpapi"
 )
 
 // rollFlags are the choices of node roll.
@@ -97,7 +97,7 @@ func (a *app) rolledNodes(ctx context.Context, refs []string, f *rollFlags) ([]s
 	}
 	var names []string
 	for _, ref := range refs {
-		got, err := get[httpapi.Node](ctx, a, "/v1/nodes/"+segment(ref), nil)
+		got, err := get[api.Node](ctx, a, "/v1/nodes/"+segment(ref), nil)
 		if err != nil {
 			return nil, err
 		}
@@ -112,7 +112,7 @@ func (a *app) rolledNodes(ctx context.Context, refs []string, f *rollFlags) ([]s
 	if len(labels) == 0 {
 		return names, nil
 	}
-	known, err := list[httpapi.Node](ctx, a, "/v1/nodes", nil)
+	known, err := list[api.Node](ctx, a, "/v1/nodes", nil)
 	if err != nil {
 		return nil, err
 	}
@@ -146,12 +146,12 @@ func (a *app) resumeRoll(ctx context.Context, f *rollFlags) error {
 }
 
 // drainsOfRoll are the drains of a roll, the latest first.
-func (a *app) drainsOfRoll(ctx context.Context, id string) ([]httpapi.Drain, error) {
-	all, err := list[httpapi.Drain](ctx, a, "/v1/drains", nil)
+func (a *app) drainsOfRoll(ctx context.Context, id string) ([]api.Drain, error) {
+	all, err := list[api.Drain](ctx, a, "/v1/drains", nil)
 	if err != nil {
 		return nil, err
 	}
-	var found []httpapi.Drain
+	var found []api.Drain
 	for _, d := range all.items {
 		if r := d.Options.Roll; r != nil && r.ID == id {
 			found = append(found, d)
@@ -160,29 +160,29 @@ func (a *app) drainsOfRoll(ctx context.Context, id string) ([]httpapi.Drain, err
 	if len(found) == 0 {
 		return nil, model.Refuse(model.CodeNotFound, "no drain is a step of a roll %q", id).WithHint("give its whole id; list drains with: outspan drain ls -o wide")
 	}
-	slices.SortFunc(found, func(x, y httpapi.Drain) int { return cmp.Compare(y.Index, x.Index) })
+	slices.SortFunc(found, func(x, y api.Drain) int { return cmp.Compare(y.Index, x.Index) })
 	return found, nil
 }
 
 // rollForecast is what draining one node of a roll would do, all others being there.
 type rollForecast struct {
-	Node       string                  `json:"node"`
-	Forecast   []httpapi.DrainForecast `json:"forecast"`
-	Rejected   []model.DrainRefusal    `json:"rejected"`
-	FreeMemory int64                   `json:"free_memory_bytes"` // left on the other nodes while it is out
-	Stuck      bool                    `json:"stuck"`             // the drain could not end by itself
+	Node       string               `json:"node"`
+	Forecast   []api.DrainForecast  `json:"forecast"`
+	Rejected   []model.DrainRefusal `json:"rejected"`
+	FreeMemory int64                `json:"free_memory_bytes"` // left on the other nodes while it is out
+	Stuck      bool                 `json:"stuck"`             // the drain could not end by itself
 }
 
 // forecastRoll tells for each node in sequence what its drain would do, and the room that is left meanwhile.
 func (a *app) forecastRoll(ctx context.Context, names []string) error {
-	known, err := list[httpapi.Node](ctx, a, "/v1/nodes", nil)
+	known, err := list[api.Node](ctx, a, "/v1/nodes", nil)
 	if err != nil {
 		return err
 	}
 	stuck := false
 	all := make([]rollForecast, 0, len(names))
 	for _, name := range names {
-		got, err := post[httpapi.DrainReply](ctx, a, "/v1/drains", url.Values{"dry_run": {"true"}}, drainRequest{Nodes: []string{name}})
+		got, err := post[api.DrainReply](ctx, a, "/v1/drains", url.Values{"dry_run": {"true"}}, drainRequest{Nodes: []string{name}})
 		if err != nil {
 			return err
 		}
@@ -202,7 +202,7 @@ func (a *app) forecastRoll(ctx context.Context, names []string) error {
 }
 
 // freeWithout is the memory that the other eligible nodes have left once they hold what the node holds now; negative if it does not fit.
-func freeWithout(nodes []httpapi.Node, name string) int64 {
+func freeWithout(nodes []api.Node, name string) int64 {
 	free := int64(0)
 	for _, n := range nodes {
 		switch {

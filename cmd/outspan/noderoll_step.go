@@ -13,8 +13,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/model"
-	"github.com/outspan/outspan/transport/httpapi"
 )
 
 // Codes of a step of a roll that went wrong.
@@ -171,7 +171,7 @@ func (a *app) rollOne(ctx context.Context, r *roll, i int) error {
 	return nil
 }
 
-func drainOf(d *httpapi.Drain) model.DrainID {
+func drainOf(d *api.Drain) model.DrainID {
 	if d == nil {
 		return ""
 	}
@@ -179,9 +179,9 @@ func drainOf(d *httpapi.Drain) model.DrainID {
 }
 
 // rollDrain drains the node, or finds that it is drained for this roll. nil: the node has been through it all.
-func (a *app) rollDrain(ctx context.Context, r *roll, i int) (*httpapi.Drain, error) {
+func (a *app) rollDrain(ctx context.Context, r *roll, i int) (*api.Drain, error) {
 	name := r.plan.Nodes[i]
-	got, err := get[httpapi.Node](ctx, a, "/v1/nodes/"+segment(name), nil)
+	got, err := get[api.Node](ctx, a, "/v1/nodes/"+segment(name), nil)
 	if err != nil {
 		return nil, err
 	}
@@ -204,20 +204,20 @@ func (a *app) rollDrain(ctx context.Context, r *roll, i int) (*httpapi.Drain, er
 	if r.flags.deadline.set {
 		body.Deadline = r.flags.deadline.d
 	}
-	if _, err := post[httpapi.DrainReply](ctx, a, "/v1/drains", url.Values{"request_id": {string(body.ID)}}, body); err != nil {
+	if _, err := post[api.DrainReply](ctx, a, "/v1/drains", url.Values{"request_id": {string(body.ID)}}, body); err != nil {
 		return nil, err
 	}
 	return a.followRoll(ctx, r, name, body.ID)
 }
 
 // lastDrain is the latest drain of a node in this roll, and how many there were.
-func (a *app) lastDrain(ctx context.Context, r *roll, name string) (*httpapi.Drain, int, error) {
+func (a *app) lastDrain(ctx context.Context, r *roll, name string) (*api.Drain, int, error) {
 	all, err := a.drainsOfRoll(ctx, r.plan.ID)
 	if isCode(err, model.CodeNotFound) {
 		return nil, 0, nil
 	}
-	all = slices.DeleteFunc(all, func(d httpapi.Drain) bool {
-		return !slices.ContainsFunc(d.Nodes, func(n httpapi.DrainNode) bool { return n.Node == name })
+	all = slices.DeleteFunc(all, func(d api.Drain) bool {
+		return !slices.ContainsFunc(d.Nodes, func(n api.DrainNode) bool { return n.Node == name })
 	})
 	if err != nil || len(all) == 0 {
 		return nil, 0, err
@@ -225,7 +225,7 @@ func (a *app) lastDrain(ctx context.Context, r *roll, name string) (*httpapi.Dra
 	return &all[0], len(all), nil
 }
 
-func (a *app) followRoll(ctx context.Context, r *roll, name string, id model.DrainID) (*httpapi.Drain, error) {
+func (a *app) followRoll(ctx context.Context, r *roll, name string, id model.DrainID) (*api.Drain, error) {
 	say := func(format string, args ...any) {
 		line := strings.TrimPrefix(fmt.Sprintf(format, args...), name+": ")
 		r.say(name, "%s", line)
@@ -235,7 +235,7 @@ func (a *app) followRoll(ctx context.Context, r *roll, name string, id model.Dra
 }
 
 // bootBefore is the boot id that a node had when its drain began.
-func bootBefore(drain *httpapi.Drain, name string) string {
+func bootBefore(drain *api.Drain, name string) string {
 	for _, n := range drain.Nodes {
 		if n.Node == name {
 			return n.BootID
@@ -245,9 +245,9 @@ func bootBefore(drain *httpapi.Drain, name string) string {
 }
 
 // rollReturn reboots a drained node, and takes it back.
-func (a *app) rollReturn(ctx context.Context, r *roll, name string, drain *httpapi.Drain) error {
+func (a *app) rollReturn(ctx context.Context, r *roll, name string, drain *api.Drain) error {
 	before := bootBefore(drain, name)
-	got, err := get[httpapi.Node](ctx, a, "/v1/nodes/"+segment(name), nil)
+	got, err := get[api.Node](ctx, a, "/v1/nodes/"+segment(name), nil)
 	if err != nil {
 		return err
 	}
@@ -262,7 +262,7 @@ func (a *app) rollReturn(ctx context.Context, r *roll, name string, drain *httpa
 	if _, err := a.oneNode(ctx, "uncordon", name, map[string]string{"reason": "node roll " + r.plan.ID}, &writeFlags{}); err != nil {
 		return err
 	}
-	if err := a.awaitNode(ctx, name, r.flags.within, "it does not take instances again", func(n httpapi.Node) bool { return n.Eligible }); err != nil {
+	if err := a.awaitNode(ctx, name, r.flags.within, "it does not take instances again", func(n api.Node) bool { return n.Eligible }); err != nil {
 		return err
 	}
 	return a.awaitWhole(ctx, r, name, drain)
@@ -271,13 +271,13 @@ func (a *app) rollReturn(ctx context.Context, r *roll, name string, drain *httpa
 // awaitBack waits until a node is as it should be after its maintenance.
 func (a *app) awaitBack(ctx context.Context, r *roll, name, bootBefore string) error {
 	if r.plan.NoReboot {
-		return a.awaitNode(ctx, name, r.flags.within, "it is not online", func(n httpapi.Node) bool { return n.Health == model.HealthOnline })
+		return a.awaitNode(ctx, name, r.flags.within, "it is not online", func(n api.Node) bool { return n.Health == model.HealthOnline })
 	}
 	limit := r.flags.within
 	if r.plan.Exec == "" {
 		limit = 0 // a person takes the time that it takes
 	}
-	err := a.awaitNode(ctx, name, limit, "it is not back with a new boot id", func(n httpapi.Node) bool {
+	err := a.awaitNode(ctx, name, limit, "it is not back with a new boot id", func(n api.Node) bool {
 		return n.BootID != bootBefore && n.Health == model.HealthOnline
 	})
 	if isCode(err, codeNotReturned) {
@@ -291,7 +291,7 @@ func (a *app) awaitBack(ctx context.Context, r *roll, name, bootBefore string) e
 }
 
 // reboot runs the command, or tells a person.
-func (a *app) reboot(ctx context.Context, r *roll, n httpapi.Node) error {
+func (a *app) reboot(ctx context.Context, r *roll, n api.Node) error {
 	if r.plan.Exec == "" {
 		r.say(n.Name, "is drained: reboot it now; waiting for it to come back")
 		return nil
@@ -316,9 +316,9 @@ func (a *app) reboot(ctx context.Context, r *roll, n httpapi.Node) error {
 }
 
 // awaitNode waits until a node is as wanted; limit 0: as long as it takes.
-func (a *app) awaitNode(ctx context.Context, name string, limit time.Duration, otherwise string, is func(httpapi.Node) bool) error {
+func (a *app) awaitNode(ctx context.Context, name string, limit time.Duration, otherwise string, is func(api.Node) bool) error {
 	err := a.within(ctx, limit, func(ctx context.Context) error {
-		return watchEvery(ctx, a, "/v1/nodes/"+segment(name), time.Second, func(got answer[httpapi.Node]) (bool, error) { return is(got.value), nil })
+		return watchEvery(ctx, a, "/v1/nodes/"+segment(name), time.Second, func(got answer[api.Node]) (bool, error) { return is(got.value), nil })
 	})
 	if errors.Is(err, context.DeadlineExceeded) {
 		return model.Refuse(codeNotReturned, "node %s: %s after %s", name, otherwise, limit).WithHint("look at the machine; see: outspan node status %s", name)
@@ -327,7 +327,7 @@ func (a *app) awaitNode(ctx context.Context, name string, limit time.Duration, o
 }
 
 // awaitWhole waits until every group that the drain moved something of is whole again.
-func (a *app) awaitWhole(ctx context.Context, r *roll, name string, drain *httpapi.Drain) error {
+func (a *app) awaitWhole(ctx context.Context, r *roll, name string, drain *api.Drain) error {
 	moved, err := a.movedGroups(ctx, drain)
 	if err != nil || len(moved) == 0 {
 		return err
@@ -335,7 +335,7 @@ func (a *app) awaitWhole(ctx context.Context, r *roll, name string, drain *httpa
 	lacking := ""
 	err = a.within(ctx, r.flags.within, func(ctx context.Context) error {
 		for {
-			jobs, err := list[httpapi.Job](ctx, a, "/v1/jobs", nil)
+			jobs, err := list[api.Job](ctx, a, "/v1/jobs", nil)
 			if err != nil && exitOf(err) != exitTransient {
 				return err
 			}
@@ -355,8 +355,8 @@ func (a *app) awaitWhole(ctx context.Context, r *roll, name string, drain *httpa
 }
 
 // movedGroups are the groups of which the drain made replacements.
-func (a *app) movedGroups(ctx context.Context, drain *httpapi.Drain) (map[model.GroupID]bool, error) {
-	all, err := list[httpapi.Instance](ctx, a, "/v1/instances", nil)
+func (a *app) movedGroups(ctx context.Context, drain *api.Drain) (map[model.GroupID]bool, error) {
+	all, err := list[api.Instance](ctx, a, "/v1/instances", nil)
 	if err != nil {
 		return nil, err
 	}
@@ -370,7 +370,7 @@ func (a *app) movedGroups(ctx context.Context, drain *httpapi.Drain) (map[model.
 }
 
 // lackingGroup names one of the groups that has less than it should; "" if none has.
-func lackingGroup(jobs []httpapi.Job, of map[model.GroupID]bool) string {
+func lackingGroup(jobs []api.Job, of map[model.GroupID]bool) string {
 	for _, j := range jobs {
 		for _, g := range j.Groups {
 			if id := model.NewGroupID(j.Name, g.Name); of[id] && g.Ready < g.Count {

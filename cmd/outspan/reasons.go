@@ -5,8 +5,8 @@ import (
 	"strings"
 
 	"github.com/outspan/outspan/agent/driver"
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/model"
-	"github.com/outspan/outspan/transport/httpapi"
 )
 
 // ownReasons are what the servers note of an instance by themselves.
@@ -16,7 +16,7 @@ func ownReasons() []string {
 
 // reasonText says in words why an instance is as it is. For a stop the servers keep what asked for it, which may be the
 // bare id of a drain or of another instance.
-func reasonText(i httpapi.Instance) string {
+func reasonText(i api.Instance) string {
 	by, more, several := strings.Cut(i.Reason, "; ")
 	by, bypassed := strings.CutPrefix(by, "budget bypassed: ")
 	if by == "" || strings.Contains(by, " ") || driver.Reason(by).Valid() || slices.Contains(ownReasons(), by) {
@@ -42,7 +42,7 @@ func reasonText(i httpapi.Instance) string {
 }
 
 // whyChanged is what an event changed, and of a state why: "ready -> failed (fenced)". Of settings it is which ones.
-func whyChanged(e httpapi.Event) string {
+func whyChanged(e api.Event) string {
 	switch e.Type {
 	case model.EventSettings:
 		return eventData(e)

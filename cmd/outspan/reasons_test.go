@@ -3,8 +3,8 @@ package main
 import (
 	"testing"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/model"
-	"github.com/outspan/outspan/transport/httpapi"
 )
 
 // People read why, not the id of something that they would have to look up.
@@ -22,7 +22,7 @@ func TestReasonsAreWords(t *testing.T) {
 		{model.CausePreempted, "3k9f2m", "makes room for instance 3k9f2m"},
 		{model.CauseScaleDown, "its grace is over", "its grace is over"},
 	} {
-		if got := reasonText(httpapi.Instance{StopCause: tt.cause, Reason: tt.reason}); got != tt.want {
+		if got := reasonText(api.Instance{StopCause: tt.cause, Reason: tt.reason}); got != tt.want {
 			t.Errorf("%s %q: %q, want %q", tt.cause, tt.reason, got, tt.want)
 		}
 	}
@@ -31,15 +31,15 @@ func TestReasonsAreWords(t *testing.T) {
 // An event says why a status changed: fenced is no more to be looked for with -o wide.
 func TestEventsSayWhy(t *testing.T) {
 	data := map[string]string{"before": "ready", "after": "failed", "reason": "fenced"}
-	e := httpapi.Event{Type: model.EventStatus, Data: data}
+	e := api.Event{Type: model.EventStatus, Data: data}
 	if got := whyChanged(e); got != "ready -> failed (fenced)" {
 		t.Errorf("got %q", got)
 	}
 	data = map[string]string{"before": "draining", "after": "failed", "reason": "the deadline passed"}
-	if got := whyChanged(httpapi.Event{Type: model.EventDrainPhase, Data: data}); got != "draining -> failed (the deadline passed)" {
+	if got := whyChanged(api.Event{Type: model.EventDrainPhase, Data: data}); got != "draining -> failed (the deadline passed)" {
 		t.Errorf("got %q", got)
 	}
-	if got := whyChanged(httpapi.Event{Type: model.EventSettings, Data: map[string]string{"offline_after": "30s -> 1m"}}); got != "offline_after=30s -> 1m" {
+	if got := whyChanged(api.Event{Type: model.EventSettings, Data: map[string]string{"offline_after": "30s -> 1m"}}); got != "offline_after=30s -> 1m" {
 		t.Errorf("got %q", got)
 	}
 }

@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/outspan/outspan/transport/httpapi"
+	"github.com/outspan/outspan/api"
 )
 
 func rebalanceCommand(a *app) *cobra.Command {
@@ -20,7 +20,7 @@ With --dry-run nothing is changed; moves that would not begin say why.`,
 		Example: "outspan rebalance --dry-run\noutspan rebalance",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if write.dryRun {
-				got, err := get[httpapi.MoveList](cmd.Context(), a, "/v1/rebalance", nil)
+				got, err := get[api.MoveList](cmd.Context(), a, "/v1/rebalance", nil)
 				if err != nil {
 					return err
 				}
@@ -29,7 +29,7 @@ With --dry-run nothing is changed; moves that would not begin say why.`,
 					p.line("the rescheduler is %s; this is what an order would do now (dry run: nothing was changed)", got.value.Rescheduler)
 				}})
 			}
-			got, err := post[httpapi.MovesReply](cmd.Context(), a, "/v1/rebalance", write.query(), nil)
+			got, err := post[api.MovesReply](cmd.Context(), a, "/v1/rebalance", write.query(), nil)
 			if err != nil {
 				return err
 			}
@@ -47,7 +47,7 @@ With --dry-run nothing is changed; moves that would not begin say why.`,
 	return cmd
 }
 
-func movedNames(items []httpapi.Move) []string {
+func movedNames(items []api.Move) []string {
 	names := make([]string, len(items))
 	for i, m := range items {
 		names[i] = string(m.Instance)
@@ -55,18 +55,18 @@ func movedNames(items []httpapi.Move) []string {
 	return names
 }
 
-func (p *page) moves(items []httpapi.Move) {
+func (p *page) moves(items []api.Move) {
 	if len(items) == 0 {
 		return
 	}
-	rows(p, items, []column[httpapi.Move]{
-		{head: "instance", cell: func(m httpapi.Move) string { return string(m.Instance) }},
-		{head: "group", cell: func(m httpapi.Move) string { return string(m.Group) }},
-		{head: "from", cell: func(m httpapi.Move) string { return m.From }},
-		{head: "to", cell: func(m httpapi.Move) string { return m.To }},
-		{head: "cause", cell: func(m httpapi.Move) string { return string(m.Cause) }},
-		{head: "gain", cell: func(m httpapi.Move) string { return fmt.Sprint(m.Gain) }},
-		{head: "waits for", cell: func(m httpapi.Move) string {
+	rows(p, items, []column[api.Move]{
+		{head: "instance", cell: func(m api.Move) string { return string(m.Instance) }},
+		{head: "group", cell: func(m api.Move) string { return string(m.Group) }},
+		{head: "from", cell: func(m api.Move) string { return m.From }},
+		{head: "to", cell: func(m api.Move) string { return m.To }},
+		{head: "cause", cell: func(m api.Move) string { return string(m.Cause) }},
+		{head: "gain", cell: func(m api.Move) string { return fmt.Sprint(m.Gain) }},
+		{head: "waits for", cell: func(m api.Move) string {
 			if m.Blocker == nil {
 				return ""
 			}

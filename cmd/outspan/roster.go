@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/cluster"
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
@@ -19,10 +20,10 @@ type roster struct{ *cluster.Server }
 func (r roster) Members(context.Context) ([]httpapi.RosterEntry, error) {
 	var entries []httpapi.RosterEntry
 	for _, s := range r.Servers() {
-		m := httpapi.RosterEntry{Own: ownWords(s.Condition), Member: httpapi.Member{
+		m := httpapi.RosterEntry{Own: ownWords(s.Condition), Member: api.Member{
 			Name: s.Name, ID: s.ID, Address: s.Address, Role: "nonvoter", Leader: s.Leader, Voter: s.Voter,
 			State: string(s.Gossip), IndexLag: s.IndexLag, Version: s.Version,
-			ClockAhead: httpapi.ClockOffset(s.ClockAhead.Milliseconds()), Answers: s.Answers, MemberMachine: machineOf(s),
+			ClockAhead: api.ClockOffset(s.ClockAhead.Milliseconds()), Answers: s.Answers, MemberMachine: machineOf(s),
 		}, Listens: s.Listens}
 		if s.Voter {
 			m.Role = "voter"
@@ -35,8 +36,8 @@ func (r roster) Members(context.Context) ([]httpapi.RosterEntry, error) {
 	return entries, nil
 }
 
-func machineOf(s cluster.ServerStatus) httpapi.MemberMachine {
-	m := httpapi.MemberMachine{
+func machineOf(s cluster.ServerStatus) api.MemberMachine {
+	m := api.MemberMachine{
 		Disk: diskOf(s), FreeBytes: s.Condition.FreeBytes, TotalBytes: s.Condition.TotalBytes,
 		Silent: model.Duration(s.Silent.Milliseconds()),
 	}
@@ -48,16 +49,16 @@ func machineOf(s cluster.ServerStatus) httpapi.MemberMachine {
 }
 
 // diskOf is what gossip says of a server's disk: that is there also while nobody leads.
-func diskOf(s cluster.ServerStatus) httpapi.Disk {
+func diskOf(s cluster.ServerStatus) api.Disk {
 	switch {
 	case s.Gossip != fsm.GossipAlive && s.Gossip != fsm.GossipSuspect:
-		return httpapi.DiskUnknown
+		return api.DiskUnknown
 	case s.Room == cluster.RoomNone:
-		return httpapi.DiskFull
+		return api.DiskFull
 	case s.Room == cluster.RoomLow:
-		return httpapi.DiskLow
+		return api.DiskLow
 	}
-	return httpapi.DiskEnough
+	return api.DiskEnough
 }
 
 func ownWords(c cluster.Condition) httpapi.MemberOwn {

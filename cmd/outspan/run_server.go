@@ -9,6 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/cluster"
 	"github.com/outspan/outspan/config"
 	"github.com/outspan/outspan/fsm"
@@ -85,7 +86,7 @@ func (s *serverPart) openCluster() error {
 	s.counts = metrics.New(metrics.Config{
 		Version: version, Store: s.machine, Explainer: explainer{}, Raft: s.raftPart,
 		Live: func() map[model.NodeID]fsm.Liveness { return s.cluster.Live() }, Now: func() model.Time { return s.cluster.Now() },
-		Problems: func() map[httpapi.ProblemCode]int { return s.api.ProblemCounts() }, Machine: s.ownMachine,
+		Problems: func() map[api.ProblemCode]int { return s.api.ProblemCounts() }, Machine: s.ownMachine,
 	})
 	s.compared = newCompareMetrics()
 	s.cluster, err = cluster.Open(cluster.Config{

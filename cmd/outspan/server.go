@@ -11,36 +11,36 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/model"
-	"github.com/outspan/outspan/transport/httpapi"
 )
 
-func memberName(m httpapi.Member) string { return m.Name }
+func memberName(m api.Member) string { return m.Name }
 
-func byMemberName(x, y httpapi.Member) int { return cmp.Compare(x.Name, y.Name) }
+func byMemberName(x, y api.Member) int { return cmp.Compare(x.Name, y.Name) }
 
 // memberColumns has those of the clocks and the disks by itself only where one of them is wrong.
-func memberColumns(members []httpapi.Member) []column[httpapi.Member] {
-	clocksAgree := !slices.ContainsFunc(members, func(m httpapi.Member) bool { return clockText(model.Duration(m.ClockAhead)) != clockOK })
-	little := func(m httpapi.Member) bool { return m.Disk == httpapi.DiskLow || m.Disk == httpapi.DiskFull }
+func memberColumns(members []api.Member) []column[api.Member] {
+	clocksAgree := !slices.ContainsFunc(members, func(m api.Member) bool { return clockText(model.Duration(m.ClockAhead)) != clockOK })
+	little := func(m api.Member) bool { return m.Disk == api.DiskLow || m.Disk == api.DiskFull }
 	disksHaveRoom := !slices.ContainsFunc(members, little)
-	return []column[httpapi.Member]{
+	return []column[api.Member]{
 		{head: "name", cell: memberName},
-		{head: "id", cell: func(m httpapi.Member) string { return string(m.ID) }},
-		{head: "address", cell: func(m httpapi.Member) string { return m.Address }},
-		{head: "role", cell: func(m httpapi.Member) string { return m.Role }},
-		{head: "leader", cell: func(m httpapi.Member) string { return yesNo(m.Leader) }},
-		{head: "voter", cell: func(m httpapi.Member) string { return yesNo(m.Voter) }},
-		{head: "state", cell: func(m httpapi.Member) string { return m.State }},
-		{head: "index lag", cell: func(m httpapi.Member) string { return fmt.Sprint(m.IndexLag) }},
-		{head: "version", cell: func(m httpapi.Member) string { return m.Version }},
-		{head: "clock", cell: func(m httpapi.Member) string { return clockText(model.Duration(m.ClockAhead)) }, wide: clocksAgree},
+		{head: "id", cell: func(m api.Member) string { return string(m.ID) }},
+		{head: "address", cell: func(m api.Member) string { return m.Address }},
+		{head: "role", cell: func(m api.Member) string { return m.Role }},
+		{head: "leader", cell: func(m api.Member) string { return yesNo(m.Leader) }},
+		{head: "voter", cell: func(m api.Member) string { return yesNo(m.Voter) }},
+		{head: "state", cell: func(m api.Member) string { return m.State }},
+		{head: "index lag", cell: func(m api.Member) string { return fmt.Sprint(m.IndexLag) }},
+		{head: "version", cell: func(m api.Member) string { return m.Version }},
+		{head: "clock", cell: func(m api.Member) string { return clockText(model.Duration(m.ClockAhead)) }, wide: clocksAgree},
 		{head: "disk", cell: diskText, wide: disksHaveRoom},
 	}
 }
 
 // diskText says how much room a server's disk has.
-func diskText(m httpapi.Member) string {
+func diskText(m api.Member) string {
 	if m.TotalBytes == 0 {
 		return string(m.Disk)
 	}
@@ -86,9 +86,9 @@ func serverMembers(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "members", Short: "list the servers", Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			var got listOf[httpapi.Member]
+			var got listOf[api.Member]
 			err := orStale(a, filter.query(), func(q url.Values) (err error) {
-				got, err = list[httpapi.Member](cmd.Context(), a, "/v1/members", q)
+				got, err = list[api.Member](cmd.Context(), a, "/v1/members", q)
 				return err
 			})
 			if err != nil {
@@ -103,11 +103,11 @@ func serverMembers(a *app) *cobra.Command {
 
 // membership does one change of who the servers are, and shows them as they are then.
 func (a *app) membership(ctx context.Context, method, path string, query url.Values, body any) error {
-	got, err := call[httpapi.MemberReply](ctx, a, method, path, query, body)
+	got, err := call[api.MemberReply](ctx, a, method, path, query, body)
 	if err != nil {
 		return err
 	}
-	return showList(a, listOf[httpapi.Member]{items: got.value.Items, raw: got.raw, index: got.value.Index}.sorted(byMemberName), memberName, memberColumns(got.value.Items))
+	return showList(a, listOf[api.Member]{items: got.value.Items, raw: got.raw, index: got.value.Index}.sorted(byMemberName), memberName, memberColumns(got.value.Items))
 }
 
 func serverJoin(a *app) *cobra.Command {
@@ -163,7 +163,7 @@ func serverTransferLeader(a *app) *cobra.Command {
 				body["to"] = args[0]
 			}
 			ctx := cmd.Context()
-			if _, err := post[httpapi.MemberReply](ctx, a, "/v1/members/transfer-leader", nil, body); err != nil {
+			if _, err := post[api.MemberReply](ctx, a, "/v1/members/transfer-leader", nil, body); err != nil {
 				return err
 			}
 			got, err := a.membersWithLeader(ctx)
@@ -176,14 +176,14 @@ func serverTransferLeader(a *app) *cobra.Command {
 }
 
 // membersWithLeader lists the servers once one of them leads: right after a transfer nobody does for a moment.
-func (a *app) membersWithLeader(ctx context.Context) (listOf[httpapi.Member], error) {
+func (a *app) membersWithLeader(ctx context.Context) (listOf[api.Member], error) {
 	limited, cancel := context.WithTimeoutCause(ctx, 10*time.Second, model.Refuse(model.CodeNoLeader, "leadership was given away, but nobody has taken it yet").
 		WithHint("see: outspan server members"))
 	defer cancel()
 	for {
-		got, err := list[httpapi.Member](limited, a, "/v1/members", url.Values{"consistency": {"stale"}})
+		got, err := list[api.Member](limited, a, "/v1/members", url.Values{"consistency": {"stale"}})
 		switch {
-		case err == nil && slices.ContainsFunc(got.items, func(m httpapi.Member) bool { return m.Leader }):
+		case err == nil && slices.ContainsFunc(got.items, func(m api.Member) bool { return m.Leader }):
 			return got, nil
 		case err != nil && exitOf(err) != exitTransient && limited.Err() == nil:
 			return got, err

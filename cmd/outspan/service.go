@@ -6,27 +6,27 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/outspan/outspan/transport/httpapi"
+	"github.com/outspan/outspan/api"
 )
 
-func serviceName(s httpapi.Service) string { return string(s.Name) }
+func serviceName(s api.Service) string { return string(s.Name) }
 
 func serviceLs(a *app) *cobra.Command {
 	var filter listFlags
 	cmd := &cobra.Command{
 		Use: "ls", Aliases: []string{"list"}, Short: "list services", Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			got, err := list[httpapi.Service](cmd.Context(), a, "/v1/services", filter.query())
+			got, err := list[api.Service](cmd.Context(), a, "/v1/services", filter.query())
 			if err != nil {
 				return err
 			}
-			return showList(a, got, serviceName, []column[httpapi.Service]{
+			return showList(a, got, serviceName, []column[api.Service]{
 				{head: "name", cell: serviceName},
-				{head: "group", cell: func(s httpapi.Service) string { return string(s.Group) }},
-				{head: "port", cell: func(s httpapi.Service) string { return s.Port }},
-				{head: "expose", cell: func(s httpapi.Service) string { return number(s.Expose) }},
-				{head: "backends", cell: func(s httpapi.Service) string { return fmt.Sprint(len(s.Backends)) }},
-				{head: "generation", wide: true, cell: func(s httpapi.Service) string { return fmt.Sprint(s.Generation) }},
+				{head: "group", cell: func(s api.Service) string { return string(s.Group) }},
+				{head: "port", cell: func(s api.Service) string { return s.Port }},
+				{head: "expose", cell: func(s api.Service) string { return number(s.Expose) }},
+				{head: "backends", cell: func(s api.Service) string { return fmt.Sprint(len(s.Backends)) }},
+				{head: "generation", wide: true, cell: func(s api.Service) string { return fmt.Sprint(s.Generation) }},
 			})
 		},
 	}
@@ -42,7 +42,7 @@ func serviceStatus(a *app) *cobra.Command {
 }
 
 func (a *app) showService(ctx context.Context, ref string) error {
-	got, err := get[httpapi.Service](ctx, a, "/v1/services/"+segment(ref), nil)
+	got, err := get[api.Service](ctx, a, "/v1/services/"+segment(ref), nil)
 	if err != nil {
 		return err
 	}
@@ -53,18 +53,18 @@ func (a *app) showService(ctx context.Context, ref string) error {
 			field{"Generation", number(s.Generation)},
 		)
 		p.section("Backends")
-		rows(p, s.Backends, []column[httpapi.Backend]{
-			{head: "instance", cell: func(b httpapi.Backend) string { return string(b.Instance) }},
-			{head: "node", cell: func(b httpapi.Backend) string { return b.Node }},
-			{head: "address", cell: func(b httpapi.Backend) string { return b.Address }},
+		rows(p, s.Backends, []column[api.Backend]{
+			{head: "instance", cell: func(b api.Backend) string { return string(b.Instance) }},
+			{head: "node", cell: func(b api.Backend) string { return b.Node }},
+			{head: "address", cell: func(b api.Backend) string { return b.Address }},
 		})
 		if len(s.Problems) > 0 {
 			p.section("Closed ports")
-			rows(p, s.Problems, []column[httpapi.ServiceProblem]{
-				{head: "node", cell: func(c httpapi.ServiceProblem) string { return c.Node }},
-				{head: "port", cell: func(c httpapi.ServiceProblem) string { return fmt.Sprint(c.Port) }},
-				{head: "code", cell: func(c httpapi.ServiceProblem) string { return string(c.Code) }},
-				{head: "reason", cell: func(c httpapi.ServiceProblem) string { return c.Reason }},
+			rows(p, s.Problems, []column[api.ServiceProblem]{
+				{head: "node", cell: func(c api.ServiceProblem) string { return c.Node }},
+				{head: "port", cell: func(c api.ServiceProblem) string { return fmt.Sprint(c.Port) }},
+				{head: "code", cell: func(c api.ServiceProblem) string { return string(c.Code) }},
+				{head: "reason", cell: func(c api.ServiceProblem) string { return c.Reason }},
 			})
 		}
 	}})

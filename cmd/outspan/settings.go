@@ -12,16 +12,16 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/config"
 	"github.com/outspan/outspan/model"
-	"github.com/outspan/outspan/transport/httpapi"
 )
 
 func settingsGet(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use: "get [KEY]", Short: "show the settings, or one of them", Args: between(0, 1), ValidArgsFunction: completeWords(settingKeys()...),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			got, err := get[httpapi.Settings](cmd.Context(), a, "/v1/settings", nil)
+			got, err := get[api.Settings](cmd.Context(), a, "/v1/settings", nil)
 			if err != nil {
 				return err
 			}
@@ -120,7 +120,7 @@ func settingsSet(a *app) *cobra.Command {
 			if ifIndex != "" {
 				query.Set("if_index", ifIndex)
 			}
-			got, err := call[httpapi.SettingsReply](cmd.Context(), a, http.MethodPut, "/v1/settings", query, body)
+			got, err := call[api.SettingsReply](cmd.Context(), a, http.MethodPut, "/v1/settings", query, body)
 			if err != nil {
 				return err
 			}
@@ -177,7 +177,7 @@ func settingValue(key, text string) (any, error) {
 	return nil, unknownSetting(key)
 }
 
-func (a *app) showSettingsReply(got answer[httpapi.SettingsReply], done string, write *writeFlags) error {
+func (a *app) showSettingsReply(got answer[api.SettingsReply], done string, write *writeFlags) error {
 	return a.show(shown{json: got.raw, names: settingKeys(), text: func(p *page) { p.line("%s %s", done, write.done(got.value.Index)) }})
 }
 
@@ -195,16 +195,16 @@ one thing. A restore must be named: agents then stop what the servers don't know
 
 // showUnknown lists what confirming a restore would stop.
 func (a *app) showUnknown(ctx context.Context) error {
-	got, err := get[httpapi.UnknownInstances](ctx, a, "/v1/unknown-instances", nil)
+	got, err := get[api.UnknownInstances](ctx, a, "/v1/unknown-instances", nil)
 	if err != nil {
 		return err
 	}
-	found, err := get[httpapi.FoundVolumes](ctx, a, "/v1/found-volumes", nil)
+	found, err := get[api.FoundVolumes](ctx, a, "/v1/found-volumes", nil)
 	if err != nil {
 		return err
 	}
 	var names []string
-	var kept []httpapi.UnknownInstance
+	var kept []api.UnknownInstance
 	for _, i := range got.value.Items {
 		if i.Kept {
 			kept = append(kept, i)
@@ -235,17 +235,17 @@ func (a *app) showUnknown(ctx context.Context) error {
 			p.line("the list may be incomplete: the agent of node %s has not told since the restore what runs there", node)
 		}
 		a.showFound(p, found.value)
-		stops := slices.DeleteFunc(slices.Clone(got.value.Items), func(i httpapi.UnknownInstance) bool { return i.Kept })
+		stops := slices.DeleteFunc(slices.Clone(got.value.Items), func(i api.UnknownInstance) bool { return i.Kept })
 		if len(stops) == 0 {
 			return
 		}
-		rows(p, stops, []column[httpapi.UnknownInstance]{
-			{head: "node", cell: func(i httpapi.UnknownInstance) string { return i.Node }},
-			{head: "job", cell: func(i httpapi.UnknownInstance) string { return string(i.Job) }},
-			{head: "instance", cell: func(i httpapi.UnknownInstance) string { return string(i.Instance) }},
-			{head: "group", cell: func(i httpapi.UnknownInstance) string { return string(i.Group) }},
-			{head: "slot", cell: func(i httpapi.UnknownInstance) string { return fmt.Sprint(i.Slot) }},
-			{head: "observed", cell: func(i httpapi.UnknownInstance) string { return string(i.Observed) }},
+		rows(p, stops, []column[api.UnknownInstance]{
+			{head: "node", cell: func(i api.UnknownInstance) string { return i.Node }},
+			{head: "job", cell: func(i api.UnknownInstance) string { return string(i.Job) }},
+			{head: "instance", cell: func(i api.UnknownInstance) string { return string(i.Instance) }},
+			{head: "group", cell: func(i api.UnknownInstance) string { return string(i.Group) }},
+			{head: "slot", cell: func(i api.UnknownInstance) string { return fmt.Sprint(i.Slot) }},
+			{head: "observed", cell: func(i api.UnknownInstance) string { return string(i.Observed) }},
 		})
 	}})
 }
@@ -262,7 +262,7 @@ func settingsVerb(a *app, verb, short, done string, targets ...string) *cobra.Co
 				}
 				body["what"] = args[0]
 			}
-			got, err := post[httpapi.SettingsReply](cmd.Context(), a, "/v1/settings/"+verb, write.query(), body)
+			got, err := post[api.SettingsReply](cmd.Context(), a, "/v1/settings/"+verb, write.query(), body)
 			if err != nil {
 				return err
 			}

@@ -14,9 +14,9 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
-	"github.com/outspan/outspan/transport/httpapi"
 )
 
 func serverSnapshot(a *app) *cobra.Command {
@@ -163,7 +163,7 @@ nothing that the restored state does not know until that is confirmed with: outs
 }
 
 func (a *app) restoreSnapshot(ctx context.Context, data []byte, name string) error {
-	got, err := upload[httpapi.Written](ctx, a, http.MethodPut, "/v1/snapshot", data)
+	got, err := upload[api.Written](ctx, a, http.MethodPut, "/v1/snapshot", data)
 	if err != nil {
 		return err
 	}

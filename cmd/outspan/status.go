@@ -10,8 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/model"
-	"github.com/outspan/outspan/transport/httpapi"
 )
 
 func statusCommand(a *app) *cobra.Command {
@@ -29,9 +29,9 @@ func statusCommand(a *app) *cobra.Command {
 			if consistency != "" {
 				q.Set("consistency", consistency)
 			}
-			var got answer[httpapi.Status]
+			var got answer[api.Status]
 			err := orStale(a, q, func(q url.Values) (err error) {
-				got, err = get[httpapi.Status](cmd.Context(), a, "/v1/status", q)
+				got, err = get[api.Status](cmd.Context(), a, "/v1/status", q)
 				return err
 			})
 			if err != nil {
@@ -44,7 +44,7 @@ func statusCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-func (a *app) statusPage(p *page, s httpapi.Status) {
+func (a *app) statusPage(p *page, s api.Status) {
 	leader := s.Leader
 	if leader == "" {
 		leader = "none"
@@ -74,23 +74,23 @@ func (a *app) statusPage(p *page, s httpapi.Status) {
 	}
 }
 
-func problemColumns() []column[httpapi.ProblemRow] {
-	return []column[httpapi.ProblemRow]{
-		{head: "where", cell: func(p httpapi.ProblemRow) string { return strings.Replace(p.Subject, "/", " ", 1) }},
-		{head: "what", cell: func(p httpapi.ProblemRow) string { return p.Message }},
-		{head: "way out", cell: func(p httpapi.ProblemRow) string { return p.Next }},
-		{head: "code", cell: func(p httpapi.ProblemRow) string { return string(p.Code) }, wide: true},
+func problemColumns() []column[api.ProblemRow] {
+	return []column[api.ProblemRow]{
+		{head: "where", cell: func(p api.ProblemRow) string { return strings.Replace(p.Subject, "/", " ", 1) }},
+		{head: "what", cell: func(p api.ProblemRow) string { return p.Message }},
+		{head: "way out", cell: func(p api.ProblemRow) string { return p.Next }},
+		{head: "code", cell: func(p api.ProblemRow) string { return string(p.Code) }, wide: true},
 	}
 }
 
-func problemsText(problems []httpapi.ProblemRow) string {
+func problemsText(problems []api.ProblemRow) string {
 	if len(problems) == 0 {
 		return "none"
 	}
 	return fmt.Sprint(len(problems))
 }
 
-func serversText(members []httpapi.Member) string {
+func serversText(members []api.Member) string {
 	if len(members) == 0 {
 		return ""
 	}
@@ -120,7 +120,7 @@ func countsText(counts map[string]int) string {
 	return fmt.Sprintf("%d (%s)", counts["total"], strings.Join(parts, ", "))
 }
 
-func holdText(h httpapi.Hold) string {
+func holdText(h api.Hold) string {
 	if !h.Active {
 		return "no"
 	}
@@ -155,7 +155,7 @@ func (a *app) showAny(ctx context.Context, ref string) error {
 
 // showOther shows what has a status but no why: a server or a service. unknown is the error when it is neither.
 func (a *app) showOther(ctx context.Context, ref string, unknown error) error {
-	members, err := list[httpapi.Member](ctx, a, "/v1/members", url.Values{"filter": {"name=" + ref}})
+	members, err := list[api.Member](ctx, a, "/v1/members", url.Values{"filter": {"name=" + ref}})
 	if err == nil && len(members.items) > 0 {
 		return showList(a, members, memberName, memberColumns(members.items))
 	}
@@ -172,7 +172,7 @@ func (a *app) kindOf(ctx context.Context, ref string) (kind, id string, err erro
 
 // kindIn is kindOf with a query that has the subject.
 func (a *app) kindIn(ctx context.Context, q url.Values) (kind, id string, err error) {
-	got, err := get[httpapi.Why](ctx, a, "/v1/why", q)
+	got, err := get[api.Why](ctx, a, "/v1/why", q)
 	if err != nil {
 		return "", "", err
 	}
@@ -189,9 +189,9 @@ func whyCommand(a *app) *cobra.Command {
 		Long:    "Tells how an object came to its state (which log entry, which cause, who), which nodes placement looked at, what blocks, and what comes next.",
 		Example: "outspan why web\noutspan why web/http\noutspan why n7\noutspan why 01J9Z",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			var got answer[httpapi.Why]
+			var got answer[api.Why]
 			err := orStale(a, url.Values{"subject": {args[0]}}, func(q url.Values) (err error) {
-				got, err = get[httpapi.Why](cmd.Context(), a, "/v1/why", q)
+				got, err = get[api.Why](cmd.Context(), a, "/v1/why", q)
 				return err
 			})
 			if err != nil {
@@ -202,26 +202,26 @@ func whyCommand(a *app) *cobra.Command {
 	}
 }
 
-func (a *app) showWhy(got answer[httpapi.Why]) error {
+func (a *app) showWhy(got answer[api.Why]) error {
 	w := got.value
 	return a.show(shown{json: got.raw, names: []string{w.Subject}, text: func(p *page) {
 		p.fields(field{"Subject", w.Subject}, field{"State", w.State}, field{"Since", stamp(w.Since)}, field{"Next", w.Next})
 		if len(w.Chain) > 0 {
 			p.section("How it came to this")
-			rows(p, w.Chain, []column[httpapi.WhyLink]{
-				{head: "index", cell: func(l httpapi.WhyLink) string { return fmt.Sprint(l.Index) }},
-				{head: "time", cell: func(l httpapi.WhyLink) string { return stamp(&l.Time) }},
-				{head: "cause", cell: func(l httpapi.WhyLink) string { return string(l.Cause) }},
-				{head: "actor", cell: func(l httpapi.WhyLink) string { return string(l.Actor) }},
-				{head: "what", cell: func(l httpapi.WhyLink) string { return l.Text }},
+			rows(p, w.Chain, []column[api.WhyLink]{
+				{head: "index", cell: func(l api.WhyLink) string { return fmt.Sprint(l.Index) }},
+				{head: "time", cell: func(l api.WhyLink) string { return stamp(&l.Time) }},
+				{head: "cause", cell: func(l api.WhyLink) string { return string(l.Cause) }},
+				{head: "actor", cell: func(l api.WhyLink) string { return string(l.Actor) }},
+				{head: "what", cell: func(l api.WhyLink) string { return l.Text }},
 			})
 		}
 		if len(w.Considered) > 0 {
 			p.section("Nodes considered")
-			rows(p, w.Considered, []column[httpapi.WhyConsidered]{
-				{head: "node", cell: func(c httpapi.WhyConsidered) string { return c.Node }},
+			rows(p, w.Considered, []column[api.WhyConsidered]{
+				{head: "node", cell: func(c api.WhyConsidered) string { return c.Node }},
 				{head: "score", cell: scoreText},
-				{head: "excluded by", cell: func(c httpapi.WhyConsidered) string { return string(c.ExcludedBy) }},
+				{head: "excluded by", cell: func(c api.WhyConsidered) string { return string(c.ExcludedBy) }},
 			})
 		}
 		for _, sum := range sumsOf(w.Blockers) {
@@ -230,7 +230,7 @@ func (a *app) showWhy(got answer[httpapi.Why]) error {
 	}})
 }
 
-func scoreText(c httpapi.WhyConsidered) string {
+func scoreText(c api.WhyConsidered) string {
 	if c.Score == nil {
 		return ""
 	}

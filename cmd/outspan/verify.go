@@ -9,9 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/cluster"
 	"github.com/outspan/outspan/model"
-	"github.com/outspan/outspan/transport/httpapi"
 )
 
 // codeNotVerified is the outcome of a verification that could not compare every server.
@@ -33,7 +33,7 @@ Exit code 0 when all are equal, 7 when one differs, 6 when some could not be com
 }
 
 func (a *app) verifyServers(ctx context.Context, patience time.Duration) error {
-	got, err := get[httpapi.Verification](ctx, a, "/v1/members/verify", url.Values{"wait": {patience.String()}})
+	got, err := get[api.Verification](ctx, a, "/v1/members/verify", url.Values{"wait": {patience.String()}})
 	if err != nil {
 		return err
 	}
@@ -48,29 +48,29 @@ func (a *app) verifyServers(ctx context.Context, patience time.Duration) error {
 	return verified(v)
 }
 
-func (p *page) verification(v httpapi.Verification) {
-	rows(p, v.Items, []column[httpapi.VerifiedServer]{
-		{head: "name", cell: func(s httpapi.VerifiedServer) string { return s.Name }},
-		{head: "id", wide: true, cell: func(s httpapi.VerifiedServer) string { return string(s.ID) }},
-		{head: "voter", cell: func(s httpapi.VerifiedServer) string { return yesNo(s.Voter) }},
-		{head: "leader", cell: func(s httpapi.VerifiedServer) string { return yesNo(s.Leader) }},
-		{head: "index", cell: func(s httpapi.VerifiedServer) string { return number(s.Index) }},
-		{head: "digest", cell: func(s httpapi.VerifiedServer) string { return short(s.Digest) }},
-		{head: "verdict", cell: func(s httpapi.VerifiedServer) string { return shout(s.Verdict) }},
-		{head: "version", wide: true, cell: func(s httpapi.VerifiedServer) string { return s.Version }},
-		{head: "detail", cell: func(s httpapi.VerifiedServer) string { return s.Detail }},
+func (p *page) verification(v api.Verification) {
+	rows(p, v.Items, []column[api.VerifiedServer]{
+		{head: "name", cell: func(s api.VerifiedServer) string { return s.Name }},
+		{head: "id", wide: true, cell: func(s api.VerifiedServer) string { return string(s.ID) }},
+		{head: "voter", cell: func(s api.VerifiedServer) string { return yesNo(s.Voter) }},
+		{head: "leader", cell: func(s api.VerifiedServer) string { return yesNo(s.Leader) }},
+		{head: "index", cell: func(s api.VerifiedServer) string { return number(s.Index) }},
+		{head: "digest", cell: func(s api.VerifiedServer) string { return short(s.Digest) }},
+		{head: "verdict", cell: func(s api.VerifiedServer) string { return shout(s.Verdict) }},
+		{head: "version", wide: true, cell: func(s api.VerifiedServer) string { return s.Version }},
+		{head: "detail", cell: func(s api.VerifiedServer) string { return s.Detail }},
 	})
 	for _, s := range v.Items {
 		if len(s.Tables) == 0 {
 			continue
 		}
 		p.section("Tables of %s that differ", s.Name)
-		rows(p, s.Tables, []column[httpapi.TableDiff]{
-			{head: "table", cell: func(t httpapi.TableDiff) string { return t.Name }},
-			{head: "rows", cell: func(t httpapi.TableDiff) string { return fmt.Sprint(t.Rows) }},
-			{head: "digest", cell: func(t httpapi.TableDiff) string { return short(t.Digest) }},
-			{head: "expected rows", cell: func(t httpapi.TableDiff) string { return fmt.Sprint(t.ExpectedRows) }},
-			{head: "expected digest", cell: func(t httpapi.TableDiff) string { return short(t.ExpectedDigest) }},
+		rows(p, s.Tables, []column[api.TableDiff]{
+			{head: "table", cell: func(t api.TableDiff) string { return t.Name }},
+			{head: "rows", cell: func(t api.TableDiff) string { return fmt.Sprint(t.Rows) }},
+			{head: "digest", cell: func(t api.TableDiff) string { return short(t.Digest) }},
+			{head: "expected rows", cell: func(t api.TableDiff) string { return fmt.Sprint(t.ExpectedRows) }},
+			{head: "expected digest", cell: func(t api.TableDiff) string { return short(t.ExpectedDigest) }},
 		})
 	}
 }
@@ -87,7 +87,7 @@ func shout(verdict string) string {
 }
 
 // verified turns what was found into the exit code, and says what to do.
-func verified(v httpapi.Verification) error {
+func verified(v api.Verification) error {
 	var differ, missing []string
 	for _, s := range v.Items {
 		switch cluster.Verdict(s.Verdict) {
@@ -116,19 +116,19 @@ func verified(v httpapi.Verification) error {
 type verifier struct{ *cluster.Server }
 
 // Verify implements api.Verifier.
-func (v verifier) Verify(ctx context.Context, patience time.Duration) (httpapi.Verification, error) {
+func (v verifier) Verify(ctx context.Context, patience time.Duration) (api.Verification, error) {
 	found, err := v.Server.Verify(ctx, patience)
 	if err != nil {
-		return httpapi.Verification{}, err
+		return api.Verification{}, err
 	}
-	out := httpapi.Verification{Verdict: found.Verdict.String(), Index: found.Index, Format: found.Format, Digest: found.Digest}
+	out := api.Verification{Verdict: found.Verdict.String(), Index: found.Index, Format: found.Format, Digest: found.Digest}
 	for _, s := range found.Servers {
-		one := httpapi.VerifiedServer{
+		one := api.VerifiedServer{
 			Name: s.Name, ID: s.ID, Address: s.Address, Voter: s.Voter, Leader: s.Leader, Version: s.Version,
 			Verdict: s.Verdict.String(), Index: s.Index, Digest: s.Digest, Detail: s.Detail,
 		}
 		for _, t := range s.Tables {
-			one.Tables = append(one.Tables, httpapi.TableDiff{Name: t.Name, Rows: t.A.Rows, Digest: t.A.Digest, ExpectedRows: t.B.Rows, ExpectedDigest: t.B.Digest})
+			one.Tables = append(one.Tables, api.TableDiff{Name: t.Name, Rows: t.A.Rows, Digest: t.A.Digest, ExpectedRows: t.B.Rows, ExpectedDigest: t.B.Digest})
 		}
 		out.Items = append(out.Items, one)
 	}
@@ -136,15 +136,15 @@ func (v verifier) Verify(ctx context.Context, patience time.Duration) (httpapi.V
 }
 
 // Differing implements api.Verifier.
-func (v verifier) Differing() []httpapi.DifferentState {
+func (v verifier) Differing() []api.DifferentState {
 	found := v.Server.Differing()
 	if len(found) == 0 {
 		return nil
 	}
-	var out []httpapi.DifferentState
+	var out []api.DifferentState
 	for _, s := range v.Servers() {
 		if d, ok := found[s.ID]; ok {
-			out = append(out, httpapi.DifferentState{Name: s.Name, ID: s.ID, Index: d.Index, Time: d.At.UTC().Truncate(time.Millisecond)})
+			out = append(out, api.DifferentState{Name: s.Name, ID: s.ID, Index: d.Index, Time: d.At.UTC().Truncate(time.Millisecond)})
 		}
 	}
 	return out

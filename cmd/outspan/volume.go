@@ -8,13 +8,13 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/model"
-	"github.com/outspan/outspan/transport/httpapi"
 )
 
-func volumeID(v httpapi.Volume) string { return string(v.ID) }
+func volumeID(v api.Volume) string { return string(v.ID) }
 
-func backupID(b httpapi.Backup) string { return string(b.ID) }
+func backupID(b api.Backup) string { return string(b.ID) }
 
 func volumeLs(a *app) *cobra.Command {
 	var filter listFlags
@@ -29,18 +29,18 @@ func volumeLs(a *app) *cobra.Command {
 					q.Set(key, value)
 				}
 			}
-			got, err := list[httpapi.Volume](cmd.Context(), a, "/v1/volumes", q)
+			got, err := list[api.Volume](cmd.Context(), a, "/v1/volumes", q)
 			if err != nil {
 				return err
 			}
-			return showList(a, got, volumeID, []column[httpapi.Volume]{
+			return showList(a, got, volumeID, []column[api.Volume]{
 				{head: "id", cell: volumeID},
-				{head: "kind", cell: func(v httpapi.Volume) string { return string(v.Kind) }},
-				{head: "node", cell: func(v httpapi.Volume) string { return v.Node }},
-				{head: "state", cell: func(v httpapi.Volume) string { return string(v.State) }},
-				{head: "instance", cell: func(v httpapi.Volume) string { return string(v.Instance) }},
-				{head: "left behind on", cell: func(v httpapi.Volume) string { return strings.Join(asideNodes(v), ", ") }},
-				{head: "transfer", wide: true, cell: func(v httpapi.Volume) string { return string(v.Transfer) }},
+				{head: "kind", cell: func(v api.Volume) string { return string(v.Kind) }},
+				{head: "node", cell: func(v api.Volume) string { return v.Node }},
+				{head: "state", cell: func(v api.Volume) string { return string(v.State) }},
+				{head: "instance", cell: func(v api.Volume) string { return string(v.Instance) }},
+				{head: "left behind on", cell: func(v api.Volume) string { return strings.Join(asideNodes(v), ", ") }},
+				{head: "transfer", wide: true, cell: func(v api.Volume) string { return string(v.Transfer) }},
 				{head: "old copies", wide: true, cell: oldCopiesText},
 			})
 		},
@@ -52,7 +52,7 @@ func volumeLs(a *app) *cobra.Command {
 }
 
 // asideNodes names the nodes on which a volume left data behind.
-func asideNodes(v httpapi.Volume) []string {
+func asideNodes(v api.Volume) []string {
 	var nodes []string
 	for _, a := range v.Aside {
 		nodes = append(nodes, a.Node)
@@ -60,7 +60,7 @@ func asideNodes(v httpapi.Volume) []string {
 	return nodes
 }
 
-func oldCopiesText(v httpapi.Volume) string {
+func oldCopiesText(v api.Volume) string {
 	var texts []string
 	for _, c := range v.OldCopies {
 		text := fmt.Sprintf("%s until %s by transfer %s", c.Node, stamp(&c.Until), c.Transfer)
@@ -89,7 +89,7 @@ func volumeStatus(a *app) *cobra.Command {
 }
 
 func (a *app) showVolume(ctx context.Context, ref string) error {
-	got, err := get[httpapi.VolumeDetail](ctx, a, "/v1/volumes/"+segment(ref), nil)
+	got, err := get[api.VolumeDetail](ctx, a, "/v1/volumes/"+segment(ref), nil)
 	if err != nil {
 		return err
 	}
@@ -109,28 +109,28 @@ func (a *app) showVolume(ctx context.Context, ref string) error {
 	}})
 }
 
-func (a *app) transferColumns() []column[httpapi.Transfer] {
-	return []column[httpapi.Transfer]{
-		{head: "id", cell: func(t httpapi.Transfer) string { return string(t.ID) }},
-		{head: "kind", cell: func(t httpapi.Transfer) string { return string(t.Kind) }},
-		{head: "phase", cell: func(t httpapi.Transfer) string { return string(t.Phase) }},
-		{head: "from", cell: func(t httpapi.Transfer) string { return t.From }},
-		{head: "to", cell: func(t httpapi.Transfer) string { return t.To }},
+func (a *app) transferColumns() []column[api.Transfer] {
+	return []column[api.Transfer]{
+		{head: "id", cell: func(t api.Transfer) string { return string(t.ID) }},
+		{head: "kind", cell: func(t api.Transfer) string { return string(t.Kind) }},
+		{head: "phase", cell: func(t api.Transfer) string { return string(t.Phase) }},
+		{head: "from", cell: func(t api.Transfer) string { return t.From }},
+		{head: "to", cell: func(t api.Transfer) string { return t.To }},
 		{head: "done", cell: doneText},
-		{head: "age", cell: func(t httpapi.Transfer) string { return a.age(&t.CreatedAt) }},
-		{head: "actor", cell: func(t httpapi.Transfer) string { return string(t.Actor) }},
+		{head: "age", cell: func(t api.Transfer) string { return a.age(&t.CreatedAt) }},
+		{head: "actor", cell: func(t api.Transfer) string { return string(t.Actor) }},
 		{head: "reason", cell: transferReason},
 	}
 }
 
-func doneText(t httpapi.Transfer) string {
+func doneText(t api.Transfer) string {
 	if t.Total == 0 {
 		return ""
 	}
 	return fmt.Sprintf("%s of %s", sizeText(t.Bytes), sizeText(t.Total))
 }
 
-func transferReason(t httpapi.Transfer) string {
+func transferReason(t api.Transfer) string {
 	if t.Code != "" {
 		return string(t.Code) + ": " + t.Message
 	}
@@ -138,7 +138,7 @@ func transferReason(t httpapi.Transfer) string {
 }
 
 func (a *app) showTransfer(ctx context.Context, ref string) error {
-	got, err := get[httpapi.Transfer](ctx, a, "/v1/transfers/"+segment(ref), nil)
+	got, err := get[api.Transfer](ctx, a, "/v1/transfers/"+segment(ref), nil)
 	if err != nil {
 		return err
 	}
@@ -152,16 +152,16 @@ func (a *app) showTransfer(ctx context.Context, ref string) error {
 	}})
 }
 
-func (a *app) backupColumns() []column[httpapi.Backup] {
-	return []column[httpapi.Backup]{
+func (a *app) backupColumns() []column[api.Backup] {
+	return []column[api.Backup]{
 		{head: "id", cell: backupID},
-		{head: "volume", cell: func(b httpapi.Backup) string { return string(b.Volume) }},
-		{head: "node", cell: func(b httpapi.Backup) string { return b.Node }},
-		{head: "size", cell: func(b httpapi.Backup) string { return sizeText(b.SizeBytes) }},
-		{head: "live", cell: func(b httpapi.Backup) string { return yesNo(b.Live) }},
-		{head: "age", cell: func(b httpapi.Backup) string { return a.age(&b.CreatedAt) }},
-		{head: "sha256", wide: true, cell: func(b httpapi.Backup) string { return b.Sum }},
-		{head: "actor", wide: true, cell: func(b httpapi.Backup) string { return string(b.Actor) }},
+		{head: "volume", cell: func(b api.Backup) string { return string(b.Volume) }},
+		{head: "node", cell: func(b api.Backup) string { return b.Node }},
+		{head: "size", cell: func(b api.Backup) string { return sizeText(b.SizeBytes) }},
+		{head: "live", cell: func(b api.Backup) string { return yesNo(b.Live) }},
+		{head: "age", cell: func(b api.Backup) string { return a.age(&b.CreatedAt) }},
+		{head: "sha256", wide: true, cell: func(b api.Backup) string { return b.Sum }},
+		{head: "actor", wide: true, cell: func(b api.Backup) string { return string(b.Actor) }},
 	}
 }
 
@@ -170,7 +170,7 @@ func volumeBackups(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "backups", Short: "list backups, the oldest first", Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			got, err := list[httpapi.Backup](cmd.Context(), a, "/v1/backups", filter.query())
+			got, err := list[api.Backup](cmd.Context(), a, "/v1/backups", filter.query())
 			if err != nil {
 				return err
 			}
@@ -186,7 +186,7 @@ func volumeForget(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "forget BACKUP", Short: "remove the record of a backup; its archive stays where it is", Args: exactly("BACKUP"), ValidArgsFunction: a.complete("backups"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			got, err := post[httpapi.TransferReply](cmd.Context(), a, "/v1/backups/"+segment(args[0])+"/forget", write.query(), nil)
+			got, err := post[api.TransferReply](cmd.Context(), a, "/v1/backups/"+segment(args[0])+"/forget", write.query(), nil)
 			if err != nil {
 				return err
 			}
@@ -203,7 +203,7 @@ func volumeCancel(a *app) *cobra.Command {
 		Use: "cancel TRANSFER", Short: "give up a transfer, or remove what it left: a restored copy that is not in use, or an old copy before its time",
 		Args: exactly("TRANSFER"), ValidArgsFunction: a.complete("transfers"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			got, err := post[httpapi.TransferReply](cmd.Context(), a, "/v1/transfers/"+segment(args[0])+"/cancel", write.query(), nil)
+			got, err := post[api.TransferReply](cmd.Context(), a, "/v1/transfers/"+segment(args[0])+"/cancel", write.query(), nil)
 			if err != nil {
 				return err
 			}
@@ -218,7 +218,7 @@ func volumeCancel(a *app) *cobra.Command {
 
 // transferNames are the ids of transfers that are on record.
 func transferNames(ctx context.Context, a *app) []string {
-	return namesIn(ctx, a, "/v1/transfers", func(t httpapi.Transfer) string { return string(t.ID) })
+	return namesIn(ctx, a, "/v1/transfers", func(t api.Transfer) string { return string(t.ID) })
 }
 
 // volumePath is the path of an operation on a volume; its slashes are part of the id.

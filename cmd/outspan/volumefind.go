@@ -7,8 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/model"
-	"github.com/outspan/outspan/transport/httpapi"
 )
 
 func volumeFind(a *app) *cobra.Command {
@@ -19,7 +19,7 @@ volume was moved to since the snapshot was saved, or what a node has whose data 
 slot that were in use together are one line. The age says whether the data is newer or older than what is in use. Nothing is changed.`,
 		Example: "outspan volume find\noutspan volume attach db/main/0/data --node n2 --epoch 281474976710742",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			got, err := get[httpapi.FoundVolumes](cmd.Context(), a, "/v1/found-volumes", nil)
+			got, err := get[api.FoundVolumes](cmd.Context(), a, "/v1/found-volumes", nil)
 			if err != nil {
 				return err
 			}
@@ -28,12 +28,12 @@ slot that were in use together are one line. The age says whether the data is ne
 				names = append(names, string(f.Volume))
 			}
 			return a.show(shown{json: got.raw, names: names, text: func(p *page) {
-				rows(p, got.value.Items, []column[httpapi.FoundVolume]{
-					{head: "node", cell: func(f httpapi.FoundVolume) string { return f.Node }},
-					{head: "volume", cell: func(f httpapi.FoundVolume) string { return string(f.Volume) }},
-					{head: "epoch", cell: func(f httpapi.FoundVolume) string { return fmt.Sprint(f.Epoch) }},
-					{head: "age", cell: func(f httpapi.FoundVolume) string { return string(f.Age) }},
-					{head: "last written", cell: func(f httpapi.FoundVolume) string { return stamp(&f.Written) }},
+				rows(p, got.value.Items, []column[api.FoundVolume]{
+					{head: "node", cell: func(f api.FoundVolume) string { return f.Node }},
+					{head: "volume", cell: func(f api.FoundVolume) string { return string(f.Volume) }},
+					{head: "epoch", cell: func(f api.FoundVolume) string { return fmt.Sprint(f.Epoch) }},
+					{head: "age", cell: func(f api.FoundVolume) string { return string(f.Age) }},
+					{head: "last written", cell: func(f api.FoundVolume) string { return stamp(&f.Written) }},
 				})
 				for _, f := range got.value.Items {
 					p.line("to put it to use: %s", attachFound(f))
@@ -45,7 +45,7 @@ slot that were in use together are one line. The age says whether the data is ne
 }
 
 // attachFound is the command that puts found data to use.
-func attachFound(f httpapi.FoundVolume) string {
+func attachFound(f api.FoundVolume) string {
 	return fmt.Sprintf("outspan volume attach %s --node %s --epoch %d", f.Volume, f.Node, f.Epoch)
 }
 
@@ -57,7 +57,7 @@ func sayNotAsked(p *page, silent []string) {
 
 // foundCopies is what was found of a volume's slot on a node, by the epoch that volume find shows.
 func (a *app) foundCopies(ctx context.Context, volume, node string, epoch uint64) (map[string]uint64, error) {
-	got, err := get[httpapi.FoundVolumes](ctx, a, "/v1/found-volumes", nil)
+	got, err := get[api.FoundVolumes](ctx, a, "/v1/found-volumes", nil)
 	if err != nil {
 		return nil, err
 	}
@@ -70,9 +70,9 @@ func (a *app) foundCopies(ctx context.Context, volume, node string, epoch uint64
 }
 
 // showFound says which newer data than that of a restored state is on the nodes' disks.
-func (a *app) showFound(p *page, found httpapi.FoundVolumes) {
+func (a *app) showFound(p *page, found api.FoundVolumes) {
 	for _, f := range found.Items {
-		if f.Age != httpapi.FoundOlder {
+		if f.Age != api.FoundOlder {
 			p.line("node %s has data of volume %s that the restored state does not know; to put it to use once the restore is confirmed: %s", f.Node, f.Volume, attachFound(f))
 		}
 	}

@@ -9,8 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/model"
-	"github.com/outspan/outspan/transport/httpapi"
 )
 
 // moveFlags are those of every command that begins a transfer and follows it.
@@ -136,7 +136,7 @@ func (a *app) transfer(ctx context.Context, path string, body map[string]any, f 
 			delete(body, key)
 		}
 	}
-	got, err := post[httpapi.TransferReply](ctx, a, path, f.write.query(), body)
+	got, err := post[api.TransferReply](ctx, a, path, f.write.query(), body)
 	if err != nil {
 		return err
 	}
@@ -145,7 +145,7 @@ func (a *app) transfer(ctx context.Context, path string, body map[string]any, f 
 		return a.showStarted(got, f)
 	}
 	if a.output.machine() {
-		end, failed := a.watchTransfer(ctx, t.ID, &f.until, a.note, func(httpapi.Transfer) {})
+		end, failed := a.watchTransfer(ctx, t.ID, &f.until, a.note, func(api.Transfer) {})
 		if end == nil {
 			return failed
 		}
@@ -161,11 +161,11 @@ func (a *app) transfer(ctx context.Context, path string, body map[string]any, f 
 	}
 	p := &progress{a: a}
 	defer p.end()
-	_, err = a.watchTransfer(ctx, t.ID, &f.until, p.line, func(t httpapi.Transfer) { p.now("%s %s", t.Phase, doneText(t)) })
+	_, err = a.watchTransfer(ctx, t.ID, &f.until, p.line, func(t api.Transfer) { p.now("%s %s", t.Phase, doneText(t)) })
 	return err
 }
 
-func (a *app) showStarted(got answer[httpapi.TransferReply], f *moveFlags) error {
+func (a *app) showStarted(got answer[api.TransferReply], f *moveFlags) error {
 	names := []string{}
 	if t := got.value.Transfer; t != nil {
 		names = append(names, string(t.ID))
@@ -184,7 +184,7 @@ func (a *app) showStarted(got answer[httpapi.TransferReply], f *moveFlags) error
 }
 
 // wayOf says what goes where.
-func wayOf(t httpapi.Transfer) string {
+func wayOf(t api.Transfer) string {
 	text := joined(asTexts(t.Volumes))
 	switch {
 	case t.Kind == model.TransferBackup:
@@ -196,11 +196,11 @@ func wayOf(t httpapi.Transfer) string {
 }
 
 // watchTransfer follows a transfer to its end.
-func (a *app) watchTransfer(ctx context.Context, id model.TransferID, until *waitFlags, say func(string, ...any), bar func(httpapi.Transfer)) (*httpapi.Transfer, error) {
+func (a *app) watchTransfer(ctx context.Context, id model.TransferID, until *waitFlags, say func(string, ...any), bar func(api.Transfer)) (*api.Transfer, error) {
 	limited, cancel := until.limit(ctx, "transfer "+string(id))
 	defer cancel()
-	var last *httpapi.Transfer
-	err := watch(limited, a, transferPath(id), func(got answer[httpapi.Transfer]) (bool, error) {
+	var last *api.Transfer
+	err := watch(limited, a, transferPath(id), func(got answer[api.Transfer]) (bool, error) {
 		t := got.value
 		if last == nil || last.Phase != t.Phase {
 			say("%s", transferNews(t))
@@ -226,7 +226,7 @@ func (a *app) watchTransfer(ctx context.Context, id model.TransferID, until *wai
 	return last, err
 }
 
-func transferNews(t httpapi.Transfer) string {
+func transferNews(t api.Transfer) string {
 	text := string(t.Phase)
 	if t.Phase == model.TransferSucceeded {
 		if done := doneText(t); done != "" {
@@ -244,7 +244,7 @@ func transferNews(t httpapi.Transfer) string {
 	return text
 }
 
-func transferFailed(t httpapi.Transfer) error {
+func transferFailed(t api.Transfer) error {
 	refusal := model.Refuse(codeEndedFailed, "transfer %s failed: %s: %s", t.ID, t.Code, t.Message)
 	if t.OldCopy == nil && t.Kind != model.TransferRestore && t.From != "" {
 		return refusal.WithHint("volume %s is where it was, on node %s", t.Volume, t.From)

@@ -9,8 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/model"
-	"github.com/outspan/outspan/transport/httpapi"
 )
 
 // waitFlags are --wait[=STATE] and --timeout.
@@ -164,18 +164,18 @@ func nodeStates() []string {
 }
 
 func (a *app) waitForNode(ctx context.Context, ref string, until *waitFlags) error {
-	return waitUntil(ctx, a, until, waiting[httpapi.Node]{
+	return waitUntil(ctx, a, until, waiting[api.Node]{
 		what: "node " + ref, path: "/v1/nodes/" + segment(ref), absent: true,
-		state: func(n httpapi.Node) string { return string(n.State) },
-		done:  func(n httpapi.Node) bool { return until.state == "eligible" && n.Eligible },
+		state: func(n api.Node) string { return string(n.State) },
+		done:  func(n api.Node) bool { return until.state == "eligible" && n.Eligible },
 	})
 }
 
 func (a *app) waitForInstance(ctx context.Context, id string, until *waitFlags) error {
-	err := waitUntil(ctx, a, until, waiting[httpapi.Instance]{
+	err := waitUntil(ctx, a, until, waiting[api.Instance]{
 		what: "instance " + id, path: "/v1/instances/" + segment(id),
-		state: func(i httpapi.Instance) string { return string(i.Observed) },
-		over: func(i httpapi.Instance) error {
+		state: func(i api.Instance) string { return string(i.Observed) },
+		over: func(i api.Instance) error {
 			if i.Observed != model.ObservedStopped {
 				return nil
 			}
@@ -189,16 +189,16 @@ func (a *app) waitForInstance(ctx context.Context, id string, until *waitFlags) 
 }
 
 // waitForRestart waits until an instance is ready in a later run of its program than the one before.
-func (a *app) waitForRestart(ctx context.Context, before *httpapi.Instance, until *waitFlags) error {
-	return waitUntil(ctx, a, until, waiting[httpapi.Instance]{
+func (a *app) waitForRestart(ctx context.Context, before *api.Instance, until *waitFlags) error {
+	return waitUntil(ctx, a, until, waiting[api.Instance]{
 		what: "instance " + instanceID(*before), path: "/v1/instances/" + segment(instanceID(*before)),
-		state: func(i httpapi.Instance) string {
+		state: func(i api.Instance) string {
 			if i.Restarts <= before.Restarts && i.Observed == model.ObservedReady {
 				return "not restarted yet"
 			}
 			return string(i.Observed)
 		},
-		over: func(i httpapi.Instance) error {
+		over: func(i api.Instance) error {
 			again := i.Observed == model.ObservedFailed && i.Restarts > before.Restarts
 			if i.Observed != model.ObservedStopped && !again {
 				return nil
@@ -210,41 +210,41 @@ func (a *app) waitForRestart(ctx context.Context, before *httpapi.Instance, unti
 
 // waitForJob waits until every group of the job with this name is ready, with nothing too much, or until the job has a status.
 func (a *app) waitForJob(ctx context.Context, name string, until *waitFlags) error {
-	err := waitUntil(ctx, a, until, waiting[httpapi.JobDetail]{
+	err := waitUntil(ctx, a, until, waiting[api.JobDetail]{
 		what: "job " + name, path: "/v1/jobs/" + segment(name),
-		is:    func(j httpapi.JobDetail) bool { return string(j.Name) == name },
-		state: func(j httpapi.JobDetail) string { return string(j.Status) },
-		done: func(j httpapi.JobDetail) bool {
-			return until.state == "ready" && j.Status == httpapi.JobRunning && settled(&j.Job)
+		is:    func(j api.JobDetail) bool { return string(j.Name) == name },
+		state: func(j api.JobDetail) string { return string(j.Status) },
+		done: func(j api.JobDetail) bool {
+			return until.state == "ready" && j.Status == api.JobRunning && settled(&j.Job)
 		},
-		over: func(j httpapi.JobDetail) error {
-			if j.Status != httpapi.JobStopped {
+		over: func(j api.JobDetail) error {
+			if j.Status != api.JobStopped {
 				return nil
 			}
 			return model.Refuse(model.CodeConflict, "job %s is stopped", name).WithHint("run it again with: outspan job run FILE")
 		},
 	})
-	if until.state == string(httpapi.JobStopped) && isCode(err, model.CodeNotFound) {
+	if until.state == string(api.JobStopped) && isCode(err, model.CodeNotFound) {
 		return nil // purged
 	}
 	return err
 }
 
 func (a *app) waitForDrain(ctx context.Context, id string, until *waitFlags) error {
-	return waitUntil(ctx, a, until, waiting[httpapi.Drain]{
+	return waitUntil(ctx, a, until, waiting[api.Drain]{
 		what: "drain " + id, path: "/v1/drains/" + segment(id),
-		state: func(d httpapi.Drain) string { return string(d.Phase) },
-		done:  func(d httpapi.Drain) bool { return until.state == "ended" && d.Phase != model.PhaseDraining },
+		state: func(d api.Drain) string { return string(d.Phase) },
+		done:  func(d api.Drain) bool { return until.state == "ended" && d.Phase != model.PhaseDraining },
 		over:  drainEnded,
 	})
 }
 
 func (a *app) waitForDeployment(ctx context.Context, id string, until *waitFlags) error {
-	return waitUntil(ctx, a, until, waiting[httpapi.Deployment]{
+	return waitUntil(ctx, a, until, waiting[api.Deployment]{
 		what: "deployment " + id, path: "/v1/deployments/" + segment(id),
-		state: func(d httpapi.Deployment) string { return string(d.Status) },
-		done:  func(d httpapi.Deployment) bool { return until.state == "ended" && d.Status.Ended() },
-		over: func(d httpapi.Deployment) error {
+		state: func(d api.Deployment) string { return string(d.Status) },
+		done:  func(d api.Deployment) bool { return until.state == "ended" && d.Status.Ended() },
+		over: func(d api.Deployment) error {
 			switch {
 			case !d.Status.Ended():
 				return nil

@@ -9,10 +9,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/config"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
-	"github.com/outspan/outspan/transport/httpapi"
 )
 
 func TestNearest(t *testing.T) {
@@ -143,19 +143,19 @@ func TestJobHCLKeepsTexts(t *testing.T) {
 func TestDrainNews(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.Local)
 	later := at.Add(90 * time.Second)
-	blocker := httpapi.DrainBlocker{Code: model.CodeVolumeLocal, Instance: "i1", Volume: "db/pg/0/data", Message: "has a local volume", Unblock: "outspan node ack-blockers n1"}
-	looks := []httpapi.Drain{
-		{ID: "d", Phase: model.PhaseDraining, Nodes: []httpapi.DrainNode{{
-			Node: "n1", Phase: model.PhaseDraining, Turn: true, StartedAt: &at, Deadline: &later, Remaining: []httpapi.DrainRemaining{{}, {}},
+	blocker := api.DrainBlocker{Code: model.CodeVolumeLocal, Instance: "i1", Volume: "db/pg/0/data", Message: "has a local volume", Unblock: "outspan node ack-blockers n1"}
+	looks := []api.Drain{
+		{ID: "d", Phase: model.PhaseDraining, Nodes: []api.DrainNode{{
+			Node: "n1", Phase: model.PhaseDraining, Turn: true, StartedAt: &at, Deadline: &later, Remaining: []api.DrainRemaining{{}, {}},
 		}}},
-		{ID: "d", Phase: model.PhaseDraining, Nodes: []httpapi.DrainNode{{
-			Node: "n1", Phase: model.PhaseDraining, Turn: true, StartedAt: &at, Deadline: &later, Moved: 1, Remaining: []httpapi.DrainRemaining{{State: "draining"}, {}},
-			Blockers: []httpapi.DrainBlocker{{Code: model.CodeStopping}, blocker},
+		{ID: "d", Phase: model.PhaseDraining, Nodes: []api.DrainNode{{
+			Node: "n1", Phase: model.PhaseDraining, Turn: true, StartedAt: &at, Deadline: &later, Moved: 1, Remaining: []api.DrainRemaining{{State: "draining"}, {}},
+			Blockers: []api.DrainBlocker{{Code: model.CodeStopping}, blocker},
 		}}},
-		{ID: "d", Phase: model.PhaseDraining, Paused: true, Nodes: []httpapi.DrainNode{{
-			Node: "n1", Phase: model.PhaseDraining, Turn: true, StartedAt: &at, Deadline: &later, Moved: 1, Blockers: []httpapi.DrainBlocker{blocker},
+		{ID: "d", Phase: model.PhaseDraining, Paused: true, Nodes: []api.DrainNode{{
+			Node: "n1", Phase: model.PhaseDraining, Turn: true, StartedAt: &at, Deadline: &later, Moved: 1, Blockers: []api.DrainBlocker{blocker},
 		}}},
-		{ID: "d", Phase: model.PhaseFailed, Paused: true, Nodes: []httpapi.DrainNode{{
+		{ID: "d", Phase: model.PhaseFailed, Paused: true, Nodes: []api.DrainNode{{
 			Node: "n1", Phase: model.PhaseFailed, Turn: true, StartedAt: &at, EndedAt: &later, Moved: 1, LastError: "volume_local: i1",
 		}}},
 	}
@@ -169,7 +169,7 @@ func TestDrainNews(t *testing.T) {
 		"drain d failed: 1 moved",
 	}
 	var got []string
-	var last *httpapi.Drain
+	var last *api.Drain
 	for _, look := range looks {
 		got = append(got, drainNews(last, &look)...)
 		last = &look
@@ -180,7 +180,7 @@ func TestDrainNews(t *testing.T) {
 }
 
 func TestOrderNodes(t *testing.T) {
-	known := []httpapi.Node{
+	known := []api.Node{
 		{ID: "1", Name: "a", Instances: 5, Labels: map[string]string{"rack": "r1"}}, {ID: "2", Name: "b", Instances: 1, Labels: map[string]string{"rack": "r1"}},
 		{ID: "3", Name: "c", Instances: 3, Labels: map[string]string{"rack": "r2"}}, {ID: "4", Name: "d", Labels: map[string]string{"rack": "r1"}, Intent: model.IntentDisabled},
 	}

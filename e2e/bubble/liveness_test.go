@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
-	"github.com/outspan/outspan/transport/httpapi"
 )
 
 // L3: a settled cluster writes nothing for ten minutes, while gossip, heartbeats, ticks and long polls go on. Not even
@@ -110,7 +110,7 @@ func TestLeaderCutOffFromAgents(t *testing.T) {
 			}
 			time.Sleep(3 * time.Second)
 			for _, n := range w.nodes {
-				var row httpapi.Node
+				var row api.Node
 				w.get("/v1/nodes/"+n.name, &row)
 				if row.SeenBy == "" || row.SeenBy == leader.cluster.ID() || row.SeenBy == deaf.cluster.ID() {
 					t.Errorf("%s: the leader shows seen_by %q", n.name, row.SeenBy)
@@ -158,7 +158,7 @@ func TestHoldWhenMostAgentsAreCutOff(t *testing.T) {
 		began := time.Now()
 		w.eventually(detection, "a hold", func() bool { st := w.state(); return st.Hold.Active })
 		t.Logf("held %s after the cut", time.Since(began))
-		var status httpapi.Status
+		var status api.Status
 		w.get("/v1/status", &status)
 		if !status.Hold.Active || status.Hold.Reason == "" || status.Hold.Since == nil {
 			t.Errorf("the status shows %+v", status.Hold)

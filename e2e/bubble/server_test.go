@@ -12,6 +12,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/cluster"
 	"github.com/outspan/outspan/cluster/memdisk"
 	"github.com/outspan/outspan/fsm"
@@ -290,7 +291,7 @@ type roster struct{ *cluster.Server }
 func (r roster) Members(context.Context) ([]httpapi.RosterEntry, error) {
 	var entries []httpapi.RosterEntry
 	for _, s := range r.Servers() {
-		m := httpapi.RosterEntry{Listens: s.Listens, Member: httpapi.Member{
+		m := httpapi.RosterEntry{Listens: s.Listens, Member: api.Member{
 			Name: s.Name, ID: s.ID, Address: s.Address, Role: "voter", Leader: s.Leader, Voter: s.Voter, State: string(s.Gossip), IndexLag: s.IndexLag,
 		}}
 		if g, ok := r.Pool().Member(string(s.ID)); ok {

@@ -6,52 +6,12 @@ import (
 	"strings"
 	"time"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
 )
 
-// Budget is what a set of instances can lose at once and per window, and what of it is used.
-type Budget struct {
-	Name     string           `json:"name" doc:"of the group, JOB/GROUP; of the shared budget; or of the actor"`
-	Scope    string           `json:"scope" enum:"group,shared,actor" doc:"shared: its groups are counted together; actor: how many stops one part of the system may begin, from the setting rate_NAME"`
-	Want     int              `json:"want" doc:"instances that there should be"`
-	MinReady int              `json:"min_ready"`
-	MaxDown  int              `json:"max_down"`
-	Ready    int              `json:"ready"`
-	Held     int              `json:"held" doc:"ready ones whose stop is being prepared"`
-	Unheard  int              `json:"unheard" doc:"ready ones by the word of a restored state only: no agent has told since that they run, so none of them allows a stop"`
-	Down     BudgetDown       `json:"down"`
-	Allowed  int              `json:"allowed" doc:"stops that may begin now"`
-	Rate     *BudgetRate      `json:"rate" doc:"null: no rate"`
-	Blocking bool             `json:"blocking" doc:"it was said that the budget may allow nothing"`
-	Groups   []model.GroupID  `json:"groups" doc:"that it is for"`
-	Shared   []string         `json:"shared" doc:"budgets that the group shares with others, which must allow a stop too"`
-	Spec     model.BudgetSpec `json:"spec" doc:"as it was declared; empty: the default of the class"`
-	Text     string           `json:"text" doc:"how the numbers came about"`
-}
-
-// BudgetDown is what is missing, by whose doing.
-type BudgetDown struct {
-	Voluntary   int                 `json:"voluntary" doc:"stopped by an operator, a drain or a rollout, and not yet replaced"`
-	Involuntary int                 `json:"involuntary" doc:"failed, lost or unready"`
-	ByCause     map[model.Cause]int `json:"by_cause"`
-}
-
-// BudgetRate is how many stops may begin in a window.
-type BudgetRate struct {
-	Max         int            `json:"max"`
-	Window      model.Duration `json:"window"`
-	Used        int            `json:"used"`
-	NextAllowed *time.Time     `json:"next_allowed" doc:"null: now"`
-}
-
-// BudgetReply is the answer to a change of a shared budget.
-type BudgetReply struct {
-	Written
-	Budget *Budget `json:"budget,omitempty"`
-}
-
-func (r *reading) groupBudget(g *fsm.Group) Budget {
+func (r *reading) groupBudget(g *fsm.Group) api.Budget {
 	l := r.GroupLedger(g)
 	v := r.budgetOf(&l, model.ScopeGroup, []model.GroupID{g.ID})
 	for _, b := range r.SharedBudgets(g.ID) {
@@ -66,30 +26,30 @@ func (r *reading) groupBudget(g *fsm.Group) Budget {
 	return v
 }
 
-func (r *reading) sharedBudget(b *fsm.SharedBudget) Budget {
+func (r *reading) sharedBudget(b *fsm.SharedBudget) api.Budget {
 	l := r.SharedLedger(b)
 	v := r.budgetOf(&l, model.ScopeShared, b.Groups)
 	v.Spec, v.Blocking, v.Text = b.Spec, b.Spec.Blocking, b.Line(&r.State).Text
 	return v
 }
 
-func (r *reading) budgetOf(l *fsm.Ledger, scope string, groups []model.GroupID) Budget {
-	v := Budget{
+func (r *reading) budgetOf(l *fsm.Ledger, scope string, groups []model.GroupID) api.Budget {
+	v := api.Budget{
 		Name: l.Name, Scope: scope, Want: l.Want, MinReady: l.Budget.MinReady, MaxDown: l.Budget.MaxDown, Ready: l.Ready, Held: l.Held, Unheard: l.Unheard,
 		Down: r.down(l, groups), Allowed: l.Allowed(r.now), Groups: notNil(groups), Shared: []string{},
 	}
 	if l.Budget.RateMax > 0 {
-		v.Rate = &BudgetRate{Max: l.Budget.RateMax, Window: l.Budget.Window, Used: l.Used(r.now), NextAllowed: r.wallOf(l.Next())}
+		v.Rate = &api.BudgetRate{Max: l.Budget.RateMax, Window: l.Budget.Window, Used: l.Used(r.now), NextAllowed: r.wallOf(l.Next())}
 	}
 	return v
 }
 
 // actorBudget is the rate of one kind of actor.
-func (r *reading) actorBudget(k model.ActorKind, rate model.ActorRate) Budget {
+func (r *reading) actorBudget(k model.ActorKind, rate model.ActorRate) api.Budget {
 	used := r.UsedBy(k)
-	return Budget{
-		Name: string(k), Scope: "actor", Allowed: max(0, rate.Max-used), Groups: []model.GroupID{}, Shared: []string{}, Down: BudgetDown{ByCause: map[model.Cause]int{}},
-		Rate: &BudgetRate{Max: rate.Max, Window: rate.Window, Used: used, NextAllowed: r.wallOf(r.NextOf(k))},
+	return api.Budget{
+		Name: string(k), Scope: "actor", Allowed: max(0, rate.Max-used), Groups: []model.GroupID{}, Shared: []string{}, Down: api.BudgetDown{ByCause: map[model.Cause]int{}},
+		Rate: &api.BudgetRate{Max: rate.Max, Window: rate.Window, Used: used, NextAllowed: r.wallOf(r.NextOf(k))},
 		Text: "from the setting " + k.Setting(),
 	}
 }
@@ -105,8 +65,8 @@ func (r *reading) wallOf(t model.Time) *time.Time {
 
 // down tells by whose doing members are missing. What is certainly down comes first; of what is being made only as many are taken as are missing, since
 // a replacement beside a running one lacks nobody.
-func (r *reading) down(l *fsm.Ledger, groups []model.GroupID) BudgetDown {
-	v := BudgetDown{ByCause: map[model.Cause]int{}}
+func (r *reading) down(l *fsm.Ledger, groups []model.GroupID) api.BudgetDown {
+	v := api.BudgetDown{ByCause: map[model.Cause]int{}}
 	missing := max(0, l.Want-l.Ready)
 	note := func(cause model.Cause) {
 		switch {
@@ -187,7 +147,7 @@ type budgetRemoval struct {
 
 func (s *Server) budgetOperations() []operation {
 	return []operation{
-		list(s, getRoute("list-budgets", "/v1/budgets", "budgets", "List the budgets of groups, the shared ones, and the rates of actors"), listing[budgetList, Budget]{
+		list(s, getRoute("list-budgets", "/v1/budgets", "budgets", "List the budgets of groups, the shared ones, and the rates of actors"), listing[budgetList, api.Budget]{
 			topics: topics[budgetList]("jobs", "budgets", "settings"), rows: listBudgets,
 		}),
 		read(s, getRoute("get-group-budget", "/v1/budgets/{job}/{group}", "budgets", "Show the budget of a group"),
@@ -205,7 +165,7 @@ const (
 	actorKeys  = "3"
 )
 
-func listBudgets(r *reading, _ *budgetList, from string, yield func(string, Budget) bool) error {
+func listBudgets(r *reading, _ *budgetList, from string, yield func(string, api.Budget) bool) error {
 	if from < sharedKeys {
 		for id, g := range r.Groups.From(model.GroupID(strings.TrimPrefix(from, groupKeys))) {
 			if r.budgeted(g) && !yield(groupKeys+string(id), r.groupBudget(g)) {
@@ -240,29 +200,29 @@ func (r *reading) budgeted(g *fsm.Group) bool {
 	return ok && !j.Stopped && !g.Removed
 }
 
-func showGroupBudget(_ context.Context, r *reading, in *groupBudgetRead) (Budget, error) {
+func showGroupBudget(_ context.Context, r *reading, in *groupBudgetRead) (api.Budget, error) {
 	g, ok := r.Groups.Get(model.NewGroupID(model.JobName(in.Job), in.Group))
 	if !ok {
-		return Budget{}, r.noSubject("group", in.Job+"/"+in.Group, "list budgets with: outspan budget ls")
+		return api.Budget{}, r.noSubject("group", in.Job+"/"+in.Group, "list budgets with: outspan budget ls")
 	}
 	return r.groupBudget(g), nil
 }
 
-func showBudget(_ context.Context, r *reading, in *budgetRead) (Budget, error) {
+func showBudget(_ context.Context, r *reading, in *budgetRead) (api.Budget, error) {
 	b, ok := r.Budgets.Get(model.BudgetName(in.Name))
 	if !ok {
-		return Budget{}, model.Refuse(model.CodeNotFound, "there is no shared budget %s", clip(in.Name)).WithHint("list budgets with: outspan budget ls; the budget of a group is JOB/GROUP")
+		return api.Budget{}, model.Refuse(model.CodeNotFound, "there is no shared budget %s", clip(in.Name)).WithHint("list budgets with: outspan budget ls; the budget of a group is JOB/GROUP")
 	}
 	return r.sharedBudget(b), nil
 }
 
-func setBudget() change[budgetInput, BudgetReply] {
-	return change[budgetInput, BudgetReply]{
+func setBudget() change[budgetInput, api.BudgetReply] {
+	return change[budgetInput, api.BudgetReply]{
 		prepare: func(_ *reading, in *budgetInput) ([]fsm.Command, error) {
 			return []fsm.Command{&fsm.BudgetSet{Name: model.BudgetName(in.Name), Spec: in.Input}}, nil
 		},
-		answer: func(o *outcome, in *budgetInput) (BudgetReply, error) {
-			reply := BudgetReply{Written: o.Written}
+		answer: func(o *outcome, in *budgetInput) (api.BudgetReply, error) {
+			reply := api.BudgetReply{Written: o.Written}
 			if b, ok := o.Budgets.Get(model.BudgetName(in.Name)); ok {
 				v := o.sharedBudget(b)
 				reply.Budget = &v
@@ -272,11 +232,13 @@ func setBudget() change[budgetInput, BudgetReply] {
 	}
 }
 
-func removeBudget() change[budgetRemoval, BudgetReply] {
-	return change[budgetRemoval, BudgetReply]{
+func removeBudget() change[budgetRemoval, api.BudgetReply] {
+	return change[budgetRemoval, api.BudgetReply]{
 		prepare: func(_ *reading, in *budgetRemoval) ([]fsm.Command, error) {
 			return []fsm.Command{&fsm.BudgetRemove{Name: model.BudgetName(in.Name)}}, nil
 		},
-		answer: func(o *outcome, _ *budgetRemoval) (BudgetReply, error) { return BudgetReply{Written: o.Written}, nil },
+		answer: func(o *outcome, _ *budgetRemoval) (api.BudgetReply, error) {
+			return api.BudgetReply{Written: o.Written}, nil
+		},
 	}
 }

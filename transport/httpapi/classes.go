@@ -5,40 +5,16 @@ import (
 	"net/http"
 	"strconv"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
 )
 
-// ClassView is one priority class; the first one of the list is served first.
-type ClassView struct {
-	Name         model.ClassName    `json:"name"`
-	Rank         int                `json:"rank" doc:"0 is served first"`
-	Default      bool               `json:"default"`
-	Jobs         int                `json:"jobs"`
-	MaxDown      model.Amount       `json:"max_down" doc:"of a group that has no budget of its own"`
-	MaxDownFloor int                `json:"max_down_floor" doc:"at least as many may be down"`
-	Quota        model.Quota        `json:"quota" doc:"0: no limit"`
-	Used         ClassUsage         `json:"used" doc:"by the instances that count toward the quota: all that are not stopped"`
-	PreemptEqual model.PreemptEqual `json:"preempt_equal" enum:"off,fair" doc:"may an instance that fits nowhere preempt one of its own class; fair: where it lowers the largest owner's share"`
-}
-
-// ClassUsage is what the instances of a class take, the overhead included.
-type ClassUsage struct {
-	MemoryBytes int64 `json:"memory_bytes"`
-	Instances   int   `json:"instances"`
-}
-
-// ClassReply is the answer to a change of a class.
-type ClassReply struct {
-	Written
-	Class *ClassView `json:"class,omitempty"`
-}
-
-func (r *reading) class(c *fsm.Class, rank, jobs int) ClassView {
+func (r *reading) class(c *fsm.Class, rank, jobs int) api.ClassView {
 	used := r.ClassUsage(c.Name)
-	return ClassView{
+	return api.ClassView{
 		Name: c.Name, Rank: rank, Default: c.Name == model.ClassProduction, Jobs: jobs, MaxDown: c.MaxDown.Amount, MaxDownFloor: c.MaxDown.Floor,
-		Quota: c.Quota, Used: ClassUsage{MemoryBytes: used.MemoryBytes, Instances: used.Instances}, PreemptEqual: c.PreemptEqual,
+		Quota: c.Quota, Used: api.ClassUsage{MemoryBytes: used.MemoryBytes, Instances: used.Instances}, PreemptEqual: c.PreemptEqual,
 	}
 }
 
@@ -87,7 +63,7 @@ type classRemoval struct {
 
 func (s *Server) classOperations() []operation {
 	return []operation{
-		list(s, getRoute("list-classes", "/v1/classes", "classes", "List priority classes, the first one first"), listing[classList, ClassView]{
+		list(s, getRoute("list-classes", "/v1/classes", "classes", "List priority classes, the first one first"), listing[classList, api.ClassView]{
 			topics: topics[classList]("settings", "jobs"), rows: listClasses,
 		}),
 		read(s, getRoute("get-class", "/v1/classes/{name}", "classes", "Show a priority class"), topics[classRead]("settings", "jobs"), showClass),
@@ -96,7 +72,7 @@ func (s *Server) classOperations() []operation {
 	}
 }
 
-func listClasses(r *reading, _ *classList, _ string, yield func(string, ClassView) bool) error {
+func listClasses(r *reading, _ *classList, _ string, yield func(string, api.ClassView) bool) error {
 	jobs := r.jobsByClass()
 	for rank := range r.Classes {
 		c := &r.Classes[rank]
@@ -107,16 +83,16 @@ func listClasses(r *reading, _ *classList, _ string, yield func(string, ClassVie
 	return nil
 }
 
-func showClass(_ context.Context, r *reading, in *classRead) (ClassView, error) {
+func showClass(_ context.Context, r *reading, in *classRead) (api.ClassView, error) {
 	c, rank, ok := r.Class(model.ClassName(in.Name))
 	if !ok {
-		return ClassView{}, model.Refuse(model.CodeNotFound, "there is no class %s", clip(in.Name)).WithHint("list them with: outspan class ls")
+		return api.ClassView{}, model.Refuse(model.CodeNotFound, "there is no class %s", clip(in.Name)).WithHint("list them with: outspan class ls")
 	}
 	return r.class(&c, rank, r.jobsByClass()[c.Name]), nil
 }
 
-func setClass() change[classInput, ClassReply] {
-	return change[classInput, ClassReply]{
+func setClass() change[classInput, api.ClassReply] {
+	return change[classInput, api.ClassReply]{
 		prepare: func(r *reading, in *classInput) ([]fsm.Command, error) {
 			b := &in.Input
 			old, _, exists := r.Class(model.ClassName(in.Name))
@@ -136,8 +112,8 @@ func setClass() change[classInput, ClassReply] {
 			}
 			return []fsm.Command{c}, nil
 		},
-		answer: func(o *outcome, in *classInput) (ClassReply, error) {
-			reply := ClassReply{Written: o.Written}
+		answer: func(o *outcome, in *classInput) (api.ClassReply, error) {
+			reply := api.ClassReply{Written: o.Written}
 			if c, rank, ok := o.Class(model.ClassName(in.Name)); ok {
 				v := o.class(&c, rank, o.jobsByClass()[c.Name])
 				reply.Class = &v
@@ -165,11 +141,13 @@ func (b *classBody) maxDown(old fsm.Class, exists bool) *model.MaxDown {
 	return &m
 }
 
-func removeClass() change[classRemoval, ClassReply] {
-	return change[classRemoval, ClassReply]{
+func removeClass() change[classRemoval, api.ClassReply] {
+	return change[classRemoval, api.ClassReply]{
 		prepare: func(_ *reading, in *classRemoval) ([]fsm.Command, error) {
 			return []fsm.Command{&fsm.ClassRemove{Name: model.ClassName(in.Name)}}, nil
 		},
-		answer: func(o *outcome, _ *classRemoval) (ClassReply, error) { return ClassReply{Written: o.Written}, nil },
+		answer: func(o *outcome, _ *classRemoval) (api.ClassReply, error) {
+			return api.ClassReply{Written: o.Written}, nil
+		},
 	}
 }

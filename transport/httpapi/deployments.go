@@ -3,43 +3,15 @@ package httpapi
 import (
 	"context"
 	"fmt"
-	"time"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
 )
 
-// Deployment is how the way from one job version to the next is shown.
-type Deployment struct {
-	ID        model.DeploymentID     `json:"id"`
-	Job       model.JobName          `json:"job"`
-	Version   uint64                 `json:"version"`
-	Status    model.DeploymentStatus `json:"status" enum:"queued,rolling,succeeded,failed,superseded"`
-	Reason    string                 `json:"reason"`
-	Promoted  bool                   `json:"promoted" doc:"canaries were accepted, or there are none"`
-	Groups    []DeploymentGroup      `json:"groups"`
-	CreatedAt time.Time              `json:"created_at"`
-	Index     uint64                 `json:"index"`
-}
-
-// DeploymentGroup is how far one group is.
-type DeploymentGroup struct {
-	Name    string `json:"name"`
-	Count   int    `json:"count"`
-	Current int    `json:"current" doc:"instances of the wanted version"`
-	Ready   int    `json:"ready" doc:"of them"`
-	Old     int    `json:"old" doc:"instances of other versions that still run"`
-}
-
-// DeploymentReply is the answer to a write that concerns one deployment.
-type DeploymentReply struct {
-	Written
-	Deployment *Deployment `json:"deployment,omitempty"`
-}
-
-func (r *reading) deployment(d *fsm.Deployment) Deployment {
-	v := Deployment{
-		ID: d.ID, Job: d.Job, Version: d.Version, Status: d.Status, Reason: d.Reason, Promoted: d.Promoted, Groups: []DeploymentGroup{},
+func (r *reading) deployment(d *fsm.Deployment) api.Deployment {
+	v := api.Deployment{
+		ID: d.ID, Job: d.Job, Version: d.Version, Status: d.Status, Reason: d.Reason, Promoted: d.Promoted, Groups: []api.DeploymentGroup{},
 		CreatedAt: wallTime(d.Wall), Index: d.Index,
 	}
 	for _, g := range r.GroupsOf(d.Job) {
@@ -47,7 +19,7 @@ func (r *reading) deployment(d *fsm.Deployment) Deployment {
 			continue
 		}
 		_, name := g.ID.Split()
-		one := DeploymentGroup{Name: name, Count: g.Count}
+		one := api.DeploymentGroup{Name: name, Count: g.Count}
 		for i := range r.InstancesOf(g.ID) {
 			switch {
 			case i.Desired != model.DesiredRunning:
@@ -103,10 +75,10 @@ func (in *failInput) ref() string { return in.ID }
 
 func (s *Server) deploymentOperations() []operation {
 	return []operation{
-		list(s, getRoute("list-deployments", "/v1/deployments", "deployments", "List deployments"), listing[deploymentList, Deployment]{
+		list(s, getRoute("list-deployments", "/v1/deployments", "deployments", "List deployments"), listing[deploymentList, api.Deployment]{
 			topics: topics[deploymentList]("deployments", "instances"),
-			rows: func(r *reading, in *deploymentList, from string, yield func(string, Deployment) bool) error {
-				scan(r.Deployments, from, r.deployment, func(key string, d Deployment) bool {
+			rows: func(r *reading, in *deploymentList, from string, yield func(string, api.Deployment) bool) error {
+				scan(r.Deployments, from, r.deployment, func(key string, d api.Deployment) bool {
 					return in.Job != "" && string(d.Job) != in.Job || yield(key, d)
 				})
 				return nil
@@ -131,10 +103,10 @@ func (s *Server) deploymentTopics(in *deploymentRead) []fsm.Topic {
 	return []fsm.Topic{"deployment/" + fsm.Topic(d.ID), "job/" + fsm.Topic(d.Job)}
 }
 
-func showDeployment(_ context.Context, r *reading, in *deploymentRead) (Deployment, error) {
+func showDeployment(_ context.Context, r *reading, in *deploymentRead) (api.Deployment, error) {
 	d, refusal := r.FindDeployment(in.ID)
 	if refusal != nil {
-		return Deployment{}, refusal
+		return api.Deployment{}, refusal
 	}
 	return r.deployment(d), nil
 }
@@ -171,8 +143,8 @@ func (r *reading) autoReverts(d *fsm.Deployment) bool {
 }
 
 // onDeployment is a change of one deployment.
-func onDeployment[I any](ref func(*I) string, commands func(*reading, *fsm.Deployment, *I) []fsm.Command) change[I, DeploymentReply] {
-	return change[I, DeploymentReply]{
+func onDeployment[I any](ref func(*I) string, commands func(*reading, *fsm.Deployment, *I) []fsm.Command) change[I, api.DeploymentReply] {
+	return change[I, api.DeploymentReply]{
 		prepare: func(r *reading, in *I) ([]fsm.Command, error) {
 			d, refusal := r.NamedDeployment(ref(in))
 			if refusal != nil {
@@ -180,8 +152,8 @@ func onDeployment[I any](ref func(*I) string, commands func(*reading, *fsm.Deplo
 			}
 			return commands(r, d, in), nil
 		},
-		answer: func(o *outcome, in *I) (DeploymentReply, error) {
-			reply := DeploymentReply{Written: o.Written}
+		answer: func(o *outcome, in *I) (api.DeploymentReply, error) {
+			reply := api.DeploymentReply{Written: o.Written}
 			if d, refusal := o.NamedDeployment(ref(in)); refusal == nil {
 				v := o.deployment(d)
 				reply.Deployment = &v

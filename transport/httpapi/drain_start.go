@@ -6,6 +6,7 @@ import (
 
 	"github.com/oklog/ulid/v2"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
@@ -14,7 +15,7 @@ import (
 // drainRequest is an input that asks for a drain: of nodes in its body, or of the one in its path.
 type drainRequest[I any] interface {
 	*I
-	request() (nodes []string, choices *DrainChoices)
+	request() (nodes []string, choices *api.DrainChoices)
 }
 
 type drainInput struct {
@@ -25,44 +26,30 @@ type drainInput struct {
 type drainBody struct {
 	Nodes    []string          `json:"nodes,omitempty" maxItems:"1000" doc:"ids or whole names, in the order in which they are drained"`
 	Selector map[string]string `json:"selector,omitempty" doc:"instead of nodes: all nodes with these labels, by name"`
-	DrainChoices
+	api.DrainChoices
 }
 
 type nodeDrainInput struct {
 	WriteParams
 	NodePath
-	Input DrainChoices
-}
-
-// DrainChoices is how to drain.
-type DrainChoices struct {
-	ID               model.DrainID   `json:"id,omitempty" doc:"of the new drain; default: a new ULID"`
-	Message          string          `json:"message,omitempty" maxLength:"256"`
-	Deadline         *model.Duration `json:"deadline,omitempty" doc:"of each node, from its turn: 1h, or none; default: the setting drain_deadline"`
-	Force            bool            `json:"force,omitempty" doc:"also what a role says never; recorded"`
-	ForceAtDeadline  bool            `json:"force_at_deadline,omitempty" doc:"kill what is left at the deadline"`
-	AcceptDowntime   []string        `json:"accept_downtime,omitempty" doc:"JOB/GROUP, or * for all: stop even where no replacement fits; recorded"`
-	IgnoreSystem     bool            `json:"ignore_system,omitempty" doc:"leave instances of system groups alone"`
-	MaxParallelNodes int             `json:"max_parallel_nodes,omitempty" minimum:"0" doc:"0: all at once"`
-	Policy           string          `json:"policy,omitempty" doc:"instead of the setting node_drain_policy"`
-	Roll             *model.Roll     `json:"roll,omitempty" doc:"the rolling maintenance that it is a step of"`
+	Input api.DrainChoices
 }
 
 func (in *drainInput) body() any     { return &in.Input }
 func (in *nodeDrainInput) body() any { return &in.Input }
 
-func (in *drainInput) request() ([]string, *DrainChoices) {
+func (in *drainInput) request() ([]string, *api.DrainChoices) {
 	return in.Input.Nodes, &in.Input.DrainChoices
 }
 
-func (in *nodeDrainInput) request() ([]string, *DrainChoices) {
+func (in *nodeDrainInput) request() ([]string, *api.DrainChoices) {
 	return []string{in.ID}, &in.Input
 }
 
 func (in *drainInput) selector() map[string]string { return in.Input.Selector }
 
-func startDrain[I any, P drainRequest[I]]() change[I, DrainReply] {
-	return change[I, DrainReply]{
+func startDrain[I any, P drainRequest[I]]() change[I, api.DrainReply] {
+	return change[I, api.DrainReply]{
 		prepare: func(r *reading, in *I) ([]fsm.Command, error) {
 			nodes, choices := P(in).request()
 			if labelled, ok := any(P(in)).(interface{ selector() map[string]string }); ok && len(labelled.selector()) > 0 {
@@ -80,12 +67,12 @@ func startDrain[I any, P drainRequest[I]]() change[I, DrainReply] {
 			}
 			return drainStart(choices, r, nodes)
 		},
-		answer: func(o *outcome, _ *I) (DrainReply, error) { return o.drainReply() },
+		answer: func(o *outcome, _ *I) (api.DrainReply, error) { return o.drainReply() },
 	}
 }
 
 // ownDrain lets an agent drain its own node, in the gentle way only. Codes: forbidden, not_found.
-func (r *reading) ownDrain(node string, choices *DrainChoices) error {
+func (r *reading) ownDrain(node string, choices *api.DrainChoices) error {
 	n, refusal := r.NamedNode(node)
 	if refusal != nil {
 		return refusal
@@ -96,7 +83,7 @@ func (r *reading) ownDrain(node string, choices *DrainChoices) error {
 	return r.by.isNode(n.Name)
 }
 
-func drainStart(c *DrainChoices, r *reading, nodes []string) ([]fsm.Command, error) {
+func drainStart(c *api.DrainChoices, r *reading, nodes []string) ([]fsm.Command, error) {
 	if len(nodes) == 0 {
 		return nil, model.Refuse(model.CodeInvalid, "no node is given").WithHint("name nodes, or a selector")
 	}
@@ -134,8 +121,8 @@ func (r *reading) selectNodes(labels map[string]string) []string {
 }
 
 // drainReply is built from the drain's row, so a repeated request gets the same; only the forecast is of now.
-func (o *outcome) drainReply() (DrainReply, error) {
-	reply := DrainReply{Written: o.Written, Started: []string{}, Rejected: []model.DrainRefusal{}, Forecast: []DrainForecast{}}
+func (o *outcome) drainReply() (api.DrainReply, error) {
+	reply := api.DrainReply{Written: o.Written, Started: []string{}, Rejected: []model.DrainRefusal{}, Forecast: []api.DrainForecast{}}
 	d := o.startedDrain()
 	if d == nil {
 		return reply, nil // ended long ago, and no longer kept
@@ -166,8 +153,8 @@ func (o *outcome) startedDrain() *fsm.Drain {
 	return nil
 }
 
-func (r *reading) forecast(f model.Forecast) DrainForecast {
-	v := DrainForecast{
+func (r *reading) forecast(f model.Forecast) api.DrainForecast {
+	v := api.DrainForecast{
 		Node: r.nodeName(f.Node), NodeID: f.Node, Instance: f.Instance, Group: f.Group, Class: f.Class, Action: f.Action, Never: f.Never, Note: f.Note, After: f.After,
 	}
 	if i, ok := r.Instances.Get(f.Instance); ok {

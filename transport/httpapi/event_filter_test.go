@@ -8,10 +8,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
-	"github.com/outspan/outspan/transport/httpapi"
 )
 
 // Events are asked for by what people know: names of nodes, unique prefixes, how long ago. What names nothing is an
@@ -63,7 +63,7 @@ func TestEventsAreChosen(t *testing.T) {
 		}
 		var subjects []string
 		for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
-			var e httpapi.Event
+			var e api.Event
 			if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
 				t.Fatal(err)
 			}

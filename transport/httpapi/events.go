@@ -12,6 +12,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
@@ -26,21 +27,8 @@ const (
 	eventsCatchUp = 3 * time.Second // for an id that another server told, and this one has not reached yet
 )
 
-// Event is how an event is shown.
-type Event struct {
-	ID        string            `json:"id" doc:"index.n: resumes behind it"`
-	Type      model.EventType   `json:"type"`
-	Subject   string            `json:"subject" example:"node/01J8Z"`
-	Time      time.Time         `json:"time"`
-	Index     uint64            `json:"index"`
-	Cause     model.Cause       `json:"cause"`
-	Actor     model.Actor       `json:"actor"`
-	RequestID model.RequestID   `json:"request_id"`
-	Data      map[string]string `json:"data" doc:"before, after, and what else belongs to it"`
-}
-
-func showEvent(e *fsm.Event) Event {
-	v := Event{
+func showEvent(e *fsm.Event) api.Event {
+	v := api.Event{
 		ID: e.Key.String(), Type: e.Type, Subject: e.Subject, Time: wallTime(e.Wall), Index: e.Key.Index(), Cause: e.Cause,
 		Actor: e.Actor, RequestID: e.Request, Data: map[string]string{},
 	}

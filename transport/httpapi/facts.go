@@ -1,60 +1,12 @@
 package httpapi
 
 import (
-	"encoding/json"
 	"fmt"
-	"strconv"
 
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/outspan/outspan/fsm"
 )
-
-// Facts are what a role check said: true, false, numbers and short texts. They are kept as texts, and are JSON of their
-// kind: a text that reads as true, false or a number in its shortest form is one.
-type Facts map[string]string
-
-// MarshalJSON implements json.Marshaler.
-func (f Facts) MarshalJSON() ([]byte, error) {
-	typed := make(map[string]any, len(f))
-	for name, text := range f {
-		typed[name] = text
-		n, err := strconv.ParseFloat(text, 64)
-		switch {
-		case text == "true" || text == "false":
-			typed[name] = text == "true"
-		case err == nil && isWhole(text), err == nil && strconv.FormatFloat(n, 'f', -1, 64) == text && n-n == 0:
-			typed[name] = json.Number(text)
-		}
-	}
-	return json.Marshal(typed)
-}
-
-// isWhole reports whether a text is a whole number of 64 bits as it is written by itself.
-func isWhole(text string) bool {
-	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
-		return strconv.FormatInt(n, 10) == text
-	}
-	n, err := strconv.ParseUint(text, 10, 64)
-	return err == nil && strconv.FormatUint(n, 10) == text
-}
-
-// UnmarshalJSON implements json.Unmarshaler. Facts of a server that sends all of them as texts are read, too.
-func (f *Facts) UnmarshalJSON(raw []byte) error {
-	var typed map[string]json.RawMessage
-	if err := json.Unmarshal(raw, &typed); err != nil {
-		return fmt.Errorf("read facts: %w", err)
-	}
-	*f = make(Facts, len(typed))
-	for name, value := range typed {
-		var text string
-		if json.Unmarshal(value, &text) != nil {
-			text = string(value)
-		}
-		(*f)[name] = text
-	}
-	return nil
-}
 
 // factsDocument stands for Facts in the document of the API.
 type factsDocument struct{}

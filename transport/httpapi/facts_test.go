@@ -5,11 +5,13 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/outspan/outspan/api"
 )
 
 // Facts are JSON of their kind, and read back as what they were.
 func TestFactsAreTyped(t *testing.T) {
-	facts := Facts{
+	facts := api.Facts{
 		"leader": "true", "in_sync": "false", "term": "7", "lag": "-1.5", "big": "18446744073709551615", "release": "1.10",
 		"commit": "0123", "name": "a", "odd": "NaN", "power": "1e3", "hex": "0x10",
 	}
@@ -22,14 +24,14 @@ func TestFactsAreTyped(t *testing.T) {
 	if string(got) != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
-	var back Facts
+	var back api.Facts
 	if err := json.Unmarshal(got, &back); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(facts, back); diff != "" {
 		t.Errorf("read back (-want +got):\n%s", diff)
 	}
-	if got, err := json.Marshal(Facts(nil)); err != nil || string(got) != "{}" {
+	if got, err := json.Marshal(api.Facts(nil)); err != nil || string(got) != "{}" {
 		t.Errorf("without facts: got %s, %v", got, err)
 	}
 }

@@ -4,58 +4,29 @@ import (
 	"cmp"
 	"context"
 	"slices"
-	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
-// FoundAge compares found data with the data that is in use.
-type FoundAge string
-
-// The ages.
-const (
-	FoundNewer FoundAge = "newer"
-	FoundOlder FoundAge = "older"
-	FoundOnly  FoundAge = "only" // no node has data of this volume in use
-	FoundSame  FoundAge = "same" // it is what the state has in use, but it was put aside there: nothing can use it
-)
-
-// FoundVolume is data of a slot's local volumes that is on a node's disk, and that the servers neither use nor keep as an old copy: a restore lost what they knew of
-// it, or it was given up with a node that came back.
-type FoundVolume struct {
-	Node    string            `json:"node"`
-	Volume  model.VolumeID    `json:"volume" doc:"what it can be attached as, with the others of its slot"`
-	Epoch   uint64            `json:"epoch" doc:"of the newest of the volumes; a higher one is newer"`
-	Age     FoundAge          `json:"age" enum:"newer,older,only,same" doc:"than the data in use; same: it is that data, and was put aside"`
-	Written time.Time         `json:"written" doc:"when a file directly in it was last written, by the node's clock"`
-	Copies  map[string]uint64 `json:"copies" doc:"epoch of each volume, by its name: what attach-volume takes"`
-}
-
-// FoundVolumes are all of them, by node and volume.
-type FoundVolumes struct {
-	Items  []FoundVolume `json:"items"`
-	Silent []string      `json:"silent_nodes" doc:"nodes whose agents did not answer: what is there is not listed"`
-	Index  uint64        `json:"index"`
-}
-
 // foundOperations run on the server that is asked, and ask every agent.
 func (s *Server) foundOperations() []operation {
 	rt := getRoute("found-volumes", "/v1/found-volumes", "volumes", "List data of volumes on nodes' disks that nothing uses and that the servers don't keep")
 	rt.allow, rt.run = forCLI, runHere
-	handle := func(ctx context.Context, _ *struct{}) (*body[FoundVolumes], error) {
+	handle := func(ctx context.Context, _ *struct{}) (*body[api.FoundVolumes], error) {
 		all := s.found(ctx)
-		return &body[FoundVolumes]{Index: decimal(all.Index), Body: all}, nil
+		return &body[api.FoundVolumes]{Index: decimal(all.Index), Body: all}, nil
 	}
 	return []operation{{route: rt, register: func(a huma.API) { huma.Register(a, rt.huma(), handle) }}}
 }
 
-func (s *Server) found(ctx context.Context) FoundVolumes {
+func (s *Server) found(ctx context.Context) api.FoundVolumes {
 	state := s.cfg.Store.Current()
-	all := FoundVolumes{Items: []FoundVolume{}, Index: state.Index}
+	all := api.FoundVolumes{Items: []api.FoundVolume{}, Index: state.Index}
 	all.Silent = askAgents(ctx, s, state, transport.PathAgentVolumes, func(n *fsm.Node, data []transport.VolumeData) {
 		type slot struct {
 			group model.GroupID
@@ -69,14 +40,14 @@ func (s *Server) found(ctx context.Context) FoundVolumes {
 			all.Items = append(all.Items, foundIn(state, n, data)...)
 		}
 	})
-	slices.SortFunc(all.Items, func(a, b FoundVolume) int {
+	slices.SortFunc(all.Items, func(a, b api.FoundVolume) int {
 		return cmp.Or(cmp.Compare(a.Node, b.Node), cmp.Compare(a.Volume, b.Volume), cmp.Compare(b.Epoch, a.Epoch))
 	})
 	return all
 }
 
 // foundIn puts the data of one slot on one node together as it was in use together: of each volume the newest that is not newer than an epoch.
-func foundIn(state *fsm.State, n *fsm.Node, data []transport.VolumeData) (items []FoundVolume) {
+func foundIn(state *fsm.State, n *fsm.Node, data []transport.VolumeData) (items []api.FoundVolume) {
 	group, slot := data[0].Group, data[0].Slot
 	if _, moving := state.TransferOf(group, slot); moving {
 		return nil
@@ -89,7 +60,7 @@ func foundIn(state *fsm.State, n *fsm.Node, data []transport.VolumeData) (items 
 		if listed[model.VolumeEpoch{Name: d.Name, Epoch: d.Epoch}] {
 			continue
 		}
-		f := FoundVolume{Node: n.Name, Volume: model.NewVolumeID(group, slot, d.Name), Epoch: d.Epoch, Age: FoundOnly, Copies: map[string]uint64{}}
+		f := api.FoundVolume{Node: n.Name, Volume: model.NewVolumeID(group, slot, d.Name), Epoch: d.Epoch, Age: api.FoundOnly, Copies: map[string]uint64{}}
 		lost := false
 		for _, d := range data[i:] {
 			if _, newer := f.Copies[d.Name]; newer {
@@ -108,11 +79,11 @@ func foundIn(state *fsm.State, n *fsm.Node, data []transport.VolumeData) (items 
 		if row, ok := state.Volumes.Get(f.Volume); ok && row.Home != "" {
 			switch {
 			case f.Epoch > row.Made:
-				f.Age = FoundNewer
+				f.Age = api.FoundNewer
 			case f.Epoch == row.Made && row.Home == n.ID:
-				f.Age = FoundSame
+				f.Age = api.FoundSame
 			default:
-				f.Age = FoundOlder
+				f.Age = api.FoundOlder
 			}
 		}
 		items = append(items, f)

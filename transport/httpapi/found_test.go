@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
@@ -20,19 +21,19 @@ func TestFoundTogether(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		data []transport.VolumeData
-		want []FoundVolume
+		want []api.FoundVolume
 	}{
-		"one":         {[]transport.VolumeData{data("rows", 42, early)}, []FoundVolume{{Volume: "db/main/0/rows", Epoch: 42, Written: early, Copies: map[string]uint64{"rows": 42}}}},
-		"added later": {[]transport.VolumeData{data("rows", 42, late), data("logs", 45, early)}, []FoundVolume{{Volume: "db/main/0/logs", Epoch: 45, Written: late, Copies: map[string]uint64{"rows": 42, "logs": 45}}}},
-		"two generations": {[]transport.VolumeData{data("rows", 42, early), data("rows", 50, late), data("logs", 42, early), data("logs", 50, early)}, []FoundVolume{
+		"one":         {[]transport.VolumeData{data("rows", 42, early)}, []api.FoundVolume{{Volume: "db/main/0/rows", Epoch: 42, Written: early, Copies: map[string]uint64{"rows": 42}}}},
+		"added later": {[]transport.VolumeData{data("rows", 42, late), data("logs", 45, early)}, []api.FoundVolume{{Volume: "db/main/0/logs", Epoch: 45, Written: late, Copies: map[string]uint64{"rows": 42, "logs": 45}}}},
+		"two generations": {[]transport.VolumeData{data("rows", 42, early), data("rows", 50, late), data("logs", 42, early), data("logs", 50, early)}, []api.FoundVolume{
 			{Volume: "db/main/0/logs", Epoch: 50, Written: late, Copies: map[string]uint64{"rows": 50, "logs": 50}},
 			{Volume: "db/main/0/logs", Epoch: 42, Written: early, Copies: map[string]uint64{"rows": 42, "logs": 42}},
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := foundIn(&state, node, c.data)
-			if !slices.EqualFunc(got, c.want, func(a, b FoundVolume) bool {
-				return a.Volume == b.Volume && a.Epoch == b.Epoch && a.Age == FoundOnly && a.Node == "n1" && a.Written.Equal(b.Written) && maps.Equal(a.Copies, b.Copies)
+			if !slices.EqualFunc(got, c.want, func(a, b api.FoundVolume) bool {
+				return a.Volume == b.Volume && a.Epoch == b.Epoch && a.Age == api.FoundOnly && a.Node == "n1" && a.Written.Equal(b.Written) && maps.Equal(a.Copies, b.Copies)
 			}) {
 				t.Errorf("found %+v, want %+v", got, c.want)
 			}
@@ -70,7 +71,7 @@ func TestFoundPutAside(t *testing.T) {
 	here := transport.VolumeData{Group: "db/main", Name: "rows", Epoch: row.Made}
 	aside := here
 	aside.Aside = true
-	if got := foundIn(&state, node, []transport.VolumeData{aside}); len(got) != 1 || got[0].Age != FoundSame || got[0].Copies["rows"] != row.Made {
+	if got := foundIn(&state, node, []transport.VolumeData{aside}); len(got) != 1 || got[0].Age != api.FoundSame || got[0].Copies["rows"] != row.Made {
 		t.Errorf("found %+v", got)
 	}
 	for _, data := range [][]transport.VolumeData{{here}, {here, aside}, {aside, here}} {

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/model"
 )
 
@@ -14,7 +15,7 @@ func FuzzQueries(f *testing.F) {
 	for _, text := range []string{"30s", "60s", "61s", "-1s", "state=active,labels.rack=r1", "name~a", "name!=", "labels.a.b.c=x", "capacity.cpu=1", "x=y", "!=", "d2Vi", "12.3", "17592186044416.0", "1.1048576", "0"} {
 		f.Add(text)
 	}
-	node := Node{Name: "n1", Labels: map[string]string{"rack": "r1"}}
+	node := api.Node{Name: "n1", Labels: map[string]string{"rack": "r1"}}
 	f.Fuzz(func(t *testing.T, text string) {
 		coded := func(what string, err error) bool {
 			if err == nil {
@@ -36,14 +37,14 @@ func FuzzQueries(f *testing.F) {
 		}
 		_, err := parseNext(text)
 		coded("next", err)
-		_, err = parseSelection[Node](text)
+		_, err = parseSelection[api.Node](text)
 		coded("fields", err)
-		if keep, err := parseFilter[Node](text); coded("filter", err) {
+		if keep, err := parseFilter[api.Node](text); coded("filter", err) {
 			keep.match(node)
-			keep.match(Node{})
+			keep.match(api.Node{})
 		}
-		if keep, err := parseFilter[Instance](text); coded("filter", err) {
-			keep.match(Instance{})
+		if keep, err := parseFilter[api.Instance](text); coded("filter", err) {
+			keep.match(api.Instance{})
 		}
 		if d, err := model.ParseDuration(text); err == nil && d != model.Forever {
 			if got := parsePoll(d); got < 0 || got > time.Minute {

@@ -5,18 +5,10 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
-
-// Health is the answer to probes.
-type Health struct {
-	Status string `json:"status" enum:"ok"`
-	Name   string `json:"name"`
-	Leader bool   `json:"leader" doc:"this server leads"`
-	Index  uint64 `json:"index"`
-	Disk   Disk   `json:"disk" enum:"enough,low,full,unknown" doc:"room on the disk of its data_dir"`
-}
 
 func (s *Server) healthOperations() []operation {
 	alive := getRoute("healthz", "/healthz", "health", "This process answers")
@@ -24,8 +16,8 @@ func (s *Server) healthOperations() []operation {
 	metrics := getRoute("metrics", "/metrics", "health", "Metrics in the Prometheus text format")
 	alive.allow, ready.allow, metrics.allow = forAll, forAll, forCLI|forServer
 	ops := []operation{
-		plain(alive, document{answer: contentTypeJSON, schema: Health{}}, http.HandlerFunc(s.healthz)),
-		plain(ready, document{answer: contentTypeJSON, schema: Health{}, params: params(queryParam("leader", "1: only the leader is ready"))}, http.HandlerFunc(s.readyz)),
+		plain(alive, document{answer: contentTypeJSON, schema: api.Health{}}, http.HandlerFunc(s.healthz)),
+		plain(ready, document{answer: contentTypeJSON, schema: api.Health{}, params: params(queryParam("leader", "1: only the leader is ready"))}, http.HandlerFunc(s.readyz)),
 		s.openAPI(),
 	}
 	if s.cfg.Metrics != nil {
@@ -34,16 +26,16 @@ func (s *Server) healthOperations() []operation {
 	return ops
 }
 
-func (s *Server) health() Health {
+func (s *Server) health() api.Health {
 	_, self, ok := s.cfg.Consensus.Leader()
 	state, _ := s.cfg.Store.Watch()
-	return Health{Status: "ok", Name: s.cfg.Name, Leader: ok && self, Index: state.Index, Disk: s.disk()}
+	return api.Health{Status: "ok", Name: s.cfg.Name, Leader: ok && self, Index: state.Index, Disk: s.disk()}
 }
 
 // disk is the room that this server has.
-func (s *Server) disk() Disk {
+func (s *Server) disk() api.Disk {
 	if !s.cfg.Freshness.TakesEntries() {
-		return DiskFull
+		return api.DiskFull
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
@@ -53,7 +45,7 @@ func (s *Server) disk() Disk {
 			return m.Disk
 		}
 	}
-	return DiskUnknown
+	return api.DiskUnknown
 }
 
 func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) {

@@ -6,83 +6,23 @@ import (
 	"net"
 	"strconv"
 	"strings"
-	"time"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
-// Instance is how an instance is shown.
-type Instance struct {
-	ID         model.InstanceID   `json:"id"`
-	Job        model.JobName      `json:"job"`
-	Group      string             `json:"group"`
-	Slot       int                `json:"slot"`
-	Member     string             `json:"member" doc:"the identity of a stateful instance; empty without one"`
-	Node       string             `json:"node" doc:"name"`
-	NodeID     model.NodeID       `json:"node_id"`
-	Desired    model.Desired      `json:"desired" enum:"running,draining,stopped"`
-	Observed   model.Observed     `json:"observed" enum:"pending,booting,ready,unready,draining,stopped,failed,lost"`
-	Ready      bool               `json:"ready"`
-	Reason     string             `json:"reason"`
-	Cause      model.Cause        `json:"cause" doc:"why it was made"`
-	StopCause  model.Cause        `json:"stop_cause" doc:"why it is stopped"`
-	Replaces   model.InstanceID   `json:"replaces"`
-	ReplacedBy model.InstanceID   `json:"replaced_by"`
-	Awaits     []model.InstanceID `json:"awaits" doc:"instances whose room it gets and that have not stopped yet; its agent is told when there are none left"`
-	Version    uint64             `json:"version" doc:"of the job"`
-	Class      model.DataClass    `json:"class" enum:"stateless,stateful"`
-	ExitCode   *int               `json:"exit_code"`
-	Restarts   int                `json:"restarts"`
-	Address    string             `json:"address" doc:"of its node"`
-	Ports      map[string]int     `json:"ports"`
-	Volume     string             `json:"volume" doc:"names of its volumes, joined by commas"`
-	Eviction   Eviction           `json:"eviction"`
-	Facts      Facts              `json:"facts" doc:"what its role check last said; empty: nothing is known"`
-	Deployment model.DeploymentID `json:"deployment_id"`
-	Resources  InstanceResources  `json:"resources"`
-	Disk       InstanceDisk       `json:"disk"`
-	CreatedAt  time.Time          `json:"created_at"`
-	StartedAt  *time.Time         `json:"started_at"`
-	Index      uint64             `json:"index" doc:"of its last change"`
-}
-
-// InstanceResources are what an instance takes from its node, the overhead included.
-type InstanceResources struct {
-	CPU         int64 `json:"cpu"`
-	MemoryBytes int64 `json:"memory_bytes"`
-}
-
-// Eviction is the wish to stop an instance for a cause that is not its own job's.
-type Eviction struct {
-	Requested  bool         `json:"requested"`
-	Cause      model.Cause  `json:"cause"`
-	By         string       `json:"by" doc:"a drain or an actor"`
-	WaitingFor []model.Code `json:"waiting_for"`
-	Preparing  bool         `json:"preparing" doc:"its agent runs what must come before the stop"`
-	Surge      bool         `json:"surge,omitempty" doc:"it stops when its replacement is ready"`
-	Failure    string       `json:"failure" doc:"why the last preparation was given up"`
-}
-
-// InstanceReply is the answer to a write that concerns one instance.
-type InstanceReply struct {
-	Written
-	Instance *Instance `json:"instance,omitempty"`
-	// AvoidUntil is set after an eviction with avoid.
-	AvoidUntil *time.Time `json:"avoid_until,omitempty" doc:"until when its group avoids its node because a person said so with avoid; cancel takes that back"`
-}
-
-func (r *reading) instance(i *fsm.Instance) Instance {
+func (r *reading) instance(i *fsm.Instance) api.Instance {
 	job, group := i.Group.Split()
-	v := Instance{
+	v := api.Instance{
 		ID: i.ID, Job: job, Group: group, Slot: i.Slot, Node: r.nodeName(i.Node), NodeID: i.Node, Desired: i.Desired,
 		Observed: i.Status.Observed, Ready: i.Ready(), Reason: i.Status.Reason, Cause: i.Cause, StopCause: i.Marks.StopCause,
 		Member: r.member(i), Replaces: i.Links.Replaces, ReplacedBy: i.Links.ReplacedBy, Version: i.Version, Class: i.ClassOf(), ExitCode: i.Status.ExitCode,
 		Restarts: i.Status.Restarts, Ports: i.Claims.Ports.Map(), Deployment: i.Links.Deployment,
-		Resources: InstanceResources{CPU: i.Claims.Resources.CPU, MemoryBytes: i.Claims.Resources.MemoryBytes},
+		Resources: api.InstanceResources{CPU: i.Claims.Resources.CPU, MemoryBytes: i.Claims.Resources.MemoryBytes},
 		Awaits:    append([]model.InstanceID{}, i.Links.Awaits...),
-		Eviction:  r.eviction(i), Facts: Facts(r.OwnFacts(i)), CreatedAt: wallTime(i.Marks.CreatedWall), StartedAt: wallTimeOrNil(i.Marks.StartedWall), Index: i.Marks.ChangedIndex,
+		Eviction:  r.eviction(i), Facts: api.Facts(r.OwnFacts(i)), CreatedAt: wallTime(i.Marks.CreatedWall), StartedAt: wallTimeOrNil(i.Marks.StartedWall), Index: i.Marks.ChangedIndex,
 	}
 	if v.Reason == "" && i.Desired != model.DesiredRunning {
 		v.Reason = i.Marks.StopReason
@@ -101,8 +41,8 @@ func (r *reading) instance(i *fsm.Instance) Instance {
 	return v
 }
 
-func (r *reading) eviction(i *fsm.Instance) Eviction {
-	v := Eviction{
+func (r *reading) eviction(i *fsm.Instance) api.Eviction {
+	v := api.Eviction{
 		Requested: i.Eviction.Requested, Cause: i.Eviction.Cause, By: i.Eviction.By, WaitingFor: []model.Code{},
 		Preparing: i.Eviction.Preparing, Surge: i.Eviction.Surge, Failure: i.Eviction.Failure,
 	}
@@ -151,7 +91,7 @@ func (in *instanceWrite) ref() string { return in.ID }
 
 func (s *Server) instanceOperations() []operation {
 	return []operation{
-		list(s, getRoute("list-instances", "/v1/instances", "instances", "List instances"), listing[instanceList, Instance]{
+		list(s, getRoute("list-instances", "/v1/instances", "instances", "List instances"), listing[instanceList, api.Instance]{
 			topics: s.instanceListTopics, rows: listInstances,
 		}),
 		read(s, getRoute("get-instance", "/v1/instances/{id}", "instances", "Show an instance"), s.instanceTopics, showInstance),
@@ -183,7 +123,7 @@ func (s *Server) instanceTopics(in *instanceRead) []fsm.Topic {
 }
 
 // listInstances picks the narrowest index there is, and gives rows in order of id.
-func listInstances(r *reading, in *instanceList, from string, yield func(string, Instance) bool) error {
+func listInstances(r *reading, in *instanceList, from string, yield func(string, api.Instance) bool) error {
 	keep, err := r.instanceScope(in)
 	if err != nil {
 		return err
@@ -222,17 +162,17 @@ func (r *reading) instanceScope(in *instanceList) (func(*fsm.Instance) bool, err
 	}, nil
 }
 
-func showInstance(_ context.Context, r *reading, in *instanceRead) (Instance, error) {
+func showInstance(_ context.Context, r *reading, in *instanceRead) (api.Instance, error) {
 	i, refusal := r.FindInstance(in.ID)
 	if refusal != nil {
-		return Instance{}, refusal
+		return api.Instance{}, refusal
 	}
 	return r.instance(i), nil
 }
 
 // onInstance is a change of one command to one instance.
-func onInstance[I any](ref func(*I) string, command func(*fsm.Instance, *I) fsm.Command) change[I, InstanceReply] {
-	return change[I, InstanceReply]{
+func onInstance[I any](ref func(*I) string, command func(*fsm.Instance, *I) fsm.Command) change[I, api.InstanceReply] {
+	return change[I, api.InstanceReply]{
 		prepare: func(r *reading, in *I) ([]fsm.Command, error) {
 			i, refusal := r.NamedInstance(ref(in))
 			if refusal != nil {
@@ -240,8 +180,8 @@ func onInstance[I any](ref func(*I) string, command func(*fsm.Instance, *I) fsm.
 			}
 			return []fsm.Command{command(i, in)}, nil
 		},
-		answer: func(o *outcome, in *I) (InstanceReply, error) {
-			reply := InstanceReply{Written: o.Written}
+		answer: func(o *outcome, in *I) (api.InstanceReply, error) {
+			reply := api.InstanceReply{Written: o.Written}
 			if i, refusal := o.NamedInstance(ref(in)); refusal == nil {
 				v := o.instance(i)
 				reply.Instance = &v
@@ -271,7 +211,7 @@ func (in *evictInput) body() any { return &in.Input }
 func (in *evictInput) ref() string { return in.ID }
 
 // evictInstance also stops an instance that runs on a node and that the state does not know, by its whole id.
-func evictInstance() change[evictInput, InstanceReply] {
+func evictInstance() change[evictInput, api.InstanceReply] {
 	c := evictKnown()
 	known := c.prepare
 	c.prepare = func(r *reading, in *evictInput) ([]fsm.Command, error) {
@@ -288,7 +228,7 @@ func evictInstance() change[evictInput, InstanceReply] {
 		return known(r, in)
 	}
 	plain := c.answer
-	c.answer = func(o *outcome, in *evictInput) (InstanceReply, error) {
+	c.answer = func(o *outcome, in *evictInput) (api.InstanceReply, error) {
 		reply, err := plain(o, in)
 		if i, refusal := o.NamedInstance(in.ID); in.Input.Avoid && refusal == nil {
 			until, _ := o.AvoidsByWord(i, o.now)
@@ -299,7 +239,7 @@ func evictInstance() change[evictInput, InstanceReply] {
 	return c
 }
 
-func evictKnown() change[evictInput, InstanceReply] {
+func evictKnown() change[evictInput, api.InstanceReply] {
 	c := onInstance((*evictInput).ref, func(i *fsm.Instance, in *evictInput) fsm.Command {
 		return &fsm.InstanceStop{
 			ID: i.ID, Cause: model.CauseUser, By: in.Input.Message, Grace: in.Input.Grace, Bypass: in.Input.BypassBudget, Avoid: in.Input.Avoid,
@@ -317,7 +257,7 @@ func evictKnown() change[evictInput, InstanceReply] {
 }
 
 // evictReplica makes of the eviction of a replica a wish: its copy is built on another node, and then it is stopped. A bypass stops it at once, as any instance.
-func evictReplica(c change[evictInput, InstanceReply]) change[evictInput, InstanceReply] {
+func evictReplica(c change[evictInput, api.InstanceReply]) change[evictInput, api.InstanceReply] {
 	stop := c.prepare
 	c.prepare = func(r *reading, in *evictInput) ([]fsm.Command, error) {
 		i, refusal := r.NamedInstance(in.ID)
@@ -353,7 +293,7 @@ func evictReplica(c change[evictInput, InstanceReply]) change[evictInput, Instan
 	return c
 }
 
-func restartInstance() change[instanceWrite, InstanceReply] {
+func restartInstance() change[instanceWrite, api.InstanceReply] {
 	return onInstance((*instanceWrite).ref, func(i *fsm.Instance, _ *instanceWrite) fsm.Command {
 		return &fsm.InstanceRestart{ID: i.ID}
 	})

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"slices"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
 )
@@ -23,14 +24,7 @@ func (in *revertInput) body() any { return &in.Input }
 
 func (in *revertInput) ref() string { return in.Name }
 
-// RevertReply is the answer to a revert.
-type RevertReply struct {
-	JobReply
-	Spec *model.JobSpec `json:"spec,omitempty" doc:"of a dry run: what would be the wanted state"`
-	Note string         `json:"note,omitempty" doc:"why groups have the counts of the earlier version, although the current ones were to be kept"`
-}
-
-func revertJob() change[revertInput, RevertReply] {
+func revertJob() change[revertInput, api.RevertReply] {
 	to := onJob((*revertInput).ref, func(r *reading, j *fsm.Job, in *revertInput) (fsm.Command, error) {
 		version, ifVersion := in.Input.Version, in.Input.IfVersion
 		if version == 0 {
@@ -47,11 +41,11 @@ func revertJob() change[revertInput, RevertReply] {
 			Job: j.Name, Version: version, IfVersion: ifVersion, Message: in.Input.Message, CurrentCounts: !in.Input.Counts,
 		}, nil
 	})
-	return change[revertInput, RevertReply]{
+	return change[revertInput, api.RevertReply]{
 		prepare: to.prepare,
-		answer: func(o *outcome, in *revertInput) (RevertReply, error) {
+		answer: func(o *outcome, in *revertInput) (api.RevertReply, error) {
 			plain, err := to.answer(o, in)
-			reply := RevertReply{JobReply: plain}
+			reply := api.RevertReply{JobReply: plain}
 			for _, c := range o.commands {
 				if c, ok := c.(*fsm.JobRevert); ok {
 					reply.RevertedTo = c.Version

@@ -4,6 +4,7 @@ import (
 	"context"
 	"strconv"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
 )
@@ -77,8 +78,8 @@ func jobRoute(verb, summary string) route {
 	return route{id: verb + "-job", path: "/v1/jobs/{name}/" + verb, tag: "jobs", summary: summary}
 }
 
-func submitJob() change[submitInput, JobReply] {
-	return change[submitInput, JobReply]{
+func submitJob() change[submitInput, api.JobReply] {
+	return change[submitInput, api.JobReply]{
 		prepare: func(_ *reading, in *submitInput) ([]fsm.Command, error) {
 			c := &fsm.JobSubmit{Spec: in.Input.Job, Message: in.Input.Message}
 			if in.IfIndex != "" {
@@ -90,13 +91,13 @@ func submitJob() change[submitInput, JobReply] {
 			}
 			return []fsm.Command{c}, nil
 		},
-		answer: func(o *outcome, in *submitInput) (JobReply, error) { return o.jobReply(in.Input.Job.Name) },
+		answer: func(o *outcome, in *submitInput) (api.JobReply, error) { return o.jobReply(in.Input.Job.Name) },
 	}
 }
 
 // jobReply shows the job after a write; it may have been purged.
-func (o *outcome) jobReply(name model.JobName) (JobReply, error) {
-	reply := JobReply{Written: o.Written}
+func (o *outcome) jobReply(name model.JobName) (api.JobReply, error) {
+	reply := api.JobReply{Written: o.Written}
 	j, ok := o.Jobs.Get(name)
 	if !ok {
 		return reply, nil
@@ -118,8 +119,8 @@ func (o *outcome) jobReply(name model.JobName) (JobReply, error) {
 }
 
 // onJob is a change of one command to one job.
-func onJob[I any](ref func(*I) string, command func(*reading, *fsm.Job, *I) (fsm.Command, error)) change[I, JobReply] {
-	return change[I, JobReply]{
+func onJob[I any](ref func(*I) string, command func(*reading, *fsm.Job, *I) (fsm.Command, error)) change[I, api.JobReply] {
+	return change[I, api.JobReply]{
 		prepare: func(r *reading, in *I) ([]fsm.Command, error) {
 			j, refusal := r.NamedJob(ref(in))
 			if refusal != nil {
@@ -128,11 +129,11 @@ func onJob[I any](ref func(*I) string, command func(*reading, *fsm.Job, *I) (fsm
 			c, err := command(r, j, in)
 			return []fsm.Command{c}, err
 		},
-		answer: func(o *outcome, in *I) (JobReply, error) {
+		answer: func(o *outcome, in *I) (api.JobReply, error) {
 			if j, refusal := o.NamedJob(ref(in)); refusal == nil {
 				return o.jobReply(j.Name)
 			}
-			return JobReply{Written: o.Written, Changed: true}, nil
+			return api.JobReply{Written: o.Written, Changed: true}, nil
 		},
 	}
 }
@@ -141,7 +142,7 @@ func (in *scaleInput) ref() string   { return in.Name }
 func (in *stopInput) ref() string    { return in.Name }
 func (in *restartInput) ref() string { return in.Name }
 
-func scaleJob() change[scaleInput, JobReply] {
+func scaleJob() change[scaleInput, api.JobReply] {
 	return onJob((*scaleInput).ref, func(r *reading, j *fsm.Job, in *scaleInput) (fsm.Command, error) {
 		if in.Input.Count == nil {
 			return nil, model.Refuse(model.CodeInvalid, "count is missing").WithHint(`send {"group":"http","count":3}`)
@@ -166,13 +167,13 @@ func (r *reading) onlyGroup(j *fsm.Job, name string) (string, error) {
 	return v.Spec.Groups[0].Name, nil
 }
 
-func stopJob() change[stopInput, JobReply] {
+func stopJob() change[stopInput, api.JobReply] {
 	return onJob((*stopInput).ref, func(_ *reading, j *fsm.Job, in *stopInput) (fsm.Command, error) {
 		return &fsm.JobStop{Job: j.Name, Purge: in.Input.Purge}, nil
 	})
 }
 
-func restartJob() change[restartInput, JobReply] {
+func restartJob() change[restartInput, api.JobReply] {
 	return onJob((*restartInput).ref, func(_ *reading, j *fsm.Job, in *restartInput) (fsm.Command, error) {
 		return &fsm.JobRestart{Job: j.Name, Group: in.Input.Group}, nil
 	})
@@ -185,24 +186,16 @@ type validateInput struct {
 
 func (in *validateInput) body() any { return &in.Input }
 
-// JobValidation is a spec with every default filled in.
-type JobValidation struct {
-	Job      model.JobSpec `json:"job"`
-	Warnings []string      `json:"warnings"`
-
-	Budgets []model.BudgetLine `json:"budgets" doc:"what the budgets of its groups come to"`
-}
-
-func validateJob(_ context.Context, r *reading, in *validateInput) (JobValidation, error) {
+func validateJob(_ context.Context, r *reading, in *validateInput) (api.JobValidation, error) {
 	spec := in.Input.Job.Expand()
 	if refusal := spec.Check(); refusal != nil {
-		return JobValidation{}, refusal
+		return api.JobValidation{}, refusal
 	}
 	draft := r.NewDraft(r.now)
 	if refusal := draft.Try(&fsm.JobSubmit{Spec: in.Input.Job}); refusal != nil {
-		return JobValidation{}, refusal
+		return api.JobValidation{}, refusal
 	}
-	v := JobValidation{Job: spec, Warnings: in.Input.Job.Warnings(), Budgets: []model.BudgetLine{}}
+	v := api.JobValidation{Job: spec, Warnings: in.Input.Job.Warnings(), Budgets: []model.BudgetLine{}}
 	for i := range spec.Groups {
 		v.Budgets = append(v.Budgets, draft.State().BudgetLines(model.NewGroupID(spec.Name, spec.Groups[i].Name))...)
 	}

@@ -5,94 +5,14 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
 )
 
-// JobStatus is how a job is, in one word.
-type JobStatus string
-
-// The states of a job.
-const (
-	JobRunning  JobStatus = "running"  // every group has all it wants, ready
-	JobPending  JobStatus = "pending"  // something of it is not placed
-	JobStarting JobStatus = "starting" // all is placed, not all is ready
-	JobDegraded JobStatus = "degraded" // some of it can't run for a reason that nothing ends by itself: its data is on a node that is offline
-	JobStopping JobStatus = "stopping"
-	JobStopped  JobStatus = "stopped"
-)
-
-// Job is how a job is shown.
-type Job struct {
-	Name         model.JobName      `json:"name"`
-	Version      uint64             `json:"version"`
-	Class        model.ClassName    `json:"class"`
-	Status       JobStatus          `json:"status" enum:"running,pending,starting,degraded,stopping,stopped"`
-	Groups       []JobGroup         `json:"groups"`
-	DeploymentID model.DeploymentID `json:"deployment_id"`
-	Stable       uint64             `json:"stable_version" doc:"the last version whose deployment succeeded; 0: none"`
-	Purge        bool               `json:"purge" doc:"removed once its last instance has stopped"`
-	Index        uint64             `json:"index" doc:"of the last change: give it as if_index"`
-}
-
-// JobGroup is how a group of a job is shown.
-type JobGroup struct {
-	Name    string     `json:"name"`
-	Role    model.Role `json:"role" enum:"service,local,system"`
-	Version uint64     `json:"version" doc:"of the job at which its template last changed"`
-	Count   int        `json:"count"`
-	Ready   int        `json:"ready"`
-	Placed  int        `json:"placed" doc:"instances that count toward the count"`
-	Pending int        `json:"pending"`
-	Reason  string     `json:"reason" doc:"the code of why something is pending"`
-	Message string     `json:"message" doc:"the same in words"`
-
-	Degraded model.Code `json:"degraded,omitempty" doc:"volume_home_node_offline: a node with its data is offline (P19)"`
-}
-
-// JobDetail is a job with its wanted spec.
-type JobDetail struct {
-	Job
-	Spec   model.JobSpec   `json:"spec"`
-	Avoids []JobAvoidsNode `json:"avoids" doc:"nodes on which its groups did badly: new instances go there only if no other node will do"`
-}
-
-// JobAvoidsNode is a node that the current version of a group of the job avoids for a while.
-type JobAvoidsNode struct {
-	Group  model.GroupID `json:"group"`
-	Node   string        `json:"node"`
-	NodeID model.NodeID  `json:"node_id"`
-	Reason string        `json:"reason"`
-	Until  time.Time     `json:"until"`
-}
-
-// JobVersion is one entry of a job's history.
-type JobVersion struct {
-	Job       model.JobName `json:"job"`
-	Version   uint64        `json:"version"`
-	Current   bool          `json:"current"`
-	Stable    bool          `json:"stable"`
-	Completed bool          `json:"completed" doc:"its rollout was completed, or it needed none after a version whose was"`
-	RevertOf  uint64        `json:"revert_of,omitempty" doc:"the version whose spec a revert took again; absent if it is no revert"`
-	Actor     model.Actor   `json:"actor"`
-	Message   string        `json:"message"`
-	Index     uint64        `json:"index"`
-	CreatedAt time.Time     `json:"created_at"`
-	Spec      model.JobSpec `json:"spec"`
-}
-
-// JobReply is the answer to a write that concerns one job.
-type JobReply struct {
-	Written
-	Job          *Job               `json:"job,omitempty" doc:"absent when the job was purged"`
-	DeploymentID model.DeploymentID `json:"deployment_id,omitempty" doc:"that this write began"`
-	Changed      bool               `json:"changed" doc:"false: the job was so already"`
-	RevertedTo   uint64             `json:"reverted_to,omitempty" doc:"of a revert: the version whose spec is the wanted state again; absent when a stored outcome is told again"`
-}
-
-func (r *reading) job(j *fsm.Job) Job {
-	v := Job{
-		Name: j.Name, Version: j.Version, Class: j.Class, Groups: []JobGroup{}, DeploymentID: j.Deployment, Stable: j.Stable,
+func (r *reading) job(j *fsm.Job) api.Job {
+	v := api.Job{
+		Name: j.Name, Version: j.Version, Class: j.Class, Groups: []api.JobGroup{}, DeploymentID: j.Deployment, Stable: j.Stable,
 		Purge: j.Purge, Index: j.Index,
 	}
 	alive, missing, unready, degraded := 0, 0, 0, false
@@ -108,29 +28,29 @@ func (r *reading) job(j *fsm.Job) Job {
 		v.Groups = append(v.Groups, one)
 	}
 	v.Status = jobStatus(j.Stopped, alive, missing, unready)
-	if degraded && (v.Status == JobPending || v.Status == JobStarting) {
-		v.Status = JobDegraded
+	if degraded && (v.Status == api.JobPending || v.Status == api.JobStarting) {
+		v.Status = api.JobDegraded
 	}
 	return v
 }
 
-func jobStatus(stopped bool, alive, missing, unready int) JobStatus {
+func jobStatus(stopped bool, alive, missing, unready int) api.JobStatus {
 	switch {
 	case stopped && alive > 0:
-		return JobStopping
+		return api.JobStopping
 	case stopped:
-		return JobStopped
+		return api.JobStopped
 	case missing > 0:
-		return JobPending
+		return api.JobPending
 	case unready > 0:
-		return JobStarting
+		return api.JobStarting
 	}
-	return JobRunning
+	return api.JobRunning
 }
 
-func (r *reading) jobGroup(g *fsm.Group) JobGroup {
+func (r *reading) jobGroup(g *fsm.Group) api.JobGroup {
 	_, name := g.ID.Split()
-	v := JobGroup{Name: name, Role: g.Role, Version: g.Version, Count: g.Count, Ready: g.Ready}
+	v := api.JobGroup{Name: name, Role: g.Role, Version: g.Version, Count: g.Count, Ready: g.Ready}
 	for inst := range r.InstancesOf(g.ID) {
 		if inst.Wanted() {
 			v.Placed++
@@ -201,15 +121,15 @@ type versionRead struct {
 
 func (s *Server) jobOperations() []operation {
 	return append([]operation{
-		list(s, getRoute("list-jobs", "/v1/jobs", "jobs", "List jobs"), listing[jobList, Job]{
+		list(s, getRoute("list-jobs", "/v1/jobs", "jobs", "List jobs"), listing[jobList, api.Job]{
 			topics: topics[jobList]("jobs", "instances"),
-			rows: func(r *reading, _ *jobList, from string, yield func(string, Job) bool) error {
+			rows: func(r *reading, _ *jobList, from string, yield func(string, api.Job) bool) error {
 				scan(r.Jobs, from, r.job, yield)
 				return nil
 			},
 		}),
 		read(s, getRoute("get-job", "/v1/jobs/{name}", "jobs", "Show a job"), s.jobTopics, showJob),
-		list(s, getRoute("list-job-versions", "/v1/jobs/{name}/versions", "jobs", "Show the history of a job, oldest first"), listing[versionList, JobVersion]{
+		list(s, getRoute("list-job-versions", "/v1/jobs/{name}/versions", "jobs", "Show the history of a job, oldest first"), listing[versionList, api.JobVersion]{
 			topics: func(in *versionList) []fsm.Topic { return s.jobTopics(&jobRead{JobPath: in.JobPath}) },
 			rows:   listVersions,
 		}),
@@ -226,12 +146,12 @@ func (s *Server) jobTopics(in *jobRead) []fsm.Topic {
 	return []fsm.Topic{"jobs"}
 }
 
-func showJob(_ context.Context, r *reading, in *jobRead) (JobDetail, error) {
+func showJob(_ context.Context, r *reading, in *jobRead) (api.JobDetail, error) {
 	j, refusal := r.FindJob(in.Name)
 	if refusal != nil {
-		return JobDetail{}, refusal
+		return api.JobDetail{}, refusal
 	}
-	detail := JobDetail{Job: r.job(j), Avoids: r.avoids(j)}
+	detail := api.JobDetail{Job: r.job(j), Avoids: r.avoids(j)}
 	if v, ok := r.JobVersion(j.Name, j.Version); ok {
 		detail.Spec = v.Spec
 	}
@@ -239,22 +159,22 @@ func showJob(_ context.Context, r *reading, in *jobRead) (JobDetail, error) {
 }
 
 // avoids lists the nodes that groups of a job avoid although they are eligible, in order of node.
-func (r *reading) avoids(j *fsm.Job) []JobAvoidsNode {
-	list := []JobAvoidsNode{}
+func (r *reading) avoids(j *fsm.Job) []api.JobAvoidsNode {
+	list := []api.JobAvoidsNode{}
 	for _, n := range r.Nodes.All() {
 		if len(n.Avoid) == 0 || r.Eligible(n) != nil {
 			continue
 		}
 		for id, g := range r.GroupsOf(j.Name) {
 			if a, ok := n.Avoids(id, g.Version, r.now); ok {
-				list = append(list, JobAvoidsNode{Group: id, Node: n.Name, NodeID: n.ID, Reason: a.Reason, Until: r.wallAt(a.Until)})
+				list = append(list, api.JobAvoidsNode{Group: id, Node: n.Name, NodeID: n.ID, Reason: a.Reason, Until: r.wallAt(a.Until)})
 			}
 		}
 	}
 	return list
 }
 
-func listVersions(r *reading, in *versionList, from string, yield func(string, JobVersion) bool) error {
+func listVersions(r *reading, in *versionList, from string, yield func(string, api.JobVersion) bool) error {
 	j, refusal := r.FindJob(in.Name)
 	if refusal != nil {
 		return refusal
@@ -275,20 +195,20 @@ func versionKey(version uint64) string {
 	return "00000000000000000000"[len(text):] + text
 }
 
-func showVersion(_ context.Context, r *reading, in *versionRead) (JobVersion, error) {
+func showVersion(_ context.Context, r *reading, in *versionRead) (api.JobVersion, error) {
 	j, refusal := r.FindJob(in.Name)
 	if refusal != nil {
-		return JobVersion{}, refusal
+		return api.JobVersion{}, refusal
 	}
 	v, ok := r.JobVersion(j.Name, in.Version)
 	if !ok {
-		return JobVersion{}, model.Refuse(model.CodeNotFound, "job %s has no version %d", j.Name, in.Version).WithHint("list them with: outspan job history %s", j.Name)
+		return api.JobVersion{}, model.Refuse(model.CodeNotFound, "job %s has no version %d", j.Name, in.Version).WithHint("list them with: outspan job history %s", j.Name)
 	}
 	return r.version(j, v), nil
 }
 
-func (r *reading) version(j *fsm.Job, v *fsm.JobVersion) JobVersion {
-	return JobVersion{
+func (r *reading) version(j *fsm.Job, v *fsm.JobVersion) api.JobVersion {
+	return api.JobVersion{
 		Job: v.Job, Version: v.Version, Current: v.Version == j.Version, Stable: v.Version == j.Stable, Completed: v.Completed, RevertOf: v.Reverts, Actor: v.Actor,
 		Message: v.Message, Index: v.Index, CreatedAt: wallTime(v.Wall), Spec: v.Spec,
 	}

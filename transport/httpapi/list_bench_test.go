@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
-	"github.com/outspan/outspan/transport/httpapi"
 )
 
 // BenchmarkListNodes is what "outspan node ls" of 5,000 nodes asks for, over TLS, and the decoding of the answer.
@@ -45,7 +45,7 @@ func BenchmarkListNodes(b *testing.B) {
 	b.Run("decode", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			var list struct{ Items []httpapi.Node }
+			var list struct{ Items []api.Node }
 			if err := json.Unmarshal(answer.Body, &list); err != nil || len(list.Items) != nodes {
 				b.Fatal(len(list.Items), err)
 			}

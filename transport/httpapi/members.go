@@ -9,53 +9,26 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
-// Member is how a server is shown.
-type Member struct {
-	Name     string         `json:"name"`
-	ID       model.ServerID `json:"id"`
-	Address  string         `json:"address" doc:"host:port of its API"`
-	Role     string         `json:"role" enum:"voter,nonvoter"`
-	Leader   bool           `json:"leader"`
-	Voter    bool           `json:"voter"`
-	State    string         `json:"state" enum:"alive,suspect,failed,left,unknown"`
-	IndexLag uint64         `json:"index_lag" doc:"log entries behind the leader"`
-	Answers  bool           `json:"answers" doc:"the leader's last look reached it, or it leads; false in an answer of another server than the leader"`
-	Version  string         `json:"version"`
-	Gossip   string         `json:"gossip" doc:"host:port where agents and servers join the gossip"`
-
-	ClockAhead ClockOffset `json:"clock_ahead" doc:"how far its clock is ahead of the median of the servers' clocks; behind if negative"`
-
-	MemberMachine
-}
-
 // RosterEntry is a server as the roster knows it.
 type RosterEntry struct {
-	Member
+	api.Member
 	Own     MemberOwn
 	Listens []string // host:port of its listeners; see transport.RegisterReply
 }
 
 // shown are the servers of a roster as an answer has them.
-func shown(entries []RosterEntry) []Member {
-	members := make([]Member, len(entries))
+func shown(entries []RosterEntry) []api.Member {
+	members := make([]api.Member, len(entries))
 	for i, e := range entries {
 		members[i] = e.Member
 	}
 	return members
-}
-
-// MemberMachine is how a server's machine is, as the leader heard it last.
-type MemberMachine struct {
-	Disk            Disk           `json:"disk" enum:"enough,low,full,unknown" doc:"low: it does not lead; full: it takes no entries"`
-	FreeBytes       int64          `json:"disk_free_bytes" doc:"0 where total is: not known"`
-	TotalBytes      int64          `json:"disk_total_bytes"`
-	CertificateEnds *time.Time     `json:"certificate_ends" doc:"null: not known"`
-	Silent          model.Duration `json:"silent" doc:"for how long it has not answered the leader"`
 }
 
 // MemberOwn is what a server says of itself. No answer has it: it is for the problems.
@@ -66,17 +39,6 @@ type MemberOwn struct {
 	Certificate transport.Lifetime
 	Agents      map[string]transport.Lifetime // of agents that called it, near their end
 }
-
-// Disk says how much room a server's disk has.
-type Disk string
-
-// The steps of room.
-const (
-	DiskEnough  Disk = "enough"
-	DiskLow     Disk = "low"
-	DiskFull    Disk = "full"
-	DiskUnknown Disk = "unknown"
-)
 
 // diskText is how much is free.
 func diskText(m *RosterEntry) string {
@@ -93,32 +55,6 @@ func lookAtDisk(m *RosterEntry) string {
 		dir = "DATA_DIR"
 	}
 	return "free space there, and it goes on by itself; on it: df -h " + dir
-}
-
-// ClockOffset is how far a clock is ahead of another; behind if negative. A model.Duration of a job file is never negative and reads no sign.
-type ClockOffset model.Duration
-
-// MarshalText implements encoding.TextMarshaler, for JSON: "1s", "-3ms".
-func (o ClockOffset) MarshalText() ([]byte, error) { return []byte(model.Duration(o).String()), nil }
-
-// UnmarshalText implements encoding.TextUnmarshaler, for JSON.
-func (o *ClockOffset) UnmarshalText(text []byte) error {
-	size, behind := strings.CutPrefix(string(text), "-")
-	d, err := model.ParseDuration(size)
-	if err != nil {
-		return err
-	}
-	if behind {
-		d = -d
-	}
-	*o = ClockOffset(d)
-	return nil
-}
-
-// MemberReply is the answer to a change of membership.
-type MemberReply struct {
-	Items []Member `json:"items" doc:"the servers after the change"`
-	Index uint64   `json:"index"`
 }
 
 type memberList struct{ ListParams }
@@ -172,7 +108,7 @@ func (in *transferInput) body() any { return &in.Input }
 
 func (s *Server) memberOperations() []operation {
 	return []operation{
-		list(s, getRoute("list-members", "/v1/members", "members", "List the servers"), listing[memberList, Member]{
+		list(s, getRoute("list-members", "/v1/members", "members", "List the servers"), listing[memberList, api.Member]{
 			topics: topics[memberList]("settings"), rows: s.listMembers,
 		}),
 		act(s, memberRoute("join", http.MethodPost, "/v1/members/join", "Make this server look for another one at the address of its gossip; what is found is taken in by the leader"), func(ctx context.Context, in *joinInput) error {
@@ -199,7 +135,7 @@ func memberRoute(id, method, path, summary string) route {
 	return rt
 }
 
-func (s *Server) listMembers(_ *reading, _ *memberList, from string, yield func(string, Member) bool) error {
+func (s *Server) listMembers(_ *reading, _ *memberList, from string, yield func(string, api.Member) bool) error {
 	if s.cfg.Servers.Roster == nil {
 		return notOffered("members")
 	}
@@ -269,12 +205,12 @@ type bodied[I any] interface {
 // and not needed.
 func act[I any, P bodied[I]](s *Server, rt route, do func(context.Context, *I) error) operation {
 	rt.write, rt.allow = true, forCLI
-	handle := func(ctx context.Context, in *I) (*body[MemberReply], error) {
+	handle := func(ctx context.Context, in *I) (*body[api.MemberReply], error) {
 		reply, err := s.act(ctx, P(in).body(), func(ctx context.Context) error { return do(ctx, in) })
 		if err != nil {
 			return nil, asAnswer(err)
 		}
-		return &body[MemberReply]{Index: decimal(reply.Index), Body: reply}, nil
+		return &body[api.MemberReply]{Index: decimal(reply.Index), Body: reply}, nil
 	}
 	into := P(new(I)).body()
 	return operation{route: rt, register: func(a huma.API) {
@@ -286,22 +222,22 @@ func act[I any, P bodied[I]](s *Server, rt route, do func(context.Context, *I) e
 	}}
 }
 
-func (s *Server) act(ctx context.Context, into any, do func(context.Context) error) (MemberReply, error) {
+func (s *Server) act(ctx context.Context, into any, do func(context.Context) error) (api.MemberReply, error) {
 	if err := decodeBody(ctx, into); err != nil {
-		return MemberReply{}, err
+		return api.MemberReply{}, err
 	}
 	if s.cfg.Servers.Ops == nil || s.cfg.Servers.Roster == nil {
-		return MemberReply{}, notOffered("changes of membership")
+		return api.MemberReply{}, notOffered("changes of membership")
 	}
 	ctx, cancel := context.WithTimeout(ctx, writeLimit)
 	defer cancel()
 	if err := do(ctx); err != nil {
-		return MemberReply{}, err
+		return api.MemberReply{}, err
 	}
 	members, err := s.cfg.Servers.Roster.Members(ctx)
 	if err != nil {
-		return MemberReply{}, err
+		return api.MemberReply{}, err
 	}
 	state, _ := s.cfg.Store.Watch()
-	return MemberReply{Items: shown(members), Index: state.Index}, nil
+	return api.MemberReply{Items: shown(members), Index: state.Index}, nil
 }

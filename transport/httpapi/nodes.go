@@ -6,62 +6,16 @@ import (
 	"slices"
 	"time"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
 )
 
-// Node is how a node is shown.
-type Node struct {
-	ID           model.NodeID       `json:"id"`
-	Name         string             `json:"name"`
-	State        model.NodeState    `json:"state" enum:"disabled,offline,draining,cordoned,unreachable,degraded,active"`
-	Intent       model.Intent       `json:"intent" enum:"active,cordoned,draining,disabled"`
-	Health       model.Health       `json:"health" enum:"online,degraded,unreachable,offline"`
-	Eligible     bool               `json:"eligible" doc:"new instances may be placed here"`
-	Reason       string             `json:"reason" doc:"why it is not eligible"`
-	Labels       map[string]string  `json:"labels"`
-	Attributes   map[string]string  `json:"attributes"`
-	Address      string             `json:"address"`
-	APIAddress   string             `json:"api_address"`
-	Epoch        uint64             `json:"epoch" doc:"grows at each registration"`
-	BootID       string             `json:"boot_id"`
-	Version      string             `json:"version" doc:"of the agent"`
-	Warnings     []string           `json:"warnings"`
-	Capacity     Amounts            `json:"capacity"`
-	Reserved     Amounts            `json:"reserved"`
-	Allocated    Amounts            `json:"allocated"`
-	Instances    int                `json:"instances" doc:"not confirmed stopped"`
-	AutoEvicting bool               `json:"auto_evicting" doc:"replicas on it are to be evicted because of the node drain policy; false when somebody asked"`
-	DrainID      model.DrainID      `json:"drain_id"`
-	LastSeen     *time.Time         `json:"last_seen" doc:"by the answering server"`
-	SeenBy       model.ServerID     `json:"seen_by" doc:"a server that hears the node although the answering one does not"`
-	Acked        []model.InstanceID `json:"acked" doc:"blockers that were acknowledged"`
-	Avoid        []Avoidance        `json:"avoid" doc:"groups that did badly here: new instances of them come here only if no other node will do"`
-	Unknown      []UnknownInstance  `json:"unknown" doc:"instances that run here and that the state does not know, as after a restore"`
-	PortProblems []PortProblem      `json:"port_problems" doc:"ports that its agent can't open"`
-	Troubles     []Trouble          `json:"troubles" doc:"what its agent's checks of its own machine find; with any of them the node is degraded"`
-	Owes         bool               `json:"inventory_missing" doc:"its agent has not told since the last restore what runs here"`
-}
-
-// Trouble is a check of an agent's own machine that fails.
-type Trouble struct {
-	Check  model.SelfCheck `json:"check" enum:"cgroup_not_writable,clock_jumps,disk_full,disk_not_writable,disk_slow"`
-	Reason string          `json:"reason"`
-}
-
-// Avoidance is a group that avoids a node for a while.
-type Avoidance struct {
-	Group   model.GroupID `json:"group"`
-	Version uint64        `json:"version,omitempty" doc:"of the group that avoids it; absent: every version, as a person asked for"`
-	Reason  string        `json:"reason"`
-	Until   time.Time     `json:"until"`
-}
-
 // avoiding lists the groups that avoid a node now. Their time is cluster time, shown as wall time from now on.
-func (r *reading) avoiding(n *fsm.Node) []Avoidance {
-	list := []Avoidance{}
+func (r *reading) avoiding(n *fsm.Node) []api.Avoidance {
+	list := []api.Avoidance{}
 	for _, a := range n.Avoiding(r.now) {
-		list = append(list, Avoidance{Group: a.Group, Version: a.Version, Reason: a.Reason, Until: r.wallAt(a.Until)})
+		list = append(list, api.Avoidance{Group: a.Group, Version: a.Version, Reason: a.Reason, Until: r.wallAt(a.Until)})
 	}
 	return list
 }
@@ -71,36 +25,26 @@ func (r *reading) wallAt(t model.Time) time.Time {
 	return r.wall.Add(time.Duration(t.Sub(r.now)) * time.Millisecond).UTC().Truncate(time.Second)
 }
 
-// Amounts are what is offered or taken.
-type Amounts struct {
-	CPU         int64 `json:"cpu"`
-	MemoryBytes int64 `json:"memory_bytes"`
+func amounts(r model.Resources) api.Amounts {
+	return api.Amounts{CPU: r.CPU, MemoryBytes: r.MemoryBytes}
 }
 
-func amounts(r model.Resources) Amounts { return Amounts{CPU: r.CPU, MemoryBytes: r.MemoryBytes} }
-
-// NodeReply is the answer to a write that concerns one node.
-type NodeReply struct {
-	Written
-	Node *Node `json:"node,omitempty" doc:"absent when the node was forgotten"`
-}
-
-func (r *reading) node(n *fsm.Node) Node {
-	v := Node{
+func (r *reading) node(n *fsm.Node) api.Node {
+	v := api.Node{
 		ID: n.ID, Name: n.Name, State: n.State(), Intent: n.Intent, Health: n.Shown(),
 		Labels: notNilMap(n.Shape.Labels), Attributes: notNilMap(n.Shape.Attributes),
 		Address: n.Agent.Address, APIAddress: n.Agent.APIAddress, Epoch: n.Agent.Epoch, BootID: n.Agent.BootID, Version: n.Agent.Version,
 		Warnings: notNil(n.Agent.Warnings), Capacity: amounts(n.Shape.Capacity), Reserved: amounts(n.Shape.Reserved),
-		Allocated: Amounts{CPU: n.Placed.CPU, MemoryBytes: n.Placed.MemoryBytes}, Instances: n.Placed.Instances,
+		Allocated: api.Amounts{CPU: n.Placed.CPU, MemoryBytes: n.Placed.MemoryBytes}, Instances: n.Placed.Instances,
 		Acked: notNil(n.Acked), Avoid: r.avoiding(n), AutoEvicting: r.AutoEvicting(n.ID),
-		Unknown: []UnknownInstance{}, Owes: n.Restore.Owes, Troubles: []Trouble{}, PortProblems: closedPorts(n),
+		Unknown: []api.UnknownInstance{}, Owes: n.Restore.Owes, Troubles: []api.Trouble{}, PortProblems: closedPorts(n),
 	}
 	for _, t := range n.Self.Troubles {
-		v.Troubles = append(v.Troubles, Trouble(t))
+		v.Troubles = append(v.Troubles, api.Trouble(t))
 	}
 	for _, h := range n.Restore.Unknown {
 		job, _ := h.Group.Split()
-		v.Unknown = append(v.Unknown, UnknownInstance{Node: n.Name, Instance: h.ID, Job: job, Group: h.Group, Slot: h.Slot, Kept: r.Keeps(h)})
+		v.Unknown = append(v.Unknown, api.UnknownInstance{Node: n.Name, Instance: h.ID, Job: job, Group: h.Group, Slot: h.Slot, Kept: r.Keeps(h)})
 	}
 	if n.Intent == model.IntentDraining {
 		v.DrainID = n.Drain // of what emptied an active node once, the drain tells
@@ -131,9 +75,9 @@ type nodeRead struct {
 
 func (s *Server) nodeOperations() []operation {
 	return []operation{
-		list(s, route{id: "list-nodes", path: "/v1/nodes", tag: "nodes", summary: "List nodes"}, listing[nodeList, Node]{
+		list(s, route{id: "list-nodes", path: "/v1/nodes", tag: "nodes", summary: "List nodes"}, listing[nodeList, api.Node]{
 			topics: topics[nodeList]("nodes"),
-			rows: func(r *reading, _ *nodeList, from string, yield func(string, Node) bool) error {
+			rows: func(r *reading, _ *nodeList, from string, yield func(string, api.Node) bool) error {
 				scan(r.Nodes, from, r.node, yield)
 				return nil
 			},
@@ -170,17 +114,17 @@ func (s *Server) nodeTopics(in *nodeRead) []fsm.Topic {
 	return []fsm.Topic{"nodes"}
 }
 
-func showNode(_ context.Context, r *reading, in *nodeRead) (Node, error) {
+func showNode(_ context.Context, r *reading, in *nodeRead) (api.Node, error) {
 	n, refusal := r.FindNode(in.ID)
 	if refusal != nil {
-		return Node{}, refusal
+		return api.Node{}, refusal
 	}
 	return r.node(n), nil
 }
 
 // nodeReply shows the node after a write; after a repeated request it may be gone.
-func (o *outcome) nodeReply(ref string) (NodeReply, error) {
-	reply := NodeReply{Written: o.Written}
+func (o *outcome) nodeReply(ref string) (api.NodeReply, error) {
+	reply := api.NodeReply{Written: o.Written}
 	if n, refusal := o.NamedNode(ref); refusal == nil {
 		v := o.node(n)
 		reply.Node = &v
@@ -189,8 +133,8 @@ func (o *outcome) nodeReply(ref string) (NodeReply, error) {
 }
 
 // onNode is a change of one command to one node.
-func onNode[I any](ref func(*I) string, command func(*reading, *fsm.Node, *I) (fsm.Command, error)) change[I, NodeReply] {
-	return change[I, NodeReply]{
+func onNode[I any](ref func(*I) string, command func(*reading, *fsm.Node, *I) (fsm.Command, error)) change[I, api.NodeReply] {
+	return change[I, api.NodeReply]{
 		prepare: func(r *reading, in *I) ([]fsm.Command, error) {
 			n, refusal := r.NamedNode(ref(in))
 			if refusal != nil {
@@ -199,7 +143,7 @@ func onNode[I any](ref func(*I) string, command func(*reading, *fsm.Node, *I) (f
 			c, err := command(r, n, in)
 			return []fsm.Command{c}, err
 		},
-		answer: func(o *outcome, in *I) (NodeReply, error) { return o.nodeReply(ref(in)) },
+		answer: func(o *outcome, in *I) (api.NodeReply, error) { return o.nodeReply(ref(in)) },
 	}
 }
 
@@ -218,7 +162,7 @@ func (in *intentInput) body() any { return &in.Input }
 func (in *intentInput) ref() string { return in.ID }
 
 // setIntent changes what the operator wants of a node. barred are present intents that another verb has to end.
-func setIntent(to model.Intent, barred ...model.Intent) change[intentInput, NodeReply] {
+func setIntent(to model.Intent, barred ...model.Intent) change[intentInput, api.NodeReply] {
 	return onNode((*intentInput).ref, func(_ *reading, n *fsm.Node, in *intentInput) (fsm.Command, error) {
 		if slices.Contains(barred, n.Intent) {
 			verb := "enable"
@@ -245,7 +189,7 @@ func (in *ackInput) body() any { return &in.Input }
 
 func (in *ackInput) ref() string { return in.ID }
 
-func ackBlockers() change[ackInput, NodeReply] {
+func ackBlockers() change[ackInput, api.NodeReply] {
 	return onNode((*ackInput).ref, func(r *reading, n *fsm.Node, in *ackInput) (fsm.Command, error) {
 		c := &fsm.NodeAck{ID: n.ID}
 		for _, ref := range in.Input.Instances {
@@ -273,7 +217,7 @@ func (in *deadInput) body() any { return &in.Input }
 
 func (in *deadInput) ref() string { return in.ID }
 
-func confirmDead() change[deadInput, NodeReply] {
+func confirmDead() change[deadInput, api.NodeReply] {
 	return onNode((*deadInput).ref, func(_ *reading, n *fsm.Node, in *deadInput) (fsm.Command, error) {
 		return &fsm.NodeConfirmDead{ID: n.ID, Force: in.Input.Force}, nil
 	})
@@ -285,14 +229,8 @@ type forgetInput struct {
 	LoseData []string `query:"lose_data,explode" doc:"job/group: a group whose data on this node is given up; its slots start empty elsewhere; recorded"`
 }
 
-// ForgetReply is the answer to the removal of a node.
-type ForgetReply struct {
-	NodeReply
-	Lost []model.VolumeID `json:"lost,omitempty" doc:"volumes whose data is given up"`
-}
-
-func forgetNode() change[forgetInput, ForgetReply] {
-	return change[forgetInput, ForgetReply]{
+func forgetNode() change[forgetInput, api.ForgetReply] {
+	return change[forgetInput, api.ForgetReply]{
 		prepare: func(r *reading, in *forgetInput) ([]fsm.Command, error) {
 			n, refusal := r.NamedNode(in.ID)
 			if refusal != nil {
@@ -304,9 +242,9 @@ func forgetNode() change[forgetInput, ForgetReply] {
 			}
 			return []fsm.Command{c}, nil
 		},
-		answer: func(o *outcome, in *forgetInput) (ForgetReply, error) {
+		answer: func(o *outcome, in *forgetInput) (api.ForgetReply, error) {
 			node, err := o.nodeReply(in.ID)
-			reply := ForgetReply{NodeReply: node}
+			reply := api.ForgetReply{NodeReply: node}
 			for id, v := range o.Volumes.All() {
 				if v.Lost != nil && v.Lost.Index >= o.Written.Index && slices.Contains(in.LoseData, string(v.Group)) {
 					reply.Lost = append(reply.Lost, id)
@@ -331,7 +269,7 @@ func (in *labelInput) body() any { return &in.Input }
 
 func (in *labelInput) ref() string { return in.ID }
 
-func labelNode() change[labelInput, NodeReply] {
+func labelNode() change[labelInput, api.NodeReply] {
 	return onNode((*labelInput).ref, func(_ *reading, n *fsm.Node, in *labelInput) (fsm.Command, error) {
 		if len(in.Input.Labels) == 0 {
 			return nil, model.Refuse(model.CodeInvalid, "no label is given").WithHint(`send {"labels":{"rack":"r1"}}`)

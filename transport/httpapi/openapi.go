@@ -9,6 +9,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
@@ -22,7 +23,7 @@ func documentConfig(version string) huma.Config {
 		version = "dev"
 	}
 	registry := huma.NewMapRegistry(schemaPrefix, schemaName)
-	registry.RegisterTypeAlias(reflect.TypeFor[Facts](), reflect.TypeFor[factsDocument]())
+	registry.RegisterTypeAlias(reflect.TypeFor[api.Facts](), reflect.TypeFor[factsDocument]())
 	return huma.Config{
 		OpenAPI: &huma.OpenAPI{
 			OpenAPI: "3.1.0",

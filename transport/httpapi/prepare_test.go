@@ -6,10 +6,10 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
-	"github.com/outspan/outspan/transport/httpapi"
 )
 
 // What an agent is told of a stop that is prepared: its number, its cause, and those gates that rest on the instance alone. It is woken for it. The
@@ -45,13 +45,13 @@ func TestPreparationOfAStop(t *testing.T) {
 	if one := got.Instances[0]; one.Prepare != 1 || !slices.Equal(one.Gates, []string{"!self.leader"}) || one.Cause != model.CauseNodeDraining || one.Desired != model.DesiredRunning {
 		t.Errorf("preparing: %+v", one)
 	}
-	show := func() httpapi.Instance {
+	show := func() api.Instance {
 		t.Helper()
 		text, _, err := r.cli().Do(t.Context(), http.MethodGet, "/v1/instances/inst-a", nil, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		var i httpapi.Instance
+		var i api.Instance
 		if err := json.Unmarshal(text, &i); err != nil {
 			t.Fatal(err)
 		}

@@ -10,55 +10,19 @@ import (
 
 	"github.com/oklog/ulid/v2"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
-// ProblemRow is something that a person should look at, and the way out.
-type ProblemRow struct {
-	Code    ProblemCode `json:"code" doc:"what kind of problem"`
-	Subject string      `json:"subject" doc:"where: server/NAME, node/NAME, job/NAME, group/JOB/GROUP, instance/ID or cluster"`
-	Message string      `json:"message" doc:"what is wrong"`
-	Next    string      `json:"next" doc:"the way out, most often a command"`
-}
-
-// ProblemCode names, in a closed set, a kind of problem.
-type ProblemCode string
-
-// The kinds of problems.
-const (
-	ProblemNoLeader          ProblemCode = "no_leader"
-	ProblemServerSilent      ProblemCode = "server_silent"
-	ProblemServerDisk        ProblemCode = "server_disk"
-	ProblemServerClock       ProblemCode = "server_clock"
-	ProblemServerCertificate ProblemCode = "server_certificate"
-	ProblemVoters            ProblemCode = "voters"
-	ProblemStateDiffers      ProblemCode = "state_differs"
-	ProblemHold              ProblemCode = "hold"
-	ProblemRestore           ProblemCode = "restore_unconfirmed"
-	ProblemPaused            ProblemCode = "paused"
-	ProblemNodeOffline       ProblemCode = "node_offline"
-	ProblemNodeUnreachable   ProblemCode = "node_unreachable"
-	ProblemNodeDegraded      ProblemCode = "node_degraded"
-	ProblemNodeCertificate   ProblemCode = "node_certificate"
-	ProblemNodeFormat        ProblemCode = "node_format"
-	ProblemInstanceDisk      ProblemCode = "instance_disk"
-	ProblemPort              ProblemCode = "port_closed"
-	ProblemDeployment        ProblemCode = "deployment_failed"
-	ProblemRetryLimit        ProblemCode = "retry_limit"
-	ProblemCrashLoop         ProblemCode = "crash_loop"
-	ProblemUnplaced          ProblemCode = "unschedulable"
-	ProblemBackup            ProblemCode = "backup_old"
-)
-
 // ProblemCodes lists them as status does.
-func ProblemCodes() []ProblemCode {
-	return []ProblemCode{
-		ProblemNoLeader, ProblemServerSilent, ProblemServerDisk, ProblemServerClock, ProblemServerCertificate, ProblemVoters,
-		ProblemStateDiffers, ProblemHold, ProblemRestore, ProblemPaused, ProblemNodeOffline, ProblemNodeUnreachable,
-		ProblemNodeDegraded, ProblemNodeCertificate, ProblemNodeFormat, ProblemPort,
-		ProblemDeployment, ProblemRetryLimit, ProblemCrashLoop, ProblemUnplaced, ProblemInstanceDisk, ProblemBackup,
+func ProblemCodes() []api.ProblemCode {
+	return []api.ProblemCode{
+		api.ProblemNoLeader, api.ProblemServerSilent, api.ProblemServerDisk, api.ProblemServerClock, api.ProblemServerCertificate, api.ProblemVoters,
+		api.ProblemStateDiffers, api.ProblemHold, api.ProblemRestore, api.ProblemPaused, api.ProblemNodeOffline, api.ProblemNodeUnreachable,
+		api.ProblemNodeDegraded, api.ProblemNodeCertificate, api.ProblemNodeFormat, api.ProblemPort,
+		api.ProblemDeployment, api.ProblemRetryLimit, api.ProblemCrashLoop, api.ProblemUnplaced, api.ProblemInstanceDisk, api.ProblemBackup,
 	}
 }
 
@@ -74,17 +38,17 @@ const (
 type problems struct {
 	r         *reading
 	members   []RosterEntry
-	differing []DifferentState
+	differing []api.DifferentState
 	led       bool // a leader is known
 
-	found map[ProblemCode][]ProblemRow
+	found map[api.ProblemCode][]api.ProblemRow
 }
 
 // problems looks at what this server knows already and asks nobody. What only the leader knows of the servers is
 // missing elsewhere.
-func (s *Server) problems(r *reading, members []RosterEntry, differing []DifferentState) *problems {
+func (s *Server) problems(r *reading, members []RosterEntry, differing []api.DifferentState) *problems {
 	_, _, led := s.cfg.Consensus.Leader()
-	p := &problems{r: r, members: members, differing: differing, led: led, found: map[ProblemCode][]ProblemRow{}}
+	p := &problems{r: r, members: members, differing: differing, led: led, found: map[api.ProblemCode][]api.ProblemRow{}}
 	p.cluster()
 	for i := range members {
 		p.server(&members[i])
@@ -101,11 +65,11 @@ func (s *Server) problems(r *reading, members []RosterEntry, differing []Differe
 }
 
 // ProblemCounts is how many problems status shows now, by kind. It asks nobody. While instances are missing it costs a decision.
-func (s *Server) ProblemCounts() map[ProblemCode]int {
+func (s *Server) ProblemCounts() map[api.ProblemCode]int {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	members, _ := s.members(ctx) // without them there is less to tell
-	counts := map[ProblemCode]int{}
+	counts := map[api.ProblemCode]int{}
 	for code, rows := range s.problems(s.reading(), members, s.differing()).found {
 		counts[code] = len(rows)
 	}
@@ -113,22 +77,22 @@ func (s *Server) ProblemCounts() map[ProblemCode]int {
 }
 
 // rows are the problems in order, at most problemRows of a kind and one more that counts the rest.
-func (p *problems) rows() []ProblemRow {
-	rows := []ProblemRow{}
+func (p *problems) rows() []api.ProblemRow {
+	rows := []api.ProblemRow{}
 	for _, code := range ProblemCodes() {
 		of := p.found[code]
-		slices.SortStableFunc(of, func(a, b ProblemRow) int { return strings.Compare(a.Subject, b.Subject) })
+		slices.SortStableFunc(of, func(a, b api.ProblemRow) int { return strings.Compare(a.Subject, b.Subject) })
 		if more := len(of) - problemRows; more > 0 {
 			kind, _, _ := strings.Cut(of[0].Subject, "/")
-			rest := ProblemRow{
+			rest := api.ProblemRow{
 				Code: code, Subject: kind + "s", Message: fmt.Sprintf("%d more like these", more), Next: "outspan node ls",
 			}
 			switch code {
-			case ProblemInstanceDisk:
+			case api.ProblemInstanceDisk:
 				rest.Next = "outspan events --type instance.disk_changed"
-			case ProblemPort:
+			case api.ProblemPort:
 				rest.Next = "outspan events --type node.port_changed"
-			case ProblemDeployment, ProblemRetryLimit, ProblemCrashLoop, ProblemUnplaced:
+			case api.ProblemDeployment, api.ProblemRetryLimit, api.ProblemCrashLoop, api.ProblemUnplaced:
 				rest.Next = "outspan job ls"
 			}
 			of = append(of[:problemRows:problemRows], rest)
@@ -138,8 +102,8 @@ func (p *problems) rows() []ProblemRow {
 	return rows
 }
 
-func (p *problems) add(code ProblemCode, subject, next, format string, args ...any) {
-	row := ProblemRow{Code: code, Subject: subject, Message: fmt.Sprintf(format, args...), Next: next}
+func (p *problems) add(code api.ProblemCode, subject, next, format string, args ...any) {
+	row := api.ProblemRow{Code: code, Subject: subject, Message: fmt.Sprintf(format, args...), Next: next}
 	p.found[code] = append(p.found[code], row)
 }
 
@@ -147,23 +111,23 @@ func (p *problems) add(code ProblemCode, subject, next, format string, args ...a
 func (p *problems) cluster() {
 	const all = "cluster"
 	if !p.led {
-		p.add(ProblemNoLeader, all, "start the servers that are down; see: outspan server members; if a majority is gone for good, on one that is left: outspan server recover",
+		p.add(api.ProblemNoLeader, all, "start the servers that are down; see: outspan server members; if a majority is gone for good, on one that is left: outspan server recover",
 			"no server leads: nothing is placed, drained or replaced, and what runs goes on")
 	}
 	if h := p.r.Hold; h.Active {
-		p.add(ProblemHold, all, "look at the network first; to end it by hand: outspan settings resume hold",
+		p.add(api.ProblemHold, all, "look at the network first; to end it by hand: outspan settings resume hold",
 			"HOLD: too many nodes are away at once, so nothing is rescheduled: %s", h.Reason)
 	}
 	if p.r.Unconfirmed {
-		p.add(ProblemRestore, all, "outspan settings resume restore --dry-run, then: outspan settings resume restore",
+		p.add(api.ProblemRestore, all, "outspan settings resume restore --dry-run, then: outspan settings resume restore",
 			"a snapshot was restored, or a server recovered: agents stop nothing that the servers don't know")
 	}
 	if p.r.Settings.Paused {
-		p.add(ProblemPaused, all, "outspan settings resume pause",
+		p.add(api.ProblemPaused, all, "outspan settings resume pause",
 			"actuation is paused: decisions are computed and shown, none is carried out")
 	}
 	for _, d := range p.differing {
-		p.add(ProblemStateDiffers, "server/"+d.Name, "outspan server verify",
+		p.add(api.ProblemStateDiffers, "server/"+d.Name, "outspan server verify",
 			"it had another state than this server at index %d", d.Index)
 	}
 }
@@ -174,20 +138,20 @@ func (p *problems) server(m *RosterEntry) {
 	subject, now := "server/"+m.Name, p.r.wall
 	switch {
 	case p.silent(m):
-		p.add(ProblemServerSilent, subject, p.wayWithout(m), "it does not answer")
-	case m.Disk == DiskFull:
-		p.add(ProblemServerDisk, subject, lookAtDisk(m), "its disk is full, %s: it takes no new entries", diskText(m))
-	case m.Disk == DiskLow, m.TotalBytes > 0 && m.FreeBytes < min(littleDisk, m.TotalBytes/20):
-		p.add(ProblemServerDisk, subject, lookAtDisk(m), "its disk is nearly full, %s", diskText(m))
+		p.add(api.ProblemServerSilent, subject, p.wayWithout(m), "it does not answer")
+	case m.Disk == api.DiskFull:
+		p.add(api.ProblemServerDisk, subject, lookAtDisk(m), "its disk is full, %s: it takes no new entries", diskText(m))
+	case m.Disk == api.DiskLow, m.TotalBytes > 0 && m.FreeBytes < min(littleDisk, m.TotalBytes/20):
+		p.add(api.ProblemServerDisk, subject, lookAtDisk(m), "its disk is nearly full, %s", diskText(m))
 	}
 	switch {
 	case model.Duration(m.ClockAhead) > clockPatience:
-		p.add(ProblemServerClock, subject, setClock, "its clock is %s ahead of the others'", seconds(model.Duration(m.ClockAhead)))
+		p.add(api.ProblemServerClock, subject, setClock, "its clock is %s ahead of the others'", seconds(model.Duration(m.ClockAhead)))
 	case model.Duration(m.ClockAhead) < -clockPatience:
-		p.add(ProblemServerClock, subject, setClock, "its clock is %s behind the others'", seconds(-model.Duration(m.ClockAhead)))
+		p.add(api.ProblemServerClock, subject, setClock, "its clock is %s behind the others'", seconds(-model.Duration(m.ClockAhead)))
 	}
 	if m.Own.Certificate.NearEnd(now) {
-		p.add(ProblemServerCertificate, subject, renewal("server", m.Name), "%s", ending(m.Own.Certificate, now))
+		p.add(api.ProblemServerCertificate, subject, renewal("server", m.Name), "%s", ending(m.Own.Certificate, now))
 	}
 }
 
@@ -223,9 +187,9 @@ func (p *problems) voters() {
 	switch {
 	case voters == 0:
 	case voters < expect:
-		p.add(ProblemVoters, "cluster", next, "%d of the servers vote, and bootstrap_expect is %d", voters, expect)
+		p.add(api.ProblemVoters, "cluster", next, "%d of the servers vote, and bootstrap_expect is %d", voters, expect)
 	case voters == 2:
-		p.add(ProblemVoters, "cluster", next, "2 servers vote: the cluster stops when one of them fails")
+		p.add(api.ProblemVoters, "cluster", next, "2 servers vote: the cluster stops when one of them fails")
 	}
 }
 
@@ -235,18 +199,18 @@ func (p *problems) nodes() {
 		switch {
 		case n.Intent == model.IntentDisabled:
 		case n.Health == model.HealthOffline && n.Return.ConfirmedDead:
-			p.add(ProblemNodeOffline, subject, "outspan node forget "+n.Name, "it is offline and confirmed dead")
+			p.add(api.ProblemNodeOffline, subject, "outspan node forget "+n.Name, "it is offline and confirmed dead")
 		case n.Health == model.HealthOffline:
-			p.add(ProblemNodeOffline, subject, "start it; gone for good: outspan node confirm-dead "+n.Name,
+			p.add(api.ProblemNodeOffline, subject, "start it; gone for good: outspan node confirm-dead "+n.Name,
 				"it is offline: nobody hears it")
 		case n.Health == model.HealthUnreachable:
-			p.add(ProblemNodeUnreachable, subject,
+			p.add(api.ProblemNodeUnreachable, subject,
 				"look at its agent's log, certificate and list of servers; see: outspan node status "+n.Name,
 				"its heartbeats arrive, but its agent gets no answers from the servers")
 		case n.Troubled():
-			p.add(ProblemNodeDegraded, subject, "outspan node status "+n.Name, "%s", n.Self.Words())
+			p.add(api.ProblemNodeDegraded, subject, "outspan node status "+n.Name, "%s", n.Self.Words())
 		case n.Health == model.HealthDegraded:
-			p.add(ProblemNodeDegraded, subject, "outspan node status "+n.Name, "other machines can't reach it")
+			p.add(api.ProblemNodeDegraded, subject, "outspan node status "+n.Name, "other machines can't reach it")
 		}
 	}
 }
@@ -263,7 +227,7 @@ func (p *problems) agents() {
 	}
 	for _, n := range p.r.Nodes.All() {
 		if life := newest[n.Name]; life.NearEnd(p.r.wall) {
-			p.add(ProblemNodeCertificate, "node/"+n.Name, renewal("agent", n.Name), "%s", ending(life, p.r.wall))
+			p.add(api.ProblemNodeCertificate, "node/"+n.Name, renewal("agent", n.Name), "%s", ending(life, p.r.wall))
 		}
 	}
 }
@@ -273,7 +237,7 @@ func (p *problems) formats(newest uint16) {
 	for _, n := range p.r.Nodes.All() {
 		if p.r.Format < newest && n.HoldsBack(newest) {
 			next := fmt.Sprintf("upgrade its agent; to go on without it: outspan node drain %s, then: outspan node disable %s", n.Name, n.Name)
-			p.add(ProblemNodeFormat, "node/"+n.Name, next, "its agent %s reads formats up to %d: the cluster keeps to format %d until it is upgraded",
+			p.add(api.ProblemNodeFormat, "node/"+n.Name, next, "its agent %s reads formats up to %d: the cluster keeps to format %d until it is upgraded",
 				agentVersion(n), n.Agent.Reads(), p.r.Format)
 		}
 	}
@@ -293,9 +257,9 @@ func (p *problems) backup() {
 	id, err := ulid.ParseStrict(p.r.Cluster.ID)
 	switch {
 	case !saved.IsZero() && p.r.wall.Sub(saved) > backupAge:
-		p.add(ProblemBackup, "cluster", next, "the state was last saved %d days ago", days(p.r.wall.Sub(saved)))
+		p.add(api.ProblemBackup, "cluster", next, "the state was last saved %d days ago", days(p.r.wall.Sub(saved)))
 	case saved.IsZero() && p.led && err == nil && p.r.wall.Sub(ulid.Time(id.Time())) > backupAge:
-		p.add(ProblemBackup, "cluster", next, "no server knows that the state was ever saved")
+		p.add(api.ProblemBackup, "cluster", next, "no server knows that the state was ever saved")
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
 )
@@ -22,7 +23,7 @@ func (p *problems) jobs() {
 		}
 		if d, ok := p.r.Deployments.Get(j.Deployment); ok && d.Status == model.DeploymentFailed {
 			next := fmt.Sprintf("outspan why %s; %s", j.Name, j.WayBack())
-			p.add(ProblemDeployment, "job/"+string(j.Name), next, "deployment %s failed: %s", d.ID, d.Reason)
+			p.add(api.ProblemDeployment, "job/"+string(j.Name), next, "deployment %s failed: %s", d.ID, d.Reason)
 		}
 		for _, g := range p.r.GroupsOf(j.Name) {
 			if !g.Removed {
@@ -55,12 +56,12 @@ func (p *problems) failing(g *fsm.Group) {
 	if len(failed) > 0 {
 		last := failed[len(failed)-1]
 		next := fmt.Sprintf("outspan logs %s; mend it and submit that with outspan job run FILE, or to try once more: outspan instance restart %s", last.ID, last.ID)
-		p.add(ProblemRetryLimit, subject, next, "%s failed for good: version %d failed %s, more than the %d that are replaced in %s; the latest: %s",
+		p.add(api.ProblemRetryLimit, subject, next, "%s failed for good: version %d failed %s, more than the %d that are replaced in %s; the latest: %s",
 			ofThem(len(failed), p.r.Want(g)), last.Version, times(p.failures(g, policy, last)), policy.Reschedule.Attempts, policy.Reschedule.Interval, p.told(g, last))
 	}
 	if len(looping) > 0 {
 		last := looping[len(looping)-1]
-		p.add(ProblemCrashLoop, subject, "outspan logs "+string(last.ID), "%s: its program ends again and again (restarts of %s: %d): %s",
+		p.add(api.ProblemCrashLoop, subject, "outspan logs "+string(last.ID), "%s: its program ends again and again (restarts of %s: %d): %s",
 			ofThem(len(looping), p.r.Want(g)), last.ID, last.Status.Restarts, p.told(g, last))
 	}
 }
@@ -110,7 +111,7 @@ func (p *problems) unplaced(g *fsm.Group) {
 	if out := p.r.waiting().Groups[g.ID].Unblock; out != "" {
 		next = out + "; " + next
 	}
-	p.add(ProblemUnplaced, "group/"+string(g.ID), next, "%s wait: %s", ofThem(one.Pending, one.Count), one.Message)
+	p.add(api.ProblemUnplaced, "group/"+string(g.ID), next, "%s wait: %s", ofThem(one.Pending, one.Count), one.Message)
 }
 
 func ofThem(n, all int) string { return fmt.Sprintf("%d of %d instances", n, max(n, all)) }

@@ -3,49 +3,33 @@ package httpapi
 import (
 	"fmt"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
 )
 
-// PortProblem is a port on which a node's agent should listen and can't.
-type PortProblem struct {
-	Port    int               `json:"port"`
-	Service model.ServiceName `json:"service" doc:"that exposes it; empty: the port is one of the agent's own"`
-	Code    model.PortCode    `json:"code" doc:"port_taken, port_reserved or port_failed"`
-	Reason  string            `json:"reason"`
-}
-
-// ServiceProblem is a node on which an exposed port is not open.
-type ServiceProblem struct {
-	Node   string         `json:"node"`
-	NodeID model.NodeID   `json:"node_id"`
-	Port   int            `json:"port"`
-	Code   model.PortCode `json:"code" doc:"port_taken, port_reserved or port_failed"`
-	Reason string         `json:"reason"`
-}
-
 // closedPorts are the ports that a node's agent can't open, as far as it told. Of an offline node nothing is known.
-func closedPorts(n *fsm.Node) []PortProblem {
-	list := []PortProblem{}
+func closedPorts(n *fsm.Node) []api.PortProblem {
+	list := []api.PortProblem{}
 	if n.Health == model.HealthOffline {
 		return list
 	}
 	for _, p := range n.Self.Ports {
-		list = append(list, PortProblem(p))
+		list = append(list, api.PortProblem(p))
 	}
 	return list
 }
 
 // closedOn are the nodes on which the port of a service is not open.
-func (r *reading) closedOn(svc *fsm.Service) []ServiceProblem {
-	list := []ServiceProblem{}
+func (r *reading) closedOn(svc *fsm.Service) []api.ServiceProblem {
+	list := []api.ServiceProblem{}
 	if svc.Expose == 0 {
 		return list
 	}
 	for _, n := range r.Nodes.All() {
 		for _, p := range closedPorts(n) {
 			if p.Service == svc.Name {
-				list = append(list, ServiceProblem{Node: n.Name, NodeID: n.ID, Port: p.Port, Code: p.Code, Reason: p.Reason})
+				list = append(list, api.ServiceProblem{Node: n.Name, NodeID: n.ID, Port: p.Port, Code: p.Code, Reason: p.Reason})
 			}
 		}
 	}
@@ -59,7 +43,7 @@ func (p *problems) ports() {
 			continue
 		}
 		for _, port := range n.Self.Ports {
-			p.add(ProblemPort, "node/"+n.Name, openPort(n, port), "%s", port.Words())
+			p.add(api.ProblemPort, "node/"+n.Name, openPort(n, port), "%s", port.Words())
 		}
 	}
 }

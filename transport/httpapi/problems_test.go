@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
@@ -47,12 +48,12 @@ func TestProblems(t *testing.T) {
 	}{
 		{name: "none"},
 		{name: "disk full", shape: only("s2", func(m *httpapi.RosterEntry) {
-			m.Disk, m.FreeBytes, m.TotalBytes, m.Own.DataDir = httpapi.DiskFull, 5<<20, 8<<30, "/var/lib/outspan"
+			m.Disk, m.FreeBytes, m.TotalBytes, m.Own.DataDir = api.DiskFull, 5<<20, 8<<30, "/var/lib/outspan"
 		}), want: []string{
 			"server_disk server/s2: its disk is full, 5 of 8192 MiB are free: it takes no new entries -> ",
 			"df -h /var/lib/outspan",
 		}},
-		{name: "disk low", shape: only("s2", func(m *httpapi.RosterEntry) { m.Disk = httpapi.DiskLow }),
+		{name: "disk low", shape: only("s2", func(m *httpapi.RosterEntry) { m.Disk = api.DiskLow }),
 			want: []string{"server_disk server/s2: its disk is nearly full"}},
 		{name: "disk soon", shape: only("s1", func(m *httpapi.RosterEntry) { m.FreeBytes, m.TotalBytes = 1<<30, 100<<30 }),
 			want: []string{"server_disk server/s1: its disk is nearly full, 1024 of 102400 MiB are free"}},
@@ -62,7 +63,7 @@ func TestProblems(t *testing.T) {
 		{name: "silent", shape: only("s3", func(m *httpapi.RosterEntry) { m.Silent = 6 * model.Second }),
 			want: []string{"server_silent server/s3"}},
 		{name: "one tick", shape: only("s3", func(m *httpapi.RosterEntry) { m.Silent = 2 * model.Second })},
-		{name: "clock", shape: only("s3", func(m *httpapi.RosterEntry) { m.ClockAhead = httpapi.ClockOffset(-model.Hour) }),
+		{name: "clock", shape: only("s3", func(m *httpapi.RosterEntry) { m.ClockAhead = api.ClockOffset(-model.Hour) }),
 			want: []string{"server_clock server/s3: its clock is 1h behind the others' -> "}},
 		{name: "certificate", shape: only("s2", func(m *httpapi.RosterEntry) { m.Own.Certificate = soon }),
 			want: []string{"server_certificate server/s2: its certificate ends in 5", "outspan tls cert create --server s2 "}},
@@ -125,7 +126,7 @@ func TestProblems(t *testing.T) {
 				rest = after
 			}
 			for _, one := range got {
-				if code, _, _ := strings.Cut(one, " "); r.servers["s1"].api.ProblemCounts()[httpapi.ProblemCode(code)] != 1 {
+				if code, _, _ := strings.Cut(one, " "); r.servers["s1"].api.ProblemCounts()[api.ProblemCode(code)] != 1 {
 					t.Errorf("%s is not counted", code)
 				}
 			}
@@ -165,7 +166,7 @@ func TestProblemsAreBounded(t *testing.T) {
 	if len(got) != 9 || !strings.HasPrefix(got[0], "node_offline node/n00: ") || got[8] != rest {
 		t.Errorf("problems:\n%s", strings.Join(got, "\n"))
 	}
-	if n := r.servers["s1"].api.ProblemCounts()[httpapi.ProblemNodeOffline]; n != 30 {
+	if n := r.servers["s1"].api.ProblemCounts()[api.ProblemNodeOffline]; n != 30 {
 		t.Errorf("%d offline nodes are counted", n)
 	}
 }

@@ -3,33 +3,10 @@ package httpapi
 import (
 	"context"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
 )
-
-// Move is one that the rescheduler would make, or what keeps it from that.
-type Move struct {
-	Instance model.InstanceID `json:"instance"`
-	Group    model.GroupID    `json:"group"`
-	From     string           `json:"from" doc:"the node that it is on"`
-	To       string           `json:"to" doc:"the node that it is moved to"`
-	Cause    model.Cause      `json:"cause" enum:"rebalance,affinity" doc:"rebalance: its node is over-used; affinity: the other one meets more of its group's preferences"`
-	Gain     int              `json:"gain" doc:"in points: 100 are a whole node's memory, or the full weight of an affinity"`
-	Blocker  *DrainBlocker    `json:"blocker,omitempty" doc:"why it does not begin now"`
-}
-
-// MoveList is what an order to rebalance would do now, the moves that would begin first.
-type MoveList struct {
-	Items       []Move `json:"items"`
-	Index       uint64 `json:"index"`
-	Rescheduler string `json:"rescheduler" doc:"the setting: off means that nothing is moved without an order"`
-}
-
-// MovesReply is the answer to an order to rebalance.
-type MovesReply struct {
-	Written
-	Items []Move `json:"items" doc:"the moves that began"`
-}
 
 type rebalanceRead struct{ ReadParams }
 
@@ -43,17 +20,17 @@ func (s *Server) rebalanceOperations() []operation {
 	}
 }
 
-func showMoves(_ context.Context, r *reading, _ *rebalanceRead) (MoveList, error) {
+func showMoves(_ context.Context, r *reading, _ *rebalanceRead) (api.MoveList, error) {
 	moves, _ := r.planner.Moves(r.question())
-	list := MoveList{Items: []Move{}, Index: r.Index, Rescheduler: r.Settings.Rescheduler}
+	list := api.MoveList{Items: []api.Move{}, Index: r.Index, Rescheduler: r.Settings.Rescheduler}
 	for _, m := range moves {
 		list.Items = append(list.Items, r.move(m))
 	}
 	return list, nil
 }
 
-func (r *reading) move(m fsm.Move) Move {
-	v := Move{Instance: m.Instance, Group: m.Group, From: r.nodeName(m.From), To: r.nodeName(m.To), Cause: m.Cause, Gain: m.Gain}
+func (r *reading) move(m fsm.Move) api.Move {
+	v := api.Move{Instance: m.Instance, Group: m.Group, From: r.nodeName(m.From), To: r.nodeName(m.To), Cause: m.Cause, Gain: m.Gain}
 	if m.Blocker != nil {
 		b := drainBlocker(*m.Blocker)
 		v.Blocker = &b
@@ -61,8 +38,8 @@ func (r *reading) move(m fsm.Move) Move {
 	return v
 }
 
-func beginMoves() change[rebalanceInput, MovesReply] {
-	return change[rebalanceInput, MovesReply]{
+func beginMoves() change[rebalanceInput, api.MovesReply] {
+	return change[rebalanceInput, api.MovesReply]{
 		prepare: func(r *reading, _ *rebalanceInput) ([]fsm.Command, error) {
 			if r.Settings.Paused {
 				return nil, model.Refuse(model.CodePaused, "actuation is paused: nothing is moved").WithHint("outspan settings resume; what would be moved: outspan rebalance --dry-run")
@@ -74,15 +51,15 @@ func beginMoves() change[rebalanceInput, MovesReply] {
 			}
 			return commands, nil
 		},
-		answer: func(o *outcome, _ *rebalanceInput) (MovesReply, error) {
-			return MovesReply{Written: o.Written, Items: o.begun()}, nil
+		answer: func(o *outcome, _ *rebalanceInput) (api.MovesReply, error) {
+			return api.MovesReply{Written: o.Written, Items: o.begun()}, nil
 		},
 	}
 }
 
 // begun lists the moves that the entry began, from what it held, or when a lost reply is repeated from its events.
-func (o *outcome) begun() []Move {
-	items := []Move{}
+func (o *outcome) begun() []api.Move {
+	items := []api.Move{}
 	for _, c := range o.commands {
 		if m, ok := c.(*fsm.InstanceMove); ok {
 			if inst, known := o.Instances.Get(m.ID); known {

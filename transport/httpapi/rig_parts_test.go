@@ -5,6 +5,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
@@ -188,20 +189,20 @@ func (r *rig) Members(context.Context) ([]httpapi.RosterEntry, error) {
 	var all []httpapi.RosterEntry
 	for _, name := range []string{"s1", "s2", "s3"} {
 		if s, ok := r.servers[name]; ok {
-			all = append(all, httpapi.RosterEntry{Member: httpapi.Member{
+			all = append(all, httpapi.RosterEntry{Member: api.Member{
 				Name: name, ID: model.ServerID("id-" + name), Address: s.address, Role: "voter", Leader: r.lead == name, Voter: true, State: "alive",
 				Version: "1.2.3",
 			}})
 		}
 	}
 	for i := range all {
-		all[i].Disk = httpapi.DiskEnough
+		all[i].Disk = api.DiskEnough
 		if r.shape != nil {
 			r.shape(&all[i])
 		}
 	}
 	if r.twin != "" {
-		all = append(all, httpapi.RosterEntry{Member: httpapi.Member{Name: r.twin, ID: "id-twin", Role: "voter", Voter: true, State: "alive"}})
+		all = append(all, httpapi.RosterEntry{Member: api.Member{Name: r.twin, ID: "id-twin", Role: "voter", Voter: true, State: "alive"}})
 	}
 	return all, nil
 }

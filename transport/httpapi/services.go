@@ -6,29 +6,11 @@ import (
 	"net/http"
 	"strconv"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
-
-// Service is how a service is shown.
-type Service struct {
-	Name       model.ServiceName `json:"name"`
-	Group      model.GroupID     `json:"group"`
-	Port       string            `json:"port"`
-	Expose     int               `json:"expose" doc:"every agent forwards this port; 0: none"`
-	Generation uint64            `json:"generation" doc:"grows whenever the set of backends changes"`
-	Backends   []Backend         `json:"backends" doc:"ready and not draining"`
-	Problems   []ServiceProblem  `json:"problems" doc:"nodes on which its exposed port is not open"`
-}
-
-// Backend is one instance that serves.
-type Backend struct {
-	Instance model.InstanceID `json:"instance"`
-	Node     string           `json:"node"`
-	NodeID   model.NodeID     `json:"node_id"`
-	Address  string           `json:"address" doc:"ip:port"`
-}
 
 // backends derives who serves now: the group's instances that are ready and not draining, on nodes that are not offline.
 func (r *reading) backends(svc *fsm.Service) []model.Backend {
@@ -45,10 +27,10 @@ func (r *reading) backends(svc *fsm.Service) []model.Backend {
 	return found
 }
 
-func (r *reading) service(svc *fsm.Service) Service {
-	v := Service{Name: svc.Name, Group: svc.Group, Port: svc.Port, Expose: svc.Expose, Generation: svc.Generation, Backends: []Backend{}, Problems: r.closedOn(svc)}
+func (r *reading) service(svc *fsm.Service) api.Service {
+	v := api.Service{Name: svc.Name, Group: svc.Group, Port: svc.Port, Expose: svc.Expose, Generation: svc.Generation, Backends: []api.Backend{}, Problems: r.closedOn(svc)}
 	for _, b := range r.backends(svc) {
-		v.Backends = append(v.Backends, Backend{Instance: b.Instance, Node: r.nodeName(b.Node), NodeID: b.Node, Address: b.Address})
+		v.Backends = append(v.Backends, api.Backend{Instance: b.Instance, Node: r.nodeName(b.Node), NodeID: b.Node, Address: b.Address})
 	}
 	return v
 }
@@ -74,9 +56,9 @@ func (s *Server) serviceOperations() []operation {
 	oneRoute := getRoute("get-service", "/v1/services/{name}", "services", "Show a service with its backends")
 	listRoute.allow, oneRoute.allow = forAll, forAll
 	return []operation{
-		list(s, listRoute, listing[serviceList, Service]{
+		list(s, listRoute, listing[serviceList, api.Service]{
 			topics: topics[serviceList]("services"),
-			rows: func(r *reading, _ *serviceList, from string, yield func(string, Service) bool) error {
+			rows: func(r *reading, _ *serviceList, from string, yield func(string, api.Service) bool) error {
 				scan(r.Services, from, r.service, yield)
 				return nil
 			},
@@ -86,10 +68,10 @@ func (s *Server) serviceOperations() []operation {
 	}
 }
 
-func showService(_ context.Context, r *reading, in *serviceRead) (Service, error) {
+func showService(_ context.Context, r *reading, in *serviceRead) (api.Service, error) {
 	svc, ok := r.Services.Get(in.Name)
 	if !ok {
-		return Service{}, model.Refuse(model.CodeNotFound, "there is no service %q", clip(string(in.Name))).WithHint("list them with: outspan service ls")
+		return api.Service{}, model.Refuse(model.CodeNotFound, "there is no service %q", clip(string(in.Name))).WithHint("list them with: outspan service ls")
 	}
 	return r.service(svc), nil
 }

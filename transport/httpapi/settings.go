@@ -11,24 +11,13 @@ import (
 	"github.com/adhocore/gronx"
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
 )
 
-// Settings are the replicated policy of the cluster.
-type Settings struct {
-	model.Settings
-	Index uint64 `json:"index" doc:"of their last change: give it as if_index"`
-}
-
-// SettingsReply is the answer to a change of settings.
-type SettingsReply struct {
-	Written
-	Settings Settings `json:"settings"`
-}
-
-func (r *reading) settings() Settings {
-	return Settings{Settings: r.Settings, Index: r.SettingsIndex}
+func (r *reading) settings() api.Settings {
+	return api.Settings{Settings: r.Settings, Index: r.SettingsIndex}
 }
 
 type settingsRead struct{ ReadParams }
@@ -81,15 +70,15 @@ func (in *pauseInput) body() any { return &in.Input }
 func (s *Server) settingsOperations() []operation {
 	return []operation{
 		read(s, getRoute("get-settings", "/v1/settings", "settings", "Show the settings"), topics[settingsRead]("settings"),
-			func(_ context.Context, r *reading, _ *settingsRead) (Settings, error) { return r.settings(), nil }),
+			func(_ context.Context, r *reading, _ *settingsRead) (api.Settings, error) { return r.settings(), nil }),
 		write(s, route{id: "set-settings", method: http.MethodPut, path: "/v1/settings", tag: "settings", summary: "Change settings; those left out stay"}, setSettings()),
 		write(s, route{id: "pause-actuation", path: "/v1/settings/pause", tag: "settings", summary: "Compute decisions, carry none out"}, pauseActuation(true)),
 		write(s, route{id: "resume-actuation", path: "/v1/settings/resume", tag: "settings", summary: "Carry decisions out again; or end a hold, or confirm a restore"}, pauseActuation(false)),
 	}
 }
 
-func setSettings() change[settingsInput, SettingsReply] {
-	return change[settingsInput, SettingsReply]{
+func setSettings() change[settingsInput, api.SettingsReply] {
+	return change[settingsInput, api.SettingsReply]{
 		answer: settingsReply[settingsInput],
 		prepare: func(r *reading, in *settingsInput) ([]fsm.Command, error) {
 			c := &fsm.SettingsSet{Settings: r.Settings}
@@ -117,12 +106,12 @@ func setSettings() change[settingsInput, SettingsReply] {
 	}
 }
 
-func settingsReply[I any](o *outcome, _ *I) (SettingsReply, error) {
-	return SettingsReply{Written: o.Written, Settings: o.settings()}, nil
+func settingsReply[I any](o *outcome, _ *I) (api.SettingsReply, error) {
+	return api.SettingsReply{Written: o.Written, Settings: o.settings()}, nil
 }
 
-func pauseActuation(paused bool) change[pauseInput, SettingsReply] {
-	return change[pauseInput, SettingsReply]{
+func pauseActuation(paused bool) change[pauseInput, api.SettingsReply] {
+	return change[pauseInput, api.SettingsReply]{
 		answer: settingsReply[pauseInput],
 		prepare: func(r *reading, in *pauseInput) ([]fsm.Command, error) {
 			what, refusal := whatToResume(r, paused, in.Input.What)

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
@@ -28,7 +29,7 @@ func (s *Server) snapshotOperations() []operation {
 	}
 	return []operation{
 		plain(save, document{answer: contentTypeSnapshot, params: params(queryParam("consistency", "default, consistent or stale"))}, http.HandlerFunc(s.saveSnapshot)),
-		plain(restore, document{body: contentTypeSnapshot, answer: contentTypeJSON, schema: Written{}}, http.HandlerFunc(s.restoreSnapshot)),
+		plain(restore, document{body: contentTypeSnapshot, answer: contentTypeJSON, schema: api.Written{}}, http.HandlerFunc(s.restoreSnapshot)),
 	}
 }
 
@@ -101,5 +102,5 @@ func (s *Server) restoreSnapshot(w http.ResponseWriter, r *http.Request) {
 	s.log.Info("a snapshot was restored", "actor", callerFrom(ctx).actor())
 	state, _ := s.cfg.Store.Watch()
 	w.Header().Set(transport.HeaderIndex, decimal(state.Index))
-	writeJSON(w, http.StatusOK, contentTypeJSON, Written{Index: state.Index})
+	writeJSON(w, http.StatusOK, contentTypeJSON, api.Written{Index: state.Index})
 }

@@ -6,37 +6,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/model"
 )
-
-// Status is the cluster in one look.
-type Status struct {
-	Cluster     string           `json:"cluster"`
-	ClusterID   string           `json:"cluster_id"`
-	Leader      string           `json:"leader" doc:"name; empty: none is known"`
-	Servers     []Member         `json:"servers"`
-	Nodes       map[string]int   `json:"nodes" doc:"by state, and total"`
-	Jobs        map[string]int   `json:"jobs" doc:"by status, and total"`
-	Instances   map[string]int   `json:"instances" doc:"desired running, by observed state"`
-	Drains      []Drain          `json:"drains" doc:"running"`
-	Deployments []Deployment     `json:"deployments" doc:"running"`
-	Problems    []ProblemRow     `json:"problems" doc:"what a person should look at; some only the leader knows"`
-	Hold        Hold             `json:"hold"`
-	Paused      bool             `json:"actuation_paused"`
-	Differing   []DifferentState `json:"different_states" doc:"servers that were found to have another state than the answering one; see /v1/members/verify"`
-	Unconfirmed bool             `json:"restore_unconfirmed" doc:"a snapshot was restored or a server recovered; agents stop nothing the servers don't know until settings resume confirms it"`
-	Format      uint16           `json:"format"`
-	Version     string           `json:"version" doc:"of the answering server"`
-	Index       uint64           `json:"index"`
-	Time        time.Time        `json:"time"`
-}
-
-// Hold is the brake against mass eviction.
-type Hold struct {
-	Active bool       `json:"active"`
-	Since  *time.Time `json:"since"`
-	Reason string     `json:"reason"`
-}
 
 type statusRead struct{ ReadParams }
 
@@ -47,9 +19,9 @@ func (s *Server) statusOperations() []operation {
 	}
 }
 
-func (s *Server) status(ctx context.Context, r *reading, _ *statusRead) (Status, error) {
-	v := Status{
-		Cluster: r.Cluster.Name, ClusterID: r.Cluster.ID, Servers: []Member{}, Drains: []Drain{}, Deployments: []Deployment{},
+func (s *Server) status(ctx context.Context, r *reading, _ *statusRead) (api.Status, error) {
+	v := api.Status{
+		Cluster: r.Cluster.Name, ClusterID: r.Cluster.ID, Servers: []api.Member{}, Drains: []api.Drain{}, Deployments: []api.Deployment{},
 		Nodes: r.countNodes(), Jobs: r.countJobs(), Instances: r.countInstances(), Hold: r.hold(), Paused: r.Settings.Paused,
 		Unconfirmed: r.Unconfirmed, Format: r.Format, Version: s.cfg.Version, Index: r.Index, Time: r.wall.UTC().Truncate(time.Millisecond),
 	}
@@ -85,15 +57,15 @@ func (s *Server) members(ctx context.Context) ([]RosterEntry, error) {
 	return s.cfg.Servers.Roster.Members(ctx)
 }
 
-func (s *Server) differing() []DifferentState {
+func (s *Server) differing() []api.DifferentState {
 	if s.cfg.Servers.Verifier == nil {
 		return nil
 	}
 	return s.cfg.Servers.Verifier.Differing()
 }
 
-func (r *reading) hold() Hold {
-	return Hold{Active: r.Hold.Active, Since: wallTimeOrNil(r.Hold.SinceWall), Reason: r.Hold.Reason}
+func (r *reading) hold() api.Hold {
+	return api.Hold{Active: r.Hold.Active, Since: wallTimeOrNil(r.Hold.SinceWall), Reason: r.Hold.Reason}
 }
 
 func (r *reading) countNodes() map[string]int {
@@ -109,7 +81,7 @@ func (r *reading) countNodes() map[string]int {
 
 func (r *reading) countJobs() map[string]int {
 	counts := map[string]int{"total": r.Jobs.Len()}
-	for _, status := range [...]JobStatus{JobRunning, JobPending, JobStarting, JobDegraded, JobStopping, JobStopped} {
+	for _, status := range [...]api.JobStatus{api.JobRunning, api.JobPending, api.JobStarting, api.JobDegraded, api.JobStopping, api.JobStopped} {
 		counts[string(status)] = 0
 	}
 	for _, j := range r.Jobs.All() {

@@ -7,26 +7,26 @@ import (
 	"testing"
 	"time"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
-	"github.com/outspan/outspan/transport/httpapi"
 )
 
 // Verify implements api.Verifier.
-func (r *rig) Verify(_ context.Context, patience time.Duration) (httpapi.Verification, error) {
+func (r *rig) Verify(_ context.Context, patience time.Duration) (api.Verification, error) {
 	if patience != 3*time.Second {
-		return httpapi.Verification{}, model.Refuse(model.CodeTimeout, "asked to wait %s", patience)
+		return api.Verification{}, model.Refuse(model.CodeTimeout, "asked to wait %s", patience)
 	}
-	return httpapi.Verification{Verdict: "differs", Index: 7, Format: 1, Digest: "aa", Items: []httpapi.VerifiedServer{
+	return api.Verification{Verdict: "differs", Index: 7, Format: 1, Digest: "aa", Items: []api.VerifiedServer{
 		{Name: "s1", ID: "id-s1", Address: "127.0.0.1:7640", Voter: true, Leader: true, Version: "1.2.3", Verdict: "equal", Index: 7, Digest: "aa"},
-		{Name: "s2", ID: "id-s2", Address: "127.0.0.1:7640", Voter: true, Version: "1.2.3", Verdict: "differs", Index: 7, Digest: "bb", Tables: []httpapi.TableDiff{{Name: "nodes", Rows: 2, Digest: "cc", ExpectedRows: 3, ExpectedDigest: "dd"}}},
+		{Name: "s2", ID: "id-s2", Address: "127.0.0.1:7640", Voter: true, Version: "1.2.3", Verdict: "differs", Index: 7, Digest: "bb", Tables: []api.TableDiff{{Name: "nodes", Rows: 2, Digest: "cc", ExpectedRows: 3, ExpectedDigest: "dd"}}},
 		{Name: "s3", ID: "id-s3", Verdict: "unreachable", Detail: "no answer"},
 	}}, nil
 }
 
 // Differing implements api.Verifier.
-func (r *rig) Differing() []httpapi.DifferentState {
-	return []httpapi.DifferentState{{Name: "s2", ID: "id-s2", Index: 7, Time: r.born.UTC()}}
+func (r *rig) Differing() []api.DifferentState {
+	return []api.DifferentState{{Name: "s2", ID: "id-s2", Index: 7, Time: r.born.UTC()}}
 }
 
 // Any server compares, also without a leader; agents have no business with it.

@@ -7,15 +7,10 @@ import (
 
 	"github.com/oklog/ulid/v2"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
 )
-
-// TransferReply is the answer to a write that concerns volumes.
-type TransferReply struct {
-	Written
-	Transfer *Transfer `json:"transfer,omitempty"`
-}
 
 type migrateInput struct {
 	WriteParams
@@ -87,7 +82,7 @@ func (s *Server) volumeWrites() []operation {
 		write(s, rt("backup-volume", "/v1/volumes/{id}/backup", "Write the volumes of a slot to the backup directory of their node"), starting(prepareBackup)),
 		write(s, rt("attach-volume", "/v1/volumes/{id}/attach", "Put a restored volume, or an old copy that is kept, to use"), starting(prepareAttach)),
 		write(s, rt("restore-backup", "/v1/backups/{id}/restore", "Make a new volume of a backup"), starting(prepareRestore)),
-		write(s, rt("forget-backup", "/v1/backups/{id}/forget", "Remove the record of a backup; its archive stays"), change[backupWrite, TransferReply]{
+		write(s, rt("forget-backup", "/v1/backups/{id}/forget", "Remove the record of a backup; its archive stays"), change[backupWrite, api.TransferReply]{
 			prepare: func(r *reading, in *backupWrite) ([]fsm.Command, error) {
 				b, refusal := r.NamedBackup(in.ID)
 				if refusal != nil {
@@ -95,9 +90,11 @@ func (s *Server) volumeWrites() []operation {
 				}
 				return []fsm.Command{&fsm.BackupForget{ID: b.ID}}, nil
 			},
-			answer: func(o *outcome, _ *backupWrite) (TransferReply, error) { return TransferReply{Written: o.Written}, nil },
+			answer: func(o *outcome, _ *backupWrite) (api.TransferReply, error) {
+				return api.TransferReply{Written: o.Written}, nil
+			},
 		}),
-		write(s, rt("cancel-transfer", "/v1/transfers/{id}/cancel", "Give up work on volumes, or remove what it left"), change[transferWrite, TransferReply]{
+		write(s, rt("cancel-transfer", "/v1/transfers/{id}/cancel", "Give up work on volumes, or remove what it left"), change[transferWrite, api.TransferReply]{
 			prepare: func(r *reading, in *transferWrite) ([]fsm.Command, error) {
 				t, refusal := r.NamedTransfer(in.ID)
 				if refusal != nil {
@@ -105,10 +102,10 @@ func (s *Server) volumeWrites() []operation {
 				}
 				return []fsm.Command{&fsm.TransferCancel{ID: t.ID}}, nil
 			},
-			answer: func(o *outcome, in *transferWrite) (TransferReply, error) {
+			answer: func(o *outcome, in *transferWrite) (api.TransferReply, error) {
 				t, refusal := o.NamedTransfer(in.ID)
 				if refusal != nil {
-					return TransferReply{Written: o.Written}, nil // it left nothing, and is no longer on record
+					return api.TransferReply{Written: o.Written}, nil // it left nothing, and is no longer on record
 				}
 				return o.transferReply(t), nil
 			},
@@ -117,8 +114,8 @@ func (s *Server) volumeWrites() []operation {
 }
 
 // starting is a write that begins a transfer. Its answer is found by the id that was minted, or for a stored outcome by the index.
-func starting[I any](prepare func(*reading, *I) (*fsm.TransferStart, error)) change[I, TransferReply] {
-	return change[I, TransferReply]{
+func starting[I any](prepare func(*reading, *I) (*fsm.TransferStart, error)) change[I, api.TransferReply] {
+	return change[I, api.TransferReply]{
 		prepare: func(r *reading, in *I) ([]fsm.Command, error) {
 			c, err := prepare(r, in)
 			if err != nil {
@@ -127,7 +124,7 @@ func starting[I any](prepare func(*reading, *I) (*fsm.TransferStart, error)) cha
 			c.ID, c.Token = model.TransferID(ulid.Make().String()), rand.Text()
 			return []fsm.Command{c}, nil
 		},
-		answer: func(o *outcome, _ *I) (TransferReply, error) {
+		answer: func(o *outcome, _ *I) (api.TransferReply, error) {
 			for _, c := range o.commands {
 				if start, ok := c.(*fsm.TransferStart); ok {
 					if t, ok := o.Transfers.Get(start.ID); ok {
@@ -140,14 +137,14 @@ func starting[I any](prepare func(*reading, *I) (*fsm.TransferStart, error)) cha
 					return o.transferReply(t), nil
 				}
 			}
-			return TransferReply{Written: o.Written}, nil // it ended long ago, and is no longer on record
+			return api.TransferReply{Written: o.Written}, nil // it ended long ago, and is no longer on record
 		},
 	}
 }
 
-func (o *outcome) transferReply(t *fsm.Transfer) TransferReply {
+func (o *outcome) transferReply(t *fsm.Transfer) api.TransferReply {
 	v := o.transfer(t)
-	return TransferReply{Written: o.Written, Transfer: &v}
+	return api.TransferReply{Written: o.Written, Transfer: &v}
 }
 
 func prepareMigrate(r *reading, in *migrateInput) (*fsm.TransferStart, error) {

@@ -5,132 +5,33 @@ import (
 	"strings"
 	"time"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
 )
 
-// VolumeState is how a volume is, in one word.
-type VolumeState string
-
-// The states of volumes.
-const (
-	VolumeInUse       VolumeState = "in_use"       // an instance has it, or had it and may have it again
-	VolumeUnused      VolumeState = "unused"       // its slot is gone: the group has fewer instances, or its job is stopped
-	VolumeMoving      VolumeState = "moving"       // a transfer works on it
-	VolumeDetached    VolumeState = "detached"     // restored, and not put to use
-	VolumeHomeOffline VolumeState = "home_offline" // the only copy is on a node that can't be heard
-	VolumeLost        VolumeState = "lost"         // its home was forgotten and its data given up; the next instance begins anew
-)
-
-// Volume is how a volume is shown.
-type Volume struct {
-	ID        model.VolumeID   `json:"id" doc:"job/group/slot/name; of a restored one that is not in use with @ and its transfer, of a copy of a replicated one with @ and its node"`
-	Job       model.JobName    `json:"job"`
-	Group     string           `json:"group"`
-	Slot      int              `json:"slot"`
-	Name      string           `json:"name"`
-	Kind      model.VolumeKind `json:"kind" enum:"local,replicated"`
-	Node      string           `json:"node" doc:"name of the node that has the data"`
-	NodeID    model.NodeID     `json:"node_id"`
-	State     VolumeState      `json:"state" enum:"in_use,unused,moving,detached,home_offline,lost"`
-	Instance  model.InstanceID `json:"instance" doc:"that uses it now"`
-	Transfer  model.TransferID `json:"transfer" doc:"that works on it now"`
-	OldCopies []OldCopy        `json:"old_copies" doc:"what it was before it was moved or replaced"`
-	Lost      *VolumeLoss      `json:"lost" doc:"the last time that its data was given up"`
-	Aside     []AsideData      `json:"aside,omitempty" doc:"data that it left behind when its slot began anew elsewhere, the oldest first"`
-}
-
-// AsideData is data of a volume that was left on a node, where nothing uses it again by itself.
-type AsideData struct {
-	Node  string    `json:"node" doc:"name"`
-	Epoch uint64    `json:"epoch" doc:"of the data; to put it to use: outspan volume attach VOLUME --node NODE --epoch EPOCH"`
-	At    time.Time `json:"at" doc:"when it was left"`
-}
-
-// VolumeLoss says that the data of a volume was given up with its home.
-type VolumeLoss struct {
-	Node  string      `json:"node" doc:"name of the node that was forgotten"`
-	Actor model.Actor `json:"actor"`
-	At    time.Time   `json:"at"`
-	Index uint64      `json:"index"`
-}
-
-// OldCopy is a copy that is no longer in use, and kept for a while.
-type OldCopy struct {
-	Transfer model.TransferID `json:"transfer" doc:"that replaced it"`
-	Node     string           `json:"node"`
-	Until    time.Time        `json:"until" doc:"when it is removed"`
-	Needed   string           `json:"needed,omitempty" doc:"why it is kept even after that"`
-}
-
-// VolumeDetail is a volume with what was done to it.
-type VolumeDetail struct {
-	Volume
-	Transfers []Transfer `json:"transfers" doc:"those that are still on record, the oldest first"`
-	Backups   []Backup   `json:"backups"`
-}
-
-// Transfer is how work on volumes is shown.
-type Transfer struct {
-	ID         model.TransferID    `json:"id"`
-	Kind       model.TransferKind  `json:"kind" enum:"migrate,backup,restore,attach"`
-	Phase      model.TransferPhase `json:"phase" enum:"queued,stopping,copying,verifying,running,attaching,starting,succeeded,failed"`
-	Volume     model.VolumeID      `json:"volume"`
-	Volumes    []model.VolumeID    `json:"volumes" doc:"all volumes of the slot move together"`
-	From       string              `json:"from" doc:"node"`
-	To         string              `json:"to" doc:"node"`
-	Backup     model.BackupID      `json:"backup"`
-	Live       bool                `json:"live"`
-	Attach     bool                `json:"attach"`
-	Bytes      int64               `json:"done_bytes"`
-	Total      int64               `json:"total_bytes" doc:"0: not known yet"`
-	Sum        string              `json:"sha256"`
-	Code       model.Code          `json:"code" doc:"why it failed"`
-	Message    string              `json:"message"`
-	WaitingFor string              `json:"waiting_for" doc:"what keeps it where it is, if something does"`
-	OldCopy    *OldCopy            `json:"old_copy"`
-	Actor      model.Actor         `json:"actor"`
-	CreatedAt  time.Time           `json:"created_at"`
-	EndedAt    *time.Time          `json:"ended_at"`
-	Index      uint64              `json:"index"`
-}
-
-// Backup is how a backup is shown.
-type Backup struct {
-	ID        model.BackupID   `json:"id"`
-	Volume    model.VolumeID   `json:"volume"`
-	Volumes   []model.VolumeID `json:"volumes"`
-	Node      string           `json:"node" doc:"that wrote it into its backup directory"`
-	SizeBytes int64            `json:"size_bytes"`
-	Sum       string           `json:"sha256" doc:"of its manifest"`
-	Live      bool             `json:"live" doc:"taken while an instance ran: as after a power cut, at best"`
-	Actor     model.Actor      `json:"actor"`
-	CreatedAt time.Time        `json:"created_at"`
-	Index     uint64           `json:"index"`
-}
-
-func (r *reading) volume(v *fsm.Volume) Volume {
+func (r *reading) volume(v *fsm.Volume) api.Volume {
 	job, group := v.Group.Split()
-	out := Volume{
-		ID: v.ID, Job: job, Group: group, Slot: v.Slot, Name: v.Name, Kind: v.Kind, Node: r.nodeName(v.Home), NodeID: v.Home, State: VolumeInUse,
-		Transfer: v.Transfer, OldCopies: []OldCopy{},
+	out := api.Volume{
+		ID: v.ID, Job: job, Group: group, Slot: v.Slot, Name: v.Name, Kind: v.Kind, Node: r.nodeName(v.Home), NodeID: v.Home, State: api.VolumeInUse,
+		Transfer: v.Transfer, OldCopies: []api.OldCopy{},
 	}
 	if v.Lost != nil {
-		out.Lost = &VolumeLoss{Node: v.Lost.Node, Actor: v.Lost.Actor, At: wallTime(v.Lost.Wall), Index: v.Lost.Index}
+		out.Lost = &api.VolumeLoss{Node: v.Lost.Node, Actor: v.Lost.Actor, At: wallTime(v.Lost.Wall), Index: v.Lost.Index}
 	}
 	for _, a := range v.Aside {
-		out.Aside = append(out.Aside, AsideData{r.nodeName(a.Node), a.Epoch, wallTime(a.Wall)})
+		out.Aside = append(out.Aside, api.AsideData{Node: r.nodeName(a.Node), Epoch: a.Epoch, At: wallTime(a.Wall)})
 	}
 	home, ok := r.Nodes.Get(v.Home)
 	switch {
 	case v.Transfer != "":
-		out.State = VolumeMoving
+		out.State = api.VolumeMoving
 	case v.Home == "":
-		out.State = VolumeLost
+		out.State = api.VolumeLost
 	case !ok || home.Health == model.HealthOffline:
-		out.State = VolumeHomeOffline
+		out.State = api.VolumeHomeOffline
 	case v.Copy != "":
-		out.State = VolumeDetached
+		out.State = api.VolumeDetached
 	}
 	if v.Copy != "" {
 		return out
@@ -140,8 +41,8 @@ func (r *reading) volume(v *fsm.Volume) Volume {
 			out.Instance = i.ID
 		}
 	}
-	if out.State == VolumeInUse && out.Instance == "" && !r.wantsSlot(v.Group, v.Slot) {
-		out.State = VolumeUnused
+	if out.State == api.VolumeInUse && out.Instance == "" && !r.wantsSlot(v.Group, v.Slot) {
+		out.State = api.VolumeUnused
 	}
 	for _, t := range r.Transfers.All() {
 		if old := r.oldCopy(t); old != nil && r.concerns(t, v) {
@@ -172,21 +73,21 @@ func (r *reading) concerns(t *fsm.Transfer, v *fsm.Volume) bool {
 	return false
 }
 
-func (r *reading) oldCopy(t *fsm.Transfer) *OldCopy {
+func (r *reading) oldCopy(t *fsm.Transfer) *api.OldCopy {
 	if t.Left.Old == "" {
 		return nil
 	}
 	left := time.Duration(t.Left.Until.Sub(r.now)) * time.Millisecond
-	old := &OldCopy{Transfer: t.ID, Node: r.nodeName(t.Left.Old), Until: r.wall.Add(left).UTC().Truncate(time.Second)}
+	old := &api.OldCopy{Transfer: t.ID, Node: r.nodeName(t.Left.Old), Until: r.wall.Add(left).UTC().Truncate(time.Second)}
 	if refusal := r.NeedsOld(t); refusal != nil {
 		old.Needed = refusal.Message
 	}
 	return old
 }
 
-func (r *reading) transfer(t *fsm.Transfer) Transfer {
+func (r *reading) transfer(t *fsm.Transfer) api.Transfer {
 	side := t.Worker()
-	v := Transfer{
+	v := api.Transfer{
 		ID: t.ID, Kind: t.Kind, Phase: t.Phase, Volume: t.Volume(), Volumes: t.Volumes(), From: r.nodeName(t.From), To: r.nodeName(t.To), Backup: t.Backup,
 		Live: t.Options.Live, Attach: t.Options.Attach, Bytes: side.Bytes, Total: side.Total, Sum: side.Sum, Code: t.Failure.Code, Message: t.Failure.Message,
 		OldCopy: r.oldCopy(t), Actor: t.Marks.Actor, CreatedAt: wallTime(t.Marks.Wall), EndedAt: wallTimeOrNil(t.Marks.EndedWall), Index: t.Marks.Index,
@@ -217,8 +118,8 @@ func (r *reading) transferWaits(t *fsm.Transfer) string {
 	return ""
 }
 
-func (r *reading) backup(b *fsm.Backup) Backup {
-	v := Backup{
+func (r *reading) backup(b *fsm.Backup) api.Backup {
+	v := api.Backup{
 		ID: b.ID, Volume: model.NewVolumeID(b.Group, b.Slot, b.Names[0]), Node: r.nodeName(b.Node), SizeBytes: b.Bytes, Sum: b.Sum, Live: b.Live, Actor: b.Actor,
 		CreatedAt: wallTime(b.Wall), Index: b.Index, Volumes: []model.VolumeID{},
 	}
@@ -271,42 +172,42 @@ type backupRead struct {
 func (s *Server) volumeOperations() []operation {
 	volumes := []fsm.Topic{"volumes", "instances", "nodes"}
 	return append([]operation{
-		list(s, getRoute("list-volumes", "/v1/volumes", "volumes", "List volumes"), listing[volumeList, Volume]{topics: topics[volumeList](volumes...), rows: listVolumes}),
+		list(s, getRoute("list-volumes", "/v1/volumes", "volumes", "List volumes"), listing[volumeList, api.Volume]{topics: topics[volumeList](volumes...), rows: listVolumes}),
 		read(s, getRoute("get-volume", "/v1/volumes/{id}", "volumes", "Show a volume, what was done to it and its backups"), topics[volumeRead](volumes...), showVolume),
-		list(s, getRoute("list-transfers", "/v1/transfers", "volumes", "List work on volumes"), listing[transferList, Transfer]{
+		list(s, getRoute("list-transfers", "/v1/transfers", "volumes", "List work on volumes"), listing[transferList, api.Transfer]{
 			topics: topics[transferList]("volumes"),
-			rows: func(r *reading, _ *transferList, from string, yield func(string, Transfer) bool) error {
+			rows: func(r *reading, _ *transferList, from string, yield func(string, api.Transfer) bool) error {
 				scan(r.Transfers, from, r.transfer, yield)
 				return nil
 			},
 		}),
 		read(s, getRoute("get-transfer", "/v1/transfers/{id}", "volumes", "Show work on volumes"), topics[transferRead]("volumes"),
-			func(_ context.Context, r *reading, in *transferRead) (Transfer, error) {
+			func(_ context.Context, r *reading, in *transferRead) (api.Transfer, error) {
 				t, refusal := r.FindTransfer(in.ID)
 				if refusal != nil {
-					return Transfer{}, refusal
+					return api.Transfer{}, refusal
 				}
 				return r.transfer(t), nil
 			}),
-		list(s, getRoute("list-backups", "/v1/backups", "volumes", "List backups of volumes"), listing[backupList, Backup]{
+		list(s, getRoute("list-backups", "/v1/backups", "volumes", "List backups of volumes"), listing[backupList, api.Backup]{
 			topics: topics[backupList]("volumes"),
-			rows: func(r *reading, _ *backupList, from string, yield func(string, Backup) bool) error {
+			rows: func(r *reading, _ *backupList, from string, yield func(string, api.Backup) bool) error {
 				scan(r.Backups, from, r.backup, yield)
 				return nil
 			},
 		}),
 		read(s, getRoute("get-backup", "/v1/backups/{id}", "volumes", "Show a backup"), topics[backupRead]("volumes"),
-			func(_ context.Context, r *reading, in *backupRead) (Backup, error) {
+			func(_ context.Context, r *reading, in *backupRead) (api.Backup, error) {
 				b, refusal := r.FindBackup(in.ID)
 				if refusal != nil {
-					return Backup{}, refusal
+					return api.Backup{}, refusal
 				}
 				return r.backup(b), nil
 			}),
 	}, s.volumeWrites()...)
 }
 
-func listVolumes(r *reading, in *volumeList, from string, yield func(string, Volume) bool) error {
+func listVolumes(r *reading, in *volumeList, from string, yield func(string, api.Volume) bool) error {
 	node := model.NodeID("")
 	if in.Node != "" {
 		n, refusal := r.FindNode(in.Node)
@@ -327,12 +228,12 @@ func listVolumes(r *reading, in *volumeList, from string, yield func(string, Vol
 	return nil
 }
 
-func showVolume(_ context.Context, r *reading, in *volumeRead) (VolumeDetail, error) {
+func showVolume(_ context.Context, r *reading, in *volumeRead) (api.VolumeDetail, error) {
 	v, refusal := r.FindVolume(in.ID)
 	if refusal != nil {
-		return VolumeDetail{}, refusal
+		return api.VolumeDetail{}, refusal
 	}
-	out := VolumeDetail{Volume: r.volume(v), Transfers: []Transfer{}, Backups: []Backup{}}
+	out := api.VolumeDetail{Volume: r.volume(v), Transfers: []api.Transfer{}, Backups: []api.Backup{}}
 	for _, t := range r.Transfers.All() {
 		if r.concerns(t, v) {
 			out.Transfers = append(out.Transfers, r.transfer(t))

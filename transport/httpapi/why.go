@@ -4,74 +4,46 @@ import (
 	"context"
 	"errors"
 	"strings"
-	"time"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/model"
 )
-
-// Why explains one object.
-type Why struct {
-	Subject    string          `json:"subject"`
-	State      string          `json:"state"`
-	Since      *time.Time      `json:"since"`
-	Chain      []WhyLink       `json:"chain" doc:"how it came to its state, oldest first"`
-	Considered []WhyConsidered `json:"considered" doc:"nodes that placement looked at"`
-	Blockers   []DrainBlocker  `json:"blockers"`
-	Next       string          `json:"next"`
-}
-
-// WhyLink is one step of how an object came to its state.
-type WhyLink struct {
-	Index uint64      `json:"index"`
-	Time  time.Time   `json:"time"`
-	Cause model.Cause `json:"cause"`
-	Actor model.Actor `json:"actor"`
-	Text  string      `json:"text"`
-}
-
-// WhyConsidered is a node that placement excluded or scored.
-type WhyConsidered struct {
-	Node       string       `json:"node"`
-	NodeID     model.NodeID `json:"node_id"`
-	ExcludedBy model.Code   `json:"excluded_by,omitempty"`
-	Score      *int64       `json:"score,omitempty"`
-}
 
 type whyRead struct {
 	ReadParams
 	Subject string `query:"subject" required:"true" maxLength:"200" doc:"an id, name or unique prefix, or with its kind: node/n1, group/web/http" example:"web/http"`
 }
 
-func whyInstance(_ context.Context, r *reading, in *instanceRead) (Why, error) {
+func whyInstance(_ context.Context, r *reading, in *instanceRead) (api.Why, error) {
 	i, refusal := r.FindInstance(in.ID)
 	if refusal != nil {
-		return Why{}, refusal
+		return api.Why{}, refusal
 	}
 	return r.why("instance/" + string(i.ID))
 }
 
-func why(_ context.Context, r *reading, in *whyRead) (Why, error) {
+func why(_ context.Context, r *reading, in *whyRead) (api.Why, error) {
 	subject, err := r.subject(in.Subject)
 	if err != nil {
-		return Why{}, err
+		return api.Why{}, err
 	}
 	return r.why(subject)
 }
 
-func (r *reading) why(subject string) (Why, error) {
+func (r *reading) why(subject string) (api.Why, error) {
 	got, err := r.explain.Why(r.question(), subject)
 	if err != nil {
-		return Why{}, err
+		return api.Why{}, err
 	}
-	v := Why{
-		Subject: got.Subject, State: got.State, Since: wallTimeOrNil(got.Since), Chain: []WhyLink{}, Considered: []WhyConsidered{},
-		Blockers: []DrainBlocker{}, Next: got.Next,
+	v := api.Why{
+		Subject: got.Subject, State: got.State, Since: wallTimeOrNil(got.Since), Chain: []api.WhyLink{}, Considered: []api.WhyConsidered{},
+		Blockers: []api.DrainBlocker{}, Next: got.Next,
 	}
 	for _, l := range got.Chain {
-		v.Chain = append(v.Chain, WhyLink{Index: l.Index, Time: wallTime(l.Wall), Cause: l.Cause, Actor: l.Actor, Text: l.Text})
+		v.Chain = append(v.Chain, api.WhyLink{Index: l.Index, Time: wallTime(l.Wall), Cause: l.Cause, Actor: l.Actor, Text: l.Text})
 	}
 	for _, c := range got.Considered {
-		one := WhyConsidered{Node: r.nodeName(c.Node), NodeID: c.Node, ExcludedBy: c.ExcludedBy}
+		one := api.WhyConsidered{Node: r.nodeName(c.Node), NodeID: c.Node, ExcludedBy: c.ExcludedBy}
 		if c.ExcludedBy == "" {
 			one.Score = &c.Score
 		}

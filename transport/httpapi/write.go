@@ -12,6 +12,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
@@ -35,18 +36,10 @@ type writeInput[I any] interface {
 	body() any
 }
 
-// Written is part of every answer to a write.
-type Written struct {
-	Index     uint64 `json:"index" doc:"of the log entry; for a dry run that of the state it was tried on"`
-	RequestID string `json:"request_id,omitempty"`
-	DryRun    bool   `json:"dry_run,omitempty"`
-	Replayed  bool   `json:"replayed,omitempty" doc:"this is the outcome of an earlier request with the same id"`
-}
-
 // outcome is what a write led to, and the state behind it.
 type outcome struct {
 	*reading
-	Written
+	api.Written
 	// commands were proposed; nil when a stored outcome is told again.
 	commands []fsm.Command
 }
@@ -209,7 +202,7 @@ func (w *writing) commit(ctx context.Context, before *reading, commands []fsm.Co
 }
 
 func (w *writing) outcome(r *reading, commands []fsm.Command, index uint64, replayed bool) *outcome {
-	return &outcome{reading: r, commands: commands, Written: Written{Index: index, RequestID: w.params.RequestID, Replayed: replayed}}
+	return &outcome{reading: r, commands: commands, Written: api.Written{Index: index, RequestID: w.params.RequestID, Replayed: replayed}}
 }
 
 // propose commits an entry of one group. An error without a code means that nobody knows whether it was committed.

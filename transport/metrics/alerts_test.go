@@ -7,17 +7,18 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/transport/httpapi"
 )
 
 // elsewhere are problems that an alert finds by another metric.
-var elsewhere = map[httpapi.ProblemCode]string{
-	httpapi.ProblemNoLeader:     "outspan_raft_is_leader",
-	httpapi.ProblemStateDiffers: "outspan_state_differs",
-	httpapi.ProblemHold:         "outspan_mass_offline_hold",
-	httpapi.ProblemPaused:       "outspan_actuation_paused",
-	httpapi.ProblemNodeOffline:  "outspan_nodes",
-	httpapi.ProblemUnplaced:     "outspan_unschedulable",
+var elsewhere = map[api.ProblemCode]string{
+	api.ProblemNoLeader:     "outspan_raft_is_leader",
+	api.ProblemStateDiffers: "outspan_state_differs",
+	api.ProblemHold:         "outspan_mass_offline_hold",
+	api.ProblemPaused:       "outspan_actuation_paused",
+	api.ProblemNodeOffline:  "outspan_nodes",
+	api.ProblemUnplaced:     "outspan_unschedulable",
 }
 
 // Whatever status shows as a problem wakes somebody, and no rule asks for a metric that is not there.

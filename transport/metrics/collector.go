@@ -3,6 +3,7 @@ package metrics
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport/httpapi"
@@ -22,7 +23,7 @@ type Config struct {
 	// Raft is this server's part in the log; default: zeros.
 	Raft func() Raft
 	// Problems counts what status shows as problems; it must not block. Default: none.
-	Problems func() map[httpapi.ProblemCode]int
+	Problems func() map[api.ProblemCode]int
 	// Machine is this server's own; it must not block. Default: zeros.
 	Machine func() Machine
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport/httpapi"
@@ -53,7 +54,7 @@ func newRig(t testing.TB) *rig {
 		Version: "1.2.3", Store: r.machine, Explainer: explainer{}, Now: func() model.Time { return r.machine.State().Now },
 		Live:     func() map[model.NodeID]fsm.Liveness { return map[model.NodeID]fsm.Liveness{"01N2": {Age: 2500}} },
 		Raft:     func() metrics.Raft { return metrics.Raft{Leader: true, Term: 3, Applied: 9, Lag: 1} },
-		Problems: func() map[httpapi.ProblemCode]int { return map[httpapi.ProblemCode]int{httpapi.ProblemServerDisk: 2} },
+		Problems: func() map[api.ProblemCode]int { return map[api.ProblemCode]int{api.ProblemServerDisk: 2} },
 		Machine: func() metrics.Machine {
 			return metrics.Machine{FreeBytes: 5, TotalBytes: 8, Saved: time.Unix(1000, 0)}
 		},

@@ -5,6 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/transport/httpapi"
 )
 
@@ -34,7 +35,7 @@ func (g problemGauges) describe(out chan<- *prometheus.Desc) {
 }
 
 func (s *scrape) problems(g problemGauges, cfg Config) {
-	var counts map[httpapi.ProblemCode]int
+	var counts map[api.ProblemCode]int
 	if cfg.Problems != nil {
 		counts = cfg.Problems()
 	}

@@ -1,0 +1,30 @@
+package api
+
+import (
+	"github.com/outspan/outspan/model"
+)
+
+// ClassView is one priority class; the first one of the list is served first.
+type ClassView struct {
+	Name         model.ClassName    `json:"name"`
+	Rank         int                `json:"rank" doc:"0 is served first"`
+	Default      bool               `json:"default"`
+	Jobs         int                `json:"jobs"`
+	MaxDown      model.Amount       `json:"max_down" doc:"of a group that has no budget of its own"`
+	MaxDownFloor int                `json:"max_down_floor" doc:"at least as many may be down"`
+	Quota        model.Quota        `json:"quota" doc:"0: no limit"`
+	Used         ClassUsage         `json:"used" doc:"by the instances that count toward the quota: all that are not stopped"`
+	PreemptEqual model.PreemptEqual `json:"preempt_equal" enum:"off,fair" doc:"may an instance that fits nowhere preempt one of its own class; fair: where it lowers the largest owner's share"`
+}
+
+// ClassUsage is what the instances of a class take, the overhead included.
+type ClassUsage struct {
+	MemoryBytes int64 `json:"memory_bytes"`
+	Instances   int   `json:"instances"`
+}
+
+// ClassReply is the answer to a change of a class.
+type ClassReply struct {
+	Written
+	Class *ClassView `json:"class,omitempty"`
+}

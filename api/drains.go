@@ -1,0 +1,89 @@
+package api
+
+import (
+	"time"
+
+	"github.com/outspan/outspan/model"
+)
+
+// Drain is how a drain is shown.
+type Drain struct {
+	ID        model.DrainID        `json:"id"`
+	Phase     model.DrainPhase     `json:"phase" enum:"draining,drained,failed,canceled"`
+	Paused    bool                 `json:"paused"`
+	Actor     model.Actor          `json:"actor"`
+	Message   string               `json:"message"`
+	Options   model.DrainOptions   `json:"options"`
+	Nodes     []DrainNode          `json:"nodes"`
+	Rejected  []model.DrainRefusal `json:"rejected"`
+	CreatedAt time.Time            `json:"created_at"`
+	Index     uint64               `json:"index"`
+}
+
+// DrainNode is one node of a drain.
+type DrainNode struct {
+	Node      string           `json:"node" doc:"name"`
+	NodeID    model.NodeID     `json:"node_id"`
+	Phase     model.DrainPhase `json:"phase" enum:"draining,drained,failed,canceled"`
+	Turn      bool             `json:"turn" doc:"its turn has come; see max_parallel_nodes"`
+	LastError string           `json:"last_error"`
+	StartedAt *time.Time       `json:"started_at"`
+	Deadline  *time.Time       `json:"deadline" doc:"null: none, or its turn has not come"`
+	EndedAt   *time.Time       `json:"ended_at"`
+	BootID    string           `json:"boot_id" doc:"of the node when the drain began"`
+	Moved     int              `json:"moved"`
+	Stopped   int              `json:"stopped" doc:"of those moved: stopped, and not replaced elsewhere"`
+	Remaining []DrainRemaining `json:"remaining"`
+	Blockers  []DrainBlocker   `json:"blockers"`
+}
+
+// DrainRemaining is an instance that is still on a draining node.
+type DrainRemaining struct {
+	Instance model.InstanceID `json:"instance"`
+	Class    model.DataClass  `json:"class" enum:"stateless,stateful"`
+	State    string           `json:"state"`
+	Blocker  model.Code       `json:"blocker"`
+}
+
+// DrainBlocker is why a drain can't go on, and what would let it.
+type DrainBlocker struct {
+	Code     model.Code       `json:"code"`
+	Instance model.InstanceID `json:"instance"`
+	Volume   model.VolumeID   `json:"volume"`
+	Message  string           `json:"message"`
+	Unblock  string           `json:"unblock"`
+}
+
+// DrainForecast is what a drain will do with one instance.
+type DrainForecast struct {
+	Node     string           `json:"node"`
+	NodeID   model.NodeID     `json:"node_id"`
+	Instance model.InstanceID `json:"instance"`
+	Group    model.GroupID    `json:"group"`
+	Class    model.DataClass  `json:"class" enum:"stateless,stateful"`
+	Member   string           `json:"member" doc:"the identity that the instance keeps; empty: its replacement has a new one"`
+	Action   model.Action     `json:"action" enum:"move,stop_first,stop,leave,wait"`
+	Target   string           `json:"target" doc:"name of the node where its replacement fits now"`
+	Blocker  model.Code       `json:"blocker"`
+	Volume   model.VolumeID   `json:"volume,omitempty" doc:"that the blocker names"`
+	Message  string           `json:"message"`
+	Unblock  string           `json:"unblock"`
+	Never    bool             `json:"never" doc:"no time alone removes the blocker"`
+	Note     string           `json:"note" doc:"what is not as the group asks for: a quota holds no surge"`
+	After    model.Duration   `json:"after" doc:"about when it is gone; 0s: not known"`
+}
+
+// DrainReply is the answer to a drain: it has started where it says so, and no new work lands there.
+type DrainReply struct {
+	Written
+	Drain    model.DrainID        `json:"drain"`
+	Started  []string             `json:"started" doc:"names of nodes"`
+	Rejected []model.DrainRefusal `json:"rejected"`
+	Forecast []DrainForecast      `json:"forecast"`
+}
+
+// DrainWriteReply is the answer to other writes to a drain.
+type DrainWriteReply struct {
+	Written
+	Drain *Drain `json:"drain,omitempty"`
+}

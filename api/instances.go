@@ -1,0 +1,67 @@
+package api
+
+import (
+	"time"
+
+	"github.com/outspan/outspan/model"
+)
+
+// Instance is how an instance is shown.
+type Instance struct {
+	ID         model.InstanceID   `json:"id"`
+	Job        model.JobName      `json:"job"`
+	Group      string             `json:"group"`
+	Slot       int                `json:"slot"`
+	Member     string             `json:"member" doc:"the identity of a stateful instance; empty without one"`
+	Node       string             `json:"node" doc:"name"`
+	NodeID     model.NodeID       `json:"node_id"`
+	Desired    model.Desired      `json:"desired" enum:"running,draining,stopped"`
+	Observed   model.Observed     `json:"observed" enum:"pending,booting,ready,unready,draining,stopped,failed,lost"`
+	Ready      bool               `json:"ready"`
+	Reason     string             `json:"reason"`
+	Cause      model.Cause        `json:"cause" doc:"why it was made"`
+	StopCause  model.Cause        `json:"stop_cause" doc:"why it is stopped"`
+	Replaces   model.InstanceID   `json:"replaces"`
+	ReplacedBy model.InstanceID   `json:"replaced_by"`
+	Awaits     []model.InstanceID `json:"awaits" doc:"instances whose room it gets and that have not stopped yet; its agent is told when there are none left"`
+	Version    uint64             `json:"version" doc:"of the job"`
+	Class      model.DataClass    `json:"class" enum:"stateless,stateful"`
+	ExitCode   *int               `json:"exit_code"`
+	Restarts   int                `json:"restarts"`
+	Address    string             `json:"address" doc:"of its node"`
+	Ports      map[string]int     `json:"ports"`
+	Volume     string             `json:"volume" doc:"names of its volumes, joined by commas"`
+	Eviction   Eviction           `json:"eviction"`
+	Facts      Facts              `json:"facts" doc:"what its role check last said; empty: nothing is known"`
+	Deployment model.DeploymentID `json:"deployment_id"`
+	Resources  InstanceResources  `json:"resources"`
+	Disk       InstanceDisk       `json:"disk"`
+	CreatedAt  time.Time          `json:"created_at"`
+	StartedAt  *time.Time         `json:"started_at"`
+	Index      uint64             `json:"index" doc:"of its last change"`
+}
+
+// InstanceResources are what an instance takes from its node, the overhead included.
+type InstanceResources struct {
+	CPU         int64 `json:"cpu"`
+	MemoryBytes int64 `json:"memory_bytes"`
+}
+
+// Eviction is the wish to stop an instance for a cause that is not its own job's.
+type Eviction struct {
+	Requested  bool         `json:"requested"`
+	Cause      model.Cause  `json:"cause"`
+	By         string       `json:"by" doc:"a drain or an actor"`
+	WaitingFor []model.Code `json:"waiting_for"`
+	Preparing  bool         `json:"preparing" doc:"its agent runs what must come before the stop"`
+	Surge      bool         `json:"surge,omitempty" doc:"it stops when its replacement is ready"`
+	Failure    string       `json:"failure" doc:"why the last preparation was given up"`
+}
+
+// InstanceReply is the answer to a write that concerns one instance.
+type InstanceReply struct {
+	Written
+	Instance *Instance `json:"instance,omitempty"`
+	// AvoidUntil is set after an eviction with avoid.
+	AvoidUntil *time.Time `json:"avoid_until,omitempty" doc:"until when its group avoids its node because a person said so with avoid; cancel takes that back"`
+}

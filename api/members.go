@@ -1,0 +1,73 @@
+package api
+
+import (
+	"strings"
+	"time"
+
+	"github.com/outspan/outspan/model"
+)
+
+// Member is how a server is shown.
+type Member struct {
+	Name     string         `json:"name"`
+	ID       model.ServerID `json:"id"`
+	Address  string         `json:"address" doc:"host:port of its API"`
+	Role     string         `json:"role" enum:"voter,nonvoter"`
+	Leader   bool           `json:"leader"`
+	Voter    bool           `json:"voter"`
+	State    string         `json:"state" enum:"alive,suspect,failed,left,unknown"`
+	IndexLag uint64         `json:"index_lag" doc:"log entries behind the leader"`
+	Answers  bool           `json:"answers" doc:"the leader's last look reached it, or it leads; false in an answer of another server than the leader"`
+	Version  string         `json:"version"`
+	Gossip   string         `json:"gossip" doc:"host:port where agents and servers join the gossip"`
+
+	ClockAhead ClockOffset `json:"clock_ahead" doc:"how far its clock is ahead of the median of the servers' clocks; behind if negative"`
+
+	MemberMachine
+}
+
+// MemberMachine is how a server's machine is, as the leader heard it last.
+type MemberMachine struct {
+	Disk            Disk           `json:"disk" enum:"enough,low,full,unknown" doc:"low: it does not lead; full: it takes no entries"`
+	FreeBytes       int64          `json:"disk_free_bytes" doc:"0 where total is: not known"`
+	TotalBytes      int64          `json:"disk_total_bytes"`
+	CertificateEnds *time.Time     `json:"certificate_ends" doc:"null: not known"`
+	Silent          model.Duration `json:"silent" doc:"for how long it has not answered the leader"`
+}
+
+// Disk says how much room a server's disk has.
+type Disk string
+
+// The steps of room.
+const (
+	DiskEnough  Disk = "enough"
+	DiskLow     Disk = "low"
+	DiskFull    Disk = "full"
+	DiskUnknown Disk = "unknown"
+)
+
+// ClockOffset is how far a clock is ahead of another; behind if negative. A model.Duration of a job file is never negative and reads no sign.
+type ClockOffset model.Duration
+
+// MarshalText implements encoding.TextMarshaler, for JSON: "1s", "-3ms".
+func (o ClockOffset) MarshalText() ([]byte, error) { return []byte(model.Duration(o).String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler, for JSON.
+func (o *ClockOffset) UnmarshalText(text []byte) error {
+	size, behind := strings.CutPrefix(string(text), "-")
+	d, err := model.ParseDuration(size)
+	if err != nil {
+		return err
+	}
+	if behind {
+		d = -d
+	}
+	*o = ClockOffset(d)
+	return nil
+}
+
+// MemberReply is the answer to a change of membership.
+type MemberReply struct {
+	Items []Member `json:"items" doc:"the servers after the change"`
+	Index uint64   `json:"index"`
+}

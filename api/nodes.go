@@ -1,0 +1,72 @@
+package api
+
+import (
+	"time"
+
+	"github.com/outspan/outspan/model"
+)
+
+// Node is how a node is shown.
+type Node struct {
+	ID           model.NodeID       `json:"id"`
+	Name         string             `json:"name"`
+	State        model.NodeState    `json:"state" enum:"disabled,offline,draining,cordoned,unreachable,degraded,active"`
+	Intent       model.Intent       `json:"intent" enum:"active,cordoned,draining,disabled"`
+	Health       model.Health       `json:"health" enum:"online,degraded,unreachable,offline"`
+	Eligible     bool               `json:"eligible" doc:"new instances may be placed here"`
+	Reason       string             `json:"reason" doc:"why it is not eligible"`
+	Labels       map[string]string  `json:"labels"`
+	Attributes   map[string]string  `json:"attributes"`
+	Address      string             `json:"address"`
+	APIAddress   string             `json:"api_address"`
+	Epoch        uint64             `json:"epoch" doc:"grows at each registration"`
+	BootID       string             `json:"boot_id"`
+	Version      string             `json:"version" doc:"of the agent"`
+	Warnings     []string           `json:"warnings"`
+	Capacity     Amounts            `json:"capacity"`
+	Reserved     Amounts            `json:"reserved"`
+	Allocated    Amounts            `json:"allocated"`
+	Instances    int                `json:"instances" doc:"not confirmed stopped"`
+	AutoEvicting bool               `json:"auto_evicting" doc:"replicas on it are to be evicted because of the node drain policy; false when somebody asked"`
+	DrainID      model.DrainID      `json:"drain_id"`
+	LastSeen     *time.Time         `json:"last_seen" doc:"by the answering server"`
+	SeenBy       model.ServerID     `json:"seen_by" doc:"a server that hears the node although the answering one does not"`
+	Acked        []model.InstanceID `json:"acked" doc:"blockers that were acknowledged"`
+	Avoid        []Avoidance        `json:"avoid" doc:"groups that did badly here: new instances of them come here only if no other node will do"`
+	Unknown      []UnknownInstance  `json:"unknown" doc:"instances that run here and that the state does not know, as after a restore"`
+	PortProblems []PortProblem      `json:"port_problems" doc:"ports that its agent can't open"`
+	Troubles     []Trouble          `json:"troubles" doc:"what its agent's checks of its own machine find; with any of them the node is degraded"`
+	Owes         bool               `json:"inventory_missing" doc:"its agent has not told since the last restore what runs here"`
+}
+
+// Trouble is a check of an agent's own machine that fails.
+type Trouble struct {
+	Check  model.SelfCheck `json:"check" enum:"cgroup_not_writable,clock_jumps,disk_full,disk_not_writable,disk_slow"`
+	Reason string          `json:"reason"`
+}
+
+// Avoidance is a group that avoids a node for a while.
+type Avoidance struct {
+	Group   model.GroupID `json:"group"`
+	Version uint64        `json:"version,omitempty" doc:"of the group that avoids it; absent: every version, as a person asked for"`
+	Reason  string        `json:"reason"`
+	Until   time.Time     `json:"until"`
+}
+
+// Amounts are what is offered or taken.
+type Amounts struct {
+	CPU         int64 `json:"cpu"`
+	MemoryBytes int64 `json:"memory_bytes"`
+}
+
+// NodeReply is the answer to a write that concerns one node.
+type NodeReply struct {
+	Written
+	Node *Node `json:"node,omitempty" doc:"absent when the node was forgotten"`
+}
+
+// ForgetReply is the answer to the removal of a node.
+type ForgetReply struct {
+	NodeReply
+	Lost []model.VolumeID `json:"lost,omitempty" doc:"volumes whose data is given up"`
+}

@@ -1,0 +1,24 @@
+package api
+
+import (
+	"github.com/outspan/outspan/model"
+)
+
+// Service is how a service is shown.
+type Service struct {
+	Name       model.ServiceName `json:"name"`
+	Group      model.GroupID     `json:"group"`
+	Port       string            `json:"port"`
+	Expose     int               `json:"expose" doc:"every agent forwards this port; 0: none"`
+	Generation uint64            `json:"generation" doc:"grows whenever the set of backends changes"`
+	Backends   []Backend         `json:"backends" doc:"ready and not draining"`
+	Problems   []ServiceProblem  `json:"problems" doc:"nodes on which its exposed port is not open"`
+}
+
+// Backend is one instance that serves.
+type Backend struct {
+	Instance model.InstanceID `json:"instance"`
+	Node     string           `json:"node"`
+	NodeID   model.NodeID     `json:"node_id"`
+	Address  string           `json:"address" doc:"ip:port"`
+}

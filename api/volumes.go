@@ -1,0 +1,107 @@
+package api
+
+import (
+	"time"
+
+	"github.com/outspan/outspan/model"
+)
+
+// VolumeState is how a volume is, in one word.
+type VolumeState string
+
+// The states of volumes.
+const (
+	VolumeInUse       VolumeState = "in_use"       // an instance has it, or had it and may have it again
+	VolumeUnused      VolumeState = "unused"       // its slot is gone: the group has fewer instances, or its job is stopped
+	VolumeMoving      VolumeState = "moving"       // a transfer works on it
+	VolumeDetached    VolumeState = "detached"     // restored, and not put to use
+	VolumeHomeOffline VolumeState = "home_offline" // the only copy is on a node that can't be heard
+	VolumeLost        VolumeState = "lost"         // its home was forgotten and its data given up; the next instance begins anew
+)
+
+// Volume is how a volume is shown.
+type Volume struct {
+	ID        model.VolumeID   `json:"id" doc:"job/group/slot/name; of a restored one that is not in use with @ and its transfer, of a copy of a replicated one with @ and its node"`
+	Job       model.JobName    `json:"job"`
+	Group     string           `json:"group"`
+	Slot      int              `json:"slot"`
+	Name      string           `json:"name"`
+	Kind      model.VolumeKind `json:"kind" enum:"local,replicated"`
+	Node      string           `json:"node" doc:"name of the node that has the data"`
+	NodeID    model.NodeID     `json:"node_id"`
+	State     VolumeState      `json:"state" enum:"in_use,unused,moving,detached,home_offline,lost"`
+	Instance  model.InstanceID `json:"instance" doc:"that uses it now"`
+	Transfer  model.TransferID `json:"transfer" doc:"that works on it now"`
+	OldCopies []OldCopy        `json:"old_copies" doc:"what it was before it was moved or replaced"`
+	Lost      *VolumeLoss      `json:"lost" doc:"the last time that its data was given up"`
+	Aside     []AsideData      `json:"aside,omitempty" doc:"data that it left behind when its slot began anew elsewhere, the oldest first"`
+}
+
+// AsideData is data of a volume that was left on a node, where nothing uses it again by itself.
+type AsideData struct {
+	Node  string    `json:"node" doc:"name"`
+	Epoch uint64    `json:"epoch" doc:"of the data; to put it to use: outspan volume attach VOLUME --node NODE --epoch EPOCH"`
+	At    time.Time `json:"at" doc:"when it was left"`
+}
+
+// VolumeLoss says that the data of a volume was given up with its home.
+type VolumeLoss struct {
+	Node  string      `json:"node" doc:"name of the node that was forgotten"`
+	Actor model.Actor `json:"actor"`
+	At    time.Time   `json:"at"`
+	Index uint64      `json:"index"`
+}
+
+// OldCopy is a copy that is no longer in use, and kept for a while.
+type OldCopy struct {
+	Transfer model.TransferID `json:"transfer" doc:"that replaced it"`
+	Node     string           `json:"node"`
+	Until    time.Time        `json:"until" doc:"when it is removed"`
+	Needed   string           `json:"needed,omitempty" doc:"why it is kept even after that"`
+}
+
+// VolumeDetail is a volume with what was done to it.
+type VolumeDetail struct {
+	Volume
+	Transfers []Transfer `json:"transfers" doc:"those that are still on record, the oldest first"`
+	Backups   []Backup   `json:"backups"`
+}
+
+// Transfer is how work on volumes is shown.
+type Transfer struct {
+	ID         model.TransferID    `json:"id"`
+	Kind       model.TransferKind  `json:"kind" enum:"migrate,backup,restore,attach"`
+	Phase      model.TransferPhase `json:"phase" enum:"queued,stopping,copying,verifying,running,attaching,starting,succeeded,failed"`
+	Volume     model.VolumeID      `json:"volume"`
+	Volumes    []model.VolumeID    `json:"volumes" doc:"all volumes of the slot move together"`
+	From       string              `json:"from" doc:"node"`
+	To         string              `json:"to" doc:"node"`
+	Backup     model.BackupID      `json:"backup"`
+	Live       bool                `json:"live"`
+	Attach     bool                `json:"attach"`
+	Bytes      int64               `json:"done_bytes"`
+	Total      int64               `json:"total_bytes" doc:"0: not known yet"`
+	Sum        string              `json:"sha256"`
+	Code       model.Code          `json:"code" doc:"why it failed"`
+	Message    string              `json:"message"`
+	WaitingFor string              `json:"waiting_for" doc:"what keeps it where it is, if something does"`
+	OldCopy    *OldCopy            `json:"old_copy"`
+	Actor      model.Actor         `json:"actor"`
+	CreatedAt  time.Time           `json:"created_at"`
+	EndedAt    *time.Time          `json:"ended_at"`
+	Index      uint64              `json:"index"`
+}
+
+// Backup is how a backup is shown.
+type Backup struct {
+	ID        model.BackupID   `json:"id"`
+	Volume    model.VolumeID   `json:"volume"`
+	Volumes   []model.VolumeID `json:"volumes"`
+	Node      string           `json:"node" doc:"that wrote it into its backup directory"`
+	SizeBytes int64            `json:"size_bytes"`
+	Sum       string           `json:"sha256" doc:"of its manifest"`
+	Live      bool             `json:"live" doc:"taken while an instance ran: as after a power cut, at best"`
+	Actor     model.Actor      `json:"actor"`
+	CreatedAt time.Time        `json:"created_at"`
+	Index     uint64           `json:"index"`
+}
