@@ -28,3 +28,14 @@ type ClassReply struct {
 	Written
 	Class *ClassView `json:"class,omitempty"`
 }
+
+// ClassBody sets a class.
+type ClassBody struct {
+	Below          model.ClassName    `json:"below,omitempty" doc:"stand directly below this class: less important. A new class needs below or above"`
+	Above          model.ClassName    `json:"above,omitempty" doc:"stand directly above this class: more important"`
+	MaxDown        *model.Amount      `json:"max_down,omitempty" doc:"of a group that has no budget of its own; a percentage is rounded down"`
+	MaxDownFloor   *int               `json:"max_down_floor,omitempty" doc:"at least as many may be down"`
+	QuotaMemory    *int64             `json:"quota_memory_bytes,omitempty" doc:"0: no limit"`
+	QuotaInstances *int               `json:"quota_instances,omitempty" doc:"0: no limit"`
+	PreemptEqual   model.PreemptEqual `json:"preempt_equal,omitempty" enum:"off,fair"`
+}

@@ -33,3 +33,8 @@ type DeploymentReply struct {
 	Written
 	Deployment *Deployment `json:"deployment,omitempty"`
 }
+
+// FailBody ends a deployment as failed.
+type FailBody struct {
+	Reason string `json:"reason,omitempty" maxLength:"256" doc:"default: failed by an operator"`
+}

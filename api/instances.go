@@ -65,3 +65,13 @@ type InstanceReply struct {
 	// AvoidUntil is set after an eviction with avoid.
 	AvoidUntil *time.Time `json:"avoid_until,omitempty" doc:"until when its group avoids its node because a person said so with avoid; cancel takes that back"`
 }
+
+// EvictBody evicts or stops an instance.
+type EvictBody struct {
+	Grace        *model.Duration `json:"grace,omitempty" doc:"instead of the group's"`
+	BypassBudget bool            `json:"bypass_budget,omitempty" doc:"stop it although a budget or its role forbids it; recorded"`
+	Avoid        bool            `json:"avoid,omitempty" doc:"for an hour its whole group goes to this node only if no other will do"`
+	Surge        bool            `json:"surge,omitempty" doc:"stop it when its replacement is ready; refused for a group that does not replace first"`
+	Cancel       bool            `json:"cancel,omitempty" doc:"of a replica, or with surge: take back that it is to be evicted; with avoid: that its group avoids the node"`
+	Message      string          `json:"message,omitempty" maxLength:"256"`
+}

@@ -86,3 +86,72 @@ type JobReply struct {
 	Changed      bool               `json:"changed" doc:"false: the job was so already"`
 	RevertedTo   uint64             `json:"reverted_to,omitempty" doc:"of a revert: the version whose spec is the wanted state again; absent when a stored outcome is told again"`
 }
+
+// JobValidation is a spec with every default filled in.
+type JobValidation struct {
+	Job      model.JobSpec `json:"job"`
+	Warnings []string      `json:"warnings"`
+
+	Budgets []model.BudgetLine `json:"budgets" doc:"what the budgets of its groups come to"`
+}
+
+// SubmitBody submits a job.
+type SubmitBody struct {
+	Job     model.JobSpec `json:"job"`
+	Message string        `json:"message,omitempty" maxLength:"256" doc:"stands in the job's history"`
+}
+
+// ScaleBody changes the counts of groups.
+type ScaleBody struct {
+	Group string `json:"group,omitempty" doc:"may be left out when the job has one group"`
+	Count *int   `json:"count" minimum:"0"`
+}
+
+// StopBody stops a job.
+type StopBody struct {
+	Purge bool `json:"purge,omitempty" doc:"remove the job once its last instance has stopped"`
+}
+
+// RestartBody restarts the instances of a job.
+type RestartBody struct {
+	Group string `json:"group,omitempty" doc:"default: every group"`
+}
+
+// RevertReply is the answer to a revert.
+type RevertReply struct {
+	JobReply
+	Spec *model.JobSpec `json:"spec,omitempty" doc:"of a dry run: what would be the wanted state"`
+	Note string         `json:"note,omitempty" doc:"why groups have the counts of the earlier version, although the current ones were to be kept"`
+}
+
+// RevertBody takes a job back to an earlier version.
+type RevertBody struct {
+	Version   uint64 `json:"version" doc:"0: the newest one that completed its rollout and differs from the current one in more than counts"`
+	IfVersion uint64 `json:"if_version,omitempty" doc:"refuse unless this is the current version"`
+	Counts    bool   `json:"counts,omitempty" doc:"take the counts of that version too; otherwise every group keeps the count that it has now"`
+	Message   string `json:"message,omitempty" maxLength:"256"`
+}
+
+// JobPlan is what submitting a spec would do.
+type JobPlan struct {
+	Job     model.JobName  `json:"job"`
+	Index   uint64         `json:"index" doc:"of the job: give it as if_index to submit only what was planned; 0: a new job"`
+	Version uint64         `json:"version" doc:"it would have"`
+	Changes bool           `json:"changes"`
+	Groups  []PlannedGroup `json:"groups"`
+}
+
+// PlannedGroup is what submitting a spec would do to a group.
+type PlannedGroup struct {
+	Group         model.GroupID    `json:"group"`
+	Created       int              `json:"created"`
+	Destroyed     int              `json:"destroyed"`
+	Kept          int              `json:"kept"`
+	Unschedulable int              `json:"unschedulable" doc:"of those created: that no node can take now"`
+	Code          model.Code       `json:"code"`
+	Message       string           `json:"message"`
+	Excluded      []model.Excluded `json:"excluded" doc:"nodes excluded by each rule"`
+
+	Budgets  []model.BudgetLine `json:"budgets" doc:"what its budgets come to: percentages and defaults as numbers"`
+	Preempts []model.InstanceID `json:"preempts" doc:"instances of less important classes that would stop to make room"`
+}

@@ -71,3 +71,13 @@ type MemberReply struct {
 	Items []Member `json:"items" doc:"the servers after the change"`
 	Index uint64   `json:"index"`
 }
+
+// JoinBody makes a server look for another one.
+type JoinBody struct {
+	Address string `json:"address" doc:"host:port of the other server's gossip"`
+}
+
+// TransferBody hands leadership to another server.
+type TransferBody struct {
+	To string `json:"to,omitempty" doc:"id or name; default: the most current server"`
+}

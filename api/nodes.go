@@ -70,3 +70,23 @@ type ForgetReply struct {
 	NodeReply
 	Lost []model.VolumeID `json:"lost,omitempty" doc:"volumes whose data is given up"`
 }
+
+// IntentBody cordons, disables or enables a node, or ends that.
+type IntentBody struct {
+	Reason string `json:"reason,omitempty" maxLength:"256" doc:"for people; it stands in the event"`
+}
+
+// AckBody acknowledges what blocks the drain of a node.
+type AckBody struct {
+	Instances []model.InstanceID `json:"instances,omitempty" maxItems:"1000" doc:"default: all that block now"`
+}
+
+// DeadBody confirms that a machine is dead.
+type DeadBody struct {
+	Force bool `json:"force,omitempty" doc:"the machine is known to be off, whatever it might still run of which only one may run; recorded"`
+}
+
+// LabelBody changes labels of a node.
+type LabelBody struct {
+	Labels map[string]string `json:"labels"`
+}

@@ -1,5 +1,9 @@
 package api
 
+import (
+	"github.com/outspan/outspan/model"
+)
+
 // ProblemRow is something that a person should look at, and the way out.
 type ProblemRow struct {
 	Code    ProblemCode `json:"code" doc:"what kind of problem"`
@@ -36,3 +40,30 @@ const (
 	ProblemUnplaced          ProblemCode = "unschedulable"
 	ProblemBackup            ProblemCode = "backup_old"
 )
+
+// PortProblem is a port on which a node's agent should listen and can't.
+type PortProblem struct {
+	Port    int               `json:"port"`
+	Service model.ServiceName `json:"service" doc:"that exposes it; empty: the port is one of the agent's own"`
+	Code    model.PortCode    `json:"code" doc:"port_taken, port_reserved or port_failed"`
+	Reason  string            `json:"reason"`
+}
+
+// ServiceProblem is a node on which an exposed port is not open.
+type ServiceProblem struct {
+	Node   string         `json:"node"`
+	NodeID model.NodeID   `json:"node_id"`
+	Port   int            `json:"port"`
+	Code   model.PortCode `json:"code" doc:"port_taken, port_reserved or port_failed"`
+	Reason string         `json:"reason"`
+}
+
+// InstanceDisk is an instance's disk limit, and whether it is above it.
+type InstanceDisk struct {
+	LimitBytes int64 `json:"limit_bytes" doc:"0: the job file sets none"`
+	Above      bool  `json:"above" doc:"the last measurement found more than the limit"`
+	UsedBytes  int64 `json:"used_bytes" doc:"below its work directory; 0 unless it is above its limit"`
+	AtLeast    bool  `json:"at_least" doc:"the agent could not measure everything there"`
+
+	Next string `json:"next" doc:"the way out; empty unless it is above its limit"`
+}

@@ -105,3 +105,64 @@ type Backup struct {
 	CreatedAt time.Time        `json:"created_at"`
 	Index     uint64           `json:"index"`
 }
+
+// TransferReply is the answer to a write that concerns volumes.
+type TransferReply struct {
+	Written
+	Transfer *Transfer `json:"transfer,omitempty"`
+}
+
+// MigrateBody moves the volumes of a slot.
+type MigrateBody struct {
+	To   string          `json:"to" doc:"node: id or name"`
+	Keep *model.Duration `json:"keep,omitempty" doc:"how long the old copy is kept; default: the setting volume_cooling"`
+}
+
+// BackupBody makes an archive of a volume.
+type BackupBody struct {
+	Live bool `json:"live,omitempty" doc:"while its instance runs: as after a power cut, at best; default: the instance is stopped meanwhile"`
+}
+
+// AttachBody puts other data of a volume to use.
+type AttachBody struct {
+	Node   string            `json:"node,omitempty" doc:"the data to attach was found on the disk of this node: id or name; default: a restored volume, or an old copy that is kept"`
+	Copies map[string]uint64 `json:"copies,omitempty" doc:"with node: the epoch of each volume, as found-volumes tells it"`
+	Keep   *model.Duration   `json:"keep,omitempty" doc:"how long the copy that is replaced is kept; default: the setting volume_cooling"`
+}
+
+// RestoreBody unpacks an archive.
+type RestoreBody struct {
+	Volume model.VolumeID  `json:"volume,omitempty" doc:"what it is to become; default: what it was made of"`
+	Node   string          `json:"node" doc:"whose backup directory has the archive: id or name"`
+	Attach bool            `json:"attach,omitempty" doc:"put it to use at once; the instance is stopped for that"`
+	Keep   *model.Duration `json:"keep,omitempty" doc:"with attach: how long the copy that is replaced is kept; default: the setting volume_cooling"`
+}
+
+// FoundAge compares found data with the data that is in use.
+type FoundAge string
+
+// The ages.
+const (
+	FoundNewer FoundAge = "newer"
+	FoundOlder FoundAge = "older"
+	FoundOnly  FoundAge = "only" // no node has data of this volume in use
+	FoundSame  FoundAge = "same" // it is what the state has in use, but it was put aside there: nothing can use it
+)
+
+// FoundVolume is data of a slot's local volumes that is on a node's disk, and that the servers neither use nor keep as an old copy: a restore lost what they knew of
+// it, or it was given up with a node that came back.
+type FoundVolume struct {
+	Node    string            `json:"node"`
+	Volume  model.VolumeID    `json:"volume" doc:"what it can be attached as, with the others of its slot"`
+	Epoch   uint64            `json:"epoch" doc:"of the newest of the volumes; a higher one is newer"`
+	Age     FoundAge          `json:"age" enum:"newer,older,only,same" doc:"than the data in use; same: it is that data, and was put aside"`
+	Written time.Time         `json:"written" doc:"when a file directly in it was last written, by the node's clock"`
+	Copies  map[string]uint64 `json:"copies" doc:"epoch of each volume, by its name: what attach-volume takes"`
+}
+
+// FoundVolumes are all of them, by node and volume.
+type FoundVolumes struct {
+	Items  []FoundVolume `json:"items"`
+	Silent []string      `json:"silent_nodes" doc:"nodes whose agents did not answer: what is there is not listed"`
+	Index  uint64        `json:"index"`
+}

@@ -11,16 +11,17 @@ import (
 // A room may always import itself. A test in an external _test package is no part of its room.
 var arrows = map[string][]string{
 	"model":     {"internal/canon"},
+	"api":       {"model"},
 	"fsm":       {"model", "internal/canon"},
 	"reconcile": {"model", "fsm"},
 	"sim":       {"model", "fsm", "reconcile"},
-	"transport": {"model", "fsm"},
+	"transport": {"model", "fsm", "api"},
 	"cluster":   {"model", "fsm", "transport"},
 	"agent":     {"model", "transport", "internal/erase"},
 	"config":    {"model", "agent", "cluster", "transport"}, // whose Config structs it fills
-	"cmd":       {"model", "fsm", "agent", "cluster", "config", "reconcile", "transport", "internal/demo", "internal/procs"},
-	"e2e":       {"model", "fsm", "agent", "cluster", "config", "reconcile", "transport"},
-	"bench":     {"model", "fsm", "cluster", "transport"},
+	"cmd":       {"model", "api", "fsm", "agent", "cluster", "config", "reconcile", "transport", "internal/demo", "internal/procs"},
+	"e2e":       {"model", "api", "fsm", "agent", "cluster", "config", "reconcile", "transport"},
+	"bench":     {"model", "api", "fsm", "cluster", "transport"},
 	"examples":  {"model", "config"},
 
 	"internal/canon":      {},
@@ -62,6 +63,7 @@ var barred = map[string][]string{
 // libraries is all that a room needs beside the standard library. A room that is not listed may use any library.
 var libraries = map[string][]string{
 	"model": {"github.com/fxamacker/cbor"},
+	"api":   {},
 	"fsm":   {"github.com/fxamacker/cbor", "github.com/tidwall/btree"},
 }
 

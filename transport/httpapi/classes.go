@@ -41,17 +41,7 @@ type classRead struct {
 type classInput struct {
 	WriteParams
 	ClassPath
-	Input classBody
-}
-
-type classBody struct {
-	Below          model.ClassName    `json:"below,omitempty" doc:"stand directly below this class: less important. A new class needs below or above"`
-	Above          model.ClassName    `json:"above,omitempty" doc:"stand directly above this class: more important"`
-	MaxDown        *model.Amount      `json:"max_down,omitempty" doc:"of a group that has no budget of its own; a percentage is rounded down"`
-	MaxDownFloor   *int               `json:"max_down_floor,omitempty" doc:"at least as many may be down"`
-	QuotaMemory    *int64             `json:"quota_memory_bytes,omitempty" doc:"0: no limit"`
-	QuotaInstances *int               `json:"quota_instances,omitempty" doc:"0: no limit"`
-	PreemptEqual   model.PreemptEqual `json:"preempt_equal,omitempty" enum:"off,fair"`
+	Input api.ClassBody
 }
 
 func (in *classInput) body() any { return &in.Input }
@@ -98,7 +88,7 @@ func setClass() change[classInput, api.ClassReply] {
 			old, _, exists := r.Class(model.ClassName(in.Name))
 			c := &fsm.ClassSet{Name: model.ClassName(in.Name), Below: b.Below, Above: b.Above, PreemptEqual: b.PreemptEqual}
 			if b.MaxDown != nil || b.MaxDownFloor != nil {
-				c.MaxDown = b.maxDown(old, exists)
+				c.MaxDown = maxDown(b, old, exists)
 			}
 			if b.QuotaMemory != nil || b.QuotaInstances != nil {
 				quota := old.Quota
@@ -123,8 +113,8 @@ func setClass() change[classInput, api.ClassReply] {
 	}
 }
 
-// maxDown is the default budget with what is given of it. A percentage of a small group is nothing: unless it is said otherwise one may be down.
-func (b *classBody) maxDown(old fsm.Class, exists bool) *model.MaxDown {
+// maxDown is the default budget with what a body gives of it. A percentage of a small group is nothing: unless it is said otherwise one may be down.
+func maxDown(b *api.ClassBody, old fsm.Class, exists bool) *model.MaxDown {
 	m := old.MaxDown
 	if !exists {
 		m = model.DefaultMaxDown()

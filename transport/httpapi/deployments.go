@@ -62,11 +62,7 @@ func (in *promoteInput) ref() string { return in.ID }
 type failInput struct {
 	WriteParams
 	DeploymentPath
-	Input failBody
-}
-
-type failBody struct {
-	Reason string `json:"reason,omitempty" maxLength:"256" doc:"default: failed by an operator"`
+	Input api.FailBody
 }
 
 func (in *failInput) body() any { return &in.Input }

@@ -1,4 +1,4 @@
-// Package api is the HTTP API of a server: typed JSON operations with their OpenAPI document, the agents' protocol,
+// Package httpapi is the HTTP API of a server: typed JSON operations with their OpenAPI document, the agents' protocol,
 // streams of events and logs, and what servers ask each other.
 //
 // It hides: who may do what, which server answers (a request is forwarded to the leader at most once, with the actor

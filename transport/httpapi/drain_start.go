@@ -20,13 +20,7 @@ type drainRequest[I any] interface {
 
 type drainInput struct {
 	WriteParams
-	Input drainBody
-}
-
-type drainBody struct {
-	Nodes    []string          `json:"nodes,omitempty" maxItems:"1000" doc:"ids or whole names, in the order in which they are drained"`
-	Selector map[string]string `json:"selector,omitempty" doc:"instead of nodes: all nodes with these labels, by name"`
-	api.DrainChoices
+	Input api.DrainBody
 }
 
 type nodeDrainInput struct {

@@ -134,11 +134,7 @@ func pauseDrain(paused bool) change[drainWrite, api.DrainWriteReply] {
 type cancelInput struct {
 	WriteParams
 	DrainPath
-	Input cancelBody
-}
-
-type cancelBody struct {
-	Uncordon bool `json:"uncordon,omitempty"`
+	Input api.CancelBody
 }
 
 func (in *cancelInput) body() any { return &in.Input }

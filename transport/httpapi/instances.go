@@ -194,16 +194,7 @@ func onInstance[I any](ref func(*I) string, command func(*fsm.Instance, *I) fsm.
 type evictInput struct {
 	WriteParams
 	InstancePath
-	Input evictBody
-}
-
-type evictBody struct {
-	Grace        *model.Duration `json:"grace,omitempty" doc:"instead of the group's"`
-	BypassBudget bool            `json:"bypass_budget,omitempty" doc:"stop it although a budget or its role forbids it; recorded"`
-	Avoid        bool            `json:"avoid,omitempty" doc:"for an hour its whole group goes to this node only if no other will do"`
-	Surge        bool            `json:"surge,omitempty" doc:"stop it when its replacement is ready; refused for a group that does not replace first"`
-	Cancel       bool            `json:"cancel,omitempty" doc:"of a replica, or with surge: take back that it is to be evicted; with avoid: that its group avoids the node"`
-	Message      string          `json:"message,omitempty" maxLength:"256"`
+	Input api.EvictBody
 }
 
 func (in *evictInput) body() any { return &in.Input }

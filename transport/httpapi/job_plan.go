@@ -10,7 +10,7 @@ import (
 type planInput struct {
 	AskParams
 	JobPath
-	Input submitBody
+	Input api.SubmitBody
 }
 
 func (in *planInput) body() any { return &in.Input }

@@ -10,14 +10,7 @@ import (
 
 type revertInput struct {
 	JobWrite
-	Input revertBody
-}
-
-type revertBody struct {
-	Version   uint64 `json:"version" doc:"0: the newest one that completed its rollout and differs from the current one in more than counts"`
-	IfVersion uint64 `json:"if_version,omitempty" doc:"refuse unless this is the current version"`
-	Counts    bool   `json:"counts,omitempty" doc:"take the counts of that version too; otherwise every group keeps the count that it has now"`
-	Message   string `json:"message,omitempty" maxLength:"256"`
+	Input api.RevertBody
 }
 
 func (in *revertInput) body() any { return &in.Input }

@@ -12,12 +12,7 @@ import (
 type submitInput struct {
 	WriteParams
 	IfIndex string `query:"if_index" pattern:"^[0-9]*$" doc:"refuse unless the job is at this index; 0: unless there is none of this name"`
-	Input   submitBody
-}
-
-type submitBody struct {
-	Job     model.JobSpec `json:"job"`
-	Message string        `json:"message,omitempty" maxLength:"256" doc:"stands in the job's history"`
+	Input   api.SubmitBody
 }
 
 func (in *submitInput) body() any { return &in.Input }
@@ -30,34 +25,21 @@ type JobWrite struct {
 
 type scaleInput struct {
 	JobWrite
-	Input scaleBody
-}
-
-type scaleBody struct {
-	Group string `json:"group,omitempty" doc:"may be left out when the job has one group"`
-	Count *int   `json:"count" minimum:"0"`
+	Input api.ScaleBody
 }
 
 func (in *scaleInput) body() any { return &in.Input }
 
 type stopInput struct {
 	JobWrite
-	Input stopBody
-}
-
-type stopBody struct {
-	Purge bool `json:"purge,omitempty" doc:"remove the job once its last instance has stopped"`
+	Input api.StopBody
 }
 
 func (in *stopInput) body() any { return &in.Input }
 
 type restartInput struct {
 	JobWrite
-	Input restartBody
-}
-
-type restartBody struct {
-	Group string `json:"group,omitempty" doc:"default: every group"`
+	Input api.RestartBody
 }
 
 func (in *restartInput) body() any { return &in.Input }
@@ -181,7 +163,7 @@ func restartJob() change[restartInput, api.JobReply] {
 
 type validateInput struct {
 	AskParams
-	Input submitBody
+	Input api.SubmitBody
 }
 
 func (in *validateInput) body() any { return &in.Input }

@@ -66,11 +66,7 @@ type MemberPath struct {
 
 type joinInput struct {
 	ActParams
-	Input joinBody `json:"input"`
-}
-
-type joinBody struct {
-	Address string `json:"address" doc:"host:port of the other server's gossip"`
+	Input api.JoinBody `json:"input"`
 }
 
 func (in *joinInput) body() any { return &in.Input }
@@ -97,11 +93,7 @@ func (in *removeInput) body() any { return nil }
 
 type transferInput struct {
 	ActParams
-	Input transferBody `json:"input"`
-}
-
-type transferBody struct {
-	To string `json:"to,omitempty" doc:"id or name; default: the most current server"`
+	Input api.TransferBody `json:"input"`
 }
 
 func (in *transferInput) body() any { return &in.Input }

@@ -150,11 +150,7 @@ func onNode[I any](ref func(*I) string, command func(*reading, *fsm.Node, *I) (f
 type intentInput struct {
 	WriteParams
 	NodePath
-	Input intentBody
-}
-
-type intentBody struct {
-	Reason string `json:"reason,omitempty" maxLength:"256" doc:"for people; it stands in the event"`
+	Input api.IntentBody
 }
 
 func (in *intentInput) body() any { return &in.Input }
@@ -178,11 +174,7 @@ func setIntent(to model.Intent, barred ...model.Intent) change[intentInput, api.
 type ackInput struct {
 	WriteParams
 	NodePath
-	Input ackBody
-}
-
-type ackBody struct {
-	Instances []model.InstanceID `json:"instances,omitempty" maxItems:"1000" doc:"default: all that block now"`
+	Input api.AckBody
 }
 
 func (in *ackInput) body() any { return &in.Input }
@@ -206,11 +198,7 @@ func ackBlockers() change[ackInput, api.NodeReply] {
 type deadInput struct {
 	WriteParams
 	NodePath
-	Input deadBody
-}
-
-type deadBody struct {
-	Force bool `json:"force,omitempty" doc:"the machine is known to be off, whatever it might still run of which only one may run; recorded"`
+	Input api.DeadBody
 }
 
 func (in *deadInput) body() any { return &in.Input }
@@ -258,11 +246,7 @@ func forgetNode() change[forgetInput, api.ForgetReply] {
 type labelInput struct {
 	WriteParams
 	NodePath
-	Input labelBody
-}
-
-type labelBody struct {
-	Labels map[string]string `json:"labels"`
+	Input api.LabelBody
 }
 
 func (in *labelInput) body() any { return &in.Input }

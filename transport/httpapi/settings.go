@@ -58,11 +58,7 @@ func (*settingsPatch) Schema(r huma.Registry) *huma.Schema {
 
 type pauseInput struct {
 	WriteParams
-	Input pauseBody
-}
-
-type pauseBody struct {
-	What string `json:"what,omitempty" enum:"actuation,pause,hold,restore" doc:"pause (or actuation): carry decisions out again. hold: end the brake against mass eviction. restore: confirm that a restored snapshot is right, which ends what runs and the servers don't know. Default: pause actuation; resume what is in force, if that is one thing and no restore"`
+	Input api.PauseBody
 }
 
 func (in *pauseInput) body() any { return &in.Input }

@@ -15,47 +15,25 @@ import (
 type migrateInput struct {
 	WriteParams
 	VolumePath
-	Input migrateBody
-}
-
-type migrateBody struct {
-	To   string          `json:"to" doc:"node: id or name"`
-	Keep *model.Duration `json:"keep,omitempty" doc:"how long the old copy is kept; default: the setting volume_cooling"`
+	Input api.MigrateBody
 }
 
 type backupInput struct {
 	WriteParams
 	VolumePath
-	Input backupBody
-}
-
-type backupBody struct {
-	Live bool `json:"live,omitempty" doc:"while its instance runs: as after a power cut, at best; default: the instance is stopped meanwhile"`
+	Input api.BackupBody
 }
 
 type attachInput struct {
 	WriteParams
 	VolumePath
-	Input attachBody
-}
-
-type attachBody struct {
-	Node   string            `json:"node,omitempty" doc:"the data to attach was found on the disk of this node: id or name; default: a restored volume, or an old copy that is kept"`
-	Copies map[string]uint64 `json:"copies,omitempty" doc:"with node: the epoch of each volume, as found-volumes tells it"`
-	Keep   *model.Duration   `json:"keep,omitempty" doc:"how long the copy that is replaced is kept; default: the setting volume_cooling"`
+	Input api.AttachBody
 }
 
 type restoreInput struct {
 	WriteParams
 	BackupPath
-	Input restoreBody
-}
-
-type restoreBody struct {
-	Volume model.VolumeID  `json:"volume,omitempty" doc:"what it is to become; default: what it was made of"`
-	Node   string          `json:"node" doc:"whose backup directory has the archive: id or name"`
-	Attach bool            `json:"attach,omitempty" doc:"put it to use at once; the instance is stopped for that"`
-	Keep   *model.Duration `json:"keep,omitempty" doc:"with attach: how long the copy that is replaced is kept; default: the setting volume_cooling"`
+	Input api.RestoreBody
 }
 
 type transferWrite struct {
