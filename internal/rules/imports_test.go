@@ -155,7 +155,7 @@ func TestBarredImport(t *testing.T) {
 		{"cluster", "github.com/hashicorp/raft-boltdb/v2", false},
 		{"cluster", module + "/reconcile", true},
 		{"config", module + "/reconcile", true},
-		{"cmd", "github.com/spf13/cobra", false},
+		{"internal/cli", "github.com/spf13/cobra", false},
 		{"fsm", module + "/internal/plant", false},
 		{"fsm", module + "/internal/rules", true},
 		{"agent", module + "/internal/plant", true},
