@@ -27,7 +27,7 @@ REPORT   := $(GO) run ./internal/testreport $(if $(SKIPS),-allow $(SKIPS)) $(if 
 LINT     := $(GO) tool -modfile=tools.mod golangci-lint
 # Tests that start whole clusters run after the others, and those of real processes alone, so that nothing else takes the
 # cores while they measure.
-CLUSTERS := ./e2e ./e2e/bubble ./e2e/linear ./cmd/... ./bench
+CLUSTERS := ./e2e ./e2e/bubble ./e2e/linear ./internal/cli ./internal/daemon ./bench
 # Tests that make test leaves out (they call long).
 LONG     := ^Test(Etcd|Nats|Redis|Policies|Preempt|Rebalance|Roll|Volume.*|Linear|PausedLeader|Compare|ServersAway|LeaderKills|OldSnapshot|AgentUpgrade|SickMachine|Refill|Flood)$$
 UNITS     = $(filter-out $(shell $(GO) list $(CLUSTERS)),$(shell $(GO) list ./...))

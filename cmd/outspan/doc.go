@@ -1,8 +1,5 @@
-// Command outspan is the whole product in one binary: server, agent, and the command line that people use.
-//
-// main.go holds the table of commands; each noun has a file with its verbs. A command talks to the cluster through
-// the HTTP API only (call.go), prints in the format that was asked for (output.go, page.go), and ends with an exit
-// code from the table in exit.go, which scripts rely on.
+// Command outspan is the whole product in one binary: server, agent, and the command line that people use. Package internal/cli has the command line,
+// internal/daemon what `outspan server run` and `outspan agent run` start.
 package main
 
 //go:generate go run . gen-docs ../../docs

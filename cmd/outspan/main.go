@@ -4,11 +4,10 @@ import (
 	"context"
 	"os"
 	"os/signal"
-	"slices"
 	"syscall"
 
-	"github.com/outspan/outspan/agent/door"
-	"github.com/outspan/outspan/agent/driver"
+	"github.com/outspan/outspan/internal/cli"
+	"github.com/outspan/outspan/internal/daemon"
 )
 
 // version is what this build calls itself; the linker sets it.
@@ -16,7 +15,7 @@ var version = "dev"
 
 func main() {
 	args := os.Args[1:]
-	if code, ok := reexec(args); ok {
+	if code, ok := daemon.Reexec(args); ok {
 		os.Exit(code)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
@@ -25,79 +24,8 @@ func main() {
 		stop()
 	}()
 	endProfile := startProfile()
-	code := newApp().run(ctx, args)
+	code := cli.Run(ctx, daemon.Program{Version: version, Exit: os.Exit}, args)
 	endProfile()
 	stop()
 	os.Exit(code)
-}
-
-// reexec runs what agents start of this binary. No flag is parsed and nothing else is set up before it: a shim must stay
-// small and must not fail over what concerns the command line.
-func reexec(args []string) (code int, ok bool) {
-	if len(args) == 0 {
-		return 0, false
-	}
-	switch args[0] {
-	case "shim":
-		return driver.ShimMain(args[1:]), true
-	case "shim-init":
-		return driver.InitMain(args[1:]), true
-	case "door":
-		return door.Main(args[1:]), true
-	}
-	return 0, false
-}
-
-// noun is a thing that the command line knows, with what can be done to it.
-type noun struct {
-	name, short string
-	verbs       []verb
-	// bare runs when the word behind the noun is not a verb: outspan drain NODE.
-	bare verb
-}
-
-// nouns is the table of `outspan NOUN VERB`.
-func nouns() []noun {
-	return []noun{
-		{name: "agent", short: "the worker process of a node", verbs: []verb{agentRun, agentStatus}},
-		{name: "budget", short: "what groups can lose at once and per window", verbs: []verb{budgetLs, budgetStatus, budgetSet, budgetRm}},
-		{name: "class", short: "named priorities, the highest first", verbs: []verb{classLs, classSet, classRm}},
-		{name: "config", short: "files of servers and agents", verbs: []verb{configValidate, configShow}},
-		{name: "debug", short: "look into the data of a stopped server", verbs: []verb{debugLog, debugEntry, debugSnapshot, debugStateCommand, debugDiff}},
-		{name: "deployment", short: "the way of a job from one version to the next", verbs: []verb{deploymentLs, deploymentStatus, deploymentPromote, deploymentFail}},
-		{name: "drain", short: "empty nodes, and follow that", verbs: []verb{drainLs, drainStatus, drainWatch, drainPause, drainResume, drainCancel}, bare: nodeDrain},
-		{name: "gossip", short: "the key of the gossip pool", verbs: []verb{gossipKey}},
-		{name: "instance", short: "single runs of a group's program", verbs: []verb{instanceLs, instanceStatus, instanceWhy, instanceLogs, instanceEvict, instanceStop, instanceRestart}},
-		{name: "job", short: "what is to run", verbs: []verb{jobInit, jobValidate, jobPlan, jobRun, jobLs, jobStatus, jobHistory, jobRevert, jobScale, jobRestart, jobStop, jobLogs}},
-		{name: "node", short: "worker machines", verbs: []verb{nodeLs, nodeStatus, nodeDrain, nodeRoll, nodeCordon, nodeUncordon, nodeDisable, nodeEnable, nodeAckBlockers, nodeConfirmDead, nodeLabel, nodeForget}},
-		{name: "server", short: "control-plane processes", verbs: []verb{serverRun, serverMembers, serverHealth, serverVerify, serverJoin, serverPromote, serverRemove, serverTransferLeader, serverSnapshot, serverRecover, serverInit}},
-		{name: "service", short: "named ports and who serves them", verbs: []verb{serviceLs, serviceStatus}},
-		{name: "settings", short: "policy of the whole cluster", verbs: []verb{settingsGet, settingsSet, settingsPause, settingsResume}},
-		{name: "tls", short: "certificates", verbs: []verb{tlsCA, tlsCert}},
-		{name: "volume", short: "data of instances on nodes", verbs: []verb{volumeLs, volumeStatus, volumeFind, volumeMigrate, volumeBackup, volumeBackups, volumeRestore, volumeAttach, volumeCancel, volumeForget}},
-	}
-}
-
-// alone is the table of commands without a noun.
-func alone() []verb {
-	return []verb{
-		statusCommand, whyCommand, eventsCommand, logsCommand,
-		rebalanceCommand, aliasOf(jobRun, "run FILE"), aliasOf(jobPlan, "plan FILE"), aliasOf(jobStop, "stop JOB"),
-		fmtCommand, completionCommand, versionCommand, devCommand, demoCommand, demoAppCommand, genDocsCommand,
-	}
-}
-
-// longFlags turns -json into --json: a single dash before the name of a long flag, as people know it from elsewhere. Single letters,
-// and what follows --, stay as they are.
-func longFlags(args []string, known func(name string) bool) []string {
-	out := slices.Clone(args)
-	for i, arg := range out {
-		if arg == "--" {
-			break
-		}
-		if name, ok := singleDash(arg); ok && known(name) {
-			out[i] = "-" + arg
-		}
-	}
-	return out
 }

@@ -1,0 +1,156 @@
+package cli
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/outspan/outspan/api"
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
+)
+
+// listedAtMost is how many lines of instances a drain shows; more are summed up unless -o wide asks for them.
+const listedAtMost = 20
+
+// sumsOf puts the blockers of a drain together, each reason once.
+func sumsOf(blockers []api.DrainBlocker) []fsm.BlockerSum {
+	all := make([]model.Blocker, len(blockers))
+	for i, b := range blockers {
+		all[i] = model.Blocker{Code: b.Code, Instance: b.Instance, Volume: b.Volume, Message: b.Message, Unblock: b.Unblock}
+	}
+	return fsm.SumBlockers(all)
+}
+
+// sumText is one reason as a line: what it keeps, why, and what to do.
+func sumText(sum fsm.BlockerSum) string {
+	text := ""
+	for _, part := range [...]struct{ names, told string }{{sum.Who(), string(sum.Instance)}, {sum.What(), string(sum.Volume)}} {
+		if part.names != "" && (part.told == "" || !strings.Contains(sum.Message, part.told)) {
+			text += part.names + ": "
+		}
+	}
+	return text + blockerText(sum.Code, sum.Message, sum.Unblock)
+}
+
+func blockerText(code model.Code, message, unblock string) string {
+	text := string(code)
+	if message != "" {
+		text += ": " + message
+	}
+	if unblock != "" {
+		text += "; " + unblock
+	}
+	return text
+}
+
+// reasonKey tells reasons apart while a drain is followed: times and counts in them are no news.
+func reasonKey(sum fsm.BlockerSum) string {
+	words := strings.Fields(string(sum.Code) + " " + sum.Message)
+	for i, word := range words {
+		if word[0] >= '0' && word[0] <= '9' {
+			words[i] = "#"
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+// newReasons lists the reasons that a node of a drain has since the look before, but for those that pass by themselves.
+func newReasons(before, after []api.DrainBlocker) []fsm.BlockerSum {
+	known, named := map[string]bool{}, map[model.Blocker]bool{}
+	for _, sum := range sumsOf(before) {
+		known[reasonKey(sum)] = true
+	}
+	for _, b := range before {
+		known[reasonKey(sumsOf([]api.DrainBlocker{b})[0])] = true
+		named[model.Blocker{Code: b.Code, Instance: b.Instance, Volume: b.Volume}] = true
+	}
+	fresh := slices.DeleteFunc(slices.Clone(after), func(b api.DrainBlocker) bool {
+		return passing(b.Code) || named[model.Blocker{Code: b.Code, Instance: b.Instance, Volume: b.Volume}]
+	})
+	return slices.DeleteFunc(sumsOf(fresh), func(sum fsm.BlockerSum) bool { return known[reasonKey(sum)] })
+}
+
+// passing blockers come and go in every drain that goes well: they are no news.
+func passing(code model.Code) bool {
+	return code == model.CodeReplacementPending || code == model.CodeStopping
+}
+
+// blockersOf are the blockers of a forecast.
+func blockersOf(forecast []api.DrainForecast) []api.DrainBlocker {
+	var all []api.DrainBlocker
+	for _, f := range forecast {
+		if f.Blocker != "" {
+			all = append(all, api.DrainBlocker{Code: f.Blocker, Instance: f.Instance, Volume: f.Volume, Message: f.Message, Unblock: f.Unblock})
+		}
+	}
+	return all
+}
+
+// forecastReasons prints why instances of a forecast can't go now, and what else is to know of them, each once.
+func (p *page) forecastReasons(indent string, forecast []api.DrainForecast) {
+	for _, sum := range sumsOf(blockersOf(forecast)) {
+		p.line("%s%s", indent, sumText(sum))
+	}
+	told := map[string]bool{}
+	for _, f := range forecast {
+		text := fmt.Sprintf("%s: %s", f.Group, f.Note)
+		if f.Blocker == "" && f.Note != "" && !told[text] {
+			told[text] = true
+			p.line("%s%s", indent, text)
+		}
+	}
+}
+
+// forecastSums is a forecast in one line: what happens to how many, and about how long that takes.
+func forecastSums(forecast []api.DrainForecast) string {
+	var parts []string
+	longest := model.Duration(0)
+	for _, f := range forecast {
+		longest = max(longest, f.After)
+	}
+	for _, one := range [...]struct {
+		action model.Action
+		word   string
+	}{
+		{model.ActionMove, "move"}, {model.ActionStopFirst, "stop first, then move"}, {model.ActionStop, "stop"}, {model.ActionLeave, "stay"}, {model.ActionWait, "wait"},
+	} {
+		n := 0
+		for _, f := range forecast {
+			n += map[bool]int{true: 1}[f.Action == one.action]
+		}
+		if n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, one.word))
+		}
+	}
+	if longest > 0 {
+		parts = append(parts, "about "+span(time.Duration(longest)*time.Millisecond))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// forecastCount is a forecast's line of several instances that fare alike.
+type forecastCount struct {
+	api.DrainForecast
+	count int
+}
+
+// countForecast puts the instances of a forecast together that fare alike.
+func countForecast(forecast []api.DrainForecast) []forecastCount {
+	var all []forecastCount
+	at := map[api.DrainForecast]int{}
+	for _, f := range forecast {
+		alike := api.DrainForecast{Node: f.Node, Group: f.Group, Class: f.Class, Action: f.Action, Target: f.Target, Blocker: f.Blocker}
+		if f.Member != "" {
+			alike.Member = "each its own" // whichever they are
+		}
+		i, known := at[alike]
+		if !known {
+			i = len(all)
+			at[alike], all = i, append(all, forecastCount{alike, 0})
+		}
+		all[i].count++
+	}
+	return all
+}

@@ -1,0 +1,245 @@
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/outspan/outspan/api"
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
+)
+
+func budgetName(b api.Budget) string { return b.Name }
+
+func budgetLs(a *app) *cobra.Command {
+	var filter listFlags
+	cmd := &cobra.Command{
+		Use: "ls", Aliases: []string{"list"}, Short: "list the budgets of groups, the shared ones, and the rates of actors", Args: exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			got, err := list[api.Budget](cmd.Context(), a, "/v1/budgets", filter.query())
+			if err != nil {
+				return err
+			}
+			return showList(a, got, budgetName, []column[api.Budget]{
+				{head: "name", cell: budgetName},
+				{head: "ready", cell: readyOfWant},
+				{head: "min ready", cell: func(b api.Budget) string { return ofInstances(b, b.MinReady) }},
+				{head: "max down", cell: func(b api.Budget) string { return ofInstances(b, b.MaxDown) }},
+				{head: "down", cell: func(b api.Budget) string {
+					if b.Scope == scopeActor {
+						return ""
+					}
+					return downText(b)
+				}},
+				{head: "allowed", cell: func(b api.Budget) string { return fmt.Sprint(b.Allowed) }},
+				{head: "rate", cell: rateText},
+				{head: "next allowed", cell: nextAllowed},
+				{head: "scope", cell: func(b api.Budget) string { return b.Scope }},
+				{head: "shared", wide: true, cell: func(b api.Budget) string { return strings.Join(b.Shared, ", ") }},
+				{head: "how", wide: true, cell: func(b api.Budget) string { return b.Text }},
+			})
+		},
+	}
+	filter.register(cmd)
+	return cmd
+}
+
+// scopeActor is the scope of what is no set of instances but the rate of who stops them.
+const scopeActor = "actor"
+
+func readyOfWant(b api.Budget) string {
+	if b.Scope == scopeActor {
+		return ""
+	}
+	return fmt.Sprintf("%d/%d", b.Ready, b.Want)
+}
+
+func ofInstances(b api.Budget, n int) string {
+	if b.Scope == scopeActor {
+		return ""
+	}
+	return fmt.Sprint(n)
+}
+
+func downText(b api.Budget) string {
+	return fmt.Sprintf("%d (%d voluntary)", b.Down.Voluntary+b.Down.Involuntary, b.Down.Voluntary)
+}
+
+// downByCause lists what is down with the reasons: "2 (1 voluntary): node_draining 1, node_offline 1".
+func downByCause(b api.Budget) string {
+	text := downText(b)
+	for i, cause := range slices.Sorted(maps.Keys(b.Down.ByCause)) {
+		sep := ", "
+		if i == 0 {
+			sep = ": "
+		}
+		text += fmt.Sprintf("%s%s %d", sep, cause, b.Down.ByCause[cause])
+	}
+	return text
+}
+
+func rateText(b api.Budget) string {
+	if b.Rate == nil {
+		return ""
+	}
+	return fmt.Sprintf("%d of %d in %s", b.Rate.Used, b.Rate.Max, b.Rate.Window)
+}
+
+func nextAllowed(b api.Budget) string {
+	if b.Rate == nil || b.Rate.NextAllowed == nil {
+		return ""
+	}
+	return stamp(b.Rate.NextAllowed)
+}
+
+// budgetPath is where a budget is read: that of a group is named JOB/GROUP.
+func budgetPath(name string) (string, error) {
+	job, group, ofGroup := strings.Cut(name, "/")
+	switch {
+	case !ofGroup && name != "":
+		return "/v1/budgets/" + segment(name), nil
+	case job == "" || group == "":
+		return "", usage("%q is neither the name of a shared budget nor JOB/GROUP", name).WithHint("list budgets with: outspan budget ls")
+	}
+	return "/v1/budgets/" + segment(job) + "/" + segment(group), nil
+}
+
+func budgetStatus(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use: "status NAME|JOB/GROUP", Short: "show what a group, or the groups that share a budget, can lose now", Args: exactly("NAME|JOB/GROUP"), ValidArgsFunction: a.complete("budgets"),
+		Example: "outspan budget status web/http\noutspan budget status db",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			path, err := budgetPath(args[0])
+			if err != nil {
+				return err
+			}
+			got, err := get[api.Budget](cmd.Context(), a, path, nil)
+			if err != nil {
+				return err
+			}
+			b := got.value
+			return a.show(shown{json: got.raw, names: []string{budgetName(b)}, text: func(p *page) { p.budget(b) }})
+		},
+	}
+}
+
+func (p *page) budget(b api.Budget) {
+	groups := ""
+	if b.Scope == model.ScopeShared {
+		groups = joinedText(b.Groups)
+	}
+	p.fields(
+		field{"Name", budgetName(b)}, field{"Scope", b.Scope}, field{"Ready", fmt.Sprintf("%d of %d", b.Ready, b.Want)},
+		field{"Min ready", fmt.Sprint(b.MinReady)}, field{"Max down", fmt.Sprint(b.MaxDown)}, field{"Why so", b.Text}, field{"Down", downByCause(b)},
+		field{"Being prepared", number(b.Held)},
+		field{"Not heard of since the restore", number(b.Unheard)}, field{"Allowed now", fmt.Sprint(b.Allowed)}, field{"Rate", rateText(b)}, field{"Next allowed", nextAllowed(b)},
+		field{"Groups", groups}, field{"Also under", strings.Join(b.Shared, ", ")},
+	)
+}
+
+// joinedText lists ids for people; "none" for an empty list.
+func joinedText[T ~string](list []T) string {
+	return cmp.Or(strings.Join(asTexts(list), ", "), "none")
+}
+
+func budgetSet(a *app) *cobra.Command {
+	var write writeFlags
+	var spec model.BudgetSpec
+	var minReady, maxDown, rate string
+	cmd := &cobra.Command{
+		Use: "set NAME", Short: "make a budget that groups share, or replace it", Args: exactly("NAME"), ValidArgsFunction: a.complete("budgets"),
+		Long: `Makes a budget that groups share by naming it in their job files: budget = "NAME". What is ready and wanted is counted over all of them.
+The whole budget is replaced: what is not given is not limited. Percentages are of the sum of the groups' counts, rounded so that they never allow more.`,
+		Example: "outspan budget set db --min-ready 2\noutspan budget set db --max-down 25% --rate 1/10m",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := budgetSpec(&spec, minReady, maxDown, rate); err != nil {
+				return err
+			}
+			got, err := call[api.BudgetReply](cmd.Context(), a, http.MethodPut, "/v1/budgets/"+segment(args[0]), write.query(), spec)
+			if err != nil {
+				return err
+			}
+			return a.show(shown{json: got.raw, names: args, text: func(p *page) {
+				p.line("budget %s is set %s", args[0], write.done(got.value.Index))
+				if b := got.value.Budget; b != nil {
+					p.line("  %s", b.Text)
+				}
+			}})
+		},
+	}
+	write.register(cmd, "check and show what it would come to, change nothing")
+	cmd.Flags().StringVar(&minReady, "min-ready", "", "how many must stay ready: a number, or a percentage such as 75%")
+	cmd.Flags().StringVar(&maxDown, "max-down", "", "how many may be down: a number, or a percentage such as 25%")
+	cmd.Flags().StringVar(&rate, "rate", "", "how many stops may begin in a window: 1/10m")
+	cmd.Flags().BoolVar(&spec.Blocking, "blocking", false, "accept that the budget may allow nothing; then only a drain's forced deadline gets past it")
+	return cmd
+}
+
+func budgetSpec(spec *model.BudgetSpec, minReady, maxDown, rate string) error {
+	for _, f := range [...]struct {
+		flag, text string
+		to         **model.Amount
+	}{{"min-ready", minReady, &spec.MinReady}, {"max-down", maxDown, &spec.MaxDown}} {
+		if f.text == "" {
+			continue
+		}
+		amount := new(model.Amount)
+		if err := amount.UnmarshalText([]byte(f.text)); err != nil {
+			return usage("--%s: %v", f.flag, err)
+		}
+		*f.to = amount
+	}
+	if rate != "" {
+		var r model.ActorRate
+		if err := r.UnmarshalText([]byte(rate)); err != nil {
+			return usage("--rate: %v", err)
+		}
+		if r.Max > 0 {
+			spec.Rate = &model.RateSpec{Max: r.Max, Window: r.Window}
+		}
+	}
+	return nil
+}
+
+func budgetRm(a *app) *cobra.Command {
+	var write writeFlags
+	cmd := &cobra.Command{
+		Use: "rm NAME", Aliases: []string{"remove"}, Short: "remove a shared budget that no group names", Args: exactly("NAME"), ValidArgsFunction: a.complete("budgets"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			got, err := call[api.BudgetReply](cmd.Context(), a, http.MethodDelete, "/v1/budgets/"+segment(args[0]), write.query(), nil)
+			if err != nil {
+				return err
+			}
+			return a.show(shown{json: got.raw, names: args, text: func(p *page) { p.line("budget %s is removed %s", args[0], write.done(got.value.Index)) }})
+		},
+	}
+	write.register(cmd, "check only, change nothing")
+	return cmd
+}
+
+// budgetLine says what a budget of a submitted job comes to.
+func budgetLine(b model.BudgetLine) string {
+	if b.Scope == model.ScopeShared {
+		return fmt.Sprintf("budget %s (shared): %s", b.Name, b.Text)
+	}
+	return fmt.Sprintf("budget of %s: %s", b.Name, b.Text)
+}
+
+// budgetNotes writes, as comments of a job file, what the budgets of its groups come to.
+func (p *page) budgetNotes(spec model.JobSpec) {
+	for i := range spec.Groups {
+		g := &spec.Groups[i]
+		if g.Role != model.RoleSystem {
+			p.line("# %s", budgetLine(fsm.PreviewBudget(g, spec.Name, spec.Class)))
+		}
+		for _, name := range g.Budgets {
+			p.line("# budget %s (shared): counted over all groups that name it; job plan shows what it comes to", name)
+		}
+	}
+}

@@ -1,0 +1,146 @@
+package cli
+
+import (
+	"fmt"
+	"net/http"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/outspan/outspan/api"
+	"github.com/outspan/outspan/config"
+	"github.com/outspan/outspan/model"
+)
+
+func className(c api.ClassView) string { return string(c.Name) }
+
+func classLs(a *app) *cobra.Command {
+	var filter listFlags
+	cmd := &cobra.Command{
+		Use: "ls", Aliases: []string{"list"}, Short: "list classes, the highest first", Args: exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			got, err := list[api.ClassView](cmd.Context(), a, "/v1/classes", filter.query())
+			if err != nil {
+				return err
+			}
+			return showList(a, got, className, []column[api.ClassView]{
+				{head: "name", cell: className},
+				{head: "rank", cell: func(c api.ClassView) string { return fmt.Sprint(c.Rank) }},
+				{head: "default", cell: func(c api.ClassView) string { return yesNo(c.Default) }},
+				{head: "jobs", cell: func(c api.ClassView) string { return fmt.Sprint(c.Jobs) }},
+				{head: "max down", cell: func(c api.ClassView) string {
+					return model.MaxDown{Amount: c.MaxDown, Floor: c.MaxDownFloor}.String()
+				}},
+				{head: "memory", cell: func(c api.ClassView) string {
+					return ofQuota(sizeText(c.Used.MemoryBytes), c.Quota.MemoryBytes > 0, sizeText(c.Quota.MemoryBytes))
+				}},
+				{head: "instances", cell: func(c api.ClassView) string {
+					return ofQuota(fmt.Sprint(c.Used.Instances), c.Quota.Instances > 0, fmt.Sprint(c.Quota.Instances))
+				}},
+				{head: "preempts equal", wide: true, cell: func(c api.ClassView) string { return string(c.PreemptEqual) }},
+			})
+		},
+	}
+	filter.register(cmd)
+	return cmd
+}
+
+func ofQuota(used string, limited bool, limit string) string {
+	if !limited {
+		return used
+	}
+	return used + " of " + limit
+}
+
+func classSet(a *app) *cobra.Command {
+	var write writeFlags
+	var f classFlags
+	cmd := &cobra.Command{
+		Use: "set NAME", Short: "make a class, or change one; what is not given stays", Args: exactly("NAME"), ValidArgsFunction: a.complete("classes"),
+		Long: `Makes a priority class, or changes one. Classes are in one order, the highest first: a new one needs --below or --above, which say where it stands;
+with a class that exists they move it. No instance is changed by that.`,
+		Example: "outspan class set gold --above production\noutspan class set batch --quota-memory 64GiB --quota-instances 200",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			body, err := f.body()
+			if err != nil {
+				return err
+			}
+			got, err := call[api.ClassReply](cmd.Context(), a, http.MethodPut, "/v1/classes/"+segment(args[0]), write.query(), body)
+			if err != nil {
+				return err
+			}
+			return a.show(shown{json: got.raw, names: args, text: func(p *page) {
+				rank := 0
+				if got.value.Class != nil {
+					rank = got.value.Class.Rank
+				}
+				p.line("class %s is set, rank %d %s", args[0], rank, write.done(got.value.Index))
+			}})
+		},
+	}
+	write.register(cmd, "check only, change nothing")
+	cmd.Flags().StringVar(&f.below, "below", "", "stand directly below this class: less important")
+	cmd.Flags().StringVar(&f.above, "above", "", "stand directly above this class: more important")
+	cmd.Flags().StringVar(&f.maxDown, "max-down", "", "how many instances of a group may be down that has no budget of its own: a number, or a percentage of which at least 1")
+	cmd.Flags().StringVar(&f.quotaMemory, "quota-memory", "", "memory that all instances of the class may take, the overhead included: 64GiB, or none")
+	cmd.Flags().StringVar(&f.quotaInstances, "quota-instances", "", "how many instances the class may have, or none")
+	cmd.Flags().StringVar(&f.preemptEqual, "preempt-equal", "", "off, or fair: an instance that fits nowhere may preempt one of its own class where that lowers the largest owner's share")
+	for _, name := range [...]string{"below", "above"} {
+		_ = cmd.RegisterFlagCompletionFunc(name, func(cmd *cobra.Command, _ []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
+			return a.complete("classes")(cmd, nil, typed)
+		}) // the flags are there: they were made above
+	}
+	_ = cmd.RegisterFlagCompletionFunc("preempt-equal", completeWords("off", "fair"))
+	return cmd
+}
+
+// classFlags are what class set takes.
+type classFlags struct{ below, above, maxDown, quotaMemory, quotaInstances, preemptEqual string }
+
+func (f *classFlags) body() (map[string]any, error) {
+	body := map[string]any{}
+	for key, text := range map[string]string{"below": f.below, "above": f.above, "max_down": f.maxDown, "preempt_equal": f.preemptEqual} {
+		if text != "" {
+			body[key] = text
+		}
+	}
+	switch f.quotaMemory {
+	case "":
+	case "none", "0":
+		body["quota_memory_bytes"] = 0
+	default:
+		n, err := config.ParseSize(f.quotaMemory)
+		if err != nil {
+			return nil, usage("--quota-memory: %v", err)
+		}
+		body["quota_memory_bytes"] = n
+	}
+	switch f.quotaInstances {
+	case "":
+	case "none":
+		body["quota_instances"] = 0
+	default:
+		n, err := strconv.Atoi(f.quotaInstances)
+		if err != nil || n < 0 {
+			return nil, usage("--quota-instances takes a number or none, not %q", f.quotaInstances)
+		}
+		body["quota_instances"] = n
+	}
+	return body, nil
+}
+
+func classRm(a *app) *cobra.Command {
+	var write writeFlags
+	cmd := &cobra.Command{
+		Use: "rm NAME", Aliases: []string{"remove"}, Short: "remove a class that no job has", Args: exactly("NAME"), ValidArgsFunction: a.complete("classes"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			got, err := call[api.ClassReply](cmd.Context(), a, http.MethodDelete, "/v1/classes/"+segment(args[0]), write.query(), nil)
+			if err != nil {
+				return err
+			}
+			return a.show(shown{json: got.raw, names: args, text: func(p *page) { p.line("class %s is removed %s", args[0], write.done(got.value.Index)) }})
+		},
+	}
+	write.register(cmd, "check only, change nothing")
+	return cmd
+}

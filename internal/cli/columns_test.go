@@ -1,0 +1,93 @@
+package cli
+
+import (
+	"encoding/json"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestTablesAskForWhatTheyShow holds that no cell, and not the order of the rows, needs a field that its table does not ask for.
+func TestTablesAskForWhatTheyShow(t *testing.T) {
+	a := &app{now: time.Now}
+	askForWhatTheyShow(t, a.nodeColumns(), byNodeName)
+	askForWhatTheyShow(t, a.instanceColumns(), bySlot)
+}
+
+func askForWhatTheyShow[T any](t *testing.T, columns []column[T], order func(x, y T) int) {
+	var item T
+	fill(reflect.ValueOf(&item).Elem())
+	for _, wide := range []bool{false, true} {
+		some := only(t, item, fieldsOf(columns, wide))
+		if order(item, some) != 0 {
+			t.Errorf("%T: the order of the rows needs more than %s", item, fieldsOf(columns, wide))
+		}
+		for _, c := range columns {
+			if c.wide && !wide {
+				continue
+			}
+			if got, want := c.cell(some), c.cell(item); got != want {
+				t.Errorf("%T: column %s shows %q, from the whole item %q", item, c.head, got, want)
+			}
+			var zero T
+			if c.cell(item) == c.cell(zero) {
+				t.Errorf("%T: column %s shows %q for everything", item, c.head, c.cell(item))
+			}
+		}
+	}
+}
+
+// only is an item as an answer with these fields has it.
+func only[T any](t *testing.T, item T, fields string) (some T) {
+	t.Helper()
+	raw, err := json.Marshal(item)
+	var all map[string]any
+	if err != nil || json.Unmarshal(raw, &all) != nil {
+		t.Fatal(err)
+	}
+	for name := range all {
+		if !slices.Contains(strings.Split(fields, ","), name) {
+			delete(all, name)
+		}
+	}
+	if raw, err = json.Marshal(all); err != nil || json.Unmarshal(raw, &some) != nil {
+		t.Fatal(err)
+	}
+	return some
+}
+
+// fill gives every field a value that is not its zero.
+func fill(v reflect.Value) {
+	switch v.Kind() {
+	case reflect.Bool:
+		v.SetBool(true)
+	case reflect.Int, reflect.Int64:
+		v.SetInt(7 << 20)
+	case reflect.Uint64:
+		v.SetUint(7)
+	case reflect.String:
+		v.SetString("word")
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		fill(v.Elem())
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
+		fill(v.Index(0))
+	case reflect.Map:
+		key, value := reflect.New(v.Type().Key()).Elem(), reflect.New(v.Type().Elem()).Elem()
+		fill(key)
+		fill(value)
+		v.Set(reflect.MakeMap(v.Type()))
+		v.SetMapIndex(key, value)
+	case reflect.Struct:
+		if v.Type() == reflect.TypeFor[time.Time]() {
+			v.Set(reflect.ValueOf(time.Now().Add(-time.Hour).Round(time.Second).UTC()))
+			return
+		}
+		for i := range v.NumField() {
+			fill(v.Field(i))
+		}
+	}
+}

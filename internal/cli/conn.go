@@ -1,0 +1,155 @@
+package cli
+
+import (
+	"net"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/transport"
+)
+
+// sockets are where a server of this machine listens unless it was told otherwise.
+var sockets = []string{"/run/outspan/api.sock", "/var/lib/outspan/api.sock"}
+
+// connFlags say how to reach the cluster. Flag > environment > the local socket.
+type connFlags struct {
+	address, caCert, cert, key, serverName string
+
+	retryFor time.Duration // how long a call is repeated while there is no leader; 0: the client's default
+	waiting  func(why error, atMost time.Duration)
+	opened   *transport.Client
+}
+
+func (c *connFlags) register(fs *pflag.FlagSet) {
+	fs.StringVar(&c.address, "address", "", "servers, comma separated: https://host:7640 or unix:///path (OUTSPAN_ADDR; default: the socket of this machine's server)")
+	fs.StringVar(&c.caCert, "ca-cert", "", "CA certificate of the cluster (OUTSPAN_CACERT)")
+	fs.StringVar(&c.cert, "client-cert", "", "certificate made with: outspan tls cert create --cli NAME (OUTSPAN_CLIENT_CERT)")
+	fs.StringVar(&c.key, "client-key", "", "key of the certificate (OUTSPAN_CLIENT_KEY)")
+	fs.StringVar(&c.serverName, "tls-server-name", "", "name to ask of the server's certificate (OUTSPAN_TLS_SERVER_NAME; default: server.outspan)")
+}
+
+// endpoints are the addresses to try, in order.
+func (c *connFlags) endpoints(env func(string) string) ([]string, error) {
+	if text := first(c.address, env("OUTSPAN_ADDR")); text != "" {
+		var list []string
+		for one := range strings.SplitSeq(text, ",") {
+			if one = strings.TrimSpace(one); one == "" {
+				continue
+			}
+			if !strings.Contains(one, "://") && strings.HasPrefix(one, "/") {
+				one = "unix://" + one
+			}
+			if refusal := checkEndpoint(one); refusal != nil {
+				return nil, refusal
+			}
+			list = append(list, strings.TrimRight(one, "/"))
+		}
+		if len(list) > 0 {
+			return list, nil
+		}
+	}
+	for _, path := range sockets {
+		if info, err := os.Stat(path); err == nil && info.Mode()&os.ModeSocket != 0 {
+			return []string{"unix://" + path}, nil
+		}
+	}
+	return nil, model.Refuse(transport.CodeUnreachable, "no server runs on this machine: there is no socket %s", strings.Join(sockets, " or ")).
+		WithHint("name a server with --address or OUTSPAN_ADDR, such as https://10.0.0.1:7640 or unix:///path/api.sock; to try things out: outspan dev")
+}
+
+// checkEndpoint refuses an address that no server can have, with the one that was probably meant.
+func checkEndpoint(one string) error {
+	if strings.HasPrefix(one, "unix:///") {
+		return nil
+	}
+	scheme, rest, hasScheme := strings.Cut(one, "://")
+	if !hasScheme {
+		scheme, rest = "", one
+	}
+	host, port, err := net.SplitHostPort(strings.TrimRight(rest, "/"))
+	if err != nil {
+		host, port = strings.TrimRight(rest, "/"), "7640"
+	}
+	n, notNumber := strconv.Atoi(port)
+	switch {
+	case notNumber != nil || n < 1 || n > 65535:
+		return usage("address %q: there is no port %q", one, port).
+			WithHint("the port of a server is listen.port of its file, 7640 if it names none")
+	case scheme == "https":
+		return nil
+	case scheme == "" || scheme == "http" || scheme == "tcp":
+		return usage("address %q is neither https://host:port nor unix:///path", one).
+			WithHint("write: https://%s; outspan has no plaintext port", net.JoinHostPort(host, port))
+	}
+	return usage("address %q is neither https://host:port nor unix:///path", one).WithHint("see --address and OUTSPAN_ADDR")
+}
+
+// credentials are the certificate for https; nil when there is none.
+func (c *connFlags) credentials(env func(string) string) (*transport.Credentials, error) {
+	files := transport.CredentialsConfig{
+		CAFile: first(c.caCert, env("OUTSPAN_CACERT")), CertFile: first(c.cert, env("OUTSPAN_CLIENT_CERT")), KeyFile: first(c.key, env("OUTSPAN_CLIENT_KEY")),
+	}
+	var missing []string
+	for _, one := range [...]struct{ value, name string }{
+		{files.CAFile, "OUTSPAN_CACERT"}, {files.CertFile, "OUTSPAN_CLIENT_CERT"}, {files.KeyFile, "OUTSPAN_CLIENT_KEY"},
+	} {
+		if one.value == "" {
+			missing = append(missing, one.name)
+		}
+	}
+	if len(missing) > 0 {
+		return nil, usage("https needs a certificate: %s not set", joined(missing)).
+			WithHint("make one with: outspan tls cert create --cli NAME; or use the socket on a server: --address unix:///run/outspan/api.sock")
+	}
+	return transport.LoadCredentials(files)
+}
+
+// client makes the client of this run; nothing is dialled before the first call.
+func (c *connFlags) client(env func(string) string) (*transport.Client, error) {
+	if c.opened != nil {
+		return c.opened, nil
+	}
+	addresses, err := c.endpoints(env)
+	if err != nil {
+		return nil, err
+	}
+	cfg := transport.ClientConfig{Addresses: addresses, ServerName: c.name(env), RetryFor: c.retryFor, Waiting: c.waiting}
+	if slices.ContainsFunc(addresses, func(one string) bool { return strings.HasPrefix(one, "https://") }) {
+		if cfg.Credentials, err = c.credentials(env); err != nil {
+			return nil, err
+		}
+	}
+	c.opened, err = transport.NewClient(cfg)
+	return c.opened, err
+}
+
+func (c *connFlags) name(env func(string) string) string {
+	return first(c.serverName, env("OUTSPAN_TLS_SERVER_NAME"))
+}
+
+// first returns the first text that is not empty.
+func first(texts ...string) string {
+	for _, t := range texts {
+		if t != "" {
+			return t
+		}
+	}
+	return ""
+}
+
+// joined lists words for people: a, b and c.
+func joined(words []string) string {
+	switch len(words) {
+	case 0:
+		return "none"
+	case 1:
+		return words[0]
+	}
+	return strings.Join(words[:len(words)-1], ", ") + " and " + words[len(words)-1]
+}

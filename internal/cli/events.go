@@ -1,0 +1,248 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/outspan/outspan/api"
+	"github.com/outspan/outspan/model"
+)
+
+// eventFlags choose events.
+type eventFlags struct {
+	follow   bool
+	since    string
+	tail     int
+	types    []string
+	subjects []string
+}
+
+// check refuses a number without a unit, which could be seconds, minutes or the index of an event.
+func (f *eventFlags) check() error {
+	if bareNumber.MatchString(f.since) && strings.Trim(f.since, "0") != "" {
+		return usage("--since %s has no unit", f.since).WithHint("write %[1]ss or %[1]sm for a time before now, or the whole id of an event, such as %[1]s.0; 0 stands for the oldest", f.since)
+	}
+	return nil
+}
+
+func (f *eventFlags) query() url.Values {
+	q := url.Values{"follow": {fmt.Sprint(f.follow)}}
+	switch {
+	case eventID.MatchString(f.since):
+		q.Set("after", f.since)
+	case f.since != "":
+		q.Set("since", f.since)
+	default:
+		q.Set("tail", fmt.Sprint(f.tail))
+	}
+	if len(f.types) > 0 {
+		q.Set("type", strings.Join(f.types, ","))
+	}
+	if len(f.subjects) > 0 {
+		q.Set("subject", strings.Join(f.subjects, ","))
+	}
+	return q
+}
+
+// bareNumber is a number without a unit.
+var bareNumber = regexp.MustCompile(`^[0-9]+$`)
+
+// eventID is the id of an event, or 0 for the oldest.
+var eventID = regexp.MustCompile(`^[0-9]+(\.[0-9]+)?$`)
+
+const contentTypeNDJSON = "application/x-ndjson"
+
+func eventsCommand(a *app) *cobra.Command {
+	var f eventFlags
+	cmd := &cobra.Command{
+		Use: "events", Short: "show what happened, and follow what happens", Args: exactly(),
+		Long: `Shows the newest events, or those since --since. With -f it goes on with those to come, and outlives changes of the leader without a gap
+and without repeating any. With -o json and -f: one event a line.`,
+		Example: "outspan events -f\noutspan events --since 30m --subject node/n7\noutspan events --since 1042.0 --type node. -o json\noutspan events --subject drain/01J9ZK -f",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := f.check(); err != nil {
+				return err
+			}
+			if f.follow {
+				return a.followEvents(cmd.Context(), &f)
+			}
+			return a.listEvents(cmd.Context(), &f)
+		},
+	}
+	fs := cmd.Flags()
+	fs.BoolVarP(&f.follow, "follow", "f", false, "go on with what happens from now on")
+	fs.StringVar(&f.since, "since", "", "begin with what happened since then: a duration such as 30m, a time such as 2026-01-31T12:00:00Z, or behind the event of this id; 0: with the oldest that is kept")
+	fs.IntVar(&f.tail, "tail", 1000, "without --since: begin with this many of the newest")
+	fs.StringSliceVar(&f.types, "type", nil, "only these types; node. stands for all that begin so")
+	fs.StringSliceVar(&f.subjects, "subject", nil, "only of these objects, such as node/NAME, job/NAME or instance/ID; node/ stands for all that begin so")
+	return cmd
+}
+
+// eventStreamOf reads events as they come, and calls each with the event and its JSON.
+func (a *app) eventStreamOf(ctx context.Context, q url.Values, each func(api.Event, []byte) error) error {
+	body, err := a.stream(ctx, "/v1/events", q, contentTypeNDJSON)
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	lines := bufio.NewScanner(body)
+	lines.Buffer(make([]byte, 64<<10), 1<<20)
+	for lines.Scan() {
+		line := lines.Bytes()
+		if len(line) == 0 {
+			continue // a sign of life
+		}
+		var e api.Event
+		if err := json.Unmarshal(line, &e); err != nil {
+			return model.Refuse(model.CodeInternal, "an event is not what this version of outspan expects: %v", err)
+		}
+		if err := each(e, line); err != nil {
+			return err
+		}
+	}
+	return lines.Err()
+}
+
+// eventList is what events prints as JSON without -f.
+type eventList struct {
+	Items []json.RawMessage `json:"items"`
+	Index uint64            `json:"index"`
+}
+
+func (a *app) listEvents(ctx context.Context, f *eventFlags) error {
+	found := eventList{Items: []json.RawMessage{}}
+	var events []api.Event
+	err := a.eventStreamOf(ctx, f.query(), func(e api.Event, raw []byte) error {
+		events = append(events, e)
+		found.Items, found.Index = append(found.Items, slices.Clone(raw)), e.Index
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	raw, err := marshal(found)
+	if err != nil {
+		return err
+	}
+	if !a.output.machine() {
+		a.nameNodes(ctx, events)
+	}
+	return showList(a, listOf[api.Event]{items: events, raw: raw}, func(e api.Event) string { return e.ID }, []column[api.Event]{
+		{head: "id", cell: func(e api.Event) string { return e.ID }},
+		{head: "time", cell: func(e api.Event) string { return stamp(&e.Time) }},
+		{head: "type", cell: func(e api.Event) string { return string(e.Type) }},
+		{head: "subject", cell: func(e api.Event) string { return e.Subject }},
+		{head: "change", cell: whyChanged},
+		{head: "cause", cell: func(e api.Event) string { return string(e.Cause) }},
+		{head: "actor", cell: func(e api.Event) string { return string(e.Actor) }},
+		{head: "data", wide: true, cell: eventData},
+	})
+}
+
+// nameNodes puts the names of nodes in place of their ids in the subjects of events. Nodes that are gone, or all if no server tells, keep their ids.
+func (a *app) nameNodes(ctx context.Context, events []api.Event) {
+	if !slices.ContainsFunc(events, func(e api.Event) bool { return strings.HasPrefix(e.Subject, "node/") }) {
+		return
+	}
+	known, err := list[api.Node](ctx, a, "/v1/nodes", url.Values{"fields": {"id,name"}, "consistency": {"stale"}})
+	if err != nil {
+		return
+	}
+	names := map[string]string{}
+	for _, n := range known.items {
+		names["node/"+string(n.ID)] = "node/" + n.Name
+	}
+	for i := range events {
+		events[i].Subject = first(names[events[i].Subject], events[i].Subject)
+	}
+}
+
+// changeText is what an event changed: before -> after.
+func changeText(e api.Event) string {
+	before, after := e.Data["before"], e.Data["after"]
+	switch {
+	case before == "" && after == "":
+		return e.Data["text"]
+	case before == "":
+		return after
+	}
+	return before + " -> " + first(after, "nothing")
+}
+
+func eventData(e api.Event) string {
+	var parts []string
+	for k, v := range e.Data {
+		if k != "before" && k != "after" {
+			parts = append(parts, k+"="+v)
+		}
+	}
+	slices.Sort(parts)
+	return strings.Join(parts, " ")
+}
+
+// followEvents prints events until Ctrl-C. After a break it goes on behind the last one it printed.
+func (a *app) followEvents(ctx context.Context, f *eventFlags) error {
+	q := f.query()
+	for pause := 200 * time.Millisecond; ; {
+		err := a.eventStreamOf(ctx, q, func(e api.Event, raw []byte) error {
+			q.Set("after", e.ID)
+			q.Del("tail")
+			q.Del("since")
+			pause = 200 * time.Millisecond
+			return a.printEvent(e, raw)
+		})
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case err != nil && exitOf(err) != exitTransient && !broken(err):
+			return err
+		}
+		if q.Get("tail") != "" { // nothing came yet: don't show the newest ones again
+			q.Set("tail", "0")
+		}
+		if !wait(ctx, pause) {
+			return context.Cause(ctx)
+		}
+		pause = min(2*pause, 2*time.Second)
+	}
+}
+
+// broken reports whether a stream ended because its connection did.
+func broken(err error) bool {
+	var known *model.Error
+	return !errors.As(err, &known)
+}
+
+// printEvent prints one event as a line.
+func (a *app) printEvent(e api.Event, raw []byte) error {
+	switch {
+	case a.output.template != "":
+		return printTemplate(a.shown(), a.output.template, raw)
+	case a.output.is(asJSON):
+		a.printf("%s\n", raw)
+	case a.output.is(asYAML):
+		a.printf("---\n")
+		return printYAML(a.out, raw)
+	case a.output.is(asName):
+		a.printf("%s\n", e.ID)
+	default:
+		line := fmt.Sprintf("%s %s %s %s %s", e.Time.Local().Format("15:04:05"), e.ID, e.Type, e.Subject, changeText(e))
+		for _, one := range [...]string{string(e.Cause), string(e.Actor), eventData(e)} {
+			if one != "" {
+				line += " " + one
+			}
+		}
+		a.printf("%s\n", oneLine(line))
+	}
+	return nil
+}

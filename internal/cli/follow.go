@@ -1,0 +1,186 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/outspan/outspan/api"
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
+)
+
+// progress prints what happens while a command follows something: lines that stay, and on a terminal one last line that is
+// overwritten.
+type progress struct {
+	a      *app
+	status string
+}
+
+// line prints a line that stays.
+func (p *progress) line(format string, args ...any) {
+	p.clear()
+	p.a.printf("%s %s\n", p.a.now().Local().Format("15:04:05"), printable(fmt.Sprintf(format, args...)))
+	if p.status != "" {
+		p.a.printf("%s", p.status)
+	}
+}
+
+// now replaces the last line; nothing without a terminal.
+func (p *progress) now(format string, args ...any) {
+	if !p.a.terminal {
+		return
+	}
+	p.clear()
+	p.status = printable(fmt.Sprintf(format, args...))
+	p.a.printf("%s", p.status)
+}
+
+func (p *progress) clear() {
+	if p.status != "" {
+		p.a.printf("\r\x1b[K")
+	}
+}
+
+// end leaves the terminal clean.
+func (p *progress) end() {
+	p.clear()
+	p.status = ""
+}
+
+// followDrain shows a drain as it goes on, and gives its outcome.
+func (a *app) followDrain(ctx context.Context, id string, until *waitFlags) error {
+	p := &progress{a: a}
+	defer p.end()
+	_, err := a.watchDrainWith(ctx, id, until, p.line, p.drainBar)
+	return err
+}
+
+// watchDrain follows a drain with lines only.
+func (a *app) watchDrain(ctx context.Context, id string, until *waitFlags, say func(string, ...any)) (*api.Drain, error) {
+	return a.watchDrainWith(ctx, id, until, say, func(api.Drain) {})
+}
+
+func (a *app) watchDrainWith(ctx context.Context, id string, until *waitFlags, say func(string, ...any), bar func(api.Drain)) (*api.Drain, error) {
+	limited, cancel := until.limit(ctx, "drain "+id)
+	defer cancel()
+	var last *api.Drain
+	err := watch(limited, a, "/v1/drains/"+segment(id), func(got answer[api.Drain]) (bool, error) {
+		d := got.value
+		for _, line := range drainNews(last, &d) {
+			say("%s", line)
+		}
+		last = &d
+		if d.Phase == model.PhaseDraining {
+			bar(d)
+			return false, nil
+		}
+		return true, drainEnded(d)
+	})
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		a.note("\nstopped following; drain %s goes on", id)
+		a.note("  follow it again: outspan drain watch %s", id)
+		a.note("  cancel it:       outspan drain cancel %s", id)
+	}
+	return last, err
+}
+
+func (p *progress) drainBar(d api.Drain) {
+	var parts []string
+	for _, n := range d.Nodes {
+		if n.Phase == model.PhaseDraining && n.Turn {
+			parts = append(parts, n.Node+" "+countOf(n)+timeLeft(p.a.now(), n.Deadline))
+		}
+	}
+	p.now("draining: %s", strings.Join(parts, "; "))
+}
+
+// countOf is how far a node is. What was told to stop counts as moved; it is still there for its grace.
+func countOf(n api.DrainNode) string {
+	stopping := 0
+	for _, r := range n.Remaining {
+		if r.State == string(model.ObservedDraining) || r.Blocker == model.CodeStopping {
+			stopping++
+		}
+	}
+	text := fmt.Sprintf("%s, %d left", movedText(n.Moved, n.Stopped), len(n.Remaining)-stopping)
+	if stopping > 0 {
+		text += fmt.Sprintf(", %d stopping", stopping)
+	}
+	return text
+}
+
+// movedText counts the instances that were replaced elsewhere and those that were only stopped.
+func movedText(moved, stopped int) string {
+	if stopped == 0 {
+		return fmt.Sprintf("%d moved", moved)
+	}
+	return fmt.Sprintf("%d moved, %d stopped without a replacement", moved-stopped, stopped)
+}
+
+func timeLeft(now time.Time, deadline *time.Time) string {
+	if deadline == nil {
+		return ""
+	}
+	return ", deadline in " + span(deadline.Sub(now))
+}
+
+// drainNews is what changed between two looks at a drain, in words.
+func drainNews(before, after *api.Drain) []string {
+	var news []string
+	if before == nil {
+		before = &api.Drain{Nodes: make([]api.DrainNode, len(after.Nodes))}
+	}
+	if before.Paused != after.Paused {
+		news = append(news, map[bool]string{true: "paused", false: "goes on"}[after.Paused])
+	}
+	for i, n := range after.Nodes {
+		if i < len(before.Nodes) {
+			news = append(news, drainNodeNews(before.Nodes[i], n)...)
+		}
+	}
+	if before.Phase != after.Phase && after.Phase != model.PhaseDraining {
+		news = append(news, fmt.Sprintf("drain %s %s: %s", after.ID, after.Phase, movedText(moved(*after), stopped(*after))))
+	}
+	return news
+}
+
+func drainNodeNews(before, after api.DrainNode) []string {
+	var news []string
+	add := func(format string, args ...any) {
+		news = append(news, after.Node+": "+fmt.Sprintf(format, args...))
+	}
+	if !before.Turn && after.Turn && after.Phase == model.PhaseDraining {
+		deadline := "no deadline"
+		if after.Deadline != nil {
+			deadline = "deadline " + after.Deadline.Local().Format("15:04:05")
+		}
+		add("draining, %d instances, %s", len(after.Remaining)+after.Moved, deadline)
+	}
+	if after.Moved > before.Moved || after.Stopped != before.Stopped {
+		add("%s", countOf(after))
+	}
+	for _, sum := range newReasons(before.Blockers, after.Blockers) {
+		add("blocked: %s", sumText(sum))
+	}
+	if before.Phase != after.Phase && after.Phase != model.PhaseDraining {
+		text := string(after.Phase)
+		if after.StartedAt != nil && after.EndedAt != nil {
+			text += " after " + span(after.EndedAt.Sub(*after.StartedAt))
+		}
+		var kept []fsm.BlockerSum // what blocked is no longer part of an ended drain
+		if after.Phase == model.PhaseFailed {
+			kept = sumsOf(before.Blockers)
+		}
+		if after.LastError != "" && len(kept) == 0 {
+			text += ": " + after.LastError
+		}
+		add("%s", text)
+		for _, sum := range kept {
+			add("  blocked by %s", sumText(sum))
+		}
+	}
+	return news
+}

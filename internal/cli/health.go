@@ -1,0 +1,197 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/outspan/outspan/api"
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
+)
+
+const (
+	healthLook = time.Second // between two looks of a wait: as often as the leader asks the servers
+	closeBy    = 250         // entries: a server that is behind by less has caught up
+)
+
+func serverHealth(a *app) *cobra.Command {
+	var leader bool
+	var until waitFlags
+	cmd := &cobra.Command{
+		Use: "health", Short: "ask servers whether they are ready", Args: exactly(),
+		Example: "outspan server health\noutspan server health --wait --timeout 60s",
+		Long: `Asks each server at --address whether it has caught up and knows a leader. Exit code 6 when one of them is not ready.
+
+--wait waits for the whole cluster: until there is a leader, every server of the cluster answers it, votes and has caught up, and
+those at --address are ready. It is what to wait for between two steps of a rolling restart.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, q := cmd.Context(), url.Values{}
+			if leader {
+				q.Set("leader", "1")
+			}
+			if err := a.waitForServers(ctx, q, &until); err != nil {
+				return err
+			}
+			all, err := a.askHealth(ctx, q)
+			if err != nil {
+				return err
+			}
+			return a.showHealth(all)
+		},
+	}
+	cmd.Flags().BoolVar(&leader, "leader", false, "only the leader is ready; of several addresses it is enough that one is the leader's")
+	until.register(cmd, "ready")
+	return cmd
+}
+
+// serverAnswer is what the server at an address says of itself.
+type serverAnswer struct {
+	Address string `json:"address"`
+	api.Health
+	raw []byte
+}
+
+// askHealth asks each address by itself: an answer of another server says nothing about the one that was asked. With
+// leader=1 the one that
+// leads is looked for.
+func (a *app) askHealth(ctx context.Context, q url.Values) ([]serverAnswer, error) {
+	addresses, err := a.conn.endpoints(a.env)
+	if err != nil {
+		return nil, err
+	}
+	if len(addresses) == 1 || q.Has("leader") {
+		got, err := get[api.Health](ctx, a, "/readyz", q)
+		if err != nil {
+			return nil, err
+		}
+		return []serverAnswer{{strings.Join(addresses, ","), got.value, got.raw}}, nil
+	}
+	all, errs := make([]serverAnswer, len(addresses)), make([]error, len(addresses))
+	var asked sync.WaitGroup
+	for i, address := range addresses {
+		asked.Go(func() {
+			one := *a
+			one.conn.opened, one.conn.address = nil, address
+			got, err := get[api.Health](ctx, &one, "/readyz", q)
+			all[i], errs[i] = serverAnswer{address, got.value, got.raw}, err
+		})
+	}
+	asked.Wait()
+	for i, err := range errs {
+		var known *model.Error
+		switch {
+		case err == nil:
+		case errors.As(err, &known) && exitOf(err) == exitTransient && ctx.Err() == nil:
+			return nil, model.Refuse(known.Code, "the server at %s is not ready: %s", addresses[i], describe(err).Message).
+				WithHint("%s", first(known.Hint, "see its log, and: outspan server members"))
+		default:
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+func (a *app) showHealth(all []serverAnswer) error {
+	h := all[0]
+	if len(all) == 1 {
+		return a.show(shown{json: h.raw, names: []string{h.Name}, text: func(p *page) {
+			p.fields(field{"Name", h.Name}, field{"Status", h.Status}, field{"Leader", yesNo(h.Leader)}, field{"Index", fmt.Sprint(h.Index)}, field{"Disk", string(h.Disk)})
+		}})
+	}
+	names := make([]string, len(all))
+	for i, one := range all {
+		names[i] = one.Name
+	}
+	s, err := shownValue(struct { // the first server's answer, and those of all
+		api.Health
+		Servers []serverAnswer `json:"servers"`
+	}{h.Health, all}, names, func(p *page) {
+		rows(p, all, []column[serverAnswer]{
+			{head: "address", cell: func(s serverAnswer) string { return s.Address }},
+			{head: "name", cell: func(s serverAnswer) string { return s.Name }},
+			{head: "status", cell: func(s serverAnswer) string { return s.Status }},
+			{head: "leader", cell: func(s serverAnswer) string { return yesNo(s.Leader) }},
+			{head: "index", cell: func(s serverAnswer) string { return fmt.Sprint(s.Index) }},
+		})
+	})
+	if err != nil {
+		return err
+	}
+	return a.show(s)
+}
+
+// waitForServers waits until the cluster is whole and the servers that are asked are ready, at two looks in a row: a
+// server that has just stopped may
+// have answered right before.
+func (a *app) waitForServers(ctx context.Context, query url.Values, until *waitFlags) error {
+	if until.state == "" {
+		return nil
+	}
+	ctx, cancel := until.limit(ctx, "the cluster")
+	defer cancel()
+	lacks := "no server is ready"
+	for whole := 0; ; {
+		why, err := a.lookAtServers(ctx, query)
+		switch {
+		case err == nil && why == "":
+			if whole++; whole == 2 {
+				return nil
+			}
+		case err != nil && ctx.Err() == nil && exitOf(err) != exitTransient:
+			return err
+		case ctx.Err() == nil:
+			whole, lacks = 0, why
+		}
+		pause := healthLook
+		if whole == 0 {
+			pause /= 5
+		}
+		if !wait(ctx, pause) {
+			if cause := context.Cause(ctx); !isCode(cause, codeWaitTimedOut) {
+				return cause
+			}
+			return model.Refuse(codeWaitTimedOut, "the cluster is not whole after %s: %s", until.timeout, lacks).
+				WithHint("don't stop another server now; see its log, and: outspan server members")
+		}
+	}
+}
+
+// lookAtServers says what the cluster lacks; "" if it is whole.
+func (a *app) lookAtServers(ctx context.Context, query url.Values) (string, error) {
+	if _, err := a.askHealth(ctx, query); err != nil {
+		return describe(err).Message, err
+	}
+	got, err := list[api.Member](ctx, a, "/v1/members", nil)
+	if err != nil {
+		return describe(err).Message, err
+	}
+	return lackingServer(got.items), nil
+}
+
+// lackingServer says why a cluster is not whole; "" if it is.
+func lackingServer(members []api.Member) string {
+	if !slices.ContainsFunc(members, func(m api.Member) bool { return m.Leader }) {
+		return "there is no leader"
+	}
+	for _, m := range members {
+		switch {
+		case m.State != string(fsm.GossipAlive):
+			return fmt.Sprintf("server %s is %s", m.Name, m.State)
+		case !m.Voter:
+			return fmt.Sprintf("server %s has no vote yet", m.Name)
+		case !m.Answers:
+			return fmt.Sprintf("server %s does not answer the leader", m.Name)
+		case m.IndexLag > closeBy:
+			return fmt.Sprintf("server %s is %d entries behind the leader", m.Name, m.IndexLag)
+		}
+	}
+	return ""
+}

@@ -1,0 +1,71 @@
+package cli
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+)
+
+const (
+	wholeServer = `{"name":"s1","state":"alive","leader":true,"voter":true,"answers":true}`
+	readyAnswer = `{"status":"ok","name":%q,"leader":false,"index":7}`
+)
+
+// serveHealth is a server of a cluster: ready, with these members, which may change from one question to the next.
+func serveHealth(t *testing.T, name string, members func() string) string {
+	t.Helper()
+	return serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/readyz" {
+			fmt.Fprintf(w, readyAnswer, name)
+			return
+		}
+		fmt.Fprintf(w, `{"items":[%s],"index":7}`, members())
+	})
+}
+
+// proves that server health --wait means all servers of the cluster, not only the one that it asks.
+func TestHealthWaitsForAllServers(t *testing.T) {
+	for _, c := range []struct{ other, want string }{
+		{`{"name":"s2","state":"failed","voter":true}`, "server s2 is failed"},
+		{`{"name":"s2","state":"alive","voter":false,"answers":true}`, "server s2 has no vote yet"},
+		{`{"name":"s2","state":"alive","voter":true,"answers":false}`, "server s2 does not answer the leader"},
+		{`{"name":"s2","state":"alive","voter":true,"answers":true,"index_lag":900}`, "server s2 is 900 entries behind"},
+	} {
+		lacking := serveHealth(t, "s1", func() string { return wholeServer + "," + c.other })
+		_, errs, code := runHere(t, lacking, "server", "health", "--wait", "--timeout", "1s")
+		if code != int(exitWaitTimeout) || !strings.Contains(errs, c.want) || !strings.Contains(errs, "don't stop another server now") {
+			t.Errorf("want exit code %d and %q, got %d: %s", exitWaitTimeout, c.want, code, errs)
+		}
+		var asked atomic.Int32
+		heals := serveHealth(t, "s1", func() string {
+			if asked.Add(1) < 3 {
+				return wholeServer + "," + c.other
+			}
+			return wholeServer + `,{"name":"s2","state":"alive","voter":true,"answers":true,"index_lag":3}`
+		})
+		if _, errs, code := runHere(t, heals, "server", "health", "--wait", "--timeout", "20s"); code != 0 || asked.Load() < 4 {
+			t.Errorf("%s, then whole: exit code %d after %d looks: %s", c.want, code, asked.Load(), errs)
+		}
+	}
+}
+
+// proves that of several addresses each is asked by itself: a server that is ready does not answer for one that is not.
+func TestHealthOfSeveralServers(t *testing.T) {
+	whole := func() string { return wholeServer }
+	first, second := serveHealth(t, "s1", whole), serveHealth(t, "s2", whole)
+	out, errs, code := runHere(t, first+","+second, "server", "health")
+	if code != 0 || !strings.Contains(out, first) || !strings.Contains(out, second) || !strings.Contains(out, "s2") {
+		t.Errorf("exit code %d\n%s%s", code, out, errs)
+	}
+	down := "unix://" + t.TempDir() + "/gone"
+	_, errs, code = runHere(t, down+","+second, "server", "health")
+	if code != int(exitTransient) || !strings.Contains(errs, "the server at "+down+" is not ready") {
+		t.Errorf("exit code %d: %s", code, errs)
+	}
+	out, errs, code = runHere(t, first+","+second, "server", "health", "--json")
+	if code != 0 || !strings.Contains(out, `"servers"`) || !strings.Contains(out, `"status": "ok"`) {
+		t.Errorf("exit code %d\n%s%s", code, out, errs)
+	}
+}

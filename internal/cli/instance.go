@@ -1,0 +1,311 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/outspan/outspan/api"
+	"github.com/outspan/outspan/model"
+)
+
+func instanceID(i api.Instance) string { return string(i.ID) }
+
+func bySlot(x, y api.Instance) int {
+	return cmp.Or(cmp.Compare(x.Job, y.Job), cmp.Compare(x.Group, y.Group), cmp.Compare(x.Slot, y.Slot), x.CreatedAt.Compare(y.CreatedAt), cmp.Compare(x.ID, y.ID))
+}
+
+func (a *app) instanceColumns() []column[api.Instance] {
+	return []column[api.Instance]{
+		{head: "id", of: "id", cell: instanceID},
+		{head: "group", of: "job,group", cell: func(i api.Instance) string { return string(i.Job) + "/" + i.Group }},
+		{head: "slot", of: "slot", cell: func(i api.Instance) string { return fmt.Sprint(i.Slot) }},
+		{head: "node", of: "node", cell: func(i api.Instance) string { return i.Node }},
+		{head: "desired", of: "desired", cell: func(i api.Instance) string { return string(i.Desired) }},
+		{head: "observed", of: "observed", cell: func(i api.Instance) string { return string(i.Observed) }},
+		{head: "version", of: "version", cell: func(i api.Instance) string { return fmt.Sprint(i.Version) }},
+		{head: "age", of: "created_at", cell: func(i api.Instance) string { return a.age(&i.CreatedAt) }},
+		{head: "cause", of: "cause", wide: true, cell: func(i api.Instance) string { return string(i.Cause) }},
+		{head: "restarts", of: "restarts", wide: true, cell: func(i api.Instance) string { return fmt.Sprint(i.Restarts) }},
+		{head: "ports", of: "ports,address", wide: true, cell: portsText},
+		{head: "volume", of: "volume", wide: true, cell: func(i api.Instance) string { return i.Volume }},
+		{head: "evicting", of: "eviction", wide: true, cell: func(i api.Instance) string { return evictionText(i.Eviction) }},
+		{head: "replaces", of: "replaces", wide: true, cell: func(i api.Instance) string { return string(i.Replaces) }},
+		{head: "reason", of: "reason,stop_cause", cell: reasonText},
+	}
+}
+
+func portsText(i api.Instance) string {
+	var parts []string
+	for name, port := range i.Ports {
+		parts = append(parts, fmt.Sprintf("%s=%s:%d", name, i.Address, port))
+	}
+	slices.Sort(parts)
+	return strings.Join(parts, ",")
+}
+
+func evictionText(e api.Eviction) string {
+	if !e.Requested && !e.Preparing {
+		return ""
+	}
+	text := string(e.Cause)
+	if e.Preparing {
+		text += ", preparing"
+	}
+	if len(e.WaitingFor) > 0 {
+		var codes []string
+		for _, c := range e.WaitingFor {
+			codes = append(codes, string(c))
+		}
+		text += ", waits for " + joined(codes)
+	}
+	return strings.TrimPrefix(text, ", ")
+}
+
+func factsText(i api.Instance) string {
+	var parts []string
+	for name, value := range i.Facts {
+		parts = append(parts, name+"="+value)
+	}
+	slices.Sort(parts)
+	return strings.Join(parts, ", ")
+}
+
+func instanceLs(a *app) *cobra.Command {
+	var filter listFlags
+	var job, group, node string
+	var all bool
+	cmd := &cobra.Command{
+		Use: "ls", Aliases: []string{"list"}, Short: "list instances", Args: exactly(),
+		Example: "outspan instance ls --job web\noutspan instance ls --node n7 -o wide\noutspan instance ls --filter observed=failed -o name",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			q := filter.query()
+			for k, v := range map[string]string{"job": job, "group": group, "node": node} {
+				if v != "" {
+					q.Set(k, v)
+				}
+			}
+			if all {
+				q.Set("all", "true")
+			}
+			got, err := table(cmd.Context(), a, "/v1/instances", q, a.instanceColumns())
+			if err != nil {
+				return err
+			}
+			return showList(a, got.sorted(bySlot), instanceID, a.instanceColumns())
+		},
+	}
+	filter.register(cmd)
+	cmd.Flags().StringVar(&job, "job", "", "only of this job")
+	cmd.Flags().StringVar(&group, "group", "", "with --job: only of this group")
+	cmd.Flags().StringVar(&node, "node", "", "only on this node")
+	cmd.Flags().BoolVar(&all, "all", false, "also those that ended")
+	return cmd
+}
+
+func instanceStatus(a *app) *cobra.Command {
+	return statusVerb{
+		of: "INSTANCE", short: "show an instance", kind: "instances",
+		example: "outspan instance status 3k9f\noutspan instance status 3k9f --wait=stopped --timeout 30s",
+		states:  []string{"ready", "pending", "booting", "unready", "draining", "stopped", "failed", "lost"}, wait: a.waitForInstance, show: a.showInstance,
+	}.command(a)
+}
+
+func (a *app) showInstance(ctx context.Context, ref string) error {
+	got, err := get[api.Instance](ctx, a, "/v1/instances/"+segment(ref), nil)
+	if err != nil {
+		return err
+	}
+	return a.show(shown{json: got.raw, names: []string{instanceID(got.value)}, text: func(p *page) { a.instancePage(p, got.value) }})
+}
+
+func (a *app) instancePage(p *page, i api.Instance) {
+	exit := ""
+	if i.ExitCode != nil {
+		exit = fmt.Sprint(*i.ExitCode)
+	}
+	p.fields(
+		field{"Id", instanceID(i)}, field{"Group", string(i.Job) + "/" + i.Group}, field{"Slot", fmt.Sprint(i.Slot)},
+		field{"Version", fmt.Sprint(i.Version)}, field{"Node", i.Node}, field{"Class", string(i.Class)},
+		field{"Desired", string(i.Desired)}, field{"Observed", string(i.Observed)}, field{"Reason", reasonText(i)},
+		field{"Cause", string(i.Cause)}, field{"Stop cause", string(i.StopCause)}, field{"Evicting", evictionText(i.Eviction)},
+		field{"Not prepared", i.Eviction.Failure}, field{"Facts", factsText(i)},
+		field{"Replaces", string(i.Replaces)}, field{"Replaced by", string(i.ReplacedBy)}, field{"Exit code", exit},
+		field{"Restarts", number(i.Restarts)}, field{"Ports", portsText(i)}, field{"Volume", i.Volume},
+		field{"CPU", fmt.Sprintf("%d shares", i.Resources.CPU)}, field{"Memory", sizeText(i.Resources.MemoryBytes) + " with overhead"},
+		field{"Disk", diskLimitText(i.Disk)}, field{"Deployment", string(i.Deployment)}, field{"Created", stamp(&i.CreatedAt)}, field{"Started", stamp(i.StartedAt)},
+		field{"Index", number(i.Index)},
+	)
+}
+
+// diskLimitText says what an instance may have below its work directory, and what it has if that is more.
+func diskLimitText(d api.InstanceDisk) string {
+	switch {
+	case d.LimitBytes == 0:
+		return ""
+	case !d.Above:
+		return "limit " + sizeText(d.LimitBytes)
+	}
+	about := ""
+	if d.AtLeast {
+		about = "at least "
+	}
+	return fmt.Sprintf("%s%s, above its limit of %s; %s", about, sizeText(d.UsedBytes), sizeText(d.LimitBytes), d.Next)
+}
+
+func instanceWhy(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use: "why INSTANCE", Short: "explain how an instance came to its state, and what comes next", Args: exactly("INSTANCE"), ValidArgsFunction: a.complete("instances"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			got, err := get[api.Why](cmd.Context(), a, "/v1/instances/"+segment(args[0])+"/why", nil)
+			if err != nil {
+				return err
+			}
+			return a.showWhy(got)
+		},
+	}
+}
+
+// evictRequest is the body of evict and stop.
+type evictRequest struct {
+	Grace        *model.Duration `json:"grace,omitempty"`
+	BypassBudget bool            `json:"bypass_budget,omitempty"`
+	Avoid        bool            `json:"avoid,omitempty"`
+	Surge        bool            `json:"surge,omitempty"`
+	Cancel       bool            `json:"cancel,omitempty"`
+	Message      string          `json:"message,omitempty"`
+}
+
+// instanceVerb is a write to one instance.
+type instanceVerb struct {
+	write writeFlags
+	until waitFlags
+	verb  string
+	done  string
+}
+
+func (v *instanceVerb) run(ctx context.Context, a *app, ref string, body any) error {
+	got, err := post[api.InstanceReply](ctx, a, "/v1/instances/"+segment(ref)+"/"+v.verb, v.write.query(), body)
+	if err != nil {
+		return err
+	}
+	id := ref
+	if got.value.Instance != nil {
+		id = instanceID(*got.value.Instance)
+	}
+	switch i := got.value.Instance; {
+	case v.write.dryRun:
+	case v.verb == "restart" && i != nil:
+		err = a.waitForRestart(ctx, i, &v.until)
+	default:
+		err = a.waitForInstance(ctx, id, &v.until)
+	}
+	if err != nil {
+		return err
+	}
+	done := v.done
+	if i := got.value.Instance; v.verb != "restart" && i != nil && i.Desired == model.DesiredRunning && !v.write.dryRun {
+		done = "is to be stopped: " + awaitsText(i)
+	}
+	if i := got.value.Instance; v.write.dryRun && v.verb != "restart" && i != nil {
+		done = fmt.Sprintf("(%s/%s, slot %d, on node %s) would be %s", i.Job, i.Group, i.Slot, i.Node, strings.TrimPrefix(done, "is "))
+	}
+	if asked, ok := body.(evictRequest); ok && asked.Cancel && got.value.Instance != nil {
+		done = canceledText(got.value.Instance)
+	}
+	return a.show(shown{json: got.raw, names: []string{id}, text: func(p *page) {
+		p.line("instance %s %s %s", id, done, v.write.done(got.value.Index))
+		if until := got.value.AvoidUntil; until != nil {
+			i := got.value.Instance
+			p.line("all of %s/%s avoids node %s until %s; take that back with: outspan instance evict %s --cancel", i.Job, i.Group, i.Node, stamp(until), id)
+		}
+	}})
+}
+
+// canceledText says what is left after an eviction was taken back.
+func canceledText(i *api.Instance) string {
+	switch {
+	case i.Desired == model.DesiredRunning && !i.Eviction.Requested:
+		return "stays: its eviction is cancelled"
+	case i.Desired == model.DesiredRunning:
+		return "is still to be stopped, for " + string(i.Eviction.Cause) + "; its group avoids node " + i.Node + " no longer"
+	}
+	return fmt.Sprintf("has been told to stop; %s/%s avoids node %s no longer", i.Job, i.Group, i.Node)
+}
+
+// awaitsText says what comes before the stop of an instance that is to be evicted and still runs.
+func awaitsText(i *api.Instance) string {
+	switch {
+	case i.Eviction.Preparing:
+		return "what must come before that has begun, its before_stop hook or a last look at its gates"
+	case i.Eviction.Surge:
+		return "it stops when its replacement is ready"
+	}
+	return "it stops when its copy is in sync elsewhere"
+}
+
+func instanceEvict(a *app) *cobra.Command {
+	v := instanceVerb{verb: "evict", done: "is evicted"}
+	var grace durationValue
+	body := evictRequest{}
+	cmd := &cobra.Command{
+		Use: "evict INSTANCE", Short: "stop an instance if its budget allows it; it is replaced", Args: exactly("INSTANCE"), ValidArgsFunction: a.complete("instances"),
+		Long: "Stops an instance if its budget allows it, or says what it waits for (code budget_min_ready or budget_rate, exit code 6: try again later).\n\n" +
+			"Its replacement is made after it has stopped; with --surge, in a group that replaces first, it goes on until its replacement is ready.\n\n" +
+			"A replica of a replicated group goes on until another copy of its data is in sync on another node, and is stopped then. --cancel takes back what goes on.\n\n" +
+			"With --avoid no new instance of its group goes to its node for an hour if another node will do. --cancel takes that back too, also when the instance has stopped.",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if grace.set {
+				body.Grace = grace.d
+			}
+			return v.run(cmd.Context(), a, args[0], body)
+		},
+	}
+	grace.d = new(model.Duration)
+	v.write.register(cmd, "say whether it would be allowed, change nothing")
+	v.until.register(cmd, "stopped")
+	cmd.Flags().Var(&grace, "grace", "time between the stop signal and the kill, instead of the group's")
+	cmd.Flags().BoolVar(&body.Avoid, "avoid", false, "for an hour its whole group goes to this node only if no other will do")
+	cmd.Flags().BoolVar(&body.Surge, "surge", false, "stop it when its replacement is ready")
+	cmd.Flags().BoolVar(&body.Cancel, "cancel", false, "take back that it is to be evicted (of a replica, or after --surge), and that its group avoids the node (after --avoid)")
+	cmd.Flags().StringVarP(&body.Message, "message", "m", "", "why, for people")
+	return cmd
+}
+
+func instanceStop(a *app) *cobra.Command {
+	v := instanceVerb{verb: "stop", done: "is stopped"}
+	grace := durationValue{d: new(model.Duration)}
+	body := evictRequest{}
+	cmd := &cobra.Command{
+		Use: "stop INSTANCE", Short: "stop an instance; it is replaced", Args: exactly("INSTANCE"), ValidArgsFunction: a.complete("instances"),
+		Long: "Stops an instance under its budget, as evict does. --bypass-budget stops it whatever its budget or role says; that is recorded.\n\n" +
+			"What was replaced while its node was silent ends there within its grace when the node is back; --grace 0s ends it at once.",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if grace.set {
+				body.Grace = grace.d
+			}
+			return v.run(cmd.Context(), a, args[0], body)
+		},
+	}
+	v.write.register(cmd, "say whether it would be allowed, change nothing")
+	v.until.register(cmd, "stopped")
+	cmd.Flags().Var(&grace, "grace", "time between the stop signal and the kill, instead of the group's")
+	cmd.Flags().BoolVar(&body.BypassBudget, "bypass-budget", false, "stop it although a budget or its role forbids it; recorded")
+	cmd.Flags().StringVarP(&body.Message, "message", "m", "", "why, for people")
+	return cmd
+}
+
+func instanceRestart(a *app) *cobra.Command {
+	v := instanceVerb{verb: "restart", done: "is restarted in place"}
+	cmd := &cobra.Command{
+		Use: "restart INSTANCE", Short: "restart the program in place", Args: exactly("INSTANCE"), ValidArgsFunction: a.complete("instances"),
+		RunE: func(cmd *cobra.Command, args []string) error { return v.run(cmd.Context(), a, args[0], nil) },
+	}
+	v.write.register(cmd, "check only, change nothing")
+	v.until.register(cmd, "ready")
+	return cmd
+}

@@ -1,0 +1,243 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/outspan/outspan/api"
+	"github.com/outspan/outspan/model"
+)
+
+func jobPlan(a *app) *cobra.Command {
+	var exitCodes bool
+	cmd := &cobra.Command{
+		Use: "plan FILE", Short: "show what a job file would change", Args: exactly("FILE"),
+		Long: `Shows the differences to the present version of the job, and what would be created, replaced and stopped. Nothing is changed.
+
+Exit codes: 0; 20 there are changes (with --exit-code); 21 not all could be placed.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			spec, err := a.readJob(args[0])
+			if err != nil {
+				return err
+			}
+			p, err := a.plan(cmd.Context(), spec)
+			if err != nil {
+				return err
+			}
+			err = a.showPlan(p)
+			if err == nil && p.Changes && p.Index > 0 && !a.output.machine() {
+				a.printf("to submit exactly this: outspan job run %s --if-index %d\n", args[0], p.Index)
+			}
+			err = cmp.Or(err, p.short())
+			if err == nil && exitCodes && p.Changes {
+				err = quiet{exitHasChanges}
+			}
+			return err
+		},
+	}
+	cmd.Flags().BoolVar(&exitCodes, "exit-code", false, "end with 20 when there are changes")
+	return cmd
+}
+
+// jobPlanned is what a job file would change: in the spec, and in the cluster.
+type jobPlanned struct {
+	api.JobPlan
+	Diff []difference `json:"diff"`
+}
+
+// difference is one key of the spec that a job file changes.
+type difference struct {
+	Op     string `json:"op"` // add, remove or change
+	Path   string `json:"path"`
+	Before any    `json:"before,omitempty"`
+	After  any    `json:"after,omitempty"`
+}
+
+// short is the error for what could not be placed; nil when all could.
+func (p *jobPlanned) short() error {
+	n, why := 0, []string{}
+	for _, g := range p.Groups {
+		if g.Unschedulable > 0 {
+			n += g.Unschedulable
+			_, name := g.Group.Split()
+			why = append(why, fmt.Sprintf("%s: %s (%s)", name, g.Message, g.Code))
+		}
+	}
+	if n == 0 {
+		return nil
+	}
+	return notPlaced(string(p.Job), n, strings.Join(why, "; "))
+}
+
+func (a *app) plan(ctx context.Context, spec model.JobSpec) (*jobPlanned, error) {
+	path := "/v1/jobs/" + segment(string(spec.Name))
+	got, err := post[api.JobPlan](ctx, a, path+"/plan", nil, submission{Job: spec})
+	if err != nil {
+		return nil, err
+	}
+	p := &jobPlanned{JobPlan: got.value, Diff: []difference{}}
+	var before *model.JobSpec
+	if got.value.Index > 0 {
+		now, err := get[api.JobDetail](ctx, a, path, nil)
+		if err != nil && !isCode(err, model.CodeNotFound) {
+			return nil, err
+		}
+		if err == nil && now.value.Name == spec.Name {
+			before = &now.value.Spec
+		}
+	}
+	p.Diff, err = diffSpecs(before, spec.Expand())
+	return p, err
+}
+
+// diffSpecs lists what differs between two specs, key by key. Named parts are matched by name.
+func diffSpecs(before *model.JobSpec, after model.JobSpec) ([]difference, error) {
+	old := map[string]any{}
+	if before != nil {
+		expanded := before.Expand()
+		if err := flatten(old, expanded); err != nil {
+			return nil, err
+		}
+	}
+	now := map[string]any{}
+	if err := flatten(now, after); err != nil {
+		return nil, err
+	}
+	all := maps.Clone(old)
+	maps.Copy(all, now)
+	diff := []difference{}
+	for _, path := range slices.Sorted(maps.Keys(all)) {
+		was, had := old[path]
+		is, has := now[path]
+		switch {
+		case had && !has:
+			diff = append(diff, difference{Op: "remove", Path: path, Before: was})
+		case has && !had:
+			diff = append(diff, difference{Op: "add", Path: path, After: is})
+		case fmt.Sprint(was) != fmt.Sprint(is):
+			diff = append(diff, difference{Op: "change", Path: path, Before: was, After: is})
+		}
+	}
+	return diff, nil
+}
+
+// flatten writes a spec as paths and plain values: group.http.update.max_surge = 1.
+func flatten(into map[string]any, spec model.JobSpec) error {
+	raw, err := marshal(spec)
+	if err != nil {
+		return err
+	}
+	dec := json.NewDecoder(strings.NewReader(string(raw)))
+	dec.UseNumber()
+	var v any
+	if err := dec.Decode(&v); err != nil {
+		return fmt.Errorf("read a spec back: %w", err)
+	}
+	flattenValue(into, "", v)
+	return nil
+}
+
+func flattenValue(into map[string]any, path string, v any) {
+	at := func(key string) string { return strings.TrimPrefix(path+"."+key, ".") }
+	switch v := v.(type) {
+	case map[string]any:
+		for key, inner := range v {
+			flattenValue(into, at(key), inner)
+		}
+	case []any:
+		for i, inner := range v {
+			object, ok := inner.(map[string]any)
+			if !ok {
+				into[path] = listText(v) // a list of texts is one value
+				return
+			}
+			key := fmt.Sprint(i)
+			if name, ok := object["name"].(string); ok {
+				key = name
+			}
+			flattenValue(into, at(key), inner)
+		}
+	case nil:
+	default:
+		if text, ok := v.(string); !ok || text != "" {
+			into[path] = v
+		}
+	}
+}
+
+func listText(list []any) string {
+	text, err := jsonText(list)
+	if err != nil {
+		return fmt.Sprint(list)
+	}
+	return text
+}
+
+// groupCounts is what happens to a group: replaced ones are stopped and made anew.
+func groupCounts(g api.PlannedGroup) (create, replace, stop int) {
+	replace = min(g.Created, g.Destroyed)
+	return g.Created - replace, replace, g.Destroyed - replace
+}
+
+func (a *app) showPlan(planned *jobPlanned) error {
+	s, err := shownValue(planned, []string{string(planned.Job)}, func(p *page) { p.plan(planned) })
+	if err != nil {
+		return err
+	}
+	return a.show(s)
+}
+
+func (p *page) plan(planned *jobPlanned) {
+	switch {
+	case !planned.Changes:
+		p.line("job %s: no changes (index %d)", planned.Job, planned.Index)
+	case planned.Index == 0:
+		p.line("job %s: new, version %d", planned.Job, planned.Version)
+	default:
+		p.line("job %s: version %d (now at index %d)", planned.Job, planned.Version, planned.Index)
+	}
+	if planned.Index > 0 {
+		for _, d := range planned.Diff {
+			p.line("  %s", d.text())
+		}
+	}
+	rows(p, planned.Groups, []column[api.PlannedGroup]{
+		{head: "group", cell: func(g api.PlannedGroup) string { _, name := g.Group.Split(); return name }},
+		{head: "create", cell: func(g api.PlannedGroup) string { n, _, _ := groupCounts(g); return fmt.Sprint(n) }},
+		{head: "replace", cell: func(g api.PlannedGroup) string { _, n, _ := groupCounts(g); return fmt.Sprint(n) }},
+		{head: "stop", cell: func(g api.PlannedGroup) string { _, _, n := groupCounts(g); return fmt.Sprint(n) }},
+		{head: "keep", cell: func(g api.PlannedGroup) string { return fmt.Sprint(g.Kept) }},
+		{head: "unschedulable", cell: func(g api.PlannedGroup) string { return fmt.Sprint(g.Unschedulable) }},
+		{head: "why", cell: func(g api.PlannedGroup) string { return string(g.Code) }},
+	})
+	for _, g := range planned.Groups {
+		for _, e := range g.Excluded {
+			p.line("  %s: %d node(s) excluded by %s", g.Group, e.Nodes, e.Code)
+		}
+		if len(g.Preempts) > 0 {
+			p.line("  %s: %d less important instance(s) stop to make room", g.Group, len(g.Preempts))
+		}
+	}
+	for _, g := range planned.Groups {
+		for _, b := range g.Budgets {
+			p.line("%s", budgetLine(b))
+		}
+	}
+}
+
+func (d difference) text() string {
+	switch d.Op {
+	case "add":
+		return fmt.Sprintf("+ %s = %v", d.Path, d.After)
+	case "remove":
+		return fmt.Sprintf("- %s = %v", d.Path, d.Before)
+	}
+	return fmt.Sprintf("~ %s = %v -> %v", d.Path, d.Before, d.After)
+}

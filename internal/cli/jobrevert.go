@@ -1,0 +1,147 @@
+package cli
+
+import (
+	"context"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/outspan/outspan/api"
+	"github.com/outspan/outspan/model"
+)
+
+// reversion is the body of a revert.
+type reversion struct {
+	Version   uint64 `json:"version"`
+	IfVersion uint64 `json:"if_version,omitempty"`
+	Counts    bool   `json:"counts,omitempty"`
+	Message   string `json:"message,omitempty"`
+}
+
+func jobRevert(a *app) *cobra.Command {
+	var change changeFlags
+	var body reversion
+	cmd := &cobra.Command{
+		Use: "revert JOB [VERSION]", Short: "make an earlier version the wanted state again", Args: between(1, 2), ValidArgsFunction: a.complete("jobs"),
+		Long: `Shows the plan, submits the spec of an earlier version again as a new version, and follows that. Without VERSION it goes to the newest one that
+completed its rollout and differs from the current one in more than counts; versions that a revert has left are passed over. Where the current version is a
+revert already, VERSION must be named. Every group keeps the count that it has now; where that can't be, a note says so.`,
+		Example: "outspan job revert web --dry-run\noutspan job revert web 3 -m 'the new one leaks'",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 2 {
+				v, err := strconv.ParseUint(strings.TrimPrefix(args[1], "v"), 10, 64)
+				if err != nil || v == 0 {
+					return usage("%q is not a version of a job", args[1]).WithHint("list them with: outspan job history %s", args[0])
+				}
+				body.Version = v
+			}
+			return a.revertJob(cmd.Context(), args[0], &body, &change)
+		},
+	}
+	change.register(cmd, "check and show what would change, change nothing")
+	cmd.Flags().StringVarP(&body.Message, "message", "m", "", "why, for people; stands in the history")
+	cmd.Flags().Uint64Var(&body.IfVersion, "if-version", 0, "only if this is the current version")
+	cmd.Flags().BoolVar(&body.Counts, "counts", false, "take the counts of that version too")
+	return cmd
+}
+
+// plannedRevert is what a dry run of a revert prints as JSON.
+type plannedRevert struct {
+	api.RevertReply
+	Plan *jobPlanned `json:"plan"`
+}
+
+func (a *app) revertJob(ctx context.Context, job string, body *reversion, change *changeFlags) error {
+	follows, err := change.follows()
+	if err != nil {
+		return err
+	}
+	path := "/v1/jobs/" + segment(job) + "/revert"
+	try := writeFlags{dryRun: true}
+	tried, err := post[api.RevertReply](ctx, a, path, try.query(), body)
+	var planned *jobPlanned
+	if err == nil && tried.value.Spec != nil {
+		planned, err = a.plan(ctx, *tried.value.Spec)
+	}
+	if change.write.dryRun {
+		if err != nil {
+			return err
+		}
+		return a.showRevertPlan(plannedRevert{tried.value, planned}, change)
+	}
+	if err != nil && change.write.requestID == "" { // with one it may have been carried out, and then the answer is stored
+		return err
+	}
+	got, err := post[api.RevertReply](ctx, a, path, change.write.query(), body)
+	if err != nil {
+		return err
+	}
+	if planned != nil && !a.output.machine() {
+		if err := a.showPlan(planned); err != nil {
+			return err
+		}
+	}
+	if got.value.Note != "" {
+		a.note("%s", got.value.Note)
+	}
+	done, plain := revertedTo(&got.value.JobReply), answer[api.JobReply]{value: got.value.JobReply, raw: got.raw, index: got.index}
+	if !follows || got.value.Job == nil {
+		return a.showJobReply(plain, done, change)
+	}
+	return a.followJob(ctx, plain, done, change)
+}
+
+func revertedTo(r *api.JobReply) string {
+	if r.RevertedTo == 0 {
+		return "is reverted"
+	}
+	return "is reverted to version " + strconv.FormatUint(r.RevertedTo, 10)
+}
+
+func (a *app) showRevertPlan(tried plannedRevert, change *changeFlags) error {
+	name := ""
+	if tried.Job != nil {
+		name = jobName(*tried.Job)
+	}
+	s, err := shownValue(tried, []string{name}, func(p *page) {
+		if tried.Plan != nil {
+			p.plan(tried.Plan)
+		}
+		p.jobReply(&tried.JobReply, revertedTo(&tried.JobReply), &change.write)
+		if tried.Note != "" {
+			p.line("%s", tried.Note)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	if err := a.show(s); err != nil || tried.Plan == nil {
+		return err
+	}
+	return tried.Plan.short()
+}
+
+// rolloutOf is the deployment of a job's current version that is under way or has failed; nil if there is none, or if it is not known.
+func (a *app) rolloutOf(ctx context.Context, job *api.Job) *api.Deployment {
+	if job.DeploymentID == "" || job.Status == api.JobStopped || job.Status == api.JobStopping {
+		return nil
+	}
+	got, err := get[api.Deployment](ctx, a, "/v1/deployments/"+segment(string(job.DeploymentID)), nil)
+	d := &got.value
+	if err != nil || d.Status == model.DeploymentSucceeded || d.Status == model.DeploymentSuperseded {
+		return nil
+	}
+	return d
+}
+
+// rolloutText says that a deployment is failing or has failed; empty if neither is so. trouble is of instances that don't come up.
+func rolloutText(d *api.Deployment, trouble string) string {
+	switch {
+	case d.Status == model.DeploymentFailed:
+		return string(d.ID) + " failed: " + d.Reason
+	case trouble != "":
+		return string(d.ID) + " is failing"
+	}
+	return ""
+}

@@ -1,0 +1,369 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/outspan/outspan/api"
+	"github.com/outspan/outspan/model"
+)
+
+// changeFlags are those of every command that changes what a job should be.
+type changeFlags struct {
+	write  writeFlags
+	until  waitFlags
+	detach bool
+}
+
+func (f *changeFlags) register(cmd *cobra.Command, dryRun string) {
+	f.write.register(cmd, dryRun)
+	f.until.register(cmd, "succeeded", "submitted")
+	cmd.Flags().BoolVar(&f.detach, "detach", false, "return once it is accepted, instead of following it (the same as --wait=submitted)")
+}
+
+// follows reports whether the command stays until the change is carried out.
+func (f *changeFlags) follows() (bool, error) {
+	switch f.until.state {
+	case "", "succeeded":
+		return !f.detach && !f.write.dryRun, nil
+	case "submitted":
+		return false, nil
+	}
+	return false, usage("--wait=%s: a job has no such state to wait for", f.until.state).WithHint("use succeeded or submitted")
+}
+
+func jobRun(a *app) *cobra.Command {
+	var change changeFlags
+	var message, ifIndex string
+	cmd := &cobra.Command{
+		Use: "run FILE", Short: "make a job file the wanted state, and follow that", Args: exactly("FILE"),
+		Long: `Submits a job file ("-" reads standard input) and follows until every instance of it is ready.
+
+Exit codes: 0 all ready; 2 the file is invalid; 21 not all can be placed; 22 the deployment failed; 23 --timeout.`,
+		Example: "outspan job run web.hcl\noutspan job run web.hcl --detach\noutspan job run web.hcl --if-index 42 -m 'more memory'",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.runJob(cmd.Context(), args[0], message, ifIndex, &change)
+		},
+	}
+	change.register(cmd, "check and show what would change, change nothing")
+	cmd.Flags().StringVarP(&message, "message", "m", "", "why, for people; stands in the history")
+	cmd.Flags().StringVar(&ifIndex, "if-index", "", "only if the job is still at this index, which job plan shows (0: only if it does not exist)")
+	return cmd
+}
+
+// submission is the body of a submitted job.
+type submission struct {
+	Job     model.JobSpec `json:"job"`
+	Message string        `json:"message,omitempty"`
+}
+
+func (a *app) runJob(ctx context.Context, file, message, ifIndex string, change *changeFlags) error {
+	follows, err := change.follows()
+	if err != nil {
+		return err
+	}
+	spec, err := a.readJob(file)
+	if err != nil {
+		return err
+	}
+	planned, err := a.plan(ctx, spec)
+	if err != nil {
+		return err
+	}
+	if change.write.dryRun {
+		return cmp.Or(a.showPlan(planned), planned.short())
+	}
+	query := change.write.query()
+	if ifIndex != "" {
+		query.Set("if_index", ifIndex)
+	}
+	got, err := post[api.JobReply](ctx, a, "/v1/jobs", query, submission{spec, message})
+	if err != nil {
+		return err
+	}
+	if !a.output.machine() {
+		if err := a.showPlan(planned); err != nil {
+			return err
+		}
+	}
+	if !follows {
+		return cmp.Or(a.showJobReply(got, "is submitted", change), planned.short())
+	}
+	if r := &got.value; r.Job != nil && !r.Changed {
+		r.DeploymentID = a.unfinished(ctx, r.Job)
+	}
+	return a.followJob(ctx, got, "is submitted", change)
+}
+
+// unfinished is the deployment of a job's version that is still going on, or that failed and left instances of an older version. Who submits the same
+// again, because waiting was cut off, follows that instead of hearing that all is well.
+func (a *app) unfinished(ctx context.Context, job *api.Job) model.DeploymentID {
+	id := model.NewDeploymentID(job.Name, job.Version)
+	d, err := get[api.Deployment](ctx, a, "/v1/deployments/"+segment(string(id)), nil)
+	if err != nil {
+		return "" // it ended long ago; following the job says what else is wrong
+	}
+	left := slices.ContainsFunc(d.value.Groups, func(g api.DeploymentGroup) bool { return g.Old > 0 || g.Ready < g.Count })
+	if left && d.value.Status != model.DeploymentSucceeded {
+		return id
+	}
+	return ""
+}
+
+// changeJob does one write to a job, and follows what comes of it.
+func (a *app) changeJob(ctx context.Context, ref, verb, done string, body any, change *changeFlags) error {
+	follows, err := change.follows()
+	if err != nil {
+		return err
+	}
+	got, err := post[api.JobReply](ctx, a, "/v1/jobs/"+segment(ref)+"/"+verb, change.write.query(), body)
+	if err != nil {
+		return err
+	}
+	if !follows || got.value.Job == nil {
+		return a.showJobReply(got, done, change)
+	}
+	return a.followJob(ctx, got, done, change)
+}
+
+func (a *app) showJobReply(got answer[api.JobReply], done string, change *changeFlags) error {
+	r := got.value
+	name := ""
+	if r.Job != nil {
+		name = jobName(*r.Job)
+	}
+	return a.show(shown{json: got.raw, names: []string{name}, text: func(p *page) { p.jobReply(&r, done, &change.write) }})
+}
+
+// jobReply says what a write has done to a job.
+func (p *page) jobReply(r *api.JobReply, done string, write *writeFlags) {
+	if r.Job == nil {
+		return
+	}
+	if !r.Changed && !r.Replayed {
+		p.line("job %s is so already: nothing was changed", r.Job.Name)
+		return
+	}
+	if write.dryRun {
+		done = "would be " + strings.TrimPrefix(done, "is ")
+	}
+	p.line("job %s %s, version %d %s", r.Job.Name, done, r.Job.Version, write.done(r.Index))
+}
+
+// jobResult is what a followed change prints as JSON: the reply, and how the job and its deployment were at the end.
+type jobResult struct {
+	api.JobReply
+	Deployment *api.Deployment `json:"deployment,omitempty"`
+}
+
+// followJob shows how a job gets to what it should be. A program gets one document at the end.
+func (a *app) followJob(ctx context.Context, got answer[api.JobReply], done string, change *changeFlags) error {
+	r := got.value
+	name := jobName(*r.Job)
+	if a.output.machine() {
+		end, failed := a.watchJob(ctx, name, r, &change.until, a.note, func(jobLook) {})
+		s, err := shownValue(jobResult{end.reply(r), end.deployment}, []string{name}, nil)
+		if err != nil {
+			return err
+		}
+		return cmp.Or(a.show(s), failed)
+	}
+	if err := a.showJobReply(got, done, change); err != nil {
+		return err
+	}
+	p := &progress{a: a}
+	defer p.end()
+	_, err := a.watchJob(ctx, name, r, &change.until, p.line, func(l jobLook) { p.now("%s", l.text()) })
+	return err
+}
+
+// jobLook is a job at one moment of being followed.
+type jobLook struct {
+	job        *api.Job
+	deployment *api.Deployment
+	rollout    *api.Deployment // of the current version, where the change began none: it is under way or has failed
+	trouble    string          // of instances that don't come up
+	stuckSince time.Time       // since when nothing but what fits nowhere is missing
+}
+
+func (l jobLook) reply(r api.JobReply) api.JobReply {
+	if l.job != nil {
+		r.Job = l.job
+	}
+	return r
+}
+
+func (l jobLook) text() string {
+	if l.job == nil {
+		return ""
+	}
+	text := fmt.Sprintf("job %s: %s ready", l.job.Name, readyText(l.job.Groups))
+	if l.deployment != nil {
+		for _, g := range l.deployment.Groups {
+			if g.Old > 0 {
+				text += fmt.Sprintf(", %s: %d of the old version left", g.Name, g.Old)
+			}
+		}
+	}
+	if why := pendingText(l.job.Groups); why != "" {
+		text += " (" + why + ")"
+	}
+	if l.trouble != "" {
+		text += "; " + l.trouble
+	}
+	if l.rollout != nil {
+		if failing := rolloutText(l.rollout, l.trouble); failing != "" {
+			text += "; rollout " + failing
+		}
+	}
+	return text
+}
+
+// troubleOf tells why instances that are wanted don't run: how many, and the reason of one.
+func troubleOf(instances []api.Instance) string {
+	n, reason := 0, ""
+	for _, i := range instances {
+		if i.Desired == model.DesiredRunning && !i.Ready && i.Reason != "" {
+			n, reason = n+1, i.Reason
+		}
+	}
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d not well: %s", n, reason)
+}
+
+// settle is how long a job must be stuck before following it ends: room may just be on its way, such as an instance that stops.
+const settle = 3 * time.Second
+
+// watchJob follows a job and its deployment until both are done.
+func (a *app) watchJob(ctx context.Context, name string, r api.JobReply, until *waitFlags, say func(string, ...any), bar func(jobLook)) (jobLook, error) {
+	limited, cancel := until.limit(ctx, "job "+name)
+	defer cancel()
+	var look jobLook
+	last := ""
+	err := watchEvery(limited, a, "/v1/jobs/"+segment(name), time.Second, func(got answer[api.JobDetail]) (bool, error) {
+		look.job = &got.value.Job
+		if r.DeploymentID != "" {
+			d, err := get[api.Deployment](limited, a, "/v1/deployments/"+segment(string(r.DeploymentID)), nil)
+			if err != nil {
+				return false, err
+			}
+			look.deployment = &d.value
+		} else {
+			look.rollout = a.rolloutOf(limited, look.job)
+		}
+		instances, err := list[api.Instance](limited, a, "/v1/instances", url.Values{"job": {name}})
+		if err != nil {
+			return false, err
+		}
+		look.trouble = troubleOf(instances.items)
+		if text := look.text(); text != last {
+			say("%s", text)
+			last = text
+		}
+		bar(look)
+		done, err := look.ended(a.now())
+		if d := look.deployment; done && err == nil && d != nil && !d.Status.Ended() {
+			say("its canaries are ready; go on with: outspan deployment promote %s", d.ID)
+		}
+		return done, err
+	})
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		a.note("\nstopped following; the job goes on")
+		a.note("  see it:          outspan job status %s", name)
+		if look.job != nil && look.job.Version > 1 { // a first version has none to go back to
+			a.note("  take it back:    outspan job revert %s", name)
+		} else {
+			a.note("  stop it:         outspan job stop %s", name)
+		}
+	}
+	return look, err
+}
+
+// ended reports whether there is nothing left to follow, and the outcome.
+func (l *jobLook) ended(now time.Time) (bool, error) {
+	if d := l.deployment; d != nil {
+		switch d.Status {
+		case model.DeploymentSucceeded:
+			return true, nil
+		case model.DeploymentSuperseded:
+			return true, model.Refuse(model.CodeConflict, "deployment %s was superseded by a newer version", d.ID)
+		case model.DeploymentFailed:
+			return true, deploymentFailed(d)
+		}
+		if !d.Promoted && canariesReady(d) {
+			return true, nil
+		}
+	} else if settled(l.job) {
+		return true, nil
+	}
+	if !stuck(l.job) {
+		l.stuckSince = time.Time{}
+		return false, nil
+	}
+	if l.stuckSince.IsZero() {
+		l.stuckSince = now
+	}
+	if now.Sub(l.stuckSince) < settle {
+		return false, nil
+	}
+	return true, notPlaced(string(l.job.Name), groupSum(l.job.Groups, func(g api.JobGroup) int { return g.Pending }), pendingText(l.job.Groups))
+}
+
+func deploymentFailed(d *api.Deployment) error {
+	return model.Refuse(codeEndedFailed, "deployment %s failed: %s", d.ID, d.Reason).WithHint("see: outspan job status %s; outspan why %s", d.Job, d.ID)
+}
+
+// settled reports whether a job is what it should be, with nothing missing and nothing too much.
+func settled(j *api.Job) bool {
+	if j.Status == api.JobStopped {
+		return true
+	}
+	surplus := slices.ContainsFunc(j.Groups, func(g api.JobGroup) bool { return g.Placed > g.Count || g.Ready > g.Count })
+	return j.Status == api.JobRunning && !surplus
+}
+
+// canariesReady reports whether a deployment waits for a person: its canaries are up.
+func canariesReady(d *api.Deployment) bool {
+	for _, g := range d.Groups {
+		if g.Current == 0 || g.Ready < g.Current || g.Old == 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// stuck reports whether all that is missing has no place to go.
+func stuck(j *api.Job) bool {
+	missing := false
+	for _, g := range j.Groups {
+		if g.Pending == 0 {
+			continue
+		}
+		if !unschedulable(g.Reason) {
+			return false
+		}
+		missing = true
+	}
+	return missing
+}
+
+// unschedulable reports whether a reason says that nothing can take an instance: no node has room, or it failed for good.
+func unschedulable(reason string) bool {
+	code := model.Code(reason)
+	return code.Unplaceable() || code == model.CodeRetryLimit
+}
+
+func notPlaced(job string, n int, why string) error {
+	return model.Refuse(codeNotAllPlaced, "%d of job %s can't be placed now: %s", n, job, why).
+		WithHint("they are placed when there is room; see: outspan why %s", job)
+}

@@ -1,0 +1,171 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/outspan/outspan/api"
+	"github.com/outspan/outspan/model"
+)
+
+// A scale that grows a group by this factor, and leaves so many of the new instances without a node, needs --yes.
+const (
+	farFactor   = 10
+	farUnplaced = 100
+)
+
+func jobScale(a *app) *cobra.Command {
+	var change changeFlags
+	var yes bool
+	cmd := &cobra.Command{
+		Use: "scale JOB [GROUP] COUNT", Short: "change how many instances a group has", Args: between(2, 3), ValidArgsFunction: a.complete("jobs"),
+		Long: `Changes the count in the job's spec. A job of one group needs no GROUP; JOB/GROUP COUNT and JOB GROUP=COUNT mean the same as JOB GROUP COUNT.
+
+A dry run also tells how many of the new instances fit nowhere now, and ends with 21 if there are any. A group that would become ten times as large,
+with a hundred or more new instances that fit nowhere, is scaled only with --yes.`,
+		Example: "outspan job scale web 5\noutspan job scale web http 5",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			job, group, text := scaleWords(args)
+			count, err := strconv.Atoi(text)
+			if err != nil || count < 0 {
+				return usage("%q is not a number of instances", text).WithHint("write: outspan job scale %s [GROUP] COUNT", job)
+			}
+			return a.scaleJob(cmd.Context(), job, scaling{Group: group, Count: count}, yes, &change)
+		},
+	}
+	change.register(cmd, "check and show how many would fit nowhere or stop, change nothing")
+	cmd.Flags().BoolVar(&yes, "yes", false, "the count is meant, although most of the new instances fit nowhere")
+	return cmd
+}
+
+// scaling is the body of a scale.
+type scaling struct {
+	Group string `json:"group,omitempty"`
+	Count int    `json:"count"`
+}
+
+// unplacedScale is what of a scale fits nowhere now.
+type unplacedScale struct {
+	Group    model.GroupID    `json:"-"`
+	Before   int              `json:"-"`
+	Count    int              `json:"count"`
+	Of       int              `json:"of"`
+	Code     model.Code       `json:"code"`
+	Message  string           `json:"message"`
+	Excluded []model.Excluded `json:"excluded"`
+}
+
+// scaledReply is what a dry run of a scale prints as JSON.
+type scaledReply struct {
+	api.JobReply
+	Unplaced *unplacedScale `json:"unplaced,omitempty"`
+}
+
+func (a *app) scaleJob(ctx context.Context, job string, body scaling, yes bool, change *changeFlags) error {
+	unplaced, err := a.unplacedAfter(ctx, job, body)
+	if err != nil {
+		return err
+	}
+	if change.write.dryRun && unplaced == nil {
+		return a.showSmaller(ctx, job, body, change)
+	}
+	switch {
+	case unplaced == nil:
+	case change.write.dryRun:
+		return a.showScale(ctx, job, body, unplaced, change)
+	case !yes && body.Count >= farFactor*max(unplaced.Before, 1) && unplaced.Count >= farUnplaced:
+		return usage("scale %s from %d to %d: %s", unplaced.Group, unplaced.Before, body.Count, unplaced.text()).
+			WithHint("if the count is meant, say so with --yes")
+	case !a.output.machine():
+		a.note("%s", unplaced.text())
+	}
+	return a.changeJob(ctx, job, "scale", fmt.Sprintf("is scaled to %d", body.Count), body, change)
+}
+
+func (u *unplacedScale) text() string {
+	return fmt.Sprintf("%d of the %d new instances fit nowhere now: %s (%s)", u.Count, u.Of, u.Message, u.Code)
+}
+
+// unplacedAfter plans a scale and returns what of it fits nowhere; nil if everything fits, or if the plan can't be made: then the scale itself says why.
+func (a *app) unplacedAfter(ctx context.Context, job string, body scaling) (*unplacedScale, error) {
+	now, err := get[api.JobDetail](ctx, a, "/v1/jobs/"+segment(job), nil)
+	if err != nil || string(now.value.Name) != job || now.value.Status == api.JobStopped {
+		return nil, ctx.Err()
+	}
+	spec := now.value.Spec
+	i := slices.IndexFunc(spec.Groups, func(g model.GroupSpec) bool { return g.Name == body.Group || body.Group == "" && len(spec.Groups) == 1 })
+	if i < 0 || spec.Groups[i].Count >= body.Count {
+		return nil, nil
+	}
+	u := &unplacedScale{Group: model.NewGroupID(spec.Name, spec.Groups[i].Name), Before: spec.Groups[i].Count}
+	spec.Groups[i].Count = body.Count
+	planned, err := a.plan(ctx, spec)
+	if err != nil {
+		return nil, ctx.Err()
+	}
+	for _, g := range planned.Groups {
+		if g.Group == u.Group {
+			u.Of = body.Count - u.Before
+			u.Count, u.Code, u.Message, u.Excluded = min(g.Unschedulable, u.Of), g.Code, g.Message, g.Excluded
+		}
+	}
+	if u.Count == 0 {
+		return nil, nil
+	}
+	return u, nil
+}
+
+// showScale prints a dry run of a scale of which not all fits.
+func (a *app) showScale(ctx context.Context, job string, body scaling, u *unplacedScale, change *changeFlags) error {
+	got, err := post[api.JobReply](ctx, a, "/v1/jobs/"+segment(job)+"/scale", change.write.query(), body)
+	if err != nil {
+		return err
+	}
+	s, err := shownValue(scaledReply{got.value, u}, []string{job}, func(p *page) {
+		p.jobReply(&got.value, fmt.Sprintf("is scaled to %d", body.Count), &change.write)
+		p.line("%s: %s", u.Group, u.text())
+		for _, e := range u.Excluded {
+			p.line("  %s: %d node(s) excluded by %s", u.Group, e.Nodes, e.Code)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	if err := a.show(s); err != nil {
+		return err
+	}
+	return notPlaced(job, u.Count, fmt.Sprintf("%s (%s)", u.Message, u.Code))
+}
+
+// showSmaller prints a dry run of a scale of which all fits, with what would stop.
+func (a *app) showSmaller(ctx context.Context, job string, body scaling, change *changeFlags) error {
+	got, err := post[api.JobReply](ctx, a, "/v1/jobs/"+segment(job)+"/scale", change.write.query(), body)
+	if err != nil {
+		return err
+	}
+	stops := []wouldStop{}
+	if r := got.value; r.Job != nil && r.Changed {
+		if stops, err = a.stopsOf(ctx, string(r.Job.Name), body.Group, body.Count); err != nil {
+			return err
+		}
+	}
+	return a.showStops(got.value, fmt.Sprintf("is scaled to %d", body.Count), stops, &change.write)
+}
+
+// scaleWords takes what people type apart: JOB COUNT, JOB GROUP COUNT, JOB/GROUP COUNT or JOB GROUP=COUNT.
+func scaleWords(args []string) (job, group, count string) {
+	job, count = args[0], args[len(args)-1]
+	if len(args) == 3 {
+		return job, args[1], count
+	}
+	if name, number, ok := strings.Cut(count, "="); ok {
+		return job, name, number
+	}
+	job, group, _ = strings.Cut(job, "/")
+	return job, group, count
+}

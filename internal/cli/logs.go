@@ -1,0 +1,197 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/outspan/outspan/api"
+	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/transport"
+)
+
+// logFlags choose what of a log is read.
+type logFlags struct {
+	follow         bool
+	tail           int
+	stdout, stderr bool
+	times          bool
+	since          string
+	running        bool // of a job: leave out what has ended
+}
+
+// logsKept says for how long there are logs: see agent/crew.go and driver.LogPolicy.
+const logsKept = "Of each stream the newest 20 to 30 MiB are kept. Once the servers have forgotten an ended instance, its\n" +
+	"logs stay among the newest 32 such of the node, for up to 24 hours."
+
+// forJobs is for what reads many logs at once.
+func (f *logFlags) forJobs(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&f.running, "running", false, "leave out instances that have ended")
+}
+
+func (f *logFlags) register(cmd *cobra.Command) {
+	fs := cmd.Flags()
+	fs.BoolVarP(&f.follow, "follow", "f", false, "go on as more comes")
+	fs.IntVar(&f.tail, "tail", -1, "begin with this many of the last lines (default: all that is kept)")
+	fs.BoolVar(&f.stdout, "stdout", false, "only standard output")
+	fs.BoolVar(&f.stderr, "stderr", false, "only standard error")
+	fs.BoolVarP(&f.times, "timestamps", "t", false, "put the time at which it was written before each line")
+	fs.StringVar(&f.since, "since", "", "leave out older lines: a duration such as 10m, or a time such as 2026-01-31T12:00:00Z")
+}
+
+func (f *logFlags) query() (url.Values, error) {
+	q := url.Values{}
+	switch {
+	case f.stdout && f.stderr:
+		return nil, usage("--stdout and --stderr are both given").WithHint("give neither for both")
+	case f.stdout:
+		q.Set("stream", "stdout")
+	case f.stderr:
+		q.Set("stream", "stderr")
+	}
+	if f.follow {
+		q.Set("follow", "true")
+	}
+	if f.times {
+		q.Set("timestamps", "true")
+	}
+	if f.since != "" {
+		q.Set("since", f.since)
+	}
+	if f.tail < -1 {
+		return nil, usage("--tail is %d", f.tail).WithHint("give a number of lines, or leave it out for all that is kept")
+	}
+	if f.running {
+		q.Set("running", "true")
+	}
+	if f.tail >= 0 {
+		q.Set("tail", fmt.Sprint(f.tail))
+	}
+	return q, nil
+}
+
+func instanceLogs(a *app) *cobra.Command {
+	var f logFlags
+	cmd := &cobra.Command{
+		Use: "logs INSTANCE", Short: "show the output of an instance", Args: exactly("INSTANCE"), ValidArgsFunction: a.complete("instances"),
+		Long:    "Shows what the program wrote, through any server.\n" + logsKept,
+		Example: "outspan instance logs 3k9f -f\noutspan instance logs 3k9f --stderr --tail 100",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			q, err := f.query()
+			if err != nil {
+				return err
+			}
+			return a.instanceLogs(cmd.Context(), args[0], q)
+		},
+	}
+	f.register(cmd)
+	return cmd
+}
+
+// instanceLogs shows the log of an instance. To follow one that has not begun yet is to wait until it has.
+func (a *app) instanceLogs(ctx context.Context, id string, q url.Values) error {
+	path := "/v1/instances/" + segment(id)
+	for {
+		err := a.copyLogs(ctx, path+"/logs", q)
+		if !isCode(err, model.CodeNotFound) || !q.Has("follow") {
+			return err
+		}
+		i, failed := get[api.Instance](ctx, a, path, nil)
+		switch {
+		case failed != nil:
+			return failed
+		case i.value.Observed != model.ObservedPending && i.value.Observed != model.ObservedBooting:
+			return err
+		case !wait(ctx, 500*time.Millisecond):
+			return context.Cause(ctx)
+		}
+	}
+}
+
+func jobLogs(a *app) *cobra.Command {
+	var f logFlags
+	var group string
+	cmd := &cobra.Command{
+		Use: "logs JOB", Short: "show the output of every instance of a job", Args: exactly("JOB"), ValidArgsFunction: a.complete("jobs"),
+		Long: "Shows the output of every instance of a job, each line with the group, slot and id it is of. With -f it also takes up instances that start later.\n" + logsKept,
+		RunE: func(cmd *cobra.Command, args []string) error { return a.jobLogs(cmd.Context(), args[0], group, &f) },
+	}
+	f.register(cmd)
+	f.forJobs(cmd)
+	cmd.Flags().StringVar(&group, "group", "", "only of this group")
+	return cmd
+}
+
+func (a *app) jobLogs(ctx context.Context, job, group string, f *logFlags) error {
+	q, err := f.query()
+	if err != nil {
+		return err
+	}
+	if group != "" {
+		q.Set("group", group)
+	}
+	return a.copyLogs(ctx, "/v1/jobs/"+segment(job)+"/logs", q)
+}
+
+// logsCommand finds out what an id is of.
+func logsCommand(a *app) *cobra.Command {
+	var f logFlags
+	cmd := &cobra.Command{
+		Use: "logs JOB|JOB/GROUP|INSTANCE", Short: "show the output of a job, a group or an instance", Args: exactly("ID"), ValidArgsFunction: a.complete("logs"),
+		Long: "Shows the output of an instance, or of every instance of a job or a group.\n" + logsKept,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx := cmd.Context()
+			var kind, id string
+			err := orStale(a, url.Values{"subject": {args[0]}}, func(q url.Values) (err error) { // any server can show logs
+				kind, id, err = a.kindIn(ctx, q)
+				return err
+			})
+			if err != nil {
+				return err
+			}
+			switch kind {
+			case "job":
+				return a.jobLogs(ctx, id, "", &f)
+			case "group":
+				job, group, _ := strings.Cut(id, "/")
+				return a.jobLogs(ctx, job, group, &f)
+			case "instance":
+				if f.running {
+					return usage("--running is for the logs of a job or a group").WithHint("write: outspan logs JOB --running")
+				}
+				q, err := f.query()
+				if err != nil {
+					return err
+				}
+				return a.instanceLogs(ctx, id, q)
+			}
+			return model.Refuse(model.CodeInvalid, "%s %s has no logs", kind, id).WithHint("jobs and instances have")
+		},
+	}
+	f.register(cmd)
+	f.forJobs(cmd)
+	return cmd
+}
+
+// copyLogs writes a log as it comes. The bytes are the program's own: they are changed only for a terminal.
+func (a *app) copyLogs(ctx context.Context, path string, q url.Values) error {
+	body, err := a.stream(ctx, path, q, "")
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	_, err = io.Copy(a.shown(), body)
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case err != nil && !errors.Is(err, io.EOF):
+		return model.Refuse(transport.CodeUnreachable, "the log broke off: %v", err).WithHint("start it again")
+	}
+	return nil
+}

@@ -1,0 +1,29 @@
+package cli
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/outspan/outspan/internal/daemon"
+)
+
+// TestMain makes the test binary the program as well: scripts run it as outspan, and agents start it again as a shim.
+func TestMain(m *testing.M) {
+	if code, ok := daemon.Reexec(os.Args[1:]); ok {
+		os.Exit(code)
+	}
+	testscript.Main(m, map[string]func(){"outspan": program})
+}
+
+// program is what cmd/outspan does.
+func program() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	code := Run(ctx, daemon.Program{Version: "dev", Exit: os.Exit}, os.Args[1:])
+	stop()
+	os.Exit(code)
+}

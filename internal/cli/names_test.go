@@ -1,0 +1,42 @@
+package cli
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+
+	"github.com/outspan/outspan/internal/daemon"
+)
+
+// Every command that changes something is tried with the beginning of a name in testdata/names.txt, but for those that name what is new,
+// or nothing.
+func TestNamesTriesEveryWrite(t *testing.T) {
+	script, err := os.ReadFile(filepath.Join("testdata", "names.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	free := map[string]bool{"job run": true, "run": true, "budget set": true, "class set": true, "rebalance": true}
+	tried := 0
+	var walk func(c *cobra.Command)
+	walk = func(c *cobra.Command) {
+		path := strings.TrimPrefix(c.CommandPath(), "outspan ")
+		writes := c.Flags().Lookup("request-id") != nil || path == "node roll" || path == "server promote" || path == "server remove" || path == "server transfer-leader"
+		switch {
+		case !writes || free[path]:
+		case !strings.Contains(string(script), " outspan "+path+" "):
+			t.Errorf("testdata/names.txt does not try: outspan %s", path)
+		default:
+			tried++
+		}
+		for _, inner := range c.Commands() {
+			walk(inner)
+		}
+	}
+	walk(newApp(daemon.Program{Version: "dev"}).root())
+	if tried < 30 {
+		t.Errorf("%d commands that change something are tried: the flag --request-id marks them no longer", tried)
+	}
+}

@@ -1,0 +1,387 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/outspan/outspan/api"
+	"github.com/outspan/outspan/model"
+)
+
+func nodeName(n api.Node) string { return n.Name }
+
+// nodeState is the state as people see it; that replicas are on their way out comes in addition to it (L22).
+func nodeState(n api.Node) string {
+	if n.AutoEvicting {
+		return string(n.State) + ",auto-evicting"
+	}
+	return string(n.State)
+}
+
+func byNodeName(x, y api.Node) int { return cmp.Compare(x.Name, y.Name) }
+
+func (a *app) nodeColumns() []column[api.Node] {
+	return []column[api.Node]{
+		{head: "name", of: "name", cell: nodeName},
+		{head: "id", of: "id", cell: func(n api.Node) string { return string(n.ID) }},
+		{head: "state", of: "state,auto_evicting", cell: nodeState},
+		{head: "eligible", of: "eligible", cell: func(n api.Node) string { return yesNo(n.Eligible) }},
+		{head: "instances", of: "instances", cell: func(n api.Node) string { return fmt.Sprint(n.Instances) }},
+		{head: "cpu", of: "allocated,capacity", cell: func(n api.Node) string { return fmt.Sprintf("%d/%d", n.Allocated.CPU, n.Capacity.CPU) }},
+		{head: "memory", of: "allocated,capacity", cell: func(n api.Node) string {
+			return sizeText(n.Allocated.MemoryBytes) + "/" + sizeText(n.Capacity.MemoryBytes)
+		}},
+		{head: "last seen", of: "last_seen", cell: func(n api.Node) string { return a.age(n.LastSeen) }},
+		{head: "address", of: "address", wide: true, cell: func(n api.Node) string { return n.Address }},
+		{head: "intent", of: "intent", wide: true, cell: func(n api.Node) string { return string(n.Intent) }},
+		{head: "health", of: "health", wide: true, cell: func(n api.Node) string { return string(n.Health) }},
+		{head: "drain", of: "drain_id", wide: true, cell: func(n api.Node) string { return string(n.DrainID) }},
+		{head: "version", of: "version", wide: true, cell: func(n api.Node) string { return n.Version }},
+		{head: "labels", of: "labels", wide: true, cell: func(n api.Node) string { return labelsText(n.Labels) }},
+		{head: "reason", of: "reason", wide: true, cell: func(n api.Node) string { return n.Reason }},
+	}
+}
+
+func nodeLs(a *app) *cobra.Command {
+	var filter listFlags
+	var selector string
+	cmd := &cobra.Command{
+		Use: "ls", Aliases: []string{"list"}, Short: "list nodes", Args: exactly(),
+		Example: "outspan node ls\noutspan node ls --selector rack=r1 -o wide\noutspan node ls --filter state=draining -o name",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			query := filter.query()
+			labels, err := parseLabels(selector)
+			if err != nil {
+				return err
+			}
+			for k, v := range labels {
+				addFilter(query, "labels."+k+"="+v)
+			}
+			got, err := table(cmd.Context(), a, "/v1/nodes", query, a.nodeColumns())
+			if err != nil {
+				return err
+			}
+			return showList(a, got.sorted(byNodeName), nodeName, a.nodeColumns())
+		},
+	}
+	filter.register(cmd)
+	cmd.Flags().StringVar(&selector, "selector", "", "only nodes with these labels: k=v,...")
+	return cmd
+}
+
+func nodeStatus(a *app) *cobra.Command {
+	return statusVerb{
+		of: "NODE", short: "show a node and what runs there", kind: "nodes",
+		example: "outspan node status n7\noutspan node status n7 --wait=offline --timeout 30s",
+		states:  nodeStates(), wait: a.waitForNode, show: a.showNode,
+	}.command(a)
+}
+
+func (a *app) showNode(ctx context.Context, ref string) error {
+	node, err := get[api.Node](ctx, a, "/v1/nodes/"+segment(ref), nil)
+	if err != nil {
+		return err
+	}
+	n := node.value
+	there := listOf[api.Instance]{}
+	if !a.output.machine() {
+		if there, err = list[api.Instance](ctx, a, "/v1/instances", url.Values{"node": {string(n.ID)}}); err != nil {
+			return err
+		}
+	}
+	return a.show(shown{json: node.raw, names: []string{n.Name}, text: func(p *page) {
+		p.fields(
+			field{"Name", n.Name}, field{"Id", string(n.ID)}, field{"State", nodeState(n)},
+			field{"Intent", string(n.Intent)}, field{"Health", string(n.Health)},
+			field{"Eligible", eligibleText(n)}, field{"Address", n.Address}, field{"Agent version", n.Version},
+			field{"Last seen", a.agoOf(n)}, field{"Epoch", number(n.Epoch)},
+			field{"CPU", fmt.Sprintf("%d of %d shares (%d reserved)", n.Allocated.CPU, n.Capacity.CPU, n.Reserved.CPU)},
+			field{"Memory", fmt.Sprintf("%s of %s (%s reserved)", sizeText(n.Allocated.MemoryBytes), sizeText(n.Capacity.MemoryBytes), sizeText(n.Reserved.MemoryBytes))},
+			field{"Labels", labelsText(n.Labels)}, field{"Drain", string(n.DrainID)}, field{"Warnings", strings.Join(n.Warnings, "; ")},
+		)
+		for _, t := range n.Troubles {
+			p.line("its agent reports %s: %s", t.Check, t.Reason)
+		}
+		for _, t := range n.PortProblems {
+			p.line("%s", model.PortProblem(t).Words())
+		}
+		if n.Owes {
+			p.line("its agent has not told since the last restore what runs here")
+		}
+		p.section("Instances")
+		rows(p, there.sorted(bySlot).items, a.instanceColumns())
+		if len(n.Unknown) > 0 {
+			p.section("Unknown to the restored state")
+			for _, i := range n.Unknown {
+				if !i.Kept {
+					p.line("%s in slot %d of %s; it stops once the restore is confirmed", i.Instance, i.Slot, i.Group)
+					continue
+				}
+				p.line("%s in slot %d of %s; to stop it once the restore is confirmed: outspan instance stop %s", i.Instance, i.Slot, i.Group, i.Instance)
+			}
+		}
+	}})
+}
+
+func eligibleText(n api.Node) string {
+	if n.Eligible {
+		return "yes"
+	}
+	return "no: " + n.Reason
+}
+
+func (a *app) agoOf(n api.Node) string {
+	if n.LastSeen == nil {
+		return ""
+	}
+	text := a.age(n.LastSeen) + " ago"
+	if n.SeenBy != "" {
+		text += fmt.Sprintf(" (the leader can't see it, server %s can)", n.SeenBy)
+	}
+	return text
+}
+
+// nodeVerb is a write to one or more nodes that needs nothing but their names.
+type nodeVerb struct {
+	verb, short, long string
+	done              string // what it says of each node afterwards
+	waitFor           string // what --wait alone waits for; "" without --wait
+	reason            bool   // takes -m
+	force             string // takes --force, which means this
+}
+
+func (v nodeVerb) command(a *app) *cobra.Command {
+	var write writeFlags
+	var until waitFlags
+	var message string
+	var force bool
+	cmd := &cobra.Command{
+		Use: v.verb + " NODE...", Short: v.short, Long: v.long, Args: atLeast(1), ValidArgsFunction: a.complete("nodes"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var body any
+			if v.reason {
+				body = map[string]string{"reason": message}
+			}
+			if v.force != "" {
+				body = map[string]bool{"force": force}
+			}
+			return a.eachNode(cmd.Context(), v.verb, v.done, args, body, &write, &until)
+		},
+	}
+	write.register(cmd, "check only, change nothing")
+	if v.reason {
+		cmd.Flags().StringVarP(&message, "message", "m", "", "why, for people; stands in the event")
+	}
+	if v.force != "" {
+		cmd.Flags().BoolVar(&force, "force", false, v.force)
+	}
+	if v.waitFor != "" {
+		until.register(cmd, v.waitFor, nodeStates()...)
+	}
+	return cmd
+}
+
+// eachNode does one write for each node, in order, and stops at the first that is refused.
+func (a *app) eachNode(ctx context.Context, verb, done string, refs []string, body any, write *writeFlags, until *waitFlags) error {
+	if write.requestID != "" && len(refs) > 1 {
+		return usage("--request-id names one write, %d nodes are given", len(refs)).WithHint("call it once for each node")
+	}
+	if a.output.machine() && len(refs) > 1 {
+		return a.eachNodeAsList(ctx, verb, refs, body, write, until)
+	}
+	for _, ref := range refs {
+		ends := a.drainThatEnds(ctx, verb, ref)
+		got, err := a.oneNode(ctx, verb, ref, body, write)
+		if err == nil {
+			err = a.showNodeReply(got, ref, done, write)
+		}
+		if err == nil && ends != "" {
+			a.note("its part of drain %s %s", ends, map[bool]string{true: "would be canceled", false: "is canceled"}[write.dryRun])
+		}
+		if err == nil && !write.dryRun {
+			err = a.waitForNode(ctx, ref, until)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// drainThatEnds is the running drain that a node leaves when it is taken back; "" if there is none.
+func (a *app) drainThatEnds(ctx context.Context, verb, ref string) model.DrainID {
+	if verb != "uncordon" {
+		return ""
+	}
+	n, err := get[api.Node](ctx, a, "/v1/nodes/"+segment(ref), nil)
+	if err != nil || n.value.DrainID == "" {
+		return "" // the write itself reports the error
+	}
+	d, err := get[api.Drain](ctx, a, "/v1/drains/"+segment(string(n.value.DrainID)), nil)
+	if err != nil {
+		return ""
+	}
+	for _, part := range d.value.Nodes {
+		if part.NodeID == n.value.ID && part.Phase == model.PhaseDraining {
+			return d.value.ID
+		}
+	}
+	return ""
+}
+
+func (a *app) oneNode(ctx context.Context, verb, ref string, body any, write *writeFlags) (answer[api.NodeReply], error) {
+	return post[api.NodeReply](ctx, a, "/v1/nodes/"+segment(ref)+"/"+verb, write.query(), body)
+}
+
+// eachNodeAsList is eachNode for a program: one document, also when a node in the middle is refused.
+func (a *app) eachNodeAsList(ctx context.Context, verb string, refs []string, body any, write *writeFlags, until *waitFlags) error {
+	var failed error
+	var replies []json.RawMessage
+	found := listOf[api.NodeReply]{}
+	for _, ref := range refs {
+		var got answer[api.NodeReply]
+		if got, failed = a.oneNode(ctx, verb, ref, body, write); failed != nil {
+			break
+		}
+		replies, found.index = append(replies, got.raw), got.value.Index
+		found.items = append(found.items, got.value)
+		if !write.dryRun {
+			if failed = a.waitForNode(ctx, ref, until); failed != nil {
+				break
+			}
+		}
+	}
+	if len(replies) == 0 {
+		return failed
+	}
+	raw, err := marshal(map[string]any{"items": replies, "index": found.index})
+	if err != nil {
+		return err
+	}
+	found.raw = raw
+	return cmp.Or(showList(a, found, repliedNode, nil), failed)
+}
+
+// repliedNode is the name of the node in a reply; "" for one that has gone meanwhile.
+func repliedNode(r api.NodeReply) string {
+	if r.Node == nil {
+		return ""
+	}
+	return r.Node.Name
+}
+
+func (a *app) showNodeReply(got answer[api.NodeReply], ref, done string, write *writeFlags) error {
+	name := first(repliedNode(got.value), ref)
+	return a.show(shown{json: got.raw, names: []string{name}, text: func(p *page) {
+		p.line("node %s %s %s", name, done, write.done(got.value.Index))
+	}})
+}
+
+func nodeCordon(a *app) *cobra.Command {
+	return nodeVerb{verb: "cordon", short: "take no new instances on nodes", done: "is cordoned", waitFor: "cordoned", reason: true}.command(a)
+}
+
+func nodeUncordon(a *app) *cobra.Command {
+	return nodeVerb{verb: "uncordon", short: "take new instances again; cancels a running drain", done: "takes new instances again", waitFor: "active", reason: true}.command(a)
+}
+
+func nodeDisable(a *app) *cobra.Command {
+	return nodeVerb{
+		verb: "disable", short: "treat nodes as removed: evict at once", done: "is disabled", waitFor: "disabled", reason: true,
+		long: "Treats nodes as removed. Evicts like a drain, but does not wait for replacements and skips the budgets of groups. It never stops what holds the only copy of data.",
+	}.command(a)
+}
+
+func nodeEnable(a *app) *cobra.Command {
+	return nodeVerb{verb: "enable", short: "end disable", done: "is enabled", waitFor: "active", reason: true}.command(a)
+}
+
+func nodeConfirmDead(a *app) *cobra.Command {
+	return nodeVerb{
+		verb: "confirm-dead", short: "say that nothing runs on an offline node any more", done: "is confirmed dead",
+		long:  "Says that nothing runs on an offline node any more: its instances count as stopped, and what must not run twice may be replaced.\nSwitch the machine off first: a machine that is only cut off goes on with its work. What runs under a lease (a group with a block exclusive) it ends by itself; until lease, grace and a margin have passed since it went offline this is refused with lease_held. What has no lease and must not run twice (same identity, local volume) nothing ends: this is refused with node_offline_unconfirmed_stop. --force says that the machine is known to be off.",
+		force: "the machine is known to be off, whatever it might still run; recorded",
+	}.command(a)
+}
+
+func nodeLabel(a *app) *cobra.Command {
+	var write writeFlags
+	cmd := &cobra.Command{
+		Use: "label NODE KEY=VALUE... KEY-...", Short: "set labels of a node, or remove them", Args: atLeast(2), ValidArgsFunction: a.complete("nodes"),
+		Example: "outspan node label n7 rack=r2 disk=ssd\noutspan node label n7 disk-",
+		Long:    "Sets labels of a node, or removes them. They win over those of the agent's configuration. An agent can't set labels that begin with \"operator.\":\nuse these in constraints that must not depend on what a machine says of itself.",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			labels := map[string]string{}
+			for _, arg := range args[1:] {
+				key, value, ok := strings.Cut(arg, "=")
+				bare, remove := strings.CutSuffix(arg, "-")
+				switch {
+				case ok && key != "" && value != "":
+					labels[key] = value
+				case ok && key != "":
+					return usage("label %s has no value", key).WithHint("to remove it write: %s-", key)
+				case remove && bare != "":
+					labels[bare] = ""
+				default:
+					return usage("%q is neither KEY=VALUE nor KEY-", arg).
+						WithHint("write: outspan node label %s rack=r1; to remove a label: rack-", args[0])
+				}
+			}
+			return a.eachNode(cmd.Context(), "label", "has new labels", args[:1], map[string]any{"labels": labels}, &write, &waitFlags{})
+		},
+	}
+	write.register(cmd, "check only, change nothing")
+	return cmd
+}
+
+func nodeForget(a *app) *cobra.Command {
+	var write writeFlags
+	var lose []string
+	cmd := &cobra.Command{
+		Use: "forget NODE", Short: "remove an offline node on which nothing is left", Args: exactly("NODE"), ValidArgsFunction: a.complete("nodes"),
+		Long: `Removes an offline node on which nothing is left. While the node is the home of a local volume this is refused and lists the volumes: bring the node back,
+or restore backups on other nodes. --lose-data JOB/GROUP gives the data of a group up: its slots start empty on other nodes. That is recorded and shown by why.`,
+		Example: "outspan node forget n7 --dry-run\noutspan node forget n7 --lose-data cache/main",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			q := write.query()
+			q["lose_data"] = lose
+			got, err := call[api.ForgetReply](cmd.Context(), a, http.MethodDelete, "/v1/nodes/"+segment(args[0]), q, nil)
+			if err != nil {
+				return err
+			}
+			name := first(repliedNode(got.value.NodeReply), args[0])
+			return a.show(shown{json: got.raw, names: []string{name}, text: func(p *page) {
+				p.line("node %s is forgotten %s", name, write.done(got.value.Index))
+				for _, id := range got.value.Lost {
+					p.line("  the data of volume %s is lost", id)
+				}
+			}})
+		},
+	}
+	write.register(cmd, "check and show which data would be lost, change nothing")
+	cmd.Flags().StringArrayVar(&lose, "lose-data", nil, "JOB/GROUP whose data on the node is given up; may be repeated")
+	return cmd
+}
+
+// parseLabels reads k=v,k=v.
+func parseLabels(text string) (map[string]string, error) {
+	labels := map[string]string{}
+	for part := range strings.SplitSeq(text, ",") {
+		if part = strings.TrimSpace(part); part == "" {
+			continue
+		}
+		k, v, ok := strings.Cut(part, "=")
+		if !ok || k == "" || v == "" {
+			return nil, model.Refuse(model.CodeInvalid, "selector %q is not k=v", part).WithHint("for example: --selector rack=r1,disk=ssd")
+		}
+		labels[k] = v
+	}
+	return labels, nil
+}

@@ -1,0 +1,307 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/outspan/outspan/api"
+	"github.com/outspan/outspan/model"
+)
+
+// drainFlags are the choices of node drain.
+type drainFlags struct {
+	write    writeFlags
+	until    waitFlags
+	body     drainRequest
+	deadline durationValue
+	selector string
+	order    string
+	detach   bool
+}
+
+// drainRequest is the body of POST /v1/drains.
+type drainRequest struct {
+	Nodes    []string          `json:"nodes,omitempty"`
+	Selector map[string]string `json:"selector,omitempty"`
+	api.DrainChoices
+}
+
+func (f *drainFlags) register(cmd *cobra.Command) {
+	f.write.register(cmd, "show the forecast, change nothing; exit code 21 if the drain could not end by itself")
+	fs, c := cmd.Flags(), &f.body.DrainChoices
+	f.deadline.d = new(model.Duration)
+	fs.Var(&f.deadline, "deadline", "for each node, from its turn: 1h, or none (default: the setting drain_deadline)")
+	fs.BoolVar(&f.detach, "detach", false, "return once the drain has started, instead of following it")
+	fs.BoolVar(&c.Force, "force", false, "also stop what its role says never to stop; recorded")
+	fs.BoolVar(&c.ForceAtDeadline, "force-at-deadline", false, "kill what is left at the deadline")
+	fs.StringSliceVar(&c.AcceptDowntime, "accept-downtime", nil, "stop instances of JOB/GROUP even where no replacement fits (without a value: of every group); recorded")
+	fs.Lookup("accept-downtime").NoOptDefVal = "*"
+	fs.BoolVar(&c.IgnoreSystem, "ignore-system", false, "leave instances of system groups alone")
+	fs.IntVar(&c.MaxParallelNodes, "max-parallel-nodes", 0, "how many nodes at once; 0: all")
+	fs.StringVar(&c.Policy, "policy", "", "instead of the setting node_drain_policy")
+	fs.StringVar((*string)(&c.ID), "id", "", "id of the drain; asked again with the same id it gives the same answer (default: a new one)")
+	fs.StringVarP(&c.Message, "message", "m", "", "why, for people")
+	fs.StringVar(&f.selector, "selector", "", "instead of names: all nodes with these labels, k=v,...")
+	fs.StringVar(&f.order, "order", "given", "in which order: given, name, fewest or most (instances)")
+	f.until.register(cmd, "drained", "started")
+	_ = cmd.RegisterFlagCompletionFunc("policy", completeWords(model.DrainPolicies()...)) // the flags are there: they were made above
+	_ = cmd.RegisterFlagCompletionFunc("order", completeWords("given", "name", "fewest", "most"))
+}
+
+// checkWait makes --wait=started the same as --detach; to wait until it is drained is what happens anyway.
+func (f *drainFlags) checkWait() error {
+	switch f.until.state {
+	case "", "drained":
+	case "started":
+		f.detach = true
+	default:
+		return usage("--wait=%s: a drain has no such state to wait for", f.until.state).WithHint("use drained or started")
+	}
+	return nil
+}
+
+func nodeDrain(a *app) *cobra.Command {
+	var f drainFlags
+	cmd := &cobra.Command{
+		Use: "drain NODE...", Short: "empty nodes without losing anything, and follow that", ValidArgsFunction: a.complete("nodes"),
+		Long: `Takes no new instances on the nodes, starts replacements elsewhere, and stops what runs there when they are ready. It returns once
+the drain has started, and then follows it: a line for each change. Ctrl-C stops following only.
+
+Exit codes: 0 all drained; 21 (with --dry-run) it could not end by itself; 22 a node ended Failed; 23 --timeout.`,
+		Example: "outspan node drain n7 --dry-run\noutspan node drain n7 n8 --max-parallel-nodes 1 -m 'new kernel'\noutspan node drain --selector rack=r1 --order fewest --deadline none --detach",
+		RunE:    func(cmd *cobra.Command, args []string) error { return a.drainNodes(cmd.Context(), args, &f) },
+	}
+	f.register(cmd)
+	return cmd
+}
+
+func (a *app) drainNodes(ctx context.Context, nodes []string, f *drainFlags) error {
+	if err := f.checkWait(); err != nil {
+		return err
+	}
+	if err := a.chooseNodes(ctx, nodes, f); err != nil {
+		return err
+	}
+	if f.deadline.set {
+		f.body.Deadline = f.deadline.d
+	}
+	if f.write.requestID == "" { // so that asking again with the same id gives the same answer
+		f.write.requestID = string(f.body.ID)
+	}
+	got, err := post[api.DrainReply](ctx, a, "/v1/drains", f.write.query(), f.body)
+	if err != nil {
+		return err
+	}
+	switch {
+	case f.write.dryRun:
+		return cmp.Or(a.showDrainReply(got, f), stuckForecast(got.value))
+	case f.detach || got.value.Drain == "":
+		return cmp.Or(a.showDrainReply(got, f), rejected(got.value))
+	case a.output.machine():
+		return cmp.Or(a.followQuietly(ctx, got, f), rejected(got.value))
+	}
+	if err := a.showDrainReply(got, f); err != nil {
+		return err
+	}
+	return cmp.Or(a.followDrain(ctx, string(got.value.Drain), &f.until), rejected(got.value))
+}
+
+// chooseNodes fills in which nodes to drain, in which order.
+func (a *app) chooseNodes(ctx context.Context, nodes []string, f *drainFlags) error {
+	labels, err := parseLabels(f.selector)
+	switch {
+	case err != nil:
+		return err
+	case len(nodes) == 0 && len(labels) == 0:
+		return usage("no node is given").WithHint("write: outspan node drain NODE..., or --selector k=v")
+	case len(nodes) > 0 && len(labels) > 0:
+		return usage("nodes and --selector are both given").WithHint("give one of them")
+	case f.order == "given" || f.order == "name" && len(labels) > 0:
+		f.body.Nodes, f.body.Selector = nodes, labels
+		return a.checkNodes(ctx, nodes)
+	case f.order != "name" && f.order != "fewest" && f.order != "most":
+		return usage("--order %q is unknown", f.order).WithHint("use given, name, fewest or most")
+	}
+	known, err := list[api.Node](ctx, a, "/v1/nodes", nil)
+	if err != nil {
+		return err
+	}
+	if err := a.checkNodes(ctx, nodes); err != nil {
+		return err
+	}
+	f.body.Nodes = orderNodes(known.items, nodes, labels, f.order)
+	if len(f.body.Nodes) == 0 {
+		return model.Refuse(model.CodeNotFound, "no node has these labels").WithHint("list them with: outspan node ls -o wide")
+	}
+	return nil
+}
+
+// orderNodes sorts the nodes that were named, or that have the labels. A name that is not known stays, at the end, for the server to reject.
+func orderNodes(known []api.Node, named []string, labels map[string]string, order string) []string {
+	byRef := map[string]api.Node{}
+	for _, n := range known {
+		byRef[n.Name], byRef[string(n.ID)] = n, n
+		matches := len(labels) > 0 && n.Intent != model.IntentDisabled
+		for k, v := range labels {
+			matches = matches && n.Labels[k] == v
+		}
+		if matches {
+			named = append(named, n.Name)
+		}
+	}
+	rank := func(ref string) (int, string) {
+		n, ok := byRef[ref]
+		switch {
+		case !ok:
+			return 1 << 30, ref
+		case order == "fewest":
+			return n.Instances, n.Name
+		case order == "most":
+			return -n.Instances, n.Name
+		}
+		return 0, n.Name
+	}
+	named = slices.Clone(named)
+	slices.SortStableFunc(named, func(x, y string) int {
+		xr, xn := rank(x)
+		yr, yn := rank(y)
+		return cmp.Or(cmp.Compare(xr, yr), cmp.Compare(xn, yn))
+	})
+	return named
+}
+
+func (a *app) showDrainReply(got answer[api.DrainReply], f *drainFlags) error {
+	r := got.value
+	return a.show(shown{json: got.raw, names: []string{string(r.Drain)}, text: func(p *page) { p.drainReply(r, f) }})
+}
+
+func (p *page) drainReply(r api.DrainReply, f *drainFlags) {
+	verb := "started on"
+	if f.write.dryRun {
+		verb = "would start on"
+	}
+	p.line("drain %s %s %s %s", r.Drain, verb, joined(r.Started), f.write.done(r.Index))
+	for _, one := range r.Rejected {
+		p.line("rejected: %s: %s (%s)", one.Node, one.Message, one.Code)
+	}
+	if len(r.Forecast) == 0 {
+		p.line("nothing has to move")
+		return
+	}
+	p.section("Forecast")
+	p.forecastTable(r.Forecast)
+	p.forecastReasons("  ", r.Forecast)
+	if stuckForecast(r) != nil {
+		p.line("this drain can't end by itself")
+	}
+	p.line("%s", forecastSums(r.Forecast))
+}
+
+// forecastTable lists what happens to each instance; where there are many, how many fare alike, unless all are asked
+// for.
+func (p *page) forecastTable(forecast []api.DrainForecast) {
+	if len(forecast) <= listedAtMost || p.wide {
+		columns := forecastColumns(func(f api.DrainForecast) api.DrainForecast { return f })
+		rows(p, forecast, slices.Insert(columns, 1, column[api.DrainForecast]{head: "instance", cell: func(f api.DrainForecast) string { return string(f.Instance) }}))
+		return
+	}
+	columns := forecastColumns(func(f forecastCount) api.DrainForecast { return f.DrainForecast })
+	rows(p, countForecast(forecast), slices.Insert(columns, 1, column[forecastCount]{head: "instances", cell: func(f forecastCount) string { return fmt.Sprint(f.count) }}))
+	p.line("  each instance: -o wide")
+}
+
+func forecastColumns[T any](of func(T) api.DrainForecast) []column[T] {
+	return []column[T]{
+		{head: "node", cell: func(t T) string { return of(t).Node }},
+		{head: "group", cell: func(t T) string { return string(of(t).Group) }},
+		{head: "class", cell: func(t T) string { return classText(of(t)) }},
+		{head: "action", cell: func(t T) string { return string(of(t).Action) }},
+		{head: "target", cell: func(t T) string { return of(t).Target }},
+		{head: "blocker", cell: func(t T) string { return string(of(t).Blocker) }},
+	}
+}
+
+// stuckForecast is exit code 21 when the drain could not end by itself: something never goes, or fits nowhere.
+func stuckForecast(r api.DrainReply) error {
+	for _, one := range r.Forecast {
+		if one.Never || strings.HasPrefix(string(one.Blocker), string(model.Unschedulable(""))) {
+			return quiet{exitNotAllPlaced}
+		}
+	}
+	return nil
+}
+
+// rejected is the error of a drain that has started, but not on every node that was named.
+func rejected(r api.DrainReply) error {
+	if len(r.Rejected) == 0 {
+		return nil
+	}
+	one := r.Rejected[0]
+	return model.Refuse(one.Code, "node %s was not taken into the drain: %s", one.Node, one.Message).
+		WithHint("the other nodes are in drain %s", r.Drain)
+}
+
+// drainResult is what a followed drain prints as JSON: the reply to the start, and how it ended.
+type drainResult struct {
+	api.DrainReply
+	Result *api.Drain `json:"result"`
+}
+
+// followQuietly follows a drain for a program: one document at the end, progress on stderr.
+func (a *app) followQuietly(ctx context.Context, got answer[api.DrainReply], f *drainFlags) error {
+	end, failed := a.watchDrain(ctx, string(got.value.Drain), &f.until, a.note)
+	if failed != nil && end == nil {
+		var known *model.Error
+		if !errors.As(failed, &known) || known.Code != codeWaitTimedOut {
+			return failed
+		}
+	}
+	s, err := shownValue(drainResult{got.value, end}, []string{string(got.value.Drain)}, nil)
+	if err != nil {
+		return err
+	}
+	return cmp.Or(a.show(s), failed)
+}
+
+// nodesThat names the nodes of a drain that ended so.
+func nodesThat(d api.Drain, phase model.DrainPhase) string {
+	var names []string
+	for _, n := range d.Nodes {
+		if n.Phase == phase {
+			names = append(names, n.Node)
+		}
+	}
+	return strings.Join(names, " ")
+}
+
+// drainEnded turns the phase of an ended drain into the outcome of the command.
+func drainEnded(d api.Drain) error {
+	switch d.Phase {
+	case model.PhaseFailed:
+		var why []string
+		for _, n := range d.Nodes {
+			if n.Phase == model.PhaseFailed {
+				why = append(why, fmt.Sprintf("%s: %s", n.Node, n.LastError))
+			}
+		}
+		return model.Refuse(codeEndedFailed, "drain %s failed: %s", d.ID, strings.Join(why, "; ")).
+			WithHint("its nodes take no new instances; remove what blocks and start a new drain, or: outspan node uncordon %s", nodesThat(d, model.PhaseFailed))
+	case model.PhaseCanceled:
+		return model.Refuse(codeCanceled, "drain %s was canceled", d.ID).WithHint("unless it was canceled with --uncordon, its nodes take no new instances before: outspan node uncordon %s", nodesThat(d, model.PhaseCanceled))
+	}
+	return nil
+}
+
+// classText names members that keep their identity as such: they may hold data that is in no volume.
+func classText(f api.DrainForecast) string {
+	if f.Member != "" && f.Class == model.Stateless {
+		return "member"
+	}
+	return string(f.Class)
+}

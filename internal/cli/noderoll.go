@@ -1,0 +1,246 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/url"
+	"slices"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+	"github.com/spf13/cobra"
+
+	"github.com/outspan/outspan/api"
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
+)
+
+// rollFlags are the choices of node roll.
+type rollFlags struct {
+	dryRun     bool
+	selector   string
+	exec       string
+	waitReboot bool
+	noReboot   bool
+	resume     string
+	parallel   int
+	deadline   durationValue
+	within     time.Duration
+	message    string
+}
+
+func (f *rollFlags) register(cmd *cobra.Command) {
+	fs := cmd.Flags()
+	fs.BoolVar(&f.dryRun, "dry-run", false, "forecast every node in sequence, change nothing; exit code 21 if one of them could not be drained")
+	fs.StringVar(&f.selector, "selector", "", "instead of names: all nodes with these labels, k=v,...")
+	fs.StringVar(&f.exec, "exec", "", "what reboots a node, run by sh on this machine, such as 'ssh {node} reboot || true'; {node} is its name, OUTSPAN_NODE and OUTSPAN_NODE_ADDRESS are set")
+	fs.BoolVar(&f.waitReboot, "wait-reboot", false, "wait until a person has rebooted each node")
+	fs.BoolVar(&f.noReboot, "no-reboot", false, "the command of --exec reboots nothing, such as an update of packages: the node is taken back when it has ended")
+	fs.StringVar(&f.resume, "resume", "", "go on with the roll of this id, from any machine")
+	fs.IntVar(&f.parallel, "max-parallel-nodes", 1, "how many nodes at once")
+	f.deadline.d = new(model.Duration)
+	fs.Var(&f.deadline, "deadline", "of each drain: 1h, or none (default: the setting drain_deadline)")
+	fs.DurationVar(&f.within, "within", 30*time.Minute, "how long a node may take to come back, and its groups to be whole again")
+	fs.StringVarP(&f.message, "message", "m", "", "why, for people")
+}
+
+func nodeRoll(a *app) *cobra.Command {
+	var f rollFlags
+	cmd := &cobra.Command{
+		Use: "roll [NODE...]", Short: "maintenance of many machines: drain, reboot, take back, the next", ValidArgsFunction: a.complete("nodes"),
+		Long: `For each node in turn: drain it, run the command (or wait for a person), wait until it is back with a new boot id (with --no-reboot: until the
+command has ended), uncordon it, and wait until the groups that it had are whole again. The first failure stops it. What it has done stands in its drains: it can be resumed from any
+machine, after Ctrl-C too.
+
+Exit codes: 0 every node is done; 21 (with --dry-run) a node could not be drained; 22 a drain failed; 1 the command failed, or a node did not come back.`,
+		Example: "outspan node roll --selector rack=r1 --dry-run\noutspan node roll n1 n2 n3 --exec 'ssh {node} reboot || true'\noutspan node roll n1 n2 --exec 'ssh {node} apt-get -y upgrade' --no-reboot\noutspan node roll --wait-reboot --selector os=debian12 -m 'new kernel'\noutspan node roll --resume 01JDC8Y7VQ4M2N6S1T0K9H3RFW",
+		RunE:    func(cmd *cobra.Command, args []string) error { return a.rollNodes(cmd.Context(), args, &f) },
+	}
+	f.register(cmd)
+	return cmd
+}
+
+func (a *app) rollNodes(ctx context.Context, nodes []string, f *rollFlags) error {
+	if f.resume != "" {
+		if len(nodes) > 0 || f.selector != "" {
+			return usage("--resume goes on with the nodes of the roll").WithHint("leave nodes and --selector out")
+		}
+		return a.resumeRoll(ctx, f)
+	}
+	names, err := a.rolledNodes(ctx, nodes, f)
+	switch {
+	case err != nil:
+		return err
+	case f.dryRun:
+		return a.forecastRoll(ctx, names)
+	case (f.exec == "") == !f.waitReboot:
+		return usage("say what reboots a node: --exec 'CMD {node}', or --wait-reboot").WithHint("see what would happen with --dry-run")
+	case f.noReboot && f.exec == "":
+		return usage("--no-reboot needs --exec").WithHint("say what is to be done on each node: --exec 'CMD {node}' --no-reboot")
+	case f.parallel < 1:
+		return usage("--max-parallel-nodes is %d; it must be at least 1", f.parallel)
+	}
+	return a.runRoll(ctx, &roll{plan: model.Roll{ID: ulid.Make().String(), Nodes: names, Exec: f.exec, Parallel: f.parallel, NoReboot: f.noReboot}, flags: f})
+}
+
+// rolledNodes are the names of the nodes that were asked for.
+func (a *app) rolledNodes(ctx context.Context, refs []string, f *rollFlags) ([]string, error) {
+	labels, err := parseLabels(f.selector)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(refs) == 0 && len(labels) == 0:
+		return nil, usage("no node is given").WithHint("write: outspan node roll NODE..., or --selector k=v")
+	case len(refs) > 0 && len(labels) > 0:
+		return nil, usage("nodes and --selector are both given").WithHint("give one of them")
+	}
+	var names []string
+	for _, ref := range refs {
+		got, err := get[api.Node](ctx, a, "/v1/nodes/"+segment(ref), nil)
+		if err != nil {
+			return nil, err
+		}
+		n := &got.value
+		if ref != n.Name && ref != string(n.ID) {
+			return nil, fsm.NoSuch("node", ref, []string{n.Name}) // a read takes a prefix
+		}
+		if !slices.Contains(names, n.Name) {
+			names = append(names, n.Name)
+		}
+	}
+	if len(labels) == 0 {
+		return names, nil
+	}
+	known, err := list[api.Node](ctx, a, "/v1/nodes", nil)
+	if err != nil {
+		return nil, err
+	}
+	if names = orderNodes(known.items, nil, labels, "name"); len(names) == 0 {
+		return nil, model.Refuse(model.CodeNotFound, "no node has these labels").WithHint("list them with: outspan node ls -o wide")
+	}
+	return names, nil
+}
+
+// resumeRoll goes on with a roll that somebody began, as it was asked for. --exec and --wait-reboot may differ from then.
+func (a *app) resumeRoll(ctx context.Context, f *rollFlags) error {
+	drains, err := a.drainsOfRoll(ctx, f.resume)
+	if err != nil {
+		return err
+	}
+	r := &roll{plan: *drains[0].Options.Roll, flags: f}
+	switch {
+	case f.exec != "" && f.waitReboot:
+		return usage("--exec and --wait-reboot are both given").WithHint("give one of them")
+	case f.noReboot && (f.waitReboot || first(f.exec, r.plan.Exec) == ""):
+		return usage("--no-reboot needs a command").WithHint("say what is to be done on each node: --exec 'CMD {node}' --no-reboot")
+	case f.exec != "" || f.waitReboot:
+		r.plan.Exec, r.plan.NoReboot = f.exec, f.noReboot
+	case f.noReboot:
+		r.plan.NoReboot = true
+	}
+	if f.dryRun {
+		return a.forecastRoll(ctx, r.plan.Nodes)
+	}
+	return a.runRoll(ctx, r)
+}
+
+// drainsOfRoll are the drains of a roll, the latest first.
+func (a *app) drainsOfRoll(ctx context.Context, id string) ([]api.Drain, error) {
+	all, err := list[api.Drain](ctx, a, "/v1/drains", nil)
+	if err != nil {
+		return nil, err
+	}
+	var found []api.Drain
+	for _, d := range all.items {
+		if r := d.Options.Roll; r != nil && r.ID == id {
+			found = append(found, d)
+		}
+	}
+	if len(found) == 0 {
+		return nil, model.Refuse(model.CodeNotFound, "no drain is a step of a roll %q", id).WithHint("give its whole id; list drains with: outspan drain ls -o wide")
+	}
+	slices.SortFunc(found, func(x, y api.Drain) int { return cmp.Compare(y.Index, x.Index) })
+	return found, nil
+}
+
+// rollForecast is what draining one node of a roll would do, all others being there.
+type rollForecast struct {
+	Node       string               `json:"node"`
+	Forecast   []api.DrainForecast  `json:"forecast"`
+	Rejected   []model.DrainRefusal `json:"rejected"`
+	FreeMemory int64                `json:"free_memory_bytes"` // left on the other nodes while it is out
+	Stuck      bool                 `json:"stuck"`             // the drain could not end by itself
+}
+
+// forecastRoll tells for each node in sequence what its drain would do, and the room that is left meanwhile.
+func (a *app) forecastRoll(ctx context.Context, names []string) error {
+	known, err := list[api.Node](ctx, a, "/v1/nodes", nil)
+	if err != nil {
+		return err
+	}
+	stuck := false
+	all := make([]rollForecast, 0, len(names))
+	for _, name := range names {
+		got, err := post[api.DrainReply](ctx, a, "/v1/drains", url.Values{"dry_run": {"true"}}, drainRequest{Nodes: []string{name}})
+		if err != nil {
+			return err
+		}
+		one := rollForecast{Node: name, Forecast: got.value.Forecast, Rejected: got.value.Rejected, FreeMemory: freeWithout(known.items, name)}
+		one.Stuck = stuckForecast(got.value) != nil || len(one.Rejected) > 0
+		stuck = stuck || one.Stuck
+		all = append(all, one)
+	}
+	s, err := shownValue(map[string]any{"items": all, "index": known.index}, names, func(p *page) { p.rollForecast(all) })
+	if err != nil {
+		return err
+	}
+	if err := a.show(s); err != nil || !stuck {
+		return err
+	}
+	return quiet{exitNotAllPlaced}
+}
+
+// freeWithout is the memory that the other eligible nodes have left once they hold what the node holds now; negative if it does not fit.
+func freeWithout(nodes []api.Node, name string) int64 {
+	free := int64(0)
+	for _, n := range nodes {
+		switch {
+		case n.Name == name:
+			free -= n.Allocated.MemoryBytes
+		case n.Eligible:
+			free += n.Capacity.MemoryBytes - n.Reserved.MemoryBytes - n.Allocated.MemoryBytes
+		}
+	}
+	return free
+}
+
+func (p *page) rollForecast(all []rollForecast) {
+	count := func(f rollForecast, actions ...model.Action) string {
+		n := 0
+		for _, one := range f.Forecast {
+			if slices.Contains(actions, one.Action) {
+				n++
+			}
+		}
+		return fmt.Sprint(n)
+	}
+	rows(p, all, []column[rollForecast]{
+		{head: "node", cell: func(f rollForecast) string { return f.Node }},
+		{head: "move", cell: func(f rollForecast) string { return count(f, model.ActionMove, model.ActionStopFirst) }},
+		{head: "stop", cell: func(f rollForecast) string { return count(f, model.ActionStop) }},
+		{head: "stay", cell: func(f rollForecast) string { return count(f, model.ActionLeave) }},
+		{head: "blocked", cell: func(f rollForecast) string { return count(f, model.ActionWait) }},
+		{head: "room left meanwhile", cell: func(f rollForecast) string { return sizeText(f.FreeMemory) }},
+		{head: "can finish", cell: func(f rollForecast) string { return yesNo(!f.Stuck) }},
+	})
+	for _, f := range all {
+		for _, one := range f.Rejected {
+			p.line("  %s: %s (%s)", f.Node, one.Message, one.Code)
+		}
+		for _, sum := range sumsOf(blockersOf(f.Forecast)) {
+			p.line("  %s: %s", f.Node, sumText(sum))
+		}
+	}
+	p.line("(dry run: nothing was changed)")
+}

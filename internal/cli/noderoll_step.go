@@ -1,0 +1,392 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/outspan/outspan/api"
+	"github.com/outspan/outspan/model"
+)
+
+// Codes of a step of a roll that went wrong.
+const (
+	codeCommandFailed model.Code = "command_failed"
+	codeNotReturned   model.Code = "node_not_returned"
+)
+
+// roll is one rolling maintenance under way in this process. What it has done stands in its drains; this is only who goes on with it.
+type roll struct {
+	plan  model.Roll
+	flags *rollFlags
+
+	mu    sync.Mutex
+	p     *progress
+	took  []time.Duration // of the nodes that were done here
+	steps []rollStep
+}
+
+// rollStep is how far one node is.
+type rollStep struct {
+	Node    string        `json:"node"`
+	State   string        `json:"state"` // pending, done, failed
+	Drain   model.DrainID `json:"drain"`
+	Seconds float64       `json:"seconds"`
+	Error   string        `json:"error,omitempty"`
+}
+
+// say prints a line about a node, with how many are done and the time that the rest will take, estimated from those.
+func (r *roll) say(node, format string, args ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	text := node + ": " + fmt.Sprintf(format, args...)
+	if r.p.a.output.machine() {
+		r.p.a.note("%s", text)
+		return
+	}
+	r.p.line("%s", text)
+}
+
+// set notes how a node ended.
+func (r *roll) set(i int, state string, drain model.DrainID, took time.Duration, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	step := &r.steps[i]
+	step.State, step.Drain, step.Seconds = state, drain, took.Seconds()
+	if err != nil {
+		step.Error = err.Error()
+	}
+	if state == "done" && took > 0 {
+		r.took = append(r.took, took)
+	}
+}
+
+// left estimates how long the nodes that are not done will take.
+func (r *roll) left() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	total, in := time.Duration(0), map[string]int{}
+	for _, s := range r.steps {
+		in[s.State]++
+	}
+	for _, d := range r.took {
+		total += d
+	}
+	pending := in["pending"]
+	text := fmt.Sprintf("%d of %d done", in["done"], len(r.steps))
+	if in["failed"] > 0 {
+		text += fmt.Sprintf(", %d failed", in["failed"])
+	}
+	if pending > 0 && len(r.took) > 0 {
+		rest := total / time.Duration(len(r.took)) * time.Duration(pending) / time.Duration(max(r.plan.Parallel, 1))
+		text += ", about " + span(rest) + " left"
+	}
+	return text
+}
+
+// runRoll takes the nodes in order, a few at once, until one fails.
+func (a *app) runRoll(ctx context.Context, r *roll) error {
+	r.p = &progress{a: a}
+	r.steps = make([]rollStep, len(r.plan.Nodes))
+	for i, node := range r.plan.Nodes {
+		r.steps[i] = rollStep{Node: node, State: "pending"}
+	}
+	r.say("roll "+r.plan.ID, "%s", joined(r.plan.Nodes))
+	err := a.rollAll(ctx, r)
+	if err != nil {
+		a.note("roll %s has stopped: %s\n  go on with: outspan node roll --resume %s", r.plan.ID, r.left(), r.plan.ID)
+	}
+	s, failed := shownValue(map[string]any{"roll": r.plan.ID, "nodes": r.steps}, r.plan.Nodes, func(p *page) {
+		p.line("roll %s: %s", r.plan.ID, r.left())
+	})
+	if failed == nil && (err == nil || a.output.machine()) {
+		failed = a.show(s)
+	}
+	return cmp.Or(err, failed)
+}
+
+// rollAll returns the first failure, when what was under way then has ended.
+func (a *app) rollAll(ctx context.Context, r *roll) error {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	var workers sync.WaitGroup
+	next := make(chan int)
+	failed := make(chan error, len(r.steps))
+	stopping := make(chan struct{})
+	var once sync.Once
+	for range min(max(r.plan.Parallel, 1), len(r.steps)) {
+		workers.Go(func() {
+			for i := range next {
+				if err := a.rollOne(ctx, r, i); err != nil {
+					failed <- err
+					once.Do(func() { close(stopping) })
+				}
+			}
+		})
+	}
+	for i := range r.steps {
+		select {
+		case next <- i:
+			continue
+		case <-stopping:
+		case <-ctx.Done():
+		}
+		break
+	}
+	close(next)
+	workers.Wait()
+	select {
+	case err := <-failed:
+		return err
+	default:
+		return context.Cause(ctx)
+	}
+}
+
+// rollOne takes one node through its maintenance, from where it is.
+func (a *app) rollOne(ctx context.Context, r *roll, i int) error {
+	began, node := a.now(), r.plan.Nodes[i]
+	drain, err := a.rollDrain(ctx, r, i)
+	if err == nil && drain != nil {
+		err = a.rollReturn(ctx, r, node, drain)
+	}
+	if err != nil {
+		r.set(i, "failed", drainOf(drain), a.now().Sub(began), err)
+		return err
+	}
+	took := a.now().Sub(began)
+	if drain == nil {
+		took = 0 // it was done before
+	}
+	r.set(i, "done", drainOf(drain), took, nil)
+	r.say(node, "done; %s", r.left())
+	return nil
+}
+
+func drainOf(d *api.Drain) model.DrainID {
+	if d == nil {
+		return ""
+	}
+	return d.ID
+}
+
+// rollDrain drains the node, or finds that it is drained for this roll. nil: the node has been through it all.
+func (a *app) rollDrain(ctx context.Context, r *roll, i int) (*api.Drain, error) {
+	name := r.plan.Nodes[i]
+	got, err := get[api.Node](ctx, a, "/v1/nodes/"+segment(name), nil)
+	if err != nil {
+		return nil, err
+	}
+	last, attempt, err := a.lastDrain(ctx, r, name)
+	switch {
+	case err != nil:
+		return nil, err
+	case last == nil || last.Phase == model.PhaseFailed || last.Phase == model.PhaseCanceled:
+	case last.Phase == model.PhaseDrained && got.value.Intent != model.IntentDraining:
+		if r.plan.NoReboot || got.value.BootID != bootBefore(last, name) {
+			return nil, nil
+		}
+		r.say(name, "was taken back before it was rebooted: it is drained again")
+	default:
+		return a.followRoll(ctx, r, name, last.ID)
+	}
+	body := drainRequest{Nodes: []string{name}}
+	body.ID = model.DrainID(fmt.Sprintf("%s.%d.%d", r.plan.ID, i+1, attempt+1))
+	body.Message, body.Roll = first(r.flags.message, "node roll "+r.plan.ID), &r.plan
+	if r.flags.deadline.set {
+		body.Deadline = r.flags.deadline.d
+	}
+	if _, err := post[api.DrainReply](ctx, a, "/v1/drains", url.Values{"request_id": {string(body.ID)}}, body); err != nil {
+		return nil, err
+	}
+	return a.followRoll(ctx, r, name, body.ID)
+}
+
+// lastDrain is the latest drain of a node in this roll, and how many there were.
+func (a *app) lastDrain(ctx context.Context, r *roll, name string) (*api.Drain, int, error) {
+	all, err := a.drainsOfRoll(ctx, r.plan.ID)
+	if isCode(err, model.CodeNotFound) {
+		return nil, 0, nil
+	}
+	all = slices.DeleteFunc(all, func(d api.Drain) bool {
+		return !slices.ContainsFunc(d.Nodes, func(n api.DrainNode) bool { return n.Node == name })
+	})
+	if err != nil || len(all) == 0 {
+		return nil, 0, err
+	}
+	return &all[0], len(all), nil
+}
+
+func (a *app) followRoll(ctx context.Context, r *roll, name string, id model.DrainID) (*api.Drain, error) {
+	say := func(format string, args ...any) {
+		line := strings.TrimPrefix(fmt.Sprintf(format, args...), name+": ")
+		r.say(name, "%s", line)
+	}
+	last, err := a.watchDrain(ctx, string(id), &waitFlags{}, say)
+	return last, err
+}
+
+// bootBefore is the boot id that a node had when its drain began.
+func bootBefore(drain *api.Drain, name string) string {
+	for _, n := range drain.Nodes {
+		if n.Node == name {
+			return n.BootID
+		}
+	}
+	return ""
+}
+
+// rollReturn reboots a drained node, and takes it back.
+func (a *app) rollReturn(ctx context.Context, r *roll, name string, drain *api.Drain) error {
+	before := bootBefore(drain, name)
+	got, err := get[api.Node](ctx, a, "/v1/nodes/"+segment(name), nil)
+	if err != nil {
+		return err
+	}
+	if r.plan.NoReboot || got.value.BootID == before { // otherwise it was rebooted while nobody watched
+		if err := a.reboot(ctx, r, got.value); err != nil {
+			return err
+		}
+	}
+	if err := a.awaitBack(ctx, r, name, before); err != nil {
+		return err
+	}
+	if _, err := a.oneNode(ctx, "uncordon", name, map[string]string{"reason": "node roll " + r.plan.ID}, &writeFlags{}); err != nil {
+		return err
+	}
+	if err := a.awaitNode(ctx, name, r.flags.within, "it does not take instances again", func(n api.Node) bool { return n.Eligible }); err != nil {
+		return err
+	}
+	return a.awaitWhole(ctx, r, name, drain)
+}
+
+// awaitBack waits until a node is as it should be after its maintenance.
+func (a *app) awaitBack(ctx context.Context, r *roll, name, bootBefore string) error {
+	if r.plan.NoReboot {
+		return a.awaitNode(ctx, name, r.flags.within, "it is not online", func(n api.Node) bool { return n.Health == model.HealthOnline })
+	}
+	limit := r.flags.within
+	if r.plan.Exec == "" {
+		limit = 0 // a person takes the time that it takes
+	}
+	err := a.awaitNode(ctx, name, limit, "it is not back with a new boot id", func(n api.Node) bool {
+		return n.BootID != bootBefore && n.Health == model.HealthOnline
+	})
+	if isCode(err, codeNotReturned) {
+		return model.Refuse(codeNotReturned, "%s", describe(err).Message).
+			WithHint("look at the machine; see: outspan node status %s; if the command reboots nothing, go on with --no-reboot", name)
+	}
+	if err == nil {
+		r.say(name, "is back with a new boot id")
+	}
+	return err
+}
+
+// reboot runs the command, or tells a person.
+func (a *app) reboot(ctx context.Context, r *roll, n api.Node) error {
+	if r.plan.Exec == "" {
+		r.say(n.Name, "is drained: reboot it now; waiting for it to come back")
+		return nil
+	}
+	text := strings.ReplaceAll(r.plan.Exec, "{node}", n.Name)
+	r.say(n.Name, "running: %s", text)
+	limited, cancel := context.WithTimeout(ctx, r.flags.within)
+	defer cancel()
+	cmd := exec.CommandContext(limited, "/bin/sh", "-c", text)
+	cmd.WaitDelay = 5 * time.Second
+	cmd.Env = append(os.Environ(), "OUTSPAN_NODE="+n.Name, "OUTSPAN_NODE_ADDRESS="+n.Address)
+	cmd.Stdout, cmd.Stderr = a.err, a.err
+	err := cmd.Run()
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case err != nil:
+		return model.Refuse(codeCommandFailed, "node %s: the command failed: %v", n.Name, err).
+			WithHint("where a reboot cuts its own connection, let the command end with: || true")
+	}
+	return nil
+}
+
+// awaitNode waits until a node is as wanted; limit 0: as long as it takes.
+func (a *app) awaitNode(ctx context.Context, name string, limit time.Duration, otherwise string, is func(api.Node) bool) error {
+	err := a.within(ctx, limit, func(ctx context.Context) error {
+		return watchEvery(ctx, a, "/v1/nodes/"+segment(name), time.Second, func(got answer[api.Node]) (bool, error) { return is(got.value), nil })
+	})
+	if errors.Is(err, context.DeadlineExceeded) {
+		return model.Refuse(codeNotReturned, "node %s: %s after %s", name, otherwise, limit).WithHint("look at the machine; see: outspan node status %s", name)
+	}
+	return err
+}
+
+// awaitWhole waits until every group that the drain moved something of is whole again.
+func (a *app) awaitWhole(ctx context.Context, r *roll, name string, drain *api.Drain) error {
+	moved, err := a.movedGroups(ctx, drain)
+	if err != nil || len(moved) == 0 {
+		return err
+	}
+	lacking := ""
+	err = a.within(ctx, r.flags.within, func(ctx context.Context) error {
+		for {
+			jobs, err := list[api.Job](ctx, a, "/v1/jobs", nil)
+			if err != nil && exitOf(err) != exitTransient {
+				return err
+			}
+			if lacking = lackingGroup(jobs.items, moved); err == nil && lacking == "" {
+				return nil
+			}
+			if !wait(ctx, 250*time.Millisecond) {
+				return context.Cause(ctx)
+			}
+		}
+	})
+	if errors.Is(err, context.DeadlineExceeded) {
+		return model.Refuse(codeNotReturned, "group %s is not whole again %s after node %s came back", lacking, r.flags.within, name).
+			WithHint("see why: outspan why %s", lacking)
+	}
+	return err
+}
+
+// movedGroups are the groups of which the drain made replacements.
+func (a *app) movedGroups(ctx context.Context, drain *api.Drain) (map[model.GroupID]bool, error) {
+	all, err := list[api.Instance](ctx, a, "/v1/instances", nil)
+	if err != nil {
+		return nil, err
+	}
+	moved := map[model.GroupID]bool{}
+	for _, i := range all.items {
+		if i.Cause == model.CauseNodeDraining && !i.CreatedAt.Before(drain.CreatedAt) {
+			moved[model.NewGroupID(i.Job, i.Group)] = true
+		}
+	}
+	return moved, nil
+}
+
+// lackingGroup names one of the groups that has less than it should; "" if none has.
+func lackingGroup(jobs []api.Job, of map[model.GroupID]bool) string {
+	for _, j := range jobs {
+		for _, g := range j.Groups {
+			if id := model.NewGroupID(j.Name, g.Name); of[id] && g.Ready < g.Count {
+				return string(id)
+			}
+		}
+	}
+	return ""
+}
+
+// within bounds f; limit 0: not at all.
+func (a *app) within(ctx context.Context, limit time.Duration, f func(context.Context) error) error {
+	if limit <= 0 {
+		return f(ctx)
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	return f(ctx)
+}

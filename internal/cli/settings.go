@@ -1,0 +1,296 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/outspan/outspan/api"
+	"github.com/outspan/outspan/config"
+	"github.com/outspan/outspan/model"
+)
+
+func settingsGet(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use: "get [KEY]", Short: "show the settings, or one of them", Args: between(0, 1), ValidArgsFunction: completeWords(settingKeys()...),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			got, err := get[api.Settings](cmd.Context(), a, "/v1/settings", nil)
+			if err != nil {
+				return err
+			}
+			values, err := settingValues(got.value.Settings)
+			if err != nil {
+				return err
+			}
+			if len(args) == 0 {
+				return a.showSettings(got.raw, values)
+			}
+			v, ok := values[args[0]]
+			if !ok {
+				return unknownSetting(args[0])
+			}
+			s, err := shownValue(map[string]any{args[0]: v}, []string{args[0]}, func(p *page) { p.line("%v", v) })
+			if err != nil {
+				return err
+			}
+			return a.show(s)
+		},
+	}
+}
+
+func (a *app) showSettings(raw []byte, values map[string]any) error {
+	return a.show(shown{json: raw, names: settingKeys(), text: func(p *page) {
+		rows(p, settingKeys(), []column[string]{
+			{head: "key", cell: func(key string) string { return key }},
+			{head: "value", cell: func(key string) string { return fmt.Sprint(values[key]) }},
+		})
+	}})
+}
+
+// settingKeys are the names of the settings, in their order.
+func settingKeys() []string {
+	var keys []string
+	t := reflect.TypeFor[model.Settings]()
+	for i := range t.NumField() {
+		name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
+		keys = append(keys, name)
+	}
+	return keys
+}
+
+// settingValues are the settings by name, the empty ones included.
+func settingValues(s model.Settings) (map[string]any, error) {
+	values := map[string]any{}
+	v := reflect.ValueOf(s)
+	for i, key := range settingKeys() {
+		raw, err := json.Marshal(v.Field(i).Interface())
+		if err != nil {
+			return nil, fmt.Errorf("show setting %s: %w", key, err)
+		}
+		var value any
+		dec := json.NewDecoder(strings.NewReader(string(raw)))
+		dec.UseNumber()
+		if err := dec.Decode(&value); err != nil {
+			return nil, fmt.Errorf("show setting %s: %w", key, err)
+		}
+		values[key] = value
+	}
+	return values, nil
+}
+
+func unknownSetting(key string) error {
+	refusal := usage("there is no setting %q", key)
+	if near := nearest(key, settingKeys()); near != "" {
+		return refusal.WithHint("did you mean %s?", near)
+	}
+	return refusal.WithHint("list them with: outspan settings get")
+}
+
+func settingsSet(a *app) *cobra.Command {
+	var write writeFlags
+	var ifIndex string
+	cmd := &cobra.Command{
+		Use: "set KEY=VALUE...", Short: "change settings; the others stay", Args: atLeast(1), ValidArgsFunction: completeWords(suffixed(settingKeys(), "=")...),
+		Example: "outspan settings set offline_after=30s\noutspan settings set placement_algorithm=binpack drain_deadline=2h",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			body := map[string]any{}
+			for i, arg := range args {
+				key, text, ok := strings.Cut(arg, "=")
+				if !ok {
+					value := "VALUE"
+					if i+1 < len(args) && !strings.Contains(args[i+1], "=") {
+						value = args[i+1]
+					}
+					return usage("%q is not KEY=VALUE", arg).WithHint("write: outspan settings set %s=%s", key, value)
+				}
+				value, err := settingValue(key, text)
+				if err != nil {
+					return err
+				}
+				body[key] = value
+			}
+			query := write.query()
+			if ifIndex != "" {
+				query.Set("if_index", ifIndex)
+			}
+			got, err := call[api.SettingsReply](cmd.Context(), a, http.MethodPut, "/v1/settings", query, body)
+			if err != nil {
+				return err
+			}
+			return a.showSettingsReply(got, "settings are changed", &write)
+		},
+	}
+	write.register(cmd, "check only, change nothing")
+	cmd.Flags().StringVar(&ifIndex, "if-index", "", "only if the settings are still at this index, which settings get -o json shows")
+	return cmd
+}
+
+// settingValue reads the value of a setting by its type.
+func settingValue(key, text string) (any, error) {
+	t := reflect.TypeFor[model.Settings]()
+	for i, name := range settingKeys() {
+		if name != key {
+			continue
+		}
+		switch f := t.Field(i).Type; {
+		case f == reflect.TypeFor[model.ActorRate]():
+			var rate model.ActorRate
+			if err := rate.UnmarshalText([]byte(text)); err != nil {
+				return nil, usage("%s: %v", key, err)
+			}
+			return rate, nil
+		case f == reflect.TypeFor[model.Duration]():
+			d, err := model.ParseDuration(text)
+			if err != nil {
+				return nil, usage("%s: %v", key, err)
+			}
+			return d, nil
+		case f.Kind() == reflect.Bool:
+			v, err := strconv.ParseBool(text)
+			if err != nil {
+				return nil, usage("%s takes true or false, not %q", key, text)
+			}
+			return v, nil
+		case f.Kind() == reflect.String:
+			return text, nil
+		case strings.HasSuffix(key, "_bytes"):
+			n, err := config.ParseSize(text)
+			if err != nil {
+				return nil, usage("%s: %v", key, err)
+			}
+			return n, nil
+		default:
+			n, err := strconv.ParseInt(text, 10, 64)
+			if err != nil {
+				return nil, usage("%s takes a whole number, not %q", key, text)
+			}
+			return n, nil
+		}
+	}
+	return nil, unknownSetting(key)
+}
+
+func (a *app) showSettingsReply(got answer[api.SettingsReply], done string, write *writeFlags) error {
+	return a.show(shown{json: got.raw, names: settingKeys(), text: func(p *page) { p.line("%s %s", done, write.done(got.value.Index)) }})
+}
+
+func settingsPause(a *app) *cobra.Command {
+	return settingsVerb(a, "pause", "go on computing decisions, but carry none out; drains say so", "actuation is paused", "actuation")
+}
+
+func settingsResume(a *app) *cobra.Command {
+	cmd := settingsVerb(a, "resume", "carry decisions out again, end a HOLD, or confirm a restored snapshot", "decisions are carried out", "pause", "hold", "restore", "actuation")
+	cmd.Long = `Ends what is named: pause (decisions are carried out again; actuation means the same), hold, or restore. Without a name it ends what is in force if that is
+one thing. A restore must be named: agents then stop what the servers don't know. Look first at what that is: outspan settings resume restore --dry-run`
+	cmd.Example = "outspan settings resume\noutspan settings resume restore --dry-run\noutspan settings resume restore"
+	return cmd
+}
+
+// showUnknown lists what confirming a restore would stop.
+func (a *app) showUnknown(ctx context.Context) error {
+	got, err := get[api.UnknownInstances](ctx, a, "/v1/unknown-instances", nil)
+	if err != nil {
+		return err
+	}
+	found, err := get[api.FoundVolumes](ctx, a, "/v1/found-volumes", nil)
+	if err != nil {
+		return err
+	}
+	var names []string
+	var kept []api.UnknownInstance
+	for _, i := range got.value.Items {
+		if i.Kept {
+			kept = append(kept, i)
+			continue
+		}
+		names = append(names, string(i.Instance))
+	}
+	return a.show(shown{json: got.raw, names: names, text: func(p *page) {
+		if got.value.Confirmed {
+			p.line("no restore waits to be confirmed; there is nothing to do")
+			return
+		}
+		p.line("confirming the restore would stop %d instances that the servers don't know; nothing was changed", len(got.value.Items)-len(kept))
+		for _, i := range kept {
+			p.line("instance %s in slot %d of %s on node %s goes on and is adopted if nothing else can be in the slot; to stop it then: outspan instance stop %s", i.Instance, i.Slot, i.Group, i.Node, i.Instance)
+		}
+		for _, n := range got.value.Out {
+			if n.Drain != "" {
+				p.line("node %s is %s in the restored state: drain %s goes on; to cancel it: outspan node uncordon %s", n.Node, n.Intent, n.Drain, n.Node)
+				continue
+			}
+			p.line("node %s is %s in the restored state", n.Node, n.Intent)
+		}
+		for _, node := range got.value.Silent {
+			p.line("the agent of node %s does not answer: what it would stop is not listed", node)
+		}
+		for _, node := range got.value.Owing {
+			p.line("the list may be incomplete: the agent of node %s has not told since the restore what runs there", node)
+		}
+		a.showFound(p, found.value)
+		stops := slices.DeleteFunc(slices.Clone(got.value.Items), func(i api.UnknownInstance) bool { return i.Kept })
+		if len(stops) == 0 {
+			return
+		}
+		rows(p, stops, []column[api.UnknownInstance]{
+			{head: "node", cell: func(i api.UnknownInstance) string { return i.Node }},
+			{head: "job", cell: func(i api.UnknownInstance) string { return string(i.Job) }},
+			{head: "instance", cell: func(i api.UnknownInstance) string { return string(i.Instance) }},
+			{head: "group", cell: func(i api.UnknownInstance) string { return string(i.Group) }},
+			{head: "slot", cell: func(i api.UnknownInstance) string { return fmt.Sprint(i.Slot) }},
+			{head: "observed", cell: func(i api.UnknownInstance) string { return string(i.Observed) }},
+		})
+	}})
+}
+
+func settingsVerb(a *app, verb, short, done string, targets ...string) *cobra.Command {
+	var write writeFlags
+	cmd := &cobra.Command{
+		Use: verb + " [" + strings.Join(targets, "|") + "]", Short: short, Args: between(0, 1), ValidArgsFunction: completeWords(targets...),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			body := map[string]string{}
+			if len(args) == 1 {
+				if !slices.Contains(targets, args[0]) {
+					return usage("%q can't be %sd", args[0], verb).WithHint("write: outspan settings %s [%s]", verb, strings.Join(targets, "|"))
+				}
+				body["what"] = args[0]
+			}
+			got, err := post[api.SettingsReply](cmd.Context(), a, "/v1/settings/"+verb, write.query(), body)
+			if err != nil {
+				return err
+			}
+			if body["what"] == "restore" && write.dryRun {
+				return a.showUnknown(cmd.Context())
+			}
+			return a.showSettingsReply(got, resumed(body["what"], done), &write)
+		},
+	}
+	write.register(cmd, "check only, change nothing")
+	return cmd
+}
+
+// resumed says what was done to what was named.
+func resumed(what, done string) string {
+	switch what {
+	case "hold":
+		return "the hold is over"
+	case "restore":
+		return "the restore is confirmed: agents stop what the servers don't know"
+	}
+	return done
+}
+
+func suffixed(words []string, end string) []string {
+	out := make([]string, len(words))
+	for i, w := range words {
+		out[i] = w + end
+	}
+	return out
+}

@@ -1,0 +1,238 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/outspan/outspan/api"
+	"github.com/outspan/outspan/model"
+)
+
+func statusCommand(a *app) *cobra.Command {
+	var consistency string
+	cmd := &cobra.Command{
+		Use: "status [ID]", Short: "show the cluster, or any object by its id or name", Args: between(0, 1), ValidArgsFunction: a.complete("any"),
+		Long: "Without an id: cluster, leader, problems with the way out of each,\nservers, nodes by state, jobs, drains, HOLD and " +
+			"whether actuation is paused.\n" +
+			"With the id, name or unique prefix of a node, job, instance, drain or deployment: shows that.",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 {
+				return a.showAny(cmd.Context(), args[0])
+			}
+			q := url.Values{}
+			if consistency != "" {
+				q.Set("consistency", consistency)
+			}
+			var got answer[api.Status]
+			err := orStale(a, q, func(q url.Values) (err error) {
+				got, err = get[api.Status](cmd.Context(), a, "/v1/status", q)
+				return err
+			})
+			if err != nil {
+				return err
+			}
+			return a.show(shown{json: got.raw, names: []string{got.value.Cluster}, text: func(p *page) { a.statusPage(p, got.value) }})
+		},
+	}
+	cmd.Flags().StringVar(&consistency, "consistency", "", "default, consistent or stale (any server, also without a leader)")
+	return cmd
+}
+
+func (a *app) statusPage(p *page, s api.Status) {
+	leader := s.Leader
+	if leader == "" {
+		leader = "none"
+	}
+	p.fields(
+		field{"Cluster", s.Cluster}, field{"Leader", leader}, field{"Servers", serversText(s.Servers)},
+		field{"Nodes", countsText(s.Nodes)}, field{"Jobs", countsText(s.Jobs)}, field{"Instances", countsText(s.Instances)},
+		field{"Drains", fmt.Sprintf("%d running", len(s.Drains))}, field{"Deployments", fmt.Sprintf("%d running", len(s.Deployments))},
+		field{"Problems", problemsText(s.Problems)}, field{"HOLD", holdText(s.Hold)},
+		field{"Paused", yesNo(s.Paused)}, field{"Index", fmt.Sprint(s.Index)}, field{"Version", s.Version},
+	)
+	if len(s.Problems) > 0 {
+		p.section("Problems")
+		rows(p, s.Problems, problemColumns())
+	}
+	if len(s.Servers) > 0 {
+		p.section("Servers")
+		rows(p, s.Servers, memberColumns(s.Servers))
+	}
+	if len(s.Drains) > 0 {
+		p.section("Drains")
+		rows(p, s.Drains, a.drainColumns())
+	}
+	if len(s.Deployments) > 0 {
+		p.section("Deployments")
+		rows(p, s.Deployments, deploymentColumns(a))
+	}
+}
+
+func problemColumns() []column[api.ProblemRow] {
+	return []column[api.ProblemRow]{
+		{head: "where", cell: func(p api.ProblemRow) string { return strings.Replace(p.Subject, "/", " ", 1) }},
+		{head: "what", cell: func(p api.ProblemRow) string { return p.Message }},
+		{head: "way out", cell: func(p api.ProblemRow) string { return p.Next }},
+		{head: "code", cell: func(p api.ProblemRow) string { return string(p.Code) }, wide: true},
+	}
+}
+
+func problemsText(problems []api.ProblemRow) string {
+	if len(problems) == 0 {
+		return "none"
+	}
+	return fmt.Sprint(len(problems))
+}
+
+func serversText(members []api.Member) string {
+	if len(members) == 0 {
+		return ""
+	}
+	voters, alive := 0, 0
+	for _, m := range members {
+		if m.Voter {
+			voters++
+		}
+		if m.State == "alive" {
+			alive++
+		}
+	}
+	return fmt.Sprintf("%d (%d voting, %d alive)", len(members), voters, alive)
+}
+
+// countsText shows a total and the counts that are not zero.
+func countsText(counts map[string]int) string {
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(counts)) {
+		if n := counts[name]; n > 0 && name != "total" {
+			parts = append(parts, fmt.Sprintf("%d %s", n, name))
+		}
+	}
+	if len(parts) == 0 {
+		return fmt.Sprint(counts["total"])
+	}
+	return fmt.Sprintf("%d (%s)", counts["total"], strings.Join(parts, ", "))
+}
+
+func holdText(h api.Hold) string {
+	if !h.Active {
+		return "no"
+	}
+	return "since " + stamp(h.Since) + ", for what was seen then: " + h.Reason
+}
+
+// showAny finds out what an id is of, and shows it.
+func (a *app) showAny(ctx context.Context, ref string) error {
+	kind, id, err := a.kindOf(ctx, ref)
+	switch {
+	case isCode(err, model.CodeNotFound):
+		return a.showOther(ctx, ref, err)
+	case err != nil:
+		return err
+	case kind == "job" && strings.HasPrefix(ref, id+"-"): // why explains a deployment by its job
+		kind, id = "deployment", ref
+	}
+	switch kind {
+	case "node":
+		return a.showNode(ctx, id)
+	case "instance":
+		return a.showInstance(ctx, id)
+	case "drain":
+		return a.showDrain(ctx, id)
+	case "deployment":
+		return a.showDeployment(ctx, id)
+	case "group":
+		id, _, _ = strings.Cut(id, "/")
+	}
+	return a.showJob(ctx, id)
+}
+
+// showOther shows what has a status but no why: a server or a service. unknown is the error when it is neither.
+func (a *app) showOther(ctx context.Context, ref string, unknown error) error {
+	members, err := list[api.Member](ctx, a, "/v1/members", url.Values{"filter": {"name=" + ref}})
+	if err == nil && len(members.items) > 0 {
+		return showList(a, members, memberName, memberColumns(members.items))
+	}
+	if err := a.showService(ctx, ref); !isCode(err, model.CodeNotFound) {
+		return err
+	}
+	return unknown
+}
+
+// kindOf asks the servers what an id, a name or a prefix is of.
+func (a *app) kindOf(ctx context.Context, ref string) (kind, id string, err error) {
+	return a.kindIn(ctx, url.Values{"subject": {ref}})
+}
+
+// kindIn is kindOf with a query that has the subject.
+func (a *app) kindIn(ctx context.Context, q url.Values) (kind, id string, err error) {
+	got, err := get[api.Why](ctx, a, "/v1/why", q)
+	if err != nil {
+		return "", "", err
+	}
+	kind, id, ok := strings.Cut(got.value.Subject, "/")
+	if !ok {
+		return "", "", model.Refuse(model.CodeInternal, "the server calls %q %q", q.Get("subject"), got.value.Subject)
+	}
+	return kind, id, nil
+}
+
+func whyCommand(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use: "why ID", Short: "explain the state of an instance, job, group, node, drain or deployment", Args: exactly("ID"), ValidArgsFunction: a.complete("any"),
+		Long:    "Tells how an object came to its state (which log entry, which cause, who), which nodes placement looked at, what blocks, and what comes next.",
+		Example: "outspan why web\noutspan why web/http\noutspan why n7\noutspan why 01J9Z",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var got answer[api.Why]
+			err := orStale(a, url.Values{"subject": {args[0]}}, func(q url.Values) (err error) {
+				got, err = get[api.Why](cmd.Context(), a, "/v1/why", q)
+				return err
+			})
+			if err != nil {
+				return err
+			}
+			return a.showWhy(got)
+		},
+	}
+}
+
+func (a *app) showWhy(got answer[api.Why]) error {
+	w := got.value
+	return a.show(shown{json: got.raw, names: []string{w.Subject}, text: func(p *page) {
+		p.fields(field{"Subject", w.Subject}, field{"State", w.State}, field{"Since", stamp(w.Since)}, field{"Next", w.Next})
+		if len(w.Chain) > 0 {
+			p.section("How it came to this")
+			rows(p, w.Chain, []column[api.WhyLink]{
+				{head: "index", cell: func(l api.WhyLink) string { return fmt.Sprint(l.Index) }},
+				{head: "time", cell: func(l api.WhyLink) string { return stamp(&l.Time) }},
+				{head: "cause", cell: func(l api.WhyLink) string { return string(l.Cause) }},
+				{head: "actor", cell: func(l api.WhyLink) string { return string(l.Actor) }},
+				{head: "what", cell: func(l api.WhyLink) string { return l.Text }},
+			})
+		}
+		if len(w.Considered) > 0 {
+			p.section("Nodes considered")
+			rows(p, w.Considered, []column[api.WhyConsidered]{
+				{head: "node", cell: func(c api.WhyConsidered) string { return c.Node }},
+				{head: "score", cell: scoreText},
+				{head: "excluded by", cell: func(c api.WhyConsidered) string { return string(c.ExcludedBy) }},
+			})
+		}
+		for _, sum := range sumsOf(w.Blockers) {
+			p.line("blocked: %s", sumText(sum))
+		}
+	}})
+}
+
+func scoreText(c api.WhyConsidered) string {
+	if c.Score == nil {
+		return ""
+	}
+	return fmt.Sprint(*c.Score)
+}

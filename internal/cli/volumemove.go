@@ -1,0 +1,253 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/outspan/outspan/api"
+	"github.com/outspan/outspan/model"
+)
+
+// moveFlags are those of every command that begins a transfer and follows it.
+type moveFlags struct {
+	write  writeFlags
+	until  waitFlags
+	keep   durationValue
+	detach bool
+}
+
+func (f *moveFlags) register(cmd *cobra.Command, replaces bool) {
+	f.write.register(cmd, "check and show what would be done, change nothing")
+	f.until.registerTimeout(cmd)
+	cmd.Flags().BoolVar(&f.detach, "detach", false, "return once it has started, instead of following it")
+	f.keep.d = new(model.Duration)
+	if replaces {
+		cmd.Flags().Var(&f.keep, "keep", "how long the old copy is kept (default: the setting volume_cooling)")
+	}
+}
+
+// kept is the choice of --keep, or none.
+func (f *moveFlags) kept() *model.Duration {
+	if !f.keep.set {
+		return nil
+	}
+	return f.keep.d
+}
+
+func volumeMigrate(a *app) *cobra.Command {
+	var f moveFlags
+	var to string
+	cmd := &cobra.Command{
+		Use: "migrate VOLUME --to NODE", Short: "move a volume to another node, with its instance", Args: exactly("VOLUME"), ValidArgsFunction: a.complete("volumes"),
+		Long: `Moves a local volume, and the others of its slot, to another node: the instance is stopped under its budget, the data is copied from agent to agent
+and verified, the copy is attached, and the instance starts there. Until the copy is attached every failure leaves the old one in use. The
+old copy is kept for a while; outspan volume cancel TRANSFER removes it before its time.`,
+		Example: "outspan volume migrate db/main/0/data --to n2\noutspan volume migrate db/main/0/data --to n2 --dry-run",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.transfer(cmd.Context(), volumePath(args[0], "migrate"), map[string]any{"to": to, "keep": f.kept()}, &f)
+		},
+	}
+	f.register(cmd, true)
+	cmd.Flags().StringVar(&to, "to", "", "the node")
+	_ = cmd.RegisterFlagCompletionFunc("to", a.complete("nodes")) // the flag is there: it was made above
+	return cmd
+}
+
+func volumeBackup(a *app) *cobra.Command {
+	var f moveFlags
+	var live bool
+	cmd := &cobra.Command{
+		Use: "backup VOLUME", Short: "write a volume to the backup directory of its node", Args: exactly("VOLUME"), ValidArgsFunction: a.complete("volumes"),
+		Long: `Writes a local volume, and the others of its slot, to the backup directory of its node (backup_dir in the agent's file, typically a shared mount): a
+tar with a manifest of checksums. The instance is stopped meanwhile, under its budget, unless --live is given: then the data is as after a
+power cut at best, which not every program can use.`,
+		Example: "outspan volume backup db/main/0/data\noutspan volume backup db/main/0/data --live --detach",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.transfer(cmd.Context(), volumePath(args[0], "backup"), map[string]any{"live": live}, &f)
+		},
+	}
+	f.register(cmd, false)
+	cmd.Flags().BoolVar(&live, "live", false, "while the instance runs")
+	return cmd
+}
+
+func volumeAttach(a *app) *cobra.Command {
+	var f moveFlags
+	var node string
+	var epoch uint64
+	cmd := &cobra.Command{
+		Use: "attach VOLUME@TRANSFER | VOLUME --node NODE --epoch EPOCH", Short: "put a restored volume, a kept old copy or found data to use, in place of the one that is", Args: exactly("VOLUME"), ValidArgsFunction: a.complete("volumes"),
+		Long: `Puts a restored volume to use, in place of the one that is: VOLUME@TRANSFER, as volume ls shows it. With the transfer of a move or a restore whose old copy is
+still kept, it puts that old copy to use again, such as when the new home died: outspan node confirm-dead first. It also takes data that outspan volume find
+lists, by --node and --epoch. What it replaces is kept for a while in turn.`,
+		Example: "outspan volume attach db/main/0/data@01J9Z5XK3M\noutspan volume attach db/main/0/data --node n2 --epoch 281474976710742",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			body := map[string]any{"keep": f.kept()}
+			if node != "" {
+				copies, err := a.foundCopies(cmd.Context(), args[0], node, epoch)
+				if err != nil {
+					return err
+				}
+				body["node"], body["copies"] = node, copies
+			}
+			return a.transfer(cmd.Context(), volumePath(args[0], "attach"), body, &f)
+		},
+	}
+	f.register(cmd, true)
+	cmd.Flags().StringVar(&node, "node", "", "of found data: where it is")
+	cmd.Flags().Uint64Var(&epoch, "epoch", 0, "of found data: which, as volume find shows it")
+	cmd.MarkFlagsRequiredTogether("node", "epoch")
+	_ = cmd.RegisterFlagCompletionFunc("node", a.complete("nodes")) // the flag is there: it was made above
+	return cmd
+}
+
+func volumeRestore(a *app) *cobra.Command {
+	var f moveFlags
+	var node, volume string
+	var attach bool
+	cmd := &cobra.Command{
+		Use: "restore BACKUP --node NODE", Short: "make a new volume of a backup", Args: exactly("BACKUP"), ValidArgsFunction: a.complete("backups"),
+		Long: `Makes a new volume of a backup, on a node whose backup directory has the archive. It is not in use until it is attached: with --attach at once, or later
+with outspan volume attach. Where the old home is gone, that is how its data comes back: outspan node confirm-dead first.`,
+		Example: "outspan volume restore 01J9Z5XK3M --node n2 --attach\noutspan volume restore 01J9Z5XK3M --node n2 --volume db/main/1/data",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			body := map[string]any{"node": node, "volume": volume, "attach": attach, "keep": f.kept()}
+			return a.transfer(cmd.Context(), "/v1/backups/"+segment(args[0])+"/restore", body, &f)
+		},
+	}
+	f.register(cmd, true)
+	cmd.Flags().StringVar(&node, "node", "", "where")
+	cmd.Flags().StringVar(&volume, "volume", "", "what it is to become: JOB/GROUP/SLOT/NAME (default: what the backup was made of)")
+	cmd.Flags().BoolVar(&attach, "attach", false, "put it to use at once")
+	_ = cmd.RegisterFlagCompletionFunc("node", a.complete("nodes"))     // the flag is there: it was made above
+	_ = cmd.RegisterFlagCompletionFunc("volume", a.complete("volumes")) // the same
+	return cmd
+}
+
+// transfer begins a transfer and follows it to its end, unless it is to go on by itself.
+func (a *app) transfer(ctx context.Context, path string, body map[string]any, f *moveFlags) error {
+	for key, value := range body { // what was not given is left to the server
+		if slices.Contains([]any{"", false, (*model.Duration)(nil)}, value) {
+			delete(body, key)
+		}
+	}
+	got, err := post[api.TransferReply](ctx, a, path, f.write.query(), body)
+	if err != nil {
+		return err
+	}
+	t := got.value.Transfer
+	if t == nil || f.write.dryRun || f.detach {
+		return a.showStarted(got, f)
+	}
+	if a.output.machine() {
+		end, failed := a.watchTransfer(ctx, t.ID, &f.until, a.note, func(api.Transfer) {})
+		if end == nil {
+			return failed
+		}
+		got.value.Transfer = end
+		s, err := shownValue(got.value, []string{string(t.ID)}, nil)
+		if err != nil {
+			return err
+		}
+		return cmp.Or(a.show(s), failed)
+	}
+	if err := a.showStarted(got, f); err != nil {
+		return err
+	}
+	p := &progress{a: a}
+	defer p.end()
+	_, err = a.watchTransfer(ctx, t.ID, &f.until, p.line, func(t api.Transfer) { p.now("%s %s", t.Phase, doneText(t)) })
+	return err
+}
+
+func (a *app) showStarted(got answer[api.TransferReply], f *moveFlags) error {
+	names := []string{}
+	if t := got.value.Transfer; t != nil {
+		names = append(names, string(t.ID))
+	}
+	return a.show(shown{json: got.raw, names: names, text: func(p *page) {
+		t := got.value.Transfer
+		switch {
+		case t == nil:
+			p.line("it was done before, and is no longer on record %s", f.write.done(got.value.Index))
+		case f.write.dryRun:
+			p.line("would %s %s %s", t.Kind, wayOf(*t), f.write.done(got.value.Index))
+		default:
+			p.line("transfer %s: %s %s %s", t.ID, t.Kind, wayOf(*t), f.write.done(got.value.Index))
+		}
+	}})
+}
+
+// wayOf says what goes where.
+func wayOf(t api.Transfer) string {
+	text := joined(asTexts(t.Volumes))
+	switch {
+	case t.Kind == model.TransferBackup:
+		return text + " on " + t.From
+	case t.From == "" || t.From == t.To:
+		return text + " on " + t.To
+	}
+	return fmt.Sprintf("%s from %s to %s", text, t.From, t.To)
+}
+
+// watchTransfer follows a transfer to its end.
+func (a *app) watchTransfer(ctx context.Context, id model.TransferID, until *waitFlags, say func(string, ...any), bar func(api.Transfer)) (*api.Transfer, error) {
+	limited, cancel := until.limit(ctx, "transfer "+string(id))
+	defer cancel()
+	var last *api.Transfer
+	err := watch(limited, a, transferPath(id), func(got answer[api.Transfer]) (bool, error) {
+		t := got.value
+		if last == nil || last.Phase != t.Phase {
+			say("%s", transferNews(t))
+		}
+		if t.WaitingFor != "" && (last == nil || last.WaitingFor != t.WaitingFor) {
+			say("waits: %s", t.WaitingFor)
+		}
+		last = &t
+		switch t.Phase {
+		case model.TransferSucceeded:
+			return true, nil
+		case model.TransferFailed:
+			return true, transferFailed(t)
+		}
+		bar(t)
+		return false, nil
+	})
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		a.note("\nstopped following; transfer %s goes on", id)
+		a.note("  look at it:  outspan volume status %s", id)
+		a.note("  give it up:  outspan volume cancel %s", id)
+	}
+	return last, err
+}
+
+func transferNews(t api.Transfer) string {
+	text := string(t.Phase)
+	if t.Phase == model.TransferSucceeded {
+		if done := doneText(t); done != "" {
+			text += ", " + sizeText(t.Total)
+		}
+		switch {
+		case t.Kind == model.TransferBackup:
+			text += ", backup " + string(t.Backup)
+		case t.Kind == model.TransferRestore && !t.Attach:
+			text += fmt.Sprintf("; put it to use with: outspan volume attach %s@%s", t.Volume, t.ID)
+		case t.OldCopy != nil:
+			text += fmt.Sprintf("; the old copy on %s is kept until %s", t.OldCopy.Node, stamp(&t.OldCopy.Until))
+		}
+	}
+	return text
+}
+
+func transferFailed(t api.Transfer) error {
+	refusal := model.Refuse(codeEndedFailed, "transfer %s failed: %s: %s", t.ID, t.Code, t.Message)
+	if t.OldCopy == nil && t.Kind != model.TransferRestore && t.From != "" {
+		return refusal.WithHint("volume %s is where it was, on node %s", t.Volume, t.From)
+	}
+	return refusal.WithHint("see: outspan volume status %s", t.Volume)
+}

@@ -1,0 +1,257 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/outspan/outspan/api"
+	"github.com/outspan/outspan/model"
+)
+
+// waitFlags are --wait[=STATE] and --timeout.
+type waitFlags struct {
+	state   string
+	timeout time.Duration
+}
+
+// register adds the flags; state is what --wait alone waits for.
+func (f *waitFlags) register(cmd *cobra.Command, state string, also ...string) {
+	help := "wait until it is " + state
+	also = slices.DeleteFunc(slices.Clone(also), func(one string) bool { return one == state })
+	if len(also) > 0 {
+		help = fmt.Sprintf("wait until it is in a STATE: %s (default), %s", state, joined(also))
+	}
+	cmd.Flags().Var(&stateValue{state: &f.state, known: append([]string{state}, also...)}, "wait", help)
+	cmd.Flags().Lookup("wait").NoOptDefVal = state
+	_ = cmd.RegisterFlagCompletionFunc("wait", completeWords(append([]string{state}, also...)...)) // the flag is there: it was made above
+	f.registerTimeout(cmd)
+}
+
+func (f *waitFlags) registerTimeout(cmd *cobra.Command) {
+	cmd.Flags().DurationVar(&f.timeout, "timeout", 0, "with waiting: how long (exit code 23 when it is over; the work goes on); 0: no limit")
+}
+
+// limit bounds waiting. what says what goes on afterwards.
+func (f *waitFlags) limit(ctx context.Context, what string) (context.Context, context.CancelFunc) {
+	if f.timeout <= 0 {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeoutCause(ctx, f.timeout, model.Refuse(codeWaitTimedOut, "%s did not get there within %s", what, f.timeout).
+		WithHint("%s", goesOn(what)))
+}
+
+// goesOn is what to do when the waiting is over and the work isn't.
+func goesOn(what string) string {
+	hint := "the work goes on; wait longer with --timeout"
+	switch kind, id, _ := strings.Cut(what, " "); kind {
+	case "job", "drain", "node", "instance":
+		hint += ", or see: outspan why " + id
+	}
+	return hint
+}
+
+// stateValue is a flag that takes one of a few states.
+type stateValue struct {
+	state *string
+	known []string
+}
+
+// String implements pflag.Value.
+func (v *stateValue) String() string {
+	if v.state == nil {
+		return ""
+	}
+	return *v.state
+}
+
+// Set implements pflag.Value.
+func (v *stateValue) Set(text string) error {
+	if !slices.Contains(v.known, text) {
+		return fmt.Errorf("there is no state %q to wait for: use %s", text, strings.Join(v.known, ", "))
+	}
+	*v.state = text
+	return nil
+}
+
+// Type implements pflag.Value.
+func (v *stateValue) Type() string { return "STATE" }
+
+// waiting is what a command waits for.
+type waiting[T any] struct {
+	what, path string
+	// state is how the object is, in the words of --wait. done is also true where that word covers more; nil: only where they are equal.
+	state func(T) string
+	done  func(T) bool
+	// over says that it can no longer get there; nil: it always can.
+	over func(T) error
+	// is tells the object from another one, whose name begins with the name in path: a read takes that for it. nil: it can't happen.
+	is func(T) bool
+	// absent objects may come into being while one waits.
+	absent bool
+}
+
+// waitUntil waits until an object is in the state that --wait names. Without --wait it returns at once.
+func waitUntil[T any](ctx context.Context, a *app, until *waitFlags, w waiting[T]) error {
+	if until.state == "" {
+		return nil
+	}
+	ctx, cancel := until.limit(ctx, w.what)
+	defer cancel()
+	last := "not heard of"
+	look := func(got answer[T]) (bool, error) {
+		if w.is != nil && !w.is(got.value) {
+			return false, model.Refuse(model.CodeNotFound, "there is no %s", w.what)
+		}
+		last = w.state(got.value)
+		if last == until.state || w.done != nil && w.done(got.value) {
+			return true, nil
+		}
+		if w.over == nil {
+			return false, nil
+		}
+		return false, w.over(got.value)
+	}
+	err := watchEvery(ctx, a, w.path, time.Second, look)
+	for told := false; w.absent && isCode(err, model.CodeNotFound); err = watchEvery(ctx, a, w.path, time.Second, look) {
+		if !told {
+			a.note("%s is not known yet, waiting for it", w.what)
+			told, last = true, "not known"
+		}
+		if !wait(ctx, 200*time.Millisecond) {
+			err = context.Cause(ctx)
+			break
+		}
+	}
+	if isCode(err, codeWaitTimedOut) {
+		return model.Refuse(codeWaitTimedOut, "%s is %s, not %s, after %s", w.what, last, until.state, until.timeout).
+			WithHint("%s", goesOn(w.what))
+	}
+	return err
+}
+
+// statusVerb shows one object; with --wait it first waits until it is in a state.
+type statusVerb struct {
+	of, short, example string
+	kind               string   // for completion
+	states             []string // the first is what --wait alone waits for
+	wait               func(context.Context, string, *waitFlags) error
+	show               func(context.Context, string) error
+}
+
+func (v statusVerb) command(a *app) *cobra.Command {
+	var until waitFlags
+	cmd := &cobra.Command{
+		Use: "status " + v.of, Short: v.short, Example: v.example, Args: exactly(v.of), ValidArgsFunction: a.complete(v.kind),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := v.wait(cmd.Context(), args[0], &until); err != nil {
+				return err
+			}
+			return v.show(cmd.Context(), args[0])
+		},
+	}
+	until.register(cmd, v.states[0], v.states...)
+	return cmd
+}
+
+// nodeStates are what a node can be waited for to be: its shown state, or that it takes new instances.
+func nodeStates() []string {
+	return []string{"active", "eligible", "cordoned", "draining", "disabled", "degraded", "unreachable", "offline"}
+}
+
+func (a *app) waitForNode(ctx context.Context, ref string, until *waitFlags) error {
+	return waitUntil(ctx, a, until, waiting[api.Node]{
+		what: "node " + ref, path: "/v1/nodes/" + segment(ref), absent: true,
+		state: func(n api.Node) string { return string(n.State) },
+		done:  func(n api.Node) bool { return until.state == "eligible" && n.Eligible },
+	})
+}
+
+func (a *app) waitForInstance(ctx context.Context, id string, until *waitFlags) error {
+	err := waitUntil(ctx, a, until, waiting[api.Instance]{
+		what: "instance " + id, path: "/v1/instances/" + segment(id),
+		state: func(i api.Instance) string { return string(i.Observed) },
+		over: func(i api.Instance) error {
+			if i.Observed != model.ObservedStopped {
+				return nil
+			}
+			return model.Refuse(model.CodeConflict, "instance %s is stopped, and never runs again", id).WithHint("see what replaced it: outspan why %s", id)
+		},
+	})
+	if until.state == string(model.ObservedStopped) && isCode(err, model.CodeNotFound) {
+		return nil // stopped so well that its row was collected
+	}
+	return err
+}
+
+// waitForRestart waits until an instance is ready in a later run of its program than the one before.
+func (a *app) waitForRestart(ctx context.Context, before *api.Instance, until *waitFlags) error {
+	return waitUntil(ctx, a, until, waiting[api.Instance]{
+		what: "instance " + instanceID(*before), path: "/v1/instances/" + segment(instanceID(*before)),
+		state: func(i api.Instance) string {
+			if i.Restarts <= before.Restarts && i.Observed == model.ObservedReady {
+				return "not restarted yet"
+			}
+			return string(i.Observed)
+		},
+		over: func(i api.Instance) error {
+			again := i.Observed == model.ObservedFailed && i.Restarts > before.Restarts
+			if i.Observed != model.ObservedStopped && !again {
+				return nil
+			}
+			return model.Refuse(model.CodeConflict, "instance %s is %s", i.ID, i.Observed).WithHint("see: outspan why %s", i.ID)
+		},
+	})
+}
+
+// waitForJob waits until every group of the job with this name is ready, with nothing too much, or until the job has a status.
+func (a *app) waitForJob(ctx context.Context, name string, until *waitFlags) error {
+	err := waitUntil(ctx, a, until, waiting[api.JobDetail]{
+		what: "job " + name, path: "/v1/jobs/" + segment(name),
+		is:    func(j api.JobDetail) bool { return string(j.Name) == name },
+		state: func(j api.JobDetail) string { return string(j.Status) },
+		done: func(j api.JobDetail) bool {
+			return until.state == "ready" && j.Status == api.JobRunning && settled(&j.Job)
+		},
+		over: func(j api.JobDetail) error {
+			if j.Status != api.JobStopped {
+				return nil
+			}
+			return model.Refuse(model.CodeConflict, "job %s is stopped", name).WithHint("run it again with: outspan job run FILE")
+		},
+	})
+	if until.state == string(api.JobStopped) && isCode(err, model.CodeNotFound) {
+		return nil // purged
+	}
+	return err
+}
+
+func (a *app) waitForDrain(ctx context.Context, id string, until *waitFlags) error {
+	return waitUntil(ctx, a, until, waiting[api.Drain]{
+		what: "drain " + id, path: "/v1/drains/" + segment(id),
+		state: func(d api.Drain) string { return string(d.Phase) },
+		done:  func(d api.Drain) bool { return until.state == "ended" && d.Phase != model.PhaseDraining },
+		over:  drainEnded,
+	})
+}
+
+func (a *app) waitForDeployment(ctx context.Context, id string, until *waitFlags) error {
+	return waitUntil(ctx, a, until, waiting[api.Deployment]{
+		what: "deployment " + id, path: "/v1/deployments/" + segment(id),
+		state: func(d api.Deployment) string { return string(d.Status) },
+		done:  func(d api.Deployment) bool { return until.state == "ended" && d.Status.Ended() },
+		over: func(d api.Deployment) error {
+			switch {
+			case !d.Status.Ended():
+				return nil
+			case d.Status == model.DeploymentFailed:
+				return deploymentFailed(&d)
+			}
+			return model.Refuse(model.CodeConflict, "deployment %s is %s", id, d.Status).WithHint("see: outspan deployment ls --job %s", d.Job)
+		},
+	})
+}

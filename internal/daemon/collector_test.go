@@ -1,0 +1,24 @@
+package daemon
+
+import (
+	"testing"
+	"time"
+)
+
+func TestHeapMayGrowWhileBusy(t *testing.T) {
+	for _, c := range []struct {
+		live  uint64
+		since time.Duration
+		want  int
+	}{
+		{12 << 20, 100 * time.Millisecond, 133},       // to 28 MiB
+		{12 << 20, 10 * time.Second, gcPercent},       // idle: stays small
+		{40 << 20, 100 * time.Millisecond, gcPercent}, // large enough
+		{1, time.Millisecond, 2700},                   // bounded
+		{0, time.Millisecond, gcPercent},              // none yet
+	} {
+		if got := growth(c.live, c.since); got != c.want {
+			t.Errorf("%d bytes in use after %s: %d %%, want %d", c.live, c.since, got, c.want)
+		}
+	}
+}

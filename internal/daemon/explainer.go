@@ -1,0 +1,128 @@
+package daemon
+
+import (
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/reconcile"
+	"github.com/outspan/outspan/transport/httpapi"
+)
+
+// explainer answers the API's questions with the code that decides: the same passes, told instead of acted on.
+type explainer struct{}
+
+// planner tells in the same way what would happen.
+type planner struct {
+	mu   sync.Mutex
+	seen *reconcile.Seen // by the last forecasts
+}
+
+// keptFor is how long what forecasts see is kept for the next ones: drains are often started one after the other, and rows that have been replaced since should not be
+// kept alive for long.
+const keptFor = time.Minute
+
+// remembering runs do with what was seen lately, or with a Seen that knows nothing if another call has it now.
+func (p *planner) remembering(do func(*reconcile.Seen)) {
+	if !p.mu.TryLock() {
+		do(new(reconcile.Seen))
+		return
+	}
+	defer p.mu.Unlock()
+	if p.seen == nil {
+		p.seen = new(reconcile.Seen)
+		time.AfterFunc(keptFor, func() {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.seen = nil
+		})
+	}
+	do(p.seen)
+}
+
+func input(q httpapi.Question) reconcile.Input {
+	return reconcile.Input{State: q.State, Live: q.Live, Now: q.Now}
+}
+
+// explained is why things wait. What the rescheduler would do is no part of that, and in a large cluster it is most of what an explanation costs.
+func explained(q httpapi.Question) *reconcile.Explanation {
+	in := input(q)
+	in.StayPut = true
+	return reconcile.Explain(in)
+}
+
+// Why implements api.Explainer.
+func (explainer) Why(q httpapi.Question, subject string) (model.WhyResult, error) {
+	kind, object, _ := strings.Cut(subject, "/")
+	if d, ok := q.State.Deployments.Get(model.DeploymentID(object)); ok && kind == "deployment" {
+		object = string(d.Job)
+	}
+	result, refusal := reconcile.Explain(input(q)).Why(object)
+	if refusal != nil {
+		return result, refusal
+	}
+	return result, nil
+}
+
+// Waiting implements api.Explainer.
+func (explainer) Waiting(q httpapi.Question) httpapi.Waiting {
+	e := explained(q)
+	w := httpapi.Waiting{Groups: map[model.GroupID]model.Blocker{}, Instances: map[model.InstanceID][]model.Blocker{}}
+	for id := range q.State.Groups.All() {
+		if why := e.Pending(id); why != nil {
+			w.Groups[id] = model.Blocker{Code: why.Code, Message: why.Message, Unblock: why.Hint}
+		}
+	}
+	for id, inst := range q.State.Instances.All() {
+		if inst.Eviction.Requested {
+			if waits := e.Waiting(id); len(waits) > 0 {
+				w.Instances[id] = waits
+			}
+		}
+	}
+	return w
+}
+
+// DrainStatus implements api.Explainer.
+func (explainer) DrainStatus(q httpapi.Question, id model.DrainID) []model.DrainStatus {
+	d, ok := q.State.Drains.Get(id)
+	if !ok {
+		return nil
+	}
+	return explained(q).Drain(d)
+}
+
+// Forecast implements api.Planner.
+func (p *planner) Forecast(q httpapi.Question, id model.DrainID) []model.Forecast {
+	d, ok := q.State.Drains.Get(id)
+	if !ok {
+		return nil
+	}
+	var nodes []string
+	for _, part := range d.Nodes {
+		nodes = append(nodes, string(part.Node))
+	}
+	var forecast []model.Forecast
+	p.remembering(func(seen *reconcile.Seen) {
+		in := input(q)
+		in.Seen = seen
+		forecast, _ = reconcile.ForecastDrain(in, nodes, d.Options) // refused if the nodes went in the meantime: there is nothing to tell
+	})
+	return forecast
+}
+
+// Moves implements api.Planner.
+func (*planner) Moves(q httpapi.Question) ([]fsm.Move, [][]fsm.Command) {
+	return reconcile.Moves(input(q))
+}
+
+// Plan implements api.Planner.
+func (*planner) Plan(q httpapi.Question, spec model.JobSpec) (model.JobPlan, error) {
+	plan, refusal := reconcile.PlanJob(input(q), spec)
+	if refusal != nil {
+		return plan, refusal
+	}
+	return plan, nil
+}

@@ -1,0 +1,54 @@
+package daemon
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/outspan/outspan/config"
+	"github.com/outspan/outspan/transport"
+)
+
+// NamedFiles is what was found of the certificate and the keys that a configuration names.
+type NamedFiles struct {
+	ReadableKeys []string                     // private keys that every user of the machine can read
+	Ends         map[transport.Role]time.Time // of the certificate, by the role that it was checked for
+}
+
+// CheckFiles looks at the certificate and the keys that a configuration names, as the process would at its start. An error says why it would not start.
+func CheckFiles(c *config.Config) (NamedFiles, error) {
+	found := NamedFiles{ReadableKeys: readableKeys(c), Ends: map[transport.Role]time.Time{}}
+	if c.TLS.Dir != "" {
+		return found, nil // it is made at the first start
+	}
+	p := process{cfg: c, ends: newCertificateEnd()}
+	var roles []transport.Role
+	if c.Server != nil {
+		roles = append(roles, transport.RoleServer)
+	}
+	if c.Agent != nil {
+		roles = append(roles, transport.RoleAgent)
+	}
+	for _, role := range roles {
+		creds, err := p.credentials(role)
+		if err != nil {
+			return found, err
+		}
+		found.Ends[role] = creds.NotAfter()
+	}
+	_, err := p.gossipKey()
+	return found, err
+}
+
+// readableKeys are the private keys that every user of the machine can read.
+func readableKeys(c *config.Config) []string {
+	keys := []string{c.TLS.KeyFile, c.Gossip.KeyFile}
+	if c.TLS.Dir != "" {
+		keys = []string{filepath.Join(c.TLS.Dir, "ca-key.pem"), filepath.Join(c.TLS.Dir, "gossip.key")}
+	}
+	return slices.DeleteFunc(keys, func(path string) bool {
+		info, err := os.Stat(path)
+		return path == "" || err != nil || !info.Mode().IsRegular() || info.Mode().Perm()&0o004 == 0
+	})
+}

@@ -1,0 +1,170 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	armon "github.com/armon/go-metrics"
+	armonprom "github.com/armon/go-metrics/prometheus"
+	hashicorp "github.com/hashicorp/go-metrics"
+	hashicorpprom "github.com/hashicorp/go-metrics/prometheus"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/outspan/outspan/cluster"
+	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/reconcile"
+	"github.com/outspan/outspan/transport"
+	"github.com/outspan/outspan/transport/metrics"
+)
+
+// newRegistry makes the one Prometheus registry of this process. raft and memberlist report to hashicorp's go-metrics, raft-boltdb to its
+// predecessor; both have a single sink for the whole process, so this is called once, by main's commands. Their names stay raft_* and memberlist_*.
+func newRegistry() (*prometheus.Registry, error) {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+
+	sink, err := hashicorpprom.NewPrometheusSinkFrom(hashicorpprom.PrometheusOpts{Registerer: registry, Name: "hashicorp"})
+	if err != nil {
+		return nil, fmt.Errorf("bridge raft's metrics: %w", err)
+	}
+	config := hashicorp.DefaultConfig("")
+	config.EnableHostname, config.EnableRuntimeMetrics = false, false
+	if _, err := hashicorp.NewGlobal(config, sink); err != nil {
+		return nil, fmt.Errorf("bridge raft's metrics: %w", err)
+	}
+
+	older, err := armonprom.NewPrometheusSinkFrom(armonprom.PrometheusOpts{Registerer: registry, Name: "armon"})
+	if err != nil {
+		return nil, fmt.Errorf("bridge the log store's metrics: %w", err)
+	}
+	olderConfig := armon.DefaultConfig("")
+	olderConfig.EnableHostname, olderConfig.EnableRuntimeMetrics = false, false
+	if _, err := armon.NewGlobal(olderConfig, older); err != nil {
+		return nil, fmt.Errorf("bridge the log store's metrics: %w", err)
+	}
+	return registry, nil
+}
+
+// loopMetrics are what only the deciding loop knows.
+type loopMetrics struct {
+	decide  prometheus.Histogram
+	apply   *prometheus.CounterVec
+	refused *prometheus.CounterVec
+	skipped prometheus.Counter
+}
+
+func newLoopMetrics() loopMetrics {
+	m := loopMetrics{
+		decide: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "outspan_decide_seconds", Help: "Time of one decision over the whole state.", Buckets: prometheus.ExponentialBuckets(0.0001, 4, 8),
+		}),
+		apply: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "outspan_apply_refused_total", Help: "Planned groups of commands that the log refused, by code.",
+		}, []string{"code"}),
+		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "outspan_evictions_refused_total", Help: "Evictions that a decision wanted and a rule refused, by code.",
+		}, []string{"code"}),
+		skipped: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "outspan_plan_skipped_total", Help: "Planned groups of commands that were left out because no log entry can hold them.",
+		}),
+	}
+	for _, code := range stopCodes() {
+		m.apply.WithLabelValues(string(code))
+		m.refused.WithLabelValues(string(code))
+	}
+	return m
+}
+
+// refusals counts the requests that were refused before they were looked at.
+type refusals struct{ *prometheus.CounterVec }
+
+func newRefusals() refusals {
+	r := refusals{prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "outspan_requests_refused_total", Help: "Requests that were refused before they were looked at, by code.",
+	}, []string{"code"})}
+	for _, code := range refusalCodes() {
+		r.WithLabelValues(string(code))
+	}
+	return r
+}
+
+// refusalCodes are those that say who may call, how often and with how much.
+func refusalCodes() []model.Code {
+	return []model.Code{model.CodeForbidden, transport.CodeRateLimited, model.CodeBusy, transport.CodeTooLarge, model.CodeInvalid, transport.CodeMediaType}
+}
+
+// count counts one refusal.
+func (r refusals) count(err error) {
+	if refusal, ok := errors.AsType[*model.Error](err); ok && slices.Contains(refusalCodes(), refusal.Code) {
+		r.WithLabelValues(string(refusal.Code)).Inc()
+	}
+}
+
+// stopCodes are the refusals of a stop.
+func stopCodes() []model.Code {
+	return []model.Code{model.CodeBudgetMinReady, model.CodeBudgetRate, model.CodeRoleNever, model.CodeVolumeLocal, model.CodeReplacementPending, model.CodeStale}
+}
+
+func (m loopMetrics) collectors() []prometheus.Collector {
+	return []prometheus.Collector{m.decide, m.apply, m.refused, m.skipped}
+}
+
+// note counts one report of the loop.
+func (m loopMetrics) note(r reconcile.Report) {
+	if r.Took > 0 {
+		m.decide.Observe(r.Took.Seconds())
+	}
+	m.skipped.Add(float64(len(r.Skipped) + len(r.Plan.Skipped)))
+	for _, refusal := range r.Refused {
+		m.apply.WithLabelValues(string(refusal.Code)).Inc()
+	}
+	for _, refusal := range r.Plan.Refused {
+		if slices.Contains(stopCodes(), refusal.Code) {
+			m.refused.WithLabelValues(string(refusal.Code)).Inc()
+		}
+	}
+}
+
+// compareMetrics are what came of comparing this server's state with the others'.
+type compareMetrics struct {
+	results *prometheus.CounterVec
+	differs prometheus.Gauge
+}
+
+func newCompareMetrics() compareMetrics {
+	m := compareMetrics{
+		results: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "outspan_state_comparisons_total", Help: "Comparisons of this server's state with the other servers', by what came of them.",
+		}, []string{"result"}),
+		differs: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "outspan_state_differs", Help: "1 while the last comparison showed servers with different states.",
+		}),
+	}
+	for _, result := range cluster.ComparisonResults() {
+		m.results.WithLabelValues(result.String())
+	}
+	return m
+}
+
+func (m compareMetrics) collectors() []prometheus.Collector {
+	return []prometheus.Collector{m.results, m.differs}
+}
+
+// note counts one comparison. One that could not be made says nothing about the states.
+func (m compareMetrics) note(r cluster.ComparisonResult) {
+	m.results.WithLabelValues(r.String()).Inc()
+	switch {
+	case r.Differs():
+		m.differs.Set(1)
+	case r == cluster.StatesEqual:
+		m.differs.Set(0)
+	}
+}
+
+// Collectors are those of a server and an agent that have no values yet, for the reference.
+func Collectors() []prometheus.Collector {
+	others := []prometheus.Collector{newRefusals(), newCertificateEnd(), metrics.New(metrics.Config{})}
+	return slices.Concat(newLoopMetrics().collectors(), newCompareMetrics().collectors(), others)
+}

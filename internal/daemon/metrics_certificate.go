@@ -1,0 +1,31 @@
+package daemon
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/outspan/outspan/transport"
+)
+
+// certificateEnd shows until when a process's certificate of a role is good. A reload shows at once.
+type certificateEnd struct {
+	desc  *prometheus.Desc
+	creds map[transport.Role]*transport.Credentials
+}
+
+func newCertificateEnd() *certificateEnd {
+	const help = "When the certificate of this process ends, in Unix time, by its role."
+	return &certificateEnd{
+		desc:  prometheus.NewDesc("outspan_certificate_end_timestamp_seconds", help, []string{"role"}, nil),
+		creds: map[transport.Role]*transport.Credentials{},
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (c *certificateEnd) Describe(out chan<- *prometheus.Desc) { out <- c.desc }
+
+// Collect implements prometheus.Collector.
+func (c *certificateEnd) Collect(out chan<- prometheus.Metric) {
+	for role, creds := range c.creds {
+		out <- prometheus.MustNewConstMetric(c.desc, prometheus.GaugeValue, float64(creds.NotAfter().Unix()), string(role))
+	}
+}

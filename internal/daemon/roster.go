@@ -1,0 +1,96 @@
+package daemon
+
+import (
+	"context"
+	"time"
+
+	"github.com/outspan/outspan/api"
+	"github.com/outspan/outspan/cluster"
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/transport"
+	"github.com/outspan/outspan/transport/httpapi"
+	"github.com/outspan/outspan/transport/metrics"
+)
+
+// roster shows the servers as the API does.
+type roster struct{ *cluster.Server }
+
+// Members implements api.Roster. It asks nobody: what the leader shows of the others is what they told it last.
+func (r roster) Members(context.Context) ([]httpapi.RosterEntry, error) {
+	var entries []httpapi.RosterEntry
+	for _, s := range r.Servers() {
+		m := httpapi.RosterEntry{Own: ownWords(s.Condition), Member: api.Member{
+			Name: s.Name, ID: s.ID, Address: s.Address, Role: "nonvoter", Leader: s.Leader, Voter: s.Voter,
+			State: string(s.Gossip), IndexLag: s.IndexLag, Version: s.Version,
+			ClockAhead: api.ClockOffset(s.ClockAhead.Milliseconds()), Answers: s.Answers, MemberMachine: machineOf(s),
+		}, Listens: s.Listens}
+		if s.Voter {
+			m.Role = "voter"
+		}
+		if g, ok := r.Pool().Member(string(s.ID)); ok {
+			m.Gossip = g.Address
+		}
+		entries = append(entries, m)
+	}
+	return entries, nil
+}
+
+func machineOf(s cluster.ServerStatus) api.MemberMachine {
+	m := api.MemberMachine{
+		Disk: diskOf(s), FreeBytes: s.Condition.FreeBytes, TotalBytes: s.Condition.TotalBytes,
+		Silent: model.Duration(s.Silent.Milliseconds()),
+	}
+	if ends := unixMilli(s.Condition.Cert.Until); !ends.IsZero() {
+		ends = ends.UTC().Truncate(time.Second)
+		m.CertificateEnds = &ends
+	}
+	return m
+}
+
+// diskOf is what gossip says of a server's disk: that is there also while nobody leads.
+func diskOf(s cluster.ServerStatus) api.Disk {
+	switch {
+	case s.Gossip != fsm.GossipAlive && s.Gossip != fsm.GossipSuspect:
+		return api.DiskUnknown
+	case s.Room == cluster.RoomNone:
+		return api.DiskFull
+	case s.Room == cluster.RoomLow:
+		return api.DiskLow
+	}
+	return api.DiskEnough
+}
+
+func ownWords(c cluster.Condition) httpapi.MemberOwn {
+	own := httpapi.MemberOwn{
+		DataDir: c.DataDir, Expect: c.Expect, Saved: unixMilli(c.SavedAt),
+		Certificate: lifetimeOf(c.Cert), Agents: map[string]transport.Lifetime{},
+	}
+	for _, a := range c.Agents {
+		own.Agents[a.Node] = lifetimeOf(cluster.Lifetime{From: a.From, Until: a.Until})
+	}
+	return own
+}
+
+func lifetimeOf(l cluster.Lifetime) transport.Lifetime {
+	return transport.Lifetime{From: unixMilli(l.From), Until: unixMilli(l.Until)}
+}
+
+// unixMilli is a time that 0 is none of.
+func unixMilli(ms int64) time.Time {
+	if ms == 0 {
+		return time.Time{}
+	}
+	return time.UnixMilli(ms)
+}
+
+// ownMachine is this server's own, for the metrics.
+func (s *serverPart) ownMachine() metrics.Machine {
+	c := s.cluster.Condition()
+	return metrics.Machine{FreeBytes: c.FreeBytes, TotalBytes: c.TotalBytes, Saved: unixMilli(c.SavedAt)}
+}
+
+// certificates are what this server tells of them.
+func (s *serverPart) certificates() cluster.Certificates {
+	return cluster.Certificates{Own: s.creds.Lifetime(), Agents: s.listener.AgentsNearEnd(time.Now())}
+}

@@ -1,0 +1,254 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/outspan/outspan/config"
+	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/transport"
+)
+
+// Program is the binary that runs.
+type Program struct {
+	Version string
+	Exit    func(code int) // ends the process at once
+}
+
+// RunServer runs what the files describe, as Run does; they must have a server block.
+func (b Program) RunServer(ctx context.Context, paths []string) error {
+	return b.runFiles(ctx, paths, func(c *config.Config) error {
+		if c.Server == nil {
+			return model.Refuse(model.CodeInvalid, "%s has no server block", strings.Join(paths, ", ")).WithHint("for a worker use: outspan agent run")
+		}
+		return nil
+	})
+}
+
+// RunAgent runs what the files describe, as Run does; they must have an agent block.
+func (b Program) RunAgent(ctx context.Context, paths []string) error {
+	return b.runFiles(ctx, paths, func(c *config.Config) error {
+		if c.Agent == nil {
+			return model.Refuse(model.CodeInvalid, "%s has no agent block", strings.Join(paths, ", ")).WithHint("for a server use: outspan server run")
+		}
+		return nil
+	})
+}
+
+func (b Program) runFiles(ctx context.Context, paths []string, accept func(*config.Config) error) error {
+	cfg, err := config.Load(paths...)
+	if err != nil {
+		return err
+	}
+	if err := accept(cfg); err != nil {
+		return err
+	}
+	return b.Run(ctx, cfg, func() (*config.Config, error) { return config.Load(paths...) })
+}
+
+// process is one running server, agent, or both, in one operating-system process.
+type process struct {
+	program  Program
+	cfg      *config.Config
+	log      hclog.Logger
+	registry *prometheus.Registry
+	ends     *certificateEnd
+	own      string // host:port of this process's own server, if it has one
+	parts    []part // in order of start; stopped in reverse
+}
+
+// metrics serves the process's metrics; nil with telemetry { prometheus = false }.
+func (p *process) metrics() http.Handler {
+	if !p.cfg.Metrics {
+		return nil
+	}
+	return promhttp.HandlerFor(p.registry, promhttp.HandlerOpts{})
+}
+
+// part is something that a process runs: it serves until its context ends, then returns once everything of it has ended.
+type part interface {
+	run(ctx context.Context) error
+	reload(*config.Config) error
+}
+
+// Run runs a server, an agent or both until ctx ends, SIGTERM or SIGINT comes, or a part fails. A planned stop returns nil. On SIGHUP it takes over from read
+// what can change while it runs. It ends the process by itself when a disk or a state can't be trusted any more.
+func (b Program) Run(ctx context.Context, cfg *config.Config, read func() (*config.Config, error)) error {
+	registry, err := newRegistry()
+	if err != nil {
+		return err
+	}
+	p := &process{program: b, cfg: cfg, log: newLogger(cfg), registry: registry, ends: newCertificateEnd()}
+	for _, path := range readableKeys(cfg) {
+		p.log.Warn("every user of this machine can read a private key", "file", path, "mend", "chmod 600 "+path)
+	}
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	if err := p.open(ctx); err != nil {
+		return err
+	}
+	registry.MustRegister(p.ends)
+	hup := make(chan os.Signal, 1)
+	signal.Notify(hup, syscall.SIGHUP)
+	defer signal.Stop(hup)
+	return p.run(ctx, hup, read)
+}
+
+func (p *process) open(ctx context.Context) error {
+	if p.cfg.Server != nil {
+		s, err := openServer(ctx, p)
+		if err != nil {
+			return err
+		}
+		p.parts = append(p.parts, s)
+	}
+	if p.cfg.Agent != nil {
+		a, err := openAgent(ctx, p)
+		if err != nil {
+			return err
+		}
+		p.parts = append(p.parts, a)
+	}
+	return nil
+}
+
+// run owns a goroutine for each part. The first that ends, ends all: the last one started stops first.
+func (p *process) run(ctx context.Context, hup <-chan os.Signal, read func() (*config.Config, error)) error {
+	ended := make(chan error, len(p.parts))
+	cancels := make([]context.CancelFunc, len(p.parts))
+	dones := make([]chan struct{}, len(p.parts))
+	for i, one := range p.parts {
+		partCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+		cancels[i], dones[i] = cancel, make(chan struct{})
+		go func() {
+			defer close(dones[i])
+			ended <- one.run(partCtx)
+		}()
+	}
+	notify("READY=1")
+	failure := p.wait(ctx, ended, hup, read)
+	notify("STOPPING=1")
+	for i := len(p.parts) - 1; i >= 0; i-- {
+		cancels[i]()
+		<-dones[i]
+	}
+	close(ended)
+	for err := range ended {
+		if !errors.Is(err, context.Canceled) {
+			failure = errors.Join(failure, err)
+		}
+	}
+	return failure
+}
+
+func (p *process) wait(ctx context.Context, ended <-chan error, hup <-chan os.Signal, read func() (*config.Config, error)) error {
+	for {
+		select {
+		case <-ctx.Done():
+			p.log.Info("stopping on request")
+			return nil
+		case err := <-ended:
+			if err == nil {
+				err = errors.New("a part of the process ended by itself")
+			}
+			return err
+		case <-hup:
+			p.reload(read)
+		}
+	}
+}
+
+// reload takes over what can change at run time: log level, certificates, limits, labels. On a mistake nothing changes.
+func (p *process) reload(read func() (*config.Config, error)) {
+	cfg, err := read()
+	if err != nil {
+		p.log.Error("configuration not reloaded", "error", err)
+		return
+	}
+	p.log.SetLevel(hclog.LevelFromString(cfg.Log.Level))
+	for _, one := range p.parts {
+		if err := one.reload(cfg); err != nil {
+			p.log.Error("configuration only partly reloaded", "error", err)
+		}
+	}
+	p.log.Info("configuration reloaded")
+}
+
+// fatal ends the process at once: its disk or its state can't be trusted, so it must not say another word to its peers.
+func (p *process) fatal(err error) {
+	p.log.Error("this server must not go on", "error", err)
+	p.program.Exit(int(transport.ExitInternal))
+}
+
+func newLogger(cfg *config.Config) hclog.Logger {
+	return hclog.New(&hclog.LoggerOptions{
+		Name: "outspan", Level: hclog.LevelFromString(cfg.Log.Level), JSONFormat: cfg.Log.Format == "json", Output: os.Stderr,
+		TimeFormat: "2006-01-02T15:04:05.000Z07:00",
+	})
+}
+
+// notify tells systemd how the process is (sd_notify); without systemd it does nothing.
+func notify(state string) {
+	path := os.Getenv("NOTIFY_SOCKET")
+	if path == "" {
+		return
+	}
+	if strings.HasPrefix(path, "@") {
+		path = "\x00" + path[1:]
+	}
+	conn, err := net.Dial("unixgram", path)
+	if err != nil {
+		return
+	}
+	defer conn.Close()
+	_, _ = io.WriteString(conn, state) // best effort
+}
+
+// credentials loads what proves this process's role.
+func (p *process) credentials(role transport.Role) (*transport.Credentials, error) {
+	t := p.cfg.TLS
+	c := transport.CredentialsConfig{CAFile: t.CAFile, CertFile: t.CertFile, KeyFile: t.KeyFile, Dir: t.Dir, Cluster: p.cfg.Cluster, Role: role, Name: p.cfg.Name}
+	creds, err := transport.LoadCredentials(c)
+	if err == nil {
+		p.ends.creds[role] = creds
+	}
+	return creds, err
+}
+
+func (p *process) gossipKey() (transport.GossipKey, error) {
+	if p.cfg.TLS.Dir != "" {
+		_, key, err := transport.OpenDir(p.cfg.TLS.Dir, p.cfg.Cluster)
+		return key, err
+	}
+	return transport.LoadGossipKey(p.cfg.Gossip.KeyFile)
+}
+
+// listen opens the TLS port of a role.
+func (p *process) listen(ctx context.Context, creds *transport.Credentials, port int, limits transport.Limits) (*transport.Listener, error) {
+	raw, err := transport.ListenTCP(ctx, net.JoinHostPort(p.cfg.Listen.Address, fmt.Sprint(port)))
+	if err != nil {
+		return nil, err
+	}
+	return transport.NewListener(raw, transport.ListenerConfig{Credentials: creds, Logger: p.log.Named("listener"), Limits: limits})
+}
+
+// advertised is host:port under which others reach a listener of this process.
+func (p *process) advertised(l *transport.Listener) string {
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	if err != nil {
+		port = fmt.Sprint(p.cfg.Listen.Port)
+	}
+	return net.JoinHostPort(p.cfg.Advertise, port)
+}

@@ -1,0 +1,298 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"sync"
+
+	"github.com/outspan/outspan/agent"
+	"github.com/outspan/outspan/agent/driver"
+	"github.com/outspan/outspan/cluster"
+	"github.com/outspan/outspan/config"
+	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/transport"
+)
+
+// agentPart is the worker side of a process: the agent, its gossip and heartbeats, and its own small API.
+type agentPart struct {
+	p        *process
+	creds    *transport.Credentials
+	listener *transport.Listener
+	unix     *transport.UnixListener // nil when the server part has the socket
+	agent    *agent.Agent
+	gossip   *agentGossip
+	beater   *cluster.Beater
+	client   *transport.Client
+	taken    error // why the API's port is not open; nil: it is
+}
+
+func openAgent(ctx context.Context, p *process) (_ *agentPart, err error) {
+	a := &agentPart{p: p}
+	defer func() {
+		if err != nil {
+			a.release()
+		}
+	}()
+	if a.creds, err = p.credentials(transport.RoleAgent); err != nil {
+		return nil, err
+	}
+	if a.client, err = p.client(a.creds, p.cfg.Agent.Servers, agent.KnownServers(a.dataDir())...); err != nil {
+		return nil, err
+	}
+	port := p.cfg.Listen.Port
+	if p.cfg.Server != nil {
+		port = 0 // the server part has the configured one; servers learn this one from the registration
+	}
+	if a.listener, err = a.listen(ctx, port); err != nil {
+		return nil, err
+	}
+	if p.cfg.Server == nil && p.cfg.Listen.Socket != "" {
+		if a.unix, err = transport.ListenUnix(p.cfg.Listen.Socket, p.cfg.Cluster); err != nil {
+			return nil, err
+		}
+	}
+	if a.agent, err = agent.New(a.config()); err != nil {
+		return nil, err
+	}
+	if a.taken != nil {
+		a.notePort(a.taken)
+	}
+	err = a.openGossip()
+	return a, err
+}
+
+// listen opens the TLS port. While another process holds it the agent goes on without, and tries again: what runs here
+// needs its agent more than people need its logs.
+func (a *agentPart) listen(ctx context.Context, port int) (*transport.Listener, error) {
+	if port == 0 {
+		return a.p.listen(ctx, a.creds, port, transport.Limits{})
+	}
+	address := net.JoinHostPort(a.p.cfg.Listen.Address, strconv.Itoa(port))
+	raw, err := transport.ListenPatiently(ctx, address, func(err error) {
+		if a.agent == nil { // the first try; it is told once there is somebody to tell
+			a.taken = err
+			return
+		}
+		a.notePort(err)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return transport.NewListener(raw, transport.ListenerConfig{Credentials: a.creds, Logger: a.p.log.Named("listener")})
+}
+
+// notePort tells why the API's port is not open; nil: it is.
+func (a *agentPart) notePort(err error) {
+	port := a.p.cfg.Listen.Port
+	if err == nil {
+		a.p.log.Info("port is open", "port", port)
+		a.agent.NotePort(port, nil)
+		return
+	}
+	reason := err.Error()
+	var refused *model.Error
+	if errors.As(err, &refused) {
+		reason = refused.Message
+	}
+	a.p.log.Warn("port is not open, trying again", "port", port, "error", err)
+	a.agent.NotePort(port, &model.PortProblem{Port: port, Code: model.PortTaken, Reason: reason})
+}
+
+// ownPorts are those on which this process is to listen, whoever holds them now.
+func (a *agentPart) ownPorts() []int { return []int{a.p.cfg.Listen.Port, a.p.cfg.Listen.GossipPort} }
+
+// LetPass lets instances of other users pass through a directory of root's on the way to their own, which lie below it. They can't list it.
+func LetPass(dir string) error {
+	if os.Geteuid() != 0 {
+		return nil // every instance runs as the user of the agent
+	}
+	info, err := os.Stat(dir)
+	if err == nil {
+		err = os.Chmod(dir, info.Mode().Perm()|0o111)
+	}
+	if err != nil {
+		return fmt.Errorf("let instances pass through %s: %w", dir, err)
+	}
+	return nil
+}
+
+func (a *agentPart) config() agent.Config {
+	cfg := a.p.cfg
+	return agent.Config{
+		Name: cfg.Name, DataDir: a.dataDir(), Version: a.p.program.Version,
+		Node: agent.NodeConfig{
+			Address: cfg.Advertise, APIAddress: a.p.advertised(a.listener), Labels: cfg.Agent.Labels,
+			Capacity: cfg.Agent.Capacity, Reserve: cfg.Agent.Reserve, PortMin: cfg.Agent.PortMin, PortMax: cfg.Agent.PortMax,
+			OwnPorts: a.ownPorts(),
+		},
+		Exec: agent.ExecConfig{
+			AllowRoot: cfg.Agent.AllowRoot, AllowUsers: cfg.Agent.AllowUsers, MinUID: cfg.Agent.MinUID,
+			UIDs: driver.UIDRange{First: cfg.Agent.FirstUID, Last: cfg.Agent.LastUID}, SharedUser: cfg.Agent.SharedUser,
+			CgroupParent: cfg.Agent.CgroupRoot + "/" + cfg.Name,
+			VolumePaths:  cfg.Agent.VolumePaths,
+		},
+		OnShutdown: agent.Shutdown(cfg.Agent.OnShutdown),
+		Servers:    &registrar{Client: a.client, joined: a.joinGossip},
+		BackupDir:  cfg.Agent.BackupDir,
+		Peers:      transport.NewAgentTransport(transport.Dialer{Credentials: a.creds}),
+		Drain:      a.drain,
+		Log:        a.p.log.Named("agent"),
+	}
+}
+
+// dataDir is the agent's own. A process that is both keeps the two apart, and beside each other: a server's directory lets nobody through, and
+// instances of other users must reach theirs.
+func (a *agentPart) dataDir() string {
+	dir := a.p.cfg.DataDir
+	if a.p.cfg.Server != nil {
+		dir = filepath.Clean(dir) + "-agent"
+	}
+	if absolute, err := filepath.Abs(dir); err == nil {
+		return absolute
+	}
+	return dir
+}
+
+func (a *agentPart) openGossip() error {
+	key, err := a.p.gossipKey()
+	if err != nil {
+		return err
+	}
+	id := a.agent.Identity()
+	cfg := a.p.cfg
+	port := cfg.Listen.GossipPort
+	if cfg.Server != nil {
+		port = 0
+	}
+	a.gossip, err = openAgentGossip(cluster.PoolConfig{
+		Name: string(id.Node), Cluster: cfg.Cluster, Key: key, Profile: cluster.Profile(cfg.Gossip.Profile),
+		Bind: cfg.Listen.Address, Port: port, Advertise: cfg.Advertise, Logger: a.p.log.Named("gossip"),
+		Meta: cluster.Meta{Role: transport.RoleAgent, BootID: id.BootID, Incarnation: id.Incarnation, API: a.p.advertised(a.listener), Name: id.Name},
+	}, a.agent.NotePort)
+	if err != nil {
+		return err
+	}
+	a.beater = cluster.NewBeater(cluster.BeaterConfig{
+		Node: id.Node, BootID: id.BootID, Incarnation: id.Incarnation, Pool: a.gossip, Logger: a.p.log.Named("heartbeat"),
+	})
+	a.agent.UseHeartbeats(a.beater)
+	return nil
+}
+
+// registrar is the agent's way to the servers; a registration also tells where their gossip is.
+type registrar struct {
+	*transport.Client
+	joined func([]transport.ServerInfo)
+}
+
+// Register implements agent.Servers.
+func (r *registrar) Register(ctx context.Context, request transport.RegisterRequest) (transport.RegisterReply, error) {
+	reply, err := r.Client.Register(ctx, request)
+	if err == nil {
+		r.joined(reply.Servers)
+	}
+	return reply, err
+}
+
+func (a *agentPart) joinGossip(servers []transport.ServerInfo) {
+	var addresses []string
+	for _, s := range servers {
+		if s.Gossip != "" {
+			addresses = append(addresses, s.Gossip)
+		}
+	}
+	if len(addresses) == 0 {
+		return
+	}
+	if err := a.gossip.Join(addresses...); err != nil {
+		a.p.log.Warn("gossip of the servers not joined", "error", err)
+	}
+}
+
+// drain asks the servers to empty this node, for on_shutdown = "drain".
+func (a *agentPart) drain(ctx context.Context) error {
+	_, _, err := a.client.Do(ctx, http.MethodPost, "/v1/nodes/"+string(a.agent.Identity().Node)+"/drain", nil, map[string]string{"message": "its agent was told to stop"})
+	return err
+}
+
+func (a *agentPart) run(ctx context.Context) error {
+	defer a.release()
+	handler := a.agent.Handler(a.p.metrics())
+	server := transport.NewHTTPServer(handler, transport.HTTPConfig{Logger: a.p.log.Named("http")})
+	listeners := []net.Listener{a.listener.API()}
+	if a.unix != nil {
+		listeners = append(listeners, a.unix)
+	}
+	below, stop := context.WithCancel(context.WithoutCancel(ctx)) // what the agent needs until it has ended
+	defer stop()
+	var wg sync.WaitGroup
+	failed := make(chan error, 4)
+	for _, run := range []func(context.Context) error{
+		a.listener.Run, a.gossip.run, a.beater.Run, func(ctx context.Context) error { return server.Run(ctx, listeners...) },
+	} {
+		wg.Go(func() {
+			if err := run(below); err != nil && below.Err() == nil {
+				failed <- err
+			}
+		})
+	}
+	working, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var early error
+	wg.Go(func() {
+		select {
+		case early = <-failed:
+			cancel()
+		case <-below.Done():
+		}
+	})
+	err := a.agent.Run(working)
+	stop()
+	wg.Wait()
+	return errors.Join(err, early)
+}
+
+func (a *agentPart) reload(cfg *config.Config) error {
+	if cfg.Agent != nil {
+		a.agent.SetLabels(cfg.Agent.Labels)
+	}
+	return a.listener.Reload()
+}
+
+// release frees what open took, in reverse order.
+func (a *agentPart) release() {
+	if a.gossip != nil {
+		_ = a.gossip.Close() // it is over either way
+	}
+	if a.unix != nil {
+		_ = a.unix.Close() // it is over either way
+	}
+	if a.listener != nil {
+		_ = a.listener.API().Close() // it is over either way
+	}
+}
+
+// client makes the client that this process uses towards servers: those of its configuration, or itself, and then others that it knows.
+func (p *process) client(creds *transport.Credentials, servers []string, known ...string) (*transport.Client, error) {
+	if len(servers) == 0 {
+		servers = []string{p.own}
+	}
+	servers = slices.Clone(servers)
+	for _, s := range known {
+		if !slices.Contains(servers, s) {
+			servers = append(servers, s)
+		}
+	}
+	var urls []string
+	for _, s := range servers {
+		urls = append(urls, "https://"+s)
+	}
+	return transport.NewClient(transport.ClientConfig{Addresses: urls, Credentials: creds})
+}

@@ -1,0 +1,228 @@
+package daemon
+
+import (
+	"context"
+	"net"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/outspan/outspan/api"
+	"github.com/outspan/outspan/cluster"
+	"github.com/outspan/outspan/config"
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/reconcile"
+	"github.com/outspan/outspan/transport"
+	"github.com/outspan/outspan/transport/httpapi"
+	"github.com/outspan/outspan/transport/metrics"
+)
+
+// serverPart is the control-plane side of a process: the replicated state, the one TLS port, the unix socket, the API, and the loop that
+// decides while this server leads.
+type serverPart struct {
+	p        *process
+	creds    *transport.Credentials
+	listener *transport.Listener
+	unix     *transport.UnixListener
+	peers    *transport.PeerClient
+	machine  *fsm.Machine
+	cluster  *cluster.Server
+	api      *httpapi.Server
+	loop     loopMetrics
+	compared compareMetrics
+	refusals refusals
+	bodies   *transport.Bodies
+	counts   *metrics.Collector
+}
+
+func openServer(ctx context.Context, p *process) (_ *serverPart, err error) {
+	setCollector()
+	s := &serverPart{p: p, machine: fsm.NewMachine()}
+	defer func() {
+		if err != nil {
+			s.release()
+		}
+	}()
+	if s.creds, err = p.credentials(transport.RoleServer); err != nil {
+		return nil, err
+	}
+	if s.listener, err = p.listen(ctx, s.creds, p.cfg.Listen.Port, transport.Limits{MaxAPI: p.cfg.Limits.Connections}); err != nil {
+		return nil, err
+	}
+	p.own = p.advertised(s.listener)
+	if err := s.openCluster(); err != nil {
+		return nil, err
+	}
+	if s.unix, err = transport.ListenUnix(s.socket(), p.cfg.Cluster); err != nil {
+		return nil, err
+	}
+	err = s.openAPI()
+	return s, err
+}
+
+// socket is where the CLI of this machine finds the server.
+func (s *serverPart) socket() string {
+	if s.p.cfg.Listen.Socket != "" {
+		return s.p.cfg.Listen.Socket
+	}
+	return filepath.Join(s.p.cfg.DataDir, "api.sock")
+}
+
+func (s *serverPart) openCluster() error {
+	cfg := s.p.cfg
+	key, err := s.p.gossipKey()
+	if err != nil {
+		return err
+	}
+	dialer := transport.Dialer{Credentials: s.creds}
+	s.peers = transport.NewPeerClient(dialer)
+	settings := model.DefaultSettings()
+	if cfg.Settings != nil {
+		settings = *cfg.Settings
+	}
+	s.counts = metrics.New(metrics.Config{
+		Version: s.p.program.Version, Store: s.machine, Explainer: explainer{}, Raft: s.raftPart,
+		Live: func() map[model.NodeID]fsm.Liveness { return s.cluster.Live() }, Now: func() model.Time { return s.cluster.Now() },
+		Problems: func() map[api.ProblemCode]int { return s.api.ProblemCounts() }, Machine: s.ownMachine,
+	})
+	s.compared = newCompareMetrics()
+	s.cluster, err = cluster.Open(cluster.Config{
+		DataDir: cfg.DataDir, Name: cfg.Name, Version: s.p.program.Version, Cluster: cfg.Cluster,
+		BootstrapExpect: cfg.Server.BootstrapExpect, Settings: settings,
+		Machine: s.machine, Stream: s.listener.Raft(dialer, s.p.advertised(s.listener)),
+		Asker: s.peers,
+		Gossip: cluster.PoolConfig{
+			Key: key, Profile: cluster.Profile(cfg.Gossip.Profile), Bind: cfg.Listen.Address, Port: cfg.Listen.GossipPort,
+			Advertise: cfg.Advertise, Join: cfg.Server.RetryJoin, Logger: s.p.log.Named("gossip"),
+		},
+		Lead:    s.lead,
+		Applied: s.counts.ObserveApply, Certificates: s.certificates,
+		Fatal:   s.p.fatal,
+		Compare: cluster.CompareConfig{Compared: s.compared.note},
+		Raft:    cluster.RaftConfig{Multiplier: cfg.Server.RaftMultiplier},
+		Logger:  s.p.log.Named("cluster"),
+	})
+	return err
+}
+
+// lead decides and proposes for one term.
+func (s *serverPart) lead(ctx context.Context, term uint64) error {
+	told := map[string]bool{}
+	report := func(r reconcile.Report) {
+		s.loop.note(r)
+		for _, skip := range append(r.Plan.Skipped, r.Skipped...) {
+			if text := skip.String(); !told[text] && len(told) < toldSkips { // each decision finds it again
+				told[text] = true
+				s.p.log.Error("left out of the plan: no log entry can hold it", "what", text)
+			}
+		}
+	}
+	loop := reconcile.New(reconcile.Config{
+		States: s.machine, Evidence: s.cluster, Log: submitter{s.cluster}, Term: term, Reports: report,
+	})
+	return loop.Run(ctx)
+}
+
+const toldSkips = 100 // lines about what was left out of plans, in one term
+
+// submitter gives the loop the log; the outcome of an entry has another name there.
+type submitter struct{ *cluster.Server }
+
+// Submit implements reconcile.Log.
+func (s submitter) Submit(ctx context.Context, e fsm.Entry) (reconcile.Outcome, error) {
+	pending, err := s.Server.Submit(ctx, e)
+	if err != nil {
+		return nil, err // a typed nil would not be nil
+	}
+	return pending, nil
+}
+
+func (s *serverPart) openAPI() (err error) {
+	registry := s.p.registry
+	s.loop = newLoopMetrics()
+	s.refusals, s.bodies = newRefusals(), transport.NewBodies(0, 0)
+	registry.MustRegister(slices.Concat(s.loop.collectors(), s.compared.collectors(), []prometheus.Collector{s.counts, s.refusals})...)
+	s.api, err = httpapi.New(httpapi.Config{
+		Name: s.p.cfg.Name, Version: s.p.program.Version, Logger: s.p.log.Named("api"),
+		Store: s.machine, Consensus: s.cluster, Freshness: s.cluster, Liveness: s.cluster, Explainer: explainer{}, Planner: new(planner),
+		Servers:       httpapi.Servers{Roster: roster{s.cluster}, Ops: s.cluster, Snapshots: s.cluster, Peers: s.cluster, Verifier: verifier{s.cluster}},
+		PeerTransport: s.peers, AgentTransport: transport.NewAgentTransport(transport.Dialer{Credentials: s.creds}),
+		Metrics: s.p.metrics(),
+		Limits:  httpapi.Limits{RequestsPerSecond: s.p.cfg.Limits.RequestsPerSecond},
+		Bodies:  s.bodies, Refused: s.refusals.count,
+	})
+	return err
+}
+
+// raftPart is this server's part in the log, for the metrics.
+func (s *serverPart) raftPart() metrics.Raft {
+	st := s.cluster.Status()
+	return metrics.Raft{Leader: st.Leads, Term: st.Term, Applied: st.StateIndex, Lag: st.CommitIndex - min(st.AppliedIndex, st.CommitIndex)}
+}
+
+// run serves until ctx ends. It stops in the reverse order of the start: the API answers what it has, then leadership is handed over, then the
+// port closes.
+func (s *serverPart) run(ctx context.Context) error {
+	defer s.release()
+	base := context.WithoutCancel(ctx)
+	port, closePort := context.WithCancel(base)
+	defer closePort()
+	consensus, leave := context.WithCancel(base)
+	defer leave()
+	serve, stopServing := context.WithCancel(base)
+	defer stopServing()
+
+	failed := make(chan error, 3)
+	start := func(ctx context.Context, run func(context.Context) error) *sync.WaitGroup {
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if err := run(ctx); err != nil && ctx.Err() == nil {
+				failed <- err
+			}
+		})
+		return &wg
+	}
+	web := transport.NewHTTPServer(s.api, transport.HTTPConfig{
+		Agents: s.api.AnswerAgent, Bodies: s.bodies, Refused: s.refusals.count, Logger: s.p.log.Named("http"),
+	})
+	listening := start(port, s.listener.Run)
+	agreeing := start(consensus, s.cluster.Run)
+	counting := start(consensus, s.counts.Run)
+	serving := start(serve, func(ctx context.Context) error { return web.Run(ctx, s.listener.API(), net.Listener(s.unix)) })
+
+	var failure error
+	select {
+	case <-ctx.Done():
+	case failure = <-failed:
+	}
+	stopServing()
+	serving.Wait()
+	leave()
+	agreeing.Wait()
+	counting.Wait()
+	closePort()
+	listening.Wait()
+	return failure
+}
+
+func (s *serverPart) reload(cfg *config.Config) error {
+	s.listener.SetLimits(transport.Limits{MaxAPI: cfg.Limits.Connections})
+	s.api.SetLimits(httpapi.Limits{RequestsPerSecond: cfg.Limits.RequestsPerSecond})
+	return s.listener.Reload()
+}
+
+// release frees what open took.
+func (s *serverPart) release() {
+	if s.cluster != nil {
+		_ = s.cluster.Close() // it is over either way
+	}
+	if s.unix != nil {
+		_ = s.unix.Close() // it is over either way
+	}
+	if s.listener != nil {
+		_ = s.listener.API().Close() // it is over either way
+	}
+}
