@@ -144,7 +144,8 @@ func (c *DeploymentPromote) apply(s *State) error {
 	return nil
 }
 
-// noteProgress restarts the clock of the deployment that an instance belongs to: it became ready.
+// noteProgress restarts the clock of the deployment that an instance belongs to: its slot has a ready instance of it for the first time. An instance
+// that becomes ready again after a crash is no progress.
 func (s *State) noteProgress(inst *Instance) {
 	d, ok := s.Deployments.Get(inst.Links.Deployment)
 	if !ok || d.Status.Ended() {
@@ -154,6 +155,16 @@ func (s *State) noteProgress(inst *Instance) {
 	next.Progress = s.Now
 	s.putDeployment(&next)
 	s.touch("deployments", Topic("deployment/"+d.ID))
+}
+
+// slotWasReady reports whether the slot of an instance has had a ready instance of the same deployment.
+func (s *State) slotWasReady(inst *Instance) bool {
+	for other := range s.InstancesInSlot(inst.Group, inst.Slot) {
+		if other.Links.Deployment == inst.Links.Deployment && other.Links.WasReady {
+			return true
+		}
+	}
+	return false
 }
 
 const keptFailures = 32

@@ -26,6 +26,7 @@ type Links struct {
 	RestartSeq uint64             `cbor:"3,keyasint,omitempty"` // the agent restarts the program when it grows
 	Deployment model.DeploymentID `cbor:"4,keyasint,omitempty"`
 	VolumeHome bool               `cbor:"5,keyasint,omitempty"` // holds a local volume on its node
+	WasReady   bool               `cbor:"8,keyasint,omitempty"` // it has been ready, or one before it in its slot that came with the same deployment
 	Attempt    uint64             `cbor:"7,keyasint,omitempty"` // instances of the group that were placed before it
 	// Awaits are the instances whose room this one takes and that have not stopped yet. Its agent is told when there are none left.
 	Awaits []model.InstanceID `cbor:"6,keyasint,omitempty"`

@@ -200,6 +200,7 @@ func (s *State) place(c *InstancePlace, g *Group, node *Node, spec *model.GroupS
 	}
 	if d, ok := s.Deployments.Get(job.Deployment); ok && !d.Status.Ended() && c.Version == g.Version {
 		inst.Links.Deployment = d.ID
+		inst.Links.WasReady = s.slotWasReady(inst)
 	}
 	s.setInstance(nil, inst)
 	s.claimVolumes(spec, inst)
@@ -260,6 +261,8 @@ func (s *State) observe(inst *Instance, status model.InstanceStatus) *Instance {
 	if moved {
 		s.markTimes(&next, inst)
 	}
+	reached := status.Observed == model.ObservedReady && next.Links.Deployment != "" && !next.Links.WasReady
+	next.Links.WasReady = next.Links.WasReady || reached
 	s.setInstance(inst, &next)
 	if moved && s.tells() {
 		s.emit(Event{Type: model.EventStatus, Subject: "instance/" + string(inst.ID), Before: string(inst.Status.Observed), After: string(status.Observed),
@@ -275,7 +278,7 @@ func (s *State) observe(inst *Instance, status model.InstanceStatus) *Instance {
 	if moved && status.Observed == model.ObservedFailed {
 		s.noteFailure(&next, status.Reason)
 	}
-	if moved && status.Observed == model.ObservedReady {
+	if reached {
 		s.noteProgress(&next)
 	}
 	s.forgetOld(&next)

@@ -1,10 +1,6 @@
 package fsm
 
-import (
-	"strconv"
-
-	"github.com/outspan/outspan/model"
-)
+import "github.com/outspan/outspan/model"
 
 // Job is the current truth of a job: which version is wanted, and whether it is to run at all.
 type Job struct {
@@ -16,14 +12,6 @@ type Job struct {
 	Deployment model.DeploymentID `cbor:"5,keyasint,omitempty"` // the latest
 	Stable     uint64             `cbor:"6,keyasint,omitempty"` // the last version whose deployment succeeded, or that needed none after such a one: where auto_revert goes
 	Index      uint64             `cbor:"7,keyasint"`           // of the last change
-}
-
-// WayBack is what a person does about a version that does not come up: a command, and where there is nothing to go back to, what to do first.
-func (j *Job) WayBack() string {
-	if j.Stable == 0 || j.Stable == j.Version {
-		return "mend the job file, then: outspan job run FILE"
-	}
-	return "to go back to version " + strconv.FormatUint(j.Stable, 10) + ": outspan job revert " + string(j.Name)
 }
 
 // JobVersion is one spec in a job's history. Versions are kept while an instance runs them, and the last ten.

@@ -106,13 +106,42 @@ func (s *State) RevertTarget(job *Job) (version uint64, refusal *model.Error) {
 		same := v == current || around.differsInCounts(v, current)
 		if began = began && same; began && v.Reverts != 0 && !job.Stopped {
 			return 0, model.Refuse(model.CodeConflict, "job %s is at version %d, which is a revert to version %d already", job.Name, job.Version, v.Reverts).
-				WithHint("to go further back name the version: outspan job revert %s VERSION; outspan job history %s lists them", job.Name, job.Name)
+				WithHint("%s", s.furtherBack(job))
 		}
 		if candidate && (job.Stopped || !same) {
 			return v.Version, nil
 		}
 	}
 	return 0, none
+}
+
+// furtherBack says how to go on from a version that is a revert.
+func (s *State) furtherBack(job *Job) string {
+	further := fmt.Sprintf("to go further back name the version: outspan job revert %s VERSION; outspan job history %s lists them", job.Name, job.Name)
+	if back, ok := s.BackToStable(job); ok {
+		return back + "; " + further
+	}
+	return further
+}
+
+// WayBack is what a person does about a version that does not come up: a command that goes back to the last version that worked, named because the
+// current one may be a revert; and where there is nothing to go back to, what to do first.
+func (s *State) WayBack(job *Job) string {
+	if back, ok := s.BackToStable(job); ok {
+		return back
+	}
+	return "mend the job file, then: outspan job run FILE"
+}
+
+// BackToStable is the command that goes back to the last version that worked; false if there is none, or it is gone or differs from the current one in counts
+// at most.
+func (s *State) BackToStable(job *Job) (string, bool) {
+	stable, ok := s.JobVersion(job.Name, job.Stable)
+	current, known := s.JobVersion(job.Name, job.Version)
+	if !ok || !known || job.Stable == job.Version || s.around(job.Name).differsInCounts(stable, current) {
+		return "", false
+	}
+	return fmt.Sprintf("to go back to version %d: outspan job revert %s %d", job.Stable, job.Name, job.Stable), true
 }
 
 // differsInCounts reports whether a version differs from the current one in counts at most.

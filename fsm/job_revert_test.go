@@ -131,3 +131,28 @@ func TestRevertSaysWhoseCountsItHas(t *testing.T) {
 		t.Errorf("it has %d, a revert to %d, and says %q, want %q", v.Spec.Groups[0].Count, v.Reverts, v.Message, want)
 	}
 }
+
+// After a revert and one more revert, whose rollout failed, a revert without a version is refused: the way back names the version.
+func TestWayBackNamesTheVersion(t *testing.T) {
+	s := reverted(t, historyOf(t, "one", "two"), 1)
+	s = run(t, s, 1000, &JobRevert{Job: "web", Version: 2, CurrentCounts: true}, &DeploymentStep{ID: "web-4", Status: model.DeploymentFailed, Reason: "no progress for 10m"})
+	job, _ := s.Jobs.Get("web")
+	const back = "to go back to version 3: outspan job revert web 3"
+	if got := s.WayBack(job); got != back {
+		t.Errorf("the way back is %q, want %q", got, back)
+	}
+	if _, refusal := s.RevertTarget(job); refusal == nil || !strings.HasPrefix(refusal.Hint, back+"; to go further back name the version") {
+		t.Errorf("a revert without a version: %v", refusal)
+	}
+	s = run(t, s, 1000, &JobRevert{Job: "web", Version: 3, CurrentCounts: true})
+	s = completed(t, s)
+	job, _ = s.Jobs.Get("web")
+	if got := s.WayBack(job); job.Version != 5 || job.Stable != 5 || !strings.HasPrefix(got, "mend the job file") {
+		t.Errorf("at version %d, stable %d: the way back is %q", job.Version, job.Stable, got)
+	}
+	s = run(t, s, 1000, &JobRestart{Job: "web"})
+	job, _ = s.Jobs.Get("web")
+	if got := s.WayBack(job); job.Stable != 5 || !strings.HasPrefix(got, "mend the job file") { // a revert to what is the same is refused
+		t.Errorf("after a restart: the way back is %q", got)
+	}
+}

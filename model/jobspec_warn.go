@@ -7,9 +7,13 @@ import "fmt"
 func (j JobSpec) Warnings() []string {
 	warnings := []string{}
 	for i := range j.Groups {
-		if g := &j.Groups[i]; g.trustsStart() {
+		switch g := &j.Groups[i]; {
+		case g.trustsStart():
 			warnings = append(warnings, fmt.Sprintf("group %s has auto_revert and no check: a version counts as good once its instances have run for %s. "+
 				"Add a check block, or set min_healthy in update { } to the time in which a bad version ends", g.Name, defaultProof))
+		case g.rollsUnproven():
+			warnings = append(warnings, fmt.Sprintf("group %s has no check: a program that ends right after its start counts as ready, so a rollout goes on to the next instance. "+
+				"Add a check block, or set update { min_healthy = \"5s\" }", g.Name))
 		}
 	}
 	return warnings
@@ -18,4 +22,10 @@ func (j JobSpec) Warnings() []string {
 // trustsStart reports whether a rollout of the group goes back by itself and has nothing to tell a bad version by, except that it ends.
 func (g *GroupSpec) trustsStart() bool {
 	return g.Update.AutoRevert && g.Update.MinHealthy == 0 && len(g.Checks) == 0
+}
+
+// rollsUnproven reports whether a rollout of the group goes from one instance to the next and has nothing to tell a bad version by. It leaves out groups
+// of the role system, whose programs mostly serve nobody.
+func (g *GroupSpec) rollsUnproven() bool {
+	return g.Count > 1 && g.Role != RoleSystem && g.Update.MinHealthy == 0 && len(g.Checks) == 0
 }

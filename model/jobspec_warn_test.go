@@ -38,3 +38,30 @@ func TestAutoRevertWithoutACheck(t *testing.T) {
 		})
 	}
 }
+
+// Of several instances without a check, the next one is replaced although the last one has ended: that is warned of too.
+func TestSeveralInstancesWithoutACheck(t *testing.T) {
+	tests := []struct {
+		name   string
+		group  model.GroupSpec
+		warned bool
+	}{
+		{"two instances", model.GroupSpec{Count: 2}, true},
+		{"one instance", model.GroupSpec{Count: 1}, false},
+		{"with min_healthy", model.GroupSpec{Count: 2, Update: model.UpdateSpec{MinHealthy: 1}}, false},
+		{"with a check", model.GroupSpec{Count: 2, Checks: []model.CheckSpec{{Name: "alive", Kind: model.CheckTCP, Port: "http"}}}, false},
+		{"of the role system", model.GroupSpec{Count: 2, Role: model.RoleSystem}, false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			tt.group.Name = "http"
+			warnings := model.JobSpec{Name: "web", Groups: []model.GroupSpec{tt.group}}.Warnings()
+			if (len(warnings) == 1) != tt.warned {
+				t.Fatalf("warnings: %q", warnings)
+			}
+			if tt.warned && (!strings.Contains(warnings[0], "group http has no check") || !strings.Contains(warnings[0], "min_healthy = \"5s\"")) {
+				t.Errorf("the warning does not say what to do: %s", warnings[0])
+			}
+		})
+	}
+}

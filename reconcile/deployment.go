@@ -95,7 +95,7 @@ func (p *pass) everythingWaits() *model.Error {
 }
 
 // stopsEnd is until when a deployment is not late: the last old instance that was stopped for a new one, which is not ready yet, has had its time to stop, and
-// what kept a slot empty for a transfer has got on, and what was lost with a node has its time again.
+// what kept a slot empty for a transfer has got on, and what was lost with a node or had to leave it has its time again.
 func (p *pass) stopsEnd(g *groupView) model.Time {
 	end := model.Time(0)
 	for _, slot := range g.open {
@@ -108,7 +108,7 @@ func (p *pass) stopsEnd(g *groupView) model.Time {
 			case inst == nil || inst.Version != g.row.Version:
 			case inst.Status.Observed == model.ObservedLost:
 				end = max(end, inst.Marks.UnreadySince)
-			case inst.Cause == model.CauseNodeOffline:
+			case leftNode(inst.Cause):
 				end = max(end, inst.Marks.Created)
 			}
 		}
@@ -119,6 +119,15 @@ func (p *pass) stopsEnd(g *groupView) model.Time {
 		}
 	}
 	return end
+}
+
+// leftNode reports whether an instance was made because the one before it had to leave its node, or because a person asked for it.
+func leftNode(cause model.Cause) bool {
+	switch cause {
+	case model.CauseNodeOffline, model.CauseNodeDraining, model.CauseNodeDisabled, model.CauseNodeNotReady, model.CausePreempted, model.CauseUser:
+		return true
+	}
+	return false
 }
 
 // rolloutWaits says for what a rollout waits that has its own limits and is no fault of the version: a transfer of a slot's volumes, nodes that take anything new,

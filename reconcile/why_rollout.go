@@ -17,7 +17,7 @@ func (e *Explanation) rollout(job *fsm.Job, waits string) string {
 	case !ok || job.Stopped:
 		return ""
 	case d.Status == model.DeploymentFailed:
-		text := fmt.Sprintf("deployment %s failed: %s; %s", d.ID, d.Reason, job.WayBack())
+		text := fmt.Sprintf("deployment %s failed: %s; %s", d.ID, d.Reason, e.p.in.State.WayBack(job))
 		if waits != "" {
 			text += "; " + waits
 		}
@@ -36,8 +36,8 @@ func (e *Explanation) rollout(job *fsm.Job, waits string) string {
 	if left, runs := e.timeLeft(d, groups); runs {
 		text += fmt.Sprintf("; without progress it fails in %s", max(left/model.Second*model.Second, model.Second))
 	}
-	if job.Stable != 0 && job.Stable != job.Version {
-		text += "; " + job.WayBack()
+	if back, ok := e.p.in.State.BackToStable(job); ok {
+		text += "; " + back
 	}
 	return text
 }

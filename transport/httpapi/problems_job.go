@@ -22,7 +22,7 @@ func (p *problems) jobs() {
 			continue
 		}
 		if d, ok := p.r.Deployments.Get(j.Deployment); ok && d.Status == model.DeploymentFailed {
-			next := fmt.Sprintf("outspan why %s; %s", j.Name, j.WayBack())
+			next := fmt.Sprintf("outspan why %s; %s", j.Name, p.r.WayBack(j))
 			p.add(api.ProblemDeployment, "job/"+string(j.Name), next, "deployment %s failed: %s", d.ID, d.Reason)
 		}
 		for _, g := range p.r.GroupsOf(j.Name) {
@@ -56,14 +56,24 @@ func (p *problems) failing(g *fsm.Group) {
 	if len(failed) > 0 {
 		last := failed[len(failed)-1]
 		next := fmt.Sprintf("outspan logs %s; mend it and submit that with outspan job run FILE, or to try once more: outspan instance restart %s", last.ID, last.ID)
-		p.add(api.ProblemRetryLimit, subject, next, "%s failed for good: version %d failed %s, more than the %d that are replaced in %s; the latest: %s",
-			ofThem(len(failed), p.r.Want(g)), last.Version, times(p.failures(g, policy, last)), policy.Reschedule.Attempts, policy.Reschedule.Interval, p.told(g, last))
+		p.add(api.ProblemRetryLimit, subject, next, "%s failed: %s; the latest: %s", ofThem(len(failed), p.r.Want(g)), p.retries(g, policy, last), p.told(g, last))
 	}
 	if len(looping) > 0 {
 		last := looping[len(looping)-1]
 		p.add(api.ProblemCrashLoop, subject, "outspan logs "+string(last.ID), "%s: its program ends again and again (restarts of %s: %d): %s",
 			ofThem(len(looping), p.r.Want(g)), last.ID, last.Status.Restarts, p.told(g, last))
 	}
+}
+
+// retries says how often the version of a failed instance failed, and when it is tried again if the servers will do that.
+func (p *problems) retries(g *fsm.Group, policy *model.GroupSpec, inst *fsm.Instance) string {
+	for _, b := range p.r.waiting().Instances[inst.ID] {
+		if b.Code == model.CodeRetryLimit {
+			return b.Message // as why tells it
+		}
+	}
+	return fmt.Sprintf("version %d failed %s, more than the %d that are replaced in %s",
+		inst.Version, times(p.failures(g, policy, inst)), policy.Reschedule.Attempts, policy.Reschedule.Interval)
 }
 
 // ended reports whether the program of an instance that should run has ended by itself and is to be started again.

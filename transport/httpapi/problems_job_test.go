@@ -43,7 +43,7 @@ func TestProblemOfAFailedRollout(t *testing.T) {
 		end.ID = model.NewDeploymentID("web", uint64(n+2))
 		r.apply(&end)
 	}
-	wantProblem(t, r, "deployment_failed job/web: deployment web-3 failed: retry_limit -> outspan why web; to go back to version 2: outspan job revert web")
+	wantProblem(t, r, "deployment_failed job/web: deployment web-3 failed: retry_limit -> outspan why web; to go back to version 2: outspan job revert web 2")
 	r.apply(&fsm.JobStop{Job: "web"})
 	if got := problemsNow(t, r, ""); len(got) > 0 {
 		t.Errorf("a stopped job: %q", got)
@@ -86,8 +86,12 @@ func TestProblemOfACrashLoop(t *testing.T) {
 		}
 		r.tell("01N2", model.InstanceStatus{ID: id, Observed: model.ObservedFailed, Reason: "crash_loop"})
 	}
-	wantProblem(t, r, "retry_limit group/web/http: 1 of 3 instances failed for good: version 1 failed 4 times, more than the 3 that are replaced in 10m; the latest: crash_loop on node n2"+
-		" -> outspan logs inst-f; mend it and submit that with outspan job run FILE, or to try once more: outspan instance restart inst-f")
+	const wayOut = "; the latest: crash_loop on node n2 -> outspan logs inst-f; mend it and submit that with outspan job run FILE, or to try once more: outspan instance restart inst-f"
+	wantProblem(t, r, "retry_limit group/web/http: 1 of 3 instances failed: version 1 failed 4 times, more than the 3 that are replaced in 10m"+wayOut)
+	const why = "4 instances of version 1 of web/http failed, more than the 3 that are replaced in 10m; next try in 9m55s"
+	r.waiting.Instances = map[model.InstanceID][]model.Blocker{"inst-f": {{Code: model.CodeRetryLimit, Message: why}}}
+	r.apply(&fsm.NodeLabel{ID: "01N1", Labels: map[string]string{"a": "b"}}) // why things wait is shared by those who look at the same state
+	wantProblem(t, r, "retry_limit group/web/http: 1 of 3 instances failed: "+why+wayOut)
 }
 
 // Instances that fit nowhere are one problem for each group, with why and what to do; many such groups are a number.
