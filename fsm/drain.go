@@ -30,6 +30,7 @@ type DrainNode struct {
 	EndedWall    int64            `cbor:"10,keyasint,omitempty"`
 	BootID       string           `cbor:"11,keyasint,omitempty"` // of the node's kernel when the drain began
 	Unreplaced   int              `cbor:"12,keyasint,omitempty"` // of Moved: those that had no replacement, and have none yet
+	Acked        int              `cbor:"13,keyasint,omitempty"` // instances that stayed when it was drained or failed, as was acknowledged
 }
 
 // Phase of the whole: draining while any node is; else failed if any failed; else canceled; else drained.

@@ -252,7 +252,7 @@ func eventText(event *fsm.Event) string {
 		text += ": " + event.After
 	}
 	var parts []string
-	for _, key := range [...]string{"node", "replaces", "reason", "message", "text", "paused", "rate"} {
+	for _, key := range [...]string{"node", "replaces", "instances", "reason", "message", "text", "paused", "rate"} {
 		if v := event.Data[key]; v != "" && !(key == "reason" && v == event.Data["by"]) {
 			parts = append(parts, key+" "+v)
 		}
