@@ -61,6 +61,17 @@ func (d *Drain) Node(id model.NodeID) (DrainNode, bool) {
 	return DrainNode{}, false
 }
 
+// EndedDrain returns the last drain of a node that is still as the drain left it, and the node's part of it; false while the drain goes on, and once
+// somebody took the node back or disabled it.
+func (s *State) EndedDrain(n *Node) (*Drain, DrainNode, bool) {
+	d, ok := s.Drains.Get(n.Drain)
+	if !ok || n.Intent != model.IntentDraining {
+		return nil, DrainNode{}, false
+	}
+	part, ok := d.Node(n.ID)
+	return d, part, ok && part.Phase != model.PhaseDraining
+}
+
 // DrainStart cordons every named node and sets each to Draining, atomically; what is still pending there is stopped (B1-B3). Nodes that can't
 // be drained are recorded as rejected; if none is left the command is refused with the first one's code.
 type DrainStart struct {
