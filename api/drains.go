@@ -33,6 +33,7 @@ type DrainNode struct {
 	BootID    string           `json:"boot_id" doc:"of the node when the drain began"`
 	Moved     int              `json:"moved"`
 	Stopped   int              `json:"stopped" doc:"of those moved: stopped, and not replaced elsewhere"`
+	Acked     int              `json:"acked" doc:"instances that stay on it because that was acknowledged: now, or when it was drained or failed"`
 	Remaining []DrainRemaining `json:"remaining"`
 	Blockers  []DrainBlocker   `json:"blockers"`
 }

@@ -29,6 +29,7 @@ type Node struct {
 	Instances    int                `json:"instances" doc:"not confirmed stopped"`
 	AutoEvicting bool               `json:"auto_evicting" doc:"replicas on it are to be evicted because of the node drain policy; false when somebody asked"`
 	DrainID      model.DrainID      `json:"drain_id"`
+	DrainPhase   model.DrainPhase   `json:"drain_phase" enum:",draining,drained,failed,canceled" doc:"of the node in the drain drain_id; empty without one"`
 	LastSeen     *time.Time         `json:"last_seen" doc:"by the answering server"`
 	SeenBy       model.ServerID     `json:"seen_by" doc:"a server that hears the node although the answering one does not"`
 	Acked        []model.InstanceID `json:"acked" doc:"blockers that were acknowledged"`

@@ -7,7 +7,7 @@ import (
 // ProblemRow is something that a person should look at, and the way out.
 type ProblemRow struct {
 	Code    ProblemCode `json:"code" doc:"what kind of problem"`
-	Subject string      `json:"subject" doc:"where: server/NAME, node/NAME, job/NAME, group/JOB/GROUP, instance/ID or cluster"`
+	Subject string      `json:"subject" doc:"where: server/NAME, node/NAME, drain/ID, job/NAME, group/JOB/GROUP, instance/ID or cluster"`
 	Message string      `json:"message" doc:"what is wrong"`
 	Next    string      `json:"next" doc:"the way out, most often a command"`
 }
@@ -38,6 +38,8 @@ const (
 	ProblemRetryLimit        ProblemCode = "retry_limit"
 	ProblemCrashLoop         ProblemCode = "crash_loop"
 	ProblemUnplaced          ProblemCode = "unschedulable"
+	ProblemDrainBlocked      ProblemCode = "drain_blocked"
+	ProblemDrainFailed       ProblemCode = "drain_failed"
 	ProblemBackup            ProblemCode = "backup_old"
 )
 

@@ -38,6 +38,7 @@ func (c *checker) drainNode(d *Drain, p *DrainNode) {
 	c.want(p.Turn || p.Started == 0 && p.Deadline == 0, "drain %s, node %s: its turn has not come and it has a deadline", d.ID, p.Node)
 	c.want(!p.Turn || p.Started <= c.s.Now && p.Deadline == p.Started.Add(d.Options.Deadline), "drain %s, node %s: started at %d, deadline %d, which is not %s later",
 		d.ID, p.Node, p.Started, p.Deadline, d.Options.Deadline)
+	c.want(p.Acked == 0 || oneOf(p.Phase, model.PhaseDrained, model.PhaseFailed), "drain %s, node %s is %s and counts %d acknowledged instances", d.ID, p.Node, p.Phase, p.Acked)
 	c.want(0 <= p.Unreplaced && p.Unreplaced <= p.Moved, "drain %s, node %s: %d of %d moved have no replacement", d.ID, p.Node, p.Unreplaced, p.Moved)
 	if p.Phase != model.PhaseDraining {
 		return

@@ -30,6 +30,7 @@ type DrainNode struct {
 	EndedWall    int64            `cbor:"10,keyasint,omitempty"`
 	BootID       string           `cbor:"11,keyasint,omitempty"` // of the node's kernel when the drain began
 	Unreplaced   int              `cbor:"12,keyasint,omitempty"` // of Moved: those that had no replacement, and have none yet
+	Acked        int              `cbor:"13,keyasint,omitempty"` // instances that stayed when it was drained or failed, as was acknowledged
 }
 
 // Phase of the whole: draining while any node is; else failed if any failed; else canceled; else drained.
@@ -58,6 +59,17 @@ func (d *Drain) Node(id model.NodeID) (DrainNode, bool) {
 		}
 	}
 	return DrainNode{}, false
+}
+
+// EndedDrain returns the last drain of a node that is still as the drain left it, and the node's part of it; false while the drain goes on, and once
+// somebody took the node back or disabled it.
+func (s *State) EndedDrain(n *Node) (*Drain, DrainNode, bool) {
+	d, ok := s.Drains.Get(n.Drain)
+	if !ok || n.Intent != model.IntentDraining {
+		return nil, DrainNode{}, false
+	}
+	part, ok := d.Node(n.ID)
+	return d, part, ok && part.Phase != model.PhaseDraining
 }
 
 // DrainStart cordons every named node and sets each to Draining, atomically; what is still pending there is stopped (B1-B3). Nodes that can't

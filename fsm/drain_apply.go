@@ -339,6 +339,9 @@ func (s *State) endDrainOf(n *Node, phase model.DrainPhase, why string) {
 		return
 	}
 	s.editDrain(d, n.ID, func(p *DrainNode) {
+		if phase != model.PhaseCanceled {
+			p.Acked = s.Acknowledged(n)
+		}
 		p.Phase, p.LastError, p.EndedWall = phase, model.ClipText(why, lastErrorRoom(len(d.Nodes))), s.Wall
 	})
 	s.emit(Event{Type: model.EventDrainPhase, Subject: "drain/" + string(d.ID), Before: string(model.PhaseDraining), After: string(phase), Data: map[string]string{"node": string(n.ID), "reason": why}})

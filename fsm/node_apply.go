@@ -319,37 +319,6 @@ func (c *NodeLabel) apply(s *State) error {
 	return nil
 }
 
-func (c *NodeAck) apply(s *State) error {
-	n, ok := s.Nodes.Get(c.ID)
-	if !ok {
-		return model.Refuse(model.CodeNotFound, "there is no node %s", c.ID)
-	}
-	if n.Intent != model.IntentDraining && n.Intent != model.IntentDisabled {
-		return model.Refuse(model.CodeConflict, "node %s is %s: there is nothing to acknowledge", n.Name, n.Intent).WithHint("drain it first: outspan node drain %s", n.Name)
-	}
-	next := *n
-	next.Acked = slices.DeleteFunc(slices.Clone(n.Acked), func(id model.InstanceID) bool { _, kept := s.Instances.Get(id); return !kept })
-	ids := c.Instances
-	if len(ids) == 0 {
-		for inst := range s.InstancesOn(c.ID) {
-			if inst.Desired == model.DesiredRunning && s.Movable(inst) != nil {
-				ids = append(ids, inst.ID)
-			}
-		}
-	}
-	for _, id := range ids {
-		inst, ok := s.Instances.Get(id)
-		if !ok || inst.Node != c.ID {
-			return model.Refuse(model.CodeNotFound, "there is no instance %s on node %s", id, n.Name)
-		}
-		if !slices.Contains(next.Acked, id) {
-			next.Acked = append(next.Acked, id)
-		}
-	}
-	s.setNode(n, next)
-	return nil
-}
-
 func (c *NodeForget) apply(s *State) error {
 	n, ok := s.Nodes.Get(c.ID)
 	if !ok {

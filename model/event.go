@@ -7,8 +7,9 @@ type EventType string
 const (
 	EventNodeRegistered EventType = "node.registered"
 	EventNodeState      EventType = "node.state_changed"
-	EventNodeChecks     EventType = "node.checks_changed" // of the agent's checks of its own machine
-	EventNodePort       EventType = "node.port_changed"   // its agent can't listen on a port, or can again
+	EventNodeChecks     EventType = "node.checks_changed"        // of the agent's checks of its own machine
+	EventNodePort       EventType = "node.port_changed"          // its agent can't listen on a port, or can again
+	EventNodeAck        EventType = "node.blockers_acknowledged" // instances stay running on it while it is drained
 	EventAllocated      EventType = "instance.allocated"
 	EventDesired        EventType = "instance.desired_state_changed"
 	EventStatus         EventType = "instance.status_changed"
@@ -30,8 +31,8 @@ const (
 // EventTypes lists them.
 func EventTypes() []EventType {
 	return []EventType{
-		EventNodeRegistered, EventNodeState, EventNodeChecks, EventNodePort, EventAllocated, EventDesired, EventStatus, EventRestarted,
-		EventDisk, EventEviction, EventPreparation, EventDrainStarted, EventDrainPhase, EventBudget, EventJob, EventDeployment,
+		EventNodeRegistered, EventNodeState, EventNodeChecks, EventNodePort, EventNodeAck, EventAllocated, EventDesired, EventStatus,
+		EventRestarted, EventDisk, EventEviction, EventPreparation, EventDrainStarted, EventDrainPhase, EventBudget, EventJob, EventDeployment,
 		EventSettings, EventLeader, EventHold, EventVolume,
 	}
 }

@@ -189,30 +189,6 @@ func (e *Explanation) whyJob(job *fsm.Job) model.WhyResult {
 	return out
 }
 
-func (e *Explanation) whyNode(n *fsm.Node) model.WhyResult {
-	out := model.WhyResult{Subject: "node/" + string(n.ID), State: string(n.State()), Next: "instances may be placed on it"}
-	if refusal := e.p.in.State.Eligible(n); refusal != nil {
-		out.Next = "nothing is placed on it: " + refusal.Message
-	}
-	for _, a := range n.Avoiding(e.p.in.Now) {
-		out.State += fmt.Sprintf("; %s avoids it for %s more: %s", avoider(a), a.Until.Sub(e.p.in.Now), a.Reason)
-	}
-	if live, ok := e.p.in.Live[n.ID]; ok && live.SeenBy != "" {
-		out.State += fmt.Sprintf("; the leader can't hear it, server %s can", live.SeenBy)
-	}
-	subjects := []string{out.Subject}
-	if d, ok := e.p.in.State.RunningDrain(n); ok {
-		subjects = append(subjects, "drain/"+string(d.ID))
-		for _, status := range e.Drain(d) {
-			if status.Node == n.ID {
-				out.Blockers = status.Blockers
-			}
-		}
-	}
-	e.chain(&out, subjects...)
-	return out
-}
-
 func (e *Explanation) whyDrain(d *fsm.Drain) model.WhyResult {
 	out := model.WhyResult{Subject: "drain/" + string(d.ID), State: string(d.Phase()), Next: "nothing: it has ended"}
 	for _, status := range e.Drain(d) {
@@ -252,7 +228,7 @@ func eventText(event *fsm.Event) string {
 		text += ": " + event.After
 	}
 	var parts []string
-	for _, key := range [...]string{"node", "replaces", "reason", "message", "text", "paused", "rate"} {
+	for _, key := range [...]string{"node", "replaces", "instances", "reason", "message", "text", "paused", "rate"} {
 		if v := event.Data[key]; v != "" && !(key == "reason" && v == event.Data["by"]) {
 			parts = append(parts, key+" "+v)
 		}

@@ -160,6 +160,9 @@ func (w *world) cmdShow(args []string) string {
 		for _, d := range w.state.Drains.All() {
 			for _, n := range d.Nodes {
 				line := fmt.Sprintf("%s %s %s, %d moved: %s", d.ID, n.Node, n.Phase, n.Moved, w.words(n.LastError))
+				if n.Acked > 0 {
+					line = fmt.Sprintf("%s %s %s, %d moved, %d stay", d.ID, n.Node, n.Phase, n.Moved, n.Acked)
+				}
 				if len(args) > 1 { // show drains unreplaced
 					line = fmt.Sprintf("%s %s %s, %d moved, %d of them without a replacement", d.ID, n.Node, n.Phase, n.Moved, n.Unreplaced)
 				}

@@ -134,6 +134,10 @@ func TestCountsAreTrue(t *testing.T) {
 	if news := drainNews(nil, &d); news[len(news)-1] != "drain d1 drained: 1 moved, 6 stopped without a replacement" {
 		t.Errorf("news: %q", news)
 	}
+	d.Nodes = []api.DrainNode{{Node: "n1", Phase: model.PhaseDrained, Moved: 7, Acked: 2}}
+	if news := drainNews(nil, &d); news[len(news)-1] != "drain d1 drained: 7 moved, 2 stay as was acknowledged" {
+		t.Errorf("news: %q", news)
+	}
 	r := &roll{steps: []rollStep{{State: "done"}, {State: "failed"}}}
 	if got := r.left(); got != "1 of 2 done, 1 failed" {
 		t.Errorf("a roll of which one node failed: %s", got)

@@ -29,6 +29,7 @@ func (a *app) drainColumns() []column[api.Drain] {
 		{head: "stopped", wide: true, cell: func(d api.Drain) string { return fmt.Sprint(stopped(d)) }},
 		{head: "remaining", cell: func(d api.Drain) string { return fmt.Sprint(remaining(d)) }},
 		{head: "blockers", cell: func(d api.Drain) string { return fmt.Sprint(blockers(d)) }},
+		{head: "acked", cell: func(d api.Drain) string { return fmt.Sprint(acked(d)) }},
 		{head: "paused", cell: func(d api.Drain) string { return yesNo(d.Paused) }},
 		{head: "age", cell: func(d api.Drain) string { return a.age(&d.CreatedAt) }},
 		{head: "actor", wide: true, cell: func(d api.Drain) string { return string(d.Actor) }},
@@ -47,6 +48,14 @@ func moved(d api.Drain) (n int) {
 func stopped(d api.Drain) (n int) {
 	for _, one := range d.Nodes {
 		n += one.Stopped
+	}
+	return n
+}
+
+// acked counts what stays because that was acknowledged.
+func acked(d api.Drain) (n int) {
+	for _, one := range d.Nodes {
+		n += one.Acked
 	}
 	return n
 }
@@ -113,6 +122,7 @@ func (a *app) drainPage(p *page, d api.Drain) {
 		{head: "moved", cell: func(n api.DrainNode) string { return fmt.Sprint(n.Moved - n.Stopped) }},
 		{head: "stopped", cell: func(n api.DrainNode) string { return fmt.Sprint(n.Stopped) }},
 		{head: "remaining", cell: func(n api.DrainNode) string { return fmt.Sprint(len(n.Remaining)) }},
+		{head: "acked", cell: func(n api.DrainNode) string { return fmt.Sprint(n.Acked) }},
 		{head: "started", cell: func(n api.DrainNode) string { return stamp(n.StartedAt) }},
 		{head: "deadline", cell: deadlineText},
 		{head: "last error", cell: func(n api.DrainNode) string { return n.LastError }},

@@ -120,6 +120,17 @@ func movedText(moved, stopped int) string {
 	return fmt.Sprintf("%d moved, %d stopped without a replacement", moved-stopped, stopped)
 }
 
+// ackedText counts the instances that stay on their node; empty if none does.
+func ackedText(n int) string {
+	switch n {
+	case 0:
+		return ""
+	case 1:
+		return ", 1 stays as was acknowledged"
+	}
+	return fmt.Sprintf(", %d stay as was acknowledged", n)
+}
+
 func timeLeft(now time.Time, deadline *time.Time) string {
 	if deadline == nil {
 		return ""
@@ -142,7 +153,7 @@ func drainNews(before, after *api.Drain) []string {
 		}
 	}
 	if before.Phase != after.Phase && after.Phase != model.PhaseDraining {
-		news = append(news, fmt.Sprintf("drain %s %s: %s", after.ID, after.Phase, movedText(moved(*after), stopped(*after))))
+		news = append(news, fmt.Sprintf("drain %s %s: %s%s", after.ID, after.Phase, movedText(moved(*after), stopped(*after)), ackedText(acked(*after))))
 	}
 	return news
 }

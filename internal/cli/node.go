@@ -104,7 +104,7 @@ func (a *app) showNode(ctx context.Context, ref string) error {
 			field{"Last seen", a.agoOf(n)}, field{"Epoch", number(n.Epoch)},
 			field{"CPU", fmt.Sprintf("%d of %d shares (%d reserved)", n.Allocated.CPU, n.Capacity.CPU, n.Reserved.CPU)},
 			field{"Memory", fmt.Sprintf("%s of %s (%s reserved)", sizeText(n.Allocated.MemoryBytes), sizeText(n.Capacity.MemoryBytes), sizeText(n.Reserved.MemoryBytes))},
-			field{"Labels", labelsText(n.Labels)}, field{"Drain", string(n.DrainID)}, field{"Warnings", strings.Join(n.Warnings, "; ")},
+			field{"Labels", labelsText(n.Labels)}, field{"Drain", afterDrain(n)}, field{"Warnings", strings.Join(n.Warnings, "; ")},
 		)
 		for _, t := range n.Troubles {
 			p.line("its agent reports %s: %s", t.Check, t.Reason)
@@ -128,6 +128,14 @@ func (a *app) showNode(ctx context.Context, ref string) error {
 			}
 		}
 	}})
+}
+
+// afterDrain is a node's drain, how that ended, and how the node is taken back then.
+func afterDrain(n api.Node) string {
+	if n.DrainPhase == "" || n.DrainPhase == model.PhaseDraining {
+		return string(n.DrainID)
+	}
+	return fmt.Sprintf("%s, %s; to take the node back: outspan node uncordon %s", n.DrainID, n.DrainPhase, n.Name)
 }
 
 func eligibleText(n api.Node) string {

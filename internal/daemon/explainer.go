@@ -69,7 +69,14 @@ func (explainer) Why(q httpapi.Question, subject string) (model.WhyResult, error
 // Waiting implements api.Explainer.
 func (explainer) Waiting(q httpapi.Question) httpapi.Waiting {
 	e := explained(q)
-	w := httpapi.Waiting{Groups: map[model.GroupID]model.Blocker{}, Instances: map[model.InstanceID][]model.Blocker{}}
+	w := httpapi.Waiting{
+		Groups: map[model.GroupID]model.Blocker{}, Instances: map[model.InstanceID][]model.Blocker{}, Drains: map[model.DrainID][]model.DrainStatus{},
+	}
+	for id, d := range q.State.Drains.All() {
+		if d.Phase() == model.PhaseDraining {
+			w.Drains[id] = e.Drain(d)
+		}
+	}
 	for id := range q.State.Groups.All() {
 		if why := e.Pending(id); why != nil {
 			w.Groups[id] = model.Blocker{Code: why.Code, Message: why.Message, Unblock: why.Hint}

@@ -64,10 +64,11 @@ type Planner interface {
 	Plan(Question, model.JobSpec) (model.JobPlan, error)
 }
 
-// Waiting is why groups lack instances, and why instances that should go are still there.
+// Waiting is why groups lack instances, why instances that should go are still there, and what is left on each node of the running drains.
 type Waiting struct {
 	Groups    map[model.GroupID]model.Blocker
 	Instances map[model.InstanceID][]model.Blocker
+	Drains    map[model.DrainID][]model.DrainStatus
 }
 
 // Freshness says how far this server is behind.

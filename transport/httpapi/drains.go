@@ -28,7 +28,11 @@ func (r *reading) drain(d *fsm.Drain) api.Drain {
 func (r *reading) drainNode(n fsm.DrainNode, status model.DrainStatus) api.DrainNode {
 	v := api.DrainNode{
 		Node: r.nodeName(n.Node), NodeID: n.Node, Phase: n.Phase, Turn: n.Turn, LastError: n.LastError, StartedAt: wallTimeOrNil(n.StartedWall),
-		Deadline: wallTimeOrNil(n.DeadlineWall), EndedAt: wallTimeOrNil(n.EndedWall), BootID: n.BootID, Moved: n.Moved, Stopped: n.Unreplaced, Remaining: []api.DrainRemaining{}, Blockers: []api.DrainBlocker{},
+		Deadline: wallTimeOrNil(n.DeadlineWall), EndedAt: wallTimeOrNil(n.EndedWall), BootID: n.BootID, Moved: n.Moved, Stopped: n.Unreplaced, Acked: n.Acked,
+		Remaining: []api.DrainRemaining{}, Blockers: []api.DrainBlocker{},
+	}
+	if node, ok := r.Nodes.Get(n.Node); ok && n.Phase == model.PhaseDraining {
+		v.Acked = r.Acknowledged(node)
 	}
 	for _, rest := range status.Remaining {
 		v.Remaining = append(v.Remaining, api.DrainRemaining{Instance: rest.Instance, Class: rest.Class, State: rest.State, Blocker: rest.Blocker})

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"slices"
 	"time"
@@ -48,9 +49,13 @@ func (r *reading) node(n *fsm.Node) api.Node {
 	}
 	if n.Intent == model.IntentDraining {
 		v.DrainID = n.Drain // of what emptied an active node once, the drain tells
+		if d, ok := r.Drains.Get(n.Drain); ok {
+			part, _ := d.Node(n.ID)
+			v.DrainPhase = part.Phase
+		}
 	}
 	if refusal := r.Eligible(n); refusal != nil {
-		v.Reason = refusal.Message
+		v.Reason = refusal.Message + r.drainWords(n)
 	} else {
 		v.Eligible = true
 	}
@@ -59,6 +64,20 @@ func (r *reading) node(n *fsm.Node) api.Node {
 		v.LastSeen, v.SeenBy = &seen, live.SeenBy
 	}
 	return v
+}
+
+// drainWords says how the last drain of a node ended that is still as the drain left it; empty for others.
+func (r *reading) drainWords(n *fsm.Node) string {
+	d, part, ok := r.EndedDrain(n)
+	switch {
+	case !ok:
+		return ""
+	case part.Phase == model.PhaseDrained:
+		return fmt.Sprintf("; drain %s has drained it", d.ID)
+	case part.Phase == model.PhaseFailed:
+		return fmt.Sprintf("; drain %s failed: %s", d.ID, part.LastError)
+	}
+	return fmt.Sprintf("; drain %s was canceled", d.ID)
 }
 
 // NodePath is the part of a path that names a node.

@@ -22,6 +22,7 @@ func ProblemCodes() []api.ProblemCode {
 		api.ProblemNoLeader, api.ProblemServerSilent, api.ProblemServerDisk, api.ProblemServerClock, api.ProblemServerCertificate, api.ProblemVoters,
 		api.ProblemStateDiffers, api.ProblemHold, api.ProblemRestore, api.ProblemPaused, api.ProblemNodeOffline, api.ProblemNodeUnreachable,
 		api.ProblemNodeDegraded, api.ProblemNodeCertificate, api.ProblemNodeFormat, api.ProblemPort,
+		api.ProblemDrainBlocked, api.ProblemDrainFailed,
 		api.ProblemDeployment, api.ProblemRetryLimit, api.ProblemCrashLoop, api.ProblemUnplaced, api.ProblemInstanceDisk, api.ProblemBackup,
 	}
 }
@@ -57,6 +58,7 @@ func (s *Server) problems(r *reading, members []RosterEntry, differing []api.Dif
 	p.nodes()
 	p.ports()
 	p.disks()
+	p.drains()
 	p.jobs()
 	p.agents()
 	p.formats(s.cfg.Format)
@@ -64,7 +66,7 @@ func (s *Server) problems(r *reading, members []RosterEntry, differing []api.Dif
 	return p
 }
 
-// ProblemCounts is how many problems status shows now, by kind. It asks nobody. While instances are missing it costs a decision.
+// ProblemCounts is how many problems status shows now, by kind. It asks nobody. While instances are missing or a drain runs it costs a decision.
 func (s *Server) ProblemCounts() map[api.ProblemCode]int {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
@@ -92,6 +94,8 @@ func (p *problems) rows() []api.ProblemRow {
 				rest.Next = "outspan events --type instance.disk_changed"
 			case api.ProblemPort:
 				rest.Next = "outspan events --type node.port_changed"
+			case api.ProblemDrainBlocked:
+				rest.Next = "outspan drain ls"
 			case api.ProblemDeployment, api.ProblemRetryLimit, api.ProblemCrashLoop, api.ProblemUnplaced:
 				rest.Next = "outspan job ls"
 			}
