@@ -44,7 +44,9 @@ func TestStopsOfSurge(t *testing.T) {
 
 // proves that a dry run of a write says what would be, and the write what is.
 func TestDryRunsSayWould(t *testing.T) {
-	address := serve(t, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"index":7,"node":{"name":"n1"},"items":[]}`) })
+	address := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, `{"index":7,"node":{"name":"n1"},"items":[]}`)
+	})
 	for _, c := range []struct{ command, dry, done string }{
 		{"node cordon n1", "node n1 would be cordoned (dry", "node n1 is cordoned (index 7)"},
 		{"node uncordon n1", "node n1 would take new instances again (dry", "node n1 takes new instances again (index 7)"},
