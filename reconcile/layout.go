@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 
@@ -94,7 +95,7 @@ func (t *nodeTable) unsetLabel(attribute string) (name string, unset bool) {
 func (t *nodeTable) nearestLabel(name string) string {
 	best, most := "", min(len(name)/3, 3)
 	for _, v := range t.views {
-		for label := range v.node.Shape.Labels {
+		for _, label := range slices.Sorted(maps.Keys(v.node.Shape.Labels)) {
 			if d := fsm.Distance(name, label); d < most || d == most && (best == "" || label < best) {
 				best, most = label, d
 			}
