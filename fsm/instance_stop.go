@@ -1,6 +1,7 @@
 package fsm
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -219,7 +220,7 @@ func (s *State) beginStop(inst *Instance, c *InstanceStop) {
 	s.spendRate(inst, c)
 	s.spendStop(inst, c)
 	if c.Avoid {
-		s.avoid(inst, 0, "evicted: "+c.By)
+		s.avoid(inst, 0, "evicted: "+cmp.Or(c.By, string(s.entry.actor)))
 	}
 	desired := model.DesiredDraining
 	switch inst.Status.Observed {

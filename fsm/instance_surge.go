@@ -1,6 +1,10 @@
 package fsm
 
-import "github.com/outspan/outspan/model"
+import (
+	"cmp"
+
+	"github.com/outspan/outspan/model"
+)
 
 // markSurge has an instance stopped when its replacement is ready, as a person asked.
 func (s *State) markSurge(inst *Instance, c *InstanceMark) *model.Error {
@@ -11,7 +15,7 @@ func (s *State) markSurge(inst *Instance, c *InstanceMark) *model.Error {
 		return nil // it was asked for before
 	}
 	if c.Avoid {
-		s.avoid(inst, 0, "evicted: "+c.By)
+		s.avoid(inst, 0, "evicted: "+cmp.Or(c.By, string(s.entry.actor)))
 	}
 	s.flip(inst, Eviction{Requested: true, Surge: true, Cause: c.Cause, By: c.By, Since: s.Now}, "EvictionUserRequested")
 	if c.Grace != nil {
@@ -32,10 +36,8 @@ func (s *State) maySurge(inst *Instance, c *InstanceMark) *model.Error {
 	if c.Cause != model.CauseUser {
 		return model.Refuse(model.CodeInvalid, "only a person asks for a replacement before a stop, not %s", c.Cause)
 	}
-	policy, ok := s.Policy(inst.Group)
-	_, replica := s.MemberOf(inst)
 	switch {
-	case !ok || replica || policy.OneHolder() || policy.Eviction.Order != model.OrderSurge:
+	case !s.ReplacesFirst(inst):
 		return model.Refuse(model.CodeInvalid, "%s does not replace first: its instances stop before their replacements start", inst.Group).
 			WithHint("leave --surge out")
 	case inst.Eviction.Requested && !inst.Eviction.Surge:
@@ -43,4 +45,11 @@ func (s *State) maySurge(inst *Instance, c *InstanceMark) *model.Error {
 			WithHint("see what it waits for: outspan why %s", inst.ID)
 	}
 	return s.MayEvict(inst, c.Cause, c.By, s.BeforeHook(inst))
+}
+
+// ReplacesFirst reports whether a person may have an instance stopped once its replacement is ready: its group replaces first, and two may be in its slot.
+func (s *State) ReplacesFirst(inst *Instance) bool {
+	policy, ok := s.Policy(inst.Group)
+	_, replica := s.MemberOf(inst)
+	return ok && !replica && !policy.OneHolder() && policy.Eviction.Order == model.OrderSurge
 }

@@ -313,6 +313,21 @@ func TestAvoidIsNoted(t *testing.T) {
 	}
 }
 
+// An eviction with avoid and without a message names who asked for it.
+func TestAvoidNamesTheActor(t *testing.T) {
+	for _, c := range []struct{ by, want string }{{"", "evicted: cli:ann"}, {"bad disk", "evicted: bad disk"}} {
+		s := rest(t, 4)
+		s.entry.actor = "cli:ann"
+		if err := (&InstanceStop{ID: "i0", Cause: model.CauseUser, By: c.by, Avoid: true}).apply(s); err != nil {
+			t.Fatal(err)
+		}
+		n, _ := s.Nodes.Get("n1")
+		if got, _ := n.Avoids("web/http", 1, s.Now); got.Reason != c.want {
+			t.Errorf("avoided for %q, want %q", got.Reason, c.want)
+		}
+	}
+}
+
 // What a person said with avoid, a person takes back, also when the instance has stopped. What failed there stays noted.
 func TestAvoidIsTakenBack(t *testing.T) {
 	s := rest(t, 4)

@@ -14,6 +14,7 @@ type nodeTable struct {
 	places  *places
 	layouts map[string]*layout          // by the spread attributes, joined
 	meets   map[model.Constraint][]bool // by node
+	unmets  map[model.Constraint]string // what unmet says
 
 	rankings map[claimKind]*ranking
 	changes  []int32     // nodes whose views have changed, in the order of the changes
@@ -57,7 +58,7 @@ func (p *pass) candidates() *nodeTable {
 	}
 	s := p.state()
 	count := s.Nodes.Len()
-	t := &nodeTable{places: p.nodePlaces(), views: make([]*nodeView, 0, count), layouts: map[string]*layout{}, meets: map[model.Constraint][]bool{}, rankings: map[claimKind]*ranking{}}
+	t := &nodeTable{places: p.nodePlaces(), views: make([]*nodeView, 0, count), layouts: map[string]*layout{}, meets: map[model.Constraint][]bool{}, unmets: map[model.Constraint]string{}, rankings: map[claimKind]*ranking{}}
 	rows := make([]nodeView, count)
 	for _, n := range s.Nodes.All() {
 		v := &rows[len(t.views)]

@@ -1,9 +1,12 @@
 package reconcile
 
 import (
+	"cmp"
+	"maps"
 	"slices"
 	"strings"
 
+	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
 )
 
@@ -60,4 +63,43 @@ func (t *nodeTable) meeting(c model.Constraint) []bool {
 	}
 	t.meets[c] = meets
 	return meets
+}
+
+// unmet says what a constraint that no node meets asks for, and whether no node has its attribute at all. It is worked out once.
+func (t *nodeTable) unmet(c model.Constraint) string {
+	text, known := t.unmets[c]
+	if !known {
+		text = "no node has " + constraintText(c)
+		if name, unset := t.unsetLabel(c.Attribute); unset {
+			text += ", and none has the label " + name
+			if near := t.nearestLabel(name); near != "" {
+				text += " (did you mean " + near + "?)"
+			}
+		}
+		t.unmets[c] = text
+	}
+	return text
+}
+
+func constraintText(c model.Constraint) string {
+	return strings.TrimSpace(c.Attribute + " " + cmp.Or(c.Operator, "=") + " " + c.Value)
+}
+
+// unsetLabel returns the label that an attribute names, if no node has it.
+func (t *nodeTable) unsetLabel(attribute string) (name string, unset bool) {
+	name, isLabel := strings.CutPrefix(attribute, "node.label.")
+	return name, isLabel && !slices.ContainsFunc(t.views, func(v *nodeView) bool { _, has := v.node.Attribute(attribute); return has })
+}
+
+// nearestLabel is the label of a node whose name a mistyped one was probably meant to be, or "": at most a third of its letters differ.
+func (t *nodeTable) nearestLabel(name string) string {
+	best, most := "", min(len(name)/3, 3)
+	for _, v := range t.views {
+		for _, label := range slices.Sorted(maps.Keys(v.node.Shape.Labels)) {
+			if d := fsm.Distance(name, label); d < most || d == most && (best == "" || label < best) {
+				best, most = label, d
+			}
+		}
+	}
+	return best
 }

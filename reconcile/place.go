@@ -233,8 +233,16 @@ func (p *pass) nowhere(f *field, also excluded) *unplaced {
 		out.add(x.Code, x.Nodes)
 	}
 	why := &unplaced{code: out.main(), message: p.words(f, out), out: out}
-	if why.code == model.CodeNoPorts {
+	switch why.code {
+	case model.CodeNoPorts:
 		p.explainPorts(f, why)
+	case model.CodeConstraint:
+		for i, c := range f.spec.Constraints {
+			if !slices.Contains(f.meets[i], true) {
+				why.message += ": " + p.candidates().unmet(c)
+				break
+			}
+		}
 	}
 	return why
 }

@@ -47,7 +47,7 @@ func (p *pass) planGroup(id model.GroupID) model.PlannedGroup {
 	for _, slot := range g.slots() {
 		for _, inst := range [...]*fsm.Instance{slot.holder, slot.successor} {
 			switch {
-			case inst == nil:
+			case inst == nil, inst == slot.holder && slot.replaced(row.Version):
 			case inst.Version == row.Version && out.Kept < row.Count && inst.Wanted():
 				out.Kept++
 				kept[slot.n] = true
@@ -70,6 +70,15 @@ func (p *pass) planGroup(id model.GroupID) model.PlannedGroup {
 	}
 	p.planPlaces(g, &out, ended, open)
 	return out
+}
+
+// replaced reports whether the holder stops whatever the plan does: its replacement is there. It stays if it has the version that is wanted and its
+// replacement has not.
+func (v *slotView) replaced(version uint64) bool {
+	if v.holder == nil || v.successor == nil || !v.successor.Wanted() {
+		return false
+	}
+	return v.successor.Version == version || v.holder.Version != version
 }
 
 // systemOutdated counts the instances of a system group that a new version replaces in place.

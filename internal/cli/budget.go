@@ -166,7 +166,7 @@ The whole budget is replaced: what is not given is not limited. Percentages are 
 				return err
 			}
 			return a.show(shown{json: got.raw, names: args, text: func(p *page) {
-				p.line("budget %s is set %s", args[0], write.done(got.value.Index))
+				p.line("budget %s %s %s", args[0], write.would("is set"), write.done(got.value.Index))
 				if b := got.value.Budget; b != nil {
 					p.line("  %s", b.Text)
 				}
@@ -216,7 +216,9 @@ func budgetRm(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.show(shown{json: got.raw, names: args, text: func(p *page) { p.line("budget %s is removed %s", args[0], write.done(got.value.Index)) }})
+			return a.show(shown{json: got.raw, names: args, text: func(p *page) {
+				p.line("budget %s %s %s", args[0], write.would("is removed"), write.done(got.value.Index))
+			}})
 		},
 	}
 	write.register(cmd, "check only, change nothing")

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -283,6 +284,24 @@ func (f *writeFlags) query() url.Values {
 	}
 	return q
 }
+
+// would says what a write has done, such as "is cordoned" or "settings are changed"; of a dry run, what it would do.
+func (f *writeFlags) would(done string) string {
+	if !f.dryRun {
+		return done
+	}
+	words := strings.Fields(done)
+	for i, word := range words {
+		if verb, ok := conditional[word]; ok {
+			words[i] = "would " + verb
+			return strings.Join(words, " ")
+		}
+	}
+	return done
+}
+
+// conditional are the verbs of what writes say, with what follows "would".
+var conditional = map[string]string{"is": "be", "are": "be", "takes": "take", "has": "have"}
 
 // done is the end of a sentence about a write: "(index 7)", or that nothing was changed.
 func (f *writeFlags) done(index uint64) string {

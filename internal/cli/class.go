@@ -74,7 +74,7 @@ with a class that exists they move it. No instance is changed by that.`,
 				if got.value.Class != nil {
 					rank = got.value.Class.Rank
 				}
-				p.line("class %s is set, rank %d %s", args[0], rank, write.done(got.value.Index))
+				p.line("class %s %s, rank %d %s", args[0], write.would("is set"), rank, write.done(got.value.Index))
 			}})
 		},
 	}
@@ -138,7 +138,9 @@ func classRm(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.show(shown{json: got.raw, names: args, text: func(p *page) { p.line("class %s is removed %s", args[0], write.done(got.value.Index)) }})
+			return a.show(shown{json: got.raw, names: args, text: func(p *page) {
+				p.line("class %s %s %s", args[0], write.would("is removed"), write.done(got.value.Index))
+			}})
 		},
 	}
 	write.register(cmd, "check only, change nothing")

@@ -97,7 +97,7 @@ func deploymentVerb(a *app, verb, short, done string, body func() any) *cobra.Co
 			if got.value.Deployment != nil {
 				id = deploymentID(*got.value.Deployment)
 			}
-			return a.show(shown{json: got.raw, names: []string{id}, text: func(p *page) { p.line("deployment %s %s %s", id, done, write.done(got.value.Index)) }})
+			return a.show(shown{json: got.raw, names: []string{id}, text: func(p *page) { p.line("deployment %s %s %s", id, write.would(done), write.done(got.value.Index)) }})
 		},
 	}
 	write.register(cmd, "check only, change nothing")

@@ -256,7 +256,7 @@ func drainVerb(a *app, verb, short, done string, body func() any) *cobra.Command
 			if got.value.Drain != nil {
 				id = drainID(*got.value.Drain)
 			}
-			return a.show(shown{json: got.raw, names: []string{id}, text: func(p *page) { p.line("drain %s %s %s", id, done, write.done(got.value.Index)) }})
+			return a.show(shown{json: got.raw, names: []string{id}, text: func(p *page) { p.line("drain %s %s %s", id, write.would(done), write.done(got.value.Index)) }})
 		},
 	}
 	write.register(cmd, "check only, change nothing")

@@ -35,7 +35,8 @@ func (w *wouldStop) text() string {
 	return fmt.Sprintf("%s: all of its %d instances would stop: %s", w.Group, of, strings.Join(names, ", "))
 }
 
-// stopsOf lists what would stop of a job by group; group "" is all groups. keep is how many instances of a group stay. What stops already is not counted.
+// stopsOf lists what would stop of a job by group; group "" is all groups. keep is how many instances of a group stay. What stops already is not counted, and,
+// unless none stays, neither is an instance whose replacement is there: it stops without this change.
 func (a *app) stopsOf(ctx context.Context, job, group string, keep int) ([]wouldStop, error) {
 	query := url.Values{"job": {job}, "filter": {"desired=running"}}
 	if group != "" {
@@ -46,7 +47,14 @@ func (a *app) stopsOf(ctx context.Context, job, group string, keep int) ([]would
 		return nil, err
 	}
 	all := []wouldStop{}
+	there := map[model.InstanceID]bool{}
+	for _, i := range running.items {
+		there[i.ID] = true
+	}
 	for _, i := range running.sorted(bySlot).items {
+		if keep > 0 && there[i.ReplacedBy] {
+			continue
+		}
 		id := model.NewGroupID(i.Job, i.Group)
 		at := slices.IndexFunc(all, func(w wouldStop) bool { return w.Group == id })
 		if at < 0 {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -40,11 +41,11 @@ those at --address are ready. It is what to wait for between two steps of a roll
 			if err := a.waitForServers(ctx, q, &until); err != nil {
 				return err
 			}
-			all, err := a.askHealth(ctx, q)
-			if err != nil {
-				return err
+			all, failed := a.askHealth(ctx, q)
+			if len(all) == 0 {
+				return failed
 			}
-			return a.showHealth(all)
+			return cmp.Or(a.showHealth(all), failed)
 		},
 	}
 	cmd.Flags().BoolVar(&leader, "leader", false, "only the leader is ready; of several addresses it is enough that one is the leader's")
@@ -56,12 +57,12 @@ those at --address are ready. It is what to wait for between two steps of a roll
 type serverAnswer struct {
 	Address string `json:"address"`
 	api.Health
-	raw []byte
+	raw  []byte
+	dark bool // it said nothing of itself: Status tells why
 }
 
-// askHealth asks each address by itself: an answer of another server says nothing about the one that was asked. With
-// leader=1 the one that
-// leads is looked for.
+// askHealth asks each address by itself: an answer of another server says nothing about the one that was asked. With leader=1 the one that leads is looked for.
+// Where one of several is not ready the answers come with the error of the first one that is not.
 func (a *app) askHealth(ctx context.Context, q url.Values) ([]serverAnswer, error) {
 	addresses, err := a.conn.endpoints(a.env)
 	if err != nil {
@@ -72,7 +73,7 @@ func (a *app) askHealth(ctx context.Context, q url.Values) ([]serverAnswer, erro
 		if err != nil {
 			return nil, err
 		}
-		return []serverAnswer{{strings.Join(addresses, ","), got.value, got.raw}}, nil
+		return []serverAnswer{{Address: strings.Join(addresses, ","), Health: got.value, raw: got.raw}}, nil
 	}
 	all, errs := make([]serverAnswer, len(addresses)), make([]error, len(addresses))
 	var asked sync.WaitGroup
@@ -81,45 +82,57 @@ func (a *app) askHealth(ctx context.Context, q url.Values) ([]serverAnswer, erro
 			one := *a
 			one.conn.opened, one.conn.address = nil, address
 			got, err := get[api.Health](ctx, &one, "/readyz", q)
-			all[i], errs[i] = serverAnswer{address, got.value, got.raw}, err
+			all[i], errs[i] = serverAnswer{Address: address, Health: got.value, raw: got.raw}, err
 		})
 	}
 	asked.Wait()
+	var failed error
 	for i, err := range errs {
 		var known *model.Error
 		switch {
 		case err == nil:
 		case errors.As(err, &known) && exitOf(err) == exitTransient && ctx.Err() == nil:
-			return nil, model.Refuse(known.Code, "the server at %s is not ready: %s", addresses[i], describe(err).Message).
-				WithHint("%s", first(known.Hint, "see its log, and: outspan server members"))
+			all[i].Status, all[i].dark = strings.ReplaceAll(string(known.Code), "_", " "), true
+			failed = cmp.Or(failed, error(model.Refuse(known.Code, "the server at %s is not ready: %s", addresses[i], describe(err).Message).
+				WithHint("%s", first(known.Hint, "see its log, and: outspan server members"))))
 		default:
 			return nil, err
 		}
 	}
-	return all, nil
+	return all, failed
 }
 
 func (a *app) showHealth(all []serverAnswer) error {
-	h := all[0]
+	h := all[max(0, slices.IndexFunc(all, func(s serverAnswer) bool { return !s.dark }))]
 	if len(all) == 1 {
 		return a.show(shown{json: h.raw, names: []string{h.Name}, text: func(p *page) {
 			p.fields(field{"Name", h.Name}, field{"Status", h.Status}, field{"Leader", yesNo(h.Leader)}, field{"Index", fmt.Sprint(h.Index)}, field{"Disk", string(h.Disk)})
 		}})
 	}
-	names := make([]string, len(all))
-	for i, one := range all {
-		names[i] = one.Name
+	var names []string
+	for _, one := range all {
+		if !one.dark {
+			names = append(names, one.Name)
+		}
 	}
-	s, err := shownValue(struct { // the first server's answer, and those of all
+	told := func(cell func(serverAnswer) string) func(serverAnswer) string {
+		return func(s serverAnswer) string {
+			if s.dark {
+				return "-"
+			}
+			return cell(s)
+		}
+	}
+	s, err := shownValue(struct { // the first answer of a server that is ready, and those of all
 		api.Health
 		Servers []serverAnswer `json:"servers"`
 	}{h.Health, all}, names, func(p *page) {
 		rows(p, all, []column[serverAnswer]{
 			{head: "address", cell: func(s serverAnswer) string { return s.Address }},
-			{head: "name", cell: func(s serverAnswer) string { return s.Name }},
+			{head: "name", cell: told(func(s serverAnswer) string { return s.Name })},
 			{head: "status", cell: func(s serverAnswer) string { return s.Status }},
-			{head: "leader", cell: func(s serverAnswer) string { return yesNo(s.Leader) }},
-			{head: "index", cell: func(s serverAnswer) string { return fmt.Sprint(s.Index) }},
+			{head: "leader", cell: told(func(s serverAnswer) string { return yesNo(s.Leader) })},
+			{head: "index", cell: told(func(s serverAnswer) string { return fmt.Sprint(s.Index) })},
 		})
 	})
 	if err != nil {

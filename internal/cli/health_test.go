@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"net/http"
+	"regexp"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -60,9 +61,18 @@ func TestHealthOfSeveralServers(t *testing.T) {
 		t.Errorf("exit code %d\n%s%s", code, out, errs)
 	}
 	down := "unix://" + t.TempDir() + "/gone"
-	_, errs, code = runHere(t, down+","+second, "server", "health")
+	out, errs, code = runHere(t, down+","+second, "server", "health")
+	for _, row := range []string{down + " +- +unreachable +- +-", second + " +s2 +ok +no +7"} {
+		if !regexp.MustCompile(row).MatchString(out) {
+			t.Errorf("no row %q\n%s", row, out)
+		}
+	}
 	if code != int(exitTransient) || !strings.Contains(errs, "the server at "+down+" is not ready") {
 		t.Errorf("exit code %d: %s", code, errs)
+	}
+	out, _, code = runHere(t, down+","+second, "server", "health", "--json")
+	if code != int(exitTransient) || !strings.Contains(out, `"status": "unreachable"`) || !strings.Contains(out, `"name": "s2"`) {
+		t.Errorf("exit code %d\n%s", code, out)
 	}
 	out, errs, code = runHere(t, first+","+second, "server", "health", "--json")
 	if code != 0 || !strings.Contains(out, `"servers"`) || !strings.Contains(out, `"status": "ok"`) {

@@ -35,7 +35,7 @@ Exit codes: 0; 20 there are changes (with --exit-code); 21 not all could be plac
 			if err == nil && p.Changes && p.Index > 0 && !a.output.machine() {
 				a.printf("to submit exactly this: outspan job run %s --if-index %d\n", args[0], p.Index)
 			}
-			err = cmp.Or(err, p.short())
+			err = cmp.Or(err, p.short(p.Index > 0))
 			if err == nil && exitCodes && p.Changes {
 				err = quiet{exitHasChanges}
 			}
@@ -60,20 +60,21 @@ type difference struct {
 	After  any    `json:"after,omitempty"`
 }
 
-// short is the error for what could not be placed; nil when all could.
-func (p *jobPlanned) short() error {
-	n, why := 0, []string{}
+// short is the error for what could not be placed; nil when all could. there: the servers have the job, so that they can be asked about it.
+func (p *jobPlanned) short(there bool) error {
+	u, why := unplacedOf{job: string(p.Job), there: there}, []string{}
 	for _, g := range p.Groups {
 		if g.Unschedulable > 0 {
-			n += g.Unschedulable
+			u.count, u.codes = u.count+g.Unschedulable, append(u.codes, g.Code)
 			_, name := g.Group.Split()
 			why = append(why, fmt.Sprintf("%s: %s (%s)", name, g.Message, g.Code))
 		}
 	}
-	if n == 0 {
+	if u.count == 0 {
 		return nil
 	}
-	return notPlaced(string(p.Job), n, strings.Join(why, "; "))
+	u.why = strings.Join(why, "; ")
+	return u.refusal()
 }
 
 func (a *app) plan(ctx context.Context, spec model.JobSpec) (*jobPlanned, error) {

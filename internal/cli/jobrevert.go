@@ -119,7 +119,7 @@ func (a *app) showRevertPlan(tried plannedRevert, change *changeFlags) error {
 	if err := a.show(s); err != nil || tried.Plan == nil {
 		return err
 	}
-	return tried.Plan.short()
+	return tried.Plan.short(true)
 }
 
 // rolloutOf is the deployment of a job's current version that is under way or has failed; nil if there is none, or if it is not known.

@@ -79,7 +79,7 @@ func (a *app) runJob(ctx context.Context, file, message, ifIndex string, change 
 		return err
 	}
 	if change.write.dryRun {
-		return cmp.Or(a.showPlan(planned), planned.short())
+		return cmp.Or(a.showPlan(planned), planned.short(planned.Index > 0))
 	}
 	query := change.write.query()
 	if ifIndex != "" {
@@ -95,7 +95,7 @@ func (a *app) runJob(ctx context.Context, file, message, ifIndex string, change 
 		}
 	}
 	if !follows {
-		return cmp.Or(a.showJobReply(got, "is submitted", change), planned.short())
+		return cmp.Or(a.showJobReply(got, "is submitted", change), planned.short(true))
 	}
 	if r := &got.value; r.Job != nil && !r.Changed {
 		r.DeploymentID = a.unfinished(ctx, r.Job)
@@ -316,7 +316,13 @@ func (l *jobLook) ended(now time.Time) (bool, error) {
 	if now.Sub(l.stuckSince) < settle {
 		return false, nil
 	}
-	return true, notPlaced(string(l.job.Name), groupSum(l.job.Groups, func(g api.JobGroup) int { return g.Pending }), pendingText(l.job.Groups))
+	missing := unplacedOf{job: string(l.job.Name), there: true, why: pendingText(l.job.Groups)}
+	for _, g := range l.job.Groups {
+		if g.Pending > 0 {
+			missing.count, missing.codes = missing.count+g.Pending, append(missing.codes, model.Code(g.Reason))
+		}
+	}
+	return true, missing.refusal()
 }
 
 func deploymentFailed(d *api.Deployment) error {
@@ -361,9 +367,4 @@ func stuck(j *api.Job) bool {
 func unschedulable(reason string) bool {
 	code := model.Code(reason)
 	return code.Unplaceable() || code == model.CodeRetryLimit
-}
-
-func notPlaced(job string, n int, why string) error {
-	return model.Refuse(codeNotAllPlaced, "%d of job %s can't be placed now: %s", n, job, why).
-		WithHint("they are placed when there is room; see: outspan why %s", job)
 }

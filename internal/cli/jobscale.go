@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outspan/outspan/api"
+	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
 )
 
@@ -99,6 +100,9 @@ func (a *app) unplacedAfter(ctx context.Context, job string, body scaling) (*unp
 	}
 	spec := now.value.Spec
 	i := slices.IndexFunc(spec.Groups, func(g model.GroupSpec) bool { return g.Name == body.Group || body.Group == "" && len(spec.Groups) == 1 })
+	if i >= 0 {
+		a.noteKeepsAll(spec, spec.Groups[i], body.Count)
+	}
 	if i < 0 || spec.Groups[i].Count >= body.Count {
 		return nil, nil
 	}
@@ -120,6 +124,15 @@ func (a *app) unplacedAfter(ctx context.Context, job string, body scaling) (*unp
 	return u, nil
 }
 
+// noteKeepsAll says that a group's budget would let none of its instances stop, where its min_ready is more than the new count.
+func (a *app) noteKeepsAll(spec model.JobSpec, g model.GroupSpec, count int) {
+	if g.Budget == nil || g.Budget.MinReady == nil || g.Budget.MinReady.Percent || g.Budget.MinReady.N <= count || count == 0 || a.output.machine() {
+		return
+	}
+	g.Count = count
+	a.note("%s", budgetLine(fsm.PreviewBudget(&g, spec.Name, spec.Class)))
+}
+
 // showScale prints a dry run of a scale of which not all fits.
 func (a *app) showScale(ctx context.Context, job string, body scaling, u *unplacedScale, change *changeFlags) error {
 	got, err := post[api.JobReply](ctx, a, "/v1/jobs/"+segment(job)+"/scale", change.write.query(), body)
@@ -139,7 +152,8 @@ func (a *app) showScale(ctx context.Context, job string, body scaling, u *unplac
 	if err := a.show(s); err != nil {
 		return err
 	}
-	return notPlaced(job, u.Count, fmt.Sprintf("%s (%s)", u.Message, u.Code))
+	missing := unplacedOf{job: job, there: true, count: u.Count, why: fmt.Sprintf("%s (%s)", u.Message, u.Code), codes: []model.Code{u.Code}}
+	return missing.refusal()
 }
 
 // showSmaller prints a dry run of a scale of which all fits, with what would stop.

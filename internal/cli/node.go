@@ -288,7 +288,7 @@ func repliedNode(r api.NodeReply) string {
 func (a *app) showNodeReply(got answer[api.NodeReply], ref, done string, write *writeFlags) error {
 	name := first(repliedNode(got.value), ref)
 	return a.show(shown{json: got.raw, names: []string{name}, text: func(p *page) {
-		p.line("node %s %s %s", name, done, write.done(got.value.Index))
+		p.line("node %s %s %s", name, write.would(done), write.done(got.value.Index))
 	}})
 }
 
@@ -366,7 +366,7 @@ or restore backups on other nodes. --lose-data JOB/GROUP gives the data of a gro
 			}
 			name := first(repliedNode(got.value.NodeReply), args[0])
 			return a.show(shown{json: got.raw, names: []string{name}, text: func(p *page) {
-				p.line("node %s is forgotten %s", name, write.done(got.value.Index))
+				p.line("node %s %s %s", name, write.would("is forgotten"), write.done(got.value.Index))
 				for _, id := range got.value.Lost {
 					p.line("  the data of volume %s is lost", id)
 				}

@@ -178,7 +178,7 @@ func settingValue(key, text string) (any, error) {
 }
 
 func (a *app) showSettingsReply(got answer[api.SettingsReply], done string, write *writeFlags) error {
-	return a.show(shown{json: got.raw, names: settingKeys(), text: func(p *page) { p.line("%s %s", done, write.done(got.value.Index)) }})
+	return a.show(shown{json: got.raw, names: settingKeys(), text: func(p *page) { p.line("%s %s", write.would(done), write.done(got.value.Index)) }})
 }
 
 func settingsPause(a *app) *cobra.Command {

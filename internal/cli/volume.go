@@ -190,7 +190,9 @@ func volumeForget(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.show(shown{json: got.raw, names: args, text: func(p *page) { p.line("backup %s is forgotten %s", args[0], write.done(got.value.Index)) }})
+			return a.show(shown{json: got.raw, names: args, text: func(p *page) {
+				p.line("backup %s %s %s", args[0], write.would("is forgotten"), write.done(got.value.Index))
+			}})
 		},
 	}
 	write.register(cmd, "check only, change nothing")

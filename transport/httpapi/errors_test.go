@@ -90,6 +90,7 @@ func TestErrors(t *testing.T) {
 		{"bad request id", "POST", "/v1/jobs/web/stop?request_id=a%20b", asJSON, `{}`, 400, model.CodeInvalid, "request_id"},
 		{"refused by the state", "POST", "/v1/jobs", asJSON, `{"job":{"name":"a","class":"gold","groups":[{"name":"g","count":1,"exec":{"command":"/x"}}]}}`, 400, model.CodeUnknownClass, "production"},
 		{"budget", "POST", "/v1/instances/inst-a/evict", asJSON, `{}`, 409, model.CodeBudgetMinReady, "until 3 are ready"},
+		{"budget of a group that replaces first", "POST", "/v1/instances/inst-a/evict", asJSON, `{}`, 409, model.CodeBudgetMinReady, "outspan instance evict inst-a --surge"},
 		{"enable where uncordon is meant", "POST", "/v1/nodes/n1/enable", asJSON, `{}`, 0, "", ""},
 		{"unknown setting", "PUT", "/v1/settings", asJSON, `{"ofline_after":"30s"}`, 400, model.CodeInvalid, `did you mean "offline_after"?`},
 		{"no setting", "PUT", "/v1/settings", asJSON, ``, 400, model.CodeInvalid, "no setting"},

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"net"
 	"strconv"
 	"strings"
@@ -96,7 +97,7 @@ func (s *Server) instanceOperations() []operation {
 		}),
 		read(s, getRoute("get-instance", "/v1/instances/{id}", "instances", "Show an instance"), s.instanceTopics, showInstance),
 		read(s, getRoute("why-instance", "/v1/instances/{id}/why", "instances", "Explain an instance"), s.instanceTopics, whyInstance),
-		read(s, getRoute("why", "/v1/why", "status", "Explain any object"), func(*whyRead) []fsm.Topic { return []fsm.Topic{"events"} }, why),
+		read(s, getRoute("why", "/v1/why", "status", "Explain any object"), func(*whyRead) []fsm.Topic { return []fsm.Topic{"events"} }, s.why),
 		write(s, instanceRoute("evict", "Stop an instance if its budget allows it; it is replaced. A replica is stopped once its copy is in sync elsewhere"), evictReplica(evictInstance())),
 		write(s, instanceRoute("stop", "As evict, with the words of an operator"), evictInstance()),
 		write(s, instanceRoute("restart", "Restart the program in place"), restartInstance()),
@@ -249,7 +250,13 @@ func evictKnown() change[evictInput, api.InstanceReply] {
 
 // evictReplica makes of the eviction of a replica a wish: its copy is built on another node, and then it is stopped. A bypass stops it at once, as any instance.
 func evictReplica(c change[evictInput, api.InstanceReply]) change[evictInput, api.InstanceReply] {
-	stop := c.prepare
+	stop, plain := c.prepare, c.refused
+	c.refused = func(r *reading, in *evictInput, p *transport.Problem) {
+		plain(r, in, p)
+		if i, refusal := r.NamedInstance(in.ID); refusal == nil && p.Code == model.CodeBudgetMinReady && r.ReplacesFirst(i) {
+			p.Hint += fmt.Sprintf("; to have it replaced first: outspan instance evict %s --surge", i.ID)
+		}
+	}
 	c.prepare = func(r *reading, in *evictInput) ([]fsm.Command, error) {
 		i, refusal := r.NamedInstance(in.ID)
 		if refusal != nil {

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 
 	"github.com/outspan/outspan/api"
@@ -22,8 +23,8 @@ func whyInstance(_ context.Context, r *reading, in *instanceRead) (api.Why, erro
 	return r.why("instance/" + string(i.ID))
 }
 
-func why(_ context.Context, r *reading, in *whyRead) (api.Why, error) {
-	subject, err := r.subject(in.Subject)
+func (s *Server) why(ctx context.Context, r *reading, in *whyRead) (api.Why, error) {
+	subject, err := r.subject(in.Subject, func() bool { return s.isServerName(ctx, in.Subject) })
 	if err != nil {
 		return api.Why{}, err
 	}
@@ -55,9 +56,15 @@ func (r *reading) why(subject string) (api.Why, error) {
 	return v, nil
 }
 
-// subject finds what people mean by a word: the exact id or name of an object of any kind, else a unique prefix. Codes:
-// not_found, ambiguous.
-func (r *reading) subject(text string) (string, error) {
+// isServerName reports whether a server has this name or id. Where the servers are not known it has none.
+func (s *Server) isServerName(ctx context.Context, text string) bool {
+	members, err := s.members(ctx)
+	return err == nil && slices.ContainsFunc(members, func(m RosterEntry) bool { return m.Name == text || string(m.ID) == text })
+}
+
+// subject finds what people mean by a word: the exact id or name of an object of any kind, else a unique prefix. isServer tells whether the word names a server:
+// that is nothing to explain, and no prefix of anything else either. Codes: not_found, ambiguous.
+func (r *reading) subject(text string, isServer func() bool) (string, error) {
 	if kind, ref, ok := strings.Cut(text, "/"); ok {
 		if known, err := r.subjectOf(kind, ref); known != "" || err != nil {
 			return known, err
@@ -78,6 +85,9 @@ func (r *reading) subject(text string) (string, error) {
 		}
 	}
 	switch {
+	case isServer():
+		return "", model.Refuse(model.CodeNotFound, "%s is a server, which has nothing to explain", clip(text)).
+			WithHint("see: outspan server members; to explain something else, give its kind: instance/%s", clip(text))
 	case several != nil:
 		return "", several
 	case len(found) == 0:
