@@ -9,7 +9,7 @@ func (j JobSpec) Warnings() []string {
 	for i := range j.Groups {
 		if g := &j.Groups[i]; g.trustsStart() {
 			warnings = append(warnings, fmt.Sprintf("group %s has auto_revert and no check: a version counts as good once its instances have run for %s. "+
-				"Add a check block, or set min_healthy in update { } to the time in which a bad version ends", g.Name, defaultProof))
+				"Add a check block, or set min_healthy in update { } to the time in which a bad version ends", g.Name, g.Update.proof()))
 		}
 	}
 	return warnings
