@@ -64,6 +64,8 @@ type InstanceReply struct {
 	Instance *Instance `json:"instance,omitempty"`
 	// AvoidUntil is set after an eviction with avoid.
 	AvoidUntil *time.Time `json:"avoid_until,omitempty" doc:"until when its group avoids its node because a person said so with avoid; cancel takes that back"`
+	// AvoidEnded is set after a cancel that let the group come back to the node.
+	AvoidEnded bool `json:"avoid_ended,omitempty" doc:"its group avoids its node no longer, whichever instance's eviction asked for that"`
 }
 
 // EvictBody evicts or stops an instance.

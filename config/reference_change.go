@@ -60,7 +60,7 @@ var updateTexts = map[string]KeyText{
 		Example: `"stop_first"`,
 	},
 	"min_healthy": {
-		Means:   "how long a new instance must stay ready. Default: 0s; 5s where `auto_revert` is set and the group has no check",
+		Means:   "how long a new instance must stay ready; less than `deadline`. Default: 0s; 5s, or half the `deadline` if that is shorter, where `auto_revert` is set and the group has no check",
 		Example: `"30s"`,
 	},
 	"deadline": {

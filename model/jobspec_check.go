@@ -324,6 +324,10 @@ func (g *GroupSpec) checkTimes() *Error {
 		return RefuseAt(KeyPath("restart"), "restart and reschedule must not have negative values")
 	case u.MaxSurge < 0 || u.MaxUnavailable < 0 || u.Canary < 0 || u.MinHealthy < 0 || u.Deadline < 0:
 		return RefuseAt(KeyPath("update"), "update must not have negative values")
+	case u.MinHealthy > 0 && u.MinHealthy >= u.Deadline:
+		return RefuseAt(KeyPath("update", "min_healthy"),
+			"update.min_healthy (%s) must be less than update.deadline (%s): no rollout could succeed", u.MinHealthy, u.Deadline).
+			WithHint("make min_healthy shorter or deadline longer")
 	}
 	return g.checkCanary()
 }

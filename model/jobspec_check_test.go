@@ -191,6 +191,8 @@ func TestSpecIsRefused(t *testing.T) {
 		{"unavailable below", func(g *GroupSpec) { g.Update.MaxUnavailable = -1 }, "update must not"},
 		{"canary below", func(g *GroupSpec) { g.Update.Canary = -1 }, "update must not"},
 		{"min_healthy below", func(g *GroupSpec) { g.Update.MinHealthy = -1 }, "update must not"},
+		{"min_healthy as long as the deadline", func(g *GroupSpec) { g.Update.MinHealthy, g.Update.Deadline = 5000, 5000 }, "update.min_healthy (5s) must be less than update.deadline (5s)"},
+		{"min_healthy below the deadline", func(g *GroupSpec) { g.Update.MinHealthy, g.Update.Deadline = 4999, 5000 }, ""},
 		{"update deadline", func(g *GroupSpec) { g.Update.Deadline = -1 }, "update must not"},
 		{"all are canaries", func(g *GroupSpec) { g.Update.Canary = 2 }, ""},
 		{"too many canaries", func(g *GroupSpec) { g.Update.Canary = 3 }, "more than the count of 2"},

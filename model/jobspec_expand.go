@@ -20,7 +20,7 @@ const (
 	defaultHookTimeout   = 30 * Second
 
 	// defaultProof is the min_healthy of a group with auto_revert that has no check. A program without a check is ready as soon as it has started, so a
-	// version whose program ends a second later would count as good.
+	// version whose program ends a second later would count as good. A short deadline makes it shorter: see UpdateSpec.proof.
 	defaultProof = 5 * Second
 )
 
@@ -59,7 +59,7 @@ func (g GroupSpec) expand() GroupSpec {
 	orZero(&g.Reschedule.Interval, 10*Minute)
 	orZero(&g.Update.Deadline, 10*Minute)
 	if g.trustsStart() {
-		g.Update.MinHealthy = defaultProof
+		g.Update.MinHealthy = g.Update.proof()
 	}
 	if g.Update.MaxSurge == 0 && g.Update.MaxUnavailable == 0 {
 		g.Update.MaxSurge = 1
@@ -211,4 +211,12 @@ func orZero[T comparable](field *T, value T) {
 	if *field == zero {
 		*field = value
 	}
+}
+
+// proof is the min_healthy of a group that trusts a start: half the deadline if that is shorter, as otherwise no rollout could succeed.
+func (u UpdateSpec) proof() Duration {
+	if u.Deadline > 0 {
+		return min(defaultProof, u.Deadline/2)
+	}
+	return defaultProof
 }

@@ -17,6 +17,7 @@ func TestAutoRevertWithoutACheck(t *testing.T) {
 		warned bool
 	}{
 		{name: "auto_revert alone", group: model.GroupSpec{Update: model.UpdateSpec{AutoRevert: true}}, want: 5 * model.Second, warned: true},
+		{name: "with a short deadline", group: model.GroupSpec{Update: model.UpdateSpec{AutoRevert: true, Deadline: 4 * model.Second}}, want: 2 * model.Second, warned: true},
 		{name: "with min_healthy", group: model.GroupSpec{Update: model.UpdateSpec{AutoRevert: true, MinHealthy: 1}}, want: 1},
 		{name: "with a check", group: model.GroupSpec{Update: model.UpdateSpec{AutoRevert: true}, Checks: check}},
 		{name: "without auto_revert"},

@@ -302,7 +302,7 @@ func (p *pass) retryStop(inst *fsm.Instance, cause model.Cause, refusal *model.E
 		p.plan.wakeAt(next)
 		p.plan.rated = min(p.plan.rated, next)
 	}
-	p.plan.wakeAt(p.in.Now.Add(budgetRetry))
+	p.plan.retryAt(p.in.Now.Add(budgetRetry))
 }
 
 // endDrains ends the parts that are done, or out of time.

@@ -50,13 +50,14 @@ type planner struct {
 	accepted [][]fsm.Command
 	sizes    []int // of those accepted, in bytes
 	wake     model.Time
+	changes  model.Time // wake without the retries of stops that were refused: when something is known to come about
 	rated    model.Time // the earliest time at which a rate allows a stop that it refuses now; Never: it refuses none
 	refused  []Refusal
 	skipped  []Skip
 }
 
 func newPlanner(in Input) planner {
-	p := planner{draft: in.State.NewDraft(in.Now), paused: in.State.Settings.Paused, wake: model.Never, rated: model.Never}
+	p := planner{draft: in.State.NewDraft(in.Now), paused: in.State.Settings.Paused, wake: model.Never, changes: model.Never, rated: model.Never}
 	if p.paused {
 		p.noted = in.State.NewDraft(in.Now)
 	}
@@ -109,7 +110,12 @@ func (p *planner) refuse(subject string, refusal *model.Error) {
 	p.refused = append(p.refused, Refusal{Subject: subject, Code: refusal.Code, Message: refusal.Message})
 }
 
-func (p *planner) wakeAt(t model.Time) { p.wake = min(p.wake, t) }
+func (p *planner) wakeAt(t model.Time) {
+	p.wake, p.changes = min(p.wake, t), min(p.changes, t)
+}
+
+// retryAt asks to be woken for one more try of a stop that was refused.
+func (p *planner) retryAt(t model.Time) { p.wake = min(p.wake, t) }
 
 // finish packs the accepted groups into entries.
 func (p *planner) finish(in Input) Plan {

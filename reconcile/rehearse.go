@@ -51,7 +51,7 @@ func rehearse(in Input, begin [][]fsm.Command, about []*fsm.Instance) *rehearsal
 	}
 	for step, idle, wait := 0, 0, idleAtFirst; step < rehearsedSteps; step++ {
 		before := r.in.State.Index
-		wake, rated := r.decide()
+		plan := r.decide()
 		r.watch(about)
 		r.work()
 		switch {
@@ -61,15 +61,16 @@ func rehearse(in Input, begin [][]fsm.Command, about []*fsm.Instance) *rehearsal
 		case r.in.State.Index != before:
 			idle, wait = 0, idleAtFirst
 			continue
-		case rated != model.Never: // it is known when it goes on
-			r.in.Now = r.untilDeadline(rated)
+		case plan.rated != model.Never: // it is known when it goes on
+			r.in.Now = r.untilDeadline(min(plan.rated, max(plan.changes, r.in.Now.Add(wait))))
+			wait = min(wait*8, model.Hour)
 			continue
 		}
 		if idle++; idle > rehearsedIdle {
 			r.quiet = true
 			return r
 		}
-		r.in.Now = r.next(wait, wake)
+		r.in.Now = r.next(wait, plan.wake)
 		wait *= 8
 	}
 	return r
@@ -116,8 +117,8 @@ func (r *rehearsal) apply(e fsm.Entry) {
 	r.in.Seen.note(written)
 }
 
-// decide makes one decision and applies it. It returns when to look again, and when a rate allows what it refuses now.
-func (r *rehearsal) decide() (wake, rated model.Time) {
+// decide makes one decision, applies it, and returns its planner, which knows when to look again.
+func (r *rehearsal) decide() *planner {
 	p := decide(r.in)
 	if r.first == nil {
 		r.first = p
@@ -131,7 +132,7 @@ func (r *rehearsal) decide() (wake, rated model.Time) {
 	for _, e := range plan.Entries {
 		r.apply(e)
 	}
-	return plan.Wake, p.plan.rated
+	return &p.plan
 }
 
 // watch notes what has become of the instances.

@@ -215,7 +215,7 @@ func (v *instanceVerb) run(ctx context.Context, a *app, ref string, body any) er
 		done = fmt.Sprintf("(%s/%s, slot %d, on node %s) would be %s", i.Job, i.Group, i.Slot, i.Node, strings.TrimPrefix(done, "is "))
 	}
 	if asked, ok := body.(evictRequest); ok && asked.Cancel && got.value.Instance != nil {
-		done = canceledText(got.value.Instance)
+		done = canceledText(got.value.Instance, got.value.AvoidEnded)
 	}
 	return a.show(shown{json: got.raw, names: []string{id}, text: func(p *page) {
 		p.line("instance %s %s %s", id, done, v.write.done(got.value.Index))
@@ -227,14 +227,18 @@ func (v *instanceVerb) run(ctx context.Context, a *app, ref string, body any) er
 }
 
 // canceledText says what is left after an eviction was taken back.
-func canceledText(i *api.Instance) string {
+func canceledText(i *api.Instance, avoidEnded bool) string {
+	text := "has been told to stop"
 	switch {
 	case i.Desired == model.DesiredRunning && !i.Eviction.Requested:
-		return "stays: its eviction is cancelled"
+		text = "stays: it is not to be evicted"
 	case i.Desired == model.DesiredRunning:
-		return "is still to be stopped, for " + string(i.Eviction.Cause) + "; its group avoids node " + i.Node + " no longer"
+		text = "is still to be stopped, for " + string(i.Eviction.Cause)
 	}
-	return fmt.Sprintf("has been told to stop; %s/%s avoids node %s no longer", i.Job, i.Group, i.Node)
+	if avoidEnded {
+		text += fmt.Sprintf("; %s/%s avoids node %s no longer, whichever instance's eviction asked for that", i.Job, i.Group, i.Node)
+	}
+	return text
 }
 
 // awaitsText says what comes before the stop of an instance that is to be evicted and still runs.

@@ -195,7 +195,8 @@ func onInstance[I any](ref func(*I) string, command func(*fsm.Instance, *I) fsm.
 type evictInput struct {
 	WriteParams
 	InstancePath
-	Input api.EvictBody
+	Input   api.EvictBody
+	returns bool // the group comes back to the node that it avoided
 }
 
 func (in *evictInput) body() any { return &in.Input }
@@ -226,6 +227,7 @@ func evictInstance() change[evictInput, api.InstanceReply] {
 			until, _ := o.AvoidsByWord(i, o.now)
 			reply.AvoidUntil = o.wallOf(until)
 		}
+		reply.AvoidEnded = in.returns
 		return reply, err
 	}
 	return c
@@ -266,6 +268,7 @@ func evictReplica(c change[evictInput, api.InstanceReply]) change[evictInput, ap
 		_, avoids := r.AvoidsByWord(i, r.now)
 		switch {
 		case in.Input.Cancel && avoids:
+			in.returns = true
 			return []fsm.Command{&fsm.InstanceMark{ID: i.ID, Avoid: true}}, nil
 		case !replica && in.Input.Surge && in.Input.BypassBudget:
 			return nil, model.Refuse(model.CodeInvalid, "a replacement that comes first needs no bypass of a budget").WithHint("give one of the two")
