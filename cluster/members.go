@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"fmt"
 	"slices"
 	"time"
 
@@ -17,6 +16,7 @@ type Membership struct {
 	LastIndex uint64 // of the leader's log
 	SettleFor time.Duration
 	Servers   []ServerView // in the configuration, in gossip, or both
+	First     int          // of Servers: where NextChange begins to look; at least 0
 }
 
 // ServerView is what the leader knows of one server.
@@ -72,82 +72,18 @@ type Change struct {
 // NextChange is the one step to take now; ok is false when nothing needs to change. In order: write down a new
 // address; take out a dead server whose place a new one has taken; add a new server, without a vote; give a vote to
 // one that has kept up for long enough; take out a dead server whose name a new one has. Steps that skip reports are left out.
+// Each step looks at the server at m.First first.
 func (m Membership) NextChange(skip func(Change) bool) (c Change, ok bool) {
-	for _, step := range [...]func(ServerView) (Change, bool){m.move, m.replace, m.add, m.promote, m.succeed} {
-		for _, s := range m.Servers {
+	r := m.roster()
+	for _, step := range [...]func(ServerView) (Change, bool){r.move, r.replace, r.add, r.promote, r.succeed} {
+		for i := range m.Servers {
+			s := m.Servers[(m.First+i)%len(m.Servers)]
 			if c, ok := step(s); ok && !skip(c) {
 				return c, true
 			}
 		}
 	}
 	return Change{}, false
-}
-
-func (m Membership) move(s ServerView) (Change, bool) {
-	if !s.member() || !s.Alive || s.Address == "" || s.Address == s.Configured || m.at(s.Address) != nil {
-		return Change{}, false
-	}
-	return Change{Kind: ChangeMove, ID: s.ID, Address: s.Address, Voter: s.Voter, Reason: "it has a new address"}, true
-}
-
-// replace removes a member whose address a fresh server has: its directory was wiped, so it will not come back.
-func (m Membership) replace(s ServerView) (Change, bool) {
-	if s.member() || !s.Alive || !s.Fresh || s.Foreign {
-		return Change{}, false
-	}
-	old := m.at(s.Address)
-	if old == nil || old.Alive || m.CheckRemove(old.ID) != nil {
-		return Change{}, false
-	}
-	return Change{Kind: ChangeRemove, ID: old.ID, Successor: s.ID, Address: s.Address, Reason: fmt.Sprintf("the new server %s has its address", s.ID)}, true
-}
-
-// add takes in a server that has no state. One that has some was removed, or is of another cluster: an operator
-// has to decide about it.
-func (m Membership) add(s ServerView) (Change, bool) {
-	if s.member() || !s.Alive || !s.Fresh || s.Foreign || s.Format < m.Format || s.Address == "" || m.at(s.Address) != nil || m.namesake(s) != nil {
-		return Change{}, false
-	}
-	return Change{Kind: ChangeAdd, ID: s.ID, Address: s.Address, Reason: "a new server"}, true
-}
-
-func (m Membership) promote(s ServerView) (Change, bool) {
-	if s.HealthyFor < m.SettleFor || m.CheckPromote(s.ID) != nil {
-		return Change{}, false
-	}
-	return Change{Kind: ChangePromote, ID: s.ID, Address: s.Configured, Reason: "it has caught up"}, true
-}
-
-// succeed removes a dead member whose name a living one with a vote has: that one was made in its place, at another address.
-func (m Membership) succeed(s ServerView) (Change, bool) {
-	if !s.Voter || s.Alive || s.Name == "" || m.CheckRemove(s.ID) != nil {
-		return Change{}, false
-	}
-	next := m.namesake(s)
-	if next == nil || !next.Voter || !next.works() {
-		return Change{}, false
-	}
-	return Change{Kind: ChangeRemove, ID: s.ID, Successor: next.ID, Address: next.Address, Name: s.Name, Reason: fmt.Sprintf("server %s has its name", next.ID)}, true
-}
-
-// namesake is a living member with the name of another server. A second one of its name is not taken in: whoever names it could not say which one is meant.
-func (m Membership) namesake(s ServerView) *ServerView {
-	for i := range m.Servers {
-		if one := &m.Servers[i]; s.Name != "" && one.Name == s.Name && one.ID != s.ID && one.member() && one.Alive {
-			return one
-		}
-	}
-	return nil
-}
-
-// at is the member that the configuration has at an address.
-func (m Membership) at(address string) *ServerView {
-	for i := range m.Servers {
-		if address != "" && m.Servers[i].Configured == address {
-			return &m.Servers[i]
-		}
-	}
-	return nil
 }
 
 // Find returns the view of a server; ok is false for one that isn't known.
@@ -161,68 +97,19 @@ func (m Membership) Find(id model.ServerID) (s ServerView, ok bool) {
 
 // CheckPromote says why a server can't get a vote now. Codes: not_found; conflict (it has one, or is too far
 // behind).
-func (m Membership) CheckPromote(id model.ServerID) *model.Error {
-	s, ok := m.Find(id)
-	switch {
-	case !ok || !s.member():
-		return noServer(id)
-	case s.Voter:
-		return model.Refuse(model.CodeConflict, "server %s has a vote already", id)
-	case !s.works():
-		return model.Refuse(model.CodeConflict, "server %s does not answer", id).WithHint("start it, then try again")
-	case s.LastIndex+maxLogLag < m.LastIndex:
-		return model.Refuse(model.CodeConflict, "server %s is %d entries behind", id, m.LastIndex-s.LastIndex).WithHint("wait until it has caught up")
-	}
-	return nil
-}
+func (m Membership) CheckPromote(id model.ServerID) *model.Error { return m.roster().checkPromote(id) }
 
 // CheckRemove says why a server can't be taken out now. Codes: not_found; conflict where the rest would have no
 // majority that works.
-func (m Membership) CheckRemove(id model.ServerID) *model.Error {
-	s, ok := m.Find(id)
-	if !ok || !s.member() {
-		return noServer(id)
-	}
-	if !s.Voter {
-		return nil
-	}
-	voters, working := m.votersWithout(id)
-	if voters == 0 {
-		return model.Refuse(model.CodeConflict, "server %s is the last one with a vote", id)
-	}
-	if working < voters/2+1 {
-		return model.Refuse(model.CodeConflict, "without server %s only %d of %d servers would work, which is no majority", id, working, voters).
-			WithHint("bring another server back first, or use --force")
-	}
-	return nil
-}
+func (m Membership) CheckRemove(id model.ServerID) *model.Error { return m.roster().checkRemove(id) }
 
 // CheckForcedRemove is CheckRemove for an operator who insists: only the last vote is protected.
 func (m Membership) CheckForcedRemove(id model.ServerID) *model.Error {
-	s, ok := m.Find(id)
-	if !ok || !s.member() {
-		return noServer(id)
-	}
-	if voters, _ := m.votersWithout(id); s.Voter && voters == 0 {
-		return model.Refuse(model.CodeConflict, "server %s is the last one with a vote", id)
-	}
-	return nil
+	return m.roster().checkForcedRemove(id)
 }
 
 func noServer(id model.ServerID) *model.Error {
 	return model.Refuse(model.CodeNotFound, "there is no server %s in the cluster", id).WithHint("list them with: outspan server members")
-}
-
-func (m Membership) votersWithout(id model.ServerID) (voters, working int) {
-	for _, s := range m.Servers {
-		if s.Voter && s.ID != id {
-			voters++
-			if s.works() {
-				working++
-			}
-		}
-	}
-	return voters, working
 }
 
 // NextFormat is the newest format that every server of the configuration can read; 0 while one of them has not said.

@@ -156,3 +156,40 @@ func TestCheckRemoveKeepsQuorum(t *testing.T) {
 		t.Error("the last vote can be removed")
 	}
 }
+
+// However many servers gossip makes up, each of them is looked at once for a step and compared with no other: what is
+// searched holds the members alone, and a look allocates for no stranger.
+func TestMadeUpServersCostLittle(t *testing.T) {
+	m := threeServers()
+	m.Servers[2].Name = "three"
+	for i := range maxMembers {
+		s := fresh(fmt.Sprintf("z%05d", i), fmt.Sprintf("b%d:1", i))
+		s.Name = []string{"three", fmt.Sprint("liar", i)}[i%2]
+		m.Servers = append(m.Servers, s)
+	}
+	r := m.roster()
+	if len(r.byID) != 3 || len(r.address) != 3 || len(r.name) != 1 || len(r.name["three"]) != 1 || len(r.voters) != 3 {
+		t.Errorf("the roster has %d ids, %d addresses, %d names and %d voters", len(r.byID), len(r.address), len(r.name), len(r.voters))
+	}
+	looks := 0
+	look := func() { m.NextChange(func(Change) bool { looks++; return true }) }
+	look()
+	if looks != maxMembers/2 {
+		t.Errorf("%d changes are proposed", looks)
+	}
+	if got := testing.AllocsPerRun(3, look); got > 30 {
+		t.Errorf("a look allocates %v times", got)
+	}
+}
+
+// Whose turn comes first is not a matter of names.
+func TestNextChangeBeginsAnywhere(t *testing.T) {
+	m := threeServers()
+	m.Servers = append(m.Servers, fresh("s4", "a4:1"), fresh("s5", "a5:1"))
+	for first, want := range []model.ServerID{"s4", "s4", "s4", "s4", "s5", "s4"} {
+		m.First = first
+		if c, ok := m.NextChange(func(Change) bool { return false }); !ok || c.ID != want {
+			t.Errorf("from %d on: %v %s, want %s", first, ok, c.ID, want)
+		}
+	}
+}

@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"maps"
+	"math/rand/v2"
 	"net"
 	"slices"
 	"strings"
@@ -141,6 +142,7 @@ func (s *Server) keepMembers(ctx context.Context, _ uint64) {
 		m := s.membership()
 		s.warnOfNamesakes(m, warned)
 		began := time.Now()
+		m.First = rand.IntN(max(len(m.Servers), 1)) // who makes servers up chooses their order, and few are taken in at once
 		c, ok := m.NextChange(skip)
 		proofs.start(ctx, began)
 		if ok && s.disk.space.room() != RoomNone {
@@ -157,8 +159,9 @@ func (s *Server) keepMembers(ctx context.Context, _ uint64) {
 
 // warnOfNamesakes says once of each new server why it is not taken in.
 func (s *Server) warnOfNamesakes(m Membership, warned map[model.ServerID]bool) {
+	r := m.roster()
 	for _, v := range m.Servers {
-		if taken := m.namesake(v); taken != nil && !v.member() && v.Alive && v.Fresh && !warned[v.ID] {
+		if taken := r.namesake(v); taken != nil && !v.member() && v.Alive && v.Fresh && !warned[v.ID] {
 			warned[v.ID] = true
 			s.log.Warn("a new server is not taken in: its name belongs to another one", "name", v.Name, "server", v.ID, "address", v.Address, "owner", taken.ID,
 				"hint", "give it another name and start it again, or take the other one out: outspan server remove "+string(taken.ID))

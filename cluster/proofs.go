@@ -14,6 +14,9 @@ import (
 // How the claims are proven on which changes of the servers rest.
 const (
 	proofsAtOnce   = 8
+	proofsKept     = 2                // of those places: for the servers that wait longest, however often they failed
+	claimsNew      = 100              // of each kind, in one look at the servers
+	claimsMost     = 20_000           // more than the members that gossip keeps make
 	proofRetry     = 5 * time.Second  // after the first failure in a row; twice as long after each further one
 	proofRetryMost = time.Minute      // at most
 	proofHolds     = 10 * time.Second // a proven claim is proven anew after that
@@ -22,7 +25,8 @@ const (
 
 // proofs has the claims of gossip proven beside the loop that changes the servers: whoever has the gossip key can
 // claim that servers are where nobody answers, and each attempt to reach one takes seconds. Servers that failed less
-// often go first. Safe for many goroutines.
+// often go first, then those that wait longer; some places are for those that wait longest. Names don't count: who
+// makes servers up can choose them. Safe for many goroutines.
 type proofs struct {
 	prove  func(Change) error // it blocks for at most helloTimeout
 	failed func(Change, error)
@@ -30,12 +34,16 @@ type proofs struct {
 
 	mu     sync.Mutex
 	claims map[Change]*claim
+	fresh  map[ChangeKind]int // claims that were new since start
+	number uint64             // of the claim that was new last
 	record map[model.ServerID]*record
-	flying int
+	flying map[bool]int // attempts under way in places that are kept, and in the others
 }
 
 // claim is what one change rests on.
 type claim struct {
+	first  time.Time // when the change was first wanted
+	number uint64    // its place among those that were wanted at the same time
 	asked  time.Time // when the change was last wanted
 	proven time.Time // zero: it is not
 }
@@ -45,6 +53,7 @@ type record struct {
 	failures int // in a row
 	tried    time.Time
 	flying   bool
+	kept     bool // in which kind of place it flies
 }
 
 // retry is when the server may be tried again.
@@ -56,17 +65,26 @@ func (r *record) retry() time.Time {
 }
 
 func newProofs(prove func(Change) error, failed func(Change, error)) *proofs {
-	return &proofs{prove: prove, failed: failed, claims: map[Change]*claim{}, record: map[model.ServerID]*record{}}
+	return &proofs{
+		prove: prove, failed: failed, claims: map[Change]*claim{}, fresh: map[ChangeKind]int{},
+		record: map[model.ServerID]*record{}, flying: map[bool]int{},
+	}
 }
 
-// holds reports whether what a change rests on was proven lately. If it was not, start has it proven.
+// holds reports whether what a change rests on was proven lately. If it was not, start has it proven. Once claimsNew
+// claims of its kind were new since the last start, a further one is left for later.
 func (p *proofs) holds(c Change) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
 	one := p.claims[c]
 	if one == nil {
-		one = &claim{}
+		if p.fresh[c.Kind] == claimsNew || len(p.claims) == claimsMost {
+			return false
+		}
+		p.fresh[c.Kind]++
+		p.number++
+		one = &claim{first: now, number: p.number}
 		p.claims[c] = one
 	}
 	one.asked = now
@@ -82,27 +100,61 @@ func (p *proofs) start(ctx context.Context, since time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
+	clear(p.fresh)
 	maps.DeleteFunc(p.claims, func(_ Change, one *claim) bool { return now.Sub(one.asked) >= proofHolds })
 	maps.DeleteFunc(p.record, func(_ model.ServerID, r *record) bool { return !r.flying && now.Sub(r.tried) >= proofMemory })
-	var due []Change
+	var due []waiting
 	for c, one := range p.claims {
-		if r := p.of(c); one.proven.IsZero() && !one.asked.Before(since) && !r.flying && !now.Before(r.retry()) {
-			due = append(due, c)
+		r := p.of(c)
+		if one.proven.IsZero() && !one.asked.Before(since) && !r.flying && !now.Before(r.retry()) {
+			due = append(due, waiting{c, r.failures, latest(one.first, r.tried), one.number})
 		}
 	}
-	slices.SortFunc(due, func(a, b Change) int {
-		x, y := p.of(a), p.of(b)
-		return cmp.Or(x.failures-y.failures, x.tried.Compare(y.tried), cmp.Compare(a.prover(), b.prover()))
-	})
-	for _, c := range due {
-		r := p.of(c)
-		if r.flying || p.flying == proofsAtOnce || ctx.Err() != nil {
+	slices.SortFunc(due, func(a, b waiting) int { return cmp.Or(a.failures-b.failures, a.longer(b)) })
+	p.fly(ctx, now, due, false)
+	slices.SortFunc(due, waiting.longer)
+	p.fly(ctx, now, due, true)
+}
+
+// waiting is a claim that may be tried now.
+type waiting struct {
+	change   Change
+	failures int       // of its server
+	since    time.Time // when it was first wanted, or its server was last tried
+	number   uint64    // of the claim
+}
+
+// longer orders claims by how long they wait, the longest first.
+func (w waiting) longer(other waiting) int {
+	return cmp.Or(w.since.Compare(other.since), cmp.Compare(w.number, other.number))
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// fly begins the first of the attempts that are due, as far as there are places: those that are kept for servers that
+// wait long, or the others. p.mu is held.
+func (p *proofs) fly(ctx context.Context, now time.Time, due []waiting, kept bool) {
+	places := proofsAtOnce - proofsKept
+	if kept {
+		places = proofsKept
+	}
+	for _, w := range due {
+		if p.flying[kept] >= places || ctx.Err() != nil {
+			return
+		}
+		r := p.of(w.change)
+		if r.flying {
 			continue
 		}
-		r.flying, r.tried = true, now
-		p.record[c.prover()] = r
-		p.flying++
-		p.wg.Go(func() { p.try(ctx, c) })
+		r.flying, r.tried, r.kept = true, now, kept
+		p.record[w.change.prover()] = r
+		p.flying[kept]++
+		p.wg.Go(func() { p.try(ctx, w.change) })
 	}
 }
 
@@ -111,7 +163,7 @@ func (p *proofs) try(ctx context.Context, c Change) {
 	err := p.prove(c)
 	p.mu.Lock()
 	r := p.of(c)
-	p.flying--
+	p.flying[r.kept]--
 	r.flying, r.tried = false, time.Now()
 	if err == nil {
 		r.failures = 0

@@ -102,8 +102,8 @@ func TestProofsAtOnce(t *testing.T) {
 		for round := range 4 {
 			ask()
 			time.Sleep(proofRetry)
-			if p.flying != proofsAtOnce {
-				t.Errorf("round %d: %d are tried at once", round, p.flying)
+			if got := p.flying[false] + p.flying[true]; got != proofsAtOnce {
+				t.Errorf("round %d: %d are tried at once", round, got)
 			}
 			for range proofsAtOnce {
 				let <- struct{}{}
@@ -114,6 +114,78 @@ func TestProofsAtOnce(t *testing.T) {
 			if r.failures < 1 || r.failures > 2 {
 				t.Errorf("%s was tried %d times in four rounds", id, r.failures)
 			}
+		}
+	})
+}
+
+// Two or three names a second that sort first and are made up for a minute each keep a new server out neither when it
+// comes nor after it failed once.
+func TestMadeUpNamesDelayNoProofForLong(t *testing.T) {
+	for _, rate := range []int{2, 3} {
+		for _, once := range []bool{false, true} {
+			inBubble(t, func(t *testing.T) {
+				proven, fails := false, once
+				p := newProofs(func(c Change) error {
+					if c.ID == "zz-honest" && !fails {
+						proven = true
+						return nil
+					}
+					if c.ID == "zz-honest" {
+						fails = false
+						return errors.New("it is not up yet")
+					}
+					time.Sleep(helloTimeout)
+					return errors.New("no answer")
+				}, func(Change, error) {})
+				look := func(second int) {
+					now := time.Now()
+					for i := max(0, (second-60)*rate); i <= (second+1)*rate; i++ {
+						name := fmt.Sprintf("000-liar-%06d", 999999-i)
+						p.holds(Change{Kind: ChangeAdd, ID: model.ServerID(name), Address: "10.9.9.9:1"})
+					}
+					if second > 60 {
+						p.holds(Change{Kind: ChangeAdd, ID: "zz-honest", Address: "10.1.0.1:7640"})
+					}
+					p.start(t.Context(), now)
+					time.Sleep(time.Second)
+				}
+				seconds := 0
+				for ; !proven && seconds < 1800; seconds++ {
+					look(seconds)
+				}
+				p.wait()
+				if waited := seconds - 60; waited > 150 {
+					t.Errorf("%d names a second, failing once %v: the new server waited for %d s", rate, once, waited)
+				}
+				if len(p.claims) > 80*rate || len(p.record) > 80*rate+2*600 {
+					t.Errorf("%d claims and %d records are kept", len(p.claims), len(p.record))
+				}
+			})
+		}
+	}
+}
+
+// A look at many claims takes in few of each kind, and what is kept has a bound.
+func TestProofsTakeInFewClaims(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		p := newProofs(func(Change) error { return nil }, func(Change, error) {})
+		ask := func(looks int) {
+			for look := range looks {
+				for i := range maxMembers {
+					id := model.ServerID(fmt.Sprintf("liar-%d-%d", look, i))
+					p.holds(Change{Kind: ChangeAdd, ID: id})
+					p.holds(Change{Kind: ChangeRemove, Successor: id})
+				}
+				clear(p.fresh)
+			}
+		}
+		ask(1)
+		if got := len(p.claims); got != 2*claimsNew {
+			t.Errorf("%d claims are taken in by one look", got)
+		}
+		ask(claimsMost/claimsNew/2 + 10)
+		if got := len(p.claims); got != claimsMost {
+			t.Errorf("%d claims are kept", got)
 		}
 	})
 }

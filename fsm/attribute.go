@@ -27,3 +27,13 @@ func (n *Node) Attribute(name string) (string, bool) {
 
 // Meets reports whether a node satisfies a constraint.
 func (n *Node) Meets(c *model.Constraint) bool { return c.Holds(n.Attribute(c.Attribute)) }
+
+// MeetsAll reports whether each constraint holds on the node.
+func (n *Node) MeetsAll(list []model.Constraint) bool {
+	for i := range list {
+		if !n.Meets(&list[i]) {
+			return false
+		}
+	}
+	return true
+}

@@ -103,14 +103,7 @@ func (p *pass) systemMissing(g *groupView) []*fsm.Node {
 }
 
 // suits reports whether a node meets a group's constraints.
-func suits(spec *model.GroupSpec, n *fsm.Node) bool {
-	for i := range spec.Constraints {
-		if !n.Meets(&spec.Constraints[i]) {
-			return false
-		}
-	}
-	return true
-}
+func suits(spec *model.GroupSpec, n *fsm.Node) bool { return n.MeetsAll(spec.Constraints) }
 
 // systemSeat is the slot that a system group has for a node.
 type systemSeat struct {

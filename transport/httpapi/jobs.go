@@ -84,12 +84,13 @@ func (r *reading) degraded(g *fsm.Group) model.Code {
 
 // eligibleNodes is how many nodes a system group has to cover.
 func (r *reading) eligibleNodes(g *fsm.Group) int {
-	if g.Count == 0 {
+	spec, ok := r.Policy(g.ID)
+	if g.Count == 0 || !ok {
 		return 0
 	}
 	n := 0
 	for _, node := range r.Nodes.All() {
-		if r.Eligible(node) == nil {
+		if r.Eligible(node) == nil && node.MeetsAll(spec.Constraints) {
 			n++
 		}
 	}

@@ -1,0 +1,168 @@
+package cluster
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/outspan/outspan/model"
+)
+
+// roster finds the members among the servers that the leader knows. It holds no others: gossip may have made up
+// thousands of those, and each of them is looked at. It points into the servers of the Membership that it is of.
+type roster struct {
+	Format    uint16
+	LastIndex uint64
+	SettleFor time.Duration
+
+	byID    map[model.ServerID]*ServerView
+	address map[string]*ServerView
+	name    map[string][]*ServerView // of those that live
+	voters  []*ServerView
+}
+
+func (m Membership) roster() *roster {
+	r := &roster{
+		Format: m.Format, LastIndex: m.LastIndex, SettleFor: m.SettleFor,
+		byID: map[model.ServerID]*ServerView{}, address: map[string]*ServerView{}, name: map[string][]*ServerView{},
+	}
+	for i := range m.Servers {
+		s := &m.Servers[i]
+		if !s.member() {
+			continue
+		}
+		r.byID[s.ID] = s
+		if r.address[s.Configured] == nil {
+			r.address[s.Configured] = s
+		}
+		if s.Alive && s.Name != "" {
+			r.name[s.Name] = append(r.name[s.Name], s)
+		}
+		if s.Voter {
+			r.voters = append(r.voters, s)
+		}
+	}
+	return r
+}
+
+// namesake is a living member with the name of another server. A second one of its name is not taken in: whoever names
+// it could not say which one is meant.
+func (r *roster) namesake(s ServerView) *ServerView {
+	for _, one := range r.name[s.Name] {
+		if one.ID != s.ID {
+			return one
+		}
+	}
+	return nil
+}
+
+// at is the member that the configuration has at an address.
+func (r *roster) at(address string) *ServerView { return r.address[address] }
+
+func (r *roster) move(s ServerView) (Change, bool) {
+	if !s.member() || !s.Alive || s.Address == "" || s.Address == s.Configured || r.at(s.Address) != nil {
+		return Change{}, false
+	}
+	return Change{Kind: ChangeMove, ID: s.ID, Address: s.Address, Voter: s.Voter, Reason: "it has a new address"}, true
+}
+
+// replace removes a member whose address a fresh server has: its directory was wiped, so it will not come back.
+func (r *roster) replace(s ServerView) (Change, bool) {
+	if s.member() || !s.Alive || !s.Fresh || s.Foreign {
+		return Change{}, false
+	}
+	old := r.at(s.Address)
+	if old == nil || old.Alive || r.checkRemove(old.ID) != nil {
+		return Change{}, false
+	}
+	return Change{Kind: ChangeRemove, ID: old.ID, Successor: s.ID, Address: s.Address, Reason: fmt.Sprintf("the new server %s has its address", s.ID)}, true
+}
+
+// add takes in a server that has no state. One that has some was removed, or is of another cluster: an operator
+// has to decide about it.
+func (r *roster) add(s ServerView) (Change, bool) {
+	if s.member() || !s.Alive || !s.Fresh || s.Foreign || s.Format < r.Format || s.Address == "" || r.at(s.Address) != nil || r.namesake(s) != nil {
+		return Change{}, false
+	}
+	return Change{Kind: ChangeAdd, ID: s.ID, Address: s.Address, Reason: "a new server"}, true
+}
+
+func (r *roster) promote(s ServerView) (Change, bool) {
+	if s.HealthyFor < r.SettleFor || r.checkPromote(s.ID) != nil {
+		return Change{}, false
+	}
+	return Change{Kind: ChangePromote, ID: s.ID, Address: s.Configured, Reason: "it has caught up"}, true
+}
+
+// succeed removes a dead member whose name a living one with a vote has: that one was made in its place, at another address.
+func (r *roster) succeed(s ServerView) (Change, bool) {
+	if !s.Voter || s.Alive || s.Name == "" || r.checkRemove(s.ID) != nil {
+		return Change{}, false
+	}
+	next := r.namesake(s)
+	if next == nil || !next.Voter || !next.works() {
+		return Change{}, false
+	}
+	return Change{Kind: ChangeRemove, ID: s.ID, Successor: next.ID, Address: next.Address, Name: s.Name, Reason: fmt.Sprintf("server %s has its name", next.ID)}, true
+}
+
+// checkPromote says why a server can't get a vote now. Codes: not_found; conflict (it has one, or is too far
+// behind).
+func (r *roster) checkPromote(id model.ServerID) *model.Error {
+	s, ok := r.byID[id]
+	switch {
+	case !ok:
+		return noServer(id)
+	case s.Voter:
+		return model.Refuse(model.CodeConflict, "server %s has a vote already", id)
+	case !s.works():
+		return model.Refuse(model.CodeConflict, "server %s does not answer", id).WithHint("start it, then try again")
+	case s.LastIndex+maxLogLag < r.LastIndex:
+		return model.Refuse(model.CodeConflict, "server %s is %d entries behind", id, r.LastIndex-s.LastIndex).WithHint("wait until it has caught up")
+	}
+	return nil
+}
+
+// checkRemove says why a server can't be taken out now. Codes: not_found; conflict where the rest would have no
+// majority that works.
+func (r *roster) checkRemove(id model.ServerID) *model.Error {
+	s, ok := r.byID[id]
+	if !ok {
+		return noServer(id)
+	}
+	if !s.Voter {
+		return nil
+	}
+	voters, working := r.votersWithout(id)
+	if voters == 0 {
+		return model.Refuse(model.CodeConflict, "server %s is the last one with a vote", id)
+	}
+	if working < voters/2+1 {
+		return model.Refuse(model.CodeConflict, "without server %s only %d of %d servers would work, which is no majority", id, working, voters).
+			WithHint("bring another server back first, or use --force")
+	}
+	return nil
+}
+
+// checkForcedRemove is checkRemove for an operator who insists: only the last vote is protected.
+func (r *roster) checkForcedRemove(id model.ServerID) *model.Error {
+	s, ok := r.byID[id]
+	if !ok {
+		return noServer(id)
+	}
+	if voters, _ := r.votersWithout(id); s.Voter && voters == 0 {
+		return model.Refuse(model.CodeConflict, "server %s is the last one with a vote", id)
+	}
+	return nil
+}
+
+func (r *roster) votersWithout(id model.ServerID) (voters, working int) {
+	for _, s := range r.voters {
+		if s.ID != id {
+			voters++
+			if s.works() {
+				working++
+			}
+		}
+	}
+	return voters, working
+}
