@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/outspan/outspan/internal/daemon"
 	"github.com/outspan/outspan/model"
 )
 
@@ -27,7 +28,7 @@ func TestStopsOfSurge(t *testing.T) {
 		{2, []wouldStop{{Group: "web/http", Stop: 1, Instances: []model.InstanceID{"a2", "b1", "c1"}}}},
 		{0, []wouldStop{{Group: "web/http", Stop: 4, Instances: []model.InstanceID{"a1", "a2", "b1", "c1"}}}},
 	} {
-		a := newApp()
+		a := newApp(daemon.Program{Version: "dev"})
 		a.conn.address = address
 		got, err := a.stopsOf(t.Context(), "web", "", c.keep)
 		if err != nil {
