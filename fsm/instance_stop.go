@@ -50,9 +50,6 @@ func (s *State) checkStop(inst *Instance, c *InstanceStop, choice GateChoice) *m
 	if !c.Cause.Valid() {
 		return model.Refuse(model.CodeInvalid, "%q is no cause", c.Cause)
 	}
-	if refusal := s.stillAsked(inst, c); refusal != nil {
-		return refusal
-	}
 	if refusal := s.freshFacts(c.Facts); refusal != nil {
 		return refusal
 	}
@@ -129,8 +126,8 @@ func (s *State) stillWanted(inst *Instance, c *InstanceStop) *model.Error {
 		return s.mayStopTroubled(inst)
 	case c.Cause.IsMove():
 		return s.mayFinishMove(inst, c)
-	case c.Cause == model.CauseUser && s.entry.actor == model.ActorLeader:
-		return s.replacedFirst(inst, c) // a person may stop it all the same
+	case c.Cause == model.CauseUser && inst.Eviction.Surge && s.entry.actor == model.ActorLeader:
+		return s.surged(inst) // a person may stop it all the same
 	}
 	return nil
 }

@@ -84,7 +84,7 @@ func report(node model.NodeID, id model.InstanceID, generation uint64, o model.O
 
 // stop is a stop past every budget; the tests then make it look like one that was under them.
 func (d *docket) stop(id model.InstanceID) (step, *fsm.Instance) {
-	s := d.entry("cli:ann", &fsm.InstanceStop{ID: id, Cause: model.CauseUser, Bypass: true})
+	s := d.entry(model.ActorLeader, &fsm.InstanceStop{ID: id, Cause: model.CauseUser, Bypass: true})
 	i, _ := s.after.Instances.Get(id)
 	i.Marks.StopReason = "changed by the test"
 	return s, i
