@@ -167,6 +167,7 @@ func TestRecoverSupersedesUnmet(t *testing.T) {
 			t.Fatal(err)
 		}
 		all := r.all()
+		eventually(t, 10*time.Second, "it knows its cluster", func() bool { return all[0].ClusterID() != "" })
 		for _, s := range all {
 			s.crash()
 		}

@@ -172,7 +172,7 @@ func changeText(e api.Event) string {
 	before, after := e.Data["before"], e.Data["after"]
 	switch {
 	case before == "" && after == "":
-		return e.Data["text"]
+		return first(e.Data["text"], e.Data["instances"])
 	case before == "":
 		return after
 	}
