@@ -83,13 +83,13 @@ func TestRevertOfARevert(t *testing.T) {
 }
 
 // oldState is a job with a kept version that today's checks refuse, as an older program took it.
-func oldState(t *testing.T, break_ func(*model.GroupSpec)) State {
+func oldState(t *testing.T, breaks func(*model.GroupSpec)) State {
 	t.Helper()
 	s := historyOf(t, "one")
 	v, _ := s.JobVersion("web", 1)
 	old := *v
 	old.Spec.Groups = append([]model.GroupSpec(nil), v.Spec.Groups...)
-	break_(&old.Spec.Groups[0])
+	breaks(&old.Spec.Groups[0])
 	if old.Spec.Check() == nil {
 		t.Fatal("the spec passes today's checks")
 	}
