@@ -203,4 +203,10 @@ func TestAttributesOfANode(t *testing.T) {
 	if refusal := g.register("n2", nil, labelsOf(200, 0, 200), "text"); refusal == nil || refusal.Code != model.CodeInvalid {
 		t.Errorf("41 kB: %v, want invalid", refusal)
 	}
+	long := strings.Repeat("x", maxAgentText+1)
+	for what, attributes := range map[string]map[string]string{"name": {long: "x"}, "value": {"x": long}} {
+		if refusal := g.register("n3", nil, attributes, "text"); refusal == nil || !strings.Contains(refusal.Message, "is longer than") {
+			t.Errorf("a long %s: %v, want a refusal that says so", what, refusal)
+		}
+	}
 }

@@ -41,3 +41,13 @@ func TestSingleHolderOrder(t *testing.T) {
 		})
 	}
 }
+
+// Only a check by HTTP has a path, and its default is the root.
+func TestPathOfAnHTTPCheck(t *testing.T) {
+	spec := JobSpec{Name: "j", Groups: []GroupSpec{{Name: "g", Checks: []CheckSpec{{Kind: CheckHTTP}, {Kind: CheckHTTP, Path: "/ok"}, {Kind: CheckTCP}}}}}.Expand()
+	for i, want := range []string{"/", "/ok", ""} {
+		if got := spec.Groups[0].Checks[i].Path; got != want {
+			t.Errorf("check %d has the path %q, want %q", i, got, want)
+		}
+	}
+}
