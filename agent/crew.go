@@ -352,7 +352,7 @@ func (c *crew) task(id model.InstanceID) (Task, bool) {
 	return nil, false
 }
 
-// running counts instances of which something may run.
+// running counts instances whose programs may run.
 func (c *crew) running() int {
 	n := 0
 	for _, m := range c.list() {

@@ -358,7 +358,7 @@ func (i *instance) report(s model.InstanceStatus) {
 	i.shop.reports.set(s)
 }
 
-// lastWord tells the servers that an instance of which only one may run has stopped: they let another one start. If the journal does not take it, this agent
+// lastWord tells the servers that an instance that must not run twice has stopped: they let another one start. If the journal does not take it, this agent
 // could start the instance again after a restart. Then the servers are told why it is not over yet, and it is tried again.
 func (i *instance) lastWord(s model.InstanceStatus) {
 	before := i.entry.Status

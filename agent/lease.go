@@ -31,7 +31,7 @@ type lease struct {
 	mu    sync.Mutex
 	beats Heartbeats      // nil: never held
 	now   term            // the newest registration
-	told  term            // the newest one of which assignments are known, and confirmed
+	told  term            // the newest one whose assignments are known and confirmed
 	reign uint64          // the incarnation of the servers' state that sure is of
 	sure  time.Time       // since when, at the latest, the restore that began it is confirmed; zero: there was none
 	heard driver.BootTime // when the newest heartbeat was sent that a majority answered; 0: none was

@@ -10,10 +10,10 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// adoptRetry is the time between two looks at an instance of which the runtime can't tell whether it runs.
+// adoptRetry is the time between two looks at an instance when the runtime can't tell whether it runs.
 const adoptRetry = 2 * time.Second
 
-// recover finds out what became of an instance that an earlier agent ran, and accounts for a program of which neither a process nor an exit status is left. While
+// recover finds out what became of an instance that an earlier agent ran, and accounts for a program that left neither a process nor an exit status. While
 // that can't be told the instance is not ready, and nothing says that it has ended: another one could be started elsewhere. What may run is ended when the
 // servers don't want it any more, after its grace. It returns early when ctx ends.
 func (i *instance) recover(ctx context.Context) {

@@ -12,7 +12,7 @@ import (
 
 // Runtime runs the processes of instances: the exec driver, or memory in a simulation. Safe for many goroutines.
 type Runtime interface {
-	// Start runs spec and returns once the program is executed. An instance that has ended is started anew.
+	// Start runs spec and returns once the program is executed. An instance that has ended is started again.
 	Start(context.Context, driver.Spec) (Task, error)
 	// Adopt returns everything that an earlier agent left, running or ended, and the ids of what it can't tell of. It is called once, before Start.
 	Adopt(context.Context) (found []Task, unclear []driver.ID, err error)

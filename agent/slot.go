@@ -44,7 +44,7 @@ func (i *instance) holdStanding(ctx context.Context) bool {
 	return true
 }
 
-// holdSlot blocks until an instance of which only one may run can be started. If this boot of this machine has started it before and the program ended by
+// holdSlot blocks until an instance that must not run twice can be started. If this boot of this machine has started it before and the program ended by
 // itself, that is at once. Otherwise it waits for the assignments of the present registration: after a reboot, on a copied disk, or where the servers had it
 // stopped and the journal could not note that, the instance may run elsewhere by now. It returns false if the assignment changed meanwhile.
 func (i *instance) holdSlot(ctx context.Context, want transport.Assignment) bool {

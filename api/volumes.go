@@ -16,7 +16,7 @@ const (
 	VolumeMoving      VolumeState = "moving"       // a transfer works on it
 	VolumeDetached    VolumeState = "detached"     // restored, and not put to use
 	VolumeHomeOffline VolumeState = "home_offline" // the only copy is on a node that can't be heard
-	VolumeLost        VolumeState = "lost"         // its home was forgotten and its data given up; the next instance begins anew
+	VolumeLost        VolumeState = "lost"         // its home was forgotten and its data given up; the next instance starts empty
 )
 
 // Volume is how a volume is shown.

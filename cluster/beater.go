@@ -35,7 +35,7 @@ type Courier interface {
 type Beater struct {
 	cfg   BeaterConfig
 	codec codec
-	wake  chan struct{} // capacity 1: registered anew, or a server has to be told its echo
+	wake  chan struct{} // capacity 1: registered again, or a server has to be told its echo
 
 	mu      sync.Mutex
 	reg     registration
@@ -107,7 +107,7 @@ func (b *Beater) hear(e electorate) bool {
 		if refusal != nil || was.Cluster != "" && !now.Replaces(was) {
 			return false
 		}
-		b.voters = electorate{History: e.History} // a recovery numbers its configurations anew
+		b.voters = electorate{History: e.History} // a recovery numbers its configurations from the start
 	}
 	if e.Index > b.voters.Index {
 		b.voters = e
@@ -127,7 +127,7 @@ func (b *Beater) SetInterval(interval time.Duration) {
 }
 
 // SetFacts names the newest generation of facts of an epoch; heartbeats carry it from now on. Another epoch than the one that was
-// registered last is ignored: its generations were counted anew.
+// registered last is ignored: its generations were counted from the start.
 func (b *Beater) SetFacts(epoch, generation uint64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

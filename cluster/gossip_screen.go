@@ -183,7 +183,7 @@ func (s *screen) stream(head []byte) error {
 	return errKind
 }
 
-// screenExchange looks at the header of an exchange of members, of which a message of so many bytes is said to
+// screenExchange looks at the header of an exchange of members. A message of so many bytes is said to
 // consist. Members add nothing to it, and each of them knows at least itself.
 func screenExchange(plain []byte, size int64) error {
 	header, ok := decodeHeader(plain)

@@ -10,7 +10,7 @@ import (
 )
 
 // poolView is what is asked of the members again and again, and changes only with one of them: with 5,000 agents a copy of all for each question is
-// a millisecond and a megabyte. What it holds is never written; nil has to be made anew.
+// a millisecond and a megabyte. What it holds is never written; nil has to be made again.
 type poolView struct {
 	servers  []Member // in order of name
 	liveness map[model.NodeID]fsm.Gossip

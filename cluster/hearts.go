@@ -55,7 +55,7 @@ type signer struct {
 // heart is what is remembered of one node.
 type heart struct {
 	at      time.Time // last heard; zero: never
-	of      signer    // of the last beat: seq and facts count anew with each
+	of      signer    // of the last beat: seq and facts count from the start with each
 	seq     uint64
 	facts   uint64
 	deaf    time.Duration // for how long the servers have not answered its agent, as the last beat said

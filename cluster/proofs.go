@@ -19,7 +19,7 @@ const (
 	claimsMost     = 20_000           // more than the members that gossip keeps make
 	proofRetry     = 5 * time.Second  // after the first failure in a row; twice as long after each further one
 	proofRetryMost = time.Minute      // at most
-	proofHolds     = 10 * time.Second // a proven claim is proven anew after that
+	proofHolds     = 10 * time.Second // a proven claim is proven again after that
 	proofMemory    = 10 * time.Minute // for so long failures count, and for so long claims are kept that gossip withdrew
 )
 

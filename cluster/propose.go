@@ -188,7 +188,7 @@ func (c *coalescer) wait(ctx context.Context) error {
 	}
 }
 
-// loop ends when nobody waits; each run has an own deadline.
+// loop ends when nobody waits; each run has its own deadline.
 func (c *coalescer) loop() {
 	for {
 		c.mu.Lock()

@@ -134,7 +134,7 @@ func votersOf(c raft.Configuration) (voters []model.ServerID) {
 }
 
 // handedState is a state that this server gives to raft as a snapshot, and the checksum of its bytes: raft gives them back to be restored, and reading 100,000
-// instances anew takes most of a second.
+// instances again takes most of a second.
 type handedState struct {
 	state fsm.State
 	sum   [sha256.Size]byte

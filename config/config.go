@@ -90,7 +90,7 @@ type Gossip struct {
 // Limits protect the API.
 type Limits struct {
 	RequestsPerSecond int // of one client; default 200
-	Connections       int // authenticated ones; default 16384: one server alone carries 5,000 agents, of which each has one or two, and people
+	Connections       int // authenticated ones; default 16384: one server alone carries 5,000 agents with one or two each, and people
 }
 
 // Load reads files, and directories of *.hcl files in name order. Each file is decoded alone and overlaid on those before. What is required is checked at the

@@ -37,7 +37,7 @@ func (s *State) sharesNumber(names []model.BudgetName) bool {
 	return false
 }
 
-// resolveBudget writes a group's own budget anew, and the shared ones that it is in; called by each entry that changes its count.
+// resolveBudget writes a group's own budget again, and the shared ones that it is in; called by each entry that changes its count.
 func (s *State) resolveBudget(id model.GroupID) {
 	s.resolveOwn(id)
 	for _, b := range s.SharedBudgets(id) {

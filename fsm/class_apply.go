@@ -119,7 +119,7 @@ func classDiff(a, b Class) map[string]string {
 	return diff
 }
 
-// resolveClass writes the budgets of a class's groups anew: its default has changed.
+// resolveClass writes the budgets of a class's groups again: its default has changed.
 func (s *State) resolveClass(name model.ClassName) {
 	var ids []model.GroupID
 	for id := range s.Groups.All() {

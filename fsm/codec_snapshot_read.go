@@ -12,7 +12,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// ReadSnapshot reads a whole snapshot and builds the indexes anew. It holds the new state in memory and one frame beside it. Everything is checked before
+// ReadSnapshot reads a whole snapshot and rebuilds the indexes. It holds the new state in memory and one frame beside it. Everything is checked before
 // a State is returned: checksums, order, counts, the digest, and that nothing follows. Errors of r are wrapped; the rest are
 // *Error, with code needs_format for a snapshot of a newer program and invalid for one that is damaged or none at all.
 func ReadSnapshot(r io.Reader) (State, error) {

@@ -13,7 +13,7 @@ type Deployment struct {
 	Progress model.Time             `cbor:"7,keyasint"`           // when a slot last had its first ready instance of it, or it went on after a wait
 	Wall     int64                  `cbor:"8,keyasint"`
 	Index    uint64                 `cbor:"9,keyasint"`
-	Waiting  bool                   `cbor:"10,keyasint,omitempty"` // for what is no fault of the version: its deadline stands still, and begins anew afterwards
+	Waiting  bool                   `cbor:"10,keyasint,omitempty"` // for what is no fault of the version: its deadline stands still, and starts over afterwards
 }
 
 // DeploymentStep moves a deployment forward. Code: conflict for a step backwards, not_found.

@@ -6,7 +6,7 @@ import (
 )
 
 // packedEvent is an event as its row in snapshots and digests: one CBOR map in canonical form. That is how the state keeps events, for of all rows they are the most
-// and the least read. One takes 190 bytes instead of 550, and a snapshot or a digest copies it instead of encoding it anew (100,000 of them: 0.2 s).
+// and the least read. One takes 190 bytes instead of 550, and a snapshot or a digest copies it instead of encoding it again (100,000 of them: 0.2 s).
 //
 // It is written and read here, not by the CBOR library: what is emitted makes one object, and a reader who looks for something makes none.
 type packedEvent string

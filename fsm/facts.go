@@ -115,7 +115,7 @@ func restoresFacts(known, reported model.InstanceStatus) bool {
 	return len(known.Facts) == 0 && len(reported.Facts) > 0 && known.Observed == reported.Observed && oneOf(known.Observed, model.ObservedBooting, model.ObservedReady, model.ObservedUnready)
 }
 
-// dropFacts forgets what the instances of a node said: its agent begins anew.
+// dropFacts forgets what the instances of a node said: its agent starts over.
 func (s *State) dropFacts(id model.NodeID) {
 	var spoke []*Instance
 	for inst := range s.InstancesOn(id) {

@@ -56,7 +56,7 @@ func (n *Node) late(s *State, h model.Holding) bool {
 // pending reports whether a restore left something open on the node.
 func (r *NodeRestore) pending() bool { return r.Owes || len(r.Unknown) > 0 }
 
-// holdsSlot reports whether instances hold their slot although a restored state does not know them: only one may fill it, it is never filled anew, or they hold
+// holdsSlot reports whether instances hold their slot although a restored state does not know them: only one may fill it, it is never filled again, or they hold
 // data.
 func holdsSlot(g *model.GroupSpec) bool {
 	return g.OneHolder() || len(g.Volumes) > 0 || g.Replacement.Mode == model.ModeNever

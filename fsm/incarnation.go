@@ -61,7 +61,7 @@ func (c *RestoreMark) apply(s *State) error {
 	return nil
 }
 
-// callAgents has each agent ask anew what it must run, also one whose question is on its way.
+// callAgents has each agent ask again what it must run, even if its question is on its way.
 func (s *State) callAgents() {
 	var nodes []*Node
 	for _, n := range s.Nodes.All() {

@@ -57,7 +57,7 @@ func (s *State) indexInstance(before, after *Instance) {
 // free reports whether the instance is ready and its stop is not being prepared.
 func (i *Instance) free() bool { return i.isReady() && !i.holdsUnit() }
 
-// countUnheard adds to the ready instances of a group of which only a restored state says that they are.
+// countUnheard adds to the ready instances of a group that only a restored state calls ready.
 func (s *State) countUnheard(group model.GroupID, n int) {
 	was, _ := s.unheardReady.Get(group)
 	switch {

@@ -10,7 +10,7 @@ type Job struct {
 	Stopped    bool               `cbor:"4,keyasint,omitempty"`
 	Purge      bool               `cbor:"8,keyasint,omitempty"` // the job goes once its last instance is confirmed stopped
 	Deployment model.DeploymentID `cbor:"5,keyasint,omitempty"` // the latest
-	Stable     uint64             `cbor:"6,keyasint,omitempty"` // the last version whose deployment succeeded, or that needed none after such a one: where auto_revert goes
+	Stable     uint64             `cbor:"6,keyasint,omitempty"` // the last version whose deployment succeeded, or that came after such a version and needed none: where auto_revert goes
 	Index      uint64             `cbor:"7,keyasint"`           // of the last change
 }
 

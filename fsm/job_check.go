@@ -124,7 +124,7 @@ func (a *surroundings) readStatics() {
 	}
 }
 
-// fitsSomewhere refuses a group of which not one instance could run even on an empty node, or whose static port is taken on every node by
+// fitsSomewhere refuses a group if not one of its instances could run even on an empty node, or whose static port is taken on every node by
 // what it may not preempt.
 func (a *surroundings) fitsSomewhere(id model.GroupID, g *model.GroupSpec, class model.ClassName) *model.Error {
 	if a.s.Nodes.Len() == 0 || g.Count == 0 && g.Role != model.RoleSystem {

@@ -10,14 +10,14 @@ import (
 // maxAside bounds what a volume's row remembers of data that it left behind. What is older stays on its node's disk, and is found by asking the nodes.
 const maxAside = 8
 
-// AsideData is data of a volume that was left on a node when its slot began anew elsewhere. Nothing uses it again by itself.
+// AsideData is data of a volume that was left on a node when its slot started empty elsewhere. Nothing uses it again by itself.
 type AsideData struct {
 	Node  model.NodeID `cbor:"1,keyasint"`
 	Epoch uint64       `cbor:"2,keyasint"` // see Volume.Made
 	Wall  int64        `cbor:"3,keyasint"` // when it was left, Unix ms
 }
 
-// MayRefill returns nil if a slot may begin anew, with empty volumes, on another node than the home of its data: the group says so, the home is of no use, and
+// MayRefill returns nil if a slot may start again, with empty volumes, on another node than the home of its data: the group says so, the home is of no use, and
 // enough of the others are ready to fill it. That its last instance has stopped is for the placement to check. Codes: volume_locality_no_node if it goes on where its
 // data is, volume_in_use, quorum_not_healthy.
 func (s *State) MayRefill(spec *model.GroupSpec, group model.GroupID, slot int) *model.Error {
@@ -72,7 +72,7 @@ func (s *State) emptiedByDrain(n *Node) bool {
 	return oneOf(part.Phase, model.PhaseDraining, model.PhaseDrained)
 }
 
-// fillers is how many others must be ready before a member begins anew: a majority of the group, or all others where there are just two.
+// fillers is how many others must be ready before a member starts empty: a majority of the group, or all others where there are just two.
 func (g *Group) fillers() int { return max(1, min(g.Count-1, g.Count/2+1)) }
 
 // readyBeside counts the other slots of a group that have a ready instance on a node that is online; one that says that it is not in sync fills nobody.
@@ -87,7 +87,7 @@ func (s *State) readyBeside(group model.GroupID, slot int) int {
 	return len(ready)
 }
 
-// leaveBehind moves the volumes of a slot to the node of an instance that begins anew there. The data stays where it is, under its epoch.
+// leaveBehind moves the volumes of a slot to the node of an instance that starts empty there. The data stays where it is, under its epoch.
 func (s *State) leaveBehind(inst *Instance) {
 	for _, v := range s.slotVolumes(inst.Group, inst.Slot) {
 		if v.Home == "" || v.Home == inst.Node {

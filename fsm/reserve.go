@@ -101,7 +101,7 @@ func (s *State) endWaiting(inst *Instance, cause model.Cause, reason string) *In
 	return &freed
 }
 
-// keepPromises ends the preemptors that wait on a node which came back too small for what was promised to them. They are placed anew.
+// keepPromises ends the preemptors that wait on a node which came back too small for what was promised to them. They are placed again.
 func (s *State) keepPromises(id model.NodeID) {
 	n, ok := s.Nodes.Get(id)
 	if !ok || n.FreeBytes() >= 0 {

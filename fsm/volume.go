@@ -15,14 +15,14 @@ type Volume struct {
 	Slot  int              `cbor:"3,keyasint"`
 	Name  string           `cbor:"4,keyasint"`
 	Kind  model.VolumeKind `cbor:"5,keyasint"`
-	Home  model.NodeID     `cbor:"6,keyasint"` // empty: the data is lost, and no instance has begun anew
+	Home  model.NodeID     `cbor:"6,keyasint"` // empty: the data is lost, and no instance has started empty since
 	// Made is the epoch of the data: the index at which it began, empty or as a verified copy, and above mintBits the incarnation, as an index comes again after a
 	// restore. The agent tells by it whether what it finds on its disk is meant, or is older.
 	Made uint64 `cbor:"7,keyasint,omitempty"`
 	// Held says that there is something to lose: a replicated copy was in sync at least once, or a program ran on a local volume.
 	Held bool        `cbor:"8,keyasint,omitempty"`
 	Lost *VolumeLoss `cbor:"9,keyasint,omitempty"` // the last time that the data of a local volume was given up
-	// Aside is data that the slot left behind when it began anew elsewhere, the oldest first.
+	// Aside is data that the slot left behind when it started empty elsewhere, the oldest first.
 	Aside []AsideData `cbor:"10,keyasint,omitempty"`
 
 	Transfer model.TransferID `cbor:"20,keyasint,omitempty"` // that works on it now
@@ -106,7 +106,7 @@ func (s *State) claimVolumes(spec *model.GroupSpec, inst *Instance) {
 		switch {
 		case !known:
 			row.Transfer = s.transferNaming(row.ID)
-		case old.Home == "": // lost: it begins anew here
+		case old.Home == "": // lost: it starts empty here
 			row.Lost, row.Transfer, row.Aside = old.Lost, old.Transfer, old.Aside
 		default:
 			continue

@@ -147,7 +147,7 @@ func listVolumes(ids []model.VolumeID) string {
 	return text
 }
 
-// loseVolumes notes that the data of the local volumes at home on a node is gone. Their rows stay: an instance that starts anew is told apart from the first.
+// loseVolumes notes that the data of the local volumes at home on a node is gone. Their rows stay: an instance that starts empty is told apart from the first.
 func (s *State) loseVolumes(n *Node) {
 	var rows []*Volume
 	for _, v := range s.Volumes.All() {

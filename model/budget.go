@@ -25,7 +25,7 @@ type RateSpec struct {
 	Window Duration `json:"window" cbor:"2,keyasint"`
 }
 
-// Budget is a BudgetSpec resolved to numbers for the present count. It is resolved anew in each entry that changes the count.
+// Budget is a BudgetSpec resolved to numbers for the present count. It is resolved again in each entry that changes the count.
 type Budget struct {
 	MinReady int      `cbor:"1,keyasint"`           // never above the count
 	MaxDown  int      `cbor:"2,keyasint"`           // count - MinReady

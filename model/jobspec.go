@@ -243,7 +243,7 @@ func refillsByRole(role Role) bool {
 	return role == RoleQuorum || role == RoleShardedData || role == RoleLeaderFollower
 }
 
-// Refills reports whether the others fill a member that begins anew, so that its slot may leave its local volumes behind (A8).
+// Refills reports whether the others fill a member that starts empty, so that its slot may leave its local volumes behind (A8).
 func (g *GroupSpec) Refills() bool {
 	mode := g.Replacement.Mode
 	return g.HasVolume(VolumeLocal) && g.Replacement.Data == dataEmpty && (mode == ModeAlways || mode == ModeWhen)

@@ -176,7 +176,7 @@ func (g *GroupSpec) preset() {
 	orZero(&g.Eviction.SurgeWait, WaitReady)
 	orZero(&g.Replacement.Identity, r.identity)
 	if g.HasVolume(VolumeLocal) && !refillsByRole(g.Role) {
-		r.data = dataKeep // nobody fills it anew
+		r.data = dataKeep // nobody fills it again
 	}
 	orZero(&g.Replacement.Data, r.data)
 	if g.Toleration.Unreachable == nil {

@@ -183,7 +183,7 @@ func (p *pass) waitsForCopy(g *groupView, slot int) bool {
 	return true
 }
 
-// mayBuild reports whether a lost or failed member may be built anew elsewhere, and notes why not: without a member that is in sync there is nothing to build from,
+// mayBuild reports whether a lost or failed member may be built again elsewhere, and notes why not: without a member that is in sync there is nothing to build from,
 // and an empty copy beside data that can't be reached would only look like a member.
 func (p *pass) mayBuild(g *groupView, lost *fsm.Instance) bool {
 	m, ok := p.member(lost)

@@ -12,7 +12,7 @@ type Input struct {
 	Now   model.Time                    // cluster time
 	Term  uint64                        // of the leader; its entries carry it
 
-	// Seen may be given from one decision to the next of the same goroutine; nil: all is worked out anew.
+	// Seen may be given from one decision to the next of the same goroutine; nil: all is worked out again.
 	Seen *Seen
 
 	Rebalance bool // an operator asks for moves of the rescheduler now, whether it is on or not

@@ -71,7 +71,7 @@ func (p *pass) endDeployment(d *fsm.Deployment, groups []*groupView) {
 	}
 }
 
-// noteWait writes down that a deployment waits, or that its time begins anew. It does so while actuation is paused as well.
+// noteWait writes down that a deployment waits, or that its time starts over. It does so while actuation is paused as well.
 func (p *pass) noteWait(d *fsm.Deployment, waiting bool) {
 	if d.Waiting == waiting {
 		return

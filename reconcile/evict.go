@@ -128,7 +128,7 @@ func (p *pass) takeover(g *groupView, slot *slotView, w wish, u urgency) *need {
 	return n
 }
 
-// homeOf is the node that holds a slot's local volumes; empty if the slot has none, or may begin anew elsewhere.
+// homeOf is the node that holds a slot's local volumes; empty if the slot has none, or may start empty elsewhere.
 func (p *pass) homeOf(g *groupView, slot int) model.NodeID {
 	home, ok := p.state().VolumeHome(g.spec, g.id, slot)
 	if ok && g.spec.Refills() && p.state().MayRefill(g.spec, g.id, slot) == nil {

@@ -102,7 +102,7 @@ func (f *field) scoreAll() {
 	}
 }
 
-// census counts the group's instances: those that stay, which are to be spread, and all, of which no two may share a distinct attribute.
+// census counts the group's instances: those that stay, which are to be spread, and all, no two of which may share a distinct attribute.
 func (f *field) census() {
 	f.same = make([]int32, len(f.views))
 	for row := range f.group.quietRows() {
@@ -159,7 +159,7 @@ func (f *field) repeats(n *fsm.Node, replaced *fsm.Node) bool {
 	return false
 }
 
-// take removes the best node from the field, or returns nil if none is left. Scores made before other groups were placed are made anew first.
+// take removes the best node from the field, or returns nil if none is left. Scores made before other groups were placed are made again first.
 func (f *field) take() *nodeView {
 	for {
 		best := f.bestDomain()
@@ -201,7 +201,7 @@ func (f *field) bestDomain() *domain {
 	}
 }
 
-// putBack returns a node to the field, scored anew.
+// putBack returns a node to the field, scored again.
 func (f *field) putBack(v *nodeView) {
 	if code := f.enter(v); code != "" {
 		f.out.add(code, 1)

@@ -32,7 +32,7 @@ type nodeView struct {
 	detour   bool            // it waits for its turn in a drain: it takes what can leave again, where nothing else will do
 	promised int64           // memory kept for instances whose predecessors must stop first
 	reserved []int           // static ports kept for the same
-	moves    int32           // grows with each placement and promise, so that scores known to be old are made anew
+	moves    int32           // grows with each placement and promise, so that scores known to be old are made again
 
 	crowd     *crowd                            // who is on it, for preemption
 	soonTaken int64                             // of the memory that comes free soon: what others wait for

@@ -6,7 +6,7 @@ import (
 )
 
 const (
-	usualStart = 5 * model.Second // of a group of which nothing is known to have started
+	usualStart = 5 * model.Second // of a group that is not known to have started anything
 	usualStop  = model.Second     // what a program takes of its grace
 )
 

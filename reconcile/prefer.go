@@ -14,7 +14,7 @@ type groupCounts struct {
 	values []map[string]int // by spread attribute: instances on nodes with each value
 }
 
-// count counts a group's instances, all of which are ready, by node and by the values of its spread attributes.
+// count counts a group's instances, which are all ready, by node and by the values of its spread attributes.
 func (b *balancer) count(g *groupView) *groupCounts {
 	c := &groupCounts{nodes: map[model.NodeID]int{}, values: make([]map[string]int, len(g.spec.Spreads))}
 	for i := range c.values {

@@ -108,7 +108,7 @@ func (p *pass) gatesOpened(inst *fsm.Instance) bool {
 	return ownPart && gate == nil && r != nil && r.Seq == inst.Eviction.Seq && r.OK
 }
 
-// awaitPreparation looks how the preparation of an instance goes. One that failed, or of which nothing is heard in time, is given up for now.
+// awaitPreparation looks how the preparation of an instance goes. One that failed, or is not heard of in time, is given up for now.
 func (p *pass) awaitPreparation(subject string, inst *fsm.Instance) (stage, *model.Error) {
 	failure := ""
 	if r := inst.Status.Hook; r != nil && r.Seq == inst.Eviction.Seq && !r.OK {

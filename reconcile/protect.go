@@ -10,7 +10,7 @@ import (
 )
 
 // markMembers asks for the eviction of the members of replicated groups as the node drain policy says, and cancels what no policy asks for any more: decided
-// anew in each pass, so a change of the policy or of what else is in sync acts at once (L11, L12).
+// again in each pass, so a change of the policy or of what else is in sync acts at once (L11, L12).
 func (p *pass) markMembers() {
 	for _, n := range p.policyNodes() {
 		for _, inst := range p.runningMembers(n) {

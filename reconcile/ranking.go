@@ -31,7 +31,7 @@ type claimKind struct {
 	detours     bool
 }
 
-// staleAfter is the share of the nodes that may have changed, one in so many, before a ranking is made anew.
+// staleAfter is the share of the nodes that may have changed, one in so many, before a ranking is made again.
 const staleAfter = 8
 
 func kindOf(f *field) claimKind {

@@ -175,7 +175,7 @@ func (p *pass) onDuty() []bool {
 	return p.duty
 }
 
-// viewSlots reads the slots of a group anew.
+// viewSlots reads the slots of a group again.
 func (p *pass) viewSlots(g *groupView) {
 	g.row, _ = p.state().Groups.Get(g.id)
 	g.retries, g.open, g.every, g.quiet = nil, nil, nil, 0
@@ -249,7 +249,7 @@ func (g *groupView) slot(n int) *slotView {
 	return &slotView{n: n}
 }
 
-// known is the view of a slot of which there is a row; nil if there is none.
+// known is the view of a slot that has a row; nil if it has none.
 func (g *groupView) known(n int) *slotView {
 	slots := g.slots()
 	i, ok := slices.BinarySearchFunc(slots, n, func(v *slotView, n int) int { return cmp.Compare(v.n, n) })

@@ -24,7 +24,7 @@ type Seen struct {
 	follows  uint64 // how often that began or ended
 }
 
-// refreshed is how many decisions of which nothing comes pass until the roster of a group at rest is read anew, so that rows which have been replaced since are not
+// refreshed is the number of decisions without a change after which the roster of a group at rest is read again, so that rows which have been replaced since are not
 // kept alive for long.
 const refreshed = 64
 

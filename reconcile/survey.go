@@ -31,7 +31,7 @@ type groupView struct {
 // slotView is one slot: who holds it, who takes over, who is on the way out.
 type slotView struct {
 	n         int
-	more      int // slots that follow, of which the same is true: like this one they never had anything
+	more      int // slots that follow and, like this one, never had an instance
 	holder    *fsm.Instance
 	successor *fsm.Instance
 	extra     []*fsm.Instance // more than a holder and a successor

@@ -13,7 +13,7 @@ import (
 const (
 	asItShouldBe = "nothing: it is as it should be"
 	chainAtMost  = 20 // links of a chain that are told, the latest ones
-	ailingAtMost = 3  // instances of a group of which it is told what ails them
+	ailingAtMost = 3  // instances of a group whose troubles are told
 )
 
 // Why explains an object: an instance (id or unique prefix), a job, a job/group, a node (id, name or prefix) or a drain. Codes: not_found, ambiguous.
@@ -135,7 +135,7 @@ func (e *Explanation) avoided(g *fsm.Group) string {
 	return text
 }
 
-// lost says of which volumes of a group the data was given up, and returns them as subjects.
+// lost names the volumes of a group whose data was given up, and returns them as subjects.
 func (e *Explanation) lost(out *model.WhyResult, group model.GroupID, concerned func(*fsm.Volume) bool) (subjects []string) {
 	for id, v := range e.p.in.State.Volumes.From(model.VolumeID(group + "/")) {
 		if v.Group != group {
@@ -258,7 +258,7 @@ func (e *Explanation) considered(id model.GroupID, slot int) []model.Considered 
 		if g.id != id {
 			continue
 		}
-		g.fields = nil // scored anew, with all that was placed since
+		g.fields = nil // scored again, with all that was placed since
 		if f := e.p.fieldOf(g, g.row.Version); f != nil {
 			return e.apart(g, slot, f.all(e.p.homeOf(g, slot)))
 		}

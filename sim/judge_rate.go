@@ -73,7 +73,7 @@ func (b *rateBook) actor(j *judge, c *committed, stop *fsm.InstanceStop) {
 	}
 }
 
-// spend notes a stop, which must not be one too many unless it is free. A rate that changed begins anew.
+// spend notes a stop, which must not be one too many unless it is free. A rate that changed starts over.
 func (b *rateBook) spend(j *judge, c *committed, name string, most int, window model.Duration, free bool) {
 	book := b.of[name]
 	if book == nil || name != "rail" && (book.most != most || book.window != window) {

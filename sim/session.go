@@ -113,7 +113,7 @@ func (m *machine) poll() {
 	})
 }
 
-// again registers anew if a second answer says so too: one server may lag.
+// registers again if a second answer says so too: one server may lag.
 func (m *machine) again() {
 	epoch := m.epoch
 	m.soon(500, func() {

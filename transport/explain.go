@@ -13,7 +13,7 @@ import (
 const (
 	// CodeCertificateRefused: one end of a connection refused the other's certificate, or its role.
 	CodeCertificateRefused model.Code = "certificate_refused"
-	// CodeCertificateInvalid: an own certificate, key or CA file is missing, expired or doesn't fit.
+	// CodeCertificateInvalid: this process's certificate, key or CA file is missing, expired or doesn't fit.
 	CodeCertificateInvalid model.Code = "certificate_invalid"
 	// CodeNotTLS: whatever answers at the address doesn't speak TLS 1.3.
 	CodeNotTLS model.Code = "not_tls"

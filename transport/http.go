@@ -22,7 +22,7 @@ type HTTPConfig struct {
 	// ReadHeaderTimeout is for a request's header, the first one's wait included; default 10 s. HTTP/2 has its own
 	// 10 s for the preface.
 	ReadHeaderTimeout time.Duration
-	// IdleTimeout closes a connection without a request; default 3 min. Less makes clients dial anew more often.
+	// IdleTimeout closes a connection without a request; default 3 min. Less makes clients dial more often.
 	IdleTimeout time.Duration
 	// MaxHeaderBytes; default 64 KiB.
 	MaxHeaderBytes int

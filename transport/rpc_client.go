@@ -235,7 +235,7 @@ func (c *callConn) receive() {
 	}
 }
 
-// look asks a server of which nothing was heard for askAfter for a sign, and ends the connection without one within answerWithin. While a large answer comes in it
+// look asks a server for a sign when nothing was heard of it for askAfter, and ends the connection without one within answerWithin. While a large answer comes in it
 // gives a sign itself, so that the server doesn't end it.
 func (c *callConn) look() {
 	heard := c.heard.Load() + 1

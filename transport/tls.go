@@ -99,7 +99,7 @@ func (a *Authority) mint(role Role, name string) (*material, error) {
 	return &material{cert: pair, roots: roots, id: Identity{Cluster: a.cluster, Role: role, Name: name}}, nil
 }
 
-// Reload reads everything anew (SIGHUP), and ends the connections that Dialers opened to peers whose CA is trusted no more. If reading fails, or the new
+// Reload reads everything again (SIGHUP), and ends the connections that Dialers opened to peers whose CA is trusted no more. If reading fails, or the new
 // certificate is for another identity, the old one stays in use and the error says why. Errors: certificate_invalid.
 func (c *Credentials) Reload() error {
 	_, err := c.reload()

@@ -8,7 +8,7 @@ import (
 )
 
 // turns lets only so many handshakes compute at once; waiting for the peer takes no turn. When thousands of agents come back in one moment, handshakes that all advance
-// together all run out of time together, agents begin anew, and what they cost is lost; and raft's goroutines wait behind hundreds of others. With turns, what was begun is
+// together all run out of time together, agents start over, and what they cost is lost; and raft's goroutines wait behind hundreds of others. With turns, what was begun is
 // finished, and who can't be served yet has cost nothing.
 type turns struct {
 	mu        sync.Mutex

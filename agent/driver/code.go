@@ -34,7 +34,7 @@ const (
 	ReasonFenced           Reason = "fenced"             // its lease ran out
 	ReasonStartFailed      Reason = "start_failed"       // the program could not be started
 	ReasonShimLost         Reason = "shim_lost"          // its shim died; what it left was killed
-	ReasonHostRebooted     Reason = "host_rebooted"      // the machine was started anew in the meantime
+	ReasonHostRebooted     Reason = "host_rebooted"      // the machine was restarted in the meantime
 )
 
 // Valid reports whether r is one of the reasons above.

@@ -59,7 +59,7 @@ func (d *Driver) Launched(id ID) (spec Spec, known bool) {
 	return l.Spec, true
 }
 
-// advise says what a person can do about an instance of which nobody can tell whether it runs.
+// advise says what a person can do about an instance when nobody can tell whether it runs.
 func advise(refused *model.Error, why error) *model.Error {
 	if silent := (silentShim{}); errors.As(why, &silent) && silent.pid != 0 {
 		return refused.WithHint("kill that process, or stop the instance")

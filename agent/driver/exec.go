@@ -21,7 +21,7 @@ type Command struct {
 	Env    map[string]string // added to the instance's
 	Stdout io.Writer         // nil = discarded
 	Stderr io.Writer         // nil = discarded
-	// Alone: what still runs of an earlier command with the same Env is killed first. An agent that was killed leaves such a one behind.
+	// Alone: what still runs of an earlier command with the same Env is killed first. An agent that was killed leaves such a command behind.
 	Alone bool
 }
 

@@ -31,7 +31,7 @@ func (t *Task) Note(ctx context.Context, text string) error {
 	return err
 }
 
-// openNotes opens the write end of the stderr pipe once more, as an own description: that one of ours doesn't block must not be seen by the program.
+// openNotes opens the write end of the stderr pipe once more, as a separate description: the program must not see that ours doesn't block.
 func openNotes(pipe *os.File) (*os.File, error) {
 	fd, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", pipe.Fd()), unix.O_WRONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {

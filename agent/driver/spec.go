@@ -47,7 +47,7 @@ type Spec struct {
 	Args    []string          `cbor:"3,keyasint"` // without the command itself
 	Env     map[string]string `cbor:"4,keyasint"` // nothing of the agent's environment is passed on
 	User    string            `cbor:"5,keyasint"` // name or uid; "" = Config.DefaultUser, or the agent's own when it isn't root
-	Dir     string            `cbor:"6,keyasint"` // working directory, must exist; "" = an own one that goes with Remove
+	Dir     string            `cbor:"6,keyasint"` // working directory, must exist; "" = one of its own that goes with Remove
 	Limits  Limits            `cbor:"7,keyasint"`
 	Stop    StopPolicy        `cbor:"8,keyasint"`
 	Logs    LogPolicy         `cbor:"9,keyasint"`

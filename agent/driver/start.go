@@ -17,7 +17,7 @@ import (
 // Start runs spec under a new shim and returns when the program itself has been executed; at most
 // Config.StartTimeout. The instance outlives ctx and the agent.
 //
-// An instance of this id that has ended is started anew: its logs go on, its own working directory stays.
+// An instance of this id that has ended is started again: its logs go on, its own working directory stays.
 // One that runs is refused with CodeStillRunning. Other codes: CodeInvalidSpec, CodeRootNotAllowed,
 // CodeUserNotAllowed, CodeUserUnknown, CodeStateFailed, and CodeStartFailed with the step that failed. After an
 // error nothing of the instance runs, and a first start leaves nothing on disk.

@@ -24,7 +24,7 @@ func (t *task) archiveDir(id model.BackupID) (string, error) {
 	return filepath.Join(t.m.cfg.BackupDir, string(id)), nil
 }
 
-// backup writes the volumes to an archive, reads that back and gives it its name. A try that was cut off begins anew.
+// backup writes the volumes to an archive, reads that back and gives it its name. A try that was cut off starts over.
 func (t *task) backup(ctx context.Context) error {
 	dir, err := t.archiveDir(model.BackupID(t.ID))
 	if err != nil {

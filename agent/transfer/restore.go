@@ -16,7 +16,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// restore reads a backup into a place beside the volumes and verifies what is on the disk then. A try that was cut off begins anew.
+// restore reads a backup into a place beside the volumes and verifies what is on the disk then. A try that was cut off starts over.
 func (t *task) restore(ctx context.Context) error {
 	if sum, ok := t.verified(); ok {
 		total := t.stagedBytes()

@@ -228,7 +228,7 @@ func (n *node) followServices(ctx context.Context) {
 	}
 }
 
-// followPeers asks for the lists of the groups of which it runs an instance, as an agent does.
+// followPeers asks for the lists of the groups that it runs an instance of, as an agent does.
 func (n *node) followPeers(ctx context.Context) {
 	known, incarnation := map[model.GroupID]uint64{}, uint64(0)
 	var again backoff

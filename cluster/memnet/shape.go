@@ -9,7 +9,7 @@ import (
 type Shape struct {
 	// Delay is added to that of SetDelay.
 	Delay time.Duration
-	// Jitter is the most that chance adds to Delay, for each packet anew: what was sent first may then arrive last. A stream keeps its order.
+	// Jitter is the most that chance adds to Delay, for each packet by itself: what was sent first may then arrive last. A stream keeps its order.
 	Jitter time.Duration
 	// Duplicate is the share (0 to 1) of packets that arrive twice, each after a time of its own. Streams hold nothing twice.
 	Duplicate float64

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Load is what the clients do. Each of them does one thing after the other, each through a server drawn anew.
+// Load is what the clients do. Each of them does one thing after the other, each through a server drawn at random.
 type Load struct {
 	Doors   []Door
 	Nodes   []string      // whose labels are written

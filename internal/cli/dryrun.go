@@ -11,7 +11,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// wouldStop are instances of one group of which a dry run says that some would stop.
+// wouldStop are instances of one group; some of them would stop by a dry run.
 type wouldStop struct {
 	Group     model.GroupID      `json:"group"`
 	Stop      int                `json:"stop"` // how many of the instances; which ones is decided when they stop

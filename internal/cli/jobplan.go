@@ -181,7 +181,7 @@ func listText(list []any) string {
 	return text
 }
 
-// groupCounts is what happens to a group: replaced ones are stopped and made anew.
+// groupCounts is what happens to a group: replaced ones are stopped and made again.
 func groupCounts(g api.PlannedGroup) (create, replace, stop int) {
 	replace = min(g.Created, g.Destroyed)
 	return g.Created - replace, replace, g.Destroyed - replace

@@ -133,7 +133,7 @@ func (a *app) noteKeepsAll(spec model.JobSpec, g model.GroupSpec, count int) {
 	a.note("%s", budgetLine(fsm.PreviewBudget(&g, spec.Name, spec.Class)))
 }
 
-// showScale prints a dry run of a scale of which not all fits.
+// showScale prints a dry run of a scale when not all of it fits.
 func (a *app) showScale(ctx context.Context, job string, body scaling, u *unplacedScale, change *changeFlags) error {
 	got, err := post[api.JobReply](ctx, a, "/v1/jobs/"+segment(job)+"/scale", change.write.query(), body)
 	if err != nil {
@@ -156,7 +156,7 @@ func (a *app) showScale(ctx context.Context, job string, body scaling, u *unplac
 	return missing.refusal()
 }
 
-// showSmaller prints a dry run of a scale of which all fits, with what would stop.
+// showSmaller prints a dry run of a scale when all of it fits, with what would stop.
 func (a *app) showSmaller(ctx context.Context, job string, body scaling, change *changeFlags) error {
 	got, err := post[api.JobReply](ctx, a, "/v1/jobs/"+segment(job)+"/scale", change.write.query(), body)
 	if err != nil {

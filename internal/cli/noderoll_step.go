@@ -354,7 +354,7 @@ func (a *app) awaitWhole(ctx context.Context, r *roll, name string, drain *api.D
 	return err
 }
 
-// movedGroups are the groups of which the drain made replacements.
+// movedGroups are the groups whose instances the drain replaced.
 func (a *app) movedGroups(ctx context.Context, drain *api.Drain) (map[model.GroupID]bool, error) {
 	all, err := list[api.Instance](ctx, a, "/v1/instances", nil)
 	if err != nil {

@@ -3,7 +3,7 @@
 //
 //	go run ./internal/mutants [-n 400 | -n all] [-seed N] [-only REGEXP] [-skip TESTS] [./model ./fsm ./reconcile]
 //
-// Why a tool of our own: gremlins and its like build and run tests anew for each change. Thousands of changes,
+// Why a tool of our own: gremlins and its like build and run tests again for each change. Thousands of changes,
 // each with a build and a minute of tests, take days on two cores, and such a tool asks either the tests of the
 // package alone or those of the whole module, while much of fsm is held by the scenarios of reconcile. It also
 // takes no sample. Here all changes are in one test binary for each package, and an environment variable chooses

@@ -198,7 +198,7 @@ func (r *reading) assignments(q transport.AssignmentsRequest) transport.Assignme
 }
 
 // hasSpec reports whether an earlier answer in the same epoch told the agent how to run an instance, which never changes. It may be wrong about a
-// preemptor, of which the agent hears only when its room is free: the agent asks for everything then.
+// preemptor. The agent hears of it only when its room is free: the agent asks for everything then.
 func (r *reading) hasSpec(i *fsm.Instance, q transport.AssignmentsRequest) bool {
 	return q.Incarnation == r.Incarnation && i.Marks.CreatedIndex <= q.Index
 }

@@ -249,7 +249,7 @@ func (p *problems) formats(newest uint16) {
 
 func agentVersion(n *fsm.Node) string { return "(version " + cmp.Or(n.Agent.Version, "unknown") + ")" }
 
-// backup looks at when the state was last saved; for a cluster of which nobody knows, at how old it is.
+// backup looks at when the state was last saved; if nobody knows, at how old the cluster is.
 func (p *problems) backup() {
 	var saved time.Time
 	for _, m := range p.members {

@@ -15,7 +15,7 @@ const (
 	justStarted = model.Minute // an instance that has been ready for less may end again
 )
 
-// jobs are rollouts that failed, and groups of which something fails or fits nowhere: one row for a group, however many instances it has.
+// jobs lists rollouts that failed, and groups with instances that fail or fit nowhere: one row for a group, however many instances it has.
 func (p *problems) jobs() {
 	for _, j := range p.r.Jobs.All() {
 		if j.Stopped {
