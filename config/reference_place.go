@@ -78,7 +78,7 @@ var replacementTexts = map[string]KeyText{
 		Example: `"same"`,
 	},
 	"data": {
-		Means:   "with a local volume: `empty`, so that a replacement may begin anew on another machine, filled by the others; or `keep`. Default: by role",
+		Means:   "with a local volume: `empty`, so that a replacement may start empty on another machine, filled by the others; or `keep`. Default: by role",
 		Example: `"keep"`,
 	},
 	"when": {
