@@ -15,7 +15,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Shutdown says what happens to the work when the agent is told to end.
+// Shutdown says what happens to the work when the agent is asked to stop.
 type Shutdown string
 
 // The ways to end. ShutdownKeep leaves everything running, to be adopted at the next start; ShutdownDrain asks the

@@ -12,7 +12,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// What is kept of instances that the cluster has forgotten, for their logs.
+// Bounds of the instances that are kept for their logs after the cluster has forgotten them.
 const (
 	keepEnded    = 32
 	keepEndedFor = 24 * time.Hour

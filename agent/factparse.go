@@ -13,7 +13,7 @@ import (
 	"unicode/utf8"
 )
 
-// What a role check may answer: one flat JSON object of at most maxFacts facts, maxFactsText bytes in all. The whole of it is refused otherwise: a
+// A role check may answer one flat JSON object of at most maxFacts facts and maxFactsText bytes. Any other answer is refused as a whole: a
 // half-understood answer could say that it is safe to stop what isn't.
 const (
 	maxFacts     = 16

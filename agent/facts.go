@@ -60,7 +60,7 @@ func askRoleCommand(ctx context.Context, c model.RoleCheckSpec, v values, run ru
 	if err != nil {
 		return nil, err
 	}
-	// One byte more than an answer may have, so that a longer one is told from one that is whole.
+	// One byte more than an answer may have, to tell a longer one from a whole one.
 	said, complaint := &prefix{left: maxFactsText + 1}, &prefix{left: execOutput}
 	code, err := run(ctx, driver.Command{Argv: argv, Stdout: said, Stderr: complaint})
 	switch {

@@ -22,7 +22,7 @@ type entry struct {
 	Assignment transport.Assignment `cbor:"1,keyasint"`
 	Status     model.InstanceStatus `cbor:"2,keyasint"` // written before it is reported, so generations only grow
 	// Live is set before the program is started and cleared once its end is accounted for: a program that ended while
-	// no agent ran is told by it from one whose end was handled.
+	// no agent ran differs by it from one whose end was handled.
 	Live       bool    `cbor:"3,keyasint,omitempty"`
 	RestartSeq uint64  `cbor:"4,keyasint,omitempty"` // the last restart that was carried out
 	Failures   []int64 `cbor:"5,keyasint,omitempty"` // Unix ms of recent ends and failed starts, for the restart limit

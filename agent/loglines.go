@@ -28,7 +28,7 @@ type lineSource struct {
 	have int   // bytes in buf, not shown yet
 	at   int64 // offset of the first of them
 	end  int   // of the first line in buf; 0: it is not whole yet
-	fail error // of the log, but for its end
+	fail error // of the log; its end is none
 
 	read  int // number of the last read that brought something
 	empty int // and of the last that brought nothing

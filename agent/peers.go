@@ -315,7 +315,7 @@ func (c *crew) peersChanged(group model.GroupID) {
 }
 
 // awaitPeers waits for the list of the group's instances: what the program begins with should be true. It returns false if the assignment moved or ctx ended.
-// Who starts while no server answers finds the list of before; if there is none, the file is missing.
+// An instance that starts while no server answers finds the last list; if there is none, the file is missing.
 func (i *instance) awaitPeers(ctx context.Context, want transport.Assignment) bool {
 	told, patience := i.shop.peers.news(want.Group)
 	limit := time.NewTimer(patience)

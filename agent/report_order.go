@@ -19,7 +19,7 @@ type turn struct {
 	told     uint64    // the servers have it, at least without its facts
 }
 
-// place orders the changes of instances: the smallest is told first.
+// place orders the changes of instances: the smallest goes first.
 func (t turn) place() time.Time {
 	if t.observed > t.told {
 		return t.since.Add(-factsPatience)

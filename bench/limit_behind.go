@@ -25,7 +25,7 @@ type bareCluster struct {
 // bareCommand is the first argument of such a process.
 const bareCommand = "bare-raft"
 
-// What the envelope of a node does by the path that is asked for.
+// Paths of a node's envelope, and what it does for each.
 const (
 	pathWrite = "/write" // through raft
 	pathEmpty = "/empty" // nothing

@@ -56,7 +56,7 @@ func (b Beginning) Choose() (set []model.ServerID, ok bool) {
 		if !s.Fresh {
 			return nil, false
 		}
-		// What others agreed to already comes before this server's choice.
+		// A choice that others have agreed to already comes before this server's.
 		if len(s.Pledge) == b.Expect && slices.Contains(s.Pledge, b.Self) {
 			return s.Pledge, true
 		}

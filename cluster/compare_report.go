@@ -124,7 +124,7 @@ func ReadReport(dataDir string) (r StateReport, ok bool, err error) {
 }
 
 // checkReport refuses a data directory whose state a majority contradicted: started again and again by a supervisor,
-// it would vote, and might lead, each time until the next comparison. One that was emptied but for the report is a new
+// it would vote, and might lead, each time until the next comparison. One that holds nothing but the report is a new
 // server's. Code: state_differs.
 func checkReport(dataDir string) error {
 	r, found, err := ReadReport(dataDir)

@@ -93,7 +93,7 @@ func (g gossipLog) Write(line []byte) (int, error) {
 	}
 	switch string(level) {
 	case "[ERR]":
-		// What memberlist calls an error is a packet or a stream that failed, which a network does every day.
+		// memberlist calls each packet or stream that failed an error. That happens every day in a network.
 		g.log.Debug("gossip trouble", "text", string(text))
 	case "[WARN]":
 		g.log.Debug("gossip warning", "text", string(text))

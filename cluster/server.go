@@ -48,7 +48,7 @@ type Config struct {
 	// Certificates tells what people should know of certificates; it must not block. Default: nothing is known.
 	Certificates func() Certificates
 
-	// Applied is told how long it took to apply entries that were committed together, for metrics. It must not block. Default: nobody.
+	// Applied gets the time that it took to apply entries that were committed together, for metrics. It must not block. Default: nobody.
 	Applied func(time.Duration)
 
 	Raft    RaftConfig

@@ -59,7 +59,7 @@ func (s *Server) ID() model.ServerID { return s.dir.id }
 // Pool is this server's gossip.
 func (s *Server) Pool() *Pool { return s.sight.pool }
 
-// Status does not block, but for a look at the list of snapshots.
+// Status blocks only for a look at the list of snapshots.
 func (s *Server) Status() Status {
 	_, leads, _ := s.Leader()
 	out := Status{

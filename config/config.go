@@ -14,7 +14,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Config is what one process is told by its files. One process may be a server, an agent, or both.
+// Config is the configuration of one process. One process may be a server, an agent, or both.
 type Config struct {
 	Name      string // of this server or node; default the host's name
 	Cluster   string // default outspan; part of certificates and gossip

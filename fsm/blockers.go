@@ -68,7 +68,7 @@ func (s BlockerSum) Who() string {
 	return s.several("instance", texts(s.Instances))
 }
 
-// What names the volumes of what the reason keeps, as Who does.
+// What names the volumes that the reason keeps, as Who names instances.
 func (s BlockerSum) What() string {
 	if s.Count == 1 && s.Volume != "" {
 		return "volume " + string(s.Volume)

@@ -53,7 +53,7 @@ func (c *checker) endings(since uint64) {
 	}
 }
 
-// instruction is what an agent is told of an instance and may change while it is there.
+// instruction is the part of an instance's row that its agent is sent and that may change while it is there.
 type instruction struct {
 	desired     model.Desired
 	restarts    uint64

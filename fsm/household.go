@@ -8,8 +8,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// What is on a node and who owns its ports are few in each: they are one row in a table of nodes. Placing thousands of instances then touches few rows of it,
-// where a row for each instance would be as many, all over the table.
+// A node has few instances and few owners of ports: they are one row in a table of nodes. Placing thousands of instances then touches few rows,
+// while a table with a row for each instance would have thousands of rows written all over it.
 
 // household is what is on a node: its instances in order of id, and the ports that they own in order of number.
 type household struct {

@@ -35,7 +35,7 @@ type Links struct {
 // Eviction is the wish to stop one instance for a cause that is not its own job's. It flips with an event at each flip, and never in
 // between (L15). What it waits for is derived when it is shown.
 type Eviction struct {
-	// What is small stands together: a row of an instance has just 512 bytes so, and takes no room of the next size.
+	// The small fields stand together: the row then has 512 bytes and doesn't need the next size class.
 	Requested bool  `cbor:"1,keyasint,omitempty"`
 	Automatic bool  `cbor:"10,keyasint,omitempty"` // the node drain policy asks for it, not a person
 	Preparing bool  `cbor:"5,keyasint,omitempty"`  // the budget's unit is held, and the agent runs what must come before the stop

@@ -47,7 +47,7 @@ func (c *JobRevert) apply(s *State) error {
 	if refusal := s.checkCounts(&spec); refusal != nil {
 		return refusal
 	}
-	// What the leader reverts was let in as a version of its own, so this at most doubles what is kept.
+	// The version that the leader goes back to was accepted before, so this at most doubles what is kept.
 	if refusal := s.checkBytes(&spec, message, true); refusal != nil && s.entry.actor != model.ActorLeader {
 		return refusal
 	}

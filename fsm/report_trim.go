@@ -34,7 +34,7 @@ func (c *NodeReport) NamesStrangers(s *State) bool {
 	return len(c.Holds) > 0 && !c.sameHistory(s)
 }
 
-// Trim drops what a report says and no state from s on would take: what is not of the node, what is said twice, and
+// Trim drops the parts of a report that no state from s on would take: what is not of the node, what is said twice, and
 // what goes beyond bounds. The log keeps the rest. s must not be behind what the agent has heard of.
 func (c *NodeReport) Trim(s *State) {
 	n, ok := s.Nodes.Get(c.ID)

@@ -12,7 +12,7 @@ type Request struct {
 	Actor   model.Actor     `cbor:"6,keyasint"`
 }
 
-// Told is what a repeated request is told; nil if the first was not refused.
+// Told is the refusal with which a repeated request is answered; nil if the first was not refused.
 func (r *Request) Told() *model.Error {
 	if r.Refusal == nil || r.Refusal.Message != "" {
 		return r.Refusal

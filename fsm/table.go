@@ -80,7 +80,7 @@ func (t Table[K, V]) Same(u Table[K, V]) bool { return t.tree == u.tree }
 // fork returns a table that can be written while t stays as it is. The library's own copy writes to its source, which
 // would be a race on a published table: a local header is copied instead, and t is never written again.
 //
-// What is written to the fork is noted in undo, which may be nil.
+// Writes to the fork are noted in undo, which may be nil.
 func (t Table[K, V]) fork(undo *undoLog) Table[K, V] {
 	if t.tree == nil {
 		return Table[K, V]{new(btree.Map[K, V]), undo}

@@ -92,7 +92,7 @@ type Settings struct {
 	RateOperator    ActorRate `json:"rate_operator" cbor:"18,keyasint,omitempty"`
 	EvictOn         EvictOn   `json:"evict_on" cbor:"14,keyasint"` // drain (default) | cordon: what sets the eviction of replicas off
 
-	// What the rescheduler's preset is overridden by; zero = the preset's.
+	// These override the rescheduler's preset; zero = the preset's value.
 	MoveMinAge    Duration `json:"rescheduler_min_age" cbor:"19,keyasint,omitempty"`          // younger instances stay
 	MoveCooldown  Duration `json:"rescheduler_cooldown" cbor:"20,keyasint,omitempty"`         // between two moves of a group
 	MoveCycle     Duration `json:"rescheduler_cycle" cbor:"21,keyasint,omitempty"`            // in which at most rescheduler_moves begin

@@ -90,7 +90,7 @@ func exclusion(code model.Code, nodes int) string {
 }
 
 // closed counts the nodes that take no instance, by what they are. detours counts those that wait for their turn in a drain as open. Where another rule has
-// counted some of them already, only their number is told.
+// counted some of them already, only their number is given.
 func (t *nodeTable) closed(detours bool, nodes int) []string {
 	counts, all := map[string]int{}, 0
 	for _, v := range t.views {

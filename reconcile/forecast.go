@@ -11,8 +11,8 @@ import (
 // forecastID is the id of the drain that a forecast pretends to start.
 const forecastID model.DrainID = "forecast"
 
-// ForecastDrain tells what a drain of the nodes would do with each instance on them, if nothing else changed: where its replacement would go, or what keeps it.
-// What keeps it now is what one decision finds; whether that passes is found by playing the drain to its end. Nodes that are being drained already are forecast
+// ForecastDrain tells what a drain of the nodes would do with each instance on them, if nothing else changed: where its replacement would go, or what keeps it there.
+// One decision finds what keeps it now; playing the drain to its end finds whether that passes. Nodes that are being drained already are forecast
 // as if that drain began now. It changes nothing, and costs a few decisions for each step that the drain takes. Codes: those of DrainStart when no node can be
 // drained.
 func ForecastDrain(in Input, nodes []string, options model.DrainOptions) ([]model.Forecast, *model.Error) {

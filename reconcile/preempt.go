@@ -69,7 +69,7 @@ func (p *pass) preempt(n *need, why *unplaced) *unplaced {
 	return &failed
 }
 
-// noPreemption says why nothing is stopped for a need, before any node is looked at. quiet: that is so common that only who asks is told.
+// noPreemption says why nothing is stopped for a need, before any node is looked at. quiet: that is so common that only a person who asks hears of it.
 func (p *pass) noPreemption(n *need, f *field) (why string, quiet bool) {
 	switch {
 	case !p.lowerRuns(n.group):

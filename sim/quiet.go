@@ -11,7 +11,7 @@ const (
 	quietFor   = 3 * model.Hour  // in which a settled cluster writes nothing
 )
 
-// finish ends the faults and judges what must be true then: drains end (L2), everything settles and stays so (L3), whoever is silent is found (L4), and
+// finish ends the faults and judges what must be true then: drains end (L2), everything settles and stays so (L3), silent nodes are found (L4), and
 // what is wanted runs or there is a reason (S14). Every replica has the same state, which is also what a replay of the log gives (S5).
 func (w *world) finish() {
 	w.until(w.now.Add(20 * model.Second))

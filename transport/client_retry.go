@@ -24,7 +24,7 @@ func (c *Client) fetch(ctx context.Context, r *Request, take func(*http.Response
 	return c.deliver(ctx, r, func(ctx context.Context, to endpoint) error { return to.fetch(ctx, r, take) })
 }
 
-// quietFor is how long a call is repeated before its caller is told.
+// quietFor is how long a call is repeated before its caller hears of it.
 const quietFor = time.Second
 
 // deliver tries until a server answers for good.

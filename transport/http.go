@@ -35,7 +35,7 @@ type HTTPConfig struct {
 	Agents AnswerAgent
 	// Bodies bounds the bytes of agents' calls under way; default: NewBodies(0, 0).
 	Bodies *Bodies
-	// Refused is told why an agent's call was refused before it was looked at; it must not block. Default: nobody is told.
+	// Refused gets the reason why an agent's call was refused unread; it must not block. Default: none.
 	Refused func(error)
 	// Logger; default: none.
 	Logger hclog.Logger

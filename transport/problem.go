@@ -8,7 +8,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Codes of the HTTP API that have no meaning inside the state, but for the first.
+// Codes of the HTTP API. Only the first has a meaning inside the state.
 const (
 	// CodeTooLarge: a request's body is above the limit.
 	CodeTooLarge = model.CodeTooLarge

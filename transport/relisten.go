@@ -29,8 +29,8 @@ type PatientListener struct {
 }
 
 // ListenPatiently opens a TCP port, or returns a listener that waits for it while another process holds it. tell hears
-// of each try that failed, and nil once the port is open; it must not block. addr is IP:port. Code: listen_failed, for
-// what waiting does not mend.
+// of each try that failed, and nil once the port is open; it must not block. addr is IP:port. Code: listen_failed, if
+// waiting can't help.
 func ListenPatiently(ctx context.Context, addr string, tell func(error)) (*PatientListener, error) {
 	at, err := net.ResolveTCPAddr("tcp", addr)
 	if err != nil {

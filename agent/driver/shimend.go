@@ -63,7 +63,7 @@ func (s *shim) mainEnded(ws syscall.WaitStatus) {
 	}
 }
 
-// signalRest signals what the program left, but for its own group if that had the signal already.
+// signalRest signals the processes that the program left. Its own group is skipped if it had the signal already.
 func (s *shim) signalRest(sig syscall.Signal) {
 	list, err := s.members()
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// A change of a list is told to many agents, each of which has other lists too. The pause before such an answer grows with what all of them are told, so that
-// the bytes for each second do not: 20 ms for 100 instances on 100 nodes, 2 s for 1,000 on 1,000.
+// Many agents hear of a change of a list, and each of them has other lists too. The pause before such an answer grows with the bytes of all of them, so that
+// the bytes for each second don't grow: 20 ms for 100 instances on 100 nodes, 2 s for 1,000 on 1,000.
 const (
 	peersPauseEach = 2 * time.Microsecond
 	peersPauseMost = 5 * time.Second

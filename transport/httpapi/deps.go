@@ -148,7 +148,7 @@ type Config struct {
 	Limits Limits
 	// Bodies bounds the bytes of request bodies under way; default: transport.NewBodies(0, 0).
 	Bodies *transport.Bodies
-	// Refused is told why a request was refused before it was looked at; it must not block. Default: nobody is told.
+	// Refused gets the reason why a request was refused unread; it must not block. Default: none.
 	Refused func(error)
 }
 

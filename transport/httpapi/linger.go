@@ -15,8 +15,8 @@ const (
 	lingerAssigned = 150 * time.Millisecond
 	lingerServices = time.Second
 	lingerPeers    = 300 * time.Millisecond
-	lingerEach     = 300 * time.Microsecond // longer for each that waits already: about what answering it and being told takes,
-	lingerMost     = 600 * time.Millisecond // but for no longer than that, unless it is so without them
+	lingerEach     = 300 * time.Microsecond // longer for each that waits already: about the time of answering it
+	lingerMost     = 600 * time.Millisecond // upper bound of the added delay
 )
 
 // linger holds answers back while many are due, so that each takes along what changes meanwhile. Few answers never wait.

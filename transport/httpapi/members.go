@@ -193,7 +193,7 @@ type bodied[I any] interface {
 }
 
 // act registers an operation on the servers themselves, which no log entry of the state stands for. It runs on the
-// leader, but for join, and answers with the members as they are then. To repeat it is harmless, so a request id is taken
+// leader (join runs anywhere) and answers with the members as they are then. To repeat it is harmless, so a request id is taken
 // and not needed.
 func act[I any, P bodied[I]](s *Server, rt route, do func(context.Context, *I) error) operation {
 	rt.write, rt.allow = true, forCLI

@@ -136,7 +136,7 @@ func (s *Server) recovered(w http.ResponseWriter, r *http.Request) {
 	writeError(w, s.panicked(r.Method, clip(r.URL.Path), reason))
 }
 
-// panicked logs a panic while something was answered, and returns what is told of it.
+// panicked logs a panic while something was answered, and returns what the caller may know of it.
 func (s *Server) panicked(method, path string, reason any) *model.Error {
 	s.log.Error("request handler panicked", "method", method, "path", path, "reason", reason, "stack", string(debug.Stack()))
 	return model.Refuse(model.CodeInternal, "the server failed").WithHint("its log says why")
