@@ -115,7 +115,8 @@ func TestRestartWithoutServers(t *testing.T) {
 	eventually(t, "the restart to be reported", func() bool { i := b.instance(id); return i.Ready() && i.Status.Restarts == 1 })
 }
 
-// An agent on a copy of a node's data directory starts nothing, before and after the servers have refused it, also while it can't reach them any more.
+// An agent on a copy of a node's data directory starts nothing, before and after the servers have refused it, also
+// while it can't reach them any more.
 func TestCopyStartsNothing(t *testing.T) {
 	b := newBench(t, allowRoot)
 	pidFile := filepath.Join(b.dir, "pid")
@@ -289,7 +290,8 @@ func TestUnconfirmedStopsNothingUnknown(t *testing.T) {
 	eventually(t, "the unknown instance to be stopped", func() bool { return !alive(pid) })
 }
 
-// Of an instance that the cluster has forgotten only the logs are kept, also where its agent ended before it could clean up.
+// Of an instance that the cluster has forgotten only the logs are kept, also where its agent ended before it could
+// clean up.
 func TestForgottenWorkIsRemoved(t *testing.T) {
 	b := newBench(t, allowRoot)
 	id := b.run("web", sh("echo kept >&2; echo data > file; exec sleep 1000"), nil)

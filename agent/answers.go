@@ -11,7 +11,8 @@ import (
 // probeTimeout is for how long a probe waits for an answer.
 const probeTimeout = 10 * time.Second
 
-// answers says in each request which servers this node follows, and notes when one last answered. A node that hears no answers gets no work and obeys nothing, though its heartbeats arrive.
+// answers says in each request which servers this node follows, and notes when one last answered. A node that hears no
+// answers gets no work and obeys nothing, though its heartbeats arrive.
 type answers struct {
 	Servers
 	follows func() string // the history of the servers that this node registered with, as text
@@ -68,8 +69,8 @@ func (s *answers) age() time.Duration {
 	return 0
 }
 
-// keepProbing asks the servers something short whenever none has answered for two heartbeats, until ctx ends: a long poll may rightly go unanswered for as long as
-// pollWait.
+// keepProbing asks the servers something short whenever none has answered for two heartbeats, until ctx ends: a long
+// poll may rightly go unanswered for as long as pollWait.
 func (a *Agent) keepProbing(ctx context.Context) {
 	for {
 		limit := 2 * time.Duration(a.every.Load())

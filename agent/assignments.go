@@ -66,7 +66,8 @@ func (a *Agent) keepAssigned(ctx context.Context) {
 	}
 }
 
-// beatEvery is how often a heartbeat is sent: as the servers ask, or more often for the shortest lease of what runs here.
+// beatEvery is how often a heartbeat is sent: as the servers ask, or more often for the shortest lease of what runs
+// here.
 func (a *Agent) beatEvery() time.Duration {
 	every := time.Duration(a.every.Load())
 	for _, m := range a.crew.list() {
@@ -104,7 +105,8 @@ func (a *Agent) registerAgain(ctx context.Context, now term, registered <-chan s
 	sleep(ctx, registerTimeout, registered)
 }
 
-// accept acts on an answer in a term, unless it is older than one that was acted on before; then it is not taken. Whole is as of converge.
+// accept acts on an answer in a term, unless it is older than one that was acted on before; then it is not taken. Whole
+// is as of converge.
 func (a *Agent) accept(now term, answer transport.Assignments) (taken, whole bool) {
 	got, newest := model.Seen{Incarnation: answer.Incarnation, Index: answer.Index}, a.session.newest()
 	if got.Before(newest) {

@@ -8,14 +8,16 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// beside is everything that goes on beside a running program on its behalf: its checks, its role check and its hooks. One goroutine uses it.
+// beside is everything that goes on beside a running program on its behalf: its checks, its role check and its hooks.
+// One goroutine uses it.
 type beside struct {
 	i     *instance
 	ctx   context.Context
 	task  Task
 	ready *readiness
 	role  *roleWatch
-	// after is the after_start hook on its way: nil says that the program may become ready. Before stands for the preparation of a stop.
+	// after is the after_start hook on its way: nil says that the program may become ready. Before stands for the
+	// preparation of a stop.
 	after  *errand[error]
 	before *errand[model.HookResult]
 	seq    uint64 // of the preparation that is on its way, or was
@@ -111,7 +113,8 @@ func (b *beside) prepare(want transport.Assignment) {
 	b.before = send(b.ctx, func(ctx context.Context) model.HookResult { return b.i.prepare(ctx, b.task, want, ask) })
 }
 
-// afterStart goes on after the hook: the program may become ready now, unless that makes its start a failure; then it returns why.
+// afterStart goes on after the hook: the program may become ready now, unless that makes its start a failure; then it
+// returns why.
 func (b *beside) afterStart(err error) error {
 	want := b.i.wanted()
 	b.after = nil

@@ -9,8 +9,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// settleTime is how long a program without checks must have run to count as ready: one that dies at once never does. It is looked at again then, as its end may be
-// known much later: the machine is busy, or it left others behind.
+// settleTime is how long a program without checks must have run to count as ready: one that dies at once never does. It
+// is looked at again then, as its end may be known much later: the machine is busy, or it left others behind.
 const settleTime = 300 * time.Millisecond
 
 // firstProbe is the pause after the first probe of a program. It doubles up to the check's interval while the program
@@ -45,8 +45,9 @@ type readiness struct {
 	last   verdict
 }
 
-// watchReadiness starts the checks. A program that is not alive becomes ready by none. assumed says that it was ready when it was last looked at, by an earlier
-// agent: it stays so until a check fails as often as it may. stop must be called.
+// watchReadiness starts the checks. A program that is not alive becomes ready by none. assumed says that it was ready
+// when it was last looked at, by an earlier agent: it stays so until a check fails as often as it may. stop must be
+// called.
 func watchReadiness(ctx context.Context, checks []model.CheckSpec, probe prober, alive func() bool, assumed bool) *readiness {
 	ctx, cancel := context.WithCancel(ctx)
 	w := &readiness{out: make(chan verdict, 1), alive: alive, cancel: cancel, passed: make([]bool, len(checks)), failed: make([]string, len(checks)), late: make([]bool, len(checks))}

@@ -52,7 +52,8 @@ type Config struct {
 	// BackupDir is where backups of volumes are written and read, typically a shared mount; "" = none. Absolute.
 	BackupDir string
 
-	// SelfCheckEvery is how often the agent checks its own machine: room in the data directory, writes there, cgroups, the clock. Default 3 s; negative: never.
+	// SelfCheckEvery is how often the agent checks its own machine: room in the data directory, writes there, cgroups,
+	// the clock. Default 3 s; negative: never.
 	SelfCheckEvery time.Duration
 
 	// DiskCheckEvery is the pause between two measurements of what instances have below their work directories. It is
@@ -78,7 +79,8 @@ type NodeConfig struct {
 	Address string
 	// APIAddress is host:port of the agent's own API, through which servers read logs; "" = none.
 	APIAddress string
-	// OwnPorts are those on which this process listens, and a server on this machine is configured to. No instance gets one, and no door opens one.
+	// OwnPorts are those on which this process listens, and a server on this machine is configured to. No instance gets
+	// one, and no door opens one.
 	OwnPorts []int
 	// Labels are for constraints, spread and ${node.label.X}. Nil keeps those that the servers know.
 	Labels map[string]string
@@ -95,14 +97,14 @@ type NodeConfig struct {
 type ExecConfig struct {
 	// AllowRoot lets instances run as uid 0; default refused.
 	AllowRoot bool
-	// AllowUsers, by name or number, and those with a number from MinUID on are the users that a job file may name; with neither, any. Neither concerns
-	// DefaultUser.
+	// AllowUsers, by name or number, and those with a number from MinUID on are the users that a job file may name;
+	// with neither, any. Neither concerns DefaultUser.
 	AllowUsers []string
 	MinUID     int
 	// VolumePaths are where directories are made for the paths of volumes; see driver.Config. Nil: the default.
 	VolumePaths []string
-	// UIDs is a range of user ids: each instance that names no user gets one of its own, and each slot with volumes one that stays. It needs root. Default of an
-	// agent that runs as root: DefaultUIDs.
+	// UIDs is a range of user ids: each instance that names no user gets one of its own, and each slot with volumes one
+	// that stays. It needs root. Default of an agent that runs as root: DefaultUIDs.
 	UIDs driver.UIDRange
 	// SharedUser has all instances that name no user run as DefaultUser. It is for UIDs that are zero.
 	SharedUser bool

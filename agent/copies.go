@@ -12,10 +12,11 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// freshen prepares a volume's directory for an instance. The assignment names an epoch: data of that epoch stays, a volume that starts over gets an empty
-// directory, and data of any other epoch is put aside. Nothing is deleted.
+// freshen prepares a volume's directory for an instance. The assignment names an epoch: data of that epoch stays, a
+// volume that starts over gets an empty directory, and data of any other epoch is put aside. Nothing is deleted.
 //
-// A local volume that a program has used has no other copy. If its directory is missing, freshen refuses to make it. Code: integrity_check_failed.
+// A local volume that a program has used has no other copy. If its directory is missing, freshen refuses to make it.
+// Code: integrity_check_failed.
 func freshen(a transport.Assignment, spec model.VolumeSpec, dir string) error {
 	want := strconv.FormatUint(a.Copies[spec.Name], 10)
 	local, noted := spec.Kind != model.VolumeReplicated, want != "0"

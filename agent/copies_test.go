@@ -38,7 +38,8 @@ func listed(t *testing.T, dir string) []string {
 	return names
 }
 
-// TestReplicatedCopy: a new member begins with nothing, one that comes back finds its copy, and what an older copy left is put aside and never deleted.
+// TestReplicatedCopy: a new member begins with nothing, one that comes back finds its copy, and what an older copy left
+// is put aside and never deleted.
 func TestReplicatedCopy(t *testing.T) {
 	v := newVolumes(t.TempDir())
 	prepare := func(made uint64) string {
@@ -119,7 +120,8 @@ func TestReplicatedCopyFromBefore(t *testing.T) {
 	}
 }
 
-// TestUnmarkedLocalVolume: a directory from before there were epochs is taken once, by a row without one. An empty or missing one is not what the row tells of.
+// TestUnmarkedLocalVolume: a directory from before there were epochs is taken once, by a row without one. An empty or
+// missing one is not what the row tells of.
 func TestUnmarkedLocalVolume(t *testing.T) {
 	for name, tt := range map[string]struct {
 		made         uint64
@@ -157,8 +159,8 @@ func TestUnmarkedLocalVolume(t *testing.T) {
 	}
 }
 
-// TestFreshVolumeInterrupted: the agent ends after it has put older data aside and before it has noted the epoch of the new volume. A restored state that means the
-// older data does not find an empty directory in its place.
+// TestFreshVolumeInterrupted: the agent ends after it has put older data aside and before it has noted the epoch of the
+// new volume. A restored state that means the older data does not find an empty directory in its place.
 func TestFreshVolumeInterrupted(t *testing.T) {
 	v := newVolumes(t.TempDir())
 	local := func(made uint64, held ...string) transport.Assignment {

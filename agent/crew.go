@@ -110,8 +110,8 @@ func (c *crew) enter(a transport.Assignment, entries map[model.InstanceID]entry)
 	entries[a.ID] = newEntry(a)
 }
 
-// newEntry begins the record of an instance. Generations begin with the clock: should the journal be lost and the record
-// be begun again, they are above all that were reported before.
+// newEntry begins the record of an instance. Generations begin with the clock: should the journal be lost and the
+// record be begun again, they are above all that were reported before.
 func newEntry(a transport.Assignment) entry {
 	return entry{
 		Assignment: a, RestartSeq: a.RestartSeq,
@@ -132,9 +132,9 @@ func (c *crew) begin(i *instance) {
 	})
 }
 
-// converge makes the node run what a server assigned in a term. What is absent must not run, unless the servers themselves are
-// not sure. It blocks only for instances that are forgotten, whose goroutines have nothing left to do. It returns false if it can't run
-// something because its spec was told in no answer that it has.
+// converge makes the node run what a server assigned in a term. What is absent must not run, unless the servers
+// themselves are not sure. It blocks only for instances that are forgotten, whose goroutines have nothing left to do.
+// It returns false if it can't run something because its spec was told in no answer that it has.
 func (c *crew) converge(now term, a transport.Assignments) (whole bool) {
 	assigned := make(map[model.InstanceID]bool, len(a.Instances))
 	var fresh []*instance
@@ -190,8 +190,8 @@ func checkAssignment(a transport.Assignment) error {
 	return nil
 }
 
-// dismiss ends an instance that the servers don't have: it is stopped, and forgotten once they know that. It has its grace, unless only one of its kind may
-// run and the servers don't say that no other one does.
+// dismiss ends an instance that the servers don't have: it is stopped, and forgotten once they know that. It has its
+// grace, unless only one of its kind may run and the servers don't say that no other one does.
 func (c *crew) dismiss(m *member, alone bool) {
 	want := m.wanted()
 	status, known := c.shop.reports.status(m.id)
@@ -243,7 +243,8 @@ func (c *crew) clean() {
 	}
 }
 
-// tidy removes what is left of forgotten instances until ctx ends. It has a goroutine of its own, as a large directory takes minutes.
+// tidy removes what is left of forgotten instances until ctx ends. It has a goroutine of its own, as a large directory
+// takes minutes.
 func (c *crew) tidy(ctx context.Context) {
 	defer close(c.tidied)
 	for {
@@ -363,7 +364,8 @@ func (c *crew) running() int {
 	return n
 }
 
-// wait blocks until every goroutine has ended, which they do with the context of adopt. A removal that is under way gets tidyEnd.
+// wait blocks until every goroutine has ended, which they do with the context of adopt. A removal that is under way
+// gets tidyEnd.
 func (c *crew) wait() {
 	c.wg.Wait()
 	select {

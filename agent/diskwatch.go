@@ -172,7 +172,8 @@ func (w *diskWatch) look(ctx context.Context) {
 	}
 }
 
-// lookForFiller measures all instances, once each time that the data directory is full, and names the one that uses most.
+// lookForFiller measures all instances, once each time that the data directory is full, and names the one that uses
+// most.
 func (w *diskWatch) lookForFiller(ctx context.Context) {
 	f := &w.filler
 	if full := f.full(f.found); full == f.found {

@@ -43,8 +43,8 @@ func (v values) lookup(name string) (string, bool) {
 	return "", false
 }
 
-// ours reports whether the text between ${ and } is meant for the agent: "slot", or words joined by dots. Anything else,
-// such as ${HOME} or ${1:-x} of a shell, is the program's own and stays as it is.
+// ours reports whether the text between ${ and } is meant for the agent: "slot", or words joined by dots. Anything
+// else, such as ${HOME} or ${1:-x} of a shell, is the program's own and stays as it is.
 func ours(name string) bool {
 	if name == "slot" {
 		return true

@@ -13,8 +13,8 @@ import (
 	"unicode/utf8"
 )
 
-// A role check may answer one flat JSON object of at most maxFacts facts and maxFactsText bytes. Any other answer is refused as a whole: a
-// half-understood answer could say that it is safe to stop what isn't.
+// A role check may answer one flat JSON object of at most maxFacts facts and maxFactsText bytes. Any other answer is
+// refused as a whole: a half-understood answer could say that it is safe to stop what isn't.
 const (
 	maxFacts     = 16
 	maxFactsText = 4 << 10
@@ -22,8 +22,8 @@ const (
 	maxFactValue = 64 // bytes, as it is kept
 )
 
-// facts are what an instance's role check said, as canonical scalars: "true", "false", a decimal number, or a short text. Nil: nothing is known. A map is
-// never changed once it is made.
+// facts are what an instance's role check said, as canonical scalars: "true", "false", a decimal number, or a short
+// text. Nil: nothing is known. A map is never changed once it is made.
 type facts = map[string]string
 
 // parseFacts reads the answer of a role check.

@@ -119,7 +119,8 @@ type roleWatch struct {
 	failure string // why the last answer was none
 }
 
-// watchRole begins to ask; nothing is known yet. Without a role check (ask is nil) nothing ever is. stop must be called.
+// watchRole begins to ask; nothing is known yet. Without a role check (ask is nil) nothing ever is. stop must be
+// called.
 func watchRole(ctx context.Context, c *model.RoleCheckSpec, ask asker, log hclog.Logger) *roleWatch {
 	ctx, cancel := context.WithCancel(ctx)
 	w := &roleWatch{

@@ -99,7 +99,8 @@ func TestRoleWatch(t *testing.T) {
 	})
 }
 
-// A check that hangs withdraws nothing less than one that fails, and an answer to an older question doesn't replace a newer one.
+// A check that hangs withdraws nothing less than one that fails, and an answer to an older question doesn't replace a
+// newer one.
 func TestRoleWatchHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := &oracle{say: facts{"leader": "true"}}
@@ -204,8 +205,9 @@ func lines(file string) []string {
 	return strings.FieldsFunc(string(text), func(r rune) bool { return r == '\n' })
 }
 
-// The life of facts: they are asked in the instance's own surroundings, told when they change and only then, withdrawn when nothing confirms them, and
-// unknown after a restart of the agent until it has asked. Their generation is told to the heartbeats at once.
+// The life of facts: they are asked in the instance's own surroundings, told when they change and only then, withdrawn
+// when nothing confirms them, and unknown after a restart of the agent until it has asked. Their generation is told to
+// the heartbeats at once.
 func TestFacts(t *testing.T) {
 	b := newBench(t, allowRoot)
 	b.stopAgent()
@@ -328,7 +330,8 @@ func TestFactsOfManyInstances(t *testing.T) {
 	}
 }
 
-// Reports stay far below what the servers take, however much the instances say, and in the end the servers have all of it.
+// Reports stay far below what the servers take, however much the instances say, and in the end the servers have all of
+// it.
 func TestReportsHaveABound(t *testing.T) {
 	told := map[model.InstanceID]model.InstanceStatus{}
 	full, largest := 0, 0

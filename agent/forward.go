@@ -17,8 +17,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// forwarder follows the services and has the node's door forward the exposed ones: their ports at the agent's own address, to ready backends. Safe for many
-// goroutines.
+// forwarder follows the services and has the node's door forward the exposed ones: their ports at the agent's own
+// address, to ready backends. Safe for many goroutines.
 type forwarder struct {
 	node    model.NodeID
 	address string
@@ -88,7 +88,8 @@ func (f *forwarder) exposed() map[model.ServiceName]int {
 	return ports
 }
 
-// run follows the services until ctx ends; at first by what was known last, if the servers don't answer soon. The door goes on after it.
+// run follows the services until ctx ends; at first by what was known last, if the servers don't answer soon. The door
+// goes on after it.
 func (f *forwarder) run(ctx context.Context, poll func(context.Context, transport.ServicesRequest) (transport.Services, error)) {
 	var below sync.WaitGroup
 	defer below.Wait()
@@ -169,7 +170,8 @@ func (f *forwarder) learn(answer transport.Services) {
 	f.last.keep(answer)
 }
 
-// withLost adds the exposed services and backends that a restored state lacks. They stay until the restore is confirmed.
+// withLost adds the exposed services and backends that a restored state lacks. They stay until the restore is
+// confirmed.
 func withLost(now, lost []transport.ServiceBackends) []transport.ServiceBackends {
 	all := slices.Clone(now)
 	for _, before := range lost {

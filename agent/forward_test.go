@@ -180,7 +180,8 @@ func TestForwardHalfClose(t *testing.T) {
 	eventually(t, "the connection to be gone", func() bool { return d.count() == 0 })
 }
 
-// A slow reader gets every byte, and an end, also long after its backend has finished. One that keeps its half open without reason is closed.
+// A slow reader gets every byte, and an end, also long after its backend has finished. One that keeps its half open
+// without reason is closed.
 func TestForwardSlowReader(t *testing.T) {
 	d := newGate(t)
 	const wait = 200 * time.Millisecond
@@ -298,7 +299,8 @@ func TestForwardOlderSets(t *testing.T) {
 	eventually(t, "the older set to be believed in the end", func() bool { return d.status().Backends == 0 })
 }
 
-// A restored state may lack services and backends that are there: until the restore is confirmed their ports stay open, also through a restart of the agent.
+// A restored state may lack services and backends that are there: until the restore is confirmed their ports stay open,
+// also through a restart of the agent.
 func TestForwardBehindARestore(t *testing.T) {
 	d, c := newGate(t), caller(t, false)
 	good := newHouse(t, "good", "there", nil)
@@ -332,7 +334,8 @@ func TestForwardBehindARestore(t *testing.T) {
 	eventually(t, "the port to be closed", func() bool { _, err := get(c, d.address()); return err != nil })
 }
 
-// An agent that is restarted while no server answers opens its ports and forwards to the backends that it knew last. What the servers say later replaces them.
+// An agent that is restarted while no server answers opens its ports and forwards to the backends that it knew last.
+// What the servers say later replaces them.
 func TestForwardWithoutServers(t *testing.T) {
 	d, c := newGate(t), caller(t, false)
 	old, good := newHouse(t, "old", "there", nil), newHouse(t, "good", "there", nil)

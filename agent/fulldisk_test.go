@@ -36,8 +36,8 @@ func fill(t *testing.T, dir string) func() {
 	return func() { must(t, os.Remove(name)) }
 }
 
-// On a full disk the end of an instance of which only one may run is told only once the journal has it. Until then an agent that is restarted does not know of the
-// end, and starts nothing before the servers were asked.
+// On a full disk the end of an instance of which only one may run is told only once the journal has it. Until then an
+// agent that is restarted does not know of the end, and starts nothing before the servers were asked.
 func TestStoppedOnAFullDisk(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("skipped: needs root to mount a small file system")

@@ -133,8 +133,8 @@ func (h *home) cluster() string {
 	return known
 }
 
-// pin follows the first cluster that this node registered with, and then only a lineage of it that replaces the one before: servers that a recovery left behind
-// are never believed again. Code: conflict.
+// pin follows the first cluster that this node registered with, and then only a lineage of it that replaces the one
+// before: servers that a recovery left behind are never believed again. Code: conflict.
 func (h *home) pin(answered string) error {
 	now, refusal := model.ParseHistory(answered)
 	if refusal != nil {
@@ -163,7 +163,8 @@ func (h *home) pin(answered string) error {
 	return nil
 }
 
-// noteAnswer notes whether the servers refused this agent for another one of its node, for as long as they don't take it. Another failure says nothing.
+// noteAnswer notes whether the servers refused this agent for another one of its node, for as long as they don't take
+// it. Another failure says nothing.
 func (h *home) noteAnswer(answer error) error {
 	var refused *model.Error
 	var err error
@@ -185,7 +186,8 @@ func (h *home) refused() bool {
 	return err == nil
 }
 
-// KnownServers returns host:port of each server that the agent of a data directory heard of last; none at its first start.
+// KnownServers returns host:port of each server that the agent of a data directory heard of last; none at its first
+// start.
 func KnownServers(dataDir string) []string {
 	text, err := os.ReadFile(filepath.Join(dataDir, "servers"))
 	if err != nil {

@@ -50,7 +50,8 @@ func TestPinLineage(t *testing.T) {
 	}
 }
 
-// That the servers refused the agent for another one of its node is noted until they take it, over restarts. Other answers say nothing of it.
+// That the servers refused the agent for another one of its node is noted until they take it, over restarts. Other
+// answers say nothing of it.
 func TestRefusalIsNoted(t *testing.T) {
 	dir := t.TempDir()
 	for _, step := range []struct {

@@ -18,8 +18,8 @@ import (
 const (
 	// hookTimeout bounds a hook whose spec names no time.
 	hookTimeout = 30 * time.Second
-	// settleGates is for how long an instance's own gates may take to hold after its hook: a leader that resigned is not yet a follower.
-	// The servers wait for ten seconds more than the hook's own time.
+	// settleGates is for how long an instance's own gates may take to hold after its hook: a leader that resigned is
+	// not yet a follower. The servers wait for ten seconds more than the hook's own time.
 	settleGates = 5 * time.Second
 	// gateAgain is how often gates are looked at while one doesn't hold.
 	gateAgain = time.Second
@@ -63,7 +63,8 @@ func (i *instance) newHookRun(task Task, want transport.Assignment, hook model.H
 	return hookRun{hook: hook, task: task, argv: argv, env: env, alone: i.adopted}, nil
 }
 
-// run runs the hook to its end, at most for its time; then it is killed. Nil if it exited with 0. Its output goes to the program's log.
+// run runs the hook to its end, at most for its time; then it is killed. Nil if it exited with 0. Its output goes to
+// the program's log.
 func (h hookRun) run(ctx context.Context) error {
 	limit := orElse(asDuration(h.hook.Timeout), hookTimeout)
 	timed, cancel := context.WithTimeout(ctx, limit)
@@ -85,7 +86,8 @@ func (h hookRun) run(ctx context.Context) error {
 	return nil
 }
 
-// hookLog writes the lines of one of a hook's outputs into the program's log, each with its origin in front. One goroutine uses it.
+// hookLog writes the lines of one of a hook's outputs into the program's log, each with its origin in front. One
+// goroutine uses it.
 type hookLog struct {
 	name    model.HookName
 	note    func(text string) error
@@ -146,8 +148,8 @@ func (l *hookLog) finish() {
 	}
 }
 
-// prepare does what comes before a planned stop: the before_stop hook, then one more look at the instance's own gates. The program serves all
-// the while. It returns early, with nothing to report, when ctx ends.
+// prepare does what comes before a planned stop: the before_stop hook, then one more look at the instance's own gates.
+// The program serves all the while. It returns early, with nothing to report, when ctx ends.
 func (i *instance) prepare(ctx context.Context, task Task, want transport.Assignment, ask asker) model.HookResult {
 	result := model.HookResult{Seq: want.Prepare}
 	hook, has := hookOf(want, model.HookBeforeStop)
@@ -176,7 +178,8 @@ func (i *instance) prepare(ctx context.Context, task Task, want transport.Assign
 	return result
 }
 
-// awaitGates looks at the gates until all hold or the time is over, and returns which doesn't; "" if all do. It looks once at least.
+// awaitGates looks at the gates until all hold or the time is over, and returns which doesn't; "" if all do. It looks
+// once at least.
 func awaitGates(ctx context.Context, gates []string, ask asker, deadline time.Time) string {
 	for {
 		why := unmet(ctx, gates, ask)
@@ -212,7 +215,8 @@ func (i *instance) conclude(r model.HookResult) {
 	i.report(s)
 }
 
-// declinePreparation answers for a program that doesn't run, or may not, which nothing can be asked: the servers try again later.
+// declinePreparation answers for a program that doesn't run, or may not, which nothing can be asked: the servers try
+// again later.
 func (i *instance) declinePreparation(want transport.Assignment) {
 	unclear := i.isUnclear()
 	if want.Prepare == 0 || i.entry.Live && !unclear || want.Desired != model.DesiredRunning || i.entry.Status.Observed == model.ObservedPending || i.prepared(want.Prepare) {
@@ -225,9 +229,9 @@ func (i *instance) declinePreparation(want transport.Assignment) {
 	i.conclude(model.HookResult{Seq: want.Prepare, Message: short(why + i.entry.Status.Reason)})
 }
 
-// lastLook asks for the instance's own gates once more, right before the stop signal: since the servers decided, the program may have become what must not
-// be stopped. As long as one doesn't hold the signal is held back, until a second of the grace is left; then the servers' decision stands. It returns how
-// much of the grace that took.
+// lastLook asks for the instance's own gates once more, right before the stop signal: since the servers decided, the
+// program may have become what must not be stopped. As long as one doesn't hold the signal is held back, until a second
+// of the grace is left; then the servers' decision stands. It returns how much of the grace that took.
 func (i *instance) lastLook(ctx context.Context, task Task) time.Duration {
 	want := i.wanted()
 	if len(want.Gates) == 0 || want.Desired != model.DesiredDraining {

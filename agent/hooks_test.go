@@ -63,8 +63,9 @@ func (b *bench) log(id model.InstanceID) string {
 	}
 }
 
-// A leader resigns before it is stopped: the hook runs once in the instance's surroundings, what it says is in the instance's log, the gates are asked after
-// it, and the program goes on all the while. A restart of the agent doesn't do it again.
+// A leader resigns before it is stopped: the hook runs once in the instance's surroundings, what it says is in the
+// instance's log, the gates are asked after it, and the program goes on all the while. A restart of the agent doesn't
+// do it again.
 func TestBeforeStop(t *testing.T) {
 	b := newBench(t, allowRoot)
 	role, ran, pidFile := filepath.Join(b.dir, "role"), filepath.Join(b.dir, "ran"), filepath.Join(b.dir, "pid")
@@ -81,7 +82,8 @@ func TestBeforeStop(t *testing.T) {
 	if r := b.prepared(id, 1); !r.OK || r.Message != "" {
 		t.Errorf("prepared: %+v", r)
 	}
-	// The interval is an hour: that it resigned was found by the look after the hook, and reported no later than the outcome.
+	// The interval is an hour: that it resigned was found by the look after the hook, and reported no later than the
+	// outcome.
 	if i := b.instance(id); i.Status.Facts["leader"] != "false" || !i.Ready() || !alive(pid) {
 		t.Errorf("after the preparation: %+v, alive %v", i.Status, alive(pid))
 	}
@@ -230,7 +232,8 @@ func TestAfterStartFails(t *testing.T) {
 	b.await(b.run("other", g, nil), model.ObservedReady)
 }
 
-// The gates right before the stop signal: as long as one doesn't hold the signal waits, and no longer than a second before the end of the grace.
+// The gates right before the stop signal: as long as one doesn't hold the signal waits, and no longer than a second
+// before the end of the grace.
 func TestLastLook(t *testing.T) {
 	for _, tt := range []struct {
 		name   string

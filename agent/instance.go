@@ -36,9 +36,9 @@ type workshop struct {
 // instance supervises one assignment for as long as the node has it. One goroutine runs it; set, current and finished
 // may be called from others.
 //
-// What it reports moves as docs/model.md, "Instances", says: booting -> ready <-> unready -> draining -> stopped, and any ->
-// failed. A program that ended and waits to be restarted keeps booting, or unready once it was ready, with the reason
-// of its end.
+// What it reports moves as docs/model.md, "Instances", says: booting -> ready <-> unready -> draining -> stopped, and
+// any -> failed. A program that ended and waits to be restarted keeps booting, or unready once it was ready, with the
+// reason of its end.
 type instance struct {
 	id   model.InstanceID
 	shop *workshop
@@ -64,7 +64,8 @@ type instance struct {
 // journalRetry is how long the journal's refusal of a final word stands before it is tried again.
 const journalRetry = time.Second
 
-// newInstance makes the supervisor of an instance that e tells of. task is what the runtime knows of it, or nil; unclear says that it can't tell yet.
+// newInstance makes the supervisor of an instance that e tells of. task is what the runtime knows of it, or nil;
+// unclear says that it can't tell yet.
 func newInstance(shop *workshop, e entry, task Task, unclear bool) *instance {
 	i := &instance{
 		id: e.Status.ID, shop: shop, entry: e, want: e.Assignment, task: task, unclear: unclear,
@@ -220,8 +221,8 @@ func (i *instance) holdVolumes(ctx context.Context, want transport.Assignment) b
 	return false
 }
 
-// holdLease waits until a fenced instance may run, and returns until when; false when the assignment moved meanwhile. Who
-// needs no lease gets 0.
+// holdLease waits until a fenced instance may run, and returns until when; false when the assignment moved meanwhile.
+// Who needs no lease gets 0.
 func (i *instance) holdLease(ctx context.Context, want transport.Assignment) (until driver.BootTime, ok bool) {
 	if !fenced(want) {
 		return 0, true
@@ -358,8 +359,9 @@ func (i *instance) report(s model.InstanceStatus) {
 	i.shop.reports.set(s)
 }
 
-// lastWord tells the servers that an instance that must not run twice has stopped: they let another one start. If the journal does not take it, this agent
-// could start the instance again after a restart. Then the servers are told why it is not over yet, and it is tried again.
+// lastWord tells the servers that an instance that must not run twice has stopped: they let another one start. If the
+// journal does not take it, this agent could start the instance again after a restart. Then the servers are told why it
+// is not over yet, and it is tried again.
 func (i *instance) lastWord(s model.InstanceStatus) {
 	before := i.entry.Status
 	s.Generation = before.Generation + 1

@@ -27,10 +27,12 @@ type entry struct {
 	RestartSeq uint64  `cbor:"4,keyasint,omitempty"` // the last restart that was carried out
 	Failures   []int64 `cbor:"5,keyasint,omitempty"` // Unix ms of recent ends and failed starts, for the restart limit
 	Restarts   int     `cbor:"6,keyasint,omitempty"`
-	// AfterStart is set before the program is started and cleared once its after_start hook has ended, so that an agent that comes in between runs
-	// the hook again. The outcome of a preparation is in Status.Hook: one that isn't there is run again too.
+	// AfterStart is set before the program is started and cleared once its after_start hook has ended, so that an agent
+	// that comes in between runs the hook again. The outcome of a preparation is in Status.Hook: one that isn't there
+	// is run again too.
 	AfterStart bool `cbor:"7,keyasint,omitempty"`
-	// Host is the boot and the machine on which the program was last started. Only there it is started again without the servers if only one may run.
+	// Host is the boot and the machine on which the program was last started. Only there it is started again without
+	// the servers if only one may run.
 	Host string `cbor:"8,keyasint,omitempty"`
 	// UID is the user id of the node's range that the instance has; 0: none.
 	UID int `cbor:"9,keyasint,omitempty"`
@@ -54,8 +56,8 @@ type records struct {
 	log hclog.Logger
 }
 
-// openRecords opens the journal at path. One that can't be trusted is put aside and a new one begun: the driver knows what
-// runs, and the servers say what it is. Codes: those of journal.Open but journal_damaged.
+// openRecords opens the journal at path. One that can't be trusted is put aside and a new one begun: the driver knows
+// what runs, and the servers say what it is. Codes: those of journal.Open but journal_damaged.
 func openRecords(path string, log hclog.Logger) (*records, error) {
 	j, err := journal.Open(path, journal.SyncEach)
 	if errors.Is(err, &model.Error{Code: journal.CodeDamaged}) {
@@ -99,7 +101,8 @@ func (r *records) remove(id model.InstanceID) {
 // keepStopped is how many forgotten instances are known to have stopped: a restored state may want them to run.
 const keepStopped = 4096
 
-// noteStopped notes that a forgotten instance has stopped, so that it is never started again. The oldest notes are dropped.
+// noteStopped notes that a forgotten instance has stopped, so that it is never started again. The oldest notes are
+// dropped.
 func (r *records) noteStopped(id model.InstanceID) {
 	if err := r.put(keyStopped+string(id), time.Now().UnixMilli()); err != nil {
 		r.log.Error("it could not be noted in the journal that an instance has stopped", "instance", id, "error", err)
@@ -148,8 +151,8 @@ func (r *records) entries() map[model.InstanceID]entry {
 	return found
 }
 
-// lastSeen returns the newest assignments that were acted on; zero if there are none, or nobody knows: the next answer is
-// taken then, as at a first start.
+// lastSeen returns the newest assignments that were acted on; zero if there are none, or nobody knows: the next answer
+// is taken then, as at a first start.
 func (r *records) lastSeen() (s model.Seen) {
 	if b, ok := r.Get(keySeen); ok {
 		if err := cbor.Unmarshal(b, &s); err != nil {

@@ -14,14 +14,15 @@ import (
 )
 
 const (
-	// serversFirst is how long the servers may take to tell the services before the ones known last are used: they may be old.
+	// serversFirst is how long the servers may take to tell the services before the ones known last are used: they may
+	// be old.
 	serversFirst = time.Second
 	// saveEvery bounds how often the services are written.
 	saveEvery = time.Second
 )
 
-// lastKnown is the file of the exposed services as they were known last. By it an agent that is restarted while no server answers opens its ports and
-// forwards to the backends of before. Path "" keeps nothing.
+// lastKnown is the file of the exposed services as they were known last. By it an agent that is restarted while no
+// server answers opens its ports and forwards to the backends of before. Path "" keeps nothing.
 type lastKnown struct {
 	path string
 	log  hclog.Logger

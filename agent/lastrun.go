@@ -13,7 +13,8 @@ type unclean struct {
 	rebooted        bool      // the machine has been restarted since
 }
 
-// beginRun notes that the agent runs now, until endRun. It returns what is known of the run before if that one never came to endRun, nil otherwise.
+// beginRun notes that the agent runs now, until endRun. It returns what is known of the run before if that one never
+// came to endRun, nil otherwise.
 func (h *home) beginRun(boot string) (*unclean, error) {
 	before, err := h.lastRun(boot)
 	if err != nil {
@@ -52,7 +53,8 @@ func (h *home) endRun() error {
 	return nil
 }
 
-// noteRun tells of a run before this one that ended without a shutdown, and notes that this one begins. A disk that refuses keeps no agent from running.
+// noteRun tells of a run before this one that ended without a shutdown, and notes that this one begins. A disk that
+// refuses keeps no agent from running.
 func (a *Agent) noteRun() {
 	before, err := a.home.beginRun(a.identity.BootID)
 	if err != nil {

@@ -22,7 +22,8 @@ func (w *workshop) values(a transport.Assignment) values {
 	return values{node: w.node(), slot: a.Slot, port: a.Ports}
 }
 
-// launch turns an assignment into what the driver runs, until its lease ends; 0 = it needs none. Code: invalid, for what no other try will make right.
+// launch turns an assignment into what the driver runs, until its lease ends; 0 = it needs none. Code: invalid, for
+// what no other try will make right.
 func (w *workshop) launch(a transport.Assignment, lease driver.BootTime) (driver.Spec, error) {
 	v := w.values(a)
 	command, err := v.expand("command", a.Spec.Exec.Command)

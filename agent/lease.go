@@ -20,11 +20,11 @@ func fenced(a transport.Assignment) bool { return a.Spec != nil && a.Spec.Fenced
 // leaseOf is the length of the assignment's lease.
 func leaseOf(a transport.Assignment) time.Duration { return asDuration(a.Spec.Exclusive.Lease) }
 
-// lease is the right of fenced instances to run, each for the length that its group says: it is held while a majority of the voters answer
-// heartbeats sent within it. The shims hold the timers, on the clock of driver.BootTime; this only moves their ends. Nothing is started
-// under it before the servers have said in this term what is assigned: what ran in an earlier one may run elsewhere by
-// now (S2). Nor while an operator has not confirmed a restore, and for a while after: what the restored state does not
-// know of runs until then. Safe for many goroutines.
+// lease is the right of fenced instances to run, each for the length that its group says: it is held while a majority
+// of the voters answer heartbeats sent within it. The shims hold the timers, on the clock of driver.BootTime; this only
+// moves their ends. Nothing is started under it before the servers have said in this term what is assigned: what ran in
+// an earlier one may run elsewhere by now (S2). Nor while an operator has not confirmed a restore, and for a while
+// after: what the restored state does not know of runs until then. Safe for many goroutines.
 type lease struct {
 	boot func() driver.BootTime
 
@@ -81,8 +81,9 @@ func (l *lease) assigned(now term, a transport.Assignments) {
 	}
 }
 
-// until is when a lease of this length ends; 0 = it is not held, or nothing with this grace may be started under it yet. Behind a restore that is when
-// another node has heard that it must end its holder, and has given it its grace, or has lost its lease.
+// until is when a lease of this length ends; 0 = it is not held, or nothing with this grace may be started under it
+// yet. Behind a restore that is when another node has heard that it must end its holder, and has given it its grace, or
+// has lost its lease.
 func (l *lease) until(length, grace time.Duration) driver.BootTime {
 	l.mu.Lock()
 	defer l.mu.Unlock()

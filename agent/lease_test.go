@@ -129,7 +129,8 @@ func TestLease(t *testing.T) {
 	})
 }
 
-// The length of a lease is the group's own, whatever the interval of heartbeats; and six of them are sent within the shortest one.
+// The length of a lease is the group's own, whatever the interval of heartbeats; and six of them are sent within the
+// shortest one.
 func TestLeaseIsTheGroupsOwn(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		v := newVotes()
@@ -158,8 +159,9 @@ func TestLeaseIsTheGroupsOwn(t *testing.T) {
 	})
 }
 
-// Nothing that runs is ended because servers can't be heard, and what fails meanwhile is started again where it is, also by an agent that was restarted. Only what
-// a rebooted or a copied machine finds in its journal waits for the servers, where one may run.
+// Nothing that runs is ended because servers can't be heard, and what fails meanwhile is started again where it is,
+// also by an agent that was restarted. Only what a rebooted or a copied machine finds in its journal waits for the
+// servers, where one may run.
 func TestOneHolderWithoutServers(t *testing.T) {
 	for name, tt := range map[string]struct {
 		reboot, restart, starts bool
@@ -213,7 +215,8 @@ func TestOneHolderWithoutServers(t *testing.T) {
 }
 
 // S2: a node that was given up comes back into a new epoch, and its lease is held before a server has said what is assigned. What ran there may run only once
-// has a holder elsewhere by now, so it is not started again, whether the agent was there all the time or the machine was rebooted.
+// has a holder elsewhere by now, so it is not started again, whether the agent was there all the time or the machine
+// was rebooted.
 func TestNothingFencedStartsUntilItIsAssignedAgain(t *testing.T) {
 	for name, back := range map[string]func(*bubble){
 		"cut off": func(*bubble) {},
@@ -260,7 +263,8 @@ func TestNothingFencedStartsUntilItIsAssignedAgain(t *testing.T) {
 }
 
 // S2: a restored state does not know of the holder that another node has by now. Nothing fenced is started before a person confirms, and then not before
-// the other node has heard that it must end it, and has had its grace. What holds no lease is started at once; what runs goes on.
+// the other node has heard that it must end it, and has had its grace. What holds no lease is started at once; what
+// runs goes on.
 func TestNothingFencedStartsBehindARestore(t *testing.T) {
 	for _, restarted := range []bool{false, true} {
 		t.Run(fmt.Sprintf("restarted=%v", restarted), func(t *testing.T) {

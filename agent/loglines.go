@@ -15,8 +15,8 @@ const (
 	maxLine     = 64 << 10               // bytes; a longer line is cut into pieces
 	lookForMore = 100 * time.Millisecond // how often a follower looks; it bounds the delay of logs -f
 
-	// lineTime is how the time of a line stands before it, always in UTC and equally long. noTime is for a line of which
-	// nobody noted it.
+	// lineTime is how the time of a line stands before it, always in UTC and equally long. noTime is for a line of
+	// which nobody noted it.
 	lineTime = "2006-01-02T15:04:05.000000Z"
 	noTime   = "-"
 )

@@ -134,8 +134,8 @@ func TestDetectCapacity(t *testing.T) {
 	}
 }
 
-// A volume's data stays where it is: the next holder of the slot finds it. Where the agent can mount, program and checks
-// find it at the path of the spec, also when nobody else may pass through the data directory's parent.
+// A volume's data stays where it is: the next holder of the slot finds it. Where the agent can mount, program and
+// checks find it at the path of the spec, also when nobody else may pass through the data directory's parent.
 func TestVolumeKeepsItsData(t *testing.T) {
 	b := newBench(t, allowRoot)
 	place, path := filepath.Join(t.TempDir(), "x", "place"), "$OUTSPAN_VOLUME_DATA"

@@ -29,8 +29,9 @@ const (
 	peersMissing = 5 * time.Second
 )
 
-// peers keeps a file for each group that has an instance here: OUTSPAN_PEERS, with all instances of the group, ready or not. It stays as it was while no
-// server answers and over a restart of the agent, and goes with the group's last instance here. Safe for many goroutines.
+// peers keeps a file for each group that has an instance here: OUTSPAN_PEERS, with all instances of the group, ready or
+// not. It stays as it was while no server answers and over a restart of the agent, and goes with the group's last
+// instance here. Safe for many goroutines.
 type peers struct {
 	node    model.NodeID
 	dir     string
@@ -117,7 +118,8 @@ func (p *peers) version(group model.GroupID) int {
 	return 0
 }
 
-// news returns a channel that is closed once a server has told this agent the group's instances, and how long a start should wait for that.
+// news returns a channel that is closed once a server has told this agent the group's instances, and how long a start
+// should wait for that.
 func (p *peers) news(group model.GroupID) (told <-chan struct{}, patience time.Duration) {
 	p.mu.Lock()
 	g := p.groups[group]
@@ -274,7 +276,8 @@ func (p *peers) write(list transport.GroupPeers) error {
 	return nil
 }
 
-// peerLines is a list for shells: a line for each instance, with its slot, member id, address, state, node, and NAME=NUMBER for each port.
+// peerLines is a list for shells: a line for each instance, with its slot, member id, address, state, node, and
+// NAME=NUMBER for each port.
 func peerLines(list transport.GroupPeers) []byte {
 	var out bytes.Buffer
 	for _, m := range list.Members {
@@ -314,8 +317,9 @@ func (c *crew) peersChanged(group model.GroupID) {
 	}
 }
 
-// awaitPeers waits for the list of the group's instances: what the program begins with should be true. It returns false if the assignment moved or ctx ended.
-// An instance that starts while no server answers finds the last list; if there is none, the file is missing.
+// awaitPeers waits for the list of the group's instances: what the program begins with should be true. It returns false
+// if the assignment moved or ctx ended. An instance that starts while no server answers finds the last list; if there
+// is none, the file is missing.
 func (i *instance) awaitPeers(ctx context.Context, want transport.Assignment) bool {
 	told, patience := i.shop.peers.news(want.Group)
 	limit := time.NewTimer(patience)

@@ -93,8 +93,8 @@ func TestStaticPortOfTheAgentIsRefused(t *testing.T) {
 	}
 }
 
-// A port that the agent's own listener can't have is reported at once, beside those of the doors. A door is reported only after
-// repeated failures.
+// A port that the agent's own listener can't have is reported at once, beside those of the doors. A door is reported
+// only after repeated failures.
 func TestOwnPortsAreTold(t *testing.T) {
 	var told toldPorts
 	p := newPortWatch(7640)

@@ -64,8 +64,8 @@ func probeHTTP(ctx context.Context, c model.CheckSpec, address, path string) err
 	return nil
 }
 
-// getHTTP asks once and returns the status and the beginning of the body, at most limit bytes. Each request is a connection of its
-// own: one that is kept would go on answering when nobody new can connect.
+// getHTTP asks once and returns the status and the beginning of the body, at most limit bytes. Each request is a
+// connection of its own: one that is kept would go on answering when nobody new can connect.
 func getHTTP(ctx context.Context, address, path string, limit int64) (status int, body []byte, err error) {
 	if !strings.HasPrefix(path, "/") {
 		path = "/" + path

@@ -13,9 +13,10 @@ import (
 // adoptRetry is the time between two looks at an instance when the runtime can't tell whether it runs.
 const adoptRetry = 2 * time.Second
 
-// recover finds out what became of an instance that an earlier agent ran, and accounts for a program that left neither a process nor an exit status. While
-// that can't be told the instance is not ready, and nothing says that it has ended: another one could be started elsewhere. What may run is ended when the
-// servers don't want it any more, after its grace. It returns early when ctx ends.
+// recover finds out what became of an instance that an earlier agent ran, and accounts for a program that left neither
+// a process nor an exit status. While that can't be told the instance is not ready, and nothing says that it has ended:
+// another one could be started elsewhere. What may run is ended when the servers don't want it any more, after its
+// grace. It returns early when ctx ends.
 func (i *instance) recover(ctx context.Context) {
 	var draining time.Time // since when, zero: it is not
 	for i.isUnclear() && ctx.Err() == nil {
@@ -55,7 +56,8 @@ func (i *instance) recover(ctx context.Context) {
 // adopt notes that a program of an earlier agent runs, or may run.
 func (i *instance) adopt() { i.entry.Live, i.adopted, i.entry.Host = true, true, i.shop.host }
 
-// isUnclear reports whether the runtime can't tell yet if a program runs. It does not block, and may be called from any goroutine.
+// isUnclear reports whether the runtime can't tell yet if a program runs. It does not block, and may be called from any
+// goroutine.
 func (i *instance) isUnclear() bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -129,7 +131,8 @@ func (i *instance) endUnclear(ctx context.Context, want transport.Assignment) {
 	}
 }
 
-// enterUnclear begins the records of instances that may run, if the journal has none. What has stopped and was forgotten is none of them: only its logs are left.
+// enterUnclear begins the records of instances that may run, if the journal has none. What has stopped and was
+// forgotten is none of them: only its logs are left.
 func (c *crew) enterUnclear(unclear []driver.ID, entries map[model.InstanceID]entry) {
 	for _, name := range unclear {
 		id := model.InstanceID(name)
@@ -141,7 +144,8 @@ func (c *crew) enterUnclear(unclear []driver.ID, entries map[model.InstanceID]en
 	}
 }
 
-// slotOf is what the runtime knows of an instance that the journal may not tell of: the slot that it fills, if that can be read.
+// slotOf is what the runtime knows of an instance that the journal may not tell of: the slot that it fills, if that can
+// be read.
 func (c *crew) slotOf(id model.InstanceID) transport.Assignment {
 	nothing := transport.Assignment{ID: id}
 	spec, _ := c.shop.runtime.Launched(driver.ID(id))

@@ -13,8 +13,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// A restarted agent can't tell whether a program runs: its shim holds its lock and does not answer, and the disk has lost what tells of it. The instance is not
-// ready, but nobody is told that it has ended, and nothing is started in its place. Once the shim answers it is the same program.
+// A restarted agent can't tell whether a program runs: its shim holds its lock and does not answer, and the disk has
+// lost what tells of it. The instance is not ready, but nobody is told that it has ended, and nothing is started in its
+// place. Once the shim answers it is the same program.
 func TestShimThatDoesNotAnswerIsAwaited(t *testing.T) {
 	b := newBench(t, allowRoot)
 	pidFile := filepath.Join(b.dir, "pid")
@@ -46,7 +47,8 @@ func TestShimThatDoesNotAnswerIsAwaited(t *testing.T) {
 	}
 }
 
-// A stop ends what nobody can tell of: the shim that does not answer is named, and killed with everything below it. Its logs stay.
+// A stop ends what nobody can tell of: the shim that does not answer is named, and killed with everything below it. Its
+// logs stay.
 func TestHungShimIsEnded(t *testing.T) {
 	for name, lose := range map[string][]string{"identity gone": {"shim"}, "all gone but the launch": {"shim", "main", "control"}} {
 		t.Run(name, func(t *testing.T) {
@@ -80,8 +82,8 @@ func TestHungShimIsEnded(t *testing.T) {
 	}
 }
 
-// The disk loses the launch and the identity of the shim while the instance runs. The agent ends that instance before it starts another one in its place. It finds
-// the shim even if it does not answer.
+// The disk loses the launch and the identity of the shim while the instance runs. The agent ends that instance before
+// it starts another one in its place. It finds the shim even if it does not answer.
 func TestLaunchAndShimLost(t *testing.T) {
 	for name, lose := range map[string]func(t *testing.T, dir string, shim int){
 		"files gone": func(t *testing.T, dir string, _ int) { removeFiles(t, dir, "launch", "shim") },
@@ -108,7 +110,8 @@ func TestLaunchAndShimLost(t *testing.T) {
 	}
 }
 
-// A launch that the disk refuses to read is not a lost one: nothing is ended or removed, and once it can be read again the same program is adopted.
+// A launch that the disk refuses to read is not a lost one: nothing is ended or removed, and once it can be read again
+// the same program is adopted.
 func TestLaunchThatCannotBeReadNow(t *testing.T) {
 	b := newBench(t, allowRoot)
 	pidFile := filepath.Join(b.dir, "pid")

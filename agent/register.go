@@ -19,8 +19,8 @@ const registerTimeout = 10 * time.Second // of one attempt
 // again bounds how often the agent registers: each time is an entry in the servers' log.
 const again = time.Second
 
-// term is one registration; the zero term is none. Its count tells it from the others of this process whatever epochs the servers hand out: a restored state
-// may have forgotten some.
+// term is one registration; the zero term is none. Its count tells it from the others of this process whatever epochs
+// the servers hand out: a restored state may have forgotten some.
 type term struct{ count, epoch uint64 }
 
 // session is the present registration, for everyone who needs it. Safe for many goroutines.

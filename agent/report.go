@@ -48,8 +48,8 @@ type reporter struct {
 	self   selfWord
 }
 
-// factsCount is the generation of the facts of the whole node: 1 at each registration, and one more with every change of any fact. Heartbeats
-// carry it, so that servers know of a change before the report of it is there.
+// factsCount is the generation of the facts of the whole node: 1 at each registration, and one more with every change
+// of any fact. Heartbeats carry it, so that servers know of a change before the report of it is there.
 type factsCount struct {
 	tell  func(epoch, generation uint64) // heartbeats; it does not block
 	term  term
@@ -137,8 +137,8 @@ func (r *reporter) again(incarnation uint64) {
 	r.kick()
 }
 
-// repeat has everything told again: a snapshot was restored, and what was acknowledged before it need not be in it. Acknowledgements that are under way don't
-// count either.
+// repeat has everything told again: a snapshot was restored, and what was acknowledged before it need not be in it.
+// Acknowledgements that are under way don't count either.
 func (r *reporter) repeat() {
 	r.mu.Lock()
 	r.round++

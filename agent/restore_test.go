@@ -41,9 +41,9 @@ func TestReportsBehindARestore(t *testing.T) {
 	}
 }
 
-// Servers are restored from an old snapshot: an instance was evicted since then, another placed, and the agent registered again. The log goes on behind the newest
-// entry, as it does when a running cluster is restored, or behind the snapshot, as it does when one is recovered; then the same file is recovered once more.
-// (drains end)
+// Servers are restored from an old snapshot: an instance was evicted since then, another placed, and the agent
+// registered again. The log goes on behind the newest entry, as it does when a running cluster is restored, or behind
+// the snapshot, as it does when one is recovered; then the same file is recovered once more. (drains end)
 func TestRestoreOfAnOldSnapshot(t *testing.T) {
 	for _, tt := range []struct {
 		name      string
@@ -118,7 +118,8 @@ func TestForgottenNodeReturns(t *testing.T) {
 	})
 }
 
-// agrees checks that the node is online and takes work, that an instance is the only one that runs there, and that the state hears what happens to it.
+// agrees checks that the node is online and takes work, that an instance is the only one that runs there, and that the
+// state hears what happens to it.
 func (b *bubble) agrees(id model.InstanceID) {
 	b.t.Helper()
 	b.pass(time.Second)
@@ -143,8 +144,8 @@ func (b *bubble) agrees(id model.InstanceID) {
 	}
 }
 
-// What may run alone goes on in a slot that the restored state knows until a person decides; what the state has in the slot is not started meanwhile, nor once
-// it has stopped.
+// What may run alone goes on in a slot that the restored state knows until a person decides; what the state has in the
+// slot is not started meanwhile, nor once it has stopped.
 func TestUnknownHolderGoesOn(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		b.start()
@@ -179,7 +180,8 @@ func TestUnknownHolderGoesOn(t *testing.T) {
 	})
 }
 
-// A node that the snapshot does not have, and whose agent comes after the confirmation: what may run alone there goes on.
+// A node that the snapshot does not have, and whose agent comes after the confirmation: what may run alone there goes
+// on.
 func TestHolderOnANodeThatARestoreLost(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		alone := sh("")
@@ -203,7 +205,8 @@ func TestHolderOnANodeThatARestoreLost(t *testing.T) {
 	})
 }
 
-// What is adopted after a restore goes on undisturbed: its agent tells again how it is, and finds its data to be what the servers mean.
+// What is adopted after a restore goes on undisturbed: its agent tells again how it is, and finds its data to be what
+// the servers mean.
 func TestAdoptedInstanceGoesOn(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		b.start()
@@ -241,8 +244,8 @@ func (b *bubble) volume(group model.GroupID, name string) fsm.Volume {
 	return *v
 }
 
-// What a restored state does not have ends as anything else does, with its stop signal and its grace. One of which only one may run is killed where another
-// one may run by now.
+// What a restored state does not have ends as anything else does, with its stop signal and its grace. One of which only
+// one may run is killed where another one may run by now.
 func TestUnknownInstancesHaveTheirGrace(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		b.start()

@@ -14,11 +14,14 @@ import (
 type Runtime interface {
 	// Start runs spec and returns once the program is executed. An instance that has ended is started again.
 	Start(context.Context, driver.Spec) (Task, error)
-	// Adopt returns everything that an earlier agent left, running or ended, and the ids of what it can't tell of. It is called once, before Start.
+	// Adopt returns everything that an earlier agent left, running or ended, and the ids of what it can't tell of. It
+	// is called once, before Start.
 	Adopt(context.Context) (found []Task, unclear []driver.ID, err error)
-	// Readopt looks again at what Adopt could not tell of. It returns nil if nothing of it is left, and an error if it still can't tell.
+	// Readopt looks again at what Adopt could not tell of. It returns nil if nothing of it is left, and an error if it
+	// still can't tell.
 	Readopt(context.Context, driver.ID) (Task, error)
-	// End kills everything of an instance that Adopt could not tell of. After an error something of it may run on. It blocks for up to half a minute.
+	// End kills everything of an instance that Adopt could not tell of. After an error something of it may run on. It
+	// blocks for up to half a minute.
 	End(context.Context, driver.ID) error
 	// Launched returns what such an instance was started with; false if that can't be read. It does not block for long.
 	Launched(driver.ID) (spec driver.Spec, known bool)
@@ -44,8 +47,8 @@ type Task interface {
 	Signal(ctx context.Context, sig syscall.Signal) error
 	// Renew moves the end of the lease of a fenced instance.
 	Renew(ctx context.Context, until driver.BootTime) error
-	// Exec runs a command beside the program, as its user, in its environment and under its limits, and returns its exit code. It
-	// blocks until the command has ended; when ctx ends it is killed, with its process group.
+	// Exec runs a command beside the program, as its user, in its environment and under its limits, and returns its
+	// exit code. It blocks until the command has ended; when ctx ends it is killed, with its process group.
 	Exec(ctx context.Context, c driver.Command) (code int, err error)
 	// Note puts whole lines, at most driver.NoteLimit bytes, into the stderr log of the program.
 	Note(ctx context.Context, text string) error

@@ -17,8 +17,8 @@ import (
 // How an agent checks its own machine.
 const (
 	selfCheckEvery = 3 * time.Second
-	// selfBad is how often in a row a check must fail before the servers hear of it, and selfGood how often it must pass
-	// before they hear that it is over.
+	// selfBad is how often in a row a check must fail before the servers hear of it, and selfGood how often it must
+	// pass before they hear that it is over.
 	selfBad  = 2
 	selfGood = 5
 	// selfWriteEvery is how often a file is written and a cgroup made, in rounds. A check that failed is made in each.
@@ -75,8 +75,8 @@ func (c *selfChecks) take(found findings) (troubles []model.Trouble, moved bool)
 	return troubles, moved
 }
 
-// startFull has the servers know from the first report on that the data directory is full, when it is: an agent that restarts on a full disk does not call its
-// machine well for the time that a check takes.
+// startFull has the servers know from the first report on that the data directory is full, when it is: an agent that
+// restarts on a full disk does not call its machine well for the time that a check takes.
 func (a *Agent) startFull(checks *selfChecks) {
 	reason := roomIn(a.home.dir, false)
 	if reason == "" || a.cfg.SelfCheckEvery < 0 {

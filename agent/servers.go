@@ -27,8 +27,9 @@ type Servers interface {
 type Heartbeats interface {
 	// Register makes heartbeats carry this epoch, signed with its key, from now on.
 	Register(key []byte, epoch uint64, interval time.Duration)
-	// SetVoters tells who votes among the servers, and in which history of them (model.History as text); call it before Register. Answers to heartbeats that rest on an
-	// older configuration, or on a history that this one replaces, renew no lease.
+	// SetVoters tells who votes among the servers, and in which history of them (model.History as text); call it before
+	// Register. Answers to heartbeats that rest on an older configuration, or on a history that this one replaces,
+	// renew no lease.
 	SetVoters(history string, index uint64, voters []model.ServerID)
 	// SetInterval changes how often they are sent, after the setting changed.
 	SetInterval(interval time.Duration)

@@ -116,7 +116,8 @@ func hostID(boot string) string {
 	return boot + "/" + strings.TrimSpace(string(machine))
 }
 
-// machineID names the machine to the servers: what was installed on it, and its firmware, which only root can read. Both are hashed: they are nobody else's business.
+// machineID names the machine to the servers: what was installed on it, and its firmware, which only root can read.
+// Both are hashed: they are nobody else's business.
 func machineID() string {
 	return fingerprint("/etc/machine-id") + "/" + fingerprint("/sys/class/dmi/id/product_uuid")
 }

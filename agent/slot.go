@@ -31,7 +31,8 @@ func (s standing) after(err error) standing {
 	return standingGood
 }
 
-// holdStanding blocks while another agent may be that of the node: this one starts nothing then. It returns false if the assignment changed meanwhile.
+// holdStanding blocks while another agent may be that of the node: this one starts nothing then. It returns false if
+// the assignment changed meanwhile.
 func (i *instance) holdStanding(ctx context.Context) bool {
 	for first := true; standing(i.shop.standing.Load()) != standingGood; first = false {
 		if first {
@@ -44,9 +45,10 @@ func (i *instance) holdStanding(ctx context.Context) bool {
 	return true
 }
 
-// holdSlot blocks until an instance that must not run twice can be started. If this boot of this machine has started it before and the program ended by
-// itself, that is at once. Otherwise it waits for the assignments of the present registration: after a reboot, on a copied disk, or where the servers had it
-// stopped and the journal could not note that, the instance may run elsewhere by now. It returns false if the assignment changed meanwhile.
+// holdSlot blocks until an instance that must not run twice can be started. If this boot of this machine has started it
+// before and the program ended by itself, that is at once. Otherwise it waits for the assignments of the present
+// registration: after a reboot, on a copied disk, or where the servers had it stopped and the journal could not note
+// that, the instance may run elsewhere by now. It returns false if the assignment changed meanwhile.
 func (i *instance) holdSlot(ctx context.Context, want transport.Assignment) bool {
 	if !want.Spec.OneHolder() && !want.Unsettled || i.entry.Host == i.shop.host && i.endedItself() {
 		return true
@@ -63,7 +65,8 @@ func (i *instance) holdSlot(ctx context.Context, want transport.Assignment) bool
 	return i.wanted().Desired == model.DesiredRunning // the assignment that was waited for may be the one that ends this instance
 }
 
-// notStarted tells the servers that what they may hold for ready does not run: after a restore they know an older state.
+// notStarted tells the servers that what they may hold for ready does not run: after a restore they know an older
+// state.
 func (i *instance) notStarted() {
 	if i.entry.Status.Observed == model.ObservedPending {
 		i.observe(i.down(), "not_started", nil)

@@ -97,7 +97,8 @@ func TestRareCrashesAreForgiven(t *testing.T) {
 	})
 }
 
-// One that ends before it settled never counts as ready, also where its end is known later: the machine is busy, or it left others behind.
+// One that ends before it settled never counts as ready, also where its end is known later: the machine is busy, or it
+// left others behind.
 func TestSettles(t *testing.T) {
 	for _, lateness := range []time.Duration{0, settleTime, 10 * time.Second} {
 		t.Run(lateness.String(), func(t *testing.T) { testSettles(t, lateness) })

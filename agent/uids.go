@@ -19,9 +19,9 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// uids hands out user ids of the node's range to instances that name no user: none of them can read the environment, the memory or the files of another. An
-// instance without volumes has one of its own. A slot with volumes has one for as long as they are here, whichever instance fills it: files never change their
-// owner. Safe for many goroutines.
+// uids hands out user ids of the node's range to instances that name no user: none of them can read the environment,
+// the memory or the files of another. An instance without volumes has one of its own. A slot with volumes has one for
+// as long as they are here, whichever instance fills it: files never change their owner. Safe for many goroutines.
 type uids struct {
 	all     driver.UIDRange
 	volumes string // the directory of volumes
@@ -65,8 +65,8 @@ func newUIDs(all driver.UIDRange, volumes string, log hclog.Logger) *uids {
 	return u
 }
 
-// lookAtVolumes notes the owners of all volumes, JOB/GROUP/SLOT/NAME, and of copies that are not in use yet, .transfer/ID/tree/NAME. Only root can write to the
-// directories on the way to them.
+// lookAtVolumes notes the owners of all volumes, JOB/GROUP/SLOT/NAME, and of copies that are not in use yet,
+// .transfer/ID/tree/NAME. Only root can write to the directories on the way to them.
 func (u *uids) lookAtVolumes() error {
 	found, err := fs.Glob(os.DirFS(u.volumes), "*/*/*/*")
 	for _, name := range found {
@@ -167,9 +167,10 @@ func (u *uids) exhausted() *model.Error {
 	return model.Refuse(model.CodeInternal, "all user ids from %d to %d are in use", u.all.First, u.all.Last).WithHint("give the node a larger instance_uids")
 }
 
-// asOwnUser returns the assignment with a user of its own, and that user's id, if the node has a range and the job file names nobody. Data that belongs to an
-// account of the machine keeps its owner: then the instance runs as the default user, as it did when that data was written. shared says that this instance ran as
-// the default user before: it goes on as that, and can read what it wrote.
+// asOwnUser returns the assignment with a user of its own, and that user's id, if the node has a range and the job file
+// names nobody. Data that belongs to an account of the machine keeps its owner: then the instance runs as the default
+// user, as it did when that data was written. shared says that this instance ran as the default user before: it goes on
+// as that, and can read what it wrote.
 func (w *workshop) asOwnUser(a transport.Assignment, shared bool) (transport.Assignment, int, error) {
 	all := w.uids.all
 	if a.Spec.Exec.User != "" {

@@ -97,8 +97,8 @@ func openDirectory(t *testing.T, b *bench) string {
 	return dir
 }
 
-// A slot with volumes has a user id of its own, which its next instance has too: neither its data nor its environment can be read by another job, and files never
-// change their owner.
+// A slot with volumes has a user id of its own, which its next instance has too: neither its data nor its environment
+// can be read by another job, and files never change their owner.
 func TestSlotsWithVolumesHaveUsersOfTheirOwn(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("skipped: needs root to run an instance as another user")
@@ -138,8 +138,8 @@ func TestSlotsWithVolumesHaveUsersOfTheirOwn(t *testing.T) {
 	}
 }
 
-// Data that is there already decides: what nobody wrote before the node had a range goes on as nobody's, and what belongs to an id that this node did not
-// give is not used, with a reason.
+// Data that is there already decides: what nobody wrote before the node had a range goes on as nobody's, and what
+// belongs to an id that this node did not give is not used, with a reason.
 func TestOwnersOfDataThatIsThere(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("skipped: needs root to run an instance as another user")

@@ -164,8 +164,8 @@ func (b *bubble) dark(change func(*model.GroupSpec)) (*unsure, model.InstanceID)
 
 func asIs(*model.GroupSpec) {}
 
-// What the servers want of an instance is heeded while nobody can tell whether it runs: a drain is reported and has its grace, after which, as at a stop or when
-// it is not assigned any more, what may run is killed.
+// What the servers want of an instance is heeded while nobody can tell whether it runs: a drain is reported and has its
+// grace, after which, as at a stop or when it is not assigned any more, what may run is killed.
 func TestUnclearIsEnded(t *testing.T) {
 	t.Run("drain", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, b *bubble) {
@@ -260,7 +260,8 @@ func (u *unsure) Launched(id driver.ID) (driver.Spec, bool) {
 	return driver.Spec{}, false
 }
 
-// An instance that may run and that the journal does not tell of holds its own slot, if its launch can be read. One that is known to have stopped holds nothing.
+// An instance that may run and that the journal does not tell of holds its own slot, if its launch can be read. One
+// that is known to have stopped holds nothing.
 func TestUnclearWithoutJournal(t *testing.T) {
 	for name, unread := range map[string]bool{"launch can be read": false, "launch can't be read": true} {
 		t.Run(name, func(t *testing.T) {

@@ -46,7 +46,8 @@ const (
 	DiskUnknown Disk = "unknown"
 )
 
-// ClockOffset is how far a clock is ahead of another; behind if negative. A model.Duration of a job file is never negative and reads no sign.
+// ClockOffset is how far a clock is ahead of another; behind if negative. A model.Duration of a job file is never
+// negative and reads no sign.
 type ClockOffset model.Duration
 
 // MarshalText implements encoding.TextMarshaler, for JSON: "1s", "-3ms".

@@ -4,7 +4,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// UnknownInstance runs on a node, and the servers don't know it: as after a restore, if it was placed later than the snapshot.
+// UnknownInstance runs on a node, and the servers don't know it: as after a restore, if it was placed later than the
+// snapshot.
 type UnknownInstance struct {
 	Node     string           `json:"node"`
 	Instance model.InstanceID `json:"instance"`

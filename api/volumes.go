@@ -149,8 +149,8 @@ const (
 	FoundSame  FoundAge = "same" // it is what the state has in use, but it was put aside there: nothing can use it
 )
 
-// FoundVolume is data of a slot's local volumes that is on a node's disk, and that the servers neither use nor keep as an old copy: a restore lost what they knew of
-// it, or it was given up with a node that came back.
+// FoundVolume is data of a slot's local volumes that is on a node's disk, and that the servers neither use nor keep as
+// an old copy: a restore lost what they knew of it, or it was given up with a node that came back.
 type FoundVolume struct {
 	Node    string            `json:"node"`
 	Volume  model.VolumeID    `json:"volume" doc:"what it can be attached as, with the others of its slot"`

@@ -96,7 +96,8 @@ func (st *stage) submitOnce(ctx context.Context, job model.JobSpec) error {
 	return st.submit(ctx, job)
 }
 
-// firstPlaced waits until an instance of the job is placed, and tells when it was by the leader's clock, which is this machine's.
+// firstPlaced waits until an instance of the job is placed, and tells when it was by the leader's clock, which is this
+// machine's.
 func (st *stage) firstPlaced(ctx context.Context, job model.JobSpec) (at time.Time, err error) {
 	err = fleet.Until(ctx, electionLimit, 20*time.Millisecond, func(ctx context.Context) error {
 		events, err := recentEvents(ctx, st.fleet.Any(), model.EventAllocated, max(10, st.o.group/10))
@@ -191,8 +192,8 @@ func (w *witness) wait(ctx context.Context, since time.Time) error {
 	})
 }
 
-// firstAfter is the first acknowledgement after a moment; zero: there was none. What the killed leader had answered may still have been
-// on its way, so the moment is taken a little later.
+// firstAfter is the first acknowledgement after a moment; zero: there was none. What the killed leader had answered may
+// still have been on its way, so the moment is taken a little later.
 func (w *witness) firstAfter(moment time.Time) time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()

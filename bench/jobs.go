@@ -58,8 +58,8 @@ func instances(jobs []model.JobSpec) int {
 // startLimit bounds how long jobs may take to run as a whole.
 const startLimit = 5 * time.Minute
 
-// waitReady blocks until all instances of the jobs are ready. It asks servers only once the agents have all they should: an answer about a
-// job that waits costs a whole decision.
+// waitReady blocks until all instances of the jobs are ready. It asks servers only once the agents have all they
+// should: an answer about a job that waits costs a whole decision.
 func (st *stage) waitReady(ctx context.Context, jobs []model.JobSpec) error {
 	want := instances(jobs)
 	return fleet.Until(ctx, startLimit, 50*time.Millisecond, func(ctx context.Context) error {

@@ -11,8 +11,8 @@ import (
 	"github.com/outspan/outspan/bench/fleet"
 )
 
-// register starts the agents, waits until every node takes work, and books what one agent cost: this is where a cost that grows with
-// the number of agents shows first.
+// register starts the agents, waits until every node takes work, and books what one agent cost: this is where a cost
+// that grows with the number of agents shows first.
 func (st *stage) register(ctx context.Context, nodes int) error {
 	before, err := st.spent(ctx)
 	if err != nil {

@@ -84,8 +84,8 @@ func (st *stage) fullest(ctx context.Context, n int) ([]int, error) {
 	return numbers[:n], nil
 }
 
-// kill silences agents and returns how long it took until all that ran there was placed elsewhere, by the times of the entries. Then the
-// machines come back.
+// kill silences agents and returns how long it took until all that ran there was placed elsewhere, by the times of the
+// entries. Then the machines come back.
 func (st *stage) kill(ctx context.Context, numbers []int) (time.Duration, error) {
 	count, err := st.running(ctx, numbers)
 	if err != nil {

@@ -14,7 +14,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// bareCluster is bare raft behind the HTTPS envelope, in three processes of this program: what a write wakes on its way is then the same as with the servers.
+// bareCluster is bare raft behind the HTTPS envelope, in three processes of this program: what a write wakes on its way
+// is then the same as with the servers.
 type bareCluster struct {
 	dir, network string
 	processes    []*fleet.Process

@@ -13,7 +13,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// envelope is an HTTPS server with the servers' listener, TLS, certificates and HTTP settings, around a handler of ours.
+// envelope is an HTTPS server with the servers' listener, TLS, certificates and HTTP settings, around a handler of
+// ours.
 type envelope struct {
 	stop context.CancelFunc
 	wg   sync.WaitGroup
@@ -60,7 +61,8 @@ func (e *envelope) Close() {
 // perConnection is how many of the clients of a load share one connection.
 const perConnection = 8
 
-// postLoad lets clients post bodies to a path of a server, each with a request id, and counts the answers. Connections are opened before.
+// postLoad lets clients post bodies to a path of a server, each with a request id, and counts the answers. Connections
+// are opened before.
 func postLoad(ctx context.Context, creds *transport.Credentials, address string, clients int, length time.Duration, post func(n int64) (path string, body any)) (loadResult, error) {
 	var via []*transport.Client
 	defer func() {

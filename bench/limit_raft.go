@@ -16,8 +16,8 @@ import (
 	"github.com/outspan/outspan/cluster"
 )
 
-// bareRaft is three nodes of the library with a log that is opened as the servers open theirs, over plain TCP on loopback, and a state that keeps
-// nothing: the most that consensus can give on this machine. All are in this process.
+// bareRaft is three nodes of the library with a log that is opened as the servers open theirs, over plain TCP on
+// loopback, and a state that keeps nothing: the most that consensus can give on this machine. All are in this process.
 type bareRaft struct {
 	nodes []*bareNode
 	dir   string

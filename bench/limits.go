@@ -90,7 +90,8 @@ func labelEntry() fsm.Entry {
 // perEntry is about how many placements the leader puts into one entry.
 const perEntry = 500
 
-// placementsThroughRaft writes entries of placements, of the bytes that the leader would write, as fast as they are taken.
+// placementsThroughRaft writes entries of placements, of the bytes that the leader would write, as fast as they are
+// taken.
 func (l *limits) placementsThroughRaft(o options, raft *bareRaft) error {
 	entries, _, err := placementEntries(o.group*5, 1)
 	if err != nil {
@@ -104,7 +105,8 @@ func (l *limits) placementsThroughRaft(o options, raft *bareRaft) error {
 	return nil
 }
 
-// placementEntries are the bytes of n placements on nodes n0...; first is their first index. before are entries that make them possible.
+// placementEntries are the bytes of n placements on nodes n0...; first is their first index. before are entries that
+// make them possible.
 func placementEntries(n int, nodes int) (entries, before [][]byte, err error) {
 	add := func(to *[][]byte, groups ...[]fsm.Command) {
 		var data []byte

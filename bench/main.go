@@ -67,7 +67,8 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	return err
 }
 
-// measure runs the chosen cases and returns what they found, also when one of them failed: later ones need what it would have left.
+// measure runs the chosen cases and returns what they found, also when one of them failed: later ones need what it
+// would have left.
 func measure(ctx context.Context, o options, out io.Writer) ([]Figure, error) {
 	if o.soak > 0 {
 		return soak(ctx, o, out)

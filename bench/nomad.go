@@ -13,10 +13,12 @@ import (
 	"github.com/outspan/outspan/bench/nomad"
 )
 
-// nomadNodes is how many machines the other cluster has. They only stand there: thousands would need an agent of its own each, and fewer are easier for it.
+// nomadNodes is how many machines the other cluster has. They only stand there: thousands would need an agent of its
+// own each, and fewer are easier for it.
 const nomadNodes = 5
 
-// besideNomad plays the cases that a Nomad binary can play, on the same machine in the same run, as close to ours as its API allows.
+// besideNomad plays the cases that a Nomad binary can play, on the same machine in the same run, as close to ours as
+// its API allows.
 func besideNomad(ctx context.Context, o options, out io.Writer) (_ []Figure, err error) {
 	st := &stage{o: o, out: out, now: "nomad"}
 	c, err := nomad.Start(ctx, o.nomad, o.dir)

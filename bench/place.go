@@ -47,7 +47,8 @@ func placements(ctx context.Context, st *stage) error {
 	return nil
 }
 
-// place submits jobs and books the rates at which its instances were placed and reported running, as a follower shows them.
+// place submits jobs and books the rates at which its instances were placed and reported running, as a follower shows
+// them.
 func (st *stage) place(ctx context.Context, what string, jobs []model.JobSpec, goal Goal) error {
 	placed, ready, err := st.timeJobs(ctx, jobs)
 	if err != nil {
@@ -95,7 +96,8 @@ func (st *stage) timeJobs(ctx context.Context, jobs []model.JobSpec) (placed, re
 	return points.reached(lastPlaced).Sub(began), points.reached(lastReady).Sub(began), err
 }
 
-// timeline notes when a server had applied which index. Asking for an index costs the server little; asking how far a job is costs it a decision.
+// timeline notes when a server had applied which index. Asking for an index costs the server little; asking how far a
+// job is costs it a decision.
 type timeline struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup

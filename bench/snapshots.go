@@ -44,7 +44,8 @@ func snapshots(ctx context.Context, st *stage) error {
 	return nil
 }
 
-// restore puts a saved state back and returns how long the servers took for it. When they change leaders meanwhile it tries again.
+// restore puts a saved state back and returns how long the servers took for it. When they change leaders meanwhile it
+// tries again.
 func restore(ctx context.Context, st *stage, saved []byte) (took time.Duration, err error) {
 	err = fleet.Until(ctx, time.Minute, time.Second, func(ctx context.Context) error {
 		began := time.Now()

@@ -13,9 +13,11 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// soak keeps the filled cluster busy for about half of a long time, and compares what the servers hold in the second quarter with the last: single writes as fast as
-// their request ids may be used up, one node drained after the other, and a job that comes and goes, each time with as long a rest as it took. What servers keep of the
-// past has its bounds, and is brought there first: by a time of drains before, and by the first quarter, for 50,000 request ids take ten minutes.
+// soak keeps the filled cluster busy for about half of a long time, and compares what the servers hold in the second
+// quarter with the last: single writes as fast as their request ids may be used up, one node drained after the other,
+// and a job that comes and goes, each time with as long a rest as it took. What servers keep of the past has its
+// bounds, and is brought there first: by a time of drains before, and by the first quarter, for 50,000 request ids take
+// ten minutes.
 func soak(ctx context.Context, o options, out io.Writer) (_ []Figure, err error) {
 	st, err := openStage(ctx, o, &limits{}, setting{nodes: o.nodes}, out)
 	if err != nil {
@@ -59,7 +61,8 @@ func soak(ctx context.Context, o options, out io.Writer) (_ []Figure, err error)
 // keptEnded is how many instances that have ended are kept of each slot.
 const keptEnded = 2
 
-// season empties every node as often as it takes until each slot has as much of a past as is kept, a fifth of the nodes at a time.
+// season empties every node as often as it takes until each slot has as much of a past as is kept, a fifth of the nodes
+// at a time.
 func (st *stage) season(ctx context.Context) error {
 	for range keptEnded {
 		for part := range 5 {
@@ -88,7 +91,8 @@ func (st *stage) season(ctx context.Context) error {
 
 type counters struct{ writes, failed, drains, churned atomic.Int64 }
 
-// soakWrites is how many labels are set in a second. One caller may make 50,000 requests with an id in ten minutes, and drains and jobs need some.
+// soakWrites is how many labels are set in a second. One caller may make 50,000 requests with an id in ten minutes, and
+// drains and jobs need some.
 const soakWrites = 70
 
 // soakClients is how many of them may be under way.

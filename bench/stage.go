@@ -85,7 +85,8 @@ func (st *stage) waitNodes(ctx context.Context, want int) error {
 	})
 }
 
-// waitEligible blocks until every node takes work: all inventories are in. It is for the start; who comes back from an outage is held for a while.
+// waitEligible blocks until every node takes work: all inventories are in. It is for the start; who comes back from an
+// outage is held for a while.
 func (st *stage) waitEligible(ctx context.Context) error {
 	return fleet.Until(ctx, joinLimit, 200*time.Millisecond, func(ctx context.Context) error {
 		var held nodeList

@@ -46,7 +46,8 @@ func (s *Server) rooms() rooms {
 	return r
 }
 
-// checkRoom refuses writes while this server can't append, or a server with too little room leaves no majority that can. Reads go on.
+// checkRoom refuses writes while this server can't append, or a server with too little room leaves no majority that
+// can. Reads go on.
 func (s *Server) checkRoom() error {
 	if s.disk.space.room() == RoomNone {
 		return model.Refuse(model.CodeDiskFull, "the disk of the leading server %s is full", s.cfg.Name).WithHint("free space under its data_dir; it goes on by itself")

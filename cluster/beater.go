@@ -21,8 +21,8 @@ type BeaterConfig struct {
 	Logger      hclog.Logger
 }
 
-// Courier carries heartbeats and their answers, and knows the servers. A Pool is one; who simulates many agents in one process has
-// another, with one socket for all of them. Its methods are those of Pool.
+// Courier carries heartbeats and their answers, and knows the servers. A Pool is one; who simulates many agents in one
+// process has another, with one socket for all of them. Its methods are those of Pool.
 type Courier interface {
 	Servers() []Member
 	Address() string
@@ -89,14 +89,16 @@ func (b *Beater) Register(key []byte, epoch uint64, interval time.Duration) {
 	b.kick()
 }
 
-// SetVoters tells who votes, as a registration said: servers that a majority follows know no older configuration than that. A history is model.History as text.
+// SetVoters tells who votes, as a registration said: servers that a majority follows know no older configuration than
+// that. A history is model.History as text.
 func (b *Beater) SetVoters(history string, index uint64, voters []model.ServerID) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.hear(electorate{history, index, voters})
 }
 
-// hear takes a configuration if it is newer than the known one, and reports whether it is of the history that this node follows; b.mu is held.
+// hear takes a configuration if it is newer than the known one, and reports whether it is of the history that this node
+// follows; b.mu is held.
 func (b *Beater) hear(e electorate) bool {
 	if e.History != b.voters.History {
 		if e.History == "" { // a server that was killed before it could note its cluster
@@ -126,8 +128,8 @@ func (b *Beater) SetInterval(interval time.Duration) {
 	}
 }
 
-// SetFacts names the newest generation of facts of an epoch; heartbeats carry it from now on. Another epoch than the one that was
-// registered last is ignored: its generations were counted from the start.
+// SetFacts names the newest generation of facts of an epoch; heartbeats carry it from now on. Another epoch than the
+// one that was registered last is ignored: its generations were counted from the start.
 func (b *Beater) SetFacts(epoch, generation uint64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -155,8 +157,8 @@ func (b *Beater) unanswered() uint32 {
 	return uint32(min(max(0, time.Since(b.heeded).Milliseconds()), math.MaxUint32))
 }
 
-// GivenUp carries an epoch when a server says that it agreed to it being offline: the agent has to register again. It may be an older one
-// than the last that was registered, as each server says so for itself.
+// GivenUp carries an epoch when a server says that it agreed to it being offline: the agent has to register again. It
+// may be an older one than the last that was registered, as each server says so for itself.
 func (b *Beater) GivenUp() <-chan uint64 { return b.gaveUp }
 
 // LeaseUntil tells until when a lease of the given length holds: while a majority of the voters of the newest

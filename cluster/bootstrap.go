@@ -163,8 +163,9 @@ func (s *Server) sayForWhom(ctx context.Context, b Beginning, c *company) {
 	s.log.Info("waiting for the first servers", "expected", b.Expect, "found", here, "silent", silent)
 }
 
-// knowsAll reports whether a server that may begin alone has heard from every address that it is to join: behind one that doesn't answer there may be the cluster
-// that it belongs to. Such as when its disk was lost and its network comes up late. Of larger beginnings each server has heard from the others anyway.
+// knowsAll reports whether a server that may begin alone has heard from every address that it is to join: behind one
+// that doesn't answer there may be the cluster that it belongs to. Such as when its disk was lost and its network comes
+// up late. Of larger beginnings each server has heard from the others anyway.
 func (s *Server) knowsAll(ctx context.Context, c *company) bool {
 	if !c.waits {
 		return true
@@ -186,8 +187,9 @@ func (s *Server) knowsAll(ctx context.Context, c *company) bool {
 	return false // what they told is looked at first
 }
 
-// BeginAlone tells the server of a data directory, which may run, that there is no cluster to join: with bootstrap_expect = 1 it begins one without waiting for
-// the addresses of retry_join. Code: conflict if it is a member of a cluster already.
+// BeginAlone tells the server of a data directory, which may run, that there is no cluster to join: with
+// bootstrap_expect = 1 it begins one without waiting for the addresses of retry_join. Code: conflict if it is a member
+// of a cluster already.
 func BeginAlone(dir string) error {
 	if err := makeDataDir(dir); err != nil {
 		return err

@@ -210,8 +210,8 @@ func TestSingleServer(t *testing.T) {
 	})
 }
 
-// Server 1 began the cluster by itself, and 2 and 3 joined. Its disk is lost, and the new one is started while its network is not up: it waits until it has heard from
-// each address that it is to join, and comes back into its cluster.
+// Server 1 began the cluster by itself, and 2 and 3 joined. Its disk is lost, and the new one is started while its
+// network is not up: it waits until it has heard from each address that it is to join, and comes back into its cluster.
 func TestNoSecondClusterWhenTheNetworkIsLate(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)

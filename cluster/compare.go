@@ -16,8 +16,8 @@ import (
 
 // CompareConfig says how servers compare their states. The zero value means the defaults.
 type CompareConfig struct {
-	// Every is how often, while nothing asks for it; default 10 min. A comparison reads the whole state once: a second of one
-	// core for 100,000 instances, beside the log and not in its way.
+	// Every is how often, while nothing asks for it; default 10 min. A comparison reads the whole state once: a second
+	// of one core for 100,000 instances, beside the log and not in its way.
 	Every time.Duration
 	// Compared gets the result of each comparison, for metrics. It must not block. Default: nobody.
 	Compared func(ComparisonResult)

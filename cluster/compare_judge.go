@@ -13,8 +13,8 @@ type stateKey struct {
 	Index       uint64 `cbor:"1,keyasint"` // of the last entry in it
 	Incarnation uint64 `cbor:"2,keyasint"`
 	Format      uint16 `cbor:"3,keyasint"` // of the state
-	// Program is the newest format that the server's program knows. While a cluster is upgraded, programs of two formats
-	// need not write a row alike, so they are not compared.
+	// Program is the newest format that the server's program knows. While a cluster is upgraded, programs of two
+	// formats need not write a row alike, so they are not compared.
 	Program uint16 `cbor:"4,keyasint"`
 }
 

@@ -13,16 +13,16 @@ import (
 )
 
 const (
-	// checkpointEvery is after how many entries of the log a state is kept for comparisons. Servers that write all the time
-	// pass an index at different moments; the state at every such boundary is the same everywhere.
+	// checkpointEvery is after how many entries of the log a state is kept for comparisons. Servers that write all the
+	// time pass an index at different moments; the state at every such boundary is the same everywhere.
 	checkpointEvery = 512
 	checkpointsKept = 3 // while 100,000 instances are placed, each may hold every row as it was then: some 50 MB
 	// offersKept is how many states a server keeps because it told another one that it has them, and offerFor for how
 	// long: until the question for their digest comes.
 	offersKept = 16
 	offerFor   = 30 * time.Second
-	// digestsKept are remembered for digestFor, since all servers ask at about the same time. Not for longer: a state that
-	// does not change is read again by the next comparison, so that damage in memory shows.
+	// digestsKept are remembered for digestFor, since all servers ask at about the same time. Not for longer: a state
+	// that does not change is read again by the next comparison, so that damage in memory shows.
 	digestsKept = 4
 	digestFor   = time.Minute
 )
@@ -121,7 +121,8 @@ func (p *pastStates) find(key stateKey, current fsm.State) (fsm.State, bool) {
 type stateSums struct {
 	digest string
 	tables []fsm.TableDigest
-	// contradiction is what fsm.Check found, where it was asked for. Digests leave out what a state derives from its rows, so equal states may differ in that.
+	// contradiction is what fsm.Check found, where it was asked for. Digests leave out what a state derives from its
+	// rows, so equal states may differ in that.
 	contradiction string
 }
 

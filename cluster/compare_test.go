@@ -210,7 +210,8 @@ func checkReportOf(t *testing.T, s *rigServer, own, majority string, led bool) {
 	}
 }
 
-// A wrong leader ends too: its followers are right. Nothing that it decides on its wrong state is proposed while it writes its report.
+// A wrong leader ends too: its followers are right. Nothing that it decides on its wrong state is proposed while it
+// writes its report.
 func TestMinorityLeaderStops(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newCompareRig(t)
@@ -331,8 +332,8 @@ func TestRestoreIsCompared(t *testing.T) {
 	})
 }
 
-// What an operator asks for shows all servers, also one without a vote, one that is cut off, and one that is wrong; and a server that
-// is wrong doesn't wait for its own turn then.
+// What an operator asks for shows all servers, also one without a vote, one that is cut off, and one that is wrong; and
+// a server that is wrong doesn't wait for its own turn then.
 func TestVerify(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newCompareRig(t)

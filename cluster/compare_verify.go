@@ -154,7 +154,8 @@ func (s *Server) Differing() map[model.ServerID]Difference {
 	return out
 }
 
-// contradiction tells what a state says against itself, in at most contradictionBytes; empty: nothing. It reads every row.
+// contradiction tells what a state says against itself, in at most contradictionBytes; empty: nothing. It reads every
+// row.
 func contradiction(s fsm.State) string {
 	err := fsm.Check(s)
 	if err == nil {

@@ -47,7 +47,8 @@ type dataDir struct {
 type dirCluster struct {
 	Name string `json:"name"`
 	ID   string `json:"id,omitempty"` // once the first entry is known
-	// Lineages are those of model.History. Recover adds one before raft starts, and a server that joins empty takes those of the server that calls it.
+	// Lineages are those of model.History. Recover adds one before raft starts, and a server that joins empty takes
+	// those of the server that calls it.
 	Lineages []string `json:"lineages,omitempty"`
 	// Left are the servers that a recovery left behind. They are told so wherever they come back.
 	Left []leftServer `json:"left,omitempty"`

@@ -47,8 +47,8 @@ func (e Evidence) Fit() bool {
 // answers no older than one heartbeat, where no answer is no opinion; nobody heard the node recently; and gossip
 // does not see it alive, unless every voter answered and agrees.
 //
-// Of a node that the leader has not heard at all since it began to listen it says so only after fsm.UnheardFor: servers that all began at once give an agent
-// that began meanwhile, too, time to register.
+// Of a node that the leader has not heard at all since it began to listen it says so only after fsm.UnheardFor: servers
+// that all began at once give an agent that began meanwhile, too, time to register.
 func (e Evidence) Weigh(node model.NodeID) fsm.Liveness {
 	own := e.Own[node]
 	gossip := e.Gossip[node]
@@ -92,7 +92,8 @@ func (e Evidence) count(node model.NodeID) (agree int, seenBy model.ServerID) {
 	return agree, ""
 }
 
-// hearer is a server that hears a node which the leader begins to miss. What it heard two heartbeats ago is nothing that the leader lacks.
+// hearer is a server that hears a node which the leader begins to miss. What it heard two heartbeats ago is nothing
+// that the leader lacks.
 func (e Evidence) hearer(node model.NodeID) model.ServerID {
 	if e.Own[node].Since < 2*e.Interval {
 		return ""

@@ -9,7 +9,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// What an agent's heartbeats say of its facts reaches whoever leads. The leader is woken only while the report of them is still on its way.
+// What an agent's heartbeats say of its facts reaches whoever leads. The leader is woken only while the report of them
+// is still on its way.
 func TestFactsReachTheLeader(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r, _ := threeWithAgents(t, 2)

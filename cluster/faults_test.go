@@ -58,7 +58,8 @@ func (f *faultyRig) other(s *rigServer) (*rigServer, int) {
 	return nil, 0
 }
 
-// hangDisk has a server's disk hang. ended waits for the watchdog, lets the disk go on, and waits for the end of the server.
+// hangDisk has a server's disk hang. ended waits for the watchdog, lets the disk go on, and waits for the end of the
+// server.
 func (f *faultyRig) hangDisk(s *rigServer) (ended func()) {
 	f.t.Helper()
 	hang := make(chan struct{})
@@ -125,7 +126,8 @@ func TestLeaderWithAHangingDiskIsReplaced(t *testing.T) {
 	})
 }
 
-// raft's main loop can't hand over while it waits for the disk, and what it has not taken when it ends is never answered: nothing is asked of it then.
+// raft's main loop can't hand over while it waits for the disk, and what it has not taken when it ends is never
+// answered: nothing is asked of it then.
 func TestLeaderWithAHangingDiskHandsNothingOver(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		f := newFaultyRig(t)
@@ -176,7 +178,8 @@ func TestFullDiskOnTheLeaderStepsAside(t *testing.T) {
 	})
 }
 
-// A full disk on one of three while another is away: no majority can write, and writes are refused with a code at once. Their callers don't wait in vain.
+// A full disk on one of three while another is away: no majority can write, and writes are refused with a code at once.
+// Their callers don't wait in vain.
 func TestFullDiskBesideAnAbsentServerRefusesWrites(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		f := newFaultyRig(t)

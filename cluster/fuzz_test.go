@@ -28,7 +28,8 @@ func (c *recordedConn) SetDeadline(time.Time) error { return nil }
 func (c *recordedConn) RemoteAddr() net.Addr        { return &net.TCPAddr{} }
 func (c *recordedConn) Close() error                { return nil }
 
-// FuzzHello: only a hello that means this server and this cluster is answered with yes, and what stands behind it is left to raft to the byte.
+// FuzzHello: only a hello that means this server and this cluster is answered with yes, and what stands behind it is
+// left to raft to the byte.
 func FuzzHello(f *testing.F) {
 	for _, line := range []string{"outspan-raft/1 c1 s2 s1\nrest", "outspan-raft/1 - s2 s1\n", "outspan-raft/1 c2 s2 s1\n", "outspan-raft/1 c1 s2 s3\n", "outspan-raft/2 c1 s2 s1\n", "outspan-raft/1 c1/l1,l2 s2 s1\n", "outspan-raft/1 c1/, s2 s1\n", "outspan-raft/1 c1  s1\n", strings.Repeat("x", helloLimit+1), "\n", ""} {
 		f.Add([]byte(line), "c1")
@@ -91,7 +92,8 @@ func FuzzSignedBeat(f *testing.F) {
 	})
 }
 
-// FuzzGossipMeta: what another member says of itself is taken within its bounds or refused, and comes back the same if it fits.
+// FuzzGossipMeta: what another member says of itself is taken within its bounds or refused, and comes back the same if
+// it fits.
 func FuzzGossipMeta(f *testing.F) {
 	c := newCodec()
 	for _, m := range []Meta{

@@ -12,8 +12,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// givenUp are the registrations that this server agreed to be offline, each by its epoch. The offline entry of one may be on its way, and what it frees may run
-// elsewhere soon: this server renews no lease of it any more, also not after a restart with a state that is older than its word.
+// givenUp are the registrations that this server agreed to be offline, each by its epoch. The offline entry of one may
+// be on its way, and what it frees may run elsewhere soon: this server renews no lease of it any more, also not after a
+// restart with a state that is older than its word.
 type givenUp struct {
 	mu     sync.Mutex
 	epochs map[model.NodeID]uint64
@@ -40,7 +41,8 @@ func (s *Server) readGivenUp() error {
 	return nil
 }
 
-// giveUp agrees that these registrations are offline. That is on the disk when it returns nil; else nothing was agreed to.
+// giveUp agrees that these registrations are offline. That is on the disk when it returns nil; else nothing was agreed
+// to.
 func (s *Server) giveUp(nodes []nodeEpoch) error {
 	g := &s.sight.given
 	g.mu.Lock()
@@ -76,7 +78,8 @@ func (s *Server) writeGivenUp(next map[model.NodeID]uint64) error {
 	return err
 }
 
-// forgetNodes forgets nodes that the state no longer has, and given up registrations that a later one replaced. The state must be caught up.
+// forgetNodes forgets nodes that the state no longer has, and given up registrations that a later one replaced. The
+// state must be caught up.
 func (s *Server) forgetNodes() {
 	nodes := s.cfg.Machine.State().Nodes
 	s.sight.hearts.Retain(nodes.Has)

@@ -277,8 +277,8 @@ func (p *Pool) Send(name string, msg []byte) error {
 	return p.list.SendBestEffort(&m.node, msg)
 }
 
-// Answer is Send to who wrote from an address, and it need not be a member: a server that has just started knows nobody, and all of them may have at once.
-// Such a one is contacted soon. An empty address makes it Send.
+// Answer is Send to who wrote from an address, and it need not be a member: a server that has just started knows
+// nobody, and all of them may have at once. Such a one is contacted soon. An empty address makes it Send.
 func (p *Pool) Answer(name, address string, msg []byte) error {
 	if address == "" {
 		return p.Send(name, msg)

@@ -16,7 +16,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// BenchmarkHeartbeat is one heartbeat over sockets of loopback and its answer, both ends together: with the sockets of this package, and with memberlist's own.
+// BenchmarkHeartbeat is one heartbeat over sockets of loopback and its answer, both ends together: with the sockets of
+// this package, and with memberlist's own.
 func BenchmarkHeartbeat(b *testing.B) {
 	for _, one := range []struct {
 		name      string

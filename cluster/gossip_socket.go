@@ -22,8 +22,9 @@ const (
 	portAttempts  = 10       // to find a port that is free for UDP and TCP, when any will do
 )
 
-// socket is gossip over UDP and TCP, one port for both, screened. It does what memberlist's own transport does, which allocates 64 KiB for each packet that
-// comes: with the heartbeats of 1,000 agents that was two thirds of all that a server allocated.
+// socket is gossip over UDP and TCP, one port for both, screened. It does what memberlist's own transport does, which
+// allocates 64 KiB for each packet that comes: with the heartbeats of 1,000 agents that was two thirds of all that a
+// server allocated.
 type socket struct {
 	log     hclog.Logger
 	tcp     *net.TCPListener
@@ -39,7 +40,8 @@ type socket struct {
 
 var _ memberlist.NodeAwareTransport = (*socket)(nil)
 
-// openSocket listens on address:port; port 0 takes a free one. What comes is encrypted with the key. Shutdown must be called.
+// openSocket listens on address:port; port 0 takes a free one. What comes is encrypted with the key. Shutdown must be
+// called.
 func openSocket(address string, port int, key []byte, log hclog.Logger) (*socket, error) {
 	ip := net.ParseIP(address)
 	if ip == nil {
@@ -111,7 +113,8 @@ func (s *socket) port() int {
 	return 0
 }
 
-// receive hands on packets until the socket is closed. They are copied out of one buffer: memberlist keeps what it gets.
+// receive hands on packets until the socket is closed. They are copied out of one buffer: memberlist keeps what it
+// gets.
 func (s *socket) receive() {
 	buf := make([]byte, packetSize)
 	for {

@@ -10,8 +10,8 @@ import (
 	"github.com/hashicorp/go-metrics"
 )
 
-// Bounds of the streams that others open to the gossip port. Their senders are strangers until a whole stream has arrived and can be
-// decrypted, and memberlist would buffer 20 MiB of each.
+// Bounds of the streams that others open to the gossip port. Their senders are strangers until a whole stream has
+// arrived and can be decrypted, and memberlist would buffer 20 MiB of each.
 const (
 	maxStreams          = 256
 	maxStreamsOfSource  = 64
@@ -94,7 +94,8 @@ func (l *streamLimits) leave(source netip.Addr, large bool) {
 
 func countRefusedStream() { metrics.IncrCounter([]string{"memberlist", "tcp", "refused"}, 1) }
 
-// boundedStream is a stream that somebody else opened. One goroutine reads it at a time; Close may be called from any, and again.
+// boundedStream is a stream that somebody else opened. One goroutine reads it at a time; Close may be called from any,
+// and again.
 type boundedStream struct {
 	net.Conn
 	limits *streamLimits

@@ -9,15 +9,15 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// poolView is what is asked of the members again and again, and changes only with one of them: with 5,000 agents a copy of all for each question is
-// a millisecond and a megabyte. What it holds is never written; nil has to be made again.
+// poolView is what is asked of the members again and again, and changes only with one of them: with 5,000 agents a copy
+// of all for each question is a millisecond and a megabyte. What it holds is never written; nil has to be made again.
 type poolView struct {
 	servers  []Member // in order of name
 	liveness map[model.NodeID]fsm.Gossip
 }
 
-// changed drops what no longer holds after a member changed from one role to another or the same; p.mu is held. That an agent came or went leaves the servers as they
-// were: each registration asks for them.
+// changed drops what no longer holds after a member changed from one role to another or the same; p.mu is held. That an
+// agent came or went leaves the servers as they were: each registration asks for them.
 func (v *poolView) changed(before, after transport.Role) {
 	v.liveness = nil
 	if before != transport.RoleAgent || after != transport.RoleAgent {
@@ -66,7 +66,8 @@ func (p *Pool) Member(name string) (m Member, ok bool) {
 	return m, ok
 }
 
-// Liveness is the gossip state of every agent known here. Who is missing is fsm.GossipUnknown. The map is shared: it must not be written.
+// Liveness is the gossip state of every agent known here. Who is missing is fsm.GossipUnknown. The map is shared: it
+// must not be written.
 func (p *Pool) Liveness() map[model.NodeID]fsm.Gossip {
 	p.mu.Lock()
 	defer p.mu.Unlock()

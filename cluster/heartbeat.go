@@ -41,9 +41,9 @@ type beatAnswer struct {
 	electorate
 }
 
-// electorate is the newest committed configuration that a server knows, and the history that it belongs to. Its answer counts for a lease only if it is a voter of
-// the newest configuration that the agent heard of: a server that was removed, and was not told, still sees itself as one. A server that has just started may know
-// none, Index is 0 then.
+// electorate is the newest committed configuration that a server knows, and the history that it belongs to. Its answer
+// counts for a lease only if it is a voter of the newest configuration that the agent heard of: a server that was
+// removed, and was not told, still sees itself as one. A server that has just started may know none, Index is 0 then.
 type electorate struct {
 	History string           `cbor:"9,keyasint,omitempty"` // model.History as text
 	Index   uint64           `cbor:"10,keyasint,omitempty"`

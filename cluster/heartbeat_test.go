@@ -197,7 +197,8 @@ func TestHeartsGiveUpAnEpoch(t *testing.T) {
 	}
 }
 
-// Registrations are told apart by their keys: servers that were restored must not take the first beats of a new one for old ones that are sent again.
+// Registrations are told apart by their keys: servers that were restored must not take the first beats of a new one for
+// old ones that are sent again.
 func TestHeartsOfAnEpochThatComesAgain(t *testing.T) {
 	o := newOneNode(t)
 	for seq := uint64(1); seq <= 3; seq++ {
@@ -217,7 +218,8 @@ func TestHeartsOfAnEpochThatComesAgain(t *testing.T) {
 	}
 }
 
-// A server that was started after it agreed knows from the state that a node is offline, and renews its lease no more than before.
+// A server that was started after it agreed knows from the state that a node is offline, and renews its lease no more
+// than before.
 func TestHeartsOfAnOfflineNode(t *testing.T) {
 	o := newOneNode(t)
 	o.offline = true

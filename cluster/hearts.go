@@ -159,7 +159,8 @@ type Sign struct {
 	Deaf  time.Duration // for how long no server had answered its agent when it sent the last one
 }
 
-// Signs gives visit what is known of each node of a state, in order of id. It takes the lock once, so visit must be quick and must not ask Hearts.
+// Signs gives visit what is known of each node of a state, in order of id. It takes the lock once, so visit must be
+// quick and must not ask Hearts.
 func (h *Hearts) Signs(nodes fsm.Table[model.NodeID, *fsm.Node], visit func(*fsm.Node, Sign)) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -18,8 +18,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// StoppedDir is the data directory of a server that doesn't run, opened to be looked into. Nothing in it is changed. While it is open
-// the server can't start. What is damaged gives an error that names the file; what is not can still be read. It belongs to one goroutine.
+// StoppedDir is the data directory of a server that doesn't run, opened to be looked into. Nothing in it is changed.
+// While it is open the server can't start. What is damaged gives an error that names the file; what is not can still be
+// read. It belongs to one goroutine.
 type StoppedDir struct {
 	path   string
 	store  *raftboltdb.BoltStore
@@ -41,8 +42,9 @@ type StoppedServer struct {
 	VotedTerm   uint64         `json:"voted_term,omitempty"`
 }
 
-// OpenStopped opens a data directory to be read. It waits at most 2 s for the lock of a server that is just ending. A log that is damaged is no error yet:
-// the methods that need it return that. Codes: not_found for no directory, invalid for one that is no server's, conflict while the server runs.
+// OpenStopped opens a data directory to be read. It waits at most 2 s for the lock of a server that is just ending. A
+// log that is damaged is no error yet: the methods that need it return that. Codes: not_found for no directory, invalid
+// for one that is no server's, conflict while the server runs.
 func OpenStopped(path string) (*StoppedDir, error) {
 	log := filepath.Join(path, fileLog)
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
@@ -95,8 +97,9 @@ func damagedLog(path string, err error) *model.Error {
 		WithHint("what its snapshots hold can still be seen: outspan debug snapshot %s; the server itself comes back as a new one with an empty data directory", filepath.Dir(path))
 }
 
-// guard turns a panic into an error: the library reads the file where it lies in memory and trusts it, so a damaged page or a file that was cut short
-// is a panic or a fault there. It is for looking only; whoever would go on after such an error must end instead.
+// guard turns a panic into an error: the library reads the file where it lies in memory and trusts it, so a damaged
+// page or a file that was cut short is a panic or a fault there. It is for looking only; whoever would go on after such
+// an error must end instead.
 func guard(fn func() error) (err error) {
 	old := debug.SetPanicOnFault(true)
 	defer debug.SetPanicOnFault(old)
@@ -146,7 +149,8 @@ func (d *StoppedDir) Server() StoppedServer {
 	return s
 }
 
-// Bounds says which entries the log has. The newest may not have been committed: a server that stopped can't know. Code: invalid for a damaged log.
+// Bounds says which entries the log has. The newest may not have been committed: a server that stopped can't know.
+// Code: invalid for a damaged log.
 func (d *StoppedDir) Bounds() (LogBounds, error) { return d.bounds, d.broken }
 
 // Newest is the index of the newest state that can be had: that of the last entry, or of a newer snapshot.

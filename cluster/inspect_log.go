@@ -62,8 +62,9 @@ type StoredMember struct {
 	Voter   bool           `json:"voter"`
 }
 
-// Records iterates over the entries from one index to another, both included and cut to what there is. One that is damaged comes as such, with its Err;
-// those behind it follow. A hole, however long, comes as one. Code, as the only element's error: invalid for a log that can't be read at all.
+// Records iterates over the entries from one index to another, both included and cut to what there is. One that is
+// damaged comes as such, with its Err; those behind it follow. A hole, however long, comes as one. Code, as the only
+// element's error: invalid for a log that can't be read at all.
 func (d *StoppedDir) Records(from, to uint64) iter.Seq2[LogRecord, error] {
 	return func(yield func(LogRecord, error) bool) {
 		if d.broken != nil {
@@ -84,7 +85,8 @@ func (d *StoppedDir) Records(from, to uint64) iter.Seq2[LogRecord, error] {
 	}
 }
 
-// Record is the entry at an index. Codes: not_found, and invalid for a log that can't be read at all. An entry that is damaged is returned as such.
+// Record is the entry at an index. Codes: not_found, and invalid for a log that can't be read at all. An entry that is
+// damaged is returned as such.
 func (d *StoppedDir) Record(index uint64) (LogRecord, error) {
 	if d.broken != nil {
 		return LogRecord{}, d.broken

@@ -41,8 +41,9 @@ type StoredSnapshot struct {
 	sum []byte // CRC-64 of the file
 }
 
-// Snapshots lists the snapshots of the directory, the newest first. One whose facts can't be read comes last, with its Err. Unfinished ones, which a
-// server that ended while it wrote leaves behind and clears away at its next start, are left out.
+// Snapshots lists the snapshots of the directory, the newest first. One whose facts can't be read comes last, with its
+// Err. Unfinished ones, which a server that ended while it wrote leaves behind and clears away at its next start, are
+// left out.
 func (d *StoppedDir) Snapshots() []StoredSnapshot {
 	root := filepath.Join(d.path, dirSnapshots)
 	entries, _ := os.ReadDir(root) // none yet: there is no snapshot
@@ -88,7 +89,8 @@ func IsStored(path string) bool {
 	return err == nil
 }
 
-// State reads the state of the snapshot, with every check there is. Codes: those of fsm.ReadSnapshot, with the file in the message.
+// State reads the state of the snapshot, with every check there is. Codes: those of fsm.ReadSnapshot, with the file in
+// the message.
 func (s StoredSnapshot) State() (fsm.State, error) {
 	if s.Err != nil {
 		return fsm.State{}, s.Err
@@ -133,9 +135,10 @@ type Replay struct {
 	Skipped []*model.Error // newer snapshots that could not be read
 }
 
-// Replay makes the state as of a record again, raft's own ones included; index 0 means the newest. It begins with the newest snapshot that can be read and is not newer
-// than that. On an error, what was reached until then is returned too. Codes: not_found where the log doesn't lead there; those of Records for a damaged entry;
-// internal for one that this program can't apply.
+// Replay makes the state as of a record again, raft's own ones included; index 0 means the newest. It begins with the
+// newest snapshot that can be read and is not newer than that. On an error, what was reached until then is returned
+// too. Codes: not_found where the log doesn't lead there; those of Records for a damaged entry; internal for one that
+// this program can't apply.
 func (d *StoppedDir) Replay(ctx context.Context, index uint64) (Replay, error) {
 	newest := d.Newest()
 	switch {
@@ -202,8 +205,8 @@ func (d *StoppedDir) hole(from, to uint64) *model.Error {
 		WithHint("see which states there are with: outspan debug snapshot %s", d.path)
 }
 
-// Step applies one record to a state, as the server does. raft's own records change nothing. Codes: that of a damaged record; internal for one at which the
-// program panics, as every server does that reaches it.
+// Step applies one record to a state, as the server does. raft's own records change nothing. Codes: that of a damaged
+// record; internal for one at which the program panics, as every server does that reaches it.
 func Step(s fsm.State, r LogRecord) (next fsm.State, results []fsm.Result, err error) {
 	if r.Err != nil {
 		return s, nil, r.Err

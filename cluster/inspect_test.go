@@ -21,8 +21,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// stoppedServer runs a server alone, gives it 30 nodes with snapshots of every ten entries or so, stops it, and returns its directory and its last state.
-// So many entries are kept behind each snapshot.
+// stoppedServer runs a server alone, gives it 30 nodes with snapshots of every ten entries or so, stops it, and returns
+// its directory and its last state. So many entries are kept behind each snapshot.
 func stoppedServer(t *testing.T, trailing uint64) (dir string, last fsm.State) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), "kept") // the server's own goes with the bubble
@@ -81,7 +81,8 @@ func fingerprint(t *testing.T, dir string) map[string]string {
 	return files
 }
 
-// Everything in the log of a real server is decoded, and replaying it gives the server's last state, from the beginning and from each snapshot.
+// Everything in the log of a real server is decoded, and replaying it gives the server's last state, from the beginning
+// and from each snapshot.
 func TestInspectStoppedServer(t *testing.T) {
 	dir, last := stoppedServer(t, 1000)
 	before := fingerprint(t, dir)
@@ -300,7 +301,8 @@ func TestInspectDamagedSnapshot(t *testing.T) {
 	}
 }
 
-// Whatever a file of the log has become, looking at it ends with an error at worst: cut at any length, any byte flipped.
+// Whatever a file of the log has become, looking at it ends with an error at worst: cut at any length, any byte
+// flipped.
 func TestInspectSurvivesDamagedFiles(t *testing.T) {
 	dir, _ := stoppedServer(t, 1000)
 	path := filepath.Join(dir, fileLog)

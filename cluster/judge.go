@@ -55,8 +55,8 @@ func (j *judge) forget() {
 	clear(j.verdicts)
 }
 
-// round asks about the nodes that this server has not heard for a while, and tells when to look again: when the next one may be late, or
-// soon while one is.
+// round asks about the nodes that this server has not heard for a while, and tells when to look again: when the next
+// one may be late, or soon while one is.
 func (j *judge) round(ctx context.Context) (next time.Duration) {
 	state := j.s.cfg.Machine.State()
 	threshold := durationOf(state.Settings.OfflineAfter)
@@ -84,8 +84,9 @@ func (j *judge) round(ctx context.Context) (next time.Duration) {
 	return max(next, minLook)
 }
 
-// lateAfter is the age from which the other servers are asked whether they hear a node: after more than one lost heartbeat, and before the
-// node counts as missing (three), because a leader that alone is cut off from its agents must not take them for gone.
+// lateAfter is the age from which the other servers are asked whether they hear a node: after more than one lost
+// heartbeat, and before the node counts as missing (three), because a leader that alone is cut off from its agents must
+// not take them for gone.
 func lateAfter(threshold, interval time.Duration) time.Duration { return min(threshold, 5*interval/2) }
 
 // askLimit bounds the wait for the other servers: the dead one among them must not hold up the verdict.
@@ -94,7 +95,8 @@ const askLimit = time.Second
 // minLook is the shortest time between two rounds.
 const minLook = 20 * time.Millisecond
 
-// While members keep changing there is no round for restShare times as long as one took, since it looks at every node; at most for mostRest, since it may also have waited.
+// While members keep changing there is no round for restShare times as long as one took, since it looks at every node;
+// at most for mostRest, since it may also have waited.
 const (
 	restShare = 9
 	mostRest  = 100 * time.Millisecond
@@ -124,8 +126,8 @@ func (j *judge) weigh(ctx context.Context, nodes []nodeEpoch, threshold, interva
 	}
 }
 
-// rule keeps what the evidence says of a node. The word of a server that hears it counts for a heartbeat, also where its next answer is late: without it one late
-// answer to a leader that is cut off from its agents would be a hold.
+// rule keeps what the evidence says of a node. The word of a server that hears it counts for a heartbeat, also where
+// its next answer is late: without it one late answer to a leader that is cut off from its agents would be a hold.
 func (j *judge) rule(n nodeEpoch, e Evidence, asked time.Time) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -205,11 +207,12 @@ func (s *Server) calmEnough() bool {
 // Live is the evidence about every node of the state. It does not block. The verdicts in it are the leader's only.
 func (s *Server) Live() map[model.NodeID]fsm.Liveness { return s.sight.judge.live() }
 
-// LiveOf is what Live says of one node, without a look at the others; ok is false for a node that the state does not have.
+// LiveOf is what Live says of one node, without a look at the others; ok is false for a node that the state does not
+// have.
 func (s *Server) LiveOf(id model.NodeID) (l fsm.Liveness, ok bool) { return s.sight.judge.liveOf(id) }
 
-// LiveChanged returns a channel that is closed when Live says something new: a verdict, a state of gossip, an age that has
-// passed three heartbeats, or facts that are newer than those in the state. Take it before calling Live.
+// LiveChanged returns a channel that is closed when Live says something new: a verdict, a state of gossip, an age that
+// has passed three heartbeats, or facts that are newer than those in the state. Take it before calling Live.
 func (s *Server) LiveChanged() <-chan struct{} {
 	s.sight.judge.mu.Lock()
 	defer s.sight.judge.mu.Unlock()
@@ -306,8 +309,8 @@ func (j *judge) publish() {
 	}
 }
 
-// sameNews reports whether b tells nothing that a did not. Facts that are in the state by now are no news: the entry that brought them
-// woke everybody.
+// sameNews reports whether b tells nothing that a did not. Facts that are in the state by now are no news: the entry
+// that brought them woke everybody.
 func sameNews(a, b fsm.Liveness) bool {
 	if b.FactsGen == 0 {
 		a.FactsGen = 0

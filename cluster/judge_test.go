@@ -169,8 +169,8 @@ func TestAgentReturnsAfterACut(t *testing.T) {
 	})
 }
 
-// All servers lose their power for a moment, so short that gossip doesn't notice. They know no member of it then; what answers their agents are the
-// heartbeats themselves, so that no lease runs out and nobody is missed.
+// All servers lose their power for a moment, so short that gossip doesn't notice. They know no member of it then; what
+// answers their agents are the heartbeats themselves, so that no lease runs out and nobody is missed.
 func TestAgentsAreHeardAfterARestartOfAllServers(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r, _ := threeWithAgents(t, 2)
@@ -202,7 +202,8 @@ func TestAgentsAreHeardAfterARestartOfAllServers(t *testing.T) {
 	})
 }
 
-// That another server hears a node stands for one heartbeat while that server's answers are late, and no longer; an answer counts at once.
+// That another server hears a node stands for one heartbeat while that server's answers are late, and no longer; an
+// answer counts at once.
 func TestLateAnswers(t *testing.T) {
 	node, began := nodeEpoch{"n1", 1}, time.Now()
 	evidence := func(opinions ...Opinion) Evidence {

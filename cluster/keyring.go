@@ -8,8 +8,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// keyring has the keys of registrations that this server's own state does not know yet: it asks the other servers for them. A server that has just returned hears
-// every node, but may need long to catch up, and can't while nobody leads. Leases must not wait for that.
+// keyring has the keys of registrations that this server's own state does not know yet: it asks the other servers for
+// them. A server that has just returned hears every node, but may need long to catch up, and can't while nobody leads.
+// Leases must not wait for that.
 type keyring struct {
 	wake chan struct{} // capacity 1
 
@@ -70,7 +71,8 @@ func (k *keyring) get(n nodeEpoch, index uint64) (key nodeKey, ok bool) {
 	return key, false
 }
 
-// learn takes an answer of another server. own is the index of this server's state: what an older one says is forgotten.
+// learn takes an answer of another server. own is the index of this server's state: what an older one says is
+// forgotten.
 func (k *keyring) learn(r keyReply, own uint64) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -136,7 +138,8 @@ func (s *Server) answerKeys(q keyQuery) keyReply {
 	return out
 }
 
-// registration is one of a node, as this server's state has it or, where that is older, another server's. ok is false if it is not the last one.
+// registration is one of a node, as this server's state has it or, where that is older, another server's. ok is false
+// if it is not the last one.
 func (s *Server) registration(of nodeEpoch) (key nodeKey, ok bool) {
 	state := s.cfg.Machine.State()
 	n, known := state.Nodes.Get(of.Node)

@@ -19,7 +19,8 @@ import (
 type reign struct {
 	term  uint64
 	since time.Time
-	// confirmed is when the last Barrier began that proved the leadership: the first one, or one after a pause of this process.
+	// confirmed is when the last Barrier began that proved the leadership: the first one, or one after a pause of this
+	// process.
 	confirmed time.Time
 }
 
@@ -49,7 +50,8 @@ func (s *Server) followTerms(ctx context.Context, drained <-chan struct{}) {
 	wg.Wait()
 }
 
-// runTerms ends when ctx does, after the term under way has ended. It takes notifications from the box, or where there is one from the channel that raft writes to.
+// runTerms ends when ctx does, after the term under way has ended. It takes notifications from the box, or where there
+// is one from the channel that raft writes to.
 func (s *Server) runTerms(ctx context.Context, box *mailbox, direct <-chan bool) {
 	end := func() {}
 	defer func() { end() }()
@@ -168,8 +170,9 @@ func (s *Server) term(ctx context.Context) {
 	s.log.Info("no longer leading", "term", number, "cause", context.Cause(ctx))
 }
 
-// confirm proves by a Barrier after each pause of this process that it still leads. Until then Leader does not say so: answers to its heartbeats from before the
-// pause lie in its sockets, and raft renews the lease with them, while another server may lead and write.
+// confirm proves by a Barrier after each pause of this process that it still leads. Until then Leader does not say so:
+// answers to its heartbeats from before the pause lie in its sockets, and raft renews the lease with them, while
+// another server may lead and write.
 func (s *Server) confirm(ctx context.Context, _ uint64) {
 	for ctx.Err() == nil {
 		r := s.state.reign.Load()

@@ -11,8 +11,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// A server was away while an agent registered, and can't catch up: its disk has no room for the snapshot. Then the leader dies. The agent reaches two of three
-// servers all the time, so its lease holds, though nobody can lead.
+// A server was away while an agent registered, and can't catch up: its disk has no room for the snapshot. Then the
+// leader dies. The agent reaches two of three servers all the time, so its lease holds, though nobody can lead.
 func TestLeaseHoldsAtAServerThatLags(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
@@ -116,7 +116,8 @@ func TestRemovedServerCountsForNoLease(t *testing.T) {
 	})
 }
 
-// Answers of servers that a recovery left behind count for nothing; those of a lineage that replaces the known one do, from its first configuration on.
+// Answers of servers that a recovery left behind count for nothing; those of a lineage that replaces the known one do,
+// from its first configuration on.
 func TestBeaterFollowsHistory(t *testing.T) {
 	b := NewBeater(BeaterConfig{Node: "n1"})
 	b.SetVoters("c/old", 90, []model.ServerID{"s1", "s2", "s3"})

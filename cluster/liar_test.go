@@ -81,8 +81,8 @@ func TestGossipChangesNoServers(t *testing.T) {
 	}
 }
 
-// In words: gossip about a living server that says it is somewhere else changes nothing: its leader goes on hearing it, the others go on reaching their leader,
-// and people and agents are told where it is.
+// In words: gossip about a living server that says it is somewhere else changes nothing: its leader goes on hearing it,
+// the others go on reaching their leader, and people and agents are told where it is.
 func TestGossipMovesNoLivingServer(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)

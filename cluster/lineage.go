@@ -30,7 +30,8 @@ func (s *Server) hello(log hclog.Logger) *helloLayer {
 	}
 }
 
-// joinHistory takes over the history of the server that takes this one in. It is refused once there is a log: its entries would be of another history.
+// joinHistory takes over the history of the server that takes this one in. It is refused once there is a log: its
+// entries would be of another history.
 func (s *Server) joinHistory(h model.History) error {
 	if !s.opened.Load() || !s.fresh() {
 		return errors.New("this server has a log already")
@@ -81,7 +82,8 @@ func (d *dataDir) checkReplaced() error {
 	return err
 }
 
-// superseded returns the lineages that a recovery of this directory gives up: those of an earlier one, which the operator has to name. Code: conflict.
+// superseded returns the lineages that a recovery of this directory gives up: those of an earlier one, which the
+// operator has to name. Code: conflict.
 func (d *dataDir) superseded(lineage string) ([]string, error) {
 	by, err := d.replaced()
 	switch {
@@ -117,7 +119,8 @@ func newLineage() string {
 	return strings.ToLower(id[len(id)-lineageLength:])
 }
 
-// checkRecovering refuses a directory in which Recover was interrupted: its lineage and its configuration may not belong together. Code: conflict.
+// checkRecovering refuses a directory in which Recover was interrupted: its lineage and its configuration may not
+// belong together. Code: conflict.
 func (d *dataDir) checkRecovering() error {
 	if _, err := os.Stat(d.file(fileRecovering)); err == nil {
 		return model.Refuse(model.CodeConflict, "server recover was interrupted in %s", d.path).WithHint("run it again with the same flags, then start the server")
@@ -130,10 +133,11 @@ func replacedError(dir string, by model.History) *model.Error {
 		WithHint("start this server with an empty data_dir to join; if the recovered servers are lost for good: outspan server recover --supersedes %s", by.Lineage())
 }
 
-// tellLeft looks for servers of the lineages that a recovery replaced, where the log last knew them and where gossip sees any, and greets them: the hello
-// ends them. Without it they would elect each other and acknowledge writes.
+// tellLeft looks for servers of the lineages that a recovery replaced, where the log last knew them and where gossip
+// sees any, and greets them: the hello ends them. Without it they would elect each other and acknowledge writes.
 //
-// Those that answer and are somebody else, such as an empty server that took the place, are asked more and more rarely: each greeting is a warning in their log.
+// Those that answer and are somebody else, such as an empty server that took the place, are asked more and more rarely:
+// each greeting is a warning in their log.
 func (s *Server) tellLeft(ctx context.Context) {
 	layer := s.hello(s.log.Named("raft-net"))
 	type greeting struct {

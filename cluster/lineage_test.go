@@ -26,7 +26,8 @@ func (r *rig) forget(servers ...*rigServer) {
 	}
 }
 
-// recoverFirst ends three servers, recovers the first and starts it with two empty ones. It returns the two that were left behind.
+// recoverFirst ends three servers, recovers the first and starts it with two empty ones. It returns the two that were
+// left behind.
 func (r *rig) recoverFirst(join func(*Config)) (left []*rigServer) {
 	r.t.Helper()
 	r.threeServersRunning(nil)
@@ -51,8 +52,8 @@ func (r *rig) recoverFirst(join func(*Config)) (left []*rigServer) {
 	return all[1:]
 }
 
-// The servers that a recovery left behind come back, cut off from the new ones at first: they elect each other. From the first contact on they acknowledge
-// nothing, end with the reason, and don't start again.
+// The servers that a recovery left behind come back, cut off from the new ones at first: they elect each other. From
+// the first contact on they acknowledge nothing, end with the reason, and don't start again.
 func TestLeftServersReturn(t *testing.T) {
 	seed := rand.Uint64()
 	for i := range uint64(4) {
@@ -156,7 +157,8 @@ func TestRecoverSuperseded(t *testing.T) {
 	})
 }
 
-// The recovered server is lost before it met one that was left behind, or before others joined it. Agents follow its lineage: the next recovery names it.
+// The recovered server is lost before it met one that was left behind, or before others joined it. Agents follow its
+// lineage: the next recovery names it.
 func TestRecoverSupersedesUnmet(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
@@ -194,7 +196,8 @@ func TestRecoverSupersedesUnmet(t *testing.T) {
 	})
 }
 
-// A directory in which a recovery was interrupted does not start: with a new lineage and the old configuration it would end the others. Another run completes it.
+// A directory in which a recovery was interrupted does not start: with a new lineage and the old configuration it would
+// end the others. Another run completes it.
 func TestRecoverInterrupted(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
@@ -224,7 +227,8 @@ func TestRecoverInterrupted(t *testing.T) {
 	})
 }
 
-// A state that was saved after a recovery goes on in a lineage that replaces that one, also where the state was restored from before it.
+// A state that was saved after a recovery goes on in a lineage that replaces that one, also where the state was
+// restored from before it.
 func TestLineageInSnapshots(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)

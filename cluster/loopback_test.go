@@ -142,7 +142,8 @@ func TestThreeRealServers(t *testing.T) {
 	}
 	delete(servers, name)
 	write("n2")
-	// At the same address, as a restart is: raft 1.8.0 itself has a data race when it takes over a new one (replication.go:660).
+	// At the same address, as a restart is: raft 1.8.0 itself has a data race when it takes over a new one
+	// (replication.go:660).
 	servers[name] = startRealServer(t, dir, name, first.cfg.Stream.Addr().String(), join)
 	if servers[name].ID() != first.ID() {
 		t.Error("it came back as another server")

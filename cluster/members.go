@@ -63,16 +63,16 @@ type Change struct {
 	Voter   bool   // of a move: it has a vote
 	Reason  string // for people
 
-	// Of a removal: the server that takes its place, which must prove over TLS that it is at Address, and that its certificate has Name
-	// unless that is empty.
+	// Of a removal: the server that takes its place, which must prove over TLS that it is at Address, and that its
+	// certificate has Name unless that is empty.
 	Successor model.ServerID
 	Name      string
 }
 
-// NextChange is the one step to take now; ok is false when nothing needs to change. In order: write down a new
-// address; take out a dead server whose place a new one has taken; add a new server, without a vote; give a vote to
-// one that has kept up for long enough; take out a dead server whose name a new one has. Steps that skip reports are left out.
-// Each step looks at the server at m.First first.
+// NextChange is the one step to take now; ok is false when nothing needs to change. In order: write down a new address;
+// take out a dead server whose place a new one has taken; add a new server, without a vote; give a vote to one that has
+// kept up for long enough; take out a dead server whose name a new one has. Steps that skip reports are left out. Each
+// step looks at the server at m.First first.
 func (m Membership) NextChange(skip func(Change) bool) (c Change, ok bool) {
 	r := m.roster()
 	for _, step := range [...]func(ServerView) (Change, bool){r.move, r.replace, r.add, r.promote, r.succeed} {

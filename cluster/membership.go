@@ -18,7 +18,8 @@ import (
 // changeTimeout bounds one change of the configuration, from its proposal to its commit.
 const changeTimeout = 10 * time.Second
 
-// changeAgain is how long a change that failed waits, so that one which can't be done does not keep others from being done.
+// changeAgain is how long a change that failed waits, so that one which can't be done does not keep others from being
+// done.
 const changeAgain = 5 * time.Second
 
 // servers are those of the newest configuration, committed or not. raft answers it without its main loop, with a
@@ -37,7 +38,8 @@ func (s *Server) configIndex() uint64 {
 	return s.committed().index
 }
 
-// committed is the newest committed configuration, as far as this server knows: that of the newest entry applied, else that of the snapshot which was restored.
+// committed is the newest committed configuration, as far as this server knows: that of the newest entry applied, else
+// that of the snapshot which was restored.
 func (s *Server) committed() configuration {
 	if c := s.fsm.config.Load(); c != nil {
 		return *c
@@ -65,7 +67,8 @@ func (s *Server) electorate() electorate {
 	return e
 }
 
-// Voters is the newest committed configuration that this server knows: its index and who votes. An index of 0 means that it knows none yet.
+// Voters is the newest committed configuration that this server knows: its index and who votes. An index of 0 means
+// that it knows none yet.
 func (s *Server) Voters() (index uint64, voters []model.ServerID) {
 	c := s.committed()
 	return c.index, slices.Clone(c.voters)
@@ -169,8 +172,8 @@ func (s *Server) warnOfNamesakes(m Membership, warned map[model.ServerID]bool) {
 	}
 }
 
-// raiseFormat begins to write a newer format once every server, and every agent that is not offline, can read it. warned has the nodes that were named as
-// reasons to wait.
+// raiseFormat begins to write a newer format once every server, and every agent that is not offline, can read it.
+// warned has the nodes that were named as reasons to wait.
 func (s *Server) raiseFormat(ctx context.Context, m Membership, warned map[model.NodeID]bool) {
 	next := m.NextFormat()
 	if next <= m.Format {
@@ -231,8 +234,8 @@ func (s *Server) alter(ctx context.Context, index uint64, c Change) error {
 	return nil
 }
 
-// prove makes sure that the server which a change rests on is at the address that gossip says, over a connection that both ends' certificates opened:
-// whoever has the gossip key can say anything there. Codes: conflict, name_unproven.
+// prove makes sure that the server which a change rests on is at the address that gossip says, over a connection that
+// both ends' certificates opened: whoever has the gossip key can say anything there. Codes: conflict, name_unproven.
 func (s *Server) prove(c Change) error {
 	id := s.proverOf(c)
 	if id == "" {
@@ -309,8 +312,8 @@ func (s *Server) Promote(ctx context.Context, id model.ServerID) error {
 	return s.change(ctx, m.Index, Change{Kind: ChangePromote, ID: id, Address: v.Configured, Reason: "an operator asked"})
 }
 
-// membershipNow asks every server again: who answered a moment ago may be gone, and a removal that counts on it would end the
-// majority. It blocks for at most a second.
+// membershipNow asks every server again: who answered a moment ago may be gone, and a removal that counts on it would
+// end the majority. It blocks for at most a second.
 func (s *Server) membershipNow(ctx context.Context) Membership {
 	s.tickAll(ctx, s.Term())
 	m := s.membership()

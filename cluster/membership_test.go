@@ -167,8 +167,9 @@ func TestTransferLeaderByName(t *testing.T) {
 	})
 }
 
-// skipRaftRace skips a test in which the leader changes the address of a peer. raft 1.8.0 then writes the whole followerReplication.peer
-// under its lock, while updateLastAppended reads the peer's ID, which stays the same, without it.
+// skipRaftRace skips a test in which the leader changes the address of a peer. raft 1.8.0 then writes the whole
+// followerReplication.peer under its lock, while updateLastAppended reads the peer's ID, which stays the same, without
+// it.
 func skipRaftRace(t *testing.T) {
 	t.Helper()
 	if raceDetector {

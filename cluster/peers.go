@@ -73,8 +73,9 @@ type nodeAge struct {
 	Heard bool           `cbor:"3,keyasint"`
 }
 
-// AnswerPeer answers a question of another server. Whoever calls it has checked that the asking certificate has
-// the role server. It blocks only for a question for a digest, and to write down that nodes are given up. Codes: invalid, not_found for a question that this version does not know.
+// AnswerPeer answers a question of another server. Whoever calls it has checked that the asking certificate has the
+// role server. It blocks only for a question for a digest, and to write down that nodes are given up. Codes: invalid,
+// not_found for a question that this version does not know.
 func (s *Server) AnswerPeer(ctx context.Context, question string, body []byte) (answer []byte, err error) {
 	switch question {
 	case questionTick:

@@ -12,7 +12,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// In words: servers that gossip makes up, at addresses that don't answer, keep a new server neither out nor from a vote.
+// In words: servers that gossip makes up, at addresses that don't answer, keep a new server neither out nor from a
+// vote.
 func TestLiarsDelayNoNewServer(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)

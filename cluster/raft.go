@@ -133,8 +133,8 @@ func votersOf(c raft.Configuration) (voters []model.ServerID) {
 	return voters
 }
 
-// handedState is a state that this server gives to raft as a snapshot, and the checksum of its bytes: raft gives them back to be restored, and reading 100,000
-// instances again takes most of a second.
+// handedState is a state that this server gives to raft as a snapshot, and the checksum of its bytes: raft gives them
+// back to be restored, and reading 100,000 instances again takes most of a second.
 type handedState struct {
 	state fsm.State
 	sum   [sha256.Size]byte
@@ -143,8 +143,8 @@ type handedState struct {
 // Apply implements raft.FSM; raft calls ApplyBatch instead.
 func (m *machineFSM) Apply(l *raft.Log) any { return m.ApplyBatch([]*raft.Log{l})[0] }
 
-// ApplyBatch implements raft.BatchingFSM. An entry that can't be applied ends the server: skipping it would make this replica
-// differ from the others. A panic passes through, for the same reason.
+// ApplyBatch implements raft.BatchingFSM. An entry that can't be applied ends the server: skipping it would make this
+// replica differ from the others. A panic passes through, for the same reason.
 func (m *machineFSM) ApplyBatch(logs []*raft.Log) []any {
 	began := time.Now()
 	entries := make([]fsm.Logged, 0, len(logs))
@@ -177,8 +177,8 @@ func (m *machineFSM) ApplyBatch(logs []*raft.Log) []any {
 // batchBytes bounds what is applied before it is published: about one large entry.
 const batchBytes = 256 << 10
 
-// batch returns how many of the logs are applied before the state is published. Readers shall not wait for long, and between two
-// boundaries of checkpoints there is a state that every server has published.
+// batch returns how many of the logs are applied before the state is published. Readers shall not wait for long, and
+// between two boundaries of checkpoints there is a state that every server has published.
 func batch(logs []*raft.Log) int {
 	bytes, stretch := 0, logs[0].Index/checkpointEvery
 	for i, l := range logs {
@@ -189,8 +189,9 @@ func batch(logs []*raft.Log) int {
 	return len(logs)
 }
 
-// Snapshot implements raft.FSM. A State is a value, so it takes no time. There is none while a state is restored: raft would note the older snapshot as its
-// last one after the restore, and from then on send the restored state to followers without end.
+// Snapshot implements raft.FSM. A State is a value, so it takes no time. There is none while a state is restored: raft
+// would note the older snapshot as its last one after the restore, and from then on send the restored state to
+// followers without end.
 func (m *machineFSM) Snapshot() (raft.FSMSnapshot, error) {
 	select {
 	case m.saving <- struct{}{}:
@@ -200,7 +201,8 @@ func (m *machineFSM) Snapshot() (raft.FSMSnapshot, error) {
 	}
 }
 
-// pauseSnapshots waits until raft writes no snapshot, at most snapshotTimeout, and keeps it from beginning one until resume is called. Code: timeout.
+// pauseSnapshots waits until raft writes no snapshot, at most snapshotTimeout, and keeps it from beginning one until
+// resume is called. Code: timeout.
 func (m *machineFSM) pauseSnapshots(ctx context.Context) (resume func(), err error) {
 	ctx, cancel := context.WithTimeout(ctx, snapshotTimeout)
 	defer cancel()
@@ -269,8 +271,8 @@ type roomySnapshots struct {
 // snapshotPause is how long an error of reading snapshots is kept back.
 const snapshotPause = 100 * time.Millisecond
 
-// slowly keeps an error back for a while. raft asks for a snapshot again without a pause while it hands leadership to a server that
-// needs one, and would take a whole processor, and fill the log with errors, for as long as that lasts.
+// slowly keeps an error back for a while. raft asks for a snapshot again without a pause while it hands leadership to a
+// server that needs one, and would take a whole processor, and fill the log with errors, for as long as that lasts.
 func slowly(err error) error {
 	if err != nil {
 		time.Sleep(snapshotPause) //nolint:forbidigo // raft gives its snapshot store no context, and the pause is short

@@ -23,18 +23,20 @@ type RecoverConfig struct {
 	DataDir string
 	Cluster string // its configured name
 	Address string // host:port of this server's TLS listener, as others will reach it
-	// Snapshot is a saved state to begin from, where no server's directory is left; DataDir must then be empty or missing. Nil: what DataDir holds.
+	// Snapshot is a saved state to begin from, where no server's directory is left; DataDir must then be empty or
+	// missing. Nil: what DataDir holds.
 	Snapshot io.Reader
 	// Supersedes is the lineage of an earlier recovery that left this server behind and is lost itself.
 	Supersedes string
 	Logger     hclog.Logger
 }
 
-// Recover makes a stopped server the only one of its cluster, where a majority is lost for good; others join it with empty directories. Everything in its
-// log counts as committed afterwards, so what was written but never acknowledged may become true, and what was acknowledged last may be missing: the
-// server raises the incarnation before it answers anybody, as a restore does, so that agents tell all again and stop nothing that the state does not know
-// until an operator confirms. It returns the server's id. Codes: conflict for a directory in use, of another cluster, with nothing to recover, or not empty;
-// invalid and needs_format for a bad snapshot.
+// Recover makes a stopped server the only one of its cluster, where a majority is lost for good; others join it with
+// empty directories. Everything in its log counts as committed afterwards, so what was written but never acknowledged
+// may become true, and what was acknowledged last may be missing: the server raises the incarnation before it answers
+// anybody, as a restore does, so that agents tell all again and stop nothing that the state does not know until an
+// operator confirms. It returns the server's id. Codes: conflict for a directory in use, of another cluster, with
+// nothing to recover, or not empty; invalid and needs_format for a bad snapshot.
 func Recover(cfg RecoverConfig) (model.ServerID, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = hclog.NewNullLogger()
@@ -67,8 +69,9 @@ func Recover(cfg RecoverConfig) (model.ServerID, error) {
 	if err != nil {
 		return "", err
 	}
-	// The lineage comes first: a server with the new configuration and the old lineage could acknowledge writes beside the servers that it left. One with the
-	// new lineage and the old configuration would end the others, so the directory starts with neither.
+	// The lineage comes first: a server with the new configuration and the old lineage could acknowledge writes beside
+	// the servers that it left. One with the new lineage and the old configuration would end the others, so the
+	// directory starts with neither.
 	if err := writeFile(dir.file(fileRecovering), nil); err != nil {
 		return "", fmt.Errorf("begin the recovery: %w", err)
 	}
@@ -106,8 +109,8 @@ func newest(snaps raft.SnapshotStore) string {
 	return all[0].ID
 }
 
-// otherServers are the members beside self by the newest configuration in the log, or else by the newest snapshot. What can't be read is left out: who is
-// not found here is found by gossip.
+// otherServers are the members beside self by the newest configuration in the log, or else by the newest snapshot. What
+// can't be read is left out: who is not found here is found by gossip.
 func otherServers(self model.ServerID, store LogStore, snaps raft.SnapshotStore) []leftServer {
 	var config raft.Configuration
 	if all, err := snaps.List(); err == nil && len(all) > 0 {
@@ -256,8 +259,8 @@ func (d *dataDir) noteRecovery(incarnation uint64) error {
 	return writeFile(d.file(fileRecovered), append(text, '\n'))
 }
 
-// markRecovery raises the incarnation of a state that was recovered, unless another server did. Nobody is answered by this server before: what agents remember of
-// the entries that are lost must not be taken for news.
+// markRecovery raises the incarnation of a state that was recovered, unless another server did. Nobody is answered by
+// this server before: what agents remember of the entries that are lost must not be taken for news.
 func (s *Server) markRecovery(ctx context.Context) error {
 	text, err := os.ReadFile(s.dir.file(fileRecovered))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -95,8 +95,8 @@ func (p *Pool) aliveAt(address string) bool {
 	return false
 }
 
-// missing lists the addresses to contact now: each wanted member, some servers and some others that were known, and the configured
-// ones while a wanted one or everybody is missing.
+// missing lists the addresses to contact now: each wanted member, some servers and some others that were known, and the
+// configured ones while a wanted one or everybody is missing.
 func (p *Pool) missing(ctx context.Context) (addresses []string) {
 	var servers, dead []string
 	alone := true
@@ -149,7 +149,8 @@ func (p *Pool) configured(ctx context.Context) []string {
 	return out
 }
 
-// silent asks the configured addresses that have not answered yet, and returns those that still don't; an entry that can't be resolved, or names nobody, is silent.
+// silent asks the configured addresses that have not answered yet, and returns those that still don't; an entry that
+// can't be resolved, or names nobody, is silent.
 func (p *Pool) silent(ctx context.Context, answered map[string]bool) []string {
 	var silent []string
 	for _, entry := range p.cfg.Join {

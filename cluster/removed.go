@@ -12,11 +12,13 @@ import (
 // errNotMember refuses a vote to a server that is not in the configuration that this one knows.
 var errNotMember = errors.New("this server is not a member of the cluster")
 
-// removedSettle is how long a server that is no member waits for a leader: one that is being taken in again hears of it.
+// removedSettle is how long a server that is no member waits for a leader: one that is being taken in again hears of
+// it.
 const removedSettle = 10 * time.Second
 
-// removed reports whether this server was taken out and no leader turns to it: the configuration that it knows lacks it, or it was away meanwhile and more than half
-// of the other voters that it knows say so. A new server knows none yet.
+// removed reports whether this server was taken out and no leader turns to it: the configuration that it knows lacks
+// it, or it was away meanwhile and more than half of the other voters that it knows say so. A new server knows none
+// yet.
 func (s *Server) removed() bool {
 	if _, _, led := s.Leader(); led {
 		s.disk.trans.refused.forget()

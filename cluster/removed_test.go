@@ -9,8 +9,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// A server is removed while the others can't reach it, so its own configuration still has it. When it reaches them again it says that it was removed, and ends; the
-// leader goes on.
+// A server is removed while the others can't reach it, so its own configuration still has it. When it reaches them
+// again it says that it was removed, and ends; the leader goes on.
 func TestRemovedWhileAway(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)

@@ -265,7 +265,8 @@ func fewLogs(c *Config) {
 	c.Raft.SnapshotInterval, c.Raft.SnapshotThreshold, c.Raft.TrailingLogs = time.Second, 10, 5
 }
 
-// oneBehind runs three servers, cuts a follower off and ends it, and has the others go on to 60 nodes and a snapshot. edit includes fewLogs.
+// oneBehind runs three servers, cuts a follower off and ends it, and has the others go on to 60 nodes and a snapshot.
+// edit includes fewLogs.
 func (r *rig) oneBehind(edit func(*Config)) (leader, away *rigServer) {
 	r.t.Helper()
 	r.threeServersRunning(edit)

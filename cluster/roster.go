@@ -93,7 +93,8 @@ func (r *roster) promote(s ServerView) (Change, bool) {
 	return Change{Kind: ChangePromote, ID: s.ID, Address: s.Configured, Reason: "it has caught up"}, true
 }
 
-// succeed removes a dead member whose name a living one with a vote has: that one was made in its place, at another address.
+// succeed removes a dead member whose name a living one with a vote has: that one was made in its place, at another
+// address.
 func (r *roster) succeed(s ServerView) (Change, bool) {
 	if !s.Voter || s.Alive || s.Name == "" || r.checkRemove(s.ID) != nil {
 		return Change{}, false

@@ -15,8 +15,9 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// sealedSnapshots keeps a checksum of what raft notes of each snapshot: its index, its term and the servers. raft has one of the state alone, and a bit that
-// turns a digit of an index leaves JSON that can be read: the server would go on behind entries that it never applied.
+// sealedSnapshots keeps a checksum of what raft notes of each snapshot: its index, its term and the servers. raft has
+// one of the state alone, and a bit that turns a digit of an index leaves JSON that can be read: the server would go on
+// behind entries that it never applied.
 type sealedSnapshots struct {
 	raft.SnapshotStore
 	dir string // of all snapshots
@@ -63,8 +64,8 @@ func (s sealedSnapshots) check(meta *raft.SnapshotMeta) error {
 	return checkSeal(dir, text)
 }
 
-// checkSeal compares what raft noted of the snapshot in a directory with its seal. One without a seal was written as the server ended, or by an older
-// program, and counts.
+// checkSeal compares what raft noted of the snapshot in a directory with its seal. One without a seal was written as
+// the server ended, or by an older program, and counts.
 func checkSeal(dir string, meta []byte) error {
 	want, err := os.ReadFile(filepath.Join(dir, fileSeal))
 	switch got := sealOf(meta); {

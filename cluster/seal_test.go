@@ -64,7 +64,8 @@ func TestSealedSnapshots(t *testing.T) {
 	}
 }
 
-// A turned digit in the index of a snapshot would have the server pass over the entries in between, and answer without them. It begins with the one before.
+// A turned digit in the index of a snapshot would have the server pass over the entries in between, and answer without
+// them. It begins with the one before.
 func TestTurnedIndexOfASnapshot(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)

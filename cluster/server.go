@@ -42,13 +42,15 @@ type Config struct {
 	// one process, the Server stops by itself and Run returns the error.
 	Fatal func(error)
 
-	// Wall tells the time for people, which each entry carries. It may jump: nothing is decided by it. Default time.Now.
+	// Wall tells the time for people, which each entry carries. It may jump: nothing is decided by it. Default
+	// time.Now.
 	Wall func() time.Time
 
 	// Certificates tells what people should know of certificates; it must not block. Default: nothing is known.
 	Certificates func() Certificates
 
-	// Applied gets the time that it took to apply entries that were committed together, for metrics. It must not block. Default: nobody.
+	// Applied gets the time that it took to apply entries that were committed together, for metrics. It must not block.
+	// Default: nobody.
 	Applied func(time.Duration)
 
 	Raft    RaftConfig
@@ -257,8 +259,9 @@ func (s *Server) openSight() error {
 	return s.readGivenUp()
 }
 
-// cachedEntries are kept in memory after they were written, at most 16 MiB. Each of raft's heartbeats looks at the last one, and followers
-// are sent the latest: a seventh of an idle leader's time was spent reading them from the file again.
+// cachedEntries are kept in memory after they were written, at most 16 MiB. Each of raft's heartbeats looks at the last
+// one, and followers are sent the latest: a seventh of an idle leader's time was spent reading them from the file
+// again.
 const cachedEntries = 64
 
 // openRaft starts consensus on what the disk holds. raft panics on a store that fails now, which is an error here.

@@ -125,8 +125,8 @@ func TestServersCatchUpBySnapshot(t *testing.T) {
 	})
 }
 
-// A restore waits for a snapshot that raft writes meanwhile, and raft begins none during one: the older snapshot would be noted last, and followers sent the
-// restored state without end.
+// A restore waits for a snapshot that raft writes meanwhile, and raft begins none during one: the older snapshot would
+// be noted last, and followers sent the restored state without end.
 func TestRestoreWhileASnapshotIsWritten(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
@@ -193,8 +193,9 @@ func TestLargeLogIsShortened(t *testing.T) {
 	})
 }
 
-// While leadership is handed to a server that needs a snapshot, raft asks for one again and again without a pause. Where the snapshots can't be
-// read that must not take the whole processor: in fake time it would be the end of all time.
+// While leadership is handed to a server that needs a snapshot, raft asks for one again and again without a pause.
+// Where the snapshots can't be read that must not take the whole processor: in fake time it would be the end of all
+// time.
 func TestTransferWithoutSnapshots(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)

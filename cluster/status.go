@@ -201,8 +201,8 @@ func (s *Server) describe(ctx context.Context) {
 	}
 }
 
-// strangersSettle is how long only servers of another cluster must be in sight of one that needs others to lead: its own
-// may be heard of a moment later than one that was here by mistake.
+// strangersSettle is how long only servers of another cluster must be in sight of one that needs others to lead: its
+// own may be heard of a moment later than one that was here by mistake.
 const strangersSettle = 3 * time.Second
 
 // leadsAlone reports whether this server needs no other one to lead. It will, about a second after its start, so it
@@ -236,7 +236,8 @@ func (s *Server) strangers() (other string) {
 	return other
 }
 
-// watchState follows what the state says about the cluster and its nodes. It looks when that changes, not at each entry.
+// watchState follows what the state says about the cluster and its nodes. It looks when that changes, not at each
+// entry.
 func (s *Server) watchState(ctx context.Context) {
 	prune := time.NewTicker(time.Minute)
 	defer prune.Stop()

@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// fault is something that may happen to a server, and its end. limit is for how long a majority may be without a leader from the beginning on.
+// fault is something that may happen to a server, and its end. limit is for how long a majority may be without a leader
+// from the beginning on.
 type fault struct {
 	name  string
 	limit time.Duration

@@ -13,10 +13,11 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// storm is three servers to which things happen at random: disks that fail for a moment or hang, power cuts, networks that are cut, transfers of
-// leadership at bad moments. One server at a time is broken, so a majority can always do its work. After each fault the servers get time to recover
-// from it, and then another one goes: a server that did not recover leaves the cluster without a majority. Each storm has two kinds of faults of all, so
-// that rare sequences come up in some. It holds
+// storm is three servers to which things happen at random: disks that fail for a moment or hang, power cuts, networks
+// that are cut, transfers of leadership at bad moments. One server at a time is broken, so a majority can always do its
+// work. After each fault the servers get time to recover from it, and then another one goes: a server that did not
+// recover leaves the cluster without a majority. Each storm has two kinds of faults of all, so that rare sequences come
+// up in some. It holds
 //
 //   - L1: a healed majority has a leader that commits, within ten election timeouts;
 //   - S4: every acknowledged write is in every later state, once; a term has one leader;
@@ -66,7 +67,8 @@ func (s *storm) say(format string, args ...any) {
 	s.said = append(s.said, time.Now().Format("04:05.000 ")+fmt.Sprintf(format, args...))
 }
 
-// begin starts a server. What it does while it leads is not quick to end: it may wait for an outcome. A server that fails is gone at once, as its process is.
+// begin starts a server. What it does while it leads is not quick to end: it may wait for an outcome. A server that
+// fails is gone at once, as its process is.
 func (s *storm) begin(i int) {
 	late := time.Duration(s.random.IntN(3)) * time.Second
 	s.net.Revive(host(i))
@@ -273,8 +275,9 @@ func TestStorm(t *testing.T) {
 	}
 }
 
-// inLeakyBubble is inBubble for what interrupts transfers of leadership. When a server loses leadership in the middle of one, raft can leave two goroutines
-// that wait for ever (and a flag that refuses every write, for which such a server ends itself). Nothing else may be left.
+// inLeakyBubble is inBubble for what interrupts transfers of leadership. When a server loses leadership in the middle
+// of one, raft can leave two goroutines that wait for ever (and a flag that refuses every write, for which such a
+// server ends itself). Nothing else may be left.
 func inLeakyBubble(t *testing.T, test func(t *testing.T)) {
 	t.Helper()
 	defer func() {

@@ -11,9 +11,10 @@ const (
 	tailLooks = 3 // in a row: a change of the log may be under way at one of them
 )
 
-// watchTail ends this server when raft believes in entries that its store no longer has. That is what an installed snapshot leaves behind
-// where it replaced a longer tail that was never committed: the store is emptied (IsMonotonic), but raft goes on to say that its log ends where
-// the tail did, refuses what follows the snapshot, and is sent the snapshot again, for ever. What is on the disk is right, so a start heals it.
+// watchTail ends this server when raft believes in entries that its store no longer has. That is what an installed
+// snapshot leaves behind where it replaced a longer tail that was never committed: the store is emptied (IsMonotonic),
+// but raft goes on to say that its log ends where the tail did, refuses what follows the snapshot, and is sent the
+// snapshot again, for ever. What is on the disk is right, so a start heals it.
 func (s *Server) watchTail(ctx context.Context) {
 	looks := 0
 	for ctx.Err() == nil {
@@ -30,7 +31,8 @@ func (s *Server) watchTail(ctx context.Context) {
 	}
 }
 
-// lostTail tells where raft believes that its log ends, and whether neither its store nor its newest snapshot goes as far.
+// lostTail tells where raft believes that its log ends, and whether neither its store nor its newest snapshot goes as
+// far.
 func (s *Server) lostTail() (believed uint64, lost bool) {
 	if s.fsm.installs.Load() == 0 {
 		return 0, false

@@ -131,8 +131,8 @@ func (s *Server) tickAll(ctx context.Context, term uint64) {
 	wg.Wait()
 }
 
-// tickOne sends two ticks, one behind the other. The second one tells the server that its reply to the first was heard: so it knows that what it is told is no
-// older than that. It may get lost.
+// tickOne sends two ticks, one behind the other. The second one tells the server that its reply to the first was heard:
+// so it knows that what it is told is no older than that. It may get lost.
 func (s *Server) tickOne(ctx context.Context, term uint64, id model.ServerID) {
 	lastIndex := s.raft.LastIndex()
 	reply, err := s.tick(ctx, term, id, s.state.follower.get(id).reply.Mark)
@@ -172,9 +172,9 @@ func (s *Server) answerTick(t tick) tickReply {
 // marksKept is how many replies to ticks are remembered. The leader tells the last one that it heard.
 const marksKept = 8
 
-// progress is how far this server's state is behind the leader's. A tick may have been under way, or lain in a socket, for any time: all that is known is that
-// the leader sent it after the reply whose mark it names. raft's own contact with the leader says nothing: heartbeats come through while
-// entries wait for their next try.
+// progress is how far this server's state is behind the leader's. A tick may have been under way, or lain in a socket,
+// for any time: all that is known is that the leader sent it after the reply whose mark it names. raft's own contact
+// with the leader says nothing: heartbeats come through while entries wait for their next try.
 type progress struct {
 	caughtUp atomic.Bool
 	mu       sync.Mutex
@@ -187,7 +187,8 @@ type progress struct {
 	replies [marksKept]time.Time
 }
 
-// told takes the index of the leader's state, not older than this server's reply with the mark heard. It returns the mark of the reply to come.
+// told takes the index of the leader's state, not older than this server's reply with the mark heard. It returns the
+// mark of the reply to come.
 func (p *progress) told(leader, heard, own uint64) (mark uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -243,8 +244,8 @@ func (s *Server) CaughtUp() bool {
 	return p.caughtUp.Load()
 }
 
-// StaleFor is how long ago this server last knew that it had everything, at least; 0 while it leads. While the leader is heard that is between a moment and a
-// second or two. It does not block.
+// StaleFor is how long ago this server last knew that it had everything, at least; 0 while it leads. While the leader
+// is heard that is between a moment and a second or two. It does not block.
 func (s *Server) StaleFor() time.Duration {
 	if _, self, _ := s.Leader(); self {
 		return 0
@@ -259,7 +260,8 @@ func (s *Server) StaleFor() time.Duration {
 	return time.Since(p.fresh)
 }
 
-// TakesEntries is false while the disk has no room for the log. What is committed meanwhile comes when there is room again. It does not block.
+// TakesEntries is false while the disk has no room for the log. What is committed meanwhile comes when there is room
+// again. It does not block.
 func (s *Server) TakesEntries() bool { return s.disk.space.room() != RoomNone }
 
 // Now is cluster time on this server. It never goes back.

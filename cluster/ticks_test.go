@@ -6,8 +6,9 @@ import (
 	"time"
 )
 
-// What a server says of its age is never too little: not when a tick was under way for long, not when it names a reply of an earlier
-// process, not while entries are missing. A busy leader, whose last entry is always missing, doesn't make it old.
+// What a server says of its age is never too little: not when a tick was under way for long, not when it names a reply
+// of an earlier process, not while entries are missing. A busy leader, whose last entry is always missing, doesn't make
+// it old.
 func TestProgressIsNoFresherThanKnown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var p progress

@@ -7,8 +7,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// The wall clock that entries carry is for people. One server's clock may be wrong, so the leader takes the median of the servers' clocks, which it learns by
-// its ticks.
+// The wall clock that entries carry is for people. One server's clock may be wrong, so the leader takes the median of
+// the servers' clocks, which it learns by its ticks.
 
 // clockSkew is how far a server's clock may be from the median before the log says so.
 const clockSkew = 2 * time.Second
@@ -44,7 +44,8 @@ func (f *followers) aheads() map[model.ServerID]time.Duration {
 	return list
 }
 
-// medianAhead is how far the median of all clocks is ahead of the leader's, which is one of them. Of two in the middle the nearer to the leader's counts.
+// medianAhead is how far the median of all clocks is ahead of the leader's, which is one of them. Of two in the middle
+// the nearer to the leader's counts.
 func medianAhead(others map[model.ServerID]time.Duration) time.Duration {
 	all := []time.Duration{0}
 	for _, d := range others {
@@ -63,7 +64,8 @@ func (s *Server) wall() int64 {
 	return s.cfg.Wall().Add(time.Duration(s.state.medianAhead.Load())).UnixMilli()
 }
 
-// clockAhead is how far a server's wall clock is ahead of the median; 0 where that is not known. Only the leader knows it.
+// clockAhead is how far a server's wall clock is ahead of the median; 0 where that is not known. Only the leader knows
+// it.
 func (s *Server) clockAhead(id model.ServerID) time.Duration {
 	if s.Term() == 0 {
 		return 0

@@ -24,7 +24,8 @@ type Stream interface {
 	net.Listener
 	// DialRaft connects to another server within the timeout.
 	DialRaft(address string, timeout time.Duration) (net.Conn, error)
-	// PeerName is the name in the certificate of the other end of a connection that DialRaft made; empty if there is none.
+	// PeerName is the name in the certificate of the other end of a connection that DialRaft made; empty if there is
+	// none.
 	PeerName(net.Conn) string
 }
 
@@ -84,9 +85,9 @@ func (t *peerTransport) Close() error {
 	return err
 }
 
-// pump passes requests on to raft, but refuses snapshots that were overtaken, and whatever needs room when there is none. The leader sees a failed
-// request and tries again with growing delay; heartbeats don't come this way, so it stays leader, and nothing has
-// to be healed when there is room again.
+// pump passes requests on to raft, but refuses snapshots that were overtaken, and whatever needs room when there is
+// none. The leader sees a failed request and tries again with growing delay; heartbeats don't come this way, so it
+// stays leader, and nothing has to be healed when there is room again.
 func (t *peerTransport) pump() {
 	in := t.NetworkTransport.Consumer()
 	var seen installSeen
@@ -169,7 +170,8 @@ func peerAddress(id model.ServerID, hostPort string) raft.ServerAddress {
 	return raft.ServerAddress(string(id) + "@" + hostPort)
 }
 
-// Dial implements raft.StreamLayer. Beside the address it tries those of the configuration and of gossip, which proves nothing.
+// Dial implements raft.StreamLayer. Beside the address it tries those of the configuration and of gossip, which proves
+// nothing.
 func (h *helloLayer) Dial(address raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
 	text, hostPort, ok := strings.Cut(string(address), "@")
 	if !ok {

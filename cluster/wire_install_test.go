@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// slowStream is a stream whose next connection with a snapshot keeps what is written to it, as sockets do whose packets are lost: the bytes
-// arrive when they are let go, also when the writer gave up long ago.
+// slowStream is a stream whose next connection with a snapshot keeps what is written to it, as sockets do whose packets
+// are lost: the bytes arrive when they are let go, also when the writer gave up long ago.
 type slowStream struct {
 	Stream
 	to string

@@ -54,8 +54,8 @@ type Agent struct {
 	Drivers    []string        // default ["exec"]
 	AllowRoot  bool            // let instances run as uid 0; default false
 	AllowUsers []string        // names or numbers of users that a job file may name; default any but root
-	// VolumePaths are absolute directories. A missing directory of a volume's path is made only below one of them. Default: driver.DefaultVolumePaths. An empty
-	// list allows none.
+	// VolumePaths are absolute directories. A missing directory of a volume's path is made only below one of them.
+	// Default: driver.DefaultVolumePaths. An empty list allows none.
 	VolumePaths []string
 	FirstUID    int // with LastUID: each instance that names no user gets a user id of this range; default: agent.DefaultUIDs
 	LastUID     int
@@ -93,8 +93,8 @@ type Limits struct {
 	Connections       int // authenticated ones; default 16384: one server alone carries 5,000 agents with one or two each, and people
 }
 
-// Load reads files, and directories of *.hcl files in name order. Each file is decoded alone and overlaid on those before. What is required is checked at the
-// end. Errors hold every mistake, a line each.
+// Load reads files, and directories of *.hcl files in name order. Each file is decoded alone and overlaid on those
+// before. What is required is checked at the end. Errors hold every mistake, a line each.
 func Load(paths ...string) (*Config, error) {
 	files, err := list(paths)
 	if err != nil {

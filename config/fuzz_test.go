@@ -54,7 +54,8 @@ func FuzzLoad(f *testing.F) {
 	})
 }
 
-// FuzzParseJob: a job file is refused with its place, or gives a job that its canonical form gives too, and that fits into an entry or is refused by its check.
+// FuzzParseJob: a job file is refused with its place, or gives a job that its canonical form gives too, and that fits
+// into an entry or is refused by its check.
 func FuzzParseJob(f *testing.F) {
 	f.Add([]byte(webJob))
 	f.Add([]byte("job \"a\" {\n  group \"b\" {\n    exec {\n      command = \"${port.x}\"\n    }\n  }\n}\n"))

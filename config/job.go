@@ -15,8 +15,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// ParseJob reads a job file. name stands in error messages only. The result has no defaults filled in: model.JobSpec.Expand does that. Errors are *model.Error with
-// code invalid or not_supported, and hold every mistake, a line each.
+// ParseJob reads a job file. name stands in error messages only. The result has no defaults filled in:
+// model.JobSpec.Expand does that. Errors are *model.Error with code invalid or not_supported, and hold every mistake, a
+// line each.
 func ParseJob(name string, src []byte) (model.JobSpec, error) {
 	var spec model.JobSpec
 	body, diags := parse(name, src)
@@ -57,8 +58,8 @@ func Format(name string, src []byte) ([]byte, error) {
 	return hclwrite.Format(src), nil
 }
 
-// group decodes one group block. Its expressions may name what only the agent knows: those names evaluate to themselves, and the agent fills
-// them in.
+// group decodes one group block. Its expressions may name what only the agent knows: those names evaluate to
+// themselves, and the agent fills them in.
 func (d *decoder) group(b *hcl.Block) model.GroupSpec {
 	g := model.GroupSpec{Name: b.Labels[0], Count: 1}
 	outer := d.variables
@@ -263,7 +264,8 @@ func staticPort(to *int) field {
 	}}
 }
 
-// agentVariables are the names that an expression of a group may use. Each stands for itself, "${port.http}", until the agent puts in the value.
+// agentVariables are the names that an expression of a group may use. Each stands for itself, "${port.http}", until the
+// agent puts in the value.
 func (d *decoder) agentVariables(body hcl.Body) *hcl.EvalContext {
 	ports := map[string]cty.Value{}
 	if syntax, ok := body.(*hclsyntax.Body); ok {
@@ -281,7 +283,8 @@ func (d *decoder) agentVariables(body hcl.Body) *hcl.EvalContext {
 	}}
 }
 
-// wantPorts names the expressions that refer to a port which the group does not have, and adds it so that they are named once.
+// wantPorts names the expressions that refer to a port which the group does not have, and adds it so that they are
+// named once.
 func (d *decoder) wantPorts(body *hclsyntax.Body, ports map[string]cty.Value) {
 	known := slices.Sorted(maps.Keys(ports))
 	_ = hclsyntax.VisitAll(body, func(node hclsyntax.Node) hcl.Diagnostics {

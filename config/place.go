@@ -12,8 +12,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// places are where keys and blocks stand, by their path from the top: "log/level", "job/web/group/http/check/alive/path".
-// Mistakes that only the whole shows are told with their line by them. Of several files the last one counts.
+// places are where keys and blocks stand, by their path from the top: "log/level",
+// "job/web/group/http/check/alive/path". Mistakes that only the whole shows are told with their line by them. Of
+// several files the last one counts.
 type places map[string]hcl.Range
 
 func (p places) note(at hcl.Range, path ...string) {

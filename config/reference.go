@@ -32,8 +32,8 @@ func JobTexts() map[string]KeyText {
 	return all
 }
 
-// blockTexts are the blocks of a job file by their path. What runs, where and when it may stop, and how it changes stand
-// in three files.
+// blockTexts are the blocks of a job file by their path. What runs, where and when it may stop, and how it changes
+// stand in three files.
 var blockTexts = []struct {
 	path string
 	keys map[string]KeyText

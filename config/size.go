@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// ParseSize reads a number of bytes with its unit: B, KB, MB, GB, TB (powers of 1000), KiB, MiB, GiB, TiB (powers of 1024). A number
-// without a unit is refused.
+// ParseSize reads a number of bytes with its unit: B, KB, MB, GB, TB (powers of 1000), KiB, MiB, GiB, TiB (powers of
+// 1024). A number without a unit is refused.
 func ParseSize(text string) (int64, error) {
 	i := strings.IndexFunc(text, func(r rune) bool { return (r < '0' || r > '9') && r != '.' })
 	if i <= 0 {

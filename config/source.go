@@ -10,7 +10,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Bounds of one file. The HCL parser recurses, and an overflow of its stack can't be recovered, so nesting is counted by the lexer first.
+// Bounds of one file. The HCL parser recurses, and an overflow of its stack can't be recovered, so nesting is counted
+// by the lexer first.
 const (
 	maxFileBytes = 256 << 10
 	maxNesting   = 64

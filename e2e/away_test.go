@@ -17,9 +17,10 @@ import (
 	"time"
 )
 
-// TestServersAway kills all servers for a while (OUTSPAN_AWAY=10m makes it long; default: several times as long as a node may be silent). Whatever a
-// job's role is, its programs run on, and so do connections through exposed ports, also when an agent is restarted meanwhile. What fails meanwhile is started
-// again where it is. When the servers return nothing was started twice and nothing was ended, by the kernel's account.
+// TestServersAway kills all servers for a while (OUTSPAN_AWAY=10m makes it long; default: several times as long as a
+// node may be silent). Whatever a job's role is, its programs run on, and so do connections through exposed ports, also
+// when an agent is restarted meanwhile. What fails meanwhile is started again where it is. When the servers return
+// nothing was started twice and nothing was ended, by the kernel's account.
 func TestServersAway(t *testing.T) {
 	long(t)
 	away := 6 * offlineAfter
@@ -87,7 +88,8 @@ func TestServersAway(t *testing.T) {
 
 const apart = "    distinct { attribute = \"node.id\" }\n    restart { delay = \"200ms\" }\n"
 
-// everyRole is a job of each kind: what may be stopped, what must not be, what has data, and a service at a port of each agent.
+// everyRole is a job of each kind: what may be stopped, what must not be, what has data, and a service at a port of
+// each agent.
 func (c *cluster) everyRole(port int) []job {
 	facts := "    role_check {\n      exec     = [\"/bin/echo\", \"{\\\"in_sync\\\":true,\\\"leader\\\":false}\"]\n      interval = \"1s\"\n    }\n"
 	return []job{
@@ -99,7 +101,8 @@ func (c *cluster) everyRole(port int) []job {
 	}
 }
 
-// judgePrograms asserts of all that was seen that each program of before ran on to the end, and nothing else did; of those that were killed one more ran.
+// judgePrograms asserts of all that was seen that each program of before ran on to the end, and nothing else did; of
+// those that were killed one more ran.
 func (c *cluster) judgePrograms(t *testing.T, before, seen map[string][]string, failed map[string]bool) {
 	t.Helper()
 	now := c.programs()
@@ -122,7 +125,8 @@ func volumeBlock(kind, path string) string {
 	return fmt.Sprintf("    volume \"data\" {\n      kind = %q\n      path = %q\n    }\n", kind, path)
 }
 
-// programs are the processes of each instance that run the demo workload, without what runs beside them, such as checks.
+// programs are the processes of each instance that run the demo workload, without what runs beside them, such as
+// checks.
 func (c *cluster) programs() map[string][]string {
 	found := map[string][]string{}
 	for id, ps := range c.instances() {

@@ -35,7 +35,8 @@ func (s *strike) fill(m *member) {
 	s.later(free)
 }
 
-// hang holds each fsync for longer than the store's watchdog waits: the process has to end by itself, and a leader has to be replaced.
+// hang holds each fsync for longer than the store's watchdog waits: the process has to end by itself, and a leader has
+// to be replaced.
 func (s *strike) hang(m *member) {
 	s.mayEnd, s.hold = m, 20*time.Second
 	s.countEnd(m, "a hung fsync")
@@ -63,7 +64,8 @@ func (s *strike) countEnd(m *member, why string) {
 // inject lets strace change what system calls of a running process do, until the strike ends.
 func (s *strike) inject(m *member, calls, how string) { s.later(m.inject(s.x.t, calls, how)) }
 
-// inject lets strace change what system calls of the running process do, until the returned function is called, or the process has ended.
+// inject lets strace change what system calls of the running process do, until the returned function is called, or the
+// process has ended.
 func (m *member) inject(t *testing.T, calls, how string) (end func()) {
 	t.Helper()
 	out := m.c.path("strace-" + m.name + ".log")
@@ -109,7 +111,8 @@ func traced(pid int) error {
 	return nil
 }
 
-// flip turns bits of a stopped server's data. It has to refuse to start, or to be as the others are; then it is replaced.
+// flip turns bits of a stopped server's data. It has to refuse to start, or to be as the others are; then it is
+// replaced.
 func (s *strike) flip(pattern string) {
 	m, x := s.follower(), s.x
 	s.mayEnd = m

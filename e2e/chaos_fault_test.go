@@ -84,7 +84,8 @@ func (s *strike) revive() {
 	}
 }
 
-// hasEnded says whether a member has ended. One that has said so is waited for: what a strike does to its system calls holds up its exit too.
+// hasEnded says whether a member has ended. One that has said so is waited for: what a strike does to its system calls
+// holds up its exit too.
 func (m *member) hasEnded() bool {
 	if strings.Contains(m.lastLines(1), "this server must not go on") {
 		_ = within(10*time.Second, func() error {
@@ -119,8 +120,8 @@ func (s *strike) anyServer() *member {
 	return m
 }
 
-// rest is how long an agent that was cut off is left alone where its node holds data: one that returns again and again is held back from
-// new work, as it should be, and these can't be replaced by new nodes.
+// rest is how long an agent that was cut off is left alone where its node holds data: one that returns again and again
+// is held back from new work, as it should be, and these can't be replaced by new nodes.
 const rest = 12 * time.Minute
 
 // agent hits an agent, which may be marked offline for it.
@@ -212,7 +213,8 @@ func (s *strike) pause(m *member) {
 	s.later(func() { m.signal(syscall.SIGCONT) })
 }
 
-// leaderAfterReturn kills the leader while another server has just returned and lags: what agents were told meanwhile has to count.
+// leaderAfterReturn kills the leader while another server has just returned and lags: what agents were told meanwhile
+// has to count.
 func leaderAfterReturn(s *strike) {
 	back, leader := s.follower(), s.leader()
 	back.kill()
@@ -328,7 +330,8 @@ func (x *chaos) waitOffline(m *member) (at time.Time, marked bool) {
 	return at, marked
 }
 
-// A server that has said that it ends has ended for the chaos run, though its exit is held up; one that says nothing of the kind has not.
+// A server that has said that it ends has ended for the chaos run, though its exit is held up; one that says nothing of
+// the kind has not.
 func TestHasEnded(t *testing.T) {
 	for _, tt := range []struct {
 		says  string

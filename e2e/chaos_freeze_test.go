@@ -45,7 +45,8 @@ func freezeInstance(s *strike) {
 	}
 }
 
-// freezeMachine freezes an agent, its door, its shims and all instances at once, as a hypervisor does that moves a machine.
+// freezeMachine freezes an agent, its door, its shims and all instances at once, as a hypervisor does that moves a
+// machine.
 func (s *strike) freezeMachine(m *member) (thaw func()) {
 	x := s.x
 	own, below := filepath.Join(freezerRoot(), x.c.name+"-"+m.name), filepath.Join(freezerRoot(), x.c.name, m.name)
@@ -90,8 +91,8 @@ func (k *kernelEye) thawAll() {
 	}
 }
 
-// confirmDead freezes a machine that holds an exclusive slot, has a person confirm by force that it is dead, lets another holder begin, and
-// thaws it: the old one must be dead within a second, whatever the person said.
+// confirmDead freezes a machine that holds an exclusive slot, has a person confirm by force that it is dead, lets
+// another holder begin, and thaws it: the old one must be dead within a second, whatever the person said.
 func confirmDead(s *strike) {
 	m, x := s.holderNode(), s.x
 	var old []*alive

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// kernelLook is how often the process table is read; thawLimit how long a holder that was frozen may live on beside its successor, and
-// kernelSlack what a look may come late.
+// kernelLook is how often the process table is read; thawLimit how long a holder that was frozen may live on beside its
+// successor, and kernelSlack what a look may come late.
 const (
 	kernelLook  = 100 * time.Millisecond
 	thawLimit   = time.Second
@@ -81,7 +81,8 @@ func (k *kernelEye) look() {
 	}
 }
 
-// starved is the longest gap between two looks since the last call: a machine that stood still proves nothing about deadlines.
+// starved is the longest gap between two looks since the last call: a machine that stood still proves nothing about
+// deadlines.
 func (k *kernelEye) starved() time.Duration {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -204,8 +205,9 @@ func (k *kernelEye) judgeMemory() {
 	}
 }
 
-// judgeWitness reads what the holders of an exclusive job wrote into a file that they share, each line with its instance and fencing epoch:
-// an earlier holder never writes again behind a later one, but for the moment in which a thawed one is fenced.
+// judgeWitness reads what the holders of an exclusive job wrote into a file that they share, each line with its
+// instance and fencing epoch: an earlier holder never writes again behind a later one, but for the moment in which a
+// thawed one is fenced.
 func (k *kernelEye) judgeWitness(job string) {
 	text, err := os.ReadFile(k.x.witness(job))
 	if err != nil {

@@ -32,8 +32,8 @@ func memberFaults() []fault {
 	}
 }
 
-// otherProgram is a second build: OUTSPAN_CHAOS_OLD names one of an earlier release, otherwise it is the same source that calls itself
-// differently.
+// otherProgram is a second build: OUTSPAN_CHAOS_OLD names one of an earlier release, otherwise it is the same source
+// that calls itself differently.
 func otherProgram(t *testing.T) string {
 	t.Helper()
 	if path := os.Getenv("OUTSPAN_CHAOS_OLD"); path != "" {
@@ -144,8 +144,8 @@ func (x *chaos) get(path string, into any) error {
 	return failed
 }
 
-// replace gives a server an empty disk. It comes back as a new one; its old self is removed, before by a person who plans it, or when the
-// new one is seen.
+// replace gives a server an empty disk. It comes back as a new one; its old self is removed, before by a person who
+// plans it, or when the new one is seen.
 func (s *strike) replace(m *member, planned bool) {
 	x := s.x
 	if !slices.Contains(s.on, m) {
@@ -185,8 +185,8 @@ func (s *strike) replace(m *member, planned bool) {
 	x.waitServers()
 }
 
-// removeCutOff removes a server that can't be told. It goes on by itself, and when it meets the others again it disturbs nobody, says that it was removed, and ends.
-// Then it comes back as a new one.
+// removeCutOff removes a server that can't be told. It goes on by itself, and when it meets the others again it
+// disturbs nobody, says that it was removed, and ends. Then it comes back as a new one.
 func removeCutOff(s *strike) {
 	x, m := s.x, s.follower()
 	old := x.memberIDs(m)
@@ -219,7 +219,8 @@ func removeCutOff(s *strike) {
 	x.waitServers()
 }
 
-// cloneAgent starts an agent on a copy of another one's data directory, at another address. It is refused, and disturbs nobody.
+// cloneAgent starts an agent on a copy of another one's data directory, at another address. It is refused, and disturbs
+// nobody.
 func cloneAgent(s *strike) {
 	x := s.x
 	first := x.c.agents[x.random.IntN(len(x.c.agents))]
@@ -284,7 +285,8 @@ func (m *member) wipe(t testing.TB) {
 	}
 }
 
-// renew replaces a machine for good: it dies, a person confirms that and has its node forgotten, and another one of that name comes, empty.
+// renew replaces a machine for good: it dies, a person confirms that and has its node forgotten, and another one of
+// that name comes, empty.
 func (s *strike) renew(m *member) {
 	x := s.x
 	s.hit(m)

@@ -105,7 +105,8 @@ func (s *strike) lossy(m *member) {
 	}
 }
 
-// slow delays what a member sends, in and out of order where the kernel can do that; otherwise its line becomes a thin one with a queue.
+// slow delays what a member sends, in and out of order where the kernel can do that; otherwise its line becomes a thin
+// one with a queue.
 func (s *strike) slow(m *member) {
 	if s.x.netem(s, m, "delay", "80ms", "60ms", "reorder", "25%") {
 		s.say("80 ms, out of order")

@@ -70,8 +70,8 @@ func (l lostProbe) String() string {
 	return l.at.Format("15:04:05.000 to ") + l.end.Format("05.000 ") + l.text
 }
 
-// duringStall reports whether the machine stood still shortly before a request, or while it was under way: an instance's drain_delay may have passed then without
-// anybody having been able to use it.
+// duringStall reports whether the machine stood still shortly before a request, or while it was under way: an
+// instance's drain_delay may have passed then without anybody having been able to use it.
 func (p *chaosProbe) duringStall(l lostProbe) bool {
 	return slices.ContainsFunc(p.stalls, func(s stall) bool { return s.from.Before(l.end) && s.to.After(l.at.Add(-time.Second)) })
 }

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// restoreSnapshot takes the state back to what it was before some changes. Nothing else is written meanwhile; what is written behind the snapshot,
-// and only that, is gone afterwards, and no instance is touched before a person confirms. What moved meanwhile is not where the restored state has it:
-// then users may notice.
+// restoreSnapshot takes the state back to what it was before some changes. Nothing else is written meanwhile; what is
+// written behind the snapshot, and only that, is gone afterwards, and no instance is touched before a person confirms.
+// What moved meanwhile is not where the restored state has it: then users may notice.
 func (s *strike) restoreSnapshot(change func()) {
 	x := s.x
 	s.hit(x.c.servers...)
@@ -43,7 +43,8 @@ func (s *strike) restoreSnapshot(change func()) {
 	s.later(x.decideKept)
 }
 
-// moveMuch evicts instances of several jobs, restarts an agent, and waits until all is well again: the snapshot that was saved before is old then.
+// moveMuch evicts instances of several jobs, restarts an agent, and waits until all is well again: the snapshot that
+// was saved before is old then.
 func (s *strike) moveMuch() {
 	x := s.x
 	s.hit(x.c.agents...)
@@ -70,7 +71,8 @@ func (s *strike) moveMuch() {
 	x.book.count("instances evicted before a restore", len(evicted))
 }
 
-// decideKept is what a person does about instances that a restore has lost, and that hold a slot beside another: they are stopped.
+// decideKept is what a person does about instances that a restore has lost, and that hold a slot beside another: they
+// are stopped.
 func (x *chaos) decideKept() {
 	_ = within(20*time.Second, func() error {
 		var list struct {

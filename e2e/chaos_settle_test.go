@@ -15,7 +15,8 @@ import (
 	"time"
 )
 
-// settle is the quiet behind a fault: nobody gives an order, and all that was promised has to come about, each within its bound.
+// settle is the quiet behind a fault: nobody gives an order, and all that was promised has to come about, each within
+// its bound.
 func (x *chaos) settle(w *window) {
 	x.t.Helper()
 	began := time.Now()
@@ -58,7 +59,8 @@ func (x *chaos) settle(w *window) {
 	x.book.count("windows", 1)
 }
 
-// judgeHistory asks whether what clients of all servers saw in the window can be explained, and removes what they wrote.
+// judgeHistory asks whether what clients of all servers saw in the window can be explained, and removes what they
+// wrote.
 func (x *chaos) judgeHistory(w *window) {
 	if w.history == nil || !x.book.clean() {
 		return
@@ -158,8 +160,8 @@ func (x *chaos) noDrain() error {
 	return nil
 }
 
-// renewHeldBack replaces machines that are held back from new work because they came and went too often: few would be left. It is a
-// part of the next quiet.
+// renewHeldBack replaces machines that are held back from new work because they came and went too often: few would be
+// left. It is a part of the next quiet.
 func (x *chaos) renewHeldBack(w *window) {
 	var l struct{ Items []nodeView }
 	if err := x.get("/v1/nodes", &l); err != nil {
@@ -268,8 +270,9 @@ func (x *chaos) unwritten() func() error {
 	}
 }
 
-// ages are what a server tells of the present moment, by its own clock or of whom it hears; they are not of the replicated state. A server that ran on while the
-// others were down is ahead of them in cluster time until it leads, so the wall time at which something ends is among them.
+// ages are what a server tells of the present moment, by its own clock or of whom it hears; they are not of the
+// replicated state. A server that ran on while the others were down is ahead of them in cluster time until it leads, so
+// the wall time at which something ends is among them.
 var ages = regexp.MustCompile(`"(last_seen|seen_by|next_allowed|until)":("[^"]*"|null),?|is held back for [0-9a-z.]+`)
 
 // sameState compares what the servers tell of the replicated state, each of its own copy, at one index.

@@ -21,7 +21,8 @@ type toldInstance struct {
 func (i *toldInstance) wanted() bool { return i.desired == "running" && i.observed != "lost" }
 func (i *toldInstance) ready() bool  { return i.desired == "running" && i.observed == "ready" }
 
-// over reports whether nothing of it is left to come. What failed may still be told to start, until its agent has heard that it is replaced.
+// over reports whether nothing of it is left to come. What failed may still be told to start, until its agent has heard
+// that it is replaced.
 func (i *toldInstance) over() bool { return i.desired == "stopped" && i.observed == "stopped" }
 
 // steady reports whether nobody does anything about it.
@@ -29,8 +30,8 @@ func (i *toldInstance) steady() bool {
 	return i.ready() || i.desired == "stopped" && i.observed == "failed"
 }
 
-// story follows the cluster's events, which every server tells alike, and judges each step: the budget before each voluntary stop, what
-// is wanted at once, what comes back, and who is marked offline.
+// story follows the cluster's events, which every server tells alike, and judges each step: the budget before each
+// voluntary stop, what is wanted at once, what comes back, and who is marked offline.
 type story struct {
 	x    *chaos
 	quit chan struct{}
@@ -151,7 +152,8 @@ func one(yes bool) int {
 	return 0
 }
 
-// allocated judges S7 (one replacement at a time), S9 (no id comes back) and S12 (no replacement of what is offline during a hold).
+// allocated judges S7 (one replacement at a time), S9 (no id comes back) and S12 (no replacement of what is offline
+// during a hold).
 func (s *story) allocated(e toldEvent, id string) {
 	if s.instances[id] != nil || s.ended[id] != "" {
 		s.x.book.violate("S9: instance %s is allocated again by %s", id, e.ID)
@@ -224,7 +226,8 @@ func (s *story) status(e toldEvent, id string) {
 	}
 }
 
-// wentOffline judges S13: nobody whom no fault touches is marked offline while a majority of the servers is untouched too; and S12.
+// wentOffline judges S13: nobody whom no fault touches is marked offline while a majority of the servers is untouched
+// too; and S12.
 func (s *story) wentOffline(e toldEvent) {
 	s.offline = append(s.offline, e.eventView)
 	s.count("nodes marked offline", 1)
@@ -317,8 +320,8 @@ func (s *story) calm(group string) error {
 	return nil
 }
 
-// movedSince counts the instances of a group that were on the move when they were remembered, or have moved since. Nothing is read behind it until
-// rewind.
+// movedSince counts the instances of a group that were on the move when they were remembered, or have moved since.
+// Nothing is read behind it until rewind.
 func (s *story) movedSince(m memory, group string, from *member) (int, error) {
 	if err := s.catchUp(from); err != nil {
 		return 0, err
@@ -334,8 +337,8 @@ func (s *story) movedSince(m memory, group string, from *member) (int, error) {
 	return moved, nil
 }
 
-// rewind takes the story back to what was remembered: another history goes on from there. The oldest events may be forgotten by then, so it can't be
-// told from the beginning.
+// rewind takes the story back to what was remembered: another history goes on from there. The oldest events may be
+// forgotten by then, so it can't be told from the beginning.
 func (s *story) rewind(m memory, from *member) error {
 	s.mu.Lock()
 	s.held, s.counted = false, max(s.counted, s.index)

@@ -14,7 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Settings of the cluster that is tormented. A node is offline after chaosAfter; a busy machine must not look like a dead one.
+// Settings of the cluster that is tormented. A node is offline after chaosAfter; a busy machine must not look like a
+// dead one.
 const (
 	chaosAfter    = 5 * time.Second
 	chaosBeat     = chaosAfter / 6
@@ -47,10 +48,11 @@ type chaos struct {
 	used   map[*member]time.Time // when an agent was last cut off from the servers
 }
 
-// TestChaos is the fault matrix: for OUTSPAN_CHAOS (make chaos: 15 min) it breaks servers, agents, instances, networks and disks of a
-// cluster, one or two things at a time, mends them, and wants everything to settle each time. OUTSPAN_SEED repeats the order of the
-// faults; which process is scheduled when, no seed decides. What runs and what is safe is judged from the kernel and from the cluster's
-// own history of events; see chaos_kernel_test.go and chaos_story_test.go.
+// TestChaos is the fault matrix: for OUTSPAN_CHAOS (make chaos: 15 min) it breaks servers, agents, instances, networks
+// and disks of a cluster, one or two things at a time, mends them, and wants everything to settle each time.
+// OUTSPAN_SEED repeats the order of the faults; which process is scheduled when, no seed decides. What runs and what is
+// safe is judged from the kernel and from the cluster's own history of events; see chaos_kernel_test.go and
+// chaos_story_test.go.
 //
 // The servers and agents are real processes.
 // proves S1, S2, S3, S4, S5, S7, S8, S9, S12, S13

@@ -53,7 +53,8 @@ const holderJob = `job %q {
 }
 `
 
-// workload is what people and programs do all the time: writes whose fate is known, rollouts, scaling, evictions, drains.
+// workload is what people and programs do all the time: writes whose fate is known, rollouts, scaling, evictions,
+// drains.
 type workload struct {
 	x     *chaos
 	gate  sync.RWMutex // held for writing in quiet phases

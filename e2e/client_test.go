@@ -31,8 +31,8 @@ func (r result) String() string {
 	return fmt.Sprintf("outspan %s: exit code %d\n%s%s", strings.Join(r.args, " "), r.code, r.out, r.err)
 }
 
-// environment is how a person reaches the cluster: over TLS with a certificate where the addresses are those of this machine,
-// by the servers' sockets where they are not.
+// environment is how a person reaches the cluster: over TLS with a certificate where the addresses are those of this
+// machine, by the servers' sockets where they are not.
 func (c *cluster) environment() []string {
 	var addresses []string
 	for _, s := range c.servers {

@@ -99,8 +99,8 @@ func (c *cluster) member(name string) *member {
 	return nil
 }
 
-// makeCertificates uses the program for what a user would: a CA, a certificate for each process and one for a person, and
-// the gossip key.
+// makeCertificates uses the program for what a user would: a CA, a certificate for each process and one for a person,
+// and the gossip key.
 func (c *cluster) makeCertificates(t testing.TB) {
 	t.Helper()
 	dir := c.path("tls")
@@ -116,8 +116,8 @@ func (c *cluster) path(elements ...string) string {
 	return filepath.Join(append([]string{c.dir}, elements...)...)
 }
 
-// remove ends all processes of the cluster and removes its files, cgroups and namespaces. After a failure it shows the ends of
-// the logs first.
+// remove ends all processes of the cluster and removes its files, cgroups and namespaces. After a failure it shows the
+// ends of the logs first.
 func (c *cluster) remove(t testing.TB) {
 	for _, m := range c.members() {
 		m.kill()

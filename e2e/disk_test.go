@@ -133,8 +133,8 @@ func (m *member) smallDisk(t testing.TB) {
 	})
 }
 
-// fillDisk takes all space of a server's file system, again and again, since the server gives some back, until the returned
-// function frees it.
+// fillDisk takes all space of a server's file system, again and again, since the server gives some back, until the
+// returned function frees it.
 func (m *member) fillDisk(t testing.TB) (free func()) {
 	t.Helper()
 	path := filepath.Join(m.data(), "filler")

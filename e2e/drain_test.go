@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// TestWork is what a user does with a healthy cluster of three servers and four agents. The parts share it, one after the
-// other; each leaves it empty.
+// TestWork is what a user does with a healthy cluster of three servers and four agents. The parts share it, one after
+// the other; each leaves it empty.
 func TestWork(t *testing.T) {
 	c := startCluster(t, options{servers: 3, agents: 4})
 	for _, part := range []struct {
@@ -122,8 +122,8 @@ func (c *cluster) watchEnd(m *member) <-chan ended {
 	return result
 }
 
-// checkDrainOrder reads the story of a drain from the events: nothing was placed on the node behind the reply, and each old
-// instance began to stop only behind the readiness of the one replacement that it has.
+// checkDrainOrder reads the story of a drain from the events: nothing was placed on the node behind the reply, and each
+// old instance began to stop only behind the readiness of the one replacement that it has.
 func (c *cluster) checkDrainOrder(t *testing.T, reply drainReply, old map[string][]process) {
 	t.Helper()
 	drained := map[string]bool{}

@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// TestFailures breaks servers, agents and whole machines of one cluster of three servers and four agents, one after the other.
+// TestFailures breaks servers, agents and whole machines of one cluster of three servers and four agents, one after the
+// other.
 func TestFailures(t *testing.T) {
 	c := startCluster(t, options{servers: 3, agents: 4})
 	for _, part := range []struct {
@@ -148,8 +149,8 @@ func testLeaderKilledInDrain(t *testing.T, c *cluster) {
 	c.checkStops(t, old, killed, window)
 }
 
-// checkStops asserts of the stops of a drain that they went on within 5 s of the leader's death, and that the budget's rate held
-// all the time.
+// checkStops asserts of the stops of a drain that they went on within 5 s of the leader's death, and that the budget's
+// rate held all the time.
 func (c *cluster) checkStops(t *testing.T, old map[string][]process, killed time.Time, window time.Duration) {
 	t.Helper()
 	var stops []time.Time
@@ -236,8 +237,8 @@ func (c *cluster) checkUndisturbed(t *testing.T, job string, before []instanceVi
 	}
 }
 
-// writeUntil writes numbers into a label of n1, one after the other, carries out the deed in the midst of that, and returns the last
-// number whose write was acknowledged.
+// writeUntil writes numbers into a label of n1, one after the other, carries out the deed in the midst of that, and
+// returns the last number whose write was acknowledged.
 func (c *cluster) writeUntil(t *testing.T, deed func()) (acknowledged int) {
 	t.Helper()
 	enough, done := make(chan struct{}), make(chan struct{})

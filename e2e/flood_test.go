@@ -21,9 +21,10 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// TestFlood has somebody with the certificate of one agent send registrations of 1 MiB, registrations as large as are allowed, reports of thousands of instances
-// that nobody knows, and 100,000 writes with an id each. No server grows by more than 100 MB, a person's writes go through meanwhile, the log keeps nothing of
-// those reports, and the servers count what they refuse.
+// TestFlood has somebody with the certificate of one agent send registrations of 1 MiB, registrations as large as are
+// allowed, reports of thousands of instances that nobody knows, and 100,000 writes with an id each. No server grows by
+// more than 100 MB, a person's writes go through meanwhile, the log keeps nothing of those reports, and the servers
+// count what they refuse.
 func TestFlood(t *testing.T) {
 	long(t)
 	c := newCluster(t, options{servers: 3, agents: 1, unhurried: true})

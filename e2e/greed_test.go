@@ -81,7 +81,8 @@ func testGreed(t *testing.T, c *cluster) {
 	}
 }
 
-// sampleMemory watches the resident memory of the servers until the test ends. It returns a function that gives the largest seen, in bytes, by name.
+// sampleMemory watches the resident memory of the servers until the test ends. It returns a function that gives the
+// largest seen, in bytes, by name.
 func (c *cluster) sampleMemory(t *testing.T) func() map[string]int64 {
 	var mu sync.Mutex
 	largest := map[string]int64{}

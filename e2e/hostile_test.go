@@ -55,8 +55,8 @@ func (c *cluster) postTLS(t testing.TB, path, body string) answered {
 	return a
 }
 
-// undisturbed asserts that deed harms nobody: the same processes run, the same server leads, every node stays eligible, and
-// nothing else has changed either.
+// undisturbed asserts that deed harms nobody: the same processes run, the same server leads, every node stays eligible,
+// and nothing else has changed either.
 func (c *cluster) undisturbed(t *testing.T, deed func()) {
 	t.Helper()
 	leader, running := c.leader(t), identities(c.instances())

@@ -87,7 +87,8 @@ func (c *cluster) run(t testing.TB, j job) {
 	})
 }
 
-// reset removes every job, ends every drain and makes every node take work again, for the next test on the same cluster.
+// reset removes every job, ends every drain and makes every node take work again, for the next test on the same
+// cluster.
 func (c *cluster) reset(t testing.TB) {
 	t.Helper()
 	for _, j := range list[jobView](t, c, "/v1/jobs") {

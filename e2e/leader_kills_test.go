@@ -10,8 +10,9 @@ import (
 	"time"
 )
 
-// TestLeaderKills kills one leader after another (OUTSPAN_KILLS; default 20), every other one right after another server returned and before that has caught up.
-// Whatever a job's role is, and whether it has a lease, none of its programs ends, by the kernel's account, and no acknowledged write is lost.
+// TestLeaderKills kills one leader after another (OUTSPAN_KILLS; default 20), every other one right after another
+// server returned and before that has caught up. Whatever a job's role is, and whether it has a lease, none of its
+// programs ends, by the kernel's account, and no acknowledged write is lost.
 func TestLeaderKills(t *testing.T) {
 	long(t)
 	kills := 20

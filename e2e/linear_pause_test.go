@@ -41,12 +41,12 @@ func (m *member) unpause(t testing.TB) {
 	m.signal(syscall.SIGCONT)
 }
 
-// heartbeatsUnderWay is long enough that the leader has sent each follower a heartbeat that is not answered (it sends one every 100 to 200 ms),
-// and shorter than its lease.
+// heartbeatsUnderWay is long enough that the leader has sent each follower a heartbeat that is not answered (it sends
+// one every 100 to 200 ms), and shorter than its lease.
 const heartbeatsUnderWay = 250 * time.Millisecond
 
-// busyReads is how many connections keep the leader busy when it is paused. The order in which it then gets to do things is what matters: the more there is
-// to do, the less its timers come first.
+// busyReads is how many connections keep the leader busy when it is paused. The order in which it then gets to do
+// things is what matters: the more there is to do, the less its timers come first.
 const busyReads = 64
 
 // manyThreads makes that order as random as few cores allow.
@@ -55,11 +55,12 @@ const manyThreads = "32"
 // pendingReads is how many reads lie in the sockets of the paused leader when it goes on.
 const pendingReads = 64
 
-// TestPausedLeader reads from a leader that was paused while another one was elected and wrote. It is not enough that it asks the others whether it
-// still leads: their answers from before the pause lie in its sockets. So each cycle first stops the followers for a moment, to have heartbeats
-// under way; then the leader; the followers go on, answer, elect one of them, and a newer value is acknowledged. Only now 64 reads are sent to
-// the old leader, and it goes on. Whatever it answers to a consistent read has to be the newer value. It proves that of
-// this build on real processes, and not that it would catch VerifyLeader in place of a Barrier: that takes the luck of the scheduler too (4 of 135
+// TestPausedLeader reads from a leader that was paused while another one was elected and wrote. It is not enough that
+// it asks the others whether it still leads: their answers from before the pause lie in its sockets. So each cycle
+// first stops the followers for a moment, to have heartbeats under way; then the leader; the followers go on, answer,
+// elect one of them, and a newer value is acknowledged. Only now 64 reads are sent to the old leader, and it goes on.
+// Whatever it answers to a consistent read has to be the newer value. It proves that of this build on real processes,
+// and not that it would catch VerifyLeader in place of a Barrier: that takes the luck of the scheduler too (4 of 135
 // cycles at first, none of 60 later). What catches it is TestStandstill of cluster, in fake time.
 func TestPausedLeader(t *testing.T) {
 	long(t)
@@ -272,7 +273,8 @@ func (r *reader) answer(key linear.Key) (linear.Op, error) {
 	return o, nil
 }
 
-// readFor is how long each connection asks again and again once the old leader goes on: it finds out within a lease that it leads no more.
+// readFor is how long each connection asks again and again once the old leader goes on: it finds out within a lease
+// that it leads no more.
 const readFor = 500 * time.Millisecond
 
 // collect takes the answers, asks again and again for a moment, and notes all.

@@ -17,8 +17,8 @@ import (
 	"github.com/outspan/outspan/e2e/linear"
 )
 
-// linearBounds are those of real processes on few and busy cores: the lease of 500 ms is looked at when the process gets to it, and an
-// answer may lie in a socket for a while.
+// linearBounds are those of real processes on few and busy cores: the lease of 500 ms is looked at when the process
+// gets to it, and an answer may lie in a socket for a while.
 var linearBounds = linear.Bounds{Default: 2 * time.Second, Slack: 2 * time.Second}
 
 // recording is what clients of all servers do and are told, from startHistory to judge. Any faults may go on meanwhile.
@@ -32,7 +32,8 @@ type recording struct {
 
 var recordings atomic.Int64
 
-// startHistory sets some clients to work in the background. seed decides what they do; when and how fast depends on the machine.
+// startHistory sets some clients to work in the background. seed decides what they do; when and how fast depends on the
+// machine.
 func (c *cluster) startHistory(t testing.TB, seed uint64) *recording {
 	t.Helper()
 	name := fmt.Sprintf("lin%d", recordings.Add(1))
@@ -68,8 +69,8 @@ func (r *recording) end() {
 	<-r.done
 }
 
-// judge ends the recording on a cluster that is whole again, and fails the test if what the clients saw can't be explained. The jobs that were
-// written are removed.
+// judge ends the recording on a cluster that is whole again, and fails the test if what the clients saw can't be
+// explained. The jobs that were written are removed.
 func (r *recording) judge(t testing.TB) linear.Figures {
 	t.Helper()
 	r.end()
@@ -118,7 +119,8 @@ func linearSeed(t testing.TB, otherwise uint64) uint64 {
 	return seed
 }
 
-// TestLinear lets clients read and write through all servers while each of these is killed or paused in turn, the leader most of all.
+// TestLinear lets clients read and write through all servers while each of these is killed or paused in turn, the
+// leader most of all.
 func TestLinear(t *testing.T) {
 	long(t)
 	c := startCluster(t, options{servers: 3, agents: 2})

@@ -143,7 +143,8 @@ func (c *cluster) wentOffline(t *testing.T, m *member, since time.Time) time.Tim
 	return time.Time{}
 }
 
-// checkReplacedOnce asserts that each lost instance has one replacement, which was placed right when the node was offline.
+// checkReplacedOnce asserts that each lost instance has one replacement, which was placed right when the node was
+// offline.
 func (c *cluster) checkReplacedOnce(t *testing.T, m *member, lost []string, since time.Time, whole time.Duration) {
 	t.Helper()
 	offline := c.wentOffline(t, m, since)
@@ -185,7 +186,8 @@ const polite = `job "polite" {
 }
 `
 
-// What was replaced while its node could not be heard is asked to end when the node returns: clients may be connected to it. It is not killed at once.
+// What was replaced while its node could not be heard is asked to end when the node returns: clients may be connected
+// to it. It is not killed at once.
 func testReplacedHasItsGrace(t *testing.T, c *cluster) {
 	asked := c.path("asked")
 	if err := errors.Join(os.WriteFile(asked, nil, 0o600), os.Chmod(asked, 0o666)); err != nil { //nolint:gosec // the program writes it as another user

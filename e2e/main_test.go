@@ -49,8 +49,8 @@ func cleanUp() {
 	sweepRun(os.Getpid())
 }
 
-// namePrefix begins the name of everything that a run makes outside its process: directories, namespaces, cgroups. The number
-// of the process tells a later run whether its maker is alive.
+// namePrefix begins the name of everything that a run makes outside its process: directories, namespaces, cgroups. The
+// number of the process tells a later run whether its maker is alive.
 const namePrefix = "oe2e-"
 
 var ownName = regexp.MustCompile(`^` + namePrefix + `(\d+)(-|$)`)
@@ -62,8 +62,8 @@ func runName() string {
 
 var nameCount atomic.Int64
 
-// program builds the binary once for all tests, or takes the one that OUTSPAN_E2E_PROGRAM names. Its directory can be entered by
-// any user, since instances of an agent that runs as root run as other users.
+// program builds the binary once for all tests, or takes the one that OUTSPAN_E2E_PROGRAM names. Its directory can be
+// entered by any user, since instances of an agent that runs as root run as other users.
 var program = sync.OnceValues(func() (string, error) {
 	if path := os.Getenv("OUTSPAN_E2E_PROGRAM"); path != "" {
 		return filepath.Abs(path)

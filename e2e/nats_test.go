@@ -16,7 +16,8 @@ import (
 	"time"
 )
 
-// natsClient speaks the protocol of NATS as far as the test needs it: one request after the other. After an error it is of no more use.
+// natsClient speaks the protocol of NATS as far as the test needs it: one request after the other. After an error it is
+// of no more use.
 type natsClient struct {
 	conn  net.Conn
 	in    *bufio.Reader
@@ -140,10 +141,12 @@ func (c *cluster) watchMembers(job string) (stop func() []string) {
 	return func() []string { close(done); wg.Wait(); return twice }
 }
 
-// TestNats runs three members of NATS JetStream with volumes, which find each other by OUTSPAN_PEERS, and publishes all the while: each machine is drained in
-// turn, once with the leading server killed in the middle; one machine dies; all servers are away for a while.
+// TestNats runs three members of NATS JetStream with volumes, which find each other by OUTSPAN_PEERS, and publishes all
+// the while: each machine is drained in turn, once with the leading server killed in the middle; one machine dies; all
+// servers are away for a while.
 //
-// proves: no acknowledged message is lost, there are never fewer than two members, and never two processes of one member.
+// proves: no acknowledged message is lost, there are never fewer than two members, and never two processes of one
+// member.
 func TestNats(t *testing.T) {
 	long(t)
 	require(t, "nats-server")

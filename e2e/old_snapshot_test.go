@@ -9,8 +9,9 @@ import (
 	"time"
 )
 
-// An old state is restored, or recovered into three new servers of other names, while a client sends 50 requests a second. Since it was saved agents were
-// restarted, a volume moved, instances were evicted, one of them with a copy of data, and a job was submitted. What confirming it will stop is listed and is right; nothing else is disturbed, the
+// An old state is restored, or recovered into three new servers of other names, while a client sends 50 requests a
+// second. Since it was saved agents were restarted, a volume moved, instances were evicted, one of them with a copy of
+// data, and a job was submitted. What confirming it will stop is listed and is right; nothing else is disturbed, the
 // volume is where it was moved to, and what the servers say is what runs.
 func TestOldSnapshot(t *testing.T) {
 	long(t)
@@ -134,7 +135,8 @@ func (c *cluster) undisturbedPrograms(t *testing.T, before map[string][]string, 
 	}
 }
 
-// loseServers takes all servers' disks, and recovers a saved state into three new ones of other names at their addresses.
+// loseServers takes all servers' disks, and recovers a saved state into three new ones of other names at their
+// addresses.
 func (c *cluster) loseServers(t *testing.T, saved string) {
 	t.Helper()
 	old := c.servers

@@ -31,7 +31,8 @@ func TestPartitions(t *testing.T) {
 	}
 }
 
-// since are the events behind an index of the leader's state. The list itself may come from a server that is a moment behind.
+// since are the events behind an index of the leader's state. The list itself may come from a server that is a moment
+// behind.
 func (c *cluster) since(t testing.TB, index uint64) []eventView {
 	t.Helper()
 	return slices.DeleteFunc(c.events(t), func(e eventView) bool { return e.Index <= index })
@@ -178,8 +179,8 @@ func testMassGuard(t *testing.T, c *cluster) {
 	}
 }
 
-// An agent's TCP is lost while its UDP goes on: its heartbeats arrive, it hears no answers. It is unreachable and gets no work, what runs there runs on, and it takes
-// work again once it is heard.
+// An agent's TCP is lost while its UDP goes on: its heartbeats arrive, it hears no answers. It is unreachable and gets
+// no work, what runs there runs on, and it takes work again once it is heard.
 func testDeafAgent(t *testing.T, c *cluster) {
 	c.run(t, job{name: "web", count: 8})
 	deaf := c.agents[0]

@@ -93,8 +93,8 @@ func (db *database) restore(t testing.TB, node string) {
 	db.waitInSync(t, 2)
 }
 
-// TestPolicies drains nodes with replicas of a real database under each of the five policies while a client writes, once with the leading
-// server killed.
+// TestPolicies drains nodes with replicas of a real database under each of the five policies while a client writes,
+// once with the leading server killed.
 //
 // proves L1, L2, L4, L5, L6, L13, L17, L18
 func TestPolicies(t *testing.T) {
@@ -126,7 +126,8 @@ func TestPolicies(t *testing.T) {
 	}
 }
 
-// testStoppedInPlace: another replica is protected, so the member is stopped where it is and starts again there with its copy.
+// testStoppedInPlace: another replica is protected, so the member is stopped where it is and starts again there with
+// its copy.
 func testStoppedInPlace(t *testing.T, db *database) {
 	old := db.replicas(t)[0]
 	db.cli(t, "node", "drain", old.Node, "--deadline", "60s").want(t, 0)
@@ -142,7 +143,8 @@ func testStoppedInPlace(t *testing.T, db *database) {
 	}
 }
 
-// testBuiltElsewhere: every member is built elsewhere first, so the group is never degraded; the leading server dies meanwhile.
+// testBuiltElsewhere: every member is built elsewhere first, so the group is never degraded; the leading server dies
+// meanwhile.
 func testBuiltElsewhere(t *testing.T, db *database) {
 	old := db.replicas(t)[0]
 	least := 2

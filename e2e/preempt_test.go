@@ -72,8 +72,8 @@ func TestPreempt(t *testing.T) {
 	c.checkBudgetKeeps(t, low, top)
 }
 
-// watchOverlap looks at the kernel until it is stopped, and tells if ever an instance of a job ran while one of another did. It looks at the first job
-// first: what is seen of the other one then was there after it.
+// watchOverlap looks at the kernel until it is stopped, and tells if ever an instance of a job ran while one of another
+// did. It looks at the first job first: what is seen of the other one then was there after it.
 func (c *cluster) watchOverlap(first, second string) (stop func() error) {
 	done, result := make(chan struct{}), make(chan error, 1)
 	go func() {
@@ -101,7 +101,8 @@ func (c *cluster) watchOverlap(first, second string) (stop func() error) {
 	return func() error { close(done); return <-result }
 }
 
-// checkWaiting holds that the preemptor says what it waits for, and its victims who takes their room, while they have their grace.
+// checkWaiting holds that the preemptor says what it waits for, and its victims who takes their room, while they have
+// their grace.
 func (c *cluster) checkWaiting(t *testing.T, victims []instanceView) {
 	t.Helper()
 	var top preemptView
@@ -126,7 +127,8 @@ func (c *cluster) checkWaiting(t *testing.T, victims []instanceView) {
 	}
 }
 
-// checkPreemption reads the story from the events: both stops and the placement in one entry, and the preemptor is booting only behind the end of both.
+// checkPreemption reads the story from the events: both stops and the placement in one entry, and the preemptor is
+// booting only behind the end of both.
 func (c *cluster) checkPreemption(t *testing.T, victims []instanceView) {
 	t.Helper()
 	top := c.living(t, "top")[0].ID
@@ -171,7 +173,8 @@ func (c *cluster) checkPreemption(t *testing.T, victims []instanceView) {
 	})
 }
 
-// checkBudgetKeeps lets the less important ones return, gives them a budget that lets nobody go, and holds that the important one waits until it does.
+// checkBudgetKeeps lets the less important ones return, gives them a budget that lets nobody go, and holds that the
+// important one waits until it does.
 func (c *cluster) checkBudgetKeeps(t *testing.T, low, top job) {
 	t.Helper()
 	c.must(t, "job", "stop", "top", "--purge")

@@ -17,8 +17,8 @@ import (
 // relatives are the processes below this one.
 var relatives = &family{started: map[int]bool{}}
 
-// family knows which children this process has started itself: their exit status belongs to who waits for them. All other
-// children were handed over when their own parent died, and are reaped here as init would.
+// family knows which children this process has started itself: their exit status belongs to who waits for them. All
+// other children were handed over when their own parent died, and are reaped here as init would.
 type family struct {
 	mu      sync.Mutex
 	started map[int]bool

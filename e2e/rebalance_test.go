@@ -139,7 +139,8 @@ func (c *cluster) moved(t testing.TB) []eventView {
 	})
 }
 
-// checkMoves holds that no cycle of a minute had more moves than it may, that all of them went to the empty node, and that people are told why.
+// checkMoves holds that no cycle of a minute had more moves than it may, that all of them went to the empty node, and
+// that people are told why.
 func (c *cluster) checkMoves(t *testing.T, moved []eventView, perCycle int) {
 	t.Helper()
 	n4 := c.node(t, c.agents[3])

@@ -31,8 +31,9 @@ const filled = `job "agency" {
 }
 `
 
-// The machine of a member with a local volume is confirmed dead: the same member is ready elsewhere, with an empty volume. The machine returns: the member still runs once,
-// and the data that it had is there, on record, and used by nothing.
+// The machine of a member with a local volume is confirmed dead: the same member is ready elsewhere, with an empty
+// volume. The machine returns: the member still runs once, and the data that it had is there, on record, and used by
+// nothing.
 //
 // proves A8, P2
 func TestRefill(t *testing.T) {

@@ -39,7 +39,8 @@ func (m *member) reboot(t testing.TB, n int) {
 	m.start(t)
 }
 
-// reboots is what the command of a roll asks for, and what happens then: the machine is rebooted as soon as the prober leaves it out.
+// reboots is what the command of a roll asks for, and what happens then: the machine is rebooted as soon as the prober
+// leaves it out.
 type reboots struct {
 	c    *cluster
 	dir  string

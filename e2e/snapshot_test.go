@@ -112,8 +112,8 @@ func testForeignData(t *testing.T, c *cluster) {
 	})
 }
 
-// takeForeign starts a member with the data of one of another cluster, and asserts that it says what is wrong, that a server ends
-// (an agent goes on trying, what it runs goes on too), and that nothing changes.
+// takeForeign starts a member with the data of one of another cluster, and asserts that it says what is wrong, that a
+// server ends (an agent goes on trying, what it runs goes on too), and that nothing changes.
 func (c *cluster) takeForeign(t *testing.T, m, theirs *member, ends bool) {
 	t.Helper()
 	settings := m.settings()

@@ -136,7 +136,8 @@ func (c *cluster) watchFacts(job string) (stop func() map[string]map[string]stri
 	}
 }
 
-// drainLeading drains a node, kills the server that leads as soon as the drain has begun, and returns when the drain is over.
+// drainLeading drains a node, kills the server that leads as soon as the drain has begun, and returns when the drain is
+// over.
 func (c *cluster) drainLeading(t *testing.T, node string) {
 	t.Helper()
 	var reply drainReply

@@ -11,8 +11,8 @@ import (
 
 // What runs, by the kernel: nothing here asks the product.
 
-// instances are the processes of each instance on these agents (none given: on all), by the environment that every instance
-// gets. Processes that have ended and wait to be reaped don't count.
+// instances are the processes of each instance on these agents (none given: on all), by the environment that every
+// instance gets. Processes that have ended and wait to be reaped don't count.
 func (c *cluster) instances(on ...*member) map[string][]process {
 	if len(on) == 0 {
 		on = c.agents
@@ -62,8 +62,8 @@ func (c *cluster) shims(on ...*member) []int {
 	return pids
 }
 
-// caged are the processes in the memory cgroups of these agents, where the agents use cgroups: what the kernel itself charges
-// to instances, whatever a process did to its environment.
+// caged are the processes in the memory cgroups of these agents, where the agents use cgroups: what the kernel itself
+// charges to instances, whatever a process did to its environment.
 func (c *cluster) caged(on ...*member) []int {
 	var pids []int
 	for _, m := range on {

@@ -29,9 +29,9 @@ const remembering = `job "db" {
 }
 `
 
-// A machine with a local volume is confirmed dead, the volume is restored elsewhere from a backup, the machine is forgotten, returns with its old directory, and the
-// second machine dies. No program is ever started on data that is older than the newest of its volume, or on an empty directory. Only a person's --lose-data gives
-// that up.
+// A machine with a local volume is confirmed dead, the volume is restored elsewhere from a backup, the machine is
+// forgotten, returns with its old directory, and the second machine dies. No program is ever started on data that is
+// older than the newest of its volume, or on an empty directory. Only a person's --lose-data gives that up.
 func TestVolumeForgottenMachine(t *testing.T) {
 	long(t)
 	c, first, seen := startRemembering(t)

@@ -21,8 +21,9 @@ func movedSinceSnapshot(t *testing.T) (c *cluster, first, second *member, seen s
 	return c, first, second, seen, saved
 }
 
-// A volume moved since a snapshot was saved, and its instance does not run when that is restored. The restored state knows the old home only: the instance is not
-// started on a directory that is missing there. Where the data is can be listed, and the command that is shown puts it to use.
+// A volume moved since a snapshot was saved, and its instance does not run when that is restored. The restored state
+// knows the old home only: the instance is not started on a directory that is missing there. Where the data is can be
+// listed, and the command that is shown puts it to use.
 func TestVolumeFound(t *testing.T) {
 	long(t)
 	c, _, second, seen, saved := movedSinceSnapshot(t)
@@ -64,8 +65,8 @@ func TestVolumeFound(t *testing.T) {
 	seen.want(t, "one", "one", "two", "two")
 }
 
-// A volume moved since a snapshot was saved, and the newer copy is gone when that is restored. The restored state has the copy in use that the move put aside: it is
-// listed, and the command that is shown puts it back.
+// A volume moved since a snapshot was saved, and the newer copy is gone when that is restored. The restored state has
+// the copy in use that the move put aside: it is listed, and the command that is shown puts it back.
 func TestVolumeFoundAside(t *testing.T) {
 	long(t)
 	c, first, second, seen, saved := movedSinceSnapshot(t)

@@ -14,8 +14,9 @@ const sparseBytes = 100 << 30
 
 var sparseAt = []int64{0, 1 << 30, 50<<30 - 5, sparseBytes - 10}
 
-// A volume of 100 GiB, nearly all of it holes, is moved, backed up and restored on slow disks. In the middle of each pass an agent is killed. At every moment exactly one copy
-// is where instances find it, and in the end it is what was written.
+// A volume of 100 GiB, nearly all of it holes, is moved, backed up and restored on slow disks. In the middle of each
+// pass an agent is killed. At every moment exactly one copy is where instances find it, and in the end it is what was
+// written.
 func TestVolumeSparse(t *testing.T) {
 	long(t)
 	require(t, "strace")
@@ -69,7 +70,8 @@ func TestVolumeSparse(t *testing.T) {
 	c.waitAttached(t, source)
 }
 
-// killAndStart kills an agent in the middle of a transfer and starts it again. Meanwhile the one copy that instances would find is on home.
+// killAndStart kills an agent in the middle of a transfer and starts it again. Meanwhile the one copy that instances
+// would find is on home.
 func (c *cluster) killAndStart(t *testing.T, victim, home *member) {
 	t.Helper()
 	victim.kill()

@@ -156,8 +156,8 @@ func (c *cluster) waitAttached(t *testing.T, want *member) {
 	})
 }
 
-// A volume of 1 GiB is moved while first the source's agent and then the target's are killed in the middle. In the end there is
-// exactly one attached copy, intact; the old one is kept aside.
+// A volume of 1 GiB is moved while first the source's agent and then the target's are killed in the middle. In the end
+// there is exactly one attached copy, intact; the old one is kept aside.
 func TestVolumeMigrate(t *testing.T) {
 	long(t)
 	c, source := startVolumes(t, 2)
@@ -274,7 +274,8 @@ func TestVolumeBackupAndRestore(t *testing.T) {
 	c.waitAttached(t, other)
 }
 
-// checkOwner asserts that the file which the test, as root, wrote on another node belongs to the user of the slot here, as the volume does.
+// checkOwner asserts that the file which the test, as root, wrote on another node belongs to the user of the slot here,
+// as the volume does.
 func checkOwner(t *testing.T, m *member) {
 	t.Helper()
 	var owners [2]uint32

@@ -96,13 +96,14 @@ func (p probed) String() string {
 	return fmt.Sprintf("%d of %d requests failed %v", p.failed, p.sent, p.errors)
 }
 
-// probe asks a service 50 times a second, each time on a new connection and at the next of these agents, until the returned
-// function is called.
+// probe asks a service 50 times a second, each time on a new connection and at the next of these agents, until the
+// returned function is called.
 func (c *cluster) probe(port int, agents ...*member) (stop func() probed) {
 	return c.probeExcept(port, func(string) bool { return false }, agents...)
 }
 
-// probeExcept is probe that leaves out the agents that are named so at the moment, as people do with a machine that they reboot.
+// probeExcept is probe that leaves out the agents that are named so at the moment, as people do with a machine that
+// they reboot.
 func (c *cluster) probeExcept(port int, except func(name string) bool, agents ...*member) (stop func() probed) {
 	ctx, cancel := context.WithCancel(context.Background())
 	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}

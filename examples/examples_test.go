@@ -51,8 +51,8 @@ func TestExamplesLoad(t *testing.T) {
 	}
 }
 
-// TestScriptsAreThere: the scripts that a job file names lie beside it and can be run, and none lies there that no job file names. A file in
-// a directory of its own names them where it says that they are to be copied: /opt/<directory>.
+// TestScriptsAreThere: the scripts that a job file names lie beside it and can be run, and none lies there that no job
+// file names. A file in a directory of its own names them where it says that they are to be copied: /opt/<directory>.
 func TestScriptsAreThere(t *testing.T) {
 	dirs := 0
 	for _, file := range files(t) {

@@ -7,9 +7,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// setInstance replaces a row of an instance and keeps everything that is summed or indexed by it: the node's usage, the group's counts, the
-// port owners, the services' generations. before is nil for a new instance, after is nil for one that is collected. Every change of an
-// instance goes through here, so a sum can't be forgotten.
+// setInstance replaces a row of an instance and keeps everything that is summed or indexed by it: the node's usage, the
+// group's counts, the port owners, the services' generations. before is nil for a new instance, after is nil for one
+// that is collected. Every change of an instance goes through here, so a sum can't be forgotten.
 func (s *State) setInstance(before, after *Instance) {
 	row := after
 	if row == nil {
@@ -126,7 +126,8 @@ func (i *Instance) Preparation() uint64 {
 	return i.Eviction.Seq
 }
 
-// holdsClaims reports whether the instance still takes memory and ports of its node: everything not confirmed stopped does.
+// holdsClaims reports whether the instance still takes memory and ports of its node: everything not confirmed stopped
+// does.
 func (i *Instance) holdsClaims() bool { return i != nil && i.Status.Observed != model.ObservedStopped }
 
 func (i *Instance) isReady() bool { return i != nil && i.Ready() }
@@ -136,7 +137,8 @@ func (i *Instance) isLost() bool {
 	return i != nil && i.Desired == model.DesiredRunning && i.Status.Observed == model.ObservedLost
 }
 
-// isReplaced reports whether the instance is being stopped and a system group would have another one on its node next: it is missing then, and not given up.
+// isReplaced reports whether the instance is being stopped and a system group would have another one on its node next:
+// it is missing then, and not given up.
 func (i *Instance) isReplaced() bool {
 	if !i.holdsClaims() || i.Desired == model.DesiredRunning || i.Status.Observed == model.ObservedLost {
 		return false

@@ -8,8 +8,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Apply returns the state after an entry, and the outcome of each of its groups. s itself does not change. It is total: invalid input is a refusal.
-// Only what can't happen in a healthy log (an entry of a newer format, an index that goes back) panics, and that must end the server.
+// Apply returns the state after an entry, and the outcome of each of its groups. s itself does not change. It is total:
+// invalid input is a refusal. Only what can't happen in a healthy log (an entry of a newer format, an index that goes
+// back) panics, and that must end the server.
 func (s State) Apply(index, logTerm uint64, e Entry) (State, []Result) {
 	f := s.fork()
 	results := f.applyNext(index, logTerm, e)
@@ -70,7 +71,8 @@ func refuseAll(groups [][]Command, refusal *model.Error) []Result {
 	return results
 }
 
-// applyGroup applies all commands of a group or none. A single command checks before it edits, so there is nothing to undo.
+// applyGroup applies all commands of a group or none. A single command checks before it edits, so there is nothing to
+// undo.
 func (s *State) applyGroup(group []Command) *model.Error {
 	s.entry.group = group
 	if len(group) == 1 {
@@ -109,7 +111,8 @@ func (s *State) publish() State {
 	return *s
 }
 
-// Draft is a private fork on which commands can be tried with the very code that the log uses. It belongs to one goroutine.
+// Draft is a private fork on which commands can be tried with the very code that the log uses. It belongs to one
+// goroutine.
 type Draft struct{ s *State }
 
 // NewDraft forks s as of cluster time now. Row indexes written by the draft are those of the next entry.
@@ -126,5 +129,6 @@ func (d *Draft) Try(group ...Command) *model.Error { return d.s.applyGroup(group
 // Written is what ApplyNaming returns, of all that was tried so far and accepted.
 func (d *Draft) Written() []*Instance { return d.s.entry.written }
 
-// State is the draft as a value; it stays readable while the draft goes on only if it is forked again, so don't keep it across Try.
+// State is the draft as a value; it stays readable while the draft goes on only if it is forked again, so don't keep it
+// across Try.
 func (d *Draft) State() *State { return d.s }

@@ -13,9 +13,9 @@ const (
 	avoidNodes = 3          // a version that failed on so many nodes avoids none of them
 )
 
-// AvoidEntry says that instances of a group did badly on the node that it stands on. It is a preference of placement: the node comes after all others
-// that will do, whatever else speaks for it (R37, R40). What failed of one version says nothing about the next one: only a person's word,
-// given with an eviction, holds for every version.
+// AvoidEntry says that instances of a group did badly on the node that it stands on. It is a preference of placement:
+// the node comes after all others that will do, whatever else speaks for it (R37, R40). What failed of one version says
+// nothing about the next one: only a person's word, given with an eviction, holds for every version.
 type AvoidEntry struct {
 	Group   model.GroupID `cbor:"1,keyasint"`
 	Until   model.Time    `cbor:"2,keyasint"` // from then on it is ignored, and the next entry that is added here removes it
@@ -44,9 +44,9 @@ func (n *Node) Avoiding(now model.Time) []AvoidEntry {
 	return live
 }
 
-// avoid puts the instance's group on the list of its node, or renews it there: a version of it, or every version if that is 0. A group has at most
-// one entry of each kind. When the list is full the entry that is over first makes room. A group that has one instance on each node has nowhere
-// else to go, so it avoids nothing.
+// avoid puts the instance's group on the list of its node, or renews it there: a version of it, or every version if
+// that is 0. A group has at most one entry of each kind. When the list is full the entry that is over first makes room.
+// A group that has one instance on each node has nowhere else to go, so it avoids nothing.
 func (s *State) avoid(inst *Instance, version uint64, reason string) {
 	node, ok := s.Nodes.Get(inst.Node)
 	group, known := s.Groups.Get(inst.Group)
@@ -88,7 +88,8 @@ func (s *State) stopAvoiding(node *Node, drop func(AvoidEntry) bool) {
 	}
 }
 
-// AvoidsByWord returns until when the group of an instance avoids its node because a person said so with an eviction; false: it doesn't.
+// AvoidsByWord returns until when the group of an instance avoids its node because a person said so with an eviction;
+// false: it doesn't.
 func (s *State) AvoidsByWord(inst *Instance, now model.Time) (model.Time, bool) {
 	node, ok := s.Nodes.Get(inst.Node)
 	if !ok {
@@ -102,7 +103,8 @@ func (s *State) AvoidsByWord(inst *Instance, now model.Time) (model.Time, bool) 
 	return 0, false
 }
 
-// comeBack takes back what a person said with an eviction: that the group avoids the node of the instance, and the eviction itself if it has not stopped.
+// comeBack takes back what a person said with an eviction: that the group avoids the node of the instance, and the
+// eviction itself if it has not stopped.
 func (s *State) comeBack(inst *Instance) *model.Error {
 	if _, avoids := s.AvoidsByWord(inst, s.Now); !avoids {
 		return model.Refuse(model.CodeConflict, "nobody asked that %s avoids the node of instance %s", inst.Group, inst.ID)
@@ -115,8 +117,8 @@ func (s *State) comeBack(inst *Instance) *model.Error {
 	return nil
 }
 
-// avoidFailed has the version of a failed instance avoid its node. When the version has failed on several nodes it is the version that is at fault,
-// and it avoids none of them.
+// avoidFailed has the version of a failed instance avoid its node. When the version has failed on several nodes it is
+// the version that is at fault, and it avoids none of them.
 func (s *State) avoidFailed(inst *Instance, failures []Failure, reason string) {
 	var nodes []model.NodeID
 	for _, f := range failures {
@@ -135,7 +137,8 @@ func (s *State) avoidFailed(inst *Instance, failures []Failure, reason string) {
 	}
 }
 
-// forgetAvoided takes a job that goes off the lists of all nodes: the versions of the next job with its name are counted from 1 again.
+// forgetAvoided takes a job that goes off the lists of all nodes: the versions of the next job with its name are
+// counted from 1 again.
 func (s *State) forgetAvoided(job model.JobName) {
 	var listed []*Node
 	for _, node := range s.Nodes.All() {
@@ -159,7 +162,8 @@ func clipReason(reason string) string {
 	return reason
 }
 
-// servesBadly reports whether a failure for this reason speaks against the node and not only against a machine that was restarted or cut off.
+// servesBadly reports whether a failure for this reason speaks against the node and not only against a machine that was
+// restarted or cut off.
 func servesBadly(reason string) bool {
 	return reason != "gone_from_node" && reason != string(model.CauseFenced)
 }

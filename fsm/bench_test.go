@@ -27,8 +27,8 @@ func atSizes(b *testing.B, run func(b *testing.B, s State)) {
 	}
 }
 
-// measure runs f as often as the benchmark wants, and tells the processor time of each of its per items, that of the collector included: on a busy
-// machine it says more than the clock.
+// measure runs f as often as the benchmark wants, and tells the processor time of each of its per items, that of the
+// collector included: on a busy machine it says more than the clock.
 func measure(b *testing.B, per int, f func()) {
 	b.ReportAllocs()
 	runtime.GC()

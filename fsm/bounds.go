@@ -6,7 +6,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Bounds of what rows gather over many entries, so that each fits into a snapshot (maxFrame) and can be read back (maxElements).
+// Bounds of what rows gather over many entries, so that each fits into a snapshot (maxFrame) and can be read back
+// (maxElements).
 const (
 	maxAgentText   = 256      // bytes of what an agent says of itself, such as its version
 	maxAttributes  = 16 << 10 // bytes of a node's attributes, names included

@@ -194,7 +194,8 @@ func TestEventsAreBounded(t *testing.T) {
 	}
 }
 
-// What an agent says of its machine has a bound in all, not only for each text: it is a part of every log entry that registers it.
+// What an agent says of its machine has a bound in all, not only for each text: it is a part of every log entry that
+// registers it.
 func TestAttributesOfANode(t *testing.T) {
 	g := &glutton{t: t}
 	if refusal := g.register("n1", nil, labelsOf(60, 0, 200), "text"); refusal != nil {

@@ -2,8 +2,8 @@ package fsm
 
 import "github.com/outspan/outspan/model"
 
-// SharedBudget is a budget with a name that groups share: what it counts is the sum over all of them (R21). What is ready and wanted is
-// read from the groups' rows; only the stops of the rate's window are kept here.
+// SharedBudget is a budget with a name that groups share: what it counts is the sum over all of them (R21). What is
+// ready and wanted is read from the groups' rows; only the stops of the rate's window are kept here.
 type SharedBudget struct {
 	Name     model.BudgetName `cbor:"1,keyasint"`
 	Spec     model.BudgetSpec `cbor:"2,keyasint"`
@@ -13,8 +13,8 @@ type SharedBudget struct {
 	Index    uint64           `cbor:"6,keyasint"`           // of the last change of its spec
 }
 
-// BudgetSet makes Spec the whole of a shared budget; a new name makes a new one. It is in force for every stop that begins afterwards.
-// Code: invalid.
+// BudgetSet makes Spec the whole of a shared budget; a new name makes a new one. It is in force for every stop that
+// begins afterwards. Code: invalid.
 type BudgetSet struct {
 	Name model.BudgetName `cbor:"1,keyasint"`
 	Spec model.BudgetSpec `cbor:"2,keyasint"`

@@ -17,8 +17,8 @@ func allowsNone(b *model.BudgetSpec) bool {
 // everything is the default of who has a budget elsewhere: all may be down as far as this one is concerned.
 func everything() model.MaxDown { return model.MaxDown{Amount: model.Amount{N: 100, Percent: true}} }
 
-// ResolveGroup returns the numbers of a group's own budget for a count: of its block, otherwise the class's default, unless a shared budget
-// that the group names says how many may be down.
+// ResolveGroup returns the numbers of a group's own budget for a count: of its block, otherwise the class's default,
+// unless a shared budget that the group names says how many may be down.
 func (s *State) ResolveGroup(spec *model.GroupSpec, class model.ClassName, count int) model.Budget {
 	c, _, _ := s.Class(class)
 	def := c.MaxDown
@@ -37,7 +37,8 @@ func (s *State) sharesNumber(names []model.BudgetName) bool {
 	return false
 }
 
-// resolveBudget writes a group's own budget again, and the shared ones that it is in; called by each entry that changes its count.
+// resolveBudget writes a group's own budget again, and the shared ones that it is in; called by each entry that changes
+// its count.
 func (s *State) resolveBudget(id model.GroupID) {
 	s.resolveOwn(id)
 	for _, b := range s.SharedBudgets(id) {
@@ -67,7 +68,8 @@ func (s *State) resolveOwn(id model.GroupID) {
 	}
 }
 
-// emitBudget says that a budget was resolved to other numbers. How many may be down follows from the count, which has its own event.
+// emitBudget says that a budget was resolved to other numbers. How many may be down follows from the count, which has
+// its own event.
 func (s *State) emitBudget(subject string, before, after model.Budget) {
 	e := Event{Type: model.EventBudget, Subject: subject, Before: fmt.Sprint(before.MinReady), After: fmt.Sprint(after.MinReady)}
 	if before.RateMax != after.RateMax || before.Window != after.Window {
@@ -86,8 +88,8 @@ func rateText(b model.Budget) string {
 	return fmt.Sprintf("%d in %s", b.RateMax, b.Window)
 }
 
-// Want is the number of instances a group should have: its count, or for a system group what it has on nodes that are not offline,
-// and what is being replaced there.
+// Want is the number of instances a group should have: its count, or for a system group what it has on nodes that are
+// not offline, and what is being replaced there.
 func (s *State) Want(g *Group) int {
 	if g.Role == model.RoleSystem {
 		return g.Running - g.Lost + g.Replaced

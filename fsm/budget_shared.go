@@ -131,7 +131,8 @@ func (s *State) enlist(id model.GroupID, names []model.BudgetName) {
 	}
 }
 
-// resolveShared writes a shared budget's numbers again for the sum of its groups' counts, and reports whether they changed.
+// resolveShared writes a shared budget's numbers again for the sum of its groups' counts, and reports whether they
+// changed.
 func (s *State) resolveShared(name model.BudgetName) bool {
 	b, ok := s.Budgets.Get(name)
 	if !ok {

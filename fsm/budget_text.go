@@ -45,7 +45,8 @@ func PreviewBudget(g *model.GroupSpec, job model.JobName, class model.ClassName)
 	return line
 }
 
-// describeBudget says in words how the numbers of a line came about. elsewhere: there is no default, because another budget has the say.
+// describeBudget says in words how the numbers of a line came about. elsewhere: there is no default, because another
+// budget has the say.
 func describeBudget(l *model.BudgetLine, spec *model.BudgetSpec, class Class, elsewhere bool) string {
 	var b strings.Builder
 	switch {

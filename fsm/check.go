@@ -12,9 +12,9 @@ import (
 // maxFindings ends a Check early: one broken rule tends to break many rows.
 const maxFindings = 20
 
-// Check returns every invariant that the state breaks, joined, or nil: sums equal what they sum up, indexes equal the rows, references lead somewhere,
-// closed sets hold (S1, S2, S7, S8, S9, as far as one state can show them; CheckStep does the rest). It visits every row, some twice,
-// at about 5 microseconds an instance, and only reads.
+// Check returns every invariant that the state breaks, joined, or nil: sums equal what they sum up, indexes equal the
+// rows, references lead somewhere, closed sets hold (S1, S2, S7, S8, S9, as far as one state can show them; CheckStep
+// does the rest). It visits every row, some twice, at about 5 microseconds an instance, and only reads.
 func Check(s State) error {
 	c := &checker{s: &s, memory: map[model.NodeID]Usage{}, waits: map[model.NodeID]int64{}, sums: map[model.GroupID]groupSum{}}
 	for _, part := range []func(){
@@ -136,7 +136,8 @@ func (c *checker) addUp(i *Instance) {
 	}
 }
 
-// slots holds that a slot has at most one holder and one successor, each knowing the other, and that nobody shares a volume.
+// slots holds that a slot has at most one holder and one successor, each knowing the other, and that nobody shares a
+// volume.
 func (c *checker) slots() {
 	type place struct {
 		group model.GroupID
@@ -193,7 +194,8 @@ func (c *checker) nodes() {
 		c.want(oneOf(n.Health, model.HealthOnline, model.HealthDegraded, model.HealthUnreachable, model.HealthOffline), "node %s: health is %q", id, n.Health)
 		c.want(n.Promised == c.waits[id], "node %s: it says %d bytes are promised, the instances that wait there sum up to %d", id, n.Promised, c.waits[id])
 		c.want(n.Placed == c.memory[id], "node %s: it says %+v is placed, its instances sum up to %+v", id, n.Placed, c.memory[id])
-		// A node that registered again may have come back smaller than what it holds: then nothing new fits. CheckStep sees that.
+		// A node that registered again may have come back smaller than what it holds: then nothing new fits. CheckStep
+		// sees that.
 		c.want(n.Registrations > 1 || n.Placed.Instances == 0 || n.FreeBytes() >= 0, "node %s: %d bytes are placed on %d, and %d promised", id, n.Placed.MemoryBytes, n.Allocatable().MemoryBytes, n.Promised)
 		c.want(n.Agent.Epoch >= n.Registrations && n.Registrations >= 1 && n.Version >= 1 && n.Agent.BootID != "", "node %s: epoch %d, version %d, boot id %q", id, n.Agent.Epoch, n.Version, n.Agent.BootID)
 		c.want(n.Assigned <= c.s.Index, "node %s: assigned at index %d, the state is at %d", id, n.Assigned, c.s.Index)

@@ -6,7 +6,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// budgets holds that shared budgets name exactly the groups that name them, and that their numbers follow from the rows.
+// budgets holds that shared budgets name exactly the groups that name them, and that their numbers follow from the
+// rows.
 func (c *checker) budgets() {
 	s := c.s
 	named := 0

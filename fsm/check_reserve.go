@@ -6,8 +6,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// waiting checks a preemptor that waits and adds up what is promised to it: whom it awaits really stops for it, on the same node, and its ports are its own or
-// theirs (S1, S11).
+// waiting checks a preemptor that waits and adds up what is promised to it: whom it awaits really stops for it, on the
+// same node, and its ports are its own or theirs (S1, S11).
 func (c *checker) waiting(i *Instance) {
 	c.want(i.Desired == model.DesiredRunning, "instance %s awaits %v and is %s", i.ID, i.Links.Awaits, i.Desired)
 	c.want(oneOf(i.Status.Observed, model.ObservedPending, model.ObservedLost), "instance %s awaits %v and is %s", i.ID, i.Links.Awaits, i.Status.Observed)

@@ -7,9 +7,10 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// CheckStep returns what must never happen between a state and a later one of the same history (S8, S9, S1): indexes, epochs and
-// cluster time don't go back, nothing that ended changes, only declared edges are taken, and no node is filled beyond what it offers. A restored
-// snapshot begins a new history. It visits every row that changed and, where a table changed, compares pointers for the others.
+// CheckStep returns what must never happen between a state and a later one of the same history (S8, S9, S1): indexes,
+// epochs and cluster time don't go back, nothing that ended changes, only declared edges are taken, and no node is
+// filled beyond what it offers. A restored snapshot begins a new history. It visits every row that changed and, where a
+// table changed, compares pointers for the others.
 func CheckStep(before, after State) error {
 	c := &checker{s: &after, gone: map[string]bool{}}
 	c.endings(before.Index)
@@ -73,7 +74,8 @@ func instructionFor(i *Instance) instruction {
 	return o
 }
 
-// assigned wants the agent of each node whose instructions changed to be called: an agent asks for what is newer than Assigned, so it would never hear of another change.
+// assigned wants the agent of each node whose instructions changed to be called: an agent asks for what is newer than
+// Assigned, so it would never hear of another change.
 func (c *checker) assigned(before *State) {
 	want := func(i *Instance) {
 		n, ok := c.s.Nodes.Get(i.Node)
@@ -140,8 +142,8 @@ func (c *checker) nodeStep(id model.NodeID, a, b *Node) {
 
 func (c *checker) instanceStep(id model.InstanceID, a, b *Instance) {
 	if b.Marks.CreatedIndex > a.Marks.CreatedIndex {
-		// The row ended, was collected (with its job, or beside newer ones of its slot), and the proposer used the id again, all in one entry. Deciding derives
-		// ids from the index, so it can't (P27).
+		// The row ended, was collected (with its job, or beside newer ones of its slot), and the proposer used the id
+		// again, all in one entry. Deciding derives ids from the index, so it can't (P27).
 		c.want(a.Terminal() || c.gone["instance/"+string(id)], "instance %s began anew before it had ended", id)
 		return
 	}
@@ -161,7 +163,8 @@ func (c *checker) instanceStep(id model.InstanceID, a, b *Instance) {
 	c.want(b.Links.RestartSeq >= a.Links.RestartSeq, "instance %s: restart %d became %d", id, a.Links.RestartSeq, b.Links.RestartSeq)
 }
 
-// observedEdge reports whether an instance can be seen in from and, one or more entries later, in to. Nothing is pending again, and what stopped stays so.
+// observedEdge reports whether an instance can be seen in from and, one or more entries later, in to. Nothing is
+// pending again, and what stopped stays so.
 func observedEdge(from, to model.Observed) bool {
 	return from == to || from != model.ObservedStopped && to != model.ObservedPending
 }

@@ -8,7 +8,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// busyState is a small cluster with something of everything: two nodes, a job of two instances with a service and ports, a volume, a drain that goes on.
+// busyState is a small cluster with something of everything: two nodes, a job of two instances with a service and
+// ports, a volume, a drain that goes on.
 func busyState(t testing.TB) State {
 	t.Helper()
 	m := NewMachine()
@@ -331,7 +332,8 @@ func TestCheckStepFindsWhatIsBroken(t *testing.T) {
 	}
 }
 
-// TestCheckStepSeesWhatAnEntryHides: in one entry an instance can stop, be collected and have its id used again, and a node can register with another size.
+// TestCheckStepSeesWhatAnEntryHides: in one entry an instance can stop, be collected and have its id used again, and a
+// node can register with another size.
 func TestCheckStepSeesWhatAnEntryHides(t *testing.T) {
 	steps := func(t *testing.T, s State, groups ...[]Command) State {
 		t.Helper()
@@ -379,7 +381,8 @@ func TestCheckStepSeesWhatAnEntryHides(t *testing.T) {
 	})
 }
 
-// TestCheckOfWhatIsCopied: nothing that has the volumes of a slot runs while they are copied; a newer version that has none may.
+// TestCheckOfWhatIsCopied: nothing that has the volumes of a slot runs while they are copied; a newer version that has
+// none may.
 func TestCheckOfWhatIsCopied(t *testing.T) {
 	m := NewMachine()
 	mustApply(t, m, &ClusterInit{ID: "c1", Name: "test", Settings: model.DefaultSettings()})

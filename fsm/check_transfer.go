@@ -14,8 +14,8 @@ func (c *checker) detached(id model.VolumeID, v *Volume) {
 	c.want(c.s.Nodes.Has(v.Home), "volume %s: its home %s does not exist", id, v.Home)
 }
 
-// transfers holds that exactly one copy of a volume is in use: the one at its home, which all volumes of a slot share; that what is copied can't
-// be written meanwhile; and that a row and what it works on name each other.
+// transfers holds that exactly one copy of a volume is in use: the one at its home, which all volumes of a slot share;
+// that what is copied can't be written meanwhile; and that a row and what it works on name each other.
 func (c *checker) transfers() {
 	busy := map[model.VolumeID]model.TransferID{}
 	for id, t := range c.s.Transfers.All() {

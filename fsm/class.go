@@ -7,8 +7,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Class is a priority level: what comes earlier in State.Classes is more important. Its name, place and limits are all there is to it, so
-// that a new one is one log entry and rewrites no instance (R7).
+// Class is a priority level: what comes earlier in State.Classes is more important. Its name, place and limits are all
+// there is to it, so that a new one is one log entry and rewrites no instance (R7).
 type Class struct {
 	Name         model.ClassName    `cbor:"1,keyasint"`
 	MaxDown      model.MaxDown      `cbor:"2,keyasint"`           // of groups that say nothing themselves

@@ -10,8 +10,9 @@ import (
 // maxClasses is how many classes there may be.
 const maxClasses = 64
 
-// ClassSet makes a class, or changes what is given of one; the rest stays. A new one needs Below or Above, the class that it comes directly
-// after or before in the order; with an existing one they move it. No instance is rewritten (R7). Codes: invalid, unknown_class.
+// ClassSet makes a class, or changes what is given of one; the rest stays. A new one needs Below or Above, the class
+// that it comes directly after or before in the order; with an existing one they move it. No instance is rewritten
+// (R7). Codes: invalid, unknown_class.
 type ClassSet struct {
 	Name         model.ClassName    `cbor:"1,keyasint"`
 	Below        model.ClassName    `cbor:"2,keyasint,omitempty"` // directly after this one: less important

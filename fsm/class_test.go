@@ -80,7 +80,8 @@ func TestClassOrder(t *testing.T) {
 	}
 }
 
-// A new default of a class is in force for its groups in the same entry, and for those alone that have no budget of their own.
+// A new default of a class is in force for its groups in the same entry, and for those alone that have no budget of
+// their own.
 // proves R26, R28
 func TestClassDefault(t *testing.T) {
 	s := NewState()

@@ -11,8 +11,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// MaxEntryBytes is the most that one encoded entry may have. Requests are at most 1 MiB and the leader cuts its own entries at
-// 256 KiB, so nothing honest comes near it. Decoding an entry takes at most about a kilobyte of memory for each of its bytes.
+// MaxEntryBytes is the most that one encoded entry may have. Requests are at most 1 MiB and the leader cuts its own
+// entries at 256 KiB, so nothing honest comes near it. Decoding an entry takes at most about a kilobyte of memory for
+// each of its bytes.
 const MaxEntryBytes = 2 << 20
 
 // Limits of what the decoders take, beside the length of the input.
@@ -33,7 +34,8 @@ type wireEntry struct {
 	Groups  [][]wireCommand `cbor:"8,keyasint"`
 }
 
-// wireCommand is a Command on disk: an array of three. Format is the one that a reader must know to understand the body.
+// wireCommand is a Command on disk: an array of three. Format is the one that a reader must know to understand the
+// body.
 type wireCommand struct {
 	_      struct{} `cbor:",toarray"`
 	Kind   Kind
@@ -46,7 +48,8 @@ type wireFormat struct {
 	Format uint16 `cbor:"1,keyasint"`
 }
 
-// codecs are the encoder and the decoders of everything that is replicated. They are immutable and safe for many goroutines.
+// codecs are the encoder and the decoders of everything that is replicated. They are immutable and safe for many
+// goroutines.
 type codecs struct {
 	enc   cbor.UserBufferEncMode
 	entry cbor.DecMode // strict
@@ -83,8 +86,8 @@ func mode(opts cbor.DecOptions, failure *error) cbor.DecMode {
 	return m
 }
 
-// EncodeEntry returns the bytes of an entry. They are decoded once more before they are returned: what no server could read must not
-// get into the log, where it would stop all of them. Codes: invalid, needs_format.
+// EncodeEntry returns the bytes of an entry. They are decoded once more before they are returned: what no server could
+// read must not get into the log, where it would stop all of them. Codes: invalid, needs_format.
 func EncodeEntry(e Entry) ([]byte, error) {
 	if e.Format == 0 {
 		return nil, model.Refuse(model.CodeInvalid, "an entry without a format").WithHint("set it to the State's")
@@ -149,9 +152,9 @@ func KindName(kind Kind) string {
 	return fmt.Sprintf("kind %d", kind)
 }
 
-// DecodeEntry reads what EncodeEntry wrote, and nothing else: duplicate keys, unknown fields, indefinite lengths, tags and
-// trailing bytes are errors. The error is always an *Error. Codes: needs_format for what only a newer program understands, so
-// that the server must stop and never skip it; invalid for damage.
+// DecodeEntry reads what EncodeEntry wrote, and nothing else: duplicate keys, unknown fields, indefinite lengths, tags
+// and trailing bytes are errors. The error is always an *Error. Codes: needs_format for what only a newer program
+// understands, so that the server must stop and never skip it; invalid for damage.
 func DecodeEntry(data []byte) (Entry, error) {
 	if len(data) > MaxEntryBytes {
 		return Entry{}, model.Refuse(model.CodeInvalid, "the entry has %d bytes, at most %d are allowed", len(data), MaxEntryBytes)

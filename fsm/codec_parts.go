@@ -18,7 +18,8 @@ const (
 	partHead = 4 + 4
 )
 
-// packParts packs what fill writes and gives it to w in parts. Packing goes on in a goroutine of its own, which has ended when packParts returns.
+// packParts packs what fill writes and gives it to w in parts. Packing goes on in a goroutine of its own, which has
+// ended when packParts returns.
 func packParts(w io.Writer, fill func(io.Writer) error) error {
 	from, to := io.Pipe()
 	packed := make(chan error, 1)

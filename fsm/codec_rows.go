@@ -151,8 +151,8 @@ func decodeRow(what string, body []byte, row any) *model.Error {
 	return nil
 }
 
-// eachRow visits the canonical bytes of every row: the scalars, then the tables in their order, each in the order of its keys. The bytes are
-// valid only during the visit.
+// eachRow visits the canonical bytes of every row: the scalars, then the tables in their order, each in the order of
+// its keys. The bytes are valid only during the visit.
 func (s *State) eachRow(visit func(t tableID, body []byte) error) error {
 	scalars, err := wire.enc.Marshal(s.meta())
 	if err != nil {
@@ -186,8 +186,9 @@ func (r *rowSum) add(t tableID, body []byte) {
 
 func (r *rowSum) String() string { return hex.EncodeToString(r.hash.Sum(nil)) }
 
-// Digest is what servers compare at equal index: the SHA-256, in hex, of every row and scalar of the state in canonical form. Indexes are derived and
-// left out. It costs about 2 microseconds a row and needs no memory to speak of; it only reads, so it can run beside everything else.
+// Digest is what servers compare at equal index: the SHA-256, in hex, of every row and scalar of the state in canonical
+// form. Indexes are derived and left out. It costs about 2 microseconds a row and needs no memory to speak of; it only
+// reads, so it can run beside everything else.
 func Digest(s State) string {
 	sum := newRowSum()
 	err := s.eachRow(func(t tableID, body []byte) error {

@@ -11,8 +11,8 @@ const (
 	groupHead   = 5
 )
 
-// GroupSize returns how many bytes a group of commands adds to an encoded entry: never too few, and at most a few too many.
-// Codes: invalid if it can't be encoded, too_large if no entry could hold it.
+// GroupSize returns how many bytes a group of commands adds to an encoded entry: never too few, and at most a few too
+// many. Codes: invalid if it can't be encoded, too_large if no entry could hold it.
 func GroupSize(group []Command) (int, *model.Error) {
 	size := groupHead
 	for _, c := range group {

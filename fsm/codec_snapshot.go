@@ -10,22 +10,23 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// A snapshot is a prelude and one DEFLATE stream, cut into parts. The stream holds one frame for the scalars of the state, one for each row, and a trailer. Nothing
-// is larger than a frame, however large the state is.
+// A snapshot is a prelude and one DEFLATE stream, cut into parts. The stream holds one frame for the scalars of the
+// state, one for each row, and a trailer. Nothing is larger than a frame, however large the state is.
 //
 //	prelude: magic (8), format (2), CRC-32C of both (4)
 //	part:    length (4), CRC-32C of length and bytes (4), bytes of the stream
 //	frame:   table (1), length (4), body: one CBOR map
 //	trailer: a frame of table 255 with the number of rows of each table and the state's Digest
 //
-// Numbers are big-endian. The format is the cluster's, not the program's: an older server must be able to take a newer one's snapshot while the
-// cluster is being upgraded. Packing at the fastest level leaves a fifth of the bytes, for a third more of the time; it is what disks and servers that
-// catch up have to take.
+// Numbers are big-endian. The format is the cluster's, not the program's: an older server must be able to take a newer
+// one's snapshot while the cluster is being upgraded. Packing at the fastest level leaves a fifth of the bytes, for a
+// third more of the time; it is what disks and servers that catch up have to take.
 const (
 	snapshotMagic = "outspan\n"
 	preludeSize   = len(snapshotMagic) + 2 + 4
 	frameHead     = 1 + 4
-	// maxFrame bounds one row. The largest honest one is a job version (at most an entry) or a drain of thousands of nodes.
+	// maxFrame bounds one row. The largest honest one is a job version (at most an entry) or a drain of thousands of
+	// nodes.
 	maxFrame = 8 << 20
 	// maxUnpacked bounds all frames: a small file must not fill the memory.
 	maxUnpacked = 16 << 30
@@ -59,8 +60,9 @@ type SnapshotInfo struct {
 	Digest      string       `json:"digest"` // what Digest returns for the state
 }
 
-// WriteSnapshot writes s as a stream. It only reads s, so the server goes on meanwhile; it needs a megabyte of memory, and a second core if there is one. An error
-// of w is returned wrapped; code internal means that a row is too large for any reader.
+// WriteSnapshot writes s as a stream. It only reads s, so the server goes on meanwhile; it needs a megabyte of memory,
+// and a second core if there is one. An error of w is returned wrapped; code internal means that a row is too large for
+// any reader.
 func WriteSnapshot(w io.Writer, s State) error {
 	head := binary.BigEndian.AppendUint16([]byte(snapshotMagic), s.Format)
 	head = binary.BigEndian.AppendUint32(head, crc32.Checksum(head, castagnoli))
@@ -92,7 +94,8 @@ func writeFrames(out io.Writer, s *State) error {
 	return frames.write(trailerTable, body)
 }
 
-// filled leaves the empty tables out: two programs that know different ones can read each other's snapshots while the new ones are empty.
+// filled leaves the empty tables out: two programs that know different ones can read each other's snapshots while the
+// new ones are empty.
 func filled(counts []TableCount) []TableCount {
 	return slices.DeleteFunc(slices.Clone(counts), func(c TableCount) bool { return c.Rows == 0 })
 }

@@ -12,9 +12,10 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// ReadSnapshot reads a whole snapshot and rebuilds the indexes. It holds the new state in memory and one frame beside it. Everything is checked before
-// a State is returned: checksums, order, counts, the digest, and that nothing follows. Errors of r are wrapped; the rest are
-// *Error, with code needs_format for a snapshot of a newer program and invalid for one that is damaged or none at all.
+// ReadSnapshot reads a whole snapshot and rebuilds the indexes. It holds the new state in memory and one frame beside
+// it. Everything is checked before a State is returned: checksums, order, counts, the digest, and that nothing follows.
+// Errors of r are wrapped; the rest are *Error, with code needs_format for a snapshot of a newer program and invalid
+// for one that is damaged or none at all.
 func ReadSnapshot(r io.Reader) (State, error) {
 	var s *State
 	texts := sharing{}
@@ -34,13 +35,14 @@ func ReadSnapshot(r io.Reader) (State, error) {
 	return s.publish(), nil
 }
 
-// InspectSnapshot checks a snapshot as ReadSnapshot does, but decodes only its first and last frame, and returns what it is. Same errors; what was read
-// before is returned with them.
+// InspectSnapshot checks a snapshot as ReadSnapshot does, but decodes only its first and last frame, and returns what
+// it is. Same errors; what was read before is returned with them.
 func InspectSnapshot(r io.Reader) (SnapshotInfo, error) {
 	return scanSnapshot(r, func(*metaRow, *rowTable, []byte) *model.Error { return nil })
 }
 
-// scanSnapshot calls visit for the scalars (t is nil) and then for each row. With an error it returns what it knows until then.
+// scanSnapshot calls visit for the scalars (t is nil) and then for each row. With an error it returns what it knows
+// until then.
 func scanSnapshot(r io.Reader, visit func(meta *metaRow, t *rowTable, body []byte) *model.Error) (info SnapshotInfo, err error) {
 	parts := &partReader{r: r}
 	defer func() { info.Bytes = parts.read }()

@@ -12,8 +12,9 @@ const (
 	eventBytes    = 400  // of the events that the limit allows, each has room for so many on average; most take 200
 )
 
-// collect drops what expired, together with an entry that is written anyway: nothing is written just to clean up. grown is how many bytes of events the entry
-// has added: as many may always go, so that what is above the limit never becomes more.
+// collect drops what expired, together with an entry that is written anyway: nothing is written just to clean up. grown
+// is how many bytes of events the entry has added: as many may always go, so that what is above the limit never becomes
+// more.
 func (s *State) collect(grown int) {
 	for dropped, bytes := 0, s.Events.Bytes(); dropped < eventsAnEntry || bytes-s.Events.Bytes() < grown; dropped++ {
 		key, at, ok := s.Events.oldest()

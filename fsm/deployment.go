@@ -23,13 +23,15 @@ type DeploymentStep struct {
 	Reason string                 `cbor:"3,keyasint,omitempty"`
 }
 
-// DeploymentWait says that a deployment waits for what is no fault of its version, or waits no longer. Codes: not_found, conflict if it has ended.
+// DeploymentWait says that a deployment waits for what is no fault of its version, or waits no longer. Codes:
+// not_found, conflict if it has ended.
 type DeploymentWait struct {
 	ID      model.DeploymentID `cbor:"1,keyasint"`
 	Waiting bool               `cbor:"2,keyasint,omitempty"`
 }
 
-// DeploymentPromote accepts the canaries of a deployment. Codes: not_found, conflict if it has ended or no canaries of it wait.
+// DeploymentPromote accepts the canaries of a deployment. Codes: not_found, conflict if it has ended or no canaries of
+// it wait.
 type DeploymentPromote struct {
 	ID model.DeploymentID `cbor:"1,keyasint"`
 }

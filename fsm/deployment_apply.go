@@ -26,7 +26,8 @@ func (s *State) deploy(job *Job, spec *model.JobSpec, update bool) {
 	s.forgetDeployments(job.Name)
 }
 
-// hasOutdated reports whether a group has an instance of another version than its own, which canaries can be compared with.
+// hasOutdated reports whether a group has an instance of another version than its own, which canaries can be compared
+// with.
 func (s *State) hasOutdated(id model.GroupID) bool {
 	g, _ := s.Groups.Get(id)
 	for inst := range s.InstancesOf(id) {
@@ -37,8 +38,8 @@ func (s *State) hasOutdated(id model.GroupID) bool {
 	return false
 }
 
-// triedBefore reports whether the last deployment of a job came to nothing. Then a version that has the same instances must prove itself as well, or it would
-// be distrusted, and never be one to go back to.
+// triedBefore reports whether the last deployment of a job came to nothing. Then a version that has the same instances
+// must prove itself as well, or it would be distrusted, and never be one to go back to.
 func (s *State) triedBefore(job *Job) bool {
 	d, ok := s.Deployments.Get(job.Deployment)
 	return ok && d.Status.Ended() && d.Status != model.DeploymentSucceeded
@@ -144,8 +145,8 @@ func (c *DeploymentPromote) apply(s *State) error {
 	return nil
 }
 
-// noteProgress restarts the clock of the deployment that an instance belongs to: its slot has a ready instance of it for the first time. An instance
-// that becomes ready again after a crash is no progress.
+// noteProgress restarts the clock of the deployment that an instance belongs to: its slot has a ready instance of it
+// for the first time. An instance that becomes ready again after a crash is no progress.
 func (s *State) noteProgress(inst *Instance) {
 	d, ok := s.Deployments.Get(inst.Links.Deployment)
 	if !ok || d.Status.Ended() {
@@ -169,7 +170,8 @@ func (s *State) slotWasReady(inst *Instance) bool {
 
 const keptFailures = 32
 
-// noteFailure remembers where and when an instance failed, for the reschedule limit and so that its version avoids the node.
+// noteFailure remembers where and when an instance failed, for the reschedule limit and so that its version avoids the
+// node.
 func (s *State) noteFailure(inst *Instance, reason string) {
 	g, ok := s.Groups.Get(inst.Group)
 	if !ok {
@@ -209,7 +211,8 @@ func (s *State) forgetDeployments(job model.JobName) {
 	}
 }
 
-// SameInstances reports whether two versions of a job ask for the same instances of the same groups, whatever their counts and limits. False if one of them is gone.
+// SameInstances reports whether two versions of a job ask for the same instances of the same groups, whatever their
+// counts and limits. False if one of them is gone.
 func (s *State) SameInstances(job model.JobName, a, b uint64) bool {
 	old, ok := s.JobVersion(job, a)
 	now, known := s.JobVersion(job, b)

@@ -49,8 +49,9 @@ func (f Fields) MarshalJSON() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// Describe turns a row or a command into what people and programs can read: nil, bool, int64, uint64, string, []any and Fields. Names are those of the
-// API's JSON, where there is one, and else the Go names in snake case. What is empty and left out on disk is left out. Secrets are Hidden.
+// Describe turns a row or a command into what people and programs can read: nil, bool, int64, uint64, string, []any and
+// Fields. Names are those of the API's JSON, where there is one, and else the Go names in snake case. What is empty and
+// left out on disk is left out. Secrets are Hidden.
 func Describe(v any) any { return describe(reflect.ValueOf(v)) }
 
 func describe(v reflect.Value) any {
@@ -170,7 +171,8 @@ func snake(name string) string {
 	return b.String()
 }
 
-// Objects names what a command is about, as the subjects of events do: "node/n1", "instance/3k9f". The main one comes first.
+// Objects names what a command is about, as the subjects of events do: "node/n1", "instance/3k9f". The main one comes
+// first.
 func Objects(c Command) []string {
 	v := reflect.ValueOf(c)
 	if v.Kind() == reflect.Pointer {

@@ -36,16 +36,18 @@ type RowChange struct {
 	Fields []FieldChange `json:"fields"`
 }
 
-// FieldChange is one part of a row that differs, as Describe shows it. Before is nil in a row that was added, After in one that was removed.
+// FieldChange is one part of a row that differs, as Describe shows it. Before is nil in a row that was added, After in
+// one that was removed.
 type FieldChange struct {
 	Path   string `json:"path"` // such as "status.observed" or "labels.rack"
 	Before any    `json:"before,omitempty"`
 	After  any    `json:"after,omitempty"`
 }
 
-// Diff lists what differs from a to b, row by row: the scalars, then the tables in the order of snapshots, each in the order of its keys. Indexes are
-// derived and left out. No secret is in it: one that differs is shown as Hidden and "another". States of one history share most of their tables, which
-// costs nothing; else it takes about as long as a Digest of both.
+// Diff lists what differs from a to b, row by row: the scalars, then the tables in the order of snapshots, each in the
+// order of its keys. Indexes are derived and left out. No secret is in it: one that differs is shown as Hidden and
+// "another". States of one history share most of their tables, which costs nothing; else it takes about as long as a
+// Digest of both.
 func Diff(a, b State) []RowChange {
 	var changes []RowChange
 	if fields := diffRows(a.meta(), b.meta()); len(fields) > 0 {
@@ -245,8 +247,8 @@ func join(path, name string) string {
 	return path + "." + name
 }
 
-// Rows iterates over the rows of a table under their keys as texts, in order. For ScalarsTable it is one row under the key "". ok is false when there is no
-// such table; TableNames lists them.
+// Rows iterates over the rows of a table under their keys as texts, in order. For ScalarsTable it is one row under the
+// key "". ok is false when there is no such table; TableNames lists them.
 func (s *State) Rows(table string) (rows iter.Seq2[string, any], ok bool) {
 	if table == ScalarsTable {
 		return func(yield func(string, any) bool) { yield("", s.meta()) }, true

@@ -85,7 +85,8 @@ func TestDiffAndDigestsAgree(t *testing.T) {
 	}
 }
 
-// Every change of one field of any row is seen, under the name that Describe gives it, and no secret is shown on the way.
+// Every change of one field of any row is seen, under the name that Describe gives it, and no secret is shown on the
+// way.
 func TestDiffSeesEveryField(t *testing.T) {
 	for _, r := range rowTypes() {
 		filled := reflect.New(r.row).Elem()
@@ -134,7 +135,8 @@ func TestDescribeEveryCommand(t *testing.T) {
 // suspicious are the names that secrets tend to have.
 var suspicious = []string{"key", "token", "secret", "password", "env", "credential"}
 
-// A field that looks like a secret is marked as one, and what is marked is never shown, whichever command or row it is in.
+// A field that looks like a secret is marked as one, and what is marked is never shown, whichever command or row it is
+// in.
 func TestSecretsAreHidden(t *testing.T) {
 	harmless := map[string]bool{"Event.Key": true}
 	seen := map[reflect.Type]bool{}

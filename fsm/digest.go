@@ -7,8 +7,8 @@ type TableDigest struct {
 	Digest string `cbor:"3,keyasint" json:"digest"` // SHA-256, in hex, of the table's rows in canonical form
 }
 
-// Digests returns what Digest does, and the same for each table by itself, the scalars first: where two states differ, it tells where to look. One pass makes
-// both, a tenth slower than Digest alone; it is as safe beside everything else.
+// Digests returns what Digest does, and the same for each table by itself, the scalars first: where two states differ,
+// it tells where to look. One pass makes both, a tenth slower than Digest alone; it is as safe beside everything else.
 func Digests(s State) (whole string, tables []TableDigest) {
 	sums := make([]tableSum, 1+len(rowTables))
 	for i := range sums {
@@ -48,7 +48,8 @@ type tableSum struct {
 
 func (t *tableSum) named(name string) TableDigest { return TableDigest{name, t.rows, t.String()} }
 
-// TableDifference is a table whose rows are not the same in two states. A side that does not know the table is the zero TableDigest.
+// TableDifference is a table whose rows are not the same in two states. A side that does not know the table is the zero
+// TableDigest.
 type TableDifference struct {
 	Name string      `json:"name"`
 	A    TableDigest `json:"a"`

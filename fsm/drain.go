@@ -61,8 +61,8 @@ func (d *Drain) Node(id model.NodeID) (DrainNode, bool) {
 	return DrainNode{}, false
 }
 
-// EndedDrain returns the last drain of a node that is still as the drain left it, and the node's part of it; false while the drain goes on, and once
-// somebody took the node back or disabled it.
+// EndedDrain returns the last drain of a node that is still as the drain left it, and the node's part of it; false
+// while the drain goes on, and once somebody took the node back or disabled it.
 func (s *State) EndedDrain(n *Node) (*Drain, DrainNode, bool) {
 	d, ok := s.Drains.Get(n.Drain)
 	if !ok || n.Intent != model.IntentDraining {
@@ -72,8 +72,9 @@ func (s *State) EndedDrain(n *Node) (*Drain, DrainNode, bool) {
 	return d, part, ok && part.Phase != model.PhaseDraining
 }
 
-// DrainStart cordons every named node and sets each to Draining, atomically; what is still pending there is stopped (B1-B3). Nodes that can't
-// be drained are recorded as rejected; if none is left the command is refused with the first one's code.
+// DrainStart cordons every named node and sets each to Draining, atomically; what is still pending there is stopped
+// (B1-B3). Nodes that can't be drained are recorded as rejected; if none is left the command is refused with the first
+// one's code.
 type DrainStart struct {
 	ID      model.DrainID      `cbor:"1,keyasint"`
 	Nodes   []string           `cbor:"2,keyasint"` // ids or names
@@ -87,8 +88,8 @@ type DrainTurn struct {
 	Node model.NodeID  `cbor:"2,keyasint"`
 }
 
-// DrainEnd ends a node's part: Drained (refused with conflict while a movable instance is left, P11) or Failed with the blockers as
-// LastError, which can't be empty.
+// DrainEnd ends a node's part: Drained (refused with conflict while a movable instance is left, P11) or Failed with the
+// blockers as LastError, which can't be empty.
 type DrainEnd struct {
 	ID        model.DrainID    `cbor:"1,keyasint"`
 	Node      model.NodeID     `cbor:"2,keyasint"`

@@ -5,8 +5,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// volumesAtWork refuses to call a node drained while the only copy of a volume is read from it or put to use on it, or a backup is written there. A drain by
-// force does not wait for backups: they are given up.
+// volumesAtWork refuses to call a node drained while the only copy of a volume is read from it or put to use on it, or
+// a backup is written there. A drain by force does not wait for backups: they are given up.
 func (s *State) volumesAtWork(d *Drain, n *Node) *model.Error {
 	if plant.Is(plant.DrainForgetsMoves) {
 		return nil
@@ -29,7 +29,8 @@ func (s *State) volumesAtWork(d *Drain, n *Node) *model.Error {
 	return nil
 }
 
-// waitsOn reports whether a move to a node has failed because nothing became ready on the copy there, which is the one in use, and is still wanted.
+// waitsOn reports whether a move to a node has failed because nothing became ready on the copy there, which is the one
+// in use, and is still wanted.
 func (s *State) waitsOn(t *Transfer, node model.NodeID) bool {
 	v, ok := s.Volumes.Get(t.Volume())
 	return ok && v.Home == node && t.Phase == model.TransferFailed && t.Left.Old != "" && !t.Left.Proven && s.mayEnd(t) != nil

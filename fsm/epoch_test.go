@@ -8,8 +8,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// atEpochs gives reports and judgements that name no epoch the one that holds when they are applied as the next entry of s: that of a registration before them
-// in the entry, else that of the node's row.
+// atEpochs gives reports and judgements that name no epoch the one that holds when they are applied as the next entry
+// of s: that of a registration before them in the entry, else that of the node's row.
 func atEpochs(s State, groups ...[]Command) [][]Command {
 	epochs := map[model.NodeID]uint64{}
 	for id, n := range s.Nodes.All() {
@@ -82,7 +82,8 @@ func TestEpochsNeverComeAgain(t *testing.T) {
 	}
 }
 
-// Agents that were told of what a restore lost raise the incarnation while the restore is unconfirmed, and by so much only that none can use the numbers up.
+// Agents that were told of what a restore lost raise the incarnation while the restore is unconfirmed, and by so much
+// only that none can use the numbers up.
 func TestAgentsRaiseTheIncarnation(t *testing.T) {
 	start := run(t, NewState(), 1000, &ClusterInit{ID: "c1", Name: "test", Settings: model.DefaultSettings()}, register("n1"), register("n2"), &RestoreMark{})
 	for _, tt := range []struct {

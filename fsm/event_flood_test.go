@@ -24,8 +24,8 @@ func (g *glutton) flood(n, size int) {
 	}
 }
 
-// The events of a cluster take a bounded room, whatever texts are in them: their number alone bounds nothing. The oldest go first, and many small ones
-// give way to few large ones with each entry, not at some later time.
+// The events of a cluster take a bounded room, whatever texts are in them: their number alone bounds nothing. The
+// oldest go first, and many small ones give way to few large ones with each entry, not at some later time.
 func TestEventsAreBoundedByBytes(t *testing.T) {
 	g := &glutton{t: t, s: NewState()}
 	settings := model.DefaultSettings()

@@ -5,10 +5,12 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// packedEvent is an event as its row in snapshots and digests: one CBOR map in canonical form. That is how the state keeps events, for of all rows they are the most
-// and the least read. One takes 190 bytes instead of 550, and a snapshot or a digest copies it instead of encoding it again (100,000 of them: 0.2 s).
+// packedEvent is an event as its row in snapshots and digests: one CBOR map in canonical form. That is how the state
+// keeps events, for of all rows they are the most and the least read. One takes 190 bytes instead of 550, and a
+// snapshot or a digest copies it instead of encoding it again (100,000 of them: 0.2 s).
 //
-// It is written and read here, not by the CBOR library: what is emitted makes one object, and a reader who looks for something makes none.
+// It is written and read here, not by the CBOR library: what is emitted makes one object, and a reader who looks for
+// something makes none.
 type packedEvent string
 
 // pack encodes an event. It keeps nothing of e.
@@ -35,8 +37,8 @@ func pack(e *Event) packedEvent {
 	return packedEvent(b)
 }
 
-// open decodes the event. Its texts are parts of p, so it costs the event and its map. ok is false if p is not exactly what pack makes of an event; what
-// stands before the fault is in e all the same.
+// open decodes the event. Its texts are parts of p, so it costs the event and its map. ok is false if p is not exactly
+// what pack makes of an event; what stands before the fault is in e all the same.
 func (p packedEvent) open() (e *Event, ok bool) {
 	e = new(Event)
 	return e, p.read(e, true)

@@ -6,11 +6,12 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// EventTable is the table of events, in the order in which they happened. It is a Table that keeps each packed: an Event that it gives out was decoded for the
-// reader, who may keep it. Whoever looks for a few among many does so with Find.
+// EventTable is the table of events, in the order in which they happened. It is a Table that keeps each packed: an
+// Event that it gives out was decoded for the reader, who may keep it. Whoever looks for a few among many does so with
+// Find.
 //
-// Reading a published one is safe for many goroutines. An event that can't be decoded any more, because memory was damaged, is given as far as it can: comparing
-// states is what finds it.
+// Reading a published one is safe for many goroutines. An event that can't be decoded any more, because memory was
+// damaged, is given as far as it can: comparing states is what finds it.
 type EventTable struct {
 	rows  Table[EventKey, packedEvent]
 	bytes int // of all rows, derived from them
@@ -40,7 +41,8 @@ func (t EventTable) All() iter.Seq2[EventKey, *Event] { return t.From(0) }
 // From iterates over the events whose key is at least pivot.
 func (t EventTable) From(pivot EventKey) iter.Seq2[EventKey, *Event] { return t.Find(pivot, nil) }
 
-// Find iterates over the events whose key is at least pivot and that are wanted: of the others only type and subject are decoded, which costs a tenth. nil wants all.
+// Find iterates over the events whose key is at least pivot and that are wanted: of the others only type and subject
+// are decoded, which costs a tenth. nil wants all.
 func (t EventTable) Find(pivot EventKey, wanted func(model.EventType, string) bool) iter.Seq2[EventKey, *Event] {
 	return func(yield func(EventKey, *Event) bool) {
 		for key, p := range t.rows.From(pivot) {

@@ -15,8 +15,8 @@ const (
 	maxFactValue = 64
 )
 
-// CleanFacts returns what of reported facts is kept: at most 16, names of a-z, 0-9, '_' and '.', values of at most 64 printable bytes; nil if nothing is left.
-// The argument stays as it is.
+// CleanFacts returns what of reported facts is kept: at most 16, names of a-z, 0-9, '_' and '.', values of at most 64
+// printable bytes; nil if nothing is left. The argument stays as it is.
 func CleanFacts(facts map[string]string) map[string]string {
 	var kept map[string]string
 	for _, name := range slices.Sorted(maps.Keys(facts)) {
@@ -35,8 +35,8 @@ func validValue(value string) bool {
 	return value != "" && len(value) <= maxFactValue && !strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r > '~' })
 }
 
-// responds reports whether an instance can be asked: it runs, and its node is online. What it reported is true only so long. What a restored state has of a node is
-// from before the restore until its agent has told again.
+// responds reports whether an instance can be asked: it runs, and its node is online. What it reported is true only so
+// long. What a restored state has of a node is from before the restore until its agent has told again.
 func (s *State) responds(inst *Instance) bool {
 	n, ok := s.Nodes.Get(inst.Node)
 	if !ok || n.Health != model.HealthOnline || n.Return.Recovering || n.Restore.Owes {
@@ -49,7 +49,8 @@ func (s *State) responds(inst *Instance) bool {
 	return false
 }
 
-// OwnFacts are what an instance says of itself; nil if nothing is known: it doesn't run, its node isn't online, or its role check was not answered.
+// OwnFacts are what an instance says of itself; nil if nothing is known: it doesn't run, its node isn't online, or its
+// role check was not answered.
 func (s *State) OwnFacts(inst *Instance) map[string]string {
 	if !s.responds(inst) {
 		return nil
@@ -57,8 +58,8 @@ func (s *State) OwnFacts(inst *Instance) map[string]string {
 	return inst.Status.Facts
 }
 
-// FactsOf are what is known of an instance: its own words, or where there are none what its peers say of its slot ("slot.2.leads_shards"), as far as
-// all that say something agree. The rows in it must not be changed.
+// FactsOf are what is known of an instance: its own words, or where there are none what its peers say of its slot
+// ("slot.2.leads_shards"), as far as all that say something agree. The rows in it must not be changed.
 func (s *State) FactsOf(inst *Instance) map[string]string {
 	if own := s.OwnFacts(inst); own != nil {
 		return own
@@ -86,7 +87,8 @@ func (s *State) FactsOf(inst *Instance) map[string]string {
 	return said
 }
 
-// FactsRefs names the nodes whose facts the gates of an instance may rest on, with the generation of the facts that the state has.
+// FactsRefs names the nodes whose facts the gates of an instance may rest on, with the generation of the facts that the
+// state has.
 func (s *State) FactsRefs(inst *Instance) []FactsRef {
 	var refs []FactsRef
 	for member := range s.InstancesOf(inst.Group) {
@@ -110,7 +112,8 @@ func (s *State) freshFacts(refs []FactsRef) *model.Error {
 	return nil
 }
 
-// restoresFacts reports whether a status that is known otherwise brings back the facts that a registration dropped: of an agent that went on all the while.
+// restoresFacts reports whether a status that is known otherwise brings back the facts that a registration dropped: of
+// an agent that went on all the while.
 func restoresFacts(known, reported model.InstanceStatus) bool {
 	return len(known.Facts) == 0 && len(reported.Facts) > 0 && known.Observed == reported.Observed && oneOf(known.Observed, model.ObservedBooting, model.ObservedReady, model.ObservedUnready)
 }
@@ -139,8 +142,8 @@ const (
 	NotOfSelf            // leave out those of the member itself: a hook is about to change what they look at
 )
 
-// CheckGates returns nil if every gate of a list holds for an instance, or why the first one that matters doesn't: one that is known not to hold before one
-// that nobody can tell (facts_unknown).
+// CheckGates returns nil if every gate of a list holds for an instance, or why the first one that matters doesn't: one
+// that is known not to hold before one that nobody can tell (facts_unknown).
 func (s *State) CheckGates(inst *Instance, when []string, choice GateChoice) *model.Error {
 	var unknown *model.Error
 	for _, text := range when {
@@ -236,8 +239,8 @@ func (s *State) takeCensus(inst *Instance) census {
 	return c
 }
 
-// checkQuorum answers the gates about the other members. Those that run and don't say what they are make the answer unknown, if they could change it; those
-// that are down don't respond.
+// checkQuorum answers the gates about the other members. Those that run and don't say what they are make the answer
+// unknown, if they could change it; those that are down don't respond.
 func (s *State) checkQuorum(inst *Instance, gate model.Gate) *model.Error {
 	c := s.takeCensus(inst)
 	g, ok := s.Groups.Get(inst.Group)

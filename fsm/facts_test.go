@@ -157,7 +157,8 @@ func TestQuorumGates(t *testing.T) {
 	}
 }
 
-// TestFactsEndWithTheirAgent: a registration forgets what the instances of the node said, and its generation; facts of a node that is only suspected count for nothing.
+// TestFactsEndWithTheirAgent: a registration forgets what the instances of the node said, and its generation; facts of
+// a node that is only suspected count for nothing.
 func TestFactsEndWithTheirAgent(t *testing.T) {
 	m := gateWorld(t, model.RoleQuorum, 3)
 	tells(t, m, 0, kv(model.FactLeader, "true"))

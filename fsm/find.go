@@ -7,8 +7,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// People name things in two ways. Reads take the beginning of a name or id if only one thing begins so: Find. Writes take whole names, so that a
-// command for `api` never reaches `api-prod`: Named. Only ids of instances, which nobody chooses, may be cut in writes too.
+// People name things in two ways. Reads take the beginning of a name or id if only one thing begins so: Find. Writes
+// take whole names, so that a command for `api` never reaches `api-prod`: Named. Only ids of instances, which nobody
+// chooses, may be cut in writes too.
 
 // FindNode finds a node by id, name, or unique id prefix. Codes: not_found, ambiguous.
 func (s *State) FindNode(nameOrID string) (*Node, *model.Error) {
@@ -19,8 +20,8 @@ func (s *State) FindNode(nameOrID string) (*Node, *model.Error) {
 	return n, s.suggest("node", nameOrID, refusal)
 }
 
-// FindInstance finds an instance by id or unique id prefix. Of one that runs and that a restored state does not know, the refusal says where it
-// runs. Codes: not_found, ambiguous.
+// FindInstance finds an instance by id or unique id prefix. Of one that runs and that a restored state does not know,
+// the refusal says where it runs. Codes: not_found, ambiguous.
 func (s *State) FindInstance(prefix string) (*Instance, *model.Error) {
 	inst, refusal := findExactOrPrefix(s.Instances, model.InstanceID(prefix), "instance")
 	if refusal == nil || refusal.Code != model.CodeNotFound {
@@ -109,7 +110,8 @@ func (s *State) NamedBackup(id string) (*Backup, *model.Error) {
 // minInstancePrefix is how many characters of an instance's id a write takes for the whole.
 const minInstancePrefix = 6
 
-// NamedInstance is the instance with this id, or the only one whose id begins so, with at least 6 characters. Codes: not_found, ambiguous.
+// NamedInstance is the instance with this id, or the only one whose id begins so, with at least 6 characters. Codes:
+// not_found, ambiguous.
 func (s *State) NamedInstance(id string) (*Instance, *model.Error) {
 	if len(id) < minInstancePrefix {
 		inst, refusal := named(s.Instances, model.InstanceID(id), "instance")

@@ -27,8 +27,9 @@ func fuzzedState(tb testing.TB) (State, []Entry) {
 	return s, next
 }
 
-// FuzzApply: an entry that can be read can be applied. It never panics, never changes the state that it is applied on, and breaks no invariant, whatever its
-// commands say. Only the times, which servers stamp themselves, are kept near to those of the state.
+// FuzzApply: an entry that can be read can be applied. It never panics, never changes the state that it is applied on,
+// and breaks no invariant, whatever its commands say. Only the times, which servers stamp themselves, are kept near to
+// those of the state.
 func FuzzApply(f *testing.F) {
 	s, next := fuzzedState(f)
 	add := func(e Entry) {
@@ -78,8 +79,8 @@ func FuzzApply(f *testing.F) {
 	})
 }
 
-// FuzzRows lets the fuzzer reach the rows behind the checksums: two rows in a snapshot that is otherwise right. What is read can be written again, compared,
-// described and checked.
+// FuzzRows lets the fuzzer reach the rows behind the checksums: two rows in a snapshot that is otherwise right. What is
+// read can be written again, compared, described and checked.
 func FuzzRows(f *testing.F) {
 	s := sampleState()
 	for _, table := range rowTables {

@@ -22,8 +22,9 @@ import (
 
 var rewrite = flag.Bool("rewrite", false, "write the golden files of the current format anew")
 
-// golden compares got with a file of the current format. A difference means that a program of before can't read what this one writes, or
-// the other way round: unless the format was never released, raise CurrentFormat and add a directory instead of rewriting.
+// golden compares got with a file of the current format. A difference means that a program of before can't read what
+// this one writes, or the other way round: unless the format was never released, raise CurrentFormat and add a
+// directory instead of rewriting.
 func golden(t *testing.T, name string, got []byte) {
 	t.Helper()
 	path := filepath.Join("testdata", "golden", fmt.Sprintf("format%d", model.CurrentFormat), name)
@@ -46,8 +47,8 @@ func golden(t *testing.T, name string, got []byte) {
 
 func TestGoldenSchema(t *testing.T) { golden(t, "schema.txt", []byte(schema())) }
 
-// schema lists every field that is on disk by its number, its kind and whether it is left out when empty. Names of Go are no part of the format, so they
-// are not listed: a struct within a struct has the number of its first appearance.
+// schema lists every field that is on disk by its number, its kind and whether it is left out when empty. Names of Go
+// are no part of the format, so they are not listed: a struct within a struct has the number of its first appearance.
 func schema() string {
 	var b strings.Builder
 	var structs []reflect.Type
@@ -109,7 +110,8 @@ func wireKind(t reflect.Type, number func(reflect.Type) int) string {
 	}
 }
 
-// structIn finds the struct that a field holds, behind pointers and in lists and maps. What a type encodes itself is no struct on disk.
+// structIn finds the struct that a field holds, behind pointers and in lists and maps. What a type encodes itself is no
+// struct on disk.
 func structIn(t reflect.Type) (reflect.Type, bool) {
 	for {
 		if t.Implements(reflect.TypeFor[cbor.Marshaler]()) {
@@ -173,7 +175,8 @@ func TestEveryTableIsInSnapshots(t *testing.T) {
 	}
 }
 
-// The library would clone rows that have such a method; then a "replaced, never edited" row is not the one that was put.
+// The library would clone rows that have such a method; then a "replaced, never edited" row is not the one that was
+// put.
 func TestRowsHaveNoCopyMethod(t *testing.T) {
 	for _, r := range rowTypes() {
 		for _, name := range []string{"Copy", "IsoCopy"} {

@@ -31,8 +31,8 @@ const maxHoldingName = 128
 // maxHoldingParts bounds the ports and volumes of a holding.
 const maxHoldingParts = 64
 
-// Ends reports whether an instance that the node's agent has and the state does not is to stop: a person has decided so; or the agent has followed this state,
-// so no restore lost the instance's row, the state has removed it.
+// Ends reports whether an instance that the node's agent has and the state does not is to stop: a person has decided
+// so; or the agent has followed this state, so no restore lost the instance's row, the state has removed it.
 func (r *NodeRestore) Ends(id model.InstanceID) bool {
 	if i := slices.IndexFunc(r.Unknown, func(h model.Holding) bool { return h.ID == id }); i >= 0 {
 		return r.Unknown[i].Ends
@@ -40,11 +40,12 @@ func (r *NodeRestore) Ends(id model.InstanceID) bool {
 	return !r.Owes && !r.Behind
 }
 
-// unheard reports whether the node is online by what a restored state says, and its agent has not told since what runs there.
+// unheard reports whether the node is online by what a restored state says, and its agent has not told since what runs
+// there.
 func (n *Node) unheard() bool { return n.Restore.Owes && n.Health != model.HealthOffline }
 
-// late tells Holding.Late of an instance that its agent tells of now. One without a group is any that the agent ran before a restore: an agent that was not
-// known at the restore has none.
+// late tells Holding.Late of an instance that its agent tells of now. One without a group is any that the agent ran
+// before a restore: an agent that was not known at the restore has none.
 func (n *Node) late(s *State, h model.Holding) bool {
 	if i := slices.IndexFunc(n.Restore.Unknown, func(o model.Holding) bool { return o.ID == h.ID }); i >= 0 {
 		return n.Restore.Unknown[i].Late
@@ -56,13 +57,14 @@ func (n *Node) late(s *State, h model.Holding) bool {
 // pending reports whether a restore left something open on the node.
 func (r *NodeRestore) pending() bool { return r.Owes || len(r.Unknown) > 0 }
 
-// holdsSlot reports whether instances hold their slot although a restored state does not know them: only one may fill it, it is never filled again, or they hold
-// data.
+// holdsSlot reports whether instances hold their slot although a restored state does not know them: only one may fill
+// it, it is never filled again, or they hold data.
 func holdsSlot(g *model.GroupSpec) bool {
 	return g.OneHolder() || len(g.Volumes) > 0 || g.Replacement.Mode == model.ModeNever
 }
 
-// SlotUnsettled returns nil if nothing that a restore has lost can hold a slot, or why that can't be told. Until then the slot gets no instance, and what it has is not started. Codes: restore_unconfirmed, slot_taken, inventory_missing.
+// SlotUnsettled returns nil if nothing that a restore has lost can hold a slot, or why that can't be told. Until then
+// the slot gets no instance, and what it has is not started. Codes: restore_unconfirmed, slot_taken, inventory_missing.
 func (s *State) SlotUnsettled(spec *model.GroupSpec, group model.GroupID, slot int) *model.Error {
 	if !holdsSlot(spec) {
 		return nil
@@ -92,9 +94,10 @@ func (s *State) SlotUnsettled(spec *model.GroupSpec, group model.GroupID, slot i
 		WithHint(owingHint, silent.Name)
 }
 
-// blocker returns an instance on a node that the state does not know and that may be in a slot; not the one with the id but. What an agent says of another's
-// slot counts while a restore is open on its node, for then the state can't know better. Later it counts only for a group that has or had an instance or data
-// on the node: an agent alone can't block the slots of the cluster.
+// blocker returns an instance on a node that the state does not know and that may be in a slot; not the one with the id
+// but. What an agent says of another's slot counts while a restore is open on its node, for then the state can't know
+// better. Later it counts only for a group that has or had an instance or data on the node: an agent alone can't block
+// the slots of the cluster.
 func (s *State) blocker(n *Node, group model.GroupID, slot int, but model.InstanceID) (model.Holding, bool) {
 	late := -1
 	for i, h := range n.Restore.Unknown {
@@ -112,7 +115,8 @@ func (s *State) blocker(n *Node, group model.GroupID, slot int, but model.Instan
 	return n.Restore.Unknown[late], true
 }
 
-// mayBlock reports whether what is open on a node after a restore, or what it has that the state doesn't know, may be in a slot of a group.
+// mayBlock reports whether what is open on a node after a restore, or what it has that the state doesn't know, may be
+// in a slot of a group.
 func (s *State) mayBlock(n *Node, group model.GroupID) bool {
 	late := false
 	for _, h := range n.Restore.Unknown {
@@ -184,8 +188,9 @@ func (s *State) unknownLeft(n *Node) *model.Error {
 	return refusal.WithHint("to stop it: outspan instance stop %s", list[i].ID)
 }
 
-// Keeps reports whether an instance that the state does not know goes on running although the restore is confirmed: it holds its slot, and a person has not
-// decided yet. Of one that has a row the state has decided: it ends. So it has of one that was not known of when its slot was filled after the confirmation.
+// Keeps reports whether an instance that the state does not know goes on running although the restore is confirmed: it
+// holds its slot, and a person has not decided yet. Of one that has a row the state has decided: it ends. So it has of
+// one that was not known of when its slot was filled after the confirmation.
 func (s *State) Keeps(h model.Holding) bool {
 	if s.Instances.Has(h.ID) || s.filledSince(h.Group, h.Slot) {
 		return false
@@ -217,8 +222,8 @@ func (s *State) SlotFilled(group model.GroupID, slot int) bool {
 	return busy
 }
 
-// strangers are the holdings of a full report that have no row. Whole tells that they are all that can hold a slot: a node has room for maxHoldings, and those
-// that go on running are the first to get it.
+// strangers are the holdings of a full report that have no row. Whole tells that they are all that can hold a slot: a
+// node has room for maxHoldings, and those that go on running are the first to get it.
 func (s *State) strangers(c *NodeReport) (list []model.Holding, whole bool) {
 	n, _ := s.Nodes.Get(c.ID)
 	list = s.strangeHoldings(c)
@@ -251,8 +256,8 @@ func (s *State) strangeHoldings(c *NodeReport) (list []model.Holding) {
 	return slices.CompactFunc(list, func(a, b model.Holding) bool { return a.ID == b.ID })
 }
 
-// strange reports whether an instance that an agent has is not one that the state has there. One that the state holds for stopped is, if the agent says
-// something newer.
+// strange reports whether an instance that an agent has is not one that the state has there. One that the state holds
+// for stopped is, if the agent says something newer.
 func (s *State) strange(c *NodeReport, id model.InstanceID) bool {
 	inst, ok := s.Instances.Get(id)
 	if !ok || inst.Node != c.ID {
@@ -311,7 +316,8 @@ func (c *NodeReport) stopped(id model.InstanceID) bool {
 	})
 }
 
-// setRestore writes what a restore left open on a node. When something is settled by it, agents ask again whether what they wait with may start.
+// setRestore writes what a restore left open on a node. When something is settled by it, agents ask again whether what
+// they wait with may start.
 func (s *State) setRestore(n *Node, r NodeRestore) {
 	was := n.Restore
 	if len(r.Unknown) == 0 {
@@ -365,8 +371,8 @@ func (s *State) UnknownOn(id model.InstanceID) (*Node, model.Holding, bool) {
 	return nil, model.Holding{}, false
 }
 
-// beginRestore notes that no node has told since the restore what runs there. That one was confirmed dead was said of a silence that may have ended in the
-// entries that are lost.
+// beginRestore notes that no node has told since the restore what runs there. That one was confirmed dead was said of a
+// silence that may have ended in the entries that are lost.
 func (s *State) beginRestore() {
 	var nodes []*Node
 	for _, n := range s.Nodes.All() {

@@ -46,7 +46,8 @@ func wantCode(t *testing.T, what string, refusal *model.Error, want model.Code) 
 	}
 }
 
-// After a restore a slot that only one may fill gets no instance until the restore is confirmed and each node has told what it runs.
+// After a restore a slot that only one may fill gets no instance until the restore is confirmed and each node has told
+// what it runs.
 func TestSlotWaitsForInventories(t *testing.T) {
 	s := aloneState(t)
 	wantCode(t, "without a restore", replacesI1(t, s, "n2"), "")
@@ -69,7 +70,8 @@ func TestSlotWaitsForInventories(t *testing.T) {
 	wantCode(t, "n3 is confirmed dead", replacesI1(t, run(t, s, 20_000, &NodeConfirmDead{ID: "n3", Force: true}), "n2"), "")
 }
 
-// An instance that the restored state does not know holds its slot until its agent says that it has stopped, and keeps its node from being drained.
+// An instance that the restored state does not know holds its slot until its agent says that it has stopped, and keeps
+// its node from being drained.
 func TestUnknownInstanceHoldsItsSlot(t *testing.T) {
 	s := run(t, aloneState(t), 2000, &RestoreMark{})
 	s = inventory(t, inventory(t, s, "n1", []model.InstanceStatus{{ID: "i1", Generation: 2, Observed: model.ObservedReady}}), "n2", nil)
@@ -180,7 +182,8 @@ func TestSettledNodeReadsBack(t *testing.T) {
 	}
 }
 
-// A machine that was given up and comes back without a restore in between ends what was replaced meanwhile: the state has removed the row by itself.
+// A machine that was given up and comes back without a restore in between ends what was replaced meanwhile: the state
+// has removed the row by itself.
 func TestForgottenMachineEndsWhatItRuns(t *testing.T) {
 	s := aloneState(t)
 	s = run(t, s, 20_000, offline(s, "n1"), &NodeConfirmDead{ID: "n1", Force: true})
@@ -197,7 +200,8 @@ func TestForgottenMachineEndsWhatItRuns(t *testing.T) {
 	}
 }
 
-// A node that the snapshot does not have comes after the confirmation: its agent followed the state that is lost, so what it runs waits for a person.
+// A node that the snapshot does not have comes after the confirmation: its agent followed the state that is lost, so
+// what it runs waits for a person.
 func TestNodeThatARestoreLostKeepsWhatItRuns(t *testing.T) {
 	s := run(t, aloneState(t), 2000, &RestoreMark{})
 	for _, id := range []model.NodeID{"n1", "n2", "n3"} {
@@ -223,7 +227,8 @@ func TestNodeThatARestoreLostKeepsWhatItRuns(t *testing.T) {
 	}
 }
 
-// A node was taken for dead and its slots were filled elsewhere. When it returns it stops its old instances, even if a restore lost their rows.
+// A node was taken for dead and its slots were filled elsewhere. When it returns it stops its old instances, even if a
+// restore lost their rows.
 func TestReturnedNodeEndsWhatWasReplaced(t *testing.T) {
 	for name, given := range map[string][]Command{"confirmed dead": nil, "forgotten": {&NodeForget{ID: "n3"}}} {
 		t.Run(name, func(t *testing.T) {
@@ -243,7 +248,8 @@ func TestReturnedNodeEndsWhatWasReplaced(t *testing.T) {
 	}
 }
 
-// A node with more unknown instances than the state has room for owes its inventory until the rest has stopped: what is left out can hold a slot.
+// A node with more unknown instances than the state has room for owes its inventory until the rest has stopped: what is
+// left out can hold a slot.
 func TestTooManyUnknownInstances(t *testing.T) {
 	s := run(t, aloneState(t), 2000, &RestoreMark{})
 	for _, id := range []model.NodeID{"n2", "n3"} {
@@ -276,7 +282,8 @@ func TestFindUnknownInstance(t *testing.T) {
 	}
 }
 
-// An agent's word alone doesn't block slots of groups that were never on its node: without a restore the state knows where it placed them.
+// An agent's word alone doesn't block slots of groups that were never on its node: without a restore the state knows
+// where it placed them.
 func TestAgentBlocksNoSlotsOfOthers(t *testing.T) {
 	for what, h := range map[string]model.Holding{"names the slot": {ID: "x", Group: aloneGroup}, "names no group": {ID: "x"}} {
 		t.Run(what, func(t *testing.T) {
@@ -298,7 +305,8 @@ func TestAgentBlocksNoSlotsOfOthers(t *testing.T) {
 	}
 }
 
-// What an agent says of slots that were never on its node neither sets slots apart, which would have decisions look at each, nor calls other agents.
+// What an agent says of slots that were never on its node neither sets slots apart, which would have decisions look at
+// each, nor calls other agents.
 func TestLateHoldingConcernsItsNode(t *testing.T) {
 	s := aloneState(t)
 	n2, _ := s.Nodes.Get("n2")

@@ -8,8 +8,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// A node has few instances and few owners of ports: they are one row in a table of nodes. Placing thousands of instances then touches few rows,
-// while a table with a row for each instance would have thousands of rows written all over it.
+// A node has few instances and few owners of ports: they are one row in a table of nodes. Placing thousands of
+// instances then touches few rows, while a table with a row for each instance would have thousands of rows written all
+// over it.
 
 // household is what is on a node: its instances in order of id, and the ports that they own in order of number.
 type household struct {
@@ -37,8 +38,8 @@ func (s *State) putHousehold(node model.NodeID, h *household) {
 	}
 }
 
-// house keeps whether an instance stands in its node's household, and which ports it owns there. One that waits for room owns those that are free, and
-// takes over the others as they come free.
+// house keeps whether an instance stands in its node's household, and which ports it owns there. One that waits for
+// room owns those that are free, and takes over the others as they come free.
 func (s *State) house(row, before, after *Instance) {
 	claims := len(row.Claims.Ports) > 0 && (before.takesRoom() != after.takesRoom() || before.WaitsForRoom() || after.WaitsForRoom())
 	if before != nil && after != nil && !claims {
@@ -145,8 +146,8 @@ func (s *State) InstancesOn(node model.NodeID) iter.Seq[*Instance] {
 	}
 }
 
-// InstancesFrom iterates like InstancesOf, and goes on with the instances of other groups: it is for who knows most of the rows, and needn't have the end of the group
-// looked for at each.
+// InstancesFrom iterates like InstancesOf, and goes on with the instances of other groups: it is for who knows most of
+// the rows, and needn't have the end of the group looked for at each.
 func (s *State) InstancesFrom(group model.GroupID) iter.Seq[*Instance] {
 	return func(yield func(*Instance) bool) {
 		for _, inst := range s.inGroup.From(string(group) + "/") {

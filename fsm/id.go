@@ -9,8 +9,8 @@ import (
 )
 
 // DeriveInstanceID makes the id of a new instance from what no other placement can share: the state index it was
-// decided at and its incarnation, its slot, and how many placements the group has had; and the lineage, as two recoveries of one state go through the same
-// indexes. So deciding stays a pure function.
+// decided at and its incarnation, its slot, and how many placements the group has had; and the lineage, as two
+// recoveries of one state go through the same indexes. So deciding stays a pure function.
 func DeriveInstanceID(at model.Seen, lineage string, group model.GroupID, slot int, attempt uint64) model.InstanceID {
 	var room [160]byte // on the stack: every placement asks
 	text := append(strconv.AppendUint(room[:0], momentNumber(at), 10), 0)

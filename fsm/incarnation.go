@@ -6,19 +6,22 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// mintBits are those of the log index in a number that must never come again; above them is the incarnation, as an index comes again after a restore.
+// mintBits are those of the log index in a number that must never come again; above them is the incarnation, as an
+// index comes again after a restore.
 const mintBits = 44
 
-// mint returns a number that is higher than all that earlier entries minted, in this state and in those that it was restored from.
+// mint returns a number that is higher than all that earlier entries minted, in this state and in those that it was
+// restored from.
 func (s *State) mint() uint64 { return momentNumber(s.Moment()) }
 
-// Outlived reports whether a number was minted in an earlier incarnation: what it names is in the state already, or a restore has lost it.
+// Outlived reports whether a number was minted in an earlier incarnation: what it names is in the state already, or a
+// restore has lost it.
 func (s *State) Outlived(number uint64) bool {
 	return number < momentNumber(model.Seen{Incarnation: s.Incarnation})
 }
 
-// riseLimit bounds how far agents raise the incarnation after one restore. It is more than the restores that a snapshot can lie behind, and one agent that lies
-// can't use up the numbers.
+// riseLimit bounds how far agents raise the incarnation after one restore. It is more than the restores that a snapshot
+// can lie behind, and one agent that lies can't use up the numbers.
 const riseLimit = 1024
 
 func momentNumber(s model.Seen) uint64 { return s.Incarnation<<mintBits + s.Index }
@@ -26,9 +29,9 @@ func momentNumber(s model.Seen) uint64 { return s.Incarnation<<mintBits + s.Inde
 // Moment is the state's own place in its history.
 func (s *State) Moment() model.Seen { return model.Seen{Incarnation: s.Incarnation, Index: s.Index} }
 
-// above returns an incarnation in which an agent obeys this state. Normally that is the present one. An agent that has seen a newer state was told of entries
-// that a restore lost; until the restore is confirmed the incarnation rises above what it saw, once for each node: one that lies can't use up the numbers.
-// Code: conflict.
+// above returns an incarnation in which an agent obeys this state. Normally that is the present one. An agent that has
+// seen a newer state was told of entries that a restore lost; until the restore is confirmed the incarnation rises
+// above what it saw, once for each node: one that lies can't use up the numbers. Code: conflict.
 func (s *State) above(node string, seen model.Seen, raised bool) (uint64, *model.Error) {
 	switch {
 	case seen.Index >= 1<<mintBits:

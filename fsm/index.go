@@ -8,8 +8,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Rows that are not settled have indexes of their own, so that a decision looks at them and not at every row: with 100,000 instances at rest that is the difference
-// between microseconds and tens of milliseconds. Every put of such a row goes through this file; Check holds that an index has exactly what the rows say.
+// Rows that are not settled have indexes of their own, so that a decision looks at them and not at every row: with
+// 100,000 instances at rest that is the difference between microseconds and tens of milliseconds. Every put of such a
+// row goes through this file; Check holds that an index has exactly what the rows say.
 
 // present is the row of an index that is only a set.
 type present struct{}
@@ -24,13 +25,14 @@ func mark[K ~string](set Table[K, present], key K, is bool) {
 	}
 }
 
-// departs reports whether the instance is on its way out, or is wished to go: it is not confirmed stopped, and somebody wants it to be.
+// departs reports whether the instance is on its way out, or is wished to go: it is not confirmed stopped, and somebody
+// wants it to be.
 func (i *Instance) departs() bool {
 	return i != nil && !i.Terminal() && (i.Desired != model.DesiredRunning || i.Eviction.Requested)
 }
 
-// unsettled reports whether the group's own sums say that it has not what it wants: something is missing, not ready, or on its way out. Of a group with an instance
-// on each node the sums can't tell: it always counts as one.
+// unsettled reports whether the group's own sums say that it has not what it wants: something is missing, not ready, or
+// on its way out. Of a group with an instance on each node the sums can't tell: it always counts as one.
 func (g *Group) unsettled() bool {
 	return g.Role == model.RoleSystem && g.Count > 0 || g.Ready != g.Count || g.Running != g.Count || g.Alive != g.Count
 }
@@ -111,7 +113,8 @@ func (s *State) indexNode(n *Node) {
 	}
 }
 
-// Departing iterates over the instances that are on their way out or are wished to go and are not confirmed stopped, in order of id.
+// Departing iterates over the instances that are on their way out or are wished to go and are not confirmed stopped, in
+// order of id.
 func (s *State) Departing() iter.Seq[*Instance] {
 	return func(yield func(*Instance) bool) {
 		for id := range s.departing.All() {
@@ -144,7 +147,8 @@ func (s *State) OpenDeployments() iter.Seq[*Deployment] {
 	}
 }
 
-// OffDuty iterates over the nodes that an operator took out of full service: cordoned, draining or disabled, in order of id.
+// OffDuty iterates over the nodes that an operator took out of full service: cordoned, draining or disabled, in order
+// of id.
 func (s *State) OffDuty() iter.Seq[*Node] {
 	return func(yield func(*Node) bool) {
 		for id := range s.offDuty.All() {
@@ -160,8 +164,8 @@ func (s *State) InFullService(id model.NodeID) bool {
 	return !s.offDuty.Has(id)
 }
 
-// ApplyNaming is Apply, and returns a row of each instance whose row it wrote: one of those it wrote, or the last one of an instance that is gone. One may be named more
-// than once.
+// ApplyNaming is Apply, and returns a row of each instance whose row it wrote: one of those it wrote, or the last one
+// of an instance that is gone. One may be named more than once.
 func (s State) ApplyNaming(index, logTerm uint64, e Entry) (State, []Result, []*Instance) {
 	f := s.fork()
 	f.entry.names, f.entry.written = true, nil

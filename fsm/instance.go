@@ -28,12 +28,13 @@ type Links struct {
 	VolumeHome bool               `cbor:"5,keyasint,omitempty"` // holds a local volume on its node
 	WasReady   bool               `cbor:"8,keyasint,omitempty"` // it has been ready, or one before it in its slot that came with the same deployment
 	Attempt    uint64             `cbor:"7,keyasint,omitempty"` // instances of the group that were placed before it
-	// Awaits are the instances whose room this one takes and that have not stopped yet. Its agent is told when there are none left.
+	// Awaits are the instances whose room this one takes and that have not stopped yet. Its agent is told when there
+	// are none left.
 	Awaits []model.InstanceID `cbor:"6,keyasint,omitempty"`
 }
 
-// Eviction is the wish to stop one instance for a cause that is not its own job's. It flips with an event at each flip, and never in
-// between (L15). What it waits for is derived when it is shown.
+// Eviction is the wish to stop one instance for a cause that is not its own job's. It flips with an event at each flip,
+// and never in between (L15). What it waits for is derived when it is shown.
 type Eviction struct {
 	// The small fields stand together: the row then has 512 bytes and doesn't need the next size class.
 	Requested bool  `cbor:"1,keyasint,omitempty"`
@@ -57,7 +58,8 @@ type Claims struct {
 	Ports     model.Ports     `cbor:"2,keyasint,omitzero"`
 }
 
-// Marks are when things happened to an instance: cluster time for decisions, wall time (Unix ms) for people, log indexes for `why`.
+// Marks are when things happened to an instance: cluster time for decisions, wall time (Unix ms) for people, log
+// indexes for `why`.
 type Marks struct {
 	Created       model.Time      `cbor:"1,keyasint"`
 	CreatedWall   int64           `cbor:"2,keyasint"`
@@ -96,8 +98,8 @@ func (i *Instance) Ready() bool {
 	return i.Desired == model.DesiredRunning && i.Status.Observed == model.ObservedReady
 }
 
-// InstancePlace places a new instance. Codes: node_not_eligible, no_capacity_memory, no_capacity_ports, slot_taken, volume_in_use, stale (the group's
-// version moved), not_found.
+// InstancePlace places a new instance. Codes: node_not_eligible, no_capacity_memory, no_capacity_ports, slot_taken,
+// volume_in_use, stale (the group's version moved), not_found.
 type InstancePlace struct {
 	ID       model.InstanceID `cbor:"1,keyasint"`
 	Group    model.GroupID    `cbor:"2,keyasint"`
@@ -107,14 +109,15 @@ type InstancePlace struct {
 	Ports    model.Ports      `cbor:"6,keyasint,omitzero"`
 	Replaces model.InstanceID `cbor:"7,keyasint,omitempty"`
 	Cause    model.Cause      `cbor:"8,keyasint"`
-	// Awaits makes it a preemptor: what the same group of commands stops for it on the node. NodeVersion is then that of the node which was chosen; it
-	// may be given in any case, and the placement is refused with stale if it moved.
+	// Awaits makes it a preemptor: what the same group of commands stops for it on the node. NodeVersion is then that
+	// of the node which was chosen; it may be given in any case, and the placement is refused with stale if it moved.
 	Awaits      []model.InstanceID `cbor:"9,keyasint,omitempty"`
 	NodeVersion uint64             `cbor:"10,keyasint,omitempty"`
 }
 
-// InstanceStop begins a stop. A running instance goes to draining, or to stopped at once when it was still pending, is failed or lost.
-// Budgets are checked here (B14): codes budget_min_ready, budget_rate, role_never, ack_required, conflict (already stopping).
+// InstanceStop begins a stop. A running instance goes to draining, or to stopped at once when it was still pending, is
+// failed or lost. Budgets are checked here (B14): codes budget_min_ready, budget_rate, role_never, ack_required,
+// conflict (already stopping).
 type InstanceStop struct {
 	ID     model.InstanceID `cbor:"1,keyasint"`
 	Cause  model.Cause      `cbor:"2,keyasint"`
@@ -132,7 +135,8 @@ type FactsRef struct {
 	Gen  uint64       `cbor:"2,keyasint"`
 }
 
-// InstanceKill writes stopped for a draining instance whose grace is over (P15), see State.StopDue. Code: grace_running before that, unless Now.
+// InstanceKill writes stopped for a draining instance whose grace is over (P15), see State.StopDue. Code: grace_running
+// before that, unless Now.
 type InstanceKill struct {
 	ID  model.InstanceID `cbor:"1,keyasint"`
 	Now bool             `cbor:"2,keyasint,omitempty"` // forced at a drain's deadline
@@ -146,12 +150,14 @@ type InstanceMark struct {
 	By        string           `cbor:"4,keyasint,omitempty"`
 	// Automatic: the node drain policy asks for it. Refused with stale if it doesn't.
 	Automatic bool `cbor:"5,keyasint,omitempty"`
-	// Surge: a person asks for it, and the instance is stopped when its replacement is ready. It is no replica, and its group replaces first; refused
-	// with invalid otherwise, with conflict if it is to be evicted for another reason, and as its stop would be by its role.
+	// Surge: a person asks for it, and the instance is stopped when its replacement is ready. It is no replica, and its
+	// group replaces first; refused with invalid otherwise, with conflict if it is to be evicted for another reason,
+	// and as its stop would be by its role.
 	Surge bool            `cbor:"6,keyasint,omitempty"`
 	Grace *model.Duration `cbor:"7,keyasint,omitempty"` // with Surge: of its stop, instead of the group's
-	// Avoid, with Surge: its group avoids the node for an hour. Without Requested: it avoids the node no longer by a person's word, which also holds of an
-	// instance that stops or has stopped; refused with conflict if it doesn't avoid the node so.
+	// Avoid, with Surge: its group avoids the node for an hour. Without Requested: it avoids the node no longer by a
+	// person's word, which also holds of an instance that stops or has stopped; refused with conflict if it doesn't
+	// avoid the node so.
 	Avoid bool `cbor:"8,keyasint,omitempty"`
 }
 

@@ -7,9 +7,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// InstanceAdopt gives a row to an instance that a restore has lost from the state and that alone holds its slot. What it runs goes on; the data
-// of its volumes is the newest. Codes: not_found, stale if anything else fills the slot or may fill it, anti_affinity_unsatisfied, restore_unconfirmed,
-// inventory_missing, and those of a node without room.
+// InstanceAdopt gives a row to an instance that a restore has lost from the state and that alone holds its slot. What
+// it runs goes on; the data of its volumes is the newest. Codes: not_found, stale if anything else fills the slot or
+// may fill it, anti_affinity_unsatisfied, restore_unconfirmed, inventory_missing, and those of a node without room.
 type InstanceAdopt struct {
 	ID model.InstanceID `cbor:"1,keyasint"`
 }
@@ -74,13 +74,15 @@ func (s *State) adoption(id model.InstanceID) (*InstancePlace, *model.Error) {
 	return c, nil
 }
 
-// usesTransfer reports whether an instance runs on volumes that a transfer has attached. The transfer waits for their end then, in a state from before that instance began: it
-// was started on the attached data, or on newer data, after the transfer was over. Older data is refused by newest.
+// usesTransfer reports whether an instance runs on volumes that a transfer has attached. The transfer waits for their
+// end then, in a state from before that instance began: it was started on the attached data, or on newer data, after
+// the transfer was over. Older data is refused by newest.
 func usesTransfer(h model.Holding, t *Transfer) bool {
 	return slices.ContainsFunc(h.Copies, func(e model.VolumeEpoch) bool { return slices.Contains(t.Names, e.Name) })
 }
 
-// newest refuses an instance that runs on older data than the state knows of a volume, or on data of the same epoch at another home. Code: stale.
+// newest refuses an instance that runs on older data than the state knows of a volume, or on data of the same epoch at
+// another home. Code: stale.
 func (s *State) newest(spec *model.GroupSpec, h model.Holding, node model.NodeID) *model.Error {
 	for _, v := range spec.Volumes {
 		row, known := s.Volumes.Get(volumeOf(&Instance{Group: h.Group, Slot: h.Slot, Node: node}, v))
@@ -143,7 +145,8 @@ func (c *InstanceAdopt) apply(s *State) error {
 	return nil
 }
 
-// untold refuses what is decided by the state of an adopted instance before its agent has told it: it may be ready, lead, and have a hook. Code: inventory_missing.
+// untold refuses what is decided by the state of an adopted instance before its agent has told it: it may be ready,
+// lead, and have a hook. Code: inventory_missing.
 func (i *Instance) untold() *model.Error {
 	if i.Status.Observed != model.ObservedBooting || i.Status.Epoch != 0 { // an agent's word has the epoch of its node
 		return nil

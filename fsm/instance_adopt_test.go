@@ -110,7 +110,8 @@ func TestAdoptKeepsNewerData(t *testing.T) {
 	}
 }
 
-// What is adopted runs: on a draining node its role and its gates keep it from the first moment, before its agent has told how it is.
+// What is adopted runs: on a draining node its role and its gates keep it from the first moment, before its agent has
+// told how it is.
 func TestAdoptOnDrainingNode(t *testing.T) {
 	job := webSpec()
 	job.Groups[0].Count, job.Groups[0].Role = 1, model.RoleSingleton

@@ -9,7 +9,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Movable returns nil if the instance may leave its node for a cause from outside its job, or the blocker: volume_local or role_never.
+// Movable returns nil if the instance may leave its node for a cause from outside its job, or the blocker: volume_local
+// or role_never.
 func (s *State) Movable(inst *Instance) *model.Error {
 	policy, ok := s.Policy(inst.Group)
 	if !ok || policy.Eviction.Mode != model.ModeNever {
@@ -85,7 +86,8 @@ func (c *InstancePlace) apply(s *State) error {
 	return nil
 }
 
-// heldBack refuses what a hold forbids, whenever it was decided: a preemption, and a replacement of a lost instance. Code: mass_offline_hold.
+// heldBack refuses what a hold forbids, whenever it was decided: a preemption, and a replacement of a lost instance.
+// Code: mass_offline_hold.
 func (c *InstancePlace) heldBack(s *State, old *Instance) *model.Error {
 	switch {
 	case !s.Hold.Active:
@@ -100,7 +102,8 @@ func (c *InstancePlace) heldBack(s *State, old *Instance) *model.Error {
 	return nil
 }
 
-// HoldsBack reports whether a hold keeps a lost instance from being replaced. A replacement that has begun goes on elsewhere where people want its node empty.
+// HoldsBack reports whether a hold keeps a lost instance from being replaced. A replacement that has begun goes on
+// elsewhere where people want its node empty.
 func (s *State) HoldsBack(lost *Instance) bool {
 	if !s.Hold.Active || lost.Status.Observed != model.ObservedLost {
 		return false
@@ -142,8 +145,9 @@ func portsMatch(spec *model.GroupSpec, ports model.Ports) *model.Error {
 	return nil
 }
 
-// slotFree checks that the slot has room for one more: no holder, or a holder without a successor that the new instance replaces. It returns the replaced
-// instance, if there is one. After a scale-down a slot above the count can still be held; then its holder can be replaced, but nobody else gets in.
+// slotFree checks that the slot has room for one more: no holder, or a holder without a successor that the new instance
+// replaces. It returns the replaced instance, if there is one. After a scale-down a slot above the count can still be
+// held; then its holder can be replaced, but nobody else gets in.
 func (s *State) slotFree(c *InstancePlace, g *Group, spec *model.GroupSpec) (*Instance, *model.Error) {
 	above := g.Role != model.RoleSystem && c.Slot >= g.Count
 	if c.Slot < 0 || above && c.Replaces == "" {
@@ -317,7 +321,8 @@ func (s *State) markTimes(next, before *Instance) {
 	}
 }
 
-// report takes one status from the agent in its epoch. Late and repeated ones change nothing; the whole row of a terminal instance stays as it is.
+// report takes one status from the agent in its epoch. Late and repeated ones change nothing; the whole row of a
+// terminal instance stays as it is.
 func (s *State) report(inst *Instance, status model.InstanceStatus, epoch uint64) {
 	status.Epoch = epoch
 	if !inst.takes(status) {
@@ -348,8 +353,8 @@ func (i *Instance) takes(status model.InstanceStatus) bool {
 	return true
 }
 
-// accept writes what is true of an instance on its node. What has ended and was to run has failed, unless it ended in the entries that a restore lost; what has
-// ended and was not to run is stopped.
+// accept writes what is true of an instance on its node. What has ended and was to run has failed, unless it ended in
+// the entries that a restore lost; what has ended and was not to run is stopped.
 func (s *State) accept(inst *Instance, status model.InstanceStatus) {
 	if status.Observed == model.ObservedFailed && status.Reason == "" {
 		status.Reason = "unknown"

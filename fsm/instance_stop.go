@@ -103,7 +103,8 @@ func (s *State) checkStop(inst *Instance, c *InstanceStop, choice GateChoice) *m
 	return refusal
 }
 
-// stillWanted checks that what a stop is decided for holds where it is applied, with a bypass too: that passes over budgets, not over the reason.
+// stillWanted checks that what a stop is decided for holds where it is applied, with a bypass too: that passes over
+// budgets, not over the reason.
 func (s *State) stillWanted(inst *Instance, c *InstanceStop) *model.Error {
 	switch {
 	case oneOf(c.Cause, model.CauseCrashLoop, model.CauseStartTimeout, model.CauseOOM, model.CauseCheckFailed) && inst.Status.Observed == model.ObservedReady:
@@ -132,7 +133,8 @@ func (s *State) stillWanted(inst *Instance, c *InstanceStop) *model.Error {
 	return nil
 }
 
-// mayReplaceUnready checks that an instance which runs has not been ready for longer than its group tolerates, and that its replacement is there.
+// mayReplaceUnready checks that an instance which runs has not been ready for longer than its group tolerates, and that
+// its replacement is there.
 func (s *State) mayReplaceUnready(inst *Instance) *model.Error {
 	if !s.unreadyLong(inst) {
 		return model.Refuse(model.CodeStale, "instance %s has not been unready for longer than its group tolerates", inst.ID)
@@ -143,7 +145,8 @@ func (s *State) mayReplaceUnready(inst *Instance) *model.Error {
 	return s.surged(inst)
 }
 
-// mayDrain checks what is particular to a drain's stops: the drain runs, the role allows it, and a surge's replacement is there.
+// mayDrain checks what is particular to a drain's stops: the drain runs, the role allows it, and a surge's replacement
+// is there.
 func (s *State) mayDrain(inst *Instance, c *InstanceStop) *model.Error {
 	drain, _, refusal := s.drainAt(inst.Node, c.By)
 	if refusal != nil {
@@ -164,7 +167,8 @@ func (s *State) mayDrain(inst *Instance, c *InstanceStop) *model.Error {
 	return s.surged(inst)
 }
 
-// surged refuses to stop an instance whose group replaces first before its replacement has come as far as the surge waits for.
+// surged refuses to stop an instance whose group replaces first before its replacement has come as far as the surge
+// waits for.
 func (s *State) surged(inst *Instance) *model.Error {
 	policy, ok := s.Policy(inst.Group)
 	if !ok || policy.Eviction.Order != model.OrderSurge {
@@ -267,8 +271,9 @@ func (s *State) graceOf(inst *Instance, override *model.Duration) model.Duration
 // wordOfStop is how long word of a stop may take to an agent that is online: longer than a failover.
 const wordOfStop = 10 * model.Second
 
-// StopDue is when the servers write stopped for a draining instance (P15): its grace after its agent said that the stop has begun, so that a program loses none of it
-// where word of the stop comes late, such as through a failover. An agent that says nothing has wordOfStop on top; on an offline node nothing is waited for (P16).
+// StopDue is when the servers write stopped for a draining instance (P15): its grace after its agent said that the stop
+// has begun, so that a program loses none of it where word of the stop comes late, such as through a failover. An agent
+// that says nothing has wordOfStop on top; on an offline node nothing is waited for (P16).
 func (s *State) StopDue(i *Instance) model.Time {
 	if i.Marks.StopHeard != 0 {
 		return i.Marks.StopHeard.Add(i.Marks.StopGrace)
@@ -299,15 +304,17 @@ func (c *InstanceKill) apply(s *State) error {
 	return nil
 }
 
-// InGrace reports whether an instance was replaced while its node was silent and may run there still: it may serve clients, so its agent ends it with its grace. One
-// of which only one may run has none, and it may have been taken away.
+// InGrace reports whether an instance was replaced while its node was silent and may run there still: it may serve
+// clients, so its agent ends it with its grace. One of which only one may run has none, and it may have been taken
+// away.
 func (s *State) InGrace(inst *Instance) bool {
 	spec, ok := s.Spec(inst.Group, inst.Version)
 	given := inst.Marks.GraceOverride == nil || *inst.Marks.GraceOverride > 0
 	return ok && given && inst.Desired == model.DesiredStopped && inst.Status.Observed != model.ObservedStopped && inst.Marks.StopCause == model.CauseNodeOffline && !spec.OneHolder()
 }
 
-// endGraceFor ends such a grace on the word of a person. It can't be shortened to anything but nothing, as nobody knows how much of it is left. Code: stopping.
+// endGraceFor ends such a grace on the word of a person. It can't be shortened to anything but nothing, as nobody knows
+// how much of it is left. Code: stopping.
 func (s *State) endGraceFor(inst *Instance, c *InstanceStop) *model.Error {
 	if c.Grace == nil || *c.Grace != 0 {
 		return model.Refuse(model.CodeStopping, "instance %s was replaced while its node was silent, and ends there within its grace", inst.ID).
@@ -354,7 +361,8 @@ func (c *InstanceMark) apply(s *State) error {
 	return nil
 }
 
-// markFor flips the wish as a command asks. A person who asks for what a policy asked for already takes it over, without a flip (L8).
+// markFor flips the wish as a command asks. A person who asks for what a policy asked for already takes it over,
+// without a flip (L8).
 func (s *State) markFor(inst *Instance, c *InstanceMark) {
 	switch {
 	case c.Requested && c.Automatic:

@@ -6,8 +6,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// A bypass passes over budgets and never over the reason of a stop: a drain's stop that was decided before the drain was canceled, paused or over is refused where it
-// is applied, and so is one past a budget that the drain was not told about.
+// A bypass passes over budgets and never over the reason of a stop: a drain's stop that was decided before the drain
+// was canceled, paused or over is refused where it is applied, and so is one past a budget that the drain was not told
+// about.
 // proves S6
 func TestBypassKeepsTheReason(t *testing.T) {
 	world := func(options model.DrainOptions) *Machine {
@@ -53,7 +54,8 @@ func TestBypassKeepsTheReason(t *testing.T) {
 	}
 }
 
-// A stop for a failure that was decided before the instance became ready is refused, with the placement beside it, and is not counted as a failure.
+// A stop for a failure that was decided before the instance became ready is refused, with the placement beside it, and
+// is not counted as a failure.
 func TestFailureThatIsOver(t *testing.T) {
 	for _, cause := range []model.Cause{model.CauseStartTimeout, model.CauseCrashLoop, model.CauseCheckFailed, model.CauseOOM} {
 		s := run(t, NewState(), 1000, &ClusterInit{ID: "c1", Name: "test", Settings: model.DefaultSettings()}, register("n1"), &NodeReport{ID: "n1", Full: true},
@@ -72,7 +74,8 @@ func TestFailureThatIsOver(t *testing.T) {
 	}
 }
 
-// A drain that accepts downtime of a group that no job has is refused: a typing error would be found out only when the drain waits.
+// A drain that accepts downtime of a group that no job has is refused: a typing error would be found out only when the
+// drain waits.
 func TestDowntimeOfNoGroup(t *testing.T) {
 	s := aloneState(t)
 	for group, want := range map[string]model.Code{"web/api": "", "*": "", "web/no": model.CodeNotFound, "web": model.CodeNotFound} {

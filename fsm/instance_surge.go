@@ -47,7 +47,8 @@ func (s *State) maySurge(inst *Instance, c *InstanceMark) *model.Error {
 	return s.MayEvict(inst, c.Cause, c.By, s.BeforeHook(inst))
 }
 
-// ReplacesFirst reports whether a person may have an instance stopped once its replacement is ready: its group replaces first, and two may be in its slot.
+// ReplacesFirst reports whether a person may have an instance stopped once its replacement is ready: its group replaces
+// first, and two may be in its slot.
 func (s *State) ReplacesFirst(inst *Instance) bool {
 	policy, ok := s.Policy(inst.Group)
 	_, replica := s.MemberOf(inst)

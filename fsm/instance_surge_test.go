@@ -6,7 +6,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// surgeStop tries the stop with which the leader ends an eviction that a person asked for with a replacement first, or the same stop by a person.
+// surgeStop tries the stop with which the leader ends an eviction that a person asked for with a replacement first, or
+// the same stop by a person.
 func surgeStop(s State, actor model.Actor) *model.Error {
 	_, results := s.Apply(s.Index+1, 1, Entry{
 		Format: model.CurrentFormat, At: s.Now, Actor: actor, Groups: [][]Command{{&InstanceStop{ID: "i1", Cause: model.CauseUser, By: "ann"}}},
@@ -14,8 +15,8 @@ func surgeStop(s State, actor model.Actor) *model.Error {
 	return results[0].Refusal
 }
 
-// A leader's stop that waited for a replacement is refused where the replacement does not cover at the entry, whatever the leader saw. A person may
-// stop the instance without it.
+// A leader's stop that waited for a replacement is refused where the replacement does not cover at the entry, whatever
+// the leader saw. A person may stop the instance without it.
 func TestSurgeOfAPersonCoversWhereItIsApplied(t *testing.T) {
 	spec := webSpec()
 	spec.Groups[0].Count = 2

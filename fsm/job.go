@@ -31,18 +31,19 @@ type JobVersion struct {
 	Scaled []string `cbor:"8,keyasint,omitempty"` // groups whose count somebody changed by a scale, here or in a version before it
 }
 
-// JobSubmit makes Spec the wanted state of a job: a new version when a group's template changed, otherwise only counts and limits. The same spec
-// again changes nothing. IfIndex other than nil must be the job's index (0: the job must not exist), or the answer is conflict.
-// Codes: invalid, not_supported, unknown_class, service_taken, conflict, too_large, quota_exceeded.
+// JobSubmit makes Spec the wanted state of a job: a new version when a group's template changed, otherwise only counts
+// and limits. The same spec again changes nothing. IfIndex other than nil must be the job's index (0: the job must not
+// exist), or the answer is conflict. Codes: invalid, not_supported, unknown_class, service_taken, conflict, too_large,
+// quota_exceeded.
 type JobSubmit struct {
 	Spec    model.JobSpec `cbor:"1,keyasint"`
 	IfIndex *uint64       `cbor:"2,keyasint,omitempty"`
 	Message string        `cbor:"3,keyasint,omitempty"`
 }
 
-// JobRevert submits the spec of an earlier version again, as a new version. IfVersion other than 0 must be the current one (stale). With KeepCounts, as
-// the system asks for it, groups that were scaled keep the count that they have now. Where the earlier version can't have those counts it comes with its
-// own, and the message of the new version says so.
+// JobRevert submits the spec of an earlier version again, as a new version. IfVersion other than 0 must be the current
+// one (stale). With KeepCounts, as the system asks for it, groups that were scaled keep the count that they have now.
+// Where the earlier version can't have those counts it comes with its own, and the message of the new version says so.
 type JobRevert struct {
 	Job       model.JobName `cbor:"1,keyasint"`
 	Version   uint64        `cbor:"2,keyasint"`
@@ -51,8 +52,8 @@ type JobRevert struct {
 
 	KeepCounts bool `cbor:"5,keyasint,omitempty"`
 
-	// CurrentCounts, as people ask for it, has every group of both versions keep the count that it has now: a count is changed by a scale. Then a
-	// version that differs from the current one in counts alone is refused (conflict).
+	// CurrentCounts, as people ask for it, has every group of both versions keep the count that it has now: a count is
+	// changed by a scale. Then a version that differs from the current one in counts alone is refused (conflict).
 	CurrentCounts bool `cbor:"6,keyasint,omitempty"`
 }
 

@@ -12,7 +12,8 @@ const (
 	keptDeployments = 5  // ended ones of a job
 )
 
-// Policy is the current spec of a group: counts, budgets, roles and limits come from it, also for instances of older versions.
+// Policy is the current spec of a group: counts, budgets, roles and limits come from it, also for instances of older
+// versions.
 func (s *State) Policy(group model.GroupID) (*model.GroupSpec, bool) {
 	job, ok := s.Jobs.Get(jobOf(group))
 	if !ok {
@@ -136,8 +137,8 @@ func (s *State) submitGroup(job *Job, spec *model.GroupSpec, forced bool) bool {
 	return before != g.Version
 }
 
-// templateVersion finds the newest kept version whose template of the group equals spec: its instances need no replacement, and after a revert
-// those that still run the old version are current again.
+// templateVersion finds the newest kept version whose template of the group equals spec: its instances need no
+// replacement, and after a revert those that still run the old version are current again.
 func (s *State) templateVersion(id model.GroupID, below uint64, spec *model.GroupSpec) (uint64, bool) {
 	g, ok := s.Groups.Get(id)
 	if !ok {
@@ -155,7 +156,8 @@ func (s *State) templateVersion(id model.GroupID, below uint64, spec *model.Grou
 	return 0, false
 }
 
-// StableVersion is the version of a group's instances in the last job version that succeeded; ok is false if none did, or the group is newer.
+// StableVersion is the version of a group's instances in the last job version that succeeded; ok is false if none did,
+// or the group is newer.
 func (s *State) StableVersion(id model.GroupID) (version uint64, ok bool) {
 	job, ok := s.Jobs.Get(jobOf(id))
 	if !ok || job.Stable == 0 {

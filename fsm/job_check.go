@@ -2,8 +2,9 @@ package fsm
 
 import "github.com/outspan/outspan/model"
 
-// surroundings is what the specs of one job are held against: services, ports, nodes and wishes of others. Each part is read when it is asked for first,
-// and then once, however many groups, ports and versions are checked. The state must not change meanwhile.
+// surroundings is what the specs of one job are held against: services, ports, nodes and wishes of others. Each part is
+// read when it is asked for first, and then once, however many groups, ports and versions are checked. The state must
+// not change meanwhile.
 type surroundings struct {
 	s       *State
 	job     model.JobName
@@ -28,7 +29,8 @@ func (s *State) around(job model.JobName) *surroundings {
 	return &surroundings{s: s, job: job, full: map[rankedPort]bool{}, wanted: map[model.ClassName]wishes{}}
 }
 
-// check refuses what can't be right in this cluster: unknown classes, services of others, memory or ports that no node has.
+// check refuses what can't be right in this cluster: unknown classes, services of others, memory or ports that no node
+// has.
 func (a *surroundings) check(spec *model.JobSpec) *model.Error {
 	if _, _, ok := a.s.Class(spec.Class); !ok {
 		return model.Refuse(model.CodeUnknownClass, "job %s: class %q is unknown", spec.Name, spec.Class).WithHint("the classes are: %s", joinClasses(a.s.Classes))
@@ -124,8 +126,8 @@ func (a *surroundings) readStatics() {
 	}
 }
 
-// fitsSomewhere refuses a group if not one of its instances could run even on an empty node, or whose static port is taken on every node by
-// what it may not preempt.
+// fitsSomewhere refuses a group if not one of its instances could run even on an empty node, or whose static port is
+// taken on every node by what it may not preempt.
 func (a *surroundings) fitsSomewhere(id model.GroupID, g *model.GroupSpec, class model.ClassName) *model.Error {
 	if a.s.Nodes.Len() == 0 || g.Count == 0 && g.Role != model.RoleSystem {
 		return nil
@@ -157,8 +159,8 @@ func (a *surroundings) largestNode() int64 {
 	return *a.largest
 }
 
-// takenEverywhere reports whether a static port is taken on every node by what a class of a rank may not preempt. The node that had the port before free
-// is looked at first.
+// takenEverywhere reports whether a static port is taken on every node by what a class of a rank may not preempt. The
+// node that had the port before free is looked at first.
 func (a *surroundings) takenEverywhere(port, rank int) bool {
 	key := rankedPort{port, rank}
 	if full, known := a.full[key]; known {
@@ -193,8 +195,8 @@ func (a *surroundings) freeOn(node model.NodeID, port, rank int) bool {
 	return ok && (holder.Name == a.job || a.s.ClassRank(holder.Class) > rank)
 }
 
-// checkWanted refuses a spec with which the jobs of its class would want more than the class's quota. One that wants no more than before is not refused.
-// Code: quota_exceeded:<what>.
+// checkWanted refuses a spec with which the jobs of its class would want more than the class's quota. One that wants no
+// more than before is not refused. Code: quota_exceeded:<what>.
 func (a *surroundings) checkWanted(spec *model.JobSpec) *model.Error {
 	class, _, ok := a.s.Class(spec.Class)
 	if !ok || class.Quota == (model.Quota{}) {

@@ -23,7 +23,8 @@ func portedJob(name string, first, groups, ports int) model.JobSpec {
 	return spec.Expand()
 }
 
-// portedState is a cluster of 100 nodes and 100 jobs with ports, and the job "many" with ten versions of 16 groups and 64 ports each.
+// portedState is a cluster of 100 nodes and 100 jobs with ports, and the job "many" with ten versions of 16 groups and
+// 64 ports each.
 func portedState(t testing.TB) State {
 	s := NewState()
 	apply := func(c Command) {
@@ -45,7 +46,8 @@ func portedState(t testing.TB) State {
 	return s
 }
 
-// However many ports and versions of a job are checked, each service, group and node is looked at once. A port is looked for on few nodes.
+// However many ports and versions of a job are checked, each service, group and node is looked at once. A port is
+// looked for on few nodes.
 func TestSurroundingsAreReadOnce(t *testing.T) {
 	s := portedState(t)
 	around := s.around("many")

@@ -151,8 +151,8 @@ func TestRevertsAtTheBounds(t *testing.T) {
 	}
 }
 
-// An automatic revert keeps the counts of groups that were scaled. Where they leave no room for the others, those of the
-// version before do.
+// An automatic revert keeps the counts of groups that were scaled. Where they leave no room for the others, those of
+// the version before do.
 func TestRevertWithoutRoomForScaledCounts(t *testing.T) {
 	g := &glutton{t: t, s: NewState()}
 	g.must(&JobSubmit{Spec: wantingJob("web", 1, 99_999)})

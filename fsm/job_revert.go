@@ -60,8 +60,8 @@ func withOwnCounts(message string, version uint64, why *model.Error) string {
 	return model.ClipText(fmt.Sprintf("%s; with the counts of version %d: %s", message, version, why.Message), maxRevertMessage)
 }
 
-// withCountsOf is spec with the counts of the current version: of every group, or of those that were scaled. Where it can't have them it is spec as it
-// was, and why it can't.
+// withCountsOf is spec with the counts of the current version: of every group, or of those that were scaled. Where it
+// can't have them it is spec as it was, and why it can't.
 func (a *surroundings) withCountsOf(spec model.JobSpec, current *JobVersion, every bool) (model.JobSpec, *model.Error) {
 	counted := spec
 	counted.Groups = slices.Clone(spec.Groups)
@@ -83,10 +83,11 @@ func (a *surroundings) withCountsOf(spec model.JobSpec, current *JobVersion, eve
 	return counted, nil
 }
 
-// RevertTarget is the version to which a job goes back: the newest one before the current that completed its rollout, that no revert has left, and that
-// differs from the current one in more than counts. It is refused where the current version is a revert already, as far as its spec goes: the versions
-// before it were chosen or left by a person or by the system, so a person says to which one to go on. A stopped job goes back to what it had also then.
-// Codes: not_found, conflict.
+// RevertTarget is the version to which a job goes back: the newest one before the current that completed its rollout,
+// that no revert has left, and that differs from the current one in more than counts. It is refused where the current
+// version is a revert already, as far as its spec goes: the versions before it were chosen or left by a person or by
+// the system, so a person says to which one to go on. A stopped job goes back to what it had also then. Codes:
+// not_found, conflict.
 func (s *State) RevertTarget(job *Job) (version uint64, refusal *model.Error) {
 	none := model.Refuse(model.CodeNotFound, "job %s has no earlier version that completed its rollout and differs from the current one", job.Name).
 		WithHint("name a version: outspan job history %s lists them", job.Name)
@@ -124,8 +125,9 @@ func (s *State) furtherBack(job *Job) string {
 	return further
 }
 
-// WayBack is what a person does about a version that does not come up: a command that goes back to the last version that worked, named because the
-// current one may be a revert; and where there is nothing to go back to, what to do first.
+// WayBack is what a person does about a version that does not come up: a command that goes back to the last version
+// that worked, named because the current one may be a revert; and where there is nothing to go back to, what to do
+// first.
 func (s *State) WayBack(job *Job) string {
 	if back, ok := s.BackToStable(job); ok {
 		return back
@@ -133,8 +135,8 @@ func (s *State) WayBack(job *Job) string {
 	return "mend the job file, then: outspan job run FILE"
 }
 
-// BackToStable is the command that goes back to the last version that worked; false if there is none, or it is gone or differs from the current one in counts
-// at most.
+// BackToStable is the command that goes back to the last version that worked; false if there is none, or it is gone or
+// differs from the current one in counts at most.
 func (s *State) BackToStable(job *Job) (string, bool) {
 	stable, ok := s.JobVersion(job.Name, job.Stable)
 	current, known := s.JobVersion(job.Name, job.Version)

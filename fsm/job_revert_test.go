@@ -40,7 +40,8 @@ func reverted(t *testing.T, s State, version uint64) State {
 	return completed(t, run(t, s, 1000, &JobRevert{Job: "web", Version: version, CurrentCounts: true}))
 }
 
-// A revert goes to a version that nobody has left for an earlier one. A second one in a row has the person say to which version.
+// A revert goes to a version that nobody has left for an earlier one. A second one in a row has the person say to which
+// version.
 func TestRevertOfARevert(t *testing.T) {
 	target := func(s State) string {
 		job, _ := s.Jobs.Get("web")
@@ -98,7 +99,8 @@ func oldState(t *testing.T, breaks func(*model.GroupSpec)) State {
 	return f.publish()
 }
 
-// A kept version that today's checks refuse can be scaled, and keeps the counts in a revert to it. Bounds of counts hold all the same.
+// A kept version that today's checks refuse can be scaled, and keeps the counts in a revert to it. Bounds of counts
+// hold all the same.
 func TestVersionsThatTodaysChecksRefuse(t *testing.T) {
 	s := oldState(t, func(g *model.GroupSpec) { g.Stop.Signal = "SIGOLD" })
 	s = run(t, s, 1000, &JobScale{Job: "web", Group: "api", Count: 5})
@@ -132,7 +134,8 @@ func TestRevertSaysWhoseCountsItHas(t *testing.T) {
 	}
 }
 
-// After a revert and one more revert, whose rollout failed, a revert without a version is refused: the way back names the version.
+// After a revert and one more revert, whose rollout failed, a revert without a version is refused: the way back names
+// the version.
 func TestWayBackNamesTheVersion(t *testing.T) {
 	s := reverted(t, historyOf(t, "one", "two"), 1)
 	s = run(t, s, 1000, &JobRevert{Job: "web", Version: 2, CurrentCounts: true}, &DeploymentStep{ID: "web-4", Status: model.DeploymentFailed, Reason: "no progress for 10m"})

@@ -79,8 +79,9 @@ func (c *JobScale) apply(s *State) error {
 	return nil
 }
 
-// checkScaled refuses next, which is now with other counts, if that can't be right. What is refused of a version for its other parts says nothing of the
-// counts: the version runs, and was accepted by a program that did not know the check.
+// checkScaled refuses next, which is now with other counts, if that can't be right. What is refused of a version for
+// its other parts says nothing of the counts: the version runs, and was accepted by a program that did not know the
+// check.
 func checkScaled(now, next *model.JobSpec) *model.Error {
 	refusal := next.Check()
 	if refusal == nil || now.Check() == nil {

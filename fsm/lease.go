@@ -2,18 +2,19 @@ package fsm
 
 import "github.com/outspan/outspan/model"
 
-// leaseMargin is what is added to lease and grace before an instance counts as ended by its lease: for timers that are late, a kill that
-// takes its time and clocks that differ a little.
+// leaseMargin is what is added to lease and grace before an instance counts as ended by its lease: for timers that are
+// late, a kill that takes its time and clocks that differ a little.
 const leaseMargin = 5 * model.Second
 
-// HeartbeatInterval is H: how often an agent tells every server that it is there, given after how much silence it is offline. A sixth
-// of that, between 300 ms and 10 s.
+// HeartbeatInterval is H: how often an agent tells every server that it is there, given after how much silence it is
+// offline. A sixth of that, between 300 ms and 10 s.
 func HeartbeatInterval(offlineAfter model.Duration) model.Duration {
 	return min(max(offlineAfter/6, 300*model.Millisecond), 10*model.Second)
 }
 
-// LeaseEnd is when a lost instance has ended by its lease, wherever the network is broken: lease, grace and a margin after the offline
-// entry, before which a majority agreed to answer that node no more. Never: it runs under no lease, so no time makes sure that it ended.
+// LeaseEnd is when a lost instance has ended by its lease, wherever the network is broken: lease, grace and a margin
+// after the offline entry, before which a majority agreed to answer that node no more. Never: it runs under no lease,
+// so no time makes sure that it ended.
 func (s *State) LeaseEnd(inst *Instance) model.Time {
 	spec, ok := s.Spec(inst.Group, inst.Version)
 	n, known := s.Nodes.Get(inst.Node)
@@ -23,8 +24,8 @@ func (s *State) LeaseEnd(inst *Instance) model.Time {
 	return n.Return.OfflineSince.Add(spec.Exclusive.Lease).Add(s.graceOf(inst, inst.Marks.GraceOverride)).Add(leaseMargin)
 }
 
-// InstanceFenced takes a lost instance for stopped because its lease has ended it. Codes: not_found, stale (its node is not offline, or it
-// is not lost), lease_held; inventory_missing after a restore.
+// InstanceFenced takes a lost instance for stopped because its lease has ended it. Codes: not_found, stale (its node is
+// not offline, or it is not lost), lease_held; inventory_missing after a restore.
 type InstanceFenced struct {
 	ID model.InstanceID `cbor:"1,keyasint"`
 }

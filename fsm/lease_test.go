@@ -73,7 +73,8 @@ func TestConfirmDeadWaitsForTheLease(t *testing.T) {
 	run(t, forced, 10_002, &NodeConfirmDead{ID: "n1"}) // said again: nothing is left that could run
 }
 
-// Nothing ends by itself what runs under no lease: only a person's word does where only one may run, and any word where more may.
+// Nothing ends by itself what runs under no lease: only a person's word does where only one may run, and any word where
+// more may.
 func TestConfirmDeadOfWhatHasNoLease(t *testing.T) {
 	local, same := webSpec(), webSpec()
 	local.Groups[0].Volumes = []model.VolumeSpec{{Name: "data", Kind: model.VolumeLocal, Path: "/data"}}
@@ -137,7 +138,8 @@ func TestLeaseBounds(t *testing.T) {
 	}
 }
 
-// A silence that a restored state has may have ended in the entries that are lost: it takes nothing for ended before the node has told what it runs.
+// A silence that a restored state has may have ended in the entries that are lost: it takes nothing for ended before
+// the node has told what it runs.
 func TestNotFencedByASilenceFromBeforeARestore(t *testing.T) {
 	s := leaseState(t, fencedSpec(), 6*model.Second)
 	s = run(t, s, 10_000, offline(s, "n1"), &RestoreMark{})

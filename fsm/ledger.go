@@ -7,8 +7,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Ledger is one budget that instances of a group are under, and what it is measured against. Everything in it but Stops is derived from rows,
-// so nothing can leak from it.
+// Ledger is one budget that instances of a group are under, and what it is measured against. Everything in it but Stops
+// is derived from rows, so nothing can leak from it.
 type Ledger struct {
 	Name   string // of the group, or of the shared budget
 	Shared bool
@@ -18,7 +18,8 @@ type Ledger struct {
 	Held   int // ready ones whose stop is being prepared
 	Stops  []model.Time
 
-	// Unheard counts those of Ready that only a restored state says are ready: their agents have not told yet. Held ones are not among them.
+	// Unheard counts those of Ready that only a restored state says are ready: their agents have not told yet. Held
+	// ones are not among them.
 	Unheard int
 }
 
@@ -35,7 +36,8 @@ func (s *State) Ledgers(id model.GroupID) []Ledger {
 	return all
 }
 
-// Unheard reports whether a budget of a group counts less than the state says is ready, since agents have not told since a restore what runs on their nodes.
+// Unheard reports whether a budget of a group counts less than the state says is ready, since agents have not told
+// since a restore what runs on their nodes.
 func (s *State) Unheard(id model.GroupID) bool {
 	return s.unheard.Len() > 0 && slices.ContainsFunc(s.Ledgers(id), func(l Ledger) bool { return l.Unheard > 0 })
 }
@@ -73,8 +75,9 @@ func (l *Ledger) Allowed(now model.Time) int {
 // AllowsNone reports whether the budget never lets a member be stopped before its replacement is ready.
 func (l *Ledger) AllowsNone() bool { return l.Want > 0 && l.Budget.MinReady >= l.Want }
 
-// BlockingBudget names a budget of a group that never lets one of its instances be stopped first, and whether that was declared with blocking. Such a
-// budget yields to nothing but the forced deadline of a drain (R26). Empty: there is none.
+// BlockingBudget names a budget of a group that never lets one of its instances be stopped first, and whether that was
+// declared with blocking. Such a budget yields to nothing but the forced deadline of a drain (R26). Empty: there is
+// none.
 func (s *State) BlockingBudget(id model.GroupID) (name string, declared bool) {
 	ledgers := s.Ledgers(id)
 	if len(ledgers) == 0 {
@@ -120,10 +123,11 @@ func noteStop(stops []model.Time, most int, window model.Duration, now model.Tim
 	return kept[max(0, len(kept)-most):]
 }
 
-// CheckBudget returns nil if a voluntary stop of inst may begin now as far as budgets and rates go. It is the one place that asks: the group's own
-// budget and every shared one must allow it (R20, R21), and the rate of who wants it (R27). Codes: budget_min_ready with what it waits for; budget_rate
-// and actor_rate with the time from which all rates allow it again (Never with budget_min_ready: only a change can help). All of it is derived from
-// rows at Apply, so two leaders, two clients or a stale plan can't overshoot.
+// CheckBudget returns nil if a voluntary stop of inst may begin now as far as budgets and rates go. It is the one place
+// that asks: the group's own budget and every shared one must allow it (R20, R21), and the rate of who wants it (R27).
+// Codes: budget_min_ready with what it waits for; budget_rate and actor_rate with the time from which all rates allow
+// it again (Never with budget_min_ready: only a change can help). All of it is derived from rows at Apply, so two
+// leaders, two clients or a stale plan can't overshoot.
 func (s *State) CheckBudget(inst *Instance, cause model.Cause) (*model.Error, model.Time) {
 	if cause == model.CauseStartTimeout && s.startOverdue(inst) {
 		return nil, 0 // it has failed: a loss, which no budget blocks
@@ -175,8 +179,8 @@ func (s *State) ledgersFor(inst *Instance, cause model.Cause) []Ledger {
 	return s.Ledgers(inst.Group)
 }
 
-// goesWithNode reports whether an instance of a group that has one on every node leaves because its node does: the group lacks nothing then, and no
-// budget counts it.
+// goesWithNode reports whether an instance of a group that has one on every node leaves because its node does: the
+// group lacks nothing then, and no budget counts it.
 func (s *State) goesWithNode(inst *Instance, cause model.Cause) bool {
 	g, ok := s.Groups.Get(inst.Group)
 	return ok && g.Role == model.RoleSystem && cause == model.CauseNodeDraining
@@ -187,8 +191,8 @@ func (s *State) until(t model.Time) model.Duration {
 	return (t.Sub(s.Now) + model.Second - 1) / model.Second * model.Second
 }
 
-// checkReady asks one budget whether inst may go. A unit that inst holds itself is not counted against it, and one that is ready only by the word of
-// a restored state does not count.
+// checkReady asks one budget whether inst may go. A unit that inst holds itself is not counted against it, and one that
+// is ready only by the word of a restored state does not count.
 func (s *State) checkReady(l *Ledger, inst *Instance, cause model.Cause) *model.Error {
 	held, minReady := l.Held-count(inst.holdsUnit()), l.Budget.MinReady
 	but := ""
@@ -223,7 +227,8 @@ func (s *State) checkReady(l *Ledger, inst *Instance, cause model.Cause) *model.
 // holdsUnit reports whether the instance is ready and its stop is being prepared: it is counted in Group.Held.
 func (i *Instance) holdsUnit() bool { return i.Eviction.Preparing && i.Ready() }
 
-// unreadyLong reports whether an instance has been unready for longer than its group tolerates; then it is no longer kept for the budget's sake.
+// unreadyLong reports whether an instance has been unready for longer than its group tolerates; then it is no longer
+// kept for the budget's sake.
 func (s *State) unreadyLong(inst *Instance) bool {
 	policy, ok := s.Policy(inst.Group)
 	if !ok || policy.Toleration.NotReady == nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Machine holds the published State of one server. The log is applied here, by one goroutine at a time; reading is safe for many and
-// never blocks. Machine is about when a state is seen, never about what is in it.
+// Machine holds the published State of one server. The log is applied here, by one goroutine at a time; reading is safe
+// for many and never blocks. Machine is about when a state is seen, never about what is in it.
 type Machine struct {
 	current atomic.Pointer[publication]
 
@@ -61,11 +61,12 @@ func (m *Machine) Apply(index, term uint64, data []byte) ([]Result, error) {
 	return results[0], nil
 }
 
-// ApplyBatch applies entries of the log, one after the other, and publishes the state after the last: nobody sees one between them. Refusals are in the
-// results, which are in the order of the entries; the error is for input that a healthy log can't hold: an entry that can't be decoded (codes needs_format,
-// invalid) or an index that does not grow (internal). The caller must then end the server: an entry that was skipped would make this replica differ from
-// the others. What stands before such an entry is published. Until a Restore every further call gives the same error. A panic is not
-// caught, for the same reason.
+// ApplyBatch applies entries of the log, one after the other, and publishes the state after the last: nobody sees one
+// between them. Refusals are in the results, which are in the order of the entries; the error is for input that a
+// healthy log can't hold: an entry that can't be decoded (codes needs_format, invalid) or an index that does not grow
+// (internal). The caller must then end the server: an entry that was skipped would make this replica differ from the
+// others. What stands before such an entry is published. Until a Restore every further call gives the same error. A
+// panic is not caught, for the same reason.
 func (m *Machine) ApplyBatch(entries []Logged) ([][]Result, error) {
 	m.write.Lock()
 	defer m.write.Unlock()
@@ -103,7 +104,8 @@ func (s *State) applyLogged(entries []Logged) (results [][]Result, _ error) {
 	return results, nil
 }
 
-// Restore replaces the whole state by a snapshot's and wakes everybody who waits. On an error, which is that of ReadSnapshot, nothing changed.
+// Restore replaces the whole state by a snapshot's and wakes everybody who waits. On an error, which is that of
+// ReadSnapshot, nothing changed.
 func (m *Machine) Restore(r io.Reader) error {
 	m.write.Lock()
 	defer m.write.Unlock()
@@ -131,7 +133,8 @@ func (m *Machine) replace(s State) {
 // State returns the published state. It doesn't block.
 func (m *Machine) State() State { return m.current.Load().state }
 
-// Current is the published state itself, for who looks at little of a struct of 3 kB. Nobody may change it. It doesn't block.
+// Current is the published state itself, for who looks at little of a struct of 3 kB. Nobody may change it. It doesn't
+// block.
 func (m *Machine) Current() *State { return &m.current.Load().state }
 
 // Snapshot returns the state to write with WriteSnapshot, which needs no lock and takes as long as it likes.
@@ -143,9 +146,9 @@ func (m *Machine) Watch() (State, <-chan struct{}) {
 	return p.state, p.next
 }
 
-// WatchTopic returns a channel that is closed when the next entry that touches t was published, or a snapshot was restored. Call it BEFORE reading the
-// state that is judged, so that no change falls between. It wakes once; cancel gives it up earlier and must be called in any
-// case. A wake-up says only that it is worth looking again.
+// WatchTopic returns a channel that is closed when the next entry that touches t was published, or a snapshot was
+// restored. Call it BEFORE reading the state that is judged, so that no change falls between. It wakes once; cancel
+// gives it up earlier and must be called in any case. A wake-up says only that it is worth looking again.
 func (m *Machine) WatchTopic(t Topic) (woken <-chan struct{}, cancel func()) {
 	m.wait.Lock()
 	defer m.wait.Unlock()
@@ -164,7 +167,8 @@ func (m *Machine) WatchTopic(t Topic) (woken <-chan struct{}, cancel func()) {
 	})
 }
 
-// WaitIndex blocks until the entry at index, or a later one, is published here, and returns nil; or until ctx ends, and returns its cause.
+// WaitIndex blocks until the entry at index, or a later one, is published here, and returns nil; or until ctx ends, and
+// returns its cause.
 func (m *Machine) WaitIndex(ctx context.Context, index uint64) error {
 	w := m.awaitIndex(index)
 	if w == nil {
@@ -179,8 +183,8 @@ func (m *Machine) WaitIndex(ctx context.Context, index uint64) error {
 	}
 }
 
-// awaitIndex joins those who wait for index, or returns nil if it is there. The state is read under the lock that publish takes after it stored
-// a newer one: either it is seen here or publish sees the waiter.
+// awaitIndex joins those who wait for index, or returns nil if it is there. The state is read under the lock that
+// publish takes after it stored a newer one: either it is seen here or publish sees the waiter.
 func (m *Machine) awaitIndex(index uint64) *waiter {
 	m.wait.Lock()
 	defer m.wait.Unlock()

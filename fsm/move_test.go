@@ -32,8 +32,8 @@ func (w world) move() Command {
 	return c
 }
 
-// resting is the beginning of a history with jobs that are at rest on n1, so that there is something to move, a volume to work on, and an update that waits to be
-// promoted.
+// resting is the beginning of a history with jobs that are at rest on n1, so that there is something to move, a volume
+// to work on, and an update that waits to be promoted.
 func resting() [][]Command {
 	node := &NodeRegister{ID: "n1", Name: "n1.local", Agent: model.AgentInfo{BootID: "boot1", Address: "127.0.0.1", Key: []byte("k")},
 		Shape: model.NodeShape{Capacity: model.Resources{CPU: 4000, MemoryBytes: 4 << 30}, PortMin: 8000, PortMax: 8007, Attributes: map[string]string{model.AttributeBackup: "/b"}}}
@@ -196,7 +196,8 @@ func TestMoveLeavesReserve(t *testing.T) {
 	}
 }
 
-// At most max(1, 5 %) of the instances are stopped in a minute of cluster time without an order, whoever leads: the count is in the state.
+// At most max(1, 5 %) of the instances are stopped in a minute of cluster time without an order, whoever leads: the
+// count is in the state.
 func TestRail(t *testing.T) {
 	s := rest(t, 4)
 	for i := range 3 {
@@ -328,7 +329,8 @@ func TestAvoidNamesTheActor(t *testing.T) {
 	}
 }
 
-// What a person said with avoid, a person takes back, also when the instance has stopped. What failed there stays noted.
+// What a person said with avoid, a person takes back, also when the instance has stopped. What failed there stays
+// noted.
 func TestAvoidIsTakenBack(t *testing.T) {
 	s := rest(t, 4)
 	back := &InstanceMark{ID: "i0", Avoid: true}

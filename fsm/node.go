@@ -21,7 +21,8 @@ type Node struct {
 	Assigned uint64 `cbor:"12,keyasint"`
 	// FactsGen is the generation of the facts that its agent last reported, of this epoch.
 	FactsGen uint64 `cbor:"13,keyasint,omitempty"`
-	// Promised is the memory, in bytes, that preemptors here will take beyond what those give back whose end they wait for.
+	// Promised is the memory, in bytes, that preemptors here will take beyond what those give back whose end they wait
+	// for.
 	Promised int64 `cbor:"15,keyasint,omitempty"`
 	// Avoid lists the groups that did badly here, at most 64, in order of group.
 	Avoid []AvoidEntry `cbor:"16,keyasint,omitempty"`
@@ -56,7 +57,8 @@ type NodeReturn struct {
 	ConfirmedDead bool           `cbor:"5,keyasint,omitempty"` // the operator said that nothing runs there any more
 }
 
-// State derives the shown state: the first that applies of disabled, offline, draining, cordoned, unreachable, degraded, active.
+// State derives the shown state: the first that applies of disabled, offline, draining, cordoned, unreachable,
+// degraded, active.
 func (n *Node) State() model.NodeState {
 	switch {
 	case n.Intent == model.IntentDisabled:
@@ -81,7 +83,8 @@ func (n *Node) Allocatable() model.Resources {
 }
 
 // NodeRegister makes a node known, or known again: it mints a new epoch. A node that is offline comes back and is
-// recovering until its inventory is in. Codes: name_taken, invalid; conflict if the agent has seen a newer state than this one.
+// recovering until its inventory is in. Codes: name_taken, invalid; conflict if the agent has seen a newer state than
+// this one.
 type NodeRegister struct {
 	ID    model.NodeID    `cbor:"1,keyasint"`
 	Name  string          `cbor:"2,keyasint"`
@@ -89,12 +92,14 @@ type NodeRegister struct {
 	Shape model.NodeShape `cbor:"4,keyasint"`
 	// Seen is the newest state whose assignments the agent acted on. It ignores older ones.
 	Seen model.Seen `cbor:"5,keyasint,omitempty"`
-	// Refused tells that the agent was refused for another one of its node (node_taken), and has not been accepted since.
+	// Refused tells that the agent was refused for another one of its node (node_taken), and has not been accepted
+	// since.
 	Refused bool `cbor:"6,keyasint,omitempty"`
 }
 
-// NodeHealth writes what the detector found. Offline makes the node's instances lost. It is refused with stale if boot id or epoch moved: silence is that of a
-// registration, and what else changes of the node, like a label, says nothing about it. It covers online <-> degraded and * -> offline; offline ends only by NodeRegister.
+// NodeHealth writes what the detector found. Offline makes the node's instances lost. It is refused with stale if boot
+// id or epoch moved: silence is that of a registration, and what else changes of the node, like a label, says nothing
+// about it. It covers online <-> degraded and * -> offline; offline ends only by NodeRegister.
 type NodeHealth struct {
 	ID     model.NodeID `cbor:"1,keyasint"`
 	Health model.Health `cbor:"2,keyasint"`
@@ -103,8 +108,9 @@ type NodeHealth struct {
 	Reason string       `cbor:"5,keyasint,omitempty"`
 }
 
-// NodeReport is a batch of what an agent observed. Full says that it is the whole inventory: what the state believes there and the
-// inventory lacks is gone. Idempotent by (epoch, each instance's generation). Code: stale for an older epoch.
+// NodeReport is a batch of what an agent observed. Full says that it is the whole inventory: what the state believes
+// there and the inventory lacks is gone. Idempotent by (epoch, each instance's generation). Code: stale for an older
+// epoch.
 type NodeReport struct {
 	ID        model.NodeID           `cbor:"1,keyasint"`
 	Epoch     uint64                 `cbor:"2,keyasint"`
@@ -114,7 +120,8 @@ type NodeReport struct {
 	Transfers []model.TransferReport `cbor:"6,keyasint,omitempty"`
 	// Holds, of a full report, are all instances that the agent has and that are not known to have stopped.
 	Holds []model.Holding `cbor:"7,keyasint,omitempty"`
-	// Incarnation is that of the newest state whose assignments the agent acted on. After a restore a full report of an older one proves nothing.
+	// Incarnation is that of the newest state whose assignments the agent acted on. After a restore a full report of an
+	// older one proves nothing.
 	Incarnation uint64 `cbor:"8,keyasint,omitempty"`
 	// Self is the agent's word on its own machine. nil: as it was told before, or of a full report, that it has none.
 	Self *model.SelfReport `cbor:"9,keyasint,omitempty"`
@@ -134,22 +141,24 @@ type NodeLabel struct {
 	Labels map[string]string `cbor:"2,keyasint"`
 }
 
-// NodeAck acknowledges instances that stay running on a draining node, so that its drain can end. Empty Instances = all that block now.
+// NodeAck acknowledges instances that stay running on a draining node, so that its drain can end. Empty Instances = all
+// that block now.
 type NodeAck struct {
 	ID        model.NodeID       `cbor:"1,keyasint"`
 	Instances []model.InstanceID `cbor:"2,keyasint,omitempty"`
 }
 
-// NodeConfirmDead is the operator's word that nothing runs on an offline node any more: its instances count as stopped. Codes: not_found,
-// conflict (it is not offline); unless Force lease_held (what only one may run may run there under its lease) and node_offline_unconfirmed_stop (it may run there
-// without one, so no time ends it).
+// NodeConfirmDead is the operator's word that nothing runs on an offline node any more: its instances count as stopped.
+// Codes: not_found, conflict (it is not offline); unless Force lease_held (what only one may run may run there under
+// its lease) and node_offline_unconfirmed_stop (it may run there without one, so no time ends it).
 type NodeConfirmDead struct {
 	ID    model.NodeID `cbor:"1,keyasint"`
 	Force bool         `cbor:"2,keyasint,omitempty"` // the machine is known to be off; recorded
 }
 
-// NodeForget removes an offline node on which nothing runs. While the node is the home of local volumes, or has the last copy of one, it is refused,
-// unless LoseData names their groups: their volumes are then lost, and their slots may start empty elsewhere. Codes: not_found, conflict.
+// NodeForget removes an offline node on which nothing runs. While the node is the home of local volumes, or has the
+// last copy of one, it is refused, unless LoseData names their groups: their volumes are then lost, and their slots may
+// start empty elsewhere. Codes: not_found, conflict.
 type NodeForget struct {
 	ID       model.NodeID    `cbor:"1,keyasint"`
 	LoseData []model.GroupID `cbor:"2,keyasint,omitempty"`

@@ -33,8 +33,9 @@ func (s *State) setNode(before *Node, after Node) {
 	}
 }
 
-// assignedAnew reports whether the node's agent, which waits for what it must run, would be told something else than before as far as the node's own row
-// says it. A label, say, is none of its business: waking it would cost a request for each write.
+// assignedAnew reports whether the node's agent, which waits for what it must run, would be told something else than
+// before as far as the node's own row says it. A label, say, is none of its business: waking it would cost a request
+// for each write.
 func assignedAnew(before, after *Node) bool {
 	return before.Assigned != after.Assigned || before.Agent.Epoch != after.Agent.Epoch || before.Health != after.Health
 }
@@ -107,7 +108,8 @@ func (c *NodeRegister) apply(s *State) error {
 	return nil
 }
 
-// flapHold says how long a node that returns now is held back: not at all after a first outage, then 30 s, doubled at each one.
+// flapHold says how long a node that returns now is held back: not at all after a first outage, then 30 s, doubled at
+// each one.
 func (s *State) flapHold(n *Node) (model.Duration, model.Time) {
 	if n.Return.LastReturn == 0 || s.Now.Sub(n.Return.LastReturn) > max(flapWindow, 2*n.Return.Hold) {
 		return 0, 0
@@ -205,8 +207,8 @@ func (s *State) takeFactsGen(c *NodeReport) {
 	s.touch(Topic("node/" + n.ID))
 }
 
-// News reports whether a report may change s. One that may not tells later states nothing either, so it needs no entry. What the rows of s do not settle counts as
-// news: s may be older than what the agent has heard.
+// News reports whether a report may change s. One that may not tells later states nothing either, so it needs no entry.
+// What the rows of s do not settle counts as news: s may be older than what the agent has heard.
 func (c *NodeReport) News(s *State) bool {
 	n, ok := s.Nodes.Get(c.ID)
 	if !ok || n.TakesReport(c.Epoch) != nil || c.FactsGen > n.FactsGen || len(c.Transfers) > 0 || c.newsOfSelf(n) {
@@ -224,7 +226,8 @@ func (c *NodeReport) News(s *State) bool {
 	return c.Full && (n.Return.Recovering || len(s.missing(c)) > 0 || s.newHoldings(c))
 }
 
-// missing lists what should be on a node and is not in its full report. What is still pending is left out: it was placed after the agent looked.
+// missing lists what should be on a node and is not in its full report. What is still pending is left out: it was
+// placed after the agent looked.
 func (s *State) missing(c *NodeReport) []*Instance {
 	var gone []*Instance
 	for inst := range s.InstancesOn(c.ID) {

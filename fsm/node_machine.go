@@ -8,8 +8,9 @@ import (
 const refusedHint = "if this machine is a copy, give its agent an empty data_dir; if nothing of the other one runs any more, or there never was one: " +
 	"stop this agent, remove the file refused from its data_dir, and start it"
 
-// refusedBefore refuses an agent that was refused for another one of its node, where that one can't be compared with it any more: a restored state, or one that
-// has forgotten the node, does not know it, or may know an earlier one. Old is the node's row, nil if there is none. Code: node_taken.
+// refusedBefore refuses an agent that was refused for another one of its node, where that one can't be compared with it
+// any more: a restored state, or one that has forgotten the node, does not know it, or may know an earlier one. Old is
+// the node's row, nil if there is none. Code: node_taken.
 func (c *NodeRegister) refusedBefore(old *Node) *model.Error {
 	switch {
 	case !c.Refused:
@@ -23,8 +24,9 @@ func (c *NodeRegister) refusedBefore(old *Node) *model.Error {
 	return nil
 }
 
-// takesOver refuses a registration by another machine than the last one while what only one may run may run there, and one from a copy of the data directory that was
-// refused before: the agent of the first one may just be restarting. Code: node_taken.
+// takesOver refuses a registration by another machine than the last one while what only one may run may run there, and
+// one from a copy of the data directory that was refused before: the agent of the first one may just be restarting.
+// Code: node_taken.
 func (c *NodeRegister) takesOver(s *State, old *Node) *model.Error {
 	if !old.Agent.OtherMachine(&c.Agent) || old.Return.ConfirmedDead || plant.Is(plant.ClonedMachine) {
 		return nil

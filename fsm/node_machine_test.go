@@ -6,7 +6,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// A registration by another machine is refused while what only one may run may run on the first one. A reboot of the same machine is not.
+// A registration by another machine is refused while what only one may run may run on the first one. A reboot of the
+// same machine is not.
 func TestAnotherMachineTakesNoNode(t *testing.T) {
 	spec := webSpec()
 	spec.Groups[0].Count, spec.Groups[0].Replacement = 1, model.ReplacementSpec{Identity: "same"}
@@ -58,8 +59,8 @@ func TestAnotherMachineTakesNoNode(t *testing.T) {
 	}
 }
 
-// A copy that was refused may register first after a restore. It stays refused while the state does not know the node, or while no agent of the node has told
-// what runs there. The original, which was never refused, is accepted.
+// A copy that was refused may register first after a restore. It stays refused while the state does not know the node,
+// or while no agent of the node has told what runs there. The original, which was never refused, is accepted.
 func TestRefusedCopyAfterARestore(t *testing.T) {
 	original, refused := register("n1"), register("n1")
 	refused.Refused = true

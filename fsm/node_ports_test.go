@@ -84,8 +84,8 @@ func TestPortProblemsAreBounded(t *testing.T) {
 	}
 }
 
-// A job can't have a port of the cluster's own: it would take it while the agent restarts. A port that one agent alone listens on is a matter of that
-// node: its agent keeps it.
+// A job can't have a port of the cluster's own: it would take it while the agent restarts. A port that one agent alone
+// listens on is a matter of that node: its agent keeps it.
 func TestPortsOfTheClusterAreRefused(t *testing.T) {
 	s := oneNode(t, model.DefaultSettings())
 	n, _ := s.Nodes.Get("n1")

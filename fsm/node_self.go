@@ -122,7 +122,8 @@ func (s *State) Tolerated(inst *Instance) (until model.Time, leaves bool) {
 	return 0, false
 }
 
-// mayLeaveTroubled refuses a stop for node_not_ready if the node has recovered, if its group still tolerates the trouble, or if too many nodes are degraded. Codes: stale, mass_offline_hold.
+// mayLeaveTroubled refuses a stop for node_not_ready if the node has recovered, if its group still tolerates the
+// trouble, or if too many nodes are degraded. Codes: stale, mass_offline_hold.
 func (s *State) mayLeaveTroubled(inst *Instance) *model.Error {
 	until, leaves := s.Tolerated(inst)
 	switch {

@@ -145,7 +145,8 @@ func TestLeaveTroubledNode(t *testing.T) {
 	}
 }
 
-// A word that is older than what is known is none, also after an inventory of an agent that does not look at its machine.
+// A word that is older than what is known is none, also after an inventory of an agent that does not look at its
+// machine.
 func TestLateWordOfAMachine(t *testing.T) {
 	s := aloneState(t)
 	n, _ := s.Nodes.Get("n2")

@@ -6,9 +6,10 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// mayPreempt holds a stop for the cause preempted to the rules of docs/model.md, "Preemption": it stands in one group of commands with the placement that it makes room for, its
-// class is strictly lower (or equal, where that is fair), and its role lets it go. Budgets are checked by whoever calls. As only what is lower is ever
-// stopped, and what is equal only where the shares come nearer to each other, no chain of preemptions comes back to where it began.
+// mayPreempt holds a stop for the cause preempted to the rules of docs/model.md, "Preemption": it stands in one group
+// of commands with the placement that it makes room for, its class is strictly lower (or equal, where that is fair),
+// and its role lets it go. Budgets are checked by whoever calls. As only what is lower is ever stopped, and what is
+// equal only where the shares come nearer to each other, no chain of preemptions comes back to where it began.
 func (s *State) mayPreempt(inst *Instance, c *InstanceStop) *model.Error {
 	place := s.preemptor(inst.ID, model.InstanceID(c.By))
 	switch {
@@ -37,8 +38,9 @@ func (s *State) preemptor(victim, id model.InstanceID) *InstancePlace {
 	return nil
 }
 
-// MayTakeFrom returns nil if an instance of one group may preempt one of another: its class is higher, or the same, that class allows it where it is fair,
-// and afterwards the other's job still has a greater share than the taker's would be. Code: conflict.
+// MayTakeFrom returns nil if an instance of one group may preempt one of another: its class is higher, or the same,
+// that class allows it where it is fair, and afterwards the other's job still has a greater share than the taker's
+// would be. Code: conflict.
 func (s *State) MayTakeFrom(taker, owner model.GroupID) *model.Error {
 	a, _ := s.Jobs.Get(jobOf(taker))
 	b, _ := s.Jobs.Get(jobOf(owner))
@@ -60,8 +62,9 @@ func (s *State) MayTakeFrom(taker, owner model.GroupID) *model.Error {
 	return s.fair(taker, a, b)
 }
 
-// fair returns nil if taking one instance from the owner's job strictly lowers the largest share of the class: the owner has it, and the taker's job
-// stays below it with one more. The shares, largest first, then only ever go down, so it comes to an end.
+// fair returns nil if taking one instance from the owner's job strictly lowers the largest share of the class: the
+// owner has it, and the taker's job stays below it with one more. The shares, largest first, then only ever go down, so
+// it comes to an end.
 func (s *State) fair(taker model.GroupID, to, from *Job) *model.Error {
 	shares, largest := s.Shares(to.Class), int64(0)
 	for _, name := range sortedKeys(shares) {
@@ -75,8 +78,8 @@ func (s *State) fair(taker model.GroupID, to, from *Job) *model.Error {
 	return nil
 }
 
-// Shares is what each job of a class has: the memory of its instances that are to run, each counted as its group's present spec says. It visits every group
-// of the class.
+// Shares is what each job of a class has: the memory of its instances that are to run, each counted as its group's
+// present spec says. It visits every group of the class.
 func (s *State) Shares(class model.ClassName) map[model.JobName]int64 {
 	shares := map[model.JobName]int64{}
 	for id, g := range s.Groups.All() {
@@ -96,8 +99,8 @@ func (s *State) shareOf(group model.GroupID) int64 {
 	return s.ClaimsOf(spec, nil).Resources.MemoryBytes
 }
 
-// mayAwait checks what a placement awaits: instances of the node that begin to stop for it in this very group of commands, and that it can't do without. Codes:
-// stale, invalid.
+// mayAwait checks what a placement awaits: instances of the node that begin to stop for it in this very group of
+// commands, and that it can't do without. Codes: stale, invalid.
 func (s *State) mayAwait(c *InstancePlace, node *Node, claims Claims) *model.Error {
 	if c.NodeVersion != 0 && c.NodeVersion != node.Version || c.NodeVersion == 0 && len(c.Awaits) > 0 {
 		return model.Refuse(model.CodeStale, "node %s changed since it was chosen", node.Name)

@@ -10,9 +10,10 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// TestPreemptionProperties holds, in random histories of a cluster that is too small for what is wanted: what is placed and promised is never more than a node
-// has, and both are what the rows sum up to (Check); a preemptor and its victims come in one entry or not at all, the victims strictly lower (or the largest
-// share smaller); it is told to its agent only when the last of them has stopped; and a snapshot taken at any time reads back as the same state.
+// TestPreemptionProperties holds, in random histories of a cluster that is too small for what is wanted: what is placed
+// and promised is never more than a node has, and both are what the rows sum up to (Check); a preemptor and its victims
+// come in one entry or not at all, the victims strictly lower (or the largest share smaller); it is told to its agent
+// only when the last of them has stopped; and a snapshot taken at any time reads back as the same state.
 func TestPreemptionProperties(t *testing.T) {
 	preempted, told, histories := 0, 0, 0
 	rapid.Check(t, func(t *rapid.T) {
@@ -52,7 +53,8 @@ type fatal interface {
 	Fatalf(format string, args ...any)
 }
 
-// toldInTime counts the preemptors that no longer wait, and holds that none of those whose place they took still holds anything.
+// toldInTime counts the preemptors that no longer wait, and holds that none of those whose place they took still holds
+// anything.
 func toldInTime(t fatal, before, after State) int {
 	n := 0
 	for id, a := range before.Instances.All() {
@@ -73,7 +75,8 @@ func toldInTime(t fatal, before, after State) int {
 	return n
 }
 
-// crowdedBeginning is three nodes of 1000 MiB and jobs of several classes that want more than twice as much; batch is fair among its own.
+// crowdedBeginning is three nodes of 1000 MiB and jobs of several classes that want more than twice as much; batch is
+// fair among its own.
 func crowdedBeginning() [][]Command {
 	settings := model.DefaultSettings()
 	settings.InstanceOverhead = 0
@@ -173,8 +176,9 @@ func (w world) preemption() []Command {
 	return group
 }
 
-// preemptionHolds looks at an entry of one group: what it stopped for the room of another stands in the same group as that one, is of a strictly lower class (or
-// equal, where the largest share gets smaller), and is all that the other awaits. That a refused one leaves no trace is held elsewhere (S11).
+// preemptionHolds looks at an entry of one group: what it stopped for the room of another stands in the same group as
+// that one, is of a strictly lower class (or equal, where the largest share gets smaller), and is all that the other
+// awaits. That a refused one leaves no trace is held elsewhere (S11).
 func preemptionHolds(t fatal, before, after State, e Entry, results []Result) int {
 	if len(e.Groups) != 1 || results[0].Refusal != nil || results[0].Replay {
 		return 0

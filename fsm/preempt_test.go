@@ -7,8 +7,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// crowded is a cluster whose node n1 of 1 GiB is full: i1 of class critical takes 400 MiB and the static port 8080, i2 and i3 of batch 300 MiB each. n2 is too
-// small for anything. Everything is ready.
+// crowded is a cluster whose node n1 of 1 GiB is full: i1 of class critical takes 400 MiB and the static port 8080, i2
+// and i3 of batch 300 MiB each. n2 is too small for anything. Everything is ready.
 func crowded(t testing.TB) State {
 	t.Helper()
 	m := NewMachine()
@@ -32,7 +32,8 @@ func crowded(t testing.TB) State {
 	return checkedState(t, m.State())
 }
 
-// sized is a job of one group g with a port that is chosen at placement; nothing but its class's order limits what may stop.
+// sized is a job of one group g with a port that is chosen at placement; nothing but its class's order limits what may
+// stop.
 func sized(name model.JobName, class model.ClassName, count int, mib int64) model.JobSpec {
 	return model.JobSpec{Name: name, Class: class, Groups: []model.GroupSpec{{
 		Name: "g", Count: count, Exec: model.ExecSpec{Command: "/bin/app"}, Resources: model.Resources{MemoryBytes: mib << 20},
@@ -94,7 +95,8 @@ func (s State) nodeRow(id model.NodeID) *Node {
 	return n
 }
 
-// TestPreemptorWaits: the room is promised at once and placed when the last victim is confirmed stopped, ports included; the agent is told only then.
+// TestPreemptorWaits: the room is promised at once and placed when the last victim is confirmed stopped, ports
+// included; the agent is told only then.
 // proves R46, R47
 func TestPreemptorWaits(t *testing.T) {
 	s := must(t, crowded(t), preemption(crowded(t), 8081, "i2", "i3")...)
@@ -180,8 +182,8 @@ func TestPreemptionNotNeeded(t *testing.T) {
 	}
 }
 
-// TestPreemptorEnds: stopped before its room is there, it is gone at once and gives the promise back; a node that is lost, confirmed dead or smaller than it was
-// keeps every sum right.
+// TestPreemptorEnds: stopped before its room is there, it is gone at once and gives the promise back; a node that is
+// lost, confirmed dead or smaller than it was keeps every sum right.
 func TestPreemptorEnds(t *testing.T) {
 	waiting := func() State { s := crowded(t); return must(t, s, preemption(s, 8081, "i2", "i3")...) }
 	halfway := func() State { return must(t, waiting(), observedAt("n1", "i2", model.ObservedStopped, 2)) }
@@ -239,7 +241,8 @@ func TestPreemptorEnds(t *testing.T) {
 	})
 }
 
-// TestPreemptFair: within a class that allows it an instance may be taken only from the job with the largest share, and only if the taker's stays below it.
+// TestPreemptFair: within a class that allows it an instance may be taken only from the job with the largest share, and
+// only if the taker's stays below it.
 // proves R11
 func TestPreemptFair(t *testing.T) {
 	s := crowded(t)

@@ -13,9 +13,9 @@ const (
 	maxHookMessage = 400 // bytes
 )
 
-// InstancePrepare begins what must come before a planned stop: the agent runs the before_stop hook and looks at the member's own gates, while the instance still
-// serves. The unit of the budget is held from now on. Every check of the stop is made but those that the hook may change. Codes: those of InstanceStop, and
-// conflict while one goes on.
+// InstancePrepare begins what must come before a planned stop: the agent runs the before_stop hook and looks at the
+// member's own gates, while the instance still serves. The unit of the budget is held from now on. Every check of the
+// stop is made but those that the hook may change. Codes: those of InstanceStop, and conflict while one goes on.
 type InstancePrepare struct {
 	ID     model.InstanceID `cbor:"1,keyasint"`
 	Cause  model.Cause      `cbor:"2,keyasint"`
@@ -25,8 +25,8 @@ type InstancePrepare struct {
 	Facts  []FactsRef       `cbor:"6,keyasint,omitempty"`
 }
 
-// InstanceRelease ends a preparation without a stop and gives the budget's unit back. With Failure it was aborted: the next one waits, longer each time.
-// Code: stale if that preparation is over.
+// InstanceRelease ends a preparation without a stop and gives the budget's unit back. With Failure it was aborted: the
+// next one waits, longer each time. Code: stale if that preparation is over.
 type InstanceRelease struct {
 	ID      model.InstanceID `cbor:"1,keyasint"`
 	Seq     uint64           `cbor:"2,keyasint"`
@@ -42,8 +42,8 @@ func outside(c model.Cause) bool {
 	return false
 }
 
-// gated reports whether a stop is one that roles and gates are about. The one with which a transfer of the instance's volume begins is not: that is the
-// planned way to move what must not be evicted.
+// gated reports whether a stop is one that roles and gates are about. The one with which a transfer of the instance's
+// volume begins is not: that is the planned way to move what must not be evicted.
 func (s *State) gated(inst *Instance, cause model.Cause) bool {
 	if _, moving := s.TransferOf(inst.Group, inst.Slot); moving && cause == model.CauseUser {
 		return false
@@ -65,8 +65,8 @@ func (s *State) Hook(inst *Instance, name model.HookName) (model.HookSpec, bool)
 	return model.HookSpec{}, false
 }
 
-// NeedsPreparing reports whether a stop for a cause is prepared first: it is planned, the program runs, and there is a hook, or gates that the agent looks at
-// once more. What is forced isn't.
+// NeedsPreparing reports whether a stop for a cause is prepared first: it is planned, the program runs, and there is a
+// hook, or gates that the agent looks at once more. What is forced isn't.
 func (s *State) NeedsPreparing(inst *Instance, cause model.Cause, by string) bool {
 	if inst.Status.Observed != model.ObservedReady && inst.Status.Observed != model.ObservedUnready || s.forced(cause, by) {
 		return false
@@ -115,7 +115,8 @@ func (s *State) Prepared(inst *Instance) bool {
 	return result.OK || has && hook.OnFailure == model.HookContinue
 }
 
-// MayEvict returns nil if the role and the gates of an instance let it go for a cause, whatever budgets say: volume_local, role_never, or the code of the gate.
+// MayEvict returns nil if the role and the gates of an instance let it go for a cause, whatever budgets say:
+// volume_local, role_never, or the code of the gate.
 func (s *State) MayEvict(inst *Instance, cause model.Cause, by string, choice GateChoice) *model.Error {
 	switch inst.Status.Observed {
 	case model.ObservedLost, model.ObservedFailed, model.ObservedPending, model.ObservedStopped:
@@ -133,7 +134,8 @@ func (s *State) MayEvict(inst *Instance, cause model.Cause, by string, choice Ga
 	return s.CheckGates(inst, s.evictionGates(inst), choice)
 }
 
-// BeforeHook says which gates count before an instance is prepared: its own are left out if there is a hook, which may change what they look at.
+// BeforeHook says which gates count before an instance is prepared: its own are left out if there is a hook, which may
+// change what they look at.
 func (s *State) BeforeHook(inst *Instance) GateChoice {
 	if _, has := s.Hook(inst, model.HookBeforeStop); has {
 		return NotOfSelf
@@ -175,7 +177,8 @@ func (c *InstancePrepare) apply(s *State) error {
 	return nil
 }
 
-// soleOfRate lets only one instance of a group be prepared at a time where stops have a rate: who came second would be refused when it is ready to go.
+// soleOfRate lets only one instance of a group be prepared at a time where stops have a rate: who came second would be
+// refused when it is ready to go.
 func (s *State) soleOfRate(inst *Instance, cause model.Cause) *model.Error {
 	g, ok := s.Groups.Get(inst.Group)
 	if !ok || g.Budget.RateMax == 0 || !cause.Voluntary() {
@@ -246,8 +249,8 @@ func (c *InstanceRelease) apply(s *State) error {
 	return nil
 }
 
-// endPreparation gives up the preparation of an instance that no longer runs, or is not to run any more. Called for every row that is written, so the unit that it
-// held is given back in the same entry.
+// endPreparation gives up the preparation of an instance that no longer runs, or is not to run any more. Called for
+// every row that is written, so the unit that it held is given back in the same entry.
 func (i *Instance) endPreparation() {
 	if i.Eviction.Preparing && (i.Desired != model.DesiredRunning || !i.runs()) {
 		i.Eviction.Preparing, i.Eviction.RetryAt = false, 0
@@ -274,7 +277,8 @@ func keepReported(known, status *model.InstanceStatus) {
 	}
 }
 
-// overridden says what a stop that was forced did not wait for, by category, so that its event tells. Empty for any other stop.
+// overridden says what a stop that was forced did not wait for, by category, so that its event tells. Empty for any
+// other stop.
 func (s *State) overridden(inst *Instance, c *InstanceStop) string {
 	if !(s.forced(c.Cause, c.By) || c.Bypass) || !inst.runs() {
 		return ""

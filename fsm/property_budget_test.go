@@ -8,8 +8,9 @@ type stopRecord struct {
 	stops []model.Time
 }
 
-// ledgersHold looks at what came alone in an entry: an accepted stop left enough ready in every budget that the instance is under, counted anew from the
-// instances, and was within every rate; an accepted placement left its class within its quota.
+// ledgersHold looks at what came alone in an entry: an accepted stop left enough ready in every budget that the
+// instance is under, counted anew from the instances, and was within every rate; an accepted placement left its class
+// within its quota.
 func (h *history) ledgersHold(before, after State, e Entry, results []Result) {
 	if len(e.Groups) != 1 || len(e.Groups[0]) != 1 || results[0].Refusal != nil || results[0].Replay {
 		return

@@ -13,8 +13,9 @@ import (
 
 const randomSteps = 120
 
-// TestRandomHistories holds, after every step of a random history: Check and CheckStep find nothing; the old state is as it was; what a refused group
-// tried left no trace; and at the end replicas that heard the log as bytes, one by one or in batches, or began from a snapshot, are equal.
+// TestRandomHistories holds, after every step of a random history: Check and CheckStep find nothing; the old state is
+// as it was; what a refused group tried left no trace; and at the end replicas that heard the log as bytes, one by one
+// or in batches, or began from a snapshot, are equal.
 func TestRandomHistories(t *testing.T) {
 	accepted := map[string]int{} // histories that got one, by kind: those that never get anywhere prove nothing
 	histories := 0
@@ -108,8 +109,8 @@ func (h *history) step(seed uint64, accepted map[string]int) {
 	h.first = after
 }
 
-// budgetHolds looks at the stops that came alone: an accepted one that was not declared to bypass the budget left enough that are ready (S3), and none was
-// of an instance that must stay (S6).
+// budgetHolds looks at the stops that came alone: an accepted one that was not declared to bypass the budget left
+// enough that are ready (S3), and none was of an instance that must stay (S6).
 func (h *history) budgetHolds(before State, e Entry, results []Result) {
 	if len(e.Groups) != 1 || len(e.Groups[0]) != 1 || results[0].Refusal != nil || results[0].Replay {
 		return
@@ -240,8 +241,8 @@ func TestDraftIsApply(t *testing.T) {
 	})
 }
 
-// TestRefusedGroupLeavesNoTrace holds that the commands before the one that is refused are undone, whatever they were, and that what comes after is as if
-// they had never been.
+// TestRefusedGroupLeavesNoTrace holds that the commands before the one that is refused are undone, whatever they were,
+// and that what comes after is as if they had never been.
 func TestRefusedGroupLeavesNoTrace(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		h := newHistory(t)

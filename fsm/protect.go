@@ -17,7 +17,8 @@ func ParseDrainPolicy(text string) (model.DrainPolicy, bool) {
 	return model.DrainPolicy(text), slices.Contains(model.DrainPolicies(), text)
 }
 
-// Member is a replica of a replicated group: a copy of its data on a node, with the instance that uses it, or kept where its instance stopped.
+// Member is a replica of a replicated group: a copy of its data on a node, with the instance that uses it, or kept
+// where its instance stopped.
 type Member struct {
 	Group    model.GroupID
 	Slot     int
@@ -78,13 +79,15 @@ func (s *State) memberAt(v *Volume) Member {
 	return m
 }
 
-// InSync reports whether an instance serves and its role check says, now, that its copy is complete. What isn't known is not in sync.
+// InSync reports whether an instance serves and its role check says, now, that its copy is complete. What isn't known
+// is not in sync.
 func (s *State) InSync(inst *Instance) bool {
 	return inst.Ready() && s.OwnFacts(inst)[model.FactInSync] == "true"
 }
 
-// Protected reports whether a member is a copy to rely on: in sync now, on a node that is known, online and meant to stay, and not to be evicted itself.
-// With Last it is the one rule for what is evicted, for what blocks, and for what Apply refuses to stop (L16).
+// Protected reports whether a member is a copy to rely on: in sync now, on a node that is known, online and meant to
+// stay, and not to be evicted itself. With Last it is the one rule for what is evicted, for what blocks, and for what
+// Apply refuses to stop (L16).
 func (s *State) Protected(inst *Instance) bool {
 	n, known := s.Nodes.Get(inst.Node)
 	if plant.Is(plant.StaleLastCopy) {
@@ -93,7 +96,8 @@ func (s *State) Protected(inst *Instance) bool {
 	return known && n.Intent == model.IntentActive && n.Health == model.HealthOnline && !n.Troubled() && !inst.Eviction.Requested && s.InSync(inst)
 }
 
-// Last reports whether a member has no protected peer of its group on another node. What is being built to take its own place is no peer.
+// Last reports whether a member has no protected peer of its group on another node. What is being built to take its own
+// place is no peer.
 func (s *State) Last(m Member) bool {
 	var heir model.InstanceID
 	if m.Instance != nil {
@@ -129,8 +133,8 @@ func (m Member) Blocks(p model.DrainPolicy, last bool) bool {
 	return false
 }
 
-// MemberBlocks returns why a member keeps a drain from ending under a policy: replica_evicting while it is to be evicted, replica_last_healthy otherwise; nil if
-// it doesn't.
+// MemberBlocks returns why a member keeps a drain from ending under a policy: replica_evicting while it is to be
+// evicted, replica_last_healthy otherwise; nil if it doesn't.
 func (s *State) MemberBlocks(m Member, p model.DrainPolicy) *model.Error {
 	last := s.Last(m)
 	switch {
@@ -162,8 +166,8 @@ func (s *State) PolicyFor(d *Drain) model.DrainPolicy {
 	return p
 }
 
-// PolicyOn is the policy that acts on a node now and in whose name: that of its running drain, once its turn has come, or where a cordon sets
-// evictions off (L7), the setting.
+// PolicyOn is the policy that acts on a node now and in whose name: that of its running drain, once its turn has come,
+// or where a cordon sets evictions off (L7), the setting.
 func (s *State) PolicyOn(n *Node) (p model.DrainPolicy, by string, acts bool) {
 	if d, running := s.RunningDrain(n); running {
 		part, _ := d.Node(n.ID)
@@ -173,8 +177,8 @@ func (s *State) PolicyOn(n *Node) (p model.DrainPolicy, by string, acts bool) {
 	return p, ByPolicy, s.Settings.EvictOn == model.EvictOnCordon && n.Intent == model.IntentCordoned
 }
 
-// PolicyMarks reports whether the policy on its node wants an instance evicted, and in whose name. A node that is down or gone evicts nothing, and one
-// that is neither drained nor, where that counts, cordoned evicts nothing by itself.
+// PolicyMarks reports whether the policy on its node wants an instance evicted, and in whose name. A node that is down
+// or gone evicts nothing, and one that is neither drained nor, where that counts, cordoned evicts nothing by itself.
 func (s *State) PolicyMarks(inst *Instance) (by string, marks bool) {
 	m, ok := s.MemberOf(inst)
 	n, known := s.Nodes.Get(inst.Node)
@@ -185,7 +189,8 @@ func (s *State) PolicyMarks(inst *Instance) (by string, marks bool) {
 	return by, acts && m.Marked(p, s.Last(m))
 }
 
-// AutoEvicting reports whether members on the node are to be evicted because of the policy, and not because somebody asked (L8).
+// AutoEvicting reports whether members on the node are to be evicted because of the policy, and not because somebody
+// asked (L8).
 func (s *State) AutoEvicting(node model.NodeID) bool {
 	for m := range s.MembersOn(node) {
 		if m.Instance != nil && m.Instance.Eviction.Requested && m.Instance.Eviction.Automatic {
@@ -195,8 +200,9 @@ func (s *State) AutoEvicting(node model.NodeID) bool {
 	return false
 }
 
-// mayLoseCopy refuses to stop the last copy that holds data, whatever the cause, unless it is a person's word: a bypass, a drain with force, the end of the
-// job, a count of 0; or unless the policy of the drain lets that copy go. Code: last_copy.
+// mayLoseCopy refuses to stop the last copy that holds data, whatever the cause, unless it is a person's word: a
+// bypass, a drain with force, the end of the job, a count of 0; or unless the policy of the drain lets that copy go.
+// Code: last_copy.
 func (s *State) mayLoseCopy(inst *Instance, c *InstanceStop) *model.Error {
 	m, ok := s.MemberOf(inst)
 	if !ok || !m.Held || !m.running() || c.Cause == model.CauseJobStopped || c.Bypass && c.Cause == model.CauseUser {
@@ -220,7 +226,8 @@ func (s *State) mayLoseCopy(inst *Instance, c *InstanceStop) *model.Error {
 		WithHint("it can go when another member of %s is in sync on another node that isn't drained", inst.Group)
 }
 
-// mayDrainMember says whether a drain may stop a member: one that the policy wants evicted when its copy has been built elsewhere, one that it lets go at once.
+// mayDrainMember says whether a drain may stop a member: one that the policy wants evicted when its copy has been built
+// elsewhere, one that it lets go at once.
 func (s *State) mayDrainMember(inst *Instance, m Member, d *Drain) *model.Error {
 	if !m.Marked(s.PolicyFor(d), s.Last(m)) || d.Options.AcceptsDowntime(inst.Group) {
 		return nil
@@ -236,7 +243,8 @@ func (s *State) mayPolicyStop(inst *Instance) *model.Error {
 	return s.builtElsewhere(inst)
 }
 
-// builtElsewhere refuses to stop a member before the one that takes its place has its copy. Only where a slot may never have two instances it goes first.
+// builtElsewhere refuses to stop a member before the one that takes its place has its copy. Only where a slot may never
+// have two instances it goes first.
 func (s *State) builtElsewhere(inst *Instance) *model.Error {
 	policy, ok := s.Policy(inst.Group)
 	if next, has := s.Successor(inst); !ok || policy.OneHolder() || has && s.covers(next) {
@@ -245,8 +253,8 @@ func (s *State) builtElsewhere(inst *Instance) *model.Error {
 	return model.Refuse(model.CodeReplicaEvicting, "the copy of instance %s is not in sync elsewhere yet", inst.ID)
 }
 
-// covers reports whether an instance has come as far as a surge of its group waits for. One that holds a copy of data must be in sync, unless what it
-// replaces never held any.
+// covers reports whether an instance has come as far as a surge of its group waits for. One that holds a copy of data
+// must be in sync, unless what it replaces never held any.
 func (s *State) covers(next *Instance) bool {
 	policy, ok := s.Policy(next.Group)
 	if !ok || !policy.Replicated() {
@@ -272,8 +280,9 @@ func surgeWait(g *model.GroupSpec) model.SurgeWait {
 	return g.Eviction.SurgeWait
 }
 
-// keepsApart refuses to place a member on a node where another member of its group is, or the same slot's last instance has not stopped: each copy has its own
-// machine, and two programs never share a directory. Code: anti_affinity_unsatisfied.
+// keepsApart refuses to place a member on a node where another member of its group is, or the same slot's last instance
+// has not stopped: each copy has its own machine, and two programs never share a directory. Code:
+// anti_affinity_unsatisfied.
 func (s *State) keepsApart(c *InstancePlace, spec *model.GroupSpec) *model.Error {
 	if !spec.Replicated() {
 		return nil

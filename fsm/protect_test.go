@@ -62,7 +62,8 @@ func (s *State) mustInstance(id model.InstanceID) *Instance {
 	return inst
 }
 
-// TestProtected: a member is protected until one of its conditions is gone, and its peer on n1 is last when both others are not.
+// TestProtected: a member is protected until one of its conditions is gone, and its peer on n1 is last when both others
+// are not.
 // proves L16
 func TestProtected(t *testing.T) {
 	for _, tt := range []struct {
@@ -185,7 +186,8 @@ func TestLastCopyCauses(t *testing.T) {
 	}
 }
 
-// TestMembersApart: two members of a group never share a node, a successor is never on the node of its predecessor, and a member comes back to its own copy.
+// TestMembersApart: two members of a group never share a node, a successor is never on the node of its predecessor, and
+// a member comes back to its own copy.
 func TestMembersApart(t *testing.T) {
 	s, do := membersWorld(t)
 	place := func(id model.InstanceID, slot int, node model.NodeID, replaces model.InstanceID) model.Code {
@@ -228,8 +230,8 @@ func TestMembersApart(t *testing.T) {
 	}
 }
 
-// TestLastCopyHolds: whatever people, agents and the system do with a group of three, no stop that was accepted took its last copy, but on a person's word or
-// where the policy of a drain lets it.
+// TestLastCopyHolds: whatever people, agents and the system do with a group of three, no stop that was accepted took
+// its last copy, but on a person's word or where the policy of a drain lets it.
 func TestLastCopyHolds(t *testing.T) {
 	stopped := 0
 	rapid.Check(t, func(rt *rapid.T) {
@@ -279,7 +281,8 @@ func drawMembers(rt *rapid.T, s *State, step int) Command {
 	return &InstanceStop{ID: inst.ID, Cause: cause, By: string(n.Drain), Bypass: cause != model.CauseUser && rapid.Bool().Draw(rt, "bypass")}
 }
 
-// lastCopyHolds looks at accepted stops that came alone: none took the last copy in sync, but on a person's word or where the policy of a drain lets it.
+// lastCopyHolds looks at accepted stops that came alone: none took the last copy in sync, but on a person's word or
+// where the policy of a drain lets it.
 func (h *history) lastCopyHolds(before State, e Entry, results []Result) {
 	if len(e.Groups) != 1 || len(e.Groups[0]) != 1 || results[0].Refusal != nil || results[0].Replay {
 		return

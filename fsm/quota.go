@@ -9,8 +9,9 @@ const (
 	dimJobBytes  = "job_bytes" // of all jobs: see checkBytes
 )
 
-// counted reports whether an instance counts toward its class's quota: every one that is not stopped. One that is lost may run, but its replacement
-// must not have to wait for that; one that failed and was replaced waits only for its agent's word.
+// counted reports whether an instance counts toward its class's quota: every one that is not stopped. One that is lost
+// may run, but its replacement must not have to wait for that; one that failed and was replaced waits only for its
+// agent's word.
 func (i *Instance) counted() bool {
 	switch {
 	case i == nil, !i.holdsClaims(), i.Status.Observed == model.ObservedLost:
@@ -53,8 +54,9 @@ func (s *State) moveUsage(job model.JobName, from, to model.ClassName) {
 	}
 }
 
-// CheckQuota returns nil if the class of a job may have one more instance that takes r now, or quota_exceeded:memory or :instances. gone, which may be
-// nil, is an instance that the new one is to replace and that does not count any more then.
+// CheckQuota returns nil if the class of a job may have one more instance that takes r now, or quota_exceeded:memory or
+// :instances. gone, which may be nil, is an instance that the new one is to replace and that does not count any more
+// then.
 func (s *State) CheckQuota(job model.JobName, r model.Resources, gone *Instance) *model.Error {
 	row, ok := s.Jobs.Get(job)
 	if !ok {
@@ -95,8 +97,8 @@ func IsQuota(c model.Code) bool {
 	return c == model.QuotaExceeded(dimMemory) || c == model.QuotaExceeded(dimInstances)
 }
 
-// checkWanted refuses a job that wants more than its class's quota has left, whatever runs now: of two changes that would both fit alone, the
-// first one in the log wins. A change that wants no more than before is never refused.
+// checkWanted refuses a job that wants more than its class's quota has left, whatever runs now: of two changes that
+// would both fit alone, the first one in the log wins. A change that wants no more than before is never refused.
 func (s *State) checkWanted(spec *model.JobSpec) *model.Error {
 	return s.around(spec.Name).checkWanted(spec)
 }
@@ -122,9 +124,10 @@ func suits(spec *model.GroupSpec, node *Node) bool {
 	return true
 }
 
-// NoSurge says why the replacement of an instance can't be made beside it: the quota of its class has room for it only once the instance itself has gone.
-// Then a surge is given up and the instance is stopped first, under its budget; otherwise a drain or a rollout could never end. nil: there is room, there is
-// a replacement already, another surge of the group is going on that will give its room back, or stopping it first would not help either.
+// NoSurge says why the replacement of an instance can't be made beside it: the quota of its class has room for it only
+// once the instance itself has gone. Then a surge is given up and the instance is stopped first, under its budget;
+// otherwise a drain or a rollout could never end. nil: there is room, there is a replacement already, another surge of
+// the group is going on that will give its room back, or stopping it first would not help either.
 func (s *State) NoSurge(inst *Instance) *model.Error {
 	g, ok := s.Groups.Get(inst.Group)
 	if !ok || g.Role == model.RoleSystem || g.Running > g.Count {
@@ -144,7 +147,8 @@ func (s *State) NoSurge(inst *Instance) *model.Error {
 	return s.CheckQuota(job, claims, nil)
 }
 
-// surgeGivenUp is what is said of a stop that should have waited for a replacement, and did not because of a quota; empty: it is no such stop.
+// surgeGivenUp is what is said of a stop that should have waited for a replacement, and did not because of a quota;
+// empty: it is no such stop.
 func (s *State) surgeGivenUp(inst *Instance, cause model.Cause) string {
 	policy, ok := s.Policy(inst.Group)
 	order := model.OrderStopFirst

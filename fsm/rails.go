@@ -35,7 +35,8 @@ type Tick struct {
 	N  int        `cbor:"2,keyasint"`
 }
 
-// begun is the number that a rail counts within the window before now, and when the oldest of them leaves it; Never if there is none.
+// begun is the number that a rail counts within the window before now, and when the oldest of them leaves it; Never if
+// there is none.
 func (s *State) begun(name RailName, window model.Duration) (n int, next model.Time) {
 	rail, ok := s.Rails.Get(name)
 	if !ok {
@@ -80,7 +81,8 @@ func (s *State) spendStop(inst *Instance, c *InstanceStop) {
 	}
 }
 
-// RailLimit is how many instances may be stopped within a minute without anybody's order: 5 % of those that are to run, and always one.
+// RailLimit is how many instances may be stopped within a minute without anybody's order: 5 % of those that are to run,
+// and always one.
 func (s *State) RailLimit() int {
 	running := 0
 	for _, g := range s.Groups.All() {

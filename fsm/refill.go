@@ -7,19 +7,22 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// maxAside bounds what a volume's row remembers of data that it left behind. What is older stays on its node's disk, and is found by asking the nodes.
+// maxAside bounds what a volume's row remembers of data that it left behind. What is older stays on its node's disk,
+// and is found by asking the nodes.
 const maxAside = 8
 
-// AsideData is data of a volume that was left on a node when its slot started empty elsewhere. Nothing uses it again by itself.
+// AsideData is data of a volume that was left on a node when its slot started empty elsewhere. Nothing uses it again by
+// itself.
 type AsideData struct {
 	Node  model.NodeID `cbor:"1,keyasint"`
 	Epoch uint64       `cbor:"2,keyasint"` // see Volume.Made
 	Wall  int64        `cbor:"3,keyasint"` // when it was left, Unix ms
 }
 
-// MayRefill returns nil if a slot may start again, with empty volumes, on another node than the home of its data: the group says so, the home is of no use, and
-// enough of the others are ready to fill it. That its last instance has stopped is for the placement to check. Codes: volume_locality_no_node if it goes on where its
-// data is, volume_in_use, quorum_not_healthy.
+// MayRefill returns nil if a slot may start again, with empty volumes, on another node than the home of its data: the
+// group says so, the home is of no use, and enough of the others are ready to fill it. That its last instance has
+// stopped is for the placement to check. Codes: volume_locality_no_node if it goes on where its data is, volume_in_use,
+// quorum_not_healthy.
 func (s *State) MayRefill(spec *model.GroupSpec, group model.GroupID, slot int) *model.Error {
 	id, ok := s.VolumeHome(spec, group, slot)
 	home, known := s.Nodes.Get(id)
@@ -51,8 +54,8 @@ func (s *State) MayRefill(spec *model.GroupSpec, group model.GroupID, slot int) 
 	return nil
 }
 
-// slotUsed reports whether a program ran on a volume of a slot, and if none did, whether the slot never had other data. Where none ran nothing is left behind: its
-// instance failed to start or waited for room, or its node was lost before.
+// slotUsed reports whether a program ran on a volume of a slot, and if none did, whether the slot never had other data.
+// Where none ran nothing is left behind: its instance failed to start or waited for room, or its node was lost before.
 func (s *State) slotUsed(group model.GroupID, slot int) (used, first bool) {
 	first = true
 	for _, v := range s.slotVolumes(group, slot) {
@@ -62,7 +65,8 @@ func (s *State) slotUsed(group model.GroupID, slot int) (used, first bool) {
 	return used, first
 }
 
-// emptiedByDrain reports whether a drain of a node runs, or has ended with the node empty. One that was cancelled or failed moves nothing more.
+// emptiedByDrain reports whether a drain of a node runs, or has ended with the node empty. One that was cancelled or
+// failed moves nothing more.
 func (s *State) emptiedByDrain(n *Node) bool {
 	d, ok := s.Drains.Get(n.Drain)
 	if !ok || n.Intent != model.IntentDraining {
@@ -72,10 +76,12 @@ func (s *State) emptiedByDrain(n *Node) bool {
 	return oneOf(part.Phase, model.PhaseDraining, model.PhaseDrained)
 }
 
-// fillers is how many others must be ready before a member starts empty: a majority of the group, or all others where there are just two.
+// fillers is how many others must be ready before a member starts empty: a majority of the group, or all others where
+// there are just two.
 func (g *Group) fillers() int { return max(1, min(g.Count-1, g.Count/2+1)) }
 
-// readyBeside counts the other slots of a group that have a ready instance on a node that is online; one that says that it is not in sync fills nobody.
+// readyBeside counts the other slots of a group that have a ready instance on a node that is online; one that says that
+// it is not in sync fills nobody.
 func (s *State) readyBeside(group model.GroupID, slot int) int {
 	ready := map[int]bool{}
 	for inst := range s.InstancesOf(group) {
@@ -87,7 +93,8 @@ func (s *State) readyBeside(group model.GroupID, slot int) int {
 	return len(ready)
 }
 
-// leaveBehind moves the volumes of a slot to the node of an instance that starts empty there. The data stays where it is, under its epoch.
+// leaveBehind moves the volumes of a slot to the node of an instance that starts empty there. The data stays where it
+// is, under its epoch.
 func (s *State) leaveBehind(inst *Instance) {
 	for _, v := range s.slotVolumes(inst.Group, inst.Slot) {
 		if v.Home == "" || v.Home == inst.Node {
@@ -133,8 +140,8 @@ func (s *State) forgetAside(node model.NodeID, name string) {
 }
 
 // SlotsApart lists, in order, the slots below count of a group that may differ from others that never had an instance:
-// those with volumes. If instances hold their slots, it lists all while one that the state doesn't know may be in any. It is never
-// nil.
+// those with volumes. If instances hold their slots, it lists all while one that the state doesn't know may be in any.
+// It is never nil.
 func (s *State) SlotsApart(group model.GroupID, count int) []int {
 	slots := []int{}
 	if s.holdsSlots(group) && (s.Unconfirmed || s.mayBeHeld(group)) {

@@ -45,7 +45,8 @@ func TestReportWithoutNewsChangesNothing(t *testing.T) {
 	}
 }
 
-// Reports of several agents in one entry are as good as in one each: a refused one changes nothing for the others, and what each causes has its own agent as its actor.
+// Reports of several agents in one entry are as good as in one each: a refused one changes nothing for the others, and
+// what each causes has its own agent as its actor.
 func TestReportsInOneEntry(t *testing.T) {
 	s := bigState(t, size{nodes: 3, instances: 6})
 	var entry Entry
@@ -130,8 +131,8 @@ func TestLateReportBringsNothingBack(t *testing.T) {
 	}
 }
 
-// An agent's journal refused to write: after its restart generations are lower than those that were reported. The new registration is believed, also where it tells
-// of no change, and what the old one said late is not.
+// An agent's journal refused to write: after its restart generations are lower than those that were reported. The new
+// registration is believed, also where it tells of no change, and what the old one said late is not.
 func TestGenerationsThatGoBack(t *testing.T) {
 	m := gateWorld(t, model.RoleService, 1)
 	say := func(epoch, generation uint64, observed model.Observed) {

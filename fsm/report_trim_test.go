@@ -48,7 +48,8 @@ func TestTrimmedReportSaysTheSame(t *testing.T) {
 	}
 }
 
-// repeat has a report say things twice: older, newer and other statuses of its instances before and after them, and reports of its transfers.
+// repeat has a report say things twice: older, newer and other statuses of its instances before and after them, and
+// reports of its transfers.
 func (w world) repeat(c *NodeReport) {
 	for _, status := range c.Instances {
 		for w.rarely(3) {
@@ -66,7 +67,8 @@ func (w world) repeat(c *NodeReport) {
 	}
 }
 
-// onlyNewest leaves of each instance the status of the highest generation, the first one of those, where the first status stood.
+// onlyNewest leaves of each instance the status of the highest generation, the first one of those, where the first
+// status stood.
 func onlyNewest(list []model.InstanceStatus) (left []model.InstanceStatus) {
 	for i, status := range list {
 		same := func(o model.InstanceStatus) bool { return o.ID == status.ID }
@@ -149,7 +151,8 @@ func TestTrimBoundsAReport(t *testing.T) {
 	}
 }
 
-// Unknown instances beyond what a node has room for are cut from a report, and the state still learns that there are more.
+// Unknown instances beyond what a node has room for are cut from a report, and the state still learns that there are
+// more.
 func TestTrimKeepsThatThereAreMore(t *testing.T) {
 	s := run(t, aloneState(t), 2000, &RestoreMark{})
 	c := &NodeReport{ID: "n3", Full: true, Incarnation: s.Incarnation}

@@ -32,8 +32,8 @@ func (s *State) replay(e Entry) ([]Result, bool) {
 	return results, true
 }
 
-// RequestsFull refuses one more request with an id while the actor, or all together, made so many lately that none of them may be forgotten yet. An actor
-// that made few is not refused for what others made. Code: busy.
+// RequestsFull refuses one more request with an id while the actor, or all together, made so many lately that none of
+// them may be forgotten yet. An actor that made few is not refused for what others made. Code: busy.
 func (s *State) RequestsFull(actor model.Actor) *model.Error {
 	own, _ := s.requestsOf.Get(actor)
 	switch {
@@ -70,7 +70,8 @@ func (s *State) remember(e Entry, results []Result) {
 	}
 }
 
-// kept is a refusal as its row keeps it. Of an actor with many rows it is only the code: 50,000 of them take 17 MB in each server, and not 200.
+// kept is a refusal as its row keeps it. Of an actor with many rows it is only the code: 50,000 of them take 17 MB in
+// each server, and not 200.
 func (s *State) kept(refusal *model.Error, actor model.Actor) *model.Error {
 	if own, _ := s.requestsOf.Get(actor); own >= minRequestsOfActor {
 		return &model.Error{Code: refusal.Code}

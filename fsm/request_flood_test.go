@@ -22,7 +22,8 @@ func (g *glutton) refuse(actor model.Actor, id string) *model.Error {
 	return results[0].Refusal
 }
 
-// 100,000 requests of one caller, each refused with a text as long as can be, take less than 100 MB of a server's memory, and keep nobody else from writing.
+// 100,000 requests of one caller, each refused with a text as long as can be, take less than 100 MB of a server's
+// memory, and keep nobody else from writing.
 func TestRequestsOfOneCallerAreBoundedByBytes(t *testing.T) {
 	const n = maxRequests / 10 // a tenth of them, and of the memory
 	g := &glutton{t: t, s: NewState()}

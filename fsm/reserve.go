@@ -6,11 +6,13 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// A preemptor's room is promised in the entry that begins the stops of its victims, and placed in the entry that confirms the last of them stopped. In
-// between its row is there, pending, and its agent is not told of it: the memory that it will take belongs to the victims still, and what they don't cover
-// is Node.Promised. So what is placed never exceeds what the node has, and nobody else gets the room (R46, R47).
+// A preemptor's room is promised in the entry that begins the stops of its victims, and placed in the entry that
+// confirms the last of them stopped. In between its row is there, pending, and its agent is not told of it: the memory
+// that it will take belongs to the victims still, and what they don't cover is Node.Promised. So what is placed never
+// exceeds what the node has, and nobody else gets the room (R46, R47).
 
-// WaitsForRoom reports whether the instance is a preemptor whose victims have not all stopped. Its agent does not know it yet.
+// WaitsForRoom reports whether the instance is a preemptor whose victims have not all stopped. Its agent does not know
+// it yet.
 func (i *Instance) WaitsForRoom() bool { return i != nil && len(i.Links.Awaits) > 0 }
 
 // takesRoom reports whether the instance's claims are placed on its node, rather than promised or given back.
@@ -19,7 +21,8 @@ func (i *Instance) takesRoom() bool { return i.holdsClaims() && !i.WaitsForRoom(
 // told reports whether the instance's agent is to know of it.
 func (i *Instance) told() bool { return i != nil && !i.WaitsForRoom() }
 
-// FreeBytes is the memory of a node that is neither placed nor promised. It is negative on a node that came back smaller than what it holds.
+// FreeBytes is the memory of a node that is neither placed nor promised. It is negative on a node that came back
+// smaller than what it holds.
 func (n *Node) FreeBytes() int64 {
 	return n.Allocatable().MemoryBytes - n.Placed.MemoryBytes - n.Promised
 }
@@ -46,8 +49,8 @@ func (s *State) heldBy(ids []model.InstanceID) int64 {
 	return sum
 }
 
-// roomCameFree takes an instance that has really stopped, or whose row is gone, off the list of whoever waits for it. With the last one its claims are placed
-// and its agent is told, in the same entry.
+// roomCameFree takes an instance that has really stopped, or whose row is gone, off the list of whoever waits for it.
+// With the last one its claims are placed and its agent is told, in the same entry.
 func (s *State) roomCameFree(gone *Instance) {
 	if gone.Marks.StopCause != model.CausePreempted {
 		return
@@ -81,8 +84,8 @@ func (s *State) emitLater() {
 	s.entry.later = nil
 }
 
-// endWaiting ends a preemptor before its room was there. Nothing has to be confirmed, as its agent never heard of it; the promise is given back. Its victims
-// go on stopping.
+// endWaiting ends a preemptor before its room was there. Nothing has to be confirmed, as its agent never heard of it;
+// the promise is given back. Its victims go on stopping.
 func (s *State) endWaiting(inst *Instance, cause model.Cause, reason string) *Instance {
 	status := inst.Status
 	status.Observed, status.Reason = model.ObservedStopped, "it never started"
@@ -101,7 +104,8 @@ func (s *State) endWaiting(inst *Instance, cause model.Cause, reason string) *In
 	return &freed
 }
 
-// keepPromises ends the preemptors that wait on a node which came back too small for what was promised to them. They are placed again.
+// keepPromises ends the preemptors that wait on a node which came back too small for what was promised to them. They
+// are placed again.
 func (s *State) keepPromises(id model.NodeID) {
 	n, ok := s.Nodes.Get(id)
 	if !ok || n.FreeBytes() >= 0 {

@@ -12,8 +12,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// sample fills a value so that every field of it, at any depth, differs from zero. What a field gets depends on its key and its name alone, so a
-// new field changes nothing else in a golden file.
+// sample fills a value so that every field of it, at any depth, differs from zero. What a field gets depends on its key
+// and its name alone, so a new field changes nothing else in a golden file.
 func sample(v reflect.Value, name string, key int64) {
 	switch v.Kind() {
 	case reflect.String:
@@ -52,7 +52,8 @@ func sample(v reflect.Value, name string, key int64) {
 	}
 }
 
-// arbitrary fills a value at random. An omitted field can't tell an empty list from none, so there are only none and filled ones.
+// arbitrary fills a value at random. An omitted field can't tell an empty list from none, so there are only none and
+// filled ones.
 func arbitrary(t *rapid.T, v reflect.Value) {
 	switch v.Kind() {
 	case reflect.String:

@@ -11,13 +11,15 @@ type Hold struct {
 	Calm      model.Time `cbor:"5,keyasint,omitempty"` // since when its reason has been gone; 0: it is not
 }
 
-// SettingsSet replaces the settings. IfIndex other than 0 must be the index of their last change (conflict). Code: invalid.
+// SettingsSet replaces the settings. IfIndex other than 0 must be the index of their last change (conflict). Code:
+// invalid.
 type SettingsSet struct {
 	Settings model.Settings `cbor:"1,keyasint"`
 	IfIndex  uint64         `cbor:"2,keyasint,omitempty"`
 }
 
-// HoldSet begins or ends the hold. With Calm it only notes of the one that is active whether its reason is gone. Code: stale (with Calm, and none is active).
+// HoldSet begins or ends the hold. With Calm it only notes of the one that is active whether its reason is gone. Code:
+// stale (with Calm, and none is active).
 type HoldSet struct {
 	Active bool   `cbor:"1,keyasint"`
 	Reason string `cbor:"2,keyasint,omitempty"`
@@ -36,8 +38,8 @@ type FormatRaise struct {
 	Format uint16 `cbor:"1,keyasint"`
 }
 
-// RestoreMark is written after a snapshot was restored by an operator: it raises the state's incarnation, so that agents stop nothing that they
-// don't know until the operator confirms (Confirm).
+// RestoreMark is written after a snapshot was restored by an operator: it raises the state's incarnation, so that
+// agents stop nothing that they don't know until the operator confirms (Confirm).
 type RestoreMark struct {
 	Confirm bool `cbor:"1,keyasint,omitempty"`
 	// Lineages are those of the servers that write it; see ClusterID. Empty: they were never recovered.

@@ -35,9 +35,10 @@ func (c *FormatRaise) apply(s *State) error {
 	return nil
 }
 
-// CantRead is a node whose agent can't read a format; nil if there is none. An agent refuses an assignment with a field that it does not know,
-// and what it is told to stop with it. Nodes that are offline, or that a person has disabled and that run nothing, don't count: they are assigned nothing.
-// A node runs something also while a restore is open there: its agent is told what becomes of instances that the state does not know.
+// CantRead is a node whose agent can't read a format; nil if there is none. An agent refuses an assignment with a field
+// that it does not know, and what it is told to stop with it. Nodes that are offline, or that a person has disabled and
+// that run nothing, don't count: they are assigned nothing. A node runs something also while a restore is open there:
+// its agent is told what becomes of instances that the state does not know.
 func (s *State) CantRead(format uint16) *Node {
 	for _, n := range s.Nodes.All() {
 		if n.HoldsBack(format) {
@@ -123,7 +124,8 @@ func (c *HoldSet) apply(s *State) error {
 	return nil
 }
 
-// noteCalm notes since when the reason of the hold has been gone, so that the next leader goes on counting, or that it is there again. It is no event: the hold goes on.
+// noteCalm notes since when the reason of the hold has been gone, so that the next leader goes on counting, or that it
+// is there again. It is no event: the hold goes on.
 func (s *State) noteCalm(calm bool) *model.Error {
 	switch {
 	case !s.Hold.Active:

@@ -7,7 +7,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// A new offline_after reaches every agent at once: their heartbeats must follow it, or the cluster would take them for silent.
+// A new offline_after reaches every agent at once: their heartbeats must follow it, or the cluster would take them for
+// silent.
 func TestOfflineAfterCallsEveryAgent(t *testing.T) {
 	s := fsm.NewState()
 	apply := func(c fsm.Command) {
@@ -75,7 +76,8 @@ func TestEventAge(t *testing.T) {
 	}
 }
 
-// The format waits for every agent that is not offline, and an agent that can't read the cluster's format is not taken in: it could not read what to stop.
+// The format waits for every agent that is not offline, and an agent that can't read the cluster's format is not taken
+// in: it could not read what to stop.
 func TestFormatWaitsForAgents(t *testing.T) {
 	s := fsm.NewState()
 	apply := func(c fsm.Command) *model.Error {

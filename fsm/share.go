@@ -1,7 +1,8 @@
 package fsm
 
-// sharing gives equal texts one piece of memory. Each row that is decoded has its own copy of the id of its node, of its group and of every word of a closed
-// set; a state of 100,000 instances keeps them 20 MB smaller, and a million objects fewer for the collector to look at.
+// sharing gives equal texts one piece of memory. Each row that is decoded has its own copy of the id of its node, of
+// its group and of every word of a closed set; a state of 100,000 instances keeps them 20 MB smaller, and a million
+// objects fewer for the collector to look at.
 type sharing map[string]string
 
 // share makes the text at p the first one that was equal to it.

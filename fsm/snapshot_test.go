@@ -335,7 +335,8 @@ func FuzzReadSnapshot(f *testing.F) {
 	})
 }
 
-// A cluster of 5,000 nodes and 100,000 instances is written through a small window and read back without holding it twice.
+// A cluster of 5,000 nodes and 100,000 instances is written through a small window and read back without holding it
+// twice.
 func TestSnapshotOf100kInstances(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")

@@ -8,8 +8,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// State is the whole replicated truth, as a value. Assigning a State is a read-only view of that moment, safe for many goroutines; only
-// a fork can be written. Its tables are its only large parts, so it has more fields than other structs.
+// State is the whole replicated truth, as a value. Assigning a State is a read-only view of that moment, safe for many
+// goroutines; only a fork can be written. Its tables are its only large parts, so it has more fields than other
+// structs.
 type State struct {
 	Index       uint64     // of the last applied entry
 	LogTerm     uint64     // of that entry
@@ -71,7 +72,8 @@ type State struct {
 type ClusterID struct {
 	ID   string `cbor:"1,keyasint"`
 	Name string `cbor:"2,keyasint"`
-	// Lineages are those of History, with commas between them. The servers keep their own; these are for a recovery from a snapshot.
+	// Lineages are those of History, with commas between them. The servers keep their own; these are for a recovery
+	// from a snapshot.
 	Lineages string `cbor:"3,keyasint,omitempty"`
 }
 

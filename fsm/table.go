@@ -8,11 +8,12 @@ import (
 	"github.com/tidwall/btree"
 )
 
-// Table is a persistent ordered table: iteration is in key order, and copying the table value is a snapshot. Only this file
-// knows the tree library.
+// Table is a persistent ordered table: iteration is in key order, and copying the table value is a snapshot. Only this
+// file knows the tree library.
 //
-// Rows are replaced, never edited: a row that was put (the slices and maps in it included) is read-only for ever. A published table
-// has no put; a fork is written by its one owner. Reading a published table is safe for many goroutines.
+// Rows are replaced, never edited: a row that was put (the slices and maps in it included) is read-only for ever. A
+// published table has no put; a fork is written by its one owner. Reading a published table is safe for many
+// goroutines.
 type Table[K cmp.Ordered, V any] struct {
 	tree *btree.Map[K, V]
 	undo *undoLog // of the State whose table it is; nil for one that stands alone
@@ -114,8 +115,9 @@ func (t Table[K, V]) note(key K, before V, had bool) {
 	})
 }
 
-// undoLog is how a State takes back what the first commands of a group did when a later one is refused. A fork for each group would do the same, but
-// then each copies every part of a tree that it touches: measured, 40 kB a group where this takes 3.
+// undoLog is how a State takes back what the first commands of a group did when a later one is refused. A fork for each
+// group would do the same, but then each copies every part of a tree that it touches: measured, 40 kB a group where
+// this takes 3.
 type undoLog struct {
 	open  bool
 	steps []func() // the last is undone first

@@ -2,8 +2,9 @@ package fsm
 
 import "slices"
 
-// Topic names an object that readers can wait for: "node/ID", "assigned/NODE", "job/NAME", "drain/ID", "instance/ID", "service", "peers/GROUP", or a whole table: "nodes",
-// "jobs", "instances", "drains", "events", "settings", "deployments".
+// Topic names an object that readers can wait for: "node/ID", "assigned/NODE", "job/NAME", "drain/ID", "instance/ID",
+// "service", "peers/GROUP", or a whole table: "nodes", "jobs", "instances", "drains", "events", "settings",
+// "deployments".
 type Topic string
 
 // touches are the topics of what an entry changed. An object may stand in it more than once.
@@ -12,10 +13,12 @@ type touches struct {
 	objects []object
 }
 
-// object is a topic in two parts: put together they would be one more text for each row that changes, and hardly any is waited for.
+// object is a topic in two parts: put together they would be one more text for each row that changes, and hardly any is
+// waited for.
 type object struct{ noun, id string }
 
-// touchedAGroup is how many objects a group of commands mostly touches: a placement an instance, its job, its group's list, and what its node is assigned.
+// touchedAGroup is how many objects a group of commands mostly touches: a placement an instance, its job, its group's
+// list, and what its node is assigned.
 const touchedAGroup = 4
 
 // touch notes that readers who wait for these topics must look again.

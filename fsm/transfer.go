@@ -7,8 +7,8 @@ import (
 // Actor is in whose name the instance of the transfer's slot is stopped.
 func (t *Transfer) Actor() string { return "transfer " + string(t.ID) + " (" + string(t.Kind) + ")" }
 
-// Transfer is work on the local volumes of one slot, which always stay together. It is the vocabulary of an operator's request, its course and
-// what it left on disks, so it has more fields than other structs.
+// Transfer is work on the local volumes of one slot, which always stay together. It is the vocabulary of an operator's
+// request, its course and what it left on disks, so it has more fields than other structs.
 type Transfer struct {
 	ID      model.TransferID   `cbor:"1,keyasint"`
 	Kind    model.TransferKind `cbor:"2,keyasint"`
@@ -131,10 +131,12 @@ func (t *Transfer) DetachedID(name string) model.VolumeID {
 	return model.NewVolumeID(t.Group, t.Slot, name) + "@" + model.VolumeID(t.ID)
 }
 
-// TransferStart begins work on the volumes of a slot. Volume is the one in use (for an attach: the restored one, or VOLUME@TRANSFER for an old copy), or of a restore the one that it is
-// to become, which need not exist. Found lets an attach take data that is on the disk of To and that the state does not know, as after a restore: Volume is then
-// what it is to become. Codes: not_found, volume_in_use (another transfer, or an instance that is not known to have stopped),
-// volume_home_node_offline, node_not_eligible, no_capacity_memory, constraint_unmatched, conflict, invalid, busy.
+// TransferStart begins work on the volumes of a slot. Volume is the one in use (for an attach: the restored one, or
+// VOLUME@TRANSFER for an old copy), or of a restore the one that it is to become, which need not exist. Found lets an
+// attach take data that is on the disk of To and that the state does not know, as after a restore: Volume is then what
+// it is to become. Codes: not_found, volume_in_use (another transfer, or an instance that is not known to have
+// stopped), volume_home_node_offline, node_not_eligible, no_capacity_memory, constraint_unmatched, conflict, invalid,
+// busy.
 type TransferStart struct {
 	ID      model.TransferID    `cbor:"1,keyasint"`
 	Work    model.TransferKind  `cbor:"2,keyasint"`
@@ -146,9 +148,10 @@ type TransferStart struct {
 	Found   []model.VolumeEpoch `cbor:"8,keyasint,omitempty"`
 }
 
-// TransferStep moves a transfer on, or ends it. The step to attaching makes the target's copy the one in use; it is refused unless that copy was verified
-// and nothing can run on the old one. Drop instead tells the agent to remove an old copy whose time is over and which is not needed any more. Codes: not_found,
-// stale (it is elsewhere by now), conflict (the old copy is needed), volume_in_use, node_not_eligible, no_capacity_memory.
+// TransferStep moves a transfer on, or ends it. The step to attaching makes the target's copy the one in use; it is
+// refused unless that copy was verified and nothing can run on the old one. Drop instead tells the agent to remove an
+// old copy whose time is over and which is not needed any more. Codes: not_found, stale (it is elsewhere by now),
+// conflict (the old copy is needed), volume_in_use, node_not_eligible, no_capacity_memory.
 type TransferStep struct {
 	ID      model.TransferID    `cbor:"1,keyasint"`
 	Phase   model.TransferPhase `cbor:"2,keyasint,omitempty"`
@@ -157,8 +160,8 @@ type TransferStep struct {
 	Drop    bool                `cbor:"5,keyasint,omitempty"`
 }
 
-// TransferCancel gives up a transfer that has not attached yet, or whose target is confirmed dead, or removes what it left: a restored copy that is not in use, or an old copy before its
-// time. Codes: not_found, conflict.
+// TransferCancel gives up a transfer that has not attached yet, or whose target is confirmed dead, or removes what it
+// left: a restored copy that is not in use, or an old copy before its time. Codes: not_found, conflict.
 type TransferCancel struct {
 	ID model.TransferID `cbor:"1,keyasint"`
 }

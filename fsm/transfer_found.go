@@ -6,8 +6,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// planFound fills in the attachment of data that is on a node's disk and that the state does not know: a restore has lost it, or it was given up with a node that
-// came back. Its agent looks first whether it is there.
+// planFound fills in the attachment of data that is on a node's disk and that the state does not know: a restore has
+// lost it, or it was given up with a node that came back. Its agent looks first whether it is there.
 func (s *State) planFound(t *Transfer, c *TransferStart) *model.Error {
 	group, slot, name, refusal := splitVolumeID(c.Volume)
 	if refusal != nil {
@@ -41,8 +41,8 @@ func (s *State) planFound(t *Transfer, c *TransferStart) *model.Error {
 	return s.planReplace(t)
 }
 
-// slotRuns reports whether a program of a slot runs, so that the data at the volumes' home is in its place. Without one it may have been put aside: a restored state
-// does not know that it was moved away.
+// slotRuns reports whether a program of a slot runs, so that the data at the volumes' home is in its place. Without one
+// it may have been put aside: a restored state does not know that it was moved away.
 func (s *State) slotRuns(group model.GroupID, slot int) bool {
 	for inst := range s.InstancesInSlot(group, slot) {
 		if oneOf(inst.Status.Observed, model.ObservedReady, model.ObservedUnready, model.ObservedDraining) {

@@ -112,8 +112,8 @@ func TestAttachFoundOldCopy(t *testing.T) {
 	}
 }
 
-// A transfer that a restored snapshot has may be over in the entries that are lost: nothing takes the place of data that an instance may use which the state does not
-// know.
+// A transfer that a restored snapshot has may be over in the entries that are lost: nothing takes the place of data
+// that an instance may use which the state does not know.
 func TestTransferBehindARestore(t *testing.T) {
 	s, v := foundState(t)
 	spec, _ := s.Spec(v.Group, 1)
@@ -151,7 +151,8 @@ func TestTransferBehindARestore(t *testing.T) {
 	}
 }
 
-// What the state has in use may have been put aside by a move that a restore has lost: it is put back into its place. Nothing is replaced then, so no old copy is left.
+// What the state has in use may have been put aside by a move that a restore has lost: it is put back into its place.
+// Nothing is replaced then, so no old copy is left.
 func TestAttachPutAside(t *testing.T) {
 	s, v := foundState(t)
 	again := attachFound(v, "n1", model.VolumeEpoch{Name: "rows", Epoch: v.Made})
@@ -172,8 +173,9 @@ func TestAttachPutAside(t *testing.T) {
 	}
 }
 
-// A restored snapshot may have a transfer that attaches, and that was over in the entries which are lost: an instance runs on the attached data, or on data that is
-// newer. It is adopted, and the transfer ends. One on the data from before waits for a person.
+// A restored snapshot may have a transfer that attaches, and that was over in the entries which are lost: an instance
+// runs on the attached data, or on data that is newer. It is adopted, and the transfer ends. One on the data from
+// before waits for a person.
 func TestAdoptBehindAnAttachingTransfer(t *testing.T) {
 	for name, c := range map[string]struct {
 		node  model.NodeID

@@ -63,8 +63,8 @@ func asError(refusal *model.Error) error {
 	return refusal
 }
 
-// mayStep checks what a phase rests on, on the state that the entry applies to: whatever a leader believed, data is copied only while nothing can
-// write it, and takes the place of the old copy only when it was verified.
+// mayStep checks what a phase rests on, on the state that the entry applies to: whatever a leader believed, data is
+// copied only while nothing can write it, and takes the place of the old copy only when it was verified.
 func (s *State) mayStep(t *Transfer, to model.TransferPhase) *model.Error {
 	if refusal := cmp.Or(s.transferUnsettled(t, to), s.mayTouch(t, to)); refusal != nil {
 		return refusal
@@ -107,8 +107,9 @@ func (s *State) mayTouch(t *Transfer, to model.TransferPhase) *model.Error {
 	return nil
 }
 
-// transferUnsettled refuses to stop for a transfer, to copy, and to replace volumes, while an instance that a restore has lost from the state may use newer ones: a
-// restored snapshot may have a transfer that was over. Codes: those of SlotUnsettled.
+// transferUnsettled refuses to stop for a transfer, to copy, and to replace volumes, while an instance that a restore
+// has lost from the state may use newer ones: a restored snapshot may have a transfer that was over. Codes: those of
+// SlotUnsettled.
 func (s *State) transferUnsettled(t *Transfer, to model.TransferPhase) *model.Error {
 	policy, ok := s.Policy(t.Group)
 	backup := to == model.TransferRunning && t.Kind == model.TransferBackup && !t.Options.Live
@@ -216,7 +217,8 @@ func (s *State) forgetLeft(made *Transfer) {
 	s.setTransfer(made, &next)
 }
 
-// failTransfer ends a transfer. Which copy is in use does not change: the old one before it was attached, the new one after.
+// failTransfer ends a transfer. Which copy is in use does not change: the old one before it was attached, the new one
+// after.
 func (s *State) failTransfer(t *Transfer, code model.Code, message string) {
 	next := *t
 	next.Phase, next.Failure, next.Token = model.TransferFailed, TransferFailure{code, message}, ""

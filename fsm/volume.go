@@ -7,8 +7,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Volume is per-instance data on a node. A local one has a single copy, on its home node. Of a replicated one each member has its own copy, and
-// each copy has its own row, which outlives the instance that made it: a copy that was kept where its instance stopped is still a member.
+// Volume is per-instance data on a node. A local one has a single copy, on its home node. Of a replicated one each
+// member has its own copy, and each copy has its own row, which outlives the instance that made it: a copy that was
+// kept where its instance stopped is still a member.
 type Volume struct {
 	ID    model.VolumeID   `cbor:"1,keyasint"`
 	Group model.GroupID    `cbor:"2,keyasint"`
@@ -16,10 +17,12 @@ type Volume struct {
 	Name  string           `cbor:"4,keyasint"`
 	Kind  model.VolumeKind `cbor:"5,keyasint"`
 	Home  model.NodeID     `cbor:"6,keyasint"` // empty: the data is lost, and no instance has started empty since
-	// Made is the epoch of the data: the index at which it began, empty or as a verified copy, and above mintBits the incarnation, as an index comes again after a
-	// restore. The agent tells by it whether what it finds on its disk is meant, or is older.
+	// Made is the epoch of the data: the index at which it began, empty or as a verified copy, and above mintBits the
+	// incarnation, as an index comes again after a restore. The agent tells by it whether what it finds on its disk is
+	// meant, or is older.
 	Made uint64 `cbor:"7,keyasint,omitempty"`
-	// Held says that there is something to lose: a replicated copy was in sync at least once, or a program ran on a local volume.
+	// Held says that there is something to lose: a replicated copy was in sync at least once, or a program ran on a
+	// local volume.
 	Held bool        `cbor:"8,keyasint,omitempty"`
 	Lost *VolumeLoss `cbor:"9,keyasint,omitempty"` // the last time that the data of a local volume was given up
 	// Aside is data that the slot left behind when it started empty elsewhere, the oldest first.
@@ -54,8 +57,8 @@ func NewCopyID(group model.GroupID, slot int, name string, node model.NodeID) mo
 	return model.NewVolumeID(group, slot, name) + "@" + model.VolumeID(node)
 }
 
-// VolumeHome returns the node that holds a slot's local volumes; none if it never had any, or if they are lost. Those that only another version of the group has
-// count too: all of a slot stay together.
+// VolumeHome returns the node that holds a slot's local volumes; none if it never had any, or if they are lost. Those
+// that only another version of the group has count too: all of a slot stay together.
 func (s *State) VolumeHome(spec *model.GroupSpec, group model.GroupID, slot int) (model.NodeID, bool) {
 	if !spec.HasVolume(model.VolumeLocal) {
 		return "", false
@@ -68,7 +71,8 @@ func (s *State) VolumeHome(spec *model.GroupSpec, group model.GroupID, slot int)
 	return "", false
 }
 
-// keepsKinds refuses a version that changes the kind of a volume: what is on the disks under that name is not what its program would expect.
+// keepsKinds refuses a version that changes the kind of a volume: what is on the disks under that name is not what its
+// program would expect.
 func (s *State) keepsKinds(id model.GroupID, g *model.GroupSpec) *model.Error {
 	for _, v := range g.Volumes {
 		kind := v.Kind
@@ -95,7 +99,8 @@ func (s *State) keepsKinds(id model.GroupID, g *model.GroupSpec) *model.Error {
 	return nil
 }
 
-// claimVolumes makes the node of an instance the home of the volumes that it uses for the first time. A copy that was kept there is used again.
+// claimVolumes makes the node of an instance the home of the volumes that it uses for the first time. A copy that was
+// kept there is used again.
 func (s *State) claimVolumes(spec *model.GroupSpec, inst *Instance) {
 	if spec.Refills() {
 		s.leaveBehind(inst)
@@ -169,7 +174,8 @@ func (s *State) CopiesOf(group model.GroupID, slot int) []*Volume {
 	return copies
 }
 
-// CopiesUsed tells for each volume of an instance the epoch of its data, and names the local ones that a program has used: their directories must be there.
+// CopiesUsed tells for each volume of an instance the epoch of its data, and names the local ones that a program has
+// used: their directories must be there.
 func (s *State) CopiesUsed(inst *Instance) (epochs map[string]uint64, held []string) {
 	spec, ok := s.Spec(inst.Group, inst.Version)
 	if !ok || !inst.Links.VolumeHome {
@@ -189,7 +195,8 @@ func (s *State) CopiesUsed(inst *Instance) (epochs map[string]uint64, held []str
 	return epochs, held
 }
 
-// noteCopies keeps the rows of copies when an instance's status moved: a copy that is in sync holds data from then on, and replaces the older ones of its slot.
+// noteCopies keeps the rows of copies when an instance's status moved: a copy that is in sync holds data from then on,
+// and replaces the older ones of its slot.
 func (s *State) noteCopies(inst *Instance) {
 	spec, ok := s.Spec(inst.Group, inst.Version)
 	if !ok || !inst.Links.VolumeHome || !spec.Replicated() {
@@ -228,8 +235,9 @@ func (s *State) holdCopies(inst *Instance) {
 	}
 }
 
-// settleCopies forgets the copies of a slot that nothing uses any more: those that another copy of the slot has replaced, which is in sync, and those of a slot
-// that the group no longer has, while another member of it is protected. The agents delete nothing: the data stays on the disks until somebody removes it.
+// settleCopies forgets the copies of a slot that nothing uses any more: those that another copy of the slot has
+// replaced, which is in sync, and those of a slot that the group no longer has, while another member of it is
+// protected. The agents delete nothing: the data stays on the disks until somebody removes it.
 func (s *State) settleCopies(group model.GroupID, slot int) {
 	g, ok := s.Groups.Get(group)
 	if !ok {

@@ -11,7 +11,8 @@ import (
 
 const namedVolumes = 10 // of those that a refusal is about
 
-// LostWith lists the volumes whose data would be lost with a node, in order: those that have their home there, and those whose last copy is an old one there.
+// LostWith lists the volumes whose data would be lost with a node, in order: those that have their home there, and
+// those whose last copy is an old one there.
 func (s *State) LostWith(node model.NodeID) []model.VolumeID {
 	var lost []model.VolumeID
 	for id, v := range s.Volumes.All() {
@@ -29,7 +30,8 @@ func (s *State) LostWith(node model.NodeID) []model.VolumeID {
 	return slices.Compact(lost)
 }
 
-// homeMissing says why the copy of a transfer's volumes that is in use can't be counted on now: it is lost, or its home is not online. nil: it is there.
+// homeMissing says why the copy of a transfer's volumes that is in use can't be counted on now: it is lost, or its home
+// is not online. nil: it is there.
 func (s *State) homeMissing(t *Transfer) *model.Error {
 	for _, v := range s.slotVolumes(t.Group, t.Slot) {
 		if !slices.Contains(t.Names, v.Name) {
@@ -52,7 +54,8 @@ func (s *State) homeMissing(t *Transfer) *model.Error {
 	return nil
 }
 
-// gaveUp reports whether the data that replaced the old copy of a transfer was given up or left behind since: what is in use then began empty.
+// gaveUp reports whether the data that replaced the old copy of a transfer was given up or left behind since: what is
+// in use then began empty.
 func (s *State) gaveUp(t *Transfer) bool {
 	return slices.ContainsFunc(s.slotVolumes(t.Group, t.Slot), func(v *Volume) bool {
 		i := slices.Index(t.Names, v.Name)
@@ -64,8 +67,8 @@ func (s *State) gaveUp(t *Transfer) bool {
 	})
 }
 
-// NeedsOld says why the old copy that a transfer left must be kept, however old it is: no instance is ready now on the one which replaced it, its home can't be
-// counted on, or its data was given up. nil: it may go.
+// NeedsOld says why the old copy that a transfer left must be kept, however old it is: no instance is ready now on the
+// one which replaced it, its home can't be counted on, or its data was given up. nil: it may go.
 func (s *State) NeedsOld(t *Transfer) *model.Error {
 	if plant.Is(plant.OldCopyByClock) {
 		return nil
@@ -147,7 +150,8 @@ func listVolumes(ids []model.VolumeID) string {
 	return text
 }
 
-// loseVolumes notes that the data of the local volumes at home on a node is gone. Their rows stay: an instance that starts empty is told apart from the first.
+// loseVolumes notes that the data of the local volumes at home on a node is gone. Their rows stay: an instance that
+// starts empty is told apart from the first.
 func (s *State) loseVolumes(n *Node) {
 	var rows []*Volume
 	for _, v := range s.Volumes.All() {

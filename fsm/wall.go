@@ -2,8 +2,9 @@ package fsm
 
 import "github.com/outspan/outspan/model"
 
-// How far the wall clock of an entry may be from where cluster time has it: as far as clocks of servers differ, and with a new leader as long as all servers may have
-// been away. What is farther off is believed once entries have said it for a while.
+// How far the wall clock of an entry may be from where cluster time has it: as far as clocks of servers differ, and
+// with a new leader as long as all servers may have been away. What is farther off is believed once entries have said
+// it for a while.
 const (
 	wallSlack  = 5 * model.Second
 	wallGap    = 30 * 24 * model.Hour
@@ -17,8 +18,8 @@ type WallDoubt struct {
 	Wall  int64      `cbor:"2,keyasint,omitempty"` // what it carried
 }
 
-// tellTime takes the clocks of an entry. Cluster time only grows. Of wall clocks nothing is certain, so one that leaps changes neither what later entries show nor,
-// as nothing is decided by it, what is kept.
+// tellTime takes the clocks of an entry. Cluster time only grows. Of wall clocks nothing is certain, so one that leaps
+// changes neither what later entries show nor, as nothing is decided by it, what is kept.
 func (s *State) tellTime(e Entry, newTerm bool) {
 	told := min(max(e.Wall, 0), latestWall)
 	expected := min(s.WallAt(e.At), latestWall)

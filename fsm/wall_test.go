@@ -71,7 +71,8 @@ func TestOneEntryFromTheFuture(t *testing.T) {
 	}
 }
 
-// A clock that was set, forward or back, is followed once entries have said so for a minute; two that differ prove nothing.
+// A clock that was set, forward or back, is followed once entries have said so for a minute; two that differ prove
+// nothing.
 func TestWallThatWasSet(t *testing.T) {
 	c := newClocked(t)
 	for _, off := range []int64{3 * wallDay, -2 * wallDay} {

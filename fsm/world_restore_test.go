@@ -35,7 +35,8 @@ func (w world) unknownOf(n *Node) []model.Holding {
 	return nil
 }
 
-// inventory is the full report of an agent that follows this state: all that it has there is ready or stopped, and holds are what the state lacks.
+// inventory is the full report of an agent that follows this state: all that it has there is ready or stopped, and
+// holds are what the state lacks.
 func (w world) inventory(n *Node, holds []model.Holding) *NodeReport {
 	c := &NodeReport{ID: n.ID, Epoch: n.Agent.Epoch, FactsGen: n.FactsGen, Full: true, Incarnation: w.s.Incarnation, Holds: holds}
 	for i := range w.s.InstancesOn(n.ID) {
@@ -46,8 +47,8 @@ func (w world) inventory(n *Node, holds []model.Holding) *NodeReport {
 	return c
 }
 
-// pushRestore draws what brings a restore further: each agent tells what it has, some of it unknown; a person confirms; what holds an empty slot is adopted. nil:
-// nothing was restored, and it is not the time to begin.
+// pushRestore draws what brings a restore further: each agent tells what it has, some of it unknown; a person confirms;
+// what holds an empty slot is adopted. nil: nothing was restored, and it is not the time to begin.
 func (w world) pushRestore() Command {
 	if kept := w.s.Kept(); len(kept) > 0 && !w.s.Unconfirmed && w.bool() {
 		return &InstanceAdopt{pick(w, kept...)}
@@ -67,7 +68,8 @@ func (w world) pushRestore() Command {
 	return nil
 }
 
-// pushLease draws what brings an instance under a lease to its end: it begins, its node is silent, and is so for longer than the lease. nil: there is none.
+// pushLease draws what brings an instance under a lease to its end: it begins, its node is silent, and is so for longer
+// than the lease. nil: there is none.
 func (w world) pushLease() (c Command, at model.Time) {
 	for _, i := range w.s.Instances.All() {
 		spec, ok := w.s.Spec(i.Group, i.Version)

@@ -79,8 +79,8 @@ func (w world) release() Command {
 	return &InstanceRelease{i.ID, i.Eviction.Seq + uint64(w.int(0, 1)), pick(w, "", "the hook failed")}
 }
 
-// pushMember draws what brings an instance with a hook or gates further: it becomes ready, is prepared, and then released or stopped. Random commands alone rarely
-// get one so far. nil: there are no such instances.
+// pushMember draws what brings an instance with a hook or gates further: it becomes ready, is prepared, and then
+// released or stopped. Random commands alone rarely get one so far. nil: there are no such instances.
 func (w world) pushMember() Command {
 	var ready, rests []*Instance
 	for _, i := range w.s.Instances.All() {

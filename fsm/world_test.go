@@ -7,8 +7,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// world draws commands that make some sense for a state: most name things that exist, some are wrong in one way. Each step of a history has its own
-// seed, drawn by rapid: its numbers alone are too fond of zero to get anywhere, and so a failing history still shrinks to few steps.
+// world draws commands that make some sense for a state: most name things that exist, some are wrong in one way. Each
+// step of a history has its own seed, drawn by rapid: its numbers alone are too fond of zero to get anywhere, and so a
+// failing history still shrinks to few steps.
 type world struct {
 	r   *rand.Rand
 	s   *State
@@ -199,7 +200,8 @@ func (w world) command() Command {
 	panic("unreachable")
 }
 
-// aimed draws a sort of command, each as often as any other, and tries until the state takes one. The rarest get somewhere by this.
+// aimed draws a sort of command, each as often as any other, and tries until the state takes one. The rarest get
+// somewhere by this.
 func (w world) aimed() []Command {
 	draws := w.drawings()
 	draw := draws[w.int(0, len(draws)-1)].draw

@@ -73,8 +73,8 @@ func (w world) transferReports(node model.NodeID) []model.TransferReport {
 	return reports
 }
 
-// pushTransfer draws what brings work on volumes further: the next step, what an agent says, or the stop that it waits for. Random commands alone rarely
-// get one anywhere. nil: there are no volumes.
+// pushTransfer draws what brings work on volumes further: the next step, what an agent says, or the stop that it waits
+// for. Random commands alone rarely get one anywhere. nil: there are no volumes.
 func (w world) pushTransfer() Command {
 	for _, t := range w.s.Transfers.All() {
 		if t.Left.Drop && w.bool() {

@@ -47,8 +47,8 @@ func (c Cause) StoppedBy() ActorKind {
 	return ""
 }
 
-// ActorRate allows one kind of actor to begin Max stops within any Window, in the whole cluster. The zero value is no limit. In JSON and files
-// it is a text: "5/1m", or "none".
+// ActorRate allows one kind of actor to begin Max stops within any Window, in the whole cluster. The zero value is no
+// limit. In JSON and files it is a text: "5/1m", or "none".
 type ActorRate struct {
 	Max    int      `cbor:"1,keyasint,omitempty"`
 	Window Duration `cbor:"2,keyasint,omitempty"`

@@ -33,8 +33,9 @@ func (c *Constraint) check(noun string) *Error {
 		WithHint("use one of: = != < <= > >= regexp in not_in is_set is_not_set")
 }
 
-// Holds reports whether the value of the constraint's attribute satisfies it. An attribute that is not set satisfies only !=, not_in and is_not_set. Values
-// that are both numbers are compared as numbers, others as text; in and not_in take a comma list.
+// Holds reports whether the value of the constraint's attribute satisfies it. An attribute that is not set satisfies
+// only !=, not_in and is_not_set. Values that are both numbers are compared as numbers, others as text; in and not_in
+// take a comma list.
 func (c *Constraint) Holds(value string, set bool) bool {
 	switch c.Operator {
 	case "is_set":
@@ -86,7 +87,8 @@ func compareValues(a, b string) int {
 	return 0
 }
 
-// OperatorLabel begins the names of labels that only operators may set, never an agent: constraints on them keep work away from machines that nobody vouched for.
+// OperatorLabel begins the names of labels that only operators may set, never an agent: constraints on them keep work
+// away from machines that nobody vouched for.
 const OperatorLabel = "operator."
 
 // AttributeBackup is the attribute of nodes that have a backup directory; its value is the path.

@@ -10,8 +10,8 @@ type Amount struct {
 	Percent bool `cbor:"2,keyasint,omitempty"`
 }
 
-// BudgetSpec is what a set of instances can lose at once and per window. At most one of MinReady and MaxDown is given. With neither, a group has
-// its class's default, and a shared budget limits only the rate.
+// BudgetSpec is what a set of instances can lose at once and per window. At most one of MinReady and MaxDown is given.
+// With neither, a group has its class's default, and a shared budget limits only the rate.
 type BudgetSpec struct {
 	MinReady *Amount   `json:"min_ready,omitempty" cbor:"1,keyasint,omitempty"` // a percentage is rounded up
 	MaxDown  *Amount   `json:"max_down,omitempty" cbor:"2,keyasint,omitempty"`  // a percentage is rounded down
@@ -25,7 +25,8 @@ type RateSpec struct {
 	Window Duration `json:"window" cbor:"2,keyasint"`
 }
 
-// Budget is a BudgetSpec resolved to numbers for the present count. It is resolved again in each entry that changes the count.
+// Budget is a BudgetSpec resolved to numbers for the present count. It is resolved again in each entry that changes the
+// count.
 type Budget struct {
 	MinReady int      `cbor:"1,keyasint"`           // never above the count
 	MaxDown  int      `cbor:"2,keyasint"`           // count - MinReady
@@ -36,8 +37,8 @@ type Budget struct {
 // maxRate bounds how many stops of a window are remembered.
 const maxRate = 10_000
 
-// Of resolves an amount for a count. A percentage of what must be ready is rounded up, of what may be down it is rounded down, so that
-// rounding never allows more.
+// Of resolves an amount for a count. A percentage of what must be ready is rounded up, of what may be down it is
+// rounded down, so that rounding never allows more.
 func (a Amount) Of(count int, up bool) int {
 	if !a.Percent {
 		return a.N
@@ -92,7 +93,8 @@ func (b *BudgetSpec) Check() *Error {
 	return nil
 }
 
-// ResolveBudget turns a budget into numbers for a count. def is how many may be down where the spec, which may be nil, does not say it.
+// ResolveBudget turns a budget into numbers for a count. def is how many may be down where the spec, which may be nil,
+// does not say it.
 func ResolveBudget(spec *BudgetSpec, def MaxDown, count int) Budget {
 	down := def.Of(count)
 	var b Budget

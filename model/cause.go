@@ -9,7 +9,8 @@ func (c Cause) Valid() bool {
 	return ok
 }
 
-// Known returns the cause as a constant of this program, so that a row that keeps it does not keep the bytes that it was decoded from.
+// Known returns the cause as a constant of this program, so that a row that keeps it does not keep the bytes that it
+// was decoded from.
 func (c Cause) Known() (Cause, bool) {
 	for _, one := range [...]Cause{
 		CauseScaleUp, CauseScaleDown, CauseRollout, CauseNodeDraining, CauseNodeDisabled, CauseNodeOffline, CauseUser, CauseCrashLoop, CauseStartTimeout,

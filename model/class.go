@@ -15,7 +15,8 @@ const (
 	ClassBatch      ClassName = "batch"
 )
 
-// MaxDown is how many instances of a group may be down by default: Amount, a percentage rounded down, and at least Floor.
+// MaxDown is how many instances of a group may be down by default: Amount, a percentage rounded down, and at least
+// Floor.
 type MaxDown struct {
 	Amount Amount `cbor:"1,keyasint"`
 	Floor  int    `cbor:"2,keyasint,omitempty"`

@@ -93,7 +93,8 @@ func (c Code) Unplaceable() bool {
 	return strings.HasPrefix(string(c), string(QuotaExceeded("")))
 }
 
-// Unschedulable makes the blocker code of a replacement that fits nowhere: "replacement_unschedulable:no_capacity_memory".
+// Unschedulable makes the blocker code of a replacement that fits nowhere:
+// "replacement_unschedulable:no_capacity_memory".
 func Unschedulable(code Code) Code { return "replacement_unschedulable:" + code }
 
 // The causes.

@@ -23,8 +23,8 @@ type DrainOptions struct {
 	Roll             *Roll    `cbor:"8,keyasint,omitempty" json:"roll,omitempty"` // the rolling maintenance that it is a step of
 }
 
-// Roll is the maintenance of many machines, one drain for each. What is done of it stands in its drains, so that anybody can go on with it
-// from any machine.
+// Roll is the maintenance of many machines, one drain for each. What is done of it stands in its drains, so that
+// anybody can go on with it from any machine.
 type Roll struct {
 	ID       string   `cbor:"1,keyasint" json:"id"`
 	Nodes    []string `cbor:"2,keyasint" json:"nodes"`                                  // names of all of them, in order

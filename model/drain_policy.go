@@ -1,6 +1,7 @@
 package model
 
-// DrainPolicy says what a drain does with the members of replicated groups on its node, and whether they keep it from ending (L1).
+// DrainPolicy says what a drain does with the members of replicated groups on its node, and whether they keep it from
+// ending (L1).
 type DrainPolicy string
 
 // The policies.

@@ -10,16 +10,19 @@ const (
 	maxLease     = 24 * Hour
 )
 
-// ExclusiveSpec is the lease under which the instances of a group run. The lease holds while a majority of the servers answer the node's
-// heartbeats; at its end the node kills the instance by itself. So another node may start the next one without a person's word.
+// ExclusiveSpec is the lease under which the instances of a group run. The lease holds while a majority of the servers
+// answer the node's heartbeats; at its end the node kills the instance by itself. So another node may start the next
+// one without a person's word.
 type ExclusiveSpec struct {
 	Lease Duration `json:"lease,omitempty" cbor:"1,keyasint,omitempty"` // default 1 min, at least 10 s; its length does not depend on offline_after
 }
 
-// Fenced reports whether instances run only while their node holds the group's lease. No role and no volume implies that.
+// Fenced reports whether instances run only while their node holds the group's lease. No role and no volume implies
+// that.
 func (g *GroupSpec) Fenced() bool { return g.Exclusive != nil }
 
-// OneHolder reports whether a slot may never have two instances that are not confirmed stopped: they would share a volume or an identity.
+// OneHolder reports whether a slot may never have two instances that are not confirmed stopped: they would share a
+// volume or an identity.
 func (g *GroupSpec) OneHolder() bool {
 	return g.HasVolume(VolumeLocal) || g.Fenced() || g.Replacement.Identity == "same"
 }

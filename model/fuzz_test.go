@@ -27,7 +27,8 @@ func FuzzParseGate(f *testing.F) {
 	})
 }
 
-// FuzzPathNames: what may name a job, group, volume or node makes one step of a path and no more, and what may be the path of a volume leads where it says.
+// FuzzPathNames: what may name a job, group, volume or node makes one step of a path and no more, and what may be the
+// path of a volume leads where it says.
 func FuzzPathNames(f *testing.F) {
 	for _, name := range []string{"web", "..", ".", "", "a/b", "a\x00", "a\\b", "A-1_2.3", "-a", "...", "/data", "/proc/1", "/a/../proc", "/dev/../data", "//x", "/a/", "/sysx", strings.Repeat("x", 64), "é", "/\u2028", "/a\nb"} {
 		f.Add(name)

@@ -17,7 +17,8 @@ const (
 	GateOld       GateSubject = "old"        // the instance that would be replaced
 )
 
-// Gate is one condition of an eviction or a replacement. All of a list must hold, and what isn't known never satisfies one.
+// Gate is one condition of an eviction or a replacement. All of a list must hold, and what isn't known never satisfies
+// one.
 type Gate struct {
 	Subject GateSubject
 	Fact    string // of self; otherwise one of a few words
@@ -93,7 +94,8 @@ func (g Gate) String() string {
 	return text
 }
 
-// Self reports whether a gate rests on the member's own facts alone: the agent looks at those once more right before the stop signal.
+// Self reports whether a gate rests on the member's own facts alone: the agent looks at those once more right before
+// the stop signal.
 func (g Gate) Self() bool { return g.Subject == GateSelf || g.Subject == GateLedShards }
 
 // NeedsFacts reports whether a gate rests on facts at all.
@@ -114,8 +116,9 @@ func (g Gate) Code() Code {
 	return Gated(g.String())
 }
 
-// HoldsFor returns nil if a gate of self holds for these facts, or why not: facts_unknown if they don't say, otherwise the gate's own code. It is what the
-// agent asks right before a stop. facts may be nil; other gates are nothing that it can answer, so they hold.
+// HoldsFor returns nil if a gate of self holds for these facts, or why not: facts_unknown if they don't say, otherwise
+// the gate's own code. It is what the agent asks right before a stop. facts may be nil; other gates are nothing that it
+// can answer, so they hold.
 func (g Gate) HoldsFor(facts map[string]string) *Error {
 	switch g.Subject {
 	case GateSelf:

@@ -5,9 +5,10 @@ import (
 	"strings"
 )
 
-// History tells the pasts of one cluster apart. After a majority of the servers was lost, `server recover` begins a new lineage with what one server or a
-// saved state has. Servers of the lineage before that come back hold other entries at the same indexes: they must neither lead nor acknowledge beside it.
-// A restore into a running cluster changes the state, not the lineage. The zero History is that of a server that has not joined a cluster.
+// History tells the pasts of one cluster apart. After a majority of the servers was lost, `server recover` begins a new
+// lineage with what one server or a saved state has. Servers of the lineage before that come back hold other entries at
+// the same indexes: they must neither lead nor acknowledge beside it. A restore into a running cluster changes the
+// state, not the lineage. The zero History is that of a server that has not joined a cluster.
 type History struct {
 	Cluster  string   // the cluster's id; see ClusterID
 	Lineages []string // oldest first, the last is the present one; empty: no server was ever recovered
@@ -48,7 +49,8 @@ func (h History) Lineage() string {
 	return h.Lineages[len(h.Lineages)-1]
 }
 
-// Replaces reports whether h began by a recovery that left older behind: same cluster, and older's lineage is in h's past.
+// Replaces reports whether h began by a recovery that left older behind: same cluster, and older's lineage is in h's
+// past.
 func (h History) Replaces(older History) bool {
 	if h.Cluster != older.Cluster || len(h.Lineages) == 0 {
 		return false

@@ -1,7 +1,7 @@
 package model
 
-// Holding is an instance that an agent has and that is not known to have stopped. One that the state has no row of, as after a restore, holds its slot all the
-// same: only one may fill it.
+// Holding is an instance that an agent has and that is not known to have stopped. One that the state has no row of, as
+// after a restore, holds its slot all the same: only one may fill it.
 type Holding struct {
 	ID    InstanceID `cbor:"1,keyasint"`
 	Group GroupID    `cbor:"2,keyasint,omitempty"` // empty: the agent has lost its journal; it may be any
@@ -22,6 +22,6 @@ type VolumeEpoch struct {
 	Epoch uint64 `cbor:"2,keyasint,omitempty"`
 }
 
-// ReasonEnded is that of an instance that is to run, and whose agent knows that it stopped before: the state is one from before that. It ends, which is no
-// failure.
+// ReasonEnded is that of an instance that is to run, and whose agent knows that it stopped before: the state is one
+// from before that. It ends, which is no failure.
 const ReasonEnded = "stopped_before"

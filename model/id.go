@@ -30,7 +30,8 @@ type (
 // ActorLeader is the actor of what the reconciling leader decides by itself.
 const ActorLeader Actor = "leader"
 
-// ActorAgents is the actor of an entry with the reports of several agents. What each of them causes has the agent of its node as its actor.
+// ActorAgents is the actor of an entry with the reports of several agents. What each of them causes has the agent of
+// its node as its actor.
 const ActorAgents Actor = "agents"
 
 // ActorAgent is the agent of a node.
@@ -50,8 +51,8 @@ func NewDeploymentID(job JobName, version uint64) DeploymentID {
 	return DeploymentID(fmt.Sprintf("%s-%d", job, version))
 }
 
-// ValidName reports whether a name of a cluster, node, job, group, port or service is 1 to 63 characters of a-z, A-Z, 0-9,
-// '-', '_' and '.', and begins with a letter or digit.
+// ValidName reports whether a name of a cluster, node, job, group, port or service is 1 to 63 characters of a-z, A-Z,
+// 0-9, '-', '_' and '.', and begins with a letter or digit.
 func ValidName(name string) bool {
 	if name == "" || len(name) > 63 {
 		return false

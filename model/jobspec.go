@@ -7,8 +7,8 @@ type JobSpec struct {
 	Groups []GroupSpec `json:"groups" cbor:"3,keyasint"`
 }
 
-// GroupSpec is N equal instances of one program. It has more fields than other structs because it is the vocabulary of the job
-// file's group block, one field for each key.
+// GroupSpec is N equal instances of one program. It has more fields than other structs because it is the vocabulary of
+// the job file's group block, one field for each key.
 type GroupSpec struct {
 	Name  string `json:"name" cbor:"1,keyasint"`
 	Count int    `json:"count" cbor:"2,keyasint"` // default 1; system groups have one per eligible node
@@ -76,8 +76,8 @@ const (
 
 // VolumeSpec is per-instance data on a node; a local one pins its instance to its home node.
 //
-// Path is where the program and the checks of the instance find the data: an absolute path without symbolic links,
-// not /, not below /proc, /sys or /dev, not inside the path of another volume of the group. Nobody else on the node sees
+// Path is where the program and the checks of the instance find the data: an absolute path without symbolic links, not
+// /, not below /proc, /sys or /dev, not inside the path of another volume of the group. Nobody else on the node sees
 // the data there; an empty directory of that name stays on the node. An agent that is not root can't mount it; what is
 // true everywhere is OUTSPAN_VOLUME_<NAME>, which names Path, or else the directory of the data itself.
 type VolumeSpec struct {
@@ -120,8 +120,8 @@ type CheckSpec struct {
 	RestartAfter Duration `json:"restart_after,omitempty" cbor:"11,keyasint,omitempty"`
 }
 
-// RoleCheckSpec asks each instance what part it plays in its own system: exec prints, or an HTTP GET returns, one flat JSON object
-// of facts. Exec or Port is given. Defaults: interval 5 s, timeout 2 s, path /.
+// RoleCheckSpec asks each instance what part it plays in its own system: exec prints, or an HTTP GET returns, one flat
+// JSON object of facts. Exec or Port is given. Defaults: interval 5 s, timeout 2 s, path /.
 type RoleCheckSpec struct {
 	Exec     []string `json:"exec,omitempty" cbor:"1,keyasint,omitempty"`
 	Port     string   `json:"port,omitempty" cbor:"2,keyasint,omitempty"`
@@ -133,8 +133,8 @@ type RoleCheckSpec struct {
 // HookName says when a hook runs.
 type HookName string
 
-// The hooks. Before stop: before a planned stop begins, while the instance still serves. After start: once the program runs, before it
-// can be ready.
+// The hooks. Before stop: before a planned stop begins, while the instance still serves. After start: once the program
+// runs, before it can be ready.
 const (
 	HookBeforeStop HookName = "before_stop"
 	HookAfterStart HookName = "after_start"
@@ -149,7 +149,8 @@ const (
 	HookContinue HookFailure = "continue" // as if it had succeeded
 )
 
-// HookSpec is a program that the agent runs beside an instance, with its environment and user. Defaults: timeout 30 s, on_failure abort.
+// HookSpec is a program that the agent runs beside an instance, with its environment and user. Defaults: timeout 30 s,
+// on_failure abort.
 type HookSpec struct {
 	Name      HookName    `json:"name" cbor:"1,keyasint"`
 	Exec      []string    `json:"exec" cbor:"2,keyasint"`
@@ -157,15 +158,17 @@ type HookSpec struct {
 	OnFailure HookFailure `json:"on_failure,omitempty" cbor:"4,keyasint,omitempty"`
 }
 
-// PeersSpec is for programs that go by OUTSPAN_PEERS, the list of their group's instances: it names up to 1,000 of them instead of 100.
+// PeersSpec is for programs that go by OUTSPAN_PEERS, the list of their group's instances: it names up to 1,000 of them
+// instead of 100.
 type PeersSpec struct {
-	// Signal is sent to the program's process group, once it is ready, after an instance has come, gone or moved: SIGHUP, SIGUSR1 or SIGUSR2. It may be
-	// sent once more after the agent was restarted. Default: none, the program looks at the file when it wants to.
+	// Signal is sent to the program's process group, once it is ready, after an instance has come, gone or moved:
+	// SIGHUP, SIGUSR1 or SIGUSR2. It may be sent once more after the agent was restarted. Default: none, the program
+	// looks at the file when it wants to.
 	Signal string `json:"signal,omitempty" cbor:"1,keyasint,omitempty"`
 }
 
-// StopSpec is how an instance ends: readiness is withdrawn, DrainDelay passes (default 1 s), Signal is sent (default SIGTERM), and after Grace
-// (default 10 s, P13) what is left is killed.
+// StopSpec is how an instance ends: readiness is withdrawn, DrainDelay passes (default 1 s), Signal is sent (default
+// SIGTERM), and after Grace (default 10 s, P13) what is left is killed.
 type StopSpec struct {
 	Signal     string   `json:"signal" cbor:"1,keyasint,omitempty"`
 	Grace      Duration `json:"grace" cbor:"2,keyasint,omitempty"`
@@ -186,8 +189,8 @@ type RetrySpec struct {
 	Interval Duration `json:"interval" cbor:"2,keyasint,omitempty"`
 }
 
-// UpdateSpec is how a new version rolls out. Defaults: surge 1, unavailable 0, min healthy time 0 s (5 s with AutoRevert in a group without a check),
-// deadline 10 min.
+// UpdateSpec is how a new version rolls out. Defaults: surge 1, unavailable 0, min healthy time 0 s (5 s with
+// AutoRevert in a group without a check), deadline 10 min.
 type UpdateSpec struct {
 	MaxSurge       int      `json:"max_surge" cbor:"1,keyasint,omitempty"`
 	MaxUnavailable int      `json:"max_unavailable" cbor:"2,keyasint,omitempty"`
@@ -216,14 +219,15 @@ type Spread struct {
 	Attribute string `json:"attribute" cbor:"1,keyasint"`
 }
 
-// StopsFirst reports whether instances of the group that must leave are stopped before they are replaced, which a budget that allows
-// nothing would never permit.
+// StopsFirst reports whether instances of the group that must leave are stopped before they are replaced, which a
+// budget that allows nothing would never permit.
 func (g *GroupSpec) StopsFirst() bool {
 	return g.Eviction.Order == OrderStopFirst && g.Eviction.Mode != ModeNever
 }
 
-// Template is what of a group can't change under a running instance. Counts, budgets, roles, limits, services and soft placement can. Whether a successor
-// has the same identity can't: servers and agents tell by an instance's own version whether only one may run.
+// Template is what of a group can't change under a running instance. Counts, budgets, roles, limits, services and soft
+// placement can. Whether a successor has the same identity can't: servers and agents tell by an instance's own version
+// whether only one may run.
 func (g GroupSpec) Template() GroupSpec {
 	g.Count, g.Budget, g.Budgets, g.Role = 0, nil, nil, ""
 	g.Update, g.Reschedule, g.Restart = UpdateSpec{}, RetrySpec{}, RestartSpec{}
@@ -243,7 +247,8 @@ func refillsByRole(role Role) bool {
 	return role == RoleQuorum || role == RoleShardedData || role == RoleLeaderFollower
 }
 
-// Refills reports whether the others fill a member that starts empty, so that its slot may leave its local volumes behind (A8).
+// Refills reports whether the others fill a member that starts empty, so that its slot may leave its local volumes
+// behind (A8).
 func (g *GroupSpec) Refills() bool {
 	mode := g.Replacement.Mode
 	return g.HasVolume(VolumeLocal) && g.Replacement.Data == dataEmpty && (mode == ModeAlways || mode == ModeWhen)

@@ -15,8 +15,8 @@ const (
 	maxAmount = 1 << 50 // of memory in bytes, of CPU, of processes: sums of them can't overflow
 )
 
-// Check returns the first thing in an expanded spec that can't be right by itself, whatever the cluster; the error names the key. Codes: invalid,
-// not_supported.
+// Check returns the first thing in an expanded spec that can't be right by itself, whatever the cluster; the error
+// names the key. Codes: invalid, not_supported.
 func (j *JobSpec) Check() *Error {
 	if !ValidName(string(j.Name)) {
 		return RefuseAt(KeyPath("name"), "job name %q: use 1 to 63 letters, digits, '-', '_' or '.'", j.Name)
@@ -168,7 +168,8 @@ func (g *GroupSpec) checkHooks() *Error {
 	return nil
 }
 
-// checkOrder refuses a surge where two instances of a slot would share a volume or an identity: the old one must be gone first (X8).
+// checkOrder refuses a surge where two instances of a slot would share a volume or an identity: the old one must be
+// gone first (X8).
 func (g *GroupSpec) checkOrder() *Error {
 	if !g.OneHolder() {
 		return nil

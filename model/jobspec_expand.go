@@ -19,13 +19,14 @@ const (
 	defaultFactsInterval = 5 * Second
 	defaultHookTimeout   = 30 * Second
 
-	// defaultProof is the min_healthy of a group with auto_revert that has no check. A program without a check is ready as soon as it has started, so a
-	// version whose program ends a second later would count as good. A short deadline makes it shorter: see UpdateSpec.proof.
+	// defaultProof is the min_healthy of a group with auto_revert that has no check. A program without a check is ready
+	// as soon as it has started, so a version whose program ends a second later would count as good. A short deadline
+	// makes it shorter: see UpdateSpec.proof.
 	defaultProof = 5 * Second
 )
 
-// Expand fills in every default and the preset of each group's role; keys that were given win. What it returns is what `job validate` prints and what
-// is stored.
+// Expand fills in every default and the preset of each group's role; keys that were given win. What it returns is what
+// `job validate` prints and what is stored.
 func (j JobSpec) Expand() JobSpec {
 	if j.Class == "" {
 		j.Class = ClassProduction
@@ -127,7 +128,8 @@ type rolePreset struct {
 	notReady       Duration
 }
 
-// rolePresets is the table of roles. A probe is started again anywhere, which is what replacing an instance that carries nothing means.
+// rolePresets is the table of roles. A probe is started again anywhere, which is what replacing an instance that
+// carries nothing means.
 func rolePresets() []rolePreset {
 	return []rolePreset{
 		{RoleService, ModeAlways, nil, OrderSurge, ModeAlways, nil, "new", "empty", 0, 30 * Second},
@@ -165,7 +167,8 @@ func presetOf(role Role) rolePreset {
 	return rows[0]
 }
 
-// preset fills in what of the role's row wasn't given. Gates that were given mean the mode "when"; another mode leaves the role's gates out.
+// preset fills in what of the role's row wasn't given. Gates that were given mean the mode "when"; another mode leaves
+// the role's gates out.
 func (g *GroupSpec) preset() {
 	r := presetOf(g.Role)
 	if g.Role == RoleQuorum && !g.Fenced() && plant.Is(plant.LeaseByRole) {
@@ -213,7 +216,8 @@ func orZero[T comparable](field *T, value T) {
 	}
 }
 
-// proof is the min_healthy of a group that trusts a start: half the deadline if that is shorter, as otherwise no rollout could succeed.
+// proof is the min_healthy of a group that trusts a start: half the deadline if that is shorter, as otherwise no
+// rollout could succeed.
 func (u UpdateSpec) proof() Duration {
 	if u.Deadline > 0 {
 		return min(defaultProof, u.Deadline/2)

@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// TestSingleHolderOrder: where a slot may never have two instances, the order is stop-first, and asking for surge is refused.
+// TestSingleHolderOrder: where a slot may never have two instances, the order is stop-first, and asking for surge is
+// refused.
 // proves X8
 func TestSingleHolderOrder(t *testing.T) {
 	volumes := []VolumeSpec{{Name: "data", Kind: VolumeLocal, Path: "/data"}}

@@ -7,7 +7,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Who goes back by itself and has nothing to tell a bad version by is warned, and such a version must run for a while. What was written wins.
+// Who goes back by itself and has nothing to tell a bad version by is warned, and such a version must run for a while.
+// What was written wins.
 func TestAutoRevertWithoutACheck(t *testing.T) {
 	check := []model.CheckSpec{{Name: "alive", Kind: model.CheckTCP, Port: "http"}}
 	tests := []struct {
@@ -40,7 +41,8 @@ func TestAutoRevertWithoutACheck(t *testing.T) {
 	}
 }
 
-// Of several instances without a check, the next one is replaced although the last one has ended: that is warned of too.
+// Of several instances without a check, the next one is replaced although the last one has ended: that is warned of
+// too.
 func TestSeveralInstancesWithoutACheck(t *testing.T) {
 	tests := []struct {
 		name   string

@@ -32,8 +32,8 @@ type NodeShape struct {
 	PortMax    int               `cbor:"6,keyasint"`
 }
 
-// sameIDs compares what names two machines, parts between slashes: the installed system and the firmware. An agent lacks a part that it can't read. decided is
-// false if no part is known of both.
+// sameIDs compares what names two machines, parts between slashes: the installed system and the firmware. An agent
+// lacks a part that it can't read. decided is false if no part is known of both.
 func (a *AgentInfo) sameIDs(b *AgentInfo) (same, decided bool) {
 	theirs := strings.Split(b.Machine, "/")
 	for i, id := range strings.Split(a.Machine, "/") {
@@ -48,8 +48,8 @@ func (a *AgentInfo) sameIDs(b *AgentInfo) (same, decided bool) {
 	return decided, decided
 }
 
-// Elsewhere reports whether two agents of one node may run side by side, as after a machine was copied with its data directory: each has an address or a data
-// directory of its own, or they are on different machines.
+// Elsewhere reports whether two agents of one node may run side by side, as after a machine was copied with its data
+// directory: each has an address or a data directory of its own, or they are on different machines.
 func (a *AgentInfo) Elsewhere(b *AgentInfo) bool {
 	same, decided := a.sameIDs(b)
 	return a.Address != b.Address || decided && !same || a.Copied(b)
@@ -58,8 +58,10 @@ func (a *AgentInfo) Elsewhere(b *AgentInfo) bool {
 // Copied reports whether the two have different data directories, so that one of these is a copy.
 func (a *AgentInfo) Copied(b *AgentInfo) bool { return a.Born != 0 && b.Born != 0 && a.Born != b.Born }
 
-// OtherMachine reports whether what runs by one agent's word can run on without the other one knowing it. A container that was copied on its kernel has another data
-// directory. A copy of a machine has the id of the installed system and another address; so has a machine that was booted with another address, which can't be told apart without the firmware's id.
+// OtherMachine reports whether what runs by one agent's word can run on without the other one knowing it. A container
+// that was copied on its kernel has another data directory. A copy of a machine has the id of the installed system and
+// another address; so has a machine that was booted with another address, which can't be told apart without the
+// firmware's id.
 func (a *AgentInfo) OtherMachine(b *AgentInfo) bool {
 	same, decided := a.sameIDs(b)
 	if decided && !same || a.BootID == b.BootID && a.Copied(b) {
@@ -73,8 +75,8 @@ func (a *AgentInfo) firmware() string {
 	return id
 }
 
-// Intent is what the operator wants of a node; Health is what the detector found. Neither overwrites the other, so a drain
-// survives an outage of the node.
+// Intent is what the operator wants of a node; Health is what the detector found. Neither overwrites the other, so a
+// drain survives an outage of the node.
 type Intent string
 
 // The intents.
@@ -93,7 +95,8 @@ const (
 	HealthOnline   Health = "online"
 	HealthDegraded Health = "degraded"
 	HealthOffline  Health = "offline"
-	// HealthUnreachable is that of a node whose heartbeats arrive and whose agent gets no answers: it runs on, and takes nothing new.
+	// HealthUnreachable is that of a node whose heartbeats arrive and whose agent gets no answers: it runs on, and
+	// takes nothing new.
 	HealthUnreachable Health = "unreachable"
 )
 

@@ -10,8 +10,8 @@ import (
 	"github.com/outspan/outspan/internal/canon"
 )
 
-// Ports are the ports of an instance, in order of their names. As CBOR and JSON they are a map from name to number. A list is an eighth of the memory of a
-// map, and nothing has to sort it before it counts.
+// Ports are the ports of an instance, in order of their names. As CBOR and JSON they are a map from name to number. A
+// list is an eighth of the memory of a map, and nothing has to sort it before it counts.
 type Ports []Port
 
 // Port is one port: its name in the group's spec, and its number on the node.

@@ -64,8 +64,8 @@ type ReplacementSpec struct {
 	When     []string `json:"when,omitempty" cbor:"4,keyasint,omitempty"`     // gates, with mode when: all must hold
 }
 
-// TolerationSpec is extra time before an instance is replaced: after its node went offline, and after it stopped being ready. A nil
-// field means the role's.
+// TolerationSpec is extra time before an instance is replaced: after its node went offline, and after it stopped being
+// ready. A nil field means the role's.
 type TolerationSpec struct {
 	Unreachable *Duration `json:"unreachable,omitempty" cbor:"1,keyasint,omitempty"`
 	NotReady    *Duration `json:"not_ready,omitempty" cbor:"2,keyasint,omitempty"`

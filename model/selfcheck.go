@@ -29,7 +29,8 @@ type SelfReport struct {
 	Gen      uint64    `cbor:"1,keyasint"`
 	Troubles []Trouble `cbor:"2,keyasint,omitempty"`
 	Disk     []DiskUse `cbor:"3,keyasint,omitempty"` // in order of id
-	// Measured says that Disk is what the agent found. Before it has looked, what was told by an earlier one still counts.
+	// Measured says that Disk is what the agent found. Before it has looked, what was told by an earlier one still
+	// counts.
 	Measured bool          `cbor:"4,keyasint,omitempty"`
 	Ports    []PortProblem `cbor:"5,keyasint,omitempty"` // those that the agent can't listen on
 }

@@ -20,7 +20,8 @@ type Rescheduling struct {
 // Reschedulers are the values of the setting rescheduler.
 func Reschedulers() []string { return []string{"off", "careful", "balanced", "eager"} }
 
-// Rescheduling resolves the settings of the rescheduler. With off it is the preset balanced, not On: what an operator asks for is done by it.
+// Rescheduling resolves the settings of the rescheduler. With off it is the preset balanced, not On: what an operator
+// asks for is done by it.
 func (c *Settings) Rescheduling() Rescheduling {
 	r := Rescheduling{On: c.Rescheduler != "off", Gain: 10, Reserve: 50, MinAge: 10 * Minute, Cooldown: 30 * Minute, Moves: 5, Cycle: 60 * Second}
 	switch c.Rescheduler {
@@ -45,8 +46,8 @@ func override[T comparable](value *T, with T) {
 	}
 }
 
-// checkRescheduler returns what is wrong with the settings of the rescheduler. That the window is a cron expression is checked where it is given; one that is none
-// never opens.
+// checkRescheduler returns what is wrong with the settings of the rescheduler. That the window is a cron expression is
+// checked where it is given; one that is none never opens.
 func (c *Settings) checkRescheduler() *Error {
 	for _, d := range [...]struct {
 		name  string

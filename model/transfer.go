@@ -55,9 +55,10 @@ const (
 // TransferPhase is how far a transfer is. It only moves forward.
 type TransferPhase string
 
-// The phases. Migrate: queued, stopping, copying, verifying, attaching, starting, succeeded. Backup: queued, stopping (unless live), running, succeeded.
-// Restore: queued, running, and with attach: stopping, attaching, starting; succeeded. Attach: queued, running (only for found data: its agent looks whether
-// it is there), stopping, attaching, starting, succeeded. Any but the last can become failed.
+// The phases. Migrate: queued, stopping, copying, verifying, attaching, starting, succeeded. Backup: queued, stopping
+// (unless live), running, succeeded. Restore: queued, running, and with attach: stopping, attaching, starting;
+// succeeded. Attach: queued, running (only for found data: its agent looks whether it is there), stopping, attaching,
+// starting, succeeded. Any but the last can become failed.
 const (
 	TransferQueued    TransferPhase = "queued"
 	TransferStopping  TransferPhase = "stopping"

@@ -34,7 +34,8 @@ func bigJob(name string, count int) model.JobSpec {
 	}}}
 }
 
-// allReady lets every agent report what it was given as ready, and what it was told to stop as stopped, one report per node.
+// allReady lets every agent report what it was given as ready, and what it was told to stop as stopped, one report per
+// node.
 func (w *world) allReady() {
 	for _, id := range w.nodes {
 		n, _ := w.state.Nodes.Get(id)
@@ -119,8 +120,8 @@ func atScales(b *testing.B, run func(b *testing.B, s *scale)) {
 	}
 }
 
-// measure runs f as often as the benchmark wants, and reports also how long this process had a core for each round: on a machine that others use too it says more
-// than the clock.
+// measure runs f as often as the benchmark wants, and reports also how long this process had a core for each round: on
+// a machine that others use too it says more than the clock.
 func measure(b *testing.B, f func()) {
 	b.ReportAllocs()
 	before := onCPU(b)
@@ -138,7 +139,8 @@ func onCPU(b *testing.B) time.Duration {
 	return time.Duration(use.Utime.Nano() + use.Stime.Nano())
 }
 
-// BenchmarkDecide is one look at a cluster after one thing has happened. What must come of it is in commands, so that nothing is measured that does nothing.
+// BenchmarkDecide is one look at a cluster after one thing has happened. What must come of it is in commands, so that
+// nothing is measured that does nothing.
 func BenchmarkDecide(b *testing.B) {
 	atScales(b, func(b *testing.B, s *scale) {
 		w := settledWorld(b, s)
@@ -280,8 +282,8 @@ func (w *world) crowd(b *testing.B, onto model.NodeID, from []model.NodeID) {
 	}
 }
 
-// BenchmarkPlace is what placing costs, with a spread and a constraint: one large group, and a hundred of a hundred. The goals are 50,000 and 20,000 a second
-// with all that follows.
+// BenchmarkPlace is what placing costs, with a spread and a constraint: one large group, and a hundred of a hundred.
+// The goals are 50,000 and 20,000 a second with all that follows.
 func BenchmarkPlace(b *testing.B) {
 	atScales(b, func(b *testing.B, s *scale) {
 		for _, c := range []struct{ jobs, count int }{{1, 10_000}, {100, 100}} {

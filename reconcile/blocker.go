@@ -7,7 +7,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// blockerOf says what keeps one instance on the node of a drain, as this pass found it. false: nothing does, or it is meant to stay.
+// blockerOf says what keeps one instance on the node of a drain, as this pass found it. false: nothing does, or it is
+// meant to stay.
 func (p *pass) blockerOf(d *drainPart, inst *fsm.Instance) (model.Blocker, bool) {
 	b := model.Blocker{Instance: inst.ID}
 	with := func(code model.Code, message, unblock string) (model.Blocker, bool) {

@@ -13,8 +13,9 @@ const (
 	failuresHome  = 2 // failures of a version on a node after which its member is built elsewhere rather than started again on its copy
 )
 
-// memberVacancy is the need of a replicated group's slot that nobody holds. Where a copy was kept the instance starts again on it. Elsewhere, with an empty one, it
-// is made only when the kept copy can't be used, there is a member to build from, and the group's toleration is over.
+// memberVacancy is the need of a replicated group's slot that nobody holds. Where a copy was kept the instance starts
+// again on it. Elsewhere, with an empty one, it is made only when the kept copy can't be used, there is a member to
+// build from, and the group's toleration is over.
 func (p *pass) memberVacancy(g *groupView, slot *slotView, n *need) *need {
 	copies := slices.DeleteFunc(p.state().CopiesOf(g.id, slot.n), func(v *fsm.Volume) bool { return !v.Held })
 	if len(copies) == 0 {
@@ -50,7 +51,8 @@ func (p *pass) memberVacancy(g *groupView, slot *slotView, n *need) *need {
 	return n
 }
 
-// usableCopy is the node where a slot's instance can start again on its copy: that of the last instance, or else of the copy that was made last. Empty: none.
+// usableCopy is the node where a slot's instance can start again on its copy: that of the last instance, or else of the
+// copy that was made last. Empty: none.
 func (p *pass) usableCopy(slot *slotView, copies []*fsm.Volume) model.NodeID {
 	slices.SortFunc(copies, newestFirst)
 	if slot.last != nil {
@@ -85,7 +87,8 @@ func (p *pass) failsAt(g *groupView, version uint64, node model.NodeID) bool {
 	return n >= failuresHome
 }
 
-// tolerates is when a slot whose copy waits on a node that takes nothing gets another one elsewhere: at once where the policy wants every member off that node.
+// tolerates is when a slot whose copy waits on a node that takes nothing gets another one elsewhere: at once where the
+// policy wants every member off that node.
 func (p *pass) tolerates(g *groupView, slot *slotView, copies []*fsm.Volume) model.Time {
 	for _, n := range p.policyNodes() {
 		if policy, _, _ := p.state().PolicyOn(n); policy == model.PolicyEvictAll && n.ID == copies[0].Home {
@@ -102,7 +105,8 @@ func (p *pass) tolerates(g *groupView, slot *slotView, copies []*fsm.Volume) mod
 	return slot.last.Marks.StopBegan.Add(wait)
 }
 
-// builds reports whether an instance is an extra member that is being built: its slot has a copy with data on another node, and its own isn't in sync yet.
+// builds reports whether an instance is an extra member that is being built: its slot has a copy with data on another
+// node, and its own isn't in sync yet.
 func (p *pass) builds(inst *fsm.Instance) bool {
 	m, ok := p.member(inst)
 	if !ok || m.Held || !inst.Wanted() {
@@ -111,7 +115,8 @@ func (p *pass) builds(inst *fsm.Instance) bool {
 	return slices.ContainsFunc(p.state().CopiesOf(m.Group, m.Slot), func(v *fsm.Volume) bool { return v.Held && v.Home != m.Node })
 }
 
-// oneBuild lets at most one of a replicated group's needs build an extra member, and none while one is being built. The others are only looked at.
+// oneBuild lets at most one of a replicated group's needs build an extra member, and none while one is being built. The
+// others are only looked at.
 func (p *pass) oneBuild(g *groupView, needs []*need) []*need {
 	if !g.spec.Replicated() {
 		return needs
@@ -146,8 +151,8 @@ func (p *pass) oneBuild(g *groupView, needs []*need) []*need {
 	return needs
 }
 
-// keptApart returns why a replicated group's need can't be met on a node: a member of the group is there or will come back there, or the node takes no more
-// builds now. Empty: it can.
+// keptApart returns why a replicated group's need can't be met on a node: a member of the group is there or will come
+// back there, or the node takes no more builds now. Empty: it can.
 func (p *pass) keptApart(n *need, node model.NodeID) model.Code {
 	if !n.group.spec.Replicated() {
 		return ""
@@ -183,8 +188,9 @@ func (p *pass) waitsForCopy(g *groupView, slot int) bool {
 	return true
 }
 
-// mayBuild reports whether a lost or failed member may be built again elsewhere, and notes why not: without a member that is in sync there is nothing to build from,
-// and an empty copy beside data that can't be reached would only look like a member.
+// mayBuild reports whether a lost or failed member may be built again elsewhere, and notes why not: without a member
+// that is in sync there is nothing to build from, and an empty copy beside data that can't be reached would only look
+// like a member.
 func (p *pass) mayBuild(g *groupView, lost *fsm.Instance) bool {
 	m, ok := p.member(lost)
 	if !ok || !m.Held || p.source(g) {
@@ -197,7 +203,8 @@ func (p *pass) mayBuild(g *groupView, lost *fsm.Instance) bool {
 	return false
 }
 
-// takesOver reports whether an instance can stand in for the one that it replaces: it is ready, and in sync where it holds a copy.
+// takesOver reports whether an instance can stand in for the one that it replaces: it is ready, and in sync where it
+// holds a copy.
 func (p *pass) takesOver(g *groupView, inst *fsm.Instance) bool {
 	return inst.Ready() && (!g.spec.Replicated() || p.state().Covers(inst))
 }

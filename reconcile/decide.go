@@ -60,7 +60,8 @@ var passes = [...]func(*pass){
 	(*pass).stepDeployments, // which rollouts are over
 }
 
-// Decide returns what to do next. It is pure: no clock, no chance, no map order. Input.Seen keeps what saves work for the next decision; the plan is the same without it.
+// Decide returns what to do next. It is pure: no clock, no chance, no map order. Input.Seen keeps what saves work for
+// the next decision; the plan is the same without it.
 func Decide(in Input) Plan {
 	p := decide(in)
 	return p.plan.finish(p.in)
@@ -85,8 +86,8 @@ func decide(in Input) *pass {
 	return p
 }
 
-// state is the draft as it is now. Rows and iterators taken from it are from before the next accepted command: never iterate over it while
-// commands are tried.
+// state is the draft as it is now. Rows and iterators taken from it are from before the next accepted command: never
+// iterate over it while commands are tried.
 func (p *pass) state() *fsm.State { return p.plan.draft.State() }
 
 // instance returns the present row of an instance.

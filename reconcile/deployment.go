@@ -8,8 +8,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// stepDeployments moves deployments forward: rolling as soon as they are seen, succeeded when every instance is of the new version and has proved itself,
-// failed when that makes no progress or its instances keep failing.
+// stepDeployments moves deployments forward: rolling as soon as they are seen, succeeded when every instance is of the
+// new version and has proved itself, failed when that makes no progress or its instances keep failing.
 func (p *pass) stepDeployments() {
 	p.duty = nil // drains have ended since
 	byDeployment := map[model.DeploymentID][]*groupView{}
@@ -71,7 +71,8 @@ func (p *pass) endDeployment(d *fsm.Deployment, groups []*groupView) {
 	}
 }
 
-// noteWait writes down that a deployment waits, or that its time starts over. It does so while actuation is paused as well.
+// noteWait writes down that a deployment waits, or that its time starts over. It does so while actuation is paused as
+// well.
 func (p *pass) noteWait(d *fsm.Deployment, waiting bool) {
 	if d.Waiting == waiting {
 		return
@@ -94,8 +95,9 @@ func (p *pass) everythingWaits() *model.Error {
 	return nil
 }
 
-// stopsEnd is until when a deployment is not late: the last old instance that was stopped for a new one, which is not ready yet, has had its time to stop, and
-// what kept a slot empty for a transfer has got on, and what was lost with a node or had to leave it has its time again.
+// stopsEnd is until when a deployment is not late: the last old instance that was stopped for a new one, which is not
+// ready yet, has had its time to stop, and what kept a slot empty for a transfer has got on, and what was lost with a
+// node or had to leave it has its time again.
 func (p *pass) stopsEnd(g *groupView) model.Time {
 	end := model.Time(0)
 	for _, slot := range g.open {
@@ -121,7 +123,8 @@ func (p *pass) stopsEnd(g *groupView) model.Time {
 	return end
 }
 
-// leftNode reports whether an instance was made because the one before it had to leave its node, or because a person asked for it.
+// leftNode reports whether an instance was made because the one before it had to leave its node, or because a person
+// asked for it.
 func leftNode(cause model.Cause) bool {
 	switch cause {
 	case model.CauseNodeOffline, model.CauseNodeDraining, model.CauseNodeDisabled, model.CauseNodeNotReady, model.CausePreempted, model.CauseUser:
@@ -130,8 +133,8 @@ func leftNode(cause model.Cause) bool {
 	return false
 }
 
-// rolloutWaits says for what a rollout waits that has its own limits and is no fault of the version: a transfer of a slot's volumes, nodes that take anything new,
-// the rate of a budget, or what a budget does not count since a restore.
+// rolloutWaits says for what a rollout waits that has its own limits and is no fault of the version: a transfer of a
+// slot's volumes, nodes that take anything new, the rate of a budget, or what a budget does not count since a restore.
 func (p *pass) rolloutWaits(g *groupView) *model.Error {
 	if g.system() && p.systemWant(g) == 0 {
 		return model.Refuse(model.CodeNoNodes, "no node with an instance of %s takes new ones now", g.id)
@@ -147,8 +150,9 @@ func (p *pass) rolloutWaits(g *groupView) *model.Error {
 	return nil
 }
 
-// slotWaits says for what the rollout of one slot waits: the node with its data takes nothing new, its instance is lost and nothing may take its place, or the
-// stop of the old one is refused by the rate of a budget, or by one that does not count what no agent has told since a restore.
+// slotWaits says for what the rollout of one slot waits: the node with its data takes nothing new, its instance is lost
+// and nothing may take its place, or the stop of the old one is refused by the rate of a budget, or by one that does
+// not count what no agent has told since a restore.
 func (p *pass) slotWaits(g *groupView, slot *slotView) *model.Error {
 	if slot.dropped {
 		return nil
@@ -176,7 +180,8 @@ func (p *pass) slotWaits(g *groupView, slot *slotView) *model.Error {
 	return nil
 }
 
-// rolledOut reports whether a group has what its job's new version wants: every slot held by a proven instance of the current version, and no older one running.
+// rolledOut reports whether a group has what its job's new version wants: every slot held by a proven instance of the
+// current version, and no older one running.
 func (p *pass) rolledOut(g *groupView) bool {
 	for _, slot := range g.open { // mostly the answer is here
 		if slot.holder != nil && !p.takesPart(g, slot.holder) {
@@ -197,7 +202,8 @@ func (p *pass) rolledOut(g *groupView) bool {
 	return g.held() == g.row.Count
 }
 
-// canariesReady reports whether a group has as many proven instances of the new version as it asked for before the others follow.
+// canariesReady reports whether a group has as many proven instances of the new version as it asked for before the
+// others follow.
 func (p *pass) canariesReady(g *groupView) bool {
 	if g.spec.Update.Canary == 0 {
 		return false
@@ -213,7 +219,8 @@ func (p *pass) canariesReady(g *groupView) bool {
 	return proven >= g.spec.Update.Canary
 }
 
-// failDeployment ends a deployment, and goes back to the last version that succeeded if a group asks for that and it has other instances.
+// failDeployment ends a deployment, and goes back to the last version that succeeded if a group asks for that and it
+// has other instances.
 func (p *pass) failDeployment(d *fsm.Deployment, groups []*groupView, reason string) {
 	job := groups[0].job
 	back := false

@@ -7,8 +7,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// desk holds, for the agents of a rehearsal, the instances whose rows have changed since their agent looked: nothing else can have become work for it. So a step
-// costs what the drain touches and not a look at every instance: with 100,000 of them the rest would be nine tenths of it.
+// desk holds, for the agents of a rehearsal, the instances whose rows have changed since their agent looked: nothing
+// else can have become work for it. So a step costs what the drain touches and not a look at every instance: with
+// 100,000 of them the rest would be nine tenths of it.
 type desk struct {
 	nodes []model.NodeID // that have something on it, in order
 	on    map[model.NodeID][]model.InstanceID
@@ -42,7 +43,8 @@ func (d *desk) put(inst *fsm.Instance) {
 	d.on[inst.Node] = append(d.on[inst.Node], inst.ID)
 }
 
-// take gives the agent of the first node after another one what lies there for it, in order of id. What comes for a node that had its turn waits for the next round.
+// take gives the agent of the first node after another one what lies there for it, in order of id. What comes for a
+// node that had its turn waits for the next round.
 func (d *desk) take(after model.NodeID) (node model.NodeID, all []model.InstanceID, ok bool) {
 	at, found := slices.BinarySearch(d.nodes, after)
 	if found {

@@ -67,7 +67,8 @@ func (d *drainPart) active() bool {
 	return d.part.Turn && !d.drain.Paused && d.node.Health != model.HealthOffline
 }
 
-// overdue reports whether the part's time is up: nothing begins any more, and what keeps it is only looked at for its last error.
+// overdue reports whether the part's time is up: nothing begins any more, and what keeps it is only looked at for its
+// last error.
 func (p *pass) overdue(d *drainPart) bool { return p.in.Now >= d.part.Deadline }
 
 // leavable reports whether the drain may stop an instance at all. The others are left running.
@@ -80,7 +81,8 @@ func (p *pass) isSystem(inst *fsm.Instance) bool {
 	return ok && g.Role == model.RoleSystem
 }
 
-// markEvictions asks for the eviction of every instance that a drain wants off its node: system groups when all others are gone.
+// markEvictions asks for the eviction of every instance that a drain wants off its node: system groups when all others
+// are gone.
 func (p *pass) markEvictions() {
 	for _, d := range p.running() {
 		if !d.active() || p.overdue(&d) {
@@ -167,7 +169,8 @@ func (p *pass) evicting(inst *fsm.Instance) bool {
 	return ok && !p.state().Unconfirmed
 }
 
-// stopEvicted stops what has to leave its node and can: once a replacement covers it, or where none is needed. Every refusal of a budget is tried again.
+// stopEvicted stops what has to leave its node and can: once a replacement covers it, or where none is needed. Every
+// refusal of a budget is tried again.
 func (p *pass) stopEvicted() {
 	p.stopAsked()
 	if p.state().Unconfirmed {
@@ -200,7 +203,8 @@ func (p *pass) stopEvicted() {
 	}
 }
 
-// evictable lists the slots whose holder is wanted off its node and still runs: not ready ones first, then those of old versions.
+// evictable lists the slots whose holder is wanted off its node and still runs: not ready ones first, then those of old
+// versions.
 func (p *pass) evictable(g *groupView) []*slotView {
 	var slots []*slotView
 	for _, slot := range g.open {
@@ -219,8 +223,9 @@ func (p *pass) evictable(g *groupView) []*slotView {
 	return slots
 }
 
-// stopDrained stops one marked instance if its turn has come: with surge when its replacement covers it, with stop-first when a replacement would fit. Where it
-// fits nowhere nothing is stopped, unless the operator accepted that (P30).
+// stopDrained stops one marked instance if its turn has come: with surge when its replacement covers it, with
+// stop-first when a replacement would fit. Where it fits nowhere nothing is stopped, unless the operator accepted that
+// (P30).
 func (p *pass) stopDrained(g *groupView, slot *slotView) {
 	inst := slot.holder
 	d, _ := p.partOf(inst)
@@ -256,14 +261,16 @@ func (p *pass) stopSurged(d *drainPart, g *groupView, inst *fsm.Instance) {
 	}
 }
 
-// acceptDowntime stops an instance whose replacement fits nowhere, if the operator said so; the reason was recorded before.
+// acceptDowntime stops an instance whose replacement fits nowhere, if the operator said so; the reason was recorded
+// before.
 func (p *pass) acceptDowntime(d *drainPart, inst *fsm.Instance) {
 	if d.drain.Options.AcceptsDowntime(inst.Group) {
 		p.stopFor(d, inst)
 	}
 }
 
-// stopFor begins a drain's stop. Where downtime was accepted and the group lacks room, the number of ready instances doesn't hold it back. The rates still do.
+// stopFor begins a drain's stop. Where downtime was accepted and the group lacks room, the number of ready instances
+// doesn't hold it back. The rates still do.
 func (p *pass) stopFor(d *drainPart, inst *fsm.Instance) {
 	c := &fsm.InstanceStop{ID: inst.ID, Cause: model.CauseNodeDraining, By: string(d.drain.ID)}
 	if !d.active() || p.state().Unconfirmed {
@@ -327,7 +334,8 @@ func (p *pass) end(d *drainPart, phase model.DrainPhase, lastError string) {
 	}
 }
 
-// force kills at the deadline what the drain may stop, and reports whether it is worth waiting for agents to confirm it.
+// force kills at the deadline what the drain may stop, and reports whether it is worth waiting for agents to confirm
+// it.
 func (p *pass) force(d *drainPart) bool {
 	var kills [][]fsm.Command
 	for inst := range p.state().InstancesOn(d.node.ID) {

@@ -83,7 +83,8 @@ func (p *pass) appendFresh(wanted []*slotView, g *groupView, from, to int) []*sl
 	return wanted
 }
 
-// slotNeed is what one slot lacks: an instance where there is none, or one that takes over from the holder. Rollouts are not among its causes.
+// slotNeed is what one slot lacks: an instance where there is none, or one that takes over from the holder. Rollouts
+// are not among its causes.
 func (p *pass) slotNeed(g *groupView, slot *slotView) *need {
 	if slot.holder == nil {
 		return p.vacancy(g, slot)
@@ -177,7 +178,8 @@ func (p *pass) vacancy(g *groupView, slot *slotView) *need {
 	return p.afterLeaving(g, slot, n)
 }
 
-// notYet gives an empty slot the reason for which its last instance, which failed, isn't replaced yet. It is no lack of room.
+// notYet gives an empty slot the reason for which its last instance, which failed, isn't replaced yet. It is no lack of
+// room.
 func (p *pass) notYet(g *groupView, slot *slotView) {
 	if b, ok := p.reasons.blockers[slot.last.ID]; ok {
 		p.reasons.slots[slotKey{g.id, slot.n}] = &unplaced{code: b.Code, message: b.Message}
@@ -205,8 +207,9 @@ func (p *pass) awaitEnd(old *fsm.Instance) {
 		fmt.Sprintf("bring the node back; or if the machine is known to be off: outspan node confirm-dead %s --force", name))
 }
 
-// mustGoFirst reports whether an instance on its way out must be confirmed stopped before its slot is filled again. One that is pending may run already: its
-// agent has been told of it. Where nothing is shared, one whose node is offline is waited for no longer than a running one would be.
+// mustGoFirst reports whether an instance on its way out must be confirmed stopped before its slot is filled again. One
+// that is pending may run already: its agent has been told of it. Where nothing is shared, one whose node is offline is
+// waited for no longer than a running one would be.
 func (p *pass) mustGoFirst(g *groupView, old *fsm.Instance) bool {
 	if g.pinned() {
 		return true
@@ -230,8 +233,8 @@ func (p *pass) tolerated(g *groupView, lost *fsm.Instance) bool {
 	return p.past(lost.Marks.UnreadySince.Add(wait))
 }
 
-// lostNeed is the replacement of an instance whose node is offline (P17, P22): after its toleration, never during a hold, and where only one may
-// exist, not before it is known to have stopped.
+// lostNeed is the replacement of an instance whose node is offline (P17, P22): after its toleration, never during a
+// hold, and where only one may exist, not before it is known to have stopped.
 func (p *pass) lostNeed(g *groupView, slot *slotView) *need {
 	if !p.mayReplaceLost(g, slot.holder) {
 		return nil
@@ -262,7 +265,8 @@ func (p *pass) mayReplaceLost(g *groupView, lost *fsm.Instance) bool {
 	return false
 }
 
-// fenced takes a lost instance for stopped once its lease has ended it and its group waits for its node no longer; it reports whether it did.
+// fenced takes a lost instance for stopped once its lease has ended it and its group waits for its node no longer; it
+// reports whether it did.
 func (p *pass) fenced(g *groupView, lost *fsm.Instance) bool {
 	end := p.state().LeaseEnd(lost)
 	name := p.nodeName(lost.Node)
@@ -297,8 +301,8 @@ func (p *pass) nodeName(id model.NodeID) string {
 	return string(id)
 }
 
-// failedNeed is the replacement of an instance that failed or never became ready. Where only one may exist the failed one is told to stop first; the
-// slot is filled again when that is confirmed.
+// failedNeed is the replacement of an instance that failed or never became ready. Where only one may exist the failed
+// one is told to stop first; the slot is filled again when that is confirmed.
 func (p *pass) failedNeed(g *groupView, slot *slotView) *need {
 	old := slot.holder
 	version := p.version(g, old)

@@ -23,7 +23,8 @@ func (e *excluded) add(code model.Code, nodes int) {
 	*e = append(*e, model.Excluded{Code: code, Nodes: nodes})
 }
 
-// rank orders the codes by how far a node came: the last filter that took one out is the nearest to being met, so it is what people are told.
+// rank orders the codes by how far a node came: the last filter that took one out is the nearest to being met, so it is
+// what people are told.
 func rank(code model.Code) int {
 	return slices.Index([]model.Code{model.CodeNoNodes, model.CodeConstraint, model.CodeVolumeNoNode, model.CodeVolumeOffline, model.CodeVolumeInUse, model.CodeAntiAffinity, model.CodeReplicaEvicting, model.CodeNoPorts, model.CodeNoMemory}, code)
 }
@@ -47,7 +48,8 @@ func (e excluded) sum() (nodes int) {
 	return nodes
 }
 
-// words says how many nodes each rule took out: first those that take nothing at all, then those that came nearer to being chosen.
+// words says how many nodes each rule took out: first those that take nothing at all, then those that came nearer to
+// being chosen.
 func (p *pass) words(f *field, e excluded) string {
 	sorted, all := slices.Clone(e), e.sum()
 	slices.SortFunc(sorted, func(a, b model.Excluded) int { return rank(a.Code) - rank(b.Code) })
@@ -89,8 +91,8 @@ func exclusion(code model.Code, nodes int) string {
 	return fmt.Sprintf("%d %s", nodes, words[1])
 }
 
-// closed counts the nodes that take no instance, by what they are. detours counts those that wait for their turn in a drain as open. Where another rule has
-// counted some of them already, only their number is given.
+// closed counts the nodes that take no instance, by what they are. detours counts those that wait for their turn in a
+// drain as open. Where another rule has counted some of them already, only their number is given.
 func (t *nodeTable) closed(detours bool, nodes int) []string {
 	counts, all := map[string]int{}, 0
 	for _, v := range t.views {

@@ -8,8 +8,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Explanation is one decision with its reasons: the same filters and scores, told instead of acted on. It is for one goroutine and for the state that it was
-// made of.
+// Explanation is one decision with its reasons: the same filters and scores, told instead of acted on. It is for one
+// goroutine and for the state that it was made of.
 type Explanation struct{ p *pass }
 
 // Explain decides on the input and keeps why. It costs as much as one Decide and changes nothing.
@@ -18,7 +18,8 @@ func Explain(in Input) *Explanation { return &Explanation{decide(in)} }
 // Refused is what can't be done now.
 func (e *Explanation) Refused() []Refusal { return e.p.plan.refused }
 
-// Pending is why a group has fewer instances than it wants: the first unschedulable slot's code and reason. nil if nothing is pending for a reason.
+// Pending is why a group has fewer instances than it wants: the first unschedulable slot's code and reason. nil if
+// nothing is pending for a reason.
 func (e *Explanation) Pending(group model.GroupID) *model.Error {
 	g, ok := e.p.in.State.Groups.Get(group)
 	if !ok {
@@ -112,7 +113,8 @@ func (e *Explanation) remaining(status *model.DrainStatus, d *drainPart) {
 	}
 }
 
-// ofRestore reports whether a drain waits for what a restore left open. People must do that first, whatever else blocks the drain.
+// ofRestore reports whether a drain waits for what a restore left open. People must do that first, whatever else blocks
+// the drain.
 func ofRestore(code model.Code) bool {
 	return code == model.CodeRestoreUnconfirmed || code == model.CodeUnknownInstance || code == model.CodeInventoryMissing
 }

@@ -78,8 +78,9 @@ func (p *pass) scanEverything() {
 	}
 }
 
-// FieldsDiffer takes nodes from the fields of a cluster's groups, from those that share rankings and from others in which every node is scored when they begin, and
-// changes nodes meanwhile. It tells where the two differ; empty: nowhere.
+// FieldsDiffer takes nodes from the fields of a cluster's groups, from those that share rankings and from others in
+// which every node is scored when they begin, and changes nodes meanwhile. It tells where the two differ; empty:
+// nowhere.
 func FieldsDiffer(in Input, r *rand.Rand, steps int) string {
 	p := newPass(in)
 	for id, row := range p.state().Groups.All() {

@@ -6,8 +6,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// field is where instances of one version of a group could go: every feasible node, in a heap for each spread domain once it is scored, and before that in the ranking
-// that it shares with other groups. Taking the best and putting it back with its new score costs log(nodes), so N instances cost nodes + N log(nodes).
+// field is where instances of one version of a group could go: every feasible node, in a heap for each spread domain
+// once it is scored, and before that in the ranking that it shares with other groups. Taking the best and putting it
+// back with its new score costs log(nodes), so N instances cost nodes + N log(nodes).
 type field struct {
 	pass        *pass
 	group       *groupView
@@ -102,7 +103,8 @@ func (f *field) scoreAll() {
 	}
 }
 
-// census counts the group's instances: those that stay, which are to be spread, and all, no two of which may share a distinct attribute.
+// census counts the group's instances: those that stay, which are to be spread, and all, no two of which may share a
+// distinct attribute.
 func (f *field) census() {
 	f.same = make([]int32, len(f.views))
 	for row := range f.group.quietRows() {
@@ -159,7 +161,8 @@ func (f *field) repeats(n *fsm.Node, replaced *fsm.Node) bool {
 	return false
 }
 
-// take removes the best node from the field, or returns nil if none is left. Scores made before other groups were placed are made again first.
+// take removes the best node from the field, or returns nil if none is left. Scores made before other groups were
+// placed are made again first.
 func (f *field) take() *nodeView {
 	for {
 		best := f.bestDomain()
@@ -180,7 +183,8 @@ func (f *field) take() *nodeView {
 	}
 }
 
-// bestDomain is the domain whose best node is the best of all, the domain's own score included. Of the others it is enough to know that they can't be better.
+// bestDomain is the domain whose best node is the best of all, the domain's own score included. Of the others it is
+// enough to know that they can't be better.
 func (f *field) bestDomain() *domain {
 	for {
 		var best *domain

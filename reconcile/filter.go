@@ -7,8 +7,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// nodeTable is what placement knows of nodes during one pass. What groups have in common is worked out once: with 5,000 nodes that halves what each of a hundred
-// groups costs.
+// nodeTable is what placement knows of nodes during one pass. What groups have in common is worked out once: with 5,000
+// nodes that halves what each of a hundred groups costs.
 type nodeTable struct {
 	views   []*nodeView // in order of id
 	places  *places
@@ -109,8 +109,8 @@ func (t *nodeTable) moved(v *nodeView) {
 // note notes that a view is not what rankings rest on any more.
 func (t *nodeTable) note(v *nodeView) { t.changes = append(t.changes, int32(v.at)) }
 
-// hardFilters are the rules that a node must meet whatever the score, in order. Each returns the code that excludes the node, or "".
-// Only distinct attributes are not among them: they depend on where the others went.
+// hardFilters are the rules that a node must meet whatever the score, in order. Each returns the code that excludes the
+// node, or "". Only distinct attributes are not among them: they depend on where the others went.
 var hardFilters = [...]func(*field, *nodeView) model.Code{
 	filterEligible,
 	filterConstraints,
@@ -182,9 +182,10 @@ func (f *field) exclude(v *nodeView) model.Code {
 	return ""
 }
 
-// ports chooses the node's ports for one more instance: static ones as asked, dynamic ones from the node's range, beginning at a place that depends on
-// the instance, so that a port that was just given back is rarely the next one out, and on the node, whose id no other cluster has: two clusters on one
-// machine rarely want the same. ok is false if there are not enough.
+// ports chooses the node's ports for one more instance: static ones as asked, dynamic ones from the node's range,
+// beginning at a place that depends on the instance, so that a port that was just given back is rarely the next one
+// out, and on the node, whose id no other cluster has: two clusters on one machine rarely want the same. ok is false if
+// there are not enough.
 func (f *field) ports(v *nodeView, id model.InstanceID) (ports model.Ports, ok bool) {
 	return f.portsBeside(v, id, nil)
 }

@@ -11,9 +11,10 @@ import (
 // forecastID is the id of the drain that a forecast pretends to start.
 const forecastID model.DrainID = "forecast"
 
-// ForecastDrain tells what a drain of the nodes would do with each instance on them, if nothing else changed: where its replacement would go, or what keeps it there.
-// One decision finds what keeps it now; playing the drain to its end finds whether that passes. Nodes that are being drained already are forecast
-// as if that drain began now. It changes nothing, and costs a few decisions for each step that the drain takes. Codes: those of DrainStart when no node can be
+// ForecastDrain tells what a drain of the nodes would do with each instance on them, if nothing else changed: where its
+// replacement would go, or what keeps it there. One decision finds what keeps it now; playing the drain to its end
+// finds whether that passes. Nodes that are being drained already are forecast as if that drain began now. It changes
+// nothing, and costs a few decisions for each step that the drain takes. Codes: those of DrainStart when no node can be
 // drained.
 func ForecastDrain(in Input, nodes []string, options model.DrainOptions) ([]model.Forecast, *model.Error) {
 	if !options.ForceAtDeadline || options.Deadline <= 0 {
@@ -47,8 +48,8 @@ func ForecastDrain(in Input, nodes []string, options model.DrainOptions) ([]mode
 	return out, nil
 }
 
-// beginForecast returns the commands that start the drain which is forecast, and the state after them with all of its nodes at work at once: the whole is told,
-// not the first turn.
+// beginForecast returns the commands that start the drain which is forecast, and the state after them with all of its
+// nodes at work at once: the whole is told, not the first turn.
 func beginForecast(in Input, nodes []string, options model.DrainOptions) (begin [][]fsm.Command, after fsm.State, _ *model.Error) {
 	draft := in.State.NewDraft(in.Now)
 	for _, name := range nodes {
@@ -73,7 +74,8 @@ func beginForecast(in Input, nodes []string, options model.DrainOptions) (begin 
 	return begin, *draft.State(), nil
 }
 
-// CanFinish reports whether a drain so forecast can end as Drained without a person, and otherwise lists what stands in its way.
+// CanFinish reports whether a drain so forecast can end as Drained without a person, and otherwise lists what stands in
+// its way.
 func CanFinish(forecast []model.Forecast) (bool, []model.Blocker) {
 	var blockers []model.Blocker
 	for _, f := range forecast {
@@ -195,7 +197,8 @@ func (f *forecaster) nothingAllowed(b *model.Blocker, out model.Forecast) {
 	}
 }
 
-// allowsNothing tells of a budget of the group that never lets one of its instances be stopped first; empty: there is none.
+// allowsNothing tells of a budget of the group that never lets one of its instances be stopped first; empty: there is
+// none.
 func (f *forecaster) allowsNothing(id model.GroupID) string {
 	name, declared := f.before.BlockingBudget(id)
 	switch {

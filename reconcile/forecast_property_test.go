@@ -13,9 +13,10 @@ import (
 
 const forecastDrains = 200
 
-// In words: what a forecast says of a drain is what happens when the drain is started and nothing else changes: what it says moves gets a replacement before it
-// stops, and on the node that was named; what it says stays, stays; what it says can never go is still there when everything is quiet, for the reason that was
-// named; and a drain that it says can finish ends as drained, and no other one does.
+// In words: what a forecast says of a drain is what happens when the drain is started and nothing else changes: what it
+// says moves gets a replacement before it stops, and on the node that was named; what it says stays, stays; what it
+// says can never go is still there when everything is quiet, for the reason that was named; and a drain that it says
+// can finish ends as drained, and no other one does.
 func TestForecastComesTrue(t *testing.T) {
 	seen := map[string]int{}
 	for seed := range uint64(forecastDrains) {
@@ -106,7 +107,8 @@ func disagrees(f model.Forecast, was fate, options model.DrainOptions) string {
 	return ""
 }
 
-// followDrain lets leader and agents work until nothing happens any more, and tells what became of what the forecast was about.
+// followDrain lets leader and agents work until nothing happens any more, and tells what became of what the forecast
+// was about.
 func (w *world) followDrain(forecast []model.Forecast, before fsm.State) map[model.InstanceID]fate {
 	fates := map[model.InstanceID]fate{}
 	first := true

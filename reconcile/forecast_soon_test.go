@@ -7,8 +7,8 @@ import (
 	"github.com/outspan/outspan/reconcile"
 )
 
-// A forecast looks at what comes about before a rate allows the next stop: the node with room takes instances again before the drain's deadline, so
-// the instance that only fits there moves and is not stopped by force.
+// A forecast looks at what comes about before a rate allows the next stop: the node with room takes instances again
+// before the drain's deadline, so the instance that only fits there moves and is not stopped by force.
 func TestForecastSeesWhatComesBeforeARate(t *testing.T) {
 	for _, rate := range []string{"", " rate=1/2h"} {
 		w := newWorld(t)

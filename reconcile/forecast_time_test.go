@@ -7,8 +7,9 @@ import (
 	"github.com/outspan/outspan/reconcile"
 )
 
-// The forecast of a drain tells about when its last instance is gone: the waits for rates, the starts of replacements, and the stops, of which those count once
-// that go on at the same time. The drain is then made with agents that take the same times, and looked at every second.
+// The forecast of a drain tells about when its last instance is gone: the waits for rates, the starts of replacements,
+// and the stops, of which those count once that go on at the same time. The drain is then made with agents that take
+// the same times, and looked at every second.
 func TestForecastTellsTheTime(t *testing.T) {
 	for name, run := range map[string]string{
 		"no rate":                      "run web http count=12",
@@ -59,7 +60,8 @@ func (w *world) allServe() bool {
 	return w.state.Instances.Len() > 0
 }
 
-// paced lets leader and agents work until it is done. A program is ready that long after it was placed, and stops in a second.
+// paced lets leader and agents work until it is done. A program is ready that long after it was placed, and stops in a
+// second.
 func (w *world) paced(start model.Duration, done func() bool) {
 	w.t.Helper()
 	told := map[model.InstanceID]model.Time{}

@@ -217,8 +217,8 @@ func (unable) Helper() {}
 
 func (unable) Fatalf(format string, args ...any) { panic(fmt.Sprintf(format, args...)) }
 
-// TestHollowScenarioIsFound holds that the check can fail: by a scenario with hollow parts, and by an allow-list that is
-// out of date.
+// TestHollowScenarioIsFound holds that the check can fail: by a scenario with hollow parts, and by an allow-list that
+// is out of date.
 func TestHollowScenarioIsFound(t *testing.T) {
 	lines := scenarioLines(`# a job whose count is the default, and time that nothing depends on
 node n1

@@ -15,8 +15,9 @@ type homeRun struct {
 	out         excluded  // why all of them don't
 }
 
-// meetHomes fulfils a need for each of its slots, on the node that is the slot's. Slots that do not fit share one reason as far as no other one lies between
-// them: a reason for each would cost as much as an instance, in every decision.
+// meetHomes fulfils a need for each of its slots, on the node that is the slot's. Slots that do not fit share one
+// reason as far as no other one lies between them: a reason for each would cost as much as an instance, in every
+// decision.
 func (p *pass) meetHomes(n *need, fulfil func(*need) *unplaced) {
 	first, run := n.slot, homeRun{}
 	n.more = 0
@@ -40,7 +41,8 @@ func (p *pass) meetHomes(n *need, fulfil func(*need) *unplaced) {
 	p.unplacedRun(n, &run)
 }
 
-// shut is the rule that keeps a need from its node, where that is all that there is to say: nothing else is tried for it. Empty: that must be tried.
+// shut is the rule that keeps a need from its node, where that is all that there is to say: nothing else is tried for
+// it. Empty: that must be tried.
 func (p *pass) shut(n *need) model.Code {
 	f := p.fieldOf(n.group, n.version)
 	if f == nil || p.unsettled(n, f) != nil {

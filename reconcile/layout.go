@@ -65,7 +65,8 @@ func (t *nodeTable) meeting(c model.Constraint) []bool {
 	return meets
 }
 
-// unmet says what a constraint that no node meets asks for, and whether no node has its attribute at all. It is worked out once.
+// unmet says what a constraint that no node meets asks for, and whether no node has its attribute at all. It is worked
+// out once.
 func (t *nodeTable) unmet(c model.Constraint) string {
 	text, known := t.unmets[c]
 	if !known {
@@ -91,7 +92,8 @@ func (t *nodeTable) unsetLabel(attribute string) (name string, unset bool) {
 	return name, isLabel && !slices.ContainsFunc(t.views, func(v *nodeView) bool { _, has := v.node.Attribute(attribute); return has })
 }
 
-// nearestLabel is the label of a node whose name a mistyped one was probably meant to be, or "": at most a third of its letters differ.
+// nearestLabel is the label of a node whose name a mistyped one was probably meant to be, or "": at most a third of its
+// letters differ.
 func (t *nodeTable) nearestLabel(name string) string {
 	best, most := "", min(len(name)/3, 3)
 	for _, v := range t.views {

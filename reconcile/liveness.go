@@ -17,7 +17,8 @@ const (
 	minBurst     = 2
 )
 
-// Interval is how often agents send heartbeats: a sixth of the time after which a node is offline, at least 300 ms and at most 10 s.
+// Interval is how often agents send heartbeats: a sixth of the time after which a node is offline, at least 300 ms and
+// at most 10 s.
 func Interval(offlineAfter model.Duration) model.Duration {
 	return fsm.HeartbeatInterval(offlineAfter)
 }
@@ -36,7 +37,8 @@ type census struct {
 	gossip    []*fsm.Node // those whose health gossip, or what they hear, shows differently
 }
 
-// watchNodes writes what the evidence says of each node, guarded against the mistake that costs most: to take a broken network for broken nodes.
+// watchNodes writes what the evidence says of each node, guarded against the mistake that costs most: to take a broken
+// network for broken nodes.
 func (p *pass) watchNodes() {
 	c := p.count()
 	p.hold(&c)
@@ -137,9 +139,9 @@ func (p *pass) domainOut(c *census) (out string) {
 	return out
 }
 
-// late reports whether a node's heartbeats are missing. Of one that this leader has not heard at all it says so only when it could
-// judge it: after a restart of all servers every node is unheard for a moment, and none is broken. After a pause of its own all nodes seem
-// silent at once, and it says so of none.
+// late reports whether a node's heartbeats are missing. Of one that this leader has not heard at all it says so only
+// when it could judge it: after a restart of all servers every node is unheard for a moment, and none is broken. After
+// a pause of its own all nodes seem silent at once, and it says so of none.
 func (p *pass) late(live fsm.Liveness) bool {
 	if live.Paused {
 		return false // nobody is declared offline then either
@@ -150,11 +152,12 @@ func (p *pass) late(live fsm.Liveness) bool {
 	return live.Age > 3*Interval(p.in.State.Settings.OfflineAfter)
 }
 
-// awaitedMost bounds for how long a leader waits for nodes that it has never heard while a restore is not confirmed: a person may be long in confirming it.
+// awaitedMost bounds for how long a leader waits for nodes that it has never heard while a restore is not confirmed: a
+// person may be long in confirming it.
 const awaitedMost = 15 * model.Minute
 
-// awaited reports whether a node may not have found the servers yet, as after a recovery into new ones: it has not been heard at all, and the restored
-// state is not confirmed, or was so recently. Its silence says nothing.
+// awaited reports whether a node may not have found the servers yet, as after a recovery into new ones: it has not been
+// heard at all, and the restored state is not confirmed, or was so recently. Its silence says nothing.
 func (p *pass) awaited(live fsm.Liveness) bool {
 	s := p.state()
 	switch {
@@ -166,13 +169,15 @@ func (p *pass) awaited(live fsm.Liveness) bool {
 	return s.Confirmed > 0 && p.in.Now < s.Confirmed.Add(s.Settings.OfflineAfter)
 }
 
-// judged reports whether a node's silence would be news: not if it was taken out of service, emptied, or confirmed dead.
+// judged reports whether a node's silence would be news: not if it was taken out of service, emptied, or confirmed
+// dead.
 func judged(n *fsm.Node) bool {
 	emptied := n.Intent == model.IntentDraining && n.Placed.Instances == 0
 	return n.Intent != model.IntentDisabled && !emptied && !n.Return.ConfirmedDead
 }
 
-// limit is the number of silent or sick nodes above which nobody is believed to be dead, times 100: max(2, 34 %), 50 % in a small cluster.
+// limit is the number of silent or sick nodes above which nobody is believed to be dead, times 100: max(2, 34 %), 50 %
+// in a small cluster.
 func (c *census) limit() int {
 	percent := 34
 	if c.judged < smallCluster {
@@ -202,8 +207,9 @@ func (c *census) tooMany() string {
 	return ""
 }
 
-// hold begins a hold before the first of too many silent nodes is written, and ends it when less than half the limit has been silent for a minute. Since when that is
-// so stands in the state: leaders may change more often. A node that this leader has not heard yet may be silent as well.
+// hold begins a hold before the first of too many silent nodes is written, and ends it when less than half the limit
+// has been silent for a minute. Since when that is so stands in the state: leaders may change more often. A node that
+// this leader has not heard yet may be silent as well.
 func (p *pass) hold(c *census) {
 	h, why := p.state().Hold, c.tooMany()
 	if !h.Active {
@@ -229,9 +235,9 @@ func (p *pass) observe(c fsm.Command) bool {
 	return refusal == nil
 }
 
-// judgeHealth makes a node degraded while gossip suspects it, and unreachable while its agent gets no answers; online again at once when neither is so. That
-// alone never evicts anything. Where too many hear nothing the servers are broken rather than the nodes, and none is made unreachable: something must be left to
-// place on.
+// judgeHealth makes a node degraded while gossip suspects it, and unreachable while its agent gets no answers; online
+// again at once when neither is so. That alone never evicts anything. Where too many hear nothing the servers are
+// broken rather than the nodes, and none is made unreachable: something must be left to place on.
 func (p *pass) judgeHealth(n *fsm.Node, c *census) {
 	live, known := p.in.Live[n.ID]
 	if !known || n.Health == model.HealthOffline {
@@ -297,8 +303,8 @@ func (p *pass) writeOffline(c *census) {
 	}
 }
 
-// offlineTokens is how many nodes may go offline now, in millionths: a bucket of burst that fills by perMilli each millisecond. What was taken from it is read
-// from the nodes, so that it holds across leaders.
+// offlineTokens is how many nodes may go offline now, in millionths: a bucket of burst that fills by perMilli each
+// millisecond. What was taken from it is read from the nodes, so that it holds across leaders.
 func (p *pass) offlineTokens(perMilli, burst int64) int64 {
 	var taken []model.Time
 	for _, n := range p.state().Nodes.All() {

@@ -29,8 +29,8 @@ type States interface {
 	Watch() (fsm.State, <-chan struct{})
 }
 
-// Evidence is the leader's clock and its evidence about nodes. LiveChanged's channel is closed when Live says something new; it is taken before
-// Live is called. None of them blocks.
+// Evidence is the leader's clock and its evidence about nodes. LiveChanged's channel is closed when Live says something
+// new; it is taken before Live is called. None of them blocks.
 type Evidence interface {
 	Now() model.Time
 	Live() map[model.NodeID]fsm.Liveness
@@ -42,7 +42,8 @@ type Log interface {
 	Submit(ctx context.Context, e fsm.Entry) (Outcome, error)
 }
 
-// Outcome is an entry on its way. Wait blocks until it is applied here, or ctx ends, and returns the outcome of each group.
+// Outcome is an entry on its way. Wait blocks until it is applied here, or ctx ends, and returns the outcome of each
+// group.
 type Outcome interface {
 	Wait(ctx context.Context) ([]fsm.Result, error)
 }
@@ -90,8 +91,9 @@ type lastLook struct {
 	live  <-chan struct{} // closed once the evidence is news
 }
 
-// holds reports whether nothing has happened since but what was under way already: then the answer is the same, and the entries that are still under way needn't be
-// tried again. While 10,000 placements are written that saves as many tries for each entry that comes back.
+// holds reports whether nothing has happened since but what was under way already: then the answer is the same, and the
+// entries that are still under way needn't be tried again. While 10,000 placements are written that saves as many tries
+// for each entry that comes back.
 func (k *lastLook) holds(published uint64) bool {
 	select {
 	case <-k.live:
@@ -124,7 +126,8 @@ func New(cfg Config) *Loop {
 	return &Loop{cfg: cfg, landed: make(chan *flight, cfg.InFlight), balance: time.Now().Add(balanceFirst)}
 }
 
-// Run decides and proposes until ctx ends, and returns its cause after every goroutine of it has ended. It is the only caller of the Loop.
+// Run decides and proposes until ctx ends, and returns its cause after every goroutine of it has ended. It is the only
+// caller of the Loop.
 func (l *Loop) Run(ctx context.Context) error {
 	var waiting sync.WaitGroup
 	defer waiting.Wait()
@@ -178,8 +181,9 @@ func (l *Loop) decide(state fsm.State) time.Duration {
 	return wake
 }
 
-// restAfter is how long the loop lets things gather after a decision. One that found nothing to do is mostly followed by another such one, as what was written
-// did not concern it: single writes under full load would take half a core away from themselves.
+// restAfter is how long the loop lets things gather after a decision. One that found nothing to do is mostly followed
+// by another such one, as what was written did not concern it: single writes under full load would take half a core
+// away from themselves.
 func restAfter(took time.Duration, busy bool) time.Duration {
 	if busy {
 		return took
@@ -187,8 +191,8 @@ func restAfter(took time.Duration, busy bool) time.Duration {
 	return min(idleRest*took, longRest)
 }
 
-// ahead is the published state with the entries under way applied to it, so that nothing is decided twice or forgotten. Groups that are in it already are
-// refused, which changes nothing.
+// ahead is the published state with the entries under way applied to it, so that nothing is decided twice or forgotten.
+// Groups that are in it already are refused, which changes nothing.
 func (l *Loop) ahead(state fsm.State, now model.Time) fsm.State {
 	if len(l.flights) == 0 {
 		return state
@@ -224,7 +228,8 @@ func (l *Loop) submit(ctx context.Context, waiting *sync.WaitGroup) {
 	}
 }
 
-// unwritable returns the refusal of an entry that the log can never take, such as one that is too large; nil for any other outcome.
+// unwritable returns the refusal of an entry that the log can never take, such as one that is too large; nil for any
+// other outcome.
 func unwritable(err error) *model.Error {
 	var refusal *model.Error
 	if errors.As(err, &refusal) && (refusal.Code == model.CodeInvalid || refusal.Code == model.CodeNeedsFormat) {
@@ -233,8 +238,8 @@ func unwritable(err error) *model.Error {
 	return nil
 }
 
-// split puts the halves of an entry that can't be written in its place. A single group is skipped: deciding again would only plan it again, and everything behind
-// it would wait.
+// split puts the halves of an entry that can't be written in its place. A single group is skipped: deciding again would
+// only plan it again, and everything behind it would wait.
 func (l *Loop) split(e fsm.Entry, why *model.Error) {
 	l.queue = l.queue[1:]
 	n := len(e.Groups) / 2
@@ -254,7 +259,8 @@ func (l *Loop) failed(err error) {
 	l.cfg.Reports(Report{Err: err})
 }
 
-// land takes the outcome of a flight. A refusal means that the state was not what the plan rested on: the next one begins from what is published.
+// land takes the outcome of a flight. A refusal means that the state was not what the plan rested on: the next one
+// begins from what is published.
 func (l *Loop) land(f *flight) {
 	f.done = true
 	defer l.noteOwn(f)
@@ -287,7 +293,8 @@ func longestPause(refused []*model.Error) time.Duration {
 	return stalePause
 }
 
-// noteOwn counts an entry of this loop that was applied after the last look. One that went wrong ends what that look found.
+// noteOwn counts an entry of this loop that was applied after the last look. One that went wrong ends what that look
+// found.
 func (l *Loop) noteOwn(f *flight) {
 	switch {
 	case l.settle:
@@ -308,8 +315,8 @@ func (l *Loop) forget(published uint64) {
 	l.flights = left
 }
 
-// sleep waits until there is something to do: a newer state, new evidence, an outcome, or time. It lasts at least the gap, and until the last decision has been
-// rested from.
+// sleep waits until there is something to do: a newer state, new evidence, an outcome, or time. It lasts at least the
+// gap, and until the last decision has been rested from.
 func (l *Loop) sleep(ctx context.Context, changed, live <-chan struct{}, wake time.Duration) {
 	if l.settle && len(l.flights) == 0 {
 		return // the pause comes next

@@ -93,7 +93,8 @@ func TestLoopMarksOfflineWhileLabelsAreWritten(t *testing.T) {
 	})
 }
 
-// lopsided lets one node hold all of a job for an hour: the rescheduler would move some of it if there was another node.
+// lopsided lets one node hold all of a job for an hour: the rescheduler would move some of it if there was another
+// node.
 func (r *rig) lopsided() {
 	r.nodes("n1", "n2")
 	r.write(&fsm.NodeIntent{ID: "n2", Intent: model.IntentCordoned})

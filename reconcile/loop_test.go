@@ -284,7 +284,8 @@ func TestLoopPipelines(t *testing.T) {
 	})
 }
 
-// While its own entries come back one by one nothing is decided anew: what they bring was counted when they were sent. What comes in between is heeded.
+// While its own entries come back one by one nothing is decided anew: what they bring was counted when they were sent.
+// What comes in between is heeded.
 func TestLoopRestsWhileItsEntriesLand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)

@@ -156,7 +156,8 @@ func TestSystemGroupsThatFitNowhereCostLittle(t *testing.T) {
 	}
 }
 
-// BenchmarkSystemNowhere is one look at groups that should have an instance on each of many nodes, of which none has room.
+// BenchmarkSystemNowhere is one look at groups that should have an instance on each of many nodes, of which none has
+// room.
 func BenchmarkSystemNowhere(b *testing.B) {
 	in := fullSystemWorld(b, 5000, 39).input()
 	measure(b, func() {

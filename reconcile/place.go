@@ -47,8 +47,9 @@ type unplaced struct {
 	preempt string // why stopping less important instances doesn't help, for whoever asks
 }
 
-// place fulfils what is missing: the first class first, and in it what is gone before what must move before what is only old. Higher classes come first
-// so that they find room; if there is none, less important instances may have to make it.
+// place fulfils what is missing: the first class first, and in it what is gone before what must move before what is
+// only old. Higher classes come first so that they find room; if there is none, less important instances may have to
+// make it.
 func (p *pass) place() {
 	var needs []*need
 	for _, g := range p.groups {
@@ -103,7 +104,8 @@ func (p *pass) unplaced(n *need, why *unplaced) {
 	p.plan.refuse(subject, model.Refuse(why.code, "%s", why.message))
 }
 
-// fulfil places one instance, or says why not. The draft has the last word: a node that it refuses is left out and the next best is tried.
+// fulfil places one instance, or says why not. The draft has the last word: a node that it refuses is left out and the
+// next best is tried.
 func (p *pass) fulfil(n *need) *unplaced {
 	f := p.fieldOf(n.group, n.version)
 	if f == nil {

@@ -64,7 +64,8 @@ func newPlanner(in Input) planner {
 	return p
 }
 
-// try adds a group of commands to the plan if the log would accept it. While actuation is paused the group is only shown.
+// try adds a group of commands to the plan if the log would accept it. While actuation is paused the group is only
+// shown.
 func (p *planner) try(subject string, group ...fsm.Command) *model.Error {
 	size, refusal := p.draw(group)
 	switch {
@@ -90,7 +91,8 @@ func (p *planner) note(group ...fsm.Command) *model.Error {
 	return refusal
 }
 
-// draw applies a group to the draft and returns its size. What no entry can hold is left out of the draft as well: the rest of the plan must not rest on it.
+// draw applies a group to the draft and returns its size. What no entry can hold is left out of the draft as well: the
+// rest of the plan must not rest on it.
 func (p *planner) draw(group []fsm.Command) (size int, refusal *model.Error) {
 	if size, refusal = fsm.GroupSize(group); refusal != nil {
 		p.skipped = append(p.skipped, Skip{Group: group, Why: refusal})

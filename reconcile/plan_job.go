@@ -7,9 +7,10 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// PlanJob tells what submitting a job would do: for each group how many instances are made, ended and kept, and how many of the new ones would fit nowhere, with
-// the reason. Room that the old instances give back counts, but where a new version is made beside the old one there must be room for that first.
-// It changes nothing. Codes: those of JobSubmit.
+// PlanJob tells what submitting a job would do: for each group how many instances are made, ended and kept, and how
+// many of the new ones would fit nowhere, with the reason. Room that the old instances give back counts, but where a
+// new version is made beside the old one there must be room for that first. It changes nothing. Codes: those of
+// JobSubmit.
 func PlanJob(in Input, spec model.JobSpec) (model.JobPlan, *model.Error) {
 	before := in.State
 	draft := in.State.NewDraft(in.Now)
@@ -72,8 +73,8 @@ func (p *pass) planGroup(id model.GroupID) model.PlannedGroup {
 	return out
 }
 
-// replaced reports whether the holder stops whatever the plan does: its replacement is there. It stays if it has the version that is wanted and its
-// replacement has not.
+// replaced reports whether the holder stops whatever the plan does: its replacement is there. It stays if it has the
+// version that is wanted and its replacement has not.
 func (v *slotView) replaced(version uint64) bool {
 	if v.holder == nil || v.successor == nil || !v.successor.Wanted() {
 		return false
@@ -136,7 +137,8 @@ func (p *pass) planRoll(g *groupView, ended []*fsm.Instance) *unplaced {
 	return p.preempt(n, why)
 }
 
-// planSlot finds room for one more instance. Where nothing old gives room back it is really placed on the draft, so that what has to make room for it is found.
+// planSlot finds room for one more instance. Where nothing old gives room back it is really placed on the draft, so
+// that what has to make room for it is found.
 func (p *pass) planSlot(g *groupView, slot int, fresh bool) *unplaced {
 	n := &need{group: g, slot: slot, version: g.row.Version, cause: model.CauseScaleUp, home: p.homeOf(g, slot)}
 	if fresh {

@@ -35,8 +35,9 @@ type hole struct {
 	why     string // no hole: why not
 }
 
-// preempt makes room for a need that fits nowhere, by stopping less important instances of one node, or says why that doesn't help. Where any node has room
-// without it, or will have in a moment, nothing is stopped. All of it is one group of commands.
+// preempt makes room for a need that fits nowhere, by stopping less important instances of one node, or says why that
+// doesn't help. Where any node has room without it, or will have in a moment, nothing is stopped. All of it is one
+// group of commands.
 func (p *pass) preempt(n *need, why *unplaced) *unplaced {
 	if why == nil || n.look || why.code != model.CodeNoMemory && why.code != model.CodeNoPorts {
 		return why
@@ -69,7 +70,8 @@ func (p *pass) preempt(n *need, why *unplaced) *unplaced {
 	return &failed
 }
 
-// noPreemption says why nothing is stopped for a need, before any node is looked at. quiet: that is so common that only a person who asks hears of it.
+// noPreemption says why nothing is stopped for a need, before any node is looked at. quiet: that is so common that only
+// a person who asks hears of it.
 func (p *pass) noPreemption(n *need, f *field) (why string, quiet bool) {
 	switch {
 	case !p.lowerRuns(n.group):
@@ -96,7 +98,8 @@ func (u *unplaced) whole() string {
 	return u.message + "; " + u.preempt
 }
 
-// lowerRuns reports whether anything runs that is less important than a group, or as important where the class lets it be taken.
+// lowerRuns reports whether anything runs that is less important than a group, or as important where the class lets it
+// be taken.
 func (p *pass) lowerRuns(g *groupView) bool {
 	if p.preempts.lower == nil {
 		p.preempts = preempting{lower: map[int]bool{}, mayTake: map[[2]model.GroupID]*model.Error{}, allowance: map[model.GroupID]int{}, none: map[*field]string{}}
@@ -120,7 +123,8 @@ func (p *pass) lowerRuns(g *groupView) bool {
 	return known
 }
 
-// bestHole compares the nodes: the fewest victims of the most important class, then of the next, then the newest, then by hash.
+// bestHole compares the nodes: the fewest victims of the most important class, then of the next, then the newest, then
+// by hash.
 func (p *pass) bestHole(n *need, f *field) *hole {
 	var best *hole
 	var reasons hindrances
@@ -177,7 +181,8 @@ func oldest(victims []*fsm.Instance) uint64 {
 	return at
 }
 
-// takeHole tries the preemption: the stops and the placement stand or fall together. What the log refuses for one victim's sake is tried again without it.
+// takeHole tries the preemption: the stops and the placement stand or fall together. What the log refuses for one
+// victim's sake is tried again without it.
 func (p *pass) takeHole(n *need, f *field, h *hole) *model.Error {
 	v := h.view
 	row, _ := p.state().Groups.Get(n.group.id)
@@ -209,7 +214,8 @@ func (p *pass) takeHole(n *need, f *field, h *hole) *model.Error {
 	return nil
 }
 
-// blameVictim finds the victim for whose sake a preemption was refused and leaves it out from now on; if it was none, the whole node.
+// blameVictim finds the victim for whose sake a preemption was refused and leaves it out from now on; if it was none,
+// the whole node.
 func (p *pass) blameVictim(h *hole, c *fsm.InstancePlace, first []fsm.Command, refusal *model.Error) {
 	v := h.view
 	if len(v.spared) < replans {

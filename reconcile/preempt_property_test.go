@@ -9,9 +9,10 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// In words: on nodes too small for what is wanted, with jobs of four classes, all that TestProperties holds is true as well; every stop to make room takes
-// what is less important (or as important, where that is fair), in the entry that promises the room; and it comes to rest, so no chain of preemptions goes
-// in a circle. At rest nothing waits for room, and nothing less important runs where what is pending would fit in its place.
+// In words: on nodes too small for what is wanted, with jobs of four classes, all that TestProperties holds is true as
+// well; every stop to make room takes what is less important (or as important, where that is fair), in the entry that
+// promises the room; and it comes to rest, so no chain of preemptions goes in a circle. At rest nothing waits for room,
+// and nothing less important runs where what is pending would fit in its place.
 func TestPreemptionComesToRest(t *testing.T) {
 	preempted := 0
 	rapid.Check(t, func(rt *rapid.T) {

@@ -34,8 +34,9 @@ func (b *balancer) count(g *groupView) *groupCounts {
 	return c
 }
 
-// preference is how much better a group's preferences are met when one instance goes from one node to another: affinities, spreads, and that it is not beside
-// others of its group. Its sum over all moves is bounded, which is why moves for it end.
+// preference is how much better a group's preferences are met when one instance goes from one node to another:
+// affinities, spreads, and that it is not beside others of its group. Its sum over all moves is bounded, which is why
+// moves for it end.
 func (b *balancer) preference(f *field, c *groupCounts, from, to *load) int64 {
 	total := f.affinity(to.view.node) - f.affinity(from.view.node)
 	total += f.samePenalty * int64(c.nodes[from.view.node.ID]-1-c.nodes[to.view.node.ID])
@@ -49,7 +50,8 @@ func (b *balancer) preference(f *field, c *groupCounts, from, to *load) int64 {
 	return total
 }
 
-// comfort is how much better the instance would be by what its node holds, as placement scores it: so that the two don't undo each other's work.
+// comfort is how much better the instance would be by what its node holds, as placement scores it: so that the two
+// don't undo each other's work.
 func (b *balancer) comfort(f *field, inst *fsm.Instance, from, to *load) int64 {
 	r := inst.Claims.Resources
 	before, after := f.useOf(from.view, from.memory, from.cpu), f.useOf(to.view, to.memory+r.MemoryBytes, to.cpu+r.CPU)
@@ -146,7 +148,8 @@ func (b *balancer) affinityHint(t *groupTally) int64 {
 	return best - worst
 }
 
-// bestFor is the move of a group that gains most, by all that placement scores. One that has to wait is returned only if there is no other.
+// bestFor is the move of a group that gains most, by all that placement scores. One that has to wait is returned only
+// if there is no other.
 func (b *balancer) bestFor(g *groupView) *move {
 	f := b.p.fieldOf(g, g.row.Version)
 	holders := b.holders(g)

@@ -18,8 +18,8 @@ const (
 	stageBegun
 )
 
-// stopAs is the one way to a planned stop: it waits for facts that are on their way, has the stop prepared where that is needed, and begins it when that is
-// done. A refusal says what keeps it; it is not recorded.
+// stopAs is the one way to a planned stop: it waits for facts that are on their way, has the stop prepared where that
+// is needed, and begins it when that is done. A refusal says what keeps it; it is not recorded.
 func (p *pass) stopAs(subject string, c *fsm.InstanceStop) (stage, *model.Error) {
 	inst, s := p.instance(c.ID), p.state()
 	if s.NeedsPreparing(inst, c.Cause, c.By) { // one that doesn't, and is refused, is no reason to go on preparing for another cause
@@ -55,8 +55,8 @@ func begun(refusal *model.Error) (stage, *model.Error) {
 	return stageBegun, nil
 }
 
-// restsOnFacts reports whether a stop rests on what members say: it has gates, or the instance has data and its peers are to have it too. The stop then names how
-// new that is, so that the log refuses it if it has moved.
+// restsOnFacts reports whether a stop rests on what members say: it has gates, or the instance has data and its peers
+// are to have it too. The stop then names how new that is, so that the log refuses it if it has moved.
 func (p *pass) restsOnFacts(inst *fsm.Instance, cause model.Cause) bool {
 	if len(p.state().GatesOf(inst, cause)) > 0 {
 		return true
@@ -75,8 +75,8 @@ func (p *pass) factsOnTheirWay(group model.GroupID, refs []fsm.FactsRef) *model.
 	return nil
 }
 
-// stopPrepared begins the stop of an instance that is ready for it. For a gate and for a budget it waits as long as the preparation may last: what another member
-// says, such as that it leads now, comes with a report of its own.
+// stopPrepared begins the stop of an instance that is ready for it. For a gate and for a budget it waits as long as the
+// preparation may last: what another member says, such as that it leads now, comes with a report of its own.
 func (p *pass) stopPrepared(subject string, inst *fsm.Instance, c *fsm.InstanceStop) (stage, *model.Error) {
 	if c.Grace == nil {
 		c.Grace = inst.Marks.GraceOverride
@@ -91,7 +91,8 @@ func (p *pass) stopPrepared(subject string, inst *fsm.Instance, c *fsm.InstanceS
 	return stageRefused, refusal
 }
 
-// closedGate says which gate keeps an instance whose own part of the preparation went well: it has no hook, or the hook succeeded. nil if none does.
+// closedGate says which gate keeps an instance whose own part of the preparation went well: it has no hook, or the hook
+// succeeded. nil if none does.
 func (p *pass) closedGate(inst *fsm.Instance) (ownPart bool, gate *model.Error) {
 	e, r := inst.Eviction, inst.Status.Hook
 	_, has := p.state().Hook(inst, model.HookBeforeStop)
@@ -101,14 +102,16 @@ func (p *pass) closedGate(inst *fsm.Instance) (ownPart bool, gate *model.Error) 
 	return true, p.state().MayEvict(inst, e.Cause, e.By, fsm.EveryGate)
 }
 
-// gatesOpened reports whether the stop of an instance waited for nothing but gates, and they hold now: then it needs no more patience.
+// gatesOpened reports whether the stop of an instance waited for nothing but gates, and they hold now: then it needs no
+// more patience.
 func (p *pass) gatesOpened(inst *fsm.Instance) bool {
 	r := inst.Status.Hook
 	ownPart, gate := p.closedGate(inst)
 	return ownPart && gate == nil && r != nil && r.Seq == inst.Eviction.Seq && r.OK
 }
 
-// awaitPreparation looks how the preparation of an instance goes. One that failed, or is not heard of in time, is given up for now.
+// awaitPreparation looks how the preparation of an instance goes. One that failed, or is not heard of in time, is given
+// up for now.
 func (p *pass) awaitPreparation(subject string, inst *fsm.Instance) (stage, *model.Error) {
 	failure := ""
 	if r := inst.Status.Hook; r != nil && r.Seq == inst.Eviction.Seq && !r.OK {
@@ -151,8 +154,9 @@ func (p *pass) release(subject string, inst *fsm.Instance, failure string) {
 	}
 }
 
-// stopAsked goes on with the evictions that an operator asked for and that are prepared, or are to be again: after an abort, and when the program ended in the
-// middle and runs again. One that the instance's role has come to forbid is taken back, as it would have been refused: the operator asks again.
+// stopAsked goes on with the evictions that an operator asked for and that are prepared, or are to be again: after an
+// abort, and when the program ended in the middle and runs again. One that the instance's role has come to forbid is
+// taken back, as it would have been refused: the operator asks again.
 func (p *pass) stopAsked() {
 	for _, id := range p.marked {
 		inst := p.instance(id)
@@ -177,8 +181,9 @@ func (p *pass) stopAsked() {
 	}
 }
 
-// awaitsSurge reports whether an instance that a person wants replaced first has no replacement yet that covers it. Where the quota of its class holds
-// no surge it waits for none; nor where its group has come to stop first, once a replacement would fit.
+// awaitsSurge reports whether an instance that a person wants replaced first has no replacement yet that covers it.
+// Where the quota of its class holds no surge it waits for none; nor where its group has come to stop first, once a
+// replacement would fit.
 func (p *pass) awaitsSurge(inst *fsm.Instance) bool {
 	if !inst.Eviction.Surge || isDown(inst) {
 		return false
@@ -218,8 +223,8 @@ func (p *pass) takeBack(id model.InstanceID) {
 	}
 }
 
-// releaseUnwanted ends the preparations of stops that nothing in this pass wanted any more, and takes back the marks that came with them: the drain was paused,
-// the replacement is not ready any more, the rollout was reverted.
+// releaseUnwanted ends the preparations of stops that nothing in this pass wanted any more, and takes back the marks
+// that came with them: the drain was paused, the replacement is not ready any more, the rollout was reverted.
 func (p *pass) releaseUnwanted() {
 	for _, id := range p.marked {
 		inst := p.instance(id)

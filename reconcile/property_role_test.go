@@ -14,9 +14,10 @@ import (
 	"github.com/outspan/outspan/reconcile"
 )
 
-// In words: whatever members say of themselves, and whatever becomes of their hooks, no drain and no disabled node stops one whose own gate does not hold in the very
-// state that the stop is applied to, or that its role keeps, unless it was forced (S6); no stop that has a hook begins before the hook has answered; what is held of a
-// budget is given back; and once the outside is quiet everything settles.
+// In words: whatever members say of themselves, and whatever becomes of their hooks, no drain and no disabled node
+// stops one whose own gate does not hold in the very state that the stop is applied to, or that its role keeps, unless
+// it was forced (S6); no stop that has a hook begins before the hook has answered; what is held of a budget is given
+// back; and once the outside is quiet everything settles.
 func TestRoleProperties(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		w := newWorld(rt)
@@ -136,7 +137,8 @@ func (w *world) checkStop(t rapid.TB, s *fsm.State, c *fsm.InstanceStop) {
 	}
 }
 
-// settleRoles lets every group elect the first of its members, and holds that everything comes to rest with nothing held.
+// settleRoles lets every group elect the first of its members, and holds that everything comes to rest with nothing
+// held.
 func (w *world) settleRoles(t rapid.TB) {
 	w.comeToRest(t)
 	for id, g := range w.state.Groups.All() {
@@ -146,7 +148,8 @@ func (w *world) settleRoles(t rapid.TB) {
 	}
 }
 
-// elect lets one ready member of each group that has gates lead: the first that is meant to stay, on a node that is if there is one; else the first.
+// elect lets one ready member of each group that has gates lead: the first that is meant to stay, on a node that is if
+// there is one; else the first.
 func (w *world) elect() {
 	for id := range w.state.Groups.All() {
 		spec, ok := w.state.Policy(id)

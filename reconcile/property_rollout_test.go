@@ -11,9 +11,10 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// In words: whatever is scaled, run, accepted, failed and reverted while a machine is dead, another one is cordoned or drained, actuation is paused, a hold is on or
-// the rate of a budget is used up, a version that isn't trusted gets no instance but its canaries; a version that works is never failed by the system; and in the end
-// each group has the count that people asked for last.
+// In words: whatever is scaled, run, accepted, failed and reverted while a machine is dead, another one is cordoned or
+// drained, actuation is paused, a hold is on or the rate of a budget is used up, a version that isn't trusted gets no
+// instance but its canaries; a version that works is never failed by the system; and in the end each group has the
+// count that people asked for last.
 func TestRolloutProperties(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		r := &rollouts{world: newWorld(rt), rt: rt, count: 3, failed: map[model.DeploymentID]bool{}}
@@ -32,8 +33,8 @@ func TestRolloutProperties(t *testing.T) {
 	})
 }
 
-// rollouts is a world with three groups, one of three instances, one with an instance on every node and one with local volumes, and programs that fail at once if
-// they are called bad.
+// rollouts is a world with three groups, one of three instances, one with an instance on every node and one with local
+// volumes, and programs that fail at once if they are called bad.
 type rollouts struct {
 	*world
 	rt     *rapid.T
@@ -127,7 +128,8 @@ func (r *rollouts) cordoned() string {
 	return ""
 }
 
-// settleAll lets all go on until nothing changes, also not once versions have had the time to prove themselves (min_healthy).
+// settleAll lets all go on until nothing changes, also not once versions have had the time to prove themselves
+// (min_healthy).
 func (r *rollouts) settleAll() {
 	for waited, i := false, 0; i < 200; i++ {
 		before := r.state.Index

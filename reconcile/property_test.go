@@ -14,9 +14,10 @@ import (
 	"github.com/outspan/outspan/reconcile"
 )
 
-// In words: whatever people, agents and the network do, what Decide plans is never refused by the log on the same state; a decision is the same when it is
-// made twice; no voluntary stop takes a group below its budget; every invariant of fsm.Check holds after every entry; and once the outside is quiet everything
-// settles: drains end, nothing more is decided, whatever time passes, and every group that has room has what it wants.
+// In words: whatever people, agents and the network do, what Decide plans is never refused by the log on the same
+// state; a decision is the same when it is made twice; no voluntary stop takes a group below its budget; every
+// invariant of fsm.Check holds after every entry; and once the outside is quiet everything settles: drains end, nothing
+// more is decided, whatever time passes, and every group that has room has what it wants.
 func TestProperties(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		w := newWorld(rt)

@@ -9,8 +9,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// markMembers asks for the eviction of the members of replicated groups as the node drain policy says, and cancels what no policy asks for any more: decided
-// again in each pass, so a change of the policy or of what else is in sync acts at once (L11, L12).
+// markMembers asks for the eviction of the members of replicated groups as the node drain policy says, and cancels what
+// no policy asks for any more: decided again in each pass, so a change of the policy or of what else is in sync acts at
+// once (L11, L12).
 func (p *pass) markMembers() {
 	for _, n := range p.policyNodes() {
 		for _, inst := range p.runningMembers(n) {
@@ -71,7 +72,8 @@ func (p *pass) runningMembers(n *fsm.Node) []*fsm.Instance {
 	return all
 }
 
-// memberReasonGone reports whether nothing asks for a member's eviction any more. A node that is down or gone ends also what a person asked for.
+// memberReasonGone reports whether nothing asks for a member's eviction any more. A node that is down or gone ends also
+// what a person asked for.
 func (p *pass) memberReasonGone(inst *fsm.Instance) bool {
 	n := p.node(inst.Node)
 	if n == nil || n.Health == model.HealthOffline {
@@ -150,8 +152,9 @@ func (p *pass) stopMember(inst *fsm.Instance) {
 	}
 }
 
-// stopInPlace stops the members on draining nodes that the policy neither evicts nor keeps: their copies stay where they are, and they start again there when
-// the node is uncordoned. For those that keep a drain from ending it notes why.
+// stopInPlace stops the members on draining nodes that the policy neither evicts nor keeps: their copies stay where
+// they are, and they start again there when the node is uncordoned. For those that keep a drain from ending it notes
+// why.
 func (p *pass) stopInPlace() {
 	for _, part := range p.running() {
 		if !part.active() {
@@ -274,7 +277,8 @@ func (f *forecaster) member(out model.Forecast, d *drainPart, inst *fsm.Instance
 	return out
 }
 
-// kept forecasts the kept copies of members that don't run, as far as they are in the way: those that are now, and those that come to be.
+// kept forecasts the kept copies of members that don't run, as far as they are in the way: those that are now, and
+// those that come to be.
 func (f *forecaster) kept(id model.NodeID) []model.Forecast {
 	n, _ := f.p.state().Nodes.Get(id)
 	part, _ := f.drain.Node(id)

@@ -7,7 +7,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// quotaAfter says why the class's quota has no room for a need even once the instance that it replaces has gone; nil: it has.
+// quotaAfter says why the class's quota has no room for a need even once the instance that it replaces has gone; nil:
+// it has.
 func (p *pass) quotaAfter(n *need, f *field) *unplaced {
 	if n.replaces == nil {
 		return nil
@@ -19,7 +20,8 @@ func (p *pass) quotaAfter(n *need, f *field) *unplaced {
 	return nil
 }
 
-// givesUpSurge reports whether a need stays open only because its class's quota holds no surge: then the old instance is stopped first, and nothing is wrong.
+// givesUpSurge reports whether a need stays open only because its class's quota holds no surge: then the old instance
+// is stopped first, and nothing is wrong.
 func (p *pass) givesUpSurge(n *need, why *unplaced) bool {
 	if n.replaces == nil || !fsm.IsQuota(why.code) || !surges(n.cause) || p.state().NoSurge(n.replaces) == nil {
 		return false
@@ -33,8 +35,8 @@ func surges(cause model.Cause) bool {
 	return cause == model.CauseNodeDraining || cause == model.CauseNodeNotReady || cause == model.CauseRollout
 }
 
-// stopWithoutSurge stops an instance before its replacement is made, because the class's quota has no room for both (requirements, "Quotas"). Its budget
-// still has to allow it, and the replacement has to fit somewhere.
+// stopWithoutSurge stops an instance before its replacement is made, because the class's quota has no room for both
+// (requirements, "Quotas"). Its budget still has to allow it, and the replacement has to fit somewhere.
 func (p *pass) stopWithoutSurge(d *drainPart, g *groupView, inst *fsm.Instance, why *model.Error) {
 	n := p.takeover(g, g.slot(inst.Slot), wishDrained, urgentMove)
 	if _, nowhere := p.peek(n); nowhere != nil {

@@ -7,9 +7,10 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// ranking is how all nodes rank for one claim, whoever claims it: those that are eligible, meet the same constraints and have the memory, by how full they would be.
-// The fields of a decision share it, so that a field takes from it what it looks at, the best nodes first, and scores no other: of a hundred groups that lack one
-// instance each that is a fifth of the work.
+// ranking is how all nodes rank for one claim, whoever claims it: those that are eligible, meet the same constraints
+// and have the memory, by how full they would be. The fields of a decision share it, so that a field takes from it what
+// it looks at, the best nodes first, and scores no other: of a hundred groups that lack one instance each that is a
+// fifth of the work.
 type ranking struct {
 	made    int        // how many changes of nodes it knows of
 	domains [][]ranked // by domain of the layout, the best first
@@ -96,7 +97,8 @@ type joined struct {
 	counted bool                 // began is known
 }
 
-// shares reports whether a field takes its nodes from a ranking: nothing but what the nodes hold makes one better than the ranking says.
+// shares reports whether a field takes its nodes from a ranking: nothing but what the nodes hold makes one better than
+// the ranking says.
 func (f *field) shares() bool {
 	return len(f.spec.Affinities) == 0 && !slices.ContainsFunc(f.spec.Ports, func(port model.PortSpec) bool { return port.Static != 0 })
 }
@@ -145,7 +147,8 @@ func (f *field) enter(v *nodeView) model.Code {
 	return code
 }
 
-// lacks reports whether the best of a domain may be among those that aren't scored yet: of two that are equal the tie decides.
+// lacks reports whether the best of a domain may be among those that aren't scored yet: of two that are equal the tie
+// decides.
 func (d *domain) lacks() bool {
 	return len(d.rest) > 0 && (len(d.heap) == 0 || d.rest[0].use >= d.heap[0].score)
 }

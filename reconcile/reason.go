@@ -9,7 +9,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// reasons is why things wait, as this pass found it. Drains write it into their last error, and `why`, forecasts and status show it.
+// reasons is why things wait, as this pass found it. Drains write it into their last error, and `why`, forecasts and
+// status show it.
 type reasons struct {
 	blockers map[model.InstanceID]model.Blocker
 	slots    map[slotKey]*unplaced

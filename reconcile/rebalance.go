@@ -16,11 +16,12 @@ const (
 	movesShown  = 100
 )
 
-// balancer is the rescheduler's part of one pass: it moves ready instances of groups at rest to better nodes, as a plan that nobody needs. It has two
-// objectives: off a node that is over-used, and onto one that meets more of the group's preferences.
+// balancer is the rescheduler's part of one pass: it moves ready instances of groups at rest to better nodes, as a plan
+// that nobody needs. It has two objectives: off a node that is over-used, and onto one that meets more of the group's
+// preferences.
 //
-// It settles: a move for preferences raises the sum of the preferences met, and a move off an over-used node does not lower that sum and lowers the sum of
-// squared uses. So no state comes again, whatever the order of moves.
+// It settles: a move for preferences raises the sum of the preferences met, and a move off an over-used node does not
+// lower that sum and lowers the sum of squared uses. So no state comes again, whatever the order of moves.
 type balancer struct {
 	p      *pass
 	rules  model.Rescheduling
@@ -51,8 +52,8 @@ type move struct {
 	at   model.Time   // until when
 }
 
-// rebalance plans the moves of the rescheduler: the last of the passes that place. While there is anything else to do it can wait: when that is written there is
-// another decision.
+// rebalance plans the moves of the rescheduler: the last of the passes that place. While there is anything else to do
+// it can wait: when that is written there is another decision.
 func (p *pass) rebalance() {
 	rules := p.in.State.Settings.Rescheduling()
 	if p.state().Hold.Active || !p.in.Rebalance && (!rules.On || p.in.StayPut || len(p.plan.accepted) > 0) {
@@ -77,8 +78,8 @@ func (p *pass) rebalance() {
 	b.please(tallies)
 }
 
-// limit returns nil if one more move may begin now, or why not and when it may: the window, the cycle, and the stops that the rail allows. What is under way
-// already will need a stop too.
+// limit returns nil if one more move may begin now, or why not and when it may: the window, the cycle, and the stops
+// that the rail allows. What is under way already will need a stop too.
 func (b *balancer) limit() (*model.Error, model.Time) {
 	p, s := b.p, b.p.state()
 	if p.in.Rebalance {
@@ -109,7 +110,8 @@ func (l *load) use(more int64) int64 {
 	return (l.memory + more) / max(l.view.node.Allocatable().MemoryBytes/full, 1)
 }
 
-// relieve moves instances off over-used nodes, the fullest first, until they are not over-used any more. false: nothing more may begin.
+// relieve moves instances off over-used nodes, the fullest first, until they are not over-used any more. false: nothing
+// more may begin.
 func (b *balancer) relieve() bool {
 	var over []*load
 	for _, l := range b.loads {
@@ -135,7 +137,8 @@ func (b *balancer) relieve() bool {
 	return true
 }
 
-// bestOff is the move that relieves a node: of the last class and the largest instances first. One that has to wait is returned only if there is no other.
+// bestOff is the move that relieves a node: of the last class and the largest instances first. One that has to wait is
+// returned only if there is no other.
 func (b *balancer) bestOff(from *load) *move {
 	p := b.p
 	var all []*fsm.Instance
@@ -169,8 +172,8 @@ func (b *balancer) bestOff(from *load) *move {
 	return later
 }
 
-// off is the best move of one instance off an over-used node: it gains enough, its target does not become over-used, and no preference of its group is met
-// less than before.
+// off is the best move of one instance off an over-used node: it gains enough, its target does not become over-used,
+// and no preference of its group is met less than before.
 func (b *balancer) off(inst *fsm.Instance, from *load) *move {
 	g := b.view(inst.Group)
 	f := b.p.fieldOf(g, inst.Version)
@@ -227,7 +230,8 @@ func (b *balancer) view(id model.GroupID) *groupView {
 	return g
 }
 
-// eachTarget visits the nodes that placement would choose for one more instance of the group, the best first, until visit returns false.
+// eachTarget visits the nodes that placement would choose for one more instance of the group, the best first, until
+// visit returns false.
 func (b *balancer) eachTarget(f *field, visit func(*load) bool) {
 	var back []*nodeView
 	for len(back) < targetsSeen {

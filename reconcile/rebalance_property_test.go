@@ -14,8 +14,9 @@ import (
 
 const randomClusters = 1000
 
-// In words: whatever cluster it finds, the rescheduler moves only ready instances of groups at rest, to nodes that are eligible and not avoided; it begins no more
-// moves in a cycle than it may; where everything is never comes again; in the end it stops, and then neither acts nor wakes, whatever time passes.
+// In words: whatever cluster it finds, the rescheduler moves only ready instances of groups at rest, to nodes that are
+// eligible and not avoided; it begins no more moves in a cycle than it may; where everything is never comes again; in
+// the end it stops, and then neither acts nor wakes, whatever time passes.
 // proves R51, R55
 func TestRebalanceSettles(t *testing.T) {
 	moved := 0
@@ -29,7 +30,8 @@ func TestRebalanceSettles(t *testing.T) {
 	}
 }
 
-// settleRandom makes a cluster that its past has left lopsided, lets the rescheduler work and returns the number of its moves.
+// settleRandom makes a cluster that its past has left lopsided, lets the rescheduler work and returns the number of its
+// moves.
 func settleRandom(t *testing.T, seed uint64) int {
 	r := rand.New(rand.NewPCG(seed, 1))
 	w := newWorld(t)

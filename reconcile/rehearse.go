@@ -13,8 +13,8 @@ const (
 	idleAtFirst    = 2 * model.Second
 )
 
-// rehearsal plays a drain to its end on a copy of the state, with agents that do at once what they are told and where everything that is started becomes ready. That
-// is what a forecast promises: what happens if nothing else changes.
+// rehearsal plays a drain to its end on a copy of the state, with agents that do at once what they are told and where
+// everything that is started becomes ready. That is what a forecast promises: what happens if nothing else changes.
 type rehearsal struct {
 	in    Input
 	start fsm.State // right before the drain
@@ -76,13 +76,15 @@ func rehearse(in Input, begin [][]fsm.Command, about []*fsm.Instance) *rehearsal
 	return r
 }
 
-// beganAsAsked reports whether the first decision of the rehearsal is also the one that would be made if all nodes began at once: nothing had to be set otherwise,
-// or it made no difference. It is half of what the forecast of one node costs.
+// beganAsAsked reports whether the first decision of the rehearsal is also the one that would be made if all nodes
+// began at once: nothing had to be set otherwise, or it made no difference. It is half of what the forecast of one node
+// costs.
 func (r *rehearsal) beganAsAsked(options model.DrainOptions) bool {
 	return options.MaxParallelNodes == 0 && !r.start.Settings.Paused
 }
 
-// next is the time at which to look again: after a while, but not before the last decision wanted to be asked, nor beyond a deadline of the drain.
+// next is the time at which to look again: after a while, but not before the last decision wanted to be asked, nor
+// beyond a deadline of the drain.
 func (r *rehearsal) next(wait model.Duration, wake model.Time) model.Time {
 	next := r.in.Now.Add(wait)
 	if wake != model.Never {
@@ -210,7 +212,8 @@ func (r *rehearsal) readied(inst *fsm.Instance, status model.InstanceStatus) mod
 	return status
 }
 
-// settled puts right what one decision can't know of an instance: whether what keeps it passes, and in which order things happen.
+// settled puts right what one decision can't know of an instance: whether what keeps it passes, and in which order
+// things happen.
 func (f *forecaster) settled(out model.Forecast, inst *fsm.Instance) model.Forecast {
 	n, _ := f.before.Nodes.Get(inst.Node)
 	_, moves := f.before.Leaving(inst)

@@ -12,16 +12,17 @@ const (
 	retryMax   = model.Hour
 )
 
-// retry says when a group may try again to replace an instance that failed. Within the limit of the reschedule block the delay is short and grows. Beyond it
-// the instance is left failed, for people to see, and tried again after the block's interval, which doubles too (P26).
+// retry says when a group may try again to replace an instance that failed. Within the limit of the reschedule block
+// the delay is short and grows. Beyond it the instance is left failed, for people to see, and tried again after the
+// block's interval, which doubles too (P26).
 type retry struct {
 	at       model.Time
 	failures int // of the version, as far as they are remembered: half an hour, or the interval if that is longer
 	limited  bool
 }
 
-// retryOf counts the failures of a version, those noted and those of instances that are overdue now; of one node only if node is given: each node of a
-// system group stands for itself.
+// retryOf counts the failures of a version, those noted and those of instances that are overdue now; of one node only
+// if node is given: each node of a system group stands for itself.
 func (p *pass) retryOf(g *groupView, version uint64, node model.NodeID) retry {
 	key := retryKey{version, node}
 	if r, ok := g.retries[key]; ok {

@@ -10,7 +10,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// replaceable reports whether the gates of a group's replacement let another member take over from one that is down, and records why not.
+// replaceable reports whether the gates of a group's replacement let another member take over from one that is down,
+// and records why not.
 func (p *pass) replaceable(g *groupView, old *fsm.Instance) bool {
 	if g.spec.Replacement.Mode != model.ModeWhen {
 		return true
@@ -26,8 +27,9 @@ func (p *pass) replaceable(g *groupView, old *fsm.Instance) bool {
 	return false
 }
 
-// afterLeaving is the need of a slot whose last instance left for a cause from outside its job, as the role has it: one that is never replaced starts again on
-// its own node, and one that is replaced under conditions waits for them if it died.
+// afterLeaving is the need of a slot whose last instance left for a cause from outside its job, as the role has it: one
+// that is never replaced starts again on its own node, and one that is replaced under conditions waits for them if it
+// died.
 func (p *pass) afterLeaving(g *groupView, slot *slotView, n *need) *need {
 	last := slot.last
 	if last == nil || g.system() || last.Version != n.version {
@@ -66,7 +68,8 @@ func (p *pass) keepVacant(g *groupView, slot *slotView, refusal *model.Error) {
 	p.plan.refuse(fmt.Sprintf("%s/%d", g.subject(), slot.n), refusal)
 }
 
-// ofMembers reports whether a code stands for what members say of themselves: that may change by itself, or by what people do to them.
+// ofMembers reports whether a code stands for what members say of themselves: that may change by itself, or by what
+// people do to them.
 func ofMembers(code model.Code) bool {
 	switch code {
 	case model.CodeIsLeader, model.CodeNotDrained, model.CodeNoInSyncFollower, model.CodeQuorumNotHealthy, model.CodeFactsUnknown, model.CodeHookFailed:
@@ -75,7 +78,8 @@ func ofMembers(code model.Code) bool {
 	return strings.HasPrefix(string(code), string(model.Gated("")))
 }
 
-// hooked is what an instance says after a before_stop hook that did what it is for: its own gates hold. If it led, the first of the others leads now.
+// hooked is what an instance says after a before_stop hook that did what it is for: its own gates hold. If it led, the
+// first of the others leads now.
 func (r *rehearsal) hooked(inst *fsm.Instance) map[string]string {
 	policy, ok := r.in.State.Policy(inst.Group)
 	if _, has := r.in.State.Hook(inst, model.HookBeforeStop); !has || !ok || policy.Eviction.Mode != model.ModeWhen {

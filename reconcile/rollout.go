@@ -11,7 +11,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// rollNeeds lists the instances of a new version that may be made beside the old ones now: canaries first, then max_surge at a time.
+// rollNeeds lists the instances of a new version that may be made beside the old ones now: canaries first, then
+// max_surge at a time.
 func (p *pass) rollNeeds(g *groupView) []*need {
 	if !g.rolling() || g.stopFirst(g.spec.Update.Order) {
 		return nil
@@ -36,7 +37,8 @@ func (p *pass) rollNeeds(g *groupView) []*need {
 	return needs
 }
 
-// rollable lists the slots that an older version holds and nothing else moves: those on nodes to be emptied first (P28), then not ready ones. All of them are open.
+// rollable lists the slots that an older version holds and nothing else moves: those on nodes to be emptied first
+// (P28), then not ready ones. All of them are open.
 func (p *pass) rollable(g *groupView) []*slotView {
 	var slots []*slotView
 	for _, slot := range g.open {
@@ -50,8 +52,8 @@ func (p *pass) rollable(g *groupView) []*slotView {
 	return slots
 }
 
-// takesPart reports whether a rollout is for an instance now. Of a group that has one on every node those on nodes that take nothing new are left out, and get
-// the version when their nodes are back.
+// takesPart reports whether a rollout is for an instance now. Of a group that has one on every node those on nodes that
+// take nothing new are left out, and get the version when their nodes are back.
 func (p *pass) takesPart(g *groupView, inst *fsm.Instance) bool {
 	if !g.system() || plant.Is(plant.AbsentNodesCount) {
 		return true
@@ -65,7 +67,8 @@ func (p *pass) canarying(g *groupView) bool {
 	return g.rolling() && !g.deploy.Promoted && g.spec.Update.Canary > 0
 }
 
-// current is the number of slots that have an instance of the group's version, or wait for one, while that version is rolled out.
+// current is the number of slots that have an instance of the group's version, or wait for one, while that version is
+// rolled out.
 func (p *pass) current(g *groupView) int {
 	n := g.quiet
 	for _, slot := range g.open {
@@ -85,7 +88,8 @@ func (p *pass) current(g *groupView) int {
 	return n
 }
 
-// outdated is the number of slots before a slot whose successor is of an older version, as its holder: it becomes one of the group's version, if its turn has come.
+// outdated is the number of slots before a slot whose successor is of an older version, as its holder: it becomes one
+// of the group's version, if its turn has come.
 func (g *groupView) outdated(before int) int {
 	n := 0
 	for _, slot := range g.open {
@@ -115,7 +119,8 @@ func (p *pass) available(g *groupView) int {
 	return n
 }
 
-// stopRolled stops what a new version has replaced, or where the old one goes first or some may be unavailable, as many as that allows.
+// stopRolled stops what a new version has replaced, or where the old one goes first or some may be unavailable, as many
+// as that allows.
 func (p *pass) stopRolled() {
 	for _, g := range p.groups {
 		if !g.renewing() || g.row.Count == 0 || !slices.ContainsFunc(g.open, g.behind) {
@@ -181,7 +186,8 @@ func (p *pass) finishRoll(g *groupView, slot *slotView) {
 	}
 }
 
-// portsInPlace reports whether the static ports of a new version would be free on the node of an instance once that is gone: nobody else has them there.
+// portsInPlace reports whether the static ports of a new version would be free on the node of an instance once that is
+// gone: nobody else has them there.
 func (f *field) portsInPlace(v *nodeView, old *fsm.Instance) bool {
 	for _, port := range f.spec.Ports {
 		if port.Static == 0 {

@@ -18,7 +18,8 @@ type roster struct {
 	written []*fsm.Instance // any row of each
 }
 
-// rosterRow is what passes ask of nearly every instance. It rests on the instance's own row alone, so it holds as long as that is the same.
+// rosterRow is what passes ask of nearly every instance. It rests on the instance's own row alone, so it holds as long
+// as that is the same.
 type rosterRow struct {
 	inst *fsm.Instance
 	slot int
@@ -32,7 +33,8 @@ type places struct {
 	at  map[model.NodeID]int
 }
 
-// placesOf finds the places of a state's nodes. If those are other nodes than before, nothing that was seen of groups' rosters holds any more.
+// placesOf finds the places of a state's nodes. If those are other nodes than before, nothing that was seen of groups'
+// rosters holds any more.
 func (s *Seen) placesOf(nodes fsm.Table[model.NodeID, *fsm.Node]) *places {
 	same, i := s.places != nil && len(s.places.ids) == nodes.Len(), 0
 	for id := range nodes.All() {
@@ -61,8 +63,8 @@ func (p *pass) nodePlaces() *places {
 	return p.places
 }
 
-// roster lists a group's instances in order of slot and id. Rows that are the same as the last time are not even looked at: of a group of 10,000 in which one
-// has changed that takes a twentieth of the time.
+// roster lists a group's instances in order of slot and id. Rows that are the same as the last time are not even looked
+// at: of a group of 10,000 in which one has changed that takes a twentieth of the time.
 func (p *pass) roster(id model.GroupID) []rosterRow {
 	p.nodePlaces()
 	r := p.seen.rosters[id]
@@ -82,7 +84,8 @@ func (p *pass) roster(id model.GroupID) []rosterRow {
 	return r.rows
 }
 
-// writtenSince is what was written of the group since its roster was read, by others and by this decision; ok is false if it must be read again.
+// writtenSince is what was written of the group since its roster was read, by others and by this decision; ok is false
+// if it must be read again.
 func (p *pass) writtenSince(r *roster, id model.GroupID) (written []*fsm.Instance, ok bool) {
 	if !p.seen.followed || r.follow != p.seen.follows {
 		return nil, false

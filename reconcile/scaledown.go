@@ -34,8 +34,9 @@ func (p *pass) scaleDown(g *groupView) {
 	}
 }
 
-// compareWorth orders instances for scale-down: failed, not ready (those that never were first), on draining nodes, whom no gate of its role keeps,
-// newest version last. While the latest version is one that failed, it is the first to go.
+// compareWorth orders instances for scale-down: failed, not ready (those that never were first), on draining nodes,
+// whom no gate of its role keeps, newest version last. While the latest version is one that failed, it is the first to
+// go.
 func (p *pass) compareWorth(g *groupView, a, b *fsm.Instance) int {
 	failed := g.deploy != nil && g.deploy.Status == model.DeploymentFailed
 	return cmp.Or(
@@ -54,8 +55,9 @@ func isStarting(inst *fsm.Instance) bool {
 	return inst.Status.Observed == model.ObservedPending || inst.Status.Observed == model.ObservedBooting
 }
 
-// balance puts slots whose holders are worth the same in the order in which they leave the group the most evenly spread. held is in order of worth, and
-// the first excess of it go. With the algorithm binpack only domains of a spread count.
+// balance puts slots whose holders are worth the same in the order in which they leave the group the most evenly
+// spread. held is in order of worth, and the first excess of it go. With the algorithm binpack only domains of a spread
+// count.
 func (p *pass) balance(g *groupView, held []*slotView, excess int) {
 	if excess >= len(held) {
 		return

@@ -17,8 +17,9 @@ import (
 
 var rewrite = flag.Bool("rewrite", false, "write what the scenarios print into their files")
 
-// TestScenarios runs every file of testdata. A file is a list of steps, separated by empty lines: lines of commands, then "----", then what they print.
-// After every entry fsm.Check and fsm.CheckStep must find nothing. The commands are listed in world_test.go.
+// TestScenarios runs every file of testdata. A file is a list of steps, separated by empty lines: lines of commands,
+// then "----", then what they print. After every entry fsm.Check and fsm.CheckStep must find nothing. The commands are
+// listed in world_test.go.
 func TestScenarios(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {

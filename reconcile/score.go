@@ -13,7 +13,8 @@ const (
 	detourThere   = 1 << 41  // it moves twice: only where no other node will do
 )
 
-// score is how well one more instance would do on the node, the spread over domains apart (that is the domain's). Greater is better.
+// score is how well one more instance would do on the node, the spread over domains apart (that is the domain's).
+// Greater is better.
 func (f *field) score(c *candidate) int64 {
 	v := f.views[c.at]
 	score := f.use(v) - int64(f.same[c.at])*f.samePenalty
@@ -56,7 +57,8 @@ func (f *field) affinity(n *fsm.Node) int64 {
 	return total
 }
 
-// constantBonus is the part of a node's score that placing more instances does not change: affinities, recent failures and the list of groups that avoid it.
+// constantBonus is the part of a node's score that placing more instances does not change: affinities, recent failures
+// and the list of groups that avoid it.
 func (f *field) constantBonus(v *nodeView) int64 {
 	total := int64(0)
 	if len(f.spec.Affinities) > 0 {
@@ -78,7 +80,8 @@ func (f *field) constantBonus(v *nodeView) int64 {
 	return total
 }
 
-// domain is the set of nodes with the same values of every spread attribute; within it a heap gives the best node that is scored.
+// domain is the set of nodes with the same values of every spread attribute; within it a heap gives the best node that
+// is scored.
 type domain struct {
 	heap candidates
 	rest []ranked // not yet scored, the best first
@@ -104,7 +107,8 @@ func (f *field) countSpread(v *nodeView, delta int64) {
 	}
 }
 
-// candidate is one node in a field. It holds no pointer: a hundred fields of 5,000 nodes are nothing that the garbage collector has to look through.
+// candidate is one node in a field. It holds no pointer: a hundred fields of 5,000 nodes are nothing that the garbage
+// collector has to look through.
 type candidate struct {
 	score int64
 	tie   uint64 // hash of group and node

@@ -8,9 +8,11 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Seen keeps, from one decision to the next, what was worked out of rows that are still the same. Rows are replaced and never edited, so the same pointer is the
-// same row, and what rests on it alone needn't be worked out again. It changes no answer, only what it costs: with 5,000 nodes and 100,000 instances at rest the
-// rescheduler's look at every instance, tens of milliseconds, becomes a look at the groups that changed. It belongs to one goroutine; the zero value knows nothing.
+// Seen keeps, from one decision to the next, what was worked out of rows that are still the same. Rows are replaced and
+// never edited, so the same pointer is the same row, and what rests on it alone needn't be worked out again. It changes
+// no answer, only what it costs: with 5,000 nodes and 100,000 instances at rest the rescheduler's look at every
+// instance, tens of milliseconds, becomes a look at the groups that changed. It belongs to one goroutine; the zero
+// value knows nothing.
 type Seen struct {
 	nodes   []seenNode
 	groups  map[model.GroupID]seenGroup
@@ -24,12 +26,13 @@ type Seen struct {
 	follows  uint64 // how often that began or ended
 }
 
-// refreshed is the number of decisions without a change after which the roster of a group at rest is read again, so that rows which have been replaced since are not
-// kept alive for long.
+// refreshed is the number of decisions without a change after which the roster of a group at rest is read again, so
+// that rows which have been replaced since are not kept alive for long.
 const refreshed = 64
 
-// follow begins or ends a time in which whoever decides also tells note of everything that is written in between, as a rehearsal can. Rosters need not be read again
-// then: the forecast of a drain, with what was seen by the one before it, takes half the time where the instances are in ten groups of 10,000.
+// follow begins or ends a time in which whoever decides also tells note of everything that is written in between, as a
+// rehearsal can. Rosters need not be read again then: the forecast of a drain, with what was seen by the one before it,
+// takes half the time where the instances are in ten groups of 10,000.
 func (s *Seen) follow(on bool) {
 	s.followed = on
 	s.follows++
@@ -54,7 +57,8 @@ func (s *Seen) note(written []*fsm.Instance) {
 	}
 }
 
-// end forgets what the decision that ends has no use for: the rosters of groups that it didn't read while the one before it did, and whatever is of groups that are gone.
+// end forgets what the decision that ends has no use for: the rosters of groups that it didn't read while the one
+// before it did, and whatever is of groups that are gone.
 func (s *Seen) end(groups []*groupView, state *fsm.State) {
 	for _, id := range s.viewed {
 		if r := s.rosters[id]; r != nil && r.look != s.looks && !s.followed {
@@ -101,7 +105,8 @@ func sameMap(a, b map[string]string) bool {
 	return reflect.ValueOf(a).Pointer() == reflect.ValueOf(b).Pointer()
 }
 
-// look compares the nodes with those of the last look. If one is not the same nothing that was seen of groups holds any more.
+// look compares the nodes with those of the last look. If one is not the same nothing that was seen of groups holds any
+// more.
 func (s *Seen) look(loads []load) {
 	same := len(s.nodes) == len(loads) && s.groups != nil
 	if !same {

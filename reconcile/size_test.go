@@ -12,7 +12,8 @@ import (
 	"github.com/outspan/outspan/reconcile"
 )
 
-// bigCluster is a state that a leader and the agents of many nodes write to. Every entry is encoded, as the log does it.
+// bigCluster is a state that a leader and the agents of many nodes write to. Every entry is encoded, as the log does
+// it.
 type bigCluster struct {
 	t     *testing.T
 	s     fsm.State
@@ -102,8 +103,8 @@ func (c *bigCluster) report(id model.NodeID) *fsm.NodeReport {
 	return r
 }
 
-// The stop of a member of a group with gates names every node of the group, so a drain of many nodes makes plans of megabytes. They are cut into entries that the
-// log takes.
+// The stop of a member of a group with gates names every node of the group, so a drain of many nodes makes plans of
+// megabytes. They are cut into entries that the log takes.
 func TestDrainOfManyMembersEnds(t *testing.T) {
 	const nodes, count, drained = 400, 800, 150
 	c := newBigCluster(t, nodes)
@@ -130,7 +131,8 @@ func TestDrainOfManyMembersEnds(t *testing.T) {
 	}
 }
 
-// What the log can never take is split down to the group that is at fault, and that one is left out: everything else goes on.
+// What the log can never take is split down to the group that is at fault, and that one is left out: everything else
+// goes on.
 func TestWhatCannotBeWrittenIsSkipped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)

@@ -7,8 +7,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// stopSurplus stops what nobody wants any more: the instances of stopped jobs and removed groups, those above the count, and of a slot's two the one that is
-// not needed after all.
+// stopSurplus stops what nobody wants any more: the instances of stopped jobs and removed groups, those above the
+// count, and of a slot's two the one that is not needed after all.
 func (p *pass) stopSurplus() {
 	for _, g := range p.groups {
 		if g.system() && g.row.Count > 0 {
@@ -45,7 +45,8 @@ func (p *pass) dispensable(g *groupView, a, b *fsm.Instance) int {
 	return cmp.Or(p.compareWorth(g, a, b), older(a, b))
 }
 
-// bound says how much the gates of its role, such as !self.leader, keep an instance: 0 not at all, 1 if what it is is not known, 2 if they do.
+// bound says how much the gates of its role, such as !self.leader, keep an instance: 0 not at all, 1 if what it is is
+// not known, 2 if they do.
 func (p *pass) bound(inst *fsm.Instance) int {
 	switch refusal := p.state().MayEvict(inst, model.CauseNodeDraining, "", fsm.EveryGate); {
 	case refusal == nil:
@@ -80,8 +81,9 @@ func (p *pass) leaving(inst *fsm.Instance) bool {
 	return n == nil || n.Intent == model.IntentDraining || n.Intent == model.IntentDisabled
 }
 
-// settlePair ends the time in which a slot has two instances, where that waits for nothing else: the holder is gone for good and its successor is ready,
-// or the reason for the successor has disappeared and one of the two is a surplus (L14).
+// settlePair ends the time in which a slot has two instances, where that waits for nothing else: the holder is gone for
+// good and its successor is ready, or the reason for the successor has disappeared and one of the two is a surplus
+// (L14).
 func (p *pass) settlePair(g *groupView, slot *slotView) {
 	holder, next := slot.holder, slot.successor
 	switch w := p.wishOf(g, holder); w {
@@ -101,7 +103,8 @@ func (p *pass) settlePair(g *groupView, slot *slotView) {
 	}
 }
 
-// stopOneOf stops the more dispensable of a slot's two instances. What replaced a lost one that is back is the surplus, unless it alone is ready.
+// stopOneOf stops the more dispensable of a slot's two instances. What replaced a lost one that is back is the surplus,
+// unless it alone is ready.
 func (p *pass) stopOneOf(g *groupView, slot *slotView) {
 	holder, next := slot.holder, slot.successor
 	if g.spec.Replicated() && next.Cause != model.CauseNodeOffline && next.Wanted() && !p.takesOver(g, next) && p.wishOf(g, next) == wishNone {
@@ -131,8 +134,8 @@ func (v *slotView) handOver(p *pass) {
 	v.holder, v.successor = v.successor, nil
 }
 
-// killOverdue writes stopped for what is still draining when its grace is over; the agent kills and reports (P15). An agent that can't be reached gets it
-// when it returns (P16).
+// killOverdue writes stopped for what is still draining when its grace is over; the agent kills and reports (P15). An
+// agent that can't be reached gets it when it returns (P16).
 func (p *pass) killOverdue() {
 	for _, id := range p.kills {
 		inst := p.instance(id)

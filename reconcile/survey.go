@@ -40,8 +40,9 @@ type slotView struct {
 	dropped   bool            // scale-down takes it
 }
 
-// survey finds the groups that may need something: those whose sums say so, those with an instance that is not simply running, those being rolled out, and
-// those on nodes that are to be emptied. All others are left alone and not even looked at: the state has an index of each of these.
+// survey finds the groups that may need something: those whose sums say so, those with an instance that is not simply
+// running, those being rolled out, and those on nodes that are to be emptied. All others are left alone and not even
+// looked at: the state has an index of each of these.
 func (p *pass) survey() {
 	s := p.state()
 	found := map[model.GroupID]bool{}
@@ -136,7 +137,8 @@ func (v *slotView) take(inst *fsm.Instance) {
 	}
 }
 
-// order tells the holder from the successor: the successor replaces the holder. Instances in extra beyond these two should not exist.
+// order tells the holder from the successor: the successor replaces the holder. Instances in extra beyond these two
+// should not exist.
 func (v *slotView) order() {
 	if len(v.extra) == 0 {
 		return
@@ -158,8 +160,8 @@ func older(a, b *fsm.Instance) int {
 // subject names the group in refusals.
 func (g *groupView) subject() string { return "group/" + string(g.id) }
 
-// pinned reports whether a slot's old instance must be confirmed stopped before another one may hold it: a local volume has one holder, and so has an
-// identity that is kept.
+// pinned reports whether a slot's old instance must be confirmed stopped before another one may hold it: a local volume
+// has one holder, and so has an identity that is kept.
 func (g *groupView) pinned() bool {
 	return g.spec.OneHolder()
 }
@@ -174,8 +176,9 @@ func (g *groupView) system() bool { return g.row.Role == model.RoleSystem }
 // rolling reports whether a new version is on its way.
 func (g *groupView) rolling() bool { return g.deploy != nil && !g.deploy.Status.Ended() }
 
-// renewing reports whether instances of other versions are to be replaced: a new version is on its way or, of a system group, has arrived, and nodes that took
-// nothing new then are back. The rollouts of a restored snapshot wait for its confirmation: they may have ended, or been reverted, in the entries that are lost.
+// renewing reports whether instances of other versions are to be replaced: a new version is on its way or, of a system
+// group, has arrived, and nodes that took nothing new then are back. The rollouts of a restored snapshot wait for its
+// confirmation: they may have ended, or been reverted, in the entries that are lost.
 func (g *groupView) renewing() bool {
 	return !g.restored && (g.rolling() || g.system() && g.deploy != nil && g.deploy.Status == model.DeploymentSucceeded)
 }
@@ -185,8 +188,8 @@ func (p *pass) distrusted(g *groupView) bool {
 	return g.deploy != nil && g.deploy.Status == model.DeploymentFailed || p.canarying(g)
 }
 
-// version is what an instance that takes over from old should run; old is nil for a slot that nobody had. A version that isn't trusted gets no
-// slots but those of its canaries: all others take the one that succeeded last.
+// version is what an instance that takes over from old should run; old is nil for a slot that nobody had. A version
+// that isn't trusted gets no slots but those of its canaries: all others take the one that succeeded last.
 func (p *pass) version(g *groupView, old *fsm.Instance) uint64 {
 	if !p.distrusted(g) {
 		return g.row.Version

@@ -5,7 +5,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// systemUnsettled reports whether a group with one instance per node may need something. When every node has a ready one there is nothing to look at.
+// systemUnsettled reports whether a group with one instance per node may need something. When every node has a ready
+// one there is nothing to look at.
 func (p *pass) systemUnsettled(g *fsm.Group) bool {
 	if d := p.deploymentOf(g.ID); d != nil && !d.Status.Ended() {
 		return true
@@ -29,7 +30,8 @@ func (p *pass) hasStragglers(g *fsm.Group) bool {
 	return false
 }
 
-// systemWant is how many instances a system group should have on nodes that take part in a rollout: those it has, and those that are being replaced.
+// systemWant is how many instances a system group should have on nodes that take part in a rollout: those it has, and
+// those that are being replaced.
 func (p *pass) systemWant(g *groupView) int {
 	n := 0
 	for _, slot := range g.slots() {
@@ -42,7 +44,8 @@ func (p *pass) systemWant(g *groupView) int {
 	return n
 }
 
-// systemNeeds lists what a system group lacks: an instance on each eligible node that has none, and room for those that failed to be started again there.
+// systemNeeds lists what a system group lacks: an instance on each eligible node that has none, and room for those that
+// failed to be started again there.
 func (p *pass) systemNeeds(g *groupView) []*need {
 	if g.row.Count == 0 {
 		return nil

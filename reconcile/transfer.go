@@ -7,7 +7,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// How long a transfer may stay where it is. There is no way back once it attaches: then it waits for its agent for as long as that takes.
+// How long a transfer may stay where it is. There is no way back once it attaches: then it waits for its agent for as
+// long as that takes.
 const (
 	transferQueue = model.Hour        // for a budget that lets its instance be stopped
 	transferStall = 5 * model.Minute  // without progress
@@ -98,8 +99,8 @@ func (p *pass) failTransfer(t *fsm.Transfer, code model.Code, format string, arg
 	return refusal == nil
 }
 
-// stopForTransfer begins the stop of the slot's instance, under its budget, together with the phase in which the slot stays empty. Until the
-// budget allows it nothing changes.
+// stopForTransfer begins the stop of the slot's instance, under its budget, together with the phase in which the slot
+// stays empty. Until the budget allows it nothing changes.
 func (p *pass) stopForTransfer(t *fsm.Transfer) bool {
 	step := &fsm.TransferStep{ID: t.ID, Phase: model.TransferStopping}
 	inst := p.runningIn(t)
@@ -155,7 +156,8 @@ func (p *pass) whenStopped(t *fsm.Transfer) bool {
 	return p.attach(t)
 }
 
-// attach makes the verified copy the one in use. What no waiting mends ends the transfer; the old copy then stays in use.
+// attach makes the verified copy the one in use. What no waiting mends ends the transfer; the old copy then stays in
+// use.
 func (p *pass) attach(t *fsm.Transfer) bool {
 	refusal := p.plan.try(transferSubject(t), &fsm.TransferStep{ID: t.ID, Phase: model.TransferAttaching})
 	if refusal == nil {
@@ -174,7 +176,8 @@ func (p *pass) attach(t *fsm.Transfer) bool {
 	return p.failTransfer(t, refusal.Code, "%s", refusal.Message)
 }
 
-// finishTransfer ends a transfer whose copy is in use: when its instance is ready there, or after the time it has for that.
+// finishTransfer ends a transfer whose copy is in use: when its instance is ready there, or after the time it has for
+// that.
 func (p *pass) finishTransfer(t *fsm.Transfer) bool {
 	step := &fsm.TransferStep{ID: t.ID, Phase: model.TransferSucceeded}
 	refusal := p.plan.try(transferSubject(t), step)

@@ -8,16 +8,18 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// replacesUnready reports whether a group may have instances replaced that run and are not ready. Roles with conditions on who may leave, data and
-// identities stay with their instance; a check with restart_after restarts it in place, and has it replaced when that does not help.
+// replacesUnready reports whether a group may have instances replaced that run and are not ready. Roles with conditions
+// on who may leave, data and identities stay with their instance; a check with restart_after restarts it in place, and
+// has it replaced when that does not help.
 func (g *groupView) replacesUnready() bool {
 	wait := g.spec.Toleration.NotReady
 	return wait != nil && *wait != model.Forever && g.spec.Eviction.Mode == model.ModeAlways && g.spec.Replacement.Mode == model.ModeAlways &&
 		!g.pinned() && len(g.spec.Volumes) == 0 && !slices.ContainsFunc(g.spec.Checks, func(c model.CheckSpec) bool { return c.RestartAfter != 0 })
 }
 
-// unreadyLong reports whether an instance has not been ready for longer than its group tolerates although its node is well, so that another one is to take its
-// place. Where most of the group are not ready nobody is replaced: they lack something that is not on this node.
+// unreadyLong reports whether an instance has not been ready for longer than its group tolerates although its node is
+// well, so that another one is to take its place. Where most of the group are not ready nobody is replaced: they lack
+// something that is not on this node.
 func (p *pass) unreadyLong(g *groupView, inst *fsm.Instance) bool {
 	if inst.Status.Observed != model.ObservedUnready || !g.replacesUnready() {
 		return false

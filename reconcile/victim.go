@@ -41,7 +41,8 @@ func (p *pass) crowdOf(v *nodeView) *crowd {
 	return c
 }
 
-// stopsSoon reports whether a stopping instance's room is worth waiting for: its grace ends within a moment, and it is not overdue.
+// stopsSoon reports whether a stopping instance's room is worth waiting for: its grace ends within a moment, and it is
+// not overdue.
 func (p *pass) stopsSoon(inst *fsm.Instance) bool {
 	end := p.state().StopDue(inst)
 	soon := end.Sub(p.in.Now) <= roomSoon && p.in.Now < end.Add(stopLate)
@@ -87,7 +88,8 @@ func whyNoHole(lower int, held []*model.Error) string {
 	return "there is nothing that it may take"
 }
 
-// roomComes returns the instances whose stop, which has begun for other reasons, makes enough room on a node; nil if they don't.
+// roomComes returns the instances whose stop, which has begun for other reasons, makes enough room on a node; nil if
+// they don't.
 func (p *pass) roomComes(f *field, v *nodeView, c *crowd) []model.InstanceID {
 	free := v.free() - v.soonTaken
 	var who []model.InstanceID
@@ -107,8 +109,8 @@ func (p *pass) roomComes(f *field, v *nodeView, c *crowd) []model.InstanceID {
 	return who
 }
 
-// lowerOn lists what a need may take on a node, the newest first: less important, allowed to leave, and no more of a group than its budgets let go. held is why
-// others are not among them.
+// lowerOn lists what a need may take on a node, the newest first: less important, allowed to leave, and no more of a
+// group than its budgets let go. held is why others are not among them.
 func (p *pass) lowerOn(n *need, v *nodeView, c *crowd) (lower []*fsm.Instance, held []*model.Error) {
 	used := map[model.GroupID]int{}
 	for _, inst := range c.running {
@@ -137,7 +139,8 @@ func (p *pass) lowerOn(n *need, v *nodeView, c *crowd) (lower []*fsm.Instance, h
 	return lower, held
 }
 
-// wakeForRate asks to be woken when the oldest stop that a rate of a group, or that of preemption, counts leaves its window: one more may be taken then.
+// wakeForRate asks to be woken when the oldest stop that a rate of a group, or that of preemption, counts leaves its
+// window: one more may be taken then.
 func (p *pass) wakeForRate(group model.GroupID) {
 	for _, l := range p.state().Ledgers(group) {
 		p.wakeWhenLeft(l.Stops, l.Budget.Window)
@@ -246,8 +249,9 @@ func memoryOf(all []*fsm.Instance) int64 {
 	return sum
 }
 
-// pick chooses victims that give back at least lacks, must among them: as few as possible of the most important class, then of the next, and so on; of the same
-// class the newest. nil if all of them are not enough. Of each class it takes what leaves the least to the classes below.
+// pick chooses victims that give back at least lacks, must among them: as few as possible of the most important class,
+// then of the next, and so on; of the same class the newest. nil if all of them are not enough. Of each class it takes
+// what leaves the least to the classes below.
 func pick(all []level, must []*fsm.Instance, lacks int64) []*fsm.Instance {
 	chosen := slices.Clone(must)
 	lacks -= memoryOf(must)
@@ -284,8 +288,8 @@ func memoryBelow(all []level, must []*fsm.Instance) int64 {
 	return sum
 }
 
-// fewest takes as few as possible that have enough memory together: the largest, or where nothing below has to make up for it, the newest that will do.
-// members stand the newest first. nil if all are not enough.
+// fewest takes as few as possible that have enough memory together: the largest, or where nothing below has to make up
+// for it, the newest that will do. members stand the newest first. nil if all are not enough.
 func fewest(members []*fsm.Instance, enough int64, newest bool) []*fsm.Instance {
 	bySize := slices.Clone(members)
 	slices.SortStableFunc(bySize, func(a, b *fsm.Instance) int {

@@ -14,8 +14,8 @@ type groupTally struct {
 	hint  int64          // an upper bound of what a move could gain in preferences
 }
 
-// weigh adds up what each node holds, and finds the groups that a move could please. Of a group whose row and nodes are the same as at the last decision, that is
-// known.
+// weigh adds up what each node holds, and finds the groups that a move could please. Of a group whose row and nodes are
+// the same as at the last decision, that is known.
 func (b *balancer) weigh() []*groupTally {
 	p := b.p
 	views := p.candidates().views

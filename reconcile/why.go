@@ -16,7 +16,8 @@ const (
 	ailingAtMost = 3  // instances of a group whose troubles are told
 )
 
-// Why explains an object: an instance (id or unique prefix), a job, a job/group, a node (id, name or prefix) or a drain. Codes: not_found, ambiguous.
+// Why explains an object: an instance (id or unique prefix), a job, a job/group, a node (id, name or prefix) or a
+// drain. Codes: not_found, ambiguous.
 func (e *Explanation) Why(object string) (model.WhyResult, *model.Error) {
 	s := &e.p.in.State
 	if g, ok := s.Groups.Get(model.GroupID(object)); ok {

@@ -35,7 +35,8 @@ func (e *Explanation) whyNode(n *fsm.Node) model.WhyResult {
 	return out
 }
 
-// afterDrain tells how the last drain of a node ended, and what a person does next: the node stays draining until somebody takes it back.
+// afterDrain tells how the last drain of a node ended, and what a person does next: the node stays draining until
+// somebody takes it back.
 func (e *Explanation) afterDrain(out *model.WhyResult, n *fsm.Node, d *fsm.Drain, part fsm.DrainNode) {
 	uncordon, left := "outspan node uncordon "+n.Name, e.left(n)
 	switch part.Phase {

@@ -12,8 +12,9 @@ import (
 	"github.com/outspan/outspan/reconcile"
 )
 
-// In words: whatever happens, every object can be asked why it is as it is; whatever keeps something is named by a code of docs/model.md, "Codes", in words; and an
-// instance that is to go, or has not come yet, and a group that lacks instances, never are "as they should be" (S14).
+// In words: whatever happens, every object can be asked why it is as it is; whatever keeps something is named by a code
+// of docs/model.md, "Codes", in words; and an instance that is to go, or has not come yet, and a group that lacks
+// instances, never are "as they should be" (S14).
 func TestWhyAlwaysAnswers(t *testing.T) {
 	asked := map[model.Code]int{}
 	rapid.Check(t, func(rt *rapid.T) {

@@ -9,8 +9,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// rollout says why the deployment of a job failed, or what it waits for, and how to go back. waits is what its groups wait for, if that is known. Empty
-// when the job is stopped, or its deployment has ended well.
+// rollout says why the deployment of a job failed, or what it waits for, and how to go back. waits is what its groups
+// wait for, if that is known. Empty when the job is stopped, or its deployment has ended well.
 func (e *Explanation) rollout(job *fsm.Job, waits string) string {
 	d, ok := e.p.in.State.Deployments.Get(job.Deployment)
 	switch {
@@ -42,7 +42,8 @@ func (e *Explanation) rollout(job *fsm.Job, waits string) string {
 	return text
 }
 
-// progress is the first thing that a rollout waits for, and where to look if an instance of the new version said what ails it.
+// progress is the first thing that a rollout waits for, and where to look if an instance of the new version said what
+// ails it.
 func (e *Explanation) progress(groups []*groupView) string {
 	text := strings.TrimPrefix(e.p.firstReason(groups), "; ")
 	for _, g := range groups {

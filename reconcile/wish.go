@@ -57,7 +57,8 @@ func (p *pass) wishOf(g *groupView, inst *fsm.Instance) wish {
 	return wishNone
 }
 
-// startOverdue reports whether an instance has had its time to become ready. A node that can't be heard gets no such verdict.
+// startOverdue reports whether an instance has had its time to become ready. A node that can't be heard gets no such
+// verdict.
 func (p *pass) startOverdue(inst *fsm.Instance) bool {
 	if inst.WaitsForRoom() {
 		return p.waitsInVain(inst)
@@ -74,8 +75,9 @@ func (p *pass) startOverdue(inst *fsm.Instance) bool {
 	return p.past(p.startDeadline(inst))
 }
 
-// waitsInVain reports whether what a preemptor waits for has not ended for as long as an instance has to start, beyond its grace. It then goes where there is room.
-// One of a system group belongs to its node, and one with data to its home: those stay.
+// waitsInVain reports whether what a preemptor waits for has not ended for as long as an instance has to start, beyond
+// its grace. It then goes where there is room. One of a system group belongs to its node, and one with data to its
+// home: those stay.
 func (p *pass) waitsInVain(inst *fsm.Instance) bool {
 	policy, ok := p.state().Policy(inst.Group)
 	if !ok || policy.Role == model.RoleSystem {
@@ -136,7 +138,8 @@ func failureCause(inst *fsm.Instance) model.Cause {
 	return model.CauseCrashLoop
 }
 
-// goneFromNode is the reason of an instance that its agent no longer knew when it came back: the machine was restarted. That is no fault of the program.
+// goneFromNode is the reason of an instance that its agent no longer knew when it came back: the machine was restarted.
+// That is no fault of the program.
 const goneFromNode = "gone_from_node"
 
 // isFailure reports whether a cause is a failure of the instance itself.

@@ -86,7 +86,8 @@ func (w *world) workOn(inst *fsm.Instance) bool {
 	return true
 }
 
-// cmdTroubled has agents tell of a check of their own machine that fails, or of none: troubled n1 n2 disk_full; well n1.
+// cmdTroubled has agents tell of a check of their own machine that fails, or of none: troubled n1 n2 disk_full; well
+// n1.
 func (w *world) cmdTroubled(args []string) string {
 	self, out := model.SelfReport{}, ""
 	if last := args[len(args)-1]; slices.Contains(model.SelfChecks(), model.SelfCheck(last)) {

@@ -57,7 +57,8 @@ func goodCopies(s fsm.State) map[model.GroupID]int {
 	return good
 }
 
-// lastCopiesHold holds that no decision took the last good copy of a group, unless a policy that allows it or force is in effect, or nobody wants the group any more.
+// lastCopiesHold holds that no decision took the last good copy of a group, unless a policy that allows it or force is
+// in effect, or nobody wants the group any more.
 func (w *world) lastCopiesHold(t rapid.TB, before fsm.State) {
 	for _, d := range w.state.Drains.All() {
 		if p := w.state.PolicyFor(d); d.Phase() == model.PhaseDraining && p == model.PolicyAlwaysAllow {

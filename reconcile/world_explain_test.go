@@ -171,7 +171,8 @@ func (w *world) cmdEvents(args []string) string {
 	return w.words(out.String())
 }
 
-// cmdLate commits what an old leader decides on the state that "remember" kept, onto the present one: it may change nothing that has changed since.
+// cmdLate commits what an old leader decides on the state that "remember" kept, onto the present one: it may change
+// nothing that has changed since.
 func (w *world) cmdStale([]string) string {
 	in := w.input()
 	in.State = w.remembered

@@ -19,9 +19,11 @@ type hookOutcome struct {
 // roleVocabulary is what a scenario can say of facts and hooks.
 func roleVocabulary() map[string]func(*world, []string) string {
 	return map[string]func(*world, []string) string{
-		// facts db-main-0a leader=true in_sync=true: its role check says so from now on; facts db-main-0a: nothing is known any more
+		// facts db-main-0a leader=true in_sync=true: its role check says so from now on; facts db-main-0a: nothing is
+		// known any more
 		"facts": (*world).cmdFacts,
-		// hook db-main-0a fails it is busy ; hook db-main-0a silent ; hook db-main-0a leader=false: runs well, and that is so afterwards
+		// hook db-main-0a fails it is busy ; hook db-main-0a silent ; hook db-main-0a leader=false: runs well, and that
+		// is so afterwards
 		"hook": func(w *world, a []string) string {
 			id, o := w.id(a[0]), hookOutcome{}
 			switch {
@@ -108,7 +110,8 @@ func facts(words []string) map[string]string {
 	return all
 }
 
-// speak reports an instance with other facts, or with the outcome of its preparation. Other facts raise the generation of its node's.
+// speak reports an instance with other facts, or with the outcome of its preparation. Other facts raise the generation
+// of its node's.
 func (w *world) speak(inst *fsm.Instance, facts map[string]string, result *model.HookResult) string {
 	n, _ := w.state.Nodes.Get(inst.Node)
 	a := w.agents[inst.Node]

@@ -15,7 +15,8 @@ import (
 // vocabulary is what a scenario can say. Each command returns what it prints.
 func vocabulary() map[string]func(*world, []string) string {
 	return map[string]func(*world, []string) string{
-		// settings offline_after=2s place_on_degraded failure_domain_label=rack algorithm=binpack paused start_timeout=1m
+		// settings offline_after=2s place_on_degraded failure_domain_label=rack algorithm=binpack paused
+		// start_timeout=1m
 		"settings": (*world).cmdSettings,
 		// node n1 memory=1GiB cpu=1000 rack=r1 ports=20000-20003: an agent registers and sends its (empty) inventory
 		"node": (*world).cmdNode,
@@ -74,7 +75,8 @@ func vocabulary() map[string]func(*world, []string) string {
 		"hold": func(w *world, a []string) string {
 			return w.must(w.apply("cli:ann", &fsm.HoldSet{Active: a[0] == "on", Reason: "ann says so"}))
 		},
-		// evict web-http-0a: an operator's stop, under the budget; evict web-http-0a surge [avoid] [grace=3s]: its replacement comes first
+		// evict web-http-0a: an operator's stop, under the budget; evict web-http-0a surge [avoid] [grace=3s]: its
+		// replacement comes first
 		"evict": func(w *world, a []string) string {
 			if slices.Contains(a, "surge") {
 				c := &fsm.InstanceMark{ID: w.id(a[0]), Requested: true, Surge: true, Cause: model.CauseUser, By: "ann", Avoid: slices.Contains(a, "avoid")}
@@ -86,7 +88,8 @@ func vocabulary() map[string]func(*world, []string) string {
 			}
 			return w.must(w.apply("cli:ann", &fsm.InstanceStop{ID: w.id(a[0]), Cause: model.CauseUser, By: "ann"}))
 		},
-		// agents [n1 n2]: those (or all that can be heard) start what they are told, which becomes ready, and stop what they are told
+		// agents [n1 n2]: those (or all that can be heard) start what they are told, which becomes ready, and stop what
+		// they are told
 		"agents": func(w *world, a []string) string { w.work(a); return "" },
 		// report web-http-0a failed crash_loop: its agent reports a status
 		"report": (*world).cmdReport,

@@ -38,7 +38,8 @@ func volumeVocabulary() map[string]func(*world, []string) string {
 			}
 			return w.must(w.apply("cli:ann", c))
 		},
-		// part t1 n2 copying 300 1000; part t1 n2 failed integrity_check_failed chunk 7 differs: what an agent says of its part
+		// part t1 n2 copying 300 1000; part t1 n2 failed integrity_check_failed chunk 7 differs: what an agent says of
+		// its part
 		"part": (*world).cmdPart,
 	}
 }

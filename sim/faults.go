@@ -4,7 +4,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// fault does what goes wrong. Each ends by itself after a while, so that leaving it out of a schedule leaves its end out as well.
+// fault does what goes wrong. Each ends by itself after a while, so that leaving it out of a schedule leaves its end
+// out as well.
 func (p *performer) fault(kind ActionKind) {
 	switch {
 	case kind >= ActKillProgram:
@@ -140,7 +141,8 @@ func (p *performer) trouble(kind ActionKind) {
 	}
 }
 
-// sicken has the agent of a node find something wrong with its machine for a while, or now and then those of many nodes at once: what they share is broken then.
+// sicken has the agent of a node find something wrong with its machine for a while, or now and then those of many nodes
+// at once: what they share is broken then.
 func (p *performer) sicken() {
 	r := p.r
 	sick, long := []*machine{p.machine()}, between(r, 2000, 8*model.Minute)

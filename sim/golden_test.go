@@ -23,9 +23,10 @@ var rewrite = flag.Bool("rewrite", false, "write the log of the current format a
 // goldenSeed is the history whose log is kept for each format: of every kind of scenario, one.
 const goldenSeed = 20261123
 
-// A log that was written once leads to the same states for ever: servers of different versions apply the same entries, and one that restarts replays its own. A
-// difference means that Apply does something else with an entry of that format. Unless the format was never released, decide by Entry.Format in Apply, or raise
-// model.CurrentFormat, and keep the file.
+// A log that was written once leads to the same states for ever: servers of different versions apply the same entries,
+// and one that restarts replays its own. A difference means that Apply does something else with an entry of that
+// format. Unless the format was never released, decide by Entry.Format in Apply, or raise model.CurrentFormat, and keep
+// the file.
 func TestGoldenLog(t *testing.T) {
 	current := filepath.Join("testdata", "log", fmt.Sprintf("format%d", model.CurrentFormat))
 	if *rewrite {
@@ -52,7 +53,8 @@ func TestGoldenLog(t *testing.T) {
 	}
 }
 
-// replay applies the entries of a log to an empty state. It returns the digests on the way, a line each, and the kinds of the commands.
+// replay applies the entries of a log to an empty state. It returns the digests on the way, a line each, and the kinds
+// of the commands.
 func replay(t *testing.T, file string) (digests string, kinds map[string]bool) {
 	t.Helper()
 	f, err := os.Open(file)

@@ -68,7 +68,8 @@ func (j *judge) entry(c *committed) {
 	}
 }
 
-// invariant is the rule that a finding of fsm.Check breaks. Most findings are of sums and references that no numbered rule covers.
+// invariant is the rule that a finding of fsm.Check breaks. Most findings are of sums and references that no numbered
+// rule covers.
 func invariant(err error) string {
 	for _, known := range [...]struct{ words, rule string }{
 		{"may have a single holder", "S2"}, {"bytes are placed", "S1"}, {"claims", "S1"}, {"awaits", "S11"}, {"are both desired", "S7"}, {"instances are desired", "S7"},
@@ -132,7 +133,8 @@ func (j *judge) terms(c *committed) {
 	}
 }
 
-// plan judges a decision: its entries carry the leader's term, nobody who is heard is called offline, and made again it is the same.
+// plan judges a decision: its entries carry the leader's term, nobody who is heard is called offline, and made again it
+// is the same.
 func (j *judge) plan(in reconcile.Input, plan reconcile.Plan) {
 	for _, e := range plan.Entries {
 		if e.Term != in.Term {

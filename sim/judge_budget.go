@@ -7,7 +7,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// unlimited reports whether a stop is one that no budget holds back: by an order on record, of a disabled node, or of a job that ends.
+// unlimited reports whether a stop is one that no budget holds back: by an order on record, of a disabled node, or of a
+// job that ends.
 func unlimited(c *fsm.InstanceStop) bool {
 	return c.Bypass || c.Cause == model.CauseNodeDisabled || c.Cause == model.CauseJobStopped
 }
@@ -15,7 +16,8 @@ func unlimited(c *fsm.InstanceStop) bool {
 // spared is an instance that counts for a budget: ready, desired, and not about to stop.
 func spared(i *fsm.Instance) bool { return i.Ready() && !i.Eviction.Preparing }
 
-// lost reports whether an instance is lost after the entry: the same entry may have found its node offline, and then nothing was taken.
+// lost reports whether an instance is lost after the entry: the same entry may have found its node offline, and then
+// nothing was taken.
 func (c *committed) lost(id model.InstanceID) bool {
 	i, ok := c.after.Instances.Get(id)
 	return ok && i.Status.Observed == model.ObservedLost

@@ -21,8 +21,8 @@ func newRateBook() rateBook { return rateBook{of: map[string]*stopBook{}} }
 
 func (b *rateBook) forget(name string) { delete(b.of, name) }
 
-// stop is the half of S3 that is about time: no window holds more stops than its rate allows, whoever led while they began. Cluster time is that of the
-// entries.
+// stop is the half of S3 that is about time: no window holds more stops than its rate allows, whoever led while they
+// began. Cluster time is that of the entries.
 func (b *rateBook) stop(j *judge, c *committed, stop *fsm.InstanceStop, i *fsm.Instance) {
 	now, ok := c.after.Instances.Get(stop.ID)
 	if ok && now.Desired == model.DesiredRunning || !runs(i) {

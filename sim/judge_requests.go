@@ -21,8 +21,8 @@ func newRequestBook() requestBook {
 	}
 }
 
-// repeats is the half of S4 that entries show: a request takes effect once, however often it is in the log; and labels are a register that every write and
-// nothing else changes, over those of the agent.
+// repeats is the half of S4 that entries show: a request takes effect once, however often it is in the log; and labels
+// are a register that every write and nothing else changes, over those of the agent.
 func (j *judge) repeats(c *committed) {
 	if id := c.entry.Request; id != "" {
 		j.effect(c, id)

@@ -5,8 +5,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// sickness holds what it means that a node is degraded by its own agent's word: nothing else makes it so (S15); nothing is placed there, from where it would have to
-// leave again (S7); and what runs there is stopped for it only when its group has tolerated it for as long as its spec says (S6), and not during a hold (S12).
+// sickness holds what it means that a node is degraded by its own agent's word: nothing else makes it so (S15); nothing
+// is placed there, from where it would have to leave again (S7); and what runs there is stopped for it only when its
+// group has tolerated it for as long as its spec says (S6), and not during a hold (S12).
 func (j *judge) sickness(c *committed) {
 	c.taken(func(_ []fsm.Command, command fsm.Command) {
 		switch one := command.(type) {
@@ -36,7 +37,8 @@ func (j *judge) sickness(c *committed) {
 	}
 }
 
-// tolerated holds that an instance is stopped for its sick node only after its group's toleration, and while no hold is active.
+// tolerated holds that an instance is stopped for its sick node only after its group's toleration, and while no hold is
+// active.
 func (j *judge) tolerated(c *committed, id model.InstanceID) {
 	i, ok := c.before.Instances.Get(id)
 	if !ok {

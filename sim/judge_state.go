@@ -8,8 +8,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// stormWindow and stormLimit bound how often one slot is filled. What fails is tried again with growing pauses, what is drained moves once, so it takes
-// many faults to come near.
+// stormWindow and stormLimit bound how often one slot is filled. What fails is tried again with growing pauses, what is
+// drained moves once, so it takes many faults to come near.
 const (
 	stormWindow = model.Minute
 	stormLimit  = 14
@@ -78,8 +78,8 @@ func content(earlier, after *fsm.State, before, now *fsm.Instance, place *fsm.In
 	return true
 }
 
-// onPurpose reports whether nothing was wrong with an instance when the leader decided, either: a reason may have gone meanwhile, and then one of the two is a
-// surplus (L14).
+// onPurpose reports whether nothing was wrong with an instance when the leader decided, either: a reason may have gone
+// meanwhile, and then one of the two is a surplus (L14).
 func (c *committed) onPurpose(id model.InstanceID, place *fsm.InstancePlace) bool {
 	if c.basis == nil {
 		return true
@@ -145,8 +145,8 @@ func (j *judge) deletedInstances(c *committed, placed map[model.InstanceID]bool)
 	}
 }
 
-// holds is S12: while a hold is set nothing involuntary begins, and nothing is moved or preempted. A replacement that had begun goes on elsewhere where people want
-// its node empty.
+// holds is S12: while a hold is set nothing involuntary begins, and nothing is moved or preempted. A replacement that
+// had begun goes on elsewhere where people want its node empty.
 func (j *judge) holds(c *committed) {
 	if !c.before.Hold.Active || !c.after.Hold.Active {
 		return
@@ -171,7 +171,8 @@ func (j *judge) holds(c *committed) {
 	})
 }
 
-// offline is S13: nobody decides that a node is offline that a majority heard a moment ago; by what was heard, not by the evidence that the leader was given.
+// offline is S13: nobody decides that a node is offline that a majority heard a moment ago; by what was heard, not by
+// the evidence that the leader was given.
 func (j *judge) offline(c *fsm.NodeHealth) {
 	half := j.log.first.Settings.OfflineAfter / 2
 	for _, m := range j.nodes {

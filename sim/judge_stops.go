@@ -9,7 +9,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// roles is S6: nothing that has data or a role is stopped from outside its job without a reason that is on record and still holds.
+// roles is S6: nothing that has data or a role is stopped from outside its job without a reason that is on record and
+// still holds.
 func (j *judge) roles(c *committed) {
 	c.taken(func(_ []fsm.Command, command fsm.Command) {
 		stop, ok := command.(*fsm.InstanceStop)
@@ -128,7 +129,8 @@ func holdsData(s *fsm.State, i *fsm.Instance) bool {
 	return false
 }
 
-// reliable reports whether a member elsewhere is in sync in a state; strictly: on a node that is online and stays, and not to be evicted.
+// reliable reports whether a member elsewhere is in sync in a state; strictly: on a node that is online and stays, and
+// not to be evicted.
 func reliable(s, after *fsm.State, i *fsm.Instance, strictly bool) bool {
 	for peer := range s.InstancesOf(i.Group) {
 		if peer.ID == i.ID || peer.Node == i.Node || !peer.Ready() || peer.Status.Facts[model.FactInSync] != "true" {
@@ -147,8 +149,8 @@ func reliable(s, after *fsm.State, i *fsm.Instance, strictly bool) bool {
 	return false
 }
 
-// preemptions is S11: a victim is of a strictly lower class, or of the same where that is fair; it stands in one group with the placement that it makes room
-// for; and no node had that room.
+// preemptions is S11: a victim is of a strictly lower class, or of the same where that is fair; it stands in one group
+// with the placement that it makes room for; and no node had that room.
 func (j *judge) preemptions(c *committed) {
 	c.taken(func(group []fsm.Command, command fsm.Command) {
 		stop, ok := command.(*fsm.InstanceStop)
@@ -194,7 +196,8 @@ func jobOf(s *fsm.State, id model.GroupID) *fsm.Job {
 	return job
 }
 
-// needed holds that nobody was stopped while a node had room, also when that was decided, where nothing but room decides. Room that others wait for, until somebody has stopped, is theirs.
+// needed holds that nobody was stopped while a node had room, also when that was decided, where nothing but room
+// decides. Room that others wait for, until somebody has stopped, is theirs.
 func (j *judge) needed(c *committed, place *fsm.InstancePlace) {
 	spec, ok := c.before.Spec(place.Group, place.Version)
 	if !ok || len(spec.Constraints)+len(spec.Ports)+len(spec.Volumes)+len(spec.Distinct) > 0 || spec.OneHolder() || spec.Role == model.RoleSystem || place.Replaces != "" {

@@ -13,8 +13,8 @@ const (
 	retryAfter = 100 // ms
 )
 
-// leader decides and proposes as reconcile.Loop does: what is under way is applied to the state that it decides on, and after a refusal all outcomes are
-// waited for.
+// leader decides and proposes as reconcile.Loop does: what is under way is applied to the state that it decides on, and
+// after a refusal all outcomes are waited for.
 type leader struct {
 	w     *world
 	id    int

@@ -7,8 +7,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// digestEvery is after how many entries whole replicas are compared. States that differ once differ from then on, so nothing is missed in between; the
-// answers of the replicas are compared at each entry.
+// digestEvery is after how many entries whole replicas are compared. States that differ once differ from then on, so
+// nothing is missed in between; the answers of the replicas are compared at each entry.
 const digestEvery = 16
 
 // proposal is an entry on its way into the log.
@@ -161,8 +161,8 @@ func (l *log) elect(id int, base model.Time) {
 	l.spread()
 }
 
-// failover takes the leadership away. What was not committed survives up to some point, the rest is lost. A while later somebody leads; spare, if it is not
-// negative, is a server that can't.
+// failover takes the leadership away. What was not committed survives up to some point, the rest is lost. A while later
+// somebody leads; spare, if it is not negative, is a server that can't.
 func (l *log) failover(r *rand.Rand, spare int) {
 	if l.leader < 0 {
 		return

@@ -206,7 +206,8 @@ func (m *machine) factsHeard(server int) uint64 {
 	return m.facts.before
 }
 
-// finds has the agent find these troubles with its machine, or none. They keep programs from starting, see program.start.
+// finds has the agent find these troubles with its machine, or none. They keep programs from starting, see
+// program.start.
 func (m *machine) finds(troubles ...model.Trouble) {
 	m.troubles = troubles
 	m.self.now++

@@ -18,8 +18,8 @@ type hearing struct {
 	gaveUp uint64     // the epoch that the server agreed to call offline: it answers its heartbeats no more
 }
 
-// network is who reaches whom, and what heartbeats and gossip say by that. Heartbeats are no events: when the last one got through follows from
-// since when two are linked.
+// network is who reaches whom, and what heartbeats and gossip say by that. Heartbeats are no events: when the last one
+// got through follows from since when two are linked.
 type network struct {
 	w       *world
 	cut     [][servers]bool // by node: no packet gets through, either way
@@ -231,7 +231,8 @@ func (n *network) published(server int) {
 	}
 }
 
-// send carries a message between a node's agent and the servers, if there is a way. It arrives late, twice or not at all.
+// send carries a message between a node's agent and the servers, if there is a way. It arrives late, twice or not at
+// all.
 func (n *network) send(node int, arrive func()) {
 	r := n.w.chance
 	if n.reach(node, r) < 0 || r.IntN(100) < n.lossy {

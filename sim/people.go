@@ -185,8 +185,8 @@ func (p *performer) drain(many bool) {
 	p.clients.ask(fmt.Sprintf("drain %s %v", id, nodes), &fsm.DrainStart{ID: id, Nodes: nodes, Options: p.drainOptions(len(nodes))})
 }
 
-// giveUp is about nodes that are offline: a person says that nothing runs there any more, by force when the machine has no power. Without it the servers
-// believe that only when what is fenced must have been killed.
+// giveUp is about nodes that are offline: a person says that nothing runs there any more, by force when the machine has
+// no power. Without it the servers believe that only when what is fenced must have been killed.
 func (p *performer) giveUp(kind ActionKind) {
 	for _, m := range p.nodes {
 		n, ok := p.s.Nodes.Get(m.id)

@@ -103,7 +103,8 @@ func (p *program) want(a assignment) {
 	}
 }
 
-// start starts the process: a fenced one once the lease is held and the servers have said since the last registration what is assigned, as the agent does.
+// start starts the process: a fenced one once the lease is held and the servers have said since the last registration
+// what is assigned, as the agent does.
 func (p *program) start() {
 	if p.alive || p.gone || p.desired != model.DesiredRunning && p.desired != "" {
 		return
@@ -256,7 +257,8 @@ func (p *program) dismiss() {
 	}
 }
 
-// adopted is when a new process of the agent finds it: what went unseen is told now, and nothing is known of what it says of itself.
+// adopted is when a new process of the agent finds it: what went unseen is told now, and nothing is known of what it
+// says of itself.
 func (p *program) adopted() {
 	p.told = nil
 	switch {

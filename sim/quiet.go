@@ -11,8 +11,9 @@ const (
 	quietFor   = 3 * model.Hour  // in which a settled cluster writes nothing
 )
 
-// finish ends the faults and judges what must be true then: drains end (L2), everything settles and stays so (L3), silent nodes are found (L4), and
-// what is wanted runs or there is a reason (S14). Every replica has the same state, which is also what a replay of the log gives (S5).
+// finish ends the faults and judges what must be true then: drains end (L2), everything settles and stays so (L3),
+// silent nodes are found (L4), and what is wanted runs or there is a reason (S14). Every replica has the same state,
+// which is also what a replay of the log gives (S5).
 func (w *world) finish() {
 	w.until(w.now.Add(20 * model.Second))
 	w.mend()
@@ -78,7 +79,8 @@ func (w *world) becomeWell() {
 	}
 }
 
-// drainsEnd is L2: what has a deadline ends by itself, at the deadline or before, and half a minute for what was killed.
+// drainsEnd is L2: what has a deadline ends by itself, at the deadline or before, and half a minute for what was
+// killed.
 func (w *world) drainsEnd() {
 	latest := w.now.Add(model.Minute)
 	for _, d := range w.log.first.Drains.All() {
@@ -266,7 +268,8 @@ func (w *world) agree() {
 	w.unreadable()
 }
 
-// unreadable holds that an entry of a newer format ends a server: one that skipped it would differ from the others from then on (S5).
+// unreadable holds that an entry of a newer format ends a server: one that skipped it would differ from the others from
+// then on (S5).
 func (w *world) unreadable() {
 	newer := []byte{0xa4, 1, byte(model.CurrentFormat + 1), 2, 0, 3, 0, 8, 0x80} // format, at, wall and no group
 	if _, err := w.log.servers[0].machine.Apply(uint64(len(w.log.entries)+1), w.log.term, newer); err == nil && w.failure == nil {
@@ -274,7 +277,8 @@ func (w *world) unreadable() {
 	}
 }
 
-// unnoticed is how long after the last entry something could have been decided: the wake-up that a plan did not ask for.
+// unnoticed is how long after the last entry something could have been decided: the wake-up that a plan did not ask
+// for.
 func unnoticed(in reconcile.Input) model.Duration {
 	low, high := in.State.Now, in.Now
 	for low < high {

@@ -30,7 +30,8 @@ func (w *world) members(group model.GroupID) []*program {
 	return list
 }
 
-// settleRoles lets every member say what it is: one of those that are ready leads, and a copy is in sync a while after there is one to copy.
+// settleRoles lets every member say what it is: one of those that are ready leads, and a copy is in sync a while after
+// there is one to copy.
 func (w *world) settleRoles(group model.GroupID) {
 	members := w.members(group)
 	if len(members) == 0 {

@@ -9,8 +9,8 @@ import (
 // ActionKind is something that a person does, or a fault.
 type ActionKind uint8
 
-// Action is one of them at a time. Number is what it draws its choices from when it happens, so that it does not depend on the actions before it more than it
-// must.
+// Action is one of them at a time. Number is what it draws its choices from when it happens, so that it does not depend
+// on the actions before it more than it must.
 type Action struct {
 	At     model.Time
 	Kind   ActionKind

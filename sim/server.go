@@ -12,7 +12,8 @@ import (
 // snapshotEvery is after how many entries a server keeps a snapshot.
 const snapshotEvery = 48
 
-// server is one replica. It applies the bytes of the log with the Machine of the product, some time after they were committed.
+// server is one replica. It applies the bytes of the log with the Machine of the product, some time after they were
+// committed.
 type server struct {
 	w       *world
 	id      int

@@ -78,7 +78,8 @@ func (m *machine) registered(key string) {
 	m.poll()
 }
 
-// poll is the agent's long poll at the moment at which its server has something: it is answered with the whole set if that is newer than what the agent was sent.
+// poll is the agent's long poll at the moment at which its server has something: it is answered with the whole set if
+// that is newer than what the agent was sent.
 func (m *machine) poll() {
 	if !m.runs() || m.epoch == 0 {
 		return

@@ -2,8 +2,8 @@ package sim
 
 import "time"
 
-// Shrink leaves actions out of a failing history as long as it fails by the same rule, for at most limit of real time. It returns the smallest that it found, with
-// the last lines of its trace.
+// Shrink leaves actions out of a failing history as long as it fails by the same rule, for at most limit of real time.
+// It returns the smallest that it found, with the last lines of its trace.
 func Shrink(failed Result, lines int, limit time.Duration) Result {
 	end := time.Now().Add(limit)
 	cfg := Config{Seed: failed.Seed, Scenario: failed.Scenario, Keep: make([]bool, len(failed.Schedule)), Lines: lines}

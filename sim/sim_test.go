@@ -99,7 +99,8 @@ func spent(t *testing.T) time.Duration {
 	return time.Duration(use.Utime.Nano() + use.Stime.Nano())
 }
 
-// TestSeeds runs what failed once and a fixed set of histories, and holds that together they reach every behaviour that is counted: a simulation that never preempts
+// TestSeeds runs what failed once and a fixed set of histories, and holds that together they reach every behaviour that
+// is counted: a simulation that never preempts
 // proves nothing about preemption.
 func TestSeeds(t *testing.T) {
 	jobs := corpus(t)
@@ -116,7 +117,8 @@ func TestSeeds(t *testing.T) {
 	}
 }
 
-// TestDeterminism holds that a seed is a history: run again, bit for bit the same happens, whatever the order of maps is.
+// TestDeterminism holds that a seed is a history: run again, bit for bit the same happens, whatever the order of maps
+// is.
 func TestDeterminism(t *testing.T) {
 	for _, s := range scenarios() {
 		for seed := uint64(100); seed < 101; seed++ {

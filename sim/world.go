@@ -50,7 +50,8 @@ type world struct {
 	calm     bool // faults are over
 }
 
-// Run runs one history. It takes well below a second, uses no other goroutine, and the same Config gives the same Result.
+// Run runs one history. It takes well below a second, uses no other goroutine, and the same Config gives the same
+// Result.
 func Run(cfg Config) Result {
 	_, result := run(cfg)
 	return result

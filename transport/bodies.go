@@ -32,8 +32,8 @@ func NewBodies(perCaller, inAll int64) *Bodies {
 	return &Bodies{perCaller: perCaller, inAll: inAll, of: map[Identity]int64{}}
 }
 
-// Take counts n bytes of a caller until Give is called with the same arguments. Other servers, which pass on what many callers sent,
-// are only bounded by the sum. It doesn't block. Code: busy.
+// Take counts n bytes of a caller until Give is called with the same arguments. Other servers, which pass on what many
+// callers sent, are only bounded by the sum. It doesn't block. Code: busy.
 func (b *Bodies) Take(who Identity, n int64) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -70,8 +70,9 @@ func stopInTime(t *testing.T, network *memNet, ca *transport.Authority, s *stati
 	}
 }
 
-// A peer that falls silent without a word, such as a machine that lost its power or a server that hangs, is noticed within five seconds also by a long poll, which
-// expects no answer for a minute: until then its agent would hear of nothing.
+// A peer that falls silent without a word, such as a machine that lost its power or a server that hangs, is noticed
+// within five seconds also by a long poll, which expects no answer for a minute: until then its agent would hear of
+// nothing.
 func TestSilentPeer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network := newMemNet()

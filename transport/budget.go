@@ -34,8 +34,8 @@ func newGate(c net.Conn) *gate {
 	return g
 }
 
-// Close closes the connection and leaves its account. Safe to call many times; when any call returns, both are done: a second caller
-// waits for the first.
+// Close closes the connection and leaves its account. Safe to call many times; when any call returns, both are done: a
+// second caller waits for the first.
 func (g *gate) Close() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -29,7 +29,8 @@ type ClientConfig struct {
 	// RetryFor is how long a call is repeated while the servers change leaders; default 10 s, negative: not at all. A
 	// call ends with its context in any case.
 	RetryFor time.Duration
-	// Waiting is told why a call is still repeated when that has taken a second, and for how long it may go on; once for a call, from the caller's goroutine.
+	// Waiting is told why a call is still repeated when that has taken a second, and for how long it may go on; once
+	// for a call, from the caller's goroutine.
 	Waiting func(why error, atMost time.Duration)
 	// Dial opens the connection below TLS; default net.Dialer. For a unix address network is "unix".
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
@@ -127,8 +128,8 @@ type Request struct {
 	Header http.Header // in addition
 	// Content is the type of Body; default application/json.
 	Content string
-	// Limit bounds one attempt until its header is there; default 15 s, plus the query's wait. A stream has no limit after
-	// that.
+	// Limit bounds one attempt until its header is there; default 15 s, plus the query's wait. A stream has no limit
+	// after that.
 	Limit time.Duration
 	agent bool // a call of the agents' protocol: another server may be of the lineage that the agent follows
 

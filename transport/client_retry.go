@@ -18,7 +18,8 @@ import (
 // attempt is one try to have a request answered by a server.
 type attempt func(ctx context.Context, to endpoint) error
 
-// fetch has a request answered over HTTP, and hands a good answer to take. The body is closed unless take kept it and returned nil for a stream.
+// fetch has a request answered over HTTP, and hands a good answer to take. The body is closed unless take kept it and
+// returned nil for a stream.
 func (c *Client) fetch(ctx context.Context, r *Request, take func(*http.Response) error) error {
 	r.prepare()
 	return c.deliver(ctx, r, func(ctx context.Context, to endpoint) error { return to.fetch(ctx, r, take) })

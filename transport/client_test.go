@@ -227,7 +227,8 @@ func TestCBORIsStrict(t *testing.T) {
 	}
 }
 
-// A server of a lineage that the agent left behind refuses it with a conflict: another one may answer. What all refuse stays refused.
+// A server of a lineage that the agent left behind refuses it with a conflict: another one may answer. What all refuse
+// stays refused.
 func TestAgentAsksAnotherServerAfterAConflict(t *testing.T) {
 	ca := authority(t, "test")
 	var asked atomic.Int32

@@ -109,7 +109,8 @@ func (d Dialer) dial(ctx context.Context, network, addr string, protos ...string
 
 type expectedPeer struct{}
 
-// ExpectPeer returns a context for requests that only a peer of this name in its certificate may answer: certificate_refused. Another one gets no byte of them.
+// ExpectPeer returns a context for requests that only a peer of this name in its certificate may answer:
+// certificate_refused. Another one gets no byte of them.
 func ExpectPeer(ctx context.Context, name string) context.Context {
 	return context.WithValue(ctx, expectedPeer{}, name)
 }
@@ -135,8 +136,8 @@ func checkPeer(addr, want string, state tls.ConnectionState) error {
 // poolZone is the end of every poolHost. No host has a name in it.
 const poolZone = ".peer.invalid:1"
 
-// poolHost is an address for connections to one peer only. net/http shares the connections of one host, and two agents may come to one address, one after
-// the other: what is meant for one must not go over a connection to the other.
+// poolHost is an address for connections to one peer only. net/http shares the connections of one host, and two agents
+// may come to one address, one after the other: what is meant for one must not go over a connection to the other.
 func poolHost(name, hostport string) string {
 	return hex.EncodeToString([]byte(name)) + "." + hex.EncodeToString([]byte(hostport)) + poolZone
 }
@@ -168,8 +169,9 @@ type HTTPTransport struct {
 	dialer Dialer
 }
 
-// A connection on which nothing has come for askAfter is asked for a sign, and closed without one within answerWithin. So an agent whose server falls silent is deaf
-// for five seconds and not for the length of a long poll; 5,000 agents at rest cost 1,700 signs a second, shared by the servers.
+// A connection on which nothing has come for askAfter is asked for a sign, and closed without one within answerWithin.
+// So an agent whose server falls silent is deaf for five seconds and not for the length of a long poll; 5,000 agents at
+// rest cost 1,700 signs a second, shared by the servers.
 const (
 	askAfter     = 3 * time.Second
 	answerWithin = 2 * time.Second

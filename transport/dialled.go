@@ -6,7 +6,8 @@ import (
 	"sync"
 )
 
-// dialled is the connections that one Credentials opened and that are open. The zero value is empty and ready for use. Safe for many goroutines.
+// dialled is the connections that one Credentials opened and that are open. The zero value is empty and ready for use.
+// Safe for many goroutines.
 type dialled struct {
 	mu   sync.Mutex
 	open map[*outward]struct{}

@@ -10,7 +10,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// FuzzAgentMessages: what an agent may send is read whole or refused with a code, and what was read comes back the same.
+// FuzzAgentMessages: what an agent may send is read whole or refused with a code, and what was read comes back the
+// same.
 func FuzzAgentMessages(f *testing.F) {
 	code := 137
 	for _, message := range []any{

@@ -68,8 +68,8 @@ func (c HTTPConfig) withDefaults() HTTPConfig {
 	return c
 }
 
-// HTTPServer serves a handler on the API side of a Listener and on unix sockets, and the calls of agents. The contexts of requests and calls answer IdentityFrom and
-// Stopping.
+// HTTPServer serves a handler on the API side of a Listener and on unix sockets, and the calls of agents. The contexts
+// of requests and calls answer IdentityFrom and Stopping.
 type HTTPServer struct {
 	srv     *http.Server
 	limit   time.Duration

@@ -267,8 +267,8 @@ func (l *Listener) handshake(ctx context.Context, g *gate) {
 	}
 }
 
-// Reload reads the credentials again, and ends the connections that were accepted from peers whose CA is trusted no more. A certificate that has expired ends none. Errors: those of
-// Credentials.Reload; everything stays as it was then.
+// Reload reads the credentials again, and ends the connections that were accepted from peers whose CA is trusted no
+// more. A certificate that has expired ends none. Errors: those of Credentials.Reload; everything stays as it was then.
 func (l *Listener) Reload() error {
 	ended, err := l.cfg.Credentials.reload()
 	if err != nil {

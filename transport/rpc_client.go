@@ -13,7 +13,8 @@ import (
 // agentIdle is after how long without a call a connection to a server is closed.
 const agentIdle = 90 * time.Second
 
-// agentLine is the way to one server for an agent's calls: a connection that is dialled when there is none. Safe for many goroutines.
+// agentLine is the way to one server for an agent's calls: a connection that is dialled when there is none. Safe for
+// many goroutines.
 type agentLine struct {
 	address string
 	dial    func(ctx context.Context, address string) (net.Conn, error)
@@ -25,8 +26,8 @@ func newAgentLine(d Dialer, address string) *agentLine {
 	return &agentLine{address: address, dialing: make(chan struct{}, 1), dial: d.DialAgent}
 }
 
-// ask makes one call. It blocks until there is an answer, the connection ends, or ctx does. Errors: *Problem when the server answered, otherwise those of the
-// connection.
+// ask makes one call. It blocks until there is an answer, the connection ends, or ctx does. Errors: *Problem when the
+// server answered, otherwise those of the connection.
 func (l *agentLine) ask(ctx context.Context, call AgentCall, question []byte) ([]byte, error) {
 	conn, err := l.connect(ctx)
 	if err != nil {
@@ -204,7 +205,8 @@ func (c *callConn) end(why error) {
 	_ = c.Close()
 }
 
-// lost ends a connection that could not be written to. Why the other end does not want it is what it said last, if it said something.
+// lost ends a connection that could not be written to. Why the other end does not want it is what it said last, if it
+// said something.
 func (c *callConn) lost(err error) {
 	_ = c.SetReadDeadline(time.Now().Add(time.Second))
 	c.readers.Wait()
@@ -235,8 +237,8 @@ func (c *callConn) receive() {
 	}
 }
 
-// look asks a server for a sign when nothing was heard of it for askAfter, and ends the connection without one within answerWithin. While a large answer comes in it
-// gives a sign itself, so that the server doesn't end it.
+// look asks a server for a sign when nothing was heard of it for askAfter, and ends the connection without one within
+// answerWithin. While a large answer comes in it gives a sign itself, so that the server doesn't end it.
 func (c *callConn) look() {
 	heard := c.heard.Load() + 1
 	silent := time.Since(c.began) - time.Duration(heard)

@@ -63,7 +63,8 @@ const (
 	frameFirstRoom = 4 << 10          // bytes: what a peer says that it will send is not taken at its word
 )
 
-// read returns the next frame. It blocks until it is there, or the deadline of the connection. A *frameRefused leaves the connection usable.
+// read returns the next frame. It blocks until it is there, or the deadline of the connection. A *frameRefused leaves
+// the connection usable.
 func (c *frameConn) read() (f frame, err error) {
 	var head [frameHeader]byte
 	if _, err := io.ReadFull(c.Conn, head[:]); err != nil {
@@ -112,7 +113,8 @@ func (c *frameConn) pass(f frame, n int64, why error) error {
 	return &frameRefused{f, why}
 }
 
-// write sends a frame whole. It blocks while the peer takes any of it. After an error the connection can't be used any more.
+// write sends a frame whole. It blocks while the peer takes any of it. After an error the connection can't be used any
+// more.
 func (c *frameConn) write(f frame) error {
 	c.writing <- struct{}{} // at most until those before this one have written, or the connection has ended
 	defer func() { <-c.writing }()

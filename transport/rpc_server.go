@@ -11,8 +11,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// AnswerAgent answers a call of who proved to be who. The context ends with the call's time, the connection, or when the caller does not wait any more, and knows
-// Stopping. What is returned as an error reaches the caller as a *Problem.
+// AnswerAgent answers a call of who proved to be who. The context ends with the call's time, the connection, or when
+// the caller does not wait any more, and knows Stopping. What is returned as an error reaches the caller as a *Problem.
 type AnswerAgent func(ctx context.Context, who Identity, call AgentCall, question []byte) (answer []byte, err error)
 
 // Bounds of an agent's connection.
@@ -22,8 +22,8 @@ const (
 	agentSilence   = 25 * time.Second // an agent that waits asks for a sign every few seconds
 )
 
-// agentConn is the server's end of an agent's connection. It costs one goroutine, and one more for each call that is open: thousands of agents have two long polls open
-// each, and that is what a server's memory is made of.
+// agentConn is the server's end of an agent's connection. It costs one goroutine, and one more for each call that is
+// open: thousands of agents have two long polls open each, and that is what a server's memory is made of.
 type agentConn struct {
 	frameConn
 	who    Identity
@@ -34,8 +34,8 @@ type agentConn struct {
 	calls map[uint32]context.CancelFunc
 }
 
-// serveAgent fits http.Server.TLSNextProto: the connection counts there until this returns. It ends with the connection, or when the server stops and all its calls have
-// their answers.
+// serveAgent fits http.Server.TLSNextProto: the connection counts there until this returns. It ends with the
+// connection, or when the server stops and all its calls have their answers.
 func (s *HTTPServer) serveAgent(_ *http.Server, conn *tls.Conn, h http.Handler) {
 	of, ok := h.(interface{ BaseContext() context.Context })
 	if !ok {

@@ -196,7 +196,8 @@ func TestRudeAgentCall(t *testing.T) {
 	})
 }
 
-// A server that falls silent is left within five seconds; one that only has nothing to say is not, for an hour, and an idle connection is closed.
+// A server that falls silent is left within five seconds; one that only has nothing to say is not, for an hour, and an
+// idle connection is closed.
 func TestSilentServerOfAnAgent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network := newMemNet()

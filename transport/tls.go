@@ -99,8 +99,9 @@ func (a *Authority) mint(role Role, name string) (*material, error) {
 	return &material{cert: pair, roots: roots, id: Identity{Cluster: a.cluster, Role: role, Name: name}}, nil
 }
 
-// Reload reads everything again (SIGHUP), and ends the connections that Dialers opened to peers whose CA is trusted no more. If reading fails, or the new
-// certificate is for another identity, the old one stays in use and the error says why. Errors: certificate_invalid.
+// Reload reads everything again (SIGHUP), and ends the connections that Dialers opened to peers whose CA is trusted no
+// more. If reading fails, or the new certificate is for another identity, the old one stays in use and the error says
+// why. Errors: certificate_invalid.
 func (c *Credentials) Reload() error {
 	_, err := c.reload()
 	return err
@@ -120,7 +121,8 @@ func (c *Credentials) reload() (ended int, err error) {
 	return c.dialled.closeIf(func(proof []*x509.Certificate) bool { return !c.Trusts(proof) }), nil
 }
 
-// Trusts reports whether a certificate, the first of what a peer showed, is of a CA in use. When it is valid is not looked at.
+// Trusts reports whether a certificate, the first of what a peer showed, is of a CA in use. When it is valid is not
+// looked at.
 func (c *Credentials) Trusts(shown []*x509.Certificate) bool {
 	if len(shown) == 0 {
 		return false

@@ -255,7 +255,8 @@ func rawServer(t *testing.T, serve func(net.Conn)) string {
 	return l.Addr().String()
 }
 
-// TestReload: new connections see the new certificate and CA at once, those of a CA that was removed end, a bad reload changes nothing.
+// TestReload: new connections see the new certificate and CA at once, those of a CA that was removed end, a bad reload
+// changes nothing.
 func TestReload(t *testing.T) {
 	req := transport.CertRequest{Role: transport.RoleServer, Name: "s1"}
 	dir, cfg := certFiles(t, "c1", req)

@@ -22,7 +22,8 @@ const (
 	TaskDrop    TransferTask = "drop"    // remove what was put aside
 )
 
-// TransferOrder is one task. A transfer that is in no order any more is over: what it made beside the volumes is removed, but never what was put aside.
+// TransferOrder is one task. A transfer that is in no order any more is over: what it made beside the volumes is
+// removed, but never what was put aside.
 type TransferOrder struct {
 	ID     model.TransferID `cbor:"1,keyasint"`
 	Task   TransferTask     `cbor:"2,keyasint"`
@@ -37,7 +38,8 @@ type TransferOrder struct {
 	Live   bool             `cbor:"11,keyasint,omitempty"` // backup: an instance may use them meanwhile
 	Wall   int64            `cbor:"12,keyasint,omitempty"` // backup: Unix ms at which it was asked for
 	Epoch  uint64           `cbor:"13,keyasint,omitempty"` // attach: that the volumes have from then on
-	// Epochs are those of the data that the task is about, in the order of Names; of an attach: of the old copy, or of what was found, that is put to use again. It touches no other.
+	// Epochs are those of the data that the task is about, in the order of Names; of an attach: of the old copy, or of
+	// what was found, that is put to use again. It touches no other.
 	Epochs []uint64 `cbor:"14,keyasint,omitempty"`
 	// PeerName is the name of the source's node, which its certificate has. Fetch.
 	PeerName string `cbor:"15,keyasint,omitempty"`

@@ -7,9 +7,10 @@ import (
 	"sync"
 )
 
-// turns lets only so many handshakes compute at once; waiting for the peer takes no turn. When thousands of agents come back in one moment, handshakes that all advance
-// together all run out of time together, agents start over, and what they cost is lost; and raft's goroutines wait behind hundreds of others. With turns, what was begun is
-// finished, and who can't be served yet has cost nothing.
+// turns lets only so many handshakes compute at once; waiting for the peer takes no turn. When thousands of agents come
+// back in one moment, handshakes that all advance together all run out of time together, agents start over, and what
+// they cost is lost; and raft's goroutines wait behind hundreds of others. With turns, what was begun is finished, and
+// who can't be served yet has cost nothing.
 type turns struct {
 	mu        sync.Mutex
 	free      int
@@ -19,7 +20,8 @@ type turns struct {
 
 func newTurns(n int) *turns { return &turns{free: max(1, n)} }
 
-// take blocks until it is the caller's turn or ctx ends, and then returns its error. begun says that the handshake has had a turn before.
+// take blocks until it is the caller's turn or ctx ends, and then returns its error. begun says that the handshake has
+// had a turn before.
 func (t *turns) take(ctx context.Context, begun bool) error {
 	t.mu.Lock()
 	if t.free > 0 {
@@ -78,7 +80,8 @@ func (t *turns) pass() {
 	close(next)
 }
 
-// turnConn is a connection during its handshake: the handshake has its turn except while it reads or writes. For one goroutine.
+// turnConn is a connection during its handshake: the handshake has its turn except while it reads or writes. For one
+// goroutine.
 type turnConn struct {
 	net.Conn
 	ctx   context.Context // of the handshake

@@ -8,8 +8,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// The agent's protocol: calls over one TLS connection (see frame), each a question and an answer in CBOR. Every call is authorised by the agent's certificate: its
-// name must be the node's name. All of it is idempotent.
+// The agent's protocol: calls over one TLS connection (see frame), each a question and an answer in CBOR. Every call is
+// authorised by the agent's certificate: its name must be the node's name. All of it is idempotent.
 
 // AgentCall names a call of the agent's protocol.
 type AgentCall uint8
@@ -48,8 +48,9 @@ type RegisterRequest struct {
 	Name  string          `cbor:"2,keyasint"`
 	Agent model.AgentInfo `cbor:"3,keyasint"`
 	Shape model.NodeShape `cbor:"4,keyasint"`
-	// Cluster is the model.History that the node follows, as text; "" for a new node. Another cluster refuses it, so that a data
-	// directory or an address that was mixed up leaves no trace there, and so do servers that a recovery left behind.
+	// Cluster is the model.History that the node follows, as text; "" for a new node. Another cluster refuses it, so
+	// that a data directory or an address that was mixed up leaves no trace there, and so do servers that a recovery
+	// left behind.
 	Cluster string `cbor:"5,keyasint,omitempty"`
 	// Seen is the newest state whose assignments the agent acted on; see fsm.NodeRegister.
 	Seen model.Seen `cbor:"6,keyasint,omitempty"`
@@ -65,7 +66,8 @@ type RegisterReply struct {
 	Servers   []ServerInfo   `cbor:"4,keyasint"`
 	Cluster   string         `cbor:"5,keyasint"` // the servers' model.History, as text; an agent follows only what replaces its own
 
-	// Voters are those of the configuration of the servers at index Config: for leases, the agent believes no older one.
+	// Voters are those of the configuration of the servers at index Config: for leases, the agent believes no older
+	// one.
 	Config uint64           `cbor:"6,keyasint,omitempty"`
 	Voters []model.ServerID `cbor:"7,keyasint,omitempty"`
 
@@ -119,8 +121,9 @@ type AssignmentsRequest struct {
 	Cluster string `cbor:"7,keyasint,omitempty"` // as in a report
 }
 
-// Assignments is everything that an agent must run now: a full snapshot, latest wins. An instance of the node that is absent must be stopped, unless
-// Unconfirmed. The agent ignores an answer whose (Incarnation, Index) is lower than one it has seen.
+// Assignments is everything that an agent must run now: a full snapshot, latest wins. An instance of the node that is
+// absent must be stopped, unless Unconfirmed. The agent ignores an answer whose (Incarnation, Index) is lower than one
+// it has seen.
 type Assignments struct {
 	Incarnation uint64          `cbor:"1,keyasint"`
 	Index       uint64          `cbor:"2,keyasint"`
@@ -132,7 +135,8 @@ type Assignments struct {
 	Confirmed   model.Duration  `cbor:"8,keyasint,omitempty"` // how long ago, at least, the last restore was confirmed; 0: there was none
 	// Keep are instances that the state does not know and that go on running all the same, until a person decides.
 	Keep []model.InstanceID `cbor:"9,keyasint,omitempty"`
-	// Grace are instances that the state does not know and that end, while nothing else fills their slots: they may take their grace.
+	// Grace are instances that the state does not know and that end, while nothing else fills their slots: they may
+	// take their grace.
 	Grace []model.InstanceID `cbor:"10,keyasint,omitempty"`
 }
 
@@ -153,14 +157,16 @@ type Assignment struct {
 	Attempt    uint64           `cbor:"15,keyasint,omitempty"` // instances of the group that were placed before it
 	Fencing    uint64           `cbor:"14,keyasint,omitempty"` // the fencing epoch of its volumes
 	Cause      model.Cause      `cbor:"16,keyasint,omitempty"` // why it is stopped, or its stop is prepared
-	// Copies tells for each volume the epoch of the data that is meant: a directory that holds other data is not for it.
+	// Copies tells for each volume the epoch of the data that is meant: a directory that holds other data is not for
+	// it.
 	Copies map[string]uint64 `cbor:"17,keyasint,omitempty"`
 	Held   []string          `cbor:"18,keyasint,omitempty"` // local volumes that a program has used: their data must be there
 	// Unsettled: another one that a restore has lost from the state may fill the slot; nothing is started in it.
 	Unsettled bool `cbor:"19,keyasint,omitempty"`
 }
 
-// ServicesRequest waits at most Wait for services newer than Index. An Index that the server has not reached, as after a restore, is answered at once.
+// ServicesRequest waits at most Wait for services newer than Index. An Index that the server has not reached, as after
+// a restore, is answered at once.
 type ServicesRequest struct {
 	Node  model.NodeID   `cbor:"1,keyasint"`
 	Index uint64         `cbor:"2,keyasint"`
@@ -186,7 +192,8 @@ type ServiceBackends struct {
 	Backends   []model.Backend   `cbor:"4,keyasint" json:"backends"`
 }
 
-// PeersRequest waits at most Wait for lists that the agent does not know. Only groups that have an instance on the node are told.
+// PeersRequest waits at most Wait for lists that the agent does not know. Only groups that have an instance on the node
+// are told.
 type PeersRequest struct {
 	Node        model.NodeID   `cbor:"1,keyasint"`
 	Groups      []PeersKnown   `cbor:"2,keyasint"`
@@ -215,7 +222,8 @@ type GroupPeers struct {
 	At      uint64        `cbor:"3,keyasint" json:"-"` // log index of the change that made it so
 }
 
-// How many instances of a group its instances are told of: every agent of the group hears of every change. A larger group needs a service instead of a list.
+// How many instances of a group its instances are told of: every agent of the group hears of every change. A larger
+// group needs a service instead of a list.
 const (
 	MaxPeers      = 100
 	MaxPeersAsked = 1000 // with a block peers in the group

@@ -31,13 +31,15 @@ type Client struct {
 	children []int // doors that this process started
 }
 
-// NewClient makes the client of the door of a directory. The door is started from binary; it is replaced by a new one if it has another version.
+// NewClient makes the client of the door of a directory. The door is started from binary; it is replaced by a new one
+// if it has another version.
 func NewClient(dir, binary, version string) *Client {
 	return &Client{dir: dir, binary: binary, version: version}
 }
 
-// Follow has the door carry out an order, and returns what it says of its services. news: the order is another one than that of the last call.
-// If no door runs, one is started, unless there is nothing for it to do. It blocks for less than a minute.
+// Follow has the door carry out an order, and returns what it says of its services. news: the order is another one than
+// that of the last call. If no door runs, one is started, unless there is nothing for it to do. It blocks for less than
+// a minute.
 func (c *Client) Follow(ctx context.Context, o Order, news bool) ([]Status, error) {
 	c.reap()
 	c.told = c.told && !news
@@ -169,7 +171,8 @@ func (c *Client) reap() {
 	c.children = left
 }
 
-// Busy reports whether a door that this process started has yet to end, so that Follow can take it off the process table.
+// Busy reports whether a door that this process started has yet to end, so that Follow can take it off the process
+// table.
 func (c *Client) Busy() bool { return len(c.children) > 0 }
 
 // Close lets go of the door, which goes on.

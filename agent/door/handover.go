@@ -20,11 +20,12 @@ const (
 	descriptorsAtOnce = 100
 )
 
-// predecessor is the door that this one takes over from. It listens, too, until it is told that this one serves: no connection is lost in between, and if this
-// one fails it goes on. nil: there is none.
+// predecessor is the door that this one takes over from. It listens, too, until it is told that this one serves: no
+// connection is lost in between, and if this one fails it goes on. nil: there is none.
 type predecessor struct{ conn *net.UnixConn }
 
-// takeOver gives the relay the order and the listeners of the door that is there. A door that is not there, or does not answer, leaves nothing.
+// takeOver gives the relay the order and the listeners of the door that is there. A door that is not there, or does not
+// answer, leaves nothing.
 func takeOver(dir string, relay *Relay) (*predecessor, error) {
 	conn, err := dial(dir)
 	if err != nil {
@@ -104,7 +105,8 @@ func receive(conn *net.UnixConn, n int) (list []*net.TCPListener, err error) {
 	return list, nil
 }
 
-// handOver gives the listeners to the next door, and stops listening once that one serves. If it never says so nothing has happened.
+// handOver gives the listeners to the next door, and stops listening once that one serves. If it never says so nothing
+// has happened.
 func (c *control) handOver(conn *net.UnixConn) {
 	c.mu.Lock()
 	busy := c.handing

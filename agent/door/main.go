@@ -25,7 +25,8 @@ const (
 	fileControl = "control"
 )
 
-// Main is the hidden subcommand `door DIR VERSION`. It takes over from the door that is there, and returns when it has nothing left to do.
+// Main is the hidden subcommand `door DIR VERSION`. It takes over from the door that is there, and returns when it has
+// nothing left to do.
 func Main(args []string) int {
 	if len(args) != 2 {
 		fmt.Fprintln(os.Stderr, "usage: outspan door DIR VERSION (started by the agent only)")
@@ -83,8 +84,8 @@ func (c *control) run() {
 	c.relay.Close()
 }
 
-// over reports whether the door can end. It stops listening first if nobody is responsible for it any more: its directory was removed or has another door, or
-// no agent was heard for long. What it has begun to forward is finished.
+// over reports whether the door can end. It stops listening first if nobody is responsible for it any more: its
+// directory was removed or has another door, or no agent was heard for long. What it has begun to forward is finished.
 func (c *control) over() bool {
 	silent := time.Since(c.heard())
 	if silent > forsaken || !c.owns() {

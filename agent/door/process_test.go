@@ -143,7 +143,8 @@ func (r *rig) call() error {
 	return ask(conn)
 }
 
-// load makes requests, each over a connection of its own, until the returned function is called, which returns how many and the first that failed.
+// load makes requests, each over a connection of its own, until the returned function is called, which returns how many
+// and the first that failed.
 func (r *rig) load() (stop func() (int64, error)) {
 	var n, failed atomic.Int64
 	var first atomic.Value
@@ -170,7 +171,8 @@ func (r *rig) load() (stop func() (int64, error)) {
 	}
 }
 
-// TestDoorOutlivesAgents: the next agent finds the door of the one before, and one of another version replaces it. No request fails and no connection is cut.
+// TestDoorOutlivesAgents: the next agent finds the door of the one before, and one of another version replaces it. No
+// request fails and no connection is cut.
 func TestDoorOutlivesAgents(t *testing.T) {
 	r := newRig(t)
 	first := r.client("1")

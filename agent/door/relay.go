@@ -22,7 +22,8 @@ func keepAlive() net.KeepAliveConfig {
 	return net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3}
 }
 
-// listen takes the service's port, from the door before or as soon as it is free, and forwards what comes, until ctx ends.
+// listen takes the service's port, from the door before or as soon as it is free, and forwards what comes, until ctx
+// ends.
 func (s *served) listen(ctx context.Context, l *net.TCPListener) {
 	for ctx.Err() == nil {
 		if l == nil {
@@ -200,8 +201,8 @@ func (s *served) forward(ctx context.Context, client *net.TCPConn) {
 	<-asked
 }
 
-// delivered waits until a client has got all that was sent to it, however slowly it reads, or until done is closed. It returns false if the client takes nothing
-// for the time that stalled allows.
+// delivered waits until a client has got all that was sent to it, however slowly it reads, or until done is closed. It
+// returns false if the client takes nothing for the time that stalled allows.
 func delivered(client *net.TCPConn, done <-chan struct{}, stalled time.Duration) bool {
 	raw, err := client.SyscallConn()
 	if err != nil {

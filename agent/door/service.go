@@ -66,7 +66,8 @@ func NewRelay(limits Limits, log hclog.Logger) *Relay {
 	return &Relay{limits: limits, log: log, conns: conns, hangUp: hangUp, services: map[model.ServiceName]*served{}, inherited: map[string]*net.TCPListener{}}
 }
 
-// Set makes listeners and backends those of the order. Connections in flight go on, also those of a service that has gone.
+// Set makes listeners and backends those of the order. Connections in flight go on, also those of a service that has
+// gone.
 func (r *Relay) Set(o Order) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

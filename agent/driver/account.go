@@ -48,8 +48,8 @@ func resolveAccount(name string, cfg Config) (account, error) {
 	return a, nil
 }
 
-// Account returns the id and the groups, its own first, of the user that a Spec names; "" is the default user. Codes: user_unknown, user_not_allowed,
-// root_not_allowed.
+// Account returns the id and the groups, its own first, of the user that a Spec names; "" is the default user. Codes:
+// user_unknown, user_not_allowed, root_not_allowed.
 func (c Config) Account(user string) (uid int, groups []int, err error) {
 	a, err := resolveAccount(user, c)
 	if err != nil {

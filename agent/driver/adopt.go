@@ -50,9 +50,10 @@ func (d *Driver) Adopt(ctx context.Context) (tasks []*Task, unclear []ID, err er
 	return tasks, unclear, nil
 }
 
-// Readopt looks again at an instance that Adopt named as unclear: its shim may run, but it could not be reached, or the disk refused. It returns nil if nothing
-// of it is left, and CodeShimSilent if that still can't be told, with the same words as long as the cause is the same. It blocks for a second or so; where a
-// damaged launch is found, for up to half a minute.
+// Readopt looks again at an instance that Adopt named as unclear: its shim may run, but it could not be reached, or the
+// disk refused. It returns nil if nothing of it is left, and CodeShimSilent if that still can't be told, with the same
+// words as long as the cause is the same. It blocks for a second or so; where a damaged launch is found, for up to half
+// a minute.
 func (d *Driver) Readopt(ctx context.Context, id ID) (*Task, error) {
 	var t *Task
 	if _, err := os.Lstat(string(d.dir(id))); !errors.Is(err, os.ErrNotExist) {
@@ -75,7 +76,8 @@ func (d *Driver) doubt(id ID) {
 	d.unclear[id] = l.Cgroup
 }
 
-// adoptEntry handles one name in the state directory; nil without error means that it was cleaned away. Patience is how long a shim may take to begin.
+// adoptEntry handles one name in the state directory; nil without error means that it was cleaned away. Patience is how
+// long a shim may take to begin.
 func (d *Driver) adoptEntry(ctx context.Context, name string, patience time.Duration) (*Task, error) {
 	dir := stateDir(filepath.Join(d.stateRoot(), name))
 	if known, ok := d.Task(ID(name)); ok {
@@ -143,9 +145,10 @@ func (d *Driver) reopen(ctx context.Context, dir stateDir, l launch, patience ti
 	return t, nil
 }
 
-// otherBoot decides about a launch that was made under another boot id than the present one. That alone proves no reboot: containers on one kernel can be given
-// ids of their own. A shim that holds its lock runs on this kernel, and the launch becomes one of this boot id. Otherwise the instance has ended, and is
-// returned as that, after what bears its mark was killed.
+// otherBoot decides about a launch that was made under another boot id than the present one. That alone proves no
+// reboot: containers on one kernel can be given ids of their own. A shim that holds its lock runs on this kernel, and
+// the launch becomes one of this boot id. Otherwise the instance has ended, and is returned as that, after what bears
+// its mark was killed.
 func (d *Driver) otherBoot(ctx context.Context, dir stateDir, l *launch, boot string) (*Exit, error) {
 	here := *l
 	here.Boot = boot
@@ -206,7 +209,8 @@ func (d *Driver) findShim(ctx context.Context, dir stateDir, l launch, patience 
 	}
 }
 
-// unshimmed looks again once the lock is ours: there is no living shim. Should a disk have lost its identity, what it left is killed here.
+// unshimmed looks again once the lock is ours: there is no living shim. Should a disk have lost its identity, what it
+// left is killed here.
 func (d *Driver) unshimmed(ctx context.Context, lock *os.File, dir stateDir, l launch) (shim, main Identity, err error) {
 	defer lock.Close()
 	if shim, known := dir.readIdentity(fileShim, l.Run); known {

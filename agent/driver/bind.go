@@ -203,14 +203,15 @@ const openDirectory = unix.O_PATH | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_
 
 func descriptorPath(fd int) string { return fmt.Sprintf("/proc/self/fd/%d", fd) }
 
-// DefaultVolumePaths are where directories for volumes may be made unless the agent's configuration says otherwise: where nothing of the machine is, or where
-// anybody may make one. A new directory elsewhere may mean something to a program that runs as root, as in /etc/cron.d.
+// DefaultVolumePaths are where directories for volumes may be made unless the agent's configuration says otherwise:
+// where nothing of the machine is, or where anybody may make one. A new directory elsewhere may mean something to a
+// program that runs as root, as in /etc/cron.d.
 func DefaultVolumePaths() []string {
 	return []string{"/data", "/mnt", "/opt", "/srv", "/tmp", "/var/tmp"}
 }
 
-// openTarget walks from the root to path, name by name, makes what is missing if it may, and follows no symbolic link: one
-// could lead root's hand anywhere. It returns the last two directories.
+// openTarget walks from the root to path, name by name, makes what is missing if it may, and follows no symbolic link:
+// one could lead root's hand anywhere. It returns the last two directories.
 func openTarget(path string, mayMake bool) (parent, dir int, err error) {
 	if dir, err = unix.Open("/", openDirectory, 0); err != nil {
 		return -1, -1, err

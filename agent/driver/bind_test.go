@@ -278,7 +278,8 @@ func removeEmpty(dirs []string) {
 	}
 }
 
-// What a node lets instances make for their volumes is below volume_paths: by default where nothing of the machine is. What exists can be used everywhere.
+// What a node lets instances make for their volumes is below volume_paths: by default where nothing of the machine is.
+// What exists can be used everywhere.
 func TestBindPaths(t *testing.T) {
 	own := "outspan-test-" + strconv.Itoa(os.Getpid())
 	made := []string{"/srv/" + own, "/var/lib/" + own, "/var/lib/" + own + "/deep", "/var/lib/" + own + "/deep/er", "/home/" + own}

@@ -43,8 +43,8 @@ type Config struct {
 	OwnUIDs UIDRange
 	// DefaultUser is used by an agent that runs as root for instances that name no user. Default "nobody".
 	DefaultUser string
-	// VolumePaths are the directories in which targets of Binds are made when they are missing; each may be missing itself. Targets that exist can
-	// be anywhere. Default DefaultVolumePaths; empty and not nil: none is made.
+	// VolumePaths are the directories in which targets of Binds are made when they are missing; each may be missing
+	// itself. Targets that exist can be anywhere. Default DefaultVolumePaths; empty and not nil: none is made.
 	VolumePaths []string
 	// StartTimeout bounds one start, from fork to exec. Default 20 s; too short a one fails starts on a busy node.
 	StartTimeout time.Duration
@@ -92,8 +92,9 @@ type Driver struct {
 	unclear map[ID]cgroupRef
 }
 
-// New prepares the directories and finds out what the node can enforce. It blocks for some milliseconds and
-// starts nothing; up to a second when Dir is in use. CodeDriverLocked means that another agent uses Dir; CodeStateFailed that Dir can't be used.
+// New prepares the directories and finds out what the node can enforce. It blocks for some milliseconds and starts
+// nothing; up to a second when Dir is in use. CodeDriverLocked means that another agent uses Dir; CodeStateFailed that
+// Dir can't be used.
 func New(cfg Config) (*Driver, error) {
 	if !filepath.IsAbs(cfg.Dir) {
 		return nil, model.Refuse(CodeInvalidSpec, "driver directory %q is not absolute", cfg.Dir)
@@ -147,7 +148,8 @@ func (d *Driver) dir(id ID) stateDir { return stateDir(filepath.Join(d.stateRoot
 // Capabilities says what this node enforces.
 func (d *Driver) Capabilities() Capabilities { return d.caps }
 
-// CheckCgroups returns nil if cgroups can still be made, or could not when the driver was made. It blocks for at most a second or so.
+// CheckCgroups returns nil if cgroups can still be made, or could not when the driver was made. It blocks for at most a
+// second or so.
 func (d *Driver) CheckCgroups() error { return d.host.check() }
 
 // WorkDir is where the instance's own working directory is or will be, if its Spec names no other.

@@ -18,9 +18,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// End kills everything of an instance that Adopt named as unclear, its shim first, also one that does not answer. After that Readopt can tell what became of it,
-// unless the disk refuses. CodeShimSilent says that something may run on, CodeStillRunning that the instance is known: Task.Stop ends it. It blocks for up to half
-// a minute.
+// End kills everything of an instance that Adopt named as unclear, its shim first, also one that does not answer. After
+// that Readopt can tell what became of it, unless the disk refuses. CodeShimSilent says that something may run on,
+// CodeStillRunning that the instance is known: Task.Stop ends it. It blocks for up to half a minute.
 func (d *Driver) End(ctx context.Context, id ID) error {
 	if err := d.claim(id); err != nil {
 		return err
@@ -50,7 +50,8 @@ func (d *Driver) End(ctx context.Context, id ID) error {
 		Ended: time.Now().UnixMilli()})
 }
 
-// Launched returns what an instance was started with, also one that Adopt named as unclear; false if that can't be read.
+// Launched returns what an instance was started with, also one that Adopt named as unclear; false if that can't be
+// read.
 func (d *Driver) Launched(id ID) (spec Spec, known bool) {
 	l, err := d.dir(id).readLaunch()
 	if err != nil || l.Spec.ID != id {
@@ -67,7 +68,8 @@ func advise(refused *model.Error, why error) *model.Error {
 	return refused.WithHint("stop the instance to end what may run of it")
 }
 
-// discard removes a directory whose launch is lost, after killing what runs of it. While that can't be told it returns an error, and the directory stays.
+// discard removes a directory whose launch is lost, after killing what runs of it. While that can't be told it returns
+// an error, and the directory stays.
 func (d *Driver) discard(ctx context.Context, dir stateDir) error {
 	lock, err := d.endRun(ctx, dir, &launch{})
 	if err != nil {
@@ -77,9 +79,9 @@ func (d *Driver) discard(ctx context.Context, dir stateDir) error {
 	return erase.Tree(string(dir))
 }
 
-// endRun kills the shim that holds the lock of a directory, and everything that bears the mark of its run, and returns with the lock. What l does not say, because
-// the launch can't be read, is taken from the other files and from the processes, and put into l. After an error something may run on. It blocks for up to half
-// a minute.
+// endRun kills the shim that holds the lock of a directory, and everything that bears the mark of its run, and returns
+// with the lock. What l does not say, because the launch can't be read, is taken from the other files and from the
+// processes, and put into l. After an error something may run on. It blocks for up to half a minute.
 func (d *Driver) endRun(ctx context.Context, dir stateDir, l *launch) (*os.File, error) {
 	boot, err := bootID()
 	if err != nil {
@@ -131,7 +133,8 @@ func (e silentShim) Error() string {
 	return fmt.Sprintf("its shim, process %d, holds the lock, but does not answer", e.pid)
 }
 
-// traces returns what the directory tells of the processes of its newest run, as far as they are of this boot, and completes l by their copies of it.
+// traces returns what the directory tells of the processes of its newest run, as far as they are of this boot, and
+// completes l by their copies of it.
 func (d stateDir) traces(l *launch) (shim, main Identity) {
 	for file, id := range map[string]*Identity{fileShim: &shim, fileMain: &main} {
 		var r runIdentity
@@ -148,8 +151,8 @@ func (d stateDir) traces(l *launch) (shim, main Identity) {
 	return shim, main
 }
 
-// holder finds the shim that holds the directory's lock: the one that was noted, the one that listens at the control socket, or the one that was started with
-// the directory's name. It need not answer. Zero if nothing tells it.
+// holder finds the shim that holds the directory's lock: the one that was noted, the one that listens at the control
+// socket, or the one that was started with the directory's name. It need not answer. Zero if nothing tells it.
 func (d stateDir) holder(ctx context.Context, noted Identity) Identity {
 	if noted.Alive() {
 		return noted
@@ -183,7 +186,8 @@ func ours(pid int) bool {
 	return syscall.Stat("/proc/"+strconv.Itoa(pid), &st) == nil && int(st.Uid) == os.Geteuid()
 }
 
-// endShim ends a shim and what is below it: by the shim itself if it answers, for it knows best what belongs to it. It blocks for up to 12 s.
+// endShim ends a shim and what is below it: by the shim itself if it answers, for it knows best what belongs to it. It
+// blocks for up to 12 s.
 func endShim(ctx context.Context, dir stateDir, shim Identity) {
 	list, _ := processes()
 	below := descendants(list, shim.PID)

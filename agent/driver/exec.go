@@ -21,7 +21,8 @@ type Command struct {
 	Env    map[string]string // added to the instance's
 	Stdout io.Writer         // nil = discarded
 	Stderr io.Writer         // nil = discarded
-	// Alone: what still runs of an earlier command with the same Env is killed first. An agent that was killed leaves such a command behind.
+	// Alone: what still runs of an earlier command with the same Env is killed first. An agent that was killed leaves
+	// such a command behind.
 	Alone bool
 }
 
@@ -61,7 +62,8 @@ func (t *Task) Exec(ctx context.Context, c Command) (int, error) {
 	return code, err
 }
 
-// commands counts the checks and hooks that run beside an instance, including those that were killed and have not ended. Safe for many goroutines.
+// commands counts the checks and hooks that run beside an instance, including those that were killed and have not
+// ended. Safe for many goroutines.
 type commands struct {
 	mu              sync.Mutex
 	alive, followed int // processes; calls that wait for one
@@ -84,8 +86,9 @@ func (c *commands) stuck() int {
 	return max(c.alive-c.followed, 0)
 }
 
-// killEarlier kills the processes of the instance that have all of env in their environment, and what descends from them, and returns when they
-// are gone. All are stopped before the first is killed: a script whose step was killed would go on with its next one.
+// killEarlier kills the processes of the instance that have all of env in their environment, and what descends from
+// them, and returns when they are gone. All are stopped before the first is killed: a script whose step was killed
+// would go on with its next one.
 func (t *Task) killEarlier(ctx context.Context, env map[string]string) error {
 	wanted := append(environ(env), t.launch.marker())
 	for deadline := time.Now().Add(leftoverTimeout); ; {
@@ -171,11 +174,13 @@ func (p plan) runOnce(ctx context.Context, stdout, stderr io.Writer, ended func(
 	return code, err
 }
 
-// abandonAfter is how long a killed command may take to end. One in uninterruptible sleep, as on a disk that does not answer, takes longer.
+// abandonAfter is how long a killed command may take to end. One in uninterruptible sleep, as on a disk that does not
+// answer, takes longer.
 const abandonAfter = time.Second
 
-// wait waits for the whole life of a step, kills its group when ctx ends and in any case at its end, and reaps it. One that does not end although it was killed
-// is left behind after abandonAfter: whoever wants to stop the instance must not wait for it. It is reaped when it ends; ended is called then.
+// wait waits for the whole life of a step, kills its group when ctx ends and in any case at its end, and reaps it. One
+// that does not end although it was killed is left behind after abandonAfter: whoever wants to stop the instance must
+// not wait for it. It is reaped when it ends; ended is called then.
 func (i initStep) wait(ctx context.Context, ended func()) (int, error) {
 	type outcome struct {
 		code int

@@ -68,8 +68,8 @@ func TestExecTimeout(t *testing.T) {
 	wantCode(t, err, driver.CodeNotRunning)
 }
 
-// A command that can't be killed, as in uninterruptible sleep, holds nobody up: not who asked for it, and not the signal that stops the program. Until it has
-// ended no other one is started beside it.
+// A command that can't be killed, as in uninterruptible sleep, holds nobody up: not who asked for it, and not the
+// signal that stops the program. Until it has ended no other one is started beside it.
 func TestExecThatCantBeKilled(t *testing.T) {
 	frozen := fmt.Sprintf("/sys/fs/cgroup/freezer/outspan-test-%d", os.Getpid())
 	if os.Geteuid() != 0 || os.Mkdir(frozen, 0o755) != nil {

@@ -208,8 +208,8 @@ func CloseInherited(last int) {
 }
 
 // resetSignals gives the program default handlers and an empty mask. A signal that our parents ignore (nohup; some
-// interpreters, the two that the C library keeps for itself) would stay ignored across execve. Package signal can't reset
-// all of them, so the kernel is asked.
+// interpreters, the two that the C library keeps for itself) would stay ignored across execve. Package signal can't
+// reset all of them, so the kernel is asked.
 func resetSignals() {
 	var fallback [4]uint64 // the kernel's sigaction on 64-bit machines: SIG_DFL, no flags, no restorer, an empty mask
 	for sig := uintptr(1); sig <= 64; sig++ {

@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-// OtherBoot rewrites the launch in dir, and the identities of its processes, as if they were of another boot of the machine.
+// OtherBoot rewrites the launch in dir, and the identities of its processes, as if they were of another boot of the
+// machine.
 func OtherBoot(t *testing.T, dir string) {
 	t.Helper()
 	d := stateDir(dir)

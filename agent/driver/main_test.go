@@ -233,8 +233,8 @@ func (b *bench) finish() {
 	b.nothingLeft()
 }
 
-// nothingLeft asks the kernel and the disk, not the driver. A shim that the driver has adopted is no child of it: such a shim
-// has written how its program ended, and may be about to end.
+// nothingLeft asks the kernel and the disk, not the driver. A shim that the driver has adopted is no child of it: such
+// a shim has written how its program ended, and may be about to end.
 func (b *bench) nothingLeft() {
 	b.t.Helper()
 	isShim := func(pid int) bool {

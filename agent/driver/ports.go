@@ -8,8 +8,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Ports knows which instance has which TCP ports of one address: one owner each at a time. The servers hand them out. It
-// keeps nothing on disk: after a restart the agent claims what its instances have with Claim. Safe for many goroutines.
+// Ports knows which instance has which TCP ports of one address: one owner each at a time. The servers hand them out.
+// It keeps nothing on disk: after a restart the agent claims what its instances have with Claim. Safe for many
+// goroutines.
 type Ports struct {
 	addr netip.Addr
 

@@ -43,7 +43,8 @@ func TestPorts(t *testing.T) {
 	wantCode(t, p.Reserve("a", first+2), driver.CodePortTaken)
 }
 
-// A port on which a stranger listens, at any address, is refused, unless the journal says that the listener is the owner.
+// A port on which a stranger listens, at any address, is refused, unless the journal says that the listener is the
+// owner.
 func TestPortsBound(t *testing.T) {
 	addr, first := freePorts(t, 3)
 	one, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: int(first)})

@@ -214,9 +214,9 @@ func awaitEnd(id Identity, d time.Duration) {
 	}
 }
 
-// reapChild takes a zombie child off the process table, within d. A process shows as a zombie a moment before its last thread has ended; only then
-// it can be waited for. It waits for exactly this pid, and only after seeing that it is this zombie and ours, so it can't take what another part of
-// the agent waits for.
+// reapChild takes a zombie child off the process table, within d. A process shows as a zombie a moment before its last
+// thread has ended; only then it can be waited for. It waits for exactly this pid, and only after seeing that it is
+// this zombie and ours, so it can't take what another part of the agent waits for.
 func reapChild(id Identity, d time.Duration) {
 	poll(d, 2*time.Millisecond, func() bool {
 		st, ok := id.stat()
@@ -228,7 +228,8 @@ func reapChild(id Identity, d time.Duration) {
 	})
 }
 
-// reapLate is reapChild for a process that takes long to end, as on a busy machine. It blocks until that is gone or ctx ends.
+// reapLate is reapChild for a process that takes long to end, as on a busy machine. It blocks until that is gone or ctx
+// ends.
 func reapLate(ctx context.Context, id Identity) {
 	for pause := 100 * time.Millisecond; ; pause = min(2*pause, time.Second) {
 		if st, ok := id.stat(); !ok || st.ppid != os.Getpid() {

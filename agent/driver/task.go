@@ -222,8 +222,8 @@ func (t *Task) Remove() error {
 	return nil
 }
 
-// RemoveWork deletes the instance's own working directory and keeps its logs. It needs an instance that has ended (CodeStillRunning) and will not be started
-// again, and may be called again.
+// RemoveWork deletes the instance's own working directory and keeps its logs. It needs an instance that has ended
+// (CodeStillRunning) and will not be started again, and may be called again.
 func (t *Task) RemoveWork() error {
 	if !closed(t.done) {
 		return model.Refuse(CodeStillRunning, "instance %s runs", t.ID()).WithHint("stop it first")

@@ -12,8 +12,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// FuzzOpen: whatever the file has become, opening it gives what whole records say or a refusal with a code, and what was opened takes writes and gives
-// the same after the next opening.
+// FuzzOpen: whatever the file has become, opening it gives what whole records say or a refusal with a code, and what
+// was opened takes writes and gives the same after the next opening.
 func FuzzOpen(f *testing.F) {
 	file := []byte(header)
 	for seq, ops := range [][]Op{{{Key: "a", Value: []byte("1")}}, {{Key: "b", Value: []byte("2")}, {Key: "a", Delete: true}}, {}} {

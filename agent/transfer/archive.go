@@ -13,8 +13,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// The files of an archive, in a directory of its own below the backup directory. data.tar is a plain tar; the manifest has the SHA-256 of each chunk
-// of it, and manifest.json.sha256 that of the manifest, in the form of sha256sum.
+// The files of an archive, in a directory of its own below the backup directory. data.tar is a plain tar; the manifest
+// has the SHA-256 of each chunk of it, and manifest.json.sha256 that of the manifest, in the form of sha256sum.
 const (
 	archiveData     = "data.tar"
 	archiveManifest = "manifest.json"
@@ -41,7 +41,8 @@ type archive struct {
 	Sums       []string       `json:"sha256"`            // of each chunk
 }
 
-// readArchive reads and checks a manifest. want is its sum as it was reported when it was written. Codes: not_found, integrity_check_failed.
+// readArchive reads and checks a manifest. want is its sum as it was reported when it was written. Codes: not_found,
+// integrity_check_failed.
 func readArchive(dir string, id model.BackupID, want string) (archive, error) {
 	var a archive
 	raw, err := readBounded(filepath.Join(dir, archiveManifest), maxArchiveManifest)
@@ -126,8 +127,8 @@ func (c *checking) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// lendZeros reads from content, which reads from c. It returns a part of buf, or for zeros a slice of zeroBytes, which saves
-// the copy. One read of content must read c at most once.
+// lendZeros reads from content, which reads from c. It returns a part of buf, or for zeros a slice of zeroBytes, which
+// saves the copy. One read of content must read c at most once.
 func (c *checking) lendZeros(content io.Reader, buf []byte) ([]byte, error) {
 	c.lend, c.lent = true, 0
 	n, err := content.Read(buf)

@@ -94,7 +94,8 @@ func TestBackupLive(t *testing.T) {
 	n.await("b1", model.SideVerified)
 }
 
-// Directories and files come and go while a live backup reads the volume, as a database's segments do. Each backup ends, and can be restored.
+// Directories and files come and go while a live backup reads the volume, as a database's segments do. Each backup
+// ends, and can be restored.
 func TestBackupLiveWhileDirectoriesVanish(t *testing.T) {
 	n := newNode(t, nil)
 	fill(t, n.path(slotPath), 1<<20)

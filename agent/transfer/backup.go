@@ -118,7 +118,8 @@ func (t *task) writeData(ctx context.Context, dir string, a *archive) error {
 	return errors.Join(err, f.Close())
 }
 
-// writeEntry adds one file. Of a live volume a file may vanish, grow or become shorter meanwhile: then it is left out, cut, or filled up.
+// writeEntry adds one file. Of a live volume a file may vanish, grow or become shorter meanwhile: then it is left out,
+// cut, or filled up.
 func writeEntry(w *tar.Writer, root *os.Root, e *entry, live bool) error {
 	h := &tar.Header{Name: e.Path, Mode: tarMode(e.mode()), Uid: e.UID, Gid: e.GID, ModTime: time.Unix(0, e.Mtime), Format: tar.FormatPAX}
 	switch {

@@ -13,8 +13,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// The epoch of the data in a volume's directory stands beside it, in NAME@copy: no volume can have such a name. It is written before a program uses
-// the directory. Data of another epoch is put aside as NAME@EPOCH, or NAME@EPOCH.1 if there is one already.
+// The epoch of the data in a volume's directory stands beside it, in NAME@copy: no volume can have such a name. It is
+// written before a program uses the directory. Data of another epoch is put aside as NAME@EPOCH, or NAME@EPOCH.1 if
+// there is one already.
 
 // Epoch is that of the data in a volume's directory, in digits; "" if none was ever noted.
 func Epoch(dir string) (string, error) {
@@ -39,7 +40,8 @@ func ForgetEpoch(dir string) error {
 	return syncDir(filepath.Dir(dir))
 }
 
-// Empty reports whether a directory holds nothing, or isn't there. It reads at most one name: programs fill these directories.
+// Empty reports whether a directory holds nothing, or isn't there. It reads at most one name: programs fill these
+// directories.
 func Empty(dir string) (bool, error) {
 	d, err := os.Open(dir)
 	if errors.Is(err, fs.ErrNotExist) {

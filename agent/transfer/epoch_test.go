@@ -50,7 +50,8 @@ func TestRetireAndDropTouchNoOtherEpoch(t *testing.T) {
 	}
 }
 
-// An instance that still runs on the old data keeps a drop from removing it; what was put aside before is not in the way of the instance that runs now.
+// An instance that still runs on the old data keeps a drop from removing it; what was put aside before is not in the
+// way of the instance that runs now.
 func TestDropWaitsForTheInstance(t *testing.T) {
 	n, slot := filled(t)
 	if user := n.hold([]model.VolumeID{"db/main/0/data"}, "inst"); user != "" {
@@ -103,7 +104,8 @@ func TestAttachOldCopy(t *testing.T) {
 	}
 }
 
-// A volume in which nothing was ever written leaves an empty directory behind; it is not in the way of a copy that comes back.
+// A volume in which nothing was ever written leaves an empty directory behind; it is not in the way of a copy that
+// comes back.
 func TestAttachOverEmptyDirectory(t *testing.T) {
 	source, target, fetch := pair(t, 1<<20, nil)
 	want := pictures(t, source.path(slotPath))

@@ -108,7 +108,8 @@ func (t *task) finish(root *os.Root, m *manifest, sums []byte) error {
 	return nil
 }
 
-// syncEvery bounds what is only in the memory of a machine, so that no sync takes so long that the servers take the transfer for stalled.
+// syncEvery bounds what is only in the memory of a machine, so that no sync takes so long that the servers take the
+// transfer for stalled.
 const syncEvery = 1 << 30
 
 // settle puts the copy on the disk now and then.
@@ -342,7 +343,8 @@ func (t *task) brokeOff(err error) error {
 	return again(model.Refuse(model.CodeAgentUnreachable, "the answer of the agent at %s broke off: %v", t.Peer, err))
 }
 
-// open asks the source; the caller closes the answer. That the source can't be reached, or does not hand the volumes out yet, passes; that it refuses them does not.
+// open asks the source; the caller closes the answer. That the source can't be reached, or does not hand the volumes
+// out yet, passes; that it refuses them does not.
 func (t *task) open(ctx context.Context, what string) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(transport.ExpectPeer(ctx, t.PeerName), http.MethodGet, "https://"+t.Peer+transport.PathAgentTransfer+string(t.ID)+"/"+what, http.NoBody)
 	if err != nil {

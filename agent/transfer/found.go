@@ -36,7 +36,8 @@ func (t *task) find(context.Context) error {
 	return nil
 }
 
-// List names the data of volumes below a directory: what stands in its place and what was put aside. Empty directories and data without an epoch are left out.
+// List names the data of volumes below a directory: what stands in its place and what was put aside. Empty directories
+// and data without an epoch are left out.
 func List(volumes string) ([]transport.VolumeData, error) {
 	dirs, err := filepath.Glob(filepath.Join(volumes, "[^.]*", "*", "[0-9]*", "*")) // job, group, slot, name
 	if err != nil {

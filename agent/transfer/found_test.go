@@ -9,7 +9,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// What stands in its place and what was put aside is listed by its epoch; an empty directory, data without an epoch and other files are not.
+// What stands in its place and what was put aside is listed by its epoch; an empty directory, data without an epoch and
+// other files are not.
 func TestList(t *testing.T) {
 	n, slot := filled(t)
 	for _, dir := range []string{"data@7", "data@8", "data@unknown", "more"} {
@@ -44,7 +45,8 @@ func TestList(t *testing.T) {
 	}
 }
 
-// Data that was found is looked for before anything is stopped for it. It is put to use where it stands, or where it was put aside.
+// Data that was found is looked for before anything is stopped for it. It is put to use where it stands, or where it
+// was put aside.
 func TestAttachFound(t *testing.T) {
 	for name, aside := range map[string]bool{"in its place": false, "put aside": true} {
 		t.Run(name, func(t *testing.T) {

@@ -11,8 +11,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// FuzzManifest: a list of files from another agent is refused or can be used: every path stays below the volumes that were asked for, directories come first, and the
-// chunks cover every file exactly once.
+// FuzzManifest: a list of files from another agent is refused or can be used: every path stays below the volumes that
+// were asked for, directories come first, and the chunks cover every file exactly once.
 func FuzzManifest(f *testing.F) {
 	add := func(entries ...entry) {
 		var data bytes.Buffer

@@ -13,7 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hole reports whether n bytes of a file from at on take no room on the disk: they read as zeros, and need not be read. Where the file system can't tell, none are.
+// hole reports whether n bytes of a file from at on take no room on the disk: they read as zeros, and need not be read.
+// Where the file system can't tell, none are.
 func hole(f *os.File, at, n int64) bool {
 	info, err := f.Stat()
 	if err != nil || info.Size() < at+n {
@@ -97,8 +98,8 @@ func (s *skipping) nextData() int64 {
 	return s.at
 }
 
-// zeroBytes is a chunk of zeros that nobody writes to. A slice of it needs no check for zeros, so each chunk of a large hole
-// costs little.
+// zeroBytes is a chunk of zeros that nobody writes to. A slice of it needs no check for zeros, so each chunk of a large
+// hole costs little.
 var zeroBytes = sync.OnceValue(func() []byte { return make([]byte, chunkBytes) })
 
 // ofZeroBytes reports whether b is a part of zeroBytes.
@@ -147,8 +148,8 @@ func zero(b []byte) bool {
 	return true
 }
 
-// chunked is a writer that buffers and passes whole chunks to take; close passes the rest. take must not keep a chunk after
-// it returns.
+// chunked is a writer that buffers and passes whole chunks to take; close passes the rest. take must not keep a chunk
+// after it returns.
 type chunked struct {
 	zeros int // buffered bytes while all of them are slices of zeroBytes
 	buf   []byte

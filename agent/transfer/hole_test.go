@@ -68,8 +68,8 @@ func wantSmall(t *testing.T, path string) {
 	}
 }
 
-// Holes of a large file are neither read nor sent nor written: not by a move, which goes on after both agents were restarted, not by a backup, and not by what
-// restores it.
+// Holes of a large file are neither read nor sent nor written: not by a move, which goes on after both agents were
+// restarted, not by a backup, and not by what restores it.
 func TestSparseVolume(t *testing.T) {
 	var sent, asked atomic.Int64
 	source, target, fetch := pair(t, 1<<20, func(next http.Handler) http.Handler {

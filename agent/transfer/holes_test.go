@@ -47,8 +47,8 @@ func TestChunkedGivesWhatItTook(t *testing.T) {
 	}
 }
 
-// The sums of a row are the same whether holes are passed at once or read: holes within a chunk, over the ends of files,
-// over several files, and at the end.
+// The sums of a row are the same whether holes are passed at once or read: holes within a chunk, over the ends of
+// files, over several files, and at the end.
 func TestHolesHaveTheSameSums(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	passed := 0 // chunks that were known from the one before

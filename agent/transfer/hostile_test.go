@@ -51,7 +51,8 @@ func TestOpenRegular(t *testing.T) {
 	}
 }
 
-// A node whose list of files has setuid and setgid bits plants no such files on another one. The directory of a volume is closed to others.
+// A node whose list of files has setuid and setgid bits plants no such files on another one. The directory of a volume
+// is closed to others.
 func TestNoSetuidFilesArrive(t *testing.T) {
 	dir := t.TempDir()
 	root, err := os.OpenRoot(dir)
@@ -100,8 +101,9 @@ func ownersBelow(t *testing.T, tree string, files map[string]owner) map[string]o
 	return got
 }
 
-// A source plants no files of root, nor of any account that no job may run as on the target: they belong to the user of the slot. What belonged to the slot's
-// user at the source belongs to that of the target too. Accounts that jobs may name keep their files, with groups that they are in. So it is after a restore.
+// A source plants no files of root, nor of any account that no job may run as on the target: they belong to the user of
+// the slot. What belonged to the slot's user at the source belongs to that of the target too. Accounts that jobs may
+// name keep their files, with groups that they are in. So it is after a restore.
 func TestOwnersOfCopies(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("skipped: needs root to give files away")

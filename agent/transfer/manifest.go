@@ -16,17 +16,20 @@ import (
 )
 
 const (
-	// maxList bounds one slot's list of files, in bytes of memory: about 1.2 million files whose paths have 60 bytes. On its way a list takes less.
+	// maxList bounds one slot's list of files, in bytes of memory: about 1.2 million files whose paths have 60 bytes.
+	// On its way a list takes less.
 	maxList = 256 << 20
 	// maxArchiveList is the same of a backup that is unpacked: it may be all that is left of the data.
 	maxArchiveList = 1 << 30
-	// entryCost is what an entry takes in memory beside its texts: itself, its place in content, and in the set of directories.
+	// entryCost is what an entry takes in memory beside its texts: itself, its place in content, and in the set of
+	// directories.
 	entryCost = 160
 	// maxFrame bounds one entry on its way.
 	maxFrame = 64 << 10
 )
 
-// manifest lists the files of a slot that a transfer copies. The contents of its regular files form one stream, which is cut into chunks.
+// manifest lists the files of a slot that a transfer copies. The contents of its regular files form one stream, which
+// is cut into chunks.
 type manifest struct {
 	Names   []string
 	Entries []entry
@@ -72,8 +75,8 @@ func writeFrame(w io.Writer, item any) error {
 	return err
 }
 
-// readManifest reads what another agent sent and refuses what would lead out of the tree, or take more memory than maxList. Each entry is looked at when it
-// arrives. Code: integrity_check_failed.
+// readManifest reads what another agent sent and refuses what would lead out of the tree, or take more memory than
+// maxList. Each entry is looked at when it arrives. Code: integrity_check_failed.
 func readManifest(from io.Reader, names []string) (manifest, error) {
 	r := frames{from: bufio.NewReaderSize(from, maxFrame)}
 	var head manifestHead
@@ -144,7 +147,8 @@ func newEntryCheck(names []string) *entryCheck {
 	return &entryCheck{names: names, dirs: map[string]struct{}{".": {}}, left: maxTreeBytes, room: maxList}
 }
 
-// add refuses what a peer must not have us make: a path that leads out of the tree, stands before its directory, or is out of order, as one that comes twice.
+// add refuses what a peer must not have us make: a path that leads out of the tree, stands before its directory, or is
+// out of order, as one that comes twice.
 func (c *entryCheck) add(e *entry) error {
 	if err := c.room.take(e); err != nil {
 		return err

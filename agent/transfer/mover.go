@@ -30,8 +30,9 @@ type Config struct {
 	// Hold keeps instances away from volumes, or says which one uses them now. Release is called with the same holder.
 	Hold    func(ids []model.VolumeID, holder model.InstanceID) (user model.InstanceID)
 	Release func(holder model.InstanceID)
-	// Owner is whom a copy of a slot's volumes belongs to here: the user that the job file names, or if that is "" whom this node gives to the slot. MayRunAs is
-	// the account of a user id, if a job may name it on this node. Neither is used unless the agent runs as root.
+	// Owner is whom a copy of a slot's volumes belongs to here: the user that the job file names, or if that is "" whom
+	// this node gives to the slot. MayRunAs is the account of a user id, if a job may name it on this node. Neither is
+	// used unless the agent runs as root.
 	Owner    func(group model.GroupID, slot int, user string) (Account, error)
 	MayRunAs func(uid int) (Account, bool)
 	// Report takes the state of one transfer; it does not block.
@@ -39,7 +40,8 @@ type Config struct {
 	Log    hclog.Logger
 }
 
-// Mover carries out the orders of the servers, each in a goroutine of its own. Set and Handler are safe for many goroutines.
+// Mover carries out the orders of the servers, each in a goroutine of its own. Set and Handler are safe for many
+// goroutines.
 type Mover struct {
 	cfg  Config
 	wake chan struct{} // capacity 1
@@ -61,8 +63,8 @@ func New(cfg Config) *Mover {
 	return &Mover{cfg: cfg, wake: make(chan struct{}, 1), orders: map[key]transport.TransferOrder{}, served: map[model.TransferID]*source{}}
 }
 
-// Set replaces the orders. Unless unsure (after a restore of the servers' state), what is beside the volumes for transfers that are in no order is
-// removed. It does not block.
+// Set replaces the orders. Unless unsure (after a restore of the servers' state), what is beside the volumes for
+// transfers that are in no order is removed. It does not block.
 func (m *Mover) Set(orders []transport.TransferOrder, unsure bool) {
 	m.mu.Lock()
 	m.orders = make(map[key]transport.TransferOrder, len(orders))

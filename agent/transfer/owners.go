@@ -11,8 +11,9 @@ type Account struct {
 	Groups []int // its own first
 }
 
-// owners decides whom the files of a copy belong to. They come from another node, which must not plant files of any account here: each of them belongs to the user
-// of the slot, or else to one that a job may name on this node, with a group of that user. A job on this node could have made them too.
+// owners decides whom the files of a copy belong to. They come from another node, which must not plant files of any
+// account here: each of them belongs to the user of the slot, or else to one that a job may name on this node, with a
+// group of that user. A job on this node could have made them too.
 type owners struct {
 	t      *task
 	theirs int                // the user that the volumes had at their source; 0: not known
@@ -29,7 +30,8 @@ type lookedUpAs struct {
 // maxOwners is how many accounts one copy can name. Files of others belong to the user of the slot.
 const maxOwners = 1000
 
-// readdress gives the files of a copy to users of this node. Only copies that nothing has used yet are dressed by it. Code: that of Config.Owner.
+// readdress gives the files of a copy to users of this node. Only copies that nothing has used yet are dressed by it.
+// Code: that of Config.Owner.
 func (t *task) readdress(m *manifest) error {
 	if os.Geteuid() != 0 { // everything belongs to the user of the agent
 		return nil
@@ -71,7 +73,8 @@ func (o *owners) of(uid int) (Account, error) {
 	return *o.slot, nil
 }
 
-// checkUser refuses to copy for a job whose user this node lacks or does not allow: its instance would not start here. Code: that of Config.Owner.
+// checkUser refuses to copy for a job whose user this node lacks or does not allow: its instance would not start here.
+// Code: that of Config.Owner.
 func (t *task) checkUser() error {
 	if t.User == "" || os.Geteuid() != 0 {
 		return nil
@@ -80,7 +83,8 @@ func (t *task) checkUser() error {
 	return err
 }
 
-// userOf is the user id that the instances of the slot had at this node: it owns the first volume. 0: root, or not known.
+// userOf is the user id that the instances of the slot had at this node: it owns the first volume. 0: root, or not
+// known.
 func (t *task) userOf(entries []entry) int {
 	i := slices.IndexFunc(entries, func(e entry) bool { return e.Path == t.Names[0] })
 	if i < 0 {

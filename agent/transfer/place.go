@@ -12,7 +12,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// attach puts the copy where instances find it, with its epoch. What is there is put aside, never removed. Told again, it goes on with what is not done.
+// attach puts the copy where instances find it, with its epoch. What is there is put aside, never removed. Told again,
+// it goes on with what is not done.
 func (t *task) attach(context.Context) error {
 	if err := os.MkdirAll(t.slotDir(), 0o711); err != nil {
 		return asCode(err, "make the directory of the slot")

@@ -39,8 +39,8 @@ func (s *slowly) Write(p []byte) (int, error) {
 // Unwrap lets deadlines and flushes through.
 func (s *slowly) Unwrap() http.ResponseWriter { return s.ResponseWriter }
 
-// A sparse file whose source reads slowly: while both sides read everything once more, the target tells how far they are. Otherwise the servers take the transfer
-// for stalled, after 5 minutes. The holes take no room on the target.
+// A sparse file whose source reads slowly: while both sides read everything once more, the target tells how far they
+// are. Otherwise the servers take the transfer for stalled, after 5 minutes. The holes take no room on the target.
 func TestVerifyTellsProgress(t *testing.T) {
 	source, target, fetch := pair(t, 1<<20, func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

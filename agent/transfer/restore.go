@@ -16,7 +16,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// restore reads a backup into a place beside the volumes and verifies what is on the disk then. A try that was cut off starts over.
+// restore reads a backup into a place beside the volumes and verifies what is on the disk then. A try that was cut off
+// starts over.
 func (t *task) restore(ctx context.Context) error {
 	if sum, ok := t.verified(); ok {
 		total := t.stagedBytes()

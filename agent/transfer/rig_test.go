@@ -165,7 +165,8 @@ func order(task transport.TransferTask, id model.TransferID) transport.TransferO
 	return o
 }
 
-// fill makes two volumes: one with a large file of size bytes, with a hole in it, and odd files; one with many small ones.
+// fill makes two volumes: one with a large file of size bytes, with a hole in it, and odd files; one with many small
+// ones.
 func fill(t *testing.T, slot string, size int64) {
 	t.Helper()
 	r := rand.New(rand.NewPCG(1, uint64(size)))

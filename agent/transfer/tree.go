@@ -20,8 +20,8 @@ import (
 // maxTreeBytes bounds the sum of the sizes of a slot's files, holes included: the sums of their chunks take 128 MiB.
 const maxTreeBytes = int64(16) << 40
 
-// entry is one file of a tree. Only directories, regular files and symbolic links are moved: sockets and pipes mean nothing without their
-// processes. Hard links become files of their own; extended attributes are not kept.
+// entry is one file of a tree. Only directories, regular files and symbolic links are moved: sockets and pipes mean
+// nothing without their processes. Hard links become files of their own; extended attributes are not kept.
 type entry struct {
 	Path  string `cbor:"1,keyasint"`           // NAME/..., with slashes
 	Mode  uint32 `cbor:"2,keyasint"`           // fs.FileMode: type, permissions, sticky
@@ -33,15 +33,16 @@ type entry struct {
 	Used  int64  `cbor:"8,keyasint,omitempty"` // of a regular file: what it takes on the disk; less than Size where it has holes
 }
 
-// keptBits are the bits of a mode that arrive elsewhere. setuid and setgid don't: a node could plant programs with the rights of root on others.
+// keptBits are the bits of a mode that arrive elsewhere. setuid and setgid don't: a node could plant programs with the
+// rights of root on others.
 const keptBits = fs.ModePerm | fs.ModeSticky
 
 func (e *entry) mode() fs.FileMode { return fs.FileMode(e.Mode) }
 
 func (e *entry) regular() bool { return e.mode().IsRegular() }
 
-// scan lists the volumes below root, in order of path. Of a live volume what vanishes meanwhile is left out. Codes: not_found (a volume is not there), invalid
-// (a device), internal.
+// scan lists the volumes below root, in order of path. Of a live volume what vanishes meanwhile is left out. Codes:
+// not_found (a volume is not there), invalid (a device), internal.
 func scan(root *os.Root, names []string, live bool) ([]entry, error) {
 	var all []entry
 	room, left := listRoom(maxList), maxTreeBytes
@@ -81,7 +82,8 @@ func scan(root *os.Root, names []string, live bool) ([]entry, error) {
 	return all, nil
 }
 
-// tree is what is below a root, whose programs may run meanwhile. One of them can put a named pipe in the place of a directory: listing it does not block then.
+// tree is what is below a root, whose programs may run meanwhile. One of them can put a named pipe in the place of a
+// directory: listing it does not block then.
 type tree struct {
 	fs.FS
 	root *os.Root
@@ -166,8 +168,8 @@ func layOut(root *os.Root, entries []entry) error {
 	return nil
 }
 
-// openRegular opens a file of a volume whose program may run meanwhile. The program can put something else in its place at any time: a named pipe would block
-// whoever opens it. Code: conflict.
+// openRegular opens a file of a volume whose program may run meanwhile. The program can put something else in its place
+// at any time: a named pipe would block whoever opens it. Code: conflict.
 func openRegular(root *os.Root, path string) (*os.File, error) {
 	f, err := root.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {

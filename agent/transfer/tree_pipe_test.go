@@ -13,7 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A program that swaps a directory for a named pipe, again and again, while a live backup lists its volume blocks nobody.
+// A program that swaps a directory for a named pipe, again and again, while a live backup lists its volume blocks
+// nobody.
 func TestScanOfAPipeInPlaceOfADirectory(t *testing.T) {
 	volume := filepath.Join(t.TempDir(), "data")
 	dir, pipe := filepath.Join(volume, "d"), filepath.Join(volume, "p")

@@ -11,7 +11,8 @@ import (
 // inboxSize is how many answers to heartbeats may wait for one agent.
 const inboxSize = 16
 
-// introduceAfter is how many heartbeats in a row a server may leave unanswered before the agent makes itself known to it again.
+// introduceAfter is how many heartbeats in a row a server may leave unanswered before the agent makes itself known to
+// it again.
 const introduceAfter = 2
 
 // Servers implements cluster.Courier.
@@ -23,7 +24,8 @@ func (n *node) Address() string { return "" }
 // Receive implements cluster.Courier.
 func (n *node) Receive() <-chan []byte { return n.inbox }
 
-// Send implements cluster.Courier. A server answers only members of its pool, so who gets no answer introduces itself first.
+// Send implements cluster.Courier. A server answers only members of its pool, so who gets no answer introduces itself
+// first.
 func (n *node) Send(server string, msg []byte) error {
 	g := n.crowd.gossip
 	to := g.addressOf(server)

@@ -107,8 +107,8 @@ func (c *Crowd) start(n *node) {
 	})
 }
 
-// Kill silences agents from one moment to the next, as if their machines had lost their power: nothing runs there any more. The numbers are
-// those of Labels. It blocks until they are silent.
+// Kill silences agents from one moment to the next, as if their machines had lost their power: nothing runs there any
+// more. The numbers are those of Labels. It blocks until they are silent.
 func (c *Crowd) Kill(numbers ...int) {
 	for _, i := range numbers {
 		c.gossip.leave(c.nodes[i])

@@ -84,7 +84,8 @@ func (g *gossip) receive(msg []byte, from *net.UDPAddr) {
 	}
 }
 
-// answerProbe is the sign of life of an agent. Asked about another, it tells what it would find out: all share this process.
+// answerProbe is the sign of life of an agent. Asked about another, it tells what it would find out: all share this
+// process.
 func (g *gossip) answerProbe(msg []byte, from *net.UDPAddr) {
 	var p probe
 	if decode(msg, &p) != nil {

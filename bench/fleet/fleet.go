@@ -29,7 +29,8 @@ type Config struct {
 	Env          []string      // of every server, beside that of this process
 }
 
-// Fleet is the servers of one cluster. Its methods may be called from any goroutine, but not while a server is started or killed.
+// Fleet is the servers of one cluster. Its methods may be called from any goroutine, but not while a server is started
+// or killed.
 type Fleet struct {
 	cfg     Config
 	dir     string

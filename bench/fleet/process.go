@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// Process is a program that is started, looked at through the kernel, and ended. Its methods may be called from any goroutine, but not while
-// it is started or killed.
+// Process is a program that is started, looked at through the kernel, and ended. Its methods may be called from any
+// goroutine, but not while it is started or killed.
 type Process struct {
 	Name    string
 	Command []string // the program and its arguments

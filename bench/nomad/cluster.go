@@ -1,5 +1,5 @@
-// Package nomad runs a cluster of a Nomad binary on loopback, as fleet runs ours: three servers with TLS and their logs on disk, so that both
-// are measured in one run. It speaks to them by their documented HTTP API.
+// Package nomad runs a cluster of a Nomad binary on loopback, as fleet runs ours: three servers with TLS and their logs
+// on disk, so that both are measured in one run. It speaks to them by their documented HTTP API.
 package nomad
 
 import (
@@ -128,8 +128,8 @@ limits {
 	return p, nil
 }
 
-// AddNodes starts machines with all the room in the world, and lets them stand still once they are ready: what is measured then is the servers. For
-// ten minutes they are not taken for dead.
+// AddNodes starts machines with all the room in the world, and lets them stand still once they are ready: what is
+// measured then is the servers. For ten minutes they are not taken for dead.
 func (c *Cluster) AddNodes(ctx context.Context, n int) error {
 	role := fmt.Sprintf(`client {
   enabled = true

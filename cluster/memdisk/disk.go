@@ -27,8 +27,8 @@ type Disk struct {
 	other   int64         // bytes that somebody else uses
 }
 
-// New returns a disk without faults. Its files are below root, a directory of its own; what is left to chance comes from random, which must
-// not be used elsewhere.
+// New returns a disk without faults. Its files are below root, a directory of its own; what is left to chance comes
+// from random, which must not be used elsewhere.
 func New(root string, random *rand.Rand) *Disk {
 	return &Disk{root: root, random: random, logs: map[*Log]struct{}{}}
 }
@@ -87,8 +87,8 @@ func (d *Disk) Busy() bool {
 	return false
 }
 
-// Fill has somebody else write so much that only so many bytes are free; a negative number ends that. What the machine's own files take or
-// give back from then on changes what is free.
+// Fill has somebody else write so much that only so many bytes are free; a negative number ends that. What the
+// machine's own files take or give back from then on changes what is free.
 func (d *Disk) Fill(free int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -133,9 +133,9 @@ func (d *Disk) used() (bytes int64) {
 	return bytes
 }
 
-// PowerLoss ends the power and has the machine find a possible image of its files at the next start: see the package. It says what was done
-// to the files, for the log of a test. What is left of the process works on in the old directory, without faults, so that it can end; the caller
-// must have taken it off the network.
+// PowerLoss ends the power and has the machine find a possible image of its files at the next start: see the package.
+// It says what was done to the files, for the log of a test. What is left of the process works on in the old directory,
+// without faults, so that it can end; the caller must have taken it off the network.
 func (d *Disk) PowerLoss() (report string, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -56,7 +56,8 @@ func entry(index uint64) *raft.Log {
 	return &raft.Log{Index: index, Term: 1, Data: []byte(strings.Repeat(fmt.Sprintf("%d,", index), 1+int(index*37%900)))}
 }
 
-// What was acknowledged is there after any number of power losses; what was under way is there as a whole or not at all.
+// What was acknowledged is there after any number of power losses; what was under way is there as a whole or not at
+// all.
 func TestPowerLoss(t *testing.T) {
 	reports := map[string]int{}
 	for seed := range uint64(40) {

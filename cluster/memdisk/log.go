@@ -18,7 +18,8 @@ type LogStore interface {
 	Close() error
 }
 
-// Log is a log store on a Disk. Each write is one transaction: it has begun when it is called, and is on the disk when it returns.
+// Log is a log store on a Disk. Each write is one transaction: it has begun when it is called, and is on the disk when
+// it returns.
 type Log struct {
 	LogStore
 	disk    *Disk
@@ -113,7 +114,8 @@ func (l *Log) write(commit func() error) error {
 	return commit()
 }
 
-// lose ends the power while writes are under way and changes the image of the file to one of those that may be found then. The disk is locked.
+// lose ends the power while writes are under way and changes the image of the file to one of those that may be found
+// then. The disk is locked.
 func (l *Log) lose(image string) (report string, err error) {
 	close(l.dead)
 	random := l.disk.random

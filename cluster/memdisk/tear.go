@@ -14,8 +14,9 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// fate is what becomes of a transaction of bbolt that a power loss interrupts. bbolt writes the pages of a transaction, forces them to the disk, writes a
-// meta page that refers to them, and forces that to the disk. It writes to no page that the last meta page refers to.
+// fate is what becomes of a transaction of bbolt that a power loss interrupts. bbolt writes the pages of a transaction,
+// forces them to the disk, writes a meta page that refers to them, and forces that to the disk. It writes to no page
+// that the last meta page refers to.
 type fate int
 
 const (
@@ -69,8 +70,8 @@ func (f fate) mix(before, after []byte, random *rand.Rand) []byte {
 
 const snapshotsDir = "snapshots" // where raft keeps them
 
-// unfinish makes the newest snapshot of an image one that was just being written, in half of the cases in which the log still has all that it holds:
-// so it may be found by a server whose disk had written the later entries first.
+// unfinish makes the newest snapshot of an image one that was just being written, in half of the cases in which the log
+// still has all that it holds: so it may be found by a server whose disk had written the later entries first.
 func (l *Log) unfinish(image string) (report string, err error) {
 	dir := filepath.Join(image, snapshotsDir)
 	snaps := finished(dir)

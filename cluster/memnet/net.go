@@ -34,8 +34,8 @@ type fault int
 const (
 	// faultCut: nothing passes, and both ends know: streams break, dials are refused at once.
 	faultCut fault = iota + 1
-	// faultDrop: nothing passes, and nobody is told, as behind a firewall that drops. What was written to a stream arrives once the
-	// link is mended, as TCP would send it again.
+	// faultDrop: nothing passes, and nobody is told, as behind a firewall that drops. What was written to a stream
+	// arrives once the link is mended, as TCP would send it again.
 	faultDrop
 )
 
@@ -88,7 +88,8 @@ func (n *Net) Isolate(host string, others ...string) {
 	}
 }
 
-// Drop loses what from sends to to without telling either: packets for good, what is written to streams until Mend or Heal. Dials wait.
+// Drop loses what from sends to to without telling either: packets for good, what is written to streams until Mend or
+// Heal. Dials wait.
 func (n *Net) Drop(from, to string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -118,7 +119,8 @@ func (n *Net) Heal() {
 	n.changed()
 }
 
-// Kill takes a host off the network at once, as when its process dies: its streams break, dials are refused, packets are lost, until Revive.
+// Kill takes a host off the network at once, as when its process dies: its streams break, dials are refused, packets
+// are lost, until Revive.
 func (n *Net) Kill(host string) {
 	n.mu.Lock()
 	n.hosts[host] = faultCut

@@ -5,19 +5,24 @@ import (
 	"time"
 )
 
-// Shape is how one direction between two hosts is worse than the rest of the network. The zero value is as good as the rest.
+// Shape is how one direction between two hosts is worse than the rest of the network. The zero value is as good as the
+// rest.
 type Shape struct {
 	// Delay is added to that of SetDelay.
 	Delay time.Duration
-	// Jitter is the most that chance adds to Delay, for each packet by itself: what was sent first may then arrive last. A stream keeps its order.
+	// Jitter is the most that chance adds to Delay, for each packet by itself: what was sent first may then arrive
+	// last. A stream keeps its order.
 	Jitter time.Duration
-	// Duplicate is the share (0 to 1) of packets that arrive twice, each after a time of its own. Streams hold nothing twice.
+	// Duplicate is the share (0 to 1) of packets that arrive twice, each after a time of its own. Streams hold nothing
+	// twice.
 	Duplicate float64
-	// BytesPerSecond is how much the link sends; 0 = any amount at once. Each packet and each stream has the link for itself.
+	// BytesPerSecond is how much the link sends; 0 = any amount at once. Each packet and each stream has the link for
+	// itself.
 	BytesPerSecond int
 }
 
-// Shape makes what from sends to to from now on as bad as s says; the zero value, Mend and Heal end that. What is under way stays so.
+// Shape makes what from sends to to from now on as bad as s says; the zero value, Mend and Heal end that. What is under
+// way stays so.
 func (n *Net) Shape(from, to string, s Shape) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

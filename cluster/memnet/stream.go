@@ -43,7 +43,8 @@ func (s *stream) edit(f func()) {
 
 func (s *stream) setHeld(held bool) { s.edit(func() { s.held = held }) }
 
-// again says when it is worth looking at a stream again: when wait is closed, at the latest at the time until, if there is one.
+// again says when it is worth looking at a stream again: when wait is closed, at the latest at the time until, if there
+// is one.
 type again struct {
 	wait  <-chan struct{}
 	until time.Time
@@ -78,8 +79,8 @@ func (s *stream) take(b []byte) (n int, next again, err error) {
 	return 0, again{wait: s.changed}, nil
 }
 
-// put takes all of b, or says when to try again. It arrives after the time that it travels, but neither before what was put earlier nor
-// faster than the link can send.
+// put takes all of b, or says when to try again. It arrives after the time that it travels, but neither before what was
+// put earlier nor faster than the link can send.
 func (s *stream) put(b []byte, travel, sending time.Duration) (next again, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -18,7 +18,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// chaos does things to a world at random. At most one server and two nodes are broken at a time. It belongs to one goroutine.
+// chaos does things to a world at random. At most one server and two nodes are broken at a time. It belongs to one
+// goroutine.
 type chaos struct {
 	w        *world
 	random   *rand.Rand
@@ -74,7 +75,8 @@ func (c *chaos) run(during time.Duration, things ...func()) {
 	}
 }
 
-// mend ends the faults whose time has come, and starts servers whose leadership nobody took when their disks were full: these end on purpose.
+// mend ends the faults whose time has come, and starts servers whose leadership nobody took when their disks were full:
+// these end on purpose.
 func (c *chaos) mend(now time.Time) {
 	c.repairs = slices.DeleteFunc(c.repairs, func(r repair) bool {
 		if now.Before(r.at) {
@@ -123,8 +125,8 @@ func (c *chaos) settle(want map[model.GroupID]int) {
 	w.agree()
 }
 
-// rests reports whether, at one moment, so many of each group are ready, nothing else runs or still has to stop, and nothing is under way. What is looked at one
-// after the other may be true of each alone in the middle of a rollout.
+// rests reports whether, at one moment, so many of each group are ready, nothing else runs or still has to stop, and
+// nothing is under way. What is looked at one after the other may be true of each alone in the middle of a rollout.
 func (w *world) rests(want map[model.GroupID]int) bool {
 	st, total := w.state(), 0
 	for id, count := range want {

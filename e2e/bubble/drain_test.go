@@ -9,8 +9,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// A drain that is blocked and idle for 50 minutes keeps its absolute deadline over a failover. Hours
-// without an entry are not lost, and only the time without a leader comes on top. One deadline falls into the failover itself, another
+// A drain that is blocked and idle for 50 minutes keeps its absolute deadline over a failover. Hours without an entry
+// are not lost, and only the time without a leader comes on top. One deadline falls into the failover itself, another
 // comes after it; meanwhile the blocked drains write nothing at all.
 func TestIdleDrainKeepsItsDeadline(t *testing.T) {
 	o := options{profile: cluster.ProfileLAN, settings: func(s *model.Settings) { s.OfflineAfter = model.Minute }}
@@ -74,9 +74,10 @@ func (w *world) ended(id model.DrainID) time.Time {
 	return time.UnixMilli(last)
 }
 
-// The leader is killed in mid-drain. The next one goes on with the same drain and the same deadline within 5 s, builds no
-// second replacement, keeps the rate that the old one used up, and what serves never falls below min_ready, by the programs' own count. When its
-// machine loses power instead, nobody tells the agents that poll it; they find out by pings, within 25 s.
+// The leader is killed in mid-drain. The next one goes on with the same drain and the same deadline within 5 s, builds
+// no second replacement, keeps the rate that the old one used up, and what serves never falls below min_ready, by the
+// programs' own count. When its machine loses power instead, nobody tells the agents that poll it; they find out by
+// pings, within 25 s.
 func TestLeaderKilledInMidDrain(t *testing.T) {
 	for name, test := range map[string]struct {
 		end   func(*server)

@@ -97,7 +97,8 @@ func (c *chaos) wipeServer() {
 	}, true})
 }
 
-// whole reports whether the servers that run have a vote and answer, and nobody else has one. One that was wiped is another one than before, by its id.
+// whole reports whether the servers that run have a vote and answer, and nobody else has one. One that was wiped is
+// another one than before, by its id.
 func (w *world) whole() bool {
 	leader := w.leads()
 	if leader == nil {
@@ -133,7 +134,8 @@ func (c *chaos) slowDisk() {
 	c.breakServer(fmt.Sprintf("slow down to %s the disk of", latency), s, func() { s.disk.Slow(latency) }, func() { s.disk.Slow(everyWrite) })
 }
 
-// everyWrite is how long a write takes on the disks of fault tests while nothing is wrong, so that a power loss finds some under way.
+// everyWrite is how long a write takes on the disks of fault tests while nothing is wrong, so that a power loss finds
+// some under way.
 const everyWrite = 200 * time.Microsecond
 
 // hangDisk has a disk hang: for a moment, or until the watchdog ends the process.
@@ -184,8 +186,9 @@ func (c *chaos) fullDisk() {
 	})
 }
 
-// pauseServer has a server neither heard nor hear, nor write, for about as long as its watchdog allows. That is what a paused machine looks like from outside;
-// inside its clocks go on, which a bubble can't stop for one process alone: pauses of real processes are tested in e2e.
+// pauseServer has a server neither heard nor hear, nor write, for about as long as its watchdog allows. That is what a
+// paused machine looks like from outside; inside its clocks go on, which a bubble can't stop for one process alone:
+// pauses of real processes are tested in e2e.
 func (c *chaos) pauseServer() {
 	s := c.serverOrLeader()
 	if c.broken(true) > 0 {

@@ -9,8 +9,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Architecture "model.Time", S8: the wall clocks of servers differ and jump by years, ahead and back, and leaders come and go. No deadline comes early or late by
-// that, no node goes offline, no hold begins, and cluster time neither jumps nor goes back. What people are shown never goes back either.
+// Architecture "model.Time", S8: the wall clocks of servers differ and jump by years, ahead and back, and leaders come
+// and go. No deadline comes early or late by that, no node goes offline, no hold begins, and cluster time neither jumps
+// nor goes back. What people are shown never goes back either.
 func TestWallClocksJump(t *testing.T) {
 	eachRandom(t, 1, func(t *testing.T, random *rand.Rand) {
 		inBubble(t, options{seed: random.Uint64()}, func(t *testing.T, w *world) {

@@ -15,8 +15,9 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// labellers write labels through random servers all the while, so that there is something to lose whatever breaks (S4). Each has a label of its own and counts in it.
-// What they are told goes to the world's receipts, which are judged. Safe for many goroutines.
+// labellers write labels through random servers all the while, so that there is something to lose whatever breaks (S4).
+// Each has a label of its own and counts in it. What they are told goes to the world's receipts, which are judged. Safe
+// for many goroutines.
 type labellers struct {
 	w       *world
 	clients []*transport.Client // one for each server
@@ -65,7 +66,8 @@ func (l *labellers) write(writer int, random *rand.Rand) {
 	}
 }
 
-// try sends a write with the same id to one server after the other until one says what became of it, or the writers end.
+// try sends a write with the same id to one server after the other until one says what became of it, or the writers
+// end.
 func (l *labellers) try(writer, value int, random *rand.Rand) error {
 	id := model.RequestID(ulid.Make().String())
 	path := "/v1/nodes/" + string(l.node(writer)) + "/label"

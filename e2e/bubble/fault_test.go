@@ -9,7 +9,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// faults is a random test of a small cluster with work, under some of the things that chaos does, with writes all the while (S4).
+// faults is a random test of a small cluster with work, under some of the things that chaos does, with writes all the
+// while (S4).
 type faults struct {
 	raft   cluster.RaftConfig
 	during time.Duration
@@ -37,10 +38,12 @@ func (f faults) run(t *testing.T, random *rand.Rand) {
 	})
 }
 
-// shortLog has snapshots all the time, and little log behind them: a server that was away for a moment needs a snapshot.
+// shortLog has snapshots all the time, and little log behind them: a server that was away for a moment needs a
+// snapshot.
 var shortLog = cluster.RaftConfig{SnapshotInterval: 2 * time.Second, SnapshotThreshold: 16, TrailingLogs: 64}
 
-// S4, S5, S8, L1: servers lose power while they write, one or all at once, and some get a new disk. What was acknowledged is in the state of every later leader.
+// S4, S5, S8, L1: servers lose power while they write, one or all at once, and some get a new disk. What was
+// acknowledged is in the state of every later leader.
 func TestPowerLosses(t *testing.T) {
 	eachRandom(t, 2, func(t *testing.T, random *rand.Rand) {
 		faults{shortLog, time.Minute, func(c *chaos) []func() {
@@ -49,7 +52,8 @@ func TestPowerLosses(t *testing.T) {
 	})
 }
 
-// S4, S5, L1: disks hang, break, fill up and are slow. A server that can't write ends or steps aside, and the others go on.
+// S4, S5, L1: disks hang, break, fill up and are slow. A server that can't write ends or steps aside, and the others go
+// on.
 func TestDiskFaults(t *testing.T) {
 	eachRandom(t, 1, func(t *testing.T, random *rand.Rand) {
 		faults{cluster.RaftConfig{}, 90 * time.Second, func(c *chaos) []func() {

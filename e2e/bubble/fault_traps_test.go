@@ -11,8 +11,8 @@ import (
 	"github.com/outspan/outspan/fsm"
 )
 
-// Scenarios of what the engines do wrong when they are used as their defaults suggest (cluster/DESIGN.md, "Traps"): each fails in a build that
-// walks into the trap, see internal/plant.
+// Scenarios of what the engines do wrong when they are used as their defaults suggest (cluster/DESIGN.md, "Traps"):
+// each fails in a build that walks into the trap, see internal/plant.
 
 // follows wants a server to have everything that was committed before, soon.
 func (w *world) follows(s *server, why string) {
@@ -35,8 +35,8 @@ func (w *world) burst(many int) {
 	}
 }
 
-// One failed append to a follower's log wedges its replication for ever, if more than one request is on its way to it and it goes on after the
-// error. It must end instead; started again on a disk that works, it catches up.
+// One failed append to a follower's log wedges its replication for ever, if more than one request is on its way to it
+// and it goes on after the error. It must end instead; started again on a disk that works, it catches up.
 func TestFollowerWhoseDiskFailsOnce(t *testing.T) {
 	inBubble(t, options{nodes: 1}, func(t *testing.T, w *world) {
 		l := w.keep(2, rand.New(rand.NewPCG(1, 1)))
@@ -82,8 +82,9 @@ func TestLeaderWhoseDiskHangs(t *testing.T) {
 	})
 }
 
-// A leader that was cut off has a long tail of entries that nobody else has. Meanwhile the others went on, and have shortened their log beyond
-// the point where they part, so it needs a snapshot; that ends before its own tail does. It must follow then, after one snapshot.
+// A leader that was cut off has a long tail of entries that nobody else has. Meanwhile the others went on, and have
+// shortened their log beyond the point where they part, so it needs a snapshot; that ends before its own tail does. It
+// must follow then, after one snapshot.
 func TestDivergentTailGetsASnapshot(t *testing.T) {
 	raft := cluster.RaftConfig{SnapshotInterval: time.Second, SnapshotThreshold: 16, TrailingLogs: 8}
 	inBubble(t, options{nodes: 1, raft: raft}, func(t *testing.T, w *world) {

@@ -13,8 +13,8 @@ import (
 	"github.com/outspan/outspan/fsm"
 )
 
-// history is every entry that any server has applied, replayed from the log into a state of its own, and judged. Safe for many
-// goroutines.
+// history is every entry that any server has applied, replayed from the log into a state of its own, and judged. Safe
+// for many goroutines.
 type history struct {
 	t *testing.T
 
@@ -67,8 +67,8 @@ func (h *history) follow(name string, p *serverProcess) func(context.Context) {
 	}
 }
 
-// compareEvery is after how many entries a server's state is compared with the replay, as a whole. States that differ once differ from then on,
-// so nothing is missed by comparing now and then, and at the end.
+// compareEvery is after how many entries a server's state is compared with the replay, as a whole. States that differ
+// once differ from then on, so nothing is missed by comparing now and then, and at the end.
 const compareEvery = 16
 
 // look has the replay go on from this server's log when it is the first to get there, and compares what it published.
@@ -101,7 +101,8 @@ func (h *history) look(name string, log cluster.LogStore, state fsm.State, compa
 	}
 }
 
-// restored goes on from a state that no log gives: a person restored a snapshot. What comes after is judged as a new history.
+// restored goes on from a state that no log gives: a person restored a snapshot. What comes after is judged as a new
+// history.
 func (h *history) restored(state fsm.State) {
 	h.state, h.base = state, state.Index
 	h.states[state.Index] = state
@@ -135,8 +136,8 @@ func (h *history) replay(log cluster.LogStore, index uint64) error {
 	return nil
 }
 
-// entry reads one entry from this log, or from the log of another server that has applied it: a server that began with a snapshot lacks what came
-// before, and can be looked at before the others.
+// entry reads one entry from this log, or from the log of another server that has applied it: a server that began with
+// a snapshot lacks what came before, and can be looked at before the others.
 func (h *history) entry(log cluster.LogStore, index uint64) (raft.Log, error) {
 	var l raft.Log
 	err := log.GetLog(index, &l)

@@ -7,7 +7,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// underBudget reports whether budgets limit stops for a cause: what the system or an operator chose to do, and a scale-down as far as it stops what serves.
+// underBudget reports whether budgets limit stops for a cause: what the system or an operator chose to do, and a
+// scale-down as far as it stops what serves.
 func underBudget(cause model.Cause) bool { return cause.Voluntary() || cause == model.CauseScaleDown }
 
 // scope is one budget: that of a group, or a shared one with its groups.
@@ -42,7 +43,8 @@ func (s step) scopes(lost map[model.GroupID]bool) []scope {
 	return all
 }
 
-// readyOf counts the ready members of groups by their rows: desired running, observed ready, on a node that is not offline.
+// readyOf counts the ready members of groups by their rows: desired running, observed ready, on a node that is not
+// offline.
 func readyOf(st *fsm.State, groups []model.GroupID) int {
 	n := 0
 	for _, id := range groups {
@@ -55,8 +57,9 @@ func readyOf(st *fsm.State, groups []model.GroupID) int {
 	return n
 }
 
-// budgets is S3: a voluntary stop never lowers ready below min_ready, nor is anything stopped at all when it is already below, except by recorded force.
-// Commands of one entry see each other, so each budget is judged by what the entry did in all.
+// budgets is S3: a voluntary stop never lowers ready below min_ready, nor is anything stopped at all when it is already
+// below, except by recorded force. Commands of one entry see each other, so each budget is judged by what the entry did
+// in all.
 func (c *court) budgets(s step) error {
 	lost, ready, unready := map[model.GroupID]bool{}, map[model.GroupID]int{}, map[model.GroupID]model.InstanceID{}
 	s.began(func(was, now *fsm.Instance) {
@@ -105,7 +108,8 @@ type window struct {
 	stops []model.Time
 }
 
-// rates is S3 for the rates of groups, of shared budgets and of actors: within any window no more began than are allowed, whoever led.
+// rates is S3 for the rates of groups, of shared budgets and of actors: within any window no more began than are
+// allowed, whoever led.
 func (c *court) rates(s step) error {
 	began := map[string][]model.Time{}
 	s.began(func(was, now *fsm.Instance) {
@@ -135,7 +139,8 @@ func (c *court) rates(s step) error {
 	return f.err()
 }
 
-// count adds the stops of one entry to those that a rate counts. A rate that was changed begins anew: it knows only what the one before had to remember.
+// count adds the stops of one entry to those that a rate counts. A rate that was changed begins anew: it knows only
+// what the one before had to remember.
 func (c *court) count(f *findings, name string, most int, per model.Duration, fresh bool, stops []model.Time) {
 	w := c.windows[name]
 	if w == nil || fresh || w.most != most || w.per != per {
@@ -162,8 +167,8 @@ type railed struct {
 	n  int
 }
 
-// railway is S7 for stops that nobody ordered: the rescheduler's, and those of a policy that a cordon set off. Within a minute they are at most 5 % of what is to
-// run, and one in any case.
+// railway is S7 for stops that nobody ordered: the rescheduler's, and those of a policy that a cordon set off. Within a
+// minute they are at most 5 % of what is to run, and one in any case.
 func (c *court) railway(s step) error {
 	n := 0
 	s.began(func(was, now *fsm.Instance) {

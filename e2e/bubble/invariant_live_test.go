@@ -24,8 +24,8 @@ func (w *world) leadsAgain() time.Duration {
 	return w.eventually(leaderWithin, "L1: a majority that can talk has a leader", func() bool { return w.leads() != nil })
 }
 
-// drainsEnd is L2: every drain that has a deadline ends by it, whatever else; one that waits for its turn gets it. While decisions are paused none ends, and
-// without a leader neither, so the time counts from here at the earliest.
+// drainsEnd is L2: every drain that has a deadline ends by it, whatever else; one that waits for its turn gets it.
+// While decisions are paused none ends, and without a leader neither, so the time counts from here at the earliest.
 func (w *world) drainsEnd() {
 	w.t.Helper()
 	w.leader()
@@ -88,8 +88,9 @@ func (w *world) offlineWithin(n *node) time.Duration {
 	return w.eventually(threshold+2*h+detectionSlack, "L4: "+n.name+" is offline", func() bool { return n.row().Health == model.HealthOffline })
 }
 
-// settle ends all that was done and all that is broken, and wants the cluster to come to rest: L1, L2, everything that is wanted runs once and nothing else, L3;
-// then a machine dies, which is found out in time (L4), and everything is there again.
+// settle ends all that was done and all that is broken, and wants the cluster to come to rest: L1, L2, everything that
+// is wanted runs once and nothing else, L3; then a machine dies, which is found out in time (L4), and everything is
+// there again.
 func (k *work) settle() {
 	w := k.w
 	w.t.Helper()
@@ -181,7 +182,8 @@ func (k *work) reactivate() {
 	})
 }
 
-// restsWithin is how long everything may take to be whole: nodes that flapped are held back for up to 30 minutes, failed programs wait for their next try, holds end after a minute.
+// restsWithin is how long everything may take to be whole: nodes that flapped are held back for up to 30 minutes,
+// failed programs wait for their next try, holds end after a minute.
 const restsWithin = 45 * time.Minute
 
 // rest waits until everything that is wanted runs, once, and nothing else.

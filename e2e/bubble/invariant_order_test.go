@@ -10,8 +10,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// deleted is S9: an instance that ended or was deleted is never there again, whoever reports it late and whatever name is used again; and a job that was
-// purged takes nothing of the old one over.
+// deleted is S9: an instance that ended or was deleted is never there again, whoever reports it late and whatever name
+// is used again; and a job that was purged takes nothing of the old one over.
 func (c *court) deleted(s step) error {
 	if s.before.Instances.Same(s.after.Instances) {
 		return nil
@@ -99,8 +99,9 @@ func (c *court) strangers(s step) error {
 	return f.err()
 }
 
-// preemptions is S11: who takes the room of others is of a higher class, or of the same where that is fair and the owner has the larger share; all of them
-// begin to stop in the entry that places it, on its node; and it waits until they are gone.
+// preemptions is S11: who takes the room of others is of a higher class, or of the same where that is fair and the
+// owner has the larger share; all of them begin to stop in the entry that places it, on its node; and it waits until
+// they are gone.
 func (c *court) preemptions(s step) error {
 	var f findings
 	s.began(func(was, now *fsm.Instance) {

@@ -42,7 +42,8 @@ func (r *receipts) note(id model.RequestID, what string, err error) {
 	r.all[id] = receipt{what, told(err), err}
 }
 
-// told is what an error says about the outcome. A refusal is one only where a server said so and the log can't hold it otherwise.
+// told is what an error says about the outcome. A refusal is one only where a server said so and the log can't hold it
+// otherwise.
 func told(err error) answered {
 	var refused *model.Error
 	switch {
@@ -65,8 +66,8 @@ type outcome struct {
 	accepted bool
 }
 
-// durable is S4 over a whole history: every request that was acknowledged was carried out by exactly one entry, and is remembered; every refused one
-// by none; those that nobody knows of at most once, which court.once sees.
+// durable is S4 over a whole history: every request that was acknowledged was carried out by exactly one entry, and is
+// remembered; every refused one by none; those that nobody knows of at most once, which court.once sees.
 func (r *receipts) durable(entries []committed, last fsm.State) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

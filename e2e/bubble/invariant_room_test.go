@@ -6,8 +6,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// rooms is S1: on each node the memory of all that is not stopped is at most what it offers, and no port is taken twice. Who waits for the room of
-// others takes it when they are gone.
+// rooms is S1: on each node the memory of all that is not stopped is at most what it offers, and no port is taken
+// twice. Who waits for the room of others takes it when they are gone.
 func (c *court) rooms(s step) error {
 	if s.before.Instances.Same(s.after.Instances) && s.before.Nodes.Same(s.after.Nodes) {
 		return nil
@@ -37,8 +37,8 @@ func (c *court) rooms(s step) error {
 	return f.err()
 }
 
-// holders is S2 as far as the state shows it: of a slot that is exclusive or has local volumes at most one instance is not confirmed stopped. The
-// programs' own truth does the rest.
+// holders is S2 as far as the state shows it: of a slot that is exclusive or has local volumes at most one instance is
+// not confirmed stopped. The programs' own truth does the rest.
 func (c *court) holders(s step) error {
 	if s.before.Instances.Same(s.after.Instances) {
 		return nil

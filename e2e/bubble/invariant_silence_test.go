@@ -62,8 +62,8 @@ func (e ears) of(id model.NodeID, up map[string]*serverProcess) []hearing {
 // lateForHearings is for how long after an entry what servers hear still tells what they heard then.
 const lateForHearings = 200 * time.Millisecond
 
-// silence is S13: a node that a majority of the servers heard within T/2 is never marked offline. It asks the servers when the first of them has
-// applied the entry, which is a moment after it was written.
+// silence is S13: a node that a majority of the servers heard within T/2 is never marked offline. It asks the servers
+// when the first of them has applied the entry, which is a moment after it was written.
 func (h *history) silence(s step) error {
 	h.ears.listen(h.up, half(s.before.Settings.OfflineAfter))
 	if time.Since(time.UnixMilli(s.entry.Wall)).Abs() > lateForHearings {
@@ -87,7 +87,8 @@ func half(threshold model.Duration) time.Duration {
 	return time.Duration(threshold) * time.Millisecond / 2
 }
 
-// unfair is the rule of S13 for one node that was marked offline. The verdict that this rests on may be a heartbeat old, so one that came back since does not count.
+// unfair is the rule of S13 for one node that was marked offline. The verdict that this rests on may be a heartbeat
+// old, so one that came back since does not count.
 func unfair(name string, threshold model.Duration, voters int, heard []hearing) error {
 	recent, verdict := 0, cluster.HeartbeatInterval(threshold)
 	for _, one := range heard {
@@ -104,8 +105,8 @@ func unfair(name string, threshold model.Duration, voters int, heard []hearing) 
 // snapshotEvery is after how many entries a server that begins with a snapshot is compared with the replay.
 const snapshotEvery = 64
 
-// copied is S5 for snapshots: a state that was written and read again is the same, and the entries that follow lead both to the same. It goes on from one
-// snapshot until the next, and looks there.
+// copied is S5 for snapshots: a state that was written and read again is the same, and the entries that follow lead
+// both to the same. It goes on from one snapshot until the next, and looks there.
 func (h *history) copied(s step) {
 	if h.restart.Index != 0 {
 		h.restart, _ = h.restart.Apply(s.entry.index, s.entry.term, s.entry.Entry)

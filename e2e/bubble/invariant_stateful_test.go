@@ -16,8 +16,9 @@ func fromOutside(cause model.Cause) bool {
 	return false
 }
 
-// reasons is S6: nothing is stopped by a drain, a preemption or the rescheduler without a committed reason that still holds; what a role keeps, a gate does not
-// let go, or is the last copy of its data stays, unless a drain was told to force it.
+// reasons is S6: nothing is stopped by a drain, a preemption or the rescheduler without a committed reason that still
+// holds; what a role keeps, a gate does not let go, or is the last copy of its data stays, unless a drain was told to
+// force it.
 func (c *court) reasons(s step) error {
 	var f findings
 	s.began(func(was, now *fsm.Instance) {
@@ -95,7 +96,8 @@ func (s step) unfounded(i *fsm.Instance, d *fsm.Drain, drained bool) string {
 	return ""
 }
 
-// broken says why a gate does not hold, by the rows before the entry; empty if it does, or is one about the group that cannot be told from one row.
+// broken says why a gate does not hold, by the rows before the entry; empty if it does, or is one about the group that
+// cannot be told from one row.
 func broken(s step, i *fsm.Instance, text string) string {
 	gate, refusal := model.ParseGate(text)
 	if refusal != nil {
@@ -138,8 +140,8 @@ func broken(s step, i *fsm.Instance, text string) string {
 	return ""
 }
 
-// lastCopy holds that the last copy which can be relied on is not stopped. A person may bypass that, a job may be stopped, and a drain may have a policy that
-// lets it go.
+// lastCopy holds that the last copy which can be relied on is not stopped. A person may bypass that, a job may be
+// stopped, and a drain may have a policy that lets it go.
 func (c *court) lastCopy(f *findings, s step, was, now *fsm.Instance) {
 	spec, ok := s.before.Spec(was.Group, was.Version)
 	group, known := s.after.Groups.Get(was.Group)

@@ -9,8 +9,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// surges is S7: what is desired to run and not lost is at most the count and its surge, a slot has at most a holder and one successor, and nothing is replaced
-// twice at a time.
+// surges is S7: what is desired to run and not lost is at most the count and its surge, a slot has at most a holder and
+// one successor, and nothing is replaced twice at a time.
 func (c *court) surges(s step) error {
 	if s.before.Instances.Same(s.after.Instances) {
 		return nil
@@ -97,7 +97,8 @@ func rolling(s step, id model.GroupID) (all []string) {
 	return all
 }
 
-// pairs counts the slots of a group in which one instance is to take over from another. One that was lost on its way counts: its slot gets another one.
+// pairs counts the slots of a group in which one instance is to take over from another. One that was lost on its way
+// counts: its slot gets another one.
 func pairs(st *fsm.State, id model.GroupID) int {
 	n := 0
 	for i := range st.InstancesOf(id) {
@@ -123,7 +124,8 @@ const (
 	retriesAtMost = 3 + 10
 )
 
-// waves is S7 for replacements: what failed is tried again a limited number of times within a window, and a node that returns starts no second wave.
+// waves is S7 for replacements: what failed is tried again a limited number of times within a window, and a node that
+// returns starts no second wave.
 func (c *court) waves(s step) error {
 	var f findings
 	s.placed(func(i *fsm.Instance) {

@@ -15,8 +15,8 @@ type step struct {
 	entry         committed
 }
 
-// court judges every entry of one history, in order. It knows only what rows say, and adds up by itself what the product keeps sums of, so
-// that both would have to be wrong in the same way. It belongs to whoever replays.
+// court judges every entry of one history, in order. It knows only what rows say, and adds up by itself what the
+// product keeps sums of, so that both would have to be wrong in the same way. It belongs to whoever replays.
 type court struct {
 	windows map[string]*window // S3: by budget or actor
 	rails   []railed           // S7
@@ -54,7 +54,8 @@ func checkStep(s step) error {
 	return fsm.CheckStep(s.before, s.after)
 }
 
-// labels tell to which invariant a finding of fsm.Check or fsm.CheckStep belongs, by words in it; the first that fits counts.
+// labels tell to which invariant a finding of fsm.Check or fsm.CheckStep belongs, by words in it; the first that fits
+// counts.
 var labels = [...]struct{ words, id string }{
 	{"bytes are placed", "S1"}, {"holds", "S1"}, {"port ", "S1"},
 	{"single holder", "S2"},
@@ -63,7 +64,8 @@ var labels = [...]struct{ words, id string }{
 	{"became", "S8"}, {"went", "S8"}, {"had ended", "S8"}, {"began anew", "S8"}, {"changed", "S8"}, {"rewritten", "S8"},
 }
 
-// labelled puts the id of its invariant before a finding of the product's own checks; what has none breaks what the others rest on.
+// labelled puts the id of its invariant before a finding of the product's own checks; what has none breaks what the
+// others rest on.
 func labelled(err error) error {
 	for _, l := range labels {
 		if strings.Contains(err.Error(), l.words) {

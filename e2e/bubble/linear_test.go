@@ -14,12 +14,14 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// Bounds of what is read here. The leader's lease is 500 ms; raft looks at it when it may have ended, and a read that was let in just before is
-// answered a moment later. What a follower knows comes a commit interval and a few network delays late.
+// Bounds of what is read here. The leader's lease is 500 ms; raft looks at it when it may have ended, and a read that
+// was let in just before is answered a moment later. What a follower knows comes a commit interval and a few network
+// delays late.
 var linearBounds = linear.Bounds{Default: 600 * time.Millisecond, Slack: 400 * time.Millisecond}
 
-// Everything that clients are told while servers are killed, cut off in both or one direction, and slow: consistent reads and all writes are
-// linearizable, what is acknowledged is there once (S4), versions and indexes only grow (S8), and the weaker reads are no older than they say.
+// Everything that clients are told while servers are killed, cut off in both or one direction, and slow: consistent
+// reads and all writes are linearizable, what is acknowledged is there once (S4), versions and indexes only grow (S8),
+// and the weaker reads are no older than they say.
 func TestLinear(t *testing.T) {
 	total := 0
 	seeds, err := seedsOf(t.Name(), 1, os.Getenv)
@@ -51,7 +53,8 @@ func artifacts(t *testing.T, seed uint64) string {
 	return filepath.Join(t.ArtifactDir(), strings.ReplaceAll(t.Name(), "/", "-")+fmt.Sprintf("-%d", seed))
 }
 
-// linearHistory is a quarter of a minute of clients and faults in fake time. It is judged outside: searches are bounded by real time.
+// linearHistory is a quarter of a minute of clients and faults in fake time. It is judged outside: searches are bounded
+// by real time.
 func linearHistory(t *testing.T, seed uint64) (h *linear.History, faults []string) {
 	t.Helper()
 	random := rand.New(rand.NewPCG(seed, seed))

@@ -98,8 +98,8 @@ func nextDecision(t *testing.T, w *world, index uint64, want int) {
 }
 
 // S13: the leader is cut off from all agents while the other servers hear them, then one of these as well, so that a majority hears
-// nothing and a single server vetoes. Nobody is marked offline, there is no hold, the node shows who sees it, and work goes on through those servers
-// that agents reach.
+// nothing and a single server vetoes. Nobody is marked offline, there is no hold, the node shows who sees it, and work
+// goes on through those servers that agents reach.
 func TestLeaderCutOffFromAgents(t *testing.T) {
 	inBubble(t, options{}, func(t *testing.T, w *world) {
 		w.run("web", group("http", 8, 64*mib))

@@ -136,7 +136,8 @@ func (n *node) killAgent() {
 	n.cancel()
 }
 
-// powerOff ends the machine: nobody hears anything, its programs are gone, and the last record of the journal may be torn.
+// powerOff ends the machine: nobody hears anything, its programs are gone, and the last record of the journal may be
+// torn.
 func (n *node) powerOff() {
 	n.w.t.Helper()
 	n.w.net.Vanish(n.host)

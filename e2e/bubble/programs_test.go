@@ -85,8 +85,8 @@ func (tr *truth) begin(p *program) {
 	delete(tr.stopped, p.instance)
 }
 
-// mayBegin judges a start by what runs: S1, the machine has the memory for it; S2, nobody else has its volume or its identity, and whoever has it next
-// has a higher epoch.
+// mayBegin judges a start by what runs: S1, the machine has the memory for it; S2, nobody else has its volume or its
+// identity, and whoever has it next has a higher epoch.
 func (tr *truth) mayBegin(p *program) error {
 	var f findings
 	memory := p.memory

@@ -14,7 +14,8 @@ import (
 )
 
 // S4: all servers are killed at once in the middle of many writes, and start again on what their disks hold. Everything that was
-// acknowledged is there; every write whose outcome was unknown is repeated with its id and is in the state once. No program notices.
+// acknowledged is there; every write whose outcome was unknown is repeated with its id and is in the state once. No
+// program notices.
 func TestAllServersRestart(t *testing.T) {
 	eachRandom(t, 1, func(t *testing.T, random *rand.Rand) {
 		inBubble(t, options{}, func(t *testing.T, w *world) {
@@ -113,7 +114,8 @@ func once(t *testing.T, w *world, names []model.JobName, want int) {
 	}
 }
 
-// S5, S4: one server after the other is stopped and started again while jobs come and go; each catches up, and all agree.
+// S5, S4: one server after the other is stopped and started again while jobs come and go; each catches up, and all
+// agree.
 func TestRollingRestart(t *testing.T) {
 	inBubble(t, options{}, func(t *testing.T, w *world) {
 		web := w.run("web", group("http", 8, 64*mib))
@@ -166,8 +168,9 @@ func TestDeposedLeadersEntryIsRefused(t *testing.T) {
 	})
 }
 
-// S4, S10: a leader that is cut off from the other servers can't commit. What it decided meanwhile is nowhere, and it did not claim otherwise;
-// its successor leads in a higher term, and after the cut the old one follows. Agents that asked the old one go elsewhere.
+// S4, S10: a leader that is cut off from the other servers can't commit. What it decided meanwhile is nowhere, and it
+// did not claim otherwise; its successor leads in a higher term, and after the cut the old one follows. Agents that
+// asked the old one go elsewhere.
 func TestCutOffLeaderCommitsNothing(t *testing.T) {
 	inBubble(t, options{}, func(t *testing.T, w *world) {
 		w.lead(w.servers[0]) // all agents ask the first server that answered

@@ -12,9 +12,10 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// S2, L2: a person restores a snapshot that is older than much of what happened: agents have registered again, machines were off, instances were evicted,
-// released and moved, servers have died. Until the restore is confirmed nothing is told to stop because of it. After the confirmation every node is online and
-// each instance's state is what really runs, within convergesWithin.
+// S2, L2: a person restores a snapshot that is older than much of what happened: agents have registered again, machines
+// were off, instances were evicted, released and moved, servers have died. Until the restore is confirmed nothing is
+// told to stop because of it. After the confirmation every node is online and each instance's state is what really
+// runs, within convergesWithin.
 func TestOldSnapshots(t *testing.T) {
 	eachRandom(t, 2, func(t *testing.T, random *rand.Rand) {
 		inBubble(t, options{nodes: 5, seed: random.Uint64(), raft: shortLog}, func(t *testing.T, w *world) {
@@ -83,7 +84,8 @@ func (c *chaos) restoreSnapshot(snapshot []byte) {
 	})
 }
 
-// unconfirmed lets agents and servers die and return while nobody has confirmed the restore: no program is told to stop by it.
+// unconfirmed lets agents and servers die and return while nobody has confirmed the restore: no program is told to stop
+// by it.
 func (c *chaos) unconfirmed(during time.Duration) {
 	w := c.w
 	w.t.Helper()
@@ -131,7 +133,8 @@ func (c *chaos) converge() {
 	w.t.Logf("what servers believe is what runs %s after everything was mended", took)
 }
 
-// decide is what a person does about instances that the restored state does not know and that hold their slots: they are stopped.
+// decide is what a person does about instances that the restored state does not know and that hold their slots: they
+// are stopped.
 func (c *chaos) decide() {
 	st := c.w.state()
 	for _, n := range st.Nodes.All() {

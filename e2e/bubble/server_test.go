@@ -167,7 +167,8 @@ func (p *serverProcess) ended() bool {
 	return p.gone || p.fatal != nil
 }
 
-// die ends the process without any order. What is left of it here can't reach anybody any more; the next start waits for it.
+// die ends the process without any order. What is left of it here can't reach anybody any more; the next start waits
+// for it.
 func (p *serverProcess) die() {
 	p.mu.Lock()
 	p.gone = true
@@ -264,7 +265,8 @@ func (s *server) kill() {
 	s.die()
 }
 
-// powerOff ends the machine: nobody hears anything, and of what was not forced to its disk any part may be lost. It says which.
+// powerOff ends the machine: nobody hears anything, and of what was not forced to its disk any part may be lost. It
+// says which.
 func (s *server) powerOff() string {
 	s.w.t.Helper()
 	s.w.net.Vanish(s.host)

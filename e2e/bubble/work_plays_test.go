@@ -12,8 +12,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// What programs in memory can be asked, by the first word of a command; what they answer follows from what the group plays (env PLAY) and from what
-// was done to it.
+// What programs in memory can be asked, by the first word of a command; what they answer follows from what the group
+// plays (env PLAY) and from what was done to it.
 const (
 	askFacts   = "/facts"   // the role check
 	askResign  = "/resign"  // the before_stop hook
@@ -131,8 +131,8 @@ func (tr *truth) plays(group model.GroupID, slot int) bool {
 
 const toSync = 2 * time.Second // how long a copy takes to come in sync
 
-// inSync is how a copy is. It begins to sync from one that is when it has come up; the first of a group, and the first after all were down, begin with what they
-// have.
+// inSync is how a copy is. It begins to sync from one that is when it has come up; the first of a group, and the first
+// after all were down, begin with what they have.
 func (tr *truth) inSync(p *program, now time.Time) bool {
 	if p.part.synced.IsZero() {
 		source := !tr.stage.held[p.group]
@@ -209,11 +209,12 @@ func (tr *truth) calm() {
 	}
 }
 
-// factsLag is for how long servers may still believe a fact that is over: until the role check has asked again and the report has arrived, over a failover.
+// factsLag is for how long servers may still believe a fact that is over: until the role check has asked again and the
+// report has arrived, over a failover.
 const factsLag = 20 * time.Second
 
-// judgeCopies is S6 by the programs' own truth: no copy that is in sync gets its stop signal for a cause from outside while, for some time now, there was no other
-// one in sync, unless a drain's policy does not care.
+// judgeCopies is S6 by the programs' own truth: no copy that is in sync gets its stop signal for a cause from outside
+// while, for some time now, there was no other one in sync, unless a drain's policy does not care.
 func (w *world) judgeCopies(p *program) {
 	now := time.Now()
 	w.truth.mu.Lock()

@@ -50,8 +50,9 @@ func everyRole() []model.JobSpec {
 	}
 }
 
-// All invariants with a job of every role, whose programs lead, follow, come in sync and fall behind, whose role checks and hooks fail at times, while nodes are
-// drained with options of all kinds, instances evicted through all servers at once, policies, budgets and settings changed in the middle, servers and nodes lost.
+// All invariants with a job of every role, whose programs lead, follow, come in sync and fall behind, whose role checks
+// and hooks fail at times, while nodes are drained with options of all kinds, instances evicted through all servers at
+// once, policies, budgets and settings changed in the middle, servers and nodes lost.
 func TestRoles(t *testing.T) {
 	eachRandom(t, 1, func(t *testing.T, random *rand.Rand) {
 		inBubble(t, options{nodes: 6}, func(t *testing.T, w *world) {

@@ -29,7 +29,8 @@ const (
 // corpus has the seeds that found something: "SEED TestName # what it was".
 const corpus = "testdata/seeds"
 
-// during is for how long a test goes on: as long as it should, or in make test for a half of that, which is the beginning of the same plan.
+// during is for how long a test goes on: as long as it should, or in make test for a half of that, which is the
+// beginning of the same plan.
 func during(full time.Duration) time.Duration {
 	if testing.Short() && os.Getenv(oneSeed) == "" {
 		return full / 2
@@ -37,7 +38,8 @@ func during(full time.Duration) time.Duration {
 	return full
 }
 
-// eachRandom runs a test for each seed: with short of them that are fixed, or as the environment says. It tells in sum what was done.
+// eachRandom runs a test for each seed: with short of them that are fixed, or as the environment says. It tells in sum
+// what was done.
 func eachRandom(t *testing.T, short int, test func(t *testing.T, random *rand.Rand)) {
 	t.Helper()
 	seeds, err := seedsOf(t.Name(), short, os.Getenv)

@@ -224,7 +224,8 @@ func (k *work) quota() {
 	_ = k.send("PUT", "/v1/classes/"+pick(k.random, "batch", "production"), map[string]any{"quota_instances": pick(k.random, 0, 0, 6, 12)})
 }
 
-// The troubles that programs have: what they say of themselves is not to be had, their hooks fail, others lead, copies fall behind, checks fail, programs end.
+// The troubles that programs have: what they say of themselves is not to be had, their hooks fail, others lead, copies
+// fall behind, checks fail, programs end.
 func (k *work) mute() {
 	if p := k.w.truth.any(k.random, plays(playLeader, playCopies, playShards)); p != nil {
 		until := time.Now().Add(time.Duration(1+k.random.IntN(8)) * time.Second)
@@ -307,8 +308,8 @@ func (k *work) look() {
 
 const actsWithin = model.Second
 
-// unexplained is S14: every instance that should be there is placed, or its group says why not; every one that should go is stopping, or says why not. A leader
-// that is about to act is not asked.
+// unexplained is S14: every instance that should be there is placed, or its group says why not; every one that should
+// go is stopping, or says why not. A leader that is about to act is not asked.
 func (w *world) unexplained() error {
 	leader := w.leads()
 	if leader == nil {

@@ -32,8 +32,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// world is a cluster, the machines that it runs on, and what is known of both. It belongs to the goroutine of its test; what others touch
-// has its own lock.
+// world is a cluster, the machines that it runs on, and what is known of both. It belongs to the goroutine of its test;
+// what others touch has its own lock.
 type world struct {
 	t        *testing.T
 	net      *memnet.Net
@@ -66,8 +66,9 @@ type options struct {
 
 const networkDelay = 500 * time.Microsecond
 
-// inBubble runs a test on a settled cluster in fake time, and ends it in order. memberlist leaves goroutines that wait for a last timeout
-// when it is shut down; a bubble's clock stands still once the test has returned, so they get their minute before.
+// inBubble runs a test on a settled cluster in fake time, and ends it in order. memberlist leaves goroutines that wait
+// for a last timeout when it is shut down; a bubble's clock stands still once the test has returned, so they get their
+// minute before.
 func inBubble(t *testing.T, o options, test func(*testing.T, *world)) {
 	t.Helper()
 	began := time.Now()
@@ -157,8 +158,8 @@ func serverHost(i int) string { return fmt.Sprintf("10.0.0.%d", i) }
 
 func nodeHost(i int) string { return fmt.Sprintf("10.0.1.%d", i) }
 
-// tempDir is a directory for the disks. Forcing every entry and every journal record to a real disk would take most of the
-// time of these tests, so it is in memory where the system has such a place.
+// tempDir is a directory for the disks. Forcing every entry and every journal record to a real disk would take most of
+// the time of these tests, so it is in memory where the system has such a place.
 func (w *world) tempDir() string {
 	const memory = "/dev/shm"
 	if info, err := os.Stat(memory); err != nil || !info.IsDir() {
@@ -243,7 +244,8 @@ func (w *world) followers() []*server {
 	return out
 }
 
-// state is the newest one that any server has shown, also before it died: those that have just been started don't know what is committed.
+// state is the newest one that any server has shown, also before it died: those that have just been started don't know
+// what is committed.
 func (w *world) state() fsm.State {
 	newest := w.history.last()
 	for _, s := range w.servers {
@@ -302,7 +304,8 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// send is a write through the API, repeated with one request id until its outcome is known, as the command line's user is told to do.
+// send is a write through the API, repeated with one request id until its outcome is known, as the command line's user
+// is told to do.
 func (w *world) send(path string, body any) ([]byte, error) {
 	id := ulid.Make().String()
 	raw, err := w.sendAs(id, path, body)

@@ -15,7 +15,8 @@ import (
 	"time"
 )
 
-// Door is the way to the API of one server. Nothing is repeated behind it: what a client is not told, the history doesn't know.
+// Door is the way to the API of one server. Nothing is repeated behind it: what a client is not told, the history
+// doesn't know.
 type Door struct {
 	Name string
 	Base string // such as https://10.0.0.1:7640

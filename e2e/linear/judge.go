@@ -44,8 +44,8 @@ func (f Figures) String() string {
 		f.Requests, f.Operations, f.Keys, f.Writes, f.Conflicts, f.Unknown, f.Resolved, f.Reads, f.Weaker, f.Repeated, f.WithoutEffect, f.OldestDefault, f.OldestStale, f.Checks.Round(time.Millisecond))
 }
 
-// Judge decides about a history that has ended. It must not run in fake time: the search is bounded by the clock. Pictures of what can't be
-// explained are written to dir.
+// Judge decides about a history that has ended. It must not run in fake time: the search is bounded by the clock.
+// Pictures of what can't be explained are written to dir.
 func (h *History) Judge(b Bounds, dir string) Verdict {
 	b.Check = cmp.Or(b.Check, 30*time.Second)
 	ops := h.Ops()
@@ -114,8 +114,8 @@ func explain(key Key, ops []Op, info porcupine.LinearizationInfo, dir string) st
 	return text + "\n  all of them: " + path
 }
 
-// shrink leaves out what is not needed for a contradiction, as far as that is found within some time: operations that began after
-// it, then reads, then writes together with the reads that show them.
+// shrink leaves out what is not needed for a contradiction, as far as that is found within some time: operations that
+// began after it, then reads, then writes together with the reads that show them.
 func shrink(ops []Op, limit time.Duration) []Op {
 	until := time.Now().Add(limit)
 	illegal := func(some []Op) bool {

@@ -127,7 +127,8 @@ func long(n int) []Op {
 	return ops
 }
 
-// One bad read among thousands of operations is found soon, shown with the few others that it contradicts, and as a picture.
+// One bad read among thousands of operations is found soon, shown with the few others that it contradicts, and as a
+// picture.
 func TestMinimalHistory(t *testing.T) {
 	ops := long(2000)
 	const bad = 1001 // the read behind the write 1000

@@ -35,9 +35,10 @@ func (l *Load) Run(ctx context.Context, h *History) {
 	wg.Wait()
 }
 
-// Settle sends the writes to jobs whose outcome is unknown once more, and those to labels every other one; then it reads every object by a consistent
-// read through every server. It blocks until all are answered, at most until ctx ends. The cluster has to be whole again, and Run to have
-// returned. What stays unknown may yet be carried out, for all that clients know.
+// Settle sends the writes to jobs whose outcome is unknown once more, and those to labels every other one; then it
+// reads every object by a consistent read through every server. It blocks until all are answered, at most until ctx
+// ends. The cluster has to be whole again, and Run to have returned. What stays unknown may yet be carried out, for all
+// that clients know.
 func (l *Load) Settle(ctx context.Context, h *History) error {
 	c := &client{load: l, history: h, id: l.Clients, random: rand.New(rand.NewPCG(l.Seed, l.Seed)), at: map[Key]uint64{}}
 	if err := c.resend(ctx); err != nil {
@@ -202,8 +203,8 @@ func (c *client) read(ctx context.Context, door Door, a Ask, limit time.Duration
 	return true
 }
 
-// write writes a value of its own: by one request, by two at once through different servers, and again with the same request id when the
-// outcome is unknown or, sometimes, when it is known. However often, it is one write.
+// write writes a value of its own: by one request, by two at once through different servers, and again with the same
+// request id when the outcome is unknown or, sometimes, when it is known. However often, it is one write.
 func (c *client) write(ctx context.Context, a Ask) {
 	c.writes++
 	a.Value = fmt.Sprintf("%s-%d-%d", c.load.Name, c.id, c.writes)

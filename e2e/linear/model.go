@@ -67,8 +67,8 @@ func model() porcupine.Model {
 	}
 }
 
-// judged are the operations of each key that have to be linearizable: writes and consistent reads. What a job's change was given as index
-// but only others were told is filled in.
+// judged are the operations of each key that have to be linearizable: writes and consistent reads. What a job's change
+// was given as index but only others were told is filled in.
 func judged(ops []Op) map[Key][]Op {
 	seen := map[Key]map[string]uint64{} // values that were read; of a job with the index of the change that wrote it
 	for _, o := range ops {
@@ -104,9 +104,9 @@ func judged(ops []Op) map[Key][]Op {
 	return keys
 }
 
-// tighten narrows the time of writes whose place in the log is known: one is carried out after those with a lower index have begun, and
-// before those with a higher one have ended. What was unknown for long, or is unknown still but was read, else makes the search long. It can't hide
-// anything: less time is less freedom.
+// tighten narrows the time of writes whose place in the log is known: one is carried out after those with a lower index
+// have begun, and before those with a higher one have ended. What was unknown for long, or is unknown still but was
+// read, else makes the search long. It can't hide anything: less time is less freedom.
 func tighten(ops []Op) {
 	place := func(o Op) uint64 { return max(o.At, o.Index) }
 	var writes []int
@@ -128,9 +128,9 @@ func tighten(ops []Op) {
 	}
 }
 
-// complete reports whether every version of a job up to the last one that was read is known. Then writes of unknown outcome that nobody has read
-// explain nothing: they may be thought of as not yet carried out, and are left out, since each of them doubles the search. For a label, which has
-// no versions, that is always so.
+// complete reports whether every version of a job up to the last one that was read is known. Then writes of unknown
+// outcome that nobody has read explain nothing: they may be thought of as not yet carried out, and are left out, since
+// each of them doubles the search. For a label, which has no versions, that is always so.
 func complete(ops []Op) bool {
 	var last Op
 	for _, o := range ops {
@@ -147,8 +147,8 @@ func complete(ops []Op) bool {
 	return known == last.Version
 }
 
-// forChecker turns operations into porcupine's. Its clients are numbered apart for what never ended, since a client goes on after
-// it.
+// forChecker turns operations into porcupine's. Its clients are numbered apart for what never ended, since a client
+// goes on after it.
 func forChecker(ops []Op) []porcupine.Operation {
 	out := make([]porcupine.Operation, 0, len(ops))
 	lost := 0

@@ -39,8 +39,8 @@ func changes(ops []Op) (map[Key][]change, map[Key]map[string]uint64) {
 	return byKey, where
 }
 
-// contents judges what every read shows, also a stale one: it is what the last write up to its index has written. So nothing that was
-// acknowledged is ever missing from a later state, and nothing comes from nowhere.
+// contents judges what every read shows, also a stale one: it is what the last write up to its index has written. So
+// nothing that was acknowledged is ever missing from a later state, and nothing comes from nowhere.
 func contents(ops []Op) (bad []string) {
 	byKey, where := changes(ops)
 	for key, all := range byKey {
@@ -108,7 +108,8 @@ func versions(ops []Op) (bad []string) {
 	return append(bad, amounts(ops)...)
 }
 
-// amounts judges how many versions there are: each change that was acknowledged made one, each of unknown outcome at most one.
+// amounts judges how many versions there are: each change that was acknowledged made one, each of unknown outcome at
+// most one.
 func amounts(ops []Op) (bad []string) {
 	type tally struct{ done, unknown, last int }
 	jobs := map[Key]*tally{}
@@ -157,8 +158,8 @@ func knowledge(ops []Op) []known {
 	return out
 }
 
-// missed finds the first thing that a read should not have missed if it were of its own beginning: what some client had been told before. The
-// time from then to the beginning of the read is how old the read was at least.
+// missed finds the first thing that a read should not have missed if it were of its own beginning: what some client had
+// been told before. The time from then to the beginning of the read is how old the read was at least.
 func missed(all []known, o Op) (known, time.Duration, bool) {
 	i := sort.Search(len(all), func(i int) bool { return all[i].index > o.Index })
 	if i == len(all) || all[i].end >= o.Begin {
@@ -167,8 +168,8 @@ func missed(all []known, o Op) (known, time.Duration, bool) {
 	return all[i], o.Begin - all[i].end, true
 }
 
-// ages judges how old the answers are: a consistent read misses nothing, a default read no more than the lease allows, a stale one no more
-// than it says.
+// ages judges how old the answers are: a consistent read misses nothing, a default read no more than the lease allows,
+// a stale one no more than it says.
 func ages(ops []Op, b Bounds, f *Figures) (bad []string) {
 	all := knowledge(ops)
 	for _, o := range ops {
@@ -197,8 +198,8 @@ func ages(ops []Op, b Bounds, f *Figures) (bad []string) {
 	return bad
 }
 
-// waits judges blocking reads: a client that passes the index of its last answer sees nothing older, unless the time that it was
-// ready to wait is over.
+// waits judges blocking reads: a client that passes the index of its last answer sees nothing older, unless the time
+// that it was ready to wait is over.
 func waits(ops []Op) (bad []string) {
 	for _, o := range ops {
 		if o.Action == Read && o.After > 0 && o.Index > 0 && o.Index < o.After && o.End-o.Begin < o.Wait {

@@ -1,4 +1,5 @@
-// Package canon writes and reads canonical CBOR by hand: what is written makes no garbage, and a reader that looks for one thing makes none either.
+// Package canon writes and reads canonical CBOR by hand: what is written makes no garbage, and a reader that looks for
+// one thing makes none either.
 package canon
 
 import (

@@ -167,15 +167,16 @@ func singleDash(arg string) (string, bool) {
 // printf writes to stdout.
 func (a *app) printf(format string, args ...any) { fmt.Fprintf(a.out, format, args...) }
 
-// note writes a line for people to stderr: stdout holds only what was asked for. With JSON stderr holds nothing but an error as JSON.
+// note writes a line for people to stderr: stdout holds only what was asked for. With JSON stderr holds nothing but an
+// error as JSON.
 func (a *app) note(format string, args ...any) {
 	if !a.output.asked {
 		fmt.Fprintf(a.err, format+"\n", args...)
 	}
 }
 
-// longFlags turns -json into --json: a single dash before the name of a long flag, as people know it from elsewhere. Single letters,
-// and what follows --, stay as they are.
+// longFlags turns -json into --json: a single dash before the name of a long flag, as people know it from elsewhere.
+// Single letters, and what follows --, stay as they are.
 func longFlags(args []string, known func(name string) bool) []string {
 	out := slices.Clone(args)
 	for i, arg := range out {

@@ -56,7 +56,8 @@ func reasonKey(sum fsm.BlockerSum) string {
 	return strings.Join(words, " ")
 }
 
-// newReasons lists the reasons that a node of a drain has since the look before. It leaves out those that pass by themselves.
+// newReasons lists the reasons that a node of a drain has since the look before. It leaves out those that pass by
+// themselves.
 func newReasons(before, after []api.DrainBlocker) []fsm.BlockerSum {
 	known, named := map[string]bool{}, map[model.Blocker]bool{}
 	for _, sum := range sumsOf(before) {

@@ -160,8 +160,8 @@ func (a *app) noteWaiting(why error, atMost time.Duration) {
 	}
 }
 
-// orStale makes a read of the leader, and when there is none asks what one server knows: the picture that is needed most then. A consistency that
-// was asked for is kept.
+// orStale makes a read of the leader, and when there is none asks what one server knows: the picture that is needed
+// most then. A consistency that was asked for is kept.
 func orStale(a *app, query url.Values, read func(url.Values) error) error {
 	if query.Has("consistency") {
 		return read(query)
@@ -180,7 +180,8 @@ func orStale(a *app, query url.Values, read func(url.Values) error) error {
 	return nil
 }
 
-// sorted puts the items into the order that people read them in; JSON stays in that of the server, which is stable over pages.
+// sorted puts the items into the order that people read them in; JSON stays in that of the server, which is stable over
+// pages.
 func (l listOf[T]) sorted(compare func(x, y T) int) listOf[T] {
 	slices.SortStableFunc(l.items, compare)
 	return l
@@ -208,8 +209,8 @@ func copyOf(query url.Values) url.Values {
 	return out
 }
 
-// watch reads an object again each time it changes, until each says that it is done. It outlives changes of the leader: what is
-// transient is tried again until ctx ends.
+// watch reads an object again each time it changes, until each says that it is done. It outlives changes of the leader:
+// what is transient is tried again until ctx ends.
 func watch[T any](ctx context.Context, a *app, path string, each func(answer[T]) (done bool, err error)) error {
 	return watchEvery(ctx, a, path, 10*time.Second, each)
 }

@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// TestTablesAskForWhatTheyShow holds that no cell, and not the order of the rows, needs a field that its table does not ask for.
+// TestTablesAskForWhatTheyShow holds that no cell, and not the order of the rows, needs a field that its table does not
+// ask for.
 func TestTablesAskForWhatTheyShow(t *testing.T) {
 	a := &app{now: time.Now}
 	askForWhatTheyShow(t, a.nodeColumns(), byNodeName)

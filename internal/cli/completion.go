@@ -11,7 +11,8 @@ import (
 	"github.com/outspan/outspan/api"
 )
 
-// completionTime bounds how long the shell waits for names. A cluster that does not answer completes nothing, and says nothing.
+// completionTime bounds how long the shell waits for names. A cluster that does not answer completes nothing, and says
+// nothing.
 const completionTime = time.Second
 
 func completionCommand(a *app) *cobra.Command {

@@ -17,7 +17,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// What stands below `outspan debug` reads the data directory of a server that doesn't run, or a snapshot file. It changes nothing there.
+// What stands below `outspan debug` reads the data directory of a server that doesn't run, or a snapshot file. It
+// changes nothing there.
 
 // debugState is a state that was read from a file or made again from a log.
 type debugState struct {
@@ -26,7 +27,8 @@ type debugState struct {
 	replay *cluster.Replay // nil for a file
 }
 
-// loadState reads what an argument of the form FILE, DATA_DIR or DATA_DIR@INDEX names. index is used where the argument has none; 0 means the newest.
+// loadState reads what an argument of the form FILE, DATA_DIR or DATA_DIR@INDEX names. index is used where the argument
+// has none; 0 means the newest.
 func loadState(ctx context.Context, arg string, index uint64) (debugState, error) {
 	path, at, err := splitSource(arg)
 	if err != nil {

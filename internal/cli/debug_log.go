@@ -28,7 +28,8 @@ type recordView struct {
 	Error     *model.Error           `json:"error,omitempty"`
 }
 
-// commandView is one command of an entry in a list. Group is the number of its group, from 1: each group is done whole or not at all.
+// commandView is one command of an entry in a list. Group is the number of its group, from 1: each group is done whole
+// or not at all.
 type commandView struct {
 	Kind    string   `json:"kind"`
 	Group   int      `json:"group"`

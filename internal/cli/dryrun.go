@@ -35,8 +35,9 @@ func (w *wouldStop) text() string {
 	return fmt.Sprintf("%s: all of its %d instances would stop: %s", w.Group, of, strings.Join(names, ", "))
 }
 
-// stopsOf lists what would stop of a job by group; group "" is all groups. keep is how many instances of a group stay. What stops already is not counted, and,
-// unless none stays, neither is an instance whose replacement is there: it stops without this change.
+// stopsOf lists what would stop of a job by group; group "" is all groups. keep is how many instances of a group stay.
+// What stops already is not counted, and, unless none stays, neither is an instance whose replacement is there: it
+// stops without this change.
 func (a *app) stopsOf(ctx context.Context, job, group string, keep int) ([]wouldStop, error) {
 	query := url.Values{"job": {job}, "filter": {"desired=running"}}
 	if group != "" {
@@ -91,8 +92,8 @@ func (a *app) showStops(r api.JobReply, done string, stops []wouldStop, write *w
 	return a.show(s)
 }
 
-// checkNodes refuses nodes that are not there before anything begins: a mistyped name must not leave the others to be drained. One name alone is left to the
-// servers. Code: not_found.
+// checkNodes refuses nodes that are not there before anything begins: a mistyped name must not leave the others to be
+// drained. One name alone is left to the servers. Code: not_found.
 func (a *app) checkNodes(ctx context.Context, nodes []string) error {
 	if len(nodes) < 2 {
 		return nil

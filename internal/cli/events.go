@@ -149,7 +149,8 @@ func (a *app) listEvents(ctx context.Context, f *eventFlags) error {
 	})
 }
 
-// nameNodes puts the names of nodes in place of their ids in the subjects of events. Nodes that are gone, or all if no server tells, keep their ids.
+// nameNodes puts the names of nodes in place of their ids in the subjects of events. Nodes that are gone, or all if no
+// server tells, keep their ids.
 func (a *app) nameNodes(ctx context.Context, events []api.Event) {
 	if !slices.ContainsFunc(events, func(e api.Event) bool { return strings.HasPrefix(e.Subject, "node/") }) {
 		return

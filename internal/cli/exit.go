@@ -16,8 +16,8 @@ import (
 // exitCode is what the process ends with. Scripts rely on the table.
 type exitCode int
 
-// The exit codes. 1 to 7 say what kind of error it was: transport.ExitOf knows for each code. 20 and above are outcomes of work
-// that was done.
+// The exit codes. 1 to 7 say what kind of error it was: transport.ExitOf knows for each code. 20 and above are outcomes
+// of work that was done.
 const (
 	exitOK           exitCode = 0
 	exitOther                 = exitCode(transport.ExitOther)

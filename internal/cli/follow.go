@@ -12,8 +12,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// progress prints what happens while a command follows something: lines that stay, and on a terminal one last line that is
-// overwritten.
+// progress prints what happens while a command follows something: lines that stay, and on a terminal one last line that
+// is overwritten.
 type progress struct {
 	a      *app
 	status string

@@ -51,7 +51,8 @@ func habit(cmd *cobra.Command, word string) string {
 	return ""
 }
 
-// nearHabit is the word of another tool that a mistyped one was probably meant to be, and the command that it stands for.
+// nearHabit is the word of another tool that a mistyped one was probably meant to be, and the command that it stands
+// for.
 func nearHabit(cmd *cobra.Command, word string) (meant, way string) {
 	var words []string
 	for known := range habits {

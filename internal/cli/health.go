@@ -61,8 +61,9 @@ type serverAnswer struct {
 	dark bool // it said nothing of itself: Status tells why
 }
 
-// askHealth asks each address by itself: an answer of another server says nothing about the one that was asked. With leader=1 the one that leads is looked for.
-// Where one of several is not ready the answers come with the error of the first one that is not.
+// askHealth asks each address by itself: an answer of another server says nothing about the one that was asked. With
+// leader=1 the one that leads is looked for. Where one of several is not ready the answers come with the error of the
+// first one that is not.
 func (a *app) askHealth(ctx context.Context, q url.Values) ([]serverAnswer, error) {
 	addresses, err := a.conn.endpoints(a.env)
 	if err != nil {

@@ -60,7 +60,8 @@ type difference struct {
 	After  any    `json:"after,omitempty"`
 }
 
-// short is the error for what could not be placed; nil when all could. there: the servers have the job, so that they can be asked about it.
+// short is the error for what could not be placed; nil when all could. there: the servers have the job, so that they
+// can be asked about it.
 func (p *jobPlanned) short(there bool) error {
 	u, why := unplacedOf{job: string(p.Job), there: there}, []string{}
 	for _, g := range p.Groups {

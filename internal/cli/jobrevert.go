@@ -122,7 +122,8 @@ func (a *app) showRevertPlan(tried plannedRevert, change *changeFlags) error {
 	return tried.Plan.short(true)
 }
 
-// rolloutOf is the deployment of a job's current version that is under way or has failed; nil if there is none, or if it is not known.
+// rolloutOf is the deployment of a job's current version that is under way or has failed; nil if there is none, or if
+// it is not known.
 func (a *app) rolloutOf(ctx context.Context, job *api.Job) *api.Deployment {
 	if job.DeploymentID == "" || job.Status == api.JobStopped || job.Status == api.JobStopping {
 		return nil
@@ -135,7 +136,8 @@ func (a *app) rolloutOf(ctx context.Context, job *api.Job) *api.Deployment {
 	return d
 }
 
-// rolloutText says that a deployment is failing or has failed; empty if neither is so. trouble is of instances that don't come up.
+// rolloutText says that a deployment is failing or has failed; empty if neither is so. trouble is of instances that
+// don't come up.
 func rolloutText(d *api.Deployment, trouble string) string {
 	switch {
 	case d.Status == model.DeploymentFailed:

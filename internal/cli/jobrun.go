@@ -103,8 +103,8 @@ func (a *app) runJob(ctx context.Context, file, message, ifIndex string, change 
 	return a.followJob(ctx, got, "is submitted", change)
 }
 
-// unfinished is the deployment of a job's version that is still going on, or that failed and left instances of an older version. Who submits the same
-// again, because waiting was cut off, follows that instead of hearing that all is well.
+// unfinished is the deployment of a job's version that is still going on, or that failed and left instances of an older
+// version. Who submits the same again, because waiting was cut off, follows that instead of hearing that all is well.
 func (a *app) unfinished(ctx context.Context, job *api.Job) model.DeploymentID {
 	id := model.NewDeploymentID(job.Name, job.Version)
 	d, err := get[api.Deployment](ctx, a, "/v1/deployments/"+segment(string(id)), nil)
@@ -241,7 +241,8 @@ func troubleOf(instances []api.Instance) string {
 	return fmt.Sprintf("%d not well: %s", n, reason)
 }
 
-// settle is how long a job must be stuck before following it ends: room may just be on its way, such as an instance that stops.
+// settle is how long a job must be stuck before following it ends: room may just be on its way, such as an instance
+// that stops.
 const settle = 3 * time.Second
 
 // watchJob follows a job and its deployment until both are done.
@@ -363,7 +364,8 @@ func stuck(j *api.Job) bool {
 	return missing
 }
 
-// unschedulable reports whether a reason says that nothing can take an instance: no node has room, or it failed for good.
+// unschedulable reports whether a reason says that nothing can take an instance: no node has room, or it failed for
+// good.
 func unschedulable(reason string) bool {
 	code := model.Code(reason)
 	return code.Unplaceable() || code == model.CodeRetryLimit

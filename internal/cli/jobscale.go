@@ -92,7 +92,8 @@ func (u *unplacedScale) text() string {
 	return fmt.Sprintf("%d of the %d new instances fit nowhere now: %s (%s)", u.Count, u.Of, u.Message, u.Code)
 }
 
-// unplacedAfter plans a scale and returns what of it fits nowhere; nil if everything fits, or if the plan can't be made: then the scale itself says why.
+// unplacedAfter plans a scale and returns what of it fits nowhere; nil if everything fits, or if the plan can't be
+// made: then the scale itself says why.
 func (a *app) unplacedAfter(ctx context.Context, job string, body scaling) (*unplacedScale, error) {
 	now, err := get[api.JobDetail](ctx, a, "/v1/jobs/"+segment(job), nil)
 	if err != nil || string(now.value.Name) != job || now.value.Status == api.JobStopped {
@@ -124,7 +125,8 @@ func (a *app) unplacedAfter(ctx context.Context, job string, body scaling) (*unp
 	return u, nil
 }
 
-// noteKeepsAll says that a group's budget would let none of its instances stop, where its min_ready is more than the new count.
+// noteKeepsAll says that a group's budget would let none of its instances stop, where its min_ready is more than the
+// new count.
 func (a *app) noteKeepsAll(spec model.JobSpec, g model.GroupSpec, count int) {
 	if g.Budget == nil || g.Budget.MinReady == nil || g.Budget.MinReady.Percent || g.Budget.MinReady.N <= count || count == 0 || a.output.machine() {
 		return

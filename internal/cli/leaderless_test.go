@@ -16,7 +16,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// Without a leader, status and members show what one server knows, soon and with exit code 0; other reads say that there is none.
+// Without a leader, status and members show what one server knows, soon and with exit code 0; other reads say that
+// there is none.
 func TestStatusWithoutLeader(t *testing.T) {
 	address := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Query().Get("consistency") != "stale" && r.URL.Path != "/v1/jobs/web/logs" {
@@ -40,7 +41,8 @@ func TestStatusWithoutLeader(t *testing.T) {
 	}
 }
 
-// A write without a leader says within two seconds what it waits for, and goes on trying; a program that reads JSON is told nothing before the end.
+// A write without a leader says within two seconds what it waits for, and goes on trying; a program that reads JSON is
+// told nothing before the end.
 func TestWriteWithoutLeader(t *testing.T) {
 	address := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", transport.ContentTypeProblem)

@@ -265,8 +265,8 @@ func jobValidate(a *app) *cobra.Command {
 	}
 }
 
-// exampleJob is what job init writes. It runs as it is: with the web server that is built in, or with python's where an ordinary user can't execute
-// this binary, because agents of root run their work as other users.
+// exampleJob is what job init writes. It runs as it is: with the web server that is built in, or with python's where an
+// ordinary user can't execute this binary, because agents of root run their work as other users.
 func exampleJob() string {
 	command, args := "/usr/bin/python3", `["-m", "http.server", "${port.http}"]`
 	if own, err := os.Executable(); err == nil && executableByAll(own) {
@@ -275,7 +275,8 @@ func exampleJob() string {
 	return strings.NewReplacer("COMMAND", strconv.Quote(command), "ARGS", args).Replace(exampleText)
 }
 
-// executableByAll reports whether every user of this machine can execute a program, or whether there is none but the present one to care for.
+// executableByAll reports whether every user of this machine can execute a program, or whether there is none but the
+// present one to care for.
 func executableByAll(path string) bool {
 	if os.Geteuid() != 0 {
 		return true

@@ -142,7 +142,8 @@ func (a *app) chooseNodes(ctx context.Context, nodes []string, f *drainFlags) er
 	return nil
 }
 
-// orderNodes sorts the nodes that were named, or that have the labels. A name that is not known stays, at the end, for the server to reject.
+// orderNodes sorts the nodes that were named, or that have the labels. A name that is not known stays, at the end, for
+// the server to reject.
 func orderNodes(known []api.Node, named []string, labels map[string]string, order string) []string {
 	byRef := map[string]api.Node{}
 	for _, n := range known {

@@ -122,7 +122,8 @@ func (a *app) rolledNodes(ctx context.Context, refs []string, f *rollFlags) ([]s
 	return names, nil
 }
 
-// resumeRoll goes on with a roll that somebody began, as it was asked for. --exec and --wait-reboot may differ from then.
+// resumeRoll goes on with a roll that somebody began, as it was asked for. --exec and --wait-reboot may differ from
+// then.
 func (a *app) resumeRoll(ctx context.Context, f *rollFlags) error {
 	drains, err := a.drainsOfRoll(ctx, f.resume)
 	if err != nil {
@@ -201,7 +202,8 @@ func (a *app) forecastRoll(ctx context.Context, names []string) error {
 	return quiet{exitNotAllPlaced}
 }
 
-// freeWithout is the memory that the other eligible nodes have left once they hold what the node holds now; negative if it does not fit.
+// freeWithout is the memory that the other eligible nodes have left once they hold what the node holds now; negative if
+// it does not fit.
 func freeWithout(nodes []api.Node, name string) int64 {
 	free := int64(0)
 	for _, n := range nodes {

@@ -23,7 +23,8 @@ const (
 	codeNotReturned   model.Code = "node_not_returned"
 )
 
-// roll is one rolling maintenance under way in this process. What it has done stands in its drains; this is only who goes on with it.
+// roll is one rolling maintenance under way in this process. What it has done stands in its drains; this is only who
+// goes on with it.
 type roll struct {
 	plan  model.Roll
 	flags *rollFlags

@@ -10,8 +10,8 @@ func (a *app) shown() io.Writer {
 	return &terminalWriter{w: a.out}
 }
 
-// terminalWriter replaces control characters by '?', as printable does, except line ends and tabs; carriage returns are left out. Programs' colours are lost with them. A character may be spread
-// over two writes.
+// terminalWriter replaces control characters by '?', as printable does, except line ends and tabs; carriage returns are
+// left out. Programs' colours are lost with them. A character may be spread over two writes.
 type terminalWriter struct {
 	w    io.Writer
 	lead bool // the byte 0xC2 has come: a control character of two bytes may follow

@@ -76,8 +76,8 @@ var (
 	longFlag = regexp.MustCompile(`--([a-z][a-z-]+)`)
 )
 
-// wrongCommands finds what is no command of the program in a line of text. Words behind the product's name that begin no command are prose,
-// unless they stand in backquotes.
+// wrongCommands finds what is no command of the program in a line of text. Words behind the product's name that begin
+// no command are prose, unless they stand in backquotes.
 func wrongCommands(root *cobra.Command, line string, seen *int) []string {
 	var wrong []string
 	for _, m := range mention.FindAllStringSubmatch(line, -1) {

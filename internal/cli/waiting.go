@@ -84,12 +84,14 @@ func (v *stateValue) Type() string { return "STATE" }
 // waiting is what a command waits for.
 type waiting[T any] struct {
 	what, path string
-	// state is how the object is, in the words of --wait. done is also true where that word covers more; nil: only where they are equal.
+	// state is how the object is, in the words of --wait. done is also true where that word covers more; nil: only
+	// where they are equal.
 	state func(T) string
 	done  func(T) bool
 	// over says that it can no longer get there; nil: it always can.
 	over func(T) error
-	// is tells the object from another one, whose name begins with the name in path: a read takes that for it. nil: it can't happen.
+	// is tells the object from another one, whose name begins with the name in path: a read takes that for it. nil: it
+	// can't happen.
 	is func(T) bool
 	// absent objects may come into being while one waits.
 	absent bool
@@ -208,7 +210,8 @@ func (a *app) waitForRestart(ctx context.Context, before *api.Instance, until *w
 	})
 }
 
-// waitForJob waits until every group of the job with this name is ready, with nothing too much, or until the job has a status.
+// waitForJob waits until every group of the job with this name is ready, with nothing too much, or until the job has a
+// status.
 func (a *app) waitForJob(ctx context.Context, name string, until *waitFlags) error {
 	err := waitUntil(ctx, a, until, waiting[api.JobDetail]{
 		what: "job " + name, path: "/v1/jobs/" + segment(name),

@@ -20,8 +20,8 @@ type planner struct {
 	seen *reconcile.Seen // by the last forecasts
 }
 
-// keptFor is how long what forecasts see is kept for the next ones: drains are often started one after the other, and rows that have been replaced since should not be
-// kept alive for long.
+// keptFor is how long what forecasts see is kept for the next ones: drains are often started one after the other, and
+// rows that have been replaced since should not be kept alive for long.
 const keptFor = time.Minute
 
 // remembering runs do with what was seen lately, or with a Seen that knows nothing if another call has it now.
@@ -46,7 +46,8 @@ func input(q httpapi.Question) reconcile.Input {
 	return reconcile.Input{State: q.State, Live: q.Live, Now: q.Now}
 }
 
-// explained is why things wait. What the rescheduler would do is no part of that, and in a large cluster it is most of what an explanation costs.
+// explained is why things wait. What the rescheduler would do is no part of that, and in a large cluster it is most of
+// what an explanation costs.
 func explained(q httpapi.Question) *reconcile.Explanation {
 	in := input(q)
 	in.StayPut = true

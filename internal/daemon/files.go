@@ -16,7 +16,8 @@ type NamedFiles struct {
 	Ends         map[transport.Role]time.Time // of the certificate, by the role that it was checked for
 }
 
-// CheckFiles looks at the certificate and the keys that a configuration names, as the process would at its start. An error says why it would not start.
+// CheckFiles looks at the certificate and the keys that a configuration names, as the process would at its start. An
+// error says why it would not start.
 func CheckFiles(c *config.Config) (NamedFiles, error) {
 	found := NamedFiles{ReadableKeys: readableKeys(c), Ends: map[transport.Role]time.Time{}}
 	if c.TLS.Dir != "" {

@@ -19,8 +19,9 @@ import (
 	"github.com/outspan/outspan/transport/metrics"
 )
 
-// newRegistry makes the one Prometheus registry of this process. raft and memberlist report to hashicorp's go-metrics, raft-boltdb to its
-// predecessor; both have a single sink for the whole process, so this is called once, by main's commands. Their names stay raft_* and memberlist_*.
+// newRegistry makes the one Prometheus registry of this process. raft and memberlist report to hashicorp's go-metrics,
+// raft-boltdb to its predecessor; both have a single sink for the whole process, so this is called once, by main's
+// commands. Their names stay raft_* and memberlist_*.
 func newRegistry() (*prometheus.Registry, error) {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))

@@ -77,14 +77,16 @@ func (p *process) metrics() http.Handler {
 	return promhttp.HandlerFor(p.registry, promhttp.HandlerOpts{})
 }
 
-// part is something that a process runs: it serves until its context ends, then returns once everything of it has ended.
+// part is something that a process runs: it serves until its context ends, then returns once everything of it has
+// ended.
 type part interface {
 	run(ctx context.Context) error
 	reload(*config.Config) error
 }
 
-// Run runs a server, an agent or both until ctx ends, SIGTERM or SIGINT comes, or a part fails. A planned stop returns nil. On SIGHUP it takes over from read
-// what can change while it runs. It ends the process by itself when a disk or a state can't be trusted any more.
+// Run runs a server, an agent or both until ctx ends, SIGTERM or SIGINT comes, or a part fails. A planned stop returns
+// nil. On SIGHUP it takes over from read what can change while it runs. It ends the process by itself when a disk or a
+// state can't be trusted any more.
 func (b Program) Run(ctx context.Context, cfg *config.Config, read func() (*config.Config, error)) error {
 	registry, err := newRegistry()
 	if err != nil {

@@ -108,7 +108,8 @@ func (a *agentPart) notePort(err error) {
 // ownPorts are those on which this process is to listen, whoever holds them now.
 func (a *agentPart) ownPorts() []int { return []int{a.p.cfg.Listen.Port, a.p.cfg.Listen.GossipPort} }
 
-// LetPass lets instances of other users pass through a directory of root's on the way to their own, which lie below it. They can't list it.
+// LetPass lets instances of other users pass through a directory of root's on the way to their own, which lie below it.
+// They can't list it.
 func LetPass(dir string) error {
 	if os.Geteuid() != 0 {
 		return nil // every instance runs as the user of the agent
@@ -147,8 +148,8 @@ func (a *agentPart) config() agent.Config {
 	}
 }
 
-// dataDir is the agent's own. A process that is both keeps the two apart, and beside each other: a server's directory lets nobody through, and
-// instances of other users must reach theirs.
+// dataDir is the agent's own. A process that is both keeps the two apart, and beside each other: a server's directory
+// lets nobody through, and instances of other users must reach theirs.
 func (a *agentPart) dataDir() string {
 	dir := a.p.cfg.DataDir
 	if a.p.cfg.Server != nil {
@@ -279,7 +280,8 @@ func (a *agentPart) release() {
 	}
 }
 
-// client makes the client that this process uses towards servers: those of its configuration, or itself, and then others that it knows.
+// client makes the client that this process uses towards servers: those of its configuration, or itself, and then
+// others that it knows.
 func (p *process) client(creds *transport.Credentials, servers []string, known ...string) (*transport.Client, error) {
 	if len(servers) == 0 {
 		servers = []string{p.own}

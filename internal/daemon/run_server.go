@@ -20,8 +20,8 @@ import (
 	"github.com/outspan/outspan/transport/metrics"
 )
 
-// serverPart is the control-plane side of a process: the replicated state, the one TLS port, the unix socket, the API, and the loop that
-// decides while this server leads.
+// serverPart is the control-plane side of a process: the replicated state, the one TLS port, the unix socket, the API,
+// and the loop that decides while this server leads.
 type serverPart struct {
 	p        *process
 	creds    *transport.Credentials
@@ -163,8 +163,8 @@ func (s *serverPart) raftPart() metrics.Raft {
 	return metrics.Raft{Leader: st.Leads, Term: st.Term, Applied: st.StateIndex, Lag: st.CommitIndex - min(st.AppliedIndex, st.CommitIndex)}
 }
 
-// run serves until ctx ends. It stops in the reverse order of the start: the API answers what it has, then leadership is handed over, then the
-// port closes.
+// run serves until ctx ends. It stops in the reverse order of the start: the API answers what it has, then leadership
+// is handed over, then the port closes.
 func (s *serverPart) run(ctx context.Context) error {
 	defer s.release()
 	base := context.WithoutCancel(ctx)

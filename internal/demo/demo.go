@@ -39,8 +39,8 @@ type measurement struct{ what, value string }
 // demoInstances is the count of the demo's group; all but two of them must stay ready.
 const demoInstances = 8
 
-// Run runs the story of the first minute: three servers, four agents and a web service as real processes on loopback. It returns an error if anything
-// that it promises did not happen, and leaves nothing behind in any case.
+// Run runs the story of the first minute: three servers, four agents and a web service as real processes on loopback.
+// It returns an error if anything that it promises did not happen, and leaves nothing behind in any case.
 func Run(ctx context.Context, options Options) (err error) {
 	s, err := procs.New(3, 4)
 	if err != nil {

@@ -10,7 +10,8 @@ import (
 	"github.com/outspan/outspan/internal/procs"
 )
 
-// What the chapters of the demo see of the cluster, and what they wait for. They read what the JSON of every command promises, no more.
+// What the chapters of the demo see of the cluster, and what they wait for. They read what the JSON of every command
+// promises, no more.
 
 type nodeList struct {
 	Items []struct {

@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// prober sends requests to a service at a steady rate through the agents' forwarding, each over a connection of its own, and counts what fails.
+// prober sends requests to a service at a steady rate through the agents' forwarding, each over a connection of its
+// own, and counts what fails.
 type prober struct {
 	client *http.Client
 

@@ -21,8 +21,9 @@ const (
 )
 
 // Tree removes path and everything below it. Nothing there is no error. It follows no symbolic link, goes by names
-// relative to open directories, and has at most 40 files open. Whatever can't be removed stays, the rest goes; the error
-// is about the first of it. Its text is short, however deep that was. Nobody else may move things inside meanwhile.
+// relative to open directories, and has at most 40 files open. Whatever can't be removed stays, the rest goes; the
+// error is about the first of it. Its text is short, however deep that was. Nobody else may move things inside
+// meanwhile.
 func Tree(path string) error {
 	err := os.Remove(path) // a file, a symbolic link or an empty directory
 	if err == nil || errors.Is(err, os.ErrNotExist) {

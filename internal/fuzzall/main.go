@@ -2,10 +2,12 @@
 //
 //	go run ./internal/fuzzall -fuzztime 20s -minimize 5s [-run REGEXP]
 //
-// go test takes one target at a time. It also fails now and then for no other reason than that the time was over in the middle of an input
-// ("context deadline exceeded", and no input was written): that is no finding, and it is told apart here.
+// go test takes one target at a time. It also fails now and then for no other reason than that the time was over in the
+// middle of an input ("context deadline exceeded", and no input was written): that is no finding, and it is told apart
+// here.
 //
-// The exit code is 0 when no target found anything, 1 when one did, and 2 when the command line can't be read. The last line counts them.
+// The exit code is 0 when no target found anything, 1 when one did, and 2 when the command line can't be read. The last
+// line counts them.
 package main
 
 import (

@@ -15,7 +15,8 @@ func choose() Bug {
 	return b
 }
 
-// Is reports whether a bug is planted: the one that OUTSPAN_PLANT named when the process began. Safe for many goroutines.
+// Is reports whether a bug is planted: the one that OUTSPAN_PLANT named when the process began. Safe for many
+// goroutines.
 func Is(b Bug) bool { return b == chosen }
 
 // Disorder gives a number that differs from run to run, made of the order in which a map is walked and then of n.

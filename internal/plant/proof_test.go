@@ -72,8 +72,8 @@ func (b *binaries) harness(t *testing.T, p *proof, seed string, bug Bug) (output
 	return string(out), err == nil
 }
 
-// A harness must be able to fail: each bug that can be planted is caught by the scenario that its row names, in a failure that tells the invariant. The same binary
-// without a bug passes the same scenario.
+// A harness must be able to fail: each bug that can be planted is caught by the scenario that its row names, in a
+// failure that tells the invariant. The same binary without a bug passes the same scenario.
 func TestEveryPlantedBugIsCaught(t *testing.T) {
 	var chosen []proof
 	for _, p := range proofs() {
@@ -101,7 +101,8 @@ func TestEveryPlantedBugIsCaught(t *testing.T) {
 	}
 }
 
-// catch runs a proof's seeds until one catches the bug. Goroutines are not scheduled by the seed, so a scenario of real parts may need more than one.
+// catch runs a proof's seeds until one catches the bug. Goroutines are not scheduled by the seed, so a scenario of real
+// parts may need more than one.
 func (b *binaries) catch(t *testing.T, p *proof) (seed, line string) {
 	t.Helper()
 	for _, seed := range p.seeds {

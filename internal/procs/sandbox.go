@@ -20,9 +20,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Sandbox is a whole cluster of real processes on loopback. It has a temporary directory and a range of 127.x addresses of its own. This process becomes
-// the reaper of its descendants: a shim whose agent was killed stays below it, so Close finds and ends everything. Not safe for concurrent use, except Run
-// and Get.
+// Sandbox is a whole cluster of real processes on loopback. It has a temporary directory and a range of 127.x addresses
+// of its own. This process becomes the reaper of its descendants: a shim whose agent was killed stays below it, so
+// Close finds and ends everything. Not safe for concurrent use, except Run and Get.
 type Sandbox struct {
 	Dir     string // everything of the cluster is below it
 	Binary  string // this program
@@ -45,8 +45,9 @@ type Process struct {
 
 func (m *Process) api() string { return net.JoinHostPort(m.Address, strconv.Itoa(m.port)) }
 
-// New prepares a sandbox of so many servers, s1 and up, and agents, n1 and up; none of them runs yet. From then on SIGINT and SIGTERM no longer end this
-// process: the caller handles them and calls Close. An error means that the directory, a free port or a configuration file could not be made.
+// New prepares a sandbox of so many servers, s1 and up, and agents, n1 and up; none of them runs yet. From then on
+// SIGINT and SIGTERM no longer end this process: the caller handles them and calls Close. An error means that the
+// directory, a free port or a configuration file could not be made.
 func New(servers, agents int) (*Sandbox, error) {
 	// Cleaning up takes a moment, and a second Ctrl-C must not cut it short.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGINT, syscall.SIGTERM)

@@ -15,15 +15,16 @@ var clocks = map[string]bool{
 	"Tick": true, "NewTimer": true, "NewTicker": true,
 }
 
-// deterministic reports whether the same input must give the same result in this file: everywhere in model, fsm, reconcile and the simulation of them but
-// where they wait.
+// deterministic reports whether the same input must give the same result in this file: everywhere in model, fsm,
+// reconcile and the simulation of them but where they wait.
 func deterministic(s source, n ast.Node) bool {
 	return (s.room() == "model" || s.room() == "fsm" || s.room() == "reconcile" || s.room() == "sim") && !waits(s, n)
 }
 
 // waits reports whether n is in a file of its room that may wait: fsm's Machine, which is about when a state is seen
-// and never about what is in it, and the packing of snapshots, whose bytes come in one order; reconcile's loop, which waits for changes and time and then
-// asks the rest. In sim it is what makes a failing history smaller, for as long as it is told to, and the tests.
+// and never about what is in it, and the packing of snapshots, whose bytes come in one order; reconcile's loop, which
+// waits for changes and time and then asks the rest. In sim it is what makes a failing history smaller, for as long as
+// it is told to, and the tests.
 func waits(s source, n ast.Node) bool {
 	file := strings.TrimSuffix(s.file(n), ".go")
 	switch s.room() {
@@ -37,8 +38,8 @@ func waits(s source, n ast.Node) bool {
 	return false
 }
 
-// determinismFindings lists what could make two servers that apply the same entry, or two leaders that decide on the same
-// state, disagree: the order of a map, goroutines, choosing among channels, a clock.
+// determinismFindings lists what could make two servers that apply the same entry, or two leaders that decide on the
+// same state, disagree: the order of a map, goroutines, choosing among channels, a clock.
 func determinismFindings(s source) []string {
 	var found []string
 	sorted := map[ast.Expr]bool{} // arguments of slices.Sorted...: their order does not matter
@@ -93,8 +94,8 @@ func nameOf(e ast.Expr) string {
 	return ""
 }
 
-// disorder says what is wrong with the node, or "". Parents come before children, so that an argument is known as sorted
-// before it is looked at.
+// disorder says what is wrong with the node, or "". Parents come before children, so that an argument is known as
+// sorted before it is looked at.
 func disorder(s source, n ast.Node, sorted map[ast.Expr]bool) string {
 	switch n := n.(type) {
 	case *ast.BlockStmt:
@@ -136,8 +137,8 @@ func isMap(s source, e ast.Expr) bool {
 	return ok
 }
 
-// copiesMap reports whether a range does nothing but fill another map under the same keys, perhaps converted: the one thing for
-// which order can't matter.
+// copiesMap reports whether a range does nothing but fill another map under the same keys, perhaps converted: the one
+// thing for which order can't matter.
 func copiesMap(s source, n *ast.RangeStmt) bool {
 	if len(n.Body.List) != 1 {
 		return false

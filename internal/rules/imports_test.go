@@ -38,7 +38,8 @@ var arrows = map[string][]string{
 	"internal/testreport": {},
 }
 
-// planted is the room of the bugs that tests put back: where a rule can be taken away, it is asked. It has no code in a build without its tag.
+// planted is the room of the bugs that tests put back: where a rule can be taken away, it is asked. It has no code in a
+// build without its tag.
 const planted = module + "/internal/plant"
 
 // homes names the one room of a library that would otherwise spread: its types must not cross the room's door.

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// summed are the tables of the state whose rows are summed up by job, and the functions that keep the sums when they change a row.
+// summed are the tables of the state whose rows are summed up by job, and the functions that keep the sums when they
+// change a row.
 var summed = map[string][]string{
 	"Groups":   {"putGroup", "delGroup"},
 	"Versions": {"putVersion", "delVersion"},
@@ -37,7 +38,8 @@ func sumFindings(s source) []string {
 	return found
 }
 
-// changesSummed returns the summed table of which n takes put or del, in a function that may not; or "". A method value counts as well as a call.
+// changesSummed returns the summed table of which n takes put or del, in a function that may not; or "". A method value
+// counts as well as a call.
 func changesSummed(n ast.Node, function string) string {
 	method, ok := n.(*ast.SelectorExpr)
 	if !ok || method.Sel.Name != "put" && method.Sel.Name != "del" {

@@ -51,7 +51,8 @@ func (s source) walk(visit func(ast.Node)) {
 	}
 }
 
-// roomOf is the room of a package of this module, "" for others: the first element of its path, and below internal the first two.
+// roomOf is the room of a package of this module, "" for others: the first element of its path, and below internal the
+// first two.
 func roomOf(path string) string {
 	rest, ok := strings.CutPrefix(path, module+"/")
 	if !ok {

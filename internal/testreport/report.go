@@ -189,7 +189,8 @@ func (r *report) unfinished(pkg string) []testID {
 	return left
 }
 
-// finish prints the failures in short, the skips, what is wrong with them, and the closing line. It reports whether the run is good.
+// finish prints the failures in short, the skips, what is wrong with them, and the closing line. It reports whether the
+// run is good.
 func (r *report) finish(label string, allowed allowList) bool {
 	for _, f := range r.failures {
 		fmt.Fprintf(r.out, "failed %s\n", f.id)
@@ -222,10 +223,12 @@ func (r *report) finish(label string, allowed allowList) bool {
 // ownLine is one that a test gave to t.Log, t.Error or their like.
 var ownLine = regexp.MustCompile(`^\s+\w+_test\.go:\d+: `)
 
-// firstLines and lastLines are how many of a failed test's own lines the end of the report repeats: the seed comes first, the error late.
+// firstLines and lastLines are how many of a failed test's own lines the end of the report repeats: the seed comes
+// first, the error late.
 const firstLines, lastLines = 4, 12
 
-// ownLines takes from a failed test's output what the test itself said, without the logs of what it tested; of many lines, the first and the last.
+// ownLines takes from a failed test's output what the test itself said, without the logs of what it tested; of many
+// lines, the first and the last.
 func ownLines(text string) []string {
 	var lines []string
 	for _, line := range strings.Split(text, "\n") {

@@ -40,7 +40,8 @@ func BenchmarkAgent(b *testing.B) {
 	})
 }
 
-// BenchmarkRelay is a report that an agent gives to a follower, with 256 agents at a time and everything between them and the state but raft: three processes in one.
+// BenchmarkRelay is a report that an agent gives to a follower, with 256 agents at a time and everything between them
+// and the state but raft: three processes in one.
 func BenchmarkRelay(b *testing.B) {
 	const agents = 256
 	r := newRig(b, "s1", "s2")

@@ -13,8 +13,9 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// Many agents hear of a change of a list, and each of them has other lists too. The pause before such an answer grows with the bytes of all of them, so that
-// the bytes for each second don't grow: 20 ms for 100 instances on 100 nodes, 2 s for 1,000 on 1,000.
+// Many agents hear of a change of a list, and each of them has other lists too. The pause before such an answer grows
+// with the bytes of all of them, so that the bytes for each second don't grow: 20 ms for 100 instances on 100 nodes, 2
+// s for 1,000 on 1,000.
 const (
 	peersPauseEach = 2 * time.Microsecond
 	peersPauseMost = 5 * time.Second
@@ -23,7 +24,8 @@ const (
 // maxPeerLists bounds the encoded lists that are kept.
 const maxPeerLists = 4096
 
-// agentPeers tells the lists that the agent was never told; if there are none, it waits until one of the others has changed.
+// agentPeers tells the lists that the agent was never told; if there are none, it waits until one of the others has
+// changed.
 func (s *Server) agentPeers(ctx context.Context, who caller, q transport.PeersRequest) (transport.Peers, error) {
 	if err := cmp.Or(s.caughtUp(), s.replaced(q.Cluster)); err != nil {
 		return transport.Peers{}, err
@@ -57,8 +59,8 @@ func (s *Server) agentPeers(ctx context.Context, who caller, q transport.PeersRe
 	return s.agents.lists.answer(r, r.unknownPeers(q, fresh))
 }
 
-// unknownPeers are the groups of a request that have an instance on its node and a list that its agent does not know; with never only those of which it knows
-// none. A server whose state is from before a restore knows nothing better.
+// unknownPeers are the groups of a request that have an instance on its node and a list that its agent does not know;
+// with never only those of which it knows none. A server whose state is from before a restore knows nothing better.
 func (r *reading) unknownPeers(q transport.PeersRequest, never bool) []*fsm.Group {
 	if r.Incarnation < q.Incarnation {
 		return nil

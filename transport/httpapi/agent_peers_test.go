@@ -62,7 +62,8 @@ func TestAgentPeers(t *testing.T) {
 	if got := states(<-done); !slices.Equal(got, want) {
 		t.Errorf("after a node moved %q, want %q", got, want)
 	}
-	// A server that was not restored yet knows nothing better than an agent that heard of it; one that was tells all again.
+	// A server that was not restored yet knows nothing better than an agent that heard of it; one that was tells all
+	// again.
 	later := ask(0)
 	later.Incarnation, later.Wait = later.Incarnation+1, 0
 	if got := must(c.Peers(t.Context(), later))(t); len(got.Lists) != 0 {

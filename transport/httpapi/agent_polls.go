@@ -18,17 +18,20 @@ func parsePoll(wait model.Duration) time.Duration {
 	return min(time.Duration(max(0, min(wait, model.Minute)))*time.Millisecond, maxWait)
 }
 
-// fencingBits are those of the log index in a fencing epoch; above them is the incarnation, as an index comes again after a restore.
+// fencingBits are those of the log index in a fencing epoch; above them is the incarnation, as an index comes again
+// after a restore.
 const fencingBits = 44
 
-// staleForAgents is for how long a server may have lost the leader before it sends agents elsewhere: an election is over by then. One that is cut off from
-// the other servers would otherwise keep its agents from all that is decided without it, for as long as they reach it.
+// staleForAgents is for how long a server may have lost the leader before it sends agents elsewhere: an election is
+// over by then. One that is cut off from the other servers would otherwise keep its agents from all that is decided
+// without it, for as long as they reach it.
 const staleForAgents = 10 * time.Second
 
 // staleLook is how often a server that holds an agent's question looks whether it still may.
 const staleLook = 2 * time.Second
 
-// caughtUp keeps a server that lags, has lost the others, or can't take what they say, from telling agents what is over. Code: not_caught_up.
+// caughtUp keeps a server that lags, has lost the others, or can't take what they say, from telling agents what is
+// over. Code: not_caught_up.
 func (s *Server) caughtUp() error {
 	stale := s.cfg.Freshness.StaleFor()
 	switch {
@@ -42,7 +45,8 @@ func (s *Server) caughtUp() error {
 	return nil
 }
 
-// replaced refuses an agent that follows a lineage which this server's does not replace: servers that were recovered elsewhere know better. Code: not_caught_up.
+// replaced refuses an agent that follows a lineage which this server's does not replace: servers that were recovered
+// elsewhere know better. Code: not_caught_up.
 func (s *Server) replaced(follows string) error {
 	ours := s.cfg.Store.Current().Cluster.History()
 	theirs, refusal := model.ParseHistory(follows)
@@ -55,8 +59,8 @@ func (s *Server) replaced(follows string) error {
 	return model.Refuse(transport.CodeNotCaughtUp, "the agent follows the lineage %s of cluster %s, not this server's", clip(theirs.Lineage()), clip(theirs.Cluster)).WithHint("ask another server")
 }
 
-// assignments waits until what the node must run is newer than what its agent has. The answer after the wait is the whole
-// set again, so that an agent also learns of a restored state, whose indexes may be lower.
+// assignments waits until what the node must run is newer than what its agent has. The answer after the wait is the
+// whole set again, so that an agent also learns of a restored state, whose indexes may be lower.
 func (s *Server) assignments(ctx context.Context, who caller, q transport.AssignmentsRequest) (transport.Assignments, error) {
 	if err := cmp.Or(s.caughtUp(), s.replaced(q.Cluster)); err != nil {
 		return transport.Assignments{}, err
@@ -93,8 +97,9 @@ func (s *Server) assignments(ctx context.Context, who caller, q transport.Assign
 
 func assignedTopic(id model.NodeID) fsm.Topic { return "assigned/" + fsm.Topic(id) }
 
-// behind refuses an agent that has seen a newer state than this server's, which will be told to it by the leader. A leader has no newer one: its state was
-// restored, and a registration raises it above what the agent saw. Code: not_caught_up.
+// behind refuses an agent that has seen a newer state than this server's, which will be told to it by the leader. A
+// leader has no newer one: its state was restored, and a registration raises it above what the agent saw. Code:
+// not_caught_up.
 func (s *Server) behind(seen model.Seen) error {
 	if _, leads, _ := s.cfg.Consensus.Leader(); leads || !s.cfg.Store.Current().Moment().Before(seen) {
 		return nil
@@ -107,12 +112,13 @@ func registered(state *fsm.State, n *fsm.Node, q transport.AssignmentsRequest) b
 	return n.Agent.Epoch == q.Epoch && n.Health != model.HealthOffline && !state.Moment().Before(q.Seen)
 }
 
-// lagWait is how long a server that is behind the leader waits for an agent's registration to arrive here too. Less sends agents away that have registered a
-// moment ago, and each of them asks again or registers once more; after a restore those whose registration is lost wait for it in vain.
+// lagWait is how long a server that is behind the leader waits for an agent's registration to arrive here too. Less
+// sends agents away that have registered a moment ago, and each of them asks again or registers once more; after a
+// restore those whose registration is lost wait for it in vain.
 const lagWait = 2 * time.Second
 
-// awaitNode blocks until this server knows a node's registration of that epoch, or a later one, and what its agent has seen, or lagWait is over. The leader
-// lacks nothing, and a registration from before a restore will never come.
+// awaitNode blocks until this server knows a node's registration of that epoch, or a later one, and what its agent has
+// seen, or lagWait is over. The leader lacks nothing, and a registration from before a restore will never come.
 func (s *Server) awaitNode(ctx context.Context, id model.NodeID, epoch uint64, seen model.Seen) {
 	if s.knows(id, epoch, seen) {
 		return
@@ -147,7 +153,8 @@ func (s *Server) knows(id model.NodeID, epoch uint64, seen model.Seen) bool {
 	return (ok && n.Agent.Epoch >= epoch || epoch != 0 && state.Outlived(epoch)) && !state.Moment().Before(seen)
 }
 
-// pause blocks until woken or over is closed, the time is over, the caller has gone or the server stops. It reports whether it was woken.
+// pause blocks until woken or over is closed, the time is over, the caller has gone or the server stops. It reports
+// whether it was woken.
 func pause(ctx context.Context, woken, over <-chan struct{}, limit time.Duration) bool {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
@@ -197,8 +204,9 @@ func (r *reading) assignments(q transport.AssignmentsRequest) transport.Assignme
 	return a
 }
 
-// hasSpec reports whether an earlier answer in the same epoch told the agent how to run an instance, which never changes. It may be wrong about a
-// preemptor. The agent hears of it only when its room is free: the agent asks for everything then.
+// hasSpec reports whether an earlier answer in the same epoch told the agent how to run an instance, which never
+// changes. It may be wrong about a preemptor. The agent hears of it only when its room is free: the agent asks for
+// everything then.
 func (r *reading) hasSpec(i *fsm.Instance, q transport.AssignmentsRequest) bool {
 	return q.Incarnation == r.Incarnation && i.Marks.CreatedIndex <= q.Index
 }
@@ -223,16 +231,17 @@ func (r *reading) assignment(i *fsm.Instance) transport.Assignment {
 		one.Copies, one.Held = r.CopiesUsed(i)
 		one.Unsettled = r.SlotUnsettled(spec, i.Group, i.Slot) != nil
 		if spec.OneHolder() || len(spec.Volumes) > 0 {
-			// Later holders of a slot were placed by later entries, also those of a job that was purged and made again under its name; and what is
-			// decided after a restore counts more than what was lost by it.
+			// Later holders of a slot were placed by later entries, also those of a job that was purged and made again
+			// under its name; and what is decided after a restore counts more than what was lost by it.
 			one.Fencing = r.Incarnation<<fencingBits + i.Marks.CreatedIndex
 		}
 	}
 	return one
 }
 
-// ownGates are the gates of an instance's group that rest on its own facts, for a stop that they were asked about. The agent looks at them once more: it
-// sees a change before the servers do. A drain with force asks none, nor does a person's bypass; whose the stop is stands in the eviction that asked for it.
+// ownGates are the gates of an instance's group that rest on its own facts, for a stop that they were asked about. The
+// agent looks at them once more: it sees a change before the servers do. A drain with force asks none, nor does a
+// person's bypass; whose the stop is stands in the eviction that asked for it.
 func (r *reading) ownGates(i *fsm.Instance) []string {
 	cause := i.Eviction.Cause
 	switch {
@@ -287,7 +296,8 @@ type sharedServices struct {
 	encoded     []byte // nil: nothing is there yet
 }
 
-// of returns the services of r, which must be of a published state. Who comes while another encodes them waits for that.
+// of returns the services of r, which must be of a published state. Who comes while another encodes them waits for
+// that.
 func (s *sharedServices) of(r *reading) ([]byte, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

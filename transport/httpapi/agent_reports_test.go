@@ -10,7 +10,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// An agent that got no answer to a report sends it again. What the state holds already is no second entry; it is a sign of life all the same.
+// An agent that got no answer to a report sends it again. What the state holds already is no second entry; it is a sign
+// of life all the same.
 func TestRepeatedReportsWriteNothing(t *testing.T) {
 	r := newRig(t)
 	r.world()
@@ -47,7 +48,8 @@ func TestRepeatedReportsWriteNothing(t *testing.T) {
 	}
 }
 
-// What an agent says of instances that are not on its node, or said at length, is not logged. It is a sign of life all the same.
+// What an agent says of instances that are not on its node, or said at length, is not logged. It is a sign of life all
+// the same.
 func TestReportsOfStrangersWriteNothing(t *testing.T) {
 	r := newRig(t)
 	r.world()
@@ -120,7 +122,8 @@ func TestReportOfTooMuch(t *testing.T) {
 	wantCode(t, err, model.CodeTooLarge)
 }
 
-// An agent that finds something else on its machine again and again is slowed down: others may have to ask again each time.
+// An agent that finds something else on its machine again and again is slowed down: others may have to ask again each
+// time.
 func TestInventoriesHaveARate(t *testing.T) {
 	r := newRig(t)
 	r.world()

@@ -115,8 +115,8 @@ func (s *Server) commitFor(ctx context.Context, who caller, c fsm.Command) (uint
 	return result.Index, nil
 }
 
-// registerAgent hands out a new heartbeat key with each epoch, so that an earlier process of the same node can't keep it
-// alive.
+// registerAgent hands out a new heartbeat key with each epoch, so that an earlier process of the same node can't keep
+// it alive.
 func (s *Server) registerAgent(ctx context.Context, who caller, q transport.RegisterRequest) (transport.RegisterReply, error) {
 	if err := who.isNode(q.Name); err != nil {
 		return transport.RegisterReply{}, err
@@ -168,8 +168,9 @@ func (s *Server) registerAgent(ctx context.Context, who caller, q transport.Regi
 	}, nil
 }
 
-// usedElsewhere refuses an agent whose node another agent uses, as after a machine was copied: that one's heartbeats still come. One that restarts, also after a
-// reboot, is not refused, and one that moved to another address only until the old heartbeats are late. Code: node_taken.
+// usedElsewhere refuses an agent whose node another agent uses, as after a machine was copied: that one's heartbeats
+// still come. One that restarts, also after a reboot, is not refused, and one that moved to another address only until
+// the old heartbeats are late. Code: node_taken.
 func (s *Server) usedElsewhere(state *fsm.State, q transport.RegisterRequest) error {
 	n, known := state.Nodes.Get(q.Node)
 	if !known || n.Health == model.HealthOffline || !n.Agent.Elsewhere(&q.Agent) {

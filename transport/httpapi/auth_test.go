@@ -129,7 +129,8 @@ func TestForward(t *testing.T) {
 	}
 }
 
-// While no more request ids can be remembered, one more write is refused without a word in the log: callers ask again and again.
+// While no more request ids can be remembered, one more write is refused without a word in the log: callers ask again
+// and again.
 func TestRequestsFull(t *testing.T) {
 	r := newRig(t)
 	r.world()

@@ -9,8 +9,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// batcher has calls that come while others are under way sent together; one that comes alone goes at once. It has no goroutine: the first of those who wait sends for
-// all, and to the end also if it is itself not waited for any more. Safe for many goroutines.
+// batcher has calls that come while others are under way sent together; one that comes alone goes at once. It has no
+// goroutine: the first of those who wait sends for all, and to the end also if it is itself not waited for any more.
+// Safe for many goroutines.
 type batcher[Q, A any] struct {
 	send   func(ctx context.Context, calls []Q) ([]A, error) // one answer for each call
 	weight func(Q) int                                       // what a call adds to its batch
@@ -47,7 +48,8 @@ type batch[Q, A any] struct {
 	giveUp context.CancelFunc
 }
 
-// do returns the answer to a call. It blocks until there is one, or ctx ends; who sends for others has to wait for theirs, for at most the time of a batch.
+// do returns the answer to a call. It blocks until there is one, or ctx ends; who sends for others has to wait for
+// theirs, for at most the time of a batch.
 func (b *batcher[Q, A]) do(ctx context.Context, call Q) (answer A, err error) {
 	one := &batched[Q, A]{call: call, turn: make(chan struct{}), done: make(chan struct{})}
 	b.mu.Lock()
@@ -105,7 +107,8 @@ func (b *batcher[Q, A]) next() {
 	close(flight.calls[0].turn)
 }
 
-// fly sends a batch and gives everybody the answer, also where sending panics: the panic is the sender's, and the others are told of it.
+// fly sends a batch and gives everybody the answer, also where sending panics: the panic is the sender's, and the
+// others are told of it.
 func (b *batcher[Q, A]) fly(flight *batch[Q, A]) {
 	defer flight.giveUp()
 	calls := make([]Q, len(flight.calls))

@@ -59,7 +59,8 @@ func newTestBatcher(s *sender) *batcher[int, string] {
 	return &batcher[int, string]{send: s.send, weight: func(n int) int { return n }, bounds: batchBounds{calls: 10, weight: 1000, flying: 2, time: 5 * time.Second}}
 }
 
-// Who comes while others are under way goes with those who wait too, within the bounds, in order, and gets its own answer.
+// Who comes while others are under way goes with those who wait too, within the bounds, in order, and gets its own
+// answer.
 func TestBatcher(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &sender{}
@@ -143,7 +144,8 @@ func TestBatcherPanics(t *testing.T) {
 	})
 }
 
-// Who hangs up takes nobody's answer with it: not while it waits, nor while it sends. What nobody waits for is given up.
+// Who hangs up takes nobody's answer with it: not while it waits, nor while it sends. What nobody waits for is given
+// up.
 func TestBatcherHangsUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &sender{}

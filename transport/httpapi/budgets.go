@@ -63,8 +63,8 @@ func (r *reading) wallOf(t model.Time) *time.Time {
 	return &at
 }
 
-// down tells by whose doing members are missing. What is certainly down comes first; of what is being made only as many are taken as are missing, since
-// a replacement beside a running one lacks nobody.
+// down tells by whose doing members are missing. What is certainly down comes first; of what is being made only as many
+// are taken as are missing, since a replacement beside a running one lacks nobody.
 func (r *reading) down(l *fsm.Ledger, groups []model.GroupID) api.BudgetDown {
 	v := api.BudgetDown{ByCause: map[model.Cause]int{}}
 	missing := max(0, l.Want-l.Ready)

@@ -113,7 +113,8 @@ func setClass() change[classInput, api.ClassReply] {
 	}
 }
 
-// maxDown is the default budget with what a body gives of it. A percentage of a small group is nothing: unless it is said otherwise one may be down.
+// maxDown is the default budget with what a body gives of it. A percentage of a small group is nothing: unless it is
+// said otherwise one may be down.
 func maxDown(b *api.ClassBody, old fsm.Class, exists bool) *model.MaxDown {
 	m := old.MaxDown
 	if !exists {

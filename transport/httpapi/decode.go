@@ -17,7 +17,8 @@ import (
 const maxDepth = 64
 
 // decodeStrict reads exactly one JSON value into v. A field that v does not have, a field given twice and text after
-// the value are refused by name; the value itself is never repeated in the error, as it may be a secret. Error: invalid.
+// the value are refused by name; the value itself is never repeated in the error, as it may be a secret. Error:
+// invalid.
 func decodeStrict(data []byte, v any) error {
 	walk := json.NewDecoder(bytes.NewReader(data))
 	walk.UseNumber()

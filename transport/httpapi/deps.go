@@ -64,7 +64,8 @@ type Planner interface {
 	Plan(Question, model.JobSpec) (model.JobPlan, error)
 }
 
-// Waiting is why groups lack instances, why instances that should go are still there, and what is left on each node of the running drains.
+// Waiting is why groups lack instances, why instances that should go are still there, and what is left on each node of
+// the running drains.
 type Waiting struct {
 	Groups    map[model.GroupID]model.Blocker
 	Instances map[model.InstanceID][]model.Blocker

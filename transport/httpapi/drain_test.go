@@ -73,7 +73,8 @@ func TestForwardToADeadLeader(t *testing.T) {
 	wantCode(t, err, model.CodeNoLeader)
 }
 
-// An answer that the leader's death cut off is never shown as a whole one: neither a short one nor one that had begun to be passed on.
+// An answer that the leader's death cut off is never shown as a whole one: neither a short one nor one that had begun
+// to be passed on.
 func TestForwardCutOff(t *testing.T) {
 	r := newRig(t, "s1", "s2")
 	r.world()

@@ -197,8 +197,9 @@ func checkKept(state fsm.State, after fsm.EventKey) error {
 	return p
 }
 
-// reach waits until this server has come as far as a position, and refuses one that no server can have told: of another cluster, or from before an older
-// snapshot was restored. Whoever resumes there would wait for nothing, and miss what happens until the log is as long again.
+// reach waits until this server has come as far as a position, and refuses one that no server can have told: of another
+// cluster, or from before an older snapshot was restored. Whoever resumes there would wait for nothing, and miss what
+// happens until the log is as long again.
 func (s *Server) reach(ctx context.Context, after fsm.EventKey) error {
 	ctx, cancel := context.WithTimeout(ctx, eventsCatchUp)
 	defer cancel()
@@ -274,8 +275,8 @@ func (e *eventStream) greet(buf *bytes.Buffer) {
 	}
 }
 
-// collect writes the next events into buf, and reports whether there are more at once. Error: the reader is so slow that
-// events it has not read were dropped.
+// collect writes the next events into buf, and reports whether there are more at once. Error: the reader is so slow
+// that events it has not read were dropped.
 func (e *eventStream) collect(state fsm.State, buf *bytes.Buffer) (more bool, err error) {
 	if err := checkKept(state, e.after); err != nil && e.after != 0 {
 		return false, err

@@ -19,8 +19,8 @@ func (factsDocument) Schema(huma.Registry) *huma.Schema {
 	}
 }
 
-// member is the identity that an instance keeps across replacements, as its agent tells it (OUTSPAN_MEMBER_ID); empty if
-// its group gives a replacement a new one.
+// member is the identity that an instance keeps across replacements, as its agent tells it (OUTSPAN_MEMBER_ID); empty
+// if its group gives a replacement a new one.
 func (r *reading) member(i *fsm.Instance) string {
 	spec, ok := r.Spec(i.Group, i.Version)
 	if !ok || spec.Replacement.Identity != "same" {

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// selection is which fields of the items of a list are wanted: nil for all. A list of 5,000 nodes takes a third of the time when only what a table shows is
-// encoded, sent and decoded.
+// selection is which fields of the items of a list are wanted: nil for all. A list of 5,000 nodes takes a third of the
+// time when only what a table shows is encoded, sent and decoded.
 type selection struct {
 	fields [][]int      // where they are in an item
 	item   reflect.Type // a struct of them alone

@@ -46,7 +46,8 @@ func (s *Server) found(ctx context.Context) api.FoundVolumes {
 	return all
 }
 
-// foundIn puts the data of one slot on one node together as it was in use together: of each volume the newest that is not newer than an epoch.
+// foundIn puts the data of one slot on one node together as it was in use together: of each volume the newest that is
+// not newer than an epoch.
 func foundIn(state *fsm.State, n *fsm.Node, data []transport.VolumeData) (items []api.FoundVolume) {
 	group, slot := data[0].Group, data[0].Slot
 	if _, moving := state.TransferOf(group, slot); moving {
@@ -102,8 +103,8 @@ func compareBool(a, b bool) int {
 	return 1
 }
 
-// inUse reports whether data on a node is what the servers know of there: in use, an old copy that is kept, or a member's of a replicated volume. What was put aside
-// is in no use, whatever a restored state says of its epoch.
+// inUse reports whether data on a node is what the servers know of there: in use, an old copy that is kept, or a
+// member's of a replicated volume. What was put aside is in no use, whatever a restored state says of its epoch.
 func inUse(state *fsm.State, node model.NodeID, group model.GroupID, slot int, data model.VolumeEpoch, aside bool) bool {
 	row, ok := state.Volumes.Get(model.NewVolumeID(group, slot, data.Name))
 	if ok && !aside && row.Home == node && row.Made == data.Epoch {

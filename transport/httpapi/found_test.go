@@ -41,7 +41,8 @@ func TestFoundTogether(t *testing.T) {
 	}
 }
 
-// What the state has in use may have been put aside by a move which a restore has lost. It is listed, unless data of the same epoch stands in its place.
+// What the state has in use may have been put aside by a move which a restore has lost. It is listed, unless data of
+// the same epoch stands in its place.
 func TestFoundPutAside(t *testing.T) {
 	state := fsm.NewState()
 	group := model.GroupSpec{Name: "main", Count: 1, Exec: model.ExecSpec{Command: "/bin/db"}, Volumes: []model.VolumeSpec{{Name: "rows", Kind: model.VolumeLocal, Path: "/rows"}}}

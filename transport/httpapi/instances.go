@@ -250,7 +250,8 @@ func evictKnown() change[evictInput, api.InstanceReply] {
 	return c
 }
 
-// evictReplica makes of the eviction of a replica a wish: its copy is built on another node, and then it is stopped. A bypass stops it at once, as any instance.
+// evictReplica makes of the eviction of a replica a wish: its copy is built on another node, and then it is stopped. A
+// bypass stops it at once, as any instance.
 func evictReplica(c change[evictInput, api.InstanceReply]) change[evictInput, api.InstanceReply] {
 	stop, plain := c.prepare, c.refused
 	c.refused = func(r *reading, in *evictInput, p *transport.Problem) {

@@ -11,7 +11,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// The answer of a change to a job does not say why its instances wait, which the leader has yet to find; a dry run and every later look do.
+// The answer of a change to a job does not say why its instances wait, which the leader has yet to find; a dry run and
+// every later look do.
 func TestAnswerOfAJobWrite(t *testing.T) {
 	r := newRig(t)
 	r.world()
@@ -36,7 +37,8 @@ func TestAnswerOfAJobWrite(t *testing.T) {
 	}
 }
 
-// A write reaches only what its name names: the beginning of another's is not enough, also once the one that was meant is gone.
+// A write reaches only what its name names: the beginning of another's is not enough, also once the one that was meant
+// is gone.
 func TestWritesTakeWholeNames(t *testing.T) {
 	r := newRig(t)
 	r.world()

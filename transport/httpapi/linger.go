@@ -8,8 +8,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// How long answers to agents wait in a burst. What is placed on thousands of machines wakes them all, and each would come back at once for what was decided for it a
-// moment later; a change of a service wakes every agent there is.
+// How long answers to agents wait in a burst. What is placed on thousands of machines wakes them all, and each would
+// come back at once for what was decided for it a moment later; a change of a service wakes every agent there is.
 const (
 	lingerAtOnce   = 64 // answers that need not wait, within the time that others do
 	lingerAssigned = 150 * time.Millisecond
@@ -19,7 +19,8 @@ const (
 	lingerMost     = 600 * time.Millisecond // upper bound of the added delay
 )
 
-// linger holds answers back while many are due, so that each takes along what changes meanwhile. Few answers never wait.
+// linger holds answers back while many are due, so that each takes along what changes meanwhile. Few answers never
+// wait.
 type linger struct {
 	time time.Duration
 
@@ -32,7 +33,8 @@ func newLinger(d time.Duration) *linger {
 	return &linger{time: d, free: bucket{left: lingerAtOnce, at: time.Now()}}
 }
 
-// wait blocks for the time if this is one of many answers, and longer while very many wait; until the caller has gone or the server stops at most.
+// wait blocks for the time if this is one of many answers, and longer while very many wait; until the caller has gone
+// or the server stops at most.
 func (l *linger) wait(ctx context.Context) {
 	if l.goesAtOnce() {
 		return

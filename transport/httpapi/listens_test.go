@@ -9,7 +9,8 @@ import (
 	"github.com/outspan/outspan/transport/httpapi"
 )
 
-// A registration tells the agent which ports servers listen on as they told it, and not where gossip claims that they are.
+// A registration tells the agent which ports servers listen on as they told it, and not where gossip claims that they
+// are.
 func TestRegistrationTellsListens(t *testing.T) {
 	r := newRig(t)
 	r.shape = func(m *httpapi.RosterEntry) {

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// lookout tells everybody who waits here when this server may not answer any more. One goroutine looks for all of them, while there are any: 5,000 agents
-// have 10,000 long polls open, and a ticker for each was 5,000 wake-ups a second.
+// lookout tells everybody who waits here when this server may not answer any more. One goroutine looks for all of them,
+// while there are any: 5,000 agents have 10,000 long polls open, and a ticker for each was 5,000 wake-ups a second.
 type lookout struct {
 	look  func() error // nil: all is well; it must not block
 	every time.Duration
@@ -23,7 +23,8 @@ type lookoutWatch struct {
 	done chan struct{}
 }
 
-// join returns a channel that is closed once the look fails. leave must be called; the last one ends the goroutine and waits for it.
+// join returns a channel that is closed once the look fails. leave must be called; the last one ends the goroutine and
+// waits for it.
 func (l *lookout) join() (over <-chan struct{}, leave func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -49,7 +50,8 @@ func (l *lookout) leave() {
 	<-last.done
 }
 
-// run looks until it sees something wrong or nobody waits any more. Who comes after a failed look gets a run of its own.
+// run looks until it sees something wrong or nobody waits any more. Who comes after a failed look gets a run of its
+// own.
 func (l *lookout) run(w *lookoutWatch) {
 	defer close(w.done)
 	tick := time.NewTicker(l.every)

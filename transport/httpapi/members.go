@@ -156,7 +156,8 @@ func (s *Server) transferLeader(ctx context.Context, in *transferInput) error {
 	return s.onMember(ctx, in.Input.To, s.cfg.Servers.Ops.TransferLeader)
 }
 
-// onMember finds a server by id, or by a name that only one has. Codes: not_found; ambiguous for a name that several have.
+// onMember finds a server by id, or by a name that only one has. Codes: not_found; ambiguous for a name that several
+// have.
 func (s *Server) onMember(ctx context.Context, ref string, do func(context.Context, model.ServerID) error) error {
 	if s.cfg.Servers.Roster == nil {
 		return notOffered("members")
@@ -193,8 +194,8 @@ type bodied[I any] interface {
 }
 
 // act registers an operation on the servers themselves, which no log entry of the state stands for. It runs on the
-// leader (join runs anywhere) and answers with the members as they are then. To repeat it is harmless, so a request id is taken
-// and not needed.
+// leader (join runs anywhere) and answers with the members as they are then. To repeat it is harmless, so a request id
+// is taken and not needed.
 func act[I any, P bodied[I]](s *Server, rt route, do func(context.Context, *I) error) operation {
 	rt.write, rt.allow = true, forCLI
 	handle := func(ctx context.Context, in *I) (*body[api.MemberReply], error) {

@@ -12,8 +12,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// What an agent is told of a stop that is prepared: its number, its cause, and those gates that rest on the instance alone. It is woken for it. The
-// instance shows the facts, and how its preparation went.
+// What an agent is told of a stop that is prepared: its number, its cause, and those gates that rest on the instance
+// alone. It is woken for it. The instance shows the facts, and how its preparation went.
 func TestPreparationOfAStop(t *testing.T) {
 	r := newRig(t)
 	r.node("01N1", "n1")
@@ -78,8 +78,8 @@ func TestPreparationOfAStop(t *testing.T) {
 	}
 }
 
-// A stop for a cause from outside the job is looked at once more by the agent, also where its reason says more than whose it is; one of a drain with force,
-// and one for the job's own sake, are not.
+// A stop for a cause from outside the job is looked at once more by the agent, also where its reason says more than
+// whose it is; one of a drain with force, and one for the job's own sake, are not.
 func TestGatesOfAStop(t *testing.T) {
 	for name, test := range map[string]struct {
 		force  bool
@@ -132,7 +132,8 @@ func TestGatesOfAStop(t *testing.T) {
 	}
 }
 
-// The fencing epoch of a slot grows with each instance that holds it, also when its job is purged and made again, and over all of them when a snapshot was restored. What shares nothing has none.
+// The fencing epoch of a slot grows with each instance that holds it, also when its job is purged and made again, and
+// over all of them when a snapshot was restored. What shares nothing has none.
 func TestFencingEpoch(t *testing.T) {
 	r := newRig(t)
 	r.node("01N2", "n2")

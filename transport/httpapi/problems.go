@@ -66,7 +66,8 @@ func (s *Server) problems(r *reading, members []RosterEntry, differing []api.Dif
 	return p
 }
 
-// ProblemCounts is how many problems status shows now, by kind. It asks nobody. While instances are missing or a drain runs it costs a decision.
+// ProblemCounts is how many problems status shows now, by kind. It asks nobody. While instances are missing or a drain
+// runs it costs a decision.
 func (s *Server) ProblemCounts() map[api.ProblemCode]int {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()

@@ -11,8 +11,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// drains are running drains that wait for a person, and nodes that nobody took back after their last drain failed. To know what a drain waits for costs a
-// decision, one for all of them, so it is asked for only when one runs.
+// drains are running drains that wait for a person, and nodes that nobody took back after their last drain failed. To
+// know what a drain waits for costs a decision, one for all of them, so it is asked for only when one runs.
 func (p *problems) drains() {
 	for id, d := range p.r.Drains.All() {
 		if d.Phase() == model.PhaseDraining {
@@ -62,7 +62,8 @@ func (p *problems) blocked(d *fsm.Drain, status []model.DrainStatus) {
 	p.add(api.ProblemDrainBlocked, subject, show, "%s", text)
 }
 
-// needsPerson reports whether a blocker stays until a person does something. What moves, stops, is built or becomes healthy passes by itself.
+// needsPerson reports whether a blocker stays until a person does something. What moves, stops, is built or becomes
+// healthy passes by itself.
 func needsPerson(code model.Code) bool {
 	return strings.HasPrefix(string(code), string(model.Unschedulable(""))) || slices.Contains([]model.Code{
 		model.CodeVolumeLocal, model.CodeRoleNever, model.CodeAckRequired, model.CodeNodeOffline, model.CodeNoCandidate, model.CodeHookFailed,

@@ -15,7 +15,8 @@ const (
 	justStarted = model.Minute // an instance that has been ready for less may end again
 )
 
-// jobs lists rollouts that failed, and groups with instances that fail or fit nowhere: one row for a group, however many instances it has.
+// jobs lists rollouts that failed, and groups with instances that fail or fit nowhere: one row for a group, however
+// many instances it has.
 func (p *problems) jobs() {
 	for _, j := range p.r.Jobs.All() {
 		if j.Stopped {
@@ -65,7 +66,8 @@ func (p *problems) failing(g *fsm.Group) {
 	}
 }
 
-// retries says how often the version of a failed instance failed, and when it is tried again if the servers will do that.
+// retries says how often the version of a failed instance failed, and when it is tried again if the servers will do
+// that.
 func (p *problems) retries(g *fsm.Group, policy *model.GroupSpec, inst *fsm.Instance) string {
 	for _, b := range p.r.waiting().Instances[inst.ID] {
 		if b.Code == model.CodeRetryLimit {
@@ -107,7 +109,8 @@ func (p *problems) told(g *fsm.Group, inst *fsm.Instance) string {
 	return fmt.Sprintf("%s on node %s", cmp.Or(reason, "no reason is known"), p.r.nodeName(inst.Node))
 }
 
-// unplaced looks whether instances of a group fit nowhere. To know why costs a decision, so it is asked for only when some are missing.
+// unplaced looks whether instances of a group fit nowhere. To know why costs a decision, so it is asked for only when
+// some are missing.
 func (p *problems) unplaced(g *fsm.Group) {
 	if g.Role != model.RoleSystem && g.Ready >= g.Count {
 		return

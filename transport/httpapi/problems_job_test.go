@@ -26,7 +26,8 @@ func wantProblem(t *testing.T, r *rig, want string) {
 	}
 }
 
-// A rollout that failed is a problem until another version is submitted or the job is stopped; the way out names what can be done.
+// A rollout that failed is a problem until another version is submitted or the job is stopped; the way out names what
+// can be done.
 func TestProblemOfAFailedRollout(t *testing.T) {
 	r := newRig(t)
 	r.world()

@@ -43,11 +43,12 @@ func newRates(perSecond, burst float64) *rates {
 // requestRates lets each caller send so many requests a second, and twice as many at once.
 func requestRates(perSecond int) *rates { return newRates(float64(perSecond), 2*float64(perSecond)) }
 
-// registrationRates lets an agent register whenever a person restarts it, and not so often that its registrations fill the log.
+// registrationRates lets an agent register whenever a person restarts it, and not so often that its registrations fill
+// the log.
 func registrationRates() *rates { return newRates(0.2, 20) }
 
-// inventoryRates lets an agent send its inventory after each registration, and twice as often: it may have other agents ask again
-// what they must run.
+// inventoryRates lets an agent send its inventory after each registration, and twice as often: it may have other agents
+// ask again what they must run.
 func inventoryRates() *rates { return newRates(0.4, 40) }
 
 // reportRates bounds the bytes of an agent's reports.

@@ -95,7 +95,8 @@ func (r *reading) question() Question {
 	return Question{State: r.State, Live: r.live, Now: r.now}
 }
 
-// waiting is why things wait. It costs a whole decision, so it is asked for only when something does, and once; of the published state once for all.
+// waiting is why things wait. It costs a whole decision, so it is asked for only when something does, and once; of the
+// published state once for all.
 func (r *reading) waiting() *Waiting {
 	if r.waits == nil {
 		var w Waiting

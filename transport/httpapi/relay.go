@@ -20,8 +20,9 @@ const (
 	relayTime     = 15 * time.Second
 )
 
-// relay takes the calls of agents that only the leader can answer to it, in one request as many as have come while others were under way. When 5,000 agents tell of
-// 10,000 new instances, a request for each is most of what their servers do.
+// relay takes the calls of agents that only the leader can answer to it, in one request as many as have come while
+// others were under way. When 5,000 agents tell of 10,000 new instances, a request for each is most of what their
+// servers do.
 type relay struct {
 	s     *Server
 	calls batcher[relayCall, relayAnswer]
@@ -54,7 +55,8 @@ func newRelay(s *Server) *relay {
 	return r
 }
 
-// do has the leader answer a call. It blocks until it has, or ctx ends; one that sends for others goes on until they have their answers, at most relayTime.
+// do has the leader answer a call. It blocks until it has, or ctx ends; one that sends for others goes on until they
+// have their answers, at most relayTime.
 func (r *relay) do(ctx context.Context, call relayCall) ([]byte, error) {
 	if err := r.follow(); err != nil {
 		return nil, err

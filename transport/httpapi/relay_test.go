@@ -15,7 +15,8 @@ import (
 	"github.com/outspan/outspan/transport/httpapi"
 )
 
-// passing counts the requests that are with another server, and holds them back until hold is closed or their sender gives up, if there is one.
+// passing counts the requests that are with another server, and holds them back until hold is closed or their sender
+// gives up, if there is one.
 type passing struct {
 	http.RoundTripper
 	mu             sync.Mutex
@@ -106,7 +107,8 @@ func reportOf(generation uint64) transport.ReportRequest {
 	return transport.ReportRequest{Node: "01N2", Epoch: 4, Instances: []model.InstanceStatus{{ID: "inst-c", Generation: generation, Observed: model.ObservedBooting}}}
 }
 
-// Calls of agents that come while others are with the leader go there in one request; none is lost, and each has its own answer.
+// Calls of agents that come while others are with the leader go there in one request; none is lost, and each has its
+// own answer.
 func TestAgentsShareRequestsToTheLeader(t *testing.T) {
 	r, p := relayRig(t)
 	agents := []*transport.Client{r.client(transport.RoleAgent, "n1", "s2"), r.client(transport.RoleAgent, "n9", "s2")}

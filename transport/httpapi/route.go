@@ -128,8 +128,9 @@ func (s *Server) refuse(w http.ResponseWriter, rt route, who caller, err error) 
 	writeError(w, err)
 }
 
-// takeBody takes in the body of a request that is no stream. free must be called once the request is answered. A read has no body: it would be held for as
-// long as the read waits. Codes: invalid, busy, too_large, forbidden, unsupported_media_type.
+// takeBody takes in the body of a request that is no stream. free must be called once the request is answered. A read
+// has no body: it would be held for as long as the read waits. Codes: invalid, busy, too_large, forbidden,
+// unsupported_media_type.
 func (s *Server) takeBody(rt route, who caller, w http.ResponseWriter, r *http.Request) (raw []byte, free func(), err error) {
 	free = func() {}
 	switch {
@@ -226,7 +227,8 @@ func bufferBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	return raw, nil
 }
 
-// emptyBody reports whether a body whose length the caller did not say has no bytes. It waits at most bodyTime for the end.
+// emptyBody reports whether a body whose length the caller did not say has no bytes. It waits at most bodyTime for the
+// end.
 func emptyBody(w http.ResponseWriter, r *http.Request) bool {
 	raw, err := readWithin(http.NewResponseController(w), struct {
 		io.Reader
@@ -236,8 +238,9 @@ func emptyBody(w http.ResponseWriter, r *http.Request) bool {
 	return err == nil && len(raw) == 0
 }
 
-// readWithin reads a body that has size bytes, or 0 where the caller does not say. The deadline is set only when it is over: setting it before and taking it
-// away again would wake the connection's own goroutine twice, and nearly every body is there already.
+// readWithin reads a body that has size bytes, or 0 where the caller does not say. The deadline is set only when it is
+// over: setting it before and taking it away again would wake the connection's own goroutine twice, and nearly every
+// body is there already.
 func readWithin(slow *http.ResponseController, body io.ReadCloser, size int64) ([]byte, error) {
 	late := make(chan struct{})
 	timer := time.AfterFunc(bodyTime, func() {
@@ -256,8 +259,8 @@ func readWithin(slow *http.ResponseController, body io.ReadCloser, size int64) (
 	return buf.Bytes(), err
 }
 
-// swallow takes in what a client still sends of a body that was refused, so that it reads the answer instead of a broken connection: at
-// most swallowLimit bytes, for at most swallowTime.
+// swallow takes in what a client still sends of a body that was refused, so that it reads the answer instead of a
+// broken connection: at most swallowLimit bytes, for at most swallowTime.
 func swallow(slow *http.ResponseController, body io.Reader) {
 	if slow.SetReadDeadline(time.Now().Add(swallowTime)) == nil {
 		_, _ = io.CopyN(io.Discard, body, swallowLimit)
@@ -278,8 +281,9 @@ func ownPage(r *http.Request) error {
 	return nil
 }
 
-// paramsOfBody lets request_id and if_index, which are parameters of a write, also be fields of its JSON body: there they are taken out of it and
-// put into the query. A body that is no object, or names one that the query gives too, stays as it is, to be refused with the reason.
+// paramsOfBody lets request_id and if_index, which are parameters of a write, also be fields of its JSON body: there
+// they are taken out of it and put into the query. A body that is no object, or names one that the query gives too,
+// stays as it is, to be refused with the reason.
 func paramsOfBody(r *http.Request, raw []byte) []byte {
 	var fields map[string]json.RawMessage
 	if !bytes.Contains(raw, []byte(`"request_id"`)) && !bytes.Contains(raw, []byte(`"if_index"`)) || json.Unmarshal(raw, &fields) != nil {

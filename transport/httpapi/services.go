@@ -12,7 +12,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// backends derives who serves now: the group's instances that are ready and not draining, on nodes that are not offline.
+// backends derives who serves now: the group's instances that are ready and not draining, on nodes that are not
+// offline.
 func (r *reading) backends(svc *fsm.Service) []model.Backend {
 	found := []model.Backend{}
 	for i := range r.InstancesOf(svc.Group) {

@@ -30,8 +30,8 @@ type settingsInput struct {
 
 func (in *settingsInput) body() any { return &in.Input }
 
-// settingsPatch holds the settings to change. It stays JSON until the state that it applies to is known, because what it
-// leaves out stays as it is.
+// settingsPatch holds the settings to change. It stays JSON until the state that it applies to is known, because what
+// it leaves out stays as it is.
 type settingsPatch struct{ given []byte }
 
 // UnmarshalJSON implements json.Unmarshaler: strict about names and types.
@@ -130,8 +130,8 @@ func pauseActuation(paused bool) change[pauseInput, api.SettingsReply] {
 	}
 }
 
-// whatToResume is the one thing that is paused or resumed. What is not named must be plain: one thing is in force, and it is no restore, whose confirmation stops
-// what runs.
+// whatToResume is the one thing that is paused or resumed. What is not named must be plain: one thing is in force, and
+// it is no restore, whose confirmation stops what runs.
 func whatToResume(r *reading, paused bool, named string) (string, *model.Error) {
 	var inForce []string
 	for _, one := range []struct {

@@ -7,7 +7,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// streams are the places for answers that go on: events and logs. One caller has a quarter of them at most. Safe for many goroutines.
+// streams are the places for answers that go on: events and logs. One caller has a quarter of them at most. Safe for
+// many goroutines.
 type streams struct {
 	most int
 

@@ -13,7 +13,8 @@ import (
 type Verifier interface {
 	// Verify compares all servers now and writes nothing. It waits at most patience for servers that are behind.
 	Verify(ctx context.Context, patience time.Duration) (api.Verification, error)
-	// Differing lists the servers that an earlier comparison found to have another state than this one. It does not block.
+	// Differing lists the servers that an earlier comparison found to have another state than this one. It does not
+	// block.
 	Differing() []api.DifferentState
 }
 
@@ -23,7 +24,8 @@ type verifyInput struct {
 
 const verifyWait = 10 * time.Second
 
-// verifyOperations runs on the server that is asked: it must also tell when there is no leader, or when the leader is wrong.
+// verifyOperations runs on the server that is asked: it must also tell when there is no leader, or when the leader is
+// wrong.
 func (s *Server) verifyOperations() []operation {
 	rt := getRoute("verify-members", "/v1/members/verify", "members", "Compare the states of all servers; one that a majority contradicts stops by itself")
 	rt.allow, rt.run = forCLI|forServer, runHere

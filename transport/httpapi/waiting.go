@@ -5,11 +5,12 @@ import (
 	"time"
 )
 
-// sharedFor is for how long one answer to "why do things wait" serves every reading of the same state: what it says changes with time, but not in a moment.
+// sharedFor is for how long one answer to "why do things wait" serves every reading of the same state: what it says
+// changes with time, but not in a moment.
 const sharedFor = 250 * time.Millisecond
 
-// sharedWaiting lets readings of the same published state share the whole decision that it takes to say why things wait: many who follow a cluster in which
-// something waits ask at once after each change.
+// sharedWaiting lets readings of the same published state share the whole decision that it takes to say why things
+// wait: many who follow a cluster in which something waits ask at once after each change.
 type sharedWaiting struct {
 	mu    sync.Mutex
 	index uint64

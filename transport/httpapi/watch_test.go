@@ -78,8 +78,8 @@ func TestBlockingRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A read that arrives only after a change of others answers at once, since it can't know what it missed: on a busy machine that may happen to
-	// some of these, never to all.
+	// A read that arrives only after a change of others answers at once, since it can't know what it missed: on a busy
+	// machine that may happen to some of these, never to all.
 	var p poll
 	for attempt := 1; ; attempt++ {
 		done := startPoll(t, c, "/v1/nodes/n1", index, "30s")
@@ -347,7 +347,8 @@ func TestEventsGone(t *testing.T) {
 	}
 }
 
-// An id beyond everything that has happened is answered with 410 and the newest, rather than with silence; one that is only a moment ahead is waited for.
+// An id beyond everything that has happened is answered with 410 and the newest, rather than with silence; one that is
+// only a moment ahead is waited for.
 func TestEventsAhead(t *testing.T) {
 	r := newRig(t)
 	r.world()

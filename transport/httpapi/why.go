@@ -62,8 +62,9 @@ func (s *Server) isServerName(ctx context.Context, text string) bool {
 	return err == nil && slices.ContainsFunc(members, func(m RosterEntry) bool { return m.Name == text || string(m.ID) == text })
 }
 
-// subject finds what people mean by a word: the exact id or name of an object of any kind, else a unique prefix. isServer tells whether the word names a server:
-// that is nothing to explain, and no prefix of anything else either. Codes: not_found, ambiguous.
+// subject finds what people mean by a word: the exact id or name of an object of any kind, else a unique prefix.
+// isServer tells whether the word names a server: that is nothing to explain, and no prefix of anything else either.
+// Codes: not_found, ambiguous.
 func (r *reading) subject(text string, isServer func() bool) (string, error) {
 	if kind, ref, ok := strings.Cut(text, "/"); ok {
 		if known, err := r.subjectOf(kind, ref); known != "" || err != nil {

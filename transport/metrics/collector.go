@@ -36,7 +36,8 @@ type Raft struct {
 	Lag     uint64 // committed entries that are not yet in the state
 }
 
-// Collector implements prometheus.Collector. Run must go on beside it for the counters to count. Safe for many goroutines.
+// Collector implements prometheus.Collector. Run must go on beside it for the counters to count. Safe for many
+// goroutines.
 type Collector struct {
 	cfg    Config
 	counts *counts
