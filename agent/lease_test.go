@@ -214,9 +214,9 @@ func TestOneHolderWithoutServers(t *testing.T) {
 	}
 }
 
-// S2: a node that was given up comes back into a new epoch, and its lease is held before a server has said what is assigned. What ran there may run only once
-// has a holder elsewhere by now, so it is not started again, whether the agent was there all the time or the machine
-// was rebooted.
+// S2: a node that was given up comes back into a new epoch, and its lease is held before a server has said what is
+// assigned. What ran there may run only once has a holder elsewhere by now, so it is not started again, whether the
+// agent was there all the time or the machine was rebooted.
 func TestNothingFencedStartsUntilItIsAssignedAgain(t *testing.T) {
 	for name, back := range map[string]func(*bubble){
 		"cut off": func(*bubble) {},
@@ -262,9 +262,9 @@ func TestNothingFencedStartsUntilItIsAssignedAgain(t *testing.T) {
 	}
 }
 
-// S2: a restored state does not know of the holder that another node has by now. Nothing fenced is started before a person confirms, and then not before
-// the other node has heard that it must end it, and has had its grace. What holds no lease is started at once; what
-// runs goes on.
+// S2: a restored state does not know of the holder that another node has by now. Nothing fenced is started before a
+// person confirms, and then not before the other node has heard that it must end it, and has had its grace. What holds
+// no lease is started at once; what runs goes on.
 func TestNothingFencedStartsBehindARestore(t *testing.T) {
 	for _, restarted := range []bool{false, true} {
 		t.Run(fmt.Sprintf("restarted=%v", restarted), func(t *testing.T) {

@@ -11,7 +11,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// L2: what the servers acknowledged after a snapshot was saved is told again when it is restored: an instance that has come up, or has stopped, since then.
+// L2: what the servers acknowledged after a snapshot was saved is told again when it is restored: an instance that has
+// come up, or has stopped, since then.
 func TestReportsBehindARestore(t *testing.T) {
 	for name, stop := range map[string]bool{"ready": false, "stopped": true} {
 		t.Run(name, func(t *testing.T) {

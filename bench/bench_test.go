@@ -21,8 +21,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// proves that every case runs and gives figures. How fast it was is nothing for a test. In short it tries those that share one cluster; the bench stage of CI
-// runs them all.
+// proves that every case runs and gives figures. How fast it was is nothing for a test. In short it tries those that
+// share one cluster; the bench stage of CI runs them all.
 func TestEveryCase(t *testing.T) {
 	chosen := regexp.MustCompile(".")
 	if testing.Short() {

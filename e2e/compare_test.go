@@ -27,8 +27,8 @@ type verifyView struct {
 
 // TestCompare starts a server on a snapshot that is whole and wrong.
 //
-// proves S5 on real processes: the server finds out at its start, ends with a report, and does not come back with that state; the others go
-// on, and the command line tells it.
+// proves S5 on real processes: the server finds out at its start, ends with a report, and does not come back with that
+// state; the others go on, and the command line tells it.
 func TestCompare(t *testing.T) {
 	long(t)
 	c := startCluster(t, options{servers: 3, agents: 1})

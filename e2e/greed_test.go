@@ -16,8 +16,8 @@ import (
 // mayGrow is how much more memory a server may use while callers and strangers send as much as they can, in bytes.
 const mayGrow = 100 << 20
 
-// proves that neither somebody with a certificate nor a stranger fills the memory of the servers, and that others are served meanwhile: reads and
-// writes with large bodies that never end, and gossip streams of 20 MiB.
+// proves that neither somebody with a certificate nor a stranger fills the memory of the servers, and that others are
+// served meanwhile: reads and writes with large bodies that never end, and gossip streams of 20 MiB.
 func testGreed(t *testing.T, c *cluster) {
 	c.run(t, job{name: "web", count: 4})
 	largest := c.sampleMemory(t)

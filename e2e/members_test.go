@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// proves that leadership moves on request, that a wiped server comes back as a new one, and that servers are removed and promoted
-// without losing the majority; S4.
+// proves that leadership moves on request, that a wiped server comes back as a new one, and that servers are removed
+// and promoted without losing the majority; S4.
 func testMembers(t *testing.T, c *cluster) {
 	c.run(t, job{name: "web", count: 4})
 	leader := c.leader(t)

@@ -47,7 +47,8 @@ func offline(s State, id model.NodeID) Command {
 	return &NodeHealth{ID: id, Health: model.HealthOffline, BootID: n.Agent.BootID, Epoch: n.Agent.Epoch}
 }
 
-// S2: until lease, grace and margin are over a partitioned agent may run what only one may run, and only force says otherwise.
+// S2: until lease, grace and margin are over a partitioned agent may run what only one may run, and only force says
+// otherwise.
 func TestConfirmDeadWaitsForTheLease(t *testing.T) {
 	s := leaseState(t, fencedSpec(), 6*model.Second)
 	s = run(t, s, 10_000, offline(s, "n1"))

@@ -251,7 +251,8 @@ func (s *State) revive(t *testing.T) {
 	}
 }
 
-// proves R37, R39: a node's list is bounded, one entry a group, and what is over is ignored at once and removed by the next one.
+// proves R37, R39: a node's list is bounded, one entry a group, and what is over is ignored at once and removed by the
+// next one.
 func TestAvoidList(t *testing.T) {
 	s := rest(t, 2)
 	fail := func(group model.GroupID) {

@@ -118,7 +118,8 @@ func rowsKept[K ~string, V any](a, b Table[K, *V]) bool {
 	return a.Len() == b.Len()
 }
 
-// S9: what an inventory did not have any more does not come back by an older report that lay in a socket, whatever facts are in it.
+// S9: what an inventory did not have any more does not come back by an older report that lay in a socket, whatever
+// facts are in it.
 func TestLateReportBringsNothingBack(t *testing.T) {
 	m := gateWorld(t, model.RoleLeaderFollower, 1)
 	tells(t, m, 0, kv(model.FactLeader, "true"))

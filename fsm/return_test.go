@@ -7,7 +7,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// S7: a replacement that was decided before a node returned is refused when it is logged afterwards: what it would replace runs.
+// S7: a replacement that was decided before a node returned is refused when it is logged afterwards: what it would
+// replace runs.
 func TestReturnedInstanceIsNotReplaced(t *testing.T) {
 	m := NewMachine()
 	mustApply(t, m, &ClusterInit{ID: "c1", Name: "test", Settings: model.DefaultSettings()})

@@ -8,7 +8,8 @@ import (
 	"testing/synctest"
 )
 
-// proves that no more than so many have a turn at once, that who was begun is called first, and of the others the newest.
+// proves that no more than so many have a turn at once, that who was begun is called first, and of the others the
+// newest.
 func TestTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		line := newTurns(1)

@@ -37,8 +37,8 @@ func pair(t *testing.T, size int64, through func(http.Handler) http.Handler) (so
 	return source, target, fetch
 }
 
-// proves P8: a move keeps every byte, mode, time and link; the copy is beside the volumes until it is attached, and the old one is kept until it
-// is to be dropped.
+// proves P8: a move keeps every byte, mode, time and link; the copy is beside the volumes until it is attached, and the
+// old one is kept until it is to be dropped.
 func TestMigrate(t *testing.T) {
 	source, target, fetch := pair(t, large, nil)
 	want := pictures(t, source.path(slotPath))

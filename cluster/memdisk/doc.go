@@ -7,8 +7,9 @@
 // image; whatever the process that lost its power still writes goes to the old directory, which nobody reads again. In
 // the image:
 //
-//   - every write to the log that was acknowledged is there. Of the transactions under way some are there, one may be torn, as bbolt's
-//     order of writes and its two fdatasync calls allow: some sectors of its pages under the old meta page, or all pages and a torn meta page;
+//   - every write to the log that was acknowledged is there. Of the transactions under way some are there, one may be
+//     torn, as bbolt's order of writes and its two fdatasync calls allow: some sectors of its pages under the old meta
+//     page, or all pages and a torn meta page;
 //   - the newest snapshot may be unfinished, where the log still has what it holds;
 //   - files that are replaced by a rename hold the old text or the new one; remains of the replacement lie about.
 //

@@ -4,13 +4,14 @@
 // agents run are made of memory. So an hour of idling costs a second, a machine loses power at a given millisecond, and
 // every entry of every server's log is checked:
 //
-//   - replaying it from the log, and from a snapshot and what follows, gives the state that the server published (S5); all servers agree at equal
-//     indexes;
-//   - the court (invariant_test.go) judges each step by S1 to S15 from the rows themselves, beside fsm.Check and CheckStep; a finding begins with the
-//     id of its invariant, and TestJudgesCanFail shows that each judge finds what it is there for;
+//   - replaying it from the log, and from a snapshot and what follows, gives the state that the server published (S5);
+//     all servers agree at equal indexes;
+//   - the court (invariant_test.go) judges each step by S1 to S15 from the rows themselves, beside fsm.Check and
+//     CheckStep; a finding begins with the id of its invariant, and TestJudgesCanFail shows that each judge finds what
+//     it is there for;
 //   - what clients were told about their requests is what the log did, once (S4);
-//   - what programs really do is judged by themselves: the memory of a machine, one holder of a slot and growing epochs, the last copy in sync
-//     (S1, S2, S6).
+//   - what programs really do is judged by themselves: the memory of a machine, one holder of a slot and growing
+//     epochs, the last copy in sync (S1, S2, S6).
 //
 // Then faults and work end, and the cluster must come to rest: a leader, drains that end, everything that is wanted
 // once, no more entries, and a dead node found out in time (L1 to L4, invariant_live_test.go).

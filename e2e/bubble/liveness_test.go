@@ -97,9 +97,9 @@ func nextDecision(t *testing.T, w *world, index uint64, want int) {
 	t.Error("nothing was placed")
 }
 
-// S13: the leader is cut off from all agents while the other servers hear them, then one of these as well, so that a majority hears
-// nothing and a single server vetoes. Nobody is marked offline, there is no hold, the node shows who sees it, and work
-// goes on through those servers that agents reach.
+// S13: the leader is cut off from all agents while the other servers hear them, then one of these as well, so that a
+// majority hears nothing and a single server vetoes. Nobody is marked offline, there is no hold, the node shows who
+// sees it, and work goes on through those servers that agents reach.
 func TestLeaderCutOffFromAgents(t *testing.T) {
 	inBubble(t, options{}, func(t *testing.T, w *world) {
 		w.run("web", group("http", 8, 64*mib))
@@ -146,8 +146,8 @@ func TestLeaderCutOffFromAgents(t *testing.T) {
 	})
 }
 
-// S12: five of eight agents are cut off. A hold begins before anybody is marked offline, nothing is evicted for as long as
-// it lasts, it shows in the status, and it ends by itself once fewer than half the limit have been silent for 60 s.
+// S12: five of eight agents are cut off. A hold begins before anybody is marked offline, nothing is evicted for as long
+// as it lasts, it shows in the status, and it ends by itself once fewer than half the limit have been silent for 60 s.
 func TestHoldWhenMostAgentsAreCutOff(t *testing.T) {
 	inBubble(t, options{nodes: 8}, func(t *testing.T, w *world) {
 		id := w.run("web", group("http", 16, 64*mib))

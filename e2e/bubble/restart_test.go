@@ -13,9 +13,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// S4: all servers are killed at once in the middle of many writes, and start again on what their disks hold. Everything that was
-// acknowledged is there; every write whose outcome was unknown is repeated with its id and is in the state once. No
-// program notices.
+// S4: all servers are killed at once in the middle of many writes, and start again on what their disks hold. Everything
+// that was acknowledged is there; every write whose outcome was unknown is repeated with its id and is in the state
+// once. No program notices.
 func TestAllServersRestart(t *testing.T) {
 	eachRandom(t, 1, func(t *testing.T, random *rand.Rand) {
 		inBubble(t, options{}, func(t *testing.T, w *world) {

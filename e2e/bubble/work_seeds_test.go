@@ -19,7 +19,8 @@ import (
 //
 //   - OUTSPAN_SEED=N: that one;
 //   - OUTSPAN_SIM=1: those that failed once, then OUTSPAN_SIM_SEEDS (default 10) fresh ones;
-//   - otherwise those that failed once and a few fixed ones, so that what `make test` does is the same each time, as far as a bubble is (see doc.go).
+//   - otherwise those that failed once and a few fixed ones, so that what `make test` does is the same each time, as
+//     far as a bubble is (see doc.go).
 const (
 	oneSeed   = "OUTSPAN_SEED"
 	longForm  = "OUTSPAN_SIM"

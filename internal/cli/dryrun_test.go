@@ -17,7 +17,8 @@ const surging = `{"id":"a1","job":"web","group":"http","slot":0,"node":"n1","des
 	{"id":"b1","job":"web","group":"http","slot":1,"node":"n1","desired":"running","replaced_by":"gone"},
 	{"id":"c1","job":"web","group":"http","slot":2,"node":"n1","desired":"running","eviction":{"requested":true}}`
 
-// proves that a dry run counts an instance whose replacement is there as what stops without it, unless everything stops.
+// proves that a dry run counts an instance whose replacement is there as what stops without it, unless everything
+// stops.
 func TestStopsOfSurge(t *testing.T) {
 	address := serve(t, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintf(w, `{"items":[%s],"index":7}`, surging) })
 	for _, c := range []struct {

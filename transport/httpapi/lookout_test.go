@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// proves that one goroutine looks for all who wait, that all of them hear of what it sees, and that none is left when they have gone.
+// proves that one goroutine looks for all who wait, that all of them hear of what it sees, and that none is left when
+// they have gone.
 func TestLookout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // which fails if a goroutine is left
 		var looks atomic.Int64

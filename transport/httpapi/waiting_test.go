@@ -26,7 +26,8 @@ type deaf struct{ Liveness }
 
 func (deaf) Live() map[model.NodeID]fsm.Liveness { return nil }
 
-// proves that readings of one published state share a decision, for a moment, and that another state is decided on its own.
+// proves that readings of one published state share a decision, for a moment, and that another state is decided on its
+// own.
 func TestSharedWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		explain, shared := &countingExplainer{}, &sharedWaiting{}
