@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -144,16 +145,15 @@ func TestReportsOfFlappingInstances(t *testing.T) {
 // Facts that change all the time are told once a second, the newest last.
 func TestFactsAreToldSeldom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		asked := 0
+		var asked atomic.Int64
 		ask := func(context.Context) (facts, error) {
-			asked++
-			return facts{"index": fmt.Sprint(min(asked, 200))}, nil
+			return facts{"index": fmt.Sprint(min(asked.Add(1), 200))}, nil
 		}
 		w := watchRole(t.Context(), &model.RoleCheckSpec{Interval: 100 * model.Millisecond}, ask, hclog.NewNullLogger())
 		defer w.stop()
 		time.Sleep(350 * time.Millisecond)
-		if f, ok := takeFacts(w); !ok || f["index"] != fmt.Sprint(asked) {
-			t.Errorf("after %d answers the facts are %v: the first changes are told at once", asked, f)
+		if f, ok := takeFacts(w); !ok || f["index"] != fmt.Sprint(asked.Load()) {
+			t.Errorf("after %d answers the facts are %v: the first changes are told at once", asked.Load(), f)
 		}
 		told, newest := 0, facts(nil)
 		for range 3000 {
@@ -163,8 +163,8 @@ func TestFactsAreToldSeldom(t *testing.T) {
 				newest = f
 			}
 		}
-		if asked < 250 || told > 20+factsBurst || told < 20 {
-			t.Errorf("of %d answers, with 200 changes in 20 seconds, %d were told", asked, told)
+		if asked.Load() < 250 || told > 20+factsBurst || told < 20 {
+			t.Errorf("of %d answers, with 200 changes in 20 seconds, %d were told", asked.Load(), told)
 		}
 		if newest["index"] != "200" {
 			t.Errorf("the last that was told: %v", newest)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -125,14 +126,15 @@ func TestMadeUpNamesDelayNoProofForLong(t *testing.T) {
 	for _, rate := range []int{2, 3} {
 		for _, once := range []bool{false, true} {
 			inBubble(t, func(t *testing.T) {
-				proven, fails := false, once
+				var proven, fails atomic.Bool
+				fails.Store(once)
 				p := newProofs(func(c Change) error {
-					if c.ID == "zz-honest" && !fails {
-						proven = true
+					if c.ID == "zz-honest" && !fails.Load() {
+						proven.Store(true)
 						return nil
 					}
 					if c.ID == "zz-honest" {
-						fails = false
+						fails.Store(false)
 						return errors.New("it is not up yet")
 					}
 					time.Sleep(helloTimeout)
@@ -151,7 +153,7 @@ func TestMadeUpNamesDelayNoProofForLong(t *testing.T) {
 					time.Sleep(time.Second)
 				}
 				seconds := 0
-				for ; !proven && seconds < 1800; seconds++ {
+				for ; !proven.Load() && seconds < 1800; seconds++ {
 					look(seconds)
 				}
 				p.wait()
