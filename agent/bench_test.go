@@ -251,7 +251,7 @@ func freePort(t testing.TB, address string) int {
 }
 
 // nextPort counts the ports that were given out, from a place of chance on, since several test programs run at once.
-// They lie below those of instances, and below those that the kernel gives to who asks for any.
+// They lie below the ports of instances, and below those that the kernel gives out by itself.
 var nextPort = func() *atomic.Uint32 {
 	var n atomic.Uint32
 	n.Store(rand.Uint32N(9000))
