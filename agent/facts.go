@@ -207,7 +207,7 @@ func (w *roleWatch) withdraw() {
 	w.tell(nil)
 }
 
-// tell notes what is known now, and tells it at once unless changes come too often. w.mu is held.
+// tell keeps the facts as the newest, and delivers them at once unless changes come too often. The caller holds w.mu.
 func (w *roleWatch) tell(found facts) {
 	if maps.Equal(w.known, found) {
 		return
@@ -223,7 +223,7 @@ func (w *roleWatch) catchUp() {
 	w.deliver()
 }
 
-// deliver puts what is known into out, or has that done later. w.mu is held.
+// deliver puts the newest facts into out, now or after a pause. The caller holds w.mu.
 func (w *roleWatch) deliver() {
 	if maps.Equal(w.known, w.told) {
 		return

@@ -233,8 +233,8 @@ func (i *instance) drainDelay(ctx context.Context, task Task) {
 	}
 }
 
-// stopTask asks the program to end within what is left of its grace, and waits until nothing of it is left. As soon as
-// the servers say stopped it is killed. When ctx ends the shim goes on alone.
+// stopTask asks the program to end within what is left of its grace, and waits until none of its processes is
+// left. It is killed as soon as the servers say stopped. When ctx ends, the shim goes on alone.
 func (i *instance) stopTask(ctx context.Context, task Task, spent time.Duration) {
 	var asked sync.WaitGroup
 	defer asked.Wait()

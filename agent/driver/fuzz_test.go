@@ -54,8 +54,8 @@ func FuzzRecord(f *testing.F) {
 	})
 }
 
-// FuzzControl: what comes over the control socket of a shim is a request or an error, and never needs more memory than
-// a frame may have.
+// FuzzControl sends any bytes to the control socket of a shim. They are read as a request or an error, within the
+// memory of one frame.
 func FuzzControl(f *testing.F) {
 	for _, body := range [][]byte{{0xa0}, {0x80}, {0xbf, 0xff}, {0xa1, 1, 1}} {
 		f.Add(append(binary.BigEndian.AppendUint32(nil, uint32(len(body))), body...))
