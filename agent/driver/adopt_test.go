@@ -248,8 +248,8 @@ func TestAdoptAfterReboot(t *testing.T) {
 	}
 }
 
-// Another boot id alone proves no reboot. A program that runs goes on. If its shim is dead, the program is killed before
-// its end is reported.
+// Another boot id alone proves no reboot. A program that runs goes on. If its shim is dead, the program is killed
+// before its end is reported.
 func TestAdoptUnderAnotherBootID(t *testing.T) {
 	modes(t, func(t *testing.T, b *bench) {
 		task := b.start(b.sh("exec sleep 1000"))
