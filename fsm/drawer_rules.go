@@ -17,3 +17,9 @@ type rules struct {
 func (s *rules) fork(undo *undoLog) {
 	s.Actors, s.Rails = s.Actors.fork(undo), s.Rails.fork(undo)
 }
+
+func (s *rules) putActor(l *ActorLedger) { s.Actors.put(l.Actor, l) }
+
+func (s *rules) delActor(k model.ActorKind) { s.Actors.del(k) }
+
+func (s *rules) putRail(r *Rail) { s.Rails.put(r.Name, r) }
