@@ -18,12 +18,9 @@ func (s *State) setInstance(before, after *Instance) {
 	if after != nil {
 		after.Marks.ChangedIndex = s.Index
 		after.endPreparation()
-		s.Instances.put(after.ID, after)
-	} else {
-		s.Instances.del(before.ID)
 	}
-	s.indexInstance(before, after)
-	s.house(row, before, after)
+	s.instances.setInstance(before, after)
+	s.accountUnheard(row, before, after)
 	s.accountNode(row, before, after)
 	s.accountGroup(row, before, after)
 	s.accountClass(row, before, after)
@@ -34,6 +31,13 @@ func (s *State) setInstance(before, after *Instance) {
 	s.touchObject("instance/", string(row.ID))
 	if s.entry.names {
 		s.entry.written = append(s.entry.written, row)
+	}
+}
+
+// accountUnheard keeps the number of the group's ready instances on nodes that nobody has heard since a restore.
+func (s *State) accountUnheard(row, before, after *Instance) {
+	if s.unheard.Has(row.Node) {
+		s.countUnheard(row.Group, count(after.free())-count(before.free()))
 	}
 }
 
@@ -64,7 +68,7 @@ func (s *State) accountNode(row, before, after *Instance) {
 		n.Assigned = s.Index
 		s.touchObject("assigned/", string(n.ID))
 	}
-	s.Nodes.put(n.ID, &n)
+	s.putNode(&n)
 }
 
 // accountGroup keeps the group's counts and the generation of its services.
@@ -112,7 +116,7 @@ func (s *State) renewServices(group model.GroupID) {
 		if row, ok := s.Services.Get(model.ServiceName(svc.Name)); ok && row.Group == group {
 			next := *row
 			next.Generation = s.Index
-			s.Services.put(next.Name, &next)
+			s.putService(&next)
 			s.touchTable("services")
 		}
 	}
@@ -178,6 +182,6 @@ func (s *State) emit(e Event) {
 	e.Key = NewEventKey(s.Index, s.entry.events)
 	s.entry.events++
 	e.At, e.Wall, e.Actor, e.Request = s.Now, s.Wall, s.entry.actor, s.entry.request
-	s.Events.put(e.Key, &e)
+	s.putEvent(&e)
 	s.touchTable("events")
 }

@@ -34,7 +34,7 @@ func (s *State) spendActor(k model.ActorKind) {
 	rate := s.Settings.ActorRate(k)
 	if rate.Max == 0 {
 		if s.Actors.Has(k) { // what a rate of before left
-			s.Actors.del(k)
+			s.delActor(k)
 		}
 		return
 	}
@@ -43,5 +43,5 @@ func (s *State) spendActor(k model.ActorKind) {
 		next = *l
 	}
 	next.Stops = noteStop(next.Stops, rate.Max, rate.Window, s.Now)
-	s.Actors.put(k, &next)
+	s.putActor(&next)
 }

@@ -77,7 +77,7 @@ func compareAvoid(a, b AvoidEntry) int {
 func (s *State) putAvoid(node *Node, list []AvoidEntry) {
 	next := *node
 	next.Avoid = list
-	s.Nodes.put(next.ID, &next)
+	s.putNode(&next)
 	s.touch("nodes", Topic("node/"+next.ID))
 }
 

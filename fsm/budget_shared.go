@@ -30,7 +30,7 @@ func (c *BudgetSet) apply(s *State) error {
 	if refusal := s.mayShare(&next); refusal != nil {
 		return refusal
 	}
-	s.Budgets.put(c.Name, &next)
+	s.putBudget(&next)
 	for _, id := range next.Groups { // their own default is in force or not
 		s.resolveOwn(id)
 	}
@@ -74,7 +74,7 @@ func (c *BudgetRemove) apply(s *State) error {
 	case len(b.Groups) > 0:
 		return model.Refuse(model.CodeInUse, "budget %s is named by %s", c.Name, joinGroups(b.Groups)).WithHint("take it out of those jobs first, or purge them")
 	}
-	s.Budgets.del(c.Name)
+	s.delBudget(c.Name)
 	s.touchBudget(c.Name)
 	s.emit(Event{Type: model.EventBudget, Subject: "budget/" + string(c.Name), Before: fmt.Sprint(b.Resolved.MinReady), After: "removed"})
 	return nil
@@ -125,7 +125,7 @@ func (s *State) enlist(id model.GroupID, names []model.BudgetName) {
 			next.Groups = append(next.Groups, id)
 			slices.Sort(next.Groups)
 		}
-		s.Budgets.put(b.Name, &next)
+		s.putBudget(&next)
 		s.touchBudget(b.Name)
 		s.resolveShared(b.Name)
 	}
@@ -144,7 +144,7 @@ func (s *State) resolveShared(name model.BudgetName) bool {
 	}
 	next := *b
 	next.Resolved = resolved
-	s.Budgets.put(name, &next)
+	s.putBudget(&next)
 	s.touchBudget(name)
 	s.emitBudget("budget/"+string(name), b.Resolved, resolved)
 	return true

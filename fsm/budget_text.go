@@ -31,7 +31,7 @@ func lineOf(name, scope string, b model.Budget, want int) model.BudgetLine {
 
 // PreviewBudget says what a group's own budget will come to in a cluster whose classes are the built-in ones.
 func PreviewBudget(g *model.GroupSpec, job model.JobName, class model.ClassName) model.BudgetLine {
-	s := State{Classes: BuiltinClasses()}
+	s := State{rules: rules{Classes: BuiltinClasses()}}
 	c, _, known := s.Class(class)
 	def, elsewhere := c.MaxDown, g.Budget == nil && len(g.Budgets) > 0
 	if elsewhere {

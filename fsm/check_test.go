@@ -94,10 +94,10 @@ func TestCheckFindsWhatIsBroken(t *testing.T) {
 	}{
 		{"departing", "is it departing?", func(s *State) { s.departing.put("i1", present{}) }},
 		{"departing gone", "departing instances has 1 entries", func(s *State) { s.departing.put("gone", present{}) }},
-		{"unsettled", "is it unsettled?", func(s *State) { mark(s.unsettled, "web/api", !s.unsettled.Has("web/api")) }},
+		{"unsettled", "is it unsettled?", func(s *State) { mark(s.unsettled, "web/api", s.unsettled.Has("web/api"), !s.unsettled.Has("web/api")) }},
 		{"off duty and gone", "nodes off duty has", func(s *State) { s.offDuty.put("gone", present{}) }},
-		{"off duty", "is it off duty?", func(s *State) { mark(s.offDuty, "n1", !s.offDuty.Has("n1")) }},
-		{"unheard", "unheard since a restore?", func(s *State) { mark(s.unheard, "n1", true) }},
+		{"off duty", "is it off duty?", func(s *State) { mark(s.offDuty, "n1", s.offDuty.Has("n1"), !s.offDuty.Has("n1")) }},
+		{"unheard", "unheard since a restore?", func(s *State) { mark(s.unheard, "n1", false, true) }},
 		{"row of a group", "has another row", func(s *State) {
 			row, _ := s.Instances.Get("i1")
 			other := *row

@@ -135,8 +135,8 @@ func (s *State) meta() metaRow {
 func (m *metaRow) empty() *State {
 	s := State{
 		Index: m.Index, LogTerm: m.LogTerm, Now: m.Now, Wall: m.Wall, WallDoubt: m.WallDoubt, Format: m.Format,
-		Incarnation: m.Incarnation, Unconfirmed: m.Unconfirmed, Confirmed: m.Confirmed, Restored: m.Restored, Cluster: m.Cluster,
-		Settings: m.Settings, SettingsIndex: m.SettingsIndex, Hold: m.Hold, Classes: m.Classes,
+		Incarnation: m.Incarnation, Unconfirmed: m.Unconfirmed, Confirmed: m.Confirmed, Restored: m.Restored, Cluster: m.Cluster, Hold: m.Hold,
+		rules: rules{Settings: m.Settings, SettingsIndex: m.SettingsIndex, Classes: m.Classes},
 	}
 	return s.fork()
 }

@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
-	"maps"
 	"slices"
 
 	"github.com/outspan/outspan/model"
@@ -190,76 +189,18 @@ func damaged(format string, args ...any) *model.Error {
 
 // buildIndexes derives the indexes of a state that was read.
 func (s *State) buildIndexes() error {
-	for id, n := range s.Nodes.All() {
-		if owner, taken := s.nodeNames.Get(n.Name); taken {
-			return damaged("nodes %s and %s have the same name %s", owner, id, n.Name)
-		}
-		s.nodeNames.put(n.Name, id)
-		s.indexNode(n)
+	if err := s.fleet.index(); err != nil {
+		return err
 	}
-	for id, g := range s.Groups.All() {
-		mark(s.unsettled, id, g.unsettled())
-		s.addSum(jobOf(id), jobSum{}, g.sum())
+	s.jobs.index()
+	s.moves.index()
+	s.history.index()
+	if err := s.instances.index(); err != nil {
+		return err
 	}
-	for _, v := range s.Versions.All() {
-		s.addSum(v.Job, jobSum{}, jobSum{bytes: v.keptBytes()})
-	}
-	for id, d := range s.Deployments.All() {
-		mark(s.openDeployments, id, !d.Status.Ended())
-	}
-	for id, r := range s.Requests.All() {
-		s.requestLog.put(r.Index, id)
-		s.countRequest(r, +1)
-	}
-	for id, v := range s.Volumes.All() {
-		if v.Kind == model.VolumeReplicated {
-			s.copiesOn.put(copyKey(v), id)
-		}
-	}
-	return s.indexInstances()
-}
-
-// indexInstances derives the indexes that hold instances. Each household is put together before it becomes a row.
-func (s *State) indexInstances() error {
-	homes := map[model.NodeID]*household{}
 	for _, i := range s.Instances.All() {
-		s.indexInstance(nil, i)
+		s.accountUnheard(i, nil, i)
 		s.accountClass(i, nil, i)
-		if homes[i.Node] == nil {
-			homes[i.Node] = new(household)
-		}
-		if err := homes[i.Node].moveIn(i, i.takesRoom()); err != nil {
-			return err
-		}
-	}
-	for _, i := range s.Instances.All() { // what waits for room has the ports that those don't have which it waits for
-		if i.WaitsForRoom() {
-			if err := homes[i.Node].moveIn(i, true); err != nil {
-				return err
-			}
-		}
-	}
-	for _, id := range slices.Sorted(maps.Keys(homes)) {
-		s.putHousehold(id, homes[id])
-	}
-	return nil
-}
-
-// moveIn puts an instance into its node's household, and makes it the owner of its ports if it has a right to them now.
-func (h *household) moveIn(i *Instance, owns bool) error {
-	h.join(i.ID)
-	if !owns {
-		return nil
-	}
-	for _, p := range i.Claims.Ports {
-		switch owner, taken := h.ownerOf(p.Number); {
-		case int(int32(p.Number)) != p.Number:
-			return damaged("instance %s holds the port %d", i.ID, p.Number)
-		case !taken:
-			h.own(p.Number, i.ID)
-		case !slices.Contains(i.Links.Awaits, owner):
-			return damaged("instances %s and %s hold the same port %d of node %s", owner, i.ID, p.Number, i.Node)
-		}
 	}
 	return nil
 }

@@ -22,7 +22,7 @@ func (s *State) collect(grown int) {
 		if !ok || fits && at.Add(s.Settings.EventAge) >= s.Now {
 			return
 		}
-		s.Events.del(key)
+		s.delEvent(key)
 	}
 }
 
@@ -102,7 +102,7 @@ func (s *State) forgetJob(name model.JobName) {
 	s.endTransfersOfJob(name)
 	s.dropVolumes(func(v *Volume) bool { return jobOf(v.Group) == name })
 	s.dropServices(name, func(model.ServiceName) bool { return true })
-	s.Jobs.del(name)
+	s.delJob(name)
 	s.touchJob(name)
 	s.emit(Event{Type: model.EventJob, Subject: "job/" + string(name), Before: "stopped", After: "purged"})
 }

@@ -20,7 +20,7 @@ func (s *State) deploy(job *Job, spec *model.JobSpec, update bool) {
 	s.putDeployment(d)
 	next := *job
 	next.Deployment = d.ID
-	s.Jobs.put(job.Name, &next)
+	s.putJob(&next)
 	s.touch("deployments", Topic("deployment/"+d.ID))
 	s.emit(Event{Type: model.EventDeployment, Subject: "deployment/" + string(d.ID), After: string(d.Status)})
 	s.forgetDeployments(job.Name)
@@ -49,7 +49,7 @@ func (s *State) triedBefore(job *Job) bool {
 func (s *State) keepStable(job *Job) {
 	next := *job
 	next.Stable = job.Version
-	s.Jobs.put(job.Name, &next)
+	s.putJob(&next)
 	s.complete(job.Name, job.Version)
 }
 
@@ -92,7 +92,7 @@ func (c *DeploymentStep) apply(s *State) error {
 		if s.SameInstances(job.Name, d.Version, job.Version) { // submitted meanwhile: what it says of counts and budgets is not to be undone by a revert
 			next.Stable = job.Version
 		}
-		s.Jobs.put(next.Name, &next)
+		s.putJob(&next)
 		s.complete(job.Name, d.Version)
 		s.complete(job.Name, next.Stable)
 	}

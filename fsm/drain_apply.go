@@ -51,7 +51,7 @@ func (c *DrainStart) apply(s *State) error {
 		}
 		s.cordonForDrain(d.Nodes[i].Node, d.ID)
 	}
-	s.Drains.put(d.ID, d)
+	s.putDrain(d)
 	s.touch("drains", Topic("drain/"+d.ID))
 	s.emit(Event{Type: model.EventDrainStarted, Subject: "drain/" + string(d.ID), After: string(model.PhaseDraining), Data: map[string]string{"nodes": joinNodes(d.Nodes), "message": c.Message}})
 	s.forgetDrains()
@@ -178,7 +178,7 @@ func (s *State) editDrain(d *Drain, node model.NodeID, edit func(*DrainNode)) {
 	if next.Phase() != model.PhaseDraining && next.EndedIndex == 0 {
 		next.EndedIndex = s.Index
 	}
-	s.Drains.put(d.ID, &next)
+	s.putDrain(&next)
 	s.touch("drains", Topic("drain/"+d.ID), Topic("node/"+node))
 }
 
@@ -372,7 +372,7 @@ func (c *DrainPause) apply(s *State) error {
 	}
 	next := *d
 	next.Paused = c.Paused
-	s.Drains.put(d.ID, &next)
+	s.putDrain(&next)
 	s.touch("drains", Topic("drain/"+d.ID))
 	s.emit(Event{Type: model.EventDrainPhase, Subject: "drain/" + string(d.ID), Before: string(model.PhaseDraining), After: string(model.PhaseDraining), Data: map[string]string{"paused": fmt.Sprint(c.Paused)}})
 	return nil
@@ -414,6 +414,6 @@ func (s *State) forgetDrains() {
 		}
 	}
 	if oldest != nil {
-		s.Drains.del(oldest.ID)
+		s.delDrain(oldest.ID)
 	}
 }

@@ -137,12 +137,13 @@ type rowType struct {
 // rowTypes pairs each table with the type of its rows, as State declares them.
 func rowTypes() []rowType {
 	byName := map[string]reflect.Type{}
-	state := reflect.TypeFor[State]()
-	for i := range state.NumField() {
-		f := state.Field(i)
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[State]()) {
 		if get, ok := f.Type.MethodByName("Get"); ok && f.IsExported() {
 			byName[strings.ToLower(f.Name)] = get.Type.Out(0).Elem()
 		}
+	}
+	if len(byName) == 0 {
+		panic("no table of State was found")
 	}
 	var all []rowType
 	for _, t := range rowTables {
@@ -161,10 +162,8 @@ func TestEveryTableIsInSnapshots(t *testing.T) {
 		}
 		tables[r.name], ids[r.id] = true, true
 	}
-	state := reflect.TypeFor[State]()
-	meta := reflect.TypeFor[metaRow]()
-	for i := range state.NumField() {
-		f := state.Field(i)
+	meta, found := reflect.TypeFor[metaRow](), 0
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[State]()) {
 		if !f.IsExported() {
 			continue
 		}
@@ -172,6 +171,40 @@ func TestEveryTableIsInSnapshots(t *testing.T) {
 		if !scalar && !tables[strings.ToLower(f.Name)] {
 			t.Errorf("State.%s is in no snapshot: add it to rowTables or metaRow", f.Name)
 		}
+		if !scalar {
+			found++
+		}
+	}
+	if found != len(rowTables) {
+		t.Errorf("State has %d tables, rowTables %d", found, len(rowTables))
+	}
+}
+
+// A table that is not forked would be written while others read it, and a refused group of commands would leave its
+// rows in it.
+func TestForkHasEveryTable(t *testing.T) {
+	s := sampleState()
+	f := s.fork()
+	before, after := reflect.ValueOf(&s).Elem(), reflect.ValueOf(f).Elem()
+	found := 0
+	for _, field := range reflect.VisibleFields(before.Type()) {
+		was, is := before.FieldByIndex(field.Index), after.FieldByIndex(field.Index)
+		if field.Type == reflect.TypeFor[EventTable]() {
+			was, is = was.FieldByName("rows"), is.FieldByName("rows")
+		}
+		if was.Kind() != reflect.Struct || !was.FieldByName("tree").IsValid() {
+			continue
+		}
+		found++
+		if was.FieldByName("tree").Pointer() == is.FieldByName("tree").Pointer() {
+			t.Errorf("State.%s is shared with the fork", field.Name)
+		}
+		if is.FieldByName("undo").Pointer() != reflect.ValueOf(f.undo).Pointer() {
+			t.Errorf("State.%s does not note what the fork has to undo", field.Name)
+		}
+	}
+	if found <= len(rowTables) {
+		t.Errorf("found %d tables with indexes, rowTables has %d", found, len(rowTables))
 	}
 }
 

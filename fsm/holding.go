@@ -42,7 +42,7 @@ func (r *NodeRestore) Ends(id model.InstanceID) bool {
 
 // unheard reports whether the node is online by what a restored state says, and its agent has not told since what runs
 // there.
-func (n *Node) unheard() bool { return n.Restore.Owes && n.Health != model.HealthOffline }
+func (n *Node) unheard() bool { return n != nil && n.Restore.Owes && n.Health != model.HealthOffline }
 
 // late tells Holding.Late of an instance that its agent tells of now. One without a group is any that the agent ran
 // before a restore: an agent that was not known at the restore has none.
@@ -328,8 +328,7 @@ func (s *State) setRestore(n *Node, r NodeRestore) {
 	}
 	next := *n
 	next.Restore = r
-	s.Nodes.put(n.ID, &next)
-	s.indexNode(&next)
+	s.putNode(&next)
 	s.touch("nodes", Topic("node/"+n.ID))
 	switch {
 	case was.Owes && !r.Owes:
@@ -381,8 +380,7 @@ func (s *State) beginRestore() {
 	for _, n := range nodes {
 		next := *n
 		next.Restore.Owes, next.Restore.Raised, next.Return.ConfirmedDead = true, false, false
-		s.Nodes.put(n.ID, &next)
-		s.indexNode(&next)
+		s.putNode(&next)
 		s.touch("nodes", Topic("node/"+n.ID))
 	}
 }

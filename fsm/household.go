@@ -22,7 +22,7 @@ type household struct {
 type ownedPort struct{ number, owner int32 }
 
 // household returns a copy of a node's, to edit and to put back.
-func (s *State) household(node model.NodeID) *household {
+func (s *instances) household(node model.NodeID) *household {
 	h, ok := s.households.Get(node)
 	if !ok {
 		return new(household)
@@ -30,7 +30,7 @@ func (s *State) household(node model.NodeID) *household {
 	return &household{append(make([]model.InstanceID, 0, len(h.ids)+1), h.ids...), append(make([]ownedPort, 0, len(h.ports)+1), h.ports...)}
 }
 
-func (s *State) putHousehold(node model.NodeID, h *household) {
+func (s *instances) putHousehold(node model.NodeID, h *household) {
 	if len(h.ids) == 0 {
 		s.households.del(node)
 	} else {
@@ -40,7 +40,7 @@ func (s *State) putHousehold(node model.NodeID, h *household) {
 
 // house keeps whether an instance stands in its node's household, and which ports it owns there. One that waits for
 // room owns those that are free, and takes over the others as they come free.
-func (s *State) house(row, before, after *Instance) {
+func (s *instances) house(row, before, after *Instance) {
 	claims := len(row.Claims.Ports) > 0 && (before.takesRoom() != after.takesRoom() || before.WaitsForRoom() || after.WaitsForRoom())
 	if before != nil && after != nil && !claims {
 		return
@@ -156,6 +156,25 @@ func (s *State) InstancesFrom(group model.GroupID) iter.Seq[*Instance] {
 			}
 		}
 	}
+}
+
+// moveIn puts an instance into its node's household, and makes it the owner of its ports if it has a right to them now.
+func (h *household) moveIn(i *Instance, owns bool) error {
+	h.join(i.ID)
+	if !owns {
+		return nil
+	}
+	for _, p := range i.Claims.Ports {
+		switch owner, taken := h.ownerOf(p.Number); {
+		case int(int32(p.Number)) != p.Number:
+			return damaged("instance %s holds the port %d", i.ID, p.Number)
+		case !taken:
+			h.own(p.Number, i.ID)
+		case !slices.Contains(i.Links.Awaits, owner):
+			return damaged("instances %s and %s hold the same port %d of node %s", owner, i.ID, p.Number, i.Node)
+		}
+	}
+	return nil
 }
 
 // nodeIndexes holds that the household of each node is in order and has exactly what the rows say.

@@ -73,7 +73,7 @@ func (s *State) callAgents() {
 	for _, n := range nodes {
 		next := *n
 		next.Assigned = s.Index
-		s.Nodes.put(n.ID, &next)
+		s.putNode(&next)
 		s.touch(Topic("assigned/" + n.ID))
 	}
 }

@@ -1,6 +1,7 @@
 package fsm
 
 import (
+	"cmp"
 	"iter"
 	"maps"
 	"strconv"
@@ -9,15 +10,15 @@ import (
 )
 
 // Rows that are not settled have indexes of their own, so that a decision looks at them and not at every row: with
-// 100,000 instances at rest that is the difference between microseconds and tens of milliseconds. Every put of such a
-// row goes through this file; Check holds that an index has exactly what the rows say.
+// 100,000 instances at rest that is the difference between microseconds and tens of milliseconds. The drawer of such a
+// row keeps them when it writes one; Check holds that an index has exactly what the rows say.
 
 // present is the row of an index that is only a set.
 type present struct{}
 
-// mark puts a key into a set, or takes it out.
-func mark[K ~string](set Table[K, present], key K, is bool) {
-	switch was := set.Has(key); {
+// mark puts a key into a set, or takes it out, if a row that was in the set is not any more, or the other way round.
+func mark[K ~string](set Table[K, present], key K, was, is bool) {
+	switch {
 	case is && !was:
 		set.put(key, present{})
 	case !is && was:
@@ -34,79 +35,28 @@ func (i *Instance) departs() bool {
 // unsettled reports whether the group's own sums say that it has not what it wants: something is missing, not ready, or
 // on its way out. Of a group with an instance on each node the sums can't tell: it always counts as one.
 func (g *Group) unsettled() bool {
+	if g == nil {
+		return false
+	}
 	return g.Role == model.RoleSystem && g.Count > 0 || g.Ready != g.Count || g.Running != g.Count || g.Alive != g.Count
-}
-
-// indexInstance keeps the indexes that hold instances.
-func (s *State) indexInstance(before, after *Instance) {
-	if after == nil {
-		s.inGroup.del(inGroupKey(before))
-	} else {
-		s.inGroup.put(inGroupKey(after), after)
-	}
-	row := after
-	if row == nil {
-		row = before
-	}
-	if was, is := before.departs(), after.departs(); was != is {
-		mark(s.departing, row.ID, is)
-	}
-	if s.unheard.Has(row.Node) {
-		s.countUnheard(row.Group, count(after.free())-count(before.free()))
-	}
 }
 
 // free reports whether the instance is ready and its stop is not being prepared.
 func (i *Instance) free() bool { return i.isReady() && !i.holdsUnit() }
 
-// countUnheard adds to the ready instances of a group that only a restored state calls ready.
-func (s *State) countUnheard(group model.GroupID, n int) {
-	was, _ := s.unheardReady.Get(group)
-	switch {
-	case n == 0:
-	case was+n == 0:
-		s.unheardReady.del(group)
-	default:
-		s.unheardReady.put(group, was+n)
-	}
-}
+// putNode writes a node's row. Its instances that are ready count as unheard, or no longer, as the node does.
+func (s *State) putNode(n *Node) { s.hear(s.fleet.putNode(n), n) }
 
-// putGroup replaces a group's row.
-func (s *State) putGroup(g *Group) {
-	before, _ := s.Groups.Get(g.ID)
-	s.Groups.put(g.ID, g)
-	s.addSum(jobOf(g.ID), before.sum(), g.sum())
-	mark(s.unsettled, g.ID, g.unsettled())
-}
+// delNode removes a node's row.
+func (s *State) delNode(id model.NodeID) { s.hear(s.fleet.delNode(id), nil) }
 
-func (s *State) delGroup(id model.GroupID) {
-	before, _ := s.Groups.Get(id)
-	s.Groups.del(id)
-	s.addSum(jobOf(id), before.sum(), jobSum{})
-	mark(s.unsettled, id, false)
-}
-
-// putDeployment replaces a deployment's row.
-func (s *State) putDeployment(d *Deployment) {
-	s.Deployments.put(d.ID, d)
-	mark(s.openDeployments, d.ID, !d.Status.Ended())
-}
-
-func (s *State) delDeployment(id model.DeploymentID) {
-	s.Deployments.del(id)
-	mark(s.openDeployments, id, false)
-}
-
-// indexNode keeps the indexes that hold nodes; n is gone if there is no row of it.
-func (s *State) indexNode(n *Node) {
-	mark(s.offDuty, n.ID, n.Intent != model.IntentActive && s.Nodes.Has(n.ID))
-	mark(s.restoring, n.ID, n.Restore.pending() && s.Nodes.Has(n.ID))
-	was, is := s.unheard.Has(n.ID), n.unheard() && s.Nodes.Has(n.ID)
+// hear counts the ready instances of a node whose row is replaced.
+func (s *State) hear(before, after *Node) {
+	was, is := before.unheard(), after.unheard()
 	if was == is {
 		return
 	}
-	mark(s.unheard, n.ID, is)
-	for inst := range s.InstancesOn(n.ID) {
+	for inst := range s.InstancesOn(cmp.Or(after, before).ID) {
 		if inst.free() {
 			s.countUnheard(inst.Group, count(is)-count(was))
 		}

@@ -85,7 +85,7 @@ func (s *State) submit(spec model.JobSpec, how submission) {
 		Job: job.Name, Version: job.Version, Spec: spec, Actor: s.entry.actor, Message: how.message, Index: s.Index, Wall: s.Wall,
 		Scaled: scaled, Reverts: how.reverts,
 	})
-	s.Jobs.put(job.Name, &job)
+	s.putJob(&job)
 	if exists {
 		s.moveUsage(job.Name, old.Class, job.Class)
 	}
@@ -213,7 +213,7 @@ func (c *JobStop) apply(s *State) error {
 	}
 	next := *job
 	next.Stopped, next.Purge, next.Index = true, job.Purge || c.Purge, s.Index
-	s.Jobs.put(job.Name, &next)
+	s.putJob(&next)
 	var groups []*Group
 	for _, g := range s.groupsOf(job.Name) {
 		groups = append(groups, g)

@@ -70,38 +70,6 @@ func (v *JobVersion) keptBytes() int {
 	return buf.Len()
 }
 
-func (s *State) jobSum(job model.JobName) jobSum {
-	sum, _ := s.jobSums.Get(job)
-	return sum
-}
-
-// addSum adds what changed between two sums to those of the job and of all jobs.
-func (s *State) addSum(job model.JobName, before, after jobSum) {
-	if before == after {
-		return
-	}
-	for _, key := range [...]model.JobName{job, everyJob} {
-		if sum := s.jobSum(key).plus(after).minus(before); sum == (jobSum{}) {
-			s.jobSums.del(key)
-		} else {
-			s.jobSums.put(key, sum)
-		}
-	}
-}
-
-// putVersion replaces a version of a job.
-func (s *State) putVersion(v *JobVersion) {
-	key := versionKey(v.Job, v.Version)
-	before, _ := s.Versions.Get(key)
-	s.Versions.put(key, v)
-	s.addSum(v.Job, jobSum{bytes: before.keptBytes()}, jobSum{bytes: v.keptBytes()})
-}
-
-func (s *State) delVersion(v *JobVersion) {
-	s.Versions.del(versionKey(v.Job, v.Version))
-	s.addSum(v.Job, jobSum{bytes: v.keptBytes()}, jobSum{})
-}
-
 // checkCounts refuses a spec with which its job, or all jobs together, would want too many instances. A change that
 // wants no more than before is never refused: the sums may be above their bounds already.
 // Codes: invalid, quota_exceeded:instances.

@@ -73,7 +73,7 @@ func (c *JobScale) apply(s *State) error {
 	s.resolveBudget(next.ID)
 	changed := *job
 	changed.Index = s.Index
-	s.Jobs.put(job.Name, &changed)
+	s.putJob(&changed)
 	s.touchJob(job.Name)
 	s.emit(Event{Type: model.EventJob, Subject: "job/" + string(job.Name), Cause: scaleCause(before, c.Count), Before: fmt.Sprint(before), After: fmt.Sprint(c.Count), Data: map[string]string{"group": c.Group}})
 	return nil

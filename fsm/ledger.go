@@ -265,7 +265,7 @@ func (s *State) spendRate(inst *Instance, c *InstanceStop) {
 		if b.Resolved.RateMax > 0 {
 			next := *b
 			next.Stops = noteStop(b.Stops, b.Resolved.RateMax, b.Resolved.Window, s.Now)
-			s.Budgets.put(next.Name, &next)
+			s.putBudget(&next)
 			s.touchBudget(next.Name)
 		}
 	}

@@ -18,8 +18,7 @@ const (
 // setNode replaces a node's row and raises its version.
 func (s *State) setNode(before *Node, after Node) {
 	after.Version++
-	s.Nodes.put(after.ID, &after)
-	s.indexNode(&after)
+	s.putNode(&after)
 	s.touch("nodes", Topic("node/"+after.ID))
 	if before == nil || assignedAnew(before, &after) {
 		s.touchObject("assigned/", string(after.ID))
@@ -75,7 +74,6 @@ func (c *NodeRegister) apply(s *State) error {
 	n := Node{ID: c.ID, Intent: model.IntentActive, Restore: NodeRestore{Owes: s.Unconfirmed}}
 	if known {
 		n = *old
-		s.nodeNames.del(old.Name)
 	}
 	epoch := max(n.Agent.Epoch+1, s.mint())
 	if plant.Is(plant.EpochAgain) {
@@ -97,7 +95,6 @@ func (c *NodeRegister) apply(s *State) error {
 		n.Return.Hold, n.Return.HeldUntil = s.flapHold(old)
 	}
 	n.Assigned, n.FactsGen, n.Self.Gen = s.Index, 0, 0
-	s.nodeNames.put(n.Name, n.ID)
 	s.setNode(old, n)
 	if known && (old.Name != n.Name || old.Agent.Address != n.Agent.Address) {
 		s.movePeers(n.ID)
@@ -203,7 +200,7 @@ func (s *State) takeFactsGen(c *NodeReport) {
 	}
 	next := *n
 	next.FactsGen = c.FactsGen
-	s.Nodes.put(n.ID, &next)
+	s.putNode(&next)
 	s.touch(Topic("node/" + n.ID))
 }
 
@@ -354,9 +351,7 @@ func (c *NodeForget) apply(s *State) error {
 	}
 	s.dropVolumes(func(v *Volume) bool { return v.Home == c.ID })
 	s.forgetAside(c.ID, n.Name)
-	s.Nodes.del(c.ID)
-	s.indexNode(n)
-	s.nodeNames.del(n.Name)
+	s.delNode(c.ID)
 	s.touch("nodes", Topic("node/"+n.ID))
 	s.emit(Event{Type: model.EventNodeState, Subject: "node/" + string(n.ID), Before: string(n.State()), After: "forgotten", Data: map[string]string{"name": n.Name}})
 	return nil

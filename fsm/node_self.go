@@ -85,7 +85,7 @@ func (s *State) takeSelf(c *NodeReport) {
 	s.tellDisk(n, next.Self.Disk)
 	s.tellPorts(n, next.Self.Ports)
 	if slices.Equal(n.Self.Troubles, next.Self.Troubles) {
-		s.Nodes.put(n.ID, &next)
+		s.putNode(&next)
 		s.touch(Topic("node/" + n.ID))
 		return
 	}

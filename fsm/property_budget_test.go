@@ -11,7 +11,7 @@ type stopRecord struct {
 // ledgersHold looks at what came alone in an entry: an accepted stop left enough ready in every budget that the
 // instance is under, counted anew from the instances, and was within every rate; an accepted placement left its class
 // within its quota.
-func (h *history) ledgersHold(before, after State, e Entry, results []Result) {
+func (h *randomLog) ledgersHold(before, after State, e Entry, results []Result) {
 	if len(e.Groups) != 1 || len(e.Groups[0]) != 1 || results[0].Refusal != nil || results[0].Replay {
 		return
 	}
@@ -25,7 +25,7 @@ func (h *history) ledgersHold(before, after State, e Entry, results []Result) {
 	}
 }
 
-func (h *history) stopHolds(before, after *State, i *Instance, c *InstanceStop) {
+func (h *randomLog) stopHolds(before, after *State, i *Instance, c *InstanceStop) {
 	asked := !c.Bypass && c.Cause != model.CauseJobStopped && c.Cause != model.CauseNodeDisabled
 	switch i.Status.Observed {
 	case model.ObservedLost, model.ObservedFailed, model.ObservedPending:
@@ -55,7 +55,7 @@ func (h *history) stopHolds(before, after *State, i *Instance, c *InstanceStop) 
 }
 
 // rateHolds notes a stop, and fails if it was one too many in its window.
-func (h *history) rateHolds(of string, index uint64, most int, window model.Duration, now model.Time, asked bool) {
+func (h *randomLog) rateHolds(of string, index uint64, most int, window model.Duration, now model.Time, asked bool) {
 	if h.records == nil {
 		h.records = map[string]*stopRecord{}
 	}
@@ -70,7 +70,7 @@ func (h *history) rateHolds(of string, index uint64, most int, window model.Dura
 	r.stops = append(r.stops, now)
 }
 
-func (h *history) quotaHolds(before, after *State, c *InstancePlace) {
+func (h *randomLog) quotaHolds(before, after *State, c *InstancePlace) {
 	job, ok := before.Jobs.Get(jobOf(c.Group))
 	if !ok {
 		return

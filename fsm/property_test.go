@@ -21,7 +21,7 @@ func TestRandomHistories(t *testing.T) {
 	histories := 0
 	rapid.Check(t, func(t *rapid.T) {
 		histories++
-		h := newHistory(t)
+		h := newRandomLog(t)
 		mine := map[string]int{}
 		for _, seed := range seeds(randomSteps).Draw(t, "steps") {
 			h.step(seed, mine)
@@ -42,8 +42,8 @@ func TestRandomHistories(t *testing.T) {
 // seeds draws one seed for each step. A failing history gets smaller by seeds becoming 0, which stands for no step.
 func seeds(steps int) *rapid.Generator[[]uint64] { return rapid.SliceOfN(rapid.Uint64(), steps, steps) }
 
-// history is one log and four replicas of it.
-type history struct {
+// randomLog is one log and four replicas of it.
+type randomLog struct {
 	t       *rapid.T
 	seq     int
 	term    uint64
@@ -57,11 +57,11 @@ type history struct {
 	wanted [][]Result
 }
 
-func newHistory(t *rapid.T) *history {
-	return &history{t: t, term: 1, first: NewState(), second: NewMachine(), third: NewMachine(), fourth: NewMachine()}
+func newRandomLog(t *rapid.T) *randomLog {
+	return &randomLog{t: t, term: 1, first: NewState(), second: NewMachine(), third: NewMachine(), fourth: NewMachine()}
 }
 
-func (h *history) step(seed uint64, accepted map[string]int) {
+func (h *randomLog) step(seed uint64, accepted map[string]int) {
 	if seed == 0 {
 		return
 	}
@@ -111,7 +111,7 @@ func (h *history) step(seed uint64, accepted map[string]int) {
 
 // budgetHolds looks at the stops that came alone: an accepted one that was not declared to bypass the budget left
 // enough that are ready (S3), and none was of an instance that must stay (S6).
-func (h *history) budgetHolds(before State, e Entry, results []Result) {
+func (h *randomLog) budgetHolds(before State, e Entry, results []Result) {
 	if len(e.Groups) != 1 || len(e.Groups[0]) != 1 || results[0].Refusal != nil || results[0].Replay {
 		return
 	}
@@ -135,7 +135,7 @@ func (h *history) budgetHolds(before State, e Entry, results []Result) {
 }
 
 // noTrace applies the entry without its refused groups: all of the rest must be accepted and give the same state.
-func (h *history) noTrace(before, after State, index uint64, e Entry, results []Result) {
+func (h *randomLog) noTrace(before, after State, index uint64, e Entry, results []Result) {
 	if e.Request != "" || e.Term != 0 && e.Term != h.term {
 		return
 	}
@@ -157,7 +157,7 @@ func (h *history) noTrace(before, after State, index uint64, e Entry, results []
 	}
 }
 
-func (h *history) replicate(index uint64, e Entry, want []Result, restore bool) {
+func (h *randomLog) replicate(index uint64, e Entry, want []Result, restore bool) {
 	t := h.t
 	data, err := EncodeEntry(e)
 	if err != nil {
@@ -182,7 +182,7 @@ func (h *history) replicate(index uint64, e Entry, want []Result, restore bool) 
 }
 
 // catchUp gives the fourth replica all that it missed in one batch.
-func (h *history) catchUp() {
+func (h *randomLog) catchUp() {
 	got, err := h.fourth.ApplyBatch(h.batch)
 	if err != nil {
 		h.t.Fatal(err)
@@ -193,7 +193,7 @@ func (h *history) catchUp() {
 	h.batch, h.wanted = nil, nil
 }
 
-func (h *history) agree() {
+func (h *randomLog) agree() {
 	t := h.t
 	h.catchUp()
 	for _, m := range []*Machine{h.second, h.third, h.fourth} {
@@ -212,7 +212,7 @@ func (h *history) agree() {
 // TestDraftIsApply holds that what a draft accepts, the log accepts, with the same state after it.
 func TestDraftIsApply(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		h := newHistory(t)
+		h := newRandomLog(t)
 		for _, seed := range seeds(40).Draw(t, "steps") {
 			h.step(seed, map[string]int{})
 		}
@@ -245,7 +245,7 @@ func TestDraftIsApply(t *testing.T) {
 // and that what comes after is as if they had never been.
 func TestRefusedGroupLeavesNoTrace(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		h := newHistory(t)
+		h := newRandomLog(t)
 		for _, seed := range seeds(40).Draw(t, "steps") {
 			h.step(seed, map[string]int{})
 		}

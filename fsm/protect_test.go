@@ -236,7 +236,7 @@ func TestLastCopyHolds(t *testing.T) {
 	stopped := 0
 	rapid.Check(t, func(rt *rapid.T) {
 		s, do := membersWorld(rt)
-		h := &history{t: rt}
+		h := &randomLog{t: rt}
 		for step := range rapid.IntRange(1, 40).Draw(rt, "steps") {
 			c := drawMembers(rt, s, step)
 			before := *s
@@ -283,7 +283,7 @@ func drawMembers(rt *rapid.T, s *State, step int) Command {
 
 // lastCopyHolds looks at accepted stops that came alone: none took the last copy in sync, but on a person's word or
 // where the policy of a drain lets it.
-func (h *history) lastCopyHolds(before State, e Entry, results []Result) {
+func (h *randomLog) lastCopyHolds(before State, e Entry, results []Result) {
 	if len(e.Groups) != 1 || len(e.Groups[0]) != 1 || results[0].Refusal != nil || results[0].Replay {
 		return
 	}

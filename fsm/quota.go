@@ -25,7 +25,7 @@ func (u Usage) plus(r model.Resources, instances int) Usage {
 }
 
 // ClassUsage is what the instances of a class take that count toward its quota, the overhead included.
-func (s *State) ClassUsage(name model.ClassName) Usage {
+func (s *instances) ClassUsage(name model.ClassName) Usage {
 	u, _ := s.classUse.Get(name)
 	return u
 }
@@ -35,7 +35,7 @@ func (s *State) accountClass(row, before, after *Instance) {
 	delta := count(after.counted()) - count(before.counted())
 	job, ok := s.Jobs.Get(jobOf(row.Group))
 	if delta != 0 && ok {
-		s.classUse.put(job.Class, s.ClassUsage(job.Class).plus(row.Claims.Resources, delta))
+		s.addClassUse(job.Class, row.Claims.Resources, delta)
 	}
 }
 
@@ -47,8 +47,8 @@ func (s *State) moveUsage(job model.JobName, from, to model.ClassName) {
 	for id := range s.groupsOf(job) {
 		for inst := range s.InstancesOf(id) {
 			if inst.counted() {
-				s.classUse.put(from, s.ClassUsage(from).plus(inst.Claims.Resources, -1))
-				s.classUse.put(to, s.ClassUsage(to).plus(inst.Claims.Resources, 1))
+				s.addClassUse(from, inst.Claims.Resources, -1)
+				s.addClassUse(to, inst.Claims.Resources, 1)
 			}
 		}
 	}

@@ -62,7 +62,7 @@ func (s *State) spendRail(name RailName, window model.Duration) {
 	} else {
 		next.Begun = append(next.Begun, Tick{At: s.Now, N: 1})
 	}
-	s.Rails.put(name, &next)
+	s.putRail(&next)
 }
 
 // onRails reports whether a stop is one that nobody ordered.

@@ -106,7 +106,7 @@ func (s *State) leaveBehind(inst *Instance) {
 			next.Aside = next.Aside[max(0, len(next.Aside)-maxAside):]
 		}
 		next.Home, next.Made, next.Held = inst.Node, s.volumeEpoch(), false
-		s.Volumes.put(next.ID, &next)
+		s.putVolume(&next)
 		s.touch("volumes")
 		s.emit(Event{Type: model.EventVolume, Subject: "volume/" + string(v.ID), Before: "in_use", After: "aside",
 			Data: map[string]string{"node": string(v.Home), "text": "the slot began anew on node " + string(inst.Node) + "; its data is left behind"}})
@@ -135,7 +135,7 @@ func (s *State) forgetAside(node model.NodeID, name string) {
 		if next.Home != "" { // else it is noted already; an old copy that is older may be the last one now
 			next.Lost = &VolumeLoss{Node: name, Actor: s.entry.actor, Index: s.Index, Wall: s.Wall}
 		}
-		s.Volumes.put(v.ID, &next)
+		s.putVolume(&next)
 	}
 }
 

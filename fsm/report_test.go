@@ -15,7 +15,7 @@ import (
 func TestReportWithoutNewsChangesNothing(t *testing.T) {
 	found := 0
 	rapid.Check(t, func(t *rapid.T) {
-		h := newHistory(t)
+		h := newRandomLog(t)
 		var silent []*NodeReport
 		for _, seed := range seeds(40).Draw(t, "steps") {
 			h.step(seed, map[string]int{})

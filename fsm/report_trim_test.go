@@ -16,7 +16,7 @@ import (
 func TestTrimmedReportSaysTheSame(t *testing.T) {
 	trimmed, repeated := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
-		h := newHistory(t)
+		h := newRandomLog(t)
 		for _, seed := range seeds(40).Draw(t, "steps") {
 			h.step(seed, map[string]int{})
 			w := newWorld(seed, &h.first, &h.seq)

@@ -56,17 +56,13 @@ func (s *State) remember(e Entry, results []Result) {
 			break
 		}
 	}
-	s.Requests.put(r.ID, r)
-	s.requestLog.put(s.Index, r.ID)
-	s.countRequest(r, +1)
+	s.putRequest(r)
 	for s.Requests.Len() > maxRequestsOfActor {
 		old := s.oldRequest()
 		if old == nil {
 			break
 		}
-		s.Requests.del(old.ID)
-		s.requestLog.del(old.Index)
-		s.countRequest(old, -1)
+		s.delRequest(old)
 	}
 }
 
@@ -91,13 +87,4 @@ func (s *State) oldRequest() *Request {
 		return r
 	}
 	return nil
-}
-
-func (s *State) countRequest(r *Request, by int) {
-	n, _ := s.requestsOf.Get(r.Actor)
-	if n += by; n == 0 {
-		s.requestsOf.del(r.Actor)
-		return
-	}
-	s.requestsOf.put(r.Actor, n)
 }

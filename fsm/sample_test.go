@@ -153,7 +153,8 @@ func sampleState() State {
 	putSample(&s.Deployments, func(d *Deployment) model.DeploymentID { return d.ID })
 	putSample(&s.Services, func(v *Service) model.ServiceName { return v.Name })
 	putSample(&s.Volumes, func(v *Volume) model.VolumeID { return v.ID })
-	putSample(&s.Events, func(e *Event) EventKey { return e.Key })
+	event := sampleRow[Event]()
+	s.Events.put(event.Key, event)
 	putSample(&s.Requests, func(r *Request) model.RequestID { return r.ID })
 	putSample(&s.Budgets, func(b *SharedBudget) model.BudgetName { return b.Name })
 	putSample(&s.Actors, func(l *ActorLedger) model.ActorKind { return l.Actor })
@@ -166,10 +167,13 @@ func sampleState() State {
 	return s.publish()
 }
 
-func putSample[K interface {
-	~string | ~uint64
-}, V any](t interface{ put(K, *V) }, key func(*V) K) {
+func putSample[K ~string, V any](t *Table[K, *V], key func(*V) K) {
+	row := sampleRow[V]()
+	t.put(key(row), row)
+}
+
+func sampleRow[V any]() *V {
 	row := new(V)
 	sample(reflect.ValueOf(row).Elem(), reflect.TypeFor[V]().Name(), 1)
-	t.put(key(row), row)
+	return row
 }

@@ -44,7 +44,7 @@ func (s *State) boundSelfEvents(n *Node) (done func()) {
 		n, _ := s.Nodes.Get(id)
 		next := *n
 		next.Self.Events = count
-		s.Nodes.put(id, &next)
+		s.putNode(&next)
 	}
 }
 

@@ -16,7 +16,7 @@ func (s *State) publishServices(job *Job, spec *model.JobSpec) {
 		if old, ok := s.Services.Get(row.Name); ok && old.Group == row.Group && old.Port == row.Port && old.Expose == row.Expose {
 			continue
 		}
-		s.Services.put(row.Name, row)
+		s.putService(row)
 		s.touch("services")
 	}
 }
@@ -30,7 +30,7 @@ func (s *State) dropServices(job model.JobName, gone func(model.ServiceName) boo
 		}
 	}
 	for _, name := range names {
-		s.Services.del(name)
+		s.delService(name)
 		s.touch("services")
 	}
 }

@@ -9,8 +9,10 @@ import (
 )
 
 // State is the whole replicated truth, as a value. Assigning a State is a read-only view of that moment, safe for many
-// goroutines; only a fork can be written. Its tables are its only large parts, so it has more fields than other
-// structs.
+// goroutines; only a fork can be written.
+//
+// Its rows are in six drawers, which are embedded: s.Nodes is the table of nodes. A drawer stores rows and keeps the
+// indexes that follow from them. Rules, events and time are the business of State.
 type State struct {
 	Index       uint64     // of the last applied entry
 	LogTerm     uint64     // of that entry
@@ -23,46 +25,14 @@ type State struct {
 	Restored    uint64     // the incarnation with which the last restore began
 	Confirmed   model.Time // when the operator confirmed the last restore; 0: there was none
 	Cluster     ClusterID
+	Hold        Hold
 
-	Settings      model.Settings
-	SettingsIndex uint64
-	Hold          Hold
-	Classes       []Class // the most important first
-
-	Nodes       Table[model.NodeID, *Node]
-	Jobs        Table[model.JobName, *Job]
-	Versions    Table[string, *JobVersion] // versionKey
-	Groups      Table[model.GroupID, *Group]
-	Instances   Table[model.InstanceID, *Instance]
-	Drains      Table[model.DrainID, *Drain]
-	Deployments Table[model.DeploymentID, *Deployment]
-	Services    Table[model.ServiceName, *Service]
-	Volumes     Table[model.VolumeID, *Volume]
-	Events      EventTable
-	Requests    Table[model.RequestID, *Request]
-	Transfers   Table[model.TransferID, *Transfer]
-	Backups     Table[model.BackupID, *Backup]
-	Budgets     Table[model.BudgetName, *SharedBudget]
-	Actors      Table[model.ActorKind, *ActorLedger]
-	Rails       Table[RailName, *Rail]
-
-	// Indexes, derived from the rows above; they are not in snapshots.
-	nodeNames  Table[string, model.NodeID]
-	households Table[model.NodeID, *household]
-	inGroup    Table[string, *Instance]      // group/slot/instance; the rows themselves, for whole groups are read in one go
-	copiesOn   Table[string, model.VolumeID] // node/volume, of replicated volumes
-	requestLog Table[uint64, model.RequestID]
-	requestsOf Table[model.Actor, int]
-	classUse   Table[model.ClassName, Usage] // of the instances that count toward quotas
-	jobSums    Table[model.JobName, jobSum]  // of each job, and under everyJob of all
-
-	departing       Table[model.InstanceID, present] // on their way out, or wished to go
-	unsettled       Table[model.GroupID, present]    // whose sums say that they have not what they want
-	openDeployments Table[model.DeploymentID, present]
-	offDuty         Table[model.NodeID, present] // cordoned, draining or disabled
-	restoring       Table[model.NodeID, present] // on which a restore left something open
-	unheard         Table[model.NodeID, present] // see Node.unheard
-	unheardReady    Table[model.GroupID, int]    // see Ledger.Unheard; no row: 0
+	fleet     // Nodes, Drains
+	jobs      // Jobs, Versions, Groups, Deployments, Services, Budgets
+	instances // Instances
+	moves     // Volumes, Transfers, Backups
+	rules     // Settings, SettingsIndex, Classes, Actors, Rails
+	history   // Events, Requests
 
 	entry entryContext // of the entry being applied; zero in a published State
 	undo  *undoLog     // of a fork
@@ -96,25 +66,19 @@ type entryContext struct {
 
 // NewState is the state before the first entry.
 func NewState() State {
-	s := State{Format: model.CurrentFormat, Settings: model.DefaultSettings(), Classes: BuiltinClasses()}
+	s := State{Format: model.CurrentFormat, rules: rules{Settings: model.DefaultSettings(), Classes: BuiltinClasses()}}
 	return *s.fork()
 }
 
 // fork returns a State that can be written while s stays as it is. It costs about a microsecond.
 func (s State) fork() *State {
 	s.undo = new(undoLog)
-	s.Nodes, s.Jobs, s.Versions = s.Nodes.fork(s.undo), s.Jobs.fork(s.undo), s.Versions.fork(s.undo)
-	s.Groups, s.Instances, s.Drains = s.Groups.fork(s.undo), s.Instances.fork(s.undo), s.Drains.fork(s.undo)
-	s.Deployments, s.Services, s.Volumes = s.Deployments.fork(s.undo), s.Services.fork(s.undo), s.Volumes.fork(s.undo)
-	s.Budgets, s.Actors, s.classUse = s.Budgets.fork(s.undo), s.Actors.fork(s.undo), s.classUse.fork(s.undo)
-	s.Events, s.Requests, s.requestLog = s.Events.fork(s.undo), s.Requests.fork(s.undo), s.requestLog.fork(s.undo)
-	s.requestsOf, s.jobSums = s.requestsOf.fork(s.undo), s.jobSums.fork(s.undo)
-	s.Rails = s.Rails.fork(s.undo)
-	s.Transfers, s.Backups = s.Transfers.fork(s.undo), s.Backups.fork(s.undo)
-	s.nodeNames, s.households, s.inGroup = s.nodeNames.fork(s.undo), s.households.fork(s.undo), s.inGroup.fork(s.undo)
-	s.copiesOn = s.copiesOn.fork(s.undo)
-	s.departing, s.unsettled, s.openDeployments, s.offDuty = s.departing.fork(s.undo), s.unsettled.fork(s.undo), s.openDeployments.fork(s.undo), s.offDuty.fork(s.undo)
-	s.restoring, s.unheard, s.unheardReady = s.restoring.fork(s.undo), s.unheard.fork(s.undo), s.unheardReady.fork(s.undo)
+	s.fleet.fork(s.undo)
+	s.jobs.fork(s.undo)
+	s.instances.fork(s.undo)
+	s.moves.fork(s.undo)
+	s.rules.fork(s.undo)
+	s.history.fork(s.undo)
 	return &s
 }
 

@@ -90,15 +90,19 @@ func (t Table[K, V]) fork(undo *undoLog) Table[K, V] {
 	return Table[K, V]{header.Copy(), undo}
 }
 
-func (t Table[K, V]) put(key K, row V) {
-	before, had := t.tree.Set(key, row)
+// put writes a row and returns the one that stood there.
+func (t Table[K, V]) put(key K, row V) (before V, had bool) {
+	before, had = t.tree.Set(key, row)
 	t.note(key, before, had)
+	return before, had
 }
 
-func (t Table[K, V]) del(key K) {
-	if before, had := t.tree.Delete(key); had {
+// del removes a row and returns it.
+func (t Table[K, V]) del(key K) (before V, had bool) {
+	if before, had = t.tree.Delete(key); had {
 		t.note(key, before, true)
 	}
+	return before, had
 }
 
 // note keeps what stood at key, if somebody may want it back.

@@ -321,13 +321,13 @@ func (s *State) forgetTransfers() {
 		}
 	}
 	for i := 0; i < len(old)-keptTransfers; i++ {
-		s.Transfers.del(old[i])
+		s.delTransfer(old[i])
 	}
 }
 
 // setTransfer replaces a row, has both agents look again, and says so in an event if the phase moved.
 func (s *State) setTransfer(before, after *Transfer) {
-	s.Transfers.put(after.ID, after)
+	s.putTransfer(after)
 	s.touch("volumes", Topic("transfer/"+after.ID))
 	for _, id := range []model.NodeID{after.From, after.To} {
 		s.callAgent(id)
@@ -348,7 +348,7 @@ func (s *State) callAgent(id model.NodeID) {
 	if n, ok := s.Nodes.Get(id); ok {
 		next := *n
 		next.Assigned = s.Index
-		s.Nodes.put(id, &next)
+		s.putNode(&next)
 		s.touch(Topic("assigned/" + id))
 	}
 }
@@ -362,7 +362,7 @@ func (s *State) bindVolumes(t *Transfer, by model.TransferID) {
 		if v, ok := s.Volumes.Get(id); ok && v.Transfer != by {
 			next := *v
 			next.Transfer = by
-			s.Volumes.put(id, &next)
+			s.putVolume(&next)
 		}
 	}
 }

@@ -183,7 +183,7 @@ func (s *State) attach(t *Transfer) {
 			next = next.withoutAside(t.To, t.Found[i])
 		}
 		next.Home, next.Transfer, next.Made, next.Held = t.To, t.ID, s.volumeEpoch(), true
-		s.Volumes.put(id, &next)
+		s.putVolume(&next)
 	}
 	if made, ok := s.Transfers.Get(t.Options.Copy); ok {
 		s.forgetLeft(made)
@@ -192,7 +192,7 @@ func (s *State) attach(t *Transfer) {
 
 func (s *State) keepBackup(t *Transfer) {
 	id := model.BackupID(t.ID)
-	s.Backups.put(id, &Backup{
+	s.putBackup(&Backup{
 		ID: id, Group: t.Group, Slot: t.Slot, Names: t.Names, Node: t.From, Bytes: t.Source.Total, Sum: t.Source.Sum, Live: t.Options.Live,
 		Actor: t.Marks.Actor, Wall: s.Wall, Index: s.Index,
 	})
@@ -203,14 +203,14 @@ func (s *State) keepDetached(t *Transfer) {
 	t.Left.Detached = t.To
 	for _, name := range t.Names {
 		id := t.DetachedID(name)
-		s.Volumes.put(id, &Volume{ID: id, Group: t.Group, Slot: t.Slot, Name: name, Kind: model.VolumeLocal, Home: t.To, Copy: t.ID})
+		s.putVolume(&Volume{ID: id, Group: t.Group, Slot: t.Slot, Name: name, Kind: model.VolumeLocal, Home: t.To, Copy: t.ID})
 	}
 }
 
 // forgetLeft ends a copy that was put to use, or is not wanted: a restored one, or an old one.
 func (s *State) forgetLeft(made *Transfer) {
 	for _, name := range made.Names {
-		s.Volumes.del(made.DetachedID(name))
+		s.delVolume(made.DetachedID(name))
 	}
 	next := *made
 	next.Left = TransferLeft{}
@@ -305,7 +305,7 @@ func (c *BackupForget) apply(s *State) error {
 			return model.Refuse(model.CodeInUse, "transfer %s restores backup %s", t.ID, c.ID).WithHint("wait for it, or give it up: outspan volume cancel %s", t.ID)
 		}
 	}
-	s.Backups.del(c.ID)
+	s.delBackup(c.ID)
 	s.touch("volumes")
 	s.emit(Event{Type: model.EventVolume, Subject: "volume/" + string(model.NewVolumeID(b.Group, b.Slot, b.Names[0])), Before: "backup", After: "forgotten", Data: map[string]string{"backup": string(b.ID)}})
 	return nil
@@ -345,7 +345,7 @@ func (s *State) reportTransfer(node model.NodeID, r model.TransferReport) {
 		return
 	}
 	next.Marks.Moved = s.Now
-	s.Transfers.put(next.ID, &next)
+	s.putTransfer(&next)
 	s.touch("volumes", Topic("transfer/"+next.ID))
 	if next.Left != t.Left {
 		s.setTransfer(t, &next)

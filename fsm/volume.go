@@ -131,16 +131,6 @@ func volumeOf(inst *Instance, v model.VolumeSpec) model.VolumeID {
 	return model.NewVolumeID(inst.Group, inst.Slot, v.Name)
 }
 
-// putVolume writes a row and keeps the index of copies by node.
-func (s *State) putVolume(v *Volume) {
-	s.Volumes.put(v.ID, v)
-	if v.Kind == model.VolumeReplicated {
-		s.copiesOn.put(copyKey(v), v.ID)
-	}
-}
-
-func copyKey(v *Volume) string { return string(v.Home) + "/" + string(v.ID) }
-
 // dropVolumes forgets the volumes for which gone is true.
 func (s *State) dropVolumes(gone func(*Volume) bool) {
 	var rows []*Volume
@@ -150,13 +140,8 @@ func (s *State) dropVolumes(gone func(*Volume) bool) {
 		}
 	}
 	for _, v := range rows {
-		s.dropVolume(v)
+		s.delVolume(v.ID)
 	}
-}
-
-func (s *State) dropVolume(v *Volume) {
-	s.Volumes.del(v.ID)
-	s.copiesOn.del(copyKey(v))
 }
 
 // CopiesOf returns the copies of a slot's first replicated volume, one for each node that has one, in order of node.
@@ -266,6 +251,6 @@ func (s *State) settleCopies(group model.GroupID, slot int) {
 		}
 	}
 	for _, v := range unused {
-		s.dropVolume(v)
+		s.delVolume(v.ID)
 	}
 }

@@ -162,7 +162,7 @@ func (s *State) loseVolumes(n *Node) {
 	for _, v := range rows {
 		next := *v
 		next.Home, next.Lost = "", &VolumeLoss{Node: n.Name, Actor: s.entry.actor, Index: s.Index, Wall: s.Wall}
-		s.Volumes.put(next.ID, &next)
+		s.putVolume(&next)
 		s.touch("volumes")
 		s.touchJob(jobOf(next.Group))
 		s.emit(Event{Type: model.EventVolume, Subject: "volume/" + string(next.ID), Before: "in_use", After: "lost",

@@ -1,0 +1,77 @@
+package fsm
+
+import (
+	"cmp"
+
+	"github.com/outspan/outspan/model"
+)
+
+// fleet is the drawer of the machines: nodes and the drains of nodes, with the indexes of both. It only stores rows.
+// putNode and putDrain, and their del, are its only writers.
+type fleet struct {
+	Nodes  Table[model.NodeID, *Node]
+	Drains Table[model.DrainID, *Drain]
+
+	nodeNames Table[string, model.NodeID]
+	offDuty   Table[model.NodeID, present] // cordoned, draining or disabled
+	restoring Table[model.NodeID, present] // on which a restore left something open
+	unheard   Table[model.NodeID, present] // see Node.unheard
+}
+
+func (s *fleet) fork(undo *undoLog) {
+	s.Nodes, s.Drains = s.Nodes.fork(undo), s.Drains.fork(undo)
+	s.nodeNames, s.offDuty = s.nodeNames.fork(undo), s.offDuty.fork(undo)
+	s.restoring, s.unheard = s.restoring.fork(undo), s.unheard.fork(undo)
+}
+
+// putNode writes a node's row with the indexes of nodes, and returns the row that stood there, or nil.
+func (s *fleet) putNode(n *Node) (before *Node) {
+	before, _ = s.Nodes.put(n.ID, n)
+	s.indexNode(before, n)
+	return before
+}
+
+// delNode removes a node's row and returns it.
+func (s *fleet) delNode(id model.NodeID) (before *Node) {
+	before, _ = s.Nodes.del(id)
+	s.indexNode(before, nil)
+	return before
+}
+
+// indexNode keeps the indexes of nodes when a row is replaced. One of the rows, or both, may be nil.
+func (s *fleet) indexNode(before, after *Node) {
+	row := cmp.Or(after, before)
+	if row == nil {
+		return
+	}
+	if before == nil || after == nil || before.Name != after.Name {
+		if before != nil {
+			s.nodeNames.del(before.Name)
+		}
+		if after != nil {
+			s.nodeNames.put(after.Name, after.ID)
+		}
+	}
+	mark(s.offDuty, row.ID, before.offDuty(), after.offDuty())
+	mark(s.restoring, row.ID, before.restoring(), after.restoring())
+	mark(s.unheard, row.ID, before.unheard(), after.unheard())
+}
+
+func (s *fleet) putDrain(d *Drain) { s.Drains.put(d.ID, d) }
+
+func (s *fleet) delDrain(id model.DrainID) { s.Drains.del(id) }
+
+// index derives the indexes of rows that were read. It refuses two nodes of one name.
+func (s *fleet) index() error {
+	for id, n := range s.Nodes.All() {
+		if owner, taken := s.nodeNames.Get(n.Name); taken {
+			return damaged("nodes %s and %s have the same name %s", owner, id, n.Name)
+		}
+		s.indexNode(nil, n)
+	}
+	return nil
+}
+
+func (n *Node) offDuty() bool { return n != nil && n.Intent != model.IntentActive }
+
+func (n *Node) restoring() bool { return n != nil && n.Restore.pending() }

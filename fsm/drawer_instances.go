@@ -1,0 +1,91 @@
+package fsm
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"github.com/outspan/outspan/model"
+)
+
+// instances is the drawer of what runs, with its indexes and sums. It only stores rows. setInstance writes a row with
+// every index of it; the two sums, which need a node's or a job's row too, have a writer each.
+type instances struct {
+	Instances Table[model.InstanceID, *Instance]
+
+	inGroup    Table[string, *Instance] // group/slot/instance; the rows themselves, for whole groups are read in one go
+	households Table[model.NodeID, *household]
+	departing  Table[model.InstanceID, present] // on their way out, or wished to go
+
+	classUse     Table[model.ClassName, Usage] // of the instances that count toward quotas
+	unheardReady Table[model.GroupID, int]     // see Ledger.Unheard; no row: 0
+}
+
+func (s *instances) fork(undo *undoLog) {
+	s.Instances, s.inGroup, s.households = s.Instances.fork(undo), s.inGroup.fork(undo), s.households.fork(undo)
+	s.departing, s.classUse, s.unheardReady = s.departing.fork(undo), s.classUse.fork(undo), s.unheardReady.fork(undo)
+}
+
+// setInstance replaces the row before by after, and keeps every index of instances. One of the rows may be nil.
+func (s *instances) setInstance(before, after *Instance) {
+	if after != nil {
+		s.Instances.put(after.ID, after)
+	} else {
+		s.Instances.del(before.ID)
+	}
+	s.indexInstance(before, after)
+	s.house(cmp.Or(after, before), before, after)
+}
+
+func (s *instances) indexInstance(before, after *Instance) {
+	if after != nil {
+		s.inGroup.put(inGroupKey(after), after)
+	} else {
+		s.inGroup.del(inGroupKey(before))
+	}
+	mark(s.departing, cmp.Or(after, before).ID, before.departs(), after.departs())
+}
+
+// addClassUse counts n more instances that take r each toward the quota of a class.
+func (s *instances) addClassUse(name model.ClassName, r model.Resources, n int) {
+	s.classUse.put(name, s.ClassUsage(name).plus(r, n))
+}
+
+// countUnheard adds to the ready instances of a group that only a restored state calls ready.
+func (s *instances) countUnheard(group model.GroupID, n int) {
+	if n == 0 {
+		return
+	}
+	was, _ := s.unheardReady.Get(group)
+	if was+n == 0 {
+		s.unheardReady.del(group)
+	} else {
+		s.unheardReady.put(group, was+n)
+	}
+}
+
+// index derives the indexes of rows that were read. What is on a node is put together before it becomes a row. It
+// refuses two instances that hold the same port.
+func (s *instances) index() error {
+	homes := map[model.NodeID]*household{}
+	for _, i := range s.Instances.All() {
+		s.indexInstance(nil, i)
+		if homes[i.Node] == nil {
+			homes[i.Node] = new(household)
+		}
+		if err := homes[i.Node].moveIn(i, i.takesRoom()); err != nil {
+			return err
+		}
+	}
+	for _, i := range s.Instances.All() { // what waits for room has the ports that those don't have which it waits for
+		if i.WaitsForRoom() {
+			if err := homes[i.Node].moveIn(i, true); err != nil {
+				return err
+			}
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(homes)) {
+		s.putHousehold(id, homes[id])
+	}
+	return nil
+}

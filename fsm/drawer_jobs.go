@@ -1,0 +1,115 @@
+package fsm
+
+import (
+	"cmp"
+
+	"github.com/outspan/outspan/model"
+)
+
+// jobs is the drawer of what people asked for: jobs with their versions, groups, deployments, services and shared
+// budgets, and the indexes and sums of them. It only stores rows. Its methods put and del of each table are its only
+// writers.
+type jobs struct {
+	Jobs        Table[model.JobName, *Job]
+	Versions    Table[string, *JobVersion] // versionKey
+	Groups      Table[model.GroupID, *Group]
+	Deployments Table[model.DeploymentID, *Deployment]
+	Services    Table[model.ServiceName, *Service]
+	Budgets     Table[model.BudgetName, *SharedBudget]
+
+	jobSums         Table[model.JobName, jobSum]  // of each job, and under everyJob of all
+	unsettled       Table[model.GroupID, present] // whose sums say that they have not what they want
+	openDeployments Table[model.DeploymentID, present]
+}
+
+func (s *jobs) fork(undo *undoLog) {
+	s.Jobs, s.Versions, s.Groups = s.Jobs.fork(undo), s.Versions.fork(undo), s.Groups.fork(undo)
+	s.Deployments, s.Services, s.Budgets = s.Deployments.fork(undo), s.Services.fork(undo), s.Budgets.fork(undo)
+	s.jobSums, s.unsettled, s.openDeployments = s.jobSums.fork(undo), s.unsettled.fork(undo), s.openDeployments.fork(undo)
+}
+
+func (s *jobs) putJob(j *Job) { s.Jobs.put(j.Name, j) }
+
+func (s *jobs) delJob(name model.JobName) { s.Jobs.del(name) }
+
+// putVersion writes a version of a job and adds its bytes to the job's sum.
+func (s *jobs) putVersion(v *JobVersion) {
+	before, _ := s.Versions.put(versionKey(v.Job, v.Version), v)
+	s.addSum(v.Job, jobSum{bytes: before.keptBytes()}, jobSum{bytes: v.keptBytes()})
+}
+
+func (s *jobs) delVersion(v *JobVersion) {
+	s.Versions.del(versionKey(v.Job, v.Version))
+	s.addSum(v.Job, jobSum{bytes: v.keptBytes()}, jobSum{})
+}
+
+// putGroup writes a group's row with its part of the job's sum.
+func (s *jobs) putGroup(g *Group) {
+	before, _ := s.Groups.put(g.ID, g)
+	s.indexGroup(before, g)
+}
+
+func (s *jobs) delGroup(id model.GroupID) {
+	if before, had := s.Groups.del(id); had {
+		s.indexGroup(before, nil)
+	}
+}
+
+// indexGroup keeps the sums and the index of groups when a row is replaced. One of the rows may be nil.
+func (s *jobs) indexGroup(before, after *Group) {
+	id := cmp.Or(after, before).ID
+	s.addSum(jobOf(id), before.sum(), after.sum())
+	mark(s.unsettled, id, before.unsettled(), after.unsettled())
+}
+
+func (s *jobs) putDeployment(d *Deployment) {
+	before, _ := s.Deployments.put(d.ID, d)
+	mark(s.openDeployments, d.ID, before.open(), d.open())
+}
+
+func (s *jobs) delDeployment(id model.DeploymentID) {
+	before, _ := s.Deployments.del(id)
+	mark(s.openDeployments, id, before.open(), false)
+}
+
+func (s *jobs) putService(v *Service) { s.Services.put(v.Name, v) }
+
+func (s *jobs) delService(name model.ServiceName) { s.Services.del(name) }
+
+func (s *jobs) putBudget(b *SharedBudget) { s.Budgets.put(b.Name, b) }
+
+func (s *jobs) delBudget(name model.BudgetName) { s.Budgets.del(name) }
+
+// addSum adds what changed between two sums to those of the job and of all jobs.
+func (s *jobs) addSum(job model.JobName, before, after jobSum) {
+	if before == after {
+		return
+	}
+	for _, key := range [...]model.JobName{job, everyJob} {
+		if sum := s.jobSum(key).plus(after).minus(before); sum == (jobSum{}) {
+			s.jobSums.del(key)
+		} else {
+			s.jobSums.put(key, sum)
+		}
+	}
+}
+
+func (s *jobs) jobSum(job model.JobName) jobSum {
+	sum, _ := s.jobSums.Get(job)
+	return sum
+}
+
+// index derives the indexes and sums of rows that were read.
+func (s *jobs) index() {
+	for _, g := range s.Groups.All() {
+		s.indexGroup(nil, g)
+	}
+	for _, v := range s.Versions.All() {
+		s.addSum(v.Job, jobSum{}, jobSum{bytes: v.keptBytes()})
+	}
+	for id, d := range s.Deployments.All() {
+		mark(s.openDeployments, id, false, d.open())
+	}
+}
+
+func (d *Deployment) open() bool { return d != nil && !d.Status.Ended() }

@@ -1,0 +1,25 @@
+package fsm
+
+import "github.com/outspan/outspan/model"
+
+// rules is the drawer of what limits decisions: settings, classes, and how much of each rate is spent. It only stores
+// values. The settings and the classes are replaced as a whole by the commands that set them; putActor, delActor and
+// putRail are the only writers of the tables.
+type rules struct {
+	Settings      model.Settings
+	SettingsIndex uint64
+	Classes       []Class // the most important first
+
+	Actors Table[model.ActorKind, *ActorLedger]
+	Rails  Table[RailName, *Rail]
+}
+
+func (s *rules) fork(undo *undoLog) {
+	s.Actors, s.Rails = s.Actors.fork(undo), s.Rails.fork(undo)
+}
+
+func (s *rules) putActor(l *ActorLedger) { s.Actors.put(l.Actor, l) }
+
+func (s *rules) delActor(k model.ActorKind) { s.Actors.del(k) }
+
+func (s *rules) putRail(r *Rail) { s.Rails.put(r.Name, r) }

@@ -1,0 +1,186 @@
+package rules
+
+import (
+	"fmt"
+	"go/ast"
+	"go/types"
+	"testing"
+)
+
+// A drawer is a struct that fsm.State embeds. It owns tables, and its methods keep the indexes of what they write.
+
+// drawersOf returns the drawer of each field that State has by embedding, and the drawers themselves.
+func drawersOf(s source) (fields map[*types.Var]*types.Named, drawers map[*types.Named]bool) {
+	fields, drawers = map[*types.Var]*types.Named{}, map[*types.Named]bool{}
+	state, ok := s.types.Scope().Lookup("State").(*types.TypeName)
+	if !ok {
+		return fields, drawers
+	}
+	all, ok := state.Type().Underlying().(*types.Struct)
+	if !ok {
+		return fields, drawers
+	}
+	for f := range all.Fields() {
+		drawer, named := f.Type().(*types.Named)
+		if !f.Embedded() || !named {
+			continue
+		}
+		tables, ok := drawer.Underlying().(*types.Struct)
+		if !ok {
+			continue
+		}
+		drawers[drawer] = true
+		for table := range tables.Fields() {
+			fields[table] = drawer
+		}
+	}
+	return fields, drawers
+}
+
+// drawerFindings lists what writes rows of a drawer without its indexes: put or del of a table outside the methods of
+// its drawer, and a method of a drawer that State has one of the same name for, which does more, called by others than
+// that one.
+func drawerFindings(s source) []string {
+	if s.room() != "fsm" {
+		return nil
+	}
+	fields, drawers := drawersOf(s)
+	var found []string
+	for _, f := range s.files {
+		for _, decl := range f.Decls {
+			in := receiverOf(s, decl)
+			ast.Inspect(decl, func(n ast.Node) bool {
+				sel, ok := n.(*ast.SelectorExpr)
+				if !ok {
+					return true
+				}
+				if table, drawer := writtenTable(s, sel, fields); drawer != nil && drawer != in {
+					found = append(found, fmt.Sprintf("%s: writes rows of %s; only methods of its drawer %s do", s.at(n), table, drawer.Obj().Name()))
+				}
+				if method := bypassed(s, sel, drawers); method != "" && method != functionName(decl) {
+					found = append(found, fmt.Sprintf("%s: calls %s of a drawer; State.%s does more", s.at(n), method, method))
+				}
+				return true
+			})
+		}
+	}
+	return found
+}
+
+// receiverOf is the type that has a method, or nil.
+func receiverOf(s source, decl ast.Decl) *types.Named {
+	fn, ok := decl.(*ast.FuncDecl)
+	if !ok || fn.Recv == nil {
+		return nil
+	}
+	return namedOf(s.info.TypeOf(fn.Recv.List[0].Type))
+}
+
+func functionName(decl ast.Decl) string {
+	if fn, ok := decl.(*ast.FuncDecl); ok {
+		return fn.Name.Name
+	}
+	return ""
+}
+
+// namedOf is the named type that t is or points to, or nil.
+func namedOf(t types.Type) *types.Named {
+	if p, ok := types.Unalias(t).(*types.Pointer); ok {
+		t = p.Elem()
+	}
+	named, _ := types.Unalias(t).(*types.Named)
+	return named
+}
+
+// writtenTable returns the table of a drawer whose put or del n takes. A method value counts as well as a call.
+func writtenTable(s source, n *ast.SelectorExpr, fields map[*types.Var]*types.Named) (string, *types.Named) {
+	if n.Sel.Name != "put" && n.Sel.Name != "del" {
+		return "", nil
+	}
+	table, ok := ast.Unparen(n.X).(*ast.SelectorExpr)
+	if !ok || s.info.Selections[table] == nil {
+		return "", nil
+	}
+	field, ok := s.info.Selections[table].Obj().(*types.Var)
+	if !ok {
+		return "", nil
+	}
+	return field.Name(), fields[field]
+}
+
+// bypassed returns the name of the method of a drawer that n takes past a method of State of the same name, or "".
+func bypassed(s source, n *ast.SelectorExpr, drawers map[*types.Named]bool) string {
+	drawer, ok := ast.Unparen(n.X).(*ast.SelectorExpr)
+	if !ok || s.info.Selections[drawer] == nil || !drawers[namedOf(s.info.TypeOf(drawer))] {
+		return ""
+	}
+	state := namedOf(s.info.TypeOf(drawer.X))
+	if state == nil {
+		return ""
+	}
+	for m := range state.Methods() {
+		if m.Name() == n.Sel.Name {
+			return m.Name()
+		}
+	}
+	return ""
+}
+
+func TestDrawers(t *testing.T) {
+	found := 0
+	for _, s := range tree(t) {
+		none(t, drawerFindings(s))
+		if s.room() == "fsm" {
+			_, drawers := drawersOf(s)
+			found += len(drawers)
+		}
+	}
+	if found != 6 {
+		t.Errorf("State has %d drawers, want 6", found)
+	}
+}
+
+func TestDrawerFindings(t *testing.T) {
+	const text = `package fsm
+
+type table map[string]int
+
+func (t table) put(k string, v int) { t[k] = v }
+func (t table) del(k string)        { delete(t, k) }
+
+type fleet struct{ Nodes, names table }
+type jobs struct{ Jobs table }
+
+func (f *fleet) putNode() { f.Nodes.put("a", 1); f.names.put("a", 1) }
+func (j *jobs) putJob()   { j.Jobs.put("a", 1) }
+
+type State struct {
+	fleet
+	jobs
+	Own table
+}
+
+func (s *State) putNode() { s.fleet.putNode() }
+
+func (s *State) apply(other table) {
+	s.Own.put("a", 1)
+	other.put("a", 1)
+	s.putNode()
+	s.jobs.putJob()
+	s.Nodes.put("a", 1)
+	(s.fleet.names).del("a")
+	put := s.Jobs.put
+	put("a", 1)
+	s.fleet.putNode()
+}
+
+func (j *jobs) steal(f *fleet) { func() { f.Nodes.del("a") }() }
+`
+	s := fixture(t, module+"/fsm", text)
+	want(t, drawerFindings(s),
+		"fixture.go:27: writes rows of Nodes; only methods of its drawer fleet do", "fixture.go:28: writes rows of names",
+		"fixture.go:29: writes rows of Jobs", "fixture.go:31: calls putNode of a drawer; State.putNode does more",
+		"fixture.go:34: writes rows of Nodes")
+	s.path = module + "/reconcile"
+	want(t, drawerFindings(s))
+}
