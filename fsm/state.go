@@ -62,6 +62,7 @@ type State struct {
 	offDuty         Table[model.NodeID, present] // cordoned, draining or disabled
 	restoring       Table[model.NodeID, present] // on which a restore left something open
 	unheard         Table[model.NodeID, present] // see Node.unheard
+	hushed          Table[string, present]       // hushKey, of nodes of which an event was left out; see SelfTold
 	unheardReady    Table[model.GroupID, int]    // see Ledger.Unheard; no row: 0
 
 	entry entryContext // of the entry being applied; zero in a published State
@@ -115,6 +116,7 @@ func (s State) fork() *State {
 	s.copiesOn = s.copiesOn.fork(s.undo)
 	s.departing, s.unsettled, s.openDeployments, s.offDuty = s.departing.fork(s.undo), s.unsettled.fork(s.undo), s.openDeployments.fork(s.undo), s.offDuty.fork(s.undo)
 	s.restoring, s.unheard, s.unheardReady = s.restoring.fork(s.undo), s.unheard.fork(s.undo), s.unheardReady.fork(s.undo)
+	s.hushed = s.hushed.fork(s.undo)
 	return &s
 }
 
