@@ -33,6 +33,7 @@ func (s *State) applyNext(index, logTerm uint64, e Entry) []Result {
 			results[i].Index = index
 		}
 	}
+	s.tellHushed()
 	s.collect(s.Events.Bytes() - before)
 	return results
 }

@@ -70,6 +70,12 @@ func (s *State) avoid(inst *Instance, version uint64, reason string) {
 	s.putAvoid(node, list)
 }
 
+// avoidByWord has every version of an instance's group avoid its node, as a person says with an eviction. Without a
+// message the actor is named.
+func (s *State) avoidByWord(inst *Instance, message string) {
+	s.avoid(inst, 0, "evicted: "+cmp.Or(message, string(s.entry.actor)))
+}
+
 func compareAvoid(a, b AvoidEntry) int {
 	return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Version, b.Version))
 }

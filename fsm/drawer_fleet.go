@@ -16,12 +16,13 @@ type fleet struct {
 	offDuty   Table[model.NodeID, present] // cordoned, draining or disabled
 	restoring Table[model.NodeID, present] // on which a restore left something open
 	unheard   Table[model.NodeID, present] // see Node.unheard
+	hushed    Table[string, present]       // hushKey, of nodes of which an event was left out; see SelfTold
 }
 
 func (s *fleet) fork(undo *undoLog) {
 	s.Nodes, s.Drains = s.Nodes.fork(undo), s.Drains.fork(undo)
 	s.nodeNames, s.offDuty = s.nodeNames.fork(undo), s.offDuty.fork(undo)
-	s.restoring, s.unheard = s.restoring.fork(undo), s.unheard.fork(undo)
+	s.restoring, s.unheard, s.hushed = s.restoring.fork(undo), s.unheard.fork(undo), s.hushed.fork(undo)
 }
 
 // putNode writes a node's row with the indexes of nodes, and returns the row that stood there, or nil.
@@ -55,6 +56,12 @@ func (s *fleet) indexNode(before, after *Node) {
 	mark(s.offDuty, row.ID, before.offDuty(), after.offDuty())
 	mark(s.restoring, row.ID, before.restoring(), after.restoring())
 	mark(s.unheard, row.ID, before.unheard(), after.unheard())
+	if before.hushed() {
+		s.hushed.del(hushKey(before))
+	}
+	if after.hushed() {
+		s.hushed.put(hushKey(after), present{})
+	}
 }
 
 func (s *fleet) putDrain(d *Drain) { s.Drains.put(d.ID, d) }
@@ -73,5 +80,7 @@ func (s *fleet) index() error {
 }
 
 func (n *Node) offDuty() bool { return n != nil && n.Intent != model.IntentActive }
+
+func (n *Node) hushed() bool { return n != nil && n.Self.Events.Last != nil }
 
 func (n *Node) restoring() bool { return n != nil && n.Restore.pending() }

@@ -148,7 +148,7 @@ func slotPrefix(group model.GroupID, slot int) string {
 // unsettledIndexes holds that the indexes of what is not settled have exactly what the rows say.
 func (c *checker) unsettledIndexes() {
 	s := c.s
-	departing, unsettled, open, off, restoring, unheard := 0, 0, 0, 0, 0, 0
+	departing, unsettled, open, off, restoring, unheard, hushed := 0, 0, 0, 0, 0, 0, 0
 	for id, i := range s.Instances.All() {
 		c.want(s.departing.Has(id) == i.departs(), "instance %s: is it departing? by the index %v, by its row %v", id, s.departing.Has(id), i.departs())
 		departing += count(i.departs())
@@ -181,12 +181,16 @@ func (c *checker) unsettledIndexes() {
 		is = n.unheard()
 		c.want(s.unheard.Has(id) == is, "node %s: does it count as online unheard since a restore? by the index %v, by its row %v", id, s.unheard.Has(id), is)
 		unheard += count(is)
+		is = n.Self.Events.Last != nil
+		c.want(s.hushed.Has(hushKey(n)) == is, "node %s: was an event of it left out? by the index %v, by its row %v", id, s.hushed.Has(hushKey(n)), is)
+		hushed += count(is)
 	}
 	for _, size := range [...]struct {
 		name      string
 		got, want int
 	}{{"departing instances", s.departing.Len(), departing}, {"unsettled groups", s.unsettled.Len(), unsettled}, {"open deployments", s.openDeployments.Len(), open}, {"nodes off duty", s.offDuty.Len(), off},
-		{"nodes with something open after a restore", s.restoring.Len(), restoring}, {"nodes unheard since a restore", s.unheard.Len(), unheard}} {
+		{"nodes with something open after a restore", s.restoring.Len(), restoring}, {"nodes unheard since a restore", s.unheard.Len(), unheard},
+		{"nodes with events left out", s.hushed.Len(), hushed}} {
 		c.want(size.got == size.want, "the index of %s has %d entries, the rows %d", size.name, size.got, size.want)
 	}
 }

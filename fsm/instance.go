@@ -127,6 +127,8 @@ type InstanceStop struct {
 	Avoid  bool             `cbor:"6,keyasint,omitempty"` // the group avoids the node for an hour
 	// Facts names the generation of facts that the decision rests on, by node; refused with stale if one moved.
 	Facts []FactsRef `cbor:"7,keyasint,omitempty"`
+	// Asked: the leader stops it for an eviction that a person asked for; refused with stale once that was taken back.
+	Asked bool `cbor:"8,keyasint,omitempty"`
 }
 
 // FactsRef is a node and the generation of its facts.

@@ -1,7 +1,6 @@
 package fsm
 
 import (
-	"cmp"
 	"fmt"
 	"strings"
 
@@ -24,7 +23,7 @@ func (c *InstanceStop) apply(s *State) error {
 		return model.Refuse(model.CodeStopping, "instance %s is already %s", c.ID, inst.Desired)
 	}
 	if c.Cause == model.CauseUser && !inst.Eviction.Preparing && s.unprepared(inst, c) != nil {
-		return (&InstancePrepare{ID: c.ID, Cause: c.Cause, By: c.By, Grace: c.Grace, Facts: c.Facts}).apply(s) // the leader goes on from there
+		return s.prepareFirst(inst, c)
 	}
 	if refusal := s.mayStop(inst, c); refusal != nil {
 		return refusal
@@ -49,6 +48,9 @@ func (s *State) mayStop(inst *Instance, c *InstanceStop) *model.Error {
 func (s *State) checkStop(inst *Instance, c *InstanceStop, choice GateChoice) *model.Error {
 	if !c.Cause.Valid() {
 		return model.Refuse(model.CodeInvalid, "%q is no cause", c.Cause)
+	}
+	if c.Asked && !(inst.Eviction.Requested && inst.Eviction.Cause == model.CauseUser) {
+		return model.Refuse(model.CodeStale, "nobody asks for the eviction of instance %s any more", inst.ID)
 	}
 	if refusal := s.freshFacts(c.Facts); refusal != nil {
 		return refusal
@@ -224,7 +226,7 @@ func (s *State) beginStop(inst *Instance, c *InstanceStop) {
 	s.spendRate(inst, c)
 	s.spendStop(inst, c)
 	if c.Avoid {
-		s.avoid(inst, 0, "evicted: "+cmp.Or(c.By, string(s.entry.actor)))
+		s.avoidByWord(inst, c.By)
 	}
 	desired := model.DesiredDraining
 	switch inst.Status.Observed {

@@ -1,10 +1,6 @@
 package fsm
 
-import (
-	"cmp"
-
-	"github.com/outspan/outspan/model"
-)
+import "github.com/outspan/outspan/model"
 
 // markSurge has an instance stopped when its replacement is ready, as a person asked.
 func (s *State) markSurge(inst *Instance, c *InstanceMark) *model.Error {
@@ -15,7 +11,7 @@ func (s *State) markSurge(inst *Instance, c *InstanceMark) *model.Error {
 		return nil // it was asked for before
 	}
 	if c.Avoid {
-		s.avoid(inst, 0, "evicted: "+cmp.Or(c.By, string(s.entry.actor)))
+		s.avoidByWord(inst, c.By)
 	}
 	s.flip(inst, Eviction{Requested: true, Surge: true, Cause: c.Cause, By: c.By, Since: s.Now}, "EvictionUserRequested")
 	if c.Grace != nil {

@@ -41,3 +41,32 @@ func TestSurgeOfAPersonCoversWhereItIsApplied(t *testing.T) {
 	down := &NodeReport{ID: "n1", Instances: []model.InstanceStatus{{ID: "i1", Generation: 9, Observed: model.ObservedFailed}}}
 	wantCode(t, "when it has failed itself", surgeStop(run(t, s, s.Now, down), model.ActorLeader), "")
 }
+
+// A stop that the leader has decided because a person asked for it is refused once the person has taken the eviction
+// back, or another reason took its place. What a person stops needs no eviction before.
+func TestStopForAPersonIsStillAskedFor(t *testing.T) {
+	spec := webSpec()
+	spec.Groups[0].Count = 2
+	s := leaseState(t, spec, 6*model.Second)
+	mark := func(c *InstanceMark) State {
+		c.ID = "i1"
+		return run(t, s, s.Now, c)
+	}
+	stop := &InstanceStop{ID: "i1", Cause: model.CauseUser, By: "ann", Bypass: true}
+	asked := *stop
+	asked.Asked = true
+	for _, tt := range []struct {
+		name string
+		s    State
+		stop *InstanceStop
+		want model.Code
+	}{
+		{"an eviction", mark(&InstanceMark{Requested: true, Cause: model.CauseUser, By: "ann"}), &asked, ""},
+		{"no eviction", s, &asked, model.CodeStale},
+		{"one for another reason", mark(&InstanceMark{Requested: true, Cause: model.CauseScaleDown}), &asked, model.CodeStale},
+		{"a stop by a person", s, stop, ""},
+	} {
+		_, refusal := attempt(tt.s, s.Now, tt.stop)
+		wantCode(t, tt.name, refusal, tt.want)
+	}
+}

@@ -18,18 +18,27 @@ const (
 // setNode replaces a node's row and raises its version.
 func (s *State) setNode(before *Node, after Node) {
 	after.Version++
+	changed := before != nil && before.State() != after.State()
+	if changed {
+		s.noteTold(&after.Self.Events, toldState, string(before.State()))
+	}
 	s.putNode(&after)
 	s.touch("nodes", Topic("node/"+after.ID))
 	if before == nil || assignedAnew(before, &after) {
 		s.touchObject("assigned/", string(after.ID))
 	}
-	if before != nil && before.State() != after.State() {
-		data := map[string]string{"name": after.Name}
-		if after.State() == model.NodeDegraded && after.Troubled() {
-			data["reason"] = after.Self.Words()
-		}
-		s.emit(Event{Type: model.EventNodeState, Subject: "node/" + string(after.ID), Before: string(before.State()), After: string(after.State()), Data: data})
+	if changed {
+		s.emit(after.stateEvent(string(before.State())))
 	}
+}
+
+// stateEvent says that the node's state is another than before.
+func (n *Node) stateEvent(before string) Event {
+	data := map[string]string{"name": n.Name}
+	if n.State() == model.NodeDegraded && n.Troubled() {
+		data["reason"] = n.Self.Words()
+	}
+	return Event{Type: model.EventNodeState, Subject: "node/" + string(n.ID), Before: before, After: string(n.State()), Data: data}
 }
 
 // assignedAnew reports whether the node's agent, which waits for what it must run, would be told something else than

@@ -34,8 +34,9 @@ func keptPorts(r *model.SelfReport) []model.PortProblem {
 const eventPorts = 16
 
 // tellPorts says in one event which ports can't be opened now, or not for the same reason as before, and which are open
-// again or no longer wanted.
-func (s *State) tellPorts(n *Node, now []model.PortProblem) {
+// again or no longer wanted. next is the row that is about to be written.
+func (s *State) tellPorts(n, next *Node) {
+	now := next.Self.Ports
 	if slices.Equal(n.Self.Ports, now) {
 		return
 	}
@@ -44,6 +45,12 @@ func (s *State) tellPorts(n *Node, now []model.PortProblem) {
 	if len(closed)+len(open) == 0 {
 		return // nothing but words changed
 	}
+	s.noteTold(&next.Self.Events, toldPorts, portCodes(n.Self.Ports))
+	s.emit(next.portsEvent(portCodes(n.Self.Ports), closed, open))
+}
+
+// portsEvent says that ports are closed, and that others are not any more.
+func (n *Node) portsEvent(before string, closed, open []model.PortProblem) Event {
 	data := map[string]string{"name": n.Name}
 	if len(closed) > 0 {
 		data["closed"], data["reason"] = portNames(closed), closed[0].Reason
@@ -51,10 +58,9 @@ func (s *State) tellPorts(n *Node, now []model.PortProblem) {
 	if len(open) > 0 {
 		data["open"] = portNames(open)
 	}
-	s.emit(Event{
-		Type: model.EventNodePort, Subject: "node/" + string(n.ID),
-		Before: portCodes(n.Self.Ports), After: portCodes(now), Data: data,
-	})
+	return Event{
+		Type: model.EventNodePort, Subject: "node/" + string(n.ID), Before: before, After: portCodes(n.Self.Ports), Data: data,
+	}
 }
 
 func samePort(a, b model.PortProblem) bool { return comparePorts(a, b) == 0 }

@@ -83,16 +83,22 @@ func (s *State) takeSelf(c *NodeReport) {
 		next.Self.Since = cmp.Or(n.Self.Since, s.Now)
 	}
 	s.tellDisk(n, next.Self.Disk)
-	s.tellPorts(n, next.Self.Ports)
+	s.tellPorts(n, &next)
 	if slices.Equal(n.Self.Troubles, next.Self.Troubles) {
 		s.putNode(&next)
 		s.touch(Topic("node/" + n.ID))
 		return
 	}
+	s.noteTold(&next.Self.Events, toldChecks, n.Self.checks())
 	s.setNode(n, next)
-	s.emit(Event{Type: model.EventNodeChecks, Subject: "node/" + string(n.ID),
-		Before: n.Self.checks(), After: next.Self.checks(),
-		Data: map[string]string{"name": n.Name, "reason": next.Self.Words()}})
+	s.emit(next.checksEvent(n.Self.checks()))
+}
+
+// checksEvent says that other checks fail than before.
+func (n *Node) checksEvent(before string) Event {
+	return Event{Type: model.EventNodeChecks, Subject: "node/" + string(n.ID),
+		Before: before, After: n.Self.checks(),
+		Data: map[string]string{"name": n.Name, "reason": n.Self.Words()}}
 }
 
 // newsOfSelf reports whether a report changes what is known of the agent's own machine.

@@ -23,6 +23,7 @@ type InstancePrepare struct {
 	Grace  *model.Duration  `cbor:"4,keyasint,omitempty"` // of the stop that follows
 	Bypass bool             `cbor:"5,keyasint,omitempty"` // as with InstanceStop
 	Facts  []FactsRef       `cbor:"6,keyasint,omitempty"`
+	Asked  bool             `cbor:"7,keyasint,omitempty"` // as with InstanceStop
 }
 
 // InstanceRelease ends a preparation without a stop and gives the budget's unit back. With Failure it was aborted: the
@@ -166,7 +167,7 @@ func (c *InstancePrepare) apply(s *State) error {
 	case !s.NeedsPreparing(inst, c.Cause, c.By):
 		return model.Refuse(model.CodeInvalid, "a stop of instance %s for %s needs no preparation", c.ID, c.Cause)
 	}
-	stop := &InstanceStop{ID: c.ID, Cause: c.Cause, By: c.By, Bypass: c.Bypass, Facts: c.Facts}
+	stop := &InstanceStop{ID: c.ID, Cause: c.Cause, By: c.By, Bypass: c.Bypass, Facts: c.Facts, Asked: c.Asked}
 	if refusal := s.checkStop(inst, stop, s.BeforeHook(inst)); refusal != nil {
 		return refusal
 	}
@@ -174,6 +175,19 @@ func (c *InstancePrepare) apply(s *State) error {
 		return refusal
 	}
 	s.prepare(inst, c)
+	return nil
+}
+
+// prepareFirst begins the preparation of a stop that a person asks for; the leader goes on from there. The group avoids
+// the node from now on, as with a replacement that comes first.
+func (s *State) prepareFirst(inst *Instance, c *InstanceStop) error {
+	prepare := &InstancePrepare{ID: c.ID, Cause: c.Cause, By: c.By, Grace: c.Grace, Facts: c.Facts, Asked: c.Asked}
+	if err := prepare.apply(s); err != nil {
+		return err
+	}
+	if c.Avoid {
+		s.avoidByWord(inst, c.By)
+	}
 	return nil
 }
 

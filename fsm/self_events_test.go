@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/outspan/outspan/model"
 )
 
@@ -100,5 +102,123 @@ func TestTrimBoundsSelfReports(t *testing.T) {
 		if !bytes.Equal(got.Bytes(), want.Bytes()) {
 			t.Errorf("measured %v: a trimmed report says something else", measured)
 		}
+	}
+}
+
+// What is left out does not leave people with what was so before: once the hour is over, the next entry of anybody says
+// what is so now.
+func TestPresentStateIsToldAfterTheHour(t *testing.T) {
+	s := oneNode(t, model.DefaultSettings())
+	gen := uint64(1)
+	report := func(at model.Time, bad bool) {
+		t.Helper()
+		gen++
+		said := &model.SelfReport{Gen: gen, Measured: true}
+		if bad {
+			said.Ports = []model.PortProblem{{Port: 80, Code: model.PortTaken, Reason: "it is taken"}}
+			said.Troubles = []model.Trouble{{Check: model.SelfDiskFull, Reason: "no room"}}
+		}
+		s = run(t, s, at, &NodeReport{ID: "n1", Self: said})
+	}
+	// told is what the events say last, of each type.
+	told := func() map[model.EventType]string {
+		last := map[model.EventType]string{}
+		for _, e := range s.Events.All() {
+			if e.Subject == "node/n1" && e.Type != model.EventNodeRegistered {
+				last[e.Type] = e.After
+			}
+		}
+		return last
+	}
+	differs := func() bool {
+		n, _ := s.Nodes.Get("n1")
+		last := told()
+		return last[model.EventNodeState] != string(n.State()) || last[model.EventNodeChecks] != n.Self.checks() || last[model.EventNodePort] != portCodes(n.Self.Ports)
+	}
+	// mute has events left out in another hour; what was told last is not so then, but what was before. It returns the
+	// end of the hour.
+	mute := func() model.Time {
+		t.Helper()
+		n, _ := s.Nodes.Get("n1")
+		begin, bad := s.Now.Add(selfWindow), n.Troubled()
+		for i := range 200 {
+			bad = !bad
+			report(begin.Add(model.Duration(i)), bad)
+		}
+		if !differs() {
+			t.Fatal("the last event says what is so: nothing is left out")
+		}
+		return begin.Add(selfWindow)
+	}
+
+	report(2000, true)
+	hour := mute()
+	before := s.Events.Len()
+	s = run(t, s, hour-1, &HoldSet{Active: true, Reason: "another entry"})
+	if n := s.Events.Len() - before; n != 1 {
+		t.Errorf("%d events within the hour, want only that of the hold", n)
+	}
+	n, _ := s.Nodes.Get("n1")
+	untold, before := n.Self.Events.Untold, s.Events.Len()
+	s = run(t, s, hour, &HoldSet{Reason: "another entry"})
+	if differs() {
+		t.Errorf("after the hour the events say last: %v", told())
+	}
+	var words []string
+	for _, e := range s.Events.All() {
+		if e.Key.Index() == s.Index && e.Type != model.EventHold {
+			words = append(words, fmt.Sprintf("%s %s %s>%s untold=%s closed=%s reason=%s", e.Actor, e.Type, e.Before, e.After, e.Data["untold"], e.Data["closed"], e.Data["reason"]))
+		}
+	}
+	want := []string{
+		fmt.Sprintf("agent:%s node.state_changed active>degraded untold=%d closed= reason=no room", n.Name, untold),
+		fmt.Sprintf("agent:%s node.checks_changed ok>disk_full untold= closed= reason=no room", n.Name),
+		fmt.Sprintf("agent:%s node.port_changed ok>port_taken untold= closed=80 reason=it is taken", n.Name),
+	}
+	if diff := cmp.Diff(want, words); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+	before = s.Events.Len()
+	s = run(t, s, hour+1, &HoldSet{Active: true, Reason: "another entry"})
+	if n := s.Events.Len() - before; n != 1 {
+		t.Errorf("%d events at the next entry, want only that of the hold", n)
+	}
+	if n, _ := s.Nodes.Get("n1"); n.Self.Events.Untold != 0 || n.Self.Events.Told != 3 || n.Self.Events.Last != nil {
+		t.Errorf("after the hour: %+v", n.Self.Events)
+	}
+
+	// With the next event that is kept the rest is told as well.
+	hour = mute()
+	n, _ = s.Nodes.Get("n1")
+	gen++
+	s = run(t, s, hour, &NodeReport{ID: "n1", Self: &model.SelfReport{Gen: gen, Measured: true, Ports: n.Self.Ports}})
+	if differs() {
+		t.Errorf("with the next event the events say last: %v", told())
+	}
+
+	// What is told otherwise meanwhile is not told again; what is as it was told last needs no event.
+	report(s.Now, false)
+	hour = mute()
+	n, _ = s.Nodes.Get("n1")
+	s = run(t, s, s.Now, &NodeIntent{ID: "n1", Intent: model.IntentCordoned})
+	if last := n.Self.Events.Last; last == nil || last.State == "" {
+		t.Fatalf("no state was left out: %+v", last)
+	}
+	if n, _ = s.Nodes.Get("n1"); n.Self.Events.Last != nil && n.Self.Events.Last.State != "" {
+		t.Errorf("after a state that is told: %+v", n.Self.Events.Last)
+	}
+	s = run(t, s, hour, &HoldSet{Reason: "another entry"})
+	if differs() {
+		t.Errorf("after a cordon the events say last: %v", told())
+	}
+
+	// A node that is forgotten is told of no more.
+	s = run(t, s, s.Now, &NodeIntent{ID: "n1", Intent: model.IntentActive})
+	hour = mute()
+	s = run(t, s, s.Now, offline(s, "n1"), &NodeForget{ID: "n1"})
+	before = s.Events.Len()
+	s = run(t, s, hour, &HoldSet{Active: true, Reason: "another entry"})
+	if n := s.Events.Len() - before; n != 1 {
+		t.Errorf("%d events after it was forgotten, want only that of the hold", n)
 	}
 }

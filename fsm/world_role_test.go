@@ -50,7 +50,7 @@ func (w world) prepared() *Instance {
 func (w world) prepare() Command {
 	for _, i := range w.s.Instances.All() {
 		if w.s.Prepared(i) && w.bool() {
-			return &InstanceStop{ID: i.ID, Cause: i.Eviction.Cause, By: i.Eviction.By, Facts: w.refs(i)}
+			return &InstanceStop{ID: i.ID, Cause: i.Eviction.Cause, By: i.Eviction.By, Facts: w.refs(i), Asked: w.bool()}
 		}
 	}
 	i := w.instance()

@@ -41,7 +41,7 @@ func (p *pass) stopAs(subject string, c *fsm.InstanceStop) (stage, *model.Error)
 	case inst.Eviction.Failure != "" && !p.gatesOpened(inst) && !p.past(inst.Eviction.RetryAt):
 		return stageRefused, p.abortedError(inst)
 	}
-	prepare := &fsm.InstancePrepare{ID: c.ID, Cause: c.Cause, By: c.By, Grace: c.Grace, Bypass: c.Bypass, Facts: c.Facts}
+	prepare := &fsm.InstancePrepare{ID: c.ID, Cause: c.Cause, By: c.By, Grace: c.Grace, Bypass: c.Bypass, Facts: c.Facts, Asked: c.Asked}
 	if refusal := p.plan.try(subject, prepare); refusal != nil {
 		return stageRefused, refusal
 	}
@@ -171,13 +171,11 @@ func (p *pass) stopAsked() {
 		if p.awaitsSurge(inst) {
 			continue
 		}
-		c := &fsm.InstanceStop{ID: id, Cause: model.CauseUser, By: e.By}
+		c := &fsm.InstanceStop{ID: id, Cause: model.CauseUser, By: e.By, Asked: true}
 		if e.Surge {
 			c.Grace = inst.Marks.GraceOverride
 		}
-		if _, refusal := p.stopAs("instance/"+string(id), c); refusal != nil {
-			p.retryStop(inst, c.Cause, refusal)
-		}
+		p.stopWith(inst, c)
 	}
 }
 

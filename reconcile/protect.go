@@ -144,7 +144,7 @@ func (p *pass) stopMember(inst *fsm.Instance) {
 	case leavesTroubled(inst):
 		p.stop(inst, model.CauseNodeNotReady, inst.Eviction.By)
 	case !inst.Eviction.Automatic:
-		p.stop(inst, model.CauseUser, inst.Eviction.By)
+		p.stopWith(inst, &fsm.InstanceStop{ID: inst.ID, Cause: model.CauseUser, By: inst.Eviction.By, Asked: true})
 	case running:
 		p.stopFor(&d, inst)
 	default:

@@ -33,9 +33,14 @@ func (p *pass) stop(inst *fsm.Instance, cause model.Cause, by string) bool {
 }
 
 func (p *pass) stopStage(inst *fsm.Instance, cause model.Cause, by string) stage {
-	stage, refusal := p.stopAs("instance/"+string(inst.ID), &fsm.InstanceStop{ID: inst.ID, Cause: cause, By: by})
+	return p.stopWith(inst, &fsm.InstanceStop{ID: inst.ID, Cause: cause, By: by})
+}
+
+// stopWith is stopStage by a command that may say more.
+func (p *pass) stopWith(inst *fsm.Instance, c *fsm.InstanceStop) stage {
+	stage, refusal := p.stopAs("instance/"+string(inst.ID), c)
 	if refusal != nil {
-		p.retryStop(inst, cause, refusal)
+		p.retryStop(inst, c.Cause, refusal)
 	}
 	return stage
 }
