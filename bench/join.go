@@ -7,8 +7,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/outspan/outspan/bench/crowd"
 	"github.com/outspan/outspan/bench/fleet"
+	"github.com/outspan/outspan/internal/testbed/crowd"
 )
 
 // register starts the agents, waits until every node takes work, and books what one agent cost: this is where a cost

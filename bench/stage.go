@@ -7,8 +7,8 @@ import (
 	"io"
 	"time"
 
-	"github.com/outspan/outspan/bench/crowd"
 	"github.com/outspan/outspan/bench/fleet"
+	"github.com/outspan/outspan/internal/testbed/crowd"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )

@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/outspan/outspan/cluster/memnet"
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/internal/testbed/memnet"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )

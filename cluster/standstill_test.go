@@ -10,7 +10,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
-	"github.com/outspan/outspan/cluster/memnet"
+	"github.com/outspan/outspan/internal/testbed/memnet"
 	"github.com/outspan/outspan/model"
 )
 

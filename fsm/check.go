@@ -2,8 +2,6 @@ package fsm
 
 import (
 	"cmp"
-	"errors"
-	"fmt"
 	"slices"
 
 	"github.com/outspan/outspan/model"
@@ -12,9 +10,9 @@ import (
 // maxFindings ends a Check early: one broken rule tends to break many rows.
 const maxFindings = 20
 
-// Check returns every invariant that the state breaks, joined, or nil: sums equal what they sum up, indexes equal the
-// rows, references lead somewhere, closed sets hold (S1, S2, S7, S8, S9, as far as one state can show them; CheckStep
-// does the rest). It visits every row, some twice, at about 5 microseconds an instance, and only reads.
+// Check returns what the state breaks as Findings, or nil: sums equal what they sum up, indexes equal the rows,
+// references lead somewhere, closed sets hold (S1, S2, S7 and S11, as far as one state can show them; CheckStep does
+// more). It visits every row, some twice, at about 5 microseconds an instance, and only reads.
 func Check(s State) error {
 	c := &checker{s: &s, memory: map[model.NodeID]Usage{}, waits: map[model.NodeID]int64{}, sums: map[model.GroupID]groupSum{}}
 	for _, part := range []func(){
@@ -25,26 +23,30 @@ func Check(s State) error {
 			break
 		}
 	}
-	return errors.Join(c.found...)
+	return c.found.Err()
 }
 
 // checker goes over one state.
 type checker struct {
+	rule   Invariant // that a finding of want breaks
 	s      *State
 	memory map[model.NodeID]Usage
 	waits  map[model.NodeID]int64
 	sums   map[model.GroupID]groupSum
 	ports  int
 	gone   map[string]bool // CheckStep: the nodes and jobs that ended in between, and the instances that stopped before their id was used again, by subject
-	found  []error
+	found  Findings
 }
 
 type groupSum struct{ ready, running, lost, alive, held, replaced int }
 
 // want notes a finding unless ok.
-func (c *checker) want(ok bool, format string, args ...any) {
+func (c *checker) want(ok bool, format string, args ...any) { c.holds(c.rule, ok, format, args...) }
+
+// holds notes that a state breaks a rule, unless ok.
+func (c *checker) holds(rule Invariant, ok bool, format string, args ...any) {
 	if !ok && len(c.found) < maxFindings {
-		c.found = append(c.found, fmt.Errorf(format, args...))
+		c.found.Add(rule, format, args...)
 	}
 }
 
@@ -102,7 +104,7 @@ func (c *checker) instanceStates(i *Instance) {
 	c.want(!e.Preparing || e.Requested && e.Seq > 0 && e.RetryAt > 0 && i.Desired == model.DesiredRunning && i.runs(), "instance %s is %s, %s and being prepared: %+v", i.ID, i.Desired, observed, e)
 	c.want(e.Aborts == 0 || e.Seq >= uint64(e.Aborts), "instance %s: %d of %d preparations were aborted", i.ID, e.Aborts, e.Seq)
 	c.want(len(i.Status.Facts) == 0 || len(CleanFacts(i.Status.Facts)) == len(i.Status.Facts), "instance %s: its facts are not clean: %v", i.ID, i.Status.Facts)
-	c.want(i.Claims.Resources.MemoryBytes > 0 && i.Claims.Resources.CPU >= 0, "instance %s claims %+v", i.ID, i.Claims.Resources)
+	c.holds(S1, i.Claims.Resources.MemoryBytes > 0 && i.Claims.Resources.CPU >= 0, "instance %s claims %+v", i.ID, i.Claims.Resources)
 	c.want((i.Marks.ReadySince != 0 || i.Marks.Created == 0 || c.s.Now == 0) || observed != model.ObservedReady, "instance %s is ready since never", i.ID)
 }
 
@@ -130,8 +132,8 @@ func (c *checker) addUp(i *Instance) {
 	for _, p := range i.Claims.Ports {
 		port := p.Number
 		owner, _ := c.s.PortOwner(i.Node, port)
-		c.want(owner == i.ID, "port %d of node %s: instance %s claims it, %q owns it", port, i.Node, i.ID, owner)
-		c.want(port >= 1 && port <= 65535, "instance %s claims the port %d", i.ID, port)
+		c.holds(S1, owner == i.ID, "port %d of node %s: instance %s claims it, %q owns it", port, i.Node, i.ID, owner)
+		c.holds(S1, port >= 1 && port <= 65535, "instance %s claims the port %d", i.ID, port)
 		c.ports++
 	}
 }
@@ -173,15 +175,15 @@ func (c *checker) slot(running, alive []*Instance) {
 	case 0, 1:
 	case 2:
 		a, b := running[0], running[1]
-		c.want(a.Links.Replaces == b.ID && b.Links.ReplacedBy == a.ID || b.Links.Replaces == a.ID && a.Links.ReplacedBy == b.ID,
+		c.holds(S7, a.Links.Replaces == b.ID && b.Links.ReplacedBy == a.ID || b.Links.Replaces == a.ID && a.Links.ReplacedBy == b.ID,
 			"slot %d of %s: %s and %s are both desired, and neither replaces the other", a.Slot, a.Group, a.ID, b.ID)
 	default:
-		c.want(false, "slot %d of %s: %d instances are desired", running[0].Slot, running[0].Group, len(running))
+		c.holds(S7, false, "slot %d of %s: %d instances are desired", running[0].Slot, running[0].Group, len(running))
 	}
 	var holder model.InstanceID // by the spec that each of them runs: a version without volumes shares nothing with one that has some
 	for _, i := range alive {
 		if spec, ok := c.s.Spec(i.Group, i.Version); ok && spec.OneHolder() {
-			c.want(holder == "", "S2: slot %d of %s may have a single holder, and neither %s nor %s is confirmed stopped", i.Slot, i.Group, holder, i.ID)
+			c.holds(S2, holder == "", "slot %d of %s may have a single holder, and neither %s nor %s is confirmed stopped", i.Slot, i.Group, holder, i.ID)
 			holder = i.ID
 		}
 	}
@@ -196,7 +198,7 @@ func (c *checker) nodes() {
 		c.want(n.Placed == c.memory[id], "node %s: it says %+v is placed, its instances sum up to %+v", id, n.Placed, c.memory[id])
 		// A node that registered again may have come back smaller than what it holds: then nothing new fits. CheckStep
 		// sees that.
-		c.want(n.Registrations > 1 || n.Placed.Instances == 0 || n.FreeBytes() >= 0, "node %s: %d bytes are placed on %d, and %d promised", id, n.Placed.MemoryBytes, n.Allocatable().MemoryBytes, n.Promised)
+		c.holds(S1, n.Registrations > 1 || n.Placed.Instances == 0 || n.FreeBytes() >= 0, "node %s: %d bytes are placed on %d, and %d promised", id, n.Placed.MemoryBytes, n.Allocatable().MemoryBytes, n.Promised)
 		c.want(n.Agent.Epoch >= n.Registrations && n.Registrations >= 1 && n.Version >= 1 && n.Agent.BootID != "", "node %s: epoch %d, version %d, boot id %q", id, n.Agent.Epoch, n.Version, n.Agent.BootID)
 		c.want(n.Assigned <= c.s.Index, "node %s: assigned at index %d, the state is at %d", id, n.Assigned, c.s.Index)
 		c.want(len(n.Avoid) <= avoidLimit && slices.IsSortedFunc(n.Avoid, func(a, b AvoidEntry) int { return cmp.Or(compareAvoid(a, b), -1) }),

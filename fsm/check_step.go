@@ -1,18 +1,17 @@
 package fsm
 
 import (
-	"errors"
 	"slices"
 
 	"github.com/outspan/outspan/model"
 )
 
-// CheckStep returns what must never happen between a state and a later one of the same history (S8, S9, S1): indexes,
-// epochs and cluster time don't go back, nothing that ended changes, only declared edges are taken, and no node is
-// filled beyond what it offers. A restored snapshot begins a new history. It visits every row that changed and, where a
-// table changed, compares pointers for the others.
+// CheckStep returns as Findings what must never happen between a state and a later one of the same history, or nil.
+// Indexes, epochs and cluster time don't go back, nothing that ended changes, only declared edges are taken (S8);
+// nothing comes back (S9); and no node is filled beyond what it offers (S1). A restored snapshot begins a new history.
+// It visits every row that changed and, where a table changed, compares pointers for the others.
 func CheckStep(before, after State) error {
-	c := &checker{s: &after, gone: map[string]bool{}}
+	c := &checker{rule: S8, s: &after, gone: map[string]bool{}}
 	c.endings(before.Index)
 	c.clocks(&before)
 	eachChange(before.Nodes, after.Nodes, c.nodeStep)
@@ -36,7 +35,7 @@ func CheckStep(before, after State) error {
 	c.newRows(&before)
 	c.assigned(&before)
 	c.listed(&before)
-	return errors.Join(c.found...)
+	return c.found.Err()
 }
 
 // endings notes what ended after an index: what has the name of such a node, job or instance now is another one.
@@ -137,7 +136,7 @@ func (c *checker) nodeStep(id model.NodeID, a, b *Node) {
 	c.want(!judged || b.Version > a.Version, "node %s: intent, health or epoch changed and its version did not", id)
 	room := max(a.Allocatable().MemoryBytes, b.Allocatable().MemoryBytes)
 	between := b.Registrations > a.Registrations+1 // it also had a size that neither state shows
-	c.want(between || b.Placed.MemoryBytes <= a.Placed.MemoryBytes || b.Placed.MemoryBytes <= room, "node %s: %d bytes are placed on %d", id, b.Placed.MemoryBytes, room)
+	c.holds(S1, between || b.Placed.MemoryBytes <= a.Placed.MemoryBytes || b.Placed.MemoryBytes <= room, "node %s: %d bytes are placed on %d", id, b.Placed.MemoryBytes, room)
 }
 
 func (c *checker) instanceStep(id model.InstanceID, a, b *Instance) {
@@ -192,14 +191,14 @@ func (c *checker) deploymentStep(id model.DeploymentID, a, b *Deployment) {
 // newRows holds that what is new was made by the entries in between: nothing that was deleted comes back.
 func (c *checker) newRows(before *State) {
 	for id, i := range c.s.Instances.All() {
-		c.want(before.Instances.Has(id) || i.Marks.CreatedIndex > before.Index, "instance %s came back from index %d", id, i.Marks.CreatedIndex)
+		c.holds(S9, before.Instances.Has(id) || i.Marks.CreatedIndex > before.Index, "instance %s came back from index %d", id, i.Marks.CreatedIndex)
 	}
 	for key := range c.s.Events.All() {
-		c.want(before.Events.Has(key) || key.Index() > before.Index, "event %s came back", key)
+		c.holds(S9, before.Events.Has(key) || key.Index() > before.Index, "event %s came back", key)
 	}
 	for id, n := range c.s.Nodes.All() {
 		if !before.Nodes.Has(id) { // one that registered twice also had a size that is not seen
-			c.want(n.Registrations > 1 || n.Placed.MemoryBytes <= max(n.Allocatable().MemoryBytes, 0), "node %s is new and holds %d bytes of %d", id, n.Placed.MemoryBytes, n.Allocatable().MemoryBytes)
+			c.holds(S1, n.Registrations > 1 || n.Placed.MemoryBytes <= max(n.Allocatable().MemoryBytes, 0), "node %s is new and holds %d bytes of %d", id, n.Placed.MemoryBytes, n.Allocatable().MemoryBytes)
 		}
 	}
 }

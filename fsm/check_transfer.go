@@ -64,6 +64,6 @@ func (c *checker) runningTransfer(t *Transfer, busy map[model.VolumeID]model.Tra
 		return
 	}
 	for inst := range c.s.InstancesInSlot(t.Group, t.Slot) { // one of a version without volumes touches none
-		c.want(!inst.holdsClaims() || !inst.Links.VolumeHome, "transfer %s is %s and instance %s may use its volumes", t.ID, t.Phase, inst.ID)
+		c.holds(S2, !inst.holdsClaims() || !inst.Links.VolumeHome, "transfer %s is %s and instance %s may use its volumes", t.ID, t.Phase, inst.ID)
 	}
 }

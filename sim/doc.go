@@ -11,6 +11,6 @@
 // with actions left out: Shrink does that until little is left.
 //
 // After every entry fsm.Check, fsm.CheckStep and the judges of the rules S1 to S15 look at the state; then the faults
-// end, drains end or are canceled, and the liveness rules (L2 to L4) are judged. A failure's text begins with the id of
-// what was broken.
+// end, drains end or are canceled, and the liveness rules (L2 to L4) are judged. A failure names the
+// rule that was broken.
 package sim

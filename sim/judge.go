@@ -1,8 +1,8 @@
 package sim
 
 import (
+	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -50,12 +50,12 @@ func newJudge(w *world) *judge {
 func (j *judge) entry(c *committed) {
 	j.describe(c)
 	if err := fsm.Check(*c.after); err != nil {
-		j.fail(invariant(err), "after entry %d (%s): %v", c.index, kinds(c.entry), err)
+		j.fail(ruleOf(err), "after entry %d (%s): %v", c.index, kinds(c.entry), err)
 		return
 	}
 	if c.before.Index > 0 {
 		if err := fsm.CheckStep(*c.before, *c.after); err != nil {
-			j.fail("S8", "entry %d (%s): %v", c.index, kinds(c.entry), err)
+			j.fail(ruleOf(err), "entry %d (%s): %v", c.index, kinds(c.entry), err)
 			return
 		}
 	}
@@ -68,17 +68,10 @@ func (j *judge) entry(c *committed) {
 	}
 }
 
-// invariant is the rule that a finding of fsm.Check breaks. Most findings are of sums and references that no numbered
-// rule covers.
-func invariant(err error) string {
-	for _, known := range [...]struct{ words, rule string }{
-		{"may have a single holder", "S2"}, {"bytes are placed", "S1"}, {"claims", "S1"}, {"awaits", "S11"}, {"are both desired", "S7"}, {"instances are desired", "S7"},
-	} {
-		if strings.Contains(err.Error(), known.words) {
-			return known.rule
-		}
-	}
-	return "check"
+// ruleOf is the rule that findings of fsm.Check or fsm.CheckStep break: the first that has a number.
+func ruleOf(err error) fsm.Invariant {
+	found, _ := errors.AsType[fsm.Findings](err)
+	return found.First()
 }
 
 // describe adds an entry to the trace.
@@ -128,7 +121,7 @@ func (j *judge) terms(c *committed) {
 	j.counts[CountStaleTerm]++
 	for _, r := range c.results {
 		if r.Refusal == nil || r.Refusal.Code != model.CodeStaleTerm {
-			j.fail("S10", "entry %d was decided in term %d and is taken in term %d", c.index, c.entry.Term, c.term)
+			j.fail(fsm.S10, "entry %d was decided in term %d and is taken in term %d", c.index, c.entry.Term, c.term)
 		}
 	}
 }
@@ -138,7 +131,7 @@ func (j *judge) terms(c *committed) {
 func (j *judge) plan(in reconcile.Input, plan reconcile.Plan) {
 	for _, e := range plan.Entries {
 		if e.Term != in.Term {
-			j.fail("S10", "a decision of term %d has an entry of term %d", in.Term, e.Term)
+			j.fail(fsm.S10, "a decision of term %d has an entry of term %d", in.Term, e.Term)
 		}
 		for _, group := range e.Groups {
 			if health, ok := group[0].(*fsm.NodeHealth); ok && health.Health == model.HealthOffline {
@@ -153,7 +146,7 @@ func (j *judge) plan(in reconcile.Input, plan reconcile.Plan) {
 	j.sample++
 	if j.sample%32 == 0 || places(plan) {
 		if again := reconcile.Decide(in); !cmp.Equal(plan, again) {
-			j.fail("S5", "the same state gives another decision:\n%s", cmp.Diff(plan, again))
+			j.fail(fsm.S5, "the same state gives another decision:\n%s", cmp.Diff(plan, again))
 		}
 	}
 	if j.sample%32 == 0 {
@@ -183,7 +176,7 @@ func (j *judge) explained(in reconcile.Input, plan reconcile.Plan) {
 	e := reconcile.Explain(in)
 	for id, g := range in.State.Groups.All() {
 		if g.Role != model.RoleSystem && g.Running < g.Count && e.Pending(id) == nil && !waits(in.State, e, id) {
-			j.fail("S14", "%s has %d of %d, nothing is planned, and there is no reason", id, g.Running, g.Count)
+			j.fail(fsm.S14, "%s has %d of %d, nothing is planned, and there is no reason", id, g.Running, g.Count)
 			return
 		}
 	}

@@ -51,7 +51,7 @@ func (j *judge) repeats(c *committed) {
 		}
 		maps.Copy(want, written[id])
 		if !maps.Equal(n.Shape.Labels, want) {
-			j.fail("S4", "node %s has the labels %v, what was committed gives %v", id, n.Shape.Labels, want)
+			j.fail(fsm.S4, "node %s has the labels %v, what was committed gives %v", id, n.Shape.Labels, want)
 			return
 		}
 	}
@@ -62,13 +62,13 @@ func (j *judge) effect(c *committed, id model.RequestID) {
 	first, seen := j.requests.effects[id]
 	switch {
 	case replay && !seen:
-		j.fail("S4", "entry %d: request %s is answered from memory and never took effect", c.index, id)
+		j.fail(fsm.S4, "entry %d: request %s is answered from memory and never took effect", c.index, id)
 	case !replay && seen:
-		j.fail("S4", "entry %d: request %s takes effect again, it did at index %d", c.index, id, first)
+		j.fail(fsm.S4, "entry %d: request %s takes effect again, it did at index %d", c.index, id, first)
 	case replay:
 		j.counts[CountReplays]++
 		if (c.results[0].Refusal != nil) != j.requests.refused[id] {
-			j.fail("S4", "entry %d: request %s had refused %v, now %v", c.index, id, j.requests.refused[id], c.results[0].Refusal)
+			j.fail(fsm.S4, "entry %d: request %s had refused %v, now %v", c.index, id, j.requests.refused[id], c.results[0].Refusal)
 		}
 	default:
 		j.requests.effects[id] = c.index
@@ -83,11 +83,11 @@ func (j *judge) answered(r *request) {
 	index, ok := j.requests.effects[r.id]
 	switch {
 	case !ok:
-		j.fail("S4", "request %s (%s) was answered and is not in the log", r.id, r.name)
+		j.fail(fsm.S4, "request %s (%s) was answered and is not in the log", r.id, r.name)
 	case index != r.index:
-		j.fail("S4", "request %s (%s) was answered for index %d and took effect at %d", r.id, r.name, r.index, index)
+		j.fail(fsm.S4, "request %s (%s) was answered for index %d and took effect at %d", r.id, r.name, r.index, index)
 	case (r.refused != nil) != j.requests.refused[r.id]:
-		j.fail("S4", "request %s (%s) was answered %v, the log says refused %v", r.id, r.name, r.refused, j.requests.refused[r.id])
+		j.fail(fsm.S4, "request %s (%s) was answered %v, the log says refused %v", r.id, r.name, r.refused, j.requests.refused[r.id])
 	}
 }
 
@@ -99,12 +99,12 @@ func (j *judge) kept() {
 		switch {
 		case !r.answered:
 		case !ok:
-			j.fail("S4", "request %s (%s) was answered and the state does not know it", r.id, r.name)
+			j.fail(fsm.S4, "request %s (%s) was answered and the state does not know it", r.id, r.name)
 		case row.Index != r.index || (row.Refusal != nil) != (r.refused != nil):
-			j.fail("S4", "request %s (%s) was answered for index %d, refused %v; the state says index %d, %v", r.id, r.name, r.index, r.refused, row.Index, row.Refusal)
+			j.fail(fsm.S4, "request %s (%s) was answered for index %d, refused %v; the state says index %d, %v", r.id, r.name, r.index, r.refused, row.Index, row.Refusal)
 		}
 		if index := j.requests.effects[r.id]; ok && index != row.Index {
-			j.fail("S4", "request %s took effect at index %d, the state says %d", r.id, index, row.Index)
+			j.fail(fsm.S4, "request %s took effect at index %d, the state says %d", r.id, index, row.Index)
 		}
 	}
 }

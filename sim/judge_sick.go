@@ -14,7 +14,7 @@ func (j *judge) sickness(c *committed) {
 		case *fsm.InstancePlace:
 			n, ok := c.before.Nodes.Get(one.Node)
 			if ok && n.Troubled() && !c.before.Settings.PlaceOnDegraded && !c.recovers(one.Node) {
-				j.fail("S7", "entry %d places %s on node %s, which is degraded: %s", c.index, one.ID, one.Node, n.Self.Words())
+				j.fail(fsm.S7, "entry %d places %s on node %s, which is degraded: %s", c.index, one.ID, one.Node, n.Self.Words())
 			}
 		case *fsm.InstanceStop:
 			if one.Cause == model.CauseNodeNotReady {
@@ -28,7 +28,7 @@ func (j *judge) sickness(c *committed) {
 		switch {
 		case n.Troubled() && !known:
 			if !c.saidBy(id) {
-				j.fail("S15", "entry %d (%s) makes node %s degraded, of which its agent says nothing", c.index, kinds(c.entry), id)
+				j.fail(fsm.S15, "entry %d (%s) makes node %s degraded, of which its agent says nothing", c.index, kinds(c.entry), id)
 			}
 			j.sick[id] = c.after.Now
 		case !n.Troubled():
@@ -48,12 +48,12 @@ func (j *judge) tolerated(c *committed, id model.InstanceID) {
 	since, sick := j.sick[i.Node]
 	switch {
 	case !ok || spec.Toleration.NotReady == nil || *spec.Toleration.NotReady == model.Forever:
-		j.fail("S6", "entry %d stops %s for its sick node, and its group tolerates that for ever", c.index, id)
+		j.fail(fsm.S6, "entry %d stops %s for its sick node, and its group tolerates that for ever", c.index, id)
 	case !sick || c.after.Now < since.Add(*spec.Toleration.NotReady):
-		j.fail("S6", "entry %d stops %s at %d for its node %s, sick since %d, which its group tolerates for %s",
+		j.fail(fsm.S6, "entry %d stops %s at %d for its node %s, sick since %d, which its group tolerates for %s",
 			c.index, id, c.after.Now, i.Node, since, *spec.Toleration.NotReady)
 	case c.before.Hold.Active && c.after.Hold.Active:
-		j.fail("S12", "entry %d stops %s for its sick node during a hold", c.index, id)
+		j.fail(fsm.S12, "entry %d stops %s for its sick node during a hold", c.index, id)
 	}
 }
 

@@ -41,14 +41,14 @@ func (j *judge) storms(c *committed) {
 		}
 		j.ended.slots[slot] = append(recent, c.after.Now)
 		if len(recent) >= stormLimit {
-			j.fail("S7", "entry %d fills slot %d of %s for the %dth time within %s", c.index, place.Slot, place.Group, len(recent)+1, stormWindow)
+			j.fail(fsm.S7, "entry %d fills slot %d of %s for the %dth time within %s", c.index, place.Slot, place.Group, len(recent)+1, stormWindow)
 		}
 		if place.Replaces != "" {
 			j.counts[CountReplacements]++
 		}
 		for i := range c.before.InstancesInSlot(place.Group, place.Slot) {
 			if now, ok := c.after.Instances.Get(i.ID); ok && content(c.before, c.after, i, now, place) && c.onPurpose(i.ID, place) {
-				j.fail("S7", "entry %d places %s into slot %d of %s, where %s is %s and nothing is wrong with it", c.index, place.ID, place.Slot, place.Group, i.ID, i.Status.Observed)
+				j.fail(fsm.S7, "entry %d places %s into slot %d of %s, where %s is %s and nothing is wrong with it", c.index, place.ID, place.Slot, place.Group, i.ID, i.Status.Observed)
 				return
 			}
 		}
@@ -111,12 +111,12 @@ func (j *judge) deleted(c *committed) {
 	}
 	for id := range c.after.Nodes.All() {
 		if !c.before.Nodes.Has(id) && !registered[id] {
-			j.fail("S9", "entry %d brings node %s back", c.index, id)
+			j.fail(fsm.S9, "entry %d brings node %s back", c.index, id)
 		}
 	}
 	for name := range c.after.Jobs.All() {
 		if !c.before.Jobs.Has(name) && !submitted[name] {
-			j.fail("S9", "entry %d brings job %s back", c.index, name)
+			j.fail(fsm.S9, "entry %d brings job %s back", c.index, name)
 		}
 	}
 	for name := range c.before.Jobs.All() {
@@ -135,7 +135,7 @@ func (j *judge) deletedInstances(c *committed, placed map[model.InstanceID]bool)
 			continue
 		}
 		if !placed[id] || j.ended.instances[id] {
-			j.fail("S9", "entry %d brings instance %s back", c.index, id)
+			j.fail(fsm.S9, "entry %d brings instance %s back", c.index, id)
 		}
 	}
 	for id := range c.before.Instances.All() {
@@ -155,18 +155,18 @@ func (j *judge) holds(c *committed) {
 		switch one := command.(type) {
 		case *fsm.NodeHealth:
 			if one.Health == model.HealthOffline {
-				j.fail("S12", "entry %d marks node %s offline during a hold", c.index, one.ID)
+				j.fail(fsm.S12, "entry %d marks node %s offline during a hold", c.index, one.ID)
 			}
 		case *fsm.InstancePlace:
 			old, ok := c.before.Instances.Get(one.Replaces)
 			if ok && old.Status.Observed == model.ObservedLost && one.Cause == model.CauseNodeOffline && !drainsSuccessor(c.before, old) {
-				j.fail("S12", "entry %d replaces the lost %s during a hold", c.index, one.Replaces)
+				j.fail(fsm.S12, "entry %d replaces the lost %s during a hold", c.index, one.Replaces)
 			}
 			if len(one.Awaits) > 0 {
-				j.fail("S12", "entry %d preempts during a hold", c.index)
+				j.fail(fsm.S12, "entry %d preempts during a hold", c.index)
 			}
 		case *fsm.InstanceMove:
-			j.fail("S12", "entry %d moves %s during a hold", c.index, one.ID)
+			j.fail(fsm.S12, "entry %d moves %s during a hold", c.index, one.ID)
 		}
 	})
 }
@@ -186,7 +186,7 @@ func (j *judge) offline(c *fsm.NodeHealth) {
 			}
 		}
 		if 2*heard > servers {
-			j.fail("S13", "node %s is decided to be offline, which %d servers heard within %s", c.ID, heard, half)
+			j.fail(fsm.S13, "node %s is decided to be offline, which %d servers heard within %s", c.ID, heard, half)
 		}
 	}
 }
@@ -205,14 +205,14 @@ func (j *judge) owners(c *committed) {
 				continue
 			}
 			if was.Status.Observed != i.Status.Observed || was.Status.Generation != i.Status.Generation || was.Desired != i.Desired {
-				j.fail("S15", "entry %d of %s changes instance %s on node %s", c.index, own, id, i.Node)
+				j.fail(fsm.S15, "entry %d of %s changes instance %s on node %s", c.index, own, id, i.Node)
 			}
 		}
 	}
 	for id, n := range c.after.Nodes.All() {
 		was, ok := c.before.Nodes.Get(id)
 		if ok && id != own && (was.Health != n.Health || was.Intent != n.Intent || was.Agent.Epoch != n.Agent.Epoch || was.FactsGen != n.FactsGen || !slices.Equal(was.Self.Troubles, n.Self.Troubles)) {
-			j.fail("S15", "entry %d of %s changes node %s", c.index, own, id)
+			j.fail(fsm.S15, "entry %d of %s changes node %s", c.index, own, id)
 		}
 	}
 }

@@ -37,29 +37,29 @@ func (j *judge) reason(c *committed, stop *fsm.InstanceStop, i *fsm.Instance) (f
 	switch stop.Cause {
 	case model.CauseNodeDisabled:
 		if n.Intent != model.IntentDisabled {
-			j.fail("S6", "entry %d stops %s because its node %s is disabled, which is %s", c.index, i.ID, n.ID, n.Intent)
+			j.fail(fsm.S6, "entry %d stops %s because its node %s is disabled, which is %s", c.index, i.ID, n.ID, n.Intent)
 		}
 	case model.CauseNodeNotReady:
 		if !n.Troubled() {
-			j.fail("S6", "entry %d stops %s because its node %s is not well, which it is", c.index, i.ID, n.ID)
+			j.fail(fsm.S6, "entry %d stops %s because its node %s is not well, which it is", c.index, i.ID, n.ID)
 		}
 	case model.CauseNodeDraining:
 		if stop.By == fsm.ByPolicy {
 			if n.Intent != model.IntentCordoned || c.before.Settings.EvictOn != model.EvictOnCordon {
-				j.fail("S6", "entry %d stops %s by the policy for cordoned nodes, and its node is %s", c.index, i.ID, n.Intent)
+				j.fail(fsm.S6, "entry %d stops %s by the policy for cordoned nodes, and its node is %s", c.index, i.ID, n.Intent)
 			}
 			return false
 		}
 		d, ok := c.before.Drains.Get(model.DrainID(stop.By))
 		later, _ := c.after.Drains.Get(model.DrainID(stop.By))
 		if !ok || later == nil {
-			j.fail("S6", "entry %d stops %s for the drain %q, which there is not", c.index, i.ID, stop.By)
+			j.fail(fsm.S6, "entry %d stops %s for the drain %q, which there is not", c.index, i.ID, stop.By)
 			return false
 		}
 		was, _ := d.Node(i.Node)
 		part, _ := later.Node(i.Node)
 		if was.Phase != model.PhaseDraining || !part.Turn || d.Paused {
-			j.fail("S6", "entry %d stops %s for the drain %s, which is %s there, turn %v, paused %v", c.index, i.ID, d.ID, was.Phase, part.Turn, d.Paused)
+			j.fail(fsm.S6, "entry %d stops %s for the drain %s, which is %s there, turn %v, paused %v", c.index, i.ID, d.ID, was.Phase, part.Turn, d.Paused)
 		}
 		return d.Options.Force
 	}
@@ -74,7 +74,7 @@ func (j *judge) role(c *committed, stop *fsm.InstanceStop, i *fsm.Instance, forc
 		return
 	}
 	if policy.Eviction.Mode == model.ModeNever {
-		j.fail("S6", "entry %d stops %s of %s for %s, and its role says never", c.index, i.ID, i.Group, stop.Cause)
+		j.fail(fsm.S6, "entry %d stops %s of %s for %s, and its role says never", c.index, i.ID, i.Group, stop.Cause)
 		return
 	}
 	if policy.Eviction.Mode != model.ModeWhen || !slices.Contains(policy.Eviction.When, "!self.leader") {
@@ -84,7 +84,7 @@ func (j *judge) role(c *committed, stop *fsm.InstanceStop, i *fsm.Instance, forc
 	b, _ := c.after.Nodes.Get(i.Node)
 	online := a.Health == model.HealthOnline || b != nil && b.Health == model.HealthOnline
 	if !online || i.Status.Facts[model.FactLeader] != "false" && !saidByPeers(c.before, i) {
-		j.fail("S6", "entry %d stops %s of %s for %s, which says %v on a node that is %s", c.index, i.ID, i.Group, stop.Cause, i.Status.Facts, a.Health)
+		j.fail(fsm.S6, "entry %d stops %s of %s for %s, which says %v on a node that is %s", c.index, i.ID, i.Group, stop.Cause, i.Status.Facts, a.Health)
 	}
 }
 
@@ -115,7 +115,7 @@ func (j *judge) lastCopy(c *committed, stop *fsm.InstanceStop, i *fsm.Instance) 
 		}
 	}
 	if !reliable(c.before, c.after, i, true) || !reliable(c.after, c.after, i, false) {
-		j.fail("S6", "entry %d stops %s of %s for %s, whose copy is the last one that can be relied on", c.index, i.ID, i.Group, stop.Cause)
+		j.fail(fsm.S6, "entry %d stops %s of %s for %s, whose copy is the last one that can be relied on", c.index, i.ID, i.Group, stop.Cause)
 	}
 }
 
@@ -163,7 +163,7 @@ func (j *judge) preemptions(c *committed) {
 			return ok && string(place.ID) == stop.By && slices.Contains(place.Awaits, stop.ID)
 		})
 		if at < 0 || !known {
-			j.fail("S11", "entry %d preempts %s for %q, which is not placed with it", c.index, stop.ID, stop.By)
+			j.fail(fsm.S11, "entry %d preempts %s for %q, which is not placed with it", c.index, stop.ID, stop.By)
 			return
 		}
 		place := group[at].(*fsm.InstancePlace)
@@ -176,7 +176,7 @@ func (j *judge) preemptions(c *committed) {
 func (j *judge) lower(c *committed, place *fsm.InstancePlace, victim *fsm.Instance) {
 	taker, owner := jobOf(c.before, place.Group), jobOf(c.before, victim.Group)
 	if taker == nil || owner == nil || place.Node != victim.Node {
-		j.fail("S11", "entry %d preempts %s on %s for %s on %s", c.index, victim.Group, victim.Node, place.Group, place.Node)
+		j.fail(fsm.S11, "entry %d preempts %s on %s for %s on %s", c.index, victim.Group, victim.Node, place.Group, place.Node)
 		return
 	}
 	class, rank, _ := c.before.Class(taker.Class)
@@ -186,7 +186,7 @@ func (j *judge) lower(c *committed, place *fsm.InstancePlace, victim *fsm.Instan
 	case rank == other && class.PreemptEqual == model.PreemptFair && taker.Name != owner.Name:
 		j.counts[CountEqualPreemptions]++
 	default:
-		j.fail("S11", "entry %d preempts %s of class %s for %s of class %s", c.index, victim.Group, owner.Class, place.Group, taker.Class)
+		j.fail(fsm.S11, "entry %d preempts %s of class %s for %s of class %s", c.index, victim.Group, owner.Class, place.Group, taker.Class)
 	}
 }
 
@@ -210,7 +210,7 @@ func (j *judge) needed(c *committed, place *fsm.InstancePlace) {
 	}
 	for _, n := range c.after.Nodes.All() {
 		if n.ID != place.Node && had(c.after, n.ID) && (c.basis == nil || had(c.basis, n.ID)) {
-			j.fail("S11", "entry %d preempts on %s for %s, and %s has %d MiB free", c.index, place.Node, place.Group, n.ID, n.FreeBytes()/mib)
+			j.fail(fsm.S11, "entry %d preempts on %s for %s, and %s has %d MiB free", c.index, place.Node, place.Group, n.ID, n.FreeBytes()/mib)
 			return
 		}
 	}

@@ -3,6 +3,8 @@ package sim
 import (
 	"maps"
 	"slices"
+
+	"github.com/outspan/outspan/fsm"
 )
 
 // started judges a program at the moment at which it starts, by what truly runs: S1, what is on the machine fits into
@@ -20,7 +22,7 @@ func (j *judge) started(p *program) {
 			shares := other.spec != nil && (!p.hasLocal() && !other.hasLocal() && other.spec.OneHolder() || p.hasLocal() && other.hasLocal())
 			doomed := m.frozen && other.fenced() && m.lease.over(other, j.now) // it is killed before it does anything
 			if shares && !doomed {
-				j.fail("S2", "%s starts on %s as slot %d of %s, and %s runs on %s (frozen %v)", p.id, p.m.id, p.slot, p.group, other.id, m.id, m.frozen)
+				j.fail(fsm.S2, "%s starts on %s as slot %d of %s, and %s runs on %s (frozen %v)", p.id, p.m.id, p.slot, p.group, other.id, m.id, m.frozen)
 				return
 			}
 		}
@@ -38,13 +40,13 @@ func (j *judge) fits(p *program) {
 		for _, name := range slices.Sorted(maps.Keys(other.ports)) {
 			port := other.ports[name]
 			if holder := ports[port]; holder != nil {
-				j.fail("S1", "port %d of %s is used by %s and %s", port, p.m.id, holder.id, other.id)
+				j.fail(fsm.S1, "port %d of %s is used by %s and %s", port, p.m.id, holder.id, other.id)
 				return
 			}
 			ports[port] = other
 		}
 	}
 	if sum > p.m.memory {
-		j.fail("S1", "programs of %d MiB run on %s, which has %d", sum/mib, p.m.id, p.m.memory/mib)
+		j.fail(fsm.S1, "programs of %d MiB run on %s, which has %d", sum/mib, p.m.id, p.m.memory/mib)
 	}
 }

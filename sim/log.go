@@ -62,7 +62,7 @@ func (l *log) propose(p *proposal) bool {
 	}
 	data, err := fsm.EncodeEntry(p.entry)
 	if err != nil {
-		l.w.fail("codec", "an entry can't be encoded: %v", err)
+		l.w.fail("", "an entry can't be encoded: %v", err)
 		return false
 	}
 	p.data = data

@@ -95,7 +95,7 @@ func (w *world) drainsEnd() {
 		}
 	}
 	w.draining(func(d *fsm.Drain) {
-		w.fail("L2", "drain %s of %d nodes has not ended, %s after everything was well", d.ID, len(d.Nodes), latest.Sub(w.now))
+		w.fail(fsm.L2, "drain %s of %d nodes has not ended, %s after everything was well", d.ID, len(d.Nodes), latest.Sub(w.now))
 	})
 }
 
@@ -123,7 +123,7 @@ func (w *world) settle() {
 		}
 		w.withdraw()
 		if w.now > limit {
-			w.fail("L3", "it does not come to rest: %d entries in the last %s", w.log.first.Index-before, quietFor)
+			w.fail(fsm.L3, "it does not come to rest: %d entries in the last %s", w.log.first.Index-before, quietFor)
 		}
 	}
 }
@@ -139,17 +139,17 @@ func (w *world) withdraw() {
 
 // atRest holds what must be true when nothing is left to do.
 func (w *world) atRest() {
-	w.draining(func(d *fsm.Drain) { w.fail("L2", "drain %s has not ended and nothing is written", d.ID) })
+	w.draining(func(d *fsm.Drain) { w.fail(fsm.L2, "drain %s has not ended and nothing is written", d.ID) })
 	if w.failure != nil {
 		return
 	}
 	if w.lead == nil {
-		w.fail("L1", "nobody leads")
+		w.fail(fsm.L1, "nobody leads")
 		return
 	}
 	in := w.lead.input()
 	if plan := reconcile.Decide(in); len(plan.Entries) > 0 {
-		w.fail("L3", "at rest, and yet this is decided, and was from %s of the %s since the last entry on, unnoticed: %s", unnoticed(in), in.Now.Sub(in.State.Now), kinds(plan.Entries[0]))
+		w.fail(fsm.L3, "at rest, and yet this is decided, and was from %s of the %s since the last entry on, unnoticed: %s", unnoticed(in), in.Now.Sub(in.State.Now), kinds(plan.Entries[0]))
 		return
 	}
 	e := reconcile.Explain(in)
@@ -159,15 +159,15 @@ func (w *world) atRest() {
 			continue
 		}
 		if g.Ready < g.Count && e.Pending(id) == nil {
-			w.fail("S14", "at rest %s has %d of %d ready, and there is no reason", id, g.Ready, g.Count)
+			w.fail(fsm.S14, "at rest %s has %d of %d ready, and there is no reason", id, g.Ready, g.Count)
 		}
 		job := jobOf(s, id)
 		d, ok := s.Deployments.Get(job.Deployment)
 		if g.Running > g.Count && (!ok || d.Status.Ended()) && !waits(*s, e, id) {
-			w.fail("S7", "at rest %s has %d running, %d are wanted", id, g.Running, g.Count)
+			w.fail(fsm.S7, "at rest %s has %d running, %d are wanted", id, g.Running, g.Count)
 		}
 		if g.Held != 0 {
-			w.fail("S3", "at rest %s holds %d of its budget", id, g.Held)
+			w.fail(fsm.S3, "at rest %s holds %d of its budget", id, g.Held)
 		}
 	}
 	w.truth()
@@ -180,12 +180,12 @@ func (w *world) truth() {
 		for _, p := range m.programs {
 			i, ok := s.Instances.Get(p.id)
 			if p.alive && (!ok || i.Node != m.id || i.Desired == model.DesiredStopped) {
-				w.fail("S15", "at rest %s runs on %s and is not to", p.id, m.id)
+				w.fail(fsm.S15, "at rest %s runs on %s and is not to", p.id, m.id)
 			}
 		}
 		for i := range s.InstancesOn(m.id) {
 			if p := m.find(i.ID); i.Ready() && (p == nil || !p.alive || !p.ready) {
-				w.fail("S15", "at rest %s is ready on %s by the state, and not in truth", i.ID, m.id)
+				w.fail(fsm.S15, "at rest %s is ready on %s by the state, and not in truth", i.ID, m.id)
 			}
 		}
 	}
@@ -214,7 +214,7 @@ func (w *world) silence() {
 		return
 	}
 	if n, ok := w.log.first.Nodes.Get(victim.id); !ok || n.Health != model.HealthOffline {
-		w.fail("L4", "node %s is silent for %s, and not offline", victim.id, w.now.Sub(silent))
+		w.fail(fsm.L4, "node %s is silent for %s, and not offline", victim.id, w.now.Sub(silent))
 		return
 	}
 	w.counts[CountOfflineProved]++
@@ -246,7 +246,7 @@ func (w *world) agree() {
 	for _, s := range w.log.servers {
 		s.applyAll()
 		if got := fsm.Digest(s.state()); got != want && w.failure == nil {
-			w.fail("S5", "in the end server s%d has digest %s, the others %s", s.id+1, got, want)
+			w.fail(fsm.S5, "in the end server s%d has digest %s, the others %s", s.id+1, got, want)
 		}
 	}
 	replay := fsm.NewState()
@@ -256,13 +256,13 @@ func (w *world) agree() {
 		}
 		entry, err := fsm.DecodeEntry(e.data)
 		if err != nil {
-			w.fail("S5", "entry %d can't be read again: %v", i+1, err)
+			w.fail(fsm.S5, "entry %d can't be read again: %v", i+1, err)
 			return
 		}
 		replay, _ = replay.Apply(uint64(i+1), e.term, entry)
 	}
 	if got := fsm.Digest(replay); got != want {
-		w.fail("S5", "a replay of the log has digest %s, the servers %s", got, want)
+		w.fail(fsm.S5, "a replay of the log has digest %s, the servers %s", got, want)
 	}
 	w.judge.kept()
 	w.unreadable()
@@ -273,7 +273,7 @@ func (w *world) agree() {
 func (w *world) unreadable() {
 	newer := []byte{0xa4, 1, byte(model.CurrentFormat + 1), 2, 0, 3, 0, 8, 0x80} // format, at, wall and no group
 	if _, err := w.log.servers[0].machine.Apply(uint64(len(w.log.entries)+1), w.log.term, newer); err == nil && w.failure == nil {
-		w.fail("S5", "an entry of format %d was skipped by a program that knows formats up to %d", model.CurrentFormat+1, model.CurrentFormat)
+		w.fail(fsm.S5, "an entry of format %d was skipped by a program that knows formats up to %d", model.CurrentFormat+1, model.CurrentFormat)
 	}
 }
 

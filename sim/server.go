@@ -43,11 +43,11 @@ func (s *server) apply(index uint64) []fsm.Result {
 	}
 	results, err := s.machine.Apply(index, e.term, e.data)
 	if err != nil {
-		s.w.fail("S5", "server s%d can't apply entry %d: %v", s.id+1, index, err)
+		s.w.fail(fsm.S5, "server s%d can't apply entry %d: %v", s.id+1, index, err)
 		return nil
 	}
 	if e.results != nil && !sameResults(e.results, results) {
-		s.w.fail("S5", "server s%d gives another answer at index %d:\n%s", s.id+1, index, cmp.Diff(e.results, results))
+		s.w.fail(fsm.S5, "server s%d gives another answer at index %d:\n%s", s.id+1, index, cmp.Diff(e.results, results))
 	}
 	if e.digest != "" {
 		s.compare(index, "applied the log")
@@ -76,7 +76,7 @@ func (s *server) compare(index uint64, how string) {
 	want := s.w.log.entries[index-1].digest
 	s.w.counts[CountDigests]++
 	if got := fsm.Digest(s.state()); got != want {
-		s.w.fail("S5", "server s%d, which %s, has digest %s at index %d, the first one had %s", s.id+1, how, got, index, want)
+		s.w.fail(fsm.S5, "server s%d, which %s, has digest %s at index %d, the first one had %s", s.id+1, how, got, index, want)
 	}
 }
 
@@ -106,18 +106,18 @@ func (s *server) snapshot() {
 	var out bytes.Buffer
 	state := s.state()
 	if err := fsm.WriteSnapshot(&out, state); err != nil {
-		s.w.fail("S5", "snapshot of server s%d: %v", s.id+1, err)
+		s.w.fail(fsm.S5, "snapshot of server s%d: %v", s.id+1, err)
 		return
 	}
 	s.kept, s.keptIndex = bytes.Clone(out.Bytes()), s.applied
 	s.w.counts[CountSnapshots]++
 	again, err := fsm.ReadSnapshot(&out)
 	if err != nil {
-		s.w.fail("S5", "snapshot of server s%d can't be read: %v", s.id+1, err)
+		s.w.fail(fsm.S5, "snapshot of server s%d can't be read: %v", s.id+1, err)
 		return
 	}
 	if got, want := fsm.Digest(again), fsm.Digest(state); got != want {
-		s.w.fail("S5", "a snapshot at index %d has digest %s, the state %s", state.Index, got, want)
+		s.w.fail(fsm.S5, "a snapshot at index %d has digest %s, the state %s", state.Index, got, want)
 	}
 }
 
@@ -137,7 +137,7 @@ func (s *server) restart(from *server) {
 	s.machine, s.applied = fsm.NewMachine(), 0
 	if from.kept != nil {
 		if err := s.machine.Restore(bytes.NewReader(from.kept)); err != nil {
-			s.w.fail("S5", "server s%d can't restore the snapshot of s%d: %v", s.id+1, from.id+1, err)
+			s.w.fail(fsm.S5, "server s%d can't restore the snapshot of s%d: %v", s.id+1, from.id+1, err)
 			return
 		}
 		s.applied, s.keptIndex, s.kept = from.keptIndex, from.keptIndex, from.kept

@@ -13,7 +13,7 @@ func Shrink(failed Result, lines int, limit time.Duration) Result {
 	best := failed
 	try := func(keep []bool) bool {
 		r := Run(Config{Seed: cfg.Seed, Scenario: cfg.Scenario, Keep: keep, Lines: lines})
-		if r.Failure == nil || rule(r) != rule(failed) {
+		if r.Failure == nil || r.Failure.Invariant != failed.Failure.Invariant {
 			return false
 		}
 		cfg.Keep, best = keep, r
@@ -54,15 +54,4 @@ func leaveOut(cfg *Config, size int, end time.Time, try func([]bool) bool) bool 
 		from = next
 	}
 	return found
-}
-
-// rule is the id of the rule that a failure names.
-func rule(r Result) string {
-	text := r.Failure.Error()
-	for i := range text {
-		if text[i] == ':' {
-			return text[:i]
-		}
-	}
-	return text
 }

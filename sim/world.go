@@ -24,9 +24,9 @@ type Result struct {
 	Seed     uint64
 	Scenario string
 	Schedule []Action
-	Failure  error  // nil: every rule held. Its text begins with the rule's id
-	FailedAt int    // actions of the schedule that had happened when it failed
-	Hash     uint64 // of all that happened
+	Failure  *fsm.Finding // nil: every rule held
+	FailedAt int          // actions of the schedule that had happened when it failed
+	Hash     uint64       // of all that happened
 	Counts   Counts
 	Trace    []string
 }
@@ -46,7 +46,7 @@ type world struct {
 	trace    *trace
 	counts   Counts
 	chance   *rand.Rand // of the model's own delays and losses
-	failure  error
+	failure  *fsm.Finding
 	calm     bool // faults are over
 }
 
@@ -64,7 +64,7 @@ func run(cfg Config) (w *world, result Result) {
 	result = Result{Seed: cfg.Seed, Scenario: sc.name, Schedule: sc.schedule(cfg.Seed)}
 	defer func() {
 		if cause := recover(); cause != nil {
-			w.fail("panic", "%v\n%s", cause, stack())
+			w.fail("", "panic: %v\n%s", cause, stack())
 		}
 		result.Failure, result.Hash, result.Counts, result.Trace = w.failure, w.trace.sum, w.counts, w.trace.last()
 	}()
@@ -167,11 +167,12 @@ func between(r *rand.Rand, low, high model.Duration) model.Duration {
 }
 
 // fail ends the history. The first failure is the one that counts.
-func (w *world) fail(rule, format string, args ...any) {
+func (w *world) fail(rule fsm.Invariant, format string, args ...any) {
 	if w.failure != nil {
 		return
 	}
-	w.failure = fmt.Errorf("%s: %s (true time %s, index %d)", rule, fmt.Sprintf(format, args...), model.Duration(w.now), w.log.first.Index)
+	text := fmt.Sprintf("%s (true time %s, index %d)", fmt.Sprintf(format, args...), model.Duration(w.now), w.log.first.Index)
+	w.failure = &fsm.Finding{Invariant: rule, Text: text}
 	w.trace.say("FAILED %v", w.failure)
 }
 

@@ -10,23 +10,24 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/outspan/outspan/internal/testbed/memnet"
 	"github.com/outspan/outspan/transport"
 )
 
-// TestBubble: two servers and an agent in fake time, over net.Pipe. A bubble ends only when every goroutine has, so
+// TestBubble: two servers and an agent in fake time. A bubble ends only when every goroutine has, so
 // it also shows that nothing is left behind.
 func TestBubble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		network := newMemNet()
+		network := memnet.New()
 		ca := authority(t, "c1")
 		server := credentials(t, ca, transport.RoleServer, "s1")
 		if got := server.NotAfter().Year(); got != 2009 && got != 2010 {
 			t.Errorf("the certificate ends in %d: it was not made by the bubble's clock", got)
 		}
 		p := newPoller()
-		s := start(t, server, stationConfig{raw: network.listen("s1:443"), dial: network.dial, handler: p})
+		s := start(t, server, stationConfig{raw: network.Listen("s1:443"), dial: network.Dialer("s1"), handler: p})
 		echoRaft(t, s)
-		s2 := start(t, credentials(t, ca, transport.RoleServer, "s2"), stationConfig{raw: network.listen("s2:443"), dial: network.dial})
+		s2 := start(t, credentials(t, ca, transport.RoleServer, "s2"), stationConfig{raw: network.Listen("s2:443"), dial: network.Dialer("s1")})
 		echoRaft(t, s2)
 
 		pollInTime(t, network, ca)
@@ -40,8 +41,8 @@ func TestBubble(t *testing.T) {
 }
 
 // pollInTime: a long poll over HTTP/2 lasts its minute.
-func pollInTime(t *testing.T, network *memNet, ca *transport.Authority) {
-	d := transport.Dialer{Credentials: credentials(t, ca, transport.RoleAgent, "n1"), Dial: network.dial}
+func pollInTime(t *testing.T, network *memnet.Net, ca *transport.Authority) {
+	d := transport.Dialer{Credentials: credentials(t, ca, transport.RoleAgent, "n1"), Dial: network.Dialer("n1")}
 	began := time.Now()
 	got, err := get(t.Context(), client(t, d), "https://s1/rude")
 	if err != nil || got != "HTTP/2.0 waited" {
@@ -53,11 +54,11 @@ func pollInTime(t *testing.T, network *memNet, ca *transport.Authority) {
 }
 
 // stopInTime: the rude poll gets the five seconds that are the default, and no more.
-func stopInTime(t *testing.T, network *memNet, ca *transport.Authority, s *station, p *poller) {
+func stopInTime(t *testing.T, network *memnet.Net, ca *transport.Authority, s *station, p *poller) {
 	for len(p.entered) > 0 {
 		<-p.entered
 	}
-	d := transport.Dialer{Credentials: credentials(t, ca, transport.RoleAgent, "n1"), Dial: network.dial}
+	d := transport.Dialer{Credentials: credentials(t, ca, transport.RoleAgent, "n1"), Dial: network.Dialer("n1")}
 	got := getLater(t.Context(), client(t, d), "https://s1/rude")
 	<-p.entered
 	began := time.Now()
@@ -75,12 +76,12 @@ func stopInTime(t *testing.T, network *memNet, ca *transport.Authority, s *stati
 // nothing.
 func TestSilentPeer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		network := newMemNet()
+		network := memnet.New()
 		ca := authority(t, "c1")
-		start(t, credentials(t, ca, transport.RoleServer, "s1"), stationConfig{raw: network.listen("s1:443"), handler: newPoller()})
+		start(t, credentials(t, ca, transport.RoleServer, "s1"), stationConfig{raw: network.Listen("s1:443"), handler: newPoller()})
 		var silent atomic.Bool
 		d := transport.Dialer{Credentials: credentials(t, ca, transport.RoleAgent, "n1"), Dial: func(ctx context.Context, kind, address string) (net.Conn, error) {
-			c, err := network.dial(ctx, kind, address)
+			c, err := network.Dial(ctx, "n1", address)
 			return &muffled{c, &silent}, err
 		}}
 		http := client(t, d)
@@ -125,9 +126,9 @@ func TestSlowHandshake(t *testing.T) {
 	for name, pause := range map[string]time.Duration{"drip": 50 * time.Millisecond, "silent": time.Hour} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				network := newMemNet()
-				s := start(t, credentials(t, authority(t, "c1"), transport.RoleServer, "s1"), stationConfig{raw: network.listen("s1:443")})
-				c := must(network.dial(t.Context(), "", "s1:443"))(t)
+				network := memnet.New()
+				s := start(t, credentials(t, authority(t, "c1"), transport.RoleServer, "s1"), stationConfig{raw: network.Listen("s1:443")})
+				c := must(network.Dial(t.Context(), "n1", "s1:443"))(t)
 				began := time.Now()
 				ctx, cancel := context.WithCancel(t.Context())
 				done := make(chan struct{})
@@ -167,11 +168,11 @@ func drip(ctx context.Context, c net.Conn, data []byte, pause time.Duration) {
 // TestNobodyServes: a connection that proved itself but that nobody takes is closed after two seconds more.
 func TestNobodyServes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		network := newMemNet()
+		network := memnet.New()
 		creds := credentials(t, authority(t, "c1"), transport.RoleServer, "s1")
-		l := must(transport.NewListener(network.listen("s1:443"), transport.ListenerConfig{Credentials: creds}))(t)
+		l := must(transport.NewListener(network.Listen("s1:443"), transport.ListenerConfig{Credentials: creds}))(t)
 		stop := background(l.Run)
-		c := must(transport.Dialer{Credentials: creds, Dial: network.dial}.DialAPI(t.Context(), "tcp", "s1:443"))(t)
+		c := must(transport.Dialer{Credentials: creds, Dial: network.Dialer("n1")}.DialAPI(t.Context(), "tcp", "s1:443"))(t)
 		began := time.Now()
 		_, err := c.Read(make([]byte, 1))
 		if took := time.Since(began); took != 2*time.Second || err == nil {

@@ -68,64 +68,6 @@ func credentials(t testing.TB, ca *transport.Authority, role transport.Role, nam
 	return must(ca.Credentials(role, name))(t)
 }
 
-// memNet is a network of net.Pipe, which a synctest bubble can see through.
-type memNet struct {
-	mu        sync.Mutex
-	listeners map[string]*memListener
-}
-
-type memAddr string
-
-func (memAddr) Network() string  { return "mem" }
-func (a memAddr) String() string { return string(a) }
-
-type memListener struct {
-	addr memAddr
-	ch   chan net.Conn
-	done chan struct{}
-	once sync.Once
-}
-
-func newMemNet() *memNet { return &memNet{listeners: map[string]*memListener{}} }
-
-func (n *memNet) listen(addr string) net.Listener {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	l := &memListener{addr: memAddr(addr), ch: make(chan net.Conn), done: make(chan struct{})}
-	n.listeners[addr] = l
-	return l
-}
-
-func (n *memNet) dial(ctx context.Context, _, addr string) (net.Conn, error) {
-	n.mu.Lock()
-	l := n.listeners[addr]
-	n.mu.Unlock()
-	if l == nil {
-		return nil, fmt.Errorf("nobody at %s", addr)
-	}
-	near, far := net.Pipe()
-	select {
-	case l.ch <- far:
-		return near, nil
-	case <-l.done:
-		return nil, fmt.Errorf("%s is closed", addr)
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-}
-
-func (l *memListener) Accept() (net.Conn, error) {
-	select {
-	case c := <-l.ch:
-		return c, nil
-	case <-l.done:
-		return nil, net.ErrClosed
-	}
-}
-
-func (l *memListener) Close() error   { l.once.Do(func() { close(l.done) }); return nil }
-func (l *memListener) Addr() net.Addr { return l.addr }
-
 // station is one server process's port: the listener and the API on it.
 type station struct {
 	*transport.Listener

@@ -12,6 +12,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 
+	"github.com/outspan/outspan/internal/testbed/memnet"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -91,7 +92,7 @@ type zeros struct{}
 func (zeros) Read(b []byte) (int, error) { clear(b); return len(b), nil }
 
 func TestRaftAdvertise(t *testing.T) {
-	l := must(transport.NewListener(newMemNet().listen("x"), transport.ListenerConfig{Credentials: credentials(t, authority(t, "c1"), transport.RoleServer, "s1")}))(t)
+	l := must(transport.NewListener(memnet.New().Listen("x"), transport.ListenerConfig{Credentials: credentials(t, authority(t, "c1"), transport.RoleServer, "s1")}))(t)
 	if got := l.Raft(transport.Dialer{}, "s1.lan:7640").Addr(); got.String() != "s1.lan:7640" || got.Network() != "tcp" {
 		t.Errorf("got %s %s", got.Network(), got)
 	}

@@ -16,6 +16,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/outspan/outspan/internal/testbed/memnet"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
@@ -165,10 +166,10 @@ func TestAgentsOfAStoppingServer(t *testing.T) {
 // An agent's call is cut off with the server that does not get an answer for it in time.
 func TestRudeAgentCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		network := newMemNet()
+		network := memnet.New()
 		ca := authority(t, "c1")
 		entered := make(chan bool, 1)
-		s := start(t, credentials(t, ca, transport.RoleServer, "s1"), stationConfig{raw: network.listen("s1:443"), http: transport.HTTPConfig{
+		s := start(t, credentials(t, ca, transport.RoleServer, "s1"), stationConfig{raw: network.Listen("s1:443"), http: transport.HTTPConfig{
 			Agents: func(ctx context.Context, _ transport.Identity, _ transport.AgentCall, _ []byte) ([]byte, error) {
 				entered <- true
 				<-ctx.Done()
@@ -176,7 +177,7 @@ func TestRudeAgentCall(t *testing.T) {
 			},
 		}})
 		c := must(transport.NewClient(transport.ClientConfig{
-			Addresses: []string{"https://s1:443"}, Credentials: credentials(t, ca, transport.RoleAgent, "n1"), RetryFor: -1, Dial: network.dial,
+			Addresses: []string{"https://s1:443"}, Credentials: credentials(t, ca, transport.RoleAgent, "n1"), RetryFor: -1, Dial: network.Dialer("n1"),
 		}))(t)
 		defer c.Close()
 		failed := make(chan error, 1)
@@ -200,9 +201,9 @@ func TestRudeAgentCall(t *testing.T) {
 // idle connection is closed.
 func TestSilentServerOfAnAgent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		network := newMemNet()
+		network := memnet.New()
 		ca := authority(t, "c1")
-		s := start(t, credentials(t, ca, transport.RoleServer, "s1"), stationConfig{raw: network.listen("s1:443"), http: transport.HTTPConfig{
+		s := start(t, credentials(t, ca, transport.RoleServer, "s1"), stationConfig{raw: network.Listen("s1:443"), http: transport.HTTPConfig{
 			Agents: func(ctx context.Context, _ transport.Identity, _ transport.AgentCall, _ []byte) ([]byte, error) {
 				select {
 				case <-ctx.Done():
@@ -215,7 +216,7 @@ func TestSilentServerOfAnAgent(t *testing.T) {
 		c := must(transport.NewClient(transport.ClientConfig{
 			Addresses: []string{"https://s1:443"}, Credentials: credentials(t, ca, transport.RoleAgent, "n1"), RetryFor: -1,
 			Dial: func(ctx context.Context, kind, address string) (net.Conn, error) {
-				c, err := network.dial(ctx, kind, address)
+				c, err := network.Dial(ctx, "n1", address)
 				return &muffled{c, &silent}, err
 			},
 		}))(t)
@@ -248,10 +249,10 @@ func TestSilentServerOfAnAgent(t *testing.T) {
 // A large answer over a slow line takes longer than either end waits for a sign, and is one.
 func TestSlowAnswerToAnAgent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		network := newMemNet()
+		network := memnet.New()
 		ca := authority(t, "c1")
 		text := strings.Repeat("0123456789", 1<<17)
-		s := start(t, credentials(t, ca, transport.RoleServer, "s1"), stationConfig{raw: network.listen("s1:443"), http: transport.HTTPConfig{
+		s := start(t, credentials(t, ca, transport.RoleServer, "s1"), stationConfig{raw: network.Listen("s1:443"), http: transport.HTTPConfig{
 			Agents: func(_ context.Context, _ transport.Identity, call transport.AgentCall, question []byte) ([]byte, error) {
 				if call == transport.CallReport {
 					return answerReport(question)
@@ -262,7 +263,7 @@ func TestSlowAnswerToAnAgent(t *testing.T) {
 		c := must(transport.NewClient(transport.ClientConfig{
 			Addresses: []string{"https://s1:443"}, Credentials: credentials(t, ca, transport.RoleAgent, "n1"), RetryFor: -1,
 			Dial: func(ctx context.Context, kind, address string) (net.Conn, error) {
-				c, err := network.dial(ctx, kind, address)
+				c, err := network.Dial(ctx, "n1", address)
 				return &slow{c}, err
 			},
 		}))(t)

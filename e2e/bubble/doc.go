@@ -16,9 +16,9 @@
 // Then faults and work end, and the cluster must come to rest: a leader, drains that end, everything that is wanted
 // once, no more entries, and a dead node found out in time (L1 to L4, invariant_live_test.go).
 //
-// Machines lose power with what was not forced to their disks, disks hang, fail and fill up (cluster/memdisk), links
-// are late, in disorder, repeat and lose (cluster/memnet), wall clocks jump. A paused process is one thing that a
-// bubble can't have: only its outside is imitated here.
+// Machines lose power with what was not forced to their disks, disks hang, fail and fill up (internal/testbed/memdisk).
+// Links are late, in disorder, repeat and lose (internal/testbed/memnet), and wall clocks jump. A paused process is one
+// thing that a bubble can't have: only its outside is imitated here.
 //
 // Random tests run the seeds of testdata/seeds, which found something once, and a few fixed ones; with OUTSPAN_SIM=1
 // (make sim) OUTSPAN_SIM_SEEDS fresh ones behind those of the file. In make test (-short) the longest go on for half as

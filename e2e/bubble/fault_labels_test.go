@@ -46,7 +46,7 @@ func (w *world) clientOf(s *server, name string) *transport.Client {
 	w.t.Helper()
 	creds, err := w.ca.Credentials(transport.RoleCLI, name)
 	must(w.t, err)
-	c, err := transport.NewClient(transport.ClientConfig{Addresses: []string{"https://" + s.address()}, Credentials: creds, Dial: w.dialer(cliHost), RetryFor: -1})
+	c, err := transport.NewClient(transport.ClientConfig{Addresses: []string{"https://" + s.address()}, Credentials: creds, Dial: w.net.Dialer(cliHost), RetryFor: -1})
 	must(w.t, err)
 	return c
 }

@@ -39,12 +39,7 @@ func (c *court) judge(s step) []error {
 			found = append(found, err)
 		}
 	}
-	for _, err := range []error{fsm.Check(s.after), checkStep(s)} {
-		if err != nil {
-			found = append(found, labelled(err))
-		}
-	}
-	return found
+	return append(found, append(checked(fsm.Check(s.after)), checked(checkStep(s))...)...)
 }
 
 func checkStep(s step) error {
@@ -54,25 +49,16 @@ func checkStep(s step) error {
 	return fsm.CheckStep(s.before, s.after)
 }
 
-// labels tell to which invariant a finding of fsm.Check or fsm.CheckStep belongs, by words in it; the first that fits
-// counts.
-var labels = [...]struct{ words, id string }{
-	{"bytes are placed", "S1"}, {"holds", "S1"}, {"port ", "S1"},
-	{"single holder", "S2"},
-	{"are both desired", "S7"}, {"instances are desired", "S7"},
-	{"came back", "S9"},
-	{"became", "S8"}, {"went", "S8"}, {"had ended", "S8"}, {"began anew", "S8"}, {"changed", "S8"}, {"rewritten", "S8"},
-}
-
-// labelled puts the id of its invariant before a finding of the product's own checks; what has none breaks what the
-// others rest on.
-func labelled(err error) error {
-	for _, l := range labels {
-		if strings.Contains(err.Error(), l.words) {
-			return fmt.Errorf("%s: %w", l.id, err)
+// checked lists what the product's own checks found. What has no number breaks what the others rest on.
+func checked(err error) (all []error) {
+	found, _ := errors.AsType[fsm.Findings](err)
+	for _, one := range found {
+		if one.Invariant == "" {
+			one = fsm.Finding{Invariant: fsm.S5, Text: "the state contradicts itself: " + one.Text}
 		}
+		all = append(all, fsm.Findings{one})
 	}
-	return fmt.Errorf("S5: the state contradicts itself: %w", err)
+	return all
 }
 
 // findings joins what one judge found.

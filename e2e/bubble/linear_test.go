@@ -101,7 +101,7 @@ func (w *world) doors() []linear.Door {
 	must(w.t, err)
 	var all []linear.Door
 	for _, s := range w.servers {
-		via := transport.Dialer{Credentials: creds, Dial: w.dialer("10.0.9.2")}.HTTPTransport()
+		via := transport.Dialer{Credentials: creds, Dial: w.net.Dialer("10.0.9.2")}.HTTPTransport()
 		all = append(all, linear.Door{Name: s.name, Base: "https://" + s.address(), Via: via})
 	}
 	return all

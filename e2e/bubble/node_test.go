@@ -11,8 +11,8 @@ import (
 
 	"github.com/outspan/outspan/agent"
 	"github.com/outspan/outspan/cluster"
-	"github.com/outspan/outspan/cluster/memdisk"
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/internal/testbed/memdisk"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )

@@ -14,8 +14,8 @@ import (
 
 	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/cluster"
-	"github.com/outspan/outspan/cluster/memdisk"
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/internal/testbed/memdisk"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/reconcile"
 	"github.com/outspan/outspan/transport"
@@ -80,7 +80,7 @@ func (s *server) start() {
 	must(s.w.t, err)
 	p.listener, err = transport.NewListener(s.w.net.Listen(s.address()), transport.ListenerConfig{Credentials: creds, Logger: p.log.Named("listener")})
 	must(s.w.t, err)
-	dialer := transport.Dialer{Credentials: creds, Dial: s.w.dialer(s.host)}
+	dialer := transport.Dialer{Credentials: creds, Dial: s.w.net.Dialer(s.host)}
 	p.peers, p.agents = transport.NewPeerClient(dialer), transport.NewAgentTransport(dialer)
 	p.cluster, err = cluster.Open(s.config(dialer))
 	must(s.w.t, err)

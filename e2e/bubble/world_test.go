@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -19,8 +18,8 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/outspan/outspan/cluster"
-	"github.com/outspan/outspan/cluster/memnet"
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/internal/testbed/memnet"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
@@ -174,11 +173,6 @@ func (w *world) tempDir() string {
 	return dir
 }
 
-// dialer dials from a host.
-func (w *world) dialer(host string) func(context.Context, string, string) (net.Conn, error) {
-	return func(ctx context.Context, _, addr string) (net.Conn, error) { return w.net.Dial(ctx, host, addr) }
-}
-
 // client is a client of all servers.
 func (w *world) client(role transport.Role, name, host string) *transport.Client {
 	w.t.Helper()
@@ -188,7 +182,7 @@ func (w *world) client(role transport.Role, name, host string) *transport.Client
 	for _, s := range w.servers {
 		addresses = append(addresses, "https://"+s.address())
 	}
-	c, err := transport.NewClient(transport.ClientConfig{Addresses: addresses, Credentials: creds, Dial: w.dialer(host), RetryFor: time.Minute})
+	c, err := transport.NewClient(transport.ClientConfig{Addresses: addresses, Credentials: creds, Dial: w.net.Dialer(host), RetryFor: time.Minute})
 	must(w.t, err)
 	return c
 }

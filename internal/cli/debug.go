@@ -105,16 +105,10 @@ type checkView struct {
 
 func checkOf(s fsm.State) checkView {
 	err := fsm.Check(s)
-	if err == nil {
-		return checkView{OK: true}
-	}
-	var joined interface{ Unwrap() []error }
-	if !errors.As(err, &joined) {
-		return checkView{Findings: []string{err.Error()}}
-	}
-	var v checkView
-	for _, one := range joined.Unwrap() {
-		v.Findings = append(v.Findings, one.Error())
+	v := checkView{OK: err == nil}
+	found, _ := errors.AsType[fsm.Findings](err)
+	for _, one := range found {
+		v.Findings = append(v.Findings, one.String())
 	}
 	return v
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
 )
 
@@ -32,7 +33,7 @@ type requirement struct{ id, text, by, reason string }
 var (
 	requirementLine = regexp.MustCompile(`^\| ([A-Z][0-9]+) \| (.+) \| (.*) \|$`)
 	reasonPart      = regexp.MustCompile(`(?:^|; )((does not apply|differs|not yet): .*)$`)
-	invariantLine   = regexp.MustCompile(`(?m)^\| (S[0-9]+) \| `)
+	invariantLine   = regexp.MustCompile(`(?m)^\| ([SL][0-9]+) \| `)
 )
 
 // requirements reads the table.
@@ -143,8 +144,13 @@ func TestRequirements(t *testing.T) {
 		t.Fatal(err)
 	}
 	invariants := map[string]bool{}
+	var listed []fsm.Invariant
 	for _, m := range invariantLine.FindAllSubmatch(proof, -1) {
-		invariants[string(m[1])] = true
+		invariants[string(m[1])] = m[1][0] == 'S'
+		listed = append(listed, fsm.Invariant(m[1]))
+	}
+	if diff := cmp.Diff(listed, fsm.Invariants()); diff != "" {
+		t.Errorf("docs/proof.md does not list the invariants of fsm:\n%s", diff)
 	}
 	all, findings, err := claims(root)
 	if err != nil {

@@ -251,6 +251,11 @@ func (n *Net) Dial(ctx context.Context, from, to string) (net.Conn, error) {
 	}
 }
 
+// Dialer is Dial from one host, in the form of net.Dialer.DialContext.
+func (n *Net) Dialer(from string) func(ctx context.Context, network, address string) (net.Conn, error) {
+	return func(ctx context.Context, _, address string) (net.Conn, error) { return n.Dial(ctx, from, address) }
+}
+
 var (
 	errUnreachable = errors.New("host unreachable")
 	errRefused     = errors.New("connection refused")

@@ -11,7 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/outspan/outspan/cluster/memnet"
+	"github.com/outspan/outspan/internal/testbed/memnet"
 )
 
 // pair connects a with b:1.

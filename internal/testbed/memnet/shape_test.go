@@ -6,7 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/outspan/outspan/cluster/memnet"
+	"github.com/outspan/outspan/internal/testbed/memnet"
 )
 
 // sendNumbered sends the packets 0 to many-1 one millisecond after the other and lists what has arrived a minute later.

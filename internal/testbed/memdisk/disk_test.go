@@ -18,7 +18,7 @@ import (
 	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
 	"go.etcd.io/bbolt"
 
-	"github.com/outspan/outspan/cluster/memdisk"
+	"github.com/outspan/outspan/internal/testbed/memdisk"
 )
 
 func newDisk(t *testing.T, seed uint64) *memdisk.Disk {

@@ -1,0 +1,106 @@
+package fsm
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Invariant is the id of a rule in the table of docs/proof.md. The empty one stands for what has no number: sums,
+// indexes and references, on which the numbered rules rest.
+type Invariant string
+
+// The rules that always hold.
+const (
+	S1  Invariant = "S1"  // memory and ports of a machine are never given away twice
+	S2  Invariant = "S2"  // one holder of an exclusive volume at a time
+	S3  Invariant = "S3"  // no voluntary stop goes past a budget or its rate
+	S4  Invariant = "S4"  // what was acknowledged is there exactly once, what was refused never
+	S5  Invariant = "S5"  // servers at the same index have the same state
+	S6  Invariant = "S6"  // no member with data is stopped without a reason that still holds
+	S7  Invariant = "S7"  // no storms
+	S8  Invariant = "S8"  // states move along declared edges; indexes, epochs and time never go back
+	S9  Invariant = "S9"  // what was deleted does not come back
+	S10 Invariant = "S10" // a decision counts only in its term
+	S11 Invariant = "S11" // preemption takes strictly lower classes, all or nothing
+	S12 Invariant = "S12" // nothing involuntary begins during a HOLD
+	S13 Invariant = "S13" // a machine that a majority has just heard is never marked offline
+	S14 Invariant = "S14" // what should run runs, or says why not
+	S15 Invariant = "S15" // an agent changes nothing but what it saw on its own node
+	S16 Invariant = "S16" // the last copy of a volume is never removed or left behind
+	S17 Invariant = "S17" // nothing that runs ends because servers can't be heard, unless it has a lease
+	S18 Invariant = "S18" // a write changes only what its name names
+)
+
+// The rules that hold once the outside is quiet.
+const (
+	L1 Invariant = "L1" // a majority that was healed has a leader
+	L2 Invariant = "L2" // drains end
+	L3 Invariant = "L3" // a settled cluster writes nothing
+	L4 Invariant = "L4" // a dead machine is found
+	L5 Invariant = "L5" // the log takes every plan
+	L6 Invariant = "L6" // a version that works reaches every node that takes it
+)
+
+// Invariants lists the numbered rules, in the order of docs/proof.md.
+func Invariants() []Invariant {
+	return []Invariant{
+		S1, S2, S3, S4, S5, S6, S7, S8, S9, S10, S11, S12, S13, S14, S15, S16, S17, S18,
+		L1, L2, L3, L4, L5, L6,
+	}
+}
+
+// Valid reports whether i is a numbered rule.
+func (i Invariant) Valid() bool { return slices.Contains(Invariants(), i) }
+
+// String is the id, "" for none.
+func (i Invariant) String() string { return string(i) }
+
+// Finding is one thing that contradicts an invariant.
+type Finding struct {
+	Invariant Invariant
+	Text      string // without the id
+}
+
+// String is the text after the id, if there is one.
+func (f Finding) String() string {
+	if f.Invariant == "" {
+		return f.Text
+	}
+	return string(f.Invariant) + ": " + f.Text
+}
+
+// Findings is an error that lists at least one finding: what Check and CheckStep return.
+type Findings []Finding
+
+// Error has a line for each finding.
+func (f Findings) Error() string {
+	lines := make([]string, len(f))
+	for i, one := range f {
+		lines[i] = one.String()
+	}
+	return strings.Join(lines, "\n")
+}
+
+// Add appends a finding.
+func (f *Findings) Add(rule Invariant, format string, args ...any) {
+	*f = append(*f, Finding{rule, fmt.Sprintf(format, args...)})
+}
+
+// Err returns the findings as an error, nil if there are none.
+func (f Findings) Err() error {
+	if len(f) == 0 {
+		return nil
+	}
+	return f
+}
+
+// First returns the first numbered rule among the findings, "" if there is none.
+func (f Findings) First() Invariant {
+	for _, one := range f {
+		if one.Invariant != "" {
+			return one.Invariant
+		}
+	}
+	return ""
+}

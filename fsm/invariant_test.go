@@ -1,0 +1,35 @@
+package fsm
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// wantFinding wants a finding that breaks a rule, "" for none that has a number, and says something.
+func wantFinding(t *testing.T, err error, rule Invariant, says string) {
+	t.Helper()
+	found, _ := errors.AsType[Findings](err)
+	if !slices.ContainsFunc(found, func(f Finding) bool { return f.Invariant == rule && strings.Contains(f.Text, says) }) {
+		t.Errorf("got %v, want a finding of %q with %q", err, rule, says)
+	}
+}
+
+// TestFindings: an error lists every finding, each after the id of its rule; without findings there is no error.
+func TestFindings(t *testing.T) {
+	var f Findings
+	if err := f.Err(); err != nil || f.First() != "" {
+		t.Errorf("no findings: %v, rule %q", err, f.First())
+	}
+	f.Add("", "a sum is %d", 7)
+	f.Add(S2, "two holders")
+	f.Add(S1, "too full")
+	err := f.Err()
+	if want := "a sum is 7\nS2: two holders\nS1: too full"; err == nil || err.Error() != want {
+		t.Errorf("got %v, want\n%s", err, want)
+	}
+	if got := f.First(); got != S2 {
+		t.Errorf("the first rule is %q, want S2", got)
+	}
+}
