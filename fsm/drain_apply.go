@@ -108,7 +108,7 @@ func (s *State) drainable(name string) (*Node, *model.Error) {
 }
 
 // RunningDrain returns the drain that is going on for the node.
-func (s *State) RunningDrain(n *Node) (*Drain, bool) {
+func (s *fleet) RunningDrain(n *Node) (*Drain, bool) {
 	d, ok := s.Drains.Get(n.Drain)
 	if !ok || n.Intent != model.IntentDraining {
 		return nil, false
@@ -327,7 +327,7 @@ func (s *State) DrainLeft(d *Drain, n *Node) *model.Error {
 	return s.volumesAtWork(d, n)
 }
 
-func (s *State) isSystem(inst *Instance) bool {
+func (s *jobs) isSystem(inst *Instance) bool {
 	g, ok := s.Groups.Get(inst.Group)
 	return ok && g.Role == model.RoleSystem
 }
@@ -403,7 +403,7 @@ func (c *DrainCancel) apply(s *State) error {
 }
 
 // forgetDrains drops the oldest ended drains beyond keptDrains.
-func (s *State) forgetDrains() {
+func (s *fleet) forgetDrains() {
 	if s.Drains.Len() <= keptDrains {
 		return
 	}

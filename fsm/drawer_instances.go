@@ -2,8 +2,10 @@ package fsm
 
 import (
 	"cmp"
+	"iter"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/outspan/outspan/model"
 )
@@ -88,4 +90,72 @@ func (s *instances) index() error {
 		s.putHousehold(id, homes[id])
 	}
 	return nil
+}
+
+// InstancesOf iterates over every instance of a group that the state still has a row of, in order of slot and id.
+func (s *instances) InstancesOf(group model.GroupID) iter.Seq[*Instance] {
+	return s.groupRows(string(group) + "/")
+}
+
+// InstancesInSlot iterates over the instances of one slot.
+func (s *instances) InstancesInSlot(group model.GroupID, slot int) iter.Seq[*Instance] {
+	return s.groupRows(slotPrefix(group, slot))
+}
+
+func (s *instances) groupRows(prefix string) iter.Seq[*Instance] {
+	return func(yield func(*Instance) bool) {
+		for key, inst := range s.inGroup.From(prefix) {
+			if !strings.HasPrefix(key, prefix) || !yield(inst) {
+				return
+			}
+		}
+	}
+}
+
+// InstancesFrom iterates like InstancesOf, and goes on with the instances of other groups: it is for who knows most of
+// the rows, and needn't have the end of the group looked for at each.
+func (s *instances) InstancesFrom(group model.GroupID) iter.Seq[*Instance] {
+	return func(yield func(*Instance) bool) {
+		for _, inst := range s.inGroup.From(string(group) + "/") {
+			if !yield(inst) {
+				return
+			}
+		}
+	}
+}
+
+// InstancesOn iterates over every instance of a node that the state still has a row of, in order of id.
+func (s *instances) InstancesOn(node model.NodeID) iter.Seq[*Instance] {
+	return func(yield func(*Instance) bool) {
+		h, ok := s.households.Get(node)
+		if !ok {
+			return
+		}
+		for _, id := range h.ids {
+			if inst, ok := s.Instances.Get(id); ok && !yield(inst) {
+				return
+			}
+		}
+	}
+}
+
+// PortOwner returns the instance that holds a port of a node.
+func (s *instances) PortOwner(node model.NodeID, port int) (model.InstanceID, bool) {
+	h, ok := s.households.Get(node)
+	if !ok {
+		return "", false
+	}
+	return h.ownerOf(port)
+}
+
+// Departing iterates over the instances that are on their way out or are wished to go and are not confirmed stopped, in
+// order of id.
+func (s *instances) Departing() iter.Seq[*Instance] {
+	return func(yield func(*Instance) bool) {
+		for id := range s.departing.All() {
+			if inst, ok := s.Instances.Get(id); ok && !yield(inst) {
+				return
+			}
+		}
+	}
 }

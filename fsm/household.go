@@ -2,7 +2,6 @@ package fsm
 
 import (
 	"cmp"
-	"iter"
 	"slices"
 
 	"github.com/outspan/outspan/model"
@@ -120,42 +119,6 @@ func (h *household) ownerOf(port int) (model.InstanceID, bool) {
 		return "", false
 	}
 	return h.ids[h.ports[at].owner], true
-}
-
-// PortOwner returns the instance that holds a port of a node.
-func (s *State) PortOwner(node model.NodeID, port int) (model.InstanceID, bool) {
-	h, ok := s.households.Get(node)
-	if !ok {
-		return "", false
-	}
-	return h.ownerOf(port)
-}
-
-// InstancesOn iterates over every instance of a node that the state still has a row of, in order of id.
-func (s *State) InstancesOn(node model.NodeID) iter.Seq[*Instance] {
-	return func(yield func(*Instance) bool) {
-		h, ok := s.households.Get(node)
-		if !ok {
-			return
-		}
-		for _, id := range h.ids {
-			if inst, ok := s.Instances.Get(id); ok && !yield(inst) {
-				return
-			}
-		}
-	}
-}
-
-// InstancesFrom iterates like InstancesOf, and goes on with the instances of other groups: it is for who knows most of
-// the rows, and needn't have the end of the group looked for at each.
-func (s *State) InstancesFrom(group model.GroupID) iter.Seq[*Instance] {
-	return func(yield func(*Instance) bool) {
-		for _, inst := range s.inGroup.From(string(group) + "/") {
-			if !yield(inst) {
-				return
-			}
-		}
-	}
 }
 
 // moveIn puts an instance into its node's household, and makes it the owner of its ports if it has a right to them now.

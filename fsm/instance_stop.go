@@ -257,7 +257,7 @@ func checkGrace(grace *model.Duration) *model.Error {
 }
 
 // graceOf is how long a stop may take: readiness is withdrawn, drain_delay passes, then the grace.
-func (s *State) graceOf(inst *Instance, override *model.Duration) model.Duration {
+func (s *jobs) graceOf(inst *Instance, override *model.Duration) model.Duration {
 	spec, ok := s.Spec(inst.Group, inst.Version)
 	if !ok {
 		return 0
@@ -274,7 +274,7 @@ const wordOfStop = 10 * model.Second
 // StopDue is when the servers write stopped for a draining instance (P15): its grace after its agent said that the stop
 // has begun, so that a program loses none of it where word of the stop comes late, such as through a failover. An agent
 // that says nothing has wordOfStop on top; on an offline node nothing is waited for (P16).
-func (s *State) StopDue(i *Instance) model.Time {
+func (s *fleet) StopDue(i *Instance) model.Time {
 	if i.Marks.StopHeard != 0 {
 		return i.Marks.StopHeard.Add(i.Marks.StopGrace)
 	}
@@ -307,7 +307,7 @@ func (c *InstanceKill) apply(s *State) error {
 // InGrace reports whether an instance was replaced while its node was silent and may run there still: it may serve
 // clients, so its agent ends it with its grace. One of which only one may run has none, and it may have been taken
 // away.
-func (s *State) InGrace(inst *Instance) bool {
+func (s *jobs) InGrace(inst *Instance) bool {
 	spec, ok := s.Spec(inst.Group, inst.Version)
 	given := inst.Marks.GraceOverride == nil || *inst.Marks.GraceOverride > 0
 	return ok && given && inst.Desired == model.DesiredStopped && inst.Status.Observed != model.ObservedStopped && inst.Marks.StopCause == model.CauseNodeOffline && !spec.OneHolder()
