@@ -53,7 +53,7 @@ func (s *jobs) keepStable(job *Job) {
 	s.complete(job.Name, job.Version)
 }
 
-// supersede ends the deployment that a newer wish overtakes.
+// supersede ends the deployment that a newer version or a stop overtakes.
 func (s *State) supersede(job *Job) {
 	if d, ok := s.Deployments.Get(job.Deployment); ok && !d.Status.Ended() {
 		s.stepDeployment(d, model.DeploymentSuperseded, "a newer version or a stop came first")

@@ -2,7 +2,7 @@ package fsm
 
 import "github.com/outspan/outspan/model"
 
-// Drain is the replicated record of an operator's wish to empty one or more nodes.
+// Drain is the replicated record of an operator's order to empty one or more nodes.
 type Drain struct {
 	ID         model.DrainID        `cbor:"1,keyasint"`
 	Actor      model.Actor          `cbor:"2,keyasint"`

@@ -25,7 +25,7 @@ func mark[K ~string](set Table[K, present], key K, was, is bool) {
 	}
 }
 
-// departs reports whether the instance is on its way out, or is wished to go: it is not confirmed stopped, and somebody
+// departs reports whether the instance is on its way out, or is asked to go: it is not confirmed stopped, and somebody
 // wants it to be.
 func (i *Instance) departs() bool {
 	return i != nil && !i.Terminal() && (i.Desired != model.DesiredRunning || i.Eviction.Requested)

@@ -228,7 +228,7 @@ func (s *State) place(c *InstancePlace, g *Group, node *Node, spec *model.GroupS
 	}
 }
 
-// setDesired moves the wish for an instance forward, and says so in an event.
+// setDesired moves the desired state of an instance forward, and says so in an event.
 func (s *State) setDesired(inst *Instance, desired model.Desired, cause model.Cause, reason string) *Instance {
 	return s.moveDesired(inst, desired, cause, reason, "")
 }

@@ -361,7 +361,7 @@ func (c *InstanceMark) apply(s *State) error {
 	return nil
 }
 
-// markFor flips the wish as a command asks. A person who asks for what a policy asked for already takes it over,
+// markFor flips the request as a command asks. A person who asks for what a policy asked for already takes it over,
 // without a flip (L8).
 func (s *State) markFor(inst *Instance, c *InstanceMark) {
 	switch {
@@ -378,7 +378,7 @@ func (s *State) markFor(inst *Instance, c *InstanceMark) {
 	}
 }
 
-// mark flips the eviction wish.
+// mark flips the eviction request.
 func (s *State) mark(inst *Instance, requested bool, cause model.Cause, by string) {
 	switch {
 	case !requested:
@@ -388,7 +388,7 @@ func (s *State) mark(inst *Instance, requested bool, cause model.Cause, by strin
 	}
 }
 
-// flip replaces the eviction wish, with one event at each flip and none in between (L15). A message is for people.
+// flip replaces the eviction request, with one event at each flip and none in between (L15). A message is for people.
 func (s *State) flip(inst *Instance, to Eviction, reason string, message ...string) {
 	if inst.Eviction.Requested == to.Requested {
 		return

@@ -48,7 +48,7 @@ type entryContext struct {
 	actor   model.Actor
 	request model.RequestID
 	events  int
-	touched touches
+	touched touchedTopics
 	group   []Command // the group of commands being applied
 	later   []Event   // emitted when that is done
 	draft   bool      // commands are only tried
