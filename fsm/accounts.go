@@ -101,7 +101,7 @@ func (s *State) accountGroup(row, before, after *Instance) {
 	if before.isReady() != after.isReady() {
 		s.renewServices(g.ID)
 	}
-	if s.Want(&g) != s.Want(group) {
+	if g.Want() != group.Want() {
 		s.resolveBudget(g.ID)
 	}
 }

@@ -11,7 +11,7 @@ type ActorLedger struct {
 }
 
 // NextOf is the earliest time at which an actor's rate allows another stop to begin; it may be past.
-func (s *State) NextOf(k model.ActorKind) model.Time {
+func (s *rules) NextOf(k model.ActorKind) model.Time {
 	rate := s.Settings.ActorRate(k)
 	l, ok := s.Actors.Get(k)
 	if !ok {

@@ -96,7 +96,7 @@ func (s *State) stopAvoiding(node *Node, drop func(AvoidEntry) bool) {
 
 // AvoidsByWord returns until when the group of an instance avoids its node because a person said so with an eviction;
 // false: it doesn't.
-func (s *State) AvoidsByWord(inst *Instance, now model.Time) (model.Time, bool) {
+func (s *fleet) AvoidsByWord(inst *Instance, now model.Time) (model.Time, bool) {
 	node, ok := s.Nodes.Get(inst.Node)
 	if !ok {
 		return 0, false

@@ -199,7 +199,7 @@ func BenchmarkMachine(b *testing.B) {
 		}
 		m := NewMachine()
 		measure(b, len(e.Groups), func() {
-			m.publish(s, touches{}, true)
+			m.publish(s, touchedTopics{}, true)
 			if _, err := m.Apply(s.Index+1, 1, data); err != nil {
 				b.Fatal(err)
 			}

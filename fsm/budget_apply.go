@@ -28,7 +28,7 @@ func (s *State) ResolveGroup(spec *model.GroupSpec, class model.ClassName, count
 	return model.ResolveBudget(spec.Budget, def, count)
 }
 
-func (s *State) sharesNumber(names []model.BudgetName) bool {
+func (s *jobs) sharesNumber(names []model.BudgetName) bool {
 	for _, name := range names {
 		if b, ok := s.Budgets.Get(name); ok && limitsNumber(&b.Spec) {
 			return true
@@ -56,7 +56,7 @@ func (s *State) resolveOwn(id model.GroupID) {
 	if !ok {
 		return
 	}
-	b := s.ResolveGroup(policy, job.Class, s.Want(g))
+	b := s.ResolveGroup(policy, job.Class, g.Want())
 	if b == g.Budget {
 		return
 	}
@@ -90,7 +90,7 @@ func rateText(b model.Budget) string {
 
 // Want is the number of instances a group should have: its count, or for a system group what it has on nodes that are
 // not offline, and what is being replaced there.
-func (s *State) Want(g *Group) int {
+func (g *Group) Want() int {
 	if g.Role == model.RoleSystem {
 		return g.Running - g.Lost + g.Replaced
 	}

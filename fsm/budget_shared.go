@@ -52,8 +52,8 @@ func (s *State) mayShare(b *SharedBudget) *model.Error {
 		if !ok || !known {
 			continue
 		}
-		want += s.Want(g)
-		if s.Want(g) > 0 && policy.StopsFirst() {
+		want += g.Want()
+		if g.Want() > 0 && policy.StopsFirst() {
 			stuck = id
 		}
 	}
@@ -93,7 +93,7 @@ func joinGroups(ids []model.GroupID) string {
 }
 
 // SharedBudgets lists the shared budgets that a group is in, in the order in which it names them.
-func (s *State) SharedBudgets(id model.GroupID) []*SharedBudget {
+func (s *jobs) SharedBudgets(id model.GroupID) []*SharedBudget {
 	if s.Budgets.Len() == 0 {
 		return nil
 	}
@@ -150,11 +150,11 @@ func (s *State) resolveShared(name model.BudgetName) bool {
 	return true
 }
 
-func (s *State) sharedWant(b *SharedBudget) int {
+func (s *jobs) sharedWant(b *SharedBudget) int {
 	want := 0
 	for _, id := range b.Groups {
 		if g, ok := s.Groups.Get(id); ok {
-			want += s.Want(g)
+			want += g.Want()
 		}
 	}
 	return want
@@ -178,7 +178,7 @@ func (s *State) knowsBudgets(id model.GroupID, g *model.GroupSpec) *model.Error 
 	return nil
 }
 
-func (s *State) budgetHint(name model.BudgetName) string {
+func (s *jobs) budgetHint(name model.BudgetName) string {
 	var known []string
 	for have := range s.Budgets.All() {
 		if len(known) < 10 {

@@ -16,7 +16,7 @@ func (s *State) BudgetLines(id model.GroupID) []model.BudgetLine {
 		return nil
 	}
 	class, _, _ := s.Class(job.Class)
-	own := lineOf(string(id), model.ScopeGroup, g.Budget, s.Want(g))
+	own := lineOf(string(id), model.ScopeGroup, g.Budget, g.Want())
 	own.Text = describeBudget(&own, policy.Budget, class, policy.Budget == nil && s.sharesNumber(policy.Budgets))
 	lines := []model.BudgetLine{own}
 	for _, b := range s.SharedBudgets(id) {

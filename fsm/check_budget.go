@@ -30,7 +30,7 @@ func (c *checker) budgets() {
 		for _, id := range b.Groups {
 			g, ok := s.Groups.Get(id)
 			if c.want(ok, "budget %s: its group %s does not exist", name, id); ok {
-				want += s.Want(g)
+				want += g.Want()
 			}
 		}
 		resolved := model.ResolveBudget(&b.Spec, everything(), want)

@@ -36,9 +36,9 @@ func (c *checker) budget(g *Group, job *Job) {
 	if !ok || g.Removed {
 		return
 	}
-	want := c.s.ResolveGroup(policy, job.Class, c.s.Want(g))
+	want := c.s.ResolveGroup(policy, job.Class, g.Want())
 	c.want(g.Budget == want, "group %s: its budget is %+v, by its spec it would be %+v", g.ID, g.Budget, want)
-	c.want(g.Budget.MinReady >= 0 && g.Budget.MinReady+g.Budget.MaxDown == c.s.Want(g), "group %s: its budget %+v does not add up to %d", g.ID, g.Budget, c.s.Want(g))
+	c.want(g.Budget.MinReady >= 0 && g.Budget.MinReady+g.Budget.MaxDown == g.Want(), "group %s: its budget %+v does not add up to %d", g.ID, g.Budget, g.Want())
 	if g.Role != model.RoleSystem && !job.Stopped {
 		c.want(g.Count == policy.Count, "group %s wants %d, its spec %d", g.ID, g.Count, policy.Count)
 	}

@@ -67,11 +67,11 @@ func TestCheckFindsWhatIsBroken(t *testing.T) {
 	instance := func(id model.InstanceID, change func(*Instance)) func(*State) {
 		return func(s *State) { edit(s.Instances, id, change) }
 	}
-	inHouse := func(id model.NodeID, change func(*household)) func(*State) {
+	onNode := func(id model.NodeID, change func(*nodeInstances)) func(*State) {
 		return func(s *State) {
-			h := s.household(id)
+			h := s.copyOnNode(id)
 			change(h)
-			s.putHousehold(id, h)
+			s.putOnNode(id, h)
 		}
 	}
 	node := func(id model.NodeID, change func(*Node)) func(*State) {
@@ -142,8 +142,8 @@ func TestCheckFindsWhatIsBroken(t *testing.T) {
 		{"another slot", "missing in an index", instance("i1", func(i *Instance) { i.Slot = 5 })},
 		{"status of another", "its status", instance("i1", func(i *Instance) { i.Status.ID = "i2" })},
 		{"changed in the future", "changed at", instance("i1", func(i *Instance) { i.Marks.ChangedIndex = 1 << 40 })},
-		{"port of nobody", "owns it", inHouse("n1", func(h *household) { h.free(20000) })},
-		{"port of the dead", "owners of ports", inHouse("n2", func(h *household) { h.own(20001, h.ids[0]) })},
+		{"port of nobody", "owns it", onNode("n1", func(h *nodeInstances) { h.free(20000) })},
+		{"port of the dead", "owners of ports", onNode("n2", func(h *nodeInstances) { h.own(20001, h.ids[0]) })},
 		{"two holders", "neither replaces the other", func(s *State) { second(s, "i9", "i1", func(*Instance) {}) }},
 		{"three holders", "3 instances are desired", func(s *State) {
 			second(s, "i8", "i1", func(*Instance) {})
@@ -152,7 +152,7 @@ func TestCheckFindsWhatIsBroken(t *testing.T) {
 		{"a volume shared", "single holder", func(s *State) {
 			second(s, "i9", "i3", func(i *Instance) { i.Desired, i.Marks.StopCause = model.DesiredDraining, model.CauseUser })
 		}},
-		{"index of too much", "instances of nodes", inHouse("n1", func(h *household) { h.join("z-ghost") })},
+		{"index of too much", "instances of nodes", onNode("n1", func(h *nodeInstances) { h.add("z-ghost") })},
 		{"pending on a draining node", "still to be started", instance("i1", func(i *Instance) { i.Status.Observed = model.ObservedPending })},
 
 		{"ready", "its instances sum up to", group(func(g *Group) { g.Ready++ })},

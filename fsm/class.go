@@ -27,7 +27,7 @@ func BuiltinClasses() []Class {
 }
 
 // Class finds a class by name and its rank: 0 is the most important.
-func (s *State) Class(name model.ClassName) (Class, int, bool) {
+func (s *rules) Class(name model.ClassName) (Class, int, bool) {
 	i := slices.IndexFunc(s.Classes, func(c Class) bool { return c.Name == name })
 	if i < 0 {
 		return Class{}, len(s.Classes), false
@@ -36,7 +36,7 @@ func (s *State) Class(name model.ClassName) (Class, int, bool) {
 }
 
 // ClassRank is the place of a class in the order, 0 for the most important; an unknown one comes last.
-func (s *State) ClassRank(name model.ClassName) int {
+func (s *rules) ClassRank(name model.ClassName) int {
 	_, rank, _ := s.Class(name)
 	return rank
 }

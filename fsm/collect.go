@@ -27,7 +27,7 @@ func (s *State) collect(grown int) {
 }
 
 // eventRoom is how many bytes the events may take.
-func (s *State) eventRoom() int { return min(s.Settings.EventLimit, 1<<40) * eventBytes }
+func (s *rules) eventRoom() int { return min(s.Settings.EventLimit, 1<<40) * eventBytes }
 
 // forgetOld drops the oldest terminal instances of a slot when one more became terminal.
 func (s *State) forgetOld(inst *Instance) {

@@ -40,20 +40,20 @@ func (s *State) hasOutdated(id model.GroupID) bool {
 
 // triedBefore reports whether the last deployment of a job came to nothing. Then a version that has the same instances
 // must prove itself as well, or it would be distrusted, and never be one to go back to.
-func (s *State) triedBefore(job *Job) bool {
+func (s *jobs) triedBefore(job *Job) bool {
 	d, ok := s.Deployments.Get(job.Deployment)
 	return ok && d.Status.Ended() && d.Status != model.DeploymentSucceeded
 }
 
 // keepStable lets a version that changes no instance be one to go back to, as the one before it was.
-func (s *State) keepStable(job *Job) {
+func (s *jobs) keepStable(job *Job) {
 	next := *job
 	next.Stable = job.Version
 	s.putJob(&next)
 	s.complete(job.Name, job.Version)
 }
 
-// supersede ends the deployment that a newer wish overtakes.
+// supersede ends the deployment that a newer version or a stop overtakes.
 func (s *State) supersede(job *Job) {
 	if d, ok := s.Deployments.Get(job.Deployment); ok && !d.Status.Ended() {
 		s.stepDeployment(d, model.DeploymentSuperseded, "a newer version or a stop came first")
@@ -159,7 +159,7 @@ func (s *State) noteProgress(inst *Instance) {
 }
 
 // slotWasReady reports whether the slot of an instance has had a ready instance of the same deployment.
-func (s *State) slotWasReady(inst *Instance) bool {
+func (s *instances) slotWasReady(inst *Instance) bool {
 	for other := range s.InstancesInSlot(inst.Group, inst.Slot) {
 		if other.Links.Deployment == inst.Links.Deployment && other.Links.WasReady {
 			return true
@@ -194,7 +194,7 @@ func (s *State) noteFailure(inst *Instance, reason string) {
 	}
 }
 
-func (s *State) forgetDeployments(job model.JobName) {
+func (s *jobs) forgetDeployments(job model.JobName) {
 	var ended []*Deployment
 	prefix := string(job) + "-"
 	for id, d := range s.Deployments.From(model.DeploymentID(prefix)) { // of jobs whose names go on like this as well
@@ -213,7 +213,7 @@ func (s *State) forgetDeployments(job model.JobName) {
 
 // SameInstances reports whether two versions of a job ask for the same instances of the same groups, whatever their
 // counts and limits. False if one of them is gone.
-func (s *State) SameInstances(job model.JobName, a, b uint64) bool {
+func (s *jobs) SameInstances(job model.JobName, a, b uint64) bool {
 	old, ok := s.JobVersion(job, a)
 	now, known := s.JobVersion(job, b)
 	if !ok || !known || len(old.Spec.Groups) != len(now.Spec.Groups) {

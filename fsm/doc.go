@@ -4,6 +4,9 @@
 // old, so every server that applies the same entries has the same state, a snapshot is an assignment, and a what-if is
 // a Draft.
 //
+// State embeds six drawers: fleet, jobs, instances, moves, rules and history. A drawer owns tables, writes their rows
+// and keeps their indexes (drawer_*.go); DESIGN.md lists them. Commands check, and then write through the drawers.
+//
 // Rules of determinism: nothing depends on the order of a map, on time other than State.Now, or on anything outside the
 // entry and the state.
 //

@@ -2,7 +2,7 @@ package fsm
 
 import "github.com/outspan/outspan/model"
 
-// Drain is the replicated record of an operator's wish to empty one or more nodes.
+// Drain is the replicated record of an operator's order to empty one or more nodes.
 type Drain struct {
 	ID         model.DrainID        `cbor:"1,keyasint"`
 	Actor      model.Actor          `cbor:"2,keyasint"`
@@ -63,7 +63,7 @@ func (d *Drain) Node(id model.NodeID) (DrainNode, bool) {
 
 // EndedDrain returns the last drain of a node that is still as the drain left it, and the node's part of it; false
 // while the drain goes on, and once somebody took the node back or disabled it.
-func (s *State) EndedDrain(n *Node) (*Drain, DrainNode, bool) {
+func (s *fleet) EndedDrain(n *Node) (*Drain, DrainNode, bool) {
 	d, ok := s.Drains.Get(n.Drain)
 	if !ok || n.Intent != model.IntentDraining {
 		return nil, DrainNode{}, false

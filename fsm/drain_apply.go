@@ -17,7 +17,7 @@ const (
 
 func (c *DrainStart) apply(s *State) error {
 	if old, ok := s.Drains.Get(c.ID); ok {
-		if s.sameWish(c, old) {
+		if s.sameDrain(c, old) {
 			return nil // asking again changes nothing, and the answer is built from the row
 		}
 		return model.Refuse(model.CodeConflict, "there is already a drain %s, of other nodes or with other options", c.ID).WithHint("choose another id, or look at it: outspan drain status %s", c.ID)
@@ -74,8 +74,8 @@ func (c *DrainStart) check() *model.Error {
 	return nil
 }
 
-// sameWish reports whether a command asks for a drain that is there already, with the same nodes and options.
-func (s *State) sameWish(c *DrainStart, old *Drain) bool {
+// sameDrain reports whether a command asks for a drain that is there already, with the same nodes and options.
+func (s *State) sameDrain(c *DrainStart, old *Drain) bool {
 	asked := map[string]bool{}
 	for _, name := range c.Nodes {
 		n, refusal := s.NamedNode(name)
@@ -108,7 +108,7 @@ func (s *State) drainable(name string) (*Node, *model.Error) {
 }
 
 // RunningDrain returns the drain that is going on for the node.
-func (s *State) RunningDrain(n *Node) (*Drain, bool) {
+func (s *fleet) RunningDrain(n *Node) (*Drain, bool) {
 	d, ok := s.Drains.Get(n.Drain)
 	if !ok || n.Intent != model.IntentDraining {
 		return nil, false
@@ -327,7 +327,7 @@ func (s *State) DrainLeft(d *Drain, n *Node) *model.Error {
 	return s.volumesAtWork(d, n)
 }
 
-func (s *State) isSystem(inst *Instance) bool {
+func (s *jobs) isSystem(inst *Instance) bool {
 	g, ok := s.Groups.Get(inst.Group)
 	return ok && g.Role == model.RoleSystem
 }
@@ -403,7 +403,7 @@ func (c *DrainCancel) apply(s *State) error {
 }
 
 // forgetDrains drops the oldest ended drains beyond keptDrains.
-func (s *State) forgetDrains() {
+func (s *fleet) forgetDrains() {
 	if s.Drains.Len() <= keptDrains {
 		return
 	}

@@ -21,7 +21,7 @@ func (s *State) volumesAtWork(d *Drain, n *Node) *model.Error {
 		case t.To == n.ID && t.Phase.Attached() && n.Health != model.HealthOffline:
 			return model.Refuse(model.CodeReplacementPending, "volume %s is put to use here by transfer %s, which is %s", t.Volume(), t.ID, t.Phase).
 				WithHint("when that has ended: outspan volume migrate %s --to NODE", t.Volume())
-		case s.backsUp(t, n.ID) && n.Health != model.HealthOffline && !d.Options.Force:
+		case backsUp(t, n.ID) && n.Health != model.HealthOffline && !d.Options.Force:
 			return model.Refuse(model.CodeBackupRunning, "backup %s of volume %s is %s, %d of %d MiB", t.ID, t.Volume(), t.Phase, t.Source.Bytes>>20, t.Source.Total>>20).
 				WithHint("wait for it, or give it up: outspan volume cancel %s", t.ID)
 		}
@@ -37,7 +37,7 @@ func (s *State) waitsOn(t *Transfer, node model.NodeID) bool {
 }
 
 // backsUp reports whether a backup has begun on a node.
-func (s *State) backsUp(t *Transfer, node model.NodeID) bool {
+func backsUp(t *Transfer, node model.NodeID) bool {
 	return t.From == node && t.Kind == model.TransferBackup && !t.Phase.Ended() && t.Phase != model.TransferQueued
 }
 
@@ -45,7 +45,7 @@ func (s *State) backsUp(t *Transfer, node model.NodeID) bool {
 func (s *State) endBackups(node model.NodeID) {
 	var running []*Transfer
 	for _, t := range s.Transfers.All() {
-		if s.backsUp(t, node) {
+		if backsUp(t, node) {
 			running = append(running, t)
 		}
 	}

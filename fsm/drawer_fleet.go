@@ -2,6 +2,7 @@ package fsm
 
 import (
 	"cmp"
+	"iter"
 
 	"github.com/outspan/outspan/model"
 )
@@ -84,3 +85,20 @@ func (n *Node) offDuty() bool { return n != nil && n.Intent != model.IntentActiv
 func (n *Node) hushed() bool { return n != nil && n.Self.Events.Last != nil }
 
 func (n *Node) restoring() bool { return n != nil && n.Restore.pending() }
+
+// OffDuty iterates over the nodes that an operator took out of full service: cordoned, draining or disabled, in order
+// of id.
+func (s *fleet) OffDuty() iter.Seq[*Node] {
+	return func(yield func(*Node) bool) {
+		for id := range s.offDuty.All() {
+			if n, ok := s.Nodes.Get(id); ok && !yield(n) {
+				return
+			}
+		}
+	}
+}
+
+// InFullService reports whether a node takes part without reserve: nobody has cordoned, drained or disabled it.
+func (s *fleet) InFullService(id model.NodeID) bool {
+	return !s.offDuty.Has(id)
+}

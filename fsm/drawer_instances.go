@@ -2,8 +2,10 @@ package fsm
 
 import (
 	"cmp"
+	"iter"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/outspan/outspan/model"
 )
@@ -13,16 +15,16 @@ import (
 type instances struct {
 	Instances Table[model.InstanceID, *Instance]
 
-	inGroup    Table[string, *Instance] // group/slot/instance; the rows themselves, for whole groups are read in one go
-	households Table[model.NodeID, *household]
-	departing  Table[model.InstanceID, present] // on their way out, or wished to go
+	inGroup   Table[string, *Instance] // group/slot/instance; the rows themselves, for whole groups are read in one go
+	onNode    Table[model.NodeID, *nodeInstances]
+	departing Table[model.InstanceID, present] // on their way out, or asked to go
 
 	classUse     Table[model.ClassName, Usage] // of the instances that count toward quotas
 	unheardReady Table[model.GroupID, int]     // see Ledger.Unheard; no row: 0
 }
 
 func (s *instances) fork(undo *undoLog) {
-	s.Instances, s.inGroup, s.households = s.Instances.fork(undo), s.inGroup.fork(undo), s.households.fork(undo)
+	s.Instances, s.inGroup, s.onNode = s.Instances.fork(undo), s.inGroup.fork(undo), s.onNode.fork(undo)
 	s.departing, s.classUse, s.unheardReady = s.departing.fork(undo), s.classUse.fork(undo), s.unheardReady.fork(undo)
 }
 
@@ -34,7 +36,7 @@ func (s *instances) setInstance(before, after *Instance) {
 		s.Instances.del(before.ID)
 	}
 	s.indexInstance(before, after)
-	s.house(cmp.Or(after, before), before, after)
+	s.indexOnNode(cmp.Or(after, before), before, after)
 }
 
 func (s *instances) indexInstance(before, after *Instance) {
@@ -67,25 +69,93 @@ func (s *instances) countUnheard(group model.GroupID, n int) {
 // index derives the indexes of rows that were read. What is on a node is put together before it becomes a row. It
 // refuses two instances that hold the same port.
 func (s *instances) index() error {
-	homes := map[model.NodeID]*household{}
+	onNode := map[model.NodeID]*nodeInstances{}
 	for _, i := range s.Instances.All() {
 		s.indexInstance(nil, i)
-		if homes[i.Node] == nil {
-			homes[i.Node] = new(household)
+		if onNode[i.Node] == nil {
+			onNode[i.Node] = new(nodeInstances)
 		}
-		if err := homes[i.Node].moveIn(i, i.takesRoom()); err != nil {
+		if err := onNode[i.Node].load(i, i.takesRoom()); err != nil {
 			return err
 		}
 	}
 	for _, i := range s.Instances.All() { // what waits for room has the ports that those don't have which it waits for
 		if i.WaitsForRoom() {
-			if err := homes[i.Node].moveIn(i, true); err != nil {
+			if err := onNode[i.Node].load(i, true); err != nil {
 				return err
 			}
 		}
 	}
-	for _, id := range slices.Sorted(maps.Keys(homes)) {
-		s.putHousehold(id, homes[id])
+	for _, id := range slices.Sorted(maps.Keys(onNode)) {
+		s.putOnNode(id, onNode[id])
 	}
 	return nil
+}
+
+// InstancesOf iterates over every instance of a group that the state still has a row of, in order of slot and id.
+func (s *instances) InstancesOf(group model.GroupID) iter.Seq[*Instance] {
+	return s.groupRows(string(group) + "/")
+}
+
+// InstancesInSlot iterates over the instances of one slot.
+func (s *instances) InstancesInSlot(group model.GroupID, slot int) iter.Seq[*Instance] {
+	return s.groupRows(slotPrefix(group, slot))
+}
+
+func (s *instances) groupRows(prefix string) iter.Seq[*Instance] {
+	return func(yield func(*Instance) bool) {
+		for key, inst := range s.inGroup.From(prefix) {
+			if !strings.HasPrefix(key, prefix) || !yield(inst) {
+				return
+			}
+		}
+	}
+}
+
+// InstancesFrom iterates like InstancesOf, and goes on with the instances of other groups: it is for who knows most of
+// the rows, and needn't have the end of the group looked for at each.
+func (s *instances) InstancesFrom(group model.GroupID) iter.Seq[*Instance] {
+	return func(yield func(*Instance) bool) {
+		for _, inst := range s.inGroup.From(string(group) + "/") {
+			if !yield(inst) {
+				return
+			}
+		}
+	}
+}
+
+// InstancesOn iterates over every instance of a node that the state still has a row of, in order of id.
+func (s *instances) InstancesOn(node model.NodeID) iter.Seq[*Instance] {
+	return func(yield func(*Instance) bool) {
+		n, ok := s.onNode.Get(node)
+		if !ok {
+			return
+		}
+		for _, id := range n.ids {
+			if inst, ok := s.Instances.Get(id); ok && !yield(inst) {
+				return
+			}
+		}
+	}
+}
+
+// PortOwner returns the instance that holds a port of a node.
+func (s *instances) PortOwner(node model.NodeID, port int) (model.InstanceID, bool) {
+	n, ok := s.onNode.Get(node)
+	if !ok {
+		return "", false
+	}
+	return n.ownerOf(port)
+}
+
+// Departing iterates over the instances that are on their way out or are asked to go and are not confirmed stopped, in
+// order of id.
+func (s *instances) Departing() iter.Seq[*Instance] {
+	return func(yield func(*Instance) bool) {
+		for id := range s.departing.All() {
+			if inst, ok := s.Instances.Get(id); ok && !yield(inst) {
+				return
+			}
+		}
+	}
 }

@@ -2,6 +2,8 @@ package fsm
 
 import (
 	"cmp"
+	"iter"
+	"strconv"
 
 	"github.com/outspan/outspan/model"
 )
@@ -113,3 +115,51 @@ func (s *jobs) index() {
 }
 
 func (d *Deployment) open() bool { return d != nil && !d.Status.Ended() }
+
+// Spec returns the spec that an instance runs, or the current one of a group for its version.
+func (s *jobs) Spec(group model.GroupID, version uint64) (*model.GroupSpec, bool) {
+	job, name := group.Split()
+	v, ok := s.Versions.Get(versionKey(job, version))
+	if !ok {
+		return nil, false
+	}
+	for i := range v.Spec.Groups {
+		if v.Spec.Groups[i].Name == name {
+			return &v.Spec.Groups[i], true
+		}
+	}
+	return nil, false
+}
+
+// JobVersion returns one entry of a job's history.
+func (s *jobs) JobVersion(job model.JobName, version uint64) (*JobVersion, bool) {
+	return s.Versions.Get(versionKey(job, version))
+}
+
+// versionKey is "job/version", with the version in ten digits. Every placement asks for two.
+func versionKey(job model.JobName, version uint64) string {
+	digits := strconv.FormatUint(version, 10)
+	return string(job) + "/" + "0000000000"[min(len(digits), 10):] + digits
+}
+
+// Unsettled iterates over the groups whose sums say that they have not what they want, in order of id.
+func (s *jobs) Unsettled() iter.Seq2[model.GroupID, *Group] {
+	return func(yield func(model.GroupID, *Group) bool) {
+		for id := range s.unsettled.All() {
+			if g, ok := s.Groups.Get(id); ok && !yield(id, g) {
+				return
+			}
+		}
+	}
+}
+
+// OpenDeployments iterates over the deployments that have not ended, in order of id.
+func (s *jobs) OpenDeployments() iter.Seq[*Deployment] {
+	return func(yield func(*Deployment) bool) {
+		for id := range s.openDeployments.All() {
+			if d, ok := s.Deployments.Get(id); ok && !yield(d) {
+				return
+			}
+		}
+	}
+}

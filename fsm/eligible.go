@@ -11,7 +11,7 @@ func (s *State) Eligible(n *Node) *model.Error {
 }
 
 // WaitsForTurn reports whether a node is in a drain that has not come to it yet: see DrainOptions.MaxParallelNodes.
-func (s *State) WaitsForTurn(n *Node) bool {
+func (s *fleet) WaitsForTurn(n *Node) bool {
 	d, ok := s.RunningDrain(n)
 	if !ok {
 		return false

@@ -37,7 +37,7 @@ func validValue(value string) bool {
 
 // responds reports whether an instance can be asked: it runs, and its node is online. What it reported is true only so
 // long. What a restored state has of a node is from before the restore until its agent has told again.
-func (s *State) responds(inst *Instance) bool {
+func (s *fleet) responds(inst *Instance) bool {
 	n, ok := s.Nodes.Get(inst.Node)
 	if !ok || n.Health != model.HealthOnline || n.Return.Recovering || n.Restore.Owes {
 		return false
@@ -51,7 +51,7 @@ func (s *State) responds(inst *Instance) bool {
 
 // OwnFacts are what an instance says of itself; nil if nothing is known: it doesn't run, its node isn't online, or its
 // role check was not answered.
-func (s *State) OwnFacts(inst *Instance) map[string]string {
+func (s *fleet) OwnFacts(inst *Instance) map[string]string {
 	if !s.responds(inst) {
 		return nil
 	}

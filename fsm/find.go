@@ -124,7 +124,7 @@ func (s *State) NamedInstance(id string) (*Instance, *model.Error) {
 	return s.FindInstance(id)
 }
 
-func (s *State) node(nameOrID string) (*Node, bool) {
+func (s *fleet) node(nameOrID string) (*Node, bool) {
 	if n, ok := s.Nodes.Get(model.NodeID(nameOrID)); ok {
 		return n, true
 	}

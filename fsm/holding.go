@@ -164,7 +164,7 @@ func slotTaken(n *Node, h model.Holding, group model.GroupID, slot int) *model.E
 const owingHint = "start its agent; or if the machine is off, once it is offline: outspan node confirm-dead %s --force"
 
 // owing is the first node whose agent has not told since the last restore what runs there; nil if all have.
-func (s *State) owing() *Node {
+func (s *fleet) owing() *Node {
 	for id := range s.restoring.All() {
 		if n, _ := s.Nodes.Get(id); n.Restore.Owes {
 			return n
@@ -217,7 +217,7 @@ func (s *State) filledSince(group model.GroupID, slot int) bool {
 }
 
 // SlotFilled reports whether an instance of the state may run in a slot.
-func (s *State) SlotFilled(group model.GroupID, slot int) bool {
+func (s *instances) SlotFilled(group model.GroupID, slot int) bool {
 	_, busy := s.slotBusy(group, slot)
 	return busy
 }
@@ -242,7 +242,7 @@ func (s *State) strangers(c *NodeReport) (list []model.Holding, whole bool) {
 }
 
 // strangeHoldings returns the holdings of a report that have no row, in order of id, within the bounds of a holding.
-func (s *State) strangeHoldings(c *NodeReport) (list []model.Holding) {
+func (s *instances) strangeHoldings(c *NodeReport) (list []model.Holding) {
 	for _, h := range c.Holds {
 		if max(len(h.ID), len(h.Group), len(h.Spec)) > maxHoldingName || !s.strange(c, h.ID) {
 			continue
@@ -258,7 +258,7 @@ func (s *State) strangeHoldings(c *NodeReport) (list []model.Holding) {
 
 // strange reports whether an instance that an agent has is not one that the state has there. One that the state holds
 // for stopped is, if the agent says something newer.
-func (s *State) strange(c *NodeReport, id model.InstanceID) bool {
+func (s *instances) strange(c *NodeReport, id model.InstanceID) bool {
 	inst, ok := s.Instances.Get(id)
 	if !ok || inst.Node != c.ID {
 		return true
@@ -358,7 +358,7 @@ func (s *State) endHolding(id model.InstanceID) error {
 }
 
 // UnknownOn returns the node that has an instance without a row.
-func (s *State) UnknownOn(id model.InstanceID) (*Node, model.Holding, bool) {
+func (s *fleet) UnknownOn(id model.InstanceID) (*Node, model.Holding, bool) {
 	for node := range s.restoring.All() {
 		n, _ := s.Nodes.Get(node)
 		for _, h := range n.Restore.Unknown {

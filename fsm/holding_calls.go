@@ -29,7 +29,7 @@ func (s *State) callConcerned(node model.NodeID, was, now []model.Holding) {
 }
 
 // nodesConcerned lists the nodes with an instance in a slot that an unknown instance of a node may hold.
-func (s *State) nodesConcerned(node model.NodeID, h model.Holding) (nodes []model.NodeID) {
+func (s *instances) nodesConcerned(node model.NodeID, h model.Holding) (nodes []model.NodeID) {
 	if h.Group != "" {
 		for inst := range s.InstancesInSlot(h.Group, h.Slot) {
 			nodes = append(nodes, inst.Node)

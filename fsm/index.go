@@ -2,7 +2,6 @@ package fsm
 
 import (
 	"cmp"
-	"iter"
 	"maps"
 	"strconv"
 
@@ -26,7 +25,7 @@ func mark[K ~string](set Table[K, present], key K, was, is bool) {
 	}
 }
 
-// departs reports whether the instance is on its way out, or is wished to go: it is not confirmed stopped, and somebody
+// departs reports whether the instance is on its way out, or is asked to go: it is not confirmed stopped, and somebody
 // wants it to be.
 func (i *Instance) departs() bool {
 	return i != nil && !i.Terminal() && (i.Desired != model.DesiredRunning || i.Eviction.Requested)
@@ -45,13 +44,13 @@ func (g *Group) unsettled() bool {
 func (i *Instance) free() bool { return i.isReady() && !i.holdsUnit() }
 
 // putNode writes a node's row. Its instances that are ready count as unheard, or no longer, as the node does.
-func (s *State) putNode(n *Node) { s.hear(s.fleet.putNode(n), n) }
+func (s *State) putNode(n *Node) { s.recountUnheard(s.fleet.putNode(n), n) }
 
 // delNode removes a node's row.
-func (s *State) delNode(id model.NodeID) { s.hear(s.fleet.delNode(id), nil) }
+func (s *State) delNode(id model.NodeID) { s.recountUnheard(s.fleet.delNode(id), nil) }
 
-// hear counts the ready instances of a node whose row is replaced.
-func (s *State) hear(before, after *Node) {
+// recountUnheard counts the ready instances of a node whose row is replaced.
+func (s *instances) recountUnheard(before, after *Node) {
 	was, is := before.unheard(), after.unheard()
 	if was == is {
 		return
@@ -61,57 +60,6 @@ func (s *State) hear(before, after *Node) {
 			s.countUnheard(inst.Group, count(is)-count(was))
 		}
 	}
-}
-
-// Departing iterates over the instances that are on their way out or are wished to go and are not confirmed stopped, in
-// order of id.
-func (s *State) Departing() iter.Seq[*Instance] {
-	return func(yield func(*Instance) bool) {
-		for id := range s.departing.All() {
-			if inst, ok := s.Instances.Get(id); ok && !yield(inst) {
-				return
-			}
-		}
-	}
-}
-
-// Unsettled iterates over the groups whose sums say that they have not what they want, in order of id.
-func (s *State) Unsettled() iter.Seq2[model.GroupID, *Group] {
-	return func(yield func(model.GroupID, *Group) bool) {
-		for id := range s.unsettled.All() {
-			if g, ok := s.Groups.Get(id); ok && !yield(id, g) {
-				return
-			}
-		}
-	}
-}
-
-// OpenDeployments iterates over the deployments that have not ended, in order of id.
-func (s *State) OpenDeployments() iter.Seq[*Deployment] {
-	return func(yield func(*Deployment) bool) {
-		for id := range s.openDeployments.All() {
-			if d, ok := s.Deployments.Get(id); ok && !yield(d) {
-				return
-			}
-		}
-	}
-}
-
-// OffDuty iterates over the nodes that an operator took out of full service: cordoned, draining or disabled, in order
-// of id.
-func (s *State) OffDuty() iter.Seq[*Node] {
-	return func(yield func(*Node) bool) {
-		for id := range s.offDuty.All() {
-			if n, ok := s.Nodes.Get(id); ok && !yield(n) {
-				return
-			}
-		}
-	}
-}
-
-// InFullService reports whether a node takes part without reserve: nobody has cordoned, drained or disabled it.
-func (s *State) InFullService(id model.NodeID) bool {
-	return !s.offDuty.Has(id)
 }
 
 // ApplyNaming is Apply, and returns a row of each instance whose row it wrote: one of those it wrote, or the last one

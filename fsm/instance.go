@@ -33,8 +33,8 @@ type Links struct {
 	Awaits []model.InstanceID `cbor:"6,keyasint,omitempty"`
 }
 
-// Eviction is the wish to stop one instance for a cause that is not its own job's. It flips with an event at each flip,
-// and never in between (L15). What it waits for is derived when it is shown.
+// Eviction is the request to stop one instance for a cause that is not its own job's. It flips with an event at each
+// flip, and never in between (L15). What it waits for is derived when it is shown.
 type Eviction struct {
 	// The small fields stand together: the row then has 512 bytes and doesn't need the next size class.
 	Requested bool  `cbor:"1,keyasint,omitempty"`
@@ -144,7 +144,7 @@ type InstanceKill struct {
 	Now bool             `cbor:"2,keyasint,omitempty"` // forced at a drain's deadline
 }
 
-// InstanceMark flips the eviction wish of an instance.
+// InstanceMark flips the eviction request of an instance.
 type InstanceMark struct {
 	ID        model.InstanceID `cbor:"1,keyasint"`
 	Requested bool             `cbor:"2,keyasint"`

@@ -102,7 +102,7 @@ func (s *State) newest(spec *model.GroupSpec, h model.Holding, node model.NodeID
 }
 
 // versionOf is the newest version of a group that is what an unknown instance runs.
-func (s *State) versionOf(h model.Holding) (version uint64, ok bool) {
+func (s *jobs) versionOf(h model.Holding) (version uint64, ok bool) {
 	g, _ := s.Groups.Get(h.Group)
 	for v := g.Version; v > 0 && h.Spec != ""; v-- {
 		spec, known := s.Spec(h.Group, v)
@@ -156,7 +156,7 @@ func (i *Instance) untold() *model.Error {
 }
 
 // adoptVolumes makes the data that an adopted instance uses the newest of its volumes.
-func (s *State) adoptVolumes(spec *model.GroupSpec, h model.Holding, node model.NodeID) {
+func (s *moves) adoptVolumes(spec *model.GroupSpec, h model.Holding, node model.NodeID) {
 	for _, v := range spec.Volumes {
 		i := slices.IndexFunc(h.Copies, func(e model.VolumeEpoch) bool { return e.Name == v.Name })
 		if i < 0 {

@@ -27,7 +27,7 @@ func (s *State) Movable(inst *Instance) *model.Error {
 }
 
 // Successor returns the instance that was placed to replace inst and is still wanted.
-func (s *State) Successor(inst *Instance) (*Instance, bool) {
+func (s *instances) Successor(inst *Instance) (*Instance, bool) {
 	next, ok := s.Instances.Get(inst.Links.ReplacedBy)
 	return next, ok && next.Desired == model.DesiredRunning
 }
@@ -36,7 +36,7 @@ func (s *State) Successor(inst *Instance) (*Instance, bool) {
 func (s *State) Room(n *Node, claims Claims) *model.Error { return s.roomWith(n, claims, nil) }
 
 // ClaimsOf is what an instance of spec takes from a node, the overhead included.
-func (s *State) ClaimsOf(spec *model.GroupSpec, ports model.Ports) Claims {
+func (s *rules) ClaimsOf(spec *model.GroupSpec, ports model.Ports) Claims {
 	r := spec.Resources
 	r.DiskBytes = 0 // a limit, no claim
 	r.MemoryBytes += s.Settings.InstanceOverhead
@@ -228,7 +228,7 @@ func (s *State) place(c *InstancePlace, g *Group, node *Node, spec *model.GroupS
 	}
 }
 
-// setDesired moves the wish for an instance forward, and says so in an event.
+// setDesired moves the desired state of an instance forward, and says so in an event.
 func (s *State) setDesired(inst *Instance, desired model.Desired, cause model.Cause, reason string) *Instance {
 	return s.moveDesired(inst, desired, cause, reason, "")
 }

@@ -259,7 +259,7 @@ func checkGrace(grace *model.Duration) *model.Error {
 }
 
 // graceOf is how long a stop may take: readiness is withdrawn, drain_delay passes, then the grace.
-func (s *State) graceOf(inst *Instance, override *model.Duration) model.Duration {
+func (s *jobs) graceOf(inst *Instance, override *model.Duration) model.Duration {
 	spec, ok := s.Spec(inst.Group, inst.Version)
 	if !ok {
 		return 0
@@ -276,7 +276,7 @@ const wordOfStop = 10 * model.Second
 // StopDue is when the servers write stopped for a draining instance (P15): its grace after its agent said that the stop
 // has begun, so that a program loses none of it where word of the stop comes late, such as through a failover. An agent
 // that says nothing has wordOfStop on top; on an offline node nothing is waited for (P16).
-func (s *State) StopDue(i *Instance) model.Time {
+func (s *fleet) StopDue(i *Instance) model.Time {
 	if i.Marks.StopHeard != 0 {
 		return i.Marks.StopHeard.Add(i.Marks.StopGrace)
 	}
@@ -309,7 +309,7 @@ func (c *InstanceKill) apply(s *State) error {
 // InGrace reports whether an instance was replaced while its node was silent and may run there still: it may serve
 // clients, so its agent ends it with its grace. One of which only one may run has none, and it may have been taken
 // away.
-func (s *State) InGrace(inst *Instance) bool {
+func (s *jobs) InGrace(inst *Instance) bool {
 	spec, ok := s.Spec(inst.Group, inst.Version)
 	given := inst.Marks.GraceOverride == nil || *inst.Marks.GraceOverride > 0
 	return ok && given && inst.Desired == model.DesiredStopped && inst.Status.Observed != model.ObservedStopped && inst.Marks.StopCause == model.CauseNodeOffline && !spec.OneHolder()
@@ -363,7 +363,7 @@ func (c *InstanceMark) apply(s *State) error {
 	return nil
 }
 
-// markFor flips the wish as a command asks. A person who asks for what a policy asked for already takes it over,
+// markFor flips the request as a command asks. A person who asks for what a policy asked for already takes it over,
 // without a flip (L8).
 func (s *State) markFor(inst *Instance, c *InstanceMark) {
 	switch {
@@ -380,7 +380,7 @@ func (s *State) markFor(inst *Instance, c *InstanceMark) {
 	}
 }
 
-// mark flips the eviction wish.
+// mark flips the eviction request.
 func (s *State) mark(inst *Instance, requested bool, cause model.Cause, by string) {
 	switch {
 	case !requested:
@@ -390,7 +390,7 @@ func (s *State) mark(inst *Instance, requested bool, cause model.Cause, by strin
 	}
 }
 
-// flip replaces the eviction wish, with one event at each flip and none in between (L15). A message is for people.
+// flip replaces the eviction request, with one event at each flip and none in between (L15). A message is for people.
 func (s *State) flip(inst *Instance, to Eviction, reason string, message ...string) {
 	if inst.Eviction.Requested == to.Requested {
 		return

@@ -14,7 +14,7 @@ const (
 
 // Policy is the current spec of a group: counts, budgets, roles and limits come from it, also for instances of older
 // versions.
-func (s *State) Policy(group model.GroupID) (*model.GroupSpec, bool) {
+func (s *jobs) Policy(group model.GroupID) (*model.GroupSpec, bool) {
 	job, ok := s.Jobs.Get(jobOf(group))
 	if !ok {
 		return nil, false
@@ -191,7 +191,7 @@ func (s *State) removeGroups(job *Job, spec *model.JobSpec) {
 }
 
 // groupsOf iterates over a job's groups.
-func (s *State) groupsOf(job model.JobName) func(func(model.GroupID, *Group) bool) {
+func (s *jobs) groupsOf(job model.JobName) func(func(model.GroupID, *Group) bool) {
 	return func(yield func(model.GroupID, *Group) bool) {
 		for id, g := range s.Groups.From(model.NewGroupID(job, "")) {
 			if jobOf(id) != job || !yield(id, g) {
@@ -202,7 +202,7 @@ func (s *State) groupsOf(job model.JobName) func(func(model.GroupID, *Group) boo
 }
 
 // GroupsOf iterates over a job's groups, removed ones included.
-func (s *State) GroupsOf(job model.JobName) func(func(model.GroupID, *Group) bool) {
+func (s *jobs) GroupsOf(job model.JobName) func(func(model.GroupID, *Group) bool) {
 	return s.groupsOf(job)
 }
 

@@ -2,9 +2,9 @@ package fsm
 
 import "github.com/outspan/outspan/model"
 
-// surroundings is what the specs of one job are held against: services, ports, nodes and wishes of others. Each part is
-// read when it is asked for first, and then once, however many groups, ports and versions are checked. The state must
-// not change meanwhile.
+// surroundings is what the specs of one job are held against: services, ports, nodes and the demand of others. Each part
+// is read when it is asked for first, and then once, however many groups, ports and versions are checked. The state
+// must not change meanwhile.
 type surroundings struct {
 	s       *State
 	job     model.JobName
@@ -13,7 +13,7 @@ type surroundings struct {
 	largest *int64                // the most memory that a node offers
 	full    map[rankedPort]bool   // whether a static port that was asked for is taken everywhere
 	free    model.NodeID          // where the port that was asked for last is not taken
-	wanted  map[model.ClassName]wishes
+	wanted  map[model.ClassName]demand
 
 	read int // rows that were looked at
 }
@@ -21,12 +21,12 @@ type surroundings struct {
 // rankedPort is a static port that a class of a rank asks for.
 type rankedPort struct{ port, rank int }
 
-// wishes is what the jobs of a class want: the job that is checked, and all others.
-type wishes struct{ mine, others Usage }
+// demand is what the jobs of a class ask for: the job that is checked, and all others.
+type demand struct{ mine, others Usage }
 
 // around returns what specs of a job are held against.
 func (s *State) around(job model.JobName) *surroundings {
-	return &surroundings{s: s, job: job, full: map[rankedPort]bool{}, wanted: map[model.ClassName]wishes{}}
+	return &surroundings{s: s, job: job, full: map[rankedPort]bool{}, wanted: map[model.ClassName]demand{}}
 }
 
 // check refuses what can't be right in this cluster: unknown classes, services of others, memory or ports that no node
@@ -202,7 +202,7 @@ func (a *surroundings) checkWanted(spec *model.JobSpec) *model.Error {
 	if !ok || class.Quota == (model.Quota{}) {
 		return nil
 	}
-	want, asked := a.wishesOf(spec.Class), Usage{}
+	want, asked := a.demandOf(spec.Class), Usage{}
 	for i := range spec.Groups {
 		asked = asked.plus(a.s.ClaimsOf(&spec.Groups[i], nil).Resources, a.s.wanted(&spec.Groups[i]))
 	}
@@ -212,7 +212,7 @@ func (a *surroundings) checkWanted(spec *model.JobSpec) *model.Error {
 	return exceeded(class, sum(want.mine), sum(asked))
 }
 
-func (a *surroundings) wishesOf(class model.ClassName) wishes {
+func (a *surroundings) demandOf(class model.ClassName) demand {
 	want, known := a.wanted[class]
 	if known {
 		return want

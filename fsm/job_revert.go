@@ -153,7 +153,7 @@ func (a *surroundings) differsInCounts(v, current *JobVersion) bool {
 }
 
 // keptBefore lists the kept versions of a job that are older than one, the newest first.
-func (s *State) keptBefore(job model.JobName, version uint64) []*JobVersion {
+func (s *jobs) keptBefore(job model.JobName, version uint64) []*JobVersion {
 	var kept []*JobVersion
 	for _, v := range s.Versions.From(versionKey(job, 0)) {
 		if v.Job != job || v.Version >= version {
@@ -166,7 +166,7 @@ func (s *State) keptBefore(job model.JobName, version uint64) []*JobVersion {
 }
 
 // complete notes that the rollout of a version was completed.
-func (s *State) complete(job model.JobName, version uint64) {
+func (s *jobs) complete(job model.JobName, version uint64) {
 	if v, ok := s.JobVersion(job, version); ok && !v.Completed {
 		next := *v
 		next.Completed = true

@@ -43,9 +43,9 @@ func (s *State) Unheard(id model.GroupID) bool {
 }
 
 // GroupLedger is a group's own budget.
-func (s *State) GroupLedger(g *Group) Ledger {
+func (s *instances) GroupLedger(g *Group) Ledger {
 	unheard, _ := s.unheardReady.Get(g.ID)
-	return Ledger{Name: string(g.ID), Budget: g.Budget, Want: s.Want(g), Ready: g.Ready, Held: g.Held, Stops: g.Stops, Unheard: unheard}
+	return Ledger{Name: string(g.ID), Budget: g.Budget, Want: g.Want(), Ready: g.Ready, Held: g.Held, Stops: g.Stops, Unheard: unheard}
 }
 
 // SharedLedger sums up a shared budget over its groups.
@@ -53,7 +53,7 @@ func (s *State) SharedLedger(b *SharedBudget) Ledger {
 	l := Ledger{Name: string(b.Name), Shared: true, Budget: b.Resolved, Stops: b.Stops}
 	for _, id := range b.Groups {
 		if g, ok := s.Groups.Get(id); ok {
-			l.Want += s.Want(g)
+			l.Want += g.Want()
 			l.Ready += g.Ready
 			l.Held += g.Held
 			unheard, _ := s.unheardReady.Get(id)
@@ -181,7 +181,7 @@ func (s *State) ledgersFor(inst *Instance, cause model.Cause) []Ledger {
 
 // goesWithNode reports whether an instance of a group that has one on every node leaves because its node does: the
 // group lacks nothing then, and no budget counts it.
-func (s *State) goesWithNode(inst *Instance, cause model.Cause) bool {
+func (s *jobs) goesWithNode(inst *Instance, cause model.Cause) bool {
 	g, ok := s.Groups.Get(inst.Group)
 	return ok && g.Role == model.RoleSystem && cause == model.CauseNodeDraining
 }

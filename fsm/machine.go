@@ -127,7 +127,7 @@ func (m *Machine) Replace(s State) {
 // replace publishes a state that did not come from the one before. m.write is held.
 func (m *Machine) replace(s State) {
 	m.failed = nil
-	m.publish(s, touches{}, true)
+	m.publish(s, touchedTopics{}, true)
 }
 
 // State returns the published state. It doesn't block.
@@ -212,7 +212,7 @@ func (m *Machine) leaveIndex(index uint64, w *waiter) {
 }
 
 // publish makes s the state that is seen, then wakes whom it concerns: those who wait for a touched topic, or all.
-func (m *Machine) publish(s State, touched touches, all bool) {
+func (m *Machine) publish(s State, touched touchedTopics, all bool) {
 	old := m.current.Swap(&publication{s, make(chan struct{})})
 	m.wait.Lock()
 	if all {
@@ -232,7 +232,7 @@ func (m *Machine) publish(s State, touched touches, all bool) {
 }
 
 // wake wakes those who wait for a touched topic. m.wait is held.
-func (m *Machine) wake(touched touches) {
+func (m *Machine) wake(touched touchedTopics) {
 	for _, t := range touched.tables {
 		m.wakeTopic(t)
 	}

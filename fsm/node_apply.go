@@ -234,7 +234,7 @@ func (c *NodeReport) News(s *State) bool {
 
 // missing lists what should be on a node and is not in its full report. What is still pending is left out: it was
 // placed after the agent looked.
-func (s *State) missing(c *NodeReport) []*Instance {
+func (s *instances) missing(c *NodeReport) []*Instance {
 	var gone []*Instance
 	for inst := range s.InstancesOn(c.ID) {
 		there := slices.ContainsFunc(c.Instances, func(r model.InstanceStatus) bool { return r.ID == inst.ID })

@@ -16,7 +16,7 @@ const (
 
 // DiskUse returns how far an instance is above its disk limit. It is false if it is not, as far as its agent told, and
 // for an instance that has ended or whose node is offline.
-func (s *State) DiskUse(inst *Instance) (model.DiskUse, bool) {
+func (s *fleet) DiskUse(inst *Instance) (model.DiskUse, bool) {
 	n, ok := s.Nodes.Get(inst.Node)
 	if !ok || n.Health == model.HealthOffline || inst.Terminal() {
 		return model.DiskUse{}, false

@@ -97,7 +97,7 @@ func TestPlaceOnTroubledNodes(t *testing.T) {
 }
 
 // The log refuses to stop an instance because its node is not well while the node is well, its group tolerates it,
-// too many nodes are not well, its role keeps it, or its replacement is not there. It refuses the wish, but for the
+// too many nodes are not well, its role keeps it, or its replacement is not there. It refuses the request, but for the
 // last, as well.
 func TestLeaveTroubledNode(t *testing.T) {
 	for _, test := range []struct {

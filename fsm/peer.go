@@ -27,7 +27,7 @@ func (i *Instance) PeerState() model.PeerState {
 func (i *Instance) listed() bool { return i.told() && i.holdsClaims() }
 
 // PeersOf iterates over the instances of a group that its other instances are told of, by slot.
-func (s *State) PeersOf(group model.GroupID) iter.Seq[*Instance] {
+func (s *instances) PeersOf(group model.GroupID) iter.Seq[*Instance] {
 	return func(yield func(*Instance) bool) {
 		for i := range s.InstancesOf(group) {
 			if i.listed() && !yield(i) {

@@ -45,7 +45,7 @@ func outside(c model.Cause) bool {
 
 // gated reports whether a stop is one that roles and gates are about. The one with which a transfer of the instance's
 // volume begins is not: that is the planned way to move what must not be evicted.
-func (s *State) gated(inst *Instance, cause model.Cause) bool {
+func (s *moves) gated(inst *Instance, cause model.Cause) bool {
 	if _, moving := s.TransferOf(inst.Group, inst.Slot); moving && cause == model.CauseUser {
 		return false
 	}
@@ -53,7 +53,7 @@ func (s *State) gated(inst *Instance, cause model.Cause) bool {
 }
 
 // Hook returns the hook of a name that an instance's own spec has.
-func (s *State) Hook(inst *Instance, name model.HookName) (model.HookSpec, bool) {
+func (s *jobs) Hook(inst *Instance, name model.HookName) (model.HookSpec, bool) {
 	spec, ok := s.Spec(inst.Group, inst.Version)
 	if !ok {
 		return model.HookSpec{}, false
@@ -92,7 +92,7 @@ func (s *State) GatesOf(inst *Instance, cause model.Cause) []string {
 }
 
 // evictionGates are the gates of an instance's eviction; none if it has none.
-func (s *State) evictionGates(inst *Instance) []string {
+func (s *jobs) evictionGates(inst *Instance) []string {
 	policy, ok := s.Policy(inst.Group)
 	if !ok || policy.Eviction.Mode != model.ModeWhen {
 		return nil
@@ -101,13 +101,13 @@ func (s *State) evictionGates(inst *Instance) []string {
 }
 
 // forced reports whether a stop is of a drain that was told to stop also what its role says must stay.
-func (s *State) forced(cause model.Cause, by string) bool {
+func (s *fleet) forced(cause model.Cause, by string) bool {
 	d, ok := s.Drains.Get(model.DrainID(by))
 	return ok && cause == model.CauseNodeDraining && d.Options.Force
 }
 
 // Prepared reports whether an instance's preparation is done, and its stop may begin as far as that goes.
-func (s *State) Prepared(inst *Instance) bool {
+func (s *jobs) Prepared(inst *Instance) bool {
 	result := inst.Status.Hook
 	if !inst.Eviction.Preparing || result == nil || result.Seq != inst.Eviction.Seq {
 		return false
@@ -137,7 +137,7 @@ func (s *State) MayEvict(inst *Instance, cause model.Cause, by string, choice Ga
 
 // BeforeHook says which gates count before an instance is prepared: its own are left out if there is a hook, which may
 // change what they look at.
-func (s *State) BeforeHook(inst *Instance) GateChoice {
+func (s *jobs) BeforeHook(inst *Instance) GateChoice {
 	if _, has := s.Hook(inst, model.HookBeforeStop); has {
 		return NotOfSelf
 	}
@@ -227,7 +227,7 @@ func (s *State) prepare(inst *Instance, c *InstancePrepare) {
 }
 
 // prepareTime is how long an agent may take to prepare a stop.
-func (s *State) prepareTime(inst *Instance) model.Duration {
+func (s *jobs) prepareTime(inst *Instance) model.Duration {
 	if h, has := s.Hook(inst, model.HookBeforeStop); has {
 		return h.Timeout
 	}

@@ -35,7 +35,7 @@ func (h *randomLog) stopHolds(before, after *State, i *Instance, c *InstanceStop
 		ready, want := 0, 0
 		for _, id := range b.Groups {
 			g, _ := before.Groups.Get(id)
-			want += before.Want(g)
+			want += g.Want()
 			for member := range before.InstancesOf(id) {
 				ready += count(member.Ready())
 			}

@@ -69,7 +69,7 @@ func (s *State) MembersOn(node model.NodeID) iter.Seq[Member] {
 	}
 }
 
-func (s *State) memberAt(v *Volume) Member {
+func (s *instances) memberAt(v *Volume) Member {
 	m := Member{Group: v.Group, Slot: v.Slot, Node: v.Home, Volume: v.ID, Held: v.Held}
 	for inst := range s.InstancesInSlot(v.Group, v.Slot) {
 		if inst.Node == v.Home && inst.holdsClaims() {
@@ -81,14 +81,14 @@ func (s *State) memberAt(v *Volume) Member {
 
 // InSync reports whether an instance serves and its role check says, now, that its copy is complete. What isn't known
 // is not in sync.
-func (s *State) InSync(inst *Instance) bool {
+func (s *fleet) InSync(inst *Instance) bool {
 	return inst.Ready() && s.OwnFacts(inst)[model.FactInSync] == "true"
 }
 
 // Protected reports whether a member is a copy to rely on: in sync now, on a node that is known, online and meant to
 // stay, and not to be evicted itself. With Last it is the one rule for what is evicted, for what blocks, and for what
 // Apply refuses to stop (L16).
-func (s *State) Protected(inst *Instance) bool {
+func (s *fleet) Protected(inst *Instance) bool {
 	n, known := s.Nodes.Get(inst.Node)
 	if plant.Is(plant.StaleLastCopy) {
 		return known && inst.Status.Facts[model.FactInSync] == "true"
@@ -155,7 +155,7 @@ func (m Member) String() string {
 }
 
 // PolicyFor is the policy of a drain: its own, or else the setting. With force it is always-allow.
-func (s *State) PolicyFor(d *Drain) model.DrainPolicy {
+func (s *rules) PolicyFor(d *Drain) model.DrainPolicy {
 	if d.Options.Force {
 		return model.PolicyAlwaysAllow
 	}

@@ -104,7 +104,7 @@ func (s *State) checkWanted(spec *model.JobSpec) *model.Error {
 }
 
 // wanted is how many instances a spec asks for: a system group one on each node that suits it.
-func (s *State) wanted(spec *model.GroupSpec) int {
+func (s *fleet) wanted(spec *model.GroupSpec) int {
 	if spec.Role != model.RoleSystem {
 		return spec.Count
 	}

@@ -83,7 +83,7 @@ func (s *State) spendStop(inst *Instance, c *InstanceStop) {
 
 // RailLimit is how many instances may be stopped within a minute without anybody's order: 5 % of those that are to run,
 // and always one.
-func (s *State) RailLimit() int {
+func (s *jobs) RailLimit() int {
 	running := 0
 	for _, g := range s.Groups.All() {
 		running += g.Running

@@ -56,7 +56,7 @@ func (s *State) MayRefill(spec *model.GroupSpec, group model.GroupID, slot int) 
 
 // slotUsed reports whether a program ran on a volume of a slot, and if none did, whether the slot never had other data.
 // Where none ran nothing is left behind: its instance failed to start or waited for room, or its node was lost before.
-func (s *State) slotUsed(group model.GroupID, slot int) (used, first bool) {
+func (s *moves) slotUsed(group model.GroupID, slot int) (used, first bool) {
 	first = true
 	for _, v := range s.slotVolumes(group, slot) {
 		used = used || v.Held
@@ -67,7 +67,7 @@ func (s *State) slotUsed(group model.GroupID, slot int) (used, first bool) {
 
 // emptiedByDrain reports whether a drain of a node runs, or has ended with the node empty. One that was cancelled or
 // failed moves nothing more.
-func (s *State) emptiedByDrain(n *Node) bool {
+func (s *fleet) emptiedByDrain(n *Node) bool {
 	d, ok := s.Drains.Get(n.Drain)
 	if !ok || n.Intent != model.IntentDraining {
 		return false
@@ -172,7 +172,7 @@ func (s *State) mayBeHeld(group model.GroupID) bool {
 }
 
 // holdsSlots reports whether instances of any kept version of a group hold their slots: see SlotUnsettled.
-func (s *State) holdsSlots(group model.GroupID) bool {
+func (s *jobs) holdsSlots(group model.GroupID) bool {
 	job := jobOf(group)
 	for _, v := range s.Versions.From(versionKey(job, 0)) {
 		if v.Job != job {

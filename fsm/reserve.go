@@ -28,7 +28,7 @@ func (n *Node) FreeBytes() int64 {
 }
 
 // promisedOn sums what the preemptors that wait on a node will take beyond what their victims give back.
-func (s *State) promisedOn(node model.NodeID) int64 {
+func (s *instances) promisedOn(node model.NodeID) int64 {
 	sum := int64(0)
 	for inst := range s.InstancesOn(node) {
 		if inst.WaitsForRoom() && inst.holdsClaims() {
@@ -39,7 +39,7 @@ func (s *State) promisedOn(node model.NodeID) int64 {
 }
 
 // heldBy is the memory that instances hold which have not stopped yet.
-func (s *State) heldBy(ids []model.InstanceID) int64 {
+func (s *instances) heldBy(ids []model.InstanceID) int64 {
 	sum := int64(0)
 	for _, id := range ids {
 		if inst, ok := s.Instances.Get(id); ok && inst.holdsClaims() {

@@ -39,7 +39,7 @@ func (c *FormatRaise) apply(s *State) error {
 // that it does not know, and what it is told to stop with it. Nodes that are offline, or that a person has disabled and
 // that run nothing, don't count: they are assigned nothing. A node runs something also while a restore is open there:
 // its agent is told what becomes of instances that the state does not know.
-func (s *State) CantRead(format uint16) *Node {
+func (s *fleet) CantRead(format uint16) *Node {
 	for _, n := range s.Nodes.All() {
 		if n.HoldsBack(format) {
 			return n

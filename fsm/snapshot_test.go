@@ -43,15 +43,15 @@ func sameState(t testing.TB, want, got State) {
 
 // dump makes a state comparable.
 func dump(s State) map[string]any {
-	households := map[model.NodeID]string{}
-	for id, h := range s.households.All() {
-		households[id] = fmt.Sprint(*h)
+	onNode := map[model.NodeID]string{}
+	for id, h := range s.onNode.All() {
+		onNode[id] = fmt.Sprint(*h)
 	}
 	return map[string]any{
 		"meta": s.meta(), "nodes": rowsOf(s.Nodes), "jobs": rowsOf(s.Jobs), "versions": rowsOf(s.Versions), "groups": rowsOf(s.Groups),
 		"instances": rowsOf(s.Instances), "drains": rowsOf(s.Drains), "deployments": rowsOf(s.Deployments), "services": rowsOf(s.Services),
 		"volumes": rowsOf(s.Volumes), "events": rowsOf(s.Events.rows), "requests": rowsOf(s.Requests),
-		"nodeNames": rowsOf(s.nodeNames), "households": households, "inGroup": rowsOf(s.inGroup),
+		"nodeNames": rowsOf(s.nodeNames), "onNode": onNode, "inGroup": rowsOf(s.inGroup),
 		"requestLog": rowsOf(s.requestLog), "requestsOf": rowsOf(s.requestsOf),
 	}
 }

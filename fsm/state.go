@@ -1,10 +1,6 @@
 package fsm
 
 import (
-	"iter"
-	"strconv"
-	"strings"
-
 	"github.com/outspan/outspan/model"
 )
 
@@ -52,7 +48,7 @@ type entryContext struct {
 	actor   model.Actor
 	request model.RequestID
 	events  int
-	touched touches
+	touched touchedTopics
 	group   []Command // the group of commands being applied
 	later   []Event   // emitted when that is done
 	draft   bool      // commands are only tried
@@ -80,50 +76,4 @@ func (s State) fork() *State {
 	s.rules.fork(s.undo)
 	s.history.fork(s.undo)
 	return &s
-}
-
-// InstancesOf iterates over every instance of a group that the state still has a row of, in order of slot and id.
-func (s *State) InstancesOf(group model.GroupID) iter.Seq[*Instance] {
-	return s.groupRows(string(group) + "/")
-}
-
-// InstancesInSlot iterates over the instances of one slot.
-func (s *State) InstancesInSlot(group model.GroupID, slot int) iter.Seq[*Instance] {
-	return s.groupRows(slotPrefix(group, slot))
-}
-
-func (s *State) groupRows(prefix string) iter.Seq[*Instance] {
-	return func(yield func(*Instance) bool) {
-		for key, inst := range s.inGroup.From(prefix) {
-			if !strings.HasPrefix(key, prefix) || !yield(inst) {
-				return
-			}
-		}
-	}
-}
-
-// Spec returns the spec that an instance runs, or the current one of a group for its version.
-func (s *State) Spec(group model.GroupID, version uint64) (*model.GroupSpec, bool) {
-	job, name := group.Split()
-	v, ok := s.Versions.Get(versionKey(job, version))
-	if !ok {
-		return nil, false
-	}
-	for i := range v.Spec.Groups {
-		if v.Spec.Groups[i].Name == name {
-			return &v.Spec.Groups[i], true
-		}
-	}
-	return nil, false
-}
-
-// JobVersion returns one entry of a job's history.
-func (s *State) JobVersion(job model.JobName, version uint64) (*JobVersion, bool) {
-	return s.Versions.Get(versionKey(job, version))
-}
-
-// versionKey is "job/version", with the version in ten digits. Every placement asks for two.
-func versionKey(job model.JobName, version uint64) string {
-	digits := strconv.FormatUint(version, 10)
-	return string(job) + "/" + "0000000000"[min(len(digits), 10):] + digits
 }

@@ -7,8 +7,8 @@ import "slices"
 // "deployments".
 type Topic string
 
-// touches are the topics of what an entry changed. An object may stand in it more than once.
-type touches struct {
+// touchedTopics are the topics of what an entry changed. An object may stand in it more than once.
+type touchedTopics struct {
 	tables  []Topic
 	objects []object
 }

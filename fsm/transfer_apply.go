@@ -14,7 +14,7 @@ const (
 )
 
 // TransferOf returns the running transfer of a slot's volumes, if there is one.
-func (s *State) TransferOf(group model.GroupID, slot int) (*Transfer, bool) {
+func (s *moves) TransferOf(group model.GroupID, slot int) (*Transfer, bool) {
 	for _, v := range s.slotVolumes(group, slot) {
 		if t, ok := s.Transfers.Get(v.Transfer); ok && !t.Phase.Ended() {
 			return t, true
@@ -24,7 +24,7 @@ func (s *State) TransferOf(group model.GroupID, slot int) (*Transfer, bool) {
 }
 
 // slotVolumes are the local volumes in use of a slot, in order of name.
-func (s *State) slotVolumes(group model.GroupID, slot int) []*Volume {
+func (s *moves) slotVolumes(group model.GroupID, slot int) []*Volume {
 	prefix := model.NewVolumeID(group, slot, "")
 	var found []*Volume
 	for id, v := range s.Volumes.From(prefix) {
@@ -39,7 +39,7 @@ func (s *State) slotVolumes(group model.GroupID, slot int) []*Volume {
 }
 
 // Leaving returns the transfer that takes an instance away from its node, if there is one: it counts as on the move.
-func (s *State) Leaving(inst *Instance) (*Transfer, bool) {
+func (s *moves) Leaving(inst *Instance) (*Transfer, bool) {
 	if !inst.Links.VolumeHome {
 		return nil, false
 	}
@@ -47,7 +47,7 @@ func (s *State) Leaving(inst *Instance) (*Transfer, bool) {
 	return t, ok && t.Leaves() && t.From == inst.Node
 }
 
-func (s *State) leaving(inst *Instance) bool {
+func (s *moves) leaving(inst *Instance) bool {
 	_, ok := s.Leaving(inst)
 	return ok
 }
@@ -64,7 +64,7 @@ func (s *State) slotHeld(spec *model.GroupSpec, group model.GroupID, slot int) *
 }
 
 // slotBusy returns an instance of the slot that is not known to have stopped.
-func (s *State) slotBusy(group model.GroupID, slot int) (*Instance, bool) {
+func (s *instances) slotBusy(group model.GroupID, slot int) (*Instance, bool) {
 	for inst := range s.InstancesInSlot(group, slot) {
 		if inst.holdsClaims() {
 			return inst, true
@@ -149,7 +149,7 @@ func (s *State) planVolume(t *Transfer, id model.VolumeID) *model.Error {
 }
 
 // namesOf lists the volumes of the slot, the given one first.
-func (s *State) namesOf(first *Volume) []string {
+func (s *moves) namesOf(first *Volume) []string {
 	names := []string{first.Name}
 	for _, v := range s.slotVolumes(first.Group, first.Slot) {
 		if v.Name != first.Name {
@@ -185,7 +185,7 @@ func (s *State) planRestore(t *Transfer, c *TransferStart) *model.Error {
 	}
 	t.Backup, t.Group, t.Slot, t.Names = b.ID, b.Group, b.Slot, slices.Clone(b.Names)
 	if c.Volume != "" {
-		if refusal := s.restoreAs(t, c.Volume); refusal != nil {
+		if refusal := t.restoreAs(c.Volume); refusal != nil {
 			return refusal
 		}
 	}
@@ -206,7 +206,7 @@ func (s *State) planRestore(t *Transfer, c *TransferStart) *model.Error {
 }
 
 // restoreAs has a backup become the volumes of another slot, which must have volumes of these names.
-func (s *State) restoreAs(t *Transfer, id model.VolumeID) *model.Error {
+func (t *Transfer) restoreAs(id model.VolumeID) *model.Error {
 	group, slot, name, refusal := splitVolumeID(id)
 	if refusal != nil {
 		return refusal
@@ -254,7 +254,7 @@ func (s *State) coversSlot(t *Transfer) *model.Error {
 }
 
 // transferNaming returns the running transfer that is to fill a volume which did not exist until now.
-func (s *State) transferNaming(id model.VolumeID) model.TransferID {
+func (s *moves) transferNaming(id model.VolumeID) model.TransferID {
 	for _, t := range s.Transfers.All() {
 		if !t.Phase.Ended() && (t.Kind != model.TransferRestore || t.Options.Attach) && slices.Contains(t.Volumes(), id) {
 			return t.ID
@@ -281,7 +281,7 @@ func (s *State) planAttach(t *Transfer, id model.VolumeID) *model.Error {
 }
 
 // OldCopy finds the transfer that left an old copy of a volume, by "VOLUME@TRANSFER".
-func (s *State) OldCopy(id model.VolumeID) (*Transfer, bool) {
+func (s *moves) OldCopy(id model.VolumeID) (*Transfer, bool) {
 	volume, by, _ := strings.Cut(string(id), "@")
 	t, ok := s.Transfers.Get(model.TransferID(by))
 	return t, ok && t.Left.Old != "" && !t.Left.Drop && slices.Contains(t.Volumes(), model.VolumeID(volume))
@@ -313,7 +313,7 @@ func (s *State) mayMoveTo(t *Transfer) *model.Error {
 }
 
 // forgetTransfers drops the oldest ended transfers that left nothing.
-func (s *State) forgetTransfers() {
+func (s *moves) forgetTransfers() {
 	var old []model.TransferID
 	for id, t := range s.Transfers.All() {
 		if t.Phase.Ended() && !t.Leftover() {
@@ -354,7 +354,7 @@ func (s *State) callAgent(id model.NodeID) {
 }
 
 // bindVolumes notes at the volumes in use which transfer works on them; "" = none.
-func (s *State) bindVolumes(t *Transfer, by model.TransferID) {
+func (s *moves) bindVolumes(t *Transfer, by model.TransferID) {
 	if t.Kind == model.TransferRestore && !t.Options.Attach {
 		return
 	}

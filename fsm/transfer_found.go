@@ -43,7 +43,7 @@ func (s *State) planFound(t *Transfer, c *TransferStart) *model.Error {
 
 // slotRuns reports whether a program of a slot runs, so that the data at the volumes' home is in its place. Without one
 // it may have been put aside: a restored state does not know that it was moved away.
-func (s *State) slotRuns(group model.GroupID, slot int) bool {
+func (s *instances) slotRuns(group model.GroupID, slot int) bool {
 	for inst := range s.InstancesInSlot(group, slot) {
 		if oneOf(inst.Status.Observed, model.ObservedReady, model.ObservedUnready, model.ObservedDraining) {
 			return true
@@ -67,7 +67,7 @@ func (s *State) foundElsewhere(t *Transfer) *model.Error {
 }
 
 // KeptBy finds the transfer that left data on a node as an old copy of a slot's volume.
-func (s *State) KeptBy(group model.GroupID, slot int, node model.NodeID, data model.VolumeEpoch) (*Transfer, bool) {
+func (s *moves) KeptBy(group model.GroupID, slot int, node model.NodeID, data model.VolumeEpoch) (*Transfer, bool) {
 	for _, t := range s.Transfers.All() {
 		if t.Group != group || t.Slot != slot || t.Left.Old != node {
 			continue

@@ -199,7 +199,7 @@ func (s *State) keepBackup(t *Transfer) {
 }
 
 // keepDetached makes the rows of a restored copy that is not in use.
-func (s *State) keepDetached(t *Transfer) {
+func (s *moves) keepDetached(t *Transfer) {
 	t.Left.Detached = t.To
 	for _, name := range t.Names {
 		id := t.DetachedID(name)
@@ -280,13 +280,13 @@ func (c *TransferCancel) apply(s *State) error {
 }
 
 // confirmedDead reports whether a person said that a node is gone for good.
-func (s *State) confirmedDead(node model.NodeID) bool {
+func (s *fleet) confirmedDead(node model.NodeID) bool {
 	n, ok := s.Nodes.Get(node)
 	return ok && n.Return.ConfirmedDead
 }
 
 // attaching returns the running transfer that puts a restored copy to use.
-func (s *State) attaching(made model.TransferID) (*Transfer, bool) {
+func (s *moves) attaching(made model.TransferID) (*Transfer, bool) {
 	for _, t := range s.Transfers.All() {
 		if t.Options.Copy == made && !t.Phase.Ended() {
 			return t, true

@@ -59,7 +59,7 @@ func NewCopyID(group model.GroupID, slot int, name string, node model.NodeID) mo
 
 // VolumeHome returns the node that holds a slot's local volumes; none if it never had any, or if they are lost. Those
 // that only another version of the group has count too: all of a slot stay together.
-func (s *State) VolumeHome(spec *model.GroupSpec, group model.GroupID, slot int) (model.NodeID, bool) {
+func (s *moves) VolumeHome(spec *model.GroupSpec, group model.GroupID, slot int) (model.NodeID, bool) {
 	if !spec.HasVolume(model.VolumeLocal) {
 		return "", false
 	}
@@ -132,7 +132,7 @@ func volumeOf(inst *Instance, v model.VolumeSpec) model.VolumeID {
 }
 
 // dropVolumes forgets the volumes for which gone is true.
-func (s *State) dropVolumes(gone func(*Volume) bool) {
+func (s *moves) dropVolumes(gone func(*Volume) bool) {
 	var rows []*Volume
 	for _, v := range s.Volumes.All() {
 		if gone(v) {
@@ -145,7 +145,7 @@ func (s *State) dropVolumes(gone func(*Volume) bool) {
 }
 
 // CopiesOf returns the copies of a slot's first replicated volume, one for each node that has one, in order of node.
-func (s *State) CopiesOf(group model.GroupID, slot int) []*Volume {
+func (s *moves) CopiesOf(group model.GroupID, slot int) []*Volume {
 	var copies []*Volume
 	prefix := model.NewVolumeID(group, slot, "")
 	for id, v := range s.Volumes.From(prefix) {

@@ -56,7 +56,7 @@ func (s *State) homeMissing(t *Transfer) *model.Error {
 
 // gaveUp reports whether the data that replaced the old copy of a transfer was given up or left behind since: what is
 // in use then began empty.
-func (s *State) gaveUp(t *Transfer) bool {
+func (s *moves) gaveUp(t *Transfer) bool {
 	return slices.ContainsFunc(s.slotVolumes(t.Group, t.Slot), func(v *Volume) bool {
 		i := slices.Index(t.Names, v.Name)
 		if i < 0 {
@@ -110,7 +110,7 @@ func (s *State) mayLose(n *Node, given []model.GroupID) *model.Error {
 	var flags strings.Builder
 	named := map[model.GroupID]bool{}
 	for _, id := range s.LostWith(n.ID) {
-		group := s.groupOfVolume(id)
+		group := groupOfVolume(id)
 		if slices.Contains(given, group) {
 			named[group] = true
 			continue
@@ -133,7 +133,7 @@ func (s *State) mayLose(n *Node, given []model.GroupID) *model.Error {
 }
 
 // groupOfVolume is the group in the id of a volume.
-func (s *State) groupOfVolume(id model.VolumeID) model.GroupID {
+func groupOfVolume(id model.VolumeID) model.GroupID {
 	parts := strings.SplitN(string(id), "/", 3)
 	return model.GroupID(parts[0] + "/" + parts[1])
 }

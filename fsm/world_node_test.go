@@ -120,7 +120,7 @@ func (w world) offline() model.NodeID {
 func (w world) nodeForget() Command {
 	c := &NodeForget{ID: w.offline()}
 	for _, id := range w.s.LostWith(c.ID) {
-		if group := w.s.groupOfVolume(id); !slices.Contains(c.LoseData, group) && !w.rarely(4) {
+		if group := groupOfVolume(id); !slices.Contains(c.LoseData, group) && !w.rarely(4) {
 			c.LoseData = append(c.LoseData, group)
 		}
 	}

@@ -79,7 +79,7 @@ func (e *Explanation) whyOneGroup(g *fsm.Group) model.WhyResult {
 }
 
 func (e *Explanation) whyGroup(g *fsm.Group) model.WhyResult {
-	out := model.WhyResult{Subject: "group/" + string(g.ID), State: fmt.Sprintf("%d of %d ready, %d running", g.Ready, e.p.in.State.Want(g), g.Running)}
+	out := model.WhyResult{Subject: "group/" + string(g.ID), State: fmt.Sprintf("%d of %d ready, %d running", g.Ready, g.Want(), g.Running)}
 	ailing := e.ailing(g)
 	for _, inst := range ailing[:min(len(ailing), ailingAtMost)] {
 		out.State += fmt.Sprintf("; instance %s on node %s is %s (%s)", inst.ID, e.p.nodeName(inst.Node), inst.Status.Observed, inst.Status.Reason)
@@ -94,7 +94,7 @@ func (e *Explanation) whyGroup(g *fsm.Group) model.WhyResult {
 		if slot, ok := e.unplacedSlot(g); ok {
 			out.Considered = e.considered(g.ID, slot)
 		}
-	} else if g.Ready != e.p.in.State.Want(g) {
+	} else if g.Ready != g.Want() {
 		out.Next = "its instances become ready, or stop"
 		if len(ailing) > 0 {
 			out.Next += "; what one of them says: outspan logs " + string(ailing[0].ID)

@@ -61,7 +61,7 @@ func (w *world) askWhy(t rapid.TB, asked map[model.Code]int) {
 	}
 	for id, g := range w.state.Groups.All() {
 		why := w.answer(t, explained, string(id), asked)
-		if want := w.state.Want(g); g.Ready < want && (why.Next == "" || why.Next == asItShouldBe) {
+		if want := g.Want(); g.Ready < want && (why.Next == "" || why.Next == asItShouldBe) {
 			t.Fatalf("%s: %s has %d of %d ready, and the answer is %q", w.at, id, g.Ready, want, why.Next)
 		}
 		if settled && g.Role != model.RoleSystem && g.Running < g.Count && explained.Pending(id) == nil && len(why.Blockers) == 0 {

@@ -57,12 +57,12 @@ func (p *problems) failing(g *fsm.Group) {
 	if len(failed) > 0 {
 		last := failed[len(failed)-1]
 		next := fmt.Sprintf("outspan logs %s; mend it and submit that with outspan job run FILE, or to try once more: outspan instance restart %s", last.ID, last.ID)
-		p.add(api.ProblemRetryLimit, subject, next, "%s failed: %s; the latest: %s", ofThem(len(failed), p.r.Want(g)), p.retries(g, policy, last), p.told(g, last))
+		p.add(api.ProblemRetryLimit, subject, next, "%s failed: %s; the latest: %s", ofThem(len(failed), g.Want()), p.retries(g, policy, last), p.told(g, last))
 	}
 	if len(looping) > 0 {
 		last := looping[len(looping)-1]
 		p.add(api.ProblemCrashLoop, subject, "outspan logs "+string(last.ID), "%s: its program ends again and again (restarts of %s: %d): %s",
-			ofThem(len(looping), p.r.Want(g)), last.ID, last.Status.Restarts, p.told(g, last))
+			ofThem(len(looping), g.Want()), last.ID, last.Status.Restarts, p.told(g, last))
 	}
 }
 

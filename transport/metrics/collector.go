@@ -165,7 +165,7 @@ func (s *scrape) groups() {
 		} {
 			s.gauge(s.g.instances, float64(counts[state]), job, group, string(state))
 		}
-		s.gauge(s.g.desired, float64(s.s.Want(g)), job, group)
+		s.gauge(s.g.desired, float64(g.Want()), job, group)
 		s.gauge(s.g.ready, float64(g.Ready), job, group)
 		own := s.s.GroupLedger(g)
 		s.gauge(s.g.allowed, float64(own.Allowed(s.s.Now)), string(id))
