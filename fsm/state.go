@@ -27,6 +27,7 @@ type State struct {
 	Settings      model.Settings
 	SettingsIndex uint64
 	Hold          Hold
+	Leader        Leader
 	Classes       []Class // the most important first
 
 	Nodes       Table[model.NodeID, *Node]
