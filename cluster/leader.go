@@ -170,6 +170,24 @@ func (s *Server) term(ctx context.Context) {
 	s.log.Info("no longer leading", "term", number, "cause", context.Cause(ctx))
 }
 
+// announce writes who leads this term, so that events tell. Nothing else waits for it: a server whose disk is full leads
+// too, and writes it when it has room. Written again after an unknown outcome it changes nothing. It comes after the
+// first ticks: the first entry of a term sets the time that people see, which must not be that of one wrong clock.
+func (s *Server) announce(ctx context.Context, term uint64) {
+	begin := &fsm.LeaderBegin{Term: term, Server: s.dir.id, Name: s.cfg.Name}
+	for ctx.Err() == nil {
+		results, err := s.Propose(ctx, fsm.Entry{Term: term, Actor: model.ActorLeader, Groups: [][]fsm.Command{{begin}}})
+		if err == nil {
+			if refusal := results[0].Refusal; refusal != nil {
+				s.log.Warn("can't write who leads", "term", term, "error", refusal)
+			}
+			return
+		}
+		s.log.Debug("can't write who leads yet", "term", term, "error", err)
+		pause(ctx, time.Second)
+	}
+}
+
 // confirm proves by a Barrier after each pause of this process that it still leads. Until then Leader does not say so:
 // answers to its heartbeats from before the pause lie in its sockets, and raft renews the lease with them, while
 // another server may lead and write.

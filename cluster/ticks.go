@@ -13,7 +13,9 @@ import (
 const (
 	tickEvery   = time.Second
 	tickTimeout = time.Second
-	lagPatience = 30 * time.Second // a server in contact that stays behind for so long is reported
+	// announceRound is the round of ticks after which the leader writes that it leads although it knows too few clocks.
+	announceRound = 5
+	lagPatience   = 30 * time.Second // a server in contact that stays behind for so long is reported
 )
 
 // followers is what the leader knows of the other servers by their answers to its ticks.
@@ -108,12 +110,19 @@ func (s *Server) ticks(ctx context.Context, term uint64) {
 	s.state.follower.clear()
 	s.state.medianAhead.Store(0)
 	var clocks clockWatch
-	for ctx.Err() == nil {
+	var announcing sync.WaitGroup
+	defer announcing.Wait()
+	announced := false
+	for round := 1; ctx.Err() == nil; round++ {
 		if _, self, _ := s.Leader(); self {
 			s.state.progress.leads(time.Now())
 		}
 		s.tickAll(ctx, term)
 		clocks.look(s)
+		if !announced && (s.clocksKnown() || round == announceRound) {
+			announced = true
+			announcing.Go(func() { s.announce(ctx, term) })
+		}
 		pause(ctx, tickEvery)
 	}
 }

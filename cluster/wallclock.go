@@ -44,6 +44,11 @@ func (f *followers) aheads() map[model.ServerID]time.Duration {
 	return list
 }
 
+// clocksKnown reports whether the median is that of a majority of the servers' clocks.
+func (s *Server) clocksKnown() bool {
+	return (len(s.state.follower.aheads())+1)*2 > len(s.servers())
+}
+
 // medianAhead is how far the median of all clocks is ahead of the leader's, which is one of them. Of two in the middle
 // the nearer to the leader's counts.
 func medianAhead(others map[model.ServerID]time.Duration) time.Duration {

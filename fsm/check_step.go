@@ -115,6 +115,7 @@ func (c *checker) purged(job model.JobName) bool { return c.gone["job/"+string(j
 func (c *checker) clocks(before *State) {
 	s := c.s
 	c.want(s.Index > before.Index, "index %d became %d", before.Index, s.Index)
+	c.want(s.Leader.Term >= before.Leader.Term, "the leader of term %d became that of term %d", before.Leader.Term, s.Leader.Term)
 	c.want(s.LogTerm >= before.LogTerm, "term %d became %d", before.LogTerm, s.LogTerm)
 	c.want(s.Now >= before.Now, "time %d became %d", before.Now, s.Now)
 	c.want(s.Format >= before.Format && s.Incarnation >= before.Incarnation, "format %d became %d, incarnation %d became %d", before.Format, s.Format, before.Incarnation, s.Incarnation)

@@ -122,12 +122,13 @@ type metaRow struct {
 	Confirmed     model.Time     `cbor:"13,keyasint,omitempty"`
 	WallDoubt     WallDoubt      `cbor:"14,keyasint"`
 	Restored      uint64         `cbor:"15,keyasint,omitempty"`
+	Leader        Leader         `cbor:"16,keyasint,omitzero"`
 }
 
 func (s *State) meta() metaRow {
 	return metaRow{
 		s.Index, s.LogTerm, s.Now, s.Wall, s.Format, s.Incarnation, s.Unconfirmed, s.Cluster, s.Settings, s.SettingsIndex, s.Hold, s.Classes, s.Confirmed, s.WallDoubt,
-		s.Restored,
+		s.Restored, s.Leader,
 	}
 }
 
@@ -135,7 +136,7 @@ func (s *State) meta() metaRow {
 func (m *metaRow) empty() *State {
 	s := State{
 		Index: m.Index, LogTerm: m.LogTerm, Now: m.Now, Wall: m.Wall, WallDoubt: m.WallDoubt, Format: m.Format,
-		Incarnation: m.Incarnation, Unconfirmed: m.Unconfirmed, Confirmed: m.Confirmed, Restored: m.Restored, Cluster: m.Cluster, Hold: m.Hold,
+		Incarnation: m.Incarnation, Unconfirmed: m.Unconfirmed, Confirmed: m.Confirmed, Restored: m.Restored, Cluster: m.Cluster, Hold: m.Hold, Leader: m.Leader,
 		rules: rules{Settings: m.Settings, SettingsIndex: m.SettingsIndex, Classes: m.Classes},
 	}
 	return s.fork()

@@ -46,6 +46,7 @@ var kinds = [...]kindInfo{
 	{3, "restore.mark", 1, func() Command { return new(RestoreMark) }},
 	{4, "settings.set", 1, func() Command { return new(SettingsSet) }},
 	{5, "hold.set", 1, func() Command { return new(HoldSet) }},
+	{6, "leader.begin", 1, func() Command { return new(LeaderBegin) }},
 	{10, "node.register", 1, func() Command { return new(NodeRegister) }},
 	{11, "node.health", 1, func() Command { return new(NodeHealth) }},
 	{12, "node.report", 1, func() Command { return new(NodeReport) }},
@@ -101,6 +102,9 @@ func (*SettingsSet) Kind() Kind { return 4 }
 
 // Kind implements Command.
 func (*HoldSet) Kind() Kind { return 5 }
+
+// Kind implements Command.
+func (*LeaderBegin) Kind() Kind { return 6 }
 
 // Kind implements Command.
 func (*NodeRegister) Kind() Kind { return 10 }

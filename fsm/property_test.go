@@ -75,6 +75,9 @@ func (h *randomLog) step(seed uint64, accepted map[string]int) {
 	if before.Index == 0 {
 		e = w.beginning()
 	}
+	if w.rarely(25) {
+		w.leaderBegins(&e, h.term)
+	}
 	index := before.Index + 1 + uint64(w.int(0, 2))
 	frozen := Digest(before)
 	after, results := before.Apply(index, h.term, e)

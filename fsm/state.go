@@ -22,6 +22,7 @@ type State struct {
 	Confirmed   model.Time // when the operator confirmed the last restore; 0: there was none
 	Cluster     ClusterID
 	Hold        Hold
+	Leader      Leader
 
 	fleet     // Nodes, Drains
 	jobs      // Jobs, Versions, Groups, Deployments, Services, Budgets

@@ -185,6 +185,12 @@ func (w world) drawings() []drawing {
 	}
 }
 
+// leaderBegins adds to an entry what a leader writes at the start of a term, mostly of that of the log.
+func (w world) leaderBegins(e *Entry, term uint64) {
+	c := &LeaderBegin{Term: term + uint64(w.int(0, 3))/3, Server: pick[model.ServerID](w, "01A", "01B"), Name: pick(w, "s1", "s2", "")}
+	e.Groups, e.Actor = append(e.Groups, []Command{c}), model.ActorLeader
+}
+
 func (w world) command() Command {
 	draws := w.drawings()
 	total := 0

@@ -23,7 +23,7 @@ const (
 	EventJob            EventType = "job.changed"
 	EventDeployment     EventType = "deployment.changed"
 	EventSettings       EventType = "settings.changed"
-	EventLeader         EventType = "leader.changed"
+	EventLeader         EventType = "leader.changed" // a server leads a term; it may be the one of the last term
 	EventHold           EventType = "hold.changed"
 	EventVolume         EventType = "volume.changed"
 )

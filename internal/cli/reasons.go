@@ -46,6 +46,8 @@ func whyChanged(e api.Event) string {
 	switch e.Type {
 	case model.EventSettings:
 		return eventData(e)
+	case model.EventLeader:
+		return changeText(e) + " (term " + e.Data["term"] + ")"
 	case model.EventStatus, model.EventDrainPhase, model.EventDeployment, model.EventHold, model.EventVolume, model.EventNodeState:
 		if reason := e.Data["reason"]; reason != "" {
 			return changeText(e) + " (" + reason + ")"

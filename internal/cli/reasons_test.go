@@ -39,6 +39,10 @@ func TestEventsSayWhy(t *testing.T) {
 	if got := whyChanged(api.Event{Type: model.EventDrainPhase, Data: data}); got != "draining -> failed (the deadline passed)" {
 		t.Errorf("got %q", got)
 	}
+	data = map[string]string{"before": "s1", "after": "s2", "server": "01B", "term": "7"}
+	if got := whyChanged(api.Event{Type: model.EventLeader, Data: data}); got != "s1 -> s2 (term 7)" {
+		t.Errorf("got %q", got)
+	}
 	if got := whyChanged(api.Event{Type: model.EventSettings, Data: map[string]string{"offline_after": "30s -> 1m"}}); got != "offline_after=30s -> 1m" {
 		t.Errorf("got %q", got)
 	}

@@ -1,0 +1,46 @@
+package fsm
+
+import (
+	"strconv"
+
+	"github.com/outspan/outspan/model"
+)
+
+// Leader is the server that wrote last that it leads.
+type Leader struct {
+	Term   uint64         `cbor:"1,keyasint"`
+	Server model.ServerID `cbor:"2,keyasint"`
+	Name   string         `cbor:"3,keyasint"`
+}
+
+// LeaderBegin is what a server writes when it begins to lead a term, so that events tell who leads. Written again in
+// the same term it changes nothing. Codes: forbidden for anybody but a leader, stale_term if it is logged in another
+// term, invalid.
+type LeaderBegin struct {
+	Term   uint64         `cbor:"1,keyasint"`
+	Server model.ServerID `cbor:"2,keyasint"`
+	Name   string         `cbor:"3,keyasint"` // for people
+}
+
+func (c *LeaderBegin) apply(s *State) error {
+	switch {
+	case s.entry.actor != model.ActorLeader:
+		return model.Refuse(model.CodeForbidden, "only a leader writes that it leads")
+	case c.Term != s.LogTerm:
+		return model.Refuse(model.CodeStaleTerm, "server %s began to lead term %d, logged in term %d", c.Name, c.Term, s.LogTerm)
+	case !c.sound():
+		return model.Refuse(model.CodeInvalid, "a leader needs an id and a name of at most %d bytes each", maxAgentText)
+	}
+	before, now := s.Leader, Leader(*c)
+	if before == now {
+		return nil
+	}
+	s.Leader = now
+	s.emit(Event{Type: model.EventLeader, Subject: "cluster", Before: before.Name, After: now.Name,
+		Data: map[string]string{"server": string(now.Server), "term": strconv.FormatUint(now.Term, 10)}})
+	return nil
+}
+
+func (c *LeaderBegin) sound() bool {
+	return c.Server != "" && len(c.Server) <= maxAgentText && c.Name != "" && len(c.Name) <= maxAgentText
+}
