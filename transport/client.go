@@ -15,6 +15,7 @@ import (
 
 	"github.com/oklog/ulid/v2"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/model"
 )
 
@@ -74,7 +75,7 @@ func NewClient(cfg ClientConfig) (*Client, error) {
 			c.close = append(c.close, t.CloseIdleConnections)
 		case err == nil && u.Scheme == "https" && u.Port() != "" && strings.Trim(u.Path, "/") == "" && u.RawQuery == "":
 			if cfg.Credentials == nil {
-				return nil, model.Refuse(CodeCertificateInvalid, "%s needs a certificate", address).
+				return nil, model.Refuse(model.CodeCertificateInvalid, "%s needs a certificate", address).
 					WithHint("set OUTSPAN_CACERT, OUTSPAN_CLIENT_CERT and OUTSPAN_CLIENT_KEY; make one with: outspan tls cert create --cli NAME")
 			}
 			d := Dialer{Credentials: cfg.Credentials, ServerName: cfg.ServerName, Dial: cfg.Dial}
@@ -158,10 +159,10 @@ func (c *Client) Send(ctx context.Context, r Request) (Answer, error) {
 			return lostAnswer(r, err)
 		}
 		if len(body) > maxAnswer {
-			return model.Refuse(CodeTooLarge, "the answer to %s is larger than %d bytes", r.Path, maxAnswer).WithHint("ask for less with limit or filter")
+			return model.Refuse(model.CodeTooLarge, "the answer to %s is larger than %d bytes", r.Path, maxAnswer).WithHint("ask for less with limit or filter")
 		}
-		a.Body, a.Index = body, headerNumber(resp, HeaderIndex)
-		a.Stale = time.Duration(headerNumber(resp, HeaderStale)) * time.Millisecond
+		a.Body, a.Index = body, headerNumber(resp, api.HeaderIndex)
+		a.Stale = time.Duration(headerNumber(resp, api.HeaderStale)) * time.Millisecond
 		return nil
 	})
 	return a, err

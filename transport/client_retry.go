@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/model"
 )
 
@@ -74,7 +75,7 @@ func (r *Request) verdict(err error, sent bool) error {
 	}
 	switch unknown.Code {
 	case model.CodeUnknownOutcome:
-	case CodeUnreachable, model.CodeNoLeader:
+	case model.CodeUnreachable, model.CodeNoLeader:
 		if !sent {
 			return err
 		}
@@ -95,7 +96,7 @@ func worthRetry(err error) bool {
 		return false
 	}
 	switch e.Code {
-	case model.CodeNoLeader, model.CodeStaleTerm, model.CodeUnknownOutcome, CodeNotCaughtUp, CodeRateLimited:
+	case model.CodeNoLeader, model.CodeStaleTerm, model.CodeUnknownOutcome, model.CodeNotCaughtUp, model.CodeRateLimited:
 		return true
 	}
 	return false
@@ -167,7 +168,7 @@ func (to endpoint) ask(ctx context.Context, limit time.Duration, call AgentCall,
 	if err == nil {
 		return answer, nil
 	}
-	if _, answered := errors.AsType[*Problem](err); answered {
+	if _, answered := errors.AsType[*api.Problem](err); answered {
 		return nil, err
 	}
 	return nil, classify(to.shown, err)
@@ -200,7 +201,7 @@ func (b *bodyWithCancel) Read(p []byte) (int, error) {
 // ProblemOf reads the error that a server or agent answered, as *Problem or *model.Error. It does not close the body.
 func ProblemOf(resp *http.Response) error {
 	text, err := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
-	var p Problem
+	var p api.Problem
 	if err != nil || json.Unmarshal(text, &p) != nil || p.Code == "" {
 		return model.Refuse(model.CodeInternal, "the server answered %s, and no reason", resp.Status).
 			WithHint("check that the address is an outspan server's")
@@ -251,7 +252,7 @@ func goOn(r *Request, err error, sent bool) bool {
 		return true
 	}
 	switch e.Code {
-	case model.CodeNoLeader, CodeNotCaughtUp, model.CodeStaleTerm, CodeShutdownTimeout, CodeNotTLS, CodeCertificateRefused, model.CodeUnknownOutcome, model.CodeBusy:
+	case model.CodeNoLeader, model.CodeNotCaughtUp, model.CodeStaleTerm, model.CodeShutdownTimeout, model.CodeNotTLS, model.CodeCertificateRefused, model.CodeUnknownOutcome, model.CodeBusy:
 		return true
 	case model.CodeConflict:
 		return r.agent
@@ -276,7 +277,7 @@ func (f *failures) error() error {
 	if f.best != nil {
 		return f.best
 	}
-	return model.Refuse(CodeUnreachable, "no server could be reached: %s", strings.Join(f.texts, "; ")).
+	return model.Refuse(model.CodeUnreachable, "no server could be reached: %s", strings.Join(f.texts, "; ")).
 		WithHint("check that a server runs and that OUTSPAN_ADDR (or --address) names it")
 }
 

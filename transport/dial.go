@@ -44,7 +44,7 @@ func (d Dialer) DialAPI(ctx context.Context, network, addr string) (net.Conn, er
 // DialRaft opens a raft connection, as a server to a server. Blocking and errors as DialAPI.
 func (d Dialer) DialRaft(ctx context.Context, addr string) (net.Conn, error) {
 	if me := d.Credentials.Identity(); me.Role != RoleServer {
-		return nil, model.Refuse(CodeCertificateRefused, "raft is for servers only: this process is %s", me).
+		return nil, model.Refuse(model.CodeCertificateRefused, "raft is for servers only: this process is %s", me).
 			WithHint("give the server a certificate made with: outspan tls cert create --server NAME")
 	}
 	d.Peer = RoleServer
@@ -64,7 +64,7 @@ func (d Dialer) dialOnly(ctx context.Context, addr, proto, name string) (net.Con
 	}
 	if got := conn.ConnectionState().NegotiatedProtocol; got != proto {
 		_ = conn.Close()
-		return nil, model.Refuse(CodeNotTLS, "%s does not speak %s", addr, name).WithHint("check that the address is a server's")
+		return nil, model.Refuse(model.CodeNotTLS, "%s does not speak %s", addr, name).WithHint("check that the address is a server's")
 	}
 	return conn, nil
 }
@@ -102,7 +102,7 @@ func (d Dialer) dial(ctx context.Context, network, addr string, protos ...string
 	out.account.enter(out)
 	if !d.Credentials.Trusts(out.proof) { // its CA was taken away meanwhile
 		_ = out.Close()
-		return nil, model.Refuse(CodeCertificateRefused, "the CA of the certificate of %s was taken away", addr)
+		return nil, model.Refuse(model.CodeCertificateRefused, "the CA of the certificate of %s was taken away", addr)
 	}
 	return conn, nil
 }
@@ -128,7 +128,7 @@ func checkPeer(addr, want string, state tls.ConnectionState) error {
 	}
 	peer, err := PeerIdentity(state)
 	if err == nil && peer.Name != want {
-		err = model.Refuse(CodeCertificateRefused, "%s answers as %s, not as %s", addr, peer, want).WithHint("check who has that address")
+		err = model.Refuse(model.CodeCertificateRefused, "%s answers as %s, not as %s", addr, peer, want).WithHint("check who has that address")
 	}
 	return err
 }
@@ -240,5 +240,5 @@ func (d Dialer) diagnose(ctx context.Context, addr string) *model.Error {
 }
 
 func refusePlaintext(_ context.Context, _, addr string) (net.Conn, error) {
-	return nil, model.Refuse(CodeNotTLS, "plain http to %s is refused", addr).WithHint("use https://%s", addr)
+	return nil, model.Refuse(model.CodeNotTLS, "plain http to %s is refused", addr).WithHint("use https://%s", addr)
 }

@@ -9,28 +9,6 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Codes of this package.
-const (
-	// CodeCertificateRefused: one end of a connection refused the other's certificate, or its role.
-	CodeCertificateRefused model.Code = "certificate_refused"
-	// CodeCertificateInvalid: this process's certificate, key or CA file is missing, expired or doesn't fit.
-	CodeCertificateInvalid model.Code = "certificate_invalid"
-	// CodeNotTLS: whatever answers at the address doesn't speak TLS 1.3.
-	CodeNotTLS model.Code = "not_tls"
-	// CodeFileExists: a file would be overwritten.
-	CodeFileExists model.Code = "file_exists"
-	// CodeFile: a file or directory can't be read or written.
-	CodeFile model.Code = "file_error"
-	// CodeGossipKeyInvalid: the gossip key file is missing or holds no key.
-	CodeGossipKeyInvalid model.Code = "gossip_key_invalid"
-	// CodeAddressInUse: another process listens on the port or socket.
-	CodeAddressInUse model.Code = "address_in_use"
-	// CodeListen: the port or socket can't be opened, or was closed from outside.
-	CodeListen model.Code = "listen_failed"
-	// CodeShutdownTimeout: requests were still running when the time to stop was over.
-	CodeShutdownTimeout model.Code = "shutdown_timeout"
-)
-
 // Explain turns what crypto/tls and crypto/x509 say about a connection to addr into a *model.Error with a next step.
 // An error that has nothing to do with certificates or TLS comes back unchanged, nil too.
 //
@@ -50,7 +28,7 @@ func Explain(addr string, err error) error {
 		return e
 	}
 	if _, ok := errors.AsType[tls.RecordHeaderError](err); ok {
-		return model.Refuse(CodeNotTLS, "%s does not speak TLS", addr).
+		return model.Refuse(model.CodeNotTLS, "%s does not speak TLS", addr).
 			WithHint("check that the address and port are those of an outspan server")
 	}
 	return err
@@ -59,23 +37,23 @@ func Explain(addr string, err error) error {
 // explainVerify handles what this end found wrong with the other's certificate.
 func explainVerify(addr string, err error) *model.Error {
 	if _, ok := errors.AsType[x509.UnknownAuthorityError](err); ok {
-		return model.Refuse(CodeCertificateRefused, "the certificate of %s is signed by another CA", addr).
+		return model.Refuse(model.CodeCertificateRefused, "the certificate of %s is signed by another CA", addr).
 			WithHint("check that both ends use the same CA file (tls.ca_file, OUTSPAN_CACERT)")
 	}
 	if host, ok := errors.AsType[x509.HostnameError](err); ok {
-		return model.Refuse(CodeCertificateRefused, "the certificate of %s is not valid for the name %s", addr, host.Host).
+		return model.Refuse(model.CodeCertificateRefused, "the certificate of %s is not valid for the name %s", addr, host.Host).
 			WithHint("it has the wrong role, or was not made by: outspan tls cert create --server NAME")
 	}
 	if invalid, ok := errors.AsType[x509.CertificateInvalidError](err); ok {
 		if invalid.Reason == x509.Expired {
-			return model.Refuse(CodeCertificateRefused, "the certificate of %s is expired or not yet valid (%s)", addr, invalid.Detail).
+			return model.Refuse(model.CodeCertificateRefused, "the certificate of %s is expired or not yet valid (%s)", addr, invalid.Detail).
 				WithHint("check the clocks of both machines, then issue a new certificate there with: outspan tls cert create")
 		}
-		return model.Refuse(CodeCertificateRefused, "the certificate of %s is not usable: %v", addr, invalid).
+		return model.Refuse(model.CodeCertificateRefused, "the certificate of %s is not usable: %v", addr, invalid).
 			WithHint("issue a new one with: outspan tls cert create")
 	}
 	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
-		return model.Refuse(CodeCertificateRefused, "the certificate of %s can't be verified: %v", addr, err).
+		return model.Refuse(model.CodeCertificateRefused, "the certificate of %s can't be verified: %v", addr, err).
 			WithHint("issue a new one with: outspan tls cert create")
 	}
 	return nil
@@ -90,21 +68,21 @@ func explainAlert(addr string, err error) *model.Error {
 	}
 	switch op.Err.Error() {
 	case "tls: unknown certificate authority":
-		return model.Refuse(CodeCertificateRefused, "%s refused this certificate: it is signed by another CA", addr).
+		return model.Refuse(model.CodeCertificateRefused, "%s refused this certificate: it is signed by another CA", addr).
 			WithHint("use a certificate made with the CA of that cluster")
 	case "tls: expired certificate":
-		return model.Refuse(CodeCertificateRefused, "%s refused this certificate: it is expired or not yet valid there", addr).
+		return model.Refuse(model.CodeCertificateRefused, "%s refused this certificate: it is expired or not yet valid there", addr).
 			WithHint("check the clocks of both machines, then issue a new certificate with: outspan tls cert create")
 	case "tls: certificate required":
-		return model.Refuse(CodeCertificateRefused, "%s wants a client certificate", addr).
+		return model.Refuse(model.CodeCertificateRefused, "%s wants a client certificate", addr).
 			WithHint("set OUTSPAN_CLIENT_CERT and OUTSPAN_CLIENT_KEY; issue one with: outspan tls cert create --cli NAME")
 	case "tls: bad certificate", "tls: unsupported certificate", "tls: unknown certificate", "tls: access denied", "tls: handshake failure":
-		return model.Refuse(CodeCertificateRefused, "%s refused this certificate", addr).
+		return model.Refuse(model.CodeCertificateRefused, "%s refused this certificate", addr).
 			WithHint("it is of another cluster, or its role is not allowed there; the server's log says which")
 	case "tls: protocol version not supported":
-		return model.Refuse(CodeNotTLS, "%s does not accept this TLS version", addr).WithHint("outspan speaks TLS 1.3 only")
+		return model.Refuse(model.CodeNotTLS, "%s does not accept this TLS version", addr).WithHint("outspan speaks TLS 1.3 only")
 	case "tls: no application protocol":
-		return model.Refuse(CodeNotTLS, "%s does not speak the protocol asked for", addr).
+		return model.Refuse(model.CodeNotTLS, "%s does not speak the protocol asked for", addr).
 			WithHint("check that the address and port are those of an outspan server")
 	}
 	return nil

@@ -107,7 +107,7 @@ func refuseExisting(force bool, files CertFiles) error {
 	}
 	for _, path := range []string{files.Cert, files.Key} {
 		if _, err := os.Lstat(path); err == nil {
-			return model.Refuse(CodeFileExists, "%s exists already", path).
+			return model.Refuse(model.CodeFileExists, "%s exists already", path).
 				WithHint("replace it with --force, or choose another directory or name")
 		} else if !errors.Is(err, fs.ErrNotExist) {
 			return fileError("look at", path, err)
@@ -133,7 +133,7 @@ func readAuthority(dir string) (*Authority, error) {
 	for i, name := range []string{caFile, caKeyFile} {
 		b, err := readFile(filepath.Join(dir, name))
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil, model.Refuse(CodeCertificateInvalid, "%s does not exist", filepath.Join(dir, name)).
+			return nil, model.Refuse(model.CodeCertificateInvalid, "%s does not exist", filepath.Join(dir, name)).
 				WithHint("create the CA first: outspan tls ca create --dir %s", dir)
 		}
 		if err != nil {
@@ -143,7 +143,7 @@ func readAuthority(dir string) (*Authority, error) {
 	}
 	ca, err := parseAuthority(pems[0], pems[1])
 	if err != nil {
-		return nil, model.Refuse(CodeCertificateInvalid, "the CA in %s can't be used: %s", dir, reason(err)).
+		return nil, model.Refuse(model.CodeCertificateInvalid, "the CA in %s can't be used: %s", dir, reason(err)).
 			WithHint("restore %s and %s from a backup, or make a new CA: outspan tls ca create --dir %s --force", caFile, caKeyFile, dir)
 	}
 	return ca, nil
@@ -176,7 +176,7 @@ func locked(dir string, f func() error) error {
 			return fileError("lock", dir, err)
 		}
 		if wait.Err() != nil {
-			return model.Refuse(CodeFile, "another process has held the lock on %s for %s", dir, lockWait).
+			return model.Refuse(model.CodeFile, "another process has held the lock on %s for %s", dir, lockWait).
 				WithHint("find it with: fuser %s", dir)
 		}
 		sleep(wait, 10*time.Millisecond)
@@ -228,7 +228,7 @@ func readFile(path string) ([]byte, error) {
 }
 
 func fileError(verb, path string, err error) *model.Error {
-	e := model.Refuse(CodeFile, "can't %s %s: %s", verb, path, bareError(err))
+	e := model.Refuse(model.CodeFile, "can't %s %s: %s", verb, path, bareError(err))
 	if errors.Is(err, fs.ErrPermission) {
 		return e.WithHint("check its owner and mode, or run as the user that owns it")
 	}

@@ -25,7 +25,7 @@ func TestPeerIsTheOneThatWasMeant(t *testing.T) {
 		_, err := get(ctx, c, "https://"+s.addr+"/")
 		return err
 	}
-	refused := &model.Error{Code: transport.CodeCertificateRefused}
+	refused := &model.Error{Code: model.CodeCertificateRefused}
 	if err := ask("n1"); !errors.Is(err, refused) || asked.Load() != 0 {
 		t.Errorf("n2 answers for n1: %v, it got %d requests", err, asked.Load())
 	}

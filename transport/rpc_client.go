@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/outspan/outspan/api"
 )
 
 // agentIdle is after how long without a call a connection to a server is closed.
@@ -151,7 +153,7 @@ func (c *callConn) ask(ctx context.Context, call AgentCall, question []byte) ([]
 }
 
 func problemIn(body []byte) error {
-	var p Problem
+	var p api.Problem
 	if err := DecodeCBOR(body, &p); err != nil {
 		return err
 	}

@@ -57,7 +57,7 @@ func LoadCredentials(cfg CredentialsConfig) (*Credentials, error) {
 		return newCredentials(func() (*material, error) { return loadFiles(cfg) })
 	}
 	if cfg.CAFile != "" || cfg.CertFile != "" || cfg.KeyFile != "" {
-		return nil, model.Refuse(CodeCertificateInvalid, "tls.dir and certificate files are both set").
+		return nil, model.Refuse(model.CodeCertificateInvalid, "tls.dir and certificate files are both set").
 			WithHint("use dir on a single machine, or ca_file, cert_file and key_file")
 	}
 	return newCredentials(func() (*material, error) {
@@ -92,7 +92,7 @@ func (a *Authority) mint(role Role, name string) (*material, error) {
 	}
 	pair, err := tls.X509KeyPair(certPEM, keyPEM)
 	if err != nil {
-		return nil, model.Refuse(CodeCertificateInvalid, "can't use the certificate just made for %s %s: %v", role, name, err)
+		return nil, model.Refuse(model.CodeCertificateInvalid, "can't use the certificate just made for %s %s: %v", role, name, err)
 	}
 	roots := x509.NewCertPool()
 	roots.AddCert(a.cert)
@@ -114,7 +114,7 @@ func (c *Credentials) reload() (ended int, err error) {
 		return 0, err
 	}
 	if old := c.cur.Load(); m.id != old.id {
-		return 0, model.Refuse(CodeCertificateInvalid, "the new certificate is for %s, this process is %s", m.id.URI(), old.id.URI()).
+		return 0, model.Refuse(model.CodeCertificateInvalid, "the new certificate is for %s, this process is %s", m.id.URI(), old.id.URI()).
 			WithHint("restart the process to change its identity")
 	}
 	c.cur.Store(m)
@@ -178,7 +178,7 @@ func (m *material) verifyClient(state tls.ConnectionState) error {
 		return err
 	}
 	if state.NegotiatedProtocol == protoRaft && (peer.Role != RoleServer || m.id.Role != RoleServer) {
-		return model.Refuse(CodeCertificateRefused, "raft is for servers only: %s called %s", peer, m.id)
+		return model.Refuse(model.CodeCertificateRefused, "raft is for servers only: %s called %s", peer, m.id)
 	}
 	return nil
 }
@@ -199,7 +199,7 @@ func (c *Credentials) ClientConfig(want Role, protos ...string) *tls.Config {
 				return err
 			}
 			if peer.Role != want {
-				return model.Refuse(CodeCertificateRefused, "the peer is %s, not a %s", peer, want).
+				return model.Refuse(model.CodeCertificateRefused, "the peer is %s, not a %s", peer, want).
 					WithHint("check the address: it belongs to another process")
 			}
 			return nil
@@ -213,7 +213,7 @@ func (m *material) verifyCluster(state tls.ConnectionState) (Identity, error) {
 		return Identity{}, err
 	}
 	if peer.Cluster != m.id.Cluster {
-		return Identity{}, model.Refuse(CodeCertificateRefused, "%s is of cluster %q, this is cluster %q", peer, peer.Cluster, m.id.Cluster).
+		return Identity{}, model.Refuse(model.CodeCertificateRefused, "%s is of cluster %q, this is cluster %q", peer, peer.Cluster, m.id.Cluster).
 			WithHint("use a certificate of cluster %q", m.id.Cluster)
 	}
 	return peer, nil
@@ -234,7 +234,7 @@ func loadFiles(cfg CredentialsConfig) (*material, error) {
 	}
 	id, err := certIdentity(pair.Leaf)
 	if err != nil {
-		return nil, model.Refuse(CodeCertificateInvalid, "certificate %s: %s", cfg.CertFile, reason(err)).WithHint("%s", issueHint(cfg))
+		return nil, model.Refuse(model.CodeCertificateInvalid, "certificate %s: %s", cfg.CertFile, reason(err)).WithHint("%s", issueHint(cfg))
 	}
 	m := &material{cert: pair, roots: roots, id: id}
 	return m, checkLeaf(cfg, m)
@@ -251,7 +251,7 @@ func loadPair(cfg CredentialsConfig) (tls.Certificate, error) {
 	}
 	pair, err := tls.X509KeyPair(cert, key)
 	if err != nil {
-		return tls.Certificate{}, model.Refuse(CodeCertificateInvalid, "certificate %s and key %s don't fit: %v", cfg.CertFile, cfg.KeyFile, err).
+		return tls.Certificate{}, model.Refuse(model.CodeCertificateInvalid, "certificate %s and key %s don't fit: %v", cfg.CertFile, cfg.KeyFile, err).
 			WithHint("both come from one call of: outspan tls cert create")
 	}
 	return pair, nil
@@ -259,16 +259,16 @@ func loadPair(cfg CredentialsConfig) (tls.Certificate, error) {
 
 func readPEM(key, path string) ([]byte, error) {
 	if path == "" {
-		return nil, model.Refuse(CodeCertificateInvalid, "tls.%s is not set", key).
+		return nil, model.Refuse(model.CodeCertificateInvalid, "tls.%s is not set", key).
 			WithHint("set ca_file, cert_file and key_file, or dir on a single machine")
 	}
 	b, err := readFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, model.Refuse(CodeCertificateInvalid, "tls.%s %s does not exist", key, path).
+		return nil, model.Refuse(model.CodeCertificateInvalid, "tls.%s %s does not exist", key, path).
 			WithHint("make one with: outspan tls ca create, then: outspan tls cert create")
 	}
 	if err != nil {
-		return nil, model.Refuse(CodeCertificateInvalid, "can't read tls.%s %s: %s", key, path, bareError(err)).
+		return nil, model.Refuse(model.CodeCertificateInvalid, "can't read tls.%s %s: %s", key, path, bareError(err)).
 			WithHint("check its owner and mode")
 	}
 	return b, nil
@@ -283,17 +283,17 @@ func parseRoots(path string, data []byte) (*x509.CertPool, error) {
 		}
 		cert, err := x509.ParseCertificate(block.Bytes)
 		if err != nil {
-			return nil, model.Refuse(CodeCertificateInvalid, "CA file %s: certificate %d is damaged: %v", path, n+1, err)
+			return nil, model.Refuse(model.CodeCertificateInvalid, "CA file %s: certificate %d is damaged: %v", path, n+1, err)
 		}
 		if !cert.IsCA {
-			return nil, model.Refuse(CodeCertificateInvalid, "CA file %s: %q is not a CA", path, clip(cert.Subject.CommonName)).
+			return nil, model.Refuse(model.CodeCertificateInvalid, "CA file %s: %q is not a CA", path, clip(cert.Subject.CommonName)).
 				WithHint("give the ca.pem that outspan tls ca create made")
 		}
 		roots.AddCert(cert)
 		n++
 	}
 	if n == 0 {
-		return nil, model.Refuse(CodeCertificateInvalid, "CA file %s holds no certificate", path).
+		return nil, model.Refuse(model.CodeCertificateInvalid, "CA file %s holds no certificate", path).
 			WithHint("give the ca.pem that outspan tls ca create made")
 	}
 	return roots, nil
@@ -319,7 +319,7 @@ func checkLeaf(cfg CredentialsConfig, m *material) error {
 	default:
 		return checkChain(cfg, m)
 	}
-	return model.Refuse(CodeCertificateInvalid, "certificate %s %s", cfg.CertFile, wrong).WithHint("%s", issueHint(cfg))
+	return model.Refuse(model.CodeCertificateInvalid, "certificate %s %s", cfg.CertFile, wrong).WithHint("%s", issueHint(cfg))
 }
 
 func checkChain(cfg CredentialsConfig, m *material) error {
@@ -333,7 +333,7 @@ func checkChain(cfg CredentialsConfig, m *material) error {
 		Roots: m.roots, Intermediates: between, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	})
 	if err != nil {
-		return model.Refuse(CodeCertificateInvalid, "certificate %s is not good under CA file %s: %v", cfg.CertFile, cfg.CAFile, err).
+		return model.Refuse(model.CodeCertificateInvalid, "certificate %s is not good under CA file %s: %v", cfg.CertFile, cfg.CAFile, err).
 			WithHint("use the certificate and the ca.pem of one CA")
 	}
 	return nil

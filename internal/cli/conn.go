@@ -59,7 +59,7 @@ func (c *connFlags) endpoints(env func(string) string) ([]string, error) {
 			return []string{"unix://" + path}, nil
 		}
 	}
-	return nil, model.Refuse(transport.CodeUnreachable, "no server runs on this machine: there is no socket %s", strings.Join(sockets, " or ")).
+	return nil, model.Refuse(model.CodeUnreachable, "no server runs on this machine: there is no socket %s", strings.Join(sockets, " or ")).
 		WithHint("name a server with --address or OUTSPAN_ADDR, such as https://10.0.0.1:7640 or unix:///path/api.sock; to try things out: outspan dev")
 }
 

@@ -9,19 +9,19 @@ import (
 	"strings"
 	"time"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/model"
-	"github.com/outspan/outspan/transport"
 )
 
 // exitCode is what the process ends with. Scripts rely on the table.
 type exitCode int
 
-// The exit codes. 1 to 7 say what kind of error it was: transport.ExitOf knows for each code. 20 and above are outcomes
+// The exit codes. 1 to 7 say what kind of error it was: api.ExitOf knows for each code. 20 and above are outcomes
 // of work that was done.
 const (
 	exitOK           exitCode = 0
-	exitOther                 = exitCode(transport.ExitOther)
-	exitTransient             = exitCode(transport.ExitTransient)
+	exitOther                 = exitCode(api.ExitOther)
+	exitTransient             = exitCode(api.ExitTransient)
 	exitHasChanges   exitCode = 20  // job plan --exit-code
 	exitNotAllPlaced exitCode = 21  // not all can be placed
 	exitFailed       exitCode = 22  // a drain or deployment ended Failed
@@ -75,7 +75,7 @@ func exitOf(err error) exitCode {
 		if code, ok := outcomes[known.Code]; ok {
 			return code
 		}
-		return exitCode(transport.ExitOf(known.Code))
+		return exitCode(api.ExitOf(known.Code))
 	case errors.Is(err, context.DeadlineExceeded):
 		return exitTransient
 	}
@@ -111,7 +111,7 @@ type failure struct {
 func describe(err error) failure {
 	f := failure{Code: "error", Message: err.Error()}
 	var known *model.Error
-	var problem *transport.Problem
+	var problem *api.Problem
 	switch {
 	case errors.As(err, &problem):
 		f.Index, f.NextAllowed = problem.Index, problem.NextAllowed
@@ -121,7 +121,7 @@ func describe(err error) failure {
 		known = model.Refuse(model.CodeTimeout, "no answer in time").WithHint("try again; see: outspan server members")
 	}
 	if known != nil {
-		f.Code, f.Message, f.Hint, f.Retryable = known.Code, known.Message, known.Hint, transport.Retryable(known.Code)
+		f.Code, f.Message, f.Hint, f.Retryable = known.Code, known.Message, known.Hint, api.Retryable(known.Code)
 	}
 	return f
 }
@@ -160,12 +160,12 @@ func exitTable() []exitLine {
 	return []exitLine{
 		{exitOK, "done"},
 		{exitOther, "another error"},
-		{exitCode(transport.ExitUsage), "wrong usage, an invalid file"},
-		{exitCode(transport.ExitForbidden), "not allowed"},
-		{exitCode(transport.ExitNotFound), "not found, or a prefix that fits more than one"},
-		{exitCode(transport.ExitConflict), "conflict with what is there"},
+		{exitCode(api.ExitUsage), "wrong usage, an invalid file"},
+		{exitCode(api.ExitForbidden), "not allowed"},
+		{exitCode(api.ExitNotFound), "not found, or a prefix that fits more than one"},
+		{exitCode(api.ExitConflict), "conflict with what is there"},
 		{exitTransient, "transient: try again"},
-		{exitCode(transport.ExitInternal), "internal error"},
+		{exitCode(api.ExitInternal), "internal error"},
 		{exitHasChanges, "the plan has changes (with `--exit-code`)"},
 		{exitNotAllPlaced, "not all can be placed"},
 		{exitFailed, "a drain or deployment ended Failed"},

@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/internal/daemon"
 	"github.com/outspan/outspan/model"
-	"github.com/outspan/outspan/transport"
 )
 
 // Without a leader, status and members show what one server knows, soon and with exit code 0; other reads say that
@@ -21,8 +21,8 @@ import (
 func TestStatusWithoutLeader(t *testing.T) {
 	address := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Query().Get("consistency") != "stale" && r.URL.Path != "/v1/jobs/web/logs" {
-			p := transport.NewProblem(model.Refuse(model.CodeNoLeader, "the servers have no leader at present"))
-			w.Header().Set("Content-Type", transport.ContentTypeProblem)
+			p := api.NewProblem(model.Refuse(model.CodeNoLeader, "the servers have no leader at present"))
+			w.Header().Set("Content-Type", api.ContentTypeProblem)
 			w.WriteHeader(p.Status)
 			fmt.Fprintf(w, `{"code":%q,"message":%q,"status":%d}`, p.Code, p.Message, p.Status)
 			return
@@ -45,7 +45,7 @@ func TestStatusWithoutLeader(t *testing.T) {
 // told nothing before the end.
 func TestWriteWithoutLeader(t *testing.T) {
 	address := serve(t, func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Type", transport.ContentTypeProblem)
+		w.Header().Set("Content-Type", api.ContentTypeProblem)
 		w.WriteHeader(http.StatusServiceUnavailable)
 		fmt.Fprint(w, `{"code":"no_leader","message":"the servers have no leader at present"}`)
 	})

@@ -13,7 +13,6 @@ import (
 
 	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/model"
-	"github.com/outspan/outspan/transport"
 )
 
 // logFlags choose what of a log is read.
@@ -191,7 +190,7 @@ func (a *app) copyLogs(ctx context.Context, path string, q url.Values) error {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case err != nil && !errors.Is(err, io.EOF):
-		return model.Refuse(transport.CodeUnreachable, "the log broke off: %v", err).WithHint("start it again")
+		return model.Refuse(model.CodeUnreachable, "the log broke off: %v", err).WithHint("start it again")
 	}
 	return nil
 }

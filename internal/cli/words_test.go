@@ -12,7 +12,6 @@ import (
 	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/config"
 	"github.com/outspan/outspan/model"
-	"github.com/outspan/outspan/transport"
 )
 
 func TestNearest(t *testing.T) {
@@ -55,7 +54,7 @@ func TestExitCodes(t *testing.T) {
 		{usage("wrong"), 2},
 		{model.Refuse(model.CodeNotSupported, ""), 2},
 		{model.Refuse(model.CodeForbidden, ""), 3},
-		{model.Refuse(transport.CodeCertificateRefused, ""), 3},
+		{model.Refuse(model.CodeCertificateRefused, ""), 3},
 		{model.Refuse(model.CodeNotFound, ""), 4},
 		{model.Refuse(model.CodeAmbiguous, ""), 4},
 		{model.Refuse(model.CodeConflict, ""), 5},
@@ -70,7 +69,7 @@ func TestExitCodes(t *testing.T) {
 		{model.Refuse(codeNotAllPlaced, ""), 21},
 		{model.Refuse(codeEndedFailed, ""), 22},
 		{model.Refuse(codeWaitTimedOut, ""), 23},
-		{transport.NewProblem(model.Refuse(model.CodeNotFound, "")).At(7), 4},
+		{api.NewProblem(model.Refuse(model.CodeNotFound, "")).At(7), 4},
 	} {
 		if got := exitOf(tt.err); got != tt.want {
 			t.Errorf("exitOf(%v) = %d, want %d", tt.err, got, tt.want)
@@ -88,7 +87,7 @@ func TestReport(t *testing.T) {
 		{true, `{"code":"already_draining","message":"node n7 is draining until 14:02","hint":"cancel it with: outspan drain cancel 01J","retryable":false,"index":42}` + "\n"},
 	} {
 		var b bytes.Buffer
-		report(&b, transport.NewProblem(err).At(42), tt.json)
+		report(&b, api.NewProblem(err).At(42), tt.json)
 		if diff := cmp.Diff(tt.want, b.String()); diff != "" {
 			t.Errorf("-want +got\n%s", diff)
 		}

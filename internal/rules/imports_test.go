@@ -17,7 +17,7 @@ var arrows = map[string][]string{
 	"sim":       {"model", "fsm", "reconcile"},
 	"transport": {"model", "fsm", "api"},
 	"cluster":   {"model", "fsm", "transport"},
-	"agent":     {"model", "transport", "internal/erase"},
+	"agent":     {"model", "api", "transport", "internal/erase"},
 	"config":    {"model", "agent", "cluster", "transport"}, // whose Config structs it fills
 	"cmd":       {"internal/cli", "internal/daemon"},
 	"e2e":       {"model", "api", "fsm", "agent", "cluster", "config", "reconcile", "transport"},

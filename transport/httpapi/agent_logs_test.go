@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
@@ -140,8 +141,8 @@ func (a goneAgent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		io.WriteString(w, name+" one\n")
 		return
 	}
-	p := transport.NewProblem(model.Refuse(model.CodeNotFound, "there are no logs of that instance"))
-	w.Header().Set("Content-Type", transport.ContentTypeProblem)
+	p := api.NewProblem(model.Refuse(model.CodeNotFound, "there are no logs of that instance"))
+	w.Header().Set("Content-Type", api.ContentTypeProblem)
 	w.WriteHeader(p.Status)
 	_ = json.NewEncoder(w).Encode(p)
 }

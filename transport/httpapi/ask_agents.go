@@ -50,7 +50,7 @@ func askAgents[T any](ctx context.Context, s *Server, state *fsm.State, path str
 
 // askAgent reads a path of one agent. Code: agent_unreachable, and those of the agent.
 func (s *Server) askAgent(ctx context.Context, n *fsm.Node, path string, answer any) error {
-	unreachable := model.Refuse(transport.CodeAgentUnreachable, "the agent of node %s does not answer", n.Name)
+	unreachable := model.Refuse(model.CodeAgentUnreachable, "the agent of node %s does not answer", n.Name)
 	if n.Agent.APIAddress == "" || s.cfg.AgentTransport == nil {
 		return unreachable
 	}

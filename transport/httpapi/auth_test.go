@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 	"github.com/outspan/outspan/transport/httpapi"
@@ -108,8 +109,8 @@ func TestForward(t *testing.T) {
 	}
 	resp := must(follower.Open(t.Context(), transport.Request{Path: "/v1/nodes"}))(t)
 	resp.Body.Close()
-	if got := resp.Header.Get(transport.HeaderStale); got != "0" {
-		t.Errorf("a read that the leader answered: %s %q, want 0", transport.HeaderStale, got)
+	if got := resp.Header.Get(api.HeaderStale); got != "0" {
+		t.Errorf("a read that the leader answered: %s %q, want 0", api.HeaderStale, got)
 	}
 	_, _, err := follower.Do(t.Context(), http.MethodGet, "/v1/nodes/n9", nil, nil)
 	wantCode(t, err, model.CodeNotFound)
@@ -187,7 +188,7 @@ func TestRate(t *testing.T) {
 			break
 		}
 	}
-	wantCode(t, err, transport.CodeRateLimited)
+	wantCode(t, err, model.CodeRateLimited)
 	if _, _, err := r.client(transport.RoleCLI, "bob").Do(t.Context(), http.MethodGet, "/v1/nodes", nil, nil); err != nil {
 		t.Errorf("another caller: %v", err)
 	}

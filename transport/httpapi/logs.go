@@ -147,7 +147,7 @@ func (s *Server) agentLog(ctx context.Context, state *fsm.State, i *fsm.Instance
 		return nil, model.Refuse(model.CodeNotFound, "node %s of instance %s is gone, and its logs with it", i.Node, i.ID)
 	}
 	if n.Agent.APIAddress == "" || s.cfg.AgentTransport == nil {
-		return nil, model.Refuse(transport.CodeAgentUnreachable, "the agent of node %s serves no logs", n.Name)
+		return nil, model.Refuse(model.CodeAgentUnreachable, "the agent of node %s serves no logs", n.Name)
 	}
 	q := url.Values{}
 	for _, name := range [...]string{"stream", "follow", "tail", "offset", "timestamps", "since"} {
@@ -158,12 +158,12 @@ func (s *Server) agentLog(ctx context.Context, state *fsm.State, i *fsm.Instance
 	target := url.URL{Scheme: "https", Host: n.Agent.APIAddress, Path: "/v1/agent/logs/" + string(i.ID), RawQuery: q.Encode()}
 	req, err := http.NewRequestWithContext(transport.ExpectPeer(ctx, n.Name), http.MethodGet, target.String(), http.NoBody)
 	if err != nil {
-		return nil, model.Refuse(transport.CodeAgentUnreachable, "the address of node %s is not usable", n.Name)
+		return nil, model.Refuse(model.CodeAgentUnreachable, "the address of node %s is not usable", n.Name)
 	}
 	resp, err := s.cfg.AgentTransport.RoundTrip(req)
 	if err != nil {
 		s.log.Warn("can't reach an agent", "node", n.Name, "address", n.Agent.APIAddress, "error", err)
-		return nil, model.Refuse(transport.CodeAgentUnreachable, "the agent of node %s at %s does not answer", n.Name, n.Agent.APIAddress).
+		return nil, model.Refuse(model.CodeAgentUnreachable, "the agent of node %s at %s does not answer", n.Name, n.Agent.APIAddress).
 			WithHint("see: outspan node status %s", n.Name)
 	}
 	if resp.StatusCode != http.StatusOK {

@@ -89,7 +89,7 @@ func (s *Server) discovery() operation {
 	rt.allow = forCLI | forServer
 	return plain(rt, document{answer: "application/json", schema: []scrapeTarget{}}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		r := s.reading()
-		w.Header().Set(transport.HeaderIndex, decimal(r.Index))
+		w.Header().Set(api.HeaderIndex, decimal(r.Index))
 		writeJSON(w, http.StatusOK, contentTypeJSON, r.scrapeTargets())
 	}))
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
@@ -66,7 +67,7 @@ func TestBlockingReadAtStop(t *testing.T) {
 		t.Errorf("the read of index %d is answered at %d", now, p.index)
 	}
 	p := <-ahead
-	wantCode(t, p.err, transport.CodeNotCaughtUp)
+	wantCode(t, p.err, model.CodeNotCaughtUp)
 }
 
 // A blocking read returns when its own object changes, and sleeps through changes of others.
@@ -219,7 +220,7 @@ func readEvents(t testing.TB, c *transport.Client, accept, query, last string, n
 	defer cancel()
 	header := http.Header{"Accept": {accept}}
 	if last != "" {
-		header.Set(transport.HeaderLastEvent, last)
+		header.Set(api.HeaderLastEvent, last)
 	}
 	resp, err := c.Open(ctx, transport.Request{Path: "/v1/events", Query: values(query), Header: header})
 	if err != nil {
@@ -336,9 +337,9 @@ func TestEventsGone(t *testing.T) {
 		r.apply(&fsm.NodeIntent{ID: "01N1", Intent: []model.Intent{model.IntentCordoned, model.IntentActive}[i%2]})
 	}
 	oldest := r.eventIDs()[0]
-	_, err := r.cli().Open(t.Context(), transport.Request{Path: "/v1/events", Header: http.Header{transport.HeaderLastEvent: {first}}})
-	wantCode(t, err, transport.CodeEventCollected)
-	var p *transport.Problem
+	_, err := r.cli().Open(t.Context(), transport.Request{Path: "/v1/events", Header: http.Header{api.HeaderLastEvent: {first}}})
+	wantCode(t, err, model.CodeEventCollected)
+	var p *api.Problem
 	if !errors.As(err, &p) || p.Status != http.StatusGone || p.Oldest != oldest {
 		t.Errorf("got %+v, want 410 with the oldest %s", p, oldest)
 	}
@@ -354,8 +355,8 @@ func TestEventsAhead(t *testing.T) {
 	r.world()
 	ids := r.eventIDs()
 	_, err := r.cli().Open(t.Context(), transport.Request{Path: "/v1/events", Query: values("after=99999999.0")})
-	wantCode(t, err, transport.CodeEventCollected)
-	var p *transport.Problem
+	wantCode(t, err, model.CodeEventCollected)
+	var p *api.Problem
 	if !errors.As(err, &p) || p.Status != http.StatusGone || p.Newest != ids[len(ids)-1] {
 		t.Errorf("got %+v, want 410 with the newest %s", p, ids[len(ids)-1])
 	}

@@ -1,4 +1,4 @@
-package transport
+package api
 
 import (
 	"errors"
@@ -6,26 +6,6 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/model"
-)
-
-// Codes of the HTTP API. Only the first has a meaning inside the state.
-const (
-	// CodeTooLarge: a request's body is above the limit.
-	CodeTooLarge = model.CodeTooLarge
-	// CodeMediaType: a request's body is not of the type that the operation takes.
-	CodeMediaType model.Code = "unsupported_media_type"
-	// CodeNoRoute: there is no such path, or not with this method.
-	CodeNoRoute model.Code = "no_such_operation"
-	// CodeRateLimited: one caller sends more requests a second than the server allows.
-	CodeRateLimited model.Code = "rate_limited"
-	// CodeEventCollected: the events after the given id are no longer kept.
-	CodeEventCollected model.Code = "event_collected"
-	// CodeUnreachable: no server could be reached; nothing was sent.
-	CodeUnreachable model.Code = "unreachable"
-	// CodeAgentUnreachable: the agent of a node does not answer.
-	CodeAgentUnreachable = model.CodeAgentUnreachable
-	// CodeNotCaughtUp: this server has not yet applied what was committed before it started.
-	CodeNotCaughtUp model.Code = "not_caught_up"
 )
 
 // ContentTypeProblem is the media type of every error answer (RFC 9457).
@@ -107,49 +87,49 @@ type codeInfo struct {
 // codeTable is the one place where codes, HTTP statuses and exit codes meet. A code that is missing here is a
 // refusal by the state of things: 409, exit 5.
 var codeTable = map[model.Code]codeInfo{
-	model.CodeInvalid:       {http.StatusBadRequest, ExitUsage},
-	model.CodeNotSupported:  {http.StatusBadRequest, ExitUsage},
-	model.CodeUnknownClass:  {http.StatusBadRequest, ExitUsage},
-	model.CodeUnknownBudget: {http.StatusBadRequest, ExitUsage},
-	model.CodeAmbiguous:     {http.StatusBadRequest, ExitNotFound}, // no one thing was found
-	CodeTooLarge:            {http.StatusRequestEntityTooLarge, ExitUsage},
-	CodeMediaType:           {http.StatusUnsupportedMediaType, ExitUsage},
-	CodeNoRoute:             {http.StatusNotFound, ExitUsage},
-	CodeFileExists:          {http.StatusConflict, ExitConflict},
-	CodeFile:                {http.StatusInternalServerError, ExitOther},
-	CodeGossipKeyInvalid:    {http.StatusInternalServerError, ExitUsage},
-	CodeCertificateInvalid:  {http.StatusInternalServerError, ExitUsage},
+	model.CodeInvalid:            {http.StatusBadRequest, ExitUsage},
+	model.CodeNotSupported:       {http.StatusBadRequest, ExitUsage},
+	model.CodeUnknownClass:       {http.StatusBadRequest, ExitUsage},
+	model.CodeUnknownBudget:      {http.StatusBadRequest, ExitUsage},
+	model.CodeAmbiguous:          {http.StatusBadRequest, ExitNotFound}, // no one thing was found
+	model.CodeTooLarge:           {http.StatusRequestEntityTooLarge, ExitUsage},
+	model.CodeMediaType:          {http.StatusUnsupportedMediaType, ExitUsage},
+	model.CodeNoRoute:            {http.StatusNotFound, ExitUsage},
+	model.CodeFileExists:         {http.StatusConflict, ExitConflict},
+	model.CodeFile:               {http.StatusInternalServerError, ExitOther},
+	model.CodeGossipKeyInvalid:   {http.StatusInternalServerError, ExitUsage},
+	model.CodeCertificateInvalid: {http.StatusInternalServerError, ExitUsage},
 
-	model.CodeForbidden:    {http.StatusForbidden, ExitForbidden},
-	CodeCertificateRefused: {http.StatusForbidden, ExitForbidden},
-	model.CodeNotFound:     {http.StatusNotFound, ExitNotFound},
-	CodeEventCollected:     {http.StatusGone, ExitNotFound},
+	model.CodeForbidden:          {http.StatusForbidden, ExitForbidden},
+	model.CodeCertificateRefused: {http.StatusForbidden, ExitForbidden},
+	model.CodeNotFound:           {http.StatusNotFound, ExitNotFound},
+	model.CodeEventCollected:     {http.StatusGone, ExitNotFound},
 
-	model.CodeBusy:           {http.StatusServiceUnavailable, ExitTransient},
-	model.CodeNoLeader:       {http.StatusServiceUnavailable, ExitTransient},
-	model.CodeStaleTerm:      {http.StatusServiceUnavailable, ExitTransient},
-	model.CodeUnknownOutcome: {http.StatusServiceUnavailable, ExitTransient},
-	CodeNotCaughtUp:          {http.StatusServiceUnavailable, ExitTransient},
-	CodeUnreachable:          {http.StatusServiceUnavailable, ExitTransient},
-	CodeShutdownTimeout:      {http.StatusServiceUnavailable, ExitTransient},
-	CodeAgentUnreachable:     {http.StatusBadGateway, ExitTransient},
-	model.CodeTimeout:        {http.StatusGatewayTimeout, ExitTransient},
-	CodeRateLimited:          {http.StatusTooManyRequests, ExitTransient},
-	model.CodeDiskFull:       {http.StatusInsufficientStorage, ExitTransient},
-	model.CodeBudgetMinReady: {http.StatusConflict, ExitTransient}, // a later try may succeed without anybody's help
-	model.CodeBudgetRate:     {http.StatusConflict, ExitTransient},
-	model.CodeActorRate:      {http.StatusConflict, ExitTransient},
-	model.CodePaused:         {http.StatusConflict, ExitTransient},
-	model.CodeHold:           {http.StatusConflict, ExitTransient},
-	model.CodeStopping:       {http.StatusConflict, ExitTransient},
-	model.CodeLeaseHeld:      {http.StatusConflict, ExitTransient},
+	model.CodeBusy:             {http.StatusServiceUnavailable, ExitTransient},
+	model.CodeNoLeader:         {http.StatusServiceUnavailable, ExitTransient},
+	model.CodeStaleTerm:        {http.StatusServiceUnavailable, ExitTransient},
+	model.CodeUnknownOutcome:   {http.StatusServiceUnavailable, ExitTransient},
+	model.CodeNotCaughtUp:      {http.StatusServiceUnavailable, ExitTransient},
+	model.CodeUnreachable:      {http.StatusServiceUnavailable, ExitTransient},
+	model.CodeShutdownTimeout:  {http.StatusServiceUnavailable, ExitTransient},
+	model.CodeAgentUnreachable: {http.StatusBadGateway, ExitTransient},
+	model.CodeTimeout:          {http.StatusGatewayTimeout, ExitTransient},
+	model.CodeRateLimited:      {http.StatusTooManyRequests, ExitTransient},
+	model.CodeDiskFull:         {http.StatusInsufficientStorage, ExitTransient},
+	model.CodeBudgetMinReady:   {http.StatusConflict, ExitTransient}, // a later try may succeed without anybody's help
+	model.CodeBudgetRate:       {http.StatusConflict, ExitTransient},
+	model.CodeActorRate:        {http.StatusConflict, ExitTransient},
+	model.CodePaused:           {http.StatusConflict, ExitTransient},
+	model.CodeHold:             {http.StatusConflict, ExitTransient},
+	model.CodeStopping:         {http.StatusConflict, ExitTransient},
+	model.CodeLeaseHeld:        {http.StatusConflict, ExitTransient},
 
 	model.CodeInternal:     {http.StatusInternalServerError, ExitInternal},
 	model.CodeNeedsFormat:  {http.StatusInternalServerError, ExitInternal},
 	model.CodeStateDiffers: {http.StatusInternalServerError, ExitInternal},
-	CodeNotTLS:             {http.StatusBadGateway, ExitOther},
-	CodeAddressInUse:       {http.StatusConflict, ExitOther},
-	CodeListen:             {http.StatusInternalServerError, ExitOther},
+	model.CodeNotTLS:       {http.StatusBadGateway, ExitOther},
+	model.CodeAddressInUse: {http.StatusConflict, ExitOther},
+	model.CodeListen:       {http.StatusInternalServerError, ExitOther},
 }
 
 func infoOf(code model.Code) codeInfo {

@@ -1,4 +1,4 @@
-package transport
+package api
 
 // Headers of the API.
 const (
