@@ -1,7 +1,9 @@
 package api
 
 import (
+	"encoding/json"
 	"errors"
+	"io"
 	"net/http"
 	"time"
 
@@ -62,6 +64,18 @@ func (p *Problem) Unwrap() error { return p.refusal() }
 
 func (p *Problem) refusal() *model.Error {
 	return &model.Error{Code: p.Code, Message: p.Message, Hint: p.Hint}
+}
+
+// ProblemOf reads the error that a server or agent answered, as *Problem or *model.Error. It does not close the body.
+func ProblemOf(resp *http.Response) error {
+	text, err := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
+	var p Problem
+	if err != nil || json.Unmarshal(text, &p) != nil || p.Code == "" {
+		return model.Refuse(model.CodeInternal, "the server answered %s, and no reason", resp.Status).
+			WithHint("check that the address is an outspan server's")
+	}
+	p.Status = resp.StatusCode
+	return &p
 }
 
 // ExitClass is the exit code of the CLI that a code leads to.

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/api"
+	"github.com/outspan/outspan/internal/reach"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
@@ -154,10 +155,10 @@ func TestClientLeavesAHangingServer(t *testing.T) {
 	hung := apiServer(t, ca, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 	good := apiServer(t, ca, func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "{}") })
 	c := newClient(t, ca, -1, hung, good)
-	if _, err := c.Send(t.Context(), transport.Request{Path: "/v1/nodes", Limit: 2 * time.Second}); err != nil {
+	if _, err := c.Send(t.Context(), reach.Request{Path: "/v1/nodes", Limit: 2 * time.Second}); err != nil {
 		t.Fatal(err)
 	}
-	_, err := newClient(t, ca, -1, hung).Send(t.Context(), transport.Request{Method: http.MethodPost, Path: "/v1/agent/x", Content: "x", Once: true, Limit: 2 * time.Second})
+	_, err := newClient(t, ca, -1, hung).Send(t.Context(), reach.Request{Method: http.MethodPost, Path: "/v1/agent/x", Content: "x", Once: true, Limit: 2 * time.Second})
 	wantCode(t, err, model.CodeUnknownOutcome, "no answer within", "before you send it again")
 }
 
@@ -168,11 +169,11 @@ func TestClientContext(t *testing.T) {
 	c := newClient(t, ca, 0, hung)
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	_, err := c.Send(ctx, transport.Request{Path: "/v1/nodes"})
+	_, err := c.Send(ctx, reach.Request{Path: "/v1/nodes"})
 	wantCode(t, err, model.CodeTimeout)
 	ctx, stop := context.WithCancel(t.Context())
 	time.AfterFunc(50*time.Millisecond, stop)
-	if _, err := c.Send(ctx, transport.Request{Path: "/v1/nodes"}); !errors.Is(err, context.Canceled) {
+	if _, err := c.Send(ctx, reach.Request{Path: "/v1/nodes"}); !errors.Is(err, context.Canceled) {
 		t.Errorf("canceled: %v", err)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/outspan/outspan/internal/reach"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
@@ -94,7 +95,7 @@ func TestShutdown(t *testing.T) {
 // http1Client is a client without HTTP/2.
 func http1Client(t *testing.T, d transport.Dialer) *http.Client {
 	c := client(t, d)
-	tr := c.Transport.(*transport.HTTPTransport)
+	tr := c.Transport.(*reach.HTTPTransport)
 	tr.ForceAttemptHTTP2 = false
 	tr.DialTLSContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		raw, err := (&net.Dialer{}).DialContext(ctx, network, addr)

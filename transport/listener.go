@@ -15,6 +15,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/outspan/outspan/internal/reach"
 	"github.com/outspan/outspan/model"
 )
 
@@ -113,7 +114,7 @@ func NewListener(raw net.Listener, cfg ListenerConfig) (*Listener, error) {
 
 // config notes who said a whole hello, then goes on as the credentials want.
 func (l *Listener) config() *tls.Config {
-	cfg := l.cfg.Credentials.ServerConfig(protoRaft, protoAgent, protoHTTP2, protoHTTP1)
+	cfg := l.cfg.Credentials.ServerConfig(protoRaft, protoAgent, reach.ProtoHTTP2, reach.ProtoHTTP1)
 	next := cfg.GetConfigForClient
 	cfg.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
 		if c, ok := hello.Conn.(*turnConn); ok {
@@ -305,7 +306,7 @@ func (l *Listener) reject(ctx context.Context, g *gate, err error) {
 	defer func() { _ = g.Close() }()
 	l.count.failed.Add(1)
 	if refused(err) {
-		l.warn("certificate refused", "remote", g.source, "error", reason(Explain(g.source, err)))
+		l.warn("certificate refused", "remote", g.source, "error", reason(reach.Explain(g.source, err)))
 	} else {
 		l.cfg.Logger.Debug("handshake failed", "remote", g.source, "error", err)
 	}

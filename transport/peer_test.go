@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/outspan/outspan/internal/reach"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
@@ -20,7 +21,7 @@ func TestPeerIsTheOneThatWasMeant(t *testing.T) {
 	ask := func(name string) error {
 		ctx := t.Context()
 		if name != "" {
-			ctx = transport.ExpectPeer(ctx, name)
+			ctx = reach.ExpectPeer(ctx, name)
 		}
 		_, err := get(ctx, c, "https://"+s.addr+"/")
 		return err

@@ -18,8 +18,6 @@ import (
 const (
 	protoRaft  = "outspan-raft/1"
 	protoAgent = "outspan-agent/1"
-	protoHTTP2 = "h2"
-	protoHTTP1 = "http/1.1"
 )
 
 // CredentialsConfig says where a process finds its certificate: three files, or Dir.

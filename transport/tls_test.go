@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/outspan/outspan/internal/reach"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
@@ -53,10 +54,10 @@ func rawDial(t *testing.T, addr string, cfg *tls.Config) error {
 	raw.SetDeadline(time.Now().Add(10 * time.Second))
 	c := tls.Client(raw, cfg)
 	if err := c.Handshake(); err != nil {
-		return transport.Explain(addr, err)
+		return reach.Explain(addr, err)
 	}
 	_, err := c.Read(make([]byte, 1))
-	return transport.Explain(addr, err)
+	return reach.Explain(addr, err)
 }
 
 // TestServerRefuses: the handshake fails in the server, whatever the client believes.

@@ -16,6 +16,7 @@ import (
 	"github.com/outspan/outspan/cluster"
 	"github.com/outspan/outspan/cluster/memdisk"
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/internal/reach"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/reconcile"
 	"github.com/outspan/outspan/transport"
@@ -47,7 +48,7 @@ type serverProcess struct {
 	cluster  *cluster.Server
 	listener *transport.Listener
 	peers    *transport.PeerClient
-	agents   *transport.HTTPTransport
+	agents   *reach.HTTPTransport
 	api      *httpapi.Server
 	store    cluster.LogStore
 	log      hclog.Logger

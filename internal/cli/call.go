@@ -14,8 +14,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/outspan/outspan/internal/reach"
 	"github.com/outspan/outspan/model"
-	"github.com/outspan/outspan/transport"
 )
 
 // answer is what the API said: as a value, and as the bytes that -o json prints.
@@ -63,7 +63,7 @@ func (a *app) stream(ctx context.Context, path string, query url.Values, accept 
 	if err != nil {
 		return nil, err
 	}
-	request := transport.Request{Path: path, Query: query, Header: http.Header{}}
+	request := reach.Request{Path: path, Query: query, Header: http.Header{}}
 	if accept != "" {
 		request.Header.Set("Accept", accept)
 	}
@@ -81,7 +81,7 @@ func upload[T any](ctx context.Context, a *app, method, path string, body []byte
 	if err != nil {
 		return got, err
 	}
-	reply, err := client.Send(ctx, transport.Request{Method: method, Path: path, Body: body, Content: "application/octet-stream", Limit: 10 * time.Minute, Once: true})
+	reply, err := client.Send(ctx, reach.Request{Method: method, Path: path, Body: body, Content: "application/octet-stream", Limit: 10 * time.Minute, Once: true})
 	if err != nil {
 		return got, err
 	}

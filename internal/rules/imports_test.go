@@ -15,12 +15,13 @@ var arrows = map[string][]string{
 	"fsm":       {"model", "internal/canon"},
 	"reconcile": {"model", "fsm"},
 	"sim":       {"model", "fsm", "reconcile"},
-	"transport": {"model", "fsm", "api"},
+	"client":    {"model", "api", "internal/reach"},
+	"transport": {"model", "fsm", "api", "internal/reach"},
 	"cluster":   {"model", "fsm", "transport"},
-	"agent":     {"model", "api", "transport", "internal/erase"},
+	"agent":     {"model", "api", "transport", "internal/erase", "internal/reach"},
 	"config":    {"model", "agent", "cluster", "transport"}, // whose Config structs it fills
 	"cmd":       {"internal/cli", "internal/daemon"},
-	"e2e":       {"model", "api", "fsm", "agent", "cluster", "config", "reconcile", "transport"},
+	"e2e":       {"model", "api", "fsm", "agent", "cluster", "config", "reconcile", "transport", "internal/reach"},
 	"bench":     {"model", "api", "fsm", "cluster", "transport"},
 	"examples":  {"model", "config"},
 
@@ -34,6 +35,7 @@ var arrows = map[string][]string{
 	"internal/mutants":    {},
 	"internal/plant":      {},
 	"internal/procs":      {},
+	"internal/reach":      {"model", "api"},
 	"internal/rules":      {},
 	"internal/testreport": {},
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/internal/reach"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
@@ -75,7 +76,7 @@ func TestInstanceLogs(t *testing.T) {
 	r.world()
 	a := &logAgent{end: make(chan struct{})}
 	r.runAgent("01N1", "n1", a)
-	resp := must(r.cli("s2").Open(t.Context(), transport.Request{Path: "/v1/instances/inst-a/logs", Query: values("stream=stderr&tail=5")}))(t)
+	resp := must(r.cli("s2").Open(t.Context(), reach.Request{Path: "/v1/instances/inst-a/logs", Query: values("stream=stderr&tail=5")}))(t)
 	text := must(io.ReadAll(resp.Body))(t)
 	resp.Body.Close()
 	if string(text) != "inst-a one\ninst-a two" || resp.Header.Get("Outspan-Log-Offset") != "7" {
@@ -95,7 +96,7 @@ func TestJobLogs(t *testing.T) {
 	r.runAgent("01N2", "n2", a)
 	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
 	defer cancel()
-	resp := must(r.cli().Open(ctx, transport.Request{Path: "/v1/jobs/web/logs", Query: values("follow=true")}))(t)
+	resp := must(r.cli().Open(ctx, reach.Request{Path: "/v1/jobs/web/logs", Query: values("follow=true")}))(t)
 	defer resp.Body.Close()
 	var mu sync.Mutex
 	var text strings.Builder
@@ -161,7 +162,7 @@ func TestJobLogsThatAreGone(t *testing.T) {
 		r.apply(&fsm.NodeReport{ID: "01N2", Epoch: n.Agent.Epoch, Instances: []model.InstanceStatus{{ID: id, Generation: 9, Observed: model.ObservedStopped}}})
 	}
 	read := func(query string) string {
-		resp := must(r.cli().Open(t.Context(), transport.Request{Path: "/v1/jobs/web/logs", Query: values(query)}))(t)
+		resp := must(r.cli().Open(t.Context(), reach.Request{Path: "/v1/jobs/web/logs", Query: values(query)}))(t)
 		defer resp.Body.Close()
 		return string(must(io.ReadAll(resp.Body))(t))
 	}
@@ -171,7 +172,7 @@ func TestJobLogsThatAreGone(t *testing.T) {
 	if got, want := read("running=true"), "http[0] inst-a | inst-a one\n(1 instance has no logs any more)\n"; got != want {
 		t.Errorf("of those that run: got\n%swant\n%s", got, want)
 	}
-	if _, err := r.cli().Open(t.Context(), transport.Request{Path: "/v1/jobs/web/logs", Query: values("running=perhaps")}); err == nil {
+	if _, err := r.cli().Open(t.Context(), reach.Request{Path: "/v1/jobs/web/logs", Query: values("running=perhaps")}); err == nil {
 		t.Error("running=perhaps is taken")
 	}
 }

@@ -10,9 +10,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/internal/reach"
 	"github.com/outspan/outspan/model"
-	"github.com/outspan/outspan/transport"
 )
 
 const (
@@ -57,7 +58,7 @@ func (s *Server) askAgent(ctx context.Context, n *fsm.Node, path string, answer 
 	ctx, cancel := context.WithTimeout(ctx, agentWait)
 	defer cancel()
 	target := url.URL{Scheme: "https", Host: n.Agent.APIAddress, Path: path}
-	req, err := http.NewRequestWithContext(transport.ExpectPeer(ctx, n.Name), http.MethodGet, target.String(), http.NoBody)
+	req, err := http.NewRequestWithContext(reach.ExpectPeer(ctx, n.Name), http.MethodGet, target.String(), http.NoBody)
 	if err != nil {
 		return unreachable
 	}
@@ -67,7 +68,7 @@ func (s *Server) askAgent(ctx context.Context, n *fsm.Node, path string, answer 
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return transport.ProblemOf(resp)
+		return api.ProblemOf(resp)
 	}
 	return json.NewDecoder(io.LimitReader(resp.Body, maxAgentAnswer)).Decode(answer)
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/internal/reach"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
@@ -177,7 +178,7 @@ func TestForeignPage(t *testing.T) {
 	r := newRig(t)
 	r.world()
 	c := r.cli()
-	_, err := c.Send(t.Context(), transport.Request{Method: http.MethodPost, Path: "/v1/jobs/web/stop", Header: http.Header{"Sec-Fetch-Site": {"cross-site"}}})
+	_, err := c.Send(t.Context(), reach.Request{Method: http.MethodPost, Path: "/v1/jobs/web/stop", Header: http.Header{"Sec-Fetch-Site": {"cross-site"}}})
 	wantCode(t, err, model.CodeForbidden)
 }
 

@@ -9,7 +9,9 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/internal/reach"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
@@ -156,7 +158,7 @@ func (s *Server) agentLog(ctx context.Context, state *fsm.State, i *fsm.Instance
 		}
 	}
 	target := url.URL{Scheme: "https", Host: n.Agent.APIAddress, Path: "/v1/agent/logs/" + string(i.ID), RawQuery: q.Encode()}
-	req, err := http.NewRequestWithContext(transport.ExpectPeer(ctx, n.Name), http.MethodGet, target.String(), http.NoBody)
+	req, err := http.NewRequestWithContext(reach.ExpectPeer(ctx, n.Name), http.MethodGet, target.String(), http.NoBody)
 	if err != nil {
 		return nil, model.Refuse(model.CodeAgentUnreachable, "the address of node %s is not usable", n.Name)
 	}
@@ -168,7 +170,7 @@ func (s *Server) agentLog(ctx context.Context, state *fsm.State, i *fsm.Instance
 	}
 	if resp.StatusCode != http.StatusOK {
 		defer resp.Body.Close()
-		return nil, transport.ProblemOf(resp)
+		return nil, api.ProblemOf(resp)
 	}
 	return resp, nil
 }

@@ -111,7 +111,7 @@ func (r *relay) send(ctx context.Context, calls []relayCall) ([]relayAnswer, err
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return nil, transport.ProblemOf(resp)
+		return nil, api.ProblemOf(resp)
 	}
 	var answers []relayAnswer
 	raw, err := io.ReadAll(resp.Body)

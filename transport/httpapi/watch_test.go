@@ -16,6 +16,7 @@ import (
 
 	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/internal/reach"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
@@ -222,7 +223,7 @@ func readEvents(t testing.TB, c *transport.Client, accept, query, last string, n
 	if last != "" {
 		header.Set(api.HeaderLastEvent, last)
 	}
-	resp, err := c.Open(ctx, transport.Request{Path: "/v1/events", Query: values(query), Header: header})
+	resp, err := c.Open(ctx, reach.Request{Path: "/v1/events", Query: values(query), Header: header})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -281,7 +282,7 @@ func TestEventsFollow(t *testing.T) {
 	r := newRig(t)
 	r.world()
 	c := r.cli()
-	resp := must(c.Open(t.Context(), transport.Request{Path: "/v1/events", Header: http.Header{"Accept": {"text/event-stream"}}}))(t)
+	resp := must(c.Open(t.Context(), reach.Request{Path: "/v1/events", Header: http.Header{"Accept": {"text/event-stream"}}}))(t)
 	defer resp.Body.Close()
 	in := bufio.NewReader(resp.Body)
 	var id string
@@ -318,7 +319,7 @@ func TestEventsOpenAtOnce(t *testing.T) {
 	r.world()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
-	resp, err := r.cli().Open(ctx, transport.Request{Path: "/v1/events", Header: http.Header{"Accept": {"application/x-ndjson"}}})
+	resp, err := r.cli().Open(ctx, reach.Request{Path: "/v1/events", Header: http.Header{"Accept": {"application/x-ndjson"}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -337,7 +338,7 @@ func TestEventsGone(t *testing.T) {
 		r.apply(&fsm.NodeIntent{ID: "01N1", Intent: []model.Intent{model.IntentCordoned, model.IntentActive}[i%2]})
 	}
 	oldest := r.eventIDs()[0]
-	_, err := r.cli().Open(t.Context(), transport.Request{Path: "/v1/events", Header: http.Header{api.HeaderLastEvent: {first}}})
+	_, err := r.cli().Open(t.Context(), reach.Request{Path: "/v1/events", Header: http.Header{api.HeaderLastEvent: {first}}})
 	wantCode(t, err, model.CodeEventCollected)
 	var p *api.Problem
 	if !errors.As(err, &p) || p.Status != http.StatusGone || p.Oldest != oldest {
@@ -354,7 +355,7 @@ func TestEventsAhead(t *testing.T) {
 	r := newRig(t)
 	r.world()
 	ids := r.eventIDs()
-	_, err := r.cli().Open(t.Context(), transport.Request{Path: "/v1/events", Query: values("after=99999999.0")})
+	_, err := r.cli().Open(t.Context(), reach.Request{Path: "/v1/events", Query: values("after=99999999.0")})
 	wantCode(t, err, model.CodeEventCollected)
 	var p *api.Problem
 	if !errors.As(err, &p) || p.Status != http.StatusGone || p.Newest != ids[len(ids)-1] {
@@ -363,7 +364,7 @@ func TestEventsAhead(t *testing.T) {
 	next := fmt.Sprintf("%d.0", r.machine.State().Index+1)
 	opened := make(chan error, 1)
 	go func() {
-		resp, err := r.cli().Open(t.Context(), transport.Request{Path: "/v1/events", Query: values("after=" + next)})
+		resp, err := r.cli().Open(t.Context(), reach.Request{Path: "/v1/events", Query: values("after=" + next)})
 		if err == nil {
 			resp.Body.Close()
 		}
@@ -379,14 +380,14 @@ func TestEventsAhead(t *testing.T) {
 func TestSnapshot(t *testing.T) {
 	r := newRig(t)
 	r.world()
-	resp := must(r.cli().Open(t.Context(), transport.Request{Path: "/v1/snapshot"}))(t)
+	resp := must(r.cli().Open(t.Context(), reach.Request{Path: "/v1/snapshot"}))(t)
 	saved := must(io.ReadAll(resp.Body))(t)
 	resp.Body.Close()
 	state, err := fsm.ReadSnapshot(strings.NewReader(string(saved)))
 	if err != nil || state.Index != r.machine.State().Index {
 		t.Errorf("saved at %d: %v", state.Index, err)
 	}
-	a, err := r.cli().Send(t.Context(), transport.Request{Method: http.MethodPut, Path: "/v1/snapshot", Body: saved, Content: "application/octet-stream"})
+	a, err := r.cli().Send(t.Context(), reach.Request{Method: http.MethodPut, Path: "/v1/snapshot", Body: saved, Content: "application/octet-stream"})
 	if err != nil || a.Index == 0 {
 		t.Errorf("restore: %v", err)
 	}

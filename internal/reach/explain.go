@@ -1,4 +1,4 @@
-package transport
+package reach
 
 import (
 	"crypto/tls"

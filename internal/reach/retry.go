@@ -1,8 +1,7 @@
-package transport
+package reach
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
 	"math/rand/v2"
@@ -16,21 +15,22 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// attempt is one try to have a request answered by a server.
-type attempt func(ctx context.Context, to endpoint) error
+// Attempt is one try to have a request answered by the server with this number, of Servers.
+type Attempt func(ctx context.Context, server int) error
 
 // fetch has a request answered over HTTP, and hands a good answer to take. The body is closed unless take kept it and
 // returned nil for a stream.
-func (c *Client) fetch(ctx context.Context, r *Request, take func(*http.Response) error) error {
+func (c *Caller) fetch(ctx context.Context, r *Request, take func(*http.Response) error) error {
 	r.prepare()
-	return c.deliver(ctx, r, func(ctx context.Context, to endpoint) error { return to.fetch(ctx, r, take) })
+	return c.Deliver(ctx, r, func(ctx context.Context, server int) error { return c.servers[server].fetch(ctx, r, take) })
 }
 
 // quietFor is how long a call is repeated before its caller hears of it.
 const quietFor = time.Second
 
-// deliver tries until a server answers for good.
-func (c *Client) deliver(ctx context.Context, r *Request, try attempt) error {
+// Deliver tries until a server answers for good: for calls over another protocol than HTTP. Of the request it reads only
+// whether it is a read, may be sent again, and which id it has. It blocks as Send does, with the same codes.
+func (c *Caller) Deliver(ctx context.Context, r *Request, try Attempt) error {
 	giveUp := time.Now().Add(c.retryFor)
 	sent, told := false, c.waiting == nil
 	for pause := 100 * time.Millisecond; ; pause = min(2*pause, time.Second) {
@@ -103,12 +103,12 @@ func worthRetry(err error) bool {
 }
 
 // round asks each server at most once, the last good one first.
-func (c *Client) round(ctx context.Context, r *Request, try attempt, sent *bool) error {
+func (c *Caller) round(ctx context.Context, r *Request, try Attempt, sent *bool) error {
 	var failed failures
 	first := int(c.good.Load())
 	for i := range c.servers {
 		n := (first + i) % len(c.servers)
-		err := try(ctx, c.servers[n])
+		err := try(ctx, n)
 		if err == nil {
 			c.good.Store(int64(n))
 			return nil
@@ -119,7 +119,7 @@ func (c *Client) round(ctx context.Context, r *Request, try attempt, sent *bool)
 		if mayHaveHappened(err) {
 			*sent = true
 		}
-		failed.add(c.servers[n].shown, err)
+		failed.add(c.servers[n].Shown, err)
 		if !goOn(r, err, *sent) {
 			break
 		}
@@ -128,9 +128,9 @@ func (c *Client) round(ctx context.Context, r *Request, try attempt, sent *bool)
 }
 
 // fetch is one request to one server.
-func (to endpoint) fetch(ctx context.Context, r *Request, take func(*http.Response) error) error {
+func (to Endpoint) fetch(ctx context.Context, r *Request, take func(*http.Response) error) error {
 	limited, cancel := context.WithCancelCause(ctx)
-	timer := time.AfterFunc(r.Limit, func() { cancel(errNoHeader) })
+	timer := time.AfterFunc(r.Limit, func() { cancel(ErrNoAnswer) })
 	req, err := r.build(limited, to.base)
 	if err != nil {
 		cancel(nil)
@@ -140,15 +140,15 @@ func (to endpoint) fetch(ctx context.Context, r *Request, take func(*http.Respon
 	timer.Stop()
 	if err != nil {
 		defer cancel(nil)
-		if errors.Is(context.Cause(limited), errNoHeader) {
-			return &notAnswered{sent: true, err: errNoHeader}
+		if errors.Is(context.Cause(limited), ErrNoAnswer) {
+			return &notAnswered{sent: true, err: ErrNoAnswer}
 		}
-		return classify(to.shown, err)
+		return Unanswered(to.Shown, err)
 	}
 	resp.Body = &bodyWithCancel{ReadCloser: resp.Body, cancel: func() { cancel(nil) }}
 	if resp.StatusCode >= http.StatusBadRequest {
 		defer resp.Body.Close()
-		return ProblemOf(resp)
+		return api.ProblemOf(resp)
 	}
 	if err := take(resp); err != nil {
 		resp.Body.Close()
@@ -157,24 +157,8 @@ func (to endpoint) fetch(ctx context.Context, r *Request, take func(*http.Respon
 	return nil
 }
 
-// ask is one call of an agent to one server.
-func (to endpoint) ask(ctx context.Context, limit time.Duration, call AgentCall, question []byte) ([]byte, error) {
-	if to.line == nil {
-		return nil, model.Refuse(model.CodeInvalid, "%s is no address for an agent", to.shown).WithHint("use host:port of a server")
-	}
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, errNoHeader)
-	defer cancel()
-	answer, err := to.line.ask(ctx, call, question)
-	if err == nil {
-		return answer, nil
-	}
-	if _, answered := errors.AsType[*api.Problem](err); answered {
-		return nil, err
-	}
-	return nil, classify(to.shown, err)
-}
-
-var errNoHeader = errors.New("no answer within the time for one attempt")
+// ErrNoAnswer is the cause with which an attempt ends that took too long.
+var ErrNoAnswer = errors.New("no answer within the time for one attempt")
 
 // bodyWithCancel frees the request's context when the answer was read.
 type bodyWithCancel struct {
@@ -198,18 +182,6 @@ func (b *bodyWithCancel) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// ProblemOf reads the error that a server or agent answered, as *Problem or *model.Error. It does not close the body.
-func ProblemOf(resp *http.Response) error {
-	text, err := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
-	var p api.Problem
-	if err != nil || json.Unmarshal(text, &p) != nil || p.Code == "" {
-		return model.Refuse(model.CodeInternal, "the server answered %s, and no reason", resp.Status).
-			WithHint("check that the address is an outspan server's")
-	}
-	p.Status = resp.StatusCode
-	return &p
-}
-
 // notAnswered is a request that got no answer. sent: the server may have carried it out.
 type notAnswered struct {
 	sent bool
@@ -219,8 +191,9 @@ type notAnswered struct {
 func (n *notAnswered) Error() string { return n.err.Error() }
 func (n *notAnswered) Unwrap() error { return n.err }
 
-// classify tells what was surely not sent from what may have been carried out.
-func classify(address string, err error) error {
+// Unanswered makes the error of an attempt that got no answer from address: it tells what was surely not sent from what
+// may have been carried out.
+func Unanswered(address string, err error) error {
 	err = Explain(address, err)
 	if _, known := errors.AsType[*model.Error](err); known {
 		return err
@@ -255,7 +228,7 @@ func goOn(r *Request, err error, sent bool) bool {
 	case model.CodeNoLeader, model.CodeNotCaughtUp, model.CodeStaleTerm, model.CodeShutdownTimeout, model.CodeNotTLS, model.CodeCertificateRefused, model.CodeUnknownOutcome, model.CodeBusy:
 		return true
 	case model.CodeConflict:
-		return r.agent
+		return r.Lineage
 	}
 	return false
 }
@@ -292,4 +265,12 @@ func shortReason(err error) string {
 		return address.Err.Error()
 	}
 	return reason(err)
+}
+
+// reason is the message of an error without code and hint, to stand inside another message.
+func reason(err error) string {
+	if e, ok := errors.AsType[*model.Error](err); ok {
+		return e.Message
+	}
+	return err.Error()
 }
