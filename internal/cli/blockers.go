@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/api"
-	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
 )
 
@@ -15,16 +14,16 @@ import (
 const listedAtMost = 20
 
 // sumsOf puts the blockers of a drain together, each reason once.
-func sumsOf(blockers []api.DrainBlocker) []fsm.BlockerSum {
+func sumsOf(blockers []api.DrainBlocker) []model.BlockerSum {
 	all := make([]model.Blocker, len(blockers))
 	for i, b := range blockers {
 		all[i] = model.Blocker{Code: b.Code, Instance: b.Instance, Volume: b.Volume, Message: b.Message, Unblock: b.Unblock}
 	}
-	return fsm.SumBlockers(all)
+	return model.SumBlockers(all)
 }
 
 // sumText is one reason as a line: what it keeps, why, and what to do.
-func sumText(sum fsm.BlockerSum) string {
+func sumText(sum model.BlockerSum) string {
 	text := ""
 	for _, part := range [...]struct{ names, told string }{{sum.Who(), string(sum.Instance)}, {sum.What(), string(sum.Volume)}} {
 		if part.names != "" && (part.told == "" || !strings.Contains(sum.Message, part.told)) {
@@ -46,7 +45,7 @@ func blockerText(code model.Code, message, unblock string) string {
 }
 
 // reasonKey tells reasons apart while a drain is followed: times and counts in them are no news.
-func reasonKey(sum fsm.BlockerSum) string {
+func reasonKey(sum model.BlockerSum) string {
 	words := strings.Fields(string(sum.Code) + " " + sum.Message)
 	for i, word := range words {
 		if word[0] >= '0' && word[0] <= '9' {
@@ -58,7 +57,7 @@ func reasonKey(sum fsm.BlockerSum) string {
 
 // newReasons lists the reasons that a node of a drain has since the look before. It leaves out those that pass by
 // themselves.
-func newReasons(before, after []api.DrainBlocker) []fsm.BlockerSum {
+func newReasons(before, after []api.DrainBlocker) []model.BlockerSum {
 	known, named := map[string]bool{}, map[model.Blocker]bool{}
 	for _, sum := range sumsOf(before) {
 		known[reasonKey(sum)] = true
@@ -70,7 +69,7 @@ func newReasons(before, after []api.DrainBlocker) []fsm.BlockerSum {
 	fresh := slices.DeleteFunc(slices.Clone(after), func(b api.DrainBlocker) bool {
 		return passing(b.Code) || named[model.Blocker{Code: b.Code, Instance: b.Instance, Volume: b.Volume}]
 	})
-	return slices.DeleteFunc(sumsOf(fresh), func(sum fsm.BlockerSum) bool { return known[reasonKey(sum)] })
+	return slices.DeleteFunc(sumsOf(fresh), func(sum model.BlockerSum) bool { return known[reasonKey(sum)] })
 }
 
 // passing blockers come and go in every drain that goes well: they are no news.

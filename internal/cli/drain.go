@@ -8,7 +8,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outspan/outspan/api"
-	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
 )
 
@@ -168,12 +167,12 @@ func (p *page) drainLeft(n api.DrainNode) {
 		})
 		return
 	}
-	rows(p, sumsOf(n.Blockers), []column[fsm.BlockerSum]{
-		{head: "code", cell: func(s fsm.BlockerSum) string { return string(s.Code) }},
-		{head: "instance", cell: func(s fsm.BlockerSum) string { return strings.TrimPrefix(s.Who(), "instance ") }},
-		{head: "volume", cell: func(s fsm.BlockerSum) string { return strings.TrimPrefix(s.What(), "volume ") }},
-		{head: "message", cell: func(s fsm.BlockerSum) string { return s.Message }},
-		{head: "unblock", cell: func(s fsm.BlockerSum) string { return s.Unblock }},
+	rows(p, sumsOf(n.Blockers), []column[model.BlockerSum]{
+		{head: "code", cell: func(s model.BlockerSum) string { return string(s.Code) }},
+		{head: "instance", cell: func(s model.BlockerSum) string { return strings.TrimPrefix(s.Who(), "instance ") }},
+		{head: "volume", cell: func(s model.BlockerSum) string { return strings.TrimPrefix(s.What(), "volume ") }},
+		{head: "message", cell: func(s model.BlockerSum) string { return s.Message }},
+		{head: "unblock", cell: func(s model.BlockerSum) string { return s.Unblock }},
 	})
 }
 

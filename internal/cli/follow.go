@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/api"
-	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
 )
 
@@ -181,7 +180,7 @@ func drainNodeNews(before, after api.DrainNode) []string {
 		if after.StartedAt != nil && after.EndedAt != nil {
 			text += " after " + span(after.EndedAt.Sub(*after.StartedAt))
 		}
-		var kept []fsm.BlockerSum // what blocked is no longer part of an ended drain
+		var kept []model.BlockerSum // what blocked is no longer part of an ended drain
 		if after.Phase == model.PhaseFailed {
 			kept = sumsOf(before.Blockers)
 		}

@@ -14,7 +14,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outspan/outspan/api"
-	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
 )
 
@@ -197,7 +196,7 @@ func lackingServer(members []api.Member) string {
 	}
 	for _, m := range members {
 		switch {
-		case m.State != string(fsm.GossipAlive):
+		case m.State != api.MemberAlive:
 			return fmt.Sprintf("server %s is %s", m.Name, m.State)
 		case !m.Voter:
 			return fmt.Sprintf("server %s has no vote yet", m.Name)

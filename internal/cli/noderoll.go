@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outspan/outspan/api"
-	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
 )
 
@@ -103,7 +102,7 @@ func (a *app) rolledNodes(ctx context.Context, refs []string, f *rollFlags) ([]s
 		}
 		n := &got.value
 		if ref != n.Name && ref != string(n.ID) {
-			return nil, fsm.NoSuch("node", ref, []string{n.Name}) // a read takes a prefix
+			return nil, model.NoSuch("node", ref, []string{n.Name}) // a read takes a prefix
 		}
 		if !slices.Contains(names, n.Name) {
 			names = append(names, n.Name)

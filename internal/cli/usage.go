@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
 )
 
@@ -111,7 +110,7 @@ func nearest(word string, names []string) string {
 		}
 	}
 	for _, name := range names {
-		if d := fsm.Distance(word, name); d < least {
+		if d := model.Distance(word, name); d < least {
 			best, least = name, d
 		}
 	}

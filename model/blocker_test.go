@@ -1,11 +1,10 @@
-package fsm_test
+package model_test
 
 import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
 )
 
@@ -19,7 +18,7 @@ func TestSumBlockers(t *testing.T) {
 	}
 	stopping := model.Blocker{Code: model.CodeStopping, Instance: "x", Message: "it is stopping"}
 	var got []string
-	for _, s := range fsm.SumBlockers([]model.Blocker{local("inst1", 0), stopping, local("inst2", 1), local("inst3", 2), local("inst4", 3)}) {
+	for _, s := range model.SumBlockers([]model.Blocker{local("inst1", 0), stopping, local("inst2", 1), local("inst3", 2), local("inst4", 3)}) {
 		got = append(got, string(s.Code), s.Who(), s.What(), s.Message, s.Unblock)
 	}
 	want := []string{
@@ -30,7 +29,7 @@ func TestSumBlockers(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
-	if alone := fsm.SumBlockers([]model.Blocker{local("inst1", 0)}); alone[0].Message != "instance inst1 holds the local volume db/pg/0/data" {
+	if alone := model.SumBlockers([]model.Blocker{local("inst1", 0)}); alone[0].Message != "instance inst1 holds the local volume db/pg/0/data" {
 		t.Errorf("of one blocker: %+v", alone[0])
 	}
 }

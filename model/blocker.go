@@ -1,10 +1,8 @@
-package fsm
+package model
 
 import (
 	"fmt"
 	"strings"
-
-	"github.com/outspan/outspan/model"
 )
 
 // namedOfSum is how many instances a sum of blockers names.
@@ -13,17 +11,17 @@ const namedOfSum = 3
 // BlockerSum is one reason and all that it keeps. Its texts are those of the first blocker; where it keeps several,
 // they speak of "the instance" and of VOLUME.
 type BlockerSum struct {
-	model.Blocker
-	Instances []model.InstanceID
-	Volumes   []model.VolumeID
+	Blocker
+	Instances []InstanceID
+	Volumes   []VolumeID
 	Count     int
 }
 
 // SumBlockers puts blockers together that differ only in the instance or volume that they name. Sums are in the order
 // of their first blockers.
-func SumBlockers(all []model.Blocker) []BlockerSum {
+func SumBlockers(all []Blocker) []BlockerSum {
 	var sums []BlockerSum
-	at := map[model.Blocker]int{}
+	at := map[Blocker]int{}
 	for _, b := range all {
 		plain := unnamed(b)
 		i, known := at[plain]
@@ -47,7 +45,7 @@ func SumBlockers(all []model.Blocker) []BlockerSum {
 }
 
 // unnamed is the blocker as it reads for any instance and volume.
-func unnamed(b model.Blocker) model.Blocker {
+func unnamed(b Blocker) Blocker {
 	var old []string
 	if id := string(b.Instance); id != "" {
 		old = append(old, "instance "+id, "the instance", id, "the instance")
@@ -56,7 +54,7 @@ func unnamed(b model.Blocker) model.Blocker {
 		old = append(old, string(b.Volume), "VOLUME")
 	}
 	names := strings.NewReplacer(old...)
-	return model.Blocker{Code: b.Code, Message: names.Replace(b.Message), Unblock: names.Replace(b.Unblock)}
+	return Blocker{Code: b.Code, Message: names.Replace(b.Message), Unblock: names.Replace(b.Unblock)}
 }
 
 // Who names what the reason keeps, a few by name: "instance A", "3 instances (A, B, C)". Empty where it keeps none in
