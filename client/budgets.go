@@ -50,7 +50,8 @@ func (x Classes) List(ctx context.Context, o ListOptions) (List[api.ClassView], 
 	return list[api.ClassView](ctx, x.calls, route("classes"), o.query())
 }
 
-// All yields the classes, the one that is served first before the others; pages are read as they are needed. After an error it ends.
+// All yields the classes, the one that is served first before the others; pages are read as they are needed. After an
+// error it ends.
 func (x Classes) All(ctx context.Context, o ListOptions) iter.Seq2[api.ClassView, error] {
 	return each[api.ClassView](ctx, x.calls, route("classes"), o.query())
 }

@@ -62,9 +62,9 @@ func (e Events) List(ctx context.Context, o EventOptions) iter.Seq2[Response[api
 	}
 }
 
-// Follow yields events as they come, until ctx ends, with its cause as the last error. It outlives changes of the leader
-// without a gap, and repeats no event. It ends after an error that is not transient, such as event_collected: the events
-// after the last one are no longer kept.
+// Follow yields events as they come, until ctx ends, with its cause as the last error. It outlives changes of the
+// leader without a gap, and repeats no event. It ends after an error that is not transient, such as event_collected:
+// the events after the last one are no longer kept.
 func (e Events) Follow(ctx context.Context, o EventOptions) iter.Seq2[Response[api.Event], error] {
 	return func(yield func(Response[api.Event], error) bool) {
 		for pause := firstPause; ; pause = min(2*pause, mostPause) {

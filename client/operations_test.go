@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/client"
@@ -265,8 +266,14 @@ func documented(t *testing.T) map[string]operation {
 	return all
 }
 
-// serve answers on a unix socket until the test ends, and returns a client of it.
+// serve answers on a unix socket until the test ends, and returns a client of it that tries once.
 func serve(t testing.TB, h http.HandlerFunc) *client.Client {
+	t.Helper()
+	return serveFor(t, -1, h)
+}
+
+// serveFor is serve with a client that repeats calls for so long.
+func serveFor(t testing.TB, retryFor time.Duration, h http.HandlerFunc) *client.Client {
 	t.Helper()
 	socket := filepath.Join(t.TempDir(), "s")
 	l, err := net.Listen("unix", socket)
@@ -278,7 +285,7 @@ func serve(t testing.TB, h http.HandlerFunc) *client.Client {
 	s.Listener = l
 	s.Start()
 	t.Cleanup(s.Close)
-	c, err := client.New(client.Config{Addresses: []string{"unix://" + socket}, RetryFor: -1})
+	c, err := client.New(client.Config{Addresses: []string{"unix://" + socket}, RetryFor: retryFor})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -286,8 +293,8 @@ func serve(t testing.TB, h http.HandlerFunc) *client.Client {
 	return c
 }
 
-// Every operation of docs/openapi.json has a method, which calls that path with all of its parameters, sends a body where
-// one is taken, and returns the type that the document names.
+// Every operation of docs/openapi.json has a method, which calls that path with all of its parameters, sends a body
+// where one is taken, and returns the type that the document names.
 func TestEveryOperationHasAMethod(t *testing.T) {
 	doc := documented(t)
 	type call struct {

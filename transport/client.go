@@ -22,8 +22,6 @@ type ClientConfig struct {
 	// RetryFor is how long a call is repeated while the servers change leaders; default 10 s, negative: not at all. A
 	// call ends with its context in any case.
 	RetryFor time.Duration
-	// Waiting is told why a call is still repeated; see reach.Config.
-	Waiting func(why error, atMost time.Duration)
 	// Dial opens the connection below TLS; default net.Dialer. For a unix address network is "unix".
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 }
@@ -38,7 +36,7 @@ type Client struct {
 // NewClient checks the addresses; it connects to nobody. Codes: invalid, certificate_invalid.
 func NewClient(cfg ClientConfig) (*Client, error) {
 	d := Dialer{Credentials: cfg.Credentials, ServerName: cfg.ServerName, Dial: cfg.Dial}
-	to := reach.Config{Addresses: cfg.Addresses, RetryFor: cfg.RetryFor, Waiting: cfg.Waiting, Dial: cfg.Dial}
+	to := reach.Config{Addresses: cfg.Addresses, RetryFor: cfg.RetryFor, Dial: cfg.Dial}
 	if cfg.Credentials != nil {
 		to.Secure = d.HTTPTransport()
 	}

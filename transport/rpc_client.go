@@ -240,8 +240,8 @@ func (c *callConn) receive() {
 	}
 }
 
-// look asks a server for a sign when nothing was heard of it for reach.AskAfter, and ends the connection without one within
-// reach.AnswerWithin. While a large answer comes in it gives a sign itself, so that the server doesn't end it.
+// look asks a server for a sign when nothing was heard of it for reach.AskAfter, and ends the connection without one
+// within reach.AnswerWithin. While a large answer comes in it gives a sign itself, so that the server doesn't end it.
 func (c *callConn) look() {
 	heard := c.heard.Load() + 1
 	silent := time.Since(c.began) - time.Duration(heard)

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/outspan/outspan/api"
+	"github.com/outspan/outspan/client"
 	"github.com/outspan/outspan/model"
 )
 
@@ -41,12 +41,12 @@ func (a *app) nodeHere(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", usage("this machine has no name: %v", err).WithHint("name the node: outspan agent status NODE")
 	}
-	got, err := list[api.Node](ctx, a, "/v1/nodes", nil)
+	got, err := a.client().Nodes.List(ctx, client.ListOptions{})
 	if err != nil {
 		return "", err
 	}
 	var here []string
-	for _, n := range got.items {
+	for _, n := range got.Items {
 		if n.Name == host {
 			return host, nil
 		}

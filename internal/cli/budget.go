@@ -2,15 +2,16 @@ package cli
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"maps"
-	"net/http"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/outspan/outspan/api"
+	"github.com/outspan/outspan/client"
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
 )
@@ -22,7 +23,7 @@ func budgetLs(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "ls", Aliases: []string{"list"}, Short: "list the budgets of groups, the shared ones, and the rates of actors", Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			got, err := list[api.Budget](cmd.Context(), a, "/v1/budgets", filter.query())
+			got, err := a.client().Budgets.List(cmd.Context(), filter.options())
 			if err != nil {
 				return err
 			}
@@ -98,16 +99,16 @@ func nextAllowed(b api.Budget) string {
 	return stamp(b.Rate.NextAllowed)
 }
 
-// budgetPath is where a budget is read: that of a group is named JOB/GROUP.
-func budgetPath(name string) (string, error) {
+// readBudget reads a budget by its name: that of a group is named JOB/GROUP.
+func (a *app) readBudget(ctx context.Context, name string) (client.Response[api.Budget], error) {
 	job, group, ofGroup := strings.Cut(name, "/")
 	switch {
 	case !ofGroup && name != "":
-		return "/v1/budgets/" + segment(name), nil
+		return a.client().Budgets.Get(ctx, name, client.ReadOptions{})
 	case job == "" || group == "":
-		return "", usage("%q is neither the name of a shared budget nor JOB/GROUP", name).WithHint("list budgets with: outspan budget ls")
+		return client.Response[api.Budget]{}, usage("%q is neither the name of a shared budget nor JOB/GROUP", name).WithHint("list budgets with: outspan budget ls")
 	}
-	return "/v1/budgets/" + segment(job) + "/" + segment(group), nil
+	return a.client().Budgets.OfGroup(ctx, job, group, client.ReadOptions{})
 }
 
 func budgetStatus(a *app) *cobra.Command {
@@ -115,16 +116,12 @@ func budgetStatus(a *app) *cobra.Command {
 		Use: "status NAME|JOB/GROUP", Short: "show what a group, or the groups that share a budget, can lose now", Args: exactly("NAME|JOB/GROUP"), ValidArgsFunction: a.complete("budgets"),
 		Example: "outspan budget status web/http\noutspan budget status db",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			path, err := budgetPath(args[0])
+			got, err := a.readBudget(cmd.Context(), args[0])
 			if err != nil {
 				return err
 			}
-			got, err := get[api.Budget](cmd.Context(), a, path, nil)
-			if err != nil {
-				return err
-			}
-			b := got.value
-			return a.show(shown{json: got.raw, names: []string{budgetName(b)}, text: func(p *page) { p.budget(b) }})
+			b := got.Value
+			return a.show(shown{json: got.Raw, names: []string{budgetName(b)}, text: func(p *page) { p.budget(b) }})
 		},
 	}
 }
@@ -161,13 +158,13 @@ The whole budget is replaced: what is not given is not limited. Percentages are 
 			if err := budgetSpec(&spec, minReady, maxDown, rate); err != nil {
 				return err
 			}
-			got, err := call[api.BudgetReply](cmd.Context(), a, http.MethodPut, "/v1/budgets/"+segment(args[0]), write.query(), spec)
+			got, err := a.client().Budgets.Set(cmd.Context(), args[0], spec, write.options())
 			if err != nil {
 				return err
 			}
-			return a.show(shown{json: got.raw, names: args, text: func(p *page) {
-				p.line("budget %s %s %s", args[0], write.would("is set"), write.done(got.value.Index))
-				if b := got.value.Budget; b != nil {
+			return a.show(shown{json: got.Raw, names: args, text: func(p *page) {
+				p.line("budget %s %s %s", args[0], write.would("is set"), write.done(got.Value.Index))
+				if b := got.Value.Budget; b != nil {
 					p.line("  %s", b.Text)
 				}
 			}})
@@ -212,12 +209,12 @@ func budgetRm(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "rm NAME", Aliases: []string{"remove"}, Short: "remove a shared budget that no group names", Args: exactly("NAME"), ValidArgsFunction: a.complete("budgets"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			got, err := call[api.BudgetReply](cmd.Context(), a, http.MethodDelete, "/v1/budgets/"+segment(args[0]), write.query(), nil)
+			got, err := a.client().Budgets.Remove(cmd.Context(), args[0], write.options())
 			if err != nil {
 				return err
 			}
-			return a.show(shown{json: got.raw, names: args, text: func(p *page) {
-				p.line("budget %s %s %s", args[0], write.would("is removed"), write.done(got.value.Index))
+			return a.show(shown{json: got.Raw, names: args, text: func(p *page) {
+				p.line("budget %s %s %s", args[0], write.would("is removed"), write.done(got.Value.Index))
 			}})
 		},
 	}

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"fmt"
-	"net/http"
 	"strconv"
 
 	"github.com/spf13/cobra"
@@ -19,7 +18,7 @@ func classLs(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "ls", Aliases: []string{"list"}, Short: "list classes, the highest first", Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			got, err := list[api.ClassView](cmd.Context(), a, "/v1/classes", filter.query())
+			got, err := a.client().Classes.List(cmd.Context(), filter.options())
 			if err != nil {
 				return err
 			}
@@ -65,16 +64,16 @@ with a class that exists they move it. No instance is changed by that.`,
 			if err != nil {
 				return err
 			}
-			got, err := call[api.ClassReply](cmd.Context(), a, http.MethodPut, "/v1/classes/"+segment(args[0]), write.query(), body)
+			got, err := a.client().Classes.Set(cmd.Context(), args[0], body, write.options())
 			if err != nil {
 				return err
 			}
-			return a.show(shown{json: got.raw, names: args, text: func(p *page) {
+			return a.show(shown{json: got.Raw, names: args, text: func(p *page) {
 				rank := 0
-				if got.value.Class != nil {
-					rank = got.value.Class.Rank
+				if got.Value.Class != nil {
+					rank = got.Value.Class.Rank
 				}
-				p.line("class %s %s, rank %d %s", args[0], write.would("is set"), rank, write.done(got.value.Index))
+				p.line("class %s %s, rank %d %s", args[0], write.would("is set"), rank, write.done(got.Value.Index))
 			}})
 		},
 	}
@@ -97,34 +96,35 @@ with a class that exists they move it. No instance is changed by that.`,
 // classFlags are what class set takes.
 type classFlags struct{ below, above, maxDown, quotaMemory, quotaInstances, preemptEqual string }
 
-func (f *classFlags) body() (map[string]any, error) {
-	body := map[string]any{}
-	for key, text := range map[string]string{"below": f.below, "above": f.above, "max_down": f.maxDown, "preempt_equal": f.preemptEqual} {
-		if text != "" {
-			body[key] = text
+func (f *classFlags) body() (api.ClassBody, error) {
+	body := api.ClassBody{Below: model.ClassName(f.below), Above: model.ClassName(f.above), PreemptEqual: model.PreemptEqual(f.preemptEqual)}
+	if f.maxDown != "" {
+		body.MaxDown = new(model.Amount)
+		if err := body.MaxDown.UnmarshalText([]byte(f.maxDown)); err != nil {
+			return body, usage("--max-down: %v", err)
 		}
 	}
 	switch f.quotaMemory {
 	case "":
 	case "none", "0":
-		body["quota_memory_bytes"] = 0
+		body.QuotaMemory = new(int64(0))
 	default:
 		n, err := config.ParseSize(f.quotaMemory)
 		if err != nil {
-			return nil, usage("--quota-memory: %v", err)
+			return body, usage("--quota-memory: %v", err)
 		}
-		body["quota_memory_bytes"] = n
+		body.QuotaMemory = &n
 	}
 	switch f.quotaInstances {
 	case "":
 	case "none":
-		body["quota_instances"] = 0
+		body.QuotaInstances = new(0)
 	default:
 		n, err := strconv.Atoi(f.quotaInstances)
 		if err != nil || n < 0 {
-			return nil, usage("--quota-instances takes a number or none, not %q", f.quotaInstances)
+			return body, usage("--quota-instances takes a number or none, not %q", f.quotaInstances)
 		}
-		body["quota_instances"] = n
+		body.QuotaInstances = &n
 	}
 	return body, nil
 }
@@ -134,12 +134,12 @@ func classRm(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "rm NAME", Aliases: []string{"remove"}, Short: "remove a class that no job has", Args: exactly("NAME"), ValidArgsFunction: a.complete("classes"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			got, err := call[api.ClassReply](cmd.Context(), a, http.MethodDelete, "/v1/classes/"+segment(args[0]), write.query(), nil)
+			got, err := a.client().Classes.Remove(cmd.Context(), args[0], write.options())
 			if err != nil {
 				return err
 			}
-			return a.show(shown{json: got.raw, names: args, text: func(p *page) {
-				p.line("class %s %s %s", args[0], write.would("is removed"), write.done(got.value.Index))
+			return a.show(shown{json: got.Raw, names: args, text: func(p *page) {
+				p.line("class %s %s %s", args[0], write.would("is removed"), write.done(got.Value.Index))
 			}})
 		},
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outspan/outspan/api"
+	"github.com/outspan/outspan/client"
 )
 
 // completionTime bounds how long the shell waits for names. A cluster that does not answer completes nothing, and says
@@ -73,36 +74,36 @@ func beginning(words []string, typed string) []cobra.Completion {
 func (a *app) namesOf(ctx context.Context, kind string) []string {
 	switch kind {
 	case "nodes":
-		return namesIn(ctx, a, "/v1/nodes", nodeName)
+		return namesIn(ctx, a.client().Nodes.List, nodeName)
 	case "jobs":
-		return namesIn(ctx, a, "/v1/jobs", jobName)
+		return namesIn(ctx, a.client().Jobs.List, jobName)
 	case "instances":
-		return namesIn(ctx, a, "/v1/instances", instanceID)
+		return namesIn(ctx, a.client().Instances.List, instanceID)
 	case "drains":
-		return namesIn(ctx, a, "/v1/drains", drainID)
+		return namesIn(ctx, a.client().Drains.List, drainID)
 	case "deployments":
-		return namesIn(ctx, a, "/v1/deployments", deploymentID)
+		return namesIn(ctx, a.client().Deployments.List, deploymentID)
 	case "services":
-		return namesIn(ctx, a, "/v1/services", serviceName)
+		return namesIn(ctx, a.client().Services.List, serviceName)
 	case "budgets":
-		return namesIn(ctx, a, "/v1/budgets", budgetName)
+		return namesIn(ctx, a.client().Budgets.List, budgetName)
 	case "classes":
-		return namesIn(ctx, a, "/v1/classes", className)
+		return namesIn(ctx, a.client().Classes.List, className)
 	case "volumes":
-		return namesIn(ctx, a, "/v1/volumes", volumeID)
+		return namesIn(ctx, a.client().Volumes.List, volumeID)
 	case "backups":
-		return namesIn(ctx, a, "/v1/backups", backupID)
+		return namesIn(ctx, a.client().Backups.List, backupID)
 	case "transfers":
 		return transferNames(ctx, a)
 	case "members":
-		return namesIn(ctx, a, "/v1/members", func(m api.Member) string { return m.Name })
+		return namesIn(ctx, a.client().Members.List, func(m api.Member) string { return m.Name })
 	case "logs": // what has logs: jobs, their groups, instances
-		jobs, err := list[api.Job](ctx, a, "/v1/jobs", nil)
+		jobs, err := a.client().Jobs.List(ctx, client.ListOptions{})
 		if err != nil {
 			return nil
 		}
 		var all []string
-		for _, j := range jobs.items {
+		for _, j := range jobs.Items {
 			all = append(all, jobName(j))
 			for _, g := range j.Groups {
 				all = append(all, jobName(j)+"/"+g.Name)
@@ -119,10 +120,11 @@ func (a *app) namesOf(ctx context.Context, kind string) []string {
 	return nil
 }
 
-func namesIn[T any](ctx context.Context, a *app, path string, name func(T) string) []string {
-	got, err := list[T](ctx, a, path, nil)
+func namesIn[T, O any](ctx context.Context, list func(context.Context, O) (client.List[T], error), name func(T) string) []string {
+	var all O
+	got, err := list(ctx, all)
 	if err != nil {
 		return nil
 	}
-	return got.names(name)
+	return namesOf(got.Items, name)
 }

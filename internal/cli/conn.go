@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"crypto/tls"
 	"net"
 	"os"
 	"slices"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/outspan/outspan/client"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
@@ -23,7 +25,7 @@ type connFlags struct {
 
 	retryFor time.Duration // how long a call is repeated while there is no leader; 0: the client's default
 	waiting  func(why error, atMost time.Duration)
-	opened   *transport.Client
+	opened   *client.Client
 }
 
 func (c *connFlags) register(fs *pflag.FlagSet) {
@@ -110,23 +112,26 @@ func (c *connFlags) credentials(env func(string) string) (*transport.Credentials
 	return transport.LoadCredentials(files)
 }
 
-// client makes the client of this run; nothing is dialled before the first call.
-func (c *connFlags) client(env func(string) string) (*transport.Client, error) {
-	if c.opened != nil {
-		return c.opened, nil
-	}
+// config is that of the client: which servers, and who asks.
+func (c *connFlags) config(env func(string) string) (client.Config, error) {
 	addresses, err := c.endpoints(env)
 	if err != nil {
-		return nil, err
+		return client.Config{}, err
 	}
-	cfg := transport.ClientConfig{Addresses: addresses, ServerName: c.name(env), RetryFor: c.retryFor, Waiting: c.waiting}
-	if slices.ContainsFunc(addresses, func(one string) bool { return strings.HasPrefix(one, "https://") }) {
-		if cfg.Credentials, err = c.credentials(env); err != nil {
-			return nil, err
-		}
+	cfg := client.Config{Addresses: addresses, RetryFor: c.retryFor, Waiting: c.waiting}
+	if !slices.ContainsFunc(addresses, func(one string) bool { return strings.HasPrefix(one, "https://") }) {
+		return cfg, nil
 	}
-	c.opened, err = transport.NewClient(cfg)
-	return c.opened, err
+	creds, err := c.credentials(env)
+	if err != nil {
+		return client.Config{}, err
+	}
+	cfg.TLS = func() *tls.Config {
+		one := creds.ClientConfig(transport.RoleServer)
+		one.ServerName = first(c.name(env), one.ServerName)
+		return one
+	}
+	return cfg, nil
 }
 
 func (c *connFlags) name(env func(string) string) string {

@@ -3,11 +3,11 @@ package cli
 import (
 	"context"
 	"fmt"
-	"net/url"
 
 	"github.com/spf13/cobra"
 
 	"github.com/outspan/outspan/api"
+	"github.com/outspan/outspan/client"
 )
 
 func deploymentID(d api.Deployment) string { return string(d.ID) }
@@ -37,11 +37,7 @@ func deploymentLs(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "ls", Aliases: []string{"list"}, Short: "list deployments", Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			q := filter.query()
-			if job != "" {
-				q.Set("job", job)
-			}
-			got, err := list[api.Deployment](cmd.Context(), a, "/v1/deployments", q)
+			got, err := a.client().Deployments.List(cmd.Context(), client.DeploymentListOptions{ListOptions: filter.options(), Job: job})
 			if err != nil {
 				return err
 			}
@@ -62,12 +58,12 @@ func deploymentStatus(a *app) *cobra.Command {
 }
 
 func (a *app) showDeployment(ctx context.Context, ref string) error {
-	got, err := get[api.Deployment](ctx, a, "/v1/deployments/"+segment(ref), url.Values{})
+	got, err := a.client().Deployments.Get(ctx, ref, client.ReadOptions{})
 	if err != nil {
 		return err
 	}
-	d := got.value
-	return a.show(shown{json: got.raw, names: []string{deploymentID(d)}, text: func(p *page) {
+	d := got.Value
+	return a.show(shown{json: got.Raw, names: []string{deploymentID(d)}, text: func(p *page) {
 		p.fields(
 			field{"Id", deploymentID(d)}, field{"Job", string(d.Job)}, field{"Version", fmt.Sprint(d.Version)}, field{"Status", string(d.Status)},
 			field{"Reason", d.Reason}, field{"Promoted", yesNo(d.Promoted)}, field{"Created", stamp(&d.CreatedAt)}, field{"Index", number(d.Index)},
@@ -83,21 +79,24 @@ func (a *app) showDeployment(ctx context.Context, ref string) error {
 	}})
 }
 
+// deploymentWrite changes one deployment.
+type deploymentWrite func(ctx context.Context, ref string, o client.WriteOptions) (client.Response[api.DeploymentReply], error)
+
 // deploymentVerb is a write to one deployment.
-func deploymentVerb(a *app, verb, short, done string, body func() any) *cobra.Command {
+func deploymentVerb(a *app, verb, short, done string, do deploymentWrite) *cobra.Command {
 	var write writeFlags
 	cmd := &cobra.Command{
 		Use: verb + " DEPLOYMENT", Short: short, Args: exactly("DEPLOYMENT"), ValidArgsFunction: a.complete("deployments"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			got, err := post[api.DeploymentReply](cmd.Context(), a, "/v1/deployments/"+segment(args[0])+"/"+verb, write.query(), body())
+			got, err := do(cmd.Context(), args[0], write.options())
 			if err != nil {
 				return err
 			}
 			id := args[0]
-			if got.value.Deployment != nil {
-				id = deploymentID(*got.value.Deployment)
+			if got.Value.Deployment != nil {
+				id = deploymentID(*got.Value.Deployment)
 			}
-			return a.show(shown{json: got.raw, names: []string{id}, text: func(p *page) { p.line("deployment %s %s %s", id, write.would(done), write.done(got.value.Index)) }})
+			return a.show(shown{json: got.Raw, names: []string{id}, text: func(p *page) { p.line("deployment %s %s %s", id, write.would(done), write.done(got.Value.Index)) }})
 		},
 	}
 	write.register(cmd, "check only, change nothing")
@@ -105,13 +104,15 @@ func deploymentVerb(a *app, verb, short, done string, body func() any) *cobra.Co
 }
 
 func deploymentPromote(a *app) *cobra.Command {
-	return deploymentVerb(a, "promote", "accept the canaries of a deployment; it goes on", "is promoted", func() any { return nil })
+	return deploymentVerb(a, "promote", "accept the canaries of a deployment; it goes on", "is promoted", func(ctx context.Context, ref string, o client.WriteOptions) (client.Response[api.DeploymentReply], error) {
+		return a.client().Deployments.Promote(ctx, ref, o)
+	})
 }
 
 func deploymentFail(a *app) *cobra.Command {
 	var reason string
-	cmd := deploymentVerb(a, "fail", "end a deployment as failed; with auto_revert the job goes back", "is failed", func() any {
-		return map[string]string{"reason": reason}
+	cmd := deploymentVerb(a, "fail", "end a deployment as failed; with auto_revert the job goes back", "is failed", func(ctx context.Context, ref string, o client.WriteOptions) (client.Response[api.DeploymentReply], error) {
+		return a.client().Deployments.Fail(ctx, ref, api.FailBody{Reason: reason}, o)
 	})
 	cmd.Flags().StringVarP(&reason, "message", "m", "", "why, for people")
 	return cmd

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outspan/outspan/api"
+	"github.com/outspan/outspan/client"
 	"github.com/outspan/outspan/model"
 )
 
@@ -78,7 +79,7 @@ func drainLs(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "ls", Aliases: []string{"list"}, Short: "list drains, oldest first", Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			got, err := list[api.Drain](cmd.Context(), a, "/v1/drains", filter.query())
+			got, err := a.client().Drains.List(cmd.Context(), filter.options())
 			if err != nil {
 				return err
 			}
@@ -98,11 +99,11 @@ func drainStatus(a *app) *cobra.Command {
 }
 
 func (a *app) showDrain(ctx context.Context, ref string) error {
-	got, err := get[api.Drain](ctx, a, "/v1/drains/"+segment(ref), nil)
+	got, err := a.client().Drains.Get(ctx, ref, client.ReadOptions{})
 	if err != nil {
 		return err
 	}
-	return a.show(shown{json: got.raw, names: []string{drainID(got.value)}, text: func(p *page) { a.drainPage(p, got.value) }})
+	return a.show(shown{json: got.Raw, names: []string{drainID(got.Value)}, text: func(p *page) { a.drainPage(p, got.Value) }})
 }
 
 func (a *app) drainPage(p *page, d api.Drain) {
@@ -241,21 +242,24 @@ func drainWatch(a *app) *cobra.Command {
 	return cmd
 }
 
+// drainWrite changes one drain.
+type drainWrite func(ctx context.Context, ref string, o client.WriteOptions) (client.Response[api.DrainWriteReply], error)
+
 // drainVerb is a write to one drain.
-func drainVerb(a *app, verb, short, done string, body func() any) *cobra.Command {
+func drainVerb(a *app, verb, short, done string, do drainWrite) *cobra.Command {
 	var write writeFlags
 	cmd := &cobra.Command{
 		Use: verb + " DRAIN", Short: short, Args: exactly("DRAIN"), ValidArgsFunction: a.complete("drains"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			got, err := post[api.DrainWriteReply](cmd.Context(), a, "/v1/drains/"+segment(args[0])+"/"+verb, write.query(), body())
+			got, err := do(cmd.Context(), args[0], write.options())
 			if err != nil {
 				return err
 			}
 			id := args[0]
-			if got.value.Drain != nil {
-				id = drainID(*got.value.Drain)
+			if got.Value.Drain != nil {
+				id = drainID(*got.Value.Drain)
 			}
-			return a.show(shown{json: got.raw, names: []string{id}, text: func(p *page) { p.line("drain %s %s %s", id, write.would(done), write.done(got.value.Index)) }})
+			return a.show(shown{json: got.Raw, names: []string{id}, text: func(p *page) { p.line("drain %s %s %s", id, write.would(done), write.done(got.Value.Index)) }})
 		},
 	}
 	write.register(cmd, "check only, change nothing")
@@ -263,17 +267,21 @@ func drainVerb(a *app, verb, short, done string, body func() any) *cobra.Command
 }
 
 func drainPause(a *app) *cobra.Command {
-	return drainVerb(a, "pause", "begin no more evictions for now; the deadline goes on", "is paused", func() any { return nil })
+	return drainVerb(a, "pause", "begin no more evictions for now; the deadline goes on", "is paused", func(ctx context.Context, ref string, o client.WriteOptions) (client.Response[api.DrainWriteReply], error) {
+		return a.client().Drains.Pause(ctx, ref, o)
+	})
 }
 
 func drainResume(a *app) *cobra.Command {
-	return drainVerb(a, "resume", "go on with a paused drain", "goes on", func() any { return nil })
+	return drainVerb(a, "resume", "go on with a paused drain", "goes on", func(ctx context.Context, ref string, o client.WriteOptions) (client.Response[api.DrainWriteReply], error) {
+		return a.client().Drains.Resume(ctx, ref, o)
+	})
 }
 
 func drainCancel(a *app) *cobra.Command {
 	var uncordon bool
-	cmd := drainVerb(a, "cancel", "cancel what has not begun; the cordon stays unless --uncordon", "is canceled", func() any {
-		return map[string]bool{"uncordon": uncordon}
+	cmd := drainVerb(a, "cancel", "cancel what has not begun; the cordon stays unless --uncordon", "is canceled", func(ctx context.Context, ref string, o client.WriteOptions) (client.Response[api.DrainWriteReply], error) {
+		return a.client().Drains.Cancel(ctx, ref, api.CancelBody{Uncordon: uncordon}, o)
 	})
 	cmd.Flags().BoolVar(&uncordon, "uncordon", false, "take new instances on its nodes again")
 	return cmd

@@ -3,11 +3,11 @@ package cli
 import (
 	"context"
 	"fmt"
-	"net/url"
 	"slices"
 	"strings"
 
 	"github.com/outspan/outspan/api"
+	"github.com/outspan/outspan/client"
 	"github.com/outspan/outspan/model"
 )
 
@@ -39,20 +39,18 @@ func (w *wouldStop) text() string {
 // What stops already is not counted, and, unless none stays, neither is an instance whose replacement is there: it
 // stops without this change.
 func (a *app) stopsOf(ctx context.Context, job, group string, keep int) ([]wouldStop, error) {
-	query := url.Values{"job": {job}, "filter": {"desired=running"}}
-	if group != "" {
-		query.Set("group", group)
-	}
-	running, err := list[api.Instance](ctx, a, "/v1/instances", query)
+	running, err := a.client().Instances.List(ctx, client.InstanceListOptions{
+		ListOptions: client.ListOptions{Filter: []string{"desired=running"}}, Job: job, Group: group,
+	})
 	if err != nil {
 		return nil, err
 	}
 	all := []wouldStop{}
 	there := map[model.InstanceID]bool{}
-	for _, i := range running.items {
+	for _, i := range running.Items {
 		there[i.ID] = true
 	}
-	for _, i := range running.sorted(bySlot).items {
+	for _, i := range sorted(running, bySlot).Items {
 		if keep > 0 && there[i.ReplacedBy] {
 			continue
 		}
@@ -98,12 +96,12 @@ func (a *app) checkNodes(ctx context.Context, nodes []string) error {
 	if len(nodes) < 2 {
 		return nil
 	}
-	known, err := list[api.Node](ctx, a, "/v1/nodes", url.Values{"fields": {"id,name"}})
+	known, err := a.client().Nodes.List(ctx, client.ListOptions{Fields: []string{"id", "name"}})
 	if err != nil {
 		return err
 	}
 	unknown := slices.DeleteFunc(slices.Clone(nodes), func(name string) bool {
-		return slices.ContainsFunc(known.items, func(n api.Node) bool { return n.Name == name || string(n.ID) == name })
+		return slices.ContainsFunc(known.Items, func(n api.Node) bool { return n.Name == name || string(n.ID) == name })
 	})
 	if len(unknown) == 0 {
 		return nil

@@ -1,21 +1,17 @@
 package cli
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"net/url"
 	"regexp"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/outspan/outspan/api"
-	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/client"
 )
 
 // eventFlags choose events.
@@ -35,23 +31,17 @@ func (f *eventFlags) check() error {
 	return nil
 }
 
-func (f *eventFlags) query() url.Values {
-	q := url.Values{"follow": {fmt.Sprint(f.follow)}}
+func (f *eventFlags) options() client.EventOptions {
+	o := client.EventOptions{Types: f.types, Subjects: f.subjects}
 	switch {
 	case eventID.MatchString(f.since):
-		q.Set("after", f.since)
+		o.After = f.since
 	case f.since != "":
-		q.Set("since", f.since)
+		o.Since = f.since
 	default:
-		q.Set("tail", fmt.Sprint(f.tail))
+		o.Tail = &f.tail
 	}
-	if len(f.types) > 0 {
-		q.Set("type", strings.Join(f.types, ","))
-	}
-	if len(f.subjects) > 0 {
-		q.Set("subject", strings.Join(f.subjects, ","))
-	}
-	return q
+	return o
 }
 
 // bareNumber is a number without a unit.
@@ -59,8 +49,6 @@ var bareNumber = regexp.MustCompile(`^[0-9]+$`)
 
 // eventID is the id of an event, or 0 for the oldest.
 var eventID = regexp.MustCompile(`^[0-9]+(\.[0-9]+)?$`)
-
-const contentTypeNDJSON = "application/x-ndjson"
 
 func eventsCommand(a *app) *cobra.Command {
 	var f eventFlags
@@ -88,31 +76,6 @@ and without repeating any. With -o json and -f: one event a line.`,
 	return cmd
 }
 
-// eventStreamOf reads events as they come, and calls each with the event and its JSON.
-func (a *app) eventStreamOf(ctx context.Context, q url.Values, each func(api.Event, []byte) error) error {
-	body, err := a.stream(ctx, "/v1/events", q, contentTypeNDJSON)
-	if err != nil {
-		return err
-	}
-	defer body.Close()
-	lines := bufio.NewScanner(body)
-	lines.Buffer(make([]byte, 64<<10), 1<<20)
-	for lines.Scan() {
-		line := lines.Bytes()
-		if len(line) == 0 {
-			continue // a sign of life
-		}
-		var e api.Event
-		if err := json.Unmarshal(line, &e); err != nil {
-			return model.Refuse(model.CodeInternal, "an event is not what this version of outspan expects: %v", err)
-		}
-		if err := each(e, line); err != nil {
-			return err
-		}
-	}
-	return lines.Err()
-}
-
 // eventList is what events prints as JSON without -f.
 type eventList struct {
 	Items []json.RawMessage `json:"items"`
@@ -122,13 +85,12 @@ type eventList struct {
 func (a *app) listEvents(ctx context.Context, f *eventFlags) error {
 	found := eventList{Items: []json.RawMessage{}}
 	var events []api.Event
-	err := a.eventStreamOf(ctx, f.query(), func(e api.Event, raw []byte) error {
-		events = append(events, e)
-		found.Items, found.Index = append(found.Items, slices.Clone(raw)), e.Index
-		return nil
-	})
-	if err != nil {
-		return err
+	for e, err := range a.client().Events.List(ctx, f.options()) {
+		if err != nil {
+			return err
+		}
+		events = append(events, e.Value)
+		found.Items, found.Index = append(found.Items, e.Raw), e.Index
 	}
 	raw, err := marshal(found)
 	if err != nil {
@@ -137,7 +99,7 @@ func (a *app) listEvents(ctx context.Context, f *eventFlags) error {
 	if !a.output.machine() {
 		a.nameNodes(ctx, events)
 	}
-	return showList(a, listOf[api.Event]{items: events, raw: raw}, func(e api.Event) string { return e.ID }, []column[api.Event]{
+	return showList(a, client.List[api.Event]{Items: events, Raw: raw}, func(e api.Event) string { return e.ID }, []column[api.Event]{
 		{head: "id", cell: func(e api.Event) string { return e.ID }},
 		{head: "time", cell: func(e api.Event) string { return stamp(&e.Time) }},
 		{head: "type", cell: func(e api.Event) string { return string(e.Type) }},
@@ -155,12 +117,14 @@ func (a *app) nameNodes(ctx context.Context, events []api.Event) {
 	if !slices.ContainsFunc(events, func(e api.Event) bool { return strings.HasPrefix(e.Subject, "node/") }) {
 		return
 	}
-	known, err := list[api.Node](ctx, a, "/v1/nodes", url.Values{"fields": {"id,name"}, "consistency": {"stale"}})
+	known, err := a.client().Nodes.List(ctx, client.ListOptions{
+		ReadOptions: client.ReadOptions{Consistency: client.Stale}, Fields: []string{"id", "name"},
+	})
 	if err != nil {
 		return
 	}
 	names := map[string]string{}
-	for _, n := range known.items {
+	for _, n := range known.Items {
 		names["node/"+string(n.ID)] = "node/" + n.Name
 	}
 	for i := range events {
@@ -193,35 +157,15 @@ func eventData(e api.Event) string {
 
 // followEvents prints events until Ctrl-C. After a break it goes on behind the last one it printed.
 func (a *app) followEvents(ctx context.Context, f *eventFlags) error {
-	q := f.query()
-	for pause := 200 * time.Millisecond; ; {
-		err := a.eventStreamOf(ctx, q, func(e api.Event, raw []byte) error {
-			q.Set("after", e.ID)
-			q.Del("tail")
-			q.Del("since")
-			pause = 200 * time.Millisecond
-			return a.printEvent(e, raw)
-		})
-		switch {
-		case ctx.Err() != nil:
-			return context.Cause(ctx)
-		case err != nil && exitOf(err) != exitTransient && !broken(err):
+	for e, err := range a.client().Events.Follow(ctx, f.options()) {
+		if err != nil {
 			return err
 		}
-		if q.Get("tail") != "" { // nothing came yet: don't show the newest ones again
-			q.Set("tail", "0")
+		if err := a.printEvent(e.Value, e.Raw); err != nil {
+			return err
 		}
-		if !wait(ctx, pause) {
-			return context.Cause(ctx)
-		}
-		pause = min(2*pause, 2*time.Second)
 	}
-}
-
-// broken reports whether a stream ended because its connection did.
-func broken(err error) bool {
-	var known *model.Error
-	return !errors.As(err, &known)
+	return context.Cause(ctx)
 }
 
 // printEvent prints one event as a line.

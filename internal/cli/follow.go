@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/api"
+	"github.com/outspan/outspan/client"
 	"github.com/outspan/outspan/model"
 )
 
@@ -66,8 +67,8 @@ func (a *app) watchDrainWith(ctx context.Context, id string, until *waitFlags, s
 	limited, cancel := until.limit(ctx, "drain "+id)
 	defer cancel()
 	var last *api.Drain
-	err := watch(limited, a, "/v1/drains/"+segment(id), func(got answer[api.Drain]) (bool, error) {
-		d := got.value
+	err := watch(limited, a, of(a.client().Drains.Get, id), func(got client.Response[api.Drain]) (bool, error) {
+		d := got.Value
 		for _, line := range drainNews(last, &d) {
 			say("%s", line)
 		}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -14,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outspan/outspan/api"
+	"github.com/outspan/outspan/client"
 	"github.com/outspan/outspan/model"
 )
 
@@ -33,14 +33,11 @@ func serverHealth(a *app) *cobra.Command {
 --wait waits for the whole cluster: until there is a leader, every server of the cluster answers it, votes and has caught up, and
 those at --address are ready. It is what to wait for between two steps of a rolling restart.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx, q := cmd.Context(), url.Values{}
-			if leader {
-				q.Set("leader", "1")
-			}
-			if err := a.waitForServers(ctx, q, &until); err != nil {
+			ctx := cmd.Context()
+			if err := a.waitForServers(ctx, leader, &until); err != nil {
 				return err
 			}
-			all, failed := a.askHealth(ctx, q)
+			all, failed := a.askHealth(ctx, leader)
 			if len(all) == 0 {
 				return failed
 			}
@@ -61,19 +58,19 @@ type serverAnswer struct {
 }
 
 // askHealth asks each address by itself: an answer of another server says nothing about the one that was asked. With
-// leader=1 the one that leads is looked for. Where one of several is not ready the answers come with the error of the
+// leader the one that leads is looked for. Where one of several is not ready the answers come with the error of the
 // first one that is not.
-func (a *app) askHealth(ctx context.Context, q url.Values) ([]serverAnswer, error) {
+func (a *app) askHealth(ctx context.Context, leader bool) ([]serverAnswer, error) {
 	addresses, err := a.conn.endpoints(a.env)
 	if err != nil {
 		return nil, err
 	}
-	if len(addresses) == 1 || q.Has("leader") {
-		got, err := get[api.Health](ctx, a, "/readyz", q)
+	if len(addresses) == 1 || leader {
+		got, err := a.client().Cluster.Ready(ctx, leader)
 		if err != nil {
 			return nil, err
 		}
-		return []serverAnswer{{Address: strings.Join(addresses, ","), Health: got.value, raw: got.raw}}, nil
+		return []serverAnswer{{Address: strings.Join(addresses, ","), Health: got.Value, raw: got.Raw}}, nil
 	}
 	all, errs := make([]serverAnswer, len(addresses)), make([]error, len(addresses))
 	var asked sync.WaitGroup
@@ -81,8 +78,8 @@ func (a *app) askHealth(ctx context.Context, q url.Values) ([]serverAnswer, erro
 		asked.Go(func() {
 			one := *a
 			one.conn.opened, one.conn.address = nil, address
-			got, err := get[api.Health](ctx, &one, "/readyz", q)
-			all[i], errs[i] = serverAnswer{Address: address, Health: got.value, raw: got.raw}, err
+			got, err := one.client().Cluster.Ready(ctx, leader)
+			all[i], errs[i] = serverAnswer{Address: address, Health: got.Value, raw: got.Raw}, err
 		})
 	}
 	asked.Wait()
@@ -144,7 +141,7 @@ func (a *app) showHealth(all []serverAnswer) error {
 // waitForServers waits until the cluster is whole and the servers that are asked are ready, at two looks in a row: a
 // server that has just stopped may
 // have answered right before.
-func (a *app) waitForServers(ctx context.Context, query url.Values, until *waitFlags) error {
+func (a *app) waitForServers(ctx context.Context, leader bool, until *waitFlags) error {
 	if until.state == "" {
 		return nil
 	}
@@ -152,7 +149,7 @@ func (a *app) waitForServers(ctx context.Context, query url.Values, until *waitF
 	defer cancel()
 	lacks := "no server is ready"
 	for whole := 0; ; {
-		why, err := a.lookAtServers(ctx, query)
+		why, err := a.lookAtServers(ctx, leader)
 		switch {
 		case err == nil && why == "":
 			if whole++; whole == 2 {
@@ -178,15 +175,15 @@ func (a *app) waitForServers(ctx context.Context, query url.Values, until *waitF
 }
 
 // lookAtServers says what the cluster lacks; "" if it is whole.
-func (a *app) lookAtServers(ctx context.Context, query url.Values) (string, error) {
-	if _, err := a.askHealth(ctx, query); err != nil {
+func (a *app) lookAtServers(ctx context.Context, leader bool) (string, error) {
+	if _, err := a.askHealth(ctx, leader); err != nil {
 		return describe(err).Message, err
 	}
-	got, err := list[api.Member](ctx, a, "/v1/members", nil)
+	got, err := a.client().Members.List(ctx, client.ListOptions{})
 	if err != nil {
 		return describe(err).Message, err
 	}
-	return lackingServer(got.items), nil
+	return lackingServer(got.Items), nil
 }
 
 // lackingServer says why a cluster is not whole; "" if it is.

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outspan/outspan/api"
+	"github.com/outspan/outspan/client"
 	"github.com/outspan/outspan/model"
 )
 
@@ -77,33 +78,25 @@ func factsText(i api.Instance) string {
 
 func instanceLs(a *app) *cobra.Command {
 	var filter listFlags
-	var job, group, node string
-	var all bool
+	var choice client.InstanceListOptions
 	cmd := &cobra.Command{
 		Use: "ls", Aliases: []string{"list"}, Short: "list instances", Args: exactly(),
 		Example: "outspan instance ls --job web\noutspan instance ls --node n7 -o wide\noutspan instance ls --filter observed=failed -o name",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			q := filter.query()
-			for k, v := range map[string]string{"job": job, "group": group, "node": node} {
-				if v != "" {
-					q.Set(k, v)
-				}
-			}
-			if all {
-				q.Set("all", "true")
-			}
-			got, err := table(cmd.Context(), a, "/v1/instances", q, a.instanceColumns())
+			choice.ListOptions = filter.options()
+			choice.Fields = fieldsFor(a, a.instanceColumns())
+			got, err := a.client().Instances.List(cmd.Context(), choice)
 			if err != nil {
 				return err
 			}
-			return showList(a, got.sorted(bySlot), instanceID, a.instanceColumns())
+			return showList(a, sorted(got, bySlot), instanceID, a.instanceColumns())
 		},
 	}
 	filter.register(cmd)
-	cmd.Flags().StringVar(&job, "job", "", "only of this job")
-	cmd.Flags().StringVar(&group, "group", "", "with --job: only of this group")
-	cmd.Flags().StringVar(&node, "node", "", "only on this node")
-	cmd.Flags().BoolVar(&all, "all", false, "also those that ended")
+	cmd.Flags().StringVar(&choice.Job, "job", "", "only of this job")
+	cmd.Flags().StringVar(&choice.Group, "group", "", "with --job: only of this group")
+	cmd.Flags().StringVar(&choice.Node, "node", "", "only on this node")
+	cmd.Flags().BoolVar(&choice.All, "all", false, "also those that ended")
 	return cmd
 }
 
@@ -116,11 +109,11 @@ func instanceStatus(a *app) *cobra.Command {
 }
 
 func (a *app) showInstance(ctx context.Context, ref string) error {
-	got, err := get[api.Instance](ctx, a, "/v1/instances/"+segment(ref), nil)
+	got, err := a.client().Instances.Get(ctx, ref, client.ReadOptions{})
 	if err != nil {
 		return err
 	}
-	return a.show(shown{json: got.raw, names: []string{instanceID(got.value)}, text: func(p *page) { a.instancePage(p, got.value) }})
+	return a.show(shown{json: got.Raw, names: []string{instanceID(got.Value)}, text: func(p *page) { a.instancePage(p, got.Value) }})
 }
 
 func (a *app) instancePage(p *page, i api.Instance) {
@@ -161,7 +154,7 @@ func instanceWhy(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use: "why INSTANCE", Short: "explain how an instance came to its state, and what comes next", Args: exactly("INSTANCE"), ValidArgsFunction: a.complete("instances"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			got, err := get[api.Why](cmd.Context(), a, "/v1/instances/"+segment(args[0])+"/why", nil)
+			got, err := a.client().Instances.Why(cmd.Context(), args[0], client.ReadOptions{})
 			if err != nil {
 				return err
 			}
@@ -170,34 +163,25 @@ func instanceWhy(a *app) *cobra.Command {
 	}
 }
 
-// evictRequest is the body of evict and stop.
-type evictRequest struct {
-	Grace        *model.Duration `json:"grace,omitempty"`
-	BypassBudget bool            `json:"bypass_budget,omitempty"`
-	Avoid        bool            `json:"avoid,omitempty"`
-	Surge        bool            `json:"surge,omitempty"`
-	Cancel       bool            `json:"cancel,omitempty"`
-	Message      string          `json:"message,omitempty"`
-}
-
 // instanceVerb is a write to one instance.
 type instanceVerb struct {
 	write writeFlags
 	until waitFlags
 	verb  string
 	done  string
+	body  api.EvictBody // of evict and stop
 }
 
-func (v *instanceVerb) run(ctx context.Context, a *app, ref string, body any) error {
-	got, err := post[api.InstanceReply](ctx, a, "/v1/instances/"+segment(ref)+"/"+v.verb, v.write.query(), body)
+func (v *instanceVerb) run(ctx context.Context, a *app, ref string) error {
+	got, err := v.call(ctx, a.client().Instances, ref)
 	if err != nil {
 		return err
 	}
 	id := ref
-	if got.value.Instance != nil {
-		id = instanceID(*got.value.Instance)
+	if got.Value.Instance != nil {
+		id = instanceID(*got.Value.Instance)
 	}
-	switch i := got.value.Instance; {
+	switch i := got.Value.Instance; {
 	case v.write.dryRun:
 	case v.verb == "restart" && i != nil:
 		err = a.waitForRestart(ctx, i, &v.until)
@@ -208,22 +192,32 @@ func (v *instanceVerb) run(ctx context.Context, a *app, ref string, body any) er
 		return err
 	}
 	done := v.done
-	if i := got.value.Instance; v.verb != "restart" && i != nil && i.Desired == model.DesiredRunning && !v.write.dryRun {
+	if i := got.Value.Instance; v.verb != "restart" && i != nil && i.Desired == model.DesiredRunning && !v.write.dryRun {
 		done = "is to be stopped: " + awaitsText(i)
 	}
-	if i := got.value.Instance; v.write.dryRun && v.verb != "restart" && i != nil {
+	if i := got.Value.Instance; v.write.dryRun && v.verb != "restart" && i != nil {
 		done = fmt.Sprintf("(%s/%s, slot %d, on node %s) would be %s", i.Job, i.Group, i.Slot, i.Node, strings.TrimPrefix(done, "is "))
 	}
-	if asked, ok := body.(evictRequest); ok && asked.Cancel && got.value.Instance != nil {
-		done = canceledText(got.value.Instance, got.value.AvoidEnded)
+	if v.body.Cancel && got.Value.Instance != nil {
+		done = canceledText(got.Value.Instance, got.Value.AvoidEnded)
 	}
-	return a.show(shown{json: got.raw, names: []string{id}, text: func(p *page) {
-		p.line("instance %s %s %s", id, done, v.write.done(got.value.Index))
-		if until := got.value.AvoidUntil; until != nil {
-			i := got.value.Instance
+	return a.show(shown{json: got.Raw, names: []string{id}, text: func(p *page) {
+		p.line("instance %s %s %s", id, done, v.write.done(got.Value.Index))
+		if until := got.Value.AvoidUntil; until != nil {
+			i := got.Value.Instance
 			p.line("all of %s/%s avoids node %s until %s; take that back with: outspan instance evict %s --cancel", i.Job, i.Group, i.Node, stamp(until), id)
 		}
 	}})
+}
+
+func (v *instanceVerb) call(ctx context.Context, instances client.Instances, ref string) (client.Response[api.InstanceReply], error) {
+	switch v.verb {
+	case "evict":
+		return instances.Evict(ctx, ref, v.body, v.write.options())
+	case "stop":
+		return instances.Stop(ctx, ref, v.body, v.write.options())
+	}
+	return instances.Restart(ctx, ref, v.write.options())
 }
 
 // canceledText says what is left after an eviction was taken back.
@@ -255,7 +249,6 @@ func awaitsText(i *api.Instance) string {
 func instanceEvict(a *app) *cobra.Command {
 	v := instanceVerb{verb: "evict", done: "is evicted"}
 	var grace durationValue
-	body := evictRequest{}
 	cmd := &cobra.Command{
 		Use: "evict INSTANCE", Short: "stop an instance if its budget allows it; it is replaced", Args: exactly("INSTANCE"), ValidArgsFunction: a.complete("instances"),
 		Long: "Stops an instance if its budget allows it, or says what it waits for (code budget_min_ready or budget_rate, exit code 6: try again later).\n\n" +
@@ -264,42 +257,41 @@ func instanceEvict(a *app) *cobra.Command {
 			"With --avoid no new instance of its group goes to its node for an hour if another node will do. --cancel takes that back too, also when the instance has stopped.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if grace.set {
-				body.Grace = grace.d
+				v.body.Grace = grace.d
 			}
-			return v.run(cmd.Context(), a, args[0], body)
+			return v.run(cmd.Context(), a, args[0])
 		},
 	}
 	grace.d = new(model.Duration)
 	v.write.register(cmd, "say whether it would be allowed, change nothing")
 	v.until.register(cmd, "stopped")
 	cmd.Flags().Var(&grace, "grace", "time between the stop signal and the kill, instead of the group's")
-	cmd.Flags().BoolVar(&body.Avoid, "avoid", false, "for an hour its whole group goes to this node only if no other will do")
-	cmd.Flags().BoolVar(&body.Surge, "surge", false, "stop it when its replacement is ready")
-	cmd.Flags().BoolVar(&body.Cancel, "cancel", false, "take back that it is to be evicted (of a replica, or after --surge), and that its group avoids the node (after --avoid)")
-	cmd.Flags().StringVarP(&body.Message, "message", "m", "", "why, for people")
+	cmd.Flags().BoolVar(&v.body.Avoid, "avoid", false, "for an hour its whole group goes to this node only if no other will do")
+	cmd.Flags().BoolVar(&v.body.Surge, "surge", false, "stop it when its replacement is ready")
+	cmd.Flags().BoolVar(&v.body.Cancel, "cancel", false, "take back that it is to be evicted (of a replica, or after --surge), and that its group avoids the node (after --avoid)")
+	cmd.Flags().StringVarP(&v.body.Message, "message", "m", "", "why, for people")
 	return cmd
 }
 
 func instanceStop(a *app) *cobra.Command {
 	v := instanceVerb{verb: "stop", done: "is stopped"}
 	grace := durationValue{d: new(model.Duration)}
-	body := evictRequest{}
 	cmd := &cobra.Command{
 		Use: "stop INSTANCE", Short: "stop an instance; it is replaced", Args: exactly("INSTANCE"), ValidArgsFunction: a.complete("instances"),
 		Long: "Stops an instance under its budget, as evict does. --bypass-budget stops it whatever its budget or role says; that is recorded.\n\n" +
 			"What was replaced while its node was silent ends there within its grace when the node is back; --grace 0s ends it at once.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if grace.set {
-				body.Grace = grace.d
+				v.body.Grace = grace.d
 			}
-			return v.run(cmd.Context(), a, args[0], body)
+			return v.run(cmd.Context(), a, args[0])
 		},
 	}
 	v.write.register(cmd, "say whether it would be allowed, change nothing")
 	v.until.register(cmd, "stopped")
 	cmd.Flags().Var(&grace, "grace", "time between the stop signal and the kill, instead of the group's")
-	cmd.Flags().BoolVar(&body.BypassBudget, "bypass-budget", false, "stop it although a budget or its role forbids it; recorded")
-	cmd.Flags().StringVarP(&body.Message, "message", "m", "", "why, for people")
+	cmd.Flags().BoolVar(&v.body.BypassBudget, "bypass-budget", false, "stop it although a budget or its role forbids it; recorded")
+	cmd.Flags().StringVarP(&v.body.Message, "message", "m", "", "why, for people")
 	return cmd
 }
 
@@ -307,7 +299,7 @@ func instanceRestart(a *app) *cobra.Command {
 	v := instanceVerb{verb: "restart", done: "is restarted in place"}
 	cmd := &cobra.Command{
 		Use: "restart INSTANCE", Short: "restart the program in place", Args: exactly("INSTANCE"), ValidArgsFunction: a.complete("instances"),
-		RunE: func(cmd *cobra.Command, args []string) error { return v.run(cmd.Context(), a, args[0], nil) },
+		RunE: func(cmd *cobra.Command, args []string) error { return v.run(cmd.Context(), a, args[0]) },
 	}
 	v.write.register(cmd, "check only, change nothing")
 	v.until.register(cmd, "ready")

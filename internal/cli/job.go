@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"net/url"
 	"os"
 	"strings"
 	"syscall"
@@ -15,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outspan/outspan/api"
+	"github.com/outspan/outspan/client"
 	"github.com/outspan/outspan/config"
 	"github.com/outspan/outspan/model"
 )
@@ -98,7 +98,7 @@ func jobLs(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "ls", Aliases: []string{"list"}, Short: "list jobs", Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			got, err := list[api.Job](cmd.Context(), a, "/v1/jobs", filter.query())
+			got, err := a.client().Jobs.List(cmd.Context(), filter.options())
 			if err != nil {
 				return err
 			}
@@ -132,29 +132,29 @@ func (a *app) waitForJobLike(ctx context.Context, ref string, until *waitFlags) 
 	if until.state == "" {
 		return nil
 	}
-	job, err := get[api.JobDetail](ctx, a, "/v1/jobs/"+segment(ref), nil)
+	job, err := a.client().Jobs.Get(ctx, ref, client.ReadOptions{})
 	if err != nil {
 		return err
 	}
-	return a.waitForJob(ctx, string(job.value.Name), until)
+	return a.waitForJob(ctx, string(job.Value.Name), until)
 }
 
 func (a *app) showJob(ctx context.Context, ref string) error {
-	job, err := get[api.JobDetail](ctx, a, "/v1/jobs/"+segment(ref), nil)
+	job, err := a.client().Jobs.Get(ctx, ref, client.ReadOptions{})
 	if err != nil {
 		return err
 	}
-	j := job.value
-	instances, rollout := listOf[api.Instance]{}, string(j.DeploymentID)
+	j := job.Value
+	instances, rollout := client.List[api.Instance]{}, string(j.DeploymentID)
 	if !a.output.machine() {
 		if d := a.rolloutOf(ctx, &j.Job); d != nil {
 			rollout = cmp.Or(rolloutText(d, ""), rollout)
 		}
-		if instances, err = list[api.Instance](ctx, a, "/v1/instances", url.Values{"job": {string(j.Name)}}); err != nil {
+		if instances, err = a.client().Instances.List(ctx, client.InstanceListOptions{Job: string(j.Name)}); err != nil {
 			return err
 		}
 	}
-	return a.show(shown{json: job.raw, names: []string{string(j.Name)}, text: func(p *page) {
+	return a.show(shown{json: job.Raw, names: []string{string(j.Name)}, text: func(p *page) {
 		p.fields(
 			field{"Name", string(j.Name)}, field{"Status", string(j.Status)}, field{"Version", fmt.Sprint(j.Version)},
 			field{"Stable version", number(j.Stable)}, field{"Class", string(j.Class)}, field{"Deployment", rollout},
@@ -163,7 +163,7 @@ func (a *app) showJob(ctx context.Context, ref string) error {
 		groupRows(p, j.Groups)
 		p.avoids(j.Avoids)
 		p.section("Instances")
-		rows(p, instances.sorted(bySlot).items, a.instanceColumns())
+		rows(p, sorted(instances, bySlot).Items, a.instanceColumns())
 	}})
 }
 
@@ -197,7 +197,7 @@ func jobHistory(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use: "history JOB", Short: "show the versions of a job, oldest first", Args: exactly("JOB"), ValidArgsFunction: a.complete("jobs"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			got, err := list[api.JobVersion](cmd.Context(), a, "/v1/jobs/"+segment(args[0])+"/versions", nil)
+			got, err := a.client().Jobs.Versions(cmd.Context(), args[0], client.ListOptions{})
 			if err != nil {
 				return err
 			}
@@ -228,11 +228,13 @@ func jobRestart(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "restart JOB [GROUP]", Short: "roll every instance to a new version of the same spec", Args: between(1, 2), ValidArgsFunction: a.complete("jobs"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			body := map[string]any{}
+			var body api.RestartBody
 			if len(args) == 2 {
-				body["group"] = args[1]
+				body.Group = args[1]
 			}
-			return a.changeJob(cmd.Context(), args[0], "restart", "is rolled", body, &change)
+			return a.changeJob(cmd.Context(), "is rolled", &change, func(ctx context.Context, o client.WriteOptions) (client.Response[api.JobReply], error) {
+				return a.client().Jobs.Restart(ctx, args[0], body, o)
+			})
 		},
 	}
 	change.register(cmd, "check only, change nothing")
@@ -247,25 +249,25 @@ func jobStop(a *app) *cobra.Command {
 		Use: "stop JOB", Short: "stop every instance of a job", Args: exactly("JOB"), ValidArgsFunction: a.complete("jobs"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
-			got, err := post[api.JobReply](ctx, a, "/v1/jobs/"+segment(args[0])+"/stop", write.query(), map[string]bool{"purge": purge})
+			got, err := a.client().Jobs.Stop(ctx, args[0], api.StopBody{Purge: purge}, write.options())
 			if err != nil {
 				return err
 			}
 			name := args[0]
-			if got.value.Job != nil {
-				name = jobName(*got.value.Job)
+			if got.Value.Job != nil {
+				name = jobName(*got.Value.Job)
 			}
 			if write.dryRun {
 				stops, err := a.stopsOf(ctx, name, "", 0)
 				if err != nil {
 					return err
 				}
-				return a.showStops(got.value, "is stopped", stops, &write)
+				return a.showStops(got.Value, "is stopped", stops, &write)
 			}
 			if err := a.waitForJob(ctx, name, &until); err != nil {
 				return err
 			}
-			return a.show(shown{json: got.raw, names: []string{name}, text: func(p *page) { p.line("job %s is stopped %s", name, write.done(got.value.Index)) }})
+			return a.show(shown{json: got.Raw, names: []string{name}, text: func(p *page) { p.line("job %s is stopped %s", name, write.done(got.Value.Index)) }})
 		},
 	}
 	write.register(cmd, "check and show what would stop, change nothing")

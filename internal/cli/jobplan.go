@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outspan/outspan/api"
+	"github.com/outspan/outspan/client"
 	"github.com/outspan/outspan/model"
 )
 
@@ -79,20 +80,19 @@ func (p *jobPlanned) short(there bool) error {
 }
 
 func (a *app) plan(ctx context.Context, spec model.JobSpec) (*jobPlanned, error) {
-	path := "/v1/jobs/" + segment(string(spec.Name))
-	got, err := post[api.JobPlan](ctx, a, path+"/plan", nil, submission{Job: spec})
+	got, err := a.client().Jobs.Plan(ctx, api.SubmitBody{Job: spec}, client.PlanOptions{})
 	if err != nil {
 		return nil, err
 	}
-	p := &jobPlanned{JobPlan: got.value, Diff: []difference{}}
+	p := &jobPlanned{JobPlan: got.Value, Diff: []difference{}}
 	var before *model.JobSpec
-	if got.value.Index > 0 {
-		now, err := get[api.JobDetail](ctx, a, path, nil)
+	if got.Value.Index > 0 {
+		now, err := a.client().Jobs.Get(ctx, string(spec.Name), client.ReadOptions{})
 		if err != nil && !isCode(err, model.CodeNotFound) {
 			return nil, err
 		}
-		if err == nil && now.value.Name == spec.Name {
-			before = &now.value.Spec
+		if err == nil && now.Value.Name == spec.Name {
+			before = &now.Value.Spec
 		}
 	}
 	p.Diff, err = diffSpecs(before, spec.Expand())

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -13,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outspan/outspan/api"
+	"github.com/outspan/outspan/client"
 	"github.com/outspan/outspan/model"
 )
 
@@ -59,14 +59,12 @@ Exit codes: 0 all ready; 2 the file is invalid; 21 not all can be placed; 22 the
 	return cmd
 }
 
-// submission is the body of a submitted job.
-type submission struct {
-	Job     model.JobSpec `json:"job"`
-	Message string        `json:"message,omitempty"`
-}
-
 func (a *app) runJob(ctx context.Context, file, message, ifIndex string, change *changeFlags) error {
 	follows, err := change.follows()
+	if err != nil {
+		return err
+	}
+	index, err := parseIndex(ifIndex)
 	if err != nil {
 		return err
 	}
@@ -81,11 +79,7 @@ func (a *app) runJob(ctx context.Context, file, message, ifIndex string, change 
 	if change.write.dryRun {
 		return cmp.Or(a.showPlan(planned), planned.short(planned.Index > 0))
 	}
-	query := change.write.query()
-	if ifIndex != "" {
-		query.Set("if_index", ifIndex)
-	}
-	got, err := post[api.JobReply](ctx, a, "/v1/jobs", query, submission{spec, message})
+	got, err := a.client().Jobs.Submit(ctx, api.SubmitBody{Job: spec, Message: message}, client.ChangeOptions{WriteOptions: change.write.options(), IfIndex: index})
 	if err != nil {
 		return err
 	}
@@ -97,7 +91,7 @@ func (a *app) runJob(ctx context.Context, file, message, ifIndex string, change 
 	if !follows {
 		return cmp.Or(a.showJobReply(got, "is submitted", change), planned.short(true))
 	}
-	if r := &got.value; r.Job != nil && !r.Changed {
+	if r := &got.Value; r.Job != nil && !r.Changed {
 		r.DeploymentID = a.unfinished(ctx, r.Job)
 	}
 	return a.followJob(ctx, got, "is submitted", change)
@@ -107,40 +101,43 @@ func (a *app) runJob(ctx context.Context, file, message, ifIndex string, change 
 // version. Who submits the same again, because waiting was cut off, follows that instead of hearing that all is well.
 func (a *app) unfinished(ctx context.Context, job *api.Job) model.DeploymentID {
 	id := model.NewDeploymentID(job.Name, job.Version)
-	d, err := get[api.Deployment](ctx, a, "/v1/deployments/"+segment(string(id)), nil)
+	d, err := a.client().Deployments.Get(ctx, string(id), client.ReadOptions{})
 	if err != nil {
 		return "" // it ended long ago; following the job says what else is wrong
 	}
-	left := slices.ContainsFunc(d.value.Groups, func(g api.DeploymentGroup) bool { return g.Old > 0 || g.Ready < g.Count })
-	if left && d.value.Status != model.DeploymentSucceeded {
+	left := slices.ContainsFunc(d.Value.Groups, func(g api.DeploymentGroup) bool { return g.Old > 0 || g.Ready < g.Count })
+	if left && d.Value.Status != model.DeploymentSucceeded {
 		return id
 	}
 	return ""
 }
 
+// jobWrite changes one job.
+type jobWrite func(context.Context, client.WriteOptions) (client.Response[api.JobReply], error)
+
 // changeJob does one write to a job, and follows what comes of it.
-func (a *app) changeJob(ctx context.Context, ref, verb, done string, body any, change *changeFlags) error {
+func (a *app) changeJob(ctx context.Context, done string, change *changeFlags, do jobWrite) error {
 	follows, err := change.follows()
 	if err != nil {
 		return err
 	}
-	got, err := post[api.JobReply](ctx, a, "/v1/jobs/"+segment(ref)+"/"+verb, change.write.query(), body)
+	got, err := do(ctx, change.write.options())
 	if err != nil {
 		return err
 	}
-	if !follows || got.value.Job == nil {
+	if !follows || got.Value.Job == nil {
 		return a.showJobReply(got, done, change)
 	}
 	return a.followJob(ctx, got, done, change)
 }
 
-func (a *app) showJobReply(got answer[api.JobReply], done string, change *changeFlags) error {
-	r := got.value
+func (a *app) showJobReply(got client.Response[api.JobReply], done string, change *changeFlags) error {
+	r := got.Value
 	name := ""
 	if r.Job != nil {
 		name = jobName(*r.Job)
 	}
-	return a.show(shown{json: got.raw, names: []string{name}, text: func(p *page) { p.jobReply(&r, done, &change.write) }})
+	return a.show(shown{json: got.Raw, names: []string{name}, text: func(p *page) { p.jobReply(&r, done, &change.write) }})
 }
 
 // jobReply says what a write has done to a job.
@@ -165,8 +162,8 @@ type jobResult struct {
 }
 
 // followJob shows how a job gets to what it should be. A program gets one document at the end.
-func (a *app) followJob(ctx context.Context, got answer[api.JobReply], done string, change *changeFlags) error {
-	r := got.value
+func (a *app) followJob(ctx context.Context, got client.Response[api.JobReply], done string, change *changeFlags) error {
+	r := got.Value
 	name := jobName(*r.Job)
 	if a.output.machine() {
 		end, failed := a.watchJob(ctx, name, r, &change.until, a.note, func(jobLook) {})
@@ -251,22 +248,22 @@ func (a *app) watchJob(ctx context.Context, name string, r api.JobReply, until *
 	defer cancel()
 	var look jobLook
 	last := ""
-	err := watchEvery(limited, a, "/v1/jobs/"+segment(name), time.Second, func(got answer[api.JobDetail]) (bool, error) {
-		look.job = &got.value.Job
+	err := watchEvery(limited, a, of(a.client().Jobs.Get, name), time.Second, func(got client.Response[api.JobDetail]) (bool, error) {
+		look.job = &got.Value.Job
 		if r.DeploymentID != "" {
-			d, err := get[api.Deployment](limited, a, "/v1/deployments/"+segment(string(r.DeploymentID)), nil)
+			d, err := a.client().Deployments.Get(limited, string(r.DeploymentID), client.ReadOptions{})
 			if err != nil {
 				return false, err
 			}
-			look.deployment = &d.value
+			look.deployment = &d.Value
 		} else {
 			look.rollout = a.rolloutOf(limited, look.job)
 		}
-		instances, err := list[api.Instance](limited, a, "/v1/instances", url.Values{"job": {name}})
+		instances, err := a.client().Instances.List(limited, client.InstanceListOptions{Job: name})
 		if err != nil {
 			return false, err
 		}
-		look.trouble = troubleOf(instances.items)
+		look.trouble = troubleOf(instances.Items)
 		if text := look.text(); text != last {
 			say("%s", text)
 			last = text

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outspan/outspan/api"
+	"github.com/outspan/outspan/client"
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
 )
@@ -36,7 +37,7 @@ with a hundred or more new instances that fit nowhere, is scaled only with --yes
 			if err != nil || count < 0 {
 				return usage("%q is not a number of instances", text).WithHint("write: outspan job scale %s [GROUP] COUNT", job)
 			}
-			return a.scaleJob(cmd.Context(), job, scaling{Group: group, Count: count}, yes, &change)
+			return a.scaleJob(cmd.Context(), job, scaling{group, count}, yes, &change)
 		},
 	}
 	change.register(cmd, "check and show how many would fit nowhere or stop, change nothing")
@@ -44,10 +45,15 @@ with a hundred or more new instances that fit nowhere, is scaled only with --yes
 	return cmd
 }
 
-// scaling is the body of a scale.
+// scaling is a group and how many instances it is to have.
 type scaling struct {
-	Group string `json:"group,omitempty"`
-	Count int    `json:"count"`
+	Group string // may be "" if the job has one
+	Count int
+}
+
+// scale has the servers carry it out.
+func (s scaling) scale(ctx context.Context, a *app, job string, o client.WriteOptions) (client.Response[api.JobReply], error) {
+	return a.client().Jobs.Scale(ctx, job, api.ScaleBody{Group: s.Group, Count: &s.Count}, o)
 }
 
 // unplacedScale is what of a scale fits nowhere now.
@@ -85,7 +91,9 @@ func (a *app) scaleJob(ctx context.Context, job string, body scaling, yes bool, 
 	case !a.output.machine():
 		a.note("%s", unplaced.text())
 	}
-	return a.changeJob(ctx, job, "scale", fmt.Sprintf("is scaled to %d", body.Count), body, change)
+	return a.changeJob(ctx, fmt.Sprintf("is scaled to %d", body.Count), change, func(ctx context.Context, o client.WriteOptions) (client.Response[api.JobReply], error) {
+		return body.scale(ctx, a, job, o)
+	})
 }
 
 func (u *unplacedScale) text() string {
@@ -95,11 +103,11 @@ func (u *unplacedScale) text() string {
 // unplacedAfter plans a scale and returns what of it fits nowhere; nil if everything fits, or if the plan can't be
 // made: then the scale itself says why.
 func (a *app) unplacedAfter(ctx context.Context, job string, body scaling) (*unplacedScale, error) {
-	now, err := get[api.JobDetail](ctx, a, "/v1/jobs/"+segment(job), nil)
-	if err != nil || string(now.value.Name) != job || now.value.Status == api.JobStopped {
+	now, err := a.client().Jobs.Get(ctx, job, client.ReadOptions{})
+	if err != nil || string(now.Value.Name) != job || now.Value.Status == api.JobStopped {
 		return nil, ctx.Err()
 	}
-	spec := now.value.Spec
+	spec := now.Value.Spec
 	i := slices.IndexFunc(spec.Groups, func(g model.GroupSpec) bool { return g.Name == body.Group || body.Group == "" && len(spec.Groups) == 1 })
 	if i >= 0 {
 		a.noteKeepsAll(spec, spec.Groups[i], body.Count)
@@ -137,12 +145,12 @@ func (a *app) noteKeepsAll(spec model.JobSpec, g model.GroupSpec, count int) {
 
 // showScale prints a dry run of a scale when not all of it fits.
 func (a *app) showScale(ctx context.Context, job string, body scaling, u *unplacedScale, change *changeFlags) error {
-	got, err := post[api.JobReply](ctx, a, "/v1/jobs/"+segment(job)+"/scale", change.write.query(), body)
+	got, err := body.scale(ctx, a, job, change.write.options())
 	if err != nil {
 		return err
 	}
-	s, err := shownValue(scaledReply{got.value, u}, []string{job}, func(p *page) {
-		p.jobReply(&got.value, fmt.Sprintf("is scaled to %d", body.Count), &change.write)
+	s, err := shownValue(scaledReply{got.Value, u}, []string{job}, func(p *page) {
+		p.jobReply(&got.Value, fmt.Sprintf("is scaled to %d", body.Count), &change.write)
 		p.line("%s: %s", u.Group, u.text())
 		for _, e := range u.Excluded {
 			p.line("  %s: %d node(s) excluded by %s", u.Group, e.Nodes, e.Code)
@@ -160,17 +168,17 @@ func (a *app) showScale(ctx context.Context, job string, body scaling, u *unplac
 
 // showSmaller prints a dry run of a scale when all of it fits, with what would stop.
 func (a *app) showSmaller(ctx context.Context, job string, body scaling, change *changeFlags) error {
-	got, err := post[api.JobReply](ctx, a, "/v1/jobs/"+segment(job)+"/scale", change.write.query(), body)
+	got, err := body.scale(ctx, a, job, change.write.options())
 	if err != nil {
 		return err
 	}
 	stops := []wouldStop{}
-	if r := got.value; r.Job != nil && r.Changed {
+	if r := got.Value; r.Job != nil && r.Changed {
 		if stops, err = a.stopsOf(ctx, string(r.Job.Name), body.Group, body.Count); err != nil {
 			return err
 		}
 	}
-	return a.showStops(got.value, fmt.Sprintf("is scaled to %d", body.Count), stops, &change.write)
+	return a.showStops(got.Value, fmt.Sprintf("is scaled to %d", body.Count), stops, &change.write)
 }
 
 // scaleWords takes what people type apart: JOB COUNT, JOB GROUP COUNT, JOB/GROUP COUNT or JOB GROUP=COUNT.

@@ -1,9 +1,9 @@
 package cli
 
 import (
-	"net/url"
-
 	"github.com/spf13/cobra"
+
+	"github.com/outspan/outspan/client"
 )
 
 // listFlags are those of every ls.
@@ -17,20 +17,6 @@ func (f *listFlags) register(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.consistency, "consistency", "", "default, consistent or stale (any server, also without a leader)")
 }
 
-func (f *listFlags) query() url.Values {
-	q := url.Values{}
-	for _, one := range f.filters {
-		addFilter(q, one)
-	}
-	if f.consistency != "" {
-		q.Set("consistency", f.consistency)
-	}
-	return q
-}
-
-func addFilter(q url.Values, condition string) {
-	if old := q.Get("filter"); old != "" {
-		condition = old + "," + condition
-	}
-	q.Set("filter", condition)
+func (f *listFlags) options() client.ListOptions {
+	return client.ListOptions{ReadOptions: client.ReadOptions{Consistency: client.Consistency(f.consistency)}, Filter: f.filters}
 }

@@ -3,12 +3,12 @@ package cli
 import (
 	"context"
 	"fmt"
-	"net/url"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/outspan/outspan/api"
+	"github.com/outspan/outspan/client"
 	"github.com/outspan/outspan/model"
 )
 
@@ -18,17 +18,17 @@ func nodeAckBlockers(a *app) *cobra.Command {
 		Use: "ack-blockers NODE [INSTANCE...]", Short: "accept that instances stay running on a draining node", Args: atLeast(1), ValidArgsFunction: a.complete("nodes", "instances"),
 		Long: "Accepts that instances stay running on a draining node, so that its drain can end. Without instances: all that block now.",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			body := map[string][]string{}
-			if len(args) > 1 {
-				body["instances"] = args[1:]
+			var body api.AckBody
+			for _, id := range args[1:] {
+				body.Instances = append(body.Instances, model.InstanceID(id))
 			}
-			got, err := a.oneNode(cmd.Context(), "ack-blockers", args[0], body, &write)
+			got, err := a.client().Nodes.AckBlockers(cmd.Context(), args[0], body, write.options())
 			if err != nil {
 				return err
 			}
-			slots := a.slotsOn(cmd.Context(), repliedNode(got.value))
-			return a.show(shown{json: got.raw, names: []string{first(repliedNode(got.value), args[0])}, text: func(p *page) {
-				p.acked(got.value, args[0], slots, &write)
+			slots := a.slotsOn(cmd.Context(), repliedNode(got.Value))
+			return a.show(shown{json: got.Raw, names: []string{first(repliedNode(got.Value), args[0])}, text: func(p *page) {
+				p.acked(got.Value, args[0], slots, &write)
 			}})
 		},
 	}
@@ -42,11 +42,11 @@ func (a *app) slotsOn(ctx context.Context, node string) map[model.InstanceID]str
 	if node == "" || a.output.machine() {
 		return slots
 	}
-	found, err := list[api.Instance](ctx, a, "/v1/instances", url.Values{"node": {node}})
+	found, err := a.client().Instances.List(ctx, client.InstanceListOptions{Node: node})
 	if err != nil {
 		return slots // the write has been carried out: its outcome is told without them
 	}
-	for _, i := range found.items {
+	for _, i := range found.Items {
 		slots[i.ID] = fmt.Sprintf("%s slot %d", model.NewGroupID(i.Job, i.Group), i.Slot)
 	}
 	return slots

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outspan/outspan/api"
+	"github.com/outspan/outspan/client"
 	"github.com/outspan/outspan/model"
 )
 
@@ -18,18 +19,11 @@ import (
 type drainFlags struct {
 	write    writeFlags
 	until    waitFlags
-	body     drainRequest
+	body     api.DrainBody
 	deadline durationValue
 	selector string
 	order    string
 	detach   bool
-}
-
-// drainRequest is the body of POST /v1/drains.
-type drainRequest struct {
-	Nodes    []string          `json:"nodes,omitempty"`
-	Selector map[string]string `json:"selector,omitempty"`
-	api.DrainChoices
 }
 
 func (f *drainFlags) register(cmd *cobra.Command) {
@@ -94,22 +88,22 @@ func (a *app) drainNodes(ctx context.Context, nodes []string, f *drainFlags) err
 	if f.write.requestID == "" { // so that asking again with the same id gives the same answer
 		f.write.requestID = string(f.body.ID)
 	}
-	got, err := post[api.DrainReply](ctx, a, "/v1/drains", f.write.query(), f.body)
+	got, err := a.client().Drains.Start(ctx, f.body, f.write.options())
 	if err != nil {
 		return err
 	}
 	switch {
 	case f.write.dryRun:
-		return cmp.Or(a.showDrainReply(got, f), stuckForecast(got.value))
-	case f.detach || got.value.Drain == "":
-		return cmp.Or(a.showDrainReply(got, f), rejected(got.value))
+		return cmp.Or(a.showDrainReply(got, f), stuckForecast(got.Value))
+	case f.detach || got.Value.Drain == "":
+		return cmp.Or(a.showDrainReply(got, f), rejected(got.Value))
 	case a.output.machine():
-		return cmp.Or(a.followQuietly(ctx, got, f), rejected(got.value))
+		return cmp.Or(a.followQuietly(ctx, got, f), rejected(got.Value))
 	}
 	if err := a.showDrainReply(got, f); err != nil {
 		return err
 	}
-	return cmp.Or(a.followDrain(ctx, string(got.value.Drain), &f.until), rejected(got.value))
+	return cmp.Or(a.followDrain(ctx, string(got.Value.Drain), &f.until), rejected(got.Value))
 }
 
 // chooseNodes fills in which nodes to drain, in which order.
@@ -128,14 +122,14 @@ func (a *app) chooseNodes(ctx context.Context, nodes []string, f *drainFlags) er
 	case f.order != "name" && f.order != "fewest" && f.order != "most":
 		return usage("--order %q is unknown", f.order).WithHint("use given, name, fewest or most")
 	}
-	known, err := list[api.Node](ctx, a, "/v1/nodes", nil)
+	known, err := a.client().Nodes.List(ctx, client.ListOptions{})
 	if err != nil {
 		return err
 	}
 	if err := a.checkNodes(ctx, nodes); err != nil {
 		return err
 	}
-	f.body.Nodes = orderNodes(known.items, nodes, labels, f.order)
+	f.body.Nodes = orderNodes(known.Items, nodes, labels, f.order)
 	if len(f.body.Nodes) == 0 {
 		return model.Refuse(model.CodeNotFound, "no node has these labels").WithHint("list them with: outspan node ls -o wide")
 	}
@@ -177,9 +171,9 @@ func orderNodes(known []api.Node, named []string, labels map[string]string, orde
 	return named
 }
 
-func (a *app) showDrainReply(got answer[api.DrainReply], f *drainFlags) error {
-	r := got.value
-	return a.show(shown{json: got.raw, names: []string{string(r.Drain)}, text: func(p *page) { p.drainReply(r, f) }})
+func (a *app) showDrainReply(got client.Response[api.DrainReply], f *drainFlags) error {
+	r := got.Value
+	return a.show(shown{json: got.Raw, names: []string{string(r.Drain)}, text: func(p *page) { p.drainReply(r, f) }})
 }
 
 func (p *page) drainReply(r api.DrainReply, f *drainFlags) {
@@ -255,15 +249,15 @@ type drainResult struct {
 }
 
 // followQuietly follows a drain for a program: one document at the end, progress on stderr.
-func (a *app) followQuietly(ctx context.Context, got answer[api.DrainReply], f *drainFlags) error {
-	end, failed := a.watchDrain(ctx, string(got.value.Drain), &f.until, a.note)
+func (a *app) followQuietly(ctx context.Context, got client.Response[api.DrainReply], f *drainFlags) error {
+	end, failed := a.watchDrain(ctx, string(got.Value.Drain), &f.until, a.note)
 	if failed != nil && end == nil {
 		var known *model.Error
 		if !errors.As(failed, &known) || known.Code != codeWaitTimedOut {
 			return failed
 		}
 	}
-	s, err := shownValue(drainResult{got.value, end}, []string{string(got.value.Drain)}, nil)
+	s, err := shownValue(drainResult{got.Value, end}, []string{string(got.Value.Drain)}, nil)
 	if err != nil {
 		return err
 	}

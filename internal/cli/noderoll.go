@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"net/url"
 	"slices"
 	"time"
 
@@ -12,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outspan/outspan/api"
+	"github.com/outspan/outspan/client"
 	"github.com/outspan/outspan/model"
 )
 
@@ -96,11 +96,11 @@ func (a *app) rolledNodes(ctx context.Context, refs []string, f *rollFlags) ([]s
 	}
 	var names []string
 	for _, ref := range refs {
-		got, err := get[api.Node](ctx, a, "/v1/nodes/"+segment(ref), nil)
+		got, err := a.client().Nodes.Get(ctx, ref, client.ReadOptions{})
 		if err != nil {
 			return nil, err
 		}
-		n := &got.value
+		n := &got.Value
 		if ref != n.Name && ref != string(n.ID) {
 			return nil, model.NoSuch("node", ref, []string{n.Name}) // a read takes a prefix
 		}
@@ -111,11 +111,11 @@ func (a *app) rolledNodes(ctx context.Context, refs []string, f *rollFlags) ([]s
 	if len(labels) == 0 {
 		return names, nil
 	}
-	known, err := list[api.Node](ctx, a, "/v1/nodes", nil)
+	known, err := a.client().Nodes.List(ctx, client.ListOptions{})
 	if err != nil {
 		return nil, err
 	}
-	if names = orderNodes(known.items, nil, labels, "name"); len(names) == 0 {
+	if names = orderNodes(known.Items, nil, labels, "name"); len(names) == 0 {
 		return nil, model.Refuse(model.CodeNotFound, "no node has these labels").WithHint("list them with: outspan node ls -o wide")
 	}
 	return names, nil
@@ -147,12 +147,12 @@ func (a *app) resumeRoll(ctx context.Context, f *rollFlags) error {
 
 // drainsOfRoll are the drains of a roll, the latest first.
 func (a *app) drainsOfRoll(ctx context.Context, id string) ([]api.Drain, error) {
-	all, err := list[api.Drain](ctx, a, "/v1/drains", nil)
+	all, err := a.client().Drains.List(ctx, client.ListOptions{})
 	if err != nil {
 		return nil, err
 	}
 	var found []api.Drain
-	for _, d := range all.items {
+	for _, d := range all.Items {
 		if r := d.Options.Roll; r != nil && r.ID == id {
 			found = append(found, d)
 		}
@@ -175,23 +175,23 @@ type rollForecast struct {
 
 // forecastRoll tells for each node in sequence what its drain would do, and the room that is left meanwhile.
 func (a *app) forecastRoll(ctx context.Context, names []string) error {
-	known, err := list[api.Node](ctx, a, "/v1/nodes", nil)
+	known, err := a.client().Nodes.List(ctx, client.ListOptions{})
 	if err != nil {
 		return err
 	}
 	stuck := false
 	all := make([]rollForecast, 0, len(names))
 	for _, name := range names {
-		got, err := post[api.DrainReply](ctx, a, "/v1/drains", url.Values{"dry_run": {"true"}}, drainRequest{Nodes: []string{name}})
+		got, err := a.client().Drains.Start(ctx, api.DrainBody{Nodes: []string{name}}, client.WriteOptions{DryRun: true})
 		if err != nil {
 			return err
 		}
-		one := rollForecast{Node: name, Forecast: got.value.Forecast, Rejected: got.value.Rejected, FreeMemory: freeWithout(known.items, name)}
-		one.Stuck = stuckForecast(got.value) != nil || len(one.Rejected) > 0
+		one := rollForecast{Node: name, Forecast: got.Value.Forecast, Rejected: got.Value.Rejected, FreeMemory: freeWithout(known.Items, name)}
+		one.Stuck = stuckForecast(got.Value) != nil || len(one.Rejected) > 0
 		stuck = stuck || one.Stuck
 		all = append(all, one)
 	}
-	s, err := shownValue(map[string]any{"items": all, "index": known.index}, names, func(p *page) { p.rollForecast(all) })
+	s, err := shownValue(map[string]any{"items": all, "index": known.Index}, names, func(p *page) { p.rollForecast(all) })
 	if err != nil {
 		return err
 	}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
 	"os"
 	"os/exec"
 	"slices"
@@ -14,6 +13,7 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/api"
+	"github.com/outspan/outspan/client"
 	"github.com/outspan/outspan/model"
 )
 
@@ -182,7 +182,7 @@ func drainOf(d *api.Drain) model.DrainID {
 // rollDrain drains the node, or finds that it is drained for this roll. nil: the node has been through it all.
 func (a *app) rollDrain(ctx context.Context, r *roll, i int) (*api.Drain, error) {
 	name := r.plan.Nodes[i]
-	got, err := get[api.Node](ctx, a, "/v1/nodes/"+segment(name), nil)
+	got, err := a.client().Nodes.Get(ctx, name, client.ReadOptions{})
 	if err != nil {
 		return nil, err
 	}
@@ -191,21 +191,21 @@ func (a *app) rollDrain(ctx context.Context, r *roll, i int) (*api.Drain, error)
 	case err != nil:
 		return nil, err
 	case last == nil || last.Phase == model.PhaseFailed || last.Phase == model.PhaseCanceled:
-	case last.Phase == model.PhaseDrained && got.value.Intent != model.IntentDraining:
-		if r.plan.NoReboot || got.value.BootID != bootBefore(last, name) {
+	case last.Phase == model.PhaseDrained && got.Value.Intent != model.IntentDraining:
+		if r.plan.NoReboot || got.Value.BootID != bootBefore(last, name) {
 			return nil, nil
 		}
 		r.say(name, "was taken back before it was rebooted: it is drained again")
 	default:
 		return a.followRoll(ctx, r, name, last.ID)
 	}
-	body := drainRequest{Nodes: []string{name}}
+	body := api.DrainBody{Nodes: []string{name}}
 	body.ID = model.DrainID(fmt.Sprintf("%s.%d.%d", r.plan.ID, i+1, attempt+1))
 	body.Message, body.Roll = first(r.flags.message, "node roll "+r.plan.ID), &r.plan
 	if r.flags.deadline.set {
 		body.Deadline = r.flags.deadline.d
 	}
-	if _, err := post[api.DrainReply](ctx, a, "/v1/drains", url.Values{"request_id": {string(body.ID)}}, body); err != nil {
+	if _, err := a.client().Drains.Start(ctx, body, client.WriteOptions{RequestID: model.RequestID(body.ID)}); err != nil {
 		return nil, err
 	}
 	return a.followRoll(ctx, r, name, body.ID)
@@ -248,19 +248,19 @@ func bootBefore(drain *api.Drain, name string) string {
 // rollReturn reboots a drained node, and takes it back.
 func (a *app) rollReturn(ctx context.Context, r *roll, name string, drain *api.Drain) error {
 	before := bootBefore(drain, name)
-	got, err := get[api.Node](ctx, a, "/v1/nodes/"+segment(name), nil)
+	got, err := a.client().Nodes.Get(ctx, name, client.ReadOptions{})
 	if err != nil {
 		return err
 	}
-	if r.plan.NoReboot || got.value.BootID == before { // otherwise it was rebooted while nobody watched
-		if err := a.reboot(ctx, r, got.value); err != nil {
+	if r.plan.NoReboot || got.Value.BootID == before { // otherwise it was rebooted while nobody watched
+		if err := a.reboot(ctx, r, got.Value); err != nil {
 			return err
 		}
 	}
 	if err := a.awaitBack(ctx, r, name, before); err != nil {
 		return err
 	}
-	if _, err := a.oneNode(ctx, "uncordon", name, map[string]string{"reason": "node roll " + r.plan.ID}, &writeFlags{}); err != nil {
+	if _, err := a.client().Nodes.Uncordon(ctx, name, api.IntentBody{Reason: "node roll " + r.plan.ID}, client.WriteOptions{}); err != nil {
 		return err
 	}
 	if err := a.awaitNode(ctx, name, r.flags.within, "it does not take instances again", func(n api.Node) bool { return n.Eligible }); err != nil {
@@ -319,7 +319,7 @@ func (a *app) reboot(ctx context.Context, r *roll, n api.Node) error {
 // awaitNode waits until a node is as wanted; limit 0: as long as it takes.
 func (a *app) awaitNode(ctx context.Context, name string, limit time.Duration, otherwise string, is func(api.Node) bool) error {
 	err := a.within(ctx, limit, func(ctx context.Context) error {
-		return watchEvery(ctx, a, "/v1/nodes/"+segment(name), time.Second, func(got answer[api.Node]) (bool, error) { return is(got.value), nil })
+		return watchEvery(ctx, a, of(a.client().Nodes.Get, name), time.Second, func(got client.Response[api.Node]) (bool, error) { return is(got.Value), nil })
 	})
 	if errors.Is(err, context.DeadlineExceeded) {
 		return model.Refuse(codeNotReturned, "node %s: %s after %s", name, otherwise, limit).WithHint("look at the machine; see: outspan node status %s", name)
@@ -336,11 +336,11 @@ func (a *app) awaitWhole(ctx context.Context, r *roll, name string, drain *api.D
 	lacking := ""
 	err = a.within(ctx, r.flags.within, func(ctx context.Context) error {
 		for {
-			jobs, err := list[api.Job](ctx, a, "/v1/jobs", nil)
+			jobs, err := a.client().Jobs.List(ctx, client.ListOptions{})
 			if err != nil && exitOf(err) != exitTransient {
 				return err
 			}
-			if lacking = lackingGroup(jobs.items, moved); err == nil && lacking == "" {
+			if lacking = lackingGroup(jobs.Items, moved); err == nil && lacking == "" {
 				return nil
 			}
 			if !wait(ctx, 250*time.Millisecond) {
@@ -357,12 +357,12 @@ func (a *app) awaitWhole(ctx context.Context, r *roll, name string, drain *api.D
 
 // movedGroups are the groups whose instances the drain replaced.
 func (a *app) movedGroups(ctx context.Context, drain *api.Drain) (map[model.GroupID]bool, error) {
-	all, err := list[api.Instance](ctx, a, "/v1/instances", nil)
+	all, err := a.client().Instances.List(ctx, client.InstanceListOptions{})
 	if err != nil {
 		return nil, err
 	}
 	moved := map[model.GroupID]bool{}
-	for _, i := range all.items {
+	for _, i := range all.Items {
 		if i.Cause == model.CauseNodeDraining && !i.CreatedAt.Before(drain.CreatedAt) {
 			moved[model.NewGroupID(i.Job, i.Group)] = true
 		}

@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outspan/outspan/api"
+	"github.com/outspan/outspan/client"
 )
 
 func rebalanceCommand(a *app) *cobra.Command {
@@ -20,26 +21,26 @@ With --dry-run nothing is changed; moves that would not begin say why.`,
 		Example: "outspan rebalance --dry-run\noutspan rebalance",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if write.dryRun {
-				got, err := get[api.MoveList](cmd.Context(), a, "/v1/rebalance", nil)
+				got, err := a.client().Cluster.ForecastRebalance(cmd.Context(), client.ReadOptions{})
 				if err != nil {
 					return err
 				}
-				return a.show(shown{json: got.raw, names: movedNames(got.value.Items), text: func(p *page) {
-					p.moves(got.value.Items)
-					p.line("the rescheduler is %s; this is what an order would do now (dry run: nothing was changed)", got.value.Rescheduler)
+				return a.show(shown{json: got.Raw, names: movedNames(got.Value.Items), text: func(p *page) {
+					p.moves(got.Value.Items)
+					p.line("the rescheduler is %s; this is what an order would do now (dry run: nothing was changed)", got.Value.Rescheduler)
 				}})
 			}
-			got, err := post[api.MovesReply](cmd.Context(), a, "/v1/rebalance", write.query(), nil)
+			got, err := a.client().Cluster.Rebalance(cmd.Context(), write.options())
 			if err != nil {
 				return err
 			}
-			return a.show(shown{json: got.raw, names: movedNames(got.value.Items), text: func(p *page) {
-				p.moves(got.value.Items)
-				if len(got.value.Items) == 0 {
+			return a.show(shown{json: got.Raw, names: movedNames(got.Value.Items), text: func(p *page) {
+				p.moves(got.Value.Items)
+				if len(got.Value.Items) == 0 {
 					p.line("nothing is to be gained now; see: outspan rebalance --dry-run")
 					return
 				}
-				p.line("%d moves began %s", len(got.value.Items), write.done(got.value.Index))
+				p.line("%d moves began %s", len(got.Value.Items), write.done(got.Value.Index))
 			}})
 		},
 	}

@@ -4,14 +4,13 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"net/http"
-	"net/url"
 	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/outspan/outspan/api"
+	"github.com/outspan/outspan/client"
 	"github.com/outspan/outspan/model"
 )
 
@@ -86,28 +85,30 @@ func serverMembers(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "members", Short: "list the servers", Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			var got listOf[api.Member]
-			err := orStale(a, filter.query(), func(q url.Values) (err error) {
-				got, err = list[api.Member](cmd.Context(), a, "/v1/members", q)
+			var got client.List[api.Member]
+			o := filter.options()
+			err := orStale(a, o.Consistency, func(fresh client.Consistency) (err error) {
+				o.Consistency = fresh
+				got, err = a.client().Members.List(cmd.Context(), o)
 				return err
 			})
 			if err != nil {
 				return err
 			}
-			return showList(a, got.sorted(byMemberName), memberName, memberColumns(got.items))
+			return showList(a, sorted(got, byMemberName), memberName, memberColumns(got.Items))
 		},
 	}
 	filter.register(cmd)
 	return cmd
 }
 
-// membership does one change of who the servers are, and shows them as they are then.
-func (a *app) membership(ctx context.Context, method, path string, query url.Values, body any) error {
-	got, err := call[api.MemberReply](ctx, a, method, path, query, body)
+// showMembership shows the servers as they are after a change.
+func (a *app) showMembership(got client.Response[api.MemberReply], err error) error {
 	if err != nil {
 		return err
 	}
-	return showList(a, listOf[api.Member]{items: got.value.Items, raw: got.raw, index: got.value.Index}.sorted(byMemberName), memberName, memberColumns(got.value.Items))
+	items := got.Value.Items
+	return showList(a, sorted(client.List[api.Member]{Items: items, Raw: got.Raw, Index: got.Value.Index}, byMemberName), memberName, memberColumns(items))
 }
 
 func serverJoin(a *app) *cobra.Command {
@@ -120,7 +121,7 @@ func serverJoin(a *app) *cobra.Command {
 			if address == "" {
 				return usage("server join needs --address").WithHint("write: outspan server join --address HOST:7642, where the new server gossips")
 			}
-			return a.membership(cmd.Context(), http.MethodPost, "/v1/members/join", nil, map[string]string{"address": address})
+			return a.showMembership(a.client().Members.Join(cmd.Context(), api.JoinBody{Address: address}, client.MemberOptions{}))
 		},
 	}
 	cmd.Flags().StringVar(&address, "address", "", "host:port at which the new server gossips (its listen.gossip_port)")
@@ -131,7 +132,7 @@ func serverPromote(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use: "promote SERVER", Short: "let a server vote", Args: exactly("SERVER"), ValidArgsFunction: a.complete("members"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.membership(cmd.Context(), http.MethodPost, "/v1/members/"+segment(args[0])+"/promote", nil, nil)
+			return a.showMembership(a.client().Members.Promote(cmd.Context(), args[0], client.MemberOptions{}))
 		},
 	}
 }
@@ -142,11 +143,7 @@ func serverRemove(a *app) *cobra.Command {
 		Use: "remove SERVER", Short: "take a server out of the cluster", Args: exactly("SERVER"), ValidArgsFunction: a.complete("members"),
 		Long: "Takes a server out for good. It is refused where the rest would have no majority, unless --force.",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			q := url.Values{}
-			if force {
-				q.Set("force", "true")
-			}
-			return a.membership(cmd.Context(), http.MethodDelete, "/v1/members/"+segment(args[0]), q, nil)
+			return a.showMembership(a.client().Members.Remove(cmd.Context(), args[0], client.RemoveOptions{Force: force}))
 		},
 	}
 	cmd.Flags().BoolVar(&force, "force", false, "also where a majority would be lost")
@@ -158,32 +155,32 @@ func serverTransferLeader(a *app) *cobra.Command {
 		Use: "transfer-leader [SERVER]", Short: "hand leadership to another server", Args: between(0, 1), ValidArgsFunction: a.complete("members"),
 		Long: "Hands leadership to the named server, or to the most current one.",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			body := map[string]string{}
+			var body api.TransferBody
 			if len(args) == 1 {
-				body["to"] = args[0]
+				body.To = args[0]
 			}
 			ctx := cmd.Context()
-			if _, err := post[api.MemberReply](ctx, a, "/v1/members/transfer-leader", nil, body); err != nil {
+			if _, err := a.client().Members.TransferLeader(ctx, body, client.MemberOptions{}); err != nil {
 				return err
 			}
 			got, err := a.membersWithLeader(ctx)
 			if err != nil {
 				return err
 			}
-			return showList(a, got.sorted(byMemberName), memberName, memberColumns(got.items))
+			return showList(a, sorted(got, byMemberName), memberName, memberColumns(got.Items))
 		},
 	}
 }
 
 // membersWithLeader lists the servers once one of them leads: right after a transfer nobody does for a moment.
-func (a *app) membersWithLeader(ctx context.Context) (listOf[api.Member], error) {
+func (a *app) membersWithLeader(ctx context.Context) (client.List[api.Member], error) {
 	limited, cancel := context.WithTimeoutCause(ctx, 10*time.Second, model.Refuse(model.CodeNoLeader, "leadership was given away, but nobody has taken it yet").
 		WithHint("see: outspan server members"))
 	defer cancel()
 	for {
-		got, err := list[api.Member](limited, a, "/v1/members", url.Values{"consistency": {"stale"}})
+		got, err := a.client().Members.List(limited, client.ListOptions{ReadOptions: client.ReadOptions{Consistency: client.Stale}})
 		switch {
-		case err == nil && slices.ContainsFunc(got.items, func(m api.Member) bool { return m.Leader }):
+		case err == nil && slices.ContainsFunc(got.Items, func(m api.Member) bool { return m.Leader }):
 			return got, nil
 		case err != nil && exitOf(err) != exitTransient && limited.Err() == nil:
 			return got, err

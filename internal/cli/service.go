@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outspan/outspan/api"
+	"github.com/outspan/outspan/client"
 )
 
 func serviceName(s api.Service) string { return string(s.Name) }
@@ -16,7 +17,7 @@ func serviceLs(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "ls", Aliases: []string{"list"}, Short: "list services", Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			got, err := list[api.Service](cmd.Context(), a, "/v1/services", filter.query())
+			got, err := a.client().Services.List(cmd.Context(), filter.options())
 			if err != nil {
 				return err
 			}
@@ -42,12 +43,12 @@ func serviceStatus(a *app) *cobra.Command {
 }
 
 func (a *app) showService(ctx context.Context, ref string) error {
-	got, err := get[api.Service](ctx, a, "/v1/services/"+segment(ref), nil)
+	got, err := a.client().Services.Get(ctx, ref, client.ReadOptions{})
 	if err != nil {
 		return err
 	}
-	s := got.value
-	return a.show(shown{json: got.raw, names: []string{serviceName(s)}, text: func(p *page) {
+	s := got.Value
+	return a.show(shown{json: got.Raw, names: []string{serviceName(s)}, text: func(p *page) {
 		p.fields(
 			field{"Name", serviceName(s)}, field{"Group", string(s.Group)}, field{"Port", s.Port}, field{"Expose", number(s.Expose)},
 			field{"Generation", number(s.Generation)},

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"reflect"
 	"slices"
 	"strconv"
@@ -13,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outspan/outspan/api"
+	"github.com/outspan/outspan/client"
 	"github.com/outspan/outspan/config"
 	"github.com/outspan/outspan/model"
 )
@@ -21,16 +21,16 @@ func settingsGet(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use: "get [KEY]", Short: "show the settings, or one of them", Args: between(0, 1), ValidArgsFunction: completeWords(settingKeys()...),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			got, err := get[api.Settings](cmd.Context(), a, "/v1/settings", nil)
+			got, err := a.client().Settings.Get(cmd.Context(), client.ReadOptions{})
 			if err != nil {
 				return err
 			}
-			values, err := settingValues(got.value.Settings)
+			values, err := settingValues(got.Value.Settings)
 			if err != nil {
 				return err
 			}
 			if len(args) == 0 {
-				return a.showSettings(got.raw, values)
+				return a.showSettings(got.Raw, values)
 			}
 			v, ok := values[args[0]]
 			if !ok {
@@ -116,11 +116,11 @@ func settingsSet(a *app) *cobra.Command {
 				}
 				body[key] = value
 			}
-			query := write.query()
-			if ifIndex != "" {
-				query.Set("if_index", ifIndex)
+			index, err := parseIndex(ifIndex)
+			if err != nil {
+				return err
 			}
-			got, err := call[api.SettingsReply](cmd.Context(), a, http.MethodPut, "/v1/settings", query, body)
+			got, err := a.client().Settings.Set(cmd.Context(), body, client.ChangeOptions{WriteOptions: write.options(), IfIndex: index})
 			if err != nil {
 				return err
 			}
@@ -177,16 +177,16 @@ func settingValue(key, text string) (any, error) {
 	return nil, unknownSetting(key)
 }
 
-func (a *app) showSettingsReply(got answer[api.SettingsReply], done string, write *writeFlags) error {
-	return a.show(shown{json: got.raw, names: settingKeys(), text: func(p *page) { p.line("%s %s", write.would(done), write.done(got.value.Index)) }})
+func (a *app) showSettingsReply(got client.Response[api.SettingsReply], done string, write *writeFlags) error {
+	return a.show(shown{json: got.Raw, names: settingKeys(), text: func(p *page) { p.line("%s %s", write.would(done), write.done(got.Value.Index)) }})
 }
 
 func settingsPause(a *app) *cobra.Command {
-	return settingsVerb(a, "pause", "go on computing decisions, but carry none out; drains say so", "actuation is paused", "actuation")
+	return settingsVerb(a, "pause", "go on computing decisions, but carry none out; drains say so", "actuation is paused", client.Settings.Pause, "actuation")
 }
 
 func settingsResume(a *app) *cobra.Command {
-	cmd := settingsVerb(a, "resume", "carry decisions out again, end a HOLD, or confirm a restored snapshot", "decisions are carried out", "pause", "hold", "restore", "actuation")
+	cmd := settingsVerb(a, "resume", "carry decisions out again, end a HOLD, or confirm a restored snapshot", "decisions are carried out", client.Settings.Resume, "pause", "hold", "restore", "actuation")
 	cmd.Long = `Ends what is named: pause (decisions are carried out again; actuation means the same), hold, or restore. Without a name it ends what is in force if that is
 one thing. A restore must be named: agents then stop what the servers don't know. Look first at what that is: outspan settings resume restore --dry-run`
 	cmd.Example = "outspan settings resume\noutspan settings resume restore --dry-run\noutspan settings resume restore"
@@ -195,47 +195,47 @@ one thing. A restore must be named: agents then stop what the servers don't know
 
 // showUnknown lists what confirming a restore would stop.
 func (a *app) showUnknown(ctx context.Context) error {
-	got, err := get[api.UnknownInstances](ctx, a, "/v1/unknown-instances", nil)
+	got, err := a.client().Cluster.UnknownInstances(ctx)
 	if err != nil {
 		return err
 	}
-	found, err := get[api.FoundVolumes](ctx, a, "/v1/found-volumes", nil)
+	found, err := a.client().Volumes.Found(ctx)
 	if err != nil {
 		return err
 	}
 	var names []string
 	var kept []api.UnknownInstance
-	for _, i := range got.value.Items {
+	for _, i := range got.Value.Items {
 		if i.Kept {
 			kept = append(kept, i)
 			continue
 		}
 		names = append(names, string(i.Instance))
 	}
-	return a.show(shown{json: got.raw, names: names, text: func(p *page) {
-		if got.value.Confirmed {
+	return a.show(shown{json: got.Raw, names: names, text: func(p *page) {
+		if got.Value.Confirmed {
 			p.line("no restore waits to be confirmed; there is nothing to do")
 			return
 		}
-		p.line("confirming the restore would stop %d instances that the servers don't know; nothing was changed", len(got.value.Items)-len(kept))
+		p.line("confirming the restore would stop %d instances that the servers don't know; nothing was changed", len(got.Value.Items)-len(kept))
 		for _, i := range kept {
 			p.line("instance %s in slot %d of %s on node %s goes on and is adopted if nothing else can be in the slot; to stop it then: outspan instance stop %s", i.Instance, i.Slot, i.Group, i.Node, i.Instance)
 		}
-		for _, n := range got.value.Out {
+		for _, n := range got.Value.Out {
 			if n.Drain != "" {
 				p.line("node %s is %s in the restored state: drain %s goes on; to cancel it: outspan node uncordon %s", n.Node, n.Intent, n.Drain, n.Node)
 				continue
 			}
 			p.line("node %s is %s in the restored state", n.Node, n.Intent)
 		}
-		for _, node := range got.value.Silent {
+		for _, node := range got.Value.Silent {
 			p.line("the agent of node %s does not answer: what it would stop is not listed", node)
 		}
-		for _, node := range got.value.Owing {
+		for _, node := range got.Value.Owing {
 			p.line("the list may be incomplete: the agent of node %s has not told since the restore what runs there", node)
 		}
-		a.showFound(p, found.value)
-		stops := slices.DeleteFunc(slices.Clone(got.value.Items), func(i api.UnknownInstance) bool { return i.Kept })
+		a.showFound(p, found.Value)
+		stops := slices.DeleteFunc(slices.Clone(got.Value.Items), func(i api.UnknownInstance) bool { return i.Kept })
 		if len(stops) == 0 {
 			return
 		}
@@ -250,26 +250,29 @@ func (a *app) showUnknown(ctx context.Context) error {
 	}})
 }
 
-func settingsVerb(a *app, verb, short, done string, targets ...string) *cobra.Command {
+// settingsWrite pauses or resumes.
+type settingsWrite func(client.Settings, context.Context, api.PauseBody, client.WriteOptions) (client.Response[api.SettingsReply], error)
+
+func settingsVerb(a *app, verb, short, done string, do settingsWrite, targets ...string) *cobra.Command {
 	var write writeFlags
 	cmd := &cobra.Command{
 		Use: verb + " [" + strings.Join(targets, "|") + "]", Short: short, Args: between(0, 1), ValidArgsFunction: completeWords(targets...),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			body := map[string]string{}
+			var body api.PauseBody
 			if len(args) == 1 {
 				if !slices.Contains(targets, args[0]) {
 					return usage("%q can't be %sd", args[0], verb).WithHint("write: outspan settings %s [%s]", verb, strings.Join(targets, "|"))
 				}
-				body["what"] = args[0]
+				body.What = args[0]
 			}
-			got, err := post[api.SettingsReply](cmd.Context(), a, "/v1/settings/"+verb, write.query(), body)
+			got, err := do(a.client().Settings, cmd.Context(), body, write.options())
 			if err != nil {
 				return err
 			}
-			if body["what"] == "restore" && write.dryRun {
+			if body.What == "restore" && write.dryRun {
 				return a.showUnknown(cmd.Context())
 			}
-			return a.showSettingsReply(got, resumed(body["what"], done), &write)
+			return a.showSettingsReply(got, resumed(body.What, done), &write)
 		},
 	}
 	write.register(cmd, "check only, change nothing")

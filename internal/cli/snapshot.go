@@ -2,11 +2,11 @@ package cli
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"os"
 	"path/filepath"
 	"time"
@@ -14,7 +14,6 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
-	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
 )
@@ -57,7 +56,7 @@ func (a *app) saveSnapshot(ctx context.Context, path string, force bool) error {
 		tmp.Close()
 		_ = os.Remove(tmp.Name()) // gone already when all went well
 	}()
-	body, err := a.stream(ctx, "/v1/snapshot", nil, "")
+	body, err := a.client().Snapshots.Save(ctx, "")
 	if err != nil {
 		return err
 	}
@@ -163,12 +162,12 @@ nothing that the restored state does not know until that is confirmed with: outs
 }
 
 func (a *app) restoreSnapshot(ctx context.Context, data []byte, name string) error {
-	got, err := upload[api.Written](ctx, a, http.MethodPut, "/v1/snapshot", data)
+	got, err := a.client().Snapshots.Restore(ctx, bytes.NewReader(data), int64(len(data)))
 	if err != nil {
 		return err
 	}
-	return a.show(shown{json: got.raw, names: []string{name}, text: func(p *page) {
-		p.line("the state is that of %s (index %d)", name, got.value.Index)
+	return a.show(shown{json: got.Raw, names: []string{name}, text: func(p *page) {
+		p.line("the state is that of %s (index %d)", name, got.Value.Index)
 		p.line("  agents stop nothing that it does not know; what that would stop: outspan settings resume restore --dry-run; confirm with: outspan settings resume restore")
 	}})
 }

@@ -4,13 +4,13 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"net/url"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/outspan/outspan/api"
+	"github.com/outspan/outspan/client"
 	"github.com/outspan/outspan/model"
 )
 
@@ -25,19 +25,15 @@ func statusCommand(a *app) *cobra.Command {
 			if len(args) == 1 {
 				return a.showAny(cmd.Context(), args[0])
 			}
-			q := url.Values{}
-			if consistency != "" {
-				q.Set("consistency", consistency)
-			}
-			var got answer[api.Status]
-			err := orStale(a, q, func(q url.Values) (err error) {
-				got, err = get[api.Status](cmd.Context(), a, "/v1/status", q)
+			var got client.Response[api.Status]
+			err := orStale(a, client.Consistency(consistency), func(fresh client.Consistency) (err error) {
+				got, err = a.client().Cluster.Status(cmd.Context(), client.ReadOptions{Consistency: fresh})
 				return err
 			})
 			if err != nil {
 				return err
 			}
-			return a.show(shown{json: got.raw, names: []string{got.value.Cluster}, text: func(p *page) { a.statusPage(p, got.value) }})
+			return a.show(shown{json: got.Raw, names: []string{got.Value.Cluster}, text: func(p *page) { a.statusPage(p, got.Value) }})
 		},
 	}
 	cmd.Flags().StringVar(&consistency, "consistency", "", "default, consistent or stale (any server, also without a leader)")
@@ -129,7 +125,7 @@ func holdText(h api.Hold) string {
 
 // showAny finds out what an id is of, and shows it.
 func (a *app) showAny(ctx context.Context, ref string) error {
-	kind, id, err := a.kindOf(ctx, ref)
+	kind, id, err := a.kindOf(ctx, ref, "")
 	switch {
 	case isCode(err, model.CodeNotFound):
 		return a.showOther(ctx, ref, err)
@@ -155,9 +151,9 @@ func (a *app) showAny(ctx context.Context, ref string) error {
 
 // showOther shows what has a status but no why: a server or a service. unknown is the error when it is neither.
 func (a *app) showOther(ctx context.Context, ref string, unknown error) error {
-	members, err := list[api.Member](ctx, a, "/v1/members", url.Values{"filter": {"name=" + ref}})
-	if err == nil && len(members.items) > 0 {
-		return showList(a, members, memberName, memberColumns(members.items))
+	members, err := a.client().Members.List(ctx, client.ListOptions{Filter: []string{"name=" + ref}})
+	if err == nil && len(members.Items) > 0 {
+		return showList(a, members, memberName, memberColumns(members.Items))
 	}
 	if err := a.showService(ctx, ref); !isCode(err, model.CodeNotFound) {
 		return err
@@ -166,19 +162,14 @@ func (a *app) showOther(ctx context.Context, ref string, unknown error) error {
 }
 
 // kindOf asks the servers what an id, a name or a prefix is of.
-func (a *app) kindOf(ctx context.Context, ref string) (kind, id string, err error) {
-	return a.kindIn(ctx, url.Values{"subject": {ref}})
-}
-
-// kindIn is kindOf with a query that has the subject.
-func (a *app) kindIn(ctx context.Context, q url.Values) (kind, id string, err error) {
-	got, err := get[api.Why](ctx, a, "/v1/why", q)
+func (a *app) kindOf(ctx context.Context, ref string, fresh client.Consistency) (kind, id string, err error) {
+	got, err := a.client().Cluster.Why(ctx, ref, client.ReadOptions{Consistency: fresh})
 	if err != nil {
 		return "", "", err
 	}
-	kind, id, ok := strings.Cut(got.value.Subject, "/")
+	kind, id, ok := strings.Cut(got.Value.Subject, "/")
 	if !ok {
-		return "", "", model.Refuse(model.CodeInternal, "the server calls %q %q", q.Get("subject"), got.value.Subject)
+		return "", "", model.Refuse(model.CodeInternal, "the server calls %q %q", ref, got.Value.Subject)
 	}
 	return kind, id, nil
 }
@@ -189,9 +180,9 @@ func whyCommand(a *app) *cobra.Command {
 		Long:    "Tells how an object came to its state (which log entry, which cause, who), which nodes placement looked at, what blocks, and what comes next.",
 		Example: "outspan why web\noutspan why web/http\noutspan why n7\noutspan why 01J9Z",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			var got answer[api.Why]
-			err := orStale(a, url.Values{"subject": {args[0]}}, func(q url.Values) (err error) {
-				got, err = get[api.Why](cmd.Context(), a, "/v1/why", q)
+			var got client.Response[api.Why]
+			err := orStale(a, "", func(fresh client.Consistency) (err error) {
+				got, err = a.client().Cluster.Why(cmd.Context(), args[0], client.ReadOptions{Consistency: fresh})
 				return err
 			})
 			if err != nil {
@@ -202,9 +193,9 @@ func whyCommand(a *app) *cobra.Command {
 	}
 }
 
-func (a *app) showWhy(got answer[api.Why]) error {
-	w := got.value
-	return a.show(shown{json: got.raw, names: []string{w.Subject}, text: func(p *page) {
+func (a *app) showWhy(got client.Response[api.Why]) error {
+	w := got.Value
+	return a.show(shown{json: got.Raw, names: []string{w.Subject}, text: func(p *page) {
 		p.fields(field{"Subject", w.Subject}, field{"State", w.State}, field{"Since", stamp(w.Since)}, field{"Next", w.Next})
 		if len(w.Chain) > 0 {
 			p.section("How it came to this")

@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"fmt"
-	"net/url"
 	"strings"
 	"time"
 
@@ -33,16 +32,16 @@ Exit code 0 when all are equal, 7 when one differs, 6 when some could not be com
 }
 
 func (a *app) verifyServers(ctx context.Context, patience time.Duration) error {
-	got, err := get[api.Verification](ctx, a, "/v1/members/verify", url.Values{"wait": {patience.String()}})
+	got, err := a.client().Members.Verify(ctx, patience)
 	if err != nil {
 		return err
 	}
-	v := got.value
+	v := got.Value
 	var names []string
 	for _, s := range v.Items {
 		names = append(names, s.Name)
 	}
-	if err := a.show(shown{json: got.raw, names: names, text: func(p *page) { p.verification(v) }}); err != nil {
+	if err := a.show(shown{json: got.Raw, names: names, text: func(p *page) { p.verification(v) }}); err != nil {
 		return err
 	}
 	return verified(v)

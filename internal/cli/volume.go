@@ -3,12 +3,12 @@ package cli
 import (
 	"context"
 	"fmt"
-	"net/url"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/outspan/outspan/api"
+	"github.com/outspan/outspan/client"
 	"github.com/outspan/outspan/model"
 )
 
@@ -23,13 +23,7 @@ func volumeLs(a *app) *cobra.Command {
 		Use: "ls", Aliases: []string{"list"}, Short: "list volumes, where they are and who uses them", Args: exactly(),
 		Example: "outspan volume ls\noutspan volume ls --node n1\noutspan volume ls --filter state!=in_use",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			q := filter.query()
-			for key, value := range map[string]string{"job": job, "node": node} {
-				if value != "" {
-					q.Set(key, value)
-				}
-			}
-			got, err := list[api.Volume](cmd.Context(), a, "/v1/volumes", q)
+			got, err := a.client().Volumes.List(cmd.Context(), client.VolumeListOptions{ListOptions: filter.options(), Job: job, Node: node})
 			if err != nil {
 				return err
 			}
@@ -89,12 +83,12 @@ func volumeStatus(a *app) *cobra.Command {
 }
 
 func (a *app) showVolume(ctx context.Context, ref string) error {
-	got, err := get[api.VolumeDetail](ctx, a, "/v1/volumes/"+segment(ref), nil)
+	got, err := a.client().Volumes.Get(ctx, ref, client.ReadOptions{})
 	if err != nil {
 		return err
 	}
-	v := got.value
-	return a.show(shown{json: got.raw, names: []string{volumeID(v.Volume)}, text: func(p *page) {
+	v := got.Value
+	return a.show(shown{json: got.Raw, names: []string{volumeID(v.Volume)}, text: func(p *page) {
 		p.fields(
 			field{"Id", volumeID(v.Volume)}, field{"Kind", string(v.Kind)}, field{"Node", v.Node}, field{"State", string(v.State)},
 			field{"Instance", string(v.Instance)}, field{"Transfer", string(v.Transfer)}, field{"Old copies", oldCopiesText(v.Volume)},
@@ -138,12 +132,12 @@ func transferReason(t api.Transfer) string {
 }
 
 func (a *app) showTransfer(ctx context.Context, ref string) error {
-	got, err := get[api.Transfer](ctx, a, "/v1/transfers/"+segment(ref), nil)
+	got, err := a.client().Transfers.Get(ctx, ref, client.ReadOptions{})
 	if err != nil {
 		return err
 	}
-	t := got.value
-	return a.show(shown{json: got.raw, names: []string{string(t.ID)}, text: func(p *page) {
+	t := got.Value
+	return a.show(shown{json: got.Raw, names: []string{string(t.ID)}, text: func(p *page) {
 		p.fields(
 			field{"Id", string(t.ID)}, field{"Kind", string(t.Kind)}, field{"Phase", string(t.Phase)}, field{"Volume", string(t.Volume)}, field{"From", t.From},
 			field{"To", t.To}, field{"Backup", string(t.Backup)}, field{"Done", doneText(t)}, field{"Reason", transferReason(t)}, field{"Actor", string(t.Actor)},
@@ -170,7 +164,7 @@ func volumeBackups(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "backups", Short: "list backups, the oldest first", Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			got, err := list[api.Backup](cmd.Context(), a, "/v1/backups", filter.query())
+			got, err := a.client().Backups.List(cmd.Context(), filter.options())
 			if err != nil {
 				return err
 			}
@@ -186,12 +180,12 @@ func volumeForget(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "forget BACKUP", Short: "remove the record of a backup; its archive stays where it is", Args: exactly("BACKUP"), ValidArgsFunction: a.complete("backups"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			got, err := post[api.TransferReply](cmd.Context(), a, "/v1/backups/"+segment(args[0])+"/forget", write.query(), nil)
+			got, err := a.client().Backups.Forget(cmd.Context(), args[0], write.options())
 			if err != nil {
 				return err
 			}
-			return a.show(shown{json: got.raw, names: args, text: func(p *page) {
-				p.line("backup %s %s %s", args[0], write.would("is forgotten"), write.done(got.value.Index))
+			return a.show(shown{json: got.Raw, names: args, text: func(p *page) {
+				p.line("backup %s %s %s", args[0], write.would("is forgotten"), write.done(got.Value.Index))
 			}})
 		},
 	}
@@ -205,12 +199,12 @@ func volumeCancel(a *app) *cobra.Command {
 		Use: "cancel TRANSFER", Short: "give up a transfer, or remove what it left: a restored copy that is not in use, or an old copy before its time",
 		Args: exactly("TRANSFER"), ValidArgsFunction: a.complete("transfers"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			got, err := post[api.TransferReply](cmd.Context(), a, "/v1/transfers/"+segment(args[0])+"/cancel", write.query(), nil)
+			got, err := a.client().Transfers.Cancel(cmd.Context(), args[0], write.options())
 			if err != nil {
 				return err
 			}
-			return a.show(shown{json: got.raw, names: args, text: func(p *page) {
-				p.line("transfer %s is given up, or its left-overs are %s", args[0], write.done(got.value.Index))
+			return a.show(shown{json: got.Raw, names: args, text: func(p *page) {
+				p.line("transfer %s is given up, or its left-overs are %s", args[0], write.done(got.Value.Index))
 			}})
 		},
 	}
@@ -220,10 +214,5 @@ func volumeCancel(a *app) *cobra.Command {
 
 // transferNames are the ids of transfers that are on record.
 func transferNames(ctx context.Context, a *app) []string {
-	return namesIn(ctx, a, "/v1/transfers", func(t api.Transfer) string { return string(t.ID) })
+	return namesIn(ctx, a.client().Transfers.List, func(t api.Transfer) string { return string(t.ID) })
 }
-
-// volumePath is the path of an operation on a volume; its slashes are part of the id.
-func volumePath(id, verb string) string { return "/v1/volumes/" + segment(id) + "/" + verb }
-
-func transferPath(id model.TransferID) string { return "/v1/transfers/" + url.PathEscape(string(id)) }

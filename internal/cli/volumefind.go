@@ -19,26 +19,26 @@ volume was moved to since the snapshot was saved, or what a node has whose data 
 slot that were in use together are one line. The age says whether the data is newer or older than what is in use. Nothing is changed.`,
 		Example: "outspan volume find\noutspan volume attach db/main/0/data --node n2 --epoch 281474976710742",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			got, err := get[api.FoundVolumes](cmd.Context(), a, "/v1/found-volumes", nil)
+			got, err := a.client().Volumes.Found(cmd.Context())
 			if err != nil {
 				return err
 			}
 			var names []string
-			for _, f := range got.value.Items {
+			for _, f := range got.Value.Items {
 				names = append(names, string(f.Volume))
 			}
-			return a.show(shown{json: got.raw, names: names, text: func(p *page) {
-				rows(p, got.value.Items, []column[api.FoundVolume]{
+			return a.show(shown{json: got.Raw, names: names, text: func(p *page) {
+				rows(p, got.Value.Items, []column[api.FoundVolume]{
 					{head: "node", cell: func(f api.FoundVolume) string { return f.Node }},
 					{head: "volume", cell: func(f api.FoundVolume) string { return string(f.Volume) }},
 					{head: "epoch", cell: func(f api.FoundVolume) string { return fmt.Sprint(f.Epoch) }},
 					{head: "age", cell: func(f api.FoundVolume) string { return string(f.Age) }},
 					{head: "last written", cell: func(f api.FoundVolume) string { return stamp(&f.Written) }},
 				})
-				for _, f := range got.value.Items {
+				for _, f := range got.Value.Items {
 					p.line("to put it to use: %s", attachFound(f))
 				}
-				sayNotAsked(p, got.value.Silent)
+				sayNotAsked(p, got.Value.Silent)
 			}})
 		},
 	}
@@ -57,11 +57,11 @@ func sayNotAsked(p *page, silent []string) {
 
 // foundCopies is what was found of a volume's slot on a node, by the epoch that volume find shows.
 func (a *app) foundCopies(ctx context.Context, volume, node string, epoch uint64) (map[string]uint64, error) {
-	got, err := get[api.FoundVolumes](ctx, a, "/v1/found-volumes", nil)
+	got, err := a.client().Volumes.Found(ctx)
 	if err != nil {
 		return nil, err
 	}
-	for _, f := range got.value.Items {
+	for _, f := range got.Value.Items {
 		if _, has := f.Copies[path.Base(volume)]; has && f.Node == node && f.Epoch == epoch && path.Dir(string(f.Volume)) == path.Dir(volume) {
 			return f.Copies, nil
 		}

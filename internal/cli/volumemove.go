@@ -5,11 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/spf13/cobra"
 
 	"github.com/outspan/outspan/api"
+	"github.com/outspan/outspan/client"
 	"github.com/outspan/outspan/model"
 )
 
@@ -49,7 +49,9 @@ and verified, the copy is attached, and the instance starts there. Until the cop
 old copy is kept for a while; outspan volume cancel TRANSFER removes it before its time.`,
 		Example: "outspan volume migrate db/main/0/data --to n2\noutspan volume migrate db/main/0/data --to n2 --dry-run",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.transfer(cmd.Context(), volumePath(args[0], "migrate"), map[string]any{"to": to, "keep": f.kept()}, &f)
+			return a.transfer(cmd.Context(), func(ctx context.Context, o client.WriteOptions) (client.Response[api.TransferReply], error) {
+				return a.client().Volumes.Migrate(ctx, args[0], api.MigrateBody{To: to, Keep: f.kept()}, o)
+			}, &f)
 		},
 	}
 	f.register(cmd, true)
@@ -68,7 +70,9 @@ tar with a manifest of checksums. The instance is stopped meanwhile, under its b
 power cut at best, which not every program can use.`,
 		Example: "outspan volume backup db/main/0/data\noutspan volume backup db/main/0/data --live --detach",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.transfer(cmd.Context(), volumePath(args[0], "backup"), map[string]any{"live": live}, &f)
+			return a.transfer(cmd.Context(), func(ctx context.Context, o client.WriteOptions) (client.Response[api.TransferReply], error) {
+				return a.client().Volumes.Backup(ctx, args[0], api.BackupBody{Live: live}, o)
+			}, &f)
 		},
 	}
 	f.register(cmd, false)
@@ -87,15 +91,17 @@ still kept, it puts that old copy to use again, such as when the new home died: 
 lists, by --node and --epoch. What it replaces is kept for a while in turn.`,
 		Example: "outspan volume attach db/main/0/data@01J9Z5XK3M\noutspan volume attach db/main/0/data --node n2 --epoch 281474976710742",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			body := map[string]any{"keep": f.kept()}
+			body := api.AttachBody{Keep: f.kept()}
 			if node != "" {
 				copies, err := a.foundCopies(cmd.Context(), args[0], node, epoch)
 				if err != nil {
 					return err
 				}
-				body["node"], body["copies"] = node, copies
+				body.Node, body.Copies = node, copies
 			}
-			return a.transfer(cmd.Context(), volumePath(args[0], "attach"), body, &f)
+			return a.transfer(cmd.Context(), func(ctx context.Context, o client.WriteOptions) (client.Response[api.TransferReply], error) {
+				return a.client().Volumes.Attach(ctx, args[0], body, o)
+			}, &f)
 		},
 	}
 	f.register(cmd, true)
@@ -116,8 +122,10 @@ func volumeRestore(a *app) *cobra.Command {
 with outspan volume attach. Where the old home is gone, that is how its data comes back: outspan node confirm-dead first.`,
 		Example: "outspan volume restore 01J9Z5XK3M --node n2 --attach\noutspan volume restore 01J9Z5XK3M --node n2 --volume db/main/1/data",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			body := map[string]any{"node": node, "volume": volume, "attach": attach, "keep": f.kept()}
-			return a.transfer(cmd.Context(), "/v1/backups/"+segment(args[0])+"/restore", body, &f)
+			body := api.RestoreBody{Node: node, Volume: model.VolumeID(volume), Attach: attach, Keep: f.kept()}
+			return a.transfer(cmd.Context(), func(ctx context.Context, o client.WriteOptions) (client.Response[api.TransferReply], error) {
+				return a.client().Backups.Restore(ctx, args[0], body, o)
+			}, &f)
 		},
 	}
 	f.register(cmd, true)
@@ -129,18 +137,16 @@ with outspan volume attach. Where the old home is gone, that is how its data com
 	return cmd
 }
 
+// transferWrite begins a transfer.
+type transferWrite func(context.Context, client.WriteOptions) (client.Response[api.TransferReply], error)
+
 // transfer begins a transfer and follows it to its end, unless it is to go on by itself.
-func (a *app) transfer(ctx context.Context, path string, body map[string]any, f *moveFlags) error {
-	for key, value := range body { // what was not given is left to the server
-		if slices.Contains([]any{"", false, (*model.Duration)(nil)}, value) {
-			delete(body, key)
-		}
-	}
-	got, err := post[api.TransferReply](ctx, a, path, f.write.query(), body)
+func (a *app) transfer(ctx context.Context, do transferWrite, f *moveFlags) error {
+	got, err := do(ctx, f.write.options())
 	if err != nil {
 		return err
 	}
-	t := got.value.Transfer
+	t := got.Value.Transfer
 	if t == nil || f.write.dryRun || f.detach {
 		return a.showStarted(got, f)
 	}
@@ -149,8 +155,8 @@ func (a *app) transfer(ctx context.Context, path string, body map[string]any, f 
 		if end == nil {
 			return failed
 		}
-		got.value.Transfer = end
-		s, err := shownValue(got.value, []string{string(t.ID)}, nil)
+		got.Value.Transfer = end
+		s, err := shownValue(got.Value, []string{string(t.ID)}, nil)
 		if err != nil {
 			return err
 		}
@@ -165,20 +171,20 @@ func (a *app) transfer(ctx context.Context, path string, body map[string]any, f 
 	return err
 }
 
-func (a *app) showStarted(got answer[api.TransferReply], f *moveFlags) error {
+func (a *app) showStarted(got client.Response[api.TransferReply], f *moveFlags) error {
 	names := []string{}
-	if t := got.value.Transfer; t != nil {
+	if t := got.Value.Transfer; t != nil {
 		names = append(names, string(t.ID))
 	}
-	return a.show(shown{json: got.raw, names: names, text: func(p *page) {
-		t := got.value.Transfer
+	return a.show(shown{json: got.Raw, names: names, text: func(p *page) {
+		t := got.Value.Transfer
 		switch {
 		case t == nil:
-			p.line("it was done before, and is no longer on record %s", f.write.done(got.value.Index))
+			p.line("it was done before, and is no longer on record %s", f.write.done(got.Value.Index))
 		case f.write.dryRun:
-			p.line("would %s %s %s", t.Kind, wayOf(*t), f.write.done(got.value.Index))
+			p.line("would %s %s %s", t.Kind, wayOf(*t), f.write.done(got.Value.Index))
 		default:
-			p.line("transfer %s: %s %s %s", t.ID, t.Kind, wayOf(*t), f.write.done(got.value.Index))
+			p.line("transfer %s: %s %s %s", t.ID, t.Kind, wayOf(*t), f.write.done(got.Value.Index))
 		}
 	}})
 }
@@ -200,8 +206,8 @@ func (a *app) watchTransfer(ctx context.Context, id model.TransferID, until *wai
 	limited, cancel := until.limit(ctx, "transfer "+string(id))
 	defer cancel()
 	var last *api.Transfer
-	err := watch(limited, a, transferPath(id), func(got answer[api.Transfer]) (bool, error) {
-		t := got.value
+	err := watch(limited, a, of(a.client().Transfers.Get, string(id)), func(got client.Response[api.Transfer]) (bool, error) {
+		t := got.Value
 		if last == nil || last.Phase != t.Phase {
 			say("%s", transferNews(t))
 		}

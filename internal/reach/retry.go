@@ -28,8 +28,8 @@ func (c *Caller) fetch(ctx context.Context, r *Request, take func(*http.Response
 // quietFor is how long a call is repeated before its caller hears of it.
 const quietFor = time.Second
 
-// Deliver tries until a server answers for good: for calls over another protocol than HTTP. Of the request it reads only
-// whether it is a read, may be sent again, and which id it has. It blocks as Send does, with the same codes.
+// Deliver tries until a server answers for good: for calls over another protocol than HTTP. Of the request it reads
+// only whether it is a read, may be sent again, and which id it has. It blocks as Send does, with the same codes.
 func (c *Caller) Deliver(ctx context.Context, r *Request, try Attempt) error {
 	giveUp := time.Now().Add(c.retryFor)
 	sent, told := false, c.waiting == nil
