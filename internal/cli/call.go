@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/outspan/outspan/internal/cli/term"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
@@ -37,7 +38,7 @@ func post[T any](ctx context.Context, a *app, path string, query url.Values, bod
 
 func call[T any](ctx context.Context, a *app, method, path string, query url.Values, body any) (answer[T], error) {
 	var got answer[T]
-	client, err := a.conn.client(a.env)
+	client, err := a.conn.client(a.Env)
 	if err != nil {
 		return got, err
 	}
@@ -59,7 +60,7 @@ func (got *answer[T]) decode(method, path string) error {
 
 // stream opens an answer that has no end, or is large. The caller closes it. accept may be "".
 func (a *app) stream(ctx context.Context, path string, query url.Values, accept string) (io.ReadCloser, error) {
-	client, err := a.conn.client(a.env)
+	client, err := a.conn.client(a.Env)
 	if err != nil {
 		return nil, err
 	}
@@ -77,7 +78,7 @@ func (a *app) stream(ctx context.Context, path string, query url.Values, accept 
 // upload sends a file.
 func upload[T any](ctx context.Context, a *app, method, path string, body []byte) (answer[T], error) {
 	var got answer[T]
-	client, err := a.conn.client(a.env)
+	client, err := a.conn.client(a.Env)
 	if err != nil {
 		return got, err
 	}
@@ -126,9 +127,9 @@ func list[T any](ctx context.Context, a *app, path string, query url.Values) (li
 }
 
 // table reads a list for showList: for a table only what it shows, for programs all.
-func table[T any](ctx context.Context, a *app, path string, query url.Values, columns []column[T]) (listOf[T], error) {
-	if !a.output.machine() {
-		query.Set("fields", fieldsOf(columns, a.output.effective() == asWide))
+func table[T any](ctx context.Context, a *app, path string, query url.Values, columns []term.Column[T]) (listOf[T], error) {
+	if !a.Output.Machine() {
+		query.Set("fields", term.FieldsOf(columns, a.Output.Effective() == term.AsWide))
 	}
 	return list[T](ctx, a, path, query)
 }
@@ -146,7 +147,7 @@ func wholeList(pages [][]byte) ([]byte, error) {
 		}
 		whole.Items, whole.Index = append(whole.Items, one.Items...), one.Index
 	}
-	return marshal(whole)
+	return term.Marshal(whole)
 }
 
 // leaderless is how long a read that any server can answer waits for a leader.
@@ -156,7 +157,7 @@ const leaderless = 2 * time.Second
 func (a *app) noteWaiting(why error, atMost time.Duration) {
 	var known *model.Error
 	if errors.As(why, &known) {
-		a.note("no answer yet: %s (%s); trying for %s more, Ctrl-C ends it", known.Message, known.Code, span(atMost))
+		a.Note("no answer yet: %s (%s); trying for %s more, Ctrl-C ends it", known.Message, known.Code, term.Span(atMost))
 	}
 }
 
@@ -176,7 +177,7 @@ func orStale(a *app, query url.Values, read func(url.Values) error) error {
 	if read(query) != nil {
 		return err
 	}
-	a.note("there is no leader: this is what one server knows")
+	a.Note("there is no leader: this is what one server knows")
 	return nil
 }
 
@@ -197,8 +198,8 @@ func (l listOf[T]) names(of func(T) string) []string {
 }
 
 // showList prints a list in the format that was asked for.
-func showList[T any](a *app, l listOf[T], name func(T) string, columns []column[T]) error {
-	return a.show(shown{json: l.raw, names: l.names(name), text: func(p *page) { rows(p, l.items, columns) }})
+func showList[T any](a *app, l listOf[T], name func(T) string, columns []term.Column[T]) error {
+	return a.Show(term.Result{JSON: l.raw, Names: l.names(name), Text: func(p *term.Page) { term.Rows(p, l.items, columns) }})
 }
 
 func copyOf(query url.Values) url.Values {
@@ -224,11 +225,11 @@ func watchEvery[T any](ctx context.Context, a *app, path string, most time.Durat
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
-		case err != nil && exitOf(err) != exitTransient:
+		case err != nil && exitOf(err) != term.ExitTransient:
 			return err
 		case err != nil:
 			if trouble == nil {
-				a.note("lost the servers (%s), trying again", describe(err).Message)
+				a.Note("lost the servers (%s), trying again", describe(err).Message)
 			}
 			trouble = err
 			if !wait(ctx, pause) {
@@ -310,4 +311,33 @@ func (f *writeFlags) done(index uint64) string {
 		return "(dry run: nothing was changed)"
 	}
 	return fmt.Sprintf("(index %d)", index)
+}
+
+// listFlags are those of every ls.
+type listFlags struct {
+	filters     []string
+	consistency string
+}
+
+func (f *listFlags) register(cmd *cobra.Command) {
+	cmd.Flags().StringArrayVar(&f.filters, "filter", nil, "only what matches a field of its JSON: field=value, field!=value or field~text; repeat it for more conditions")
+	cmd.Flags().StringVar(&f.consistency, "consistency", "", "default, consistent or stale (any server, also without a leader)")
+}
+
+func (f *listFlags) query() url.Values {
+	q := url.Values{}
+	for _, one := range f.filters {
+		addFilter(q, one)
+	}
+	if f.consistency != "" {
+		q.Set("consistency", f.consistency)
+	}
+	return q
+}
+
+func addFilter(q url.Values, condition string) {
+	if old := q.Get("filter"); old != "" {
+		condition = old + "," + condition
+	}
+	q.Set("filter", condition)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outspan/outspan/api"
+	"github.com/outspan/outspan/internal/cli/term"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
@@ -49,7 +50,7 @@ func (f *logFlags) query() (url.Values, error) {
 	q := url.Values{}
 	switch {
 	case f.stdout && f.stderr:
-		return nil, usage("--stdout and --stderr are both given").WithHint("give neither for both")
+		return nil, term.Usage("--stdout and --stderr are both given").WithHint("give neither for both")
 	case f.stdout:
 		q.Set("stream", "stdout")
 	case f.stderr:
@@ -65,7 +66,7 @@ func (f *logFlags) query() (url.Values, error) {
 		q.Set("since", f.since)
 	}
 	if f.tail < -1 {
-		return nil, usage("--tail is %d", f.tail).WithHint("give a number of lines, or leave it out for all that is kept")
+		return nil, term.Usage("--tail is %d", f.tail).WithHint("give a number of lines, or leave it out for all that is kept")
 	}
 	if f.running {
 		q.Set("running", "true")
@@ -79,7 +80,7 @@ func (f *logFlags) query() (url.Values, error) {
 func instanceLogs(a *app) *cobra.Command {
 	var f logFlags
 	cmd := &cobra.Command{
-		Use: "logs INSTANCE", Short: "show the output of an instance", Args: exactly("INSTANCE"), ValidArgsFunction: a.complete("instances"),
+		Use: "logs INSTANCE", Short: "show the output of an instance", Args: term.Exactly("INSTANCE"), ValidArgsFunction: a.complete("instances"),
 		Long:    "Shows what the program wrote, through any server.\n" + logsKept,
 		Example: "outspan instance logs 3k9f -f\noutspan instance logs 3k9f --stderr --tail 100",
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -118,7 +119,7 @@ func jobLogs(a *app) *cobra.Command {
 	var f logFlags
 	var group string
 	cmd := &cobra.Command{
-		Use: "logs JOB", Short: "show the output of every instance of a job", Args: exactly("JOB"), ValidArgsFunction: a.complete("jobs"),
+		Use: "logs JOB", Short: "show the output of every instance of a job", Args: term.Exactly("JOB"), ValidArgsFunction: a.complete("jobs"),
 		Long: "Shows the output of every instance of a job, each line with the group, slot and id it is of. With -f it also takes up instances that start later.\n" + logsKept,
 		RunE: func(cmd *cobra.Command, args []string) error { return a.jobLogs(cmd.Context(), args[0], group, &f) },
 	}
@@ -143,7 +144,7 @@ func (a *app) jobLogs(ctx context.Context, job, group string, f *logFlags) error
 func logsCommand(a *app) *cobra.Command {
 	var f logFlags
 	cmd := &cobra.Command{
-		Use: "logs JOB|JOB/GROUP|INSTANCE", Short: "show the output of a job, a group or an instance", Args: exactly("ID"), ValidArgsFunction: a.complete("logs"),
+		Use: "logs JOB|JOB/GROUP|INSTANCE", Short: "show the output of a job, a group or an instance", Args: term.Exactly("ID"), ValidArgsFunction: a.complete("logs"),
 		Long: "Shows the output of an instance, or of every instance of a job or a group.\n" + logsKept,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
@@ -163,7 +164,7 @@ func logsCommand(a *app) *cobra.Command {
 				return a.jobLogs(ctx, job, group, &f)
 			case "instance":
 				if f.running {
-					return usage("--running is for the logs of a job or a group").WithHint("write: outspan logs JOB --running")
+					return term.Usage("--running is for the logs of a job or a group").WithHint("write: outspan logs JOB --running")
 				}
 				q, err := f.query()
 				if err != nil {
@@ -186,7 +187,7 @@ func (a *app) copyLogs(ctx context.Context, path string, q url.Values) error {
 		return err
 	}
 	defer body.Close()
-	_, err = io.Copy(a.shown(), body)
+	_, err = io.Copy(a.Printable(), body)
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
