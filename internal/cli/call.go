@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outspan/outspan/client"
+	"github.com/outspan/outspan/internal/cli/term"
 	"github.com/outspan/outspan/model"
 )
 
@@ -20,7 +21,7 @@ import (
 // fails with the reason.
 func (a *app) client() *client.Client {
 	if a.conn.opened == nil {
-		cfg, err := a.conn.config(a.env)
+		cfg, err := a.conn.config(a.Env)
 		if err == nil {
 			a.conn.opened, err = client.New(cfg)
 		}
@@ -49,11 +50,11 @@ func of[T any](get func(context.Context, string, client.ReadOptions) (client.Res
 }
 
 // fieldsFor are the fields to ask for: of a table those that it shows, for programs all.
-func fieldsFor[T any](a *app, columns []column[T]) []string {
-	if a.output.machine() {
+func fieldsFor[T any](a *app, columns []term.Column[T]) []string {
+	if a.Output.Machine() {
 		return nil
 	}
-	return []string{fieldsOf(columns, a.output.effective() == asWide)}
+	return []string{term.FieldsOf(columns, a.Output.Effective() == term.AsWide)}
 }
 
 // leaderless is how long a read that any server can answer waits for a leader.
@@ -63,7 +64,7 @@ const leaderless = 2 * time.Second
 func (a *app) noteWaiting(why error, atMost time.Duration) {
 	var known *model.Error
 	if errors.As(why, &known) {
-		a.note("no answer yet: %s (%s); trying for %s more, Ctrl-C ends it", known.Message, known.Code, span(atMost))
+		a.Note("no answer yet: %s (%s); trying for %s more, Ctrl-C ends it", known.Message, known.Code, term.Span(atMost))
 	}
 }
 
@@ -81,7 +82,7 @@ func orStale(a *app, asked client.Consistency, read func(client.Consistency) err
 	if read(client.Stale) != nil {
 		return err
 	}
-	a.note("there is no leader: this is what one server knows")
+	a.Note("there is no leader: this is what one server knows")
 	return nil
 }
 
@@ -102,8 +103,8 @@ func namesOf[T any](items []T, name func(T) string) []string {
 }
 
 // showList prints a list in the format that was asked for.
-func showList[T any](a *app, l client.List[T], name func(T) string, columns []column[T]) error {
-	return a.show(shown{json: l.Raw, names: namesOf(l.Items, name), text: func(p *page) { rows(p, l.Items, columns) }})
+func showList[T any](a *app, l client.List[T], name func(T) string, columns []term.Column[T]) error {
+	return a.Show(term.Result{JSON: l.Raw, Names: namesOf(l.Items, name), Text: func(p *term.Page) { term.Rows(p, l.Items, columns) }})
 }
 
 // watch reads an object again each time it changes, until each says that it is done. It outlives changes of the leader:
@@ -114,7 +115,7 @@ func watch[T any](ctx context.Context, a *app, read reader[T], each func(client.
 
 // watchEvery is watch that also looks when nothing changed for so long: for what depends on time, or on other objects.
 func watchEvery[T any](ctx context.Context, a *app, read reader[T], most time.Duration, each func(client.Response[T]) (done bool, err error)) error {
-	lost := func(why error) { a.note("lost the servers (%s), trying again", describe(why).Message) }
+	lost := func(why error) { a.Note("lost the servers (%s), trying again", describe(why).Message) }
 	for got, err := range client.Watch(ctx, read, client.WatchOptions{Every: most, Lost: lost}) {
 		if err != nil {
 			return err
@@ -163,7 +164,7 @@ func parseIndex(text string) (*uint64, error) {
 	}
 	index, err := strconv.ParseUint(text, 10, 64)
 	if err != nil {
-		return nil, usage("--if-index %q is not an index", text).WithHint("give a whole number, as the commands show it")
+		return nil, term.Usage("--if-index %q is not an index", text).WithHint("give a whole number, as the commands show it")
 	}
 	return &index, nil
 }
@@ -192,4 +193,19 @@ func (f *writeFlags) done(index uint64) string {
 		return "(dry run: nothing was changed)"
 	}
 	return fmt.Sprintf("(index %d)", index)
+}
+
+// listFlags are those of every ls.
+type listFlags struct {
+	filters     []string
+	consistency string
+}
+
+func (f *listFlags) register(cmd *cobra.Command) {
+	cmd.Flags().StringArrayVar(&f.filters, "filter", nil, "only what matches a field of its JSON: field=value, field!=value or field~text; repeat it for more conditions")
+	cmd.Flags().StringVar(&f.consistency, "consistency", "", "default, consistent or stale (any server, also without a leader)")
+}
+
+func (f *listFlags) options() client.ListOptions {
+	return client.ListOptions{ReadOptions: client.ReadOptions{Consistency: client.Consistency(f.consistency)}, Filter: f.filters}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/config"
+	"github.com/outspan/outspan/internal/cli/term"
 	"github.com/outspan/outspan/model"
 )
 
@@ -16,27 +17,27 @@ func className(c api.ClassView) string { return string(c.Name) }
 func classLs(a *app) *cobra.Command {
 	var filter listFlags
 	cmd := &cobra.Command{
-		Use: "ls", Aliases: []string{"list"}, Short: "list classes, the highest first", Args: exactly(),
+		Use: "ls", Aliases: []string{"list"}, Short: "list classes, the highest first", Args: term.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			got, err := a.client().Classes.List(cmd.Context(), filter.options())
 			if err != nil {
 				return err
 			}
-			return showList(a, got, className, []column[api.ClassView]{
-				{head: "name", cell: className},
-				{head: "rank", cell: func(c api.ClassView) string { return fmt.Sprint(c.Rank) }},
-				{head: "default", cell: func(c api.ClassView) string { return yesNo(c.Default) }},
-				{head: "jobs", cell: func(c api.ClassView) string { return fmt.Sprint(c.Jobs) }},
-				{head: "max down", cell: func(c api.ClassView) string {
+			return showList(a, got, className, []term.Column[api.ClassView]{
+				{Head: "name", Cell: className},
+				{Head: "rank", Cell: func(c api.ClassView) string { return fmt.Sprint(c.Rank) }},
+				{Head: "default", Cell: func(c api.ClassView) string { return term.YesNo(c.Default) }},
+				{Head: "jobs", Cell: func(c api.ClassView) string { return fmt.Sprint(c.Jobs) }},
+				{Head: "max down", Cell: func(c api.ClassView) string {
 					return model.MaxDown{Amount: c.MaxDown, Floor: c.MaxDownFloor}.String()
 				}},
-				{head: "memory", cell: func(c api.ClassView) string {
-					return ofQuota(sizeText(c.Used.MemoryBytes), c.Quota.MemoryBytes > 0, sizeText(c.Quota.MemoryBytes))
+				{Head: "memory", Cell: func(c api.ClassView) string {
+					return ofQuota(model.SizeText(c.Used.MemoryBytes), c.Quota.MemoryBytes > 0, model.SizeText(c.Quota.MemoryBytes))
 				}},
-				{head: "instances", cell: func(c api.ClassView) string {
+				{Head: "instances", Cell: func(c api.ClassView) string {
 					return ofQuota(fmt.Sprint(c.Used.Instances), c.Quota.Instances > 0, fmt.Sprint(c.Quota.Instances))
 				}},
-				{head: "preempts equal", wide: true, cell: func(c api.ClassView) string { return string(c.PreemptEqual) }},
+				{Head: "preempts equal", Wide: true, Cell: func(c api.ClassView) string { return string(c.PreemptEqual) }},
 			})
 		},
 	}
@@ -55,7 +56,7 @@ func classSet(a *app) *cobra.Command {
 	var write writeFlags
 	var f classFlags
 	cmd := &cobra.Command{
-		Use: "set NAME", Short: "make a class, or change one; what is not given stays", Args: exactly("NAME"), ValidArgsFunction: a.complete("classes"),
+		Use: "set NAME", Short: "make a class, or change one; what is not given stays", Args: term.Exactly("NAME"), ValidArgsFunction: a.complete("classes"),
 		Long: `Makes a priority class, or changes one. Classes are in one order, the highest first: a new one needs --below or --above, which say where it stands;
 with a class that exists they move it. No instance is changed by that.`,
 		Example: "outspan class set gold --above production\noutspan class set batch --quota-memory 64GiB --quota-instances 200",
@@ -68,12 +69,12 @@ with a class that exists they move it. No instance is changed by that.`,
 			if err != nil {
 				return err
 			}
-			return a.show(shown{json: got.Raw, names: args, text: func(p *page) {
+			return a.Show(term.Result{JSON: got.Raw, Names: args, Text: func(p *term.Page) {
 				rank := 0
 				if got.Value.Class != nil {
 					rank = got.Value.Class.Rank
 				}
-				p.line("class %s %s, rank %d %s", args[0], write.would("is set"), rank, write.done(got.Value.Index))
+				p.Line("class %s %s, rank %d %s", args[0], write.would("is set"), rank, write.done(got.Value.Index))
 			}})
 		},
 	}
@@ -101,7 +102,7 @@ func (f *classFlags) body() (api.ClassBody, error) {
 	if f.maxDown != "" {
 		body.MaxDown = new(model.Amount)
 		if err := body.MaxDown.UnmarshalText([]byte(f.maxDown)); err != nil {
-			return body, usage("--max-down: %v", err)
+			return body, term.Usage("--max-down: %v", err)
 		}
 	}
 	switch f.quotaMemory {
@@ -111,7 +112,7 @@ func (f *classFlags) body() (api.ClassBody, error) {
 	default:
 		n, err := config.ParseSize(f.quotaMemory)
 		if err != nil {
-			return body, usage("--quota-memory: %v", err)
+			return body, term.Usage("--quota-memory: %v", err)
 		}
 		body.QuotaMemory = &n
 	}
@@ -122,7 +123,7 @@ func (f *classFlags) body() (api.ClassBody, error) {
 	default:
 		n, err := strconv.Atoi(f.quotaInstances)
 		if err != nil || n < 0 {
-			return body, usage("--quota-instances takes a number or none, not %q", f.quotaInstances)
+			return body, term.Usage("--quota-instances takes a number or none, not %q", f.quotaInstances)
 		}
 		body.QuotaInstances = &n
 	}
@@ -132,14 +133,14 @@ func (f *classFlags) body() (api.ClassBody, error) {
 func classRm(a *app) *cobra.Command {
 	var write writeFlags
 	cmd := &cobra.Command{
-		Use: "rm NAME", Aliases: []string{"remove"}, Short: "remove a class that no job has", Args: exactly("NAME"), ValidArgsFunction: a.complete("classes"),
+		Use: "rm NAME", Aliases: []string{"remove"}, Short: "remove a class that no job has", Args: term.Exactly("NAME"), ValidArgsFunction: a.complete("classes"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			got, err := a.client().Classes.Remove(cmd.Context(), args[0], write.options())
 			if err != nil {
 				return err
 			}
-			return a.show(shown{json: got.Raw, names: args, text: func(p *page) {
-				p.line("class %s %s %s", args[0], write.would("is removed"), write.done(got.Value.Index))
+			return a.Show(term.Result{JSON: got.Raw, Names: args, Text: func(p *term.Page) {
+				p.Line("class %s %s %s", args[0], write.would("is removed"), write.done(got.Value.Index))
 			}})
 		},
 	}

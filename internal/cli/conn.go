@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/outspan/outspan/client"
+	"github.com/outspan/outspan/internal/cli/term"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
@@ -38,7 +39,7 @@ func (c *connFlags) register(fs *pflag.FlagSet) {
 
 // endpoints are the addresses to try, in order.
 func (c *connFlags) endpoints(env func(string) string) ([]string, error) {
-	if text := first(c.address, env("OUTSPAN_ADDR")); text != "" {
+	if text := term.First(c.address, env("OUTSPAN_ADDR")); text != "" {
 		var list []string
 		for one := range strings.SplitSeq(text, ",") {
 			if one = strings.TrimSpace(one); one == "" {
@@ -81,21 +82,21 @@ func checkEndpoint(one string) error {
 	n, notNumber := strconv.Atoi(port)
 	switch {
 	case notNumber != nil || n < 1 || n > 65535:
-		return usage("address %q: there is no port %q", one, port).
+		return term.Usage("address %q: there is no port %q", one, port).
 			WithHint("the port of a server is listen.port of its file, 7640 if it names none")
 	case scheme == "https":
 		return nil
 	case scheme == "" || scheme == "http" || scheme == "tcp":
-		return usage("address %q is neither https://host:port nor unix:///path", one).
+		return term.Usage("address %q is neither https://host:port nor unix:///path", one).
 			WithHint("write: https://%s; outspan has no plaintext port", net.JoinHostPort(host, port))
 	}
-	return usage("address %q is neither https://host:port nor unix:///path", one).WithHint("see --address and OUTSPAN_ADDR")
+	return term.Usage("address %q is neither https://host:port nor unix:///path", one).WithHint("see --address and OUTSPAN_ADDR")
 }
 
 // credentials are the certificate for https; nil when there is none.
 func (c *connFlags) credentials(env func(string) string) (*transport.Credentials, error) {
 	files := transport.CredentialsConfig{
-		CAFile: first(c.caCert, env("OUTSPAN_CACERT")), CertFile: first(c.cert, env("OUTSPAN_CLIENT_CERT")), KeyFile: first(c.key, env("OUTSPAN_CLIENT_KEY")),
+		CAFile: term.First(c.caCert, env("OUTSPAN_CACERT")), CertFile: term.First(c.cert, env("OUTSPAN_CLIENT_CERT")), KeyFile: term.First(c.key, env("OUTSPAN_CLIENT_KEY")),
 	}
 	var missing []string
 	for _, one := range [...]struct{ value, name string }{
@@ -106,7 +107,7 @@ func (c *connFlags) credentials(env func(string) string) (*transport.Credentials
 		}
 	}
 	if len(missing) > 0 {
-		return nil, usage("https needs a certificate: %s not set", joined(missing)).
+		return nil, term.Usage("https needs a certificate: %s not set", term.Joined(missing)).
 			WithHint("make one with: outspan tls cert create --cli NAME; or use the socket on a server: --address unix:///run/outspan/api.sock")
 	}
 	return transport.LoadCredentials(files)
@@ -128,33 +129,12 @@ func (c *connFlags) config(env func(string) string) (client.Config, error) {
 	}
 	cfg.TLS = func() *tls.Config {
 		one := creds.ClientConfig(transport.RoleServer)
-		one.ServerName = first(c.name(env), one.ServerName)
+		one.ServerName = term.First(c.name(env), one.ServerName)
 		return one
 	}
 	return cfg, nil
 }
 
 func (c *connFlags) name(env func(string) string) string {
-	return first(c.serverName, env("OUTSPAN_TLS_SERVER_NAME"))
-}
-
-// first returns the first text that is not empty.
-func first(texts ...string) string {
-	for _, t := range texts {
-		if t != "" {
-			return t
-		}
-	}
-	return ""
-}
-
-// joined lists words for people: a, b and c.
-func joined(words []string) string {
-	switch len(words) {
-	case 0:
-		return "none"
-	case 1:
-		return words[0]
-	}
-	return strings.Join(words[:len(words)-1], ", ") + " and " + words[len(words)-1]
+	return term.First(c.serverName, env("OUTSPAN_TLS_SERVER_NAME"))
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/client"
+	"github.com/outspan/outspan/internal/cli/term"
 )
 
 // eventFlags choose events.
@@ -26,7 +27,7 @@ type eventFlags struct {
 // check refuses a number without a unit, which could be seconds, minutes or the index of an event.
 func (f *eventFlags) check() error {
 	if bareNumber.MatchString(f.since) && strings.Trim(f.since, "0") != "" {
-		return usage("--since %s has no unit", f.since).WithHint("write %[1]ss or %[1]sm for a time before now, or the whole id of an event, such as %[1]s.0; 0 stands for the oldest", f.since)
+		return term.Usage("--since %s has no unit", f.since).WithHint("write %[1]ss or %[1]sm for a time before now, or the whole id of an event, such as %[1]s.0; 0 stands for the oldest", f.since)
 	}
 	return nil
 }
@@ -53,7 +54,7 @@ var eventID = regexp.MustCompile(`^[0-9]+(\.[0-9]+)?$`)
 func eventsCommand(a *app) *cobra.Command {
 	var f eventFlags
 	cmd := &cobra.Command{
-		Use: "events", Short: "show what happened, and follow what happens", Args: exactly(),
+		Use: "events", Short: "show what happened, and follow what happens", Args: term.Exactly(),
 		Long: `Shows the newest events, or those since --since. With -f it goes on with those to come, and outlives changes of the leader without a gap
 and without repeating any. With -o json and -f: one event a line.`,
 		Example: "outspan events -f\noutspan events --since 30m --subject node/n7\noutspan events --since 1042.0 --type node. -o json\noutspan events --subject drain/01J9ZK -f",
@@ -92,22 +93,22 @@ func (a *app) listEvents(ctx context.Context, f *eventFlags) error {
 		events = append(events, e.Value)
 		found.Items, found.Index = append(found.Items, e.Raw), e.Index
 	}
-	raw, err := marshal(found)
+	raw, err := term.Marshal(found)
 	if err != nil {
 		return err
 	}
-	if !a.output.machine() {
+	if !a.Output.Machine() {
 		a.nameNodes(ctx, events)
 	}
-	return showList(a, client.List[api.Event]{Items: events, Raw: raw}, func(e api.Event) string { return e.ID }, []column[api.Event]{
-		{head: "id", cell: func(e api.Event) string { return e.ID }},
-		{head: "time", cell: func(e api.Event) string { return stamp(&e.Time) }},
-		{head: "type", cell: func(e api.Event) string { return string(e.Type) }},
-		{head: "subject", cell: func(e api.Event) string { return e.Subject }},
-		{head: "change", cell: whyChanged},
-		{head: "cause", cell: func(e api.Event) string { return string(e.Cause) }},
-		{head: "actor", cell: func(e api.Event) string { return string(e.Actor) }},
-		{head: "data", wide: true, cell: eventData},
+	return showList(a, client.List[api.Event]{Items: events, Raw: raw}, func(e api.Event) string { return e.ID }, []term.Column[api.Event]{
+		{Head: "id", Cell: func(e api.Event) string { return e.ID }},
+		{Head: "time", Cell: func(e api.Event) string { return term.Stamp(&e.Time) }},
+		{Head: "type", Cell: func(e api.Event) string { return string(e.Type) }},
+		{Head: "subject", Cell: func(e api.Event) string { return e.Subject }},
+		{Head: "change", Cell: whyChanged},
+		{Head: "cause", Cell: func(e api.Event) string { return string(e.Cause) }},
+		{Head: "actor", Cell: func(e api.Event) string { return string(e.Actor) }},
+		{Head: "data", Wide: true, Cell: eventData},
 	})
 }
 
@@ -128,7 +129,7 @@ func (a *app) nameNodes(ctx context.Context, events []api.Event) {
 		names["node/"+string(n.ID)] = "node/" + n.Name
 	}
 	for i := range events {
-		events[i].Subject = first(names[events[i].Subject], events[i].Subject)
+		events[i].Subject = term.First(names[events[i].Subject], events[i].Subject)
 	}
 }
 
@@ -137,11 +138,11 @@ func changeText(e api.Event) string {
 	before, after := e.Data["before"], e.Data["after"]
 	switch {
 	case before == "" && after == "":
-		return first(e.Data["text"], e.Data["instances"])
+		return term.First(e.Data["text"], e.Data["instances"])
 	case before == "":
 		return after
 	}
-	return before + " -> " + first(after, "nothing")
+	return before + " -> " + term.First(after, "nothing")
 }
 
 func eventData(e api.Event) string {
@@ -171,15 +172,15 @@ func (a *app) followEvents(ctx context.Context, f *eventFlags) error {
 // printEvent prints one event as a line.
 func (a *app) printEvent(e api.Event, raw []byte) error {
 	switch {
-	case a.output.template != "":
-		return printTemplate(a.shown(), a.output.template, raw)
-	case a.output.is(asJSON):
-		a.printf("%s\n", raw)
-	case a.output.is(asYAML):
-		a.printf("---\n")
-		return printYAML(a.out, raw)
-	case a.output.is(asName):
-		a.printf("%s\n", e.ID)
+	case a.Output.Template != "":
+		return term.PrintTemplate(a.Printable(), a.Output.Template, raw)
+	case a.Output.Is(term.AsJSON):
+		a.Printf("%s\n", raw)
+	case a.Output.Is(term.AsYAML):
+		a.Printf("---\n")
+		return term.PrintYAML(a.Out, raw)
+	case a.Output.Is(term.AsName):
+		a.Printf("%s\n", e.ID)
 	default:
 		line := fmt.Sprintf("%s %s %s %s %s", e.Time.Local().Format("15:04:05"), e.ID, e.Type, e.Subject, changeText(e))
 		for _, one := range [...]string{string(e.Cause), string(e.Actor), eventData(e)} {
@@ -187,7 +188,7 @@ func (a *app) printEvent(e api.Event, raw []byte) error {
 				line += " " + one
 			}
 		}
-		a.printf("%s\n", oneLine(line))
+		a.Printf("%s\n", term.OneLine(line))
 	}
 	return nil
 }

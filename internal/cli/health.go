@@ -14,6 +14,8 @@ import (
 
 	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/client"
+	"github.com/outspan/outspan/cluster"
+	"github.com/outspan/outspan/internal/cli/term"
 	"github.com/outspan/outspan/model"
 )
 
@@ -26,7 +28,7 @@ func serverHealth(a *app) *cobra.Command {
 	var leader bool
 	var until waitFlags
 	cmd := &cobra.Command{
-		Use: "health", Short: "ask servers whether they are ready", Args: exactly(),
+		Use: "health", Short: "ask servers whether they are ready", Args: term.Exactly(),
 		Example: "outspan server health\noutspan server health --wait --timeout 60s",
 		Long: `Asks each server at --address whether it has caught up and knows a leader. Exit code 6 when one of them is not ready.
 
@@ -61,7 +63,7 @@ type serverAnswer struct {
 // leader the one that leads is looked for. Where one of several is not ready the answers come with the error of the
 // first one that is not.
 func (a *app) askHealth(ctx context.Context, leader bool) ([]serverAnswer, error) {
-	addresses, err := a.conn.endpoints(a.env)
+	addresses, err := a.conn.endpoints(a.Env)
 	if err != nil {
 		return nil, err
 	}
@@ -88,10 +90,10 @@ func (a *app) askHealth(ctx context.Context, leader bool) ([]serverAnswer, error
 		var known *model.Error
 		switch {
 		case err == nil:
-		case errors.As(err, &known) && exitOf(err) == exitTransient && ctx.Err() == nil:
+		case errors.As(err, &known) && exitOf(err) == term.ExitTransient && ctx.Err() == nil:
 			all[i].Status, all[i].dark = strings.ReplaceAll(string(known.Code), "_", " "), true
 			failed = cmp.Or(failed, error(model.Refuse(known.Code, "the server at %s is not ready: %s", addresses[i], describe(err).Message).
-				WithHint("%s", first(known.Hint, "see its log, and: outspan server members"))))
+				WithHint("%s", term.First(known.Hint, "see its log, and: outspan server members"))))
 		default:
 			return nil, err
 		}
@@ -102,8 +104,8 @@ func (a *app) askHealth(ctx context.Context, leader bool) ([]serverAnswer, error
 func (a *app) showHealth(all []serverAnswer) error {
 	h := all[max(0, slices.IndexFunc(all, func(s serverAnswer) bool { return !s.dark }))]
 	if len(all) == 1 {
-		return a.show(shown{json: h.raw, names: []string{h.Name}, text: func(p *page) {
-			p.fields(field{"Name", h.Name}, field{"Status", h.Status}, field{"Leader", yesNo(h.Leader)}, field{"Index", fmt.Sprint(h.Index)}, field{"Disk", string(h.Disk)})
+		return a.Show(term.Result{JSON: h.raw, Names: []string{h.Name}, Text: func(p *term.Page) {
+			p.Fields(term.Field{"Name", h.Name}, term.Field{"Status", h.Status}, term.Field{"Leader", term.YesNo(h.Leader)}, term.Field{"Index", fmt.Sprint(h.Index)}, term.Field{"Disk", string(h.Disk)})
 		}})
 	}
 	var names []string
@@ -120,22 +122,22 @@ func (a *app) showHealth(all []serverAnswer) error {
 			return cell(s)
 		}
 	}
-	s, err := shownValue(struct { // the first answer of a server that is ready, and those of all
+	s, err := term.ResultOf(struct { // the first answer of a server that is ready, and those of all
 		api.Health
 		Servers []serverAnswer `json:"servers"`
-	}{h.Health, all}, names, func(p *page) {
-		rows(p, all, []column[serverAnswer]{
-			{head: "address", cell: func(s serverAnswer) string { return s.Address }},
-			{head: "name", cell: told(func(s serverAnswer) string { return s.Name })},
-			{head: "status", cell: func(s serverAnswer) string { return s.Status }},
-			{head: "leader", cell: told(func(s serverAnswer) string { return yesNo(s.Leader) })},
-			{head: "index", cell: told(func(s serverAnswer) string { return fmt.Sprint(s.Index) })},
+	}{h.Health, all}, names, func(p *term.Page) {
+		term.Rows(p, all, []term.Column[serverAnswer]{
+			{Head: "address", Cell: func(s serverAnswer) string { return s.Address }},
+			{Head: "name", Cell: told(func(s serverAnswer) string { return s.Name })},
+			{Head: "status", Cell: func(s serverAnswer) string { return s.Status }},
+			{Head: "leader", Cell: told(func(s serverAnswer) string { return term.YesNo(s.Leader) })},
+			{Head: "index", Cell: told(func(s serverAnswer) string { return fmt.Sprint(s.Index) })},
 		})
 	})
 	if err != nil {
 		return err
 	}
-	return a.show(s)
+	return a.Show(s)
 }
 
 // waitForServers waits until the cluster is whole and the servers that are asked are ready, at two looks in a row: a
@@ -155,7 +157,7 @@ func (a *app) waitForServers(ctx context.Context, leader bool, until *waitFlags)
 			if whole++; whole == 2 {
 				return nil
 			}
-		case err != nil && ctx.Err() == nil && exitOf(err) != exitTransient:
+		case err != nil && ctx.Err() == nil && exitOf(err) != term.ExitTransient:
 			return err
 		case ctx.Err() == nil:
 			whole, lacks = 0, why
@@ -204,4 +206,102 @@ func lackingServer(members []api.Member) string {
 		}
 	}
 	return ""
+}
+
+// codeNotVerified is the outcome of a verification that could not compare every server.
+const codeNotVerified model.Code = "not_verified"
+
+func serverVerify(a *app) *cobra.Command {
+	patience := 10 * time.Second
+	cmd := &cobra.Command{
+		Use: "verify", Short: "compare the states of all servers", Args: term.Exactly(),
+		Long: `Compares the digests of all servers' states at one index; nothing is written, and no leader is needed. Servers do the same by
+themselves at their start, every ten minutes, and after a snapshot or a restore. One whose state a majority of the voters contradicts
+stops, leaves a report in its data directory, and does not start on that state again.
+Exit code 0 when all are equal, 7 when one differs, 6 when some could not be compared.`,
+		Example: "outspan server verify\noutspan server verify --timeout 60s --json",
+		RunE:    func(cmd *cobra.Command, _ []string) error { return a.verifyServers(cmd.Context(), patience) },
+	}
+	cmd.Flags().DurationVar(&patience, "timeout", patience, "how long to wait for servers that are behind; at most 60s")
+	return cmd
+}
+
+func (a *app) verifyServers(ctx context.Context, patience time.Duration) error {
+	got, err := a.client().Members.Verify(ctx, patience)
+	if err != nil {
+		return err
+	}
+	v := got.Value
+	var names []string
+	for _, s := range v.Items {
+		names = append(names, s.Name)
+	}
+	if err := a.Show(term.Result{JSON: got.Raw, Names: names, Text: func(p *term.Page) { verificationPage(p, v) }}); err != nil {
+		return err
+	}
+	return verified(v)
+}
+
+func verificationPage(p *term.Page, v api.Verification) {
+	term.Rows(p, v.Items, []term.Column[api.VerifiedServer]{
+		{Head: "name", Cell: func(s api.VerifiedServer) string { return s.Name }},
+		{Head: "id", Wide: true, Cell: func(s api.VerifiedServer) string { return string(s.ID) }},
+		{Head: "voter", Cell: func(s api.VerifiedServer) string { return term.YesNo(s.Voter) }},
+		{Head: "leader", Cell: func(s api.VerifiedServer) string { return term.YesNo(s.Leader) }},
+		{Head: "index", Cell: func(s api.VerifiedServer) string { return term.Number(s.Index) }},
+		{Head: "digest", Cell: func(s api.VerifiedServer) string { return short(s.Digest) }},
+		{Head: "verdict", Cell: func(s api.VerifiedServer) string { return shout(s.Verdict) }},
+		{Head: "version", Wide: true, Cell: func(s api.VerifiedServer) string { return s.Version }},
+		{Head: "detail", Cell: func(s api.VerifiedServer) string { return s.Detail }},
+	})
+	for _, s := range v.Items {
+		if len(s.Tables) == 0 {
+			continue
+		}
+		p.Section("Tables of %s that differ", s.Name)
+		term.Rows(p, s.Tables, []term.Column[api.TableDiff]{
+			{Head: "table", Cell: func(t api.TableDiff) string { return t.Name }},
+			{Head: "rows", Cell: func(t api.TableDiff) string { return fmt.Sprint(t.Rows) }},
+			{Head: "digest", Cell: func(t api.TableDiff) string { return short(t.Digest) }},
+			{Head: "expected rows", Cell: func(t api.TableDiff) string { return fmt.Sprint(t.ExpectedRows) }},
+			{Head: "expected digest", Cell: func(t api.TableDiff) string { return short(t.ExpectedDigest) }},
+		})
+	}
+}
+
+// short is enough of a digest to see that two are not the same.
+func short(digest string) string { return digest[:min(len(digest), 12)] }
+
+// shout makes the verdict that matters stand out.
+func shout(verdict string) string {
+	if verdict == string(cluster.VerdictDiffers) {
+		return strings.ToUpper(verdict)
+	}
+	return verdict
+}
+
+// verified turns what was found into the exit code, and says what to do.
+func verified(v api.Verification) error {
+	var differ, missing []string
+	for _, s := range v.Items {
+		switch cluster.Verdict(s.Verdict) {
+		case cluster.VerdictEqual:
+		case cluster.VerdictDiffers:
+			differ = append(differ, s.Name)
+		default:
+			missing = append(missing, s.Name)
+		}
+	}
+	switch cluster.Verdict(v.Verdict) {
+	case cluster.VerdictEqual:
+		return nil
+	case cluster.VerdictUndecided:
+		return model.Refuse(model.CodeStateDiffers, "servers differ, and no state has a majority of the voters: %s", strings.Join(differ, ", ")).
+			WithHint("bring the other voters back: then it is known who is wrong. Before that, save a snapshot and copy the data directories")
+	case cluster.VerdictDiffers:
+		return model.Refuse(model.CodeStateDiffers, "the majority of the voters contradicts: %s", strings.Join(differ, ", ")).
+			WithHint("such a server stops by itself and says in its log how it comes back; it keeps a report in state-differs in its data_dir")
+	}
+	return model.Refuse(codeNotVerified, "not compared: %s; the others are equal", strings.Join(missing, ", ")).
+		WithHint("try again when they answer, with a longer --timeout for those that are behind; see: outspan server members")
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/client"
+	"github.com/outspan/outspan/internal/cli/term"
 	"github.com/outspan/outspan/model"
 )
 
@@ -20,23 +21,23 @@ func bySlot(x, y api.Instance) int {
 	return cmp.Or(cmp.Compare(x.Job, y.Job), cmp.Compare(x.Group, y.Group), cmp.Compare(x.Slot, y.Slot), x.CreatedAt.Compare(y.CreatedAt), cmp.Compare(x.ID, y.ID))
 }
 
-func (a *app) instanceColumns() []column[api.Instance] {
-	return []column[api.Instance]{
-		{head: "id", of: "id", cell: instanceID},
-		{head: "group", of: "job,group", cell: func(i api.Instance) string { return string(i.Job) + "/" + i.Group }},
-		{head: "slot", of: "slot", cell: func(i api.Instance) string { return fmt.Sprint(i.Slot) }},
-		{head: "node", of: "node", cell: func(i api.Instance) string { return i.Node }},
-		{head: "desired", of: "desired", cell: func(i api.Instance) string { return string(i.Desired) }},
-		{head: "observed", of: "observed", cell: func(i api.Instance) string { return string(i.Observed) }},
-		{head: "version", of: "version", cell: func(i api.Instance) string { return fmt.Sprint(i.Version) }},
-		{head: "age", of: "created_at", cell: func(i api.Instance) string { return a.age(&i.CreatedAt) }},
-		{head: "cause", of: "cause", wide: true, cell: func(i api.Instance) string { return string(i.Cause) }},
-		{head: "restarts", of: "restarts", wide: true, cell: func(i api.Instance) string { return fmt.Sprint(i.Restarts) }},
-		{head: "ports", of: "ports,address", wide: true, cell: portsText},
-		{head: "volume", of: "volume", wide: true, cell: func(i api.Instance) string { return i.Volume }},
-		{head: "evicting", of: "eviction", wide: true, cell: func(i api.Instance) string { return evictionText(i.Eviction) }},
-		{head: "replaces", of: "replaces", wide: true, cell: func(i api.Instance) string { return string(i.Replaces) }},
-		{head: "reason", of: "reason,stop_cause", cell: reasonText},
+func (a *app) instanceColumns() []term.Column[api.Instance] {
+	return []term.Column[api.Instance]{
+		{Head: "id", Of: "id", Cell: instanceID},
+		{Head: "group", Of: "job,group", Cell: func(i api.Instance) string { return string(i.Job) + "/" + i.Group }},
+		{Head: "slot", Of: "slot", Cell: func(i api.Instance) string { return fmt.Sprint(i.Slot) }},
+		{Head: "node", Of: "node", Cell: func(i api.Instance) string { return i.Node }},
+		{Head: "desired", Of: "desired", Cell: func(i api.Instance) string { return string(i.Desired) }},
+		{Head: "observed", Of: "observed", Cell: func(i api.Instance) string { return string(i.Observed) }},
+		{Head: "version", Of: "version", Cell: func(i api.Instance) string { return fmt.Sprint(i.Version) }},
+		{Head: "age", Of: "created_at", Cell: func(i api.Instance) string { return a.Age(&i.CreatedAt) }},
+		{Head: "cause", Of: "cause", Wide: true, Cell: func(i api.Instance) string { return string(i.Cause) }},
+		{Head: "restarts", Of: "restarts", Wide: true, Cell: func(i api.Instance) string { return fmt.Sprint(i.Restarts) }},
+		{Head: "ports", Of: "ports,address", Wide: true, Cell: portsText},
+		{Head: "volume", Of: "volume", Wide: true, Cell: func(i api.Instance) string { return i.Volume }},
+		{Head: "evicting", Of: "eviction", Wide: true, Cell: func(i api.Instance) string { return evictionText(i.Eviction) }},
+		{Head: "replaces", Of: "replaces", Wide: true, Cell: func(i api.Instance) string { return string(i.Replaces) }},
+		{Head: "reason", Of: "reason,stop_cause", Cell: reasonText},
 	}
 }
 
@@ -62,7 +63,7 @@ func evictionText(e api.Eviction) string {
 		for _, c := range e.WaitingFor {
 			codes = append(codes, string(c))
 		}
-		text += ", waits for " + joined(codes)
+		text += ", waits for " + term.Joined(codes)
 	}
 	return strings.TrimPrefix(text, ", ")
 }
@@ -80,7 +81,7 @@ func instanceLs(a *app) *cobra.Command {
 	var filter listFlags
 	var choice client.InstanceListOptions
 	cmd := &cobra.Command{
-		Use: "ls", Aliases: []string{"list"}, Short: "list instances", Args: exactly(),
+		Use: "ls", Aliases: []string{"list"}, Short: "list instances", Args: term.Exactly(),
 		Example: "outspan instance ls --job web\noutspan instance ls --node n7 -o wide\noutspan instance ls --filter observed=failed -o name",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			choice.ListOptions = filter.options()
@@ -113,25 +114,25 @@ func (a *app) showInstance(ctx context.Context, ref string) error {
 	if err != nil {
 		return err
 	}
-	return a.show(shown{json: got.Raw, names: []string{instanceID(got.Value)}, text: func(p *page) { a.instancePage(p, got.Value) }})
+	return a.Show(term.Result{JSON: got.Raw, Names: []string{instanceID(got.Value)}, Text: func(p *term.Page) { a.instancePage(p, got.Value) }})
 }
 
-func (a *app) instancePage(p *page, i api.Instance) {
+func (a *app) instancePage(p *term.Page, i api.Instance) {
 	exit := ""
 	if i.ExitCode != nil {
 		exit = fmt.Sprint(*i.ExitCode)
 	}
-	p.fields(
-		field{"Id", instanceID(i)}, field{"Group", string(i.Job) + "/" + i.Group}, field{"Slot", fmt.Sprint(i.Slot)},
-		field{"Version", fmt.Sprint(i.Version)}, field{"Node", i.Node}, field{"Class", string(i.Class)},
-		field{"Desired", string(i.Desired)}, field{"Observed", string(i.Observed)}, field{"Reason", reasonText(i)},
-		field{"Cause", string(i.Cause)}, field{"Stop cause", string(i.StopCause)}, field{"Evicting", evictionText(i.Eviction)},
-		field{"Not prepared", i.Eviction.Failure}, field{"Facts", factsText(i)},
-		field{"Replaces", string(i.Replaces)}, field{"Replaced by", string(i.ReplacedBy)}, field{"Exit code", exit},
-		field{"Restarts", number(i.Restarts)}, field{"Ports", portsText(i)}, field{"Volume", i.Volume},
-		field{"CPU", fmt.Sprintf("%d shares", i.Resources.CPU)}, field{"Memory", sizeText(i.Resources.MemoryBytes) + " with overhead"},
-		field{"Disk", diskLimitText(i.Disk)}, field{"Deployment", string(i.Deployment)}, field{"Created", stamp(&i.CreatedAt)}, field{"Started", stamp(i.StartedAt)},
-		field{"Index", number(i.Index)},
+	p.Fields(
+		term.Field{"Id", instanceID(i)}, term.Field{"Group", string(i.Job) + "/" + i.Group}, term.Field{"Slot", fmt.Sprint(i.Slot)},
+		term.Field{"Version", fmt.Sprint(i.Version)}, term.Field{"Node", i.Node}, term.Field{"Class", string(i.Class)},
+		term.Field{"Desired", string(i.Desired)}, term.Field{"Observed", string(i.Observed)}, term.Field{"Reason", reasonText(i)},
+		term.Field{"Cause", string(i.Cause)}, term.Field{"Stop cause", string(i.StopCause)}, term.Field{"Evicting", evictionText(i.Eviction)},
+		term.Field{"Not prepared", i.Eviction.Failure}, term.Field{"Facts", factsText(i)},
+		term.Field{"Replaces", string(i.Replaces)}, term.Field{"Replaced by", string(i.ReplacedBy)}, term.Field{"Exit code", exit},
+		term.Field{"Restarts", term.Number(i.Restarts)}, term.Field{"Ports", portsText(i)}, term.Field{"Volume", i.Volume},
+		term.Field{"CPU", fmt.Sprintf("%d shares", i.Resources.CPU)}, term.Field{"Memory", model.SizeText(i.Resources.MemoryBytes) + " with overhead"},
+		term.Field{"Disk", diskLimitText(i.Disk)}, term.Field{"Deployment", string(i.Deployment)}, term.Field{"Created", term.Stamp(&i.CreatedAt)}, term.Field{"Started", term.Stamp(i.StartedAt)},
+		term.Field{"Index", term.Number(i.Index)},
 	)
 }
 
@@ -141,18 +142,18 @@ func diskLimitText(d api.InstanceDisk) string {
 	case d.LimitBytes == 0:
 		return ""
 	case !d.Above:
-		return "limit " + sizeText(d.LimitBytes)
+		return "limit " + model.SizeText(d.LimitBytes)
 	}
 	about := ""
 	if d.AtLeast {
 		about = "at least "
 	}
-	return fmt.Sprintf("%s%s, above its limit of %s; %s", about, sizeText(d.UsedBytes), sizeText(d.LimitBytes), d.Next)
+	return fmt.Sprintf("%s%s, above its limit of %s; %s", about, model.SizeText(d.UsedBytes), model.SizeText(d.LimitBytes), d.Next)
 }
 
 func instanceWhy(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use: "why INSTANCE", Short: "explain how an instance came to its state, and what comes next", Args: exactly("INSTANCE"), ValidArgsFunction: a.complete("instances"),
+		Use: "why INSTANCE", Short: "explain how an instance came to its state, and what comes next", Args: term.Exactly("INSTANCE"), ValidArgsFunction: a.complete("instances"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			got, err := a.client().Instances.Why(cmd.Context(), args[0], client.ReadOptions{})
 			if err != nil {
@@ -201,11 +202,11 @@ func (v *instanceVerb) run(ctx context.Context, a *app, ref string) error {
 	if v.body.Cancel && got.Value.Instance != nil {
 		done = canceledText(got.Value.Instance, got.Value.AvoidEnded)
 	}
-	return a.show(shown{json: got.Raw, names: []string{id}, text: func(p *page) {
-		p.line("instance %s %s %s", id, done, v.write.done(got.Value.Index))
+	return a.Show(term.Result{JSON: got.Raw, Names: []string{id}, Text: func(p *term.Page) {
+		p.Line("instance %s %s %s", id, done, v.write.done(got.Value.Index))
 		if until := got.Value.AvoidUntil; until != nil {
 			i := got.Value.Instance
-			p.line("all of %s/%s avoids node %s until %s; take that back with: outspan instance evict %s --cancel", i.Job, i.Group, i.Node, stamp(until), id)
+			p.Line("all of %s/%s avoids node %s until %s; take that back with: outspan instance evict %s --cancel", i.Job, i.Group, i.Node, term.Stamp(until), id)
 		}
 	}})
 }
@@ -248,21 +249,21 @@ func awaitsText(i *api.Instance) string {
 
 func instanceEvict(a *app) *cobra.Command {
 	v := instanceVerb{verb: "evict", done: "is evicted"}
-	var grace durationValue
+	var grace term.DurationFlag
 	cmd := &cobra.Command{
-		Use: "evict INSTANCE", Short: "stop an instance if its budget allows it; it is replaced", Args: exactly("INSTANCE"), ValidArgsFunction: a.complete("instances"),
+		Use: "evict INSTANCE", Short: "stop an instance if its budget allows it; it is replaced", Args: term.Exactly("INSTANCE"), ValidArgsFunction: a.complete("instances"),
 		Long: "Stops an instance if its budget allows it, or says what it waits for (code budget_min_ready or budget_rate, exit code 6: try again later).\n\n" +
 			"Its replacement is made after it has stopped; with --surge, in a group that replaces first, it goes on until its replacement is ready.\n\n" +
 			"A replica of a replicated group goes on until another copy of its data is in sync on another node, and is stopped then. --cancel takes back what goes on.\n\n" +
 			"With --avoid no new instance of its group goes to its node for an hour if another node will do. --cancel takes that back too, also when the instance has stopped.",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if grace.set {
-				v.body.Grace = grace.d
+			if grace.Given {
+				v.body.Grace = grace.Value
 			}
 			return v.run(cmd.Context(), a, args[0])
 		},
 	}
-	grace.d = new(model.Duration)
+	grace.Value = new(model.Duration)
 	v.write.register(cmd, "say whether it would be allowed, change nothing")
 	v.until.register(cmd, "stopped")
 	cmd.Flags().Var(&grace, "grace", "time between the stop signal and the kill, instead of the group's")
@@ -275,14 +276,14 @@ func instanceEvict(a *app) *cobra.Command {
 
 func instanceStop(a *app) *cobra.Command {
 	v := instanceVerb{verb: "stop", done: "is stopped"}
-	grace := durationValue{d: new(model.Duration)}
+	grace := term.DurationFlag{Value: new(model.Duration)}
 	cmd := &cobra.Command{
-		Use: "stop INSTANCE", Short: "stop an instance; it is replaced", Args: exactly("INSTANCE"), ValidArgsFunction: a.complete("instances"),
+		Use: "stop INSTANCE", Short: "stop an instance; it is replaced", Args: term.Exactly("INSTANCE"), ValidArgsFunction: a.complete("instances"),
 		Long: "Stops an instance under its budget, as evict does. --bypass-budget stops it whatever its budget or role says; that is recorded.\n\n" +
 			"What was replaced while its node was silent ends there within its grace when the node is back; --grace 0s ends it at once.",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if grace.set {
-				v.body.Grace = grace.d
+			if grace.Given {
+				v.body.Grace = grace.Value
 			}
 			return v.run(cmd.Context(), a, args[0])
 		},
@@ -298,7 +299,7 @@ func instanceStop(a *app) *cobra.Command {
 func instanceRestart(a *app) *cobra.Command {
 	v := instanceVerb{verb: "restart", done: "is restarted in place"}
 	cmd := &cobra.Command{
-		Use: "restart INSTANCE", Short: "restart the program in place", Args: exactly("INSTANCE"), ValidArgsFunction: a.complete("instances"),
+		Use: "restart INSTANCE", Short: "restart the program in place", Args: term.Exactly("INSTANCE"), ValidArgsFunction: a.complete("instances"),
 		RunE: func(cmd *cobra.Command, args []string) error { return v.run(cmd.Context(), a, args[0]) },
 	}
 	v.write.register(cmd, "check only, change nothing")

@@ -9,6 +9,7 @@ import (
 
 	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/client"
+	"github.com/outspan/outspan/internal/cli/term"
 	"github.com/outspan/outspan/model"
 )
 
@@ -16,7 +17,7 @@ func jobRevert(a *app) *cobra.Command {
 	var change changeFlags
 	var body api.RevertBody
 	cmd := &cobra.Command{
-		Use: "revert JOB [VERSION]", Short: "make an earlier version the wanted state again", Args: between(1, 2), ValidArgsFunction: a.complete("jobs"),
+		Use: "revert JOB [VERSION]", Short: "make an earlier version the wanted state again", Args: term.Between(1, 2), ValidArgsFunction: a.complete("jobs"),
 		Long: `Shows the plan, submits the spec of an earlier version again as a new version, and follows that. Without VERSION it goes to the newest one that
 completed its rollout and differs from the current one in more than counts; versions that a revert has left are passed over. Where the current version is a
 revert already, VERSION must be named. Every group keeps the count that it has now; where that can't be, a note says so.`,
@@ -25,7 +26,7 @@ revert already, VERSION must be named. Every group keeps the count that it has n
 			if len(args) == 2 {
 				v, err := strconv.ParseUint(strings.TrimPrefix(args[1], "v"), 10, 64)
 				if err != nil || v == 0 {
-					return usage("%q is not a version of a job", args[1]).WithHint("list them with: outspan job history %s", args[0])
+					return term.Usage("%q is not a version of a job", args[1]).WithHint("list them with: outspan job history %s", args[0])
 				}
 				body.Version = v
 			}
@@ -68,13 +69,13 @@ func (a *app) revertJob(ctx context.Context, job string, body api.RevertBody, ch
 	if err != nil {
 		return err
 	}
-	if planned != nil && !a.output.machine() {
+	if planned != nil && !a.Output.Machine() {
 		if err := a.showPlan(planned); err != nil {
 			return err
 		}
 	}
 	if got.Value.Note != "" {
-		a.note("%s", got.Value.Note)
+		a.Note("%s", got.Value.Note)
 	}
 	done, plain := revertedTo(&got.Value.JobReply), client.Response[api.JobReply]{Value: got.Value.JobReply, Raw: got.Raw, Index: got.Index}
 	if !follows || got.Value.Job == nil {
@@ -95,19 +96,19 @@ func (a *app) showRevertPlan(tried plannedRevert, change *changeFlags) error {
 	if tried.Job != nil {
 		name = jobName(*tried.Job)
 	}
-	s, err := shownValue(tried, []string{name}, func(p *page) {
+	s, err := term.ResultOf(tried, []string{name}, func(p *term.Page) {
 		if tried.Plan != nil {
-			p.plan(tried.Plan)
+			planPage(p, tried.Plan)
 		}
-		p.jobReply(&tried.JobReply, revertedTo(&tried.JobReply), &change.write)
+		jobReplyPage(p, &tried.JobReply, revertedTo(&tried.JobReply), &change.write)
 		if tried.Note != "" {
-			p.line("%s", tried.Note)
+			p.Line("%s", tried.Note)
 		}
 	})
 	if err != nil {
 		return err
 	}
-	if err := a.show(s); err != nil || tried.Plan == nil {
+	if err := a.Show(s); err != nil || tried.Plan == nil {
 		return err
 	}
 	return tried.Plan.short(true)

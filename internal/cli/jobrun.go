@@ -13,6 +13,7 @@ import (
 
 	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/client"
+	"github.com/outspan/outspan/internal/cli/term"
 	"github.com/outspan/outspan/model"
 )
 
@@ -37,14 +38,14 @@ func (f *changeFlags) follows() (bool, error) {
 	case "submitted":
 		return false, nil
 	}
-	return false, usage("--wait=%s: a job has no such state to wait for", f.until.state).WithHint("use succeeded or submitted")
+	return false, term.Usage("--wait=%s: a job has no such state to wait for", f.until.state).WithHint("use succeeded or submitted")
 }
 
 func jobRun(a *app) *cobra.Command {
 	var change changeFlags
 	var message, ifIndex string
 	cmd := &cobra.Command{
-		Use: "run FILE", Short: "make a job file the wanted state, and follow that", Args: exactly("FILE"),
+		Use: "run FILE", Short: "make a job file the wanted state, and follow that", Args: term.Exactly("FILE"),
 		Long: `Submits a job file ("-" reads standard input) and follows until every instance of it is ready.
 
 Exit codes: 0 all ready; 2 the file is invalid; 21 not all can be placed; 22 the deployment failed; 23 --timeout.`,
@@ -83,7 +84,7 @@ func (a *app) runJob(ctx context.Context, file, message, ifIndex string, change 
 	if err != nil {
 		return err
 	}
-	if !a.output.machine() {
+	if !a.Output.Machine() {
 		if err := a.showPlan(planned); err != nil {
 			return err
 		}
@@ -137,22 +138,22 @@ func (a *app) showJobReply(got client.Response[api.JobReply], done string, chang
 	if r.Job != nil {
 		name = jobName(*r.Job)
 	}
-	return a.show(shown{json: got.Raw, names: []string{name}, text: func(p *page) { p.jobReply(&r, done, &change.write) }})
+	return a.Show(term.Result{JSON: got.Raw, Names: []string{name}, Text: func(p *term.Page) { jobReplyPage(p, &r, done, &change.write) }})
 }
 
 // jobReply says what a write has done to a job.
-func (p *page) jobReply(r *api.JobReply, done string, write *writeFlags) {
+func jobReplyPage(p *term.Page, r *api.JobReply, done string, write *writeFlags) {
 	if r.Job == nil {
 		return
 	}
 	if !r.Changed && !r.Replayed {
-		p.line("job %s is so already: nothing was changed", r.Job.Name)
+		p.Line("job %s is so already: nothing was changed", r.Job.Name)
 		return
 	}
 	if write.dryRun {
 		done = "would be " + strings.TrimPrefix(done, "is ")
 	}
-	p.line("job %s %s, version %d %s", r.Job.Name, done, r.Job.Version, write.done(r.Index))
+	p.Line("job %s %s, version %d %s", r.Job.Name, done, r.Job.Version, write.done(r.Index))
 }
 
 // jobResult is what a followed change prints as JSON: the reply, and how the job and its deployment were at the end.
@@ -165,20 +166,20 @@ type jobResult struct {
 func (a *app) followJob(ctx context.Context, got client.Response[api.JobReply], done string, change *changeFlags) error {
 	r := got.Value
 	name := jobName(*r.Job)
-	if a.output.machine() {
-		end, failed := a.watchJob(ctx, name, r, &change.until, a.note, func(jobLook) {})
-		s, err := shownValue(jobResult{end.reply(r), end.deployment}, []string{name}, nil)
+	if a.Output.Machine() {
+		end, failed := a.watchJob(ctx, name, r, &change.until, a.Note, func(jobLook) {})
+		s, err := term.ResultOf(jobResult{end.reply(r), end.deployment}, []string{name}, nil)
 		if err != nil {
 			return err
 		}
-		return cmp.Or(a.show(s), failed)
+		return cmp.Or(a.Show(s), failed)
 	}
 	if err := a.showJobReply(got, done, change); err != nil {
 		return err
 	}
-	p := &progress{a: a}
-	defer p.end()
-	_, err := a.watchJob(ctx, name, r, &change.until, p.line, func(l jobLook) { p.now("%s", l.text()) })
+	p := term.NewProgress(&a.Console)
+	defer p.End()
+	_, err := a.watchJob(ctx, name, r, &change.until, p.Line, func(l jobLook) { p.Now("%s", l.text()) })
 	return err
 }
 
@@ -269,19 +270,19 @@ func (a *app) watchJob(ctx context.Context, name string, r api.JobReply, until *
 			last = text
 		}
 		bar(look)
-		done, err := look.ended(a.now())
+		done, err := look.ended(a.Now())
 		if d := look.deployment; done && err == nil && d != nil && !d.Status.Ended() {
 			say("its canaries are ready; go on with: outspan deployment promote %s", d.ID)
 		}
 		return done, err
 	})
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
-		a.note("\nstopped following; the job goes on")
-		a.note("  see it:          outspan job status %s", name)
+		a.Note("\nstopped following; the job goes on")
+		a.Note("  see it:          outspan job status %s", name)
 		if look.job != nil && look.job.Version > 1 { // a first version has none to go back to
-			a.note("  take it back:    outspan job revert %s", name)
+			a.Note("  take it back:    outspan job revert %s", name)
 		} else {
-			a.note("  stop it:         outspan job stop %s", name)
+			a.Note("  stop it:         outspan job stop %s", name)
 		}
 	}
 	return look, err

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/api"
+	"github.com/outspan/outspan/internal/cli/term"
 	"github.com/outspan/outspan/internal/daemon"
 	"github.com/outspan/outspan/model"
 )
@@ -52,12 +53,12 @@ func TestWriteWithoutLeader(t *testing.T) {
 	for _, asked := range []string{"", " -o json"} {
 		var out, errs bytes.Buffer
 		a := newApp(daemon.Program{Version: "dev"})
-		a.out, a.err, a.terminal = &out, &errs, false
-		a.env = func(name string) string { return map[string]string{"OUTSPAN_ADDR": address}[name] }
+		a.Out, a.Err, a.Terminal = &out, &errs, false
+		a.Env = func(name string) string { return map[string]string{"OUTSPAN_ADDR": address}[name] }
 		a.conn.retryFor = 3 * time.Second
 		code := a.run(t.Context(), strings.Fields("node cordon n1"+asked))
 		told := strings.Count(errs.String(), "no answer yet: the servers have no leader at present (no_leader); trying for ")
-		if want := 1 - len(asked)/8; code != int(exitTransient) || told != want {
+		if want := 1 - len(asked)/8; code != int(term.ExitTransient) || told != want {
 			t.Errorf("%q: exit code %d, told %d times\n%s", asked, code, told, &errs)
 		}
 	}
@@ -96,8 +97,8 @@ func runHere(t *testing.T, address string, args ...string) (stdout, stderr strin
 	t.Helper()
 	var out, errs bytes.Buffer
 	a := newApp(daemon.Program{Version: "dev"})
-	a.out, a.err, a.terminal = &out, &errs, false
-	a.env = func(name string) string {
+	a.Out, a.Err, a.Terminal = &out, &errs, false
+	a.Env = func(name string) string {
 		if name == "OUTSPAN_ADDR" {
 			return address
 		}

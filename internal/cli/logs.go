@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outspan/outspan/client"
+	"github.com/outspan/outspan/internal/cli/term"
 	"github.com/outspan/outspan/model"
 )
 
@@ -46,14 +47,14 @@ func (f *logFlags) options() (client.LogOptions, error) {
 	o := client.LogOptions{Follow: f.follow, Timestamps: f.times, Since: f.since}
 	switch {
 	case f.stdout && f.stderr:
-		return o, usage("--stdout and --stderr are both given").WithHint("give neither for both")
+		return o, term.Usage("--stdout and --stderr are both given").WithHint("give neither for both")
 	case f.stdout:
 		o.Stream = client.Stdout
 	case f.stderr:
 		o.Stream = client.Stderr
 	}
 	if f.tail < -1 {
-		return o, usage("--tail is %d", f.tail).WithHint("give a number of lines, or leave it out for all that is kept")
+		return o, term.Usage("--tail is %d", f.tail).WithHint("give a number of lines, or leave it out for all that is kept")
 	}
 	if f.tail >= 0 {
 		o.Tail = &f.tail
@@ -64,7 +65,7 @@ func (f *logFlags) options() (client.LogOptions, error) {
 func instanceLogs(a *app) *cobra.Command {
 	var f logFlags
 	cmd := &cobra.Command{
-		Use: "logs INSTANCE", Short: "show the output of an instance", Args: exactly("INSTANCE"), ValidArgsFunction: a.complete("instances"),
+		Use: "logs INSTANCE", Short: "show the output of an instance", Args: term.Exactly("INSTANCE"), ValidArgsFunction: a.complete("instances"),
 		Long:    "Shows what the program wrote, through any server.\n" + logsKept,
 		Example: "outspan instance logs 3k9f -f\noutspan instance logs 3k9f --stderr --tail 100",
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -104,7 +105,7 @@ func jobLogs(a *app) *cobra.Command {
 	var f logFlags
 	var group string
 	cmd := &cobra.Command{
-		Use: "logs JOB", Short: "show the output of every instance of a job", Args: exactly("JOB"), ValidArgsFunction: a.complete("jobs"),
+		Use: "logs JOB", Short: "show the output of every instance of a job", Args: term.Exactly("JOB"), ValidArgsFunction: a.complete("jobs"),
 		Long: "Shows the output of every instance of a job, each line with the group, slot and id it is of. With -f it also takes up instances that start later.\n" + logsKept,
 		RunE: func(cmd *cobra.Command, args []string) error { return a.jobLogs(cmd.Context(), args[0], group, &f) },
 	}
@@ -128,7 +129,7 @@ func (a *app) jobLogs(ctx context.Context, job, group string, f *logFlags) error
 func logsCommand(a *app) *cobra.Command {
 	var f logFlags
 	cmd := &cobra.Command{
-		Use: "logs JOB|JOB/GROUP|INSTANCE", Short: "show the output of a job, a group or an instance", Args: exactly("ID"), ValidArgsFunction: a.complete("logs"),
+		Use: "logs JOB|JOB/GROUP|INSTANCE", Short: "show the output of a job, a group or an instance", Args: term.Exactly("ID"), ValidArgsFunction: a.complete("logs"),
 		Long: "Shows the output of an instance, or of every instance of a job or a group.\n" + logsKept,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
@@ -148,7 +149,7 @@ func logsCommand(a *app) *cobra.Command {
 				return a.jobLogs(ctx, job, group, &f)
 			case "instance":
 				if f.running {
-					return usage("--running is for the logs of a job or a group").WithHint("write: outspan logs JOB --running")
+					return term.Usage("--running is for the logs of a job or a group").WithHint("write: outspan logs JOB --running")
 				}
 				o, err := f.options()
 				if err != nil {
@@ -171,7 +172,7 @@ func (a *app) copyLogs(ctx context.Context, open func() (io.ReadCloser, error)) 
 		return err
 	}
 	defer body.Close()
-	_, err = io.Copy(a.shown(), body)
+	_, err = io.Copy(a.Printable(), body)
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)

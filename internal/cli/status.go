@@ -11,13 +11,14 @@ import (
 
 	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/client"
+	"github.com/outspan/outspan/internal/cli/term"
 	"github.com/outspan/outspan/model"
 )
 
 func statusCommand(a *app) *cobra.Command {
 	var consistency string
 	cmd := &cobra.Command{
-		Use: "status [ID]", Short: "show the cluster, or any object by its id or name", Args: between(0, 1), ValidArgsFunction: a.complete("any"),
+		Use: "status [ID]", Short: "show the cluster, or any object by its id or name", Args: term.Between(0, 1), ValidArgsFunction: a.complete("any"),
 		Long: "Without an id: cluster, leader, problems with the way out of each,\nservers, nodes by state, jobs, drains, HOLD and " +
 			"whether actuation is paused.\n" +
 			"With the id, name or unique prefix of a node, job, instance, drain or deployment: shows that.",
@@ -33,49 +34,49 @@ func statusCommand(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.show(shown{json: got.Raw, names: []string{got.Value.Cluster}, text: func(p *page) { a.statusPage(p, got.Value) }})
+			return a.Show(term.Result{JSON: got.Raw, Names: []string{got.Value.Cluster}, Text: func(p *term.Page) { a.statusPage(p, got.Value) }})
 		},
 	}
 	cmd.Flags().StringVar(&consistency, "consistency", "", "default, consistent or stale (any server, also without a leader)")
 	return cmd
 }
 
-func (a *app) statusPage(p *page, s api.Status) {
+func (a *app) statusPage(p *term.Page, s api.Status) {
 	leader := s.Leader
 	if leader == "" {
 		leader = "none"
 	}
-	p.fields(
-		field{"Cluster", s.Cluster}, field{"Leader", leader}, field{"Servers", serversText(s.Servers)},
-		field{"Nodes", countsText(s.Nodes)}, field{"Jobs", countsText(s.Jobs)}, field{"Instances", countsText(s.Instances)},
-		field{"Drains", fmt.Sprintf("%d running", len(s.Drains))}, field{"Deployments", fmt.Sprintf("%d running", len(s.Deployments))},
-		field{"Problems", problemsText(s.Problems)}, field{"HOLD", holdText(s.Hold)},
-		field{"Paused", yesNo(s.Paused)}, field{"Index", fmt.Sprint(s.Index)}, field{"Version", s.Version},
+	p.Fields(
+		term.Field{"Cluster", s.Cluster}, term.Field{"Leader", leader}, term.Field{"Servers", serversText(s.Servers)},
+		term.Field{"Nodes", countsText(s.Nodes)}, term.Field{"Jobs", countsText(s.Jobs)}, term.Field{"Instances", countsText(s.Instances)},
+		term.Field{"Drains", fmt.Sprintf("%d running", len(s.Drains))}, term.Field{"Deployments", fmt.Sprintf("%d running", len(s.Deployments))},
+		term.Field{"Problems", problemsText(s.Problems)}, term.Field{"HOLD", holdText(s.Hold)},
+		term.Field{"Paused", term.YesNo(s.Paused)}, term.Field{"Index", fmt.Sprint(s.Index)}, term.Field{"Version", s.Version},
 	)
 	if len(s.Problems) > 0 {
-		p.section("Problems")
-		rows(p, s.Problems, problemColumns())
+		p.Section("Problems")
+		term.Rows(p, s.Problems, problemColumns())
 	}
 	if len(s.Servers) > 0 {
-		p.section("Servers")
-		rows(p, s.Servers, memberColumns(s.Servers))
+		p.Section("Servers")
+		term.Rows(p, s.Servers, memberColumns(s.Servers))
 	}
 	if len(s.Drains) > 0 {
-		p.section("Drains")
-		rows(p, s.Drains, a.drainColumns())
+		p.Section("Drains")
+		term.Rows(p, s.Drains, a.drainColumns())
 	}
 	if len(s.Deployments) > 0 {
-		p.section("Deployments")
-		rows(p, s.Deployments, deploymentColumns(a))
+		p.Section("Deployments")
+		term.Rows(p, s.Deployments, deploymentColumns(a))
 	}
 }
 
-func problemColumns() []column[api.ProblemRow] {
-	return []column[api.ProblemRow]{
-		{head: "where", cell: func(p api.ProblemRow) string { return strings.Replace(p.Subject, "/", " ", 1) }},
-		{head: "what", cell: func(p api.ProblemRow) string { return p.Message }},
-		{head: "way out", cell: func(p api.ProblemRow) string { return p.Next }},
-		{head: "code", cell: func(p api.ProblemRow) string { return string(p.Code) }, wide: true},
+func problemColumns() []term.Column[api.ProblemRow] {
+	return []term.Column[api.ProblemRow]{
+		{Head: "where", Cell: func(p api.ProblemRow) string { return strings.Replace(p.Subject, "/", " ", 1) }},
+		{Head: "what", Cell: func(p api.ProblemRow) string { return p.Message }},
+		{Head: "way out", Cell: func(p api.ProblemRow) string { return p.Next }},
+		{Head: "code", Cell: func(p api.ProblemRow) string { return string(p.Code) }, Wide: true},
 	}
 }
 
@@ -120,7 +121,7 @@ func holdText(h api.Hold) string {
 	if !h.Active {
 		return "no"
 	}
-	return "since " + stamp(h.Since) + ", for what was seen then: " + h.Reason
+	return "since " + term.Stamp(h.Since) + ", for what was seen then: " + h.Reason
 }
 
 // showAny finds out what an id is of, and shows it.
@@ -176,7 +177,7 @@ func (a *app) kindOf(ctx context.Context, ref string, fresh client.Consistency) 
 
 func whyCommand(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use: "why ID", Short: "explain the state of an instance, job, group, node, drain or deployment", Args: exactly("ID"), ValidArgsFunction: a.complete("any"),
+		Use: "why ID", Short: "explain the state of an instance, job, group, node, drain or deployment", Args: term.Exactly("ID"), ValidArgsFunction: a.complete("any"),
 		Long:    "Tells how an object came to its state (which log entry, which cause, who), which nodes placement looked at, what blocks, and what comes next.",
 		Example: "outspan why web\noutspan why web/http\noutspan why n7\noutspan why 01J9Z",
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -195,28 +196,28 @@ func whyCommand(a *app) *cobra.Command {
 
 func (a *app) showWhy(got client.Response[api.Why]) error {
 	w := got.Value
-	return a.show(shown{json: got.Raw, names: []string{w.Subject}, text: func(p *page) {
-		p.fields(field{"Subject", w.Subject}, field{"State", w.State}, field{"Since", stamp(w.Since)}, field{"Next", w.Next})
+	return a.Show(term.Result{JSON: got.Raw, Names: []string{w.Subject}, Text: func(p *term.Page) {
+		p.Fields(term.Field{"Subject", w.Subject}, term.Field{"State", w.State}, term.Field{"Since", term.Stamp(w.Since)}, term.Field{"Next", w.Next})
 		if len(w.Chain) > 0 {
-			p.section("How it came to this")
-			rows(p, w.Chain, []column[api.WhyLink]{
-				{head: "index", cell: func(l api.WhyLink) string { return fmt.Sprint(l.Index) }},
-				{head: "time", cell: func(l api.WhyLink) string { return stamp(&l.Time) }},
-				{head: "cause", cell: func(l api.WhyLink) string { return string(l.Cause) }},
-				{head: "actor", cell: func(l api.WhyLink) string { return string(l.Actor) }},
-				{head: "what", cell: func(l api.WhyLink) string { return l.Text }},
+			p.Section("How it came to this")
+			term.Rows(p, w.Chain, []term.Column[api.WhyLink]{
+				{Head: "index", Cell: func(l api.WhyLink) string { return fmt.Sprint(l.Index) }},
+				{Head: "time", Cell: func(l api.WhyLink) string { return term.Stamp(&l.Time) }},
+				{Head: "cause", Cell: func(l api.WhyLink) string { return string(l.Cause) }},
+				{Head: "actor", Cell: func(l api.WhyLink) string { return string(l.Actor) }},
+				{Head: "what", Cell: func(l api.WhyLink) string { return l.Text }},
 			})
 		}
 		if len(w.Considered) > 0 {
-			p.section("Nodes considered")
-			rows(p, w.Considered, []column[api.WhyConsidered]{
-				{head: "node", cell: func(c api.WhyConsidered) string { return c.Node }},
-				{head: "score", cell: scoreText},
-				{head: "excluded by", cell: func(c api.WhyConsidered) string { return string(c.ExcludedBy) }},
+			p.Section("Nodes considered")
+			term.Rows(p, w.Considered, []term.Column[api.WhyConsidered]{
+				{Head: "node", Cell: func(c api.WhyConsidered) string { return c.Node }},
+				{Head: "score", Cell: scoreText},
+				{Head: "excluded by", Cell: func(c api.WhyConsidered) string { return string(c.ExcludedBy) }},
 			})
 		}
 		for _, sum := range sumsOf(w.Blockers) {
-			p.line("blocked: %s", sumText(sum))
+			p.Line("blocked: %s", sumText(sum))
 		}
 	}})
 }

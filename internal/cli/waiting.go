@@ -11,6 +11,7 @@ import (
 
 	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/client"
+	"github.com/outspan/outspan/internal/cli/term"
 	"github.com/outspan/outspan/model"
 )
 
@@ -25,7 +26,7 @@ func (f *waitFlags) register(cmd *cobra.Command, state string, also ...string) {
 	help := "wait until it is " + state
 	also = slices.DeleteFunc(slices.Clone(also), func(one string) bool { return one == state })
 	if len(also) > 0 {
-		help = fmt.Sprintf("wait until it is in a STATE: %s (default), %s", state, joined(also))
+		help = fmt.Sprintf("wait until it is in a STATE: %s (default), %s", state, term.Joined(also))
 	}
 	cmd.Flags().Var(&stateValue{state: &f.state, known: append([]string{state}, also...)}, "wait", help)
 	cmd.Flags().Lookup("wait").NoOptDefVal = state
@@ -123,7 +124,7 @@ func waitUntil[T any](ctx context.Context, a *app, until *waitFlags, w waiting[T
 	err := watchEvery(ctx, a, w.read, time.Second, look)
 	for told := false; w.absent && isCode(err, model.CodeNotFound); err = watchEvery(ctx, a, w.read, time.Second, look) {
 		if !told {
-			a.note("%s is not known yet, waiting for it", w.what)
+			a.Note("%s is not known yet, waiting for it", w.what)
 			told, last = true, "not known"
 		}
 		if !wait(ctx, 200*time.Millisecond) {
@@ -150,7 +151,7 @@ type statusVerb struct {
 func (v statusVerb) command(a *app) *cobra.Command {
 	var until waitFlags
 	cmd := &cobra.Command{
-		Use: "status " + v.of, Short: v.short, Example: v.example, Args: exactly(v.of), ValidArgsFunction: a.complete(v.kind),
+		Use: "status " + v.of, Short: v.short, Example: v.example, Args: term.Exactly(v.of), ValidArgsFunction: a.complete(v.kind),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := v.wait(cmd.Context(), args[0], &until); err != nil {
 				return err

@@ -51,12 +51,15 @@ func (s source) walk(visit func(ast.Node)) {
 	}
 }
 
-// roomOf is the room of a package of this module, "" for others: the first element of its path, and below internal the
-// first two.
+// roomOf is the room of a package of this module, "" for others: the package itself if it has arrows of its own, else
+// the first element of its path, and below internal the first two.
 func roomOf(path string) string {
 	rest, ok := strings.CutPrefix(path, module+"/")
 	if !ok {
 		return ""
+	}
+	if _, own := arrows[rest]; own {
+		return rest
 	}
 	room, below, _ := strings.Cut(rest, "/")
 	if room == "internal" {
