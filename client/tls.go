@@ -3,9 +3,9 @@ package client
 import (
 	"crypto/tls"
 	"crypto/x509"
-	"os"
 	"strings"
 
+	"github.com/outspan/outspan/internal/reach"
 	"github.com/outspan/outspan/model"
 )
 
@@ -19,19 +19,12 @@ const serverName = "server.outspan"
 // LoadTLS reads the files once, for Config.TLS. The configurations accept servers of the certificate's cluster only.
 // Code: certificate_invalid.
 func LoadTLS(f Files) (func() *tls.Config, error) {
-	pair, err := tls.LoadX509KeyPair(f.Cert, f.Key)
+	pair, roots, err := reach.LoadFiles(reach.Files(f))
 	if err != nil {
-		return nil, model.Refuse(model.CodeCertificateInvalid, "can't use certificate %s with key %s: %v", f.Cert, f.Key, err).
-			WithHint("make them with: outspan tls cert create --cli NAME")
+		return nil, err
 	}
-	bundle, err := os.ReadFile(f.CA)
-	if err != nil {
-		return nil, model.Refuse(model.CodeCertificateInvalid, "can't read CA file %s: %v", f.CA, err)
-	}
-	roots := x509.NewCertPool()
-	if !roots.AppendCertsFromPEM(bundle) {
-		return nil, model.Refuse(model.CodeCertificateInvalid, "CA file %s holds no certificate", f.CA).
-			WithHint("give the ca.pem that outspan tls ca create made")
+	if err := reach.CheckChain(reach.Files(f), pair, roots); err != nil {
+		return nil, err
 	}
 	cluster, _ := holder(pair.Leaf)
 	return func() *tls.Config {

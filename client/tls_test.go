@@ -4,7 +4,9 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -85,14 +87,48 @@ func TestTLS(t *testing.T) {
 	wantCode(t, err, model.CodeCertificateRefused) // of another CA
 }
 
+// Two clusters may share a file of CAs; a server of the other one is refused all the same.
+func TestTLSOfAnotherCluster(t *testing.T) {
+	_, files := pki(t, "east")
+	west, theirs := pki(t, "west")
+	var bundle []byte
+	for _, path := range []string{files.CA, theirs.CA} {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		bundle = append(bundle, text...)
+	}
+	files.CA = filepath.Join(t.TempDir(), "both.pem")
+	if err := os.WriteFile(files.CA, bundle, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	tls, err := client.LoadTLS(files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := client.New(client.Config{Addresses: []string{serveTLS(t, west, transport.RoleServer, "s1")}, TLS: tls, RetryFor: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	_, err = c.Cluster.Alive(t.Context())
+	wantCode(t, err, model.CodeCertificateRefused)
+	if err == nil || !strings.Contains(err.Error(), `the server is of cluster "west"`) {
+		t.Errorf("got %v, want the name of the other cluster", err)
+	}
+}
+
 func TestTLSIsChecked(t *testing.T) {
 	_, files := pki(t, "east")
+	_, otherFiles := pki(t, "east")
 	for name, wrong := range map[string]client.Files{
 		"no CA":         {CA: files.CA + "x", Cert: files.Cert, Key: files.Key},
 		"CA without":    {CA: files.Key, Cert: files.Cert, Key: files.Key},
 		"no key":        {CA: files.CA, Cert: files.Cert},
 		"not its key":   {CA: files.CA, Cert: files.CA, Key: files.Key},
 		"nothing named": {},
+		"another CA":    {CA: otherFiles.CA, Cert: files.Cert, Key: files.Key},
 	} {
 		if _, err := client.LoadTLS(wrong); err == nil {
 			t.Errorf("%s: no error", name)

@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/outspan/outspan/internal/reach"
 	"github.com/outspan/outspan/model"
 )
 
@@ -22,9 +23,6 @@ const (
 
 // lockWait bounds how long a process waits for another that is making the files of a directory.
 const lockWait = 10 * time.Second
-
-// maxFile is far above any PEM bundle: a wrong path (a disk image, a device) must not fill the memory.
-const maxFile = 1 << 20
 
 // CertFiles names the files that were written.
 type CertFiles struct{ Cert, Key string }
@@ -131,7 +129,7 @@ func writeAuthority(dir string, ca *Authority) error {
 func readAuthority(dir string) (*Authority, error) {
 	var pems [2][]byte
 	for i, name := range []string{caFile, caKeyFile} {
-		b, err := readFile(filepath.Join(dir, name))
+		b, err := reach.ReadFile(filepath.Join(dir, name))
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil, model.Refuse(model.CodeCertificateInvalid, "%s does not exist", filepath.Join(dir, name)).
 				WithHint("create the CA first: outspan tls ca create --dir %s", dir)
@@ -210,21 +208,6 @@ func syncDir(dir string) error {
 		return err
 	}
 	return errors.Join(d.Sync(), d.Close())
-}
-
-// readFile reads a small regular file. Its errors are those of os, so that callers can tell a missing one.
-func readFile(path string) ([]byte, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, errors.New("it is not a regular file")
-	}
-	if info.Size() > maxFile {
-		return nil, errors.New("it is larger than 1 MiB")
-	}
-	return os.ReadFile(path)
 }
 
 func fileError(verb, path string, err error) *model.Error {

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/outspan/outspan/internal/reach"
 	"github.com/outspan/outspan/model"
 )
 
@@ -57,7 +58,7 @@ func CreateGossipKey(path string, force bool) (GossipKey, error) {
 
 // LoadGossipKey reads a key file. Errors: gossip_key_invalid.
 func LoadGossipKey(path string) (GossipKey, error) {
-	b, err := readFile(path)
+	b, err := reach.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, model.Refuse(model.CodeGossipKeyInvalid, "gossip key file %s does not exist", path).
 			WithHint("make one with: outspan gossip key create, and copy it to every server and agent")

@@ -3,14 +3,12 @@ package transport
 import (
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/pem"
-	"errors"
 	"fmt"
-	"io/fs"
 	"slices"
 	"sync/atomic"
 	"time"
 
+	"github.com/outspan/outspan/internal/reach"
 	"github.com/outspan/outspan/model"
 )
 
@@ -218,15 +216,7 @@ func (m *material) verifyCluster(state tls.ConnectionState) (Identity, error) {
 }
 
 func loadFiles(cfg CredentialsConfig) (*material, error) {
-	ca, err := readPEM("ca_file", cfg.CAFile)
-	if err != nil {
-		return nil, err
-	}
-	roots, err := parseRoots(cfg.CAFile, ca)
-	if err != nil {
-		return nil, err
-	}
-	pair, err := loadPair(cfg)
+	pair, roots, err := reach.LoadFiles(reach.Files{CA: cfg.CAFile, Cert: cfg.CertFile, Key: cfg.KeyFile})
 	if err != nil {
 		return nil, err
 	}
@@ -236,65 +226,6 @@ func loadFiles(cfg CredentialsConfig) (*material, error) {
 	}
 	m := &material{cert: pair, roots: roots, id: id}
 	return m, checkLeaf(cfg, m)
-}
-
-func loadPair(cfg CredentialsConfig) (tls.Certificate, error) {
-	cert, err := readPEM("cert_file", cfg.CertFile)
-	if err != nil {
-		return tls.Certificate{}, err
-	}
-	key, err := readPEM("key_file", cfg.KeyFile)
-	if err != nil {
-		return tls.Certificate{}, err
-	}
-	pair, err := tls.X509KeyPair(cert, key)
-	if err != nil {
-		return tls.Certificate{}, model.Refuse(model.CodeCertificateInvalid, "certificate %s and key %s don't fit: %v", cfg.CertFile, cfg.KeyFile, err).
-			WithHint("both come from one call of: outspan tls cert create")
-	}
-	return pair, nil
-}
-
-func readPEM(key, path string) ([]byte, error) {
-	if path == "" {
-		return nil, model.Refuse(model.CodeCertificateInvalid, "tls.%s is not set", key).
-			WithHint("set ca_file, cert_file and key_file, or dir on a single machine")
-	}
-	b, err := readFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, model.Refuse(model.CodeCertificateInvalid, "tls.%s %s does not exist", key, path).
-			WithHint("make one with: outspan tls ca create, then: outspan tls cert create")
-	}
-	if err != nil {
-		return nil, model.Refuse(model.CodeCertificateInvalid, "can't read tls.%s %s: %s", key, path, bareError(err)).
-			WithHint("check its owner and mode")
-	}
-	return b, nil
-}
-
-// parseRoots takes a bundle, so that two CAs can be trusted while one replaces the other.
-func parseRoots(path string, data []byte) (*x509.CertPool, error) {
-	roots, n := x509.NewCertPool(), 0
-	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
-		if block.Type != "CERTIFICATE" {
-			continue
-		}
-		cert, err := x509.ParseCertificate(block.Bytes)
-		if err != nil {
-			return nil, model.Refuse(model.CodeCertificateInvalid, "CA file %s: certificate %d is damaged: %v", path, n+1, err)
-		}
-		if !cert.IsCA {
-			return nil, model.Refuse(model.CodeCertificateInvalid, "CA file %s: %q is not a CA", path, clip(cert.Subject.CommonName)).
-				WithHint("give the ca.pem that outspan tls ca create made")
-		}
-		roots.AddCert(cert)
-		n++
-	}
-	if n == 0 {
-		return nil, model.Refuse(model.CodeCertificateInvalid, "CA file %s holds no certificate", path).
-			WithHint("give the ca.pem that outspan tls ca create made")
-	}
-	return roots, nil
 }
 
 // checkLeaf finds at start what would otherwise show as refused connections later.
@@ -315,26 +246,9 @@ func checkLeaf(cfg CredentialsConfig, m *material) error {
 	case m.id.Role.listens() && !slices.Contains(leaf.DNSNames, m.id.Role.serverName()):
 		wrong = "lacks the DNS name " + m.id.Role.serverName()
 	default:
-		return checkChain(cfg, m)
+		return reach.CheckChain(reach.Files{CA: cfg.CAFile, Cert: cfg.CertFile, Key: cfg.KeyFile}, m.cert, m.roots)
 	}
 	return model.Refuse(model.CodeCertificateInvalid, "certificate %s %s", cfg.CertFile, wrong).WithHint("%s", issueHint(cfg))
-}
-
-func checkChain(cfg CredentialsConfig, m *material) error {
-	between := x509.NewCertPool()
-	for _, der := range m.cert.Certificate[1:] {
-		if c, err := x509.ParseCertificate(der); err == nil {
-			between.AddCert(c)
-		}
-	}
-	_, err := m.cert.Leaf.Verify(x509.VerifyOptions{
-		Roots: m.roots, Intermediates: between, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
-	})
-	if err != nil {
-		return model.Refuse(model.CodeCertificateInvalid, "certificate %s is not good under CA file %s: %v", cfg.CertFile, cfg.CAFile, err).
-			WithHint("use the certificate and the ca.pem of one CA")
-	}
-	return nil
 }
 
 func issueHint(cfg CredentialsConfig) string {
