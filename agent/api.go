@@ -7,6 +7,7 @@ import (
 
 	"github.com/outspan/outspan/agent/door"
 	"github.com/outspan/outspan/agent/transfer"
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
@@ -33,7 +34,7 @@ func (a *Agent) Handler(metrics http.Handler) http.Handler {
 		mux.Handle("GET /metrics", only(metrics, transport.RoleServer, transport.RoleCLI, transport.RoleAgent))
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
-		writeProblem(w, model.Refuse(transport.CodeNoRoute, "an agent has no such operation").WithHint("ask a server: agents only serve logs and their status"))
+		writeProblem(w, model.Refuse(model.CodeNoRoute, "an agent has no such operation").WithHint("ask a server: agents only serve logs and their status"))
 	})
 	return mux
 }
@@ -51,8 +52,8 @@ func only(next http.Handler, roles ...transport.Role) http.Handler {
 }
 
 func writeProblem(w http.ResponseWriter, err error) {
-	p := transport.NewProblem(err)
-	w.Header().Set("Content-Type", transport.ContentTypeProblem)
+	p := api.NewProblem(err)
+	w.Header().Set("Content-Type", api.ContentTypeProblem)
 	w.WriteHeader(p.Status)
 	_ = json.NewEncoder(w).Encode(p) // the client has gone: there is no one to tell
 }

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
@@ -75,7 +76,7 @@ func TestLogs(t *testing.T) {
 		"since=yesterday",
 	} {
 		code, text, _ := fetch(t, base+"?"+query)
-		var p transport.Problem
+		var p api.Problem
 		if json.Unmarshal([]byte(text), &p) != nil || code != http.StatusBadRequest && code != http.StatusUnprocessableEntity || p.Code != model.CodeInvalid {
 			t.Errorf("%s: %d %s", query, code, text)
 		}

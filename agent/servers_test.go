@@ -94,7 +94,7 @@ func (s *servers) enter(op string) error {
 	s.calls[op]++
 	switch {
 	case s.down:
-		return model.Refuse(transport.CodeUnreachable, "no server could be reached")
+		return model.Refuse(model.CodeUnreachable, "no server could be reached")
 	case s.others && op == "register":
 		return model.Refuse(model.CodeNodeTaken, "the node is in use by another agent")
 	}

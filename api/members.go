@@ -7,6 +7,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
+// MemberAlive is the state of a member that gossip hears.
+const MemberAlive = "alive"
+
 // Member is how a server is shown.
 type Member struct {
 	Name     string         `json:"name"`

@@ -22,3 +22,9 @@ type Backend struct {
 	NodeID   model.NodeID     `json:"node_id"`
 	Address  string           `json:"address" doc:"ip:port"`
 }
+
+// ScrapeTarget is an element of Prometheus' HTTP service discovery: a bare list, as its client wants it.
+type ScrapeTarget struct {
+	Targets []string          `json:"targets"`
+	Labels  map[string]string `json:"labels"`
+}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/bench/fleet"
+	"github.com/outspan/outspan/internal/reach"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
@@ -174,7 +175,7 @@ type event struct {
 
 // recentEvents are the newest n events of a type, the oldest first.
 func recentEvents(ctx context.Context, c *transport.Client, kind model.EventType, n int) ([]event, error) {
-	answer, err := c.Send(ctx, transport.Request{
+	answer, err := c.Send(ctx, reach.Request{
 		Path: "/v1/events", Query: map[string][]string{"type": {string(kind)}, "tail": {strconv.Itoa(n)}, "follow": {"false"}},
 		Header: map[string][]string{"Accept": {"application/x-ndjson"}},
 	})

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/bench/fleet"
+	"github.com/outspan/outspan/internal/reach"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -49,7 +50,7 @@ func snapshots(ctx context.Context, st *stage) error {
 func restore(ctx context.Context, st *stage, saved []byte) (took time.Duration, err error) {
 	err = fleet.Until(ctx, time.Minute, time.Second, func(ctx context.Context) error {
 		began := time.Now()
-		_, err := st.fleet.Any().Send(ctx, transport.Request{
+		_, err := st.fleet.Any().Send(ctx, reach.Request{
 			Method: http.MethodPut, Path: "/v1/snapshot", Body: saved, Content: "application/octet-stream", Limit: time.Minute,
 		})
 		took = time.Since(began)
@@ -59,7 +60,7 @@ func restore(ctx context.Context, st *stage, saved []byte) (took time.Duration, 
 }
 
 func save(ctx context.Context, c *transport.Client) ([]byte, error) {
-	resp, err := c.Open(ctx, transport.Request{Path: "/v1/snapshot", Limit: time.Minute})
+	resp, err := c.Open(ctx, reach.Request{Path: "/v1/snapshot", Limit: time.Minute})
 	if err != nil {
 		return nil, err
 	}

@@ -19,7 +19,6 @@ import (
 
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
-	"github.com/outspan/outspan/transport"
 )
 
 // Profile is a set of gossip timings.
@@ -132,9 +131,9 @@ func OpenPool(cfg PoolConfig) (*Pool, error) {
 	}
 	p.meta = meta
 	if p.list, err = p.listen(); err != nil {
-		code := transport.CodeListen
+		code := model.CodeListen
 		if errors.Is(err, syscall.EADDRINUSE) {
-			code = transport.CodeAddressInUse
+			code = model.CodeAddressInUse
 		}
 		return nil, model.Refuse(code, "can't open the gossip port %s: %v", joinPort(cfg.Bind, cfg.Port), err).
 			WithHint("another process may use it; set listen.gossip_port")
@@ -167,13 +166,13 @@ func checkPool(cfg PoolConfig) error {
 	case cfg.Cluster == "" || len(cfg.Cluster) > 63:
 		return fmt.Errorf("gossip: the cluster name %q is not 1 to 63 characters", cfg.Cluster)
 	case len(cfg.Key) == 0:
-		return model.Refuse(transport.CodeGossipKeyInvalid, "gossip needs a key").
+		return model.Refuse(model.CodeGossipKeyInvalid, "gossip needs a key").
 			WithHint("make one with: outspan gossip key create, and set gossip.key_file")
 	case !cfg.Profile.Valid():
 		return model.Refuse(model.CodeInvalid, "gossip: unknown profile %q", cfg.Profile).WithHint("use lan, wan or fast")
 	}
 	if err := memberlist.ValidateKey(cfg.Key); err != nil {
-		return model.Refuse(transport.CodeGossipKeyInvalid, "the gossip key has %d bytes, not 16, 24 or 32", len(cfg.Key)).
+		return model.Refuse(model.CodeGossipKeyInvalid, "the gossip key has %d bytes, not 16, 24 or 32", len(cfg.Key)).
 			WithHint("make one with: outspan gossip key create")
 	}
 	return nil

@@ -74,7 +74,7 @@ func (s *State) NamedNode(nameOrID string) (*Node, *model.Error) {
 		n, _ := s.Nodes.Get(model.NodeID(id))
 		near = append(near, n.Name)
 	}
-	return nil, s.suggest("node", nameOrID, NoSuch("node", nameOrID, near))
+	return nil, s.suggest("node", nameOrID, model.NoSuch("node", nameOrID, near))
 }
 
 // NamedJob is the job with this name. Code: not_found.
@@ -142,28 +142,7 @@ func named[K ~string, V any](t Table[K, V], key K, noun string) (row V, _ *model
 	if plant.Is(plant.PrefixInWrites) {
 		return findPrefix(t, key, noun)
 	}
-	return row, NoSuch(noun, string(key), beginning(t, key))
-}
-
-// NoSuch is the refusal of a name that nothing has. near are the names that may have been meant.
-func NoSuch(noun, name string, near []string) *model.Error {
-	refusal := model.Refuse(model.CodeNotFound, "there is no %s %q", noun, name)
-	if len(near) > 0 {
-		return refusal.WithHint("did you mean %s? what changes something takes the whole name", strings.Join(near, " or "))
-	}
-	return refusal.WithHint("list them with: outspan %s", listVerb(noun))
-}
-
-func listVerb(noun string) string {
-	switch noun {
-	case "transfer":
-		return "volume ls"
-	case "backup":
-		return "volume backups"
-	case "server":
-		return "server members"
-	}
-	return noun + " ls"
+	return row, model.NoSuch(noun, string(key), beginning(t, key))
 }
 
 // maxNear is how many names a refusal lists.
@@ -196,7 +175,7 @@ func findPrefix[K ~string, V any](t Table[K, V], prefix K, noun string) (row V, 
 	near := beginning(t, prefix)
 	switch len(near) {
 	case 0:
-		return row, NoSuch(noun, string(prefix), nil)
+		return row, model.NoSuch(noun, string(prefix), nil)
 	case 1:
 		row, _ = t.Get(K(near[0]))
 		return row, nil

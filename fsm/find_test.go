@@ -96,7 +96,7 @@ func TestFindAndNamed(t *testing.T) {
 	s.Jobs.put("shop", &Job{Name: "shop"})
 	refusedWith(t, "instance", found(s.NamedInstance("shop")), model.CodeNotFound, "shop is a job: outspan instance ls --job shop")
 	refusedWith(t, "drain", found(s.FindDrain("api-")), model.CodeAmbiguous, "it may be api-a, api-b or api-c")
-	refusedWith(t, "server", NoSuch("server", "x", nil), model.CodeNotFound, "server members")
+	refusedWith(t, "server", model.NoSuch("server", "x", nil), model.CodeNotFound, "server members")
 }
 
 func refusedWith(t *testing.T, noun string, refusal *model.Error, code model.Code, text string) {
@@ -113,16 +113,4 @@ func found[V comparable](row V, refusal *model.Error) *model.Error {
 		return model.Refuse(model.CodeInternal, "neither a row nor a refusal")
 	}
 	return refusal
-}
-
-// TestDistance: a letter too much, too few, another one, and two that are swapped count one each.
-func TestDistance(t *testing.T) {
-	for words, want := range map[[2]string]int{
-		{"nats", "nats"}: 0, {"natz", "nats"}: 1, {"wbe", "web"}: 1, {"webb", "web"}: 1, {"we", "web"}: 1, {"", "web"}: 3,
-		{"abc", "xyz"}: 3, {strings.Repeat("a", 65), "a"}: 64,
-	} {
-		if got := Distance(words[0], words[1]); got != want {
-			t.Errorf("from %q to %q: got %d, want %d", words[0], words[1], got, want)
-		}
-	}
 }

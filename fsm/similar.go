@@ -8,33 +8,6 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Distance counts the letters to insert, delete, replace or swap with their neighbour to get from a to b. It is 64 for
-// texts of more than 64 bytes.
-func Distance(a, b string) int {
-	if len(a) > 64 || len(b) > 64 {
-		return 64
-	}
-	rows := [3][]int{make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)}
-	for j := range rows[0] {
-		rows[0][j] = j
-	}
-	for i := 1; i <= len(a); i++ {
-		above, row := rows[(i+2)%3], rows[i%3]
-		row[0] = i
-		for j := 1; j <= len(b); j++ {
-			cost := 1
-			if a[i-1] == b[j-1] {
-				cost = 0
-			}
-			row[j] = min(above[j]+1, row[j-1]+1, above[j-1]+cost)
-			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
-				row[j] = min(row[j], rows[(i+1)%3][j-2]+1)
-			}
-		}
-	}
-	return rows[len(a)%3][len(b)]
-}
-
 // Similar are the names of jobs and nodes, or with a slash the groups, that a mistyped word may have meant: at most
 // three.
 func (s *State) Similar(word string) []string {
@@ -58,7 +31,7 @@ func similar[K ~string, V any](t Table[K, V], word K) []string {
 		return nil
 	}
 	for key := range t.All() {
-		switch d := Distance(string(word), string(key)); {
+		switch d := model.Distance(string(word), string(key)); {
 		case d < least:
 			least, found = d, []string{string(key)}
 		case d == least && len(found) < maxNear:
@@ -88,7 +61,7 @@ func didYouMean(near []string, refusal *model.Error) *model.Error {
 
 // plain reports whether a refusal knows nothing better than to list what there is.
 func plain(noun, word string, refusal *model.Error) bool {
-	return refusal != nil && refusal.Code == model.CodeNotFound && refusal.Hint == NoSuch(noun, word, nil).Hint
+	return refusal != nil && refusal.Code == model.CodeNotFound && refusal.Hint == model.NoSuch(noun, word, nil).Hint
 }
 
 // suggest says what else has the name that nothing of this noun has, and of nodes which name resembles it.

@@ -78,6 +78,29 @@ const (
 	CodeTooLarge         Code = "too_large"
 )
 
+// Codes of the HTTP API and of connections.
+const (
+	CodeMediaType          Code = "unsupported_media_type" // a request's body is not of the type that the operation takes
+	CodeNoRoute            Code = "no_such_operation"      // there is no such path, or not with this method
+	CodeRateLimited        Code = "rate_limited"           // one caller sends more requests a second than the server allows
+	CodeEventCollected     Code = "event_collected"        // the events after the given id are no longer kept
+	CodeUnreachable        Code = "unreachable"            // no server could be reached; nothing was sent
+	CodeNotCaughtUp        Code = "not_caught_up"          // this server has not yet applied what was committed before it started
+	CodeCertificateRefused Code = "certificate_refused"    // one end of a connection refused the other's certificate, or its role
+	CodeCertificateInvalid Code = "certificate_invalid"    // this process's certificate, key or CA file is missing, expired or doesn't fit
+	CodeNotTLS             Code = "not_tls"                // whatever answers at the address doesn't speak TLS 1.3
+	CodeShutdownTimeout    Code = "shutdown_timeout"       // requests were still running when the time to stop was over
+)
+
+// Codes of the files and ports of one process.
+const (
+	CodeFileExists       Code = "file_exists"        // a file would be overwritten
+	CodeFile             Code = "file_error"         // a file or directory can't be read or written
+	CodeGossipKeyInvalid Code = "gossip_key_invalid" // the gossip key file is missing or holds no key
+	CodeAddressInUse     Code = "address_in_use"     // another process listens on the port or socket
+	CodeListen           Code = "listen_failed"      // the port or socket can't be opened, or was closed from outside
+)
+
 // Gated makes the code of a gate that is not satisfied and has no code of its own: "gate:group.ready >= 2".
 func Gated(name string) Code { return "gate:" + Code(name) }
 

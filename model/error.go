@@ -66,3 +66,24 @@ func (e *Error) at(path ...string) *Error {
 func KeyPath(parts ...string) string {
 	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), "/")
 }
+
+// NoSuch is the refusal of a name that nothing has. near are the names that may have been meant.
+func NoSuch(noun, name string, near []string) *Error {
+	refusal := Refuse(CodeNotFound, "there is no %s %q", noun, name)
+	if len(near) > 0 {
+		return refusal.WithHint("did you mean %s? what changes something takes the whole name", strings.Join(near, " or "))
+	}
+	return refusal.WithHint("list them with: outspan %s", listVerb(noun))
+}
+
+func listVerb(noun string) string {
+	switch noun {
+	case "transfer":
+		return "volume ls"
+	case "backup":
+		return "volume backups"
+	case "server":
+		return "server members"
+	}
+	return noun + " ls"
+}

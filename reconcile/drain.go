@@ -368,7 +368,7 @@ func (p *pass) lastError(d *drainPart) string {
 		}
 	}
 	var lines []string
-	sums := fsm.SumBlockers(append(all, p.keptBlockers(d)...))
+	sums := model.SumBlockers(append(all, p.keptBlockers(d)...))
 	for _, sum := range sums[:min(len(sums), namedAtMost)] {
 		lines = append(lines, blockerLine(sum))
 	}
@@ -384,7 +384,7 @@ func (p *pass) lastError(d *drainPart) string {
 	return strings.Join(lines, "; ")
 }
 
-func blockerLine(sum fsm.BlockerSum) string {
+func blockerLine(sum model.BlockerSum) string {
 	names := []string{sum.Who(), sum.What()}
 	names = slices.DeleteFunc(names, func(name string) bool { return name == "" })
 	if len(names) == 0 {

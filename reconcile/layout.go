@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
 )
 
@@ -98,7 +97,7 @@ func (t *nodeTable) nearestLabel(name string) string {
 	best, most := "", min(len(name)/3, 3)
 	for _, v := range t.views {
 		for _, label := range slices.Sorted(maps.Keys(v.node.Shape.Labels)) {
-			if d := fsm.Distance(name, label); d < most || d == most && (best == "" || label < best) {
+			if d := model.Distance(name, label); d < most || d == most && (best == "" || label < best) {
 				best, most = label, d
 			}
 		}

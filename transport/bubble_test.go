@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/internal/testbed/memnet"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -62,7 +63,7 @@ func stopInTime(t *testing.T, network *memnet.Net, ca *transport.Authority, s *s
 	got := getLater(t.Context(), client(t, d), "https://s1/rude")
 	<-p.entered
 	began := time.Now()
-	wantCode(t, s.stopAPI(), transport.CodeShutdownTimeout, "5s")
+	wantCode(t, s.stopAPI(), model.CodeShutdownTimeout, "5s")
 	if took := time.Since(began); took < 5*time.Second || took > 7*time.Second {
 		t.Errorf("stopping took %s, want 5 s and a little", took)
 	}

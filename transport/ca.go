@@ -59,7 +59,7 @@ func NewAuthority(cluster string, ttl time.Duration) (*Authority, error) {
 	}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return nil, model.Refuse(CodeCertificateInvalid, "can't make a CA key: %v", err)
+		return nil, model.Refuse(model.CodeCertificateInvalid, "can't make a CA key: %v", err)
 	}
 	now := time.Now()
 	template := &x509.Certificate{
@@ -88,14 +88,14 @@ func parseAuthority(certPEM, keyPEM []byte) (*Authority, error) {
 	}
 	cluster, ok := authorityCluster(pair.Leaf)
 	if !ok {
-		return nil, model.Refuse(CodeCertificateInvalid, "it is not a CA made by outspan")
+		return nil, model.Refuse(model.CodeCertificateInvalid, "it is not a CA made by outspan")
 	}
 	signer, ok := pair.PrivateKey.(crypto.Signer)
 	if !ok {
-		return nil, model.Refuse(CodeCertificateInvalid, "its key can't sign")
+		return nil, model.Refuse(model.CodeCertificateInvalid, "its key can't sign")
 	}
 	if now := time.Now(); now.After(pair.Leaf.NotAfter) {
-		return nil, model.Refuse(CodeCertificateInvalid, "it expired at %s", stamp(pair.Leaf.NotAfter))
+		return nil, model.Refuse(model.CodeCertificateInvalid, "it expired at %s", stamp(pair.Leaf.NotAfter))
 	}
 	return &Authority{cluster: cluster, cert: pair.Leaf, key: signer}, nil
 }
@@ -125,7 +125,7 @@ func (a *Authority) Issue(r CertRequest) (certPEM, keyPEM []byte, err error) {
 	}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return nil, nil, model.Refuse(CodeCertificateInvalid, "can't make a key for %s %s: %v", r.Role, r.Name, err)
+		return nil, nil, model.Refuse(model.CodeCertificateInvalid, "can't make a key for %s %s: %v", r.Role, r.Name, err)
 	}
 	cert, err := sign(template, a.cert, key.Public(), a.key)
 	if err != nil {
@@ -228,11 +228,11 @@ func validHost(s string) bool {
 func sign(template, parent *x509.Certificate, pub crypto.PublicKey, key crypto.Signer) (*x509.Certificate, error) {
 	der, err := x509.CreateCertificate(rand.Reader, template, parent, pub, key)
 	if err != nil {
-		return nil, model.Refuse(CodeCertificateInvalid, "can't sign the certificate of %s: %v", template.Subject.CommonName, err)
+		return nil, model.Refuse(model.CodeCertificateInvalid, "can't sign the certificate of %s: %v", template.Subject.CommonName, err)
 	}
 	cert, err := x509.ParseCertificate(der)
 	if err != nil {
-		return nil, model.Refuse(CodeCertificateInvalid, "can't read back the certificate of %s: %v", template.Subject.CommonName, err)
+		return nil, model.Refuse(model.CodeCertificateInvalid, "can't read back the certificate of %s: %v", template.Subject.CommonName, err)
 	}
 	return cert, nil
 }
@@ -252,7 +252,7 @@ func encodeCert(c *x509.Certificate) []byte {
 func encodeKey(key crypto.Signer) ([]byte, error) {
 	der, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {
-		return nil, model.Refuse(CodeCertificateInvalid, "can't encode a private key: %v", err)
+		return nil, model.Refuse(model.CodeCertificateInvalid, "can't encode a private key: %v", err)
 	}
 	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), nil
 }

@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"time"
 
+	"github.com/outspan/outspan/internal/reach"
 	"github.com/outspan/outspan/model"
 )
 
@@ -44,8 +45,8 @@ func askAgent[A any](ctx context.Context, c *Client, call AgentCall, question an
 	}
 	limit := 15*time.Second + time.Duration(wait)*time.Millisecond
 	var got []byte
-	err = c.deliver(ctx, &Request{Method: http.MethodPost, agent: true}, func(ctx context.Context, to endpoint) (err error) {
-		got, err = to.ask(ctx, limit, call, body)
+	err = c.Deliver(ctx, &reach.Request{Method: http.MethodPost, Lineage: true}, func(ctx context.Context, server int) (err error) {
+		got, err = c.ask(ctx, server, limit, call, body)
 		return err
 	})
 	if err != nil {
@@ -62,7 +63,7 @@ const PathPeer = "/v1/peer/"
 const PathPeerRelay = PathPeer + "relay"
 
 // PeerClient calls other servers, as a server. Safe for many goroutines.
-type PeerClient struct{ via *HTTPTransport }
+type PeerClient struct{ via *reach.HTTPTransport }
 
 // NewPeerClient needs a server's credentials. dial opens the connection below TLS; nil: net.Dialer.
 func NewPeerClient(d Dialer) *PeerClient {
@@ -71,7 +72,7 @@ func NewPeerClient(d Dialer) *PeerClient {
 }
 
 // NewAgentTransport calls agents, as a server: for logs.
-func NewAgentTransport(d Dialer) *HTTPTransport {
+func NewAgentTransport(d Dialer) *reach.HTTPTransport {
 	d.Peer = RoleAgent
 	return d.HTTPTransport()
 }
@@ -85,8 +86,7 @@ func (p *PeerClient) Close() { p.via.CloseIdleConnections() }
 // AskPeer puts a question to the server at address (host:port) and returns its answer; once, until ctx ends. Codes:
 // unreachable, certificate_refused, and those of the answer.
 func (p *PeerClient) AskPeer(ctx context.Context, address, question string, body []byte) ([]byte, error) {
-	c := &Client{servers: []endpoint{{shown: address, base: "https://" + address, via: p.via}}, retryFor: -1}
-	got, err := c.Send(ctx, Request{
+	got, err := reach.To(address, p.via).Send(ctx, reach.Request{
 		Method: http.MethodPost, Path: PathPeer + url.PathEscape(question), Body: body, Content: ContentTypeCBOR, Once: true,
 	})
 	return got.Body, err

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/outspan/outspan/api"
+	"github.com/outspan/outspan/internal/reach"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
@@ -33,9 +35,9 @@ func apiServer(t testing.TB, ca *transport.Authority, h http.HandlerFunc) (addre
 }
 
 func refuseWith(w http.ResponseWriter, code model.Code) {
-	p := transport.NewProblem(model.Refuse(code, "refused on purpose").WithHint("do nothing"))
+	p := api.NewProblem(model.Refuse(code, "refused on purpose").WithHint("do nothing"))
 	p.Index = 42
-	w.Header().Set("Content-Type", transport.ContentTypeProblem)
+	w.Header().Set("Content-Type", api.ContentTypeProblem)
 	w.WriteHeader(p.Status)
 	_ = json.NewEncoder(w).Encode(p)
 }
@@ -63,7 +65,7 @@ func TestClientFailsOver(t *testing.T) {
 	var calls atomic.Int32
 	busy := apiServer(t, ca, func(w http.ResponseWriter, _ *http.Request) { calls.Add(1); refuseWith(w, model.CodeNoLeader) })
 	good := apiServer(t, ca, func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set(transport.HeaderIndex, "7")
+		w.Header().Set(api.HeaderIndex, "7")
 		io.WriteString(w, `{"path":"`+r.URL.Path+`"}`)
 	})
 	c := newClient(t, ca, -1, closedPort(t), busy, good)
@@ -83,14 +85,14 @@ func TestClientUnreachable(t *testing.T) {
 	one, two := closedPort(t), closedPort(t)
 	begin := time.Now()
 	_, _, err := newClient(t, ca, 0, one, two).Do(t.Context(), http.MethodGet, "/v1/nodes", nil, nil)
-	wantCode(t, err, transport.CodeUnreachable, one, two, "connection refused", "OUTSPAN_ADDR")
-	if transport.ExitOfError(err) != transport.ExitTransient || time.Since(begin) > 5*time.Second {
-		t.Errorf("exit class %d after %s", transport.ExitOfError(err), time.Since(begin))
+	wantCode(t, err, model.CodeUnreachable, one, two, "connection refused", "OUTSPAN_ADDR")
+	if api.ExitOfError(err) != api.ExitTransient || time.Since(begin) > 5*time.Second {
+		t.Errorf("exit class %d after %s", api.ExitOfError(err), time.Since(begin))
 	}
 	_, err = transport.NewClient(transport.ClientConfig{Addresses: []string{"http://127.0.0.1:1"}})
 	wantCode(t, err, model.CodeInvalid, "https://")
 	_, err = transport.NewClient(transport.ClientConfig{Addresses: []string{"https://127.0.0.1:1"}})
-	wantCode(t, err, transport.CodeCertificateInvalid, "OUTSPAN_CACERT")
+	wantCode(t, err, model.CodeCertificateInvalid, "OUTSPAN_CACERT")
 	_, err = transport.NewClient(transport.ClientConfig{})
 	wantCode(t, err, model.CodeInvalid, "OUTSPAN_ADDR")
 }
@@ -99,9 +101,9 @@ func TestClientUnreachable(t *testing.T) {
 func TestClientWrongCertificate(t *testing.T) {
 	address := apiServer(t, authority(t, "test"), func(http.ResponseWriter, *http.Request) {})
 	_, _, err := newClient(t, authority(t, "test"), -1, closedPort(t), address).Do(t.Context(), http.MethodGet, "/v1/nodes", nil, nil)
-	wantCode(t, err, transport.CodeCertificateRefused, "another CA")
-	if transport.ExitOfError(err) != transport.ExitForbidden {
-		t.Errorf("exit class %d", transport.ExitOfError(err))
+	wantCode(t, err, model.CodeCertificateRefused, "another CA")
+	if api.ExitOfError(err) != api.ExitForbidden {
+		t.Errorf("exit class %d", api.ExitOfError(err))
 	}
 }
 
@@ -141,7 +143,7 @@ func TestClientRefusal(t *testing.T) {
 	address := apiServer(t, ca, func(w http.ResponseWriter, _ *http.Request) { calls.Add(1); refuseWith(w, model.CodeBudgetRate) })
 	_, _, err := newClient(t, ca, 0, address, address).Do(t.Context(), http.MethodPost, "/v1/instances/x/evict", nil, nil)
 	wantCode(t, err, model.CodeBudgetRate, "do nothing")
-	var p *transport.Problem
+	var p *api.Problem
 	if !errors.As(err, &p) || p.Index != 42 || p.Status != http.StatusConflict || !p.Retryable || calls.Load() != 1 {
 		t.Errorf("got %+v after %d calls", p, calls.Load())
 	}
@@ -153,10 +155,10 @@ func TestClientLeavesAHangingServer(t *testing.T) {
 	hung := apiServer(t, ca, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 	good := apiServer(t, ca, func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "{}") })
 	c := newClient(t, ca, -1, hung, good)
-	if _, err := c.Send(t.Context(), transport.Request{Path: "/v1/nodes", Limit: 2 * time.Second}); err != nil {
+	if _, err := c.Send(t.Context(), reach.Request{Path: "/v1/nodes", Limit: 2 * time.Second}); err != nil {
 		t.Fatal(err)
 	}
-	_, err := newClient(t, ca, -1, hung).Send(t.Context(), transport.Request{Method: http.MethodPost, Path: "/v1/agent/x", Content: "x", Once: true, Limit: 2 * time.Second})
+	_, err := newClient(t, ca, -1, hung).Send(t.Context(), reach.Request{Method: http.MethodPost, Path: "/v1/agent/x", Content: "x", Once: true, Limit: 2 * time.Second})
 	wantCode(t, err, model.CodeUnknownOutcome, "no answer within", "before you send it again")
 }
 
@@ -167,11 +169,11 @@ func TestClientContext(t *testing.T) {
 	c := newClient(t, ca, 0, hung)
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	_, err := c.Send(ctx, transport.Request{Path: "/v1/nodes"})
+	_, err := c.Send(ctx, reach.Request{Path: "/v1/nodes"})
 	wantCode(t, err, model.CodeTimeout)
 	ctx, stop := context.WithCancel(t.Context())
 	time.AfterFunc(50*time.Millisecond, stop)
-	if _, err := c.Send(ctx, transport.Request{Path: "/v1/nodes"}); !errors.Is(err, context.Canceled) {
+	if _, err := c.Send(ctx, reach.Request{Path: "/v1/nodes"}); !errors.Is(err, context.Canceled) {
 		t.Errorf("canceled: %v", err)
 	}
 }
@@ -189,21 +191,21 @@ func TestCodes(t *testing.T) {
 	tests := []struct {
 		code   model.Code
 		status int
-		exit   transport.ExitClass
+		exit   api.ExitClass
 	}{
 		{model.CodeInvalid, 400, 2}, {model.CodeForbidden, 403, 3}, {model.CodeNotFound, 404, 4}, {model.CodeConflict, 409, 5},
 		{model.CodeNodeNotEligible, 409, 5}, {model.CodeBudgetMinReady, 409, 6}, {model.CodeNoLeader, 503, 6}, {model.CodeUnknownOutcome, 503, 6},
-		{model.CodeInternal, 500, 7}, {transport.CodeEventCollected, 410, 4}, {transport.CodeTooLarge, 413, 2}, {"never_heard_of", 409, 5},
+		{model.CodeInternal, 500, 7}, {model.CodeEventCollected, 410, 4}, {model.CodeTooLarge, 413, 2}, {"never_heard_of", 409, 5},
 	}
 	for _, tt := range tests {
-		if s, e := transport.StatusOf(tt.code), transport.ExitOf(tt.code); s != tt.status || e != tt.exit {
+		if s, e := api.StatusOf(tt.code), api.ExitOf(tt.code); s != tt.status || e != tt.exit {
 			t.Errorf("%s: status %d, exit %d; want %d, %d", tt.code, s, e, tt.status, tt.exit)
 		}
 	}
-	if e := transport.ExitOfError(errors.New("x")); e != transport.ExitOther {
+	if e := api.ExitOfError(errors.New("x")); e != api.ExitOther {
 		t.Errorf("an error without a code exits with %d", e)
 	}
-	p := transport.NewProblem(errors.New("the password is hunter2"))
+	p := api.NewProblem(errors.New("the password is hunter2"))
 	if p.Code != model.CodeInternal || strings.Contains(p.Message+p.Hint, "hunter2") {
 		t.Errorf("an inner error is shown: %+v", p)
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -70,5 +71,5 @@ func TestReloadEndsDialledConnections(t *testing.T) {
 		_ = conn.Close()
 	}
 	eventually(t, "the end of the API's connection", func() bool { return theirs.Stats().API == 0 })
-	wantCode(t, ask(), transport.CodeCertificateRefused)
+	wantCode(t, ask(), model.CodeCertificateRefused)
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -137,13 +138,13 @@ func TestOpenDirRefusals(t *testing.T) {
 	t.Run("other cluster", func(t *testing.T) {
 		dir := fresh(t)
 		_, _, err := transport.OpenDir(dir, "c2")
-		wantCode(t, err, transport.CodeCertificateInvalid, dir, `cluster = "c1"`)
+		wantCode(t, err, model.CodeCertificateInvalid, dir, `cluster = "c1"`)
 	})
 	t.Run("key lost", func(t *testing.T) {
 		dir := fresh(t)
 		os.Remove(dir + "/ca-key.pem")
 		_, _, err := transport.OpenDir(dir, "c1")
-		wantCode(t, err, transport.CodeCertificateInvalid, dir+"/ca-key.pem")
+		wantCode(t, err, model.CodeCertificateInvalid, dir+"/ca-key.pem")
 	})
 	t.Run("crash between key and certificate", func(t *testing.T) {
 		dir := fresh(t)
@@ -158,7 +159,7 @@ func TestOpenDirRefusals(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, _, err := transport.OpenDir(dir, "c1")
-		wantCode(t, err, transport.CodeCertificateInvalid, dir)
+		wantCode(t, err, model.CodeCertificateInvalid, dir)
 	})
 	t.Run("gossip key damaged", func(t *testing.T) {
 		dir := fresh(t)
@@ -166,7 +167,7 @@ func TestOpenDirRefusals(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, _, err := transport.OpenDir(dir, "c1")
-		wantCode(t, err, transport.CodeGossipKeyInvalid, dir+"/gossip.key")
+		wantCode(t, err, model.CodeGossipKeyInvalid, dir+"/gossip.key")
 	})
 	t.Run("open to others", func(t *testing.T) {
 		dir := fresh(t)
@@ -174,7 +175,7 @@ func TestOpenDirRefusals(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, _, err := transport.OpenDir(dir, "c1")
-		wantCode(t, err, transport.CodeFile, dir, "chmod 700")
+		wantCode(t, err, model.CodeFile, dir, "chmod 700")
 	})
 	t.Run("empty and open is closed", func(t *testing.T) {
 		dir := t.TempDir()
@@ -194,7 +195,7 @@ func TestOpenDirRefusals(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, _, err := transport.OpenDir(file, "c1")
-		wantCode(t, err, transport.CodeFile, file)
+		wantCode(t, err, model.CodeFile, file)
 	})
 }
 

@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/outspan/outspan/internal/reach"
 	"github.com/outspan/outspan/model"
 )
 
@@ -22,9 +23,6 @@ const (
 
 // lockWait bounds how long a process waits for another that is making the files of a directory.
 const lockWait = 10 * time.Second
-
-// maxFile is far above any PEM bundle: a wrong path (a disk image, a device) must not fill the memory.
-const maxFile = 1 << 20
 
 // CertFiles names the files that were written.
 type CertFiles struct{ Cert, Key string }
@@ -107,7 +105,7 @@ func refuseExisting(force bool, files CertFiles) error {
 	}
 	for _, path := range []string{files.Cert, files.Key} {
 		if _, err := os.Lstat(path); err == nil {
-			return model.Refuse(CodeFileExists, "%s exists already", path).
+			return model.Refuse(model.CodeFileExists, "%s exists already", path).
 				WithHint("replace it with --force, or choose another directory or name")
 		} else if !errors.Is(err, fs.ErrNotExist) {
 			return fileError("look at", path, err)
@@ -131,9 +129,9 @@ func writeAuthority(dir string, ca *Authority) error {
 func readAuthority(dir string) (*Authority, error) {
 	var pems [2][]byte
 	for i, name := range []string{caFile, caKeyFile} {
-		b, err := readFile(filepath.Join(dir, name))
+		b, err := reach.ReadFile(filepath.Join(dir, name))
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil, model.Refuse(CodeCertificateInvalid, "%s does not exist", filepath.Join(dir, name)).
+			return nil, model.Refuse(model.CodeCertificateInvalid, "%s does not exist", filepath.Join(dir, name)).
 				WithHint("create the CA first: outspan tls ca create --dir %s", dir)
 		}
 		if err != nil {
@@ -143,7 +141,7 @@ func readAuthority(dir string) (*Authority, error) {
 	}
 	ca, err := parseAuthority(pems[0], pems[1])
 	if err != nil {
-		return nil, model.Refuse(CodeCertificateInvalid, "the CA in %s can't be used: %s", dir, reason(err)).
+		return nil, model.Refuse(model.CodeCertificateInvalid, "the CA in %s can't be used: %s", dir, reason(err)).
 			WithHint("restore %s and %s from a backup, or make a new CA: outspan tls ca create --dir %s --force", caFile, caKeyFile, dir)
 	}
 	return ca, nil
@@ -176,7 +174,7 @@ func locked(dir string, f func() error) error {
 			return fileError("lock", dir, err)
 		}
 		if wait.Err() != nil {
-			return model.Refuse(CodeFile, "another process has held the lock on %s for %s", dir, lockWait).
+			return model.Refuse(model.CodeFile, "another process has held the lock on %s for %s", dir, lockWait).
 				WithHint("find it with: fuser %s", dir)
 		}
 		sleep(wait, 10*time.Millisecond)
@@ -212,23 +210,8 @@ func syncDir(dir string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// readFile reads a small regular file. Its errors are those of os, so that callers can tell a missing one.
-func readFile(path string) ([]byte, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, errors.New("it is not a regular file")
-	}
-	if info.Size() > maxFile {
-		return nil, errors.New("it is larger than 1 MiB")
-	}
-	return os.ReadFile(path)
-}
-
 func fileError(verb, path string, err error) *model.Error {
-	e := model.Refuse(CodeFile, "can't %s %s: %s", verb, path, bareError(err))
+	e := model.Refuse(model.CodeFile, "can't %s %s: %s", verb, path, bareError(err))
 	if errors.Is(err, fs.ErrPermission) {
 		return e.WithHint("check its owner and mode, or run as the user that owns it")
 	}

@@ -77,14 +77,14 @@ func TestCreateRefusesToOverwrite(t *testing.T) {
 	before := must(os.ReadFile(cfg.CertFile))(t)
 
 	_, err := transport.CreateCA(dir, transport.CAOptions{Cluster: "c1"})
-	wantCode(t, err, transport.CodeFileExists, "ca.pem", "--force")
+	wantCode(t, err, model.CodeFileExists, "ca.pem", "--force")
 	_, err = transport.IssueCert(dir, req, false)
-	wantCode(t, err, transport.CodeFileExists, "agent-n1.pem", "--force")
+	wantCode(t, err, model.CodeFileExists, "agent-n1.pem", "--force")
 	if err := os.Remove(cfg.CertFile); err != nil {
 		t.Fatal(err)
 	}
 	_, err = transport.IssueCert(dir, req, false)
-	wantCode(t, err, transport.CodeFileExists, "agent-n1-key.pem")
+	wantCode(t, err, model.CodeFileExists, "agent-n1-key.pem")
 
 	must(transport.IssueCert(dir, req, true))(t)
 	if string(before) == string(must(os.ReadFile(cfg.CertFile))(t)) {
@@ -93,13 +93,13 @@ func TestCreateRefusesToOverwrite(t *testing.T) {
 	must(transport.LoadCredentials(cfg))(t)
 	must(transport.CreateCA(dir, transport.CAOptions{Cluster: "c1", Force: true}))(t)
 	_, err = transport.LoadCredentials(cfg)
-	wantCode(t, err, transport.CodeCertificateInvalid, "agent-n1.pem", "ca.pem")
+	wantCode(t, err, model.CodeCertificateInvalid, "agent-n1.pem", "ca.pem")
 }
 
 func TestIssueRefusals(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "certs")
 	_, err := transport.IssueCert(dir, transport.CertRequest{Role: transport.RoleServer, Name: "s1"}, false)
-	wantCode(t, err, transport.CodeCertificateInvalid, "ca.pem", "outspan tls ca create --dir "+dir)
+	wantCode(t, err, model.CodeCertificateInvalid, "ca.pem", "outspan tls ca create --dir "+dir)
 	must(transport.CreateCA(dir, transport.CAOptions{TTL: 48 * time.Hour}))(t)
 
 	tests := map[string]transport.CertRequest{
@@ -169,7 +169,7 @@ func TestLoadRefusals(t *testing.T) {
 			cfg := good
 			tt.change(&cfg)
 			_, err := transport.LoadCredentials(cfg)
-			wantCode(t, err, transport.CodeCertificateInvalid, tt.says...)
+			wantCode(t, err, model.CodeCertificateInvalid, tt.says...)
 		})
 	}
 }
@@ -196,7 +196,7 @@ func TestForeignCA(t *testing.T) {
 				}
 				return
 			}
-			wantCode(t, err, transport.CodeCertificateInvalid, tt.says)
+			wantCode(t, err, model.CodeCertificateInvalid, tt.says)
 		})
 	}
 }

@@ -68,7 +68,7 @@ func FuzzParseGossipKey(f *testing.F) {
 			}
 			return
 		}
-		if known, ok := errors.AsType[*model.Error](err); !ok || known.Code != transport.CodeGossipKeyInvalid || len(text) > 20 && bytes.Contains([]byte(err.Error()), []byte(text)) {
+		if known, ok := errors.AsType[*model.Error](err); !ok || known.Code != model.CodeGossipKeyInvalid || len(text) > 20 && bytes.Contains([]byte(err.Error()), []byte(text)) {
 			t.Fatalf("refused with %v", err)
 		}
 	})

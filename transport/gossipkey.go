@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/outspan/outspan/internal/reach"
 	"github.com/outspan/outspan/model"
 )
 
@@ -44,7 +45,7 @@ func CreateGossipKey(path string, force bool) (GossipKey, error) {
 	key := NewGossipKey()
 	err := locked(dir, func() error {
 		if _, err := os.Lstat(path); err == nil && !force {
-			return model.Refuse(CodeFileExists, "%s exists already", path).
+			return model.Refuse(model.CodeFileExists, "%s exists already", path).
 				WithHint("every server and agent must have the same key; replace it only if all of them get the new one")
 		}
 		return writeFile(path, key.encode(), 0o600)
@@ -57,17 +58,17 @@ func CreateGossipKey(path string, force bool) (GossipKey, error) {
 
 // LoadGossipKey reads a key file. Errors: gossip_key_invalid.
 func LoadGossipKey(path string) (GossipKey, error) {
-	b, err := readFile(path)
+	b, err := reach.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, model.Refuse(CodeGossipKeyInvalid, "gossip key file %s does not exist", path).
+		return nil, model.Refuse(model.CodeGossipKeyInvalid, "gossip key file %s does not exist", path).
 			WithHint("make one with: outspan gossip key create, and copy it to every server and agent")
 	}
 	if err != nil {
-		return nil, model.Refuse(CodeGossipKeyInvalid, "can't read gossip key file %s: %s", path, bareError(err))
+		return nil, model.Refuse(model.CodeGossipKeyInvalid, "can't read gossip key file %s: %s", path, bareError(err))
 	}
 	key, err := ParseGossipKey(string(b))
 	if err != nil {
-		return nil, model.Refuse(CodeGossipKeyInvalid, "gossip key file %s: %s", path, reason(err)).
+		return nil, model.Refuse(model.CodeGossipKeyInvalid, "gossip key file %s: %s", path, reason(err)).
 			WithHint("make a new one with: outspan gossip key create")
 	}
 	return key, nil
@@ -78,11 +79,11 @@ func LoadGossipKey(path string) (GossipKey, error) {
 func ParseGossipKey(s string) (GossipKey, error) {
 	k, err := base64.StdEncoding.Strict().DecodeString(strings.TrimSpace(s))
 	if err != nil {
-		return nil, model.Refuse(CodeGossipKeyInvalid, "it is not base64")
+		return nil, model.Refuse(model.CodeGossipKeyInvalid, "it is not base64")
 	}
 	switch len(k) {
 	case 16, 24, 32:
 		return k, nil
 	}
-	return nil, model.Refuse(CodeGossipKeyInvalid, "it holds %d bytes, not 16, 24 or 32", len(k))
+	return nil, model.Refuse(model.CodeGossipKeyInvalid, "it holds %d bytes, not 16, 24 or 32", len(k))
 }

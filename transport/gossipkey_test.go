@@ -7,13 +7,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
 func TestGossipKeyFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "gossip.key")
 	_, err := transport.LoadGossipKey(path)
-	wantCode(t, err, transport.CodeGossipKeyInvalid, path, "outspan gossip key create")
+	wantCode(t, err, model.CodeGossipKeyInvalid, path, "outspan gossip key create")
 	key := must(transport.CreateGossipKey(path, false))(t)
 	if len(key) != 32 {
 		t.Errorf("the key has %d bytes, want 32", len(key))
@@ -25,7 +26,7 @@ func TestGossipKeyFile(t *testing.T) {
 		t.Error("another key was read than written")
 	}
 	_, err = transport.CreateGossipKey(path, false)
-	wantCode(t, err, transport.CodeFileExists, path)
+	wantCode(t, err, model.CodeFileExists, path)
 	if again := must(transport.CreateGossipKey(path, true))(t); string(again) == string(key) {
 		t.Error("force made the same key again")
 	}
@@ -45,7 +46,7 @@ func TestParseGossipKey(t *testing.T) {
 	}
 	for _, s := range []string{"", "short", "c2hvcnQ=", make(transport.GossipKey, 31).Encode(), make(transport.GossipKey, 33).Encode(), "secret material!"} {
 		_, err := transport.ParseGossipKey(s)
-		wantCode(t, err, transport.CodeGossipKeyInvalid)
+		wantCode(t, err, model.CodeGossipKeyInvalid)
 		if s != "" && len(s) > 6 && strings.Contains(err.Error(), s) {
 			t.Errorf("the error repeats the input: %v", err)
 		}

@@ -130,7 +130,7 @@ func (s *HTTPServer) Run(ctx context.Context, listeners ...net.Listener) error {
 	case <-ctx.Done():
 	case err := <-ended:
 		if ctx.Err() == nil {
-			failed = model.Refuse(CodeListen, "the API stopped serving: %v", err)
+			failed = model.Refuse(model.CodeListen, "the API stopped serving: %v", err)
 		}
 	}
 	err := s.stop()
@@ -154,10 +154,10 @@ func (s *HTTPServer) stop() error {
 	last, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	if n := s.running.wait(last); n > 0 {
-		return model.Refuse(CodeShutdownTimeout, "%d requests did not end when they were cut off", n)
+		return model.Refuse(model.CodeShutdownTimeout, "%d requests did not end when they were cut off", n)
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
-		return model.Refuse(CodeShutdownTimeout, "requests were cut off after %s", s.limit)
+		return model.Refuse(model.CodeShutdownTimeout, "requests were cut off after %s", s.limit)
 	}
 	return nil
 }

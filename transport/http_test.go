@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/outspan/outspan/internal/reach"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -80,7 +82,7 @@ func TestShutdown(t *testing.T) {
 				s := start(t, credentials(t, ca, transport.RoleServer, "s1"), stationConfig{handler: p, http: transport.HTTPConfig{ShutdownTimeout: 100 * time.Millisecond}})
 				got := getLater(t.Context(), c, "https://"+s.addr+"/rude")
 				<-p.entered
-				wantCode(t, s.stopAPI(), transport.CodeShutdownTimeout)
+				wantCode(t, s.stopAPI(), model.CodeShutdownTimeout)
 				if a := <-got; a.err == nil {
 					t.Errorf("got %q from a request that was cut off", a.body)
 				}
@@ -93,7 +95,7 @@ func TestShutdown(t *testing.T) {
 // http1Client is a client without HTTP/2.
 func http1Client(t *testing.T, d transport.Dialer) *http.Client {
 	c := client(t, d)
-	tr := c.Transport.(*transport.HTTPTransport)
+	tr := c.Transport.(*reach.HTTPTransport)
 	tr.ForceAttemptHTTP2 = false
 	tr.DialTLSContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		raw, err := (&net.Dialer{}).DialContext(ctx, network, addr)
@@ -120,7 +122,7 @@ func TestDeafHandler(t *testing.T) {
 	})})
 	got := getLater(t.Context(), client(t, transport.Dialer{Credentials: creds}), "https://"+s.addr)
 	<-entered
-	wantCode(t, s.stopAPI(), transport.CodeShutdownTimeout, "1 requests did not end")
+	wantCode(t, s.stopAPI(), model.CodeShutdownTimeout, "1 requests did not end")
 	close(release)
 	<-got
 }
@@ -158,5 +160,5 @@ func TestStoppedEarly(t *testing.T) {
 	s := transport.NewHTTPServer(http.HandlerFunc(whoami), transport.HTTPConfig{})
 	l := must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	l.Close()
-	wantCode(t, s.Run(t.Context(), l), transport.CodeListen)
+	wantCode(t, s.Run(t.Context(), l), model.CodeListen)
 }

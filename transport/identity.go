@@ -65,20 +65,20 @@ func (i Identity) String() string { return string(i.Role) + "/" + i.Name }
 func ParseIdentity(uri string) (Identity, error) {
 	rest, ok := strings.CutPrefix(uri, uriScheme)
 	if !ok {
-		return Identity{}, model.Refuse(CodeCertificateRefused, "%q is not an outspan identity", clip(uri))
+		return Identity{}, model.Refuse(model.CodeCertificateRefused, "%q is not an outspan identity", clip(uri))
 	}
 	parts := strings.Split(rest, "/")
 	if len(parts) != 3 {
-		return Identity{}, model.Refuse(CodeCertificateRefused, "identity %q is not %scluster/role/name", clip(uri), uriScheme)
+		return Identity{}, model.Refuse(model.CodeCertificateRefused, "identity %q is not %scluster/role/name", clip(uri), uriScheme)
 	}
 	id := Identity{Cluster: parts[0], Role: Role(parts[1]), Name: parts[2]}
 	switch {
 	case !validCluster(id.Cluster):
-		return Identity{}, model.Refuse(CodeCertificateRefused, "identity %q has an invalid cluster name", clip(uri))
+		return Identity{}, model.Refuse(model.CodeCertificateRefused, "identity %q has an invalid cluster name", clip(uri))
 	case !id.Role.Valid():
-		return Identity{}, model.Refuse(CodeCertificateRefused, "identity %q has an unknown role", clip(uri))
+		return Identity{}, model.Refuse(model.CodeCertificateRefused, "identity %q has an unknown role", clip(uri))
 	case !validName(id.Name):
-		return Identity{}, model.Refuse(CodeCertificateRefused, "identity %q has an invalid name", clip(uri))
+		return Identity{}, model.Refuse(model.CodeCertificateRefused, "identity %q has an invalid name", clip(uri))
 	}
 	return id, nil
 }
@@ -87,7 +87,7 @@ func ParseIdentity(uri string) (Identity, error) {
 // certificate that was verified, or one without exactly one identity.
 func PeerIdentity(state tls.ConnectionState) (Identity, error) {
 	if len(state.VerifiedChains) == 0 || len(state.PeerCertificates) == 0 {
-		return Identity{}, model.Refuse(CodeCertificateRefused, "the peer showed no certificate that could be verified")
+		return Identity{}, model.Refuse(model.CodeCertificateRefused, "the peer showed no certificate that could be verified")
 	}
 	return certIdentity(state.PeerCertificates[0])
 }
@@ -101,12 +101,12 @@ func certIdentity(cert *x509.Certificate) (Identity, error) {
 			continue
 		}
 		if found != "" {
-			return Identity{}, model.Refuse(CodeCertificateRefused, "the certificate carries two identities, %q and %q", clip(found), clip(s))
+			return Identity{}, model.Refuse(model.CodeCertificateRefused, "the certificate carries two identities, %q and %q", clip(found), clip(s))
 		}
 		found = s
 	}
 	if found == "" {
-		return Identity{}, model.Refuse(CodeCertificateRefused, "the certificate %q carries no outspan role", clip(cert.Subject.CommonName)).
+		return Identity{}, model.Refuse(model.CodeCertificateRefused, "the certificate %q carries no outspan role", clip(cert.Subject.CommonName)).
 			WithHint("issue one with: outspan tls cert create --server|--agent|--cli NAME")
 	}
 	return ParseIdentity(found)

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -40,7 +41,7 @@ func TestParseIdentity(t *testing.T) {
 			t.Errorf("%q was taken as %+v", uri, got)
 			continue
 		}
-		wantCode(t, err, transport.CodeCertificateRefused)
+		wantCode(t, err, model.CodeCertificateRefused)
 		if len(err.Error()) > 400 {
 			t.Errorf("%d bytes of error for a hostile name", len(err.Error()))
 		}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/outspan/outspan/internal/reach"
 	"github.com/outspan/outspan/model"
 )
 
@@ -88,7 +89,7 @@ type ListenerStats struct {
 // without credentials.
 func NewListener(raw net.Listener, cfg ListenerConfig) (*Listener, error) {
 	if cfg.Credentials == nil {
-		return nil, model.Refuse(CodeCertificateInvalid, "a listener needs a certificate").WithHint("set the tls block")
+		return nil, model.Refuse(model.CodeCertificateInvalid, "a listener needs a certificate").WithHint("set the tls block")
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = hclog.NewNullLogger()
@@ -113,7 +114,7 @@ func NewListener(raw net.Listener, cfg ListenerConfig) (*Listener, error) {
 
 // config notes who said a whole hello, then goes on as the credentials want.
 func (l *Listener) config() *tls.Config {
-	cfg := l.cfg.Credentials.ServerConfig(protoRaft, protoAgent, protoHTTP2, protoHTTP1)
+	cfg := l.cfg.Credentials.ServerConfig(protoRaft, protoAgent, reach.ProtoHTTP2, reach.ProtoHTTP1)
 	next := cfg.GetConfigForClient
 	cfg.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
 		if c, ok := hello.Conn.(*turnConn); ok {
@@ -186,7 +187,7 @@ func (l *Listener) acceptAll(ctx context.Context) error {
 			delay = 0
 			l.admit(ctx, raw)
 		case errors.Is(err, net.ErrClosed) || errors.Is(err, io.EOF):
-			return model.Refuse(CodeListen, "the listener on %s was closed", l.raw.Addr())
+			return model.Refuse(model.CodeListen, "the listener on %s was closed", l.raw.Addr())
 		default: // out of file descriptors, or the peer gave up: the next one may work
 			delay = min(max(2*delay, 5*time.Millisecond), time.Second)
 			l.warn("can't accept a connection", "error", err, "retry_in", delay)
@@ -305,7 +306,7 @@ func (l *Listener) reject(ctx context.Context, g *gate, err error) {
 	defer func() { _ = g.Close() }()
 	l.count.failed.Add(1)
 	if refused(err) {
-		l.warn("certificate refused", "remote", g.source, "error", reason(Explain(g.source, err)))
+		l.warn("certificate refused", "remote", g.source, "error", reason(reach.Explain(g.source, err)))
 	} else {
 		l.cfg.Logger.Debug("handshake failed", "remote", g.source, "error", err)
 	}
@@ -336,7 +337,7 @@ func linger(g *gate) {
 }
 
 func refused(err error) bool {
-	if errors.Is(err, &model.Error{Code: CodeCertificateRefused}) {
+	if errors.Is(err, &model.Error{Code: model.CodeCertificateRefused}) {
 		return true
 	}
 	_, ok := errors.AsType[*tls.CertificateVerificationError](err)
@@ -384,10 +385,10 @@ func ListenTCP(ctx context.Context, addr string) (net.Listener, error) {
 		return l, nil
 	}
 	if errors.Is(err, syscall.EADDRINUSE) {
-		return nil, model.Refuse(CodeAddressInUse, "another process listens on %s", addr).
+		return nil, model.Refuse(model.CodeAddressInUse, "another process listens on %s", addr).
 			WithHint("stop it, or set another listen.port")
 	}
-	return nil, model.Refuse(CodeListen, "can't listen on %s: %v", addr, err).
+	return nil, model.Refuse(model.CodeListen, "can't listen on %s: %v", addr, err).
 		WithHint("check listen.address and listen.port")
 }
 

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -229,7 +230,7 @@ func TestStop(t *testing.T) {
 	}
 	defer l.Close()
 	_, err = transport.ListenTCP(t.Context(), s.addr)
-	wantCode(t, err, transport.CodeAddressInUse, s.addr)
+	wantCode(t, err, model.CodeAddressInUse, s.addr)
 	if got := s.Stats(); got.Pending != 0 || got.Raft != 0 {
 		t.Errorf("left behind: %+v", got)
 	}
@@ -241,9 +242,9 @@ func TestListenerFails(t *testing.T) {
 	stop := background(l.Run)
 	raw.Close()
 	eventually(t, "the API side ends", func() bool { _, err := l.API().Accept(); return err != nil })
-	wantCode(t, stop(), transport.CodeListen, raw.Addr().String())
+	wantCode(t, stop(), model.CodeListen, raw.Addr().String())
 	_, err := transport.NewListener(raw, transport.ListenerConfig{})
-	wantCode(t, err, transport.CodeCertificateInvalid)
+	wantCode(t, err, model.CodeCertificateInvalid)
 }
 
 func TestIsLoopback(t *testing.T) {

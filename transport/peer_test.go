@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/outspan/outspan/internal/reach"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
@@ -20,12 +21,12 @@ func TestPeerIsTheOneThatWasMeant(t *testing.T) {
 	ask := func(name string) error {
 		ctx := t.Context()
 		if name != "" {
-			ctx = transport.ExpectPeer(ctx, name)
+			ctx = reach.ExpectPeer(ctx, name)
 		}
 		_, err := get(ctx, c, "https://"+s.addr+"/")
 		return err
 	}
-	refused := &model.Error{Code: transport.CodeCertificateRefused}
+	refused := &model.Error{Code: model.CodeCertificateRefused}
 	if err := ask("n1"); !errors.Is(err, refused) || asked.Load() != 0 {
 		t.Errorf("n2 answers for n1: %v, it got %d requests", err, asked.Load())
 	}

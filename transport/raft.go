@@ -5,6 +5,8 @@ import (
 	"crypto/tls"
 	"net"
 	"time"
+
+	"github.com/outspan/outspan/internal/reach"
 )
 
 // RaftStream is the raft side of a Listener: all that hashicorp/raft's StreamLayer wants, except that Dial has
@@ -66,8 +68,8 @@ func (s *RaftStream) PeerName(conn net.Conn) string {
 // DialRaft connects to another server. It blocks at most timeout, or 5 s if that is less or timeout is 0. Errors:
 // as Dialer.DialRaft; net.ErrClosed after Close.
 func (s *RaftStream) DialRaft(addr string, timeout time.Duration) (net.Conn, error) {
-	if timeout <= 0 || timeout > dialTimeout {
-		timeout = dialTimeout
+	if timeout <= 0 || timeout > reach.DialTimeout {
+		timeout = reach.DialTimeout
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()

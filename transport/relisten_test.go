@@ -25,7 +25,7 @@ func TestPatientListenerWaitsForItsPort(t *testing.T) {
 		t.Fatal(err)
 	}
 	var refused *model.Error
-	if err := <-said; !errors.As(err, &refused) || refused.Code != transport.CodeAddressInUse {
+	if err := <-said; !errors.As(err, &refused) || refused.Code != model.CodeAddressInUse {
 		t.Fatalf("said %v", err)
 	}
 	if l.Addr().String() != addr {

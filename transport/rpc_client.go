@@ -8,6 +8,9 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/outspan/outspan/api"
+	"github.com/outspan/outspan/internal/reach"
 )
 
 // agentIdle is after how long without a call a connection to a server is closed.
@@ -86,9 +89,9 @@ type callConn struct {
 
 func newCallConn(raw net.Conn) *callConn {
 	c := &callConn{began: time.Now(), used: time.Now(), open: map[uint32]chan frame{}}
-	c.frameConn = newFrameConn(&notedConn{raw, c}, maxAnswer)
+	c.frameConn = newFrameConn(&notedConn{raw, c}, reach.MaxAnswer)
 	c.mu.Lock()
-	c.sign = time.AfterFunc(askAfter, c.look)
+	c.sign = time.AfterFunc(reach.AskAfter, c.look)
 	c.mu.Unlock()
 	c.readers.Go(c.receive)
 	return c
@@ -145,13 +148,13 @@ func (c *callConn) ask(ctx context.Context, call AgentCall, question []byte) ([]
 		}
 		return f.body, nil
 	case <-ctx.Done():
-		c.tryWrite(frame{call: number, kind: frameCancel}, answerWithin)
+		c.tryWrite(frame{call: number, kind: frameCancel}, reach.AnswerWithin)
 		return nil, context.Cause(ctx)
 	}
 }
 
 func problemIn(body []byte) error {
-	var p Problem
+	var p api.Problem
 	if err := DecodeCBOR(body, &p); err != nil {
 		return err
 	}
@@ -237,8 +240,8 @@ func (c *callConn) receive() {
 	}
 }
 
-// look asks a server for a sign when nothing was heard of it for askAfter, and ends the connection without one within
-// answerWithin. While a large answer comes in it gives a sign itself, so that the server doesn't end it.
+// look asks a server for a sign when nothing was heard of it for reach.AskAfter, and ends the connection without one
+// within reach.AnswerWithin. While a large answer comes in it gives a sign itself, so that the server doesn't end it.
 func (c *callConn) look() {
 	heard := c.heard.Load() + 1
 	silent := time.Since(c.began) - time.Duration(heard)
@@ -248,17 +251,17 @@ func (c *callConn) look() {
 	switch {
 	case idle:
 		c.end(errLineIdle)
-	case silent < askAfter:
+	case silent < reach.AskAfter:
 		if time.Since(c.began)-time.Duration(c.sent.Load()) > agentSilence/2 {
-			c.tryWrite(frame{kind: framePing}, answerWithin)
+			c.tryWrite(frame{kind: framePing}, reach.AnswerWithin)
 		}
-		c.lookIn(askAfter - silent)
+		c.lookIn(reach.AskAfter - silent)
 	case c.asked == heard:
 		c.end(errLineSilent)
 	default:
 		c.asked = heard
-		c.tryWrite(frame{kind: framePing}, answerWithin)
-		c.lookIn(answerWithin)
+		c.tryWrite(frame{kind: framePing}, reach.AnswerWithin)
+		c.lookIn(reach.AnswerWithin)
 	}
 }
 

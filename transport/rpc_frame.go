@@ -25,7 +25,7 @@ type frameKind uint8
 const (
 	frameCancel  frameKind = 0   // the agent does not wait for the call any more
 	frameAnswer  frameKind = 128 // the body is the call's answer
-	frameProblem frameKind = 129 // the body is a Problem, in CBOR
+	frameProblem frameKind = 129 // the body is a api.Problem, in CBOR
 	framePing    frameKind = 130 // of the agent
 	framePong    frameKind = 131
 )
@@ -78,7 +78,7 @@ func (c *frameConn) read() (f frame, err error) {
 	case n > 8*int64(c.most):
 		return frame{}, fmt.Errorf("a frame of %d bytes", n)
 	case n > int64(c.most):
-		return frame{}, c.pass(f, n, model.Refuse(CodeTooLarge, "the call is larger than %d bytes", c.most))
+		return frame{}, c.pass(f, n, model.Refuse(model.CodeTooLarge, "the call is larger than %d bytes", c.most))
 	}
 	if c.take != nil {
 		if why := c.take(n); why != nil {

@@ -30,7 +30,7 @@ func TestAgentRefusals(t *testing.T) {
 	}
 	large := transport.ReportRequest{Node: model.NodeID(strings.Repeat("x", transport.DefaultMaxBody+1))}
 	_, err = c.Report(t.Context(), large)
-	wantCode(t, err, transport.CodeTooLarge)
+	wantCode(t, err, model.CodeTooLarge)
 	_, err = c.Register(t.Context(), transport.RegisterRequest{}) // the connection goes on
 	wantCode(t, err, model.CodeNameTaken)
 	if n := s.Stats(); n.Accepted != 1 {

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/model"
 )
 
@@ -160,7 +161,7 @@ func (c *agentConn) cancel(call uint32) {
 }
 
 func (c *agentConn) refuse(call uint32, refusal error) {
-	body, err := EncodeCBOR(NewProblem(refusal))
+	body, err := EncodeCBOR(api.NewProblem(refusal))
 	if err == nil {
 		err = c.write(frame{call, frameProblem, body})
 	}

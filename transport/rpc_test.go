@@ -16,6 +16,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/internal/testbed/memnet"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
@@ -187,7 +188,7 @@ func TestRudeAgentCall(t *testing.T) {
 		}()
 		<-entered
 		began := time.Now()
-		wantCode(t, s.stopAPI(), transport.CodeShutdownTimeout, "5s")
+		wantCode(t, s.stopAPI(), model.CodeShutdownTimeout, "5s")
 		if took := time.Since(began); took < 5*time.Second || took > 7*time.Second {
 			t.Errorf("stopping took %s, want 5 s and a little", took)
 		}
@@ -299,9 +300,9 @@ func TestAgentRefused(t *testing.T) {
 		return nil, nil
 	})
 	_, err := agentClient(t, other, s.addr).Register(t.Context(), transport.RegisterRequest{})
-	wantCode(t, err, transport.CodeCertificateRefused, "another CA")
+	wantCode(t, err, model.CodeCertificateRefused, "another CA")
 	_, err = agentClient(t, ca, strings.TrimPrefix(closedPort(t), "https://")).Register(t.Context(), transport.RegisterRequest{})
-	wantCode(t, err, transport.CodeUnreachable, "connection refused")
+	wantCode(t, err, model.CodeUnreachable, "connection refused")
 	plain := apiServer(t, ca, func(http.ResponseWriter, *http.Request) {})
 	_, err = agentClient(t, ca, strings.TrimPrefix(plain, "https://")).Register(t.Context(), transport.RegisterRequest{})
 	if err == nil {
@@ -387,7 +388,7 @@ func TestAgentFrames(t *testing.T) {
 		c.send(t, 100+i, byte(transport.CallAssignments), nil)
 	}
 	kind, got, err := c.next()
-	var p transport.Problem
+	var p api.Problem
 	if kind != 129 || err != nil || transport.DecodeCBOR(got, &p) != nil || p.Code != model.CodeBusy {
 		t.Errorf("one call too many is answered with %d %q, %v", kind, got, err)
 	}

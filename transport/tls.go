@@ -3,14 +3,12 @@ package transport
 import (
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/pem"
-	"errors"
 	"fmt"
-	"io/fs"
 	"slices"
 	"sync/atomic"
 	"time"
 
+	"github.com/outspan/outspan/internal/reach"
 	"github.com/outspan/outspan/model"
 )
 
@@ -18,8 +16,6 @@ import (
 const (
 	protoRaft  = "outspan-raft/1"
 	protoAgent = "outspan-agent/1"
-	protoHTTP2 = "h2"
-	protoHTTP1 = "http/1.1"
 )
 
 // CredentialsConfig says where a process finds its certificate: three files, or Dir.
@@ -57,7 +53,7 @@ func LoadCredentials(cfg CredentialsConfig) (*Credentials, error) {
 		return newCredentials(func() (*material, error) { return loadFiles(cfg) })
 	}
 	if cfg.CAFile != "" || cfg.CertFile != "" || cfg.KeyFile != "" {
-		return nil, model.Refuse(CodeCertificateInvalid, "tls.dir and certificate files are both set").
+		return nil, model.Refuse(model.CodeCertificateInvalid, "tls.dir and certificate files are both set").
 			WithHint("use dir on a single machine, or ca_file, cert_file and key_file")
 	}
 	return newCredentials(func() (*material, error) {
@@ -92,7 +88,7 @@ func (a *Authority) mint(role Role, name string) (*material, error) {
 	}
 	pair, err := tls.X509KeyPair(certPEM, keyPEM)
 	if err != nil {
-		return nil, model.Refuse(CodeCertificateInvalid, "can't use the certificate just made for %s %s: %v", role, name, err)
+		return nil, model.Refuse(model.CodeCertificateInvalid, "can't use the certificate just made for %s %s: %v", role, name, err)
 	}
 	roots := x509.NewCertPool()
 	roots.AddCert(a.cert)
@@ -114,7 +110,7 @@ func (c *Credentials) reload() (ended int, err error) {
 		return 0, err
 	}
 	if old := c.cur.Load(); m.id != old.id {
-		return 0, model.Refuse(CodeCertificateInvalid, "the new certificate is for %s, this process is %s", m.id.URI(), old.id.URI()).
+		return 0, model.Refuse(model.CodeCertificateInvalid, "the new certificate is for %s, this process is %s", m.id.URI(), old.id.URI()).
 			WithHint("restart the process to change its identity")
 	}
 	c.cur.Store(m)
@@ -178,7 +174,7 @@ func (m *material) verifyClient(state tls.ConnectionState) error {
 		return err
 	}
 	if state.NegotiatedProtocol == protoRaft && (peer.Role != RoleServer || m.id.Role != RoleServer) {
-		return model.Refuse(CodeCertificateRefused, "raft is for servers only: %s called %s", peer, m.id)
+		return model.Refuse(model.CodeCertificateRefused, "raft is for servers only: %s called %s", peer, m.id)
 	}
 	return nil
 }
@@ -199,7 +195,7 @@ func (c *Credentials) ClientConfig(want Role, protos ...string) *tls.Config {
 				return err
 			}
 			if peer.Role != want {
-				return model.Refuse(CodeCertificateRefused, "the peer is %s, not a %s", peer, want).
+				return model.Refuse(model.CodeCertificateRefused, "the peer is %s, not a %s", peer, want).
 					WithHint("check the address: it belongs to another process")
 			}
 			return nil
@@ -213,90 +209,23 @@ func (m *material) verifyCluster(state tls.ConnectionState) (Identity, error) {
 		return Identity{}, err
 	}
 	if peer.Cluster != m.id.Cluster {
-		return Identity{}, model.Refuse(CodeCertificateRefused, "%s is of cluster %q, this is cluster %q", peer, peer.Cluster, m.id.Cluster).
+		return Identity{}, model.Refuse(model.CodeCertificateRefused, "%s is of cluster %q, this is cluster %q", peer, peer.Cluster, m.id.Cluster).
 			WithHint("use a certificate of cluster %q", m.id.Cluster)
 	}
 	return peer, nil
 }
 
 func loadFiles(cfg CredentialsConfig) (*material, error) {
-	ca, err := readPEM("ca_file", cfg.CAFile)
-	if err != nil {
-		return nil, err
-	}
-	roots, err := parseRoots(cfg.CAFile, ca)
-	if err != nil {
-		return nil, err
-	}
-	pair, err := loadPair(cfg)
+	pair, roots, err := reach.LoadFiles(reach.Files{CA: cfg.CAFile, Cert: cfg.CertFile, Key: cfg.KeyFile})
 	if err != nil {
 		return nil, err
 	}
 	id, err := certIdentity(pair.Leaf)
 	if err != nil {
-		return nil, model.Refuse(CodeCertificateInvalid, "certificate %s: %s", cfg.CertFile, reason(err)).WithHint("%s", issueHint(cfg))
+		return nil, model.Refuse(model.CodeCertificateInvalid, "certificate %s: %s", cfg.CertFile, reason(err)).WithHint("%s", issueHint(cfg))
 	}
 	m := &material{cert: pair, roots: roots, id: id}
 	return m, checkLeaf(cfg, m)
-}
-
-func loadPair(cfg CredentialsConfig) (tls.Certificate, error) {
-	cert, err := readPEM("cert_file", cfg.CertFile)
-	if err != nil {
-		return tls.Certificate{}, err
-	}
-	key, err := readPEM("key_file", cfg.KeyFile)
-	if err != nil {
-		return tls.Certificate{}, err
-	}
-	pair, err := tls.X509KeyPair(cert, key)
-	if err != nil {
-		return tls.Certificate{}, model.Refuse(CodeCertificateInvalid, "certificate %s and key %s don't fit: %v", cfg.CertFile, cfg.KeyFile, err).
-			WithHint("both come from one call of: outspan tls cert create")
-	}
-	return pair, nil
-}
-
-func readPEM(key, path string) ([]byte, error) {
-	if path == "" {
-		return nil, model.Refuse(CodeCertificateInvalid, "tls.%s is not set", key).
-			WithHint("set ca_file, cert_file and key_file, or dir on a single machine")
-	}
-	b, err := readFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, model.Refuse(CodeCertificateInvalid, "tls.%s %s does not exist", key, path).
-			WithHint("make one with: outspan tls ca create, then: outspan tls cert create")
-	}
-	if err != nil {
-		return nil, model.Refuse(CodeCertificateInvalid, "can't read tls.%s %s: %s", key, path, bareError(err)).
-			WithHint("check its owner and mode")
-	}
-	return b, nil
-}
-
-// parseRoots takes a bundle, so that two CAs can be trusted while one replaces the other.
-func parseRoots(path string, data []byte) (*x509.CertPool, error) {
-	roots, n := x509.NewCertPool(), 0
-	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
-		if block.Type != "CERTIFICATE" {
-			continue
-		}
-		cert, err := x509.ParseCertificate(block.Bytes)
-		if err != nil {
-			return nil, model.Refuse(CodeCertificateInvalid, "CA file %s: certificate %d is damaged: %v", path, n+1, err)
-		}
-		if !cert.IsCA {
-			return nil, model.Refuse(CodeCertificateInvalid, "CA file %s: %q is not a CA", path, clip(cert.Subject.CommonName)).
-				WithHint("give the ca.pem that outspan tls ca create made")
-		}
-		roots.AddCert(cert)
-		n++
-	}
-	if n == 0 {
-		return nil, model.Refuse(CodeCertificateInvalid, "CA file %s holds no certificate", path).
-			WithHint("give the ca.pem that outspan tls ca create made")
-	}
-	return roots, nil
 }
 
 // checkLeaf finds at start what would otherwise show as refused connections later.
@@ -317,26 +246,9 @@ func checkLeaf(cfg CredentialsConfig, m *material) error {
 	case m.id.Role.listens() && !slices.Contains(leaf.DNSNames, m.id.Role.serverName()):
 		wrong = "lacks the DNS name " + m.id.Role.serverName()
 	default:
-		return checkChain(cfg, m)
+		return reach.CheckChain(reach.Files{CA: cfg.CAFile, Cert: cfg.CertFile, Key: cfg.KeyFile}, m.cert, m.roots)
 	}
-	return model.Refuse(CodeCertificateInvalid, "certificate %s %s", cfg.CertFile, wrong).WithHint("%s", issueHint(cfg))
-}
-
-func checkChain(cfg CredentialsConfig, m *material) error {
-	between := x509.NewCertPool()
-	for _, der := range m.cert.Certificate[1:] {
-		if c, err := x509.ParseCertificate(der); err == nil {
-			between.AddCert(c)
-		}
-	}
-	_, err := m.cert.Leaf.Verify(x509.VerifyOptions{
-		Roots: m.roots, Intermediates: between, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
-	})
-	if err != nil {
-		return model.Refuse(CodeCertificateInvalid, "certificate %s is not good under CA file %s: %v", cfg.CertFile, cfg.CAFile, err).
-			WithHint("use the certificate and the ca.pem of one CA")
-	}
-	return nil
+	return model.Refuse(model.CodeCertificateInvalid, "certificate %s %s", cfg.CertFile, wrong).WithHint("%s", issueHint(cfg))
 }
 
 func issueHint(cfg CredentialsConfig) string {

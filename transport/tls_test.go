@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/outspan/outspan/internal/reach"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -29,7 +31,7 @@ func TestRoles(t *testing.T) {
 			}
 			c, err := d.DialRaft(t.Context(), s.addr)
 			if role != transport.RoleServer {
-				wantCode(t, err, transport.CodeCertificateRefused, "raft is for servers only", role.String()+"/me")
+				wantCode(t, err, model.CodeCertificateRefused, "raft is for servers only", role.String()+"/me")
 				return
 			}
 			if err != nil {
@@ -52,10 +54,10 @@ func rawDial(t *testing.T, addr string, cfg *tls.Config) error {
 	raw.SetDeadline(time.Now().Add(10 * time.Second))
 	c := tls.Client(raw, cfg)
 	if err := c.Handshake(); err != nil {
-		return transport.Explain(addr, err)
+		return reach.Explain(addr, err)
 	}
 	_, err := c.Read(make([]byte, 1))
-	return transport.Explain(addr, err)
+	return reach.Explain(addr, err)
 }
 
 // TestServerRefuses: the handshake fails in the server, whatever the client believes.
@@ -91,9 +93,9 @@ func TestServerRefuses(t *testing.T) {
 			before := s.Stats()
 			// The roots are not checked: the point is what the server does.
 			err := rawDial(t, s.addr, &tls.Config{InsecureSkipVerify: true, Certificates: tt.cert, NextProtos: []string{tt.proto}, MaxVersion: tt.max})
-			code := transport.CodeCertificateRefused
+			code := model.CodeCertificateRefused
 			if tt.max != 0 || tt.proto == "smtp" {
-				code = transport.CodeNotTLS
+				code = model.CodeNotTLS
 			}
 			wantCode(t, err, code, tt.says, s.addr)
 			eventually(t, "the failure is counted", func() bool { return s.Stats().HandshakeFailed == before.HandshakeFailed+1 })
@@ -116,9 +118,9 @@ func TestOtherClusterSameCA(t *testing.T) {
 
 	d := transport.Dialer{Credentials: there}
 	_, err := d.DialAPI(t.Context(), "tcp", s.addr)
-	wantCode(t, err, transport.CodeCertificateRefused, `cluster "c1"`, `"c2"`)
+	wantCode(t, err, model.CodeCertificateRefused, `cluster "c1"`, `"c2"`)
 	_, err = d.DialRaft(t.Context(), s.addr)
-	wantCode(t, err, transport.CodeCertificateRefused, `cluster "c1"`, `"c2"`)
+	wantCode(t, err, model.CodeCertificateRefused, `cluster "c1"`, `"c2"`)
 
 	cert, key, err := two.Issue(transport.CertRequest{Role: transport.RoleServer, Name: "s1"})
 	if err != nil {
@@ -127,7 +129,7 @@ func TestOtherClusterSameCA(t *testing.T) {
 	pair := must(tls.X509KeyPair(cert, key))(t)
 	for _, proto := range []string{"h2", "outspan-raft/1"} {
 		err := rawDial(t, s.addr, &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{pair}, NextProtos: []string{proto}})
-		wantCode(t, err, transport.CodeCertificateRefused, "another cluster")
+		wantCode(t, err, model.CodeCertificateRefused, "another cluster")
 	}
 }
 
@@ -151,18 +153,18 @@ func TestClientRefuses(t *testing.T) {
 	t.Run("other CA", func(t *testing.T) {
 		s := start(t, credentials(t, authority(t, "c1"), transport.RoleServer, "s9"), stationConfig{})
 		_, err := get(t.Context(), client(t, me), "https://"+s.addr)
-		wantCode(t, err, transport.CodeCertificateRefused, s.addr, "another CA", "OUTSPAN_CACERT")
+		wantCode(t, err, model.CodeCertificateRefused, s.addr, "another CA", "OUTSPAN_CACERT")
 		_, err = me.DialRaft(t.Context(), s.addr)
-		wantCode(t, err, transport.CodeCertificateRefused, s.addr, "another CA")
+		wantCode(t, err, model.CodeCertificateRefused, s.addr, "another CA")
 	})
 	t.Run("an agent where a server should be", func(t *testing.T) {
 		s := start(t, credentials(t, ca, transport.RoleAgent, "n1"), stationConfig{})
 		_, err := me.DialAPI(t.Context(), "tcp", s.addr)
-		wantCode(t, err, transport.CodeCertificateRefused, s.addr, "server.outspan", "wrong role")
+		wantCode(t, err, model.CodeCertificateRefused, s.addr, "server.outspan", "wrong role")
 		named := me
 		named.ServerName = "localhost" // the name fits; the role still does not
 		_, err = named.DialAPI(t.Context(), "tcp", s.addr)
-		wantCode(t, err, transport.CodeCertificateRefused, "agent/n1, not a server")
+		wantCode(t, err, model.CodeCertificateRefused, "agent/n1, not a server")
 		agents := me
 		agents.Peer = transport.RoleAgent
 		if got, err := get(t.Context(), client(t, agents), "https://"+s.addr); err != nil {
@@ -178,16 +180,16 @@ func TestClientRefuses(t *testing.T) {
 			tls.Server(c, &tls.Config{Certificates: []tls.Certificate{must(tls.X509KeyPair(cert, key))(t)}}).Handshake()
 		})
 		_, err = me.DialAPI(t.Context(), "tcp", addr)
-		wantCode(t, err, transport.CodeCertificateRefused, addr, "expired", "clocks")
+		wantCode(t, err, model.CodeCertificateRefused, addr, "expired", "clocks")
 	})
 	t.Run("no TLS", func(t *testing.T) {
 		addr := rawServer(t, func(c net.Conn) { io.WriteString(c, "220 mail.example.com ESMTP\r\n") })
 		_, err := me.DialAPI(t.Context(), "tcp", addr)
-		wantCode(t, err, transport.CodeNotTLS, addr)
+		wantCode(t, err, model.CodeNotTLS, addr)
 	})
 	t.Run("plain http", func(t *testing.T) {
 		_, err := get(t.Context(), client(t, me), "http://127.0.0.1:1/")
-		wantCode(t, err, transport.CodeNotTLS, "https://127.0.0.1:1")
+		wantCode(t, err, model.CodeNotTLS, "https://127.0.0.1:1")
 	})
 	t.Run("nobody there", func(t *testing.T) {
 		l := must(net.Listen("tcp", "127.0.0.1:0"))(t)
@@ -213,7 +215,7 @@ func TestRefusalReachesTheClient(t *testing.T) {
 		if err == nil {
 			resp.Body.Close()
 		}
-		wantCode(t, err, transport.CodeCertificateRefused, s.addr, "refused this certificate: it is signed by another CA")
+		wantCode(t, err, model.CodeCertificateRefused, s.addr, "refused this certificate: it is signed by another CA")
 	}
 }
 
@@ -287,9 +289,9 @@ func TestReload(t *testing.T) {
 	must(transport.IssueCert(dir, transport.CertRequest{Role: transport.RoleServer, Name: "s2"}, false))(t)
 	copyFile(t, filepath.Join(dir, "server-s2.pem"), cfg.CertFile)
 	copyFile(t, filepath.Join(dir, "server-s2-key.pem"), cfg.KeyFile)
-	wantCode(t, creds.Reload(), transport.CodeCertificateInvalid, "server/s2", "server/s1")
+	wantCode(t, creds.Reload(), model.CodeCertificateInvalid, "server/s2", "server/s1")
 	writeAll(t, map[string][]byte{cfg.KeyFile: []byte("junk")})
-	wantCode(t, creds.Reload(), transport.CodeCertificateInvalid, cfg.KeyFile)
+	wantCode(t, creds.Reload(), model.CodeCertificateInvalid, cfg.KeyFile)
 	if got := served(t, s.addr); !got.Equal(second) {
 		t.Error("a failed reload changed the certificate")
 	}
@@ -301,7 +303,7 @@ func TestReload(t *testing.T) {
 	}
 	eventually(t, "the end of the connection of a peer whose CA was removed", func() bool { return s.Stats().API == 0 })
 	_, err := get(t.Context(), client(t, transport.Dialer{Credentials: old}), "https://"+s.addr)
-	wantCode(t, err, transport.CodeCertificateRefused, "another CA")
+	wantCode(t, err, model.CodeCertificateRefused, "another CA")
 }
 
 // served is the certificate that a new connection is shown.

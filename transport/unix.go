@@ -58,7 +58,7 @@ func ListenUnix(path, cluster string) (*UnixListener, error) {
 	dir := filepath.Dir(path)
 	tmp := filepath.Join(dir, ".s"+randomHex())
 	if len(path) > maxSocketPath || len(tmp) > maxSocketPath {
-		return nil, model.Refuse(CodeListen, "socket path %s is too long: the system allows %d bytes", path, maxSocketPath).
+		return nil, model.Refuse(model.CodeListen, "socket path %s is too long: the system allows %d bytes", path, maxSocketPath).
 			WithHint("set a shorter listen.socket")
 	}
 	if err := makeDir(dir); err != nil {
@@ -74,14 +74,14 @@ func ListenUnix(path, cluster string) (*UnixListener, error) {
 func openUnix(path, tmp, cluster string) (*UnixListener, error) {
 	raw, err := net.ListenUnix("unix", &net.UnixAddr{Name: tmp, Net: "unix"})
 	if err != nil {
-		return nil, model.Refuse(CodeListen, "can't open socket %s: %v", path, err).WithHint("check listen.socket and the rights on its directory")
+		return nil, model.Refuse(model.CodeListen, "can't open socket %s: %v", path, err).WithHint("check listen.socket and the rights on its directory")
 	}
 	raw.SetUnlinkOnClose(false) // it would look for the temporary name
 	made, err := settle(tmp, path)
 	if err != nil {
 		_ = raw.Close()
 		_ = os.Remove(tmp)
-		return nil, model.Refuse(CodeListen, "can't open socket %s: %v", path, err).WithHint("check the rights on its directory")
+		return nil, model.Refuse(model.CodeListen, "can't open socket %s: %v", path, err).WithHint("check the rights on its directory")
 	}
 	return &UnixListener{raw: raw, path: path, made: made, cluster: cluster, names: map[uint32]string{}}, nil
 }
@@ -106,7 +106,7 @@ func checkStale(path string) error {
 		return fileError("look at", path, err)
 	}
 	if info.Mode()&fs.ModeSocket == 0 {
-		return model.Refuse(CodeListen, "%s is there already and is not a socket", path).
+		return model.Refuse(model.CodeListen, "%s is there already and is not a socket", path).
 			WithHint("set another listen.socket, or move the file away")
 	}
 	c, err := net.DialTimeout("unix", path, time.Second)
@@ -118,7 +118,7 @@ func checkStale(path string) error {
 	case errors.Is(err, fs.ErrPermission):
 		return fileError("open", path, err)
 	}
-	return model.Refuse(CodeAddressInUse, "another process listens on socket %s", path).
+	return model.Refuse(model.CodeAddressInUse, "another process listens on socket %s", path).
 		WithHint("stop it, or set another listen.socket")
 }
 

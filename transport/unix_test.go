@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -55,7 +56,7 @@ func TestUnixSocket(t *testing.T) {
 		t.Errorf("got %q, %v; want %q", got, err, want)
 	}
 	_, err := transport.ListenUnix(path, "c1")
-	wantCode(t, err, transport.CodeAddressInUse, path)
+	wantCode(t, err, model.CodeAddressInUse, path)
 	if err := stop(); err != nil {
 		t.Error(err)
 	}
@@ -131,7 +132,7 @@ func TestUnixStale(t *testing.T) {
 		path := filepath.Join(dir, "file")
 		writeAll(t, map[string][]byte{path: []byte("precious")})
 		_, err := transport.ListenUnix(path, "c1")
-		wantCode(t, err, transport.CodeListen, path, "not a socket")
+		wantCode(t, err, model.CodeListen, path, "not a socket")
 		if got := string(readAll(t, path)); got != "precious" {
 			t.Errorf("the file now holds %q", got)
 		}
@@ -149,11 +150,11 @@ func TestUnixStale(t *testing.T) {
 	})
 	t.Run("too long", func(t *testing.T) {
 		_, err := transport.ListenUnix(filepath.Join(dir, strings.Repeat("x", 120)), "c1")
-		wantCode(t, err, transport.CodeListen, "too long")
+		wantCode(t, err, model.CodeListen, "too long")
 	})
 	t.Run("no such place", func(t *testing.T) {
 		_, err := transport.ListenUnix("/proc/none/s", "c1")
-		wantCode(t, err, transport.CodeFile, "/proc/none")
+		wantCode(t, err, model.CodeFile, "/proc/none")
 	})
 	if left := must(os.ReadDir(dir))(t); len(left) != 1 {
 		t.Errorf("left behind: %v", left)

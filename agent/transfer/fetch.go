@@ -16,7 +16,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/internal/erase"
+	"github.com/outspan/outspan/internal/reach"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
@@ -346,7 +348,7 @@ func (t *task) brokeOff(err error) error {
 // open asks the source; the caller closes the answer. That the source can't be reached, or does not hand the volumes
 // out yet, passes; that it refuses them does not.
 func (t *task) open(ctx context.Context, what string) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(transport.ExpectPeer(ctx, t.PeerName), http.MethodGet, "https://"+t.Peer+transport.PathAgentTransfer+string(t.ID)+"/"+what, http.NoBody)
+	req, err := http.NewRequestWithContext(reach.ExpectPeer(ctx, t.PeerName), http.MethodGet, "https://"+t.Peer+transport.PathAgentTransfer+string(t.ID)+"/"+what, http.NoBody)
 	if err != nil {
 		return nil, model.Refuse(model.CodeAgentUnreachable, "the address of the source is not usable")
 	}
@@ -359,7 +361,7 @@ func (t *task) open(ctx context.Context, what string) (*http.Response, error) {
 		return resp, nil
 	}
 	defer resp.Body.Close()
-	err = transport.ProblemOf(resp)
+	err = api.ProblemOf(resp)
 	if resp.StatusCode == http.StatusConflict || resp.StatusCode == http.StatusBadRequest {
 		return nil, err
 	}

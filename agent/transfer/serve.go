@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
@@ -186,8 +187,8 @@ func send(w http.ResponseWriter, data []byte) bool {
 }
 
 func problem(w http.ResponseWriter, err error) {
-	p := transport.NewProblem(err)
-	w.Header().Set("Content-Type", transport.ContentTypeProblem)
+	p := api.NewProblem(err)
+	w.Header().Set("Content-Type", api.ContentTypeProblem)
 	w.WriteHeader(p.Status)
 	_ = json.NewEncoder(w).Encode(p) // the reader has gone: there is no one to tell
 }

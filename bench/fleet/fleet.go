@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/outspan/outspan/internal/reach"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -200,7 +201,7 @@ func (f *Fleet) WaitLeader(ctx context.Context) (leader *Server, err error) {
 		if leader, err = f.Leader(ctx); err != nil {
 			return err
 		}
-		_, err = f.client.Send(ctx, transport.Request{Path: "/v1/settings", Limit: 2 * time.Second})
+		_, err = f.client.Send(ctx, reach.Request{Path: "/v1/settings", Limit: 2 * time.Second})
 		return err
 	})
 	return leader, err

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/outspan/outspan/internal/reach"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -40,13 +41,13 @@ func (s *Server) config() string { return filepath.Join(s.fleet.dir, s.Name+".hc
 
 // Applied is the index of the last entry in the server's state.
 func (s *Server) Applied(ctx context.Context, c *transport.Client) (uint64, error) {
-	answer, err := c.Send(ctx, transport.Request{Path: "/v1/settings", Query: map[string][]string{"consistency": {"stale"}}})
+	answer, err := c.Send(ctx, reach.Request{Path: "/v1/settings", Query: map[string][]string{"consistency": {"stale"}}})
 	return answer.Index, err
 }
 
 // Metric reads one series without labels from the server's metrics.
 func (s *Server) Metric(ctx context.Context, c *transport.Client, name string) (float64, error) {
-	answer, err := c.Send(ctx, transport.Request{Path: "/metrics"})
+	answer, err := c.Send(ctx, reach.Request{Path: "/metrics"})
 	if err != nil {
 		return 0, err
 	}

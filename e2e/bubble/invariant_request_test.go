@@ -9,7 +9,6 @@ import (
 
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
-	"github.com/outspan/outspan/transport"
 )
 
 // answered is what a client was told about one request.
@@ -53,8 +52,8 @@ func told(err error) answered {
 		return answeredUnknown
 	}
 	switch refused.Code {
-	case transport.CodeUnreachable, model.CodeUnknownOutcome, model.CodeNoLeader, model.CodeBusy, model.CodeTimeout, model.CodeInternal, model.CodeStaleTerm,
-		transport.CodeNotCaughtUp, transport.CodeRateLimited, transport.CodeShutdownTimeout:
+	case model.CodeUnreachable, model.CodeUnknownOutcome, model.CodeNoLeader, model.CodeBusy, model.CodeTimeout, model.CodeInternal, model.CodeStaleTerm,
+		model.CodeNotCaughtUp, model.CodeRateLimited, model.CodeShutdownTimeout:
 		return answeredUnknown
 	}
 	return answeredRefused

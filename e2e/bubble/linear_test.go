@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/e2e/linear"
+	"github.com/outspan/outspan/internal/reach"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -90,7 +91,7 @@ func (w *world) settleHistory(load *linear.Load, h *linear.History) {
 	defer cancel()
 	must(w.t, load.Settle(ctx, h))
 	for _, d := range load.Doors {
-		d.Via.(*transport.HTTPTransport).CloseIdleConnections()
+		d.Via.(*reach.HTTPTransport).CloseIdleConnections()
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/cluster"
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/internal/reach"
 	"github.com/outspan/outspan/internal/testbed/memdisk"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/reconcile"
@@ -47,7 +48,7 @@ type serverProcess struct {
 	cluster  *cluster.Server
 	listener *transport.Listener
 	peers    *transport.PeerClient
-	agents   *transport.HTTPTransport
+	agents   *reach.HTTPTransport
 	api      *httpapi.Server
 	store    cluster.LogStore
 	log      hclog.Logger

@@ -316,7 +316,7 @@ func (w *world) sendAs(id, path string, body any) ([]byte, error) {
 			return raw, err
 		}
 		switch refused.Code {
-		case transport.CodeUnreachable, model.CodeUnknownOutcome, model.CodeNoLeader, model.CodeBusy, model.CodeTimeout:
+		case model.CodeUnreachable, model.CodeUnknownOutcome, model.CodeNoLeader, model.CodeBusy, model.CodeTimeout:
 		default:
 			return raw, err
 		}

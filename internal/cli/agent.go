@@ -7,7 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/outspan/outspan/api"
+	"github.com/outspan/outspan/client"
+	"github.com/outspan/outspan/internal/cli/term"
 	"github.com/outspan/outspan/model"
 )
 
@@ -19,7 +20,7 @@ func agentRun(a *app) *cobra.Command {
 
 func agentStatus(a *app) *cobra.Command {
 	cmd := nodeStatus(a)
-	cmd.Use, cmd.Short, cmd.Args = "status [NODE]", "show the node of this machine's agent, or of another", between(0, 1)
+	cmd.Use, cmd.Short, cmd.Args = "status [NODE]", "show the node of this machine's agent, or of another", term.Between(0, 1)
 	cmd.Long, cmd.Example = "Without NODE: the node of this machine.", "outspan agent status\noutspan agent status n7 --wait --timeout 60s"
 	show := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -39,14 +40,14 @@ func agentStatus(a *app) *cobra.Command {
 func (a *app) nodeHere(ctx context.Context) (string, error) {
 	host, err := os.Hostname() // what an agent is called unless its file says otherwise
 	if err != nil {
-		return "", usage("this machine has no name: %v", err).WithHint("name the node: outspan agent status NODE")
+		return "", term.Usage("this machine has no name: %v", err).WithHint("name the node: outspan agent status NODE")
 	}
-	got, err := list[api.Node](ctx, a, "/v1/nodes", nil)
+	got, err := a.client().Nodes.List(ctx, client.ListOptions{})
 	if err != nil {
 		return "", err
 	}
 	var here []string
-	for _, n := range got.items {
+	for _, n := range got.Items {
 		if n.Name == host {
 			return host, nil
 		}
@@ -61,5 +62,5 @@ func (a *app) nodeHere(ctx context.Context) (string, error) {
 	case 1:
 		return here[0], nil
 	}
-	return "", model.Refuse(model.CodeAmbiguous, "%d nodes run on this machine: %s", len(here), joined(here)).WithHint("name one: outspan agent status %s", here[0])
+	return "", model.Refuse(model.CodeAmbiguous, "%d nodes run on this machine: %s", len(here), term.Joined(here)).WithHint("name one: outspan agent status %s", here[0])
 }

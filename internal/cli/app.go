@@ -3,30 +3,22 @@ package cli
 import (
 	"context"
 	"fmt"
-	"io"
-	"os"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/outspan/outspan/internal/cli/term"
 	"github.com/outspan/outspan/internal/daemon"
 )
 
-// app is one run of the command line: where it reads and writes, and what its global flags say.
+// app is one run of the command line: where it reads and writes, what its global flags say, and how it reaches the
+// cluster.
 type app struct {
-	in       io.Reader
-	out, err io.Writer
-	env      func(string) string
-	terminal bool // out is a terminal
-	now      func() time.Time
-
+	term.Console
 	program daemon.Program
-
-	conn   connFlags
-	output outputFlags
+	conn    connFlags
 }
 
 // verb makes one command of the tree.
@@ -38,7 +30,7 @@ func Run(ctx context.Context, program daemon.Program, args []string) (code int) 
 }
 
 func newApp(program daemon.Program) *app {
-	a := &app{program: program, in: os.Stdin, out: os.Stdout, err: os.Stderr, env: os.Getenv, terminal: isTerminal(os.Stdout), now: time.Now}
+	a := &app{Console: term.NewConsole(), program: program}
 	a.conn.waiting = a.noteWaiting
 	return a
 }
@@ -50,7 +42,7 @@ func (a *app) run(ctx context.Context, args []string) int {
 		names := flagNames(root)
 		args = longFlags(args, func(name string) bool { return names[name] })
 	}
-	a.output.asked = askedForJSON(args)
+	a.Output.Asked = term.AskedForJSON(args)
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
 	return a.finish(ctx, err)
@@ -77,11 +69,11 @@ Begin with:  outspan demo      a whole cluster on this machine, within a minute
 			return unknownCommand(cmd, args[0])
 		},
 	}
-	root.SetOut(a.out)
-	root.SetErr(a.err)
+	root.SetOut(a.Out)
+	root.SetErr(a.Err)
 	root.SetFlagErrorFunc(flagError)
 	a.conn.register(root.PersistentFlags())
-	a.output.register(root.PersistentFlags())
+	a.Output.Register(root.PersistentFlags())
 	_ = root.RegisterFlagCompletionFunc("output", completeWords("table", "json", "yaml", "wide", "name")) // the flag is there: it was made above
 	for _, n := range nouns() {
 		root.AddCommand(a.noun(n))
@@ -90,6 +82,7 @@ Begin with:  outspan demo      a whole cluster on this machine, within a minute
 		root.AddCommand(v(a))
 	}
 	root.SetHelpCommand(helpCommand(a))
+	completeParents(root)
 	fillExamples(root)
 	return root
 }
@@ -108,19 +101,29 @@ func (a *app) noun(n noun) *cobra.Command {
 			}
 			return run(cmd, args)
 		}
-	} else {
-		cmd.Args = cobra.ArbitraryArgs
-		cmd.RunE = func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return missingVerb(cmd)
-			}
-			return unknownCommand(cmd, args[0])
-		}
 	}
 	for _, v := range n.verbs {
 		cmd.AddCommand(v(a))
 	}
 	return cmd
+}
+
+// completeParents lets every command that only holds others say which verbs there are.
+func completeParents(cmd *cobra.Command) {
+	for _, child := range cmd.Commands() {
+		completeParents(child)
+	}
+	if cmd.HasSubCommands() && cmd.RunE == nil {
+		cmd.Args, cmd.RunE = cobra.ArbitraryArgs, verbOf
+	}
+}
+
+// verbOf is what a command does that only holds others.
+func verbOf(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return missingVerb(cmd)
+	}
+	return unknownCommand(cmd, args[0])
 }
 
 // aliasOf is a verb without its noun, as people type it.
@@ -162,17 +165,6 @@ func singleDash(arg string) (string, bool) {
 	}
 	name, _, _ := strings.Cut(arg[1:], "=")
 	return name, true
-}
-
-// printf writes to stdout.
-func (a *app) printf(format string, args ...any) { fmt.Fprintf(a.out, format, args...) }
-
-// note writes a line for people to stderr: stdout holds only what was asked for. With JSON stderr holds nothing but an
-// error as JSON.
-func (a *app) note(format string, args ...any) {
-	if !a.output.asked {
-		fmt.Fprintf(a.err, format+"\n", args...)
-	}
 }
 
 // longFlags turns -json into --json: a single dash before the name of a long flag, as people know it from elsewhere.

@@ -2,16 +2,18 @@ package cli
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"maps"
-	"net/http"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/outspan/outspan/api"
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/client"
+	"github.com/outspan/outspan/internal/cli/local"
+	"github.com/outspan/outspan/internal/cli/term"
 	"github.com/outspan/outspan/model"
 )
 
@@ -20,29 +22,29 @@ func budgetName(b api.Budget) string { return b.Name }
 func budgetLs(a *app) *cobra.Command {
 	var filter listFlags
 	cmd := &cobra.Command{
-		Use: "ls", Aliases: []string{"list"}, Short: "list the budgets of groups, the shared ones, and the rates of actors", Args: exactly(),
+		Use: "ls", Aliases: []string{"list"}, Short: "list the budgets of groups, the shared ones, and the rates of actors", Args: term.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			got, err := list[api.Budget](cmd.Context(), a, "/v1/budgets", filter.query())
+			got, err := a.client().Budgets.List(cmd.Context(), filter.options())
 			if err != nil {
 				return err
 			}
-			return showList(a, got, budgetName, []column[api.Budget]{
-				{head: "name", cell: budgetName},
-				{head: "ready", cell: readyOfWant},
-				{head: "min ready", cell: func(b api.Budget) string { return ofInstances(b, b.MinReady) }},
-				{head: "max down", cell: func(b api.Budget) string { return ofInstances(b, b.MaxDown) }},
-				{head: "down", cell: func(b api.Budget) string {
+			return showList(a, got, budgetName, []term.Column[api.Budget]{
+				{Head: "name", Cell: budgetName},
+				{Head: "ready", Cell: readyOfWant},
+				{Head: "min ready", Cell: func(b api.Budget) string { return ofInstances(b, b.MinReady) }},
+				{Head: "max down", Cell: func(b api.Budget) string { return ofInstances(b, b.MaxDown) }},
+				{Head: "down", Cell: func(b api.Budget) string {
 					if b.Scope == scopeActor {
 						return ""
 					}
 					return downText(b)
 				}},
-				{head: "allowed", cell: func(b api.Budget) string { return fmt.Sprint(b.Allowed) }},
-				{head: "rate", cell: rateText},
-				{head: "next allowed", cell: nextAllowed},
-				{head: "scope", cell: func(b api.Budget) string { return b.Scope }},
-				{head: "shared", wide: true, cell: func(b api.Budget) string { return strings.Join(b.Shared, ", ") }},
-				{head: "how", wide: true, cell: func(b api.Budget) string { return b.Text }},
+				{Head: "allowed", Cell: func(b api.Budget) string { return fmt.Sprint(b.Allowed) }},
+				{Head: "rate", Cell: rateText},
+				{Head: "next allowed", Cell: nextAllowed},
+				{Head: "scope", Cell: func(b api.Budget) string { return b.Scope }},
+				{Head: "shared", Wide: true, Cell: func(b api.Budget) string { return strings.Join(b.Shared, ", ") }},
+				{Head: "how", Wide: true, Cell: func(b api.Budget) string { return b.Text }},
 			})
 		},
 	}
@@ -95,51 +97,47 @@ func nextAllowed(b api.Budget) string {
 	if b.Rate == nil || b.Rate.NextAllowed == nil {
 		return ""
 	}
-	return stamp(b.Rate.NextAllowed)
+	return term.Stamp(b.Rate.NextAllowed)
 }
 
-// budgetPath is where a budget is read: that of a group is named JOB/GROUP.
-func budgetPath(name string) (string, error) {
+// readBudget reads a budget by its name: that of a group is named JOB/GROUP.
+func (a *app) readBudget(ctx context.Context, name string) (client.Response[api.Budget], error) {
 	job, group, ofGroup := strings.Cut(name, "/")
 	switch {
 	case !ofGroup && name != "":
-		return "/v1/budgets/" + segment(name), nil
+		return a.client().Budgets.Get(ctx, name, client.ReadOptions{})
 	case job == "" || group == "":
-		return "", usage("%q is neither the name of a shared budget nor JOB/GROUP", name).WithHint("list budgets with: outspan budget ls")
+		return client.Response[api.Budget]{}, term.Usage("%q is neither the name of a shared budget nor JOB/GROUP", name).WithHint("list budgets with: outspan budget ls")
 	}
-	return "/v1/budgets/" + segment(job) + "/" + segment(group), nil
+	return a.client().Budgets.OfGroup(ctx, job, group, client.ReadOptions{})
 }
 
 func budgetStatus(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use: "status NAME|JOB/GROUP", Short: "show what a group, or the groups that share a budget, can lose now", Args: exactly("NAME|JOB/GROUP"), ValidArgsFunction: a.complete("budgets"),
+		Use: "status NAME|JOB/GROUP", Short: "show what a group, or the groups that share a budget, can lose now", Args: term.Exactly("NAME|JOB/GROUP"), ValidArgsFunction: a.complete("budgets"),
 		Example: "outspan budget status web/http\noutspan budget status db",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			path, err := budgetPath(args[0])
+			got, err := a.readBudget(cmd.Context(), args[0])
 			if err != nil {
 				return err
 			}
-			got, err := get[api.Budget](cmd.Context(), a, path, nil)
-			if err != nil {
-				return err
-			}
-			b := got.value
-			return a.show(shown{json: got.raw, names: []string{budgetName(b)}, text: func(p *page) { p.budget(b) }})
+			b := got.Value
+			return a.Show(term.Result{JSON: got.Raw, Names: []string{budgetName(b)}, Text: func(p *term.Page) { budgetPage(p, b) }})
 		},
 	}
 }
 
-func (p *page) budget(b api.Budget) {
+func budgetPage(p *term.Page, b api.Budget) {
 	groups := ""
 	if b.Scope == model.ScopeShared {
 		groups = joinedText(b.Groups)
 	}
-	p.fields(
-		field{"Name", budgetName(b)}, field{"Scope", b.Scope}, field{"Ready", fmt.Sprintf("%d of %d", b.Ready, b.Want)},
-		field{"Min ready", fmt.Sprint(b.MinReady)}, field{"Max down", fmt.Sprint(b.MaxDown)}, field{"Why so", b.Text}, field{"Down", downByCause(b)},
-		field{"Being prepared", number(b.Held)},
-		field{"Not heard of since the restore", number(b.Unheard)}, field{"Allowed now", fmt.Sprint(b.Allowed)}, field{"Rate", rateText(b)}, field{"Next allowed", nextAllowed(b)},
-		field{"Groups", groups}, field{"Also under", strings.Join(b.Shared, ", ")},
+	p.Fields(
+		term.Field{"Name", budgetName(b)}, term.Field{"Scope", b.Scope}, term.Field{"Ready", fmt.Sprintf("%d of %d", b.Ready, b.Want)},
+		term.Field{"Min ready", fmt.Sprint(b.MinReady)}, term.Field{"Max down", fmt.Sprint(b.MaxDown)}, term.Field{"Why so", b.Text}, term.Field{"Down", downByCause(b)},
+		term.Field{"Being prepared", term.Number(b.Held)},
+		term.Field{"Not heard of since the restore", term.Number(b.Unheard)}, term.Field{"Allowed now", fmt.Sprint(b.Allowed)}, term.Field{"Rate", rateText(b)}, term.Field{"Next allowed", nextAllowed(b)},
+		term.Field{"Groups", groups}, term.Field{"Also under", strings.Join(b.Shared, ", ")},
 	)
 }
 
@@ -153,7 +151,7 @@ func budgetSet(a *app) *cobra.Command {
 	var spec model.BudgetSpec
 	var minReady, maxDown, rate string
 	cmd := &cobra.Command{
-		Use: "set NAME", Short: "make a budget that groups share, or replace it", Args: exactly("NAME"), ValidArgsFunction: a.complete("budgets"),
+		Use: "set NAME", Short: "make a budget that groups share, or replace it", Args: term.Exactly("NAME"), ValidArgsFunction: a.complete("budgets"),
 		Long: `Makes a budget that groups share by naming it in their job files: budget = "NAME". What is ready and wanted is counted over all of them.
 The whole budget is replaced: what is not given is not limited. Percentages are of the sum of the groups' counts, rounded so that they never allow more.`,
 		Example: "outspan budget set db --min-ready 2\noutspan budget set db --max-down 25% --rate 1/10m",
@@ -161,14 +159,14 @@ The whole budget is replaced: what is not given is not limited. Percentages are 
 			if err := budgetSpec(&spec, minReady, maxDown, rate); err != nil {
 				return err
 			}
-			got, err := call[api.BudgetReply](cmd.Context(), a, http.MethodPut, "/v1/budgets/"+segment(args[0]), write.query(), spec)
+			got, err := a.client().Budgets.Set(cmd.Context(), args[0], spec, write.options())
 			if err != nil {
 				return err
 			}
-			return a.show(shown{json: got.raw, names: args, text: func(p *page) {
-				p.line("budget %s %s %s", args[0], write.would("is set"), write.done(got.value.Index))
-				if b := got.value.Budget; b != nil {
-					p.line("  %s", b.Text)
+			return a.Show(term.Result{JSON: got.Raw, Names: args, Text: func(p *term.Page) {
+				p.Line("budget %s %s %s", args[0], write.would("is set"), write.done(got.Value.Index))
+				if b := got.Value.Budget; b != nil {
+					p.Line("  %s", b.Text)
 				}
 			}})
 		},
@@ -191,14 +189,14 @@ func budgetSpec(spec *model.BudgetSpec, minReady, maxDown, rate string) error {
 		}
 		amount := new(model.Amount)
 		if err := amount.UnmarshalText([]byte(f.text)); err != nil {
-			return usage("--%s: %v", f.flag, err)
+			return term.Usage("--%s: %v", f.flag, err)
 		}
 		*f.to = amount
 	}
 	if rate != "" {
 		var r model.ActorRate
 		if err := r.UnmarshalText([]byte(rate)); err != nil {
-			return usage("--rate: %v", err)
+			return term.Usage("--rate: %v", err)
 		}
 		if r.Max > 0 {
 			spec.Rate = &model.RateSpec{Max: r.Max, Window: r.Window}
@@ -210,14 +208,14 @@ func budgetSpec(spec *model.BudgetSpec, minReady, maxDown, rate string) error {
 func budgetRm(a *app) *cobra.Command {
 	var write writeFlags
 	cmd := &cobra.Command{
-		Use: "rm NAME", Aliases: []string{"remove"}, Short: "remove a shared budget that no group names", Args: exactly("NAME"), ValidArgsFunction: a.complete("budgets"),
+		Use: "rm NAME", Aliases: []string{"remove"}, Short: "remove a shared budget that no group names", Args: term.Exactly("NAME"), ValidArgsFunction: a.complete("budgets"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			got, err := call[api.BudgetReply](cmd.Context(), a, http.MethodDelete, "/v1/budgets/"+segment(args[0]), write.query(), nil)
+			got, err := a.client().Budgets.Remove(cmd.Context(), args[0], write.options())
 			if err != nil {
 				return err
 			}
-			return a.show(shown{json: got.raw, names: args, text: func(p *page) {
-				p.line("budget %s %s %s", args[0], write.would("is removed"), write.done(got.value.Index))
+			return a.Show(term.Result{JSON: got.Raw, Names: args, Text: func(p *term.Page) {
+				p.Line("budget %s %s %s", args[0], write.would("is removed"), write.done(got.Value.Index))
 			}})
 		},
 	}
@@ -234,14 +232,14 @@ func budgetLine(b model.BudgetLine) string {
 }
 
 // budgetNotes writes, as comments of a job file, what the budgets of its groups come to.
-func (p *page) budgetNotes(spec model.JobSpec) {
+func budgetNotes(p *term.Page, spec model.JobSpec) {
 	for i := range spec.Groups {
 		g := &spec.Groups[i]
 		if g.Role != model.RoleSystem {
-			p.line("# %s", budgetLine(fsm.PreviewBudget(g, spec.Name, spec.Class)))
+			p.Line("# %s", budgetLine(local.PreviewBudget(g, spec.Name, spec.Class)))
 		}
 		for _, name := range g.Budgets {
-			p.line("# budget %s (shared): counted over all groups that name it; job plan shows what it comes to", name)
+			p.Line("# budget %s (shared): counted over all groups that name it; job plan shows what it comes to", name)
 		}
 	}
 }

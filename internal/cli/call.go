@@ -2,151 +2,59 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
-	"net/url"
+	"net"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/outspan/outspan/client"
+	"github.com/outspan/outspan/internal/cli/term"
 	"github.com/outspan/outspan/model"
-	"github.com/outspan/outspan/transport"
 )
 
-// answer is what the API said: as a value, and as the bytes that -o json prints.
-type answer[T any] struct {
-	value T
-	raw   []byte
-	index uint64
-}
-
-// get reads one object.
-func get[T any](ctx context.Context, a *app, path string, query url.Values) (answer[T], error) {
-	return call[T](ctx, a, http.MethodGet, path, query, nil)
-}
-
-// post writes. The request id in the query makes it safe to send again.
-func post[T any](ctx context.Context, a *app, path string, query url.Values, body any) (answer[T], error) {
-	return call[T](ctx, a, http.MethodPost, path, query, body)
-}
-
-func call[T any](ctx context.Context, a *app, method, path string, query url.Values, body any) (answer[T], error) {
-	var got answer[T]
-	client, err := a.conn.client(a.env)
-	if err != nil {
-		return got, err
-	}
-	got.raw, got.index, err = client.Do(ctx, method, path, query, body)
-	if err == nil {
-		err = got.decode(method, path)
-	}
-	return got, err
-}
-
-// decode turns the answer's bytes into its value.
-func (got *answer[T]) decode(method, path string) error {
-	if err := json.Unmarshal(got.raw, &got.value); err != nil {
-		return model.Refuse(model.CodeInternal, "the answer to %s %s is not what this version of outspan expects: %v", method, path, err).
-			WithHint("compare versions with: outspan version; outspan server members")
-	}
-	return nil
-}
-
-// stream opens an answer that has no end, or is large. The caller closes it. accept may be "".
-func (a *app) stream(ctx context.Context, path string, query url.Values, accept string) (io.ReadCloser, error) {
-	client, err := a.conn.client(a.env)
-	if err != nil {
-		return nil, err
-	}
-	request := transport.Request{Path: path, Query: query, Header: http.Header{}}
-	if accept != "" {
-		request.Header.Set("Accept", accept)
-	}
-	resp, err := client.Open(ctx, request)
-	if err != nil {
-		return nil, err
-	}
-	return resp.Body, nil
-}
-
-// upload sends a file.
-func upload[T any](ctx context.Context, a *app, method, path string, body []byte) (answer[T], error) {
-	var got answer[T]
-	client, err := a.conn.client(a.env)
-	if err != nil {
-		return got, err
-	}
-	reply, err := client.Send(ctx, transport.Request{Method: method, Path: path, Body: body, Content: "application/octet-stream", Limit: 10 * time.Minute, Once: true})
-	if err != nil {
-		return got, err
-	}
-	got.raw, got.index = reply.Body, reply.Index
-	err = got.decode(method, path)
-	return got, err
-}
-
-// listOf is every item of a list, all pages in one.
-type listOf[T any] struct {
-	items []T
-	raw   []byte
-	index uint64
-}
-
-// listPage is one answer to a list.
-type listPage[T any] struct {
-	Items []T    `json:"items"`
-	Index uint64 `json:"index"`
-	Next  string `json:"next,omitempty"`
-}
-
-// list reads a whole list. What is one page is decoded once, and its bytes are those of the server.
-func list[T any](ctx context.Context, a *app, path string, query url.Values) (listOf[T], error) {
-	query = copyOf(query)
-	whole := listOf[T]{items: []T{}}
-	var pages [][]byte
-	for {
-		one, err := get[listPage[T]](ctx, a, path, query)
+// client is the client of this run; nothing is dialled before the first call. Where no server can be named, each call
+// fails with the reason.
+func (a *app) client() *client.Client {
+	if a.conn.opened == nil {
+		cfg, err := a.conn.config(a.Env)
+		if err == nil {
+			a.conn.opened, err = client.New(cfg)
+		}
 		if err != nil {
-			return listOf[T]{}, err
+			a.conn.opened = nowhere(err)
 		}
-		whole.items, whole.index, pages = append(whole.items, one.value.Items...), one.value.Index, append(pages, one.raw)
-		if one.value.Next == "" {
-			break
-		}
-		query.Set("next", one.value.Next)
 	}
-	var err error
-	whole.raw, err = wholeList(pages)
-	return whole, err
+	return a.conn.opened
 }
 
-// table reads a list for showList: for a table only what it shows, for programs all.
-func table[T any](ctx context.Context, a *app, path string, query url.Values, columns []column[T]) (listOf[T], error) {
-	if !a.output.machine() {
-		query.Set("fields", fieldsOf(columns, a.output.effective() == asWide))
-	}
-	return list[T](ctx, a, path, query)
+// nowhere is a client whose calls all fail with err.
+func nowhere(err error) *client.Client {
+	c, _ := client.New(client.Config{ // such an address is good
+		Addresses: []string{"unix:///nowhere"}, RetryFor: -1,
+		Dial: func(context.Context, string, string) (net.Conn, error) { return nil, err },
+	})
+	return c
 }
 
-// wholeList is the JSON of a list whose pages are given.
-func wholeList(pages [][]byte) ([]byte, error) {
-	if len(pages) == 1 {
-		return pages[0], nil
+// reader reads one object, the same each time.
+type reader[T any] = func(context.Context, client.ReadOptions) (client.Response[T], error)
+
+// of fixes the name of what is read.
+func of[T any](get func(context.Context, string, client.ReadOptions) (client.Response[T], error), ref string) reader[T] {
+	return func(ctx context.Context, o client.ReadOptions) (client.Response[T], error) { return get(ctx, ref, o) }
+}
+
+// fieldsFor are the fields to ask for: of a table those that it shows, for programs all.
+func fieldsFor[T any](a *app, columns []term.Column[T]) []string {
+	if a.Output.Machine() {
+		return nil
 	}
-	whole := listPage[json.RawMessage]{Items: []json.RawMessage{}}
-	for _, raw := range pages {
-		var one listPage[json.RawMessage]
-		if err := json.Unmarshal(raw, &one); err != nil {
-			return nil, err
-		}
-		whole.Items, whole.Index = append(whole.Items, one.Items...), one.Index
-	}
-	return marshal(whole)
+	return []string{term.FieldsOf(columns, a.Output.Effective() == term.AsWide)}
 }
 
 // leaderless is how long a read that any server can answer waits for a leader.
@@ -156,94 +64,67 @@ const leaderless = 2 * time.Second
 func (a *app) noteWaiting(why error, atMost time.Duration) {
 	var known *model.Error
 	if errors.As(why, &known) {
-		a.note("no answer yet: %s (%s); trying for %s more, Ctrl-C ends it", known.Message, known.Code, span(atMost))
+		a.Note("no answer yet: %s (%s); trying for %s more, Ctrl-C ends it", known.Message, known.Code, term.Span(atMost))
 	}
 }
 
 // orStale makes a read of the leader, and when there is none asks what one server knows: the picture that is needed
 // most then. A consistency that was asked for is kept.
-func orStale(a *app, query url.Values, read func(url.Values) error) error {
-	if query.Has("consistency") {
-		return read(query)
+func orStale(a *app, asked client.Consistency, read func(client.Consistency) error) error {
+	if asked != "" {
+		return read(asked)
 	}
 	a.conn.retryFor, a.conn.waiting = leaderless, nil
-	err := read(query)
+	err := read(asked)
 	if !isCode(err, model.CodeNoLeader) {
 		return err
 	}
-	query = copyOf(query)
-	query.Set("consistency", "stale")
-	if read(query) != nil {
+	if read(client.Stale) != nil {
 		return err
 	}
-	a.note("there is no leader: this is what one server knows")
+	a.Note("there is no leader: this is what one server knows")
 	return nil
 }
 
 // sorted puts the items into the order that people read them in; JSON stays in that of the server, which is stable over
 // pages.
-func (l listOf[T]) sorted(compare func(x, y T) int) listOf[T] {
-	slices.SortStableFunc(l.items, compare)
+func sorted[T any](l client.List[T], compare func(x, y T) int) client.List[T] {
+	slices.SortStableFunc(l.Items, compare)
 	return l
 }
 
-// names gives the -o name form of a list.
-func (l listOf[T]) names(of func(T) string) []string {
-	names := make([]string, len(l.items))
-	for i, item := range l.items {
-		names[i] = of(item)
+// namesOf gives the -o name form of a list.
+func namesOf[T any](items []T, name func(T) string) []string {
+	names := make([]string, len(items))
+	for i, item := range items {
+		names[i] = name(item)
 	}
 	return names
 }
 
 // showList prints a list in the format that was asked for.
-func showList[T any](a *app, l listOf[T], name func(T) string, columns []column[T]) error {
-	return a.show(shown{json: l.raw, names: l.names(name), text: func(p *page) { rows(p, l.items, columns) }})
-}
-
-func copyOf(query url.Values) url.Values {
-	out := url.Values{}
-	for k, v := range query {
-		out[k] = v
-	}
-	return out
+func showList[T any](a *app, l client.List[T], name func(T) string, columns []term.Column[T]) error {
+	return a.Show(term.Result{JSON: l.Raw, Names: namesOf(l.Items, name), Text: func(p *term.Page) { term.Rows(p, l.Items, columns) }})
 }
 
 // watch reads an object again each time it changes, until each says that it is done. It outlives changes of the leader:
 // what is transient is tried again until ctx ends.
-func watch[T any](ctx context.Context, a *app, path string, each func(answer[T]) (done bool, err error)) error {
-	return watchEvery(ctx, a, path, 10*time.Second, each)
+func watch[T any](ctx context.Context, a *app, read reader[T], each func(client.Response[T]) (done bool, err error)) error {
+	return watchEvery(ctx, a, read, 10*time.Second, each)
 }
 
 // watchEvery is watch that also looks when nothing changed for so long: for what depends on time, or on other objects.
-func watchEvery[T any](ctx context.Context, a *app, path string, most time.Duration, each func(answer[T]) (done bool, err error)) error {
-	query := url.Values{}
-	var trouble error
-	for pause := 200 * time.Millisecond; ; {
-		got, err := get[T](ctx, a, path, query)
-		switch {
-		case ctx.Err() != nil:
-			return context.Cause(ctx)
-		case err != nil && exitOf(err) != exitTransient:
+func watchEvery[T any](ctx context.Context, a *app, read reader[T], most time.Duration, each func(client.Response[T]) (done bool, err error)) error {
+	lost := func(why error) { a.Note("lost the servers (%s), trying again", describe(why).Message) }
+	for got, err := range client.Watch(ctx, read, client.WatchOptions{Every: most, Lost: lost}) {
+		if err != nil {
 			return err
-		case err != nil:
-			if trouble == nil {
-				a.note("lost the servers (%s), trying again", describe(err).Message)
-			}
-			trouble = err
-			if !wait(ctx, pause) {
-				return context.Cause(ctx)
-			}
-			pause = min(2*pause, 2*time.Second)
-			continue
 		}
-		trouble, pause = nil, 200*time.Millisecond
 		if done, err := each(got); done || err != nil {
 			return err
 		}
-		query.Set("index", fmt.Sprint(got.index))
-		query.Set("wait", most.String())
 	}
+	return context.Cause(ctx)
 }
 
 // wait waits for d; false when ctx ended first.
@@ -257,9 +138,6 @@ func wait(ctx context.Context, d time.Duration) bool {
 		return false
 	}
 }
-
-// segment makes an id or name safe in a path.
-func segment(s string) string { return url.PathEscape(s) }
 
 // writeFlags are those of every write.
 type writeFlags struct {
@@ -275,15 +153,20 @@ func (f *writeFlags) register(cmd *cobra.Command, dryRun string) {
 	}
 }
 
-func (f *writeFlags) query() url.Values {
-	q := url.Values{}
-	if f.requestID != "" {
-		q.Set("request_id", f.requestID)
+func (f *writeFlags) options() client.WriteOptions {
+	return client.WriteOptions{RequestID: model.RequestID(f.requestID), DryRun: f.dryRun}
+}
+
+// parseIndex reads the value of --if-index; nil for "": there is no condition.
+func parseIndex(text string) (*uint64, error) {
+	if text == "" {
+		return nil, nil
 	}
-	if f.dryRun {
-		q.Set("dry_run", "true")
+	index, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		return nil, term.Usage("--if-index %q is not an index", text).WithHint("give a whole number, as the commands show it")
 	}
-	return q
+	return &index, nil
 }
 
 // would says what a write has done, such as "is cordoned" or "settings are changed"; of a dry run, what it would do.
@@ -310,4 +193,19 @@ func (f *writeFlags) done(index uint64) string {
 		return "(dry run: nothing was changed)"
 	}
 	return fmt.Sprintf("(index %d)", index)
+}
+
+// listFlags are those of every ls.
+type listFlags struct {
+	filters     []string
+	consistency string
+}
+
+func (f *listFlags) register(cmd *cobra.Command) {
+	cmd.Flags().StringArrayVar(&f.filters, "filter", nil, "only what matches a field of its JSON: field=value, field!=value or field~text; repeat it for more conditions")
+	cmd.Flags().StringVar(&f.consistency, "consistency", "", "default, consistent or stale (any server, also without a leader)")
+}
+
+func (f *listFlags) options() client.ListOptions {
+	return client.ListOptions{ReadOptions: client.ReadOptions{Consistency: client.Consistency(f.consistency)}, Filter: f.filters}
 }

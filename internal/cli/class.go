@@ -2,13 +2,13 @@ package cli
 
 import (
 	"fmt"
-	"net/http"
 	"strconv"
 
 	"github.com/spf13/cobra"
 
 	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/config"
+	"github.com/outspan/outspan/internal/cli/term"
 	"github.com/outspan/outspan/model"
 )
 
@@ -17,27 +17,27 @@ func className(c api.ClassView) string { return string(c.Name) }
 func classLs(a *app) *cobra.Command {
 	var filter listFlags
 	cmd := &cobra.Command{
-		Use: "ls", Aliases: []string{"list"}, Short: "list classes, the highest first", Args: exactly(),
+		Use: "ls", Aliases: []string{"list"}, Short: "list classes, the highest first", Args: term.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			got, err := list[api.ClassView](cmd.Context(), a, "/v1/classes", filter.query())
+			got, err := a.client().Classes.List(cmd.Context(), filter.options())
 			if err != nil {
 				return err
 			}
-			return showList(a, got, className, []column[api.ClassView]{
-				{head: "name", cell: className},
-				{head: "rank", cell: func(c api.ClassView) string { return fmt.Sprint(c.Rank) }},
-				{head: "default", cell: func(c api.ClassView) string { return yesNo(c.Default) }},
-				{head: "jobs", cell: func(c api.ClassView) string { return fmt.Sprint(c.Jobs) }},
-				{head: "max down", cell: func(c api.ClassView) string {
+			return showList(a, got, className, []term.Column[api.ClassView]{
+				{Head: "name", Cell: className},
+				{Head: "rank", Cell: func(c api.ClassView) string { return fmt.Sprint(c.Rank) }},
+				{Head: "default", Cell: func(c api.ClassView) string { return term.YesNo(c.Default) }},
+				{Head: "jobs", Cell: func(c api.ClassView) string { return fmt.Sprint(c.Jobs) }},
+				{Head: "max down", Cell: func(c api.ClassView) string {
 					return model.MaxDown{Amount: c.MaxDown, Floor: c.MaxDownFloor}.String()
 				}},
-				{head: "memory", cell: func(c api.ClassView) string {
-					return ofQuota(sizeText(c.Used.MemoryBytes), c.Quota.MemoryBytes > 0, sizeText(c.Quota.MemoryBytes))
+				{Head: "memory", Cell: func(c api.ClassView) string {
+					return ofQuota(model.SizeText(c.Used.MemoryBytes), c.Quota.MemoryBytes > 0, model.SizeText(c.Quota.MemoryBytes))
 				}},
-				{head: "instances", cell: func(c api.ClassView) string {
+				{Head: "instances", Cell: func(c api.ClassView) string {
 					return ofQuota(fmt.Sprint(c.Used.Instances), c.Quota.Instances > 0, fmt.Sprint(c.Quota.Instances))
 				}},
-				{head: "preempts equal", wide: true, cell: func(c api.ClassView) string { return string(c.PreemptEqual) }},
+				{Head: "preempts equal", Wide: true, Cell: func(c api.ClassView) string { return string(c.PreemptEqual) }},
 			})
 		},
 	}
@@ -56,7 +56,7 @@ func classSet(a *app) *cobra.Command {
 	var write writeFlags
 	var f classFlags
 	cmd := &cobra.Command{
-		Use: "set NAME", Short: "make a class, or change one; what is not given stays", Args: exactly("NAME"), ValidArgsFunction: a.complete("classes"),
+		Use: "set NAME", Short: "make a class, or change one; what is not given stays", Args: term.Exactly("NAME"), ValidArgsFunction: a.complete("classes"),
 		Long: `Makes a priority class, or changes one. Classes are in one order, the highest first: a new one needs --below or --above, which say where it stands;
 with a class that exists they move it. No instance is changed by that.`,
 		Example: "outspan class set gold --above production\noutspan class set batch --quota-memory 64GiB --quota-instances 200",
@@ -65,16 +65,16 @@ with a class that exists they move it. No instance is changed by that.`,
 			if err != nil {
 				return err
 			}
-			got, err := call[api.ClassReply](cmd.Context(), a, http.MethodPut, "/v1/classes/"+segment(args[0]), write.query(), body)
+			got, err := a.client().Classes.Set(cmd.Context(), args[0], body, write.options())
 			if err != nil {
 				return err
 			}
-			return a.show(shown{json: got.raw, names: args, text: func(p *page) {
+			return a.Show(term.Result{JSON: got.Raw, Names: args, Text: func(p *term.Page) {
 				rank := 0
-				if got.value.Class != nil {
-					rank = got.value.Class.Rank
+				if got.Value.Class != nil {
+					rank = got.Value.Class.Rank
 				}
-				p.line("class %s %s, rank %d %s", args[0], write.would("is set"), rank, write.done(got.value.Index))
+				p.Line("class %s %s, rank %d %s", args[0], write.would("is set"), rank, write.done(got.Value.Index))
 			}})
 		},
 	}
@@ -97,34 +97,35 @@ with a class that exists they move it. No instance is changed by that.`,
 // classFlags are what class set takes.
 type classFlags struct{ below, above, maxDown, quotaMemory, quotaInstances, preemptEqual string }
 
-func (f *classFlags) body() (map[string]any, error) {
-	body := map[string]any{}
-	for key, text := range map[string]string{"below": f.below, "above": f.above, "max_down": f.maxDown, "preempt_equal": f.preemptEqual} {
-		if text != "" {
-			body[key] = text
+func (f *classFlags) body() (api.ClassBody, error) {
+	body := api.ClassBody{Below: model.ClassName(f.below), Above: model.ClassName(f.above), PreemptEqual: model.PreemptEqual(f.preemptEqual)}
+	if f.maxDown != "" {
+		body.MaxDown = new(model.Amount)
+		if err := body.MaxDown.UnmarshalText([]byte(f.maxDown)); err != nil {
+			return body, term.Usage("--max-down: %v", err)
 		}
 	}
 	switch f.quotaMemory {
 	case "":
 	case "none", "0":
-		body["quota_memory_bytes"] = 0
+		body.QuotaMemory = new(int64(0))
 	default:
 		n, err := config.ParseSize(f.quotaMemory)
 		if err != nil {
-			return nil, usage("--quota-memory: %v", err)
+			return body, term.Usage("--quota-memory: %v", err)
 		}
-		body["quota_memory_bytes"] = n
+		body.QuotaMemory = &n
 	}
 	switch f.quotaInstances {
 	case "":
 	case "none":
-		body["quota_instances"] = 0
+		body.QuotaInstances = new(0)
 	default:
 		n, err := strconv.Atoi(f.quotaInstances)
 		if err != nil || n < 0 {
-			return nil, usage("--quota-instances takes a number or none, not %q", f.quotaInstances)
+			return body, term.Usage("--quota-instances takes a number or none, not %q", f.quotaInstances)
 		}
-		body["quota_instances"] = n
+		body.QuotaInstances = &n
 	}
 	return body, nil
 }
@@ -132,14 +133,14 @@ func (f *classFlags) body() (map[string]any, error) {
 func classRm(a *app) *cobra.Command {
 	var write writeFlags
 	cmd := &cobra.Command{
-		Use: "rm NAME", Aliases: []string{"remove"}, Short: "remove a class that no job has", Args: exactly("NAME"), ValidArgsFunction: a.complete("classes"),
+		Use: "rm NAME", Aliases: []string{"remove"}, Short: "remove a class that no job has", Args: term.Exactly("NAME"), ValidArgsFunction: a.complete("classes"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			got, err := call[api.ClassReply](cmd.Context(), a, http.MethodDelete, "/v1/classes/"+segment(args[0]), write.query(), nil)
+			got, err := a.client().Classes.Remove(cmd.Context(), args[0], write.options())
 			if err != nil {
 				return err
 			}
-			return a.show(shown{json: got.raw, names: args, text: func(p *page) {
-				p.line("class %s %s %s", args[0], write.would("is removed"), write.done(got.value.Index))
+			return a.Show(term.Result{JSON: got.Raw, Names: args, Text: func(p *term.Page) {
+				p.Line("class %s %s %s", args[0], write.would("is removed"), write.done(got.Value.Index))
 			}})
 		},
 	}

@@ -7,34 +7,36 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/outspan/outspan/internal/cli/term"
 )
 
 // TestTablesAskForWhatTheyShow holds that no cell, and not the order of the rows, needs a field that its table does not
 // ask for.
 func TestTablesAskForWhatTheyShow(t *testing.T) {
-	a := &app{now: time.Now}
+	a := &app{Console: term.Console{Now: time.Now}}
 	askForWhatTheyShow(t, a.nodeColumns(), byNodeName)
 	askForWhatTheyShow(t, a.instanceColumns(), bySlot)
 }
 
-func askForWhatTheyShow[T any](t *testing.T, columns []column[T], order func(x, y T) int) {
+func askForWhatTheyShow[T any](t *testing.T, columns []term.Column[T], order func(x, y T) int) {
 	var item T
 	fill(reflect.ValueOf(&item).Elem())
 	for _, wide := range []bool{false, true} {
-		some := only(t, item, fieldsOf(columns, wide))
+		some := only(t, item, term.FieldsOf(columns, wide))
 		if order(item, some) != 0 {
-			t.Errorf("%T: the order of the rows needs more than %s", item, fieldsOf(columns, wide))
+			t.Errorf("%T: the order of the rows needs more than %s", item, term.FieldsOf(columns, wide))
 		}
 		for _, c := range columns {
-			if c.wide && !wide {
+			if c.Wide && !wide {
 				continue
 			}
-			if got, want := c.cell(some), c.cell(item); got != want {
-				t.Errorf("%T: column %s shows %q, from the whole item %q", item, c.head, got, want)
+			if got, want := c.Cell(some), c.Cell(item); got != want {
+				t.Errorf("%T: column %s shows %q, from the whole item %q", item, c.Head, got, want)
 			}
 			var zero T
-			if c.cell(item) == c.cell(zero) {
-				t.Errorf("%T: column %s shows %q for everything", item, c.head, c.cell(item))
+			if c.Cell(item) == c.Cell(zero) {
+				t.Errorf("%T: column %s shows %q for everything", item, c.Head, c.Cell(item))
 			}
 		}
 	}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"crypto/tls"
 	"net"
 	"os"
 	"slices"
@@ -10,6 +11,8 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/outspan/outspan/client"
+	"github.com/outspan/outspan/internal/cli/term"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
@@ -23,7 +26,7 @@ type connFlags struct {
 
 	retryFor time.Duration // how long a call is repeated while there is no leader; 0: the client's default
 	waiting  func(why error, atMost time.Duration)
-	opened   *transport.Client
+	opened   *client.Client
 }
 
 func (c *connFlags) register(fs *pflag.FlagSet) {
@@ -36,7 +39,7 @@ func (c *connFlags) register(fs *pflag.FlagSet) {
 
 // endpoints are the addresses to try, in order.
 func (c *connFlags) endpoints(env func(string) string) ([]string, error) {
-	if text := first(c.address, env("OUTSPAN_ADDR")); text != "" {
+	if text := term.First(c.address, env("OUTSPAN_ADDR")); text != "" {
 		var list []string
 		for one := range strings.SplitSeq(text, ",") {
 			if one = strings.TrimSpace(one); one == "" {
@@ -59,7 +62,7 @@ func (c *connFlags) endpoints(env func(string) string) ([]string, error) {
 			return []string{"unix://" + path}, nil
 		}
 	}
-	return nil, model.Refuse(transport.CodeUnreachable, "no server runs on this machine: there is no socket %s", strings.Join(sockets, " or ")).
+	return nil, model.Refuse(model.CodeUnreachable, "no server runs on this machine: there is no socket %s", strings.Join(sockets, " or ")).
 		WithHint("name a server with --address or OUTSPAN_ADDR, such as https://10.0.0.1:7640 or unix:///path/api.sock; to try things out: outspan dev")
 }
 
@@ -79,21 +82,21 @@ func checkEndpoint(one string) error {
 	n, notNumber := strconv.Atoi(port)
 	switch {
 	case notNumber != nil || n < 1 || n > 65535:
-		return usage("address %q: there is no port %q", one, port).
+		return term.Usage("address %q: there is no port %q", one, port).
 			WithHint("the port of a server is listen.port of its file, 7640 if it names none")
 	case scheme == "https":
 		return nil
 	case scheme == "" || scheme == "http" || scheme == "tcp":
-		return usage("address %q is neither https://host:port nor unix:///path", one).
+		return term.Usage("address %q is neither https://host:port nor unix:///path", one).
 			WithHint("write: https://%s; outspan has no plaintext port", net.JoinHostPort(host, port))
 	}
-	return usage("address %q is neither https://host:port nor unix:///path", one).WithHint("see --address and OUTSPAN_ADDR")
+	return term.Usage("address %q is neither https://host:port nor unix:///path", one).WithHint("see --address and OUTSPAN_ADDR")
 }
 
 // credentials are the certificate for https; nil when there is none.
 func (c *connFlags) credentials(env func(string) string) (*transport.Credentials, error) {
 	files := transport.CredentialsConfig{
-		CAFile: first(c.caCert, env("OUTSPAN_CACERT")), CertFile: first(c.cert, env("OUTSPAN_CLIENT_CERT")), KeyFile: first(c.key, env("OUTSPAN_CLIENT_KEY")),
+		CAFile: term.First(c.caCert, env("OUTSPAN_CACERT")), CertFile: term.First(c.cert, env("OUTSPAN_CLIENT_CERT")), KeyFile: term.First(c.key, env("OUTSPAN_CLIENT_KEY")),
 	}
 	var missing []string
 	for _, one := range [...]struct{ value, name string }{
@@ -104,52 +107,34 @@ func (c *connFlags) credentials(env func(string) string) (*transport.Credentials
 		}
 	}
 	if len(missing) > 0 {
-		return nil, usage("https needs a certificate: %s not set", joined(missing)).
+		return nil, term.Usage("https needs a certificate: %s not set", term.Joined(missing)).
 			WithHint("make one with: outspan tls cert create --cli NAME; or use the socket on a server: --address unix:///run/outspan/api.sock")
 	}
 	return transport.LoadCredentials(files)
 }
 
-// client makes the client of this run; nothing is dialled before the first call.
-func (c *connFlags) client(env func(string) string) (*transport.Client, error) {
-	if c.opened != nil {
-		return c.opened, nil
-	}
+// config is that of the client: which servers, and who asks.
+func (c *connFlags) config(env func(string) string) (client.Config, error) {
 	addresses, err := c.endpoints(env)
 	if err != nil {
-		return nil, err
+		return client.Config{}, err
 	}
-	cfg := transport.ClientConfig{Addresses: addresses, ServerName: c.name(env), RetryFor: c.retryFor, Waiting: c.waiting}
-	if slices.ContainsFunc(addresses, func(one string) bool { return strings.HasPrefix(one, "https://") }) {
-		if cfg.Credentials, err = c.credentials(env); err != nil {
-			return nil, err
-		}
+	cfg := client.Config{Addresses: addresses, RetryFor: c.retryFor, Waiting: c.waiting}
+	if !slices.ContainsFunc(addresses, func(one string) bool { return strings.HasPrefix(one, "https://") }) {
+		return cfg, nil
 	}
-	c.opened, err = transport.NewClient(cfg)
-	return c.opened, err
+	creds, err := c.credentials(env)
+	if err != nil {
+		return client.Config{}, err
+	}
+	cfg.TLS = func() *tls.Config {
+		one := creds.ClientConfig(transport.RoleServer)
+		one.ServerName = term.First(c.name(env), one.ServerName)
+		return one
+	}
+	return cfg, nil
 }
 
 func (c *connFlags) name(env func(string) string) string {
-	return first(c.serverName, env("OUTSPAN_TLS_SERVER_NAME"))
-}
-
-// first returns the first text that is not empty.
-func first(texts ...string) string {
-	for _, t := range texts {
-		if t != "" {
-			return t
-		}
-	}
-	return ""
-}
-
-// joined lists words for people: a, b and c.
-func joined(words []string) string {
-	switch len(words) {
-	case 0:
-		return "none"
-	case 1:
-		return words[0]
-	}
-	return strings.Join(words[:len(words)-1], ", ") + " and " + words[len(words)-1]
+	return term.First(c.serverName, env("OUTSPAN_TLS_SERVER_NAME"))
 }

@@ -3,31 +3,32 @@ package cli
 import (
 	"context"
 	"fmt"
-	"net/url"
 
 	"github.com/spf13/cobra"
 
 	"github.com/outspan/outspan/api"
+	"github.com/outspan/outspan/client"
+	"github.com/outspan/outspan/internal/cli/term"
 )
 
 func deploymentID(d api.Deployment) string { return string(d.ID) }
 
-func deploymentColumns(a *app) []column[api.Deployment] {
-	return []column[api.Deployment]{
-		{head: "id", cell: deploymentID},
-		{head: "job", cell: func(d api.Deployment) string { return string(d.Job) }},
-		{head: "version", cell: func(d api.Deployment) string { return fmt.Sprint(d.Version) }},
-		{head: "status", cell: func(d api.Deployment) string { return string(d.Status) }},
-		{head: "ready", cell: func(d api.Deployment) string {
+func deploymentColumns(a *app) []term.Column[api.Deployment] {
+	return []term.Column[api.Deployment]{
+		{Head: "id", Cell: deploymentID},
+		{Head: "job", Cell: func(d api.Deployment) string { return string(d.Job) }},
+		{Head: "version", Cell: func(d api.Deployment) string { return fmt.Sprint(d.Version) }},
+		{Head: "status", Cell: func(d api.Deployment) string { return string(d.Status) }},
+		{Head: "ready", Cell: func(d api.Deployment) string {
 			ready, count := 0, 0
 			for _, g := range d.Groups {
 				ready, count = ready+g.Ready, count+g.Count
 			}
 			return fmt.Sprintf("%d/%d", ready, count)
 		}},
-		{head: "age", cell: func(d api.Deployment) string { return a.age(&d.CreatedAt) }},
-		{head: "reason", cell: func(d api.Deployment) string { return d.Reason }},
-		{head: "promoted", wide: true, cell: func(d api.Deployment) string { return yesNo(d.Promoted) }},
+		{Head: "age", Cell: func(d api.Deployment) string { return a.Age(&d.CreatedAt) }},
+		{Head: "reason", Cell: func(d api.Deployment) string { return d.Reason }},
+		{Head: "promoted", Wide: true, Cell: func(d api.Deployment) string { return term.YesNo(d.Promoted) }},
 	}
 }
 
@@ -35,13 +36,9 @@ func deploymentLs(a *app) *cobra.Command {
 	var filter listFlags
 	var job string
 	cmd := &cobra.Command{
-		Use: "ls", Aliases: []string{"list"}, Short: "list deployments", Args: exactly(),
+		Use: "ls", Aliases: []string{"list"}, Short: "list deployments", Args: term.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			q := filter.query()
-			if job != "" {
-				q.Set("job", job)
-			}
-			got, err := list[api.Deployment](cmd.Context(), a, "/v1/deployments", q)
+			got, err := a.client().Deployments.List(cmd.Context(), client.DeploymentListOptions{ListOptions: filter.options(), Job: job})
 			if err != nil {
 				return err
 			}
@@ -62,42 +59,45 @@ func deploymentStatus(a *app) *cobra.Command {
 }
 
 func (a *app) showDeployment(ctx context.Context, ref string) error {
-	got, err := get[api.Deployment](ctx, a, "/v1/deployments/"+segment(ref), url.Values{})
+	got, err := a.client().Deployments.Get(ctx, ref, client.ReadOptions{})
 	if err != nil {
 		return err
 	}
-	d := got.value
-	return a.show(shown{json: got.raw, names: []string{deploymentID(d)}, text: func(p *page) {
-		p.fields(
-			field{"Id", deploymentID(d)}, field{"Job", string(d.Job)}, field{"Version", fmt.Sprint(d.Version)}, field{"Status", string(d.Status)},
-			field{"Reason", d.Reason}, field{"Promoted", yesNo(d.Promoted)}, field{"Created", stamp(&d.CreatedAt)}, field{"Index", number(d.Index)},
+	d := got.Value
+	return a.Show(term.Result{JSON: got.Raw, Names: []string{deploymentID(d)}, Text: func(p *term.Page) {
+		p.Fields(
+			term.Field{"Id", deploymentID(d)}, term.Field{"Job", string(d.Job)}, term.Field{"Version", fmt.Sprint(d.Version)}, term.Field{"Status", string(d.Status)},
+			term.Field{"Reason", d.Reason}, term.Field{"Promoted", term.YesNo(d.Promoted)}, term.Field{"Created", term.Stamp(&d.CreatedAt)}, term.Field{"Index", term.Number(d.Index)},
 		)
-		p.section("Groups")
-		rows(p, d.Groups, []column[api.DeploymentGroup]{
-			{head: "group", cell: func(g api.DeploymentGroup) string { return g.Name }},
-			{head: "count", cell: func(g api.DeploymentGroup) string { return fmt.Sprint(g.Count) }},
-			{head: "new", cell: func(g api.DeploymentGroup) string { return fmt.Sprint(g.Current) }},
-			{head: "ready", cell: func(g api.DeploymentGroup) string { return fmt.Sprint(g.Ready) }},
-			{head: "old", cell: func(g api.DeploymentGroup) string { return fmt.Sprint(g.Old) }},
+		p.Section("Groups")
+		term.Rows(p, d.Groups, []term.Column[api.DeploymentGroup]{
+			{Head: "group", Cell: func(g api.DeploymentGroup) string { return g.Name }},
+			{Head: "count", Cell: func(g api.DeploymentGroup) string { return fmt.Sprint(g.Count) }},
+			{Head: "new", Cell: func(g api.DeploymentGroup) string { return fmt.Sprint(g.Current) }},
+			{Head: "ready", Cell: func(g api.DeploymentGroup) string { return fmt.Sprint(g.Ready) }},
+			{Head: "old", Cell: func(g api.DeploymentGroup) string { return fmt.Sprint(g.Old) }},
 		})
 	}})
 }
 
+// deploymentWrite changes one deployment.
+type deploymentWrite func(ctx context.Context, ref string, o client.WriteOptions) (client.Response[api.DeploymentReply], error)
+
 // deploymentVerb is a write to one deployment.
-func deploymentVerb(a *app, verb, short, done string, body func() any) *cobra.Command {
+func deploymentVerb(a *app, verb, short, done string, do deploymentWrite) *cobra.Command {
 	var write writeFlags
 	cmd := &cobra.Command{
-		Use: verb + " DEPLOYMENT", Short: short, Args: exactly("DEPLOYMENT"), ValidArgsFunction: a.complete("deployments"),
+		Use: verb + " DEPLOYMENT", Short: short, Args: term.Exactly("DEPLOYMENT"), ValidArgsFunction: a.complete("deployments"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			got, err := post[api.DeploymentReply](cmd.Context(), a, "/v1/deployments/"+segment(args[0])+"/"+verb, write.query(), body())
+			got, err := do(cmd.Context(), args[0], write.options())
 			if err != nil {
 				return err
 			}
 			id := args[0]
-			if got.value.Deployment != nil {
-				id = deploymentID(*got.value.Deployment)
+			if got.Value.Deployment != nil {
+				id = deploymentID(*got.Value.Deployment)
 			}
-			return a.show(shown{json: got.raw, names: []string{id}, text: func(p *page) { p.line("deployment %s %s %s", id, write.would(done), write.done(got.value.Index)) }})
+			return a.Show(term.Result{JSON: got.Raw, Names: []string{id}, Text: func(p *term.Page) { p.Line("deployment %s %s %s", id, write.would(done), write.done(got.Value.Index)) }})
 		},
 	}
 	write.register(cmd, "check only, change nothing")
@@ -105,13 +105,15 @@ func deploymentVerb(a *app, verb, short, done string, body func() any) *cobra.Co
 }
 
 func deploymentPromote(a *app) *cobra.Command {
-	return deploymentVerb(a, "promote", "accept the canaries of a deployment; it goes on", "is promoted", func() any { return nil })
+	return deploymentVerb(a, "promote", "accept the canaries of a deployment; it goes on", "is promoted", func(ctx context.Context, ref string, o client.WriteOptions) (client.Response[api.DeploymentReply], error) {
+		return a.client().Deployments.Promote(ctx, ref, o)
+	})
 }
 
 func deploymentFail(a *app) *cobra.Command {
 	var reason string
-	cmd := deploymentVerb(a, "fail", "end a deployment as failed; with auto_revert the job goes back", "is failed", func() any {
-		return map[string]string{"reason": reason}
+	cmd := deploymentVerb(a, "fail", "end a deployment as failed; with auto_revert the job goes back", "is failed", func(ctx context.Context, ref string, o client.WriteOptions) (client.Response[api.DeploymentReply], error) {
+		return a.client().Deployments.Fail(ctx, ref, api.FailBody{Reason: reason}, o)
 	})
 	cmd.Flags().StringVarP(&reason, "message", "m", "", "why, for people")
 	return cmd

@@ -9,13 +9,15 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/outspan/outspan/internal/cli/local"
+	"github.com/outspan/outspan/internal/cli/term"
 	"github.com/outspan/outspan/internal/daemon"
 )
 
 // genDocsCommand writes the reference of the command line from its own tree; make docs calls it.
 func genDocsCommand(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use: "gen-docs DIR", Short: "write the reference of the command line below DIR", Hidden: true, Args: exactly("DIR"),
+		Use: "gen-docs DIR", Short: "write the reference of the command line below DIR", Hidden: true, Args: term.Exactly("DIR"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return writeDocs(cmd.Root(), args[0])
 		},
@@ -38,13 +40,13 @@ func writeDocs(root *cobra.Command, dir string) error {
 			return fmt.Errorf("write the reference: %w", err)
 		}
 	}
-	if err := writeJobDocs(filepath.Join(dir, "job-file.md")); err != nil {
+	if err := local.WriteJobDocs(filepath.Join(dir, "job-file.md")); err != nil {
 		return err
 	}
-	if err := writeConfigDocs(filepath.Join(dir, "configuration.md")); err != nil {
+	if err := local.WriteConfigDocs(filepath.Join(dir, "configuration.md")); err != nil {
 		return err
 	}
-	return writeMetricsDocs(filepath.Join(dir, "metrics.md"), daemon.Collectors()...)
+	return local.WriteMetricsDocs(filepath.Join(dir, "metrics.md"), daemon.Collectors()...)
 }
 
 // documented leaves out hidden commands, and help.
@@ -110,7 +112,7 @@ func docsOf(b *strings.Builder, cmd *cobra.Command) {
 	if children {
 		return
 	}
-	fmt.Fprintf(b, "\n    %s\n", useLine(cmd))
+	fmt.Fprintf(b, "\n    %s\n", term.UseLine(cmd))
 	if cmd.Long != "" {
 		fmt.Fprintf(b, "\n%s\n", cmd.Long)
 	}

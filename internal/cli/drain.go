@@ -8,32 +8,33 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outspan/outspan/api"
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/client"
+	"github.com/outspan/outspan/internal/cli/term"
 	"github.com/outspan/outspan/model"
 )
 
 func drainID(d api.Drain) string { return string(d.ID) }
 
-func (a *app) drainColumns() []column[api.Drain] {
-	return []column[api.Drain]{
-		{head: "id", cell: drainID},
-		{head: "phase", cell: func(d api.Drain) string { return string(d.Phase) }},
-		{head: "nodes", cell: func(d api.Drain) string {
+func (a *app) drainColumns() []term.Column[api.Drain] {
+	return []term.Column[api.Drain]{
+		{Head: "id", Cell: drainID},
+		{Head: "phase", Cell: func(d api.Drain) string { return string(d.Phase) }},
+		{Head: "nodes", Cell: func(d api.Drain) string {
 			var names []string
 			for _, n := range d.Nodes {
 				names = append(names, n.Node)
 			}
-			return joined(names)
+			return term.Joined(names)
 		}},
-		{head: "moved", cell: func(d api.Drain) string { return fmt.Sprint(moved(d) - stopped(d)) }},
-		{head: "stopped", wide: true, cell: func(d api.Drain) string { return fmt.Sprint(stopped(d)) }},
-		{head: "remaining", cell: func(d api.Drain) string { return fmt.Sprint(remaining(d)) }},
-		{head: "blockers", cell: func(d api.Drain) string { return fmt.Sprint(blockers(d)) }},
-		{head: "acked", cell: func(d api.Drain) string { return fmt.Sprint(acked(d)) }},
-		{head: "paused", cell: func(d api.Drain) string { return yesNo(d.Paused) }},
-		{head: "age", cell: func(d api.Drain) string { return a.age(&d.CreatedAt) }},
-		{head: "actor", wide: true, cell: func(d api.Drain) string { return string(d.Actor) }},
-		{head: "message", wide: true, cell: func(d api.Drain) string { return d.Message }},
+		{Head: "moved", Cell: func(d api.Drain) string { return fmt.Sprint(moved(d) - stopped(d)) }},
+		{Head: "stopped", Wide: true, Cell: func(d api.Drain) string { return fmt.Sprint(stopped(d)) }},
+		{Head: "remaining", Cell: func(d api.Drain) string { return fmt.Sprint(remaining(d)) }},
+		{Head: "blockers", Cell: func(d api.Drain) string { return fmt.Sprint(blockers(d)) }},
+		{Head: "acked", Cell: func(d api.Drain) string { return fmt.Sprint(acked(d)) }},
+		{Head: "paused", Cell: func(d api.Drain) string { return term.YesNo(d.Paused) }},
+		{Head: "age", Cell: func(d api.Drain) string { return a.Age(&d.CreatedAt) }},
+		{Head: "actor", Wide: true, Cell: func(d api.Drain) string { return string(d.Actor) }},
+		{Head: "message", Wide: true, Cell: func(d api.Drain) string { return d.Message }},
 	}
 }
 
@@ -77,9 +78,9 @@ func blockers(d api.Drain) (n int) {
 func drainLs(a *app) *cobra.Command {
 	var filter listFlags
 	cmd := &cobra.Command{
-		Use: "ls", Aliases: []string{"list"}, Short: "list drains, oldest first", Args: exactly(),
+		Use: "ls", Aliases: []string{"list"}, Short: "list drains, oldest first", Args: term.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			got, err := list[api.Drain](cmd.Context(), a, "/v1/drains", filter.query())
+			got, err := a.client().Drains.List(cmd.Context(), filter.options())
 			if err != nil {
 				return err
 			}
@@ -99,49 +100,49 @@ func drainStatus(a *app) *cobra.Command {
 }
 
 func (a *app) showDrain(ctx context.Context, ref string) error {
-	got, err := get[api.Drain](ctx, a, "/v1/drains/"+segment(ref), nil)
+	got, err := a.client().Drains.Get(ctx, ref, client.ReadOptions{})
 	if err != nil {
 		return err
 	}
-	return a.show(shown{json: got.raw, names: []string{drainID(got.value)}, text: func(p *page) { a.drainPage(p, got.value) }})
+	return a.Show(term.Result{JSON: got.Raw, Names: []string{drainID(got.Value)}, Text: func(p *term.Page) { a.drainPage(p, got.Value) }})
 }
 
-func (a *app) drainPage(p *page, d api.Drain) {
+func (a *app) drainPage(p *term.Page, d api.Drain) {
 	phase := string(d.Phase)
 	if d.Paused && d.Phase == model.PhaseDraining {
 		phase += ", paused"
 	}
-	p.fields(
-		field{"Id", drainID(d)}, field{"Phase", phase}, field{"Actor", string(d.Actor)}, field{"Message", d.Message},
-		field{"Started", stamp(&d.CreatedAt)}, field{"Options", optionsText(d.Options)},
+	p.Fields(
+		term.Field{"Id", drainID(d)}, term.Field{"Phase", phase}, term.Field{"Actor", string(d.Actor)}, term.Field{"Message", d.Message},
+		term.Field{"Started", term.Stamp(&d.CreatedAt)}, term.Field{"Options", optionsText(d.Options)},
 	)
-	p.section("Nodes")
-	rows(p, d.Nodes, []column[api.DrainNode]{
-		{head: "node", cell: func(n api.DrainNode) string { return n.Node }},
-		{head: "phase", cell: func(n api.DrainNode) string { return string(n.Phase) }},
-		{head: "moved", cell: func(n api.DrainNode) string { return fmt.Sprint(n.Moved - n.Stopped) }},
-		{head: "stopped", cell: func(n api.DrainNode) string { return fmt.Sprint(n.Stopped) }},
-		{head: "remaining", cell: func(n api.DrainNode) string { return fmt.Sprint(len(n.Remaining)) }},
-		{head: "acked", cell: func(n api.DrainNode) string { return fmt.Sprint(n.Acked) }},
-		{head: "started", cell: func(n api.DrainNode) string { return stamp(n.StartedAt) }},
-		{head: "deadline", cell: deadlineText},
-		{head: "last error", cell: func(n api.DrainNode) string { return n.LastError }},
+	p.Section("Nodes")
+	term.Rows(p, d.Nodes, []term.Column[api.DrainNode]{
+		{Head: "node", Cell: func(n api.DrainNode) string { return n.Node }},
+		{Head: "phase", Cell: func(n api.DrainNode) string { return string(n.Phase) }},
+		{Head: "moved", Cell: func(n api.DrainNode) string { return fmt.Sprint(n.Moved - n.Stopped) }},
+		{Head: "stopped", Cell: func(n api.DrainNode) string { return fmt.Sprint(n.Stopped) }},
+		{Head: "remaining", Cell: func(n api.DrainNode) string { return fmt.Sprint(len(n.Remaining)) }},
+		{Head: "acked", Cell: func(n api.DrainNode) string { return fmt.Sprint(n.Acked) }},
+		{Head: "started", Cell: func(n api.DrainNode) string { return term.Stamp(n.StartedAt) }},
+		{Head: "deadline", Cell: deadlineText},
+		{Head: "last error", Cell: func(n api.DrainNode) string { return n.LastError }},
 	})
 	for _, n := range d.Nodes {
-		p.drainLeft(n)
+		drainLeft(p, n)
 	}
 }
 
 // drainLeft shows what is left on a node and why: few instances one by one, of many how many share a state, and each
 // reason once.
-func (p *page) drainLeft(n api.DrainNode) {
+func drainLeft(p *term.Page, n api.DrainNode) {
 	if len(n.Remaining) > 0 {
-		p.section("Left on %s", n.Node)
+		p.Section("Left on %s", n.Node)
 	}
 	switch {
 	case len(n.Remaining) == 0:
-	case len(n.Remaining) <= listedAtMost || p.wide:
-		rows(p, n.Remaining, append([]column[api.DrainRemaining]{{head: "instance", cell: func(r api.DrainRemaining) string { return string(r.Instance) }}}, remainingColumns()...))
+	case len(n.Remaining) <= listedAtMost || p.Wide:
+		term.Rows(p, n.Remaining, append([]term.Column[api.DrainRemaining]{{Head: "instance", Cell: func(r api.DrainRemaining) string { return string(r.Instance) }}}, remainingColumns()...))
 	default:
 		alike := map[api.DrainRemaining]int{}
 		var kinds []api.DrainRemaining
@@ -151,44 +152,44 @@ func (p *page) drainLeft(n api.DrainNode) {
 				kinds = append(kinds, r)
 			}
 		}
-		rows(p, kinds, append([]column[api.DrainRemaining]{{head: "instances", cell: func(r api.DrainRemaining) string { return fmt.Sprint(alike[r]) }}}, remainingColumns()...))
-		p.line("  each instance: -o wide")
+		term.Rows(p, kinds, append([]term.Column[api.DrainRemaining]{{Head: "instances", Cell: func(r api.DrainRemaining) string { return fmt.Sprint(alike[r]) }}}, remainingColumns()...))
+		p.Line("  each instance: -o wide")
 	}
 	if len(n.Blockers) == 0 {
 		return
 	}
-	p.section("Blockers on %s", n.Node)
-	if p.wide {
-		rows(p, n.Blockers, []column[api.DrainBlocker]{
-			{head: "code", cell: func(b api.DrainBlocker) string { return string(b.Code) }},
-			{head: "instance", cell: func(b api.DrainBlocker) string { return string(b.Instance) }},
-			{head: "volume", cell: func(b api.DrainBlocker) string { return string(b.Volume) }},
-			{head: "message", cell: func(b api.DrainBlocker) string { return b.Message }},
-			{head: "unblock", cell: func(b api.DrainBlocker) string { return b.Unblock }},
+	p.Section("Blockers on %s", n.Node)
+	if p.Wide {
+		term.Rows(p, n.Blockers, []term.Column[api.DrainBlocker]{
+			{Head: "code", Cell: func(b api.DrainBlocker) string { return string(b.Code) }},
+			{Head: "instance", Cell: func(b api.DrainBlocker) string { return string(b.Instance) }},
+			{Head: "volume", Cell: func(b api.DrainBlocker) string { return string(b.Volume) }},
+			{Head: "message", Cell: func(b api.DrainBlocker) string { return b.Message }},
+			{Head: "unblock", Cell: func(b api.DrainBlocker) string { return b.Unblock }},
 		})
 		return
 	}
-	rows(p, sumsOf(n.Blockers), []column[fsm.BlockerSum]{
-		{head: "code", cell: func(s fsm.BlockerSum) string { return string(s.Code) }},
-		{head: "instance", cell: func(s fsm.BlockerSum) string { return strings.TrimPrefix(s.Who(), "instance ") }},
-		{head: "volume", cell: func(s fsm.BlockerSum) string { return strings.TrimPrefix(s.What(), "volume ") }},
-		{head: "message", cell: func(s fsm.BlockerSum) string { return s.Message }},
-		{head: "unblock", cell: func(s fsm.BlockerSum) string { return s.Unblock }},
+	term.Rows(p, sumsOf(n.Blockers), []term.Column[model.BlockerSum]{
+		{Head: "code", Cell: func(s model.BlockerSum) string { return string(s.Code) }},
+		{Head: "instance", Cell: func(s model.BlockerSum) string { return strings.TrimPrefix(s.Who(), "instance ") }},
+		{Head: "volume", Cell: func(s model.BlockerSum) string { return strings.TrimPrefix(s.What(), "volume ") }},
+		{Head: "message", Cell: func(s model.BlockerSum) string { return s.Message }},
+		{Head: "unblock", Cell: func(s model.BlockerSum) string { return s.Unblock }},
 	})
 }
 
-func remainingColumns() []column[api.DrainRemaining] {
-	return []column[api.DrainRemaining]{
-		{head: "class", cell: func(r api.DrainRemaining) string { return string(r.Class) }},
-		{head: "state", cell: func(r api.DrainRemaining) string { return r.State }},
-		{head: "blocker", cell: func(r api.DrainRemaining) string { return string(r.Blocker) }},
+func remainingColumns() []term.Column[api.DrainRemaining] {
+	return []term.Column[api.DrainRemaining]{
+		{Head: "class", Cell: func(r api.DrainRemaining) string { return string(r.Class) }},
+		{Head: "state", Cell: func(r api.DrainRemaining) string { return r.State }},
+		{Head: "blocker", Cell: func(r api.DrainRemaining) string { return string(r.Blocker) }},
 	}
 }
 
 func deadlineText(n api.DrainNode) string {
 	switch {
 	case n.Deadline != nil:
-		return stamp(n.Deadline)
+		return term.Stamp(n.Deadline)
 	case n.Turn:
 		return "none"
 	}
@@ -205,7 +206,7 @@ func optionsText(o model.DrainOptions) string {
 		text string
 	}{
 		{o.Force, "force"}, {o.ForceAtDeadline, "force at deadline"}, {o.IgnoreSystem, "ignore system"},
-		{len(o.AcceptDowntime) > 0, "accept downtime of " + joined(o.AcceptDowntime)},
+		{len(o.AcceptDowntime) > 0, "accept downtime of " + term.Joined(o.AcceptDowntime)},
 		{o.MaxParallelNodes > 0, fmt.Sprintf("%d nodes at once", o.MaxParallelNodes)}, {o.Policy != "", "policy " + o.Policy},
 	} {
 		if one.set {
@@ -218,19 +219,19 @@ func optionsText(o model.DrainOptions) string {
 func drainWatch(a *app) *cobra.Command {
 	var until waitFlags
 	cmd := &cobra.Command{
-		Use: "watch DRAIN", Short: "follow a drain until it has ended", Args: exactly("DRAIN"), ValidArgsFunction: a.complete("drains"),
+		Use: "watch DRAIN", Short: "follow a drain until it has ended", Args: term.Exactly("DRAIN"), ValidArgsFunction: a.complete("drains"),
 		Long: "Follows a drain until it has ended: a line for each change. Exit codes: 0 drained, 22 failed, 23 --timeout.",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if !a.output.machine() {
+			if !a.Output.Machine() {
 				return a.followDrain(cmd.Context(), args[0], &until)
 			}
-			end, failed := a.watchDrain(cmd.Context(), args[0], &until, a.note)
+			end, failed := a.watchDrain(cmd.Context(), args[0], &until, a.Note)
 			if end == nil {
 				return failed
 			}
-			s, err := shownValue(*end, []string{drainID(*end)}, nil)
+			s, err := term.ResultOf(*end, []string{drainID(*end)}, nil)
 			if err == nil {
-				err = a.show(s)
+				err = a.Show(s)
 			}
 			if err != nil {
 				return err
@@ -242,21 +243,24 @@ func drainWatch(a *app) *cobra.Command {
 	return cmd
 }
 
+// drainWrite changes one drain.
+type drainWrite func(ctx context.Context, ref string, o client.WriteOptions) (client.Response[api.DrainWriteReply], error)
+
 // drainVerb is a write to one drain.
-func drainVerb(a *app, verb, short, done string, body func() any) *cobra.Command {
+func drainVerb(a *app, verb, short, done string, do drainWrite) *cobra.Command {
 	var write writeFlags
 	cmd := &cobra.Command{
-		Use: verb + " DRAIN", Short: short, Args: exactly("DRAIN"), ValidArgsFunction: a.complete("drains"),
+		Use: verb + " DRAIN", Short: short, Args: term.Exactly("DRAIN"), ValidArgsFunction: a.complete("drains"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			got, err := post[api.DrainWriteReply](cmd.Context(), a, "/v1/drains/"+segment(args[0])+"/"+verb, write.query(), body())
+			got, err := do(cmd.Context(), args[0], write.options())
 			if err != nil {
 				return err
 			}
 			id := args[0]
-			if got.value.Drain != nil {
-				id = drainID(*got.value.Drain)
+			if got.Value.Drain != nil {
+				id = drainID(*got.Value.Drain)
 			}
-			return a.show(shown{json: got.raw, names: []string{id}, text: func(p *page) { p.line("drain %s %s %s", id, write.would(done), write.done(got.value.Index)) }})
+			return a.Show(term.Result{JSON: got.Raw, Names: []string{id}, Text: func(p *term.Page) { p.Line("drain %s %s %s", id, write.would(done), write.done(got.Value.Index)) }})
 		},
 	}
 	write.register(cmd, "check only, change nothing")
@@ -264,17 +268,21 @@ func drainVerb(a *app, verb, short, done string, body func() any) *cobra.Command
 }
 
 func drainPause(a *app) *cobra.Command {
-	return drainVerb(a, "pause", "begin no more evictions for now; the deadline goes on", "is paused", func() any { return nil })
+	return drainVerb(a, "pause", "begin no more evictions for now; the deadline goes on", "is paused", func(ctx context.Context, ref string, o client.WriteOptions) (client.Response[api.DrainWriteReply], error) {
+		return a.client().Drains.Pause(ctx, ref, o)
+	})
 }
 
 func drainResume(a *app) *cobra.Command {
-	return drainVerb(a, "resume", "go on with a paused drain", "goes on", func() any { return nil })
+	return drainVerb(a, "resume", "go on with a paused drain", "goes on", func(ctx context.Context, ref string, o client.WriteOptions) (client.Response[api.DrainWriteReply], error) {
+		return a.client().Drains.Resume(ctx, ref, o)
+	})
 }
 
 func drainCancel(a *app) *cobra.Command {
 	var uncordon bool
-	cmd := drainVerb(a, "cancel", "cancel what has not begun; the cordon stays unless --uncordon", "is canceled", func() any {
-		return map[string]bool{"uncordon": uncordon}
+	cmd := drainVerb(a, "cancel", "cancel what has not begun; the cordon stays unless --uncordon", "is canceled", func(ctx context.Context, ref string, o client.WriteOptions) (client.Response[api.DrainWriteReply], error) {
+		return a.client().Drains.Cancel(ctx, ref, api.CancelBody{Uncordon: uncordon}, o)
 	})
 	cmd.Flags().BoolVar(&uncordon, "uncordon", false, "take new instances on its nodes again")
 	return cmd

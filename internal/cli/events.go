@@ -1,21 +1,18 @@
 package cli
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"net/url"
 	"regexp"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/outspan/outspan/api"
-	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/client"
+	"github.com/outspan/outspan/internal/cli/term"
 )
 
 // eventFlags choose events.
@@ -30,28 +27,22 @@ type eventFlags struct {
 // check refuses a number without a unit, which could be seconds, minutes or the index of an event.
 func (f *eventFlags) check() error {
 	if bareNumber.MatchString(f.since) && strings.Trim(f.since, "0") != "" {
-		return usage("--since %s has no unit", f.since).WithHint("write %[1]ss or %[1]sm for a time before now, or the whole id of an event, such as %[1]s.0; 0 stands for the oldest", f.since)
+		return term.Usage("--since %s has no unit", f.since).WithHint("write %[1]ss or %[1]sm for a time before now, or the whole id of an event, such as %[1]s.0; 0 stands for the oldest", f.since)
 	}
 	return nil
 }
 
-func (f *eventFlags) query() url.Values {
-	q := url.Values{"follow": {fmt.Sprint(f.follow)}}
+func (f *eventFlags) options() client.EventOptions {
+	o := client.EventOptions{Types: f.types, Subjects: f.subjects}
 	switch {
 	case eventID.MatchString(f.since):
-		q.Set("after", f.since)
+		o.After = f.since
 	case f.since != "":
-		q.Set("since", f.since)
+		o.Since = f.since
 	default:
-		q.Set("tail", fmt.Sprint(f.tail))
+		o.Tail = &f.tail
 	}
-	if len(f.types) > 0 {
-		q.Set("type", strings.Join(f.types, ","))
-	}
-	if len(f.subjects) > 0 {
-		q.Set("subject", strings.Join(f.subjects, ","))
-	}
-	return q
+	return o
 }
 
 // bareNumber is a number without a unit.
@@ -60,12 +51,10 @@ var bareNumber = regexp.MustCompile(`^[0-9]+$`)
 // eventID is the id of an event, or 0 for the oldest.
 var eventID = regexp.MustCompile(`^[0-9]+(\.[0-9]+)?$`)
 
-const contentTypeNDJSON = "application/x-ndjson"
-
 func eventsCommand(a *app) *cobra.Command {
 	var f eventFlags
 	cmd := &cobra.Command{
-		Use: "events", Short: "show what happened, and follow what happens", Args: exactly(),
+		Use: "events", Short: "show what happened, and follow what happens", Args: term.Exactly(),
 		Long: `Shows the newest events, or those since --since. With -f it goes on with those to come, and outlives changes of the leader without a gap
 and without repeating any. With -o json and -f: one event a line.`,
 		Example: "outspan events -f\noutspan events --since 30m --subject node/n7\noutspan events --since 1042.0 --type node. -o json\noutspan events --subject drain/01J9ZK -f",
@@ -88,31 +77,6 @@ and without repeating any. With -o json and -f: one event a line.`,
 	return cmd
 }
 
-// eventStreamOf reads events as they come, and calls each with the event and its JSON.
-func (a *app) eventStreamOf(ctx context.Context, q url.Values, each func(api.Event, []byte) error) error {
-	body, err := a.stream(ctx, "/v1/events", q, contentTypeNDJSON)
-	if err != nil {
-		return err
-	}
-	defer body.Close()
-	lines := bufio.NewScanner(body)
-	lines.Buffer(make([]byte, 64<<10), 1<<20)
-	for lines.Scan() {
-		line := lines.Bytes()
-		if len(line) == 0 {
-			continue // a sign of life
-		}
-		var e api.Event
-		if err := json.Unmarshal(line, &e); err != nil {
-			return model.Refuse(model.CodeInternal, "an event is not what this version of outspan expects: %v", err)
-		}
-		if err := each(e, line); err != nil {
-			return err
-		}
-	}
-	return lines.Err()
-}
-
 // eventList is what events prints as JSON without -f.
 type eventList struct {
 	Items []json.RawMessage `json:"items"`
@@ -122,30 +86,29 @@ type eventList struct {
 func (a *app) listEvents(ctx context.Context, f *eventFlags) error {
 	found := eventList{Items: []json.RawMessage{}}
 	var events []api.Event
-	err := a.eventStreamOf(ctx, f.query(), func(e api.Event, raw []byte) error {
-		events = append(events, e)
-		found.Items, found.Index = append(found.Items, slices.Clone(raw)), e.Index
-		return nil
-	})
+	for e, err := range a.client().Events.List(ctx, f.options()) {
+		if err != nil {
+			return err
+		}
+		events = append(events, e.Value)
+		found.Items, found.Index = append(found.Items, e.Raw), e.Index
+	}
+	raw, err := term.Marshal(found)
 	if err != nil {
 		return err
 	}
-	raw, err := marshal(found)
-	if err != nil {
-		return err
-	}
-	if !a.output.machine() {
+	if !a.Output.Machine() {
 		a.nameNodes(ctx, events)
 	}
-	return showList(a, listOf[api.Event]{items: events, raw: raw}, func(e api.Event) string { return e.ID }, []column[api.Event]{
-		{head: "id", cell: func(e api.Event) string { return e.ID }},
-		{head: "time", cell: func(e api.Event) string { return stamp(&e.Time) }},
-		{head: "type", cell: func(e api.Event) string { return string(e.Type) }},
-		{head: "subject", cell: func(e api.Event) string { return e.Subject }},
-		{head: "change", cell: whyChanged},
-		{head: "cause", cell: func(e api.Event) string { return string(e.Cause) }},
-		{head: "actor", cell: func(e api.Event) string { return string(e.Actor) }},
-		{head: "data", wide: true, cell: eventData},
+	return showList(a, client.List[api.Event]{Items: events, Raw: raw}, func(e api.Event) string { return e.ID }, []term.Column[api.Event]{
+		{Head: "id", Cell: func(e api.Event) string { return e.ID }},
+		{Head: "time", Cell: func(e api.Event) string { return term.Stamp(&e.Time) }},
+		{Head: "type", Cell: func(e api.Event) string { return string(e.Type) }},
+		{Head: "subject", Cell: func(e api.Event) string { return e.Subject }},
+		{Head: "change", Cell: whyChanged},
+		{Head: "cause", Cell: func(e api.Event) string { return string(e.Cause) }},
+		{Head: "actor", Cell: func(e api.Event) string { return string(e.Actor) }},
+		{Head: "data", Wide: true, Cell: eventData},
 	})
 }
 
@@ -155,16 +118,18 @@ func (a *app) nameNodes(ctx context.Context, events []api.Event) {
 	if !slices.ContainsFunc(events, func(e api.Event) bool { return strings.HasPrefix(e.Subject, "node/") }) {
 		return
 	}
-	known, err := list[api.Node](ctx, a, "/v1/nodes", url.Values{"fields": {"id,name"}, "consistency": {"stale"}})
+	known, err := a.client().Nodes.List(ctx, client.ListOptions{
+		ReadOptions: client.ReadOptions{Consistency: client.Stale}, Fields: []string{"id", "name"},
+	})
 	if err != nil {
 		return
 	}
 	names := map[string]string{}
-	for _, n := range known.items {
+	for _, n := range known.Items {
 		names["node/"+string(n.ID)] = "node/" + n.Name
 	}
 	for i := range events {
-		events[i].Subject = first(names[events[i].Subject], events[i].Subject)
+		events[i].Subject = term.First(names[events[i].Subject], events[i].Subject)
 	}
 }
 
@@ -173,11 +138,11 @@ func changeText(e api.Event) string {
 	before, after := e.Data["before"], e.Data["after"]
 	switch {
 	case before == "" && after == "":
-		return first(e.Data["text"], e.Data["instances"])
+		return term.First(e.Data["text"], e.Data["instances"])
 	case before == "":
 		return after
 	}
-	return before + " -> " + first(after, "nothing")
+	return before + " -> " + term.First(after, "nothing")
 }
 
 func eventData(e api.Event) string {
@@ -193,49 +158,29 @@ func eventData(e api.Event) string {
 
 // followEvents prints events until Ctrl-C. After a break it goes on behind the last one it printed.
 func (a *app) followEvents(ctx context.Context, f *eventFlags) error {
-	q := f.query()
-	for pause := 200 * time.Millisecond; ; {
-		err := a.eventStreamOf(ctx, q, func(e api.Event, raw []byte) error {
-			q.Set("after", e.ID)
-			q.Del("tail")
-			q.Del("since")
-			pause = 200 * time.Millisecond
-			return a.printEvent(e, raw)
-		})
-		switch {
-		case ctx.Err() != nil:
-			return context.Cause(ctx)
-		case err != nil && exitOf(err) != exitTransient && !broken(err):
+	for e, err := range a.client().Events.Follow(ctx, f.options()) {
+		if err != nil {
 			return err
 		}
-		if q.Get("tail") != "" { // nothing came yet: don't show the newest ones again
-			q.Set("tail", "0")
+		if err := a.printEvent(e.Value, e.Raw); err != nil {
+			return err
 		}
-		if !wait(ctx, pause) {
-			return context.Cause(ctx)
-		}
-		pause = min(2*pause, 2*time.Second)
 	}
-}
-
-// broken reports whether a stream ended because its connection did.
-func broken(err error) bool {
-	var known *model.Error
-	return !errors.As(err, &known)
+	return context.Cause(ctx)
 }
 
 // printEvent prints one event as a line.
 func (a *app) printEvent(e api.Event, raw []byte) error {
 	switch {
-	case a.output.template != "":
-		return printTemplate(a.shown(), a.output.template, raw)
-	case a.output.is(asJSON):
-		a.printf("%s\n", raw)
-	case a.output.is(asYAML):
-		a.printf("---\n")
-		return printYAML(a.out, raw)
-	case a.output.is(asName):
-		a.printf("%s\n", e.ID)
+	case a.Output.Template != "":
+		return term.PrintTemplate(a.Printable(), a.Output.Template, raw)
+	case a.Output.Is(term.AsJSON):
+		a.Printf("%s\n", raw)
+	case a.Output.Is(term.AsYAML):
+		a.Printf("---\n")
+		return term.PrintYAML(a.Out, raw)
+	case a.Output.Is(term.AsName):
+		a.Printf("%s\n", e.ID)
 	default:
 		line := fmt.Sprintf("%s %s %s %s %s", e.Time.Local().Format("15:04:05"), e.ID, e.Type, e.Subject, changeText(e))
 		for _, one := range [...]string{string(e.Cause), string(e.Actor), eventData(e)} {
@@ -243,7 +188,7 @@ func (a *app) printEvent(e api.Event, raw []byte) error {
 				line += " " + one
 			}
 		}
-		a.printf("%s\n", oneLine(line))
+		a.Printf("%s\n", term.OneLine(line))
 	}
 	return nil
 }

@@ -9,24 +9,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/outspan/outspan/api"
+	"github.com/outspan/outspan/internal/cli/term"
 	"github.com/outspan/outspan/model"
-	"github.com/outspan/outspan/transport"
-)
-
-// exitCode is what the process ends with. Scripts rely on the table.
-type exitCode int
-
-// The exit codes. 1 to 7 say what kind of error it was: transport.ExitOf knows for each code. 20 and above are outcomes
-// of work that was done.
-const (
-	exitOK           exitCode = 0
-	exitOther                 = exitCode(transport.ExitOther)
-	exitTransient             = exitCode(transport.ExitTransient)
-	exitHasChanges   exitCode = 20  // job plan --exit-code
-	exitNotAllPlaced exitCode = 21  // not all can be placed
-	exitFailed       exitCode = 22  // a drain or deployment ended Failed
-	exitWaitTimeout  exitCode = 23  // waiting ended, the work goes on
-	exitInterrupted  exitCode = 130 // Ctrl-C
 )
 
 // Codes of outcomes, and of what only the command line can find.
@@ -38,61 +23,56 @@ const (
 )
 
 // outcomes are the codes that only the command line gives, with the exit code of each.
-var outcomes = map[model.Code]exitCode{
-	codeNotAllPlaced: exitNotAllPlaced,
-	codeEndedFailed:  exitFailed,
-	codeWaitTimedOut: exitWaitTimeout,
-	codeCanceled:     exitOther,
-	codeNotVerified:  exitTransient,
+var outcomes = map[model.Code]term.ExitCode{
+	codeNotAllPlaced: term.ExitNotAllPlaced,
+	codeEndedFailed:  term.ExitFailed,
+	codeWaitTimedOut: term.ExitWaitTimeout,
+	codeCanceled:     term.ExitOther,
+	codeNotVerified:  term.ExitTransient,
 
-	codeCommandFailed: exitOther,
-	codeNotReturned:   exitOther,
+	codeCommandFailed: term.ExitOther,
+	codeNotReturned:   term.ExitOther,
 
 	// A job that fits nowhere is refused when it is submitted.
-	model.CodeNoMemory:     exitNotAllPlaced,
-	model.CodeNoPorts:      exitNotAllPlaced,
-	model.CodeNoNodes:      exitNotAllPlaced,
-	model.CodeConstraint:   exitNotAllPlaced,
-	model.CodeAntiAffinity: exitNotAllPlaced,
-	model.CodeVolumeNoNode: exitNotAllPlaced,
+	model.CodeNoMemory:     term.ExitNotAllPlaced,
+	model.CodeNoPorts:      term.ExitNotAllPlaced,
+	model.CodeNoNodes:      term.ExitNotAllPlaced,
+	model.CodeConstraint:   term.ExitNotAllPlaced,
+	model.CodeAntiAffinity: term.ExitNotAllPlaced,
+	model.CodeVolumeNoNode: term.ExitNotAllPlaced,
 }
 
-// quiet is an outcome that needs no words on stderr, because stdout has said it.
-type quiet struct{ code exitCode }
-
-func (q quiet) Error() string { return fmt.Sprintf("exit code %d", q.code) }
-
 // exitOf finds the exit code of an error.
-func exitOf(err error) exitCode {
-	var q quiet
+func exitOf(err error) term.ExitCode {
+	var q term.Quiet
 	var known *model.Error
 	switch {
 	case err == nil:
-		return exitOK
+		return term.ExitOK
 	case errors.As(err, &q):
-		return q.code
+		return q.Code
 	case errors.As(err, &known):
 		if code, ok := outcomes[known.Code]; ok {
 			return code
 		}
-		return exitCode(transport.ExitOf(known.Code))
+		return term.ExitCode(api.ExitOf(known.Code))
 	case errors.Is(err, context.DeadlineExceeded):
-		return exitTransient
+		return term.ExitTransient
 	}
-	return exitOther
+	return term.ExitOther
 }
 
 // finish reports err on stderr and gives the exit code.
 func (a *app) finish(ctx context.Context, err error) int {
 	if err == nil {
-		return int(exitOK)
+		return int(term.ExitOK)
 	}
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
-		return int(exitInterrupted)
+		return int(term.ExitInterrupted)
 	}
 	code := exitOf(err)
-	if !errors.As(err, new(quiet)) {
-		report(a.err, err, a.output.asked)
+	if !errors.As(err, new(term.Quiet)) {
+		report(a.Err, err, a.Output.Asked)
 	}
 	return int(code)
 }
@@ -111,7 +91,7 @@ type failure struct {
 func describe(err error) failure {
 	f := failure{Code: "error", Message: err.Error()}
 	var known *model.Error
-	var problem *transport.Problem
+	var problem *api.Problem
 	switch {
 	case errors.As(err, &problem):
 		f.Index, f.NextAllowed = problem.Index, problem.NextAllowed
@@ -121,7 +101,7 @@ func describe(err error) failure {
 		known = model.Refuse(model.CodeTimeout, "no answer in time").WithHint("try again; see: outspan server members")
 	}
 	if known != nil {
-		f.Code, f.Message, f.Hint, f.Retryable = known.Code, known.Message, known.Hint, transport.Retryable(known.Code)
+		f.Code, f.Message, f.Hint, f.Retryable = known.Code, known.Message, known.Hint, api.Retryable(known.Code)
 	}
 	return f
 }
@@ -134,13 +114,13 @@ func report(w io.Writer, err error, asJSON bool) {
 		fmt.Fprintf(w, "%s\n", line)
 		return
 	}
-	text := printable(f.Message)
+	text := term.Printable(f.Message)
 	if f.Code != "error" {
 		text += fmt.Sprintf(" (%s)", f.Code)
 	}
 	fmt.Fprintf(w, "error: %s\n", text)
 	if f.Hint != "" {
-		fmt.Fprintf(w, "  next: %s\n", strings.ReplaceAll(printable(f.Hint), "\n", "\n        "))
+		fmt.Fprintf(w, "  next: %s\n", strings.ReplaceAll(term.Printable(f.Hint), "\n", "\n        "))
 	}
 }
 
@@ -152,24 +132,24 @@ func isCode(err error, code model.Code) bool {
 
 // exitLine is a line of the table of exit codes.
 type exitLine struct {
-	code    exitCode
+	code    term.ExitCode
 	meaning string
 }
 
 func exitTable() []exitLine {
 	return []exitLine{
-		{exitOK, "done"},
-		{exitOther, "another error"},
-		{exitCode(transport.ExitUsage), "wrong usage, an invalid file"},
-		{exitCode(transport.ExitForbidden), "not allowed"},
-		{exitCode(transport.ExitNotFound), "not found, or a prefix that fits more than one"},
-		{exitCode(transport.ExitConflict), "conflict with what is there"},
-		{exitTransient, "transient: try again"},
-		{exitCode(transport.ExitInternal), "internal error"},
-		{exitHasChanges, "the plan has changes (with `--exit-code`)"},
-		{exitNotAllPlaced, "not all can be placed"},
-		{exitFailed, "a drain or deployment ended Failed"},
-		{exitWaitTimeout, "waiting timed out; the work goes on"},
-		{exitInterrupted, "Ctrl-C"},
+		{term.ExitOK, "done"},
+		{term.ExitOther, "another error"},
+		{term.ExitCode(api.ExitUsage), "wrong usage, an invalid file"},
+		{term.ExitCode(api.ExitForbidden), "not allowed"},
+		{term.ExitCode(api.ExitNotFound), "not found, or a prefix that fits more than one"},
+		{term.ExitCode(api.ExitConflict), "conflict with what is there"},
+		{term.ExitTransient, "transient: try again"},
+		{term.ExitCode(api.ExitInternal), "internal error"},
+		{term.ExitHasChanges, "the plan has changes (with `--exit-code`)"},
+		{term.ExitNotAllPlaced, "not all can be placed"},
+		{term.ExitFailed, "a drain or deployment ended Failed"},
+		{term.ExitWaitTimeout, "waiting timed out; the work goes on"},
+		{term.ExitInterrupted, "Ctrl-C"},
 	}
 }

@@ -8,53 +8,16 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/api"
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/client"
+	"github.com/outspan/outspan/internal/cli/term"
 	"github.com/outspan/outspan/model"
 )
 
-// progress prints what happens while a command follows something: lines that stay, and on a terminal one last line that
-// is overwritten.
-type progress struct {
-	a      *app
-	status string
-}
-
-// line prints a line that stays.
-func (p *progress) line(format string, args ...any) {
-	p.clear()
-	p.a.printf("%s %s\n", p.a.now().Local().Format("15:04:05"), printable(fmt.Sprintf(format, args...)))
-	if p.status != "" {
-		p.a.printf("%s", p.status)
-	}
-}
-
-// now replaces the last line; nothing without a terminal.
-func (p *progress) now(format string, args ...any) {
-	if !p.a.terminal {
-		return
-	}
-	p.clear()
-	p.status = printable(fmt.Sprintf(format, args...))
-	p.a.printf("%s", p.status)
-}
-
-func (p *progress) clear() {
-	if p.status != "" {
-		p.a.printf("\r\x1b[K")
-	}
-}
-
-// end leaves the terminal clean.
-func (p *progress) end() {
-	p.clear()
-	p.status = ""
-}
-
 // followDrain shows a drain as it goes on, and gives its outcome.
 func (a *app) followDrain(ctx context.Context, id string, until *waitFlags) error {
-	p := &progress{a: a}
-	defer p.end()
-	_, err := a.watchDrainWith(ctx, id, until, p.line, p.drainBar)
+	p := term.NewProgress(&a.Console)
+	defer p.End()
+	_, err := a.watchDrainWith(ctx, id, until, p.Line, func(d api.Drain) { a.drainBar(p, d) })
 	return err
 }
 
@@ -67,8 +30,8 @@ func (a *app) watchDrainWith(ctx context.Context, id string, until *waitFlags, s
 	limited, cancel := until.limit(ctx, "drain "+id)
 	defer cancel()
 	var last *api.Drain
-	err := watch(limited, a, "/v1/drains/"+segment(id), func(got answer[api.Drain]) (bool, error) {
-		d := got.value
+	err := watch(limited, a, of(a.client().Drains.Get, id), func(got client.Response[api.Drain]) (bool, error) {
+		d := got.Value
 		for _, line := range drainNews(last, &d) {
 			say("%s", line)
 		}
@@ -80,21 +43,21 @@ func (a *app) watchDrainWith(ctx context.Context, id string, until *waitFlags, s
 		return true, drainEnded(d)
 	})
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
-		a.note("\nstopped following; drain %s goes on", id)
-		a.note("  follow it again: outspan drain watch %s", id)
-		a.note("  cancel it:       outspan drain cancel %s", id)
+		a.Note("\nstopped following; drain %s goes on", id)
+		a.Note("  follow it again: outspan drain watch %s", id)
+		a.Note("  cancel it:       outspan drain cancel %s", id)
 	}
 	return last, err
 }
 
-func (p *progress) drainBar(d api.Drain) {
+func (a *app) drainBar(p *term.Progress, d api.Drain) {
 	var parts []string
 	for _, n := range d.Nodes {
 		if n.Phase == model.PhaseDraining && n.Turn {
-			parts = append(parts, n.Node+" "+countOf(n)+timeLeft(p.a.now(), n.Deadline))
+			parts = append(parts, n.Node+" "+countOf(n)+timeLeft(a.Now(), n.Deadline))
 		}
 	}
-	p.now("draining: %s", strings.Join(parts, "; "))
+	p.Now("draining: %s", strings.Join(parts, "; "))
 }
 
 // countOf is how far a node is. What was told to stop counts as moved; it is still there for its grace.
@@ -135,7 +98,7 @@ func timeLeft(now time.Time, deadline *time.Time) string {
 	if deadline == nil {
 		return ""
 	}
-	return ", deadline in " + span(deadline.Sub(now))
+	return ", deadline in " + term.Span(deadline.Sub(now))
 }
 
 // drainNews is what changed between two looks at a drain, in words.
@@ -179,9 +142,9 @@ func drainNodeNews(before, after api.DrainNode) []string {
 	if before.Phase != after.Phase && after.Phase != model.PhaseDraining {
 		text := string(after.Phase)
 		if after.StartedAt != nil && after.EndedAt != nil {
-			text += " after " + span(after.EndedAt.Sub(*after.StartedAt))
+			text += " after " + term.Span(after.EndedAt.Sub(*after.StartedAt))
 		}
-		var kept []fsm.BlockerSum // what blocked is no longer part of an ended drain
+		var kept []model.BlockerSum // what blocked is no longer part of an ended drain
 		if after.Phase == model.PhaseFailed {
 			kept = sumsOf(before.Blockers)
 		}

@@ -8,6 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/outspan/outspan/internal/cli/term"
 )
 
 // habits are words that people bring from other tools, and what they mean here. A word alone counts without a noun and
@@ -64,7 +66,7 @@ func nearHabit(cmd *cobra.Command, word string) (meant, way string) {
 			words = append(words, known)
 		}
 	}
-	meant = nearest(word, words)
+	meant = term.Nearest(word, words)
 	if way = habit(cmd, meant); way == "" {
 		return "", ""
 	}
@@ -90,7 +92,7 @@ func flagHint(cmd *cobra.Command, err error) string {
 	switch {
 	case errors.As(err, &unknown):
 		name := unknown.GetSpecifiedName()
-		if near := nearest(name, visibleFlags(cmd)); near != "" {
+		if near := term.Nearest(name, visibleFlags(cmd)); near != "" {
 			return "did you mean: --" + near
 		}
 		if way, ok := flagHabits[name]; ok {
@@ -135,4 +137,48 @@ func flagText(err error) string {
 		return err.Error()
 	}
 	return "invalid argument " + given + " for --" + invalid.GetFlag().Name + ": " + why
+}
+
+// unknownCommand says that a word is no command here, and which one was probably meant.
+func unknownCommand(cmd *cobra.Command, word string) error {
+	refusal := term.Usage("%q is not a command of %s", word, cmd.CommandPath())
+	var names []string
+	for _, child := range cmd.Commands() {
+		if child.IsAvailableCommand() {
+			names = append(names, child.Name())
+		}
+	}
+	if way := habit(cmd, word); way != "" {
+		return refusal.WithHint("write: outspan %s", way)
+	}
+	if near := term.Nearest(word, names); near != "" {
+		return refusal.WithHint("did you mean: %s %s", cmd.CommandPath(), near)
+	}
+	if meant, way := nearHabit(cmd, word); meant != "" {
+		return refusal.WithHint("did you mean %s? write: outspan %s", meant, way)
+	}
+	return refusal.WithHint("see what there is with: %s --help", cmd.CommandPath())
+}
+
+func missingVerb(cmd *cobra.Command) error {
+	var names []string
+	for _, child := range cmd.Commands() {
+		if child.IsAvailableCommand() {
+			names = append(names, child.Name())
+		}
+	}
+	return term.Usage("%s needs a verb: %s", cmd.CommandPath(), strings.Join(names, ", ")).
+		WithHint("see: %s --help", cmd.CommandPath())
+}
+
+// flagError puts what pflag says into the form of every other error.
+func flagError(cmd *cobra.Command, err error) error {
+	var unknown *pflag.NotExistError
+	if errors.As(err, &unknown) && strings.ContainsAny(unknown.GetSpecifiedName(), "0123456789") {
+		if n, bad := strconv.Atoi("-" + strings.TrimLeft(unknown.GetSpecifiedShortnames(), "-")); bad == nil {
+			name := strings.TrimPrefix(cmd.CommandPath(), "outspan ")
+			return term.Usage("%q is a negative number, and %s takes none", strconv.Itoa(n), name).WithHint("write: %s", term.UseLine(cmd))
+		}
+	}
+	return term.Usage("%s: %s", cmd.CommandPath(), flagText(err)).WithHint("%s", flagHint(cmd, err))
 }

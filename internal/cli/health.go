@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -14,7 +13,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outspan/outspan/api"
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/client"
+	"github.com/outspan/outspan/cluster"
+	"github.com/outspan/outspan/internal/cli/term"
 	"github.com/outspan/outspan/model"
 )
 
@@ -27,21 +28,18 @@ func serverHealth(a *app) *cobra.Command {
 	var leader bool
 	var until waitFlags
 	cmd := &cobra.Command{
-		Use: "health", Short: "ask servers whether they are ready", Args: exactly(),
+		Use: "health", Short: "ask servers whether they are ready", Args: term.Exactly(),
 		Example: "outspan server health\noutspan server health --wait --timeout 60s",
 		Long: `Asks each server at --address whether it has caught up and knows a leader. Exit code 6 when one of them is not ready.
 
 --wait waits for the whole cluster: until there is a leader, every server of the cluster answers it, votes and has caught up, and
 those at --address are ready. It is what to wait for between two steps of a rolling restart.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx, q := cmd.Context(), url.Values{}
-			if leader {
-				q.Set("leader", "1")
-			}
-			if err := a.waitForServers(ctx, q, &until); err != nil {
+			ctx := cmd.Context()
+			if err := a.waitForServers(ctx, leader, &until); err != nil {
 				return err
 			}
-			all, failed := a.askHealth(ctx, q)
+			all, failed := a.askHealth(ctx, leader)
 			if len(all) == 0 {
 				return failed
 			}
@@ -62,19 +60,19 @@ type serverAnswer struct {
 }
 
 // askHealth asks each address by itself: an answer of another server says nothing about the one that was asked. With
-// leader=1 the one that leads is looked for. Where one of several is not ready the answers come with the error of the
+// leader the one that leads is looked for. Where one of several is not ready the answers come with the error of the
 // first one that is not.
-func (a *app) askHealth(ctx context.Context, q url.Values) ([]serverAnswer, error) {
-	addresses, err := a.conn.endpoints(a.env)
+func (a *app) askHealth(ctx context.Context, leader bool) ([]serverAnswer, error) {
+	addresses, err := a.conn.endpoints(a.Env)
 	if err != nil {
 		return nil, err
 	}
-	if len(addresses) == 1 || q.Has("leader") {
-		got, err := get[api.Health](ctx, a, "/readyz", q)
+	if len(addresses) == 1 || leader {
+		got, err := a.client().Cluster.Ready(ctx, leader)
 		if err != nil {
 			return nil, err
 		}
-		return []serverAnswer{{Address: strings.Join(addresses, ","), Health: got.value, raw: got.raw}}, nil
+		return []serverAnswer{{Address: strings.Join(addresses, ","), Health: got.Value, raw: got.Raw}}, nil
 	}
 	all, errs := make([]serverAnswer, len(addresses)), make([]error, len(addresses))
 	var asked sync.WaitGroup
@@ -82,8 +80,8 @@ func (a *app) askHealth(ctx context.Context, q url.Values) ([]serverAnswer, erro
 		asked.Go(func() {
 			one := *a
 			one.conn.opened, one.conn.address = nil, address
-			got, err := get[api.Health](ctx, &one, "/readyz", q)
-			all[i], errs[i] = serverAnswer{Address: address, Health: got.value, raw: got.raw}, err
+			got, err := one.client().Cluster.Ready(ctx, leader)
+			all[i], errs[i] = serverAnswer{Address: address, Health: got.Value, raw: got.Raw}, err
 		})
 	}
 	asked.Wait()
@@ -92,10 +90,10 @@ func (a *app) askHealth(ctx context.Context, q url.Values) ([]serverAnswer, erro
 		var known *model.Error
 		switch {
 		case err == nil:
-		case errors.As(err, &known) && exitOf(err) == exitTransient && ctx.Err() == nil:
+		case errors.As(err, &known) && exitOf(err) == term.ExitTransient && ctx.Err() == nil:
 			all[i].Status, all[i].dark = strings.ReplaceAll(string(known.Code), "_", " "), true
 			failed = cmp.Or(failed, error(model.Refuse(known.Code, "the server at %s is not ready: %s", addresses[i], describe(err).Message).
-				WithHint("%s", first(known.Hint, "see its log, and: outspan server members"))))
+				WithHint("%s", term.First(known.Hint, "see its log, and: outspan server members"))))
 		default:
 			return nil, err
 		}
@@ -106,8 +104,8 @@ func (a *app) askHealth(ctx context.Context, q url.Values) ([]serverAnswer, erro
 func (a *app) showHealth(all []serverAnswer) error {
 	h := all[max(0, slices.IndexFunc(all, func(s serverAnswer) bool { return !s.dark }))]
 	if len(all) == 1 {
-		return a.show(shown{json: h.raw, names: []string{h.Name}, text: func(p *page) {
-			p.fields(field{"Name", h.Name}, field{"Status", h.Status}, field{"Leader", yesNo(h.Leader)}, field{"Index", fmt.Sprint(h.Index)}, field{"Disk", string(h.Disk)})
+		return a.Show(term.Result{JSON: h.raw, Names: []string{h.Name}, Text: func(p *term.Page) {
+			p.Fields(term.Field{"Name", h.Name}, term.Field{"Status", h.Status}, term.Field{"Leader", term.YesNo(h.Leader)}, term.Field{"Index", fmt.Sprint(h.Index)}, term.Field{"Disk", string(h.Disk)})
 		}})
 	}
 	var names []string
@@ -124,28 +122,28 @@ func (a *app) showHealth(all []serverAnswer) error {
 			return cell(s)
 		}
 	}
-	s, err := shownValue(struct { // the first answer of a server that is ready, and those of all
+	s, err := term.ResultOf(struct { // the first answer of a server that is ready, and those of all
 		api.Health
 		Servers []serverAnswer `json:"servers"`
-	}{h.Health, all}, names, func(p *page) {
-		rows(p, all, []column[serverAnswer]{
-			{head: "address", cell: func(s serverAnswer) string { return s.Address }},
-			{head: "name", cell: told(func(s serverAnswer) string { return s.Name })},
-			{head: "status", cell: func(s serverAnswer) string { return s.Status }},
-			{head: "leader", cell: told(func(s serverAnswer) string { return yesNo(s.Leader) })},
-			{head: "index", cell: told(func(s serverAnswer) string { return fmt.Sprint(s.Index) })},
+	}{h.Health, all}, names, func(p *term.Page) {
+		term.Rows(p, all, []term.Column[serverAnswer]{
+			{Head: "address", Cell: func(s serverAnswer) string { return s.Address }},
+			{Head: "name", Cell: told(func(s serverAnswer) string { return s.Name })},
+			{Head: "status", Cell: func(s serverAnswer) string { return s.Status }},
+			{Head: "leader", Cell: told(func(s serverAnswer) string { return term.YesNo(s.Leader) })},
+			{Head: "index", Cell: told(func(s serverAnswer) string { return fmt.Sprint(s.Index) })},
 		})
 	})
 	if err != nil {
 		return err
 	}
-	return a.show(s)
+	return a.Show(s)
 }
 
 // waitForServers waits until the cluster is whole and the servers that are asked are ready, at two looks in a row: a
 // server that has just stopped may
 // have answered right before.
-func (a *app) waitForServers(ctx context.Context, query url.Values, until *waitFlags) error {
+func (a *app) waitForServers(ctx context.Context, leader bool, until *waitFlags) error {
 	if until.state == "" {
 		return nil
 	}
@@ -153,13 +151,13 @@ func (a *app) waitForServers(ctx context.Context, query url.Values, until *waitF
 	defer cancel()
 	lacks := "no server is ready"
 	for whole := 0; ; {
-		why, err := a.lookAtServers(ctx, query)
+		why, err := a.lookAtServers(ctx, leader)
 		switch {
 		case err == nil && why == "":
 			if whole++; whole == 2 {
 				return nil
 			}
-		case err != nil && ctx.Err() == nil && exitOf(err) != exitTransient:
+		case err != nil && ctx.Err() == nil && exitOf(err) != term.ExitTransient:
 			return err
 		case ctx.Err() == nil:
 			whole, lacks = 0, why
@@ -179,15 +177,15 @@ func (a *app) waitForServers(ctx context.Context, query url.Values, until *waitF
 }
 
 // lookAtServers says what the cluster lacks; "" if it is whole.
-func (a *app) lookAtServers(ctx context.Context, query url.Values) (string, error) {
-	if _, err := a.askHealth(ctx, query); err != nil {
+func (a *app) lookAtServers(ctx context.Context, leader bool) (string, error) {
+	if _, err := a.askHealth(ctx, leader); err != nil {
 		return describe(err).Message, err
 	}
-	got, err := list[api.Member](ctx, a, "/v1/members", nil)
+	got, err := a.client().Members.List(ctx, client.ListOptions{})
 	if err != nil {
 		return describe(err).Message, err
 	}
-	return lackingServer(got.items), nil
+	return lackingServer(got.Items), nil
 }
 
 // lackingServer says why a cluster is not whole; "" if it is.
@@ -197,7 +195,7 @@ func lackingServer(members []api.Member) string {
 	}
 	for _, m := range members {
 		switch {
-		case m.State != string(fsm.GossipAlive):
+		case m.State != api.MemberAlive:
 			return fmt.Sprintf("server %s is %s", m.Name, m.State)
 		case !m.Voter:
 			return fmt.Sprintf("server %s has no vote yet", m.Name)
@@ -208,4 +206,102 @@ func lackingServer(members []api.Member) string {
 		}
 	}
 	return ""
+}
+
+// codeNotVerified is the outcome of a verification that could not compare every server.
+const codeNotVerified model.Code = "not_verified"
+
+func serverVerify(a *app) *cobra.Command {
+	patience := 10 * time.Second
+	cmd := &cobra.Command{
+		Use: "verify", Short: "compare the states of all servers", Args: term.Exactly(),
+		Long: `Compares the digests of all servers' states at one index; nothing is written, and no leader is needed. Servers do the same by
+themselves at their start, every ten minutes, and after a snapshot or a restore. One whose state a majority of the voters contradicts
+stops, leaves a report in its data directory, and does not start on that state again.
+Exit code 0 when all are equal, 7 when one differs, 6 when some could not be compared.`,
+		Example: "outspan server verify\noutspan server verify --timeout 60s --json",
+		RunE:    func(cmd *cobra.Command, _ []string) error { return a.verifyServers(cmd.Context(), patience) },
+	}
+	cmd.Flags().DurationVar(&patience, "timeout", patience, "how long to wait for servers that are behind; at most 60s")
+	return cmd
+}
+
+func (a *app) verifyServers(ctx context.Context, patience time.Duration) error {
+	got, err := a.client().Members.Verify(ctx, patience)
+	if err != nil {
+		return err
+	}
+	v := got.Value
+	var names []string
+	for _, s := range v.Items {
+		names = append(names, s.Name)
+	}
+	if err := a.Show(term.Result{JSON: got.Raw, Names: names, Text: func(p *term.Page) { verificationPage(p, v) }}); err != nil {
+		return err
+	}
+	return verified(v)
+}
+
+func verificationPage(p *term.Page, v api.Verification) {
+	term.Rows(p, v.Items, []term.Column[api.VerifiedServer]{
+		{Head: "name", Cell: func(s api.VerifiedServer) string { return s.Name }},
+		{Head: "id", Wide: true, Cell: func(s api.VerifiedServer) string { return string(s.ID) }},
+		{Head: "voter", Cell: func(s api.VerifiedServer) string { return term.YesNo(s.Voter) }},
+		{Head: "leader", Cell: func(s api.VerifiedServer) string { return term.YesNo(s.Leader) }},
+		{Head: "index", Cell: func(s api.VerifiedServer) string { return term.Number(s.Index) }},
+		{Head: "digest", Cell: func(s api.VerifiedServer) string { return short(s.Digest) }},
+		{Head: "verdict", Cell: func(s api.VerifiedServer) string { return shout(s.Verdict) }},
+		{Head: "version", Wide: true, Cell: func(s api.VerifiedServer) string { return s.Version }},
+		{Head: "detail", Cell: func(s api.VerifiedServer) string { return s.Detail }},
+	})
+	for _, s := range v.Items {
+		if len(s.Tables) == 0 {
+			continue
+		}
+		p.Section("Tables of %s that differ", s.Name)
+		term.Rows(p, s.Tables, []term.Column[api.TableDiff]{
+			{Head: "table", Cell: func(t api.TableDiff) string { return t.Name }},
+			{Head: "rows", Cell: func(t api.TableDiff) string { return fmt.Sprint(t.Rows) }},
+			{Head: "digest", Cell: func(t api.TableDiff) string { return short(t.Digest) }},
+			{Head: "expected rows", Cell: func(t api.TableDiff) string { return fmt.Sprint(t.ExpectedRows) }},
+			{Head: "expected digest", Cell: func(t api.TableDiff) string { return short(t.ExpectedDigest) }},
+		})
+	}
+}
+
+// short is enough of a digest to see that two are not the same.
+func short(digest string) string { return digest[:min(len(digest), 12)] }
+
+// shout makes the verdict that matters stand out.
+func shout(verdict string) string {
+	if verdict == string(cluster.VerdictDiffers) {
+		return strings.ToUpper(verdict)
+	}
+	return verdict
+}
+
+// verified turns what was found into the exit code, and says what to do.
+func verified(v api.Verification) error {
+	var differ, missing []string
+	for _, s := range v.Items {
+		switch cluster.Verdict(s.Verdict) {
+		case cluster.VerdictEqual:
+		case cluster.VerdictDiffers:
+			differ = append(differ, s.Name)
+		default:
+			missing = append(missing, s.Name)
+		}
+	}
+	switch cluster.Verdict(v.Verdict) {
+	case cluster.VerdictEqual:
+		return nil
+	case cluster.VerdictUndecided:
+		return model.Refuse(model.CodeStateDiffers, "servers differ, and no state has a majority of the voters: %s", strings.Join(differ, ", ")).
+			WithHint("bring the other voters back: then it is known who is wrong. Before that, save a snapshot and copy the data directories")
+	case cluster.VerdictDiffers:
+		return model.Refuse(model.CodeStateDiffers, "the majority of the voters contradicts: %s", strings.Join(differ, ", ")).
+			WithHint("such a server stops by itself and says in its log how it comes back; it keeps a report in state-differs in its data_dir")
+	}
+	return model.Refuse(codeNotVerified, "not compared: %s; the others are equal", strings.Join(missing, ", ")).
+		WithHint("try again when they answer, with a longer --timeout for those that are behind; see: outspan server members")
 }

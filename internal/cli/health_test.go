@@ -7,6 +7,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+
+	"github.com/outspan/outspan/internal/cli/term"
 )
 
 const (
@@ -36,8 +38,8 @@ func TestHealthWaitsForAllServers(t *testing.T) {
 	} {
 		lacking := serveHealth(t, "s1", func() string { return wholeServer + "," + c.other })
 		_, errs, code := runHere(t, lacking, "server", "health", "--wait", "--timeout", "1s")
-		if code != int(exitWaitTimeout) || !strings.Contains(errs, c.want) || !strings.Contains(errs, "don't stop another server now") {
-			t.Errorf("want exit code %d and %q, got %d: %s", exitWaitTimeout, c.want, code, errs)
+		if code != int(term.ExitWaitTimeout) || !strings.Contains(errs, c.want) || !strings.Contains(errs, "don't stop another server now") {
+			t.Errorf("want exit code %d and %q, got %d: %s", term.ExitWaitTimeout, c.want, code, errs)
 		}
 		var asked atomic.Int32
 		heals := serveHealth(t, "s1", func() string {
@@ -67,11 +69,11 @@ func TestHealthOfSeveralServers(t *testing.T) {
 			t.Errorf("no row %q\n%s", row, out)
 		}
 	}
-	if code != int(exitTransient) || !strings.Contains(errs, "the server at "+down+" is not ready") {
+	if code != int(term.ExitTransient) || !strings.Contains(errs, "the server at "+down+" is not ready") {
 		t.Errorf("exit code %d: %s", code, errs)
 	}
 	out, _, code = runHere(t, down+","+second, "server", "health", "--json")
-	if code != int(exitTransient) || !strings.Contains(out, `"status": "unreachable"`) || !strings.Contains(out, `"name": "s2"`) {
+	if code != int(term.ExitTransient) || !strings.Contains(out, `"status": "unreachable"`) || !strings.Contains(out, `"name": "s2"`) {
 		t.Errorf("exit code %d\n%s", code, out)
 	}
 	out, errs, code = runHere(t, first+","+second, "server", "health", "--json")

@@ -10,6 +10,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outspan/outspan/api"
+	"github.com/outspan/outspan/client"
+	"github.com/outspan/outspan/internal/cli/term"
 	"github.com/outspan/outspan/model"
 )
 
@@ -19,23 +21,23 @@ func bySlot(x, y api.Instance) int {
 	return cmp.Or(cmp.Compare(x.Job, y.Job), cmp.Compare(x.Group, y.Group), cmp.Compare(x.Slot, y.Slot), x.CreatedAt.Compare(y.CreatedAt), cmp.Compare(x.ID, y.ID))
 }
 
-func (a *app) instanceColumns() []column[api.Instance] {
-	return []column[api.Instance]{
-		{head: "id", of: "id", cell: instanceID},
-		{head: "group", of: "job,group", cell: func(i api.Instance) string { return string(i.Job) + "/" + i.Group }},
-		{head: "slot", of: "slot", cell: func(i api.Instance) string { return fmt.Sprint(i.Slot) }},
-		{head: "node", of: "node", cell: func(i api.Instance) string { return i.Node }},
-		{head: "desired", of: "desired", cell: func(i api.Instance) string { return string(i.Desired) }},
-		{head: "observed", of: "observed", cell: func(i api.Instance) string { return string(i.Observed) }},
-		{head: "version", of: "version", cell: func(i api.Instance) string { return fmt.Sprint(i.Version) }},
-		{head: "age", of: "created_at", cell: func(i api.Instance) string { return a.age(&i.CreatedAt) }},
-		{head: "cause", of: "cause", wide: true, cell: func(i api.Instance) string { return string(i.Cause) }},
-		{head: "restarts", of: "restarts", wide: true, cell: func(i api.Instance) string { return fmt.Sprint(i.Restarts) }},
-		{head: "ports", of: "ports,address", wide: true, cell: portsText},
-		{head: "volume", of: "volume", wide: true, cell: func(i api.Instance) string { return i.Volume }},
-		{head: "evicting", of: "eviction", wide: true, cell: func(i api.Instance) string { return evictionText(i.Eviction) }},
-		{head: "replaces", of: "replaces", wide: true, cell: func(i api.Instance) string { return string(i.Replaces) }},
-		{head: "reason", of: "reason,stop_cause", cell: reasonText},
+func (a *app) instanceColumns() []term.Column[api.Instance] {
+	return []term.Column[api.Instance]{
+		{Head: "id", Of: "id", Cell: instanceID},
+		{Head: "group", Of: "job,group", Cell: func(i api.Instance) string { return string(i.Job) + "/" + i.Group }},
+		{Head: "slot", Of: "slot", Cell: func(i api.Instance) string { return fmt.Sprint(i.Slot) }},
+		{Head: "node", Of: "node", Cell: func(i api.Instance) string { return i.Node }},
+		{Head: "desired", Of: "desired", Cell: func(i api.Instance) string { return string(i.Desired) }},
+		{Head: "observed", Of: "observed", Cell: func(i api.Instance) string { return string(i.Observed) }},
+		{Head: "version", Of: "version", Cell: func(i api.Instance) string { return fmt.Sprint(i.Version) }},
+		{Head: "age", Of: "created_at", Cell: func(i api.Instance) string { return a.Age(&i.CreatedAt) }},
+		{Head: "cause", Of: "cause", Wide: true, Cell: func(i api.Instance) string { return string(i.Cause) }},
+		{Head: "restarts", Of: "restarts", Wide: true, Cell: func(i api.Instance) string { return fmt.Sprint(i.Restarts) }},
+		{Head: "ports", Of: "ports,address", Wide: true, Cell: portsText},
+		{Head: "volume", Of: "volume", Wide: true, Cell: func(i api.Instance) string { return i.Volume }},
+		{Head: "evicting", Of: "eviction", Wide: true, Cell: func(i api.Instance) string { return evictionText(i.Eviction) }},
+		{Head: "replaces", Of: "replaces", Wide: true, Cell: func(i api.Instance) string { return string(i.Replaces) }},
+		{Head: "reason", Of: "reason,stop_cause", Cell: reasonText},
 	}
 }
 
@@ -61,7 +63,7 @@ func evictionText(e api.Eviction) string {
 		for _, c := range e.WaitingFor {
 			codes = append(codes, string(c))
 		}
-		text += ", waits for " + joined(codes)
+		text += ", waits for " + term.Joined(codes)
 	}
 	return strings.TrimPrefix(text, ", ")
 }
@@ -77,33 +79,25 @@ func factsText(i api.Instance) string {
 
 func instanceLs(a *app) *cobra.Command {
 	var filter listFlags
-	var job, group, node string
-	var all bool
+	var choice client.InstanceListOptions
 	cmd := &cobra.Command{
-		Use: "ls", Aliases: []string{"list"}, Short: "list instances", Args: exactly(),
+		Use: "ls", Aliases: []string{"list"}, Short: "list instances", Args: term.Exactly(),
 		Example: "outspan instance ls --job web\noutspan instance ls --node n7 -o wide\noutspan instance ls --filter observed=failed -o name",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			q := filter.query()
-			for k, v := range map[string]string{"job": job, "group": group, "node": node} {
-				if v != "" {
-					q.Set(k, v)
-				}
-			}
-			if all {
-				q.Set("all", "true")
-			}
-			got, err := table(cmd.Context(), a, "/v1/instances", q, a.instanceColumns())
+			choice.ListOptions = filter.options()
+			choice.Fields = fieldsFor(a, a.instanceColumns())
+			got, err := a.client().Instances.List(cmd.Context(), choice)
 			if err != nil {
 				return err
 			}
-			return showList(a, got.sorted(bySlot), instanceID, a.instanceColumns())
+			return showList(a, sorted(got, bySlot), instanceID, a.instanceColumns())
 		},
 	}
 	filter.register(cmd)
-	cmd.Flags().StringVar(&job, "job", "", "only of this job")
-	cmd.Flags().StringVar(&group, "group", "", "with --job: only of this group")
-	cmd.Flags().StringVar(&node, "node", "", "only on this node")
-	cmd.Flags().BoolVar(&all, "all", false, "also those that ended")
+	cmd.Flags().StringVar(&choice.Job, "job", "", "only of this job")
+	cmd.Flags().StringVar(&choice.Group, "group", "", "with --job: only of this group")
+	cmd.Flags().StringVar(&choice.Node, "node", "", "only on this node")
+	cmd.Flags().BoolVar(&choice.All, "all", false, "also those that ended")
 	return cmd
 }
 
@@ -116,29 +110,29 @@ func instanceStatus(a *app) *cobra.Command {
 }
 
 func (a *app) showInstance(ctx context.Context, ref string) error {
-	got, err := get[api.Instance](ctx, a, "/v1/instances/"+segment(ref), nil)
+	got, err := a.client().Instances.Get(ctx, ref, client.ReadOptions{})
 	if err != nil {
 		return err
 	}
-	return a.show(shown{json: got.raw, names: []string{instanceID(got.value)}, text: func(p *page) { a.instancePage(p, got.value) }})
+	return a.Show(term.Result{JSON: got.Raw, Names: []string{instanceID(got.Value)}, Text: func(p *term.Page) { a.instancePage(p, got.Value) }})
 }
 
-func (a *app) instancePage(p *page, i api.Instance) {
+func (a *app) instancePage(p *term.Page, i api.Instance) {
 	exit := ""
 	if i.ExitCode != nil {
 		exit = fmt.Sprint(*i.ExitCode)
 	}
-	p.fields(
-		field{"Id", instanceID(i)}, field{"Group", string(i.Job) + "/" + i.Group}, field{"Slot", fmt.Sprint(i.Slot)},
-		field{"Version", fmt.Sprint(i.Version)}, field{"Node", i.Node}, field{"Class", string(i.Class)},
-		field{"Desired", string(i.Desired)}, field{"Observed", string(i.Observed)}, field{"Reason", reasonText(i)},
-		field{"Cause", string(i.Cause)}, field{"Stop cause", string(i.StopCause)}, field{"Evicting", evictionText(i.Eviction)},
-		field{"Not prepared", i.Eviction.Failure}, field{"Facts", factsText(i)},
-		field{"Replaces", string(i.Replaces)}, field{"Replaced by", string(i.ReplacedBy)}, field{"Exit code", exit},
-		field{"Restarts", number(i.Restarts)}, field{"Ports", portsText(i)}, field{"Volume", i.Volume},
-		field{"CPU", fmt.Sprintf("%d shares", i.Resources.CPU)}, field{"Memory", sizeText(i.Resources.MemoryBytes) + " with overhead"},
-		field{"Disk", diskLimitText(i.Disk)}, field{"Deployment", string(i.Deployment)}, field{"Created", stamp(&i.CreatedAt)}, field{"Started", stamp(i.StartedAt)},
-		field{"Index", number(i.Index)},
+	p.Fields(
+		term.Field{"Id", instanceID(i)}, term.Field{"Group", string(i.Job) + "/" + i.Group}, term.Field{"Slot", fmt.Sprint(i.Slot)},
+		term.Field{"Version", fmt.Sprint(i.Version)}, term.Field{"Node", i.Node}, term.Field{"Class", string(i.Class)},
+		term.Field{"Desired", string(i.Desired)}, term.Field{"Observed", string(i.Observed)}, term.Field{"Reason", reasonText(i)},
+		term.Field{"Cause", string(i.Cause)}, term.Field{"Stop cause", string(i.StopCause)}, term.Field{"Evicting", evictionText(i.Eviction)},
+		term.Field{"Not prepared", i.Eviction.Failure}, term.Field{"Facts", factsText(i)},
+		term.Field{"Replaces", string(i.Replaces)}, term.Field{"Replaced by", string(i.ReplacedBy)}, term.Field{"Exit code", exit},
+		term.Field{"Restarts", term.Number(i.Restarts)}, term.Field{"Ports", portsText(i)}, term.Field{"Volume", i.Volume},
+		term.Field{"CPU", fmt.Sprintf("%d shares", i.Resources.CPU)}, term.Field{"Memory", model.SizeText(i.Resources.MemoryBytes) + " with overhead"},
+		term.Field{"Disk", diskLimitText(i.Disk)}, term.Field{"Deployment", string(i.Deployment)}, term.Field{"Created", term.Stamp(&i.CreatedAt)}, term.Field{"Started", term.Stamp(i.StartedAt)},
+		term.Field{"Index", term.Number(i.Index)},
 	)
 }
 
@@ -148,20 +142,20 @@ func diskLimitText(d api.InstanceDisk) string {
 	case d.LimitBytes == 0:
 		return ""
 	case !d.Above:
-		return "limit " + sizeText(d.LimitBytes)
+		return "limit " + model.SizeText(d.LimitBytes)
 	}
 	about := ""
 	if d.AtLeast {
 		about = "at least "
 	}
-	return fmt.Sprintf("%s%s, above its limit of %s; %s", about, sizeText(d.UsedBytes), sizeText(d.LimitBytes), d.Next)
+	return fmt.Sprintf("%s%s, above its limit of %s; %s", about, model.SizeText(d.UsedBytes), model.SizeText(d.LimitBytes), d.Next)
 }
 
 func instanceWhy(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use: "why INSTANCE", Short: "explain how an instance came to its state, and what comes next", Args: exactly("INSTANCE"), ValidArgsFunction: a.complete("instances"),
+		Use: "why INSTANCE", Short: "explain how an instance came to its state, and what comes next", Args: term.Exactly("INSTANCE"), ValidArgsFunction: a.complete("instances"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			got, err := get[api.Why](cmd.Context(), a, "/v1/instances/"+segment(args[0])+"/why", nil)
+			got, err := a.client().Instances.Why(cmd.Context(), args[0], client.ReadOptions{})
 			if err != nil {
 				return err
 			}
@@ -170,34 +164,25 @@ func instanceWhy(a *app) *cobra.Command {
 	}
 }
 
-// evictRequest is the body of evict and stop.
-type evictRequest struct {
-	Grace        *model.Duration `json:"grace,omitempty"`
-	BypassBudget bool            `json:"bypass_budget,omitempty"`
-	Avoid        bool            `json:"avoid,omitempty"`
-	Surge        bool            `json:"surge,omitempty"`
-	Cancel       bool            `json:"cancel,omitempty"`
-	Message      string          `json:"message,omitempty"`
-}
-
 // instanceVerb is a write to one instance.
 type instanceVerb struct {
 	write writeFlags
 	until waitFlags
 	verb  string
 	done  string
+	body  api.EvictBody // of evict and stop
 }
 
-func (v *instanceVerb) run(ctx context.Context, a *app, ref string, body any) error {
-	got, err := post[api.InstanceReply](ctx, a, "/v1/instances/"+segment(ref)+"/"+v.verb, v.write.query(), body)
+func (v *instanceVerb) run(ctx context.Context, a *app, ref string) error {
+	got, err := v.call(ctx, a.client().Instances, ref)
 	if err != nil {
 		return err
 	}
 	id := ref
-	if got.value.Instance != nil {
-		id = instanceID(*got.value.Instance)
+	if got.Value.Instance != nil {
+		id = instanceID(*got.Value.Instance)
 	}
-	switch i := got.value.Instance; {
+	switch i := got.Value.Instance; {
 	case v.write.dryRun:
 	case v.verb == "restart" && i != nil:
 		err = a.waitForRestart(ctx, i, &v.until)
@@ -208,22 +193,32 @@ func (v *instanceVerb) run(ctx context.Context, a *app, ref string, body any) er
 		return err
 	}
 	done := v.done
-	if i := got.value.Instance; v.verb != "restart" && i != nil && i.Desired == model.DesiredRunning && !v.write.dryRun {
+	if i := got.Value.Instance; v.verb != "restart" && i != nil && i.Desired == model.DesiredRunning && !v.write.dryRun {
 		done = "is to be stopped: " + awaitsText(i)
 	}
-	if i := got.value.Instance; v.write.dryRun && v.verb != "restart" && i != nil {
+	if i := got.Value.Instance; v.write.dryRun && v.verb != "restart" && i != nil {
 		done = fmt.Sprintf("(%s/%s, slot %d, on node %s) would be %s", i.Job, i.Group, i.Slot, i.Node, strings.TrimPrefix(done, "is "))
 	}
-	if asked, ok := body.(evictRequest); ok && asked.Cancel && got.value.Instance != nil {
-		done = canceledText(got.value.Instance, got.value.AvoidEnded)
+	if v.body.Cancel && got.Value.Instance != nil {
+		done = canceledText(got.Value.Instance, got.Value.AvoidEnded)
 	}
-	return a.show(shown{json: got.raw, names: []string{id}, text: func(p *page) {
-		p.line("instance %s %s %s", id, done, v.write.done(got.value.Index))
-		if until := got.value.AvoidUntil; until != nil {
-			i := got.value.Instance
-			p.line("all of %s/%s avoids node %s until %s; take that back with: outspan instance evict %s --cancel", i.Job, i.Group, i.Node, stamp(until), id)
+	return a.Show(term.Result{JSON: got.Raw, Names: []string{id}, Text: func(p *term.Page) {
+		p.Line("instance %s %s %s", id, done, v.write.done(got.Value.Index))
+		if until := got.Value.AvoidUntil; until != nil {
+			i := got.Value.Instance
+			p.Line("all of %s/%s avoids node %s until %s; take that back with: outspan instance evict %s --cancel", i.Job, i.Group, i.Node, term.Stamp(until), id)
 		}
 	}})
+}
+
+func (v *instanceVerb) call(ctx context.Context, instances client.Instances, ref string) (client.Response[api.InstanceReply], error) {
+	switch v.verb {
+	case "evict":
+		return instances.Evict(ctx, ref, v.body, v.write.options())
+	case "stop":
+		return instances.Stop(ctx, ref, v.body, v.write.options())
+	}
+	return instances.Restart(ctx, ref, v.write.options())
 }
 
 // canceledText says what is left after an eviction was taken back.
@@ -254,60 +249,58 @@ func awaitsText(i *api.Instance) string {
 
 func instanceEvict(a *app) *cobra.Command {
 	v := instanceVerb{verb: "evict", done: "is evicted"}
-	var grace durationValue
-	body := evictRequest{}
+	var grace term.DurationFlag
 	cmd := &cobra.Command{
-		Use: "evict INSTANCE", Short: "stop an instance if its budget allows it; it is replaced", Args: exactly("INSTANCE"), ValidArgsFunction: a.complete("instances"),
+		Use: "evict INSTANCE", Short: "stop an instance if its budget allows it; it is replaced", Args: term.Exactly("INSTANCE"), ValidArgsFunction: a.complete("instances"),
 		Long: "Stops an instance if its budget allows it, or says what it waits for (code budget_min_ready or budget_rate, exit code 6: try again later).\n\n" +
 			"Its replacement is made after it has stopped; with --surge, in a group that replaces first, it goes on until its replacement is ready.\n\n" +
 			"A replica of a replicated group goes on until another copy of its data is in sync on another node, and is stopped then. --cancel takes back what goes on.\n\n" +
 			"With --avoid no new instance of its group goes to its node for an hour if another node will do. --cancel takes that back too, also when the instance has stopped.",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if grace.set {
-				body.Grace = grace.d
+			if grace.Given {
+				v.body.Grace = grace.Value
 			}
-			return v.run(cmd.Context(), a, args[0], body)
+			return v.run(cmd.Context(), a, args[0])
 		},
 	}
-	grace.d = new(model.Duration)
+	grace.Value = new(model.Duration)
 	v.write.register(cmd, "say whether it would be allowed, change nothing")
 	v.until.register(cmd, "stopped")
 	cmd.Flags().Var(&grace, "grace", "time between the stop signal and the kill, instead of the group's")
-	cmd.Flags().BoolVar(&body.Avoid, "avoid", false, "for an hour its whole group goes to this node only if no other will do")
-	cmd.Flags().BoolVar(&body.Surge, "surge", false, "stop it when its replacement is ready")
-	cmd.Flags().BoolVar(&body.Cancel, "cancel", false, "take back that it is to be evicted (of a replica, or after --surge), and that its group avoids the node (after --avoid)")
-	cmd.Flags().StringVarP(&body.Message, "message", "m", "", "why, for people")
+	cmd.Flags().BoolVar(&v.body.Avoid, "avoid", false, "for an hour its whole group goes to this node only if no other will do")
+	cmd.Flags().BoolVar(&v.body.Surge, "surge", false, "stop it when its replacement is ready")
+	cmd.Flags().BoolVar(&v.body.Cancel, "cancel", false, "take back that it is to be evicted (of a replica, or after --surge), and that its group avoids the node (after --avoid)")
+	cmd.Flags().StringVarP(&v.body.Message, "message", "m", "", "why, for people")
 	return cmd
 }
 
 func instanceStop(a *app) *cobra.Command {
 	v := instanceVerb{verb: "stop", done: "is stopped"}
-	grace := durationValue{d: new(model.Duration)}
-	body := evictRequest{}
+	grace := term.DurationFlag{Value: new(model.Duration)}
 	cmd := &cobra.Command{
-		Use: "stop INSTANCE", Short: "stop an instance; it is replaced", Args: exactly("INSTANCE"), ValidArgsFunction: a.complete("instances"),
+		Use: "stop INSTANCE", Short: "stop an instance; it is replaced", Args: term.Exactly("INSTANCE"), ValidArgsFunction: a.complete("instances"),
 		Long: "Stops an instance under its budget, as evict does. --bypass-budget stops it whatever its budget or role says; that is recorded.\n\n" +
 			"What was replaced while its node was silent ends there within its grace when the node is back; --grace 0s ends it at once.",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if grace.set {
-				body.Grace = grace.d
+			if grace.Given {
+				v.body.Grace = grace.Value
 			}
-			return v.run(cmd.Context(), a, args[0], body)
+			return v.run(cmd.Context(), a, args[0])
 		},
 	}
 	v.write.register(cmd, "say whether it would be allowed, change nothing")
 	v.until.register(cmd, "stopped")
 	cmd.Flags().Var(&grace, "grace", "time between the stop signal and the kill, instead of the group's")
-	cmd.Flags().BoolVar(&body.BypassBudget, "bypass-budget", false, "stop it although a budget or its role forbids it; recorded")
-	cmd.Flags().StringVarP(&body.Message, "message", "m", "", "why, for people")
+	cmd.Flags().BoolVar(&v.body.BypassBudget, "bypass-budget", false, "stop it although a budget or its role forbids it; recorded")
+	cmd.Flags().StringVarP(&v.body.Message, "message", "m", "", "why, for people")
 	return cmd
 }
 
 func instanceRestart(a *app) *cobra.Command {
 	v := instanceVerb{verb: "restart", done: "is restarted in place"}
 	cmd := &cobra.Command{
-		Use: "restart INSTANCE", Short: "restart the program in place", Args: exactly("INSTANCE"), ValidArgsFunction: a.complete("instances"),
-		RunE: func(cmd *cobra.Command, args []string) error { return v.run(cmd.Context(), a, args[0], nil) },
+		Use: "restart INSTANCE", Short: "restart the program in place", Args: term.Exactly("INSTANCE"), ValidArgsFunction: a.complete("instances"),
+		RunE: func(cmd *cobra.Command, args []string) error { return v.run(cmd.Context(), a, args[0]) },
 	}
 	v.write.register(cmd, "check only, change nothing")
 	v.until.register(cmd, "ready")

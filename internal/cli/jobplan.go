@@ -12,13 +12,15 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outspan/outspan/api"
+	"github.com/outspan/outspan/client"
+	"github.com/outspan/outspan/internal/cli/term"
 	"github.com/outspan/outspan/model"
 )
 
 func jobPlan(a *app) *cobra.Command {
 	var exitCodes bool
 	cmd := &cobra.Command{
-		Use: "plan FILE", Short: "show what a job file would change", Args: exactly("FILE"),
+		Use: "plan FILE", Short: "show what a job file would change", Args: term.Exactly("FILE"),
 		Long: `Shows the differences to the present version of the job, and what would be created, replaced and stopped. Nothing is changed.
 
 Exit codes: 0; 20 there are changes (with --exit-code); 21 not all could be placed.`,
@@ -32,12 +34,12 @@ Exit codes: 0; 20 there are changes (with --exit-code); 21 not all could be plac
 				return err
 			}
 			err = a.showPlan(p)
-			if err == nil && p.Changes && p.Index > 0 && !a.output.machine() {
-				a.printf("to submit exactly this: outspan job run %s --if-index %d\n", args[0], p.Index)
+			if err == nil && p.Changes && p.Index > 0 && !a.Output.Machine() {
+				a.Printf("to submit exactly this: outspan job run %s --if-index %d\n", args[0], p.Index)
 			}
 			err = cmp.Or(err, p.short(p.Index > 0))
 			if err == nil && exitCodes && p.Changes {
-				err = quiet{exitHasChanges}
+				err = term.Quiet{Code: term.ExitHasChanges}
 			}
 			return err
 		},
@@ -79,20 +81,19 @@ func (p *jobPlanned) short(there bool) error {
 }
 
 func (a *app) plan(ctx context.Context, spec model.JobSpec) (*jobPlanned, error) {
-	path := "/v1/jobs/" + segment(string(spec.Name))
-	got, err := post[api.JobPlan](ctx, a, path+"/plan", nil, submission{Job: spec})
+	got, err := a.client().Jobs.Plan(ctx, api.SubmitBody{Job: spec}, client.PlanOptions{})
 	if err != nil {
 		return nil, err
 	}
-	p := &jobPlanned{JobPlan: got.value, Diff: []difference{}}
+	p := &jobPlanned{JobPlan: got.Value, Diff: []difference{}}
 	var before *model.JobSpec
-	if got.value.Index > 0 {
-		now, err := get[api.JobDetail](ctx, a, path, nil)
+	if got.Value.Index > 0 {
+		now, err := a.client().Jobs.Get(ctx, string(spec.Name), client.ReadOptions{})
 		if err != nil && !isCode(err, model.CodeNotFound) {
 			return nil, err
 		}
-		if err == nil && now.value.Name == spec.Name {
-			before = &now.value.Spec
+		if err == nil && now.Value.Name == spec.Name {
+			before = &now.Value.Spec
 		}
 	}
 	p.Diff, err = diffSpecs(before, spec.Expand())
@@ -132,7 +133,7 @@ func diffSpecs(before *model.JobSpec, after model.JobSpec) ([]difference, error)
 
 // flatten writes a spec as paths and plain values: group.http.update.max_surge = 1.
 func flatten(into map[string]any, spec model.JobSpec) error {
-	raw, err := marshal(spec)
+	raw, err := term.Marshal(spec)
 	if err != nil {
 		return err
 	}
@@ -175,7 +176,7 @@ func flattenValue(into map[string]any, path string, v any) {
 }
 
 func listText(list []any) string {
-	text, err := jsonText(list)
+	text, err := term.JSONText(list)
 	if err != nil {
 		return fmt.Sprint(list)
 	}
@@ -189,47 +190,47 @@ func groupCounts(g api.PlannedGroup) (create, replace, stop int) {
 }
 
 func (a *app) showPlan(planned *jobPlanned) error {
-	s, err := shownValue(planned, []string{string(planned.Job)}, func(p *page) { p.plan(planned) })
+	s, err := term.ResultOf(planned, []string{string(planned.Job)}, func(p *term.Page) { planPage(p, planned) })
 	if err != nil {
 		return err
 	}
-	return a.show(s)
+	return a.Show(s)
 }
 
-func (p *page) plan(planned *jobPlanned) {
+func planPage(p *term.Page, planned *jobPlanned) {
 	switch {
 	case !planned.Changes:
-		p.line("job %s: no changes (index %d)", planned.Job, planned.Index)
+		p.Line("job %s: no changes (index %d)", planned.Job, planned.Index)
 	case planned.Index == 0:
-		p.line("job %s: new, version %d", planned.Job, planned.Version)
+		p.Line("job %s: new, version %d", planned.Job, planned.Version)
 	default:
-		p.line("job %s: version %d (now at index %d)", planned.Job, planned.Version, planned.Index)
+		p.Line("job %s: version %d (now at index %d)", planned.Job, planned.Version, planned.Index)
 	}
 	if planned.Index > 0 {
 		for _, d := range planned.Diff {
-			p.line("  %s", d.text())
+			p.Line("  %s", d.text())
 		}
 	}
-	rows(p, planned.Groups, []column[api.PlannedGroup]{
-		{head: "group", cell: func(g api.PlannedGroup) string { _, name := g.Group.Split(); return name }},
-		{head: "create", cell: func(g api.PlannedGroup) string { n, _, _ := groupCounts(g); return fmt.Sprint(n) }},
-		{head: "replace", cell: func(g api.PlannedGroup) string { _, n, _ := groupCounts(g); return fmt.Sprint(n) }},
-		{head: "stop", cell: func(g api.PlannedGroup) string { _, _, n := groupCounts(g); return fmt.Sprint(n) }},
-		{head: "keep", cell: func(g api.PlannedGroup) string { return fmt.Sprint(g.Kept) }},
-		{head: "unschedulable", cell: func(g api.PlannedGroup) string { return fmt.Sprint(g.Unschedulable) }},
-		{head: "why", cell: func(g api.PlannedGroup) string { return string(g.Code) }},
+	term.Rows(p, planned.Groups, []term.Column[api.PlannedGroup]{
+		{Head: "group", Cell: func(g api.PlannedGroup) string { _, name := g.Group.Split(); return name }},
+		{Head: "create", Cell: func(g api.PlannedGroup) string { n, _, _ := groupCounts(g); return fmt.Sprint(n) }},
+		{Head: "replace", Cell: func(g api.PlannedGroup) string { _, n, _ := groupCounts(g); return fmt.Sprint(n) }},
+		{Head: "stop", Cell: func(g api.PlannedGroup) string { _, _, n := groupCounts(g); return fmt.Sprint(n) }},
+		{Head: "keep", Cell: func(g api.PlannedGroup) string { return fmt.Sprint(g.Kept) }},
+		{Head: "unschedulable", Cell: func(g api.PlannedGroup) string { return fmt.Sprint(g.Unschedulable) }},
+		{Head: "why", Cell: func(g api.PlannedGroup) string { return string(g.Code) }},
 	})
 	for _, g := range planned.Groups {
 		for _, e := range g.Excluded {
-			p.line("  %s: %d node(s) excluded by %s", g.Group, e.Nodes, e.Code)
+			p.Line("  %s: %d node(s) excluded by %s", g.Group, e.Nodes, e.Code)
 		}
 		if len(g.Preempts) > 0 {
-			p.line("  %s: %d less important instance(s) stop to make room", g.Group, len(g.Preempts))
+			p.Line("  %s: %d less important instance(s) stop to make room", g.Group, len(g.Preempts))
 		}
 	}
 	for _, g := range planned.Groups {
 		for _, b := range g.Budgets {
-			p.line("%s", budgetLine(b))
+			p.Line("%s", budgetLine(b))
 		}
 	}
 }

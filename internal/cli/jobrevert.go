@@ -8,22 +8,16 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outspan/outspan/api"
+	"github.com/outspan/outspan/client"
+	"github.com/outspan/outspan/internal/cli/term"
 	"github.com/outspan/outspan/model"
 )
 
-// reversion is the body of a revert.
-type reversion struct {
-	Version   uint64 `json:"version"`
-	IfVersion uint64 `json:"if_version,omitempty"`
-	Counts    bool   `json:"counts,omitempty"`
-	Message   string `json:"message,omitempty"`
-}
-
 func jobRevert(a *app) *cobra.Command {
 	var change changeFlags
-	var body reversion
+	var body api.RevertBody
 	cmd := &cobra.Command{
-		Use: "revert JOB [VERSION]", Short: "make an earlier version the wanted state again", Args: between(1, 2), ValidArgsFunction: a.complete("jobs"),
+		Use: "revert JOB [VERSION]", Short: "make an earlier version the wanted state again", Args: term.Between(1, 2), ValidArgsFunction: a.complete("jobs"),
 		Long: `Shows the plan, submits the spec of an earlier version again as a new version, and follows that. Without VERSION it goes to the newest one that
 completed its rollout and differs from the current one in more than counts; versions that a revert has left are passed over. Where the current version is a
 revert already, VERSION must be named. Every group keeps the count that it has now; where that can't be, a note says so.`,
@@ -32,11 +26,11 @@ revert already, VERSION must be named. Every group keeps the count that it has n
 			if len(args) == 2 {
 				v, err := strconv.ParseUint(strings.TrimPrefix(args[1], "v"), 10, 64)
 				if err != nil || v == 0 {
-					return usage("%q is not a version of a job", args[1]).WithHint("list them with: outspan job history %s", args[0])
+					return term.Usage("%q is not a version of a job", args[1]).WithHint("list them with: outspan job history %s", args[0])
 				}
 				body.Version = v
 			}
-			return a.revertJob(cmd.Context(), args[0], &body, &change)
+			return a.revertJob(cmd.Context(), args[0], body, &change)
 		},
 	}
 	change.register(cmd, "check and show what would change, change nothing")
@@ -52,41 +46,39 @@ type plannedRevert struct {
 	Plan *jobPlanned `json:"plan"`
 }
 
-func (a *app) revertJob(ctx context.Context, job string, body *reversion, change *changeFlags) error {
+func (a *app) revertJob(ctx context.Context, job string, body api.RevertBody, change *changeFlags) error {
 	follows, err := change.follows()
 	if err != nil {
 		return err
 	}
-	path := "/v1/jobs/" + segment(job) + "/revert"
-	try := writeFlags{dryRun: true}
-	tried, err := post[api.RevertReply](ctx, a, path, try.query(), body)
+	tried, err := a.client().Jobs.Revert(ctx, job, body, client.WriteOptions{DryRun: true})
 	var planned *jobPlanned
-	if err == nil && tried.value.Spec != nil {
-		planned, err = a.plan(ctx, *tried.value.Spec)
+	if err == nil && tried.Value.Spec != nil {
+		planned, err = a.plan(ctx, *tried.Value.Spec)
 	}
 	if change.write.dryRun {
 		if err != nil {
 			return err
 		}
-		return a.showRevertPlan(plannedRevert{tried.value, planned}, change)
+		return a.showRevertPlan(plannedRevert{tried.Value, planned}, change)
 	}
 	if err != nil && change.write.requestID == "" { // with one it may have been carried out, and then the answer is stored
 		return err
 	}
-	got, err := post[api.RevertReply](ctx, a, path, change.write.query(), body)
+	got, err := a.client().Jobs.Revert(ctx, job, body, change.write.options())
 	if err != nil {
 		return err
 	}
-	if planned != nil && !a.output.machine() {
+	if planned != nil && !a.Output.Machine() {
 		if err := a.showPlan(planned); err != nil {
 			return err
 		}
 	}
-	if got.value.Note != "" {
-		a.note("%s", got.value.Note)
+	if got.Value.Note != "" {
+		a.Note("%s", got.Value.Note)
 	}
-	done, plain := revertedTo(&got.value.JobReply), answer[api.JobReply]{value: got.value.JobReply, raw: got.raw, index: got.index}
-	if !follows || got.value.Job == nil {
+	done, plain := revertedTo(&got.Value.JobReply), client.Response[api.JobReply]{Value: got.Value.JobReply, Raw: got.Raw, Index: got.Index}
+	if !follows || got.Value.Job == nil {
 		return a.showJobReply(plain, done, change)
 	}
 	return a.followJob(ctx, plain, done, change)
@@ -104,19 +96,19 @@ func (a *app) showRevertPlan(tried plannedRevert, change *changeFlags) error {
 	if tried.Job != nil {
 		name = jobName(*tried.Job)
 	}
-	s, err := shownValue(tried, []string{name}, func(p *page) {
+	s, err := term.ResultOf(tried, []string{name}, func(p *term.Page) {
 		if tried.Plan != nil {
-			p.plan(tried.Plan)
+			planPage(p, tried.Plan)
 		}
-		p.jobReply(&tried.JobReply, revertedTo(&tried.JobReply), &change.write)
+		jobReplyPage(p, &tried.JobReply, revertedTo(&tried.JobReply), &change.write)
 		if tried.Note != "" {
-			p.line("%s", tried.Note)
+			p.Line("%s", tried.Note)
 		}
 	})
 	if err != nil {
 		return err
 	}
-	if err := a.show(s); err != nil || tried.Plan == nil {
+	if err := a.Show(s); err != nil || tried.Plan == nil {
 		return err
 	}
 	return tried.Plan.short(true)
@@ -128,8 +120,8 @@ func (a *app) rolloutOf(ctx context.Context, job *api.Job) *api.Deployment {
 	if job.DeploymentID == "" || job.Status == api.JobStopped || job.Status == api.JobStopping {
 		return nil
 	}
-	got, err := get[api.Deployment](ctx, a, "/v1/deployments/"+segment(string(job.DeploymentID)), nil)
-	d := &got.value
+	got, err := a.client().Deployments.Get(ctx, string(job.DeploymentID), client.ReadOptions{})
+	d := &got.Value
 	if err != nil || d.Status == model.DeploymentSucceeded || d.Status == model.DeploymentSuperseded {
 		return nil
 	}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -13,6 +12,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outspan/outspan/api"
+	"github.com/outspan/outspan/client"
+	"github.com/outspan/outspan/internal/cli/term"
 	"github.com/outspan/outspan/model"
 )
 
@@ -37,14 +38,14 @@ func (f *changeFlags) follows() (bool, error) {
 	case "submitted":
 		return false, nil
 	}
-	return false, usage("--wait=%s: a job has no such state to wait for", f.until.state).WithHint("use succeeded or submitted")
+	return false, term.Usage("--wait=%s: a job has no such state to wait for", f.until.state).WithHint("use succeeded or submitted")
 }
 
 func jobRun(a *app) *cobra.Command {
 	var change changeFlags
 	var message, ifIndex string
 	cmd := &cobra.Command{
-		Use: "run FILE", Short: "make a job file the wanted state, and follow that", Args: exactly("FILE"),
+		Use: "run FILE", Short: "make a job file the wanted state, and follow that", Args: term.Exactly("FILE"),
 		Long: `Submits a job file ("-" reads standard input) and follows until every instance of it is ready.
 
 Exit codes: 0 all ready; 2 the file is invalid; 21 not all can be placed; 22 the deployment failed; 23 --timeout.`,
@@ -59,14 +60,12 @@ Exit codes: 0 all ready; 2 the file is invalid; 21 not all can be placed; 22 the
 	return cmd
 }
 
-// submission is the body of a submitted job.
-type submission struct {
-	Job     model.JobSpec `json:"job"`
-	Message string        `json:"message,omitempty"`
-}
-
 func (a *app) runJob(ctx context.Context, file, message, ifIndex string, change *changeFlags) error {
 	follows, err := change.follows()
+	if err != nil {
+		return err
+	}
+	index, err := parseIndex(ifIndex)
 	if err != nil {
 		return err
 	}
@@ -81,15 +80,11 @@ func (a *app) runJob(ctx context.Context, file, message, ifIndex string, change 
 	if change.write.dryRun {
 		return cmp.Or(a.showPlan(planned), planned.short(planned.Index > 0))
 	}
-	query := change.write.query()
-	if ifIndex != "" {
-		query.Set("if_index", ifIndex)
-	}
-	got, err := post[api.JobReply](ctx, a, "/v1/jobs", query, submission{spec, message})
+	got, err := a.client().Jobs.Submit(ctx, api.SubmitBody{Job: spec, Message: message}, client.ChangeOptions{WriteOptions: change.write.options(), IfIndex: index})
 	if err != nil {
 		return err
 	}
-	if !a.output.machine() {
+	if !a.Output.Machine() {
 		if err := a.showPlan(planned); err != nil {
 			return err
 		}
@@ -97,7 +92,7 @@ func (a *app) runJob(ctx context.Context, file, message, ifIndex string, change 
 	if !follows {
 		return cmp.Or(a.showJobReply(got, "is submitted", change), planned.short(true))
 	}
-	if r := &got.value; r.Job != nil && !r.Changed {
+	if r := &got.Value; r.Job != nil && !r.Changed {
 		r.DeploymentID = a.unfinished(ctx, r.Job)
 	}
 	return a.followJob(ctx, got, "is submitted", change)
@@ -107,55 +102,58 @@ func (a *app) runJob(ctx context.Context, file, message, ifIndex string, change 
 // version. Who submits the same again, because waiting was cut off, follows that instead of hearing that all is well.
 func (a *app) unfinished(ctx context.Context, job *api.Job) model.DeploymentID {
 	id := model.NewDeploymentID(job.Name, job.Version)
-	d, err := get[api.Deployment](ctx, a, "/v1/deployments/"+segment(string(id)), nil)
+	d, err := a.client().Deployments.Get(ctx, string(id), client.ReadOptions{})
 	if err != nil {
 		return "" // it ended long ago; following the job says what else is wrong
 	}
-	left := slices.ContainsFunc(d.value.Groups, func(g api.DeploymentGroup) bool { return g.Old > 0 || g.Ready < g.Count })
-	if left && d.value.Status != model.DeploymentSucceeded {
+	left := slices.ContainsFunc(d.Value.Groups, func(g api.DeploymentGroup) bool { return g.Old > 0 || g.Ready < g.Count })
+	if left && d.Value.Status != model.DeploymentSucceeded {
 		return id
 	}
 	return ""
 }
 
+// jobWrite changes one job.
+type jobWrite func(context.Context, client.WriteOptions) (client.Response[api.JobReply], error)
+
 // changeJob does one write to a job, and follows what comes of it.
-func (a *app) changeJob(ctx context.Context, ref, verb, done string, body any, change *changeFlags) error {
+func (a *app) changeJob(ctx context.Context, done string, change *changeFlags, do jobWrite) error {
 	follows, err := change.follows()
 	if err != nil {
 		return err
 	}
-	got, err := post[api.JobReply](ctx, a, "/v1/jobs/"+segment(ref)+"/"+verb, change.write.query(), body)
+	got, err := do(ctx, change.write.options())
 	if err != nil {
 		return err
 	}
-	if !follows || got.value.Job == nil {
+	if !follows || got.Value.Job == nil {
 		return a.showJobReply(got, done, change)
 	}
 	return a.followJob(ctx, got, done, change)
 }
 
-func (a *app) showJobReply(got answer[api.JobReply], done string, change *changeFlags) error {
-	r := got.value
+func (a *app) showJobReply(got client.Response[api.JobReply], done string, change *changeFlags) error {
+	r := got.Value
 	name := ""
 	if r.Job != nil {
 		name = jobName(*r.Job)
 	}
-	return a.show(shown{json: got.raw, names: []string{name}, text: func(p *page) { p.jobReply(&r, done, &change.write) }})
+	return a.Show(term.Result{JSON: got.Raw, Names: []string{name}, Text: func(p *term.Page) { jobReplyPage(p, &r, done, &change.write) }})
 }
 
 // jobReply says what a write has done to a job.
-func (p *page) jobReply(r *api.JobReply, done string, write *writeFlags) {
+func jobReplyPage(p *term.Page, r *api.JobReply, done string, write *writeFlags) {
 	if r.Job == nil {
 		return
 	}
 	if !r.Changed && !r.Replayed {
-		p.line("job %s is so already: nothing was changed", r.Job.Name)
+		p.Line("job %s is so already: nothing was changed", r.Job.Name)
 		return
 	}
 	if write.dryRun {
 		done = "would be " + strings.TrimPrefix(done, "is ")
 	}
-	p.line("job %s %s, version %d %s", r.Job.Name, done, r.Job.Version, write.done(r.Index))
+	p.Line("job %s %s, version %d %s", r.Job.Name, done, r.Job.Version, write.done(r.Index))
 }
 
 // jobResult is what a followed change prints as JSON: the reply, and how the job and its deployment were at the end.
@@ -165,23 +163,23 @@ type jobResult struct {
 }
 
 // followJob shows how a job gets to what it should be. A program gets one document at the end.
-func (a *app) followJob(ctx context.Context, got answer[api.JobReply], done string, change *changeFlags) error {
-	r := got.value
+func (a *app) followJob(ctx context.Context, got client.Response[api.JobReply], done string, change *changeFlags) error {
+	r := got.Value
 	name := jobName(*r.Job)
-	if a.output.machine() {
-		end, failed := a.watchJob(ctx, name, r, &change.until, a.note, func(jobLook) {})
-		s, err := shownValue(jobResult{end.reply(r), end.deployment}, []string{name}, nil)
+	if a.Output.Machine() {
+		end, failed := a.watchJob(ctx, name, r, &change.until, a.Note, func(jobLook) {})
+		s, err := term.ResultOf(jobResult{end.reply(r), end.deployment}, []string{name}, nil)
 		if err != nil {
 			return err
 		}
-		return cmp.Or(a.show(s), failed)
+		return cmp.Or(a.Show(s), failed)
 	}
 	if err := a.showJobReply(got, done, change); err != nil {
 		return err
 	}
-	p := &progress{a: a}
-	defer p.end()
-	_, err := a.watchJob(ctx, name, r, &change.until, p.line, func(l jobLook) { p.now("%s", l.text()) })
+	p := term.NewProgress(&a.Console)
+	defer p.End()
+	_, err := a.watchJob(ctx, name, r, &change.until, p.Line, func(l jobLook) { p.Now("%s", l.text()) })
 	return err
 }
 
@@ -251,40 +249,40 @@ func (a *app) watchJob(ctx context.Context, name string, r api.JobReply, until *
 	defer cancel()
 	var look jobLook
 	last := ""
-	err := watchEvery(limited, a, "/v1/jobs/"+segment(name), time.Second, func(got answer[api.JobDetail]) (bool, error) {
-		look.job = &got.value.Job
+	err := watchEvery(limited, a, of(a.client().Jobs.Get, name), time.Second, func(got client.Response[api.JobDetail]) (bool, error) {
+		look.job = &got.Value.Job
 		if r.DeploymentID != "" {
-			d, err := get[api.Deployment](limited, a, "/v1/deployments/"+segment(string(r.DeploymentID)), nil)
+			d, err := a.client().Deployments.Get(limited, string(r.DeploymentID), client.ReadOptions{})
 			if err != nil {
 				return false, err
 			}
-			look.deployment = &d.value
+			look.deployment = &d.Value
 		} else {
 			look.rollout = a.rolloutOf(limited, look.job)
 		}
-		instances, err := list[api.Instance](limited, a, "/v1/instances", url.Values{"job": {name}})
+		instances, err := a.client().Instances.List(limited, client.InstanceListOptions{Job: name})
 		if err != nil {
 			return false, err
 		}
-		look.trouble = troubleOf(instances.items)
+		look.trouble = troubleOf(instances.Items)
 		if text := look.text(); text != last {
 			say("%s", text)
 			last = text
 		}
 		bar(look)
-		done, err := look.ended(a.now())
+		done, err := look.ended(a.Now())
 		if d := look.deployment; done && err == nil && d != nil && !d.Status.Ended() {
 			say("its canaries are ready; go on with: outspan deployment promote %s", d.ID)
 		}
 		return done, err
 	})
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
-		a.note("\nstopped following; the job goes on")
-		a.note("  see it:          outspan job status %s", name)
+		a.Note("\nstopped following; the job goes on")
+		a.Note("  see it:          outspan job status %s", name)
 		if look.job != nil && look.job.Version > 1 { // a first version has none to go back to
-			a.note("  take it back:    outspan job revert %s", name)
+			a.Note("  take it back:    outspan job revert %s", name)
 		} else {
-			a.note("  stop it:         outspan job stop %s", name)
+			a.Note("  stop it:         outspan job stop %s", name)
 		}
 	}
 	return look, err

@@ -10,7 +10,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outspan/outspan/api"
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/client"
+	"github.com/outspan/outspan/internal/cli/local"
+	"github.com/outspan/outspan/internal/cli/term"
 	"github.com/outspan/outspan/model"
 )
 
@@ -24,7 +26,7 @@ func jobScale(a *app) *cobra.Command {
 	var change changeFlags
 	var yes bool
 	cmd := &cobra.Command{
-		Use: "scale JOB [GROUP] COUNT", Short: "change how many instances a group has", Args: between(2, 3), ValidArgsFunction: a.complete("jobs"),
+		Use: "scale JOB [GROUP] COUNT", Short: "change how many instances a group has", Args: term.Between(2, 3), ValidArgsFunction: a.complete("jobs"),
 		Long: `Changes the count in the job's spec. A job of one group needs no GROUP; JOB/GROUP COUNT and JOB GROUP=COUNT mean the same as JOB GROUP COUNT.
 
 A dry run also tells how many of the new instances fit nowhere now, and ends with 21 if there are any. A group that would become ten times as large,
@@ -34,9 +36,9 @@ with a hundred or more new instances that fit nowhere, is scaled only with --yes
 			job, group, text := scaleWords(args)
 			count, err := strconv.Atoi(text)
 			if err != nil || count < 0 {
-				return usage("%q is not a number of instances", text).WithHint("write: outspan job scale %s [GROUP] COUNT", job)
+				return term.Usage("%q is not a number of instances", text).WithHint("write: outspan job scale %s [GROUP] COUNT", job)
 			}
-			return a.scaleJob(cmd.Context(), job, scaling{Group: group, Count: count}, yes, &change)
+			return a.scaleJob(cmd.Context(), job, scaling{group, count}, yes, &change)
 		},
 	}
 	change.register(cmd, "check and show how many would fit nowhere or stop, change nothing")
@@ -44,10 +46,15 @@ with a hundred or more new instances that fit nowhere, is scaled only with --yes
 	return cmd
 }
 
-// scaling is the body of a scale.
+// scaling is a group and how many instances it is to have.
 type scaling struct {
-	Group string `json:"group,omitempty"`
-	Count int    `json:"count"`
+	Group string // may be "" if the job has one
+	Count int
+}
+
+// scale has the servers carry it out.
+func (s scaling) scale(ctx context.Context, a *app, job string, o client.WriteOptions) (client.Response[api.JobReply], error) {
+	return a.client().Jobs.Scale(ctx, job, api.ScaleBody{Group: s.Group, Count: &s.Count}, o)
 }
 
 // unplacedScale is what of a scale fits nowhere now.
@@ -80,12 +87,14 @@ func (a *app) scaleJob(ctx context.Context, job string, body scaling, yes bool, 
 	case change.write.dryRun:
 		return a.showScale(ctx, job, body, unplaced, change)
 	case !yes && body.Count >= farFactor*max(unplaced.Before, 1) && unplaced.Count >= farUnplaced:
-		return usage("scale %s from %d to %d: %s", unplaced.Group, unplaced.Before, body.Count, unplaced.text()).
+		return term.Usage("scale %s from %d to %d: %s", unplaced.Group, unplaced.Before, body.Count, unplaced.text()).
 			WithHint("if the count is meant, say so with --yes")
-	case !a.output.machine():
-		a.note("%s", unplaced.text())
+	case !a.Output.Machine():
+		a.Note("%s", unplaced.text())
 	}
-	return a.changeJob(ctx, job, "scale", fmt.Sprintf("is scaled to %d", body.Count), body, change)
+	return a.changeJob(ctx, fmt.Sprintf("is scaled to %d", body.Count), change, func(ctx context.Context, o client.WriteOptions) (client.Response[api.JobReply], error) {
+		return body.scale(ctx, a, job, o)
+	})
 }
 
 func (u *unplacedScale) text() string {
@@ -95,11 +104,11 @@ func (u *unplacedScale) text() string {
 // unplacedAfter plans a scale and returns what of it fits nowhere; nil if everything fits, or if the plan can't be
 // made: then the scale itself says why.
 func (a *app) unplacedAfter(ctx context.Context, job string, body scaling) (*unplacedScale, error) {
-	now, err := get[api.JobDetail](ctx, a, "/v1/jobs/"+segment(job), nil)
-	if err != nil || string(now.value.Name) != job || now.value.Status == api.JobStopped {
+	now, err := a.client().Jobs.Get(ctx, job, client.ReadOptions{})
+	if err != nil || string(now.Value.Name) != job || now.Value.Status == api.JobStopped {
 		return nil, ctx.Err()
 	}
-	spec := now.value.Spec
+	spec := now.Value.Spec
 	i := slices.IndexFunc(spec.Groups, func(g model.GroupSpec) bool { return g.Name == body.Group || body.Group == "" && len(spec.Groups) == 1 })
 	if i >= 0 {
 		a.noteKeepsAll(spec, spec.Groups[i], body.Count)
@@ -128,30 +137,30 @@ func (a *app) unplacedAfter(ctx context.Context, job string, body scaling) (*unp
 // noteKeepsAll says that a group's budget would let none of its instances stop, where its min_ready is more than the
 // new count.
 func (a *app) noteKeepsAll(spec model.JobSpec, g model.GroupSpec, count int) {
-	if g.Budget == nil || g.Budget.MinReady == nil || g.Budget.MinReady.Percent || g.Budget.MinReady.N <= count || count == 0 || a.output.machine() {
+	if g.Budget == nil || g.Budget.MinReady == nil || g.Budget.MinReady.Percent || g.Budget.MinReady.N <= count || count == 0 || a.Output.Machine() {
 		return
 	}
 	g.Count = count
-	a.note("%s", budgetLine(fsm.PreviewBudget(&g, spec.Name, spec.Class)))
+	a.Note("%s", budgetLine(local.PreviewBudget(&g, spec.Name, spec.Class)))
 }
 
 // showScale prints a dry run of a scale when not all of it fits.
 func (a *app) showScale(ctx context.Context, job string, body scaling, u *unplacedScale, change *changeFlags) error {
-	got, err := post[api.JobReply](ctx, a, "/v1/jobs/"+segment(job)+"/scale", change.write.query(), body)
+	got, err := body.scale(ctx, a, job, change.write.options())
 	if err != nil {
 		return err
 	}
-	s, err := shownValue(scaledReply{got.value, u}, []string{job}, func(p *page) {
-		p.jobReply(&got.value, fmt.Sprintf("is scaled to %d", body.Count), &change.write)
-		p.line("%s: %s", u.Group, u.text())
+	s, err := term.ResultOf(scaledReply{got.Value, u}, []string{job}, func(p *term.Page) {
+		jobReplyPage(p, &got.Value, fmt.Sprintf("is scaled to %d", body.Count), &change.write)
+		p.Line("%s: %s", u.Group, u.text())
 		for _, e := range u.Excluded {
-			p.line("  %s: %d node(s) excluded by %s", u.Group, e.Nodes, e.Code)
+			p.Line("  %s: %d node(s) excluded by %s", u.Group, e.Nodes, e.Code)
 		}
 	})
 	if err != nil {
 		return err
 	}
-	if err := a.show(s); err != nil {
+	if err := a.Show(s); err != nil {
 		return err
 	}
 	missing := unplacedOf{job: job, there: true, count: u.Count, why: fmt.Sprintf("%s (%s)", u.Message, u.Code), codes: []model.Code{u.Code}}
@@ -160,17 +169,17 @@ func (a *app) showScale(ctx context.Context, job string, body scaling, u *unplac
 
 // showSmaller prints a dry run of a scale when all of it fits, with what would stop.
 func (a *app) showSmaller(ctx context.Context, job string, body scaling, change *changeFlags) error {
-	got, err := post[api.JobReply](ctx, a, "/v1/jobs/"+segment(job)+"/scale", change.write.query(), body)
+	got, err := body.scale(ctx, a, job, change.write.options())
 	if err != nil {
 		return err
 	}
 	stops := []wouldStop{}
-	if r := got.value; r.Job != nil && r.Changed {
+	if r := got.Value; r.Job != nil && r.Changed {
 		if stops, err = a.stopsOf(ctx, string(r.Job.Name), body.Group, body.Count); err != nil {
 			return err
 		}
 	}
-	return a.showStops(got.value, fmt.Sprintf("is scaled to %d", body.Count), stops, &change.write)
+	return a.showStops(got.Value, fmt.Sprintf("is scaled to %d", body.Count), stops, &change.write)
 }
 
 // scaleWords takes what people type apart: JOB COUNT, JOB GROUP COUNT, JOB/GROUP COUNT or JOB GROUP=COUNT.
@@ -184,4 +193,103 @@ func scaleWords(args []string) (job, group, count string) {
 	}
 	job, group, _ = strings.Cut(job, "/")
 	return job, group, count
+}
+
+// wouldStop are instances of one group; some of them would stop by a dry run.
+type wouldStop struct {
+	Group     model.GroupID      `json:"group"`
+	Stop      int                `json:"stop"` // how many of the instances; which ones is decided when they stop
+	Instances []model.InstanceID `json:"instances"`
+	nodes     []string
+}
+
+// text names the instances and nodes if all of them stop; of a part only the number is certain.
+func (w *wouldStop) text() string {
+	of := len(w.Instances)
+	if w.Stop < of {
+		return fmt.Sprintf("%s: %d of its %d instances would stop", w.Group, w.Stop, of)
+	}
+	names := make([]string, of)
+	for i, id := range w.Instances {
+		names[i] = string(id) + " on " + w.nodes[i]
+	}
+	if more := of - listedAtMost; more > 0 {
+		names = append(names[:listedAtMost], fmt.Sprintf("%d more", more))
+	}
+	return fmt.Sprintf("%s: all of its %d instances would stop: %s", w.Group, of, strings.Join(names, ", "))
+}
+
+// stopsOf lists what would stop of a job by group; group "" is all groups. keep is how many instances of a group stay.
+// What stops already is not counted, and, unless none stays, neither is an instance whose replacement is there: it
+// stops without this change.
+func (a *app) stopsOf(ctx context.Context, job, group string, keep int) ([]wouldStop, error) {
+	running, err := a.client().Instances.List(ctx, client.InstanceListOptions{
+		ListOptions: client.ListOptions{Filter: []string{"desired=running"}}, Job: job, Group: group,
+	})
+	if err != nil {
+		return nil, err
+	}
+	all := []wouldStop{}
+	there := map[model.InstanceID]bool{}
+	for _, i := range running.Items {
+		there[i.ID] = true
+	}
+	for _, i := range sorted(running, bySlot).Items {
+		if keep > 0 && there[i.ReplacedBy] {
+			continue
+		}
+		id := model.NewGroupID(i.Job, i.Group)
+		at := slices.IndexFunc(all, func(w wouldStop) bool { return w.Group == id })
+		if at < 0 {
+			at, all = len(all), append(all, wouldStop{Group: id})
+		}
+		w := &all[at]
+		w.Instances, w.nodes = append(w.Instances, i.ID), append(w.nodes, i.Node)
+		w.Stop = max(0, len(w.Instances)-keep)
+	}
+	return slices.DeleteFunc(all, func(w wouldStop) bool { return w.Stop == 0 }), nil
+}
+
+// stoppedReply is what a dry run of a stop, or of a scale that makes a group smaller, prints as JSON.
+type stoppedReply struct {
+	api.JobReply
+	Stops []wouldStop `json:"stops"`
+}
+
+// showStops prints a dry run with what would stop.
+func (a *app) showStops(r api.JobReply, done string, stops []wouldStop, write *writeFlags) error {
+	name := ""
+	if r.Job != nil {
+		name = jobName(*r.Job)
+	}
+	s, err := term.ResultOf(stoppedReply{r, stops}, []string{name}, func(p *term.Page) {
+		jobReplyPage(p, &r, done, write)
+		for _, w := range stops {
+			p.Line("  %s", w.text())
+		}
+	})
+	if err != nil {
+		return err
+	}
+	return a.Show(s)
+}
+
+// checkNodes refuses nodes that are not there before anything begins: a mistyped name must not leave the others to be
+// drained. One name alone is left to the servers. Code: not_found.
+func (a *app) checkNodes(ctx context.Context, nodes []string) error {
+	if len(nodes) < 2 {
+		return nil
+	}
+	known, err := a.client().Nodes.List(ctx, client.ListOptions{Fields: []string{"id", "name"}})
+	if err != nil {
+		return err
+	}
+	unknown := slices.DeleteFunc(slices.Clone(nodes), func(name string) bool {
+		return slices.ContainsFunc(known.Items, func(n api.Node) bool { return n.Name == name || string(n.ID) == name })
+	})
+	if len(unknown) == 0 {
+		return nil
+	}
+	return model.Refuse(model.CodeNotFound, "there is no node %s; nothing was begun", strings.Join(unknown, ", ")).
+		WithHint("list them with: outspan node ls")
 }

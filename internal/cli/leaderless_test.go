@@ -11,9 +11,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/outspan/outspan/api"
+	"github.com/outspan/outspan/internal/cli/term"
 	"github.com/outspan/outspan/internal/daemon"
 	"github.com/outspan/outspan/model"
-	"github.com/outspan/outspan/transport"
 )
 
 // Without a leader, status and members show what one server knows, soon and with exit code 0; other reads say that
@@ -21,8 +22,8 @@ import (
 func TestStatusWithoutLeader(t *testing.T) {
 	address := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Query().Get("consistency") != "stale" && r.URL.Path != "/v1/jobs/web/logs" {
-			p := transport.NewProblem(model.Refuse(model.CodeNoLeader, "the servers have no leader at present"))
-			w.Header().Set("Content-Type", transport.ContentTypeProblem)
+			p := api.NewProblem(model.Refuse(model.CodeNoLeader, "the servers have no leader at present"))
+			w.Header().Set("Content-Type", api.ContentTypeProblem)
 			w.WriteHeader(p.Status)
 			fmt.Fprintf(w, `{"code":%q,"message":%q,"status":%d}`, p.Code, p.Message, p.Status)
 			return
@@ -45,19 +46,19 @@ func TestStatusWithoutLeader(t *testing.T) {
 // told nothing before the end.
 func TestWriteWithoutLeader(t *testing.T) {
 	address := serve(t, func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Type", transport.ContentTypeProblem)
+		w.Header().Set("Content-Type", api.ContentTypeProblem)
 		w.WriteHeader(http.StatusServiceUnavailable)
 		fmt.Fprint(w, `{"code":"no_leader","message":"the servers have no leader at present"}`)
 	})
 	for _, asked := range []string{"", " -o json"} {
 		var out, errs bytes.Buffer
 		a := newApp(daemon.Program{Version: "dev"})
-		a.out, a.err, a.terminal = &out, &errs, false
-		a.env = func(name string) string { return map[string]string{"OUTSPAN_ADDR": address}[name] }
+		a.Out, a.Err, a.Terminal = &out, &errs, false
+		a.Env = func(name string) string { return map[string]string{"OUTSPAN_ADDR": address}[name] }
 		a.conn.retryFor = 3 * time.Second
 		code := a.run(t.Context(), strings.Fields("node cordon n1"+asked))
 		told := strings.Count(errs.String(), "no answer yet: the servers have no leader at present (no_leader); trying for ")
-		if want := 1 - len(asked)/8; code != int(exitTransient) || told != want {
+		if want := 1 - len(asked)/8; code != int(term.ExitTransient) || told != want {
 			t.Errorf("%q: exit code %d, told %d times\n%s", asked, code, told, &errs)
 		}
 	}
@@ -96,8 +97,8 @@ func runHere(t *testing.T, address string, args ...string) (stdout, stderr strin
 	t.Helper()
 	var out, errs bytes.Buffer
 	a := newApp(daemon.Program{Version: "dev"})
-	a.out, a.err, a.terminal = &out, &errs, false
-	a.env = func(name string) string {
+	a.Out, a.Err, a.Terminal = &out, &errs, false
+	a.Env = func(name string) string {
 		if name == "OUTSPAN_ADDR" {
 			return address
 		}

@@ -3,17 +3,15 @@ package cli
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
-	"net/url"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/outspan/outspan/api"
+	"github.com/outspan/outspan/client"
+	"github.com/outspan/outspan/internal/cli/term"
 	"github.com/outspan/outspan/model"
-	"github.com/outspan/outspan/transport"
 )
 
 // logFlags choose what of a log is read.
@@ -45,49 +43,37 @@ func (f *logFlags) register(cmd *cobra.Command) {
 	fs.StringVar(&f.since, "since", "", "leave out older lines: a duration such as 10m, or a time such as 2026-01-31T12:00:00Z")
 }
 
-func (f *logFlags) query() (url.Values, error) {
-	q := url.Values{}
+func (f *logFlags) options() (client.LogOptions, error) {
+	o := client.LogOptions{Follow: f.follow, Timestamps: f.times, Since: f.since}
 	switch {
 	case f.stdout && f.stderr:
-		return nil, usage("--stdout and --stderr are both given").WithHint("give neither for both")
+		return o, term.Usage("--stdout and --stderr are both given").WithHint("give neither for both")
 	case f.stdout:
-		q.Set("stream", "stdout")
+		o.Stream = client.Stdout
 	case f.stderr:
-		q.Set("stream", "stderr")
-	}
-	if f.follow {
-		q.Set("follow", "true")
-	}
-	if f.times {
-		q.Set("timestamps", "true")
-	}
-	if f.since != "" {
-		q.Set("since", f.since)
+		o.Stream = client.Stderr
 	}
 	if f.tail < -1 {
-		return nil, usage("--tail is %d", f.tail).WithHint("give a number of lines, or leave it out for all that is kept")
-	}
-	if f.running {
-		q.Set("running", "true")
+		return o, term.Usage("--tail is %d", f.tail).WithHint("give a number of lines, or leave it out for all that is kept")
 	}
 	if f.tail >= 0 {
-		q.Set("tail", fmt.Sprint(f.tail))
+		o.Tail = &f.tail
 	}
-	return q, nil
+	return o, nil
 }
 
 func instanceLogs(a *app) *cobra.Command {
 	var f logFlags
 	cmd := &cobra.Command{
-		Use: "logs INSTANCE", Short: "show the output of an instance", Args: exactly("INSTANCE"), ValidArgsFunction: a.complete("instances"),
+		Use: "logs INSTANCE", Short: "show the output of an instance", Args: term.Exactly("INSTANCE"), ValidArgsFunction: a.complete("instances"),
 		Long:    "Shows what the program wrote, through any server.\n" + logsKept,
 		Example: "outspan instance logs 3k9f -f\noutspan instance logs 3k9f --stderr --tail 100",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			q, err := f.query()
+			o, err := f.options()
 			if err != nil {
 				return err
 			}
-			return a.instanceLogs(cmd.Context(), args[0], q)
+			return a.instanceLogs(cmd.Context(), args[0], o)
 		},
 	}
 	f.register(cmd)
@@ -95,18 +81,19 @@ func instanceLogs(a *app) *cobra.Command {
 }
 
 // instanceLogs shows the log of an instance. To follow one that has not begun yet is to wait until it has.
-func (a *app) instanceLogs(ctx context.Context, id string, q url.Values) error {
-	path := "/v1/instances/" + segment(id)
+func (a *app) instanceLogs(ctx context.Context, id string, o client.LogOptions) error {
 	for {
-		err := a.copyLogs(ctx, path+"/logs", q)
-		if !isCode(err, model.CodeNotFound) || !q.Has("follow") {
+		err := a.copyLogs(ctx, func() (io.ReadCloser, error) {
+			return a.client().Instances.Logs(ctx, id, client.InstanceLogOptions{LogOptions: o})
+		})
+		if !isCode(err, model.CodeNotFound) || !o.Follow {
 			return err
 		}
-		i, failed := get[api.Instance](ctx, a, path, nil)
+		i, failed := a.client().Instances.Get(ctx, id, client.ReadOptions{})
 		switch {
 		case failed != nil:
 			return failed
-		case i.value.Observed != model.ObservedPending && i.value.Observed != model.ObservedBooting:
+		case i.Value.Observed != model.ObservedPending && i.Value.Observed != model.ObservedBooting:
 			return err
 		case !wait(ctx, 500*time.Millisecond):
 			return context.Cause(ctx)
@@ -118,7 +105,7 @@ func jobLogs(a *app) *cobra.Command {
 	var f logFlags
 	var group string
 	cmd := &cobra.Command{
-		Use: "logs JOB", Short: "show the output of every instance of a job", Args: exactly("JOB"), ValidArgsFunction: a.complete("jobs"),
+		Use: "logs JOB", Short: "show the output of every instance of a job", Args: term.Exactly("JOB"), ValidArgsFunction: a.complete("jobs"),
 		Long: "Shows the output of every instance of a job, each line with the group, slot and id it is of. With -f it also takes up instances that start later.\n" + logsKept,
 		RunE: func(cmd *cobra.Command, args []string) error { return a.jobLogs(cmd.Context(), args[0], group, &f) },
 	}
@@ -129,27 +116,26 @@ func jobLogs(a *app) *cobra.Command {
 }
 
 func (a *app) jobLogs(ctx context.Context, job, group string, f *logFlags) error {
-	q, err := f.query()
+	o, err := f.options()
 	if err != nil {
 		return err
 	}
-	if group != "" {
-		q.Set("group", group)
-	}
-	return a.copyLogs(ctx, "/v1/jobs/"+segment(job)+"/logs", q)
+	return a.copyLogs(ctx, func() (io.ReadCloser, error) {
+		return a.client().Jobs.Logs(ctx, job, client.JobLogOptions{LogOptions: o, Group: group, Running: f.running})
+	})
 }
 
 // logsCommand finds out what an id is of.
 func logsCommand(a *app) *cobra.Command {
 	var f logFlags
 	cmd := &cobra.Command{
-		Use: "logs JOB|JOB/GROUP|INSTANCE", Short: "show the output of a job, a group or an instance", Args: exactly("ID"), ValidArgsFunction: a.complete("logs"),
+		Use: "logs JOB|JOB/GROUP|INSTANCE", Short: "show the output of a job, a group or an instance", Args: term.Exactly("ID"), ValidArgsFunction: a.complete("logs"),
 		Long: "Shows the output of an instance, or of every instance of a job or a group.\n" + logsKept,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
 			var kind, id string
-			err := orStale(a, url.Values{"subject": {args[0]}}, func(q url.Values) (err error) { // any server can show logs
-				kind, id, err = a.kindIn(ctx, q)
+			err := orStale(a, "", func(fresh client.Consistency) (err error) { // any server can show logs
+				kind, id, err = a.kindOf(ctx, args[0], fresh)
 				return err
 			})
 			if err != nil {
@@ -163,13 +149,13 @@ func logsCommand(a *app) *cobra.Command {
 				return a.jobLogs(ctx, job, group, &f)
 			case "instance":
 				if f.running {
-					return usage("--running is for the logs of a job or a group").WithHint("write: outspan logs JOB --running")
+					return term.Usage("--running is for the logs of a job or a group").WithHint("write: outspan logs JOB --running")
 				}
-				q, err := f.query()
+				o, err := f.options()
 				if err != nil {
 					return err
 				}
-				return a.instanceLogs(ctx, id, q)
+				return a.instanceLogs(ctx, id, o)
 			}
 			return model.Refuse(model.CodeInvalid, "%s %s has no logs", kind, id).WithHint("jobs and instances have")
 		},
@@ -180,18 +166,18 @@ func logsCommand(a *app) *cobra.Command {
 }
 
 // copyLogs writes a log as it comes. The bytes are the program's own: they are changed only for a terminal.
-func (a *app) copyLogs(ctx context.Context, path string, q url.Values) error {
-	body, err := a.stream(ctx, path, q, "")
+func (a *app) copyLogs(ctx context.Context, open func() (io.ReadCloser, error)) error {
+	body, err := open()
 	if err != nil {
 		return err
 	}
 	defer body.Close()
-	_, err = io.Copy(a.shown(), body)
+	_, err = io.Copy(a.Printable(), body)
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case err != nil && !errors.Is(err, io.EOF):
-		return model.Refuse(transport.CodeUnreachable, "the log broke off: %v", err).WithHint("start it again")
+		return model.Refuse(model.CodeUnreachable, "the log broke off: %v", err).WithHint("start it again")
 	}
 	return nil
 }

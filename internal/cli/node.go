@@ -5,13 +5,13 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/http"
-	"net/url"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/outspan/outspan/api"
+	"github.com/outspan/outspan/client"
+	"github.com/outspan/outspan/internal/cli/term"
 	"github.com/outspan/outspan/model"
 )
 
@@ -27,25 +27,25 @@ func nodeState(n api.Node) string {
 
 func byNodeName(x, y api.Node) int { return cmp.Compare(x.Name, y.Name) }
 
-func (a *app) nodeColumns() []column[api.Node] {
-	return []column[api.Node]{
-		{head: "name", of: "name", cell: nodeName},
-		{head: "id", of: "id", cell: func(n api.Node) string { return string(n.ID) }},
-		{head: "state", of: "state,auto_evicting", cell: nodeState},
-		{head: "eligible", of: "eligible", cell: func(n api.Node) string { return yesNo(n.Eligible) }},
-		{head: "instances", of: "instances", cell: func(n api.Node) string { return fmt.Sprint(n.Instances) }},
-		{head: "cpu", of: "allocated,capacity", cell: func(n api.Node) string { return fmt.Sprintf("%d/%d", n.Allocated.CPU, n.Capacity.CPU) }},
-		{head: "memory", of: "allocated,capacity", cell: func(n api.Node) string {
-			return sizeText(n.Allocated.MemoryBytes) + "/" + sizeText(n.Capacity.MemoryBytes)
+func (a *app) nodeColumns() []term.Column[api.Node] {
+	return []term.Column[api.Node]{
+		{Head: "name", Of: "name", Cell: nodeName},
+		{Head: "id", Of: "id", Cell: func(n api.Node) string { return string(n.ID) }},
+		{Head: "state", Of: "state,auto_evicting", Cell: nodeState},
+		{Head: "eligible", Of: "eligible", Cell: func(n api.Node) string { return term.YesNo(n.Eligible) }},
+		{Head: "instances", Of: "instances", Cell: func(n api.Node) string { return fmt.Sprint(n.Instances) }},
+		{Head: "cpu", Of: "allocated,capacity", Cell: func(n api.Node) string { return fmt.Sprintf("%d/%d", n.Allocated.CPU, n.Capacity.CPU) }},
+		{Head: "memory", Of: "allocated,capacity", Cell: func(n api.Node) string {
+			return model.SizeText(n.Allocated.MemoryBytes) + "/" + model.SizeText(n.Capacity.MemoryBytes)
 		}},
-		{head: "last seen", of: "last_seen", cell: func(n api.Node) string { return a.age(n.LastSeen) }},
-		{head: "address", of: "address", wide: true, cell: func(n api.Node) string { return n.Address }},
-		{head: "intent", of: "intent", wide: true, cell: func(n api.Node) string { return string(n.Intent) }},
-		{head: "health", of: "health", wide: true, cell: func(n api.Node) string { return string(n.Health) }},
-		{head: "drain", of: "drain_id", wide: true, cell: func(n api.Node) string { return string(n.DrainID) }},
-		{head: "version", of: "version", wide: true, cell: func(n api.Node) string { return n.Version }},
-		{head: "labels", of: "labels", wide: true, cell: func(n api.Node) string { return labelsText(n.Labels) }},
-		{head: "reason", of: "reason", wide: true, cell: func(n api.Node) string { return n.Reason }},
+		{Head: "last seen", Of: "last_seen", Cell: func(n api.Node) string { return a.Age(n.LastSeen) }},
+		{Head: "address", Of: "address", Wide: true, Cell: func(n api.Node) string { return n.Address }},
+		{Head: "intent", Of: "intent", Wide: true, Cell: func(n api.Node) string { return string(n.Intent) }},
+		{Head: "health", Of: "health", Wide: true, Cell: func(n api.Node) string { return string(n.Health) }},
+		{Head: "drain", Of: "drain_id", Wide: true, Cell: func(n api.Node) string { return string(n.DrainID) }},
+		{Head: "version", Of: "version", Wide: true, Cell: func(n api.Node) string { return n.Version }},
+		{Head: "labels", Of: "labels", Wide: true, Cell: func(n api.Node) string { return term.LabelsText(n.Labels) }},
+		{Head: "reason", Of: "reason", Wide: true, Cell: func(n api.Node) string { return n.Reason }},
 	}
 }
 
@@ -53,22 +53,23 @@ func nodeLs(a *app) *cobra.Command {
 	var filter listFlags
 	var selector string
 	cmd := &cobra.Command{
-		Use: "ls", Aliases: []string{"list"}, Short: "list nodes", Args: exactly(),
+		Use: "ls", Aliases: []string{"list"}, Short: "list nodes", Args: term.Exactly(),
 		Example: "outspan node ls\noutspan node ls --selector rack=r1 -o wide\noutspan node ls --filter state=draining -o name",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			query := filter.query()
+			o := filter.options()
 			labels, err := parseLabels(selector)
 			if err != nil {
 				return err
 			}
 			for k, v := range labels {
-				addFilter(query, "labels."+k+"="+v)
+				o.Filter = append(o.Filter, "labels."+k+"="+v)
 			}
-			got, err := table(cmd.Context(), a, "/v1/nodes", query, a.nodeColumns())
+			o.Fields = fieldsFor(a, a.nodeColumns())
+			got, err := a.client().Nodes.List(cmd.Context(), o)
 			if err != nil {
 				return err
 			}
-			return showList(a, got.sorted(byNodeName), nodeName, a.nodeColumns())
+			return showList(a, sorted(got, byNodeName), nodeName, a.nodeColumns())
 		},
 	}
 	filter.register(cmd)
@@ -85,46 +86,46 @@ func nodeStatus(a *app) *cobra.Command {
 }
 
 func (a *app) showNode(ctx context.Context, ref string) error {
-	node, err := get[api.Node](ctx, a, "/v1/nodes/"+segment(ref), nil)
+	node, err := a.client().Nodes.Get(ctx, ref, client.ReadOptions{})
 	if err != nil {
 		return err
 	}
-	n := node.value
-	there := listOf[api.Instance]{}
-	if !a.output.machine() {
-		if there, err = list[api.Instance](ctx, a, "/v1/instances", url.Values{"node": {string(n.ID)}}); err != nil {
+	n := node.Value
+	there := client.List[api.Instance]{}
+	if !a.Output.Machine() {
+		if there, err = a.client().Instances.List(ctx, client.InstanceListOptions{Node: string(n.ID)}); err != nil {
 			return err
 		}
 	}
-	return a.show(shown{json: node.raw, names: []string{n.Name}, text: func(p *page) {
-		p.fields(
-			field{"Name", n.Name}, field{"Id", string(n.ID)}, field{"State", nodeState(n)},
-			field{"Intent", string(n.Intent)}, field{"Health", string(n.Health)},
-			field{"Eligible", eligibleText(n)}, field{"Address", n.Address}, field{"Agent version", n.Version},
-			field{"Last seen", a.agoOf(n)}, field{"Epoch", number(n.Epoch)},
-			field{"CPU", fmt.Sprintf("%d of %d shares (%d reserved)", n.Allocated.CPU, n.Capacity.CPU, n.Reserved.CPU)},
-			field{"Memory", fmt.Sprintf("%s of %s (%s reserved)", sizeText(n.Allocated.MemoryBytes), sizeText(n.Capacity.MemoryBytes), sizeText(n.Reserved.MemoryBytes))},
-			field{"Labels", labelsText(n.Labels)}, field{"Drain", afterDrain(n)}, field{"Warnings", strings.Join(n.Warnings, "; ")},
+	return a.Show(term.Result{JSON: node.Raw, Names: []string{n.Name}, Text: func(p *term.Page) {
+		p.Fields(
+			term.Field{"Name", n.Name}, term.Field{"Id", string(n.ID)}, term.Field{"State", nodeState(n)},
+			term.Field{"Intent", string(n.Intent)}, term.Field{"Health", string(n.Health)},
+			term.Field{"Eligible", eligibleText(n)}, term.Field{"Address", n.Address}, term.Field{"Agent version", n.Version},
+			term.Field{"Last seen", a.agoOf(n)}, term.Field{"Epoch", term.Number(n.Epoch)},
+			term.Field{"CPU", fmt.Sprintf("%d of %d shares (%d reserved)", n.Allocated.CPU, n.Capacity.CPU, n.Reserved.CPU)},
+			term.Field{"Memory", fmt.Sprintf("%s of %s (%s reserved)", model.SizeText(n.Allocated.MemoryBytes), model.SizeText(n.Capacity.MemoryBytes), model.SizeText(n.Reserved.MemoryBytes))},
+			term.Field{"Labels", term.LabelsText(n.Labels)}, term.Field{"Drain", afterDrain(n)}, term.Field{"Warnings", strings.Join(n.Warnings, "; ")},
 		)
 		for _, t := range n.Troubles {
-			p.line("its agent reports %s: %s", t.Check, t.Reason)
+			p.Line("its agent reports %s: %s", t.Check, t.Reason)
 		}
 		for _, t := range n.PortProblems {
-			p.line("%s", model.PortProblem(t).Words())
+			p.Line("%s", model.PortProblem(t).Words())
 		}
 		if n.Owes {
-			p.line("its agent has not told since the last restore what runs here")
+			p.Line("its agent has not told since the last restore what runs here")
 		}
-		p.section("Instances")
-		rows(p, there.sorted(bySlot).items, a.instanceColumns())
+		p.Section("Instances")
+		term.Rows(p, sorted(there, bySlot).Items, a.instanceColumns())
 		if len(n.Unknown) > 0 {
-			p.section("Unknown to the restored state")
+			p.Section("Unknown to the restored state")
 			for _, i := range n.Unknown {
 				if !i.Kept {
-					p.line("%s in slot %d of %s; it stops once the restore is confirmed", i.Instance, i.Slot, i.Group)
+					p.Line("%s in slot %d of %s; it stops once the restore is confirmed", i.Instance, i.Slot, i.Group)
 					continue
 				}
-				p.line("%s in slot %d of %s; to stop it once the restore is confirmed: outspan instance stop %s", i.Instance, i.Slot, i.Group, i.Instance)
+				p.Line("%s in slot %d of %s; to stop it once the restore is confirmed: outspan instance stop %s", i.Instance, i.Slot, i.Group, i.Instance)
 			}
 		}
 	}})
@@ -149,7 +150,7 @@ func (a *app) agoOf(n api.Node) string {
 	if n.LastSeen == nil {
 		return ""
 	}
-	text := a.age(n.LastSeen) + " ago"
+	text := a.Age(n.LastSeen) + " ago"
 	if n.SeenBy != "" {
 		text += fmt.Sprintf(" (the leader can't see it, server %s can)", n.SeenBy)
 	}
@@ -161,8 +162,9 @@ type nodeVerb struct {
 	verb, short, long string
 	done              string // what it says of each node afterwards
 	waitFor           string // what --wait alone waits for; "" without --wait
-	reason            bool   // takes -m
-	force             string // takes --force, which means this
+	// intent is the write of a verb that takes -m.
+	intent func(client.Nodes, context.Context, string, api.IntentBody, client.WriteOptions) (client.Response[api.NodeReply], error)
+	force  string // of confirm-dead: what --force means
 }
 
 func (v nodeVerb) command(a *app) *cobra.Command {
@@ -171,20 +173,19 @@ func (v nodeVerb) command(a *app) *cobra.Command {
 	var message string
 	var force bool
 	cmd := &cobra.Command{
-		Use: v.verb + " NODE...", Short: v.short, Long: v.long, Args: atLeast(1), ValidArgsFunction: a.complete("nodes"),
+		Use: v.verb + " NODE...", Short: v.short, Long: v.long, Args: term.AtLeast(1), ValidArgsFunction: a.complete("nodes"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			var body any
-			if v.reason {
-				body = map[string]string{"reason": message}
+			do := func(ctx context.Context, ref string, o client.WriteOptions) (client.Response[api.NodeReply], error) {
+				if v.intent != nil {
+					return v.intent(a.client().Nodes, ctx, ref, api.IntentBody{Reason: message}, o)
+				}
+				return a.client().Nodes.ConfirmDead(ctx, ref, api.DeadBody{Force: force}, o)
 			}
-			if v.force != "" {
-				body = map[string]bool{"force": force}
-			}
-			return a.eachNode(cmd.Context(), v.verb, v.done, args, body, &write, &until)
+			return a.eachNode(cmd.Context(), v.verb, v.done, args, do, &write, &until)
 		},
 	}
 	write.register(cmd, "check only, change nothing")
-	if v.reason {
+	if v.intent != nil {
 		cmd.Flags().StringVarP(&message, "message", "m", "", "why, for people; stands in the event")
 	}
 	if v.force != "" {
@@ -196,22 +197,25 @@ func (v nodeVerb) command(a *app) *cobra.Command {
 	return cmd
 }
 
+// nodeWrite changes one node.
+type nodeWrite func(ctx context.Context, ref string, o client.WriteOptions) (client.Response[api.NodeReply], error)
+
 // eachNode does one write for each node, in order, and stops at the first that is refused.
-func (a *app) eachNode(ctx context.Context, verb, done string, refs []string, body any, write *writeFlags, until *waitFlags) error {
+func (a *app) eachNode(ctx context.Context, verb, done string, refs []string, do nodeWrite, write *writeFlags, until *waitFlags) error {
 	if write.requestID != "" && len(refs) > 1 {
-		return usage("--request-id names one write, %d nodes are given", len(refs)).WithHint("call it once for each node")
+		return term.Usage("--request-id names one write, %d nodes are given", len(refs)).WithHint("call it once for each node")
 	}
-	if a.output.machine() && len(refs) > 1 {
-		return a.eachNodeAsList(ctx, verb, refs, body, write, until)
+	if a.Output.Machine() && len(refs) > 1 {
+		return a.eachNodeAsList(ctx, refs, do, write, until)
 	}
 	for _, ref := range refs {
 		ends := a.drainThatEnds(ctx, verb, ref)
-		got, err := a.oneNode(ctx, verb, ref, body, write)
+		got, err := do(ctx, ref, write.options())
 		if err == nil {
 			err = a.showNodeReply(got, ref, done, write)
 		}
 		if err == nil && ends != "" {
-			a.note("its part of drain %s %s", ends, map[bool]string{true: "would be canceled", false: "is canceled"}[write.dryRun])
+			a.Note("its part of drain %s %s", ends, map[bool]string{true: "would be canceled", false: "is canceled"}[write.dryRun])
 		}
 		if err == nil && !write.dryRun {
 			err = a.waitForNode(ctx, ref, until)
@@ -228,38 +232,34 @@ func (a *app) drainThatEnds(ctx context.Context, verb, ref string) model.DrainID
 	if verb != "uncordon" {
 		return ""
 	}
-	n, err := get[api.Node](ctx, a, "/v1/nodes/"+segment(ref), nil)
-	if err != nil || n.value.DrainID == "" {
+	n, err := a.client().Nodes.Get(ctx, ref, client.ReadOptions{})
+	if err != nil || n.Value.DrainID == "" {
 		return "" // the write itself reports the error
 	}
-	d, err := get[api.Drain](ctx, a, "/v1/drains/"+segment(string(n.value.DrainID)), nil)
+	d, err := a.client().Drains.Get(ctx, string(n.Value.DrainID), client.ReadOptions{})
 	if err != nil {
 		return ""
 	}
-	for _, part := range d.value.Nodes {
-		if part.NodeID == n.value.ID && part.Phase == model.PhaseDraining {
-			return d.value.ID
+	for _, part := range d.Value.Nodes {
+		if part.NodeID == n.Value.ID && part.Phase == model.PhaseDraining {
+			return d.Value.ID
 		}
 	}
 	return ""
 }
 
-func (a *app) oneNode(ctx context.Context, verb, ref string, body any, write *writeFlags) (answer[api.NodeReply], error) {
-	return post[api.NodeReply](ctx, a, "/v1/nodes/"+segment(ref)+"/"+verb, write.query(), body)
-}
-
 // eachNodeAsList is eachNode for a program: one document, also when a node in the middle is refused.
-func (a *app) eachNodeAsList(ctx context.Context, verb string, refs []string, body any, write *writeFlags, until *waitFlags) error {
+func (a *app) eachNodeAsList(ctx context.Context, refs []string, do nodeWrite, write *writeFlags, until *waitFlags) error {
 	var failed error
 	var replies []json.RawMessage
-	found := listOf[api.NodeReply]{}
+	found := client.List[api.NodeReply]{}
 	for _, ref := range refs {
-		var got answer[api.NodeReply]
-		if got, failed = a.oneNode(ctx, verb, ref, body, write); failed != nil {
+		var got client.Response[api.NodeReply]
+		if got, failed = do(ctx, ref, write.options()); failed != nil {
 			break
 		}
-		replies, found.index = append(replies, got.raw), got.value.Index
-		found.items = append(found.items, got.value)
+		replies, found.Index = append(replies, got.Raw), got.Value.Index
+		found.Items = append(found.Items, got.Value)
 		if !write.dryRun {
 			if failed = a.waitForNode(ctx, ref, until); failed != nil {
 				break
@@ -269,11 +269,11 @@ func (a *app) eachNodeAsList(ctx context.Context, verb string, refs []string, bo
 	if len(replies) == 0 {
 		return failed
 	}
-	raw, err := marshal(map[string]any{"items": replies, "index": found.index})
+	raw, err := term.Marshal(map[string]any{"items": replies, "index": found.Index})
 	if err != nil {
 		return err
 	}
-	found.raw = raw
+	found.Raw = raw
 	return cmp.Or(showList(a, found, repliedNode, nil), failed)
 }
 
@@ -285,30 +285,30 @@ func repliedNode(r api.NodeReply) string {
 	return r.Node.Name
 }
 
-func (a *app) showNodeReply(got answer[api.NodeReply], ref, done string, write *writeFlags) error {
-	name := first(repliedNode(got.value), ref)
-	return a.show(shown{json: got.raw, names: []string{name}, text: func(p *page) {
-		p.line("node %s %s %s", name, write.would(done), write.done(got.value.Index))
+func (a *app) showNodeReply(got client.Response[api.NodeReply], ref, done string, write *writeFlags) error {
+	name := term.First(repliedNode(got.Value), ref)
+	return a.Show(term.Result{JSON: got.Raw, Names: []string{name}, Text: func(p *term.Page) {
+		p.Line("node %s %s %s", name, write.would(done), write.done(got.Value.Index))
 	}})
 }
 
 func nodeCordon(a *app) *cobra.Command {
-	return nodeVerb{verb: "cordon", short: "take no new instances on nodes", done: "is cordoned", waitFor: "cordoned", reason: true}.command(a)
+	return nodeVerb{verb: "cordon", short: "take no new instances on nodes", done: "is cordoned", waitFor: "cordoned", intent: client.Nodes.Cordon}.command(a)
 }
 
 func nodeUncordon(a *app) *cobra.Command {
-	return nodeVerb{verb: "uncordon", short: "take new instances again; cancels a running drain", done: "takes new instances again", waitFor: "active", reason: true}.command(a)
+	return nodeVerb{verb: "uncordon", short: "take new instances again; cancels a running drain", done: "takes new instances again", waitFor: "active", intent: client.Nodes.Uncordon}.command(a)
 }
 
 func nodeDisable(a *app) *cobra.Command {
 	return nodeVerb{
-		verb: "disable", short: "treat nodes as removed: evict at once", done: "is disabled", waitFor: "disabled", reason: true,
+		verb: "disable", short: "treat nodes as removed: evict at once", done: "is disabled", waitFor: "disabled", intent: client.Nodes.Disable,
 		long: "Treats nodes as removed. Evicts like a drain, but does not wait for replacements and skips the budgets of groups. It never stops what holds the only copy of data.",
 	}.command(a)
 }
 
 func nodeEnable(a *app) *cobra.Command {
-	return nodeVerb{verb: "enable", short: "end disable", done: "is enabled", waitFor: "active", reason: true}.command(a)
+	return nodeVerb{verb: "enable", short: "end disable", done: "is enabled", waitFor: "active", intent: client.Nodes.Enable}.command(a)
 }
 
 func nodeConfirmDead(a *app) *cobra.Command {
@@ -322,7 +322,7 @@ func nodeConfirmDead(a *app) *cobra.Command {
 func nodeLabel(a *app) *cobra.Command {
 	var write writeFlags
 	cmd := &cobra.Command{
-		Use: "label NODE KEY=VALUE... KEY-...", Short: "set labels of a node, or remove them", Args: atLeast(2), ValidArgsFunction: a.complete("nodes"),
+		Use: "label NODE KEY=VALUE... KEY-...", Short: "set labels of a node, or remove them", Args: term.AtLeast(2), ValidArgsFunction: a.complete("nodes"),
 		Example: "outspan node label n7 rack=r2 disk=ssd\noutspan node label n7 disk-",
 		Long:    "Sets labels of a node, or removes them. They win over those of the agent's configuration. An agent can't set labels that begin with \"operator.\":\nuse these in constraints that must not depend on what a machine says of itself.",
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -334,15 +334,17 @@ func nodeLabel(a *app) *cobra.Command {
 				case ok && key != "" && value != "":
 					labels[key] = value
 				case ok && key != "":
-					return usage("label %s has no value", key).WithHint("to remove it write: %s-", key)
+					return term.Usage("label %s has no value", key).WithHint("to remove it write: %s-", key)
 				case remove && bare != "":
 					labels[bare] = ""
 				default:
-					return usage("%q is neither KEY=VALUE nor KEY-", arg).
+					return term.Usage("%q is neither KEY=VALUE nor KEY-", arg).
 						WithHint("write: outspan node label %s rack=r1; to remove a label: rack-", args[0])
 				}
 			}
-			return a.eachNode(cmd.Context(), "label", "has new labels", args[:1], map[string]any{"labels": labels}, &write, &waitFlags{})
+			return a.eachNode(cmd.Context(), "label", "has new labels", args[:1], func(ctx context.Context, ref string, o client.WriteOptions) (client.Response[api.NodeReply], error) {
+				return a.client().Nodes.Label(ctx, ref, api.LabelBody{Labels: labels}, o)
+			}, &write, &waitFlags{})
 		},
 	}
 	write.register(cmd, "check only, change nothing")
@@ -353,22 +355,20 @@ func nodeForget(a *app) *cobra.Command {
 	var write writeFlags
 	var lose []string
 	cmd := &cobra.Command{
-		Use: "forget NODE", Short: "remove an offline node on which nothing is left", Args: exactly("NODE"), ValidArgsFunction: a.complete("nodes"),
+		Use: "forget NODE", Short: "remove an offline node on which nothing is left", Args: term.Exactly("NODE"), ValidArgsFunction: a.complete("nodes"),
 		Long: `Removes an offline node on which nothing is left. While the node is the home of a local volume this is refused and lists the volumes: bring the node back,
 or restore backups on other nodes. --lose-data JOB/GROUP gives the data of a group up: its slots start empty on other nodes. That is recorded and shown by why.`,
 		Example: "outspan node forget n7 --dry-run\noutspan node forget n7 --lose-data cache/main",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			q := write.query()
-			q["lose_data"] = lose
-			got, err := call[api.ForgetReply](cmd.Context(), a, http.MethodDelete, "/v1/nodes/"+segment(args[0]), q, nil)
+			got, err := a.client().Nodes.Forget(cmd.Context(), args[0], client.ForgetOptions{WriteOptions: write.options(), LoseData: lose})
 			if err != nil {
 				return err
 			}
-			name := first(repliedNode(got.value.NodeReply), args[0])
-			return a.show(shown{json: got.raw, names: []string{name}, text: func(p *page) {
-				p.line("node %s %s %s", name, write.would("is forgotten"), write.done(got.value.Index))
-				for _, id := range got.value.Lost {
-					p.line("  the data of volume %s is lost", id)
+			name := term.First(repliedNode(got.Value.NodeReply), args[0])
+			return a.Show(term.Result{JSON: got.Raw, Names: []string{name}, Text: func(p *term.Page) {
+				p.Line("node %s %s %s", name, write.would("is forgotten"), write.done(got.Value.Index))
+				for _, id := range got.Value.Lost {
+					p.Line("  the data of volume %s is lost", id)
 				}
 			}})
 		},

@@ -11,6 +11,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outspan/outspan/api"
+	"github.com/outspan/outspan/client"
+	"github.com/outspan/outspan/internal/cli/term"
 	"github.com/outspan/outspan/model"
 )
 
@@ -18,24 +20,17 @@ import (
 type drainFlags struct {
 	write    writeFlags
 	until    waitFlags
-	body     drainRequest
-	deadline durationValue
+	body     api.DrainBody
+	deadline term.DurationFlag
 	selector string
 	order    string
 	detach   bool
 }
 
-// drainRequest is the body of POST /v1/drains.
-type drainRequest struct {
-	Nodes    []string          `json:"nodes,omitempty"`
-	Selector map[string]string `json:"selector,omitempty"`
-	api.DrainChoices
-}
-
 func (f *drainFlags) register(cmd *cobra.Command) {
 	f.write.register(cmd, "show the forecast, change nothing; exit code 21 if the drain could not end by itself")
 	fs, c := cmd.Flags(), &f.body.DrainChoices
-	f.deadline.d = new(model.Duration)
+	f.deadline.Value = new(model.Duration)
 	fs.Var(&f.deadline, "deadline", "for each node, from its turn: 1h, or none (default: the setting drain_deadline)")
 	fs.BoolVar(&f.detach, "detach", false, "return once the drain has started, instead of following it")
 	fs.BoolVar(&c.Force, "force", false, "also stop what its role says never to stop; recorded")
@@ -61,7 +56,7 @@ func (f *drainFlags) checkWait() error {
 	case "started":
 		f.detach = true
 	default:
-		return usage("--wait=%s: a drain has no such state to wait for", f.until.state).WithHint("use drained or started")
+		return term.Usage("--wait=%s: a drain has no such state to wait for", f.until.state).WithHint("use drained or started")
 	}
 	return nil
 }
@@ -88,28 +83,28 @@ func (a *app) drainNodes(ctx context.Context, nodes []string, f *drainFlags) err
 	if err := a.chooseNodes(ctx, nodes, f); err != nil {
 		return err
 	}
-	if f.deadline.set {
-		f.body.Deadline = f.deadline.d
+	if f.deadline.Given {
+		f.body.Deadline = f.deadline.Value
 	}
 	if f.write.requestID == "" { // so that asking again with the same id gives the same answer
 		f.write.requestID = string(f.body.ID)
 	}
-	got, err := post[api.DrainReply](ctx, a, "/v1/drains", f.write.query(), f.body)
+	got, err := a.client().Drains.Start(ctx, f.body, f.write.options())
 	if err != nil {
 		return err
 	}
 	switch {
 	case f.write.dryRun:
-		return cmp.Or(a.showDrainReply(got, f), stuckForecast(got.value))
-	case f.detach || got.value.Drain == "":
-		return cmp.Or(a.showDrainReply(got, f), rejected(got.value))
-	case a.output.machine():
-		return cmp.Or(a.followQuietly(ctx, got, f), rejected(got.value))
+		return cmp.Or(a.showDrainReply(got, f), stuckForecast(got.Value))
+	case f.detach || got.Value.Drain == "":
+		return cmp.Or(a.showDrainReply(got, f), rejected(got.Value))
+	case a.Output.Machine():
+		return cmp.Or(a.followQuietly(ctx, got, f), rejected(got.Value))
 	}
 	if err := a.showDrainReply(got, f); err != nil {
 		return err
 	}
-	return cmp.Or(a.followDrain(ctx, string(got.value.Drain), &f.until), rejected(got.value))
+	return cmp.Or(a.followDrain(ctx, string(got.Value.Drain), &f.until), rejected(got.Value))
 }
 
 // chooseNodes fills in which nodes to drain, in which order.
@@ -119,23 +114,23 @@ func (a *app) chooseNodes(ctx context.Context, nodes []string, f *drainFlags) er
 	case err != nil:
 		return err
 	case len(nodes) == 0 && len(labels) == 0:
-		return usage("no node is given").WithHint("write: outspan node drain NODE..., or --selector k=v")
+		return term.Usage("no node is given").WithHint("write: outspan node drain NODE..., or --selector k=v")
 	case len(nodes) > 0 && len(labels) > 0:
-		return usage("nodes and --selector are both given").WithHint("give one of them")
+		return term.Usage("nodes and --selector are both given").WithHint("give one of them")
 	case f.order == "given" || f.order == "name" && len(labels) > 0:
 		f.body.Nodes, f.body.Selector = nodes, labels
 		return a.checkNodes(ctx, nodes)
 	case f.order != "name" && f.order != "fewest" && f.order != "most":
-		return usage("--order %q is unknown", f.order).WithHint("use given, name, fewest or most")
+		return term.Usage("--order %q is unknown", f.order).WithHint("use given, name, fewest or most")
 	}
-	known, err := list[api.Node](ctx, a, "/v1/nodes", nil)
+	known, err := a.client().Nodes.List(ctx, client.ListOptions{})
 	if err != nil {
 		return err
 	}
 	if err := a.checkNodes(ctx, nodes); err != nil {
 		return err
 	}
-	f.body.Nodes = orderNodes(known.items, nodes, labels, f.order)
+	f.body.Nodes = orderNodes(known.Items, nodes, labels, f.order)
 	if len(f.body.Nodes) == 0 {
 		return model.Refuse(model.CodeNotFound, "no node has these labels").WithHint("list them with: outspan node ls -o wide")
 	}
@@ -177,54 +172,54 @@ func orderNodes(known []api.Node, named []string, labels map[string]string, orde
 	return named
 }
 
-func (a *app) showDrainReply(got answer[api.DrainReply], f *drainFlags) error {
-	r := got.value
-	return a.show(shown{json: got.raw, names: []string{string(r.Drain)}, text: func(p *page) { p.drainReply(r, f) }})
+func (a *app) showDrainReply(got client.Response[api.DrainReply], f *drainFlags) error {
+	r := got.Value
+	return a.Show(term.Result{JSON: got.Raw, Names: []string{string(r.Drain)}, Text: func(p *term.Page) { drainReplyPage(p, r, f) }})
 }
 
-func (p *page) drainReply(r api.DrainReply, f *drainFlags) {
+func drainReplyPage(p *term.Page, r api.DrainReply, f *drainFlags) {
 	verb := "started on"
 	if f.write.dryRun {
 		verb = "would start on"
 	}
-	p.line("drain %s %s %s %s", r.Drain, verb, joined(r.Started), f.write.done(r.Index))
+	p.Line("drain %s %s %s %s", r.Drain, verb, term.Joined(r.Started), f.write.done(r.Index))
 	for _, one := range r.Rejected {
-		p.line("rejected: %s: %s (%s)", one.Node, one.Message, one.Code)
+		p.Line("rejected: %s: %s (%s)", one.Node, one.Message, one.Code)
 	}
 	if len(r.Forecast) == 0 {
-		p.line("nothing has to move")
+		p.Line("nothing has to move")
 		return
 	}
-	p.section("Forecast")
-	p.forecastTable(r.Forecast)
-	p.forecastReasons("  ", r.Forecast)
+	p.Section("Forecast")
+	forecastTable(p, r.Forecast)
+	forecastReasons(p, "  ", r.Forecast)
 	if stuckForecast(r) != nil {
-		p.line("this drain can't end by itself")
+		p.Line("this drain can't end by itself")
 	}
-	p.line("%s", forecastSums(r.Forecast))
+	p.Line("%s", forecastSums(r.Forecast))
 }
 
 // forecastTable lists what happens to each instance; where there are many, how many fare alike, unless all are asked
 // for.
-func (p *page) forecastTable(forecast []api.DrainForecast) {
-	if len(forecast) <= listedAtMost || p.wide {
+func forecastTable(p *term.Page, forecast []api.DrainForecast) {
+	if len(forecast) <= listedAtMost || p.Wide {
 		columns := forecastColumns(func(f api.DrainForecast) api.DrainForecast { return f })
-		rows(p, forecast, slices.Insert(columns, 1, column[api.DrainForecast]{head: "instance", cell: func(f api.DrainForecast) string { return string(f.Instance) }}))
+		term.Rows(p, forecast, slices.Insert(columns, 1, term.Column[api.DrainForecast]{Head: "instance", Cell: func(f api.DrainForecast) string { return string(f.Instance) }}))
 		return
 	}
 	columns := forecastColumns(func(f forecastCount) api.DrainForecast { return f.DrainForecast })
-	rows(p, countForecast(forecast), slices.Insert(columns, 1, column[forecastCount]{head: "instances", cell: func(f forecastCount) string { return fmt.Sprint(f.count) }}))
-	p.line("  each instance: -o wide")
+	term.Rows(p, countForecast(forecast), slices.Insert(columns, 1, term.Column[forecastCount]{Head: "instances", Cell: func(f forecastCount) string { return fmt.Sprint(f.count) }}))
+	p.Line("  each instance: -o wide")
 }
 
-func forecastColumns[T any](of func(T) api.DrainForecast) []column[T] {
-	return []column[T]{
-		{head: "node", cell: func(t T) string { return of(t).Node }},
-		{head: "group", cell: func(t T) string { return string(of(t).Group) }},
-		{head: "class", cell: func(t T) string { return classText(of(t)) }},
-		{head: "action", cell: func(t T) string { return string(of(t).Action) }},
-		{head: "target", cell: func(t T) string { return of(t).Target }},
-		{head: "blocker", cell: func(t T) string { return string(of(t).Blocker) }},
+func forecastColumns[T any](of func(T) api.DrainForecast) []term.Column[T] {
+	return []term.Column[T]{
+		{Head: "node", Cell: func(t T) string { return of(t).Node }},
+		{Head: "group", Cell: func(t T) string { return string(of(t).Group) }},
+		{Head: "class", Cell: func(t T) string { return classText(of(t)) }},
+		{Head: "action", Cell: func(t T) string { return string(of(t).Action) }},
+		{Head: "target", Cell: func(t T) string { return of(t).Target }},
+		{Head: "blocker", Cell: func(t T) string { return string(of(t).Blocker) }},
 	}
 }
 
@@ -232,7 +227,7 @@ func forecastColumns[T any](of func(T) api.DrainForecast) []column[T] {
 func stuckForecast(r api.DrainReply) error {
 	for _, one := range r.Forecast {
 		if one.Never || strings.HasPrefix(string(one.Blocker), string(model.Unschedulable(""))) {
-			return quiet{exitNotAllPlaced}
+			return term.Quiet{Code: term.ExitNotAllPlaced}
 		}
 	}
 	return nil
@@ -255,19 +250,19 @@ type drainResult struct {
 }
 
 // followQuietly follows a drain for a program: one document at the end, progress on stderr.
-func (a *app) followQuietly(ctx context.Context, got answer[api.DrainReply], f *drainFlags) error {
-	end, failed := a.watchDrain(ctx, string(got.value.Drain), &f.until, a.note)
+func (a *app) followQuietly(ctx context.Context, got client.Response[api.DrainReply], f *drainFlags) error {
+	end, failed := a.watchDrain(ctx, string(got.Value.Drain), &f.until, a.Note)
 	if failed != nil && end == nil {
 		var known *model.Error
 		if !errors.As(failed, &known) || known.Code != codeWaitTimedOut {
 			return failed
 		}
 	}
-	s, err := shownValue(drainResult{got.value, end}, []string{string(got.value.Drain)}, nil)
+	s, err := term.ResultOf(drainResult{got.Value, end}, []string{string(got.Value.Drain)}, nil)
 	if err != nil {
 		return err
 	}
-	return cmp.Or(a.show(s), failed)
+	return cmp.Or(a.Show(s), failed)
 }
 
 // nodesThat names the nodes of a drain that ended so.
@@ -305,4 +300,64 @@ func classText(f api.DrainForecast) string {
 		return "member"
 	}
 	return string(f.Class)
+}
+
+func nodeAckBlockers(a *app) *cobra.Command {
+	var write writeFlags
+	cmd := &cobra.Command{
+		Use: "ack-blockers NODE [INSTANCE...]", Short: "accept that instances stay running on a draining node", Args: term.AtLeast(1), ValidArgsFunction: a.complete("nodes", "instances"),
+		Long: "Accepts that instances stay running on a draining node, so that its drain can end. Without instances: all that block now.",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var body api.AckBody
+			for _, id := range args[1:] {
+				body.Instances = append(body.Instances, model.InstanceID(id))
+			}
+			got, err := a.client().Nodes.AckBlockers(cmd.Context(), args[0], body, write.options())
+			if err != nil {
+				return err
+			}
+			slots := a.slotsOn(cmd.Context(), repliedNode(got.Value))
+			return a.Show(term.Result{JSON: got.Raw, Names: []string{term.First(repliedNode(got.Value), args[0])}, Text: func(p *term.Page) {
+				ackedPage(p, got.Value, args[0], slots, &write)
+			}})
+		},
+	}
+	write.register(cmd, "check only, change nothing")
+	return cmd
+}
+
+// slotsOn tells which slot each instance of a node fills; nothing where that can't be asked.
+func (a *app) slotsOn(ctx context.Context, node string) map[model.InstanceID]string {
+	slots := map[model.InstanceID]string{}
+	if node == "" || a.Output.Machine() {
+		return slots
+	}
+	found, err := a.client().Instances.List(ctx, client.InstanceListOptions{Node: node})
+	if err != nil {
+		return slots // the write has been carried out: its outcome is told without them
+	}
+	for _, i := range found.Items {
+		slots[i.ID] = fmt.Sprintf("%s slot %d", model.NewGroupID(i.Job, i.Group), i.Slot)
+	}
+	return slots
+}
+
+// acked lists the instances that stay running on a node: those that were acknowledged now, and those before.
+func ackedPage(p *term.Page, r api.NodeReply, ref string, slots map[model.InstanceID]string, write *writeFlags) {
+	if r.Node == nil || len(r.Node.Acked) == 0 {
+		p.Line("nothing blocks on node %s: nothing is acknowledged %s", term.First(repliedNode(r), ref), write.done(r.Index))
+		return
+	}
+	verb := "has its blockers acknowledged"
+	if write.dryRun {
+		verb = "would have its blockers acknowledged"
+	}
+	p.Line("node %s %s %s; these stay running:", r.Node.Name, verb, write.done(r.Index))
+	for n, id := range r.Node.Acked {
+		if n == listedAtMost && !p.Wide {
+			p.Line("  %d more: -o wide", len(r.Node.Acked)-n)
+			break
+		}
+		p.Line("%s", strings.TrimRight("  "+string(id)+"  "+slots[id], " "))
+	}
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"net/url"
 	"slices"
 	"time"
 
@@ -12,7 +11,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outspan/outspan/api"
-	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/client"
+	"github.com/outspan/outspan/internal/cli/term"
 	"github.com/outspan/outspan/model"
 )
 
@@ -25,7 +25,7 @@ type rollFlags struct {
 	noReboot   bool
 	resume     string
 	parallel   int
-	deadline   durationValue
+	deadline   term.DurationFlag
 	within     time.Duration
 	message    string
 }
@@ -39,7 +39,7 @@ func (f *rollFlags) register(cmd *cobra.Command) {
 	fs.BoolVar(&f.noReboot, "no-reboot", false, "the command of --exec reboots nothing, such as an update of packages: the node is taken back when it has ended")
 	fs.StringVar(&f.resume, "resume", "", "go on with the roll of this id, from any machine")
 	fs.IntVar(&f.parallel, "max-parallel-nodes", 1, "how many nodes at once")
-	f.deadline.d = new(model.Duration)
+	f.deadline.Value = new(model.Duration)
 	fs.Var(&f.deadline, "deadline", "of each drain: 1h, or none (default: the setting drain_deadline)")
 	fs.DurationVar(&f.within, "within", 30*time.Minute, "how long a node may take to come back, and its groups to be whole again")
 	fs.StringVarP(&f.message, "message", "m", "", "why, for people")
@@ -64,7 +64,7 @@ Exit codes: 0 every node is done; 21 (with --dry-run) a node could not be draine
 func (a *app) rollNodes(ctx context.Context, nodes []string, f *rollFlags) error {
 	if f.resume != "" {
 		if len(nodes) > 0 || f.selector != "" {
-			return usage("--resume goes on with the nodes of the roll").WithHint("leave nodes and --selector out")
+			return term.Usage("--resume goes on with the nodes of the roll").WithHint("leave nodes and --selector out")
 		}
 		return a.resumeRoll(ctx, f)
 	}
@@ -75,11 +75,11 @@ func (a *app) rollNodes(ctx context.Context, nodes []string, f *rollFlags) error
 	case f.dryRun:
 		return a.forecastRoll(ctx, names)
 	case (f.exec == "") == !f.waitReboot:
-		return usage("say what reboots a node: --exec 'CMD {node}', or --wait-reboot").WithHint("see what would happen with --dry-run")
+		return term.Usage("say what reboots a node: --exec 'CMD {node}', or --wait-reboot").WithHint("see what would happen with --dry-run")
 	case f.noReboot && f.exec == "":
-		return usage("--no-reboot needs --exec").WithHint("say what is to be done on each node: --exec 'CMD {node}' --no-reboot")
+		return term.Usage("--no-reboot needs --exec").WithHint("say what is to be done on each node: --exec 'CMD {node}' --no-reboot")
 	case f.parallel < 1:
-		return usage("--max-parallel-nodes is %d; it must be at least 1", f.parallel)
+		return term.Usage("--max-parallel-nodes is %d; it must be at least 1", f.parallel)
 	}
 	return a.runRoll(ctx, &roll{plan: model.Roll{ID: ulid.Make().String(), Nodes: names, Exec: f.exec, Parallel: f.parallel, NoReboot: f.noReboot}, flags: f})
 }
@@ -91,19 +91,19 @@ func (a *app) rolledNodes(ctx context.Context, refs []string, f *rollFlags) ([]s
 	case err != nil:
 		return nil, err
 	case len(refs) == 0 && len(labels) == 0:
-		return nil, usage("no node is given").WithHint("write: outspan node roll NODE..., or --selector k=v")
+		return nil, term.Usage("no node is given").WithHint("write: outspan node roll NODE..., or --selector k=v")
 	case len(refs) > 0 && len(labels) > 0:
-		return nil, usage("nodes and --selector are both given").WithHint("give one of them")
+		return nil, term.Usage("nodes and --selector are both given").WithHint("give one of them")
 	}
 	var names []string
 	for _, ref := range refs {
-		got, err := get[api.Node](ctx, a, "/v1/nodes/"+segment(ref), nil)
+		got, err := a.client().Nodes.Get(ctx, ref, client.ReadOptions{})
 		if err != nil {
 			return nil, err
 		}
-		n := &got.value
+		n := &got.Value
 		if ref != n.Name && ref != string(n.ID) {
-			return nil, fsm.NoSuch("node", ref, []string{n.Name}) // a read takes a prefix
+			return nil, model.NoSuch("node", ref, []string{n.Name}) // a read takes a prefix
 		}
 		if !slices.Contains(names, n.Name) {
 			names = append(names, n.Name)
@@ -112,11 +112,11 @@ func (a *app) rolledNodes(ctx context.Context, refs []string, f *rollFlags) ([]s
 	if len(labels) == 0 {
 		return names, nil
 	}
-	known, err := list[api.Node](ctx, a, "/v1/nodes", nil)
+	known, err := a.client().Nodes.List(ctx, client.ListOptions{})
 	if err != nil {
 		return nil, err
 	}
-	if names = orderNodes(known.items, nil, labels, "name"); len(names) == 0 {
+	if names = orderNodes(known.Items, nil, labels, "name"); len(names) == 0 {
 		return nil, model.Refuse(model.CodeNotFound, "no node has these labels").WithHint("list them with: outspan node ls -o wide")
 	}
 	return names, nil
@@ -132,9 +132,9 @@ func (a *app) resumeRoll(ctx context.Context, f *rollFlags) error {
 	r := &roll{plan: *drains[0].Options.Roll, flags: f}
 	switch {
 	case f.exec != "" && f.waitReboot:
-		return usage("--exec and --wait-reboot are both given").WithHint("give one of them")
-	case f.noReboot && (f.waitReboot || first(f.exec, r.plan.Exec) == ""):
-		return usage("--no-reboot needs a command").WithHint("say what is to be done on each node: --exec 'CMD {node}' --no-reboot")
+		return term.Usage("--exec and --wait-reboot are both given").WithHint("give one of them")
+	case f.noReboot && (f.waitReboot || term.First(f.exec, r.plan.Exec) == ""):
+		return term.Usage("--no-reboot needs a command").WithHint("say what is to be done on each node: --exec 'CMD {node}' --no-reboot")
 	case f.exec != "" || f.waitReboot:
 		r.plan.Exec, r.plan.NoReboot = f.exec, f.noReboot
 	case f.noReboot:
@@ -148,12 +148,12 @@ func (a *app) resumeRoll(ctx context.Context, f *rollFlags) error {
 
 // drainsOfRoll are the drains of a roll, the latest first.
 func (a *app) drainsOfRoll(ctx context.Context, id string) ([]api.Drain, error) {
-	all, err := list[api.Drain](ctx, a, "/v1/drains", nil)
+	all, err := a.client().Drains.List(ctx, client.ListOptions{})
 	if err != nil {
 		return nil, err
 	}
 	var found []api.Drain
-	for _, d := range all.items {
+	for _, d := range all.Items {
 		if r := d.Options.Roll; r != nil && r.ID == id {
 			found = append(found, d)
 		}
@@ -176,30 +176,30 @@ type rollForecast struct {
 
 // forecastRoll tells for each node in sequence what its drain would do, and the room that is left meanwhile.
 func (a *app) forecastRoll(ctx context.Context, names []string) error {
-	known, err := list[api.Node](ctx, a, "/v1/nodes", nil)
+	known, err := a.client().Nodes.List(ctx, client.ListOptions{})
 	if err != nil {
 		return err
 	}
 	stuck := false
 	all := make([]rollForecast, 0, len(names))
 	for _, name := range names {
-		got, err := post[api.DrainReply](ctx, a, "/v1/drains", url.Values{"dry_run": {"true"}}, drainRequest{Nodes: []string{name}})
+		got, err := a.client().Drains.Start(ctx, api.DrainBody{Nodes: []string{name}}, client.WriteOptions{DryRun: true})
 		if err != nil {
 			return err
 		}
-		one := rollForecast{Node: name, Forecast: got.value.Forecast, Rejected: got.value.Rejected, FreeMemory: freeWithout(known.items, name)}
-		one.Stuck = stuckForecast(got.value) != nil || len(one.Rejected) > 0
+		one := rollForecast{Node: name, Forecast: got.Value.Forecast, Rejected: got.Value.Rejected, FreeMemory: freeWithout(known.Items, name)}
+		one.Stuck = stuckForecast(got.Value) != nil || len(one.Rejected) > 0
 		stuck = stuck || one.Stuck
 		all = append(all, one)
 	}
-	s, err := shownValue(map[string]any{"items": all, "index": known.index}, names, func(p *page) { p.rollForecast(all) })
+	s, err := term.ResultOf(map[string]any{"items": all, "index": known.Index}, names, func(p *term.Page) { rollForecastTable(p, all) })
 	if err != nil {
 		return err
 	}
-	if err := a.show(s); err != nil || !stuck {
+	if err := a.Show(s); err != nil || !stuck {
 		return err
 	}
-	return quiet{exitNotAllPlaced}
+	return term.Quiet{Code: term.ExitNotAllPlaced}
 }
 
 // freeWithout is the memory that the other eligible nodes have left once they hold what the node holds now; negative if
@@ -217,7 +217,7 @@ func freeWithout(nodes []api.Node, name string) int64 {
 	return free
 }
 
-func (p *page) rollForecast(all []rollForecast) {
+func rollForecastTable(p *term.Page, all []rollForecast) {
 	count := func(f rollForecast, actions ...model.Action) string {
 		n := 0
 		for _, one := range f.Forecast {
@@ -227,22 +227,22 @@ func (p *page) rollForecast(all []rollForecast) {
 		}
 		return fmt.Sprint(n)
 	}
-	rows(p, all, []column[rollForecast]{
-		{head: "node", cell: func(f rollForecast) string { return f.Node }},
-		{head: "move", cell: func(f rollForecast) string { return count(f, model.ActionMove, model.ActionStopFirst) }},
-		{head: "stop", cell: func(f rollForecast) string { return count(f, model.ActionStop) }},
-		{head: "stay", cell: func(f rollForecast) string { return count(f, model.ActionLeave) }},
-		{head: "blocked", cell: func(f rollForecast) string { return count(f, model.ActionWait) }},
-		{head: "room left meanwhile", cell: func(f rollForecast) string { return sizeText(f.FreeMemory) }},
-		{head: "can finish", cell: func(f rollForecast) string { return yesNo(!f.Stuck) }},
+	term.Rows(p, all, []term.Column[rollForecast]{
+		{Head: "node", Cell: func(f rollForecast) string { return f.Node }},
+		{Head: "move", Cell: func(f rollForecast) string { return count(f, model.ActionMove, model.ActionStopFirst) }},
+		{Head: "stop", Cell: func(f rollForecast) string { return count(f, model.ActionStop) }},
+		{Head: "stay", Cell: func(f rollForecast) string { return count(f, model.ActionLeave) }},
+		{Head: "blocked", Cell: func(f rollForecast) string { return count(f, model.ActionWait) }},
+		{Head: "room left meanwhile", Cell: func(f rollForecast) string { return model.SizeText(f.FreeMemory) }},
+		{Head: "can finish", Cell: func(f rollForecast) string { return term.YesNo(!f.Stuck) }},
 	})
 	for _, f := range all {
 		for _, one := range f.Rejected {
-			p.line("  %s: %s (%s)", f.Node, one.Message, one.Code)
+			p.Line("  %s: %s (%s)", f.Node, one.Message, one.Code)
 		}
 		for _, sum := range sumsOf(blockersOf(f.Forecast)) {
-			p.line("  %s: %s", f.Node, sumText(sum))
+			p.Line("  %s: %s", f.Node, sumText(sum))
 		}
 	}
-	p.line("(dry run: nothing was changed)")
+	p.Line("(dry run: nothing was changed)")
 }

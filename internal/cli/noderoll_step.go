@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
 	"os"
 	"os/exec"
 	"slices"
@@ -14,6 +13,8 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/api"
+	"github.com/outspan/outspan/client"
+	"github.com/outspan/outspan/internal/cli/term"
 	"github.com/outspan/outspan/model"
 )
 
@@ -29,10 +30,11 @@ type roll struct {
 	plan  model.Roll
 	flags *rollFlags
 
-	mu    sync.Mutex
-	p     *progress
-	took  []time.Duration // of the nodes that were done here
-	steps []rollStep
+	console *term.Console
+	mu      sync.Mutex
+	p       *term.Progress
+	took    []time.Duration // of the nodes that were done here
+	steps   []rollStep
 }
 
 // rollStep is how far one node is.
@@ -49,11 +51,11 @@ func (r *roll) say(node, format string, args ...any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	text := node + ": " + fmt.Sprintf(format, args...)
-	if r.p.a.output.machine() {
-		r.p.a.note("%s", text)
+	if r.console.Output.Machine() {
+		r.console.Note("%s", text)
 		return
 	}
-	r.p.line("%s", text)
+	r.p.Line("%s", text)
 }
 
 // set notes how a node ended.
@@ -88,28 +90,28 @@ func (r *roll) left() string {
 	}
 	if pending > 0 && len(r.took) > 0 {
 		rest := total / time.Duration(len(r.took)) * time.Duration(pending) / time.Duration(max(r.plan.Parallel, 1))
-		text += ", about " + span(rest) + " left"
+		text += ", about " + term.Span(rest) + " left"
 	}
 	return text
 }
 
 // runRoll takes the nodes in order, a few at once, until one fails.
 func (a *app) runRoll(ctx context.Context, r *roll) error {
-	r.p = &progress{a: a}
+	r.console, r.p = &a.Console, term.NewProgress(&a.Console)
 	r.steps = make([]rollStep, len(r.plan.Nodes))
 	for i, node := range r.plan.Nodes {
 		r.steps[i] = rollStep{Node: node, State: "pending"}
 	}
-	r.say("roll "+r.plan.ID, "%s", joined(r.plan.Nodes))
+	r.say("roll "+r.plan.ID, "%s", term.Joined(r.plan.Nodes))
 	err := a.rollAll(ctx, r)
 	if err != nil {
-		a.note("roll %s has stopped: %s\n  go on with: outspan node roll --resume %s", r.plan.ID, r.left(), r.plan.ID)
+		a.Note("roll %s has stopped: %s\n  go on with: outspan node roll --resume %s", r.plan.ID, r.left(), r.plan.ID)
 	}
-	s, failed := shownValue(map[string]any{"roll": r.plan.ID, "nodes": r.steps}, r.plan.Nodes, func(p *page) {
-		p.line("roll %s: %s", r.plan.ID, r.left())
+	s, failed := term.ResultOf(map[string]any{"roll": r.plan.ID, "nodes": r.steps}, r.plan.Nodes, func(p *term.Page) {
+		p.Line("roll %s: %s", r.plan.ID, r.left())
 	})
-	if failed == nil && (err == nil || a.output.machine()) {
-		failed = a.show(s)
+	if failed == nil && (err == nil || a.Output.Machine()) {
+		failed = a.Show(s)
 	}
 	return cmp.Or(err, failed)
 }
@@ -154,16 +156,16 @@ func (a *app) rollAll(ctx context.Context, r *roll) error {
 
 // rollOne takes one node through its maintenance, from where it is.
 func (a *app) rollOne(ctx context.Context, r *roll, i int) error {
-	began, node := a.now(), r.plan.Nodes[i]
+	began, node := a.Now(), r.plan.Nodes[i]
 	drain, err := a.rollDrain(ctx, r, i)
 	if err == nil && drain != nil {
 		err = a.rollReturn(ctx, r, node, drain)
 	}
 	if err != nil {
-		r.set(i, "failed", drainOf(drain), a.now().Sub(began), err)
+		r.set(i, "failed", drainOf(drain), a.Now().Sub(began), err)
 		return err
 	}
-	took := a.now().Sub(began)
+	took := a.Now().Sub(began)
 	if drain == nil {
 		took = 0 // it was done before
 	}
@@ -182,7 +184,7 @@ func drainOf(d *api.Drain) model.DrainID {
 // rollDrain drains the node, or finds that it is drained for this roll. nil: the node has been through it all.
 func (a *app) rollDrain(ctx context.Context, r *roll, i int) (*api.Drain, error) {
 	name := r.plan.Nodes[i]
-	got, err := get[api.Node](ctx, a, "/v1/nodes/"+segment(name), nil)
+	got, err := a.client().Nodes.Get(ctx, name, client.ReadOptions{})
 	if err != nil {
 		return nil, err
 	}
@@ -191,21 +193,21 @@ func (a *app) rollDrain(ctx context.Context, r *roll, i int) (*api.Drain, error)
 	case err != nil:
 		return nil, err
 	case last == nil || last.Phase == model.PhaseFailed || last.Phase == model.PhaseCanceled:
-	case last.Phase == model.PhaseDrained && got.value.Intent != model.IntentDraining:
-		if r.plan.NoReboot || got.value.BootID != bootBefore(last, name) {
+	case last.Phase == model.PhaseDrained && got.Value.Intent != model.IntentDraining:
+		if r.plan.NoReboot || got.Value.BootID != bootBefore(last, name) {
 			return nil, nil
 		}
 		r.say(name, "was taken back before it was rebooted: it is drained again")
 	default:
 		return a.followRoll(ctx, r, name, last.ID)
 	}
-	body := drainRequest{Nodes: []string{name}}
+	body := api.DrainBody{Nodes: []string{name}}
 	body.ID = model.DrainID(fmt.Sprintf("%s.%d.%d", r.plan.ID, i+1, attempt+1))
-	body.Message, body.Roll = first(r.flags.message, "node roll "+r.plan.ID), &r.plan
-	if r.flags.deadline.set {
-		body.Deadline = r.flags.deadline.d
+	body.Message, body.Roll = term.First(r.flags.message, "node roll "+r.plan.ID), &r.plan
+	if r.flags.deadline.Given {
+		body.Deadline = r.flags.deadline.Value
 	}
-	if _, err := post[api.DrainReply](ctx, a, "/v1/drains", url.Values{"request_id": {string(body.ID)}}, body); err != nil {
+	if _, err := a.client().Drains.Start(ctx, body, client.WriteOptions{RequestID: model.RequestID(body.ID)}); err != nil {
 		return nil, err
 	}
 	return a.followRoll(ctx, r, name, body.ID)
@@ -248,19 +250,19 @@ func bootBefore(drain *api.Drain, name string) string {
 // rollReturn reboots a drained node, and takes it back.
 func (a *app) rollReturn(ctx context.Context, r *roll, name string, drain *api.Drain) error {
 	before := bootBefore(drain, name)
-	got, err := get[api.Node](ctx, a, "/v1/nodes/"+segment(name), nil)
+	got, err := a.client().Nodes.Get(ctx, name, client.ReadOptions{})
 	if err != nil {
 		return err
 	}
-	if r.plan.NoReboot || got.value.BootID == before { // otherwise it was rebooted while nobody watched
-		if err := a.reboot(ctx, r, got.value); err != nil {
+	if r.plan.NoReboot || got.Value.BootID == before { // otherwise it was rebooted while nobody watched
+		if err := a.reboot(ctx, r, got.Value); err != nil {
 			return err
 		}
 	}
 	if err := a.awaitBack(ctx, r, name, before); err != nil {
 		return err
 	}
-	if _, err := a.oneNode(ctx, "uncordon", name, map[string]string{"reason": "node roll " + r.plan.ID}, &writeFlags{}); err != nil {
+	if _, err := a.client().Nodes.Uncordon(ctx, name, api.IntentBody{Reason: "node roll " + r.plan.ID}, client.WriteOptions{}); err != nil {
 		return err
 	}
 	if err := a.awaitNode(ctx, name, r.flags.within, "it does not take instances again", func(n api.Node) bool { return n.Eligible }); err != nil {
@@ -304,7 +306,7 @@ func (a *app) reboot(ctx context.Context, r *roll, n api.Node) error {
 	cmd := exec.CommandContext(limited, "/bin/sh", "-c", text)
 	cmd.WaitDelay = 5 * time.Second
 	cmd.Env = append(os.Environ(), "OUTSPAN_NODE="+n.Name, "OUTSPAN_NODE_ADDRESS="+n.Address)
-	cmd.Stdout, cmd.Stderr = a.err, a.err
+	cmd.Stdout, cmd.Stderr = a.Err, a.Err
 	err := cmd.Run()
 	switch {
 	case ctx.Err() != nil:
@@ -319,7 +321,7 @@ func (a *app) reboot(ctx context.Context, r *roll, n api.Node) error {
 // awaitNode waits until a node is as wanted; limit 0: as long as it takes.
 func (a *app) awaitNode(ctx context.Context, name string, limit time.Duration, otherwise string, is func(api.Node) bool) error {
 	err := a.within(ctx, limit, func(ctx context.Context) error {
-		return watchEvery(ctx, a, "/v1/nodes/"+segment(name), time.Second, func(got answer[api.Node]) (bool, error) { return is(got.value), nil })
+		return watchEvery(ctx, a, of(a.client().Nodes.Get, name), time.Second, func(got client.Response[api.Node]) (bool, error) { return is(got.Value), nil })
 	})
 	if errors.Is(err, context.DeadlineExceeded) {
 		return model.Refuse(codeNotReturned, "node %s: %s after %s", name, otherwise, limit).WithHint("look at the machine; see: outspan node status %s", name)
@@ -336,11 +338,11 @@ func (a *app) awaitWhole(ctx context.Context, r *roll, name string, drain *api.D
 	lacking := ""
 	err = a.within(ctx, r.flags.within, func(ctx context.Context) error {
 		for {
-			jobs, err := list[api.Job](ctx, a, "/v1/jobs", nil)
-			if err != nil && exitOf(err) != exitTransient {
+			jobs, err := a.client().Jobs.List(ctx, client.ListOptions{})
+			if err != nil && exitOf(err) != term.ExitTransient {
 				return err
 			}
-			if lacking = lackingGroup(jobs.items, moved); err == nil && lacking == "" {
+			if lacking = lackingGroup(jobs.Items, moved); err == nil && lacking == "" {
 				return nil
 			}
 			if !wait(ctx, 250*time.Millisecond) {
@@ -357,12 +359,12 @@ func (a *app) awaitWhole(ctx context.Context, r *roll, name string, drain *api.D
 
 // movedGroups are the groups whose instances the drain replaced.
 func (a *app) movedGroups(ctx context.Context, drain *api.Drain) (map[model.GroupID]bool, error) {
-	all, err := list[api.Instance](ctx, a, "/v1/instances", nil)
+	all, err := a.client().Instances.List(ctx, client.InstanceListOptions{})
 	if err != nil {
 		return nil, err
 	}
 	moved := map[model.GroupID]bool{}
-	for _, i := range all.items {
+	for _, i := range all.Items {
 		if i.Cause == model.CauseNodeDraining && !i.CreatedAt.Before(drain.CreatedAt) {
 			moved[model.NewGroupID(i.Job, i.Group)] = true
 		}

@@ -1,5 +1,13 @@
 package cli
 
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/outspan/outspan/internal/cli/local"
+	"github.com/outspan/outspan/internal/cli/term"
+	"github.com/outspan/outspan/internal/daemon"
+)
+
 // noun is a thing that the command line knows, with what can be done to it.
 type noun struct {
 	name, short string
@@ -14,18 +22,18 @@ func nouns() []noun {
 		{name: "agent", short: "the worker process of a node", verbs: []verb{agentRun, agentStatus}},
 		{name: "budget", short: "what groups can lose at once and per window", verbs: []verb{budgetLs, budgetStatus, budgetSet, budgetRm}},
 		{name: "class", short: "named priorities, the highest first", verbs: []verb{classLs, classSet, classRm}},
-		{name: "config", short: "files of servers and agents", verbs: []verb{configValidate, configShow}},
-		{name: "debug", short: "look into the data of a stopped server", verbs: []verb{debugLog, debugEntry, debugSnapshot, debugStateCommand, debugDiff}},
+		{name: "config", short: "files of servers and agents", verbs: []verb{here(local.ConfigValidate), here(local.ConfigShow)}},
+		{name: "debug", short: "look into the data of a stopped server", verbs: []verb{here(local.DebugLog), here(local.DebugEntry), here(local.DebugSnapshot), here(local.DebugState), here(local.DebugDiff)}},
 		{name: "deployment", short: "the way of a job from one version to the next", verbs: []verb{deploymentLs, deploymentStatus, deploymentPromote, deploymentFail}},
 		{name: "drain", short: "empty nodes, and follow that", verbs: []verb{drainLs, drainStatus, drainWatch, drainPause, drainResume, drainCancel}, bare: nodeDrain},
-		{name: "gossip", short: "the key of the gossip pool", verbs: []verb{gossipKey}},
+		{name: "gossip", short: "the key of the gossip pool", verbs: []verb{here(local.GossipKey)}},
 		{name: "instance", short: "single runs of a group's program", verbs: []verb{instanceLs, instanceStatus, instanceWhy, instanceLogs, instanceEvict, instanceStop, instanceRestart}},
 		{name: "job", short: "what is to run", verbs: []verb{jobInit, jobValidate, jobPlan, jobRun, jobLs, jobStatus, jobHistory, jobRevert, jobScale, jobRestart, jobStop, jobLogs}},
 		{name: "node", short: "worker machines", verbs: []verb{nodeLs, nodeStatus, nodeDrain, nodeRoll, nodeCordon, nodeUncordon, nodeDisable, nodeEnable, nodeAckBlockers, nodeConfirmDead, nodeLabel, nodeForget}},
-		{name: "server", short: "control-plane processes", verbs: []verb{serverRun, serverMembers, serverHealth, serverVerify, serverJoin, serverPromote, serverRemove, serverTransferLeader, serverSnapshot, serverRecover, serverInit}},
+		{name: "server", short: "control-plane processes", verbs: []verb{serverRun, serverMembers, serverHealth, serverVerify, serverJoin, serverPromote, serverRemove, serverTransferLeader, serverSnapshot, here(local.ServerRecover), here(local.ServerInit)}},
 		{name: "service", short: "named ports and who serves them", verbs: []verb{serviceLs, serviceStatus}},
 		{name: "settings", short: "policy of the whole cluster", verbs: []verb{settingsGet, settingsSet, settingsPause, settingsResume}},
-		{name: "tls", short: "certificates", verbs: []verb{tlsCA, tlsCert}},
+		{name: "tls", short: "certificates", verbs: []verb{here(local.TLSCA), here(local.TLSCert)}},
 		{name: "volume", short: "data of instances on nodes", verbs: []verb{volumeLs, volumeStatus, volumeFind, volumeMigrate, volumeBackup, volumeBackups, volumeRestore, volumeAttach, volumeCancel, volumeForget}},
 	}
 }
@@ -35,6 +43,16 @@ func alone() []verb {
 	return []verb{
 		statusCommand, whyCommand, eventsCommand, logsCommand,
 		rebalanceCommand, aliasOf(jobRun, "run FILE"), aliasOf(jobPlan, "plan FILE"), aliasOf(jobStop, "stop JOB"),
-		fmtCommand, completionCommand, versionCommand, devCommand, demoCommand, demoAppCommand, genDocsCommand,
+		here(local.Fmt), completionCommand, ofProgram(local.Version), ofProgram(local.Dev), here(local.Demo), here(local.DemoApp), genDocsCommand,
 	}
+}
+
+// here makes a verb of a command that needs no cluster.
+func here(command func(*term.Console) *cobra.Command) verb {
+	return func(a *app) *cobra.Command { return command(&a.Console) }
+}
+
+// ofProgram makes a verb of a command about this program.
+func ofProgram(command func(*term.Console, daemon.Program) *cobra.Command) verb {
+	return func(a *app) *cobra.Command { return command(&a.Console, a.program) }
 }

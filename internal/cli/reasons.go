@@ -1,13 +1,161 @@
 package cli
 
 import (
+	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/outspan/outspan/agent/driver"
 	"github.com/outspan/outspan/api"
+	"github.com/outspan/outspan/internal/cli/term"
 	"github.com/outspan/outspan/model"
 )
+
+// listedAtMost is how many lines of instances a drain shows; more are summed up unless -o wide asks for them.
+const listedAtMost = 20
+
+// sumsOf puts the blockers of a drain together, each reason once.
+func sumsOf(blockers []api.DrainBlocker) []model.BlockerSum {
+	all := make([]model.Blocker, len(blockers))
+	for i, b := range blockers {
+		all[i] = model.Blocker{Code: b.Code, Instance: b.Instance, Volume: b.Volume, Message: b.Message, Unblock: b.Unblock}
+	}
+	return model.SumBlockers(all)
+}
+
+// sumText is one reason as a line: what it keeps, why, and what to do.
+func sumText(sum model.BlockerSum) string {
+	text := ""
+	for _, part := range [...]struct{ names, told string }{{sum.Who(), string(sum.Instance)}, {sum.What(), string(sum.Volume)}} {
+		if part.names != "" && (part.told == "" || !strings.Contains(sum.Message, part.told)) {
+			text += part.names + ": "
+		}
+	}
+	return text + blockerText(sum.Code, sum.Message, sum.Unblock)
+}
+
+func blockerText(code model.Code, message, unblock string) string {
+	text := string(code)
+	if message != "" {
+		text += ": " + message
+	}
+	if unblock != "" {
+		text += "; " + unblock
+	}
+	return text
+}
+
+// reasonKey tells reasons apart while a drain is followed: times and counts in them are no news.
+func reasonKey(sum model.BlockerSum) string {
+	words := strings.Fields(string(sum.Code) + " " + sum.Message)
+	for i, word := range words {
+		if word[0] >= '0' && word[0] <= '9' {
+			words[i] = "#"
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+// newReasons lists the reasons that a node of a drain has since the look before. It leaves out those that pass by
+// themselves.
+func newReasons(before, after []api.DrainBlocker) []model.BlockerSum {
+	known, named := map[string]bool{}, map[model.Blocker]bool{}
+	for _, sum := range sumsOf(before) {
+		known[reasonKey(sum)] = true
+	}
+	for _, b := range before {
+		known[reasonKey(sumsOf([]api.DrainBlocker{b})[0])] = true
+		named[model.Blocker{Code: b.Code, Instance: b.Instance, Volume: b.Volume}] = true
+	}
+	fresh := slices.DeleteFunc(slices.Clone(after), func(b api.DrainBlocker) bool {
+		return passing(b.Code) || named[model.Blocker{Code: b.Code, Instance: b.Instance, Volume: b.Volume}]
+	})
+	return slices.DeleteFunc(sumsOf(fresh), func(sum model.BlockerSum) bool { return known[reasonKey(sum)] })
+}
+
+// passing blockers come and go in every drain that goes well: they are no news.
+func passing(code model.Code) bool {
+	return code == model.CodeReplacementPending || code == model.CodeStopping
+}
+
+// blockersOf are the blockers of a forecast.
+func blockersOf(forecast []api.DrainForecast) []api.DrainBlocker {
+	var all []api.DrainBlocker
+	for _, f := range forecast {
+		if f.Blocker != "" {
+			all = append(all, api.DrainBlocker{Code: f.Blocker, Instance: f.Instance, Volume: f.Volume, Message: f.Message, Unblock: f.Unblock})
+		}
+	}
+	return all
+}
+
+// forecastReasons prints why instances of a forecast can't go now, and what else is to know of them, each once.
+func forecastReasons(p *term.Page, indent string, forecast []api.DrainForecast) {
+	for _, sum := range sumsOf(blockersOf(forecast)) {
+		p.Line("%s%s", indent, sumText(sum))
+	}
+	told := map[string]bool{}
+	for _, f := range forecast {
+		text := fmt.Sprintf("%s: %s", f.Group, f.Note)
+		if f.Blocker == "" && f.Note != "" && !told[text] {
+			told[text] = true
+			p.Line("%s%s", indent, text)
+		}
+	}
+}
+
+// forecastSums is a forecast in one line: what happens to how many, and about how long that takes.
+func forecastSums(forecast []api.DrainForecast) string {
+	var parts []string
+	longest := model.Duration(0)
+	for _, f := range forecast {
+		longest = max(longest, f.After)
+	}
+	for _, one := range [...]struct {
+		action model.Action
+		word   string
+	}{
+		{model.ActionMove, "move"}, {model.ActionStopFirst, "stop first, then move"}, {model.ActionStop, "stop"}, {model.ActionLeave, "stay"}, {model.ActionWait, "wait"},
+	} {
+		n := 0
+		for _, f := range forecast {
+			n += map[bool]int{true: 1}[f.Action == one.action]
+		}
+		if n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, one.word))
+		}
+	}
+	if longest > 0 {
+		parts = append(parts, "about "+term.Span(time.Duration(longest)*time.Millisecond))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// forecastCount is a forecast's line of several instances that fare alike.
+type forecastCount struct {
+	api.DrainForecast
+	count int
+}
+
+// countForecast puts the instances of a forecast together that fare alike.
+func countForecast(forecast []api.DrainForecast) []forecastCount {
+	var all []forecastCount
+	at := map[api.DrainForecast]int{}
+	for _, f := range forecast {
+		alike := api.DrainForecast{Node: f.Node, Group: f.Group, Class: f.Class, Action: f.Action, Target: f.Target, Blocker: f.Blocker}
+		if f.Member != "" {
+			alike.Member = "each its own" // whichever they are
+		}
+		i, known := at[alike]
+		if !known {
+			i = len(all)
+			at[alike], all = i, append(all, forecastCount{alike, 0})
+		}
+		all[i].count++
+	}
+	return all
+}
 
 // ownReasons are what the servers note of an instance by themselves.
 func ownReasons() []string {
@@ -54,4 +202,32 @@ func whyChanged(e api.Event) string {
 		}
 	}
 	return changeText(e)
+}
+
+// unplacedOf is what of a job has no place to go.
+type unplacedOf struct {
+	job   string
+	there bool // the servers have the job
+	count int  // instances
+	why   string
+	codes []model.Code
+}
+
+func (u *unplacedOf) refusal() *model.Error {
+	hint := "they are placed when there is room"
+	if code := u.codes[0]; !slices.ContainsFunc(u.codes, func(c model.Code) bool { return c != code }) {
+		hint = term.First(unplacedHints[code], hint)
+	}
+	if u.there {
+		hint += fmt.Sprintf("; see: outspan why %s", u.job)
+	}
+	return model.Refuse(codeNotAllPlaced, "%d of job %s can't be placed now: %s", u.count, u.job, u.why).WithHint("%s", hint)
+}
+
+// unplacedHints are the next steps where room is not what is missing.
+var unplacedHints = map[model.Code]string{
+	model.CodeConstraint:   "change the constraint, or have a node meet it, such as with: outspan node label NODE KEY=VALUE",
+	model.CodeNoNodes:      "add a node, or uncordon one; list them with: outspan node ls",
+	model.CodeAntiAffinity: "they are placed when there is a node for each, or another value of the distinct attribute",
+	model.CodeRetryLimit:   "fix what makes it fail, and run a new version",
 }

@@ -1,9 +1,16 @@
 package cli
 
 import (
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/outspan/outspan/api"
+	"github.com/outspan/outspan/internal/cli/term"
+	"github.com/outspan/outspan/internal/daemon"
 	"github.com/outspan/outspan/model"
 )
 
@@ -45,5 +52,207 @@ func TestEventsSayWhy(t *testing.T) {
 	}
 	if got := whyChanged(api.Event{Type: model.EventSettings, Data: map[string]string{"offline_after": "30s -> 1m"}}); got != "offline_after=30s -> 1m" {
 		t.Errorf("got %q", got)
+	}
+}
+
+// blockedDrain is a drain of a node with so many instances that fit nowhere, and as many with local volumes.
+func blockedDrain(many int) api.Drain {
+	n := api.DrainNode{Node: "n1", Phase: model.PhaseDraining, Turn: true}
+	add := func(id model.InstanceID, b api.DrainBlocker) {
+		b.Instance = id
+		n.Blockers = append(n.Blockers, b)
+		n.Remaining = append(n.Remaining, api.DrainRemaining{Instance: id, Class: model.Stateless, State: "ready", Blocker: b.Code})
+	}
+	for i := range many {
+		add(model.InstanceID(fmt.Sprintf("web%04d", i)), api.DrainBlocker{Code: "replacement_unschedulable:no_capacity_memory", Message: "its replacement fits nowhere", Unblock: "add a node"})
+		id := fmt.Sprintf("pg%05d", i)
+		add(model.InstanceID(id), api.DrainBlocker{
+			Code: model.CodeVolumeLocal, Volume: model.NewVolumeID("db/pg", i, "data"), Message: fmt.Sprintf("instance %s holds the local volume db/pg/%d/data", id, i),
+			Unblock: fmt.Sprintf("outspan volume migrate db/pg/%d/data --to NODE", i),
+		})
+	}
+	return api.Drain{ID: "d1", Phase: model.PhaseDraining, Nodes: []api.DrainNode{n}}
+}
+
+// proves that a drain of many instances that are blocked for two reasons tells each reason once: while it is followed,
+// when it fails, and when it is looked at.
+func TestBlockedDrainIsNoWall(t *testing.T) {
+	d := blockedDrain(200)
+	news := drainNews(nil, &d)
+	later := blockedDrain(220)
+	more := drainNews(&d, &later)
+	ended := later
+	ended.Phase, ended.Nodes = model.PhaseFailed, []api.DrainNode{{Node: "n1", Phase: model.PhaseFailed, Turn: true, LastError: "said below"}}
+	failed := drainNews(&later, &ended)
+	count := func(lines []string, text string) int { return strings.Count(strings.Join(lines, "\n"), text) }
+	if len(news) != 3 || count(news, "200 instances (web0000, web0001, web0002 and 197 more): replacement_unschedulable:no_capacity_memory: its replacement fits nowhere; add a node") != 1 {
+		t.Errorf("blocked:\n%s", strings.Join(news, "\n"))
+	}
+	if count(news, "outspan volume migrate VOLUME --to NODE") != 1 || len(more) != 0 {
+		t.Errorf("blocked:\n%s\nand when more instances have the same reasons:\n%s", strings.Join(news, "\n"), strings.Join(more, "\n"))
+	}
+	if len(failed) != 4 || count(failed, "said below") != 0 || count(failed, "blocked by 220 instances") != 2 {
+		t.Errorf("failed:\n%s", strings.Join(failed, "\n"))
+	}
+	a := newApp(daemon.Program{Version: "dev"})
+	page := func(wide bool) string {
+		p := &term.Page{Wide: wide}
+		a.drainPage(p, d)
+		return p.String()
+	}
+	if lines := strings.Count(page(false), "\n"); lines > 25 {
+		t.Errorf("its page has %d lines:\n%s", lines, page(false))
+	}
+	if lines := strings.Count(page(true), "\n"); lines < 800 || !strings.Contains(page(true), "pg00199") {
+		t.Errorf("with -o wide its page has %d lines, and not each instance", lines)
+	}
+}
+
+// proves that the time left and the counts of a reason are no news while a drain is followed.
+func TestTimesAreNoNews(t *testing.T) {
+	at := func(message string) api.Drain {
+		return api.Drain{Nodes: []api.DrainNode{{Node: "n1", Blockers: []api.DrainBlocker{{Code: model.CodeBudgetRate, Instance: model.InstanceID(message), Message: message}}}}}
+	}
+	before, after := at("db may lose 1 per 10m; the next is allowed in 9m"), at("db may lose 1 per 10m; the next is allowed in 8m30s")
+	if news := drainNews(&before, &after); len(news) != 0 {
+		t.Errorf("news: %q", news)
+	}
+}
+
+// proves that a forecast of many instances sums up those that fare alike, and ends with what happens to how many and
+// about how long that takes.
+func TestForecastSums(t *testing.T) {
+	var r api.DrainReply
+	for i := range 15 {
+		f := api.DrainForecast{Node: "n1", Instance: model.InstanceID(fmt.Sprintf("web%04d", i)), Group: "web/http", Action: model.ActionMove, Target: "n2", After: 9 * model.Second}
+		if i >= 12 {
+			f.Action, f.Target, f.Blocker, f.Message, f.After = model.ActionWait, "", model.CodeBudgetMinReady, "web/http must keep 9", 40*model.Second
+		}
+		r.Forecast = append(r.Forecast, f)
+	}
+	show := func(wide bool) string {
+		p := &term.Page{Wide: wide}
+		drainReplyPage(p, r, &drainFlags{})
+		return p.String()
+	}
+	if text := show(false); !strings.HasSuffix(text, "\n12 move, 3 wait, about 40s\n") || strings.Count(text, "web/http must keep 9") != 1 || !strings.Contains(text, "web0000") {
+		t.Error(text)
+	}
+	for range 3 {
+		r.Forecast = append(r.Forecast, r.Forecast...)
+	}
+	if text := show(false); strings.Contains(text, "web0000") || strings.Count(text, "\n") > 12 || !strings.Contains(text, "96 ") {
+		t.Error(text)
+	}
+	if text := show(true); strings.Count(text, "\n") < 120 {
+		t.Error(text)
+	}
+}
+
+// A forecast names the volumes that keep instances on a node together, in one line, as a drain that runs does.
+func TestForecastSumsVolumes(t *testing.T) {
+	var r api.DrainReply
+	var blockers []api.DrainBlocker
+	for i := range 5 {
+		id, volume := model.InstanceID(fmt.Sprintf("db%04d", i)), model.VolumeID(fmt.Sprintf("db/main/%d/rows", i))
+		f := api.DrainForecast{
+			Node: "n1", Instance: id, Group: "db/main", Action: model.ActionWait, Blocker: model.CodeVolumeLocal, Volume: volume, Never: true,
+			Message: fmt.Sprintf("instance %s holds the local volume %s", id, volume), Unblock: "outspan volume migrate " + string(volume),
+		}
+		r.Forecast = append(r.Forecast, f)
+		blockers = append(blockers, api.DrainBlocker{Code: f.Blocker, Instance: id, Volume: volume, Message: f.Message, Unblock: f.Unblock})
+	}
+	p := &term.Page{}
+	drainReplyPage(p, r, &drainFlags{})
+	text := p.String()
+	if n := strings.Count(text, string(model.CodeVolumeLocal)+": "); n != 1 || !strings.Contains(text, "5 volumes (db/main/0/rows, ") {
+		t.Errorf("the reason stands there %d times:\n%s", n, text)
+	}
+	if running := sumText(sumsOf(blockers)[0]); !strings.Contains(text, running) {
+		t.Errorf("a drain that runs says %q, its forecast\n%s", running, text)
+	}
+}
+
+// A drain does not count instances as moved that were only stopped, and a roll counts the nodes that are done.
+func TestCountsAreTrue(t *testing.T) {
+	d := api.Drain{ID: "d1", Phase: model.PhaseDrained, Nodes: []api.DrainNode{{Node: "n1", Phase: model.PhaseDrained, Moved: 7, Stopped: 6}}}
+	if news := drainNews(nil, &d); news[len(news)-1] != "drain d1 drained: 1 moved, 6 stopped without a replacement" {
+		t.Errorf("news: %q", news)
+	}
+	d.Nodes = []api.DrainNode{{Node: "n1", Phase: model.PhaseDrained, Moved: 7, Acked: 2}}
+	if news := drainNews(nil, &d); news[len(news)-1] != "drain d1 drained: 7 moved, 2 stay as was acknowledged" {
+		t.Errorf("news: %q", news)
+	}
+	r := &roll{steps: []rollStep{{State: "done"}, {State: "failed"}}}
+	if got := r.left(); got != "1 of 2 done, 1 failed" {
+		t.Errorf("a roll of which one node failed: %s", got)
+	}
+}
+
+// proves that the hint of a drain that ended badly names the nodes that did.
+func TestEndedDrainNamesItsNodes(t *testing.T) {
+	for _, phase := range []model.DrainPhase{model.PhaseFailed, model.PhaseCanceled} {
+		d := api.Drain{ID: "d1", Phase: phase, Nodes: []api.DrainNode{{Node: "n1", Phase: model.PhaseDrained}, {Node: "n2", Phase: phase}, {Node: "n3", Phase: phase}}}
+		if hint := describe(drainEnded(d)).Hint; !strings.HasSuffix(hint, "outspan node uncordon n2 n3") {
+			t.Errorf("%s: %s", phase, hint)
+		}
+	}
+}
+
+// proves that what is not placed comes with a hint that fits the reason, and with why only for a job that is there.
+func TestHintOfUnplaced(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "web.hcl")
+	const job = "job \"web\" {\n  group \"http\" {\n    exec {\n      command = \"/bin/true\"\n    }\n  }\n}\n"
+	if err := os.WriteFile(file, []byte(job), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const room, why = "they are placed when there is room", "see: outspan why web"
+	for _, c := range []struct {
+		code   string
+		index  int
+		has    []string
+		hasNot []string
+	}{
+		{"no_capacity_memory", 0, []string{room}, []string{why}},
+		{"no_capacity_memory", 7, []string{room, why}, nil},
+		{"constraint_unmatched", 7, []string{"change the constraint", "outspan node label", why}, []string{room}},
+		{"no_nodes_active", 0, []string{"outspan node ls"}, []string{room, why}},
+	} {
+		address := serve(t, func(w http.ResponseWriter, r *http.Request) {
+			if r.Method != http.MethodPost {
+				w.WriteHeader(http.StatusNotFound)
+				fmt.Fprint(w, `{"code":"not_found","message":"there is no job web"}`)
+				return
+			}
+			fmt.Fprintf(w, `{"job":"web","index":%d,"changes":true,"groups":[{"group":"web/http","created":1,"unschedulable":1,"code":%q,"message":"no"}]}`, c.index, c.code)
+		})
+		_, errs, code := runHere(t, address, "job", "plan", file)
+		if code != int(term.ExitNotAllPlaced) {
+			t.Errorf("%s: exit code %d: %s", c.code, code, errs)
+		}
+		for _, text := range c.has {
+			if !strings.Contains(errs, text) {
+				t.Errorf("%s at %d: no %q in\n%s", c.code, c.index, text, errs)
+			}
+		}
+		for _, text := range c.hasNot {
+			if strings.Contains(errs, text) {
+				t.Errorf("%s at %d: %q in\n%s", c.code, c.index, text, errs)
+			}
+		}
+	}
+}
+
+// proves that a scale below min_ready says that the budget then keeps all instances, as job plan does.
+func TestScaleBelowMinReady(t *testing.T) {
+	address := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		const group = `{"name":"http","count":40,"exec":{"command":"/bin/true"},"budget":{"min_ready":"36"}}`
+		fmt.Fprintf(w, `{"index":7,"changed":true,"job":{"name":"web"},"name":"web","items":[],"status":"running","spec":{"name":"web","groups":[%s]}}`, group)
+	})
+	for count, told := range map[string]bool{"30": true, "36": false, "0": false} {
+		_, errs, code := runHere(t, address, "job", "scale", "web", count, "--dry-run")
+		if code != 0 || strings.Contains(errs, "min_ready is more than the count, so it keeps all of them") != told {
+			t.Errorf("scale to %s: exit code %d: %s", count, code, errs)
+		}
 	}
 }

@@ -6,12 +6,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outspan/outspan/api"
+	"github.com/outspan/outspan/client"
+	"github.com/outspan/outspan/internal/cli/term"
 )
 
 func rebalanceCommand(a *app) *cobra.Command {
 	var write writeFlags
 	cmd := &cobra.Command{
-		Use: "rebalance", Short: "move instances to better nodes now, one cycle of moves", Args: between(0, 0),
+		Use: "rebalance", Short: "move instances to better nodes now, one cycle of moves", Args: term.Between(0, 0),
 		Long: `Begins one cycle of the moves that the rescheduler would make: off nodes that are over-used, and onto nodes that meet more of a group's preferences (affinity,
 spread). It is done whatever the setting rescheduler is, and waits for no cycle and no window; budgets, cool-downs, ages and the least gain hold as ever. Each move makes
 the replacement first.
@@ -20,26 +22,26 @@ With --dry-run nothing is changed; moves that would not begin say why.`,
 		Example: "outspan rebalance --dry-run\noutspan rebalance",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if write.dryRun {
-				got, err := get[api.MoveList](cmd.Context(), a, "/v1/rebalance", nil)
+				got, err := a.client().Cluster.ForecastRebalance(cmd.Context(), client.ReadOptions{})
 				if err != nil {
 					return err
 				}
-				return a.show(shown{json: got.raw, names: movedNames(got.value.Items), text: func(p *page) {
-					p.moves(got.value.Items)
-					p.line("the rescheduler is %s; this is what an order would do now (dry run: nothing was changed)", got.value.Rescheduler)
+				return a.Show(term.Result{JSON: got.Raw, Names: movedNames(got.Value.Items), Text: func(p *term.Page) {
+					moveTable(p, got.Value.Items)
+					p.Line("the rescheduler is %s; this is what an order would do now (dry run: nothing was changed)", got.Value.Rescheduler)
 				}})
 			}
-			got, err := post[api.MovesReply](cmd.Context(), a, "/v1/rebalance", write.query(), nil)
+			got, err := a.client().Cluster.Rebalance(cmd.Context(), write.options())
 			if err != nil {
 				return err
 			}
-			return a.show(shown{json: got.raw, names: movedNames(got.value.Items), text: func(p *page) {
-				p.moves(got.value.Items)
-				if len(got.value.Items) == 0 {
-					p.line("nothing is to be gained now; see: outspan rebalance --dry-run")
+			return a.Show(term.Result{JSON: got.Raw, Names: movedNames(got.Value.Items), Text: func(p *term.Page) {
+				moveTable(p, got.Value.Items)
+				if len(got.Value.Items) == 0 {
+					p.Line("nothing is to be gained now; see: outspan rebalance --dry-run")
 					return
 				}
-				p.line("%d moves began %s", len(got.value.Items), write.done(got.value.Index))
+				p.Line("%d moves began %s", len(got.Value.Items), write.done(got.Value.Index))
 			}})
 		},
 	}
@@ -55,18 +57,18 @@ func movedNames(items []api.Move) []string {
 	return names
 }
 
-func (p *page) moves(items []api.Move) {
+func moveTable(p *term.Page, items []api.Move) {
 	if len(items) == 0 {
 		return
 	}
-	rows(p, items, []column[api.Move]{
-		{head: "instance", cell: func(m api.Move) string { return string(m.Instance) }},
-		{head: "group", cell: func(m api.Move) string { return string(m.Group) }},
-		{head: "from", cell: func(m api.Move) string { return m.From }},
-		{head: "to", cell: func(m api.Move) string { return m.To }},
-		{head: "cause", cell: func(m api.Move) string { return string(m.Cause) }},
-		{head: "gain", cell: func(m api.Move) string { return fmt.Sprint(m.Gain) }},
-		{head: "waits for", cell: func(m api.Move) string {
+	term.Rows(p, items, []term.Column[api.Move]{
+		{Head: "instance", Cell: func(m api.Move) string { return string(m.Instance) }},
+		{Head: "group", Cell: func(m api.Move) string { return string(m.Group) }},
+		{Head: "from", Cell: func(m api.Move) string { return m.From }},
+		{Head: "to", Cell: func(m api.Move) string { return m.To }},
+		{Head: "cause", Cell: func(m api.Move) string { return string(m.Cause) }},
+		{Head: "gain", Cell: func(m api.Move) string { return fmt.Sprint(m.Gain) }},
+		{Head: "waits for", Cell: func(m api.Move) string {
 			if m.Blocker == nil {
 				return ""
 			}

@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/outspan/outspan/internal/cli/term"
 )
 
 // TestScripts runs testdata/*.txt, which read like sessions at a terminal. Beside the usual commands they know:
@@ -193,8 +195,8 @@ func interrupt(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(cmd.Process.Signal(os.Interrupt))
 	<-ended // its exit code says how
 	record(ts, stdout.text(), stderr.text())
-	if code := cmd.ProcessState.ExitCode(); code != int(exitInterrupted) {
-		ts.Fatalf("exit code %d, want %d\n%s%s", code, exitInterrupted, stdout.text(), stderr.text())
+	if code := cmd.ProcessState.ExitCode(); code != int(term.ExitInterrupted) {
+		ts.Fatalf("exit code %d, want %d\n%s%s", code, term.ExitInterrupted, stdout.text(), stderr.text())
 	}
 }
 

@@ -4,14 +4,14 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"net/http"
-	"net/url"
 	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/outspan/outspan/api"
+	"github.com/outspan/outspan/client"
+	"github.com/outspan/outspan/internal/cli/term"
 	"github.com/outspan/outspan/model"
 )
 
@@ -20,22 +20,22 @@ func memberName(m api.Member) string { return m.Name }
 func byMemberName(x, y api.Member) int { return cmp.Compare(x.Name, y.Name) }
 
 // memberColumns has those of the clocks and the disks by itself only where one of them is wrong.
-func memberColumns(members []api.Member) []column[api.Member] {
+func memberColumns(members []api.Member) []term.Column[api.Member] {
 	clocksAgree := !slices.ContainsFunc(members, func(m api.Member) bool { return clockText(model.Duration(m.ClockAhead)) != clockOK })
 	little := func(m api.Member) bool { return m.Disk == api.DiskLow || m.Disk == api.DiskFull }
 	disksHaveRoom := !slices.ContainsFunc(members, little)
-	return []column[api.Member]{
-		{head: "name", cell: memberName},
-		{head: "id", cell: func(m api.Member) string { return string(m.ID) }},
-		{head: "address", cell: func(m api.Member) string { return m.Address }},
-		{head: "role", cell: func(m api.Member) string { return m.Role }},
-		{head: "leader", cell: func(m api.Member) string { return yesNo(m.Leader) }},
-		{head: "voter", cell: func(m api.Member) string { return yesNo(m.Voter) }},
-		{head: "state", cell: func(m api.Member) string { return m.State }},
-		{head: "index lag", cell: func(m api.Member) string { return fmt.Sprint(m.IndexLag) }},
-		{head: "version", cell: func(m api.Member) string { return m.Version }},
-		{head: "clock", cell: func(m api.Member) string { return clockText(model.Duration(m.ClockAhead)) }, wide: clocksAgree},
-		{head: "disk", cell: diskText, wide: disksHaveRoom},
+	return []term.Column[api.Member]{
+		{Head: "name", Cell: memberName},
+		{Head: "id", Cell: func(m api.Member) string { return string(m.ID) }},
+		{Head: "address", Cell: func(m api.Member) string { return m.Address }},
+		{Head: "role", Cell: func(m api.Member) string { return m.Role }},
+		{Head: "leader", Cell: func(m api.Member) string { return term.YesNo(m.Leader) }},
+		{Head: "voter", Cell: func(m api.Member) string { return term.YesNo(m.Voter) }},
+		{Head: "state", Cell: func(m api.Member) string { return m.State }},
+		{Head: "index lag", Cell: func(m api.Member) string { return fmt.Sprint(m.IndexLag) }},
+		{Head: "version", Cell: func(m api.Member) string { return m.Version }},
+		{Head: "clock", Cell: func(m api.Member) string { return clockText(model.Duration(m.ClockAhead)) }, Wide: clocksAgree},
+		{Head: "disk", Cell: diskText, Wide: disksHaveRoom},
 	}
 }
 
@@ -44,7 +44,7 @@ func diskText(m api.Member) string {
 	if m.TotalBytes == 0 {
 		return string(m.Disk)
 	}
-	return fmt.Sprintf("%s, %s free", m.Disk, sizeText(m.FreeBytes))
+	return fmt.Sprintf("%s, %s free", m.Disk, model.SizeText(m.FreeBytes))
 }
 
 // clockText says how far a clock is from the median of all.
@@ -68,11 +68,11 @@ func serverRun(a *app) *cobra.Command {
 func runVerb(noun, short, long string, run func(context.Context, []string) error) *cobra.Command {
 	var paths []string
 	cmd := &cobra.Command{
-		Use: "run", Short: short, Long: long, Args: exactly(),
+		Use: "run", Short: short, Long: long, Args: term.Exactly(),
 		Example: fmt.Sprintf("outspan %s run --config /etc/outspan.d", noun),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if len(paths) == 0 {
-				return usage("%s needs --config", cmd.CommandPath()).WithHint("name a file, or a directory such as /etc/outspan.d")
+				return term.Usage("%s needs --config", cmd.CommandPath()).WithHint("name a file, or a directory such as /etc/outspan.d")
 			}
 			return run(cmd.Context(), paths)
 		},
@@ -84,43 +84,45 @@ func runVerb(noun, short, long string, run func(context.Context, []string) error
 func serverMembers(a *app) *cobra.Command {
 	var filter listFlags
 	cmd := &cobra.Command{
-		Use: "members", Short: "list the servers", Args: exactly(),
+		Use: "members", Short: "list the servers", Args: term.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			var got listOf[api.Member]
-			err := orStale(a, filter.query(), func(q url.Values) (err error) {
-				got, err = list[api.Member](cmd.Context(), a, "/v1/members", q)
+			var got client.List[api.Member]
+			o := filter.options()
+			err := orStale(a, o.Consistency, func(fresh client.Consistency) (err error) {
+				o.Consistency = fresh
+				got, err = a.client().Members.List(cmd.Context(), o)
 				return err
 			})
 			if err != nil {
 				return err
 			}
-			return showList(a, got.sorted(byMemberName), memberName, memberColumns(got.items))
+			return showList(a, sorted(got, byMemberName), memberName, memberColumns(got.Items))
 		},
 	}
 	filter.register(cmd)
 	return cmd
 }
 
-// membership does one change of who the servers are, and shows them as they are then.
-func (a *app) membership(ctx context.Context, method, path string, query url.Values, body any) error {
-	got, err := call[api.MemberReply](ctx, a, method, path, query, body)
+// showMembership shows the servers as they are after a change.
+func (a *app) showMembership(got client.Response[api.MemberReply], err error) error {
 	if err != nil {
 		return err
 	}
-	return showList(a, listOf[api.Member]{items: got.value.Items, raw: got.raw, index: got.value.Index}.sorted(byMemberName), memberName, memberColumns(got.value.Items))
+	items := got.Value.Items
+	return showList(a, sorted(client.List[api.Member]{Items: items, Raw: got.Raw, Index: got.Value.Index}, byMemberName), memberName, memberColumns(items))
 }
 
 func serverJoin(a *app) *cobra.Command {
 	var address string
 	cmd := &cobra.Command{
-		Use: "join --address HOST:PORT", Short: "add a server to the cluster", Args: exactly(),
+		Use: "join --address HOST:PORT", Short: "add a server to the cluster", Args: term.Exactly(),
 		Long:    "Makes the cluster look for the server that gossips at --address. The leader takes in what is found: it starts without a vote and gets one when\nit has caught up. A new server whose file names a member in retry_join needs none of this. To say which server to ask, use OUTSPAN_ADDR.",
 		Example: "outspan server join --address 10.0.0.4:7642",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if address == "" {
-				return usage("server join needs --address").WithHint("write: outspan server join --address HOST:7642, where the new server gossips")
+				return term.Usage("server join needs --address").WithHint("write: outspan server join --address HOST:7642, where the new server gossips")
 			}
-			return a.membership(cmd.Context(), http.MethodPost, "/v1/members/join", nil, map[string]string{"address": address})
+			return a.showMembership(a.client().Members.Join(cmd.Context(), api.JoinBody{Address: address}, client.MemberOptions{}))
 		},
 	}
 	cmd.Flags().StringVar(&address, "address", "", "host:port at which the new server gossips (its listen.gossip_port)")
@@ -129,9 +131,9 @@ func serverJoin(a *app) *cobra.Command {
 
 func serverPromote(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use: "promote SERVER", Short: "let a server vote", Args: exactly("SERVER"), ValidArgsFunction: a.complete("members"),
+		Use: "promote SERVER", Short: "let a server vote", Args: term.Exactly("SERVER"), ValidArgsFunction: a.complete("members"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.membership(cmd.Context(), http.MethodPost, "/v1/members/"+segment(args[0])+"/promote", nil, nil)
+			return a.showMembership(a.client().Members.Promote(cmd.Context(), args[0], client.MemberOptions{}))
 		},
 	}
 }
@@ -139,14 +141,10 @@ func serverPromote(a *app) *cobra.Command {
 func serverRemove(a *app) *cobra.Command {
 	var force bool
 	cmd := &cobra.Command{
-		Use: "remove SERVER", Short: "take a server out of the cluster", Args: exactly("SERVER"), ValidArgsFunction: a.complete("members"),
+		Use: "remove SERVER", Short: "take a server out of the cluster", Args: term.Exactly("SERVER"), ValidArgsFunction: a.complete("members"),
 		Long: "Takes a server out for good. It is refused where the rest would have no majority, unless --force.",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			q := url.Values{}
-			if force {
-				q.Set("force", "true")
-			}
-			return a.membership(cmd.Context(), http.MethodDelete, "/v1/members/"+segment(args[0]), q, nil)
+			return a.showMembership(a.client().Members.Remove(cmd.Context(), args[0], client.RemoveOptions{Force: force}))
 		},
 	}
 	cmd.Flags().BoolVar(&force, "force", false, "also where a majority would be lost")
@@ -155,37 +153,37 @@ func serverRemove(a *app) *cobra.Command {
 
 func serverTransferLeader(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use: "transfer-leader [SERVER]", Short: "hand leadership to another server", Args: between(0, 1), ValidArgsFunction: a.complete("members"),
+		Use: "transfer-leader [SERVER]", Short: "hand leadership to another server", Args: term.Between(0, 1), ValidArgsFunction: a.complete("members"),
 		Long: "Hands leadership to the named server, or to the most current one.",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			body := map[string]string{}
+			var body api.TransferBody
 			if len(args) == 1 {
-				body["to"] = args[0]
+				body.To = args[0]
 			}
 			ctx := cmd.Context()
-			if _, err := post[api.MemberReply](ctx, a, "/v1/members/transfer-leader", nil, body); err != nil {
+			if _, err := a.client().Members.TransferLeader(ctx, body, client.MemberOptions{}); err != nil {
 				return err
 			}
 			got, err := a.membersWithLeader(ctx)
 			if err != nil {
 				return err
 			}
-			return showList(a, got.sorted(byMemberName), memberName, memberColumns(got.items))
+			return showList(a, sorted(got, byMemberName), memberName, memberColumns(got.Items))
 		},
 	}
 }
 
 // membersWithLeader lists the servers once one of them leads: right after a transfer nobody does for a moment.
-func (a *app) membersWithLeader(ctx context.Context) (listOf[api.Member], error) {
+func (a *app) membersWithLeader(ctx context.Context) (client.List[api.Member], error) {
 	limited, cancel := context.WithTimeoutCause(ctx, 10*time.Second, model.Refuse(model.CodeNoLeader, "leadership was given away, but nobody has taken it yet").
 		WithHint("see: outspan server members"))
 	defer cancel()
 	for {
-		got, err := list[api.Member](limited, a, "/v1/members", url.Values{"consistency": {"stale"}})
+		got, err := a.client().Members.List(limited, client.ListOptions{ReadOptions: client.ReadOptions{Consistency: client.Stale}})
 		switch {
-		case err == nil && slices.ContainsFunc(got.items, func(m api.Member) bool { return m.Leader }):
+		case err == nil && slices.ContainsFunc(got.Items, func(m api.Member) bool { return m.Leader }):
 			return got, nil
-		case err != nil && exitOf(err) != exitTransient && limited.Err() == nil:
+		case err != nil && exitOf(err) != term.ExitTransient && limited.Err() == nil:
 			return got, err
 		case !wait(limited, 100*time.Millisecond):
 			return got, context.Cause(limited)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"reflect"
 	"slices"
 	"strconv"
@@ -13,43 +12,45 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outspan/outspan/api"
+	"github.com/outspan/outspan/client"
 	"github.com/outspan/outspan/config"
+	"github.com/outspan/outspan/internal/cli/term"
 	"github.com/outspan/outspan/model"
 )
 
 func settingsGet(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use: "get [KEY]", Short: "show the settings, or one of them", Args: between(0, 1), ValidArgsFunction: completeWords(settingKeys()...),
+		Use: "get [KEY]", Short: "show the settings, or one of them", Args: term.Between(0, 1), ValidArgsFunction: completeWords(settingKeys()...),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			got, err := get[api.Settings](cmd.Context(), a, "/v1/settings", nil)
+			got, err := a.client().Settings.Get(cmd.Context(), client.ReadOptions{})
 			if err != nil {
 				return err
 			}
-			values, err := settingValues(got.value.Settings)
+			values, err := settingValues(got.Value.Settings)
 			if err != nil {
 				return err
 			}
 			if len(args) == 0 {
-				return a.showSettings(got.raw, values)
+				return a.showSettings(got.Raw, values)
 			}
 			v, ok := values[args[0]]
 			if !ok {
 				return unknownSetting(args[0])
 			}
-			s, err := shownValue(map[string]any{args[0]: v}, []string{args[0]}, func(p *page) { p.line("%v", v) })
+			s, err := term.ResultOf(map[string]any{args[0]: v}, []string{args[0]}, func(p *term.Page) { p.Line("%v", v) })
 			if err != nil {
 				return err
 			}
-			return a.show(s)
+			return a.Show(s)
 		},
 	}
 }
 
 func (a *app) showSettings(raw []byte, values map[string]any) error {
-	return a.show(shown{json: raw, names: settingKeys(), text: func(p *page) {
-		rows(p, settingKeys(), []column[string]{
-			{head: "key", cell: func(key string) string { return key }},
-			{head: "value", cell: func(key string) string { return fmt.Sprint(values[key]) }},
+	return a.Show(term.Result{JSON: raw, Names: settingKeys(), Text: func(p *term.Page) {
+		term.Rows(p, settingKeys(), []term.Column[string]{
+			{Head: "key", Cell: func(key string) string { return key }},
+			{Head: "value", Cell: func(key string) string { return fmt.Sprint(values[key]) }},
 		})
 	}})
 }
@@ -86,8 +87,8 @@ func settingValues(s model.Settings) (map[string]any, error) {
 }
 
 func unknownSetting(key string) error {
-	refusal := usage("there is no setting %q", key)
-	if near := nearest(key, settingKeys()); near != "" {
+	refusal := term.Usage("there is no setting %q", key)
+	if near := term.Nearest(key, settingKeys()); near != "" {
 		return refusal.WithHint("did you mean %s?", near)
 	}
 	return refusal.WithHint("list them with: outspan settings get")
@@ -97,7 +98,7 @@ func settingsSet(a *app) *cobra.Command {
 	var write writeFlags
 	var ifIndex string
 	cmd := &cobra.Command{
-		Use: "set KEY=VALUE...", Short: "change settings; the others stay", Args: atLeast(1), ValidArgsFunction: completeWords(suffixed(settingKeys(), "=")...),
+		Use: "set KEY=VALUE...", Short: "change settings; the others stay", Args: term.AtLeast(1), ValidArgsFunction: completeWords(suffixed(settingKeys(), "=")...),
 		Example: "outspan settings set offline_after=30s\noutspan settings set placement_algorithm=binpack drain_deadline=2h",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			body := map[string]any{}
@@ -108,7 +109,7 @@ func settingsSet(a *app) *cobra.Command {
 					if i+1 < len(args) && !strings.Contains(args[i+1], "=") {
 						value = args[i+1]
 					}
-					return usage("%q is not KEY=VALUE", arg).WithHint("write: outspan settings set %s=%s", key, value)
+					return term.Usage("%q is not KEY=VALUE", arg).WithHint("write: outspan settings set %s=%s", key, value)
 				}
 				value, err := settingValue(key, text)
 				if err != nil {
@@ -116,11 +117,11 @@ func settingsSet(a *app) *cobra.Command {
 				}
 				body[key] = value
 			}
-			query := write.query()
-			if ifIndex != "" {
-				query.Set("if_index", ifIndex)
+			index, err := parseIndex(ifIndex)
+			if err != nil {
+				return err
 			}
-			got, err := call[api.SettingsReply](cmd.Context(), a, http.MethodPut, "/v1/settings", query, body)
+			got, err := a.client().Settings.Set(cmd.Context(), body, client.ChangeOptions{WriteOptions: write.options(), IfIndex: index})
 			if err != nil {
 				return err
 			}
@@ -143,19 +144,19 @@ func settingValue(key, text string) (any, error) {
 		case f == reflect.TypeFor[model.ActorRate]():
 			var rate model.ActorRate
 			if err := rate.UnmarshalText([]byte(text)); err != nil {
-				return nil, usage("%s: %v", key, err)
+				return nil, term.Usage("%s: %v", key, err)
 			}
 			return rate, nil
 		case f == reflect.TypeFor[model.Duration]():
 			d, err := model.ParseDuration(text)
 			if err != nil {
-				return nil, usage("%s: %v", key, err)
+				return nil, term.Usage("%s: %v", key, err)
 			}
 			return d, nil
 		case f.Kind() == reflect.Bool:
 			v, err := strconv.ParseBool(text)
 			if err != nil {
-				return nil, usage("%s takes true or false, not %q", key, text)
+				return nil, term.Usage("%s takes true or false, not %q", key, text)
 			}
 			return v, nil
 		case f.Kind() == reflect.String:
@@ -163,13 +164,13 @@ func settingValue(key, text string) (any, error) {
 		case strings.HasSuffix(key, "_bytes"):
 			n, err := config.ParseSize(text)
 			if err != nil {
-				return nil, usage("%s: %v", key, err)
+				return nil, term.Usage("%s: %v", key, err)
 			}
 			return n, nil
 		default:
 			n, err := strconv.ParseInt(text, 10, 64)
 			if err != nil {
-				return nil, usage("%s takes a whole number, not %q", key, text)
+				return nil, term.Usage("%s takes a whole number, not %q", key, text)
 			}
 			return n, nil
 		}
@@ -177,16 +178,16 @@ func settingValue(key, text string) (any, error) {
 	return nil, unknownSetting(key)
 }
 
-func (a *app) showSettingsReply(got answer[api.SettingsReply], done string, write *writeFlags) error {
-	return a.show(shown{json: got.raw, names: settingKeys(), text: func(p *page) { p.line("%s %s", write.would(done), write.done(got.value.Index)) }})
+func (a *app) showSettingsReply(got client.Response[api.SettingsReply], done string, write *writeFlags) error {
+	return a.Show(term.Result{JSON: got.Raw, Names: settingKeys(), Text: func(p *term.Page) { p.Line("%s %s", write.would(done), write.done(got.Value.Index)) }})
 }
 
 func settingsPause(a *app) *cobra.Command {
-	return settingsVerb(a, "pause", "go on computing decisions, but carry none out; drains say so", "actuation is paused", "actuation")
+	return settingsVerb(a, "pause", "go on computing decisions, but carry none out; drains say so", "actuation is paused", client.Settings.Pause, "actuation")
 }
 
 func settingsResume(a *app) *cobra.Command {
-	cmd := settingsVerb(a, "resume", "carry decisions out again, end a HOLD, or confirm a restored snapshot", "decisions are carried out", "pause", "hold", "restore", "actuation")
+	cmd := settingsVerb(a, "resume", "carry decisions out again, end a HOLD, or confirm a restored snapshot", "decisions are carried out", client.Settings.Resume, "pause", "hold", "restore", "actuation")
 	cmd.Long = `Ends what is named: pause (decisions are carried out again; actuation means the same), hold, or restore. Without a name it ends what is in force if that is
 one thing. A restore must be named: agents then stop what the servers don't know. Look first at what that is: outspan settings resume restore --dry-run`
 	cmd.Example = "outspan settings resume\noutspan settings resume restore --dry-run\noutspan settings resume restore"
@@ -195,81 +196,84 @@ one thing. A restore must be named: agents then stop what the servers don't know
 
 // showUnknown lists what confirming a restore would stop.
 func (a *app) showUnknown(ctx context.Context) error {
-	got, err := get[api.UnknownInstances](ctx, a, "/v1/unknown-instances", nil)
+	got, err := a.client().Cluster.UnknownInstances(ctx)
 	if err != nil {
 		return err
 	}
-	found, err := get[api.FoundVolumes](ctx, a, "/v1/found-volumes", nil)
+	found, err := a.client().Volumes.Found(ctx)
 	if err != nil {
 		return err
 	}
 	var names []string
 	var kept []api.UnknownInstance
-	for _, i := range got.value.Items {
+	for _, i := range got.Value.Items {
 		if i.Kept {
 			kept = append(kept, i)
 			continue
 		}
 		names = append(names, string(i.Instance))
 	}
-	return a.show(shown{json: got.raw, names: names, text: func(p *page) {
-		if got.value.Confirmed {
-			p.line("no restore waits to be confirmed; there is nothing to do")
+	return a.Show(term.Result{JSON: got.Raw, Names: names, Text: func(p *term.Page) {
+		if got.Value.Confirmed {
+			p.Line("no restore waits to be confirmed; there is nothing to do")
 			return
 		}
-		p.line("confirming the restore would stop %d instances that the servers don't know; nothing was changed", len(got.value.Items)-len(kept))
+		p.Line("confirming the restore would stop %d instances that the servers don't know; nothing was changed", len(got.Value.Items)-len(kept))
 		for _, i := range kept {
-			p.line("instance %s in slot %d of %s on node %s goes on and is adopted if nothing else can be in the slot; to stop it then: outspan instance stop %s", i.Instance, i.Slot, i.Group, i.Node, i.Instance)
+			p.Line("instance %s in slot %d of %s on node %s goes on and is adopted if nothing else can be in the slot; to stop it then: outspan instance stop %s", i.Instance, i.Slot, i.Group, i.Node, i.Instance)
 		}
-		for _, n := range got.value.Out {
+		for _, n := range got.Value.Out {
 			if n.Drain != "" {
-				p.line("node %s is %s in the restored state: drain %s goes on; to cancel it: outspan node uncordon %s", n.Node, n.Intent, n.Drain, n.Node)
+				p.Line("node %s is %s in the restored state: drain %s goes on; to cancel it: outspan node uncordon %s", n.Node, n.Intent, n.Drain, n.Node)
 				continue
 			}
-			p.line("node %s is %s in the restored state", n.Node, n.Intent)
+			p.Line("node %s is %s in the restored state", n.Node, n.Intent)
 		}
-		for _, node := range got.value.Silent {
-			p.line("the agent of node %s does not answer: what it would stop is not listed", node)
+		for _, node := range got.Value.Silent {
+			p.Line("the agent of node %s does not answer: what it would stop is not listed", node)
 		}
-		for _, node := range got.value.Owing {
-			p.line("the list may be incomplete: the agent of node %s has not told since the restore what runs there", node)
+		for _, node := range got.Value.Owing {
+			p.Line("the list may be incomplete: the agent of node %s has not told since the restore what runs there", node)
 		}
-		a.showFound(p, found.value)
-		stops := slices.DeleteFunc(slices.Clone(got.value.Items), func(i api.UnknownInstance) bool { return i.Kept })
+		a.showFound(p, found.Value)
+		stops := slices.DeleteFunc(slices.Clone(got.Value.Items), func(i api.UnknownInstance) bool { return i.Kept })
 		if len(stops) == 0 {
 			return
 		}
-		rows(p, stops, []column[api.UnknownInstance]{
-			{head: "node", cell: func(i api.UnknownInstance) string { return i.Node }},
-			{head: "job", cell: func(i api.UnknownInstance) string { return string(i.Job) }},
-			{head: "instance", cell: func(i api.UnknownInstance) string { return string(i.Instance) }},
-			{head: "group", cell: func(i api.UnknownInstance) string { return string(i.Group) }},
-			{head: "slot", cell: func(i api.UnknownInstance) string { return fmt.Sprint(i.Slot) }},
-			{head: "observed", cell: func(i api.UnknownInstance) string { return string(i.Observed) }},
+		term.Rows(p, stops, []term.Column[api.UnknownInstance]{
+			{Head: "node", Cell: func(i api.UnknownInstance) string { return i.Node }},
+			{Head: "job", Cell: func(i api.UnknownInstance) string { return string(i.Job) }},
+			{Head: "instance", Cell: func(i api.UnknownInstance) string { return string(i.Instance) }},
+			{Head: "group", Cell: func(i api.UnknownInstance) string { return string(i.Group) }},
+			{Head: "slot", Cell: func(i api.UnknownInstance) string { return fmt.Sprint(i.Slot) }},
+			{Head: "observed", Cell: func(i api.UnknownInstance) string { return string(i.Observed) }},
 		})
 	}})
 }
 
-func settingsVerb(a *app, verb, short, done string, targets ...string) *cobra.Command {
+// settingsWrite pauses or resumes.
+type settingsWrite func(client.Settings, context.Context, api.PauseBody, client.WriteOptions) (client.Response[api.SettingsReply], error)
+
+func settingsVerb(a *app, verb, short, done string, do settingsWrite, targets ...string) *cobra.Command {
 	var write writeFlags
 	cmd := &cobra.Command{
-		Use: verb + " [" + strings.Join(targets, "|") + "]", Short: short, Args: between(0, 1), ValidArgsFunction: completeWords(targets...),
+		Use: verb + " [" + strings.Join(targets, "|") + "]", Short: short, Args: term.Between(0, 1), ValidArgsFunction: completeWords(targets...),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			body := map[string]string{}
+			var body api.PauseBody
 			if len(args) == 1 {
 				if !slices.Contains(targets, args[0]) {
-					return usage("%q can't be %sd", args[0], verb).WithHint("write: outspan settings %s [%s]", verb, strings.Join(targets, "|"))
+					return term.Usage("%q can't be %sd", args[0], verb).WithHint("write: outspan settings %s [%s]", verb, strings.Join(targets, "|"))
 				}
-				body["what"] = args[0]
+				body.What = args[0]
 			}
-			got, err := post[api.SettingsReply](cmd.Context(), a, "/v1/settings/"+verb, write.query(), body)
+			got, err := do(a.client().Settings, cmd.Context(), body, write.options())
 			if err != nil {
 				return err
 			}
-			if body["what"] == "restore" && write.dryRun {
+			if body.What == "restore" && write.dryRun {
 				return a.showUnknown(cmd.Context())
 			}
-			return a.showSettingsReply(got, resumed(body["what"], done), &write)
+			return a.showSettingsReply(got, resumed(body.What, done), &write)
 		},
 	}
 	write.register(cmd, "check only, change nothing")

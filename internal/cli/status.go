@@ -4,20 +4,21 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"net/url"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/outspan/outspan/api"
+	"github.com/outspan/outspan/client"
+	"github.com/outspan/outspan/internal/cli/term"
 	"github.com/outspan/outspan/model"
 )
 
 func statusCommand(a *app) *cobra.Command {
 	var consistency string
 	cmd := &cobra.Command{
-		Use: "status [ID]", Short: "show the cluster, or any object by its id or name", Args: between(0, 1), ValidArgsFunction: a.complete("any"),
+		Use: "status [ID]", Short: "show the cluster, or any object by its id or name", Args: term.Between(0, 1), ValidArgsFunction: a.complete("any"),
 		Long: "Without an id: cluster, leader, problems with the way out of each,\nservers, nodes by state, jobs, drains, HOLD and " +
 			"whether actuation is paused.\n" +
 			"With the id, name or unique prefix of a node, job, instance, drain or deployment: shows that.",
@@ -25,61 +26,57 @@ func statusCommand(a *app) *cobra.Command {
 			if len(args) == 1 {
 				return a.showAny(cmd.Context(), args[0])
 			}
-			q := url.Values{}
-			if consistency != "" {
-				q.Set("consistency", consistency)
-			}
-			var got answer[api.Status]
-			err := orStale(a, q, func(q url.Values) (err error) {
-				got, err = get[api.Status](cmd.Context(), a, "/v1/status", q)
+			var got client.Response[api.Status]
+			err := orStale(a, client.Consistency(consistency), func(fresh client.Consistency) (err error) {
+				got, err = a.client().Cluster.Status(cmd.Context(), client.ReadOptions{Consistency: fresh})
 				return err
 			})
 			if err != nil {
 				return err
 			}
-			return a.show(shown{json: got.raw, names: []string{got.value.Cluster}, text: func(p *page) { a.statusPage(p, got.value) }})
+			return a.Show(term.Result{JSON: got.Raw, Names: []string{got.Value.Cluster}, Text: func(p *term.Page) { a.statusPage(p, got.Value) }})
 		},
 	}
 	cmd.Flags().StringVar(&consistency, "consistency", "", "default, consistent or stale (any server, also without a leader)")
 	return cmd
 }
 
-func (a *app) statusPage(p *page, s api.Status) {
+func (a *app) statusPage(p *term.Page, s api.Status) {
 	leader := s.Leader
 	if leader == "" {
 		leader = "none"
 	}
-	p.fields(
-		field{"Cluster", s.Cluster}, field{"Leader", leader}, field{"Servers", serversText(s.Servers)},
-		field{"Nodes", countsText(s.Nodes)}, field{"Jobs", countsText(s.Jobs)}, field{"Instances", countsText(s.Instances)},
-		field{"Drains", fmt.Sprintf("%d running", len(s.Drains))}, field{"Deployments", fmt.Sprintf("%d running", len(s.Deployments))},
-		field{"Problems", problemsText(s.Problems)}, field{"HOLD", holdText(s.Hold)},
-		field{"Paused", yesNo(s.Paused)}, field{"Index", fmt.Sprint(s.Index)}, field{"Version", s.Version},
+	p.Fields(
+		term.Field{"Cluster", s.Cluster}, term.Field{"Leader", leader}, term.Field{"Servers", serversText(s.Servers)},
+		term.Field{"Nodes", countsText(s.Nodes)}, term.Field{"Jobs", countsText(s.Jobs)}, term.Field{"Instances", countsText(s.Instances)},
+		term.Field{"Drains", fmt.Sprintf("%d running", len(s.Drains))}, term.Field{"Deployments", fmt.Sprintf("%d running", len(s.Deployments))},
+		term.Field{"Problems", problemsText(s.Problems)}, term.Field{"HOLD", holdText(s.Hold)},
+		term.Field{"Paused", term.YesNo(s.Paused)}, term.Field{"Index", fmt.Sprint(s.Index)}, term.Field{"Version", s.Version},
 	)
 	if len(s.Problems) > 0 {
-		p.section("Problems")
-		rows(p, s.Problems, problemColumns())
+		p.Section("Problems")
+		term.Rows(p, s.Problems, problemColumns())
 	}
 	if len(s.Servers) > 0 {
-		p.section("Servers")
-		rows(p, s.Servers, memberColumns(s.Servers))
+		p.Section("Servers")
+		term.Rows(p, s.Servers, memberColumns(s.Servers))
 	}
 	if len(s.Drains) > 0 {
-		p.section("Drains")
-		rows(p, s.Drains, a.drainColumns())
+		p.Section("Drains")
+		term.Rows(p, s.Drains, a.drainColumns())
 	}
 	if len(s.Deployments) > 0 {
-		p.section("Deployments")
-		rows(p, s.Deployments, deploymentColumns(a))
+		p.Section("Deployments")
+		term.Rows(p, s.Deployments, deploymentColumns(a))
 	}
 }
 
-func problemColumns() []column[api.ProblemRow] {
-	return []column[api.ProblemRow]{
-		{head: "where", cell: func(p api.ProblemRow) string { return strings.Replace(p.Subject, "/", " ", 1) }},
-		{head: "what", cell: func(p api.ProblemRow) string { return p.Message }},
-		{head: "way out", cell: func(p api.ProblemRow) string { return p.Next }},
-		{head: "code", cell: func(p api.ProblemRow) string { return string(p.Code) }, wide: true},
+func problemColumns() []term.Column[api.ProblemRow] {
+	return []term.Column[api.ProblemRow]{
+		{Head: "where", Cell: func(p api.ProblemRow) string { return strings.Replace(p.Subject, "/", " ", 1) }},
+		{Head: "what", Cell: func(p api.ProblemRow) string { return p.Message }},
+		{Head: "way out", Cell: func(p api.ProblemRow) string { return p.Next }},
+		{Head: "code", Cell: func(p api.ProblemRow) string { return string(p.Code) }, Wide: true},
 	}
 }
 
@@ -124,12 +121,12 @@ func holdText(h api.Hold) string {
 	if !h.Active {
 		return "no"
 	}
-	return "since " + stamp(h.Since) + ", for what was seen then: " + h.Reason
+	return "since " + term.Stamp(h.Since) + ", for what was seen then: " + h.Reason
 }
 
 // showAny finds out what an id is of, and shows it.
 func (a *app) showAny(ctx context.Context, ref string) error {
-	kind, id, err := a.kindOf(ctx, ref)
+	kind, id, err := a.kindOf(ctx, ref, "")
 	switch {
 	case isCode(err, model.CodeNotFound):
 		return a.showOther(ctx, ref, err)
@@ -155,9 +152,9 @@ func (a *app) showAny(ctx context.Context, ref string) error {
 
 // showOther shows what has a status but no why: a server or a service. unknown is the error when it is neither.
 func (a *app) showOther(ctx context.Context, ref string, unknown error) error {
-	members, err := list[api.Member](ctx, a, "/v1/members", url.Values{"filter": {"name=" + ref}})
-	if err == nil && len(members.items) > 0 {
-		return showList(a, members, memberName, memberColumns(members.items))
+	members, err := a.client().Members.List(ctx, client.ListOptions{Filter: []string{"name=" + ref}})
+	if err == nil && len(members.Items) > 0 {
+		return showList(a, members, memberName, memberColumns(members.Items))
 	}
 	if err := a.showService(ctx, ref); !isCode(err, model.CodeNotFound) {
 		return err
@@ -166,32 +163,27 @@ func (a *app) showOther(ctx context.Context, ref string, unknown error) error {
 }
 
 // kindOf asks the servers what an id, a name or a prefix is of.
-func (a *app) kindOf(ctx context.Context, ref string) (kind, id string, err error) {
-	return a.kindIn(ctx, url.Values{"subject": {ref}})
-}
-
-// kindIn is kindOf with a query that has the subject.
-func (a *app) kindIn(ctx context.Context, q url.Values) (kind, id string, err error) {
-	got, err := get[api.Why](ctx, a, "/v1/why", q)
+func (a *app) kindOf(ctx context.Context, ref string, fresh client.Consistency) (kind, id string, err error) {
+	got, err := a.client().Cluster.Why(ctx, ref, client.ReadOptions{Consistency: fresh})
 	if err != nil {
 		return "", "", err
 	}
-	kind, id, ok := strings.Cut(got.value.Subject, "/")
+	kind, id, ok := strings.Cut(got.Value.Subject, "/")
 	if !ok {
-		return "", "", model.Refuse(model.CodeInternal, "the server calls %q %q", q.Get("subject"), got.value.Subject)
+		return "", "", model.Refuse(model.CodeInternal, "the server calls %q %q", ref, got.Value.Subject)
 	}
 	return kind, id, nil
 }
 
 func whyCommand(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use: "why ID", Short: "explain the state of an instance, job, group, node, drain or deployment", Args: exactly("ID"), ValidArgsFunction: a.complete("any"),
+		Use: "why ID", Short: "explain the state of an instance, job, group, node, drain or deployment", Args: term.Exactly("ID"), ValidArgsFunction: a.complete("any"),
 		Long:    "Tells how an object came to its state (which log entry, which cause, who), which nodes placement looked at, what blocks, and what comes next.",
 		Example: "outspan why web\noutspan why web/http\noutspan why n7\noutspan why 01J9Z",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			var got answer[api.Why]
-			err := orStale(a, url.Values{"subject": {args[0]}}, func(q url.Values) (err error) {
-				got, err = get[api.Why](cmd.Context(), a, "/v1/why", q)
+			var got client.Response[api.Why]
+			err := orStale(a, "", func(fresh client.Consistency) (err error) {
+				got, err = a.client().Cluster.Why(cmd.Context(), args[0], client.ReadOptions{Consistency: fresh})
 				return err
 			})
 			if err != nil {
@@ -202,30 +194,30 @@ func whyCommand(a *app) *cobra.Command {
 	}
 }
 
-func (a *app) showWhy(got answer[api.Why]) error {
-	w := got.value
-	return a.show(shown{json: got.raw, names: []string{w.Subject}, text: func(p *page) {
-		p.fields(field{"Subject", w.Subject}, field{"State", w.State}, field{"Since", stamp(w.Since)}, field{"Next", w.Next})
+func (a *app) showWhy(got client.Response[api.Why]) error {
+	w := got.Value
+	return a.Show(term.Result{JSON: got.Raw, Names: []string{w.Subject}, Text: func(p *term.Page) {
+		p.Fields(term.Field{"Subject", w.Subject}, term.Field{"State", w.State}, term.Field{"Since", term.Stamp(w.Since)}, term.Field{"Next", w.Next})
 		if len(w.Chain) > 0 {
-			p.section("How it came to this")
-			rows(p, w.Chain, []column[api.WhyLink]{
-				{head: "index", cell: func(l api.WhyLink) string { return fmt.Sprint(l.Index) }},
-				{head: "time", cell: func(l api.WhyLink) string { return stamp(&l.Time) }},
-				{head: "cause", cell: func(l api.WhyLink) string { return string(l.Cause) }},
-				{head: "actor", cell: func(l api.WhyLink) string { return string(l.Actor) }},
-				{head: "what", cell: func(l api.WhyLink) string { return l.Text }},
+			p.Section("How it came to this")
+			term.Rows(p, w.Chain, []term.Column[api.WhyLink]{
+				{Head: "index", Cell: func(l api.WhyLink) string { return fmt.Sprint(l.Index) }},
+				{Head: "time", Cell: func(l api.WhyLink) string { return term.Stamp(&l.Time) }},
+				{Head: "cause", Cell: func(l api.WhyLink) string { return string(l.Cause) }},
+				{Head: "actor", Cell: func(l api.WhyLink) string { return string(l.Actor) }},
+				{Head: "what", Cell: func(l api.WhyLink) string { return l.Text }},
 			})
 		}
 		if len(w.Considered) > 0 {
-			p.section("Nodes considered")
-			rows(p, w.Considered, []column[api.WhyConsidered]{
-				{head: "node", cell: func(c api.WhyConsidered) string { return c.Node }},
-				{head: "score", cell: scoreText},
-				{head: "excluded by", cell: func(c api.WhyConsidered) string { return string(c.ExcludedBy) }},
+			p.Section("Nodes considered")
+			term.Rows(p, w.Considered, []term.Column[api.WhyConsidered]{
+				{Head: "node", Cell: func(c api.WhyConsidered) string { return c.Node }},
+				{Head: "score", Cell: scoreText},
+				{Head: "excluded by", Cell: func(c api.WhyConsidered) string { return string(c.ExcludedBy) }},
 			})
 		}
 		for _, sum := range sumsOf(w.Blockers) {
-			p.line("blocked: %s", sumText(sum))
+			p.Line("blocked: %s", sumText(sum))
 		}
 	}})
 }

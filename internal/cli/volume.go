@@ -3,12 +3,13 @@ package cli
 import (
 	"context"
 	"fmt"
-	"net/url"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/outspan/outspan/api"
+	"github.com/outspan/outspan/client"
+	"github.com/outspan/outspan/internal/cli/term"
 	"github.com/outspan/outspan/model"
 )
 
@@ -20,28 +21,22 @@ func volumeLs(a *app) *cobra.Command {
 	var filter listFlags
 	var job, node string
 	cmd := &cobra.Command{
-		Use: "ls", Aliases: []string{"list"}, Short: "list volumes, where they are and who uses them", Args: exactly(),
+		Use: "ls", Aliases: []string{"list"}, Short: "list volumes, where they are and who uses them", Args: term.Exactly(),
 		Example: "outspan volume ls\noutspan volume ls --node n1\noutspan volume ls --filter state!=in_use",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			q := filter.query()
-			for key, value := range map[string]string{"job": job, "node": node} {
-				if value != "" {
-					q.Set(key, value)
-				}
-			}
-			got, err := list[api.Volume](cmd.Context(), a, "/v1/volumes", q)
+			got, err := a.client().Volumes.List(cmd.Context(), client.VolumeListOptions{ListOptions: filter.options(), Job: job, Node: node})
 			if err != nil {
 				return err
 			}
-			return showList(a, got, volumeID, []column[api.Volume]{
-				{head: "id", cell: volumeID},
-				{head: "kind", cell: func(v api.Volume) string { return string(v.Kind) }},
-				{head: "node", cell: func(v api.Volume) string { return v.Node }},
-				{head: "state", cell: func(v api.Volume) string { return string(v.State) }},
-				{head: "instance", cell: func(v api.Volume) string { return string(v.Instance) }},
-				{head: "left behind on", cell: func(v api.Volume) string { return strings.Join(asideNodes(v), ", ") }},
-				{head: "transfer", wide: true, cell: func(v api.Volume) string { return string(v.Transfer) }},
-				{head: "old copies", wide: true, cell: oldCopiesText},
+			return showList(a, got, volumeID, []term.Column[api.Volume]{
+				{Head: "id", Cell: volumeID},
+				{Head: "kind", Cell: func(v api.Volume) string { return string(v.Kind) }},
+				{Head: "node", Cell: func(v api.Volume) string { return v.Node }},
+				{Head: "state", Cell: func(v api.Volume) string { return string(v.State) }},
+				{Head: "instance", Cell: func(v api.Volume) string { return string(v.Instance) }},
+				{Head: "left behind on", Cell: func(v api.Volume) string { return strings.Join(asideNodes(v), ", ") }},
+				{Head: "transfer", Wide: true, Cell: func(v api.Volume) string { return string(v.Transfer) }},
+				{Head: "old copies", Wide: true, Cell: oldCopiesText},
 			})
 		},
 	}
@@ -63,18 +58,18 @@ func asideNodes(v api.Volume) []string {
 func oldCopiesText(v api.Volume) string {
 	var texts []string
 	for _, c := range v.OldCopies {
-		text := fmt.Sprintf("%s until %s by transfer %s", c.Node, stamp(&c.Until), c.Transfer)
+		text := fmt.Sprintf("%s until %s by transfer %s", c.Node, term.Stamp(&c.Until), c.Transfer)
 		if c.Needed != "" {
 			text += ", and for as long as " + c.Needed
 		}
 		texts = append(texts, text)
 	}
-	return joined(texts)
+	return term.Joined(texts)
 }
 
 func volumeStatus(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use: "status VOLUME|TRANSFER", Short: "show a volume with what was done to it and its backups, or one transfer", Args: exactly("VOLUME"),
+		Use: "status VOLUME|TRANSFER", Short: "show a volume with what was done to it and its backups, or one transfer", Args: term.Exactly("VOLUME"),
 		ValidArgsFunction: a.complete("volumes"), Example: "outspan volume status db/main/0/data",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			err := a.showVolume(cmd.Context(), args[0])
@@ -89,37 +84,37 @@ func volumeStatus(a *app) *cobra.Command {
 }
 
 func (a *app) showVolume(ctx context.Context, ref string) error {
-	got, err := get[api.VolumeDetail](ctx, a, "/v1/volumes/"+segment(ref), nil)
+	got, err := a.client().Volumes.Get(ctx, ref, client.ReadOptions{})
 	if err != nil {
 		return err
 	}
-	v := got.value
-	return a.show(shown{json: got.raw, names: []string{volumeID(v.Volume)}, text: func(p *page) {
-		p.fields(
-			field{"Id", volumeID(v.Volume)}, field{"Kind", string(v.Kind)}, field{"Node", v.Node}, field{"State", string(v.State)},
-			field{"Instance", string(v.Instance)}, field{"Transfer", string(v.Transfer)}, field{"Old copies", oldCopiesText(v.Volume)},
+	v := got.Value
+	return a.Show(term.Result{JSON: got.Raw, Names: []string{volumeID(v.Volume)}, Text: func(p *term.Page) {
+		p.Fields(
+			term.Field{"Id", volumeID(v.Volume)}, term.Field{"Kind", string(v.Kind)}, term.Field{"Node", v.Node}, term.Field{"State", string(v.State)},
+			term.Field{"Instance", string(v.Instance)}, term.Field{"Transfer", string(v.Transfer)}, term.Field{"Old copies", oldCopiesText(v.Volume)},
 		)
 		for _, left := range v.Aside {
-			p.line("data of %s was left behind on node %s; to put it to use: outspan volume attach %s --node %s --epoch %d", stamp(&left.At), left.Node, v.ID, left.Node, left.Epoch)
+			p.Line("data of %s was left behind on node %s; to put it to use: outspan volume attach %s --node %s --epoch %d", term.Stamp(&left.At), left.Node, v.ID, left.Node, left.Epoch)
 		}
-		p.section("Transfers")
-		rows(p, v.Transfers, a.transferColumns())
-		p.section("Backups")
-		rows(p, v.Backups, a.backupColumns())
+		p.Section("Transfers")
+		term.Rows(p, v.Transfers, a.transferColumns())
+		p.Section("Backups")
+		term.Rows(p, v.Backups, a.backupColumns())
 	}})
 }
 
-func (a *app) transferColumns() []column[api.Transfer] {
-	return []column[api.Transfer]{
-		{head: "id", cell: func(t api.Transfer) string { return string(t.ID) }},
-		{head: "kind", cell: func(t api.Transfer) string { return string(t.Kind) }},
-		{head: "phase", cell: func(t api.Transfer) string { return string(t.Phase) }},
-		{head: "from", cell: func(t api.Transfer) string { return t.From }},
-		{head: "to", cell: func(t api.Transfer) string { return t.To }},
-		{head: "done", cell: doneText},
-		{head: "age", cell: func(t api.Transfer) string { return a.age(&t.CreatedAt) }},
-		{head: "actor", cell: func(t api.Transfer) string { return string(t.Actor) }},
-		{head: "reason", cell: transferReason},
+func (a *app) transferColumns() []term.Column[api.Transfer] {
+	return []term.Column[api.Transfer]{
+		{Head: "id", Cell: func(t api.Transfer) string { return string(t.ID) }},
+		{Head: "kind", Cell: func(t api.Transfer) string { return string(t.Kind) }},
+		{Head: "phase", Cell: func(t api.Transfer) string { return string(t.Phase) }},
+		{Head: "from", Cell: func(t api.Transfer) string { return t.From }},
+		{Head: "to", Cell: func(t api.Transfer) string { return t.To }},
+		{Head: "done", Cell: doneText},
+		{Head: "age", Cell: func(t api.Transfer) string { return a.Age(&t.CreatedAt) }},
+		{Head: "actor", Cell: func(t api.Transfer) string { return string(t.Actor) }},
+		{Head: "reason", Cell: transferReason},
 	}
 }
 
@@ -127,7 +122,7 @@ func doneText(t api.Transfer) string {
 	if t.Total == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%s of %s", sizeText(t.Bytes), sizeText(t.Total))
+	return fmt.Sprintf("%s of %s", model.SizeText(t.Bytes), model.SizeText(t.Total))
 }
 
 func transferReason(t api.Transfer) string {
@@ -138,39 +133,39 @@ func transferReason(t api.Transfer) string {
 }
 
 func (a *app) showTransfer(ctx context.Context, ref string) error {
-	got, err := get[api.Transfer](ctx, a, "/v1/transfers/"+segment(ref), nil)
+	got, err := a.client().Transfers.Get(ctx, ref, client.ReadOptions{})
 	if err != nil {
 		return err
 	}
-	t := got.value
-	return a.show(shown{json: got.raw, names: []string{string(t.ID)}, text: func(p *page) {
-		p.fields(
-			field{"Id", string(t.ID)}, field{"Kind", string(t.Kind)}, field{"Phase", string(t.Phase)}, field{"Volume", string(t.Volume)}, field{"From", t.From},
-			field{"To", t.To}, field{"Backup", string(t.Backup)}, field{"Done", doneText(t)}, field{"Reason", transferReason(t)}, field{"Actor", string(t.Actor)},
-			field{"Started", stamp(&t.CreatedAt)}, field{"Ended", stamp(t.EndedAt)},
+	t := got.Value
+	return a.Show(term.Result{JSON: got.Raw, Names: []string{string(t.ID)}, Text: func(p *term.Page) {
+		p.Fields(
+			term.Field{"Id", string(t.ID)}, term.Field{"Kind", string(t.Kind)}, term.Field{"Phase", string(t.Phase)}, term.Field{"Volume", string(t.Volume)}, term.Field{"From", t.From},
+			term.Field{"To", t.To}, term.Field{"Backup", string(t.Backup)}, term.Field{"Done", doneText(t)}, term.Field{"Reason", transferReason(t)}, term.Field{"Actor", string(t.Actor)},
+			term.Field{"Started", term.Stamp(&t.CreatedAt)}, term.Field{"Ended", term.Stamp(t.EndedAt)},
 		)
 	}})
 }
 
-func (a *app) backupColumns() []column[api.Backup] {
-	return []column[api.Backup]{
-		{head: "id", cell: backupID},
-		{head: "volume", cell: func(b api.Backup) string { return string(b.Volume) }},
-		{head: "node", cell: func(b api.Backup) string { return b.Node }},
-		{head: "size", cell: func(b api.Backup) string { return sizeText(b.SizeBytes) }},
-		{head: "live", cell: func(b api.Backup) string { return yesNo(b.Live) }},
-		{head: "age", cell: func(b api.Backup) string { return a.age(&b.CreatedAt) }},
-		{head: "sha256", wide: true, cell: func(b api.Backup) string { return b.Sum }},
-		{head: "actor", wide: true, cell: func(b api.Backup) string { return string(b.Actor) }},
+func (a *app) backupColumns() []term.Column[api.Backup] {
+	return []term.Column[api.Backup]{
+		{Head: "id", Cell: backupID},
+		{Head: "volume", Cell: func(b api.Backup) string { return string(b.Volume) }},
+		{Head: "node", Cell: func(b api.Backup) string { return b.Node }},
+		{Head: "size", Cell: func(b api.Backup) string { return model.SizeText(b.SizeBytes) }},
+		{Head: "live", Cell: func(b api.Backup) string { return term.YesNo(b.Live) }},
+		{Head: "age", Cell: func(b api.Backup) string { return a.Age(&b.CreatedAt) }},
+		{Head: "sha256", Wide: true, Cell: func(b api.Backup) string { return b.Sum }},
+		{Head: "actor", Wide: true, Cell: func(b api.Backup) string { return string(b.Actor) }},
 	}
 }
 
 func volumeBackups(a *app) *cobra.Command {
 	var filter listFlags
 	cmd := &cobra.Command{
-		Use: "backups", Short: "list backups, the oldest first", Args: exactly(),
+		Use: "backups", Short: "list backups, the oldest first", Args: term.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			got, err := list[api.Backup](cmd.Context(), a, "/v1/backups", filter.query())
+			got, err := a.client().Backups.List(cmd.Context(), filter.options())
 			if err != nil {
 				return err
 			}
@@ -184,14 +179,14 @@ func volumeBackups(a *app) *cobra.Command {
 func volumeForget(a *app) *cobra.Command {
 	var write writeFlags
 	cmd := &cobra.Command{
-		Use: "forget BACKUP", Short: "remove the record of a backup; its archive stays where it is", Args: exactly("BACKUP"), ValidArgsFunction: a.complete("backups"),
+		Use: "forget BACKUP", Short: "remove the record of a backup; its archive stays where it is", Args: term.Exactly("BACKUP"), ValidArgsFunction: a.complete("backups"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			got, err := post[api.TransferReply](cmd.Context(), a, "/v1/backups/"+segment(args[0])+"/forget", write.query(), nil)
+			got, err := a.client().Backups.Forget(cmd.Context(), args[0], write.options())
 			if err != nil {
 				return err
 			}
-			return a.show(shown{json: got.raw, names: args, text: func(p *page) {
-				p.line("backup %s %s %s", args[0], write.would("is forgotten"), write.done(got.value.Index))
+			return a.Show(term.Result{JSON: got.Raw, Names: args, Text: func(p *term.Page) {
+				p.Line("backup %s %s %s", args[0], write.would("is forgotten"), write.done(got.Value.Index))
 			}})
 		},
 	}
@@ -203,14 +198,14 @@ func volumeCancel(a *app) *cobra.Command {
 	var write writeFlags
 	cmd := &cobra.Command{
 		Use: "cancel TRANSFER", Short: "give up a transfer, or remove what it left: a restored copy that is not in use, or an old copy before its time",
-		Args: exactly("TRANSFER"), ValidArgsFunction: a.complete("transfers"),
+		Args: term.Exactly("TRANSFER"), ValidArgsFunction: a.complete("transfers"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			got, err := post[api.TransferReply](cmd.Context(), a, "/v1/transfers/"+segment(args[0])+"/cancel", write.query(), nil)
+			got, err := a.client().Transfers.Cancel(cmd.Context(), args[0], write.options())
 			if err != nil {
 				return err
 			}
-			return a.show(shown{json: got.raw, names: args, text: func(p *page) {
-				p.line("transfer %s is given up, or its left-overs are %s", args[0], write.done(got.value.Index))
+			return a.Show(term.Result{JSON: got.Raw, Names: args, Text: func(p *term.Page) {
+				p.Line("transfer %s is given up, or its left-overs are %s", args[0], write.done(got.Value.Index))
 			}})
 		},
 	}
@@ -220,10 +215,5 @@ func volumeCancel(a *app) *cobra.Command {
 
 // transferNames are the ids of transfers that are on record.
 func transferNames(ctx context.Context, a *app) []string {
-	return namesIn(ctx, a, "/v1/transfers", func(t api.Transfer) string { return string(t.ID) })
+	return namesIn(ctx, a.client().Transfers.List, func(t api.Transfer) string { return string(t.ID) })
 }
-
-// volumePath is the path of an operation on a volume; its slashes are part of the id.
-func volumePath(id, verb string) string { return "/v1/volumes/" + segment(id) + "/" + verb }
-
-func transferPath(id model.TransferID) string { return "/v1/transfers/" + url.PathEscape(string(id)) }

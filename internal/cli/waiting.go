@@ -10,6 +10,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outspan/outspan/api"
+	"github.com/outspan/outspan/client"
+	"github.com/outspan/outspan/internal/cli/term"
 	"github.com/outspan/outspan/model"
 )
 
@@ -24,7 +26,7 @@ func (f *waitFlags) register(cmd *cobra.Command, state string, also ...string) {
 	help := "wait until it is " + state
 	also = slices.DeleteFunc(slices.Clone(also), func(one string) bool { return one == state })
 	if len(also) > 0 {
-		help = fmt.Sprintf("wait until it is in a STATE: %s (default), %s", state, joined(also))
+		help = fmt.Sprintf("wait until it is in a STATE: %s (default), %s", state, term.Joined(also))
 	}
 	cmd.Flags().Var(&stateValue{state: &f.state, known: append([]string{state}, also...)}, "wait", help)
 	cmd.Flags().Lookup("wait").NoOptDefVal = state
@@ -83,14 +85,15 @@ func (v *stateValue) Type() string { return "STATE" }
 
 // waiting is what a command waits for.
 type waiting[T any] struct {
-	what, path string
+	what string
+	read reader[T]
 	// state is how the object is, in the words of --wait. done is also true where that word covers more; nil: only
 	// where they are equal.
 	state func(T) string
 	done  func(T) bool
 	// over says that it can no longer get there; nil: it always can.
 	over func(T) error
-	// is tells the object from another one, whose name begins with the name in path: a read takes that for it. nil: it
+	// is tells the object from another one, whose name begins with its name: a read takes that for it. nil: it
 	// can't happen.
 	is func(T) bool
 	// absent objects may come into being while one waits.
@@ -105,23 +108,23 @@ func waitUntil[T any](ctx context.Context, a *app, until *waitFlags, w waiting[T
 	ctx, cancel := until.limit(ctx, w.what)
 	defer cancel()
 	last := "not heard of"
-	look := func(got answer[T]) (bool, error) {
-		if w.is != nil && !w.is(got.value) {
+	look := func(got client.Response[T]) (bool, error) {
+		if w.is != nil && !w.is(got.Value) {
 			return false, model.Refuse(model.CodeNotFound, "there is no %s", w.what)
 		}
-		last = w.state(got.value)
-		if last == until.state || w.done != nil && w.done(got.value) {
+		last = w.state(got.Value)
+		if last == until.state || w.done != nil && w.done(got.Value) {
 			return true, nil
 		}
 		if w.over == nil {
 			return false, nil
 		}
-		return false, w.over(got.value)
+		return false, w.over(got.Value)
 	}
-	err := watchEvery(ctx, a, w.path, time.Second, look)
-	for told := false; w.absent && isCode(err, model.CodeNotFound); err = watchEvery(ctx, a, w.path, time.Second, look) {
+	err := watchEvery(ctx, a, w.read, time.Second, look)
+	for told := false; w.absent && isCode(err, model.CodeNotFound); err = watchEvery(ctx, a, w.read, time.Second, look) {
 		if !told {
-			a.note("%s is not known yet, waiting for it", w.what)
+			a.Note("%s is not known yet, waiting for it", w.what)
 			told, last = true, "not known"
 		}
 		if !wait(ctx, 200*time.Millisecond) {
@@ -148,7 +151,7 @@ type statusVerb struct {
 func (v statusVerb) command(a *app) *cobra.Command {
 	var until waitFlags
 	cmd := &cobra.Command{
-		Use: "status " + v.of, Short: v.short, Example: v.example, Args: exactly(v.of), ValidArgsFunction: a.complete(v.kind),
+		Use: "status " + v.of, Short: v.short, Example: v.example, Args: term.Exactly(v.of), ValidArgsFunction: a.complete(v.kind),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := v.wait(cmd.Context(), args[0], &until); err != nil {
 				return err
@@ -167,7 +170,7 @@ func nodeStates() []string {
 
 func (a *app) waitForNode(ctx context.Context, ref string, until *waitFlags) error {
 	return waitUntil(ctx, a, until, waiting[api.Node]{
-		what: "node " + ref, path: "/v1/nodes/" + segment(ref), absent: true,
+		what: "node " + ref, read: of(a.client().Nodes.Get, ref), absent: true,
 		state: func(n api.Node) string { return string(n.State) },
 		done:  func(n api.Node) bool { return until.state == "eligible" && n.Eligible },
 	})
@@ -175,7 +178,7 @@ func (a *app) waitForNode(ctx context.Context, ref string, until *waitFlags) err
 
 func (a *app) waitForInstance(ctx context.Context, id string, until *waitFlags) error {
 	err := waitUntil(ctx, a, until, waiting[api.Instance]{
-		what: "instance " + id, path: "/v1/instances/" + segment(id),
+		what: "instance " + id, read: of(a.client().Instances.Get, id),
 		state: func(i api.Instance) string { return string(i.Observed) },
 		over: func(i api.Instance) error {
 			if i.Observed != model.ObservedStopped {
@@ -193,7 +196,7 @@ func (a *app) waitForInstance(ctx context.Context, id string, until *waitFlags) 
 // waitForRestart waits until an instance is ready in a later run of its program than the one before.
 func (a *app) waitForRestart(ctx context.Context, before *api.Instance, until *waitFlags) error {
 	return waitUntil(ctx, a, until, waiting[api.Instance]{
-		what: "instance " + instanceID(*before), path: "/v1/instances/" + segment(instanceID(*before)),
+		what: "instance " + instanceID(*before), read: of(a.client().Instances.Get, instanceID(*before)),
 		state: func(i api.Instance) string {
 			if i.Restarts <= before.Restarts && i.Observed == model.ObservedReady {
 				return "not restarted yet"
@@ -214,7 +217,7 @@ func (a *app) waitForRestart(ctx context.Context, before *api.Instance, until *w
 // status.
 func (a *app) waitForJob(ctx context.Context, name string, until *waitFlags) error {
 	err := waitUntil(ctx, a, until, waiting[api.JobDetail]{
-		what: "job " + name, path: "/v1/jobs/" + segment(name),
+		what: "job " + name, read: of(a.client().Jobs.Get, name),
 		is:    func(j api.JobDetail) bool { return string(j.Name) == name },
 		state: func(j api.JobDetail) string { return string(j.Status) },
 		done: func(j api.JobDetail) bool {
@@ -235,7 +238,7 @@ func (a *app) waitForJob(ctx context.Context, name string, until *waitFlags) err
 
 func (a *app) waitForDrain(ctx context.Context, id string, until *waitFlags) error {
 	return waitUntil(ctx, a, until, waiting[api.Drain]{
-		what: "drain " + id, path: "/v1/drains/" + segment(id),
+		what: "drain " + id, read: of(a.client().Drains.Get, id),
 		state: func(d api.Drain) string { return string(d.Phase) },
 		done:  func(d api.Drain) bool { return until.state == "ended" && d.Phase != model.PhaseDraining },
 		over:  drainEnded,
@@ -244,7 +247,7 @@ func (a *app) waitForDrain(ctx context.Context, id string, until *waitFlags) err
 
 func (a *app) waitForDeployment(ctx context.Context, id string, until *waitFlags) error {
 	return waitUntil(ctx, a, until, waiting[api.Deployment]{
-		what: "deployment " + id, path: "/v1/deployments/" + segment(id),
+		what: "deployment " + id, read: of(a.client().Deployments.Get, id),
 		state: func(d api.Deployment) string { return string(d.Status) },
 		done:  func(d api.Deployment) bool { return until.state == "ended" && d.Status.Ended() },
 		over: func(d api.Deployment) error {

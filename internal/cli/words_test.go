@@ -11,20 +11,9 @@ import (
 
 	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/config"
+	"github.com/outspan/outspan/internal/cli/term"
 	"github.com/outspan/outspan/model"
-	"github.com/outspan/outspan/transport"
 )
-
-func TestNearest(t *testing.T) {
-	names := []string{"cordon", "disable", "drain", "enable", "ls", "status", "uncordon"}
-	for word, want := range map[string]string{
-		"drian": "drain", "stauts": "status", "lss": "ls", "sl": "ls", "stat": "status", "uncordn": "uncordon", "unrelated": "", "x": "", "": "",
-	} {
-		if got := nearest(word, names); got != want {
-			t.Errorf("nearest(%q) = %q, want %q", word, got, want)
-		}
-	}
-}
 
 // A single dash before the name of a long flag is two; anything else stays as it is.
 func TestLongFlags(t *testing.T) {
@@ -48,14 +37,14 @@ func TestLongFlags(t *testing.T) {
 func TestExitCodes(t *testing.T) {
 	for _, tt := range []struct {
 		err  error
-		want exitCode
+		want term.ExitCode
 	}{
 		{nil, 0},
 		{errors.New("something"), 1},
-		{usage("wrong"), 2},
+		{term.Usage("wrong"), 2},
 		{model.Refuse(model.CodeNotSupported, ""), 2},
 		{model.Refuse(model.CodeForbidden, ""), 3},
-		{model.Refuse(transport.CodeCertificateRefused, ""), 3},
+		{model.Refuse(model.CodeCertificateRefused, ""), 3},
 		{model.Refuse(model.CodeNotFound, ""), 4},
 		{model.Refuse(model.CodeAmbiguous, ""), 4},
 		{model.Refuse(model.CodeConflict, ""), 5},
@@ -65,12 +54,12 @@ func TestExitCodes(t *testing.T) {
 		{model.Refuse(model.CodeUnknownOutcome, ""), 6},
 		{model.Refuse(model.CodeBudgetMinReady, ""), 6},
 		{model.Refuse(model.CodeInternal, ""), 7},
-		{quiet{exitHasChanges}, 20},
+		{term.Quiet{Code: term.ExitHasChanges}, 20},
 		{model.Refuse(model.CodeNoMemory, ""), 21},
 		{model.Refuse(codeNotAllPlaced, ""), 21},
 		{model.Refuse(codeEndedFailed, ""), 22},
 		{model.Refuse(codeWaitTimedOut, ""), 23},
-		{transport.NewProblem(model.Refuse(model.CodeNotFound, "")).At(7), 4},
+		{api.NewProblem(model.Refuse(model.CodeNotFound, "")).At(7), 4},
 	} {
 		if got := exitOf(tt.err); got != tt.want {
 			t.Errorf("exitOf(%v) = %d, want %d", tt.err, got, tt.want)
@@ -88,35 +77,9 @@ func TestReport(t *testing.T) {
 		{true, `{"code":"already_draining","message":"node n7 is draining until 14:02","hint":"cancel it with: outspan drain cancel 01J","retryable":false,"index":42}` + "\n"},
 	} {
 		var b bytes.Buffer
-		report(&b, transport.NewProblem(err).At(42), tt.json)
+		report(&b, api.NewProblem(err).At(42), tt.json)
 		if diff := cmp.Diff(tt.want, b.String()); diff != "" {
 			t.Errorf("-want +got\n%s", diff)
-		}
-	}
-}
-
-// Names and messages come from others: they can't steer the terminal.
-func TestPageIsPrintable(t *testing.T) {
-	p := &page{colour: true}
-	rows(p, []string{"ready", "\x1b[31mred\nhead"}, []column[string]{
-		{head: "state", cell: func(s string) string { return s }}, {head: "hidden", wide: true, cell: func(s string) string { return s }},
-	})
-	if want := "STATE\n\x1b[32mready\x1b[0m\n?[31mred head\n"; p.b.String() != want {
-		t.Errorf("got %q, want %q", p.b.String(), want)
-	}
-}
-
-func TestSpanAndSizes(t *testing.T) {
-	for d, want := range map[time.Duration]string{
-		-time.Second: "0s", 900 * time.Millisecond: "0s", 59 * time.Second: "59s", 61 * time.Second: "1m01s", 3*time.Hour + 4*time.Minute: "3h04m", 50 * time.Hour: "2d",
-	} {
-		if got := span(d); got != want {
-			t.Errorf("span(%s) = %q, want %q", d, got, want)
-		}
-	}
-	for n, want := range map[int64]string{0: "0B", 1023: "1023B", 64 << 20: "64MiB", 24105 << 20: "23GiB", 1500 << 10: "1500KiB"} {
-		if got := sizeText(n); got != want {
-			t.Errorf("sizeText(%d) = %q, want %q", n, got, want)
 		}
 	}
 }

@@ -15,7 +15,6 @@ import (
 	"github.com/outspan/outspan/cluster"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/reconcile"
-	"github.com/outspan/outspan/transport"
 	"github.com/outspan/outspan/transport/metrics"
 )
 
@@ -93,7 +92,7 @@ func newRefusals() refusals {
 
 // refusalCodes are those that say who may call, how often and with how much.
 func refusalCodes() []model.Code {
-	return []model.Code{model.CodeForbidden, transport.CodeRateLimited, model.CodeBusy, transport.CodeTooLarge, model.CodeInvalid, transport.CodeMediaType}
+	return []model.Code{model.CodeForbidden, model.CodeRateLimited, model.CodeBusy, model.CodeTooLarge, model.CodeInvalid, model.CodeMediaType}
 }
 
 // count counts one refusal.

@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/config"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
@@ -191,7 +192,7 @@ func (p *process) reload(read func() (*config.Config, error)) {
 // fatal ends the process at once: its disk or its state can't be trusted, so it must not say another word to its peers.
 func (p *process) fatal(err error) {
 	p.log.Error("this server must not go on", "error", err)
-	p.program.Exit(int(transport.ExitInternal))
+	p.program.Exit(int(api.ExitInternal))
 }
 
 func newLogger(cfg *config.Config) hclog.Logger {

@@ -11,7 +11,6 @@ import (
 
 	"github.com/outspan/outspan/cluster"
 	"github.com/outspan/outspan/model"
-	"github.com/outspan/outspan/transport"
 )
 
 // The pause before a gossip port that was taken is tried again, doubled at each try up to the most.
@@ -70,7 +69,7 @@ func (g *agentGossip) open() error {
 
 func inUse(err error) bool {
 	var refused *model.Error
-	return errors.As(err, &refused) && refused.Code == transport.CodeAddressInUse
+	return errors.As(err, &refused) && refused.Code == model.CodeAddressInUse
 }
 
 func (g *agentGossip) now() (*cluster.Pool, bool) {

@@ -51,22 +51,22 @@ func (s source) walk(visit func(ast.Node)) {
 	}
 }
 
-// roomOf is the room of a package of this module, "" for others: the first element of its path, below internal the
-// first two, below internal/testbed the first three.
+// roomOf is the room of a package of this module, "" for others: the package itself if it has arrows of its own, else
+// the first element of its path, and below internal the first two.
 func roomOf(path string) string {
 	rest, ok := strings.CutPrefix(path, module+"/")
 	if !ok {
 		return ""
 	}
-	parts := 1
-	switch {
-	case strings.HasPrefix(rest, "internal/testbed/"):
-		parts = 3
-	case strings.HasPrefix(rest, "internal/"):
-		parts = 2
+	if _, own := arrows[rest]; own {
+		return rest
 	}
-	elements := strings.Split(rest, "/")
-	return strings.Join(elements[:min(parts, len(elements))], "/")
+	room, below, _ := strings.Cut(rest, "/")
+	if room == "internal" {
+		room, _, _ = strings.Cut(below, "/")
+		room = "internal/" + room
+	}
+	return room
 }
 
 func position(fset *token.FileSet, pos token.Pos) string {

@@ -10,7 +10,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/internal/reach"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
@@ -74,7 +76,7 @@ func TestInstanceLogs(t *testing.T) {
 	r.world()
 	a := &logAgent{end: make(chan struct{})}
 	r.runAgent("01N1", "n1", a)
-	resp := must(r.cli("s2").Open(t.Context(), transport.Request{Path: "/v1/instances/inst-a/logs", Query: values("stream=stderr&tail=5")}))(t)
+	resp := must(r.cli("s2").Open(t.Context(), reach.Request{Path: "/v1/instances/inst-a/logs", Query: values("stream=stderr&tail=5")}))(t)
 	text := must(io.ReadAll(resp.Body))(t)
 	resp.Body.Close()
 	if string(text) != "inst-a one\ninst-a two" || resp.Header.Get("Outspan-Log-Offset") != "7" {
@@ -94,7 +96,7 @@ func TestJobLogs(t *testing.T) {
 	r.runAgent("01N2", "n2", a)
 	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
 	defer cancel()
-	resp := must(r.cli().Open(ctx, transport.Request{Path: "/v1/jobs/web/logs", Query: values("follow=true")}))(t)
+	resp := must(r.cli().Open(ctx, reach.Request{Path: "/v1/jobs/web/logs", Query: values("follow=true")}))(t)
 	defer resp.Body.Close()
 	var mu sync.Mutex
 	var text strings.Builder
@@ -140,8 +142,8 @@ func (a goneAgent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		io.WriteString(w, name+" one\n")
 		return
 	}
-	p := transport.NewProblem(model.Refuse(model.CodeNotFound, "there are no logs of that instance"))
-	w.Header().Set("Content-Type", transport.ContentTypeProblem)
+	p := api.NewProblem(model.Refuse(model.CodeNotFound, "there are no logs of that instance"))
+	w.Header().Set("Content-Type", api.ContentTypeProblem)
 	w.WriteHeader(p.Status)
 	_ = json.NewEncoder(w).Encode(p)
 }
@@ -160,7 +162,7 @@ func TestJobLogsThatAreGone(t *testing.T) {
 		r.apply(&fsm.NodeReport{ID: "01N2", Epoch: n.Agent.Epoch, Instances: []model.InstanceStatus{{ID: id, Generation: 9, Observed: model.ObservedStopped}}})
 	}
 	read := func(query string) string {
-		resp := must(r.cli().Open(t.Context(), transport.Request{Path: "/v1/jobs/web/logs", Query: values(query)}))(t)
+		resp := must(r.cli().Open(t.Context(), reach.Request{Path: "/v1/jobs/web/logs", Query: values(query)}))(t)
 		defer resp.Body.Close()
 		return string(must(io.ReadAll(resp.Body))(t))
 	}
@@ -170,7 +172,7 @@ func TestJobLogsThatAreGone(t *testing.T) {
 	if got, want := read("running=true"), "http[0] inst-a | inst-a one\n(1 instance has no logs any more)\n"; got != want {
 		t.Errorf("of those that run: got\n%swant\n%s", got, want)
 	}
-	if _, err := r.cli().Open(t.Context(), transport.Request{Path: "/v1/jobs/web/logs", Query: values("running=perhaps")}); err == nil {
+	if _, err := r.cli().Open(t.Context(), reach.Request{Path: "/v1/jobs/web/logs", Query: values("running=perhaps")}); err == nil {
 		t.Error("running=perhaps is taken")
 	}
 }

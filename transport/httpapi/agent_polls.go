@@ -36,11 +36,11 @@ func (s *Server) caughtUp() error {
 	stale := s.cfg.Freshness.StaleFor()
 	switch {
 	case !s.cfg.Freshness.CaughtUp():
-		return model.Refuse(transport.CodeNotCaughtUp, "this server is still catching up").WithHint("ask another server")
+		return model.Refuse(model.CodeNotCaughtUp, "this server is still catching up").WithHint("ask another server")
 	case !s.cfg.Freshness.TakesEntries():
-		return model.Refuse(transport.CodeNotCaughtUp, "this server's disk is full: it hears of nothing new").WithHint("ask another server")
+		return model.Refuse(model.CodeNotCaughtUp, "this server's disk is full: it hears of nothing new").WithHint("ask another server")
 	case stale > staleForAgents:
-		return model.Refuse(transport.CodeNotCaughtUp, "this server has heard no leader for %s", stale.Round(time.Second)).WithHint("ask another server")
+		return model.Refuse(model.CodeNotCaughtUp, "this server has heard no leader for %s", stale.Round(time.Second)).WithHint("ask another server")
 	}
 	return nil
 }
@@ -56,7 +56,7 @@ func (s *Server) replaced(follows string) error {
 	case follows == "" || ours.Same(theirs) || ours.Replaces(theirs):
 		return nil
 	}
-	return model.Refuse(transport.CodeNotCaughtUp, "the agent follows the lineage %s of cluster %s, not this server's", clip(theirs.Lineage()), clip(theirs.Cluster)).WithHint("ask another server")
+	return model.Refuse(model.CodeNotCaughtUp, "the agent follows the lineage %s of cluster %s, not this server's", clip(theirs.Lineage()), clip(theirs.Cluster)).WithHint("ask another server")
 }
 
 // assignments waits until what the node must run is newer than what its agent has. The answer after the wait is the
@@ -104,7 +104,7 @@ func (s *Server) behind(seen model.Seen) error {
 	if _, leads, _ := s.cfg.Consensus.Leader(); leads || !s.cfg.Store.Current().Moment().Before(seen) {
 		return nil
 	}
-	return model.Refuse(transport.CodeNotCaughtUp, "this server's state is older than what the agent has seen").WithHint("ask another server")
+	return model.Refuse(model.CodeNotCaughtUp, "this server's state is older than what the agent has seen").WithHint("ask another server")
 }
 
 // registered reports whether a question is of the present registration, whose agent obeys the state.

@@ -22,7 +22,7 @@ const (
 func (s *Server) limitReports(answer answerCall) answerCall {
 	return func(ctx context.Context, who caller, question []byte) ([]byte, error) {
 		if !s.reportBytes.takeMany(who.Identity, float64(len(question)+reportCost)) {
-			err := model.Refuse(transport.CodeRateLimited,
+			err := model.Refuse(model.CodeRateLimited,
 				"the reports of the agent %s are more than %d bytes a second", who.Name, reportBytesPerSecond).
 				WithHint("look at its log; it may go on in a few seconds")
 			s.cfg.Refused(err)
@@ -54,7 +54,7 @@ func (s *Server) reportAgent(ctx context.Context, who caller, q transport.Report
 	index := state.Index
 	if report.News(state) { // not one that is sent again because its answer got lost
 		if report.Full && !s.inventories.take(who.Identity) {
-			err := model.Refuse(transport.CodeRateLimited,
+			err := model.Refuse(model.CodeRateLimited,
 				"the agent of node %s sends its whole inventory again and again", n.Name).
 				WithHint("look at its log; it may go on in a few seconds")
 			s.cfg.Refused(err)

@@ -104,7 +104,7 @@ func TestReportsHaveARate(t *testing.T) {
 	for ; taken < 100 && err == nil; taken++ {
 		_, err = c.Report(t.Context(), said)
 	}
-	wantCode(t, err, transport.CodeRateLimited)
+	wantCode(t, err, model.CodeRateLimited)
 	if taken < 5 {
 		t.Errorf("only %d large reports were taken", taken)
 	}
@@ -135,7 +135,7 @@ func TestInventoriesHaveARate(t *testing.T) {
 		said.Holds = []model.Holding{{ID: model.InstanceID(fmt.Sprint("x", i))}}
 		_, err = c.Report(t.Context(), said)
 	}
-	wantCode(t, err, transport.CodeRateLimited)
+	wantCode(t, err, model.CodeRateLimited)
 	if got := r.entries() - before; got < 5 || got > 60 {
 		t.Errorf("%d inventories were written", got)
 	}

@@ -95,7 +95,7 @@ func (s *Server) agentRecovered(call transport.AgentCall, err *error) {
 }
 
 func noAgentCall(call transport.AgentCall) *model.Error {
-	return model.Refuse(transport.CodeNoRoute, "agents have no %s", call).WithHint("compare the versions of the two processes with: outspan version")
+	return model.Refuse(model.CodeNoRoute, "agents have no %s", call).WithHint("compare the versions of the two processes with: outspan version")
 }
 
 // commitFor proposes what an agent asks for, with the agent as its actor.
@@ -146,7 +146,7 @@ func (s *Server) registerAgent(ctx context.Context, who caller, q transport.Regi
 		return transport.RegisterReply{}, refusedAt(refusal, state.Index)
 	}
 	if !s.registrations.take(who.Identity) {
-		err := model.Refuse(transport.CodeRateLimited, "the agent of node %s registers again and again", q.Name).WithHint("look at its log; it may go on in a few seconds")
+		err := model.Refuse(model.CodeRateLimited, "the agent of node %s registers again and again", q.Name).WithHint("look at its log; it may go on in a few seconds")
 		s.cfg.Refused(err)
 		return transport.RegisterReply{}, err
 	}

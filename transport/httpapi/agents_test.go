@@ -98,7 +98,7 @@ func TestNodeOfAnotherLineage(t *testing.T) {
 		Addresses: []string{"https://" + r.servers["s1"].address}, Credentials: must(r.ca.Credentials(transport.RoleAgent, "n2"))(t), RetryFor: -1,
 	}))(t)
 	t.Cleanup(known.Close)
-	for history, want := range map[string]model.Code{"01CLUSTER/l1": "", "01CLUSTER/l1,l2,l3": transport.CodeNotCaughtUp} {
+	for history, want := range map[string]model.Code{"01CLUSTER/l1": "", "01CLUSTER/l1,l2,l3": model.CodeNotCaughtUp} {
 		_, services := known.Services(t.Context(), transport.ServicesRequest{Node: "01N2", Cluster: history})
 		_, assignments := known.Assignments(t.Context(), transport.AssignmentsRequest{Node: "01N2", Epoch: r.epoch("01N2"), Cluster: history})
 		_, report := known.Report(t.Context(), transport.ReportRequest{Node: "01N2", Epoch: r.epoch("01N2"), Cluster: history})
@@ -215,9 +215,9 @@ func TestAssignmentsOfALaggingServer(t *testing.T) {
 	r.servers["s1"].fresh = false
 	r.mu.Unlock()
 	_, err := r.client(transport.RoleAgent, "n2").Assignments(t.Context(), transport.AssignmentsRequest{Node: "01N2", Epoch: r.epoch("01N2")})
-	wantCode(t, err, transport.CodeNotCaughtUp)
+	wantCode(t, err, model.CodeNotCaughtUp)
 	_, p := raw(t, r, transport.RoleCLI, "alice", "GET", "/readyz", "", "")
-	if p == nil || p.Code != transport.CodeNotCaughtUp {
+	if p == nil || p.Code != model.CodeNotCaughtUp {
 		t.Errorf("readyz: %+v", p)
 	}
 }
@@ -253,10 +253,10 @@ func sendsAgentsElsewhere(t *testing.T, ail func(*server)) {
 	ail(r.servers["s1"])
 	r.mu.Unlock()
 	for range 3 {
-		wantCode(t, <-held, transport.CodeNotCaughtUp)
+		wantCode(t, <-held, model.CodeNotCaughtUp)
 	}
 	_, err := c.Assignments(t.Context(), transport.AssignmentsRequest{Node: "01N2", Epoch: r.epoch("01N2")})
-	wantCode(t, err, transport.CodeNotCaughtUp)
+	wantCode(t, err, model.CodeNotCaughtUp)
 }
 
 // An agent that has seen a newer state than the leader's, which was restored from an older one, has to register: that raises the state above what it saw. A follower
@@ -267,7 +267,7 @@ func TestAgentHasSeenANewerState(t *testing.T) {
 	r.apply(&fsm.RestoreMark{})
 	q := transport.AssignmentsRequest{Node: "01N2", Epoch: r.epoch("01N2"), Seen: model.Seen{Incarnation: 1, Index: 90_000}}
 	_, err := r.client(transport.RoleAgent, "n2", "s2").Assignments(t.Context(), q)
-	wantCode(t, err, transport.CodeNotCaughtUp)
+	wantCode(t, err, model.CodeNotCaughtUp)
 	c := r.client(transport.RoleAgent, "n2", "s1")
 	if got := must(c.Assignments(t.Context(), q))(t); !got.Register {
 		t.Errorf("the leader serves an agent that does not obey: %+v", got)
@@ -375,7 +375,7 @@ func TestAgentGarbage(t *testing.T) {
 		wantCode(t, err, model.CodeInvalid)
 	}
 	_, err := answer(t.Context(), who, 99, newer)
-	wantCode(t, err, transport.CodeNoRoute)
+	wantCode(t, err, model.CodeNoRoute)
 }
 
 // A question of one server reaches another one's answer.

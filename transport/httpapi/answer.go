@@ -10,8 +10,8 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/model"
-	"github.com/outspan/outspan/transport"
 )
 
 const contentTypeJSON = "application/json"
@@ -28,28 +28,28 @@ func encodeJSON(w io.Writer, v any) error {
 	return enc.Encode(v)
 }
 
-func writeError(w http.ResponseWriter, err error) { writeProblem(w, transport.NewProblem(err)) }
+func writeError(w http.ResponseWriter, err error) { writeProblem(w, api.NewProblem(err)) }
 
-func writeProblem(w http.ResponseWriter, p *transport.Problem) {
+func writeProblem(w http.ResponseWriter, p *api.Problem) {
 	if p.Status == http.StatusTooManyRequests || p.Status == http.StatusServiceUnavailable {
 		w.Header().Set("Retry-After", "1")
 	}
 	if p.Index > 0 {
-		w.Header().Set(transport.HeaderIndex, decimal(p.Index))
+		w.Header().Set(api.HeaderIndex, decimal(p.Index))
 	}
-	writeJSON(w, p.Status, transport.ContentTypeProblem, p)
+	writeJSON(w, p.Status, api.ContentTypeProblem, p)
 }
 
 func decimal(n uint64) string { return strconv.FormatUint(n, 10) }
 
 // answered wraps a problem so that huma sends it as it is.
-type answered struct{ *transport.Problem }
+type answered struct{ *api.Problem }
 
 // GetStatus implements huma.StatusError.
 func (a answered) GetStatus() int { return a.Status }
 
 // ContentType implements huma.ContentTypeFilter.
-func (a answered) ContentType(string) string { return transport.ContentTypeProblem }
+func (a answered) ContentType(string) string { return api.ContentTypeProblem }
 
 // MarshalJSON leaves the wrapping out.
 func (a answered) MarshalJSON() ([]byte, error) { return json.Marshal(a.Problem) }
@@ -58,7 +58,7 @@ func asAnswer(err error) error {
 	if err == nil {
 		return nil
 	}
-	return answered{transport.NewProblem(err)}
+	return answered{api.NewProblem(err)}
 }
 
 // formats are those of JSON operations. Bodies of requests don't pass here: see bodyOf.
@@ -79,9 +79,9 @@ func formats() map[string]huma.Format {
 }
 
 // reshape turns huma's own refusals of parameters into problems. Values are left out.
-func reshape(m *huma.ErrorModel) *transport.Problem {
+func reshape(m *huma.ErrorModel) *api.Problem {
 	if m.Status >= http.StatusInternalServerError {
-		return transport.NewProblem(errors.New(m.Detail))
+		return api.NewProblem(errors.New(m.Detail))
 	}
 	var parts []string
 	for _, d := range m.Errors {
@@ -90,7 +90,7 @@ func reshape(m *huma.ErrorModel) *transport.Problem {
 	if len(parts) == 0 {
 		parts = append(parts, m.Detail)
 	}
-	return transport.NewProblem(model.Refuse(model.CodeInvalid, "%s", strings.Join(parts, "; ")).WithHint("the parameters are listed in /openapi.json"))
+	return api.NewProblem(model.Refuse(model.CodeInvalid, "%s", strings.Join(parts, "; ")).WithHint("the parameters are listed in /openapi.json"))
 }
 
 // ownStatus makes huma answer what is invalid with the status that the table of codes has for it.
@@ -104,7 +104,7 @@ type (
 // SetStatus implements huma.Context.
 func (c statusContext) SetStatus(status int) {
 	if status == http.StatusUnprocessableEntity {
-		status = transport.StatusOf(model.CodeInvalid)
+		status = api.StatusOf(model.CodeInvalid)
 	}
 	c.humaContext.SetStatus(status)
 }
@@ -114,5 +114,5 @@ func (c statusContext) Unwrap() huma.Context { return c.humaContext }
 
 // refusedAt is a refusal with the index of the entry, or of the state, that refused.
 func refusedAt(refusal *model.Error, index uint64) error {
-	return transport.NewProblem(refusal).At(index)
+	return api.NewProblem(refusal).At(index)
 }

@@ -10,9 +10,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/internal/reach"
 	"github.com/outspan/outspan/model"
-	"github.com/outspan/outspan/transport"
 )
 
 const (
@@ -50,14 +51,14 @@ func askAgents[T any](ctx context.Context, s *Server, state *fsm.State, path str
 
 // askAgent reads a path of one agent. Code: agent_unreachable, and those of the agent.
 func (s *Server) askAgent(ctx context.Context, n *fsm.Node, path string, answer any) error {
-	unreachable := model.Refuse(transport.CodeAgentUnreachable, "the agent of node %s does not answer", n.Name)
+	unreachable := model.Refuse(model.CodeAgentUnreachable, "the agent of node %s does not answer", n.Name)
 	if n.Agent.APIAddress == "" || s.cfg.AgentTransport == nil {
 		return unreachable
 	}
 	ctx, cancel := context.WithTimeout(ctx, agentWait)
 	defer cancel()
 	target := url.URL{Scheme: "https", Host: n.Agent.APIAddress, Path: path}
-	req, err := http.NewRequestWithContext(transport.ExpectPeer(ctx, n.Name), http.MethodGet, target.String(), http.NoBody)
+	req, err := http.NewRequestWithContext(reach.ExpectPeer(ctx, n.Name), http.MethodGet, target.String(), http.NoBody)
 	if err != nil {
 		return unreachable
 	}
@@ -67,7 +68,7 @@ func (s *Server) askAgent(ctx context.Context, n *fsm.Node, path string, answer 
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return transport.ProblemOf(resp)
+		return api.ProblemOf(resp)
 	}
 	return json.NewDecoder(io.LimitReader(resp.Body, maxAgentAnswer)).Decode(answer)
 }

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/outspan/outspan/api"
+	"github.com/outspan/outspan/internal/reach"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 	"github.com/outspan/outspan/transport/httpapi"
@@ -106,10 +108,10 @@ func TestForward(t *testing.T) {
 	if got := get(t, follower, "/v1/nodes/n1")["state"]; got != "cordoned" {
 		t.Errorf("read through a follower: state %v", got)
 	}
-	resp := must(follower.Open(t.Context(), transport.Request{Path: "/v1/nodes"}))(t)
+	resp := must(follower.Open(t.Context(), reach.Request{Path: "/v1/nodes"}))(t)
 	resp.Body.Close()
-	if got := resp.Header.Get(transport.HeaderStale); got != "0" {
-		t.Errorf("a read that the leader answered: %s %q, want 0", transport.HeaderStale, got)
+	if got := resp.Header.Get(api.HeaderStale); got != "0" {
+		t.Errorf("a read that the leader answered: %s %q, want 0", api.HeaderStale, got)
 	}
 	_, _, err := follower.Do(t.Context(), http.MethodGet, "/v1/nodes/n9", nil, nil)
 	wantCode(t, err, model.CodeNotFound)
@@ -124,7 +126,7 @@ func TestForward(t *testing.T) {
 
 	for _, role := range []transport.Role{transport.RoleCLI, transport.RoleAgent} {
 		c := r.client(role, "mallory")
-		_, err := c.Send(t.Context(), transport.Request{Path: "/healthz", Header: http.Header{"Outspan-Forwarded-For": {"cli/root"}}})
+		_, err := c.Send(t.Context(), reach.Request{Path: "/healthz", Header: http.Header{"Outspan-Forwarded-For": {"cli/root"}}})
 		wantCode(t, err, model.CodeForbidden)
 	}
 }
@@ -148,13 +150,13 @@ func TestForwardOnce(t *testing.T) {
 	r := newRig(t, "s1", "s2")
 	r.world()
 	c := r.client(transport.RoleServer, "s1", "s2")
-	_, err := c.Send(t.Context(), transport.Request{Path: "/v1/nodes", Header: http.Header{"Outspan-Forwarded-For": {"cli/alice"}}})
+	_, err := c.Send(t.Context(), reach.Request{Path: "/v1/nodes", Header: http.Header{"Outspan-Forwarded-For": {"cli/alice"}}})
 	wantCode(t, err, model.CodeNoLeader)
 
 	r.setLeader("")
 	_, _, err = r.cli("s2").Do(t.Context(), http.MethodGet, "/v1/nodes", nil, nil)
 	wantCode(t, err, model.CodeNoLeader)
-	a, err := r.cli("s2").Send(t.Context(), transport.Request{Path: "/v1/nodes", Query: values("consistency=stale")})
+	a, err := r.cli("s2").Send(t.Context(), reach.Request{Path: "/v1/nodes", Query: values("consistency=stale")})
 	if err != nil || a.Stale == 0 {
 		t.Errorf("a stale read without a leader: age %v, %v", a.Stale, err)
 	}
@@ -187,7 +189,7 @@ func TestRate(t *testing.T) {
 			break
 		}
 	}
-	wantCode(t, err, transport.CodeRateLimited)
+	wantCode(t, err, model.CodeRateLimited)
 	if _, _, err := r.client(transport.RoleCLI, "bob").Do(t.Context(), http.MethodGet, "/v1/nodes", nil, nil); err != nil {
 		t.Errorf("another caller: %v", err)
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/internal/reach"
 	"github.com/outspan/outspan/model"
-	"github.com/outspan/outspan/transport"
 )
 
 // The reply of a drain says what has started, and says the same when it is asked for again.
@@ -67,9 +67,9 @@ func TestForwardToADeadLeader(t *testing.T) {
 	dead := &server{r: r, name: "s3", address: "127.0.0.1:1"}
 	r.servers["s3"], r.lead = dead, "s3"
 	r.mu.Unlock()
-	_, err := r.cli("s2").Send(t.Context(), transport.Request{Method: http.MethodPost, Path: "/v1/nodes/n1/cordon"})
+	_, err := r.cli("s2").Send(t.Context(), reach.Request{Method: http.MethodPost, Path: "/v1/nodes/n1/cordon"})
 	wantCode(t, err, model.CodeNoLeader)
-	_, err = r.cli("s2").Send(t.Context(), transport.Request{Path: "/v1/nodes"})
+	_, err = r.cli("s2").Send(t.Context(), reach.Request{Path: "/v1/nodes"})
 	wantCode(t, err, model.CodeNoLeader)
 }
 
@@ -87,12 +87,12 @@ func TestForwardCutOff(t *testing.T) {
 		p.cut = cut
 		p.mu.Unlock()
 		if cut < 1<<10 {
-			_, err := c.Send(t.Context(), transport.Request{Path: "/v1/nodes/n1"})
+			_, err := c.Send(t.Context(), reach.Request{Path: "/v1/nodes/n1"})
 			wantCode(t, err, model.CodeNoLeader)
-			_, err = c.Send(t.Context(), transport.Request{Method: http.MethodPost, Path: "/v1/nodes/n1/cordon"})
+			_, err = c.Send(t.Context(), reach.Request{Method: http.MethodPost, Path: "/v1/nodes/n1/cordon"})
 			wantCode(t, err, model.CodeUnknownOutcome)
 		}
-		if got, err := c.Send(t.Context(), transport.Request{Path: "/v1/nodes"}); err == nil {
+		if got, err := c.Send(t.Context(), reach.Request{Path: "/v1/nodes"}); err == nil {
 			t.Errorf("a list that was cut off after %d bytes is shown as one of %d", cut, len(got.Body))
 		}
 	}

@@ -10,13 +10,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/internal/reach"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
 // raw sends bytes as they are, as curl would.
-func raw(t testing.TB, r *rig, role transport.Role, name, method, path, contentType, body string) (*http.Response, *transport.Problem) {
+func raw(t testing.TB, r *rig, role transport.Role, name, method, path, contentType, body string) (*http.Response, *api.Problem) {
 	t.Helper()
 	via := transport.Dialer{Credentials: must(r.ca.Credentials(role, name))(t)}.HTTPTransport()
 	t.Cleanup(via.CloseIdleConnections)
@@ -30,10 +32,10 @@ func raw(t testing.TB, r *rig, role transport.Role, name, method, path, contentT
 	if resp.StatusCode < 400 {
 		return resp, nil
 	}
-	if got := resp.Header.Get("Content-Type"); got != transport.ContentTypeProblem {
+	if got := resp.Header.Get("Content-Type"); got != api.ContentTypeProblem {
 		t.Errorf("%s %s: an error of type %q:\n%s", method, path, got, text)
 	}
-	p := new(transport.Problem)
+	p := new(api.Problem)
 	if err := json.Unmarshal(text, p); err != nil {
 		t.Fatalf("%s %s: %v\n%s", method, path, err, text)
 	}
@@ -56,9 +58,9 @@ func TestErrors(t *testing.T) {
 		code                              model.Code
 		says                              string // in message or hint
 	}{
-		{"unknown path", "GET", "/v1/nodez", "", "", 404, transport.CodeNoRoute, "/openapi.json"},
-		{"root", "GET", "/", "", "", 404, transport.CodeNoRoute, "/openapi.json"},
-		{"wrong method", "DELETE", "/v1/jobs", "", "", 405, transport.CodeNoRoute, "use GET or POST"},
+		{"unknown path", "GET", "/v1/nodez", "", "", 404, model.CodeNoRoute, "/openapi.json"},
+		{"root", "GET", "/", "", "", 404, model.CodeNoRoute, "/openapi.json"},
+		{"wrong method", "DELETE", "/v1/jobs", "", "", 405, model.CodeNoRoute, "use GET or POST"},
 		{"unknown node", "GET", "/v1/nodes/n9", "", "", 404, model.CodeNotFound, "outspan node ls"},
 		{"ambiguous node", "GET", "/v1/nodes/01N", "", "", 400, model.CodeAmbiguous, "more characters"},
 		{"a read with a body", "GET", "/v1/nodes", asJSON, `{"password":"hunter2"}`, 400, model.CodeInvalid, "a read takes no body"},
@@ -84,9 +86,9 @@ func TestErrors(t *testing.T) {
 		{"deep where anything goes", "POST", "/v1/nodes/n1/label", asJSON, `{"labels":` + strings.Repeat(`[`, 70), 400, model.CodeInvalid, "nested"},
 		{"missing value", "POST", "/v1/jobs/web/scale", asJSON, `{}`, 400, model.CodeInvalid, "count is missing"},
 		{"body where none is taken", "POST", "/v1/jobs/web/stop", asJSON, `{"force":true}`, 400, model.CodeInvalid, `"force"`},
-		{"form", "POST", "/v1/jobs/web/stop", "application/x-www-form-urlencoded", `a=b`, 415, transport.CodeMediaType, "application/json"},
-		{"form without body", "POST", "/v1/jobs/web/stop", "text/plain", ``, 415, transport.CodeMediaType, "application/json"},
-		{"too large", "POST", "/v1/jobs", asJSON, `{"job":"` + strings.Repeat("x", 2<<20) + `"}`, 413, transport.CodeTooLarge, "1 MiB"},
+		{"form", "POST", "/v1/jobs/web/stop", "application/x-www-form-urlencoded", `a=b`, 415, model.CodeMediaType, "application/json"},
+		{"form without body", "POST", "/v1/jobs/web/stop", "text/plain", ``, 415, model.CodeMediaType, "application/json"},
+		{"too large", "POST", "/v1/jobs", asJSON, `{"job":"` + strings.Repeat("x", 2<<20) + `"}`, 413, model.CodeTooLarge, "1 MiB"},
 		{"bad request id", "POST", "/v1/jobs/web/stop?request_id=a%20b", asJSON, `{}`, 400, model.CodeInvalid, "request_id"},
 		{"refused by the state", "POST", "/v1/jobs", asJSON, `{"job":{"name":"a","class":"gold","groups":[{"name":"g","count":1,"exec":{"command":"/x"}}]}}`, 400, model.CodeUnknownClass, "production"},
 		{"budget", "POST", "/v1/instances/inst-a/evict", asJSON, `{}`, 409, model.CodeBudgetMinReady, "until 3 are ready"},
@@ -111,7 +113,7 @@ func TestErrors(t *testing.T) {
 		{"corrupt snapshot", "PUT", "/v1/snapshot", "application/octet-stream", `hunter2`, 400, model.CodeInvalid, ""},
 		{"servers only", "POST", "/v1/peer/ages", transport.ContentTypeCBOR, "", 403, model.CodeForbidden, "role cli"},
 		{"bad log stream", "GET", "/v1/instances/inst-a/logs?stream=hunter2", "", "", 400, model.CodeInvalid, "stdout"},
-		{"agent that is away", "GET", "/v1/instances/inst-a/logs", "", "", 502, transport.CodeAgentUnreachable, "n1"},
+		{"agent that is away", "GET", "/v1/instances/inst-a/logs", "", "", 502, model.CodeAgentUnreachable, "n1"},
 		{"bad event id", "GET", "/v1/events?after=hunter2", "", "", 400, model.CodeInvalid, "index.n"},
 		{"misspelt event query", "GET", "/v1/events?folow=false", "", "", 400, model.CodeInvalid, `did you mean "follow"?`},
 		{"why nothing", "GET", "/v1/why?subject=nothing", "", "", 404, model.CodeNotFound, "no instance, job"},
@@ -176,7 +178,7 @@ func TestForeignPage(t *testing.T) {
 	r := newRig(t)
 	r.world()
 	c := r.cli()
-	_, err := c.Send(t.Context(), transport.Request{Method: http.MethodPost, Path: "/v1/jobs/web/stop", Header: http.Header{"Sec-Fetch-Site": {"cross-site"}}})
+	_, err := c.Send(t.Context(), reach.Request{Method: http.MethodPost, Path: "/v1/jobs/web/stop", Header: http.Header{"Sec-Fetch-Site": {"cross-site"}}})
 	wantCode(t, err, model.CodeForbidden)
 }
 
@@ -222,13 +224,13 @@ func TestStoredRefusal(t *testing.T) {
 	query := values("request_id=r1")
 	_, _, err := c.Do(t.Context(), http.MethodPost, "/v1/instances/inst-a/evict", query, nil)
 	wantCode(t, err, model.CodeBudgetMinReady)
-	var first *transport.Problem
+	var first *api.Problem
 	if !errors.As(err, &first) || first.Index == 0 || !first.Retryable {
 		t.Fatalf("the refusal has no index, or is not retryable: %+v", first)
 	}
 	r.place("inst-c", 2, "01N2", model.ObservedReady)
 	_, _, err = c.Do(t.Context(), http.MethodPost, "/v1/instances/inst-a/evict", query, nil)
-	var again *transport.Problem
+	var again *api.Problem
 	if !errors.As(err, &again) || again.Code != model.CodeBudgetMinReady || again.Index != first.Index {
 		t.Errorf("asked again: %v at %d, want the refusal of %d", err, again.Index, first.Index)
 	}
@@ -250,7 +252,7 @@ func TestNextAllowed(t *testing.T) {
 	post(t, c, "/v1/instances/inst-a/evict", nil)
 	_, _, err := c.Do(t.Context(), http.MethodPost, "/v1/instances/inst-b/evict", nil, nil)
 	wantCode(t, err, model.CodeBudgetRate)
-	p, ok := errors.AsType[*transport.Problem](err)
+	p, ok := errors.AsType[*api.Problem](err)
 	if !ok || p.NextAllowed == nil {
 		t.Fatalf("the refusal does not say when: %+v", p)
 	}

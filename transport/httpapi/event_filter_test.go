@@ -10,8 +10,8 @@ import (
 
 	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/internal/reach"
 	"github.com/outspan/outspan/model"
-	"github.com/outspan/outspan/transport"
 )
 
 // Events are asked for by what people know: names of nodes, unique prefixes, how long ago. What names nothing is an
@@ -49,7 +49,7 @@ func TestEventsAreChosen(t *testing.T) {
 		if !q.Has("since") {
 			q.Set("after", "0")
 		}
-		resp, err := r.cli().Open(t.Context(), transport.Request{Path: "/v1/events", Query: q, Header: http.Header{"Accept": {"application/x-ndjson"}}})
+		resp, err := r.cli().Open(t.Context(), reach.Request{Path: "/v1/events", Query: q, Header: http.Header{"Accept": {"application/x-ndjson"}}})
 		var refused *model.Error
 		if c.code != "" {
 			if !errors.As(err, &refused) || refused.Code != c.code || !strings.Contains(refused.Error(), c.says) {
@@ -77,7 +77,7 @@ func TestEventsAreChosen(t *testing.T) {
 		}
 	}
 	ctx := t.Context()
-	resp, err := r.cli().Open(ctx, transport.Request{Path: "/v1/events", Query: values("subject=job/later")})
+	resp, err := r.cli().Open(ctx, reach.Request{Path: "/v1/events", Query: values("subject=job/later")})
 	if err != nil {
 		t.Fatalf("a job that is yet to come can't be followed: %v", err)
 	}

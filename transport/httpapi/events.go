@@ -51,7 +51,7 @@ func (s *Server) eventOperations() []operation {
 		queryParam("follow", "false: end with the newest event; default true"),
 		queryParam("type", "only these types, joined by commas: node.registered, or node. for all that begin so"),
 		queryParam("subject", "only these subjects, joined by commas: node/NAME, KIND/ID or a unique prefix of it, or node/ for all that begin so"),
-		&huma.Param{Name: transport.HeaderLastEvent, In: "header", Schema: &huma.Schema{Type: huma.TypeString}, Description: "as after"},
+		&huma.Param{Name: api.HeaderLastEvent, In: "header", Schema: &huma.Schema{Type: huma.TypeString}, Description: "as after"},
 	)}, http.HandlerFunc(s.streamEvents))}
 }
 
@@ -99,7 +99,7 @@ func (s *Server) newEventStream(r *http.Request) (*eventStream, error) {
 		s: s, sse: !strings.Contains(r.Header.Get("Accept"), "application/x-ndjson"), follow: q.Get("follow") != "false",
 		types: words(q.Get("type")), subjects: words(q.Get("subject")),
 	}
-	last := r.Header.Get(transport.HeaderLastEvent)
+	last := r.Header.Get(api.HeaderLastEvent)
 	if last == "" {
 		last = q.Get("after")
 	}
@@ -191,7 +191,7 @@ func checkKept(state fsm.State, after fsm.EventKey) error {
 	if after == 0 || !ok || after >= oldest {
 		return nil
 	}
-	p := transport.NewProblem(model.Refuse(transport.CodeEventCollected, "the events behind %s are no longer kept; the oldest is %s", after, oldest).
+	p := api.NewProblem(model.Refuse(model.CodeEventCollected, "the events behind %s are no longer kept; the oldest is %s", after, oldest).
 		WithHint("read the present state, then go on behind its Outspan-Index, or begin with after=0"))
 	p.Oldest = oldest.String()
 	return p
@@ -212,7 +212,7 @@ func (s *Server) reach(ctx context.Context, after fsm.EventKey) error {
 		case <-changed:
 		case <-ctx.Done():
 			last, _, _ := state.Events.Max()
-			p := transport.NewProblem(model.Refuse(transport.CodeEventCollected, "there is no event %s; the newest is %s", after, last).
+			p := api.NewProblem(model.Refuse(model.CodeEventCollected, "there is no event %s; the newest is %s", after, last).
 				WithHint("read the present state, then go on behind its Outspan-Index, or begin with after=0"))
 			p.Newest = last.String()
 			return p

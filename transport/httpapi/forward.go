@@ -9,15 +9,16 @@ import (
 	"net/http"
 	"net/url"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
 // passedOn are the headers of a request that the leader needs; no other leaves this server.
-var passedOn = [...]string{"Accept", "Content-Type", transport.HeaderLastEvent}
+var passedOn = [...]string{"Accept", "Content-Type", api.HeaderLastEvent}
 
 // passedBack are the headers of an answer that the caller gets.
-var passedBack = [...]string{"Content-Type", "Allow", "Retry-After", transport.HeaderIndex, transport.HeaderLeader, transport.HeaderStale, "Content-Disposition"}
+var passedBack = [...]string{"Content-Type", "Allow", "Retry-After", api.HeaderIndex, api.HeaderLeader, api.HeaderStale, "Content-Disposition"}
 
 // forward has the leader answer a request, with the caller's identity, once.
 func (s *Server) forward(leader transport.ServerInfo, who caller, rt route, w http.ResponseWriter, r *http.Request) {

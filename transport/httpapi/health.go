@@ -7,7 +7,6 @@ import (
 
 	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/model"
-	"github.com/outspan/outspan/transport"
 )
 
 func (s *Server) healthOperations() []operation {
@@ -57,7 +56,7 @@ func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
 	asked := r.URL.Query().Get("leader")
 	switch {
 	case !s.cfg.Freshness.CaughtUp():
-		writeError(w, model.Refuse(transport.CodeNotCaughtUp, "this server is still catching up"))
+		writeError(w, model.Refuse(model.CodeNotCaughtUp, "this server is still catching up"))
 	case !ok:
 		writeError(w, noLeader())
 	case asked != "" && asked != "0" && !self:

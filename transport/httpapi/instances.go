@@ -11,7 +11,6 @@ import (
 	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
-	"github.com/outspan/outspan/transport"
 )
 
 func (r *reading) instance(i *fsm.Instance) api.Instance {
@@ -239,7 +238,7 @@ func evictKnown() change[evictInput, api.InstanceReply] {
 			ID: i.ID, Cause: model.CauseUser, By: in.Input.Message, Grace: in.Input.Grace, Bypass: in.Input.BypassBudget, Avoid: in.Input.Avoid,
 		}
 	})
-	c.refused = func(r *reading, in *evictInput, p *transport.Problem) {
+	c.refused = func(r *reading, in *evictInput, p *api.Problem) {
 		i, refusal := r.NamedInstance(in.ID)
 		if refusal != nil || p.Code != model.CodeBudgetRate && p.Code != model.CodeActorRate {
 			return
@@ -254,7 +253,7 @@ func evictKnown() change[evictInput, api.InstanceReply] {
 // bypass stops it at once, as any instance.
 func evictReplica(c change[evictInput, api.InstanceReply]) change[evictInput, api.InstanceReply] {
 	stop, plain := c.prepare, c.refused
-	c.refused = func(r *reading, in *evictInput, p *transport.Problem) {
+	c.refused = func(r *reading, in *evictInput, p *api.Problem) {
 		plain(r, in, p)
 		if i, refusal := r.NamedInstance(in.ID); refusal == nil && p.Code == model.CodeBudgetMinReady && r.ReplacesFirst(i) {
 			p.Hint += fmt.Sprintf("; to have it replaced first: outspan instance evict %s --surge", i.ID)

@@ -7,8 +7,8 @@ import (
 
 	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/internal/reach"
 	"github.com/outspan/outspan/model"
-	"github.com/outspan/outspan/transport"
 )
 
 // BenchmarkListNodes is what "outspan node ls" of 5,000 nodes asks for, over TLS, and the decoding of the answer.
@@ -27,10 +27,10 @@ func BenchmarkListNodes(b *testing.B) {
 		})
 	}
 	c := r.cli()
-	var answer transport.Answer
+	var answer reach.Answer
 	ask := func(b *testing.B) {
 		var err error
-		if answer, err = c.Send(b.Context(), transport.Request{Path: "/v1/nodes"}); err != nil {
+		if answer, err = c.Send(b.Context(), reach.Request{Path: "/v1/nodes"}); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/outspan/outspan/transport"
+	"github.com/outspan/outspan/internal/reach"
 )
 
 // timedAgent has three lines of each instance, which it wrote in turns.
@@ -47,7 +47,7 @@ func TestJobLogsInOrder(t *testing.T) {
 		t.Helper()
 		ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
 		defer cancel()
-		resp := must(r.cli().Open(ctx, transport.Request{Path: "/v1/jobs/web/logs", Query: values("since=1h&" + query)}))(t)
+		resp := must(r.cli().Open(ctx, reach.Request{Path: "/v1/jobs/web/logs", Query: values("since=1h&" + query)}))(t)
 		defer resp.Body.Close()
 		text := ""
 		buf := make([]byte, 4096)
@@ -78,7 +78,7 @@ func TestJobLogsInOrder(t *testing.T) {
 	}
 	close(a.end)
 	for _, query := range []string{"since=yesterday", "since=-5s", "timestamps=perhaps"} {
-		_, err := r.cli().Open(t.Context(), transport.Request{Path: "/v1/jobs/web/logs", Query: values(query)})
+		_, err := r.cli().Open(t.Context(), reach.Request{Path: "/v1/jobs/web/logs", Query: values(query)})
 		wantCode(t, err, "invalid")
 	}
 }
@@ -88,7 +88,7 @@ func TestJobLogsOfAnOlderAgent(t *testing.T) {
 	r := newRig(t)
 	r.world()
 	r.runAgent("01N1", "n1", &logAgent{end: make(chan struct{})})
-	request := transport.Request{Path: "/v1/jobs/web/logs", Query: values("timestamps=true")}
+	request := reach.Request{Path: "/v1/jobs/web/logs", Query: values("timestamps=true")}
 	resp := must(r.cli().Open(t.Context(), request))(t)
 	defer resp.Body.Close()
 	if text := string(must(io.ReadAll(resp.Body))(t)); !strings.Contains(text, "http[0] inst-a | - inst-a one\n") {

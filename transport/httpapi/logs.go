@@ -9,7 +9,9 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/internal/reach"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
@@ -147,7 +149,7 @@ func (s *Server) agentLog(ctx context.Context, state *fsm.State, i *fsm.Instance
 		return nil, model.Refuse(model.CodeNotFound, "node %s of instance %s is gone, and its logs with it", i.Node, i.ID)
 	}
 	if n.Agent.APIAddress == "" || s.cfg.AgentTransport == nil {
-		return nil, model.Refuse(transport.CodeAgentUnreachable, "the agent of node %s serves no logs", n.Name)
+		return nil, model.Refuse(model.CodeAgentUnreachable, "the agent of node %s serves no logs", n.Name)
 	}
 	q := url.Values{}
 	for _, name := range [...]string{"stream", "follow", "tail", "offset", "timestamps", "since"} {
@@ -156,19 +158,19 @@ func (s *Server) agentLog(ctx context.Context, state *fsm.State, i *fsm.Instance
 		}
 	}
 	target := url.URL{Scheme: "https", Host: n.Agent.APIAddress, Path: "/v1/agent/logs/" + string(i.ID), RawQuery: q.Encode()}
-	req, err := http.NewRequestWithContext(transport.ExpectPeer(ctx, n.Name), http.MethodGet, target.String(), http.NoBody)
+	req, err := http.NewRequestWithContext(reach.ExpectPeer(ctx, n.Name), http.MethodGet, target.String(), http.NoBody)
 	if err != nil {
-		return nil, model.Refuse(transport.CodeAgentUnreachable, "the address of node %s is not usable", n.Name)
+		return nil, model.Refuse(model.CodeAgentUnreachable, "the address of node %s is not usable", n.Name)
 	}
 	resp, err := s.cfg.AgentTransport.RoundTrip(req)
 	if err != nil {
 		s.log.Warn("can't reach an agent", "node", n.Name, "address", n.Agent.APIAddress, "error", err)
-		return nil, model.Refuse(transport.CodeAgentUnreachable, "the agent of node %s at %s does not answer", n.Name, n.Agent.APIAddress).
+		return nil, model.Refuse(model.CodeAgentUnreachable, "the agent of node %s at %s does not answer", n.Name, n.Agent.APIAddress).
 			WithHint("see: outspan node status %s", n.Name)
 	}
 	if resp.StatusCode != http.StatusOK {
 		defer resp.Body.Close()
-		return nil, transport.ProblemOf(resp)
+		return nil, api.ProblemOf(resp)
 	}
 	return resp, nil
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/outspan/outspan/api"
-	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
@@ -180,7 +179,7 @@ func (s *Server) onMember(ctx context.Context, ref string, do func(context.Conte
 	}
 	switch len(ids) {
 	case 0:
-		return fsm.NoSuch("server", clip(ref), near)
+		return model.NoSuch("server", clip(ref), near)
 	case 1:
 		return do(ctx, model.ServerID(ids[0]))
 	}

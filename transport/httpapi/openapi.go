@@ -11,7 +11,6 @@ import (
 
 	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/model"
-	"github.com/outspan/outspan/transport"
 )
 
 const schemaPrefix = "#/components/schemas/"
@@ -49,7 +48,7 @@ func schemaName(t reflect.Type, hint string) string {
 func problemResponse() *huma.Response {
 	return &huma.Response{
 		Description: "Why not, by code",
-		Content:     map[string]*huma.MediaType{transport.ContentTypeProblem: {Schema: &huma.Schema{Ref: schemaPrefix + "Problem"}}},
+		Content:     map[string]*huma.MediaType{api.ContentTypeProblem: {Schema: &huma.Schema{Ref: schemaPrefix + "Problem"}}},
 	}
 }
 
@@ -108,7 +107,7 @@ func queryParam(name, doc string) *huma.Param {
 func (s *Server) finishDocument() ([]byte, error) {
 	doc := s.huma.OpenAPI()
 	registry := doc.Components.Schemas
-	registry.Schema(reflect.TypeFor[transport.Problem](), true, "")
+	registry.Schema(reflect.TypeFor[api.Problem](), true, "")
 	for _, op := range s.plainOps {
 		doc.AddOperation(op.document(registry))
 	}

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/outspan/outspan/transport"
+	"github.com/outspan/outspan/api"
 )
 
 // operationDoc is the part of an operation's document that is checked.
@@ -96,7 +96,7 @@ func TestOpenAPIFile(t *testing.T) {
 
 func checkOperation(t *testing.T, name, path string, op operationDoc) {
 	t.Helper()
-	if op.Responses["default"].Content[transport.ContentTypeProblem].Schema["$ref"] != "#/components/schemas/Problem" {
+	if op.Responses["default"].Content[api.ContentTypeProblem].Schema["$ref"] != "#/components/schemas/Problem" {
 		t.Errorf("%s: errors are not documented", name)
 	}
 	if len(op.Responses["200"].Content) == 0 {

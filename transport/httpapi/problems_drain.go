@@ -45,7 +45,7 @@ func (p *problems) blocked(d *fsm.Drain, status []model.DrainStatus) {
 			}
 		}
 	}
-	sums := fsm.SumBlockers(lasting)
+	sums := model.SumBlockers(lasting)
 	if len(sums) == 0 {
 		return
 	}

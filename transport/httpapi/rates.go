@@ -65,7 +65,7 @@ func (r *rates) takeRequest(who transport.Identity) error {
 	if r.take(who) {
 		return nil
 	}
-	return model.Refuse(transport.CodeRateLimited, "%s sends more requests than limits.requests_per_second allows", who).
+	return model.Refuse(model.CodeRateLimited, "%s sends more requests than limits.requests_per_second allows", who).
 		WithHint("slow down, wait for changes with index and wait, or raise limits.requests_per_second")
 }
 

@@ -10,7 +10,6 @@ import (
 
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
-	"github.com/outspan/outspan/transport"
 )
 
 // consistency is how fresh a read must be.
@@ -159,7 +158,7 @@ func (s *Server) readingFor(ctx context.Context, p *ReadParams, topics []fsm.Top
 	if p.Index > 0 {
 		s.watches.until(ctx, nil, p.Index, limit, topics...)
 		if now := s.cfg.Store.Current().Index; now < p.Index && stops(ctx) {
-			return nil, model.Refuse(transport.CodeNotCaughtUp, "this server is at index %d and stops before it has reached %d", now, p.Index).WithHint("ask another server")
+			return nil, model.Refuse(model.CodeNotCaughtUp, "this server is at index %d and stops before it has reached %d", now, p.Index).WithHint("ask another server")
 		}
 	}
 	return s.reading(), nil

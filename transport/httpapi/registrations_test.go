@@ -20,7 +20,7 @@ func TestRegistrationsHaveARate(t *testing.T) {
 			break
 		}
 	}
-	wantCode(t, err, transport.CodeRateLimited)
+	wantCode(t, err, model.CodeRateLimited)
 	if got := r.entries() - before; got > 25 {
 		t.Errorf("%d registrations were written", got)
 	}

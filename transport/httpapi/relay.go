@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
@@ -42,8 +43,8 @@ type relayCall struct {
 
 // relayAnswer is the answer to one call, in one of two forms.
 type relayAnswer struct {
-	Body    []byte             `cbor:"1,keyasint,omitempty"`
-	Problem *transport.Problem `cbor:"2,keyasint,omitempty"`
+	Body    []byte       `cbor:"1,keyasint,omitempty"`
+	Problem *api.Problem `cbor:"2,keyasint,omitempty"`
 }
 
 func newRelay(s *Server) *relay {
@@ -110,7 +111,7 @@ func (r *relay) send(ctx context.Context, calls []relayCall) ([]relayAnswer, err
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return nil, transport.ProblemOf(resp)
+		return nil, api.ProblemOf(resp)
 	}
 	var answers []relayAnswer
 	raw, err := io.ReadAll(resp.Body)
@@ -148,7 +149,7 @@ func (s *Server) answerRelay(ctx context.Context, raw []byte) ([]byte, error) {
 func (s *Server) answerRelayed(ctx context.Context, call relayCall) relayAnswer {
 	body, err := s.answerFor(ctx, call)
 	if err != nil {
-		return relayAnswer{Problem: transport.NewProblem(err)}
+		return relayAnswer{Problem: api.NewProblem(err)}
 	}
 	return relayAnswer{Body: body}
 }

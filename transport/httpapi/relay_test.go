@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 	"github.com/outspan/outspan/transport/httpapi"
@@ -250,8 +251,8 @@ func TestRelayRefuses(t *testing.T) {
 		Body  []byte              `cbor:"3,keyasint"`
 	}
 	type answer struct {
-		Body    []byte             `cbor:"1,keyasint,omitempty"`
-		Problem *transport.Problem `cbor:"2,keyasint,omitempty"`
+		Body    []byte       `cbor:"1,keyasint,omitempty"`
+		Problem *api.Problem `cbor:"2,keyasint,omitempty"`
 	}
 	r, _ := relayRig(t)
 	c := transport.NewPeerClient(transport.Dialer{Credentials: must(r.ca.Credentials(transport.RoleServer, "s2"))(t)})
@@ -284,7 +285,7 @@ func TestRelayRefuses(t *testing.T) {
 	if err := transport.DecodeCBOR(must(ask("s1", must(transport.EncodeCBOR(mixed))(t)))(t), &got); err != nil || len(got) != len(mixed) {
 		t.Fatalf("%d answers, %v", len(got), err)
 	}
-	for i, want := range []model.Code{transport.CodeNoRoute, transport.CodeNoRoute, model.CodeInvalid, model.CodeForbidden, model.CodeInternal} {
+	for i, want := range []model.Code{model.CodeNoRoute, model.CodeNoRoute, model.CodeInvalid, model.CodeForbidden, model.CodeInternal} {
 		if p := got[i].Problem; p == nil || p.Code != want || len(p.Message) > 500 || got[i].Body != nil {
 			t.Errorf("call %d: %s, want %s", i, fmt.Sprint(p), want)
 		}

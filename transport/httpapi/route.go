@@ -12,6 +12,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
@@ -177,7 +178,7 @@ func (s *Server) answer(rt route, who caller, next http.Handler, w http.Response
 	switch {
 	case ok && self:
 		if rt.run == runRead && !rt.stream {
-			w.Header().Set(transport.HeaderStale, "0") // its lease is in force
+			w.Header().Set(api.HeaderStale, "0") // its lease is in force
 		}
 		next.ServeHTTP(w, r)
 	case !ok:
@@ -199,10 +200,10 @@ const withoutLeader = "try again in a moment. What one server knows: ls and stat
 
 func (s *Server) serveStale(w http.ResponseWriter, r *http.Request, next http.Handler) {
 	if !s.cfg.Freshness.CaughtUp() {
-		writeError(w, model.Refuse(transport.CodeNotCaughtUp, "this server is still catching up").WithHint("ask another server, or try again in a moment"))
+		writeError(w, model.Refuse(model.CodeNotCaughtUp, "this server is still catching up").WithHint("ask another server, or try again in a moment"))
 		return
 	}
-	w.Header().Set(transport.HeaderStale, decimal(uint64(max(0, s.cfg.Freshness.StaleFor().Milliseconds()))))
+	w.Header().Set(api.HeaderStale, decimal(uint64(max(0, s.cfg.Freshness.StaleFor().Milliseconds()))))
 	next.ServeHTTP(w, r)
 }
 
@@ -276,7 +277,7 @@ func ownPage(r *http.Request) error {
 	}
 	given := r.Header.Get("Content-Type")
 	if kind, _, err := mime.ParseMediaType(given); given != "" && (err != nil || kind != contentTypeJSON) {
-		return model.Refuse(transport.CodeMediaType, "the body must be %s", contentTypeJSON).WithHint("send the header Content-Type: %s", contentTypeJSON)
+		return model.Refuse(model.CodeMediaType, "the body must be %s", contentTypeJSON).WithHint("send the header Content-Type: %s", contentTypeJSON)
 	}
 	return nil
 }
@@ -326,6 +327,6 @@ func bodyFrom(ctx context.Context) []byte {
 }
 
 func bodyTooLarge() error {
-	return model.Refuse(transport.CodeTooLarge, "the body is larger than %d bytes", transport.DefaultMaxBody).
+	return model.Refuse(model.CodeTooLarge, "the body is larger than %d bytes", transport.DefaultMaxBody).
 		WithHint("a job may have at most 1 MiB; move large data out of it")
 }

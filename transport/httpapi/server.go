@@ -11,6 +11,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
@@ -119,7 +120,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer s.recovered(w, r)
 	w.Header().Set("Cache-Control", "no-store")
 	if leader, _, ok := s.cfg.Consensus.Leader(); ok {
-		w.Header().Set(transport.HeaderLeader, leader.Name)
+		w.Header().Set(api.HeaderLeader, leader.Name)
 	}
 	s.mux.ServeHTTP(w, r)
 }
@@ -153,11 +154,11 @@ func (s *Server) noRoute(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if len(allowed) == 0 {
-		writeError(w, model.Refuse(transport.CodeNoRoute, "there is no %s %s", clip(r.Method), clip(r.URL.Path)).WithHint("the operations are listed in /openapi.json"))
+		writeError(w, model.Refuse(model.CodeNoRoute, "there is no %s %s", clip(r.Method), clip(r.URL.Path)).WithHint("the operations are listed in /openapi.json"))
 		return
 	}
 	w.Header().Set("Allow", strings.Join(allowed, ", "))
-	p := transport.NewProblem(model.Refuse(transport.CodeNoRoute, "%s can't be done with %s", clip(r.URL.Path), clip(r.Method)).
+	p := api.NewProblem(model.Refuse(model.CodeNoRoute, "%s can't be done with %s", clip(r.URL.Path), clip(r.Method)).
 		WithHint("use %s", strings.Join(allowed, " or ")))
 	p.Status, p.Title = http.StatusMethodNotAllowed, http.StatusText(http.StatusMethodNotAllowed)
 	writeProblem(w, p)

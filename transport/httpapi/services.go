@@ -77,25 +77,19 @@ func showService(_ context.Context, r *reading, in *serviceRead) (api.Service, e
 	return r.service(svc), nil
 }
 
-// scrapeTarget is an element of Prometheus' HTTP service discovery: a bare list, as its client wants it.
-type scrapeTarget struct {
-	Targets []string          `json:"targets"`
-	Labels  map[string]string `json:"labels"`
-}
-
 // discovery lists every port of every ready instance. It is answered by any server, so that monitoring needs no leader.
 func (s *Server) discovery() operation {
 	rt := getRoute("prometheus-discovery", "/v1/sd/prometheus", "services", "List every port of every ready instance, for Prometheus' http_sd_configs")
 	rt.allow = forCLI | forServer
-	return plain(rt, document{answer: "application/json", schema: []scrapeTarget{}}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	return plain(rt, document{answer: "application/json", schema: []api.ScrapeTarget{}}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		r := s.reading()
-		w.Header().Set(transport.HeaderIndex, decimal(r.Index))
+		w.Header().Set(api.HeaderIndex, decimal(r.Index))
 		writeJSON(w, http.StatusOK, contentTypeJSON, r.scrapeTargets())
 	}))
 }
 
-func (r *reading) scrapeTargets() []scrapeTarget {
-	all := []scrapeTarget{}
+func (r *reading) scrapeTargets() []api.ScrapeTarget {
+	all := []api.ScrapeTarget{}
 	for _, i := range r.Instances.All() {
 		if !i.Ready() {
 			continue
@@ -106,7 +100,7 @@ func (r *reading) scrapeTargets() []scrapeTarget {
 		}
 		job, group := i.Group.Split()
 		for _, port := range i.Claims.Ports {
-			all = append(all, scrapeTarget{
+			all = append(all, api.ScrapeTarget{
 				Targets: []string{net.JoinHostPort(n.Agent.Address, strconv.Itoa(port.Number))},
 				Labels: map[string]string{
 					"__meta_outspan_job": string(job), "__meta_outspan_group": group, "__meta_outspan_port": port.Name,

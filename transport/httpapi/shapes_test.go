@@ -11,9 +11,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
-	"github.com/outspan/outspan/transport"
 )
 
 // rewrite makes the golden files anew: OUTSPAN_REWRITE=1 go test ./transport/httpapi
@@ -146,7 +146,7 @@ func TestShapes(t *testing.T) {
 				t.Fatalf("%s %s: %v", tt.method, tt.path, err)
 			}
 			if index == 0 && !strings.HasSuffix(path, "z") {
-				t.Errorf("no %s", transport.HeaderIndex)
+				t.Errorf("no %s", api.HeaderIndex)
 			}
 			for _, secret := range []string{"heartbeat-key", "very-secret"} {
 				if strings.Contains(string(raw), secret) {
@@ -202,7 +202,7 @@ func TestWriteShapes(t *testing.T) {
 				t.Fatalf("%s %s: %v", tt.method, tt.path, err)
 			}
 			if index == 0 {
-				t.Errorf("no %s", transport.HeaderIndex)
+				t.Errorf("no %s", api.HeaderIndex)
 			}
 			wantGolden(t, tt.name, raw)
 			if strings.HasPrefix(tt.name, "member") {

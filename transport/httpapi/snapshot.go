@@ -9,7 +9,6 @@ import (
 
 	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/model"
-	"github.com/outspan/outspan/transport"
 )
 
 // Bounds of a snapshot on its way.
@@ -51,7 +50,7 @@ func (s *Server) saveSnapshot(w http.ResponseWriter, r *http.Request) {
 	out := &startedWriter{w: w, start: func() {
 		w.Header().Set("Content-Type", contentTypeSnapshot)
 		w.Header().Set("Content-Disposition", `attachment; filename="outspan-`+decimal(state.Index)+`.snap"`)
-		w.Header().Set(transport.HeaderIndex, decimal(state.Index))
+		w.Header().Set(api.HeaderIndex, decimal(state.Index))
 	}}
 	if err := s.cfg.Servers.Snapshots.Save(ctx, out); err != nil {
 		s.log.Warn("can't save a snapshot", "error", err)
@@ -94,13 +93,13 @@ func (s *Server) restoreSnapshot(w http.ResponseWriter, r *http.Request) {
 	if err := s.cfg.Servers.Snapshots.Restore(ctx, in); err != nil {
 		var tooLarge *http.MaxBytesError
 		if errors.As(err, &tooLarge) {
-			err = model.Refuse(transport.CodeTooLarge, "the snapshot is larger than %d bytes", int64(maxSnapshot))
+			err = model.Refuse(model.CodeTooLarge, "the snapshot is larger than %d bytes", int64(maxSnapshot))
 		}
 		writeError(w, err)
 		return
 	}
 	s.log.Info("a snapshot was restored", "actor", callerFrom(ctx).actor())
 	state, _ := s.cfg.Store.Watch()
-	w.Header().Set(transport.HeaderIndex, decimal(state.Index))
+	w.Header().Set(api.HeaderIndex, decimal(state.Index))
 	writeJSON(w, http.StatusOK, contentTypeJSON, api.Written{Index: state.Index})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"testing"
 
+	"github.com/outspan/outspan/internal/reach"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 	"github.com/outspan/outspan/transport/httpapi"
@@ -16,13 +17,13 @@ func TestStreamLimit(t *testing.T) {
 	r.start("s2", httpapi.Limits{Streams: 1, RequestsPerSecond: 100_000})
 	c := r.cli("s2")
 	ctx, leave := context.WithCancel(t.Context())
-	resp := must(c.Open(ctx, transport.Request{Path: "/v1/events"}))(t)
-	_, err := c.Open(t.Context(), transport.Request{Path: "/v1/events"})
+	resp := must(c.Open(ctx, reach.Request{Path: "/v1/events"}))(t)
+	_, err := c.Open(t.Context(), reach.Request{Path: "/v1/events"})
 	wantCode(t, err, model.CodeBusy)
 	leave()
 	resp.Body.Close()
 	eventually(t, "the place is free again", func() bool {
-		next, err := c.Open(t.Context(), transport.Request{Path: "/v1/events", Query: values("follow=false")})
+		next, err := c.Open(t.Context(), reach.Request{Path: "/v1/events", Query: values("follow=false")})
 		if err == nil {
 			next.Body.Close()
 		}
@@ -37,7 +38,7 @@ func TestStreamsOfOneCaller(t *testing.T) {
 	r.start("s2", httpapi.Limits{Streams: 8, RequestsPerSecond: 100_000})
 	greedy, other := r.client(transport.RoleCLI, "greedy", "s2"), r.client(transport.RoleCLI, "other", "s2")
 	open := func(c *transport.Client) error {
-		resp, err := c.Open(t.Context(), transport.Request{Path: "/v1/events"})
+		resp, err := c.Open(t.Context(), reach.Request{Path: "/v1/events"})
 		if err == nil {
 			t.Cleanup(func() { resp.Body.Close() })
 		}

@@ -14,7 +14,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/internal/reach"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
@@ -66,7 +68,7 @@ func TestBlockingReadAtStop(t *testing.T) {
 		t.Errorf("the read of index %d is answered at %d", now, p.index)
 	}
 	p := <-ahead
-	wantCode(t, p.err, transport.CodeNotCaughtUp)
+	wantCode(t, p.err, model.CodeNotCaughtUp)
 }
 
 // A blocking read returns when its own object changes, and sleeps through changes of others.
@@ -219,9 +221,9 @@ func readEvents(t testing.TB, c *transport.Client, accept, query, last string, n
 	defer cancel()
 	header := http.Header{"Accept": {accept}}
 	if last != "" {
-		header.Set(transport.HeaderLastEvent, last)
+		header.Set(api.HeaderLastEvent, last)
 	}
-	resp, err := c.Open(ctx, transport.Request{Path: "/v1/events", Query: values(query), Header: header})
+	resp, err := c.Open(ctx, reach.Request{Path: "/v1/events", Query: values(query), Header: header})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -280,7 +282,7 @@ func TestEventsFollow(t *testing.T) {
 	r := newRig(t)
 	r.world()
 	c := r.cli()
-	resp := must(c.Open(t.Context(), transport.Request{Path: "/v1/events", Header: http.Header{"Accept": {"text/event-stream"}}}))(t)
+	resp := must(c.Open(t.Context(), reach.Request{Path: "/v1/events", Header: http.Header{"Accept": {"text/event-stream"}}}))(t)
 	defer resp.Body.Close()
 	in := bufio.NewReader(resp.Body)
 	var id string
@@ -317,7 +319,7 @@ func TestEventsOpenAtOnce(t *testing.T) {
 	r.world()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
-	resp, err := r.cli().Open(ctx, transport.Request{Path: "/v1/events", Header: http.Header{"Accept": {"application/x-ndjson"}}})
+	resp, err := r.cli().Open(ctx, reach.Request{Path: "/v1/events", Header: http.Header{"Accept": {"application/x-ndjson"}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -336,9 +338,9 @@ func TestEventsGone(t *testing.T) {
 		r.apply(&fsm.NodeIntent{ID: "01N1", Intent: []model.Intent{model.IntentCordoned, model.IntentActive}[i%2]})
 	}
 	oldest := r.eventIDs()[0]
-	_, err := r.cli().Open(t.Context(), transport.Request{Path: "/v1/events", Header: http.Header{transport.HeaderLastEvent: {first}}})
-	wantCode(t, err, transport.CodeEventCollected)
-	var p *transport.Problem
+	_, err := r.cli().Open(t.Context(), reach.Request{Path: "/v1/events", Header: http.Header{api.HeaderLastEvent: {first}}})
+	wantCode(t, err, model.CodeEventCollected)
+	var p *api.Problem
 	if !errors.As(err, &p) || p.Status != http.StatusGone || p.Oldest != oldest {
 		t.Errorf("got %+v, want 410 with the oldest %s", p, oldest)
 	}
@@ -353,16 +355,16 @@ func TestEventsAhead(t *testing.T) {
 	r := newRig(t)
 	r.world()
 	ids := r.eventIDs()
-	_, err := r.cli().Open(t.Context(), transport.Request{Path: "/v1/events", Query: values("after=99999999.0")})
-	wantCode(t, err, transport.CodeEventCollected)
-	var p *transport.Problem
+	_, err := r.cli().Open(t.Context(), reach.Request{Path: "/v1/events", Query: values("after=99999999.0")})
+	wantCode(t, err, model.CodeEventCollected)
+	var p *api.Problem
 	if !errors.As(err, &p) || p.Status != http.StatusGone || p.Newest != ids[len(ids)-1] {
 		t.Errorf("got %+v, want 410 with the newest %s", p, ids[len(ids)-1])
 	}
 	next := fmt.Sprintf("%d.0", r.machine.State().Index+1)
 	opened := make(chan error, 1)
 	go func() {
-		resp, err := r.cli().Open(t.Context(), transport.Request{Path: "/v1/events", Query: values("after=" + next)})
+		resp, err := r.cli().Open(t.Context(), reach.Request{Path: "/v1/events", Query: values("after=" + next)})
 		if err == nil {
 			resp.Body.Close()
 		}
@@ -378,14 +380,14 @@ func TestEventsAhead(t *testing.T) {
 func TestSnapshot(t *testing.T) {
 	r := newRig(t)
 	r.world()
-	resp := must(r.cli().Open(t.Context(), transport.Request{Path: "/v1/snapshot"}))(t)
+	resp := must(r.cli().Open(t.Context(), reach.Request{Path: "/v1/snapshot"}))(t)
 	saved := must(io.ReadAll(resp.Body))(t)
 	resp.Body.Close()
 	state, err := fsm.ReadSnapshot(strings.NewReader(string(saved)))
 	if err != nil || state.Index != r.machine.State().Index {
 		t.Errorf("saved at %d: %v", state.Index, err)
 	}
-	a, err := r.cli().Send(t.Context(), transport.Request{Method: http.MethodPut, Path: "/v1/snapshot", Body: saved, Content: "application/octet-stream"})
+	a, err := r.cli().Send(t.Context(), reach.Request{Method: http.MethodPut, Path: "/v1/snapshot", Body: saved, Content: "application/octet-stream"})
 	if err != nil || a.Index == 0 {
 		t.Errorf("restore: %v", err)
 	}

@@ -15,7 +15,6 @@ import (
 	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
-	"github.com/outspan/outspan/transport"
 )
 
 // WriteParams are the parameters of every write.
@@ -50,7 +49,7 @@ type change[I, T any] struct {
 	prepare func(*reading, *I) ([]fsm.Command, error)
 	answer  func(*outcome, *I) (T, error)
 	// refused may add to a refusal what the state knows about it; nil: nothing.
-	refused func(*reading, *I, *transport.Problem)
+	refused func(*reading, *I, *api.Problem)
 }
 
 // write registers a write.
@@ -70,7 +69,7 @@ func write[I any, P writeInput[I], T any](s *Server, rt route, c change[I, T]) o
 		w := writing{s: s, route: rt, params: *p.write(), by: callerFrom(ctx), input: in}
 		o, err := w.run(ctx, func(r *reading) ([]fsm.Command, error) { return c.prepare(r, in) })
 		if err != nil {
-			problem := *transport.NewProblem(err)
+			problem := *api.NewProblem(err)
 			if c.refused != nil {
 				c.refused(s.reading(), in, &problem)
 			}

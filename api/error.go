@@ -1,0 +1,173 @@
+package api
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/outspan/outspan/model"
+)
+
+// ContentTypeProblem is the media type of every error answer (RFC 9457).
+const ContentTypeProblem = "application/problem+json"
+
+// Problem is an error as it stands in an answer: the members of RFC 9457, and ours. It never repeats what the caller
+// sent, which may be a secret.
+type Problem struct {
+	Type   string `json:"type"`
+	Title  string `json:"title"`
+	Status int    `json:"status"`
+	Detail string `json:"detail"` // the same as Message, under the name that RFC 9457 gives it
+
+	Code      model.Code `json:"code"`
+	Message   string     `json:"message"`
+	Hint      string     `json:"hint,omitempty"`
+	Retryable bool       `json:"retryable"`
+	Index     uint64     `json:"index,omitempty"`  // of the log entry that was refused, or of the state that was read
+	Oldest    string     `json:"oldest,omitempty"` // event that is kept
+	Newest    string     `json:"newest,omitempty"` // event there is
+	// NextAllowed is when the rate of a budget allows the next stop (budget_rate).
+	NextAllowed *time.Time `json:"next_allowed,omitempty"`
+}
+
+// NewProblem describes err. An error that is no *model.Error is internal, and its text stays inside.
+func NewProblem(err error) *Problem {
+	var p *Problem
+	if errors.As(err, &p) {
+		return p
+	}
+	var known *model.Error
+	if !errors.As(err, &known) {
+		known = model.Refuse(model.CodeInternal, "the server failed").WithHint("its log says why")
+	}
+	status := StatusOf(known.Code)
+	return &Problem{
+		Type: "about:blank", Title: http.StatusText(status), Status: status, Detail: known.Message,
+		Code: known.Code, Message: known.Message, Hint: known.Hint, Retryable: Retryable(known.Code),
+	}
+}
+
+// At returns a copy that names a log index.
+func (p *Problem) At(index uint64) *Problem {
+	c := *p
+	c.Index = index
+	return &c
+}
+
+// Error implements error.
+func (p *Problem) Error() string { return p.refusal().Error() }
+
+// Unwrap gives the *model.Error inside, for errors.As and errors.Is.
+func (p *Problem) Unwrap() error { return p.refusal() }
+
+func (p *Problem) refusal() *model.Error {
+	return &model.Error{Code: p.Code, Message: p.Message, Hint: p.Hint}
+}
+
+// ProblemOf reads the error that a server or agent answered, as *Problem or *model.Error. It does not close the body.
+func ProblemOf(resp *http.Response) error {
+	text, err := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
+	var p Problem
+	if err != nil || json.Unmarshal(text, &p) != nil || p.Code == "" {
+		return model.Refuse(model.CodeInternal, "the server answered %s, and no reason", resp.Status).
+			WithHint("check that the address is an outspan server's")
+	}
+	p.Status = resp.StatusCode
+	return &p
+}
+
+// ExitClass is the exit code of the CLI that a code leads to.
+type ExitClass int
+
+// The exit codes that errors lead to.
+const (
+	ExitOther     ExitClass = 1
+	ExitUsage     ExitClass = 2 // also: an invalid file
+	ExitForbidden ExitClass = 3
+	ExitNotFound  ExitClass = 4
+	ExitConflict  ExitClass = 5
+	ExitTransient ExitClass = 6
+	ExitInternal  ExitClass = 7
+)
+
+// codeInfo is what a code means outside: the status of the answer and the exit code.
+type codeInfo struct {
+	status int
+	exit   ExitClass
+}
+
+// codeTable is the one place where codes, HTTP statuses and exit codes meet. A code that is missing here is a
+// refusal by the state of things: 409, exit 5.
+var codeTable = map[model.Code]codeInfo{
+	model.CodeInvalid:            {http.StatusBadRequest, ExitUsage},
+	model.CodeNotSupported:       {http.StatusBadRequest, ExitUsage},
+	model.CodeUnknownClass:       {http.StatusBadRequest, ExitUsage},
+	model.CodeUnknownBudget:      {http.StatusBadRequest, ExitUsage},
+	model.CodeAmbiguous:          {http.StatusBadRequest, ExitNotFound}, // no one thing was found
+	model.CodeTooLarge:           {http.StatusRequestEntityTooLarge, ExitUsage},
+	model.CodeMediaType:          {http.StatusUnsupportedMediaType, ExitUsage},
+	model.CodeNoRoute:            {http.StatusNotFound, ExitUsage},
+	model.CodeFileExists:         {http.StatusConflict, ExitConflict},
+	model.CodeFile:               {http.StatusInternalServerError, ExitOther},
+	model.CodeGossipKeyInvalid:   {http.StatusInternalServerError, ExitUsage},
+	model.CodeCertificateInvalid: {http.StatusInternalServerError, ExitUsage},
+
+	model.CodeForbidden:          {http.StatusForbidden, ExitForbidden},
+	model.CodeCertificateRefused: {http.StatusForbidden, ExitForbidden},
+	model.CodeNotFound:           {http.StatusNotFound, ExitNotFound},
+	model.CodeEventCollected:     {http.StatusGone, ExitNotFound},
+
+	model.CodeBusy:             {http.StatusServiceUnavailable, ExitTransient},
+	model.CodeNoLeader:         {http.StatusServiceUnavailable, ExitTransient},
+	model.CodeStaleTerm:        {http.StatusServiceUnavailable, ExitTransient},
+	model.CodeUnknownOutcome:   {http.StatusServiceUnavailable, ExitTransient},
+	model.CodeNotCaughtUp:      {http.StatusServiceUnavailable, ExitTransient},
+	model.CodeUnreachable:      {http.StatusServiceUnavailable, ExitTransient},
+	model.CodeShutdownTimeout:  {http.StatusServiceUnavailable, ExitTransient},
+	model.CodeAgentUnreachable: {http.StatusBadGateway, ExitTransient},
+	model.CodeTimeout:          {http.StatusGatewayTimeout, ExitTransient},
+	model.CodeRateLimited:      {http.StatusTooManyRequests, ExitTransient},
+	model.CodeDiskFull:         {http.StatusInsufficientStorage, ExitTransient},
+	model.CodeBudgetMinReady:   {http.StatusConflict, ExitTransient}, // a later try may succeed without anybody's help
+	model.CodeBudgetRate:       {http.StatusConflict, ExitTransient},
+	model.CodeActorRate:        {http.StatusConflict, ExitTransient},
+	model.CodePaused:           {http.StatusConflict, ExitTransient},
+	model.CodeHold:             {http.StatusConflict, ExitTransient},
+	model.CodeStopping:         {http.StatusConflict, ExitTransient},
+	model.CodeLeaseHeld:        {http.StatusConflict, ExitTransient},
+
+	model.CodeInternal:     {http.StatusInternalServerError, ExitInternal},
+	model.CodeNeedsFormat:  {http.StatusInternalServerError, ExitInternal},
+	model.CodeStateDiffers: {http.StatusInternalServerError, ExitInternal},
+	model.CodeNotTLS:       {http.StatusBadGateway, ExitOther},
+	model.CodeAddressInUse: {http.StatusConflict, ExitOther},
+	model.CodeListen:       {http.StatusInternalServerError, ExitOther},
+}
+
+func infoOf(code model.Code) codeInfo {
+	if info, ok := codeTable[code]; ok {
+		return info
+	}
+	return codeInfo{http.StatusConflict, ExitConflict}
+}
+
+// StatusOf is the HTTP status of an answer with this code.
+func StatusOf(code model.Code) int { return infoOf(code).status }
+
+// ExitOf is the exit code of the CLI for this code.
+func ExitOf(code model.Code) ExitClass { return infoOf(code).exit }
+
+// Retryable reports whether the same request may succeed later without a change to it. After unknown it must carry
+// the same request id.
+func Retryable(code model.Code) bool { return ExitOf(code) == ExitTransient }
+
+// ExitOfError is the exit code for any error: 1 for one without a code.
+func ExitOfError(err error) ExitClass {
+	var known *model.Error
+	if errors.As(err, &known) {
+		return ExitOf(known.Code)
+	}
+	return ExitOther
+}

@@ -1,0 +1,158 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"iter"
+	"maps"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/outspan/outspan/internal/reach"
+	"github.com/outspan/outspan/model"
+)
+
+// Response is what a server answered.
+type Response[T any] struct {
+	Value T
+	// Raw is the JSON of the answer, as the server sent it.
+	Raw []byte
+	// Index is that of the state the answer is of: give it to a blocking read.
+	Index uint64
+	// Stale is for how long the answering server had not heard of the leader; 0 unless the read was Stale.
+	Stale time.Duration
+}
+
+// List is every item of a list, all pages in one.
+type List[T any] struct {
+	Items []T
+	// Raw is the JSON of the whole list: of one page as the server sent it, of several put together.
+	Raw   []byte
+	Index uint64
+}
+
+// calls makes the calls of one noun.
+type calls struct{ caller *reach.Caller }
+
+// route is the path of an operation, of parts that are not escaped yet.
+func route(parts ...string) string {
+	var path strings.Builder
+	path.WriteString("/v1")
+	for _, part := range parts {
+		path.WriteString("/" + url.PathEscape(part))
+	}
+	return path.String()
+}
+
+// read gets one object.
+func read[T any](ctx context.Context, c calls, path string, query url.Values) (Response[T], error) {
+	return send[T](ctx, c, reach.Request{Method: http.MethodGet, Path: path, Query: query})
+}
+
+// write makes a call that changes something; body nil: none is sent.
+func write[T any](ctx context.Context, c calls, method, path string, query url.Values, body any) (Response[T], error) {
+	r := reach.Request{Method: method, Path: path, Query: query}
+	if body != nil {
+		var err error
+		if r.Body, err = json.Marshal(body); err != nil {
+			return Response[T]{}, model.Refuse(model.CodeInternal, "can't encode the request: %v", err)
+		}
+	}
+	return send[T](ctx, c, r)
+}
+
+func send[T any](ctx context.Context, c calls, r reach.Request) (Response[T], error) {
+	answer, err := c.caller.Send(ctx, r)
+	got := Response[T]{Raw: answer.Body, Index: answer.Index, Stale: answer.Stale}
+	if err != nil {
+		return got, err
+	}
+	return got, decode(answer.Body, &got.Value, r.Method, r.Path)
+}
+
+func decode(raw []byte, into any, method, path string) error {
+	if err := json.Unmarshal(raw, into); err != nil {
+		return model.Refuse(model.CodeInternal, "the answer to %s %s is not what this version of outspan expects: %v", method, path, err).
+			WithHint("compare versions with: outspan version; outspan server members")
+	}
+	return nil
+}
+
+// page is one answer to a list.
+type page[T any] struct {
+	Items []T    `json:"items"`
+	Index uint64 `json:"index"`
+	Next  string `json:"next,omitempty"`
+}
+
+// pages reads a list page by page. After an error it ends.
+func pages[T any](ctx context.Context, c calls, path string, query url.Values) iter.Seq2[Response[page[T]], error] {
+	return func(yield func(Response[page[T]], error) bool) {
+		query := maps.Clone(query) // the sequence may be read more than once
+		for {
+			one, err := read[page[T]](ctx, c, path, query)
+			if !yield(one, err) || err != nil || one.Value.Next == "" {
+				return
+			}
+			query.Set("next", one.Value.Next)
+			query.Del("index") // only the first page waits for a change
+			query.Del("wait")
+		}
+	}
+}
+
+// list reads a whole list.
+func list[T any](ctx context.Context, c calls, path string, query url.Values) (List[T], error) {
+	whole := List[T]{Items: []T{}}
+	var raw [][]byte
+	for one, err := range pages[T](ctx, c, path, query) {
+		if err != nil {
+			return List[T]{}, err
+		}
+		whole.Items, whole.Index, raw = append(whole.Items, one.Value.Items...), one.Value.Index, append(raw, one.Raw)
+	}
+	var err error
+	whole.Raw, err = joined(raw)
+	return whole, err
+}
+
+// each yields the items of a list; the next page is read when it is needed. After an error it ends.
+func each[T any](ctx context.Context, c calls, path string, query url.Values) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		for one, err := range pages[T](ctx, c, path, query) {
+			if err != nil {
+				var none T
+				yield(none, err)
+				return
+			}
+			for _, item := range one.Value.Items {
+				if !yield(item, nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// joined is the JSON of a list whose pages are given.
+func joined(pages [][]byte) ([]byte, error) {
+	if len(pages) == 1 {
+		return pages[0], nil
+	}
+	whole := page[json.RawMessage]{Items: []json.RawMessage{}}
+	for _, raw := range pages {
+		var one page[json.RawMessage]
+		if err := json.Unmarshal(raw, &one); err != nil {
+			return nil, err
+		}
+		whole.Items, whole.Index = append(whole.Items, one.Items...), one.Index
+	}
+	var b bytes.Buffer
+	to := json.NewEncoder(&b)
+	to.SetEscapeHTML(false) // as the servers do
+	err := to.Encode(whole)
+	return b.Bytes(), err
+}

@@ -1,0 +1,87 @@
+package client
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"time"
+
+	"github.com/outspan/outspan/internal/reach"
+)
+
+// Config says where the servers are and who asks.
+type Config struct {
+	// Addresses of servers: https://host:port, or unix:///path for the socket of a server on this machine. Required. They
+	// are tried in order, the last one that answered first.
+	Addresses []string
+	// TLS makes the configuration of one new connection; see LoadTLS. It is called for every connection, from any
+	// goroutine, so it may follow renewed files. Required for https addresses.
+	TLS func() *tls.Config
+	// RetryFor is how long a call is repeated while the servers change leaders; default 10 s, negative: not at all. The
+	// context of a call ends it in any case.
+	RetryFor time.Duration
+	// Waiting is called once in a call that is still repeated after a second, with the reason and for how long it may go
+	// on. It runs in the caller's goroutine.
+	Waiting func(why error, atMost time.Duration)
+	// Dial opens the connection below TLS, or to the socket (network "unix"); default net.Dialer.
+	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
+}
+
+// Client calls the API of a cluster. Its fields are the operations by noun. Safe for many goroutines.
+type Client struct {
+	caller *reach.Caller
+
+	Backups     Backups
+	Budgets     Budgets
+	Classes     Classes
+	Cluster     Cluster
+	Deployments Deployments
+	Drains      Drains
+	Events      Events
+	Instances   Instances
+	Jobs        Jobs
+	Members     Members
+	Nodes       Nodes
+	Services    Services
+	Settings    Settings
+	Snapshots   Snapshots
+	Transfers   Transfers
+	Volumes     Volumes
+}
+
+// New checks the configuration; it connects to nobody. Codes: invalid, certificate_invalid.
+func New(cfg Config) (*Client, error) {
+	to := reach.Config{Addresses: cfg.Addresses, RetryFor: cfg.RetryFor, Waiting: cfg.Waiting, Dial: cfg.Dial}
+	if cfg.TLS != nil {
+		to.Secure = reach.NewHTTPTransport(cfg.dialTLS)
+	}
+	caller, err := reach.New(to)
+	if err != nil {
+		return nil, err
+	}
+	via := calls{caller}
+	return &Client{
+		caller:  caller,
+		Backups: Backups{via}, Budgets: Budgets{via}, Classes: Classes{via}, Cluster: Cluster{via},
+		Deployments: Deployments{via}, Drains: Drains{via}, Events: Events{via}, Instances: Instances{via},
+		Jobs: Jobs{via}, Members: Members{via}, Nodes: Nodes{via}, Services: Services{via},
+		Settings: Settings{via}, Snapshots: Snapshots{via}, Transfers: Transfers{via}, Volumes: Volumes{via},
+	}, nil
+}
+
+// dialTLS opens a connection to a server for one of the protocols.
+func (cfg Config) dialTLS(ctx context.Context, network, addr string, protos ...string) (*tls.Conn, error) {
+	below := cfg.Dial
+	if below == nil {
+		below = (&net.Dialer{}).DialContext
+	}
+	with := cfg.TLS()
+	with.NextProtos = protos
+	return reach.DialTLS(ctx, network, addr, with, below)
+}
+
+// Addresses are those of the configuration.
+func (c *Client) Addresses() []string { return c.caller.Addresses() }
+
+// Close closes idle connections. Calls under way go on.
+func (c *Client) Close() { c.caller.Close() }

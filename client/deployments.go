@@ -1,0 +1,50 @@
+package client
+
+import (
+	"context"
+	"iter"
+	"net/http"
+	"net/url"
+
+	"github.com/outspan/outspan/api"
+)
+
+// Deployments bring jobs from one version to the next. A deployment is named by its id or, in reads, a unique prefix.
+type Deployments struct{ calls }
+
+// DeploymentListOptions choose deployments.
+type DeploymentListOptions struct {
+	ListOptions
+	Job string // of this job only
+}
+
+func (o DeploymentListOptions) query() url.Values {
+	q := o.ListOptions.query()
+	set(q, "job", o.Job)
+	return q
+}
+
+// List reads the deployments, all pages in one.
+func (x Deployments) List(ctx context.Context, o DeploymentListOptions) (List[api.Deployment], error) {
+	return list[api.Deployment](ctx, x.calls, route("deployments"), o.query())
+}
+
+// All yields the deployments; pages are read as they are needed. After an error it ends.
+func (x Deployments) All(ctx context.Context, o DeploymentListOptions) iter.Seq2[api.Deployment, error] {
+	return each[api.Deployment](ctx, x.calls, route("deployments"), o.query())
+}
+
+// Get reads one deployment. Codes: not_found, ambiguous.
+func (x Deployments) Get(ctx context.Context, ref string, o ReadOptions) (Response[api.Deployment], error) {
+	return read[api.Deployment](ctx, x.calls, route("deployments", ref), o.query())
+}
+
+// Promote accepts the canaries of a deployment.
+func (x Deployments) Promote(ctx context.Context, ref string, o WriteOptions) (Response[api.DeploymentReply], error) {
+	return write[api.DeploymentReply](ctx, x.calls, http.MethodPost, route("deployments", ref, "promote"), o.query(), nil)
+}
+
+// Fail ends a deployment as failed.
+func (x Deployments) Fail(ctx context.Context, ref string, body api.FailBody, o WriteOptions) (Response[api.DeploymentReply], error) {
+	return write[api.DeploymentReply](ctx, x.calls, http.MethodPost, route("deployments", ref, "fail"), o.query(), body)
+}

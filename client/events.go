@@ -1,0 +1,139 @@
+package client
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"iter"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/outspan/outspan/api"
+	"github.com/outspan/outspan/internal/reach"
+	"github.com/outspan/outspan/model"
+)
+
+// Events reads what happened.
+type Events struct{ calls }
+
+// EventOptions choose events. The zero value is all that are kept.
+type EventOptions struct {
+	// After begins behind the event with this id; 0: with the oldest. It goes before Since, and that before Tail.
+	After string
+	// Since begins with what happened since then: a duration such as 30m, or a time in RFC 3339.
+	Since string
+	// Tail begins with this many of the newest events; nil: no limit.
+	Tail *int
+	// Types and Subjects leave out all others. A type that ends in a dot stands for all that begin so, and a subject that
+	// ends in a slash too: node., job/.
+	Types, Subjects []string
+}
+
+func (o EventOptions) query(follow bool) url.Values {
+	q := url.Values{"follow": {strconv.FormatBool(follow)}}
+	switch {
+	case o.After != "":
+		q.Set("after", o.After)
+	case o.Since != "":
+		q.Set("since", o.Since)
+	case o.Tail != nil:
+		q.Set("tail", strconv.Itoa(*o.Tail))
+	}
+	if len(o.Types) > 0 {
+		q.Set("type", strings.Join(o.Types, ","))
+	}
+	if len(o.Subjects) > 0 {
+		q.Set("subject", strings.Join(o.Subjects, ","))
+	}
+	return q
+}
+
+// List yields the events that there are, the oldest first. After an error it ends.
+func (e Events) List(ctx context.Context, o EventOptions) iter.Seq2[Response[api.Event], error] {
+	return func(yield func(Response[api.Event], error) bool) {
+		if err := e.stream(ctx, o.query(false), yield); err != nil && !errors.Is(err, errEnough) {
+			yield(Response[api.Event]{}, err)
+		}
+	}
+}
+
+// Follow yields events as they come, until ctx ends, with its cause as the last error. It outlives changes of the
+// leader without a gap, and repeats no event. It ends after an error that is not transient, such as event_collected:
+// the events after the last one are no longer kept.
+func (e Events) Follow(ctx context.Context, o EventOptions) iter.Seq2[Response[api.Event], error] {
+	return func(yield func(Response[api.Event], error) bool) {
+		for pause := firstPause; ; pause = min(2*pause, mostPause) {
+			err := e.stream(ctx, o.query(true), func(got Response[api.Event], _ error) bool {
+				o.After, pause = got.Value.ID, firstPause
+				return yield(got, nil)
+			})
+			switch {
+			case errors.Is(err, errEnough):
+				return
+			case ctx.Err() == nil && err != nil && !Transient(err) && !broken(err):
+				yield(Response[api.Event]{}, err)
+				return
+			}
+			if o.After == "" && o.Since == "" && o.Tail != nil {
+				o.Tail = new(0) // nothing came yet: don't tell the newest ones again
+			}
+			if ctx.Err() != nil || !sleep(ctx, pause) {
+				yield(Response[api.Event]{}, context.Cause(ctx))
+				return
+			}
+		}
+	}
+}
+
+// errEnough ends a stream that its reader wants no more of.
+var errEnough = errors.New("the reader has enough")
+
+// broken reports whether a stream ended because its connection did.
+func broken(err error) bool {
+	var known *model.Error
+	return !errors.As(err, &known)
+}
+
+// stream reads events from one connection until it ends. Errors: errEnough, or why it ended.
+func (e Events) stream(ctx context.Context, query url.Values, yield func(Response[api.Event], error) bool) error {
+	body, err := open(ctx, e.calls, route("events"), query, "application/x-ndjson")
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	lines := bufio.NewScanner(body)
+	lines.Buffer(make([]byte, 64<<10), 1<<20)
+	for lines.Scan() {
+		line := slices.Clone(lines.Bytes())
+		if len(line) == 0 {
+			continue // a sign of life
+		}
+		got := Response[api.Event]{Raw: line}
+		if err := json.Unmarshal(line, &got.Value); err != nil {
+			return model.Refuse(model.CodeInternal, "an event is not what this version of outspan expects: %v", err)
+		}
+		got.Index = got.Value.Index
+		if !yield(got, nil) {
+			return errEnough
+		}
+	}
+	return lines.Err()
+}
+
+// open makes a call whose answer has no end, or is large. The caller closes it. accept may be "".
+func open(ctx context.Context, c calls, path string, query url.Values, accept string) (io.ReadCloser, error) {
+	r := reach.Request{Path: path, Query: query, Header: http.Header{}}
+	if accept != "" {
+		r.Header.Set("Accept", accept)
+	}
+	resp, err := c.caller.Open(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	return resp.Body, nil
+}

@@ -1,0 +1,120 @@
+package client
+
+import (
+	"context"
+	"io"
+	"iter"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	"github.com/outspan/outspan/api"
+)
+
+// Instances are the running copies of groups. An instance is named by its id or, in reads, a unique prefix.
+type Instances struct{ calls }
+
+// InstanceListOptions choose instances.
+type InstanceListOptions struct {
+	ListOptions
+	Job   string // of this job only
+	Group string // with Job: of this group only
+	Node  string // on this node only
+	All   bool   // also those that ended
+}
+
+func (o InstanceListOptions) query() url.Values {
+	q := o.ListOptions.query()
+	set(q, "job", o.Job)
+	set(q, "group", o.Group)
+	set(q, "node", o.Node)
+	if o.All {
+		q.Set("all", "true")
+	}
+	return q
+}
+
+// List reads the instances, all pages in one.
+func (x Instances) List(ctx context.Context, o InstanceListOptions) (List[api.Instance], error) {
+	return list[api.Instance](ctx, x.calls, route("instances"), o.query())
+}
+
+// All yields the instances; pages are read as they are needed. After an error it ends.
+func (x Instances) All(ctx context.Context, o InstanceListOptions) iter.Seq2[api.Instance, error] {
+	return each[api.Instance](ctx, x.calls, route("instances"), o.query())
+}
+
+// Get reads one instance. Codes: not_found, ambiguous.
+func (x Instances) Get(ctx context.Context, ref string, o ReadOptions) (Response[api.Instance], error) {
+	return read[api.Instance](ctx, x.calls, route("instances", ref), o.query())
+}
+
+// Why explains the state of an instance.
+func (x Instances) Why(ctx context.Context, ref string, o ReadOptions) (Response[api.Why], error) {
+	return read[api.Why](ctx, x.calls, route("instances", ref, "why"), o.query())
+}
+
+// Evict has an instance replaced, as its budget and role allow.
+func (x Instances) Evict(ctx context.Context, ref string, body api.EvictBody, o WriteOptions) (Response[api.InstanceReply], error) {
+	return write[api.InstanceReply](ctx, x.calls, http.MethodPost, route("instances", ref, "evict"), o.query(), body)
+}
+
+// Stop stops an instance; its group replaces it afterwards.
+func (x Instances) Stop(ctx context.Context, ref string, body api.EvictBody, o WriteOptions) (Response[api.InstanceReply], error) {
+	return write[api.InstanceReply](ctx, x.calls, http.MethodPost, route("instances", ref, "stop"), o.query(), body)
+}
+
+// Restart restarts the program of an instance in place.
+func (x Instances) Restart(ctx context.Context, ref string, o WriteOptions) (Response[api.InstanceReply], error) {
+	return write[api.InstanceReply](ctx, x.calls, http.MethodPost, route("instances", ref, "restart"), o.query(), nil)
+}
+
+// LogStream is one of the streams that a program writes to.
+type LogStream string
+
+// The streams. The zero value is both.
+const (
+	Stdout LogStream = "stdout"
+	Stderr LogStream = "stderr"
+)
+
+// LogOptions say what of a log is read. The zero value is all that is kept.
+type LogOptions struct {
+	Stream     LogStream
+	Follow     bool   // go on as more comes
+	Tail       *int   // begin with this many of the last lines; nil: with the first that is kept
+	Timestamps bool   // put the time before each line at which it was written
+	Since      string // leave out older lines: a duration such as 10m, or a time in RFC 3339
+}
+
+func (o LogOptions) query() url.Values {
+	q := url.Values{}
+	set(q, "stream", string(o.Stream))
+	set(q, "since", o.Since)
+	if o.Follow {
+		q.Set("follow", "true")
+	}
+	if o.Timestamps {
+		q.Set("timestamps", "true")
+	}
+	if o.Tail != nil {
+		q.Set("tail", strconv.Itoa(*o.Tail))
+	}
+	return q
+}
+
+// InstanceLogOptions are those of Instances.Logs.
+type InstanceLogOptions struct {
+	LogOptions
+	// Offset begins this many bytes after the first byte that was ever written; nil: see LogOptions.
+	Offset *int64
+}
+
+// Logs opens the output of an instance. The caller closes it. Reading blocks while Follow waits for more.
+func (x Instances) Logs(ctx context.Context, ref string, o InstanceLogOptions) (io.ReadCloser, error) {
+	query := o.query()
+	if o.Offset != nil {
+		query.Set("offset", strconv.FormatInt(*o.Offset, 10))
+	}
+	return open(ctx, x.calls, route("instances", ref, "logs"), query, "")
+}

@@ -1,0 +1,399 @@
+package client_test
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/outspan/outspan/api"
+	"github.com/outspan/outspan/client"
+	"github.com/outspan/outspan/model"
+)
+
+// Options with every parameter set, so that a parameter of an operation that no option sends is noticed.
+var (
+	index = uint64(7)
+	ro    = client.ReadOptions{Consistency: client.Stale, Index: 7}
+	lo    = client.ListOptions{ReadOptions: ro, Filter: []string{"a=b"}, Fields: []string{"id"}, PageSize: 5}
+	wo    = client.WriteOptions{RequestID: "r1", DryRun: true}
+	co    = client.ChangeOptions{WriteOptions: wo, IfIndex: &index}
+	mo    = client.MemberOptions{RequestID: "r1"}
+	po    = client.PlanOptions{Consistency: client.Stale}
+	logs  = client.LogOptions{Stream: client.Stderr, Follow: true, Tail: new(3), Timestamps: true, Since: "1h"}
+)
+
+// notForClients are operations between servers.
+var notForClients = []string{"ask-peer", "relay-agents"}
+
+// operations has a call for each operation of the API, by its operationId. "x" is the name of everything.
+var operations = map[string]func(context.Context, *client.Client) (any, error){
+	"healthz": func(ctx context.Context, c *client.Client) (any, error) { return c.Cluster.Alive(ctx) },
+	"readyz":  func(ctx context.Context, c *client.Client) (any, error) { return c.Cluster.Ready(ctx, true) },
+	"metrics": func(ctx context.Context, c *client.Client) (any, error) { return c.Cluster.Metrics(ctx) },
+	"openapi": func(ctx context.Context, c *client.Client) (any, error) { return c.Cluster.OpenAPI(ctx) },
+	"status":  func(ctx context.Context, c *client.Client) (any, error) { return c.Cluster.Status(ctx, ro) },
+	"why":     func(ctx context.Context, c *client.Client) (any, error) { return c.Cluster.Why(ctx, "x", ro) },
+	"forecast-rebalance": func(ctx context.Context, c *client.Client) (any, error) {
+		return c.Cluster.ForecastRebalance(ctx, ro)
+	},
+	"rebalance":         func(ctx context.Context, c *client.Client) (any, error) { return c.Cluster.Rebalance(ctx, wo) },
+	"unknown-instances": func(ctx context.Context, c *client.Client) (any, error) { return c.Cluster.UnknownInstances(ctx) },
+
+	"list-backups":  func(ctx context.Context, c *client.Client) (any, error) { return c.Backups.List(ctx, lo) },
+	"get-backup":    func(ctx context.Context, c *client.Client) (any, error) { return c.Backups.Get(ctx, "x", ro) },
+	"forget-backup": func(ctx context.Context, c *client.Client) (any, error) { return c.Backups.Forget(ctx, "x", wo) },
+	"restore-backup": func(ctx context.Context, c *client.Client) (any, error) {
+		return c.Backups.Restore(ctx, "x", api.RestoreBody{}, wo)
+	},
+
+	"list-budgets":     func(ctx context.Context, c *client.Client) (any, error) { return c.Budgets.List(ctx, lo) },
+	"get-budget":       func(ctx context.Context, c *client.Client) (any, error) { return c.Budgets.Get(ctx, "x", ro) },
+	"get-group-budget": func(ctx context.Context, c *client.Client) (any, error) { return c.Budgets.OfGroup(ctx, "x", "x", ro) },
+	"set-budget": func(ctx context.Context, c *client.Client) (any, error) {
+		return c.Budgets.Set(ctx, "x", model.BudgetSpec{}, wo)
+	},
+	"remove-budget": func(ctx context.Context, c *client.Client) (any, error) { return c.Budgets.Remove(ctx, "x", wo) },
+
+	"list-classes": func(ctx context.Context, c *client.Client) (any, error) { return c.Classes.List(ctx, lo) },
+	"get-class":    func(ctx context.Context, c *client.Client) (any, error) { return c.Classes.Get(ctx, "x", ro) },
+	"set-class": func(ctx context.Context, c *client.Client) (any, error) {
+		return c.Classes.Set(ctx, "x", api.ClassBody{}, wo)
+	},
+	"remove-class": func(ctx context.Context, c *client.Client) (any, error) { return c.Classes.Remove(ctx, "x", wo) },
+
+	"list-deployments": func(ctx context.Context, c *client.Client) (any, error) {
+		return c.Deployments.List(ctx, client.DeploymentListOptions{ListOptions: lo, Job: "x"})
+	},
+	"get-deployment":     func(ctx context.Context, c *client.Client) (any, error) { return c.Deployments.Get(ctx, "x", ro) },
+	"promote-deployment": func(ctx context.Context, c *client.Client) (any, error) { return c.Deployments.Promote(ctx, "x", wo) },
+	"fail-deployment": func(ctx context.Context, c *client.Client) (any, error) {
+		return c.Deployments.Fail(ctx, "x", api.FailBody{}, wo)
+	},
+
+	"list-drains": func(ctx context.Context, c *client.Client) (any, error) { return c.Drains.List(ctx, lo) },
+	"get-drain":   func(ctx context.Context, c *client.Client) (any, error) { return c.Drains.Get(ctx, "x", ro) },
+	"start-drain": func(ctx context.Context, c *client.Client) (any, error) {
+		return c.Drains.Start(ctx, api.DrainBody{}, wo)
+	},
+	"cancel-drain": func(ctx context.Context, c *client.Client) (any, error) {
+		return c.Drains.Cancel(ctx, "x", api.CancelBody{}, wo)
+	},
+	"pause-drain":  func(ctx context.Context, c *client.Client) (any, error) { return c.Drains.Pause(ctx, "x", wo) },
+	"resume-drain": func(ctx context.Context, c *client.Client) (any, error) { return c.Drains.Resume(ctx, "x", wo) },
+
+	"list-instances": func(ctx context.Context, c *client.Client) (any, error) {
+		return c.Instances.List(ctx, client.InstanceListOptions{ListOptions: lo, Job: "x", Group: "x", Node: "x", All: true})
+	},
+	"get-instance": func(ctx context.Context, c *client.Client) (any, error) { return c.Instances.Get(ctx, "x", ro) },
+	"why-instance": func(ctx context.Context, c *client.Client) (any, error) { return c.Instances.Why(ctx, "x", ro) },
+	"evict-instance": func(ctx context.Context, c *client.Client) (any, error) {
+		return c.Instances.Evict(ctx, "x", api.EvictBody{}, wo)
+	},
+	"stop-instance": func(ctx context.Context, c *client.Client) (any, error) {
+		return c.Instances.Stop(ctx, "x", api.EvictBody{}, wo)
+	},
+	"restart-instance": func(ctx context.Context, c *client.Client) (any, error) { return c.Instances.Restart(ctx, "x", wo) },
+	"instance-logs": func(ctx context.Context, c *client.Client) (any, error) {
+		return c.Instances.Logs(ctx, "x", client.InstanceLogOptions{LogOptions: logs, Offset: new(int64(3))})
+	},
+
+	"list-jobs":         func(ctx context.Context, c *client.Client) (any, error) { return c.Jobs.List(ctx, lo) },
+	"get-job":           func(ctx context.Context, c *client.Client) (any, error) { return c.Jobs.Get(ctx, "x", ro) },
+	"list-job-versions": func(ctx context.Context, c *client.Client) (any, error) { return c.Jobs.Versions(ctx, "x", lo) },
+	"get-job-version":   func(ctx context.Context, c *client.Client) (any, error) { return c.Jobs.Version(ctx, "x", 3, ro) },
+	"submit-job": func(ctx context.Context, c *client.Client) (any, error) {
+		return c.Jobs.Submit(ctx, api.SubmitBody{}, co)
+	},
+	"validate-job": func(ctx context.Context, c *client.Client) (any, error) {
+		return c.Jobs.Validate(ctx, api.SubmitBody{}, po)
+	},
+	"plan-job": func(ctx context.Context, c *client.Client) (any, error) {
+		return c.Jobs.Plan(ctx, api.SubmitBody{Job: model.JobSpec{Name: "x"}}, po)
+	},
+	"scale-job": func(ctx context.Context, c *client.Client) (any, error) {
+		return c.Jobs.Scale(ctx, "x", api.ScaleBody{}, wo)
+	},
+	"stop-job": func(ctx context.Context, c *client.Client) (any, error) {
+		return c.Jobs.Stop(ctx, "x", api.StopBody{}, wo)
+	},
+	"restart-job": func(ctx context.Context, c *client.Client) (any, error) {
+		return c.Jobs.Restart(ctx, "x", api.RestartBody{}, wo)
+	},
+	"revert-job": func(ctx context.Context, c *client.Client) (any, error) {
+		return c.Jobs.Revert(ctx, "x", api.RevertBody{}, wo)
+	},
+	"job-logs": func(ctx context.Context, c *client.Client) (any, error) {
+		return c.Jobs.Logs(ctx, "x", client.JobLogOptions{LogOptions: logs, Group: "x", Running: true})
+	},
+
+	"list-members": func(ctx context.Context, c *client.Client) (any, error) { return c.Members.List(ctx, lo) },
+	"join-member": func(ctx context.Context, c *client.Client) (any, error) {
+		return c.Members.Join(ctx, api.JoinBody{}, mo)
+	},
+	"promote-member": func(ctx context.Context, c *client.Client) (any, error) { return c.Members.Promote(ctx, "x", mo) },
+	"transfer-leader-member": func(ctx context.Context, c *client.Client) (any, error) {
+		return c.Members.TransferLeader(ctx, api.TransferBody{}, mo)
+	},
+	"verify-members": func(ctx context.Context, c *client.Client) (any, error) { return c.Members.Verify(ctx, 5) },
+	"remove-member": func(ctx context.Context, c *client.Client) (any, error) {
+		return c.Members.Remove(ctx, "x", client.RemoveOptions{MemberOptions: mo, Force: true})
+	},
+
+	"list-nodes": func(ctx context.Context, c *client.Client) (any, error) { return c.Nodes.List(ctx, lo) },
+	"get-node":   func(ctx context.Context, c *client.Client) (any, error) { return c.Nodes.Get(ctx, "x", ro) },
+	"cordon-node": func(ctx context.Context, c *client.Client) (any, error) {
+		return c.Nodes.Cordon(ctx, "x", api.IntentBody{}, wo)
+	},
+	"uncordon-node": func(ctx context.Context, c *client.Client) (any, error) {
+		return c.Nodes.Uncordon(ctx, "x", api.IntentBody{}, wo)
+	},
+	"disable-node": func(ctx context.Context, c *client.Client) (any, error) {
+		return c.Nodes.Disable(ctx, "x", api.IntentBody{}, wo)
+	},
+	"enable-node": func(ctx context.Context, c *client.Client) (any, error) {
+		return c.Nodes.Enable(ctx, "x", api.IntentBody{}, wo)
+	},
+	"drain-node": func(ctx context.Context, c *client.Client) (any, error) {
+		return c.Nodes.Drain(ctx, "x", api.DrainChoices{}, wo)
+	},
+	"ack-blockers-node": func(ctx context.Context, c *client.Client) (any, error) {
+		return c.Nodes.AckBlockers(ctx, "x", api.AckBody{}, wo)
+	},
+	"confirm-dead-node": func(ctx context.Context, c *client.Client) (any, error) {
+		return c.Nodes.ConfirmDead(ctx, "x", api.DeadBody{}, wo)
+	},
+	"label-node": func(ctx context.Context, c *client.Client) (any, error) {
+		return c.Nodes.Label(ctx, "x", api.LabelBody{}, wo)
+	},
+	"forget-node": func(ctx context.Context, c *client.Client) (any, error) {
+		return c.Nodes.Forget(ctx, "x", client.ForgetOptions{WriteOptions: wo, LoseData: []string{"a/b", "c/d"}})
+	},
+
+	"list-services":        func(ctx context.Context, c *client.Client) (any, error) { return c.Services.List(ctx, lo) },
+	"get-service":          func(ctx context.Context, c *client.Client) (any, error) { return c.Services.Get(ctx, "x", ro) },
+	"prometheus-discovery": func(ctx context.Context, c *client.Client) (any, error) { return c.Services.PrometheusTargets(ctx) },
+
+	"get-settings": func(ctx context.Context, c *client.Client) (any, error) { return c.Settings.Get(ctx, ro) },
+	"set-settings": func(ctx context.Context, c *client.Client) (any, error) {
+		return c.Settings.Set(ctx, map[string]any{"event_limit": 5}, co)
+	},
+	"pause-actuation": func(ctx context.Context, c *client.Client) (any, error) {
+		return c.Settings.Pause(ctx, api.PauseBody{}, wo)
+	},
+	"resume-actuation": func(ctx context.Context, c *client.Client) (any, error) {
+		return c.Settings.Resume(ctx, api.PauseBody{}, wo)
+	},
+
+	"save-snapshot": func(ctx context.Context, c *client.Client) (any, error) { return c.Snapshots.Save(ctx, client.Stale) },
+	"restore-snapshot": func(ctx context.Context, c *client.Client) (any, error) {
+		return c.Snapshots.Restore(ctx, strings.NewReader("state"), 5)
+	},
+
+	"list-volumes": func(ctx context.Context, c *client.Client) (any, error) {
+		return c.Volumes.List(ctx, client.VolumeListOptions{ListOptions: lo, Job: "x", Node: "x"})
+	},
+	"get-volume": func(ctx context.Context, c *client.Client) (any, error) { return c.Volumes.Get(ctx, "x", ro) },
+	"migrate-volume": func(ctx context.Context, c *client.Client) (any, error) {
+		return c.Volumes.Migrate(ctx, "x", api.MigrateBody{}, wo)
+	},
+	"backup-volume": func(ctx context.Context, c *client.Client) (any, error) {
+		return c.Volumes.Backup(ctx, "x", api.BackupBody{}, wo)
+	},
+	"attach-volume": func(ctx context.Context, c *client.Client) (any, error) {
+		return c.Volumes.Attach(ctx, "x", api.AttachBody{}, wo)
+	},
+	"found-volumes": func(ctx context.Context, c *client.Client) (any, error) { return c.Volumes.Found(ctx) },
+
+	"list-transfers":  func(ctx context.Context, c *client.Client) (any, error) { return c.Transfers.List(ctx, lo) },
+	"get-transfer":    func(ctx context.Context, c *client.Client) (any, error) { return c.Transfers.Get(ctx, "x", ro) },
+	"cancel-transfer": func(ctx context.Context, c *client.Client) (any, error) { return c.Transfers.Cancel(ctx, "x", wo) },
+
+	"events": func(ctx context.Context, c *client.Client) (any, error) {
+		for _, o := range []client.EventOptions{{After: "1.0"}, {Since: "1h"}, {Tail: new(3), Types: []string{"node."}, Subjects: []string{"job/"}}} {
+			for _, err := range c.Events.List(ctx, o) {
+				return nil, err
+			}
+		}
+		return nil, nil
+	},
+}
+
+// operation is one of docs/openapi.json.
+type operation struct {
+	ID         string `json:"operationId"`
+	Parameters []struct{ In, Name string }
+	Body       struct{ Content map[string]any } `json:"requestBody"`
+	Responses  map[string]struct {
+		Content map[string]struct {
+			Schema struct {
+				Ref string `json:"$ref"`
+			}
+		}
+	}
+}
+
+// documented reads the operations of docs/openapi.json, by method and path.
+func documented(t *testing.T) map[string]operation {
+	t.Helper()
+	text, err := os.ReadFile("../docs/openapi.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var doc struct {
+		Paths map[string]map[string]operation
+	}
+	if err := json.Unmarshal(text, &doc); err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]operation{}
+	for path, methods := range doc.Paths {
+		for method, op := range methods {
+			all[strings.ToUpper(method)+" "+path] = op
+		}
+	}
+	return all
+}
+
+// serve answers on a unix socket until the test ends, and returns a client of it that tries once.
+func serve(t testing.TB, h http.HandlerFunc) *client.Client {
+	t.Helper()
+	return serveFor(t, -1, h)
+}
+
+// serveFor is serve with a client that repeats calls for so long.
+func serveFor(t testing.TB, retryFor time.Duration, h http.HandlerFunc) *client.Client {
+	t.Helper()
+	socket := filepath.Join(t.TempDir(), "s")
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := httptest.NewUnstartedServer(h)
+	s.Listener.Close()
+	s.Listener = l
+	s.Start()
+	t.Cleanup(s.Close)
+	c, err := client.New(client.Config{Addresses: []string{"unix://" + socket}, RetryFor: retryFor})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c
+}
+
+// Every operation of docs/openapi.json has a method, which calls that path with all of its parameters, sends a body
+// where one is taken, and returns the type that the document names.
+func TestEveryOperationHasAMethod(t *testing.T) {
+	doc := documented(t)
+	type call struct {
+		op    string
+		query map[string]bool
+		body  bool
+	}
+	var calls []call
+	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		query := map[string]bool{}
+		for name := range r.URL.Query() {
+			query[name] = true
+		}
+		calls = append(calls, call{matching(doc, r), query, len(body) > 0})
+		answer := "{}"
+		if r.URL.Path == "/v1/sd/prometheus" {
+			answer = "[]"
+		}
+		if r.URL.Path != "/v1/events" {
+			_, _ = io.WriteString(w, answer)
+		}
+	})
+	for key, op := range doc {
+		if slices.Contains(notForClients, op.ID) {
+			continue
+		}
+		t.Run(op.ID, func(t *testing.T) {
+			do, ok := operations[op.ID]
+			if !ok {
+				t.Fatalf("%s has no method of the client: add it, and its call to the table", key)
+			}
+			calls = nil
+			value, err := do(t.Context(), c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if stream, ok := value.(io.Closer); ok {
+				stream.Close()
+			}
+			sent := map[string]bool{}
+			for _, call := range calls {
+				if call.op != key {
+					t.Errorf("the method calls %s, want %s", call.op, key)
+				}
+				maps.Copy(sent, call.query)
+				if takes := len(op.Body.Content) > 0; call.body != takes {
+					t.Errorf("a body was sent: %v, want %v", call.body, takes)
+				}
+			}
+			for _, p := range op.Parameters {
+				if p.In == "query" && p.Name != "next" && !sent[p.Name] {
+					t.Errorf("no option sends the parameter %s", p.Name)
+				}
+				delete(sent, p.Name)
+			}
+			for name := range sent {
+				t.Errorf("the operation has no parameter %s", name)
+			}
+			want := op.Responses["200"].Content["application/json"].Schema.Ref
+			if got := schemaOf(value); want != "" && "#/components/schemas/"+got != want {
+				t.Errorf("the method returns %s, want %s", got, want)
+			}
+		})
+	}
+	for id := range operations {
+		if !slices.ContainsFunc(slices.Collect(maps.Values(doc)), func(op operation) bool { return op.ID == id }) {
+			t.Errorf("the table has the operation %q, which is not in docs/openapi.json", id)
+		}
+	}
+}
+
+// matching finds the operation that a request is for: the one whose path has the fewest parameters.
+func matching(doc map[string]operation, r *http.Request) string {
+	best := ""
+	for key := range doc {
+		method, path, _ := strings.Cut(key, " ")
+		pattern := "^" + regexp.MustCompile(`\{[a-z]+\}`).ReplaceAllString(path, `[^/]+`) + "$"
+		if method != r.Method || !regexp.MustCompile(pattern).MatchString(r.URL.EscapedPath()) {
+			continue
+		}
+		if best == "" || strings.Count(key, "{") < strings.Count(best, "{") {
+			best = key
+		}
+	}
+	return best
+}
+
+// schemaOf is the name that the type of an answer has in the document.
+func schemaOf(answer any) string {
+	of := reflect.TypeOf(answer)
+	if of == nil || of.Kind() != reflect.Struct {
+		return ""
+	}
+	if field, ok := of.FieldByName("Value"); ok {
+		return field.Type.Name()
+	}
+	if field, ok := of.FieldByName("Items"); ok {
+		return "List" + field.Type.Elem().Name()
+	}
+	return ""
+}

@@ -1,0 +1,95 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"time"
+
+	"github.com/outspan/outspan/api"
+	"github.com/outspan/outspan/model"
+)
+
+// Pauses between attempts while no server answers.
+const (
+	firstPause = 200 * time.Millisecond
+	mostPause  = 2 * time.Second
+)
+
+// WatchOptions are those of Watch.
+type WatchOptions struct {
+	// Every is how long one read waits for a change: the object is yielded again after that even if nothing changed.
+	// Default 10 s, at most 1 min.
+	Every time.Duration
+	// Lost is called when the servers can't be reached, once for each time that they are lost. It runs in the caller's
+	// goroutine.
+	Lost func(why error)
+}
+
+// Watch yields an object now, and again each time it changes:
+//
+//	node := func(ctx context.Context, o client.ReadOptions) (client.Response[api.Node], error) {
+//		return c.Nodes.Get(ctx, "n1", o)
+//	}
+//	for got, err := range client.Watch(ctx, node, client.WatchOptions{}) { ... }
+//
+// It outlives changes of the leader: what is transient is tried again, in growing pauses of up to 2 s. It ends after an
+// error that is not, and when ctx ends, with its cause. It blocks between changes.
+func Watch[T any](ctx context.Context, read func(context.Context, ReadOptions) (Response[T], error), o WatchOptions) iter.Seq2[Response[T], error] {
+	if o.Every <= 0 {
+		o.Every = 10 * time.Second
+	}
+	return func(yield func(Response[T], error) bool) {
+		var at ReadOptions
+		lost := false
+		for pause := firstPause; ; {
+			got, err := read(ctx, at)
+			switch {
+			case ctx.Err() != nil:
+				yield(got, context.Cause(ctx))
+				return
+			case err != nil && !Transient(err):
+				yield(got, err)
+				return
+			case err != nil:
+				if !lost && o.Lost != nil {
+					o.Lost(err)
+				}
+				lost = true
+				if !sleep(ctx, pause) {
+					yield(got, context.Cause(ctx))
+					return
+				}
+				pause = min(2*pause, mostPause)
+				continue
+			}
+			lost, pause = false, firstPause
+			if !yield(got, nil) {
+				return
+			}
+			at = ReadOptions{Index: got.Index, Wait: o.Every}
+		}
+	}
+}
+
+// Transient reports whether the same call may succeed later without a change to it. A write must carry the same request
+// id then.
+func Transient(err error) bool {
+	var known *model.Error
+	if errors.As(err, &known) {
+		return api.Retryable(known.Code)
+	}
+	return errors.Is(err, context.DeadlineExceeded)
+}
+
+// sleep waits for d; false when ctx ended first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

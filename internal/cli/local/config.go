@@ -1,0 +1,119 @@
+package local
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/outspan/outspan/config"
+	"github.com/outspan/outspan/internal/cli/term"
+	"github.com/outspan/outspan/internal/daemon"
+)
+
+// configPaths lets the files of a command be given as the run commands take them, too.
+func configPaths(cmd *cobra.Command) *cobra.Command {
+	named := cmd.Flags().StringArray("config", nil, "file, or directory of *.hcl files, as for server run and agent run")
+	run := cmd.RunE
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if args = append(args, *named...); len(args) == 0 {
+			return term.Usage("%s needs a file", cmd.CommandPath()).WithHint("name a file, or a directory such as /etc/outspan.d")
+		}
+		return run(cmd, args)
+	}
+	return cmd
+}
+
+func roleText(c *config.Config) string {
+	switch {
+	case c.Server != nil && c.Agent != nil:
+		return "server and agent " + c.Name
+	case c.Server != nil:
+		return "server " + c.Name
+	}
+	return "agent " + c.Name
+}
+
+// ConfigShow is the command config show.
+func ConfigShow(t *term.Console) *cobra.Command {
+	return configPaths(&cobra.Command{
+		Use: "show FILE|DIR...", Short: "show what the files come to, with every default", Args: term.AtLeast(0),
+		RunE: func(_ *cobra.Command, args []string) error {
+			c, err := config.Load(args...)
+			if err != nil {
+				return err
+			}
+			v := configView(c)
+			s, err := term.ResultOf(v, []string{c.Name}, nil)
+			if err != nil {
+				return err
+			}
+			s.Text = func(p *term.Page) {
+				var b bytes.Buffer
+				if err := term.PrintYAML(&b, s.JSON); err == nil {
+					p.Line("%s", bytes.TrimRight(b.Bytes(), "\n"))
+				}
+			}
+			return t.Show(s)
+		},
+	})
+}
+
+// soonExpired is how long before its end a certificate is warned of.
+const soonExpired = 14 * 24 * time.Hour
+
+// ConfigValidate is the command config validate.
+func ConfigValidate(t *term.Console) *cobra.Command {
+	var elsewhere bool
+	cmd := &cobra.Command{
+		Use: "validate FILE|DIR...", Short: "check the files of a server or agent", Args: term.AtLeast(0),
+		Long: `Checks the files, and what they name on this machine: that the certificate and its key fit each other, the CA, the role and the name, that they
+have not expired, and that the gossip key can be read. Warns of private keys that everybody can read, and of a certificate that ends soon.`,
+		Example: "outspan config validate /etc/outspan.d\noutspan config validate server.hcl --elsewhere",
+		RunE: func(_ *cobra.Command, args []string) error {
+			c, err := config.Load(args...)
+			if err != nil {
+				return err
+			}
+			warnings := []string{}
+			if !elsewhere {
+				if warnings, err = namedFiles(c, t.Now()); err != nil {
+					return err
+				}
+			}
+			shown := map[string]any{"valid": true, "name": c.Name, "server": c.Server != nil, "agent": c.Agent != nil, "warnings": warnings}
+			s, err := term.ResultOf(shown, []string{c.Name}, func(p *term.Page) { p.Line("valid: %s", roleText(c)) })
+			if err != nil {
+				return err
+			}
+			for _, warning := range warnings {
+				t.Note("warning: %s", warning)
+			}
+			return t.Show(s)
+		},
+	}
+	cmd.Flags().BoolVar(&elsewhere, "elsewhere", false, "the files are for another machine: don't look at the certificates and keys that they name")
+	return configPaths(cmd)
+}
+
+// namedFiles warns of what is not right with the files that a configuration names.
+func namedFiles(c *config.Config, now time.Time) ([]string, error) {
+	found, err := daemon.CheckFiles(c)
+	if err != nil {
+		return nil, err
+	}
+	warnings := []string{}
+	for _, path := range found.ReadableKeys {
+		warnings = append(warnings, fmt.Sprintf("%s can be read by every user of this machine; run: chmod 600 %s", path, path))
+	}
+	for _, role := range slices.Sorted(maps.Keys(found.Ends)) {
+		if left := found.Ends[role].Sub(now); left < soonExpired {
+			warnings = append(warnings, fmt.Sprintf("certificate %s expires in %s; issue a new one with: outspan tls cert create --%s %s",
+				c.TLS.CertFile, term.Span(left), role, c.Name))
+		}
+	}
+	return warnings, nil
+}

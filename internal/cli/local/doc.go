@@ -1,0 +1,5 @@
+// Package local has the commands that work on this machine without a cluster: certificates and keys, files of servers
+// and agents, data directories of stopped servers, snapshots, dev and demo, and the written references.
+//
+// It is the one part of the command line that may read a replicated state.
+package local

@@ -1,0 +1,45 @@
+package local
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// WriteMetricsDocs writes the reference of metrics from the collectors themselves.
+func WriteMetricsDocs(path string, collectors ...prometheus.Collector) error {
+	var lines []string
+	for _, c := range collectors {
+		descs := make(chan *prometheus.Desc)
+		go func() {
+			c.Describe(descs)
+			close(descs)
+		}()
+		for d := range descs {
+			if line := metricLine(d.String()); line != "" {
+				lines = append(lines, line)
+			}
+		}
+	}
+	slices.Sort(lines)
+	text := "# Metrics\n\nMade from the program by `make docs`. Served at `/metrics` of every server (unless `telemetry { prometheus = false }`). Every series is there from the start, at 0; those of an object go with it.\n\n" +
+		"| metric | labels | meaning |\n|---|---|---|\n" + strings.Join(slices.Compact(lines), "") +
+		"\nBeside them stand those of the Go runtime (`go_*`), the process (`process_*`), raft (`raft_*`) and gossip (`memberlist_*`).\n"
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		return fmt.Errorf("write the reference: %w", err)
+	}
+	return nil
+}
+
+// metricLine reads the one description that Prometheus gives of a metric: its text.
+func metricLine(desc string) string {
+	m := regexp.MustCompile(`^Desc\{fqName: "([^"]+)", help: "(.*?)"(?:, unit: ".*")?, constLabels: \{.*\}, variableLabels: \{(.*)\}\}$`).FindStringSubmatch(desc)
+	if m == nil {
+		return ""
+	}
+	return "| `" + m[1] + "` | " + strings.ReplaceAll(m[3], ",", ", ") + " | " + strings.ReplaceAll(m[2], "|", "\\|") + " |\n"
+}

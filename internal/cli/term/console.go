@@ -1,0 +1,72 @@
+package term
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"time"
+)
+
+// Console is where a command reads and writes, and what the global flags say of its output. One goroutine uses it.
+type Console struct {
+	In       io.Reader
+	Out, Err io.Writer
+	Env      func(string) string
+	Terminal bool // Out is a terminal
+	Now      func() time.Time
+	Output   OutputFlags
+}
+
+// NewConsole is a console on the standard streams of the process.
+func NewConsole() Console {
+	return Console{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Env: os.Getenv, Terminal: isTerminal(os.Stdout), Now: time.Now}
+}
+
+// Printf writes to stdout.
+func (c *Console) Printf(format string, args ...any) { fmt.Fprintf(c.Out, format, args...) }
+
+// Note writes a line for people to stderr: stdout holds only what was asked for. With JSON stderr holds nothing but an
+// error as JSON.
+func (c *Console) Note(format string, args ...any) {
+	if !c.Output.Asked {
+		fmt.Fprintf(c.Err, format+"\n", args...)
+	}
+}
+
+// Show prints s in the format that was asked for.
+func (c *Console) Show(s Result) error {
+	if c.Output.Template != "" {
+		return PrintTemplate(c.Printable(), c.Output.Template, s.JSON)
+	}
+	switch c.Output.Effective() {
+	case AsJSON:
+		return printJSON(c.Out, s.JSON)
+	case AsYAML:
+		return PrintYAML(c.Out, s.JSON)
+	case AsName:
+		for _, name := range s.Names {
+			c.Printf("%s\n", name)
+		}
+		return nil
+	}
+	p := &Page{Wide: c.Output.Is(AsWide), Colour: c.Terminal && c.Env("NO_COLOR") == "" && c.Env("TERM") != "dumb"}
+	s.Text(p)
+	_, err := io.WriteString(c.Out, p.b.String())
+	return err
+}
+
+// Age is how long ago t was, in its largest two units; "" for no time.
+func (c *Console) Age(t *time.Time) string {
+	if t == nil || t.IsZero() {
+		return ""
+	}
+	return Span(c.Now().Sub(*t))
+}
+
+// Printable is where text of others goes, such as a program's output: on a terminal without what could steer that.
+func (c *Console) Printable() io.Writer {
+	if !c.Terminal {
+		return c.Out
+	}
+	return &terminalWriter{w: c.Out}
+}

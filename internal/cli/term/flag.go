@@ -1,0 +1,49 @@
+package term
+
+import (
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/outspan/outspan/model"
+)
+
+// DurationFlag is a flag that takes what job files take: 30s, 1h, none.
+type DurationFlag struct {
+	Value *model.Duration
+	Given bool
+}
+
+// String implements pflag.Value.
+func (v *DurationFlag) String() string {
+	if v.Value == nil || !v.Given {
+		return ""
+	}
+	return v.Value.String()
+}
+
+// Set implements pflag.Value.
+func (v *DurationFlag) Set(text string) error {
+	d, err := model.ParseDuration(text)
+	if err == nil {
+		*v.Value, v.Given = d, true
+	}
+	return err
+}
+
+// Type implements pflag.Value.
+func (v *DurationFlag) Type() string { return "duration" }
+
+// RegisterTTL adds --ttl.
+func (v *DurationFlag) RegisterTTL(cmd *cobra.Command, help string) {
+	v.Value = new(model.Duration)
+	cmd.Flags().Var(v, "ttl", help)
+}
+
+// Length is the duration as the rest of Go knows it; 0 when it was not given.
+func (v *DurationFlag) Length() time.Duration {
+	if !v.Given {
+		return 0
+	}
+	return time.Duration(*v.Value) * time.Millisecond
+}

@@ -1,0 +1,195 @@
+package term
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"text/template"
+
+	"github.com/spf13/pflag"
+	"gopkg.in/yaml.v3"
+)
+
+// Format is how a command prints what it found.
+type Format string
+
+// The formats of -o.
+const (
+	AsTable Format = "table"
+	AsJSON  Format = "json"
+	AsYAML  Format = "yaml"
+	AsWide  Format = "wide"
+	AsName  Format = "name"
+)
+
+// String implements pflag.Value.
+func (f *Format) String() string { return string(*f) }
+
+// Type implements pflag.Value.
+func (f *Format) Type() string { return "table|json|yaml|wide|name" }
+
+// Set implements pflag.Value.
+func (f *Format) Set(text string) error {
+	switch v := Format(text); v {
+	case AsTable, AsJSON, AsYAML, AsWide, AsName:
+		*f = v
+		return nil
+	}
+	return fmt.Errorf("%q is not a format; use table, json, yaml, wide or name", text)
+}
+
+// OutputFlags are the global flags of formats.
+type OutputFlags struct {
+	format   Format
+	json     bool
+	Template string
+	Asked    bool // JSON was asked for; also known when the flags are wrong
+}
+
+// Register adds -o, --json and --format.
+func (o *OutputFlags) Register(fs *pflag.FlagSet) {
+	o.format = AsTable
+	fs.VarP(&o.format, "output", "o", "how to print")
+	fs.BoolVar(&o.json, "json", false, "the same as -o json")
+	fs.StringVar(&o.Template, "format", "", "Go template for each item, over the names of the JSON fields, such as '{{.name}} {{.state}}'")
+}
+
+// Is reports whether f was asked for.
+func (o *OutputFlags) Is(f Format) bool { return o.Effective() == f }
+
+// Effective is the format that the flags come to; a template passes over it.
+func (o *OutputFlags) Effective() Format {
+	if o.json {
+		return AsJSON
+	}
+	return o.format
+}
+
+// Machine reports whether the output is for a program: then nothing but the result goes to stdout.
+func (o *OutputFlags) Machine() bool {
+	return o.Template != "" || o.Effective() != AsTable && o.Effective() != AsWide
+}
+
+// AskedForJSON looks for JSON in arguments that may not be valid: errors about them are JSON then, too.
+func AskedForJSON(args []string) bool {
+	for i, arg := range args {
+		switch arg {
+		case "--":
+			return false
+		case "--json", "--json=true", "-ojson", "-o=json", "--output=json":
+			return true
+		case "-o", "--output":
+			if i+1 < len(args) && args[i+1] == "json" {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// Result is what a command prints, in every format.
+type Result struct {
+	JSON  []byte      // the server's own JSON
+	Names []string    // -o name: an id per line
+	Text  func(*Page) // table and wide
+}
+
+// ResultOf is the result of a command that makes it itself: v is its JSON, text prints the same for people.
+func ResultOf(v any, names []string, text func(*Page)) (Result, error) {
+	raw, err := Marshal(v)
+	return Result{JSON: raw, Names: names, Text: text}, err
+}
+
+// Marshal encodes v as JSON on one line, with <, > and & as they are.
+func Marshal(v any) ([]byte, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return nil, fmt.Errorf("write JSON: %w", err)
+	}
+	return b.Bytes(), nil
+}
+
+func printJSON(w io.Writer, raw []byte) error {
+	var b bytes.Buffer
+	if err := json.Indent(&b, bytes.TrimSpace(raw), "", "  "); err != nil {
+		return fmt.Errorf("read the server's JSON: %w", err)
+	}
+	b.WriteByte('\n')
+	_, err := w.Write(b.Bytes())
+	return err
+}
+
+// PrintYAML writes JSON as YAML, in the order of the JSON. JSON is YAML already: only the style changes.
+func PrintYAML(w io.Writer, raw []byte) error {
+	var doc yaml.Node
+	if err := yaml.Unmarshal(raw, &doc); err != nil {
+		return fmt.Errorf("read the server's JSON: %w", err)
+	}
+	plainStyle(&doc)
+	enc := yaml.NewEncoder(w)
+	enc.SetIndent(2)
+	if err := enc.Encode(&doc); err != nil {
+		return fmt.Errorf("write YAML: %w", err)
+	}
+	return enc.Close()
+}
+
+// plainStyle takes the style of JSON out. Texts keep their tag, so that one that looks like a number is still quoted.
+func plainStyle(n *yaml.Node) {
+	n.Style = 0
+	for _, child := range n.Content {
+		plainStyle(child)
+	}
+}
+
+// PrintTemplate runs the template over each item of a list, or over the one object there is.
+func PrintTemplate(w io.Writer, text string, raw []byte) error {
+	if !strings.Contains(text, "{{") {
+		return Usage("--format %s is no template: it names no field", text).WithHint("for JSON write -o json; a template is '{{.name}} {{.state}}'")
+	}
+	t, err := template.New("--format").Option("missingkey=error").Funcs(template.FuncMap{"json": JSONText, "join": joinAny}).Parse(text)
+	if err != nil {
+		return Usage("--format: %s", err).WithHint("it is a Go template, such as '{{.name}} {{.state}}'")
+	}
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	dec.UseNumber()
+	var value any
+	if err := dec.Decode(&value); err != nil {
+		return fmt.Errorf("read the server's JSON: %w", err)
+	}
+	items := []any{value}
+	if object, ok := value.(map[string]any); ok {
+		if list, ok := object["items"].([]any); ok {
+			items = list
+		}
+	}
+	for _, item := range items {
+		var b strings.Builder
+		if err := t.Execute(&b, item); err != nil {
+			return Usage("--format: %s", err).WithHint("see the fields with -o json")
+		}
+		if _, err := fmt.Fprintln(w, b.String()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// JSONText is v as JSON without the end of the line.
+func JSONText(v any) (string, error) {
+	raw, err := Marshal(v)
+	return strings.TrimSpace(string(raw)), err
+}
+
+// joinAny joins the elements of a list: {{join .warnings ", "}}.
+func joinAny(list []any, sep string) string {
+	parts := make([]string, len(list))
+	for i, v := range list {
+		parts[i] = fmt.Sprint(v)
+	}
+	return strings.Join(parts, sep)
+}

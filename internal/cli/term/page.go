@@ -1,0 +1,136 @@
+package term
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Page is what people read: tables without borders, and fields with names.
+type Page struct {
+	b      strings.Builder
+	Wide   bool
+	Colour bool
+}
+
+// String is all that was printed on the page.
+func (p *Page) String() string { return p.b.String() }
+
+// Write prints text as it is; it implements io.Writer and returns no error.
+func (p *Page) Write(text []byte) (int, error) { return p.b.Write(text) }
+
+// Column is one column of a table of Ts.
+type Column[T any] struct {
+	Head string
+	Of   string // the JSON fields that cell reads, joined by commas; empty where whole items are read anyway
+	Cell func(T) string
+	Wide bool // only with -o wide
+}
+
+// FieldsOf are the JSON fields that a table reads: a list of thousands is then not sent and decoded for nothing.
+func FieldsOf[T any](columns []Column[T], wide bool) string {
+	var all []string
+	for _, c := range columns {
+		if wide || !c.Wide {
+			all = append(all, c.Of)
+		}
+	}
+	return strings.Join(all, ",")
+}
+
+// Rows prints a table. The heads are printed also when there are no rows.
+func Rows[T any](p *Page, items []T, columns []Column[T]) {
+	columns = slices.DeleteFunc(slices.Clone(columns), func(c Column[T]) bool { return c.Wide && !p.Wide })
+	lines := [][]string{{}}
+	for _, c := range columns {
+		lines[0] = append(lines[0], strings.ToUpper(c.Head))
+	}
+	for _, item := range items {
+		line := make([]string, len(columns))
+		for i, c := range columns {
+			line[i] = OneLine(c.Cell(item))
+		}
+		lines = append(lines, line)
+	}
+	p.aligned(lines, "   ", "")
+}
+
+// Field is a name and its value.
+type Field [2]string
+
+// Fields prints names and values, aligned. Empty values are left out.
+func (p *Page) Fields(list ...Field) {
+	var lines [][]string
+	for _, f := range list {
+		if f[1] != "" {
+			lines = append(lines, []string{f[0], OneLine(f[1])})
+		}
+	}
+	p.aligned(lines, "  ", "")
+}
+
+// Section begins a part of the page.
+func (p *Page) Section(format string, args ...any) {
+	p.b.WriteString("\n" + Printable(fmt.Sprintf(format, args...)) + "\n")
+}
+
+// Line prints one line.
+func (p *Page) Line(format string, args ...any) {
+	p.b.WriteString(Printable(fmt.Sprintf(format, args...)) + "\n")
+}
+
+func (p *Page) aligned(lines [][]string, gap, indent string) {
+	var width []int
+	for _, line := range lines {
+		for i, cell := range line {
+			if i == len(width) {
+				width = append(width, 0)
+			}
+			width[i] = max(width[i], utf8.RuneCountInString(cell))
+		}
+	}
+	for _, line := range lines {
+		var b strings.Builder
+		for i, cell := range line {
+			b.WriteString(p.painted(cell))
+			if i < len(line)-1 {
+				b.WriteString(strings.Repeat(" ", width[i]-utf8.RuneCountInString(cell)) + gap)
+			}
+		}
+		p.b.WriteString(indent + strings.TrimRight(b.String(), " ") + "\n")
+	}
+}
+
+// paints are the colours of words that stand alone in a cell.
+var paints = map[string]string{
+	"active": "32", "ready": "32", "running": "32", "drained": "32", "succeeded": "32", "healthy": "32", "leader": "32",
+	"draining": "33", "cordoned": "33", "degraded": "33", "unreachable": "33", "pending": "33", "booting": "33", "rolling": "33", "starting": "33", "unready": "33",
+	"offline": "31", "failed": "31", "lost": "31", "HOLD": "31", "disabled": "31",
+}
+
+func (p *Page) painted(cell string) string {
+	if code, ok := paints[cell]; ok && p.Colour {
+		return "\x1b[" + code + "m" + cell + "\x1b[0m"
+	}
+	return cell
+}
+
+// Printable takes out what could steer a terminal: names and messages come from others.
+func Printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r != '\n' && r != '\t' && unicode.IsControl(r) {
+			return '?'
+		}
+		return r
+	}, s)
+}
+
+// OneLine is text for a cell of a table: printable, on one line, "-" for nothing.
+func OneLine(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return strings.Join(strings.Fields(Printable(s)), " ")
+}

@@ -1,0 +1,46 @@
+package term
+
+import (
+	"fmt"
+)
+
+// Progress prints what happens while a command follows something: lines that stay, and on a terminal one last line that
+// is overwritten.
+type Progress struct {
+	c      *Console
+	status string
+}
+
+// NewProgress shows progress on the output of a command.
+func NewProgress(c *Console) *Progress { return &Progress{c: c} }
+
+// Line prints a line that stays.
+func (p *Progress) Line(format string, args ...any) {
+	p.clear()
+	p.c.Printf("%s %s\n", p.c.Now().Local().Format("15:04:05"), Printable(fmt.Sprintf(format, args...)))
+	if p.status != "" {
+		p.c.Printf("%s", p.status)
+	}
+}
+
+// Now replaces the last line; nothing without a terminal.
+func (p *Progress) Now(format string, args ...any) {
+	if !p.c.Terminal {
+		return
+	}
+	p.clear()
+	p.status = Printable(fmt.Sprintf(format, args...))
+	p.c.Printf("%s", p.status)
+}
+
+func (p *Progress) clear() {
+	if p.status != "" {
+		p.c.Printf("\r\x1b[K")
+	}
+}
+
+// End leaves the terminal clean.
+func (p *Progress) End() {
+	p.clear()
+	p.status = ""
+}

@@ -1,0 +1,55 @@
+package term
+
+import (
+	"io"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// terminalWriter replaces control characters by '?', as Printable does, except line ends and tabs; carriage returns are
+// left out. Programs' colours are lost with them. A character may be spread over two writes.
+type terminalWriter struct {
+	w    io.Writer
+	lead bool // the byte 0xC2 has come: a control character of two bytes may follow
+}
+
+// Write implements io.Writer.
+func (t *terminalWriter) Write(b []byte) (int, error) {
+	out := make([]byte, 0, len(b)+1)
+	for _, c := range b {
+		control := c < ' ' && c != '\n' && c != '\t' || c == 0x7f
+		if t.lead {
+			t.lead = false
+			if c >= 0x80 && c < 0xa0 {
+				out = append(out, '?')
+				continue
+			}
+			out = append(out, 0xc2)
+		}
+		switch {
+		case c == 0xc2:
+			t.lead = true
+		case c == '\r':
+		case control:
+			out = append(out, '?')
+		default:
+			out = append(out, c)
+		}
+	}
+	if _, err := t.w.Write(out); err != nil {
+		return 0, err
+	}
+	return len(b), nil
+}
+
+// isTerminal reports whether f is a terminal rather than a file or a pipe.
+func isTerminal(f *os.File) bool {
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0 && f.Name() != os.DevNull && isTTY(f)
+}
+
+func isTTY(f *os.File) bool {
+	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
+	return err == nil
+}

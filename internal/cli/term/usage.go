@@ -1,0 +1,72 @@
+package term
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/outspan/outspan/model"
+)
+
+// Usage is an error in how a command was called: exit code 2.
+func Usage(format string, args ...any) *model.Error {
+	return model.Refuse(model.CodeInvalid, format, args...)
+}
+
+// Exactly demands one argument for each name.
+func Exactly(names ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) == len(names) {
+			return nil
+		}
+		return wrongArgs(cmd, len(args), fmt.Sprintf("%d", len(names)))
+	}
+}
+
+// AtLeast demands a number of arguments.
+func AtLeast(least int) cobra.PositionalArgs { return Between(least, 1<<16) }
+
+// Between demands a number of arguments of a range.
+func Between(least, most int) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) >= least && len(args) <= most {
+			return nil
+		}
+		want := fmt.Sprintf("%d to %d", least, most)
+		if most == 1<<16 {
+			want = fmt.Sprintf("at least %d", least)
+		}
+		return wrongArgs(cmd, len(args), want)
+	}
+}
+
+func wrongArgs(cmd *cobra.Command, got int, want string) error {
+	return Usage("%s takes %s argument(s), %d given", cmd.CommandPath(), want, got).WithHint("write: %s", UseLine(cmd))
+}
+
+// UseLine is how the command is written, without the global flags.
+func UseLine(cmd *cobra.Command) string {
+	return strings.TrimSpace(cmd.Parent().CommandPath() + " " + cmd.Use)
+}
+
+// Nearest returns the name that a mistyped one was probably meant to be, or "".
+func Nearest(word string, names []string) string {
+	best, least := "", 3
+	if len(word) <= 5 {
+		least = 2
+	}
+	names = slices.Sorted(slices.Values(names))
+	for _, name := range names {
+		if len(word) > 2 && strings.HasPrefix(name, word) {
+			return name
+		}
+	}
+	for _, name := range names {
+		if d := model.Distance(word, name); d < least {
+			best, least = name, d
+		}
+	}
+	return best
+}

@@ -1,0 +1,264 @@
+package reach
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+
+	"github.com/outspan/outspan/api"
+	"github.com/outspan/outspan/model"
+)
+
+// Config says where the servers are.
+type Config struct {
+	// Addresses are tried in order, the last one that answered first: https://host:port or unix:///path. Required.
+	Addresses []string
+	// Secure carries the requests to https addresses. Required for them; Close closes its idle connections.
+	Secure *HTTPTransport
+	// RetryFor is how long a call is repeated while the servers change leaders; default 10 s, negative: not at all. A
+	// call ends with its context in any case.
+	RetryFor time.Duration
+	// Waiting is told why a call is still repeated when that has taken a second, and for how long it may go on; once
+	// for a call, from the caller's goroutine.
+	Waiting func(why error, atMost time.Duration)
+	// Dial opens the connection to a unix address; default net.Dialer.
+	Dial Dial
+}
+
+// Caller calls the servers. It goes on with another server when one does not answer, and repeats only what is safe to
+// repeat: reads, and writes, because each of them carries a request id. Errors are *model.Error inside, and
+// *api.Problem when a server answered. Safe for many goroutines.
+type Caller struct {
+	servers  []Endpoint
+	retryFor time.Duration
+	waiting  func(why error, atMost time.Duration)
+	good     atomic.Int64 // the last one that answered
+	close    []func()
+}
+
+// Endpoint is one address of a server.
+type Endpoint struct {
+	Shown string // as configured
+	Host  string // host:port of https; "" for a unix socket
+	base  string // of the URL
+	via   http.RoundTripper
+}
+
+// New checks the addresses; it connects to nobody. Codes: invalid, certificate_invalid.
+func New(cfg Config) (*Caller, error) {
+	if len(cfg.Addresses) == 0 {
+		return nil, model.Refuse(model.CodeInvalid, "no server is given").WithHint("set OUTSPAN_ADDR, such as https://10.0.0.1:7640")
+	}
+	c := &Caller{retryFor: cfg.RetryFor, waiting: cfg.Waiting}
+	if c.retryFor == 0 {
+		c.retryFor = 10 * time.Second
+	}
+	if cfg.Secure != nil {
+		c.close = append(c.close, cfg.Secure.CloseIdleConnections)
+	}
+	for _, address := range cfg.Addresses {
+		u, err := url.Parse(address)
+		switch {
+		case err == nil && u.Scheme == "unix" && u.Path != "" && u.Host == "":
+			t := unixTransport(u.Path, cfg.Dial)
+			c.servers = append(c.servers, Endpoint{Shown: address, base: "http://unix", via: t})
+			c.close = append(c.close, t.CloseIdleConnections)
+		case err == nil && u.Scheme == "https" && u.Port() != "" && strings.Trim(u.Path, "/") == "" && u.RawQuery == "":
+			if cfg.Secure == nil {
+				return nil, model.Refuse(model.CodeCertificateInvalid, "%s needs a certificate", address).
+					WithHint("set OUTSPAN_CACERT, OUTSPAN_CLIENT_CERT and OUTSPAN_CLIENT_KEY; make one with: outspan tls cert create --cli NAME")
+			}
+			c.servers = append(c.servers, Endpoint{Shown: address, Host: u.Host, base: "https://" + u.Host, via: cfg.Secure})
+		default:
+			return nil, model.Refuse(model.CodeInvalid, "address %q is neither https://host:port nor unix:///path", clip(address)).
+				WithHint("for example: OUTSPAN_ADDR=https://10.0.0.1:7640,https://10.0.0.2:7640")
+		}
+	}
+	return c, nil
+}
+
+// To calls one server that is known otherwise, by host:port, and tries once. Nothing is to be closed.
+func To(hostport string, via http.RoundTripper) *Caller {
+	return &Caller{servers: []Endpoint{{Shown: hostport, Host: hostport, base: "https://" + hostport, via: via}}, retryFor: -1}
+}
+
+func unixTransport(path string, dial Dial) *http.Transport {
+	if dial == nil {
+		dial = (&net.Dialer{Timeout: DialTimeout}).DialContext
+	}
+	return &http.Transport{
+		DialContext:     func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx, "unix", path) },
+		IdleConnTimeout: 90 * time.Second,
+	}
+}
+
+// Servers are the addresses, in order.
+func (c *Caller) Servers() []Endpoint { return c.servers }
+
+// Addresses are those that the caller was made with.
+func (c *Caller) Addresses() []string {
+	var all []string
+	for _, e := range c.servers {
+		all = append(all, e.Shown)
+	}
+	return all
+}
+
+// Close closes idle connections. Calls under way go on.
+func (c *Caller) Close() {
+	for _, f := range c.close {
+		f()
+	}
+}
+
+// Request is one call.
+type Request struct {
+	Method string // default GET
+	Path   string // escaped, from the root
+	Query  url.Values
+	Body   []byte
+	// Upload is sent in place of Body, which stays out of memory then.
+	Upload *io.SectionReader
+	Header http.Header // in addition
+	// Content is the type of Body; default application/json.
+	Content string
+	// Limit bounds one attempt until its header is there; default 15 s, plus the query's wait. A stream has no limit
+	// after that.
+	Limit time.Duration
+	// Once forbids to send the request a second time.
+	Once bool
+	// Lineage says that another server may follow the lineage that this caller does: one that refuses the call with a
+	// conflict is left for another.
+	Lineage bool
+}
+
+// Answer is a whole answer.
+type Answer struct {
+	Body  []byte
+	Index uint64 // Outspan-Index
+	Stale time.Duration
+}
+
+// MaxAnswer bounds what a client takes into memory.
+const MaxAnswer = 256 << 20
+
+// Send makes a call and reads the whole answer. A write gets a request id if it has none, so that it can be repeated.
+// It blocks until there is an answer, ctx ends, or no server can be reached. Codes: unreachable, no_leader,
+// certificate_refused, and those of the operation.
+func (c *Caller) Send(ctx context.Context, r Request) (Answer, error) {
+	var a Answer
+	err := c.fetch(ctx, &r, func(resp *http.Response) error {
+		body, err := io.ReadAll(io.LimitReader(resp.Body, MaxAnswer+1))
+		if err != nil {
+			return lostAnswer(r, err)
+		}
+		if len(body) > MaxAnswer {
+			return model.Refuse(model.CodeTooLarge, "the answer to %s is larger than %d bytes", r.Path, MaxAnswer).WithHint("ask for less with limit or filter")
+		}
+		a.Body, a.Index = body, headerNumber(resp, api.HeaderIndex)
+		a.Stale = time.Duration(headerNumber(resp, api.HeaderStale)) * time.Millisecond
+		return nil
+	})
+	return a, err
+}
+
+// Do sends body as JSON (nil: none) and returns the JSON of the answer and its index. Blocking and codes as Send.
+func (c *Caller) Do(ctx context.Context, method, path string, query url.Values, body any) (raw []byte, index uint64, err error) {
+	r := Request{Method: method, Path: path, Query: query}
+	if body != nil {
+		if r.Body, err = json.Marshal(body); err != nil {
+			return nil, 0, model.Refuse(model.CodeInternal, "can't encode the request: %v", err)
+		}
+	}
+	a, err := c.Send(ctx, r)
+	return a.Body, a.Index, err
+}
+
+// Open makes a call whose answer is a stream; the caller closes it. Repeated only until there is an answer.
+func (c *Caller) Open(ctx context.Context, r Request) (*http.Response, error) {
+	var kept *http.Response
+	err := c.fetch(ctx, &r, func(resp *http.Response) error {
+		kept = resp
+		return nil
+	})
+	return kept, err
+}
+
+func headerNumber(resp *http.Response, name string) uint64 {
+	n, _ := strconv.ParseUint(resp.Header.Get(name), 10, 64)
+	return n
+}
+
+// prepare fills in what every attempt shares.
+func (r *Request) prepare() {
+	if r.Method == "" {
+		r.Method = http.MethodGet
+	}
+	if r.Content == "" {
+		r.Content = "application/json"
+	}
+	if r.Limit == 0 {
+		r.Limit = 15 * time.Second
+		if r.Method != http.MethodGet {
+			r.Limit = 40 * time.Second
+		}
+		if wait, err := model.ParseDuration(r.Query.Get("wait")); err == nil {
+			r.Limit += time.Duration(wait) * time.Millisecond
+		}
+	}
+	if r.Method != http.MethodGet && r.Content == "application/json" && r.Query.Get("request_id") == "" {
+		query := url.Values{}
+		for k, v := range r.Query {
+			query[k] = v
+		}
+		query.Set("request_id", ulid.Make().String())
+		r.Query = query
+	}
+}
+
+func (r *Request) build(ctx context.Context, base string) (*http.Request, error) {
+	target := base + r.Path
+	if len(r.Query) > 0 {
+		target += "?" + r.Query.Encode()
+	}
+	var body io.Reader
+	switch {
+	case r.Upload != nil: // each attempt reads by itself: one that was given up may still be reading
+		body = io.NewSectionReader(r.Upload, 0, r.Upload.Size())
+	case r.Body != nil:
+		body = bytes.NewReader(r.Body)
+	}
+	req, err := http.NewRequestWithContext(ctx, r.Method, target, body)
+	if err != nil {
+		return nil, model.Refuse(model.CodeInvalid, "path %q is not usable", clip(r.Path))
+	}
+	for k, v := range r.Header {
+		req.Header[k] = v
+	}
+	if r.Upload != nil {
+		req.ContentLength = r.Upload.Size()
+	}
+	if body != nil {
+		req.Header.Set("Content-Type", r.Content)
+	}
+	return req, nil
+}
+
+// clip keeps hostile input from filling logs.
+func clip(s string) string {
+	const most = 200
+	if len(s) > most {
+		return s[:most] + "..."
+	}
+	return s
+}

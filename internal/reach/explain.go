@@ -1,0 +1,89 @@
+package reach
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"net"
+
+	"github.com/outspan/outspan/model"
+)
+
+// Explain turns what crypto/tls and crypto/x509 say about a connection to addr into a *model.Error with a next step.
+// An error that has nothing to do with certificates or TLS comes back unchanged, nil too.
+//
+// With TLS 1.3 the dialler is done before the other end has looked at its certificate, so a refusal may show only
+// at the first read: users of a bare connection pass that error through here as well. HTTPTransport does it all.
+func Explain(addr string, err error) error {
+	if err == nil {
+		return nil
+	}
+	if own, ok := errors.AsType[*model.Error](err); ok {
+		return own
+	}
+	if e := explainVerify(addr, err); e != nil {
+		return e
+	}
+	if e := explainAlert(addr, err); e != nil {
+		return e
+	}
+	if _, ok := errors.AsType[tls.RecordHeaderError](err); ok {
+		return model.Refuse(model.CodeNotTLS, "%s does not speak TLS", addr).
+			WithHint("check that the address and port are those of an outspan server")
+	}
+	return err
+}
+
+// explainVerify handles what this end found wrong with the other's certificate.
+func explainVerify(addr string, err error) *model.Error {
+	if _, ok := errors.AsType[x509.UnknownAuthorityError](err); ok {
+		return model.Refuse(model.CodeCertificateRefused, "the certificate of %s is signed by another CA", addr).
+			WithHint("check that both ends use the same CA file (tls.ca_file, OUTSPAN_CACERT)")
+	}
+	if host, ok := errors.AsType[x509.HostnameError](err); ok {
+		return model.Refuse(model.CodeCertificateRefused, "the certificate of %s is not valid for the name %s", addr, host.Host).
+			WithHint("it has the wrong role, or was not made by: outspan tls cert create --server NAME")
+	}
+	if invalid, ok := errors.AsType[x509.CertificateInvalidError](err); ok {
+		if invalid.Reason == x509.Expired {
+			return model.Refuse(model.CodeCertificateRefused, "the certificate of %s is expired or not yet valid (%s)", addr, invalid.Detail).
+				WithHint("check the clocks of both machines, then issue a new certificate there with: outspan tls cert create")
+		}
+		return model.Refuse(model.CodeCertificateRefused, "the certificate of %s is not usable: %v", addr, invalid).
+			WithHint("issue a new one with: outspan tls cert create")
+	}
+	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		return model.Refuse(model.CodeCertificateRefused, "the certificate of %s can't be verified: %v", addr, err).
+			WithHint("issue a new one with: outspan tls cert create")
+	}
+	return nil
+}
+
+// explainAlert handles what the other end said about our certificate. crypto/tls has no exported type for a
+// received alert, only this operation name and these texts.
+func explainAlert(addr string, err error) *model.Error {
+	op, ok := errors.AsType[*net.OpError](err)
+	if !ok || op.Op != "remote error" {
+		return nil
+	}
+	switch op.Err.Error() {
+	case "tls: unknown certificate authority":
+		return model.Refuse(model.CodeCertificateRefused, "%s refused this certificate: it is signed by another CA", addr).
+			WithHint("use a certificate made with the CA of that cluster")
+	case "tls: expired certificate":
+		return model.Refuse(model.CodeCertificateRefused, "%s refused this certificate: it is expired or not yet valid there", addr).
+			WithHint("check the clocks of both machines, then issue a new certificate with: outspan tls cert create")
+	case "tls: certificate required":
+		return model.Refuse(model.CodeCertificateRefused, "%s wants a client certificate", addr).
+			WithHint("set OUTSPAN_CLIENT_CERT and OUTSPAN_CLIENT_KEY; issue one with: outspan tls cert create --cli NAME")
+	case "tls: bad certificate", "tls: unsupported certificate", "tls: unknown certificate", "tls: access denied", "tls: handshake failure":
+		return model.Refuse(model.CodeCertificateRefused, "%s refused this certificate", addr).
+			WithHint("it is of another cluster, or its role is not allowed there; the server's log says which")
+	case "tls: protocol version not supported":
+		return model.Refuse(model.CodeNotTLS, "%s does not accept this TLS version", addr).WithHint("outspan speaks TLS 1.3 only")
+	case "tls: no application protocol":
+		return model.Refuse(model.CodeNotTLS, "%s does not speak the protocol asked for", addr).
+			WithHint("check that the address and port are those of an outspan server")
+	}
+	return nil
+}

@@ -1,0 +1,134 @@
+package reach
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"io/fs"
+	"os"
+
+	"github.com/outspan/outspan/model"
+)
+
+// Files are the paths of PEM files: the CAs of the cluster, and a certificate with its key.
+type Files struct{ CA, Cert, Key string }
+
+// LoadFiles reads the files. Code: certificate_invalid.
+func LoadFiles(f Files) (tls.Certificate, *x509.CertPool, error) {
+	ca, err := readPEM("ca_file", f.CA)
+	if err != nil {
+		return tls.Certificate{}, nil, err
+	}
+	roots, err := parseRoots(f.CA, ca)
+	if err != nil {
+		return tls.Certificate{}, nil, err
+	}
+	pair, err := loadPair(f)
+	return pair, roots, err
+}
+
+// CheckChain finds a certificate that is of none of the CAs, or no longer good. Code: certificate_invalid.
+func CheckChain(f Files, pair tls.Certificate, roots *x509.CertPool) error {
+	between := x509.NewCertPool()
+	for _, der := range pair.Certificate[1:] {
+		if c, err := x509.ParseCertificate(der); err == nil {
+			between.AddCert(c)
+		}
+	}
+	_, err := pair.Leaf.Verify(x509.VerifyOptions{
+		Roots: roots, Intermediates: between, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	})
+	if err != nil {
+		return model.Refuse(model.CodeCertificateInvalid, "certificate %s is not good under CA file %s: %v", f.Cert, f.CA, err).
+			WithHint("use the certificate and the ca.pem of one CA")
+	}
+	return nil
+}
+
+func loadPair(f Files) (tls.Certificate, error) {
+	cert, err := readPEM("cert_file", f.Cert)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	key, err := readPEM("key_file", f.Key)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	pair, err := tls.X509KeyPair(cert, key)
+	if err != nil {
+		return tls.Certificate{}, model.Refuse(model.CodeCertificateInvalid, "certificate %s and key %s don't fit: %v", f.Cert, f.Key, err).
+			WithHint("both come from one call of: outspan tls cert create")
+	}
+	return pair, nil
+}
+
+func readPEM(key, path string) ([]byte, error) {
+	if path == "" {
+		return nil, model.Refuse(model.CodeCertificateInvalid, "tls.%s is not set", key).
+			WithHint("set ca_file, cert_file and key_file, or dir on a single machine")
+	}
+	b, err := ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, model.Refuse(model.CodeCertificateInvalid, "tls.%s %s does not exist", key, path).
+			WithHint("make one with: outspan tls ca create, then: outspan tls cert create")
+	}
+	if err != nil {
+		return nil, model.Refuse(model.CodeCertificateInvalid, "can't read tls.%s %s: %s", key, path, err).
+			WithHint("check its owner and mode")
+	}
+	return b, nil
+}
+
+// parseRoots takes a bundle, so that two CAs can be trusted while one replaces the other.
+func parseRoots(path string, data []byte) (*x509.CertPool, error) {
+	roots, n := x509.NewCertPool(), 0
+	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
+		if block.Type != "CERTIFICATE" {
+			continue
+		}
+		cert, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return nil, model.Refuse(model.CodeCertificateInvalid, "CA file %s: certificate %d is damaged: %v", path, n+1, err)
+		}
+		if !cert.IsCA {
+			return nil, model.Refuse(model.CodeCertificateInvalid, "CA file %s: %q is not a CA", path, clip(cert.Subject.CommonName)).
+				WithHint("give the ca.pem that outspan tls ca create made")
+		}
+		roots.AddCert(cert)
+		n++
+	}
+	if n == 0 {
+		return nil, model.Refuse(model.CodeCertificateInvalid, "CA file %s holds no certificate", path).
+			WithHint("give the ca.pem that outspan tls ca create made")
+	}
+	return roots, nil
+}
+
+// maxFile is far above any PEM bundle: a wrong path (a disk image, a device) must not fill the memory.
+const maxFile = 1 << 20
+
+// ReadFile reads a small regular file. Its errors are the causes alone, without the path; a missing file is
+// fs.ErrNotExist.
+func ReadFile(path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, cause(err)
+	}
+	if !info.Mode().IsRegular() {
+		return nil, errors.New("it is not a regular file")
+	}
+	if info.Size() > maxFile {
+		return nil, errors.New("it is larger than 1 MiB")
+	}
+	text, err := os.ReadFile(path)
+	return text, cause(err)
+}
+
+// cause drops what os puts before the cause.
+func cause(err error) error {
+	if p, ok := errors.AsType[*fs.PathError](err); ok {
+		return p.Err
+	}
+	return err
+}

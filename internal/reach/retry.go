@@ -1,0 +1,276 @@
+package reach
+
+import (
+	"context"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/outspan/outspan/api"
+	"github.com/outspan/outspan/model"
+)
+
+// Attempt is one try to have a request answered by the server with this number, of Servers.
+type Attempt func(ctx context.Context, server int) error
+
+// fetch has a request answered over HTTP, and hands a good answer to take. The body is closed unless take kept it and
+// returned nil for a stream.
+func (c *Caller) fetch(ctx context.Context, r *Request, take func(*http.Response) error) error {
+	r.prepare()
+	return c.Deliver(ctx, r, func(ctx context.Context, server int) error { return c.servers[server].fetch(ctx, r, take) })
+}
+
+// quietFor is how long a call is repeated before its caller hears of it.
+const quietFor = time.Second
+
+// Deliver tries until a server answers for good: for calls over another protocol than HTTP. Of the request it reads
+// only whether it is a read, may be sent again, and which id it has. It blocks as Send does, with the same codes.
+func (c *Caller) Deliver(ctx context.Context, r *Request, try Attempt) error {
+	giveUp := time.Now().Add(c.retryFor)
+	sent, told := false, c.waiting == nil
+	for pause := 100 * time.Millisecond; ; pause = min(2*pause, time.Second) {
+		err := c.round(ctx, r, try, &sent)
+		if err == nil || ctx.Err() != nil {
+			return ended(ctx, err)
+		}
+		if r.Once || !worthRetry(err) || c.retryFor < 0 || time.Now().Add(pause).After(giveUp) {
+			return r.verdict(err, sent)
+		}
+		if left := time.Until(giveUp); !told && left < c.retryFor-quietFor {
+			told = true
+			c.waiting(err, left)
+		}
+		timer := time.NewTimer(pause/2 + rand.N(pause)) // callers that failed together must not come back together
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return ended(ctx, err)
+		}
+	}
+}
+
+// ended prefers the reason for which the caller ended the call.
+func ended(ctx context.Context, err error) error {
+	if err == nil || ctx.Err() == nil {
+		return err
+	}
+	if cause := context.Cause(ctx); !errors.Is(cause, context.DeadlineExceeded) {
+		return cause
+	}
+	return model.Refuse(model.CodeTimeout, "no answer in time: %s", reason(err)).WithHint("try again; see: outspan server members")
+}
+
+// verdict is the error of a call that is given up. A write that some server may have taken is not simply undone because
+// nobody can be reached any more.
+func (r *Request) verdict(err error, sent bool) error {
+	var unknown *model.Error
+	if r.Method == http.MethodGet || !errors.As(err, &unknown) {
+		return err
+	}
+	switch unknown.Code {
+	case model.CodeUnknownOutcome:
+	case model.CodeUnreachable, model.CodeNoLeader:
+		if !sent {
+			return err
+		}
+		unknown = model.Refuse(model.CodeUnknownOutcome, "a server took the request and did not answer; it may have been carried out. Then: %s", unknown.Message)
+	default:
+		return err
+	}
+	if id := r.Query.Get("request_id"); id != "" {
+		return unknown.WithHint("send it again with the same request id (--request-id %s): it is carried out at most once", id)
+	}
+	return unknown.WithHint("look at the state before you send it again")
+}
+
+// worthRetry reports whether a moment may help: the servers are busy with themselves.
+func worthRetry(err error) bool {
+	var e *model.Error
+	if !errors.As(err, &e) {
+		return false
+	}
+	switch e.Code {
+	case model.CodeNoLeader, model.CodeStaleTerm, model.CodeUnknownOutcome, model.CodeNotCaughtUp, model.CodeRateLimited:
+		return true
+	}
+	return false
+}
+
+// round asks each server at most once, the last good one first.
+func (c *Caller) round(ctx context.Context, r *Request, try Attempt, sent *bool) error {
+	var failed failures
+	first := int(c.good.Load())
+	for i := range c.servers {
+		n := (first + i) % len(c.servers)
+		err := try(ctx, n)
+		if err == nil {
+			c.good.Store(int64(n))
+			return nil
+		}
+		if ctx.Err() != nil {
+			return err
+		}
+		if mayHaveHappened(err) {
+			*sent = true
+		}
+		failed.add(c.servers[n].Shown, err)
+		if !goOn(r, err, *sent) {
+			break
+		}
+	}
+	return failed.error()
+}
+
+// fetch is one request to one server.
+func (to Endpoint) fetch(ctx context.Context, r *Request, take func(*http.Response) error) error {
+	limited, cancel := context.WithCancelCause(ctx)
+	timer := time.AfterFunc(r.Limit, func() { cancel(ErrNoAnswer) })
+	req, err := r.build(limited, to.base)
+	if err != nil {
+		cancel(nil)
+		return err
+	}
+	resp, err := to.via.RoundTrip(req)
+	timer.Stop()
+	if err != nil {
+		defer cancel(nil)
+		if errors.Is(context.Cause(limited), ErrNoAnswer) {
+			return &notAnswered{sent: true, err: ErrNoAnswer}
+		}
+		return Unanswered(to.Shown, err)
+	}
+	resp.Body = &bodyWithCancel{ReadCloser: resp.Body, cancel: func() { cancel(nil) }}
+	if resp.StatusCode >= http.StatusBadRequest {
+		defer resp.Body.Close()
+		return api.ProblemOf(resp)
+	}
+	if err := take(resp); err != nil {
+		resp.Body.Close()
+		return err
+	}
+	return nil
+}
+
+// ErrNoAnswer is the cause with which an attempt ends that took too long.
+var ErrNoAnswer = errors.New("no answer within the time for one attempt")
+
+// bodyWithCancel frees the request's context when the answer was read.
+type bodyWithCancel struct {
+	io.ReadCloser
+	cancel func()
+}
+
+// Close implements io.Closer.
+func (b *bodyWithCancel) Close() error {
+	err := b.ReadCloser.Close()
+	b.cancel()
+	return err
+}
+
+// Read implements io.Reader; at the end of the answer the context is free already.
+func (b *bodyWithCancel) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err == io.EOF {
+		b.cancel()
+	}
+	return n, err
+}
+
+// notAnswered is a request that got no answer. sent: the server may have carried it out.
+type notAnswered struct {
+	sent bool
+	err  error
+}
+
+func (n *notAnswered) Error() string { return n.err.Error() }
+func (n *notAnswered) Unwrap() error { return n.err }
+
+// Unanswered makes the error of an attempt that got no answer from address: it tells what was surely not sent from what
+// may have been carried out.
+func Unanswered(address string, err error) error {
+	err = Explain(address, err)
+	if _, known := errors.AsType[*model.Error](err); known {
+		return err
+	}
+	var op *net.OpError
+	if errors.As(err, &op) && op.Op == "dial" {
+		return &notAnswered{err: err}
+	}
+	return &notAnswered{sent: true, err: err}
+}
+
+func lostAnswer(r Request, err error) error {
+	return &notAnswered{sent: r.Method != http.MethodGet, err: err}
+}
+
+// mayHaveHappened reports whether a server may have carried out the request that ended so.
+func mayHaveHappened(err error) bool {
+	n, lost := errors.AsType[*notAnswered](err)
+	return lost && n.sent || errors.Is(err, &model.Error{Code: model.CodeUnknownOutcome})
+}
+
+// goOn reports whether another server may do better with the same request.
+func goOn(r *Request, err error, sent bool) bool {
+	if r.Once && sent {
+		return false
+	}
+	e, answered := errors.AsType[*model.Error](err)
+	if !answered {
+		return true
+	}
+	switch e.Code {
+	case model.CodeNoLeader, model.CodeNotCaughtUp, model.CodeStaleTerm, model.CodeShutdownTimeout, model.CodeNotTLS, model.CodeCertificateRefused, model.CodeUnknownOutcome, model.CodeBusy:
+		return true
+	case model.CodeConflict:
+		return r.Lineage
+	}
+	return false
+}
+
+// failures collects what went wrong with each server.
+type failures struct {
+	texts []string
+	best  error // the last one that a server gave
+}
+
+func (f *failures) add(address string, err error) {
+	if _, lost := errors.AsType[*notAnswered](err); !lost {
+		f.best = err
+	}
+	f.texts = append(f.texts, address+": "+shortReason(err))
+}
+
+func (f *failures) error() error {
+	if f.best != nil {
+		return f.best
+	}
+	return model.Refuse(model.CodeUnreachable, "no server could be reached: %s", strings.Join(f.texts, "; ")).
+		WithHint("check that a server runs and that OUTSPAN_ADDR (or --address) names it")
+}
+
+// shortReason leaves out what the address says already.
+func shortReason(err error) string {
+	var op *net.OpError
+	var address *url.Error
+	switch {
+	case errors.As(err, &op) && op.Err != nil:
+		return op.Err.Error()
+	case errors.As(err, &address):
+		return address.Err.Error()
+	}
+	return reason(err)
+}
+
+// reason is the message of an error without code and hint, to stand inside another message.
+func reason(err error) string {
+	if e, ok := errors.AsType[*model.Error](err); ok {
+		return e.Message
+	}
+	return err.Error()
+}

@@ -1,0 +1,37 @@
+package reach
+
+import (
+	"errors"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/outspan/outspan/model"
+)
+
+// Whoever has to send a write again is told with which id, also if he named none himself.
+func TestUnknownOutcomeNamesTheRequest(t *testing.T) {
+	unknown := model.Refuse(model.CodeUnknownOutcome, "the write may or may not have been committed").WithHint("try again with the same request id")
+	noLeader := model.Refuse(model.CodeNoLeader, "no leader")
+	for name, tt := range map[string]struct {
+		err    *model.Error
+		method string
+		sent   bool
+		code   model.Code
+		hint   string
+	}{
+		"a server did not know": {unknown, http.MethodPost, true, model.CodeUnknownOutcome, "--request-id r1"},
+		"it was sent":           {noLeader, http.MethodPost, true, model.CodeUnknownOutcome, "--request-id r1"},
+		"it was not sent":       {noLeader, http.MethodPost, false, model.CodeNoLeader, ""},
+		"a read":                {noLeader, http.MethodGet, true, model.CodeNoLeader, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := &Request{Method: tt.method, Query: url.Values{"request_id": {"r1"}}}
+			var got *model.Error
+			if err := r.verdict(tt.err, tt.sent); !errors.As(err, &got) || got.Code != tt.code || !strings.Contains(got.Hint, tt.hint) {
+				t.Errorf("got %v (%s), want %s with %q", got, got.Hint, tt.code, tt.hint)
+			}
+		})
+	}
+}

@@ -1,0 +1,102 @@
+package model
+
+import (
+	"fmt"
+	"strings"
+)
+
+// namedOfSum is how many instances a sum of blockers names.
+const namedOfSum = 3
+
+// BlockerSum is one reason and all that it keeps. Its texts are those of the first blocker; where it keeps several,
+// they speak of "the instance" and of VOLUME.
+type BlockerSum struct {
+	Blocker
+	Instances []InstanceID
+	Volumes   []VolumeID
+	Count     int
+}
+
+// SumBlockers puts blockers together that differ only in the instance or volume that they name. Sums are in the order
+// of their first blockers.
+func SumBlockers(all []Blocker) []BlockerSum {
+	var sums []BlockerSum
+	at := map[Blocker]int{}
+	for _, b := range all {
+		plain := unnamed(b)
+		i, known := at[plain]
+		if !known {
+			i = len(sums)
+			at[plain] = i
+			sums = append(sums, BlockerSum{Blocker: b})
+		} else {
+			sums[i].Blocker = plain
+		}
+		sum := &sums[i]
+		sum.Count++
+		if b.Instance != "" {
+			sum.Instances = append(sum.Instances, b.Instance)
+		}
+		if b.Volume != "" {
+			sum.Volumes = append(sum.Volumes, b.Volume)
+		}
+	}
+	return sums
+}
+
+// unnamed is the blocker as it reads for any instance and volume.
+func unnamed(b Blocker) Blocker {
+	var old []string
+	if id := string(b.Instance); id != "" {
+		old = append(old, "instance "+id, "the instance", id, "the instance")
+	}
+	if b.Volume != "" {
+		old = append(old, string(b.Volume), "VOLUME")
+	}
+	names := strings.NewReplacer(old...)
+	return Blocker{Code: b.Code, Message: names.Replace(b.Message), Unblock: names.Replace(b.Unblock)}
+}
+
+// Who names what the reason keeps, a few by name: "instance A", "3 instances (A, B, C)". Empty where it keeps none in
+// particular.
+func (s BlockerSum) Who() string {
+	if s.Count == 1 && s.Instance != "" {
+		return "instance " + string(s.Instance)
+	}
+	return s.several("instance", texts(s.Instances))
+}
+
+// What names the volumes that the reason keeps, as Who names instances.
+func (s BlockerSum) What() string {
+	if s.Count == 1 && s.Volume != "" {
+		return "volume " + string(s.Volume)
+	}
+	return s.several("volume", texts(s.Volumes))
+}
+
+func (s BlockerSum) several(noun string, names []string) string {
+	switch n := len(names); {
+	case n == 0:
+		return ""
+	case n == 1:
+		return noun + " " + names[0]
+	default:
+		return fmt.Sprintf("%d %ss (%s)", n, noun, AFew(names))
+	}
+}
+
+// AFew lists the first few of many names, and how many more there are.
+func AFew(names []string) string {
+	if more := len(names) - namedOfSum; more > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:namedOfSum], ", "), more)
+	}
+	return strings.Join(names, ", ")
+}
+
+func texts[T ~string](all []T) []string {
+	out := make([]string, len(all))
+	for i, one := range all {
+		out[i] = string(one)
+	}
+	return out
+}

@@ -1,0 +1,18 @@
+package model
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestDistance: a letter too much, too few, another one, and two that are swapped count one each.
+func TestDistance(t *testing.T) {
+	for words, want := range map[[2]string]int{
+		{"nats", "nats"}: 0, {"natz", "nats"}: 1, {"wbe", "web"}: 1, {"webb", "web"}: 1, {"we", "web"}: 1, {"", "web"}: 3,
+		{"abc", "xyz"}: 3, {strings.Repeat("a", 65), "a"}: 64,
+	} {
+		if got := Distance(words[0], words[1]); got != want {
+			t.Errorf("from %q to %q: got %d, want %d", words[0], words[1], got, want)
+		}
+	}
+}
