@@ -161,6 +161,7 @@ func BenchmarkApplyReports(b *testing.B) {
 			status := model.InstanceStatus{ID: benchInstance(i), Generation: 2, Observed: model.ObservedUnready}
 			e.Groups = append(e.Groups, []Command{&NodeReport{ID: benchNode(i), Instances: []model.InstanceStatus{status}}})
 		}
+		e.Groups = atEpochs(s, e.Groups...)
 		benchApply(b, s, e)
 	})
 }

@@ -2,9 +2,9 @@ package fsm
 
 import "github.com/outspan/outspan/model"
 
-// surroundings is what the specs of one job are held against: services, ports, nodes and the demand of others. Each part
-// is read when it is asked for first, and then once, however many groups, ports and versions are checked. The state
-// must not change meanwhile.
+// surroundings is what the specs of one job are held against: services, ports, nodes and the demand of others. Each
+// part is read when it is asked for first, and then once, however many groups, ports and versions are checked. The
+// state must not change meanwhile.
 type surroundings struct {
 	s       *State
 	job     model.JobName
