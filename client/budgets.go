@@ -13,60 +13,64 @@ import (
 type Budgets struct{ calls }
 
 // List reads the budgets, all pages in one.
-func (x Budgets) List(ctx context.Context, o ListOptions) (List[api.Budget], error) {
-	return list[api.Budget](ctx, x.calls, route("budgets"), o.query())
+func (b Budgets) List(ctx context.Context, o ListOptions) (List[api.Budget], error) {
+	return list[api.Budget](ctx, b.calls, route("budgets"), o.query())
 }
 
 // All yields the budgets; pages are read as they are needed. After an error it ends.
-func (x Budgets) All(ctx context.Context, o ListOptions) iter.Seq2[api.Budget, error] {
-	return each[api.Budget](ctx, x.calls, route("budgets"), o.query())
+func (b Budgets) All(ctx context.Context, o ListOptions) iter.Seq2[api.Budget, error] {
+	return each[api.Budget](ctx, b.calls, route("budgets"), o.query())
 }
 
 // Get reads a shared budget or that of an actor. Code: not_found.
-func (x Budgets) Get(ctx context.Context, name string, o ReadOptions) (Response[api.Budget], error) {
-	return read[api.Budget](ctx, x.calls, route("budgets", name), o.query())
+func (b Budgets) Get(ctx context.Context, name string, o ReadOptions) (Response[api.Budget], error) {
+	return read[api.Budget](ctx, b.calls, route("budgets", name), o.query())
 }
 
 // OfGroup reads the budget of a group. Code: not_found.
-func (x Budgets) OfGroup(ctx context.Context, job, group string, o ReadOptions) (Response[api.Budget], error) {
-	return read[api.Budget](ctx, x.calls, route("budgets", job, group), o.query())
+func (b Budgets) OfGroup(ctx context.Context, job, group string, o ReadOptions) (Response[api.Budget], error) {
+	return read[api.Budget](ctx, b.calls, route("budgets", job, group), o.query())
 }
 
-// Set makes or changes a shared budget.
-func (x Budgets) Set(ctx context.Context, name string, body model.BudgetSpec, o WriteOptions) (Response[api.BudgetReply], error) {
-	return write[api.BudgetReply](ctx, x.calls, http.MethodPut, route("budgets", name), o.query(), body)
+// Set makes a shared budget, or replaces the whole of it.
+func (b Budgets) Set(
+	ctx context.Context, name string, body model.BudgetSpec, o WriteOptions,
+) (Response[api.BudgetReply], error) {
+	return write[api.BudgetReply](ctx, b.calls, http.MethodPut, route("budgets", name), o.query(), body)
 }
 
 // Remove removes a shared budget that no group uses.
-func (x Budgets) Remove(ctx context.Context, name string, o WriteOptions) (Response[api.BudgetReply], error) {
-	return write[api.BudgetReply](ctx, x.calls, http.MethodDelete, route("budgets", name), o.query(), nil)
+func (b Budgets) Remove(ctx context.Context, name string, o WriteOptions) (Response[api.BudgetReply], error) {
+	return write[api.BudgetReply](ctx, b.calls, http.MethodDelete, route("budgets", name), o.query(), nil)
 }
 
 // Classes are the priority classes.
 type Classes struct{ calls }
 
 // List reads the classes, the one that is served first before the others, all pages in one.
-func (x Classes) List(ctx context.Context, o ListOptions) (List[api.ClassView], error) {
-	return list[api.ClassView](ctx, x.calls, route("classes"), o.query())
+func (c Classes) List(ctx context.Context, o ListOptions) (List[api.ClassView], error) {
+	return list[api.ClassView](ctx, c.calls, route("classes"), o.query())
 }
 
 // All yields the classes, the one that is served first before the others; pages are read as they are needed. After an
 // error it ends.
-func (x Classes) All(ctx context.Context, o ListOptions) iter.Seq2[api.ClassView, error] {
-	return each[api.ClassView](ctx, x.calls, route("classes"), o.query())
+func (c Classes) All(ctx context.Context, o ListOptions) iter.Seq2[api.ClassView, error] {
+	return each[api.ClassView](ctx, c.calls, route("classes"), o.query())
 }
 
 // Get reads one class. Code: not_found.
-func (x Classes) Get(ctx context.Context, name string, o ReadOptions) (Response[api.ClassView], error) {
-	return read[api.ClassView](ctx, x.calls, route("classes", name), o.query())
+func (c Classes) Get(ctx context.Context, name string, o ReadOptions) (Response[api.ClassView], error) {
+	return read[api.ClassView](ctx, c.calls, route("classes", name), o.query())
 }
 
-// Set makes or changes a class.
-func (x Classes) Set(ctx context.Context, name string, body api.ClassBody, o WriteOptions) (Response[api.ClassReply], error) {
-	return write[api.ClassReply](ctx, x.calls, http.MethodPut, route("classes", name), o.query(), body)
+// Set makes a class, or changes what is given of one.
+func (c Classes) Set(
+	ctx context.Context, name string, body api.ClassBody, o WriteOptions,
+) (Response[api.ClassReply], error) {
+	return write[api.ClassReply](ctx, c.calls, http.MethodPut, route("classes", name), o.query(), body)
 }
 
 // Remove removes a class that no job uses.
-func (x Classes) Remove(ctx context.Context, name string, o WriteOptions) (Response[api.ClassReply], error) {
-	return write[api.ClassReply](ctx, x.calls, http.MethodDelete, route("classes", name), o.query(), nil)
+func (c Classes) Remove(ctx context.Context, name string, o WriteOptions) (Response[api.ClassReply], error) {
+	return write[api.ClassReply](ctx, c.calls, http.MethodDelete, route("classes", name), o.query(), nil)
 }

@@ -230,7 +230,7 @@ func TestWatchEndsWithItsContext(t *testing.T) {
 	for _, err := range client.Watch(ctx, read, client.WatchOptions{}) {
 		last = err
 	}
-	if last != why {
+	if !errors.Is(last, why) {
 		t.Errorf("ended with %v, want the cause of the context", last)
 	}
 }

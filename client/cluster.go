@@ -13,56 +13,56 @@ import (
 type Cluster struct{ calls }
 
 // Status reads the cluster in one look.
-func (x Cluster) Status(ctx context.Context, o ReadOptions) (Response[api.Status], error) {
-	return read[api.Status](ctx, x.calls, route("status"), o.query())
+func (c Cluster) Status(ctx context.Context, o ReadOptions) (Response[api.Status], error) {
+	return read[api.Status](ctx, c.calls, route("status"), o.query())
 }
 
 // Why explains the state of an object: an id, a name or a unique prefix, or with its kind, such as node/n1 or
 // group/web/http. Codes: not_found, ambiguous.
-func (x Cluster) Why(ctx context.Context, subject string, o ReadOptions) (Response[api.Why], error) {
+func (c Cluster) Why(ctx context.Context, subject string, o ReadOptions) (Response[api.Why], error) {
 	query := o.query()
 	query.Set("subject", subject)
-	return read[api.Why](ctx, x.calls, route("why"), query)
+	return read[api.Why](ctx, c.calls, route("why"), query)
 }
 
 // Alive asks whether a server answers at all.
-func (x Cluster) Alive(ctx context.Context) (Response[api.Health], error) {
-	return read[api.Health](ctx, x.calls, "/healthz", nil)
+func (c Cluster) Alive(ctx context.Context) (Response[api.Health], error) {
+	return read[api.Health](ctx, c.calls, "/healthz", nil)
 }
 
 // Ready asks whether a server has caught up and knows a leader; with leader: whether it leads. Codes: no_leader,
 // not_caught_up.
-func (x Cluster) Ready(ctx context.Context, leader bool) (Response[api.Health], error) {
+func (c Cluster) Ready(ctx context.Context, leader bool) (Response[api.Health], error) {
 	query := url.Values{}
 	if leader {
 		query.Set("leader", "1")
 	}
-	return read[api.Health](ctx, x.calls, "/readyz", query)
+	return read[api.Health](ctx, c.calls, "/readyz", query)
 }
 
 // Metrics reads the metrics of one server, in the text format of Prometheus.
-func (x Cluster) Metrics(ctx context.Context) ([]byte, error) {
-	answer, err := x.caller.Send(ctx, reach.Request{Path: "/metrics"})
+func (c Cluster) Metrics(ctx context.Context) ([]byte, error) {
+	answer, err := c.caller.Send(ctx, reach.Request{Path: "/metrics"})
 	return answer.Body, err
 }
 
 // OpenAPI reads the description of the API.
-func (x Cluster) OpenAPI(ctx context.Context) ([]byte, error) {
-	answer, err := x.caller.Send(ctx, reach.Request{Path: "/openapi.json"})
+func (c Cluster) OpenAPI(ctx context.Context) ([]byte, error) {
+	answer, err := c.caller.Send(ctx, reach.Request{Path: "/openapi.json"})
 	return answer.Body, err
 }
 
 // ForecastRebalance says what Rebalance would do now.
-func (x Cluster) ForecastRebalance(ctx context.Context, o ReadOptions) (Response[api.MoveList], error) {
-	return read[api.MoveList](ctx, x.calls, route("rebalance"), o.query())
+func (c Cluster) ForecastRebalance(ctx context.Context, o ReadOptions) (Response[api.MoveList], error) {
+	return read[api.MoveList](ctx, c.calls, route("rebalance"), o.query())
 }
 
 // Rebalance moves instances to where they fit better, once.
-func (x Cluster) Rebalance(ctx context.Context, o WriteOptions) (Response[api.MovesReply], error) {
-	return write[api.MovesReply](ctx, x.calls, http.MethodPost, route("rebalance"), o.query(), nil)
+func (c Cluster) Rebalance(ctx context.Context, o WriteOptions) (Response[api.MovesReply], error) {
+	return write[api.MovesReply](ctx, c.calls, http.MethodPost, route("rebalance"), o.query(), nil)
 }
 
 // UnknownInstances lists what runs and the servers don't know, as after a restore. It asks the agents.
-func (x Cluster) UnknownInstances(ctx context.Context) (Response[api.UnknownInstances], error) {
-	return read[api.UnknownInstances](ctx, x.calls, route("unknown-instances"), nil)
+func (c Cluster) UnknownInstances(ctx context.Context) (Response[api.UnknownInstances], error) {
+	return read[api.UnknownInstances](ctx, c.calls, route("unknown-instances"), nil)
 }

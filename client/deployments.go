@@ -25,26 +25,28 @@ func (o DeploymentListOptions) query() url.Values {
 }
 
 // List reads the deployments, all pages in one.
-func (x Deployments) List(ctx context.Context, o DeploymentListOptions) (List[api.Deployment], error) {
-	return list[api.Deployment](ctx, x.calls, route("deployments"), o.query())
+func (d Deployments) List(ctx context.Context, o DeploymentListOptions) (List[api.Deployment], error) {
+	return list[api.Deployment](ctx, d.calls, route("deployments"), o.query())
 }
 
 // All yields the deployments; pages are read as they are needed. After an error it ends.
-func (x Deployments) All(ctx context.Context, o DeploymentListOptions) iter.Seq2[api.Deployment, error] {
-	return each[api.Deployment](ctx, x.calls, route("deployments"), o.query())
+func (d Deployments) All(ctx context.Context, o DeploymentListOptions) iter.Seq2[api.Deployment, error] {
+	return each[api.Deployment](ctx, d.calls, route("deployments"), o.query())
 }
 
 // Get reads one deployment. Codes: not_found, ambiguous.
-func (x Deployments) Get(ctx context.Context, ref string, o ReadOptions) (Response[api.Deployment], error) {
-	return read[api.Deployment](ctx, x.calls, route("deployments", ref), o.query())
+func (d Deployments) Get(ctx context.Context, ref string, o ReadOptions) (Response[api.Deployment], error) {
+	return read[api.Deployment](ctx, d.calls, route("deployments", ref), o.query())
 }
 
 // Promote accepts the canaries of a deployment.
-func (x Deployments) Promote(ctx context.Context, ref string, o WriteOptions) (Response[api.DeploymentReply], error) {
-	return write[api.DeploymentReply](ctx, x.calls, http.MethodPost, route("deployments", ref, "promote"), o.query(), nil)
+func (d Deployments) Promote(ctx context.Context, ref string, o WriteOptions) (Response[api.DeploymentReply], error) {
+	return write[api.DeploymentReply](ctx, d.calls, http.MethodPost, route("deployments", ref, "promote"), o.query(), nil)
 }
 
 // Fail ends a deployment as failed.
-func (x Deployments) Fail(ctx context.Context, ref string, body api.FailBody, o WriteOptions) (Response[api.DeploymentReply], error) {
-	return write[api.DeploymentReply](ctx, x.calls, http.MethodPost, route("deployments", ref, "fail"), o.query(), body)
+func (d Deployments) Fail(
+	ctx context.Context, ref string, body api.FailBody, o WriteOptions,
+) (Response[api.DeploymentReply], error) {
+	return write[api.DeploymentReply](ctx, d.calls, http.MethodPost, route("deployments", ref, "fail"), o.query(), body)
 }

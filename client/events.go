@@ -21,13 +21,13 @@ import (
 // Events reads what happened.
 type Events struct{ calls }
 
-// EventOptions choose events. The zero value is all that are kept.
+// EventOptions choose events. The zero value begins with what happens from now on, so List has none of it.
 type EventOptions struct {
 	// After begins behind the event with this id; 0: with the oldest. It goes before Since, and that before Tail.
 	After string
 	// Since begins with what happened since then: a duration such as 30m, or a time in RFC 3339.
 	Since string
-	// Tail begins with this many of the newest events; nil: no limit.
+	// Tail begins with this many of the newest events.
 	Tail *int
 	// Types and Subjects leave out all others. A type that ends in a dot stands for all that begin so, and a subject that
 	// ends in a slash too: node., job/.
@@ -62,9 +62,9 @@ func (e Events) List(ctx context.Context, o EventOptions) iter.Seq2[Response[api
 	}
 }
 
-// Follow yields events as they come, until ctx ends, with its cause as the last error. It outlives changes of the
-// leader without a gap, and repeats no event. It ends after an error that is not transient, such as event_collected:
-// the events after the last one are no longer kept.
+// Follow yields events as they come, until ctx ends, with its cause as the last error. Once an event has come, it
+// outlives changes of the leader without a gap, and repeats none. It ends after an error that is not transient, such as
+// event_collected: the events after the last one are no longer kept.
 func (e Events) Follow(ctx context.Context, o EventOptions) iter.Seq2[Response[api.Event], error] {
 	return func(yield func(Response[api.Event], error) bool) {
 		for pause := firstPause; ; pause = min(2*pause, mostPause) {

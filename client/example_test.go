@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -21,12 +20,12 @@ import (
 func dial(answers http.Handler) (c *client.Client, done func()) {
 	dir, err := os.MkdirTemp("", "outspan-example")
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	socket := filepath.Join(dir, "api.sock")
 	l, err := net.Listen("unix", socket)
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	server := httptest.NewUnstartedServer(answers)
 	_ = server.Listener.Close()
@@ -34,7 +33,7 @@ func dial(answers http.Handler) (c *client.Client, done func()) {
 	server.Start()
 	c, err = client.New(client.Config{Addresses: []string{"unix://" + socket}})
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	return c, func() {
 		c.Close()
@@ -63,13 +62,15 @@ func Example() {
 
 	node, err := c.Nodes.Get(ctx, "n1", client.ReadOptions{})
 	if err != nil {
-		log.Fatal(err)
+		fmt.Println(err)
+		return
 	}
 	fmt.Printf("%s is %s with %d instances at index %d\n", node.Value.Name, node.Value.State, node.Value.Instances, node.Index)
 
 	reply, err := c.Nodes.Cordon(ctx, "n1", api.IntentBody{Reason: "new disk"}, client.WriteOptions{RequestID: "disk-1"})
 	if err != nil {
-		log.Fatal(err)
+		fmt.Println(err)
+		return
 	}
 	fmt.Printf("cordoned by request %s at index %d\n", reply.Value.RequestID, reply.Value.Index)
 	// Output:
@@ -108,7 +109,8 @@ func ExampleNodes_All() {
 
 	for node, err := range c.Nodes.All(context.Background(), client.ListOptions{PageSize: 2}) {
 		if err != nil {
-			log.Fatal(err)
+			fmt.Println(err)
+			return
 		}
 		fmt.Println(node.Name)
 	}
@@ -136,7 +138,8 @@ func ExampleWatch() {
 	}
 	for got, err := range client.Watch(ctx, drain, client.WatchOptions{}) {
 		if err != nil {
-			log.Fatal(err)
+			fmt.Println(err)
+			return
 		}
 		fmt.Printf("%s at index %d\n", got.Value.Phase, got.Index)
 		if got.Value.Phase != model.PhaseDraining {
@@ -159,7 +162,8 @@ func ExampleEvents_Follow() {
 
 	for event, err := range c.Events.Follow(context.Background(), client.EventOptions{After: "6.0"}) {
 		if err != nil {
-			log.Fatal(err)
+			fmt.Println(err)
+			return
 		}
 		fmt.Println(event.Value.ID, event.Value.Type, event.Value.Subject)
 		if event.Value.Type == "drain.started" {

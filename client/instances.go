@@ -35,38 +35,42 @@ func (o InstanceListOptions) query() url.Values {
 }
 
 // List reads the instances, all pages in one.
-func (x Instances) List(ctx context.Context, o InstanceListOptions) (List[api.Instance], error) {
-	return list[api.Instance](ctx, x.calls, route("instances"), o.query())
+func (i Instances) List(ctx context.Context, o InstanceListOptions) (List[api.Instance], error) {
+	return list[api.Instance](ctx, i.calls, route("instances"), o.query())
 }
 
 // All yields the instances; pages are read as they are needed. After an error it ends.
-func (x Instances) All(ctx context.Context, o InstanceListOptions) iter.Seq2[api.Instance, error] {
-	return each[api.Instance](ctx, x.calls, route("instances"), o.query())
+func (i Instances) All(ctx context.Context, o InstanceListOptions) iter.Seq2[api.Instance, error] {
+	return each[api.Instance](ctx, i.calls, route("instances"), o.query())
 }
 
 // Get reads one instance. Codes: not_found, ambiguous.
-func (x Instances) Get(ctx context.Context, ref string, o ReadOptions) (Response[api.Instance], error) {
-	return read[api.Instance](ctx, x.calls, route("instances", ref), o.query())
+func (i Instances) Get(ctx context.Context, ref string, o ReadOptions) (Response[api.Instance], error) {
+	return read[api.Instance](ctx, i.calls, route("instances", ref), o.query())
 }
 
 // Why explains the state of an instance.
-func (x Instances) Why(ctx context.Context, ref string, o ReadOptions) (Response[api.Why], error) {
-	return read[api.Why](ctx, x.calls, route("instances", ref, "why"), o.query())
+func (i Instances) Why(ctx context.Context, ref string, o ReadOptions) (Response[api.Why], error) {
+	return read[api.Why](ctx, i.calls, route("instances", ref, "why"), o.query())
 }
 
-// Evict has an instance replaced, as its budget and role allow.
-func (x Instances) Evict(ctx context.Context, ref string, body api.EvictBody, o WriteOptions) (Response[api.InstanceReply], error) {
-	return write[api.InstanceReply](ctx, x.calls, http.MethodPost, route("instances", ref, "evict"), o.query(), body)
+// Evict stops an instance if its budget allows it; it is replaced. Codes: budget_min_ready, budget_rate.
+func (i Instances) Evict(
+	ctx context.Context, ref string, body api.EvictBody, o WriteOptions,
+) (Response[api.InstanceReply], error) {
+	return write[api.InstanceReply](ctx, i.calls, http.MethodPost, route("instances", ref, "evict"), o.query(), body)
 }
 
-// Stop stops an instance; its group replaces it afterwards.
-func (x Instances) Stop(ctx context.Context, ref string, body api.EvictBody, o WriteOptions) (Response[api.InstanceReply], error) {
-	return write[api.InstanceReply](ctx, x.calls, http.MethodPost, route("instances", ref, "stop"), o.query(), body)
+// Stop stops an instance as Evict does; with BypassBudget whatever its budget or role says.
+func (i Instances) Stop(
+	ctx context.Context, ref string, body api.EvictBody, o WriteOptions,
+) (Response[api.InstanceReply], error) {
+	return write[api.InstanceReply](ctx, i.calls, http.MethodPost, route("instances", ref, "stop"), o.query(), body)
 }
 
 // Restart restarts the program of an instance in place.
-func (x Instances) Restart(ctx context.Context, ref string, o WriteOptions) (Response[api.InstanceReply], error) {
-	return write[api.InstanceReply](ctx, x.calls, http.MethodPost, route("instances", ref, "restart"), o.query(), nil)
+func (i Instances) Restart(ctx context.Context, ref string, o WriteOptions) (Response[api.InstanceReply], error) {
+	return write[api.InstanceReply](ctx, i.calls, http.MethodPost, route("instances", ref, "restart"), o.query(), nil)
 }
 
 // LogStream is one of the streams that a program writes to.
@@ -106,15 +110,15 @@ func (o LogOptions) query() url.Values {
 // InstanceLogOptions are those of Instances.Logs.
 type InstanceLogOptions struct {
 	LogOptions
-	// Offset begins this many bytes after the first byte that was ever written; nil: see LogOptions.
+	// Offset begins at this byte of one stream; negative: counted from the end. nil: see LogOptions.
 	Offset *int64
 }
 
 // Logs opens the output of an instance. The caller closes it. Reading blocks while Follow waits for more.
-func (x Instances) Logs(ctx context.Context, ref string, o InstanceLogOptions) (io.ReadCloser, error) {
+func (i Instances) Logs(ctx context.Context, ref string, o InstanceLogOptions) (io.ReadCloser, error) {
 	query := o.query()
 	if o.Offset != nil {
 		query.Set("offset", strconv.FormatInt(*o.Offset, 10))
 	}
-	return open(ctx, x.calls, route("instances", ref, "logs"), query, "")
+	return open(ctx, i.calls, route("instances", ref, "logs"), query, "")
 }

@@ -15,33 +15,35 @@ import (
 type Jobs struct{ calls }
 
 // List reads the jobs, all pages in one.
-func (x Jobs) List(ctx context.Context, o ListOptions) (List[api.Job], error) {
-	return list[api.Job](ctx, x.calls, route("jobs"), o.query())
+func (j Jobs) List(ctx context.Context, o ListOptions) (List[api.Job], error) {
+	return list[api.Job](ctx, j.calls, route("jobs"), o.query())
 }
 
 // All yields the jobs; pages are read as they are needed. After an error it ends.
-func (x Jobs) All(ctx context.Context, o ListOptions) iter.Seq2[api.Job, error] {
-	return each[api.Job](ctx, x.calls, route("jobs"), o.query())
+func (j Jobs) All(ctx context.Context, o ListOptions) iter.Seq2[api.Job, error] {
+	return each[api.Job](ctx, j.calls, route("jobs"), o.query())
 }
 
 // Get reads one job with its spec. Codes: not_found, ambiguous.
-func (x Jobs) Get(ctx context.Context, ref string, o ReadOptions) (Response[api.JobDetail], error) {
-	return read[api.JobDetail](ctx, x.calls, route("jobs", ref), o.query())
+func (j Jobs) Get(ctx context.Context, ref string, o ReadOptions) (Response[api.JobDetail], error) {
+	return read[api.JobDetail](ctx, j.calls, route("jobs", ref), o.query())
 }
 
 // Versions reads the versions of a job that are kept, all pages in one.
-func (x Jobs) Versions(ctx context.Context, ref string, o ListOptions) (List[api.JobVersion], error) {
-	return list[api.JobVersion](ctx, x.calls, route("jobs", ref, "versions"), o.query())
+func (j Jobs) Versions(ctx context.Context, ref string, o ListOptions) (List[api.JobVersion], error) {
+	return list[api.JobVersion](ctx, j.calls, route("jobs", ref, "versions"), o.query())
 }
 
 // Version reads one version of a job. Code: not_found.
-func (x Jobs) Version(ctx context.Context, ref string, version uint64, o ReadOptions) (Response[api.JobVersion], error) {
-	return read[api.JobVersion](ctx, x.calls, route("jobs", ref, "versions", strconv.FormatUint(version, 10)), o.query())
+func (j Jobs) Version(
+	ctx context.Context, ref string, version uint64, o ReadOptions,
+) (Response[api.JobVersion], error) {
+	return read[api.JobVersion](ctx, j.calls, route("jobs", ref, "versions", strconv.FormatUint(version, 10)), o.query())
 }
 
 // Submit makes a spec the wanted state of its job.
-func (x Jobs) Submit(ctx context.Context, body api.SubmitBody, o ChangeOptions) (Response[api.JobReply], error) {
-	return write[api.JobReply](ctx, x.calls, http.MethodPost, route("jobs"), o.query(), body)
+func (j Jobs) Submit(ctx context.Context, body api.SubmitBody, o ChangeOptions) (Response[api.JobReply], error) {
+	return write[api.JobReply](ctx, j.calls, http.MethodPost, route("jobs"), o.query(), body)
 }
 
 // PlanOptions are those of Jobs.Validate and Jobs.Plan, which change nothing.
@@ -52,33 +54,39 @@ type PlanOptions struct {
 func (o PlanOptions) query() url.Values { return ReadOptions{Consistency: o.Consistency}.query() }
 
 // Validate checks a spec and fills in every default. Code: invalid.
-func (x Jobs) Validate(ctx context.Context, body api.SubmitBody, o PlanOptions) (Response[api.JobValidation], error) {
-	return write[api.JobValidation](ctx, x.calls, http.MethodPost, route("jobs", "validate"), o.query(), body)
+func (j Jobs) Validate(ctx context.Context, body api.SubmitBody, o PlanOptions) (Response[api.JobValidation], error) {
+	return write[api.JobValidation](ctx, j.calls, http.MethodPost, route("jobs", "validate"), o.query(), body)
 }
 
 // Plan says what submitting a spec would do.
-func (x Jobs) Plan(ctx context.Context, body api.SubmitBody, o PlanOptions) (Response[api.JobPlan], error) {
-	return write[api.JobPlan](ctx, x.calls, http.MethodPost, route("jobs", string(body.Job.Name), "plan"), o.query(), body)
+func (j Jobs) Plan(ctx context.Context, body api.SubmitBody, o PlanOptions) (Response[api.JobPlan], error) {
+	return write[api.JobPlan](ctx, j.calls, http.MethodPost, route("jobs", string(body.Job.Name), "plan"), o.query(), body)
 }
 
 // Scale changes how many instances a group has.
-func (x Jobs) Scale(ctx context.Context, ref string, body api.ScaleBody, o WriteOptions) (Response[api.JobReply], error) {
-	return write[api.JobReply](ctx, x.calls, http.MethodPost, route("jobs", ref, "scale"), o.query(), body)
+func (j Jobs) Scale(
+	ctx context.Context, ref string, body api.ScaleBody, o WriteOptions,
+) (Response[api.JobReply], error) {
+	return write[api.JobReply](ctx, j.calls, http.MethodPost, route("jobs", ref, "scale"), o.query(), body)
 }
 
-// Stop stops a job.
-func (x Jobs) Stop(ctx context.Context, ref string, body api.StopBody, o WriteOptions) (Response[api.JobReply], error) {
-	return write[api.JobReply](ctx, x.calls, http.MethodPost, route("jobs", ref, "stop"), o.query(), body)
+// Stop stops every instance of a job.
+func (j Jobs) Stop(ctx context.Context, ref string, body api.StopBody, o WriteOptions) (Response[api.JobReply], error) {
+	return write[api.JobReply](ctx, j.calls, http.MethodPost, route("jobs", ref, "stop"), o.query(), body)
 }
 
-// Restart replaces the instances of a job, within its budgets.
-func (x Jobs) Restart(ctx context.Context, ref string, body api.RestartBody, o WriteOptions) (Response[api.JobReply], error) {
-	return write[api.JobReply](ctx, x.calls, http.MethodPost, route("jobs", ref, "restart"), o.query(), body)
+// Restart rolls every instance of a job, or of one group, to a new version of the same spec.
+func (j Jobs) Restart(
+	ctx context.Context, ref string, body api.RestartBody, o WriteOptions,
+) (Response[api.JobReply], error) {
+	return write[api.JobReply](ctx, j.calls, http.MethodPost, route("jobs", ref, "restart"), o.query(), body)
 }
 
 // Revert makes the spec of an earlier version the wanted state again.
-func (x Jobs) Revert(ctx context.Context, ref string, body api.RevertBody, o WriteOptions) (Response[api.RevertReply], error) {
-	return write[api.RevertReply](ctx, x.calls, http.MethodPost, route("jobs", ref, "revert"), o.query(), body)
+func (j Jobs) Revert(
+	ctx context.Context, ref string, body api.RevertBody, o WriteOptions,
+) (Response[api.RevertReply], error) {
+	return write[api.RevertReply](ctx, j.calls, http.MethodPost, route("jobs", ref, "revert"), o.query(), body)
 }
 
 // JobLogOptions are those of Jobs.Logs.
@@ -90,7 +98,7 @@ type JobLogOptions struct {
 
 // Logs opens the output of every instance of a job, each line with the instance that wrote it. The caller closes it.
 // Reading blocks while Follow waits for more.
-func (x Jobs) Logs(ctx context.Context, ref string, o JobLogOptions) (io.ReadCloser, error) {
+func (j Jobs) Logs(ctx context.Context, ref string, o JobLogOptions) (io.ReadCloser, error) {
 	query := o.query()
 	if o.Group != "" {
 		query.Set("group", o.Group)
@@ -98,5 +106,5 @@ func (x Jobs) Logs(ctx context.Context, ref string, o JobLogOptions) (io.ReadClo
 	if o.Running {
 		query.Set("running", "true")
 	}
-	return open(ctx, x.calls, route("jobs", ref, "logs"), query, "")
+	return open(ctx, j.calls, route("jobs", ref, "logs"), query, "")
 }

@@ -12,58 +12,74 @@ import (
 type Nodes struct{ calls }
 
 // List reads the nodes, all pages in one.
-func (x Nodes) List(ctx context.Context, o ListOptions) (List[api.Node], error) {
-	return list[api.Node](ctx, x.calls, route("nodes"), o.query())
+func (n Nodes) List(ctx context.Context, o ListOptions) (List[api.Node], error) {
+	return list[api.Node](ctx, n.calls, route("nodes"), o.query())
 }
 
 // All yields the nodes; pages are read as they are needed. After an error it ends.
-func (x Nodes) All(ctx context.Context, o ListOptions) iter.Seq2[api.Node, error] {
-	return each[api.Node](ctx, x.calls, route("nodes"), o.query())
+func (n Nodes) All(ctx context.Context, o ListOptions) iter.Seq2[api.Node, error] {
+	return each[api.Node](ctx, n.calls, route("nodes"), o.query())
 }
 
 // Get reads one node. Codes: not_found, ambiguous.
-func (x Nodes) Get(ctx context.Context, ref string, o ReadOptions) (Response[api.Node], error) {
-	return read[api.Node](ctx, x.calls, route("nodes", ref), o.query())
+func (n Nodes) Get(ctx context.Context, ref string, o ReadOptions) (Response[api.Node], error) {
+	return read[api.Node](ctx, n.calls, route("nodes", ref), o.query())
 }
 
 // Cordon takes no new instances onto a node; what runs there stays.
-func (x Nodes) Cordon(ctx context.Context, ref string, body api.IntentBody, o WriteOptions) (Response[api.NodeReply], error) {
-	return write[api.NodeReply](ctx, x.calls, http.MethodPost, route("nodes", ref, "cordon"), o.query(), body)
+func (n Nodes) Cordon(
+	ctx context.Context, ref string, body api.IntentBody, o WriteOptions,
+) (Response[api.NodeReply], error) {
+	return write[api.NodeReply](ctx, n.calls, http.MethodPost, route("nodes", ref, "cordon"), o.query(), body)
 }
 
-// Uncordon ends a cordon.
-func (x Nodes) Uncordon(ctx context.Context, ref string, body api.IntentBody, o WriteOptions) (Response[api.NodeReply], error) {
-	return write[api.NodeReply](ctx, x.calls, http.MethodPost, route("nodes", ref, "uncordon"), o.query(), body)
+// Uncordon takes new instances again, and cancels a running drain of the node.
+func (n Nodes) Uncordon(
+	ctx context.Context, ref string, body api.IntentBody, o WriteOptions,
+) (Response[api.NodeReply], error) {
+	return write[api.NodeReply](ctx, n.calls, http.MethodPost, route("nodes", ref, "uncordon"), o.query(), body)
 }
 
-// Disable takes a node out of service.
-func (x Nodes) Disable(ctx context.Context, ref string, body api.IntentBody, o WriteOptions) (Response[api.NodeReply], error) {
-	return write[api.NodeReply](ctx, x.calls, http.MethodPost, route("nodes", ref, "disable"), o.query(), body)
+// Disable treats a node as removed: what runs there is evicted at once.
+func (n Nodes) Disable(
+	ctx context.Context, ref string, body api.IntentBody, o WriteOptions,
+) (Response[api.NodeReply], error) {
+	return write[api.NodeReply](ctx, n.calls, http.MethodPost, route("nodes", ref, "disable"), o.query(), body)
 }
 
-// Enable takes a disabled node into service again.
-func (x Nodes) Enable(ctx context.Context, ref string, body api.IntentBody, o WriteOptions) (Response[api.NodeReply], error) {
-	return write[api.NodeReply](ctx, x.calls, http.MethodPost, route("nodes", ref, "enable"), o.query(), body)
+// Enable ends Disable.
+func (n Nodes) Enable(
+	ctx context.Context, ref string, body api.IntentBody, o WriteOptions,
+) (Response[api.NodeReply], error) {
+	return write[api.NodeReply](ctx, n.calls, http.MethodPost, route("nodes", ref, "enable"), o.query(), body)
 }
 
 // Drain starts a drain of one node; Drains.Start drains several.
-func (x Nodes) Drain(ctx context.Context, ref string, body api.DrainChoices, o WriteOptions) (Response[api.DrainReply], error) {
-	return write[api.DrainReply](ctx, x.calls, http.MethodPost, route("nodes", ref, "drain"), o.query(), body)
+func (n Nodes) Drain(
+	ctx context.Context, ref string, body api.DrainChoices, o WriteOptions,
+) (Response[api.DrainReply], error) {
+	return write[api.DrainReply](ctx, n.calls, http.MethodPost, route("nodes", ref, "drain"), o.query(), body)
 }
 
-// AckBlockers acknowledges what blocks the drain of a node: it stays there.
-func (x Nodes) AckBlockers(ctx context.Context, ref string, body api.AckBody, o WriteOptions) (Response[api.NodeReply], error) {
-	return write[api.NodeReply](ctx, x.calls, http.MethodPost, route("nodes", ref, "ack-blockers"), o.query(), body)
+// AckBlockers accepts that instances stay running on a draining node.
+func (n Nodes) AckBlockers(
+	ctx context.Context, ref string, body api.AckBody, o WriteOptions,
+) (Response[api.NodeReply], error) {
+	return write[api.NodeReply](ctx, n.calls, http.MethodPost, route("nodes", ref, "ack-blockers"), o.query(), body)
 }
 
-// ConfirmDead says that a machine is off, so that what only one may run starts elsewhere.
-func (x Nodes) ConfirmDead(ctx context.Context, ref string, body api.DeadBody, o WriteOptions) (Response[api.NodeReply], error) {
-	return write[api.NodeReply](ctx, x.calls, http.MethodPost, route("nodes", ref, "confirm-dead"), o.query(), body)
+// ConfirmDead says that nothing runs on an offline node any more, so that what must not run twice may be replaced.
+func (n Nodes) ConfirmDead(
+	ctx context.Context, ref string, body api.DeadBody, o WriteOptions,
+) (Response[api.NodeReply], error) {
+	return write[api.NodeReply](ctx, n.calls, http.MethodPost, route("nodes", ref, "confirm-dead"), o.query(), body)
 }
 
 // Label changes labels; an empty value removes one.
-func (x Nodes) Label(ctx context.Context, ref string, body api.LabelBody, o WriteOptions) (Response[api.NodeReply], error) {
-	return write[api.NodeReply](ctx, x.calls, http.MethodPost, route("nodes", ref, "label"), o.query(), body)
+func (n Nodes) Label(
+	ctx context.Context, ref string, body api.LabelBody, o WriteOptions,
+) (Response[api.NodeReply], error) {
+	return write[api.NodeReply](ctx, n.calls, http.MethodPost, route("nodes", ref, "label"), o.query(), body)
 }
 
 // ForgetOptions are those of Nodes.Forget.
@@ -74,10 +90,10 @@ type ForgetOptions struct {
 }
 
 // Forget removes a node that is gone for good. Codes: not_found, and those of what still needs it.
-func (x Nodes) Forget(ctx context.Context, ref string, o ForgetOptions) (Response[api.ForgetReply], error) {
+func (n Nodes) Forget(ctx context.Context, ref string, o ForgetOptions) (Response[api.ForgetReply], error) {
 	query := o.query()
 	if len(o.LoseData) > 0 {
 		query["lose_data"] = o.LoseData
 	}
-	return write[api.ForgetReply](ctx, x.calls, http.MethodDelete, route("nodes", ref), query, nil)
+	return write[api.ForgetReply](ctx, n.calls, http.MethodDelete, route("nodes", ref), query, nil)
 }

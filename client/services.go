@@ -11,21 +11,21 @@ import (
 type Services struct{ calls }
 
 // List reads the services, all pages in one.
-func (x Services) List(ctx context.Context, o ListOptions) (List[api.Service], error) {
-	return list[api.Service](ctx, x.calls, route("services"), o.query())
+func (s Services) List(ctx context.Context, o ListOptions) (List[api.Service], error) {
+	return list[api.Service](ctx, s.calls, route("services"), o.query())
 }
 
 // All yields the services; pages are read as they are needed. After an error it ends.
-func (x Services) All(ctx context.Context, o ListOptions) iter.Seq2[api.Service, error] {
-	return each[api.Service](ctx, x.calls, route("services"), o.query())
+func (s Services) All(ctx context.Context, o ListOptions) iter.Seq2[api.Service, error] {
+	return each[api.Service](ctx, s.calls, route("services"), o.query())
 }
 
 // Get reads one service with its backends. Codes: not_found, ambiguous.
-func (x Services) Get(ctx context.Context, ref string, o ReadOptions) (Response[api.Service], error) {
-	return read[api.Service](ctx, x.calls, route("services", ref), o.query())
+func (s Services) Get(ctx context.Context, ref string, o ReadOptions) (Response[api.Service], error) {
+	return read[api.Service](ctx, s.calls, route("services", ref), o.query())
 }
 
 // PrometheusTargets lists every port of every ready instance, as http_sd_configs of Prometheus takes it.
-func (x Services) PrometheusTargets(ctx context.Context) (Response[[]api.ScrapeTarget], error) {
-	return read[[]api.ScrapeTarget](ctx, x.calls, route("sd", "prometheus"), nil)
+func (s Services) PrometheusTargets(ctx context.Context) (Response[[]api.ScrapeTarget], error) {
+	return read[[]api.ScrapeTarget](ctx, s.calls, route("sd", "prometheus"), nil)
 }

@@ -11,21 +11,23 @@ import (
 type Settings struct{ calls }
 
 // Get reads the settings.
-func (x Settings) Get(ctx context.Context, o ReadOptions) (Response[api.Settings], error) {
-	return read[api.Settings](ctx, x.calls, route("settings"), o.query())
+func (s Settings) Get(ctx context.Context, o ReadOptions) (Response[api.Settings], error) {
+	return read[api.Settings](ctx, s.calls, route("settings"), o.query())
 }
 
 // Set changes settings, by the names of their JSON fields; those that are left out stay.
-func (x Settings) Set(ctx context.Context, changes map[string]any, o ChangeOptions) (Response[api.SettingsReply], error) {
-	return write[api.SettingsReply](ctx, x.calls, http.MethodPut, route("settings"), o.query(), changes)
+func (s Settings) Set(
+	ctx context.Context, changes map[string]any, o ChangeOptions,
+) (Response[api.SettingsReply], error) {
+	return write[api.SettingsReply](ctx, s.calls, http.MethodPut, route("settings"), o.query(), changes)
 }
 
 // Pause stops the carrying out of decisions.
-func (x Settings) Pause(ctx context.Context, body api.PauseBody, o WriteOptions) (Response[api.SettingsReply], error) {
-	return write[api.SettingsReply](ctx, x.calls, http.MethodPost, route("settings", "pause"), o.query(), body)
+func (s Settings) Pause(ctx context.Context, body api.PauseBody, o WriteOptions) (Response[api.SettingsReply], error) {
+	return write[api.SettingsReply](ctx, s.calls, http.MethodPost, route("settings", "pause"), o.query(), body)
 }
 
 // Resume ends a pause, a hold, or the wait after a restore.
-func (x Settings) Resume(ctx context.Context, body api.PauseBody, o WriteOptions) (Response[api.SettingsReply], error) {
-	return write[api.SettingsReply](ctx, x.calls, http.MethodPost, route("settings", "resume"), o.query(), body)
+func (s Settings) Resume(ctx context.Context, body api.PauseBody, o WriteOptions) (Response[api.SettingsReply], error) {
+	return write[api.SettingsReply](ctx, s.calls, http.MethodPost, route("settings", "resume"), o.query(), body)
 }

@@ -15,8 +15,8 @@ type Snapshots struct{ calls }
 
 // Save opens the state as it is now. The caller closes it, and checks it by its end: a snapshot that broke off is no
 // snapshot.
-func (x Snapshots) Save(ctx context.Context, consistency Consistency) (io.ReadCloser, error) {
-	return open(ctx, x.calls, route("snapshot"), ReadOptions{Consistency: consistency}.query(), "")
+func (s Snapshots) Save(ctx context.Context, consistency Consistency) (io.ReadCloser, error) {
+	return open(ctx, s.calls, route("snapshot"), ReadOptions{Consistency: consistency}.query(), "")
 }
 
 // restoreTime bounds a restore: the servers check the snapshot, and each takes it in.
@@ -24,8 +24,8 @@ const restoreTime = 10 * time.Minute
 
 // Restore replaces the state of the whole cluster by the first size bytes of from, which may be read until the call has
 // ended. It is sent once: after the code unknown, look at the state.
-func (x Snapshots) Restore(ctx context.Context, from io.ReaderAt, size int64) (Response[api.Written], error) {
-	return send[api.Written](ctx, x.calls, reach.Request{
+func (s Snapshots) Restore(ctx context.Context, from io.ReaderAt, size int64) (Response[api.Written], error) {
+	return send[api.Written](ctx, s.calls, reach.Request{
 		Method: http.MethodPut, Path: route("snapshot"), Upload: io.NewSectionReader(from, 0, size),
 		Content: "application/octet-stream", Limit: restoreTime, Once: true,
 	})

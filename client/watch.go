@@ -35,7 +35,9 @@ type WatchOptions struct {
 //
 // It outlives changes of the leader: what is transient is tried again, in growing pauses of up to 2 s. It ends after an
 // error that is not, and when ctx ends, with its cause. It blocks between changes.
-func Watch[T any](ctx context.Context, read func(context.Context, ReadOptions) (Response[T], error), o WatchOptions) iter.Seq2[Response[T], error] {
+func Watch[T any](
+	ctx context.Context, read func(context.Context, ReadOptions) (Response[T], error), o WatchOptions,
+) iter.Seq2[Response[T], error] {
 	if o.Every <= 0 {
 		o.Every = 10 * time.Second
 	}

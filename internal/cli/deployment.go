@@ -81,7 +81,7 @@ func (a *app) showDeployment(ctx context.Context, ref string) error {
 }
 
 // deploymentWrite changes one deployment.
-type deploymentWrite func(ctx context.Context, ref string, o client.WriteOptions) (client.Response[api.DeploymentReply], error)
+type deploymentWrite func(client.Deployments, context.Context, string, client.WriteOptions) (client.Response[api.DeploymentReply], error)
 
 // deploymentVerb is a write to one deployment.
 func deploymentVerb(a *app, verb, short, done string, do deploymentWrite) *cobra.Command {
@@ -89,7 +89,7 @@ func deploymentVerb(a *app, verb, short, done string, do deploymentWrite) *cobra
 	cmd := &cobra.Command{
 		Use: verb + " DEPLOYMENT", Short: short, Args: term.Exactly("DEPLOYMENT"), ValidArgsFunction: a.complete("deployments"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			got, err := do(cmd.Context(), args[0], write.options())
+			got, err := do(a.client().Deployments, cmd.Context(), args[0], write.options())
 			if err != nil {
 				return err
 			}
@@ -105,16 +105,15 @@ func deploymentVerb(a *app, verb, short, done string, do deploymentWrite) *cobra
 }
 
 func deploymentPromote(a *app) *cobra.Command {
-	return deploymentVerb(a, "promote", "accept the canaries of a deployment; it goes on", "is promoted", func(ctx context.Context, ref string, o client.WriteOptions) (client.Response[api.DeploymentReply], error) {
-		return a.client().Deployments.Promote(ctx, ref, o)
-	})
+	return deploymentVerb(a, "promote", "accept the canaries of a deployment; it goes on", "is promoted", client.Deployments.Promote)
 }
 
 func deploymentFail(a *app) *cobra.Command {
 	var reason string
-	cmd := deploymentVerb(a, "fail", "end a deployment as failed; with auto_revert the job goes back", "is failed", func(ctx context.Context, ref string, o client.WriteOptions) (client.Response[api.DeploymentReply], error) {
-		return a.client().Deployments.Fail(ctx, ref, api.FailBody{Reason: reason}, o)
-	})
+	do := func(c client.Deployments, ctx context.Context, ref string, o client.WriteOptions) (client.Response[api.DeploymentReply], error) {
+		return c.Fail(ctx, ref, api.FailBody{Reason: reason}, o)
+	}
+	cmd := deploymentVerb(a, "fail", "end a deployment as failed; with auto_revert the job goes back", "is failed", do)
 	cmd.Flags().StringVarP(&reason, "message", "m", "", "why, for people")
 	return cmd
 }

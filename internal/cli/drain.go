@@ -244,7 +244,7 @@ func drainWatch(a *app) *cobra.Command {
 }
 
 // drainWrite changes one drain.
-type drainWrite func(ctx context.Context, ref string, o client.WriteOptions) (client.Response[api.DrainWriteReply], error)
+type drainWrite func(client.Drains, context.Context, string, client.WriteOptions) (client.Response[api.DrainWriteReply], error)
 
 // drainVerb is a write to one drain.
 func drainVerb(a *app, verb, short, done string, do drainWrite) *cobra.Command {
@@ -252,7 +252,7 @@ func drainVerb(a *app, verb, short, done string, do drainWrite) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: verb + " DRAIN", Short: short, Args: term.Exactly("DRAIN"), ValidArgsFunction: a.complete("drains"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			got, err := do(cmd.Context(), args[0], write.options())
+			got, err := do(a.client().Drains, cmd.Context(), args[0], write.options())
 			if err != nil {
 				return err
 			}
@@ -268,22 +268,19 @@ func drainVerb(a *app, verb, short, done string, do drainWrite) *cobra.Command {
 }
 
 func drainPause(a *app) *cobra.Command {
-	return drainVerb(a, "pause", "begin no more evictions for now; the deadline goes on", "is paused", func(ctx context.Context, ref string, o client.WriteOptions) (client.Response[api.DrainWriteReply], error) {
-		return a.client().Drains.Pause(ctx, ref, o)
-	})
+	return drainVerb(a, "pause", "begin no more evictions for now; the deadline goes on", "is paused", client.Drains.Pause)
 }
 
 func drainResume(a *app) *cobra.Command {
-	return drainVerb(a, "resume", "go on with a paused drain", "goes on", func(ctx context.Context, ref string, o client.WriteOptions) (client.Response[api.DrainWriteReply], error) {
-		return a.client().Drains.Resume(ctx, ref, o)
-	})
+	return drainVerb(a, "resume", "go on with a paused drain", "goes on", client.Drains.Resume)
 }
 
 func drainCancel(a *app) *cobra.Command {
 	var uncordon bool
-	cmd := drainVerb(a, "cancel", "cancel what has not begun; the cordon stays unless --uncordon", "is canceled", func(ctx context.Context, ref string, o client.WriteOptions) (client.Response[api.DrainWriteReply], error) {
-		return a.client().Drains.Cancel(ctx, ref, api.CancelBody{Uncordon: uncordon}, o)
-	})
+	do := func(c client.Drains, ctx context.Context, ref string, o client.WriteOptions) (client.Response[api.DrainWriteReply], error) {
+		return c.Cancel(ctx, ref, api.CancelBody{Uncordon: uncordon}, o)
+	}
+	cmd := drainVerb(a, "cancel", "cancel what has not begun; the cordon stays unless --uncordon", "is canceled", do)
 	cmd.Flags().BoolVar(&uncordon, "uncordon", false, "take new instances on its nodes again")
 	return cmd
 }

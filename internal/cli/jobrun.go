@@ -80,7 +80,8 @@ func (a *app) runJob(ctx context.Context, file, message, ifIndex string, change 
 	if change.write.dryRun {
 		return cmp.Or(a.showPlan(planned), planned.short(planned.Index > 0))
 	}
-	got, err := a.client().Jobs.Submit(ctx, api.SubmitBody{Job: spec, Message: message}, client.ChangeOptions{WriteOptions: change.write.options(), IfIndex: index})
+	o := client.ChangeOptions{WriteOptions: change.write.options(), IfIndex: index}
+	got, err := a.client().Jobs.Submit(ctx, api.SubmitBody{Job: spec, Message: message}, o)
 	if err != nil {
 		return err
 	}

@@ -92,9 +92,10 @@ func (a *app) scaleJob(ctx context.Context, job string, body scaling, yes bool, 
 	case !a.Output.Machine():
 		a.Note("%s", unplaced.text())
 	}
-	return a.changeJob(ctx, fmt.Sprintf("is scaled to %d", body.Count), change, func(ctx context.Context, o client.WriteOptions) (client.Response[api.JobReply], error) {
+	do := func(ctx context.Context, o client.WriteOptions) (client.Response[api.JobReply], error) {
 		return body.scale(ctx, a, job, o)
-	})
+	}
+	return a.changeJob(ctx, fmt.Sprintf("is scaled to %d", body.Count), change, do)
 }
 
 func (u *unplacedScale) text() string {
