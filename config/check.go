@@ -15,10 +15,10 @@ import (
 type refuse func(key, format string, args ...any) *model.Error
 
 // check looks at the whole after every file was overlaid.
-func (c *Config) check(files string, at places) error {
+func (c *Config) check(files string, placeOf func(key, otherwise string) string) error {
 	invalid := func(key, format string, args ...any) *model.Error {
 		e := model.Refuse(model.CodeInvalid, format, args...)
-		e.Message = at.of(strings.ReplaceAll(key, ".", "/"), files) + ": " + e.Message
+		e.Message = placeOf(strings.ReplaceAll(key, ".", "/"), files) + ": " + e.Message
 		return e
 	}
 	switch {

@@ -1,16 +1,12 @@
 package config
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
-	"github.com/adhocore/gronx"
-	"github.com/hashicorp/go-sockaddr/template"
-	"github.com/hashicorp/hcl/v2"
-
+	"github.com/outspan/outspan/internal/hclfile"
 	"github.com/outspan/outspan/model"
 )
 
@@ -101,7 +97,7 @@ func Load(paths ...string) (*Config, error) {
 		return nil, err
 	}
 	c := defaults()
-	d := &decoder{places: places{}}
+	d := &hclfile.Decoder{}
 	jobFile := ""
 	for _, file := range files {
 		src, err := os.ReadFile(file)
@@ -109,22 +105,17 @@ func Load(paths ...string) (*Config, error) {
 			return nil, model.Refuse(model.CodeInvalid, "the configuration can't be read: %v", err).
 				WithHint("see who may read it with: ls -l %s", file)
 		}
-		body, problems := parse(file, src)
-		d.diags = append(d.diags, problems...)
-		if !problems.HasErrors() {
-			d.config(body, c)
-			if has(body, "job") {
-				jobFile = file
-			}
+		if body := d.File(file, src, keys(c)...); hclfile.Has(body, "job") {
+			jobFile = file
 		}
 	}
-	if err := asError(d.diags); err != nil {
+	if err := d.Err(); err != nil {
 		if jobFile != "" {
-			err = hinted(err, jobFile+" is a job file; check it with: outspan job validate "+jobFile)
+			err = hclfile.Hinted(err, jobFile+" is a job file; check it with: outspan job validate "+jobFile)
 		}
 		return nil, err
 	}
-	err = c.check(strings.Join(files, ", "), d.places)
+	err = c.check(strings.Join(files, ", "), d.PlaceOf)
 	return c, err
 }
 
@@ -162,94 +153,4 @@ func defaults() *Config {
 		Gossip: Gossip{Profile: "lan"},
 		Limits: Limits{RequestsPerSecond: 200, Connections: 16384},
 	}
-}
-
-func (d *decoder) config(body hcl.Body, c *Config) {
-	d.body(body,
-		text("name", &c.Name), text("cluster", &c.Cluster), text("data_dir", &c.DataDir),
-		block("log", func(d *decoder, b *hcl.Block) {
-			d.body(b.Body, text("level", &c.Log.Level), text("format", &c.Log.Format))
-		}),
-		block("server", func(d *decoder, b *hcl.Block) {
-			if c.Server == nil {
-				c.Server = &Server{RaftMultiplier: 1}
-			}
-			d.body(b.Body, number("bootstrap_expect", &c.Server.BootstrapExpect), texts("retry_join", &c.Server.RetryJoin), number("raft_multiplier", &c.Server.RaftMultiplier))
-		}),
-		block("agent", func(d *decoder, b *hcl.Block) { d.agent(b.Body, c) }),
-		block("listen", func(d *decoder, b *hcl.Block) {
-			d.body(b.Body, text("address", &c.Listen.Address), number("port", &c.Listen.Port), number("gossip_port", &c.Listen.GossipPort), text("socket", &c.Listen.Socket))
-		}),
-		block("advertise", func(d *decoder, b *hcl.Block) { d.body(b.Body, address("address", &c.Advertise)) }),
-		block("tls", func(d *decoder, b *hcl.Block) {
-			d.body(b.Body, text("ca_file", &c.TLS.CAFile), text("cert_file", &c.TLS.CertFile), text("key_file", &c.TLS.KeyFile), text("dir", &c.TLS.Dir))
-		}),
-		block("gossip", func(d *decoder, b *hcl.Block) {
-			d.body(b.Body, text("key_file", &c.Gossip.KeyFile), text("profile", &c.Gossip.Profile))
-		}),
-		block("settings", func(d *decoder, b *hcl.Block) { d.settings(b.Body, c) }),
-		block("telemetry", func(d *decoder, b *hcl.Block) { d.body(b.Body, flag("prometheus", &c.Metrics)) }),
-		block("limits", func(d *decoder, b *hcl.Block) {
-			d.body(b.Body, number("requests_per_second", &c.Limits.RequestsPerSecond), number("connections", &c.Limits.Connections))
-		}),
-	)
-}
-
-func (d *decoder) agent(body hcl.Body, c *Config) {
-	if c.Agent == nil {
-		c.Agent = &Agent{OnShutdown: "keep", Drivers: []string{"exec"}, PortMin: 20000, PortMax: 29999, CgroupRoot: "outspan"}
-	}
-	a := c.Agent
-	resources := func(r *model.Resources) func(*decoder, *hcl.Block) {
-		return func(d *decoder, b *hcl.Block) { d.body(b.Body, number("cpu", &r.CPU), size("memory", &r.MemoryBytes)) }
-	}
-	d.body(body,
-		texts("servers", &a.Servers), textMap("labels", &a.Labels), block("reserve", resources(&a.Reserve)), block("capacity", resources(&a.Capacity)),
-		text("on_shutdown", &a.OnShutdown), texts("drivers", &a.Drivers), flag("allow_root", &a.AllowRoot), texts("allow_users", &a.AllowUsers),
-		number("min_uid", &a.MinUID), uidRange("instance_uids", &a.FirstUID, &a.LastUID, &a.SharedUser), text("cgroup_root", &a.CgroupRoot), text("backup_dir", &a.BackupDir),
-		directories("volume_paths", &a.VolumePaths),
-		block("ports", func(d *decoder, b *hcl.Block) { d.body(b.Body, number("min", &a.PortMin), number("max", &a.PortMax)) }),
-	)
-}
-
-func (d *decoder) settings(body hcl.Body, c *Config) {
-	if c.Settings == nil {
-		s := model.DefaultSettings()
-		c.Settings = &s
-	}
-	s := c.Settings
-	d.body(body,
-		rate("rate_drain", &s.RateDrain), rate("rate_preemption", &s.RatePreemption), rate("rate_rescheduler", &s.RateRescheduler), rate("rate_operator", &s.RateOperator),
-		durationTo("offline_after", &s.OfflineAfter), text("node_drain_policy", &s.NodeDrainPolicy), word("evict_on", &s.EvictOn), durationTo("drain_deadline", &s.DrainDeadline),
-		text("rescheduler", &s.Rescheduler), text("failure_domain_label", &s.FailureDomainLabel), flag("place_on_degraded", &s.PlaceOnDegraded),
-		text("placement_algorithm", &s.Algorithm), number("cpu_overcommit_percent", &s.CPUOvercommit), size("instance_overhead", &s.InstanceOverhead),
-		durationTo("start_timeout", &s.StartTimeout), number("event_limit", &s.EventLimit), durationTo("event_age", &s.EventAge), durationTo("volume_cooling", &s.VolumeCooling),
-		durationTo("rescheduler_min_age", &s.MoveMinAge), durationTo("rescheduler_cooldown", &s.MoveCooldown), durationTo("rescheduler_cycle", &s.MoveCycle),
-		number("rescheduler_moves", &s.MovesPerCycle), number("rescheduler_gain", &s.MoveGain), cron("rescheduler_window", &s.MoveWindow))
-}
-
-// cron is a cron expression of five fields, or empty.
-func cron(name string, to *string) field {
-	return field{name: name, kind: "cron expression", set: func(d *decoder, a *hcl.Attribute) {
-		text(name, to).set(d, a)
-		if *to != "" && !gronx.IsValid(*to) {
-			d.fail(a.Expr.Range(), "No cron expression", fmt.Sprintf("%s: write minute, hour, day, month and weekday in UTC, such as \"* 1-5 * * *\".", name))
-		}
-	}}
-}
-
-// address is an IP address, or a template such as "{{ GetPrivateIP }}" that finds one.
-func address(name string, to *string) field {
-	return field{name: name, kind: "address or template", set: func(d *decoder, a *hcl.Attribute) {
-		text(name, to).set(d, a)
-		if !strings.Contains(*to, "{{") {
-			return
-		}
-		found, err := template.Parse(*to)
-		if err != nil || strings.TrimSpace(found) == "" {
-			d.fail(a.Expr.Range(), "No address", fmt.Sprintf("%s: the template finds no address on this machine (%v).", name, err))
-			return
-		}
-		*to = strings.TrimSpace(found)
-	}}
 }

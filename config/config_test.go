@@ -1,6 +1,7 @@
 package config_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -159,5 +160,15 @@ func TestLoadChecksTheWhole(t *testing.T) {
 				t.Errorf("got %v, want %q", err, test.want)
 			}
 		})
+	}
+}
+
+// A job file is answered with what it is.
+func TestLoadJobFile(t *testing.T) {
+	file := filepath.Join(write(t, map[string]string{"web.hcl": "job \"web\" {}\n"}), "web.hcl")
+	_, err := config.Load(file)
+	var refusal *model.Error
+	if want := "outspan job validate " + file; !errors.As(err, &refusal) || !strings.Contains(refusal.Hint, want) {
+		t.Errorf("got %v, want the hint %q", err, want)
 	}
 }

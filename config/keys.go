@@ -1,50 +1,157 @@
 package config
 
 import (
+	"fmt"
+	"path/filepath"
+	"strconv"
 	"strings"
 
+	"github.com/adhocore/gronx"
+	"github.com/hashicorp/go-sockaddr/template"
 	"github.com/hashicorp/hcl/v2"
 
+	"github.com/outspan/outspan/internal/hclfile"
 	"github.com/outspan/outspan/model"
 )
 
-// Key is one key of a job file, as the decoder takes it.
-type Key struct {
-	Path     string   // blocks and key from the top, with dots: job.group.check.interval
-	Type     string   // what an attribute takes, in words; of a block "block"
-	Labels   []string // of a block
-	Repeated bool     // a block that may stand more than once
-	Required bool
-}
-
-// keyList collects the keys of a file instead of decoding one.
-type keyList struct {
-	path []string
-	all  []Key
-}
-
-// JobKeys lists every key of a job file in the order of the decoder's own tables.
-func JobKeys() []Key {
-	d := &decoder{keys: &keyList{}}
-	var spec model.JobSpec
-	d.job(hcl.EmptyBody(), &spec)
-	return d.keys.all
-}
-
-// list notes the keys of a body, and goes into its blocks.
-func (d *decoder) list(fields []field) {
-	k := d.keys
-	for _, f := range fields {
-		k.path = append(k.path, f.name)
-		path := strings.Join(k.path, ".")
-		key := Key{Path: path, Type: f.kind, Labels: f.labels, Repeated: f.repeated, Required: f.required}
-		if f.open != nil {
-			key.Type = "block"
-		}
-		k.all = append(k.all, key)
-		if f.open != nil {
-			f.open(d, &hcl.Block{Type: f.name, Labels: f.labels, Body: hcl.EmptyBody()})
-		}
-		k.path = k.path[:len(k.path)-1]
+// keys are the keys of a file of a server or an agent. What an earlier file said stays where this one says nothing.
+func keys(c *Config) []hclfile.Field {
+	return []hclfile.Field{
+		hclfile.Text("name", &c.Name), hclfile.Text("cluster", &c.Cluster), hclfile.Text("data_dir", &c.DataDir),
+		hclfile.Block("log", hclfile.Text("level", &c.Log.Level), hclfile.Text("format", &c.Log.Format)),
+		hclfile.Optional("server", &c.Server, Server{RaftMultiplier: 1}, serverKeys),
+		hclfile.Optional("agent", &c.Agent,
+			Agent{OnShutdown: "keep", Drivers: []string{"exec"}, PortMin: 20000, PortMax: 29999, CgroupRoot: "outspan"}, agentKeys),
+		hclfile.Block("listen",
+			hclfile.Text("address", &c.Listen.Address), hclfile.Number("port", &c.Listen.Port),
+			hclfile.Number("gossip_port", &c.Listen.GossipPort), hclfile.Text("socket", &c.Listen.Socket)),
+		hclfile.Block("advertise", address("address", &c.Advertise)),
+		hclfile.Block("tls",
+			hclfile.Text("ca_file", &c.TLS.CAFile), hclfile.Text("cert_file", &c.TLS.CertFile), hclfile.Text("key_file", &c.TLS.KeyFile),
+			hclfile.Text("dir", &c.TLS.Dir)),
+		hclfile.Block("gossip", hclfile.Text("key_file", &c.Gossip.KeyFile), hclfile.Text("profile", &c.Gossip.Profile)),
+		hclfile.Optional("settings", &c.Settings, model.DefaultSettings(), settingKeys),
+		hclfile.Block("telemetry", hclfile.Flag("prometheus", &c.Metrics)),
+		hclfile.Block("limits",
+			hclfile.Number("requests_per_second", &c.Limits.RequestsPerSecond), hclfile.Number("connections", &c.Limits.Connections)),
 	}
+}
+
+func serverKeys(s *Server) []hclfile.Field {
+	return []hclfile.Field{
+		hclfile.Number("bootstrap_expect", &s.BootstrapExpect), hclfile.Texts("retry_join", &s.RetryJoin),
+		hclfile.Number("raft_multiplier", &s.RaftMultiplier),
+	}
+}
+
+func agentKeys(a *Agent) []hclfile.Field {
+	resources := func(r *model.Resources) []hclfile.Field {
+		return []hclfile.Field{hclfile.Number("cpu", &r.CPU), hclfile.Size("memory", &r.MemoryBytes)}
+	}
+	return []hclfile.Field{
+		hclfile.Texts("servers", &a.Servers), hclfile.TextMap("labels", &a.Labels),
+		hclfile.Block("reserve", resources(&a.Reserve)...), hclfile.Block("capacity", resources(&a.Capacity)...),
+		hclfile.Text("on_shutdown", &a.OnShutdown), hclfile.Texts("drivers", &a.Drivers),
+		hclfile.Flag("allow_root", &a.AllowRoot), hclfile.Texts("allow_users", &a.AllowUsers),
+		hclfile.Number("min_uid", &a.MinUID), uidRange("instance_uids", &a.FirstUID, &a.LastUID, &a.SharedUser),
+		hclfile.Text("cgroup_root", &a.CgroupRoot), hclfile.Text("backup_dir", &a.BackupDir),
+		directories("volume_paths", &a.VolumePaths),
+		hclfile.Block("ports", hclfile.Number("min", &a.PortMin), hclfile.Number("max", &a.PortMax)),
+	}
+}
+
+func settingKeys(s *model.Settings) []hclfile.Field {
+	return []hclfile.Field{
+		rate("rate_drain", &s.RateDrain), rate("rate_preemption", &s.RatePreemption),
+		rate("rate_rescheduler", &s.RateRescheduler), rate("rate_operator", &s.RateOperator),
+		hclfile.Duration("offline_after", &s.OfflineAfter), hclfile.Text("node_drain_policy", &s.NodeDrainPolicy),
+		hclfile.Text("evict_on", &s.EvictOn), hclfile.Duration("drain_deadline", &s.DrainDeadline),
+		hclfile.Text("rescheduler", &s.Rescheduler), hclfile.Text("failure_domain_label", &s.FailureDomainLabel),
+		hclfile.Flag("place_on_degraded", &s.PlaceOnDegraded), hclfile.Text("placement_algorithm", &s.Algorithm),
+		hclfile.Number("cpu_overcommit_percent", &s.CPUOvercommit), hclfile.Size("instance_overhead", &s.InstanceOverhead),
+		hclfile.Duration("start_timeout", &s.StartTimeout), hclfile.Number("event_limit", &s.EventLimit),
+		hclfile.Duration("event_age", &s.EventAge), hclfile.Duration("volume_cooling", &s.VolumeCooling),
+		hclfile.Duration("rescheduler_min_age", &s.MoveMinAge), hclfile.Duration("rescheduler_cooldown", &s.MoveCooldown),
+		hclfile.Duration("rescheduler_cycle", &s.MoveCycle), hclfile.Number("rescheduler_moves", &s.MovesPerCycle),
+		hclfile.Number("rescheduler_gain", &s.MoveGain), cron("rescheduler_window", &s.MoveWindow),
+	}
+}
+
+// rate is how many stops an actor may begin in a window: "5/1m", or "none".
+func rate(name string, to *model.ActorRate) hclfile.Field {
+	return hclfile.Attribute(name, "rate", func(d *hclfile.Decoder, a *hcl.Attribute) {
+		if v, ok := d.Text(a, name+` = "5/1m"`); ok {
+			if err := to.UnmarshalText([]byte(v)); err != nil {
+				d.Fail(a.Expr.Range(), "Not a rate", fmt.Sprintf("%s: %v.", name, err))
+			}
+		}
+	})
+}
+
+// uidRange is the first and the last of a range of user ids, "2000000-2065535", or "off".
+func uidRange(name string, first, last *int, off *bool) hclfile.Field {
+	return hclfile.Attribute(name, "range", func(d *hclfile.Decoder, a *hcl.Attribute) {
+		v, ok := d.Text(a, name+` = "2000000-2065535"`)
+		if !ok {
+			return
+		}
+		if *off = v == "off"; *off {
+			*first, *last = 0, 0
+			return
+		}
+		low, high, _ := strings.Cut(v, "-")
+		from, err1 := strconv.Atoi(low)
+		to, err2 := strconv.Atoi(high)
+		if err1 != nil || err2 != nil || from <= nobody || to > 1<<31-2 || to-from < leastUIDs-1 {
+			d.Fail(a.Expr.Range(), "Not a range of user ids", fmt.Sprintf("%s: write FIRST-LAST, above %d and of at least %d user ids, such as \"2000000-2065535\", or \"off\".", name, nobody, leastUIDs))
+			return
+		}
+		*first, *last = from, to
+	})
+}
+
+const (
+	nobody    = 65534 // below it are the accounts of the machine
+	leastUIDs = 1000  // the more there are, the later one is used again
+)
+
+// directories takes a list of absolute paths; [] is kept apart from what is not there.
+func directories(name string, to *[]string) hclfile.Field {
+	return hclfile.Attribute(name, "list of texts", func(d *hclfile.Decoder, a *hcl.Attribute) {
+		list, ok := d.Texts(a)
+		for _, dir := range list {
+			if !filepath.IsAbs(dir) || filepath.Clean(dir) != dir {
+				d.Fail(a.Expr.Range(), "Not a directory", fmt.Sprintf("%s takes whole paths, such as %s = [\"/data\"]; %q is none.", name, name, dir))
+				ok = false
+			}
+		}
+		if ok {
+			*to = list
+		}
+	})
+}
+
+// cron is a cron expression of five fields, or empty.
+func cron(name string, to *string) hclfile.Field {
+	return hclfile.Text(name, to).Takes("cron expression").Checked(func() (summary, detail string) {
+		if *to != "" && !gronx.IsValid(*to) {
+			return "No cron expression", fmt.Sprintf("%s: write minute, hour, day, month and weekday in UTC, such as \"* 1-5 * * *\".", name)
+		}
+		return "", ""
+	})
+}
+
+// address is an IP address, or a template such as "{{ GetPrivateIP }}" that finds one.
+func address(name string, to *string) hclfile.Field {
+	return hclfile.Text(name, to).Takes("address or template").Checked(func() (summary, detail string) {
+		if !strings.Contains(*to, "{{") {
+			return "", ""
+		}
+		found, err := template.Parse(*to)
+		if err != nil || strings.TrimSpace(found) == "" {
+			return "No address", fmt.Sprintf("%s: the template finds no address on this machine (%v).", name, err)
+		}
+		*to = strings.TrimSpace(found)
+		return "", ""
+	})
 }

@@ -1,17 +1,13 @@
 package config
 
-import "github.com/hashicorp/hcl/v2"
+import "github.com/outspan/outspan/internal/hclfile"
 
 // FileKeys lists every key of the files of servers and agents in the order of the decoder's own tables.
-func FileKeys() []Key {
-	d := &decoder{keys: &keyList{}}
-	d.config(hcl.EmptyBody(), defaults())
-	return d.keys.all
-}
+func FileKeys() []hclfile.Key { return hclfile.Keys(keys(defaults())...) }
 
 // FileTexts has a text for each attribute that FileKeys lists.
-func FileTexts() map[string]KeyText {
-	all := map[string]KeyText{}
+func FileTexts() map[string]hclfile.KeyText {
+	all := map[string]hclfile.KeyText{}
 	for _, b := range fileTexts {
 		for key, text := range b.keys {
 			if b.path != "" {
@@ -22,7 +18,7 @@ func FileTexts() map[string]KeyText {
 	}
 	for _, s := range SettingTexts() {
 		if s.File != "" {
-			all["settings."+s.File] = KeyText{Means: s.Means, Default: s.Default, Example: s.Example}
+			all["settings."+s.File] = hclfile.KeyText{Means: s.Means, Default: s.Default, Example: s.Example}
 		}
 	}
 	return all
@@ -31,14 +27,14 @@ func FileTexts() map[string]KeyText {
 // fileTexts are the blocks of a file by their path; of settings see SettingTexts.
 var fileTexts = []struct {
 	path string
-	keys map[string]KeyText
+	keys map[string]hclfile.KeyText
 }{
 	{"", processTexts},
-	{"log", map[string]KeyText{
+	{"log", map[string]hclfile.KeyText{
 		"level":  {Means: "how much is logged: `trace`, `debug`, `info`, `warn` or `error`. SIGHUP reloads it", Default: `"info"`, Example: `"debug"`},
 		"format": {Means: "`text`, or `json` with one object a line", Default: `"text"`, Example: `"json"`},
 	}},
-	{"server", map[string]KeyText{
+	{"server", map[string]hclfile.KeyText{
 		"bootstrap_expect": {Means: "how many new servers begin a cluster together: 1, 3 or 5; 0: it joins one", Default: "0", Example: "3"},
 		"retry_join": {
 			Means:   "where the other servers gossip, HOST:PORT, or `exec:/path` of a program that prints such addresses",
@@ -49,11 +45,11 @@ var fileTexts = []struct {
 	{"agent", agentTexts},
 	{"agent.reserve", resourcesTexts("kept for the machine itself")},
 	{"agent.capacity", resourcesTexts("what the machine has, in place of what the agent finds; 0: as found")},
-	{"agent.ports", map[string]KeyText{
+	{"agent.ports", map[string]hclfile.KeyText{
 		"min": {Means: "the lowest port that instances get. Agents that share an address need ranges of their own", Default: "20000", Example: "21000"},
 		"max": {Means: "the highest port that instances get", Default: "29999", Example: "21999"},
 	}},
-	{"listen", map[string]KeyText{
+	{"listen", map[string]hclfile.KeyText{
 		"address": {Means: "the IP address to listen on", Default: `"127.0.0.1"`, Example: `"0.0.0.0"`},
 		"port": {
 			Means: "of the API, on servers of raft too; 0: any free one. While another process holds an agent's, the agent " +
@@ -65,13 +61,13 @@ var fileTexts = []struct {
 		},
 		"socket": {Means: "the unix socket of the API. Default: `api.sock` in `data_dir`", Example: `"/run/outspan/api.sock"`},
 	}},
-	{"advertise", map[string]KeyText{
+	{"advertise", map[string]hclfile.KeyText{
 		"address": {
 			Means:   "the IP address at which others reach this machine, or a template that finds one. Default: `listen.address`",
 			Example: `"10.0.0.1"`,
 		},
 	}},
-	{"tls", map[string]KeyText{
+	{"tls", map[string]hclfile.KeyText{
 		"ca_file":   {Means: "the certificate of the cluster's CA. SIGHUP reloads the three files", Example: `"/etc/outspan.d/tls/ca.pem"`},
 		"cert_file": {Means: "the certificate of this server or agent", Example: `"/etc/outspan.d/tls/server-s1.pem"`},
 		"key_file":  {Means: "its private key", Example: `"/etc/outspan.d/tls/server-s1-key.pem"`},
@@ -80,26 +76,26 @@ var fileTexts = []struct {
 			Example: `"/tmp/outspan/tls"`,
 		},
 	}},
-	{"gossip", map[string]KeyText{
+	{"gossip", map[string]hclfile.KeyText{
 		"key_file": {Means: "the key that all servers and agents share. Needed without `tls.dir`", Example: `"/etc/outspan.d/gossip.key"`},
 		"profile":  {Means: "how fast gossip is: `lan`, `wan` or `fast`", Default: `"lan"`, Example: `"wan"`},
 	}},
-	{"telemetry", map[string]KeyText{
+	{"telemetry", map[string]hclfile.KeyText{
 		"prometheus": {Means: "serve `/metrics`", Default: "true", Example: "false"},
 	}},
-	{"limits", map[string]KeyText{
+	{"limits", map[string]hclfile.KeyText{
 		"requests_per_second": {Means: "requests a second of one client of the API. SIGHUP reloads it", Default: "200", Example: "500"},
 		"connections":         {Means: "connections of the API. SIGHUP reloads it", Default: "16384", Example: "4096"},
 	}},
 }
 
-var processTexts = map[string]KeyText{
+var processTexts = map[string]hclfile.KeyText{
 	"name":     {Means: "of this server or node, and in its certificate. Default: the name of the host", Example: `"s1"`},
 	"cluster":  {Means: "the name of the cluster, part of certificates and gossip", Default: `"outspan"`, Example: `"prod"`},
 	"data_dir": {Means: "where the process keeps its data, 0700. An agent with another one is a new node. Needed", Example: `"/var/lib/outspan"`},
 }
 
-var agentTexts = map[string]KeyText{
+var agentTexts = map[string]hclfile.KeyText{
 	"servers": {Means: "the API of servers, HOST:PORT. Default: the server of this process", Example: `["10.0.0.1:7640"]`},
 	"labels": {
 		Means:   "for constraints, affinities and spreads of jobs, as `node.label.KEY`. SIGHUP reloads them",
@@ -128,8 +124,8 @@ var agentTexts = map[string]KeyText{
 	},
 }
 
-func resourcesTexts(what string) map[string]KeyText {
-	return map[string]KeyText{
+func resourcesTexts(what string) map[string]hclfile.KeyText {
+	return map[string]hclfile.KeyText{
 		"cpu":    {Means: what + ": CPU shares, 1000 for each core", Default: "0", Example: "200"},
 		"memory": {Means: what + ": memory", Default: `"0B"`, Example: `"256MiB"`},
 	}

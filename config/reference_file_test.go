@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/outspan/outspan/internal/hclfile"
 	"github.com/outspan/outspan/model"
 )
 
@@ -25,11 +26,9 @@ func fileWith(t *testing.T, path, line string) *Config {
 			text += block + " {\n}\n"
 		}
 	}
-	body, diags := parse("x.hcl", []byte(text))
-	d := &decoder{diags: diags, places: places{}}
-	c := defaults()
-	d.config(body, c)
-	if err := asError(d.diags); err != nil {
+	d, c := &hclfile.Decoder{}, defaults()
+	d.File("x.hcl", []byte(text), keys(c)...)
+	if err := d.Err(); err != nil {
 		t.Fatalf("%s: %v\n%s", path, err, text)
 	}
 	return c

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/outspan/outspan/config"
+	"github.com/outspan/outspan/internal/hclfile"
+	"github.com/outspan/outspan/jobfile"
 )
 
 // files are all that end in .hcl, those in subdirectories included.
@@ -36,14 +38,14 @@ func TestExamplesLoad(t *testing.T) {
 				t.Fatal(err)
 			}
 			if strings.Contains(string(src), "\njob \"") {
-				_, err = config.ParseJob(file, src)
+				_, err = jobfile.Parse(file, src)
 			} else {
 				_, err = config.Load(file)
 			}
 			if err != nil {
 				t.Error(err)
 			}
-			formatted, err := config.Format(file, src)
+			formatted, err := hclfile.Format(file, src)
 			if err != nil || string(formatted) != string(src) {
 				t.Errorf("%s is not in canonical form (%v); run: outspan fmt %s", file, err, file)
 			}

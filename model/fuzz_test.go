@@ -55,3 +55,16 @@ func FuzzPathNames(f *testing.F) {
 		}
 	})
 }
+
+// FuzzParseSize: a size is refused, or a number of bytes that no sum of a few can make negative.
+func FuzzParseSize(f *testing.F) {
+	for _, text := range []string{"128MiB", "1.5GB", "0B", "9999999TiB", "-1B", "1e9B", "NaNB", ".B", "1"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		n, err := ParseSize(text)
+		if err == nil && (n < 0 || 2*n < n) {
+			t.Fatalf("%q is %d bytes", text, n)
+		}
+	})
+}

@@ -141,6 +141,15 @@ func budgetPage(p *term.Page, b api.Budget) {
 	)
 }
 
+// asTexts are names as texts.
+func asTexts[T ~string](list []T) []string {
+	out := make([]string, len(list))
+	for i, one := range list {
+		out[i] = string(one)
+	}
+	return out
+}
+
 // joinedText lists ids for people; "none" for an empty list.
 func joinedText[T ~string](list []T) string {
 	return cmp.Or(strings.Join(asTexts(list), ", "), "none")

@@ -7,7 +7,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outspan/outspan/api"
-	"github.com/outspan/outspan/config"
 	"github.com/outspan/outspan/internal/cli/term"
 	"github.com/outspan/outspan/model"
 )
@@ -110,7 +109,7 @@ func (f *classFlags) body() (api.ClassBody, error) {
 	case "none", "0":
 		body.QuotaMemory = new(int64(0))
 	default:
-		n, err := config.ParseSize(f.quotaMemory)
+		n, err := model.ParseSize(f.quotaMemory)
 		if err != nil {
 			return body, term.Usage("--quota-memory: %v", err)
 		}

@@ -10,9 +10,9 @@ import (
 
 	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/client"
-	"github.com/outspan/outspan/config"
 	"github.com/outspan/outspan/internal/cli/local"
 	"github.com/outspan/outspan/internal/cli/term"
+	"github.com/outspan/outspan/jobfile"
 	"github.com/outspan/outspan/model"
 )
 
@@ -24,7 +24,7 @@ func (a *app) readJob(path string) (model.JobSpec, error) {
 	if err != nil {
 		return model.JobSpec{}, err
 	}
-	spec, err := config.ParseJob(path, src)
+	spec, err := jobfile.Parse(path, src)
 	if err != nil {
 		return spec, err
 	}

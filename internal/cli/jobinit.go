@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outspan/outspan/internal/cli/term"
+	"github.com/outspan/outspan/jobfile"
 	"github.com/outspan/outspan/model"
 )
 
@@ -61,7 +62,7 @@ func jobValidate(a *app) *cobra.Command {
 				return err
 			}
 			expanded := spec.Expand()
-			text, err := jobHCL(expanded)
+			text, err := jobfile.Print(expanded)
 			if err != nil {
 				return err
 			}

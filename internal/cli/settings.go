@@ -13,7 +13,6 @@ import (
 
 	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/client"
-	"github.com/outspan/outspan/config"
 	"github.com/outspan/outspan/internal/cli/term"
 	"github.com/outspan/outspan/model"
 )
@@ -162,7 +161,7 @@ func settingValue(key, text string) (any, error) {
 		case f.Kind() == reflect.String:
 			return text, nil
 		case strings.HasSuffix(key, "_bytes"):
-			n, err := config.ParseSize(text)
+			n, err := model.ParseSize(text)
 			if err != nil {
 				return nil, term.Usage("%s: %v", key, err)
 			}

@@ -10,7 +10,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/outspan/outspan/api"
-	"github.com/outspan/outspan/config"
 	"github.com/outspan/outspan/internal/cli/term"
 	"github.com/outspan/outspan/model"
 )
@@ -81,25 +80,6 @@ func TestReport(t *testing.T) {
 		if diff := cmp.Diff(tt.want, b.String()); diff != "" {
 			t.Errorf("-want +got\n%s", diff)
 		}
-	}
-}
-
-// What job validate prints means the same as what it read, whatever stands in its texts.
-func TestJobHCLKeepsTexts(t *testing.T) {
-	spec := model.JobSpec{Name: "j", Groups: []model.GroupSpec{{
-		Name: "g", Count: 1, Env: map[string]string{"TEXT": "a\tb\x07\b\"\\ ü ${HOME} $${x} %{if} ${port.p} ${slot}"},
-		Exec: model.ExecSpec{Command: "/bin/x", Args: []string{"${port.p}", "${node.name}", "$", "%", "${"}}, Ports: []model.PortSpec{{Name: "p"}},
-	}}}.Expand()
-	text, err := jobHCL(spec)
-	if err != nil {
-		t.Fatal(err)
-	}
-	back, err := config.ParseJob("back.hcl", []byte(text))
-	if err != nil {
-		t.Fatalf("%v in\n%s", err, text)
-	}
-	if diff := cmp.Diff(spec, back.Expand()); diff != "" {
-		t.Errorf("-want +got\n%s\n%s", diff, text)
 	}
 }
 

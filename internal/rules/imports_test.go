@@ -19,21 +19,23 @@ var arrows = map[string][]string{
 	"transport": {"model", "fsm", "api", "internal/reach"},
 	"cluster":   {"model", "fsm", "transport"},
 	"agent":     {"model", "api", "transport", "internal/erase", "internal/reach"},
-	"config":    {"model", "agent", "cluster", "transport"}, // whose Config structs it fills
+	"config":    {"model", "agent", "cluster", "transport", "internal/hclfile"}, // whose Config structs it fills
+	"jobfile":   {"model", "internal/hclfile"},
 	"cmd":       {"internal/cli", "internal/daemon"},
 	"e2e":       {"model", "api", "fsm", "agent", "cluster", "config", "reconcile", "transport", "internal/reach"},
 	"bench":     {"model", "api", "fsm", "cluster", "transport", "internal/reach", "internal/testbed/crowd"},
-	"examples":  {"model", "config"},
+	"examples":  {"model", "config", "jobfile", "internal/hclfile"},
 
 	"internal/canon":      {},
-	"internal/cli":        {"model", "api", "client", "agent", "cluster", "config", "transport", "internal/cli/local", "internal/cli/term", "internal/daemon"},
-	"internal/cli/local":  {"model", "fsm", "agent", "cluster", "config", "transport", "internal/cli/term", "internal/daemon", "internal/demo", "internal/procs"},
+	"internal/cli":        {"model", "api", "client", "agent", "cluster", "config", "jobfile", "transport", "internal/cli/local", "internal/cli/term", "internal/daemon"},
+	"internal/cli/local":  {"model", "fsm", "agent", "cluster", "config", "jobfile", "transport", "internal/cli/term", "internal/hclfile", "internal/daemon", "internal/demo", "internal/procs"},
 	"internal/cli/term":   {"model", "api"}, // of api only what codes mean
 	"internal/daemon":     {"model", "api", "fsm", "agent", "cluster", "config", "reconcile", "transport"},
 	"internal/demo":       {"internal/procs"},
 	"internal/draw":       {},
 	"internal/erase":      {},
 	"internal/fuzzall":    {},
+	"internal/hclfile":    {"model"},
 	"internal/mutants":    {},
 	"internal/plant":      {},
 	"internal/procs":      {},
@@ -50,17 +52,17 @@ var arrows = map[string][]string{
 // build without its tag.
 const planted = module + "/internal/plant"
 
-// homes names the one room of a library that would otherwise spread: its types must not cross the room's door.
-var homes = map[string]string{
-	"github.com/hashicorp/raft":        "cluster",
-	"github.com/hashicorp/raft-boltdb": "cluster",
-	"go.etcd.io/bbolt":                 "cluster",
-	"github.com/hashicorp/memberlist":  "cluster",
-	"github.com/tidwall/btree":         "fsm",
-	"github.com/hashicorp/hcl":         "config",
-	"github.com/zclconf/go-cty":        "config",
-	"github.com/danielgtaylor/huma":    "transport",
-	"github.com/spf13/cobra":           "internal/cli",
+// homes names the rooms of a library that would otherwise spread: its types must not cross their doors.
+var homes = map[string][]string{
+	"github.com/hashicorp/raft":        {"cluster"},
+	"github.com/hashicorp/raft-boltdb": {"cluster"},
+	"go.etcd.io/bbolt":                 {"cluster"},
+	"github.com/hashicorp/memberlist":  {"cluster"},
+	"github.com/tidwall/btree":         {"fsm"},
+	"github.com/hashicorp/hcl":         {"internal/hclfile", "config", "jobfile"},
+	"github.com/zclconf/go-cty":        {"internal/hclfile", "jobfile"},
+	"github.com/danielgtaylor/huma":    {"transport"},
+	"github.com/spf13/cobra":           {"internal/cli"},
 }
 
 // guests are the rooms that may use a library beside its home: those that measure against it or stand in for what it
@@ -115,9 +117,10 @@ func barredImport(room, path string) string {
 	if other := roomOf(path); other != "" && other != room && !slices.Contains(to, other) {
 		return fmt.Sprintf("%s must not import %s", room, other)
 	}
-	for library, home := range homes {
-		if within(path, library) && !within(room, home) && !slices.Contains(guests[library], room) {
-			return fmt.Sprintf("%s is used in %s only", library, home)
+	for library, rooms := range homes {
+		home := slices.ContainsFunc(rooms, func(h string) bool { return within(room, h) })
+		if within(path, library) && !home && !slices.Contains(guests[library], room) {
+			return fmt.Sprintf("%s is used in %s only", library, strings.Join(rooms, ", "))
 		}
 	}
 	if slices.ContainsFunc(barred[room], func(b string) bool { return within(path, b) }) {
@@ -177,6 +180,10 @@ func TestBarredImport(t *testing.T) {
 		{"cluster", "github.com/hashicorp/raft-boltdb/v2", false},
 		{"cluster", module + "/reconcile", true},
 		{"config", module + "/reconcile", true},
+		{"config", "github.com/hashicorp/hcl/v2", false},
+		{"jobfile", "github.com/hashicorp/hcl/v2", false},
+		{"jobfile", module + "/config", true},
+		{"transport", "github.com/hashicorp/hcl/v2", true},
 		{"internal/cli", "github.com/spf13/cobra", false},
 		{"internal/cli", module + "/fsm", true},
 		{"internal/cli", module + "/internal/cli/local", false},

@@ -83,7 +83,7 @@ func presetTable() string {
 func settingDefault(s config.SettingText) string {
 	text := strings.Trim(s.Default, `"`)
 	if s.Type == "size" {
-		if bytes, err := config.ParseSize(text); err == nil {
+		if bytes, err := model.ParseSize(text); err == nil {
 			return fmt.Sprint(bytes)
 		}
 	}

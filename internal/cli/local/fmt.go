@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/outspan/outspan/config"
 	"github.com/outspan/outspan/internal/cli/term"
+	"github.com/outspan/outspan/internal/hclfile"
 )
 
 // Fmt is the command fmt.
@@ -44,7 +44,7 @@ func formatFile(t *term.Console, path string, check bool) (differs bool, err err
 	if err != nil {
 		return false, err
 	}
-	out, err := config.Format(path, src)
+	out, err := hclfile.Format(path, src)
 	if err != nil {
 		return false, err
 	}

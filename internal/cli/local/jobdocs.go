@@ -5,7 +5,8 @@ import (
 	"os"
 	"strings"
 
-	"github.com/outspan/outspan/config"
+	"github.com/outspan/outspan/internal/hclfile"
+	"github.com/outspan/outspan/jobfile"
 )
 
 // variable is one OUTSPAN_ variable, for the reference. In a name, NAME stands for that of the job file in upper case,
@@ -76,9 +77,9 @@ func WriteJobDocs(path string) error {
 		"`memory = 128` is an error. `outspan job init` writes a file to begin with, `outspan " +
 		"job validate FILE` prints the job with all defaults.\n" +
 		"Every key is there since the first version.\n")
-	texts := config.JobTexts()
-	var blocks []config.Key
-	keys := config.JobKeys()
+	texts := jobfile.Texts()
+	var blocks []hclfile.Key
+	keys := jobfile.Keys()
 	for _, k := range keys {
 		if k.Type == "block" {
 			blocks = append(blocks, k)
@@ -129,7 +130,7 @@ func WriteJobDocs(path string) error {
 	return nil
 }
 
-func blockText(k config.Key) string {
+func blockText(k hclfile.Key) string {
 	name := k.Path[strings.LastIndexByte(k.Path, '.')+1:]
 	for _, label := range k.Labels {
 		name += fmt.Sprintf(" %q", strings.ToUpper(label))
@@ -146,7 +147,7 @@ func blockText(k config.Key) string {
 	return text + ".\n"
 }
 
-func keyRow(name string, k config.Key, t config.KeyText) string {
+func keyRow(name string, k hclfile.Key, t hclfile.KeyText) string {
 	code := func(s string) string {
 		if s == "" {
 			return ""

@@ -1,4 +1,4 @@
-package config
+package hclfile
 
 import (
 	"errors"
@@ -13,20 +13,22 @@ import (
 )
 
 // places are where keys and blocks stand, by their path from the top: "log/level",
-// "job/web/group/http/check/alive/path". Mistakes that only the whole shows are told with their line by them. Of
-// several files the last one counts.
+// "job/web/group/http/check/alive/path". By them, mistakes that only the whole shows are reported with
+// their line. Of several files the last one counts.
 type places map[string]hcl.Range
 
-func (p places) note(at hcl.Range, path ...string) {
-	if p != nil {
-		p[strings.Join(path, "/")] = at
+func (d *Decoder) note(at hcl.Range, path ...string) {
+	if d.places == nil {
+		d.places = places{}
 	}
+	d.places[strings.Join(path, "/")] = at
 }
 
-// of is the place of a key as "FILE:LINE,COLUMN", or that of the closest block around it, or otherwise.
-func (p places) of(key, otherwise string) string {
+// PlaceOf is the place of a key, such as "log/level", as "FILE:LINE,COLUMN", or that of the closest block around it, or
+// otherwise.
+func (d *Decoder) PlaceOf(key, otherwise string) string {
 	for key != "" {
-		if at, ok := p[key]; ok {
+		if at, ok := d.places[key]; ok {
 			return fmt.Sprintf("%s:%d,%d", at.Filename, at.Start.Line, at.Start.Column)
 		}
 		key = key[:max(strings.LastIndexByte(key, '/'), 0)]
@@ -35,7 +37,7 @@ func (p places) of(key, otherwise string) string {
 }
 
 // nameKeys adds to an unknown key that resembles none what may stand in its place.
-func nameKeys(diags hcl.Diagnostics, fields []field) hcl.Diagnostics {
+func nameKeys(diags hcl.Diagnostics, fields []Field) hcl.Diagnostics {
 	var names []string
 	for _, f := range fields {
 		names = append(names, f.name)
@@ -72,8 +74,8 @@ func isBareWord(d *hcl.Diagnostic) bool {
 	return d.Summary == "Unknown variable" && ok && len(word.Traversal) == 1
 }
 
-// has reports whether a body has a block or a key of a name.
-func has(body hcl.Body, names ...string) bool {
+// Has reports whether a body has a block or a key of a name.
+func Has(body hcl.Body, names ...string) bool {
 	b, ok := body.(*hclsyntax.Body)
 	return ok && slices.ContainsFunc(names, func(name string) bool {
 		_, isKey := b.Attributes[name]
@@ -81,28 +83,16 @@ func has(body hcl.Body, names ...string) bool {
 	})
 }
 
-// noJobFile is what to do about a file that is not a job file; "" if it looks like one. The body is nil if it could not
-// be parsed.
-func noJobFile(name string, body hcl.Body, diags hcl.Diagnostics) string {
-	const example = "a job file is HCL; for an example: outspan job init"
-	switch {
-	case has(body, "server", "agent", "data_dir"):
-		return "this is a file of a server or an agent; check it with: outspan config validate " + name
-	case has(body, "job"):
-		return ""
-	case has(body, "group"):
-		return "put it into: job \"NAME\" { ... }"
-	case body != nil || diags[0].Summary == "Argument or block definition required":
-		return example
-	}
-	return ""
-}
-
-// hinted is the refusal with its next step; without one it stays as it is.
-func hinted(err error, hint string) error {
+// Hinted is a refusal with its next step; without one it stays as it is.
+func Hinted(err error, hint string) error {
 	var refusal *model.Error
 	if hint != "" && errors.As(err, &refusal) {
 		return refusal.WithHint("%s", hint)
 	}
 	return err
+}
+
+// NoHCL reports whether the file could not be parsed because it holds something else than blocks and attributes.
+func (d *Decoder) NoHCL() bool {
+	return len(d.diags) > 0 && d.diags[0].Summary == "Argument or block definition required"
 }

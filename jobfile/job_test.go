@@ -1,14 +1,13 @@
-package config_test
+package jobfile_test
 
 import (
 	"errors"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/outspan/outspan/config"
+	"github.com/outspan/outspan/jobfile"
 	"github.com/outspan/outspan/model"
 )
 
@@ -66,7 +65,7 @@ job "web" {
 `
 
 func TestParseJob(t *testing.T) {
-	got, err := config.ParseJob("web.hcl", []byte(webJob))
+	got, err := jobfile.Parse("web.hcl", []byte(webJob))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -167,7 +166,7 @@ func TestParseJobMistakes(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			_, err := config.ParseJob("web.hcl", []byte(test.src))
+			_, err := jobfile.Parse("web.hcl", []byte(test.src))
 			var refusal *model.Error
 			if !errors.As(err, &refusal) {
 				t.Fatalf("got error %v, want a refusal", err)
@@ -204,7 +203,7 @@ job "store" {
   }
 }
 `
-	spec, err := config.ParseJob("store.hcl", []byte(src))
+	spec, err := jobfile.Parse("store.hcl", []byte(src))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -232,7 +231,7 @@ job "store" {
 // All mistakes are reported at once, not just the first.
 func TestParseJobReportsEveryMistake(t *testing.T) {
 	src := "job \"web\" {\n  colour = \"x\"\n  group \"http\" {\n    cuont = 2\n    exec { command = 1 }\n  }\n}\n"
-	_, err := config.ParseJob("web.hcl", []byte(src))
+	_, err := jobfile.Parse("web.hcl", []byte(src))
 	if err == nil || strings.Count(err.Error(), "\n") != 2 {
 		t.Errorf("want three lines, got: %v", err)
 	}
@@ -254,14 +253,9 @@ func TestFilesOfAnotherKind(t *testing.T) {
 		"{\"job\": {}}":                         "outspan job init",
 		"group \"a\" {}\n":                      `put it into: job "NAME" { ... }`,
 	} {
-		_, err := config.ParseJob("web.hcl", []byte(src))
+		_, err := jobfile.Parse("web.hcl", []byte(src))
 		if got := hint(err); !strings.Contains(got, want) {
 			t.Errorf("%q: got hint %q, want %q", src, got, want)
 		}
-	}
-	file := filepath.Join(write(t, map[string]string{"web.hcl": webJob}), "web.hcl")
-	_, err := config.Load(file)
-	if got, want := hint(err), "outspan job validate "+file; !strings.Contains(got, want) {
-		t.Errorf("got hint %q, want %q", got, want)
 	}
 }

@@ -1,7 +1,9 @@
-package config
+package jobfile
+
+import "github.com/outspan/outspan/internal/hclfile"
 
 // jobTexts are about the job itself.
-var jobTexts = map[string]KeyText{
+var jobTexts = map[string]hclfile.KeyText{
 	"class": {
 		Means:   "what is placed first and may push others out; see `outspan class ls`",
 		Default: `"production"`, Example: `"batch"`,
@@ -9,7 +11,7 @@ var jobTexts = map[string]KeyText{
 }
 
 // groupTexts are about a group.
-var groupTexts = map[string]KeyText{
+var groupTexts = map[string]hclfile.KeyText{
 	"count": {
 		Means:   "instances; a group of the role system has one on each node that can take it",
 		Default: "1", Example: "3",
@@ -35,25 +37,25 @@ var groupTexts = map[string]KeyText{
 }
 
 // execTexts are about the program.
-var execTexts = map[string]KeyText{
+var execTexts = map[string]hclfile.KeyText{
 	"command": {Means: "the program: its absolute path, or a name that is looked up in `PATH` of its `env`, by default the usual directories", Example: `"/opt/web/bin/web"`},
 	"args": {
 		Means:   "its arguments; `${port.NAME}`, `${slot}`, `${node.id}` and `${node.name}` are filled in",
-		Example: `["--listen", ":${port.http}"]`, beside: `command = "/bin/web"`, with: withPort,
+		Example: `["--listen", ":${port.http}"]`, Beside: `command = "/bin/web"`, With: withPort,
 	},
 	"user": {
 		Means: "whose user it runs as. Default: an agent as root runs it as a user of its own, without " +
 			"an account; another agent as its own user. Name one if the program needs an account",
-		Example: `"web"`, beside: `command = "/bin/web"`,
+		Example: `"web"`, Beside: `command = "/bin/web"`,
 	},
 	"rlimits": {
 		Means:   "limits of the kernel for each process, by their names in `ulimit`",
-		Example: `{ nofile = 4096 }`, beside: `command = "/bin/web"`,
+		Example: `{ nofile = 4096 }`, Beside: `command = "/bin/web"`,
 	},
 }
 
 // resourceTexts are about what an instance takes.
-var resourceTexts = map[string]KeyText{
+var resourceTexts = map[string]hclfile.KeyText{
 	"cpu": {
 		Means:   "MHz-like shares: a promise, not a cap",
 		Default: "100", Example: "250",
@@ -72,7 +74,7 @@ var resourceTexts = map[string]KeyText{
 }
 
 // portTexts are about its ports.
-var portTexts = map[string]KeyText{
+var portTexts = map[string]hclfile.KeyText{
 	"static": {
 		Means:   "a fixed port of the node; without it the agent picks a free one",
 		Example: "8080",
@@ -80,67 +82,67 @@ var portTexts = map[string]KeyText{
 }
 
 // serviceTexts are about the services that it backs.
-var serviceTexts = map[string]KeyText{
+var serviceTexts = map[string]hclfile.KeyText{
 	"port": {
 		Means:   "the name of one of the group's ports",
-		Example: `"http"`, with: withPort,
+		Example: `"http"`, With: withPort,
 	},
 	"expose": {
 		Means:   "a port on which every agent forwards to ready instances; 0: none",
-		Default: "0", Example: "8080", beside: `port = "http"`, with: withPort,
+		Default: "0", Example: "8080", Beside: `port = "http"`, With: withPort,
 	},
 }
 
 // checkTexts are about what makes it ready.
-var checkTexts = map[string]KeyText{
+var checkTexts = map[string]hclfile.KeyText{
 	"type": {
 		Means:   "`http` (2xx or 3xx is well), `tcp` (it connects) or `exec` (exit code 0)",
-		Example: `"tcp"`, beside: `port = "http"`, with: withPort,
+		Example: `"tcp"`, Beside: `port = "http"`, With: withPort,
 	},
 	"port": {
 		Means:   "the name of a port, for http and tcp",
-		Example: `"http"`, beside: `type = "tcp"`, with: withPort,
+		Example: `"http"`, Beside: `type = "tcp"`, With: withPort,
 	},
 	"path": {
 		Means:   "what an http check asks for",
-		Default: `"/"`, Example: `"/healthz"`, beside: "type = \"http\"\nport = \"http\"", with: withPort,
+		Default: `"/"`, Example: `"/healthz"`, Beside: "type = \"http\"\nport = \"http\"", With: withPort,
 	},
 	"exec": {
 		Means:   "program and arguments of an exec check",
-		Example: `["/opt/web/live"]`, beside: `type = "exec"`,
+		Example: `["/opt/web/live"]`, Beside: `type = "exec"`,
 	},
 	"interval": {
 		Means:   "from the end of one check to the next",
-		Default: `"10s"`, Example: `"2s"`, beside: tcpCheck, with: withPort,
+		Default: `"10s"`, Example: `"2s"`, Beside: tcpCheck, With: withPort,
 	},
 	"timeout": {
 		Means:   "a check that takes longer has failed",
-		Default: `"2s"`, Example: `"1s"`, beside: tcpCheck, with: withPort,
+		Default: `"2s"`, Example: `"1s"`, Beside: tcpCheck, With: withPort,
 	},
 	"grace": {
 		Means:   "after the start, in which failures don't count",
-		Default: `"10s"`, Example: `"30s"`, beside: tcpCheck, with: withPort,
+		Default: `"10s"`, Example: `"30s"`, Beside: tcpCheck, With: withPort,
 	},
 	"successes": {
 		Means:   "in a row that make it ready",
-		Default: "1", Example: "2", beside: tcpCheck, with: withPort,
+		Default: "1", Example: "2", Beside: tcpCheck, With: withPort,
 	},
 	"failures": {
 		Means:   "in a row that end that",
-		Default: "3", Example: "5", beside: tcpCheck, with: withPort,
+		Default: "3", Example: "5", Beside: tcpCheck, With: withPort,
 	},
 	"restart_after": {
 		Means:   "restart the program in place when the check has failed for so long; 0s: never",
-		Default: `"0s"`, Example: `"1m"`, beside: tcpCheck, with: withPort,
+		Default: `"0s"`, Example: `"1m"`, Beside: tcpCheck, With: withPort,
 	},
 }
 
 // volumeTexts are about its data.
-var volumeTexts = map[string]KeyText{
+var volumeTexts = map[string]hclfile.KeyText{
 	"kind": {
 		Means: "`local`: one copy, where it was first made; `replicated`: the program copies it among its " +
 			"instances",
-		Default: `"local"`, Example: `"replicated"`, beside: `path = "/data"`, with: withFacts,
+		Default: `"local"`, Example: `"replicated"`, Beside: `path = "/data"`, With: withFacts,
 	},
 	"path": {
 		Means: "where the program finds it: absolute, no symbolic links, and there already or below one of " +
@@ -150,31 +152,31 @@ var volumeTexts = map[string]KeyText{
 }
 
 // roleCheckTexts are about where facts come from.
-var roleCheckTexts = map[string]KeyText{
+var roleCheckTexts = map[string]hclfile.KeyText{
 	"exec": {
 		Means:   "prints one flat JSON object of facts",
 		Example: `["/opt/db/facts"]`,
 	},
 	"port": {
 		Means:   "or: the name of a port that answers with it over HTTP",
-		Example: `"http"`, with: withPort,
+		Example: `"http"`, With: withPort,
 	},
 	"path": {
 		Means:   "of that request",
-		Default: `"/"`, Example: `"/facts"`, beside: `port = "http"`, with: withPort,
+		Default: `"/"`, Example: `"/facts"`, Beside: `port = "http"`, With: withPort,
 	},
 	"interval": {
 		Means:   "from one to the next",
-		Default: `"5s"`, Example: `"2s"`, beside: `exec = ["/opt/db/facts"]`,
+		Default: `"5s"`, Example: `"2s"`, Beside: `exec = ["/opt/db/facts"]`,
 	},
 	"timeout": {
 		Means:   "one that takes longer has failed",
-		Default: `"2s"`, Example: `"1s"`, beside: `exec = ["/opt/db/facts"]`,
+		Default: `"2s"`, Example: `"1s"`, Beside: `exec = ["/opt/db/facts"]`,
 	},
 }
 
 // peersTexts are about the list of the other members.
-var peersTexts = map[string]KeyText{
+var peersTexts = map[string]hclfile.KeyText{
 	"signal": {
 		Means: "sent to the program when the list in `OUTSPAN_PEERS` has changed: `SIGHUP`, `SIGUSR1` or " +
 			"`SIGUSR2`",
@@ -183,17 +185,17 @@ var peersTexts = map[string]KeyText{
 }
 
 // hookTexts are about programs before a stop and after a start.
-var hookTexts = map[string]KeyText{
+var hookTexts = map[string]hclfile.KeyText{
 	"exec": {
 		Means:   "program and arguments; it runs as the instance's user, in its environment",
 		Example: `["/opt/db/resign"]`,
 	},
 	"timeout": {
 		Means:   "it is killed then, and has failed",
-		Default: `"30s"`, Example: `"2m"`, beside: `exec = ["/opt/db/resign"]`,
+		Default: `"30s"`, Example: `"2m"`, Beside: `exec = ["/opt/db/resign"]`,
 	},
 	"on_failure": {
 		Means:   "`abort`: the stop is put off, or the start has failed; `continue`",
-		Default: `"abort"`, Example: `"continue"`, beside: `exec = ["/opt/db/resign"]`,
+		Default: `"abort"`, Example: `"continue"`, Beside: `exec = ["/opt/db/resign"]`,
 	},
 }

@@ -1,7 +1,9 @@
-package config
+package jobfile
+
+import "github.com/outspan/outspan/internal/hclfile"
 
 // stopTexts are about how it ends.
-var stopTexts = map[string]KeyText{
+var stopTexts = map[string]hclfile.KeyText{
 	"signal": {
 		Means:   "asks the program to end",
 		Default: `"SIGTERM"`, Example: `"SIGINT"`,
@@ -17,7 +19,7 @@ var stopTexts = map[string]KeyText{
 }
 
 // restartTexts are about what follows a failure, in place.
-var restartTexts = map[string]KeyText{
+var restartTexts = map[string]hclfile.KeyText{
 	"attempts": {
 		Means:   "restarts in place within the interval; after that it has failed",
 		Default: "3", Example: "5",
@@ -33,7 +35,7 @@ var restartTexts = map[string]KeyText{
 }
 
 // rescheduleTexts are about what follows repeated failure, elsewhere.
-var rescheduleTexts = map[string]KeyText{
+var rescheduleTexts = map[string]hclfile.KeyText{
 	"attempts": {
 		Means: "how many failed instances of a version are replaced at once. Those of the last half hour count, or of `interval` if that is longer. " +
 			"Each further one waits",
@@ -46,7 +48,7 @@ var rescheduleTexts = map[string]KeyText{
 }
 
 // updateTexts are about rollouts.
-var updateTexts = map[string]KeyText{
+var updateTexts = map[string]hclfile.KeyText{
 	"max_surge": {
 		Means:   "further instances during a rollout. Default: 1, or 0 where `max_unavailable` is given",
 		Example: "2",

@@ -1,4 +1,4 @@
-package config
+package jobfile
 
 import (
 	"fmt"
@@ -9,13 +9,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/outspan/outspan/internal/hclfile"
 	"github.com/outspan/outspan/model"
 )
 
 // jobWith is the smallest job in which a line of a block may stand.
-func jobWith(path, line string, k KeyText) string {
+func jobWith(path, line string, k hclfile.KeyText) string {
 	parts := strings.Split(path, ".")
-	text := line + "\n" + k.beside + "\n"
+	text := line + "\n" + k.Beside + "\n"
 	for _, name := range slices.Backward(parts[2:max(len(parts)-1, 2)]) {
 		labels := map[string]string{"port": "http", "service": "web", "check": "a", "volume": "data", "hook": "before_stop"}
 		label := labels[name]
@@ -31,12 +32,12 @@ func jobWith(path, line string, k KeyText) string {
 	if !strings.Contains(path, ".exec.") || strings.Contains(path, "check") || strings.Contains(path, "hook") {
 		text += "exec {\ncommand = \"/bin/true\"\n}\n"
 	}
-	return "job \"x\" {\n" + class + "group \"g\" {\n" + text + k.with + "\n}\n}\n"
+	return "job \"x\" {\n" + class + "group \"g\" {\n" + text + k.With + "\n}\n}\n"
 }
 
 func parsed(t *testing.T, path, text string) model.JobSpec {
 	t.Helper()
-	spec, err := ParseJob("x.hcl", []byte(text))
+	spec, err := Parse("x.hcl", []byte(text))
 	if err != nil {
 		t.Fatalf("%s: %v\n%s", path, err, text)
 	}
@@ -45,8 +46,8 @@ func parsed(t *testing.T, path, text string) model.JobSpec {
 
 // The reference has every key that the decoder takes, its examples are taken, and its defaults are the true ones.
 func TestJobReference(t *testing.T) {
-	texts := JobTexts()
-	for _, key := range JobKeys() {
+	texts := Texts()
+	for _, key := range Keys() {
 		if key.Type == "block" {
 			continue
 		}

@@ -1,40 +1,42 @@
-package config
+package jobfile
+
+import "github.com/outspan/outspan/internal/hclfile"
 
 // constraintTexts are about where instances must go.
-var constraintTexts = map[string]KeyText{
+var constraintTexts = map[string]hclfile.KeyText{
 	"attribute": {
 		Means:   "`node.id`, `node.name`, `node.label.X` or `node.attr.X`",
-		Example: `"node.label.disk"`, beside: `value = "ssd"`,
+		Example: `"node.label.disk"`, Beside: `value = "ssd"`,
 	},
 	"operator": {
 		Means:   "`=`, `!=`, `<`, `<=`, `>`, `>=`, `regexp`, `in`, `not_in`, `is_set`, `is_not_set`",
-		Default: `"="`, Example: `"!="`, beside: onSSD,
+		Default: `"="`, Example: `"!="`, Beside: onSSD,
 	},
 	"value": {
 		Means:   "what it is compared with; for in and not_in a list with commas",
-		Example: `"ssd"`, beside: onDisk,
+		Example: `"ssd"`, Beside: onDisk,
 	},
 }
 
 // affinityTexts are about where they would rather go.
-var affinityTexts = map[string]KeyText{
+var affinityTexts = map[string]hclfile.KeyText{
 	"attribute": {
 		Means:   "as of a constraint; nodes that fit are preferred",
-		Example: `"node.label.disk"`, beside: `value = "ssd"`,
+		Example: `"node.label.disk"`, Beside: `value = "ssd"`,
 	},
 	"operator": {
 		Means:   "as of a constraint",
-		Default: `"="`, Example: `"!="`, beside: onSSD,
+		Default: `"="`, Example: `"!="`, Beside: onSSD,
 	},
-	"value": {Means: "as of a constraint", Example: `"ssd"`, beside: onDisk},
+	"value": {Means: "as of a constraint", Example: `"ssd"`, Beside: onDisk},
 	"weight": {
 		Means:   "-100 to 100; below 0 such nodes are avoided",
-		Default: "50", Example: "-20", beside: onSSD,
+		Default: "50", Example: "-20", Beside: onSSD,
 	},
 }
 
 // spreadTexts are about over what they are spread.
-var spreadTexts = map[string]KeyText{
+var spreadTexts = map[string]hclfile.KeyText{
 	"attribute": {
 		Means:   "instances are spread evenly over its values",
 		Example: `"node.label.rack"`,
@@ -42,12 +44,12 @@ var spreadTexts = map[string]KeyText{
 }
 
 // distinctTexts are about what no two may share.
-var distinctTexts = map[string]KeyText{
+var distinctTexts = map[string]hclfile.KeyText{
 	"attribute": {Means: "no two instances share its value", Example: `"node.id"`},
 }
 
 // evictionTexts are about when an instance may leave its node.
-var evictionTexts = map[string]KeyText{
+var evictionTexts = map[string]hclfile.KeyText{
 	"mode": {
 		Means: "may an instance leave its node: `always`, `never`, `when` (all gates hold), `last`. Default:" +
 			" by role",
@@ -63,12 +65,12 @@ var evictionTexts = map[string]KeyText{
 	},
 	"when": {
 		Means:   "gates: see [facts and gates](roles.md#facts-and-gates). Default: by role",
-		Example: `["!self.leader"]`, with: withQuorum,
+		Example: `["!self.leader"]`, With: withQuorum,
 	},
 }
 
 // replacementTexts are about what replaces a lost one.
-var replacementTexts = map[string]KeyText{
+var replacementTexts = map[string]hclfile.KeyText{
 	"mode": {
 		Means:   "is a lost one replaced: `always`, `never`, `when`, `restart`. Default: by role",
 		Example: `"never"`,
@@ -83,12 +85,12 @@ var replacementTexts = map[string]KeyText{
 	},
 	"when": {
 		Means:   "gates. Default: by role",
-		Example: `["old.confirmed_stopped"]`, with: withQuorum,
+		Example: `["old.confirmed_stopped"]`, With: withQuorum,
 	},
 }
 
 // tolerationTexts are about how long trouble is waited out.
-var tolerationTexts = map[string]KeyText{
+var tolerationTexts = map[string]hclfile.KeyText{
 	"unreachable": {
 		Means:   "how long an instance on an offline node is waited for. Default: by role",
 		Example: `"5m"`,
@@ -100,7 +102,7 @@ var tolerationTexts = map[string]KeyText{
 }
 
 // exclusiveTexts are about leases.
-var exclusiveTexts = map[string]KeyText{
+var exclusiveTexts = map[string]hclfile.KeyText{
 	"lease": {
 		Means:   "the program ends by itself so long after its node has lost the servers; at least 10s",
 		Default: `"1m"`, Example: `"30s"`,
@@ -108,7 +110,7 @@ var exclusiveTexts = map[string]KeyText{
 }
 
 // budgetTexts are about what a group can lose at once.
-var budgetTexts = map[string]KeyText{
+var budgetTexts = map[string]hclfile.KeyText{
 	"min_ready": {
 		Means:   "instances that stay ready during planned stops: a number, or a percentage of `count`",
 		Example: `"50%"`,
@@ -116,15 +118,15 @@ var budgetTexts = map[string]KeyText{
 	"max_down": {Means: "instances that may be down at once", Example: "1"},
 	"blocking": {
 		Means:   "accept that it allows nothing: see [budgets](budgets.md)",
-		Default: "false", Example: "true", beside: "max_down = 1",
+		Default: "false", Example: "true", Beside: "max_down = 1",
 	},
 }
 
 // rateTexts are about what a group can lose in a window.
-var rateTexts = map[string]KeyText{
+var rateTexts = map[string]hclfile.KeyText{
 	"max": {
 		Means:   "planned stops within the window",
-		Example: "1", beside: `window = "1m"`,
+		Example: "1", Beside: `window = "1m"`,
 	},
-	"window": {Means: "of the rate", Example: `"5m"`, beside: "max = 1"},
+	"window": {Means: "of the rate", Example: `"5m"`, Beside: "max = 1"},
 }

@@ -1,15 +1,6 @@
-package config
+package jobfile
 
-// KeyText is what people should know of an attribute of a job file. Default and Example are written as in the file,
-// with their units.
-type KeyText struct {
-	Means   string
-	Default string // empty: there is none, or Means says it
-	Example string
-
-	beside string // what else its block needs so that the example stands
-	with   string // and its group
-}
+import "github.com/outspan/outspan/internal/hclfile"
 
 // What examples need beside them.
 const (
@@ -21,9 +12,9 @@ const (
 	onSSD      = onDisk + "\nvalue = \"ssd\""
 )
 
-// JobTexts has a text for each attribute that JobKeys lists. The texts of a block stand in a table of their own.
-func JobTexts() map[string]KeyText {
-	all := map[string]KeyText{}
+// Texts has a text for each attribute that Keys lists. The texts of a block stand in a table of their own.
+func Texts() map[string]hclfile.KeyText {
+	all := map[string]hclfile.KeyText{}
 	for _, b := range blockTexts {
 		for key, text := range b.keys {
 			all[b.path+"."+key] = text
@@ -36,7 +27,7 @@ func JobTexts() map[string]KeyText {
 // stand in three files.
 var blockTexts = []struct {
 	path string
-	keys map[string]KeyText
+	keys map[string]hclfile.KeyText
 }{
 	{"job", jobTexts},
 	{"job.group", groupTexts},

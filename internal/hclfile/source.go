@@ -1,4 +1,4 @@
-package config
+package hclfile
 
 import (
 	"fmt"
@@ -6,6 +6,7 @@ import (
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
+	"github.com/hashicorp/hcl/v2/hclwrite"
 
 	"github.com/outspan/outspan/model"
 )
@@ -92,4 +93,12 @@ func asError(diags hcl.Diagnostics) error {
 		lines = append(lines, line)
 	}
 	return &model.Error{Code: model.CodeInvalid, Message: strings.Join(lines, "\n")}
+}
+
+// Format writes HCL in its canonical form. The error is that of a file that can't be parsed. Code: invalid.
+func Format(name string, src []byte) ([]byte, error) {
+	if _, diags := parse(name, src); diags.HasErrors() {
+		return nil, asError(diags)
+	}
+	return hclwrite.Format(src), nil
 }

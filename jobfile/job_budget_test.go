@@ -1,11 +1,11 @@
-package config_test
+package jobfile_test
 
 import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/outspan/outspan/config"
+	"github.com/outspan/outspan/jobfile"
 	"github.com/outspan/outspan/model"
 )
 
@@ -25,7 +25,7 @@ func TestParseJobBudgets(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			src := "job \"web\" {\n group \"http\" {\n exec {\n command = \"/bin/web\"\n }\n" + tt.keys + "\n }\n}\n"
-			spec, err := config.ParseJob("web.hcl", []byte(src))
+			spec, err := jobfile.Parse("web.hcl", []byte(src))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -1,0 +1,151 @@
+package hclfile
+
+import (
+	"github.com/hashicorp/hcl/v2"
+)
+
+// Field is one key that a body may have: an attribute or a block. It refers to the value that is decoded into or
+// printed.
+type Field struct {
+	name     string
+	kind     string   // of an attribute: what it takes, for people
+	labels   []string // of a block
+	repeated bool     // a block that may stand more than once
+	required bool
+
+	set       func(*Decoder, *hcl.Attribute) // of an attribute
+	open      func(*Decoder, *hcl.Block)     // of a block
+	keys      func() []Field                 // the keys of a block
+	variables func(*Decoder, hcl.Body) *hcl.EvalContext
+	print     func(*Printer) // nil: it is never printed
+	rank      int            // where it is printed: the lowest comes first
+
+	label interface { // of what is no key, but the label of its block
+		get() string
+		put(text string)
+	}
+}
+
+// Required demands the key.
+func (f Field) Required() Field {
+	f.required = true
+	return f
+}
+
+// Takes says for people what an attribute takes, where its type does not say all.
+func (f Field) Takes(kind string) Field {
+	f.kind = kind
+	return f
+}
+
+// PrintIf leaves the key out when it is printed, unless it is so.
+func (f Field) PrintIf(so bool) Field {
+	if !so {
+		f.print = nil
+	}
+	return f
+}
+
+// Checked refuses values of an attribute: check says what is wrong with the one that is there now,
+// or "".
+func (f Field) Checked(check func() (summary, detail string)) Field {
+	set := f.set
+	f.set = func(d *Decoder, a *hcl.Attribute) {
+		set(d, a)
+		if summary, detail := check(); summary != "" {
+			d.Fail(a.Expr.Range(), summary, detail)
+		}
+	}
+	return f
+}
+
+// Variables says what expressions in a block may refer to.
+func (f Field) Variables(of func(*Decoder, hcl.Body) *hcl.EvalContext) Field {
+	f.variables = of
+	return f
+}
+
+type labelOf[T ~string] struct{ to *T }
+
+func (l labelOf[T]) get() string     { return string(*l.to) }
+func (l labelOf[T]) put(text string) { *l.to = T(text) }
+
+// Label is the label of the block in whose list of fields it stands.
+func Label[T ~string](to *T) Field { return Field{label: labelOf[T]{to}} }
+
+// labelled takes the label out of the fields of a block.
+func labelled(fields []Field) (label, rest []Field) {
+	for _, f := range fields {
+		if f.label != nil {
+			label = append(label, f)
+		} else {
+			rest = append(rest, f)
+		}
+	}
+	return label, rest
+}
+
+// labels are the names of the labels of a block with these fields.
+func labels(fields []Field) []string {
+	if label, _ := labelled(fields); len(label) > 0 {
+		return []string{"name"}
+	}
+	return nil
+}
+
+// inside decodes the label and the body of a block.
+func (d *Decoder) inside(b *hcl.Block, fields []Field) {
+	label, rest := labelled(fields)
+	for i, l := range label {
+		l.label.put(b.Labels[i])
+	}
+	d.body(b.Body, rest)
+}
+
+// Block is a block that may stand once. It is always printed.
+func Block(name string, fields ...Field) Field {
+	return Field{
+		name: name, labels: labels(fields),
+		open:  func(d *Decoder, b *hcl.Block) { d.inside(b, fields) },
+		keys:  func() []Field { return fields },
+		print: func(p *Printer) { p.block(name, fields) },
+	}
+}
+
+// Optional is a block that may stand once and makes a value: fresh, unless there is one from an earlier file.
+func Optional[T any](name string, to **T, fresh T, fields func(*T) []Field) Field {
+	return Field{
+		name: name, labels: labels(fields(new(T))),
+		open: func(d *Decoder, b *hcl.Block) {
+			if *to == nil {
+				*to = &fresh
+			}
+			d.inside(b, fields(*to))
+		},
+		keys: func() []Field { return fields(new(T)) },
+		print: func(p *Printer) {
+			if *to != nil {
+				p.block(name, fields(*to))
+			}
+		},
+	}
+}
+
+// Blocks is a block that may stand more than once; with a label, once for each. Each makes an element that begins as
+// fresh.
+func Blocks[T any](name string, to *[]T, fresh T, fields func(*T) []Field) Field {
+	return Field{
+		name: name, labels: labels(fields(new(T))), repeated: true,
+		open: func(d *Decoder, b *hcl.Block) {
+			one := fresh
+			d.inside(b, fields(&one))
+			*to = append(*to, one)
+		},
+		keys: func() []Field { return fields(new(T)) },
+		print: func(p *Printer) {
+			for i := range *to {
+				p.block(name, fields(&(*to)[i]))
+			}
+		},
+	}
+}

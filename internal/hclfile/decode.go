@@ -1,0 +1,136 @@
+package hclfile
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/zclconf/go-cty/cty"
+)
+
+// Decoder fills values from bodies and collects everything that is wrong on the way. One goroutine uses it. The zero
+// value is ready.
+type Decoder struct {
+	diags     hcl.Diagnostics
+	variables *hcl.EvalContext // what expressions may refer to; nil: every expression is constant
+	places    places           // where the keys that were decoded stand
+	path      []string         // of the block that is decoded
+}
+
+// File decodes one file: it parses src within the bounds and then decodes its body. It returns the body, nil if the
+// file could not be parsed.
+func (d *Decoder) File(name string, src []byte, fields ...Field) hcl.Body {
+	body, diags := parse(name, src)
+	d.diags = append(d.diags, diags...)
+	if diags.HasErrors() {
+		return nil
+	}
+	d.body(body, fields)
+	return body
+}
+
+// Err is all that was wrong until now, nil if nothing was. Code: invalid.
+func (d *Decoder) Err() error { return asError(d.diags) }
+
+// body decodes one body. Unknown keys are errors with a suggestion; an attribute and a block may share a name.
+func (d *Decoder) body(body hcl.Body, fields []Field) {
+	schema := &hcl.BodySchema{}
+	for _, f := range fields {
+		if f.set != nil {
+			schema.Attributes = append(schema.Attributes, hcl.AttributeSchema{Name: f.name, Required: f.required})
+		} else {
+			schema.Blocks = append(schema.Blocks, hcl.BlockHeaderSchema{Type: f.name, LabelNames: f.labels})
+		}
+	}
+	content, diags := body.Content(schema)
+	d.diags = append(d.diags, nameKeys(diags, fields)...)
+	for _, f := range fields {
+		if f.set != nil {
+			if attr, ok := content.Attributes[f.name]; ok {
+				d.note(attr.Expr.Range(), append(d.path, f.name)...)
+				f.set(d, attr)
+			}
+			continue
+		}
+		d.blocks(content.Blocks.OfType(f.name), f, body)
+	}
+}
+
+func (d *Decoder) blocks(blocks hcl.Blocks, f Field, body hcl.Body) {
+	if len(blocks) == 0 && f.required {
+		d.Fail(body.MissingItemRange(), "Missing block", fmt.Sprintf("A block %q is needed here.", f.name))
+	}
+	seen := map[string]bool{}
+	for i, b := range blocks {
+		key := strings.Join(b.Labels, "\x00")
+		switch {
+		case i > 0 && !f.repeated:
+			d.Fail(b.DefRange, "Duplicate block", fmt.Sprintf("Only one block %q may stand here.", f.name))
+		case len(f.labels) > 0 && seen[key]:
+			d.Fail(b.DefRange, "Duplicate block", fmt.Sprintf("There is already a block %q named %q.", f.name, b.Labels[0]))
+		default:
+			d.open(f, b, i)
+		}
+		seen[key] = true
+	}
+}
+
+// open decodes one block, the i-th of its kind.
+func (d *Decoder) open(f Field, b *hcl.Block, i int) {
+	outer, variables := d.path, d.variables
+	defer func() { d.path, d.variables = outer, variables }()
+	d.path = append(slices.Clone(outer), f.name)
+	switch {
+	case len(b.Labels) > 0:
+		d.path = append(d.path, b.Labels...)
+	case f.repeated:
+		d.path = append(d.path, strconv.Itoa(i))
+	}
+	d.note(b.DefRange, d.path...)
+	if f.variables != nil {
+		d.variables = f.variables(d, b.Body)
+	}
+	f.open(d, b)
+}
+
+// Fail notes a mistake.
+func (d *Decoder) Fail(at hcl.Range, summary, detail string) {
+	d.diags = append(d.diags, problem(at, summary, detail)...)
+}
+
+// Failures is how many mistakes were noted.
+func (d *Decoder) Failures() int { return len(d.diags) }
+
+// eval evaluates an expression.
+func (d *Decoder) eval(attr *hcl.Attribute) (cty.Value, bool) {
+	v, diags := attr.Expr.Value(d.variables)
+	d.diags = append(d.diags, diags...)
+	return v, !diags.HasErrors()
+}
+
+// value evaluates an expression and demands its type as written: nothing is converted, so memory = 128 is not "128".
+func (d *Decoder) value(attr *hcl.Attribute, want cty.Type, example string) (cty.Value, bool) {
+	v, ok := d.eval(attr)
+	if !ok {
+		return v, false
+	}
+	if v.IsNull() || !v.IsWhollyKnown() || !v.Type().Equals(want) {
+		d.Fail(attr.Expr.Range(), "Wrong type", fmt.Sprintf("%s takes %s, such as %s.", attr.Name, typeName(want), example))
+		return v, false
+	}
+	return v, true
+}
+
+func typeName(t cty.Type) string {
+	switch t {
+	case cty.String:
+		return "a text in quotes"
+	case cty.Number:
+		return "a number"
+	case cty.Bool:
+		return "true or false"
+	}
+	return t.FriendlyName()
+}

@@ -1,0 +1,41 @@
+package hclfile
+
+// Key is one key of a file, as the decoder takes it.
+type Key struct {
+	Path     string   // blocks and key from the top, with dots: job.group.check.interval
+	Type     string   // what an attribute takes, in words; of a block "block"
+	Labels   []string // of a block
+	Repeated bool     // a block that may stand more than once
+	Required bool
+}
+
+// KeyText is what people should know of an attribute. Default and Example are written as in the file, with their units.
+type KeyText struct {
+	Means   string
+	Default string // empty: there is none, or Means says it
+	Example string
+
+	Beside string // what else its block needs so that the example stands
+	With   string // and its group
+}
+
+// Keys lists the keys of a file, each block before what is in it, in the order of its fields.
+func Keys(fields ...Field) []Key { return keysBelow("", fields) }
+
+func keysBelow(prefix string, fields []Field) []Key {
+	var all []Key
+	for _, f := range fields {
+		if f.label != nil {
+			continue
+		}
+		key := Key{Path: prefix + f.name, Type: f.kind, Labels: f.labels, Repeated: f.repeated, Required: f.required}
+		if f.open != nil {
+			key.Type = "block"
+		}
+		all = append(all, key)
+		if f.open != nil {
+			all = append(all, keysBelow(key.Path+".", f.keys())...)
+		}
+	}
+	return all
+}

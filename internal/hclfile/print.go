@@ -1,0 +1,127 @@
+package hclfile
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Printer prints fields as a file. The zero value prints every text as it is.
+type Printer struct {
+	// Filled reports whether "${name}" in a text is a template: it is printed as such, everything else is escaped.
+	Filled func(name string) bool
+
+	b strings.Builder
+}
+
+// PrintFirst lets some of the fields of a body be printed first, in this order, whatever their order in the reference.
+func PrintFirst(fields []Field, names ...string) []Field {
+	for i := range fields {
+		if at := slices.Index(names, fields[i].name); at >= 0 {
+			fields[i].rank = at - len(names)
+		}
+	}
+	return fields
+}
+
+// Print is the canonical text of a file with these fields. Fields that hold what their keys can't are an error of its
+// reader.
+func (p *Printer) Print(fields ...Field) (string, error) {
+	p.b.Reset()
+	p.fields(fields)
+	out, err := Format("printed", []byte(p.b.String()))
+	return string(out), err
+}
+
+// fields prints a body.
+func (p *Printer) fields(fields []Field) {
+	ordered := slices.Clone(fields)
+	slices.SortStableFunc(ordered, func(x, y Field) int { return cmp.Compare(x.rank, y.rank) })
+	for _, f := range ordered {
+		if f.print != nil {
+			f.print(p)
+		}
+	}
+}
+
+func (p *Printer) block(name string, fields []Field) {
+	label, rest := labelled(fields)
+	p.b.WriteString(name)
+	for _, l := range label {
+		p.b.WriteString(" " + (&Printer{}).quoted(l.label.get())) // labels have no templates
+	}
+	p.b.WriteString(" {")
+	inner := Printer{Filled: p.Filled}
+	inner.fields(rest)
+	if inside := inner.b.String(); inside != "" { // else: port "http" {}
+		p.b.WriteString("\n" + inside)
+	}
+	p.b.WriteString("}\n")
+}
+
+func (p *Printer) attribute(name, value string) { fmt.Fprintf(&p.b, "%s = %s\n", name, value) }
+
+// unlessEmpty is a text in quotes, or "" if it is empty.
+func (p *Printer) unlessEmpty(text string) string {
+	if text == "" {
+		return ""
+	}
+	return p.quoted(text)
+}
+
+// list is a list of texts, "" if it is empty.
+func (p *Printer) list(texts []string) string {
+	if len(texts) == 0 {
+		return ""
+	}
+	parts := make([]string, len(texts))
+	for i, one := range texts {
+		parts[i] = p.quoted(one)
+	}
+	return "[" + strings.Join(parts, ", ") + "]"
+}
+
+// quoted writes a text of HCL. What the reader fills in stays a template, anything else that looks like one is escaped.
+func (p *Printer) quoted(s string) string {
+	var b strings.Builder
+	b.WriteByte('"')
+	s = strings.ToValidUTF8(s, string(utf8.RuneError))
+	for i, r := range s {
+		after, opens := strings.CutPrefix(s[i+utf8.RuneLen(r):], "{")
+		name, _, closed := strings.Cut(after, "}")
+		switch {
+		case r == '$' && opens && closed && p.Filled != nil && p.Filled(name):
+			b.WriteByte('$')
+		case (r == '$' || r == '%') && opens:
+			b.WriteRune(r)
+			b.WriteRune(r)
+		default:
+			b.WriteString(escaped(r, strings.HasPrefix(s[i+utf8.RuneLen(r):], string(r))))
+		}
+	}
+	b.WriteByte('"')
+	return b.String()
+}
+
+// escaped is a character within the quotes of HCL, which knows neither \x nor \a. A $ or % before another one is
+// escaped, so that the two are not taken for one escape.
+func escaped(r rune, again bool) string {
+	switch {
+	case r == '"' || r == '\\':
+		return `\` + string(r)
+	case r == '\n':
+		return `\n`
+	case r == '\r':
+		return `\r`
+	case r == '\t':
+		return `\t`
+	case r > 0xffff && !unicode.IsPrint(r):
+		return fmt.Sprintf(`\U%08x`, r)
+	case !unicode.IsPrint(r), again && (r == '$' || r == '%'):
+		return fmt.Sprintf(`\u%04x`, r)
+	}
+	return string(r)
+}

@@ -1,0 +1,64 @@
+package jobfile
+
+import (
+	"strings"
+
+	"github.com/hashicorp/hcl/v2"
+
+	"github.com/outspan/outspan/internal/hclfile"
+	"github.com/outspan/outspan/model"
+)
+
+// Parse reads a job file. name stands in error messages only. The result has no defaults filled in:
+// model.JobSpec.Expand does that. Errors are *model.Error with code invalid or not_supported, and hold every mistake, a
+// line each.
+func Parse(name string, src []byte) (model.JobSpec, error) {
+	spec, d, err := decode(name, src)
+	if err != nil {
+		return spec, err
+	}
+	expanded := spec.Expand()
+	if refusal := expanded.Check(); refusal != nil {
+		at := d.PlaceOf(strings.Join([]string{"job", string(spec.Name), refusal.Key}, "/"), name)
+		refusal.Message = at + ": " + refusal.Message
+		return spec, refusal
+	}
+	return spec, nil
+}
+
+// decode reads a job file without a look at what its values mean together.
+func decode(name string, src []byte) (model.JobSpec, *hclfile.Decoder, error) {
+	var spec model.JobSpec
+	d := &hclfile.Decoder{}
+	body := d.File(name, src, jobKeys(&spec)...)
+	if err := d.Err(); err != nil {
+		return spec, d, hclfile.Hinted(err, noJobFile(name, body, d))
+	}
+	return spec, d, nil
+}
+
+// Print writes a job as the job file that says all of it. What Parse reads from it is spec again, if that is expanded.
+func Print(spec model.JobSpec) (string, error) {
+	p := hclfile.Printer{Filled: filledIn}
+	return p.Print(jobKeys(&spec)...)
+}
+
+// Keys lists every key of a job file in the order of the tables that decode it.
+func Keys() []hclfile.Key { return hclfile.Keys(jobKeys(&model.JobSpec{})...) }
+
+// noJobFile is what to do about a file that is not a job file; "" if it looks like one. The body is nil if it could not
+// be parsed.
+func noJobFile(name string, body hcl.Body, d *hclfile.Decoder) string {
+	const example = "a job file is HCL; for an example: outspan job init"
+	switch {
+	case hclfile.Has(body, "server", "agent", "data_dir"):
+		return "this is a file of a server or an agent; check it with: outspan config validate " + name
+	case hclfile.Has(body, "job"):
+		return ""
+	case hclfile.Has(body, "group"):
+		return "put it into: job \"NAME\" { ... }"
+	case body != nil || d.NoHCL():
+		return example
+	}
+	return ""
+}

@@ -1,0 +1,171 @@
+package jobfile
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/outspan/outspan/internal/hclfile"
+	"github.com/outspan/outspan/model"
+)
+
+// pieces are what texts are made of that HCL could take for something else.
+var pieces = []string{
+	"a", "é", " ", "\"", "\\", "\\a", "\n", "\r", "\t", "\x00", "\x1b", "\x7f", "\u00a0", "$", "%", "{", "}", "${", "%{", "$${", "${x}", "${slot}",
+	"${node.id}", "😀", "\U0010fffd", "#", "//", "<<EOT",
+}
+
+// generator makes values of which no field is empty: what a key of the tables leaves out is lost then.
+type generator struct {
+	rand  *rand.Rand
+	count int
+}
+
+// text is a text unlike every other one.
+func (g *generator) text() string {
+	g.count++
+	text := fmt.Sprintf("t%d", g.count)
+	for range g.rand.IntN(6) {
+		text += pieces[g.rand.IntN(len(pieces))]
+	}
+	return text
+}
+
+func (g *generator) fill(v reflect.Value) {
+	if v.Type() == reflect.TypeFor[model.Duration]() {
+		v.SetInt(1 + g.rand.Int64N(1<<40))
+		return
+	}
+	switch v.Kind() {
+	case reflect.String:
+		v.SetString(g.text())
+	case reflect.Bool:
+		v.SetBool(true)
+	case reflect.Int:
+		v.SetInt(1 + g.rand.Int64N(65535)) // ports, and what is no larger
+	case reflect.Int64:
+		v.SetInt(1 + g.rand.Int64N(1<<31))
+	case reflect.Uint64:
+		v.SetUint(g.rand.Uint64())
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		g.fill(v.Elem())
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 1+g.rand.IntN(3), 3))
+		for i := range v.Len() {
+			g.fill(v.Index(i))
+		}
+	case reflect.Map:
+		v.Set(reflect.MakeMap(v.Type()))
+		for range 1 + g.rand.IntN(3) {
+			key, value := reflect.New(v.Type().Key()).Elem(), reflect.New(v.Type().Elem()).Elem()
+			g.fill(key)
+			g.fill(value)
+			v.SetMapIndex(key, value)
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			g.fill(v.Field(i))
+		}
+	default:
+		panic("no value for " + v.Type().String())
+	}
+}
+
+// Whatever a job says, in every field, it says as a file too.
+func TestPrintKeepsEveryField(t *testing.T) {
+	for seed := range uint64(100) {
+		g := &generator{rand: rand.New(rand.NewPCG(seed, 0))}
+		var spec model.JobSpec
+		g.fill(reflect.ValueOf(&spec).Elem())
+		spec.Class = "batch" // a name: outside of groups nothing is filled in
+		// A command may name a port of its group.
+		group := &spec.Groups[0]
+		group.Ports[0].Name = "http"
+		group.Exec.Args = append(group.Exec.Args, "$${port.http}"+g.text())
+		if seed%3 == 0 {
+			group.Role, group.Count = model.RoleSystem, 1
+		}
+		text, err := Print(spec)
+		if err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+		back, _, err := decode("back.hcl", []byte(text))
+		if err != nil {
+			t.Fatalf("seed %d: %v\n%s", seed, err, text)
+		}
+		if diff := cmp.Diff(spec, back); diff != "" {
+			t.Fatalf("seed %d: the job of the file differs (-printed +read):\n%s\n%s", seed, diff, text)
+		}
+	}
+}
+
+// Zero values come back, too: what is left out of the file is what a file without it says.
+func TestPrintKeepsDefaults(t *testing.T) {
+	spec := model.JobSpec{Name: "web", Groups: []model.GroupSpec{{
+		Name: "http", Exec: model.ExecSpec{Command: "/bin/web"}, Ports: []model.PortSpec{{Name: "http"}},
+		Hooks: []model.HookSpec{{Name: "before_stop", Exec: []string{"/bin/bye"}}}, Budget: &model.BudgetSpec{Rate: &model.RateSpec{}},
+		Exclusive: &model.ExclusiveSpec{}, Peers: &model.PeersSpec{}, RoleCheck: &model.RoleCheckSpec{}, Checks: []model.CheckSpec{{Name: "alive"}},
+	}}}
+	for _, spec := range []model.JobSpec{spec, spec.Expand()} {
+		text, err := Print(spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		back, _, err := decode("back.hcl", []byte(text))
+		if err != nil {
+			t.Fatalf("%v\n%s", err, text)
+		}
+		if diff := cmp.Diff(spec, back); diff != "" {
+			t.Errorf("the job of the file differs (-printed +read):\n%s\n%s", diff, text)
+		}
+	}
+}
+
+// What is printed first is still in the reference's order there.
+func TestPrintOrder(t *testing.T) {
+	text, err := Print(model.JobSpec{Name: "web", Groups: []model.GroupSpec{{Name: "http", Hooks: []model.HookSpec{{Name: "after_start"}}, Exclusive: &model.ExclusiveSpec{}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := 0
+	for _, key := range []string{"count ", "exclusive {", "exec {", "resources {", "hook ", "stop {", "toleration {"} {
+		i := strings.Index(text, key)
+		if i < at {
+			t.Errorf("%q stands at %d, after %d:\n%s", key, i, at, text)
+		}
+		at = i
+	}
+	var groups []string
+	for _, k := range hclfile.Keys(jobKeys(&model.JobSpec{})...) {
+		if strings.Count(k.Path, ".") == 2 && k.Type == "block" {
+			groups = append(groups, strings.TrimPrefix(k.Path, "job.group."))
+		}
+	}
+	if len(groups) < 20 || groups[len(groups)-1] != "hook" {
+		t.Errorf("blocks of the reference: %v", groups)
+	}
+}
+
+// What job validate prints means the same as what it read, whatever stands in its texts.
+func TestPrintKeepsTexts(t *testing.T) {
+	spec := model.JobSpec{Name: "j", Groups: []model.GroupSpec{{
+		Name: "g", Count: 1, Env: map[string]string{"TEXT": "a\tb\x07\b\"\\ ü ${HOME} $${x} %{if} ${port.p} ${slot}"},
+		Exec: model.ExecSpec{Command: "/bin/x", Args: []string{"${port.p}", "${node.name}", "$", "%", "${"}}, Ports: []model.PortSpec{{Name: "p"}},
+	}}}.Expand()
+	text, err := Print(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	back, err := Parse("back.hcl", []byte(text))
+	if err != nil {
+		t.Fatalf("%v in\n%s", err, text)
+	}
+	if diff := cmp.Diff(spec, back.Expand()); diff != "" {
+		t.Errorf("-want +got\n%s\n%s", diff, text)
+	}
+}
