@@ -14,7 +14,7 @@ var arrows = map[string][]string{
 	"api":       {"model"},
 	"fsm":       {"model", "internal/canon"},
 	"reconcile": {"model", "fsm"},
-	"sim":       {"model", "fsm", "reconcile"},
+	"sim":       {"model", "fsm", "reconcile", "internal/testbed/invariant"},
 	"transport": {"model", "fsm", "api"},
 	"cluster":   {"model", "fsm", "transport"},
 	"agent":     {"model", "transport", "internal/erase"},
@@ -183,6 +183,8 @@ func TestBarredImport(t *testing.T) {
 		{"cluster", module + "/internal/testbed/memdisk", true},
 		{"internal/testbed/invariant", "time", true},
 		{"internal/testbed/invariant", module + "/reconcile", true},
+		{"sim", module + "/internal/testbed/invariant", false},
+		{"sim", module + "/internal/testbed/memnet", true},
 		{"internal/testbed/other", "fmt", true},
 		{"shared", "fmt", true},
 	}

@@ -23,6 +23,7 @@ type Judge struct {
 	rails   []railed           // S7
 	retried map[model.GroupID][]model.Time
 	ended   map[model.InstanceID]uint64 // S9: since which index
+	gone    map[model.InstanceID]bool   // S9: of those the ones whose row is gone, too
 	ids     map[model.RequestID]uint64  // S4: entries that took a request for new
 }
 
@@ -30,7 +31,7 @@ type Judge struct {
 func New() *Judge {
 	return &Judge{
 		windows: map[string]*window{}, retried: map[model.GroupID][]model.Time{}, ended: map[model.InstanceID]uint64{},
-		ids: map[model.RequestID]uint64{},
+		gone: map[model.InstanceID]bool{}, ids: map[model.RequestID]uint64{},
 	}
 }
 
@@ -56,6 +57,18 @@ func (j *Judge) rows(s *Step) (found fsm.Findings) {
 		one(&found, s)
 	}
 	return found
+}
+
+// taken visits the commands of the groups that the entry carried out, group by group.
+func (s *Step) taken(visit func(group []fsm.Command, command fsm.Command)) {
+	for i, group := range s.Entry.Groups {
+		if s.Results[i].Refusal != nil || s.Results[i].Replay {
+			continue
+		}
+		for _, command := range group {
+			visit(group, command)
+		}
+	}
 }
 
 // began lists the instances whose stop began with this entry, as they were before and are now.

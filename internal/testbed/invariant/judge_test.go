@@ -70,6 +70,13 @@ func (d *docket) entry(actor model.Actor, commands ...fsm.Command) *Step {
 	return &Step{Before: &before, After: &after, Index: index, Term: 1, Entry: e, Results: results}
 }
 
+// unsaid is an entry that did something else than its commands say.
+func (d *docket) unsaid(command fsm.Command) *Step {
+	s := d.entry(model.ActorLeader, command)
+	s.Entry.Groups = [][]fsm.Command{{&fsm.HoldSet{}}}
+	return s
+}
+
 func (d *docket) place(id model.InstanceID, g model.GroupID, slot int, node model.NodeID) {
 	d.t.Helper()
 	d.apply(model.ActorLeader, &fsm.InstancePlace{ID: id, Group: g, Slot: slot, Version: 1, Node: node, Cause: model.CauseScaleUp})
@@ -182,6 +189,22 @@ func TestJudgesCanFail(t *testing.T) {
 			d.judge.ended["w0"] = 3
 			return d.entry("agent:n1", report("n1", "w0", 2, model.ObservedUnready))
 		}},
+		{fsm.S9, "an instance that nobody placed", func(d *docket) *Step {
+			return d.unsaid(&fsm.InstancePlace{ID: "w2", Group: "web/http", Slot: 0, Version: 1, Node: "n2", Replaces: "w0", Cause: model.CauseNodeDraining})
+		}},
+		{fsm.S9, "an instance that was deleted", func(d *docket) *Step {
+			d.judge.gone["w2"] = true
+			return d.entry(model.ActorLeader, &fsm.InstancePlace{ID: "w2", Group: "web/http", Slot: 0, Version: 1, Node: "n2", Replaces: "w0", Cause: model.CauseNodeDraining})
+		}},
+		{fsm.S9, "a node that nobody registered", func(d *docket) *Step {
+			return d.unsaid(&fsm.NodeRegister{
+				ID: "n3", Name: "n3", Agent: model.AgentInfo{BootID: "b", Address: "127.0.0.1", Key: []byte("k")},
+				Shape: model.NodeShape{Capacity: model.Resources{CPU: 4000, MemoryBytes: docketNode}, PortMin: 20000, PortMax: 20999},
+			})
+		}},
+		{fsm.S9, "a job that nobody submitted", func(d *docket) *Step {
+			return d.unsaid(&fsm.JobSubmit{Spec: job("new", "", group("g", 1, 64<<20))})
+		}},
 		{fsm.S10, "an old term", func(d *docket) *Step {
 			s := d.entry(model.ActorLeader, &fsm.NodeIntent{ID: "n2", Intent: model.IntentCordoned})
 			s.Entry.Term, s.Term = 1, 2
@@ -190,6 +213,24 @@ func TestJudgesCanFail(t *testing.T) {
 		{fsm.S11, "nobody takes it", func(d *docket) *Step {
 			s, i := d.stop("l0")
 			i.Marks.StopCause = model.CausePreempted
+			return s
+		}},
+		{fsm.S11, "with another entry's placement", func(d *docket) *Step {
+			s := d.entry("cli:x", &fsm.NodeIntent{ID: "n2", Intent: model.IntentCordoned})
+			s.Entry.Groups = [][]fsm.Command{{&fsm.InstanceStop{ID: "l0", Cause: model.CausePreempted, By: "w0"}}}
+			return s
+		}},
+		{fsm.S12, "a move during a hold", func(d *docket) *Step {
+			d.apply(model.ActorLeader, &fsm.HoldSet{Active: true, Reason: "test"})
+			s := d.entry("cli:x", &fsm.NodeIntent{ID: "n2", Intent: model.IntentCordoned})
+			s.Entry.Groups = [][]fsm.Command{{&fsm.InstanceMove{ID: "w0"}}}
+			return s
+		}},
+		{fsm.S12, "a preemption during a hold", func(d *docket) *Step {
+			d.apply(model.ActorLeader, &fsm.HoldSet{Active: true, Reason: "test"})
+			s := d.entry(model.ActorLeader, &fsm.InstancePlace{ID: "w2", Group: "web/http", Slot: 0, Version: 1, Node: "n2", Replaces: "w0", Cause: model.CauseNodeDraining})
+			w2, _ := s.After.Instances.Get("w2")
+			w2.Links.Awaits = []model.InstanceID{"l0"}
 			return s
 		}},
 		{fsm.S12, "offline during a hold", func(d *docket) *Step {
@@ -202,6 +243,17 @@ func TestJudgesCanFail(t *testing.T) {
 		}},
 		{fsm.S15, "another node's instance", func(d *docket) *Step {
 			return d.entry("agent:n2", report("n1", "w0", 2, model.ObservedUnready))
+		}},
+		{fsm.S15, "a stop of another node's instance", func(d *docket) *Step {
+			return d.entry("agent:n2", &fsm.InstanceStop{ID: "w0", Cause: model.CauseUser, Bypass: true})
+		}},
+		{fsm.S15, "another node's troubles", func(d *docket) *Step {
+			said := &model.SelfReport{Gen: 1, Troubles: []model.Trouble{{Check: model.SelfDiskFull}}}
+			s := d.entry("agent:n2", &fsm.NodeReport{ID: "n1", Self: said})
+			was, _ := s.Before.Nodes.Get("n1")
+			now, _ := s.After.Nodes.Get("n1")
+			now.Health = was.Health
+			return s
 		}},
 	} {
 		t.Run(test.id.String()+" "+test.name, func(t *testing.T) {

@@ -10,8 +10,9 @@ import (
 )
 
 // deleted is S9: an instance that ended or was deleted is never there again, whoever reports it late and whatever name
-// is used again; and a job that was purged takes nothing of the old one over.
+// is used again; a job that was purged takes nothing of the old one over; and what is new was made by this entry.
 func (j *Judge) deleted(f *fsm.Findings, s *Step) {
+	j.made(f, s)
 	if s.Before.Instances.Same(s.After.Instances) {
 		return
 	}
@@ -31,6 +32,41 @@ func (j *Judge) deleted(f *fsm.Findings, s *Step) {
 	for id := range s.Before.Instances.All() {
 		if _, known := j.ended[id]; !known && !s.After.Instances.Has(id) {
 			j.ended[id] = s.After.Index
+		}
+		if !s.After.Instances.Has(id) {
+			j.gone[id] = true
+		}
+	}
+}
+
+// made is the part of S9 that commands show.
+func (j *Judge) made(f *fsm.Findings, s *Step) {
+	placed, registered, submitted := map[model.InstanceID]bool{}, map[model.NodeID]bool{}, map[model.JobName]bool{}
+	s.taken(func(_ []fsm.Command, command fsm.Command) {
+		switch one := command.(type) {
+		case *fsm.InstancePlace:
+			placed[one.ID] = true
+		case *fsm.InstanceAdopt:
+			placed[one.ID] = true
+		case *fsm.NodeRegister:
+			registered[one.ID] = true
+		case *fsm.JobSubmit:
+			submitted[one.Spec.Name] = true
+		}
+	})
+	s.placed(func(i *fsm.Instance) {
+		if !placed[i.ID] || j.gone[i.ID] {
+			f.Add(fsm.S9, "instance %s is there again", i.ID)
+		}
+	})
+	for id := range s.After.Nodes.All() {
+		if !s.Before.Nodes.Has(id) && !registered[id] {
+			f.Add(fsm.S9, "node %s is there again", id)
+		}
+	}
+	for name := range s.After.Jobs.All() {
+		if !s.Before.Jobs.Has(name) && !submitted[name] {
+			f.Add(fsm.S9, "job %s is there again", name)
 		}
 	}
 }
@@ -81,7 +117,8 @@ func (j *Judge) strangers(f *fsm.Findings, s *Step) {
 		if own(id) || ok && was == n {
 			continue
 		}
-		if !ok || was.Health != n.Health || was.Agent.Epoch != n.Agent.Epoch || was.Agent.BootID != n.Agent.BootID || was.FactsGen != n.FactsGen || was.Return != n.Return || was.Intent != n.Intent {
+		if !ok || was.Health != n.Health || was.Agent.Epoch != n.Agent.Epoch || was.Agent.BootID != n.Agent.BootID || was.FactsGen != n.FactsGen || was.Return != n.Return || was.Intent != n.Intent ||
+			!slices.Equal(was.Self.Troubles, n.Self.Troubles) {
 			f.Add(fsm.S15, "agent %s changed node %s", name, n.Name)
 		}
 	}
@@ -91,17 +128,26 @@ func (j *Judge) strangers(f *fsm.Findings, s *Step) {
 			if ok && was == i || own(i.Node) {
 				continue
 			}
-			if !ok || was.Status.Observed != i.Status.Observed || was.Status.Generation != i.Status.Generation || len(was.Status.Facts) != len(i.Status.Facts) {
-				f.Add(fsm.S15, "agent %s changed what is observed of instance %s on node %s", name, id, i.Node)
+			if !ok || was.Desired != i.Desired || was.Status.Observed != i.Status.Observed || was.Status.Generation != i.Status.Generation || len(was.Status.Facts) != len(i.Status.Facts) {
+				f.Add(fsm.S15, "agent %s changed instance %s on node %s", name, id, i.Node)
 			}
 		}
 	}
 }
 
 // preemptions is S11: who takes the room of others is of a higher class, or of the same where that is fair and the
-// owner has the larger share; all of them begin to stop in the entry that places it, on its node; and it waits until
-// they are gone.
+// owner has the larger share; all of them begin to stop with the placement, in one group of commands, on its node; and
+// it waits until they are gone.
 func (j *Judge) preemptions(f *fsm.Findings, s *Step) {
+	s.taken(func(group []fsm.Command, command fsm.Command) {
+		stop, ok := command.(*fsm.InstanceStop)
+		if ok && stop.Cause == model.CausePreempted && !slices.ContainsFunc(group, func(other fsm.Command) bool {
+			place, ok := other.(*fsm.InstancePlace)
+			return ok && string(place.ID) == stop.By && slices.Contains(place.Awaits, stop.ID)
+		}) {
+			f.Add(fsm.S11, "instance %s was preempted for %q, which was not placed with it", stop.ID, stop.By)
+		}
+	})
 	s.began(func(was, now *fsm.Instance) {
 		if now.Marks.StopCause != model.CausePreempted {
 			return

@@ -157,7 +157,8 @@ func (j *Judge) waves(f *fsm.Findings, s *Step) {
 	})
 }
 
-// holds is S12: while a hold is set nothing involuntary begins.
+// holds is S12: while a hold is set nothing involuntary begins, and nothing is moved or preempted. A replacement that
+// had begun goes on elsewhere where people want its node empty.
 func (j *Judge) holds(f *fsm.Findings, s *Step) {
 	if !s.Before.Hold.Active || !s.After.Hold.Active {
 		return
@@ -167,10 +168,18 @@ func (j *Judge) holds(f *fsm.Findings, s *Step) {
 			f.Add(fsm.S12, "node %s was marked offline during a hold", n.Name)
 		}
 	}
+	s.taken(func(_ []fsm.Command, command fsm.Command) {
+		if move, ok := command.(*fsm.InstanceMove); ok {
+			f.Add(fsm.S12, "instance %s is moved during a hold", move.ID)
+		}
+	})
 	s.placed(func(i *fsm.Instance) {
 		old, replaces := s.Before.Instances.Get(i.Links.Replaces)
-		if i.Cause == model.CauseNodeOffline && replaces && old.Status.Observed == model.ObservedLost { // a slot that was given up before is filled
+		if i.Cause == model.CauseNodeOffline && replaces && old.Status.Observed == model.ObservedLost && !leavesAgain(s.Before, old) { // a slot that was given up before is filled
 			f.Add(fsm.S12, "instance %s replaces %s of an offline node during a hold", i.ID, old.ID)
+		}
+		if len(i.Links.Awaits) > 0 {
+			f.Add(fsm.S12, "instance %s preempts %v during a hold", i.ID, i.Links.Awaits)
 		}
 	})
 	s.began(func(was, now *fsm.Instance) {
@@ -178,4 +187,14 @@ func (j *Judge) holds(f *fsm.Findings, s *Step) {
 			f.Add(fsm.S12, "instance %s was told to stop because of an offline node during a hold", now.ID)
 		}
 	})
+}
+
+// leavesAgain reports whether an instance's replacement runs on a node that people want empty.
+func leavesAgain(st *fsm.State, i *fsm.Instance) bool {
+	next, ok := st.Successor(i)
+	if !ok {
+		return false
+	}
+	n, ok := st.Nodes.Get(next.Node)
+	return ok && n.Health == model.HealthOnline && n.Intent != model.IntentActive
 }
