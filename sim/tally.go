@@ -10,6 +10,9 @@ import (
 
 // count notes what an entry did, so that a test can say that each behaviour was reached.
 func (j *judge) count(c *committed) {
+	if c.entry.Term != 0 && c.entry.Term != c.term {
+		j.counts[CountStaleTerm]++
+	}
 	for i, r := range c.results {
 		if r.Refusal != nil {
 			j.countRefusal(c, c.entry.Groups[i], r.Refusal)

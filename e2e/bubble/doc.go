@@ -6,9 +6,8 @@
 //
 //   - replaying it from the log, and from a snapshot and what follows, gives the state that the server published (S5);
 //     all servers agree at equal indexes;
-//   - the court (invariant_test.go) judges each step by S1 to S15 from the rows themselves, beside fsm.Check and
-//     CheckStep; a finding begins with the id of its invariant, and TestJudgesCanFail shows that each judge finds what
-//     it is there for;
+//   - internal/testbed/invariant judges each step by S1 to S15 from the rows themselves, beside fsm.Check and
+//     CheckStep;
 //   - what clients were told about their requests is what the log did, once (S4);
 //   - what programs really do is judged by themselves: the memory of a machine, one holder of a slot and growing
 //     epochs, the last copy in sync (S1, S2, S6).

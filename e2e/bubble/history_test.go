@@ -11,6 +11,7 @@ import (
 
 	"github.com/outspan/outspan/cluster"
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/internal/testbed/invariant"
 )
 
 // history is every entry that any server has applied, replayed from the log into a state of its own, and judged. Safe
@@ -24,7 +25,7 @@ type history struct {
 	states  map[uint64]fsm.State // after each entry
 	digests map[uint64]string    // of some of them
 	entries []committed
-	court   *court
+	judges  *invariant.Judge
 	restart fsm.State                 // what a server that began with a snapshot would have; see copied
 	up      map[string]*serverProcess // those that run
 	ears    ears
@@ -38,7 +39,7 @@ type committed struct {
 }
 
 func newHistory(t *testing.T) *history {
-	return &history{t: t, state: fsm.NewState(), states: map[uint64]fsm.State{}, digests: map[uint64]string{}, court: newCourt(), up: map[string]*serverProcess{}, ears: ears{}}
+	return &history{t: t, state: fsm.NewState(), states: map[uint64]fsm.State{}, digests: map[uint64]string{}, judges: invariant.New(), up: map[string]*serverProcess{}, ears: ears{}}
 }
 
 // follow looks at everything that a server publishes, until its context ends.
@@ -106,7 +107,7 @@ func (h *history) look(name string, log cluster.LogStore, state fsm.State, compa
 func (h *history) restored(state fsm.State) {
 	h.state, h.base = state, state.Index
 	h.states[state.Index] = state
-	h.court, h.restart = newCourt(), fsm.State{}
+	h.judges, h.restart = invariant.New(), fsm.State{}
 }
 
 // replay applies the entries up to index.
@@ -131,7 +132,8 @@ func (h *history) replay(log cluster.LogStore, index uint64) error {
 		h.state, results = before.Apply(i, l.Term, entry)
 		h.states[i] = h.state
 		h.entries = append(h.entries, committed{i, l.Term, entry, results})
-		h.step(step{before, h.state, h.entries[len(h.entries)-1]})
+		after := h.state
+		h.step(&invariant.Step{Before: &before, After: &after, Index: i, Term: l.Term, Entry: entry, Results: results})
 	}
 	return nil
 }
@@ -153,12 +155,12 @@ func (h *history) entry(log cluster.LogStore, index uint64) (raft.Log, error) {
 }
 
 // step judges one entry.
-func (h *history) step(s step) {
-	for _, err := range h.court.judge(s) {
-		h.t.Errorf("%v\n\tat entry %d: %s%s", err, s.after.Index, kinds(s.entry.Entry), refusals(s.entry.results))
+func (h *history) step(s *invariant.Step) {
+	for _, finding := range h.judges.Step(s) {
+		h.t.Errorf("%v\n\tat entry %d: %s%s", finding, s.Index, kinds(s.Entry), refusals(s.Results))
 	}
 	if err := h.silence(s); err != nil {
-		h.t.Errorf("%v\n\tat entry %d: %s", err, s.after.Index, kinds(s.entry.Entry))
+		h.t.Errorf("%v\n\tat entry %d: %s", err, s.Index, kinds(s.Entry))
 	}
 	h.copied(s)
 }

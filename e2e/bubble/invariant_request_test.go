@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/internal/testbed/invariant"
 	"github.com/outspan/outspan/model"
 )
 
@@ -66,14 +67,14 @@ type outcome struct {
 }
 
 // durable is S4 over a whole history: every request that was acknowledged was carried out by exactly one entry, and is
-// remembered; every refused one by none; those that nobody knows of at most once, which court.once sees.
+// remembered; every refused one by none; those that nobody knows of at most once, which invariant.Judge sees.
 func (r *receipts) durable(entries []committed, last fsm.State) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var f findings
+	var f fsm.Findings
 	log := map[model.RequestID]outcome{}
 	for _, e := range entries {
-		if e.Request == "" || len(e.results) == 0 || e.results[0].Replay || refusedAs(e.results[0], model.CodeRequestConflict, model.CodeBusy) {
+		if e.Request == "" || len(e.results) == 0 || e.results[0].Replay || invariant.RefusedAs(e.results[0], model.CodeRequestConflict, model.CodeBusy) {
 			continue
 		}
 		log[e.Request] = outcome{e.index, !slices.ContainsFunc(e.results, func(x fsm.Result) bool { return x.Refusal != nil })}
@@ -83,16 +84,16 @@ func (r *receipts) durable(entries []committed, last fsm.State) error {
 		done, logged := log[id]
 		switch {
 		case one.told == answeredDone && !logged:
-			f.add("S4: %s (request %s) was acknowledged, and no entry holds it", one.what, id)
+			f.Add(fsm.S4, "%s (request %s) was acknowledged, and no entry holds it", one.what, id)
 		case one.told == answeredDone && !done.accepted:
-			f.add("S4: %s (request %s) was acknowledged, and entry %d refused it", one.what, id, done.index)
+			f.Add(fsm.S4, "%s (request %s) was acknowledged, and entry %d refused it", one.what, id, done.index)
 		case one.told == answeredDone && !last.Requests.Has(id):
-			f.add("S4: %s (request %s) was carried out at index %d, and is not remembered", one.what, id, done.index)
+			f.Add(fsm.S4, "%s (request %s) was carried out at index %d, and is not remembered", one.what, id, done.index)
 		case one.told == answeredRefused && logged && done.accepted:
-			f.add("S4: %s (request %s) was refused (%v), and entry %d carried it out", one.what, id, one.err, done.index)
+			f.Add(fsm.S4, "%s (request %s) was refused (%v), and entry %d carried it out", one.what, id, one.err, done.index)
 		}
 	}
-	return f.err()
+	return f.Err()
 }
 
 // forget drops what clients were told so far: a person has restored an older state.
@@ -116,13 +117,13 @@ func (r *receipts) acknowledged() (ids []model.RequestID) {
 
 // allThere is S4 for the state with which a server begins to lead: what was acknowledged before is in it.
 func allThere(acknowledged []model.RequestID, state fsm.State) error {
-	var f findings
+	var f fsm.Findings
 	for _, id := range acknowledged {
 		if !state.Requests.Has(id) {
-			f.add("S4: request %s was acknowledged, and is not in the state", id)
+			f.Add(fsm.S4, "request %s was acknowledged, and is not in the state", id)
 		}
 	}
-	return f.err()
+	return f.Err()
 }
 
 // summary counts requests by what became of them.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/outspan/outspan/cluster"
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/internal/testbed/invariant"
 	"github.com/outspan/outspan/model"
 )
 
@@ -64,21 +65,19 @@ const lateForHearings = 200 * time.Millisecond
 
 // silence is S13: a node that a majority of the servers heard within T/2 is never marked offline. It asks the servers
 // when the first of them has applied the entry, which is a moment after it was written.
-func (h *history) silence(s step) error {
-	h.ears.listen(h.up, half(s.before.Settings.OfflineAfter))
-	if time.Since(time.UnixMilli(s.entry.Wall)).Abs() > lateForHearings {
+func (h *history) silence(s *invariant.Step) error {
+	h.ears.listen(h.up, half(s.Before.Settings.OfflineAfter))
+	if time.Since(time.UnixMilli(s.Entry.Wall)).Abs() > lateForHearings {
 		return nil
 	}
-	var f findings
-	for id, n := range s.after.Nodes.All() {
-		was, ok := s.before.Nodes.Get(id)
+	var f fsm.Findings
+	for id, n := range s.After.Nodes.All() {
+		was, ok := s.Before.Nodes.Get(id)
 		if ok && was.Health != model.HealthOffline && n.Health == model.HealthOffline {
-			if err := unfair(n.Name, s.before.Settings.OfflineAfter, voters, h.ears.of(id, h.up)); err != nil {
-				f = append(f, err)
-			}
+			f = append(f, unfair(n.Name, s.Before.Settings.OfflineAfter, voters, h.ears.of(id, h.up))...)
 		}
 	}
-	return f.err()
+	return f.Err()
 }
 
 const voters = 3 // of every world
@@ -89,7 +88,7 @@ func half(threshold model.Duration) time.Duration {
 
 // unfair is the rule of S13 for one node that was marked offline. The verdict that this rests on may be a heartbeat
 // old, so one that came back since does not count.
-func unfair(name string, threshold model.Duration, voters int, heard []hearing) error {
+func unfair(name string, threshold model.Duration, voters int, heard []hearing) fsm.Findings {
 	recent, verdict := 0, cluster.HeartbeatInterval(threshold)
 	for _, one := range heard {
 		if one.silent+lateForHearings < half(threshold) && one.steady > verdict+lateForHearings {
@@ -97,7 +96,7 @@ func unfair(name string, threshold model.Duration, voters int, heard []hearing) 
 		}
 	}
 	if recent > voters/2 {
-		return fmt.Errorf("S13: node %s was marked offline, and %d of %d servers heard it within %s: %v", name, recent, voters, threshold/2, heard)
+		return fsm.Findings{{Invariant: fsm.S13, Text: fmt.Sprintf("node %s was marked offline, and %d of %d servers heard it within %s: %v", name, recent, voters, threshold/2, heard)}}
 	}
 	return nil
 }
@@ -107,9 +106,9 @@ const snapshotEvery = 64
 
 // copied is S5 for snapshots: a state that was written and read again is the same, and the entries that follow lead
 // both to the same. It goes on from one snapshot until the next, and looks there.
-func (h *history) copied(s step) {
+func (h *history) copied(s *invariant.Step) {
 	if h.restart.Index != 0 {
-		h.restart, _ = h.restart.Apply(s.entry.index, s.entry.term, s.entry.Entry)
+		h.restart, _ = h.restart.Apply(s.Index, s.Term, s.Entry)
 	}
 	if len(h.entries)%snapshotEvery == 0 {
 		h.compareCopy()

@@ -13,6 +13,7 @@ import (
 
 	"github.com/outspan/outspan/agent"
 	"github.com/outspan/outspan/agent/driver"
+	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
 )
 
@@ -88,26 +89,26 @@ func (tr *truth) begin(p *program) {
 // mayBegin judges a start by what runs: S1, the machine has the memory for it; S2, nobody else has its volume or its
 // identity, and whoever has it next has a higher epoch.
 func (tr *truth) mayBegin(p *program) error {
-	var f findings
+	var f fsm.Findings
 	memory := p.memory
 	for _, other := range tr.alive {
 		if other.node == p.node {
 			memory += other.memory
 		}
 		if p.single() && other.group == p.group && other.slot == p.slot {
-			f.add("S2: instance %s is started on %s while %s runs on %s, and its slot has one holder", p.instance, p.node, other.instance, other.node)
+			f.Add(fsm.S2, "instance %s is started on %s while %s runs on %s, and its slot has one holder", p.instance, p.node, other.instance, other.node)
 		}
 	}
 	if memory > nodeMemory {
-		f.add("S1: with instance %s the programs on %s may use %d bytes, it has %d", p.instance, p.node, memory, int64(nodeMemory))
+		f.Add(fsm.S1, "with instance %s the programs on %s may use %d bytes, it has %d", p.instance, p.node, memory, int64(nodeMemory))
 	}
 	if slot := string(p.group) + "/" + p.slot; p.single() {
 		if p.epoch < tr.epochs[slot] {
-			f.add("S2: instance %s is started under the epoch %d of %s, and one ran under %d", p.instance, p.epoch, slot, tr.epochs[slot])
+			f.Add(fsm.S2, "instance %s is started under the epoch %d of %s, and one ran under %d", p.instance, p.epoch, slot, tr.epochs[slot])
 		}
 		tr.epochs[slot] = max(p.epoch, tr.epochs[slot])
 	}
-	return f.err()
+	return f.Err()
 }
 
 // single reports whether a slot of the program's group has one holder at a time.

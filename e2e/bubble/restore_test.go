@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/outspan/outspan/internal/testbed/invariant"
 	"github.com/outspan/outspan/model"
 )
 
@@ -158,12 +159,12 @@ func (w *world) diverged() string {
 	alive := map[model.InstanceID]bool{}
 	for _, id := range w.truth.running() {
 		alive[id] = true
-		if i, ok := st.Instances.Get(id); !ok || !runs(i) && i.Status.Observed != model.ObservedDraining {
+		if i, ok := st.Instances.Get(id); !ok || !invariant.Runs(i) && i.Status.Observed != model.ObservedDraining {
 			fmt.Fprintf(&b, "instance %s runs, and its state does not say so\n", id)
 		}
 	}
 	for id, i := range st.Instances.All() {
-		if (runs(i) || i.Status.Observed == model.ObservedDraining) && !alive[id] {
+		if (invariant.Runs(i) || i.Status.Observed == model.ObservedDraining) && !alive[id] {
 			fmt.Fprintf(&b, "instance %s is %s, and it does not run\n", id, i.Status.Observed)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/agent/driver"
+	"github.com/outspan/outspan/internal/testbed/invariant"
 	"github.com/outspan/outspan/model"
 )
 
@@ -231,7 +232,7 @@ func (w *world) judgeCopies(p *program) {
 	}
 	state := w.history.last()
 	i, ok := state.Instances.Get(p.instance)
-	if !ok || !fromOutside(i.Marks.StopCause) || bypassed(i) || lenient(step{before: state, after: state}, i) || now.Sub(w.lastLoss(p.group)) < factsLag {
+	if !ok || !invariant.FromOutside(i.Marks.StopCause) || invariant.Bypassed(i) || invariant.Lenient(&invariant.Step{Before: &state, After: &state}, i) || now.Sub(w.lastLoss(p.group)) < factsLag {
 		return
 	}
 	w.t.Errorf("S6: instance %s of %s gets its stop signal for %s (%s), and no other copy of it has been in sync for %s", p.instance, p.group, i.Marks.StopCause, i.Marks.StopReason, factsLag)

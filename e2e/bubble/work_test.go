@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/internal/testbed/invariant"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/reconcile"
 	"github.com/outspan/outspan/transport"
@@ -329,7 +330,7 @@ type because interface {
 }
 
 func missingReasons(st fsm.State, why because) error {
-	var f findings
+	var f fsm.Findings
 	for id, g := range st.Groups.All() {
 		if g.Role == model.RoleSystem {
 			continue
@@ -341,13 +342,13 @@ func missingReasons(st fsm.State, why because) error {
 			}
 		}
 		if len(filled) < g.Count && why.Pending(id) == nil {
-			f.add("S14: %d slots of the %d of %s have an instance, and nothing says why", len(filled), g.Count, id)
+			f.Add(fsm.S14, "%d slots of the %d of %s have an instance, and nothing says why", len(filled), g.Count, id)
 		}
 	}
 	for id, i := range st.Instances.All() {
-		if i.Desired == model.DesiredRunning && i.Eviction.Requested && runs(i) && !i.Eviction.Preparing && len(why.Waiting(id)) == 0 {
-			f.add("S14: instance %s of %s should be evicted for %s since %d, and nothing says what it waits for", id, i.Group, i.Eviction.Cause, i.Eviction.Since)
+		if i.Desired == model.DesiredRunning && i.Eviction.Requested && invariant.Runs(i) && !i.Eviction.Preparing && len(why.Waiting(id)) == 0 {
+			f.Add(fsm.S14, "instance %s of %s should be evicted for %s since %d, and nothing says what it waits for", id, i.Group, i.Eviction.Cause, i.Eviction.Since)
 		}
 	}
-	return f.err()
+	return f.Err()
 }

@@ -5,6 +5,7 @@ import (
 	"go/ast"
 	"go/token"
 	"go/types"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -16,9 +17,10 @@ var clocks = map[string]bool{
 }
 
 // deterministic reports whether the same input must give the same result in this file: everywhere in model, fsm,
-// reconcile and the simulation of them but where they wait.
+// reconcile, the judges of histories and the simulation but where they wait.
 func deterministic(s source, n ast.Node) bool {
-	return (s.room() == "model" || s.room() == "fsm" || s.room() == "reconcile" || s.room() == "sim") && !waits(s, n)
+	rooms := []string{"model", "fsm", "reconcile", "sim", "internal/testbed/invariant"}
+	return slices.Contains(rooms, s.room()) && !waits(s, n)
 }
 
 // waits reports whether n is in a file of its room that may wait: fsm's Machine, which is about when a state is seen
@@ -275,6 +277,8 @@ func TestDeterminismFindings(t *testing.T) {
 	}
 	want(t, determinismFindings(fixture(t, module+"/fsm", disorderly)), all...)
 	want(t, determinismFindings(fixture(t, module+"/reconcile", disorderly)), all...)
+	want(t, determinismFindings(fixture(t, module+"/internal/testbed/invariant", disorderly)), all...)
+	want(t, determinismFindings(fixture(t, module+"/internal/testbed/memnet", disorderly)))
 	want(t, determinismFindings(fixture(t, module+"/agent", disorderly)))
 	want(t, clonedFindings(fixture(t, module+"/fsm", disorderly)), "fixture.go:14: a method named Copy")
 }

@@ -14,7 +14,7 @@ var arrows = map[string][]string{
 	"api":       {"model"},
 	"fsm":       {"model", "internal/canon"},
 	"reconcile": {"model", "fsm"},
-	"sim":       {"model", "fsm", "reconcile"},
+	"sim":       {"model", "fsm", "reconcile", "internal/testbed/invariant"},
 	"client":    {"model", "api", "internal/reach"},
 	"transport": {"model", "fsm", "api", "internal/reach"},
 	"cluster":   {"model", "fsm", "transport"},
@@ -43,9 +43,10 @@ var arrows = map[string][]string{
 	"internal/rules":      {},
 	"internal/testreport": {},
 
-	"internal/testbed/crowd":   {"model", "cluster", "transport"},
-	"internal/testbed/memdisk": {},
-	"internal/testbed/memnet":  {},
+	"internal/testbed/crowd":     {"model", "cluster", "transport"},
+	"internal/testbed/invariant": {"model", "fsm"},
+	"internal/testbed/memdisk":   {},
+	"internal/testbed/memnet":    {},
 }
 
 // planted is the room of the bugs that tests put back: where a rule can be taken away, it is asked. It has no code in a
@@ -78,6 +79,8 @@ var barred = map[string][]string{
 	"model":     {"time", "math/rand", "crypto/rand", "net", "os", "log", "syscall", "runtime", "unsafe", "context", "io/fs"},
 	"fsm":       {"time", "math/rand", "crypto/rand", "net", "os", "log", "syscall", "runtime", "unsafe", "context", "io/fs"},
 	"reconcile": {"math/rand", "crypto/rand", "net", "os", "log", "syscall", "unsafe", "io/fs"},
+
+	"internal/testbed/invariant": {"time", "math/rand", "crypto/rand", "net", "os", "log", "syscall", "runtime", "unsafe", "context", "io/fs"},
 }
 
 // libraries is all that a room needs beside the standard library. A room that is not listed may use any library.
@@ -202,6 +205,10 @@ func TestBarredImport(t *testing.T) {
 		{"internal/testbed/memnet", module + "/internal/testbed/memdisk", true},
 		{"internal/testbed/memdisk", module + "/cluster", true},
 		{"cluster", module + "/internal/testbed/memdisk", true},
+		{"internal/testbed/invariant", "time", true},
+		{"internal/testbed/invariant", module + "/reconcile", true},
+		{"sim", module + "/internal/testbed/invariant", false},
+		{"sim", module + "/internal/testbed/memnet", true},
 		{"internal/testbed/other", "fmt", true},
 		{"shared", "fmt", true},
 	}

@@ -1,7 +1,8 @@
-package bubble
+package invariant
 
 import (
-	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
@@ -11,6 +12,13 @@ import (
 // scale-down as far as it stops what serves.
 func underBudget(cause model.Cause) bool { return cause.Voluntary() || cause == model.CauseScaleDown }
 
+// goesWithNode reports whether an instance of a group that has one on every node leaves because its node does: its
+// group lacks nothing then, and no budget counts it.
+func (s *Step) goesWithNode(i *fsm.Instance) bool {
+	g, ok := s.After.Groups.Get(i.Group)
+	return ok && g.Role == model.RoleSystem && i.Marks.StopCause == model.CauseNodeDraining
+}
+
 // scope is one budget: that of a group, or a shared one with its groups.
 type scope struct {
 	name          string
@@ -19,17 +27,17 @@ type scope struct {
 }
 
 // scopes lists the budgets of the groups that lost something with the entry.
-func (s step) scopes(lost map[model.GroupID]bool) []scope {
+func (s *Step) scopes(lost map[model.GroupID]bool) []scope {
 	var all []scope
-	for id := range lost {
-		now, there := s.after.Groups.Get(id)
-		was, known := s.before.Groups.Get(id)
+	for _, id := range slices.Sorted(maps.Keys(lost)) {
+		now, there := s.After.Groups.Get(id)
+		was, known := s.Before.Groups.Get(id)
 		if there && known {
 			all = append(all, scope{"group/" + string(id), []model.GroupID{id}, was.Budget, now.Budget})
 		}
 	}
-	for name, b := range s.after.Budgets.All() {
-		old, known := s.before.Budgets.Get(name)
+	for name, b := range s.After.Budgets.All() {
+		old, known := s.Before.Budgets.Get(name)
 		if !known {
 			continue
 		}
@@ -60,10 +68,10 @@ func readyOf(st *fsm.State, groups []model.GroupID) int {
 // budgets is S3: a voluntary stop never lowers ready below min_ready, nor is anything stopped at all when it is already
 // below, except by recorded force. Commands of one entry see each other, so each budget is judged by what the entry did
 // in all.
-func (c *court) budgets(s step) error {
+func (j *Judge) budgets(f *fsm.Findings, s *Step) {
 	lost, ready, unready := map[model.GroupID]bool{}, map[model.GroupID]int{}, map[model.GroupID]model.InstanceID{}
 	s.began(func(was, now *fsm.Instance) {
-		if !ran(was, now) || bypassed(now) || !underBudget(now.Marks.StopCause) {
+		if !ran(was, now) || Bypassed(now) || !underBudget(now.Marks.StopCause) || s.goesWithNode(now) {
 			return
 		}
 		switch {
@@ -76,29 +84,27 @@ func (c *court) budgets(s step) error {
 		}
 	})
 	if len(lost) == 0 {
-		return nil
+		return
 	}
-	var f findings
 	for _, b := range s.scopes(lost) {
-		had, taken := readyOf(&s.before, b.groups), 0
+		had, taken := readyOf(s.Before, b.groups), 0
 		floor := min(b.before.MinReady, b.after.MinReady)
 		for _, id := range b.groups {
 			taken += ready[id]
 			if one := unready[id]; one != "" && had < floor {
-				f.add("S3: %s is not ready and was told to stop while %s had %d ready of the %d that must be", one, b.name, had, floor)
+				f.Add(fsm.S3, "%s is not ready and was told to stop while %s had %d ready of the %d that must be", one, b.name, had, floor)
 			}
 		}
 		if taken > 0 && had-taken < floor {
-			f.add("S3: %d ready of %s were told to stop, %d are left of the %d that must be", taken, b.name, had-taken, floor)
+			f.Add(fsm.S3, "%d ready of %s were told to stop, %d are left of the %d that must be", taken, b.name, had-taken, floor)
 		}
 	}
-	return f.err()
 }
 
 // tolerated reports whether a member has not been ready for longer than its group tolerates: then no budget keeps it.
-func tolerated(s step, i *fsm.Instance) bool {
-	policy, ok := s.before.Policy(i.Group)
-	return !ok || policy.Toleration.NotReady == nil || s.after.Now > i.Marks.UnreadySince.Add(*policy.Toleration.NotReady)
+func tolerated(s *Step, i *fsm.Instance) bool {
+	policy, ok := s.Before.Policy(i.Group)
+	return !ok || policy.Toleration.NotReady == nil || s.After.Now > i.Marks.UnreadySince.Add(*policy.Toleration.NotReady)
 }
 
 // window is the stops that a rate counted, and the rate.
@@ -110,42 +116,42 @@ type window struct {
 
 // rates is S3 for the rates of groups, of shared budgets and of actors: within any window no more began than are
 // allowed, whoever led.
-func (c *court) rates(s step) error {
+func (j *Judge) rates(f *fsm.Findings, s *Step) {
 	began := map[string][]model.Time{}
 	s.began(func(was, now *fsm.Instance) {
-		if ran(was, now) && now.Marks.StopCause.Voluntary() && !bypassed(now) {
-			began["group/"+string(now.Group)] = append(began["group/"+string(now.Group)], now.Marks.StopBegan)
+		if ran(was, now) && now.Marks.StopCause.Voluntary() && !Bypassed(now) {
+			if !s.goesWithNode(now) {
+				began["group/"+string(now.Group)] = append(began["group/"+string(now.Group)], now.Marks.StopBegan)
+			}
 			if actor := now.Marks.StopCause.StoppedBy(); actor != "" {
 				began["actor/"+string(actor)] = append(began["actor/"+string(actor)], now.Marks.StopBegan)
 			}
 		}
 	})
-	var f findings
 	for _, actor := range model.ActorKinds() {
-		r := s.after.Settings.ActorRate(actor)
-		c.count(&f, "actor/"+string(actor), r.Max, r.Window, false, began["actor/"+string(actor)])
+		r := s.After.Settings.ActorRate(actor)
+		j.count(f, "actor/"+string(actor), r.Max, r.Window, false, began["actor/"+string(actor)])
 	}
-	for id, g := range s.after.Groups.All() {
+	for id, g := range s.After.Groups.All() {
 		name := "group/" + string(id)
-		c.count(&f, name, g.Budget.RateMax, g.Budget.Window, !s.before.Groups.Has(id), began[name])
+		j.count(f, name, g.Budget.RateMax, g.Budget.Window, !s.Before.Groups.Has(id), began[name])
 	}
-	for id, b := range s.after.Budgets.All() {
+	for id, b := range s.After.Budgets.All() {
 		var all []model.Time
 		for _, g := range b.Groups {
 			all = append(all, began["group/"+string(g)]...)
 		}
-		c.count(&f, "budget/"+string(id), b.Resolved.RateMax, b.Resolved.Window, !s.before.Budgets.Has(id), all)
+		j.count(f, "budget/"+string(id), b.Resolved.RateMax, b.Resolved.Window, !s.Before.Budgets.Has(id), all)
 	}
-	return f.err()
 }
 
 // count adds the stops of one entry to those that a rate counts. A rate that was changed begins anew: it knows only
 // what the one before had to remember.
-func (c *court) count(f *findings, name string, most int, per model.Duration, fresh bool, stops []model.Time) {
-	w := c.windows[name]
+func (j *Judge) count(f *fsm.Findings, name string, most int, per model.Duration, fresh bool, stops []model.Time) {
+	w := j.windows[name]
 	if w == nil || fresh || w.most != most || w.per != per {
 		w = &window{most: most, per: per}
-		c.windows[name] = w
+		j.windows[name] = w
 	}
 	if most == 0 {
 		return
@@ -154,7 +160,7 @@ func (c *court) count(f *findings, name string, most int, per model.Duration, fr
 		w.stops = append(w.stops, at)
 		if i := len(w.stops) - 1; i >= most {
 			if gap := at.Sub(w.stops[i-most]); gap < per {
-				f.add("S3: %s lost %d within %s, %d within %s are allowed", name, most+1, gap, most, per)
+				f.Add(fsm.S3, "%s lost %d within %s, %d within %s are allowed", name, most+1, gap, most, per)
 			}
 		}
 	}
@@ -169,7 +175,7 @@ type railed struct {
 
 // railway is S7 for stops that nobody ordered: the rescheduler's, and those of a policy that a cordon set off. Within a
 // minute they are at most 5 % of what is to run, and one in any case.
-func (c *court) railway(s step) error {
+func (j *Judge) railway(f *fsm.Findings, s *Step) {
 	n := 0
 	s.began(func(was, now *fsm.Instance) {
 		cause := now.Marks.StopCause
@@ -178,22 +184,21 @@ func (c *court) railway(s step) error {
 		}
 	})
 	if n == 0 {
-		return nil
+		return
 	}
-	c.rails = append(c.rails, railed{s.after.Now, n})
+	j.rails = append(j.rails, railed{s.After.Now, n})
 	total, running := 0, 0
-	for _, r := range c.rails {
-		if s.after.Now.Sub(r.at) < model.Minute {
+	for _, r := range j.rails {
+		if s.After.Now.Sub(r.at) < model.Minute {
 			total += r.n
 		}
 	}
-	for _, i := range s.before.Instances.All() {
+	for _, i := range s.Before.Instances.All() {
 		if i.Desired == model.DesiredRunning {
 			running++
 		}
 	}
 	if limit := max(1, running*5/100); total > limit {
-		return fmt.Errorf("S7: %d instances of %d were told to stop within a minute without anybody's order, %d may be", total, running, limit)
+		f.Add(fsm.S7, "%d instances of %d were told to stop within a minute without anybody's order, %d may be", total, running, limit)
 	}
-	return nil
 }

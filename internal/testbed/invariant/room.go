@@ -1,21 +1,23 @@
-package bubble
+package invariant
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 
+	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
 )
 
 // rooms is S1: on each node the memory of all that is not stopped is at most what it offers, and no port is taken
 // twice. Who waits for the room of others takes it when they are gone.
-func (c *court) rooms(s step) error {
-	if s.before.Instances.Same(s.after.Instances) && s.before.Nodes.Same(s.after.Nodes) {
-		return nil
+func (j *Judge) rooms(f *fsm.Findings, s *Step) {
+	if s.Before.Instances.Same(s.After.Instances) && s.Before.Nodes.Same(s.After.Nodes) {
+		return
 	}
-	var f findings
 	memory := map[model.NodeID]int64{}
 	ports := map[string]model.InstanceID{}
-	for id, i := range s.after.Instances.All() {
+	for id, i := range s.After.Instances.All() {
 		if i.Status.Observed == model.ObservedStopped || len(i.Links.Awaits) > 0 {
 			continue
 		}
@@ -23,40 +25,38 @@ func (c *court) rooms(s step) error {
 		for _, port := range i.Claims.Ports {
 			key := fmt.Sprintf("%s:%d", i.Node, port.Number)
 			if other, taken := ports[key]; taken {
-				f.add("S1: the instances %s and %s have the same port %s", other, id, key)
+				f.Add(fsm.S1, "the instances %s and %s have the same port %s", other, id, key)
 			}
 			ports[key] = id
 		}
 	}
-	for id, bytes := range memory {
-		n, ok := s.after.Nodes.Get(id)
+	for _, id := range slices.Sorted(maps.Keys(memory)) {
+		bytes := memory[id]
+		n, ok := s.After.Nodes.Get(id)
 		if ok && bytes > n.Allocatable().MemoryBytes {
-			f.add("S1: %d bytes are placed on node %s, which offers %d", bytes, n.Name, n.Allocatable().MemoryBytes)
+			f.Add(fsm.S1, "%d bytes are placed on node %s, which offers %d", bytes, n.Name, n.Allocatable().MemoryBytes)
 		}
 	}
-	return f.err()
 }
 
 // holders is S2 as far as the state shows it: of a slot that is exclusive or has local volumes at most one instance is
 // not confirmed stopped. The programs' own truth does the rest.
-func (c *court) holders(s step) error {
-	if s.before.Instances.Same(s.after.Instances) {
-		return nil
+func (j *Judge) holders(f *fsm.Findings, s *Step) {
+	if s.Before.Instances.Same(s.After.Instances) {
+		return
 	}
-	var f findings
 	held := map[string]model.InstanceID{}
-	for id, i := range s.after.Instances.All() {
-		spec, ok := s.after.Spec(i.Group, i.Version)
+	for id, i := range s.After.Instances.All() {
+		spec, ok := s.After.Spec(i.Group, i.Version)
 		if i.Status.Observed == model.ObservedStopped || !ok || !single(spec) {
 			continue
 		}
 		slot := fmt.Sprintf("%s/%d", i.Group, i.Slot)
 		if other, taken := held[slot]; taken {
-			f.add("S2: slot %s may have one holder, and neither %s nor %s is confirmed stopped", slot, other, id)
+			f.Add(fsm.S2, "slot %s may have one holder, and neither %s nor %s is confirmed stopped", slot, other, id)
 		}
 		held[slot] = id
 	}
-	return f.err()
 }
 
 func single(spec *model.GroupSpec) bool { return spec.OneHolder() }

@@ -1,0 +1,244 @@
+package invariant
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
+)
+
+// deleted is S9: an instance that ended or was deleted is never there again, whoever reports it late and whatever name
+// is used again; a job that was purged takes nothing of the old one over; and what is new was made by this entry.
+func (j *Judge) deleted(f *fsm.Findings, s *Step) {
+	j.made(f, s)
+	if s.Before.Instances.Same(s.After.Instances) {
+		return
+	}
+	for id, i := range s.After.Instances.All() {
+		since, over := j.ended[id]
+		switch {
+		case over && !i.Terminal():
+			f.Add(fsm.S9, "instance %s ended at index %d, and is %s, %s now", id, since, i.Desired, i.Status.Observed)
+		case i.Terminal() && !over:
+			j.ended[id] = s.After.Index
+		}
+		name, _ := i.Group.Split()
+		if version, ok := s.After.JobVersion(name, i.Version); ok && version.Index > i.Marks.CreatedIndex {
+			f.Add(fsm.S9, "instance %s is of index %d, the version %d of %s that it runs of index %d: it was of another job", id, i.Marks.CreatedIndex, i.Version, name, version.Index)
+		}
+	}
+	for id := range s.Before.Instances.All() {
+		if _, known := j.ended[id]; !known && !s.After.Instances.Has(id) {
+			j.ended[id] = s.After.Index
+		}
+		if !s.After.Instances.Has(id) {
+			j.gone[id] = true
+		}
+	}
+}
+
+// made is the part of S9 that commands show.
+func (j *Judge) made(f *fsm.Findings, s *Step) {
+	placed, registered, submitted := map[model.InstanceID]bool{}, map[model.NodeID]bool{}, map[model.JobName]bool{}
+	s.taken(func(_ []fsm.Command, command fsm.Command) {
+		switch one := command.(type) {
+		case *fsm.InstancePlace:
+			placed[one.ID] = true
+		case *fsm.InstanceAdopt:
+			placed[one.ID] = true
+		case *fsm.NodeRegister:
+			registered[one.ID] = true
+		case *fsm.JobSubmit:
+			submitted[one.Spec.Name] = true
+		}
+	})
+	s.placed(func(i *fsm.Instance) {
+		if !placed[i.ID] || j.gone[i.ID] {
+			f.Add(fsm.S9, "instance %s is there again", i.ID)
+		}
+	})
+	for id := range s.After.Nodes.All() {
+		if !s.Before.Nodes.Has(id) && !registered[id] {
+			f.Add(fsm.S9, "node %s is there again", id)
+		}
+	}
+	for name := range s.After.Jobs.All() {
+		if !s.Before.Jobs.Has(name) && !submitted[name] {
+			f.Add(fsm.S9, "job %s is there again", name)
+		}
+	}
+}
+
+// terms is S10: what was decided in one term is not accepted in another.
+func (j *Judge) terms(f *fsm.Findings, s *Step) {
+	if s.Entry.Term == 0 || s.Entry.Term == s.Term {
+		return
+	}
+	for _, r := range s.Results {
+		if r.Refusal == nil || r.Refusal.Code != model.CodeStaleTerm {
+			f.Add(fsm.S10, "entry %d was decided in term %d and taken in term %d", s.Index, s.Entry.Term, s.Term)
+			return
+		}
+	}
+}
+
+// once is S4 for the log: a request is carried out by at most one entry, however often it was sent.
+func (j *Judge) once(f *fsm.Findings, s *Step) {
+	id := s.Entry.Request
+	if id == "" || slices.ContainsFunc(s.Results, func(r fsm.Result) bool { return r.Replay || RefusedAs(r, model.CodeRequestConflict, model.CodeBusy) }) {
+		return
+	}
+	if first, again := j.ids[id]; again {
+		f.Add(fsm.S4, "request %s was carried out at index %d and again at %d", id, first, s.Index)
+		return
+	}
+	j.ids[id] = s.Index
+}
+
+// RefusedAs reports whether a group of an entry was refused with one of these codes.
+func RefusedAs(r fsm.Result, codes ...model.Code) bool {
+	return r.Refusal != nil && slices.Contains(codes, r.Refusal.Code)
+}
+
+// strangers is S15: what an agent says changes what is observed of its own node and its instances, and of nothing else.
+func (j *Judge) strangers(f *fsm.Findings, s *Step) {
+	name, agent := strings.CutPrefix(string(s.Entry.Actor), "agent:")
+	if !agent {
+		return
+	}
+	own := func(id model.NodeID) bool {
+		n, ok := s.After.Nodes.Get(id)
+		return ok && (n.Name == name || string(id) == name)
+	}
+	for id, n := range s.After.Nodes.All() {
+		was, ok := s.Before.Nodes.Get(id)
+		if own(id) || ok && was == n {
+			continue
+		}
+		if !ok || was.Health != n.Health || was.Agent.Epoch != n.Agent.Epoch || was.Agent.BootID != n.Agent.BootID || was.FactsGen != n.FactsGen || was.Return != n.Return || was.Intent != n.Intent ||
+			!slices.Equal(was.Self.Troubles, n.Self.Troubles) {
+			f.Add(fsm.S15, "agent %s changed node %s", name, n.Name)
+		}
+	}
+	if !s.Before.Instances.Same(s.After.Instances) {
+		for id, i := range s.After.Instances.All() {
+			was, ok := s.Before.Instances.Get(id)
+			if ok && was == i || own(i.Node) {
+				continue
+			}
+			if !ok || was.Desired != i.Desired || was.Status.Observed != i.Status.Observed || was.Status.Generation != i.Status.Generation || len(was.Status.Facts) != len(i.Status.Facts) {
+				f.Add(fsm.S15, "agent %s changed instance %s on node %s", name, id, i.Node)
+			}
+		}
+	}
+}
+
+// preemptions is S11: who takes the room of others is of a higher class, or of the same where that is fair and the
+// owner has the larger share; all of them begin to stop with the placement, in one group of commands, on its node; and
+// it waits until they are gone.
+func (j *Judge) preemptions(f *fsm.Findings, s *Step) {
+	s.taken(func(group []fsm.Command, command fsm.Command) {
+		stop, ok := command.(*fsm.InstanceStop)
+		if ok && stop.Cause == model.CausePreempted && !slices.ContainsFunc(group, func(other fsm.Command) bool {
+			place, ok := other.(*fsm.InstancePlace)
+			return ok && string(place.ID) == stop.By && slices.Contains(place.Awaits, stop.ID)
+		}) {
+			f.Add(fsm.S11, "instance %s was preempted for %q, which was not placed with it", stop.ID, stop.By)
+		}
+	})
+	s.began(func(was, now *fsm.Instance) {
+		if now.Marks.StopCause != model.CausePreempted {
+			return
+		}
+		taker, ok := s.After.Instances.Get(model.InstanceID(now.Marks.StopReason))
+		switch {
+		case !ok || s.Before.Instances.Has(taker.ID):
+			f.Add(fsm.S11, "instance %s was preempted by %q, which was not placed in the same entry", now.ID, now.Marks.StopReason)
+		case taker.Node != now.Node:
+			f.Add(fsm.S11, "instance %s on %s was preempted for %s on %s", now.ID, now.Node, taker.ID, taker.Node)
+		case Runs(was) && !slices.Contains(taker.Links.Awaits, now.ID):
+			f.Add(fsm.S11, "instance %s was preempted by %s, which does not wait for its end", now.ID, taker.ID)
+		}
+		if ok {
+			if why := s.inferior(taker.Group, now.Group); why != "" {
+				f.Add(fsm.S11, "%s was preempted by %s: %s", now.ID, taker.ID, why)
+			}
+		}
+	})
+	s.placed(func(i *fsm.Instance) {
+		for _, id := range i.Links.Awaits {
+			victim, ok := s.After.Instances.Get(id)
+			was, known := s.Before.Instances.Get(id)
+			if !ok || !known || victim.Marks.StopCause != model.CausePreempted || was.Desired != model.DesiredRunning {
+				f.Add(fsm.S11, "instance %s waits for %s, which does not stop for it in the same entry", i.ID, id)
+			}
+		}
+	})
+}
+
+// inferior says why one group may not take the room of another, or "".
+func (s *Step) inferior(taker, owner model.GroupID) string {
+	a, b := classOf(s, taker), classOf(s, owner)
+	if a < 0 || b < 0 {
+		return "a class is unknown"
+	}
+	if a < b {
+		return ""
+	}
+	class := s.Before.Classes[a]
+	if a > b || class.PreemptEqual != model.PreemptFair {
+		return fmt.Sprintf("class %s does not outrank %s", class.Name, s.Before.Classes[b].Name)
+	}
+	had, largest := shares(s.Before, s, a)
+	has, _ := shares(s.After, s, a)
+	from, _ := owner.Split()
+	to, _ := taker.Split()
+	s.began(func(_, now *fsm.Instance) { // what was placed earlier in the entry was there already
+		if name, _ := now.Group.Split(); name == from && now.Marks.StopCause == model.CausePreempted {
+			has[from] += memoryOf(s, now.Group)
+		}
+	})
+	s.placed(func(i *fsm.Instance) { // what needed nobody's room may have been placed afterwards
+		if name, _ := i.Group.Split(); name == to && len(i.Links.Awaits) == 0 {
+			has[to] -= memoryOf(s, i.Group)
+		}
+	})
+	largest = max(largest, has[from])
+	if from == to || has[to] > largest { // of what else happened in the entry it may have given some back
+		return fmt.Sprintf("job %s had %d, and job %s has %d; the largest was %d", from, had[from], to, has[to], largest)
+	}
+	return ""
+}
+
+// shares is the memory of what is to run, by job of a class, and the largest of them.
+func shares(st *fsm.State, s *Step, class int) (by map[model.JobName]int64, largest int64) {
+	by = map[model.JobName]int64{}
+	for _, i := range st.Instances.All() {
+		if i.Desired == model.DesiredRunning && classOf(s, i.Group) == class {
+			name, _ := i.Group.Split()
+			by[name] += memoryOf(s, i.Group)
+			largest = max(largest, by[name])
+		}
+	}
+	return by, largest
+}
+
+// classOf is the rank of a group's class; -1 if it is not known.
+func classOf(s *Step, id model.GroupID) int {
+	name, _ := id.Split()
+	job, ok := s.Before.Jobs.Get(name)
+	if !ok {
+		return -1
+	}
+	return slices.IndexFunc(s.Before.Classes, func(c fsm.Class) bool { return c.Name == job.Class })
+}
+
+func memoryOf(s *Step, id model.GroupID) int64 {
+	spec, ok := s.Before.Policy(id)
+	if !ok {
+		return 0
+	}
+	return spec.Resources.MemoryBytes + s.Before.Settings.InstanceOverhead
+}

@@ -1,0 +1,200 @@
+package invariant
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
+)
+
+// surges is S7: what is desired to run and not lost is at most the count and its surge, a slot has at most a holder and
+// one successor, and nothing is replaced twice at a time.
+func (j *Judge) surges(f *fsm.Findings, s *Step) {
+	if s.Before.Instances.Same(s.After.Instances) {
+		return
+	}
+	for id, g := range s.After.Groups.All() {
+		if g.Role == model.RoleSystem {
+			continue
+		}
+		wanted, moving, bySlot := 0, 0, map[int]int{}
+		for i := range s.After.InstancesOf(id) {
+			if i.Desired == model.DesiredRunning {
+				bySlot[i.Slot]++
+			}
+			if !i.Wanted() || i.Slot >= g.Count {
+				continue // above the count only what was there before a scale-down is left
+			}
+			wanted++
+			if old, ok := s.After.Instances.Get(i.Links.Replaces); ok && old.Wanted() {
+				moving++
+			}
+		}
+		for _, slot := range slices.Sorted(maps.Keys(bySlot)) {
+			if n := bySlot[slot]; n > 2 {
+				f.Add(fsm.S7, "slot %d of %s has %d instances", slot, id, n)
+			}
+		}
+		if wanted > g.Count+moving {
+			f.Add(fsm.S7, "%d instances of %s run, its count is %d and %d are being replaced", wanted, id, g.Count, moving)
+		}
+	}
+	s.placed(func(i *fsm.Instance) { j.placement(f, s, i) })
+}
+
+// placement judges one new instance.
+func (j *Judge) placement(f *fsm.Findings, s *Step, i *fsm.Instance) {
+	g, ok := s.Before.Groups.Get(i.Group)
+	old, replaces := s.Before.Instances.Get(i.Links.Replaces)
+	if !replaces {
+		if ok && g.Role != model.RoleSystem && i.Slot >= max(g.Count, countOf(s, i.Group)) {
+			f.Add(fsm.S7, "instance %s fills slot %d of %s, which has %d", i.ID, i.Slot, i.Group, g.Count)
+		}
+		return
+	}
+	if next, twice := s.After.Instances.Get(old.Links.ReplacedBy); twice && next.Wanted() && next.ID != i.ID {
+		f.Add(fsm.S7, "instance %s is a second replacement of %s, which has %s", i.ID, old.ID, next.ID)
+	}
+	if i.Cause == model.CauseRollout && ok {
+		if limit, all := surgeOf(s, i.Group), rolling(s, i.Group); len(all) > max(limit, pairs(s.Before, i.Group)) { // what a drain doubled may go on as the new version
+			f.Add(fsm.S7, "%d of %s are rolled out at once, %d may be: %s", len(all), i.Group, limit, strings.Join(all, "; "))
+		}
+	}
+}
+
+func countOf(s *Step, id model.GroupID) int {
+	g, ok := s.After.Groups.Get(id)
+	if !ok {
+		return 0
+	}
+	return g.Count
+}
+
+// surgeOf is how many instances more than its count a rollout of a group may have.
+func surgeOf(s *Step, id model.GroupID) int {
+	policy, ok := s.After.Policy(id)
+	if !ok {
+		return 0
+	}
+	return max(policy.Update.MaxSurge, policy.Update.Canary, 1)
+}
+
+// rolling lists the instances that roll a group out, beside ones that are still wanted and serve.
+func rolling(s *Step, id model.GroupID) (all []string) {
+	for i := range s.After.InstancesOf(id) {
+		old, ok := s.After.Instances.Get(i.Links.Replaces)
+		if i.Cause != model.CauseRollout || !i.Wanted() || !ok || !old.Wanted() {
+			continue
+		}
+		if node, there := s.After.Nodes.Get(old.Node); there && node.Intent == model.IntentActive && !old.Eviction.Requested {
+			all = append(all, fmt.Sprintf("%s (version %d, %s) for %s (version %d, %s)", i.ID, i.Version, i.Status.Observed, old.ID, old.Version, old.Status.Observed))
+		} // others have to leave in any case
+	}
+	return all
+}
+
+// pairs counts the slots of a group in which one instance is to take over from another. One that was lost on its way
+// counts: its slot gets another one.
+func pairs(st *fsm.State, id model.GroupID) int {
+	n := 0
+	for i := range st.InstancesOf(id) {
+		if old, ok := st.Instances.Get(i.Links.Replaces); ok && i.Desired == model.DesiredRunning && old.Wanted() {
+			n++
+		}
+	}
+	return n
+}
+
+// failing reports whether a cause is that of something which failed by itself: what replaces it is limited.
+func failing(cause model.Cause) bool {
+	switch cause {
+	case model.CauseCrashLoop, model.CauseStartTimeout, model.CauseOOM, model.CauseCheckFailed:
+		return true
+	}
+	return false
+}
+
+// slotsOf is how many instances a group may have: a system group one for each node.
+func slotsOf(st *fsm.State, g *fsm.Group) int {
+	if g.Role == model.RoleSystem {
+		return st.Nodes.Len()
+	}
+	return g.Count
+}
+
+const (
+	retryWindow = 10 * model.Minute
+	// Three are tried at once, and then again and again with growing delay, each instance of a group for itself.
+	retriesAtMost = 3 + 10
+)
+
+// waves is S7 for replacements: what failed is tried again a limited number of times within a window, and a node that
+// returns starts no second wave.
+func (j *Judge) waves(f *fsm.Findings, s *Step) {
+	s.placed(func(i *fsm.Instance) {
+		if failing(i.Cause) {
+			g, _ := s.After.Groups.Get(i.Group)
+			at := append(slices.Clone(j.retried[i.Group]), s.After.Now)
+			for len(at) > 0 && s.After.Now.Sub(at[0]) > retryWindow {
+				at = at[1:]
+			}
+			j.retried[i.Group] = at
+			if limit := retriesAtMost * max(1, slotsOf(s.After, g)); len(at) > limit {
+				f.Add(fsm.S7, "%d instances of %s replaced what failed within %s, at most %d should", len(at), i.Group, retryWindow, limit)
+			}
+		}
+		old, replaces := s.Before.Instances.Get(i.Links.Replaces)
+		if i.Cause != model.CauseNodeOffline || !replaces {
+			return
+		}
+		node, there := s.After.Nodes.Get(old.Node)
+		if there && node.Health != model.HealthOffline && old.Wanted() { // one that stops, or is gone with its machine, needs another one in any case
+			f.Add(fsm.S7, "instance %s replaces %s because of an offline node, but that is %s on node %s, which is %s", i.ID, old.ID, old.Status.Observed, node.Name, node.Health)
+		}
+	})
+}
+
+// holds is S12: while a hold is set nothing involuntary begins, and nothing is moved or preempted. A replacement that
+// had begun goes on elsewhere where people want its node empty.
+func (j *Judge) holds(f *fsm.Findings, s *Step) {
+	if !s.Before.Hold.Active || !s.After.Hold.Active {
+		return
+	}
+	for id, n := range s.After.Nodes.All() {
+		if was, ok := s.Before.Nodes.Get(id); ok && was.Health != model.HealthOffline && n.Health == model.HealthOffline {
+			f.Add(fsm.S12, "node %s was marked offline during a hold", n.Name)
+		}
+	}
+	s.taken(func(_ []fsm.Command, command fsm.Command) {
+		if move, ok := command.(*fsm.InstanceMove); ok {
+			f.Add(fsm.S12, "instance %s is moved during a hold", move.ID)
+		}
+	})
+	s.placed(func(i *fsm.Instance) {
+		old, replaces := s.Before.Instances.Get(i.Links.Replaces)
+		if i.Cause == model.CauseNodeOffline && replaces && old.Status.Observed == model.ObservedLost && !leavesAgain(s.Before, old) { // a slot that was given up before is filled
+			f.Add(fsm.S12, "instance %s replaces %s of an offline node during a hold", i.ID, old.ID)
+		}
+		if len(i.Links.Awaits) > 0 {
+			f.Add(fsm.S12, "instance %s preempts %v during a hold", i.ID, i.Links.Awaits)
+		}
+	})
+	s.began(func(was, now *fsm.Instance) {
+		if now.Marks.StopCause == model.CauseNodeOffline && Runs(was) {
+			f.Add(fsm.S12, "instance %s was told to stop because of an offline node during a hold", now.ID)
+		}
+	})
+}
+
+// leavesAgain reports whether an instance's replacement runs on a node that people want empty.
+func leavesAgain(st *fsm.State, i *fsm.Instance) bool {
+	next, ok := st.Successor(i)
+	if !ok {
+		return false
+	}
+	n, ok := st.Nodes.Get(next.Node)
+	return ok && n.Health == model.HealthOnline && n.Intent != model.IntentActive
+}
