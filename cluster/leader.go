@@ -170,9 +170,9 @@ func (s *Server) term(ctx context.Context) {
 	s.log.Info("no longer leading", "term", number, "cause", context.Cause(ctx))
 }
 
-// announce writes who leads this term, so that events tell. Nothing else waits for it: a server whose disk is full leads
-// too, and writes it when it has room. Written again after an unknown outcome it changes nothing. It comes after the
-// first ticks: the first entry of a term sets the time that people see, which must not be that of one wrong clock.
+// announce writes who leads this term, so that an event says so. Nothing else waits for it: a server whose disk is full
+// leads too, and writes it when it has room. Written again after an unknown outcome it changes nothing. It comes after
+// the first ticks: the first entry of a term sets the time that people see, which must not be that of one wrong clock.
 func (s *Server) announce(ctx context.Context, term uint64) {
 	begin := &fsm.LeaderBegin{Term: term, Server: s.dir.id, Name: s.cfg.Name}
 	for ctx.Err() == nil {

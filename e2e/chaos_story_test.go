@@ -135,7 +135,7 @@ func (s *story) take(e toldEvent) {
 			s.wentOffline(e)
 		}
 	case "leader.changed":
-		s.count("failovers", 1)
+		s.count("terms begun", 1)
 	case "drain.phase_changed":
 		s.count("drains "+e.Data["after"], one(e.Data["node"] == "" || e.Data["after"] != "draining"))
 	case "job.changed":

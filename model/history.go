@@ -69,3 +69,17 @@ func (h History) Recovered(lineage string, others ...string) History {
 	all := slices.Concat(h.Lineages, others, []string{lineage})
 	return History{h.Cluster, all[max(0, len(all)-maxLineages):]}
 }
+
+// CurrentFormat is the newest format this program writes and reads. A state of a newer one stops the server.
+const CurrentFormat uint16 = 1
+
+// Seen is a moment in the history of the state: a higher incarnation is newer, then a higher index.
+type Seen struct {
+	Incarnation uint64 `cbor:"1,keyasint"`
+	Index       uint64 `cbor:"2,keyasint"`
+}
+
+// Before reports whether s is older than t.
+func (s Seen) Before(t Seen) bool {
+	return s.Incarnation < t.Incarnation || s.Incarnation == t.Incarnation && s.Index < t.Index
+}

@@ -1,5 +1,9 @@
 package model
 
+import (
+	"fmt"
+)
+
 // SelfCheck names, in a closed set, what an agent checks of its own machine.
 type SelfCheck string
 
@@ -33,4 +37,25 @@ type SelfReport struct {
 	// counts.
 	Measured bool          `cbor:"4,keyasint,omitempty"`
 	Ports    []PortProblem `cbor:"5,keyasint,omitempty"` // those that the agent can't listen on
+}
+
+// MaxDiskUses bounds how many instances above their disk limit are known of one node.
+const MaxDiskUses = 64
+
+// DiskUse is an instance whose work directory is larger than its job file allows.
+type DiskUse struct {
+	ID         InstanceID `cbor:"1,keyasint"`
+	UsedBytes  int64      `cbor:"2,keyasint"`
+	LimitBytes int64      `cbor:"3,keyasint"`
+	AtLeast    bool       `cbor:"4,keyasint,omitempty"` // the agent could not measure all of it
+	Dir        string     `cbor:"5,keyasint,omitempty"` // on the node; at most 256 bytes
+}
+
+// Words says how much it uses and what its limit is.
+func (u DiskUse) Words() string {
+	about := ""
+	if u.AtLeast {
+		about = "at least "
+	}
+	return fmt.Sprintf("its work directory has %s%s, its limit is %s", about, SizeText(u.UsedBytes), SizeText(u.LimitBytes))
 }

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"fmt"
 	"slices"
 )
 
@@ -76,3 +77,11 @@ func (p TransferPhase) Ended() bool { return p == TransferSucceeded || p == Tran
 
 // Attached reports whether the copy at the target is the one in use.
 func (p TransferPhase) Attached() bool { return p == TransferAttaching || p == TransferStarting }
+
+// VolumeID is "job/group/slot/name"; of a copy of a replicated volume "job/group/slot/name@node".
+type VolumeID string
+
+// NewVolumeID names a volume of a slot.
+func NewVolumeID(group GroupID, slot int, name string) VolumeID {
+	return VolumeID(fmt.Sprintf("%s/%d/%s", group, slot, name))
+}
