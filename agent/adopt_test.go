@@ -24,7 +24,8 @@ func TestAgentRestartAdopts(t *testing.T) {
 	pidFile := filepath.Join(b.dir, "pid")
 	g := sh("echo $$ > " + pidFile + "; exec " + os.Args[0] + " program http :${port.http} web " + health)
 	g.Ports = []model.PortSpec{{Name: "http"}}
-	g.Checks = []model.CheckSpec{{Name: "alive", Kind: model.CheckHTTP, Port: "http", Path: "/health", Interval: 100 * model.Millisecond, Failures: 1}}
+	g.Checks = []model.CheckSpec{
+		{Name: "alive", Kind: model.CheckHTTP, Port: "http", Path: "/health", Interval: 100 * model.Millisecond, Failures: 1}}
 	id := b.run("web", g, model.Ports{{Name: "http", Number: port}})
 	b.await(id, model.ObservedReady)
 	pid := pidOf(t, pidFile)
@@ -39,7 +40,8 @@ func TestAgentRestartAdopts(t *testing.T) {
 	eventually(t, "the inventory", func() bool { n := b.nodeRow(); return n.Registrations == 2 && !n.Return.Recovering })
 	time.Sleep(300 * time.Millisecond) // long enough for a check to fail, if one would
 	after := b.instance(id)
-	if !after.Ready() || after.Status.Restarts != 0 || after.Marks.ReadySince != before.Marks.ReadySince || pidOf(t, pidFile) != pid || !alive(pid) {
+	if !after.Ready() || after.Status.Restarts != 0 || after.Marks.ReadySince != before.Marks.ReadySince ||
+		pidOf(t, pidFile) != pid || !alive(pid) {
 		t.Errorf("after the restart: %+v", after.Status)
 	}
 	if got := b.history(id)[reports-1:]; !slices.Equal(got, []string{"ready"}) {
@@ -112,7 +114,10 @@ func TestRestartWithoutServers(t *testing.T) {
 	eventually(t, "a restart of the program", func() bool { return pidOf(t, pidFile) != first })
 	b.setDown(false)
 	b.awaitEligible()
-	eventually(t, "the restart to be reported", func() bool { i := b.instance(id); return i.Ready() && i.Status.Restarts == 1 })
+	eventually(t, "the restart to be reported", func() bool {
+		i := b.instance(id)
+		return i.Ready() && i.Status.Restarts == 1
+	})
 }
 
 // An agent on a copy of a node's data directory starts nothing, before and after the servers have refused it, also
@@ -215,7 +220,8 @@ func TestDamagedIdentity(t *testing.T) {
 	b.stopAgent()
 	must(t, os.WriteFile(filepath.Join(b.cfg.DataDir, "node"), []byte("x"), 0o600))
 	var refused *model.Error
-	if _, err := New(b.cfg); !errors.As(err, &refused) || !strings.Contains(refused.Message, "identity") || refused.Hint == "" {
+	if _, err := New(b.cfg); !errors.As(err, &refused) || !strings.Contains(refused.Message, "identity") ||
+		refused.Hint == "" {
 		t.Errorf("New: %v", err)
 	}
 }
@@ -251,7 +257,8 @@ func TestReturnsAfterOffline(t *testing.T) {
 
 	b.setDown(true) // cut off
 	n := b.nodeRow()
-	b.apply(&fsm.NodeHealth{ID: n.ID, Health: model.HealthOffline, BootID: n.Agent.BootID, Epoch: n.Agent.Epoch, Reason: "test"})
+	b.apply(&fsm.NodeHealth{ID: n.ID, Health: model.HealthOffline, BootID: n.Agent.BootID,
+		Epoch: n.Agent.Epoch, Reason: "test"})
 	b.apply(&fsm.InstanceStop{ID: gone, Cause: model.CauseNodeOffline, By: "replaced"})
 	if i := b.instance(gone); i.Desired != model.DesiredStopped {
 		t.Fatalf("desired %s", i.Desired)

@@ -94,7 +94,8 @@ func newAgent(cfg Config, h *home) (*Agent, error) {
 	servers := &answers{Servers: cfg.Servers, follows: h.cluster}
 	cfg.Servers = servers
 	a := &Agent{
-		cfg: cfg, servers: servers, log: cfg.Log, home: h, session: newSession(cfg.Node.Labels), problems: map[string]string{},
+		cfg: cfg, servers: servers, log: cfg.Log, home: h, session: newSession(cfg.Node.Labels),
+		problems: map[string]string{},
 		identity: Identity{Node: h.node, Name: cfg.Name, BootID: boot, Incarnation: ulid.Make().String()},
 	}
 	a.forward = newForwarder(h.node, cfg.Node.Address, h.path("services"), way, a.setProblem, cfg.Log.Named("forward"))
@@ -102,7 +103,8 @@ func newAgent(cfg Config, h *home) (*Agent, error) {
 	reports.stale = a.session.lost
 	a.shop = &workshop{
 		node: a.facts, runtime: cfg.Runtime, records: h.records,
-		reports: reports, volumes: newVolumes(h.path("volumes")), uids: newUIDs(cfg.Exec.UIDs, h.path("volumes"), cfg.Log), ports: ports, lease: newLease(cfg.Runtime.BootNow), host: hostID(boot),
+		reports: reports, volumes: newVolumes(h.path("volumes")), uids: newUIDs(cfg.Exec.UIDs, h.path("volumes"), cfg.Log),
+		ports: ports, lease: newLease(cfg.Runtime.BootNow), host: hostID(boot),
 		services: a.forward.exposed, prepare: a.prepareNode, problem: a.setProblem, log: cfg.Log.Named("instance"),
 	}
 	a.shop.peers = newPeers(h.node, h.path("peers"), cfg.Log.Named("peers"))
@@ -113,8 +115,9 @@ func newAgent(cfg Config, h *home) (*Agent, error) {
 	a.forward.ports.reserve(cfg.Node.ownPorts()...)
 	owners := copyOwners{users: cfg.Exec.users(), uids: a.shop.uids, mapped: ownUIDMap()}
 	a.mover = transfer.New(transfer.Config{
-		Volumes: h.path("volumes"), BackupDir: cfg.BackupDir, Peers: cfg.Peers, Hold: a.shop.volumes.hold, Release: a.shop.volumes.release,
-		Owner: owners.ofSlot, MayRunAs: owners.account, Report: reports.setTransfer, Log: cfg.Log.Named("transfer"),
+		Volumes: h.path("volumes"), BackupDir: cfg.BackupDir, Peers: cfg.Peers, Hold: a.shop.volumes.hold,
+		Release: a.shop.volumes.release,
+		Owner:   owners.ofSlot, MayRunAs: owners.account, Report: reports.setTransfer, Log: cfg.Log.Named("transfer"),
 	})
 	return a, nil
 }
@@ -302,7 +305,8 @@ func (a *Agent) warnings() []string {
 	defer a.mu.Unlock()
 	for _, part := range sortedKeys(a.problems) {
 		// Ports are told by reports, which also say when they are open.
-		if part != "registration" && part != "assignments" && !strings.HasPrefix(part, "service ") && !strings.HasPrefix(part, "port ") {
+		if part != "registration" && part != "assignments" && !strings.HasPrefix(part, "service ") &&
+			!strings.HasPrefix(part, "port ") {
 			list = append(list, part+": "+a.problems[part])
 		}
 	}

@@ -34,7 +34,8 @@ func (a *Agent) Handler(metrics http.Handler) http.Handler {
 		mux.Handle("GET /metrics", only(metrics, transport.RoleServer, transport.RoleCLI, transport.RoleAgent))
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
-		writeProblem(w, model.Refuse(model.CodeNoRoute, "an agent has no such operation").WithHint("ask a server: agents only serve logs and their status"))
+		writeProblem(w, model.Refuse(model.CodeNoRoute, "an agent has no such operation").
+			WithHint("ask a server: agents only serve logs and their status"))
 	})
 	return mux
 }
@@ -44,7 +45,8 @@ func only(next http.Handler, roles ...transport.Role) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		who, ok := transport.IdentityFrom(r.Context())
 		if !ok || !slices.Contains(roles, who.Role) {
-			writeProblem(w, model.Refuse(model.CodeForbidden, "this is not for the role %q", who.Role).WithHint("ask a server: it asks the agent"))
+			writeProblem(w, model.Refuse(model.CodeForbidden, "this is not for the role %q", who.Role).
+				WithHint("ask a server: it asks the agent"))
 			return
 		}
 		next.ServeHTTP(w, r)

@@ -79,13 +79,15 @@ func (a *Agent) beatEvery() time.Duration {
 }
 
 // pollAssignments is one long poll; a new registration ends it.
-func (a *Agent) pollAssignments(ctx context.Context, epoch uint64, last model.Seen, registered <-chan struct{}) (transport.Assignments, error) {
+func (a *Agent) pollAssignments(ctx context.Context, epoch uint64, last model.Seen,
+	registered <-chan struct{}) (transport.Assignments, error) {
 	ctx, cancel := context.WithTimeout(ctx, pollTimeout)
 	defer cancel()
 	ctx, stop := until(ctx, registered)
 	defer stop()
 	return a.cfg.Servers.Assignments(ctx, transport.AssignmentsRequest{
-		Node: a.home.node, Epoch: epoch, Index: last.Index, Incarnation: last.Incarnation, Wait: model.Duration(pollWait / time.Millisecond),
+		Node: a.home.node, Epoch: epoch, Index: last.Index, Incarnation: last.Incarnation,
+		Wait: model.Duration(pollWait / time.Millisecond),
 		Seen: a.session.newest(),
 	})
 }

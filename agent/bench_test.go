@@ -53,8 +53,9 @@ type bench struct {
 // newBench starts an agent. change may alter its configuration.
 func newBench(t *testing.T, change ...func(*Config)) *bench {
 	t.Helper()
-	t.Parallel()                                // most of the time is spent waiting
-	dir, err := os.MkdirTemp("", "agent-test-") //nolint:usetesting // other users must be able to pass through; they can't below TempDir
+	t.Parallel() // most of the time is spent waiting
+	dir, err := os.MkdirTemp("",
+		"agent-test-") //nolint:usetesting // other users must be able to pass through; they can't below TempDir
 	must(t, err)
 	must(t, os.Chmod(dir, 0o711)) // so that instances of other users reach theirs
 	b := &bench{servers: newServers(t), t: t, dir: dir, end: func() {}}
@@ -231,7 +232,8 @@ func (b *bench) await(id model.InstanceID, want model.Observed) fsm.Instance {
 			return i
 		}
 		if time.Now().After(deadline) {
-			b.t.Fatalf("instance %s is %s (%s), want %s; reported: %q", id, i.Status.Observed, i.Status.Reason, want, b.history(id))
+			b.t.Fatalf("instance %s is %s (%s), want %s; reported: %q", id, i.Status.Observed,
+				i.Status.Reason, want, b.history(id))
 		}
 	}
 }

@@ -89,7 +89,8 @@ func (b *beside) watchReadiness(want transport.Assignment) {
 		return
 	}
 	probe := newProber(b.i.shop.values(want), want, b.task.Exec)
-	b.ready = watchReadiness(b.ctx, want.Spec.Checks, probe, b.task.Alive, b.i.entry.Status.Observed == model.ObservedReady)
+	b.ready = watchReadiness(b.ctx, want.Spec.Checks, probe, b.task.Alive,
+		b.i.entry.Status.Observed == model.ObservedReady)
 }
 
 // prepare sets out on the preparation that the servers ask for, or calls off one that they gave up.

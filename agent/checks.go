@@ -48,9 +48,11 @@ type readiness struct {
 // watchReadiness starts the checks. A program that is not alive becomes ready by none. assumed says that it was ready
 // when it was last looked at, by an earlier agent: it stays so until a check fails as often as it may. stop must be
 // called.
-func watchReadiness(ctx context.Context, checks []model.CheckSpec, probe prober, alive func() bool, assumed bool) *readiness {
+func watchReadiness(ctx context.Context, checks []model.CheckSpec, probe prober, alive func() bool,
+	assumed bool) *readiness {
 	ctx, cancel := context.WithCancel(ctx)
-	w := &readiness{out: make(chan verdict, 1), alive: alive, cancel: cancel, passed: make([]bool, len(checks)), failed: make([]string, len(checks)), late: make([]bool, len(checks))}
+	w := &readiness{out: make(chan verdict, 1), alive: alive, cancel: cancel, passed: make([]bool, len(checks)),
+		failed: make([]string, len(checks)), late: make([]bool, len(checks))}
 	w.last = verdict{ready: assumed}
 	for i := range w.passed {
 		w.passed[i] = assumed

@@ -78,7 +78,8 @@ func TestReadinessOfTheDead(t *testing.T) {
 
 func TestReadiness(t *testing.T) {
 	sick := errors.New("sick")
-	spec := model.CheckSpec{Name: "c", Kind: model.CheckTCP, Interval: 10 * model.Second, Timeout: 2 * model.Second, Grace: 30 * model.Second, Successes: 2, Failures: 3}
+	spec := model.CheckSpec{Name: "c", Kind: model.CheckTCP, Interval: 10 * model.Second, Timeout: 2 * model.Second,
+		Grace: 30 * model.Second, Successes: 2, Failures: 3}
 	synctest.Test(t, func(t *testing.T) {
 		p := &patient{script: []error{sick, sick, nil}}
 		w := watchReadiness(t.Context(), []model.CheckSpec{spec}, p.probe, running, false)
@@ -114,8 +115,10 @@ func TestReadiness(t *testing.T) {
 
 func TestReadinessGrace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		spec := model.CheckSpec{Name: "c", Interval: model.Second, Timeout: model.Second, Grace: 30 * model.Second, Failures: 3}
-		w := watchReadiness(t.Context(), []model.CheckSpec{spec}, (&patient{script: []error{errors.New("sick")}}).probe, running, false)
+		spec := model.CheckSpec{Name: "c", Interval: model.Second, Timeout: model.Second,
+			Grace: 30 * model.Second, Failures: 3}
+		w := watchReadiness(t.Context(), []model.CheckSpec{spec},
+			(&patient{script: []error{errors.New("sick")}}).probe, running, false)
 		defer w.stop()
 		time.Sleep(29 * time.Second)
 		if v, ok := take(w); ok {
@@ -135,7 +138,8 @@ func TestReadinessAssumed(t *testing.T) {
 		p := &patient{script: []error{nil}}
 		good := watchReadiness(t.Context(), []model.CheckSpec{spec}, p.probe, running, true)
 		defer good.stop()
-		bad := watchReadiness(t.Context(), []model.CheckSpec{spec}, (&patient{script: []error{errors.New("sick")}}).probe, running, true)
+		bad := watchReadiness(t.Context(), []model.CheckSpec{spec},
+			(&patient{script: []error{errors.New("sick")}}).probe, running, true)
 		defer bad.stop()
 		time.Sleep(1500 * time.Millisecond)
 		if v, ok := take(bad); ok {
@@ -240,8 +244,10 @@ func TestCheckFlaps(t *testing.T) {
 	g.Ports = []model.PortSpec{{Name: "http"}}
 	g.Services = []model.ServiceSpec{{Name: "web", Port: "http"}}
 	g.Checks = []model.CheckSpec{
-		{Name: "alive", Kind: model.CheckHTTP, Port: "http", Path: "/health", Interval: 100 * model.Millisecond, Timeout: 5 * model.Second, Failures: 2},
-		{Name: "inside", Kind: model.CheckExec, Command: []string{"/bin/sh", "-c", `test "$OUTSPAN_SLOT" = ${slot}`}, Interval: 100 * model.Millisecond, Timeout: 5 * model.Second},
+		{Name: "alive", Kind: model.CheckHTTP, Port: "http", Path: "/health", Interval: 100 * model.Millisecond,
+			Timeout: 5 * model.Second, Failures: 2},
+		{Name: "inside", Kind: model.CheckExec, Command: []string{"/bin/sh", "-c", `test "$OUTSPAN_SLOT" = ${slot}`},
+			Interval: 100 * model.Millisecond, Timeout: 5 * model.Second},
 	}
 	id := b.run("web", g, model.Ports{{Name: "http", Number: port}})
 	b.await(id, model.ObservedBooting)

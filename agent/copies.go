@@ -36,12 +36,14 @@ func freshen(a transport.Assignment, spec model.VolumeSpec, dir string) error {
 	case local && have == "" && slices.Contains(a.Held, spec.Name) && (noted || !holdsData(dir)):
 		return lostVolume(a, "the data of volume %s is not on this disk: nothing says that %s was ever used", spec.Name, dir)
 	case local && have != "" && (slices.Contains(a.Held, spec.Name) || !noted):
-		return lostVolume(a, "the data in %s is not the newest of volume %s: it is of epoch %s, not %s", dir, spec.Name, have, want)
+		return lostVolume(a, "the data in %s is not the newest of volume %s: it is of epoch %s, not %s",
+			dir, spec.Name, have, want)
 	case noted: // a row without an epoch takes the directory as it is, once: then it is marked
 		if err := transfer.PutAside(dir, have); err != nil {
 			return diskError("put the older data of volume "+spec.Name+" aside", err)
 		}
-		if err := transfer.ForgetEpoch(dir); err != nil { // else the empty directory would bear it, should the agent end before the next note
+		// else the empty directory would bear it, should the agent end before the next note
+		if err := transfer.ForgetEpoch(dir); err != nil {
 			return diskError("forget the older epoch of volume "+spec.Name, err)
 		}
 	}
@@ -63,5 +65,7 @@ func holdsData(dir string) bool {
 // lostVolume refuses to start an instance without its data.
 func lostVolume(a transport.Assignment, format string, args ...any) error {
 	return model.Refuse(model.CodeIntegrity, format, args...).
-		WithHint("mount the disk or put the data back, or restore a backup; look for it, also where it was put aside: outspan volume find; what happened to it: outspan volume status %s", model.NewVolumeID(a.Group, a.Slot, a.Spec.Volumes[0].Name))
+		WithHint("mount the disk or put the data back, or restore a backup; look for it, also where it was put aside: "+
+			"outspan volume find; what happened to it: outspan volume status %s",
+			model.NewVolumeID(a.Group, a.Slot, a.Spec.Volumes[0].Name))
 }

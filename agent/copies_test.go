@@ -14,7 +14,8 @@ import (
 func copyAssignment(made uint64) transport.Assignment {
 	return transport.Assignment{
 		ID: "i1", Group: "db/main", Job: "db", Slot: 2, Copies: map[string]uint64{"data": made},
-		Spec: &model.GroupSpec{Name: "main", Volumes: []model.VolumeSpec{{Name: "data", Kind: model.VolumeReplicated, Path: "/data"}}},
+		Spec: &model.GroupSpec{Name: "main",
+			Volumes: []model.VolumeSpec{{Name: "data", Kind: model.VolumeReplicated, Path: "/data"}}},
 	}
 }
 
@@ -72,7 +73,8 @@ func TestReplicatedCopy(t *testing.T) {
 	prepare(30)
 	put(t, filepath.Join(dir, "rows"), "third")
 	prepare(31)
-	if got, want := listed(t, filepath.Dir(dir)), []string{"data", "data@30", "data@30.1", "data@7", "data@copy"}; !slices.Equal(got, want) {
+	if got, want := listed(t, filepath.Dir(dir)), []string{"data", "data@30", "data@30.1", "data@7",
+		"data@copy"}; !slices.Equal(got, want) {
 		t.Fatalf("beside the volume: %v, want %v", got, want)
 	}
 }

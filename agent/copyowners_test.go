@@ -18,7 +18,8 @@ func TestOwnersThatCopiesKeep(t *testing.T) {
 		t.Skip("skipped: an agent that is not root runs everything as its own user")
 	}
 	of := func(exec ExecConfig, ids string) copyOwners {
-		return copyOwners{users: exec.users(), uids: newUIDs(exec.UIDs, t.TempDir(), hclog.NewNullLogger()), mapped: parseUIDMap(ids)}
+		return copyOwners{users: exec.users(), uids: newUIDs(exec.UIDs, t.TempDir(), hclog.NewNullLogger()),
+			mapped: parseUIDMap(ids)}
 	}
 	const whole, small = "0 0 4294967295", "0 100000 65536"
 	listed := ExecConfig{UIDs: testUIDs, AllowUsers: []string{"daemon"}, MinUID: 5000}
@@ -58,7 +59,8 @@ func TestOwnersOfSlots(t *testing.T) {
 	one, err1 := own.ofSlot("db/main", 0, "")
 	two, err2 := own.ofSlot("db/main", 1, "")
 	again, err3 := own.ofSlot("db/main", 0, "")
-	if err := errors.Join(err1, err2, err3); err != nil || one.UID == two.UID || one.UID != again.UID || !testUIDs.Has(one.UID) || one.Groups[0] != nogroup {
+	if err := errors.Join(err1, err2, err3); err != nil || one.UID == two.UID || one.UID != again.UID ||
+		!testUIDs.Has(one.UID) || one.Groups[0] != nogroup {
 		t.Errorf("two slots: %v, %v, then %v; %v", one, two, again, err)
 	}
 	if got, err := own.ofSlot("db/main", 0, "daemon"); err != nil || got.UID != 1 || got.Groups[0] != 1 {
@@ -68,9 +70,11 @@ func TestOwnersOfSlots(t *testing.T) {
 		t.Errorf("where nobody is shared: %+v, %v", got, err)
 	}
 	for user, want := range map[string]model.Code{
-		"root": driver.CodeRootNotAllowed, "bin": driver.CodeUserNotAllowed, "no-such-user": driver.CodeUserUnknown, "300005": model.CodeInvalid,
+		"root": driver.CodeRootNotAllowed, "bin": driver.CodeUserNotAllowed, "no-such-user": driver.CodeUserUnknown,
+		"300005": model.CodeInvalid,
 	} {
-		if got, err := own.ofSlot("db/main", 0, user); !errors.Is(err, &model.Error{Code: want}) || strings.Contains(err.Error(), "%") {
+		if got, err := own.ofSlot("db/main", 0, user); !errors.Is(err, &model.Error{Code: want}) ||
+			strings.Contains(err.Error(), "%") {
 			t.Errorf("as %s: %+v, %v, want %s", user, got, err, want)
 		}
 	}

@@ -44,7 +44,8 @@ type member struct {
 }
 
 func newCrew(shop *workshop) *crew {
-	return &crew{shop: shop, members: map[model.InstanceID]*member{}, dirty: make(chan struct{}, 1), tidied: make(chan struct{})}
+	return &crew{shop: shop, members: map[model.InstanceID]*member{}, dirty: make(chan struct{}, 1),
+		tidied: make(chan struct{})}
 }
 
 // adopt takes over what an earlier agent left: what the journal tells of and what the runtime finds. What ran before
@@ -84,7 +85,8 @@ func (c *crew) adopt(ctx context.Context) error {
 
 // sort tells the tasks of instances, to which it adds entries for those that the journal lost, from what is left of
 // forgotten ones, the newest last.
-func (c *crew) sort(tasks []Task, entries map[model.InstanceID]entry) (found map[model.InstanceID]Task, forgotten []Task) {
+func (c *crew) sort(tasks []Task, entries map[model.InstanceID]entry) (found map[model.InstanceID]Task,
+	forgotten []Task) {
 	found = make(map[model.InstanceID]Task, len(tasks))
 	for _, t := range tasks {
 		id := model.InstanceID(t.ID())
@@ -105,7 +107,8 @@ func (c *crew) enter(a transport.Assignment, entries map[model.InstanceID]entry)
 	if _, known := entries[a.ID]; known {
 		return
 	}
-	c.shop.log.Warn("a program runs that the journal does not tell of; the servers will", "instance", a.ID, "group", a.Group)
+	c.shop.log.Warn("a program runs that the journal does not tell of; the servers will",
+		"instance", a.ID, "group", a.Group)
 	a.Desired = model.DesiredRunning
 	entries[a.ID] = newEntry(a)
 }
@@ -185,7 +188,8 @@ func (c *crew) converge(now term, a transport.Assignments) (whole bool) {
 func checkAssignment(a transport.Assignment) error {
 	job, group := a.Group.Split()
 	if !driver.ID(a.ID).Valid() || job != a.Job || !model.ValidName(string(job)) || !model.ValidName(group) || a.Slot < 0 {
-		return model.Refuse(model.CodeInvalid, "instance %q of group %q, job %q, slot %d can't be run", a.ID, a.Group, a.Job, a.Slot)
+		return model.Refuse(model.CodeInvalid, "instance %q of group %q, job %q, slot %d can't be run",
+			a.ID, a.Group, a.Job, a.Slot)
 	}
 	return nil
 }
@@ -207,7 +211,8 @@ func (c *crew) dismiss(m *member, alone bool) {
 		want.Desired = model.DesiredStopped
 		m.set(want)
 	}
-	if !known || status.Observed != model.ObservedStopped || m.isUnclear() || !c.shop.reports.delivered(m.id, status.Generation) {
+	if !known || status.Observed != model.ObservedStopped || m.isUnclear() ||
+		!c.shop.reports.delivered(m.id, status.Generation) {
 		return
 	}
 	m.stop()

@@ -99,7 +99,8 @@ func (c *crew) ids() []model.InstanceID {
 }
 
 // inBackground lets a measurement go that does not end with ctx, because the disk hangs.
-func inBackground(measure func(context.Context, string) (diskUse, error)) func(context.Context, string) (diskUse, error) {
+func inBackground(measure func(context.Context, string) (diskUse, error)) func(context.Context,
+	string) (diskUse, error) {
 	type result struct {
 		use diskUse
 		err error
@@ -198,7 +199,8 @@ func (w *diskWatch) lookForFiller(ctx context.Context) {
 		return
 	}
 	f.found = true
-	w.log.Warn("the data directory is full, and one instance uses most", "instance", largest, "used_bytes", most.bytes, "dir", w.dir(largest))
+	w.log.Warn("the data directory is full, and one instance uses most", "instance", largest, "used_bytes",
+		most.bytes, "dir", w.dir(largest))
 	f.tell(fmt.Sprintf("the largest work directory is that of instance %s, with %s", largest, model.SizeText(most.bytes)))
 }
 
@@ -209,13 +211,15 @@ func (w *diskWatch) take(l limited, use diskUse) (moved bool) {
 		w.doubt(l.id, use.partial)
 		if was {
 			delete(w.above, l.id)
-			w.log.Info("instance is below its disk limit again", "instance", l.id, "used_bytes", use.bytes, "limit_bytes", l.limit)
+			w.log.Info("instance is below its disk limit again", "instance", l.id, "used_bytes",
+				use.bytes, "limit_bytes", l.limit)
 		}
 		return was
 	}
 	now := model.DiskUse{ID: l.id, UsedBytes: use.bytes, LimitBytes: l.limit, AtLeast: use.partial, Dir: w.dir(l.id)}
 	if !was {
-		w.log.Warn("instance is above its disk limit", "instance", l.id, "used_bytes", use.bytes, "limit_bytes", l.limit, "dir", now.Dir)
+		w.log.Warn("instance is above its disk limit", "instance", l.id, "used_bytes", use.bytes,
+			"limit_bytes", l.limit, "dir", now.Dir)
 	}
 	if was && !worthTelling(before, now) {
 		return false

@@ -73,7 +73,9 @@ func TestDiskWatch(t *testing.T) {
 		{"a little more", func() { w.uses["/instances/a"] = diskUse{bytes: 113} }, nil},
 		{"much more", func() { w.uses["/instances/a"] = diskUse{bytes: 114} }, []string{"above: a 114/100"}},
 		{"less", func() { w.uses["/instances/a"] = diskUse{bytes: 101, partial: true} }, nil},
-		{"the other one too", func() { w.uses["/instances/b"] = diskUse{bytes: 800, partial: true} }, []string{"above: a 114/100 b 800/100+"}},
+		{"the other one too", func() {
+			w.uses["/instances/b"] = diskUse{bytes: 800, partial: true}
+		}, []string{"above: a 114/100 b 800/100+"}},
 		{"not to be measured", func() { w.fails = true }, nil},
 		{"another limit", func() { w.fails, w.limits["b"] = false, 700 }, []string{"above: a 114/100 b 800/700+"}},
 		{"below it", func() { w.uses["/instances/a"] = diskUse{bytes: 1} }, []string{"above: b 800/700+"}},
@@ -148,7 +150,8 @@ func TestDiskThatHangs(t *testing.T) {
 func TestProgramAboveItsDiskLimit(t *testing.T) {
 	b := newBench(t, allowRoot, func(c *Config) { c.DiskCheckEvery = 50 * time.Millisecond })
 	flag := filepath.Join(b.dir, "make-room")
-	g := sh("head -c 3000000 /dev/zero > grown; while ! [ -e " + flag + " ]; do sleep 0.05; done; rm grown; exec sleep 1000")
+	g := sh("head -c 3000000 /dev/zero > grown; while ! [ -e " + flag +
+		" ]; do sleep 0.05; done; rm grown; exec sleep 1000")
 	g.Resources.DiskBytes = 2 << 20
 	big := b.run("big", g, nil)
 	roomy := sh("head -c 1000000 /dev/zero > grown; head -c 3000000 /dev/zero >&2; exec sleep 1000")
@@ -188,7 +191,8 @@ func TestProgramAboveItsDiskLimit(t *testing.T) {
 			told = append(told, e.Subject+" "+e.After)
 		}
 	}
-	if want := []string{"instance/" + string(big) + " above_limit", "instance/" + string(big) + " within_limit"}; !slices.Equal(told, want) {
+	if want := []string{"instance/" + string(big) + " above_limit",
+		"instance/" + string(big) + " within_limit"}; !slices.Equal(told, want) {
 		t.Errorf("events: %q, want %q", told, want)
 	}
 }
@@ -214,10 +218,13 @@ func TestWhoFillsTheDisk(t *testing.T) {
 	b.await(big, model.ObservedReady)
 	room := fill(t, data)
 	eventually(t, "the instance that uses most to be named", func() bool {
-		return strings.HasSuffix(b.row().Self.Words(), "; the largest work directory is that of instance "+string(big)+", with 3MiB")
+		return strings.HasSuffix(b.row().Self.Words(),
+			"; the largest work directory is that of instance "+string(big)+", with 3MiB")
 	})
 	room()
 	eventually(t, "the node to be well", func() bool { return !b.row().Troubled() })
 	fill(t, data)
-	eventually(t, "the instance to be named again", func() bool { return strings.Contains(b.row().Self.Words(), string(big)) })
+	eventually(t, "the instance to be named again", func() bool {
+		return strings.Contains(b.row().Self.Words(), string(big))
+	})
 }

@@ -114,7 +114,8 @@ func (v values) expandAll(where string, texts []string) ([]string, error) {
 
 // environment is what an instance finds in its environment, beside what the driver adds (PATH, user, OUTSPAN_DIR,
 // OUTSPAN_INSTANCE_ID). The group's own env may not shadow OUTSPAN_ names: they say what is true.
-func (v values) environment(a transport.Assignment, volumeDir func(name string) string, services map[model.ServiceName]int,
+func (v values) environment(a transport.Assignment, volumeDir func(name string) string,
+	services map[model.ServiceName]int,
 	peers string,
 ) (map[string]string, error) {
 	env := make(map[string]string, len(a.Spec.Env)+12)

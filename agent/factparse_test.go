@@ -26,9 +26,11 @@ func TestParseFacts(t *testing.T) {
 	}{
 		{`{}`, facts{}, ""},
 		{` {"leader": true, "in_sync":false} ` + "\n", facts{"leader": "true", "in_sync": "false"}, ""},
-		{`{"leader_name":"n2 (v1)","slot.3.leads_shards":false}`, facts{"leader_name": "n2 (v1)", "slot.3.leads_shards": "false"}, ""},
+		{`{"leader_name":"n2 (v1)","slot.3.leads_shards":false}`,
+			facts{"leader_name": "n2 (v1)", "slot.3.leads_shards": "false"}, ""},
 		{`{"a":0,"b":-7,"c":18446744073709551615,"d":1.50,"e":15e-1,"f":-0.0,"g":-0,"h":1e3}`,
-			facts{"a": "0", "b": "-7", "c": "18446744073709551615", "d": "1.5", "e": "1.5", "f": "0", "g": "0", "h": "1000"}, ""},
+			facts{"a": "0", "b": "-7", "c": "18446744073709551615", "d": "1.5", "e": "1.5", "f": "0", "g": "0", "h": "1000"},
+			""},
 		{`{"leader_name":"","leader":false}`, facts{"leader": "false"}, ""},
 		{`{"n":"` + strings.Repeat("x", 64) + `"}`, facts{"n": strings.Repeat("x", 64)}, ""},
 		{`{"n":"` + strings.Repeat("x", 65) + `"}`, nil, "64"},
@@ -75,7 +77,8 @@ func TestParseFacts(t *testing.T) {
 // Whatever a role check says: no panic, and what is taken stays within the bounds that the servers keep to, so that
 // nothing of it is lost there.
 func FuzzParseFacts(f *testing.F) {
-	for _, s := range []string{`{"leader":true,"index":12,"leader_name":"a"}`, `{"a":1.5e3}`, `{"a":"\u0041"}`, `{"a":-0.0}`, `{`, `{"a":{}}`} {
+	for _, s := range []string{`{"leader":true,"index":12,"leader_name":"a"}`, `{"a":1.5e3}`, `{"a":"\u0041"}`,
+		`{"a":-0.0}`, `{`, `{"a":{}}`} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {

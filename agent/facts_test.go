@@ -174,7 +174,8 @@ func TestAsker(t *testing.T) {
 		tt.spec.Timeout = 200 * model.Millisecond
 		as.Spec = &model.GroupSpec{RoleCheck: &tt.spec}
 		got, err := newAsker(v, as, run)(t.Context())
-		if tt.want == "" && (err != nil || got["leader"] != "true") || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
+		if tt.want == "" && (err != nil || got["leader"] != "true") || tt.want != "" &&
+			(err == nil || !strings.Contains(err.Error(), tt.want)) {
 			t.Errorf("%+v: %v %v, want %q", tt.spec, got, err, tt.want)
 		}
 	}
@@ -217,8 +218,9 @@ func TestFacts(t *testing.T) {
 	file, asked := filepath.Join(b.dir, "facts"), filepath.Join(b.dir, "asked")
 	say(t, file, `{"leader":true,"index":1}`)
 	b.alter(withRole(model.RoleCheckSpec{
-		Exec:     []string{"sh", "-c", `test "$OUTSPAN_SLOT" = ${slot} && cat ` + file + ` && echo x >> ` + asked},
-		Interval: 500 * model.Millisecond, Timeout: 10 * model.Second, // three of them without an answer would withdraw the facts
+		Exec: []string{"sh", "-c", `test "$OUTSPAN_SLOT" = ${slot} && cat ` + file + ` && echo x >> ` + asked},
+		// three of them without an answer would withdraw the facts
+		Interval: 500 * model.Millisecond, Timeout: 10 * model.Second,
 	}))
 	id := b.run("db", sh("exec sleep 1000"), nil)
 	want := func(what string, f facts) fsm.Instance {
@@ -280,7 +282,8 @@ func TestFactsWhileBooting(t *testing.T) {
 	say(t, file, `{"in_sync":false}`)
 	g := sh("exec " + os.Args[0] + " program http :${port.http} db " + file)
 	g.Ports = []model.PortSpec{{Name: "http"}}
-	g.Checks = []model.CheckSpec{{Name: "never", Kind: model.CheckExec, Command: []string{"false"}, Interval: 100 * model.Millisecond, Timeout: 5 * model.Second, Grace: model.Hour}}
+	g.Checks = []model.CheckSpec{{Name: "never", Kind: model.CheckExec, Command: []string{"false"},
+		Interval: 100 * model.Millisecond, Timeout: 5 * model.Second, Grace: model.Hour}}
 	b.alter(withRole(model.RoleCheckSpec{Port: "http", Path: "/facts", Interval: 100 * model.Millisecond}))
 	id := b.run("db", g, model.Ports{{Name: "http", Number: port}})
 	eventually(t, "the facts", func() bool { return b.instance(id).Status.Facts["in_sync"] == "false" })
@@ -308,7 +311,8 @@ func TestFactsOfManyInstances(t *testing.T) {
 	}
 	flush()
 	for i := range reportBatch + 1 {
-		r.set(model.InstanceStatus{ID: model.InstanceID(fmt.Sprintf("i%05d", i)), Generation: 1, Observed: model.ObservedReady, Facts: facts{"leader": "true"}})
+		r.set(model.InstanceStatus{ID: model.InstanceID(fmt.Sprintf("i%05d", i)), Generation: 1,
+			Observed: model.ObservedReady, Facts: facts{"leader": "true"}})
 	}
 	flush()
 	var got []uint64
@@ -358,7 +362,8 @@ func TestReportsHaveABound(t *testing.T) {
 		r.suspend()
 		r.enrol(now)
 		for i := range count {
-			r.set(model.InstanceStatus{ID: model.InstanceID(fmt.Sprintf("i%05d", i)), Generation: 1, Observed: model.ObservedReady, Facts: said})
+			r.set(model.InstanceStatus{ID: model.InstanceID(fmt.Sprintf("i%05d", i)), Generation: 1,
+				Observed: model.ObservedReady, Facts: said})
 		}
 		r.begin(now, 0)
 		for more := true; more; {
@@ -373,7 +378,8 @@ func TestReportsHaveABound(t *testing.T) {
 			}
 		}
 		if full != count || withFacts != count {
-			t.Errorf("registration %d: the inventory has %d instances of %d, the servers know the facts of %d", epoch, full, count, withFacts)
+			t.Errorf("registration %d: the inventory has %d instances of %d, the servers know the facts of %d",
+				epoch, full, count, withFacts)
 		}
 	}
 	if most := transport.DefaultMaxBody / 2; largest > most {

@@ -56,8 +56,10 @@ const doorCheck = time.Second
 const withdrawTimeout = 3 * time.Second
 
 // newForwarder makes a forwarder that keeps what it knows in the file last; "" keeps nothing.
-func newForwarder(node model.NodeID, address, last string, way doorway, problem func(part, problem string), log hclog.Logger) *forwarder {
-	f := &forwarder{node: node, address: address, door: way, problem: problem, log: log, last: newLastKnown(last, log), kick: make(chan struct{}, 1), ports: newPortWatch()}
+func newForwarder(node model.NodeID, address, last string, way doorway, problem func(part, problem string),
+	log hclog.Logger) *forwarder {
+	f := &forwarder{node: node, address: address, door: way, problem: problem, log: log, last: newLastKnown(last, log),
+		kick: make(chan struct{}, 1), ports: newPortWatch()}
 	f.before = f.last.read()
 	return f
 }
@@ -90,7 +92,8 @@ func (f *forwarder) exposed() map[model.ServiceName]int {
 
 // run follows the services until ctx ends; at first by what was known last, if the servers don't answer soon. The door
 // goes on after it.
-func (f *forwarder) run(ctx context.Context, poll func(context.Context, transport.ServicesRequest) (transport.Services, error)) {
+func (f *forwarder) run(ctx context.Context,
+	poll func(context.Context, transport.ServicesRequest) (transport.Services, error)) {
 	var below sync.WaitGroup
 	defer below.Wait()
 	below.Go(func() { f.last.run(ctx) })
@@ -131,10 +134,13 @@ func (f *forwarder) run(ctx context.Context, poll func(context.Context, transpor
 	}
 }
 
-func (f *forwarder) ask(ctx context.Context, poll func(context.Context, transport.ServicesRequest) (transport.Services, error), index uint64) (transport.Services, error) {
+func (f *forwarder) ask(ctx context.Context,
+	poll func(context.Context, transport.ServicesRequest) (transport.Services, error),
+	index uint64) (transport.Services, error) {
 	ctx, cancel := context.WithTimeout(ctx, pollTimeout)
 	defer cancel()
-	return poll(ctx, transport.ServicesRequest{Node: f.node, Index: index, Wait: model.Duration(pollWait / time.Millisecond)})
+	return poll(ctx,
+		transport.ServicesRequest{Node: f.node, Index: index, Wait: model.Duration(pollWait / time.Millisecond)})
 }
 
 // recall makes ports and backends those that were known last, if the servers have told none yet.
@@ -252,7 +258,8 @@ func (f *forwarder) order(wanted []transport.ServiceBackends) (order door.Order,
 }
 
 // closed lists the exposed ports that are not open: all of them when nothing is known of the door.
-func (f *forwarder) closed(wanted []transport.ServiceBackends, list, refused []door.Status, err error) []model.PortProblem {
+func (f *forwarder) closed(wanted []transport.ServiceBackends, list, refused []door.Status,
+	err error) []model.PortProblem {
 	var closed []model.PortProblem
 	for _, w := range wanted {
 		is := func(s door.Status) bool { return s.Name == w.Name }

@@ -70,7 +70,8 @@ type gate struct {
 
 func newGate(t *testing.T) *gate {
 	t.Parallel()
-	d := &gate{sets: newSets(), t: t, port: freePort(t, "127.0.0.1"), file: filepath.Join(t.TempDir(), "services"), end: func() {}}
+	d := &gate{sets: newSets(), t: t, port: freePort(t, "127.0.0.1"),
+		file: filepath.Join(t.TempDir(), "services"), end: func() {}}
 	d.start(d.poll)
 	t.Cleanup(func() { d.end() })
 	return d
@@ -84,7 +85,9 @@ func (d *gate) start(poll func(context.Context, transport.ServicesRequest) (tran
 		d.limit(&limits)
 	}
 	way := innerDoor{door.NewRelay(limits, hclog.NewNullLogger())}
-	d.f = newForwarder("here", "127.0.0.1", d.file, way, func(part, problem string) { d.problems.Store(part, problem) }, hclog.NewNullLogger())
+	d.f = newForwarder("here", "127.0.0.1", d.file, way, func(part, problem string) {
+		d.problems.Store(part, problem)
+	}, hclog.NewNullLogger())
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
@@ -137,13 +140,14 @@ func newHouse(t *testing.T, name string, node model.NodeID, h http.HandlerFunc) 
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
 	b := &house{Backend: model.Backend{Instance: model.InstanceID(name), Node: node, Address: l.Addr().String()}}
-	b.srv = &http.Server{ReadHeaderTimeout: time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		b.hits.Add(1)
-		if h != nil {
-			h(w, r)
-		}
-		fmt.Fprint(w, name)
-	})}
+	b.srv = &http.Server{ReadHeaderTimeout: time.Second,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			b.hits.Add(1)
+			if h != nil {
+				h(w, r)
+			}
+			fmt.Fprint(w, name)
+		})}
 	done := make(chan struct{})
 	go func() { defer close(done); _ = b.srv.Serve(l) }()
 	t.Cleanup(func() { b.srv.Close(); <-done })

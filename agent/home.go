@@ -72,7 +72,8 @@ func (h *home) takeLock() error {
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		lock.Close()
 		if errors.Is(err, unix.EWOULDBLOCK) {
-			return model.Refuse(CodeAgentRuns, "another agent uses %s", h.dir).WithHint("stop it, or give this one its own data_dir")
+			return model.Refuse(CodeAgentRuns, "another agent uses %s", h.dir).
+				WithHint("stop it, or give this one its own data_dir")
 		}
 		return diskError("lock "+h.dir, err)
 	}
@@ -147,15 +148,19 @@ func (h *home) pin(answered string) error {
 	known, refusal := model.ParseHistory(text)
 	switch {
 	case refusal != nil:
-		return model.Refuse(model.CodeConflict, "%s is damaged: %v", h.path("cluster"), refusal).WithHint("write the cluster id of outspan status into it")
+		return model.Refuse(model.CodeConflict, "%s is damaged: %v", h.path("cluster"), refusal).
+			WithHint("write the cluster id of outspan status into it")
 	case err == nil && known.Same(now):
 		return nil
 	case err == nil && known.Cluster != now.Cluster:
-		return model.Refuse(model.CodeConflict, "node %s belongs to cluster %s, but cluster %s answered", h.node, known.Cluster, now.Cluster).
+		return model.Refuse(model.CodeConflict, "node %s belongs to cluster %s, but cluster %s answered", h.node,
+			known.Cluster, now.Cluster).
 			WithHint("check the agent's servers; to move the node, stop the agent and give it an empty data_dir")
 	case err == nil && !now.Replaces(known):
-		return model.Refuse(model.CodeConflict, "node %s follows the lineage %q of its cluster, but a server of the lineage %q answered, which does not replace it",
-			h.node, known.Lineage(), now.Lineage()).WithHint("stop the servers that the recovery left behind, or take them off the agent's list of servers")
+		return model.Refuse(model.CodeConflict,
+			"node %s follows the lineage %q of its cluster, but a server of the lineage %q answered, which does not replace it",
+			h.node, known.Lineage(), now.Lineage()).
+			WithHint("stop the servers that the recovery left behind, or take them off the agent's list of servers")
 	}
 	if err := writeLine(h.path("cluster"), answered); err != nil {
 		return diskError("write "+h.path("cluster"), err)

@@ -36,7 +36,8 @@ func TestPinLineage(t *testing.T) {
 			t.Errorf("%s answered: %v, follows %s", step.answered, err, step.follows)
 		}
 		var refusal *model.Error
-		if err != nil && (!errors.As(err, &refusal) || refusal.Code != model.CodeConflict && refusal.Code != model.CodeInvalid) {
+		if err != nil &&
+			(!errors.As(err, &refusal) || refusal.Code != model.CodeConflict && refusal.Code != model.CodeInvalid) {
 			t.Errorf("%s answered: %v", step.answered, err)
 		}
 		h.close()
@@ -61,7 +62,8 @@ func TestRefusalIsNoted(t *testing.T) {
 	}{
 		{name: "no server answers", answer: errors.New("connection refused")},
 		{name: "another node has the name", answer: model.Refuse(model.CodeNameTaken, "the name n1 belongs to the node 01X")},
-		{name: "another agent is that of the node", answer: model.Refuse(model.CodeNodeTaken, "node n1 is in use"), refused: true},
+		{name: "another agent is that of the node", answer: model.Refuse(model.CodeNodeTaken, "node n1 is in use"),
+			refused: true},
 		{name: "no server answers then", answer: errors.New("connection refused"), refused: true},
 		{name: "taken"},
 	} {

@@ -72,7 +72,8 @@ func (h hookRun) run(ctx context.Context) error {
 	note := func(text string) error { return h.task.Note(ctx, text) }
 	out := &hookLog{name: h.hook.Name, note: note, left: hookOutput}
 	complaints := &hookLog{name: h.hook.Name, note: note, left: hookOutput}
-	code, err := h.task.Exec(timed, driver.Command{Argv: h.argv, Env: h.env, Stdout: out, Stderr: complaints, Alone: h.alone})
+	code, err := h.task.Exec(timed,
+		driver.Command{Argv: h.argv, Env: h.env, Stdout: out, Stderr: complaints, Alone: h.alone})
 	out.finish()
 	complaints.finish()
 	switch {
@@ -135,7 +136,8 @@ func (l *hookLog) flush(text *strings.Builder) {
 	if text.Len() == 0 || l.broken {
 		return
 	}
-	l.broken = l.note(text.String()) != nil // a full disk, or a shim of an older release: the outcome is reported all the same
+	// a full disk, or a shim of an older release: the outcome is reported all the same
+	l.broken = l.note(text.String()) != nil
 	text.Reset()
 }
 
@@ -219,7 +221,8 @@ func (i *instance) conclude(r model.HookResult) {
 // again later.
 func (i *instance) declinePreparation(want transport.Assignment) {
 	unclear := i.isUnclear()
-	if want.Prepare == 0 || i.entry.Live && !unclear || want.Desired != model.DesiredRunning || i.entry.Status.Observed == model.ObservedPending || i.prepared(want.Prepare) {
+	if want.Prepare == 0 || i.entry.Live && !unclear || want.Desired != model.DesiredRunning ||
+		i.entry.Status.Observed == model.ObservedPending || i.prepared(want.Prepare) {
 		return
 	}
 	why := "the program does not run: "

@@ -16,7 +16,8 @@ import (
 )
 
 func hookSpec(name model.HookName, script string) model.HookSpec {
-	return model.HookSpec{Name: name, Exec: []string{"/bin/sh", "-c", script}, Timeout: 20 * model.Second, OnFailure: model.HookAbort}
+	return model.HookSpec{Name: name, Exec: []string{"/bin/sh", "-c", script}, Timeout: 20 * model.Second,
+		OnFailure: model.HookAbort}
 }
 
 // withHooks gives every instance hooks, whatever its job says.
@@ -38,7 +39,10 @@ func preparing(seq uint64, gates ...string) func(*transport.Assignment) {
 // prepared waits for the outcome of a preparation.
 func (b *bench) prepared(id model.InstanceID, seq uint64) model.HookResult {
 	b.t.Helper()
-	eventually(b.t, "the outcome of the preparation", func() bool { h := b.instance(id).Status.Hook; return h != nil && h.Seq == seq })
+	eventually(b.t, "the outcome of the preparation", func() bool {
+		h := b.instance(id).Status.Hook
+		return h != nil && h.Seq == seq
+	})
 	return *b.instance(id).Status.Hook
 }
 
@@ -90,7 +94,8 @@ func TestBeforeStop(t *testing.T) {
 	if got := lines(ran); !slices.Equal(got, []string{"before_stop node_draining 0 0"}) {
 		t.Errorf("the hook saw %q", got)
 	}
-	if got := b.log(id); !strings.Contains(got, "hook before_stop: resigning\n") || !strings.Contains(got, "hook before_stop: and done\n") {
+	if got := b.log(id); !strings.Contains(got, "hook before_stop: resigning\n") ||
+		!strings.Contains(got, "hook before_stop: and done\n") {
 		t.Errorf("log %q", got)
 	}
 	b.stopAgent()
@@ -124,29 +129,37 @@ func TestBeforeStopFails(t *testing.T) {
 		ok    bool
 		want  string
 	}{
-		{"exit code", hook("echo no follower is in sync >&2; exit 3", nil), nil, false, `hook before_stop: exit code 3 ("no follower is in sync")`},
+		{"exit code", hook("echo no follower is in sync >&2; exit 3", nil), nil, false,
+			`hook before_stop: exit code 3 ("no follower is in sync")`},
 		{"continue", hook("exit 3", goOn), nil, true, "hook before_stop: exit code 3"},
-		{"too long", hook("sleep 1000 & sleep 1000", func(h *model.HookSpec) { h.Timeout = 300 * model.Millisecond }), nil, false,
+		{"too long", hook("sleep 1000 & sleep 1000", func(h *model.HookSpec) {
+			h.Timeout = 300 * model.Millisecond
+		}), nil, false,
 			"hook before_stop: it took longer than 300ms and was killed"},
-		{"missing", withHooks(model.HookSpec{Name: model.HookBeforeStop, Exec: []string{"/nowhere/hook"}}), nil, false, "/nowhere/hook"},
+		{"missing", withHooks(model.HookSpec{Name: model.HookBeforeStop, Exec: []string{"/nowhere/hook"}}),
+			nil, false, "/nowhere/hook"},
 		{"variable", hook("echo ${node.label.none}", nil), nil, false, "unknown variable"},
 		{"no hook", withHooks(), nil, true, ""},
-		{"gate, nothing known", withHooks(), []string{"self.drained"}, false, "self.drained: the fact drained is not known; the group has no role check"},
+		{"gate, nothing known", withHooks(), []string{"self.drained"}, false,
+			"self.drained: the fact drained is not known; the group has no role check"},
 		{"continue is no gate", hook("exit 3", goOn), []string{"self.drained"}, false, "self.drained"},
 	}
 	for n, tt := range tests {
 		seq := uint64(n + 1)
 		b.alter(tt.hook)
 		b.alter(preparing(seq, tt.gates...))
-		if r := b.prepared(id, seq); r.OK != tt.ok || !strings.Contains(r.Message, tt.want) || tt.want == "" && r.Message != "" {
+		if r := b.prepared(id, seq); r.OK != tt.ok || !strings.Contains(r.Message, tt.want) ||
+			tt.want == "" && r.Message != "" {
 			t.Errorf("%s: %+v, want %v and %q", tt.name, r, tt.ok, tt.want)
 		}
 	}
 	eventually(t, "no hook to be left", func() bool { return len(b.processes()) == 2 }) // shim and program
-	b.alter(withRole(model.RoleCheckSpec{Exec: []string{"echo", `{"leader":true}`}, Interval: model.Hour, Timeout: 10 * model.Second}))
+	b.alter(withRole(model.RoleCheckSpec{Exec: []string{"echo", `{"leader":true}`}, Interval: model.Hour,
+		Timeout: 10 * model.Second}))
 	b.alter(withHooks())
 	b.alter(preparing(100, "!self.leader"))
-	if r := b.prepared(b.run("leader", sh("exec sleep 1000"), nil), 100); r.OK || r.Message != "!self.leader does not hold: leader is true" {
+	if r := b.prepared(b.run("leader", sh("exec sleep 1000"), nil), 100); r.OK ||
+		r.Message != "!self.leader does not hold: leader is true" {
 		t.Errorf("a leader: %+v", r)
 	}
 	if i := b.instance(id); !i.Ready() {
@@ -188,7 +201,9 @@ func TestBeforeStopUnfinished(t *testing.T) {
 func TestAfterStart(t *testing.T) {
 	b := newBench(t, allowRoot)
 	free, ran := filepath.Join(b.dir, "free"), filepath.Join(b.dir, "ran")
-	b.alter(withHooks(hookSpec(model.HookAfterStart, `echo $OUTSPAN_HOOK >> `+ran+`; until test -e `+free+`; do sleep 0.02; done; echo joined`)))
+	b.alter(
+		withHooks(hookSpec(model.HookAfterStart, `echo $OUTSPAN_HOOK >> `+ran+`; until test -e `+free+
+			`; do sleep 0.02; done; echo joined`)))
 	id := b.run("db", sh("exec sleep 1000"), nil)
 	eventually(t, "the hook to run", func() bool { return len(lines(ran)) == 1 })
 	time.Sleep(2 * settleTime) // long enough to become ready, if it could
@@ -220,7 +235,8 @@ func TestAfterStartFails(t *testing.T) {
 	g.Restart = model.RestartSpec{Attempts: 2, Interval: model.Minute, Delay: 20 * model.Millisecond}
 	id := b.run("db", g, nil)
 	i := b.await(id, model.ObservedFailed)
-	if want := `hook_failed: after_start: exit code 4 ("nobody answers")`; i.Status.Reason != want || i.Status.Restarts != 2 {
+	if want := `hook_failed: after_start: exit code 4 ("nobody answers")`; i.Status.Reason != want ||
+		i.Status.Restarts != 2 {
 		t.Errorf("failed as %+v, want %q", i.Status, want)
 	}
 	if got := b.history(id); slices.Contains(got, "ready") {
@@ -299,7 +315,8 @@ func TestPreparationWithoutAProgram(t *testing.T) {
 		b.want(id, model.ObservedUnready, "exited")
 		b.alter(preparing(1))
 		b.pass(time.Second)
-		if h := b.instance(id).Status.Hook; h == nil || h.Seq != 1 || h.OK || h.Message != "the program does not run: exited" {
+		if h := b.instance(id).Status.Hook; h == nil || h.Seq != 1 || h.OK ||
+			h.Message != "the program does not run: exited" {
 			t.Errorf("%+v", h)
 		}
 		b.pass(30 * time.Second) // it runs again
@@ -320,7 +337,8 @@ func TestHookLog(t *testing.T) {
 		notes = append(notes, text)
 		return nil
 	}}
-	for _, part := range []string{"one\ntw", "o\n\n", "bad \xff byte\n", strings.Repeat("x", 3000) + "\n", strings.Repeat(strings.Repeat("y", 99)+"\n", 100), "end"} {
+	for _, part := range []string{"one\ntw", "o\n\n", "bad \xff byte\n", strings.Repeat("x", 3000) + "\n",
+		strings.Repeat(strings.Repeat("y", 99)+"\n", 100), "end"} {
 		n, err := l.Write([]byte(part))
 		if err != nil || n != len(part) {
 			t.Errorf("%d %v", n, err)

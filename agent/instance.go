@@ -138,7 +138,8 @@ func (i *instance) run(ctx context.Context) {
 			i.shop.release(i.id)
 			i.observe(model.ObservedStopped, i.entry.Status.Reason, i.entry.Status.ExitCode)
 			i.wait(ctx, maxWait)
-		case i.entry.Status.Observed == model.ObservedStopped: // a restored state is one from before that; what has stopped never starts again
+		case i.entry.Status.Observed == model.ObservedStopped:
+			// a restored state is one from before that; what has stopped never starts again
 			i.observe(model.ObservedStopped, model.ReasonEnded, i.entry.Status.ExitCode)
 			i.wait(ctx, maxWait)
 		case i.entry.Status.Observed == model.ObservedFailed && want.RestartSeq <= i.entry.RestartSeq:
@@ -189,7 +190,8 @@ func (i *instance) start(ctx context.Context) {
 		return
 	}
 	_, hooked := hookOf(want, model.HookAfterStart)
-	i.entry.Live, i.entry.AfterStart, i.adopted, i.entry.Host, i.entry.UID = true, hooked, false, i.shop.host, uid // in the journal before there is a process
+	// in the journal before there is a process
+	i.entry.Live, i.entry.AfterStart, i.adopted, i.entry.Host, i.entry.UID = true, hooked, false, i.shop.host, uid
 	i.observe(i.down(), i.entry.Status.Reason, i.entry.Status.ExitCode)
 	i.told = i.shop.peers.version(want.Group)
 	task, err := i.shop.runtime.Start(ctx, spec)
@@ -234,7 +236,8 @@ func (i *instance) holdLease(ctx context.Context, want transport.Assignment) (un
 		}
 		if first {
 			i.notStarted()
-			i.log.Warn("waiting for a lease: too few servers answer heartbeats, or none has told yet what is assigned, or a restore is not confirmed for long enough")
+			i.log.Warn("waiting for a lease: too few servers answer heartbeats, or none has told yet what is assigned, or a " +
+				"restore is not confirmed for long enough")
 		}
 		if !i.wait(ctx, leaseCheck) {
 			return 0, false
@@ -327,7 +330,8 @@ func (i *instance) observe(o model.Observed, reason string, code *int) {
 	if !i.entry.Live {
 		s.Facts = nil
 	}
-	if s.Observed == o && s.Reason == reason && equal(s.ExitCode, code) && s.Restarts == i.entry.Restarts && len(s.Facts) == len(i.entry.Status.Facts) {
+	if s.Observed == o && s.Reason == reason && equal(s.ExitCode, code) && s.Restarts == i.entry.Restarts &&
+		len(s.Facts) == len(i.entry.Status.Facts) {
 		_ = i.save() // logged; the next change is written again
 		return
 	}

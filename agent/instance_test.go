@@ -18,7 +18,8 @@ import (
 func TestRunsAndStopsGracefully(t *testing.T) {
 	b := newBench(t, allowRoot)
 	pidFile, termFile := filepath.Join(b.dir, "pid"), filepath.Join(b.dir, "term")
-	id := b.run("web", sh("trap 'date +%s%N > "+termFile+"; exit 0' TERM; echo $$ > "+pidFile+"; while :; do sleep 0.05; done"), nil)
+	id := b.run("web",
+		sh("trap 'date +%s%N > "+termFile+"; exit 0' TERM; echo $$ > "+pidFile+"; while :; do sleep 0.05; done"), nil)
 	b.await(id, model.ObservedReady)
 	pid := pidOf(t, pidFile)
 	b.stop(id, nil)
@@ -158,7 +159,8 @@ func TestEnvironment(t *testing.T) {
 	delete(got, "OUTSPAN_RUN")
 	want := map[string]string{
 		"LISTEN": ":21777", "arg": "n1-0-21777-r1-${slot}-${HOME}",
-		"OUTSPAN_INSTANCE_ID": string(id), "OUTSPAN_JOB": "web", "OUTSPAN_GROUP": "g", "OUTSPAN_SLOT": "0", "OUTSPAN_MEMBER_ID": "web-g-0", "OUTSPAN_ATTEMPT": "0",
+		"OUTSPAN_INSTANCE_ID": string(id), "OUTSPAN_JOB": "web", "OUTSPAN_GROUP": "g", "OUTSPAN_SLOT": "0",
+		"OUTSPAN_MEMBER_ID": "web-g-0", "OUTSPAN_ATTEMPT": "0",
 		"OUTSPAN_PEERS": filepath.Join(b.cfg.DataDir, "peers", "web", "g"),
 		"OUTSPAN_NODE":  "n1", "OUTSPAN_NODE_ID": string(b.node()), "OUTSPAN_IP": "127.0.0.1", "OUTSPAN_PORT_HTTP": "21777",
 		"OUTSPAN_VOLUME_MY_DATA": volume,

@@ -61,7 +61,8 @@ type records struct {
 func openRecords(path string, log hclog.Logger) (*records, error) {
 	j, err := journal.Open(path, journal.SyncEach)
 	if errors.Is(err, &model.Error{Code: journal.CodeDamaged}) {
-		log.Error("journal is damaged and put aside; what runs is taken over all the same", "error", err, "kept", path+damagedSuffix)
+		log.Error("journal is damaged and put aside; what runs is taken over all the same", "error",
+			err, "kept", path+damagedSuffix)
 		if err := os.Rename(path, path+damagedSuffix); err != nil {
 			return nil, diskError("put the damaged journal aside", err)
 		}

@@ -39,7 +39,8 @@ func (h *home) lastRun(boot string) (*unclean, error) {
 		return nil, diskError("read "+h.path("run"), err)
 	}
 	run := &unclean{began: info.ModTime(), lastSign: info.ModTime(), rebooted: was != boot}
-	if probe, err := os.Stat(h.path("self-check")); err == nil && probe.ModTime().After(run.lastSign) { // it is written every few seconds
+	// it is written every few seconds
+	if probe, err := os.Stat(h.path("self-check")); err == nil && probe.ModTime().After(run.lastSign) {
 		run.lastSign = probe.ModTime()
 	}
 	return run, nil

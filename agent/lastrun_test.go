@@ -38,7 +38,8 @@ func TestLastRun(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if before := begin("boot1"); before == nil || !before.began.Equal(began) || !before.lastSign.Equal(alive) || before.rebooted {
+	if before := begin("boot1"); before == nil || !before.began.Equal(began) ||
+		!before.lastSign.Equal(alive) || before.rebooted {
 		t.Errorf("after a kill: %+v", before)
 	}
 	if before := begin("boot2"); before == nil || !before.rebooted {

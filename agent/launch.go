@@ -146,7 +146,8 @@ func (w *workshop) release(id model.InstanceID) {
 
 // users is the part of the driver's configuration that says which users programs may have.
 func (c ExecConfig) users() driver.Config {
-	return driver.Config{AllowRoot: c.AllowRoot, AllowUsers: c.AllowUsers, MinUID: c.MinUID, OwnUIDs: c.UIDs, DefaultUser: c.defaultUser()}
+	return driver.Config{AllowRoot: c.AllowRoot, AllowUsers: c.AllowUsers, MinUID: c.MinUID, OwnUIDs: c.UIDs,
+		DefaultUser: c.defaultUser()}
 }
 
 func (c ExecConfig) defaultUser() string {

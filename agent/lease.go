@@ -117,7 +117,8 @@ func (l *lease) refresh() time.Duration {
 	// The boot clock is read first: sleep between the two reads makes the end come early, never late.
 	now := clocks{boot: l.boot()}
 	now.mono = time.Now()
-	if slept := time.Duration(now.boot-l.mark.boot) - now.mono.Sub(l.mark.mono); !l.mark.mono.IsZero() && slept > 20*time.Millisecond {
+	if slept := time.Duration(now.boot-l.mark.boot) - now.mono.Sub(l.mark.mono); !l.mark.mono.IsZero() &&
+		slept > 20*time.Millisecond {
 		l.awake = now.mono
 	}
 	l.mark = now

@@ -108,7 +108,8 @@ func TestLease(t *testing.T) {
 		length := time.Minute
 		for range 20 {
 			b.pass(time.Second)
-			if left := time.Duration(b.mem.task(id).lease() - b.mem.BootNow()); left < length-500*time.Millisecond || left > length {
+			if left := time.Duration(b.mem.task(id).lease() - b.mem.BootNow()); left < length-500*time.Millisecond ||
+				left > length {
 				t.Fatalf("%v of the lease left, of %v", left, length)
 			}
 		}
@@ -166,7 +167,8 @@ func TestOneHolderWithoutServers(t *testing.T) {
 	for name, tt := range map[string]struct {
 		reboot, restart, starts bool
 	}{
-		"same agent": {starts: true}, "agent restarted": {restart: true, starts: true}, "machine rebooted": {restart: true, reboot: true},
+		"same agent": {starts: true}, "agent restarted": {restart: true, starts: true},
+		"machine rebooted": {restart: true, reboot: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, b *bubble) {
@@ -273,7 +275,8 @@ func TestNothingFencedStartsBehindARestore(t *testing.T) {
 				b.start()
 				running := b.runExclusive("running")
 				id := model.InstanceID("one") // the snapshot has it, and its agent does not
-				b.apply(&fsm.InstancePlace{ID: id, Group: b.submit("one", exclusive()), Version: 1, Node: b.node(), Cause: model.CauseScaleUp}, &fsm.RestoreMark{})
+				b.apply(&fsm.InstancePlace{ID: id, Group: b.submit("one", exclusive()), Version: 1, Node: b.node(),
+					Cause: model.CauseScaleUp}, &fsm.RestoreMark{})
 				b.pass(time.Second) // nothing is placed here before the agent has told what it runs
 				free := b.run("free", sh(""))
 				b.pass(10 * time.Minute)

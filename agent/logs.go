@@ -56,8 +56,9 @@ type logQuery struct {
 
 func parseLogQuery(q url.Values) (logQuery, error) {
 	bad := func(name string) error {
-		return model.Refuse(model.CodeInvalid, "the query's %s can't be used", name).WithHint("use stream=stdout|stderr|both, " +
-			"follow=true|false, timestamps=true|false, since=TIME|DURATION, and offset=N or tail=N")
+		return model.Refuse(model.CodeInvalid, "the query's %s can't be used", name).
+			WithHint("use stream=stdout|stderr|both, " +
+				"follow=true|false, timestamps=true|false, since=TIME|DURATION, and offset=N or tail=N")
 	}
 	out := logQuery{tail: -1}
 	var ok bool
@@ -112,7 +113,8 @@ func (s *logServer) serve(w http.ResponseWriter, r *http.Request) {
 	case s.slots <- struct{}{}:
 		defer func() { <-s.slots }()
 	default:
-		writeProblem(w, model.Refuse(model.CodeBusy, "node %s serves %d logs already", s.agent.cfg.Name, maxLogReaders).WithHint("try again later"))
+		writeProblem(w, model.Refuse(model.CodeBusy, "node %s serves %d logs already", s.agent.cfg.Name, maxLogReaders).
+			WithHint("try again later"))
 		return
 	}
 	ctx, stop := until(r.Context(), transport.Stopping(r.Context()))
@@ -158,7 +160,8 @@ func (s *logServer) copyAll(ctx context.Context, out *lineWriter, id model.Insta
 }
 
 // nextRun waits until the program is started again and goes on in its log; nil when it won't be, or ctx ended.
-func (s *logServer) nextRun(ctx context.Context, id model.InstanceID, old Task, stream driver.Stream, l Log) (Log, Task) {
+func (s *logServer) nextRun(ctx context.Context, id model.InstanceID, old Task,
+	stream driver.Stream, l Log) (Log, Task) {
 	defer l.Close()
 	for sleep(ctx, 200*time.Millisecond, nil) {
 		m := s.agent.crew.member(id)
@@ -172,7 +175,8 @@ func (s *logServer) nextRun(ctx context.Context, id model.InstanceID, old Task, 
 			}
 			return next, t
 		}
-		if status, _ := s.agent.shop.reports.status(id); status.Observed == model.ObservedFailed || status.Observed == model.ObservedStopped {
+		if status, _ := s.agent.shop.reports.status(id); status.Observed == model.ObservedFailed ||
+			status.Observed == model.ObservedStopped {
 			return nil, nil
 		}
 	}

@@ -21,7 +21,9 @@ import (
 
 // front serves the agent's API as to a caller of a role.
 func front(t *testing.T, b *bench, role transport.Role) *httptest.Server {
-	h := b.agent.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "outspan_up 1\n") }))
+	h := b.agent.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "outspan_up 1\n")
+	}))
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx := r.Context()
 		if role != "" {
@@ -50,7 +52,10 @@ func TestLogs(t *testing.T) {
 	id := b.run("web", sh(turns+"; exec sleep 1000"), nil)
 	b.await(id, model.ObservedReady)
 	base := srv.URL + "/v1/agent/logs/" + string(id)
-	eventually(t, "the output", func() bool { _, text, _ := fetch(t, base+"?stream=both"); return strings.Count(text, "\n") == 10 })
+	eventually(t, "the output", func() bool {
+		_, text, _ := fetch(t, base+"?stream=both")
+		return strings.Count(text, "\n") == 10
+	})
 
 	tests := []struct{ query, want, offset string }{
 		{"stream=stdout", "out 1\nout 2\nout 3\nout 4\nout 5\n", "0"},
@@ -77,7 +82,8 @@ func TestLogs(t *testing.T) {
 	} {
 		code, text, _ := fetch(t, base+"?"+query)
 		var p api.Problem
-		if json.Unmarshal([]byte(text), &p) != nil || code != http.StatusBadRequest && code != http.StatusUnprocessableEntity || p.Code != model.CodeInvalid {
+		if json.Unmarshal([]byte(text), &p) != nil || code != http.StatusBadRequest &&
+			code != http.StatusUnprocessableEntity || p.Code != model.CodeInvalid {
 			t.Errorf("%s: %d %s", query, code, text)
 		}
 	}
@@ -169,7 +175,8 @@ func TestAPIRoles(t *testing.T) {
 		{"", "/healthz", 200}, {"", "/metrics", 403}, {"", "/v1/agent/status", 403}, {"", logs, 403},
 		{transport.RoleCLI, "/v1/agent/status", 200}, {transport.RoleCLI, logs, 403}, {transport.RoleCLI, "/metrics", 200},
 		{transport.RoleAgent, "/v1/agent/status", 403}, {transport.RoleAgent, logs, 403},
-		{transport.RoleServer, logs, 200}, {transport.RoleServer, "/v1/agent/status", 200}, {transport.RoleServer, "/v1/nodes", 404},
+		{transport.RoleServer, logs, 200}, {transport.RoleServer, "/v1/agent/status", 200},
+		{transport.RoleServer, "/v1/nodes", 404},
 	}
 	for _, tt := range tests {
 		if code, text, _ := fetch(t, front(t, b, tt.role).URL+tt.path); code != tt.want {
@@ -179,7 +186,8 @@ func TestAPIRoles(t *testing.T) {
 	_, text, _ := fetch(t, front(t, b, transport.RoleCLI).URL+"/v1/agent/status")
 	var st Status
 	must(t, json.Unmarshal([]byte(text), &st))
-	if st.Node != b.node() || st.Epoch != b.nodeRow().Agent.Epoch || len(st.Instances) != 1 || st.Instances[0].Observed != model.ObservedReady || st.Instances[0].Group != "web/g" {
+	if st.Node != b.node() || st.Epoch != b.nodeRow().Agent.Epoch || len(st.Instances) != 1 ||
+		st.Instances[0].Observed != model.ObservedReady || st.Instances[0].Group != "web/g" {
 		t.Errorf("%+v", st)
 	}
 }

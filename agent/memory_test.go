@@ -168,7 +168,9 @@ func (t *memTask) Stop(ctx context.Context, _ syscall.Signal, grace time.Duratio
 		t.finish(driver.Exit{Reason: driver.ReasonStopped, EndedAt: time.Now()})
 	default:
 		t.mu.Lock()
-		t.kill = time.AfterFunc(grace, func() { t.finish(driver.Exit{Reason: driver.ReasonKilledAfterGrace, Code: 137, EndedAt: time.Now()}) })
+		t.kill = time.AfterFunc(grace, func() {
+			t.finish(driver.Exit{Reason: driver.ReasonKilledAfterGrace, Code: 137, EndedAt: time.Now()})
+		})
 		t.mu.Unlock()
 	}
 	select {
@@ -232,7 +234,8 @@ func inBubble(t *testing.T, f func(t *testing.T, b *bubble)) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &bubble{servers: newServers(t), t: t, mem: newMemory()}
 		b.cfg = Config{
-			Name: "n1", DataDir: filepath.Join(dir, "data"), Servers: b.servers, Runtime: b.mem, Log: testLog(t), SelfCheckEvery: -1,
+			Name: "n1", DataDir: filepath.Join(dir, "data"), Servers: b.servers, Runtime: b.mem,
+			Log: testLog(t), SelfCheckEvery: -1,
 			Node: NodeConfig{Address: "127.0.0.1", Capacity: model.Resources{CPU: 4000, MemoryBytes: 8 << 30}},
 		}
 		f(t, b)
@@ -287,7 +290,8 @@ func (b *bubble) want(id model.InstanceID, observed model.Observed, reason strin
 	synctest.Wait()
 	i := b.instance(id)
 	if i.Status.Observed != observed || i.Status.Reason != reason {
-		b.t.Errorf("instance %s is %s (%s), want %s (%s); reported %q", id, i.Status.Observed, i.Status.Reason, observed, reason, b.history(id))
+		b.t.Errorf("instance %s is %s (%s), want %s (%s); reported %q", id, i.Status.Observed, i.Status.Reason,
+			observed, reason, b.history(id))
 	}
 	return i
 }

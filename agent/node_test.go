@@ -20,7 +20,8 @@ import (
 
 func TestExpand(t *testing.T) {
 	v := values{
-		node: nodeFacts{id: "01j", name: "n1", labels: map[string]string{"rack": "r1", "a.b": "dotted"}}, slot: 7, port: map[string]int{"http": 8080, "web-2": 9},
+		node: nodeFacts{id: "01j", name: "n1", labels: map[string]string{"rack": "r1", "a.b": "dotted"}}, slot: 7,
+		port: map[string]int{"http": 8080, "web-2": 9},
 	}
 	tests := []struct{ text, want, fails string }{
 		{"", "", ""},
@@ -61,7 +62,8 @@ func FuzzExpand(f *testing.F) {
 
 func TestConfig(t *testing.T) {
 	good := func() Config {
-		return Config{Name: "n1", DataDir: filepath.Join(t.TempDir(), "d"), Servers: newServers(t), Node: NodeConfig{Address: "127.0.0.1"}}
+		return Config{Name: "n1", DataDir: filepath.Join(t.TempDir(), "d"), Servers: newServers(t),
+			Node: NodeConfig{Address: "127.0.0.1"}}
 	}
 	tests := []struct {
 		name   string
@@ -108,14 +110,19 @@ func TestDetectCapacity(t *testing.T) {
 		{"bare machine", map[string]string{"proc/meminfo": mem}, 16 << 20},
 		{"no meminfo", map[string]string{"proc/version": "x"}, 0},
 		{"v2 limit above", map[string]string{
-			"proc/meminfo": mem, "proc/self/cgroup": "0::/a/b\n", "sys/fs/cgroup/a/memory.max": "8388608\n", "sys/fs/cgroup/a/b/memory.max": "max\n",
+			"proc/meminfo": mem, "proc/self/cgroup": "0::/a/b\n", "sys/fs/cgroup/a/memory.max": "8388608\n",
+			"sys/fs/cgroup/a/b/memory.max": "max\n",
 		}, 8 << 20},
-		{"v2 container", map[string]string{"proc/meminfo": mem, "proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": "4194304\n"}, 4 << 20},
+		{"v2 container",
+			map[string]string{"proc/meminfo": mem, "proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": "4194304\n"},
+			4 << 20},
 		{"v1 limit", map[string]string{
-			"proc/meminfo": mem, "proc/self/cgroup": "5:cpu,cpuacct:/x\n4:memory:/docker/1\n", "sys/fs/cgroup/memory/docker/1/memory.limit_in_bytes": "2097152\n",
+			"proc/meminfo": mem, "proc/self/cgroup": "5:cpu,cpuacct:/x\n4:memory:/docker/1\n",
+			"sys/fs/cgroup/memory/docker/1/memory.limit_in_bytes": "2097152\n",
 		}, 2 << 20},
 		{"v1 no limit", map[string]string{
-			"proc/meminfo": mem, "proc/self/cgroup": "4:memory:/\n", "sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n",
+			"proc/meminfo": mem, "proc/self/cgroup": "4:memory:/\n",
+			"sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n",
 		}, 16 << 20},
 		{"garbage", map[string]string{"proc/meminfo": mem, "proc/self/cgroup": "what\n::\n0::/../..\n"}, 16 << 20},
 	}
@@ -151,7 +158,8 @@ func TestVolumeKeepsItsData(t *testing.T) {
 	}
 	g := sh(`echo "$OUTSPAN_INSTANCE_ID" >> "` + path + `/log"; exec sleep 1000`)
 	g.Exec.User = user
-	g.Checks = []model.CheckSpec{{Name: "data", Kind: model.CheckExec, Command: []string{"sh", "-c", `test -s "` + path + `/log"`},
+	g.Checks = []model.CheckSpec{{Name: "data", Kind: model.CheckExec,
+		Command:  []string{"sh", "-c", `test -s "` + path + `/log"`},
 		Interval: 100 * model.Millisecond, Timeout: 5 * model.Second, Successes: 1, Failures: 3}}
 	g.Volumes = []model.VolumeSpec{{Name: "data", Kind: model.VolumeLocal, Path: place}}
 	group := b.submit("db", plainUser(g))
@@ -329,10 +337,13 @@ func TestRegistration(t *testing.T) {
 	}
 	boot, err := bootID()
 	must(t, err)
-	if n.Agent.BootID != boot || n.Agent.Incarnation == "" || n.Agent.Version != "1.2.3" || n.Agent.Address != "127.0.0.1" {
+	if n.Agent.BootID != boot || n.Agent.Incarnation == "" || n.Agent.Version != "1.2.3" ||
+		n.Agent.Address != "127.0.0.1" {
 		t.Errorf("%+v", n.Agent)
 	}
-	if !slices.ContainsFunc(n.Agent.Warnings, func(w string) bool { return strings.HasPrefix(w, "memory caps not enforced") }) {
+	if !slices.ContainsFunc(n.Agent.Warnings, func(w string) bool {
+		return strings.HasPrefix(w, "memory caps not enforced")
+	}) {
 		t.Errorf("warnings %q", n.Agent.Warnings)
 	}
 	if n.Shape.Attributes["kernel"] == "" || n.Shape.Attributes["arch"] == "" {

@@ -172,7 +172,8 @@ func (p *peers) question() (q transport.PeersRequest, some bool) {
 var errOtherGroups = errors.New("other groups are followed now")
 
 // ask waits for an answer, or for other groups to ask for.
-func (p *peers) ask(ctx context.Context, poll func(context.Context, transport.PeersRequest) (transport.Peers, error), q transport.PeersRequest) (transport.Peers, error) {
+func (p *peers) ask(ctx context.Context, poll func(context.Context, transport.PeersRequest) (transport.Peers, error),
+	q transport.PeersRequest) (transport.Peers, error) {
 	ctx, cancel := context.WithTimeout(ctx, pollTimeout)
 	defer cancel()
 	ctx, give := context.WithCancelCause(ctx)
@@ -333,13 +334,15 @@ func (i *instance) awaitPeers(ctx context.Context, want transport.Assignment) bo
 		return false
 	case <-limit.C:
 	}
-	i.log.Warn("no server tells the instances of the group: going on with what was known last", "file", i.shop.peers.path(want.Group))
+	i.log.Warn("no server tells the instances of the group: going on with what was known last", "file",
+		i.shop.peers.path(want.Group))
 	return true
 }
 
 // tellPeers signals a ready program that its group's instances have changed, if its job asks for that.
 func (i *instance) tellPeers(ctx context.Context, task Task, want transport.Assignment) {
-	if want.Spec == nil || want.Spec.Peers == nil || want.Spec.Peers.Signal == "" || i.entry.Status.Observed != model.ObservedReady {
+	if want.Spec == nil || want.Spec.Peers == nil || want.Spec.Peers.Signal == "" ||
+		i.entry.Status.Observed != model.ObservedReady {
 		return
 	}
 	now := i.shop.peers.version(want.Group)

@@ -16,7 +16,8 @@ import (
 func (b *bench) otherNode() model.NodeID {
 	b.t.Helper()
 	const id = "01OTHER"
-	b.apply(&fsm.NodeRegister{ID: id, Name: "n2", Agent: model.AgentInfo{BootID: "b2", Address: "127.0.0.9", Key: []byte("key")},
+	b.apply(&fsm.NodeRegister{ID: id, Name: "n2",
+		Agent: model.AgentInfo{BootID: "b2", Address: "127.0.0.9", Key: []byte("key")},
 		Shape: model.NodeShape{Capacity: model.Resources{CPU: 4000, MemoryBytes: 8 << 30}, PortMin: 20000, PortMax: 32000}})
 	n, _ := b.m.State().Nodes.Get(id)
 	b.apply(&fsm.NodeReport{ID: id, Epoch: n.Agent.Epoch, Full: true})
@@ -43,7 +44,9 @@ func TestPeers(t *testing.T) {
 	}
 
 	third := b.place(group, 2, other, model.Ports{{Name: "http", Number: 21778}})
-	eventually(t, "the program hears of another one", func() bool { return strings.Contains(read(), "2 web-g-2 127.0.0.9 starting n2 http=21778\n") })
+	eventually(t, "the program hears of another one", func() bool {
+		return strings.Contains(read(), "2 web-g-2 127.0.0.9 starting n2 http=21778\n")
+	})
 	var list transport.GroupPeers
 	text, err := os.ReadFile(b.agent.shop.peers.path(group) + ".json")
 	must(t, err)
@@ -54,18 +57,22 @@ func TestPeers(t *testing.T) {
 
 	b.stop(third, nil)
 	n, _ := b.m.State().Nodes.Get(other)
-	b.apply(&fsm.NodeReport{ID: other, Epoch: n.Agent.Epoch, Instances: []model.InstanceStatus{{ID: third, Generation: 1, Observed: model.ObservedStopped}}})
+	b.apply(&fsm.NodeReport{ID: other, Epoch: n.Agent.Epoch,
+		Instances: []model.InstanceStatus{{ID: third, Generation: 1, Observed: model.ObservedStopped}}})
 	eventually(t, "the program hears that it is gone", func() bool { return !strings.Contains(read(), "web-g-2") })
 
 	b.stopAgent()
 	b.setDown(true)
-	b.apply(&fsm.NodeRegister{ID: other, Name: "n2", Agent: model.AgentInfo{BootID: "b3", Address: "127.0.0.10", Key: []byte("key")}, Shape: n.Shape})
+	b.apply(&fsm.NodeRegister{ID: other, Name: "n2",
+		Agent: model.AgentInfo{BootID: "b3", Address: "127.0.0.10", Key: []byte("key")}, Shape: n.Shape})
 	b.start()
 	if text, err := os.ReadFile(b.agent.shop.peers.path(group)); err != nil || !strings.Contains(string(text), theirs) {
 		t.Errorf("while no server answers: %q %v", text, err)
 	}
 	b.setDown(false)
-	eventually(t, "the program hears of the other node's new address", func() bool { return strings.Contains(read(), "1 web-g-1 127.0.0.10 ") })
+	eventually(t, "the program hears of the other node's new address", func() bool {
+		return strings.Contains(read(), "1 web-g-1 127.0.0.10 ")
+	})
 
 	b.stop(first, nil)
 	b.await(first, model.ObservedStopped)

@@ -133,7 +133,8 @@ func TestReasonOfAClosedPortIsToldAgain(t *testing.T) {
 	broken := model.PortProblem{Port: 80, Service: "web", Code: model.PortFailed, Reason: "the door does not work"}
 	taken := model.PortProblem{Port: 80, Service: "web", Code: model.PortTaken, Reason: "another process holds it"}
 	for i, step := range []struct{ sees, told model.PortProblem }{
-		{broken, model.PortProblem{}}, {broken, broken}, {taken, broken}, {broken, broken}, {taken, broken}, {taken, taken}, {taken, taken},
+		{broken, model.PortProblem{}}, {broken, broken}, {taken, broken}, {broken, broken}, {taken, broken},
+		{taken, taken}, {taken, taken},
 	} {
 		p.look([]model.PortProblem{step.sees})
 		var got model.PortProblem

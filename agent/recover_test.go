@@ -37,7 +37,10 @@ func TestShimThatDoesNotAnswerIsAwaited(t *testing.T) {
 	})
 	must(t, syscall.Kill(shim, syscall.SIGCONT))
 	i := b.await(id, model.ObservedReady)
-	if got := b.history(id)[reports:]; i.Status.Restarts != 0 || pidOf(t, pidFile) != pid || !alive(pid) || slices.ContainsFunc(got, func(s string) bool { return s != "ready" && !strings.HasPrefix(s, "unready not_adopted") }) {
+	if got := b.history(id)[reports:]; i.Status.Restarts != 0 || pidOf(t, pidFile) != pid || !alive(pid) ||
+		slices.ContainsFunc(got, func(s string) bool {
+			return s != "ready" && !strings.HasPrefix(s, "unready not_adopted")
+		}) {
 		t.Errorf("afterwards: %+v, pid %d was %d, reported %q", i.Status, pidOf(t, pidFile), pid, got)
 	}
 	b.stop(id, nil)
@@ -50,11 +53,13 @@ func TestShimThatDoesNotAnswerIsAwaited(t *testing.T) {
 // A stop ends what nobody can tell of: the shim that does not answer is named, and killed with everything below it. Its
 // logs stay.
 func TestHungShimIsEnded(t *testing.T) {
-	for name, lose := range map[string][]string{"identity gone": {"shim"}, "all gone but the launch": {"shim", "main", "control"}} {
+	for name, lose := range map[string][]string{"identity gone": {"shim"},
+		"all gone but the launch": {"shim", "main", "control"}} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, allowRoot)
 			pidFile := filepath.Join(b.dir, "pid")
-			id := b.run("web", sh("setsid sleep 1000 & echo $! > "+pidFile+".below; echo $$ > "+pidFile+"; exec sleep 1000"), nil)
+			id := b.run("web",
+				sh("setsid sleep 1000 & echo $! > "+pidFile+".below; echo $$ > "+pidFile+"; exec sleep 1000"), nil)
 			b.await(id, model.ObservedReady)
 			pid, below := pidOf(t, pidFile), pidOf(t, pidFile+".below")
 			b.stopAgent()
@@ -63,7 +68,8 @@ func TestHungShimIsEnded(t *testing.T) {
 			removeFiles(t, b.stateDir(id), lose...)
 			b.start()
 			eventually(t, "word of the shim", func() bool {
-				return strings.Contains(b.instance(id).Status.Reason, fmt.Sprintf("process %d, holds the lock, but does not answer; kill that process, or stop the instance", shim))
+				return strings.Contains(b.instance(id).Status.Reason,
+					fmt.Sprintf("process %d, holds the lock, but does not answer; kill that process, or stop the instance", shim))
 			})
 			reports := len(b.history(id))
 			time.Sleep(2 * adoptRetry)
@@ -96,13 +102,17 @@ func TestLaunchAndShimLost(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, allowRoot)
 			pidFile := filepath.Join(b.dir, "pid")
-			id := b.run("web", sh("setsid env -i sleep 1000 & echo $! > "+pidFile+".below; echo $$ > "+pidFile+"; exec sleep 1000"), nil)
+			id := b.run("web",
+				sh("setsid env -i sleep 1000 & echo $! > "+pidFile+".below; echo $$ > "+pidFile+"; exec sleep 1000"), nil)
 			b.await(id, model.ObservedReady)
 			pid, below := pidOf(t, pidFile), pidOf(t, pidFile+".below")
 			b.stopAgent()
 			lose(t, b.stateDir(id), parentOf(t, pid))
 			b.start()
-			eventually(t, "a start in its place", func() bool { i := b.instance(id); return i.Ready() && pidOf(t, pidFile) != pid })
+			eventually(t, "a start in its place", func() bool {
+				i := b.instance(id)
+				return i.Ready() && pidOf(t, pidFile) != pid
+			})
 			if alive(pid) || alive(below) {
 				t.Error("two run")
 			}
@@ -123,7 +133,9 @@ func TestLaunchThatCannotBeReadNow(t *testing.T) {
 	must(t, os.Rename(launch, launch+".kept"))
 	must(t, os.Mkdir(launch, 0o700)) // reads of it fail
 	b.start()
-	eventually(t, "word that it was not adopted", func() bool { return strings.HasPrefix(b.instance(id).Status.Reason, "not_adopted: ") })
+	eventually(t, "word that it was not adopted", func() bool {
+		return strings.HasPrefix(b.instance(id).Status.Reason, "not_adopted: ")
+	})
 	must(t, os.Remove(launch))
 	must(t, os.Rename(launch+".kept", launch))
 	b.await(id, model.ObservedReady)

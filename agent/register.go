@@ -140,7 +140,8 @@ func (a *Agent) register(ctx context.Context) bool {
 		}
 		a.log.Log(level, "registration failed", "error", err)
 		pause := retry.next(rand.Float64())
-		if refused != nil && (refused.Code == model.CodeNameTaken || refused.Code == model.CodeNodeTaken || refused.Code == model.CodeConflict || refused.Code == model.CodeForbidden) {
+		if refused != nil && (refused.Code == model.CodeNameTaken || refused.Code == model.CodeNodeTaken ||
+			refused.Code == model.CodeConflict || refused.Code == model.CodeForbidden) {
 			pause = max(pause, 2*time.Second) // a person has to act
 		}
 		if !sleep(ctx, pause, nil) {
@@ -172,7 +173,8 @@ func (a *Agent) registration() transport.RegisterRequest {
 		Node: a.home.node, Name: a.cfg.Name,
 		Agent: model.AgentInfo{
 			BootID: a.identity.BootID, Incarnation: a.identity.Incarnation, Address: node.Address, APIAddress: node.APIAddress,
-			Version: a.cfg.Version, Warnings: a.warnings(), Format: model.CurrentFormat, Machine: machineID(), Born: a.home.born(),
+			Version: a.cfg.Version, Warnings: a.warnings(), Format: model.CurrentFormat,
+			Machine: machineID(), Born: a.home.born(),
 		},
 		Shape: a.shape(node), Cluster: a.home.cluster(), Seen: seen, Refused: a.home.refused(),
 	}

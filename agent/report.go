@@ -57,10 +57,12 @@ type factsCount struct {
 	acked uint64
 }
 
-func newReporter(node model.NodeID, send func(context.Context, transport.ReportRequest) (transport.ReportReply, error), log hclog.Logger) *reporter {
+func newReporter(node model.NodeID, send func(context.Context, transport.ReportRequest) (transport.ReportReply, error),
+	log hclog.Logger) *reporter {
 	return &reporter{
 		node: node, send: send, log: log, wake: make(chan struct{}, 1), stale: func(term) {},
-		latest: map[model.InstanceID]model.InstanceStatus{}, acked: map[model.InstanceID]uint64{}, moved: make(chan struct{}), moves: map[model.TransferID]transferWord{},
+		latest: map[model.InstanceID]model.InstanceStatus{}, acked: map[model.InstanceID]uint64{}, moved: make(chan struct{}),
+		moves: map[model.TransferID]transferWord{},
 		turns: map[model.InstanceID]turn{},
 		holds: func() []model.Holding { return nil },
 		facts: factsCount{tell: func(uint64, uint64) {}}, self: selfWord{now: 1, acked: 1},
@@ -376,5 +378,6 @@ func (r *reporter) book(req transport.ReportRequest, at sending) bool {
 	}
 	close(r.moved)
 	r.moved = make(chan struct{})
-	return r.now != (term{}) && (r.full || r.self.acked < r.self.now || len(r.pending()) > 0 || len(r.transferWords(false)) > 0)
+	return r.now != (term{}) &&
+		(r.full || r.self.acked < r.self.now || len(r.pending()) > 0 || len(r.transferWords(false)) > 0)
 }

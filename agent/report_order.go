@@ -75,7 +75,8 @@ func (r *reporter) byTurn(list []model.InstanceStatus) {
 // sameButFacts reports whether two statuses of an instance differ in nothing but facts.
 func sameButFacts(a, b model.InstanceStatus) bool {
 	sameHook := a.Hook == b.Hook || a.Hook != nil && b.Hook != nil && *a.Hook == *b.Hook
-	return a.Observed == b.Observed && a.Reason == b.Reason && equal(a.ExitCode, b.ExitCode) && a.Restarts == b.Restarts && sameHook
+	return a.Observed == b.Observed && a.Reason == b.Reason && equal(a.ExitCode, b.ExitCode) &&
+		a.Restarts == b.Restarts && sameHook
 }
 
 // pace spreads what comes more often than once in every, after burst of them at once. The zero value allows nothing.

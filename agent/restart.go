@@ -164,7 +164,8 @@ func (i *instance) bringDown(ctx context.Context, task Task, gently bool) {
 
 // abandon ends a program whose after_start hook failed: its start counts as a failed one.
 func (i *instance) abandon(ctx context.Context, task Task, why error) {
-	i.stopAsFailed(ctx, task, failure{code: string(model.CodeHookFailed), detail: "after_start: " + message(why), final: hopeless(why)})
+	i.stopAsFailed(ctx, task,
+		failure{code: string(model.CodeHookFailed), detail: "after_start: " + message(why), final: hopeless(why)})
 }
 
 // restartIll ends a program whose check has failed for too long. It is restarted as if it had ended by itself.
@@ -276,7 +277,8 @@ func hopeless(err error) bool {
 		return false
 	}
 	switch refused.Code {
-	case model.CodeInvalid, driver.CodeInvalidSpec, driver.CodeRootNotAllowed, driver.CodeUserNotAllowed, driver.CodeUserUnknown:
+	case model.CodeInvalid, driver.CodeInvalidSpec, driver.CodeRootNotAllowed, driver.CodeUserNotAllowed,
+		driver.CodeUserUnknown:
 		return true
 	}
 	return false

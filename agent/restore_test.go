@@ -80,7 +80,8 @@ func TestRestoreOfAnOldSnapshot(t *testing.T) {
 					restored, err := fsm.ReadSnapshot(bytes.NewReader(saved.Bytes()))
 					must(t, err)
 					if !tt.recovered {
-						mark := fsm.Entry{Format: model.CurrentFormat, At: old.Now, Actor: model.ActorLeader, Groups: [][]fsm.Command{{&fsm.RestoreMark{}}}}
+						mark := fsm.Entry{Format: model.CurrentFormat, At: old.Now, Actor: model.ActorLeader,
+							Groups: [][]fsm.Command{{&fsm.RestoreMark{}}}}
 						for restored, _ = restored.Apply(old.Index+1, 1, mark); restored.Incarnation <= old.Incarnation; {
 							restored, _ = restored.Apply(restored.Index+1, 1, mark)
 						}
@@ -92,7 +93,8 @@ func TestRestoreOfAnOldSnapshot(t *testing.T) {
 					b.pass(5 * time.Second)
 					b.want(first, model.ObservedStopped, model.ReasonEnded)
 					if b.mem.running() != 1 || ended(b.mem.task(second)) {
-						t.Errorf("%d programs run before it is confirmed, want the one that the state does not know: what has stopped never starts again", b.mem.running())
+						t.Errorf("%d programs run before it is confirmed, want the one that the state does not know: what has stopped "+
+							"never starts again", b.mem.running())
 					}
 					b.apply(&fsm.RestoreMark{Confirm: true})
 					b.pass(5 * time.Second)
@@ -164,7 +166,8 @@ func TestUnknownHolderGoesOn(t *testing.T) {
 		b.apply(&fsm.RestoreMark{Confirm: true})
 		b.pass(5 * time.Second)
 		if ended(b.mem.task(holder)) || !ended(b.mem.task(other)) {
-			t.Fatalf("the holder has ended: %v, what any number may run of: %v", ended(b.mem.task(holder)), ended(b.mem.task(other)))
+			t.Fatalf("the holder has ended: %v, what any number may run of: %v", ended(b.mem.task(holder)),
+				ended(b.mem.task(other)))
 		}
 		next := &fsm.InstancePlace{ID: "next", Group: group, Version: 1, Node: b.node(), Cause: model.CauseScaleUp}
 		if refusal := b.try(next); refusal == nil {
@@ -198,7 +201,8 @@ func TestHolderOnANodeThatARestoreLost(t *testing.T) {
 		b.apply(&fsm.RestoreMark{}, &fsm.RestoreMark{Confirm: true})
 		b.pass(time.Minute)
 		if ended(b.mem.task(holder)) || !ended(b.mem.task(other)) {
-			t.Fatalf("the holder has ended: %v, what any number may run of: %v", ended(b.mem.task(holder)), ended(b.mem.task(other)))
+			t.Fatalf("the holder has ended: %v, what any number may run of: %v", ended(b.mem.task(holder)),
+				ended(b.mem.task(other)))
 		}
 		b.apply(&fsm.InstanceAdopt{ID: holder})
 		b.pass(5 * time.Second)

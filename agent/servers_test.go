@@ -48,7 +48,8 @@ func (s *servers) try(group ...fsm.Command) *model.Error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	at := model.Time(time.Since(s.born).Milliseconds())
-	data, err := fsm.EncodeEntry(fsm.Entry{Format: model.CurrentFormat, At: at, Wall: time.Now().UnixMilli(), Term: 1, Actor: "test", Groups: [][]fsm.Command{group}})
+	data, err := fsm.EncodeEntry(fsm.Entry{Format: model.CurrentFormat, At: at, Wall: time.Now().UnixMilli(), Term: 1,
+		Actor: "test", Groups: [][]fsm.Command{group}})
 	if err != nil {
 		s.t.Errorf("encode: %v", err)
 		return model.Refuse(model.CodeInternal, "%v", err)
@@ -111,19 +112,23 @@ func (s *servers) Register(_ context.Context, r transport.RegisterRequest) (tran
 	if err := s.enter("register"); err != nil {
 		return transport.RegisterReply{}, err
 	}
-	if refusal := s.try(&fsm.NodeRegister{ID: r.Node, Name: r.Name, Agent: r.Agent, Shape: r.Shape, Seen: r.Seen}); refusal != nil {
+	if refusal := s.try(&fsm.NodeRegister{ID: r.Node, Name: r.Name, Agent: r.Agent, Shape: r.Shape,
+		Seen: r.Seen}); refusal != nil {
 		return transport.RegisterReply{}, refusal
 	}
 	st := s.m.State()
 	n, _ := st.Nodes.Get(r.Node)
-	return transport.RegisterReply{Epoch: n.Agent.Epoch, Key: []byte("key"), Heartbeat: 300 * model.Millisecond, Cluster: st.Cluster.ID, Servers: []transport.ServerInfo{{APIAddress: "10.0.0.1:7640"}, {APIAddress: "10.0.0.2:7640"}}}, nil
+	return transport.RegisterReply{Epoch: n.Agent.Epoch, Key: []byte("key"), Heartbeat: 300 * model.Millisecond,
+		Cluster: st.Cluster.ID,
+		Servers: []transport.ServerInfo{{APIAddress: "10.0.0.1:7640"}, {APIAddress: "10.0.0.2:7640"}}}, nil
 }
 
 func (s *servers) Report(_ context.Context, r transport.ReportRequest) (transport.ReportReply, error) {
 	if err := s.enter("report"); err != nil {
 		return transport.ReportReply{}, err
 	}
-	if refusal := s.try(&fsm.NodeReport{ID: r.Node, Epoch: r.Epoch, Full: r.Full, Instances: r.Instances, FactsGen: r.FactsGen, Holds: r.Holds, Incarnation: r.Incarnation, Self: r.Self}); refusal != nil {
+	if refusal := s.try(&fsm.NodeReport{ID: r.Node, Epoch: r.Epoch, Full: r.Full, Instances: r.Instances,
+		FactsGen: r.FactsGen, Holds: r.Holds, Incarnation: r.Incarnation, Self: r.Self}); refusal != nil {
 		return transport.ReportReply{}, refusal
 	}
 	s.mu.Lock()
@@ -243,7 +248,8 @@ func (s *servers) assignments(r transport.AssignmentsRequest) transport.Assignme
 		for _, alter := range alters {
 			alter(&one)
 		}
-		if told := i.Marks.CreatedIndex <= r.Index || sparing && r.Index > 0; told && r.Incarnation == st.Incarnation && len(alters) == 0 {
+		if told := i.Marks.CreatedIndex <= r.Index || sparing && r.Index > 0; told &&
+			r.Incarnation == st.Incarnation && len(alters) == 0 {
 			one.Spec = nil
 		}
 		out.Instances = append(out.Instances, one)
@@ -297,7 +303,8 @@ func (s *servers) Peers(ctx context.Context, r transport.PeersRequest) (transpor
 			for i := range st.PeersOf(g.ID) {
 				n, _ := st.Nodes.Get(i.Node)
 				list.Members = append(list.Members, transport.Peer{
-					Slot: i.Slot, Instance: i.ID, Node: n.Name, Address: n.Agent.Address, Ports: i.Claims.Ports.Map(), State: i.PeerState(),
+					Slot: i.Slot, Instance: i.ID, Node: n.Name, Address: n.Agent.Address,
+					Ports: i.Claims.Ports.Map(), State: i.PeerState(),
 				})
 			}
 			raw, _ := transport.EncodeCBOR(list)
@@ -318,7 +325,8 @@ func (s *servers) services() transport.Services {
 			if i.Ready() {
 				n, _ := st.Nodes.Get(i.Node)
 				port, _ := i.Claims.Ports.Get(svc.Port)
-				b.Backends = append(b.Backends, model.Backend{Instance: i.ID, Node: i.Node, Address: hostPort(n.Agent.Address, port)})
+				b.Backends = append(b.Backends,
+					model.Backend{Instance: i.ID, Node: i.Node, Address: hostPort(n.Agent.Address, port)})
 			}
 		}
 		out.Services = append(out.Services, b)
@@ -353,7 +361,8 @@ func (s *servers) place(group model.GroupID, slot int, node model.NodeID, ports 
 	st := s.m.State()
 	g, _ := st.Groups.Get(group)
 	id := fsm.DeriveInstanceID(st.Moment(), "", group, slot, g.Placed)
-	s.apply(&fsm.InstancePlace{ID: id, Group: group, Slot: slot, Version: g.Version, Node: node, Ports: ports, Cause: model.CauseScaleUp})
+	s.apply(&fsm.InstancePlace{ID: id, Group: group, Slot: slot, Version: g.Version, Node: node, Ports: ports,
+		Cause: model.CauseScaleUp})
 	return id
 }
 

@@ -93,7 +93,8 @@ func shape(c NodeConfig) model.NodeShape {
 		capacity.MemoryBytes = c.Capacity.MemoryBytes
 	}
 	return model.NodeShape{
-		Capacity: capacity, Reserved: c.Reserve, Labels: c.Labels, Attributes: attributes(), PortMin: c.PortMin, PortMax: c.PortMax,
+		Capacity: capacity, Reserved: c.Reserve, Labels: c.Labels, Attributes: attributes(),
+		PortMin: c.PortMin, PortMax: c.PortMax,
 	}
 }
 

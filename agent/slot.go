@@ -56,13 +56,15 @@ func (i *instance) holdSlot(ctx context.Context, want transport.Assignment) bool
 	for first := true; want.Unsettled || !i.shop.lease.assignedNow(); first = false {
 		if first {
 			i.notStarted()
-			i.log.Warn("waiting for the servers: only one may run, and this one did not end by itself since the machine was booted")
+			i.log.Warn(
+				"waiting for the servers: only one may run, and this one did not end by itself since the machine was booted")
 		}
 		if !i.wait(ctx, leaseCheck) {
 			return false
 		}
 	}
-	return i.wanted().Desired == model.DesiredRunning // the assignment that was waited for may be the one that ends this instance
+	// the assignment that was waited for may be the one that ends this instance
+	return i.wanted().Desired == model.DesiredRunning
 }
 
 // notStarted tells the servers that what they may hold for ready does not run: after a restore they know an older

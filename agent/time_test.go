@@ -208,7 +208,8 @@ func TestQuiet(t *testing.T) {
 		reports, registrations, index := b.count("report"), b.count("register"), b.m.State().Index
 		b.pass(24 * time.Hour)
 		if b.count("report") != reports || b.count("register") != registrations || b.m.State().Index != index {
-			t.Errorf("reports %d -> %d, registrations %d -> %d, index %d -> %d", reports, b.count("report"), registrations, b.count("register"), index, b.m.State().Index)
+			t.Errorf("reports %d -> %d, registrations %d -> %d, index %d -> %d", reports, b.count("report"), registrations,
+				b.count("register"), index, b.m.State().Index)
 		}
 	})
 }
@@ -253,7 +254,8 @@ func TestShutdownDrainIsBounded(t *testing.T) {
 // An agent whose name is taken tries less and less often, and still comes in soon after a person has acted.
 func TestRefusedRegistrationBacksOff(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
-		b.apply(&fsm.NodeRegister{ID: "other", Name: "n1", Agent: model.AgentInfo{BootID: "boot", Address: "127.0.0.1", Key: []byte("k")}})
+		b.apply(&fsm.NodeRegister{ID: "other", Name: "n1",
+			Agent: model.AgentInfo{BootID: "boot", Address: "127.0.0.1", Key: []byte("k")}})
 		b.start()
 		b.pass(10 * time.Minute)
 		if n := b.count("register"); n < 10 || n > 90 {

@@ -23,17 +23,22 @@ func (c ExecConfig) instanceUIDs(euid int, idMap uidMap) (uids driver.UIDRange, 
 	named := c.UIDs != driver.UIDRange{}
 	switch {
 	case named && euid != 0:
-		return uids, "", model.Refuse(model.CodeInvalid, "instance_uids needs an agent that runs as root; this one runs as uid %d", euid)
+		return uids, "",
+			model.Refuse(model.CodeInvalid, "instance_uids needs an agent that runs as root; this one runs as uid %d", euid)
 	case named && !idMap.has(c.UIDs):
-		return uids, "", model.Refuse(model.CodeInvalid, "instance_uids %s are not all mapped in the user namespace of this agent", c.UIDs).
-			WithHint(`name a range that /proc/self/uid_map has, or write instance_uids = "off"`)
+		return uids, "",
+			model.Refuse(model.CodeInvalid, "instance_uids %s are not all mapped in the user namespace of this agent", c.UIDs).
+				WithHint(`name a range that /proc/self/uid_map has, or write instance_uids = "off"`)
 	case named:
 		return c.UIDs, "", nil
 	case euid != 0 || c.SharedUser:
 		return uids, "", nil
 	case !idMap.has(DefaultUIDs()):
-		return uids, fmt.Sprintf("the user namespace of this agent does not map the user ids %s: instances that name no user share %s, and can read each other's "+
-			"environment and files; map the range, name another one with instance_uids, or name a user in each job file", DefaultUIDs(), c.defaultUser()), nil
+		return uids,
+			fmt.Sprintf("the user namespace of this agent does not map the user ids %s: instances that name no user share %s, "+
+				"and can read each other's "+
+				"environment and files; map the range, name another one with instance_uids, or name a user in each job file",
+				DefaultUIDs(), c.defaultUser()), nil
 	}
 	return DefaultUIDs(), "", nil
 }
@@ -74,5 +79,7 @@ func parseUIDMap(text string) uidMap {
 
 // has reports whether all ids of a range can be used.
 func (m uidMap) has(r driver.UIDRange) bool {
-	return m == nil || slices.ContainsFunc(m, func(in driver.UIDRange) bool { return in.First <= r.First && r.Last <= in.Last })
+	return m == nil || slices.ContainsFunc(m, func(in driver.UIDRange) bool {
+		return in.First <= r.First && r.Last <= in.Last
+	})
 }

@@ -162,9 +162,12 @@ func (u *uids) exhausted() *model.Error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.unseen != nil {
-		return model.Refuse(model.CodeInternal, "the owners of the volumes can't be read, so no instance gets a new user id: %v", u.unseen).WithHint("look at the disk of the volumes")
+		return model.Refuse(model.CodeInternal,
+			"the owners of the volumes can't be read, so no instance gets a new user id: %v",
+			u.unseen).WithHint("look at the disk of the volumes")
 	}
-	return model.Refuse(model.CodeInternal, "all user ids from %d to %d are in use", u.all.First, u.all.Last).WithHint("give the node a larger instance_uids")
+	return model.Refuse(model.CodeInternal, "all user ids from %d to %d are in use", u.all.First, u.all.Last).
+		WithHint("give the node a larger instance_uids")
 }
 
 // asOwnUser returns the assignment with a user of its own, and that user's id, if the node has a range and the job file
@@ -211,7 +214,8 @@ func (w *workshop) asOwnUser(a transport.Assignment, shared bool) (transport.Ass
 
 // givenUser refuses a job file that names a user of the range.
 func givenUser(name string) *model.Error {
-	return model.Refuse(model.CodeInvalid, "user %q is one of those that this node gives to instances", name).WithHint("name another user, or none")
+	return model.Refuse(model.CodeInvalid, "user %q is one of those that this node gives to instances", name).
+		WithHint("name another user, or none")
 }
 
 // dataOwner is whom the data in an assignment's volumes belongs to; -1: there is none yet.
@@ -235,11 +239,14 @@ func (w *workshop) dataOwner(a transport.Assignment) (int, error) {
 		}
 		switch {
 		case uid > nogroup && !w.uids.all.Has(uid):
-			return -1, model.Refuse(model.CodeInternal, "volume %s belongs to user id %d, which is not in instance_uids of this node", v.Name, uid).
-				WithHint("take the id into the range again, or stop the instance and give the volume to another user")
+			return -1,
+				model.Refuse(model.CodeInternal, "volume %s belongs to user id %d, which is not in instance_uids of this node",
+					v.Name, uid).
+					WithHint("take the id into the range again, or stop the instance and give the volume to another user")
 		case owner >= 0 && uid != owner:
-			return -1, model.Refuse(model.CodeInternal, "volumes %s and %s belong to two users, %d and %d", of, v.Name, owner, uid).
-				WithHint("stop the instance and give both to one user")
+			return -1,
+				model.Refuse(model.CodeInternal, "volumes %s and %s belong to two users, %d and %d", of, v.Name, owner, uid).
+					WithHint("stop the instance and give both to one user")
 		}
 		owner, of = uid, v.Name
 	}

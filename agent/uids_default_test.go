@@ -31,7 +31,8 @@ func TestInstancesHaveUsersOfTheirOwnByDefault(t *testing.T) {
 	if text, err := os.ReadFile(filepath.Join(work, "secret")); err != nil || string(text) != "swordfish\n" {
 		t.Errorf("what it wrote to its home: %q, %v", text, err)
 	}
-	thief := nobodys(fmt.Sprintf("cat /proc/%d/environ %s/secret > %s/seen 2>&1; echo $$ > %[3]s/thief; exec sleep 1000", pid, work, pids))
+	thief := nobodys(fmt.Sprintf("cat /proc/%d/environ %s/secret > %s/seen 2>&1; echo $$ > %[3]s/thief; exec sleep 1000",
+		pid, work, pids))
 	b.await(b.run("web", thief, nil), model.ObservedReady)
 	second := pidOf(t, filepath.Join(pids, "thief"))
 	text, err := os.ReadFile(filepath.Join(pids, "seen"))
@@ -52,7 +53,8 @@ func TestInstancesKeepTheUserThatTheyBeganWith(t *testing.T) {
 	}
 	b := newBench(t, sharedUser)
 	pids := openDirectory(t, b)
-	script := "umask 077; test -e rows && cat rows > %[1]s/again; echo swordfish > rows; echo $$ > %[1]s/%[2]s; exec sleep 1000"
+	script :=
+		"umask 077; test -e rows && cat rows > %[1]s/again; echo swordfish > rows; echo $$ > %[1]s/%[2]s; exec sleep 1000"
 	b.await(b.run("old", nobodys(fmt.Sprintf(script, pids, "old")), nil), model.ObservedReady)
 	pid := pidOf(t, filepath.Join(pids, "old"))
 	b.stopAgent()

@@ -52,7 +52,8 @@ func TestInstancesHaveUsersOfTheirOwn(t *testing.T) {
 	b.await(id, model.ObservedReady)
 	pid := pidOf(t, filepath.Join(pids, "victim"))
 	seen := filepath.Join(pids, "seen")
-	thief := nobodys(fmt.Sprintf("cat /proc/%d/environ /proc/%d/cwd/secret > %s 2>&1; echo $$ > %s/thief; exec sleep 1000", pid, pid, seen, pids))
+	thief := nobodys(fmt.Sprintf("cat /proc/%d/environ /proc/%d/cwd/secret > %s 2>&1; echo $$ > %s/thief; exec sleep 1000",
+		pid, pid, seen, pids))
 	other := b.run("web", thief, nil)
 	b.await(other, model.ObservedReady)
 	second := pidOf(t, filepath.Join(pids, "thief"))
@@ -76,7 +77,8 @@ func TestInstancesHaveUsersOfTheirOwn(t *testing.T) {
 	named := sh("exec sleep 1000")
 	named.Exec.User = fmt.Sprint(one)
 	refused := b.run("bad", named, nil)
-	if i := b.await(refused, model.ObservedFailed); !strings.Contains(i.Status.Reason, "one of those that this node gives to instances") {
+	if i := b.await(refused, model.ObservedFailed); !strings.Contains(i.Status.Reason,
+		"one of those that this node gives to instances") {
 		t.Errorf("a job file names a user of the range: %s", i.Status.Reason)
 	}
 }
@@ -105,7 +107,8 @@ func TestSlotsWithVolumesHaveUsersOfTheirOwn(t *testing.T) {
 	}
 	b := newBench(t, ownUIDs)
 	pids := openDirectory(t, b)
-	spec := withVolume(b, "db", "umask 022; if test -e rows; then cat rows > "+pids+"/again; else echo swordfish > rows; chmod 644 rows; fi; echo $$ > "+pids+"/db")
+	spec := withVolume(b, "db", "umask 022; if test -e rows; then cat rows > "+pids+
+		"/again; else echo swordfish > rows; chmod 644 rows; fi; echo $$ > "+pids+"/db")
 	version := b.submit("db", spec)
 	first := b.place(version, 0, b.node(), nil)
 	b.await(first, model.ObservedReady)
@@ -115,12 +118,15 @@ func TestSlotsWithVolumesHaveUsersOfTheirOwn(t *testing.T) {
 	if owner, err := ownerOf(data); err != nil || owner != uid || !testUIDs.Has(uid) {
 		t.Errorf("it runs as %d, want one of %v; its volume belongs to %d, %v", uid, testUIDs, owner, err)
 	}
-	thief := withVolume(b, "web", fmt.Sprintf("cat /proc/%d/environ /proc/%d/cwd/rows %s/rows > %s/seen 2>&1; echo $$ > %s/web", pid, pid, data, pids, pids))
+	thief := withVolume(b, "web",
+		fmt.Sprintf("cat /proc/%d/environ /proc/%d/cwd/rows %s/rows > %s/seen 2>&1; echo $$ > %s/web",
+			pid, pid, data, pids, pids))
 	b.await(b.place(b.submit("web", thief), 0, b.node(), nil), model.ObservedReady)
 	if other := uidOf(t, pidOf(t, filepath.Join(pids, "web"))); other == uid || !testUIDs.Has(other) {
 		t.Errorf("two slots run as %d and %d", uid, other)
 	}
-	if text, err := os.ReadFile(filepath.Join(pids, "seen")); err != nil || strings.Contains(string(text), "swordfish") || strings.Contains(string(text), "OUTSPAN_") {
+	if text, err := os.ReadFile(filepath.Join(pids, "seen")); err != nil || strings.Contains(string(text), "swordfish") ||
+		strings.Contains(string(text), "OUTSPAN_") {
 		t.Errorf("another job's instance read %q, %v", text, err)
 	}
 
@@ -146,7 +152,8 @@ func TestOwnersOfDataThatIsThere(t *testing.T) {
 	}
 	b := newBench(t, sharedUser)
 	pids := openDirectory(t, b)
-	version := b.submit("old", withVolume(b, "old", "touch rows || exit 1; stat -c %u rows > "+pids+"/owner; echo $$ > "+pids+"/old"))
+	version := b.submit("old",
+		withVolume(b, "old", "touch rows || exit 1; stat -c %u rows > "+pids+"/owner; echo $$ > "+pids+"/old"))
 	runsAsNobody := func(id model.InstanceID) {
 		t.Helper()
 		b.await(id, model.ObservedReady)
@@ -164,7 +171,8 @@ func TestOwnersOfDataThatIsThere(t *testing.T) {
 	runsAsNobody(b.place(version, 0, b.node(), nil))
 
 	must(t, os.Lchown(filepath.Join(b.cfg.DataDir, "volumes", "old", "g", "0", "data"), 200_000, -1))
-	if i := b.await(b.place(version, 0, b.node(), nil), model.ObservedFailed); !strings.Contains(i.Status.Reason, "user id 200000, which is not in instance_uids") {
+	if i := b.await(b.place(version, 0, b.node(), nil), model.ObservedFailed); !strings.Contains(i.Status.Reason,
+		"user id 200000, which is not in instance_uids") {
 		t.Errorf("the data of another range: %s", i.Status.Reason)
 	}
 }
@@ -175,7 +183,8 @@ func TestOwnersOfVolumesAreTaken(t *testing.T) {
 		t.Skip("skipped: needs root to give files away")
 	}
 	dir := t.TempDir()
-	for name, uid := range map[string]int{"db/g/0/data": 300_000, "db/g/1/data@3": 300_001, ".transfer/t1/tree/data": 300_002} {
+	for name, uid := range map[string]int{"db/g/0/data": 300_000, "db/g/1/data@3": 300_001,
+		".transfer/t1/tree/data": 300_002} {
 		must(t, os.MkdirAll(filepath.Join(dir, name), 0o700))
 		must(t, os.Lchown(filepath.Join(dir, name), uid, -1))
 	}

@@ -111,7 +111,8 @@ func TestUnclearStaysOver(t *testing.T) {
 					b.pass(time.Minute)
 					st, _ := b.agent.shop.reports.status(id)
 					e := b.agent.home.records.entries()[id]
-					if st.Observed != tt.observed || st.Reason != tt.reason || st.Generation != was.Status.Generation || len(e.Failures) > 0 || e.Live {
+					if st.Observed != tt.observed || st.Reason != tt.reason || st.Generation != was.Status.Generation ||
+						len(e.Failures) > 0 || e.Live {
 						t.Errorf("%s it is %+v, in the journal %+v", when, st, e)
 					}
 					if n := b.mem.starts(); n != 1 {
@@ -293,7 +294,8 @@ func TestUnclearWithoutJournal(t *testing.T) {
 				if unread {
 					want = model.Holding{ID: id}
 				}
-				if got := b.agent.crew.holds(); len(got) != 1 || got[0].ID != want.ID || got[0].Group != want.Group || got[0].Slot != want.Slot {
+				if got := b.agent.crew.holds(); len(got) != 1 || got[0].ID != want.ID || got[0].Group != want.Group ||
+					got[0].Slot != want.Slot {
 					t.Errorf("holds %+v, want %+v", got, want)
 				}
 				u.see(true)

@@ -97,7 +97,8 @@ func TestLocalVolumeWithoutEpoch(t *testing.T) {
 		put(t, filepath.Join(dir, "rows"), "old")
 	}
 	unmarked()
-	if err := v.prepare(localAssignment(0, false), account{}); err != nil || !slices.Equal(listed(t, dir), []string{"rows"}) {
+	if err := v.prepare(localAssignment(0, false), account{}); err != nil ||
+		!slices.Equal(listed(t, dir), []string{"rows"}) {
 		t.Fatalf("%v, finds %v", err, listed(t, dir))
 	}
 	if err := os.RemoveAll(dir); err != nil {
@@ -128,7 +129,8 @@ func TestProgramDoesNotRestartWithoutItsData(t *testing.T) {
 	slot := filepath.Join(b.cfg.DataDir, "volumes", "web", "g", "0")
 	must(t, os.Rename(slot, slot+".away"))
 	must(t, syscall.Kill(pidOf(t, pidFile), syscall.SIGKILL))
-	if i := b.await(id, model.ObservedFailed); !strings.Contains(i.Status.Reason, "the data of volume data is not on this disk") {
+	if i := b.await(id, model.ObservedFailed); !strings.Contains(i.Status.Reason,
+		"the data of volume data is not on this disk") {
 		t.Errorf("reason %q", i.Status.Reason)
 	}
 	if _, err := os.Lstat(filepath.Join(slot, "data")); !errors.Is(err, os.ErrNotExist) {

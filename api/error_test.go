@@ -16,9 +16,12 @@ func TestCodes(t *testing.T) {
 		status int
 		exit   api.ExitClass
 	}{
-		{model.CodeInvalid, 400, 2}, {model.CodeForbidden, 403, 3}, {model.CodeNotFound, 404, 4}, {model.CodeConflict, 409, 5},
-		{model.CodeNodeNotEligible, 409, 5}, {model.CodeBudgetMinReady, 409, 6}, {model.CodeNoLeader, 503, 6}, {model.CodeUnknownOutcome, 503, 6},
-		{model.CodeInternal, 500, 7}, {model.CodeEventCollected, 410, 4}, {model.CodeTooLarge, 413, 2}, {"never_heard_of", 409, 5},
+		{model.CodeInvalid, 400, 2}, {model.CodeForbidden, 403, 3}, {model.CodeNotFound, 404, 4},
+		{model.CodeConflict, 409, 5},
+		{model.CodeNodeNotEligible, 409, 5}, {model.CodeBudgetMinReady, 409, 6}, {model.CodeNoLeader, 503, 6},
+		{model.CodeUnknownOutcome, 503, 6},
+		{model.CodeInternal, 500, 7}, {model.CodeEventCollected, 410, 4}, {model.CodeTooLarge, 413, 2},
+		{"never_heard_of", 409, 5},
 	}
 	for _, tt := range tests {
 		if s, e := api.StatusOf(tt.code), api.ExitOf(tt.code); s != tt.status || e != tt.exit {

@@ -14,7 +14,8 @@ const (
 	JobRunning  JobStatus = "running"  // every group has all it wants, ready
 	JobPending  JobStatus = "pending"  // something of it is not placed
 	JobStarting JobStatus = "starting" // all is placed, not all is ready
-	JobDegraded JobStatus = "degraded" // some of it can't run for a reason that nothing ends by itself: its data is on a node that is offline
+	// some of it can't run for a reason that nothing ends by itself: its data is on a node that is offline
+	JobDegraded JobStatus = "degraded"
 	JobStopping JobStatus = "stopping"
 	JobStopped  JobStatus = "stopped"
 )

@@ -11,12 +11,14 @@ type VolumeState string
 
 // The states of volumes.
 const (
-	VolumeInUse       VolumeState = "in_use"       // an instance has it, or had it and may have it again
-	VolumeUnused      VolumeState = "unused"       // its slot is gone: the group has fewer instances, or its job is stopped
+	VolumeInUse VolumeState = "in_use" // an instance has it, or had it and may have it again
+	// its slot is gone: the group has fewer instances, or its job is stopped
+	VolumeUnused      VolumeState = "unused"
 	VolumeMoving      VolumeState = "moving"       // a transfer works on it
 	VolumeDetached    VolumeState = "detached"     // restored, and not put to use
 	VolumeHomeOffline VolumeState = "home_offline" // the only copy is on a node that can't be heard
-	VolumeLost        VolumeState = "lost"         // its home was forgotten and its data given up; the next instance starts empty
+	// its home was forgotten and its data given up; the next instance starts empty
+	VolumeLost VolumeState = "lost"
 )
 
 // Volume is how a volume is shown.

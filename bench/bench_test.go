@@ -38,7 +38,8 @@ func TestEveryCase(t *testing.T) {
 	file := filepath.Join(dir, "figures.json")
 	var out bytes.Buffer
 	err := run(ctx, []string{
-		"-bin", binary, "-dir", dir, "-json", file, "-nodes", "5", "-instances", "100", "-group", "100", "-length", "100ms", "-rounds", "1",
+		"-bin", binary, "-dir", dir, "-json", file, "-nodes", "5", "-instances", "100", "-group", "100",
+		"-length", "100ms", "-rounds", "1",
 		"-case", chosen.String(),
 	}, &out)
 	if err != nil {
@@ -65,7 +66,8 @@ func TestEveryCase(t *testing.T) {
 		}
 	}
 	for _, c := range cases() {
-		if chosen.MatchString(c.Name) && positive[c.Name] == 0 && c.Name != "heartbeats" { // so short that the kernel's clock may not have ticked
+		// so short that the kernel's clock may not have ticked
+		if chosen.MatchString(c.Name) && positive[c.Name] == 0 && c.Name != "heartbeats" {
 			t.Errorf("%s gave no figure\n%s", c.Name, &out)
 		}
 	}
@@ -110,7 +112,8 @@ func TestSoak(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	var out bytes.Buffer
-	o, err := readOptions([]string{"-bin", binary, "-dir", dir, "-nodes", "5", "-instances", "100", "-group", "100", "-soak", "15s"}, &out)
+	o, err := readOptions([]string{"-bin", binary, "-dir", dir, "-nodes", "5", "-instances", "100", "-group",
+		"100", "-soak", "15s"}, &out)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -45,7 +45,8 @@ func cases() []Case {
 	grown, few, many := setting{grown: true}, setting{fast: true, nodes: 100}, setting{fast: true, nodes: 500}
 	return []Case{
 		{Name: "heartbeats", About: "all nodes beat, nothing else happens", Run: heartbeats},
-		{Name: "placements", About: "groups placed, committed, visible on a follower, reported running", Limits: true, Run: placements},
+		{Name: "placements", About: "groups placed, committed, visible on a follower, reported running",
+			Limits: true, Run: placements},
 		{Name: "writes", About: "single replicated writes", Limits: true, Run: singleWrites},
 		{Name: "growth", About: "the cluster is filled: rate and memory as it grows", Stage: grown, Run: growth},
 		{Name: "drain-ack", About: "drains are acknowledged while others write", Stage: grown, Run: drainAcks},

@@ -24,7 +24,8 @@ func commandLine(ctx context.Context, st *stage) error {
 	if lines := bytes.Count(out, []byte("\n")); lines < st.crowd.Len() {
 		return fmt.Errorf("node ls prints %d lines, there are %d nodes", lines, st.crowd.Len())
 	}
-	st.add(Figure{What: fmt.Sprintf("outspan node ls, %d nodes, median", st.crowd.Len()), Value: millis(list), Unit: Millis, Goal: below(150)})
+	st.add(Figure{What: fmt.Sprintf("outspan node ls, %d nodes, median", st.crowd.Len()), Value: millis(list),
+		Unit: Millis, Goal: below(150)})
 	return nil
 }
 

@@ -90,7 +90,8 @@ func drainAcks(ctx context.Context, st *stage) error {
 	wg.Wait()
 	note := fmt.Sprintf("%d drains while %d clients write", acks, ackWriters)
 	st.add(Figure{What: "acknowledged, p50", Value: millis(quantile(times, 0.5)), Unit: Millis, Note: note})
-	st.add(Figure{What: "acknowledged, p99", Value: millis(quantile(times, 0.99)), Unit: Millis, Goal: below(100), Note: note})
+	st.add(Figure{What: "acknowledged, p99", Value: millis(quantile(times, 0.99)), Unit: Millis,
+		Goal: below(100), Note: note})
 	return st.settle(ctx)
 }
 
@@ -121,7 +122,8 @@ func drains(ctx context.Context, st *stage) error {
 	if err != nil {
 		return err
 	}
-	st.add(Figure{What: fmt.Sprintf("%d nodes at once, %d instances", len(numbers), before), Value: time.Since(began).Seconds(), Unit: Seconds, Goal: below(20)})
+	st.add(Figure{What: fmt.Sprintf("%d nodes at once, %d instances", len(numbers), before), Value: time.Since(began).
+		Seconds(), Unit: Seconds, Goal: below(20)})
 	if err := st.uncordon(ctx, numbers...); err != nil {
 		return err
 	}
@@ -132,7 +134,8 @@ func drains(ctx context.Context, st *stage) error {
 func drainOne(ctx context.Context, st *stage) error {
 	count := min(200, st.o.instances/5)
 	pool := func(i int, value string) error {
-		_, err := fleet.Post(ctx, st.fleet.Any(), "/v1/nodes/"+st.crowd.Name(i)+"/label", map[string]any{"labels": map[string]string{"pool": value}}, nil)
+		_, err := fleet.Post(ctx, st.fleet.Any(), "/v1/nodes/"+st.crowd.Name(i)+"/label",
+			map[string]any{"labels": map[string]string{"pool": value}}, nil)
 		return err
 	}
 	if err := pool(0, "full"); err != nil {
@@ -164,7 +167,8 @@ func drainOne(ctx context.Context, st *stage) error {
 	if err != nil {
 		return err
 	}
-	st.add(Figure{What: fmt.Sprintf("1 node, %d instances", before), Value: time.Since(began).Seconds(), Unit: Seconds, Goal: below(5)})
+	st.add(Figure{What: fmt.Sprintf("1 node, %d instances", before), Value: time.Since(began).Seconds(),
+		Unit: Seconds, Goal: below(5)})
 	if err := st.uncordon(ctx, 0); err != nil {
 		return err
 	}

@@ -26,11 +26,13 @@ func failover(ctx context.Context, st *stage) error {
 		if err != nil {
 			return err
 		}
-		writes, decisions, backlogs, lost = append(writes, one.write), append(decisions, one.decision), append(backlogs, one.backlog), lost+one.lost
+		writes, decisions, backlogs, lost = append(writes, one.write), append(decisions, one.decision),
+			append(backlogs, one.backlog), lost+one.lost
 	}
 	note := fmt.Sprintf("%d times kill -9, at most", rounds)
 	line := func(what string, times []time.Duration, goal Goal) {
-		st.add(Figure{What: what, Value: quantile(times, 0.5).Seconds(), Unit: Seconds, Goal: goal, Note: fmt.Sprintf("%s %.1f s", note, quantile(times, 1).Seconds())})
+		st.add(Figure{What: what, Value: quantile(times, 0.5).Seconds(), Unit: Seconds, Goal: goal,
+			Note: fmt.Sprintf("%s %.1f s", note, quantile(times, 1).Seconds())})
 	}
 	line("next acknowledged write, median", writes, below(3))
 	line("next decision, median", decisions, below(3))
@@ -61,7 +63,9 @@ func killLeader(ctx context.Context, st *stage) (outage, error) {
 	killed := time.Now()
 	leader.Kill()
 	jobs := st.newJobs([]model.GroupSpec{groupSpec("g", max(10, st.o.group/10))})
-	err = fleet.Until(ctx, electionLimit, 20*time.Millisecond, func(ctx context.Context) error { return st.submitOnce(ctx, jobs[0]) })
+	err = fleet.Until(ctx, electionLimit, 20*time.Millisecond, func(ctx context.Context) error {
+		return st.submitOnce(ctx, jobs[0])
+	})
 	if err != nil {
 		return o, err
 	}
@@ -156,7 +160,8 @@ func newWitness(ctx context.Context, st *stage) *witness {
 }
 
 func (w *witness) write(ctx context.Context, writer int) {
-	c, err := transport.NewClient(transport.ClientConfig{Addresses: urls(w.st.fleet), Credentials: w.st.fleet.Credentials(), RetryFor: -1})
+	c, err := transport.NewClient(transport.ClientConfig{Addresses: urls(w.st.fleet),
+		Credentials: w.st.fleet.Credentials(), RetryFor: -1})
 	if err != nil {
 		return // nothing is acknowledged then, which wait tells
 	}
@@ -217,7 +222,8 @@ func (w *witness) lost(ctx context.Context) (int, error) {
 		var node struct {
 			Labels map[string]string `json:"labels"`
 		}
-		if err := fleet.Get(ctx, w.st.fleet.Any(), "/v1/nodes/"+w.st.crowd.Name(writer)+"?consistency=consistent", &node); err != nil {
+		if err := fleet.Get(ctx, w.st.fleet.Any(), "/v1/nodes/"+w.st.crowd.Name(writer)+"?consistency=consistent",
+			&node); err != nil {
 			return 0, err
 		}
 		if n, _ := strconv.ParseInt(node.Labels["bench"], 10, 64); n < acked {

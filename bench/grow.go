@@ -23,8 +23,10 @@ func growth(ctx context.Context, st *stage) error {
 			first = each
 		}
 		if st.filled == n || st.filled >= st.o.instances {
-			st.add(Figure{What: fmt.Sprintf("placing one more at %d, in microseconds", st.filled), Value: each, Limit: Limit{first, "the first ones"}})
-			st.add(Figure{What: fmt.Sprintf("running, at %d", st.filled), Value: float64(n) / ready.Seconds(), Unit: PerSecond, Goal: atLeast(15_000)})
+			st.add(Figure{What: fmt.Sprintf("placing one more at %d, in microseconds", st.filled), Value: each,
+				Limit: Limit{first, "the first ones"}})
+			st.add(Figure{What: fmt.Sprintf("running, at %d", st.filled), Value: float64(n) / ready.Seconds(),
+				Unit: PerSecond, Goal: atLeast(15_000)})
 			if err := st.memory(); err != nil {
 				return err
 			}
@@ -53,8 +55,10 @@ func (st *stage) memory() error {
 		}
 	}
 	st.add(Figure{
-		What: fmt.Sprintf("memory of the largest server, %d nodes, %d instances", st.crowd.Len(), st.filled), Value: mib(largest.Memory), Unit: MiB, Goal: goal,
-		Note: fmt.Sprintf("%.0f of it are pages of the program and its log; at most %.0f so far", mib(largest.Files), mib(largest.Peak)),
+		What:  fmt.Sprintf("memory of the largest server, %d nodes, %d instances", st.crowd.Len(), st.filled),
+		Value: mib(largest.Memory), Unit: MiB, Goal: goal,
+		Note: fmt.Sprintf("%.0f of it are pages of the program and its log; at most %.0f so far",
+			mib(largest.Files), mib(largest.Peak)),
 	})
 	return nil
 }

@@ -39,7 +39,8 @@ func heartbeats(ctx context.Context, st *stage) error {
 	for i := range now {
 		worst = max(worst, 100*float64(now[i]-used[i])/float64(took))
 	}
-	st.add(Figure{What: fmt.Sprintf("%d nodes, the busiest server", st.crowd.Len()), Value: worst, Unit: Percent, Goal: below(15)})
+	st.add(Figure{What: fmt.Sprintf("%d nodes, the busiest server", st.crowd.Len()), Value: worst,
+		Unit: Percent, Goal: below(15)})
 	st.add(Figure{What: "entries in the log meanwhile", Value: float64(after.Index - before.Index), Goal: below(0)})
 	return nil
 }

@@ -12,8 +12,9 @@ import (
 // groupSpec is a group of small programs that start and stop at once.
 func groupSpec(name string, count int) model.GroupSpec {
 	return model.GroupSpec{
-		Name: name, Count: count, Exec: model.ExecSpec{Command: "/bin/true"}, Resources: model.Resources{CPU: 10, MemoryBytes: 16 << 20},
-		Stop: model.StopSpec{Grace: 1000, DrainDelay: 1},
+		Name: name, Count: count, Exec: model.ExecSpec{Command: "/bin/true"},
+		Resources: model.Resources{CPU: 10, MemoryBytes: 16 << 20},
+		Stop:      model.StopSpec{Grace: 1000, DrainDelay: 1},
 	}
 }
 
@@ -86,7 +87,8 @@ func (st *stage) waitReady(ctx context.Context, jobs []model.JobSpec) error {
 // purge stops jobs and waits until nothing of them is left.
 func (st *stage) purge(ctx context.Context, jobs []model.JobSpec) error {
 	for _, job := range jobs {
-		if _, err := fleet.Post(ctx, st.fleet.Any(), "/v1/jobs/"+string(job.Name)+"/stop", map[string]any{"purge": true}, nil); err != nil {
+		if _, err := fleet.Post(ctx, st.fleet.Any(), "/v1/jobs/"+string(job.Name)+"/stop",
+			map[string]any{"purge": true}, nil); err != nil {
 			return err
 		}
 	}

@@ -36,7 +36,8 @@ func (st *stage) register(ctx context.Context, nodes int) error {
 		return err
 	}
 	each := func(d time.Duration) float64 { return millis(d) / float64(nodes) }
-	st.add(Figure{What: fmt.Sprintf("%d agents, until all take work", nodes), Value: after.at.Sub(before.at).Seconds(), Unit: Seconds})
+	st.add(Figure{What: fmt.Sprintf("%d agents, until all take work", nodes),
+		Value: after.at.Sub(before.at).Seconds(), Unit: Seconds})
 	st.add(Figure{
 		What: "for one agent, all servers together", Value: each(after.servers - before.servers), Unit: MillisCPU,
 		Note: fmt.Sprintf("the simulated agent itself: %.1f", each(after.own-before.own)),

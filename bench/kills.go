@@ -61,8 +61,10 @@ func kills(ctx context.Context, st *stage, atOnce, rounds int, median, worst Goa
 	} else if len(holds) > 0 { // agents of this process were too slow for their own heartbeats
 		note += fmt.Sprintf("; the cluster held still %d times", (len(holds)+1)/2)
 	}
-	st.add(Figure{What: what + " -> all replacements placed, median", Value: quantile(times, 0.5).Seconds(), Unit: Seconds, Goal: median, Note: note})
-	st.add(Figure{What: what + " -> all replacements placed, p99", Value: quantile(times, 0.99).Seconds(), Unit: Seconds, Goal: worst, Note: note})
+	st.add(Figure{What: what + " -> all replacements placed, median", Value: quantile(times, 0.5).Seconds(),
+		Unit: Seconds, Goal: median, Note: note})
+	st.add(Figure{What: what + " -> all replacements placed, p99", Value: quantile(times, 0.99).Seconds(),
+		Unit: Seconds, Goal: worst, Note: note})
 	return nil
 }
 

@@ -54,7 +54,8 @@ func startBareCluster(ctx context.Context, dir string) (_ *bareCluster, err erro
 		return nil, err
 	}
 	for i := range bareNodes {
-		p := &fleet.Process{Name: fmt.Sprint("r", i), Log: filepath.Join(b.dir, fmt.Sprint("r", i, ".log")), Command: []string{program, bareCommand, b.dir, b.network, strconv.Itoa(i)}}
+		p := &fleet.Process{Name: fmt.Sprint("r", i), Log: filepath.Join(b.dir, fmt.Sprint("r", i, ".log")),
+			Command: []string{program, bareCommand, b.dir, b.network, strconv.Itoa(i)}}
 		if err := p.Start(); err != nil {
 			return nil, err
 		}
@@ -71,7 +72,8 @@ func (b *bareCluster) findLeader(ctx context.Context) error {
 		if !p.Running() {
 			return fmt.Errorf("%s has ended: %s", p.Name, p.LastLines(5))
 		}
-		c, err := transport.NewClient(transport.ClientConfig{Addresses: []string{"https://" + bareAPI(b.network, i)}, Credentials: b.creds, RetryFor: -1})
+		c, err := transport.NewClient(transport.ClientConfig{Addresses: []string{"https://" + bareAPI(b.network, i)},
+			Credentials: b.creds, RetryFor: -1})
 		if err != nil {
 			return err
 		}
@@ -88,7 +90,9 @@ func (b *bareCluster) findLeader(ctx context.Context) error {
 
 // rate is how often a second clients are answered.
 func (b *bareCluster) rate(ctx context.Context, o options, clients int, path string) (float64, error) {
-	r, err := postLoad(ctx, b.creds, b.leader, clients, o.length, func(n int64) (string, any) { return path, labelBody(n) })
+	r, err := postLoad(ctx, b.creds, b.leader, clients, o.length, func(n int64) (string, any) {
+		return path, labelBody(n)
+	})
 	return r.rate(), err
 }
 

@@ -20,7 +20,8 @@ type envelope struct {
 	wg   sync.WaitGroup
 }
 
-func startEnvelope(ctx context.Context, ca *transport.Authority, address string, handle func(path string) error) (*envelope, error) {
+func startEnvelope(ctx context.Context, ca *transport.Authority, address string,
+	handle func(path string) error) (*envelope, error) {
 	creds, err := ca.Credentials(transport.RoleServer, "envelope")
 	if err != nil {
 		return nil, err
@@ -63,7 +64,8 @@ const perConnection = 8
 
 // postLoad lets clients post bodies to a path of a server, each with a request id, and counts the answers. Connections
 // are opened before.
-func postLoad(ctx context.Context, creds *transport.Credentials, address string, clients int, length time.Duration, post func(n int64) (path string, body any)) (loadResult, error) {
+func postLoad(ctx context.Context, creds *transport.Credentials, address string, clients int, length time.Duration,
+	post func(n int64) (path string, body any)) (loadResult, error) {
 	var via []*transport.Client
 	defer func() {
 		for _, c := range via {

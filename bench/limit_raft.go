@@ -83,7 +83,8 @@ func openBareNode(path string, i int, addresses []string) (_ *bareNode, err erro
 			err = errors.Join(err, n.Close())
 		}
 	}()
-	stream, err := raft.NewTCPTransportWithConfig(addresses[i], nil, &raft.NetworkTransportConfig{MaxPool: 3, Timeout: bareTimeout, MaxRPCsInFlight: 1, Logger: nil})
+	stream, err := raft.NewTCPTransportWithConfig(addresses[i], nil,
+		&raft.NetworkTransportConfig{MaxPool: 3, Timeout: bareTimeout, MaxRPCsInFlight: 1, Logger: nil})
 	if err != nil {
 		return nil, err
 	}
@@ -99,7 +100,8 @@ func openBareNode(path string, i int, addresses []string) (_ *bareNode, err erro
 	}
 	conf, snapshots := bareConfig(string(servers[i].ID)), raft.NewInmemSnapshotStore()
 	if i == 0 {
-		if err := raft.BootstrapCluster(conf, store, store, snapshots, stream, raft.Configuration{Servers: servers}); err != nil {
+		if err := raft.BootstrapCluster(conf, store, store, snapshots, stream,
+			raft.Configuration{Servers: servers}); err != nil {
 			return nil, err
 		}
 	}

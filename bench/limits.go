@@ -82,8 +82,9 @@ func labelBody(n int64) any {
 func labelEntry() fsm.Entry {
 	return fsm.Entry{
 		Format: 1, At: 1000, Wall: time.Now().UnixMilli(), Actor: "cli:bench", Request: model.RequestID(ulid.Make().String()),
-		Body:   "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",
-		Groups: [][]fsm.Command{{&fsm.NodeLabel{ID: model.NodeID(ulid.Make().String()), Labels: map[string]string{"bench": "12345"}}}},
+		Body: "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",
+		Groups: [][]fsm.Command{
+			{&fsm.NodeLabel{ID: model.NodeID(ulid.Make().String()), Labels: map[string]string{"bench": "12345"}}}},
 	}
 }
 
@@ -121,13 +122,15 @@ func placementEntries(n int, nodes int) (entries, before [][]byte, err error) {
 		id := model.NodeID(fmt.Sprintf("node-%05d", i))
 		shape := model.NodeShape{Capacity: nodeCapacity(), PortMin: 20000, PortMax: 31999}
 		add(&before,
-			[]fsm.Command{&fsm.NodeRegister{ID: id, Name: string(id), Agent: model.AgentInfo{BootID: "b", Incarnation: "i", Address: "127.0.0.1", Key: make([]byte, 32)}, Shape: shape}},
+			[]fsm.Command{&fsm.NodeRegister{ID: id, Name: string(id),
+				Agent: model.AgentInfo{BootID: "b", Incarnation: "i", Address: "127.0.0.1", Key: make([]byte, 32)}, Shape: shape}},
 			[]fsm.Command{&fsm.NodeReport{ID: id, Epoch: uint64(i + 2), Full: true}})
 	}
 	var groups [][]fsm.Command
 	for i := range n {
 		groups = append(groups, []fsm.Command{&fsm.InstancePlace{
-			ID: fsm.DeriveInstanceID(model.Seen{Index: 1}, "", "limit/g", i, uint64(i)), Group: "limit/g", Slot: i, Version: 1, Node: model.NodeID(fmt.Sprintf("node-%05d", i%nodes)), Cause: model.CauseScaleUp,
+			ID: fsm.DeriveInstanceID(model.Seen{Index: 1}, "", "limit/g", i, uint64(i)), Group: "limit/g", Slot: i, Version: 1,
+			Node: model.NodeID(fmt.Sprintf("node-%05d", i%nodes)), Cause: model.CauseScaleUp,
 		}})
 		if len(groups) == perEntry || i == n-1 {
 			add(&entries, groups...)

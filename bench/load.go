@@ -18,7 +18,8 @@ func (r loadResult) rate() float64 { return float64(r.calls) / r.took.Seconds() 
 
 // load lets so many clients call do, each the next time when the last call is answered, for so long. The first error
 // ends it.
-func load(ctx context.Context, clients int, length time.Duration, do func(ctx context.Context, client int) error) (loadResult, error) {
+func load(ctx context.Context, clients int, length time.Duration,
+	do func(ctx context.Context, client int) error) (loadResult, error) {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	var result loadResult

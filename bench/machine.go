@@ -25,7 +25,8 @@ type machine struct {
 }
 
 func describeMachine(dir string) (machine, error) {
-	m := machine{Cores: runtime.NumCPU(), Model: runtime.GOARCH, Go: runtime.Version(), Measured: time.Now().UTC().Format(time.RFC3339)}
+	m := machine{Cores: runtime.NumCPU(), Model: runtime.GOARCH, Go: runtime.Version(),
+		Measured: time.Now().UTC().Format(time.RFC3339)}
 	if text, err := os.ReadFile("/proc/cpuinfo"); err == nil {
 		for line := range strings.Lines(string(text)) {
 			if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {

@@ -58,7 +58,8 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	took := time.Since(began)
 	fmt.Fprintf(out, "%d figures, %s\n", len(figures), took.Round(time.Second))
 	if o.json != "" {
-		text, jsonErr := json.MarshalIndent(report{Machine: m, Nodes: o.nodes, Instances: o.instances, Took: took.Seconds(), Figures: figures}, "", "  ")
+		text, jsonErr := json.MarshalIndent(report{Machine: m, Nodes: o.nodes, Instances: o.instances, Took: took.Seconds(),
+			Figures: figures}, "", "  ")
 		if jsonErr == nil {
 			jsonErr = os.WriteFile(o.json, append(text, '\n'), 0o600)
 		}
@@ -104,7 +105,8 @@ func measure(ctx context.Context, o options, out io.Writer) ([]Figure, error) {
 }
 
 // onStage runs cases on one cluster.
-func onStage(ctx context.Context, o options, l *limits, where setting, chosen []Case, out io.Writer) (_ []Figure, err error) {
+func onStage(ctx context.Context, o options, l *limits, where setting, chosen []Case,
+	out io.Writer) (_ []Figure, err error) {
 	st, err := openStage(ctx, o, l, where, out)
 	if err != nil {
 		return nil, err

@@ -36,7 +36,8 @@ func besideNomad(ctx context.Context, o options, out io.Writer) (_ []Figure, err
 	for _, one := range []struct {
 		name string
 		run  func(context.Context, *stage, *nomad.Cluster) error
-	}{{"cli", nomadStart}, {"writes", nomadWrites}, {"placements", nomadPlacements}, {"snapshots", nomadSnapshots}, {"failover", nomadFailover}} {
+	}{{"cli", nomadStart}, {"writes", nomadWrites}, {"placements", nomadPlacements}, {"snapshots", nomadSnapshots},
+		{"failover", nomadFailover}} {
 		if !o.only.MatchString(one.name) {
 			continue
 		}
@@ -75,7 +76,8 @@ func nomadWrites(ctx context.Context, st *stage, c *nomad.Cluster) error {
 		if err != nil {
 			return err
 		}
-		st.add(Figure{What: fmt.Sprintf("%d clients", clients), Value: r.rate(), Unit: PerSecond, Note: "variables, without request ids"})
+		st.add(Figure{What: fmt.Sprintf("%d clients", clients), Value: r.rate(), Unit: PerSecond,
+			Note: "variables, without request ids"})
 		st.add(Figure{What: fmt.Sprintf("%d clients, p99", clients), Value: millis(quantile(r.times, 0.99)), Unit: Millis})
 	}
 	return nil
@@ -103,13 +105,16 @@ func nomadPlacements(ctx context.Context, st *stage, c *nomad.Cluster) error {
 	if err != nil {
 		return err
 	}
-	st.add(Figure{What: fmt.Sprintf("1 group of %d, on a follower", st.o.group), Value: float64(st.o.group) / time.Since(began).Seconds(), Unit: PerSecond, Note: fmt.Sprintf("%d nodes", nomadNodes)})
+	st.add(Figure{What: fmt.Sprintf("1 group of %d, on a follower", st.o.group),
+		Value: float64(st.o.group) / time.Since(began).Seconds(), Unit: PerSecond, Note: fmt.Sprintf("%d nodes", nomadNodes)})
 	for i, s := range c.Servers {
 		use, err := s.Usage()
 		if err != nil {
 			return err
 		}
-		st.add(Figure{What: fmt.Sprintf("memory of the %s, %d instances", map[bool]string{true: "leader", false: "follower"}[i == leader], st.o.group), Value: mib(use.Memory), Unit: MiB})
+		st.add(
+			Figure{What: fmt.Sprintf("memory of the %s, %d instances",
+				map[bool]string{true: "leader", false: "follower"}[i == leader], st.o.group), Value: mib(use.Memory), Unit: MiB})
 	}
 	return nil
 }
@@ -171,6 +176,7 @@ func nomadFailover(ctx context.Context, st *stage, c *nomad.Cluster) error {
 			return err
 		}
 	}
-	st.add(Figure{What: "next acknowledged write, median", Value: quantile(all, 0.5).Seconds(), Unit: Seconds, Note: fmt.Sprintf("%d times kill -9, at most %.1f s", rounds, quantile(all, 1).Seconds())})
+	st.add(Figure{What: "next acknowledged write, median", Value: quantile(all, 0.5).Seconds(), Unit: Seconds,
+		Note: fmt.Sprintf("%d times kill -9, at most %.1f s", rounds, quantile(all, 1).Seconds())})
 	return nil
 }

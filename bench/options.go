@@ -42,9 +42,12 @@ func readOptions(args []string, out io.Writer) (options, error) {
 	set.DurationVar(&o.length, "length", 3*time.Second, "how long each load lasts")
 	set.IntVar(&o.rounds, "rounds", 5, "how often machines are killed")
 	set.DurationVar(&o.soak, "soak", 0, "instead of the cases: half load for so long, and what grows meanwhile")
-	set.StringVar(&o.profile, "profile", "", "directory for the servers' CPU and heap profiles, of a program built with -tags profile")
-	set.IntVar(&o.patience, "patience", 1, "raft_multiplier of the servers: more where the machine has no time for them; failover takes longer by it")
-	set.StringVar(&o.nomad, "nomad", "", "a Nomad binary: what it can play of the chosen cases is played by it too, in the same run")
+	set.StringVar(&o.profile, "profile", "",
+		"directory for the servers' CPU and heap profiles, of a program built with -tags profile")
+	set.IntVar(&o.patience, "patience", 1,
+		"raft_multiplier of the servers: more where the machine has no time for them; failover takes longer by it")
+	set.StringVar(&o.nomad, "nomad", "",
+		"a Nomad binary: what it can play of the chosen cases is played by it too, in the same run")
 	set.BoolVar(&o.list, "list", false, "list the cases")
 	only := set.String("case", "", "run only the cases that match this regular expression")
 	full := set.Bool("full", false, "5,000 nodes, 100,000 instances")

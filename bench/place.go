@@ -176,7 +176,8 @@ type event struct {
 // recentEvents are the newest n events of a type, the oldest first.
 func recentEvents(ctx context.Context, c *transport.Client, kind model.EventType, n int) ([]event, error) {
 	answer, err := c.Send(ctx, reach.Request{
-		Path: "/v1/events", Query: map[string][]string{"type": {string(kind)}, "tail": {strconv.Itoa(n)}, "follow": {"false"}},
+		Path:   "/v1/events",
+		Query:  map[string][]string{"type": {string(kind)}, "tail": {strconv.Itoa(n)}, "follow": {"false"}},
 		Header: map[string][]string{"Accept": {"application/x-ndjson"}},
 	})
 	if err != nil {

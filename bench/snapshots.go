@@ -34,8 +34,10 @@ func snapshots(ctx context.Context, st *stage) error {
 	}
 	full := st.filled >= 100_000
 	goal := func(g Goal) Goal { return Goal{Value: g.Value, AtLeast: g.AtLeast, Set: full} }
-	st.add(Figure{What: fmt.Sprintf("save, %d instances", st.filled), Value: took.Seconds(), Unit: Seconds, Goal: goal(below(0.5))})
-	st.add(Figure{What: "longest write meanwhile", Value: millis(stall), Unit: Millis, Goal: below(50), Limit: Limit{millis(quiet), "ms the longest without it"}})
+	st.add(Figure{What: fmt.Sprintf("save, %d instances", st.filled), Value: took.Seconds(),
+		Unit: Seconds, Goal: goal(below(0.5))})
+	st.add(Figure{What: "longest write meanwhile", Value: millis(stall), Unit: Millis, Goal: below(50),
+		Limit: Limit{millis(quiet), "ms the longest without it"}})
 	st.add(Figure{What: "size", Value: mib(int64(len(saved))), Unit: MiB, Goal: goal(below(30))})
 	restored, err := restore(ctx, st, saved)
 	if err != nil {
@@ -71,7 +73,8 @@ func save(ctx context.Context, c *transport.Client) ([]byte, error) {
 }
 
 // writeBeside lets one client write while do runs, and returns the longest write and what do took.
-func writeBeside(ctx context.Context, st *stage, c *transport.Client, do func() ([]byte, error)) (longest, took time.Duration, out []byte, err error) {
+func writeBeside(ctx context.Context, st *stage, c *transport.Client, do func() ([]byte, error)) (longest,
+	took time.Duration, out []byte, err error) {
 	writing, stop := context.WithCancel(ctx)
 	defer stop()
 	var wg sync.WaitGroup

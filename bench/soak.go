@@ -118,7 +118,8 @@ func (st *stage) writeSteadily(ctx context.Context, done *counters) error {
 		}
 		wg.Go(func() {
 			defer func() { <-places }()
-			_, err := fleet.Post(ctx, st.fleet.Any(), "/v1/nodes/"+st.crowd.Name(int(n)%st.crowd.Len())+"/label", labelBody(n), nil)
+			_, err := fleet.Post(ctx, st.fleet.Any(), "/v1/nodes/"+st.crowd.Name(int(n)%st.crowd.Len())+"/label",
+				labelBody(n), nil)
 			switch {
 			case err == nil:
 				done.writes.Add(1)
@@ -208,7 +209,8 @@ func (st *stage) sample(ctx context.Context) (samples, error) {
 			one.goroutines += n
 		}
 		all = append(all, one)
-		st.say("%.0f MiB, %.0f goroutines, %.0f open files and sockets, %.0f MiB of files", one.memory, one.goroutines, one.descriptors, one.disk)
+		st.say("%.0f MiB, %.0f goroutines, %.0f open files and sockets, %.0f MiB of files", one.memory, one.goroutines,
+			one.descriptors, one.disk)
 	}
 	return all, nil
 }
@@ -247,8 +249,9 @@ func (all samples) book(st *stage) {
 	} {
 		before, last := mean(all[quarter:2*quarter], row.of), mean(all[len(all)-quarter:], row.of)
 		st.add(Figure{
-			What: row.what + " of all servers, last quarter", Value: last, Unit: row.unit, Limit: Limit{before, "in the second quarter"},
-			Note: fmt.Sprintf("%d samples in %s", len(all), st.o.soak),
+			What: row.what + " of all servers, last quarter", Value: last, Unit: row.unit,
+			Limit: Limit{before, "in the second quarter"},
+			Note:  fmt.Sprintf("%d samples in %s", len(all), st.o.soak),
 		})
 	}
 }

@@ -55,7 +55,8 @@ func openStage(ctx context.Context, o options, l *limits, where setting, out io.
 	if err := st.register(ctx, where.nodes); err != nil {
 		return nil, err
 	}
-	st.say("%d servers and %d agents are there after %s", len(st.fleet.Servers), where.nodes, time.Since(began).Round(100*time.Millisecond))
+	st.say("%d servers and %d agents are there after %s", len(st.fleet.Servers), where.nodes,
+		time.Since(began).Round(100*time.Millisecond))
 	return st, nil
 }
 

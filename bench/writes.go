@@ -22,7 +22,8 @@ func singleWrites(ctx context.Context, st *stage) error {
 		st.add(Figure{
 			What: fmt.Sprintf("%d clients", clients), Value: r.rate(), Unit: PerSecond, Goal: atLeast(0.8 * behind),
 			Limit: Limit{Value: behind, Of: "bare raft over HTTPS"},
-			Note:  fmt.Sprintf("empty handler %.0f/s, bare raft %.0f/s", st.limits.empty[clients], st.limits.raftWrites[clients]),
+			Note: fmt.Sprintf("empty handler %.0f/s, bare raft %.0f/s", st.limits.empty[clients],
+				st.limits.raftWrites[clients]),
 		})
 		st.add(Figure{What: fmt.Sprintf("%d clients, p99", clients), Value: millis(quantile(r.times, 0.99)), Unit: Millis})
 	}

@@ -75,7 +75,8 @@ func send[T any](ctx context.Context, c calls, r reach.Request) (Response[T], er
 
 func decode(raw []byte, into any, method, path string) error {
 	if err := json.Unmarshal(raw, into); err != nil {
-		return model.Refuse(model.CodeInternal, "the answer to %s %s is not what this version of outspan expects: %v", method, path, err).
+		return model.Refuse(model.CodeInternal, "the answer to %s %s is not what this version of outspan expects: %v",
+			method, path, err).
 			WithHint("compare versions with: outspan version; outspan server members")
 	}
 	return nil

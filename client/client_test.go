@@ -89,7 +89,8 @@ func TestListIsWhole(t *testing.T) {
 	if err != nil || len(nodes.Items) != 2 || nodes.Index != 9 {
 		t.Fatalf("nodes %+v: %v", nodes, err)
 	}
-	if got, want := string(nodes.Raw), `{"items":[{"name":"n1","labels":{"a":"<b>"}},{"name":"n2"}],"index":9}`+"\n"; got != want {
+	if got, want := string(nodes.Raw), `{"items":[{"name":"n1","labels":{"a":"<b>"}},{"name":"n2"}],"index":9}`+
+		"\n"; got != want {
 		t.Errorf("the pages together are %s, want %s", got, want)
 	}
 	if want := "[index=7&wait=1m0s next=n1]"; fmt.Sprint(asked) != want {
@@ -131,14 +132,16 @@ func TestAnswersAndErrors(t *testing.T) {
 		}
 	})
 	got, err := c.Nodes.Get(t.Context(), "stale", client.ReadOptions{Consistency: client.Stale})
-	if err != nil || got.Index != 5 || got.Stale != 1500*time.Millisecond || string(got.Raw) != `{"name":"n1"}` || got.Value.Name != "n1" {
+	if err != nil || got.Index != 5 || got.Stale != 1500*time.Millisecond || string(got.Raw) != `{"name":"n1"}` ||
+		got.Value.Name != "n1" {
 		t.Errorf("got %+v: %v", got, err)
 	}
 	_, err = c.Nodes.Get(t.Context(), "strange", client.ReadOptions{})
 	wantCode(t, err, model.CodeInternal)
 	_, err = c.Nodes.Get(t.Context(), "none", client.ReadOptions{})
 	wantCode(t, err, model.CodeNotFound)
-	if client.Transient(err) || !client.Transient(model.Refuse(model.CodeNoLeader, "none")) || !client.Transient(context.DeadlineExceeded) {
+	if client.Transient(err) || !client.Transient(model.Refuse(model.CodeNoLeader, "none")) ||
+		!client.Transient(context.DeadlineExceeded) {
 		t.Error("not_found is final; no_leader and a deadline are transient")
 	}
 }
@@ -151,7 +154,8 @@ func TestRequestIDs(t *testing.T) {
 		io.WriteString(w, `{}`)
 	})
 	for _, id := range []model.RequestID{"", "", "mine"} {
-		if _, err := c.Volumes.Migrate(t.Context(), "db/pg/0/data", api.MigrateBody{To: "n2"}, client.WriteOptions{RequestID: id}); err != nil {
+		if _, err := c.Volumes.Migrate(t.Context(), "db/pg/0/data", api.MigrateBody{To: "n2"},
+			client.WriteOptions{RequestID: id}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -201,7 +205,9 @@ func TestWatch(t *testing.T) {
 		losses, begin := 0, time.Now()
 		var seen []int
 		var last error
-		for got, err := range client.Watch(t.Context(), read, client.WatchOptions{Every: 5 * time.Second, Lost: func(error) { losses++ }}) {
+		for got, err := range client.Watch(t.Context(), read, client.WatchOptions{Every: 5 * time.Second, Lost: func(error) {
+			losses++
+		}}) {
 			if last = err; err == nil {
 				seen = append(seen, got.Value)
 			}
@@ -213,7 +219,8 @@ func TestWatch(t *testing.T) {
 		if took := time.Since(begin); took != 800*time.Millisecond { // 200 and 400 ms, then 200 again
 			t.Errorf("paused for %s", took)
 		}
-		if want := (client.ReadOptions{Index: 4, Wait: 5 * time.Second}); asked[0] != (client.ReadOptions{}) || asked[4] != want {
+		if want := (client.ReadOptions{Index: 4, Wait: 5 * time.Second}); asked[0] != (client.ReadOptions{}) ||
+			asked[4] != want {
 			t.Errorf("asked %+v", asked)
 		}
 	})

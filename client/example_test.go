@@ -65,7 +65,8 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	fmt.Printf("%s is %s with %d instances at index %d\n", node.Value.Name, node.Value.State, node.Value.Instances, node.Index)
+	fmt.Printf("%s is %s with %d instances at index %d\n", node.Value.Name, node.Value.State,
+		node.Value.Instances, node.Index)
 
 	reply, err := c.Nodes.Cordon(ctx, "n1", api.IntentBody{Reason: "new disk"}, client.WriteOptions{RequestID: "disk-1"})
 	if err != nil {
@@ -81,7 +82,8 @@ func Example() {
 // An error has a code for programs, and says to people what to do next.
 func Example_errors() {
 	c, done := dial(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		p := api.NewProblem(model.Refuse(model.CodeBudgetRate, "web/http may lose no more for now").WithHint("try again at 12:00"))
+		p := api.NewProblem(model.Refuse(model.CodeBudgetRate, "web/http may lose no more for now").
+			WithHint("try again at 12:00"))
 		w.Header().Set("Content-Type", api.ContentTypeProblem)
 		w.WriteHeader(p.Status)
 		_ = json.NewEncoder(w).Encode(p)

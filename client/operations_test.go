@@ -48,8 +48,10 @@ var operations = map[string]func(context.Context, *client.Client) (any, error){
 	"forecast-rebalance": func(ctx context.Context, c *client.Client) (any, error) {
 		return c.Cluster.ForecastRebalance(ctx, ro)
 	},
-	"rebalance":         func(ctx context.Context, c *client.Client) (any, error) { return c.Cluster.Rebalance(ctx, wo) },
-	"unknown-instances": func(ctx context.Context, c *client.Client) (any, error) { return c.Cluster.UnknownInstances(ctx) },
+	"rebalance": func(ctx context.Context, c *client.Client) (any, error) { return c.Cluster.Rebalance(ctx, wo) },
+	"unknown-instances": func(ctx context.Context, c *client.Client) (any, error) {
+		return c.Cluster.UnknownInstances(ctx)
+	},
 
 	"list-backups":  func(ctx context.Context, c *client.Client) (any, error) { return c.Backups.List(ctx, lo) },
 	"get-backup":    func(ctx context.Context, c *client.Client) (any, error) { return c.Backups.Get(ctx, "x", ro) },
@@ -58,9 +60,11 @@ var operations = map[string]func(context.Context, *client.Client) (any, error){
 		return c.Backups.Restore(ctx, "x", api.RestoreBody{}, wo)
 	},
 
-	"list-budgets":     func(ctx context.Context, c *client.Client) (any, error) { return c.Budgets.List(ctx, lo) },
-	"get-budget":       func(ctx context.Context, c *client.Client) (any, error) { return c.Budgets.Get(ctx, "x", ro) },
-	"get-group-budget": func(ctx context.Context, c *client.Client) (any, error) { return c.Budgets.OfGroup(ctx, "x", "x", ro) },
+	"list-budgets": func(ctx context.Context, c *client.Client) (any, error) { return c.Budgets.List(ctx, lo) },
+	"get-budget":   func(ctx context.Context, c *client.Client) (any, error) { return c.Budgets.Get(ctx, "x", ro) },
+	"get-group-budget": func(ctx context.Context, c *client.Client) (any, error) {
+		return c.Budgets.OfGroup(ctx, "x", "x", ro)
+	},
 	"set-budget": func(ctx context.Context, c *client.Client) (any, error) {
 		return c.Budgets.Set(ctx, "x", model.BudgetSpec{}, wo)
 	},
@@ -76,8 +80,12 @@ var operations = map[string]func(context.Context, *client.Client) (any, error){
 	"list-deployments": func(ctx context.Context, c *client.Client) (any, error) {
 		return c.Deployments.List(ctx, client.DeploymentListOptions{ListOptions: lo, Job: "x"})
 	},
-	"get-deployment":     func(ctx context.Context, c *client.Client) (any, error) { return c.Deployments.Get(ctx, "x", ro) },
-	"promote-deployment": func(ctx context.Context, c *client.Client) (any, error) { return c.Deployments.Promote(ctx, "x", wo) },
+	"get-deployment": func(ctx context.Context, c *client.Client) (any, error) {
+		return c.Deployments.Get(ctx, "x", ro)
+	},
+	"promote-deployment": func(ctx context.Context, c *client.Client) (any, error) {
+		return c.Deployments.Promote(ctx, "x", wo)
+	},
 	"fail-deployment": func(ctx context.Context, c *client.Client) (any, error) {
 		return c.Deployments.Fail(ctx, "x", api.FailBody{}, wo)
 	},
@@ -104,7 +112,9 @@ var operations = map[string]func(context.Context, *client.Client) (any, error){
 	"stop-instance": func(ctx context.Context, c *client.Client) (any, error) {
 		return c.Instances.Stop(ctx, "x", api.EvictBody{}, wo)
 	},
-	"restart-instance": func(ctx context.Context, c *client.Client) (any, error) { return c.Instances.Restart(ctx, "x", wo) },
+	"restart-instance": func(ctx context.Context, c *client.Client) (any, error) {
+		return c.Instances.Restart(ctx, "x", wo)
+	},
 	"instance-logs": func(ctx context.Context, c *client.Client) (any, error) {
 		return c.Instances.Logs(ctx, "x", client.InstanceLogOptions{LogOptions: logs, Offset: new(int64(3))})
 	},
@@ -112,7 +122,9 @@ var operations = map[string]func(context.Context, *client.Client) (any, error){
 	"list-jobs":         func(ctx context.Context, c *client.Client) (any, error) { return c.Jobs.List(ctx, lo) },
 	"get-job":           func(ctx context.Context, c *client.Client) (any, error) { return c.Jobs.Get(ctx, "x", ro) },
 	"list-job-versions": func(ctx context.Context, c *client.Client) (any, error) { return c.Jobs.Versions(ctx, "x", lo) },
-	"get-job-version":   func(ctx context.Context, c *client.Client) (any, error) { return c.Jobs.Version(ctx, "x", 3, ro) },
+	"get-job-version": func(ctx context.Context, c *client.Client) (any, error) {
+		return c.Jobs.Version(ctx, "x", 3, ro)
+	},
 	"submit-job": func(ctx context.Context, c *client.Client) (any, error) {
 		return c.Jobs.Submit(ctx, api.SubmitBody{}, co)
 	},
@@ -181,9 +193,13 @@ var operations = map[string]func(context.Context, *client.Client) (any, error){
 		return c.Nodes.Forget(ctx, "x", client.ForgetOptions{WriteOptions: wo, LoseData: []string{"a/b", "c/d"}})
 	},
 
-	"list-services":        func(ctx context.Context, c *client.Client) (any, error) { return c.Services.List(ctx, lo) },
-	"get-service":          func(ctx context.Context, c *client.Client) (any, error) { return c.Services.Get(ctx, "x", ro) },
-	"prometheus-discovery": func(ctx context.Context, c *client.Client) (any, error) { return c.Services.PrometheusTargets(ctx) },
+	"list-services": func(ctx context.Context, c *client.Client) (any, error) { return c.Services.List(ctx, lo) },
+	"get-service": func(ctx context.Context, c *client.Client) (any, error) {
+		return c.Services.Get(ctx, "x", ro)
+	},
+	"prometheus-discovery": func(ctx context.Context, c *client.Client) (any, error) {
+		return c.Services.PrometheusTargets(ctx)
+	},
 
 	"get-settings": func(ctx context.Context, c *client.Client) (any, error) { return c.Settings.Get(ctx, ro) },
 	"set-settings": func(ctx context.Context, c *client.Client) (any, error) {
@@ -196,7 +212,9 @@ var operations = map[string]func(context.Context, *client.Client) (any, error){
 		return c.Settings.Resume(ctx, api.PauseBody{}, wo)
 	},
 
-	"save-snapshot": func(ctx context.Context, c *client.Client) (any, error) { return c.Snapshots.Save(ctx, client.Stale) },
+	"save-snapshot": func(ctx context.Context, c *client.Client) (any, error) {
+		return c.Snapshots.Save(ctx, client.Stale)
+	},
 	"restore-snapshot": func(ctx context.Context, c *client.Client) (any, error) {
 		return c.Snapshots.Restore(ctx, strings.NewReader("state"), 5)
 	},
@@ -216,12 +234,15 @@ var operations = map[string]func(context.Context, *client.Client) (any, error){
 	},
 	"found-volumes": func(ctx context.Context, c *client.Client) (any, error) { return c.Volumes.Found(ctx) },
 
-	"list-transfers":  func(ctx context.Context, c *client.Client) (any, error) { return c.Transfers.List(ctx, lo) },
-	"get-transfer":    func(ctx context.Context, c *client.Client) (any, error) { return c.Transfers.Get(ctx, "x", ro) },
-	"cancel-transfer": func(ctx context.Context, c *client.Client) (any, error) { return c.Transfers.Cancel(ctx, "x", wo) },
+	"list-transfers": func(ctx context.Context, c *client.Client) (any, error) { return c.Transfers.List(ctx, lo) },
+	"get-transfer":   func(ctx context.Context, c *client.Client) (any, error) { return c.Transfers.Get(ctx, "x", ro) },
+	"cancel-transfer": func(ctx context.Context, c *client.Client) (any, error) {
+		return c.Transfers.Cancel(ctx, "x", wo)
+	},
 
 	"events": func(ctx context.Context, c *client.Client) (any, error) {
-		for _, o := range []client.EventOptions{{After: "1.0"}, {Since: "1h"}, {Tail: new(3), Types: []string{"node."}, Subjects: []string{"job/"}}} {
+		for _, o := range []client.EventOptions{{After: "1.0"}, {Since: "1h"},
+			{Tail: new(3), Types: []string{"node."}, Subjects: []string{"job/"}}} {
 			for _, err := range c.Events.List(ctx, o) {
 				return nil, err
 			}

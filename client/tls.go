@@ -43,7 +43,8 @@ func checkServer(cert *x509.Certificate, cluster string) error {
 			WithHint("check the address: it belongs to another process")
 	}
 	if theirs != cluster {
-		return model.Refuse(model.CodeCertificateRefused, "the server is of cluster %q, the certificate of cluster %q", theirs, cluster).
+		return model.Refuse(model.CodeCertificateRefused, "the server is of cluster %q, the certificate of cluster %q",
+			theirs, cluster).
 			WithHint("use a certificate of cluster %q", theirs)
 	}
 	return nil

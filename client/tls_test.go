@@ -24,7 +24,8 @@ func serveTLS(t *testing.T, dir string, role transport.Role, name string) (addre
 	if err != nil {
 		t.Fatal(err)
 	}
-	creds, err := transport.LoadCredentials(transport.CredentialsConfig{CAFile: filepath.Join(dir, "ca.pem"), CertFile: files.Cert, KeyFile: files.Key})
+	creds, err := transport.LoadCredentials(transport.CredentialsConfig{CAFile: filepath.Join(dir, "ca.pem"),
+		CertFile: files.Cert, KeyFile: files.Key})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +108,8 @@ func TestTLSOfAnotherCluster(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := client.New(client.Config{Addresses: []string{serveTLS(t, west, transport.RoleServer, "s1")}, TLS: tls, RetryFor: -1})
+	c, err := client.New(client.Config{Addresses: []string{serveTLS(t, west, transport.RoleServer, "s1")},
+		TLS: tls, RetryFor: -1})
 	if err != nil {
 		t.Fatal(err)
 	}

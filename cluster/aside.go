@@ -50,7 +50,8 @@ func (s *Server) rooms() rooms {
 // can. Reads go on.
 func (s *Server) checkRoom() error {
 	if s.disk.space.room() == RoomNone {
-		return model.Refuse(model.CodeDiskFull, "the disk of the leading server %s is full", s.cfg.Name).WithHint("free space under its data_dir; it goes on by itself")
+		return model.Refuse(model.CodeDiskFull, "the disk of the leading server %s is full", s.cfg.Name).
+			WithHint("free space under its data_dir; it goes on by itself")
 	}
 	r := s.rooms()
 	if len(r.low) == 0 || r.majority(r.enough) {

@@ -72,7 +72,8 @@ func NewBeater(cfg BeaterConfig) *Beater {
 		cfg.Logger = hclog.NewNullLogger()
 	}
 	return &Beater{
-		cfg: cfg, codec: newCodec(), wake: make(chan struct{}, 1), gaveUp: make(chan uint64, 1), servers: map[model.ServerID]link{},
+		cfg: cfg, codec: newCodec(), wake: make(chan struct{}, 1), gaveUp: make(chan uint64, 1),
+		servers: map[model.ServerID]link{},
 	}
 }
 
@@ -228,7 +229,8 @@ func (b *Beater) beat(to model.ServerID) {
 	key := b.reg.key
 	body := beat{
 		To: to, Node: b.cfg.Node, Epoch: b.reg.epoch, Seq: b.seq, Echo: l.echo,
-		BootID: b.cfg.BootID, Incarnation: b.cfg.Incarnation, Facts: b.facts, Unanswered: b.unanswered(), Address: b.cfg.Pool.Address(),
+		BootID: b.cfg.BootID, Incarnation: b.cfg.Incarnation, Facts: b.facts, Unanswered: b.unanswered(),
+		Address: b.cfg.Pool.Address(),
 	}
 	b.mu.Unlock()
 	msg, err := b.codec.seal(kindBeat, body, key)
@@ -247,7 +249,9 @@ func (b *Beater) receive(msg []byte) {
 	b.mu.Lock()
 	key, epoch := b.reg.key, b.reg.epoch
 	b.mu.Unlock()
-	if err := b.codec.open(msg, kindAnswer, &a, func() ([]byte, bool) { return key, true }); err != nil || a.Node != b.cfg.Node || a.Epoch != epoch {
+	if err := b.codec.open(msg, kindAnswer, &a, func() ([]byte, bool) {
+		return key, true
+	}); err != nil || a.Node != b.cfg.Node || a.Epoch != epoch {
 		b.cfg.Logger.Trace("dropped an answer", "server", a.From, "error", err)
 		return
 	}

@@ -113,7 +113,8 @@ func (s *Server) bootstrap(ctx context.Context) {
 		begin, stray := b.Complete()
 		if stray != "" && !warned {
 			warned = true
-			s.log.Error("another server agreed to begin the cluster with other servers than this one did; wipe the data directories of those servers that never had a leader",
+			s.log.Error("another server agreed to begin the cluster with other servers than this one did; wipe the data "+
+				"directories of those servers that never had a leader",
 				"other", stray, "agreed", s.dir.pledge)
 		}
 		if begin {
@@ -180,8 +181,11 @@ func (s *Server) knowsAll(ctx context.Context, c *company) bool {
 	silent := s.sight.pool.silent(ctx, c.answered)
 	if len(silent) > 0 && time.Since(c.reminded) >= aloneRemind {
 		c.reminded = time.Now()
-		s.log.Warn("not beginning a cluster yet: there may be one behind the join addresses that do not answer", "silent", silent,
-			"hint", "start what is there, take the address out of retry_join, or if there is no cluster: outspan server init --data-dir "+s.cfg.DataDir)
+		s.log.Warn("not beginning a cluster yet: there may be one behind the join addresses that do not answer",
+			"silent", silent,
+			"hint",
+			"start what is there, take the address out of retry_join, or if there is no cluster: "+
+				"outspan server init --data-dir "+s.cfg.DataDir)
 	}
 	c.waits = len(silent) > 0
 	return false // what they told is looked at first
@@ -195,7 +199,8 @@ func BeginAlone(dir string) error {
 		return err
 	}
 	if _, err := os.Stat(filepath.Join(dir, filePledge)); err == nil {
-		return model.Refuse(model.CodeConflict, "the server in %s has begun a cluster already", dir).WithHint("start it; to begin anew use an empty data directory")
+		return model.Refuse(model.CodeConflict, "the server in %s has begun a cluster already", dir).
+			WithHint("start it; to begin anew use an empty data directory")
 	}
 	if err := os.WriteFile(filepath.Join(dir, fileAlone), nil, 0o600); err != nil {
 		return fmt.Errorf("note that the server begins alone: %w", err)
@@ -209,7 +214,8 @@ func (s *Server) beginning() Beginning {
 		if m.State != fsm.GossipAlive || m.Meta.Server == nil {
 			continue
 		}
-		one := Beginner{ID: model.ServerID(m.Name), Fresh: m.Meta.Server.Fresh, Expect: m.Meta.Server.Expect, Pledge: m.Meta.Server.Pledge}
+		one := Beginner{ID: model.ServerID(m.Name), Fresh: m.Meta.Server.Fresh, Expect: m.Meta.Server.Expect,
+			Pledge: m.Meta.Server.Pledge}
 		if one.ID == s.dir.id {
 			one.Fresh, one.Pledge = true, s.dir.pledge
 		}

@@ -33,11 +33,16 @@ func TestChooseFirstServers(t *testing.T) {
 		{"two of three", Beginning{Self: "a", Expect: 3, Servers: fresh("a", "b")}, "[] false"},
 		{"three, in any order", Beginning{Self: "b", Expect: 3, Servers: fresh("c", "a", "b")}, "[a b c] true"},
 		{"four: the first three", Beginning{Self: "b", Expect: 3, Servers: fresh("d", "c", "a", "b")}, "[a b c] true"},
-		{"four, and this is the fourth", Beginning{Self: "d", Expect: 3, Servers: fresh("d", "c", "a", "b")}, "[a b c] false"},
+		{"four, and this is the fourth", Beginning{Self: "d", Expect: 3, Servers: fresh("d", "c", "a", "b")},
+			"[a b c] false"},
 		{"expects nothing", Beginning{Self: "a", Servers: fresh("a", "b", "c")}, "[] false"},
-		{"pledged already", Beginning{Self: "a", Expect: 3, Pledge: []model.ServerID{"a", "b", "z"}, Servers: fresh("a", "b", "c")}, "[] false"},
-		{"a cluster is there", Beginning{Self: "a", Expect: 3, Servers: append(fresh("a", "b", "c"), Beginner{ID: "z"})}, "[] false"},
-		{"others expect another number", Beginning{Self: "a", Expect: 2, Servers: append(fresh("b", "c"), Beginner{ID: "a", Fresh: true, Expect: 2})}, "[] false"},
+		{"pledged already",
+			Beginning{Self: "a", Expect: 3, Pledge: []model.ServerID{"a", "b", "z"}, Servers: fresh("a", "b", "c")}, "[] false"},
+		{"a cluster is there", Beginning{Self: "a", Expect: 3, Servers: append(fresh("a", "b", "c"), Beginner{ID: "z"})},
+			"[] false"},
+		{"others expect another number",
+			Beginning{Self: "a", Expect: 2, Servers: append(fresh("b", "c"), Beginner{ID: "a", Fresh: true, Expect: 2})},
+			"[] false"},
 		{"what others agreed to comes first", Beginning{Self: "c", Expect: 3, Servers: append(fresh("a", "b", "c"),
 			Beginner{ID: "d", Fresh: true, Expect: 3, Pledge: []model.ServerID{"b", "c", "d"}})}, "[b c d] true"},
 		{"alone", Beginning{Self: "a", Expect: 1, Servers: []Beginner{{ID: "a", Fresh: true, Expect: 1}}}, "[a] true"},
@@ -167,7 +172,8 @@ func TestSaysForWhomItWaits(t *testing.T) {
 		if n := strings.Count(lines, "waiting for the first servers: expected=3"); n != 3 {
 			t.Errorf("it said %d times in 70 s for whom it waits, want 3:\n%s", n, lines)
 		}
-		if !strings.Contains(lines, `found=["s2 `+host(2)) || !strings.Contains(lines, "silent=["+third) && !strings.Contains(lines, `silent=["`+third) {
+		if !strings.Contains(lines, `found=["s2 `+host(2)) || !strings.Contains(lines, "silent=["+third) &&
+			!strings.Contains(lines, `silent=["`+third) {
 			t.Errorf("it does not say for whom:\n%s", lines)
 		}
 	})
@@ -235,7 +241,9 @@ func TestNoSecondClusterWhenTheNetworkIsLate(t *testing.T) {
 		r.isolate(again.host)
 		time.Sleep(time.Minute)
 		r.net.Heal()
-		eventually(t, 2*time.Minute, "it is in its cluster again", func() bool { return again.ClusterID() == id && !again.fresh() })
+		eventually(t, 2*time.Minute, "it is in its cluster again", func() bool {
+			return again.ClusterID() == id && !again.fresh()
+		})
 		for _, s := range r.running() {
 			if s.ClusterID() != id {
 				t.Errorf("%s is in cluster %s, want %s", s.host, s.ClusterID(), id)

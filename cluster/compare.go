@@ -61,7 +61,8 @@ type Difference struct {
 
 func newComparer(s *Server) *comparer {
 	return &comparer{
-		s: s, log: s.log.Named("compare"), digests: newDigester(), restored: make(chan struct{}, 1), snapshot: make(chan struct{}, 1),
+		s: s, log: s.log.Named("compare"), digests: newDigester(), restored: make(chan struct{}, 1),
+		snapshot:  make(chan struct{}, 1),
 		differing: map[model.ServerID]Difference{},
 	}
 }
@@ -156,9 +157,11 @@ func (c *comparer) round(ctx context.Context) (result ComparisonResult, ok bool)
 	case NotCompared:
 		c.log.Info("too few servers could be compared", "index", m.key.Index, "compared", len(m.sums), "voters", len(voters))
 	case OthersDiffer:
-		c.log.Error("servers have another state than the majority", "index", m.key.Index, "servers", judged.others(m.own().digest))
+		c.log.Error("servers have another state than the majority", "index", m.key.Index, "servers",
+			judged.others(m.own().digest))
 	case StatesUndecided:
-		c.log.Error("servers have different states, and none of them has a majority; nobody stops", "index", m.key.Index, "digests", judged.Digests)
+		c.log.Error("servers have different states, and none of them has a majority; nobody stops", "index",
+			m.key.Index, "digests", judged.Digests)
 	}
 	if told := c.s.cfg.Compare.Compared; told != nil {
 		told(result)
@@ -199,7 +202,8 @@ func (c *comparer) noteDifference(id model.ServerID, key stateKey, own, theirs s
 	_, known := c.differing[id]
 	c.differing[id] = Difference{Index: key.Index, Digest: theirs.digest, At: time.Now()}
 	if !known {
-		c.log.Error("another server has another state", "server", id, "index", key.Index, "own", own.digest, "other", theirs.digest,
+		c.log.Error("another server has another state", "server", id, "index", key.Index, "own",
+			own.digest, "other", theirs.digest,
 			"tables", namesOf(fsm.DifferentTables(own.tables, theirs.tables)))
 	}
 	return !known
@@ -245,7 +249,8 @@ var errNoState = errors.New("it has this state no more")
 // no older than the call, so that a difference that is there shows. A server that is behind gets some patience, and so
 // does the next boundary where servers are written to all the time; then what can be compared is. With judge, those
 // that were asked look for themselves, too. It ends early, with an error, only with ctx.
-func (c *comparer) meet(ctx context.Context, others []model.ServerID, patience time.Duration, judge bool) (meeting, error) {
+func (c *comparer) meet(ctx context.Context, others []model.ServerID, patience time.Duration,
+	judge bool) (meeting, error) {
 	deadline, from := time.Now().Add(patience), c.s.cfg.Machine.State().Index
 	for {
 		state, holders, m := c.gather(ctx, others)
@@ -268,7 +273,8 @@ func (c *comparer) meet(ctx context.Context, others []model.ServerID, patience t
 // gather asks the servers which states they hold, and chooses one.
 func (c *comparer) gather(ctx context.Context, others []model.ServerID) (s fsm.State, holders int, m meeting) {
 	own := c.past.hold(c.s.cfg.Machine.State())
-	m = meeting{self: c.s.dir.id, held: map[model.ServerID][]stateKey{}, errs: map[model.ServerID]error{}, sums: map[model.ServerID]stateSums{}}
+	m = meeting{self: c.s.dir.id, held: map[model.ServerID][]stateKey{}, errs: map[model.ServerID]error{},
+		sums: map[model.ServerID]stateSums{}}
 	var mu sync.Mutex
 	c.eachOf(others, func(id model.ServerID) {
 		held, err := c.askStates(ctx, id)
@@ -303,7 +309,8 @@ func (c *comparer) digestAll(ctx context.Context, s fsm.State, m *meeting, judge
 	}
 	var mu sync.Mutex
 	c.eachOf(holders, func(id model.ServerID) {
-		sums, err := c.askDigest(ctx, id, digestQuery{Server: m.self, Key: m.key, Digest: own.digest, Tables: own.tables, Judge: judge})
+		sums, err := c.askDigest(ctx, id,
+			digestQuery{Server: m.self, Key: m.key, Digest: own.digest, Tables: own.tables, Judge: judge})
 		mu.Lock()
 		defer mu.Unlock()
 		switch {

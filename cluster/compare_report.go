@@ -53,10 +53,13 @@ func (c *comparer) condemn(m meeting, judged Comparison) {
 	c.wrong.Store(true)
 	report := c.report(m, judged, led)
 	dir := c.s.dir.file(dirDiffers)
-	err := model.Refuse(model.CodeStateDiffers, "the state of this server at index %d is not the one that %d of %d voters have; it differs in: %s",
+	err := model.Refuse(model.CodeStateDiffers,
+		"the state of this server at index %d is not the one that %d of %d voters have; it differs in: %s",
 		m.key.Index, len(report.Agreeing), len(report.Voters), strings.Join(namesOf(report.Tables), ", ")).
-		WithHint("%s says more; keep it, empty the rest of the data directory and start again: the server joins as a new one", dir)
-	c.log.Error("a majority has another state, this server stops", "index", m.key.Index, "own", report.Digest, "majority", report.Majority,
+		WithHint("%s says more; keep it, empty the rest of the data directory and start again: the server joins as a new one",
+			dir)
+	c.log.Error("a majority has another state, this server stops", "index", m.key.Index, "own", report.Digest,
+		"majority", report.Majority,
 		"agreeing", report.Agreeing, "tables", namesOf(report.Tables), "report", dir)
 	c.s.failWith(err, func() {
 		done := make(chan error, 1)
@@ -79,7 +82,8 @@ func (c *comparer) report(m meeting, judged Comparison, led bool) StateReport {
 	agreeing := judged.agreeing(majority)
 	state, _ := c.past.find(m.key, c.s.cfg.Machine.State())
 	return StateReport{
-		Report: reportFormat, Time: time.Now().UTC(), Server: c.s.dir.id, Name: c.s.cfg.Name, Version: c.s.cfg.Version, Cluster: c.s.ClusterID(), Led: led,
+		Report: reportFormat, Time: time.Now().UTC(), Server: c.s.dir.id, Name: c.s.cfg.Name, Version: c.s.cfg.Version,
+		Cluster: c.s.ClusterID(), Led: led,
 		Index: m.key.Index, Term: state.LogTerm, Incarnation: m.key.Incarnation, Format: m.key.Format,
 		Digest: own.digest, Majority: majority, Voters: judged.Voters, Agreeing: agreeing,
 		Tables: fsm.DifferentTables(own.tables, m.sums[agreeing[0]].tables), State: fileState,

@@ -63,7 +63,9 @@ func (p *pastStates) clear() {
 func (p *pastStates) settle(key stateKey) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.checkpoints = slices.DeleteFunc(p.checkpoints, func(s fsm.State) bool { return s.Incarnation == key.Incarnation && s.Index <= key.Index })
+	p.checkpoints = slices.DeleteFunc(p.checkpoints, func(s fsm.State) bool {
+		return s.Incarnation == key.Incarnation && s.Index <= key.Index
+	})
 }
 
 // hold returns every state that this server can be asked about, oldest first and current last, and keeps the current
@@ -72,7 +74,9 @@ func (p *pastStates) hold(current fsm.State) []fsm.State {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
-	p.offers = slices.DeleteFunc(p.offers, func(o offer) bool { return now.Sub(o.at) > offerFor || keyOf(o.state) == keyOf(current) })
+	p.offers = slices.DeleteFunc(p.offers, func(o offer) bool {
+		return now.Sub(o.at) > offerFor || keyOf(o.state) == keyOf(current)
+	})
 	p.offers = append(p.offers, offer{current, now})
 	p.offers = slices.Delete(p.offers, 0, max(0, len(p.offers)-offersKept))
 	all := slices.Clone(p.checkpoints)

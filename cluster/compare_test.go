@@ -82,7 +82,8 @@ func (s *rigServer) spoil() {
 		t.Fatal("there is no node to spoil")
 	}
 	after, results := before.Apply(before.Index+1, before.LogTerm, fsm.Entry{
-		Format: before.Format, At: before.Now, Wall: before.Wall, Actor: model.ActorLeader, Groups: [][]fsm.Command{{&fsm.NodeLabel{ID: id, Labels: map[string]string{"wrong": "yes"}}}},
+		Format: before.Format, At: before.Now, Wall: before.Wall, Actor: model.ActorLeader,
+		Groups: [][]fsm.Command{{&fsm.NodeLabel{ID: id, Labels: map[string]string{"wrong": "yes"}}}},
 	})
 	if results[0].Refusal != nil {
 		t.Fatal(results[0].Refusal)
@@ -159,7 +160,8 @@ func TestMinorityFollowerStops(t *testing.T) {
 				t.Fatalf("it started again: %v", again.err)
 			}
 		}
-		if _, err := Recover(RecoverConfig{DataDir: wrong.dir, Cluster: "test", Address: wrong.host + ":7640"}); !errors.Is(err, &model.Error{Code: model.CodeStateDiffers}) {
+		if _, err := Recover(RecoverConfig{DataDir: wrong.dir, Cluster: "test", Address: wrong.host + ":7640"}); !errors.Is(
+			err, &model.Error{Code: model.CodeStateDiffers}) {
 			t.Errorf("its state can be made the cluster's: %v", err)
 		}
 
@@ -194,7 +196,8 @@ func checkReportOf(t *testing.T, s *rigServer, own, majority string, led bool) {
 	if err != nil || !ok {
 		t.Fatalf("the report: %v, %v", ok, err)
 	}
-	if report.Server != s.ID() || report.Digest != own || report.Majority != majority || len(report.Agreeing) != 2 || len(report.Voters) != 3 || report.Led != led || report.Name != s.cfg.Name {
+	if report.Server != s.ID() || report.Digest != own || report.Majority != majority || len(report.Agreeing) != 2 ||
+		len(report.Voters) != 3 || report.Led != led || report.Name != s.cfg.Name {
 		t.Errorf("it reports %+v; want digest %s against %s", report, own, majority)
 	}
 	if names := namesOf(report.Tables); !slices.Equal(names, []string{"nodes"}) {
@@ -205,7 +208,8 @@ func checkReportOf(t *testing.T, s *rigServer, own, majority string, led bool) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	if kept, err := fsm.ReadSnapshot(f); err != nil || fsm.Digest(kept) != own || kept.Index != report.Index || kept.LogTerm != report.Term {
+	if kept, err := fsm.ReadSnapshot(f); err != nil || fsm.Digest(kept) != own || kept.Index != report.Index ||
+		kept.LogTerm != report.Term {
 		t.Errorf("the state that it kept is at index %d (%v)", kept.Index, err)
 	}
 }
@@ -259,7 +263,8 @@ func TestTwoServersThatDifferGoOn(t *testing.T) {
 		if err != nil || v.Verdict != VerdictUndecided || v.Digest != "" {
 			t.Errorf("verified: %+v, %v", v, err)
 		}
-		if got := verdicts(v); got[wrong.ID()] != VerdictDiffers || got[leader.ID()] != VerdictDiffers || got[third.ID()] != VerdictUnreached {
+		if got := verdicts(v); got[wrong.ID()] != VerdictDiffers || got[leader.ID()] != VerdictDiffers ||
+			got[third.ID()] != VerdictUnreached {
 			t.Errorf("verdicts %v", got)
 		}
 		r.net.Heal()
@@ -342,7 +347,8 @@ func TestVerify(t *testing.T) {
 		eventually(t, 20*time.Second, "the fourth server", func() bool { return fourth.machine.State().Nodes.Len() == 1 })
 		for _, s := range r.running() {
 			v, err := s.Verify(t.Context(), 5*time.Second)
-			if err != nil || v.Verdict != VerdictEqual || len(v.Servers) != 4 || v.Index != leader.machine.State().Index || v.Digest != fsm.Digest(leader.machine.State()) {
+			if err != nil || v.Verdict != VerdictEqual || len(v.Servers) != 4 || v.Index != leader.machine.State().Index ||
+				v.Digest != fsm.Digest(leader.machine.State()) {
 				t.Errorf("%s: %+v, %v", s.host, v, err)
 			}
 		}
@@ -360,7 +366,8 @@ func TestVerify(t *testing.T) {
 		time.Sleep(2 * digestFor)
 		wrong.spoil()
 		v, err = leader.Verify(t.Context(), 5*time.Second)
-		if err != nil || v.Verdict != VerdictDiffers || verdicts(v)[wrong.ID()] != VerdictDiffers || verdicts(v)[leader.ID()] != VerdictEqual {
+		if err != nil || v.Verdict != VerdictDiffers || verdicts(v)[wrong.ID()] != VerdictDiffers ||
+			verdicts(v)[leader.ID()] != VerdictEqual {
 			t.Errorf("with a wrong one: %+v, %v", v, err)
 		}
 		for _, s := range v.Servers {

@@ -27,7 +27,8 @@ const (
 
 // Valid reports whether v is in the closed set.
 func (v Verdict) Valid() bool {
-	return slices.Contains([]Verdict{VerdictEqual, VerdictDiffers, VerdictUndecided, VerdictIncomplete, VerdictBehind, VerdictUnreached}, v)
+	return slices.Contains([]Verdict{VerdictEqual, VerdictDiffers, VerdictUndecided, VerdictIncomplete,
+		VerdictBehind, VerdictUnreached}, v)
 }
 
 // String implements fmt.Stringer.
@@ -70,12 +71,14 @@ func (s *Server) Verify(ctx context.Context, patience time.Duration) (Verificati
 		}
 	}
 	if len(servers) == 0 {
-		return Verification{}, model.Refuse(model.CodeNoLeader, "this server belongs to no cluster yet").WithHint("ask another server, or see: outspan server members")
+		return Verification{}, model.Refuse(model.CodeNoLeader, "this server belongs to no cluster yet").
+			WithHint("ask another server, or see: outspan server members")
 	}
 	c := s.compare
 	m, err := c.meet(ctx, others, patience, true)
 	if err != nil {
-		return Verification{}, model.Refuse(model.CodeTimeout, "the servers could not be compared in time: %v", err).WithHint("try again")
+		return Verification{}, model.Refuse(model.CodeTimeout, "the servers could not be compared in time: %v", err).
+			WithHint("try again")
 	}
 	judged := m.comparison(s.dir.id, c.voters())
 	c.remember(m, judged)
@@ -129,14 +132,16 @@ func (c *comparer) verified(m meeting, one ServerStatus, right stateSums, split 
 			newest := held[len(held)-1]
 			r.Index = newest.Index
 			if newest.Program != m.key.Program {
-				r.Detail = "its program knows formats up to " + decimal(uint64(newest.Program)) + ", this one's up to " + decimal(uint64(m.key.Program))
+				r.Detail = "its program knows formats up to " + decimal(uint64(newest.Program)) + ", this one's up to " +
+					decimal(uint64(m.key.Program))
 			}
 		}
 	default:
 		r.Verdict, r.Detail = VerdictUnreached, reasonOf(m.errs[one.ID])
 		if d, ok := c.difference(one.ID); ok {
 			r.Verdict, r.Index = VerdictDiffers, d.Index
-			r.Detail = "it had another state at index " + decimal(d.Index) + " on " + d.At.UTC().Format(time.RFC3339) + " and does not answer now"
+			r.Detail = "it had another state at index " + decimal(d.Index) + " on " + d.At.UTC().
+				Format(time.RFC3339) + " and does not answer now"
 		}
 	}
 	return r

@@ -61,7 +61,8 @@ func lifetime(l transport.Lifetime) Lifetime {
 
 // Condition is this server's own. It does not block.
 func (s *Server) Condition() Condition {
-	c := Condition{DataDir: s.cfg.DataDir, Expect: s.cfg.BootstrapExpect, SavedAt: s.state.saved.Load(), Gossip: s.sight.pool.Address()}
+	c := Condition{DataDir: s.cfg.DataDir, Expect: s.cfg.BootstrapExpect, SavedAt: s.state.saved.Load(),
+		Gossip: s.sight.pool.Address()}
 	c.DataDir = c.DataDir[:min(len(c.DataDir), maxToldPath)]
 	c.FreeBytes, c.TotalBytes = s.disk.space.seen()
 	if s.cfg.Certificates == nil {

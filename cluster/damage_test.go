@@ -37,7 +37,8 @@ func TestDamagedEntry(t *testing.T) {
 			f.leader(10 * time.Second)
 			if again.failure() == nil {
 				got, want := again.machine.State(), f.leader(10*time.Second).machine.State()
-				t.Fatalf("S5: a server goes on although it can't read entry %d of its log: at index %d it has %s, the leader at index %d has %s",
+				t.Fatalf("S5: a server goes on although it can't read entry %d of its log: at index %d it has %s, the leader at "+
+					"index %d has %s",
 					whole.Index, got.Index, fsm.Digest(got), want.Index, fsm.Digest(want))
 			}
 			<-again.done

@@ -98,7 +98,8 @@ func openDataDir(path, cluster string, hasLog bool) (*dataDir, error) {
 		return nil, fmt.Errorf("read the server id: %w", err)
 	case hasLog:
 		return nil, model.Refuse(model.CodeConflict, "the data directory %s has a log but no server id", path).
-			WithHint("restore %s from a backup, or move the whole data directory away: the server then joins as a new one", fileServerID)
+			WithHint("restore %s from a backup, or move the whole data directory away: the server then joins as a new one",
+				fileServerID)
 	default:
 		d.id = model.ServerID(newID())
 		if err := writeFile(d.file(fileServerID), []byte(string(d.id)+"\n")); err != nil {
@@ -124,7 +125,8 @@ func (d *dataDir) readCluster(name string) error {
 		return fmt.Errorf("read %s: %w", d.file(fileCluster), err)
 	}
 	if d.cluster.Name != name {
-		return model.Refuse(model.CodeConflict, "the data directory %s belongs to the cluster %q, not to %q", d.path, d.cluster.Name, name).
+		return model.Refuse(model.CodeConflict, "the data directory %s belongs to the cluster %q, not to %q",
+			d.path, d.cluster.Name, name).
 			WithHint("correct the cluster name in the configuration, or use another data_dir")
 	}
 	return nil
@@ -154,7 +156,8 @@ func (d *dataDir) bind(id string) error {
 
 // foreign is the refusal of a data directory that holds another cluster's state.
 func (d *dataDir) foreign(id string) *model.Error {
-	return model.Refuse(model.CodeConflict, "the data directory %s belongs to the cluster with id %s; the other servers are of the cluster with id %s",
+	return model.Refuse(model.CodeConflict,
+		"the data directory %s belongs to the cluster with id %s; the other servers are of the cluster with id %s",
 		d.path, d.cluster.ID, id).WithHint("use the data_dir of this cluster, or an empty one to join as a new server")
 }
 

@@ -99,7 +99,8 @@ func (e Evidence) hearer(node model.NodeID) model.ServerID {
 		return ""
 	}
 	for _, o := range e.Opinions {
-		if age, ok := o.Ages[node]; ok && age.Heard && age.Since < 2*e.Interval && o.Asked <= e.Interval && o.Server != e.Self {
+		if age, ok := o.Ages[node]; ok && age.Heard && age.Since < 2*e.Interval &&
+			o.Asked <= e.Interval && o.Server != e.Self {
 			return o.Server
 		}
 	}

@@ -40,12 +40,24 @@ func TestEvidence(t *testing.T) {
 		}, false, ""},
 		{"the leader heard it", func(e *Evidence) { e.Own = recent }, false, ""},
 		{"one that saw it recently vetoes", func(e *Evidence) { e.Opinions[1].Ages = recent }, false, "s3"},
-		{"a server without a vote vetoes too", func(e *Evidence) { e.Opinions = append(e.Opinions, Opinion{Server: "s9", Ages: recent}) }, false, "s9"},
-		{"a server without a vote can't agree", func(e *Evidence) { e.Voters = []model.ServerID{"s1", "s4", "s5"} }, false, ""},
-		{"an old answer is none", func(e *Evidence) { e.Opinions[0].Asked, e.Opinions[1].Asked = 11*time.Second, 11*time.Second }, false, ""},
-		{"an old veto is none", func(e *Evidence) { e.Opinions[1].Ages, e.Opinions[1].Asked = recent, 11*time.Second }, true, ""},
-		{"a voter that was paused has no opinion", func(e *Evidence) { e.Opinions[0].Calm, e.Opinions[1].Calm = false, false }, false, ""},
-		{"a paused voter's veto counts", func(e *Evidence) { e.Opinions[0].Calm, e.Opinions[0].Ages = false, recent }, false, "s2"},
+		{"a server without a vote vetoes too", func(e *Evidence) {
+			e.Opinions = append(e.Opinions, Opinion{Server: "s9", Ages: recent})
+		}, false, "s9"},
+		{"a server without a vote can't agree", func(e *Evidence) {
+			e.Voters = []model.ServerID{"s1", "s4", "s5"}
+		}, false, ""},
+		{"an old answer is none", func(e *Evidence) {
+			e.Opinions[0].Asked, e.Opinions[1].Asked = 11*time.Second, 11*time.Second
+		}, false, ""},
+		{"an old veto is none", func(e *Evidence) {
+			e.Opinions[1].Ages, e.Opinions[1].Asked = recent, 11*time.Second
+		}, true, ""},
+		{"a voter that was paused has no opinion", func(e *Evidence) {
+			e.Opinions[0].Calm, e.Opinions[1].Calm = false, false
+		}, false, ""},
+		{"a paused voter's veto counts", func(e *Evidence) {
+			e.Opinions[0].Calm, e.Opinions[0].Ages = false, recent
+		}, false, "s2"},
 		{"the same voter twice counts once", func(e *Evidence) {
 			e.Voters = []model.ServerID{"s1", "s2", "s3", "s4", "s5"}
 			e.Opinions = []Opinion{e.Opinions[0], e.Opinions[0]}
@@ -65,16 +77,25 @@ func TestEvidence(t *testing.T) {
 			e.Own = map[model.NodeID]Age{"n": {Since: 15 * time.Second}}
 		}, true, ""},
 		{"gossip sees it and all voters agree", func(e *Evidence) { e.Gossip["n"] = fsm.GossipAlive }, true, ""},
-		{"gossip sees it and one voter did not answer", func(e *Evidence) { e.Gossip["n"], e.Opinions = fsm.GossipAlive, e.Opinions[:1] }, false, ""},
+		{"gossip sees it and one voter did not answer", func(e *Evidence) {
+			e.Gossip["n"], e.Opinions = fsm.GossipAlive, e.Opinions[:1]
+		}, false, ""},
 		{"gossip doesn't know it", func(e *Evidence) { e.Gossip = nil }, true, ""},
 		{"gossip suspects it", func(e *Evidence) { e.Gossip["n"] = fsm.GossipSuspect }, true, ""},
 		{"the leader's process is young", func(e *Evidence) { e.Fitness.Uptime = 59 * time.Second }, false, ""},
 		{"the leader has just begun to lead", func(e *Evidence) { e.Fitness.Led = 19 * time.Second }, false, ""},
 		{"the leader was paused", func(e *Evidence) { e.Fitness.Calm = 19 * time.Second }, false, ""},
-		{"two heartbeats of calm are enough", func(e *Evidence) { e.Fitness.Calm, e.Fitness.Led = 20*time.Second, 20*time.Second }, true, ""},
-		{"the leader has no vote", func(e *Evidence) { e.Voters = []model.ServerID{"s2", "s3", "s4"}; e.Opinions = e.Opinions[:1] }, false, ""},
+		{"two heartbeats of calm are enough", func(e *Evidence) {
+			e.Fitness.Calm, e.Fitness.Led = 20*time.Second, 20*time.Second
+		}, true, ""},
+		{"the leader has no vote", func(e *Evidence) {
+			e.Voters = []model.ServerID{"s2", "s3", "s4"}
+			e.Opinions = e.Opinions[:1]
+		}, false, ""},
 		{"a single server decides alone", func(e *Evidence) { e.Voters, e.Opinions = []model.ServerID{"s1"}, nil }, true, ""},
-		{"two of four are no majority", func(e *Evidence) { e.Voters, e.Opinions = append(e.Voters, "s4"), e.Opinions[:1] }, false, ""},
+		{"two of four are no majority", func(e *Evidence) {
+			e.Voters, e.Opinions = append(e.Voters, "s4"), e.Opinions[:1]
+		}, false, ""},
 	} {
 		e := goodEvidence()
 		c.edit(&e)

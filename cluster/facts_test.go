@@ -28,7 +28,9 @@ func TestFactsReachTheLeader(t *testing.T) {
 			t.Error("woken for facts that are in the state")
 		}
 		r.beaters["n1"].SetFacts(r.epoch("n1"), 4)
-		eventually(t, 3*testBeat, "the leader to be woken for facts that are not in the state", func() bool { return woken(changed) })
+		eventually(t, 3*testBeat, "the leader to be woken for facts that are not in the state", func() bool {
+			return woken(changed)
+		})
 		if l := leader.Live(); l["n1"].FactsGen != 4 || l["n2"].FactsGen != 0 {
 			t.Errorf("live: %+v", l)
 		}
@@ -40,7 +42,9 @@ func TestFactsReachTheLeader(t *testing.T) {
 		}
 		// The next leader heard the same heartbeats.
 		leader.crash()
-		eventually(t, 20*time.Second, "the generation at the next leader", func() bool { return r.leader(20 * time.Second).Live()["n1"].FactsGen == 4 })
+		eventually(t, 20*time.Second, "the generation at the next leader", func() bool {
+			return r.leader(20 * time.Second).Live()["n1"].FactsGen == 4
+		})
 	})
 }
 

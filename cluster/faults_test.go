@@ -137,7 +137,8 @@ func TestLeaderWithAHangingDiskHandsNothingOver(t *testing.T) {
 		defer cancel()
 		_ = leader.register(ctx, "n1") // its outcome is unknown
 		began := time.Now()
-		if err := leader.TransferLeader(context.Background(), ""); !errors.Is(err, &model.Error{Code: model.CodeConflict}) || !strings.Contains(err.Error(), "disk") {
+		if err := leader.TransferLeader(context.Background(), ""); !errors.Is(err, &model.Error{Code: model.CodeConflict}) ||
+			!strings.Contains(err.Error(), "disk") {
 			t.Errorf("got %v, want a conflict that names the disk", err)
 		}
 		if took := time.Since(began); took > 3*time.Second {

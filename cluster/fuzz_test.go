@@ -31,7 +31,9 @@ func (c *recordedConn) Close() error                { return nil }
 // FuzzHello: only a hello that means this server and this cluster is answered with yes, and what stands behind it is
 // left to raft to the byte.
 func FuzzHello(f *testing.F) {
-	for _, line := range []string{"outspan-raft/1 c1 s2 s1\nrest", "outspan-raft/1 - s2 s1\n", "outspan-raft/1 c2 s2 s1\n", "outspan-raft/1 c1 s2 s3\n", "outspan-raft/2 c1 s2 s1\n", "outspan-raft/1 c1/l1,l2 s2 s1\n", "outspan-raft/1 c1/, s2 s1\n", "outspan-raft/1 c1  s1\n", strings.Repeat("x", helloLimit+1), "\n", ""} {
+	for _, line := range []string{"outspan-raft/1 c1 s2 s1\nrest", "outspan-raft/1 - s2 s1\n", "outspan-raft/1 c2 s2 s1\n",
+		"outspan-raft/1 c1 s2 s3\n", "outspan-raft/2 c1 s2 s1\n", "outspan-raft/1 c1/l1,l2 s2 s1\n",
+		"outspan-raft/1 c1/, s2 s1\n", "outspan-raft/1 c1  s1\n", strings.Repeat("x", helloLimit+1), "\n", ""} {
 		f.Add([]byte(line), "c1")
 		f.Add([]byte(line), "")
 	}
@@ -55,7 +57,8 @@ func FuzzHello(f *testing.F) {
 		}
 		line, rest, _ := bytes.Cut(data, []byte("\n"))
 		words := strings.Split(string(line), " ")
-		if said != string(helloYes) || len(words) != 4 || words[0] != helloVersion || words[3] != "s1" || cluster != "" && words[1] != cluster && words[1] != cluster+"/" && words[1] != "-" {
+		if said != string(helloYes) || len(words) != 4 || words[0] != helloVersion || words[3] != "s1" || cluster != "" &&
+			words[1] != cluster && words[1] != cluster+"/" && words[1] != "-" {
 			t.Fatalf("the hello %q was taken in cluster %q with %q", line, cluster, said)
 		}
 		if left, _ := io.ReadAll(conn.in); !bytes.Equal(left, rest) {
@@ -67,7 +70,8 @@ func FuzzHello(f *testing.F) {
 // FuzzSignedBeat: even who has a node's key can't make a server do more than count its node as heard.
 func FuzzSignedBeat(f *testing.F) {
 	c := newCodec()
-	for _, b := range []beat{{To: "s1", Node: "n1", Epoch: 1, Seq: 1}, {To: "s1", Node: "n1", Epoch: 9, Seq: 1 << 63}, {}} {
+	for _, b := range []beat{{To: "s1", Node: "n1", Epoch: 1, Seq: 1},
+		{To: "s1", Node: "n1", Epoch: 9, Seq: 1 << 63}, {}} {
 		body, err := c.enc.Marshal(b)
 		if err != nil {
 			f.Fatal(err)
@@ -97,7 +101,8 @@ func FuzzSignedBeat(f *testing.F) {
 func FuzzGossipMeta(f *testing.F) {
 	c := newCodec()
 	for _, m := range []Meta{
-		{Role: transport.RoleServer, API: "10.0.0.1:7640", Server: &ServerMeta{Pledge: []model.ServerID{"a", "b"}, Expect: 3, Fresh: true}},
+		{Role: transport.RoleServer, API: "10.0.0.1:7640",
+			Server: &ServerMeta{Pledge: []model.ServerID{"a", "b"}, Expect: 3, Fresh: true}},
 		{Role: transport.RoleAgent, BootID: "boot", Incarnation: "1", Name: "n1"},
 	} {
 		good, err := c.encodeMeta(m)

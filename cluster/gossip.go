@@ -123,7 +123,8 @@ func OpenPool(cfg PoolConfig) (*Pool, error) {
 	}
 	p := &Pool{
 		cfg: cfg, log: cfg.Logger, codec: newCodec(), ownMeta: cfg.Meta,
-		members: map[string]Member{}, change: make(chan struct{}), inbox: make(chan []byte, inboxSize), nudge: make(chan struct{}, 1),
+		members: map[string]Member{}, change: make(chan struct{}), inbox: make(chan []byte, inboxSize),
+		nudge: make(chan struct{}, 1),
 	}
 	meta, err := p.codec.encodeMeta(cfg.Meta)
 	if err != nil {

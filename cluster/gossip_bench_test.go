@@ -25,7 +25,8 @@ func BenchmarkHeartbeat(b *testing.B) {
 	}{
 		{"own", func(string) Transport { return nil }},
 		{"memberlist", func(address string) Transport {
-			nt, err := memberlist.NewNetTransport(&memberlist.NetTransportConfig{BindAddrs: []string{address}, Logger: log.New(io.Discard, "", 0)})
+			nt, err := memberlist.NewNetTransport(&memberlist.NetTransportConfig{BindAddrs: []string{address},
+				Logger: log.New(io.Discard, "", 0)})
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -38,7 +39,8 @@ func BenchmarkHeartbeat(b *testing.B) {
 
 func benchHeartbeat(b *testing.B, via func(string) Transport) {
 	open := func(name, address string, role transport.Role) *Pool {
-		p, err := OpenPool(PoolConfig{Name: name, Cluster: "test", Key: testGossipKey, Bind: address, Transport: via(address), Meta: Meta{Role: role, Name: name}})
+		p, err := OpenPool(PoolConfig{Name: name, Cluster: "test", Key: testGossipKey, Bind: address, Transport: via(address),
+			Meta: Meta{Role: role, Name: name}})
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -51,8 +53,12 @@ func benchHeartbeat(b *testing.B, via func(string) Transport) {
 	}
 	key := bytes.Repeat([]byte{3}, 32)
 	hearts, err := NewHearts(HeartsConfig{
-		Self: "s1", NodeKey: func(nodeEpoch) ([]byte, bool) { return key, true }, Offline: func(nodeEpoch) bool { return false },
-		Answer: server.Answer, Alive: server.Heard, Voters: func() electorate { return electorate{Index: 1, Voters: []model.ServerID{"s1"}} }, Logger: hclog.NewNullLogger(),
+		Self: "s1", NodeKey: func(nodeEpoch) ([]byte, bool) {
+			return key, true
+		}, Offline: func(nodeEpoch) bool { return false },
+		Answer: server.Answer, Alive: server.Heard, Voters: func() electorate {
+			return electorate{Index: 1, Voters: []model.ServerID{"s1"}}
+		}, Logger: hclog.NewNullLogger(),
 	})
 	if err != nil {
 		b.Fatal(err)

@@ -136,7 +136,8 @@ func (s *socket) receive() {
 			s.log.Debug("refuse a gossip packet", "remote", from, "error", err)
 			continue
 		}
-		one := &memberlist.Packet{Buf: append(make([]byte, 0, n), buf[:n]...), From: net.UDPAddrFromAddrPort(from), Timestamp: now}
+		one := &memberlist.Packet{Buf: append(make([]byte, 0, n), buf[:n]...),
+			From: net.UDPAddrFromAddrPort(from), Timestamp: now}
 		select {
 		case s.packets <- one:
 		case <-s.closed:

@@ -48,7 +48,8 @@ func TestGossipSocket(t *testing.T) {
 		}
 	}
 	for i, want := range []string{"a", "bb", "ccc"} {
-		if string(got[i].Buf) != want || got[i].From.String() != net.JoinHostPort("127.0.0.1", strconv.Itoa(a.port())) || got[i].Timestamp.IsZero() {
+		if string(got[i].Buf) != want || got[i].From.String() != net.JoinHostPort("127.0.0.1", strconv.Itoa(a.port())) ||
+			got[i].Timestamp.IsZero() {
 			t.Errorf("packet %d: %q from %s", i, got[i].Buf, got[i].From)
 		}
 	}
@@ -64,7 +65,8 @@ func TestGossipSocket(t *testing.T) {
 	if _, err := other.Read(buf); err != nil || string(buf) != "hello" {
 		t.Errorf("the stream brought %q, %v", buf, err)
 	}
-	if _, err := openSocket("127.0.0.1", a.port(), make([]byte, 32), hclog.NewNullLogger()); !errors.Is(err, syscall.EADDRINUSE) {
+	if _, err := openSocket("127.0.0.1", a.port(), make([]byte, 32), hclog.NewNullLogger()); !errors.Is(err,
+		syscall.EADDRINUSE) {
 		t.Errorf("a port that is taken: %v", err)
 	}
 	if _, err := openSocket("somewhere", 0, make([]byte, 32), hclog.NewNullLogger()); err == nil {

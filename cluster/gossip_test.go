@@ -25,7 +25,8 @@ func startPool(t *testing.T, n *memnet.Net, name, host string, edit func(*PoolCo
 	t.Helper()
 	cfg := PoolConfig{
 		Name: name, Cluster: "test", Key: testGossipKey, Profile: ProfileFast, Transport: n.Packets(host + ":7642"),
-		Meta: Meta{Role: transport.RoleAgent, BootID: "boot", Incarnation: "1", API: host + ":7640"}, Join: []string{"10.0.0.1:7642"},
+		Meta: Meta{Role: transport.RoleAgent, BootID: "boot", Incarnation: "1", API: host + ":7640"},
+		Join: []string{"10.0.0.1:7642"},
 	}
 	if edit != nil {
 		edit(&cfg)
@@ -81,7 +82,9 @@ func TestPoolFindsAndLosesMembers(t *testing.T) {
 		}
 		began := time.Now()
 		stop3()
-		eventually(t, 10*time.Second, "n3 suspect before it is dead", func() bool { return strings.Contains(states(p1), "n3=suspect") })
+		eventually(t, 10*time.Second, "n3 suspect before it is dead", func() bool {
+			return strings.Contains(states(p1), "n3=suspect")
+		})
 		eventually(t, 10*time.Second, "n3 dead at n1", func() bool { return strings.Contains(states(p1), "n3=dead") })
 		if took := time.Since(began); took > 4*time.Second {
 			t.Errorf("the fast profile took %s to find a dead member, want less than 4 s", took)
@@ -187,7 +190,10 @@ func TestPoolMessagesAndMeta(t *testing.T) {
 			t.Fatal(err)
 		}
 		<-changed
-		eventually(t, 5*time.Second, "new meta", func() bool { m, _ := p1.Member("n2"); return m.Meta.API == "10.0.0.2:9999" })
+		eventually(t, 5*time.Second, "new meta", func() bool {
+			m, _ := p1.Member("n2")
+			return m.Meta.API == "10.0.0.2:9999"
+		})
 		if err := p2.SetMeta(func(m *Meta) { m.Name = strings.Repeat("x", 600) }); err == nil {
 			t.Error("a meta of 600 bytes was taken; memberlist would panic")
 		}
@@ -198,8 +204,10 @@ func TestMetaFitsWhenFull(t *testing.T) {
 	c := newCodec()
 	id := strings.Repeat("Z", 26)
 	m := Meta{
-		Role: transport.RoleServer, BootID: strings.Repeat("b", 36), Incarnation: id, API: strings.Repeat("a", maxMetaAddress), Name: strings.Repeat("n", 63),
-		Server: &ServerMeta{ClusterID: id, Fresh: true, Expect: 7, Room: RoomNone, Format: 65535, Version: strings.Repeat("v", 80)},
+		Role: transport.RoleServer, BootID: strings.Repeat("b", 36), Incarnation: id,
+		API: strings.Repeat("a", maxMetaAddress), Name: strings.Repeat("n", 63),
+		Server: &ServerMeta{ClusterID: id, Fresh: true, Expect: 7, Room: RoomNone, Format: 65535,
+			Version: strings.Repeat("v", 80)},
 	}
 	for range maxPledge {
 		m.Server.Pledge = append(m.Server.Pledge, model.ServerID(id))
@@ -216,7 +224,8 @@ func TestMetaFitsWhenFull(t *testing.T) {
 func TestResolveJoin(t *testing.T) {
 	dir := t.TempDir()
 	script := filepath.Join(dir, "peers")
-	if err := os.WriteFile(script, []byte("#!/bin/sh\necho 127.0.0.2:1 127.0.0.3:2\necho 127.0.0.4:3\n"), 0o700); err != nil {
+	if err := os.WriteFile(script, []byte("#!/bin/sh\necho 127.0.0.2:1 127.0.0.3:2\necho 127.0.0.4:3\n"),
+		0o700); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct{ entry, want, err string }{
@@ -234,7 +243,8 @@ func TestResolveJoin(t *testing.T) {
 }
 
 func TestPoolRefusesBadSettings(t *testing.T) {
-	good := PoolConfig{Name: "n1", Cluster: "c", Key: testGossipKey, Bind: "127.0.0.1", Meta: Meta{Role: transport.RoleAgent}}
+	good := PoolConfig{Name: "n1", Cluster: "c", Key: testGossipKey, Bind: "127.0.0.1",
+		Meta: Meta{Role: transport.RoleAgent}}
 	for what, edit := range map[string]func(*PoolConfig){
 		"no key":      func(c *PoolConfig) { c.Key = nil },
 		"short key":   func(c *PoolConfig) { c.Key = []byte("short") },

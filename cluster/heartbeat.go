@@ -24,9 +24,12 @@ type beat struct {
 	Echo        uint64         `cbor:"5,keyasint"` // the number the server's process drew; a beat without it doesn't count
 	BootID      string         `cbor:"6,keyasint"`
 	Incarnation string         `cbor:"7,keyasint"`
-	Facts       uint64         `cbor:"8,keyasint,omitempty"`  // generation of the facts of its instances, within the epoch; 0: the agent keeps none
-	Unanswered  uint32         `cbor:"10,keyasint,omitempty"` // milliseconds since a server last answered the agent's requests
-	Address     string         `cbor:"9,keyasint,omitempty"`  // host:port of the agent's gossip; empty: where the server's own gossip has it
+	// generation of the facts of its instances, within the epoch; 0: the agent keeps none
+	Facts uint64 `cbor:"8,keyasint,omitempty"`
+	// milliseconds since a server last answered the agent's requests
+	Unanswered uint32 `cbor:"10,keyasint,omitempty"`
+	// host:port of the agent's gossip; empty: where the server's own gossip has it
+	Address string `cbor:"9,keyasint,omitempty"`
 }
 
 // beatAnswer is what the server says to a beat.

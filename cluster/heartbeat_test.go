@@ -249,7 +249,9 @@ func newHeartbeatRig(t *testing.T, key []byte) *heartbeatRig {
 		h, err := NewHearts(HeartsConfig{
 			Self: model.ServerID(name), NodeKey: func(nodeEpoch) ([]byte, bool) { return key, true },
 			Offline: func(nodeEpoch) bool { return false },
-			Answer:  pool.Answer, Alive: pool.Heard, Voters: func() electorate { return threeVoters }, Logger: hclog.NewNullLogger(),
+			Answer:  pool.Answer, Alive: pool.Heard, Voters: func() electorate {
+				return threeVoters
+			}, Logger: hclog.NewNullLogger(),
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -407,7 +409,8 @@ func TestClockNeverGoesBackAndGoesOnByItself(t *testing.T) {
 func factsOf(h *Hearts, epoch uint64) (facts uint64) {
 	state := fsm.NewState()
 	for range epoch {
-		register := &fsm.NodeRegister{ID: "n1", Name: "n1", Agent: model.AgentInfo{BootID: "b", Key: bytes.Repeat([]byte{5}, 32)}}
+		register := &fsm.NodeRegister{ID: "n1", Name: "n1",
+			Agent: model.AgentInfo{BootID: "b", Key: bytes.Repeat([]byte{5}, 32)}}
 		state, _ = state.Apply(state.Index+1, 1, fsm.Entry{Format: 1, Groups: [][]fsm.Command{{register}}})
 	}
 	h.Signs(state.Nodes, func(_ *fsm.Node, sign Sign) { facts = sign.Facts })

@@ -69,7 +69,8 @@ func NewHearts(cfg HeartsConfig) (*Hearts, error) {
 		return nil, fmt.Errorf("draw the number of this process: %w", err)
 	}
 	return &Hearts{
-		cfg: cfg, codec: newCodec(), echo: binary.BigEndian.Uint64(seed[:]) | 1, began: time.Now(), nodes: map[model.NodeID]heart{},
+		cfg: cfg, codec: newCodec(), echo: binary.BigEndian.Uint64(seed[:]) | 1, began: time.Now(),
+		nodes: map[model.NodeID]heart{},
 	}, nil
 }
 

@@ -48,14 +48,17 @@ type StoppedServer struct {
 func OpenStopped(path string) (*StoppedDir, error) {
 	log := filepath.Join(path, fileLog)
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
-		return nil, model.Refuse(model.CodeNotFound, "there is no directory %s", path).WithHint("give the data_dir of the server's configuration")
+		return nil, model.Refuse(model.CodeNotFound, "there is no directory %s", path).
+			WithHint("give the data_dir of the server's configuration")
 	}
 	info, err := os.Stat(log)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, model.Refuse(model.CodeInvalid, "%s is no data directory of a server: it has no %s", path, fileLog).WithHint("give the data_dir of the server's configuration")
+		return nil, model.Refuse(model.CodeInvalid, "%s is no data directory of a server: it has no %s", path, fileLog).
+			WithHint("give the data_dir of the server's configuration")
 	case err != nil:
-		return nil, model.Refuse(model.CodeInvalid, "can't read %s: %v", log, err).WithHint("run this as the user that the server runs as")
+		return nil, model.Refuse(model.CodeInvalid, "can't read %s: %v", log, err).
+			WithHint("run this as the user that the server runs as")
 	}
 	d := &StoppedDir{path: path}
 	if info.Size() == 0 {
@@ -66,9 +69,11 @@ func OpenStopped(path string) (*StoppedDir, error) {
 	switch {
 	case errors.Is(d.broken, bolterrors.ErrTimeout):
 		return nil, model.Refuse(model.CodeConflict, "the server of %s is running: it holds %s", path, fileLog).
-			WithHint("stop it first; of a running one, outspan server snapshot save FILE gives a file that outspan debug reads too")
+			WithHint(
+				"stop it first; of a running one, outspan server snapshot save FILE gives a file that outspan debug reads too")
 	case errors.Is(d.broken, fs.ErrPermission):
-		return nil, model.Refuse(model.CodeInvalid, "can't read %s: %v", log, d.broken).WithHint("run this as the user that the server runs as")
+		return nil, model.Refuse(model.CodeInvalid, "can't read %s: %v", log, d.broken).
+			WithHint("run this as the user that the server runs as")
 	case d.broken != nil:
 		d.broken = damagedLog(log, d.broken)
 	}
@@ -94,7 +99,8 @@ func (d *StoppedDir) openLog(path string) error {
 
 func damagedLog(path string, err error) *model.Error {
 	return model.Refuse(model.CodeInvalid, "the log %s is damaged: %v", path, err).
-		WithHint("what its snapshots hold can still be seen: outspan debug snapshot %s; the server itself comes back as a new one with an empty data directory", filepath.Dir(path))
+		WithHint("what its snapshots hold can still be seen: outspan debug snapshot %s; the server itself comes back as a "+
+			"new one with an empty data directory", filepath.Dir(path))
 }
 
 // guard turns a panic into an error: the library reads the file where it lies in memory and trusts it, so a damaged

@@ -92,8 +92,9 @@ func (d *StoppedDir) Record(index uint64) (LogRecord, error) {
 		return LogRecord{}, d.broken
 	}
 	if index < d.bounds.First || index > d.bounds.Last || d.bounds.Last == 0 {
-		return LogRecord{}, model.Refuse(model.CodeNotFound, "the log %s has no entry %d: it %s", d.logFile(), index, d.bounds).
-			WithHint("older entries are in no file any more, only what they led to: outspan debug snapshot %s", d.path)
+		return LogRecord{},
+			model.Refuse(model.CodeNotFound, "the log %s has no entry %d: it %s", d.logFile(), index, d.bounds).
+				WithHint("older entries are in no file any more, only what they led to: outspan debug snapshot %s", d.path)
 	}
 	r, _ := d.read(index)
 	return r, nil
@@ -171,7 +172,8 @@ func (r LogRecord) decode(d *StoppedDir, l *raft.Log) LogRecord {
 		}
 	default:
 		r.Kind = RecordUnknown
-		r.Err = model.Refuse(model.CodeNeedsFormat, "entry %d of %s is of the kind %d, which this program doesn't know", r.Index, d.logFile(), l.Type).
+		r.Err = model.Refuse(model.CodeNeedsFormat, "entry %d of %s is of the kind %d, which this program doesn't know",
+			r.Index, d.logFile(), l.Type).
 			WithHint("use the outspan that wrote it; look at the others with --from %d", r.Index+1)
 	}
 	return r
@@ -193,7 +195,9 @@ func membersOf(c raft.Configuration) []StoredMember {
 // damaged marks a record that can't be read. What only a newer program understands keeps its code.
 func (r LogRecord) damaged(d *StoppedDir, err error) LogRecord {
 	r.Kind = RecordDamaged
-	code, hint := model.CodeInvalid, fmt.Sprintf("what was before it can be seen with: outspan debug state %s --at %d; the server itself comes back as a new one with an empty data directory", d.path, r.Index-1)
+	code, hint := model.CodeInvalid,
+		fmt.Sprintf("what was before it can be seen with: outspan debug state %s --at %d; the server itself comes back as "+
+			"a new one with an empty data directory", d.path, r.Index-1)
 	var known *model.Error
 	if errors.As(err, &known) && known.Code == model.CodeNeedsFormat {
 		r.Kind, code, hint = RecordUnknown, known.Code, known.Hint

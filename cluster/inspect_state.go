@@ -75,7 +75,8 @@ func ReadStored(dir string) StoredSnapshot {
 		err = checkSeal(dir, text)
 	}
 	if err != nil {
-		s.Err = model.Refuse(model.CodeInvalid, "the file %s can't be read: %v", path, err).WithHint("its state may be whole: outspan debug snapshot %s", s.File)
+		s.Err = model.Refuse(model.CodeInvalid, "the file %s can't be read: %v", path, err).
+			WithHint("its state may be whole: outspan debug snapshot %s", s.File)
 		return s
 	}
 	s.Index, s.Term, s.Bytes, s.sum = meta.Index, meta.Term, meta.Size, meta.CRC
@@ -101,8 +102,9 @@ func (s StoredSnapshot) State() (fsm.State, error) {
 		return fsm.State{}, err
 	}
 	if !bytes.Equal(hash.Sum(nil), s.sum) {
-		return fsm.State{}, model.Refuse(model.CodeInvalid, "the snapshot %s does not match the checksum in its %s", s.File, snapshotMeta).
-			WithHint("use another snapshot; its rows match their own checksums: outspan debug snapshot %s", s.File)
+		return fsm.State{},
+			model.Refuse(model.CodeInvalid, "the snapshot %s does not match the checksum in its %s", s.File, snapshotMeta).
+				WithHint("use another snapshot; its rows match their own checksums: outspan debug snapshot %s", s.File)
 	}
 	return state, nil
 }
@@ -145,7 +147,8 @@ func (d *StoppedDir) Replay(ctx context.Context, index uint64) (Replay, error) {
 	case index == 0:
 		index = newest
 	case index > newest:
-		return Replay{}, model.Refuse(model.CodeNotFound, "there is no entry %d in %s: the newest is %d", index, d.path, newest)
+		return Replay{},
+			model.Refuse(model.CodeNotFound, "there is no entry %d in %s: the newest is %d", index, d.path, newest)
 	}
 	r := d.base(index)
 	if r.Index == index {
@@ -201,7 +204,8 @@ func (d *StoppedDir) hole(from, to uint64) *model.Error {
 	if from > 0 {
 		begins = fmt.Sprintf("the newest snapshot before it that can be read is of entry %d", from)
 	}
-	return model.Refuse(model.CodeNotFound, "the state at entry %d can't be made again: %s, and the log %s", to, begins, d.bounds).
+	return model.Refuse(model.CodeNotFound, "the state at entry %d can't be made again: %s, and the log %s",
+		to, begins, d.bounds).
 		WithHint("see which states there are with: outspan debug snapshot %s", d.path)
 }
 
@@ -220,7 +224,8 @@ func Step(s fsm.State, r LogRecord) (next fsm.State, results []fsm.Result, err e
 	})
 	if err != nil {
 		return s, nil, model.Refuse(model.CodeInternal, "entry %d can't be applied: %v", r.Index, err).
-			WithHint("every server that reaches it ends; keep the data directory, and report this with what outspan debug entry shows")
+			WithHint(
+				"every server that reaches it ends; keep the data directory, and report this with what outspan debug entry shows")
 	}
 	return next, results, nil
 }

@@ -97,11 +97,13 @@ func TestInspectStoppedServer(t *testing.T) {
 			t.Fatalf("%+v, %v", r, err)
 		}
 		kinds[r.Kind]++
-		if r.Kind == RecordConfiguration && (len(r.Servers) != 1 || r.Servers[0].ID != d.Server().ID || !r.Servers[0].Voter || strings.Contains(r.Servers[0].Address, "@")) {
+		if r.Kind == RecordConfiguration && (len(r.Servers) != 1 || r.Servers[0].ID != d.Server().ID || !r.Servers[0].Voter ||
+			strings.Contains(r.Servers[0].Address, "@")) {
 			t.Errorf("servers %+v, this is %+v", r.Servers, d.Server())
 		}
 	}
-	if kinds[RecordCommand] < 31 || kinds[RecordNoop] == 0 || kinds[RecordConfiguration] == 0 || kinds[RecordBarrier] == 0 {
+	if kinds[RecordCommand] < 31 || kinds[RecordNoop] == 0 || kinds[RecordConfiguration] == 0 ||
+		kinds[RecordBarrier] == 0 {
 		t.Errorf("records: %v", kinds)
 	}
 	if s := d.Server(); s.ClusterName != "test" || s.ClusterID != last.Cluster.ID || s.Term == 0 || s.VotedFor == "" {
@@ -109,13 +111,16 @@ func TestInspectStoppedServer(t *testing.T) {
 	}
 
 	snapshots := d.Snapshots()
-	if len(snapshots) < 2 || !slices.IsSortedFunc(snapshots, func(a, b StoredSnapshot) int { return int(b.Index) - int(a.Index) }) {
+	if len(snapshots) < 2 || !slices.IsSortedFunc(snapshots, func(a, b StoredSnapshot) int {
+		return int(b.Index) - int(a.Index)
+	}) {
 		t.Fatalf("snapshots %+v", snapshots)
 	}
 	ctx := context.Background()
 	whole, err := d.Replay(ctx, 0)
 	if err != nil || fsm.Digest(whole.State) != fsm.Digest(last) || whole.From != snapshots[0].File {
-		t.Fatalf("the newest state is not the server's: %v\n%s", err, cmp.Diff(fsm.Diff(last, whole.State), []fsm.RowChange(nil)))
+		t.Fatalf("the newest state is not the server's: %v\n%s", err,
+			cmp.Diff(fsm.Diff(last, whole.State), []fsm.RowChange(nil)))
 	}
 	// State by state from the beginning: the snapshots on the way hold what the log says.
 	state := fsm.NewState()
@@ -132,7 +137,8 @@ func TestInspectStoppedServer(t *testing.T) {
 			t.Errorf("snapshot of %d: %v, servers %v, %v", s.Index, err, s.Servers, fsm.Diff(state, got))
 		}
 	}
-	for _, index := range []uint64{1, snapshots[len(snapshots)-1].Index - 1, snapshots[0].Index, snapshots[0].Index - 1, bounds.Last} {
+	for _, index := range []uint64{1, snapshots[len(snapshots)-1].Index - 1, snapshots[0].Index,
+		snapshots[0].Index - 1, bounds.Last} {
 		got, err := d.Replay(ctx, index)
 		if err != nil || fsm.Digest(got.State) != at[index] || got.Index != index {
 			t.Errorf("the state at %d: %v", index, err)
@@ -252,7 +258,8 @@ func TestInspectDamagedEntries(t *testing.T) {
 			refused(t, r.Err, want, fmt.Sprintf("entry %d", r.Index), d.logFile())
 		}
 	}
-	want := map[uint64]RecordKind{20: RecordDamaged, 22: RecordDamaged, 24: RecordDamaged, 25: RecordUnknown, 26: RecordUnknown, 28: RecordDamaged}
+	want := map[uint64]RecordKind{20: RecordDamaged, 22: RecordDamaged, 24: RecordDamaged, 25: RecordUnknown,
+		26: RecordUnknown, 28: RecordDamaged}
 	if diff := cmp.Diff(want, bad); diff != "" || n != last-2 {
 		t.Errorf("%d records; damaged (-want +got):\n%s", n, diff)
 	}

@@ -43,7 +43,8 @@ func (j *judge) run(ctx context.Context, _ uint64) {
 		case <-ctx.Done():
 		case <-timer.C:
 		case <-gossip:
-			pause(ctx, min(max(minLook, restShare*took), mostRest)) // many members may change at once, as when thousands of agents come
+			// many members may change at once, as when thousands of agents come
+			pause(ctx, min(max(minLook, restShare*took), mostRest))
 		}
 		timer.Stop()
 	}
@@ -132,7 +133,8 @@ func (j *judge) rule(n nodeEpoch, e Evidence, asked time.Time) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	last := j.verdicts[n.Node]
-	if hears := last.live.SeenBy; hears != "" && last.epoch == n.Epoch && !e.answered(hears) && asked.Sub(last.asked) <= e.Interval {
+	if hears := last.live.SeenBy; hears != "" && last.epoch == n.Epoch && !e.answered(hears) &&
+		asked.Sub(last.asked) <= e.Interval {
 		return
 	}
 	j.verdicts[n.Node] = ruling{live: e.Weigh(n.Node), asked: asked, epoch: n.Epoch}
@@ -140,7 +142,8 @@ func (j *judge) rule(n nodeEpoch, e Evidence, asked time.Time) {
 
 // evidence asks every other server at once and gathers what there is when the first of these is over: all have
 // answered, or half a heartbeat or 1 s has passed.
-func (j *judge) evidence(ctx context.Context, nodes []nodeEpoch, threshold, interval time.Duration, giveUp bool) Evidence {
+func (j *judge) evidence(ctx context.Context, nodes []nodeEpoch, threshold,
+	interval time.Duration, giveUp bool) Evidence {
 	s := j.s
 	q := ageQuery{Leader: s.dir.id, Nodes: nodes, GiveUp: giveUp, Threshold: model.Duration(threshold.Milliseconds())}
 	own := s.answerAges(q).opinion()
@@ -239,7 +242,8 @@ func (j *judge) glance() glance {
 	state := j.s.cfg.Machine.State()
 	return glance{
 		state: state, gossip: j.s.sight.pool.Liveness(), threshold: durationOf(state.Settings.OfflineAfter),
-		interval: HeartbeatInterval(state.Settings.OfflineAfter), paused: !j.s.calmEnough(), led: j.s.fitness().Led, now: time.Now(),
+		interval: HeartbeatInterval(state.Settings.OfflineAfter), paused: !j.s.calmEnough(),
+		led: j.s.fitness().Led, now: time.Now(),
 	}
 }
 
@@ -268,17 +272,20 @@ func (j *judge) liveOf(id model.NodeID) (l fsm.Liveness, ok bool) {
 // livenessOf judges one node; j.mu is held.
 func (j *judge) livenessOf(g *glance, n *fsm.Node, sign Sign) fsm.Liveness {
 	l := fsm.Liveness{
-		Age: model.Duration(sign.Since.Milliseconds()), Gossip: g.gossip[n.ID], Unheard: !sign.Heard, Paused: g.paused, FactsGen: sign.Facts,
+		Age: model.Duration(sign.Since.Milliseconds()), Gossip: g.gossip[n.ID], Unheard: !sign.Heard,
+		Paused: g.paused, FactsGen: sign.Facts,
 	}
 	if l.Gossip == "" {
 		l.Gossip = fsm.GossipUnknown
 	}
 	// Servers that were away could answer nobody: agents get the time to find them again.
-	if limit := fsm.DeafAfter(g.state.Settings.OfflineAfter); sign.Deaf >= durationOf(limit) && (g.led >= durationOf(limit) || n.Health == model.HealthUnreachable) {
+	if limit := fsm.DeafAfter(g.state.Settings.OfflineAfter); sign.Deaf >= durationOf(limit) &&
+		(g.led >= durationOf(limit) || n.Health == model.HealthUnreachable) {
 		l.Deaf = model.Duration(sign.Deaf.Milliseconds())
 	}
 	// A verdict counts no longer than the answers it rests on, and not for a node that was heard since.
-	if v, ok := j.verdicts[n.ID]; ok && v.epoch == n.Agent.Epoch && sign.Since >= lateAfter(g.threshold, g.interval) && g.now.Sub(v.asked) <= g.interval {
+	if v, ok := j.verdicts[n.ID]; ok && v.epoch == n.Agent.Epoch && sign.Since >= lateAfter(g.threshold, g.interval) &&
+		g.now.Sub(v.asked) <= g.interval {
 		l.Silent, l.SeenBy = v.live.Silent && sign.Since >= g.threshold, v.live.SeenBy
 	}
 	return l

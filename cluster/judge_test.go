@@ -155,7 +155,9 @@ func TestAgentReturnsAfterACut(t *testing.T) {
 		r.net.Heal()
 		began := time.Now()
 		leader := r.leader(time.Second)
-		eventually(t, 10*time.Second, "heard again", func() bool { return leader.Live()["n1"].Age < model.Duration(2*testBeat.Milliseconds()) })
+		eventually(t, 10*time.Second, "heard again", func() bool {
+			return leader.Live()["n1"].Age < model.Duration(2*testBeat.Milliseconds())
+		})
 		if took := time.Since(began); took > time.Second {
 			t.Errorf("heard after %s", took)
 		}
@@ -209,7 +211,8 @@ func TestLateAnswers(t *testing.T) {
 	evidence := func(opinions ...Opinion) Evidence {
 		return Evidence{
 			Threshold: testThreshold, Interval: testBeat, Self: "s1", Voters: []model.ServerID{"s1", "s2", "s3"},
-			Fitness: Fitness{time.Hour, time.Hour, time.Hour}, Own: map[model.NodeID]Age{"n1": {testThreshold, true}}, Opinions: opinions,
+			Fitness: Fitness{time.Hour, time.Hour, time.Hour}, Own: map[model.NodeID]Age{"n1": {testThreshold, true}},
+			Opinions: opinions,
 		}
 	}
 	says := func(server model.ServerID, since time.Duration) Opinion {

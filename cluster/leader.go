@@ -154,7 +154,8 @@ func (s *Server) term(ctx context.Context) {
 		return
 	}
 	var wg sync.WaitGroup
-	for _, part := range [...]func(context.Context, uint64){s.ticks, s.confirm, s.keepMembers, s.stepAside, s.sight.judge.run} {
+	for _, part := range [...]func(context.Context, uint64){s.ticks, s.confirm, s.keepMembers,
+		s.stepAside, s.sight.judge.run} {
 		wg.Go(func() { part(ctx, number) })
 	}
 	wg.Go(func() {
@@ -268,7 +269,8 @@ func (s *Server) TransferLeader(ctx context.Context, to model.ServerID) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*s.cfg.Raft.electionTimeout())
 	defer cancel()
 	if !s.disk.store.awaitAppend(ctx) { // raft would take the request when it is done with its disk, or never
-		return model.Refuse(model.CodeConflict, "leadership was not handed to %s: the disk of the leading server %s does not answer", target.ID, s.cfg.Name).
+		return model.Refuse(model.CodeConflict,
+			"leadership was not handed to %s: the disk of the leading server %s does not answer", target.ID, s.cfg.Name).
 			WithHint("try again; if its disk hangs the server ends within %s, and another leads", storeHangs)
 	}
 	if err := await(ctx, s.raft.LeadershipTransferToServer(target.ID, target.Address)); err != nil {
@@ -296,7 +298,8 @@ func (s *Server) transferTarget(to model.ServerID) (raft.Server, error) {
 	case to == s.dir.id:
 		return raft.Server{}, model.Refuse(model.CodeConflict, "server %s leads already", to)
 	case to != "":
-		return raft.Server{}, model.Refuse(model.CodeNotFound, "there is no server %s with a vote", to).WithHint("list them with: outspan server members")
+		return raft.Server{}, model.Refuse(model.CodeNotFound, "there is no server %s with a vote", to).
+			WithHint("list them with: outspan server members")
 	}
 	return raft.Server{}, model.Refuse(model.CodeConflict, "there is no other server with a vote")
 }
@@ -319,7 +322,8 @@ func (s *Server) Leader() (leader transport.ServerInfo, self, ok bool) {
 		return leader, false, true
 	}
 	r := s.state.reign.Load()
-	self = r != nil && s.raft.State() == raft.Leader && !s.compare.wrong.Load() && s.sight.stall.ticking(s.cfg.Raft.leaseTimeout()) &&
+	self = r != nil && s.raft.State() == raft.Leader && !s.compare.wrong.Load() &&
+		s.sight.stall.ticking(s.cfg.Raft.leaseTimeout()) &&
 		(r.confirmed.After(s.sight.stall.lastPause()) || plant.Is(plant.VerifyLeader))
 	return leader, self, self
 }

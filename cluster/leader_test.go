@@ -31,7 +31,9 @@ func TestEventsNameEachLeader(t *testing.T) {
 			want = append(want, fmt.Sprintf("%s>%s %s term %d", last, leader.cfg.Name, leader.ID(), leader.Term()))
 			last = leader.cfg.Name
 			for _, s := range r.running() {
-				eventually(t, 10*time.Second, "server "+s.host+" tells who leads", func() bool { return told(s) == strings.Join(want, "\n") })
+				eventually(t, 10*time.Second, "server "+s.host+" tells who leads", func() bool {
+					return told(s) == strings.Join(want, "\n")
+				})
 			}
 			if err := leader.TransferLeader(context.Background(), ""); err != nil {
 				t.Fatal(err)

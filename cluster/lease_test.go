@@ -24,12 +24,15 @@ func TestLeaseHoldsAtAServerThatLags(t *testing.T) {
 		r.net.Heal()
 		full := func(string) (free, total int64, err error) { return 0, 1 << 40, nil }
 		back := r.start(hostNumber(away.host), func(c *Config) { fewLogs(c); c.Disk.Space = full })
-		eventually(t, 10*time.Second, "the server that returned answers the leader", func() bool { return leader.state.follower.get(back.ID()).answered() })
+		eventually(t, 10*time.Second, "the server that returned answers the leader", func() bool {
+			return leader.state.follower.get(back.ID()).answered()
+		})
 		leader.crash()
 		for range 60 {
 			time.Sleep(time.Second)
 			if !holds() {
-				t.Fatalf("the lease ended; the server that returned has the state %d and heard the node %+v ago", back.machine.State().Index, back.sight.hearts.Age("n1"))
+				t.Fatalf("the lease ended; the server that returned has the state %d and heard the node %+v ago",
+					back.machine.State().Index, back.sight.hearts.Age("n1"))
 			}
 		}
 		if _, known := back.machine.State().Nodes.Get("n1"); known {

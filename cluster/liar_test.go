@@ -118,7 +118,8 @@ func TestGossipMovesNoLivingServer(t *testing.T) {
 						t.Fatalf("%s is thought to be at %s, it is at %s", of.ID(), got, want)
 					}
 				}
-				if told, _, ok := by.Leader(); !ok || told.ID != leader.ID() || told.APIAddress != leader.cfg.Stream.Addr().String() {
+				if told, _, ok := by.Leader(); !ok || told.ID != leader.ID() ||
+					told.APIAddress != leader.cfg.Stream.Addr().String() {
 					t.Fatalf("after %d lies the leader is thought to be %+v (%v)", lies, told, ok)
 				}
 			}

@@ -104,7 +104,8 @@ func (d *dataDir) superseded(lineage string) ([]string, error) {
 func checkLineage(lineage string) error {
 	for _, c := range lineage {
 		if len(lineage) != lineageLength || !strings.ContainsRune("0123456789abcdefghijklmnopqrstuvwxyz", c) {
-			return model.Refuse(model.CodeInvalid, "%.40q is no lineage", lineage).WithHint("copy it from the refusal that names it: %d letters and digits", lineageLength)
+			return model.Refuse(model.CodeInvalid, "%.40q is no lineage", lineage).
+				WithHint("copy it from the refusal that names it: %d letters and digits", lineageLength)
 		}
 	}
 	return nil
@@ -123,14 +124,17 @@ func newLineage() string {
 // belong together. Code: conflict.
 func (d *dataDir) checkRecovering() error {
 	if _, err := os.Stat(d.file(fileRecovering)); err == nil {
-		return model.Refuse(model.CodeConflict, "server recover was interrupted in %s", d.path).WithHint("run it again with the same flags, then start the server")
+		return model.Refuse(model.CodeConflict, "server recover was interrupted in %s", d.path).
+			WithHint("run it again with the same flags, then start the server")
 	}
 	return nil
 }
 
 func replacedError(dir string, by model.History) *model.Error {
-	return model.Refuse(model.CodeConflict, "the cluster was recovered without this server: what %s holds was replaced by the lineage %s", dir, by.Lineage()).
-		WithHint("start this server with an empty data_dir to join; if the recovered servers are lost for good: outspan server recover --supersedes %s", by.Lineage())
+	return model.Refuse(model.CodeConflict,
+		"the cluster was recovered without this server: what %s holds was replaced by the lineage %s", dir, by.Lineage()).
+		WithHint("start this server with an empty data_dir to join; if the recovered servers are lost for good: outspan "+
+			"server recover --supersedes %s", by.Lineage())
 }
 
 // tellLeft looks for servers of the lineages that a recovery replaced, where the log last knew them and where gossip

@@ -80,7 +80,9 @@ func TestLeftServersReturn(t *testing.T) {
 					}))
 				}
 				r.forget(olds...)
-				eventually(t, time.Minute, "the old servers elect one", func() bool { return olds[0].Term() > 0 || olds[1].Term() > 0 })
+				eventually(t, time.Minute, "the old servers elect one", func() bool {
+					return olds[0].Term() > 0 || olds[1].Term() > 0
+				})
 				time.Sleep(time.Duration(random.IntN(20_000)) * time.Millisecond)
 				r.net.Heal()
 				healed := time.Now()
@@ -99,7 +101,8 @@ func TestLeftServersReturn(t *testing.T) {
 				for i, o := range olds {
 					<-o.done
 					var refusal *model.Error
-					if !errors.As(o.err, &refusal) || refusal.Code != model.CodeConflict || !strings.Contains(refusal.Message, "recovered without this server") {
+					if !errors.As(o.err, &refusal) || refusal.Code != model.CodeConflict ||
+						!strings.Contains(refusal.Message, "recovered without this server") {
 						t.Errorf("%s ended with %v", o.host, o.err)
 					}
 					again := r.open(i+7, func(c *Config) { c.DataDir = left[i].dir })
@@ -190,7 +193,8 @@ func TestRecoverSupersedesUnmet(t *testing.T) {
 				t.Errorf("%s: %s does not replace %s", name, d.history(), lost)
 			}
 		}
-		if _, err := Recover(RecoverConfig{DataDir: all[2].dir, Cluster: "test", Address: host(3) + ":7640", Supersedes: "L1,x"}); !errors.Is(err, &model.Error{Code: model.CodeInvalid}) {
+		if _, err := Recover(RecoverConfig{DataDir: all[2].dir, Cluster: "test", Address: host(3) + ":7640",
+			Supersedes: "L1,x"}); !errors.Is(err, &model.Error{Code: model.CodeInvalid}) {
 			t.Errorf("superseded a lineage that can't be: %v", err)
 		}
 	})
@@ -249,7 +253,8 @@ func TestLineageInSnapshots(t *testing.T) {
 			t.Fatal(err)
 		}
 		dir := filepath.Join(t.TempDir(), "data")
-		if _, err := Recover(RecoverConfig{DataDir: dir, Cluster: "test", Address: host(9) + ":7640", Snapshot: &saved}); err != nil {
+		if _, err := Recover(RecoverConfig{DataDir: dir, Cluster: "test", Address: host(9) + ":7640",
+			Snapshot: &saved}); err != nil {
 			t.Fatal(err)
 		}
 		d, err := openDataDir(dir, "test", true)

@@ -48,7 +48,9 @@ func startRealServer(t *testing.T, dir, name, address string, join []string) *re
 		DataDir: filepath.Join(dir, name), Name: name, Cluster: "test", BootstrapExpect: 3, Machine: r.machine,
 		Stream: listener.Raft(dialer, ""), Asker: client,
 		Gossip: PoolConfig{Key: key, Profile: ProfileFast, Bind: "127.0.0.1", Join: join},
-		Disk:   DiskConfig{BallastBytes: mib}, Fatal: func(err error) { t.Errorf("%s: %v", name, err) }, Logger: hclog.NewNullLogger(),
+		Disk:   DiskConfig{BallastBytes: mib}, Fatal: func(err error) {
+			t.Errorf("%s: %v", name, err)
+		}, Logger: hclog.NewNullLogger(),
 	})
 	if err != nil {
 		t.Fatal(err)

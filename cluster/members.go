@@ -109,7 +109,8 @@ func (m Membership) CheckForcedRemove(id model.ServerID) *model.Error {
 }
 
 func noServer(id model.ServerID) *model.Error {
-	return model.Refuse(model.CodeNotFound, "there is no server %s in the cluster", id).WithHint("list them with: outspan server members")
+	return model.Refuse(model.CodeNotFound, "there is no server %s in the cluster", id).
+		WithHint("list them with: outspan server members")
 }
 
 // NextFormat is the newest format that every server of the configuration can read; 0 while one of them has not said.

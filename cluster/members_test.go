@@ -79,8 +79,12 @@ func TestNextChange(t *testing.T) {
 		}, ""},
 		{"a non-voter that has kept up", func(m *Membership) { m.Servers[2].Voter = false }, "promote s3"},
 		{"one that is 251 behind", func(m *Membership) { m.Servers[2].Voter, m.Servers[2].LastIndex = false, 749 }, ""},
-		{"one that is 250 behind", func(m *Membership) { m.Servers[2].Voter, m.Servers[2].LastIndex = false, 750 }, "promote s3"},
-		{"one that has kept up for 9 s", func(m *Membership) { m.Servers[2].Voter, m.Servers[2].HealthyFor = false, 9*time.Second }, ""},
+		{"one that is 250 behind", func(m *Membership) {
+			m.Servers[2].Voter, m.Servers[2].LastIndex = false, 750
+		}, "promote s3"},
+		{"one that has kept up for 9 s", func(m *Membership) {
+			m.Servers[2].Voter, m.Servers[2].HealthyFor = false, 9*time.Second
+		}, ""},
 		{"one that doesn't answer", func(m *Membership) { m.Servers[2].Voter, m.Servers[2].Answered = false, false }, ""},
 		{"a new address", func(m *Membership) { m.Servers[1].Address = "b2:1" }, "move s2"},
 		{"an address that another member has", func(m *Membership) { m.Servers[1].Address = "a3:1" }, ""},
@@ -169,7 +173,8 @@ func TestMadeUpServersCostLittle(t *testing.T) {
 	}
 	r := m.roster()
 	if len(r.byID) != 3 || len(r.address) != 3 || len(r.name) != 1 || len(r.name["three"]) != 1 || len(r.voters) != 3 {
-		t.Errorf("the roster has %d ids, %d addresses, %d names and %d voters", len(r.byID), len(r.address), len(r.name), len(r.voters))
+		t.Errorf("the roster has %d ids, %d addresses, %d names and %d voters", len(r.byID), len(r.address),
+			len(r.name), len(r.voters))
 	}
 	looks := 0
 	look := func() { m.NextChange(func(Change) bool { looks++; return true }) }

@@ -121,7 +121,8 @@ func (s *Server) view(id model.ServerID, seen map[model.ServerID]Member) ServerV
 	if meta := g.Meta.Server; meta != nil {
 		own := s.History()
 		v.Fresh, v.Room, v.Format = meta.Fresh, meta.Room, meta.Format
-		v.Foreign = meta.ClusterID != "" && own.Cluster != "" && (meta.ClusterID != own.Cluster || meta.Lineage != own.Lineage())
+		v.Foreign = meta.ClusterID != "" && own.Cluster != "" &&
+			(meta.ClusterID != own.Cluster || meta.Lineage != own.Lineage())
 	}
 	return v
 }
@@ -166,8 +167,10 @@ func (s *Server) warnOfNamesakes(m Membership, warned map[model.ServerID]bool) {
 	for _, v := range m.Servers {
 		if taken := r.namesake(v); taken != nil && !v.member() && v.Alive && v.Fresh && !warned[v.ID] {
 			warned[v.ID] = true
-			s.log.Warn("a new server is not taken in: its name belongs to another one", "name", v.Name, "server", v.ID, "address", v.Address, "owner", taken.ID,
-				"hint", "give it another name and start it again, or take the other one out: outspan server remove "+string(taken.ID))
+			s.log.Warn("a new server is not taken in: its name belongs to another one", "name", v.Name, "server", v.ID,
+				"address", v.Address, "owner", taken.ID,
+				"hint",
+				"give it another name and start it again, or take the other one out: outspan server remove "+string(taken.ID))
 		}
 	}
 }
@@ -183,12 +186,14 @@ func (s *Server) raiseFormat(ctx context.Context, m Membership, warned map[model
 	if old := state.CantRead(next); old != nil {
 		if !warned[old.ID] {
 			warned[old.ID] = true
-			s.log.Warn("the format is not raised: an agent can't read the newer one", "format", next, "node", old.Name, "version", old.Agent.Version,
+			s.log.Warn("the format is not raised: an agent can't read the newer one", "format", next, "node", old.Name,
+				"version", old.Agent.Version,
 				"hint", "upgrade the agent")
 		}
 		return
 	}
-	results, err := s.Propose(ctx, fsm.Entry{Actor: model.ActorLeader, Groups: [][]fsm.Command{{&fsm.FormatRaise{Format: next}}}})
+	results, err := s.Propose(ctx,
+		fsm.Entry{Actor: model.ActorLeader, Groups: [][]fsm.Command{{&fsm.FormatRaise{Format: next}}}})
 	if err == nil && results[0].Refusal != nil {
 		err = results[0].Refusal
 	}
@@ -229,7 +234,8 @@ func (s *Server) alter(ctx context.Context, index uint64, c Change) error {
 		f = s.raft.AddNonvoter(id, address, index, enqueueTimeout)
 	}
 	if err := await(ctx, f); err != nil {
-		return model.Refuse(model.CodeConflict, "server %s: %s was not done: %v", c.ID, c.Kind, err).WithHint("look at: outspan server members")
+		return model.Refuse(model.CodeConflict, "server %s: %s was not done: %v", c.ID, c.Kind, err).
+			WithHint("look at: outspan server members")
 	}
 	return nil
 }
@@ -247,7 +253,8 @@ func (s *Server) prove(c Change) error {
 	}
 	defer conn.Close()
 	if proven := s.cfg.Stream.PeerName(conn); c.Name != "" && proven != c.Name {
-		return model.Refuse(codeNameUnproven, "server %s calls itself %q as the dead server %s did, but its certificate is of %q", id, c.Name, c.ID, proven).
+		return model.Refuse(codeNameUnproven,
+			"server %s calls itself %q as the dead server %s did, but its certificate is of %q", id, c.Name, c.ID, proven).
 			WithHint("if it is in that one's place: outspan server remove %s", c.ID)
 	}
 	return nil
@@ -269,7 +276,8 @@ const codeNameUnproven model.Code = "name_unproven"
 // itself. It blocks for at most 10 s. Codes: invalid, timeout, conflict.
 func (s *Server) Join(ctx context.Context, address string) error {
 	if _, _, err := net.SplitHostPort(address); err != nil {
-		return model.Refuse(model.CodeInvalid, "%q is not host:port", address).WithHint("give the address of the other server's gossip, such as 10.0.0.1:7642")
+		return model.Refuse(model.CodeInvalid, "%q is not host:port", address).
+			WithHint("give the address of the other server's gossip, such as 10.0.0.1:7642")
 	}
 	m := s.membership()
 	for _, g := range s.sight.pool.Servers() {
@@ -287,7 +295,8 @@ func (s *Server) Join(ctx context.Context, address string) error {
 		err = s.sight.pool.Join(found...)
 	}
 	if err != nil {
-		return model.Refuse(model.CodeTimeout, "can't join %s: %v", address, err).WithHint("check the address (the port is gossip's) and that both have the same gossip key and cluster name")
+		return model.Refuse(model.CodeTimeout, "can't join %s: %v", address, err).
+			WithHint("check the address (the port is gossip's) and that both have the same gossip key and cluster name")
 	}
 	return nil
 }
@@ -301,7 +310,8 @@ func (s *Server) Promote(ctx context.Context, id model.ServerID) error {
 	m := s.membership()
 	v, ok := m.Find(id)
 	if ok && !v.member() && v.Foreign {
-		return model.Refuse(model.CodeConflict, "server %s has the data of another cluster", id).WithHint("stop it and give it an empty data_dir")
+		return model.Refuse(model.CodeConflict, "server %s has the data of another cluster", id).
+			WithHint("stop it and give it an empty data_dir")
 	}
 	if ok && !v.member() && v.Alive {
 		return s.change(ctx, m.Index, Change{Kind: ChangeAdd, ID: id, Address: v.Address, Reason: "an operator asked"})

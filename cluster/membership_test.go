@@ -44,7 +44,8 @@ func TestNewServerGetsItsVoteLater(t *testing.T) {
 			case <-time.After(time.Minute):
 				t.Fatal("a removed server goes on")
 			}
-			if !errors.Is(fourth.err, &model.Error{Code: model.CodeConflict}) || !strings.Contains(fourth.err.Error(), "s4") || !strings.Contains(fourth.err.Error(), "was removed from the cluster") {
+			if !errors.Is(fourth.err, &model.Error{Code: model.CodeConflict}) || !strings.Contains(fourth.err.Error(), "s4") ||
+				!strings.Contains(fourth.err.Error(), "was removed from the cluster") {
 				t.Fatalf("a removed server ended with: %v", fourth.err)
 			}
 			fourth = r.start(4, nil)
@@ -79,7 +80,8 @@ func TestWipedServerComesBackAsANewOne(t *testing.T) {
 			for _, v := range leader.voters() {
 				ids += string(v.ID) + " "
 			}
-			return len(leader.voters()) == 3 && strings.Contains(ids, string(fresh.ID())) && !strings.Contains(ids, string(victim.ID()))
+			return len(leader.voters()) == 3 && strings.Contains(ids, string(fresh.ID())) &&
+				!strings.Contains(ids, string(victim.ID()))
 		})
 		eventually(t, 10*time.Second, "the state is there", func() bool { return fresh.machine.State().Nodes.Len() == 1 })
 		r.agree(10 * time.Second)
@@ -158,10 +160,12 @@ func TestTransferLeaderByName(t *testing.T) {
 			}
 			leader = s
 		}
-		if err := leader.TransferLeader(context.Background(), "nobody"); !errors.Is(err, &model.Error{Code: model.CodeNotFound}) {
+		if err := leader.TransferLeader(context.Background(), "nobody"); !errors.Is(err,
+			&model.Error{Code: model.CodeNotFound}) {
 			t.Errorf("to a stranger: %v", err)
 		}
-		if err := leader.TransferLeader(context.Background(), leader.ID()); !errors.Is(err, &model.Error{Code: model.CodeConflict}) {
+		if err := leader.TransferLeader(context.Background(), leader.ID()); !errors.Is(err,
+			&model.Error{Code: model.CodeConflict}) {
 			t.Errorf("to itself: %v", err)
 		}
 	})
@@ -229,7 +233,9 @@ func TestAllServersWithNewAddresses(t *testing.T) {
 		now := []string{host(7) + ":7640", host(8) + ":7640", host(9) + ":7640"}
 		leader := r.leader(time.Minute)
 		eventually(t, time.Minute, "the new addresses are in the configuration", func() bool {
-			return !slices.ContainsFunc(leader.servers(), func(v raft.Server) bool { return !slices.Contains(now, string(v.Address)) })
+			return !slices.ContainsFunc(leader.servers(), func(v raft.Server) bool {
+				return !slices.Contains(now, string(v.Address))
+			})
 		})
 		r.mustRegister("n2")
 		r.agree(10 * time.Second)
@@ -262,7 +268,8 @@ func TestDataDirOfAnotherCluster(t *testing.T) {
 		case <-time.After(time.Minute):
 			t.Fatal("it goes on")
 		}
-		if !errors.Is(intruder.err, &model.Error{Code: model.CodeConflict}) || !strings.Contains(intruder.err.Error(), "belongs to the cluster") {
+		if !errors.Is(intruder.err, &model.Error{Code: model.CodeConflict}) ||
+			!strings.Contains(intruder.err.Error(), "belongs to the cluster") {
 			t.Errorf("Run returned %v", intruder.err)
 		}
 		leader := two.leader(5 * time.Second)
@@ -293,7 +300,8 @@ func TestDataDirOfAnotherClusterOfOne(t *testing.T) {
 			case <-time.After(time.Minute):
 				t.Fatal("it goes on")
 			}
-			if !errors.Is(intruder.err, &model.Error{Code: model.CodeConflict}) || !strings.Contains(intruder.err.Error(), "belongs to the cluster") {
+			if !errors.Is(intruder.err, &model.Error{Code: model.CodeConflict}) ||
+				!strings.Contains(intruder.err.Error(), "belongs to the cluster") {
 				t.Errorf("Run returned %v", intruder.err)
 			}
 

@@ -12,12 +12,13 @@ import (
 // Meta is what a member of the pool says of itself in at most 512 bytes, the most that memberlist carries. Who
 // holds the gossip key can say anything, so nothing here proves anything.
 type Meta struct {
-	Role        transport.Role `cbor:"1,keyasint"`           // server or agent
-	BootID      string         `cbor:"2,keyasint,omitempty"` // of the kernel
-	Incarnation string         `cbor:"3,keyasint,omitempty"` // of the process: a restart faster than detection shows only here
-	API         string         `cbor:"4,keyasint,omitempty"` // host:port of its TLS listener; servers speak raft there too
-	Name        string         `cbor:"5,keyasint,omitempty"` // for people
-	Server      *ServerMeta    `cbor:"6,keyasint,omitempty"` // of servers only
+	Role   transport.Role `cbor:"1,keyasint"`           // server or agent
+	BootID string         `cbor:"2,keyasint,omitempty"` // of the kernel
+	// of the process: a restart faster than detection shows only here
+	Incarnation string      `cbor:"3,keyasint,omitempty"`
+	API         string      `cbor:"4,keyasint,omitempty"` // host:port of its TLS listener; servers speak raft there too
+	Name        string      `cbor:"5,keyasint,omitempty"` // for people
+	Server      *ServerMeta `cbor:"6,keyasint,omitempty"` // of servers only
 }
 
 // ServerMeta is what a server adds. It carries what servers must know of each other before there is a leader.
@@ -62,7 +63,8 @@ func newPeerCodec() codec {
 // codecOf panics on options that cbor refuses; they are constants. Unknown fields are ignored: a newer version may
 // say more.
 func codecOf(limits cbor.DecOptions) codec {
-	limits.DupMapKey, limits.IndefLength, limits.TagsMd = cbor.DupMapKeyEnforcedAPF, cbor.IndefLengthForbidden, cbor.TagsForbidden
+	limits.DupMapKey, limits.IndefLength, limits.TagsMd = cbor.DupMapKeyEnforcedAPF,
+		cbor.IndefLengthForbidden, cbor.TagsForbidden
 	enc, err := cbor.CoreDetEncOptions().EncMode()
 	if err != nil {
 		panic(err)

@@ -128,7 +128,8 @@ func (s *Server) answerAges(q ageQuery) ageReply {
 		}
 	}
 	if err := s.giveUp(agreed); err != nil {
-		s.log.Error("can't write down which nodes are given up, so this server agrees to none of them", "nodes", len(agreed), "error", err)
+		s.log.Error("can't write down which nodes are given up, so this server agrees to none of them",
+			"nodes", len(agreed), "error", err)
 		out.Calm = false
 	}
 	return out

@@ -102,7 +102,9 @@ func (p *proofs) start(ctx context.Context, since time.Time) {
 	now := time.Now()
 	clear(p.fresh)
 	maps.DeleteFunc(p.claims, func(_ Change, one *claim) bool { return now.Sub(one.asked) >= proofHolds })
-	maps.DeleteFunc(p.record, func(_ model.ServerID, r *record) bool { return !r.flying && now.Sub(r.tried) >= proofMemory })
+	maps.DeleteFunc(p.record, func(_ model.ServerID, r *record) bool {
+		return !r.flying && now.Sub(r.tried) >= proofMemory
+	})
 	var due []waiting
 	for c, one := range p.claims {
 		r := p.of(c)

@@ -110,7 +110,8 @@ func unknownOutcome(err error) *model.Error {
 // noLeader is the refusal of what only a leader can do.
 func (s *Server) noLeader() *model.Error {
 	if leader, self, ok := s.Leader(); ok && !self {
-		return model.Refuse(model.CodeNoLeader, "this server does not lead").WithHint("ask %s at %s", leader.Name, leader.APIAddress)
+		return model.Refuse(model.CodeNoLeader, "this server does not lead").
+			WithHint("ask %s at %s", leader.Name, leader.APIAddress)
 	}
 	return model.Refuse(model.CodeNoLeader, "the cluster has no leader now").WithHint("try again in a few seconds")
 }
@@ -140,7 +141,8 @@ func (s *Server) ReadBarrier(ctx context.Context) error {
 	case err == nil:
 		return nil
 	case ctx.Err() != nil:
-		return model.Refuse(model.CodeTimeout, "the read was not confirmed in time: %v", context.Cause(ctx)).WithHint("try again")
+		return model.Refuse(model.CodeTimeout, "the read was not confirmed in time: %v", context.Cause(ctx)).
+			WithHint("try again")
 	}
 	s.log.Debug("barrier failed", "error", err)
 	return s.noLeader()
@@ -215,7 +217,8 @@ type transferWatch struct {
 func (t *transferWatch) note(s *Server, err error) {
 	limit := 2 * s.cfg.Raft.electionTimeout()
 	if t.stuck(err, limit) && !plant.Is(plant.StuckTransfer) {
-		s.fatal(fmt.Errorf("a leadership transfer has not ended for %s; raft refuses every write until this process is restarted", limit))
+		s.fatal(fmt.Errorf("a leadership transfer has not ended for %s; raft refuses every write until this "+
+			"process is restarted", limit))
 	}
 }
 

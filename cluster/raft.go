@@ -210,7 +210,8 @@ func (m *machineFSM) pauseSnapshots(ctx context.Context) (resume func(), err err
 	case m.saving <- struct{}{}:
 		return func() { <-m.saving }, nil
 	case <-ctx.Done():
-		return nil, model.Refuse(model.CodeTimeout, "this server still writes a snapshot of its own").WithHint("try again in a moment")
+		return nil, model.Refuse(model.CodeTimeout, "this server still writes a snapshot of its own").
+			WithHint("try again in a moment")
 	}
 }
 
@@ -293,7 +294,8 @@ func (s roomySnapshots) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, erro
 }
 
 // Create implements raft.SnapshotStore.
-func (s roomySnapshots) Create(version raft.SnapshotVersion, index, term uint64, configuration raft.Configuration, configurationIndex uint64, trans raft.Transport) (raft.SnapshotSink, error) {
+func (s roomySnapshots) Create(version raft.SnapshotVersion, index, term uint64, configuration raft.Configuration,
+	configurationIndex uint64, trans raft.Transport) (raft.SnapshotSink, error) {
 	if s.room() != RoomEnough {
 		return nil, errNoRoom
 	}

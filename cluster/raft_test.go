@@ -53,7 +53,8 @@ func TestRaftSettings(t *testing.T) {
 func TestPeerTransport(t *testing.T) {
 	n := memnet.New()
 	full := RoomNone
-	trans := newPeerTransport(&helloLayer{Stream: memStream{n.Listen("10.0.0.1:1"), n, "10.0.0.1", nil}, self: "s1", history: func() model.History { return model.History{} }},
+	trans := newPeerTransport(&helloLayer{Stream: memStream{n.Listen("10.0.0.1:1"), n, "10.0.0.1", nil}, self: "s1",
+		history: func() model.History { return model.History{} }},
 		nil, func() Room { return full }, func(raft.ServerID) bool { return true }, hclog.NewNullLogger())
 	defer trans.Close()
 	if _, err := trans.AppendEntriesPipeline("s2", "x"); !errors.Is(err, raft.ErrPipelineReplicationNotSupported) {
@@ -74,28 +75,34 @@ func TestPeerTransport(t *testing.T) {
 // keeps the same state, however raft cut the log.
 func TestBatches(t *testing.T) {
 	const first = checkpointEvery - 3
-	voting := raft.EncodeConfiguration(raft.Configuration{Servers: []raft.Server{{ID: "s1"}, {ID: "s2", Suffrage: raft.Nonvoter}}})
-	logs := []*raft.Log{{Index: first - 1, Type: raft.LogConfiguration, Data: raft.EncodeConfiguration(raft.Configuration{})}}
+	voting :=
+		raft.EncodeConfiguration(raft.Configuration{Servers: []raft.Server{{ID: "s1"}, {ID: "s2", Suffrage: raft.Nonvoter}}})
+	logs := []*raft.Log{
+		{Index: first - 1, Type: raft.LogConfiguration, Data: raft.EncodeConfiguration(raft.Configuration{})}}
 	for i := range uint64(6) {
 		logs = append(logs, &raft.Log{Index: first + i, Term: 1, Type: raft.LogCommand, Data: settingsEntry(t, i)})
 	}
 	logs = append(logs, &raft.Log{Index: first + 6, Type: raft.LogConfiguration, Data: voting})
 	for _, cut := range []int{1, 2, 3, 5, len(logs)} {
-		f := comparedFSM{&machineFSM{machine: fsm.NewMachine(), clock: newClock(), fatal: func(err error) { t.Error(err) }}, &comparer{}}
+		f := comparedFSM{&machineFSM{machine: fsm.NewMachine(), clock: newClock(), fatal: func(err error) {
+			t.Error(err)
+		}}, &comparer{}}
 		var answers []any
 		for part := range slices.Chunk(logs, cut) {
 			answers = append(answers, f.ApplyBatch(part)...)
 		}
 		for i, l := range logs {
 			results, ok := answers[i].([]fsm.Result)
-			if l.Type == raft.LogConfiguration && answers[i] != nil || l.Type == raft.LogCommand && (!ok || results[0].Index != l.Index) {
+			if l.Type == raft.LogConfiguration && answers[i] != nil || l.Type == raft.LogCommand &&
+				(!ok || results[0].Index != l.Index) {
 				t.Errorf("in batches of %d: entry %d answers %v", cut, l.Index, answers[i])
 			}
 		}
 		if len(f.c.past.checkpoints) != 1 || f.c.past.checkpoints[0].Index != checkpointEvery-1 {
 			t.Errorf("in batches of %d: kept %d checkpoints", cut, len(f.c.past.checkpoints))
 		}
-		if c := f.config.Load(); f.machine.State().Index != first+5 || c.index != first+6 || !slices.Equal(c.voters, []model.ServerID{"s1"}) {
+		if c := f.config.Load(); f.machine.State().Index != first+5 || c.index != first+6 ||
+			!slices.Equal(c.voters, []model.ServerID{"s1"}) {
 			t.Errorf("in batches of %d: at %d, configuration %+v", cut, f.machine.State().Index, c)
 		}
 	}
@@ -141,7 +148,8 @@ func settingsEntry(t *testing.T, n uint64) []byte {
 	t.Helper()
 	settings := model.DefaultSettings()
 	settings.EventLimit += int(n)
-	data, err := fsm.EncodeEntry(fsm.Entry{Format: model.CurrentFormat, Actor: "test", Groups: [][]fsm.Command{{&fsm.SettingsSet{Settings: settings}}}})
+	data, err := fsm.EncodeEntry(fsm.Entry{Format: model.CurrentFormat, Actor: "test",
+		Groups: [][]fsm.Command{{&fsm.SettingsSet{Settings: settings}}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +163,8 @@ func TestLargeEntriesAreNotBatched(t *testing.T) {
 	for _, tt := range []struct {
 		logs []*raft.Log
 		want int
-	}{{[]*raft.Log{large}, 1}, {[]*raft.Log{large, small}, 1}, {[]*raft.Log{small, large}, 1}, {[]*raft.Log{small, small, small}, 3}} {
+	}{{[]*raft.Log{large}, 1}, {[]*raft.Log{large, small}, 1}, {[]*raft.Log{small, large}, 1},
+		{[]*raft.Log{small, small, small}, 3}} {
 		if got := batch(tt.logs); got != tt.want {
 			t.Errorf("%d of %d entries go together, want %d", got, len(tt.logs), tt.want)
 		}

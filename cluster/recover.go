@@ -54,7 +54,8 @@ func Recover(cfg RecoverConfig) (model.ServerID, error) {
 	}
 	store, err := OpenBolt(path)
 	if err != nil {
-		return "", model.Refuse(model.CodeConflict, "can't open the log in %s: %v", cfg.DataDir, err).WithHint("stop the server first")
+		return "", model.Refuse(model.CodeConflict, "can't open the log in %s: %v", cfg.DataDir, err).
+			WithHint("stop the server first")
 	}
 	defer func() { _ = store.Close() }()
 	dir, err := openDataDir(cfg.DataDir, cfg.Cluster, true)
@@ -83,7 +84,8 @@ func Recover(cfg RecoverConfig) (model.ServerID, error) {
 	state, err := rewrite(dir.id, store, snaps, alone(dir.id, cfg.Address), cfg.Logger)
 	if err != nil {
 		if newest(snaps) != before {
-			return "", model.Refuse(model.CodeConflict, "the recovery was begun and not ended: %v", err).WithHint("mend that, then run server recover again before the server is started")
+			return "", model.Refuse(model.CodeConflict, "the recovery was begun and not ended: %v", err).
+				WithHint("mend that, then run server recover again before the server is started")
 		}
 		if undone := undo(); undone != nil {
 			return "", errors.Join(err, undone)
@@ -91,8 +93,10 @@ func Recover(cfg RecoverConfig) (model.ServerID, error) {
 		return "", errors.Join(err, os.Remove(dir.file(fileRecovering)))
 	}
 	if err := dir.noteRecovery(state.Incarnation); err != nil {
-		return "", model.Refuse(model.CodeConflict, "the servers were rewritten, but the directory can't keep that it was recovered: %v", err).
-			WithHint("make room in %s, then run server recover once more before the server is started", cfg.DataDir)
+		return "",
+			model.Refuse(model.CodeConflict,
+				"the servers were rewritten, but the directory can't keep that it was recovered: %v", err).
+				WithHint("make room in %s, then run server recover once more before the server is started", cfg.DataDir)
 	}
 	if err := os.Remove(dir.file(fileReplaced)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return "", fmt.Errorf("forget that the server was replaced: %w", err)
@@ -146,8 +150,9 @@ func recoverSnapshot(cfg RecoverConfig) (_ model.ServerID, err error) {
 		return "", err
 	}
 	if state.Cluster.Name != cfg.Cluster {
-		return "", model.Refuse(model.CodeConflict, "the snapshot is of the cluster %q, not of %q", state.Cluster.Name, cfg.Cluster).
-			WithHint("say --cluster %s, if the servers' files say so too", state.Cluster.Name)
+		return "",
+			model.Refuse(model.CodeConflict, "the snapshot is of the cluster %q, not of %q", state.Cluster.Name, cfg.Cluster).
+				WithHint("say --cluster %s, if the servers' files say so too", state.Cluster.Name)
 	}
 	found, err := os.ReadDir(cfg.DataDir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -207,7 +212,8 @@ func writeRecovered(cfg RecoverConfig, state fsm.State) (model.ServerID, error) 
 		return "", err
 	}
 	_, trans := raft.NewInmemTransport("") // nothing is sent; raft wants one to write a snapshot
-	sink, err := snaps.Create(raft.SnapshotVersionMax, state.Index, state.LogTerm, alone(dir.id, cfg.Address), state.Index, trans)
+	sink, err := snaps.Create(raft.SnapshotVersionMax, state.Index, state.LogTerm,
+		alone(dir.id, cfg.Address), state.Index, trans)
 	if err != nil {
 		return "", fmt.Errorf("make the snapshot: %w", err)
 	}
@@ -230,9 +236,11 @@ func writeRecovered(cfg RecoverConfig, state fsm.State) (model.ServerID, error) 
 var keyCurrentTerm = []byte("CurrentTerm")
 
 // rewrite replaces the servers, and returns the state at the end of the log.
-func rewrite(id model.ServerID, store LogStore, snaps raft.SnapshotStore, config raft.Configuration, log hclog.Logger) (fsm.State, error) {
+func rewrite(id model.ServerID, store LogStore, snaps raft.SnapshotStore, config raft.Configuration,
+	log hclog.Logger) (fsm.State, error) {
 	var failure error
-	machine := &machineFSM{machine: fsm.NewMachine(), clock: newClock(), saving: make(chan struct{}, 1), fatal: func(err error) { failure = errors.Join(failure, err) }}
+	machine := &machineFSM{machine: fsm.NewMachine(), clock: newClock(), saving: make(chan struct{}, 1),
+		fatal: func(err error) { failure = errors.Join(failure, err) }}
 	_, trans := raft.NewInmemTransport("") // nothing is sent; raft wants one to write a snapshot
 	done := make(chan error, 1)
 	go func() {
@@ -241,7 +249,8 @@ func rewrite(id model.ServerID, store LogStore, snaps raft.SnapshotStore, config
 		err = raft.RecoverCluster(RaftConfig{}.withDefaults().raft(id, nil, log), machine, store, store, snaps, trans, config)
 	}()
 	if err := <-done; err != nil || failure != nil {
-		return fsm.State{}, model.Refuse(model.CodeConflict, "nothing was changed: %v", errors.Join(err, failure)).WithHint("the log and the snapshots of this data directory are needed to recover it")
+		return fsm.State{}, model.Refuse(model.CodeConflict, "nothing was changed: %v", errors.Join(err, failure)).
+			WithHint("the log and the snapshots of this data directory are needed to recover it")
 	}
 	return machine.machine.State(), nil
 }
@@ -274,14 +283,17 @@ func (s *Server) markRecovery(ctx context.Context) error {
 		return fmt.Errorf("read %s: %w", s.dir.file(fileRecovered), err)
 	}
 	if s.cfg.Machine.State().Incarnation <= was.Incarnation {
-		results, err := s.Propose(ctx, fsm.Entry{Actor: model.ActorLeader, Groups: [][]fsm.Command{{&fsm.RestoreMark{Lineages: strings.Join(s.History().Lineages, ",")}}}})
+		results, err := s.Propose(ctx,
+			fsm.Entry{Actor: model.ActorLeader,
+				Groups: [][]fsm.Command{{&fsm.RestoreMark{Lineages: strings.Join(s.History().Lineages, ",")}}}})
 		if err != nil {
 			return err
 		}
 		if refusal := results[0].Refusal; refusal != nil {
 			return refusal
 		}
-		s.log.Warn("this server was recovered: agents stop nothing that the state does not know until it is confirmed", "incarnation", s.cfg.Machine.State().Incarnation,
+		s.log.Warn("this server was recovered: agents stop nothing that the state does not know until it is confirmed",
+			"incarnation", s.cfg.Machine.State().Incarnation,
 			"confirm with", "outspan settings resume restore")
 	}
 	return os.Remove(s.dir.file(fileRecovered))

@@ -24,7 +24,8 @@ func TestRecover(t *testing.T) {
 		}
 		r.agree(5 * time.Second)
 		survivor := r.running()[1]
-		if _, err := Recover(RecoverConfig{DataDir: survivor.dir, Cluster: "test", Address: host(2) + ":7640"}); !errors.Is(err, &model.Error{Code: model.CodeConflict}) {
+		if _, err := Recover(RecoverConfig{DataDir: survivor.dir, Cluster: "test", Address: host(2) + ":7640"}); !errors.Is(
+			err, &model.Error{Code: model.CodeConflict}) {
 			t.Errorf("recovered a running server: %v", err)
 		}
 		for _, s := range r.running() {
@@ -87,7 +88,8 @@ func TestRecoverSnapshot(t *testing.T) {
 			s.crash()
 		}
 		dir := filepath.Join(t.TempDir(), "fresh", "data")
-		id, err := Recover(RecoverConfig{DataDir: dir, Cluster: "test", Address: host(4) + ":7640", Snapshot: bytes.NewReader(saved.Bytes())})
+		id, err := Recover(RecoverConfig{DataDir: dir, Cluster: "test", Address: host(4) + ":7640",
+			Snapshot: bytes.NewReader(saved.Bytes())})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -122,8 +124,9 @@ func TestRecoverSnapshot(t *testing.T) {
 // What can't be recovered is refused with a reason, and the directory is left as it was.
 func TestRecoverRefused(t *testing.T) {
 	var saved bytes.Buffer
-	s, results := fsm.NewState().Apply(1, 1, fsm.Entry{Format: model.CurrentFormat, Actor: model.ActorLeader, Groups: [][]fsm.Command{{
-		&fsm.ClusterInit{ID: "c1", Name: "test", Settings: model.DefaultSettings()}}}})
+	s, results := fsm.NewState().
+		Apply(1, 1, fsm.Entry{Format: model.CurrentFormat, Actor: model.ActorLeader, Groups: [][]fsm.Command{{
+			&fsm.ClusterInit{ID: "c1", Name: "test", Settings: model.DefaultSettings()}}}})
 	if results[0].Refusal != nil {
 		t.Fatal(results[0].Refusal)
 	}
@@ -145,12 +148,14 @@ func TestRecoverRefused(t *testing.T) {
 		cluster  string
 		want     string
 	}{
-		"a missing directory":       {missing, nil, "test", "nothing to recover"},
-		"an empty directory":        {empty, nil, "test", "nothing to recover"},
-		"a snapshot over files":     {used, saved.Bytes(), "test", "is not empty: it holds precious"},
-		"half a snapshot":           {missing, saved.Bytes()[:saved.Len()/2], "test", "snapshot"},
-		"another cluster's":         {missing, saved.Bytes(), "other", `of the cluster "test", not of "other"`},
-		"no room for the directory": {func(t *testing.T) string { return filepath.Join(used(t), "precious", "data") }, saved.Bytes(), "test", "precious"},
+		"a missing directory":   {missing, nil, "test", "nothing to recover"},
+		"an empty directory":    {empty, nil, "test", "nothing to recover"},
+		"a snapshot over files": {used, saved.Bytes(), "test", "is not empty: it holds precious"},
+		"half a snapshot":       {missing, saved.Bytes()[:saved.Len()/2], "test", "snapshot"},
+		"another cluster's":     {missing, saved.Bytes(), "other", `of the cluster "test", not of "other"`},
+		"no room for the directory": {func(t *testing.T) string {
+			return filepath.Join(used(t), "precious", "data")
+		}, saved.Bytes(), "test", "precious"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := tt.dir(t)

@@ -16,10 +16,11 @@ import (
 )
 
 const (
-	rejoinEvery   = 30 * time.Second // while a server is alive
-	joinEvery     = time.Second      // while none is known to be
-	maxNudged     = 64
-	rejoinServers = 16              // servers that are missing and not wanted tried each time: gossip alone says that they are servers
+	rejoinEvery = 30 * time.Second // while a server is alive
+	joinEvery   = time.Second      // while none is known to be
+	maxNudged   = 64
+	// servers that are missing and not wanted tried each time: gossip alone says that they are servers
+	rejoinServers = 16
 	rejoinOthers  = 3               // known but missing members tried each time, beside every wanted one
 	joinTimeout   = 5 * time.Second // for one member
 	resolveLimit  = 5 * time.Second // for one name or one program that prints addresses

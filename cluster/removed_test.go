@@ -22,7 +22,9 @@ func TestRemovedWhileAway(t *testing.T) {
 				r.net.Isolate(away.host, s.host)
 			}
 		}
-		eventually(t, 30*time.Second, "the removal", func() bool { return leader.Remove(t.Context(), away.ID(), true) == nil })
+		eventually(t, 30*time.Second, "the removal", func() bool {
+			return leader.Remove(t.Context(), away.ID(), true) == nil
+		})
 		time.Sleep(time.Minute)
 		select {
 		case <-away.done:
@@ -36,7 +38,8 @@ func TestRemovedWhileAway(t *testing.T) {
 		case <-time.After(time.Minute):
 			t.Fatal("a removed server goes on")
 		}
-		if !errors.Is(away.err, &model.Error{Code: model.CodeConflict}) || !strings.Contains(away.err.Error(), "was removed from the cluster") {
+		if !errors.Is(away.err, &model.Error{Code: model.CodeConflict}) ||
+			!strings.Contains(away.err.Error(), "was removed from the cluster") {
 			t.Errorf("it ended with: %v", away.err)
 		}
 		if leader.Term() != before {

@@ -133,8 +133,9 @@ func (r *rig) open(i int, edit func(*Config)) *rigServer {
 	cfg := Config{
 		DataDir: s.dir, Name: fmt.Sprintf("s%d", i), Cluster: "test", BootstrapExpect: 3, Machine: s.machine,
 		Stream: r.stream(s.host), Asker: memAsker{r, s.host},
-		Gossip: PoolConfig{Key: testGossipKey, Profile: ProfileFast, Transport: r.net.Packets(s.host + ":7642"), Join: []string{host(1) + ":7642", host(2) + ":7642"}},
-		Lead:   s.lead, Fatal: func(err error) { s.fatal = err },
+		Gossip: PoolConfig{Key: testGossipKey, Profile: ProfileFast, Transport: r.net.Packets(s.host + ":7642"),
+			Join: []string{host(1) + ":7642", host(2) + ":7642"}},
+		Lead: s.lead, Fatal: func(err error) { s.fatal = err },
 		Disk:   DiskConfig{BallastBytes: mib},
 		Logger: r.log.Named(fmt.Sprintf("s%d", i)),
 	}
@@ -306,7 +307,8 @@ func (s *rigServer) register(ctx context.Context, name string) error {
 func nodeEntry(name string) fsm.Entry {
 	return fsm.Entry{Actor: "cli:test", Groups: [][]fsm.Command{{&fsm.NodeRegister{
 		ID: model.NodeID(name), Name: name,
-		Agent: model.AgentInfo{BootID: "boot", Incarnation: "1", Address: "127.0.0.1", Key: []byte("0123456789abcdef0123456789abcdef")},
+		Agent: model.AgentInfo{BootID: "boot", Incarnation: "1", Address: "127.0.0.1",
+			Key: []byte("0123456789abcdef0123456789abcdef")},
 		Shape: model.NodeShape{Capacity: model.Resources{CPU: 1000, MemoryBytes: 1 << 30}, PortMin: 20000, PortMax: 30000},
 	}}}}
 }

@@ -74,13 +74,15 @@ func (r *roster) replace(s ServerView) (Change, bool) {
 	if old == nil || old.Alive || r.checkRemove(old.ID) != nil {
 		return Change{}, false
 	}
-	return Change{Kind: ChangeRemove, ID: old.ID, Successor: s.ID, Address: s.Address, Reason: fmt.Sprintf("the new server %s has its address", s.ID)}, true
+	return Change{Kind: ChangeRemove, ID: old.ID, Successor: s.ID, Address: s.Address,
+		Reason: fmt.Sprintf("the new server %s has its address", s.ID)}, true
 }
 
 // add takes in a server that has no state. One that has some was removed, or is of another cluster: an operator
 // has to decide about it.
 func (r *roster) add(s ServerView) (Change, bool) {
-	if s.member() || !s.Alive || !s.Fresh || s.Foreign || s.Format < r.Format || s.Address == "" || r.at(s.Address) != nil || r.namesake(s) != nil {
+	if s.member() || !s.Alive || !s.Fresh || s.Foreign || s.Format < r.Format || s.Address == "" ||
+		r.at(s.Address) != nil || r.namesake(s) != nil {
 		return Change{}, false
 	}
 	return Change{Kind: ChangeAdd, ID: s.ID, Address: s.Address, Reason: "a new server"}, true
@@ -103,7 +105,8 @@ func (r *roster) succeed(s ServerView) (Change, bool) {
 	if next == nil || !next.Voter || !next.works() {
 		return Change{}, false
 	}
-	return Change{Kind: ChangeRemove, ID: s.ID, Successor: next.ID, Address: next.Address, Name: s.Name, Reason: fmt.Sprintf("server %s has its name", next.ID)}, true
+	return Change{Kind: ChangeRemove, ID: s.ID, Successor: next.ID, Address: next.Address, Name: s.Name,
+		Reason: fmt.Sprintf("server %s has its name", next.ID)}, true
 }
 
 // checkPromote says why a server can't get a vote now. Codes: not_found; conflict (it has one, or is too far
@@ -118,7 +121,8 @@ func (r *roster) checkPromote(id model.ServerID) *model.Error {
 	case !s.works():
 		return model.Refuse(model.CodeConflict, "server %s does not answer", id).WithHint("start it, then try again")
 	case s.LastIndex+maxLogLag < r.LastIndex:
-		return model.Refuse(model.CodeConflict, "server %s is %d entries behind", id, r.LastIndex-s.LastIndex).WithHint("wait until it has caught up")
+		return model.Refuse(model.CodeConflict, "server %s is %d entries behind", id, r.LastIndex-s.LastIndex).
+			WithHint("wait until it has caught up")
 	}
 	return nil
 }
@@ -138,7 +142,8 @@ func (r *roster) checkRemove(id model.ServerID) *model.Error {
 		return model.Refuse(model.CodeConflict, "server %s is the last one with a vote", id)
 	}
 	if working < voters/2+1 {
-		return model.Refuse(model.CodeConflict, "without server %s only %d of %d servers would work, which is no majority", id, working, voters).
+		return model.Refuse(model.CodeConflict, "without server %s only %d of %d servers would work, which is no majority",
+			id, working, voters).
 			WithHint("bring another server back first, or use --force")
 	}
 	return nil

@@ -21,7 +21,8 @@ func TestSealedSnapshots(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, trans := raft.NewInmemTransport("")
-	sink, err := snaps.Create(1, 753913, 121, raft.Configuration{Servers: []raft.Server{{ID: "s1", Address: "10.0.0.1:7640"}}}, 12, trans)
+	sink, err := snaps.Create(1, 753913, 121,
+		raft.Configuration{Servers: []raft.Server{{ID: "s1", Address: "10.0.0.1:7640"}}}, 12, trans)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -137,9 +137,11 @@ func Open(cfg Config) (_ *Server, err error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	s := &Server{cfg: cfg, log: cfg.Logger, clock: newClock(), notes: make(chan bool, 1), peerCodec: newPeerCodec(), stopped: make(chan struct{})}
+	s := &Server{cfg: cfg, log: cfg.Logger, clock: newClock(), notes: make(chan bool, 1), peerCodec: newPeerCodec(),
+		stopped: make(chan struct{})}
 	s.state.failed = make(chan struct{})
-	s.fsm = &machineFSM{machine: cfg.Machine, clock: s.clock, fatal: s.fatal, applied: cfg.Applied, saving: make(chan struct{}, 1)}
+	s.fsm = &machineFSM{machine: cfg.Machine, clock: s.clock, fatal: s.fatal, applied: cfg.Applied,
+		saving: make(chan struct{}, 1)}
 	s.barrier.run = s.raftBarrier
 	s.compare = newComparer(s)
 	defer func() {
@@ -205,7 +207,8 @@ func (s *Server) openDisk() error {
 		return model.Refuse(model.CodeConflict, "can't open the log in %s: %v", s.cfg.DataDir, err).
 			WithHint("another process may use this data directory, or it is not writable")
 	}
-	s.disk.space = newSpaceWatch(s.cfg.DataDir, filepath.Join(s.cfg.DataDir, fileBallast), s.cfg.Disk.BallastBytes, s.cfg.Disk.Space, s.log.Named("space"))
+	s.disk.space = newSpaceWatch(s.cfg.DataDir, filepath.Join(s.cfg.DataDir, fileBallast), s.cfg.Disk.BallastBytes,
+		s.cfg.Disk.Space, s.log.Named("space"))
 	s.disk.store = newGuardedStore(inner, s.fatal, s.disk.space.look, s.log.Named("store"))
 	snaps, err := newSealedSnapshots(s.cfg.DataDir, s.log.Named("snapshots"))
 	if err != nil {
@@ -239,7 +242,8 @@ func (s *Server) openSight() error {
 	gossip.Meta = Meta{
 		Role: transport.RoleServer, Name: s.cfg.Name, API: s.cfg.Stream.Addr().String(),
 		BootID: s.cfg.Gossip.Meta.BootID, Incarnation: s.cfg.Gossip.Meta.Incarnation,
-		Server: &ServerMeta{ClusterID: s.dir.cluster.ID, Lineage: s.dir.history().Lineage(), Expect: s.cfg.BootstrapExpect, Pledge: s.dir.pledge, Format: model.CurrentFormat, Version: s.cfg.Version, Fresh: !s.disk.used},
+		Server: &ServerMeta{ClusterID: s.dir.cluster.ID, Lineage: s.dir.history().Lineage(), Expect: s.cfg.BootstrapExpect,
+			Pledge: s.dir.pledge, Format: model.CurrentFormat, Version: s.cfg.Version, Fresh: !s.disk.used},
 	}
 	var err error
 	if s.sight.pool, err = OpenPool(gossip); err != nil {
@@ -250,7 +254,8 @@ func (s *Server) openSight() error {
 	s.sight.judge = newJudge(s)
 	s.sight.keys = newKeyring()
 	s.sight.hearts, err = NewHearts(HeartsConfig{
-		Self: s.dir.id, NodeKey: s.nodeKey, Offline: s.nodeOffline, Answer: s.sight.pool.Answer, Alive: s.sight.pool.Heard, Voters: s.electorate,
+		Self: s.dir.id, NodeKey: s.nodeKey, Offline: s.nodeOffline, Answer: s.sight.pool.Answer,
+		Alive: s.sight.pool.Heard, Voters: s.electorate,
 		Logger: s.log.Named("hearts"),
 	})
 	if err != nil {
@@ -293,7 +298,8 @@ func (s *Server) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	for _, part := range [...]func(context.Context){
 		func(ctx context.Context) { _ = s.sight.pool.Run(ctx) },
-		s.disk.space.run, s.sight.stall.run, s.receive, s.describe, s.bootstrap, s.watchLog, s.watchTail, s.watchState, s.compare.run, s.tellLeft,
+		s.disk.space.run, s.sight.stall.run, s.receive, s.describe, s.bootstrap, s.watchLog, s.watchTail, s.watchState,
+		s.compare.run, s.tellLeft,
 		func(ctx context.Context) { s.sight.keys.run(ctx, s.askKeys) },
 	} {
 		wg.Go(func() { part(ctx) })

@@ -45,7 +45,8 @@ func (s *Server) Restore(ctx context.Context, r io.Reader) error {
 		return s.noLeader()
 	}
 	if s.disk.space.room() != RoomEnough {
-		return model.Refuse(model.CodeDiskFull, "the disk of the leading server %s has too little room for a snapshot", s.cfg.Name).WithHint("free space under its data_dir, then try again")
+		return model.Refuse(model.CodeDiskFull, "the disk of the leading server %s has too little room for a snapshot",
+			s.cfg.Name).WithHint("free space under its data_dir, then try again")
 	}
 	restored, err := fsm.ReadSnapshot(io.LimitReader(r, maxSnapshot))
 	if err != nil {
@@ -62,7 +63,8 @@ func (s *Server) Restore(ctx context.Context, r io.Reader) error {
 	current := s.cfg.Machine.State()
 	if own := current.Cluster.ID; restored.Cluster.ID != own {
 		return model.Refuse(model.CodeConflict, "the snapshot is of the cluster %q (%s), this is %q (%s)",
-			restored.Cluster.Name, restored.Cluster.ID, current.Cluster.Name, own).WithHint("restore it into the cluster it was saved from, or begin a new one with server recover")
+			restored.Cluster.Name, restored.Cluster.ID, current.Cluster.Name,
+			own).WithHint("restore it into the cluster it was saved from, or begin a new one with server recover")
 	}
 	next, err := s.raise(restored, current)
 	if err != nil {
@@ -123,7 +125,8 @@ func (s *Server) restore(ctx context.Context, next fsm.State) error {
 		err = errors.New("it took too long")
 	}
 	if err != nil {
-		return model.Refuse(model.CodeUnknownOutcome, "the snapshot may or may not have been restored: %v", err).WithHint("look at: outspan status, then try again")
+		return model.Refuse(model.CodeUnknownOutcome, "the snapshot may or may not have been restored: %v", err).
+			WithHint("look at: outspan status, then try again")
 	}
 	return s.ReadBarrier(ctx)
 }

@@ -40,7 +40,8 @@ func TestSaveAndRestore(t *testing.T) {
 			for _, s := range r.running() {
 				now := s.machine.State()
 				if now.Nodes.Len() != 1 || now.Incarnation != before.Incarnation+round || !now.Unconfirmed {
-					t.Fatalf("%s: %d nodes, incarnation %d (was %d), unconfirmed %v", s.host, now.Nodes.Len(), now.Incarnation, before.Incarnation, now.Unconfirmed)
+					t.Fatalf("%s: %d nodes, incarnation %d (was %d), unconfirmed %v", s.host, now.Nodes.Len(), now.Incarnation,
+						before.Incarnation, now.Unconfirmed)
 				}
 				if now.Index <= before.Index || now.Now < before.Now {
 					t.Errorf("went back: index %d after %d, time %d after %d", now.Index, before.Index, now.Now, before.Now)
@@ -55,7 +56,8 @@ func TestSaveAndRestore(t *testing.T) {
 		for i := 1; i <= 3; i++ {
 			r.start(i, nil)
 		}
-		if got := r.leader(20 * time.Second).machine.State(); got.Nodes.Len() != 2 || got.Incarnation != before.Incarnation+2 {
+		if got := r.leader(20 * time.Second).machine.State(); got.Nodes.Len() != 2 ||
+			got.Incarnation != before.Incarnation+2 {
 			t.Errorf("after a restart: %d nodes, incarnation %d", got.Nodes.Len(), got.Incarnation)
 		}
 	})
@@ -215,7 +217,8 @@ func TestTransferWithoutSnapshots(t *testing.T) {
 		back := r.start(hostNumber(away.host), fewLogs)
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()
-		if err := first.TransferLeader(ctx, second.ID()); err != nil { // one for whom no request has failed: raft would wait longer and longer then
+		// one for whom no request has failed: raft would wait longer and longer then
+		if err := first.TransferLeader(ctx, second.ID()); err != nil {
 			t.Fatal(err)
 		}
 		eventually(t, 10*time.Second, "the second leads", func() bool { return second.Term() > 0 })

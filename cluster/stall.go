@@ -36,7 +36,8 @@ const stallTick = 200 * time.Millisecond
 
 func newStallWatch(heartbeat time.Duration) *stallWatch {
 	now := time.Now()
-	return &stallWatch{every: min(heartbeat/3, stallTick), slack: heartbeat, last: now, since: now, woken: make(chan struct{}, 1)}
+	return &stallWatch{every: min(heartbeat/3, stallTick), slack: heartbeat, last: now, since: now,
+		woken: make(chan struct{}, 1)}
 }
 
 // run ticks until ctx ends.

@@ -54,7 +54,8 @@ func (r *readers) begin(servers []*rigServer) {
 			r.mu.Unlock()
 			for _, name := range want {
 				if !state.Nodes.Has(name) {
-					r.t.Errorf("S4: a consistent read of %s, at index %d, lacks the write %s, which was acknowledged before it began", s.host, state.Index, name)
+					r.t.Errorf("S4: a consistent read of %s, at index %d, lacks the write %s, which was acknowledged before it began",
+						s.host, state.Index, name)
 					return
 				}
 			}

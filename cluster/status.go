@@ -63,7 +63,8 @@ func (s *Server) Pool() *Pool { return s.sight.pool }
 func (s *Server) Status() Status {
 	_, leads, _ := s.Leader()
 	out := Status{
-		ID: s.dir.id, Leads: leads, Term: s.raft.CurrentTerm(), LastIndex: s.raft.LastIndex(), CommitIndex: s.raft.CommitIndex(),
+		ID: s.dir.id, Leads: leads, Term: s.raft.CurrentTerm(), LastIndex: s.raft.LastIndex(),
+		CommitIndex:  s.raft.CommitIndex(),
 		AppliedIndex: s.raft.AppliedIndex(), StateIndex: s.cfg.Machine.State().Index, Room: s.disk.space.room(),
 		CaughtUp: s.CaughtUp(), Stale: s.StaleFor(), Installs: s.fsm.installs.Load(),
 	}
@@ -83,7 +84,8 @@ func (s *Server) Servers() []ServerStatus {
 			continue
 		}
 		one := ServerStatus{
-			ID: v.ID, Name: string(v.ID), Address: v.Address, Leader: raft.ServerID(v.ID) == leader, Voter: v.Voter, Member: v.member(),
+			ID: v.ID, Name: string(v.ID), Address: v.Address, Leader: raft.ServerID(v.ID) == leader,
+			Voter: v.Voter, Member: v.member(),
 			Gossip: fsm.GossipUnknown, Room: v.Room, Answered: v.Answered,
 		}
 		if at := s.addressOf(v.ID); at != "" {

@@ -27,7 +27,8 @@ type stormLog struct {
 }
 
 func (d *stormDisk) open(path string) (LogStore, error) {
-	inner, err := raftboltdb.New(raftboltdb.Options{Path: path, NoSync: true, BoltOptions: &bbolt.Options{Timeout: lockTimeout, NoFreelistSync: true}})
+	inner, err := raftboltdb.New(raftboltdb.Options{Path: path, NoSync: true,
+		BoltOptions: &bbolt.Options{Timeout: lockTimeout, NoFreelistSync: true}})
 	if err != nil {
 		return nil, err
 	}

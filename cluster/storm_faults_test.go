@@ -33,7 +33,10 @@ func (s *storm) faults() []fault {
 		{"the disk hangs", leaderLimit + storeHangs, 2 * storeHangs, func(i int) { s.disks[i].stall() }, healed},
 		{"killed", leaderLimit, 10 * time.Second, s.kill, s.revive},
 		{"cut off", leaderLimit, 20 * time.Second, cut(func(a, b string) { s.net.Isolate(a, b) }), mend},
-		{"not heard and deaf", leaderLimit, 20 * time.Second, cut(func(a, b string) { s.net.Drop(a, b); s.net.Drop(b, a) }), mend},
+		{"not heard and deaf", leaderLimit, 20 * time.Second, cut(func(a, b string) {
+			s.net.Drop(a, b)
+			s.net.Drop(b, a)
+		}), mend},
 		{"not heard", leaderLimit, 20 * time.Second, cut(s.net.Drop), mend},
 	}
 }

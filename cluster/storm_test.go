@@ -159,7 +159,8 @@ func (s *storm) picture() string {
 	for i := 1; i <= 3; i++ {
 		one := s.server(i)
 		state := one.machine.State()
-		lines = append(lines, fmt.Sprintf("%d: %s, leads in term %d, state at %d, log to %d, down %v, disk broken %v", i, one.raft.State(), one.Term(), state.Index, one.raft.LastIndex(), s.down[i], s.disks[i].broken()))
+		lines = append(lines, fmt.Sprintf("%d: %s, leads in term %d, state at %d, log to %d, down %v, disk broken %v", i,
+			one.raft.State(), one.Term(), state.Index, one.raft.LastIndex(), s.down[i], s.disks[i].broken()))
 	}
 	return strings.Join(lines, "\n")
 }
@@ -290,7 +291,8 @@ func inLeakyBubble(t *testing.T, test func(t *testing.T)) {
 		}
 		for _, one := range strings.Split(goroutines(), "\n\n") {
 			head, _, _ := strings.Cut(one, "\n")
-			known := strings.Contains(one, "cluster.await.func") || strings.Contains(one, "raft.(*Raft).leadershipTransfer(") || strings.Contains(one, "raft.(*Raft).leaderLoop.func")
+			known := strings.Contains(one, "cluster.await.func") || strings.Contains(one, "raft.(*Raft).leadershipTransfer(") ||
+				strings.Contains(one, "raft.(*Raft).leaderLoop.func")
 			if strings.Contains(head, "synctest bubble") && !known && !t.Failed() {
 				t.Errorf("a goroutine is left: %s", one)
 			}

@@ -25,7 +25,8 @@ func (s *Server) watchTail(ctx context.Context) {
 			continue
 		}
 		if looks++; looks == tailLooks {
-			s.fatal(fmt.Errorf("a snapshot replaced the log up to entry %d, and the log still counts as having it; started again, this server follows", believed))
+			s.fatal(fmt.Errorf("a snapshot replaced the log up to entry %d, and the log still counts as having it; started "+
+				"again, this server follows", believed))
 			return
 		}
 	}

@@ -155,7 +155,8 @@ func (s *Server) tickOne(ctx context.Context, term uint64, id model.ServerID) {
 		s.state.follower.clock(id, reply.Wall, own.Add(time.Since(began)/2))
 	}
 	if s.state.follower.note(id, &reply, lastIndex) {
-		s.log.Warn("a server answers but its log stays behind", "server", id, "behind", lastIndex-reply.LastIndex, "installs", reply.Installs)
+		s.log.Warn("a server answers but its log stays behind", "server", id, "behind", lastIndex-reply.LastIndex,
+			"installs", reply.Installs)
 	}
 }
 
@@ -168,7 +169,8 @@ func (s *Server) tick(ctx context.Context, term uint64, id model.ServerID, heard
 // answerTick takes over the leader's time and says how this server is. What a deposed leader says is not heard.
 func (s *Server) answerTick(t tick) tickReply {
 	reply := tickReply{
-		Server: s.dir.id, LastIndex: s.raft.LastIndex(), State: s.cfg.Machine.State().Index, Installs: s.fsm.installs.Load(), Wall: s.cfg.Wall().UnixMilli(),
+		Server: s.dir.id, LastIndex: s.raft.LastIndex(), State: s.cfg.Machine.State().Index, Installs: s.fsm.installs.Load(),
+		Wall:      s.cfg.Wall().UnixMilli(),
 		Condition: s.Condition(),
 	}
 	if t.Term >= s.raft.CurrentTerm() {

@@ -100,6 +100,7 @@ func (w *clockWatch) look(s *Server) {
 			w.said = map[model.ServerID]time.Time{}
 		}
 		w.said[id] = time.Now()
-		s.log.Warn("a server's clock is wrong", "server", id, "ahead_of_the_median", skew.Round(time.Millisecond), "hint", "set it; run a time service such as chrony")
+		s.log.Warn("a server's clock is wrong", "server", id, "ahead_of_the_median", skew.Round(time.Millisecond), "hint",
+			"set it; run a time service such as chrony")
 	}
 }

@@ -45,7 +45,8 @@ type peerTransport struct {
 	wg       sync.WaitGroup
 }
 
-func newPeerTransport(layer raft.StreamLayer, addresses raft.ServerAddressProvider, room func() Room, member func(raft.ServerID) bool, log hclog.Logger) *peerTransport {
+func newPeerTransport(layer raft.StreamLayer, addresses raft.ServerAddressProvider, room func() Room,
+	member func(raft.ServerID) bool, log hclog.Logger) *peerTransport {
 	t := &peerTransport{
 		NetworkTransport: raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
 			Stream: layer, ServerAddressProvider: addresses, Logger: log,
@@ -67,7 +68,8 @@ func (t *peerTransport) EncodePeer(_ raft.ServerID, address raft.ServerAddress) 
 
 // RequestPreVote implements raft.WithPreVote. A server that can't append must not lead: the first thing that a
 // leader does is to append. One that was removed while it was away learns so from the answers.
-func (t *peerTransport) RequestPreVote(id raft.ServerID, target raft.ServerAddress, args *raft.RequestPreVoteRequest, resp *raft.RequestPreVoteResponse) error {
+func (t *peerTransport) RequestPreVote(id raft.ServerID, target raft.ServerAddress, args *raft.RequestPreVoteRequest,
+	resp *raft.RequestPreVoteResponse) error {
 	if t.room() == RoomNone {
 		return errNoRoom
 	}
@@ -325,7 +327,8 @@ func (h *helloLayer) check(line string) (answer string, err error) {
 		h.replaced(theirs)
 		return no, fmt.Errorf("%s is of the lineage %s, which replaced that of this server", from, theirs.Lineage())
 	case theirs.Cluster != "" && ours.Replaces(theirs):
-		return string(rune(helloOlder)) + ours.String() + "\n", fmt.Errorf("%s is of a lineage that was replaced when a server was recovered", from)
+		return string(rune(helloOlder)) + ours.String() + "\n",
+			fmt.Errorf("%s is of a lineage that was replaced when a server was recovered", from)
 	case to != string(h.self):
 		return no, fmt.Errorf("%s looks for the server %s at this address; this is %s", from, to, h.self)
 	case theirs.Cluster != "" && ours.Cluster != "" && !ours.Same(theirs):

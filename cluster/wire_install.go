@@ -17,7 +17,8 @@ var errOvertaken = errors.New("a later snapshot of the same leader was taken alr
 
 // InstallSnapshot implements raft.Transport. Requests are numbered: a leader that waited in vain asks again over
 // another connection, and what was under way on the first may still arrive. See overtaken.
-func (t *peerTransport) InstallSnapshot(id raft.ServerID, target raft.ServerAddress, args *raft.InstallSnapshotRequest, resp *raft.InstallSnapshotResponse, data io.Reader) error {
+func (t *peerTransport) InstallSnapshot(id raft.ServerID, target raft.ServerAddress, args *raft.InstallSnapshotRequest,
+	resp *raft.InstallSnapshotResponse, data io.Reader) error {
 	marked := *args
 	marked.Peers = strconv.AppendUint([]byte(installMark), t.installs.Add(1), 10)
 	return t.NetworkTransport.InstallSnapshot(id, target, &marked, resp, data)

@@ -117,7 +117,8 @@ func TestLateSnapshot(t *testing.T) {
 		slow.letGo(t)
 		synctest.Wait()
 		if now := back.machine.State(); now.Index < before || back.fsm.installs.Load() != installs {
-			t.Errorf("it went back from %d to %d with the late snapshot, %d installs after %d", before, now.Index, back.fsm.installs.Load(), installs)
+			t.Errorf("it went back from %d to %d with the late snapshot, %d installs after %d", before, now.Index,
+				back.fsm.installs.Load(), installs)
 		}
 		r.mustRegister("last")
 		r.agree(10 * time.Second)

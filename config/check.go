@@ -29,7 +29,8 @@ func (c *Config) check(files string, placeOf func(key, otherwise string) string)
 	case c.DataDir == "":
 		return invalid("data_dir", "data_dir is missing").WithHint("add a line such as: data_dir = \"/var/lib/outspan\"")
 	case !filepath.IsAbs(c.DataDir):
-		return invalid("data_dir", "data_dir is %q, which depends on the directory that the program is started in", c.DataDir).WithHint("write the whole path, such as /var/lib/outspan")
+		return invalid("data_dir", "data_dir is %q, which depends on the directory that the program is started in",
+			c.DataDir).WithHint("write the whole path, such as /var/lib/outspan")
 	case c.Server == nil && c.Agent == nil:
 		return invalid("", "there is neither a server nor an agent block")
 	case !slices.Contains([]string{"trace", "debug", "info", "warn", "error"}, c.Log.Level):
@@ -104,9 +105,11 @@ func (c *Config) checkTLS(invalid refuse) *model.Error {
 		return invalid("tls", "tls needs ca_file, cert_file and key_file").
 			WithHint("make them with: outspan tls ca create; on a single machine, tls { dir = \"...\" } makes its own")
 	case t.Dir == "" && c.Gossip.KeyFile == "":
-		return invalid("gossip.key_file", "gossip.key_file is missing").WithHint("make one with: outspan gossip key create FILE")
+		return invalid("gossip.key_file", "gossip.key_file is missing").
+			WithHint("make one with: outspan gossip key create FILE")
 	case t.Dir != "" && !isLoopback(c.Listen.Address):
-		return invalid("tls.dir", "tls.dir is for a single machine, but listen.address is %s", c.Listen.Address).WithHint("listen on a 127.x address, or use certificate files")
+		return invalid("tls.dir", "tls.dir is for a single machine, but listen.address is %s", c.Listen.Address).
+			WithHint("listen on a 127.x address, or use certificate files")
 	}
 	return nil
 }
@@ -122,9 +125,11 @@ func (c *Config) checkServer(invalid refuse) *model.Error {
 	case s == nil:
 		return nil
 	case !slices.Contains([]int{0, 1, 3, 5, 7}, s.BootstrapExpect):
-		return invalid("server.bootstrap_expect", "server.bootstrap_expect is %d; use 1, 3 or 5, or 0 to join a cluster that exists", s.BootstrapExpect)
+		return invalid("server.bootstrap_expect",
+			"server.bootstrap_expect is %d; use 1, 3 or 5, or 0 to join a cluster that exists", s.BootstrapExpect)
 	case s.BootstrapExpect != 1 && len(s.RetryJoin) == 0:
-		return invalid("server.retry_join", "server.retry_join is missing").WithHint("name the gossip addresses of the other servers, such as [\"10.0.0.1:7642\"]")
+		return invalid("server.retry_join", "server.retry_join is missing").
+			WithHint("name the gossip addresses of the other servers, such as [\"10.0.0.1:7642\"]")
 	case s.RaftMultiplier < 1 || s.RaftMultiplier > 10:
 		return invalid("server.raft_multiplier", "server.raft_multiplier is %d; it must be 1 to 10", s.RaftMultiplier)
 	}
@@ -140,7 +145,8 @@ func (c *Config) checkAgent(invalid refuse) *model.Error {
 	case a == nil:
 		return nil
 	case len(a.Servers) == 0 && c.Server == nil:
-		return invalid("agent.servers", "agent.servers is missing").WithHint("name the API addresses of the servers, such as [\"10.0.0.1:7640\"]")
+		return invalid("agent.servers", "agent.servers is missing").
+			WithHint("name the API addresses of the servers, such as [\"10.0.0.1:7640\"]")
 	case a.OnShutdown != "keep" && a.OnShutdown != "drain":
 		return invalid("agent.on_shutdown", "agent.on_shutdown is %q; use keep or drain", a.OnShutdown)
 	case len(a.Drivers) != 1 || a.Drivers[0] != "exec":

@@ -53,14 +53,15 @@ type Agent struct {
 	// VolumePaths are absolute directories. A missing directory of a volume's path is made only below one of them.
 	// Default: driver.DefaultVolumePaths. An empty list allows none.
 	VolumePaths []string
-	FirstUID    int // with LastUID: each instance that names no user gets a user id of this range; default: agent.DefaultUIDs
-	LastUID     int
-	SharedUser  bool   // instance_uids = "off": they all run as nobody
-	MinUID      int    // from which on it may name any as well; default 0: none but AllowUsers
-	PortMin     int    // of dynamic ports; default 20000
-	PortMax     int    // default 29999
-	BackupDir   string // of backups of volumes, typically a shared mount; default none
-	CgroupRoot  string // parent of the instances' cgroups; default outspan
+	// with LastUID: each instance that names no user gets a user id of this range; default: agent.DefaultUIDs
+	FirstUID   int
+	LastUID    int
+	SharedUser bool   // instance_uids = "off": they all run as nobody
+	MinUID     int    // from which on it may name any as well; default 0: none but AllowUsers
+	PortMin    int    // of dynamic ports; default 20000
+	PortMax    int    // default 29999
+	BackupDir  string // of backups of volumes, typically a shared mount; default none
+	CgroupRoot string // parent of the instances' cgroups; default outspan
 }
 
 // Listen says where the process listens.
@@ -86,7 +87,8 @@ type Gossip struct {
 // Limits protect the API.
 type Limits struct {
 	RequestsPerSecond int // of one client; default 200
-	Connections       int // authenticated ones; default 16384: one server alone carries 5,000 agents with one or two each, and people
+	// authenticated ones; default 16384: one server alone carries 5,000 agents with one or two each, and people
+	Connections int
 }
 
 // Load reads files, and directories of *.hcl files in name order. Each file is decoded alone and overlaid on those
@@ -124,7 +126,8 @@ func list(paths []string) ([]string, error) {
 	for _, path := range paths {
 		info, err := os.Stat(path)
 		if err != nil {
-			return nil, model.Refuse(model.CodeInvalid, "the configuration can't be read: %v", err).WithHint("name a file or a directory with --config")
+			return nil, model.Refuse(model.CodeInvalid, "the configuration can't be read: %v", err).
+				WithHint("name a file or a directory with --config")
 		}
 		if !info.IsDir() {
 			files = append(files, path)

@@ -62,10 +62,12 @@ func TestLoadOverlay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.Name != "s2" || c.Listen.Port != 8000 || c.Listen.Socket != "/run/outspan/api.sock" || c.Advertise != "127.0.0.1" {
+	if c.Name != "s2" || c.Listen.Port != 8000 || c.Listen.Socket != "/run/outspan/api.sock" ||
+		c.Advertise != "127.0.0.1" {
 		t.Errorf("overlay went wrong: %+v", c)
 	}
-	if c.Settings.OfflineAfter != 5*model.Second || c.Settings.DrainDeadline != model.Hour || c.Server.BootstrapExpect != 3 {
+	if c.Settings.OfflineAfter != 5*model.Second || c.Settings.DrainDeadline != model.Hour ||
+		c.Server.BootstrapExpect != 3 {
 		t.Errorf("settings went wrong: %+v", c.Settings)
 	}
 }
@@ -87,9 +89,11 @@ func TestLoadMistakes(t *testing.T) {
 
 // An empty list of volume_paths is not the same as none.
 func TestVolumePaths(t *testing.T) {
-	for text, want := range map[string][]string{"": nil, "volume_paths = []": {}, `volume_paths = ["/data", "/var/lib/db"]`: {"/data", "/var/lib/db"}} {
+	for text, want := range map[string][]string{"": nil, "volume_paths = []": {},
+		`volume_paths = ["/data", "/var/lib/db"]`: {"/data", "/var/lib/db"}} {
 		file := filepath.Join(t.TempDir(), "a.hcl")
-		text := "name = \"a\"\ndata_dir = \"/d\"\nagent {\n  servers = [\"10.0.0.1:7640\"]\n  " + text + "\n}\ntls { dir = \"/t\" }\n"
+		text := "name = \"a\"\ndata_dir = \"/d\"\nagent {\n  servers = [\"10.0.0.1:7640\"]\n  " + text +
+			"\n}\ntls { dir = \"/t\" }\n"
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -113,16 +117,19 @@ func TestLoadTellsTheLine(t *testing.T) {
 		{"port", server + "listen { port = 99999 }\n", "a.hcl:5,17: listen.port is 99999; it must be 0 to 65535"},
 		{"gossip port", server + "listen { gossip_port = -1 }\n", "a.hcl:5,24: listen.gossip_port is -1"},
 		{"setting", server + "settings {\n  offline_after = \"10ms\"\n}\n", "a.hcl:5,1: settings: offline_after is 10ms"},
-		{"count of servers", "name = \"a\"\ndata_dir = \"/d\"\nserver { bootstrap_expect = 2 }\ntls { dir = \"/t\" }\n", "a.hcl:3,29: server.bootstrap_expect is 2"},
+		{"count of servers", "name = \"a\"\ndata_dir = \"/d\"\nserver { bootstrap_expect = 2 }\ntls { dir = \"/t\" }\n",
+			"a.hcl:3,29: server.bootstrap_expect is 2"},
 		{"address to join", "name = \"a\"\ndata_dir = \"/d\"\nserver { retry_join = [\"10.0.0.1\"] }\ntls { dir = \"/t\" }\n",
 			"a.hcl:3,23: server.retry_join has \"10.0.0.1\"; write HOST:PORT, such as 10.0.0.1:7642"},
 		{"address of a server", "name = \"a\"\ndata_dir = \"/d\"\ntls { dir = \"/t\" }\nagent { servers = [\"s1.lan\"] }\n",
 			"a.hcl:4,19: agent.servers has \"s1.lan\"; write HOST:PORT"},
-		{"scheme of a server", "name = \"a\"\ndata_dir = \"/d\"\ntls { dir = \"/t\" }\nagent { servers = [\"https://s1.lan:7640\"] }\n",
+		{"scheme of a server",
+			"name = \"a\"\ndata_dir = \"/d\"\ntls { dir = \"/t\" }\nagent { servers = [\"https://s1.lan:7640\"] }\n",
 			"a.hcl:4,19: agent.servers has \"https://s1.lan:7640\"; write HOST:PORT"},
 		{"at shutdown", agent + "  on_shutdown = \"kep\"\n}\n", "a.hcl:6,17: agent.on_shutdown is \"kep\""},
 		{"driver", agent + "  drivers = [\"docker\"]\n}\n", "a.hcl:6,13: agent.drivers is [docker]; the only driver is exec"},
-		{"missing", "name = \"a\"\ndata_dir = \"/d\"\nagent {\n}\ntls { dir = \"/t\" }\n", "a.hcl:3,1: agent.servers is missing"},
+		{"missing", "name = \"a\"\ndata_dir = \"/d\"\nagent {\n}\ntls { dir = \"/t\" }\n",
+			"a.hcl:3,1: agent.servers is missing"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -137,21 +144,34 @@ func TestLoadTellsTheLine(t *testing.T) {
 func TestLoadChecksTheWhole(t *testing.T) {
 	tests := []struct{ name, text, want string }{
 		{"no data dir", "name = \"a\"\nserver { bootstrap_expect = 1 }\ntls { dir = \"/t\" }\n", "data_dir is missing"},
-		{"relative data dir", "name = \"a\"\ndata_dir = \"d\"\nserver { bootstrap_expect = 1 }\ntls { dir = \"/t\" }\n", "write the whole path"},
+		{"relative data dir", "name = \"a\"\ndata_dir = \"d\"\nserver { bootstrap_expect = 1 }\ntls { dir = \"/t\" }\n",
+			"write the whole path"},
 		{"no role", "name = \"a\"\ndata_dir = \"/d\"\ntls { dir = \"/t\" }\n", "neither a server nor an agent"},
 		{"no certificates", "name = \"a\"\ndata_dir = \"/d\"\nserver { bootstrap_expect = 1 }\n", "outspan tls ca create"},
-		{"dir off loopback", "name = \"a\"\ndata_dir = \"/d\"\nserver { bootstrap_expect = 1 }\ntls { dir = \"/t\" }\nlisten { address = \"10.0.0.1\" }\n", "single machine"},
-		{"any address", "name = \"a\"\ndata_dir = \"/d\"\nserver { bootstrap_expect = 1 }\ntls {\n ca_file = \"a\"\n cert_file = \"b\"\n key_file = \"c\"\n}\ngossip { key_file = \"k\" }\nlisten { address = \"0.0.0.0\" }\n", "GetPrivateIP"},
+		{"dir off loopback",
+			"name = \"a\"\ndata_dir = \"/d\"\nserver { bootstrap_expect = 1 }\n" +
+				"tls { dir = \"/t\" }\nlisten { address = \"10.0.0.1\" }\n", "single machine"},
+		{"any address",
+			"name = \"a\"\ndata_dir = \"/d\"\nserver { bootstrap_expect = 1 }\n" +
+				"tls {\n ca_file = \"a\"\n cert_file = \"b\"\n key_file = \"c\"\n" +
+				"}\ngossip { key_file = \"k\" }\nlisten { address = \"0.0.0.0\" }\n", "GetPrivateIP"},
 		{"a path that is none", "agent {\n  volume_paths = [\"data\"]\n}", "such as volume_paths = [\"/data\"]"},
 		{"user ids", "agent {\n  instance_uids = \"200000\"\n}", "such as \"2000000-2065535\""},
 		{"user ids by a word", "agent {\n  instance_uids = \"none\"\n}", "or \"off\""},
 		{"too few user ids", "agent {\n  instance_uids = \"200000-200100\"\n}", "at least 1000"},
 		{"user ids of the machine", "agent {\n  instance_uids = \"1000-65533\"\n}", "above 65534"},
-		{"a label of operators", "name = \"a\"\ndata_dir = \"/d\"\nagent {\n  servers = [\"h:1\"]\n  labels = { \"operator.trusted\" = \"yes\" }\n}\ntls { dir = \"/t\" }\n", "set by operators alone"},
-		{"a port too much", "name = \"a\"\ndata_dir = \"/d\"\nagent {\n  servers = [\"10.0.0.1:76400\"]\n}\ntls { dir = \"/t\" }\n", "write HOST:PORT"},
+		{"a label of operators",
+			"name = \"a\"\ndata_dir = \"/d\"\nagent {\n  servers = [\"h:1\"]\n" +
+				"  labels = { \"operator.trusted\" = \"yes\" }\n}\ntls { dir = \"/t\" }\n", "set by operators alone"},
+		{"a port too much",
+			"name = \"a\"\ndata_dir = \"/d\"\nagent {\n  servers = [\"10.0.0.1:76400\"]\n}\ntls { dir = \"/t\" }\n",
+			"write HOST:PORT"},
 		{"agent alone", "name = \"a\"\ndata_dir = \"/d\"\nagent {}\ntls { dir = \"/t\" }\n", "agent.servers is missing"},
-		{"two servers", "name = \"a\"\ndata_dir = \"/d\"\nserver { bootstrap_expect = 2 }\ntls { dir = \"/t\" }\n", "bootstrap_expect is 2"},
-		{"short threshold", "name = \"a\"\ndata_dir = \"/d\"\nserver { bootstrap_expect = 1 }\ntls { dir = \"/t\" }\nsettings { offline_after = \"10ms\" }\n", "offline_after is 10ms"},
+		{"two servers", "name = \"a\"\ndata_dir = \"/d\"\nserver { bootstrap_expect = 2 }\ntls { dir = \"/t\" }\n",
+			"bootstrap_expect is 2"},
+		{"short threshold",
+			"name = \"a\"\ndata_dir = \"/d\"\nserver { bootstrap_expect = 1 }\n" +
+				"tls { dir = \"/t\" }\nsettings { offline_after = \"10ms\" }\n", "offline_after is 10ms"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

@@ -14,7 +14,8 @@ import (
 func FuzzLoad(f *testing.F) {
 	f.Add([]byte(serverFile))
 	f.Add([]byte("name = \"a\"\ndata_dir = \"/d\"\nserver { bootstrap_expect = 1 }\ntls { dir = \"/t\" }\n"))
-	f.Add([]byte("name = \"a\"\ndata_dir = \"/d\"\nagent { servers = [\"s:1\"] }\ntls { dir = \"/t\" }\nlog { level = \"warn\" }\n"))
+	f.Add([]byte("name = \"a\"\ndata_dir = \"/d\"\nagent { servers = [\"s:1\"] }\n" +
+		"tls { dir = \"/t\" }\nlog { level = \"warn\" }\n"))
 	f.Add([]byte("agent { labels = { a = \"b\" } }"))
 	f.Fuzz(func(t *testing.T, src []byte) {
 		file := filepath.Join(t.TempDir(), "f.hcl")

@@ -21,19 +21,22 @@ func keys(c *Config) []hclfile.Field {
 		hclfile.Block("log", hclfile.Text("level", &c.Log.Level), hclfile.Text("format", &c.Log.Format)),
 		hclfile.Optional("server", &c.Server, Server{RaftMultiplier: 1}, serverKeys),
 		hclfile.Optional("agent", &c.Agent,
-			Agent{OnShutdown: "keep", Drivers: []string{"exec"}, PortMin: 20000, PortMax: 29999, CgroupRoot: "outspan"}, agentKeys),
+			Agent{OnShutdown: "keep", Drivers: []string{"exec"}, PortMin: 20000, PortMax: 29999, CgroupRoot: "outspan"},
+			agentKeys),
 		hclfile.Block("listen",
 			hclfile.Text("address", &c.Listen.Address), hclfile.Number("port", &c.Listen.Port),
 			hclfile.Number("gossip_port", &c.Listen.GossipPort), hclfile.Text("socket", &c.Listen.Socket)),
 		hclfile.Block("advertise", address("address", &c.Advertise)),
 		hclfile.Block("tls",
-			hclfile.Text("ca_file", &c.TLS.CAFile), hclfile.Text("cert_file", &c.TLS.CertFile), hclfile.Text("key_file", &c.TLS.KeyFile),
+			hclfile.Text("ca_file", &c.TLS.CAFile), hclfile.Text("cert_file", &c.TLS.CertFile),
+			hclfile.Text("key_file", &c.TLS.KeyFile),
 			hclfile.Text("dir", &c.TLS.Dir)),
 		hclfile.Block("gossip", hclfile.Text("key_file", &c.Gossip.KeyFile), hclfile.Text("profile", &c.Gossip.Profile)),
 		hclfile.Optional("settings", &c.Settings, model.DefaultSettings(), settingKeys),
 		hclfile.Block("telemetry", hclfile.Flag("prometheus", &c.Metrics)),
 		hclfile.Block("limits",
-			hclfile.Number("requests_per_second", &c.Limits.RequestsPerSecond), hclfile.Number("connections", &c.Limits.Connections)),
+			hclfile.Number("requests_per_second", &c.Limits.RequestsPerSecond),
+			hclfile.Number("connections", &c.Limits.Connections)),
 	}
 }
 
@@ -103,7 +106,9 @@ func uidRange(name string, first, last *int, off *bool) hclfile.Field {
 		from, err1 := strconv.Atoi(low)
 		to, err2 := strconv.Atoi(high)
 		if err1 != nil || err2 != nil || from <= nobody || to > 1<<31-2 || to-from < leastUIDs-1 {
-			d.Fail(a.Expr.Range(), "Not a range of user ids", fmt.Sprintf("%s: write FIRST-LAST, above %d and of at least %d user ids, such as \"2000000-2065535\", or \"off\".", name, nobody, leastUIDs))
+			d.Fail(a.Expr.Range(), "Not a range of user ids",
+				fmt.Sprintf("%s: write FIRST-LAST, above %d and of at least %d user ids, such as \"2000000-2065535\", or \"off\".",
+					name, nobody, leastUIDs))
 			return
 		}
 		*first, *last = from, to
@@ -121,7 +126,8 @@ func directories(name string, to *[]string) hclfile.Field {
 		list, ok := d.Texts(a)
 		for _, dir := range list {
 			if !filepath.IsAbs(dir) || filepath.Clean(dir) != dir {
-				d.Fail(a.Expr.Range(), "Not a directory", fmt.Sprintf("%s takes whole paths, such as %s = [\"/data\"]; %q is none.", name, name, dir))
+				d.Fail(a.Expr.Range(), "Not a directory",
+					fmt.Sprintf("%s takes whole paths, such as %s = [\"/data\"]; %q is none.", name, name, dir))
 				ok = false
 			}
 		}
@@ -135,7 +141,8 @@ func directories(name string, to *[]string) hclfile.Field {
 func cron(name string, to *string) hclfile.Field {
 	return hclfile.Text(name, to).Takes("cron expression").Checked(func() (summary, detail string) {
 		if *to != "" && !gronx.IsValid(*to) {
-			return "No cron expression", fmt.Sprintf("%s: write minute, hour, day, month and weekday in UTC, such as \"* 1-5 * * *\".", name)
+			return "No cron expression",
+				fmt.Sprintf("%s: write minute, hour, day, month and weekday in UTC, such as \"* 1-5 * * *\".", name)
 		}
 		return "", ""
 	})

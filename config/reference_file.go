@@ -31,11 +31,13 @@ var fileTexts = []struct {
 }{
 	{"", processTexts},
 	{"log", map[string]hclfile.KeyText{
-		"level":  {Means: "how much is logged: `trace`, `debug`, `info`, `warn` or `error`. SIGHUP reloads it", Default: `"info"`, Example: `"debug"`},
+		"level": {Means: "how much is logged: `trace`, `debug`, `info`, `warn` or `error`. SIGHUP reloads it",
+			Default: `"info"`, Example: `"debug"`},
 		"format": {Means: "`text`, or `json` with one object a line", Default: `"text"`, Example: `"json"`},
 	}},
 	{"server", map[string]hclfile.KeyText{
-		"bootstrap_expect": {Means: "how many new servers begin a cluster together: 1, 3 or 5; 0: it joins one", Default: "0", Example: "3"},
+		"bootstrap_expect": {Means: "how many new servers begin a cluster together: 1, 3 or 5; 0: it joins one",
+			Default: "0", Example: "3"},
 		"retry_join": {
 			Means:   "where the other servers gossip, HOST:PORT, or `exec:/path` of a program that prints such addresses",
 			Example: `["10.0.0.2:7642"]`,
@@ -46,7 +48,8 @@ var fileTexts = []struct {
 	{"agent.reserve", resourcesTexts("kept for the machine itself")},
 	{"agent.capacity", resourcesTexts("what the machine has, in place of what the agent finds; 0: as found")},
 	{"agent.ports", map[string]hclfile.KeyText{
-		"min": {Means: "the lowest port that instances get. Agents that share an address need ranges of their own", Default: "20000", Example: "21000"},
+		"min": {Means: "the lowest port that instances get. Agents that share an address need ranges of their own",
+			Default: "20000", Example: "21000"},
 		"max": {Means: "the highest port that instances get", Default: "29999", Example: "21999"},
 	}},
 	{"listen", map[string]hclfile.KeyText{
@@ -59,40 +62,48 @@ var fileTexts = []struct {
 			Means:   "of gossip, UDP and TCP; 0: any free one. While another process holds an agent's, it uses another one",
 			Default: "7642", Example: "7652",
 		},
-		"socket": {Means: "the unix socket of the API. Default: `api.sock` in `data_dir`", Example: `"/run/outspan/api.sock"`},
+		"socket": {Means: "the unix socket of the API. Default: `api.sock` in `data_dir`",
+			Example: `"/run/outspan/api.sock"`},
 	}},
 	{"advertise", map[string]hclfile.KeyText{
 		"address": {
-			Means:   "the IP address at which others reach this machine, or a template that finds one. Default: `listen.address`",
+			Means: "the IP address at which others reach this machine, or a template that finds one. " +
+				"Default: `listen.address`",
 			Example: `"10.0.0.1"`,
 		},
 	}},
 	{"tls", map[string]hclfile.KeyText{
-		"ca_file":   {Means: "the certificate of the cluster's CA. SIGHUP reloads the three files", Example: `"/etc/outspan.d/tls/ca.pem"`},
+		"ca_file": {Means: "the certificate of the cluster's CA. SIGHUP reloads the three files",
+			Example: `"/etc/outspan.d/tls/ca.pem"`},
 		"cert_file": {Means: "the certificate of this server or agent", Example: `"/etc/outspan.d/tls/server-s1.pem"`},
 		"key_file":  {Means: "its private key", Example: `"/etc/outspan.d/tls/server-s1-key.pem"`},
 		"dir": {
-			Means:   "in place of the three: a directory in which CA, certificates and gossip key are made; for clusters on one machine",
+			Means: "in place of the three: a directory in which CA, certificates and gossip key are made; for " +
+				"clusters on one machine",
 			Example: `"/tmp/outspan/tls"`,
 		},
 	}},
 	{"gossip", map[string]hclfile.KeyText{
-		"key_file": {Means: "the key that all servers and agents share. Needed without `tls.dir`", Example: `"/etc/outspan.d/gossip.key"`},
-		"profile":  {Means: "how fast gossip is: `lan`, `wan` or `fast`", Default: `"lan"`, Example: `"wan"`},
+		"key_file": {Means: "the key that all servers and agents share. Needed without `tls.dir`",
+			Example: `"/etc/outspan.d/gossip.key"`},
+		"profile": {Means: "how fast gossip is: `lan`, `wan` or `fast`", Default: `"lan"`, Example: `"wan"`},
 	}},
 	{"telemetry", map[string]hclfile.KeyText{
 		"prometheus": {Means: "serve `/metrics`", Default: "true", Example: "false"},
 	}},
 	{"limits", map[string]hclfile.KeyText{
-		"requests_per_second": {Means: "requests a second of one client of the API. SIGHUP reloads it", Default: "200", Example: "500"},
-		"connections":         {Means: "connections of the API. SIGHUP reloads it", Default: "16384", Example: "4096"},
+		"requests_per_second": {Means: "requests a second of one client of the API. SIGHUP reloads it",
+			Default: "200", Example: "500"},
+		"connections": {Means: "connections of the API. SIGHUP reloads it", Default: "16384", Example: "4096"},
 	}},
 }
 
 var processTexts = map[string]hclfile.KeyText{
-	"name":     {Means: "of this server or node, and in its certificate. Default: the name of the host", Example: `"s1"`},
-	"cluster":  {Means: "the name of the cluster, part of certificates and gossip", Default: `"outspan"`, Example: `"prod"`},
-	"data_dir": {Means: "where the process keeps its data, 0700. An agent with another one is a new node. Needed", Example: `"/var/lib/outspan"`},
+	"name": {Means: "of this server or node, and in its certificate. Default: the name of the host", Example: `"s1"`},
+	"cluster": {Means: "the name of the cluster, part of certificates and gossip",
+		Default: `"outspan"`, Example: `"prod"`},
+	"data_dir": {Means: "where the process keeps its data, 0700. An agent with another one is a new node. Needed",
+		Example: `"/var/lib/outspan"`},
 }
 
 var agentTexts = map[string]hclfile.KeyText{
@@ -102,25 +113,31 @@ var agentTexts = map[string]hclfile.KeyText{
 		Example: `{ rack = "r1" }`,
 	},
 	"on_shutdown": {
-		Means:   "what becomes of instances when the agent is told to end: `keep` lets them run, `drain` empties the node first",
+		Means: "what becomes of instances when the agent is told to end: `keep` lets them run, `drain` " +
+			"empties the node first",
 		Default: `"keep"`, Example: `"drain"`,
 	},
 	"drivers":    {Means: "what runs programs; there is only `exec`", Default: `["exec"]`, Example: `[]`},
 	"allow_root": {Means: "let instances run as uid 0", Default: "false", Example: "true"},
 	"allow_users": {
-		Means:   "names or numbers of users that a job file may name, and no others but those of `min_uid`. Default: any but root",
+		Means: "names or numbers of users that a job file may name, and no others but those of `min_uid`. " +
+			"Default: any but root",
 		Example: `["postgres"]`,
 	},
-	"min_uid": {Means: "the number from which on a job file may name any user; 0: as `allow_users` says", Default: "0", Example: "1000"},
+	"min_uid": {Means: "the number from which on a job file may name any user; 0: as `allow_users` says",
+		Default: "0", Example: "1000"},
 	"instance_uids": {
-		Means: "user ids FIRST-LAST for instances whose job file names no user, at least 1000; `off`: they all run as `nobody`. " +
+		Means: "user ids FIRST-LAST for instances whose job file names no user, at least 1000; `off`: they all " +
+			"run as `nobody`. " +
 			"Default of an agent that runs as root: 2100000000-2100065535", Example: `"2000000-2065535"`,
 	},
 	"cgroup_root": {Means: "the parent of the instances' cgroups", Default: `"outspan"`, Example: `"apps"`},
-	"backup_dir":  {Means: "where backups of volumes are written and read, typically a shared mount. Default: none", Example: `"/mnt/backups"`},
+	"backup_dir": {Means: "where backups of volumes are written and read, typically a shared mount. Default: none",
+		Example: `"/mnt/backups"`},
 	"volume_paths": {
-		Means: "absolute directories below which the path of a volume is made when it is missing; an empty list allows none. " +
-			"Default: `/data`, `/mnt`, `/opt`, `/srv`, `/tmp`, `/var/tmp`", Example: `["/data"]`,
+		Means: "absolute directories below which the path of a volume is made when it is missing; " +
+			"an empty list allows none. Default: `/data`, `/mnt`, `/opt`, `/srv`, `/tmp`, `/var/tmp`",
+		Example: `["/data"]`,
 	},
 }
 

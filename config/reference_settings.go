@@ -35,23 +35,29 @@ func SettingTexts() []SettingText {
 		return SettingText{Key: key, File: key, Type: "text", Default: standard, Example: example, Means: means}
 	}
 	return []SettingText{
-		duration("offline_after", `"60s"`, `"90s"`, "silence of a node before it is offline and its instances are replaced; 1s to 24h"),
+		duration("offline_after", `"60s"`, `"90s"`,
+			"silence of a node before it is offline and its instances are replaced; 1s to 24h"),
 		duration("drain_deadline", `"1h"`, `"2h"`, "how long a drain tries for each node before it ends as failed"),
-		word("node_drain_policy", `"block-if-contains-last-replica"`, `"always-allow"`, "when a drain may stop copies of replicated volumes: see "+
-			"[drain policies](drain-policies.md)"),
-		word("rescheduler", `"balanced"`, `"careful"`, "how eagerly instances are moved to better nodes: `off`, `careful`, `balanced` or `eager`"),
-		word("failure_domain_label", `""`, `"rack"`, "the label whose equal value marks nodes that fail together; empty: each node for itself"),
+		word("node_drain_policy", `"block-if-contains-last-replica"`, `"always-allow"`,
+			"when a drain may stop copies of replicated volumes: see "+
+				"[drain policies](drain-policies.md)"),
+		word("rescheduler", `"balanced"`, `"careful"`,
+			"how eagerly instances are moved to better nodes: `off`, `careful`, `balanced` or `eager`"),
+		word("failure_domain_label", `""`, `"rack"`,
+			"the label whose equal value marks nodes that fail together; empty: each node for itself"),
 		{
 			Key: "place_on_degraded", File: "place_on_degraded", Type: "true or false", Default: "false", Example: "true",
 			Means: "place new instances on degraded nodes too, and leave those there that they have",
 		},
 		word("placement_algorithm", `"spread"`, `"binpack"`, "`spread` fills nodes evenly, `binpack` one after the other"),
 		{
-			Key: "cpu_overcommit_percent", File: "cpu_overcommit_percent", Type: "whole number", Unit: "percent of a node's CPU", Default: "400", Example: "200",
+			Key: "cpu_overcommit_percent", File: "cpu_overcommit_percent", Type: "whole number", Unit: "percent of a node's CPU",
+			Default: "400", Example: "200",
 			Means: "how much CPU may be placed on a node; 100 to 1000000",
 		},
 		{
-			Key: "instance_overhead_bytes", File: "instance_overhead", Type: "size", Unit: "bytes in `settings set`, a size in a file", Default: `"64MiB"`, Example: `"32MiB"`,
+			Key: "instance_overhead_bytes", File: "instance_overhead", Type: "size",
+			Unit: "bytes in `settings set`, a size in a file", Default: `"64MiB"`, Example: `"32MiB"`,
 			Means: "memory that each instance counts for beyond its `resources.memory`, for its shim and its checks",
 		},
 		duration("start_timeout", `"2m"`, `"5m"`, "how long an instance may boot before it counts as failed; at least 1s"),
@@ -72,15 +78,19 @@ func SettingTexts() []SettingText {
 		word("evict_on", `"drain"`, `"cordon"`, "what has replicas leave a node: `drain`, or `cordon` already"),
 		duration("rescheduler_min_age", `"0s"`, `"10m"`, "the rescheduler leaves younger instances where they are."+ofPreset),
 		duration("rescheduler_cooldown", `"0s"`, `"30m"`, "time between two moves of a group by the rescheduler."+ofPreset),
-		duration("rescheduler_cycle", `"0s"`, `"5m"`, "time in which the rescheduler begins at most `rescheduler_moves`."+ofPreset),
+		duration("rescheduler_cycle", `"0s"`, `"5m"`,
+			"time in which the rescheduler begins at most `rescheduler_moves`."+ofPreset),
 		{
-			Key: "rescheduler_moves", File: "rescheduler_moves", Type: "whole number", Unit: "moves a cycle", Default: "0", Example: "2",
+			Key: "rescheduler_moves", File: "rescheduler_moves", Type: "whole number", Unit: "moves a cycle",
+			Default: "0", Example: "2",
 			Means: "how many moves the rescheduler begins in a cycle." + ofPreset,
 		},
 		{
-			Key: "rescheduler_gain", File: "rescheduler_gain", Type: "whole number", Unit: "points of the score", Default: "0", Example: "20",
+			Key: "rescheduler_gain", File: "rescheduler_gain", Type: "whole number", Unit: "points of the score",
+			Default: "0", Example: "20",
 			Means: "how much better a node must be for a move." + ofPreset,
 		},
-		word("rescheduler_window", `""`, `"* 1-5 * * *"`, "when the rescheduler may begin moves: a cron expression of five fields in UTC; empty: always"),
+		word("rescheduler_window", `""`, `"* 1-5 * * *"`,
+			"when the rescheduler may begin moves: a cron expression of five fields in UTC; empty: always"),
 	}
 }

@@ -91,7 +91,8 @@ const apart = "    distinct { attribute = \"node.id\" }\n    restart { delay = \
 // everyRole is a job of each kind: what may be stopped, what must not be, what has data, and a service at a port of
 // each agent.
 func (c *cluster) everyRole(port int) []job {
-	facts := "    role_check {\n      exec     = [\"/bin/echo\", \"{\\\"in_sync\\\":true,\\\"leader\\\":false}\"]\n      interval = \"1s\"\n    }\n"
+	facts := "    role_check {\n      exec     = [\"/bin/echo\", \"{\\\"in_sync\\\":true,\\\"leader\\\":false}\"]\n" +
+		"      interval = \"1s\"\n    }\n"
 	return []job{
 		{name: "web", count: 6, expose: port, more: apart[strings.Index(apart, "\n")+1:]},
 		{name: "quorum", count: 3, more: "    role = \"quorum\"\n" + facts + apart},

@@ -12,7 +12,8 @@ import (
 func (c *cluster) fingerprint(t testing.TB) string {
 	t.Helper()
 	parts := []any{c.nodesForComparison(t)}
-	for _, path := range []string{"/v1/jobs", "/v1/instances?all=true", "/v1/drains", "/v1/settings", "/v1/budgets", "/v1/services"} {
+	for _, path := range []string{"/v1/jobs", "/v1/instances?all=true", "/v1/drains", "/v1/settings",
+		"/v1/budgets", "/v1/services"} {
 		var all struct{ Items json.RawMessage }
 		c.mustGet(t, path, &all)
 		parts = append(parts, string(all.Items))
@@ -90,11 +91,15 @@ func testBadJobs(t *testing.T, c *cluster) {
 		{"unknown class", edit("  group", "  class = \"gold\"\n  group"), 2, []string{"gold", "production"}},
 		{"count -1", edit("count = 2", "count = -1"), 2, []string{"count is -1"}},
 		{"missing command", edit(fmt.Sprintf("command = %q", c.bin), ""), 2, []string{"command"}},
-		{"static port taken", edit(`port "http" {}`, fmt.Sprintf(`port "http" { static = %d }`, port)), 21, []string{"no_capacity_ports"}},
+		{"static port taken", edit(`port "http" {}`, fmt.Sprintf(`port "http" { static = %d }`, port)), 21,
+			[]string{"no_capacity_ports"}},
 		{"memory above any node", edit(`"32MiB"`, `"900GiB"`), 21, []string{"no_capacity_memory"}},
 		{"port named twice", edit(`port "http" {}`, "port \"http\" {}\n    port \"http\" {}"), 2, []string{"http"}},
-		{"role without facts", edit("count = 2", "count = 2\n    role = \"quorum\""), 2, []string{"!self.leader", "role_check"}},
-		{"copies without facts", edit("count = 2", "count = 2\n    volume \"d\" {\n      kind = \"replicated\"\n      path = \"/d\"\n    }"), 2, []string{"volume d", "role_check"}},
+		{"role without facts", edit("count = 2", "count = 2\n    role = \"quorum\""), 2,
+			[]string{"!self.leader", "role_check"}},
+		{"copies without facts",
+			edit("count = 2", "count = 2\n    volume \"d\" {\n      kind = \"replicated\"\n      path = \"/d\"\n    }"), 2,
+			[]string{"volume d", "role_check"}},
 		{"no end of a block", good[:len(good)-3], 2, []string{"job-wrong"}},
 		{"deep nesting", "job \"x\" {\n  group = " + strings.Repeat("[", 64<<10), 2, nil},
 		{"too large", good + "\n# " + strings.Repeat("x", 300<<10), 2, []string{"262144"}},
@@ -164,7 +169,8 @@ func testBadBodies(t *testing.T, c *cluster) {
 // Certificates: a wrong role, another cluster's CA, another node's name.
 func testStrangers(t *testing.T, c *cluster) {
 	certificate := func(name string) []string {
-		return []string{"OUTSPAN_CLIENT_CERT=" + c.path("tls", name+".pem"), "OUTSPAN_CLIENT_KEY=" + c.path("tls", name+"-key.pem")}
+		return []string{"OUTSPAN_CLIENT_CERT=" + c.path("tls", name+".pem"),
+			"OUTSPAN_CLIENT_KEY=" + c.path("tls", name+"-key.pem")}
 	}
 	c.must(t, "tls", "ca", "create", "--dir", c.path("tls2"))
 	c.must(t, "tls", "cert", "create", "--dir", c.path("tls2"), "--cli", "me")
@@ -172,9 +178,11 @@ func testStrangers(t *testing.T, c *cluster) {
 	c.unchanged(t, func() {
 		c.cliWith(t, certificate("agent-n1"), "node", "ls").want(t, 3, "agent")
 		c.cliWith(t, certificate("agent-n1"), "node", "drain", "n2").want(t, 3, "agent")
-		foreign := []string{"OUTSPAN_CLIENT_CERT=" + c.path("tls2", "cli-me.pem"), "OUTSPAN_CLIENT_KEY=" + c.path("tls2", "cli-me-key.pem")}
+		foreign := []string{"OUTSPAN_CLIENT_CERT=" + c.path("tls2", "cli-me.pem"),
+			"OUTSPAN_CLIENT_KEY=" + c.path("tls2", "cli-me-key.pem")}
 		c.cliWith(t, foreign, "node", "ls").want(t, 2, "not good under CA file")
-		c.cliWith(t, append(foreign, "OUTSPAN_CACERT="+c.path("tls2", "ca.pem")), "node", "ls").want(t, 3, "signed by another CA")
+		c.cliWith(t, append(foreign, "OUTSPAN_CACERT="+c.path("tls2", "ca.pem")), "node", "ls").
+			want(t, 3, "signed by another CA")
 		c.cliWith(t, []string{"OUTSPAN_CLIENT_CERT=", "OUTSPAN_CLIENT_KEY="}, "node", "ls").want(t, 2, "OUTSPAN_CLIENT_CERT")
 	})
 	address := func(n int) string {
@@ -188,7 +196,8 @@ func testStrangers(t *testing.T, c *cluster) {
 		{"server", "s9", "agent-n1", true, []string{"error:", "server", "agent"}},
 		{"agent", "n9", "cli-me", true, []string{"error:", "agent", "cli"}},
 		{"agent", "n1", "agent-n2", true, []string{"error:", "n1", "n2"}},
-		{"agent", "n1", "agent-n1", false, []string{"name_taken", "outspan node forget"}}, // on another machine than the n1 that is known
+		// on another machine than the n1 that is known
+		{"agent", "n1", "agent-n1", false, []string{"name_taken", "outspan node forget"}},
 	} {
 		t.Run(stranger.name+" with "+stranger.cert, func(t *testing.T) {
 			m := c.newMember(stranger.role, stranger.name, address(200+i))

@@ -18,7 +18,9 @@ func diskFaults() []fault {
 		{name: "full-disk-leader", kind: ofServers, begin: func(s *strike) { s.fill(s.leader()) }},
 		{name: "full-disk-follower", kind: ofServers, begin: func(s *strike) { s.fill(s.follower()) }},
 		{name: "full-disk-agent", kind: ofAgents, begin: func(s *strike) { s.fill(s.agent()) }},
-		{name: "slow-fsync-leader", kind: ofServers, begin: func(s *strike) { s.inject(s.leader(), "fsync,fdatasync", "delay_enter=300ms") }},
+		{name: "slow-fsync-leader", kind: ofServers, begin: func(s *strike) {
+			s.inject(s.leader(), "fsync,fdatasync", "delay_enter=300ms")
+		}},
 		{name: "hung-fsync-leader", kind: ofServers, begin: func(s *strike) { s.hang(s.leader()) }},
 		{name: "hung-fsync-follower", kind: ofServers, begin: func(s *strike) { s.hang(s.follower()) }},
 		{name: "eio-leader", kind: ofServers, begin: func(s *strike) { s.fail(s.leader()) }},
@@ -69,7 +71,8 @@ func (s *strike) inject(m *member, calls, how string) { s.later(m.inject(s.x.t, 
 func (m *member) inject(t *testing.T, calls, how string) (end func()) {
 	t.Helper()
 	out := m.c.path("strace-" + m.name + ".log")
-	cmd := exec.Command("strace", "-f", "-q", "-o", out, "-e", "trace="+calls, "-e", "inject="+calls+":"+how, "-p", fmt.Sprint(m.cmd.Process.Pid))
+	cmd := exec.Command("strace", "-f", "-q", "-o", out, "-e", "trace="+calls, "-e", "inject="+calls+":"+how, "-p",
+		fmt.Sprint(m.cmd.Process.Pid))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := relatives.start(cmd); err != nil {
 		t.Fatalf("strace: %v", err)
@@ -150,7 +153,8 @@ func (s *strike) flip(pattern string) {
 			x.book.violate("S5: %s goes on over flipped bits of %s: %v", m.name, filepath.Base(path), err)
 		}
 	case m.cmd.ProcessState.ExitCode() <= 0 || strings.Contains(said, "fatal error:"):
-		x.book.violate("S5: %s did not refuse flipped bits of %s, it crashed (%v):\n%s", m.name, filepath.Base(path), m.cmd.ProcessState, said)
+		x.book.violate("S5: %s did not refuse flipped bits of %s, it crashed (%v):\n%s", m.name, filepath.Base(path),
+			m.cmd.ProcessState, said)
 	default:
 		x.book.count("servers that refused flipped bits", 1)
 	}

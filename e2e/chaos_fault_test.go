@@ -307,7 +307,8 @@ func machineDies(s *strike) {
 		gap := s.x.kernel.starved()
 		switch took := at.Sub(began); {
 		case len(s.w.strikes) > 1 || gap > time.Second:
-			s.x.book.say("the death of %s is judged by nobody: %d faults, machine stood still for %s", m.name, len(s.w.strikes), gap)
+			s.x.book.say("the death of %s is judged by nobody: %d faults, machine stood still for %s",
+				m.name, len(s.w.strikes), gap)
 		case !marked || took > limit+time.Second:
 			s.x.book.violate("L4: %s died and was marked offline after %s (ever: %t), want %s", m.name, took, marked, limit)
 		default:
@@ -338,7 +339,8 @@ func TestHasEnded(t *testing.T) {
 		ended bool
 	}{{"this server must not go on", true}, {"a failed write", false}} {
 		m := (&cluster{dir: t.TempDir()}).newMember("server", "s1", "127.0.0.1")
-		if err := os.WriteFile(m.logFile(), []byte("[INFO] leading\n[ERROR] "+tt.says+": error=\"the disk hangs\"\n"), 0o600); err != nil {
+		if err := os.WriteFile(m.logFile(), []byte("[INFO] leading\n[ERROR] "+tt.says+": error=\"the disk hangs\"\n"),
+			0o600); err != nil {
 			t.Fatal(err)
 		}
 		m.cmd, m.done = exec.Command("sleep", "1"), make(chan struct{})

@@ -200,7 +200,8 @@ func (k *kernelEye) judgeMemory() {
 			}
 		}
 		if sum > chaosMemory {
-			k.x.book.violate("S1: the hard caps of what runs on %s are %d MiB, it has %d", m.name, sum>>20, int64(chaosMemory)>>20)
+			k.x.book.violate("S1: the hard caps of what runs on %s are %d MiB, it has %d", m.name,
+				sum>>20, int64(chaosMemory)>>20)
 		}
 	}
 }
@@ -229,13 +230,15 @@ func (k *kernelEye) judgeWitness(job string) {
 		first, known := epochs[id]
 		switch {
 		case !known && len(words) > 3 && epoch <= highest:
-			k.x.book.violate("S2: holder %s of %s begins with epoch %d behind %d (instance, epoch, node, uptime):\n%s", id, job, epoch, highest, context)
+			k.x.book.violate("S2: holder %s of %s begins with epoch %d behind %d (instance, epoch, node, uptime):\n%s", id,
+				job, epoch, highest, context)
 		case known && epoch != first:
 			k.x.book.violate("S2: holder %s of %s writes under another epoch than its own:\n%s", id, job, context)
 		case known && k.thawed(id):
 			continue // under its old epoch, before it is fenced
 		case known:
-			k.x.book.violate("S2: holder %s of %s writes again behind %s (instance, epoch, node, uptime):\n%s", id, job, last, context)
+			k.x.book.violate("S2: holder %s of %s writes again behind %s (instance, epoch, node, uptime):\n%s",
+				id, job, last, context)
 		}
 		epochs[id], last, highest = epoch, id, max(highest, epoch)
 	}
@@ -264,7 +267,9 @@ func (k *kernelEye) leaks() error {
 				if err != nil || !info.IsDir() {
 					continue
 				}
-				if !slices.ContainsFunc(slices.Collect(maps.Keys(running)), func(id string) bool { return strings.HasPrefix(filepath.Base(dir), id) }) {
+				if !slices.ContainsFunc(slices.Collect(maps.Keys(running)), func(id string) bool {
+					return strings.HasPrefix(filepath.Base(dir), id)
+				}) {
 					return fmt.Errorf("cgroup %s is of nothing that runs", dir)
 				}
 			}

@@ -20,15 +20,23 @@ import (
 func memberFaults() []fault {
 	return []fault{
 		{name: "transfer-leader", kind: ofServers, begin: transferLeader},
-		{name: "rolling-restart", kind: ofServers, alone: true, begin: func(s *strike) { s.rolling(s.x.c.servers, func(*member) {}) }},
+		{name: "rolling-restart", kind: ofServers, alone: true, begin: func(s *strike) {
+			s.rolling(s.x.c.servers, func(*member) {})
+		}},
 		{name: "rolling-upgrade", kind: ofServers, alone: true, begin: rollingUpgrade},
 		{name: "wiped-server", kind: ofServers, alone: true, begin: func(s *strike) { s.replace(s.follower(), false) }},
 		{name: "replaced-server", kind: ofServers, alone: true, begin: func(s *strike) { s.replace(s.anyServer(), true) }},
-		{name: "replaced-machine", kind: ofAgents, begin: func(s *strike) { s.renew(s.x.c.agents[2+s.x.random.IntN(len(s.x.c.agents)-2)]) }},
+		{name: "replaced-machine", kind: ofAgents, begin: func(s *strike) {
+			s.renew(s.x.c.agents[2+s.x.random.IntN(len(s.x.c.agents)-2)])
+		}},
 		{name: "removed-server", kind: ofServers, alone: true, begin: removeCutOff},
 		{name: "cloned-agent", kind: ofAgents, alone: true, begin: cloneAgent},
-		{name: "snapshot-restore", kind: ofServers, alone: true, rewrites: true, begin: func(s *strike) { s.restoreSnapshot(func() {}) }},
-		{name: "old-snapshot", kind: ofServers, alone: true, rewrites: true, begin: func(s *strike) { s.restoreSnapshot(s.moveMuch) }},
+		{name: "snapshot-restore", kind: ofServers, alone: true, rewrites: true, begin: func(s *strike) {
+			s.restoreSnapshot(func() {})
+		}},
+		{name: "old-snapshot", kind: ofServers, alone: true, rewrites: true, begin: func(s *strike) {
+			s.restoreSnapshot(s.moveMuch)
+		}},
 	}
 }
 
@@ -44,7 +52,8 @@ func otherProgram(t *testing.T) string {
 		t.Fatal(err)
 	}
 	path := filepath.Join(dir, "outspan")
-	cmd := exec.Command("go", "build", "-trimpath", "-ldflags", "-X main.version=other", "-o", path, "github.com/outspan/outspan/cmd/outspan")
+	cmd := exec.Command("go", "build", "-trimpath", "-ldflags", "-X main.version=other", "-o", path,
+		"github.com/outspan/outspan/cmd/outspan")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := relatives.output(cmd, 5*time.Minute); err != nil {
 		t.Fatalf("build the other program: %v\n%s", err, out)
@@ -57,7 +66,8 @@ func transferLeader(s *strike) {
 	s.hit(s.x.c.servers...)
 	for range 3 {
 		to := without(s.x.c.servers, s.x.c.leader(s.x.t))[s.x.random.IntN(chaosServers-1)]
-		a, err := s.x.c.servers[0].ask(http.MethodPost, "/v1/members/transfer-leader", fmt.Sprintf(`{"to":%q}`, to.name), 15*time.Second)
+		a, err := s.x.c.servers[0].ask(http.MethodPost, "/v1/members/transfer-leader",
+			fmt.Sprintf(`{"to":%q}`, to.name), 15*time.Second)
 		s.say("to %s: %d %v", to.name, a.status, err)
 		time.Sleep(time.Second)
 	}

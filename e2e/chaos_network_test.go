@@ -48,7 +48,9 @@ func networkFaults() []fault {
 		{name: "duplicates-server", kind: ofNetwork, begin: func(s *strike) { s.duplicate(s.anyServer()) }},
 		{name: "isolate-agent", kind: ofAgents, begin: func(s *strike) { s.isolate(s.agent()) }},
 		{name: "agent-without-servers", kind: ofAgents, begin: func(s *strike) { s.cut(s.agent(), s.x.c.servers) }},
-		{name: "agent-without-leader", kind: ofAgents, begin: func(s *strike) { s.cut(s.agent(), []*member{s.x.c.leader(s.x.t)}) }},
+		{name: "agent-without-leader", kind: ofAgents, begin: func(s *strike) {
+			s.cut(s.agent(), []*member{s.x.c.leader(s.x.t)})
+		}},
 		{name: "agent-without-gossip", kind: ofAgents, begin: func(s *strike) {
 			m := s.agent()
 			s.cut(m, without(s.x.c.members(), m), "-p", "udp")
@@ -57,7 +59,10 @@ func networkFaults() []fault {
 			m := s.agent()
 			s.cut(m, without(s.x.c.members(), m), "-p", "tcp")
 		}},
-		{name: "deaf-agent", kind: ofAgents, begin: func(s *strike) { m := s.agent(); s.lose(m, without(s.x.c.members(), m)) }},
+		{name: "deaf-agent", kind: ofAgents, begin: func(s *strike) {
+			m := s.agent()
+			s.lose(m, without(s.x.c.members(), m))
+		}},
 		{name: "lossy-agent", kind: ofAgents, begin: func(s *strike) { s.lossy(s.agent()) }},
 		{name: "slow-agent", kind: ofAgents, begin: func(s *strike) { s.slow(s.agent()) }},
 		{name: "mass-cut", kind: ofNetwork, alone: true, hurtsUsers: true, begin: massCut},
@@ -137,7 +142,8 @@ func (x *chaos) netem(s *strike, m *member, how ...string) bool {
 
 func kernelHasNetem(x *chaos) bool {
 	return hasNetem(func() bool {
-		_, err := relatives.output(exec.Command("nsenter", "--net="+x.guest, "--", "tc", "qdisc", "add", "dev", "lo", "root", "netem", "loss", "0%"), 10*time.Second)
+		_, err := relatives.output(exec.Command("nsenter", "--net="+x.guest, "--", "tc", "qdisc", "add", "dev", "lo", "root",
+			"netem", "loss", "0%"), 10*time.Second)
 		if err != nil {
 			x.book.count("netem missing in this kernel: loss by iptables, delay by a thin line, no reordering", 1)
 		}
@@ -157,12 +163,14 @@ var hasNetem = func() func(func() bool) bool {
 
 // traffic sets the queue of what a member sends.
 func (s *strike) traffic(m *member, how ...string) {
-	args := slices.Concat([]string{"--net=" + s.x.c.network.space(m), "--", "tc", "qdisc", "add", "dev", "eth0", "root"}, how)
+	args := slices.Concat([]string{"--net=" + s.x.c.network.space(m), "--", "tc", "qdisc", "add", "dev", "eth0", "root"},
+		how)
 	if out, err := relatives.output(exec.Command("nsenter", args...), 10*time.Second); err != nil {
 		s.x.t.Fatalf("tc %v at %s: %v\n%s", how, m.name, err, out)
 	}
 	s.later(func() {
-		_, err := relatives.output(exec.Command("nsenter", "--net="+s.x.c.network.space(m), "--", "tc", "qdisc", "del", "dev", "eth0", "root"), 10*time.Second)
+		_, err := relatives.output(exec.Command("nsenter", "--net="+s.x.c.network.space(m), "--", "tc", "qdisc", "del", "dev",
+			"eth0", "root"), 10*time.Second)
 		if err != nil {
 			s.x.t.Errorf("end of the queue at %s: %v", m.name, err)
 		}

@@ -54,7 +54,8 @@ type chaosProbe struct {
 
 const (
 	probeEvery = 50 * time.Millisecond
-	probeStall = 500 * time.Millisecond // a machine that stands still for so long, twice in a row, has used up a drain_delay of 1 s
+	// a machine that stands still for so long, twice in a row, has used up a drain_delay of 1 s
+	probeStall = 500 * time.Millisecond
 )
 
 // stall is a time in which the machine let nothing run.
@@ -73,14 +74,18 @@ func (l lostProbe) String() string {
 // duringStall reports whether the machine stood still shortly before a request, or while it was under way: an
 // instance's drain_delay may have passed then without anybody having been able to use it.
 func (p *chaosProbe) duringStall(l lostProbe) bool {
-	return slices.ContainsFunc(p.stalls, func(s stall) bool { return s.from.Before(l.end) && s.to.After(l.at.Add(-time.Second)) })
+	return slices.ContainsFunc(p.stalls, func(s stall) bool {
+		return s.from.Before(l.end) && s.to.After(l.at.Add(-time.Second))
+	})
 }
 
 func probeService(x *chaos) *chaosProbe {
 	p := &chaosProbe{x: x, quit: make(chan struct{})}
-	p.client = &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
-		return dialIn(ctx, x.guest, network, address)
-	}}}
+	p.client = &http.Client{Timeout: 10 * time.Second,
+		Transport: &http.Transport{DisableKeepAlives: true,
+			DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+				return dialIn(ctx, x.guest, network, address)
+			}}}
 	p.done.Go(func() {
 		var each sync.WaitGroup
 		defer each.Wait()
@@ -145,7 +150,8 @@ func (p *chaosProbe) judge(w *window) {
 		return
 	}
 	if w.onlyServers() {
-		p.x.book.violate("P14: %d requests failed in window %d (%s), which hurts servers only: %v", len(lost), w.number, w.name, lost[:min(5, len(lost))])
+		p.x.book.violate("P14: %d requests failed in window %d (%s), which hurts servers only: %v", len(lost), w.number,
+			w.name, lost[:min(5, len(lost))])
 	}
 }
 
@@ -159,7 +165,8 @@ func (p *chaosProbe) watchLeader() {
 		case <-time.After(300 * time.Millisecond):
 		}
 		for _, s := range p.x.c.servers {
-			if a, err := s.ask(http.MethodGet, "/readyz?leader=1", "", time.Second); err == nil && a.status == http.StatusOK && s.name != led {
+			if a, err := s.ask(http.MethodGet, "/readyz?leader=1", "", time.Second); err == nil &&
+				a.status == http.StatusOK && s.name != led {
 				if led != "" {
 					p.x.book.count("failovers", 1)
 				}

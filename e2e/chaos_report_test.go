@@ -18,14 +18,17 @@ func (b *book) zeros() string {
 		id, _, _ := strings.Cut(text, ":")
 		found[id]++
 	}
-	return fmt.Sprintf("lost acknowledged commands %d, budget violations %d, double holders %d, diverged servers %d, unlinearizable histories %d, other violations %d",
-		found["S4"], found["S3"], found["S2"], found["S5"], found["LIN"], len(b.wrong)-found["S2"]-found["S3"]-found["S4"]-found["S5"]-found["LIN"])
+	return fmt.Sprintf("lost acknowledged commands %d, budget violations %d, double holders %d, diverged servers %d, "+
+		"unlinearizable histories %d, other violations %d",
+		found["S4"], found["S3"], found["S2"], found["S5"], found["LIN"],
+		len(b.wrong)-found["S2"]-found["S3"]-found["S4"]-found["S5"]-found["LIN"])
 }
 
 // report prints the figures; after a failure also what was done and when.
 func (x *chaos) report() {
 	x.book.mu.Lock()
-	lines, wrong, counts, most := slices.Clone(x.book.lines), slices.Clone(x.book.wrong), maps.Clone(x.book.counts), maps.Clone(x.book.most)
+	lines, wrong, counts, most := slices.Clone(x.book.lines), slices.Clone(x.book.wrong), maps.Clone(x.book.counts),
+		maps.Clone(x.book.most)
 	x.book.mu.Unlock()
 	for _, text := range wrong {
 		x.t.Errorf("%s", text)
@@ -34,7 +37,8 @@ func (x *chaos) report() {
 		x.t.Logf("what was done:\n%s", strings.Join(lines, "\n"))
 	}
 	var text strings.Builder
-	fmt.Fprintf(&text, "chaos: %s with OUTSPAN_SEED=%d: %s\n", time.Since(x.book.began).Round(time.Second), x.seed, x.book.zeros())
+	fmt.Fprintf(&text, "chaos: %s with OUTSPAN_SEED=%d: %s\n", time.Since(x.book.began).Round(time.Second),
+		x.seed, x.book.zeros())
 	var kinds, rest []string
 	total := 0
 	for _, name := range slices.Sorted(maps.Keys(counts)) {

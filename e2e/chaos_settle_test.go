@@ -31,7 +31,9 @@ func (x *chaos) settle(w *window) {
 	x.judgeHistory(w)
 	x.work.gate.Lock()
 	defer x.work.gate.Unlock()
-	x.wait("L2: all nodes online, without a hold", chaosPatience, func() error { return errors.Join(x.nodesOnline(), x.noHold()) })
+	x.wait("L2: all nodes online, without a hold", chaosPatience, func() error {
+		return errors.Join(x.nodesOnline(), x.noHold())
+	})
 	x.wait("L2: the end of all drains", 30*time.Second+chaosPatience, func() error { return x.noDrain() })
 	for _, m := range x.c.agents {
 		x.person(http.MethodPost, "/v1/nodes/"+m.name+"/uncordon", "{}")
@@ -72,7 +74,8 @@ func (x *chaos) judgeHistory(w *window) {
 		x.book.violate("LIN: the history of window %d (%s) can't be explained", w.number, w.name)
 	}
 	for _, node := range r.load.Nodes {
-		x.person(http.MethodPost, "/v1/nodes/"+node+"/label", fmt.Sprintf(`{"labels":{"%[1]s0":"","%[1]s1":""}}`, r.load.Name))
+		x.person(http.MethodPost, "/v1/nodes/"+node+"/label",
+			fmt.Sprintf(`{"labels":{"%[1]s0":"","%[1]s1":""}}`, r.load.Name))
 	}
 }
 
@@ -277,7 +280,8 @@ var ages = regexp.MustCompile(`"(last_seen|seen_by|next_allowed|until)":("[^"]*"
 
 // sameState compares what the servers tell of the replicated state, each of its own copy, at one index.
 func (x *chaos) sameState() error {
-	for _, path := range []string{"/v1/nodes", "/v1/jobs", "/v1/instances?all=true", "/v1/drains", "/v1/budgets", "/v1/deployments", "/v1/volumes", "/v1/settings"} {
+	for _, path := range []string{"/v1/nodes", "/v1/jobs", "/v1/instances?all=true", "/v1/drains", "/v1/budgets",
+		"/v1/deployments", "/v1/volumes", "/v1/settings"} {
 		var first, from string
 		for _, s := range x.c.servers {
 			if !s.running() {
@@ -326,7 +330,9 @@ func (w *workload) checkMarks() {
 	defer w.mu.Unlock()
 	for label, m := range w.marks {
 		var n nodeView
-		if err := within(chaosPatience, func() error { return w.x.get("/v1/nodes/"+m.node+"?consistency=consistent", &n) }); err != nil {
+		if err := within(chaosPatience, func() error {
+			return w.x.get("/v1/nodes/"+m.node+"?consistency=consistent", &n)
+		}); err != nil {
 			w.x.book.violate("S4: no consistent read: %v", err)
 			return
 		}

@@ -158,7 +158,8 @@ func (s *story) allocated(e toldEvent, id string) {
 	if s.instances[id] != nil || s.ended[id] != "" {
 		s.x.book.violate("S9: instance %s is allocated again by %s", id, e.ID)
 	}
-	i := &toldInstance{group: e.Data["group"], slot: e.Data["slot"], node: e.Data["node"], replaces: e.Data["replaces"], desired: "running", observed: "pending"}
+	i := &toldInstance{group: e.Data["group"], slot: e.Data["slot"], node: e.Data["node"], replaces: e.Data["replaces"],
+		desired: "running", observed: "pending"}
 	for other, o := range s.instances {
 		if i.replaces != "" && o.replaces == i.replaces && o.wanted() && o.observed != "failed" && other != id {
 			s.x.book.violate("S7: instance %s has two replacements, %s and %s (%s)", i.replaces, other, id, e.ID)
@@ -178,7 +179,8 @@ func (s *story) allocated(e toldEvent, id string) {
 }
 
 // budgeted are the causes of stops that a budget limits.
-var budgeted = []string{"node_draining", "user_requested", "preempted", "rebalance", "affinity", "role_replacement", "rollout"}
+var budgeted = []string{"node_draining", "user_requested", "preempted", "rebalance", "affinity",
+	"role_replacement", "rollout"}
 
 // desired judges S3 at each voluntary stop of something ready, and S8.
 func (s *story) desired(e toldEvent, id string) {
@@ -197,8 +199,10 @@ func (s *story) desired(e toldEvent, id string) {
 		ready += one(o.group == i.group && o.ready())
 	}
 	least := minReady[i.group]
-	if i.ready() && slices.Contains(budgeted, e.Cause) && ready-1 < least && !strings.HasPrefix(e.Data["reason"], "budget bypassed") {
-		s.x.book.violate("S3: %s is stopped for %s with %d ready of %s, which needs %d (%s %v)", id, e.Cause, ready, i.group, least, e.ID, e.Data)
+	if i.ready() && slices.Contains(budgeted, e.Cause) && ready-1 < least &&
+		!strings.HasPrefix(e.Data["reason"], "budget bypassed") {
+		s.x.book.violate("S3: %s is stopped for %s with %d ready of %s, which needs %d (%s %v)", id, e.Cause, ready,
+			i.group, least, e.ID, e.Data)
 	}
 	if i.ready() && slices.Contains(budgeted, e.Cause) {
 		s.count("voluntary stops", 1)
@@ -242,7 +246,8 @@ func (s *story) wentOffline(e toldEvent) {
 		s.x.book.say("%s was marked offline while this machine stood still for %s: not judged", m.name, gap)
 		return
 	}
-	s.x.book.violate("S13: %s is marked offline in window %d (%s), which does not touch it (%s)", m.name, w.number, w.name, e.ID)
+	s.x.book.violate("S13: %s is marked offline in window %d (%s), which does not touch it (%s)",
+		m.name, w.number, w.name, e.ID)
 }
 
 // offlineAt is when a node was marked offline in this window.
@@ -300,7 +305,8 @@ func (s *story) remember(from *member) (memory, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	m := memory{last: s.last, index: s.index, ended: maps.Clone(s.ended), requests: maps.Clone(s.requests), hold: s.hold, instances: map[string]*toldInstance{}}
+	m := memory{last: s.last, index: s.index, ended: maps.Clone(s.ended), requests: maps.Clone(s.requests), hold: s.hold,
+		instances: map[string]*toldInstance{}}
 	for id, i := range s.instances {
 		kept := *i
 		m.instances[id] = &kept

@@ -32,7 +32,8 @@ var (
 )
 
 // A process that is killed again and again is started again and again.
-const stubborn = "    restart {\n      attempts = 1000\n      interval = \"10m\"\n      delay    = \"200ms\"\n    }\n    reschedule {\n      attempts = 1000\n      interval = \"10m\"\n    }\n"
+const stubborn = "    restart {\n      attempts = 1000\n      interval = \"10m\"\n" +
+	"      delay    = \"200ms\"\n    }\n    reschedule {\n      attempts = 1000\n      interval = \"10m\"\n    }\n"
 
 // holder is the job of an exclusive group. What it runs writes its name into a file that all nodes share.
 const holderJob = `job %q {
@@ -75,7 +76,8 @@ type workload struct {
 type mark struct{ node, label, acked string }
 
 func newWorkload(x *chaos) *workload {
-	w := &workload{x: x, quit: make(chan struct{}), specs: map[string]map[string]any{}, marks: map[string]mark{}, churn: map[string]int{}, web: chaosCounts["web"]}
+	w := &workload{x: x, quit: make(chan struct{}), specs: map[string]map[string]any{}, marks: map[string]mark{},
+		churn: map[string]int{}, web: chaosCounts["web"]}
 	x.t.Helper()
 	if err := os.Mkdir(x.c.path("witness"), 0o777); err != nil {
 		x.t.Fatal(err)
@@ -85,11 +87,17 @@ func newWorkload(x *chaos) *workload {
 			x.t.Fatal(err)
 		}
 	}
-	volume := "    volume \"data\" {\n      kind = \"local\"\n      path = \"" + x.c.path("place") + "\"\n    }\n    constraint {\n      attribute = \"node.name\"\n      value     = \"n1\"\n    }\n"
+	volume := "    volume \"data\" {\n      kind = \"local\"\n      path = \"" + x.c.path("place") +
+		"\"\n    }\n    constraint {\n      attribute = \"node.name\"\n      value     = \"n1\"\n    }\n"
 	c, stop := x.c, "    stop {\n      grace = \"3s\"\n    }\n"
-	w.learn("web", job{name: "web", count: chaosCounts["web"], expose: chaosPort, more: "    budget { min_ready = 4 }\n" + stop + stubborn}.hcl(c.bin))
-	w.learn("pool", job{name: "pool", count: chaosCounts["pool"], args: []string{"--boot", "500ms"}, more: "    budget { min_ready = 2 }\n" + stop + stubborn}.hcl(c.bin))
-	w.learn("solo", fmt.Sprintf(holderJob, "solo", chaosCounts["solo"], x.witness("solo"), "    exclusive {\n      lease = \"10s\"\n    }\n", stubborn))
+	w.learn("web",
+		job{name: "web", count: chaosCounts["web"], expose: chaosPort,
+			more: "    budget { min_ready = 4 }\n" + stop + stubborn}.hcl(c.bin))
+	w.learn("pool", job{name: "pool", count: chaosCounts["pool"], args: []string{"--boot", "500ms"},
+		more: "    budget { min_ready = 2 }\n" + stop + stubborn}.hcl(c.bin))
+	w.learn("solo",
+		fmt.Sprintf(holderJob, "solo", chaosCounts["solo"], x.witness("solo"),
+			"    exclusive {\n      lease = \"10s\"\n    }\n", stubborn))
 	w.learn("base", fmt.Sprintf(holderJob, "base", chaosCounts["base"], x.witness("base"), volume, stubborn))
 	w.learn("churn", job{name: "churn", count: 1, more: stop + stubborn}.hcl(c.bin))
 	w.learn(ledgerJob, job{name: ledgerJob, count: 0}.hcl(c.bin))
@@ -103,7 +111,8 @@ func (x *chaos) witness(job string) string { return filepath.Join(x.c.path("witn
 func (w *workload) learn(name, text string) {
 	w.x.t.Helper()
 	var spec map[string]any
-	if err := json.Unmarshal([]byte(w.x.c.must(w.x.t, "job", "validate", w.x.c.writeText(w.x.t, name+".hcl", text), "--json")), &spec); err != nil {
+	if err := json.Unmarshal([]byte(w.x.c.must(w.x.t, "job", "validate", w.x.c.writeText(w.x.t, name+".hcl", text),
+		"--json")), &spec); err != nil {
 		w.x.t.Fatal(err)
 	}
 	w.specs[name] = spec
@@ -210,7 +219,8 @@ func (w *workload) order(random *rand.Rand, method, path, body string) fate {
 		f.unknown, f.status, f.body = false, a.status, string(a.body)
 		return f
 	}
-	w.x.book.violate("L1: the outcome of %s %s (request %s) was not to be learned in %s: %s", method, path, f.request, 2*chaosPatience, f.body)
+	w.x.book.violate("L1: the outcome of %s %s (request %s) was not to be learned in %s: %s", method, path,
+		f.request, 2*chaosPatience, f.body)
 	return f
 }
 
@@ -226,9 +236,10 @@ func (m *member) ask(method, path, body string, limit time.Duration) (answered, 
 	if body != "" {
 		r.Header.Set("Content-Type", "application/json")
 	}
-	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", m.socket())
-	}}
+	transport := &http.Transport{DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", m.socket())
+		}}
 	return ask(&http.Client{Transport: transport}, r)
 }
 
@@ -274,7 +285,8 @@ func (w *workload) churnJobs(random *rand.Rand) {
 			state = 1
 		}
 	case random.IntN(2) == 0:
-		if n := 1 + random.IntN(3); w.order(random, http.MethodPost, "/v1/jobs/"+name+"/scale", fmt.Sprintf(`{"count":%d}`, n)).done {
+		if n := 1 +
+			random.IntN(3); w.order(random, http.MethodPost, "/v1/jobs/"+name+"/scale", fmt.Sprintf(`{"count":%d}`, n)).done {
 			state = n
 		}
 	default:
@@ -306,7 +318,8 @@ func (w *workload) changeWeb(random *rand.Rand) {
 // evict asks for the eviction of some instance; the budget decides.
 func (w *workload) evict(random *rand.Rand) {
 	var l struct{ Items []instanceView }
-	a, err := w.x.c.servers[random.IntN(len(w.x.c.servers))].ask(http.MethodGet, "/v1/instances?job="+[]string{"web", "pool", "solo"}[random.IntN(3)], "", 3*time.Second)
+	a, err := w.x.c.servers[random.IntN(len(w.x.c.servers))].ask(http.MethodGet,
+		"/v1/instances?job="+[]string{"web", "pool", "solo"}[random.IntN(3)], "", 3*time.Second)
 	if err != nil || json.Unmarshal(a.body, &l) != nil || len(l.Items) == 0 {
 		return
 	}

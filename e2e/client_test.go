@@ -44,7 +44,8 @@ func (c *cluster) environment() []string {
 	}
 	return []string{
 		"OUTSPAN_ADDR=" + strings.Join(addresses, ","), "OUTSPAN_CACERT=" + c.path("tls", "ca.pem"),
-		"OUTSPAN_CLIENT_CERT=" + c.path("tls", "cli-me.pem"), "OUTSPAN_CLIENT_KEY=" + c.path("tls", "cli-me-key.pem"), "NO_COLOR=1",
+		"OUTSPAN_CLIENT_CERT=" + c.path("tls", "cli-me.pem"),
+		"OUTSPAN_CLIENT_KEY=" + c.path("tls", "cli-me-key.pem"), "NO_COLOR=1",
 	}
 }
 
@@ -134,9 +135,10 @@ func (m *member) request(method, path string, body io.Reader, header http.Header
 	if header != nil {
 		r.Header = header
 	}
-	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", m.socket())
-	}}
+	transport := &http.Transport{DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", m.socket())
+		}}
 	return ask(&http.Client{Transport: transport}, r)
 }
 

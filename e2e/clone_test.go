@@ -9,7 +9,8 @@ import (
 )
 
 // quorum is a role whose members nothing ends by itself, and of each of which only one may run.
-const quorum = "    role = \"quorum\"\n    role_check {\n      exec     = [\"/bin/echo\", \"{}\"]\n      interval = \"1s\"\n    }\n"
+const quorum = "    role = \"quorum\"\n" +
+	"    role_check {\n      exec     = [\"/bin/echo\", \"{}\"]\n      interval = \"1s\"\n    }\n"
 
 // A machine is copied with its data directory, and the copy is started at another address. Its agent is refused, says
 // by whom the node is in use, and disturbs nothing, however often it asks.

@@ -207,7 +207,8 @@ func (m *member) settings() map[string]string {
 		s["limits"] = "requests_per_second = 1000" // the tests look often
 		return s
 	}
-	s["agent"] = fmt.Sprintf("servers = %s\n  cgroup_root = %q\n  capacity {\n    memory = %q\n  }", quoted(c.servers, "7640"), c.name, c.options.memory)
+	s["agent"] = fmt.Sprintf("servers = %s\n  cgroup_root = %q\n  capacity {\n    memory = %q\n  }",
+		quoted(c.servers, "7640"), c.name, c.options.memory)
 	return s
 }
 

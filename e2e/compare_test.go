@@ -57,7 +57,8 @@ func TestCompare(t *testing.T) {
 	if !strings.Contains(r.out, "DIFFERS") {
 		t.Errorf("it does not stand out: %v", r)
 	}
-	if text := c.must(t, "status"); !strings.Contains(text, "server "+wrong.name) || !strings.Contains(text, "it had another state than this server") {
+	if text := c.must(t, "status"); !strings.Contains(text, "server "+wrong.name) ||
+		!strings.Contains(text, "it had another state than this server") {
 		t.Errorf("the status does not tell:\n%s", text)
 	}
 	for range 2 { // as a supervisor does
@@ -164,7 +165,8 @@ func (m *member) reports(t *testing.T) {
 	if err := json.Unmarshal(text, &report); err != nil {
 		t.Fatal(err)
 	}
-	if report.Name != m.name || report.Index == 0 || report.Digest == report.Majority || len(report.Agreeing) != 2 || len(report.Tables) != 1 || report.Tables[0].Name != "nodes" {
+	if report.Name != m.name || report.Index == 0 || report.Digest == report.Majority || len(report.Agreeing) != 2 ||
+		len(report.Tables) != 1 || report.Tables[0].Name != "nodes" {
 		t.Errorf("it reports\n%s", text)
 	}
 	var kept struct {

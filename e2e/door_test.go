@@ -41,7 +41,8 @@ func TestAgentUpgrade(t *testing.T) {
 	m.start(t)
 	c.waitEligible(t, m)
 	pause()
-	if text, err := os.ReadFile(m.logFile()); err != nil || strings.Count(string(text), "the agent's last run ended without a shutdown") != 1 {
+	if text, err := os.ReadFile(m.logFile()); err != nil ||
+		strings.Count(string(text), "the agent's last run ended without a shutdown") != 1 {
 		t.Errorf("its log does not tell once that it was killed once (%v)", err)
 	}
 	if now := c.doorsOf(m); len(first) != 1 || !slices.Equal(now, first) {
@@ -100,7 +101,8 @@ func TestAgentUpgrade(t *testing.T) {
 // otherVersion builds the program with another version.
 func otherVersion(t *testing.T, path string) string {
 	t.Helper()
-	cmd := exec.Command("go", "build", "-trimpath", "-ldflags", "-X main.version=newer", "-o", path, "github.com/outspan/outspan/cmd/outspan")
+	cmd := exec.Command("go", "build", "-trimpath", "-ldflags", "-X main.version=newer", "-o", path,
+		"github.com/outspan/outspan/cmd/outspan")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := relatives.output(cmd, 5*time.Minute); err != nil {
 		t.Fatalf("build the program: %v\n%s", err, out)

@@ -49,7 +49,8 @@ func testDrain(t *testing.T, c *cluster) {
 	const count, minReady = 12, 11
 	n1 := c.agents[0]
 	port := c.freePort(t)
-	c.run(t, job{name: "web", count: count, args: []string{"--boot", "300ms"}, expose: port, more: fmt.Sprintf("    budget { min_ready = %d }", minReady)})
+	c.run(t, job{name: "web", count: count, args: []string{"--boot", "300ms"}, expose: port,
+		more: fmt.Sprintf("    budget { min_ready = %d }", minReady)})
 	before := c.instancesOf("web", n1)
 	if len(before) != count/4 {
 		t.Fatalf("n1 runs %d instances, want %d", len(before), count/4)
@@ -65,18 +66,21 @@ func testDrain(t *testing.T, c *cluster) {
 	if !slices.Equal(reply.Started, []string{"n1"}) || len(reply.Rejected) > 0 || reply.Drain == "" {
 		t.Errorf("the reply names started %v, rejected %v, drain %q", reply.Started, reply.Rejected, reply.Drain)
 	}
-	if reply.Result == nil || reply.Result.Phase != "drained" || reply.Result.Nodes[0].Phase != "drained" || reply.Result.Message != "kernel update" {
+	if reply.Result == nil || reply.Result.Phase != "drained" || reply.Result.Nodes[0].Phase != "drained" ||
+		reply.Result.Message != "kernel update" {
 		t.Errorf("the drain ended as %+v", reply.Result)
 	}
 	if left.err != nil || len(left.processes) > 0 {
-		t.Errorf("when the drain was shown as drained, the kernel still showed processes %v of n1 (%v)", left.processes, left.err)
+		t.Errorf("when the drain was shown as drained, the kernel still showed processes %v of n1 (%v)",
+			left.processes, left.err)
 	}
 	t.Logf("drain of %d instances: %v, %v", len(before), samples, probes)
 	if samples.samples == 0 || samples.ready < minReady {
 		t.Errorf("ready fell below min_ready %d: %v\n%s", minReady, samples, samples.atLeast)
 	}
 	if samples.alive < minReady || samples.most > count+len(before) {
-		t.Errorf("the kernel counted %d to %d instances, want %d to %d", samples.alive, samples.most, minReady, count+len(before))
+		t.Errorf("the kernel counted %d to %d instances, want %d to %d", samples.alive, samples.most,
+			minReady, count+len(before))
 	}
 	probes.perfect(t)
 	c.checkDrainOrder(t, reply, before)
@@ -189,7 +193,8 @@ func testDrainWithoutRoom(t *testing.T, c *cluster) {
 	}
 	waitFor(t, "the blocker in the drain's status", 3*time.Second, func() error {
 		n := c.drain(t, reply.Drain).Nodes[0]
-		if len(n.Blockers) != 1 || n.Blockers[0].Code != blocker || n.Blockers[0].Unblock == "" || len(n.Remaining) != 1 || n.Remaining[0].Blocker != blocker {
+		if len(n.Blockers) != 1 || n.Blockers[0].Code != blocker || n.Blockers[0].Unblock == "" || len(n.Remaining) != 1 ||
+			n.Remaining[0].Blocker != blocker {
 			return fmt.Errorf("%+v", n)
 		}
 		return nil
@@ -214,7 +219,9 @@ func testDrainWithoutRoom(t *testing.T, c *cluster) {
 // What ignores SIGTERM is killed after grace and reported.
 // proves P13, P15, P36
 func testDrainStubborn(t *testing.T, c *cluster) {
-	c.run(t, job{name: "deaf", count: 1, args: []string{"--ignore-term"}, more: "    stop {\n      grace       = \"1500ms\"\n      drain_delay = \"200ms\"\n    }"})
+	c.run(t,
+		job{name: "deaf", count: 1, args: []string{"--ignore-term"},
+			more: "    stop {\n      grace       = \"1500ms\"\n      drain_delay = \"200ms\"\n    }"})
 	old := c.living(t, "deaf")[0]
 	c.must(t, "node", "drain", old.Node)
 	if left := c.empty(c.member(old.Node)); len(left) > 0 {
@@ -235,7 +242,8 @@ func testDrainStubborn(t *testing.T, c *cluster) {
 	if took < 1500*time.Millisecond || took > 10*time.Second {
 		t.Errorf("it was stopped %s after its drain began, want the grace of 1.5 s and little more", took)
 	}
-	if got := c.instance(t, old.ID); got.Observed != "stopped" || !strings.Contains(got.Reason, "kill") || got.ExitCode == nil || *got.ExitCode != 137 {
+	if got := c.instance(t, old.ID); got.Observed != "stopped" || !strings.Contains(got.Reason, "kill") ||
+		got.ExitCode == nil || *got.ExitCode != 137 {
 		t.Errorf("how it is reported: %+v", got)
 	}
 }
@@ -244,21 +252,26 @@ func testDrainStubborn(t *testing.T, c *cluster) {
 // lets the drain end.
 // proves P7, P8, P9, P10, P11
 func testDrainLocalVolume(t *testing.T, c *cluster) {
-	c.run(t, job{name: "db", count: 1, more: "    volume \"data\" {\n      kind = \"local\"\n      path = \"" + c.path("place") + "\"\n    }"})
+	c.run(t,
+		job{name: "db", count: 1, more: "    volume \"data\" {\n      kind = \"local\"\n      path = \"" +
+			c.path("place") + "\"\n    }"})
 	db := c.living(t, "db")[0]
 	home := c.member(db.Node)
 	before := identities(c.instancesOf("db"))
 
 	var reply drainReply
 	c.mustJSON(t, &reply, "node", "drain", home.name, "--detach")
-	if len(reply.Forecast) != 1 || reply.Forecast[0].Class != "stateful" || reply.Forecast[0].Action != "leave" || reply.Forecast[0].Blocker != "volume_local" {
+	if len(reply.Forecast) != 1 || reply.Forecast[0].Class != "stateful" || reply.Forecast[0].Action != "leave" ||
+		reply.Forecast[0].Blocker != "volume_local" {
 		t.Errorf("forecast: %+v", reply.Forecast)
 	}
 	n := c.drain(t, reply.Drain).Nodes[0]
-	if len(n.Blockers) != 1 || n.Blockers[0].Code != "volume_local" || n.Blockers[0].Instance != db.ID || !strings.Contains(n.Blockers[0].Volume, "data") {
+	if len(n.Blockers) != 1 || n.Blockers[0].Code != "volume_local" || n.Blockers[0].Instance != db.ID ||
+		!strings.Contains(n.Blockers[0].Volume, "data") {
 		t.Errorf("blockers: %+v", n.Blockers)
 	}
-	if r := c.cli(t, "drain", "status", reply.Drain); !strings.Contains(r.out, "volume_local") || !strings.Contains(r.out, db.ID) || !strings.Contains(r.out, "ack-blockers") {
+	if r := c.cli(t, "drain", "status", reply.Drain); !strings.Contains(r.out, "volume_local") ||
+		!strings.Contains(r.out, db.ID) || !strings.Contains(r.out, "ack-blockers") {
 		t.Errorf("the status does not tell instance, blocker and what would unblock it: %v", r)
 	}
 	if r := c.cli(t, "drain", "watch", reply.Drain, "--timeout", "1s"); r.code != 23 {

@@ -42,7 +42,10 @@ func testEvict(t *testing.T, c *cluster) {
 // proves R22
 func testEvictRate(t *testing.T, c *cluster) {
 	const window = 8 * time.Second
-	c.run(t, job{name: "web", count: 3, more: "    budget {\n      min_ready = 1\n      rate {\n        max    = 1\n        window = \"8s\"\n      }\n    }"})
+	c.run(t,
+		job{name: "web", count: 3,
+			more: "    budget {\n      min_ready = 1\n" +
+				"      rate {\n        max    = 1\n        window = \"8s\"\n      }\n    }"})
 	all := c.living(t, "web")
 	began := time.Now()
 	c.must(t, "instance", "evict", all[0].ID)

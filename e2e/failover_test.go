@@ -94,7 +94,8 @@ func testLeaderKilledInDrain(t *testing.T, c *cluster) {
 	port := c.freePort(t)
 	c.run(t, job{
 		name: "web", count: count, args: []string{"--boot", "500ms"}, expose: port,
-		more: fmt.Sprintf("    budget {\n      min_ready = %d\n      rate {\n        max    = 1\n        window = %q\n      }\n    }", minReady, window),
+		more: fmt.Sprintf("    budget {\n      min_ready = %d\n      rate {\n        max    = 1\n"+
+			"        window = %q\n      }\n    }", minReady, window),
 	})
 	old := c.instancesOf("web", n1)
 	if len(old) < 3 {
@@ -135,7 +136,8 @@ func testLeaderKilledInDrain(t *testing.T, c *cluster) {
 		t.Errorf("n1 is drained, and the kernel shows processes %v", left)
 	}
 	after := c.drain(t, reply.Drain)
-	if after.ID != before.ID || !after.Nodes[0].Deadline.Equal(*before.Nodes[0].Deadline) || !after.Nodes[0].StartedAt.Equal(*before.Nodes[0].StartedAt) {
+	if after.ID != before.ID || !after.Nodes[0].Deadline.Equal(*before.Nodes[0].Deadline) ||
+		!after.Nodes[0].StartedAt.Equal(*before.Nodes[0].StartedAt) {
 		t.Errorf("the drain changed: before %+v, after %+v", before, after)
 	}
 	if all := list[drainView](t, c, "/v1/drains"); len(all) != drains+1 {
@@ -155,7 +157,8 @@ func (c *cluster) checkStops(t *testing.T, old map[string][]process, killed time
 	t.Helper()
 	var stops []time.Time
 	for _, e := range c.events(t) {
-		if e.Type == "instance.desired_state_changed" && e.Data["after"] == "draining" && old[strings.TrimPrefix(e.Subject, "instance/")] != nil {
+		if e.Type == "instance.desired_state_changed" && e.Data["after"] == "draining" &&
+			old[strings.TrimPrefix(e.Subject, "instance/")] != nil {
 			stops = append(stops, e.Time)
 		}
 	}
@@ -170,7 +173,8 @@ func (c *cluster) checkStops(t *testing.T, old map[string][]process, killed time
 	}
 	t.Logf("the drain went on %s after the leader was killed", resumed)
 	if resumed < 0 || resumed > 5*time.Second {
-		t.Errorf("the drain went on %s after the leader was killed, want within 5 s: stops at %v, killed at %v", resumed, stops, killed)
+		t.Errorf("the drain went on %s after the leader was killed, want within 5 s: stops at %v, killed at %v",
+			resumed, stops, killed)
 	}
 }
 
@@ -223,7 +227,8 @@ func testAllServersKilled(t *testing.T, c *cluster) {
 func (c *cluster) checkUndisturbed(t *testing.T, job string, before []instanceView, event int) {
 	t.Helper()
 	for _, was := range before {
-		if is := c.instance(t, was.ID); is.Node != was.Node || is.Desired != "running" || !is.Ready || is.Restarts != was.Restarts {
+		if is := c.instance(t, was.ID); is.Node != was.Node || is.Desired != "running" || !is.Ready ||
+			is.Restarts != was.Restarts {
 			t.Errorf("instance %s was %+v and is %+v", was.ID, was, is)
 		}
 	}

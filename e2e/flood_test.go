@@ -107,7 +107,8 @@ func (c *cluster) writeAllTheTime(t *testing.T) (stop func() []time.Duration) {
 func (c *cluster) agentClient(t *testing.T, name string) *transport.Client {
 	t.Helper()
 	credentials, err := transport.LoadCredentials(transport.CredentialsConfig{
-		CAFile: c.path("tls", "ca.pem"), CertFile: c.path("tls", "agent-"+name+".pem"), KeyFile: c.path("tls", "agent-"+name+"-key.pem"),
+		CAFile: c.path("tls", "ca.pem"), CertFile: c.path("tls", "agent-"+name+".pem"),
+		KeyFile: c.path("tls", "agent-"+name+"-key.pem"),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -135,7 +136,8 @@ func (c *cluster) reportStrangers(t *testing.T, name string, n int) (accepted, r
 	report := transport.ReportRequest{Node: model.NodeID(name), Epoch: registered.Epoch}
 	for i := range 4000 {
 		report.Instances = append(report.Instances, model.InstanceStatus{
-			ID: model.InstanceID(fmt.Sprint("x", i)), Generation: 1, Observed: model.ObservedStopped, Reason: strings.Repeat("r", 200),
+			ID: model.InstanceID(fmt.Sprint("x", i)), Generation: 1, Observed: model.ObservedStopped,
+			Reason: strings.Repeat("r", 200),
 		})
 	}
 	for range n {
@@ -173,7 +175,8 @@ func (c *cluster) logBytes(t *testing.T) (sum int64) {
 // registration is one of an agent, with a warning.
 func (c *cluster) registration(name string, incarnation int, warning string) transport.RegisterRequest {
 	return transport.RegisterRequest{Node: model.NodeID(name), Name: name, Agent: model.AgentInfo{
-		BootID: "b", Incarnation: strconv.Itoa(incarnation), Machine: "m", Address: c.agents[0].address, Warnings: []string{warning},
+		BootID: "b", Incarnation: strconv.Itoa(incarnation), Machine: "m", Address: c.agents[0].address,
+		Warnings: []string{warning},
 	}, Shape: model.NodeShape{Capacity: model.Resources{CPU: 1000, MemoryBytes: 1 << 30}, PortMin: 20000, PortMax: 20999}}
 }
 
@@ -202,7 +205,8 @@ func (c *cluster) registerLarge(t *testing.T, name string, n int) (accepted, ref
 // requestIDs has an agent ask n times for a drain of its own node, with an id of its own each time.
 func (c *cluster) requestIDs(t *testing.T, name string, n int) (answered, refused int64) {
 	t.Helper()
-	transport := &http.Transport{TLSClientConfig: c.tlsConfig(t, "agent-"+name), MaxConnsPerHost: 32, MaxIdleConnsPerHost: 32}
+	transport := &http.Transport{TLSClientConfig: c.tlsConfig(t, "agent-"+name),
+		MaxConnsPerHost: 32, MaxIdleConnsPerHost: 32}
 	defer transport.CloseIdleConnections()
 	client := &http.Client{Transport: transport, Timeout: patience}
 	address := "https://" + c.leader(t).api() + "/v1/nodes/" + name + "/drain?request_id="

@@ -44,7 +44,8 @@ func testGreed(t *testing.T, c *cluster) {
 				if err != nil {
 					continue // one identity may not hold more
 				}
-				send(conn, fmt.Sprintf("%s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", request, 1<<20), 1<<20-1)
+				send(conn, fmt.Sprintf("%s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n",
+					request, 1<<20), 1<<20-1)
 			}
 		}
 		const label = "outspan"

@@ -196,10 +196,14 @@ func testSecrets(t *testing.T, c *cluster) {
 	if found != 2 {
 		t.Fatalf("%d of 2 instances have the secret", found)
 	}
-	bad := c.writeText(t, "leak.hcl", strings.Replace(job{name: "leak", count: 1}.hcl(c.bin), "count =", fmt.Sprintf("env = { PASSWORD = %q }\n    conut =", secret), 1))
+	bad := c.writeText(t, "leak.hcl",
+		strings.Replace(job{name: "leak", count: 1}.hcl(c.bin), "count =",
+			fmt.Sprintf("env = { PASSWORD = %q }\n    conut =", secret), 1))
 	r := c.cli(t, "job", "run", bad)
-	a := c.postTLS(t, "/v1/jobs", fmt.Sprintf(`{"name":"x","groups":[{"name":"g","env":{"PASSWORD":%q},"nosuch":%q}]}`, secret, secret))
-	for what, text := range map[string]string{"the error of the CLI": r.out + r.err, "the error of the API": string(a.body), "the events": fmt.Sprint(c.events(t))} {
+	a := c.postTLS(t, "/v1/jobs",
+		fmt.Sprintf(`{"name":"x","groups":[{"name":"g","env":{"PASSWORD":%q},"nosuch":%q}]}`, secret, secret))
+	for what, text := range map[string]string{"the error of the CLI": r.out + r.err,
+		"the error of the API": string(a.body), "the events": fmt.Sprint(c.events(t))} {
 		if strings.Contains(text, secret) {
 			t.Errorf("%s tells the secret", what)
 		}

@@ -43,9 +43,11 @@ func TestIdle(t *testing.T) {
 	for i, s := range c.servers {
 		used, rss := s.process(t).usage()
 		core := (used - cpu[i]) / passed.Seconds()
-		t.Logf("%s in %s: %.2f %% of a core, %.1f MB resident", s.name, passed.Round(time.Second), 100*core, float64(rss)/(1<<20))
+		t.Logf("%s in %s: %.2f %% of a core, %.1f MB resident", s.name, passed.Round(time.Second),
+			100*core, float64(rss)/(1<<20))
 		if core >= idleCore || rss >= idleRSS {
-			t.Errorf("%s uses %.2f %% of a core (want < %.0f) and %.1f MB (want < %d)", s.name, 100*core, 100*idleCore, float64(rss)/(1<<20), idleRSS>>20)
+			t.Errorf("%s uses %.2f %% of a core (want < %.0f) and %.1f MB (want < %d)", s.name, 100*core, 100*idleCore,
+				float64(rss)/(1<<20), idleRSS>>20)
 		}
 	}
 	for path, was := range before {

@@ -24,7 +24,8 @@ func TestLeaderKills(t *testing.T) {
 	}
 	c := startCluster(t, options{servers: 3, agents: 3})
 	port := c.freePort(t)
-	jobs := append(c.everyRole(port), job{name: "leased", count: 2, more: "    exclusive {\n      lease = \"10s\"\n    }\n" + apart})
+	jobs := append(c.everyRole(port),
+		job{name: "leased", count: 2, more: "    exclusive {\n      lease = \"10s\"\n    }\n" + apart})
 	for _, j := range jobs {
 		c.run(t, j)
 	}

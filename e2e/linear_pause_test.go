@@ -90,7 +90,8 @@ func TestPausedLeader(t *testing.T) {
 		done++
 	}
 	judgeHistory(t, p.history)
-	t.Logf("%d cycles: %d reads were answered by the paused server as the leader, %d by others for it, %d not at all; an older value in %d cycles", done+p.caught, p.own, p.forwarded, p.refused, p.caught)
+	t.Logf("%d cycles: %d reads were answered by the paused server as the leader, %d by others for it, %d not at all; "+
+		"an older value in %d cycles", done+p.caught, p.own, p.forwarded, p.refused, p.caught)
 
 }
 
@@ -114,9 +115,11 @@ func (p *pausing) write(t *testing.T, s *member) {
 	p.value++
 	value := fmt.Sprint("v", p.value)
 	o := linear.Op{Begin: p.now(), Ask: linear.Ask{Key: p.key, Action: linear.Write, Value: value, Door: s.name}}
-	body := fmt.Sprintf(`{"job":{"name":"paused","groups":[{"name":"none","count":0,"exec":{"command":"/bin/true"},"env":{"V":%q}}]}}`, value)
+	body := fmt.Sprintf(
+		`{"job":{"name":"paused","groups":[{"name":"none","count":0,"exec":{"command":"/bin/true"},"env":{"V":%q}}]}}`, value)
 	waitFor(t, "an acknowledged write", patience, func() error {
-		a, err := s.request(http.MethodPost, "/v1/jobs?request_id="+value, strings.NewReader(body), http.Header{"Content-Type": {"application/json"}})
+		a, err := s.request(http.MethodPost, "/v1/jobs?request_id="+value, strings.NewReader(body),
+			http.Header{"Content-Type": {"application/json"}})
 		if err != nil {
 			return err
 		}
@@ -181,7 +184,8 @@ func (p *pausing) occupy(t testing.TB, s *member) (end func()) {
 		wg.Go(func() {
 			answers := bufio.NewReader(conn)
 			for {
-				if _, err := io.WriteString(conn, "GET /v1/jobs/paused?consistency=stale HTTP/1.1\r\nHost: outspan\r\n\r\n"); err != nil {
+				if _, err := io.WriteString(conn,
+					"GET /v1/jobs/paused?consistency=stale HTTP/1.1\r\nHost: outspan\r\n\r\n"); err != nil {
 					return
 				}
 				resp, err := http.ReadResponse(answers, nil)
@@ -234,7 +238,8 @@ func (r *reader) ask(t *testing.T, now time.Duration) {
 	t.Helper()
 	r.begin = now
 	_ = r.conn.SetDeadline(time.Now().Add(10 * time.Second))
-	if _, err := io.WriteString(r.conn, "GET /v1/jobs/paused?consistency=consistent HTTP/1.1\r\nHost: outspan\r\n\r\n"); err != nil {
+	if _, err := io.WriteString(r.conn,
+		"GET /v1/jobs/paused?consistency=consistent HTTP/1.1\r\nHost: outspan\r\n\r\n"); err != nil {
 		t.Errorf("ask the paused server: %v", err)
 	}
 }

@@ -39,7 +39,8 @@ func (c *cluster) startHistory(t testing.TB, seed uint64) *recording {
 	name := fmt.Sprintf("lin%d", recordings.Add(1))
 	ctx, stop := context.WithCancel(context.Background())
 	r := &recording{c: c, history: linear.NewHistory(), stop: stop, done: make(chan struct{})}
-	r.load = &linear.Load{Doors: c.doors(4), Jobs: []string{name + "-a", name + "-b"}, Think: 60 * time.Millisecond, Seed: seed, Name: name}
+	r.load = &linear.Load{Doors: c.doors(4), Jobs: []string{name + "-a", name + "-b"}, Think: 60 * time.Millisecond,
+		Seed: seed, Name: name}
 	for _, m := range c.agents[:min(2, len(c.agents))] {
 		r.load.Nodes = append(r.load.Nodes, m.name)
 	}
@@ -55,9 +56,10 @@ func (c *cluster) startHistory(t testing.TB, seed uint64) *recording {
 func (c *cluster) doors(connections int) []linear.Door {
 	var all []linear.Door
 	for _, s := range c.servers {
-		via := &http.Transport{MaxIdleConnsPerHost: connections, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "unix", s.socket())
-		}}
+		via := &http.Transport{MaxIdleConnsPerHost: connections,
+			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+				return new(net.Dialer).DialContext(ctx, "unix", s.socket())
+			}}
 		all = append(all, linear.Door{Name: s.name, Base: "http://outspan", Via: via})
 	}
 	return all

@@ -61,7 +61,9 @@ func testAgentRestart(t *testing.T, c *cluster) {
 func testAgentRestartInDrain(t *testing.T, c *cluster) {
 	const count, minReady = 8, 7
 	n1 := c.agents[0]
-	c.run(t, job{name: "web", count: count, args: []string{"--boot", "1s"}, more: fmt.Sprintf("    budget { min_ready = %d }", minReady)})
+	c.run(t,
+		job{name: "web", count: count, args: []string{"--boot", "1s"},
+			more: fmt.Sprintf("    budget { min_ready = %d }", minReady)})
 	old := c.instancesOf("web", n1)
 	stop := c.sample("web", "default")
 	var reply drainReply
@@ -160,7 +162,8 @@ func (c *cluster) checkReplacedOnce(t *testing.T, m *member, lost []string, sinc
 			}
 		}
 	}
-	t.Logf("%d replacements placed %s later, all ready %s after the kill", len(replaced), last.Sub(offline).Round(time.Millisecond), whole.Round(time.Millisecond))
+	t.Logf("%d replacements placed %s later, all ready %s after the kill", len(replaced), last.Sub(offline).
+		Round(time.Millisecond), whole.Round(time.Millisecond))
 	for _, id := range lost {
 		if replaced[id] != 1 {
 			t.Errorf("lost instance %s has %d replacements", id, replaced[id])
@@ -190,7 +193,8 @@ const polite = `job "polite" {
 // to it. It is not killed at once.
 func testReplacedHasItsGrace(t *testing.T, c *cluster) {
 	asked := c.path("asked")
-	if err := errors.Join(os.WriteFile(asked, nil, 0o600), os.Chmod(asked, 0o666)); err != nil { //nolint:gosec // the program writes it as another user
+	if err := errors.Join(os.WriteFile(asked, nil, 0o600),
+		os.Chmod(asked, 0o666)); err != nil { //nolint:gosec // the program writes it as another user
 		t.Fatal(err)
 	}
 	c.must(t, "job", "run", c.writeText(t, "polite.hcl", fmt.Sprintf(polite, asked)))

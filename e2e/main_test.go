@@ -106,7 +106,8 @@ func repository(t testing.TB) string {
 // sweepDeadRuns removes what a run that was killed could not remove itself.
 func sweepDeadRuns() {
 	dead := map[int]bool{}
-	for _, pattern := range []string{"/tmp/" + namePrefix + "*", "/run/netns/" + namePrefix + "*", "/sys/fs/cgroup/" + namePrefix + "*", "/sys/fs/cgroup/*/" + namePrefix + "*"} {
+	for _, pattern := range []string{"/tmp/" + namePrefix + "*", "/run/netns/" + namePrefix + "*",
+		"/sys/fs/cgroup/" + namePrefix + "*", "/sys/fs/cgroup/*/" + namePrefix + "*"} {
 		found, _ := filepath.Glob(pattern)
 		for _, path := range found {
 			if parts := ownName.FindStringSubmatch(filepath.Base(path)); parts != nil {

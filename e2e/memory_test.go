@@ -28,13 +28,15 @@ func testMemoryCap(t *testing.T, c *cluster) {
 		}
 	}
 
-	text := strings.Replace(job{name: "hungry", count: 1, memory: "16MiB"}.hcl("/usr/bin/tail"), `["demo-app"]`, `["/dev/zero"]`, 1)
+	text := strings.Replace(job{name: "hungry", count: 1, memory: "16MiB"}.hcl("/usr/bin/tail"),
+		`["demo-app"]`, `["/dev/zero"]`, 1)
 	text, _, _ = strings.Cut(text, "    check")
 	text += "    restart {\n      attempts = 1\n      delay    = \"100ms\"\n    }\n  }\n}\n"
 	c.must(t, "job", "run", c.writeText(t, "hungry.hcl", text), "--detach")
 	waitFor(t, "the report that it was out of memory", patience, func() error {
 		for _, e := range c.events(t) {
-			if e.Type == "instance.status_changed" && e.Data["group"] == "hungry/http" && strings.Contains(e.Data["reason"], "oom") {
+			if e.Type == "instance.status_changed" && e.Data["group"] == "hungry/http" &&
+				strings.Contains(e.Data["reason"], "oom") {
 				return nil
 			}
 		}

@@ -31,7 +31,8 @@ func dialNATS(address string) (*natsClient, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &natsClient{conn, bufio.NewReader(conn), "_INBOX." + strings.NewReplacer(".", "-", ":", "-").Replace(conn.LocalAddr().String())}
+	n := &natsClient{conn, bufio.NewReader(conn), "_INBOX." + strings.NewReplacer(".", "-", ":", "-").
+		Replace(conn.LocalAddr().String())}
 	_ = conn.SetDeadline(time.Now().Add(natsWait))
 	fmt.Fprintf(conn, "CONNECT {\"verbose\":false}\r\nSUB %s 1\r\nPING\r\n", n.inbox)
 	for line := ""; err == nil && line != "PONG"; {
@@ -152,12 +153,15 @@ func TestNats(t *testing.T) {
 	require(t, "nats-server")
 	c := startCluster(t, options{servers: 3, agents: 4})
 	port := c.freePort(t)
-	c.must(t, "job", "run", c.example(t, "nats", "14222", strconv.Itoa(port), "/srv/outspan-nats", c.path("nats-data")), "--detach")
+	c.must(t, "job", "run", c.example(t, "nats", "14222", strconv.Itoa(port), "/srv/outspan-nats", c.path("nats-data")),
+		"--detach")
 	c.waitReady(t, "nats", 3)
 
 	admin := &natsCalls{c: c, port: port}
 	stream := map[string]any{"name": "W", "subjects": []string{"w.>"}, "num_replicas": 3, "storage": "file"}
-	waitFor(t, "the stream", patience, func() error { return admin.request("$JS.API.STREAM.CREATE.W", stream, &struct{}{}) })
+	waitFor(t, "the stream", patience, func() error {
+		return admin.request("$JS.API.STREAM.CREATE.W", stream, &struct{}{})
+	})
 	calls := &natsCalls{c: c, port: port}
 	w := &writer{write: func(n int) error {
 		var ack struct{ Seq uint64 }
@@ -197,7 +201,9 @@ func TestNats(t *testing.T) {
 	c.waitOffline(t, holder, died)
 	c.must(t, "node", "confirm-dead", holder.name, "--force")
 	waitFor(t, "another member in the place of the one that died", patience, func() error {
-		if living := c.living(t, "nats"); slices.ContainsFunc(living, func(i instanceView) bool { return i.Node == holder.name }) {
+		if living := c.living(t, "nats"); slices.ContainsFunc(living, func(i instanceView) bool {
+			return i.Node == holder.name
+		}) {
 			return fmt.Errorf("%+v", living)
 		}
 		return nil
@@ -205,7 +211,8 @@ func TestNats(t *testing.T) {
 	c.waitReady(t, "nats", 3)
 	holder.start(t)
 	c.waitHeard(t)
-	never("a machine's death", 0) // when the members' leader died, none of them is current before they have elected another one
+	// when the members' leader died, none of them is current before they have elected another one
+	never("a machine's death", 0)
 
 	stopSampling = c.sample("nats", "default")
 	for _, s := range c.servers {

@@ -49,7 +49,9 @@ func testOldSnapshot(t *testing.T, restore func(c *cluster, saved string)) {
 	moved := copies[0].ID
 	c.must(t, "instance", "evict", moved)
 	waitFor(t, "the move of "+moved, patience, func() error {
-		if on := c.living(t, "copies"); len(on) != 2 || slices.ContainsFunc(on, func(i instanceView) bool { return i.ID == moved || !i.Ready }) {
+		if on := c.living(t, "copies"); len(on) != 2 || slices.ContainsFunc(on, func(i instanceView) bool {
+			return i.ID == moved || !i.Ready
+		}) {
 			return fmt.Errorf("%+v", on)
 		}
 		return nil
@@ -156,7 +158,8 @@ func (c *cluster) loseServers(t *testing.T, saved string) {
 		s.configure(t, s.settings())
 	}
 	first := c.servers[0]
-	c.refused(t, 2, []string{"--yes"}, "server", "recover", "--data-dir", first.data(), "--advertise", first.api(), "--snapshot", saved)
+	c.refused(t, 2, []string{"--yes"}, "server", "recover", "--data-dir", first.data(), "--advertise",
+		first.api(), "--snapshot", saved)
 	c.must(t, "server", "recover", "--data-dir", first.data(), "--advertise", first.api(), "--snapshot", saved, "--yes")
 	for _, s := range c.servers {
 		s.start(t)

@@ -81,7 +81,8 @@ func testLeaderBlind(t *testing.T, c *cluster) {
 
 // An agent that is cut off longer than the threshold and returns stops what was replaced; S7, S9.
 func testAgentCutOff(t *testing.T, c *cluster) {
-	c.run(t, job{name: "web", count: 8}) // without distinct, so that it can be replaced, and so that a node may be left with nothing
+	// without distinct, so that it can be replaced, and so that a node may be left with nothing
+	c.run(t, job{name: "web", count: 8})
 	lost := c.agents[slices.IndexFunc(c.agents, func(m *member) bool { return len(c.instancesOf("web", m)) > 0 })]
 	old := c.instancesOf("web", lost)
 	before := c.status(t).Index
@@ -150,7 +151,8 @@ func testMassGuard(t *testing.T, c *cluster) {
 		t.Errorf("the status does not tell of the hold:\n%s", out)
 	}
 	var metrics string
-	if err := c.leader(t).get("/metrics", &metrics); err != nil || !strings.Contains(metrics, "outspan_mass_offline_hold 1") {
+	if err := c.leader(t).get("/metrics", &metrics); err != nil ||
+		!strings.Contains(metrics, "outspan_mass_offline_hold 1") {
 		t.Errorf("the metrics of the leader don't tell of the hold (%v)", err)
 	}
 	if now := identities(c.instances()); !maps.Equal(running, now) {
@@ -203,7 +205,9 @@ func testDeafAgent(t *testing.T, c *cluster) {
 			t.Errorf("%s was %v and is %v", id, was, now)
 		}
 	}
-	calm(t, slices.DeleteFunc(c.since(t, before), func(e eventView) bool { return strings.HasPrefix(e.Type, "instance.") && e.Data["job"] != "web" }))
+	calm(t, slices.DeleteFunc(c.since(t, before), func(e eventView) bool {
+		return strings.HasPrefix(e.Type, "instance.") && e.Data["job"] != "web"
+	}))
 	c.network.heal(t)
 	c.waitEligible(t, deaf)
 }

@@ -28,10 +28,12 @@ func startDatabase(t *testing.T) *database {
 	db := &database{cluster: startCluster(t, options{servers: 3, agents: 4})}
 	db.port = db.freePort(t)
 	apart := func(operator string) string { // the primary on n4, the replicas on the others
-		return fmt.Sprintf("    constraint {\n      attribute = \"node.name\"\n      operator  = %q\n      value     = \"n4\"\n    }\n", operator)
+		return fmt.Sprintf("    constraint {\n      attribute = \"node.name\"\n"+
+			"      operator  = %q\n      value     = \"n4\"\n    }\n", operator)
 	}
 	file := db.example(t, "postgres", "15432", strconv.Itoa(db.port), "15433", strconv.Itoa(db.port+1),
-		"  group \"primary\" {\n", "  group \"primary\" {\n"+apart("="), "  group \"replica\" {\n", "  group \"replica\" {\n    budget {\n      max_down = 2 # so that nothing but the policy holds\n    }\n"+apart("!="))
+		"  group \"primary\" {\n", "  group \"primary\" {\n"+apart("="), "  group \"replica\" {\n",
+		"  group \"replica\" {\n    budget {\n      max_down = 2 # so that nothing but the policy holds\n    }\n"+apart("!="))
 	db.must(t, "job", "run", file, "--detach")
 	db.waitInSync(t, 2)
 	db.writer = &writer{write: func(n int) error {
@@ -48,7 +50,8 @@ func startDatabase(t *testing.T) *database {
 func (db *database) query(sql string) (string, error) {
 	var failed error
 	for _, a := range db.agents {
-		cmd := exec.Command("psql", "-h", a.address, "-p", strconv.Itoa(db.port), "-U", "postgres", "-d", "postgres", "-Atqc", sql)
+		cmd := exec.Command("psql", "-h", a.address, "-p", strconv.Itoa(db.port), "-U", "postgres",
+			"-d", "postgres", "-Atqc", sql)
 		cmd.Env = append(cmd.Environ(), "PGPASSWORD=change-me", "PGCONNECT_TIMEOUT=2")
 		out, err := cmd.CombinedOutput()
 		if err == nil {
@@ -62,7 +65,9 @@ func (db *database) query(sql string) (string, error) {
 // replicas are those that are to run now.
 func (db *database) replicas(t testing.TB) []instanceView {
 	t.Helper()
-	return slices.DeleteFunc(db.living(t, "postgres"), func(i instanceView) bool { return i.Group != "replica" || i.Desired != "running" })
+	return slices.DeleteFunc(db.living(t, "postgres"), func(i instanceView) bool {
+		return i.Group != "replica" || i.Desired != "running"
+	})
 }
 
 func (db *database) inSync(t testing.TB) int {
@@ -138,7 +143,9 @@ func testStoppedInPlace(t *testing.T, db *database) {
 		t.Errorf("%d replicas are to run while the node is drained, want 1", n)
 	}
 	db.restore(t, old.Node)
-	if !slices.ContainsFunc(db.replicas(t), func(i instanceView) bool { return i.Node == old.Node && i.Slot == old.Slot }) {
+	if !slices.ContainsFunc(db.replicas(t), func(i instanceView) bool {
+		return i.Node == old.Node && i.Slot == old.Slot
+	}) {
 		t.Errorf("the member did not come back to %s: %+v", old.Node, db.replicas(t))
 	}
 }

@@ -47,7 +47,8 @@ func TestPreempt(t *testing.T) {
 	long(t)
 	c := startCluster(t, options{servers: 3, agents: 2, memory: "1000MiB"})
 	c.runClass(t, "production", job{name: "mid", count: 1, memory: wholeNode, more: "    budget { min_ready = 0 }"}, false)
-	low := job{name: "low", count: 2, memory: halfNode, args: []string{"--ignore-term"}, more: slowStop + "    budget { min_ready = 0 }"}
+	low := job{name: "low", count: 2, memory: halfNode, args: []string{"--ignore-term"},
+		more: slowStop + "    budget { min_ready = 0 }"}
 	c.runClass(t, "batch", low, false)
 	mid, victims := identities(c.instancesOf("mid")), c.living(t, "low")
 	if len(victims) != 2 || victims[0].Node != victims[1].Node {
@@ -117,7 +118,8 @@ func (c *cluster) checkWaiting(t *testing.T, victims []instanceView) {
 		top = l.Items[0]
 		return nil
 	})
-	if why := c.must(t, "why", top.ID); !strings.Contains(why, "have really stopped") || !strings.Contains(why, victims[0].ID) || !strings.Contains(why, victims[1].ID) {
+	if why := c.must(t, "why", top.ID); !strings.Contains(why, "have really stopped") ||
+		!strings.Contains(why, victims[0].ID) || !strings.Contains(why, victims[1].ID) {
 		t.Errorf("why of the preemptor:\n%s", why)
 	}
 	for _, v := range victims {
@@ -155,7 +157,8 @@ func (c *cluster) checkPreemption(t *testing.T, victims []instanceView) {
 	}
 	for _, v := range victims {
 		if began[v.ID] != placed || ended[v.ID] == 0 || ended[v.ID] >= booting {
-			t.Errorf("victim %s: its stop began at index %d (the placement is at %d) and ended at %d (the preemptor first moved at %d)", v.ID, began[v.ID], placed, ended[v.ID], booting)
+			t.Errorf("victim %s: its stop began at index %d (the placement is at %d) and ended at %d (the preemptor "+
+				"first moved at %d)", v.ID, began[v.ID], placed, ended[v.ID], booting)
 		}
 		if took := wall[v.ID][1].Sub(wall[v.ID][0]); took < 3*time.Second {
 			t.Errorf("victim %s ignores SIGTERM and was gone after %s: it did not get its grace of 3 s", v.ID, took)

@@ -60,7 +60,9 @@ func TestRecover(t *testing.T) {
 func TestTotalLoss(t *testing.T) {
 	c := startCluster(t, options{servers: 3, agents: 3})
 	c.run(t, job{name: "kept", count: 3})
-	c.run(t, job{name: "data", count: 2, more: "    role = \"local\"\n    volume \"rows\" {\n      kind = \"local\"\n      path = \"/srv/rows\"\n    }"})
+	c.run(t,
+		job{name: "data", count: 2,
+			more: "    role = \"local\"\n    volume \"rows\" {\n      kind = \"local\"\n      path = \"/srv/rows\"\n    }"})
 	saved := c.path("saved.snap")
 	c.must(t, "server", "snapshot", "save", saved)
 	running := identities(c.instances())

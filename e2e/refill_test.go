@@ -62,7 +62,8 @@ func TestRefill(t *testing.T) {
 	c.must(t, "node", "confirm-dead", home.name, "--force")
 	c.waitReady(t, "agency", 3)
 	noted := starts(seen).read()
-	if last := noted[len(noted)-1]; len(noted) != 4 || !strings.HasSuffix(last, ":empty") || strings.Count(strings.Join(noted, " "), last) != 2 {
+	if last := noted[len(noted)-1]; len(noted) != 4 || !strings.HasSuffix(last, ":empty") ||
+		strings.Count(strings.Join(noted, " "), last) != 2 {
 		t.Errorf("the members started as %q; one of the first three should have begun anew, empty", noted)
 	}
 

@@ -24,7 +24,8 @@ func (m *member) bootFile() string { return m.c.path(m.name + ".boot") }
 // inOwnBoot makes cmd see the member's own boot id instead of the machine's, in a mount namespace of its own.
 func (m *member) inOwnBoot(args []string) []string {
 	return append([]string{
-		"unshare", "--mount", "--propagation", "private", "sh", "-c", `mount --bind "$0" /proc/sys/kernel/random/boot_id && exec "$@"`, m.bootFile(),
+		"unshare", "--mount", "--propagation", "private", "sh", "-c",
+		`mount --bind "$0" /proc/sys/kernel/random/boot_id && exec "$@"`, m.bootFile(),
 	}, args...)
 }
 

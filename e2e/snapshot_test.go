@@ -30,8 +30,9 @@ func testSnapshots(t *testing.T, c *cluster) {
 	flipped[len(flipped)/2] ^= 0x10
 	c.undisturbed(t, func() {
 		for name, bad := range map[string][]byte{
-			"flipped": flipped, "cut": text[:len(text)-20], "empty": nil, "foreign": []byte(strings.Repeat("not a snapshot\n", 100)),
-			"newer": newerFormat(text), "longer": append(append([]byte{}, text...), "tail"...),
+			"flipped": flipped, "cut": text[:len(text)-20], "empty": nil,
+			"foreign": []byte(strings.Repeat("not a snapshot\n", 100)),
+			"newer":   newerFormat(text), "longer": append(append([]byte{}, text...), "tail"...),
 		} {
 			path := c.path(name + ".snap")
 			if err := os.WriteFile(path, bad, 0o600); err != nil {
@@ -64,7 +65,8 @@ func testSnapshots(t *testing.T, c *cluster) {
 	if code := c.cli(t, "settings", "resume").code; code != 5 {
 		t.Errorf("resume without a name ended with %d, want 5: a restore must be named", code)
 	}
-	if would := c.must(t, "settings", "resume", "restore", "--dry-run"); strings.Count(would, " later ") != len(c.instancesOf("later")) || strings.Count(would, " later ") == 0 {
+	if would := c.must(t, "settings", "resume", "restore", "--dry-run"); strings.Count(would,
+		" later ") != len(c.instancesOf("later")) || strings.Count(would, " later ") == 0 {
 		t.Errorf("the dry run does not list the instances of the job later, which the snapshot does not know:\n%s", would)
 	}
 	c.must(t, "settings", "resume", "restore")

@@ -93,7 +93,8 @@ func (w *writer) begin(t *testing.T) (stop func()) {
 }
 
 func (w *writer) String() string {
-	return fmt.Sprintf("%d writes acknowledged, %d tries more, the longest took %d ms", w.acked.Load(), w.retried.Load(), w.longest.Load())
+	return fmt.Sprintf("%d writes acknowledged, %d tries more, the longest took %d ms", w.acked.Load(),
+		w.retried.Load(), w.longest.Load())
 }
 
 // factsOf are the last facts of each living instance of a job.
@@ -167,7 +168,8 @@ func TestEtcd(t *testing.T) {
 	client := &http.Client{Timeout: 3 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 	call := func(node *member, path string, in, out any) error {
 		body, _ := json.Marshal(in)
-		resp, err := client.Post("http://"+net.JoinHostPort(node.address, strconv.Itoa(port))+"/v3/kv/"+path, "application/json", bytes.NewReader(body))
+		resp, err := client.Post("http://"+net.JoinHostPort(node.address, strconv.Itoa(port))+"/v3/kv/"+path,
+			"application/json", bytes.NewReader(body))
 		if err != nil {
 			return err
 		}

@@ -249,7 +249,8 @@ func (c *cluster) events(t testing.TB) []eventView {
 	t.Helper()
 	var all []eventView
 	waitFor(t, "the list of events", patience, func() error {
-		a, err := c.leader(t).request(http.MethodGet, "/v1/events?after=0&follow=false", nil, http.Header{"Accept": {"application/x-ndjson"}})
+		a, err := c.leader(t).
+			request(http.MethodGet, "/v1/events?after=0&follow=false", nil, http.Header{"Accept": {"application/x-ndjson"}})
 		if err != nil {
 			return err
 		}

@@ -77,7 +77,8 @@ func startRemembering(t *testing.T) (*cluster, *member, starts) {
 	t.Helper()
 	c := newCluster(t, options{servers: 3, agents: 3})
 	backups, seen := c.path("backups"), c.path("seen")
-	if err := errors.Join(os.Mkdir(backups, 0o700), os.WriteFile(seen, nil, 0o600), os.Chmod(seen, 0o666)); err != nil { //nolint:gosec // the program writes it as another user
+	if err := errors.Join(os.Mkdir(backups, 0o700), os.WriteFile(seen, nil, 0o600),
+		os.Chmod(seen, 0o666)); err != nil { //nolint:gosec // the program writes it as another user
 		t.Fatal(err)
 	}
 	for _, m := range c.agents {
@@ -101,7 +102,8 @@ func startRemembering(t *testing.T) (*cluster, *member, starts) {
 // generation is what the data of the volume is from now on; it returns a backup of it.
 func (c *cluster) generation(t *testing.T, home *member, text string) string {
 	t.Helper()
-	if err := os.WriteFile(home.inVolumes(theVolume, "generation"), []byte(text+"\n"), 0o644); err != nil { //nolint:gosec // the program reads it as another user
+	if err := os.WriteFile(home.inVolumes(theVolume, "generation"), []byte(text+"\n"),
+		0o644); err != nil { //nolint:gosec // the program reads it as another user
 		t.Fatal(err)
 	}
 	if text != "one" {

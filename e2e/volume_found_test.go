@@ -58,7 +58,8 @@ func TestVolumeFound(t *testing.T) {
 	c.refused(t, 4, []string{"volume find"}, "volume", "attach", theVolume, "--node", second.name, "--epoch", "7")
 	c.must(t, found...)
 	seen.want(t, "one", "one", "two")
-	if out := c.must(t, "volume", "find"); strings.Contains(out, theVolume) { // what it replaced is kept as an old copy now
+	// what it replaced is kept as an old copy now
+	if out := c.must(t, "volume", "find"); strings.Contains(out, theVolume) {
 		t.Errorf("data in use or kept is listed:\n%s", out)
 	}
 	c.must(t, "instance", "restart", c.living(t, "db")[0].ID)

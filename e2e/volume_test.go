@@ -60,7 +60,9 @@ func startVolumes(t *testing.T, agents int) (*cluster, *member) {
 		m.start(t)
 	}
 	c.waitEligible(t, c.agents...)
-	c.run(t, job{name: "db", count: 1, more: "    volume \"data\" {\n      kind = \"local\"\n      path = \"" + c.path("place") + "\"\n    }"})
+	c.run(t,
+		job{name: "db", count: 1, more: "    volume \"data\" {\n      kind = \"local\"\n      path = \"" +
+			c.path("place") + "\"\n    }"})
 	home := c.member(c.living(t, "db")[0].Node)
 	return c, home
 }
@@ -249,12 +251,14 @@ func TestVolumeBackupAndRestore(t *testing.T) {
 
 	home.die(t)
 	c.must(t, "node", "status", home.name, "--wait=offline", "--timeout", "60s")
-	c.refused(t, 5, []string{"volume_in_use", "confirm-dead"}, "volume", "restore", backup, "--node", other.name, "--attach")
+	c.refused(t, 5, []string{"volume_in_use", "confirm-dead"}, "volume", "restore", backup,
+		"--node", other.name, "--attach")
 	c.must(t, "node", "confirm-dead", home.name, "--force")
 
 	archive := c.path("backups", backup, "data.tar")
 	damage(t, archive, 17<<20)
-	c.refused(t, 22, []string{"integrity_check_failed", "chunk 4"}, "volume", "restore", backup, "--node", other.name, "--attach")
+	c.refused(t, 22, []string{"integrity_check_failed", "chunk 4"}, "volume", "restore", backup,
+		"--node", other.name, "--attach")
 	if got := c.attached(); len(got) != 1 || got[0] != home.name {
 		t.Errorf("after a restore that failed the volume is attached on %v", got)
 	}

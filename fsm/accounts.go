@@ -45,8 +45,9 @@ func (s *State) accountUnheard(row, before, after *Instance) {
 func (s *State) accountNode(row, before, after *Instance) {
 	held, holds := before.takesRoom(), after.takesRoom()
 	waits := before.WaitsForRoom() || after.WaitsForRoom()
-	assigned := before.told() != after.told() || after.told() && (before.Desired != after.Desired || before.Links.RestartSeq != after.Links.RestartSeq ||
-		before.Preparation() != after.Preparation())
+	assigned := before.told() != after.told() || after.told() &&
+		(before.Desired != after.Desired || before.Links.RestartSeq != after.Links.RestartSeq ||
+			before.Preparation() != after.Preparation())
 	node, ok := s.Nodes.Get(row.Node)
 	if !ok || held == holds && !assigned && !waits {
 		return
@@ -79,13 +80,15 @@ func (s *State) accountGroup(row, before, after *Instance) {
 	}
 	g := *group
 	g.Ready += count(after.isReady()) - count(before.isReady())
-	g.Running += count(after != nil && after.Desired == model.DesiredRunning) - count(before != nil && before.Desired == model.DesiredRunning)
+	g.Running += count(after != nil && after.Desired == model.DesiredRunning) -
+		count(before != nil && before.Desired == model.DesiredRunning)
 	g.Lost += count(after.isLost()) - count(before.isLost())
 	g.Replaced += count(after.isReplaced()) - count(before.isReplaced())
 	g.Alive += count(after.holdsClaims()) - count(before.holdsClaims())
 	g.Held += count(after != nil && after.holdsUnit()) - count(before != nil && before.holdsUnit())
 	g.Placed += uint64(count(before == nil))
-	counted := before == nil || g.Held != group.Held || g.Ready != group.Ready || g.Running != group.Running || g.Alive != group.Alive || g.Lost != group.Lost || g.Replaced != group.Replaced
+	counted := before == nil || g.Held != group.Held || g.Ready != group.Ready || g.Running != group.Running ||
+		g.Alive != group.Alive || g.Lost != group.Lost || g.Replaced != group.Replaced
 	listed := before.listed() != after.listed() || before.PeerState() != after.PeerState()
 	if listed {
 		g.PeersAt = s.Index
@@ -148,7 +151,8 @@ func (i *Instance) isReplaced() bool {
 		return false
 	}
 	switch i.Marks.StopCause {
-	case model.CauseRollout, model.CauseUser, model.CauseCrashLoop, model.CauseStartTimeout, model.CauseOOM, model.CauseCheckFailed:
+	case model.CauseRollout, model.CauseUser, model.CauseCrashLoop, model.CauseStartTimeout,
+		model.CauseOOM, model.CauseCheckFailed:
 		return true
 	}
 	return false

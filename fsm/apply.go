@@ -20,7 +20,8 @@ func (s State) Apply(index, logTerm uint64, e Entry) (State, []Result) {
 // applyNext applies one more entry to a fork. What several entries touched adds up until the fork is published.
 func (s *State) applyNext(index, logTerm uint64, e Entry) []Result {
 	if e.Format > model.CurrentFormat {
-		panic(fmt.Sprintf("fsm: entry %d needs format %d, this program reads formats up to %d", index, e.Format, model.CurrentFormat))
+		panic(fmt.Sprintf("fsm: entry %d needs format %d, this program reads formats up to %d", index,
+			e.Format, model.CurrentFormat))
 	}
 	if index <= s.Index {
 		panic(fmt.Sprintf("fsm: entry %d applied on a state at %d", index, s.Index))
@@ -41,13 +42,15 @@ func (s *State) applyNext(index, logTerm uint64, e Entry) []Result {
 func (s *State) begin(index, logTerm uint64, e Entry) {
 	s.tellTime(e, logTerm != s.LogTerm)
 	s.Index, s.LogTerm = index, logTerm
-	s.entry = entryContext{actor: e.Actor, request: e.Request, touched: s.entry.touched, names: s.entry.names, written: s.entry.written}
+	s.entry = entryContext{actor: e.Actor, request: e.Request, touched: s.entry.touched, names: s.entry.names,
+		written: s.entry.written}
 	s.entry.touched.objects = slices.Grow(s.entry.touched.objects, touchedAGroup*len(e.Groups))
 }
 
 func (s *State) applyEntry(logTerm uint64, e Entry) []Result {
 	if e.Term != 0 && e.Term != logTerm {
-		return refuseAll(e.Groups, model.Refuse(model.CodeStaleTerm, "decided in term %d, logged in term %d", e.Term, logTerm))
+		return refuseAll(e.Groups,
+			model.Refuse(model.CodeStaleTerm, "decided in term %d, logged in term %d", e.Term, logTerm))
 	}
 	if e.Request != "" {
 		if results, done := s.replay(e); done {

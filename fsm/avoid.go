@@ -17,10 +17,11 @@ const (
 // the node comes after all others that will do, whatever else speaks for it (R37, R40). What failed of one version says
 // nothing about the next one: only a person's word, given with an eviction, holds for every version.
 type AvoidEntry struct {
-	Group   model.GroupID `cbor:"1,keyasint"`
-	Until   model.Time    `cbor:"2,keyasint"` // from then on it is ignored, and the next entry that is added here removes it
-	Reason  string        `cbor:"3,keyasint,omitempty"`
-	Version uint64        `cbor:"4,keyasint,omitempty"` // of the group that failed here; 0: every version avoids the node
+	Group model.GroupID `cbor:"1,keyasint"`
+	// from then on it is ignored, and the next entry that is added here removes it
+	Until   model.Time `cbor:"2,keyasint"`
+	Reason  string     `cbor:"3,keyasint,omitempty"`
+	Version uint64     `cbor:"4,keyasint,omitempty"` // of the group that failed here; 0: every version avoids the node
 }
 
 // Avoids returns why a version of a group avoids the node at cluster time now.
@@ -65,7 +66,8 @@ func (s *State) avoid(inst *Instance, version uint64, reason string) {
 		}
 		list = slices.Delete(list, first, first+1)
 	}
-	list = append(list, AvoidEntry{Group: inst.Group, Until: s.Now.Add(avoidFor), Reason: clipReason(reason), Version: version})
+	list = append(list,
+		AvoidEntry{Group: inst.Group, Until: s.Now.Add(avoidFor), Reason: clipReason(reason), Version: version})
 	slices.SortFunc(list, compareAvoid)
 	s.putAvoid(node, list)
 }

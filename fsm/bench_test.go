@@ -50,7 +50,8 @@ func processorTime(b *testing.B) time.Duration {
 // applyAll applies an entry of which no group may be refused.
 func applyAll(b testing.TB, s State, groups ...[]Command) State {
 	b.Helper()
-	after, results := s.Apply(s.Index+1, 1, Entry{Format: 1, At: s.Now + 1, Term: 1, Actor: model.ActorLeader, Groups: atEpochs(s, groups...)})
+	after, results := s.Apply(s.Index+1,
+		1, Entry{Format: 1, At: s.Now + 1, Term: 1, Actor: model.ActorLeader, Groups: atEpochs(s, groups...)})
 	for _, r := range results {
 		if r.Refusal != nil {
 			b.Fatal(r.Refusal)
@@ -87,7 +88,8 @@ func bigState(b testing.TB, n size) State {
 	for i := range n.nodes {
 		ready := &NodeReport{ID: benchNode(i)}
 		for slot := i; slot < n.instances; slot += n.nodes {
-			ready.Instances = append(ready.Instances, model.InstanceStatus{ID: benchInstance(slot), Generation: 1, Observed: model.ObservedReady})
+			ready.Instances = append(ready.Instances,
+				model.InstanceStatus{ID: benchInstance(slot), Generation: 1, Observed: model.ObservedReady})
 		}
 		add(ready)
 	}

@@ -27,7 +27,8 @@ func (c *NodeRegister) checkBounds() *model.Error {
 		return refusal
 	}
 	if len(c.Shape.Attributes) > 4*model.MaxLabels {
-		return model.Refuse(model.CodeInvalid, "node %s has %d attributes, at most %d are allowed", c.Name, len(c.Shape.Attributes), 4*model.MaxLabels)
+		return model.Refuse(model.CodeInvalid, "node %s has %d attributes, at most %d are allowed", c.Name,
+			len(c.Shape.Attributes), 4*model.MaxLabels)
 	}
 	size := 0
 	for _, name := range sortedKeys(c.Shape.Attributes) {
@@ -35,13 +36,15 @@ func (c *NodeRegister) checkBounds() *model.Error {
 			return model.Refuse(model.CodeInvalid, "node %s: its attributes have more than %d bytes", c.Name, maxAttributes)
 		}
 		if len(name) > maxAgentText || len(c.Shape.Attributes[name]) > maxAgentText {
-			return model.Refuse(model.CodeInvalid, "node %s: the attribute %s is longer than %d bytes", c.Name, model.ClipText(name, 100), maxAgentText)
+			return model.Refuse(model.CodeInvalid, "node %s: the attribute %s is longer than %d bytes", c.Name,
+				model.ClipText(name, 100), maxAgentText)
 		}
 	}
 	a := &c.Agent
 	for _, text := range []string{a.BootID, a.Incarnation, a.Address, a.APIAddress, a.Version, a.Machine, string(a.Key)} {
 		if len(text) > maxAgentText {
-			return model.Refuse(model.CodeInvalid, "node %s: a text of its registration is longer than %d bytes", c.Name, maxAgentText)
+			return model.Refuse(model.CodeInvalid, "node %s: a text of its registration is longer than %d bytes",
+				c.Name, maxAgentText)
 		}
 	}
 	return nil

@@ -49,8 +49,11 @@ func (g *glutton) register(id string, labels, attributes map[string]string, text
 	for range 100 {
 		warnings = append(warnings, text)
 	}
-	return g.try(&NodeRegister{ID: model.NodeID(id), Name: id, Agent: model.AgentInfo{BootID: "b", Address: "10.0.0.1", Version: text[:min(len(text), 8)], Key: []byte("k"), Warnings: warnings},
-		Shape: model.NodeShape{Capacity: model.Resources{CPU: 1000, MemoryBytes: 1 << 40}, PortMin: 20000, PortMax: 21000, Labels: labels, Attributes: attributes}})
+	return g.try(&NodeRegister{ID: model.NodeID(id), Name: id,
+		Agent: model.AgentInfo{BootID: "b", Address: "10.0.0.1", Version: text[:min(len(text), 8)],
+			Key: []byte("k"), Warnings: warnings},
+		Shape: model.NodeShape{Capacity: model.Resources{CPU: 1000, MemoryBytes: 1 << 40}, PortMin: 20000, PortMax: 21000,
+			Labels: labels, Attributes: attributes}})
 }
 
 // readBack holds that the state can be written and is read as the same.
@@ -85,7 +88,8 @@ func TestEveryStateIsReadBack(t *testing.T) {
 			t.Fatal(refusal)
 		}
 		for range rapid.IntRange(1, 12).Draw(t, "writes") {
-			n, size := rapid.SampledFrom([]int{1, 60, 1000, 60_000}).Draw(t, "how many"), rapid.SampledFrom([]int{1, 10, 1000, 1 << 20}).Draw(t, "how long")
+			n, size := rapid.SampledFrom([]int{1, 60, 1000, 60_000}).Draw(t, "how many"),
+				rapid.SampledFrom([]int{1, 10, 1000, 1 << 20}).Draw(t, "how long")
 			if n*size > 1<<20 {
 				n = max(1, 1<<20/(size+30))
 			}
@@ -94,9 +98,11 @@ func TestEveryStateIsReadBack(t *testing.T) {
 			case 0:
 				g.try(&NodeLabel{ID: "n1", Labels: labelsOf(n, from, size)})
 			case 1:
-				g.register("n1", labelsOf(min(n, 100), 0, min(size, 300)), labelsOf(min(n, 300), 0, min(size, 300)), text[:min(len(text), 1<<12)]+"v")
+				g.register("n1", labelsOf(min(n, 100), 0, min(size, 300)), labelsOf(min(n, 300), 0, min(size, 300)),
+					text[:min(len(text), 1<<12)]+"v")
 			case 2:
-				g.try(&DrainStart{ID: model.DrainID(fmt.Sprint("d", from)), Nodes: append(keysIn(labelsOf(n, from, 1)), "n1"), Message: text, Options: model.DrainOptions{Deadline: model.Hour}})
+				g.try(&DrainStart{ID: model.DrainID(fmt.Sprint("d", from)), Nodes: append(keysIn(labelsOf(n, from, 1)), "n1"),
+					Message: text, Options: model.DrainOptions{Deadline: model.Hour}})
 			case 3:
 				g.try(&DrainCancel{ID: model.DrainID(fmt.Sprint("d", from)), Uncordon: true})
 				g.try(&NodeIntent{ID: "n1", Intent: model.IntentActive, Reason: text})
@@ -113,7 +119,9 @@ func TestEveryStateIsReadBack(t *testing.T) {
 func keysIn(m map[string]string) []string { return sortedKeys(m) }
 
 func wideJob(n, size int) model.JobSpec {
-	g := model.GroupSpec{Name: "app", Count: 1, Exec: model.ExecSpec{Command: "/bin/app", Args: []string{strings.Repeat("x", size/2)}}, Env: labelsOf(min(n, 5000), 0, 1)}
+	g := model.GroupSpec{Name: "app", Count: 1,
+		Exec: model.ExecSpec{Command: "/bin/app", Args: []string{strings.Repeat("x", size/2)}},
+		Env:  labelsOf(min(n, 5000), 0, 1)}
 	for i := range min(n, 20_000) {
 		g.Checks = append(g.Checks, model.CheckSpec{Name: fmt.Sprint("c", i), Kind: model.CheckExec, Command: []string{"x"}})
 	}
@@ -129,7 +137,8 @@ func TestLabelsAreBounded(t *testing.T) {
 	for from := range 64 {
 		g.must(&NodeLabel{ID: "n1", Labels: labelsOf(1, from, 256)})
 	}
-	for name, labels := range map[string]map[string]string{"one more": labelsOf(1, 64, 1), "a longer value": labelsOf(1, 0, 257), "thousands": labelsOf(1000, 0, 1)} {
+	for name, labels := range map[string]map[string]string{"one more": labelsOf(1, 64, 1),
+		"a longer value": labelsOf(1, 0, 257), "thousands": labelsOf(1000, 0, 1)} {
 		if refusal := g.try(&NodeLabel{ID: "n1", Labels: labels}); refusal == nil || refusal.Code != model.CodeInvalid {
 			t.Errorf("%s: %v, want invalid", name, refusal)
 		}
@@ -151,13 +160,15 @@ func TestLastErrorsOfADrainAreBounded(t *testing.T) {
 	}
 	g.must(&DrainStart{ID: "d1", Nodes: names, Options: model.DrainOptions{Deadline: 1}})
 	for _, name := range names {
-		g.must(&DrainEnd{ID: "d1", Node: model.NodeID(name), Phase: model.PhaseFailed, LastError: strings.Repeat("é", 50_000)})
+		g.must(&DrainEnd{ID: "d1", Node: model.NodeID(name), Phase: model.PhaseFailed,
+			LastError: strings.Repeat("é", 50_000)})
 	}
 	g.readBack()
 	if d, _ := g.s.Drains.Get("d1"); len(d.Nodes[0].LastError) < 1000 {
 		t.Errorf("of the last error %d bytes are kept", len(d.Nodes[0].LastError))
 	}
-	if refusal := g.try(&DrainStart{ID: "d2", Nodes: make([]string, maxDrainNodes+1), Options: model.DrainOptions{Deadline: model.Hour}}); refusal == nil || refusal.Code != model.CodeInvalid {
+	if refusal := g.try(&DrainStart{ID: "d2", Nodes: make([]string, maxDrainNodes+1),
+		Options: model.DrainOptions{Deadline: model.Hour}}); refusal == nil || refusal.Code != model.CodeInvalid {
 		t.Errorf("a drain of too many nodes: %v, want invalid", refusal)
 	}
 }
@@ -175,7 +186,8 @@ func TestRefusalsAreBounded(t *testing.T) {
 func TestListsOfAGroupAreBounded(t *testing.T) {
 	g := &glutton{t: t, s: NewState()}
 	g.must(&JobSubmit{Spec: wideJob(256, 1)})
-	if refusal := g.try(&JobSubmit{Spec: wideJob(257, 1)}); refusal == nil || !strings.Contains(refusal.Message, "checks has 257 elements") {
+	if refusal := g.try(&JobSubmit{Spec: wideJob(257, 1)}); refusal == nil ||
+		!strings.Contains(refusal.Message, "checks has 257 elements") {
 		t.Errorf("257 checks: %v", refusal)
 	}
 }
@@ -186,7 +198,8 @@ func TestEventsAreBounded(t *testing.T) {
 	if refusal := g.register("n1", nil, nil, "v1"); refusal != nil {
 		t.Fatal(refusal)
 	}
-	g.must(&DrainStart{ID: "d1", Nodes: []string{"n1"}, Message: strings.Repeat("é", 400_000), Options: model.DrainOptions{Deadline: model.Hour}})
+	g.must(&DrainStart{ID: "d1", Nodes: []string{"n1"}, Message: strings.Repeat("é", 400_000),
+		Options: model.DrainOptions{Deadline: model.Hour}})
 	for _, e := range g.s.Events.All() {
 		if text := e.Data["message"]; len(text) > maxEventText {
 			t.Errorf("event %s of %s has a message of %d bytes", e.Key, e.Type, len(text))
@@ -201,12 +214,14 @@ func TestAttributesOfANode(t *testing.T) {
 	if refusal := g.register("n1", nil, labelsOf(60, 0, 200), "text"); refusal != nil {
 		t.Errorf("13 kB: %v", refusal)
 	}
-	if refusal := g.register("n2", nil, labelsOf(200, 0, 200), "text"); refusal == nil || refusal.Code != model.CodeInvalid {
+	if refusal := g.register("n2", nil, labelsOf(200, 0, 200), "text"); refusal == nil ||
+		refusal.Code != model.CodeInvalid {
 		t.Errorf("41 kB: %v, want invalid", refusal)
 	}
 	long := strings.Repeat("x", maxAgentText+1)
 	for what, attributes := range map[string]map[string]string{"name": {long: "x"}, "value": {"x": long}} {
-		if refusal := g.register("n3", nil, attributes, "text"); refusal == nil || !strings.Contains(refusal.Message, "is longer than") {
+		if refusal := g.register("n3", nil, attributes, "text"); refusal == nil ||
+			!strings.Contains(refusal.Message, "is longer than") {
 			t.Errorf("a long %s: %v, want a refusal that says so", what, refusal)
 		}
 	}

@@ -71,7 +71,8 @@ func (s *State) resolveOwn(id model.GroupID) {
 // emitBudget says that a budget was resolved to other numbers. How many may be down follows from the count, which has
 // its own event.
 func (s *State) emitBudget(subject string, before, after model.Budget) {
-	e := Event{Type: model.EventBudget, Subject: subject, Before: fmt.Sprint(before.MinReady), After: fmt.Sprint(after.MinReady)}
+	e := Event{Type: model.EventBudget, Subject: subject, Before: fmt.Sprint(before.MinReady),
+		After: fmt.Sprint(after.MinReady)}
 	if before.RateMax != after.RateMax || before.Window != after.Window {
 		e.Data = map[string]string{"rate": rateText(after)}
 	} else if before.MinReady == after.MinReady {

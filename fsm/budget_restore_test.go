@@ -13,12 +13,14 @@ import (
 func TestBudgetBehindARestore(t *testing.T) {
 	const api model.GroupID = "web/api"
 	spec := model.JobSpec{Name: "web", Groups: []model.GroupSpec{{
-		Name: "api", Count: 3, Exec: model.ExecSpec{Command: "/bin/api"}, Ports: []model.PortSpec{{Name: "http"}}, Budget: &model.BudgetSpec{MinReady: &model.Amount{N: 1}},
+		Name: "api", Count: 3, Exec: model.ExecSpec{Command: "/bin/api"}, Ports: []model.PortSpec{{Name: "http"}},
+		Budget: &model.BudgetSpec{MinReady: &model.Amount{N: 1}},
 	}}}
 	s := leaseState(t, spec, 6*model.Second)
 	for i, node := range []model.NodeID{"n2", "n3"} {
 		id := model.InstanceID("i" + node[1:])
-		s = run(t, s, 1000, register(node), &NodeReport{ID: node, Full: true}, placed(id, api, i+1, node, 20000), observed(node, id, model.ObservedReady))
+		s = run(t, s, 1000, register(node), &NodeReport{ID: node, Full: true}, placed(id, api, i+1, node, 20000),
+			observed(node, id, model.ObservedReady))
 	}
 	stop := func(s State, id model.InstanceID) *model.Error {
 		_, refusal := attempt(s, s.Now, &InstanceStop{ID: id, Cause: model.CauseUser})

@@ -16,7 +16,8 @@ func (c *BudgetSet) apply(s *State) error {
 		return refusal
 	}
 	if c.Spec == (model.BudgetSpec{Blocking: c.Spec.Blocking}) {
-		return model.Refuse(model.CodeInvalid, "budget %s limits nothing", c.Name).WithHint("give min_ready, max_down or rate")
+		return model.Refuse(model.CodeInvalid, "budget %s limits nothing", c.Name).
+			WithHint("give min_ready, max_down or rate")
 	}
 	old, exists := s.Budgets.Get(c.Name)
 	next := SharedBudget{Name: c.Name}
@@ -37,7 +38,8 @@ func (c *BudgetSet) apply(s *State) error {
 	s.touchBudget(c.Name)
 	if !s.resolveShared(c.Name) { // which tells of it itself
 		minReady := fmt.Sprint(next.Resolved.MinReady)
-		s.emit(Event{Type: model.EventBudget, Subject: "budget/" + string(c.Name), Before: minReady, After: minReady, Data: map[string]string{"reason": "it is written in another way, its numbers are the same"}})
+		s.emit(Event{Type: model.EventBudget, Subject: "budget/" + string(c.Name), Before: minReady, After: minReady,
+			Data: map[string]string{"reason": "it is written in another way, its numbers are the same"}})
 	}
 	return nil
 }
@@ -60,7 +62,9 @@ func (s *State) mayShare(b *SharedBudget) *model.Error {
 	if r := model.ResolveBudget(&b.Spec, everything(), want); r.MaxDown > 0 || stuck == "" || b.Spec.Blocking {
 		return nil
 	}
-	return model.Refuse(model.CodeInvalid, "budget %s would keep all %d ready, and %s is stopped before it is replaced, so no drain could ever finish", b.Name, want, stuck).
+	return model.Refuse(model.CodeInvalid,
+		"budget %s would keep all %d ready, and %s is stopped before it is replaced, so no drain could ever finish",
+		b.Name, want, stuck).
 		WithHint("allow one to be down, use order = \"surge\", or set the budget with blocking")
 }
 
@@ -70,13 +74,16 @@ func (c *BudgetRemove) apply(s *State) error {
 	b, ok := s.Budgets.Get(c.Name)
 	switch {
 	case !ok:
-		return model.Refuse(model.CodeNotFound, "there is no shared budget %s", c.Name).WithHint("list them with: outspan budget ls")
+		return model.Refuse(model.CodeNotFound, "there is no shared budget %s", c.Name).
+			WithHint("list them with: outspan budget ls")
 	case len(b.Groups) > 0:
-		return model.Refuse(model.CodeInUse, "budget %s is named by %s", c.Name, joinGroups(b.Groups)).WithHint("take it out of those jobs first, or purge them")
+		return model.Refuse(model.CodeInUse, "budget %s is named by %s", c.Name, joinGroups(b.Groups)).
+			WithHint("take it out of those jobs first, or purge them")
 	}
 	s.delBudget(c.Name)
 	s.touchBudget(c.Name)
-	s.emit(Event{Type: model.EventBudget, Subject: "budget/" + string(c.Name), Before: fmt.Sprint(b.Resolved.MinReady), After: "removed"})
+	s.emit(Event{Type: model.EventBudget, Subject: "budget/" + string(c.Name),
+		Before: fmt.Sprint(b.Resolved.MinReady), After: "removed"})
 	return nil
 }
 
@@ -165,13 +172,17 @@ func (s *State) knowsBudgets(id model.GroupID, g *model.GroupSpec) *model.Error 
 	for _, name := range g.Budgets {
 		b, ok := s.Budgets.Get(name)
 		if !ok {
-			return model.Refuse(model.CodeUnknownBudget, "%s names the budget %q, which does not exist", id, name).WithHint("%s", s.budgetHint(name))
+			return model.Refuse(model.CodeUnknownBudget, "%s names the budget %q, which does not exist", id, name).
+				WithHint("%s", s.budgetHint(name))
 		}
 		if len(b.Groups) >= maxSharers && !slices.Contains(b.Groups, id) {
-			return model.Refuse(model.CodeInvalid, "budget %s is shared by %d groups, which is the most", name, maxSharers).WithHint("let %s name another budget", id)
+			return model.Refuse(model.CodeInvalid, "budget %s is shared by %d groups, which is the most", name, maxSharers).
+				WithHint("let %s name another budget", id)
 		}
 		if g.Count > 0 && g.StopsFirst() && allowsNone(&b.Spec) && !b.Spec.Blocking {
-			return model.Refuse(model.CodeInvalid, "budget %s allows nothing to be down, and %s is stopped before it is replaced, so no drain could ever finish", name, id).
+			return model.Refuse(model.CodeInvalid,
+				"budget %s allows nothing to be down, and %s is stopped before it is replaced, so no drain could ever finish",
+				name, id).
 				WithHint("let the budget allow one to be down, use order = \"surge\", or set the budget with blocking")
 		}
 	}

@@ -10,8 +10,12 @@ import (
 // Check finds a shared budget, a ledger or a sum of a class that is not what the rows say.
 func TestCheckFindsBrokenBudgets(t *testing.T) {
 	s := NewState()
-	spec := model.JobSpec{Name: "web", Groups: []model.GroupSpec{{Name: "a", Count: 3, Exec: model.ExecSpec{Command: "/bin/x"}, Budgets: []model.BudgetName{"db"}}}}
-	for _, c := range []Command{&BudgetSet{Name: "db", Spec: model.BudgetSpec{MinReady: &model.Amount{N: 50, Percent: true}}}, &JobSubmit{Spec: spec}} {
+	spec := model.JobSpec{Name: "web",
+		Groups: []model.GroupSpec{
+			{Name: "a", Count: 3, Exec: model.ExecSpec{Command: "/bin/x"}, Budgets: []model.BudgetName{"db"}}}}
+	for _, c := range []Command{
+		&BudgetSet{Name: "db", Spec: model.BudgetSpec{MinReady: &model.Amount{N: 50, Percent: true}}},
+		&JobSubmit{Spec: spec}} {
 		var refusal *model.Error
 		if s, refusal = tried(t, s, c); refusal != nil {
 			t.Fatal(refusal)
@@ -24,14 +28,18 @@ func TestCheckFindsBrokenBudgets(t *testing.T) {
 	}{
 		{"numbers", "it would be", budget(func(b *SharedBudget) { b.Resolved.MinReady = 1 })},
 		{"a group too few", "does not have it", budget(func(b *SharedBudget) { b.Groups, b.Resolved = nil, model.Budget{} })},
-		{"a group too many", "does not exist", budget(func(b *SharedBudget) { b.Groups = []model.GroupID{"web/a", "web/z"} })},
+		{"a group too many", "does not exist", budget(func(b *SharedBudget) {
+			b.Groups = []model.GroupID{"web/a", "web/z"}
+		})},
 		{"gone", "does not have it", func(s *State) { s.Budgets.del("db") }},
 		{"stops to come", "out of order", budget(func(b *SharedBudget) { b.Stops = []model.Time{1 << 50} })},
 		{"actor", "the stops of", func(s *State) { s.Actors.put("nobody", &ActorLedger{Actor: "nobody"}) }},
 		{"actor's stops", "out of order", func(s *State) {
 			s.Actors.put(model.ByDrain, &ActorLedger{Actor: model.ByDrain, Stops: []model.Time{1, 0}})
 		}},
-		{"usage of a class", "its instances sum up to", func(s *State) { s.classUse.put(model.ClassProduction, Usage{Instances: 1}) }},
+		{"usage of a class", "its instances sum up to", func(s *State) {
+			s.classUse.put(model.ClassProduction, Usage{Instances: 1})
+		}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -37,7 +37,8 @@ func PreviewBudget(g *model.GroupSpec, job model.JobName, class model.ClassName)
 	if elsewhere {
 		def = everything()
 	}
-	line := lineOf(string(model.NewGroupID(job, g.Name)), model.ScopeGroup, model.ResolveBudget(g.Budget, def, g.Count), g.Count)
+	line := lineOf(string(model.NewGroupID(job, g.Name)), model.ScopeGroup,
+		model.ResolveBudget(g.Budget, def, g.Count), g.Count)
 	line.Text = describeBudget(&line, g.Budget, c, elsewhere)
 	if !known && !elsewhere && (g.Budget == nil || !limitsNumber(g.Budget)) {
 		line.Text = fmt.Sprintf("as the cluster's class %s says", class)
@@ -60,7 +61,8 @@ func describeBudget(l *model.BudgetLine, spec *model.BudgetSpec, class Class, el
 	case elsewhere:
 		b.WriteString("any number may be down")
 	default:
-		fmt.Fprintf(&b, "%s (class %s: max_down %s%s", budgetNumbers(l), class.Name, class.MaxDown.Amount, rounding(class.MaxDown.Amount, l.Want, "down"))
+		fmt.Fprintf(&b, "%s (class %s: max_down %s%s", budgetNumbers(l), class.Name, class.MaxDown.Amount,
+			rounding(class.MaxDown.Amount, l.Want, "down"))
 		if class.MaxDown.Floor > 0 {
 			fmt.Fprintf(&b, ", at least %d", class.MaxDown.Floor)
 		}

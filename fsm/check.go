@@ -14,9 +14,11 @@ const maxFindings = 20
 // references lead somewhere, closed sets hold (S1, S2, S7 and S11, as far as one state can show them; CheckStep does
 // more). It visits every row, some twice, at about 5 microseconds an instance, and only reads.
 func Check(s State) error {
-	c := &checker{s: &s, memory: map[model.NodeID]Usage{}, waits: map[model.NodeID]int64{}, sums: map[model.GroupID]groupSum{}}
+	c := &checker{s: &s, memory: map[model.NodeID]Usage{}, waits: map[model.NodeID]int64{},
+		sums: map[model.GroupID]groupSum{}}
 	for _, part := range []func(){
-		c.scalars, c.instances, c.slots, c.nodes, c.indexes, c.nodeIndexes, c.unsettledIndexes, c.groups, c.jobs, c.versions, c.deployments, c.services, c.volumes, c.transfers, c.drains, c.budgets, c.classes,
+		c.scalars, c.instances, c.slots, c.nodes, c.indexes, c.nodeIndexes, c.unsettledIndexes, c.groups, c.jobs, c.versions,
+		c.deployments, c.services, c.volumes, c.transfers, c.drains, c.budgets, c.classes,
 		c.jobSums, c.records, c.rails,
 	} {
 		if part(); len(c.found) >= maxFindings {
@@ -34,8 +36,10 @@ type checker struct {
 	waits  map[model.NodeID]int64
 	sums   map[model.GroupID]groupSum
 	ports  int
-	gone   map[string]bool // CheckStep: the nodes and jobs that ended in between, and the instances that stopped before their id was used again, by subject
-	found  Findings
+	// CheckStep: the nodes and jobs that ended in between, and the instances that stopped before their id was used again,
+	// by subject
+	gone  map[string]bool
+	found Findings
 }
 
 type groupSum struct{ ready, running, lost, alive, held, replaced int }
@@ -54,7 +58,8 @@ func oneOf[T comparable](v T, set ...T) bool { return slices.Contains(set, v) }
 
 func (c *checker) scalars() {
 	s := c.s
-	c.want(s.Format >= 1 && s.Format <= model.CurrentFormat, "the state has format %d, this program knows 1 to %d", s.Format, model.CurrentFormat)
+	c.want(s.Format >= 1 && s.Format <= model.CurrentFormat, "the state has format %d, this program knows 1 to %d",
+		s.Format, model.CurrentFormat)
 	c.want(s.Now >= 0, "cluster time is %d", s.Now)
 	c.want(s.SettingsIndex <= s.Index, "the settings are of index %d, the state of %d", s.SettingsIndex, s.Index)
 	if refusal := s.Settings.Check(); refusal != nil {
@@ -76,13 +81,15 @@ func (c *checker) instances() {
 		node, ok := c.s.Nodes.Get(i.Node)
 		c.want(ok, "instance %s: its node %s does not exist", id, i.Node)
 		if ok && node.Health == model.HealthOffline && i.holdsClaims() {
-			c.want(i.Status.Observed == model.ObservedLost, "instance %s is %s on the offline node %s; it must be lost", id, i.Status.Observed, i.Node)
+			c.want(i.Status.Observed == model.ObservedLost, "instance %s is %s on the offline node %s; it must be lost",
+				id, i.Status.Observed, i.Node)
 		}
 		c.want(c.s.Groups.Has(i.Group), "instance %s: its group %s does not exist", id, i.Group)
 		_, ok = c.s.Spec(i.Group, i.Version)
 		c.want(ok, "instance %s: version %d of its spec is gone", id, i.Version)
 		c.want(i.Slot >= 0, "instance %s has the slot %d", id, i.Slot)
-		c.want(i.Marks.CreatedIndex <= i.Marks.ChangedIndex && i.Marks.ChangedIndex <= c.s.Index, "instance %s: created at index %d, changed at %d, the state is at %d",
+		c.want(i.Marks.CreatedIndex <= i.Marks.ChangedIndex && i.Marks.ChangedIndex <= c.s.Index,
+			"instance %s: created at index %d, changed at %d, the state is at %d",
 			id, i.Marks.CreatedIndex, i.Marks.ChangedIndex, c.s.Index)
 		c.addUp(i)
 		c.members(i)
@@ -91,21 +98,32 @@ func (c *checker) instances() {
 
 func (c *checker) instanceStates(i *Instance) {
 	observed := i.Status.Observed
-	c.want(oneOf(i.Desired, model.DesiredRunning, model.DesiredDraining, model.DesiredStopped), "instance %s: desired is %q", i.ID, i.Desired)
-	c.want(oneOf(observed, model.ObservedPending, model.ObservedBooting, model.ObservedReady, model.ObservedUnready, model.ObservedDraining, model.ObservedStopped, model.ObservedFailed, model.ObservedLost),
+	c.want(oneOf(i.Desired, model.DesiredRunning, model.DesiredDraining, model.DesiredStopped),
+		"instance %s: desired is %q", i.ID, i.Desired)
+	c.want(oneOf(observed, model.ObservedPending, model.ObservedBooting, model.ObservedReady, model.ObservedUnready,
+		model.ObservedDraining, model.ObservedStopped, model.ObservedFailed, model.ObservedLost),
 		"instance %s: observed is %q", i.ID, observed)
-	c.want(observed != model.ObservedStopped || i.Desired == model.DesiredStopped, "instance %s is stopped and desired is %s: it must be failed, or its end written", i.ID, i.Desired)
+	c.want(observed != model.ObservedStopped || i.Desired == model.DesiredStopped,
+		"instance %s is stopped and desired is %s: it must be failed, or its end written", i.ID, i.Desired)
 	c.want(observed != model.ObservedFailed || i.Status.Reason != "", "instance %s failed without a reason", i.ID)
 	c.want(i.Cause.Valid(), "instance %s: cause %q", i.ID, i.Cause)
-	c.want(i.Desired == model.DesiredRunning || i.Marks.StopCause.Valid(), "instance %s is %s for the cause %q", i.ID, i.Desired, i.Marks.StopCause)
-	c.want(!i.Eviction.Requested || i.Eviction.Cause.Valid(), "instance %s: its eviction has the cause %q", i.ID, i.Eviction.Cause)
-	c.want(i.Eviction.Requested || i.Eviction == Eviction{Seq: i.Eviction.Seq}, "instance %s: an eviction that nobody asked for: %+v", i.ID, i.Eviction)
+	c.want(i.Desired == model.DesiredRunning || i.Marks.StopCause.Valid(), "instance %s is %s for the cause %q", i.ID,
+		i.Desired, i.Marks.StopCause)
+	c.want(!i.Eviction.Requested || i.Eviction.Cause.Valid(), "instance %s: its eviction has the cause %q",
+		i.ID, i.Eviction.Cause)
+	c.want(i.Eviction.Requested || i.Eviction == Eviction{Seq: i.Eviction.Seq},
+		"instance %s: an eviction that nobody asked for: %+v", i.ID, i.Eviction)
 	e := i.Eviction
-	c.want(!e.Preparing || e.Requested && e.Seq > 0 && e.RetryAt > 0 && i.Desired == model.DesiredRunning && i.runs(), "instance %s is %s, %s and being prepared: %+v", i.ID, i.Desired, observed, e)
-	c.want(e.Aborts == 0 || e.Seq >= uint64(e.Aborts), "instance %s: %d of %d preparations were aborted", i.ID, e.Aborts, e.Seq)
-	c.want(len(i.Status.Facts) == 0 || len(CleanFacts(i.Status.Facts)) == len(i.Status.Facts), "instance %s: its facts are not clean: %v", i.ID, i.Status.Facts)
-	c.holds(S1, i.Claims.Resources.MemoryBytes > 0 && i.Claims.Resources.CPU >= 0, "instance %s claims %+v", i.ID, i.Claims.Resources)
-	c.want((i.Marks.ReadySince != 0 || i.Marks.Created == 0 || c.s.Now == 0) || observed != model.ObservedReady, "instance %s is ready since never", i.ID)
+	c.want(!e.Preparing || e.Requested && e.Seq > 0 && e.RetryAt > 0 && i.Desired == model.DesiredRunning && i.runs(),
+		"instance %s is %s, %s and being prepared: %+v", i.ID, i.Desired, observed, e)
+	c.want(e.Aborts == 0 || e.Seq >= uint64(e.Aborts), "instance %s: %d of %d preparations were aborted",
+		i.ID, e.Aborts, e.Seq)
+	c.want(len(i.Status.Facts) == 0 || len(CleanFacts(i.Status.Facts)) == len(i.Status.Facts),
+		"instance %s: its facts are not clean: %v", i.ID, i.Status.Facts)
+	c.holds(S1, i.Claims.Resources.MemoryBytes > 0 && i.Claims.Resources.CPU >= 0, "instance %s claims %+v",
+		i.ID, i.Claims.Resources)
+	c.want((i.Marks.ReadySince != 0 || i.Marks.Created == 0 || c.s.Now == 0) || observed != model.ObservedReady,
+		"instance %s is ready since never", i.ID)
 }
 
 func (c *checker) addUp(i *Instance) {
@@ -175,15 +193,18 @@ func (c *checker) slot(running, alive []*Instance) {
 	case 0, 1:
 	case 2:
 		a, b := running[0], running[1]
-		c.holds(S7, a.Links.Replaces == b.ID && b.Links.ReplacedBy == a.ID || b.Links.Replaces == a.ID && a.Links.ReplacedBy == b.ID,
+		c.holds(S7, a.Links.Replaces == b.ID && b.Links.ReplacedBy == a.ID || b.Links.Replaces == a.ID &&
+			a.Links.ReplacedBy == b.ID,
 			"slot %d of %s: %s and %s are both desired, and neither replaces the other", a.Slot, a.Group, a.ID, b.ID)
 	default:
 		c.holds(S7, false, "slot %d of %s: %d instances are desired", running[0].Slot, running[0].Group, len(running))
 	}
-	var holder model.InstanceID // by the spec that each of them runs: a version without volumes shares nothing with one that has some
+	// by the spec that each of them runs: a version without volumes shares nothing with one that has some
+	var holder model.InstanceID
 	for _, i := range alive {
 		if spec, ok := c.s.Spec(i.Group, i.Version); ok && spec.OneHolder() {
-			c.holds(S2, holder == "", "slot %d of %s may have a single holder, and neither %s nor %s is confirmed stopped", i.Slot, i.Group, holder, i.ID)
+			c.holds(S2, holder == "", "slot %d of %s may have a single holder, and neither %s nor %s is confirmed stopped",
+				i.Slot, i.Group, holder, i.ID)
 			holder = i.ID
 		}
 	}
@@ -191,19 +212,30 @@ func (c *checker) slot(running, alive []*Instance) {
 
 func (c *checker) nodes() {
 	for id, n := range c.s.Nodes.All() {
-		c.want(n.ID == id && model.ValidName(string(id)) && model.ValidName(n.Name), "node %s: its row says id %s, name %q", id, n.ID, n.Name)
-		c.want(oneOf(n.Intent, model.IntentActive, model.IntentCordoned, model.IntentDraining, model.IntentDisabled), "node %s: intent is %q", id, n.Intent)
-		c.want(oneOf(n.Health, model.HealthOnline, model.HealthDegraded, model.HealthUnreachable, model.HealthOffline), "node %s: health is %q", id, n.Health)
-		c.want(n.Promised == c.waits[id], "node %s: it says %d bytes are promised, the instances that wait there sum up to %d", id, n.Promised, c.waits[id])
-		c.want(n.Placed == c.memory[id], "node %s: it says %+v is placed, its instances sum up to %+v", id, n.Placed, c.memory[id])
+		c.want(n.ID == id && model.ValidName(string(id)) && model.ValidName(n.Name),
+			"node %s: its row says id %s, name %q", id, n.ID, n.Name)
+		c.want(oneOf(n.Intent, model.IntentActive, model.IntentCordoned, model.IntentDraining, model.IntentDisabled),
+			"node %s: intent is %q", id, n.Intent)
+		c.want(oneOf(n.Health, model.HealthOnline, model.HealthDegraded, model.HealthUnreachable, model.HealthOffline),
+			"node %s: health is %q", id, n.Health)
+		c.want(n.Promised == c.waits[id],
+			"node %s: it says %d bytes are promised, the instances that wait there sum up to %d", id, n.Promised, c.waits[id])
+		c.want(n.Placed == c.memory[id], "node %s: it says %+v is placed, its instances sum up to %+v",
+			id, n.Placed, c.memory[id])
 		// A node that registered again may have come back smaller than what it holds: then nothing new fits. CheckStep
 		// sees that.
-		c.holds(S1, n.Registrations > 1 || n.Placed.Instances == 0 || n.FreeBytes() >= 0, "node %s: %d bytes are placed on %d, and %d promised", id, n.Placed.MemoryBytes, n.Allocatable().MemoryBytes, n.Promised)
-		c.want(n.Agent.Epoch >= n.Registrations && n.Registrations >= 1 && n.Version >= 1 && n.Agent.BootID != "", "node %s: epoch %d, version %d, boot id %q", id, n.Agent.Epoch, n.Version, n.Agent.BootID)
+		c.holds(S1, n.Registrations > 1 || n.Placed.Instances == 0 || n.FreeBytes() >= 0,
+			"node %s: %d bytes are placed on %d, and %d promised", id, n.Placed.MemoryBytes,
+			n.Allocatable().MemoryBytes, n.Promised)
+		c.want(n.Agent.Epoch >= n.Registrations && n.Registrations >= 1 && n.Version >= 1 && n.Agent.BootID != "",
+			"node %s: epoch %d, version %d, boot id %q", id, n.Agent.Epoch, n.Version, n.Agent.BootID)
 		c.want(n.Assigned <= c.s.Index, "node %s: assigned at index %d, the state is at %d", id, n.Assigned, c.s.Index)
-		c.want(len(n.Avoid) <= avoidLimit && slices.IsSortedFunc(n.Avoid, func(a, b AvoidEntry) int { return cmp.Or(compareAvoid(a, b), -1) }),
+		c.want(len(n.Avoid) <= avoidLimit && slices.IsSortedFunc(n.Avoid, func(a, b AvoidEntry) int {
+			return cmp.Or(compareAvoid(a, b), -1)
+		}),
 			"node %s: its avoid list has %d entries, or two of one version: %v", id, len(n.Avoid), n.Avoid)
-		c.want((n.Troubled() || n.Self.Since == 0) && n.Self.Since <= c.s.Now, "node %s: it has %d troubles since %d", id, len(n.Self.Troubles), n.Self.Since)
+		c.want((n.Troubled() || n.Self.Since == 0) && n.Self.Since <= c.s.Now, "node %s: it has %d troubles since %d", id,
+			len(n.Self.Troubles), n.Self.Since)
 		c.want(soundPorts(n.Self.Ports), "node %s: its ports are too many, or not in order: %v", id, n.Self.Ports)
 		c.want(soundDisk(n.Self.Disk), "node %s: its disk uses are too many, or not in order: %v", id, n.Self.Disk)
 		c.want(n.Self.Events.sound(c.s.Now), "node %s: the events of its agent's words are counted as %+v", id, n.Self.Events)

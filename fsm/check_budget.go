@@ -34,16 +34,19 @@ func (c *checker) budgets() {
 			}
 		}
 		resolved := model.ResolveBudget(&b.Spec, everything(), want)
-		c.want(b.Resolved == resolved, "budget %s says %+v; for the %d that its groups want it would be %+v", name, b.Resolved, want, resolved)
+		c.want(b.Resolved == resolved, "budget %s says %+v; for the %d that its groups want it would be %+v",
+			name, b.Resolved, want, resolved)
 		c.want(slices.IsSorted(b.Groups), "budget %s: its groups are out of order", name)
-		c.want(slices.IsSorted(b.Stops) && (len(b.Stops) == 0 || b.Stops[len(b.Stops)-1] <= s.Now), "budget %s: its stops are out of order", name)
+		c.want(slices.IsSorted(b.Stops) && (len(b.Stops) == 0 || b.Stops[len(b.Stops)-1] <= s.Now),
+			"budget %s: its stops are out of order", name)
 		c.want(b.Index <= s.Index, "budget %s is of index %d, the state of %d", name, b.Index, s.Index)
 		named -= len(b.Groups)
 	}
 	c.want(named == 0, "shared budgets and groups name each other %d times more one way", named)
 	for k, l := range s.Actors.All() {
 		c.want(k.Valid() && l.Actor == k, "the stops of %q: the row says %q", k, l.Actor)
-		c.want(slices.IsSorted(l.Stops) && (len(l.Stops) == 0 || l.Stops[len(l.Stops)-1] <= s.Now), "the stops of %s are out of order", k)
+		c.want(slices.IsSorted(l.Stops) && (len(l.Stops) == 0 || l.Stops[len(l.Stops)-1] <= s.Now),
+			"the stops of %s are out of order", k)
 	}
 }
 
@@ -56,7 +59,9 @@ func (c *checker) classes() {
 		}
 	}
 	for _, class := range c.s.Classes {
-		c.want(c.s.ClassUsage(class.Name) == use[class.Name], "class %s uses %+v, its instances sum up to %+v", class.Name, c.s.ClassUsage(class.Name), use[class.Name])
-		c.want(class.Quota.MemoryBytes >= 0 && class.Quota.Instances >= 0 && class.MaxDown.Amount.Valid(), "class %s: %+v", class.Name, class)
+		c.want(c.s.ClassUsage(class.Name) == use[class.Name], "class %s uses %+v, its instances sum up to %+v", class.Name,
+			c.s.ClassUsage(class.Name), use[class.Name])
+		c.want(class.Quota.MemoryBytes >= 0 && class.Quota.Instances >= 0 && class.MaxDown.Amount.Valid(),
+			"class %s: %+v", class.Name, class)
 	}
 }

@@ -9,8 +9,10 @@ import (
 func (c *checker) drains() {
 	for id, d := range c.s.Drains.All() {
 		c.want(d.ID == id && len(d.Nodes) > 0, "drain %s: its row says %s with %d nodes", id, d.ID, len(d.Nodes))
-		c.want(d.Index <= c.s.Index && d.EndedIndex <= c.s.Index, "drain %s: begun at index %d, ended at %d, the state is at %d", id, d.Index, d.EndedIndex, c.s.Index)
-		c.want((d.EndedIndex != 0) == (d.Phase() != model.PhaseDraining), "drain %s is %s and ended at index %d", id, d.Phase(), d.EndedIndex)
+		c.want(d.Index <= c.s.Index && d.EndedIndex <= c.s.Index,
+			"drain %s: begun at index %d, ended at %d, the state is at %d", id, d.Index, d.EndedIndex, c.s.Index)
+		c.want((d.EndedIndex != 0) == (d.Phase() != model.PhaseDraining), "drain %s is %s and ended at index %d",
+			id, d.Phase(), d.EndedIndex)
 		turns := 0
 		seen := map[model.NodeID]bool{}
 		for i := range d.Nodes {
@@ -32,14 +34,21 @@ func (c *checker) drains() {
 }
 
 func (c *checker) drainNode(d *Drain, p *DrainNode) {
-	c.want(oneOf(p.Phase, model.PhaseDraining, model.PhaseDrained, model.PhaseFailed, model.PhaseCanceled), "drain %s, node %s: phase is %q", d.ID, p.Node, p.Phase)
-	c.want(p.Phase != model.PhaseFailed || p.LastError != "", "drain %s, node %s failed without a last error", d.ID, p.Node)
-	c.want(p.Phase != model.PhaseDraining || p.LastError == "", "drain %s, node %s is draining and has the last error %q", d.ID, p.Node, p.LastError)
-	c.want(p.Turn || p.Started == 0 && p.Deadline == 0, "drain %s, node %s: its turn has not come and it has a deadline", d.ID, p.Node)
-	c.want(!p.Turn || p.Started <= c.s.Now && p.Deadline == p.Started.Add(d.Options.Deadline), "drain %s, node %s: started at %d, deadline %d, which is not %s later",
+	c.want(oneOf(p.Phase, model.PhaseDraining, model.PhaseDrained, model.PhaseFailed, model.PhaseCanceled),
+		"drain %s, node %s: phase is %q", d.ID, p.Node, p.Phase)
+	c.want(p.Phase != model.PhaseFailed || p.LastError != "",
+		"drain %s, node %s failed without a last error", d.ID, p.Node)
+	c.want(p.Phase != model.PhaseDraining || p.LastError == "", "drain %s, node %s is draining and has the last error %q",
+		d.ID, p.Node, p.LastError)
+	c.want(p.Turn || p.Started == 0 && p.Deadline == 0, "drain %s, node %s: its turn has not come and it has a deadline",
+		d.ID, p.Node)
+	c.want(!p.Turn || p.Started <= c.s.Now && p.Deadline == p.Started.Add(d.Options.Deadline),
+		"drain %s, node %s: started at %d, deadline %d, which is not %s later",
 		d.ID, p.Node, p.Started, p.Deadline, d.Options.Deadline)
-	c.want(p.Acked == 0 || oneOf(p.Phase, model.PhaseDrained, model.PhaseFailed), "drain %s, node %s is %s and counts %d acknowledged instances", d.ID, p.Node, p.Phase, p.Acked)
-	c.want(0 <= p.Unreplaced && p.Unreplaced <= p.Moved, "drain %s, node %s: %d of %d moved have no replacement", d.ID, p.Node, p.Unreplaced, p.Moved)
+	c.want(p.Acked == 0 || oneOf(p.Phase, model.PhaseDrained, model.PhaseFailed),
+		"drain %s, node %s is %s and counts %d acknowledged instances", d.ID, p.Node, p.Phase, p.Acked)
+	c.want(0 <= p.Unreplaced && p.Unreplaced <= p.Moved, "drain %s, node %s: %d of %d moved have no replacement", d.ID,
+		p.Node, p.Unreplaced, p.Moved)
 	if p.Phase != model.PhaseDraining {
 		return
 	}
@@ -47,9 +56,11 @@ func (c *checker) drainNode(d *Drain, p *DrainNode) {
 	if c.want(ok, "drain %s goes on for node %s, which does not exist", d.ID, p.Node); !ok {
 		return
 	}
-	c.want(n.Intent == model.IntentDraining && n.Drain == d.ID, "drain %s goes on for node %s, whose intent is %s and drain %q", d.ID, p.Node, n.Intent, n.Drain)
+	c.want(n.Intent == model.IntentDraining && n.Drain == d.ID,
+		"drain %s goes on for node %s, whose intent is %s and drain %q", d.ID, p.Node, n.Intent, n.Drain)
 	for i := range c.s.InstancesOn(p.Node) {
-		c.want(!p.Turn || i.Desired != model.DesiredRunning || i.Status.Observed != model.ObservedPending, "instance %s is still to be started on the draining node %s", i.ID, p.Node)
+		c.want(!p.Turn || i.Desired != model.DesiredRunning || i.Status.Observed != model.ObservedPending,
+			"instance %s is still to be started on the draining node %s", i.ID, p.Node)
 	}
 }
 
@@ -60,12 +71,14 @@ func (c *checker) records() {
 	c.want(s.Requests.Len() <= most, "%d requests are kept, at most %d should be", s.Requests.Len(), most)
 	for id, r := range s.Requests.All() {
 		c.want(r.ID == id && id != "", "request %q: its row says %q", id, r.ID)
-		c.want(r.Index <= s.Index && r.At <= s.Now, "request %s is of index %d and time %d, the state of %d and %d", id, r.Index, r.At, s.Index, s.Now)
+		c.want(r.Index <= s.Index && r.At <= s.Now, "request %s is of index %d and time %d, the state of %d and %d", id,
+			r.Index, r.At, s.Index, s.Now)
 	}
 	for key, p := range s.Events.rows.All() {
 		e, whole := p.open()
 		c.want(whole, "event %s: its row can't be read", key)
-		c.want(e.Key == key && key.Index() >= 1 && key.Index() <= s.Index, "event %s: its row says %s, the state is at %d", key, e.Key, s.Index)
+		c.want(e.Key == key && key.Index() >= 1 && key.Index() <= s.Index, "event %s: its row says %s, the state is at %d",
+			key, e.Key, s.Index)
 		c.want(isEventType(e.Type) && e.Subject != "", "event %s: type %q, subject %q", key, e.Type, e.Subject)
 		c.want(e.Cause == "" || e.Cause.Valid(), "event %s: cause %q", key, e.Cause)
 	}

@@ -11,19 +11,23 @@ func (c *checker) groups() {
 	for id, g := range s.Groups.All() {
 		sum := c.sums[id]
 		c.want(g.ID == id, "group %s: its row says %s", id, g.ID)
-		c.want(g.Ready == sum.ready && g.Running == sum.running && g.Lost == sum.lost && g.Alive == sum.alive && g.Held == sum.held && g.Replaced == sum.replaced,
-			"group %s says %d ready, %d running, %d lost, %d alive, %d held, %d replaced; its instances sum up to %+v", id, g.Ready, g.Running, g.Lost, g.Alive, g.Held, g.Replaced, sum)
+		c.want(g.Ready == sum.ready && g.Running == sum.running && g.Lost == sum.lost && g.Alive == sum.alive &&
+			g.Held == sum.held && g.Replaced == sum.replaced,
+			"group %s says %d ready, %d running, %d lost, %d alive, %d held, %d replaced; its instances sum up to %+v", id,
+			g.Ready, g.Running, g.Lost, g.Alive, g.Held, g.Replaced, sum)
 		job, ok := s.Jobs.Get(jobOf(id))
 		if c.want(ok, "group %s: its job does not exist", id); !ok {
 			continue
 		}
-		c.want(g.Version >= 1 && g.Version <= job.Version, "group %s is at version %d, its job at %d", id, g.Version, job.Version)
+		c.want(g.Version >= 1 && g.Version <= job.Version, "group %s is at version %d, its job at %d",
+			id, g.Version, job.Version)
 		_, known := s.Spec(id, g.Version)
 		c.want(known, "group %s: its version %d is gone", id, g.Version)
 		_, current := s.Spec(id, job.Version)
 		c.want(current != g.Removed, "group %s: in the job's spec %v, removed %v", id, current, g.Removed)
 		c.want(g.Role.Valid(), "group %s: role is %q", id, g.Role)
-		c.want(g.Count >= 0 && (g.Count == 0 || !g.Removed && !job.Stopped), "group %s wants %d; removed %v, its job stopped %v", id, g.Count, g.Removed, job.Stopped)
+		c.want(g.Count >= 0 && (g.Count == 0 || !g.Removed && !job.Stopped),
+			"group %s wants %d; removed %v, its job stopped %v", id, g.Count, g.Removed, job.Stopped)
 		c.want(int(g.Placed) >= g.Alive, "group %s: %d were ever placed, %d are alive", id, g.Placed, g.Alive)
 		c.budget(g, job)
 		c.want(slices.IsSorted(g.Stops), "group %s: its stops are out of order", id)
@@ -38,7 +42,8 @@ func (c *checker) budget(g *Group, job *Job) {
 	}
 	want := c.s.ResolveGroup(policy, job.Class, g.Want())
 	c.want(g.Budget == want, "group %s: its budget is %+v, by its spec it would be %+v", g.ID, g.Budget, want)
-	c.want(g.Budget.MinReady >= 0 && g.Budget.MinReady+g.Budget.MaxDown == g.Want(), "group %s: its budget %+v does not add up to %d", g.ID, g.Budget, g.Want())
+	c.want(g.Budget.MinReady >= 0 && g.Budget.MinReady+g.Budget.MaxDown == g.Want(),
+		"group %s: its budget %+v does not add up to %d", g.ID, g.Budget, g.Want())
 	if g.Role != model.RoleSystem && !job.Stopped {
 		c.want(g.Count == policy.Count, "group %s wants %d, its spec %d", g.ID, g.Count, policy.Count)
 	}
@@ -50,14 +55,16 @@ func (c *checker) jobs() {
 		c.want(j.Name == name && model.ValidName(string(name)), "job %s: its row says %q", name, j.Name)
 		_, _, known := s.Class(j.Class)
 		c.want(known, "job %s: its class %q is unknown", name, j.Class)
-		c.want(j.Index <= s.Index && j.Stable <= j.Version, "job %s: index %d of %d, stable version %d of %d", name, j.Index, s.Index, j.Stable, j.Version)
+		c.want(j.Index <= s.Index && j.Stable <= j.Version, "job %s: index %d of %d, stable version %d of %d", name, j.Index,
+			s.Index, j.Stable, j.Version)
 		c.want(!j.Purge || j.Stopped, "job %s is to be purged and not stopped", name)
 		v, ok := s.Versions.Get(versionKey(name, j.Version))
 		if c.want(ok, "job %s: its version %d is gone", name, j.Version); !ok {
 			continue
 		}
 		for i := range v.Spec.Groups {
-			c.want(s.Groups.Has(model.NewGroupID(name, v.Spec.Groups[i].Name)), "job %s: its group %s has no row", name, v.Spec.Groups[i].Name)
+			c.want(s.Groups.Has(model.NewGroupID(name, v.Spec.Groups[i].Name)), "job %s: its group %s has no row",
+				name, v.Spec.Groups[i].Name)
 		}
 		if j.Stable != 0 {
 			c.want(s.Versions.Has(versionKey(name, j.Stable)), "job %s: its stable version %d is gone", name, j.Stable)
@@ -81,11 +88,14 @@ func (c *checker) versions() {
 func (c *checker) deployments() {
 	going := map[model.JobName]model.DeploymentID{}
 	for id, d := range c.s.Deployments.All() {
-		c.want(d.ID == id && id == model.NewDeploymentID(d.Job, d.Version), "deployment %s: its row says %s, version %d of %s", id, d.ID, d.Version, d.Job)
-		c.want(oneOf(d.Status, model.DeploymentQueued, model.DeploymentRolling) || d.Status.Ended(), "deployment %s: status is %q", id, d.Status)
+		c.want(d.ID == id && id == model.NewDeploymentID(d.Job, d.Version),
+			"deployment %s: its row says %s, version %d of %s", id, d.ID, d.Version, d.Job)
+		c.want(oneOf(d.Status, model.DeploymentQueued, model.DeploymentRolling) || d.Status.Ended(),
+			"deployment %s: status is %q", id, d.Status)
 		c.want(d.Status != model.DeploymentFailed || d.Reason != "", "deployment %s failed without a reason", id)
 		c.want(!d.Waiting || !d.Status.Ended(), "deployment %s is %s, and waits", id, d.Status)
-		c.want(d.Index <= c.s.Index && d.Progress <= c.s.Now, "deployment %s is of index %d and time %d", id, d.Index, d.Progress)
+		c.want(d.Index <= c.s.Index && d.Progress <= c.s.Now, "deployment %s is of index %d and time %d",
+			id, d.Index, d.Progress)
 		job, ok := c.s.Jobs.Get(d.Job)
 		c.want(ok, "deployment %s: there is no such job", id)
 		if d.Status.Ended() {
@@ -122,7 +132,8 @@ func (c *checker) volumes() {
 			c.detached(id, v)
 			continue
 		}
-		c.want(c.s.Nodes.Has(v.Home) || v.Home == "" && v.Lost != nil && v.Kind == model.VolumeLocal, "volume %s: its home %s does not exist", id, v.Home)
+		c.want(c.s.Nodes.Has(v.Home) || v.Home == "" && v.Lost != nil && v.Kind == model.VolumeLocal,
+			"volume %s: its home %s does not exist", id, v.Home)
 		c.want(c.s.Groups.Has(v.Group), "volume %s: its group does not exist", id)
 		if v.Kind == model.VolumeReplicated {
 			c.copyRow(id, v)
@@ -135,14 +146,16 @@ func (c *checker) volumes() {
 		}
 		for i := range c.s.InstancesInSlot(v.Group, v.Slot) {
 			spec, ok := c.s.Spec(i.Group, i.Version)
-			c.want(i.Node == v.Home || !ok || !spec.HasVolume(model.VolumeLocal) || !i.holdsClaims(), "volume %s is on %s, its instance %s on %s", id, v.Home, i.ID, i.Node)
+			c.want(i.Node == v.Home || !ok || !spec.HasVolume(model.VolumeLocal) || !i.holdsClaims(),
+				"volume %s is on %s, its instance %s on %s", id, v.Home, i.ID, i.Node)
 		}
 	}
 }
 
 func (c *checker) copyRow(id model.VolumeID, v *Volume) {
 	c.want(id == NewCopyID(v.Group, v.Slot, v.Name, v.Home) && v.ID == id, "copy %s: its row says %+v", id, *v)
-	c.want(v.Made > 0 && v.Made>>mintBits <= c.s.Incarnation, "copy %s: made in incarnation %d, the state is of %d", id, v.Made>>mintBits, c.s.Incarnation)
+	c.want(v.Made > 0 && v.Made>>mintBits <= c.s.Incarnation, "copy %s: made in incarnation %d, the state is of %d", id,
+		v.Made>>mintBits, c.s.Incarnation)
 	c.want(c.s.copiesOn.Has(copyKey(v)), "copy %s is missing in the index of copies", id)
 }
 

@@ -20,7 +20,8 @@ func CheckStep(before, after State) error {
 	eachChange(before.Deployments, after.Deployments, c.deploymentStep)
 	eachChange(before.Jobs, after.Jobs, func(name model.JobName, a, b *Job) {
 		c.want(c.purged(name) || b.Version >= a.Version && b.Index >= a.Index && b.Stable >= a.Stable,
-			"job %s: version %d to %d, index %d to %d, stable %d to %d", a.Name, a.Version, b.Version, a.Index, b.Index, a.Stable, b.Stable)
+			"job %s: version %d to %d, index %d to %d, stable %d to %d", a.Name, a.Version, b.Version, a.Index,
+			b.Index, a.Stable, b.Stable)
 	})
 	eachChange(before.Groups, after.Groups, func(id model.GroupID, a, b *Group) {
 		c.want(c.purged(jobOf(id)) || b.Placed >= a.Placed, "group %s: %d placements became %d", a.ID, a.Placed, b.Placed)
@@ -28,7 +29,9 @@ func CheckStep(before, after State) error {
 	eachChange(before.Services, after.Services, func(_ model.ServiceName, a, b *Service) {
 		c.want(b.Generation >= a.Generation, "service %s: generation %d became %d", a.Name, a.Generation, b.Generation)
 	})
-	eachChange(before.Events.rows, after.Events.rows, func(key EventKey, _, _ packedEvent) { c.want(false, "event %s was rewritten", key) })
+	eachChange(before.Events.rows, after.Events.rows, func(key EventKey, _, _ packedEvent) {
+		c.want(false, "event %s was rewritten", key)
+	})
 	eachChange(before.Requests, after.Requests, func(_ model.RequestID, a, b *Request) {
 		c.want(b.Index > a.Index && a.At.Add(requestMinimum) <= after.Now, "the outcome of request %s was rewritten", a.ID)
 	})
@@ -66,7 +69,8 @@ func instructionFor(i *Instance) instruction {
 	if !i.told() {
 		return instruction{}
 	}
-	o := instruction{desired: i.Desired, restarts: i.Links.RestartSeq, preparation: i.Preparation(), cause: i.Marks.StopCause}
+	o := instruction{desired: i.Desired, restarts: i.Links.RestartSeq, preparation: i.Preparation(),
+		cause: i.Marks.StopCause}
 	if i.Marks.GraceOverride != nil {
 		o.grace = *i.Marks.GraceOverride
 	}
@@ -81,7 +85,9 @@ func (c *checker) assigned(before *State) {
 		if !ok {
 			return // forgotten
 		}
-		c.want(n.Assigned > before.Index, "instance %s: what its agent is told changed after index %d, its node was last called at %d", i.ID, before.Index, n.Assigned)
+		c.want(n.Assigned > before.Index,
+			"instance %s: what its agent is told changed after index %d, its node was last called at %d",
+			i.ID, before.Index, n.Assigned)
 	}
 	if before.Instances.Same(c.s.Instances) {
 		return
@@ -115,29 +121,36 @@ func (c *checker) purged(job model.JobName) bool { return c.gone["job/"+string(j
 func (c *checker) clocks(before *State) {
 	s := c.s
 	c.want(s.Index > before.Index, "index %d became %d", before.Index, s.Index)
-	c.want(s.Leader.Term >= before.Leader.Term, "the leader of term %d became that of term %d", before.Leader.Term, s.Leader.Term)
+	c.want(s.Leader.Term >= before.Leader.Term, "the leader of term %d became that of term %d",
+		before.Leader.Term, s.Leader.Term)
 	c.want(s.LogTerm >= before.LogTerm, "term %d became %d", before.LogTerm, s.LogTerm)
 	c.want(s.Now >= before.Now, "time %d became %d", before.Now, s.Now)
-	c.want(s.Format >= before.Format && s.Incarnation >= before.Incarnation, "format %d became %d, incarnation %d became %d", before.Format, s.Format, before.Incarnation, s.Incarnation)
+	c.want(s.Format >= before.Format && s.Incarnation >= before.Incarnation,
+		"format %d became %d, incarnation %d became %d", before.Format, s.Format, before.Incarnation, s.Incarnation)
 	c.want(before.Cluster.ID == "" || s.Cluster == before.Cluster, "cluster %+v became %+v", before.Cluster, s.Cluster)
-	c.want(s.SettingsIndex >= before.SettingsIndex, "the settings' index %d became %d", before.SettingsIndex, s.SettingsIndex)
+	c.want(s.SettingsIndex >= before.SettingsIndex, "the settings' index %d became %d",
+		before.SettingsIndex, s.SettingsIndex)
 }
 
 func (c *checker) nodeStep(id model.NodeID, a, b *Node) {
 	if c.gone["node/"+string(id)] {
 		return
 	}
-	c.want(b.Version >= a.Version && b.Assigned >= a.Assigned, "node %s: version %d became %d, assigned %d became %d", id, a.Version, b.Version, a.Assigned, b.Assigned)
+	c.want(b.Version >= a.Version && b.Assigned >= a.Assigned, "node %s: version %d became %d, assigned %d became %d", id,
+		a.Version, b.Version, a.Assigned, b.Assigned)
 	c.want(b.Agent.Epoch >= a.Agent.Epoch, "node %s: epoch %d became %d", id, a.Agent.Epoch, b.Agent.Epoch)
 	registered := b.Agent.Epoch > a.Agent.Epoch
-	c.want(registered == (b.Registrations > a.Registrations), "node %s: epoch %d became %d in %d registrations", id, a.Agent.Epoch, b.Agent.Epoch, b.Registrations-a.Registrations)
+	c.want(registered == (b.Registrations > a.Registrations), "node %s: epoch %d became %d in %d registrations", id,
+		a.Agent.Epoch, b.Agent.Epoch, b.Registrations-a.Registrations)
 	c.want(registered || a.Agent.BootID == b.Agent.BootID, "node %s: its boot id changed without a registration", id)
-	c.want(registered || a.Health != model.HealthOffline || b.Health == model.HealthOffline, "node %s came back from offline without a registration", id)
+	c.want(registered || a.Health != model.HealthOffline || b.Health == model.HealthOffline,
+		"node %s came back from offline without a registration", id)
 	judged := a.Intent != b.Intent || a.Health != b.Health || registered
 	c.want(!judged || b.Version > a.Version, "node %s: intent, health or epoch changed and its version did not", id)
 	room := max(a.Allocatable().MemoryBytes, b.Allocatable().MemoryBytes)
 	between := b.Registrations > a.Registrations+1 // it also had a size that neither state shows
-	c.holds(S1, between || b.Placed.MemoryBytes <= a.Placed.MemoryBytes || b.Placed.MemoryBytes <= room, "node %s: %d bytes are placed on %d", id, b.Placed.MemoryBytes, room)
+	c.holds(S1, between || b.Placed.MemoryBytes <= a.Placed.MemoryBytes || b.Placed.MemoryBytes <= room,
+		"node %s: %d bytes are placed on %d", id, b.Placed.MemoryBytes, room)
 }
 
 func (c *checker) instanceStep(id model.InstanceID, a, b *Instance) {
@@ -150,17 +163,27 @@ func (c *checker) instanceStep(id model.InstanceID, a, b *Instance) {
 	c.want(!a.Terminal() || b.Terminal(), "instance %s had ended and is %s, %s now", id, b.Desired, b.Status.Observed)
 	rank := map[model.Desired]int{model.DesiredRunning: 0, model.DesiredDraining: 1, model.DesiredStopped: 2}
 	c.want(rank[b.Desired] >= rank[a.Desired], "instance %s: desired went back from %s to %s", id, a.Desired, b.Desired)
-	c.want(observedEdge(a.Status.Observed, b.Status.Observed), "instance %s: observed went from %s to %s", id, a.Status.Observed, b.Status.Observed)
-	c.want(b.Status.Epoch >= a.Status.Epoch, "instance %s: its status was of epoch %d and is of %d", id, a.Status.Epoch, b.Status.Epoch)
-	c.want(b.Status.Generation >= a.Status.Generation || b.Status.Epoch > a.Status.Epoch, "instance %s: generation %d became %d", id, a.Status.Generation, b.Status.Generation)
-	c.want(a.Group == b.Group && a.Slot == b.Slot && a.Version == b.Version && a.Node == b.Node && a.Cause == b.Cause && a.Links.Replaces == b.Links.Replaces,
+	c.want(observedEdge(a.Status.Observed, b.Status.Observed), "instance %s: observed went from %s to %s", id,
+		a.Status.Observed, b.Status.Observed)
+	c.want(b.Status.Epoch >= a.Status.Epoch, "instance %s: its status was of epoch %d and is of %d", id,
+		a.Status.Epoch, b.Status.Epoch)
+	c.want(b.Status.Generation >= a.Status.Generation || b.Status.Epoch > a.Status.Epoch,
+		"instance %s: generation %d became %d", id, a.Status.Generation, b.Status.Generation)
+	c.want(a.Group == b.Group && a.Slot == b.Slot && a.Version == b.Version && a.Node == b.Node && a.Cause == b.Cause &&
+		a.Links.Replaces == b.Links.Replaces,
 		"instance %s changed what it is", id)
-	c.want(a.Claims.Resources == b.Claims.Resources, "instance %s: its claims went from %+v to %+v", id, a.Claims.Resources, b.Claims.Resources)
-	c.want(a.Marks.StopCause == "" || a.Marks.StopCause == b.Marks.StopCause && a.Marks.StopBegan == b.Marks.StopBegan, "instance %s: its stop began for %s and now for %s", id, a.Marks.StopCause, b.Marks.StopCause)
-	c.want(b.Marks.ChangedIndex > a.Marks.ChangedIndex, "instance %s changed at index %d and again at %d", id, a.Marks.ChangedIndex, b.Marks.ChangedIndex)
-	c.want(!slices.ContainsFunc(b.Links.Awaits, func(id model.InstanceID) bool { return !slices.Contains(a.Links.Awaits, id) }), "instance %s awaited %v and now %v", id, a.Links.Awaits, b.Links.Awaits)
+	c.want(a.Claims.Resources == b.Claims.Resources, "instance %s: its claims went from %+v to %+v", id,
+		a.Claims.Resources, b.Claims.Resources)
+	c.want(a.Marks.StopCause == "" || a.Marks.StopCause == b.Marks.StopCause && a.Marks.StopBegan == b.Marks.StopBegan,
+		"instance %s: its stop began for %s and now for %s", id, a.Marks.StopCause, b.Marks.StopCause)
+	c.want(b.Marks.ChangedIndex > a.Marks.ChangedIndex, "instance %s changed at index %d and again at %d", id,
+		a.Marks.ChangedIndex, b.Marks.ChangedIndex)
+	c.want(!slices.ContainsFunc(b.Links.Awaits, func(id model.InstanceID) bool {
+		return !slices.Contains(a.Links.Awaits, id)
+	}), "instance %s awaited %v and now %v", id, a.Links.Awaits, b.Links.Awaits)
 	c.want(b.Eviction.Seq >= a.Eviction.Seq, "instance %s: preparation %d became %d", id, a.Eviction.Seq, b.Eviction.Seq)
-	c.want(b.Links.RestartSeq >= a.Links.RestartSeq, "instance %s: restart %d became %d", id, a.Links.RestartSeq, b.Links.RestartSeq)
+	c.want(b.Links.RestartSeq >= a.Links.RestartSeq, "instance %s: restart %d became %d", id,
+		a.Links.RestartSeq, b.Links.RestartSeq)
 }
 
 // observedEdge reports whether an instance can be seen in from and, one or more entries later, in to. Nothing is
@@ -170,13 +193,16 @@ func observedEdge(from, to model.Observed) bool {
 }
 
 func (c *checker) drainStep(id model.DrainID, a, b *Drain) {
-	c.want(a.EndedIndex == 0 || a.EndedIndex == b.EndedIndex, "drain %s ended at index %d and again at %d", id, a.EndedIndex, b.EndedIndex)
+	c.want(a.EndedIndex == 0 || a.EndedIndex == b.EndedIndex, "drain %s ended at index %d and again at %d",
+		id, a.EndedIndex, b.EndedIndex)
 	c.want(len(a.Nodes) == len(b.Nodes) && a.Index == b.Index, "drain %s became another one", id)
 	for i := range min(len(a.Nodes), len(b.Nodes)) {
 		p, q := a.Nodes[i], b.Nodes[i]
 		c.want(p.Node == q.Node, "drain %s: node %s became %s", id, p.Node, q.Node)
-		c.want(p.Phase == model.PhaseDraining || p.Phase == q.Phase && p.LastError == q.LastError, "drain %s, node %s: %s became %s", id, p.Node, p.Phase, q.Phase)
-		c.want(!p.Turn || q.Turn && p.Deadline == q.Deadline, "drain %s, node %s: its deadline went from %d to %d", id, p.Node, p.Deadline, q.Deadline)
+		c.want(p.Phase == model.PhaseDraining || p.Phase == q.Phase && p.LastError == q.LastError,
+			"drain %s, node %s: %s became %s", id, p.Node, p.Phase, q.Phase)
+		c.want(!p.Turn || q.Turn && p.Deadline == q.Deadline, "drain %s, node %s: its deadline went from %d to %d", id,
+			p.Node, p.Deadline, q.Deadline)
 	}
 }
 
@@ -184,7 +210,8 @@ func (c *checker) deploymentStep(id model.DeploymentID, a, b *Deployment) {
 	if c.purged(a.Job) {
 		return
 	}
-	rank := map[model.DeploymentStatus]int{model.DeploymentQueued: 0, model.DeploymentRolling: 1, model.DeploymentSucceeded: 2, model.DeploymentFailed: 2, model.DeploymentSuperseded: 2}
+	rank := map[model.DeploymentStatus]int{model.DeploymentQueued: 0, model.DeploymentRolling: 1,
+		model.DeploymentSucceeded: 2, model.DeploymentFailed: 2, model.DeploymentSuperseded: 2}
 	c.want(rank[b.Status] > rank[a.Status] || b.Status == a.Status, "deployment %s: %s became %s", id, a.Status, b.Status)
 	c.want(!a.Promoted || b.Promoted, "deployment %s was promoted", id)
 }
@@ -192,14 +219,16 @@ func (c *checker) deploymentStep(id model.DeploymentID, a, b *Deployment) {
 // newRows holds that what is new was made by the entries in between: nothing that was deleted comes back.
 func (c *checker) newRows(before *State) {
 	for id, i := range c.s.Instances.All() {
-		c.holds(S9, before.Instances.Has(id) || i.Marks.CreatedIndex > before.Index, "instance %s came back from index %d", id, i.Marks.CreatedIndex)
+		c.holds(S9, before.Instances.Has(id) || i.Marks.CreatedIndex > before.Index, "instance %s came back from index %d",
+			id, i.Marks.CreatedIndex)
 	}
 	for key := range c.s.Events.All() {
 		c.holds(S9, before.Events.Has(key) || key.Index() > before.Index, "event %s came back", key)
 	}
 	for id, n := range c.s.Nodes.All() {
 		if !before.Nodes.Has(id) { // one that registered twice also had a size that is not seen
-			c.holds(S1, n.Registrations > 1 || n.Placed.MemoryBytes <= max(n.Allocatable().MemoryBytes, 0), "node %s is new and holds %d bytes of %d", id, n.Placed.MemoryBytes, n.Allocatable().MemoryBytes)
+			c.holds(S1, n.Registrations > 1 || n.Placed.MemoryBytes <= max(n.Allocatable().MemoryBytes, 0),
+				"node %s is new and holds %d bytes of %d", id, n.Placed.MemoryBytes, n.Allocatable().MemoryBytes)
 		}
 	}
 }
@@ -217,7 +246,8 @@ func (c *checker) listed(before *State) {
 	}
 	want := func(i *Instance) {
 		if g, ok := c.s.Groups.Get(i.Group); ok {
-			c.want(g.PeersAt > before.Index, "instance %s: what its group is told changed after index %d, the group at %d", i.ID, before.Index, g.PeersAt)
+			c.want(g.PeersAt > before.Index, "instance %s: what its group is told changed after index %d, the group at %d",
+				i.ID, before.Index, g.PeersAt)
 		}
 	}
 	for id, b := range c.s.Instances.All() {

@@ -1,7 +1,6 @@
 package fsm
 
 import (
-	"cmp"
 	"fmt"
 	"testing"
 
@@ -19,7 +18,8 @@ func busyState(t testing.TB) State {
 	mustApply(t, m, &JobSubmit{Spec: webSpec()})
 	mustApply(t, m, placed("i1", "web/api", 0, "n1", 20000), placed("i2", "web/api", 1, "n2", 20000),
 		&InstancePlace{ID: "i3", Group: "web/store", Slot: 0, Version: 1, Node: "n1", Cause: model.CauseScaleUp})
-	mustApply(t, m, observed("n1", "i1", model.ObservedReady), observed("n2", "i2", model.ObservedReady), observed("n1", "i3", model.ObservedReady))
+	mustApply(t, m, observed("n1", "i1", model.ObservedReady), observed("n2", "i2", model.ObservedReady),
+		observed("n1", "i3", model.ObservedReady))
 	mustApply(t, m, &DrainStart{ID: "d1", Nodes: []string{"n1"}, Options: model.DrainOptions{Deadline: model.Hour}})
 	mustApply(t, m, &InstanceStop{ID: "i2", Cause: model.CauseUser, Bypass: true})
 	mustApply(t, m, observedAt("n2", "i2", model.ObservedStopped, 2))
@@ -32,13 +32,16 @@ func busyState(t testing.TB) State {
 
 func webSpec() model.JobSpec {
 	return model.JobSpec{Name: "web", Groups: []model.GroupSpec{
-		{Name: "api", Count: 2, Exec: model.ExecSpec{Command: "/bin/api"}, Ports: []model.PortSpec{{Name: "http"}}, Services: []model.ServiceSpec{{Name: "api", Port: "http", Expose: 80}}},
-		{Name: "store", Count: 1, Exec: model.ExecSpec{Command: "/bin/store"}, Volumes: []model.VolumeSpec{{Name: "data", Kind: model.VolumeLocal, Path: "/data"}}},
+		{Name: "api", Count: 2, Exec: model.ExecSpec{Command: "/bin/api"}, Ports: []model.PortSpec{{Name: "http"}},
+			Services: []model.ServiceSpec{{Name: "api", Port: "http", Expose: 80}}},
+		{Name: "store", Count: 1, Exec: model.ExecSpec{Command: "/bin/store"},
+			Volumes: []model.VolumeSpec{{Name: "data", Kind: model.VolumeLocal, Path: "/data"}}},
 	}}
 }
 
 func placed(id model.InstanceID, group model.GroupID, slot int, node model.NodeID, port int) *InstancePlace {
-	return &InstancePlace{ID: id, Group: group, Slot: slot, Version: 1, Node: node, Ports: model.Ports{{Name: "http", Number: port}}, Cause: model.CauseScaleUp}
+	return &InstancePlace{ID: id, Group: group, Slot: slot, Version: 1, Node: node,
+		Ports: model.Ports{{Name: "http", Number: port}}, Cause: model.CauseScaleUp}
 }
 
 func observed(node model.NodeID, id model.InstanceID, o model.Observed) *NodeReport {
@@ -94,7 +97,9 @@ func TestCheckFindsWhatIsBroken(t *testing.T) {
 	}{
 		{"departing", "is it departing?", func(s *State) { s.departing.put("i1", present{}) }},
 		{"departing gone", "departing instances has 1 entries", func(s *State) { s.departing.put("gone", present{}) }},
-		{"unsettled", "is it unsettled?", func(s *State) { mark(s.unsettled, "web/api", s.unsettled.Has("web/api"), !s.unsettled.Has("web/api")) }},
+		{"unsettled", "is it unsettled?", func(s *State) {
+			mark(s.unsettled, "web/api", s.unsettled.Has("web/api"), !s.unsettled.Has("web/api"))
+		}},
 		{"off duty and gone", "nodes off duty has", func(s *State) { s.offDuty.put("gone", present{}) }},
 		{"off duty", "is it off duty?", func(s *State) { mark(s.offDuty, "n1", s.offDuty.Has("n1"), !s.offDuty.Has("n1")) }},
 		{"unheard", "unheard since a restore?", func(s *State) { mark(s.unheard, "n1", false, true) }},
@@ -106,7 +111,9 @@ func TestCheckFindsWhatIsBroken(t *testing.T) {
 
 		{"rail of nothing", "rail moves: 0 at 1", func(s *State) { railOf(s, Tick{At: 1}) }},
 		{"rail of the future", "the state is at", func(s *State) { railOf(s, Tick{At: s.Now + 1, N: 1}) }},
-		{"rail out of order", "rail moves: 1 at 2 after 2", func(s *State) { railOf(s, Tick{At: 2, N: 1}, Tick{At: 2, N: 1}) }},
+		{"rail out of order", "rail moves: 1 at 2 after 2", func(s *State) {
+			railOf(s, Tick{At: 2, N: 1}, Tick{At: 2, N: 1})
+		}},
 		{"format", "format 9", func(s *State) { s.Format = 9 }},
 		{"settings", "offline_after", func(s *State) { s.Settings.OfflineAfter = 0 }},
 		{"quota below zero", "class ", func(s *State) {
@@ -131,10 +138,16 @@ func TestCheckFindsWhatIsBroken(t *testing.T) {
 
 		{"desired", `desired is "idle"`, instance("i1", func(i *Instance) { i.Desired = "idle" })},
 		{"observed", `observed is "well"`, instance("i1", func(i *Instance) { i.Status.Observed = "well" })},
-		{"stopped but desired", "its end written", instance("i1", func(i *Instance) { i.Status.Observed = model.ObservedStopped })},
-		{"failed for nothing", "failed without a reason", instance("i1", func(i *Instance) { i.Status.Observed = model.ObservedFailed })},
+		{"stopped but desired", "its end written", instance("i1", func(i *Instance) {
+			i.Status.Observed = model.ObservedStopped
+		})},
+		{"failed for nothing", "failed without a reason", instance("i1", func(i *Instance) {
+			i.Status.Observed = model.ObservedFailed
+		})},
 		{"draining for nothing", `for the cause ""`, instance("i1", func(i *Instance) { i.Desired = model.DesiredDraining })},
-		{"eviction for nothing", "its eviction has the cause", instance("i1", func(i *Instance) { i.Eviction.Requested = true })},
+		{"eviction for nothing", "its eviction has the cause", instance("i1", func(i *Instance) {
+			i.Eviction.Requested = true
+		})},
 		{"eviction of nobody", "nobody asked for", instance("i1", func(i *Instance) { i.Eviction.By = "alice" })},
 		{"claims nothing", "claims", instance("i1", func(i *Instance) { i.Claims.Resources.MemoryBytes = 0 })},
 		{"version gone", "its spec is gone", instance("i1", func(i *Instance) { i.Version = 7 })},
@@ -153,7 +166,9 @@ func TestCheckFindsWhatIsBroken(t *testing.T) {
 			second(s, "i9", "i3", func(i *Instance) { i.Desired, i.Marks.StopCause = model.DesiredDraining, model.CauseUser })
 		}},
 		{"index of too much", "instances of nodes", onNode("n1", func(h *nodeInstances) { h.add("z-ghost") })},
-		{"pending on a draining node", "still to be started", instance("i1", func(i *Instance) { i.Status.Observed = model.ObservedPending })},
+		{"pending on a draining node", "still to be started", instance("i1", func(i *Instance) {
+			i.Status.Observed = model.ObservedPending
+		})},
 
 		{"ready", "its instances sum up to", group(func(g *Group) { g.Ready++ })},
 		{"running", "its instances sum up to", group(func(g *Group) { g.Running++ })},
@@ -181,26 +196,39 @@ func TestCheckFindsWhatIsBroken(t *testing.T) {
 		{"two deployments", "go on at once", func(s *State) {
 			s.Deployments.put("web-2", &Deployment{ID: "web-2", Job: "web", Version: 2, Status: model.DeploymentRolling})
 		}},
-		{"deployment status", `status is "done"`, func(s *State) { edit(s.Deployments, "web-1", func(d *Deployment) { d.Status = "done" }) }},
+		{"deployment status", `status is "done"`, func(s *State) {
+			edit(s.Deployments, "web-1", func(d *Deployment) { d.Status = "done" })
+		}},
 		{"deployment waits for nothing", "deployment web-1 is succeeded, and waits", func(s *State) {
 			edit(s.Deployments, "web-1", func(d *Deployment) { d.Status, d.Waiting = model.DeploymentSucceeded, true })
 		}},
 		{"deployment failed for nothing", "failed without a reason", func(s *State) {
 			edit(s.Deployments, "web-1", func(d *Deployment) { d.Status = model.DeploymentFailed })
 		}},
-		{"service of nobody", "does not publish it", func(s *State) { edit(s.Services, "api", func(v *Service) { v.Group = "web/store" }) }},
-		{"service twice", "expose the same port", func(s *State) { s.Services.put("b", &Service{Name: "b", Group: "web/api", Port: "http", Expose: 80}) }},
-		{"volume elsewhere", "its instance i3 on n1", func(s *State) { edit(s.Volumes, "web/store/0/data", func(v *Volume) { v.Home = "n2" }) }},
-		{"volume of nowhere", "its home x does not exist", func(s *State) { edit(s.Volumes, "web/store/0/data", func(v *Volume) { v.Home = "x" }) }},
+		{"service of nobody", "does not publish it", func(s *State) {
+			edit(s.Services, "api", func(v *Service) { v.Group = "web/store" })
+		}},
+		{"service twice", "expose the same port", func(s *State) {
+			s.Services.put("b", &Service{Name: "b", Group: "web/api", Port: "http", Expose: 80})
+		}},
+		{"volume elsewhere", "its instance i3 on n1", func(s *State) {
+			edit(s.Volumes, "web/store/0/data", func(v *Volume) { v.Home = "n2" })
+		}},
+		{"volume of nowhere", "its home x does not exist", func(s *State) {
+			edit(s.Volumes, "web/store/0/data", func(v *Volume) { v.Home = "x" })
+		}},
 
-		{"failed without last error", "without a last error", drain(func(d *Drain, p *DrainNode) { p.Phase, d.EndedIndex = model.PhaseFailed, 1 })},
+		{"failed without last error", "without a last error", drain(func(d *Drain, p *DrainNode) {
+			p.Phase, d.EndedIndex = model.PhaseFailed, 1
+		})},
 		{"draining with last error", "has the last error", drain(func(_ *Drain, p *DrainNode) { p.LastError = "x" })},
 		{"phase", `phase is "idle"`, drain(func(_ *Drain, p *DrainNode) { p.Phase = "idle" })},
 		{"ended and not", "ended at index 0", drain(func(_ *Drain, p *DrainNode) { p.Phase = model.PhaseDrained })},
 		{"deadline", "deadline", drain(func(_ *Drain, p *DrainNode) { p.Deadline++ })},
 		{"too many at once", "works on 2 nodes at once", drain(func(d *Drain, p *DrainNode) {
 			d.Options.MaxParallelNodes = 1
-			d.Nodes = append(d.Nodes, DrainNode{Node: "n2", Phase: model.PhaseDraining, Turn: true, Started: p.Started, Deadline: p.Deadline})
+			d.Nodes = append(d.Nodes,
+				DrainNode{Node: "n2", Phase: model.PhaseDraining, Turn: true, Started: p.Started, Deadline: p.Deadline})
 		})},
 		{"node twice", "twice", drain(func(d *Drain, p *DrainNode) { d.Nodes = append(d.Nodes, *p) })},
 		{"drain of an active node", "whose intent is active", node("n1", func(n *Node) { n.Intent = model.IntentActive })},
@@ -209,8 +237,12 @@ func TestCheckFindsWhatIsBroken(t *testing.T) {
 		{"event that can't be read", "can't be read", func(s *State) {
 			s.Events.rows.put(1<<20, pack(&Event{Key: 1 << 20, Type: model.EventJob, Subject: "x"})+"x")
 		}},
-		{"event to come", "the state is at", func(s *State) { s.Events.put(1<<60, &Event{Key: 1 << 60, Type: model.EventJob, Subject: "x"}) }},
-		{"request not in the log", "the log of requests", func(s *State) { s.Requests.put("r", &Request{ID: "r", Index: 1}) }},
+		{"event to come", "the state is at", func(s *State) {
+			s.Events.put(1<<60, &Event{Key: 1 << 60, Type: model.EventJob, Subject: "x"})
+		}},
+		{"request not in the log", "the log of requests", func(s *State) {
+			s.Requests.put("r", &Request{ID: "r", Index: 1})
+		}},
 	}
 	rules := map[string]Invariant{ // the others break no numbered rule
 		"overfull": S1, "claims nothing": S1, "port of nobody": S1,
@@ -238,148 +270,6 @@ func second(s *State, id, of model.InstanceID, change func(*Instance)) {
 	s.setInstance(nil, &next)
 }
 
-func TestCheckStepFindsWhatIsBroken(t *testing.T) {
-	tests := []struct {
-		name  string
-		says  string
-		spoil func(*State)
-	}{
-		{"index", "index", func(s *State) { s.Index-- }},
-		{"term", "term", func(s *State) { s.LogTerm = 0 }},
-		{"time", "time", func(s *State) { s.Now -= 100 }},
-		{"cluster", "became {ID:c2", func(s *State) { s.Cluster.ID = "c2" }},
-		{"incarnation", "incarnation", func(s *State) { s.Format = 0 }},
-		{"epoch", "epoch 2 became 0", func(s *State) { edit(s.Nodes, "n1", func(n *Node) { n.Agent.Epoch = 0 }) }},
-		{"node version", "version", func(s *State) { edit(s.Nodes, "n1", func(n *Node) { n.Version-- }) }},
-		{"silent change", "its version did not", func(s *State) { edit(s.Nodes, "n1", func(n *Node) { n.Health = model.HealthDegraded }) }},
-		{"boot id", "boot id", func(s *State) { edit(s.Nodes, "n1", func(n *Node) { n.Agent.BootID = "other" }) }},
-		{"overfull", "are placed on", func(s *State) { edit(s.Nodes, "n1", func(n *Node) { n.Placed.MemoryBytes = 1 << 50 }) }},
-		{"terminal lives", "had ended", func(s *State) { edit(s.Instances, "i2", func(i *Instance) { i.Status.Observed = model.ObservedReady }) }},
-		{"desired again", "desired went back", func(s *State) { edit(s.Instances, "i2", func(i *Instance) { i.Desired = model.DesiredRunning }) }},
-		{"pending again", "observed went from ready to pending", func(s *State) {
-			edit(s.Instances, "i1", func(i *Instance) { i.Status.Observed = model.ObservedPending })
-		}},
-		{"generation", "generation", func(s *State) { edit(s.Instances, "i1", func(i *Instance) { i.Status.Generation = 0 }) }},
-		{"stopped for another cause", "its stop began for", func(s *State) {
-			edit(s.Instances, "i2", func(i *Instance) { i.Marks.StopCause = model.CauseRollout })
-		}},
-		{"stopped at another time", "its stop began for", func(s *State) {
-			edit(s.Instances, "i2", func(i *Instance) { i.Marks.StopBegan++ })
-		}},
-		{"changed before", "and again at", func(s *State) {
-			edit(s.Instances, "i1", func(i *Instance) { i.Marks.ChangedIndex-- })
-		}},
-		{"awaits more", "awaited [] and now [i2]", func(s *State) {
-			edit(s.Instances, "i1", func(i *Instance) { i.Links.Awaits = []model.InstanceID{"i2"} })
-		}},
-		{"another slot", "changed what it is", func(s *State) {
-			edit(s.Instances, "i1", func(i *Instance) { i.Slot = 7 })
-		}},
-		{"another version", "changed what it is", func(s *State) {
-			edit(s.Instances, "i1", func(i *Instance) { i.Version = 7 })
-		}},
-		{"another cause", "changed what it is", func(s *State) {
-			edit(s.Instances, "i1", func(i *Instance) { i.Cause = model.CauseRollout })
-		}},
-		{"replaces another", "changed what it is", func(s *State) {
-			edit(s.Instances, "i1", func(i *Instance) { i.Links.Replaces = "i2" })
-		}},
-		{"moved", "changed what it is", func(s *State) { edit(s.Instances, "i1", func(i *Instance) { i.Node = "n2" }) }},
-		{"claims", "its claims", func(s *State) { edit(s.Instances, "i1", func(i *Instance) { i.Claims.Resources.CPU++ }) }},
-		{"began anew", "before it had ended", func(s *State) { edit(s.Instances, "i1", func(i *Instance) { i.Marks.CreatedIndex = s.Index }) }},
-		{"not called", "was last called", func(s *State) { edit(s.Instances, "i1", func(i *Instance) { i.Links.RestartSeq++ }) }},
-		{"new and overfull", "is new and holds", func(s *State) {
-			s.Nodes.put("n9", &Node{ID: "n9", Agent: model.AgentInfo{Epoch: 1}, Registrations: 1, Placed: Usage{MemoryBytes: 1}})
-		}},
-		{"back from the dead", "came back", func(s *State) {
-			s.Instances.put("old", &Instance{ID: "old", Marks: Marks{CreatedIndex: 2}})
-		}},
-		{"deadline", "its deadline went", func(s *State) {
-			edit(s.Drains, "d1", func(d *Drain) {
-				d.Nodes = []DrainNode{{Node: "n1", Phase: model.PhaseDraining, Turn: true, Deadline: 1}}
-			})
-		}},
-		{"deployment", "succeeded became rolling", func(s *State) {
-			edit(s.Deployments, "web-1", func(d *Deployment) { d.Status = model.DeploymentRolling })
-		}},
-		{"job version", "version 1 to 0", func(s *State) { edit(s.Jobs, "web", func(j *Job) { j.Version = 0 }) }},
-		{"placements", "placements became", func(s *State) { edit(s.Groups, "web/api", func(g *Group) { g.Placed = 0 }) }},
-		{"event", "rewritten", func(s *State) {
-			key, e, _ := s.Events.Min()
-			e.Wall++
-			s.Events.put(key, e)
-		}},
-		{"old event", "came back", func(s *State) { s.Events.put(1, &Event{Key: 1}) }},
-		{"generation of a service", "generation", func(s *State) { edit(s.Services, "api", func(v *Service) { v.Generation = 0 }) }},
-	}
-	rules := map[string]Invariant{"overfull": S1, "new and overfull": S1, "back from the dead": S9, "old event": S9} // the others S8
-	start := busyState(t)
-	before, results := start.Apply(start.Index+1, 1, Entry{Format: 1, At: start.Now, Groups: [][]Command{{&DeploymentStep{ID: "web-1", Status: model.DeploymentSucceeded}}}})
-	if results[0].Refusal != nil {
-		t.Fatal(results[0].Refusal)
-	}
-	next, _ := before.Apply(before.Index+1, 1, Entry{Format: 1, At: before.Now + 50})
-	if err := CheckStep(before, next); err != nil {
-		t.Fatalf("a good step: %v", err)
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			s := next.fork()
-			tt.spoil(s)
-			wantFinding(t, CheckStep(before, *s), cmp.Or(rules[tt.name], S8), tt.says)
-		})
-	}
-}
-
-// TestCheckStepSeesWhatAnEntryHides: in one entry an instance can stop, be collected and have its id used again, and a
-// node can register with another size.
-func TestCheckStepSeesWhatAnEntryHides(t *testing.T) {
-	steps := func(t *testing.T, s State, groups ...[]Command) State {
-		t.Helper()
-		after, results := s.Apply(s.Index+1, 1, Entry{Format: model.CurrentFormat, At: s.Now, Groups: atEpochs(s, groups...)})
-		for i, r := range results {
-			if r.Refusal != nil {
-				t.Fatalf("group %d: %v", i, r.Refusal)
-			}
-		}
-		if err := CheckStep(s, after); err != nil {
-			t.Error(err)
-		}
-		return after
-	}
-	small := register("n1")
-	small.Shape.Capacity.MemoryBytes = 1
-	t.Run("purged", func(t *testing.T) {
-		s := busyState(t)
-		steps(t, s, []Command{&InstanceStop{ID: "i1", Cause: model.CauseUser, Bypass: true}, &InstanceStop{ID: "i3", Cause: model.CauseUser, Bypass: true}, &JobStop{Job: "web", Purge: true}},
-			[]Command{observedAt("n1", "i1", model.ObservedStopped, 2), observedAt("n1", "i3", model.ObservedStopped, 2)},
-			[]Command{&JobSubmit{Spec: webSpec()}, placed("i1", "web/api", 0, "n2", 20000)})
-	})
-	t.Run("collected", func(t *testing.T) {
-		s := busyState(t)
-		stop := func(id model.InstanceID) []Command {
-			return []Command{&InstanceStop{ID: id, Cause: model.CauseUser, Bypass: true}}
-		}
-		s = steps(t, s, []Command{placed("j1", "web/api", 1, "n2", 20001)}, []Command{observed("n2", "j1", model.ObservedReady)}, stop("j1"))
-		s = steps(t, s, []Command{placed("j2", "web/api", 1, "n2", 20002)}, stop("j2"), []Command{observed("n2", "j2", model.ObservedStopped)})
-		s = steps(t, s, []Command{placed("j3", "web/api", 1, "n2", 20003)}, stop("j3"), []Command{observed("n2", "j3", model.ObservedStopped)})
-		s = steps(t, s, []Command{observedAt("n2", "j1", model.ObservedStopped, 2)}, []Command{placed("j1", "web/api", 1, "n2", 20004)})
-		if i, _ := s.Instances.Get("j1"); i == nil || i.Terminal() {
-			t.Errorf("j1 was not used again: %+v", i)
-		}
-	})
-	t.Run("smaller", func(t *testing.T) {
-		fresh := NewState()
-		steps(t, fresh, []Command{&ClusterInit{ID: "c1", Name: "test", Settings: model.DefaultSettings()}}, []Command{register("n1"), &NodeReport{ID: "n1", Full: true}},
-			[]Command{&JobSubmit{Spec: webSpec()}, placed("i1", "web/api", 0, "n1", 20000)}, []Command{small})
-	})
-	t.Run("smaller in between", func(t *testing.T) {
-		first := NewState()
-		s := steps(t, first, []Command{&ClusterInit{ID: "c1", Name: "test", Settings: model.DefaultSettings()}}, []Command{small})
-		steps(t, s, []Command{register("n1"), &NodeReport{ID: "n1", Full: true}, &JobSubmit{Spec: webSpec()}, placed("i1", "web/api", 0, "n1", 20000)}, []Command{small})
-	})
-}
-
 // TestCheckOfWhatIsCopied: nothing that has the volumes of a slot runs while they are copied; a newer version that has
 // none may.
 func TestCheckOfWhatIsCopied(t *testing.T) {
@@ -392,9 +282,12 @@ func TestCheckOfWhatIsCopied(t *testing.T) {
 	mustApply(t, m, &JobSubmit{Spec: spec})
 	mustApply(t, m, &InstancePlace{ID: "i3", Group: "web/store", Version: 1, Node: "n1", Cause: model.CauseScaleUp})
 	mustApply(t, m, observed("n1", "i3", model.ObservedReady))
-	mustApply(t, m, &InstanceStop{ID: "i3", Cause: model.CauseUser, Bypass: true}, observedAt("n1", "i3", model.ObservedStopped, 2))
-	mustApply(t, m, &TransferStart{ID: "t1", Work: model.TransferMigrate, Volume: "web/store/0/data", To: "n2", Token: "k"})
-	mustApply(t, m, &TransferStep{ID: "t1", Phase: model.TransferStopping}, &TransferStep{ID: "t1", Phase: model.TransferCopying})
+	mustApply(t, m, &InstanceStop{ID: "i3", Cause: model.CauseUser, Bypass: true},
+		observedAt("n1", "i3", model.ObservedStopped, 2))
+	mustApply(t,
+		m, &TransferStart{ID: "t1", Work: model.TransferMigrate, Volume: "web/store/0/data", To: "n2", Token: "k"})
+	mustApply(t, m, &TransferStep{ID: "t1", Phase: model.TransferStopping},
+		&TransferStep{ID: "t1", Phase: model.TransferCopying})
 	spec.Groups[1].Volumes = nil
 	mustApply(t, m, &JobSubmit{Spec: spec})
 	mustApply(t, m, &InstancePlace{ID: "i4", Group: "web/store", Version: 2, Node: "n2", Cause: model.CauseScaleUp})

@@ -22,7 +22,8 @@ func BuiltinClasses() []Class {
 		{Name: model.ClassSystem, MaxDown: model.MaxDown{Amount: model.Amount{N: 1}}, PreemptEqual: model.PreemptOff},
 		{Name: model.ClassCritical, MaxDown: model.MaxDown{Amount: model.Amount{N: 1}}, PreemptEqual: model.PreemptOff},
 		{Name: model.ClassProduction, MaxDown: model.DefaultMaxDown(), PreemptEqual: model.PreemptOff},
-		{Name: model.ClassBatch, MaxDown: model.MaxDown{Amount: model.Amount{N: 50, Percent: true}, Floor: 1}, PreemptEqual: model.PreemptOff},
+		{Name: model.ClassBatch, MaxDown: model.MaxDown{Amount: model.Amount{N: 50, Percent: true}, Floor: 1},
+			PreemptEqual: model.PreemptOff},
 	}
 }
 

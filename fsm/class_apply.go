@@ -61,7 +61,8 @@ func (c *ClassSet) apply(s *State) error {
 		s.resolveClass(c.Name)
 	}
 	s.touch("settings", "jobs")
-	s.emit(Event{Type: model.EventSettings, Subject: "class/" + string(c.Name), After: fmt.Sprint(s.ClassRank(c.Name)), Data: classDiff(old, next)})
+	s.emit(Event{Type: model.EventSettings, Subject: "class/" + string(c.Name), After: fmt.Sprint(s.ClassRank(c.Name)),
+		Data: classDiff(old, next)})
 	return nil
 }
 
@@ -70,7 +71,9 @@ func (c *ClassSet) check(s *State, exists bool) *model.Error {
 	case !model.ValidName(string(c.Name)):
 		return model.Refuse(model.CodeInvalid, "class name %q: use 1 to 63 letters, digits, '-', '_' or '.'", c.Name)
 	case !exists && c.Below == "" && c.Above == "":
-		return model.Refuse(model.CodeUnknownClass, "there is no class %s", c.Name).WithHint("to make it say where it stands: --below CLASS or --above CLASS; the classes are: %s", joinClasses(s.Classes))
+		return model.Refuse(model.CodeUnknownClass, "there is no class %s", c.Name).
+			WithHint("to make it say where it stands: --below CLASS or --above CLASS; the classes are: %s",
+				joinClasses(s.Classes))
 	case !exists && len(s.Classes) >= maxClasses:
 		return model.Refuse(model.CodeInvalid, "there are %d classes already", len(s.Classes))
 	case c.Below != "" && c.Above != "":
@@ -86,7 +89,8 @@ func (c *ClassSet) check(s *State, exists bool) *model.Error {
 	}
 	for _, name := range [...]model.ClassName{c.Below, c.Above} {
 		if _, _, ok := s.Class(name); name != "" && !ok {
-			return model.Refuse(model.CodeUnknownClass, "class %q is unknown", name).WithHint("the classes are: %s", joinClasses(s.Classes))
+			return model.Refuse(model.CodeUnknownClass, "class %q is unknown", name).
+				WithHint("the classes are: %s", joinClasses(s.Classes))
 		}
 	}
 	return nil
@@ -137,13 +141,15 @@ func (c *ClassRemove) apply(s *State) error {
 	_, at, ok := s.Class(c.Name)
 	switch {
 	case !ok:
-		return model.Refuse(model.CodeNotFound, "there is no class %q", c.Name).WithHint("the classes are: %s", joinClasses(s.Classes))
+		return model.Refuse(model.CodeNotFound, "there is no class %q", c.Name).
+			WithHint("the classes are: %s", joinClasses(s.Classes))
 	case c.Name == model.ClassProduction:
 		return model.Refuse(model.CodeInvalid, "class %s is that of every job that names none; it stays", c.Name)
 	}
 	for name, job := range s.Jobs.All() {
 		if job.Class == c.Name {
-			return model.Refuse(model.CodeInUse, "class %s is that of job %s", c.Name, name).WithHint("run its jobs with another class, or stop them with --purge")
+			return model.Refuse(model.CodeInUse, "class %s is that of job %s", c.Name, name).
+				WithHint("run its jobs with another class, or stop them with --purge")
 		}
 	}
 	s.Classes = slices.Delete(slices.Clone(s.Classes), at, at+1)

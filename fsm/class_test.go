@@ -11,7 +11,8 @@ import (
 // tried applies one command and returns the new state and the refusal.
 func tried(t *testing.T, s State, c Command) (State, *model.Error) {
 	t.Helper()
-	next, results := s.Apply(s.Index+1, 1, Entry{Format: model.CurrentFormat, At: s.Now + 1, Actor: "cli:alice", Groups: [][]Command{{c}}})
+	next, results := s.Apply(s.Index+1, 1,
+		Entry{Format: model.CurrentFormat, At: s.Now + 1, Actor: "cli:alice", Groups: [][]Command{{c}}})
 	if err := Check(next); err != nil {
 		t.Fatal(err)
 	}
@@ -35,21 +36,27 @@ func TestClassOrder(t *testing.T) {
 		want []model.ClassName
 		code model.Code
 	}{
-		{"above", ClassSet{Name: "gold", Above: model.ClassProduction}, []model.ClassName{"system", "critical", "gold", "production", "batch"}, ""},
-		{"below", ClassSet{Name: "gold", Below: model.ClassBatch}, []model.ClassName{"system", "critical", "production", "batch", "gold"}, ""},
+		{"above", ClassSet{Name: "gold", Above: model.ClassProduction},
+			[]model.ClassName{"system", "critical", "gold", "production", "batch"}, ""},
+		{"below", ClassSet{Name: "gold", Below: model.ClassBatch},
+			[]model.ClassName{"system", "critical", "production", "batch", "gold"}, ""},
 		{
 			"below one and above the next", ClassSet{Name: "gold", Below: model.ClassCritical},
 			[]model.ClassName{"system", "critical", "gold", "production", "batch"}, "",
 		},
-		{"first", ClassSet{Name: "gold", Above: model.ClassSystem}, []model.ClassName{"gold", "system", "critical", "production", "batch"}, ""},
-		{"moved", ClassSet{Name: model.ClassBatch, Above: model.ClassSystem}, []model.ClassName{"batch", "system", "critical", "production"}, ""},
-		{"moved down", ClassSet{Name: model.ClassSystem, Below: model.ClassBatch}, []model.ClassName{"critical", "production", "batch", "system"}, ""},
+		{"first", ClassSet{Name: "gold", Above: model.ClassSystem},
+			[]model.ClassName{"gold", "system", "critical", "production", "batch"}, ""},
+		{"moved", ClassSet{Name: model.ClassBatch, Above: model.ClassSystem},
+			[]model.ClassName{"batch", "system", "critical", "production"}, ""},
+		{"moved down", ClassSet{Name: model.ClassSystem, Below: model.ClassBatch},
+			[]model.ClassName{"critical", "production", "batch", "system"}, ""},
 		{"nowhere", ClassSet{Name: "gold"}, nil, model.CodeUnknownClass},
 		{"unknown place", ClassSet{Name: "gold", Below: "royal"}, nil, model.CodeUnknownClass},
 		{"two places", ClassSet{Name: "gold", Below: model.ClassSystem, Above: model.ClassBatch}, nil, model.CodeInvalid},
 		{"itself", ClassSet{Name: model.ClassBatch, Below: model.ClassBatch}, nil, model.CodeInvalid},
 		{"name", ClassSet{Name: "so so", Below: model.ClassBatch}, nil, model.CodeInvalid},
-		{"percentage", ClassSet{Name: model.ClassBatch, MaxDown: &model.MaxDown{Amount: model.Amount{N: 101, Percent: true}}}, nil, model.CodeInvalid},
+		{"percentage", ClassSet{Name: model.ClassBatch, MaxDown: &model.MaxDown{Amount: model.Amount{N: 101, Percent: true}}},
+			nil, model.CodeInvalid},
 		{"quota", ClassSet{Name: model.ClassBatch, Quota: &model.Quota{Instances: -1}}, nil, model.CodeInvalid},
 		{"equal", ClassSet{Name: model.ClassBatch, PreemptEqual: "always"}, nil, model.CodeInvalid},
 	}
@@ -88,7 +95,10 @@ func TestClassDefault(t *testing.T) {
 	group := func(name string, own *model.BudgetSpec) model.GroupSpec {
 		return model.GroupSpec{Name: name, Count: 10, Exec: model.ExecSpec{Command: "/bin/x"}, Budget: own}
 	}
-	s, refusal := tried(t, s, &JobSubmit{Spec: model.JobSpec{Name: "web", Groups: []model.GroupSpec{group("plain", nil), group("own", &model.BudgetSpec{MinReady: &model.Amount{N: 9}})}}})
+	s, refusal := tried(t, s,
+		&JobSubmit{
+			Spec: model.JobSpec{Name: "web",
+				Groups: []model.GroupSpec{group("plain", nil), group("own", &model.BudgetSpec{MinReady: &model.Amount{N: 9}})}}})
 	if refusal != nil {
 		t.Fatal(refusal)
 	}
@@ -99,7 +109,10 @@ func TestClassDefault(t *testing.T) {
 	if downOf("web/plain") != 2 || downOf("web/own") != 1 {
 		t.Fatalf("max down is %d and %d, want 2 (25%% of 10, rounded down) and 1", downOf("web/plain"), downOf("web/own"))
 	}
-	if s, refusal = tried(t, s, &ClassSet{Name: model.ClassProduction, MaxDown: &model.MaxDown{Amount: model.Amount{N: 55, Percent: true}}}); refusal != nil {
+	if s, refusal = tried(t,
+		s,
+		&ClassSet{Name: model.ClassProduction,
+			MaxDown: &model.MaxDown{Amount: model.Amount{N: 55, Percent: true}}}); refusal != nil {
 		t.Fatal(refusal)
 	}
 	if downOf("web/plain") != 5 || downOf("web/own") != 1 {

@@ -18,7 +18,8 @@ const MaxEntryBytes = 2 << 20
 
 // Limits of what the decoders take, beside the length of the input.
 const (
-	maxNesting  = 24 // an entry needs 12: entry, groups, group, command, body, spec, groups, group, list, element, its constraint
+	// an entry needs 12: entry, groups, group, command, body, spec, groups, group, list, element, its constraint
+	maxNesting  = 24
 	maxElements = 1 << 17
 )
 
@@ -107,8 +108,9 @@ func EncodeEntry(e Entry) ([]byte, error) {
 		return nil, model.Refuse(model.CodeInvalid, "the entry can't be encoded: %v", err)
 	}
 	if buf.Len() > MaxEntryBytes {
-		return nil, model.Refuse(model.CodeInvalid, "the entry has %d bytes, at most %d are allowed", buf.Len(), MaxEntryBytes).
-			WithHint("make the request smaller, or split it")
+		return nil,
+			model.Refuse(model.CodeInvalid, "the entry has %d bytes, at most %d are allowed", buf.Len(), MaxEntryBytes).
+				WithHint("make the request smaller, or split it")
 	}
 	if _, err := DecodeEntry(buf.Bytes()); err != nil {
 		return nil, model.Refuse(model.CodeInvalid, "the entry could not be read again: %v", err)
@@ -125,7 +127,8 @@ func encodeCommand(format uint16, c Command) (wireCommand, error) {
 		return wireCommand{}, model.Refuse(model.CodeInvalid, "command kind %d is not in the table of kinds", c.Kind())
 	}
 	if info.format > format {
-		return wireCommand{}, model.Refuse(model.CodeNeedsFormat, "%s needs format %d, the cluster is at format %d", info.name, info.format, format).
+		return wireCommand{}, model.Refuse(model.CodeNeedsFormat, "%s needs format %d, the cluster is at format %d",
+			info.name, info.format, format).
 			WithHint("upgrade every server first")
 	}
 	body, err := wire.enc.Marshal(c)
@@ -157,7 +160,8 @@ func KindName(kind Kind) string {
 // understands, so that the server must stop and never skip it; invalid for damage.
 func DecodeEntry(data []byte) (Entry, error) {
 	if len(data) > MaxEntryBytes {
-		return Entry{}, model.Refuse(model.CodeInvalid, "the entry has %d bytes, at most %d are allowed", len(data), MaxEntryBytes)
+		return Entry{},
+			model.Refuse(model.CodeInvalid, "the entry has %d bytes, at most %d are allowed", len(data), MaxEntryBytes)
 	}
 	var w wireEntry
 	if err := wire.entry.Unmarshal(data, &w); err != nil {
@@ -189,7 +193,9 @@ func decodeCommand(w *wireCommand) (Command, error) {
 		return nil, needsFormat(fmt.Sprintf("command kind %d", w.Kind), w.Format)
 	}
 	if w.Format < info.format {
-		return nil, model.Refuse(model.CodeInvalid, "the entry is damaged: %s of format %d, older than the command itself", info.name, w.Format)
+		return nil,
+			model.Refuse(model.CodeInvalid, "the entry is damaged: %s of format %d, older than the command itself",
+				info.name, w.Format)
 	}
 	if len(w.Body) == 0 || w.Body[0]>>5 != canon.Map {
 		return nil, model.Refuse(model.CodeInvalid, "the entry is damaged: the body of %s is no map", info.name)
@@ -217,7 +223,8 @@ func explainEntry(data []byte, err error) *model.Error {
 func explain(what string, err error) *model.Error {
 	var unknown *cbor.UnknownFieldError
 	if errors.As(err, &unknown) {
-		return model.Refuse(model.CodeNeedsFormat, "%s holds a field that format %d does not have (%v)", what, model.CurrentFormat, err).
+		return model.Refuse(model.CodeNeedsFormat, "%s holds a field that format %d does not have (%v)",
+			what, model.CurrentFormat, err).
 			WithHint("run the newer outspan on this server; its data is untouched")
 	}
 	return model.Refuse(model.CodeInvalid, "%s is damaged: %v", what, err)
@@ -227,6 +234,7 @@ func needsFormat(what string, format uint16) *model.Error {
 	if format <= model.CurrentFormat { // a kind that this program lacks, although it claims to be old
 		format = model.CurrentFormat + 1
 	}
-	return model.Refuse(model.CodeNeedsFormat, "%s needs format %d; this program reads formats up to %d", what, format, model.CurrentFormat).
+	return model.Refuse(model.CodeNeedsFormat, "%s needs format %d; this program reads formats up to %d", what,
+		format, model.CurrentFormat).
 		WithHint("run the newer outspan on this server; its data is untouched")
 }

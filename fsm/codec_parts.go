@@ -112,7 +112,8 @@ func (p *partReader) prelude() (uint16, error) {
 	}
 	magic, rest := string(head[:len(snapshotMagic)]), head[len(snapshotMagic):]
 	if magic != snapshotMagic {
-		return 0, model.Refuse(model.CodeInvalid, "this is no outspan snapshot").WithHint("give a file that was written by: outspan server snapshot save")
+		return 0, model.Refuse(model.CodeInvalid, "this is no outspan snapshot").
+			WithHint("give a file that was written by: outspan server snapshot save")
 	}
 	if crc32.Checksum(head[:preludeSize-4], castagnoli) != binary.BigEndian.Uint32(rest[2:]) {
 		return 0, damaged("its head does not match its checksum")

@@ -26,7 +26,8 @@ const (
 type rowTable struct {
 	id   tableID
 	name string
-	each func(s *State, visit func(body []byte) error) error // the canonical bytes of each row, valid only during the visit
+	// the canonical bytes of each row, valid only during the visit
+	each func(s *State, visit func(body []byte) error) error
 	add  func(s *State, body []byte, texts sharing) *model.Error
 	size func(s *State) int
 	all  func(s *State) iter.Seq2[string, any] // by their keys as texts
@@ -35,24 +36,50 @@ type rowTable struct {
 
 // rowTables lists every table in the order in which its rows stand in snapshots and digests.
 var rowTables = [...]rowTable{
-	rows(2, "nodes", func(s *State) *Table[model.NodeID, *Node] { return &s.Nodes }, func(n *Node) model.NodeID { return n.ID }),
-	rows(3, "jobs", func(s *State) *Table[model.JobName, *Job] { return &s.Jobs }, func(j *Job) model.JobName { return j.Name }),
+	rows(2, "nodes", func(s *State) *Table[model.NodeID, *Node] {
+		return &s.Nodes
+	}, func(n *Node) model.NodeID { return n.ID }),
+	rows(3, "jobs", func(s *State) *Table[model.JobName, *Job] {
+		return &s.Jobs
+	}, func(j *Job) model.JobName { return j.Name }),
 	rows(4, "versions", func(s *State) *Table[string, *JobVersion] { return &s.Versions },
 		func(v *JobVersion) string { return versionKey(v.Job, v.Version) }),
-	rows(5, "groups", func(s *State) *Table[model.GroupID, *Group] { return &s.Groups }, func(g *Group) model.GroupID { return g.ID }),
-	rows(6, "instances", func(s *State) *Table[model.InstanceID, *Instance] { return &s.Instances }, func(i *Instance) model.InstanceID { return i.ID }),
-	rows(7, "drains", func(s *State) *Table[model.DrainID, *Drain] { return &s.Drains }, func(d *Drain) model.DrainID { return d.ID }),
+	rows(5, "groups", func(s *State) *Table[model.GroupID, *Group] {
+		return &s.Groups
+	}, func(g *Group) model.GroupID { return g.ID }),
+	rows(6, "instances", func(s *State) *Table[model.InstanceID, *Instance] {
+		return &s.Instances
+	}, func(i *Instance) model.InstanceID { return i.ID }),
+	rows(7, "drains", func(s *State) *Table[model.DrainID, *Drain] {
+		return &s.Drains
+	}, func(d *Drain) model.DrainID { return d.ID }),
 	rows(8, "deployments", func(s *State) *Table[model.DeploymentID, *Deployment] { return &s.Deployments },
 		func(d *Deployment) model.DeploymentID { return d.ID }),
-	rows(9, "services", func(s *State) *Table[model.ServiceName, *Service] { return &s.Services }, func(v *Service) model.ServiceName { return v.Name }),
-	rows(10, "volumes", func(s *State) *Table[model.VolumeID, *Volume] { return &s.Volumes }, func(v *Volume) model.VolumeID { return v.ID }),
+	rows(9, "services", func(s *State) *Table[model.ServiceName, *Service] {
+		return &s.Services
+	}, func(v *Service) model.ServiceName { return v.Name }),
+	rows(10, "volumes", func(s *State) *Table[model.VolumeID, *Volume] {
+		return &s.Volumes
+	}, func(v *Volume) model.VolumeID { return v.ID }),
 	eventRows(11, "events"),
-	rows(12, "requests", func(s *State) *Table[model.RequestID, *Request] { return &s.Requests }, func(r *Request) model.RequestID { return r.ID }),
-	rows(16, "transfers", func(s *State) *Table[model.TransferID, *Transfer] { return &s.Transfers }, func(t *Transfer) model.TransferID { return t.ID }),
-	rows(17, "backups", func(s *State) *Table[model.BackupID, *Backup] { return &s.Backups }, func(b *Backup) model.BackupID { return b.ID }),
-	rows(13, "budgets", func(s *State) *Table[model.BudgetName, *SharedBudget] { return &s.Budgets }, func(b *SharedBudget) model.BudgetName { return b.Name }),
-	rows(14, "actors", func(s *State) *Table[model.ActorKind, *ActorLedger] { return &s.Actors }, func(l *ActorLedger) model.ActorKind { return l.Actor }),
-	rows(15, "rails", func(s *State) *Table[RailName, *Rail] { return &s.Rails }, func(r *Rail) RailName { return r.Name }),
+	rows(12, "requests", func(s *State) *Table[model.RequestID, *Request] {
+		return &s.Requests
+	}, func(r *Request) model.RequestID { return r.ID }),
+	rows(16, "transfers", func(s *State) *Table[model.TransferID, *Transfer] {
+		return &s.Transfers
+	}, func(t *Transfer) model.TransferID { return t.ID }),
+	rows(17, "backups", func(s *State) *Table[model.BackupID, *Backup] {
+		return &s.Backups
+	}, func(b *Backup) model.BackupID { return b.ID }),
+	rows(13, "budgets", func(s *State) *Table[model.BudgetName, *SharedBudget] {
+		return &s.Budgets
+	}, func(b *SharedBudget) model.BudgetName { return b.Name }),
+	rows(14, "actors", func(s *State) *Table[model.ActorKind, *ActorLedger] {
+		return &s.Actors
+	}, func(l *ActorLedger) model.ActorKind { return l.Actor }),
+	rows(15, "rails", func(s *State) *Table[RailName, *Rail] {
+		return &s.Rails
+	}, func(r *Rail) RailName { return r.Name }),
 }
 
 func rows[K cmp.Ordered, V any](id tableID, name string, table func(*State) *Table[K, *V], key func(*V) K) rowTable {
@@ -127,7 +154,8 @@ type metaRow struct {
 
 func (s *State) meta() metaRow {
 	return metaRow{
-		s.Index, s.LogTerm, s.Now, s.Wall, s.Format, s.Incarnation, s.Unconfirmed, s.Cluster, s.Settings, s.SettingsIndex, s.Hold, s.Classes, s.Confirmed, s.WallDoubt,
+		s.Index, s.LogTerm, s.Now, s.Wall, s.Format, s.Incarnation, s.Unconfirmed, s.Cluster, s.Settings, s.SettingsIndex,
+		s.Hold, s.Classes, s.Confirmed, s.WallDoubt,
 		s.Restored, s.Leader,
 	}
 }
@@ -136,7 +164,8 @@ func (s *State) meta() metaRow {
 func (m *metaRow) empty() *State {
 	s := State{
 		Index: m.Index, LogTerm: m.LogTerm, Now: m.Now, Wall: m.Wall, WallDoubt: m.WallDoubt, Format: m.Format,
-		Incarnation: m.Incarnation, Unconfirmed: m.Unconfirmed, Confirmed: m.Confirmed, Restored: m.Restored, Cluster: m.Cluster, Hold: m.Hold, Leader: m.Leader,
+		Incarnation: m.Incarnation, Unconfirmed: m.Unconfirmed, Confirmed: m.Confirmed, Restored: m.Restored,
+		Cluster: m.Cluster, Hold: m.Hold, Leader: m.Leader,
 		rules: rules{Settings: m.Settings, SettingsIndex: m.SettingsIndex, Classes: m.Classes},
 	}
 	return s.fork()

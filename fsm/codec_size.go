@@ -23,8 +23,9 @@ func GroupSize(group []Command) (int, *model.Error) {
 		size += commandHead + len(w.Body)
 	}
 	if size > MaxGroupBytes {
-		return size, model.Refuse(model.CodeTooLarge, "one step needs an entry of %d bytes, at most %d are allowed", size, MaxGroupBytes).
-			WithHint("make the group of instances smaller, or split it into several groups")
+		return size,
+			model.Refuse(model.CodeTooLarge, "one step needs an entry of %d bytes, at most %d are allowed", size, MaxGroupBytes).
+				WithHint("make the group of instances smaller, or split it into several groups")
 	}
 	return size, nil
 }

@@ -108,7 +108,8 @@ type frameWriter struct {
 
 func (f *frameWriter) write(t tableID, body []byte) error {
 	if len(body) > maxFrame {
-		return model.Refuse(model.CodeInternal, "a row of table %d has %d bytes, at most %d fit in a snapshot", t, len(body), maxFrame)
+		return model.Refuse(model.CodeInternal, "a row of table %d has %d bytes, at most %d fit in a snapshot",
+			t, len(body), maxFrame)
 	}
 	f.head = appendFrameHead(f.head[:0], t, body)
 	if _, err := f.out.Write(f.head); err != nil {

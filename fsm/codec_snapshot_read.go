@@ -42,7 +42,8 @@ func InspectSnapshot(r io.Reader) (SnapshotInfo, error) {
 
 // scanSnapshot calls visit for the scalars (t is nil) and then for each row. With an error it returns what it knows
 // until then.
-func scanSnapshot(r io.Reader, visit func(meta *metaRow, t *rowTable, body []byte) *model.Error) (info SnapshotInfo, err error) {
+func scanSnapshot(r io.Reader, visit func(meta *metaRow, t *rowTable, body []byte) *model.Error) (info SnapshotInfo,
+	err error) {
 	parts := &partReader{r: r}
 	defer func() { info.Bytes = parts.read }()
 	if info.Format, err = parts.prelude(); err != nil {
@@ -106,7 +107,8 @@ func (f *frameReader) meta(m *metaRow) error {
 }
 
 // rows reads the rows of all tables, counts them and visits them, up to the trailer, which is left in body.
-func (f *frameReader) rows(meta *metaRow, counts []TableCount, sum *rowSum, visit func(*metaRow, *rowTable, []byte) *model.Error) error {
+func (f *frameReader) rows(meta *metaRow, counts []TableCount, sum *rowSum,
+	visit func(*metaRow, *rowTable, []byte) *model.Error) error {
 	for at := 0; ; {
 		t, err := f.next()
 		if err != nil {
@@ -184,7 +186,8 @@ func (f *frameReader) fill(p []byte) error {
 }
 
 func damaged(format string, args ...any) *model.Error {
-	return model.Refuse(model.CodeInvalid, "the snapshot is damaged: "+format, args...).WithHint("use another snapshot; nothing was changed")
+	return model.Refuse(model.CodeInvalid, "the snapshot is damaged: "+format, args...).
+		WithHint("use another snapshot; nothing was changed")
 }
 
 // buildIndexes derives the indexes of a state that was read.

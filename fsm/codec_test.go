@@ -28,7 +28,8 @@ func TestKindsAreCompleteAndUnique(t *testing.T) {
 			t.Errorf("%s (kind %d, %T) stands twice in the table", info.name, info.kind, c)
 		}
 		if info.format == 0 || info.format > model.CurrentFormat || info.kind == 0 {
-			t.Errorf("%s: kind %d, format %d; both begin at 1 and the format ends at %d", info.name, info.kind, info.format, model.CurrentFormat)
+			t.Errorf("%s: kind %d, format %d; both begin at 1 and the format ends at %d", info.name, info.kind,
+				info.format, model.CurrentFormat)
 		}
 		if info.format == model.CurrentFormat && info.kind <= last {
 			t.Errorf("%s: kinds of one format stand in order", info.name)
@@ -98,7 +99,8 @@ func TestArbitraryCommandsSurviveTheCodec(t *testing.T) {
 // A pointer to zero is not the same as no pointer: "the job must not exist" against "whatever index the job has".
 func TestPointersToZeroSurvive(t *testing.T) {
 	zero, none := uint64(0), model.Duration(0)
-	want := Entry{Format: 1, Groups: [][]Command{{&JobSubmit{IfIndex: &zero}}, {&InstanceStop{Grace: &none}}, {&JobSubmit{}}}}
+	want := Entry{Format: 1,
+		Groups: [][]Command{{&JobSubmit{IfIndex: &zero}}, {&InstanceStop{Grace: &none}}, {&JobSubmit{}}}}
 	got := recode(t, want)
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
@@ -193,18 +195,26 @@ func TestDecodeEntryRefuses(t *testing.T) {
 		{"trailing byte", append(bytes.Clone(good), 0), model.CodeInvalid, "damaged"},
 		{"no format", entry(func(m map[int]any) { delete(m, 1) }), model.CodeInvalid, "no format"},
 		{"newer format", entry(func(m map[int]any) { m[1] = 7 }), model.CodeNeedsFormat, "the entry needs format 7"},
-		{"newer format with a new field", entry(func(m map[int]any) { m[1], m[99] = 7, "new" }), model.CodeNeedsFormat, "the entry needs format 7"},
-		{"newer format with new types", entry(func(m map[int]any) { m[1], m[2] = 7, "later" }), model.CodeNeedsFormat, "the entry needs format 7"},
+		{"newer format with a new field", entry(func(m map[int]any) {
+			m[1], m[99] = 7, "new"
+		}), model.CodeNeedsFormat, "the entry needs format 7"},
+		{"newer format with new types", entry(func(m map[int]any) {
+			m[1], m[2] = 7, "later"
+		}), model.CodeNeedsFormat, "the entry needs format 7"},
 		{"unknown field", entry(func(m map[int]any) { m[99] = 1 }), model.CodeNeedsFormat, "field"},
 		{"field named by text", raw(t, map[any]any{1: 1, "2": 0}), model.CodeNeedsFormat, "field"},
 		{"unknown kind", command(999, 4, map[int]any{}), model.CodeNeedsFormat, "command kind 999 needs format 4"},
-		{"unknown kind that claims to be old", command(999, 1, map[int]any{}), model.CodeNeedsFormat, "command kind 999 needs format 2"},
-		{"known kind of a newer format", command(2, 5, map[int]any{}), model.CodeNeedsFormat, "command kind 2 needs format 5"},
+		{"unknown kind that claims to be old", command(999, 1, map[int]any{}), model.CodeNeedsFormat,
+			"command kind 999 needs format 2"},
+		{"known kind of a newer format", command(2, 5, map[int]any{}), model.CodeNeedsFormat,
+			"command kind 2 needs format 5"},
 		{"known kind older than itself", command(2, 0, map[int]any{}), model.CodeInvalid, "older than the command"},
-		{"unknown field of a command", command(2, 1, map[int]any{1: 1, 50: 1}), model.CodeNeedsFormat, "command kind 2 (format.raise, format 1)"},
+		{"unknown field of a command", command(2, 1, map[int]any{1: 1, 50: 1}), model.CodeNeedsFormat,
+			"command kind 2 (format.raise, format 1)"},
 		{"wrong type", command(2, 1, map[int]any{1: "x"}), model.CodeInvalid, "command kind 2"},
 		{"number too large", command(2, 1, map[int]any{1: 1 << 20}), model.CodeInvalid, "command kind 2"},
-		{"raised beyond this program", command(2, 1, map[int]any{1: 3}), model.CodeNeedsFormat, "the cluster was raised and needs format 3"},
+		{"raised beyond this program", command(2, 1, map[int]any{1: 3}), model.CodeNeedsFormat,
+			"the cluster was raised and needs format 3"},
 		{"body null", command(2, 1, nil), model.CodeInvalid, "no map"},
 		{"body a list", command(2, 1, []any{1}), model.CodeInvalid, "no map"},
 		{"command of two parts", entry(func(m map[int]any) { m[8] = [][]any{{[]any{2, 1}}} }), model.CodeInvalid, "damaged"},
@@ -244,8 +254,10 @@ func TestEncodeEntryRefuses(t *testing.T) {
 		{"nil command", Entry{Format: 1, Groups: [][]Command{{nil}}}, model.CodeInvalid},
 		{"unknown command", Entry{Format: 1, Groups: [][]Command{{strangeCommand{}}}}, model.CodeInvalid},
 		{"too long", Entry{Format: 1, Groups: [][]Command{{huge}}}, model.CodeInvalid},
-		{"text that no server could read again", Entry{Format: 1, Groups: [][]Command{{&JobStop{Job: "\xff"}}}}, model.CodeInvalid},
-		{"a list that no server could read again", Entry{Format: 1, Groups: [][]Command{{&DrainStart{Nodes: make([]string, maxElements+1)}}}}, model.CodeInvalid},
+		{"text that no server could read again", Entry{Format: 1, Groups: [][]Command{{&JobStop{Job: "\xff"}}}},
+			model.CodeInvalid},
+		{"a list that no server could read again",
+			Entry{Format: 1, Groups: [][]Command{{&DrainStart{Nodes: make([]string, maxElements+1)}}}}, model.CodeInvalid},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -307,7 +319,8 @@ func FuzzDecodeEntry(f *testing.F) {
 func equateEmpty() cmp.Option {
 	return cmp.FilterValues(func(x, y any) bool {
 		vx, vy := reflect.ValueOf(x), reflect.ValueOf(y)
-		list := vx.IsValid() && vy.IsValid() && vx.Type() == vy.Type() && (vx.Kind() == reflect.Slice || vx.Kind() == reflect.Map)
+		list := vx.IsValid() && vy.IsValid() && vx.Type() == vy.Type() &&
+			(vx.Kind() == reflect.Slice || vx.Kind() == reflect.Map)
 		return list && vx.Len() == 0 && vy.Len() == 0
 	}, cmp.Comparer(func(_, _ any) bool { return true }))
 }

@@ -10,10 +10,12 @@ type Deployment struct {
 	Status   model.DeploymentStatus `cbor:"4,keyasint"`
 	Reason   string                 `cbor:"5,keyasint,omitempty"`
 	Promoted bool                   `cbor:"6,keyasint,omitempty"` // canaries were accepted, or there are none
-	Progress model.Time             `cbor:"7,keyasint"`           // when a slot last had its first ready instance of it, or it went on after a wait
-	Wall     int64                  `cbor:"8,keyasint"`
-	Index    uint64                 `cbor:"9,keyasint"`
-	Waiting  bool                   `cbor:"10,keyasint,omitempty"` // for what is no fault of the version: its deadline stands still, and starts over afterwards
+	// when a slot last had its first ready instance of it, or it went on after a wait
+	Progress model.Time `cbor:"7,keyasint"`
+	Wall     int64      `cbor:"8,keyasint"`
+	Index    uint64     `cbor:"9,keyasint"`
+	// for what is no fault of the version: its deadline stands still, and starts over afterwards
+	Waiting bool `cbor:"10,keyasint,omitempty"`
 }
 
 // DeploymentStep moves a deployment forward. Code: conflict for a step backwards, not_found.

@@ -11,7 +11,8 @@ import (
 // deploy begins the way to the job's new version. A first version has nothing to compare with, so it needs no canaries.
 func (s *State) deploy(job *Job, spec *model.JobSpec, update bool) {
 	s.supersede(job)
-	d := &Deployment{ID: model.NewDeploymentID(job.Name, job.Version), Job: job.Name, Version: job.Version, Status: model.DeploymentQueued, Promoted: true, Progress: s.Now, Wall: s.Wall, Index: s.Index}
+	d := &Deployment{ID: model.NewDeploymentID(job.Name, job.Version), Job: job.Name, Version: job.Version,
+		Status: model.DeploymentQueued, Promoted: true, Progress: s.Now, Wall: s.Wall, Index: s.Index}
 	for i := range spec.Groups {
 		if spec.Groups[i].Update.Canary > 0 && update && s.hasOutdated(model.NewGroupID(job.Name, spec.Groups[i].Name)) {
 			d.Promoted = false
@@ -71,7 +72,8 @@ func (s *State) stepDeployment(d *Deployment, status model.DeploymentStatus, rea
 	s.putDeployment(&next)
 	s.touch("deployments", Topic("deployment/"+d.ID))
 	s.touchJob(d.Job)
-	s.emit(Event{Type: model.EventDeployment, Subject: "deployment/" + string(d.ID), Before: string(d.Status), After: string(status), Data: map[string]string{"reason": reason}})
+	s.emit(Event{Type: model.EventDeployment, Subject: "deployment/" + string(d.ID), Before: string(d.Status),
+		After: string(status), Data: map[string]string{"reason": reason}})
 }
 
 func (c *DeploymentStep) apply(s *State) error {
@@ -89,7 +91,8 @@ func (c *DeploymentStep) apply(s *State) error {
 	if job, ok := s.Jobs.Get(d.Job); ok && c.Status == model.DeploymentSucceeded && job.Deployment == d.ID {
 		next := *job
 		next.Stable = d.Version
-		if s.SameInstances(job.Name, d.Version, job.Version) { // submitted meanwhile: what it says of counts and budgets is not to be undone by a revert
+		// submitted meanwhile: what it says of counts and budgets is not to be undone by a revert
+		if s.SameInstances(job.Name, d.Version, job.Version) {
 			next.Stable = job.Version
 		}
 		s.putJob(&next)
@@ -141,7 +144,8 @@ func (c *DeploymentPromote) apply(s *State) error {
 	next.Promoted, next.Waiting, next.Progress, next.Index = true, false, s.Now, s.Index
 	s.putDeployment(&next)
 	s.touch("deployments", Topic("deployment/"+d.ID))
-	s.emit(Event{Type: model.EventDeployment, Subject: "deployment/" + string(d.ID), Before: string(d.Status), After: string(d.Status), Data: map[string]string{"reason": "promoted"}})
+	s.emit(Event{Type: model.EventDeployment, Subject: "deployment/" + string(d.ID), Before: string(d.Status),
+		After: string(d.Status), Data: map[string]string{"reason": "promoted"}})
 	return nil
 }
 

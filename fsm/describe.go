@@ -145,7 +145,9 @@ func hide(v reflect.Value) any {
 // mapKeys are the keys of a map in their order.
 func mapKeys(v reflect.Value) []reflect.Value {
 	keys := v.MapKeys()
-	slices.SortFunc(keys, func(a, b reflect.Value) int { return cmp.Compare(fmt.Sprint(a.Interface()), fmt.Sprint(b.Interface())) })
+	slices.SortFunc(keys, func(a, b reflect.Value) int {
+		return cmp.Compare(fmt.Sprint(a.Interface()), fmt.Sprint(b.Interface()))
+	})
 	return keys
 }
 
@@ -162,7 +164,8 @@ func snake(name string) string {
 	letters := []rune(name)
 	var b strings.Builder
 	for i, r := range letters {
-		begins := i > 0 && unicode.IsUpper(r) && (!unicode.IsUpper(letters[i-1]) || i+1 < len(letters) && unicode.IsLower(letters[i+1]))
+		begins := i > 0 && unicode.IsUpper(r) &&
+			(!unicode.IsUpper(letters[i-1]) || i+1 < len(letters) && unicode.IsLower(letters[i+1]))
 		if begins {
 			b.WriteByte('_')
 		}

@@ -184,7 +184,9 @@ func (d *differ) maps(path string, a, b reflect.Value, secret bool) {
 			keys = append(keys, key)
 		}
 	}
-	slices.SortFunc(keys, func(x, y reflect.Value) int { return cmp.Compare(fmt.Sprint(x.Interface()), fmt.Sprint(y.Interface())) })
+	slices.SortFunc(keys, func(x, y reflect.Value) int {
+		return cmp.Compare(fmt.Sprint(x.Interface()), fmt.Sprint(y.Interface()))
+	})
 	for _, key := range keys {
 		before, after := a.MapIndex(key), b.MapIndex(key)
 		at := join(path, fmt.Sprint(key.Interface()))

@@ -14,13 +14,17 @@ import (
 func TestDiffNamesRowsAndFields(t *testing.T) {
 	a := NewState().fork()
 	a.Index = 7
-	a.Nodes.put("n1", &Node{ID: "n1", Name: "one", Agent: model.AgentInfo{Key: []byte("first")}, Shape: model.NodeShape{Labels: map[string]string{"rack": "r1", "a.b": "x"}}})
+	a.Nodes.put("n1",
+		&Node{ID: "n1", Name: "one", Agent: model.AgentInfo{Key: []byte("first")},
+			Shape: model.NodeShape{Labels: map[string]string{"rack": "r1", "a.b": "x"}}})
 	a.Nodes.put("n2", &Node{ID: "n2"})
 	a.Instances.put("i", &Instance{ID: "i", Links: Links{Awaits: []model.InstanceID{"x", "y"}}})
 	a.Drains.put("d", &Drain{ID: "d", Nodes: []DrainNode{{Node: "n1"}, {Node: "n2"}}})
 	b := a.fork()
 	b.Index, b.Settings.OfflineAfter = 8, 90*model.Second
-	b.Nodes.put("n1", &Node{ID: "n1", Name: "two", Agent: model.AgentInfo{Key: []byte("second")}, Shape: model.NodeShape{Labels: map[string]string{"rack": "r1", "a.b": "y", "new": "z"}}})
+	b.Nodes.put("n1",
+		&Node{ID: "n1", Name: "two", Agent: model.AgentInfo{Key: []byte("second")},
+			Shape: model.NodeShape{Labels: map[string]string{"rack": "r1", "a.b": "y", "new": "z"}}})
 	b.Nodes.del("n2")
 	b.Nodes.put("n3", &Node{ID: "n3"})
 	b.Instances.put("i", &Instance{ID: "i", Links: Links{Awaits: []model.InstanceID{"y"}}})
@@ -38,7 +42,8 @@ func TestDiffNamesRowsAndFields(t *testing.T) {
 		}
 	}
 	if diff := cmp.Diff(map[string]Change{
-		"scalars/": RowChanged, "nodes/n1": RowChanged, "nodes/n2": RowRemoved, "nodes/n3": RowAdded, "instances/i": RowChanged, "drains/d": RowChanged,
+		"scalars/": RowChanged, "nodes/n1": RowChanged, "nodes/n2": RowRemoved, "nodes/n3": RowAdded,
+		"instances/i": RowChanged, "drains/d": RowChanged,
 	}, short); diff != "" {
 		t.Errorf("rows (-want +got):\n%s", diff)
 	}
@@ -184,14 +189,18 @@ func TestSecretsAreHidden(t *testing.T) {
 	b.Transfers.put("t", &Transfer{ID: "t", Token: secret})
 	b.Versions.put("web/1", &JobVersion{Job: "web", Spec: spec})
 	for _, shown := range []any{
-		Describe(&NodeRegister{Agent: model.AgentInfo{Key: []byte(secret)}}), Describe(&TransferStart{Token: secret}), Describe(&JobSubmit{Spec: spec}),
-		Diff(*a, *b), Diff(*b, *a), diffRows(JobVersion{Spec: spec}, JobVersion{Spec: model.JobSpec{Groups: []model.GroupSpec{{Name: "g", Env: map[string]string{"PASSWORD": "x"}}}}}),
+		Describe(&NodeRegister{Agent: model.AgentInfo{Key: []byte(secret)}}), Describe(&TransferStart{Token: secret}),
+		Describe(&JobSubmit{Spec: spec}),
+		Diff(*a, *b), Diff(*b, *a),
+		diffRows(JobVersion{Spec: spec},
+			JobVersion{Spec: model.JobSpec{Groups: []model.GroupSpec{{Name: "g", Env: map[string]string{"PASSWORD": "x"}}}}}),
 	} {
 		raw, err := json.Marshal(shown)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if strings.Contains(string(raw), secret) || strings.Contains(string(raw), "68756e74") || strings.Contains(string(raw), "aHVudGVy") {
+		if strings.Contains(string(raw), secret) || strings.Contains(string(raw), "68756e74") ||
+			strings.Contains(string(raw), "aHVudGVy") {
 			t.Errorf("a secret is shown: %s", raw)
 		}
 		if !strings.Contains(string(raw), Hidden) {
@@ -201,7 +210,8 @@ func TestSecretsAreHidden(t *testing.T) {
 }
 
 func TestSnake(t *testing.T) {
-	for name, want := range map[string]string{"ID": "id", "BootID": "boot_id", "APIAddress": "api_address", "MemoryBytes": "memory_bytes", "CPU": "cpu", "FactsGen": "facts_gen"} {
+	for name, want := range map[string]string{"ID": "id", "BootID": "boot_id", "APIAddress": "api_address",
+		"MemoryBytes": "memory_bytes", "CPU": "cpu", "FactsGen": "facts_gen"} {
 		if got := snake(name); got != want {
 			t.Errorf("snake(%s) = %s, want %s", name, got, want)
 		}
@@ -214,7 +224,8 @@ func TestObjects(t *testing.T) {
 		want string
 	}{
 		{&NodeReport{ID: "n1", Instances: []model.InstanceStatus{{ID: "a"}, {ID: "b"}}}, "node/n1 instance/a instance/b"},
-		{&InstancePlace{ID: "i", Group: "web/http", Node: "n1", Replaces: "j"}, "instance/i group/web/http node/n1 instance/j"},
+		{&InstancePlace{ID: "i", Group: "web/http", Node: "n1", Replaces: "j"},
+			"instance/i group/web/http node/n1 instance/j"},
 		{&JobSubmit{Spec: model.JobSpec{Name: "web"}}, "job/web"},
 		{&DrainStart{ID: "d", Nodes: []string{"n1", "n2"}}, "drain/d node/n1 node/n2"},
 		{&SettingsSet{}, ""},

@@ -15,10 +15,14 @@ func TestDigestsNameTheTable(t *testing.T) {
 		t.Errorf("Digests says %s, Digest %s", whole, Digest(base))
 	}
 	for i, table := range rowTables {
-		if n := table.size(&base); !slices.ContainsFunc(tables, func(d TableDigest) bool { return d.Name == table.name && d.Rows == n }) {
+		if n := table.size(&base); !slices.ContainsFunc(tables, func(d TableDigest) bool {
+			return d.Name == table.name && d.Rows == n
+		}) {
 			t.Errorf("table %s with %d rows is not among %v", table.name, n, tables)
 		}
-		if i > 0 && slices.ContainsFunc(rowTables[:i], func(o rowTable) bool { return o.name == table.name }) || table.name == ScalarsTable {
+		if i > 0 && slices.ContainsFunc(rowTables[:i], func(o rowTable) bool {
+			return o.name == table.name
+		}) || table.name == ScalarsTable {
 			t.Errorf("the name %s stands for two tables", table.name)
 		}
 	}

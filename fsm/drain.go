@@ -29,8 +29,10 @@ type DrainNode struct {
 	Moved        int              `cbor:"9,keyasint,omitempty"` // instances stopped here by this drain
 	EndedWall    int64            `cbor:"10,keyasint,omitempty"`
 	BootID       string           `cbor:"11,keyasint,omitempty"` // of the node's kernel when the drain began
-	Unreplaced   int              `cbor:"12,keyasint,omitempty"` // of Moved: those that had no replacement, and have none yet
-	Acked        int              `cbor:"13,keyasint,omitempty"` // instances that stayed when it was drained or failed, as was acknowledged
+	// of Moved: those that had no replacement, and have none yet
+	Unreplaced int `cbor:"12,keyasint,omitempty"`
+	// instances that stayed when it was drained or failed, as was acknowledged
+	Acked int `cbor:"13,keyasint,omitempty"`
 }
 
 // Phase of the whole: draining while any node is; else failed if any failed; else canceled; else drained.
@@ -116,11 +118,13 @@ const maxDowntime = 1000
 func (s *State) checkDowntime(groups []string) *model.Error {
 	for _, group := range groups {
 		if g, ok := s.Groups.Get(model.GroupID(group)); group != "*" && (!ok || g.Removed) {
-			return model.Refuse(model.CodeNotFound, "accept_downtime: there is no group %s", model.ClipText(group, 100)).WithHint("write JOB/GROUP, or * for all; list jobs with: outspan job ls")
+			return model.Refuse(model.CodeNotFound, "accept_downtime: there is no group %s", model.ClipText(group, 100)).
+				WithHint("write JOB/GROUP, or * for all; list jobs with: outspan job ls")
 		}
 	}
 	if len(groups) > maxDowntime {
-		return model.Refuse(model.CodeInvalid, "accept_downtime: at most %d groups are allowed, these are %d", maxDowntime, len(groups)).WithHint("write * for all")
+		return model.Refuse(model.CodeInvalid, "accept_downtime: at most %d groups are allowed, these are %d", maxDowntime,
+			len(groups)).WithHint("write * for all")
 	}
 	return nil
 }

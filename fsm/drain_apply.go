@@ -20,7 +20,8 @@ func (c *DrainStart) apply(s *State) error {
 		if s.sameDrain(c, old) {
 			return nil // asking again changes nothing, and the answer is built from the row
 		}
-		return model.Refuse(model.CodeConflict, "there is already a drain %s, of other nodes or with other options", c.ID).WithHint("choose another id, or look at it: outspan drain status %s", c.ID)
+		return model.Refuse(model.CodeConflict, "there is already a drain %s, of other nodes or with other options", c.ID).
+			WithHint("choose another id, or look at it: outspan drain status %s", c.ID)
 	}
 	if refusal := cmp.Or(c.check(), s.checkDowntime(c.Options.AcceptDowntime)); refusal != nil {
 		return refusal
@@ -53,7 +54,8 @@ func (c *DrainStart) apply(s *State) error {
 	}
 	s.putDrain(d)
 	s.touch("drains", Topic("drain/"+d.ID))
-	s.emit(Event{Type: model.EventDrainStarted, Subject: "drain/" + string(d.ID), After: string(model.PhaseDraining), Data: map[string]string{"nodes": joinNodes(d.Nodes), "message": c.Message}})
+	s.emit(Event{Type: model.EventDrainStarted, Subject: "drain/" + string(d.ID), After: string(model.PhaseDraining),
+		Data: map[string]string{"nodes": joinNodes(d.Nodes), "message": c.Message}})
 	s.forgetDrains()
 	return nil
 }
@@ -64,11 +66,16 @@ func (c *DrainStart) check() *model.Error {
 	case !model.ValidName(string(c.ID)):
 		return model.Refuse(model.CodeInvalid, "%q is no drain id: use 1 to 63 letters, digits, '-', '_' or '.'", c.ID)
 	case len(c.Nodes) > maxDrainNodes:
-		return model.Refuse(model.CodeInvalid, "a drain has at most %d nodes, these are %d", maxDrainNodes, len(c.Nodes)).WithHint("drain them in several parts")
+		return model.Refuse(model.CodeInvalid, "a drain has at most %d nodes, these are %d", maxDrainNodes, len(c.Nodes)).
+			WithHint("drain them in several parts")
 	case len(c.Nodes) == 0 || c.Options.Deadline <= 0 || c.Options.MaxParallelNodes < 0:
-		return model.Refuse(model.CodeInvalid, "a drain needs at least one node, a deadline above 0s or none, and max-parallel-nodes of 0 or more")
-	case r != nil && (!model.ValidName(r.ID) || len(r.Nodes) == 0 || len(r.Nodes) > maxRoll || r.Parallel < 0 || len(r.Exec) > maxRollExec):
-		return model.Refuse(model.CodeInvalid, "a roll needs an id of 1 to 63 letters, digits, '-', '_' or '.', 1 to %d nodes, and a command of at most %d bytes", maxRoll, maxRollExec).
+		return model.Refuse(model.CodeInvalid,
+			"a drain needs at least one node, a deadline above 0s or none, and max-parallel-nodes of 0 or more")
+	case r != nil && (!model.ValidName(r.ID) || len(r.Nodes) == 0 || len(r.Nodes) > maxRoll || r.Parallel < 0 ||
+		len(r.Exec) > maxRollExec):
+		return model.Refuse(model.CodeInvalid,
+			"a roll needs an id of 1 to 63 letters, digits, '-', '_' or '.', 1 to %d nodes, and a command of at most %d bytes",
+			maxRoll, maxRollExec).
 			WithHint("roll more nodes in several parts")
 	}
 	return nil
@@ -98,7 +105,8 @@ func (s *State) drainable(name string) (*Node, *model.Error) {
 		return nil, refusal
 	}
 	if n.Intent == model.IntentDisabled {
-		return nil, model.Refuse(model.CodeDisabled, "node %s is disabled", n.Name).WithHint("enable it first: outspan node enable %s", n.Name)
+		return nil, model.Refuse(model.CodeDisabled, "node %s is disabled", n.Name).
+			WithHint("enable it first: outspan node enable %s", n.Name)
 	}
 	if d, ok := s.RunningDrain(n); ok {
 		return nil, model.Refuse(model.CodeAlreadyDraining, "node %s is already in drain %s", n.Name, d.ID).
@@ -182,7 +190,8 @@ func (s *State) editDrain(d *Drain, node model.NodeID, edit func(*DrainNode)) {
 	s.touch("drains", Topic("drain/"+d.ID), Topic("node/"+node))
 }
 
-// countMoved counts a stop for a drain. A part that has ended stays as it was told: a stop that was decided before comes too late to count.
+// countMoved counts a stop for a drain. A part that has ended stays as it was told: a stop that was decided before
+// comes too late to count.
 func (s *State) countMoved(id model.DrainID, inst *Instance) {
 	_, replaced := s.Successor(inst)
 	s.editRunning(id, inst.Node, func(p *DrainNode) {
@@ -195,7 +204,8 @@ func (s *State) countMoved(id model.DrainID, inst *Instance) {
 func (s *State) countReplaced(group model.GroupID, slot int) {
 	var last *Instance
 	for inst := range s.InstancesInSlot(group, slot) {
-		if inst.Marks.StopCause == model.CauseNodeDraining && inst.Links.ReplacedBy == "" && (last == nil || inst.Marks.StopBegan > last.Marks.StopBegan) {
+		if inst.Marks.StopCause == model.CauseNodeDraining && inst.Links.ReplacedBy == "" &&
+			(last == nil || inst.Marks.StopBegan > last.Marks.StopBegan) {
 			last = inst
 		}
 	}
@@ -283,12 +293,14 @@ func (c *DrainEnd) apply(s *State) error {
 	return nil
 }
 
-// DrainLeft returns what still keeps the node from being Drained (P11), or nil: an instance that is not confirmed stopped, unless it stays and was
-// acknowledged, or belongs to a system group that the drain ignores; or a volume that is moved, put to use or backed up there.
+// DrainLeft returns what still keeps the node from being Drained (P11), or nil: an instance that is not confirmed
+// stopped, unless it stays and was acknowledged, or belongs to a system group that the drain ignores; or a volume that
+// is moved, put to use or backed up there.
 func (s *State) DrainLeft(d *Drain, n *Node) *model.Error {
 	if s.Unconfirmed {
 		return model.Refuse(model.CodeRestoreUnconfirmed, "a restore is not confirmed: drains wait").
-			WithHint("look at what confirming would stop: outspan settings resume restore --dry-run; then: outspan settings resume restore")
+			WithHint("look at what confirming would stop: outspan settings resume restore --dry-run; then: outspan " +
+				"settings resume restore")
 	}
 	if n.Health == model.HealthOffline && n.Restore.pending() {
 		return s.mayStillRun(n)
@@ -297,13 +309,15 @@ func (s *State) DrainLeft(d *Drain, n *Node) *model.Error {
 		return s.unknownLeft(n)
 	}
 	if n.Restore.Owes {
-		return model.Refuse(model.CodeInventoryMissing, "the agent of node %s has not told since the restore what runs there", n.Name).WithHint("start its agent")
+		return model.Refuse(model.CodeInventoryMissing, "the agent of node %s has not told since the restore what runs there",
+			n.Name).WithHint("start its agent")
 	}
 	for inst := range s.InstancesOn(n.ID) {
 		switch {
 		case !inst.holdsClaims():
 		case n.Health == model.HealthOffline:
-			return model.Refuse(model.CodeNodeOffline, "node %s is offline: instance %s is not known to have stopped", n.Name, inst.ID).
+			return model.Refuse(model.CodeNodeOffline, "node %s is offline: instance %s is not known to have stopped",
+				n.Name, inst.ID).
 				WithHint("bring the machine back, or if it is gone: outspan node confirm-dead %s", n.Name)
 		case inst.Desired != model.DesiredRunning:
 			return model.Refuse(model.CodeStopping, "instance %s is stopping", inst.ID)
@@ -327,11 +341,6 @@ func (s *State) DrainLeft(d *Drain, n *Node) *model.Error {
 	return s.volumesAtWork(d, n)
 }
 
-func (s *jobs) isSystem(inst *Instance) bool {
-	g, ok := s.Groups.Get(inst.Group)
-	return ok && g.Role == model.RoleSystem
-}
-
 // endDrainOf ends the running drain of a node, if there is one, and cancels what has not begun.
 func (s *State) endDrainOf(n *Node, phase model.DrainPhase, why string) {
 	d, ok := s.RunningDrain(n)
@@ -344,7 +353,8 @@ func (s *State) endDrainOf(n *Node, phase model.DrainPhase, why string) {
 		}
 		p.Phase, p.LastError, p.EndedWall = phase, model.ClipText(why, lastErrorRoom(len(d.Nodes))), s.Wall
 	})
-	s.emit(Event{Type: model.EventDrainPhase, Subject: "drain/" + string(d.ID), Before: string(model.PhaseDraining), After: string(phase), Data: map[string]string{"node": string(n.ID), "reason": why}})
+	s.emit(Event{Type: model.EventDrainPhase, Subject: "drain/" + string(d.ID), Before: string(model.PhaseDraining),
+		After: string(phase), Data: map[string]string{"node": string(n.ID), "reason": why}})
 	var marked []*Instance
 	for inst := range s.InstancesOn(n.ID) {
 		if inst.Desired == model.DesiredRunning && inst.Eviction.Requested && inst.Eviction.By == string(d.ID) {
@@ -374,7 +384,8 @@ func (c *DrainPause) apply(s *State) error {
 	next.Paused = c.Paused
 	s.putDrain(&next)
 	s.touch("drains", Topic("drain/"+d.ID))
-	s.emit(Event{Type: model.EventDrainPhase, Subject: "drain/" + string(d.ID), Before: string(model.PhaseDraining), After: string(model.PhaseDraining), Data: map[string]string{"paused": fmt.Sprint(c.Paused)}})
+	s.emit(Event{Type: model.EventDrainPhase, Subject: "drain/" + string(d.ID), Before: string(model.PhaseDraining),
+		After: string(model.PhaseDraining), Data: map[string]string{"paused": fmt.Sprint(c.Paused)}})
 	return nil
 }
 
@@ -400,20 +411,4 @@ func (c *DrainCancel) apply(s *State) error {
 		}
 	}
 	return nil
-}
-
-// forgetDrains drops the oldest ended drains beyond keptDrains.
-func (s *fleet) forgetDrains() {
-	if s.Drains.Len() <= keptDrains {
-		return
-	}
-	var oldest *Drain
-	for _, d := range s.Drains.All() {
-		if d.Phase() != model.PhaseDraining && (oldest == nil || d.Index < oldest.Index) {
-			oldest = d
-		}
-	}
-	if oldest != nil {
-		s.delDrain(oldest.ID)
-	}
 }

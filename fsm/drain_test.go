@@ -14,12 +14,14 @@ func TestDrainAskedAgain(t *testing.T) {
 	apply := func(c fsm.Command) *model.Error {
 		t.Helper()
 		var results []fsm.Result
-		s, results = s.Apply(s.Index+1, 1, fsm.Entry{Format: model.CurrentFormat, Actor: "test", Groups: [][]fsm.Command{{c}}})
+		s, results = s.Apply(s.Index+1,
+			1, fsm.Entry{Format: model.CurrentFormat, Actor: "test", Groups: [][]fsm.Command{{c}}})
 		return results[0].Refusal
 	}
 	for _, name := range []string{"n1", "n2"} {
 		refusal := apply(&fsm.NodeRegister{
-			ID: model.NodeID("id-" + name), Name: name, Agent: model.AgentInfo{BootID: "b", Incarnation: "i", Address: "127.0.0.1", Key: []byte("k")},
+			ID: model.NodeID("id-" + name), Name: name,
+			Agent: model.AgentInfo{BootID: "b", Incarnation: "i", Address: "127.0.0.1", Key: []byte("k")},
 			Shape: model.NodeShape{Capacity: model.Resources{CPU: 1000, MemoryBytes: 1 << 30}, PortMin: 2000, PortMax: 3000},
 		})
 		if refusal != nil {

@@ -14,15 +14,19 @@ func (s *State) volumesAtWork(d *Drain, n *Node) *model.Error {
 	for _, t := range s.Transfers.All() {
 		switch {
 		case t.From == n.ID && t.Leaves() && !t.Phase.Attached():
-			return model.Refuse(model.CodeReplacementPending, "volume %s is moved away by transfer %s, which is %s", t.Volume(), t.ID, t.Phase)
+			return model.Refuse(model.CodeReplacementPending, "volume %s is moved away by transfer %s, which is %s",
+				t.Volume(), t.ID, t.Phase)
 		case s.waitsOn(t, n.ID) && n.Health != model.HealthOffline:
-			return model.Refuse(model.CodeReplacementPending, "volume %s was moved here by transfer %s, and no instance has been ready on it since", t.Volume(), t.ID).
+			return model.Refuse(model.CodeReplacementPending,
+				"volume %s was moved here by transfer %s, and no instance has been ready on it since", t.Volume(), t.ID).
 				WithHint("move it on: outspan volume migrate %s --to NODE", t.Volume())
 		case t.To == n.ID && t.Phase.Attached() && n.Health != model.HealthOffline:
-			return model.Refuse(model.CodeReplacementPending, "volume %s is put to use here by transfer %s, which is %s", t.Volume(), t.ID, t.Phase).
+			return model.Refuse(model.CodeReplacementPending, "volume %s is put to use here by transfer %s, which is %s",
+				t.Volume(), t.ID, t.Phase).
 				WithHint("when that has ended: outspan volume migrate %s --to NODE", t.Volume())
 		case backsUp(t, n.ID) && n.Health != model.HealthOffline && !d.Options.Force:
-			return model.Refuse(model.CodeBackupRunning, "backup %s of volume %s is %s, %d of %d MiB", t.ID, t.Volume(), t.Phase, t.Source.Bytes>>20, t.Source.Total>>20).
+			return model.Refuse(model.CodeBackupRunning, "backup %s of volume %s is %s, %d of %d MiB", t.ID, t.Volume(), t.Phase,
+				t.Source.Bytes>>20, t.Source.Total>>20).
 				WithHint("wait for it, or give it up: outspan volume cancel %s", t.ID)
 		}
 	}
@@ -33,7 +37,8 @@ func (s *State) volumesAtWork(d *Drain, n *Node) *model.Error {
 // in use, and is still wanted.
 func (s *State) waitsOn(t *Transfer, node model.NodeID) bool {
 	v, ok := s.Volumes.Get(t.Volume())
-	return ok && v.Home == node && t.Phase == model.TransferFailed && t.Left.Old != "" && !t.Left.Proven && s.mayEnd(t) != nil
+	return ok && v.Home == node && t.Phase == model.TransferFailed && t.Left.Old != "" &&
+		!t.Left.Proven && s.mayEnd(t) != nil
 }
 
 // backsUp reports whether a backup has begun on a node.

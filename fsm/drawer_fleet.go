@@ -102,3 +102,19 @@ func (s *fleet) OffDuty() iter.Seq[*Node] {
 func (s *fleet) InFullService(id model.NodeID) bool {
 	return !s.offDuty.Has(id)
 }
+
+// forgetDrains drops the oldest ended drains beyond keptDrains.
+func (s *fleet) forgetDrains() {
+	if s.Drains.Len() <= keptDrains {
+		return
+	}
+	var oldest *Drain
+	for _, d := range s.Drains.All() {
+		if d.Phase() != model.PhaseDraining && (oldest == nil || d.Index < oldest.Index) {
+			oldest = d
+		}
+	}
+	if oldest != nil {
+		s.delDrain(oldest.ID)
+	}
+}

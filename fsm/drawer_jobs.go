@@ -163,3 +163,8 @@ func (s *jobs) OpenDeployments() iter.Seq[*Deployment] {
 		}
 	}
 }
+
+func (s *jobs) isSystem(inst *Instance) bool {
+	g, ok := s.Groups.Get(inst.Group)
+	return ok && g.Role == model.RoleSystem
+}

@@ -60,3 +60,13 @@ func (s *moves) index() {
 func (v *Volume) replicated() bool { return v != nil && v.Kind == model.VolumeReplicated }
 
 func copyKey(v *Volume) string { return string(v.Home) + "/" + string(v.ID) }
+
+// attaching returns the running transfer that puts a restored copy to use.
+func (s *moves) attaching(made model.TransferID) (*Transfer, bool) {
+	for _, t := range s.Transfers.All() {
+		if t.Options.Copy == made && !t.Phase.Ended() {
+			return t, true
+		}
+	}
+	return nil, false
+}

@@ -43,7 +43,8 @@ func (s *State) fit(n *Node) *model.Error {
 	case n.Health == model.HealthOffline:
 		why = "is offline"
 	case n.Health == model.HealthUnreachable:
-		why = "is unreachable: its heartbeats arrive, but its agent gets no answers from the servers; look at the agent's log, its certificate and its list of servers"
+		why = "is unreachable: its heartbeats arrive, but its agent gets no answers from the servers; look at the agent's " +
+			"log, its certificate and its list of servers"
 	case n.Health == model.HealthDegraded && !s.Settings.PlaceOnDegraded:
 		why = "is degraded"
 	case n.Troubled() && !s.Settings.PlaceOnDegraded:

@@ -61,7 +61,8 @@ func TestEpochsNeverComeAgain(t *testing.T) {
 	}
 	file := saved.Bytes()
 	n, _ := s.Nodes.Get("n1")
-	s = run(t, s, 2000, &NodeHealth{ID: "n1", Health: model.HealthOffline, BootID: n.Agent.BootID, Epoch: n.Agent.Epoch}, &NodeForget{ID: "n1"}, register("n1"))
+	s = run(t, s, 2000, &NodeHealth{ID: "n1", Health: model.HealthOffline, BootID: n.Agent.BootID, Epoch: n.Agent.Epoch},
+		&NodeForget{ID: "n1"}, register("n1"))
 	add(s, "after it was forgotten")
 	s = run(t, s, 3000, register("n1"))
 	add(s, "once more")
@@ -85,7 +86,8 @@ func TestEpochsNeverComeAgain(t *testing.T) {
 // Agents that were told of what a restore lost raise the incarnation while the restore is unconfirmed, and by so much
 // only that none can use the numbers up.
 func TestAgentsRaiseTheIncarnation(t *testing.T) {
-	start := run(t, NewState(), 1000, &ClusterInit{ID: "c1", Name: "test", Settings: model.DefaultSettings()}, register("n1"), register("n2"), &RestoreMark{})
+	start := run(t, NewState(), 1000, &ClusterInit{ID: "c1", Name: "test", Settings: model.DefaultSettings()},
+		register("n1"), register("n2"), &RestoreMark{})
 	for _, tt := range []struct {
 		name    string
 		seen    model.Seen
@@ -101,7 +103,8 @@ func TestAgentsRaiseTheIncarnation(t *testing.T) {
 		{name: "the highest that is believed", seen: model.Seen{Incarnation: riseLimit, Index: 3}, want: riseLimit + 1},
 		{name: "more than that", seen: model.Seen{Incarnation: riseLimit + 1, Index: 3}, want: 1, refused: true},
 		{name: "the highest number", seen: model.Seen{Incarnation: 1<<64 - 1, Index: 1<<64 - 1}, want: 1, refused: true},
-		{name: "what was lost, too late", seen: model.Seen{Incarnation: 1, Index: 90_000}, want: 1, confirm: true, refused: true},
+		{name: "what was lost, too late", seen: model.Seen{Incarnation: 1, Index: 90_000}, want: 1,
+			confirm: true, refused: true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := start
@@ -111,7 +114,8 @@ func TestAgentsRaiseTheIncarnation(t *testing.T) {
 			c := register("n1")
 			c.Seen = tt.seen
 			after, refusal := attempt(s, 3000, c)
-			if after.Incarnation != tt.want || (refusal != nil) != tt.refused || refusal != nil && !errors.Is(refusal, &model.Error{Code: model.CodeConflict}) {
+			if after.Incarnation != tt.want || (refusal != nil) != tt.refused || refusal != nil &&
+				!errors.Is(refusal, &model.Error{Code: model.CodeConflict}) {
 				t.Fatalf("incarnation %d, %v; want %d, refused %v", after.Incarnation, refusal, tt.want, tt.refused)
 			}
 			other, _ := after.Nodes.Get("n2")

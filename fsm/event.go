@@ -20,9 +20,10 @@ func (k EventKey) String() string { return fmt.Sprintf("%d.%d", k.Index(), uint6
 
 // Event is one thing that happened. It never holds a secret.
 type Event struct {
-	Key     EventKey          `cbor:"1,keyasint"`
-	Type    model.EventType   `cbor:"2,keyasint"`
-	Subject string            `cbor:"3,keyasint"` // "node/ID", "instance/ID", "drain/ID", "job/NAME", "group/JOB/GROUP", "deployment/ID"
+	Key  EventKey        `cbor:"1,keyasint"`
+	Type model.EventType `cbor:"2,keyasint"`
+	// "node/ID", "instance/ID", "drain/ID", "job/NAME", "group/JOB/GROUP", "deployment/ID"
+	Subject string            `cbor:"3,keyasint"`
 	Wall    int64             `cbor:"4,keyasint"`
 	Cause   model.Cause       `cbor:"5,keyasint,omitempty"`
 	Actor   model.Actor       `cbor:"6,keyasint,omitempty"`

@@ -59,7 +59,8 @@ func TestEventsAreBoundedByBytes(t *testing.T) {
 func TestEventBytesAreCounted(t *testing.T) {
 	g := &glutton{t: t, s: NewState()}
 	g.flood(10, 500)
-	if refusal := g.try(&HoldSet{Active: true, Reason: "a group that is taken back"}, &JobScale{Job: "none", Group: "app", Count: 1}); refusal == nil {
+	if refusal := g.try(&HoldSet{Active: true, Reason: "a group that is taken back"},
+		&JobScale{Job: "none", Group: "app", Count: 1}); refusal == nil {
 		t.Fatal("a group with a job that does not exist was accepted")
 	}
 	if got, want := g.s.Events.Bytes(), sumOfEvents(&g.s); got != want || want == 0 {

@@ -107,9 +107,11 @@ func TestEventRowsThatAreRefused(t *testing.T) {
 		{"no data, but room for it", with(10, map[string]string{}), model.CodeInvalid, "canonical"},
 		{"data of another type", with(10, 5), model.CodeInvalid, "damaged"},
 		{"bytes as a subject", with(3, []byte("x")), model.CodeInvalid, "damaged"},
-		{"a key in more bytes than it needs", []byte{0xa5, 1, 0x18, 1, 2, 0x61, 'x', 3, 0x61, 'x', 4, 0, 11, 0}, model.CodeInvalid, "canonical"},
+		{"a key in more bytes than it needs", []byte{0xa5, 1, 0x18, 1, 2, 0x61, 'x', 3, 0x61, 'x', 4, 0, 11, 0},
+			model.CodeInvalid, "canonical"},
 		{"keys out of order", []byte{0xa5, 2, 0x61, 'x', 1, 1, 3, 0x61, 'x', 4, 0, 11, 0}, model.CodeInvalid, "canonical"},
-		{"a time too large", []byte{0xa5, 1, 1, 2, 0x61, 'x', 3, 0x61, 'x', 4, 0x1b, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 11, 0}, model.CodeInvalid, "damaged"},
+		{"a time too large", []byte{0xa5, 1, 1, 2, 0x61, 'x', 3, 0x61, 'x', 4, 0x1b, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,
+			0xff, 11, 0}, model.CodeInvalid, "damaged"},
 		{"data in another order", []byte(strings.Replace(string(plain), "aa", "ac", 1)), model.CodeInvalid, "canonical"},
 		{"cut", plain[:len(plain)-1], model.CodeInvalid, "damaged"},
 		{"longer", append(plain[:len(plain):len(plain)], 0), model.CodeInvalid, "damaged"},
@@ -119,7 +121,8 @@ func TestEventRowsThatAreRefused(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			s := NewState().fork()
 			err := eventRows(11, "events").add(s, tt.row, nil)
-			if err == nil || !errors.Is(err, &model.Error{Code: tt.code}) || !strings.Contains(err.Message, tt.says) || s.Events.Len() != 0 {
+			if err == nil || !errors.Is(err, &model.Error{Code: tt.code}) || !strings.Contains(err.Message, tt.says) ||
+				s.Events.Len() != 0 {
 				t.Errorf("got %v, want code %s and a message with %q", err, tt.code, tt.says)
 			}
 		})
@@ -139,7 +142,9 @@ func TestFindEvents(t *testing.T) {
 		s.Events.put(EventKey(i), &Event{Key: EventKey(i), Type: model.EventJob, Subject: subject, After: fmt.Sprint(i)})
 	}
 	var got []string
-	for key, e := range s.Events.Find(1, func(typ model.EventType, subject string) bool { return typ == model.EventJob && subject == "job/b" }) {
+	for key, e := range s.Events.Find(1, func(typ model.EventType, subject string) bool {
+		return typ == model.EventJob && subject == "job/b"
+	}) {
 		got = append(got, key.String()+" "+e.After)
 	}
 	if diff := cmp.Diff([]string{"0.1 1", "0.3 3"}, got); diff != "" {
@@ -160,8 +165,9 @@ func TestFindEvents(t *testing.T) {
 func TestPackAllocatesOnce(t *testing.T) {
 	var kept packedEvent
 	allocs := testing.AllocsPerRun(100, func() {
-		e := Event{Key: 1 << 30, Type: model.EventStatus, Subject: "instance/abc", Wall: 1_700_000_000_000, Actor: model.ActorLeader,
-			Data: map[string]string{"node": "n", "group": "web/api", "reason": "why"}}
+		e := Event{Key: 1 << 30, Type: model.EventStatus, Subject: "instance/abc", Wall: 1_700_000_000_000,
+			Actor: model.ActorLeader,
+			Data:  map[string]string{"node": "n", "group": "web/api", "reason": "why"}}
 		kept = pack(&e)
 	})
 	if allocs > 1 {

@@ -11,7 +11,8 @@ import (
 // proves L15, X16
 func TestOneEventPerFlip(t *testing.T) {
 	s, do := membersWorld(t)
-	do(&DrainStart{ID: "d1", Nodes: []string{"n1"}, Options: model.DrainOptions{Deadline: model.Hour, Policy: string(model.PolicyEvictAll)}})
+	do(&DrainStart{ID: "d1", Nodes: []string{"n1"},
+		Options: model.DrainOptions{Deadline: model.Hour, Policy: string(model.PolicyEvictAll)}})
 	from := NewEventKey(s.Index+1, 0)
 	person := InstanceMark{ID: "i1", Requested: true, Cause: model.CauseUser, By: "ann"}
 	policy := InstanceMark{ID: "i1", Requested: true, Cause: model.CauseNodeDraining, By: "d1", Automatic: true}

@@ -32,7 +32,9 @@ func CleanFacts(facts map[string]string) map[string]string {
 }
 
 func validValue(value string) bool {
-	return value != "" && len(value) <= maxFactValue && !strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r > '~' })
+	return value != "" && len(value) <= maxFactValue && !strings.ContainsFunc(value, func(r rune) bool {
+		return r < ' ' || r > '~'
+	})
 }
 
 // responds reports whether an instance can be asked: it runs, and its node is online. What it reported is true only so
@@ -115,7 +117,8 @@ func (s *State) freshFacts(refs []FactsRef) *model.Error {
 // restoresFacts reports whether a status that is known otherwise brings back the facts that a registration dropped: of
 // an agent that went on all the while.
 func restoresFacts(known, reported model.InstanceStatus) bool {
-	return len(known.Facts) == 0 && len(reported.Facts) > 0 && known.Observed == reported.Observed && oneOf(known.Observed, model.ObservedBooting, model.ObservedReady, model.ObservedUnready)
+	return len(known.Facts) == 0 && len(reported.Facts) > 0 && known.Observed == reported.Observed &&
+		oneOf(known.Observed, model.ObservedBooting, model.ObservedReady, model.ObservedUnready)
 }
 
 // dropFacts forgets what the instances of a node said: its agent starts over.
@@ -175,12 +178,14 @@ func (s *State) checkGate(inst *Instance, gate model.Gate) *model.Error {
 		if inst.Status.Observed == model.ObservedStopped {
 			return nil
 		}
-		return model.Refuse(gate.Code(), "instance %s is not known to have stopped", inst.ID).WithHint("bring its node back, or if it is gone: outspan node confirm-dead %s", inst.Node)
+		return model.Refuse(gate.Code(), "instance %s is not known to have stopped", inst.ID).
+			WithHint("bring its node back, or if it is gone: outspan node confirm-dead %s", inst.Node)
 	case gate.Fact == "ready":
 		if g, ok := s.Groups.Get(inst.Group); ok && g.Ready >= gate.AtLeast {
 			return nil
 		}
-		return model.Refuse(gate.Code(), "%s does not hold for %s", gate, inst.Group).WithHint("it holds when more of its instances are ready")
+		return model.Refuse(gate.Code(), "%s does not hold for %s", gate, inst.Group).
+			WithHint("it holds when more of its instances are ready")
 	}
 	return s.checkQuorum(inst, gate)
 }
@@ -249,7 +254,8 @@ func (s *State) checkQuorum(inst *Instance, gate model.Gate) *model.Error {
 	case "leader_responding":
 		holds, why = c.leaders > 0, "no member that is ready says that it leads"
 	case "followers_responding":
-		holds, why = c.followers >= gate.AtLeast, fmt.Sprintf("%d other followers respond, %d are needed", c.followers, gate.AtLeast)
+		holds, why = c.followers >= gate.AtLeast,
+			fmt.Sprintf("%d other followers respond, %d are needed", c.followers, gate.AtLeast)
 	case "healthy":
 		why = c.sick(ok, g)
 		holds = why == ""
@@ -258,10 +264,12 @@ func (s *State) checkQuorum(inst *Instance, gate model.Gate) *model.Error {
 	case holds:
 		return nil
 	case c.silent > 0:
-		return model.Refuse(model.CodeFactsUnknown, "%s: %s; of %d members of %s it is not known what they are", gate, why, c.silent, inst.Group).
+		return model.Refuse(model.CodeFactsUnknown, "%s: %s; of %d members of %s it is not known what they are",
+			gate, why, c.silent, inst.Group).
 			WithHint("look at their role checks")
 	}
-	return model.Refuse(gate.Code(), "%s does not hold for %s: %s", gate, inst.Group, why).WithHint("it holds when the group is whole again")
+	return model.Refuse(gate.Code(), "%s does not hold for %s: %s", gate, inst.Group, why).
+		WithHint("it holds when the group is whole again")
 }
 
 // sick says why a group is not healthy: one leader, all agree on it, indexes equal, nobody missing. Empty if it is.

@@ -14,7 +14,8 @@ func gateWorld(t *testing.T, role model.Role, count int) *Machine {
 	m := NewMachine()
 	mustApply(t, m, &ClusterInit{ID: "c1", Name: "test", Settings: model.DefaultSettings()})
 	mustApply(t, m, &JobSubmit{Spec: model.JobSpec{Name: "db", Groups: []model.GroupSpec{{
-		Name: "main", Count: count, Role: role, Exec: model.ExecSpec{Command: "/bin/db"}, RoleCheck: &model.RoleCheckSpec{Exec: []string{"/bin/facts"}},
+		Name: "main", Count: count, Role: role, Exec: model.ExecSpec{Command: "/bin/db"},
+		RoleCheck: &model.RoleCheckSpec{Exec: []string{"/bin/facts"}},
 	}}}})
 	for i := range count {
 		node := model.NodeID(fmt.Sprintf("n%d", i))
@@ -32,9 +33,10 @@ func tells(t *testing.T, m *Machine, i int, facts map[string]string) {
 	s := m.State()
 	inst, _ := s.Instances.Get(model.InstanceID(fmt.Sprintf("i%d", i)))
 	n, _ := s.Nodes.Get(inst.Node)
-	mustApply(t, m, &NodeReport{ID: n.ID, Epoch: n.Agent.Epoch, FactsGen: n.FactsGen + 1, Instances: []model.InstanceStatus{
-		{ID: inst.ID, Generation: inst.Status.Generation + 1, Observed: model.ObservedReady, Facts: facts},
-	}})
+	mustApply(t,
+		m, &NodeReport{ID: n.ID, Epoch: n.Agent.Epoch, FactsGen: n.FactsGen + 1, Instances: []model.InstanceStatus{
+			{ID: inst.ID, Generation: inst.Status.Generation + 1, Observed: model.ObservedReady, Facts: facts},
+		}})
 }
 
 func kv(words ...string) map[string]string {
@@ -66,18 +68,26 @@ func TestShardedDataReadiness(t *testing.T) {
 		{"nothing is known", kv(), nil, nil, model.CodeFactsUnknown, model.CodeFactsUnknown},
 		{"drained, and leads none", kv(drained, yes, leads, no), nil, nil, "", ""},
 		{"leads none, but is not drained", kv(drained, no, leads, no), nil, nil, model.CodeNotDrained, ""},
-		{"drained, but still leads, every follower in sync", kv(drained, yes, leads, yes, safe, yes), nil, nil, model.CodeNoInSyncFollower, ""},
-		{"leads, every shard has a follower in sync", kv(drained, no, leads, yes, safe, yes), nil, nil, model.CodeNotDrained, ""},
-		{"leads the only copy that is in sync", kv(drained, no, leads, yes, safe, no), nil, nil, model.CodeNotDrained, model.CodeNoInSyncFollower},
-		{"drained and leads: the answers disagree, so it stays", kv(drained, yes, leads, yes, safe, no), nil, nil, model.CodeNoInSyncFollower, model.CodeNoInSyncFollower},
+		{"drained, but still leads, every follower in sync", kv(drained, yes, leads, yes, safe, yes), nil, nil,
+			model.CodeNoInSyncFollower, ""},
+		{"leads, every shard has a follower in sync", kv(drained, no, leads, yes, safe, yes), nil,
+			nil, model.CodeNotDrained, ""},
+		{"leads the only copy that is in sync", kv(drained, no, leads, yes, safe, no), nil, nil, model.CodeNotDrained,
+			model.CodeNoInSyncFollower},
+		{"drained and leads: the answers disagree, so it stays", kv(drained, yes, leads, yes, safe, no), nil, nil,
+			model.CodeNoInSyncFollower, model.CodeNoInSyncFollower},
 		{"drained, who leads isn't known", kv(drained, yes), nil, nil, model.CodeFactsUnknown, model.CodeFactsUnknown},
 		{"leads none, whether it is drained isn't known", kv(leads, no), nil, nil, model.CodeFactsUnknown, ""},
-		{"what its peers say doesn't count while it speaks for itself", kv(drained, no, leads, yes, safe, no), peer(kv(leads, no)), nil, model.CodeNotDrained, model.CodeNoInSyncFollower},
+		{"what its peers say doesn't count while it speaks for itself", kv(drained, no, leads, yes, safe, no),
+			peer(kv(leads, no)), nil, model.CodeNotDrained, model.CodeNoInSyncFollower},
 		{"dead: nobody says anything", nil, peer(nil), peer(nil), "", model.CodeFactsUnknown},
 		{"dead: a peer says that it led none", nil, peer(kv(leads, no)), peer(nil), "", ""},
-		{"dead: all say that its shards have a follower in sync", nil, peer(kv(leads, yes, safe, yes)), peer(kv(leads, yes, safe, yes)), "", ""},
-		{"dead: it led the only copy that was in sync (RF 1)", nil, peer(kv(leads, yes, safe, no)), peer(kv(leads, yes, safe, no)), "", model.CodeNoInSyncFollower},
-		{"dead: the peers disagree", nil, peer(kv(leads, yes, safe, yes)), peer(kv(leads, yes, safe, no)), "", model.CodeFactsUnknown},
+		{"dead: all say that its shards have a follower in sync", nil, peer(kv(leads, yes, safe, yes)),
+			peer(kv(leads, yes, safe, yes)), "", ""},
+		{"dead: it led the only copy that was in sync (RF 1)", nil, peer(kv(leads, yes, safe, no)),
+			peer(kv(leads, yes, safe, no)), "", model.CodeNoInSyncFollower},
+		{"dead: the peers disagree", nil, peer(kv(leads, yes, safe, yes)), peer(kv(leads, yes, safe, no)),
+			"", model.CodeFactsUnknown},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -128,17 +138,26 @@ func TestQuorumGates(t *testing.T) {
 		want    model.Code
 	}{
 		{"a follower of a whole quorum", "group.followers_responding >= 1", [3]map[string]string{follow, lead, follow}, ""},
-		{"it is no follower of itself", "group.followers_responding >= 2", [3]map[string]string{follow, lead, follow}, model.CodeQuorumNotHealthy},
-		{"one does not answer", "group.followers_responding >= 1", [3]map[string]string{follow, lead, nil}, model.CodeFactsUnknown},
+		{"it is no follower of itself", "group.followers_responding >= 2", [3]map[string]string{follow, lead, follow},
+			model.CodeQuorumNotHealthy},
+		{"one does not answer", "group.followers_responding >= 1", [3]map[string]string{follow, lead, nil},
+			model.CodeFactsUnknown},
 		{"no leader", "group.leader_responding", [3]map[string]string{follow, follow, follow}, model.CodeQuorumNotHealthy},
 		{"a leader", "group.leader_responding", [3]map[string]string{follow, lead, nil}, ""},
 		{"the leader itself", "!self.leader", [3]map[string]string{lead, follow, follow}, model.CodeIsLeader},
 		{"one leader", "group.healthy", [3]map[string]string{follow, lead, follow}, ""},
 		{"two leaders", "group.healthy", [3]map[string]string{lead, lead, follow}, model.CodeQuorumNotHealthy},
-		{"they disagree", "group.healthy", [3]map[string]string{named("a"), kv(model.FactLeader, "true", model.FactLeaderName, "b"), named("b")}, model.CodeQuorumNotHealthy},
-		{"they agree", "group.healthy", [3]map[string]string{named("b"), kv(model.FactLeader, "true", model.FactLeaderName, "b"), named("b")}, ""},
-		{"one lags", "group.healthy", [3]map[string]string{named("b", "7"), kv(model.FactLeader, "true", model.FactLeaderName, "b", model.FactIndex, "8"), named("b", "8")}, model.CodeQuorumNotHealthy},
-		{"one does not tell its index", "group.healthy", [3]map[string]string{named("b"), kv(model.FactLeader, "true", model.FactLeaderName, "b", model.FactIndex, "8"), named("b", "8")}, model.CodeQuorumNotHealthy},
+		{"they disagree", "group.healthy",
+			[3]map[string]string{named("a"), kv(model.FactLeader, "true", model.FactLeaderName, "b"), named("b")},
+			model.CodeQuorumNotHealthy},
+		{"they agree", "group.healthy",
+			[3]map[string]string{named("b"), kv(model.FactLeader, "true", model.FactLeaderName, "b"), named("b")}, ""},
+		{"one lags", "group.healthy",
+			[3]map[string]string{named("b", "7"), kv(model.FactLeader, "true", model.FactLeaderName, "b", model.FactIndex, "8"),
+				named("b", "8")}, model.CodeQuorumNotHealthy},
+		{"one does not tell its index", "group.healthy",
+			[3]map[string]string{named("b"), kv(model.FactLeader, "true", model.FactLeaderName, "b", model.FactIndex, "8"),
+				named("b", "8")}, model.CodeQuorumNotHealthy},
 		{"all ready", "group.ready >= 3", [3]map[string]string{}, ""},
 		{"more than there are", "group.ready >= 4", [3]map[string]string{}, "gate:group.ready >= 4"},
 		{"the old one runs", "old.confirmed_stopped", [3]map[string]string{}, "gate:old.confirmed_stopped"},
@@ -186,8 +205,10 @@ func TestFactsEndWithTheirAgent(t *testing.T) {
 // TestHookMessageIsCutBetweenCharacters: what a hook printed is bounded in bytes and stays text.
 func TestHookMessageIsCutBetweenCharacters(t *testing.T) {
 	long := "x" + strings.Repeat("ä", maxHookMessage) // the bound falls within a character
-	for _, c := range []struct{ said, kept string }{{long, long[:maxHookMessage-1]}, {"caf\xc3", "caf"}, {"café", "café"}} {
-		known, status := model.InstanceStatus{}, model.InstanceStatus{Observed: model.ObservedReady, Hook: &model.HookResult{Seq: 1, Message: c.said}}
+	for _, c := range []struct{ said, kept string }{{long, long[:maxHookMessage-1]},
+		{"caf\xc3", "caf"}, {"café", "café"}} {
+		known, status := model.InstanceStatus{},
+			model.InstanceStatus{Observed: model.ObservedReady, Hook: &model.HookResult{Seq: 1, Message: c.said}}
 		keepReported(&known, &status)
 		if status.Hook.Message != c.kept {
 			t.Errorf("of %d bytes %d were kept: %q", len(c.said), len(status.Hook.Message), status.Hook.Message)

@@ -28,8 +28,11 @@ func (s *State) FindInstance(prefix string) (*Instance, *model.Error) {
 		return inst, refusal
 	}
 	if n, h, ok := s.UnknownOn(model.InstanceID(prefix)); ok {
-		return nil, model.Refuse(model.CodeNotFound, "instance %s runs on node %s, and the restored state does not know it", h.ID, n.Name).
-			WithHint("see: outspan node status %s; what confirming the restore does with it: outspan settings resume restore --dry-run", n.Name)
+		return nil,
+			model.Refuse(model.CodeNotFound, "instance %s runs on node %s, and the restored state does not know it",
+				h.ID, n.Name).
+				WithHint("see: outspan node status %s; what confirming the restore does with it: outspan settings resume "+
+					"restore --dry-run", n.Name)
 	}
 	return nil, s.suggest("instance", prefix, refusal)
 }
@@ -117,7 +120,8 @@ func (s *State) NamedInstance(id string) (*Instance, *model.Error) {
 		inst, refusal := named(s.Instances, model.InstanceID(id), "instance")
 		plain := refusal
 		if refusal = s.suggest("instance", id, refusal); refusal == plain && refusal != nil && id != "" {
-			refusal = refusal.WithHint("give the id of an instance, or at least %d characters of it; list them with: outspan instance ls", minInstancePrefix)
+			refusal = refusal.WithHint("give the id of an instance, or at least %d characters of it; list them with: "+
+				"outspan instance ls", minInstancePrefix)
 		}
 		return inst, refusal
 	}

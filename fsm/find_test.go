@@ -32,7 +32,9 @@ func TestFindAndNamed(t *testing.T) {
 		find, named func(string) *model.Error
 	}
 	finders := []finder{
-		{"job", func(n string) *model.Error { return found(s.FindJob(n)) }, func(n string) *model.Error { return found(s.NamedJob(n)) }},
+		{"job", func(n string) *model.Error {
+			return found(s.FindJob(n))
+		}, func(n string) *model.Error { return found(s.NamedJob(n)) }},
 		{"drain", func(n string) *model.Error { return found(s.FindDrain(n)) },
 			func(n string) *model.Error { return found(s.NamedDrain(n)) }},
 		{"deployment", func(n string) *model.Error { return found(s.FindDeployment(n)) },
@@ -91,10 +93,12 @@ func TestFindAndNamed(t *testing.T) {
 	refusedWith(t, "node", found(s.FindNode("1.locla")), model.CodeNotFound, "did you mean 1.local?")
 	refusedWith(t, "job", found(s.FindJob("node-1")), model.CodeNotFound, "node-1 is a node: outspan node status node-1")
 	refusedWith(t, "node", found(s.NamedNode("api-c")), model.CodeNotFound, "api-c is a job: outspan job status api-c")
-	refusedWith(t, "instance", found(s.FindInstance("1.local")), model.CodeNotFound, "1.local is a node: outspan instance ls --node 1.local")
+	refusedWith(t, "instance", found(s.FindInstance("1.local")), model.CodeNotFound,
+		"1.local is a node: outspan instance ls --node 1.local")
 	refusedWith(t, "instance", found(s.NamedInstance("api-x")), model.CodeNotFound, "at least 6 characters")
 	s.Jobs.put("shop", &Job{Name: "shop"})
-	refusedWith(t, "instance", found(s.NamedInstance("shop")), model.CodeNotFound, "shop is a job: outspan instance ls --job shop")
+	refusedWith(t, "instance", found(s.NamedInstance("shop")), model.CodeNotFound,
+		"shop is a job: outspan instance ls --job shop")
 	refusedWith(t, "drain", found(s.FindDrain("api-")), model.CodeAmbiguous, "it may be api-a, api-b or api-c")
 	refusedWith(t, "server", model.NoSuch("server", "x", nil), model.CodeNotFound, "server members")
 }

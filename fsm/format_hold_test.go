@@ -29,7 +29,9 @@ func TestUnknownInstancesHoldAFormatBack(t *testing.T) {
 	if n := s.CantRead(next); n == nil {
 		t.Error("nothing holds the format back")
 	}
-	gone := run(t, s, 2000, &NodeReport{ID: "n3", Full: true, Incarnation: s.Incarnation, Instances: []model.InstanceStatus{{ID: "x", Generation: 1, Observed: model.ObservedStopped}}})
+	gone := run(t, s, 2000,
+		&NodeReport{ID: "n3", Full: true, Incarnation: s.Incarnation,
+			Instances: []model.InstanceStatus{{ID: "x", Generation: 1, Observed: model.ObservedStopped}}})
 	if holds(gone) {
 		t.Error("the instance has stopped, and the node still holds the format back")
 	}

@@ -41,7 +41,8 @@ func golden(t *testing.T, name string, got []byte) {
 		t.Fatalf("%v; write it with: go test ./fsm -run Golden -rewrite", err)
 	}
 	if !bytes.Equal(want, got) {
-		t.Errorf("%s changed: what is on disk could not be read any more (see the comment of golden)\n%s", path, cmp.Diff(string(want), string(got)))
+		t.Errorf("%s changed: what is on disk could not be read any more (see the comment of golden)\n%s", path,
+			cmp.Diff(string(want), string(got)))
 	}
 }
 
@@ -75,7 +76,8 @@ func schema() string {
 	}
 	describe("entry", reflect.TypeFor[wireEntry]())
 	for _, info := range kinds {
-		describe(fmt.Sprintf("command %d %s, format %d", info.kind, info.name, info.format), reflect.TypeOf(info.make()).Elem())
+		describe(fmt.Sprintf("command %d %s, format %d", info.kind, info.name, info.format),
+			reflect.TypeOf(info.make()).Elem())
 	}
 	describe("table 1 (scalars)", reflect.TypeFor[metaRow]())
 	for _, r := range rowTypes() {
@@ -257,7 +259,8 @@ func TestEveryFieldHasItsOwnKey(t *testing.T) {
 
 func TestGoldenEntries(t *testing.T) {
 	for _, info := range kinds {
-		data, err := EncodeEntry(Entry{Format: model.CurrentFormat, At: 1000, Wall: 1_700_000_000_000, Term: 3, Actor: "cli:alice", Request: "r", Body: "b",
+		data, err := EncodeEntry(Entry{Format: model.CurrentFormat, At: 1000, Wall: 1_700_000_000_000, Term: 3,
+			Actor: "cli:alice", Request: "r", Body: "b",
 			Groups: [][]Command{{sampleCommand(info)}}})
 		if err != nil {
 			t.Fatal(err)
@@ -270,7 +273,8 @@ func TestGoldenSnapshot(t *testing.T) {
 	data := snapshotOf(t, sampleState())
 	golden(t, "state.frames", unpacked(t, data))
 	if *rewrite {
-		golden(t, "state.snapshot", data) // that it can be read is the next test's; the library may pack the same in another way one day
+		// that it can be read is the next test's; the library may pack the same in another way one day
+		golden(t, "state.snapshot", data)
 	}
 }
 

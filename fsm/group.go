@@ -4,10 +4,11 @@ import "github.com/outspan/outspan/model"
 
 // Group is the running state of a job's group: sums that Apply keeps, so that nothing is scanned there.
 type Group struct {
-	ID      model.GroupID `cbor:"1,keyasint"`
-	Version uint64        `cbor:"2,keyasint"` // the job version at which the template last changed: what current instances run
-	Count   int           `cbor:"3,keyasint"` // wanted; 0 once the job is stopped or the group was removed from it
-	Role    model.Role    `cbor:"4,keyasint"`
+	ID model.GroupID `cbor:"1,keyasint"`
+	// the job version at which the template last changed: what current instances run
+	Version uint64     `cbor:"2,keyasint"`
+	Count   int        `cbor:"3,keyasint"` // wanted; 0 once the job is stopped or the group was removed from it
+	Role    model.Role `cbor:"4,keyasint"`
 
 	Ready    int          `cbor:"5,keyasint"` // of any version: desired running, observed ready, node not offline
 	Running  int          `cbor:"6,keyasint"` // desired running
@@ -19,9 +20,11 @@ type Group struct {
 	Removed  bool         `cbor:"12,keyasint,omitempty"` // no longer in the job's spec
 	Held     int          `cbor:"13,keyasint,omitempty"` // ready instances whose stop is being prepared
 	Lost     int          `cbor:"15,keyasint,omitempty"` // of those running: on a node that is offline
-	Replaced int          `cbor:"16,keyasint,omitempty"` // being stopped for a cause that leaves the node to the group: a system group has another one there next
-	MovedAt  model.Time   `cbor:"14,keyasint,omitempty"` // when the rescheduler last began to move one of it; 0 = never
-	PeersAt  uint64       `cbor:"17,keyasint,omitempty"` // log index at which its instances, their addresses or their states last changed
+	// being stopped for a cause that leaves the node to the group: a system group has another one there next
+	Replaced int        `cbor:"16,keyasint,omitempty"`
+	MovedAt  model.Time `cbor:"14,keyasint,omitempty"` // when the rescheduler last began to move one of it; 0 = never
+	// log index at which its instances, their addresses or their states last changed
+	PeersAt uint64 `cbor:"17,keyasint,omitempty"`
 }
 
 // Failure is one instance that failed on a node.

@@ -29,7 +29,8 @@ func TestHoldIsKeptAtApply(t *testing.T) {
 
 	m := gateWorld(t, "", 2)
 	mustApply(t, m, offline(m.State(), "n0"))
-	again := &InstancePlace{ID: "next", Group: "db/main", Slot: 0, Version: 1, Node: "n1", Replaces: "i0", Cause: model.CauseNodeOffline}
+	again := &InstancePlace{ID: "next", Group: "db/main", Slot: 0, Version: 1, Node: "n1", Replaces: "i0",
+		Cause: model.CauseNodeOffline}
 	free := m.State()
 	_, refusal = attempt(free, free.Now, again)
 	wantCode(t, "without a hold, a lost instance is replaced", refusal, "")
@@ -61,7 +62,8 @@ func TestCalmOfAHold(t *testing.T) {
 	}{{30_000, &yes, 30_000}, {40_000, &yes, 30_000}, {50_000, &no, 0}, {60_000, &yes, 60_000}} {
 		events := s.Events.Len()
 		s = run(t, s, step.at, &HoldSet{Active: true, Calm: step.calm})
-		if !s.Hold.Active || s.Hold.Reason != "many" || s.Hold.Since != 20_000 || s.Hold.Calm != step.want || s.Events.Len() != events {
+		if !s.Hold.Active || s.Hold.Reason != "many" || s.Hold.Since != 20_000 || s.Hold.Calm != step.want ||
+			s.Events.Len() != events {
 			t.Errorf("at %d: %+v", step.at, s.Hold)
 		}
 	}

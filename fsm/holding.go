@@ -13,12 +13,14 @@ type NodeRestore struct {
 	Owes    bool            `cbor:"1,keyasint,omitempty"` // its agent has not sent its inventory since the last restore
 	Raised  bool            `cbor:"2,keyasint,omitempty"` // its agent has raised the incarnation since the last restore
 	Unknown []model.Holding `cbor:"3,keyasint,omitempty"` // instances here that have no row, in order of id
-	Behind  bool            `cbor:"4,keyasint,omitempty"` // its agent registered with word of an older incarnation only, and has not sent its inventory since
-	Told    uint64          `cbor:"5,keyasint,omitempty"` // State.Restored when its agent last sent a whole inventory
+	// its agent registered with word of an older incarnation only, and has not sent its inventory since
+	Behind bool   `cbor:"4,keyasint,omitempty"`
+	Told   uint64 `cbor:"5,keyasint,omitempty"` // State.Restored when its agent last sent a whole inventory
 }
 
 func equalHoldings(h model.Holding, o model.Holding) bool {
-	return h.ID == o.ID && h.Group == o.Group && h.Slot == o.Slot && h.Ends == o.Ends && h.Late == o.Late && h.Spec == o.Spec && h.RestartSeq == o.RestartSeq &&
+	return h.ID == o.ID && h.Group == o.Group && h.Slot == o.Slot && h.Ends == o.Ends && h.Late == o.Late &&
+		h.Spec == o.Spec && h.RestartSeq == o.RestartSeq &&
 		slices.Equal(h.Ports, o.Ports) && slices.Equal(h.Copies, o.Copies)
 }
 
@@ -70,8 +72,10 @@ func (s *State) SlotUnsettled(spec *model.GroupSpec, group model.GroupID, slot i
 		return nil
 	}
 	if s.Unconfirmed {
-		return model.Refuse(model.CodeRestoreUnconfirmed, "slot %d of %s may be filled already: a restore is not confirmed", slot, group).
-			WithHint("look at what confirming would stop: outspan settings resume restore --dry-run; then: outspan settings resume restore")
+		return model.Refuse(model.CodeRestoreUnconfirmed, "slot %d of %s may be filled already: a restore is not confirmed",
+			slot, group).
+			WithHint("look at what confirming would stop: outspan settings resume restore --dry-run; then: outspan " +
+				"settings resume restore")
 	}
 	silent, holder := s.owing(), (*model.Error)(nil)
 	for id := range s.restoring.All() {
@@ -87,10 +91,13 @@ func (s *State) SlotUnsettled(spec *model.GroupSpec, group model.GroupID, slot i
 	case silent == nil:
 		return holder
 	case holder != nil: // it is taken over once it is known to be the only one
-		holder.Message += fmt.Sprintf("; it waits for the agent of node %s, which has not told since the restore what runs there", silent.Name)
+		holder.Message += fmt.Sprintf(
+			"; it waits for the agent of node %s, which has not told since the restore what runs there", silent.Name)
 		return holder.WithHint(owingHint, silent.Name)
 	}
-	return model.Refuse(model.CodeInventoryMissing, "slot %d of %s may be filled already: the agent of node %s has not told since the restore what runs there", slot, group, silent.Name).
+	return model.Refuse(model.CodeInventoryMissing,
+		"slot %d of %s may be filled already: the agent of node %s has not told since the restore what runs there",
+		slot, group, silent.Name).
 		WithHint(owingHint, silent.Name)
 }
 
@@ -153,9 +160,11 @@ func slotTaken(n *Node, h model.Holding, group model.GroupID, slot int) *model.E
 	if h.Late {
 		state = "state"
 	}
-	taken := model.Refuse(model.CodeSlotTaken, "slot %d of %s is held by instance %s on node %s, which the %s does not know", slot, group, h.ID, n.Name, state)
+	taken := model.Refuse(model.CodeSlotTaken,
+		"slot %d of %s is held by instance %s on node %s, which the %s does not know", slot, group, h.ID, n.Name, state)
 	if h.Ends {
-		return taken.WithHint("it is being stopped; if its agent never says that it has stopped, switch that machine off, and once it is offline: "+
+		return taken.WithHint("it is being stopped; if its agent never says that it has stopped, switch that machine off, "+
+			"and once it is offline: "+
 			"outspan node confirm-dead %s --force", n.Name)
 	}
 	return taken.WithHint("to stop it, so that the slot is filled anew: outspan instance stop %s", h.ID)
@@ -177,12 +186,14 @@ func (s *fleet) owing() *Node {
 func (s *State) unknownLeft(n *Node) *model.Error {
 	list := n.Restore.Unknown
 	i := max(slices.IndexFunc(list, s.Keeps), 0)
-	refusal := model.Refuse(model.CodeUnknownInstance, "the restored state does not know %d of the instances that run here, such as %s", len(list), list[i].ID)
+	refusal := model.Refuse(model.CodeUnknownInstance,
+		"the restored state does not know %d of the instances that run here, such as %s", len(list), list[i].ID)
 	switch silent := s.owing(); {
 	case !s.Keeps(list[i]):
 		return refusal.WithHint("they are being stopped; wait for that")
 	case silent != nil:
-		refusal.Message += fmt.Sprintf("; it waits for the agent of node %s, which has not told since the restore what runs there", silent.Name)
+		refusal.Message += fmt.Sprintf(
+			"; it waits for the agent of node %s, which has not told since the restore what runs there", silent.Name)
 		return refusal.WithHint(owingHint, silent.Name)
 	}
 	return refusal.WithHint("to stop it: outspan instance stop %s", list[i].ID)
@@ -295,7 +306,8 @@ func (s *State) newHoldings(c *NodeReport) bool {
 		return false
 	}
 	unknown, _ := s.strangers(c)
-	return n.Restore.Owes || n.Restore.Behind || n.Restore.Told < s.Restored || !slices.EqualFunc(n.Restore.Unknown, unknown, equalHoldings)
+	return n.Restore.Owes || n.Restore.Behind || n.Restore.Told < s.Restored ||
+		!slices.EqualFunc(n.Restore.Unknown, unknown, equalHoldings)
 }
 
 // dropStopped takes note that unknown instances of a node have stopped.
@@ -323,7 +335,8 @@ func (s *State) setRestore(n *Node, r NodeRestore) {
 	if len(r.Unknown) == 0 {
 		r.Unknown = nil // as it reads back
 	}
-	if was.Owes == r.Owes && was.Raised == r.Raised && was.Behind == r.Behind && was.Told == r.Told && slices.EqualFunc(was.Unknown, r.Unknown, equalHoldings) {
+	if was.Owes == r.Owes && was.Raised == r.Raised && was.Behind == r.Behind && was.Told == r.Told &&
+		slices.EqualFunc(was.Unknown, r.Unknown, equalHoldings) {
 		return
 	}
 	next := *n

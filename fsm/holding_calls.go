@@ -11,7 +11,8 @@ import (
 // changed: that of the node, and those with an instance in a slot that one of the changed ones holds.
 func (s *State) callConcerned(node model.NodeID, was, now []model.Holding) {
 	changed := append(holdingsWithout(was, now), holdingsWithout(now, was)...)
-	if slices.ContainsFunc(changed, func(h model.Holding) bool { return h.Group == "" && !h.Late }) { // it may hold any slot
+	// it may hold any slot
+	if slices.ContainsFunc(changed, func(h model.Holding) bool { return h.Group == "" && !h.Late }) {
 		s.callAgents()
 		return
 	}
@@ -52,7 +53,9 @@ func (s *instances) nodesConcerned(node model.NodeID, h model.Holding) (nodes []
 // holdingsWithout returns what of a list another one lacks; both are in order of id.
 func holdingsWithout(list, other []model.Holding) (rest []model.Holding) {
 	for _, h := range list {
-		i, found := slices.BinarySearchFunc(other, h.ID, func(o model.Holding, id model.InstanceID) int { return cmp.Compare(o.ID, id) })
+		i, found := slices.BinarySearchFunc(other, h.ID, func(o model.Holding, id model.InstanceID) int {
+			return cmp.Compare(o.ID, id)
+		})
 		if !found || !equalHoldings(h, other[i]) {
 			rest = append(rest, h)
 		}

@@ -61,20 +61,24 @@ func TestSlotWaitsForInventories(t *testing.T) {
 	wantCode(t, "all have told", replacesI1(t, inventory(t, s, "n3", nil), "n2"), "")
 
 	s = run(t, s, 20_000, offline(s, "n3"))
-	if _, refusal := attempt(s, 20_000, &NodeForget{ID: "n3"}); !errors.Is(refusal, &model.Error{Code: model.CodeConflict}) {
+	if _, refusal := attempt(s, 20_000, &NodeForget{ID: "n3"}); !errors.Is(refusal,
+		&model.Error{Code: model.CodeConflict}) {
 		t.Errorf("a node that owes its inventory is forgotten: %v", refusal)
 	}
-	if _, refusal := attempt(s, 20_000, &NodeConfirmDead{ID: "n3"}); !errors.Is(refusal, &model.Error{Code: model.CodeNodeOffline}) || !strings.Contains(refusal.Hint, "--force") {
+	if _, refusal := attempt(s, 20_000, &NodeConfirmDead{ID: "n3"}); !errors.Is(refusal,
+		&model.Error{Code: model.CodeNodeOffline}) || !strings.Contains(refusal.Hint, "--force") {
 		t.Errorf("a node that owes its inventory is dead without force: %v", refusal)
 	}
-	wantCode(t, "n3 is confirmed dead", replacesI1(t, run(t, s, 20_000, &NodeConfirmDead{ID: "n3", Force: true}), "n2"), "")
+	wantCode(t, "n3 is confirmed dead",
+		replacesI1(t, run(t, s, 20_000, &NodeConfirmDead{ID: "n3", Force: true}), "n2"), "")
 }
 
 // An instance that the restored state does not know holds its slot until its agent says that it has stopped, and keeps
 // its node from being drained.
 func TestUnknownInstanceHoldsItsSlot(t *testing.T) {
 	s := run(t, aloneState(t), 2000, &RestoreMark{})
-	s = inventory(t, inventory(t, s, "n1", []model.InstanceStatus{{ID: "i1", Generation: 2, Observed: model.ObservedReady}}), "n2", nil)
+	s = inventory(t,
+		inventory(t, s, "n1", []model.InstanceStatus{{ID: "i1", Generation: 2, Observed: model.ObservedReady}}), "n2", nil)
 	x := model.Holding{ID: "x", Group: aloneGroup}
 	s = inventory(t, s, "n3", []model.InstanceStatus{{ID: "x", Generation: 5, Observed: model.ObservedReady}}, x)
 	s = run(t, s, 2000, &RestoreMark{Confirm: true})
@@ -82,7 +86,8 @@ func TestUnknownInstanceHoldsItsSlot(t *testing.T) {
 	if !s.Keeps(x) {
 		t.Error("x is stopped although nobody decided")
 	}
-	drained := run(t, s, 2000, &DrainStart{ID: "d1", Nodes: []string{"n3"}, Options: model.DrainOptions{Deadline: model.Hour}})
+	drained := run(t, s, 2000,
+		&DrainStart{ID: "d1", Nodes: []string{"n3"}, Options: model.DrainOptions{Deadline: model.Hour}})
 	n3, _ := drained.Nodes.Get("n3")
 	d, _ := drained.Drains.Get("d1")
 	if left := drained.DrainLeft(d, n3); !errors.Is(left, &model.Error{Code: model.CodeUnknownInstance}) {
@@ -94,7 +99,8 @@ func TestUnknownInstanceHoldsItsSlot(t *testing.T) {
 	}
 	wantCode(t, "x is stopping", replacesI1(t, s, "n2"), model.CodeSlotTaken)
 	before, _ := s.Nodes.Get("n1")
-	s = run(t, s, 2000, &NodeReport{ID: "n3", Instances: []model.InstanceStatus{{ID: "x", Generation: 6, Observed: model.ObservedStopped}}})
+	s = run(t, s, 2000,
+		&NodeReport{ID: "n3", Instances: []model.InstanceStatus{{ID: "x", Generation: 6, Observed: model.ObservedStopped}}})
 	wantCode(t, "x has stopped", replacesI1(t, s, "n2"), "")
 	if n1, _ := s.Nodes.Get("n1"); n1.Assigned == before.Assigned {
 		t.Error("the agents are not told that the slot is settled")
@@ -104,7 +110,8 @@ func TestUnknownInstanceHoldsItsSlot(t *testing.T) {
 // What runs although the state has it as stopped holds its slot, and is not kept.
 func TestStoppedInstanceThatRunsIsNotKept(t *testing.T) {
 	stopped := []model.InstanceStatus{{ID: "i1", Generation: 99, Observed: model.ObservedStopped}}
-	s := run(t, aloneState(t), 2000, &InstanceStop{ID: "i1", Cause: model.CauseUser, Bypass: true}, &NodeReport{ID: "n1", Instances: stopped}, &RestoreMark{})
+	s := run(t, aloneState(t), 2000, &InstanceStop{ID: "i1", Cause: model.CauseUser, Bypass: true},
+		&NodeReport{ID: "n1", Instances: stopped}, &RestoreMark{})
 	h := model.Holding{ID: "i1", Group: aloneGroup}
 	s = inventory(t, inventory(t, s, "n2", nil), "n3", nil)
 	s = inventory(t, s, "n1", []model.InstanceStatus{{ID: "i1", Generation: 100, Observed: model.ObservedReady}}, h)
@@ -120,7 +127,8 @@ func TestStoppedInstanceThatRunsIsNotKept(t *testing.T) {
 func TestConfirmDeadOfTheSnapshotDoesNotCount(t *testing.T) {
 	s := aloneState(t)
 	s = run(t, s, 20_000, offline(s, "n3"), &NodeConfirmDead{ID: "n3"}, &RestoreMark{})
-	s = inventory(t, inventory(t, s, "n1", []model.InstanceStatus{{ID: "i1", Generation: 2, Observed: model.ObservedReady}}), "n2", nil)
+	s = inventory(t,
+		inventory(t, s, "n1", []model.InstanceStatus{{ID: "i1", Generation: 2, Observed: model.ObservedReady}}), "n2", nil)
 	s = run(t, s, 20_000, &RestoreMark{Confirm: true})
 	wantCode(t, "n3 was confirmed dead before", replacesI1(t, s, "n2"), model.CodeInventoryMissing)
 }
@@ -128,11 +136,15 @@ func TestConfirmDeadOfTheSnapshotDoesNotCount(t *testing.T) {
 // What an agent knows to have stopped has ended, and its slot is free. It is no failure.
 func TestStoppedBeforeIsNoFailure(t *testing.T) {
 	s := run(t, aloneState(t), 2000, &RestoreMark{})
-	s = run(t, s, 2000, &NodeReport{ID: "n1", Instances: []model.InstanceStatus{{ID: "i1", Generation: 99, Observed: model.ObservedStopped, Reason: model.ReasonEnded}}})
+	s = run(t, s, 2000,
+		&NodeReport{ID: "n1",
+			Instances: []model.InstanceStatus{
+				{ID: "i1", Generation: 99, Observed: model.ObservedStopped, Reason: model.ReasonEnded}}})
 	inst, _ := s.Instances.Get("i1")
 	g, _ := s.Groups.Get(aloneGroup)
 	if !inst.Terminal() || inst.Marks.StopCause != model.CauseRestored || len(g.Failures) != 0 {
-		t.Errorf("i1 is %s and %s (%s, cause %s), the group has %d failures", inst.Desired, inst.Status.Observed, inst.Status.Reason, inst.Marks.StopCause, len(g.Failures))
+		t.Errorf("i1 is %s and %s (%s, cause %s), the group has %d failures", inst.Desired, inst.Status.Observed,
+			inst.Status.Reason, inst.Marks.StopCause, len(g.Failures))
 	}
 }
 
@@ -167,8 +179,10 @@ func TestInstanceIDsDifferByLineage(t *testing.T) {
 // A node whose last unknown instance has stopped reads back from a snapshot as it was.
 func TestSettledNodeReadsBack(t *testing.T) {
 	s := run(t, aloneState(t), 2000, &RestoreMark{})
-	s = inventory(t, s, "n3", []model.InstanceStatus{{ID: "x", Generation: 5, Observed: model.ObservedReady}}, model.Holding{ID: "x", Group: aloneGroup})
-	s = run(t, s, 2000, &NodeReport{ID: "n3", Instances: []model.InstanceStatus{{ID: "x", Generation: 6, Observed: model.ObservedStopped}}})
+	s = inventory(t, s, "n3", []model.InstanceStatus{{ID: "x", Generation: 5, Observed: model.ObservedReady}},
+		model.Holding{ID: "x", Group: aloneGroup})
+	s = run(t, s, 2000,
+		&NodeReport{ID: "n3", Instances: []model.InstanceStatus{{ID: "x", Generation: 6, Observed: model.ObservedStopped}}})
 	var saved bytes.Buffer
 	if err := WriteSnapshot(&saved, s); err != nil {
 		t.Fatal(err)
@@ -191,7 +205,8 @@ func TestForgottenMachineEndsWhatItRuns(t *testing.T) {
 	back := register("n1")
 	back.Seen = model.Seen{Incarnation: s.Incarnation, Index: s.Index}
 	s = run(t, s, 20_000, back)
-	s = inventory(t, s, "n1", []model.InstanceStatus{{ID: "i1", Generation: 2, Observed: model.ObservedReady}}, model.Holding{ID: "i1", Group: aloneGroup})
+	s = inventory(t, s, "n1", []model.InstanceStatus{{ID: "i1", Generation: 2, Observed: model.ObservedReady}},
+		model.Holding{ID: "i1", Group: aloneGroup})
 	n1, _ := s.Nodes.Get("n1")
 	for _, h := range n1.Restore.Unknown {
 		if s.Keeps(h) {
@@ -233,14 +248,19 @@ func TestReturnedNodeEndsWhatWasReplaced(t *testing.T) {
 	for name, given := range map[string][]Command{"confirmed dead": nil, "forgotten": {&NodeForget{ID: "n3"}}} {
 		t.Run(name, func(t *testing.T) {
 			s := run(t, aloneState(t), 2000, &RestoreMark{})
-			s = inventory(t, inventory(t, s, "n1", []model.InstanceStatus{{ID: "i1", Generation: 99, Observed: model.ObservedStopped, Reason: model.ReasonEnded}}), "n2", nil)
+			s = inventory(t,
+				inventory(t, s, "n1",
+					[]model.InstanceStatus{{ID: "i1", Generation: 99, Observed: model.ObservedStopped, Reason: model.ReasonEnded}}),
+				"n2", nil)
 			s = run(t, s, 2000, &RestoreMark{Confirm: true})
-			s = run(t, s, 20_000, offline(s, "n3"), &NodeConfirmDead{ID: "n3", Force: true}, placed("i2", aloneGroup, 0, "n2", 20001))
+			s = run(t, s, 20_000, offline(s, "n3"), &NodeConfirmDead{ID: "n3", Force: true},
+				placed("i2", aloneGroup, 0, "n2", 20001))
 			s = run(t, s, 20_000, given...)
 			back := register("n3")
 			back.Seen = model.Seen{Incarnation: s.Incarnation - 1, Index: 90_000}
 			x := model.Holding{ID: "x", Group: aloneGroup}
-			s = inventory(t, run(t, s, 20_000, back), "n3", []model.InstanceStatus{{ID: "x", Generation: 5, Observed: model.ObservedReady}}, x)
+			s = inventory(t, run(t, s, 20_000, back), "n3",
+				[]model.InstanceStatus{{ID: "x", Generation: 5, Observed: model.ObservedReady}}, x)
 			if n3, _ := s.Nodes.Get("n3"); len(n3.Restore.Unknown) != 1 || s.Keeps(n3.Restore.Unknown[0]) {
 				t.Errorf("x goes on beside i2, which replaced it: %+v", n3.Restore)
 			}
@@ -262,8 +282,10 @@ func TestTooManyUnknownInstances(t *testing.T) {
 	for _, holds := range [][]model.Holding{lost, lost[1:], nil} {
 		s = inventory(t, s, "n1", nil, holds...)
 		n1, _ := s.Nodes.Get("n1")
-		if owes := len(holds) > maxHoldings; n1.Restore.Owes != owes || len(n1.Restore.Unknown) != min(len(holds), maxHoldings) {
-			t.Errorf("of %d unknown instances %d are noted, it owes its inventory: %t", len(holds), len(n1.Restore.Unknown), n1.Restore.Owes)
+		if owes := len(holds) > maxHoldings; n1.Restore.Owes != owes ||
+			len(n1.Restore.Unknown) != min(len(holds), maxHoldings) {
+			t.Errorf("of %d unknown instances %d are noted, it owes its inventory: %t", len(holds),
+				len(n1.Restore.Unknown), n1.Restore.Owes)
 		}
 	}
 }
@@ -271,7 +293,8 @@ func TestTooManyUnknownInstances(t *testing.T) {
 // Whoever asks for an instance that runs and that a restored state does not know is told where it is.
 func TestFindUnknownInstance(t *testing.T) {
 	s := run(t, aloneState(t), 2000, &RestoreMark{})
-	s = inventory(t, s, "n3", []model.InstanceStatus{{ID: "x", Generation: 5, Observed: model.ObservedReady}}, model.Holding{ID: "x", Group: aloneGroup})
+	s = inventory(t, s, "n3", []model.InstanceStatus{{ID: "x", Generation: 5, Observed: model.ObservedReady}},
+		model.Holding{ID: "x", Group: aloneGroup})
 	for id, want := range map[string]string{
 		"x": "instance x runs on node n3, and the restored state does not know it",
 		"y": `there is no instance "y"`,
@@ -285,11 +308,14 @@ func TestFindUnknownInstance(t *testing.T) {
 // An agent's word alone doesn't block slots of groups that were never on its node: without a restore the state knows
 // where it placed them.
 func TestAgentBlocksNoSlotsOfOthers(t *testing.T) {
-	for what, h := range map[string]model.Holding{"names the slot": {ID: "x", Group: aloneGroup}, "names no group": {ID: "x"}} {
+	for what, h := range map[string]model.Holding{"names the slot": {ID: "x", Group: aloneGroup},
+		"names no group": {ID: "x"}} {
 		t.Run(what, func(t *testing.T) {
 			s := inventory(t, aloneState(t), "n3", nil, h)
 			wantCode(t, "n3 never had one", replacesI1(t, s, "n2"), "")
-			s = inventory(t, aloneState(t), "n1", []model.InstanceStatus{{ID: "i1", Generation: 2, Observed: model.ObservedReady}}, model.Holding{ID: "i1", Group: aloneGroup}, h)
+			s = inventory(t, aloneState(t), "n1",
+				[]model.InstanceStatus{{ID: "i1", Generation: 2, Observed: model.ObservedReady}},
+				model.Holding{ID: "i1", Group: aloneGroup}, h)
 			wantCode(t, "n1 had one", replacesI1(t, s, "n2"), model.CodeSlotTaken)
 
 			s = run(t, aloneState(t), 2000, &RestoreMark{})
@@ -318,7 +344,8 @@ func TestLateHoldingConcernsItsNode(t *testing.T) {
 	if now, _ := other.Nodes.Get("n2"); now.Assigned != n2.Assigned {
 		t.Error("n2 asks again by the word of n3")
 	}
-	own := inventory(t, s, "n1", []model.InstanceStatus{{ID: "i1", Generation: 2, Observed: model.ObservedReady}}, model.Holding{ID: "i1", Group: aloneGroup}, h)
+	own := inventory(t, s, "n1", []model.InstanceStatus{{ID: "i1", Generation: 2, Observed: model.ObservedReady}},
+		model.Holding{ID: "i1", Group: aloneGroup}, h)
 	if slots := own.SlotsApart(aloneGroup, 5); len(slots) != 5 {
 		t.Errorf("only slots %v are apart by the word of n1, which has one", slots)
 	}

@@ -42,13 +42,18 @@ func (s *State) above(node string, seen model.Seen, raised bool) (uint64, *model
 	case s.Unconfirmed && !raised && seen.Incarnation < s.Restored+riseLimit:
 		return seen.Incarnation + 1, nil
 	}
-	return 0, model.Refuse(model.CodeConflict, "node %s has seen incarnation %d at index %d; this state is older: incarnation %d at index %d", node, seen.Incarnation, seen.Index, s.Incarnation, s.Index).
-		WithHint("the servers were restored without what this node was told; to take it over, save a snapshot and restore it: outspan server snapshot save FILE, then restore FILE")
+	return 0,
+		model.Refuse(model.CodeConflict,
+			"node %s has seen incarnation %d at index %d; this state is older: incarnation %d at index %d", node,
+			seen.Incarnation, seen.Index, s.Incarnation, s.Index).
+			WithHint("the servers were restored without what this node was told; to take it over, save a snapshot and restore " +
+				"it: outspan server snapshot save FILE, then restore FILE")
 }
 
 func (c *RestoreMark) apply(s *State) error {
 	if len(c.Lineages) > model.MaxHistory {
-		return model.Refuse(model.CodeInvalid, "the lineages take %d bytes; at most %d are allowed", len(c.Lineages), model.MaxHistory)
+		return model.Refuse(model.CodeInvalid, "the lineages take %d bytes; at most %d are allowed",
+			len(c.Lineages), model.MaxHistory)
 	}
 	if c.Confirm {
 		s.Unconfirmed, s.Confirmed = false, max(s.Now, 1)
@@ -60,7 +65,8 @@ func (c *RestoreMark) apply(s *State) error {
 	}
 	s.callAgents()
 	s.touch("services") // until the confirmation agents keep those that the state lacks
-	s.emit(Event{Type: model.EventSettings, Subject: "cluster", After: fmt.Sprint(s.Incarnation), Data: map[string]string{"restore_confirmed": fmt.Sprint(c.Confirm)}})
+	s.emit(Event{Type: model.EventSettings, Subject: "cluster", After: fmt.Sprint(s.Incarnation),
+		Data: map[string]string{"restore_confirmed": fmt.Sprint(c.Confirm)}})
 	return nil
 }
 

@@ -98,7 +98,8 @@ func (c *checker) unsettledIndexes() {
 	s := c.s
 	departing, unsettled, open, off, restoring, unheard, hushed := 0, 0, 0, 0, 0, 0, 0
 	for id, i := range s.Instances.All() {
-		c.want(s.departing.Has(id) == i.departs(), "instance %s: is it departing? by the index %v, by its row %v", id, s.departing.Has(id), i.departs())
+		c.want(s.departing.Has(id) == i.departs(), "instance %s: is it departing? by the index %v, by its row %v", id,
+			s.departing.Has(id), i.departs())
 		departing += count(i.departs())
 		row, _ := s.inGroup.Get(inGroupKey(i))
 		c.want(row == i, "instance %s: the index of its group has another row", id)
@@ -109,14 +110,17 @@ func (c *checker) unsettledIndexes() {
 			vouched[i.Group]++
 		}
 	}
-	c.want(maps.Equal(vouched, maps.Collect(s.unheardReady.All())), "ready instances unheard since a restore: %v by the index, %v by the rows",
+	c.want(maps.Equal(vouched, maps.Collect(s.unheardReady.All())),
+		"ready instances unheard since a restore: %v by the index, %v by the rows",
 		maps.Collect(s.unheardReady.All()), vouched)
 	for id, g := range s.Groups.All() {
-		c.want(s.unsettled.Has(id) == g.unsettled(), "group %s: is it unsettled? by the index %v, by its row %v", id, s.unsettled.Has(id), g.unsettled())
+		c.want(s.unsettled.Has(id) == g.unsettled(), "group %s: is it unsettled? by the index %v, by its row %v", id,
+			s.unsettled.Has(id), g.unsettled())
 		unsettled += count(g.unsettled())
 	}
 	for id, d := range s.Deployments.All() {
-		c.want(s.openDeployments.Has(id) == !d.Status.Ended(), "deployment %s: is it open? by the index %v, by its row %v", id, s.openDeployments.Has(id), !d.Status.Ended())
+		c.want(s.openDeployments.Has(id) == !d.Status.Ended(), "deployment %s: is it open? by the index %v, by its row %v",
+			id, s.openDeployments.Has(id), !d.Status.Ended())
 		open += count(!d.Status.Ended())
 	}
 	for id, n := range s.Nodes.All() {
@@ -124,20 +128,26 @@ func (c *checker) unsettledIndexes() {
 		c.want(s.offDuty.Has(id) == is, "node %s: is it off duty? by the index %v, by its row %v", id, s.offDuty.Has(id), is)
 		off += count(is)
 		is = n.Restore.pending()
-		c.want(s.restoring.Has(id) == is, "node %s: did a restore leave something open? by the index %v, by its row %v", id, s.restoring.Has(id), is)
+		c.want(s.restoring.Has(id) == is, "node %s: did a restore leave something open? by the index %v, by its row %v",
+			id, s.restoring.Has(id), is)
 		restoring += count(is)
 		is = n.unheard()
-		c.want(s.unheard.Has(id) == is, "node %s: does it count as online unheard since a restore? by the index %v, by its row %v", id, s.unheard.Has(id), is)
+		c.want(s.unheard.Has(id) == is,
+			"node %s: does it count as online unheard since a restore? by the index %v, by its row %v",
+			id, s.unheard.Has(id), is)
 		unheard += count(is)
 		is = n.Self.Events.Last != nil
-		c.want(s.hushed.Has(hushKey(n)) == is, "node %s: was an event of it left out? by the index %v, by its row %v", id, s.hushed.Has(hushKey(n)), is)
+		c.want(s.hushed.Has(hushKey(n)) == is, "node %s: was an event of it left out? by the index %v, by its row %v", id,
+			s.hushed.Has(hushKey(n)), is)
 		hushed += count(is)
 	}
 	for _, size := range [...]struct {
 		name      string
 		got, want int
-	}{{"departing instances", s.departing.Len(), departing}, {"unsettled groups", s.unsettled.Len(), unsettled}, {"open deployments", s.openDeployments.Len(), open}, {"nodes off duty", s.offDuty.Len(), off},
-		{"nodes with something open after a restore", s.restoring.Len(), restoring}, {"nodes unheard since a restore", s.unheard.Len(), unheard},
+	}{{"departing instances", s.departing.Len(), departing}, {"unsettled groups", s.unsettled.Len(), unsettled},
+		{"open deployments", s.openDeployments.Len(), open}, {"nodes off duty", s.offDuty.Len(), off},
+		{"nodes with something open after a restore", s.restoring.Len(), restoring},
+		{"nodes unheard since a restore", s.unheard.Len(), unheard},
 		{"nodes with events left out", s.hushed.Len(), hushed}} {
 		c.want(size.got == size.want, "the index of %s has %d entries, the rows %d", size.name, size.got, size.want)
 	}

@@ -26,8 +26,9 @@ type Links struct {
 	RestartSeq uint64             `cbor:"3,keyasint,omitempty"` // the agent restarts the program when it grows
 	Deployment model.DeploymentID `cbor:"4,keyasint,omitempty"`
 	VolumeHome bool               `cbor:"5,keyasint,omitempty"` // holds a local volume on its node
-	WasReady   bool               `cbor:"8,keyasint,omitempty"` // it has been ready, or one before it in its slot that came with the same deployment
-	Attempt    uint64             `cbor:"7,keyasint,omitempty"` // instances of the group that were placed before it
+	// it has been ready, or one before it in its slot that came with the same deployment
+	WasReady bool   `cbor:"8,keyasint,omitempty"`
+	Attempt  uint64 `cbor:"7,keyasint,omitempty"` // instances of the group that were placed before it
 	// Awaits are the instances whose room this one takes and that have not stopped yet. Its agent is told when there
 	// are none left.
 	Awaits []model.InstanceID `cbor:"6,keyasint,omitempty"`
@@ -37,9 +38,10 @@ type Links struct {
 // flip, and never in between (L15). What it waits for is derived when it is shown.
 type Eviction struct {
 	// The small fields stand together: the row then has 512 bytes and doesn't need the next size class.
-	Requested bool  `cbor:"1,keyasint,omitempty"`
-	Automatic bool  `cbor:"10,keyasint,omitempty"` // the node drain policy asks for it, not a person
-	Preparing bool  `cbor:"5,keyasint,omitempty"`  // the budget's unit is held, and the agent runs what must come before the stop
+	Requested bool `cbor:"1,keyasint,omitempty"`
+	Automatic bool `cbor:"10,keyasint,omitempty"` // the node drain policy asks for it, not a person
+	// the budget's unit is held, and the agent runs what must come before the stop
+	Preparing bool  `cbor:"5,keyasint,omitempty"`
 	Surge     bool  `cbor:"11,keyasint,omitempty"` // a person asked for it, and its replacement becomes ready first
 	Aborts    int32 `cbor:"8,keyasint,omitempty"`  // aborted preparations in a row
 
@@ -47,8 +49,9 @@ type Eviction struct {
 	By    string      `cbor:"3,keyasint,omitempty"` // a drain id or an actor
 	Since model.Time  `cbor:"4,keyasint,omitempty"`
 
-	Seq     uint64     `cbor:"6,keyasint,omitempty"` // grows with each preparation of the instance
-	RetryAt model.Time `cbor:"7,keyasint,omitempty"` // while preparing: until when at the latest; after an aborted one: not again before
+	Seq uint64 `cbor:"6,keyasint,omitempty"` // grows with each preparation of the instance
+	// while preparing: until when at the latest; after an aborted one: not again before
+	RetryAt model.Time `cbor:"7,keyasint,omitempty"`
 	Failure string     `cbor:"9,keyasint,omitempty"` // why the last one was aborted
 }
 
@@ -61,11 +64,12 @@ type Claims struct {
 // Marks are when things happened to an instance: cluster time for decisions, wall time (Unix ms) for people, log
 // indexes for `why`.
 type Marks struct {
-	Created       model.Time      `cbor:"1,keyasint"`
-	CreatedWall   int64           `cbor:"2,keyasint"`
-	StartedWall   int64           `cbor:"3,keyasint,omitempty"`
-	ReadySince    model.Time      `cbor:"4,keyasint,omitempty"` // 0 while not ready
-	UnreadySince  model.Time      `cbor:"5,keyasint,omitempty"` // of the current spell of failed, lost or unready; 0 otherwise
+	Created     model.Time `cbor:"1,keyasint"`
+	CreatedWall int64      `cbor:"2,keyasint"`
+	StartedWall int64      `cbor:"3,keyasint,omitempty"`
+	ReadySince  model.Time `cbor:"4,keyasint,omitempty"` // 0 while not ready
+	// of the current spell of failed, lost or unready; 0 otherwise
+	UnreadySince  model.Time      `cbor:"5,keyasint,omitempty"`
 	StopBegan     model.Time      `cbor:"6,keyasint,omitempty"`
 	StopGrace     model.Duration  `cbor:"7,keyasint,omitempty"` // drain_delay + grace of this stop
 	StopCause     model.Cause     `cbor:"8,keyasint,omitempty"`
@@ -166,4 +170,21 @@ type InstanceMark struct {
 // InstanceRestart asks the agent to restart the program in place.
 type InstanceRestart struct {
 	ID model.InstanceID `cbor:"1,keyasint"`
+}
+
+func (c *InstanceRestart) apply(s *State) error {
+	inst, ok := s.Instances.Get(c.ID)
+	switch {
+	case !ok:
+		return model.Refuse(model.CodeNotFound, "there is no instance %s", c.ID)
+	case inst.Desired != model.DesiredRunning:
+		return model.Refuse(model.CodeStopping, "instance %s is already %s", c.ID, inst.Desired)
+	}
+	next := *inst
+	next.Links.RestartSeq++
+	s.setInstance(inst, &next)
+	s.emit(Event{Type: model.EventDesired, Subject: "instance/" + string(inst.ID), Cause: model.CauseUser,
+		Before: string(inst.Desired), After: "restarting",
+		Data: map[string]string{"node": string(inst.Node), "group": string(inst.Group)}})
+	return nil
 }

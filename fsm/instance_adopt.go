@@ -42,10 +42,13 @@ func (s *State) adoption(id model.InstanceID) (*InstancePlace, *model.Error) {
 	for other := range s.restoring.All() {
 		n, _ := s.Nodes.Get(other)
 		if n.Restore.Owes {
-			return nil, model.Refuse(model.CodeInventoryMissing, "the agent of node %s has not told since the restore what runs there", n.Name)
+			return nil,
+				model.Refuse(model.CodeInventoryMissing,
+					"the agent of node %s has not told since the restore what runs there", n.Name)
 		}
 		if o, ok := s.blocker(n, h.Group, h.Slot, id); ok {
-			return nil, model.Refuse(model.CodeSlotTaken, "slot %d of %s may also be held by instance %s on node %s", h.Slot, h.Group, o.ID, n.Name)
+			return nil, model.Refuse(model.CodeSlotTaken, "slot %d of %s may also be held by instance %s on node %s",
+				h.Slot, h.Group, o.ID, n.Name)
 		}
 	}
 	if t, ok := s.TransferOf(h.Group, h.Slot); ok && t.Phase.Attached() && !usesTransfer(h, t) {
@@ -62,7 +65,8 @@ func (s *State) adoption(id model.InstanceID) (*InstancePlace, *model.Error) {
 	if refusal := s.newest(spec, h, node.ID); refusal != nil {
 		return nil, refusal
 	}
-	c := &InstancePlace{ID: id, Group: h.Group, Slot: h.Slot, Version: version, Node: node.ID, Ports: h.Ports, Cause: model.CauseRestored}
+	c := &InstancePlace{ID: id, Group: h.Group, Slot: h.Slot, Version: version, Node: node.ID, Ports: h.Ports,
+		Cause: model.CauseRestored}
 	for inst := range s.InstancesInSlot(h.Group, h.Slot) {
 		if inst.holdsClaims() {
 			return nil, model.Refuse(model.CodeSlotTaken, "slot %d of %s is held by instance %s", h.Slot, h.Group, inst.ID)
@@ -94,7 +98,9 @@ func (s *State) newest(spec *model.GroupSpec, h model.Holding, node model.NodeID
 			epoch = h.Copies[i].Epoch
 		}
 		if epoch < row.Made || epoch == row.Made && row.Home != node {
-			return model.Refuse(model.CodeStale, "instance %s does not run on the newest data of volume %s: its data is of epoch %d, the newest of epoch %d", h.ID, row.ID, epoch, row.Made).
+			return model.Refuse(model.CodeStale,
+				"instance %s does not run on the newest data of volume %s: its data is of epoch %d, the newest of epoch %d",
+				h.ID, row.ID, epoch, row.Made).
 				WithHint("to stop it, so that the slot is filled anew: outspan instance stop %s", h.ID)
 		}
 	}
@@ -129,7 +135,8 @@ func (c *InstanceAdopt) apply(s *State) error {
 		return refusal
 	}
 	if t, ok := s.TransferOf(place.Group, place.Slot); ok { // it is of a state from before the instance began
-		s.failTransfer(t, model.CodeVolumeInUse, "instance "+string(c.ID)+" uses the volumes, which a restore had lost from the state")
+		s.failTransfer(t, model.CodeVolumeInUse,
+			"instance "+string(c.ID)+" uses the volumes, which a restore had lost from the state")
 	}
 	s.adoptVolumes(spec, h, node.ID)
 	s.place(place, g, node, spec, nil, claims)
@@ -137,7 +144,8 @@ func (c *InstanceAdopt) apply(s *State) error {
 	next := *adopted
 	next.Links.RestartSeq = h.RestartSeq
 	s.setInstance(adopted, &next)
-	s.observe(&next, model.InstanceStatus{Observed: model.ObservedBooting}) // it runs: its role and its gates count; see untold
+	// it runs: its role and its gates count; see untold
+	s.observe(&next, model.InstanceStatus{Observed: model.ObservedBooting})
 	node, _ = s.Nodes.Get(node.ID)
 	left := node.Restore
 	left.Unknown = slices.DeleteFunc(slices.Clone(left.Unknown), func(o model.Holding) bool { return o.ID == c.ID })
@@ -151,7 +159,8 @@ func (i *Instance) untold() *model.Error {
 	if i.Status.Observed != model.ObservedBooting || i.Status.Epoch != 0 { // an agent's word has the epoch of its node
 		return nil
 	}
-	return model.Refuse(model.CodeInventoryMissing, "instance %s was lost from the state by a restore and taken over; its agent has not told yet how it is", i.ID).
+	return model.Refuse(model.CodeInventoryMissing,
+		"instance %s was lost from the state by a restore and taken over; its agent has not told yet how it is", i.ID).
 		WithHint("try again; its agent tells within seconds")
 }
 
@@ -162,7 +171,8 @@ func (s *moves) adoptVolumes(spec *model.GroupSpec, h model.Holding, node model.
 		if i < 0 {
 			continue
 		}
-		row := Volume{ID: volumeOf(&Instance{Group: h.Group, Slot: h.Slot, Node: node}, v), Group: h.Group, Slot: h.Slot, Name: v.Name, Kind: v.Kind}
+		row := Volume{ID: volumeOf(&Instance{Group: h.Group, Slot: h.Slot, Node: node}, v), Group: h.Group, Slot: h.Slot,
+			Name: v.Name, Kind: v.Kind}
 		if old, known := s.Volumes.Get(row.ID); known {
 			row = *old
 		}

@@ -10,7 +10,8 @@ import (
 func TestAdopt(t *testing.T) {
 	base := aloneState(t)
 	spec, _ := base.Spec(aloneGroup, 1)
-	x := model.Holding{ID: "x", Group: aloneGroup, Spec: spec.Digest(), Ports: model.Ports{{Name: "http", Number: 20001}}, RestartSeq: 4}
+	x := model.Holding{ID: "x", Group: aloneGroup, Spec: spec.Digest(),
+		Ports: model.Ports{{Name: "http", Number: 20001}}, RestartSeq: 4}
 	scaled := *spec
 	scaled.Count, scaled.Budget = spec.Count+3, nil
 	running := model.InstanceStatus{ID: "i1", Generation: 99, Observed: model.ObservedReady}
@@ -26,19 +27,25 @@ func TestAdopt(t *testing.T) {
 	}{
 		{name: "alone", i1: ended, x: x},
 		{name: "the holder runs", i1: running, x: x, want: model.CodeSlotTaken},
-		{name: "two of them", i1: ended, x: x, beside: []model.Holding{{ID: "y", Group: aloneGroup}}, want: model.CodeSlotTaken},
+		{name: "two of them", i1: ended, x: x, beside: []model.Holding{{ID: "y", Group: aloneGroup}},
+			want: model.CodeSlotTaken},
 		{name: "one that may be any", i1: ended, x: x, beside: []model.Holding{{ID: "y"}}, want: model.CodeSlotTaken},
 		{name: "of another slot", i1: ended, x: x, beside: []model.Holding{{ID: "y", Group: "web/other"}}},
 		{name: "a node has not told", i1: ended, x: x, silent: true, want: model.CodeInventoryMissing},
 		{name: "not confirmed", i1: ended, x: x, unconfirmed: true, want: model.CodeRestoreUnconfirmed},
-		{name: "its group was scaled meanwhile", i1: ended, x: model.Holding{ID: "x", Group: aloneGroup, Spec: scaled.Digest(), Ports: x.Ports, RestartSeq: 4}},
-		{name: "of another version", i1: ended, x: model.Holding{ID: "x", Group: aloneGroup, Spec: "other", Ports: x.Ports}, want: model.CodeStale},
-		{name: "it is to stop", i1: ended, x: model.Holding{ID: "x", Group: aloneGroup, Spec: x.Spec, Ports: x.Ports, Ends: true}, want: model.CodeStale},
-		{name: "no slot", i1: ended, x: model.Holding{ID: "x", Group: aloneGroup, Slot: 7, Spec: x.Spec, Ports: x.Ports}, want: model.CodeStale},
+		{name: "its group was scaled meanwhile", i1: ended,
+			x: model.Holding{ID: "x", Group: aloneGroup, Spec: scaled.Digest(), Ports: x.Ports, RestartSeq: 4}},
+		{name: "of another version", i1: ended, x: model.Holding{ID: "x", Group: aloneGroup, Spec: "other", Ports: x.Ports},
+			want: model.CodeStale},
+		{name: "it is to stop", i1: ended,
+			x: model.Holding{ID: "x", Group: aloneGroup, Spec: x.Spec, Ports: x.Ports, Ends: true}, want: model.CodeStale},
+		{name: "no slot", i1: ended, x: model.Holding{ID: "x", Group: aloneGroup, Slot: 7, Spec: x.Spec, Ports: x.Ports},
+			want: model.CodeStale},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := run(t, base, 2000, &RestoreMark{})
-			s = inventory(t, inventory(t, s, "n1", []model.InstanceStatus{tt.i1}), "n3", []model.InstanceStatus{{ID: "x", Generation: 5, Observed: model.ObservedReady}}, tt.x)
+			s = inventory(t, inventory(t, s, "n1", []model.InstanceStatus{tt.i1}), "n3",
+				[]model.InstanceStatus{{ID: "x", Generation: 5, Observed: model.ObservedReady}}, tt.x)
 			if !tt.silent {
 				s = inventory(t, s, "n2", nil, tt.beside...)
 			}
@@ -53,11 +60,13 @@ func TestAdopt(t *testing.T) {
 			if refusal != nil {
 				return
 			}
-			s = run(t, s, 2000, &NodeReport{ID: "n3", Instances: []model.InstanceStatus{{ID: "x", Generation: 5, Observed: model.ObservedReady}}})
+			s = run(t, s, 2000,
+				&NodeReport{ID: "n3", Instances: []model.InstanceStatus{{ID: "x", Generation: 5, Observed: model.ObservedReady}}})
 			got, _ := s.Instances.Get("x")
 			old, _ := s.Instances.Get("i1")
 			n3, _ := s.Nodes.Get("n3")
-			if !got.Ready() || got.Node != "n3" || got.Version != 1 || got.Links.RestartSeq != 4 || old.Desired != model.DesiredStopped || n3.Restore.Unknown != nil {
+			if !got.Ready() || got.Node != "n3" || got.Version != 1 || got.Links.RestartSeq != 4 ||
+				old.Desired != model.DesiredStopped || n3.Restore.Unknown != nil {
 				t.Errorf("x is %+v, i1 %s, unknown on n3 %v", got, old.Desired, n3.Restore.Unknown)
 			}
 			if port, _ := got.Claims.Ports.Get("http"); port != 20001 {
@@ -70,12 +79,16 @@ func TestAdopt(t *testing.T) {
 // The data that an adopted instance uses is the newest of its volume, wherever the restored state had it.
 func TestAdoptWithVolume(t *testing.T) {
 	spec := webSpec()
-	spec.Groups[0].Count, spec.Groups[0].Volumes = 1, []model.VolumeSpec{{Name: "rows", Kind: model.VolumeLocal, Path: "/rows"}}
+	spec.Groups[0].Count, spec.Groups[0].Volumes = 1,
+		[]model.VolumeSpec{{Name: "rows", Kind: model.VolumeLocal, Path: "/rows"}}
 	s := leaseState(t, spec, 6*model.Second)
 	s = run(t, s, 1000, register("n2"), &NodeReport{ID: "n2", Full: true}, &RestoreMark{})
 	group, _ := s.Spec(aloneGroup, 1)
-	s = inventory(t, s, "n1", []model.InstanceStatus{{ID: "i1", Generation: 99, Observed: model.ObservedStopped, Reason: model.ReasonEnded}})
-	s = inventory(t, s, "n2", nil, model.Holding{ID: "x", Group: aloneGroup, Spec: group.Digest(), Ports: model.Ports{{Name: "http", Number: 20001}}, Copies: []model.VolumeEpoch{{Name: "rows", Epoch: 4711}}})
+	s = inventory(t, s, "n1",
+		[]model.InstanceStatus{{ID: "i1", Generation: 99, Observed: model.ObservedStopped, Reason: model.ReasonEnded}})
+	s = inventory(t, s, "n2", nil,
+		model.Holding{ID: "x", Group: aloneGroup, Spec: group.Digest(), Ports: model.Ports{{Name: "http", Number: 20001}},
+			Copies: []model.VolumeEpoch{{Name: "rows", Epoch: 4711}}})
 	s = run(t, s, 2000, &RestoreMark{Confirm: true}, &InstanceAdopt{ID: "x"})
 	if v, _ := s.Volumes.Get(model.NewVolumeID(aloneGroup, 0, "rows")); v.Home != "n2" || v.Made != 4711 || !v.Held {
 		t.Errorf("the volume is %+v", v)
@@ -89,17 +102,21 @@ func TestAdoptWithVolume(t *testing.T) {
 // The newest data of a volume wins: an instance that runs on older data is not adopted, and waits for a person.
 func TestAdoptKeepsNewerData(t *testing.T) {
 	spec := webSpec()
-	spec.Groups[0].Count, spec.Groups[0].Volumes = 1, []model.VolumeSpec{{Name: "rows", Kind: model.VolumeLocal, Path: "/rows"}}
+	spec.Groups[0].Count, spec.Groups[0].Volumes = 1,
+		[]model.VolumeSpec{{Name: "rows", Kind: model.VolumeLocal, Path: "/rows"}}
 	base := leaseState(t, spec, 6*model.Second)
 	base = run(t, base, 1000, register("n2"), &NodeReport{ID: "n2", Full: true}, &RestoreMark{})
 	group, _ := base.Spec(aloneGroup, 1)
-	base = inventory(t, base, "n1", []model.InstanceStatus{{ID: "i1", Generation: 99, Observed: model.ObservedStopped, Reason: model.ReasonEnded}})
+	base = inventory(t, base, "n1",
+		[]model.InstanceStatus{{ID: "i1", Generation: 99, Observed: model.ObservedStopped, Reason: model.ReasonEnded}})
 	before, _ := base.Volumes.Get(model.NewVolumeID(aloneGroup, 0, "rows"))
 	for name, copies := range map[string][]model.VolumeEpoch{
-		"older": {{Name: "rows", Epoch: before.Made - 1}}, "the same at another home": {{Name: "rows", Epoch: before.Made}}, "without an epoch": {{Name: "rows", Epoch: 0}}, "not told": nil,
+		"older": {{Name: "rows", Epoch: before.Made - 1}}, "the same at another home": {{Name: "rows", Epoch: before.Made}},
+		"without an epoch": {{Name: "rows", Epoch: 0}}, "not told": nil,
 	} {
 		t.Run(name, func(t *testing.T) {
-			x := model.Holding{ID: "x", Group: aloneGroup, Spec: group.Digest(), Ports: model.Ports{{Name: "http", Number: 20001}}, Copies: copies}
+			x := model.Holding{ID: "x", Group: aloneGroup, Spec: group.Digest(),
+				Ports: model.Ports{{Name: "http", Number: 20001}}, Copies: copies}
 			s := run(t, inventory(t, base, "n2", nil, x), 2000, &RestoreMark{Confirm: true})
 			s, refusal := attempt(s, 2000, &InstanceAdopt{ID: "x"})
 			wantCode(t, "adopt", refusal, model.CodeStale)
@@ -116,13 +133,18 @@ func TestAdoptOnDrainingNode(t *testing.T) {
 	job := webSpec()
 	job.Groups[0].Count, job.Groups[0].Role = 1, model.RoleSingleton
 	s := leaseState(t, job, 6*model.Second)
-	s = run(t, s, 1000, register("n2"), &NodeReport{ID: "n2", Full: true}, register("n3"), &NodeReport{ID: "n3", Full: true})
+	s = run(t, s, 1000, register("n2"), &NodeReport{ID: "n2", Full: true}, register("n3"),
+		&NodeReport{ID: "n3", Full: true})
 	spec, _ := s.Spec(aloneGroup, 1)
 	s = run(t, s, 2000, &RestoreMark{})
-	s = inventory(t, s, "n1", []model.InstanceStatus{{ID: "i1", Generation: 99, Observed: model.ObservedStopped, Reason: model.ReasonEnded}})
+	s = inventory(t, s, "n1",
+		[]model.InstanceStatus{{ID: "i1", Generation: 99, Observed: model.ObservedStopped, Reason: model.ReasonEnded}})
 	s = inventory(t, s, "n2", nil)
-	s = inventory(t, s, "n3", nil, model.Holding{ID: "x", Group: aloneGroup, Spec: spec.Digest(), Ports: model.Ports{{Name: "http", Number: 20001}}})
-	s = run(t, s, 2000, &RestoreMark{Confirm: true}, &DrainStart{ID: "d1", Nodes: []string{"n3"}, Options: model.DrainOptions{Deadline: model.Hour}}, &InstanceAdopt{ID: "x"})
+	s = inventory(t, s, "n3", nil,
+		model.Holding{ID: "x", Group: aloneGroup, Spec: spec.Digest(), Ports: model.Ports{{Name: "http", Number: 20001}}})
+	s = run(t, s, 2000, &RestoreMark{Confirm: true},
+		&DrainStart{ID: "d1", Nodes: []string{"n3"}, Options: model.DrainOptions{Deadline: model.Hour}},
+		&InstanceAdopt{ID: "x"})
 	if err := Check(s); err != nil {
 		t.Error(err)
 	}
@@ -130,7 +152,8 @@ func TestAdoptOnDrainingNode(t *testing.T) {
 	wantCode(t, "stop", refusal, model.CodeRoleNever)
 	_, refusal = attempt(s, 2000, &InstanceStop{ID: "x", Cause: model.CauseRollout})
 	wantCode(t, "stop before its agent has told", refusal, model.CodeInventoryMissing)
-	s = run(t, s, 2000, &NodeReport{ID: "n3", Instances: []model.InstanceStatus{{ID: "x", Generation: 5, Observed: model.ObservedReady}}})
+	s = run(t, s, 2000,
+		&NodeReport{ID: "n3", Instances: []model.InstanceStatus{{ID: "x", Generation: 5, Observed: model.ObservedReady}}})
 	_, refusal = attempt(s, 2000, &InstanceStop{ID: "x", Cause: model.CauseRollout})
 	wantCode(t, "stop of what its agent has told", refusal, "")
 }
@@ -138,13 +161,18 @@ func TestAdoptOnDrainingNode(t *testing.T) {
 // Two members of a replicated group never share a machine, also if a restore has lost one of them from the state.
 func TestAdoptKeepsMembersApart(t *testing.T) {
 	job := webSpec()
-	job.Groups[0].Count, job.Groups[0].Volumes = 2, []model.VolumeSpec{{Name: "rows", Kind: model.VolumeReplicated, Path: "/rows"}}
+	job.Groups[0].Count, job.Groups[0].Volumes = 2,
+		[]model.VolumeSpec{{Name: "rows", Kind: model.VolumeReplicated, Path: "/rows"}}
 	job.Groups[0].RoleCheck = &model.RoleCheckSpec{Exec: []string{"/bin/facts"}}
 	s := leaseState(t, job, 6*model.Second)
-	s = run(t, s, 1000, register("n2"), &NodeReport{ID: "n2", Full: true}, register("n3"), &NodeReport{ID: "n3", Full: true}, &RestoreMark{})
+	s = run(t, s, 1000, register("n2"), &NodeReport{ID: "n2", Full: true}, register("n3"),
+		&NodeReport{ID: "n3", Full: true}, &RestoreMark{})
 	group, _ := s.Spec(aloneGroup, 1)
-	s = inventory(t, s, "n1", []model.InstanceStatus{{ID: "i1", Generation: 99, Observed: model.ObservedStopped, Reason: model.ReasonEnded}})
-	s = inventory(t, s, "n2", nil, model.Holding{ID: "x", Group: aloneGroup, Slot: 1, Spec: group.Digest(), Ports: model.Ports{{Name: "http", Number: 20001}}, Copies: []model.VolumeEpoch{{Name: "rows", Epoch: 5}}})
+	s = inventory(t, s, "n1",
+		[]model.InstanceStatus{{ID: "i1", Generation: 99, Observed: model.ObservedStopped, Reason: model.ReasonEnded}})
+	s = inventory(t, s, "n2", nil,
+		model.Holding{ID: "x", Group: aloneGroup, Slot: 1, Spec: group.Digest(),
+			Ports: model.Ports{{Name: "http", Number: 20001}}, Copies: []model.VolumeEpoch{{Name: "rows", Epoch: 5}}})
 	s = run(t, inventory(t, s, "n3", nil), 2000, &RestoreMark{Confirm: true})
 	_, refusal := attempt(s, 2000, placed("i9", aloneGroup, 0, "n2", 20002))
 	wantCode(t, "a placement beside an unknown member", refusal, model.CodeAntiAffinity)

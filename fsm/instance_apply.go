@@ -18,7 +18,8 @@ func (s *State) Movable(inst *Instance) *model.Error {
 	}
 	for _, v := range policy.Volumes {
 		if v.Kind == model.VolumeLocal {
-			return model.Refuse(model.CodeVolumeLocal, "instance %s holds the local volume %s", inst.ID, model.NewVolumeID(inst.Group, inst.Slot, v.Name)).
+			return model.Refuse(model.CodeVolumeLocal, "instance %s holds the local volume %s", inst.ID,
+				model.NewVolumeID(inst.Group, inst.Slot, v.Name)).
 				WithHint("its data is only on this node; let it stay with: outspan node ack-blockers %s", inst.Node)
 		}
 	}
@@ -162,14 +163,18 @@ func (s *State) slotFree(c *InstancePlace, g *Group, spec *model.GroupSpec) (*In
 			return nil, model.Refuse(model.CodeSlotTaken, "slot %d of %s is held by instance %s", c.Slot, c.Group, inst.ID)
 		}
 		if spec.OneHolder() && inst.holdsClaims() && !plant.Is(plant.ReplaceBeforeFencing) {
-			return nil, model.Refuse(model.CodeVolumeInUse, "the volumes or the identity of slot %d of %s are in use by instance %s", c.Slot, c.Group, inst.ID)
+			return nil,
+				model.Refuse(model.CodeVolumeInUse, "the volumes or the identity of slot %d of %s are in use by instance %s",
+					c.Slot, c.Group, inst.ID)
 		}
 	}
 	if c.Replaces != "" && (old == nil || above && old.Desired != model.DesiredRunning) {
-		return nil, model.Refuse(model.CodeStale, "instance %s to be replaced is not in slot %d of %s", c.Replaces, c.Slot, c.Group)
+		return nil,
+			model.Refuse(model.CodeStale, "instance %s to be replaced is not in slot %d of %s", c.Replaces, c.Slot, c.Group)
 	}
 	if c.Cause == model.CauseNodeOffline && old != nil && old.Desired == model.DesiredRunning && old.runs() {
-		return nil, model.Refuse(model.CodeStale, "instance %s to be replaced is back: it is %s", old.ID, old.Status.Observed) // decided before its node returned (S7)
+		// decided before its node returned (S7)
+		return nil, model.Refuse(model.CodeStale, "instance %s to be replaced is back: it is %s", old.ID, old.Status.Observed)
 	}
 	if refusal := cmp.Or(s.SlotUnsettled(spec, c.Group, c.Slot), s.slotHeld(spec, c.Group, c.Slot)); refusal != nil {
 		return nil, refusal
@@ -199,7 +204,8 @@ func (s *State) place(c *InstancePlace, g *Group, node *Node, spec *model.GroupS
 	inst := &Instance{ // its texts are those of other rows where it can be: they are the same memory then
 		ID: c.ID, Group: g.ID, Slot: c.Slot, Version: c.Version, Node: node.ID, Desired: model.DesiredRunning,
 		Status: model.InstanceStatus{ID: c.ID, Observed: model.ObservedPending}, Cause: cause, Claims: claims,
-		Links: Links{Replaces: c.Replaces, Attempt: g.Placed, VolumeHome: len(spec.Volumes) > 0, Awaits: slices.Clone(c.Awaits)},
+		Links: Links{Replaces: c.Replaces, Attempt: g.Placed, VolumeHome: len(spec.Volumes) > 0,
+			Awaits: slices.Clone(c.Awaits)},
 		Marks: Marks{Created: s.Now, CreatedWall: s.Wall, CreatedIndex: s.Index, UnreadySince: s.Now},
 	}
 	if d, ok := s.Deployments.Get(job.Deployment); ok && !d.Status.Ended() && c.Version == g.Version {
@@ -215,16 +221,20 @@ func (s *State) place(c *InstancePlace, g *Group, node *Node, spec *model.GroupS
 		replaced := *old
 		replaced.Links.ReplacedBy = c.ID
 		s.setInstance(old, &replaced)
-		if c.Cause == model.CauseCheckFailed && replaced.Desired == model.DesiredRunning && replaced.Status.Observed == model.ObservedUnready {
-			s.noteFailure(&replaced, string(c.Cause)) // also if it recovers before it is stopped: else one that comes and goes is replaced without end
+		if c.Cause == model.CauseCheckFailed && replaced.Desired == model.DesiredRunning &&
+			replaced.Status.Observed == model.ObservedUnready {
+			// also if it recovers before it is stopped: else one that comes and goes is replaced without end
+			s.noteFailure(&replaced, string(c.Cause))
 		}
 		if replaced.Desired == model.DesiredRunning && replaced.Status.Observed == model.ObservedFailed {
 			s.setDesired(&replaced, model.DesiredStopped, c.Cause, "replaced by "+string(c.ID))
 		}
 	}
 	if s.tells() {
-		s.emit(Event{Type: model.EventAllocated, Subject: "instance/" + string(c.ID), Cause: cause, After: string(model.ObservedPending),
-			Data: map[string]string{"node": string(node.ID), "group": string(g.ID), "slot": strconv.Itoa(c.Slot), "replaces": string(c.Replaces)}})
+		s.emit(Event{Type: model.EventAllocated, Subject: "instance/" + string(c.ID), Cause: cause,
+			After: string(model.ObservedPending),
+			Data: map[string]string{"node": string(node.ID), "group": string(g.ID), "slot": strconv.Itoa(c.Slot),
+				"replaces": string(c.Replaces)}})
 	}
 }
 
@@ -251,7 +261,8 @@ func (s *State) moveDesired(inst *Instance, desired model.Desired, cause model.C
 	if text != "" {
 		data["text"] = text
 	}
-	s.emit(Event{Type: model.EventDesired, Subject: "instance/" + string(inst.ID), Cause: cause, Before: string(inst.Desired), After: string(desired), Data: data})
+	s.emit(Event{Type: model.EventDesired, Subject: "instance/" + string(inst.ID), Cause: cause,
+		Before: string(inst.Desired), After: string(desired), Data: data})
 	s.forgetOld(&next)
 	return &next
 }
@@ -269,8 +280,9 @@ func (s *State) observe(inst *Instance, status model.InstanceStatus) *Instance {
 	next.Links.WasReady = next.Links.WasReady || reached
 	s.setInstance(inst, &next)
 	if moved && s.tells() {
-		s.emit(Event{Type: model.EventStatus, Subject: "instance/" + string(inst.ID), Before: string(inst.Status.Observed), After: string(status.Observed),
-			Data: map[string]string{"node": string(inst.Node), "group": string(inst.Group), "reason": status.Reason}})
+		s.emit(Event{Type: model.EventStatus, Subject: "instance/" + string(inst.ID), Before: string(inst.Status.Observed),
+			After: string(status.Observed),
+			Data:  map[string]string{"node": string(inst.Node), "group": string(inst.Group), "reason": status.Reason}})
 	}
 	if status.Restarts > inst.Status.Restarts && s.tells() {
 		s.emit(Event{Type: model.EventRestarted, Subject: "instance/" + string(inst.ID), Data: restartData(&next)})
@@ -291,7 +303,8 @@ func (s *State) observe(inst *Instance, status model.InstanceStatus) *Instance {
 
 // restartData says of an instance whose program was restarted in place how often that was, and how it ended last.
 func restartData(inst *Instance) map[string]string {
-	data := map[string]string{"node": string(inst.Node), "group": string(inst.Group), "restarts": strconv.Itoa(inst.Status.Restarts)}
+	data := map[string]string{"node": string(inst.Node), "group": string(inst.Group),
+		"restarts": strconv.Itoa(inst.Status.Restarts)}
 	if code := inst.Status.ExitCode; code != nil {
 		data["exit_code"] = strconv.Itoa(*code)
 	}
@@ -328,7 +341,8 @@ func (s *State) report(inst *Instance, status model.InstanceStatus, epoch uint64
 	if !inst.takes(status) {
 		return
 	}
-	for _, observed := range [...]model.Observed{model.ObservedBooting, model.ObservedReady, model.ObservedUnready, model.ObservedDraining, model.ObservedStopped, model.ObservedFailed} {
+	for _, observed := range [...]model.Observed{model.ObservedBooting, model.ObservedReady, model.ObservedUnready,
+		model.ObservedDraining, model.ObservedStopped, model.ObservedFailed} {
 		if status.Observed == observed { // pending and lost are the servers' words
 			status.Observed = observed // the constant, not the bytes of the entry
 			s.accept(inst, status)
@@ -341,7 +355,9 @@ func (s *State) report(inst *Instance, status model.InstanceStatus, epoch uint64
 func (i *Instance) takes(status model.InstanceStatus) bool {
 	known := i.Status
 	switch {
-	case i.Terminal() || i.WaitsForRoom() || status.Observed == model.ObservedPending || status.Observed == model.ObservedLost: // those two are the servers' words
+	case i.Terminal() || i.WaitsForRoom() || status.Observed == model.ObservedPending ||
+		status.Observed == model.ObservedLost:
+		// those two are the servers' words
 		return false
 	case status.Epoch != known.Epoch && !plant.Is(plant.GenerationsOnly):
 		return status.Epoch > known.Epoch
@@ -359,7 +375,8 @@ func (s *State) accept(inst *Instance, status model.InstanceStatus) {
 	if status.Observed == model.ObservedFailed && status.Reason == "" {
 		status.Reason = "unknown"
 	}
-	if inst.Desired == model.DesiredRunning && status.Observed == model.ObservedStopped && status.Reason != model.ReasonEnded {
+	if inst.Desired == model.DesiredRunning && status.Observed == model.ObservedStopped &&
+		status.Reason != model.ReasonEnded {
 		status.Observed, status.Reason = model.ObservedFailed, "exited"
 	}
 	if inst.Desired != model.DesiredRunning && status.Observed == model.ObservedFailed {
@@ -368,7 +385,8 @@ func (s *State) accept(inst *Instance, status model.InstanceStatus) {
 	keepReported(&inst.Status, &status)
 	next := s.observe(inst, status)
 	if next.Desired != model.DesiredStopped && next.Status.Observed == model.ObservedStopped {
-		s.setDesired(next, model.DesiredStopped, cmp.Or(next.Marks.StopCause, model.CauseRestored), "the agent reports it stopped")
+		s.setDesired(next, model.DesiredStopped, cmp.Or(next.Marks.StopCause, model.CauseRestored),
+			"the agent reports it stopped")
 	}
 	if next.Status.Observed == model.ObservedStopped {
 		s.maybePurge(next.Group)
@@ -387,20 +405,4 @@ func (s *State) confirmStopped(inst *Instance, cause model.Cause, reason string)
 		s.setDesired(next, model.DesiredStopped, cause, reason)
 	}
 	s.maybePurge(inst.Group)
-}
-
-func (c *InstanceRestart) apply(s *State) error {
-	inst, ok := s.Instances.Get(c.ID)
-	switch {
-	case !ok:
-		return model.Refuse(model.CodeNotFound, "there is no instance %s", c.ID)
-	case inst.Desired != model.DesiredRunning:
-		return model.Refuse(model.CodeStopping, "instance %s is already %s", c.ID, inst.Desired)
-	}
-	next := *inst
-	next.Links.RestartSeq++
-	s.setInstance(inst, &next)
-	s.emit(Event{Type: model.EventDesired, Subject: "instance/" + string(inst.ID), Cause: model.CauseUser, Before: string(inst.Desired), After: "restarting",
-		Data: map[string]string{"node": string(inst.Node), "group": string(inst.Group)}})
-	return nil
 }

@@ -14,10 +14,11 @@ func TestGraceOfWhatWasReplaced(t *testing.T) {
 		ends bool
 		code model.Code
 	}{
-		"a stop with no grace": {end: &InstanceStop{ID: "i1", Cause: model.CauseUser, By: "now", Grace: new(model.Duration)}, ends: true},
-		"a kill now":           {end: &InstanceKill{ID: "i1", Now: true}, ends: true},
-		"a stop":               {end: &InstanceStop{ID: "i1", Cause: model.CauseUser}, code: model.CodeStopping},
-		"a kill":               {end: &InstanceKill{ID: "i1"}},
+		"a stop with no grace": {end: &InstanceStop{ID: "i1", Cause: model.CauseUser, By: "now", Grace: new(model.Duration)},
+			ends: true},
+		"a kill now": {end: &InstanceKill{ID: "i1", Now: true}, ends: true},
+		"a stop":     {end: &InstanceStop{ID: "i1", Cause: model.CauseUser}, code: model.CodeStopping},
+		"a kill":     {end: &InstanceKill{ID: "i1"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			spec := webSpec()
@@ -28,9 +29,12 @@ func TestGraceOfWhatWasReplaced(t *testing.T) {
 			s = run(t, s, 2000, &NodeHealth{ID: "n1", Health: model.HealthOffline, BootID: n.Agent.BootID, Epoch: n.Agent.Epoch})
 			next := placed("i2", aloneGroup, 0, "n2", 20001)
 			next.Replaces, next.Cause = "i1", model.CauseNodeOffline
-			s = run(t, s, 2000, next, &NodeReport{ID: "n2", Instances: []model.InstanceStatus{{ID: "i2", Generation: 1, Observed: model.ObservedReady}}},
+			s = run(t, s, 2000, next,
+				&NodeReport{ID: "n2", Instances: []model.InstanceStatus{{ID: "i2", Generation: 1, Observed: model.ObservedReady}}},
 				&InstanceStop{ID: "i1", Cause: model.CauseNodeOffline}, register("n1"))
-			s = run(t, s, 2000, &NodeReport{ID: "n1", Full: true, Instances: []model.InstanceStatus{{ID: "i1", Generation: 99, Observed: model.ObservedReady}}})
+			s = run(t, s, 2000,
+				&NodeReport{ID: "n1", Full: true,
+					Instances: []model.InstanceStatus{{ID: "i1", Generation: 99, Observed: model.ObservedReady}}})
 			if i, _ := s.Instances.Get("i1"); !s.InGrace(i) {
 				t.Fatalf("it is %+v", i)
 			}
@@ -65,7 +69,8 @@ func TestGraceOfAStopIsBounded(t *testing.T) {
 	for _, c := range []struct {
 		grace model.Duration
 		code  model.Code
-	}{{model.Forever, model.CodeInvalid}, {-model.Second, model.CodeInvalid}, {24*model.Hour + 1, model.CodeInvalid}, {24 * model.Hour, ""}} {
+	}{{model.Forever, model.CodeInvalid}, {-model.Second, model.CodeInvalid}, {24*model.Hour + 1, model.CodeInvalid},
+		{24 * model.Hour, ""}} {
 		for name, command := range map[string]Command{
 			"stop":    &InstanceStop{ID: "i1", Cause: model.CauseUser, Bypass: true, Grace: &c.grace},
 			"prepare": &InstancePrepare{ID: "i1", Cause: model.CauseUser, Grace: &c.grace},

@@ -71,8 +71,10 @@ func (s *State) checkStop(inst *Instance, c *InstanceStop, choice GateChoice) *m
 		return nil // already down: nothing is taken
 	}
 	if s.Unconfirmed && s.entry.actor == model.ActorLeader {
-		return model.Refuse(model.CodeRestoreUnconfirmed, "a restore is not confirmed: instance %s goes on until it is", inst.ID).
-			WithHint("look at what confirming would stop: outspan settings resume restore --dry-run; then: outspan settings resume restore")
+		return model.Refuse(model.CodeRestoreUnconfirmed,
+			"a restore is not confirmed: instance %s goes on until it is", inst.ID).
+			WithHint("look at what confirming would stop: outspan settings resume restore --dry-run; then: outspan " +
+				"settings resume restore")
 	}
 	if refusal := inst.untold(); refusal != nil && c.Cause.Voluntary() && !c.Bypass {
 		return refusal
@@ -84,7 +86,8 @@ func (s *State) checkStop(inst *Instance, c *InstanceStop, choice GateChoice) *m
 		return refusal
 	}
 	switch {
-	case c.Bypass && c.Cause == model.CauseNodeDraining: // accepted downtime is about how many are ready, not about how fast they go
+	case c.Bypass && c.Cause == model.CauseNodeDraining:
+		// accepted downtime is about how many are ready, not about how fast they go
 		refusal, _ := s.checkRates(s.ledgersFor(inst, c.Cause), c.Cause)
 		return refusal
 	case c.Bypass:
@@ -109,7 +112,8 @@ func (s *State) checkStop(inst *Instance, c *InstanceStop, choice GateChoice) *m
 // budgets, not over the reason.
 func (s *State) stillWanted(inst *Instance, c *InstanceStop) *model.Error {
 	switch {
-	case oneOf(c.Cause, model.CauseCrashLoop, model.CauseStartTimeout, model.CauseOOM, model.CauseCheckFailed) && inst.Status.Observed == model.ObservedReady:
+	case oneOf(c.Cause, model.CauseCrashLoop, model.CauseStartTimeout, model.CauseOOM, model.CauseCheckFailed) &&
+		inst.Status.Observed == model.ObservedReady:
 		return model.Refuse(model.CodeStale, "instance %s is ready: it was to be stopped for %s", inst.ID, c.Cause)
 	case c.Cause == model.CauseCheckFailed:
 		return s.mayReplaceUnready(inst)
@@ -141,7 +145,8 @@ func (s *State) mayReplaceUnready(inst *Instance) *model.Error {
 	if !s.unreadyLong(inst) {
 		return model.Refuse(model.CodeStale, "instance %s has not been unready for longer than its group tolerates", inst.ID)
 	}
-	if holder, ok := s.Instances.Get(inst.Links.Replaces); ok && holder.Desired == model.DesiredRunning && holder.Links.ReplacedBy == inst.ID {
+	if holder, ok := s.Instances.Get(inst.Links.Replaces); ok && holder.Desired == model.DesiredRunning &&
+		holder.Links.ReplacedBy == inst.ID {
 		return nil // it was to take over, and came to nothing: its slot is held
 	}
 	return s.surged(inst)
@@ -167,23 +172,6 @@ func (s *State) mayDrain(inst *Instance, c *InstanceStop) *model.Error {
 		return nil
 	}
 	return s.surged(inst)
-}
-
-// surged refuses to stop an instance whose group replaces first before its replacement has come as far as the surge
-// waits for.
-func (s *State) surged(inst *Instance) *model.Error {
-	policy, ok := s.Policy(inst.Group)
-	if !ok || policy.Eviction.Order != model.OrderSurge {
-		return nil
-	}
-	next, ok := s.Successor(inst)
-	if !ok && s.NoSurge(inst) != nil {
-		return nil // the class's quota holds no surge
-	}
-	if !ok || !s.covers(next) {
-		return model.Refuse(model.CodeReplacementPending, "the replacement of instance %s is not ready yet", inst.ID)
-	}
-	return nil
 }
 
 // mayForce checks what is particular to the stops of a drain that is out of time.
@@ -244,7 +232,8 @@ func (s *State) beginStop(inst *Instance, c *InstanceStop) {
 		if next, ok := s.Successor(inst); ok && c.Cause == model.CauseCheckFailed && next.Cause == model.CauseCheckFailed {
 			break // it was noted when that one was placed
 		}
-		if inst.Status.Observed != model.ObservedFailed && !inst.WaitsForRoom() { // otherwise it was noted when it failed, or never began
+		// otherwise it was noted when it failed, or never began
+		if inst.Status.Observed != model.ObservedFailed && !inst.WaitsForRoom() {
 			s.noteFailure(inst, string(c.Cause))
 		}
 	}
@@ -312,14 +301,16 @@ func (c *InstanceKill) apply(s *State) error {
 func (s *jobs) InGrace(inst *Instance) bool {
 	spec, ok := s.Spec(inst.Group, inst.Version)
 	given := inst.Marks.GraceOverride == nil || *inst.Marks.GraceOverride > 0
-	return ok && given && inst.Desired == model.DesiredStopped && inst.Status.Observed != model.ObservedStopped && inst.Marks.StopCause == model.CauseNodeOffline && !spec.OneHolder()
+	return ok && given && inst.Desired == model.DesiredStopped && inst.Status.Observed != model.ObservedStopped &&
+		inst.Marks.StopCause == model.CauseNodeOffline && !spec.OneHolder()
 }
 
 // endGraceFor ends such a grace on the word of a person. It can't be shortened to anything but nothing, as nobody knows
 // how much of it is left. Code: stopping.
 func (s *State) endGraceFor(inst *Instance, c *InstanceStop) *model.Error {
 	if c.Grace == nil || *c.Grace != 0 {
-		return model.Refuse(model.CodeStopping, "instance %s was replaced while its node was silent, and ends there within its grace", inst.ID).
+		return model.Refuse(model.CodeStopping,
+			"instance %s was replaced while its node was silent, and ends there within its grace", inst.ID).
 			WithHint("to end it at once: outspan instance stop %s --grace 0s", inst.ID)
 	}
 	s.endGrace(inst, model.CauseUser, c.By)
@@ -332,7 +323,8 @@ func (s *State) endGrace(inst *Instance, cause model.Cause, reason string) {
 	next.Marks.GraceOverride, next.Marks.StopGrace = new(model.Duration), 0
 	s.setInstance(inst, &next)
 	s.callAgent(inst.Node)
-	s.emit(Event{Type: model.EventDesired, Subject: "instance/" + string(inst.ID), Cause: cause, Before: string(model.DesiredDraining), After: string(model.DesiredStopped),
+	s.emit(Event{Type: model.EventDesired, Subject: "instance/" + string(inst.ID), Cause: cause,
+		Before: string(model.DesiredDraining), After: string(model.DesiredStopped),
 		Data: map[string]string{"node": string(inst.Node), "group": string(inst.Group), "reason": reason}})
 }
 
@@ -354,7 +346,8 @@ func (c *InstanceMark) apply(s *State) error {
 		}
 	}
 	if by, marks := s.PolicyMarks(inst); c.Requested && c.Automatic && (!marks || by != c.By) {
-		return model.Refuse(model.CodeStale, "no policy asks for the eviction of instance %s in the name of %q", inst.ID, c.By)
+		return model.Refuse(model.CodeStale, "no policy asks for the eviction of instance %s in the name of %q",
+			inst.ID, c.By)
 	}
 	if c.Requested && c.Surge {
 		return asError(s.markSurge(inst, c))
@@ -414,5 +407,6 @@ func (s *State) flip(inst *Instance, to Eviction, reason string, message ...stri
 	if len(message) > 0 {
 		data["message"] = strings.Join(message, "; ")
 	}
-	s.emit(Event{Type: model.EventEviction, Subject: "instance/" + string(inst.ID), Cause: cause, Before: fmt.Sprint(!to.Requested), After: fmt.Sprint(to.Requested), Data: data})
+	s.emit(Event{Type: model.EventEviction, Subject: "instance/" + string(inst.ID), Cause: cause,
+		Before: fmt.Sprint(!to.Requested), After: fmt.Sprint(to.Requested), Data: data})
 }

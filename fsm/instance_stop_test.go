@@ -35,8 +35,10 @@ func TestBypassKeepsTheReason(t *testing.T) {
 		{"downtime not accepted", model.DrainOptions{Deadline: model.Hour}, nil, accepted, model.CodeInvalid},
 		{"drain canceled", downtime, []Command{&DrainCancel{ID: "d1"}}, accepted, model.CodeStale},
 		{"drain paused", downtime, []Command{&DrainPause{ID: "d1", Paused: true}}, accepted, model.CodeStale},
-		{"node disabled", downtime, []Command{&NodeIntent{ID: "n1", Intent: model.IntentDisabled}}, accepted, model.CodeStale},
-		{"no such drain", downtime, nil, &InstanceStop{ID: "i1", Cause: model.CauseNodeDraining, By: "d2", Bypass: true}, model.CodeStale},
+		{"node disabled", downtime, []Command{&NodeIntent{ID: "n1", Intent: model.IntentDisabled}},
+			accepted, model.CodeStale},
+		{"no such drain", downtime, nil, &InstanceStop{ID: "i1", Cause: model.CauseNodeDraining, By: "d2", Bypass: true},
+			model.CodeStale},
 		{"out of time", forcing, nil, timeout, ""},
 		{"time left", model.DrainOptions{Deadline: model.Hour, ForceAtDeadline: true}, nil, timeout, model.CodeStale},
 		{"never by force", model.DrainOptions{Deadline: 1}, nil, timeout, model.CodeStale},
@@ -44,7 +46,9 @@ func TestBypassKeepsTheReason(t *testing.T) {
 	} {
 		m := world(c.options)
 		mustApply(t, m, c.first...)
-		s, results := m.State().Apply(m.State().Index+1, 1, Entry{Format: model.CurrentFormat, At: m.State().Now + 10, Actor: "leader", Groups: [][]Command{{c.stop}}})
+		s, results := m.State().
+			Apply(m.State().Index+1, 1,
+				Entry{Format: model.CurrentFormat, At: m.State().Now + 10, Actor: "leader", Groups: [][]Command{{c.stop}}})
 		if got := refusedAs(results[0].Refusal); got != c.want {
 			t.Errorf("%s: %v, want %q", c.name, results[0].Refusal, c.want)
 		}
@@ -57,9 +61,12 @@ func TestBypassKeepsTheReason(t *testing.T) {
 // A stop for a failure that was decided before the instance became ready is refused, with the placement beside it, and
 // is not counted as a failure.
 func TestFailureThatIsOver(t *testing.T) {
-	for _, cause := range []model.Cause{model.CauseStartTimeout, model.CauseCrashLoop, model.CauseCheckFailed, model.CauseOOM} {
-		s := run(t, NewState(), 1000, &ClusterInit{ID: "c1", Name: "test", Settings: model.DefaultSettings()}, register("n1"), &NodeReport{ID: "n1", Full: true},
-			&JobSubmit{Spec: webSpec()}, placed("i1", "web/api", 0, "n1", 20000), placed("i2", "web/api", 1, "n1", 20001), observed("n1", "i2", model.ObservedReady))
+	for _, cause := range []model.Cause{model.CauseStartTimeout, model.CauseCrashLoop,
+		model.CauseCheckFailed, model.CauseOOM} {
+		s := run(t, NewState(), 1000, &ClusterInit{ID: "c1", Name: "test", Settings: model.DefaultSettings()}, register("n1"),
+			&NodeReport{ID: "n1", Full: true},
+			&JobSubmit{Spec: webSpec()}, placed("i1", "web/api", 0, "n1", 20000), placed("i2", "web/api", 1, "n1", 20001),
+			observed("n1", "i2", model.ObservedReady))
 		s = run(t, s, 1000+1000*model.Time(s.Settings.StartTimeout), observed("n1", "i1", model.ObservedReady))
 		before, _ := s.Groups.Get("web/api")
 		next := placed("i3", "web/api", 0, "n1", 20002)
@@ -78,8 +85,10 @@ func TestFailureThatIsOver(t *testing.T) {
 // drain waits.
 func TestDowntimeOfNoGroup(t *testing.T) {
 	s := aloneState(t)
-	for group, want := range map[string]model.Code{"web/api": "", "*": "", "web/no": model.CodeNotFound, "web": model.CodeNotFound} {
-		c := &DrainStart{ID: "d1", Nodes: []string{"n1"}, Options: model.DrainOptions{Deadline: model.Hour, AcceptDowntime: []string{group}}}
+	for group, want := range map[string]model.Code{"web/api": "", "*": "", "web/no": model.CodeNotFound,
+		"web": model.CodeNotFound} {
+		c := &DrainStart{ID: "d1", Nodes: []string{"n1"},
+			Options: model.DrainOptions{Deadline: model.Hour, AcceptDowntime: []string{group}}}
 		_, refusal := attempt(s, s.Now, c)
 		wantCode(t, group, refusal, want)
 	}

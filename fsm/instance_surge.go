@@ -34,7 +34,8 @@ func (s *State) maySurge(inst *Instance, c *InstanceMark) *model.Error {
 	}
 	switch {
 	case !s.ReplacesFirst(inst):
-		return model.Refuse(model.CodeInvalid, "%s does not replace first: its instances stop before their replacements start", inst.Group).
+		return model.Refuse(model.CodeInvalid,
+			"%s does not replace first: its instances stop before their replacements start", inst.Group).
 			WithHint("leave --surge out")
 	case inst.Eviction.Requested && !inst.Eviction.Surge:
 		return model.Refuse(model.CodeConflict, "instance %s is to be evicted already, for %s", inst.ID, inst.Eviction.Cause).
@@ -49,4 +50,21 @@ func (s *State) ReplacesFirst(inst *Instance) bool {
 	policy, ok := s.Policy(inst.Group)
 	_, replica := s.MemberOf(inst)
 	return ok && !replica && !policy.OneHolder() && policy.Eviction.Order == model.OrderSurge
+}
+
+// surged refuses to stop an instance whose group replaces first before its replacement has come as far as the surge
+// waits for.
+func (s *State) surged(inst *Instance) *model.Error {
+	policy, ok := s.Policy(inst.Group)
+	if !ok || policy.Eviction.Order != model.OrderSurge {
+		return nil
+	}
+	next, ok := s.Successor(inst)
+	if !ok && s.NoSurge(inst) != nil {
+		return nil // the class's quota holds no surge
+	}
+	if !ok || !s.covers(next) {
+		return model.Refuse(model.CodeReplacementPending, "the replacement of instance %s is not ready yet", inst.ID)
+	}
+	return nil
 }

@@ -10,7 +10,8 @@ import (
 // the same stop by a person.
 func surgeStop(s State, actor model.Actor) *model.Error {
 	_, results := s.Apply(s.Index+1, 1, Entry{
-		Format: model.CurrentFormat, At: s.Now, Actor: actor, Groups: [][]Command{{&InstanceStop{ID: "i1", Cause: model.CauseUser, By: "ann"}}},
+		Format: model.CurrentFormat, At: s.Now, Actor: actor,
+		Groups: [][]Command{{&InstanceStop{ID: "i1", Cause: model.CauseUser, By: "ann"}}},
 	})
 	return results[0].Refusal
 }
@@ -21,7 +22,8 @@ func TestSurgeOfAPersonCoversWhereItIsApplied(t *testing.T) {
 	spec := webSpec()
 	spec.Groups[0].Count = 2
 	s := leaseState(t, spec, 6*model.Second)
-	s = run(t, s, 1000, register("n2"), &NodeReport{ID: "n2", Full: true}, placed("i2", aloneGroup, 1, "n2", 20001), observed("n2", "i2", model.ObservedReady),
+	s = run(t, s, 1000, register("n2"), &NodeReport{ID: "n2", Full: true}, placed("i2", aloneGroup, 1, "n2", 20001),
+		observed("n2", "i2", model.ObservedReady),
 		&InstanceMark{ID: "i1", Requested: true, Surge: true, Cause: model.CauseUser, By: "ann"})
 	wantCode(t, "without a replacement", surgeStop(s, model.ActorLeader), model.CodeReplacementPending)
 	wantCode(t, "without a replacement, by a person", surgeStop(s, "cli:ann"), "")
@@ -33,12 +35,15 @@ func TestSurgeOfAPersonCoversWhereItIsApplied(t *testing.T) {
 	ready := run(t, s, s.Now, observed("n2", "i3", model.ObservedReady))
 	wantCode(t, "with the replacement ready", surgeStop(ready, model.ActorLeader), "")
 
-	failed := &NodeReport{ID: "n2", Instances: []model.InstanceStatus{{ID: "i3", Generation: 9, Observed: model.ObservedFailed}}}
-	wantCode(t, "with the replacement failed meanwhile", surgeStop(run(t, ready, s.Now, failed), model.ActorLeader), model.CodeReplacementPending)
+	failed := &NodeReport{ID: "n2",
+		Instances: []model.InstanceStatus{{ID: "i3", Generation: 9, Observed: model.ObservedFailed}}}
+	wantCode(t, "with the replacement failed meanwhile", surgeStop(run(t, ready, s.Now, failed), model.ActorLeader),
+		model.CodeReplacementPending)
 
 	spec.Groups[0].Eviction.Order = model.OrderStopFirst
 	wantCode(t, "when the group stops first", surgeStop(run(t, s, s.Now, &JobSubmit{Spec: spec}), model.ActorLeader), "")
-	down := &NodeReport{ID: "n1", Instances: []model.InstanceStatus{{ID: "i1", Generation: 9, Observed: model.ObservedFailed}}}
+	down := &NodeReport{ID: "n1",
+		Instances: []model.InstanceStatus{{ID: "i1", Generation: 9, Observed: model.ObservedFailed}}}
 	wantCode(t, "when it has failed itself", surgeStop(run(t, s, s.Now, down), model.ActorLeader), "")
 }
 
@@ -63,7 +68,8 @@ func TestStopForAPersonIsStillAskedFor(t *testing.T) {
 	}{
 		{"an eviction", mark(&InstanceMark{Requested: true, Cause: model.CauseUser, By: "ann"}), &asked, ""},
 		{"no eviction", s, &asked, model.CodeStale},
-		{"one for another reason", mark(&InstanceMark{Requested: true, Cause: model.CauseScaleDown}), &asked, model.CodeStale},
+		{"one for another reason", mark(&InstanceMark{Requested: true, Cause: model.CauseScaleDown}),
+			&asked, model.CodeStale},
 		{"a stop by a person", s, stop, ""},
 	} {
 		_, refusal := attempt(tt.s, s.Now, tt.stop)

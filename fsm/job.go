@@ -10,8 +10,10 @@ type Job struct {
 	Stopped    bool               `cbor:"4,keyasint,omitempty"`
 	Purge      bool               `cbor:"8,keyasint,omitempty"` // the job goes once its last instance is confirmed stopped
 	Deployment model.DeploymentID `cbor:"5,keyasint,omitempty"` // the latest
-	Stable     uint64             `cbor:"6,keyasint,omitempty"` // the last version whose deployment succeeded, or that came after such a version and needed none: where auto_revert goes
-	Index      uint64             `cbor:"7,keyasint"`           // of the last change
+	// the last version whose deployment succeeded, or that came after such a version and needed none: where auto_revert
+	// goes
+	Stable uint64 `cbor:"6,keyasint,omitempty"`
+	Index  uint64 `cbor:"7,keyasint"` // of the last change
 }
 
 // JobVersion is one spec in a job's history. Versions are kept while an instance runs them, and the last ten.
@@ -24,11 +26,13 @@ type JobVersion struct {
 	Index   uint64        `cbor:"6,keyasint"`
 	Wall    int64         `cbor:"7,keyasint"`
 
-	Reverts uint64 `cbor:"10,keyasint,omitempty"` // the version whose spec it took again; the one before it was left so. 0: it is no revert
+	// the version whose spec it took again; the one before it was left so. 0: it is no revert
+	Reverts uint64 `cbor:"10,keyasint,omitempty"`
 
 	Completed bool `cbor:"9,keyasint,omitempty"` // its rollout was completed, or it needed none after a version whose was
 
-	Scaled []string `cbor:"8,keyasint,omitempty"` // groups whose count somebody changed by a scale, here or in a version before it
+	// groups whose count somebody changed by a scale, here or in a version before it
+	Scaled []string `cbor:"8,keyasint,omitempty"`
 }
 
 // JobSubmit makes Spec the wanted state of a job: a new version when a group's template changed, otherwise only counts

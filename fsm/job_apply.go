@@ -40,7 +40,8 @@ func (c *JobSubmit) apply(s *State) error {
 			have = old.Index
 		}
 		if have != *c.IfIndex {
-			return model.Refuse(model.CodeConflict, "job %s changed: it is at index %d, not %d", spec.Name, have, *c.IfIndex).WithHint("plan again, then run with the new index")
+			return model.Refuse(model.CodeConflict, "job %s changed: it is at index %d, not %d", spec.Name, have, *c.IfIndex).
+				WithHint("plan again, then run with the new index")
 		}
 	}
 	if refusal := s.around(spec.Name).check(&spec); refusal != nil {
@@ -82,7 +83,8 @@ func (s *State) submit(spec model.JobSpec, how submission) {
 	job.Version++
 	job.Class, job.Stopped, job.Index = spec.Class, false, s.Index
 	s.putVersion(&JobVersion{
-		Job: job.Name, Version: job.Version, Spec: spec, Actor: s.entry.actor, Message: how.message, Index: s.Index, Wall: s.Wall,
+		Job: job.Name, Version: job.Version, Spec: spec, Actor: s.entry.actor, Message: how.message,
+		Index: s.Index, Wall: s.Wall,
 		Scaled: scaled, Reverts: how.reverts,
 	})
 	s.putJob(&job)
@@ -106,7 +108,8 @@ func (s *State) submit(spec model.JobSpec, how submission) {
 	}
 	s.forgetVersions(job.Name)
 	s.touchJob(job.Name)
-	s.emit(Event{Type: model.EventJob, Subject: "job/" + string(job.Name), Before: fmt.Sprint(job.Version - 1), After: fmt.Sprint(job.Version), Data: map[string]string{"message": how.message}})
+	s.emit(Event{Type: model.EventJob, Subject: "job/" + string(job.Name), Before: fmt.Sprint(job.Version - 1),
+		After: fmt.Sprint(job.Version), Data: map[string]string{"message": how.message}})
 }
 
 func (s *State) touchJob(name model.JobName) { s.touch("jobs", Topic("job/"+name)) }
@@ -149,7 +152,8 @@ func (s *State) templateVersion(id model.GroupID, below uint64, spec *model.Grou
 		return g.Version, true
 	}
 	for inst := range s.InstancesOf(id) { // versions that something still runs
-		if old, ok := s.Spec(id, inst.Version); ok && inst.Version < below && inst.Desired == model.DesiredRunning && sameEncoding(old.Template(), want) {
+		if old, ok := s.Spec(id, inst.Version); ok && inst.Version < below && inst.Desired == model.DesiredRunning &&
+			sameEncoding(old.Template(), want) {
 			return inst.Version, true
 		}
 	}
@@ -227,7 +231,8 @@ func (c *JobStop) apply(s *State) error {
 	s.supersede(&next)
 	s.dropServices(job.Name, func(model.ServiceName) bool { return true })
 	s.touchJob(job.Name)
-	s.emit(Event{Type: model.EventJob, Subject: "job/" + string(job.Name), Cause: model.CauseJobStopped, Before: "running", After: "stopped"})
+	s.emit(Event{Type: model.EventJob, Subject: "job/" + string(job.Name), Cause: model.CauseJobStopped,
+		Before: "running", After: "stopped"})
 	for _, g := range groups {
 		s.maybePurge(g.ID)
 	}
@@ -269,12 +274,14 @@ func (c *JobRestart) apply(s *State) error {
 	}
 	v, ok := s.Versions.Get(versionKey(c.Job, job.Version))
 	if !ok || job.Stopped {
-		return model.Refuse(model.CodeConflict, "job %s is stopped", c.Job).WithHint("run it again with: outspan job run FILE")
+		return model.Refuse(model.CodeConflict, "job %s is stopped", c.Job).
+			WithHint("run it again with: outspan job run FILE")
 	}
 	group := "*"
 	if c.Group != "" {
 		if group = c.Group; !slices.ContainsFunc(v.Spec.Groups, func(g model.GroupSpec) bool { return g.Name == group }) {
-			return model.Refuse(model.CodeNotFound, "job %s has no group %s", c.Job, group).WithHint("its groups are: %s", groupNamesOf(&v.Spec))
+			return model.Refuse(model.CodeNotFound, "job %s has no group %s", c.Job, group).
+				WithHint("its groups are: %s", groupNamesOf(&v.Spec))
 		}
 	}
 	if refusal := s.checkBytes(&v.Spec, "restart", true); refusal != nil {

@@ -33,10 +33,12 @@ func (s *State) around(job model.JobName) *surroundings {
 // has.
 func (a *surroundings) check(spec *model.JobSpec) *model.Error {
 	if _, _, ok := a.s.Class(spec.Class); !ok {
-		return model.Refuse(model.CodeUnknownClass, "job %s: class %q is unknown", spec.Name, spec.Class).WithHint("the classes are: %s", joinClasses(a.s.Classes))
+		return model.Refuse(model.CodeUnknownClass, "job %s: class %q is unknown", spec.Name, spec.Class).
+			WithHint("the classes are: %s", joinClasses(a.s.Classes))
 	}
 	if old, ok := a.s.Jobs.Get(spec.Name); ok && old.Purge {
-		return model.Refuse(model.CodeConflict, "job %s is being purged", spec.Name).WithHint("wait until its instances have stopped, then run it again")
+		return model.Refuse(model.CodeConflict, "job %s is being purged", spec.Name).
+			WithHint("wait until its instances have stopped, then run it again")
 	}
 	for i := range spec.Groups {
 		g := &spec.Groups[i]
@@ -61,19 +63,24 @@ func (a *surroundings) check(spec *model.JobSpec) *model.Error {
 func (a *surroundings) checkExposed(id model.GroupID, g *model.GroupSpec) *model.Error {
 	for _, svc := range g.Services {
 		if row, ok := a.s.Services.Get(model.ServiceName(svc.Name)); ok && jobOf(row.Group) != a.job {
-			return model.Refuse(model.CodeServiceTaken, "the service %s belongs to %s", svc.Name, row.Group).WithHint("choose another name for the service of %s", id)
+			return model.Refuse(model.CodeServiceTaken, "the service %s belongs to %s", svc.Name, row.Group).
+				WithHint("choose another name for the service of %s", id)
 		}
 		if row := a.exposes(svc.Expose); row != nil {
-			return model.Refuse(model.CodeServiceTaken, "port %d is exposed by the service %s of %s", svc.Expose, row.Name, row.Group).WithHint("expose %s on another port", svc.Name)
+			return model.Refuse(model.CodeServiceTaken, "port %d is exposed by the service %s of %s", svc.Expose, row.Name,
+				row.Group).WithHint("expose %s on another port", svc.Name)
 		}
 		if holder, taken := a.staticPort(svc.Expose); taken {
-			return model.Refuse(model.CodeServiceTaken, "service %s can't expose port %d: instances of %s have it as their static port", svc.Name, svc.Expose, holder).
+			return model.Refuse(model.CodeServiceTaken,
+				"service %s can't expose port %d: instances of %s have it as their static port", svc.Name, svc.Expose, holder).
 				WithHint("expose %s on another port", svc.Name)
 		}
 	}
 	for _, p := range g.Ports {
 		if row := a.exposes(p.Static); row != nil {
-			return model.Refuse(model.CodeServiceTaken, "%s can't have the static port %d: every agent listens on it for the service %s of %s", id, p.Static, row.Name, row.Group).
+			return model.Refuse(model.CodeServiceTaken,
+				"%s can't have the static port %d: every agent listens on it for the service %s of %s", id,
+				p.Static, row.Name, row.Group).
 				WithHint("use a dynamic port (port %q {}), or another static one", p.Name)
 		}
 	}
@@ -134,13 +141,15 @@ func (a *surroundings) fitsSomewhere(id model.GroupID, g *model.GroupSpec, class
 	}
 	need := g.Resources.MemoryBytes + a.s.Settings.InstanceOverhead
 	if largest := a.largestNode(); need > largest {
-		return model.Refuse(model.CodeNoMemory, "%s needs %d MiB an instance (overhead included); the largest node offers %d MiB", id, need>>20, largest>>20).
+		return model.Refuse(model.CodeNoMemory,
+			"%s needs %d MiB an instance (overhead included); the largest node offers %d MiB", id, need>>20, largest>>20).
 			WithHint("lower resources.memory, or add a larger node")
 	}
 	rank := a.s.ClassRank(class)
 	for _, p := range g.Ports {
 		if p.Static != 0 && a.takenEverywhere(p.Static, rank) {
-			return model.Refuse(model.CodeNoPorts, "%s asks for the static port %d, which another job holds on every node", id, p.Static).
+			return model.Refuse(model.CodeNoPorts, "%s asks for the static port %d, which another job holds on every node",
+				id, p.Static).
 				WithHint("use a dynamic port (port %q {}), or another static one", p.Name)
 		}
 	}
@@ -207,7 +216,8 @@ func (a *surroundings) checkWanted(spec *model.JobSpec) *model.Error {
 		asked = asked.plus(a.s.ClaimsOf(&spec.Groups[i], nil).Resources, a.s.wanted(&spec.Groups[i]))
 	}
 	sum := func(u Usage) Usage {
-		return want.others.plus(model.Resources{CPU: u.CPU, MemoryBytes: u.MemoryBytes}, 1).plus(model.Resources{}, u.Instances-1)
+		return want.others.plus(model.Resources{CPU: u.CPU, MemoryBytes: u.MemoryBytes}, 1).
+			plus(model.Resources{}, u.Instances-1)
 	}
 	return exceeded(class, sum(want.mine), sum(asked))
 }

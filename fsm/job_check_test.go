@@ -12,8 +12,9 @@ func portedJob(name string, first, groups, ports int) model.JobSpec {
 	spec := model.JobSpec{Name: model.JobName(name)}
 	for i := range groups {
 		g := model.GroupSpec{
-			Name: fmt.Sprint("g", i), Count: 1, Exec: model.ExecSpec{Command: "/bin/app"}, Resources: model.Resources{MemoryBytes: 1 << 20},
-			Services: []model.ServiceSpec{{Name: fmt.Sprint(name, "-", i), Port: "p0", Expose: first + i}},
+			Name: fmt.Sprint("g", i), Count: 1, Exec: model.ExecSpec{Command: "/bin/app"},
+			Resources: model.Resources{MemoryBytes: 1 << 20},
+			Services:  []model.ServiceSpec{{Name: fmt.Sprint(name, "-", i), Port: "p0", Expose: first + i}},
 		}
 		for k := range ports {
 			g.Ports = append(g.Ports, model.PortSpec{Name: fmt.Sprint("p", k), Static: first + groups + i*ports + k})
@@ -29,7 +30,8 @@ func portedState(t testing.TB) State {
 	s := NewState()
 	apply := func(c Command) {
 		var results []Result
-		if s, results = s.Apply(s.Index+1, 1, Entry{Format: model.CurrentFormat, At: 1000, Actor: "test", Groups: [][]Command{{c}}}); results[0].Refusal != nil {
+		if s, results = s.Apply(s.Index+1, 1,
+			Entry{Format: model.CurrentFormat, At: 1000, Actor: "test", Groups: [][]Command{{c}}}); results[0].Refusal != nil {
 			t.Fatalf("%T: %v", c, results[0].Refusal)
 		}
 	}
@@ -75,9 +77,15 @@ func TestSurroundingsRefuse(t *testing.T) {
 	}{
 		{"nothing", func(*model.GroupSpec) {}, ""},
 		{"a service of another job", func(g *model.GroupSpec) { g.Services[0].Name = "other7-0" }, model.CodeServiceTaken},
-		{"an exposed port that another job exposes", func(g *model.GroupSpec) { g.Services[0].Expose = 1070 }, model.CodeServiceTaken},
-		{"an exposed port that another job has as its own", func(g *model.GroupSpec) { g.Services[0].Expose = 1073 }, model.CodeServiceTaken},
-		{"an own port that another job exposes", func(g *model.GroupSpec) { g.Ports[0].Static = 1070 }, model.CodeServiceTaken},
+		{"an exposed port that another job exposes", func(g *model.GroupSpec) {
+			g.Services[0].Expose = 1070
+		}, model.CodeServiceTaken},
+		{"an exposed port that another job has as its own", func(g *model.GroupSpec) {
+			g.Services[0].Expose = 1073
+		}, model.CodeServiceTaken},
+		{"an own port that another job exposes", func(g *model.GroupSpec) {
+			g.Ports[0].Static = 1070
+		}, model.CodeServiceTaken},
 		{"too much memory", func(g *model.GroupSpec) { g.Resources.MemoryBytes = 1 << 50 }, model.CodeNoMemory},
 	} {
 		spec := portedJob("many", 40_000, 2, 2)
@@ -90,7 +98,8 @@ func TestSurroundingsRefuse(t *testing.T) {
 func TestPortTakenEverywhere(t *testing.T) {
 	const port = 1001
 	s := run(t, historyOf(t), 1000, &JobSubmit{Spec: portedJob("web", 1000, 1, 1)},
-		&InstancePlace{ID: "i1", Group: "web/g0", Version: 1, Node: "n1", Ports: model.Ports{{Name: "p0", Number: port}}, Cause: model.CauseScaleUp})
+		&InstancePlace{ID: "i1", Group: "web/g0", Version: 1, Node: "n1", Ports: model.Ports{{Name: "p0", Number: port}},
+			Cause: model.CauseScaleUp})
 	full := func(s State, job model.JobName, rank int) bool {
 		around := s.around(job)
 		first := around.takenEverywhere(port, rank)

@@ -13,7 +13,8 @@ import (
 func wantingJob(name model.JobName, counts ...int) model.JobSpec {
 	spec := model.JobSpec{Name: name}
 	for i, n := range counts {
-		spec.Groups = append(spec.Groups, model.GroupSpec{Name: fmt.Sprint("g", i), Count: n, Exec: model.ExecSpec{Command: "/bin/x"}})
+		spec.Groups = append(spec.Groups,
+			model.GroupSpec{Name: fmt.Sprint("g", i), Count: n, Exec: model.ExecSpec{Command: "/bin/x"}})
 	}
 	return spec
 }
@@ -105,7 +106,8 @@ func TestAboveTheBoundsOnlyLessIsWanted(t *testing.T) {
 		f.submit(spec.Expand(), submission{})
 	}
 	g := &glutton{t: t, s: f.publish()}
-	limitRefused(t, "more of one", g.try(&JobSubmit{Spec: wantingJob("j0", 100_000, 100_000, 100_000, 1)}), model.CodeInvalid)
+	limitRefused(t, "more of one", g.try(&JobSubmit{Spec: wantingJob("j0", 100_000, 100_000, 100_000, 1)}),
+		model.CodeInvalid)
 	limitRefused(t, "a small one", g.try(&JobSubmit{Spec: wantingJob("small", 1)}), model.QuotaExceeded("instances"),
 		"they want 900000")
 	g.must(&JobScale{Job: "j0", Group: "g0", Count: 99_999})

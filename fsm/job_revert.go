@@ -20,7 +20,8 @@ func (c *JobRevert) apply(s *State) error {
 	}
 	v, ok := s.Versions.Get(versionKey(c.Job, c.Version))
 	if !ok {
-		return model.Refuse(model.CodeNotFound, "job %s has no version %d", c.Job, c.Version).WithHint("list them with: outspan job history %s", c.Job)
+		return model.Refuse(model.CodeNotFound, "job %s has no version %d", c.Job, c.Version).
+			WithHint("list them with: outspan job history %s", c.Job)
 	}
 	if c.Version == job.Version {
 		return model.Refuse(model.CodeConflict, "job %s is at version %d already", c.Job, c.Version).
@@ -37,7 +38,8 @@ func (c *JobRevert) apply(s *State) error {
 		case why != nil:
 			message = withOwnCounts(message, c.Version, why)
 		case c.CurrentCounts && !job.Stopped && sameEncoding(spec, current.Spec):
-			return model.Refuse(model.CodeConflict, "version %d of job %s differs from the current one in counts at most, and a revert keeps those",
+			return model.Refuse(model.CodeConflict,
+				"version %d of job %s differs from the current one in counts at most, and a revert keeps those",
 				c.Version, c.Job).WithHint("take its counts too with --counts, or: outspan job scale %s GROUP COUNT", c.Job)
 		}
 	}
@@ -57,7 +59,8 @@ func (c *JobRevert) apply(s *State) error {
 
 // withOwnCounts adds to the message of a revert that it took the counts of the earlier version.
 func withOwnCounts(message string, version uint64, why *model.Error) string {
-	return model.ClipText(fmt.Sprintf("%s; with the counts of version %d: %s", message, version, why.Message), maxRevertMessage)
+	return model.ClipText(fmt.Sprintf("%s; with the counts of version %d: %s", message, version, why.Message),
+		maxRevertMessage)
 }
 
 // withCountsOf is spec with the counts of the current version: of every group, or of those that were scaled. Where it
@@ -89,7 +92,8 @@ func (a *surroundings) withCountsOf(spec model.JobSpec, current *JobVersion, eve
 // the system, so a person says to which one to go on. A stopped job goes back to what it had also then. Codes:
 // not_found, conflict.
 func (s *State) RevertTarget(job *Job) (version uint64, refusal *model.Error) {
-	none := model.Refuse(model.CodeNotFound, "job %s has no earlier version that completed its rollout and differs from the current one", job.Name).
+	none := model.Refuse(model.CodeNotFound,
+		"job %s has no earlier version that completed its rollout and differs from the current one", job.Name).
 		WithHint("name a version: outspan job history %s lists them", job.Name)
 	current, ok := s.JobVersion(job.Name, job.Version)
 	if !ok {
@@ -106,7 +110,8 @@ func (s *State) RevertTarget(job *Job) (version uint64, refusal *model.Error) {
 		}
 		same := v == current || around.differsInCounts(v, current)
 		if began = began && same; began && v.Reverts != 0 && !job.Stopped {
-			return 0, model.Refuse(model.CodeConflict, "job %s is at version %d, which is a revert to version %d already", job.Name, job.Version, v.Reverts).
+			return 0, model.Refuse(model.CodeConflict, "job %s is at version %d, which is a revert to version %d already",
+				job.Name, job.Version, v.Reverts).
 				WithHint("%s", s.furtherBack(job))
 		}
 		if candidate && (job.Stopped || !same) {
@@ -118,7 +123,8 @@ func (s *State) RevertTarget(job *Job) (version uint64, refusal *model.Error) {
 
 // furtherBack says how to go on from a version that is a revert.
 func (s *State) furtherBack(job *Job) string {
-	further := fmt.Sprintf("to go further back name the version: outspan job revert %s VERSION; outspan job history %s lists them", job.Name, job.Name)
+	further := fmt.Sprintf("to go further back name the version: outspan job revert %s VERSION; outspan job "+
+		"history %s lists them", job.Name, job.Name)
 	if back, ok := s.BackToStable(job); ok {
 		return back + "; " + further
 	}

@@ -11,7 +11,8 @@ import (
 // historyOf is a job whose versions run the commands given, each with its rollout completed.
 func historyOf(t *testing.T, commands ...string) State {
 	t.Helper()
-	s := run(t, NewState(), 1000, &ClusterInit{ID: "c1", Name: "test", Settings: model.DefaultSettings()}, register("n1"), &NodeReport{ID: "n1", Full: true})
+	s := run(t, NewState(), 1000, &ClusterInit{ID: "c1", Name: "test", Settings: model.DefaultSettings()}, register("n1"),
+		&NodeReport{ID: "n1", Full: true})
 	for _, command := range commands {
 		s = submitted(t, s, command)
 	}
@@ -60,9 +61,11 @@ func TestRevertOfARevert(t *testing.T) {
 	s := historyOf(t, "one", "two", "three")
 	want("at 3", s, "2")
 	s = reverted(t, s, 2)
-	const again = "conflict: job web is at version 4, which is a revert to version 2 already; to go further back name the version: outspan job revert web VERSION"
+	const again = "conflict: job web is at version 4, which is a revert to version 2 already; to go further back name " +
+		"the version: outspan job revert web VERSION"
 	want("at 4, a revert to 2", s, again)
-	want("at 5, a restart of it", run(t, s, 1000, &JobRestart{Job: "web"}), "conflict: job web is at version 5, which is a revert to version 2 already")
+	want("at 5, a restart of it", run(t, s, 1000, &JobRestart{Job: "web"}),
+		"conflict: job web is at version 5, which is a revert to version 2 already")
 	want("scaled", run(t, s, 1000, &JobScale{Job: "web", Group: "api", Count: 7}), again)
 	want("stopped: what it had", run(t, s, 1000, &JobStop{Job: "web"}), "2")
 	further := reverted(t, s, 1)
@@ -114,7 +117,8 @@ func TestVersionsThatTodaysChecksRefuse(t *testing.T) {
 	s = submitted(t, s, "two")
 	s = run(t, s, 1000, &JobScale{Job: "web", Group: "api", Count: 7})
 	s = reverted(t, s, 1)
-	if v, _ := s.JobVersion("web", 3); v.Spec.Groups[0].Count != 7 || v.Spec.Groups[0].Stop.Signal != "SIGOLD" || v.Message != "revert to version 1" {
+	if v, _ := s.JobVersion("web", 3); v.Spec.Groups[0].Count != 7 || v.Spec.Groups[0].Stop.Signal != "SIGOLD" ||
+		v.Message != "revert to version 1" {
 		t.Errorf("version 3 has %d of signal %s, %q", v.Spec.Groups[0].Count, v.Spec.Groups[0].Stop.Signal, v.Message)
 	}
 }
@@ -128,7 +132,8 @@ func TestRevertSaysWhoseCountsItHas(t *testing.T) {
 	s = run(t, s, 1000, &JobScale{Job: "web", Group: "api", Count: 1})
 	s = run(t, s, 1000, &JobRevert{Job: "web", Version: 1, CurrentCounts: true, Message: "the new one leaks"})
 	v, _ := s.JobVersion("web", 3)
-	want := "the new one leaks; with the counts of version 1: job web, group api: update.canary is 3, more than the count of 1"
+	want :=
+		"the new one leaks; with the counts of version 1: job web, group api: update.canary is 3, more than the count of 1"
 	if v.Spec.Groups[0].Count != 3 || v.Message != want || v.Reverts != 1 {
 		t.Errorf("it has %d, a revert to %d, and says %q, want %q", v.Spec.Groups[0].Count, v.Reverts, v.Message, want)
 	}
@@ -138,13 +143,15 @@ func TestRevertSaysWhoseCountsItHas(t *testing.T) {
 // the version.
 func TestWayBackNamesTheVersion(t *testing.T) {
 	s := reverted(t, historyOf(t, "one", "two"), 1)
-	s = run(t, s, 1000, &JobRevert{Job: "web", Version: 2, CurrentCounts: true}, &DeploymentStep{ID: "web-4", Status: model.DeploymentFailed, Reason: "no progress for 10m"})
+	s = run(t, s, 1000, &JobRevert{Job: "web", Version: 2, CurrentCounts: true},
+		&DeploymentStep{ID: "web-4", Status: model.DeploymentFailed, Reason: "no progress for 10m"})
 	job, _ := s.Jobs.Get("web")
 	const back = "to go back to version 3: outspan job revert web 3"
 	if got := s.WayBack(job); got != back {
 		t.Errorf("the way back is %q, want %q", got, back)
 	}
-	if _, refusal := s.RevertTarget(job); refusal == nil || !strings.HasPrefix(refusal.Hint, back+"; to go further back name the version") {
+	if _, refusal := s.RevertTarget(job); refusal == nil ||
+		!strings.HasPrefix(refusal.Hint, back+"; to go further back name the version") {
 		t.Errorf("a revert without a version: %v", refusal)
 	}
 	s = run(t, s, 1000, &JobRevert{Job: "web", Version: 3, CurrentCounts: true})
@@ -155,7 +162,8 @@ func TestWayBackNamesTheVersion(t *testing.T) {
 	}
 	s = run(t, s, 1000, &JobRestart{Job: "web"})
 	job, _ = s.Jobs.Get("web")
-	if got := s.WayBack(job); job.Stable != 5 || !strings.HasPrefix(got, "mend the job file") { // a revert to what is the same is refused
+	// a revert to what is the same is refused
+	if got := s.WayBack(job); job.Stable != 5 || !strings.HasPrefix(got, "mend the job file") {
 		t.Errorf("after a restart: the way back is %q", got)
 	}
 }

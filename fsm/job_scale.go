@@ -34,16 +34,19 @@ func (c *JobScale) apply(s *State) error {
 	}
 	row, ok := s.Versions.Get(versionKey(c.Job, job.Version))
 	if !ok || job.Stopped {
-		return model.Refuse(model.CodeConflict, "job %s is stopped", c.Job).WithHint("run it again with: outspan job run FILE")
+		return model.Refuse(model.CodeConflict, "job %s is stopped", c.Job).
+			WithHint("run it again with: outspan job run FILE")
 	}
 	v := *row
 	v.Spec.Groups = slices.Clone(row.Spec.Groups)
 	i := slices.IndexFunc(v.Spec.Groups, func(g model.GroupSpec) bool { return g.Name == c.Group })
 	if i < 0 {
-		return model.Refuse(model.CodeNotFound, "job %s has no group %s", c.Job, c.Group).WithHint("its groups are: %s", groupNamesOf(&v.Spec))
+		return model.Refuse(model.CodeNotFound, "job %s has no group %s", c.Job, c.Group).
+			WithHint("its groups are: %s", groupNamesOf(&v.Spec))
 	}
 	if v.Spec.Groups[i].Role == model.RoleSystem {
-		return model.Refuse(model.CodeInvalid, "group %s runs once on every node: it has no count", model.NewGroupID(c.Job, c.Group))
+		return model.Refuse(model.CodeInvalid, "group %s runs once on every node: it has no count",
+			model.NewGroupID(c.Job, c.Group))
 	}
 	before := v.Spec.Groups[i].Count
 	if before == c.Count {
@@ -75,7 +78,8 @@ func (c *JobScale) apply(s *State) error {
 	changed.Index = s.Index
 	s.putJob(&changed)
 	s.touchJob(job.Name)
-	s.emit(Event{Type: model.EventJob, Subject: "job/" + string(job.Name), Cause: scaleCause(before, c.Count), Before: fmt.Sprint(before), After: fmt.Sprint(c.Count), Data: map[string]string{"group": c.Group}})
+	s.emit(Event{Type: model.EventJob, Subject: "job/" + string(job.Name), Cause: scaleCause(before, c.Count),
+		Before: fmt.Sprint(before), After: fmt.Sprint(c.Count), Data: map[string]string{"group": c.Group}})
 	return nil
 }
 

@@ -27,7 +27,8 @@ func (c *LeaderBegin) apply(s *State) error {
 	case s.entry.actor != model.ActorLeader:
 		return model.Refuse(model.CodeForbidden, "only a leader writes that it leads")
 	case c.Term != s.LogTerm:
-		return model.Refuse(model.CodeStaleTerm, "server %s began to lead term %d, logged in term %d", c.Name, c.Term, s.LogTerm)
+		return model.Refuse(model.CodeStaleTerm, "server %s began to lead term %d, logged in term %d",
+			c.Name, c.Term, s.LogTerm)
 	case !c.sound():
 		return model.Refuse(model.CodeInvalid, "a leader needs an id and a name of at most %d bytes each", maxAgentText)
 	}

@@ -16,7 +16,8 @@ func TestLeaderIsToldOncePerTerm(t *testing.T) {
 	s := NewState()
 	apply := func(term uint64, actor model.Actor, c *LeaderBegin) *model.Error {
 		t.Helper()
-		after, results := s.Apply(s.Index+1, term, Entry{Format: model.CurrentFormat, At: 1000, Actor: actor, Groups: [][]Command{{c}}})
+		after, results := s.Apply(s.Index+1, term,
+			Entry{Format: model.CurrentFormat, At: 1000, Actor: actor, Groups: [][]Command{{c}}})
 		s = after
 		return results[0].Refusal
 	}
@@ -30,8 +31,10 @@ func TestLeaderIsToldOncePerTerm(t *testing.T) {
 	wantCode(t, "another leader", apply(4, model.ActorLeader, two), "")
 	wantCode(t, "the first one late", apply(4, model.ActorLeader, one), model.CodeStaleTerm)
 	wantCode(t, "another leader again", apply(4, model.ActorLeader, two), "")
-	wantCode(t, "the same leader in a new term", apply(5, model.ActorLeader, &LeaderBegin{Term: 5, Server: "01B", Name: "s2"}), "")
-	for _, bad := range []LeaderBegin{{Server: "01A"}, {Name: "s1"}, {Server: "01A", Name: strings.Repeat("x", maxAgentText+1)}} {
+	wantCode(t, "the same leader in a new term",
+		apply(5, model.ActorLeader, &LeaderBegin{Term: 5, Server: "01B", Name: "s2"}), "")
+	for _, bad := range []LeaderBegin{{Server: "01A"}, {Name: "s1"},
+		{Server: "01A", Name: strings.Repeat("x", maxAgentText+1)}} {
 		bad.Term = 6
 		wantCode(t, fmt.Sprintf("%.60v", bad), apply(6, model.ActorLeader, &bad), model.CodeInvalid)
 	}

@@ -43,10 +43,12 @@ func (c *InstanceFenced) apply(s *State) error {
 	case s.Hold.Active:
 		return model.Refuse(model.CodeHold, "a hold is set: the slot of the lost instance %s is not filled anew", inst.ID)
 	case n.Restore.Owes: // its silence may have ended in the entries that a restore lost
-		return model.Refuse(model.CodeInventoryMissing, "the agent of node %s has not told since the restore what runs there", n.Name).
+		return model.Refuse(model.CodeInventoryMissing,
+			"the agent of node %s has not told since the restore what runs there", n.Name).
 			WithHint("start its agent; or if the machine is off: outspan node confirm-dead %s --force", n.Name)
 	case s.Now < end:
-		return model.Refuse(model.CodeLeaseHeld, "instance %s may run for another %s under its lease", c.ID, roundUp(end.Sub(s.Now)))
+		return model.Refuse(model.CodeLeaseHeld, "instance %s may run for another %s under its lease",
+			c.ID, roundUp(end.Sub(s.Now)))
 	}
 	s.confirmStopped(inst, model.CauseNodeOffline, "its lease is over")
 	return nil
@@ -55,7 +57,8 @@ func (c *InstanceFenced) apply(s *State) error {
 // mayStillRun refuses to take everything on an offline node for stopped while what only one may run may run there.
 func (s *State) mayStillRun(n *Node) *model.Error {
 	if n.Restore.pending() {
-		return model.Refuse(model.CodeNodeOffline, "node %s may run what a restore has lost from the state, and of which only one may run", n.Name).
+		return model.Refuse(model.CodeNodeOffline,
+			"node %s may run what a restore has lost from the state, and of which only one may run", n.Name).
 			WithHint("bring the node back; or if the machine is known to be off: outspan node confirm-dead %s --force", n.Name)
 	}
 	var until model.Time
@@ -68,11 +71,14 @@ func (s *State) mayStillRun(n *Node) *model.Error {
 			until = max(until, end)
 			continue
 		}
-		return model.Refuse(model.CodeNodeOffline, "node %s may still run instance %s of %s, of which only one may run, and nothing ends it by itself", n.Name, inst.ID, inst.Group).
+		return model.Refuse(model.CodeNodeOffline,
+			"node %s may still run instance %s of %s, of which only one may run, and nothing ends it by itself",
+			n.Name, inst.ID, inst.Group).
 			WithHint("bring the node back; or if the machine is known to be off: outspan node confirm-dead %s --force", n.Name)
 	}
 	if s.Now < until {
-		return model.Refuse(model.CodeLeaseHeld, "node %s may still run what only one may run: its lease may hold for another %s", n.Name, roundUp(until.Sub(s.Now))).
+		return model.Refuse(model.CodeLeaseHeld,
+			"node %s may still run what only one may run: its lease may hold for another %s", n.Name, roundUp(until.Sub(s.Now))).
 			WithHint("wait for that time; or if the machine is known to be off: outspan node confirm-dead %s --force", n.Name)
 	}
 	return nil

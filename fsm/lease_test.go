@@ -22,7 +22,8 @@ func leaseState(t *testing.T, spec model.JobSpec, offlineAfter model.Duration) S
 	settings.OfflineAfter = offlineAfter
 	return run(t, NewState(), 1000,
 		&ClusterInit{ID: "c1", Name: "test", Settings: settings}, register("n1"), &NodeReport{ID: "n1", Full: true},
-		&JobSubmit{Spec: spec}, placed("i1", model.GroupID(spec.Name)+"/"+model.GroupID(spec.Groups[0].Name), 0, "n1", 20000), observed("n1", "i1", model.ObservedReady))
+		&JobSubmit{Spec: spec}, placed("i1", model.GroupID(spec.Name)+"/"+model.GroupID(spec.Groups[0].Name), 0, "n1", 20000),
+		observed("n1", "i1", model.ObservedReady))
 }
 
 // run applies commands, each in an entry of its own, and fails if one is refused.
@@ -55,17 +56,20 @@ func TestConfirmDeadWaitsForTheLease(t *testing.T) {
 	spec, _ := s.Spec("web/api", 1)
 	end := model.Time(10_000).Add(10*model.Second + spec.Stop.DrainDelay + spec.Stop.Grace + 5*model.Second)
 	_, refusal := attempt(s, end-11_500, &NodeConfirmDead{ID: "n1"})
-	if !errors.Is(refusal, &model.Error{Code: model.CodeLeaseHeld}) || refusal.Message != "node n1 may still run what only one may run: its lease may hold for another 12s" {
+	if !errors.Is(refusal, &model.Error{Code: model.CodeLeaseHeld}) ||
+		refusal.Message != "node n1 may still run what only one may run: its lease may hold for another 12s" {
 		t.Errorf("12 s before its end: %v", refusal)
 	}
-	if _, refusal = attempt(s, end-1, &NodeConfirmDead{ID: "n1"}); !errors.Is(refusal, &model.Error{Code: model.CodeLeaseHeld}) {
+	if _, refusal = attempt(s, end-1, &NodeConfirmDead{ID: "n1"}); !errors.Is(refusal,
+		&model.Error{Code: model.CodeLeaseHeld}) {
 		t.Errorf("just before its end: %v", refusal)
 	}
 	stopped := func(s State, want string) {
 		t.Helper()
 		inst, _ := s.Instances.Get("i1")
 		if !inst.Terminal() || inst.Status.Reason != want {
-			t.Errorf("instance is %s/%s (%s), want it stopped (%s)", inst.Desired, inst.Status.Observed, inst.Status.Reason, want)
+			t.Errorf("instance is %s/%s (%s), want it stopped (%s)", inst.Desired, inst.Status.Observed,
+				inst.Status.Reason, want)
 		}
 	}
 	stopped(run(t, s, end, &NodeConfirmDead{ID: "n1"}), "confirmed dead by the operator")
@@ -84,10 +88,12 @@ func TestConfirmDeadOfWhatHasNoLease(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := leaseState(t, spec, 6*model.Second)
 			s = run(t, s, 10_000, offline(s, "n1"))
-			if _, refusal := attempt(s, 10_000_000, &NodeConfirmDead{ID: "n1"}); !errors.Is(refusal, &model.Error{Code: model.CodeNodeOffline}) || !strings.Contains(refusal.Hint, "--force") {
+			if _, refusal := attempt(s, 10_000_000, &NodeConfirmDead{ID: "n1"}); !errors.Is(refusal,
+				&model.Error{Code: model.CodeNodeOffline}) || !strings.Contains(refusal.Hint, "--force") {
 				t.Errorf("without force: %v", refusal)
 			}
-			if _, refusal := attempt(s, 10_000_000, &InstanceFenced{ID: "i1"}); !errors.Is(refusal, &model.Error{Code: model.CodeStale}) {
+			if _, refusal := attempt(s, 10_000_000, &InstanceFenced{ID: "i1"}); !errors.Is(refusal,
+				&model.Error{Code: model.CodeStale}) {
 				t.Errorf("fenced without a lease: %v", refusal)
 			}
 			forced := run(t, s, 10_001, &NodeConfirmDead{ID: "n1", Force: true})
@@ -104,7 +110,8 @@ func TestConfirmDeadOfWhatHasNoLease(t *testing.T) {
 func TestFencedByTheLease(t *testing.T) {
 	for _, offlineAfter := range []model.Duration{2 * model.Second, model.Minute} {
 		s := leaseState(t, fencedSpec(), offlineAfter)
-		if _, refusal := attempt(s, 9000, &InstanceFenced{ID: "i1"}); !errors.Is(refusal, &model.Error{Code: model.CodeStale}) {
+		if _, refusal := attempt(s, 9000, &InstanceFenced{ID: "i1"}); !errors.Is(refusal,
+			&model.Error{Code: model.CodeStale}) {
 			t.Errorf("while it runs: %v", refusal)
 		}
 		s = run(t, s, 10_000, offline(s, "n1"))
@@ -113,11 +120,15 @@ func TestFencedByTheLease(t *testing.T) {
 		if inst, _ := s.Instances.Get("i1"); s.LeaseEnd(inst) != end {
 			t.Errorf("offline_after %s: it ends at %d, want %d", offlineAfter, s.LeaseEnd(inst), end)
 		}
-		if _, refusal := attempt(s, end-1, &InstanceFenced{ID: "i1"}); !errors.Is(refusal, &model.Error{Code: model.CodeLeaseHeld}) {
+		if _, refusal := attempt(s, end-1, &InstanceFenced{ID: "i1"}); !errors.Is(refusal,
+			&model.Error{Code: model.CodeLeaseHeld}) {
 			t.Errorf("offline_after %s, before its end: %v", offlineAfter, refusal)
 		}
-		back := run(t, s, end-1, register("n1"), &NodeReport{ID: "n1", Full: true, Instances: []model.InstanceStatus{{ID: "i1", Generation: 2, Observed: model.ObservedReady}}})
-		if _, refusal := attempt(back, end, &InstanceFenced{ID: "i1"}); !errors.Is(refusal, &model.Error{Code: model.CodeStale}) {
+		back := run(t, s, end-1, register("n1"),
+			&NodeReport{ID: "n1", Full: true,
+				Instances: []model.InstanceStatus{{ID: "i1", Generation: 2, Observed: model.ObservedReady}}})
+		if _, refusal := attempt(back, end, &InstanceFenced{ID: "i1"}); !errors.Is(refusal,
+			&model.Error{Code: model.CodeStale}) {
 			t.Errorf("after its node came back: %v", refusal)
 		}
 		s = run(t, s, end, &InstanceFenced{ID: "i1"})
@@ -129,7 +140,8 @@ func TestFencedByTheLease(t *testing.T) {
 
 // A lease is at least 10 s and at most a day.
 func TestLeaseBounds(t *testing.T) {
-	for lease, code := range map[model.Duration]model.Code{10 * model.Second: "", 10*model.Second - 1: model.CodeInvalid, -1: model.CodeInvalid, 24*model.Hour + 1: model.CodeInvalid} {
+	for lease, code := range map[model.Duration]model.Code{10 * model.Second: "", 10*model.Second - 1: model.CodeInvalid,
+		-1: model.CodeInvalid, 24*model.Hour + 1: model.CodeInvalid} {
 		spec := fencedSpec()
 		spec.Groups[0].Exclusive.Lease = lease
 		spec = spec.Expand()
@@ -151,7 +163,9 @@ func TestNotFencedByASilenceFromBeforeARestore(t *testing.T) {
 	s = run(t, s, end, &RestoreMark{Confirm: true})
 	_, refusal = attempt(s, end, &InstanceFenced{ID: "i1"})
 	wantCode(t, "n1 has not told", refusal, model.CodeInventoryMissing)
-	s = inventory(t, run(t, s, end, register("n1")), "n1", []model.InstanceStatus{{ID: "i1", Generation: 9, Observed: model.ObservedReady}}, model.Holding{ID: "i1", Group: "web/api"})
+	s = inventory(t, run(t, s, end, register("n1")), "n1",
+		[]model.InstanceStatus{{ID: "i1", Generation: 9, Observed: model.ObservedReady}},
+		model.Holding{ID: "i1", Group: "web/api"})
 	if back, _ := s.Instances.Get("i1"); !back.Ready() {
 		t.Errorf("i1 is %s and %s", back.Desired, back.Status.Observed)
 	}

@@ -45,7 +45,8 @@ func (s *State) Unheard(id model.GroupID) bool {
 // GroupLedger is a group's own budget.
 func (s *instances) GroupLedger(g *Group) Ledger {
 	unheard, _ := s.unheardReady.Get(g.ID)
-	return Ledger{Name: string(g.ID), Budget: g.Budget, Want: g.Want(), Ready: g.Ready, Held: g.Held, Stops: g.Stops, Unheard: unheard}
+	return Ledger{Name: string(g.ID), Budget: g.Budget, Want: g.Want(), Ready: g.Ready, Held: g.Held,
+		Stops: g.Stops, Unheard: unheard}
 }
 
 // SharedLedger sums up a shared budget over its groups.
@@ -154,14 +155,16 @@ func (s *State) checkRates(ledgers []Ledger, cause model.Cause) (refusal *model.
 		l := &ledgers[i]
 		if next := l.Next(); next > latest {
 			latest = next
-			refusal = model.Refuse(model.CodeBudgetRate, "%s may lose %d per %s; the next is allowed in %s", l.Name, l.Budget.RateMax, l.Budget.Window, s.until(next)).
+			refusal = model.Refuse(model.CodeBudgetRate, "%s may lose %d per %s; the next is allowed in %s", l.Name,
+				l.Budget.RateMax, l.Budget.Window, s.until(next)).
 				WithHint(RetryThen+"; see: outspan budget status %s", l.Name)
 		}
 	}
 	if actor := cause.StoppedBy(); actor != "" {
 		if next := s.NextOf(actor); next > latest {
 			latest = next
-			refusal = model.Refuse(model.CodeActorRate, "%s is %s in the whole cluster; the next stop is allowed in %s", actor.Setting(), s.Settings.ActorRate(actor), s.until(next)).
+			refusal = model.Refuse(model.CodeActorRate, "%s is %s in the whole cluster; the next stop is allowed in %s",
+				actor.Setting(), s.Settings.ActorRate(actor), s.until(next)).
 				WithHint(RetryThen+", or change it with: outspan settings set %s=N/WINDOW", actor.Setting())
 		}
 	}
@@ -209,7 +212,8 @@ func (s *State) checkReady(l *Ledger, inst *Instance, cause model.Cause) *model.
 	refused := func(format string, wait int) *model.Error {
 		refusal := model.Refuse(model.CodeBudgetMinReady, format, l.Name, l.Ready, but, minReady)
 		if l.Unheard > 0 {
-			return refusal.WithHint("it waits until these agents have told, or their nodes are offline, or until %d others are ready; see: outspan node ls", wait)
+			return refusal.WithHint("it waits until these agents have told, or their nodes are offline, or until %d others "+
+				"are ready; see: outspan node ls", wait)
 		}
 		return refusal.WithHint("it waits until %d are ready; see: outspan budget status %s", wait, l.Name)
 	}

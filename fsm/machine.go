@@ -74,7 +74,9 @@ func (m *Machine) ApplyBatch(entries []Logged) ([][]Result, error) {
 		return nil, m.failed
 	}
 	next := m.State().fork()
-	m.failed = model.Refuse(model.CodeInternal, "entry %d of term %d could not be applied", entries[0].Index, entries[0].Term) // unless it returns
+	// unless it returns
+	m.failed = model.Refuse(model.CodeInternal, "entry %d of term %d could not be applied",
+		entries[0].Index, entries[0].Term)
 	results, err := next.applyLogged(entries)
 	m.failed = err
 	if len(results) > 0 {

@@ -36,7 +36,8 @@ func mustApply(t testing.TB, m *Machine, commands ...Command) {
 }
 
 func register(id model.NodeID) *NodeRegister {
-	return &NodeRegister{ID: id, Name: string(id), Agent: model.AgentInfo{BootID: "boot", Address: "127.0.0.1", Key: []byte("k")},
+	return &NodeRegister{ID: id, Name: string(id),
+		Agent: model.AgentInfo{BootID: "boot", Address: "127.0.0.1", Key: []byte("k")},
 		Shape: model.NodeShape{Capacity: model.Resources{CPU: 4000, MemoryBytes: 8 << 30}, PortMin: 20000, PortMax: 29999}}
 }
 
@@ -144,7 +145,8 @@ func TestMachineRestores(t *testing.T) {
 	_, next := m.Watch()
 	topic, cancel := m.WatchTopic("drain/x")
 	defer cancel()
-	if err := m.Restore(bytes.NewReader(data[:len(data)-1])); err == nil || closed(next) || closed(topic) || !m.State().Nodes.Has("old") {
+	if err := m.Restore(bytes.NewReader(data[:len(data)-1])); err == nil || closed(next) || closed(topic) ||
+		!m.State().Nodes.Has("old") {
 		t.Fatalf("half a snapshot: %v; closed %v, %v", err, closed(next), closed(topic))
 	}
 	if err := m.Restore(bytes.NewReader(data)); err != nil {
@@ -202,10 +204,12 @@ func TestMachineStopsWithinABatch(t *testing.T) {
 	}
 	m := NewMachine()
 	_, next := m.Watch()
-	results, err := m.ApplyBatch([]Logged{{1, 1, entry("n1")}, {3, 1, entry("n3")}, {4, 1, []byte("garbage")}, {5, 1, entry("n5")}})
+	results, err := m.ApplyBatch([]Logged{{1, 1, entry("n1")}, {3, 1, entry("n3")},
+		{4, 1, []byte("garbage")}, {5, 1, entry("n5")}})
 	wantError(t, err, model.CodeInvalid, "")
 	if len(results) != 2 || m.State().Index != 3 || m.State().Nodes.Len() != 2 || !closed(next) {
-		t.Errorf("%d results, index %d, %d nodes, woken %v; want the two entries before the broken one", len(results), m.State().Index, m.State().Nodes.Len(), closed(next))
+		t.Errorf("%d results, index %d, %d nodes, woken %v; want the two entries before the broken one", len(results),
+			m.State().Index, m.State().Nodes.Len(), closed(next))
 	}
 	if results, again := m.ApplyBatch([]Logged{{5, 1, entry("n5")}}); results != nil || !errors.Is(again, err) {
 		t.Errorf("the next batch gave %v, %v", results, again)
@@ -236,7 +240,8 @@ func TestMachinePublishesABatchOnce(t *testing.T) {
 		t.Fatal(results, err)
 	}
 	after, _ := m.Watch()
-	if !closed(next) || after.Index != before.Index+2 || results[0][0].Index != before.Index+1 || results[1][0].Index != before.Index+2 {
+	if !closed(next) || after.Index != before.Index+2 || results[0][0].Index != before.Index+1 ||
+		results[1][0].Index != before.Index+2 {
 		t.Errorf("published index %d, results %v", after.Index, results)
 	}
 	if !closed(woken["node/n1"]) || !closed(woken["node/n2"]) || closed(woken["node/n3"]) {

@@ -19,8 +19,9 @@ type InstanceMove struct {
 	Target        model.NodeID     `cbor:"4,keyasint"`
 	TargetVersion uint64           `cbor:"5,keyasint"`
 	GroupVersion  uint64           `cbor:"6,keyasint"`
-	Gain          int              `cbor:"7,keyasint"`           // in points, for people
-	Asked         bool             `cbor:"8,keyasint,omitempty"` // an operator asked for it now: it does not wait for the next cycle
+	Gain          int              `cbor:"7,keyasint"` // in points, for people
+	// an operator asked for it now: it does not wait for the next cycle
+	Asked bool `cbor:"8,keyasint,omitempty"`
 }
 
 func (c *InstanceMove) apply(s *State) error {
@@ -86,13 +87,16 @@ func (s *State) MayMove(inst *Instance, cause model.Cause) *model.Error {
 	case s.Hold.Active:
 		return model.Refuse(model.CodeHold, "too many nodes are silent at once: nothing is moved until that is over")
 	case !inst.Ready() || group.Ready != group.Count || group.Running != group.Count || group.Held > 0:
-		return model.Refuse(model.CodeReplacementPending, "%s has %d of %d ready: it is moved when it is at rest", group.ID, group.Ready, group.Count)
+		return model.Refuse(model.CodeReplacementPending, "%s has %d of %d ready: it is moved when it is at rest",
+			group.ID, group.Ready, group.Count)
 	}
 	if refusal := s.Movable(inst); refusal != nil {
 		return refusal
 	}
-	if group.Role == model.RoleSystem || len(policy.Volumes) > 0 || policy.OneHolder() || policy.Eviction.Order != model.OrderSurge {
-		return model.Refuse(model.CodeRoleNever, "instances of %s can't run twice or have data: they are not moved for a better place", group.ID).
+	if group.Role == model.RoleSystem || len(policy.Volumes) > 0 || policy.OneHolder() ||
+		policy.Eviction.Order != model.OrderSurge {
+		return model.Refuse(model.CodeRoleNever,
+			"instances of %s can't run twice or have data: they are not moved for a better place", group.ID).
 			WithHint("move it with: outspan instance evict %s", inst.ID)
 	}
 	if refusal := s.MayEvict(inst, cause, string(model.ByRescheduler), s.BeforeHook(inst)); refusal != nil {
@@ -110,13 +114,16 @@ func (s *State) MayMove(inst *Instance, cause model.Cause) *model.Error {
 func (s *State) checkReserve(g *Group) *model.Error {
 	reserve := (g.Budget.MaxDown*s.Settings.Rescheduling().Reserve + 99) / 100
 	if room := g.Ready - g.Budget.MinReady; room < reserve {
-		return model.Refuse(model.CodeBudgetMinReady, "%s may lose %d more, and the rescheduler leaves %d of its budget untouched", g.ID, room, reserve).
+		return model.Refuse(model.CodeBudgetMinReady,
+			"%s may lose %d more, and the rescheduler leaves %d of its budget untouched", g.ID, room, reserve).
 			WithHint("it waits until more are ready; see: outspan budget status %s", g.ID)
 	}
 	for _, l := range s.Ledgers(g.ID) {
 		keep := max((l.Budget.RateMax*s.Settings.Rescheduling().Reserve+99)/100, 1)
 		if left := l.Budget.RateMax - l.Used(s.Now); l.Budget.RateMax > 0 && left <= keep {
-			return model.Refuse(model.CodeBudgetRate, "%s may lose %d more in %s, and the rescheduler leaves %d of that untouched", l.Name, max(left, 0), l.Budget.Window, keep).
+			return model.Refuse(model.CodeBudgetRate,
+				"%s may lose %d more in %s, and the rescheduler leaves %d of that untouched", l.Name,
+				max(left, 0), l.Budget.Window, keep).
 				WithHint("see: outspan budget status %s", l.Name)
 		}
 	}
@@ -135,13 +142,15 @@ func (s *State) MoveWaits(inst *Instance, asked bool) (*model.Error, model.Time)
 		return model.Refuse(model.CodeActorRate, "it is moved when it is %s old, in %s", r.MinAge, at.Sub(s.Now)), at
 	}
 	if at := group.MovedAt.Add(r.Cooldown); group.MovedAt != 0 && s.Now < at {
-		return model.Refuse(model.CodeActorRate, "%s had a move less than %s ago; the next one is allowed in %s", group.ID, r.Cooldown, at.Sub(s.Now)), at
+		return model.Refuse(model.CodeActorRate, "%s had a move less than %s ago; the next one is allowed in %s", group.ID,
+			r.Cooldown, at.Sub(s.Now)), at
 	}
 	if asked {
 		return nil, 0
 	}
 	if room, next := s.MoveRoom(); room == 0 {
-		return model.Refuse(model.CodeActorRate, "%d moves began in the last %s; the next one is allowed in %s", r.Moves, r.Cycle, next.Sub(s.Now)), next
+		return model.Refuse(model.CodeActorRate, "%d moves began in the last %s; the next one is allowed in %s", r.Moves,
+			r.Cycle, next.Sub(s.Now)), next
 	}
 	return nil, 0
 }
@@ -160,7 +169,8 @@ func (s *State) beginMove(inst *Instance, c *InstanceMove) {
 	s.putGroup(&next)
 	s.spendRail(RailMoves, s.Settings.Rescheduling().Cycle)
 	target, _ := s.Nodes.Get(c.Target)
-	s.flip(inst, Eviction{Requested: true, Cause: c.Cause, By: string(model.ByRescheduler), Since: s.Now}, "EvictionAutomatic",
+	s.flip(inst, Eviction{Requested: true, Cause: c.Cause, By: string(model.ByRescheduler), Since: s.Now},
+		"EvictionAutomatic",
 		fmt.Sprintf("the rescheduler moves it to node %s, gain %d", target.Name, c.Gain))
 }
 

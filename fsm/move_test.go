@@ -17,7 +17,8 @@ func (w world) move() Command {
 			}
 		}
 	}
-	c := &InstanceMove{ID: inst.ID, Cause: pick(w, model.CauseRebalance, model.CauseAffinity, model.CauseUser), Gain: w.int(1, 90), Asked: w.bool(), GroupVersion: inst.Version}
+	c := &InstanceMove{ID: inst.ID, Cause: pick(w, model.CauseRebalance, model.CauseAffinity, model.CauseUser),
+		Gain: w.int(1, 90), Asked: w.bool(), GroupVersion: inst.Version}
 	if n, ok := w.s.Nodes.Get(inst.Node); ok {
 		c.SourceVersion = n.Version
 	}
@@ -35,9 +36,12 @@ func (w world) move() Command {
 // resting is the beginning of a history with jobs that are at rest on n1, so that there is something to move, a volume
 // to work on, and an update that waits to be promoted.
 func resting() [][]Command {
-	node := &NodeRegister{ID: "n1", Name: "n1.local", Agent: model.AgentInfo{BootID: "boot1", Address: "127.0.0.1", Key: []byte("k")},
-		Shape: model.NodeShape{Capacity: model.Resources{CPU: 4000, MemoryBytes: 4 << 30}, PortMin: 8000, PortMax: 8007, Attributes: map[string]string{model.AttributeBackup: "/b"}}}
-	group := model.GroupSpec{Name: "main", Count: 1, Exec: model.ExecSpec{Command: "/bin/app"}, Resources: model.Resources{MemoryBytes: 1 << 20}}
+	node := &NodeRegister{ID: "n1", Name: "n1.local",
+		Agent: model.AgentInfo{BootID: "boot1", Address: "127.0.0.1", Key: []byte("k")},
+		Shape: model.NodeShape{Capacity: model.Resources{CPU: 4000, MemoryBytes: 4 << 30}, PortMin: 8000, PortMax: 8007,
+			Attributes: map[string]string{model.AttributeBackup: "/b"}}}
+	group := model.GroupSpec{Name: "main", Count: 1, Exec: model.ExecSpec{Command: "/bin/app"},
+		Resources: model.Resources{MemoryBytes: 1 << 20}}
 	keeps := group
 	keeps.Volumes = []model.VolumeSpec{{Name: "data", Kind: model.VolumeLocal, Path: "/data"}}
 	tries := keeps
@@ -53,7 +57,8 @@ func resting() [][]Command {
 	}
 	return [][]Command{
 		{node}, {&NodeReport{ID: "n1", Full: true}},
-		submit("rest", group), begin("rest1", "rest/main"), submit("keep", keeps), begin("keep1", "keep/main"), submit("keep", tries),
+		submit("rest", group), begin("rest1", "rest/main"), submit("keep", keeps), begin("keep1", "keep/main"),
+		submit("keep", tries),
 	}
 }
 
@@ -70,17 +75,23 @@ func rest(t *testing.T, count int) *State {
 	}
 	for i := range 3 {
 		id := model.NodeID(fmt.Sprintf("n%d", i+1))
-		must(&NodeRegister{ID: id, Name: string(id), Agent: model.AgentInfo{BootID: "b", Incarnation: "i", Address: "127.0.0.1", Key: []byte("k")},
+		must(&NodeRegister{ID: id, Name: string(id),
+			Agent: model.AgentInfo{BootID: "b", Incarnation: "i", Address: "127.0.0.1", Key: []byte("k")},
 			Shape: model.NodeShape{Capacity: model.Resources{CPU: 4000, MemoryBytes: 4 << 30}, PortMin: 2000, PortMax: 3000}})
 		must(&NodeReport{ID: id, Epoch: 1, Full: true})
 	}
-	must(&JobSubmit{Spec: model.JobSpec{Name: "web", Groups: []model.GroupSpec{{Name: "http", Count: count, Exec: model.ExecSpec{Command: "/bin/web"}, Resources: model.Resources{MemoryBytes: 64 << 20}}}}})
+	must(
+		&JobSubmit{
+			Spec: model.JobSpec{Name: "web",
+				Groups: []model.GroupSpec{{Name: "http", Count: count, Exec: model.ExecSpec{Command: "/bin/web"},
+					Resources: model.Resources{MemoryBytes: 64 << 20}}}}})
 	for i := range count {
 		id := model.InstanceID(fmt.Sprintf("i%d", i))
 		node := model.NodeID(fmt.Sprintf("n%d", i%2+1))
 		must(&InstancePlace{ID: id, Group: "web/http", Slot: i, Version: 1, Node: node, Cause: model.CauseScaleUp})
 		n, _ := s.Nodes.Get(node)
-		must(&NodeReport{ID: node, Epoch: n.Agent.Epoch, Instances: []model.InstanceStatus{{ID: id, Generation: 1, Observed: model.ObservedReady}}})
+		must(&NodeReport{ID: node, Epoch: n.Agent.Epoch,
+			Instances: []model.InstanceStatus{{ID: id, Generation: 1, Observed: model.ObservedReady}}})
 	}
 	s.Now += model.Time(model.Hour)
 	return s
@@ -90,7 +101,8 @@ func moveOf(s *State, id model.InstanceID, to model.NodeID) *InstanceMove {
 	inst, _ := s.Instances.Get(id)
 	source, _ := s.Nodes.Get(inst.Node)
 	target, _ := s.Nodes.Get(to)
-	return &InstanceMove{ID: id, Cause: model.CauseRebalance, SourceVersion: source.Version, Target: to, TargetVersion: target.Version, GroupVersion: inst.Version, Gain: 20}
+	return &InstanceMove{ID: id, Cause: model.CauseRebalance, SourceVersion: source.Version, Target: to,
+		TargetVersion: target.Version, GroupVersion: inst.Version, Gain: 20}
 }
 
 func codeOf(err error) model.Code {
@@ -114,10 +126,18 @@ func TestMoveIsRefused(t *testing.T) {
 		want model.Code
 	}{
 		{"as planned", func(*State, *InstanceMove) {}, ""},
-		{"the source changed", func(s *State, _ *InstanceMove) { edit(s, "n1", func(n *Node) { n.Version++ }) }, model.CodeStale},
-		{"the target changed", func(s *State, _ *InstanceMove) { edit(s, "n3", func(n *Node) { n.Version++ }) }, model.CodeStale},
-		{"the target is cordoned", func(s *State, _ *InstanceMove) { edit(s, "n3", func(n *Node) { n.Intent = model.IntentCordoned }) }, model.CodeNodeNotEligible},
-		{"the source is cordoned", func(s *State, _ *InstanceMove) { edit(s, "n1", func(n *Node) { n.Intent = model.IntentCordoned }) }, model.CodeStale},
+		{"the source changed", func(s *State, _ *InstanceMove) {
+			edit(s, "n1", func(n *Node) { n.Version++ })
+		}, model.CodeStale},
+		{"the target changed", func(s *State, _ *InstanceMove) {
+			edit(s, "n3", func(n *Node) { n.Version++ })
+		}, model.CodeStale},
+		{"the target is cordoned", func(s *State, _ *InstanceMove) {
+			edit(s, "n3", func(n *Node) { n.Intent = model.IntentCordoned })
+		}, model.CodeNodeNotEligible},
+		{"the source is cordoned", func(s *State, _ *InstanceMove) {
+			edit(s, "n1", func(n *Node) { n.Intent = model.IntentCordoned })
+		}, model.CodeStale},
 		{"the target is avoided", func(s *State, _ *InstanceMove) {
 			edit(s, "n3", func(n *Node) { n.Avoid = []AvoidEntry{{Group: "web/http", Until: s.Now + 1}} })
 		}, model.CodeStale},
@@ -175,7 +195,9 @@ func TestMoveLeavesReserve(t *testing.T) {
 		s := rest(t, 8) // max_down is 2
 		s.Settings.Rescheduler = tt.preset
 		s.Now += model.Time(model.Hour)
-		if refusal := s.applyGroup([]Command{moveOf(s, "i0", "n3"), &InstancePlace{ID: "j0", Group: "web/http", Slot: 0, Version: 1, Node: "n3", Replaces: "i0", Cause: model.CauseRebalance}}); refusal != nil {
+		if refusal := s.applyGroup([]Command{moveOf(s, "i0", "n3"),
+			&InstancePlace{ID: "j0", Group: "web/http", Slot: 0, Version: 1, Node: "n3", Replaces: "i0",
+				Cause: model.CauseRebalance}}); refusal != nil {
 			t.Fatalf("%s: %v", tt.preset, refusal)
 		}
 		stop := &InstanceStop{ID: "i0", Cause: model.CauseRebalance, By: string(model.ByRescheduler)}
@@ -243,7 +265,8 @@ func (s *State) revive(t *testing.T) {
 			continue
 		}
 		id := model.InstanceID(fmt.Sprintf("r%d", slot))
-		if err := (&InstancePlace{ID: id, Group: "web/http", Slot: slot, Version: 1, Node: "n3", Cause: model.CauseScaleUp}).apply(s); err != nil {
+		if err := (&InstancePlace{ID: id, Group: "web/http", Slot: slot, Version: 1, Node: "n3", Cause: model.CauseScaleUp}).
+			apply(s); err != nil {
 			t.Fatal(err)
 		}
 		inst, _ := s.Instances.Get(id)
@@ -298,11 +321,17 @@ func TestAvoidIsNoted(t *testing.T) {
 		{"evict with avoid", func(s *State) error {
 			return (&InstanceStop{ID: "i0", Cause: model.CauseUser, By: "ann", Avoid: true}).apply(s)
 		}, true},
-		{"evict", func(s *State) error { return (&InstanceStop{ID: "i0", Cause: model.CauseUser, By: "ann"}).apply(s) }, false},
+		{"evict", func(s *State) error {
+			return (&InstanceStop{ID: "i0", Cause: model.CauseUser, By: "ann"}).apply(s)
+		}, false},
 		{"crash loop", func(s *State) error {
-			return (&NodeReport{ID: "n1", Epoch: 1, Instances: []model.InstanceStatus{{ID: "i0", Generation: 2, Observed: model.ObservedFailed, Reason: "crash_loop"}}}).apply(s)
+			return (&NodeReport{ID: "n1", Epoch: 1,
+				Instances: []model.InstanceStatus{
+					{ID: "i0", Generation: 2, Observed: model.ObservedFailed, Reason: "crash_loop"}}}).apply(s)
 		}, true},
-		{"the machine restarted", func(s *State) error { return (&NodeReport{ID: "n1", Epoch: 1, Full: true}).apply(s) }, false},
+		{"the machine restarted", func(s *State) error {
+			return (&NodeReport{ID: "n1", Epoch: 1, Full: true}).apply(s)
+		}, false},
 	} {
 		s := rest(t, 4)
 		if err := tt.do(s); err != nil {

@@ -79,7 +79,8 @@ func (n *Node) State() model.NodeState {
 
 // Allocatable is what instances can use: capacity less what is reserved for the machine itself.
 func (n *Node) Allocatable() model.Resources {
-	return model.Resources{CPU: n.Shape.Capacity.CPU - n.Shape.Reserved.CPU, MemoryBytes: n.Shape.Capacity.MemoryBytes - n.Shape.Reserved.MemoryBytes}
+	return model.Resources{CPU: n.Shape.Capacity.CPU - n.Shape.Reserved.CPU,
+		MemoryBytes: n.Shape.Capacity.MemoryBytes - n.Shape.Reserved.MemoryBytes}
 }
 
 // NodeRegister makes a node known, or known again: it mints a new epoch. A node that is offline comes back and is

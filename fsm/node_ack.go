@@ -16,7 +16,8 @@ func (c *NodeAck) apply(s *State) error {
 		return model.Refuse(model.CodeNotFound, "there is no node %s", c.ID)
 	}
 	if n.Intent != model.IntentDraining && n.Intent != model.IntentDisabled {
-		return model.Refuse(model.CodeConflict, "node %s is %s: there is nothing to acknowledge", n.Name, n.Intent).WithHint("drain it first: outspan node drain %s", n.Name)
+		return model.Refuse(model.CodeConflict, "node %s is %s: there is nothing to acknowledge", n.Name, n.Intent).
+			WithHint("drain it first: outspan node drain %s", n.Name)
 	}
 	ids := c.Instances
 	if len(ids) == 0 {
@@ -63,7 +64,8 @@ func instanceNames(ids []model.InstanceID) string {
 func (s *State) Acknowledged(n *Node) (total int) {
 	for _, id := range n.Acked {
 		inst, ok := s.Instances.Get(id)
-		total += count(ok && inst.Node == n.ID && inst.Desired == model.DesiredRunning && inst.holdsClaims() && s.Movable(inst) != nil)
+		total += count(ok && inst.Node == n.ID && inst.Desired == model.DesiredRunning &&
+			inst.holdsClaims() && s.Movable(inst) != nil)
 	}
 	return total
 }

@@ -28,7 +28,8 @@ func TestAckLeavesATrace(t *testing.T) {
 	do(&NodeAck{ID: "n1"})
 	do(&NodeAck{ID: "n1"}) // nothing new
 	n, _ := s.Nodes.Get("n1")
-	if got := events(); len(got) != 1 || got[0].Subject != "node/n1" || got[0].Data["instances"] != "i3" || got[0].Data["name"] != n.Name || got[0].Actor == "" {
+	if got := events(); len(got) != 1 || got[0].Subject != "node/n1" || got[0].Data["instances"] != "i3" ||
+		got[0].Data["name"] != n.Name || got[0].Actor == "" {
 		t.Fatalf("events: %+v", got)
 	}
 	if got := s.Acknowledged(n); got != 1 {

@@ -38,7 +38,8 @@ func (n *Node) stateEvent(before string) Event {
 	if n.State() == model.NodeDegraded && n.Troubled() {
 		data["reason"] = n.Self.Words()
 	}
-	return Event{Type: model.EventNodeState, Subject: "node/" + string(n.ID), Before: before, After: string(n.State()), Data: data}
+	return Event{Type: model.EventNodeState, Subject: "node/" + string(n.ID), Before: before,
+		After: string(n.State()), Data: data}
 }
 
 // assignedAnew reports whether the node's agent, which waits for what it must run, would be told something else than
@@ -50,17 +51,20 @@ func assignedAnew(before, after *Node) bool {
 
 func (c *NodeRegister) apply(s *State) error {
 	if !model.ValidName(c.Name) || !model.ValidName(string(c.ID)) || c.Agent.BootID == "" {
-		return model.Refuse(model.CodeInvalid, "a node needs a boot id, and an id and a name of 1 to 63 letters, digits, '-', '_' or '.'; got name %q", c.Name)
+		return model.Refuse(model.CodeInvalid,
+			"a node needs a boot id, and an id and a name of 1 to 63 letters, digits, '-', '_' or '.'; got name %q", c.Name)
 	}
 	if refusal := c.checkBounds(); refusal != nil {
 		return refusal
 	}
 	if c.Agent.Reads() < s.Format {
-		return model.Refuse(model.CodeNeedsFormat, "the cluster writes format %d, and the agent of node %s reads formats up to %d", s.Format, c.Name, c.Agent.Reads()).
+		return model.Refuse(model.CodeNeedsFormat,
+			"the cluster writes format %d, and the agent of node %s reads formats up to %d", s.Format, c.Name, c.Agent.Reads()).
 			WithHint("start a newer agent on that machine; what runs there goes on meanwhile")
 	}
 	if owner, ok := s.nodeNames.Get(c.Name); ok && owner != c.ID {
-		return model.Refuse(model.CodeNameTaken, "the name %s belongs to the node %s", c.Name, owner).WithHint("choose another name, or remove the old node: outspan node forget %s", owner)
+		return model.Refuse(model.CodeNameTaken, "the name %s belongs to the node %s", c.Name, owner).
+			WithHint("choose another name, or remove the old node: outspan node forget %s", owner)
 	}
 	old, known := s.Nodes.Get(c.ID)
 	refusal := c.refusedBefore(old)
@@ -110,7 +114,8 @@ func (c *NodeRegister) apply(s *State) error {
 	}
 	s.keepPromises(n.ID)
 	s.dropFacts(n.ID)
-	s.emit(Event{Type: model.EventNodeRegistered, Subject: "node/" + string(n.ID), Data: map[string]string{"name": n.Name, "address": n.Agent.Address, "boot_id": n.Agent.BootID}})
+	s.emit(Event{Type: model.EventNodeRegistered, Subject: "node/" + string(n.ID),
+		Data: map[string]string{"name": n.Name, "address": n.Agent.Address, "boot_id": n.Agent.BootID}})
 	return nil
 }
 
@@ -131,7 +136,8 @@ func (c *NodeHealth) apply(s *State) error {
 		return model.Refuse(model.CodeNotFound, "there is no node %s", c.ID)
 	case n.Agent.Epoch != c.Epoch || n.Agent.BootID != c.BootID:
 		return model.Refuse(model.CodeStale, "node %s registered since it was judged", n.Name)
-	case !slices.Contains([]model.Health{model.HealthOnline, model.HealthDegraded, model.HealthUnreachable, model.HealthOffline}, c.Health):
+	case !slices.Contains([]model.Health{model.HealthOnline, model.HealthDegraded, model.HealthUnreachable,
+		model.HealthOffline}, c.Health):
 		return model.Refuse(model.CodeInvalid, "%q is no health of a node", c.Health)
 	case n.Health == c.Health:
 		return nil
@@ -169,7 +175,8 @@ func (n *Node) TakesReport(epoch uint64) *model.Error {
 	if n.Agent.Epoch == epoch && n.Health != model.HealthOffline {
 		return nil
 	}
-	return model.Refuse(model.CodeStale, "node %s is at epoch %d and %s; the report is of epoch %d", n.Name, n.Agent.Epoch, n.Health, epoch).WithHint("the agent must register again")
+	return model.Refuse(model.CodeStale, "node %s is at epoch %d and %s; the report is of epoch %d", n.Name, n.Agent.Epoch,
+		n.Health, epoch).WithHint("the agent must register again")
 }
 
 func (c *NodeReport) apply(s *State) error {
@@ -273,10 +280,12 @@ func (c *NodeIntent) apply(s *State) error {
 		return nil
 	}
 	if !intentEdge(n.Intent, c.Intent) {
-		return model.Refuse(model.CodeConflict, "node %s is %s and can't become %s", n.Name, n.Intent, c.Intent).WithHint("%s", intentHint(n))
+		return model.Refuse(model.CodeConflict, "node %s is %s and can't become %s", n.Name, n.Intent, c.Intent).
+			WithHint("%s", intentHint(n))
 	}
 	if n.Intent == model.IntentDisabled && n.Health != model.HealthOffline && n.Agent.Reads() < s.Format {
-		return model.Refuse(model.CodeNeedsFormat, "the cluster writes format %d, and the agent of node %s reads formats up to %d", s.Format, n.Name, n.Agent.Reads()).
+		return model.Refuse(model.CodeNeedsFormat,
+			"the cluster writes format %d, and the agent of node %s reads formats up to %d", s.Format, n.Name, n.Agent.Reads()).
 			WithHint("upgrade the agent on that machine first")
 	}
 	over := n.Intent == model.IntentDraining || n.Intent == model.IntentDisabled
@@ -321,7 +330,8 @@ func (c *NodeLabel) apply(s *State) error {
 	next := *n
 	next.Labels = n.Labels.set(c.Labels)
 	next.Shape.Labels = next.Labels.all()
-	if refusal := cmp.Or(model.CheckLabels(c.Labels), model.CheckLabels(next.Labels.People), model.CheckLabels(next.Shape.Labels)); refusal != nil {
+	if refusal := cmp.Or(model.CheckLabels(c.Labels), model.CheckLabels(next.Labels.People),
+		model.CheckLabels(next.Shape.Labels)); refusal != nil {
 		return refusal
 	}
 	s.setNode(n, next)
@@ -334,10 +344,12 @@ func (c *NodeForget) apply(s *State) error {
 		return model.Refuse(model.CodeNotFound, "there is no node %s", c.ID)
 	}
 	if n.Health != model.HealthOffline {
-		return model.Refuse(model.CodeConflict, "node %s is %s: its agent would register again", n.Name, n.State()).WithHint("stop its agent and wait until it is offline")
+		return model.Refuse(model.CodeConflict, "node %s is %s: its agent would register again", n.Name, n.State()).
+			WithHint("stop its agent and wait until it is offline")
 	}
 	if n.Placed.Instances > 0 {
-		return model.Refuse(model.CodeConflict, "node %s still holds %d instances", n.Name, n.Placed.Instances).WithHint("if the machine is gone: outspan node confirm-dead %s", n.Name)
+		return model.Refuse(model.CodeConflict, "node %s still holds %d instances", n.Name, n.Placed.Instances).
+			WithHint("if the machine is gone: outspan node confirm-dead %s", n.Name)
 	}
 	if n.Restore.pending() {
 		return model.Refuse(model.CodeConflict, "node %s may run what a restore has lost from the state", n.Name).
@@ -362,6 +374,7 @@ func (c *NodeForget) apply(s *State) error {
 	s.forgetAside(c.ID, n.Name)
 	s.delNode(c.ID)
 	s.touch("nodes", Topic("node/"+n.ID))
-	s.emit(Event{Type: model.EventNodeState, Subject: "node/" + string(n.ID), Before: string(n.State()), After: "forgotten", Data: map[string]string{"name": n.Name}})
+	s.emit(Event{Type: model.EventNodeState, Subject: "node/" + string(n.ID), Before: string(n.State()),
+		After: "forgotten", Data: map[string]string{"name": n.Name}})
 	return nil
 }

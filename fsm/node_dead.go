@@ -8,7 +8,8 @@ func (c *NodeConfirmDead) apply(s *State) error {
 		return model.Refuse(model.CodeNotFound, "there is no node %s", c.ID)
 	}
 	if n.Health != model.HealthOffline {
-		return model.Refuse(model.CodeConflict, "node %s is %s: only an offline node can be confirmed dead", n.Name, n.State()).WithHint("to stop using a machine that answers: outspan node disable %s", n.Name)
+		return model.Refuse(model.CodeConflict, "node %s is %s: only an offline node can be confirmed dead", n.Name,
+			n.State()).WithHint("to stop using a machine that answers: outspan node disable %s", n.Name)
 	}
 	word := "confirmed dead by the operator"
 	if refusal := s.mayStillRun(n); refusal != nil {
@@ -36,7 +37,8 @@ func (s *State) stopAll(node model.NodeID, word string) {
 		}
 	}
 	for _, row := range there {
-		if inst, ok := s.Instances.Get(row.ID); ok && inst.holdsClaims() { // one that waited for others got its room when they ended
+		// one that waited for others got its room when they ended
+		if inst, ok := s.Instances.Get(row.ID); ok && inst.holdsClaims() {
 			s.confirmStopped(inst, model.CauseNodeOffline, word)
 		}
 	}

@@ -25,7 +25,9 @@ func (s *fleet) DiskUse(inst *Instance) (model.DiskUse, bool) {
 }
 
 func diskUse(list []model.DiskUse, id model.InstanceID) (model.DiskUse, bool) {
-	i, found := slices.BinarySearchFunc(list, id, func(u model.DiskUse, id model.InstanceID) int { return cmp.Compare(u.ID, id) })
+	i, found := slices.BinarySearchFunc(list, id, func(u model.DiskUse, id model.InstanceID) int {
+		return cmp.Compare(u.ID, id)
+	})
 	if !found {
 		return model.DiskUse{}, false
 	}

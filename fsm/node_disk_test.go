@@ -19,7 +19,8 @@ func TestInstanceAboveItsDiskLimit(t *testing.T) {
 	s := run(t, oneNode(t, model.DefaultSettings()), 1000, &JobSubmit{Spec: webSpec()})
 	s = run(t, s, 1000, placed("i1", "web/api", 0, "n1", 20000))
 	s = run(t, s, 1000, observed("n1", "i1", model.ObservedReady))
-	much, more := model.DiskUse{ID: "i1", UsedBytes: 30, LimitBytes: 20}, model.DiskUse{ID: "i1", UsedBytes: 40, LimitBytes: 20}
+	much, more := model.DiskUse{ID: "i1", UsedBytes: 30, LimitBytes: 20},
+		model.DiskUse{ID: "i1", UsedBytes: 40, LimitBytes: 20}
 	for _, step := range []struct {
 		name string
 		does *NodeReport
@@ -28,13 +29,16 @@ func TestInstanceAboveItsDiskLimit(t *testing.T) {
 	}{
 		{"it is above", above(2, much), 30, true},
 		{"told again", above(2, much), 30, false},
-		{"it grows, told twice, beside a stranger", above(3, more, model.DiskUse{ID: "zz", UsedBytes: 2, LimitBytes: 1}, model.DiskUse{ID: "i0", LimitBytes: 1}, model.DiskUse{ID: "/", UsedBytes: 2, LimitBytes: 1}, more), 40, true},
+		{"it grows, told twice, beside a stranger",
+			above(3, more, model.DiskUse{ID: "zz", UsedBytes: 2, LimitBytes: 1}, model.DiskUse{ID: "i0", LimitBytes: 1},
+				model.DiskUse{ID: "/", UsedBytes: 2, LimitBytes: 1}, more), 40, true},
 		{"a late word", above(1), 40, false},
 		{"something else", &NodeReport{ID: "n1"}, 40, false},
 		{"not measured", &NodeReport{ID: "n1", Self: &model.SelfReport{Gen: 4}}, 40, true},
 		{"it shrinks", above(5), 0, true},
 		{"above again", above(6, much), 30, true},
-		{"an agent that measures nothing", &NodeReport{ID: "n1", Full: true, Instances: []model.InstanceStatus{{ID: "i1"}}}, 0, true},
+		{"an agent that measures nothing", &NodeReport{ID: "n1", Full: true, Instances: []model.InstanceStatus{{ID: "i1"}}},
+			0, true},
 		{"nothing more", &NodeReport{ID: "n1", Full: true, Instances: []model.InstanceStatus{{ID: "i1"}}}, 0, false},
 	} {
 		n, _ := s.Nodes.Get("n1")
@@ -76,7 +80,8 @@ func TestDiskUsesAreBounded(t *testing.T) {
 	s := oneNode(t, model.DefaultSettings())
 	var uses []model.DiskUse
 	for i := range 2 * model.MaxDiskUses {
-		uses = append(uses, model.DiskUse{ID: model.InstanceID(fmt.Sprint("i", i)), UsedBytes: 2, LimitBytes: 1, Dir: string(make([]byte, 2*maxAgentText))})
+		uses = append(uses, model.DiskUse{ID: model.InstanceID(fmt.Sprint("i", i)), UsedBytes: 2, LimitBytes: 1,
+			Dir: string(make([]byte, 2*maxAgentText))})
 	}
 	c := above(2, uses...)
 	n, _ := s.Nodes.Get("n1")
@@ -86,7 +91,8 @@ func TestDiskUsesAreBounded(t *testing.T) {
 	if got := n.Self.Disk; len(got) != model.MaxDiskUses || len(got[0].Dir) > maxAgentText {
 		t.Errorf("%d are kept, the first with %d bytes", len(got), len(got[0].Dir))
 	}
-	if !soundDisk(n.Self.Disk) || soundDisk([]model.DiskUse{{ID: "b"}, {ID: "a"}}) || soundDisk([]model.DiskUse{{ID: "a"}, {ID: "a"}}) {
+	if !soundDisk(n.Self.Disk) || soundDisk([]model.DiskUse{{ID: "b"}, {ID: "a"}}) ||
+		soundDisk([]model.DiskUse{{ID: "a"}, {ID: "a"}}) {
 		t.Error("soundDisk does not tell")
 	}
 }

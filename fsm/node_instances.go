@@ -26,7 +26,8 @@ func (s *instances) copyOnNode(node model.NodeID) *nodeInstances {
 	if !ok {
 		return new(nodeInstances)
 	}
-	return &nodeInstances{append(make([]model.InstanceID, 0, len(n.ids)+1), n.ids...), append(make([]ownedPort, 0, len(n.ports)+1), n.ports...)}
+	return &nodeInstances{append(make([]model.InstanceID, 0, len(n.ids)+1), n.ids...),
+		append(make([]ownedPort, 0, len(n.ports)+1), n.ports...)}
 }
 
 func (s *instances) putOnNode(node model.NodeID, n *nodeInstances) {
@@ -40,7 +41,8 @@ func (s *instances) putOnNode(node model.NodeID, n *nodeInstances) {
 // indexOnNode keeps whether an instance is listed on its node, and which ports it owns there. One that waits for room
 // owns those that are free, and takes over the others as they come free.
 func (s *instances) indexOnNode(row, before, after *Instance) {
-	claims := len(row.Claims.Ports) > 0 && (before.takesRoom() != after.takesRoom() || before.WaitsForRoom() || after.WaitsForRoom())
+	claims := len(row.Claims.Ports) > 0 &&
+		(before.takesRoom() != after.takesRoom() || before.WaitsForRoom() || after.WaitsForRoom())
 	if before != nil && after != nil && !claims {
 		return
 	}
@@ -111,7 +113,9 @@ func (n *nodeInstances) free(port int) {
 }
 
 func (n *nodeInstances) find(port int) (at int, taken bool) {
-	return slices.BinarySearchFunc(n.ports, port, func(p ownedPort, port int) int { return cmp.Compare(int(p.number), port) })
+	return slices.BinarySearchFunc(n.ports, port, func(p ownedPort, port int) int {
+		return cmp.Compare(int(p.number), port)
+	})
 }
 
 func (n *nodeInstances) ownerOf(port int) (model.InstanceID, bool) {
@@ -145,7 +149,9 @@ func (n *nodeInstances) load(i *Instance, owns bool) error {
 func (c *checker) nodeIndexes() {
 	on, owners := 0, 0
 	for id, n := range c.s.onNode.All() {
-		c.want(len(n.ids) > 0 && slices.IsSortedFunc(n.ids, func(a, b model.InstanceID) int { return cmp.Or(cmp.Compare(a, b), -1) }),
+		c.want(len(n.ids) > 0 && slices.IsSortedFunc(n.ids, func(a, b model.InstanceID) int {
+			return cmp.Or(cmp.Compare(a, b), -1)
+		}),
 			"the list of instances of node %s is empty, or out of order: %v", id, n.ids)
 		c.want(slices.IsSortedFunc(n.ports, func(a, b ownedPort) int { return cmp.Or(cmp.Compare(a.number, b.number), -1) }),
 			"the list of ports of node %s is out of order: %v", id, n.ports)
@@ -161,6 +167,7 @@ func (c *checker) nodeIndexes() {
 		}
 		c.want(there, "instance %s is missing in an index", id)
 	}
-	c.want(on == c.s.Instances.Len(), "the index of instances of nodes has %d entries, the rows %d", on, c.s.Instances.Len())
+	c.want(on == c.s.Instances.Len(), "the index of instances of nodes has %d entries, the rows %d",
+		on, c.s.Instances.Len())
 	c.want(owners == c.ports, "the index of owners of ports has %d entries, the rows %d", owners, c.ports)
 }

@@ -16,7 +16,8 @@ func TestOperatorsLabelsWin(t *testing.T) {
 		return r
 	}
 	label := func(labels ...string) *NodeLabel { return &NodeLabel{ID: "n1", Labels: kv(labels...)} }
-	s := run(t, NewState(), 1000, &ClusterInit{ID: "c1", Name: "test", Settings: model.DefaultSettings()}, registers("rack", "r1", "disk", "ssd"))
+	s := run(t, NewState(), 1000, &ClusterInit{ID: "c1", Name: "test", Settings: model.DefaultSettings()},
+		registers("rack", "r1", "disk", "ssd"))
 	for _, step := range []struct {
 		name    string
 		command Command
@@ -29,7 +30,8 @@ func TestOperatorsLabelsWin(t *testing.T) {
 		{"an agent that says nothing of labels", register("n1"), kv("rack", "r2")},
 		{"an agent that says it no more", registers("rack", "r3", "zone", "z2"), kv("rack", "r2", "zone", "z2")},
 		{"an agent that says it again", registers("rack", "r3", "disk", "hdd"), kv("rack", "r2")},
-		{"a label of operators alone", label("operator.trusted", "yes", "rack", "", "disk", ""), kv("operator.trusted", "yes")},
+		{"a label of operators alone", label("operator.trusted", "yes", "rack", "", "disk", ""),
+			kv("operator.trusted", "yes")},
 	} {
 		s = run(t, s, 1000, step.command)
 		if n, _ := s.Nodes.Get("n1"); !maps.Equal(n.Shape.Labels, step.want) {

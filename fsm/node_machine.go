@@ -5,7 +5,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-const refusedHint = "if this machine is a copy, give its agent an empty data_dir; if nothing of the other one runs any more, or there never was one: " +
+const refusedHint = "if this machine is a copy, give its agent an empty data_dir; if nothing of the other one runs " +
+	"any more, or there never was one: " +
 	"stop this agent, remove the file refused from its data_dir, and start it"
 
 // refusedBefore refuses an agent that was refused for another one of its node, where that one can't be compared with it
@@ -16,9 +17,13 @@ func (c *NodeRegister) refusedBefore(old *Node) *model.Error {
 	case !c.Refused:
 		return nil
 	case old == nil:
-		return model.Refuse(model.CodeNodeTaken, "the agent of node %s was refused for another one of that node, which the servers don't know any more", c.Name).WithHint(refusedHint)
+		return model.Refuse(model.CodeNodeTaken,
+			"the agent of node %s was refused for another one of that node, which the servers don't know any more",
+			c.Name).WithHint(refusedHint)
 	case old.Restore.Owes:
-		return model.Refuse(model.CodeNodeTaken, "the agent of node %s was refused for another one of that node, which has not told since the restore what runs there", c.Name).
+		return model.Refuse(model.CodeNodeTaken,
+			"the agent of node %s was refused for another one of that node, "+
+				"which has not told since the restore what runs there", c.Name).
 			WithHint(refusedHint)
 	}
 	return nil
@@ -34,16 +39,22 @@ func (c *NodeRegister) takesOver(s *State, old *Node) *model.Error {
 	held := s.mayStillRun(old)
 	isCopy := c.Agent.BootID == old.Agent.BootID && c.Agent.Copied(&old.Agent)
 	if held == nil && isCopy && c.Refused {
-		return model.Refuse(model.CodeNodeTaken, "the data directory of this agent is a copy of that of node %s at %s, for which it was refused before", old.Name, old.Agent.Address).
+		return model.Refuse(model.CodeNodeTaken,
+			"the data directory of this agent is a copy of that of node %s at %s, for which it was refused before",
+			old.Name, old.Agent.Address).
 			WithHint(refusedHint)
 	}
 	if held == nil {
 		return nil
 	}
 	if isCopy {
-		return model.Refuse(model.CodeNodeTaken, "the data directory of this agent is a copy of that of node %s at %s: %s", old.Name, old.Agent.Address, held.Message).
-			WithHint("give the copy an empty data_dir; if it replaces the other one, of which nothing runs any more: outspan node confirm-dead %s --force", old.Name)
+		return model.Refuse(model.CodeNodeTaken, "the data directory of this agent is a copy of that of node %s at %s: %s",
+			old.Name, old.Agent.Address, held.Message).
+			WithHint("give the copy an empty data_dir; if it replaces the other one, of which nothing runs any more: outspan "+
+				"node confirm-dead %s --force", old.Name)
 	}
-	return model.Refuse(model.CodeNodeTaken, "node %s is another machine, at %s, and not the one at %s: %s", old.Name, old.Agent.Address, c.Agent.Address, held.Message).
-		WithHint("a copy of a machine needs an empty data_dir; if this one replaces the other, which is off: outspan node confirm-dead %s --force", old.Name)
+	return model.Refuse(model.CodeNodeTaken, "node %s is another machine, at %s, and not the one at %s: %s", old.Name,
+		old.Agent.Address, c.Agent.Address, held.Message).
+		WithHint("a copy of a machine needs an empty data_dir; if this one replaces the other, which is off: outspan node "+
+			"confirm-dead %s --force", old.Name)
 }

@@ -22,22 +22,38 @@ func TestAnotherMachineTakesNoNode(t *testing.T) {
 	}{
 		{name: "the agent was restarted", agent: first},
 		{name: "a reboot", agent: model.AgentInfo{BootID: "boot 2", Address: "127.0.0.1", Machine: "os/fw"}},
-		{name: "a reboot with another address", agent: model.AgentInfo{BootID: "boot 2", Address: "10.0.0.9", Machine: "os/fw"}},
-		{name: "a reboot as a user who can't read the firmware", agent: model.AgentInfo{BootID: "boot 2", Address: "127.0.0.1", Machine: "os/"}},
+		{name: "a reboot with another address",
+			agent: model.AgentInfo{BootID: "boot 2", Address: "10.0.0.9", Machine: "os/fw"}},
+		{name: "a reboot as a user who can't read the firmware",
+			agent: model.AgentInfo{BootID: "boot 2", Address: "127.0.0.1", Machine: "os/"}},
 		{name: "another address", agent: model.AgentInfo{BootID: "boot", Address: "10.0.0.9", Machine: "os/fw"}},
-		{name: "a copy", agent: model.AgentInfo{BootID: "boot 2", Address: "10.0.0.9", Machine: "os/other"}, want: model.CodeNodeTaken},
-		{name: "a copy with the address", agent: model.AgentInfo{BootID: "boot 2", Address: "127.0.0.1", Machine: "os/other"}, want: model.CodeNodeTaken},
-		{name: "a copy that can't read its firmware", agent: model.AgentInfo{BootID: "boot 2", Address: "10.0.0.9", Machine: "os/"}, want: model.CodeNodeTaken},
-		{name: "a copy without ids", agent: model.AgentInfo{BootID: "boot 2", Address: "10.0.0.9"}, want: model.CodeNodeTaken},
-		{name: "a container on the same kernel", agent: model.AgentInfo{BootID: "boot", Address: "10.0.0.9", Machine: "other/fw"}, want: model.CodeNodeTaken},
-		{name: "a copied container on the same kernel", agent: model.AgentInfo{BootID: "boot", Address: "10.0.0.9", Machine: "os/fw", Born: 8}, want: model.CodeNodeTaken},
-		{name: "a copied container with the address", agent: model.AgentInfo{BootID: "boot", Address: "127.0.0.1", Machine: "os/fw", Born: 8}, want: model.CodeNodeTaken},
-		{name: "a reboot of a machine whose disk was replaced", agent: model.AgentInfo{BootID: "boot 2", Address: "127.0.0.1", Machine: "os/fw", Born: 8}},
-		{name: "a copy where any number may run", agent: model.AgentInfo{BootID: "boot 2", Address: "10.0.0.9", Machine: "os/other"}, free: true},
-		{name: "a copied data directory where any number may run", agent: model.AgentInfo{BootID: "boot", Address: "10.0.0.9", Machine: "os/fw", Born: 8}, free: true},
-		{name: "the same, refused before", agent: model.AgentInfo{BootID: "boot", Address: "10.0.0.9", Machine: "os/fw", Born: 8}, free: true, known: true, want: model.CodeNodeTaken},
-		{name: "the same, and the first is confirmed dead", agent: model.AgentInfo{BootID: "boot", Address: "10.0.0.9", Machine: "os/fw", Born: 8}, free: true, known: true, dead: true},
-		{name: "the first is confirmed dead", agent: model.AgentInfo{BootID: "boot 2", Address: "10.0.0.9", Machine: "os/other"}, dead: true},
+		{name: "a copy", agent: model.AgentInfo{BootID: "boot 2", Address: "10.0.0.9", Machine: "os/other"},
+			want: model.CodeNodeTaken},
+		{name: "a copy with the address", agent: model.AgentInfo{BootID: "boot 2", Address: "127.0.0.1", Machine: "os/other"},
+			want: model.CodeNodeTaken},
+		{name: "a copy that can't read its firmware",
+			agent: model.AgentInfo{BootID: "boot 2", Address: "10.0.0.9", Machine: "os/"}, want: model.CodeNodeTaken},
+		{name: "a copy without ids", agent: model.AgentInfo{BootID: "boot 2", Address: "10.0.0.9"},
+			want: model.CodeNodeTaken},
+		{name: "a container on the same kernel",
+			agent: model.AgentInfo{BootID: "boot", Address: "10.0.0.9", Machine: "other/fw"}, want: model.CodeNodeTaken},
+		{name: "a copied container on the same kernel",
+			agent: model.AgentInfo{BootID: "boot", Address: "10.0.0.9", Machine: "os/fw", Born: 8}, want: model.CodeNodeTaken},
+		{name: "a copied container with the address",
+			agent: model.AgentInfo{BootID: "boot", Address: "127.0.0.1", Machine: "os/fw", Born: 8}, want: model.CodeNodeTaken},
+		{name: "a reboot of a machine whose disk was replaced",
+			agent: model.AgentInfo{BootID: "boot 2", Address: "127.0.0.1", Machine: "os/fw", Born: 8}},
+		{name: "a copy where any number may run",
+			agent: model.AgentInfo{BootID: "boot 2", Address: "10.0.0.9", Machine: "os/other"}, free: true},
+		{name: "a copied data directory where any number may run",
+			agent: model.AgentInfo{BootID: "boot", Address: "10.0.0.9", Machine: "os/fw", Born: 8}, free: true},
+		{name: "the same, refused before", agent: model.AgentInfo{BootID: "boot", Address: "10.0.0.9", Machine: "os/fw",
+			Born: 8}, free: true, known: true, want: model.CodeNodeTaken},
+		{name: "the same, and the first is confirmed dead",
+			agent: model.AgentInfo{BootID: "boot", Address: "10.0.0.9", Machine: "os/fw", Born: 8},
+			free:  true, known: true, dead: true},
+		{name: "the first is confirmed dead",
+			agent: model.AgentInfo{BootID: "boot 2", Address: "10.0.0.9", Machine: "os/other"}, dead: true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			job := spec
@@ -69,7 +85,8 @@ func TestRefusedCopyAfterARestore(t *testing.T) {
 		return refusal
 	}
 
-	empty := run(t, NewState(), 1000, &ClusterInit{ID: "c1", Name: "test", Settings: model.DefaultSettings()}, &RestoreMark{})
+	empty := run(t, NewState(), 1000, &ClusterInit{ID: "c1", Name: "test", Settings: model.DefaultSettings()},
+		&RestoreMark{})
 	wantCode(t, "the state lacks the node, the copy", take(empty, refused), model.CodeNodeTaken)
 	wantCode(t, "the state lacks the node, the original", take(empty, original), "")
 	confirmed := run(t, empty, 1000, &RestoreMark{Confirm: true})

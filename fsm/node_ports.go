@@ -59,7 +59,8 @@ func (n *Node) portsEvent(before string, closed, open []model.PortProblem) Event
 		data["open"] = portNames(open)
 	}
 	return Event{
-		Type: model.EventNodePort, Subject: "node/" + string(n.ID), Before: before, After: portCodes(n.Self.Ports), Data: data,
+		Type: model.EventNodePort, Subject: "node/" + string(n.ID), Before: before,
+		After: portCodes(n.Self.Ports), Data: data,
 	}
 }
 

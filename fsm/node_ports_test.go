@@ -19,7 +19,8 @@ func TestPortsThatAnAgentCantOpen(t *testing.T) {
 	s := oneNode(t, model.DefaultSettings())
 	web := model.PortProblem{Port: 8080, Service: "web", Code: model.PortTaken, Reason: "another process holds it"}
 	own := model.PortProblem{Port: 7640, Code: model.PortTaken, Reason: "another process holds it"}
-	odd := []model.PortProblem{{Port: 0, Code: model.PortTaken}, {Port: 1, Code: "odd"}, {Port: 1, Service: "/", Code: model.PortTaken}}
+	odd := []model.PortProblem{{Port: 0, Code: model.PortTaken}, {Port: 1, Code: "odd"},
+		{Port: 1, Service: "/", Code: model.PortTaken}}
 	for _, step := range []struct {
 		name  string
 		does  *NodeReport
@@ -28,7 +29,8 @@ func TestPortsThatAnAgentCantOpen(t *testing.T) {
 	}{
 		{"one is closed", closedPorts(2, web), []model.PortProblem{web}, true},
 		{"told again", closedPorts(2, web), []model.PortProblem{web}, false},
-		{"two, one of them twice, and nonsense", closedPorts(3, append(odd, web, own, own)...), []model.PortProblem{own, web}, true},
+		{"two, one of them twice, and nonsense", closedPorts(3, append(odd, web, own, own)...),
+			[]model.PortProblem{own, web}, true},
 		{"one is open", closedPorts(5, web), []model.PortProblem{web}, true},
 		{"an agent that tells nothing", &NodeReport{ID: "n1", Full: true}, nil, true},
 		{"nothing more", &NodeReport{ID: "n1", Full: true}, nil, false},
@@ -50,7 +52,8 @@ func TestPortsThatAnAgentCantOpen(t *testing.T) {
 	var told []string
 	for _, e := range s.Events.All() {
 		if e.Type == model.EventNodePort {
-			told = append(told, fmt.Sprintf("%s %s -> %s closed=%s open=%s", e.Subject, e.Before, e.After, e.Data["closed"], e.Data["open"]))
+			told = append(told,
+				fmt.Sprintf("%s %s -> %s closed=%s open=%s", e.Subject, e.Before, e.After, e.Data["closed"], e.Data["open"]))
 		}
 	}
 	want := []string{
@@ -69,7 +72,8 @@ func TestPortProblemsAreBounded(t *testing.T) {
 	s := oneNode(t, model.DefaultSettings())
 	var many []model.PortProblem
 	for i := range 2 * model.MaxPortProblems {
-		many = append(many, model.PortProblem{Port: i + 1, Code: model.PortFailed, Reason: strings.Repeat("x", 2*maxAgentText)})
+		many = append(many,
+			model.PortProblem{Port: i + 1, Code: model.PortFailed, Reason: strings.Repeat("x", 2*maxAgentText)})
 	}
 	c := closedPorts(2, many...)
 	n, _ := s.Nodes.Get("n1")
@@ -79,7 +83,8 @@ func TestPortProblemsAreBounded(t *testing.T) {
 	if got := n.Self.Ports; len(got) != model.MaxPortProblems || len(got[0].Reason) > maxAgentText {
 		t.Errorf("kept %d, reasons of %d bytes", len(got), len(got[0].Reason))
 	}
-	if !soundPorts(n.Self.Ports) || soundPorts([]model.PortProblem{{Port: 2}, {Port: 1}}) || soundPorts([]model.PortProblem{{Port: 1}, {Port: 1}}) {
+	if !soundPorts(n.Self.Ports) || soundPorts([]model.PortProblem{{Port: 2}, {Port: 1}}) ||
+		soundPorts([]model.PortProblem{{Port: 1}, {Port: 1}}) {
 		t.Error("soundPorts does not tell")
 	}
 }
@@ -121,9 +126,12 @@ func TestPortsOfAReportMakeOneEvent(t *testing.T) {
 	s := oneNode(t, model.DefaultSettings())
 	var many []model.PortProblem
 	for i := range 3 * model.MaxPortProblems {
-		many = append(many, model.PortProblem{Port: 20000 + i, Service: "web", Code: model.PortTaken, Reason: strings.Repeat("x", 2*maxAgentText)})
+		many = append(many,
+			model.PortProblem{Port: 20000 + i, Service: "web", Code: model.PortTaken,
+				Reason: strings.Repeat("x", 2*maxAgentText)})
 	}
-	for gen, ports := range [][]model.PortProblem{many, nil, {{Port: 1, Code: model.PortTaken}}, {{Port: 1, Code: model.PortFailed}}} {
+	for gen, ports := range [][]model.PortProblem{many, nil, {{Port: 1, Code: model.PortTaken}},
+		{{Port: 1, Code: model.PortFailed}}} {
 		c := closedPorts(uint64(gen+2), ports...)
 		said := c.Self
 		n, _ := s.Nodes.Get("n1")

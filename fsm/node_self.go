@@ -118,7 +118,8 @@ func (s *State) Tolerated(inst *Instance) (until model.Time, leaves bool) {
 	switch {
 	case !ok || !known || !n.Troubled() || !oneOf(n.Health, model.HealthOnline, model.HealthDegraded):
 	case !oneOf(n.Intent, model.IntentActive, model.IntentCordoned) || s.Settings.PlaceOnDegraded || s.Unconfirmed:
-	case policy.Role == model.RoleSystem || policy.Toleration.NotReady == nil || *policy.Toleration.NotReady == model.Forever:
+	case policy.Role == model.RoleSystem || policy.Toleration.NotReady == nil ||
+		*policy.Toleration.NotReady == model.Forever:
 	case s.Movable(inst) != nil:
 	case plant.Is(plant.NotReadyAtOnce):
 		return n.Self.Since, true
@@ -136,7 +137,8 @@ func (s *State) mayLeaveTroubled(inst *Instance) *model.Error {
 	case !leaves || s.Now < until:
 		return model.Refuse(model.CodeStale, "instance %s need not leave node %s", inst.ID, inst.Node)
 	case s.Hold.Active:
-		return model.Refuse(model.CodeHold, "too many nodes are degraded or silent at once: nothing leaves node %s for that", inst.Node)
+		return model.Refuse(model.CodeHold, "too many nodes are degraded or silent at once: nothing leaves node %s for that",
+			inst.Node)
 	}
 	return nil
 }

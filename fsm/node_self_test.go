@@ -23,7 +23,8 @@ func oneNode(t *testing.T, settings model.Settings) State {
 // A node is degraded by its agent's word, with its reasons, from the first one on until there are none. What is
 // unknown or said twice is left out.
 func TestNodeDegradedByItsOwnWord(t *testing.T) {
-	full, slow := model.Trouble{Check: model.SelfDiskFull, Reason: "no room"}, model.Trouble{Check: model.SelfDiskSlow, Reason: "too slow"}
+	full, slow := model.Trouble{Check: model.SelfDiskFull, Reason: "no room"},
+		model.Trouble{Check: model.SelfDiskSlow, Reason: "too slow"}
 	s := oneNode(t, model.DefaultSettings())
 	for _, step := range []struct {
 		name     string
@@ -33,7 +34,8 @@ func TestNodeDegradedByItsOwnWord(t *testing.T) {
 		since    model.Time
 		state    model.NodeState
 	}{
-		{"the first trouble", 2000, troubled("n1", 1, full, model.Trouble{Check: "odd", Reason: "?"}, full), []model.Trouble{full}, 2000, model.NodeDegraded},
+		{"the first trouble", 2000, troubled("n1", 1, full, model.Trouble{Check: "odd", Reason: "?"}, full),
+			[]model.Trouble{full}, 2000, model.NodeDegraded},
 		{"another one", 3000, troubled("n1", 2, slow, full), []model.Trouble{full, slow}, 2000, model.NodeDegraded},
 		{"a report of something else", 3500, &NodeReport{ID: "n1"}, []model.Trouble{full, slow}, 2000, model.NodeDegraded},
 		{"its agent registers again", 4000, register("n1"), []model.Trouble{full, slow}, 2000, model.NodeDegraded},
@@ -111,7 +113,8 @@ func TestLeaveTroubledNode(t *testing.T) {
 		{"it is tolerated", model.RoleFront, 16_999, nil, model.CodeStale, model.CodeStale},
 		{"it is time", model.RoleFront, 17_000, nil, "", model.CodeReplacementPending},
 		{"it goes first, under its budget", model.RoleProbe, 17_000, nil, "", model.CodeBudgetMinReady},
-		{"a hold", model.RoleProbe, 17_000, []Command{&HoldSet{Active: true, Reason: "many"}}, model.CodeHold, model.CodeHold},
+		{"a hold", model.RoleProbe, 17_000, []Command{&HoldSet{Active: true, Reason: "many"}},
+			model.CodeHold, model.CodeHold},
 		{"for ever", model.RoleSingleton, 90_000, nil, model.CodeStale, model.CodeRoleNever},
 		{"a drain", model.RoleProbe, 17_000, []Command{
 			&DrainStart{ID: "d1", Nodes: []string{"n1"}, Options: model.DrainOptions{Deadline: model.Hour}},
@@ -150,7 +153,8 @@ func TestLeaveTroubledNode(t *testing.T) {
 func TestLateWordOfAMachine(t *testing.T) {
 	s := aloneState(t)
 	n, _ := s.Nodes.Get("n2")
-	sick := &NodeReport{ID: "n2", Epoch: n.Agent.Epoch, Incarnation: s.Incarnation, Self: &model.SelfReport{Gen: 1, Troubles: []model.Trouble{{Check: "disk_full", Reason: "no room"}}}}
+	sick := &NodeReport{ID: "n2", Epoch: n.Agent.Epoch, Incarnation: s.Incarnation,
+		Self: &model.SelfReport{Gen: 1, Troubles: []model.Trouble{{Check: "disk_full", Reason: "no room"}}}}
 	s = run(t, s, 2000, sick)
 	if n, _ := s.Nodes.Get("n2"); !n.Troubled() {
 		t.Fatalf("the node says %+v", n.Self)

@@ -14,7 +14,8 @@ func (s *State) mayPreempt(inst *Instance, c *InstanceStop) *model.Error {
 	place := s.preemptor(inst.ID, model.InstanceID(c.By))
 	switch {
 	case place == nil:
-		return model.Refuse(model.CodeConflict, "instance %s can't be preempted: no placement of %q takes its room in the same step", inst.ID, c.By)
+		return model.Refuse(model.CodeConflict,
+			"instance %s can't be preempted: no placement of %q takes its room in the same step", inst.ID, c.By)
 	case c.Bypass:
 		return model.Refuse(model.CodeInvalid, "a preemption never bypasses budgets")
 	case inst.Node != place.Node || !inst.holdsClaims():
@@ -55,7 +56,8 @@ func (s *State) MayTakeFrom(taker, owner model.GroupID) *model.Error {
 	case rank > other || !known:
 		return model.Refuse(model.CodeConflict, "%s of class %s can't preempt %s of class %s", taker, a.Class, owner, b.Class)
 	case class.PreemptEqual != model.PreemptFair:
-		return model.Refuse(model.CodeConflict, "%s and %s are of the class %s, which does not preempt its own", taker, owner, a.Class)
+		return model.Refuse(model.CodeConflict, "%s and %s are of the class %s, which does not preempt its own",
+			taker, owner, a.Class)
 	case a.Name == b.Name:
 		return model.Refuse(model.CodeConflict, "%s and %s are of the same job", taker, owner)
 	}
@@ -72,7 +74,8 @@ func (s *State) fair(taker model.GroupID, to, from *Job) *model.Error {
 	}
 	after := shares[to.Name] + s.shareOf(taker)
 	if shares[from.Name] < largest || after >= largest {
-		return model.Refuse(model.CodeConflict, "the largest share of class %s is %d MiB: job %s has %d MiB, and with one more job %s would have %d MiB",
+		return model.Refuse(model.CodeConflict,
+			"the largest share of class %s is %d MiB: job %s has %d MiB, and with one more job %s would have %d MiB",
 			to.Class, largest>>20, from.Name, shares[from.Name]>>20, to.Name, after>>20)
 	}
 	return nil

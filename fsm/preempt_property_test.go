@@ -22,7 +22,8 @@ func TestPreemptionProperties(t *testing.T) {
 		s := NewState()
 		for step, seed := range seeds(100).Draw(t, "steps") {
 			w := newWorld(seed, &s, &seq)
-			e := Entry{Format: model.CurrentFormat, At: s.Now + model.Time(w.int(0, 4000)), Actor: model.ActorLeader, Groups: [][]Command{w.crowdedCommand()}}
+			e := Entry{Format: model.CurrentFormat, At: s.Now + model.Time(w.int(0, 4000)), Actor: model.ActorLeader,
+				Groups: [][]Command{w.crowdedCommand()}}
 			if step == 0 {
 				e.Groups = atEpochs(s, crowdedBeginning()...)
 			}
@@ -88,7 +89,8 @@ func crowdedBeginning() [][]Command {
 	}
 	groups = append(groups, []Command{&ClassSet{Name: model.ClassBatch, PreemptEqual: model.PreemptFair}})
 	for _, spec := range []model.JobSpec{
-		sized("top", model.ClassCritical, 3, 400), sized("mid", model.ClassProduction, 4, 500), sized("low", model.ClassBatch, 5, 300), sized("less", model.ClassBatch, 5, 200),
+		sized("top", model.ClassCritical, 3, 400), sized("mid", model.ClassProduction, 4, 500),
+		sized("low", model.ClassBatch, 5, 300), sized("less", model.ClassBatch, 5, 200),
 	} {
 		if spec.Name == "mid" {
 			spec.Groups[0].Budget = &model.BudgetSpec{MinReady: &model.Amount{N: 1}}
@@ -111,7 +113,8 @@ func (w world) crowdedCommand() []Command {
 		return []Command{w.stop()}
 	case at < 91:
 		n := w.node()
-		return []Command{&NodeHealth{ID: n.ID, Health: pick(w, model.HealthOffline, model.HealthOnline), BootID: n.Agent.BootID, Epoch: n.Agent.Epoch}}
+		return []Command{&NodeHealth{ID: n.ID, Health: pick(w, model.HealthOffline, model.HealthOnline),
+			BootID: n.Agent.BootID, Epoch: n.Agent.Epoch}}
 	case at < 96:
 		id := w.offline()
 		if w.rarely(3) {
@@ -125,8 +128,10 @@ func (w world) crowdedCommand() []Command {
 		}
 		return []Command{n, &NodeReport{ID: id, Epoch: next.Agent.Epoch + 1, Full: true}}
 	}
-	return []Command{pick[Command](w, &NodeIntent{ID: w.node().ID, Intent: pick(w, model.IntentActive, model.IntentCordoned)},
-		&DrainStart{ID: model.DrainID(w.fresh("d")), Nodes: []string{string(w.node().ID)}, Options: model.DrainOptions{Deadline: model.Hour}},
+	return []Command{pick[Command](w,
+		&NodeIntent{ID: w.node().ID, Intent: pick(w, model.IntentActive, model.IntentCordoned)},
+		&DrainStart{ID: model.DrainID(w.fresh("d")), Nodes: []string{string(w.node().ID)},
+			Options: model.DrainOptions{Deadline: model.Hour}},
 		&NodeIntent{ID: w.node().ID, Intent: model.IntentActive}, &JobScale{key(w, w.s.Jobs), "g", w.int(1, 5)})}
 }
 

@@ -20,10 +20,13 @@ func crowded(t testing.TB) State {
 	full.Shape.Capacity.MemoryBytes = 1000 << 20
 	mustApply(t, m, &ClusterInit{ID: "c1", Name: "test", Settings: settings}, full, small)
 	mustApply(t, m, &NodeReport{ID: "n1", Full: true}, &NodeReport{ID: "n2", Full: true})
-	mustApply(t, m, &JobSubmit{Spec: sized("high", model.ClassCritical, 1, 400)}, &JobSubmit{Spec: sized("low", model.ClassBatch, 2, 300)})
-	mustApply(t, m, &InstancePlace{ID: "i1", Group: "high/g", Version: 1, Node: "n1", Cause: model.CauseScaleUp, Ports: model.Ports{{Name: "p", Number: 8080}}})
+	mustApply(t, m, &JobSubmit{Spec: sized("high", model.ClassCritical, 1, 400)},
+		&JobSubmit{Spec: sized("low", model.ClassBatch, 2, 300)})
+	mustApply(t, m, &InstancePlace{ID: "i1", Group: "high/g", Version: 1, Node: "n1", Cause: model.CauseScaleUp,
+		Ports: model.Ports{{Name: "p", Number: 8080}}})
 	for slot, id := range []model.InstanceID{"i2", "i3"} {
-		mustApply(t, m, &InstancePlace{ID: id, Group: "low/g", Slot: slot, Version: 1, Node: "n1", Cause: model.CauseScaleUp, Ports: model.Ports{{Name: "p", Number: 8081 + slot}}})
+		mustApply(t, m, &InstancePlace{ID: id, Group: "low/g", Slot: slot, Version: 1, Node: "n1", Cause: model.CauseScaleUp,
+			Ports: model.Ports{{Name: "p", Number: 8081 + slot}}})
 	}
 	for _, id := range []model.InstanceID{"i1", "i2", "i3"} {
 		mustApply(t, m, observed("n1", id, model.ObservedReady))
@@ -36,8 +39,9 @@ func crowded(t testing.TB) State {
 // stop.
 func sized(name model.JobName, class model.ClassName, count int, mib int64) model.JobSpec {
 	return model.JobSpec{Name: name, Class: class, Groups: []model.GroupSpec{{
-		Name: "g", Count: count, Exec: model.ExecSpec{Command: "/bin/app"}, Resources: model.Resources{MemoryBytes: mib << 20},
-		Ports: []model.PortSpec{{Name: "p"}}, Budget: &model.BudgetSpec{MinReady: &model.Amount{}},
+		Name: "g", Count: count, Exec: model.ExecSpec{Command: "/bin/app"},
+		Resources: model.Resources{MemoryBytes: mib << 20},
+		Ports:     []model.PortSpec{{Name: "p"}}, Budget: &model.BudgetSpec{MinReady: &model.Amount{}},
 	}}}
 }
 
@@ -52,7 +56,8 @@ func checkedState(t testing.TB, s State) State {
 // try applies one group to s and holds that the invariants stand.
 func try(t testing.TB, s State, group ...Command) (State, *model.Error) {
 	t.Helper()
-	after, results := s.Apply(s.Index+1, 1, Entry{Format: model.CurrentFormat, At: s.Now + 10, Actor: model.ActorLeader, Groups: atEpochs(s, group)})
+	after, results := s.Apply(s.Index+1,
+		1, Entry{Format: model.CurrentFormat, At: s.Now + 10, Actor: model.ActorLeader, Groups: atEpochs(s, group)})
 	checkedState(t, after)
 	if err := CheckStep(s, after); err != nil {
 		t.Fatal(err)
@@ -77,7 +82,8 @@ func preemption(s State, port int, victims ...model.InstanceID) []Command {
 		group = append(group, &InstanceStop{ID: id, Cause: model.CausePreempted, By: "p1"})
 	}
 	return append(group, &InstancePlace{
-		ID: "p1", Group: "new/g", Version: 1, Node: "n1", Cause: model.CauseScaleUp, Ports: model.Ports{{Name: "p", Number: port}}, Awaits: victims, NodeVersion: n.Version,
+		ID: "p1", Group: "new/g", Version: 1, Node: "n1", Cause: model.CauseScaleUp,
+		Ports: model.Ports{{Name: "p", Number: port}}, Awaits: victims, NodeVersion: n.Version,
 	})
 }
 
@@ -101,27 +107,35 @@ func (s State) nodeRow(id model.NodeID) *Node {
 func TestPreemptorWaits(t *testing.T) {
 	s := must(t, crowded(t), preemption(crowded(t), 8081, "i2", "i3")...)
 	assigned := s.nodeRow("n1").Assigned
-	if p := s.row(t, "p1"); !p.WaitsForRoom() || p.Status.Observed != model.ObservedPending || s.nodeRow("n1").Placed.MemoryBytes != 1000<<20 {
+	if p := s.row(t, "p1"); !p.WaitsForRoom() || p.Status.Observed != model.ObservedPending ||
+		s.nodeRow("n1").Placed.MemoryBytes != 1000<<20 {
 		t.Fatalf("the preemptor is %+v, the node holds %d bytes", p, s.nodeRow("n1").Placed.MemoryBytes)
 	}
 	for _, id := range []model.InstanceID{"i2", "i3"} {
-		if i := s.row(t, id); i.Desired != model.DesiredDraining || i.Marks.StopCause != model.CausePreempted || i.Marks.StopGrace == 0 {
+		if i := s.row(t, id); i.Desired != model.DesiredDraining || i.Marks.StopCause != model.CausePreempted ||
+			i.Marks.StopGrace == 0 {
 			t.Errorf("victim %s: %+v", id, i)
 		}
 	}
 	s = must(t, s, observedAt("n1", "i3", model.ObservedStopped, 2))
 	n := s.nodeRow("n1")
-	if p := s.row(t, "p1"); !slices.Equal(p.Links.Awaits, []model.InstanceID{"i2"}) || n.Promised != 200<<20 || n.FreeBytes() != 100<<20 {
-		t.Fatalf("with one victim gone it awaits %v, %d bytes are promised, %d free", p.Links.Awaits, n.Promised, n.FreeBytes())
+	if p := s.row(t, "p1"); !slices.Equal(p.Links.Awaits, []model.InstanceID{"i2"}) || n.Promised != 200<<20 ||
+		n.FreeBytes() != 100<<20 {
+		t.Fatalf("with one victim gone it awaits %v, %d bytes are promised, %d free", p.Links.Awaits,
+			n.Promised, n.FreeBytes())
 	}
 	n1 := s.nodeRow("n1")
-	if _, refusal := try(t, s, &InstancePlace{ID: "x", Group: "low/g", Slot: 0, Version: 1, Node: "n1", Cause: model.CauseScaleUp, Ports: model.Ports{{Name: "p", Number: 8090}}, NodeVersion: n1.Version}); refusal == nil || refusal.Code != model.CodeNoMemory {
+	if _, refusal := try(t, s,
+		&InstancePlace{ID: "x", Group: "low/g", Slot: 0, Version: 1, Node: "n1", Cause: model.CauseScaleUp,
+			Ports: model.Ports{{Name: "p", Number: 8090}}, NodeVersion: n1.Version}); refusal == nil ||
+		refusal.Code != model.CodeNoMemory {
 		t.Errorf("promised room was given away: %v", refusal)
 	}
 	before := s.Index
 	s = must(t, s, observedAt("n1", "i2", model.ObservedStopped, 2))
 	p, n := s.row(t, "p1"), s.nodeRow("n1")
-	if p.WaitsForRoom() || n.Promised != 0 || n.Placed.MemoryBytes != 900<<20 || n.Assigned != before+1 || n.Assigned <= assigned || p.Marks.UnreadySince != s.Now {
+	if p.WaitsForRoom() || n.Promised != 0 || n.Placed.MemoryBytes != 900<<20 || n.Assigned != before+1 ||
+		n.Assigned <= assigned || p.Marks.UnreadySince != s.Now {
 		t.Fatalf("with both gone: %+v on %+v", p, n)
 	}
 	if owner, _ := s.PortOwner("n1", 8081); owner != "p1" {
@@ -144,13 +158,29 @@ func TestPreemptionRefused(t *testing.T) {
 		{"a higher class", model.CodeConflict, func() []Command { return preemption(s, 8090, "i1", "i2") }},
 		{"too little", model.CodeNoMemory, func() []Command { return preemption(s, 8090, "i2") }},
 		{"a stop alone", model.CodeConflict, func() []Command { return good()[:1] }},
-		{"not awaited", model.CodeConflict, func() []Command { g := good(); place(g).Awaits = []model.InstanceID{"i2"}; return g }},
+		{"not awaited", model.CodeConflict, func() []Command {
+			g := good()
+			place(g).Awaits = []model.InstanceID{"i2"}
+			return g
+		}},
 		{"not stopped", model.CodeStale, func() []Command { return good()[1:] }},
 		{"stopped after the placement", model.CodeStale, func() []Command { g := good(); slices.Reverse(g); return g }},
 		{"another preemptor", model.CodeConflict, func() []Command { g := good(); g[0].(*InstanceStop).By = "p2"; return g }},
-		{"stopped for another cause", model.CodeStale, func() []Command { g := good(); g[0].(*InstanceStop).Cause = model.CauseUser; return g }},
-		{"awaited twice", model.CodeInvalid, func() []Command { g := good(); place(g).Awaits = []model.InstanceID{"i2", "i3", "i2"}; return g }},
-		{"past the budget", model.CodeInvalid, func() []Command { g := good(); g[0].(*InstanceStop).Bypass = true; return g }},
+		{"stopped for another cause", model.CodeStale, func() []Command {
+			g := good()
+			g[0].(*InstanceStop).Cause = model.CauseUser
+			return g
+		}},
+		{"awaited twice", model.CodeInvalid, func() []Command {
+			g := good()
+			place(g).Awaits = []model.InstanceID{"i2", "i3", "i2"}
+			return g
+		}},
+		{"past the budget", model.CodeInvalid, func() []Command {
+			g := good()
+			g[0].(*InstanceStop).Bypass = true
+			return g
+		}},
 		{"the node changed", model.CodeStale, func() []Command { g := good(); place(g).NodeVersion--; return g }},
 		{"no version", model.CodeStale, func() []Command { g := good(); place(g).NodeVersion = 0; return g }},
 		{"a port of what stays", model.CodeNoPorts, func() []Command { return preemption(s, 8080, "i2", "i3") }},
@@ -208,7 +238,8 @@ func TestPreemptorEnds(t *testing.T) {
 		}
 	})
 	t.Run("drained", func(t *testing.T) {
-		gone(t, must(t, halfway(), &DrainStart{ID: "d1", Nodes: []string{"n1"}, Options: model.DrainOptions{Deadline: model.Hour}}))
+		gone(t,
+			must(t, halfway(), &DrainStart{ID: "d1", Nodes: []string{"n1"}, Options: model.DrainOptions{Deadline: model.Hour}}))
 	})
 	t.Run("purged", func(t *testing.T) {
 		s := must(t, halfway(), &JobStop{Job: "new", Purge: true})
@@ -220,7 +251,8 @@ func TestPreemptorEnds(t *testing.T) {
 	})
 	t.Run("node offline and dead", func(t *testing.T) {
 		s := offline(halfway())
-		if p := s.row(t, "p1"); p.Status.Observed != model.ObservedLost || !p.WaitsForRoom() || s.row(t, "i3").Desired != model.DesiredDraining {
+		if p := s.row(t, "p1"); p.Status.Observed != model.ObservedLost || !p.WaitsForRoom() ||
+			s.row(t, "i3").Desired != model.DesiredDraining {
 			t.Fatalf("on an offline node it is %+v", p)
 		}
 		gone(t, must(t, s, &NodeConfirmDead{ID: "n1"}))
@@ -229,7 +261,8 @@ func TestPreemptorEnds(t *testing.T) {
 		s := must(t, offline(halfway()), register("n1"))
 		s = must(t, s, &NodeReport{ID: "n1", Full: true})
 		p := s.row(t, "p1")
-		if p.WaitsForRoom() || p.Desired != model.DesiredRunning || s.row(t, "i3").Status.Observed != model.ObservedStopped || s.nodeRow("n1").Promised != 0 {
+		if p.WaitsForRoom() || p.Desired != model.DesiredRunning || s.row(t, "i3").Status.Observed != model.ObservedStopped ||
+			s.nodeRow("n1").Promised != 0 {
 			t.Errorf("with an empty inventory it is %+v", p)
 		}
 	})

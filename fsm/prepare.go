@@ -37,7 +37,8 @@ type InstanceRelease struct {
 // outside reports whether a cause is from outside the job: those that roles and gates are about.
 func outside(c model.Cause) bool {
 	switch c {
-	case model.CauseNodeDraining, model.CauseNodeDisabled, model.CauseNodeNotReady, model.CausePreempted, model.CauseRebalance, model.CauseAffinity, model.CauseUser:
+	case model.CauseNodeDraining, model.CauseNodeDisabled, model.CauseNodeNotReady, model.CausePreempted,
+		model.CauseRebalance, model.CauseAffinity, model.CauseUser:
 		return true
 	}
 	return false
@@ -69,11 +70,13 @@ func (s *jobs) Hook(inst *Instance, name model.HookName) (model.HookSpec, bool) 
 // NeedsPreparing reports whether a stop for a cause is prepared first: it is planned, the program runs, and there is a
 // hook, or gates that the agent looks at once more. What is forced isn't.
 func (s *State) NeedsPreparing(inst *Instance, cause model.Cause, by string) bool {
-	if inst.Status.Observed != model.ObservedReady && inst.Status.Observed != model.ObservedUnready || s.forced(cause, by) {
+	if inst.Status.Observed != model.ObservedReady && inst.Status.Observed != model.ObservedUnready ||
+		s.forced(cause, by) {
 		return false
 	}
 	switch cause {
-	case model.CauseNodeDraining, model.CauseNodeNotReady, model.CauseRebalance, model.CauseAffinity, model.CauseRoleReplacement, model.CauseRollout, model.CauseScaleDown, model.CauseUser:
+	case model.CauseNodeDraining, model.CauseNodeNotReady, model.CauseRebalance, model.CauseAffinity,
+		model.CauseRoleReplacement, model.CauseRollout, model.CauseScaleDown, model.CauseUser:
 	default:
 		return false
 	}
@@ -128,7 +131,8 @@ func (s *State) MayEvict(inst *Instance, cause model.Cause, by string, choice Ga
 	}
 	if refusal := s.Movable(inst); refusal != nil {
 		if cause == model.CauseUser {
-			return refusal.WithHint("start it again where it is with: outspan instance restart %s; or stop it all the same, which is recorded: outspan instance stop %s --bypass-budget", inst.ID, inst.ID)
+			return refusal.WithHint("start it again where it is with: outspan instance restart %s; or stop it all the same, "+
+				"which is recorded: outspan instance stop %s --bypass-budget", inst.ID, inst.ID)
 		}
 		return refusal
 	}
@@ -149,7 +153,8 @@ func (s *State) unprepared(inst *Instance, c *InstanceStop) *model.Error {
 	if c.Bypass && c.Cause == model.CauseUser || !s.NeedsPreparing(inst, c.Cause, c.By) || s.Prepared(inst) {
 		return nil
 	}
-	return model.Refuse(model.CodeStopping, "instance %s is not prepared for its stop yet", inst.ID).WithHint("see: outspan why %s", inst.ID)
+	return model.Refuse(model.CodeStopping, "instance %s is not prepared for its stop yet", inst.ID).
+		WithHint("see: outspan why %s", inst.ID)
 }
 
 func (c *InstancePrepare) apply(s *State) error {
@@ -200,7 +205,8 @@ func (s *State) soleOfRate(inst *Instance, cause model.Cause) *model.Error {
 	}
 	for other := range s.InstancesOf(inst.Group) {
 		if other.Eviction.Preparing && other.ID != inst.ID {
-			return model.Refuse(model.CodeBudgetRate, "%s may lose %d per %s, and instance %s is about to stop", g.ID, g.Budget.RateMax, g.Budget.Window, other.ID)
+			return model.Refuse(model.CodeBudgetRate, "%s may lose %d per %s, and instance %s is about to stop", g.ID,
+				g.Budget.RateMax, g.Budget.Window, other.ID)
 		}
 	}
 	return nil
@@ -258,7 +264,8 @@ func (c *InstanceRelease) apply(s *State) error {
 	s.setInstance(inst, &next)
 	if c.Failure != "" && inst.Eviction.Aborts == 0 {
 		s.emit(Event{Type: model.EventPreparation, Subject: "instance/" + string(inst.ID), Cause: inst.Eviction.Cause,
-			Data: map[string]string{"node": string(inst.Node), "group": string(inst.Group), "by": inst.Eviction.By, "text": c.Failure}})
+			Data: map[string]string{"node": string(inst.Node), "group": string(inst.Group),
+				"by": inst.Eviction.By, "text": c.Failure}})
 	}
 	return nil
 }

@@ -41,7 +41,8 @@ func (h *randomLog) stopHolds(before, after *State, i *Instance, c *InstanceStop
 			}
 		}
 		if need := model.ResolveBudget(&b.Spec, everything(), want).MinReady; asked && i.Ready() && ready-1 < need {
-			h.t.Fatalf("a stop for %s left %d ready under the budget %s, which must keep %d of %d", c.Cause, ready-1, b.Name, need, want)
+			h.t.Fatalf("a stop for %s left %d ready under the budget %s, which must keep %d of %d", c.Cause,
+				ready-1, b.Name, need, want)
 		}
 		if b.Spec.Rate != nil && c.Cause.Voluntary() {
 			h.rateHolds("budget "+string(b.Name), b.Index, b.Spec.Rate.Max, b.Spec.Rate.Window, after.Now, asked)
@@ -88,7 +89,8 @@ func recount(s *State, class model.ClassName) Usage {
 	var u Usage
 	for _, i := range s.Instances.All() {
 		job, ok := s.Jobs.Get(jobOf(i.Group))
-		gone := i.Status.Observed == model.ObservedStopped || i.Status.Observed == model.ObservedLost || i.Status.Observed == model.ObservedFailed && i.Desired != model.DesiredRunning
+		gone := i.Status.Observed == model.ObservedStopped || i.Status.Observed == model.ObservedLost ||
+			i.Status.Observed == model.ObservedFailed && i.Desired != model.DesiredRunning
 		if ok && job.Class == class && !gone {
 			u.Instances++
 			u.MemoryBytes += i.Claims.Resources.MemoryBytes

@@ -30,7 +30,8 @@ type Member struct {
 
 // running reports whether a program uses the copy.
 func (m *Member) running() bool {
-	return m.Instance != nil && oneOf(m.Instance.Status.Observed, model.ObservedBooting, model.ObservedReady, model.ObservedUnready, model.ObservedDraining)
+	return m.Instance != nil && oneOf(m.Instance.Status.Observed, model.ObservedBooting, model.ObservedReady,
+		model.ObservedUnready, model.ObservedDraining)
 }
 
 // MemberOf returns the member that an instance is; false if its group isn't replicated.
@@ -40,7 +41,8 @@ func (s *State) MemberOf(inst *Instance) (Member, bool) {
 		return Member{}, false
 	}
 	i := slices.IndexFunc(spec.Volumes, func(v model.VolumeSpec) bool { return v.Kind == model.VolumeReplicated })
-	m := Member{Group: inst.Group, Slot: inst.Slot, Node: inst.Node, Volume: NewCopyID(inst.Group, inst.Slot, spec.Volumes[i].Name, inst.Node)}
+	m := Member{Group: inst.Group, Slot: inst.Slot, Node: inst.Node,
+		Volume: NewCopyID(inst.Group, inst.Slot, spec.Volumes[i].Name, inst.Node)}
 	if inst.holdsClaims() {
 		m.Instance = inst
 	}
@@ -93,7 +95,8 @@ func (s *fleet) Protected(inst *Instance) bool {
 	if plant.Is(plant.StaleLastCopy) {
 		return known && inst.Status.Facts[model.FactInSync] == "true"
 	}
-	return known && n.Intent == model.IntentActive && n.Health == model.HealthOnline && !n.Troubled() && !inst.Eviction.Requested && s.InSync(inst)
+	return known && n.Intent == model.IntentActive && n.Health == model.HealthOnline && !n.Troubled() &&
+		!inst.Eviction.Requested && s.InSync(inst)
 }
 
 // Last reports whether a member has no protected peer of its group on another node. What is being built to take its own
@@ -222,7 +225,8 @@ func (s *State) mayLoseCopy(inst *Instance, c *InstanceStop) *model.Error {
 	if heir, ok := s.Successor(inst); !last || ok && s.Protected(heir) {
 		return nil
 	}
-	return model.Refuse(model.CodeLastCopy, "instance %s holds the last copy of %s that can be relied on", inst.ID, inst.Group).
+	return model.Refuse(model.CodeLastCopy, "instance %s holds the last copy of %s that can be relied on",
+		inst.ID, inst.Group).
 		WithHint("it can go when another member of %s is in sync on another node that isn't drained", inst.Group)
 }
 
@@ -292,11 +296,13 @@ func (s *State) keepsApart(c *InstancePlace, spec *model.GroupSpec) *model.Error
 			continue
 		}
 		if _, member := s.MemberOf(inst); member {
-			return model.Refuse(model.CodeAntiAffinity, "node %s has a copy of %s already: instance %s", c.Node, c.Group, inst.ID)
+			return model.Refuse(model.CodeAntiAffinity, "node %s has a copy of %s already: instance %s",
+				c.Node, c.Group, inst.ID)
 		}
 	}
 	if id, ok := s.UnknownMember(c.Group, c.Node); ok && id != c.ID {
-		return model.Refuse(model.CodeAntiAffinity, "node %s has a copy of %s already: instance %s, which the restored state does not know", c.Node, c.Group, id)
+		return model.Refuse(model.CodeAntiAffinity,
+			"node %s has a copy of %s already: instance %s, which the restored state does not know", c.Node, c.Group, id)
 	}
 	return nil
 }

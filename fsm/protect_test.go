@@ -17,7 +17,8 @@ func membersWorld(t rapid.TB) (*State, func(...Command) []Result) {
 	do := func(group ...Command) []Result {
 		t.Helper()
 		now += 100
-		after, results := s.Apply(s.Index+1, 1, Entry{Format: model.CurrentFormat, At: now, Wall: int64(now), Actor: "cli:ann", Groups: atEpochs(s, group)})
+		after, results := s.Apply(s.Index+1, 1,
+			Entry{Format: model.CurrentFormat, At: now, Wall: int64(now), Actor: "cli:ann", Groups: atEpochs(s, group)})
 		s = after
 		if err := Check(s); err != nil {
 			t.Fatal(err)
@@ -33,12 +34,15 @@ func membersWorld(t rapid.TB) (*State, func(...Command) []Result) {
 	must(&ClusterInit{ID: "C1", Name: "test", Settings: model.DefaultSettings()})
 	for i := 1; i <= 4; i++ {
 		id := model.NodeID(fmt.Sprintf("n%d", i))
-		must(&NodeRegister{ID: id, Name: string(id), Agent: model.AgentInfo{BootID: "b", Address: "127.0.0.1", Key: []byte("k")}, Shape: model.NodeShape{Capacity: model.Resources{CPU: 1000, MemoryBytes: 1 << 30}}})
+		must(&NodeRegister{ID: id, Name: string(id),
+			Agent: model.AgentInfo{BootID: "b", Address: "127.0.0.1", Key: []byte("k")},
+			Shape: model.NodeShape{Capacity: model.Resources{CPU: 1000, MemoryBytes: 1 << 30}}})
 		must(&NodeReport{ID: id, Full: true})
 	}
 	must(&JobSubmit{Spec: model.JobSpec{Name: "db", Groups: []model.GroupSpec{{
-		Name: "main", Count: 3, Exec: model.ExecSpec{Command: "/bin/db"}, RoleCheck: &model.RoleCheckSpec{Exec: []string{"/bin/facts"}},
-		Volumes: []model.VolumeSpec{{Name: "data", Kind: model.VolumeReplicated, Path: "/data"}},
+		Name: "main", Count: 3, Exec: model.ExecSpec{Command: "/bin/db"},
+		RoleCheck: &model.RoleCheckSpec{Exec: []string{"/bin/facts"}},
+		Volumes:   []model.VolumeSpec{{Name: "data", Kind: model.VolumeReplicated, Path: "/data"}},
 	}}}})
 	for i := range 3 {
 		id, node := model.InstanceID(fmt.Sprintf("i%d", i+1)), model.NodeID(fmt.Sprintf("n%d", i+1))
@@ -49,7 +53,8 @@ func membersWorld(t rapid.TB) (*State, func(...Command) []Result) {
 }
 
 // says is the report of one member.
-func says(node model.NodeID, id model.InstanceID, generation uint64, observed model.Observed, inSync string) *NodeReport {
+func says(node model.NodeID, id model.InstanceID, generation uint64, observed model.Observed,
+	inSync string) *NodeReport {
 	status := model.InstanceStatus{ID: id, Generation: generation, Observed: observed}
 	if inSync != "" {
 		status.Facts = map[string]string{model.FactInSync: inSync}
@@ -73,15 +78,23 @@ func TestProtected(t *testing.T) {
 		{"not in sync", []Command{says("n3", "i3", 2, model.ObservedReady, "false")}},
 		{"nothing known", []Command{says("n3", "i3", 2, model.ObservedReady, "")}},
 		{"not ready", []Command{says("n3", "i3", 2, model.ObservedUnready, "true")}},
-		{"failed", []Command{&NodeReport{ID: "n3", Instances: []model.InstanceStatus{{ID: "i3", Generation: 2, Observed: model.ObservedFailed, Reason: "oom_killed"}}}}},
+		{"failed",
+			[]Command{
+				&NodeReport{ID: "n3",
+					Instances: []model.InstanceStatus{
+						{ID: "i3", Generation: 2, Observed: model.ObservedFailed, Reason: "oom_killed"}}}}},
 		{"node cordoned", []Command{&NodeIntent{ID: "n3", Intent: model.IntentCordoned}}},
-		{"node draining", []Command{&DrainStart{ID: "d1", Nodes: []string{"n3"}, Options: model.DrainOptions{Deadline: model.Hour}}}},
+		{"node draining",
+			[]Command{&DrainStart{ID: "d1", Nodes: []string{"n3"}, Options: model.DrainOptions{Deadline: model.Hour}}}},
 		{"node disabled", []Command{&NodeIntent{ID: "n3", Intent: model.IntentDisabled}}},
 		{"node suspected", []Command{&NodeHealth{ID: "n3", Health: model.HealthDegraded, BootID: "b"}}},
 		{"node offline", []Command{&NodeHealth{ID: "n3", Health: model.HealthOffline, BootID: "b"}}},
 		{"to be evicted", []Command{&InstanceMark{ID: "i3", Requested: true, Cause: model.CauseUser, By: "ann"}}},
 		{"stopping", []Command{&InstanceStop{ID: "i3", Cause: model.CauseUser, Bypass: true}}},
-		{"its agent registers again", []Command{&NodeRegister{ID: "n3", Name: "n3", Agent: model.AgentInfo{BootID: "b", Address: "127.0.0.1", Key: []byte("k")}, Shape: model.NodeShape{Capacity: model.Resources{CPU: 1000, MemoryBytes: 1 << 30}}}}},
+		{"its agent registers again",
+			[]Command{
+				&NodeRegister{ID: "n3", Name: "n3", Agent: model.AgentInfo{BootID: "b", Address: "127.0.0.1", Key: []byte("k")},
+					Shape: model.NodeShape{Capacity: model.Resources{CPU: 1000, MemoryBytes: 1 << 30}}}}},
 		{"a restore, since which it has not told what it runs", []Command{&RestoreMark{}, &RestoreMark{Confirm: true}}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -97,9 +110,11 @@ func TestProtected(t *testing.T) {
 				}
 			}
 			if s.Protected(s.mustInstance("i3")) || !s.Last(m) {
-				t.Errorf("i3 protected %t, i1 last %t; want it unprotected and i1 the last", s.Protected(s.mustInstance("i3")), s.Last(m))
+				t.Errorf("i3 protected %t, i1 last %t; want it unprotected and i1 the last",
+					s.Protected(s.mustInstance("i3")), s.Last(m))
 			}
-			if r := do(&InstanceStop{ID: "i1", Cause: model.CauseRollout}); r[0].Refusal == nil || r[0].Refusal.Code != model.CodeLastCopy {
+			if r := do(&InstanceStop{ID: "i1", Cause: model.CauseRollout}); r[0].Refusal == nil ||
+				r[0].Refusal.Code != model.CodeLastCopy {
 				t.Errorf("the stop of the last copy: %v, want %s", r[0].Refusal, model.CodeLastCopy)
 			}
 		})
@@ -121,11 +136,16 @@ func TestDrainPolicyTable(t *testing.T) {
 		"never held, last":  {Member{Instance: running}, true},
 	}
 	for policy, want := range map[model.DrainPolicy]map[string]string{
-		model.PolicyAlwaysAllow:  {"not last": "", "last": "", "stopped, not last": "", "stopped, last": "", "never held, last": ""},
-		model.PolicyAllowStopped: {"not last": "", "last": "blocks", "stopped, not last": "", "stopped, last": "", "never held, last": ""},
-		model.PolicyBlockLast:    {"not last": "", "last": "blocks", "stopped, not last": "", "stopped, last": "blocks", "never held, last": ""},
-		model.PolicyEvictLast:    {"not last": "", "last": "marks blocks", "stopped, not last": "", "stopped, last": "marks blocks", "never held, last": ""},
-		model.PolicyEvictAll: {"not last": "marks blocks", "last": "marks blocks", "stopped, not last": "marks blocks", "stopped, last": "marks blocks",
+		model.PolicyAlwaysAllow: {"not last": "", "last": "", "stopped, not last": "",
+			"stopped, last": "", "never held, last": ""},
+		model.PolicyAllowStopped: {"not last": "", "last": "blocks", "stopped, not last": "",
+			"stopped, last": "", "never held, last": ""},
+		model.PolicyBlockLast: {"not last": "", "last": "blocks", "stopped, not last": "", "stopped, last": "blocks",
+			"never held, last": ""},
+		model.PolicyEvictLast: {"not last": "", "last": "marks blocks", "stopped, not last": "",
+			"stopped, last": "marks blocks", "never held, last": ""},
+		model.PolicyEvictAll: {"not last": "marks blocks", "last": "marks blocks", "stopped, not last": "marks blocks",
+			"stopped, last":    "marks blocks",
 			"never held, last": "marks blocks"},
 	} {
 		for name, x := range members {
@@ -144,7 +164,8 @@ func TestDrainPolicyTable(t *testing.T) {
 	if p, ok := ParseDrainPolicy("block-for-eviction-if-last-replica"); !ok || p != model.PolicyEvictLast {
 		t.Errorf("the alias is %q, %t", p, ok)
 	}
-	if model.DefaultSettings().NodeDrainPolicy != string(model.PolicyBlockLast) || model.DefaultSettings().EvictOn != model.EvictOnDrain {
+	if model.DefaultSettings().NodeDrainPolicy != string(model.PolicyBlockLast) ||
+		model.DefaultSettings().EvictOn != model.EvictOnDrain {
 		t.Errorf("the defaults are %s and %s", model.DefaultSettings().NodeDrainPolicy, model.DefaultSettings().EvictOn)
 	}
 }
@@ -192,7 +213,8 @@ func TestMembersApart(t *testing.T) {
 	s, do := membersWorld(t)
 	place := func(id model.InstanceID, slot int, node model.NodeID, replaces model.InstanceID) model.Code {
 		t.Helper()
-		if r := do(&InstancePlace{ID: id, Group: "db/main", Slot: slot, Version: 1, Node: node, Replaces: replaces, Cause: model.CauseNodeDraining})[0].Refusal; r != nil {
+		if r := do(&InstancePlace{ID: id, Group: "db/main", Slot: slot, Version: 1, Node: node, Replaces: replaces,
+			Cause: model.CauseNodeDraining})[0].Refusal; r != nil {
 			return r.Code
 		}
 		return ""
@@ -262,23 +284,33 @@ func drawMembers(rt *rapid.T, s *State, step int) Command {
 	inst := s.mustInstance(rapid.SampledFrom(ids).Draw(rt, "instance"))
 	switch rapid.IntRange(0, 7).Draw(rt, "what") {
 	case 0, 1:
-		observed := rapid.SampledFrom([]model.Observed{model.ObservedReady, model.ObservedReady, model.ObservedReady, model.ObservedUnready, model.ObservedStopped}).Draw(rt, "observed")
-		return says(inst.Node, inst.ID, inst.Status.Generation+1, observed, rapid.SampledFrom([]string{"true", "true", "false", ""}).Draw(rt, "in_sync"))
+		observed := rapid.SampledFrom([]model.Observed{model.ObservedReady, model.ObservedReady, model.ObservedReady,
+			model.ObservedUnready, model.ObservedStopped}).Draw(rt, "observed")
+		return says(inst.Node, inst.ID, inst.Status.Generation+1, observed,
+			rapid.SampledFrom([]string{"true", "true", "false", ""}).Draw(rt, "in_sync"))
 	case 2:
-		return &NodeIntent{ID: node, Intent: rapid.SampledFrom([]model.Intent{model.IntentActive, model.IntentActive, model.IntentCordoned, model.IntentDisabled}).Draw(rt, "intent")}
+		return &NodeIntent{ID: node,
+			Intent: rapid.SampledFrom([]model.Intent{model.IntentActive, model.IntentActive, model.IntentCordoned,
+				model.IntentDisabled}).Draw(rt, "intent")}
 	case 3:
 		policy := rapid.SampledFrom(model.DrainPolicies()).Draw(rt, "policy")
-		return &DrainStart{ID: model.DrainID(fmt.Sprintf("d%d", step)), Nodes: []string{string(node)}, Options: model.DrainOptions{Deadline: model.Hour, Policy: policy, Force: rapid.IntRange(0, 9).Draw(rt, "force") == 0}}
+		return &DrainStart{ID: model.DrainID(fmt.Sprintf("d%d", step)), Nodes: []string{string(node)},
+			Options: model.DrainOptions{Deadline: model.Hour, Policy: policy,
+				Force: rapid.IntRange(0, 9).Draw(rt, "force") == 0}}
 	case 4:
 		_, marks := s.PolicyMarks(inst)
 		by, _ := s.PolicyMarks(inst)
 		return &InstanceMark{ID: inst.ID, Requested: marks, Cause: model.CauseNodeDraining, By: by, Automatic: marks}
 	case 5:
-		return &InstancePlace{ID: model.InstanceID(fmt.Sprintf("x%d", step)), Group: "db/main", Slot: inst.Slot, Version: 1, Node: node, Replaces: inst.ID, Cause: model.CauseNodeDraining}
+		return &InstancePlace{ID: model.InstanceID(fmt.Sprintf("x%d", step)), Group: "db/main", Slot: inst.Slot, Version: 1,
+			Node: node, Replaces: inst.ID, Cause: model.CauseNodeDraining}
 	}
 	n, _ := s.Nodes.Get(inst.Node)
-	cause := rapid.SampledFrom([]model.Cause{model.CauseNodeDraining, model.CauseNodeDraining, model.CauseRollout, model.CauseScaleDown, model.CauseUser, model.CauseNodeDisabled, model.CauseStartTimeout, model.CauseDrainTimeout}).Draw(rt, "cause")
-	return &InstanceStop{ID: inst.ID, Cause: cause, By: string(n.Drain), Bypass: cause != model.CauseUser && rapid.Bool().Draw(rt, "bypass")}
+	cause := rapid.SampledFrom([]model.Cause{model.CauseNodeDraining, model.CauseNodeDraining, model.CauseRollout,
+		model.CauseScaleDown, model.CauseUser, model.CauseNodeDisabled, model.CauseStartTimeout,
+		model.CauseDrainTimeout}).Draw(rt, "cause")
+	return &InstanceStop{ID: inst.ID, Cause: cause, By: string(n.Drain), Bypass: cause != model.CauseUser &&
+		rapid.Bool().Draw(rt, "bypass")}
 }
 
 // lastCopyHolds looks at accepted stops that came alone: none took the last copy in sync, but on a person's word or
@@ -293,7 +325,8 @@ func (h *randomLog) lastCopyHolds(before State, e Entry, results []Result) {
 	}
 	i, _ := before.Instances.Get(c.ID)
 	g, ok := before.Groups.Get(i.Group)
-	if _, member := before.MemberOf(i); !member || !ok || g.Count == 0 || !i.Ready() || i.Status.Facts[model.FactInSync] != "true" {
+	if _, member := before.MemberOf(i); !member || !ok || g.Count == 0 || !i.Ready() ||
+		i.Status.Facts[model.FactInSync] != "true" {
 		return
 	}
 	if d, ok := before.Drains.Get(model.DrainID(c.By)); ok && before.PolicyFor(d) == model.PolicyAlwaysAllow {
@@ -301,7 +334,8 @@ func (h *randomLog) lastCopyHolds(before State, e Entry, results []Result) {
 	}
 	for peer := range before.InstancesOf(i.Group) {
 		n, _ := before.Nodes.Get(peer.Node)
-		if peer.Node != i.Node && peer.Ready() && n.Health == model.HealthOnline && n.Intent == model.IntentActive && peer.Status.Facts[model.FactInSync] == "true" {
+		if peer.Node != i.Node && peer.Ready() && n.Health == model.HealthOnline && n.Intent == model.IntentActive &&
+			peer.Status.Facts[model.FactInSync] == "true" {
 			return
 		}
 	}

@@ -21,7 +21,8 @@ func (i *Instance) counted() bool {
 }
 
 func (u Usage) plus(r model.Resources, instances int) Usage {
-	return Usage{CPU: u.CPU + int64(instances)*r.CPU, MemoryBytes: u.MemoryBytes + int64(instances)*r.MemoryBytes, Instances: u.Instances + instances}
+	return Usage{CPU: u.CPU + int64(instances)*r.CPU, MemoryBytes: u.MemoryBytes + int64(instances)*r.MemoryBytes,
+		Instances: u.Instances + instances}
 }
 
 // ClassUsage is what the instances of a class take that count toward its quota, the overhead included.
@@ -79,11 +80,13 @@ func exceeded(c Class, before, after Usage) *model.Error {
 		return e.WithHint("scale something of the class down, or raise the quota; see: outspan class ls")
 	}
 	if limit := c.Quota.Instances; limit > 0 && after.Instances > limit && after.Instances > before.Instances {
-		return hint(model.Refuse(model.QuotaExceeded(dimInstances), "the quota of class %s is %d instances; %d are in use, %d more are asked for",
+		return hint(model.Refuse(model.QuotaExceeded(dimInstances),
+			"the quota of class %s is %d instances; %d are in use, %d more are asked for",
 			c.Name, limit, before.Instances, after.Instances-before.Instances))
 	}
 	if limit := c.Quota.MemoryBytes; limit > 0 && after.MemoryBytes > limit && after.MemoryBytes > before.MemoryBytes {
-		return hint(model.Refuse(model.QuotaExceeded(dimMemory), "the quota of class %s is %d MiB; %d MiB are in use, %d MiB more are asked for (overhead included)",
+		return hint(model.Refuse(model.QuotaExceeded(dimMemory),
+			"the quota of class %s is %d MiB; %d MiB are in use, %d MiB more are asked for (overhead included)",
 			c.Name, limit>>20, before.MemoryBytes>>20, mebibytes(after.MemoryBytes-before.MemoryBytes)))
 	}
 	return nil

@@ -104,7 +104,9 @@ func (s *State) checkRail() *model.Error {
 		return nil
 	}
 	wait := (next.Sub(s.Now) + model.Second - 1) / model.Second * model.Second
-	return model.Refuse(model.CodeActorRate, "at most %d instances are stopped per %s without an order; the next is allowed in %s", s.RailLimit(), railWindow, wait)
+	return model.Refuse(model.CodeActorRate,
+		"at most %d instances are stopped per %s without an order; the next is allowed in %s",
+		s.RailLimit(), railWindow, wait)
 }
 
 // rails holds that what is counted across the cluster is in order of time and not of the future.
@@ -112,7 +114,8 @@ func (c *checker) rails() {
 	for name, r := range c.s.Rails.All() {
 		last := model.Time(-1)
 		for _, t := range r.Begun {
-			c.want(t.N > 0 && t.At > last && t.At <= c.s.Now, "rail %s: %d at %d after %d, the state is at %d", name, t.N, t.At, last, c.s.Now)
+			c.want(t.N > 0 && t.At > last && t.At <= c.s.Now, "rail %s: %d at %d after %d, the state is at %d",
+				name, t.N, t.At, last, c.s.Now)
 			last = t.At
 		}
 	}

@@ -48,7 +48,8 @@ func (s *State) MayRefill(spec *model.GroupSpec, group model.GroupID, slot int) 
 	case ready < need && !gone:
 		return stays
 	case ready < need:
-		return model.Refuse(model.CodeQuorumNotHealthy, "an empty member of %s is filled by the others: %d ready, %d needed", group, ready, need).
+		return model.Refuse(model.CodeQuorumNotHealthy, "an empty member of %s is filled by the others: %d ready, %d needed",
+			group, ready, need).
 			WithHint("wait for them; or bring node %s back into use, which has the data of slot %d", home.Name, slot)
 	}
 	return nil
@@ -86,7 +87,8 @@ func (s *State) readyBeside(group model.GroupID, slot int) int {
 	ready := map[int]bool{}
 	for inst := range s.InstancesOf(group) {
 		n, ok := s.Nodes.Get(inst.Node)
-		if inst.Slot != slot && inst.Ready() && inst.Status.Facts[model.FactInSync] != "false" && ok && n.Health == model.HealthOnline && !n.unheard() {
+		if inst.Slot != slot && inst.Ready() && inst.Status.Facts[model.FactInSync] != "false" && ok &&
+			n.Health == model.HealthOnline && !n.unheard() {
 			ready[inst.Slot] = true
 		}
 	}
@@ -109,13 +111,16 @@ func (s *State) leaveBehind(inst *Instance) {
 		s.putVolume(&next)
 		s.touch("volumes")
 		s.emit(Event{Type: model.EventVolume, Subject: "volume/" + string(v.ID), Before: "in_use", After: "aside",
-			Data: map[string]string{"node": string(v.Home), "text": "the slot began anew on node " + string(inst.Node) + "; its data is left behind"}})
+			Data: map[string]string{"node": string(v.Home), "text": "the slot began anew on node " + string(inst.Node) +
+				"; its data is left behind"}})
 	}
 }
 
 // withoutAside is v without what it remembers of data on a node; of one epoch, or of all with 0.
 func (v Volume) withoutAside(node model.NodeID, epoch uint64) Volume {
-	v.Aside = slices.DeleteFunc(slices.Clone(v.Aside), func(a AsideData) bool { return a.Node == node && (epoch == 0 || a.Epoch == epoch) })
+	v.Aside = slices.DeleteFunc(slices.Clone(v.Aside), func(a AsideData) bool {
+		return a.Node == node && (epoch == 0 || a.Epoch == epoch)
+	})
 	if len(v.Aside) == 0 {
 		v.Aside = nil // as it reads back
 	}

@@ -19,7 +19,8 @@ func TestReportWithoutNewsChangesNothing(t *testing.T) {
 		var silent []*NodeReport
 		for _, seed := range seeds(40).Draw(t, "steps") {
 			h.step(seed, map[string]int{})
-			silent = slices.DeleteFunc(silent, func(c *NodeReport) bool { return !h.first.Nodes.Has(c.ID) }) // forgotten: its epochs begin anew
+			// forgotten: its epochs begin anew
+			silent = slices.DeleteFunc(silent, func(c *NodeReport) bool { return !h.first.Nodes.Has(c.ID) })
 			if c, ok := newWorld(seed, &h.first, &h.seq).nodeReport().(*NodeReport); ok && !c.News(&h.first) {
 				silent = append(silent, c)
 			}
@@ -76,7 +77,8 @@ func TestReportsInOneEntry(t *testing.T) {
 	}
 	got := map[string]model.Actor{}
 	for _, e := range after.Events.All() {
-		if id, ok := strings.CutPrefix(e.Subject, "instance/"); ok && e.Type == model.EventStatus && e.Key.Index() == after.Index {
+		if id, ok := strings.CutPrefix(e.Subject, "instance/"); ok && e.Type == model.EventStatus &&
+			e.Key.Index() == after.Index {
 			got[id] = e.Actor
 		}
 	}
@@ -88,7 +90,8 @@ func TestReportsInOneEntry(t *testing.T) {
 // repeated is what the agent of an online node that has something said last, once more; nil if there is none.
 func repeated(s State) *NodeReport {
 	for id, n := range s.Nodes.All() {
-		c := &NodeReport{ID: id, Epoch: n.Agent.Epoch, FactsGen: n.FactsGen, Full: !n.Return.Recovering, Self: &model.SelfReport{Gen: n.Self.Gen, Troubles: n.Self.Troubles, Disk: n.Self.Disk, Measured: true}}
+		c := &NodeReport{ID: id, Epoch: n.Agent.Epoch, FactsGen: n.FactsGen, Full: !n.Return.Recovering,
+			Self: &model.SelfReport{Gen: n.Self.Gen, Troubles: n.Self.Troubles, Disk: n.Self.Disk, Measured: true}}
 		told := true // by this registration: what an earlier one said is news when it is said again
 		for i := range s.InstancesOn(id) {
 			if !i.WaitsForRoom() && i.Status.Observed != model.ObservedLost {
@@ -106,7 +109,8 @@ func repeated(s State) *NodeReport {
 
 // untouched reports whether no row of two states, of which one came of the other, was written.
 func untouched(a, b State) bool {
-	return rowsKept(a.Nodes, b.Nodes) && rowsKept(a.Instances, b.Instances) && rowsKept(a.Groups, b.Groups) && rowsKept(a.Transfers, b.Transfers) && a.Events.Len() == b.Events.Len()
+	return rowsKept(a.Nodes, b.Nodes) && rowsKept(a.Instances, b.Instances) && rowsKept(a.Groups, b.Groups) &&
+		rowsKept(a.Transfers, b.Transfers) && a.Events.Len() == b.Events.Len()
 }
 
 func rowsKept[K ~string, V any](a, b Table[K, *V]) bool {
@@ -127,7 +131,8 @@ func TestLateReportBringsNothingBack(t *testing.T) {
 	late := &NodeReport{ID: "n0", Instances: []model.InstanceStatus{inst.Status}}
 	mustApply(t, m, &NodeReport{ID: "n0", Full: true})
 	mustApply(t, m, late)
-	if inst, _ = m.State().Instances.Get("i0"); inst.Status.Observed != model.ObservedFailed || inst.Status.Reason != "gone_from_node" {
+	if inst, _ = m.State().Instances.Get("i0"); inst.Status.Observed != model.ObservedFailed ||
+		inst.Status.Reason != "gone_from_node" {
 		t.Errorf("it is %s again (%s)", inst.Status.Observed, inst.Status.Reason)
 	}
 }
@@ -138,7 +143,9 @@ func TestGenerationsThatGoBack(t *testing.T) {
 	m := gateWorld(t, model.RoleService, 1)
 	say := func(epoch, generation uint64, observed model.Observed) {
 		t.Helper()
-		mustApply(t, m, &NodeReport{ID: "n0", Epoch: epoch, Full: true, Instances: []model.InstanceStatus{{ID: "i0", Generation: generation, Observed: observed, Reason: "shim_lost"}}})
+		mustApply(t, m,
+			&NodeReport{ID: "n0", Epoch: epoch, Full: true,
+				Instances: []model.InstanceStatus{{ID: "i0", Generation: generation, Observed: observed, Reason: "shim_lost"}}})
 	}
 	status := func() model.InstanceStatus {
 		s := m.State()
@@ -153,7 +160,8 @@ func TestGenerationsThatGoBack(t *testing.T) {
 	}
 	say(0, 102, model.ObservedFailed)
 	if got := status(); got.Observed != model.ObservedFailed {
-		t.Errorf("S8: the new registration says failed at generation 102; the state says %s at %d", got.Observed, got.Generation)
+		t.Errorf("S8: the new registration says failed at generation 102; the state says %s at %d",
+			got.Observed, got.Generation)
 	}
 	say(0, 101, model.ObservedReady)
 	if got := status(); got.Observed != model.ObservedFailed {

@@ -12,7 +12,8 @@ const MaxReportItems = 16384
 // CheckSize returns nil if a report has no more items than one may have. Code: too_large.
 func (c *NodeReport) CheckSize() *model.Error {
 	if n := len(c.Instances) + len(c.Transfers) + len(c.Holds); n > MaxReportItems {
-		return model.Refuse(model.CodeTooLarge, "a report has %d instances and transfers, at most %d are allowed", n, MaxReportItems).
+		return model.Refuse(model.CodeTooLarge, "a report has %d instances and transfers, at most %d are allowed",
+			n, MaxReportItems).
 			WithHint("spread the node's instances over more nodes")
 	}
 	return nil
@@ -60,7 +61,8 @@ func (c *NodeReport) Trim(s *State) {
 	}))
 	for i := range c.Transfers {
 		r := &c.Transfers[i]
-		r.Code, r.Message, r.Sum = model.Code(model.ClipText(string(r.Code), 64)), model.ClipText(r.Message, 256), model.ClipText(r.Sum, 64)
+		r.Code, r.Message, r.Sum = model.Code(model.ClipText(string(r.Code), 64)), model.ClipText(r.Message, 256),
+			model.ClipText(r.Sum, 64)
 	}
 	c.Holds = s.trimHoldings(c)
 	if c.Self != nil {

@@ -31,11 +31,15 @@ func TestTrimmedReportSaysTheSame(t *testing.T) {
 				}
 			}
 			w.repeat(c)
-			c.Instances = append(c.Instances, model.InstanceStatus{ID: "x1", Generation: 7, Observed: pick(w, model.ObservedReady, model.ObservedStopped)})
+			c.Instances = append(c.Instances,
+				model.InstanceStatus{ID: "x1", Generation: 7, Observed: pick(w, model.ObservedReady, model.ObservedStopped)})
 			short := *c
 			short.Trim(&h.first)
-			trimmed += len(c.Instances) + len(c.Transfers) + len(c.Holds) - len(short.Instances) - len(short.Transfers) - len(short.Holds)
-			plain := *c // an agent that says nothing twice: of two statuses of one instance the newest counts, of two reports of a transfer the last
+			trimmed += len(c.Instances) + len(c.Transfers) + len(c.Holds) - len(short.Instances) -
+				len(short.Transfers) - len(short.Holds)
+			// an agent that says nothing twice: of two statuses of one instance the newest counts, of two reports of a transfer
+			// the last
+			plain := *c
 			plain.Instances, plain.Transfers = onlyNewest(c.Instances), onlyLast(c.Transfers)
 			repeated += len(c.Instances) + len(c.Transfers) - len(plain.Instances) - len(plain.Transfers)
 			if got, want := afterReport(t, h.first, &short), afterReport(t, h.first, &plain); !bytes.Equal(got, want) {
@@ -118,14 +122,17 @@ func afterReport(t *rapid.T, s State, c *NodeReport) []byte {
 // What an agent may say of what is not its own, or twice, or at length, is not kept.
 func TestTrimBoundsAReport(t *testing.T) {
 	s := run(t, aloneState(t), 2000, &RestoreMark{})
-	s = inventory(t, s, "n1", []model.InstanceStatus{{ID: "i1", Generation: 5, Observed: model.ObservedReady}}, model.Holding{ID: "lost", Group: aloneGroup})
+	s = inventory(t, s, "n1", []model.InstanceStatus{{ID: "i1", Generation: 5, Observed: model.ObservedReady}},
+		model.Holding{ID: "lost", Group: aloneGroup})
 	long := strings.Repeat("x", 1<<16)
-	c := &NodeReport{ID: "n1", Full: true, Incarnation: s.Incarnation, Transfers: []model.TransferReport{{ID: "t", Message: long}}}
+	c := &NodeReport{ID: "n1", Full: true, Incarnation: s.Incarnation,
+		Transfers: []model.TransferReport{{ID: "t", Message: long}}}
 	for i := range 3000 {
 		id := model.InstanceID(fmt.Sprint("x", i))
 		c.Instances = append(c.Instances,
 			model.InstanceStatus{ID: id, Generation: 1, Observed: model.ObservedStopped, Reason: long[:200]},
-			model.InstanceStatus{ID: "i1", Generation: 6 + uint64(i), Observed: model.ObservedReady, Reason: long[:300], Facts: map[string]string{"fact.a": long[:100], "fact.b": "1"}},
+			model.InstanceStatus{ID: "i1", Generation: 6 + uint64(i), Observed: model.ObservedReady, Reason: long[:300],
+				Facts: map[string]string{"fact.a": long[:100], "fact.b": "1"}},
 		)
 		c.Holds = append(c.Holds, model.Holding{ID: id, Group: aloneGroup, Ports: model.Ports{{Name: long[:200], Number: 1}}})
 	}
@@ -146,7 +153,8 @@ func TestTrimBoundsAReport(t *testing.T) {
 	if size, refusal := GroupSize([]Command{c}); refusal != nil || size > 64<<10 {
 		t.Errorf("the log is to keep %d bytes, %v", size, refusal)
 	}
-	if refusal := (&NodeReport{Instances: make([]model.InstanceStatus, MaxReportItems+1)}).CheckSize(); refusal == nil || refusal.Code != model.CodeTooLarge {
+	if refusal := (&NodeReport{Instances: make([]model.InstanceStatus, MaxReportItems+1)}).CheckSize(); refusal == nil ||
+		refusal.Code != model.CodeTooLarge {
 		t.Errorf("a report of %d instances: %v", MaxReportItems+1, refusal)
 	}
 }

@@ -17,6 +17,7 @@ func (r *Request) Told() *model.Error {
 	if r.Refusal == nil || r.Refusal.Message != "" {
 		return r.Refusal
 	}
-	return model.Refuse(r.Refusal.Code, "request %s was refused at index %d; the text is not kept, as %s makes many requests", r.ID, r.Index, r.Actor).
+	return model.Refuse(r.Refusal.Code,
+		"request %s was refused at index %d; the text is not kept, as %s makes many requests", r.ID, r.Index, r.Actor).
 		WithHint("send it with a new request id to see the reason")
 }

@@ -7,9 +7,11 @@ import (
 )
 
 const (
-	maxRequests        = 100_000           // of all actors in requestMinimum
-	maxRequestsOfActor = 50_000            // of one of them; older requests are kept beside so many young ones, not beside more
-	minRequestsOfActor = 1_000             // an actor may always have so many, however many others have; beyond those the texts of refusals are not kept
+	maxRequests = 100_000 // of all actors in requestMinimum
+	// of one of them; older requests are kept beside so many young ones, not beside more
+	maxRequestsOfActor = 50_000
+	// an actor may always have so many, however many others have; beyond those the texts of refusals are not kept
+	minRequestsOfActor = 1_000
 	requestMinimum     = 10 * model.Minute // no request is forgotten before
 )
 
@@ -23,7 +25,9 @@ func (s *State) replay(e Entry) ([]Result, bool) {
 		return nil, false
 	}
 	if old.Body != e.Body {
-		return refuseAll(e.Groups, model.Refuse(model.CodeRequestConflict, "request id %s was used at index %d with another body", e.Request, old.Index).WithHint("choose a new request id")), true
+		return refuseAll(e.Groups,
+			model.Refuse(model.CodeRequestConflict, "request id %s was used at index %d with another body", e.Request,
+				old.Index).WithHint("choose a new request id")), true
 	}
 	results := refuseAll(e.Groups, old.Told())
 	for i := range results {
@@ -40,9 +44,11 @@ func (s *State) RequestsFull(actor model.Actor) *model.Error {
 	case own < minRequestsOfActor || s.oldRequest() != nil:
 		return nil
 	case own >= maxRequestsOfActor:
-		return model.Refuse(model.CodeBusy, "%s made %d requests in the last %s", actor, own, requestMinimum).WithHint("try again later")
+		return model.Refuse(model.CodeBusy, "%s made %d requests in the last %s", actor, own, requestMinimum).
+			WithHint("try again later")
 	case s.Requests.Len() >= maxRequests:
-		return model.Refuse(model.CodeBusy, "%d requests were made in the last %s", maxRequests, requestMinimum).WithHint("try again later")
+		return model.Refuse(model.CodeBusy, "%d requests were made in the last %s", maxRequests, requestMinimum).
+			WithHint("try again later")
 	}
 	return nil
 }
@@ -73,7 +79,9 @@ func (s *State) kept(refusal *model.Error, actor model.Actor) *model.Error {
 		return &model.Error{Code: refusal.Code}
 	}
 	short := *refusal
-	short.Message, short.Hint = strings.Clone(model.ClipText(refusal.Message, maxRefusal)), strings.Clone(model.ClipText(refusal.Hint, maxRefusal)) // a part of a text keeps all of it
+	// a part of a text keeps all of it
+	short.Message, short.Hint = strings.Clone(model.ClipText(refusal.Message, maxRefusal)),
+		strings.Clone(model.ClipText(refusal.Hint, maxRefusal))
 	return &short
 }
 

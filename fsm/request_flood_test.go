@@ -14,8 +14,10 @@ func (g *glutton) refuse(actor model.Actor, id string) *model.Error {
 	g.t.Helper()
 	name := model.JobName(strings.Repeat("é", 2000))
 	var results []Result
-	g.s, results = g.s.Apply(g.s.Index+1, 1, Entry{Format: model.CurrentFormat, At: g.s.Now, Wall: 1, Actor: actor, Request: model.RequestID(id), Body: strings.Repeat("b", 64),
-		Groups: [][]Command{{&JobScale{Job: name + model.JobName(id), Group: "app", Count: 1}}}})
+	g.s, results = g.s.Apply(g.s.Index+1, 1,
+		Entry{Format: model.CurrentFormat, At: g.s.Now, Wall: 1, Actor: actor, Request: model.RequestID(id),
+			Body:   strings.Repeat("b", 64),
+			Groups: [][]Command{{&JobScale{Job: name + model.JobName(id), Group: "app", Count: 1}}}})
 	if results[0].Refusal == nil {
 		g.t.Fatalf("request %s was accepted", id)
 	}

@@ -79,6 +79,7 @@ func TestRequestsFull(t *testing.T) {
 }
 
 func labelling(at model.Time, id string) Entry {
-	return Entry{Format: model.CurrentFormat, At: at, Wall: 1_700_000_000_000, Actor: "cli:alice", Request: model.RequestID(id), Body: "b",
+	return Entry{Format: model.CurrentFormat, At: at, Wall: 1_700_000_000_000, Actor: "cli:alice",
+		Request: model.RequestID(id), Body: "b",
 		Groups: [][]Command{{&NodeLabel{ID: "n1", Labels: map[string]string{"a": "b"}}}}}
 }

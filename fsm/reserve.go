@@ -63,7 +63,9 @@ func (s *State) roomCameFree(gone *Instance) {
 	}
 	for _, inst := range waiting {
 		next := *inst
-		next.Links.Awaits = slices.DeleteFunc(slices.Clone(inst.Links.Awaits), func(id model.InstanceID) bool { return id == gone.ID })
+		next.Links.Awaits = slices.DeleteFunc(slices.Clone(inst.Links.Awaits), func(id model.InstanceID) bool {
+			return id == gone.ID
+		})
 		if len(next.Links.Awaits) > 0 {
 			s.setInstance(inst, &next)
 			continue
@@ -71,8 +73,11 @@ func (s *State) roomCameFree(gone *Instance) {
 		next.Links.Awaits = nil
 		next.Marks.UnreadySince = s.Now // the time to start begins here
 		s.setInstance(inst, &next)
-		s.entry.later = append(s.entry.later, Event{Type: model.EventDesired, Subject: "instance/" + string(inst.ID), Cause: inst.Cause, Before: "waiting", After: string(model.DesiredRunning),
-			Data: map[string]string{"node": string(inst.Node), "group": string(inst.Group), "reason": "what it waited for has stopped"}})
+		s.entry.later = append(s.entry.later,
+			Event{Type: model.EventDesired, Subject: "instance/" + string(inst.ID), Cause: inst.Cause, Before: "waiting",
+				After: string(model.DesiredRunning),
+				Data: map[string]string{"node": string(inst.Node), "group": string(inst.Group),
+					"reason": "what it waited for has stopped"}})
 	}
 }
 
@@ -97,9 +102,11 @@ func (s *State) endWaiting(inst *Instance, cause model.Cause, reason string) *In
 	freed.Status = status
 	s.setInstance(inst, &freed)
 	data := map[string]string{"node": string(inst.Node), "group": string(inst.Group), "reason": reason}
-	s.emit(Event{Type: model.EventDesired, Subject: "instance/" + string(inst.ID), Cause: cause, Before: string(inst.Desired), After: string(model.DesiredStopped), Data: data})
-	s.emit(Event{Type: model.EventStatus, Subject: "instance/" + string(inst.ID), Before: string(inst.Status.Observed), After: string(model.ObservedStopped),
-		Data: map[string]string{"node": data["node"], "group": data["group"], "reason": status.Reason}})
+	s.emit(Event{Type: model.EventDesired, Subject: "instance/" + string(inst.ID), Cause: cause,
+		Before: string(inst.Desired), After: string(model.DesiredStopped), Data: data})
+	s.emit(Event{Type: model.EventStatus, Subject: "instance/" + string(inst.ID), Before: string(inst.Status.Observed),
+		After: string(model.ObservedStopped),
+		Data:  map[string]string{"node": data["node"], "group": data["group"], "reason": status.Reason}})
 	s.forgetOld(&freed)
 	return &freed
 }
@@ -127,7 +134,8 @@ func (s *State) keepPromises(id model.NodeID) {
 func (s *State) roomWith(n *Node, claims Claims, awaits []model.InstanceID) *model.Error {
 	free := n.FreeBytes() + s.heldBy(awaits)
 	if claims.Resources.MemoryBytes > free {
-		return model.Refuse(model.CodeNoMemory, "node %s has %d MiB left, %d MiB are needed", n.Name, free>>20, claims.Resources.MemoryBytes>>20)
+		return model.Refuse(model.CodeNoMemory, "node %s has %d MiB left, %d MiB are needed", n.Name, free>>20,
+			claims.Resources.MemoryBytes>>20)
 	}
 	for _, p := range claims.Ports {
 		port := p.Number

@@ -22,7 +22,8 @@ func TestRestartInPlaceIsAnEvent(t *testing.T) {
 			told = append(told, e)
 		}
 	}
-	if len(told) != 1 || told[0].Subject != "instance/i1" || told[0].Data["restarts"] != "2" || told[0].Data["exit_code"] != "137" {
+	if len(told) != 1 || told[0].Subject != "instance/i1" || told[0].Data["restarts"] != "2" ||
+		told[0].Data["exit_code"] != "137" {
 		t.Errorf("the events are %+v", told)
 	}
 }

@@ -34,7 +34,10 @@ func TestReturnedInstanceIsNotReplaced(t *testing.T) {
 		t.Fatalf("while it is lost: %v", err)
 	}
 	mustApply(t, m, register("n1"))
-	mustApply(t, m, &NodeReport{ID: "n1", Full: true, Instances: []model.InstanceStatus{{ID: "i1", Generation: 2, Observed: model.ObservedUnready}}})
+	mustApply(t,
+		m,
+		&NodeReport{ID: "n1", Full: true,
+			Instances: []model.InstanceStatus{{ID: "i1", Generation: 2, Observed: model.ObservedUnready}}})
 	if err := try(); !errors.Is(err, &model.Error{Code: model.CodeStale}) {
 		t.Errorf("after it returned: %v, want stale", err)
 	}
@@ -75,9 +78,12 @@ func TestCancelledPreparationIsTold(t *testing.T) {
 	spec.Groups = spec.Groups[:1]
 	spec.Groups[0].Eviction.Order = model.OrderStopFirst
 	spec.Groups[0].Hooks = []model.HookSpec{{Name: model.HookBeforeStop, Exec: []string{"/bin/h"}}}
-	start := run(t, NewState(), 1000, &ClusterInit{ID: "c1", Name: "test", Settings: model.DefaultSettings()}, register("n1"), &NodeReport{ID: "n1", Full: true},
-		&JobSubmit{Spec: spec}, placed("i1", "web/api", 0, "n1", 20000), placed("i2", "web/api", 1, "n1", 20001), observed("n1", "i1", model.ObservedReady), observed("n1", "i2", model.ObservedReady),
-		&DrainStart{ID: "d1", Nodes: []string{"n1"}, Options: model.DrainOptions{Deadline: model.Hour}}, &InstancePrepare{ID: "i1", Cause: model.CauseNodeDraining, By: "d1"})
+	start := run(t, NewState(), 1000, &ClusterInit{ID: "c1", Name: "test", Settings: model.DefaultSettings()},
+		register("n1"), &NodeReport{ID: "n1", Full: true},
+		&JobSubmit{Spec: spec}, placed("i1", "web/api", 0, "n1", 20000), placed("i2", "web/api", 1, "n1", 20001),
+		observed("n1", "i1", model.ObservedReady), observed("n1", "i2", model.ObservedReady),
+		&DrainStart{ID: "d1", Nodes: []string{"n1"}, Options: model.DrainOptions{Deadline: model.Hour}},
+		&InstancePrepare{ID: "i1", Cause: model.CauseNodeDraining, By: "d1"})
 	for name, end := range map[string]Command{
 		"drain cancelled": &DrainCancel{ID: "d1", Uncordon: true},
 		"node uncordoned": &NodeIntent{ID: "n1", Intent: model.IntentActive},

@@ -12,7 +12,8 @@ func TestCleanFacts(t *testing.T) {
 	for i := range 20 {
 		many["fact."+string(rune('a'+i))] = "1"
 	}
-	got := CleanFacts(map[string]string{"leader": "true", "Bad": "1", "": "1", "long": strings.Repeat("x", 65), "lines": "a\nb", "empty": "", "slot.2.drained": "false", strings.Repeat("n", 49): "1"})
+	got := CleanFacts(map[string]string{"leader": "true", "Bad": "1", "": "1", "long": strings.Repeat("x", 65),
+		"lines": "a\nb", "empty": "", "slot.2.drained": "false", strings.Repeat("n", 49): "1"})
 	if diff := cmp.Diff(map[string]string{"leader": "true", "slot.2.drained": "false"}, got); diff != "" {
 		t.Errorf("kept (-want +got):\n%s", diff)
 	}

@@ -29,7 +29,8 @@ func sample(v reflect.Value, name string, key int64) {
 		sample(v.Elem(), name, key)
 	case reflect.Slice:
 		if v.Type() == reflect.TypeFor[model.Ports]() { // a map in its encoding
-			v.Set(reflect.ValueOf(model.Ports{{Name: "a", Number: -1000 * int(key+1)}, {Name: "b", Number: -1000 * int(key)}, {Name: "longer", Number: -1000 * int(key+2)}}))
+			v.Set(reflect.ValueOf(model.Ports{{Name: "a", Number: -1000 * int(key+1)}, {Name: "b", Number: -1000 * int(key)},
+				{Name: "longer", Number: -1000 * int(key+2)}}))
 			return
 		}
 		v.Set(reflect.MakeSlice(v.Type(), 2, 2))
@@ -129,7 +130,8 @@ func sampleCommand(info kindInfo) Command {
 
 // sampleEntry holds one command of each kind, two groups of them.
 func sampleEntry() Entry {
-	e := Entry{Format: model.CurrentFormat, At: 1000, Wall: 1_700_000_000_000, Term: 3, Actor: "cli:alice", Request: "01JREQUEST", Body: "abc", Groups: [][]Command{nil, {}}}
+	e := Entry{Format: model.CurrentFormat, At: 1000, Wall: 1_700_000_000_000, Term: 3, Actor: "cli:alice",
+		Request: "01JREQUEST", Body: "abc", Groups: [][]Command{nil, {}}}
 	e.Groups[0] = []Command{}
 	for _, info := range kinds {
 		e.Groups[0] = append(e.Groups[0], sampleCommand(info))

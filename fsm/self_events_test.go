@@ -80,8 +80,10 @@ func TestTrimBoundsSelfReports(t *testing.T) {
 		n, _ := s.Nodes.Get("n1")
 		c := &NodeReport{ID: "n1", Epoch: n.Agent.Epoch, Self: &model.SelfReport{Gen: 3, Measured: measured}}
 		for i := range 5000 {
-			c.Self.Troubles = append(c.Self.Troubles, model.Trouble{Check: model.SelfDiskFull, Reason: long}, model.Trouble{Check: "odd"})
-			c.Self.Disk = append(c.Self.Disk, model.DiskUse{ID: model.InstanceID(fmt.Sprint("x", i)), UsedBytes: 2, LimitBytes: 1, Dir: long})
+			c.Self.Troubles = append(c.Self.Troubles, model.Trouble{Check: model.SelfDiskFull, Reason: long},
+				model.Trouble{Check: "odd"})
+			c.Self.Disk = append(c.Self.Disk,
+				model.DiskUse{ID: model.InstanceID(fmt.Sprint("x", i)), UsedBytes: 2, LimitBytes: 1, Dir: long})
 		}
 		short := *c
 		short.Trim(&s)
@@ -133,7 +135,8 @@ func TestPresentStateIsToldAfterTheHour(t *testing.T) {
 	differs := func() bool {
 		n, _ := s.Nodes.Get("n1")
 		last := told()
-		return last[model.EventNodeState] != string(n.State()) || last[model.EventNodeChecks] != n.Self.checks() || last[model.EventNodePort] != portCodes(n.Self.Ports)
+		return last[model.EventNodeState] != string(n.State()) || last[model.EventNodeChecks] != n.Self.checks() ||
+			last[model.EventNodePort] != portCodes(n.Self.Ports)
 	}
 	// mute has events left out in another hour; what was told last is not so then, but what was before. It returns the
 	// end of the hour.
@@ -167,7 +170,8 @@ func TestPresentStateIsToldAfterTheHour(t *testing.T) {
 	var words []string
 	for _, e := range s.Events.All() {
 		if e.Key.Index() == s.Index && e.Type != model.EventHold {
-			words = append(words, fmt.Sprintf("%s %s %s>%s untold=%s closed=%s reason=%s", e.Actor, e.Type, e.Before, e.After, e.Data["untold"], e.Data["closed"], e.Data["reason"]))
+			words = append(words, fmt.Sprintf("%s %s %s>%s untold=%s closed=%s reason=%s", e.Actor, e.Type, e.Before, e.After,
+				e.Data["untold"], e.Data["closed"], e.Data["reason"]))
 		}
 	}
 	want := []string{

@@ -7,13 +7,15 @@ func (s *State) publishServices(job *Job, spec *model.JobSpec) {
 	want := map[model.ServiceName]*Service{}
 	for i := range spec.Groups {
 		for _, svc := range spec.Groups[i].Services {
-			want[model.ServiceName(svc.Name)] = &Service{Name: model.ServiceName(svc.Name), Group: model.NewGroupID(job.Name, spec.Groups[i].Name), Port: svc.Port, Expose: svc.Expose, Generation: s.Index}
+			want[model.ServiceName(svc.Name)] = &Service{Name: model.ServiceName(svc.Name),
+				Group: model.NewGroupID(job.Name, spec.Groups[i].Name), Port: svc.Port, Expose: svc.Expose, Generation: s.Index}
 		}
 	}
 	s.dropServices(job.Name, func(name model.ServiceName) bool { return want[name] == nil })
 	for _, name := range sortedKeys(want) {
 		row := want[name]
-		if old, ok := s.Services.Get(row.Name); ok && old.Group == row.Group && old.Port == row.Port && old.Expose == row.Expose {
+		if old, ok := s.Services.Get(row.Name); ok && old.Group == row.Group && old.Port == row.Port &&
+			old.Expose == row.Expose {
 			continue
 		}
 		s.putService(row)

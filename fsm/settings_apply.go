@@ -24,8 +24,10 @@ func (c *FormatRaise) apply(s *State) error {
 		return model.Refuse(model.CodeConflict, "the format is already %d", s.Format)
 	}
 	if old := s.CantRead(c.Format); old != nil {
-		return model.Refuse(model.CodeConflict, "the agent of node %s reads formats up to %d, not %d", old.Name, old.Agent.Reads(), c.Format).
-			WithHint("upgrade the agent; to go on without it: outspan node drain %s, then: outspan node disable %s; if the machine is gone: outspan node confirm-dead %s",
+		return model.Refuse(model.CodeConflict, "the agent of node %s reads formats up to %d, not %d", old.Name,
+			old.Agent.Reads(), c.Format).
+			WithHint("upgrade the agent; to go on without it: outspan node drain %s, then: outspan node disable %s; if the "+
+				"machine is gone: outspan node confirm-dead %s",
 				old.Name, old.Name, old.Name)
 	}
 	if c.Format > model.CurrentFormat { // DecodeEntry stops the server before it comes to this
@@ -50,13 +52,15 @@ func (s *fleet) CantRead(format uint16) *Node {
 
 // HoldsBack reports whether a format can't be raised because of the node's agent.
 func (n *Node) HoldsBack(format uint16) bool {
-	idle := n.Health == model.HealthOffline || n.Intent == model.IntentDisabled && n.Placed.Instances == 0 && !n.Restore.pending()
+	idle := n.Health == model.HealthOffline || n.Intent == model.IntentDisabled &&
+		n.Placed.Instances == 0 && !n.Restore.pending()
 	return !idle && n.Agent.Reads() < format
 }
 
 func (c *SettingsSet) apply(s *State) error {
 	if c.IfIndex != 0 && c.IfIndex != s.SettingsIndex {
-		return model.Refuse(model.CodeConflict, "the settings changed at index %d", s.SettingsIndex).WithHint("read them again and repeat the change")
+		return model.Refuse(model.CodeConflict, "the settings changed at index %d", s.SettingsIndex).
+			WithHint("read them again and repeat the change")
 	}
 	if refusal := c.Settings.Check(); refusal != nil {
 		return refusal
@@ -120,7 +124,8 @@ func (c *HoldSet) apply(s *State) error {
 	before := s.Hold.Active
 	s.Hold = Hold{Active: c.Active, Since: s.Now, SinceWall: s.Wall, Reason: c.Reason}
 	s.touch("settings")
-	s.emit(Event{Type: model.EventHold, Subject: "cluster", Before: fmt.Sprint(before), After: fmt.Sprint(c.Active), Data: map[string]string{"reason": c.Reason}})
+	s.emit(Event{Type: model.EventHold, Subject: "cluster", Before: fmt.Sprint(before), After: fmt.Sprint(c.Active),
+		Data: map[string]string{"reason": c.Reason}})
 	return nil
 }
 

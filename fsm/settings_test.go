@@ -14,14 +14,16 @@ func TestOfflineAfterCallsEveryAgent(t *testing.T) {
 	apply := func(c fsm.Command) {
 		t.Helper()
 		var results []fsm.Result
-		s, results = s.Apply(s.Index+1, 1, fsm.Entry{Format: model.CurrentFormat, Actor: "test", Groups: [][]fsm.Command{{c}}})
+		s, results = s.Apply(s.Index+1,
+			1, fsm.Entry{Format: model.CurrentFormat, Actor: "test", Groups: [][]fsm.Command{{c}}})
 		if results[0].Refusal != nil {
 			t.Fatal(results[0].Refusal)
 		}
 	}
 	for _, name := range []string{"n1", "n2"} {
 		apply(&fsm.NodeRegister{
-			ID: model.NodeID(name), Name: name, Agent: model.AgentInfo{BootID: "b", Incarnation: "i", Address: "127.0.0.1", Key: []byte("k")},
+			ID: model.NodeID(name), Name: name,
+			Agent: model.AgentInfo{BootID: "b", Incarnation: "i", Address: "127.0.0.1", Key: []byte("k")},
 			Shape: model.NodeShape{Capacity: model.Resources{CPU: 1000, MemoryBytes: 1 << 30}, PortMin: 2000, PortMax: 3000},
 		})
 	}
@@ -48,7 +50,8 @@ func TestEventAge(t *testing.T) {
 	apply := func(at model.Time, c fsm.Command) {
 		t.Helper()
 		var results []fsm.Result
-		s, results = s.Apply(s.Index+1, 1, fsm.Entry{Format: model.CurrentFormat, At: at, Actor: "test", Groups: [][]fsm.Command{{c}}})
+		s, results = s.Apply(s.Index+1,
+			1, fsm.Entry{Format: model.CurrentFormat, At: at, Actor: "test", Groups: [][]fsm.Command{{c}}})
 		if results[0].Refusal != nil {
 			t.Fatal(results[0].Refusal)
 		}
@@ -70,7 +73,10 @@ func TestEventAge(t *testing.T) {
 		t.Errorf("event %s is older than event_age and still kept", key)
 	}
 	settings.EventAge = model.Second
-	_, results := s.Apply(s.Index+1, 1, fsm.Entry{Format: model.CurrentFormat, Actor: "test", Groups: [][]fsm.Command{{&fsm.SettingsSet{Settings: settings}}}})
+	_, results := s.Apply(s.Index+1,
+		1,
+		fsm.Entry{Format: model.CurrentFormat, Actor: "test",
+			Groups: [][]fsm.Command{{&fsm.SettingsSet{Settings: settings}}}})
 	if results[0].Refusal == nil || results[0].Refusal.Code != model.CodeInvalid {
 		t.Errorf("event_age = 1s: %v, want a refusal", results[0].Refusal)
 	}
@@ -83,7 +89,8 @@ func TestFormatWaitsForAgents(t *testing.T) {
 	apply := func(c fsm.Command) *model.Error {
 		t.Helper()
 		var results []fsm.Result
-		s, results = s.Apply(s.Index+1, 1, fsm.Entry{Format: model.CurrentFormat, Actor: "test", Groups: [][]fsm.Command{{c}}})
+		s, results = s.Apply(s.Index+1,
+			1, fsm.Entry{Format: model.CurrentFormat, Actor: "test", Groups: [][]fsm.Command{{c}}})
 		return results[0].Refusal
 	}
 	agent := model.AgentInfo{BootID: "b", Incarnation: "i", Address: "127.0.0.1", Key: []byte("k")}
@@ -97,16 +104,19 @@ func TestFormatWaitsForAgents(t *testing.T) {
 	if register("new", next) != nil || register("old", 0) != nil {
 		t.Fatal("an agent was refused")
 	}
-	if refusal := apply(&fsm.FormatRaise{Format: next}); refusal == nil || refusal.Code != model.CodeConflict || s.CantRead(next).Name != "old" {
+	if refusal := apply(&fsm.FormatRaise{Format: next}); refusal == nil || refusal.Code != model.CodeConflict ||
+		s.CantRead(next).Name != "old" {
 		t.Errorf("with an old agent: %v", refusal)
 	}
 	// A person who can't upgrade it goes on without it, and can't take it back before it is upgraded.
 	without := s
-	if refusal := apply(&fsm.NodeIntent{ID: "old", Intent: model.IntentDisabled}); refusal != nil || s.CantRead(next) != nil {
+	if refusal := apply(&fsm.NodeIntent{ID: "old", Intent: model.IntentDisabled}); refusal != nil ||
+		s.CantRead(next) != nil {
 		t.Errorf("with the old agent's node disabled: %v, %v", refusal, s.CantRead(next))
 	}
 	s.Format = next
-	if refusal := apply(&fsm.NodeIntent{ID: "old", Intent: model.IntentActive}); refusal == nil || refusal.Code != model.CodeNeedsFormat {
+	if refusal := apply(&fsm.NodeIntent{ID: "old", Intent: model.IntentActive}); refusal == nil ||
+		refusal.Code != model.CodeNeedsFormat {
 		t.Errorf("enabled again: %v", refusal)
 	}
 	s = without

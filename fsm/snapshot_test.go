@@ -48,9 +48,11 @@ func dump(s State) map[string]any {
 		onNode[id] = fmt.Sprint(*h)
 	}
 	return map[string]any{
-		"meta": s.meta(), "nodes": rowsOf(s.Nodes), "jobs": rowsOf(s.Jobs), "versions": rowsOf(s.Versions), "groups": rowsOf(s.Groups),
-		"instances": rowsOf(s.Instances), "drains": rowsOf(s.Drains), "deployments": rowsOf(s.Deployments), "services": rowsOf(s.Services),
-		"volumes": rowsOf(s.Volumes), "events": rowsOf(s.Events.rows), "requests": rowsOf(s.Requests),
+		"meta": s.meta(), "nodes": rowsOf(s.Nodes), "jobs": rowsOf(s.Jobs), "versions": rowsOf(s.Versions),
+		"groups":    rowsOf(s.Groups),
+		"instances": rowsOf(s.Instances), "drains": rowsOf(s.Drains), "deployments": rowsOf(s.Deployments),
+		"services": rowsOf(s.Services),
+		"volumes":  rowsOf(s.Volumes), "events": rowsOf(s.Events.rows), "requests": rowsOf(s.Requests),
 		"nodeNames": rowsOf(s.nodeNames), "onNode": onNode, "inGroup": rowsOf(s.inGroup),
 		"requestLog": rowsOf(s.requestLog), "requestsOf": rowsOf(s.requestsOf),
 	}
@@ -88,7 +90,8 @@ func TestInspectSnapshot(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := SnapshotInfo{
-		Format: 1, Index: s.Index, Term: s.LogTerm, ClusterID: s.Cluster.ID, ClusterName: s.Cluster.Name, Incarnation: s.Incarnation, Wall: s.Wall,
+		Format: 1, Index: s.Index, Term: s.LogTerm, ClusterID: s.Cluster.ID, ClusterName: s.Cluster.Name,
+		Incarnation: s.Incarnation, Wall: s.Wall,
 		Bytes: int64(len(data)), Digest: Digest(s),
 	}
 	for _, r := range rowTables {
@@ -163,15 +166,18 @@ func TestReadSnapshotRefuses(t *testing.T) {
 		{"nothing", nil, model.CodeInvalid, "too early"},
 		{"garbage", []byte("this is a text file, and a rather long one"), model.CodeInvalid, "no outspan snapshot"},
 		{"a newer format", append(prelude(9), "whatever"...), model.CodeNeedsFormat, "the snapshot needs format 9"},
-		{"a format whose bits flipped", append(prelude(1)[:len(snapshotMagic)+1], 9, 0, 0, 0, 0), model.CodeInvalid, "head does not match"},
+		{"a format whose bits flipped", append(prelude(1)[:len(snapshotMagic)+1], 9, 0, 0, 0, 0),
+			model.CodeInvalid, "head does not match"},
 		{"nothing behind its head", prelude(1), model.CodeInvalid, "too early"},
 		{"two formats", snap(meta(2), trailer), model.CodeInvalid, "format 1 and format 2"},
 		{"no scalars", snap(node("a")), model.CodeInvalid, "begins with table 2"},
 		{"an unknown table", snap(meta(1), frame(77, raw(t, map[int]any{}))), model.CodeInvalid, "table 77"},
-		{"tables out of order", snap(meta(1), frame(3, raw(t, map[int]any{1: "j"})), node("a")), model.CodeInvalid, "table 2"},
+		{"tables out of order", snap(meta(1), frame(3, raw(t, map[int]any{1: "j"})), node("a")),
+			model.CodeInvalid, "table 2"},
 		{"rows out of order", snap(meta(1), node("b"), node("a")), model.CodeInvalid, "out of order at a"},
 		{"a row twice", snap(meta(1), node("a"), node("a")), model.CodeInvalid, "out of order at a"},
-		{"a row with an unknown field", snap(meta(1), frame(2, raw(t, map[int]any{1: "a", 99: 1}))), model.CodeNeedsFormat, "field"},
+		{"a row with an unknown field", snap(meta(1), frame(2, raw(t, map[int]any{1: "a", 99: 1}))),
+			model.CodeNeedsFormat, "field"},
 		{"a row that is no map", snap(meta(1), frame(2, raw(t, nil))), model.CodeInvalid, "no map"},
 		{"a row of nothing", snap(meta(1), frame(2, nil)), model.CodeInvalid, "no map"},
 		{"a huge row", snap(meta(1), []byte{2, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0}), model.CodeInvalid, "at most"},
@@ -185,7 +191,8 @@ func TestReadSnapshotRefuses(t *testing.T) {
 		{"a part of nothing", join(prelude(1), make([]byte, partHead)), model.CodeInvalid, "part of 0 bytes"},
 		{"a huge part", join(prelude(1), bytes.Repeat([]byte{0xff}, 20)), model.CodeInvalid, "at most"},
 		{"what is not packed", join(prelude(1), part(bytes.Repeat([]byte{0xff}, 20))), model.CodeInvalid, "unpacked"},
-		{"half of what is packed", join(prelude(1), part(good[preludeSize+partHead:len(good)/2])), model.CodeInvalid, "too early"},
+		{"half of what is packed", join(prelude(1), part(good[preludeSize+partHead:len(good)/2])),
+			model.CodeInvalid, "too early"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -20,7 +20,8 @@ func TestStartTimeoutIsNoVoluntaryStop(t *testing.T) {
 	if _, refusal := attempt(s, end-1, stop); !errors.Is(refusal, &model.Error{Code: model.CodeBudgetMinReady}) {
 		t.Errorf("before its time is over: %v", refusal)
 	}
-	if _, refusal := attempt(s, end, &InstanceStop{ID: "i2", Cause: model.CauseRollout}); !errors.Is(refusal, &model.Error{Code: model.CodeBudgetMinReady}) {
+	if _, refusal := attempt(s, end, &InstanceStop{ID: "i2", Cause: model.CauseRollout}); !errors.Is(refusal,
+		&model.Error{Code: model.CodeBudgetMinReady}) {
 		t.Errorf("for another cause: %v", refusal)
 	}
 	run(t, s, end, stop)

@@ -77,9 +77,12 @@ func TestPurgeEndsWithTheLastInstance(t *testing.T) {
 // TestLeaves: a migration takes the instance away as long as it goes on; a restore does so from the moment it
 // stops it.
 func TestLeaves(t *testing.T) {
-	running := []model.TransferPhase{model.TransferStopping, model.TransferCopying, model.TransferVerifying, model.TransferAttaching}
-	all := append([]model.TransferPhase{model.TransferQueued, model.TransferRunning, model.TransferSucceeded, model.TransferFailed}, running...)
-	for _, kind := range []model.TransferKind{model.TransferMigrate, model.TransferAttach, model.TransferRestore, model.TransferBackup} {
+	running := []model.TransferPhase{model.TransferStopping, model.TransferCopying, model.TransferVerifying,
+		model.TransferAttaching}
+	all := append([]model.TransferPhase{model.TransferQueued, model.TransferRunning, model.TransferSucceeded,
+		model.TransferFailed}, running...)
+	for _, kind := range []model.TransferKind{model.TransferMigrate, model.TransferAttach,
+		model.TransferRestore, model.TransferBackup} {
 		for _, phase := range all {
 			for _, attach := range []bool{false, true} {
 				for _, to := range []model.NodeID{"n1", "n2"} {

@@ -17,7 +17,9 @@ func TestAgentsAreWokenByWhatConcernsThem(t *testing.T) {
 	}{
 		{"a label", func(*Node) Command { return &NodeLabel{ID: "n1", Labels: map[string]string{"rack": "r1"}} }, false},
 		{"cordoned", func(*Node) Command { return &NodeIntent{ID: "n1", Intent: model.IntentCordoned} }, false},
-		{"a report without news", func(n *Node) Command { return &NodeReport{ID: "n1", Epoch: n.Agent.Epoch, Full: true} }, false},
+		{"a report without news", func(n *Node) Command {
+			return &NodeReport{ID: "n1", Epoch: n.Agent.Epoch, Full: true}
+		}, false},
 		{"another node", func(*Node) Command { return &NodeIntent{ID: "n2", Intent: model.IntentCordoned} }, false},
 		{"settings", func(*Node) Command {
 			s := model.DefaultSettings()

@@ -10,15 +10,16 @@ func (t *Transfer) Actor() string { return "transfer " + string(t.ID) + " (" + s
 // Transfer is work on the local volumes of one slot, which always stay together. It is the vocabulary of an operator's
 // request, its course and what it left on disks, so it has more fields than other structs.
 type Transfer struct {
-	ID      model.TransferID   `cbor:"1,keyasint"`
-	Kind    model.TransferKind `cbor:"2,keyasint"`
-	Group   model.GroupID      `cbor:"3,keyasint"`
-	Slot    int                `cbor:"4,keyasint"`
-	Names   []string           `cbor:"5,keyasint"`           // of the volumes; the first is the one that was asked for
-	From    model.NodeID       `cbor:"6,keyasint,omitempty"` // where the volumes are; of a restore: where the ones that it replaces are
-	To      model.NodeID       `cbor:"7,keyasint,omitempty"` // empty for a backup
-	Backup  model.BackupID     `cbor:"8,keyasint,omitempty"` // that is restored
-	Options TransferOptions    `cbor:"9,keyasint"`
+	ID    model.TransferID   `cbor:"1,keyasint"`
+	Kind  model.TransferKind `cbor:"2,keyasint"`
+	Group model.GroupID      `cbor:"3,keyasint"`
+	Slot  int                `cbor:"4,keyasint"`
+	Names []string           `cbor:"5,keyasint"` // of the volumes; the first is the one that was asked for
+	// where the volumes are; of a restore: where the ones that it replaces are
+	From    model.NodeID    `cbor:"6,keyasint,omitempty"`
+	To      model.NodeID    `cbor:"7,keyasint,omitempty"` // empty for a backup
+	Backup  model.BackupID  `cbor:"8,keyasint,omitempty"` // that is restored
+	Options TransferOptions `cbor:"9,keyasint"`
 
 	Phase   model.TransferPhase `cbor:"10,keyasint"`
 	Source  TransferSide        `cbor:"11,keyasint"` // the agent of From
@@ -26,9 +27,12 @@ type Transfer struct {
 	Failure TransferFailure     `cbor:"13,keyasint"`
 	Left    TransferLeft        `cbor:"14,keyasint"`
 	Marks   TransferMarks       `cbor:"15,keyasint"`
-	Token   string              `cbor:"16,keyasint" debug:"secret"` // what the target shows to the source; useless without an agent's certificate
-	Epochs  []uint64            `cbor:"17,keyasint,omitempty"`      // once attached: of the copies that were replaced, in the order of Names
-	Found   []uint64            `cbor:"18,keyasint,omitempty"`      // attach of data found on To: its epochs, in the order of Names
+	// what the target shows to the source; useless without an agent's certificate
+	Token string `cbor:"16,keyasint" debug:"secret"`
+	// once attached: of the copies that were replaced, in the order of Names
+	Epochs []uint64 `cbor:"17,keyasint,omitempty"`
+	// attach of data found on To: its epochs, in the order of Names
+	Found []uint64 `cbor:"18,keyasint,omitempty"`
 }
 
 // TransferOptions are the choices made when a transfer was asked for.
@@ -112,7 +116,9 @@ func (t *Transfer) Holds() bool {
 
 // Leaves reports whether the transfer takes the instance of its slot away from From.
 func (t *Transfer) Leaves() bool {
-	return !t.Phase.Ended() && t.From != t.To && (t.Kind == model.TransferMigrate || t.Kind == model.TransferAttach || t.Kind == model.TransferRestore && t.Options.Attach && t.Phase != model.TransferQueued && t.Phase != model.TransferRunning)
+	return !t.Phase.Ended() && t.From != t.To &&
+		(t.Kind == model.TransferMigrate || t.Kind == model.TransferAttach || t.Kind == model.TransferRestore &&
+			t.Options.Attach && t.Phase != model.TransferQueued && t.Phase != model.TransferRunning)
 }
 
 // Worker is what the agent that does the work said.

@@ -58,7 +58,8 @@ func (s *State) slotHeld(spec *model.GroupSpec, group model.GroupID, slot int) *
 		return nil
 	}
 	if t, ok := s.TransferOf(group, slot); ok && t.Holds() {
-		return model.Refuse(model.CodeVolumeInUse, "the volumes of slot %d of %s are in transfer %s, which is %s", slot, group, t.ID, t.Phase)
+		return model.Refuse(model.CodeVolumeInUse, "the volumes of slot %d of %s are in transfer %s, which is %s",
+			slot, group, t.ID, t.Phase)
 	}
 	return nil
 }
@@ -118,7 +119,8 @@ func (s *State) planVolume(t *Transfer, id model.VolumeID) *model.Error {
 		return model.Refuse(model.CodeNotFound, "there is no volume %q", id).WithHint("list them with: outspan volume ls")
 	}
 	if v.Copy != "" || v.Kind != model.VolumeLocal {
-		return model.Refuse(model.CodeConflict, "volume %s is not a local volume in use", id).WithHint("a restored one is put in its place with: outspan volume attach %s", id)
+		return model.Refuse(model.CodeConflict, "volume %s is not a local volume in use", id).
+			WithHint("a restored one is put in its place with: outspan volume attach %s", id)
 	}
 	t.Group, t.Slot, t.From = v.Group, v.Slot, v.Home
 	t.Names = s.namesOf(v)
@@ -126,17 +128,20 @@ func (s *State) planVolume(t *Transfer, id model.VolumeID) *model.Error {
 		return refusal
 	}
 	if policy, ok := s.Policy(t.Group); ok {
-		if refusal := s.SlotUnsettled(policy, t.Group, t.Slot); refusal != nil { // what the state has of the volume may be old
+		// what the state has of the volume may be old
+		if refusal := s.SlotUnsettled(policy, t.Group, t.Slot); refusal != nil {
 			return refusal
 		}
 	}
 	home, there := s.Nodes.Get(v.Home)
 	if !there {
-		return model.Refuse(model.CodeConflict, "volume %s is lost: no node has its data", id).WithHint("restore a backup: outspan volume restore BACKUP --node NODE --attach")
+		return model.Refuse(model.CodeConflict, "volume %s is lost: no node has its data", id).
+			WithHint("restore a backup: outspan volume restore BACKUP --node NODE --attach")
 	}
 	if home.Health == model.HealthOffline {
 		return model.Refuse(model.CodeVolumeOffline, "the home of volume %s, node %s, is offline", id, home.Name).
-			WithHint("bring the node back, or restore a backup on another node: outspan volume restore BACKUP --node NODE --attach")
+			WithHint(
+				"bring the node back, or restore a backup on another node: outspan volume restore BACKUP --node NODE --attach")
 	}
 	if t.Kind == model.TransferBackup {
 		t.To = ""
@@ -161,17 +166,20 @@ func (s *moves) namesOf(first *Volume) []string {
 
 func (s *State) mayBackup(n *Node) *model.Error {
 	if n.Shape.Attributes[model.AttributeBackup] == "" {
-		return model.Refuse(model.CodeNodeNotEligible, "node %s has no backup directory", n.Name).WithHint("set backup_dir in the agent block of its file")
+		return model.Refuse(model.CodeNodeNotEligible, "node %s has no backup directory", n.Name).
+			WithHint("set backup_dir in the agent block of its file")
 	}
 	if s.Backups.Len() >= keptBackups {
-		return model.Refuse(model.CodeBusy, "%d backups are on record", keptBackups).WithHint("forget old ones with: outspan volume forget BACKUP")
+		return model.Refuse(model.CodeBusy, "%d backups are on record", keptBackups).
+			WithHint("forget old ones with: outspan volume forget BACKUP")
 	}
 	return nil
 }
 
 func (s *State) unbound(t *Transfer) *model.Error {
 	if other, ok := s.TransferOf(t.Group, t.Slot); ok {
-		return model.Refuse(model.CodeVolumeInUse, "transfer %s works on the volumes of slot %d of %s already", other.ID, t.Slot, t.Group).
+		return model.Refuse(model.CodeVolumeInUse, "transfer %s works on the volumes of slot %d of %s already",
+			other.ID, t.Slot, t.Group).
 			WithHint("wait for it, or give it up: outspan volume cancel %s", other.ID)
 	}
 	return nil
@@ -181,7 +189,8 @@ func (s *State) unbound(t *Transfer) *model.Error {
 func (s *State) planRestore(t *Transfer, c *TransferStart) *model.Error {
 	b, ok := s.Backups.Get(c.Backup)
 	if !ok {
-		return model.Refuse(model.CodeNotFound, "there is no backup %q", c.Backup).WithHint("list them with: outspan volume backups")
+		return model.Refuse(model.CodeNotFound, "there is no backup %q", c.Backup).
+			WithHint("list them with: outspan volume backups")
 	}
 	t.Backup, t.Group, t.Slot, t.Names = b.ID, b.Group, b.Slot, slices.Clone(b.Names)
 	if c.Volume != "" {
@@ -190,14 +199,16 @@ func (s *State) planRestore(t *Transfer, c *TransferStart) *model.Error {
 		}
 	}
 	if !s.Groups.Has(t.Group) {
-		return model.Refuse(model.CodeNotFound, "there is no group %s any more", t.Group).WithHint("run its job first, or name another volume with --volume")
+		return model.Refuse(model.CodeNotFound, "there is no group %s any more", t.Group).
+			WithHint("run its job first, or name another volume with --volume")
 	}
 	n, ok := s.Nodes.Get(t.To)
 	if !ok {
 		return model.Refuse(model.CodeNotFound, "there is no node %s", t.To)
 	}
 	if n.Shape.Attributes[model.AttributeBackup] == "" {
-		return model.Refuse(model.CodeNodeNotEligible, "node %s has no backup directory", n.Name).WithHint("set backup_dir in the agent block of its file; the archive must be in it")
+		return model.Refuse(model.CodeNodeNotEligible, "node %s has no backup directory", n.Name).
+			WithHint("set backup_dir in the agent block of its file; the archive must be in it")
 	}
 	if !t.Options.Attach {
 		return s.Eligible(n)
@@ -212,7 +223,8 @@ func (t *Transfer) restoreAs(id model.VolumeID) *model.Error {
 		return refusal
 	}
 	if !slices.Contains(t.Names, name) {
-		return model.Refuse(model.CodeConflict, "backup %s has no volume %q; it has %s", t.Backup, name, strings.Join(t.Names, ", "))
+		return model.Refuse(model.CodeConflict, "backup %s has no volume %q; it has %s", t.Backup, name,
+			strings.Join(t.Names, ", "))
 	}
 	t.Group, t.Slot = group, slot
 	return nil
@@ -225,7 +237,9 @@ func (s *State) planReplace(t *Transfer) *model.Error {
 	}
 	policy, ok := s.Policy(t.Group)
 	for _, name := range t.Names {
-		if !ok || !slices.ContainsFunc(policy.Volumes, func(v model.VolumeSpec) bool { return v.Name == name && v.Kind == model.VolumeLocal }) {
+		if !ok || !slices.ContainsFunc(policy.Volumes, func(v model.VolumeSpec) bool {
+			return v.Name == name && v.Kind == model.VolumeLocal
+		}) {
 			return model.Refuse(model.CodeConflict, "%s has no local volume %q", t.Group, name)
 		}
 	}
@@ -237,7 +251,8 @@ func (s *State) planReplace(t *Transfer) *model.Error {
 	}
 	if inst, busy := s.slotBusy(t.Group, t.Slot); busy && inst.Status.Observed == model.ObservedLost {
 		n, _ := s.Nodes.Get(inst.Node)
-		return model.Refuse(model.CodeVolumeInUse, "instance %s is on the offline node %s and not known to have stopped", inst.ID, n.Name).
+		return model.Refuse(model.CodeVolumeInUse, "instance %s is on the offline node %s and not known to have stopped",
+			inst.ID, n.Name).
 			WithHint("if the machine is gone: outspan node confirm-dead %s", n.Name)
 	}
 	return s.mayMoveTo(t)
@@ -247,7 +262,8 @@ func (s *State) planReplace(t *Transfer) *model.Error {
 func (s *State) coversSlot(t *Transfer) *model.Error {
 	for _, v := range s.slotVolumes(t.Group, t.Slot) {
 		if v.Home != "" && v.Home != t.To && !slices.Contains(t.Names, v.Name) {
-			return model.Refuse(model.CodeConflict, "slot %d of %s also has the volume %s on node %s, which the copy lacks", t.Slot, t.Group, v.Name, v.Home)
+			return model.Refuse(model.CodeConflict, "slot %d of %s also has the volume %s on node %s, which the copy lacks",
+				t.Slot, t.Group, v.Name, v.Home)
 		}
 	}
 	return nil
@@ -299,11 +315,13 @@ func (s *State) mayMoveTo(t *Transfer) *model.Error {
 	g, ok := s.Groups.Get(t.Group)
 	policy, known := s.Policy(t.Group)
 	if !ok || !known || g.Role == model.RoleSystem {
-		return model.Refuse(model.CodeConflict, "volumes of %s can't move: it has one instance on each node, or is gone", t.Group)
+		return model.Refuse(model.CodeConflict,
+			"volumes of %s can't move: it has one instance on each node, or is gone", t.Group)
 	}
 	for i := range policy.Constraints {
 		if !n.Meets(&policy.Constraints[i]) {
-			return model.Refuse(model.CodeConstraint, "node %s does not meet the constraint on %s", n.Name, policy.Constraints[i].Attribute)
+			return model.Refuse(model.CodeConstraint, "node %s does not meet the constraint on %s", n.Name,
+				policy.Constraints[i].Attribute)
 		}
 	}
 	if t.Slot >= g.Count || t.From == t.To {
@@ -339,8 +357,10 @@ func (s *State) setTransfer(before, after *Transfer) {
 	if was == string(after.Phase) {
 		return
 	}
-	s.emit(Event{Type: model.EventVolume, Subject: "volume/" + string(after.Volume()), Before: was, After: string(after.Phase), Data: map[string]string{
-		"transfer": string(after.ID), "kind": string(after.Kind), "from": string(after.From), "to": string(after.To), "code": string(after.Failure.Code), "reason": after.Failure.Message}})
+	s.emit(Event{Type: model.EventVolume, Subject: "volume/" + string(after.Volume()), Before: was,
+		After: string(after.Phase), Data: map[string]string{
+			"transfer": string(after.ID), "kind": string(after.Kind), "from": string(after.From), "to": string(after.To),
+			"code": string(after.Failure.Code), "reason": after.Failure.Message}})
 }
 
 // callAgent has the agent of a node read its assignments again.

@@ -14,14 +14,17 @@ func (s *State) planFound(t *Transfer, c *TransferStart) *model.Error {
 		return refusal
 	}
 	if len(c.Found) > maxHoldingParts {
-		return model.Refuse(model.CodeInvalid, "%d volumes are more than the %d that a slot can have", len(c.Found), maxHoldingParts)
+		return model.Refuse(model.CodeInvalid, "%d volumes are more than the %d that a slot can have",
+			len(c.Found), maxHoldingParts)
 	}
 	t.Group, t.Slot = group, slot
 	found := slices.Clone(c.Found)
-	slices.SortFunc(found, func(a, b model.VolumeEpoch) int { return count(b.Name == name) - count(a.Name == name) }) // the first is the one that was asked for
+	// the first is the one that was asked for
+	slices.SortFunc(found, func(a, b model.VolumeEpoch) int { return count(b.Name == name) - count(a.Name == name) })
 	for _, v := range found {
 		if !model.ValidName(v.Name) || v.Epoch == 0 || slices.Contains(t.Names, v.Name) {
-			return model.Refuse(model.CodeInvalid, "volume %q with epoch %d can't be attached to slot %d of %s", v.Name, v.Epoch, slot, group)
+			return model.Refuse(model.CodeInvalid, "volume %q with epoch %d can't be attached to slot %d of %s",
+				v.Name, v.Epoch, slot, group)
 		}
 		t.Names, t.Found = append(t.Names, v.Name), append(t.Found, v.Epoch)
 	}
@@ -60,7 +63,8 @@ func (s *State) foundElsewhere(t *Transfer) *model.Error {
 		}
 	}
 	if by, ok := s.KeptBy(t.Group, t.Slot, t.To, model.VolumeEpoch{Name: t.Names[0], Epoch: t.Found[0]}); ok {
-		return model.Refuse(model.CodeConflict, "the data of epoch %d is the old copy that transfer %s left", t.Found[0], by.ID).
+		return model.Refuse(model.CodeConflict, "the data of epoch %d is the old copy that transfer %s left",
+			t.Found[0], by.ID).
 			WithHint("to put it to use: outspan volume attach %s@%s", t.Volume(), by.ID)
 	}
 	return nil

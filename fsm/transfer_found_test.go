@@ -12,7 +12,8 @@ import (
 func foundState(t *testing.T) (State, *Volume) {
 	t.Helper()
 	spec := webSpec()
-	spec.Groups[0].Count, spec.Groups[0].Volumes = 1, []model.VolumeSpec{{Name: "rows", Kind: model.VolumeLocal, Path: "/rows"}}
+	spec.Groups[0].Count, spec.Groups[0].Volumes = 1,
+		[]model.VolumeSpec{{Name: "rows", Kind: model.VolumeLocal, Path: "/rows"}}
 	s := leaseState(t, spec, 6*model.Second)
 	s = run(t, s, 1000, register("n2"), &NodeReport{ID: "n2", Full: true})
 	v, ok := s.Volumes.Get(model.NewVolumeID(aloneGroup, 0, "rows"))
@@ -38,9 +39,11 @@ func TestAttachFoundData(t *testing.T) {
 	refused(model.TransferStopping, model.CodeStale)
 	s = run(t, s, 2000, &TransferStep{ID: "t1", Phase: model.TransferRunning})
 	refused(model.TransferStopping, model.CodeStale) // its agent has not seen it
-	s = run(t, s, 2000, &NodeReport{ID: "n2", Transfers: []model.TransferReport{{ID: "t1", State: model.SideVerified}}}, &TransferStep{ID: "t1", Phase: model.TransferStopping})
+	s = run(t, s, 2000, &NodeReport{ID: "n2", Transfers: []model.TransferReport{{ID: "t1", State: model.SideVerified}}},
+		&TransferStep{ID: "t1", Phase: model.TransferStopping})
 	refused(model.TransferAttaching, model.CodeVolumeInUse)
-	s = run(t, s, 2000, &InstanceStop{ID: "i1", Cause: model.CauseUser, Bypass: true}, &NodeReport{ID: "n1", Instances: []model.InstanceStatus{{ID: "i1", Generation: 99, Observed: model.ObservedStopped}}},
+	s = run(t, s, 2000, &InstanceStop{ID: "i1", Cause: model.CauseUser, Bypass: true},
+		&NodeReport{ID: "n1", Instances: []model.InstanceStatus{{ID: "i1", Generation: 99, Observed: model.ObservedStopped}}},
 		&TransferStep{ID: "t1", Phase: model.TransferAttaching})
 	now, _ := s.Volumes.Get(v.ID)
 	if now.Home != "n2" || now.Made <= v.Made || !now.Held {
@@ -58,8 +61,11 @@ func TestAttachFoundData(t *testing.T) {
 // An agent that does not have the data ends the attachment before anything is stopped.
 func TestAttachFoundDataThatIsMissing(t *testing.T) {
 	s, v := foundState(t)
-	s = run(t, s, 2000, attachFound(v, "n2", model.VolumeEpoch{Name: "rows", Epoch: 7}), &TransferStep{ID: "t1", Phase: model.TransferRunning},
-		&NodeReport{ID: "n2", Transfers: []model.TransferReport{{ID: "t1", State: model.SideFailed, Code: model.CodeNotFound, Message: "there is no data"}}})
+	s = run(t, s, 2000, attachFound(v, "n2", model.VolumeEpoch{Name: "rows", Epoch: 7}),
+		&TransferStep{ID: "t1", Phase: model.TransferRunning},
+		&NodeReport{ID: "n2",
+			Transfers: []model.TransferReport{
+				{ID: "t1", State: model.SideFailed, Code: model.CodeNotFound, Message: "there is no data"}}})
 	now, _ := s.Volumes.Get(v.ID)
 	if inst, _ := s.Instances.Get("i1"); !inst.Wanted() || now.Home != "n1" || now.Made != v.Made || now.Transfer != "" {
 		t.Errorf("the instance is %+v, the volume %+v", inst, now)
@@ -73,20 +79,36 @@ func TestAttachFoundRefusals(t *testing.T) {
 		start *TransferStart
 		code  model.Code
 	}{
-		"in use":                                 {s, attachFound(v, "n1", model.VolumeEpoch{Name: "rows", Epoch: v.Made}), model.CodeConflict},
-		"no epoch":                               {s, attachFound(v, "n2", model.VolumeEpoch{Name: "rows", Epoch: 0}), model.CodeInvalid},
-		"twice":                                  {s, attachFound(v, "n2", model.VolumeEpoch{Name: "rows", Epoch: 7}, model.VolumeEpoch{Name: "rows", Epoch: 8}), model.CodeInvalid},
-		"too many":                               {s, attachFound(v, "n2", make([]model.VolumeEpoch, maxHoldingParts+1)...), model.CodeInvalid},
-		"no name":                                {s, attachFound(v, "n2", model.VolumeEpoch{Name: "../rows", Epoch: 7}), model.CodeInvalid},
-		"another volume":                         {s, attachFound(v, "n2", model.VolumeEpoch{Name: "logs", Epoch: 7}), model.CodeInvalid},
-		"no volume":                              {s, attachFound(&Volume{ID: "web"}, "n2", model.VolumeEpoch{Name: "rows", Epoch: 7}), model.CodeInvalid},
-		"a prefix":                               {s, attachFound(&Volume{ID: "web/a/0/rows"}, "n2", model.VolumeEpoch{Name: "rows", Epoch: 7}), model.CodeNotFound},
-		"no node":                                {s, attachFound(v, "n9", model.VolumeEpoch{Name: "rows", Epoch: 7}), model.CodeNotFound},
-		"not in the group":                       {s, attachFound(&Volume{ID: "web/api/0/logs"}, "n2", model.VolumeEpoch{Name: "logs", Epoch: 7}), model.CodeConflict},
-		"another in a slot":                      {s, attachFound(v, "n2", model.VolumeEpoch{Name: "rows", Epoch: 7}, model.VolumeEpoch{Name: "logs", Epoch: 7}), model.CodeConflict},
-		"not confirmed":                          {run(t, s, 2000, &RestoreMark{}), attachFound(v, "n2", model.VolumeEpoch{Name: "rows", Epoch: 7}), model.CodeRestoreUnconfirmed},
-		"a move before a restore is confirmed":   {run(t, s, 2000, &RestoreMark{}), &TransferStart{ID: "t1", Work: model.TransferMigrate, Volume: v.ID, To: "n2"}, model.CodeRestoreUnconfirmed},
-		"a backup before a restore is confirmed": {run(t, s, 2000, &RestoreMark{}), &TransferStart{ID: "t1", Work: model.TransferBackup, Volume: v.ID, To: "n2"}, model.CodeRestoreUnconfirmed},
+		"in use": {s, attachFound(v, "n1", model.VolumeEpoch{Name: "rows", Epoch: v.Made}),
+			model.CodeConflict},
+		"no epoch": {s, attachFound(v, "n2", model.VolumeEpoch{Name: "rows", Epoch: 0}),
+			model.CodeInvalid},
+		"twice": {s,
+			attachFound(v, "n2", model.VolumeEpoch{Name: "rows", Epoch: 7}, model.VolumeEpoch{Name: "rows", Epoch: 8}),
+			model.CodeInvalid},
+		"too many": {s, attachFound(v, "n2", make([]model.VolumeEpoch, maxHoldingParts+1)...),
+			model.CodeInvalid},
+		"no name": {s, attachFound(v, "n2", model.VolumeEpoch{Name: "../rows", Epoch: 7}),
+			model.CodeInvalid},
+		"another volume": {s, attachFound(v, "n2", model.VolumeEpoch{Name: "logs", Epoch: 7}),
+			model.CodeInvalid},
+		"no volume": {s,
+			attachFound(&Volume{ID: "web"}, "n2", model.VolumeEpoch{Name: "rows", Epoch: 7}), model.CodeInvalid},
+		"a prefix": {s,
+			attachFound(&Volume{ID: "web/a/0/rows"}, "n2", model.VolumeEpoch{Name: "rows", Epoch: 7}), model.CodeNotFound},
+		"no node": {s, attachFound(v, "n9", model.VolumeEpoch{Name: "rows", Epoch: 7}),
+			model.CodeNotFound},
+		"not in the group": {s,
+			attachFound(&Volume{ID: "web/api/0/logs"}, "n2", model.VolumeEpoch{Name: "logs", Epoch: 7}), model.CodeConflict},
+		"another in a slot": {s,
+			attachFound(v, "n2", model.VolumeEpoch{Name: "rows", Epoch: 7}, model.VolumeEpoch{Name: "logs", Epoch: 7}),
+			model.CodeConflict},
+		"not confirmed": {run(t, s, 2000, &RestoreMark{}),
+			attachFound(v, "n2", model.VolumeEpoch{Name: "rows", Epoch: 7}), model.CodeRestoreUnconfirmed},
+		"a move before a restore is confirmed": {run(t, s, 2000, &RestoreMark{}),
+			&TransferStart{ID: "t1", Work: model.TransferMigrate, Volume: v.ID, To: "n2"}, model.CodeRestoreUnconfirmed},
+		"a backup before a restore is confirmed": {run(t, s, 2000, &RestoreMark{}),
+			&TransferStart{ID: "t1", Work: model.TransferBackup, Volume: v.ID, To: "n2"}, model.CodeRestoreUnconfirmed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, refusal := attempt(c.state, 2000, c.start)
@@ -100,9 +122,11 @@ func TestAttachFoundOldCopy(t *testing.T) {
 	s, v := foundState(t)
 	moved := *v
 	moved.Home, moved.Made = "n2", v.Made+1
-	s = run(t, s, 2000, &InstanceStop{ID: "i1", Cause: model.CauseUser, Bypass: true}, &NodeReport{ID: "n1", Instances: []model.InstanceStatus{{ID: "i1", Generation: 99, Observed: model.ObservedStopped}}})
+	s = run(t, s, 2000, &InstanceStop{ID: "i1", Cause: model.CauseUser, Bypass: true},
+		&NodeReport{ID: "n1", Instances: []model.InstanceStatus{{ID: "i1", Generation: 99, Observed: model.ObservedStopped}}})
 	s.Volumes.put(v.ID, &moved)
-	s.Transfers.put("t0", &Transfer{ID: "t0", Kind: model.TransferMigrate, Group: v.Group, Names: []string{"rows"}, Phase: model.TransferSucceeded, Epochs: []uint64{v.Made},
+	s.Transfers.put("t0", &Transfer{ID: "t0", Kind: model.TransferMigrate, Group: v.Group, Names: []string{"rows"},
+		Phase: model.TransferSucceeded, Epochs: []uint64{v.Made},
 		Left: TransferLeft{Old: "n1"}, Marks: TransferMarks{Index: 1, EndedIndex: 1}})
 	_, refusal := attempt(s, 2000, attachFound(v, "n1", model.VolumeEpoch{Name: "rows", Epoch: v.Made}))
 	wantCode(t, "attach", refusal, model.CodeConflict)
@@ -117,7 +141,8 @@ func TestAttachFoundOldCopy(t *testing.T) {
 func TestTransferBehindARestore(t *testing.T) {
 	s, v := foundState(t)
 	spec, _ := s.Spec(v.Group, 1)
-	s = run(t, s, 2000, attachFound(v, "n2", model.VolumeEpoch{Name: "rows", Epoch: 7}), &TransferStep{ID: "t1", Phase: model.TransferRunning},
+	s = run(t, s, 2000, attachFound(v, "n2", model.VolumeEpoch{Name: "rows", Epoch: 7}),
+		&TransferStep{ID: "t1", Phase: model.TransferRunning},
 		&NodeReport{ID: "n2", Transfers: []model.TransferReport{{ID: "t1", State: model.SideVerified}}}, &RestoreMark{})
 	refused := func(what string, code model.Code) {
 		t.Helper()
@@ -135,15 +160,18 @@ func TestTransferBehindARestore(t *testing.T) {
 			wantCode(t, what+", "+string(to), refusal, code)
 		}
 	}
-	s = inventory(t, s, "n1", []model.InstanceStatus{{ID: "i1", Generation: 99, Observed: model.ObservedStopped, Reason: model.ReasonEnded}})
+	s = inventory(t, s, "n1",
+		[]model.InstanceStatus{{ID: "i1", Generation: 99, Observed: model.ObservedStopped, Reason: model.ReasonEnded}})
 	refused("not confirmed", model.CodeRestoreUnconfirmed)
 	s = run(t, s, 2000, &RestoreMark{Confirm: true})
 	refused("n2 has not told", model.CodeInventoryMissing)
-	x := model.Holding{ID: "x", Group: v.Group, Spec: spec.Digest(), Ports: model.Ports{{Name: "http", Number: 20001}}, Copies: []model.VolumeEpoch{{Name: "rows", Epoch: v.Made + 1}}}
+	x := model.Holding{ID: "x", Group: v.Group, Spec: spec.Digest(), Ports: model.Ports{{Name: "http", Number: 20001}},
+		Copies: []model.VolumeEpoch{{Name: "rows", Epoch: v.Made + 1}}}
 	s = inventory(t, s, "n2", []model.InstanceStatus{{ID: "x", Generation: 5, Observed: model.ObservedReady}}, x)
 	refused("x uses the newest data", model.CodeSlotTaken)
 	s = run(t, s, 2000, &InstanceAdopt{ID: "x"})
-	if ended, _ := s.Transfers.Get("t1"); ended.Phase != model.TransferFailed || ended.Failure.Code != model.CodeVolumeInUse {
+	if ended, _ := s.Transfers.Get("t1"); ended.Phase != model.TransferFailed ||
+		ended.Failure.Code != model.CodeVolumeInUse {
 		t.Errorf("the transfer is %+v", ended)
 	}
 	if now, _ := s.Volumes.Get(v.ID); now.Home != "n2" || now.Made != v.Made+1 {
@@ -156,15 +184,18 @@ func TestTransferBehindARestore(t *testing.T) {
 func TestAttachPutAside(t *testing.T) {
 	s, v := foundState(t)
 	again := attachFound(v, "n1", model.VolumeEpoch{Name: "rows", Epoch: v.Made})
-	s = run(t, s, 2000, &NodeReport{ID: "n1", Instances: []model.InstanceStatus{{ID: "i1", Generation: 98, Observed: model.ObservedReady}}})
+	s = run(t, s, 2000,
+		&NodeReport{ID: "n1", Instances: []model.InstanceStatus{{ID: "i1", Generation: 98, Observed: model.ObservedReady}}})
 	_, refusal := attempt(s, 2000, again)
 	wantCode(t, "attach what an instance uses", refusal, model.CodeConflict)
 	failed := model.InstanceStatus{ID: "i1", Generation: 99, Observed: model.ObservedFailed, Reason: "start_failed"}
 	s = run(t, s, 2000, &NodeReport{ID: "n1", Instances: []model.InstanceStatus{failed}})
 	s = run(t, s, 2000, again, &TransferStep{ID: "t1", Phase: model.TransferRunning},
-		&NodeReport{ID: "n1", Transfers: []model.TransferReport{{ID: "t1", State: model.SideVerified}}}, &TransferStep{ID: "t1", Phase: model.TransferStopping},
+		&NodeReport{ID: "n1", Transfers: []model.TransferReport{{ID: "t1", State: model.SideVerified}}},
+		&TransferStep{ID: "t1", Phase: model.TransferStopping},
 		&InstanceStop{ID: "i1", Cause: model.CauseUser, Bypass: true},
-		&NodeReport{ID: "n1", Instances: []model.InstanceStatus{{ID: "i1", Generation: 100, Observed: model.ObservedStopped}}})
+		&NodeReport{ID: "n1",
+			Instances: []model.InstanceStatus{{ID: "i1", Generation: 100, Observed: model.ObservedStopped}}})
 	s = run(t, s, 2000, &TransferStep{ID: "t1", Phase: model.TransferAttaching})
 	now, _ := s.Volumes.Get(v.ID)
 	done, _ := s.Transfers.Get("t1")
@@ -182,19 +213,24 @@ func TestAdoptBehindAnAttachingTransfer(t *testing.T) {
 		newer int
 		code  model.Code
 	}{
-		"on what was attached": {"n2", 0, ""}, "moved on since": {"n1", 1, ""}, "on what was replaced": {"n1", -1, model.CodeStale}, "elsewhere": {"n1", 0, model.CodeStale},
+		"on what was attached": {"n2", 0, ""}, "moved on since": {"n1", 1, ""},
+		"on what was replaced": {"n1", -1, model.CodeStale}, "elsewhere": {"n1", 0, model.CodeStale},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, v := foundState(t)
-			s = run(t, s, 2000, attachFound(v, "n2", model.VolumeEpoch{Name: "rows", Epoch: 7}), &TransferStep{ID: "t1", Phase: model.TransferRunning},
-				&NodeReport{ID: "n2", Transfers: []model.TransferReport{{ID: "t1", State: model.SideVerified}}}, &TransferStep{ID: "t1", Phase: model.TransferStopping},
+			s = run(t, s, 2000, attachFound(v, "n2", model.VolumeEpoch{Name: "rows", Epoch: 7}),
+				&TransferStep{ID: "t1", Phase: model.TransferRunning},
+				&NodeReport{ID: "n2", Transfers: []model.TransferReport{{ID: "t1", State: model.SideVerified}}},
+				&TransferStep{ID: "t1", Phase: model.TransferStopping},
 				&InstanceStop{ID: "i1", Cause: model.CauseUser, Bypass: true},
-				&NodeReport{ID: "n1", Instances: []model.InstanceStatus{{ID: "i1", Generation: 99, Observed: model.ObservedStopped}}},
+				&NodeReport{ID: "n1",
+					Instances: []model.InstanceStatus{{ID: "i1", Generation: 99, Observed: model.ObservedStopped}}},
 				&TransferStep{ID: "t1", Phase: model.TransferAttaching}, &RestoreMark{})
 			row, _ := s.Volumes.Get(v.ID)
 			spec, _ := s.Spec(v.Group, 1)
 			s = run(t, s, 2000, &RestoreMark{Confirm: true})
-			x := model.Holding{ID: "x", Group: v.Group, Spec: spec.Digest(), Ports: model.Ports{{Name: "http", Number: 20001}}, Copies: []model.VolumeEpoch{{Name: "rows", Epoch: uint64(int(row.Made) + c.newer)}}}
+			x := model.Holding{ID: "x", Group: v.Group, Spec: spec.Digest(), Ports: model.Ports{{Name: "http", Number: 20001}},
+				Copies: []model.VolumeEpoch{{Name: "rows", Epoch: uint64(int(row.Made) + c.newer)}}}
 			for _, node := range []model.NodeID{"n1", "n2"} {
 				if node == c.node {
 					s = inventory(t, s, node, []model.InstanceStatus{{ID: "x", Generation: 5, Observed: model.ObservedReady}}, x)
@@ -215,7 +251,8 @@ func TestAdoptBehindAnAttachingTransfer(t *testing.T) {
 			}
 			ended, _ := after.Transfers.Get("t1")
 			now, _ := after.Volumes.Get(v.ID)
-			if ended.Phase != model.TransferFailed || ended.Left.Old != "n1" || now.Home != c.node || now.Made != x.Copies[0].Epoch {
+			if ended.Phase != model.TransferFailed || ended.Left.Old != "n1" || now.Home != c.node ||
+				now.Made != x.Copies[0].Epoch {
 				t.Errorf("the transfer is %+v, the volume %+v", ended, now)
 			}
 		})
@@ -225,8 +262,11 @@ func TestAdoptBehindAnAttachingTransfer(t *testing.T) {
 // An agent's word for why a transfer failed is kept in a row and an event: both have a bound.
 func TestFailureOfATransferIsBounded(t *testing.T) {
 	s, v := foundState(t)
-	s = run(t, s, 2000, attachFound(v, "n2", model.VolumeEpoch{Name: "rows", Epoch: 7}), &TransferStep{ID: "t1", Phase: model.TransferRunning},
-		&NodeReport{ID: "n2", Transfers: []model.TransferReport{{ID: "t1", State: model.SideFailed, Code: model.Code(strings.Repeat("x", 900_000)), Message: strings.Repeat("m", 1000)}}})
+	s = run(t, s, 2000, attachFound(v, "n2", model.VolumeEpoch{Name: "rows", Epoch: 7}),
+		&TransferStep{ID: "t1", Phase: model.TransferRunning},
+		&NodeReport{ID: "n2",
+			Transfers: []model.TransferReport{{ID: "t1", State: model.SideFailed, Code: model.Code(strings.Repeat("x", 900_000)),
+				Message: strings.Repeat("m", 1000)}}})
 	made, _ := s.Transfers.Get("t1")
 	if made.Phase != model.TransferFailed || len(made.Failure.Code) != 64 || len(made.Failure.Message) != 256 {
 		t.Errorf("%s: a code of %d bytes, a message of %d", made.Phase, len(made.Failure.Code), len(made.Failure.Message))

@@ -9,22 +9,29 @@ import (
 
 // edges are the moves that a transfer of this kind knows, beside failing.
 func (t *Transfer) edges() [][2]model.TransferPhase {
-	tail := [][2]model.TransferPhase{{model.TransferStopping, model.TransferAttaching}, {model.TransferAttaching, model.TransferStarting}, {model.TransferStarting, model.TransferSucceeded}}
+	tail := [][2]model.TransferPhase{{model.TransferStopping, model.TransferAttaching},
+		{model.TransferAttaching, model.TransferStarting}, {model.TransferStarting, model.TransferSucceeded}}
 	switch t.Kind {
 	case model.TransferMigrate:
 		return [][2]model.TransferPhase{
-			{model.TransferQueued, model.TransferStopping}, {model.TransferStopping, model.TransferCopying}, {model.TransferCopying, model.TransferVerifying},
-			{model.TransferVerifying, model.TransferAttaching}, {model.TransferAttaching, model.TransferStarting}, {model.TransferStarting, model.TransferSucceeded},
+			{model.TransferQueued, model.TransferStopping}, {model.TransferStopping, model.TransferCopying},
+			{model.TransferCopying, model.TransferVerifying},
+			{model.TransferVerifying, model.TransferAttaching}, {model.TransferAttaching, model.TransferStarting},
+			{model.TransferStarting, model.TransferSucceeded},
 		}
 	case model.TransferBackup:
 		return [][2]model.TransferPhase{
-			{model.TransferQueued, model.TransferStopping}, {model.TransferQueued, model.TransferRunning}, {model.TransferStopping, model.TransferRunning}, {model.TransferRunning, model.TransferSucceeded},
+			{model.TransferQueued, model.TransferStopping}, {model.TransferQueued, model.TransferRunning},
+			{model.TransferStopping, model.TransferRunning}, {model.TransferRunning, model.TransferSucceeded},
 		}
 	case model.TransferRestore:
-		return append(tail, [2]model.TransferPhase{model.TransferQueued, model.TransferRunning}, [2]model.TransferPhase{model.TransferRunning, model.TransferStopping}, [2]model.TransferPhase{model.TransferRunning, model.TransferSucceeded})
+		return append(tail, [2]model.TransferPhase{model.TransferQueued, model.TransferRunning},
+			[2]model.TransferPhase{model.TransferRunning, model.TransferStopping},
+			[2]model.TransferPhase{model.TransferRunning, model.TransferSucceeded})
 	case model.TransferAttach:
 		if len(t.Found) > 0 {
-			return append(tail, [2]model.TransferPhase{model.TransferQueued, model.TransferRunning}, [2]model.TransferPhase{model.TransferRunning, model.TransferStopping})
+			return append(tail, [2]model.TransferPhase{model.TransferQueued, model.TransferRunning},
+				[2]model.TransferPhase{model.TransferRunning, model.TransferStopping})
 		}
 		return append(tail, [2]model.TransferPhase{model.TransferQueued, model.TransferStopping})
 	}
@@ -83,7 +90,8 @@ func (s *State) mayStep(t *Transfer, to model.TransferPhase) *model.Error {
 	if want != "" && t.Worker().State != want {
 		return model.Refuse(model.CodeStale, "transfer %s: its agent says %q, not %s", t.ID, t.Worker().State, want)
 	}
-	if t.Kind == model.TransferRestore && t.Phase == model.TransferRunning && t.Options.Attach != (to == model.TransferStopping) {
+	if t.Kind == model.TransferRestore && t.Phase == model.TransferRunning &&
+		t.Options.Attach != (to == model.TransferStopping) {
 		return model.Refuse(model.CodeStale, "transfer %s: attach is %t", t.ID, t.Options.Attach)
 	}
 	if to == model.TransferAttaching {
@@ -102,7 +110,8 @@ func (s *State) mayTouch(t *Transfer, to model.TransferPhase) *model.Error {
 		return nil
 	}
 	if inst, busy := s.slotBusy(t.Group, t.Slot); busy {
-		return model.Refuse(model.CodeVolumeInUse, "instance %s still uses the volumes of slot %d of %s", inst.ID, t.Slot, t.Group)
+		return model.Refuse(model.CodeVolumeInUse, "instance %s still uses the volumes of slot %d of %s",
+			inst.ID, t.Slot, t.Group)
 	}
 	return nil
 }
@@ -138,7 +147,8 @@ func (s *State) step(t *Transfer, to model.TransferPhase) {
 	next := *t
 	next.Phase, next.Marks.Moved = to, s.Now
 	switch {
-	case to == model.TransferCopying, to == model.TransferRunning && t.Kind == model.TransferBackup: // a newer version may have added some
+	case to == model.TransferCopying, to == model.TransferRunning && t.Kind == model.TransferBackup:
+		// a newer version may have added some
 		if v, ok := s.Volumes.Get(t.Volume()); ok {
 			next.Names = s.namesOf(v)
 			s.bindVolumes(&next, t.ID)
@@ -193,7 +203,8 @@ func (s *State) attach(t *Transfer) {
 func (s *State) keepBackup(t *Transfer) {
 	id := model.BackupID(t.ID)
 	s.putBackup(&Backup{
-		ID: id, Group: t.Group, Slot: t.Slot, Names: t.Names, Node: t.From, Bytes: t.Source.Total, Sum: t.Source.Sum, Live: t.Options.Live,
+		ID: id, Group: t.Group, Slot: t.Slot, Names: t.Names, Node: t.From, Bytes: t.Source.Total,
+		Sum: t.Source.Sum, Live: t.Options.Live,
 		Actor: t.Marks.Actor, Wall: s.Wall, Index: s.Index,
 	})
 }
@@ -203,7 +214,8 @@ func (s *moves) keepDetached(t *Transfer) {
 	t.Left.Detached = t.To
 	for _, name := range t.Names {
 		id := t.DetachedID(name)
-		s.putVolume(&Volume{ID: id, Group: t.Group, Slot: t.Slot, Name: name, Kind: model.VolumeLocal, Home: t.To, Copy: t.ID})
+		s.putVolume(&Volume{ID: id, Group: t.Group, Slot: t.Slot, Name: name, Kind: model.VolumeLocal,
+			Home: t.To, Copy: t.ID})
 	}
 }
 
@@ -227,7 +239,8 @@ func (s *State) failTransfer(t *Transfer, code model.Code, message string) {
 	s.setTransfer(t, &next)
 	s.touchJob(jobOf(t.Group))
 	for inst := range s.InstancesInSlot(t.Group, t.Slot) {
-		if inst.Desired == model.DesiredRunning && inst.Eviction.Requested && inst.Eviction.By == t.Actor() { // its stop was only being prepared
+		// its stop was only being prepared
+		if inst.Desired == model.DesiredRunning && inst.Eviction.Requested && inst.Eviction.By == t.Actor() {
 			s.mark(inst, false, "", "")
 		}
 	}
@@ -253,7 +266,8 @@ func (c *TransferCancel) apply(s *State) error {
 		return model.Refuse(model.CodeNotFound, "there is no transfer %s", c.ID)
 	case t.Phase.Attached() && !s.confirmedDead(t.To):
 		return model.Refuse(model.CodeConflict, "transfer %s has attached the copy on node %s already", t.ID, t.To).
-			WithHint("to go back, migrate the volume again when it has ended; if the machine is gone: outspan node confirm-dead %s", t.To)
+			WithHint("to go back, migrate the volume again when it has ended; if the machine is gone: outspan node "+
+				"confirm-dead %s", t.To)
 	case !t.Phase.Ended():
 		s.failTransfer(t, model.CodeCanceled, "given up by "+string(s.entry.actor))
 		return nil
@@ -285,16 +299,6 @@ func (s *fleet) confirmedDead(node model.NodeID) bool {
 	return ok && n.Return.ConfirmedDead
 }
 
-// attaching returns the running transfer that puts a restored copy to use.
-func (s *moves) attaching(made model.TransferID) (*Transfer, bool) {
-	for _, t := range s.Transfers.All() {
-		if t.Options.Copy == made && !t.Phase.Ended() {
-			return t, true
-		}
-	}
-	return nil, false
-}
-
 func (c *BackupForget) apply(s *State) error {
 	b, ok := s.Backups.Get(c.ID)
 	if !ok {
@@ -302,12 +306,14 @@ func (c *BackupForget) apply(s *State) error {
 	}
 	for _, t := range s.Transfers.All() {
 		if t.Backup == c.ID && !t.Phase.Ended() {
-			return model.Refuse(model.CodeInUse, "transfer %s restores backup %s", t.ID, c.ID).WithHint("wait for it, or give it up: outspan volume cancel %s", t.ID)
+			return model.Refuse(model.CodeInUse, "transfer %s restores backup %s", t.ID, c.ID).
+				WithHint("wait for it, or give it up: outspan volume cancel %s", t.ID)
 		}
 	}
 	s.delBackup(c.ID)
 	s.touch("volumes")
-	s.emit(Event{Type: model.EventVolume, Subject: "volume/" + string(model.NewVolumeID(b.Group, b.Slot, b.Names[0])), Before: "backup", After: "forgotten", Data: map[string]string{"backup": string(b.ID)}})
+	s.emit(Event{Type: model.EventVolume, Subject: "volume/" + string(model.NewVolumeID(b.Group, b.Slot, b.Names[0])),
+		Before: "backup", After: "forgotten", Data: map[string]string{"backup": string(b.ID)}})
 	return nil
 }
 

@@ -29,7 +29,8 @@ type Volume struct {
 	Aside []AsideData `cbor:"10,keyasint,omitempty"`
 
 	Transfer model.TransferID `cbor:"20,keyasint,omitempty"` // that works on it now
-	Copy     model.TransferID `cbor:"21,keyasint,omitempty"` // of a restored volume that is not in use: the transfer that made it
+	// of a restored volume that is not in use: the transfer that made it
+	Copy model.TransferID `cbor:"21,keyasint,omitempty"`
 }
 
 // VolumeLoss records that somebody gave up the data of a volume with its home.
@@ -45,7 +46,8 @@ func splitVolumeID(id model.VolumeID) (group model.GroupID, slot int, name strin
 	parts := strings.Split(string(id), "/")
 	if len(parts) == 4 {
 		slot, err := strconv.Atoi(parts[2])
-		if group := model.NewGroupID(model.JobName(parts[0]), parts[1]); err == nil && slot >= 0 && model.NewVolumeID(group, slot, parts[3]) == id {
+		if group := model.NewGroupID(model.JobName(parts[0]), parts[1]); err == nil && slot >= 0 &&
+			model.NewVolumeID(group, slot, parts[3]) == id {
 			return group, slot, parts[3], nil
 		}
 	}
@@ -106,7 +108,8 @@ func (s *State) claimVolumes(spec *model.GroupSpec, inst *Instance) {
 		s.leaveBehind(inst)
 	}
 	for _, v := range spec.Volumes {
-		row := Volume{ID: volumeOf(inst, v), Group: inst.Group, Slot: inst.Slot, Name: v.Name, Kind: v.Kind, Home: inst.Node, Made: s.volumeEpoch()}
+		row := Volume{ID: volumeOf(inst, v), Group: inst.Group, Slot: inst.Slot, Name: v.Name, Kind: v.Kind,
+			Home: inst.Node, Made: s.volumeEpoch()}
 		old, known := s.Volumes.Get(row.ID)
 		switch {
 		case !known:
@@ -202,7 +205,8 @@ func (s *State) noteCopies(inst *Instance) {
 // noteUse notes that a program runs on an instance's local volumes.
 func (s *State) noteUse(inst *Instance) {
 	spec, ok := s.Spec(inst.Group, inst.Version)
-	if ok && inst.Links.VolumeHome && spec.HasVolume(model.VolumeLocal) && oneOf(inst.Status.Observed, model.ObservedBooting, model.ObservedReady, model.ObservedUnready) {
+	if ok && inst.Links.VolumeHome && spec.HasVolume(model.VolumeLocal) &&
+		oneOf(inst.Status.Observed, model.ObservedBooting, model.ObservedReady, model.ObservedUnready) {
 		s.holdCopies(inst)
 	}
 }

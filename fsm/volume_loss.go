@@ -45,10 +45,12 @@ func (s *State) homeMissing(t *Transfer) *model.Error {
 			return model.Refuse(model.CodeConflict, "the home of volume %s, node %s, is %s", v.ID, home.Name, home.Health)
 		}
 		if home.Return.Recovering {
-			return model.Refuse(model.CodeConflict, "the home of volume %s, node %s, has returned and not told yet what it has", v.ID, home.Name)
+			return model.Refuse(model.CodeConflict, "the home of volume %s, node %s, has returned and not told yet what it has",
+				v.ID, home.Name)
 		}
 		if home.Restore.Owes { // what the state says of it may be over
-			return model.Refuse(model.CodeConflict, "the home of volume %s, node %s, has not told since the restore what it has", v.ID, home.Name)
+			return model.Refuse(model.CodeConflict, "the home of volume %s, node %s, has not told since the restore what it has",
+				v.ID, home.Name)
 		}
 	}
 	return nil
@@ -74,7 +76,8 @@ func (s *State) NeedsOld(t *Transfer) *model.Error {
 		return nil
 	}
 	if s.Unconfirmed {
-		return model.Refuse(model.CodeRestoreUnconfirmed, "a restore is not confirmed: what is in use may be another copy by now")
+		return model.Refuse(model.CodeRestoreUnconfirmed,
+			"a restore is not confirmed: what is in use may be another copy by now")
 	}
 	if refusal := s.homeMissing(t); refusal != nil {
 		return refusal
@@ -84,10 +87,12 @@ func (s *State) NeedsOld(t *Transfer) *model.Error {
 	}
 	if s.gaveUp(t) {
 		return model.Refuse(model.CodeConflict, "the data that replaced it was given up: this may be the last copy").
-			WithHint("put it to use: outspan volume attach %s@%s; or remove it: outspan volume cancel %s", t.Volume(), t.ID, t.ID)
+			WithHint("put it to use: outspan volume attach %s@%s; or remove it: outspan volume cancel %s",
+				t.Volume(), t.ID, t.ID)
 	}
 	if !s.provenCopy(t) { // that one was ready once says nothing of a disk that is gone since
-		return model.Refuse(model.CodeConflict, "no instance of slot %d of %s is ready on the copy that is in use", t.Slot, t.Group)
+		return model.Refuse(model.CodeConflict, "no instance of slot %d of %s is ready on the copy that is in use",
+			t.Slot, t.Group)
 	}
 	return nil
 }
@@ -122,11 +127,13 @@ func (s *State) mayLose(n *Node, given []model.GroupID) *model.Error {
 	}
 	if len(kept) > 0 {
 		return model.Refuse(model.CodeConflict, "node %s has the data of %s", n.Name, listVolumes(kept)).
-			WithHint("bring the node back, or restore backups elsewhere: outspan volume restore BACKUP --node NODE --attach; to give the data up: outspan node forget %s%s", n.Name, flags.String())
+			WithHint("bring the node back, or restore backups elsewhere: outspan volume restore BACKUP --node NODE --attach; "+
+				"to give the data up: outspan node forget %s%s", n.Name, flags.String())
 	}
 	for _, group := range given {
 		if !named[group] {
-			return model.Refuse(model.CodeConflict, "node %s has no data of %q that would be lost", n.Name, group).WithHint("name the groups that a dry run lists: outspan node forget %s --dry-run", n.Name)
+			return model.Refuse(model.CodeConflict, "node %s has no data of %q that would be lost", n.Name, group).
+				WithHint("name the groups that a dry run lists: outspan node forget %s --dry-run", n.Name)
 		}
 	}
 	return nil

@@ -22,15 +22,18 @@ type clocked struct {
 
 func newClocked(t *testing.T) *clocked {
 	c := &clocked{t: t, s: NewState(), now: 1, term: 1}
-	c.write(0, &NodeRegister{ID: "n1", Name: "n1", Agent: model.AgentInfo{BootID: "b", Address: "10.0.0.1", Key: []byte("k")},
-		Shape: model.NodeShape{Capacity: model.Resources{CPU: 1000, MemoryBytes: 1 << 30}, PortMin: 20000, PortMax: 21000}})
+	c.write(0,
+		&NodeRegister{ID: "n1", Name: "n1", Agent: model.AgentInfo{BootID: "b", Address: "10.0.0.1", Key: []byte("k")},
+			Shape: model.NodeShape{Capacity: model.Resources{CPU: 1000, MemoryBytes: 1 << 30}, PortMin: 20000, PortMax: 21000}})
 	return c
 }
 
 func (c *clocked) write(off int64, group ...Command) {
 	c.t.Helper()
 	var results []Result
-	c.s, results = c.s.Apply(c.s.Index+1, c.term, recode(c.t, Entry{Format: 1, At: c.now, Wall: begun + int64(c.now) + off, Actor: "cli:ann", Groups: [][]Command{group}}))
+	c.s, results = c.s.Apply(c.s.Index+1, c.term,
+		recode(c.t,
+			Entry{Format: 1, At: c.now, Wall: begun + int64(c.now) + off, Actor: "cli:ann", Groups: [][]Command{group}}))
 	if results[0].Refusal != nil {
 		c.t.Fatal(results[0].Refusal)
 	}
@@ -51,7 +54,8 @@ func (c *clocked) later(off int64) {
 func (c *clocked) shows(when string, want int64) {
 	c.t.Helper()
 	if got := c.s.Wall - begun - int64(c.now); got != want {
-		c.t.Errorf("%s: the wall clock is %d days and %d ms off, want %d days and %d ms", when, got/wallDay, got%wallDay, want/wallDay, want%wallDay)
+		c.t.Errorf("%s: the wall clock is %d days and %d ms off, want %d days and %d ms", when, got/wallDay, got%wallDay,
+			want/wallDay, want%wallDay)
 	}
 }
 

@@ -3,7 +3,8 @@ package fsm
 import "github.com/outspan/outspan/model"
 
 func (w world) submit() Command {
-	c := &JobSubmit{Spec: model.JobSpec{Name: pick[model.JobName](w, "web", "db", "every"), Class: pick[model.ClassName](w, "", model.ClassCritical, model.ClassBatch)}}
+	c := &JobSubmit{Spec: model.JobSpec{Name: pick[model.JobName](w, "web", "db", "every"),
+		Class: pick[model.ClassName](w, "", model.ClassCritical, model.ClassBatch)}}
 	if _, _, ok := w.s.Class("gold"); ok && w.rarely(3) {
 		c.Spec.Class = "gold"
 	}
@@ -25,7 +26,9 @@ func (w world) submit() Command {
 }
 
 func (w world) group(job model.JobName, name string) model.GroupSpec {
-	g := model.GroupSpec{Name: name, Count: w.int(0, 4), Exec: model.ExecSpec{Command: pick(w, "/bin/serve", "/bin/serve2")}, Resources: model.Resources{MemoryBytes: pick[int64](w, 16, 64, 200, 700) << 20}}
+	g := model.GroupSpec{Name: name, Count: w.int(0, 4),
+		Exec:      model.ExecSpec{Command: pick(w, "/bin/serve", "/bin/serve2")},
+		Resources: model.Resources{MemoryBytes: pick[int64](w, 16, 64, 200, 700) << 20}}
 	if w.bool() {
 		g.Ports = []model.PortSpec{{Name: "http"}, {Name: "admin", Static: pick(w, 0, 0, 9000)}}
 		g.Services = []model.ServiceSpec{{Name: string(job) + "-" + name, Port: "http", Expose: pick(w, 0, 0, 80)}}
@@ -36,7 +39,8 @@ func (w world) group(job model.JobName, name string) model.GroupSpec {
 	case w.rarely(4):
 		g.Volumes = []model.VolumeSpec{{Name: "data", Kind: model.VolumeLocal, Path: "/data"}}
 	case job == "db" && !w.rarely(4):
-		g.Volumes, g.RoleCheck = []model.VolumeSpec{{Name: "data", Kind: model.VolumeReplicated, Path: "/data"}}, &model.RoleCheckSpec{Exec: []string{"/bin/facts"}}
+		g.Volumes, g.RoleCheck = []model.VolumeSpec{{Name: "data", Kind: model.VolumeReplicated, Path: "/data"}},
+			&model.RoleCheckSpec{Exec: []string{"/bin/facts"}}
 	case job == "web" && name == "b" && w.bool(), w.rarely(6):
 		g.Exclusive = &model.ExclusiveSpec{Lease: model.Duration(w.int(10, 60)) * model.Second}
 	case w.rarely(20):
@@ -45,7 +49,8 @@ func (w world) group(job model.JobName, name string) model.GroupSpec {
 	if w.rarely(3) {
 		g.Budget = &model.BudgetSpec{MinReady: &model.Amount{N: w.int(0, 100), Percent: true}, Blocking: w.bool()}
 	} else if w.rarely(3) {
-		g.Budget = &model.BudgetSpec{MaxDown: &model.Amount{N: w.int(-1, 3)}, Rate: &model.RateSpec{Max: w.int(0, 2), Window: model.Minute}, Blocking: true}
+		g.Budget = &model.BudgetSpec{MaxDown: &model.Amount{N: w.int(-1, 3)},
+			Rate: &model.RateSpec{Max: w.int(0, 2), Window: model.Minute}, Blocking: true}
 	}
 	for _, b := range [...]model.BudgetName{"b1", "b2"} {
 		if w.rarely(3) {

@@ -9,8 +9,11 @@ import (
 
 func (w world) nodeRegister() Command {
 	id := model.NodeID(fmt.Sprintf("n%d", w.int(1, 5)))
-	c := &NodeRegister{ID: id, Name: string(id) + ".local", Agent: model.AgentInfo{BootID: pick(w, "boot1", "boot2"), Address: "127.0.0.1", Key: []byte("k")}}
-	c.Shape = model.NodeShape{Capacity: model.Resources{CPU: 4000, MemoryBytes: pick[int64](w, 1, 4, 8, 16) << 28}, Reserved: model.Resources{MemoryBytes: 1 << 20}, PortMin: 8000, PortMax: 8007, Attributes: map[string]string{model.AttributeBackup: pick(w, "/b", "/b", "")}}
+	c := &NodeRegister{ID: id, Name: string(id) + ".local",
+		Agent: model.AgentInfo{BootID: pick(w, "boot1", "boot2"), Address: "127.0.0.1", Key: []byte("k")}}
+	c.Shape = model.NodeShape{Capacity: model.Resources{CPU: 4000, MemoryBytes: pick[int64](w, 1, 4, 8, 16) << 28},
+		Reserved: model.Resources{MemoryBytes: 1 << 20}, PortMin: 8000, PortMax: 8007,
+		Attributes: map[string]string{model.AttributeBackup: pick(w, "/b", "/b", "")}}
 	switch w.int(1, 40) {
 	case 1, 2, 3:
 		c.Name = pick(w, "n1.local", "bad name", "")
@@ -29,7 +32,8 @@ func (w world) nodeRegister() Command {
 
 func (w world) nodeHealth() Command {
 	n := w.node()
-	c := &NodeHealth{ID: n.ID, Health: pick(w, model.HealthOnline, model.HealthDegraded, model.HealthOffline), BootID: n.Agent.BootID, Epoch: n.Agent.Epoch}
+	c := &NodeHealth{ID: n.ID, Health: pick(w, model.HealthOnline, model.HealthDegraded, model.HealthOffline),
+		BootID: n.Agent.BootID, Epoch: n.Agent.Epoch}
 	if w.rarely(10) {
 		c.Epoch--
 	}
@@ -41,7 +45,8 @@ func (w world) nodeHealth() Command {
 
 func (w world) nodeReport() Command {
 	n := w.node()
-	c := &NodeReport{FactsGen: n.FactsGen + uint64(w.int(0, 1)), ID: n.ID, Epoch: n.Agent.Epoch, Full: w.rarely(4) || n.Return.Recovering}
+	c := &NodeReport{FactsGen: n.FactsGen + uint64(w.int(0, 1)), ID: n.ID, Epoch: n.Agent.Epoch,
+		Full: w.rarely(4) || n.Return.Recovering}
 	if w.rarely(15) {
 		c.Epoch--
 	}
@@ -51,33 +56,41 @@ func (w world) nodeReport() Command {
 		}
 		c.Instances = append(c.Instances, w.speak(i, model.InstanceStatus{
 			ID: i.ID, Generation: i.Status.Generation + uint64(w.int(0, 2)), Reason: pick(w, "", "crash_loop"),
-			Observed: pick(w, model.ObservedBooting, model.ObservedReady, model.ObservedReady, model.ObservedReady, model.ObservedUnready, model.ObservedDraining, model.ObservedStopped, model.ObservedStopped, model.ObservedFailed, model.ObservedLost, model.ObservedPending, "odd"),
+			Observed: pick(w, model.ObservedBooting, model.ObservedReady, model.ObservedReady, model.ObservedReady,
+				model.ObservedUnready, model.ObservedDraining, model.ObservedStopped, model.ObservedStopped, model.ObservedFailed,
+				model.ObservedLost, model.ObservedPending, "odd"),
 		}))
 	}
 	c.Transfers = w.transferReports(n.ID)
 	if w.rarely(6) {
 		c.Self = &model.SelfReport{Gen: n.Self.Gen + uint64(w.int(0, 1))}
 		for w.bool() {
-			c.Self.Troubles = append(c.Self.Troubles, model.Trouble{Check: pick(w, append(model.SelfChecks(), "odd")...), Reason: pick(w, "", "it is full")})
+			c.Self.Troubles = append(c.Self.Troubles,
+				model.Trouble{Check: pick(w, append(model.SelfChecks(), "odd")...), Reason: pick(w, "", "it is full")})
 		}
 		for w.bool() {
-			c.Self.Disk = append(c.Self.Disk, model.DiskUse{ID: w.instance().ID, UsedBytes: int64(w.int(0, 9)), LimitBytes: int64(w.int(0, 3))})
+			c.Self.Disk = append(c.Self.Disk,
+				model.DiskUse{ID: w.instance().ID, UsedBytes: int64(w.int(0, 9)), LimitBytes: int64(w.int(0, 3))})
 		}
 		c.Self.Measured = !w.rarely(3)
 		for w.bool() {
 			c.Self.Ports = append(c.Self.Ports, model.PortProblem{
-				Port: w.int(0, 3), Service: model.ServiceName(pick(w, "", "web", "/")), Code: pick(w, model.PortTaken, model.PortReserved, "odd"), Reason: pick(w, "", "held"),
+				Port: w.int(0, 3), Service: model.ServiceName(pick(w, "", "web", "/")),
+				Code: pick(w, model.PortTaken, model.PortReserved, "odd"), Reason: pick(w, "", "held"),
 			})
 		}
 	}
 	if w.rarely(6) { // an instance of another node, or of none
-		c.Instances = append(c.Instances, model.InstanceStatus{ID: w.instance().ID, Generation: 99, Observed: model.ObservedReady})
+		c.Instances = append(c.Instances,
+			model.InstanceStatus{ID: w.instance().ID, Generation: 99, Observed: model.ObservedReady})
 	}
 	return c
 }
 
 func (w world) nodeIntent() Command {
-	return &NodeIntent{ID: w.node().ID, Intent: pick(w, model.IntentActive, model.IntentActive, model.IntentActive, model.IntentCordoned, model.IntentDraining, model.IntentDisabled, "idle")}
+	return &NodeIntent{ID: w.node().ID,
+		Intent: pick(w, model.IntentActive, model.IntentActive, model.IntentActive, model.IntentCordoned,
+			model.IntentDraining, model.IntentDisabled, "idle")}
 }
 
 func (w world) nodeLabel() Command {

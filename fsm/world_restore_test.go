@@ -38,10 +38,14 @@ func (w world) unknownOf(n *Node) []model.Holding {
 // inventory is the full report of an agent that follows this state: all that it has there is ready or stopped, and
 // holds are what the state lacks.
 func (w world) inventory(n *Node, holds []model.Holding) *NodeReport {
-	c := &NodeReport{ID: n.ID, Epoch: n.Agent.Epoch, FactsGen: n.FactsGen, Full: true, Incarnation: w.s.Incarnation, Holds: holds}
+	c := &NodeReport{ID: n.ID, Epoch: n.Agent.Epoch, FactsGen: n.FactsGen, Full: true,
+		Incarnation: w.s.Incarnation, Holds: holds}
 	for i := range w.s.InstancesOn(n.ID) {
 		if !i.WaitsForRoom() {
-			c.Instances = append(c.Instances, w.speak(i, model.InstanceStatus{ID: i.ID, Generation: i.Status.Generation + 1, Observed: pick(w, model.ObservedReady, model.ObservedReady, model.ObservedStopped)}))
+			c.Instances = append(c.Instances,
+				w.speak(i,
+					model.InstanceStatus{ID: i.ID, Generation: i.Status.Generation + 1,
+						Observed: pick(w, model.ObservedReady, model.ObservedReady, model.ObservedStopped)}))
 		}
 	}
 	return c
@@ -82,7 +86,8 @@ func (w world) pushLease() (c Command, at model.Time) {
 		}
 		if i.Status.Observed == model.ObservedPending {
 			status := model.InstanceStatus{ID: i.ID, Generation: i.Status.Generation + 1, Observed: model.ObservedReady}
-			return &NodeReport{ID: n.ID, Epoch: n.Agent.Epoch, FactsGen: n.FactsGen, Instances: []model.InstanceStatus{status}}, 0
+			return &NodeReport{ID: n.ID, Epoch: n.Agent.Epoch, FactsGen: n.FactsGen, Instances: []model.InstanceStatus{status}},
+				0
 		}
 		if n.Health != model.HealthOffline && w.rarely(4) {
 			return &NodeHealth{ID: n.ID, Health: model.HealthOffline, BootID: n.Agent.BootID, Epoch: n.Agent.Epoch}, 0

@@ -4,10 +4,12 @@ import "github.com/outspan/outspan/model"
 
 // role gives a group a role of its own system, gates and hooks; some are wrong.
 func (w world) role(g *model.GroupSpec) {
-	g.Role = pick(w, model.RoleProbe, model.RoleShardedData, model.RoleQuorum, model.RoleSingleton, model.RoleLeaderFollower, model.RoleLeaderFollower)
+	g.Role = pick(w, model.RoleProbe, model.RoleShardedData, model.RoleQuorum, model.RoleSingleton,
+		model.RoleLeaderFollower, model.RoleLeaderFollower)
 	g.RoleCheck = &model.RoleCheckSpec{Exec: []string{"/bin/facts"}}
 	if !w.rarely(4) {
-		g.Hooks = []model.HookSpec{{Name: model.HookBeforeStop, Exec: []string{"/bin/resign"}, OnFailure: pick[model.HookFailure](w, "", model.HookContinue)}}
+		g.Hooks = []model.HookSpec{{Name: model.HookBeforeStop, Exec: []string{"/bin/resign"},
+			OnFailure: pick[model.HookFailure](w, "", model.HookContinue)}}
 	}
 	if w.rarely(3) {
 		g.Eviction.When = []string{pick(w, "group.ready >= 1", "self.drained", "group.healthy", "group.nothing")}
@@ -19,7 +21,8 @@ func (w world) role(g *model.GroupSpec) {
 
 // speak adds facts, and what became of a preparation, to a status.
 func (w world) speak(i *Instance, status model.InstanceStatus) model.InstanceStatus {
-	for _, name := range [...]string{model.FactLeader, model.FactDrained, model.FactInSync, model.FactLeadsShards, "slot.0.drained", "Odd"} {
+	for _, name := range [...]string{model.FactLeader, model.FactDrained, model.FactInSync, model.FactLeadsShards,
+		"slot.0.drained", "Odd"} {
 		if w.rarely(3) {
 			if status.Facts == nil {
 				status.Facts = map[string]string{}
@@ -59,7 +62,8 @@ func (w world) prepare() Command {
 			i = other
 		}
 	}
-	c := &InstancePrepare{ID: i.ID, Cause: pick(w, w.cause(), model.CauseRollout, model.CauseUser), By: "alice", Facts: w.refs(i), Bypass: w.bool()}
+	c := &InstancePrepare{ID: i.ID, Cause: pick(w, w.cause(), model.CauseRollout, model.CauseUser), By: "alice",
+		Facts: w.refs(i), Bypass: w.bool()}
 	if n, ok := w.s.Nodes.Get(i.Node); ok && c.Cause == model.CauseNodeDraining {
 		c.By = string(n.Drain)
 	}

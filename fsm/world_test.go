@@ -72,7 +72,8 @@ func (w world) cause() model.Cause {
 	if w.rarely(20) {
 		return "whim"
 	}
-	return pick(w, model.CauseScaleDown, model.CauseRollout, model.CauseNodeDraining, model.CauseNodeDraining, model.CauseNodeDisabled, model.CauseUser, model.CauseJobStopped, model.CauseCrashLoop, model.CauseNodeNotReady)
+	return pick(w, model.CauseScaleDown, model.CauseRollout, model.CauseNodeDraining, model.CauseNodeDraining,
+		model.CauseNodeDisabled, model.CauseUser, model.CauseJobStopped, model.CauseCrashLoop, model.CauseNodeNotReady)
 }
 
 // beginning is an entry with which a cluster can begin: without it a history gets nowhere for long.
@@ -95,7 +96,8 @@ func (w world) beginning() Entry {
 
 // entry draws a whole entry. Terms are those of the log but for a few.
 func (w world) entry(term uint64) Entry {
-	e := Entry{Format: model.CurrentFormat, At: w.s.Now + model.Time(w.int(-50, 4000)), Wall: w.s.Wall + int64(w.int(-50, 4000)), Actor: "cli:alice"}
+	e := Entry{Format: model.CurrentFormat, At: w.s.Now + model.Time(w.int(-50, 4000)),
+		Wall: w.s.Wall + int64(w.int(-50, 4000)), Actor: "cli:alice"}
 	if w.rarely(30) {
 		e.At += model.Time(model.Hour)
 	}
@@ -173,7 +175,8 @@ func (w world) drawings() []drawing {
 		{1, func() Command { return &BudgetRemove{pick[model.BudgetName](w, "b1", "b2", "b3", "nowhere")} }},
 		{2, w.classSet},
 		{1, func() Command {
-			return &ClassRemove{pick[model.ClassName](w, model.ClassSystem, "gold", "silver", model.ClassProduction, model.ClassBatch)}
+			return &ClassRemove{
+				pick[model.ClassName](w, model.ClassSystem, "gold", "silver", model.ClassProduction, model.ClassBatch)}
 		}},
 		{1, func() Command { return &HoldSet{Active: w.bool(), Reason: "half of the nodes are silent"} }},
 		{1, func() Command { return &ClusterInit{"c1", "test", model.DefaultSettings()} }},
@@ -187,7 +190,8 @@ func (w world) drawings() []drawing {
 
 // leaderBegins adds to an entry what a leader writes at the start of a term, mostly of that of the log.
 func (w world) leaderBegins(e *Entry, term uint64) {
-	c := &LeaderBegin{Term: term + uint64(w.int(0, 3))/3, Server: pick[model.ServerID](w, "01A", "01B"), Name: pick(w, "s1", "s2", "")}
+	c := &LeaderBegin{Term: term + uint64(w.int(0, 3))/3, Server: pick[model.ServerID](w, "01A", "01B"),
+		Name: pick(w, "s1", "s2", "")}
 	e.Groups, e.Actor = append(e.Groups, []Command{c}), model.ActorLeader
 }
 
@@ -241,7 +245,8 @@ func (w world) place() Command {
 	if !ok {
 		g = &Group{ID: id}
 	}
-	c := &InstancePlace{ID: model.InstanceID(w.fresh("i")), Group: id, Slot: w.int(0, max(g.Count-1, 1)), Version: g.Version, Node: w.eligible(), Cause: model.CauseScaleUp}
+	c := &InstancePlace{ID: model.InstanceID(w.fresh("i")), Group: id, Slot: w.int(0, max(g.Count-1, 1)),
+		Version: g.Version, Node: w.eligible(), Cause: model.CauseScaleUp}
 	if spec, ok := w.s.Spec(id, g.Version); ok {
 		for _, p := range spec.Ports {
 			number := p.Static
@@ -290,7 +295,8 @@ func (w world) stop() Command {
 }
 
 func (w world) drainStart() Command {
-	c := &DrainStart{ID: model.DrainID(w.fresh("d")), Message: "new kernel", Options: model.DrainOptions{Deadline: pick(w, model.Second, model.Hour, model.Forever, model.Duration(1<<62))}}
+	c := &DrainStart{ID: model.DrainID(w.fresh("d")), Message: "new kernel",
+		Options: model.DrainOptions{Deadline: pick(w, model.Second, model.Hour, model.Forever, model.Duration(1<<62))}}
 	for range w.int(1, 3) {
 		n := w.node()
 		c.Nodes = append(c.Nodes, pick(w, string(n.ID), n.Name))
@@ -327,7 +333,8 @@ func (w world) drainTurn() Command {
 
 func (w world) drainEnd() Command {
 	id, node := w.drainPart()
-	return &DrainEnd{id, node, pick(w, model.PhaseDrained, model.PhaseDrained, model.PhaseFailed, model.PhaseCanceled, model.PhaseDraining), pick(w, "", "instance i1 holds the local volume data")}
+	return &DrainEnd{id, node, pick(w, model.PhaseDrained, model.PhaseDrained, model.PhaseFailed, model.PhaseCanceled,
+		model.PhaseDraining), pick(w, "", "instance i1 holds the local volume data")}
 }
 
 func (w world) jobStop() Command {
@@ -341,15 +348,19 @@ func (w world) step() Command {
 	if w.bool() {
 		return &DeploymentWait{key(w, w.s.Deployments), w.bool()}
 	}
-	return &DeploymentStep{key(w, w.s.Deployments), pick(w, model.DeploymentRolling, model.DeploymentSucceeded, model.DeploymentFailed, model.DeploymentSuperseded), pick(w, "", "too slow")}
+	return &DeploymentStep{key(w, w.s.Deployments),
+		pick(w, model.DeploymentRolling, model.DeploymentSucceeded, model.DeploymentFailed, model.DeploymentSuperseded),
+		pick(w, "", "too slow")}
 }
 
 func (w world) settings() Command {
 	c := &SettingsSet{Settings: w.s.Settings}
 	c.Settings.Paused, c.Settings.EventLimit = w.bool(), pick(w, 1000, 2000, 10)
-	c.Settings.RateOperator = pick(w, model.ActorRate{}, model.ActorRate{Max: 2, Window: model.Minute}, model.ActorRate{Max: -1, Window: 0})
+	c.Settings.RateOperator = pick(w, model.ActorRate{}, model.ActorRate{Max: 2, Window: model.Minute},
+		model.ActorRate{Max: -1, Window: 0})
 	c.Settings.RateDrain = pick(w, model.ActorRate{}, model.ActorRate{Max: 1, Window: 10 * model.Second})
-	c.Settings.NodeDrainPolicy, c.Settings.EvictOn = pick(w, model.DrainPolicies()...), pick(w, model.EvictOnDrain, model.EvictOnDrain, model.EvictOnCordon, "whim")
+	c.Settings.NodeDrainPolicy, c.Settings.EvictOn = pick(w, model.DrainPolicies()...),
+		pick(w, model.EvictOnDrain, model.EvictOnDrain, model.EvictOnCordon, "whim")
 	c.Settings.InstanceOverhead = pick[int64](w, 0, 64<<20, -1, 1<<60)
 	if w.rarely(5) {
 		c.IfIndex = w.s.SettingsIndex + uint64(w.int(0, 1))
@@ -375,7 +386,8 @@ func (w world) budgetSet() Command {
 }
 
 func (w world) classSet() Command {
-	c := &ClassSet{Name: pick[model.ClassName](w, "gold", "silver", model.ClassCritical, model.ClassProduction, model.ClassBatch, "bad name")}
+	c := &ClassSet{Name: pick[model.ClassName](w, "gold", "silver", model.ClassCritical, model.ClassProduction,
+		model.ClassBatch, "bad name")}
 	switch w.int(1, 4) {
 	case 1:
 		c.Below = pick[model.ClassName](w, model.ClassCritical, model.ClassBatch, "gold", "royal")

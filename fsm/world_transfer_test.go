@@ -5,7 +5,8 @@ import "github.com/outspan/outspan/model"
 // transferStart draws work on volumes: half of it on what is there.
 func (w world) transferStart() Command {
 	c := &TransferStart{
-		ID: model.TransferID(w.fresh("t")), Work: pick(w, model.TransferMigrate, model.TransferMigrate, model.TransferBackup, model.TransferBackup, model.TransferRestore, model.TransferRestore, model.TransferAttach),
+		ID: model.TransferID(w.fresh("t")), Work: pick(w, model.TransferMigrate, model.TransferMigrate, model.TransferBackup,
+			model.TransferBackup, model.TransferRestore, model.TransferRestore, model.TransferAttach),
 		Volume: key(w, w.s.Volumes), To: w.eligible(), Backup: key(w, w.s.Backups), Token: "k",
 	}
 	c.Options = TransferOptions{Live: w.bool(), Attach: w.bool(), Cooling: pick[model.Duration](w, 0, 1, model.Minute)}
@@ -26,7 +27,8 @@ func (w world) transferStart() Command {
 // transferStep draws a move of a transfer: most are the next one.
 func (w world) transferStep() Command {
 	id := key(w, w.s.Transfers)
-	c := &TransferStep{ID: id, Phase: pick(w, model.TransferStopping, model.TransferCopying, model.TransferRunning, model.TransferAttaching, model.TransferStarting, model.TransferSucceeded, model.TransferFailed)}
+	c := &TransferStep{ID: id, Phase: pick(w, model.TransferStopping, model.TransferCopying, model.TransferRunning,
+		model.TransferAttaching, model.TransferStarting, model.TransferSucceeded, model.TransferFailed)}
 	t, ok := w.s.Transfers.Get(id)
 	for _, other := range w.s.Transfers.All() {
 		if !other.Phase.Ended() && w.bool() {
@@ -59,7 +61,9 @@ func (w world) transferReports(node model.NodeID) []model.TransferReport {
 		if t.From != node && t.To != node && !w.rarely(8) {
 			continue
 		}
-		r := model.TransferReport{ID: id, State: pick(w, model.SideServing, model.SideCopying, model.SideVerifying, model.SideVerified, model.SideVerified, model.SideAttached), Bytes: int64(w.int(0, 100)), Total: 100}
+		r := model.TransferReport{ID: id,
+			State: pick(w, model.SideServing, model.SideCopying, model.SideVerifying, model.SideVerified, model.SideVerified,
+				model.SideAttached), Bytes: int64(w.int(0, 100)), Total: 100}
 		switch {
 		case t.Phase == model.TransferAttaching && !w.rarely(3):
 			r.State = model.SideAttached
@@ -120,7 +124,9 @@ func (w world) push(t *Transfer) Command {
 		return &InstanceStop{ID: inst.ID, Cause: model.CauseUser, By: "alice", Bypass: true}
 	case busy && t.Phase == model.TransferStopping:
 		n, _ := w.s.Nodes.Get(inst.Node)
-		return &NodeReport{ID: inst.Node, Epoch: n.Agent.Epoch, Instances: []model.InstanceStatus{{ID: inst.ID, Generation: inst.Status.Generation + 1, Observed: model.ObservedStopped}}}
+		return &NodeReport{ID: inst.Node, Epoch: n.Agent.Epoch,
+			Instances: []model.InstanceStatus{
+				{ID: inst.ID, Generation: inst.Status.Generation + 1, Observed: model.ObservedStopped}}}
 	}
 	next := model.TransferPhase("")
 	for _, e := range t.edges() {

@@ -27,7 +27,8 @@ job "web" {
 	g := spec.Groups[0]
 	fmt.Println(spec.Name, g.Name, g.Count, g.Exec.Command, g.Resources.MemoryBytes)
 
-	_, err = jobfile.Parse("web.hcl", []byte("job \"web\" {\n  group \"http\" {\n    exec {\n      command = 7\n    }\n  }\n}\n"))
+	_, err = jobfile.Parse("web.hcl",
+		[]byte("job \"web\" {\n  group \"http\" {\n    exec {\n      command = 7\n    }\n  }\n}\n"))
 	fmt.Println(err)
 	// Output:
 	// web http 3 /opt/web/bin/web 67108864

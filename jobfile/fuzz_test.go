@@ -34,7 +34,9 @@ func refused(t *testing.T, err error) {
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(webJob))
 	f.Add([]byte("job \"a\" {\n  group \"b\" {\n    exec {\n      command = \"${port.x}\"\n    }\n  }\n}\n"))
-	f.Add([]byte("job \"a\" {\n  group \"b\" {\n    count = 2\n    exec {\n      command = \"/x\"\n    }\n    volume \"v\" {\n      kind = \"local\"\n      path = \"/../proc\"\n    }\n    stop {\n      grace = \"1e9h\"\n    }\n  }\n}\n"))
+	f.Add([]byte("job \"a\" {\n  group \"b\" {\n    count = 2\n    exec {\n" +
+		"      command = \"/x\"\n    }\n    volume \"v\" {\n" +
+		"      kind = \"local\"\n      path = \"/../proc\"\n    }\n    stop {\n      grace = \"1e9h\"\n    }\n  }\n}\n"))
 	f.Fuzz(func(t *testing.T, src []byte) {
 		spec, err := jobfile.Parse("f.hcl", src)
 		if err != nil {

@@ -41,13 +41,15 @@ func groupKeys(g *model.GroupSpec) []hclfile.Field {
 		leaseOrNot(&g.Exclusive),
 		hclfile.Optional("exclusive", &g.Exclusive, model.ExclusiveSpec{}, exclusiveKeys),
 		hclfile.Blocks("constraint", &g.Constraints, model.Constraint{Operator: "="}, constraintKeys),
-		hclfile.Blocks("affinity", &g.Affinities, model.Affinity{Constraint: model.Constraint{Operator: "="}, Weight: 50}, affinityKeys),
+		hclfile.Blocks("affinity", &g.Affinities, model.Affinity{Constraint: model.Constraint{Operator: "="}, Weight: 50},
+			affinityKeys),
 		hclfile.Blocks("spread", &g.Spreads, model.Spread{}, spreadKeys),
 		hclfile.Blocks("distinct", &g.Distinct, "", distinctKeys),
 		hclfile.Optional("role_check", &g.RoleCheck, model.RoleCheckSpec{}, roleCheckKeys),
 		hclfile.Optional("peers", &g.Peers, model.PeersSpec{}, peersKeys),
 		hclfile.Blocks("hook", &g.Hooks, model.HookSpec{}, hookKeys),
-	}, "count", "role", "exclusive", "exec", "env", "resources", "port", "volume", "service", "check", "role_check", "peers", "hook")
+	}, "count", "role", "exclusive", "exec", "env", "resources", "port", "volume", "service", "check",
+		"role_check", "peers", "hook")
 }
 
 func execKeys(e *model.ExecSpec) []hclfile.Field {
@@ -70,15 +72,18 @@ func portKeys(p *model.PortSpec) []hclfile.Field {
 
 func serviceKeys(s *model.ServiceSpec) []hclfile.Field {
 	return []hclfile.Field{
-		hclfile.Label(&s.Name), hclfile.Text("port", &s.Port).Required(), hclfile.Number("expose", &s.Expose).PrintIf(s.Expose > 0),
+		hclfile.Label(&s.Name), hclfile.Text("port", &s.Port).Required(),
+		hclfile.Number("expose", &s.Expose).PrintIf(s.Expose > 0),
 	}
 }
 
 func checkKeys(c *model.CheckSpec) []hclfile.Field {
 	return []hclfile.Field{
 		hclfile.Label(&c.Name),
-		hclfile.Text("type", &c.Kind), hclfile.Text("port", &c.Port), hclfile.Text("path", &c.Path), hclfile.Texts("exec", &c.Command),
-		hclfile.Duration("interval", &c.Interval), hclfile.Duration("timeout", &c.Timeout), hclfile.Duration("grace", &c.Grace),
+		hclfile.Text("type", &c.Kind), hclfile.Text("port", &c.Port), hclfile.Text("path", &c.Path),
+		hclfile.Texts("exec", &c.Command),
+		hclfile.Duration("interval", &c.Interval), hclfile.Duration("timeout", &c.Timeout),
+		hclfile.Duration("grace", &c.Grace),
 		hclfile.Number("successes", &c.Successes), hclfile.Number("failures", &c.Failures),
 		hclfile.Duration("restart_after", &c.RestartAfter).PrintIf(c.RestartAfter > 0),
 	}
@@ -92,13 +97,15 @@ func volumeKeys(v *model.VolumeSpec) []hclfile.Field {
 
 func stopKeys(s *model.StopSpec) []hclfile.Field {
 	return []hclfile.Field{
-		hclfile.Text("signal", &s.Signal), hclfile.Duration("grace", &s.Grace), hclfile.Duration("drain_delay", &s.DrainDelay),
+		hclfile.Text("signal", &s.Signal), hclfile.Duration("grace", &s.Grace),
+		hclfile.Duration("drain_delay", &s.DrainDelay),
 	}
 }
 
 func restartKeys(r *model.RestartSpec) []hclfile.Field {
 	return []hclfile.Field{
-		hclfile.Number("attempts", &r.Attempts), hclfile.Duration("interval", &r.Interval), hclfile.Duration("delay", &r.Delay),
+		hclfile.Number("attempts", &r.Attempts), hclfile.Duration("interval", &r.Interval),
+		hclfile.Duration("delay", &r.Delay),
 	}
 }
 
@@ -108,7 +115,8 @@ func rescheduleKeys(r *model.RetrySpec) []hclfile.Field {
 
 func updateKeys(u *model.UpdateSpec) []hclfile.Field {
 	return []hclfile.Field{
-		hclfile.Number("max_surge", &u.MaxSurge), hclfile.Number("max_unavailable", &u.MaxUnavailable), hclfile.Text("order", &u.Order),
+		hclfile.Number("max_surge", &u.MaxSurge), hclfile.Number("max_unavailable", &u.MaxUnavailable),
+		hclfile.Text("order", &u.Order),
 		hclfile.Duration("min_healthy", &u.MinHealthy), hclfile.Duration("deadline", &u.Deadline),
 		hclfile.Flag("auto_revert", &u.AutoRevert), hclfile.Number("canary", &u.Canary).PrintIf(u.Canary > 0),
 	}
@@ -116,7 +124,8 @@ func updateKeys(u *model.UpdateSpec) []hclfile.Field {
 
 func budgetKeys(b *model.BudgetSpec) []hclfile.Field {
 	return []hclfile.Field{
-		hclfile.Amount("min_ready", &b.MinReady), hclfile.Amount("max_down", &b.MaxDown), hclfile.Flag("blocking", &b.Blocking).PrintIf(b.Blocking),
+		hclfile.Amount("min_ready", &b.MinReady), hclfile.Amount("max_down", &b.MaxDown),
+		hclfile.Flag("blocking", &b.Blocking).PrintIf(b.Blocking),
 		hclfile.Optional("rate", &b.Rate, model.RateSpec{}, rateKeys),
 	}
 }
@@ -127,13 +136,15 @@ func rateKeys(r *model.RateSpec) []hclfile.Field {
 
 func evictionKeys(e *model.EvictionSpec) []hclfile.Field {
 	return []hclfile.Field{
-		hclfile.Text("mode", &e.Mode), hclfile.Text("order", &e.Order), hclfile.Text("surge_wait", &e.SurgeWait), hclfile.Texts("when", &e.When),
+		hclfile.Text("mode", &e.Mode), hclfile.Text("order", &e.Order), hclfile.Text("surge_wait", &e.SurgeWait),
+		hclfile.Texts("when", &e.When),
 	}
 }
 
 func replacementKeys(r *model.ReplacementSpec) []hclfile.Field {
 	return []hclfile.Field{
-		hclfile.Text("mode", &r.Mode), hclfile.Text("identity", &r.Identity), hclfile.Text("data", &r.Data), hclfile.Texts("when", &r.When),
+		hclfile.Text("mode", &r.Mode), hclfile.Text("identity", &r.Identity), hclfile.Text("data", &r.Data),
+		hclfile.Texts("when", &r.When),
 	}
 }
 
@@ -149,7 +160,8 @@ func exclusiveKeys(e *model.ExclusiveSpec) []hclfile.Field {
 
 func constraintKeys(c *model.Constraint) []hclfile.Field {
 	return []hclfile.Field{
-		hclfile.Text("attribute", &c.Attribute).Required(), hclfile.Text("operator", &c.Operator), hclfile.Text("value", &c.Value),
+		hclfile.Text("attribute", &c.Attribute).Required(), hclfile.Text("operator", &c.Operator),
+		hclfile.Text("value", &c.Value),
 	}
 }
 
@@ -178,7 +190,8 @@ func peersKeys(p *model.PeersSpec) []hclfile.Field {
 
 func hookKeys(h *model.HookSpec) []hclfile.Field {
 	return []hclfile.Field{
-		hclfile.Label(&h.Name), hclfile.Texts("exec", &h.Exec).Required(), hclfile.Duration("timeout", &h.Timeout), hclfile.Text("on_failure", &h.OnFailure),
+		hclfile.Label(&h.Name), hclfile.Texts("exec", &h.Exec).Required(), hclfile.Duration("timeout", &h.Timeout),
+		hclfile.Text("on_failure", &h.OnFailure),
 	}
 }
 

@@ -15,7 +15,8 @@ import (
 
 // pieces are what texts are made of that HCL could take for something else.
 var pieces = []string{
-	"a", "é", " ", "\"", "\\", "\\a", "\n", "\r", "\t", "\x00", "\x1b", "\x7f", "\u00a0", "$", "%", "{", "}", "${", "%{", "$${", "${x}", "${slot}",
+	"a", "é", " ", "\"", "\\", "\\a", "\n", "\r", "\t", "\x00", "\x1b", "\x7f", "\u00a0", "$", "%", "{", "}", "${",
+	"%{", "$${", "${x}", "${slot}",
 	"${node.id}", "😀", "\U0010fffd", "#", "//", "<<EOT",
 }
 
@@ -108,8 +109,10 @@ func TestPrintKeepsEveryField(t *testing.T) {
 func TestPrintKeepsDefaults(t *testing.T) {
 	spec := model.JobSpec{Name: "web", Groups: []model.GroupSpec{{
 		Name: "http", Exec: model.ExecSpec{Command: "/bin/web"}, Ports: []model.PortSpec{{Name: "http"}},
-		Hooks: []model.HookSpec{{Name: "before_stop", Exec: []string{"/bin/bye"}}}, Budget: &model.BudgetSpec{Rate: &model.RateSpec{}},
-		Exclusive: &model.ExclusiveSpec{}, Peers: &model.PeersSpec{}, RoleCheck: &model.RoleCheckSpec{}, Checks: []model.CheckSpec{{Name: "alive"}},
+		Hooks:     []model.HookSpec{{Name: "before_stop", Exec: []string{"/bin/bye"}}},
+		Budget:    &model.BudgetSpec{Rate: &model.RateSpec{}},
+		Exclusive: &model.ExclusiveSpec{}, Peers: &model.PeersSpec{}, RoleCheck: &model.RoleCheckSpec{},
+		Checks: []model.CheckSpec{{Name: "alive"}},
 	}}}
 	for _, spec := range []model.JobSpec{spec, spec.Expand()} {
 		text, err := Print(spec)
@@ -128,7 +131,10 @@ func TestPrintKeepsDefaults(t *testing.T) {
 
 // What is printed first is still in the reference's order there.
 func TestPrintOrder(t *testing.T) {
-	text, err := Print(model.JobSpec{Name: "web", Groups: []model.GroupSpec{{Name: "http", Hooks: []model.HookSpec{{Name: "after_start"}}, Exclusive: &model.ExclusiveSpec{}}}})
+	text, err :=
+		Print(model.JobSpec{Name: "web",
+			Groups: []model.GroupSpec{
+				{Name: "http", Hooks: []model.HookSpec{{Name: "after_start"}}, Exclusive: &model.ExclusiveSpec{}}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +161,8 @@ func TestPrintOrder(t *testing.T) {
 func TestPrintKeepsTexts(t *testing.T) {
 	spec := model.JobSpec{Name: "j", Groups: []model.GroupSpec{{
 		Name: "g", Count: 1, Env: map[string]string{"TEXT": "a\tb\x07\b\"\\ ü ${HOME} $${x} %{if} ${port.p} ${slot}"},
-		Exec: model.ExecSpec{Command: "/bin/x", Args: []string{"${port.p}", "${node.name}", "$", "%", "${"}}, Ports: []model.PortSpec{{Name: "p"}},
+		Exec:  model.ExecSpec{Command: "/bin/x", Args: []string{"${port.p}", "${node.name}", "$", "%", "${"}},
+		Ports: []model.PortSpec{{Name: "p"}},
 	}}}.Expand()
 	text, err := Print(spec)
 	if err != nil {

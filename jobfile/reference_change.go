@@ -37,7 +37,8 @@ var restartTexts = map[string]hclfile.KeyText{
 // rescheduleTexts are about what follows repeated failure, elsewhere.
 var rescheduleTexts = map[string]hclfile.KeyText{
 	"attempts": {
-		Means: "how many failed instances of a version are replaced at once. Those of the last half hour count, or of `interval` if that is longer. " +
+		Means: "how many failed instances of a version are replaced at once. Those of the last half hour count, or of " +
+			"`interval` if that is longer. " +
 			"Each further one waits",
 		Default: "3", Example: "10",
 	},
@@ -62,7 +63,8 @@ var updateTexts = map[string]hclfile.KeyText{
 		Example: `"stop_first"`,
 	},
 	"min_healthy": {
-		Means:   "how long a new instance must stay ready; less than `deadline`. Default: 0s; 5s, or half the `deadline` if that is shorter, where `auto_revert` is set and the group has no check",
+		Means: "how long a new instance must stay ready; less than `deadline`. Default: 0s; 5s, or half the `deadline` " +
+			"if that is shorter, where `auto_revert` is set and the group has no check",
 		Example: `"30s"`,
 	},
 	"deadline": {

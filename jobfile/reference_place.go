@@ -80,7 +80,8 @@ var replacementTexts = map[string]hclfile.KeyText{
 		Example: `"same"`,
 	},
 	"data": {
-		Means:   "with a local volume: `empty`, so that a replacement may start empty on another machine, filled by the others; or `keep`. Default: by role",
+		Means: "with a local volume: `empty`, so that a replacement may start empty on another machine, filled by the " +
+			"others; or `keep`. Default: by role",
 		Example: `"keep"`,
 	},
 	"when": {

@@ -38,7 +38,9 @@ var groupTexts = map[string]hclfile.KeyText{
 
 // execTexts are about the program.
 var execTexts = map[string]hclfile.KeyText{
-	"command": {Means: "the program: its absolute path, or a name that is looked up in `PATH` of its `env`, by default the usual directories", Example: `"/opt/web/bin/web"`},
+	"command": {
+		Means: "the program: its absolute path, or a name that is looked up in `PATH` of its `env`, by default the " +
+			"usual directories", Example: `"/opt/web/bin/web"`},
 	"args": {
 		Means:   "its arguments; `${port.NAME}`, `${slot}`, `${node.id}` and `${node.name}` are filled in",
 		Example: `["--listen", ":${port.http}"]`, Beside: `command = "/bin/web"`, With: withPort,

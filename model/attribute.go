@@ -8,12 +8,14 @@ import (
 )
 
 func validAttribute(name string) bool {
-	return name == "node.id" || name == "node.name" || strings.HasPrefix(name, "node.label.") && len(name) > len("node.label.") ||
+	return name == "node.id" || name == "node.name" || strings.HasPrefix(name, "node.label.") &&
+		len(name) > len("node.label.") ||
 		strings.HasPrefix(name, "node.attr.") && len(name) > len("node.attr.")
 }
 
 func unknownAttribute(name string) *Error {
-	return Refuse(CodeInvalid, "attribute %q is unknown", name).WithHint("use node.id, node.name, node.label.X or node.attr.X")
+	return Refuse(CodeInvalid, "attribute %q is unknown", name).
+		WithHint("use node.id, node.name, node.label.X or node.attr.X")
 }
 
 func (c *Constraint) check(noun string) *Error {
@@ -25,7 +27,8 @@ func (c *Constraint) check(noun string) *Error {
 		return nil
 	case "regexp":
 		if _, err := regexp.Compile(c.Value); err != nil || len(c.Value) > 256 {
-			return Refuse(CodeInvalid, "%s on %s: %q is no regular expression of at most 256 characters", noun, c.Attribute, c.Value)
+			return Refuse(CodeInvalid, "%s on %s: %q is no regular expression of at most 256 characters",
+				noun, c.Attribute, c.Value)
 		}
 		return nil
 	}
@@ -69,7 +72,9 @@ func (c *Constraint) Holds(value string, set bool) bool {
 }
 
 func inList(value, list string) bool {
-	return slices.ContainsFunc(strings.Split(list, ","), func(item string) bool { return strings.TrimSpace(item) == value })
+	return slices.ContainsFunc(strings.Split(list, ","), func(item string) bool {
+		return strings.TrimSpace(item) == value
+	})
 }
 
 func compareValues(a, b string) int {

@@ -17,14 +17,16 @@ const (
 // CheckLabels refuses more labels than a node may have, or longer ones.
 func CheckLabels(labels map[string]string) *Error {
 	if len(labels) > MaxLabels {
-		return Refuse(CodeInvalid, "a node has at most %d labels, these are %d", MaxLabels, len(labels)).WithHint("remove a label with: outspan node label NODE NAME-")
+		return Refuse(CodeInvalid, "a node has at most %d labels, these are %d", MaxLabels, len(labels)).
+			WithHint("remove a label with: outspan node label NODE NAME-")
 	}
 	for _, name := range slices.Sorted(maps.Keys(labels)) {
 		switch {
 		case !ValidName(name):
 			return Refuse(CodeInvalid, "%q is no label name: use 1 to 63 letters, digits, '-', '_' or '.'", ClipText(name, 100))
 		case len(labels[name]) > maxLabelValue:
-			return Refuse(CodeInvalid, "label %s has a value of %d bytes, at most %d are allowed", name, len(labels[name]), maxLabelValue)
+			return Refuse(CodeInvalid, "label %s has a value of %d bytes, at most %d are allowed", name,
+				len(labels[name]), maxLabelValue)
 		}
 	}
 	return nil
@@ -34,8 +36,10 @@ func CheckLabels(labels map[string]string) *Error {
 func CheckAgentLabels(labels map[string]string) *Error {
 	for _, name := range slices.Sorted(maps.Keys(labels)) {
 		if strings.HasPrefix(name, OperatorLabel) {
-			return Refuse(CodeInvalid, "an agent may not set the label %s: labels that begin with %q are set by operators alone", name, OperatorLabel).
-				WithHint("take it out of the agent's configuration, and set it with: outspan node label NODE %s=%s", name, ClipText(labels[name], 100))
+			return Refuse(CodeInvalid, "an agent may not set the label %s: labels that begin with %q are set by operators alone",
+				name, OperatorLabel).
+				WithHint("take it out of the agent's configuration, and set it with: outspan node label NODE %s=%s", name,
+					ClipText(labels[name], 100))
 		}
 	}
 	return CheckLabels(labels)
@@ -47,9 +51,12 @@ func (g *GroupSpec) checkBounds() *Error {
 		key       string
 		has, most int
 	}{
-		{"env", len(g.Env), maxSpecEnv}, {"exec.rlimits", len(g.Exec.Rlimits), maxSpecList}, {"ports", len(g.Ports), maxSpecList}, {"volumes", len(g.Volumes), maxSpecList},
-		{"services", len(g.Services), maxSpecList}, {"checks", len(g.Checks), maxSpecList}, {"constraints", len(g.Constraints), maxSpecList},
-		{"affinities", len(g.Affinities), maxSpecList}, {"spreads", len(g.Spreads), maxSpecList}, {"distinct", len(g.Distinct), maxSpecList},
+		{"env", len(g.Env), maxSpecEnv}, {"exec.rlimits", len(g.Exec.Rlimits), maxSpecList},
+		{"ports", len(g.Ports), maxSpecList}, {"volumes", len(g.Volumes), maxSpecList},
+		{"services", len(g.Services), maxSpecList}, {"checks", len(g.Checks), maxSpecList},
+		{"constraints", len(g.Constraints), maxSpecList},
+		{"affinities", len(g.Affinities), maxSpecList}, {"spreads", len(g.Spreads), maxSpecList},
+		{"distinct", len(g.Distinct), maxSpecList},
 		{"eviction.when", len(g.Eviction.When), maxSpecList}, {"replacement.when", len(g.Replacement.When), maxSpecList},
 	} {
 		if list.has > list.most {

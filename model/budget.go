@@ -65,7 +65,8 @@ func (a Amount) MarshalText() ([]byte, error) { return []byte(a.String()), nil }
 func (a *Amount) UnmarshalText(text []byte) error {
 	var n int
 	rest := ""
-	if _, err := fmt.Sscanf(string(text), "%d%s", &n, &rest); err != nil && rest != "" || n < 0 || rest != "" && rest != "%" {
+	if _, err := fmt.Sscanf(string(text), "%d%s", &n, &rest); err != nil && rest != "" ||
+		n < 0 || rest != "" && rest != "%" {
 		return fmt.Errorf("%q is neither a number of instances nor a percentage", text)
 	}
 	*a = Amount{N: n, Percent: rest == "%"}

@@ -15,7 +15,8 @@ func TestActorRateText(t *testing.T) {
 			t.Errorf("%+v is written as %q, want %q", got, got, text)
 		}
 	}
-	for _, text := range []string{"", "5", "5/", "/1m", "0/1m", "-1/1m", "5/1ms", "5/forever", "x/1m", "5/1m/1m", "99999/1m"} {
+	for _, text := range []string{"", "5", "5/", "/1m", "0/1m", "-1/1m", "5/1ms", "5/forever",
+		"x/1m", "5/1m/1m", "99999/1m"} {
 		var got ActorRate
 		if err := got.UnmarshalText([]byte(text)); err == nil {
 			t.Errorf("%q is read as %s", text, got)

@@ -13,8 +13,10 @@ func (c Cause) Valid() bool {
 // was decoded from.
 func (c Cause) Known() (Cause, bool) {
 	for _, one := range [...]Cause{
-		CauseScaleUp, CauseScaleDown, CauseRollout, CauseNodeDraining, CauseNodeDisabled, CauseNodeOffline, CauseUser, CauseCrashLoop, CauseStartTimeout,
-		CauseOOM, CauseCheckFailed, CauseDrainTimeout, CauseJobStopped, CauseFenced, CausePreempted, CauseRebalance, CauseAffinity, CauseRoleReplacement,
+		CauseScaleUp, CauseScaleDown, CauseRollout, CauseNodeDraining, CauseNodeDisabled, CauseNodeOffline, CauseUser,
+		CauseCrashLoop, CauseStartTimeout,
+		CauseOOM, CauseCheckFailed, CauseDrainTimeout, CauseJobStopped, CauseFenced, CausePreempted, CauseRebalance,
+		CauseAffinity, CauseRoleReplacement,
 		CauseRestored, CauseNodeNotReady,
 	} {
 		if c == one {
@@ -27,7 +29,9 @@ func (c Cause) Known() (Cause, bool) {
 // Voluntary reports whether a stop for this cause is the system's or an operator's choice, so that it uses rates.
 func (c Cause) Voluntary() bool {
 	switch c {
-	case CauseRollout, CauseNodeDraining, CauseUser, CausePreempted, CauseRebalance, CauseAffinity, CauseRoleReplacement, CauseNodeNotReady, CauseCheckFailed: // of one that failed nothing is spent
+	case CauseRollout, CauseNodeDraining, CauseUser, CausePreempted, CauseRebalance, CauseAffinity, CauseRoleReplacement,
+		CauseNodeNotReady, CauseCheckFailed:
+		// of one that failed nothing is spent
 		return true
 	}
 	return false

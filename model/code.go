@@ -80,16 +80,20 @@ const (
 
 // Codes of the HTTP API and of connections.
 const (
-	CodeMediaType          Code = "unsupported_media_type" // a request's body is not of the type that the operation takes
-	CodeNoRoute            Code = "no_such_operation"      // there is no such path, or not with this method
-	CodeRateLimited        Code = "rate_limited"           // one caller sends more requests a second than the server allows
-	CodeEventCollected     Code = "event_collected"        // the events after the given id are no longer kept
-	CodeUnreachable        Code = "unreachable"            // no server could be reached; nothing was sent
-	CodeNotCaughtUp        Code = "not_caught_up"          // this server has not yet applied what was committed before it started
-	CodeCertificateRefused Code = "certificate_refused"    // one end of a connection refused the other's certificate, or its role
-	CodeCertificateInvalid Code = "certificate_invalid"    // this process's certificate, key or CA file is missing, expired or doesn't fit
-	CodeNotTLS             Code = "not_tls"                // whatever answers at the address doesn't speak TLS 1.3
-	CodeShutdownTimeout    Code = "shutdown_timeout"       // requests were still running when the time to stop was over
+	CodeMediaType Code = "unsupported_media_type" // a request's body is not of the type that the operation takes
+	CodeNoRoute   Code = "no_such_operation"      // there is no such path, or not with this method
+	// one caller sends more requests a second than the server allows
+	CodeRateLimited    Code = "rate_limited"
+	CodeEventCollected Code = "event_collected" // the events after the given id are no longer kept
+	CodeUnreachable    Code = "unreachable"     // no server could be reached; nothing was sent
+	// this server has not yet applied what was committed before it started
+	CodeNotCaughtUp Code = "not_caught_up"
+	// one end of a connection refused the other's certificate, or its role
+	CodeCertificateRefused Code = "certificate_refused"
+	// this process's certificate, key or CA file is missing, expired or doesn't fit
+	CodeCertificateInvalid Code = "certificate_invalid"
+	CodeNotTLS             Code = "not_tls"          // whatever answers at the address doesn't speak TLS 1.3
+	CodeShutdownTimeout    Code = "shutdown_timeout" // requests were still running when the time to stop was over
 )
 
 // Codes of the files and ports of one process.
@@ -110,7 +114,8 @@ func QuotaExceeded(dimension string) Code { return "quota_exceeded:" + Code(dime
 // Unplaceable reports whether c says that an instance fits on no node.
 func (c Code) Unplaceable() bool {
 	switch c {
-	case CodeNoMemory, CodeNoPorts, CodeNoNodes, CodeConstraint, CodeVolumeNoNode, CodeVolumeInUse, CodeVolumeOffline, CodeAntiAffinity:
+	case CodeNoMemory, CodeNoPorts, CodeNoNodes, CodeConstraint, CodeVolumeNoNode, CodeVolumeInUse,
+		CodeVolumeOffline, CodeAntiAffinity:
 		return true
 	}
 	return strings.HasPrefix(string(c), string(QuotaExceeded("")))

@@ -13,24 +13,28 @@ const (
 
 // DrainOptions are the choices made when a drain was asked for.
 type DrainOptions struct {
-	Deadline         Duration `cbor:"1,keyasint" json:"deadline"`                  // per node, from its turn; Forever = none
+	// per node, from its turn; Forever = none
+	Deadline         Duration `cbor:"1,keyasint" json:"deadline"`
 	Force            bool     `cbor:"2,keyasint,omitempty" json:"force,omitempty"` // also what a role says never; recorded
 	ForceAtDeadline  bool     `cbor:"3,keyasint,omitempty" json:"force_at_deadline,omitempty"`
 	AcceptDowntime   []string `cbor:"4,keyasint,omitempty" json:"accept_downtime,omitempty"` // "JOB/GROUP", or "*" for all
 	IgnoreSystem     bool     `cbor:"5,keyasint,omitempty" json:"ignore_system,omitempty"`
 	MaxParallelNodes int      `cbor:"6,keyasint,omitempty" json:"max_parallel_nodes,omitempty"` // 0 = all at once
 	Policy           string   `cbor:"7,keyasint,omitempty" json:"policy,omitempty"`
-	Roll             *Roll    `cbor:"8,keyasint,omitempty" json:"roll,omitempty"` // the rolling maintenance that it is a step of
+	// the rolling maintenance that it is a step of
+	Roll *Roll `cbor:"8,keyasint,omitempty" json:"roll,omitempty"`
 }
 
 // Roll is the maintenance of many machines, one drain for each. What is done of it stands in its drains, so that
 // anybody can go on with it from any machine.
 type Roll struct {
-	ID       string   `cbor:"1,keyasint" json:"id"`
-	Nodes    []string `cbor:"2,keyasint" json:"nodes"`                                  // names of all of them, in order
-	Exec     string   `cbor:"3,keyasint,omitempty" json:"exec,omitempty"`               // what reboots {node}; empty: a person does
-	Parallel int      `cbor:"4,keyasint,omitempty" json:"max_parallel_nodes,omitempty"` // default 1
-	NoReboot bool     `cbor:"5,keyasint,omitempty" json:"no_reboot,omitempty"`          // Exec reboots nothing: no new boot id is waited for
+	ID    string   `cbor:"1,keyasint" json:"id"`
+	Nodes []string `cbor:"2,keyasint" json:"nodes"` // names of all of them, in order
+	// what reboots {node}; empty: a person does
+	Exec     string `cbor:"3,keyasint,omitempty" json:"exec,omitempty"`
+	Parallel int    `cbor:"4,keyasint,omitempty" json:"max_parallel_nodes,omitempty"` // default 1
+	// Exec reboots nothing: no new boot id is waited for
+	NoReboot bool `cbor:"5,keyasint,omitempty" json:"no_reboot,omitempty"`
 }
 
 // AcceptsDowntime reports whether the operator accepted that group may be stopped without a replacement.
@@ -56,18 +60,21 @@ type DrainPolicy string
 
 // The policies.
 const (
-	PolicyAlwaysAllow  DrainPolicy = "always-allow"                                // the data never keeps a drain from ending
-	PolicyAllowStopped DrainPolicy = "allow-if-replica-is-stopped"                 // a running member that is last does
-	PolicyBlockLast    DrainPolicy = "block-if-contains-last-replica"              // any member that is last does
-	PolicyEvictLast    DrainPolicy = "block-for-eviction-if-contains-last-replica" // as before, and those that are last are built elsewhere
-	PolicyEvictAll     DrainPolicy = "block-for-eviction"                          // every member is built elsewhere
+	// the data never keeps a drain from ending
+	PolicyAlwaysAllow  DrainPolicy = "always-allow"
+	PolicyAllowStopped DrainPolicy = "allow-if-replica-is-stopped"    // a running member that is last does
+	PolicyBlockLast    DrainPolicy = "block-if-contains-last-replica" // any member that is last does
+	// as before, and those that are last are built elsewhere
+	PolicyEvictLast DrainPolicy = "block-for-eviction-if-contains-last-replica"
+	PolicyEvictAll  DrainPolicy = "block-for-eviction" // every member is built elsewhere
 
 	PolicyEvictLastAlias = "block-for-eviction-if-last-replica"
 )
 
 // DrainPolicies are the values of the setting node_drain_policy; the last is an alias.
 func DrainPolicies() []string {
-	return []string{string(PolicyBlockLast), string(PolicyEvictAll), string(PolicyEvictLast), string(PolicyAllowStopped), string(PolicyAlwaysAllow), PolicyEvictLastAlias}
+	return []string{string(PolicyBlockLast), string(PolicyEvictAll), string(PolicyEvictLast), string(PolicyAllowStopped),
+		string(PolicyAlwaysAllow), PolicyEvictLastAlias}
 }
 
 // EvictOn says what sets the eviction of members off.

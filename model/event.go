@@ -16,28 +16,32 @@ const (
 	EventRestarted      EventType = "instance.restarted"    // its agent has restarted the program in place, once or more
 	EventDisk           EventType = "instance.disk_changed" // it went above its disk limit, or below it again
 	EventEviction       EventType = "instance.eviction_changed"
-	EventPreparation    EventType = "instance.preparation_failed" // a hook or a gate ended the preparation of its stop; told once, not at each try
-	EventDrainStarted   EventType = "drain.started"
-	EventDrainPhase     EventType = "drain.phase_changed"
-	EventBudget         EventType = "budget.changed"
-	EventJob            EventType = "job.changed"
-	EventDeployment     EventType = "deployment.changed"
-	EventSettings       EventType = "settings.changed"
-	EventLeader         EventType = "leader.changed" // a server leads a term; it may be the one of the last term
-	EventHold           EventType = "hold.changed"
-	EventVolume         EventType = "volume.changed"
+	// a hook or a gate ended the preparation of its stop; told once, not at each try
+	EventPreparation  EventType = "instance.preparation_failed"
+	EventDrainStarted EventType = "drain.started"
+	EventDrainPhase   EventType = "drain.phase_changed"
+	EventBudget       EventType = "budget.changed"
+	EventJob          EventType = "job.changed"
+	EventDeployment   EventType = "deployment.changed"
+	EventSettings     EventType = "settings.changed"
+	EventLeader       EventType = "leader.changed" // a server leads a term; it may be the one of the last term
+	EventHold         EventType = "hold.changed"
+	EventVolume       EventType = "volume.changed"
 )
 
 // EventTypes lists them.
 func EventTypes() []EventType {
 	return []EventType{
-		EventNodeRegistered, EventNodeState, EventNodeChecks, EventNodePort, EventNodeAck, EventAllocated, EventDesired, EventStatus,
-		EventRestarted, EventDisk, EventEviction, EventPreparation, EventDrainStarted, EventDrainPhase, EventBudget, EventJob, EventDeployment,
+		EventNodeRegistered, EventNodeState, EventNodeChecks, EventNodePort, EventNodeAck, EventAllocated,
+		EventDesired, EventStatus,
+		EventRestarted, EventDisk, EventEviction, EventPreparation, EventDrainStarted, EventDrainPhase,
+		EventBudget, EventJob, EventDeployment,
 		EventSettings, EventLeader, EventHold, EventVolume,
 	}
 }
 
 // EventSubjects lists the kinds of objects that events are about: the first words of their subjects.
 func EventSubjects() []string {
-	return []string{"budget", "class", "cluster", "deployment", "drain", "group", "instance", "job", "node", "settings", "volume"}
+	return []string{"budget", "class", "cluster", "deployment", "drain", "group", "instance", "job",
+		"node", "settings", "volume"}
 }

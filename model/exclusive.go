@@ -14,7 +14,8 @@ const (
 // answer the node's heartbeats; at its end the node kills the instance by itself. So another node may start the next
 // one without a person's word.
 type ExclusiveSpec struct {
-	Lease Duration `json:"lease,omitempty" cbor:"1,keyasint,omitempty"` // default 1 min, at least 10 s; its length does not depend on offline_after
+	// default 1 min, at least 10 s; its length does not depend on offline_after
+	Lease Duration `json:"lease,omitempty" cbor:"1,keyasint,omitempty"`
 }
 
 // Fenced reports whether instances run only while their node holds the group's lease. No role and no volume implies

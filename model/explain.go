@@ -39,9 +39,11 @@ type Forecast struct {
 	Action   Action     `json:"action" cbor:"5,keyasint"`
 	Target   NodeID     `json:"target,omitempty" cbor:"6,keyasint,omitempty"`  // where its replacement fits now
 	Blocker  *Blocker   `json:"blocker,omitempty" cbor:"7,keyasint,omitempty"` // why it can't go now; nil if it can
-	Never    bool       `json:"never,omitempty" cbor:"8,keyasint,omitempty"`   // no time alone removes the blocker: the drain can't finish without a person
-	Note     string     `json:"note,omitempty" cbor:"9,keyasint,omitempty"`    // what is not as the group's policy says: a surge given up for a quota
-	After    Duration   `json:"after,omitempty" cbor:"10,keyasint,omitempty"`  // about when it is gone; 0 = not known
+	// no time alone removes the blocker: the drain can't finish without a person
+	Never bool `json:"never,omitempty" cbor:"8,keyasint,omitempty"`
+	// what is not as the group's policy says: a surge given up for a quota
+	Note  string   `json:"note,omitempty" cbor:"9,keyasint,omitempty"`
+	After Duration `json:"after,omitempty" cbor:"10,keyasint,omitempty"` // about when it is gone; 0 = not known
 }
 
 // NodeRemaining is one instance that is still on a draining node.
@@ -94,23 +96,26 @@ type Considered struct {
 
 // PlannedGroup is what submitting a job would do to one of its groups.
 type PlannedGroup struct {
-	Group         GroupID    `json:"group" cbor:"1,keyasint"`
-	Created       int        `json:"created" cbor:"2,keyasint"`
-	Destroyed     int        `json:"destroyed" cbor:"3,keyasint"`
-	Kept          int        `json:"kept" cbor:"4,keyasint"`
-	Unschedulable int        `json:"unschedulable" cbor:"5,keyasint"`
-	Code          Code       `json:"code,omitempty" cbor:"6,keyasint,omitempty"`     // why the unschedulable ones fit nowhere
-	Message       string     `json:"message,omitempty" cbor:"7,keyasint,omitempty"`  // the same in words
-	Excluded      []Excluded `json:"excluded,omitempty" cbor:"8,keyasint,omitempty"` // by which rules, on how many nodes
+	Group         GroupID `json:"group" cbor:"1,keyasint"`
+	Created       int     `json:"created" cbor:"2,keyasint"`
+	Destroyed     int     `json:"destroyed" cbor:"3,keyasint"`
+	Kept          int     `json:"kept" cbor:"4,keyasint"`
+	Unschedulable int     `json:"unschedulable" cbor:"5,keyasint"`
+	// why the unschedulable ones fit nowhere
+	Code     Code       `json:"code,omitempty" cbor:"6,keyasint,omitempty"`
+	Message  string     `json:"message,omitempty" cbor:"7,keyasint,omitempty"`  // the same in words
+	Excluded []Excluded `json:"excluded,omitempty" cbor:"8,keyasint,omitempty"` // by which rules, on how many nodes
 
-	Budgets  []BudgetLine `json:"budgets,omitempty" cbor:"9,keyasint,omitempty"`   // what its budgets come to
-	Preempts []InstanceID `json:"preempts,omitempty" cbor:"10,keyasint,omitempty"` // less important ones that would stop to make room
+	Budgets []BudgetLine `json:"budgets,omitempty" cbor:"9,keyasint,omitempty"` // what its budgets come to
+	// less important ones that would stop to make room
+	Preempts []InstanceID `json:"preempts,omitempty" cbor:"10,keyasint,omitempty"`
 }
 
 // JobPlan is what submitting a job would do.
 type JobPlan struct {
-	Job     JobName        `json:"job" cbor:"1,keyasint"`
-	Index   uint64         `json:"index" cbor:"2,keyasint"`   // the job's index, for a later submit on the condition that nothing changed; 0 = a new job
+	Job JobName `json:"job" cbor:"1,keyasint"`
+	// the job's index, for a later submit on the condition that nothing changed; 0 = a new job
+	Index   uint64         `json:"index" cbor:"2,keyasint"`
 	Version uint64         `json:"version" cbor:"3,keyasint"` // it would have
 	Changes bool           `json:"changes" cbor:"4,keyasint"`
 	Groups  []PlannedGroup `json:"groups" cbor:"5,keyasint,omitempty"`

@@ -9,7 +9,9 @@ import (
 
 // FuzzParseGate: what is taken comes back the same from its own text.
 func FuzzParseGate(f *testing.F) {
-	for _, text := range []string{"!self.leader", "self.drained", "led_shards.in_sync_followers", "group.ready >= 2", "group.leader_responding", "group.followers_responding >= 1", "old.confirmed_stopped", "self.a.b", "group.ready >= 02"} {
+	for _, text := range []string{"!self.leader", "self.drained", "led_shards.in_sync_followers", "group.ready >= 2",
+		"group.leader_responding", "group.followers_responding >= 1", "old.confirmed_stopped",
+		"self.a.b", "group.ready >= 02"} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
@@ -30,18 +32,21 @@ func FuzzParseGate(f *testing.F) {
 // FuzzPathNames: what may name a job, group, volume or node makes one step of a path and no more, and what may be the
 // path of a volume leads where it says.
 func FuzzPathNames(f *testing.F) {
-	for _, name := range []string{"web", "..", ".", "", "a/b", "a\x00", "a\\b", "A-1_2.3", "-a", "...", "/data", "/proc/1", "/a/../proc", "/dev/../data", "//x", "/a/", "/sysx", strings.Repeat("x", 64), "é", "/\u2028", "/a\nb"} {
+	for _, name := range []string{"web", "..", ".", "", "a/b", "a\x00", "a\\b", "A-1_2.3", "-a", "...", "/data", "/proc/1",
+		"/a/../proc", "/dev/../data", "//x", "/a/", "/sysx", strings.Repeat("x", 64), "é", "/\u2028", "/a\nb"} {
 		f.Add(name)
 	}
 	f.Fuzz(func(t *testing.T, name string) {
 		if ValidName(name) {
 			const root = "/root"
 			whole := filepath.Join(root, name, "x")
-			if !filepath.IsLocal(name) || filepath.Base(name) != name || path.Clean(name) != name || filepath.Dir(filepath.Dir(whole)) != root || strings.ContainsAny(name, "/\\\x00\n \"'$`") {
+			if !filepath.IsLocal(name) || filepath.Base(name) != name || path.Clean(name) != name ||
+				filepath.Dir(filepath.Dir(whole)) != root || strings.ContainsAny(name, "/\\\x00\n \"'$`") {
 				t.Errorf("the name %q makes the path %s", name, whole)
 			}
 		}
-		g := GroupSpec{Name: "g", Count: 1, Exec: ExecSpec{Command: "/x"}, Volumes: []VolumeSpec{{Name: "v", Kind: VolumeLocal, Path: name}, {Name: "w", Kind: VolumeLocal, Path: "/other"}}}
+		g := GroupSpec{Name: "g", Count: 1, Exec: ExecSpec{Command: "/x"},
+			Volumes: []VolumeSpec{{Name: "v", Kind: VolumeLocal, Path: name}, {Name: "w", Kind: VolumeLocal, Path: "/other"}}}
 		if g.checkVolumes() != nil {
 			return
 		}

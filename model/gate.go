@@ -37,7 +37,8 @@ const (
 	FactShardsSafe  = "led_shards_in_sync_followers"
 )
 
-const gateForms = "[!]self.FACT, led_shards.in_sync_followers, group.leader_responding, group.followers_responding >= N, group.healthy, group.ready >= N, old.confirmed_stopped"
+const gateForms = "[!]self.FACT, led_shards.in_sync_followers, group.leader_responding, group.followers_responding " +
+	">= N, group.healthy, group.ready >= N, old.confirmed_stopped"
 
 // ParseGate reads one gate. Code: invalid, with the gates that there are.
 func ParseGate(text string) (Gate, *Error) {

@@ -24,7 +24,8 @@ func ParseHistory(text string) (History, *Error) {
 	if more {
 		h.Lineages = strings.Split(list, ",")
 	}
-	if len(text) > MaxHistory || len(h.Lineages) > maxLineages || slices.Contains(h.Lineages, "") || cluster == "" && more {
+	if len(text) > MaxHistory || len(h.Lineages) > maxLineages || slices.Contains(h.Lineages, "") ||
+		cluster == "" && more {
 		return History{}, Refuse(CodeInvalid, "%.40q names no cluster and its lineages", text)
 	}
 	return h, nil

@@ -7,7 +7,8 @@ type Holding struct {
 	Group GroupID    `cbor:"2,keyasint,omitempty"` // empty: the agent has lost its journal; it may be any
 	Slot  int        `cbor:"3,keyasint,omitempty"`
 	Ends  bool       `cbor:"4,keyasint,omitempty"` // it is to stop: a person has decided so, or no restore lost its row
-	Late  bool       `cbor:"9,keyasint,omitempty"` // first told when no restore was open on its node: it holds slots of groups that are or were there only
+	// first told when no restore was open on its node: it holds slots of groups that are or were there only
+	Late bool `cbor:"9,keyasint,omitempty"`
 
 	// What it runs by, for InstanceAdopt.
 	Spec       string        `cbor:"5,keyasint,omitempty"` // GroupSpec.Digest; empty: unknown

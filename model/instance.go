@@ -32,14 +32,16 @@ type InstanceStatus struct {
 	ID         InstanceID `cbor:"1,keyasint"`
 	Generation uint64     `cbor:"2,keyasint"`
 	Observed   Observed   `cbor:"3,keyasint"`
-	Reason     string     `cbor:"4,keyasint,omitempty"` // required with failed: crash_loop, start_timeout, oom_killed, shim_lost ...
-	ExitCode   *int       `cbor:"5,keyasint,omitempty"`
-	Restarts   int        `cbor:"6,keyasint,omitempty"`
+	// required with failed: crash_loop, start_timeout, oom_killed, shim_lost ...
+	Reason   string `cbor:"4,keyasint,omitempty"`
+	ExitCode *int   `cbor:"5,keyasint,omitempty"`
+	Restarts int    `cbor:"6,keyasint,omitempty"`
 	// Facts are what the role check last said; nil: nothing is known. What can't be confirmed for three intervals is
 	// withdrawn.
 	Facts map[string]string `cbor:"7,keyasint,omitempty"`
 	Hook  *HookResult       `cbor:"8,keyasint,omitempty"` // of the last preparation
-	Epoch uint64            `cbor:"9,keyasint,omitempty"` // of the registration that reported it; it is noted where the report is applied
+	// of the registration that reported it; it is noted where the report is applied
+	Epoch uint64 `cbor:"9,keyasint,omitempty"`
 }
 
 // HookResult is what became of a preparation: the before_stop hook, if there is one, and the instance's own gates

@@ -39,7 +39,8 @@ type GroupSpec struct {
 	Constraints []Constraint `json:"constraints,omitempty" cbor:"30,keyasint,omitempty"`
 	Affinities  []Affinity   `json:"affinities,omitempty" cbor:"31,keyasint,omitempty"`
 	Spreads     []Spread     `json:"spreads,omitempty" cbor:"32,keyasint,omitempty"`
-	Distinct    []string     `json:"distinct,omitempty" cbor:"33,keyasint,omitempty"` // attributes that no two instances share
+	// attributes that no two instances share
+	Distinct []string `json:"distinct,omitempty" cbor:"33,keyasint,omitempty"`
 }
 
 // ExecSpec is the program of a group. ${port.NAME}, ${node.id}, ${node.name} and ${slot} are filled in by the agent.
@@ -195,10 +196,11 @@ type UpdateSpec struct {
 	MaxSurge       int      `json:"max_surge" cbor:"1,keyasint,omitempty"`
 	MaxUnavailable int      `json:"max_unavailable" cbor:"2,keyasint,omitempty"`
 	MinHealthy     Duration `json:"min_healthy" cbor:"3,keyasint,omitempty"` // how long a new instance must stay ready
-	Deadline       Duration `json:"deadline" cbor:"4,keyasint,omitempty"`    // without progress for this long the deployment fails
-	AutoRevert     bool     `json:"auto_revert,omitempty" cbor:"5,keyasint,omitempty"`
-	Canary         int      `json:"canary,omitempty" cbor:"6,keyasint,omitempty"`
-	Order          Order    `json:"order,omitempty" cbor:"7,keyasint,omitempty"` // default: that of the eviction block
+	// without progress for this long the deployment fails
+	Deadline   Duration `json:"deadline" cbor:"4,keyasint,omitempty"`
+	AutoRevert bool     `json:"auto_revert,omitempty" cbor:"5,keyasint,omitempty"`
+	Canary     int      `json:"canary,omitempty" cbor:"6,keyasint,omitempty"`
+	Order      Order    `json:"order,omitempty" cbor:"7,keyasint,omitempty"` // default: that of the eviction block
 }
 
 // Constraint is a hard placement rule over node attributes: node.id, node.name, node.label.X, node.attr.X.
@@ -231,7 +233,8 @@ func (g *GroupSpec) StopsFirst() bool {
 func (g GroupSpec) Template() GroupSpec {
 	g.Count, g.Budget, g.Budgets, g.Role = 0, nil, nil, ""
 	g.Update, g.Reschedule, g.Restart = UpdateSpec{}, RetrySpec{}, RestartSpec{}
-	g.Eviction, g.Replacement, g.Toleration = EvictionSpec{}, ReplacementSpec{Identity: g.Replacement.Identity}, TolerationSpec{}
+	g.Eviction, g.Replacement, g.Toleration = EvictionSpec{},
+		ReplacementSpec{Identity: g.Replacement.Identity}, TolerationSpec{}
 	g.Affinities, g.Spreads, g.Services = nil, nil, nil
 	return g
 }

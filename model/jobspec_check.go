@@ -70,7 +70,8 @@ func (j *JobSpec) Check() *Error {
 }
 
 func (g *GroupSpec) check() *Error {
-	for _, test := range []func() *Error{g.checkBounds, g.checkBasics, g.checkExec, g.checkResources, g.checkExclusive, g.checkRole, g.checkPorts, g.checkVolumes, g.checkChecks, g.checkTimes, g.checkBudget, g.checkPlacement} {
+	for _, test := range []func() *Error{g.checkBounds, g.checkBasics, g.checkExec, g.checkResources, g.checkExclusive,
+		g.checkRole, g.checkPorts, g.checkVolumes, g.checkChecks, g.checkTimes, g.checkBudget, g.checkPlacement} {
 		if refusal := test(); refusal != nil {
 			return refusal
 		}
@@ -87,7 +88,8 @@ func (g *GroupSpec) checkBasics() *Error {
 
 func (g *GroupSpec) checkRole() *Error {
 	switch g.Role {
-	case RoleService, RoleProbe, RoleFront, RoleWorker, RoleShardedData, RoleQuorum, RoleSingleton, RoleLeaderFollower, RoleLocal, RoleReplicated, RoleSystem:
+	case RoleService, RoleProbe, RoleFront, RoleWorker, RoleShardedData, RoleQuorum, RoleSingleton, RoleLeaderFollower,
+		RoleLocal, RoleReplicated, RoleSystem:
 	default:
 		return RefuseAt(KeyPath("role"), "role %q is unknown", g.Role).WithHint("use one of: %s", roleNames())
 	}
@@ -116,7 +118,8 @@ func (g *GroupSpec) checkRole() *Error {
 		return RefuseAt(KeyPath("update", "order"),
 			"update.order is %q; it must be surge or stop_first", g.Update.Order)
 	}
-	for _, refusal := range []*Error{g.checkGates("eviction", e.Mode, e.When, false), g.checkGates("replacement", r.Mode, r.When, true), g.checkFacts(), g.checkHooks()} {
+	for _, refusal := range []*Error{g.checkGates("eviction", e.Mode, e.When, false),
+		g.checkGates("replacement", r.Mode, r.When, true), g.checkFacts(), g.checkHooks()} {
 		if refusal != nil {
 			return refusal
 		}
@@ -224,7 +227,8 @@ func (g *GroupSpec) checkPorts() *Error {
 				"service %s: expose is %d; it must be 1 to 65535", svc.Name, svc.Expose)
 		case defaultPort(svc.Expose):
 			return RefuseAt(KeyPath("service", svc.Name, "expose"),
-				"service %s: expose is %d, on which servers and agents listen", svc.Name, svc.Expose).WithHint("choose another port")
+				"service %s: expose is %d, on which servers and agents listen", svc.Name,
+				svc.Expose).WithHint("choose another port")
 		}
 	}
 	return nil
@@ -321,13 +325,15 @@ func (g *GroupSpec) checkTimes() *Error {
 		return RefuseAt(KeyPath("peers", "signal"),
 			"peers.signal %q can't be sent",
 			g.Peers.Signal).WithHint("use one of: %s", strings.Join(peerSignals(), ", "))
-	case g.Restart.Attempts < 0 || g.Restart.Interval < 0 || g.Restart.Delay < 0 || g.Reschedule.Attempts < 0 || g.Reschedule.Interval < 0:
+	case g.Restart.Attempts < 0 || g.Restart.Interval < 0 || g.Restart.Delay < 0 || g.Reschedule.Attempts < 0 ||
+		g.Reschedule.Interval < 0:
 		return RefuseAt(KeyPath("restart"), "restart and reschedule must not have negative values")
 	case u.MaxSurge < 0 || u.MaxUnavailable < 0 || u.Canary < 0 || u.MinHealthy < 0 || u.Deadline < 0:
 		return RefuseAt(KeyPath("update"), "update must not have negative values")
 	case u.MinHealthy > 0 && u.MinHealthy >= u.Deadline:
 		return RefuseAt(KeyPath("update", "min_healthy"),
-			"update.min_healthy (%s) must be less than update.deadline (%s): no rollout could succeed", u.MinHealthy, u.Deadline).
+			"update.min_healthy (%s) must be less than update.deadline (%s): no rollout could succeed",
+			u.MinHealthy, u.Deadline).
 			WithHint("make min_healthy shorter or deadline longer")
 	}
 	return g.checkCanary()

@@ -58,7 +58,9 @@ func TestSpecIsRefused(t *testing.T) {
 		{"pids below", func(g *GroupSpec) { g.Resources.Pids = -1 }, "must not be negative"},
 		{"pids above", func(g *GroupSpec) { g.Resources.Pids = maxAmount + 1 }, "no machine has"},
 		{"most pids", func(g *GroupSpec) { g.Resources.Pids = maxAmount }, ""},
-		{"disk below", func(g *GroupSpec) { g.Resources.DiskBytes = -1 }, "resources.disk is -1 bytes; it must be at least 1 MiB"},
+		{"disk below", func(g *GroupSpec) {
+			g.Resources.DiskBytes = -1
+		}, "resources.disk is -1 bytes; it must be at least 1 MiB"},
 		{"little disk", func(g *GroupSpec) { g.Resources.DiskBytes = minDisk - 1 }, "at least 1 MiB"},
 		{"least disk", func(g *GroupSpec) { g.Resources.DiskBytes = minDisk }, ""},
 		{"disk above", func(g *GroupSpec) { g.Resources.DiskBytes = maxAmount + 1 }, "no machine has so many"},
@@ -191,7 +193,9 @@ func TestSpecIsRefused(t *testing.T) {
 		{"unavailable below", func(g *GroupSpec) { g.Update.MaxUnavailable = -1 }, "update must not"},
 		{"canary below", func(g *GroupSpec) { g.Update.Canary = -1 }, "update must not"},
 		{"min_healthy below", func(g *GroupSpec) { g.Update.MinHealthy = -1 }, "update must not"},
-		{"min_healthy as long as the deadline", func(g *GroupSpec) { g.Update.MinHealthy, g.Update.Deadline = 5000, 5000 }, "update.min_healthy (5s) must be less than update.deadline (5s)"},
+		{"min_healthy as long as the deadline", func(g *GroupSpec) {
+			g.Update.MinHealthy, g.Update.Deadline = 5000, 5000
+		}, "update.min_healthy (5s) must be less than update.deadline (5s)"},
 		{"min_healthy below the deadline", func(g *GroupSpec) { g.Update.MinHealthy, g.Update.Deadline = 4999, 5000 }, ""},
 		{"update deadline", func(g *GroupSpec) { g.Update.Deadline = -1 }, "update must not"},
 		{"all are canaries", func(g *GroupSpec) { g.Update.Canary = 2 }, ""},

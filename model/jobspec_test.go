@@ -16,12 +16,19 @@ func TestSingleHolderOrder(t *testing.T) {
 		says  string // of the refusal; "" for none
 	}{
 		{"a volume", GroupSpec{Volumes: volumes}, ""},
-		{"a volume and stop-first", GroupSpec{Volumes: volumes, Update: UpdateSpec{Order: OrderStopFirst}, Eviction: EvictionSpec{Order: OrderStopFirst}}, ""},
-		{"a volume and a surge of updates", GroupSpec{Volumes: volumes, Update: UpdateSpec{Order: OrderSurge}}, `update.order is "surge", but the group has the volume "data"`},
-		{"a volume and a surge of evictions", GroupSpec{Volumes: volumes, Eviction: EvictionSpec{Order: OrderSurge}}, `eviction.order is "surge", but the group has the volume "data"`},
+		{"a volume and stop-first",
+			GroupSpec{Volumes: volumes, Update: UpdateSpec{Order: OrderStopFirst},
+				Eviction: EvictionSpec{Order: OrderStopFirst}}, ""},
+		{"a volume and a surge of updates", GroupSpec{Volumes: volumes, Update: UpdateSpec{Order: OrderSurge}},
+			`update.order is "surge", but the group has the volume "data"`},
+		{"a volume and a surge of evictions", GroupSpec{Volumes: volumes, Eviction: EvictionSpec{Order: OrderSurge}},
+			`eviction.order is "surge", but the group has the volume "data"`},
 		{"exclusive", GroupSpec{Exclusive: &ExclusiveSpec{}}, ""},
-		{"exclusive and a surge of updates", GroupSpec{Exclusive: &ExclusiveSpec{}, Update: UpdateSpec{Order: OrderSurge}}, "is exclusive"},
-		{"same identity and a surge of evictions", GroupSpec{Replacement: ReplacementSpec{Identity: "same"}, Eviction: EvictionSpec{Order: OrderSurge}}, "keeps the identity"},
+		{"exclusive and a surge of updates", GroupSpec{Exclusive: &ExclusiveSpec{}, Update: UpdateSpec{Order: OrderSurge}},
+			"is exclusive"},
+		{"same identity and a surge of evictions",
+			GroupSpec{Replacement: ReplacementSpec{Identity: "same"}, Eviction: EvictionSpec{Order: OrderSurge}},
+			"keeps the identity"},
 		{"neither", GroupSpec{Update: UpdateSpec{Order: OrderSurge}, Eviction: EvictionSpec{Order: OrderSurge}}, ""},
 	}
 	for _, tt := range tests {
@@ -32,11 +39,14 @@ func TestSingleHolderOrder(t *testing.T) {
 			switch {
 			case tt.says == "" && refusal != nil:
 				t.Fatalf("refused: %v", refusal)
-			case tt.says != "" && (refusal == nil || refusal.Code != CodeInvalid || !strings.Contains(refusal.Message, tt.says) || !strings.Contains(refusal.Hint, "stop_first")):
+			case tt.says != "" &&
+				(refusal == nil || refusal.Code != CodeInvalid || !strings.Contains(refusal.Message, tt.says) ||
+					!strings.Contains(refusal.Hint, "stop_first")):
 				t.Fatalf("got %v, want a refusal that says %s", refusal, tt.says)
 			}
 			g := spec.Groups[0]
-			if single := g.OneHolder(); tt.says == "" && single && (g.Eviction.Order != OrderStopFirst || g.Update.Order != OrderStopFirst) {
+			if single := g.OneHolder(); tt.says == "" && single &&
+				(g.Eviction.Order != OrderStopFirst || g.Update.Order != OrderStopFirst) {
 				t.Errorf("orders are %s and %s, want stop_first", g.Eviction.Order, g.Update.Order)
 			}
 		})
@@ -45,7 +55,9 @@ func TestSingleHolderOrder(t *testing.T) {
 
 // Only a check by HTTP has a path, and its default is the root.
 func TestPathOfAnHTTPCheck(t *testing.T) {
-	spec := JobSpec{Name: "j", Groups: []GroupSpec{{Name: "g", Checks: []CheckSpec{{Kind: CheckHTTP}, {Kind: CheckHTTP, Path: "/ok"}, {Kind: CheckTCP}}}}}.Expand()
+	spec := JobSpec{Name: "j",
+		Groups: []GroupSpec{
+			{Name: "g", Checks: []CheckSpec{{Kind: CheckHTTP}, {Kind: CheckHTTP, Path: "/ok"}, {Kind: CheckTCP}}}}}.Expand()
 	for i, want := range []string{"/", "/ok", ""} {
 		if got := spec.Groups[0].Checks[i].Path; got != want {
 			t.Errorf("check %d has the path %q, want %q", i, got, want)

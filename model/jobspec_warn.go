@@ -9,11 +9,15 @@ func (j JobSpec) Warnings() []string {
 	for i := range j.Groups {
 		switch g := &j.Groups[i]; {
 		case g.trustsStart():
-			warnings = append(warnings, fmt.Sprintf("group %s has auto_revert and no check: a version counts as good once its instances have run for %s. "+
-				"Add a check block, or set min_healthy in update { } to the time in which a bad version ends", g.Name, g.Update.proof()))
+			warnings = append(warnings,
+				fmt.Sprintf("group %s has auto_revert and no check: a version counts as good once its instances have run for %s. "+
+					"Add a check block, or set min_healthy in update { } to the time in which a bad version ends",
+					g.Name, g.Update.proof()))
 		case g.rollsUnproven():
-			warnings = append(warnings, fmt.Sprintf("group %s has no check: a program that ends right after its start counts as ready, so a rollout goes on to the next instance. "+
-				"Add a check block, or set update { min_healthy = \"5s\" }", g.Name))
+			warnings = append(warnings,
+				fmt.Sprintf("group %s has no check: a program that ends right after its start counts as ready, so a rollout goes "+
+					"on to the next instance. "+
+					"Add a check block, or set update { min_healthy = \"5s\" }", g.Name))
 		}
 	}
 	return warnings

@@ -17,9 +17,13 @@ func TestAutoRevertWithoutACheck(t *testing.T) {
 		want   model.Duration
 		warned bool
 	}{
-		{name: "auto_revert alone", group: model.GroupSpec{Update: model.UpdateSpec{AutoRevert: true}}, want: 5 * model.Second, warned: true},
-		{name: "with a short deadline", group: model.GroupSpec{Update: model.UpdateSpec{AutoRevert: true, Deadline: 4 * model.Second}}, want: 2 * model.Second, warned: true},
-		{name: "with min_healthy", group: model.GroupSpec{Update: model.UpdateSpec{AutoRevert: true, MinHealthy: 1}}, want: 1},
+		{name: "auto_revert alone", group: model.GroupSpec{Update: model.UpdateSpec{AutoRevert: true}},
+			want: 5 * model.Second, warned: true},
+		{name: "with a short deadline",
+			group: model.GroupSpec{Update: model.UpdateSpec{AutoRevert: true, Deadline: 4 * model.Second}},
+			want:  2 * model.Second, warned: true},
+		{name: "with min_healthy", group: model.GroupSpec{Update: model.UpdateSpec{AutoRevert: true, MinHealthy: 1}},
+			want: 1},
 		{name: "with a check", group: model.GroupSpec{Update: model.UpdateSpec{AutoRevert: true}, Checks: check}},
 		{name: "without auto_revert"},
 	}
@@ -34,7 +38,9 @@ func TestAutoRevertWithoutACheck(t *testing.T) {
 			if (len(warnings) > 0) != tt.warned {
 				t.Fatalf("warnings: %q", warnings)
 			}
-			if text := strings.Join(warnings, ""); tt.warned && (!strings.Contains(text, "group http has auto_revert and no check") || !strings.Contains(text, "Add a check block")) {
+			if text := strings.Join(warnings, ""); tt.warned &&
+				(!strings.Contains(text, "group http has auto_revert and no check") ||
+					!strings.Contains(text, "Add a check block")) {
 				t.Errorf("the warning does not say what to do: %s", text)
 			}
 		})
@@ -52,7 +58,8 @@ func TestSeveralInstancesWithoutACheck(t *testing.T) {
 		{"two instances", model.GroupSpec{Count: 2}, true},
 		{"one instance", model.GroupSpec{Count: 1}, false},
 		{"with min_healthy", model.GroupSpec{Count: 2, Update: model.UpdateSpec{MinHealthy: 1}}, false},
-		{"with a check", model.GroupSpec{Count: 2, Checks: []model.CheckSpec{{Name: "alive", Kind: model.CheckTCP, Port: "http"}}}, false},
+		{"with a check",
+			model.GroupSpec{Count: 2, Checks: []model.CheckSpec{{Name: "alive", Kind: model.CheckTCP, Port: "http"}}}, false},
 		{"of the role system", model.GroupSpec{Count: 2, Role: model.RoleSystem}, false},
 	}
 	for _, tt := range tests {
@@ -62,7 +69,9 @@ func TestSeveralInstancesWithoutACheck(t *testing.T) {
 			if (len(warnings) == 1) != tt.warned {
 				t.Fatalf("warnings: %q", warnings)
 			}
-			if tt.warned && (!strings.Contains(warnings[0], "group http has no check") || !strings.Contains(warnings[0], "min_healthy = \"5s\"")) {
+			if tt.warned &&
+				(!strings.Contains(warnings[0], "group http has no check") ||
+					!strings.Contains(warnings[0], "min_healthy = \"5s\"")) {
 				t.Errorf("the warning does not say what to do: %s", warnings[0])
 			}
 		})

@@ -16,7 +16,8 @@ type AgentInfo struct {
 	Warnings    []string `cbor:"8,keyasint,omitempty"`      // such as "memory caps not enforced: no cgroup access"
 	Format      uint16   `cbor:"9,keyasint,omitempty"`      // the newest that the agent can read; see Reads
 	Machine     string   `cbor:"10,keyasint,omitempty"`     // names the machine; see sameIDs
-	Born        int64    `cbor:"11,keyasint,omitempty"`     // when its data directory was made, in ns since 1970: a copy is younger. 0: the file system does not say
+	// when its data directory was made, in ns since 1970: a copy is younger. 0: the file system does not say
+	Born int64 `cbor:"11,keyasint,omitempty"`
 }
 
 // Reads is the newest format that an agent can read: that of the first release if it does not say.

@@ -17,7 +17,8 @@ func TestNoRoleImpliesALease(t *testing.T) {
 			t.Errorf("%s: one holder is %v", preset.role, one)
 		}
 		g.Exclusive = &ExclusiveSpec{}
-		if spec = (JobSpec{Name: "j", Groups: []GroupSpec{g}}).Expand(); !spec.Groups[0].Fenced() || spec.Groups[0].Exclusive.Lease != Minute {
+		if spec = (JobSpec{Name: "j", Groups: []GroupSpec{g}}).Expand(); !spec.Groups[0].Fenced() ||
+			spec.Groups[0].Exclusive.Lease != Minute {
 			t.Errorf("%s with a lease of the default length: %+v", preset.role, spec.Groups[0].Exclusive)
 		}
 	}

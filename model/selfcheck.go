@@ -57,5 +57,6 @@ func (u DiskUse) Words() string {
 	if u.AtLeast {
 		about = "at least "
 	}
-	return fmt.Sprintf("its work directory has %s%s, its limit is %s", about, SizeText(u.UsedBytes), SizeText(u.LimitBytes))
+	return fmt.Sprintf("its work directory has %s%s, its limit is %s", about,
+		SizeText(u.UsedBytes), SizeText(u.LimitBytes))
 }

@@ -7,8 +7,9 @@ import (
 
 // Rescheduling is how the rescheduler works: a preset, with what the settings override in it.
 type Rescheduling struct {
-	On       bool     // otherwise nothing is moved unless an operator asks
-	Gain     int      // least gain of a move, in points; 100 points are a whole node's memory, or the full weight of an affinity
+	On bool // otherwise nothing is moved unless an operator asks
+	// least gain of a move, in points; 100 points are a whole node's memory, or the full weight of an affinity
+	Gain     int
 	Reserve  int      // percent of what a budget allows to be down that moves leave untouched
 	MinAge   Duration // younger instances stay
 	Cooldown Duration // between two moves of one group
@@ -23,7 +24,8 @@ func Reschedulers() []string { return []string{"off", "careful", "balanced", "ea
 // Rescheduling resolves the settings of the rescheduler. With off it is the preset balanced, not On: what an operator
 // asks for is done by it.
 func (c *Settings) Rescheduling() Rescheduling {
-	r := Rescheduling{On: c.Rescheduler != "off", Gain: 10, Reserve: 50, MinAge: 10 * Minute, Cooldown: 30 * Minute, Moves: 5, Cycle: 60 * Second}
+	r := Rescheduling{On: c.Rescheduler != "off", Gain: 10, Reserve: 50, MinAge: 10 * Minute, Cooldown: 30 * Minute,
+		Moves: 5, Cycle: 60 * Second}
 	switch c.Rescheduler {
 	case "careful":
 		r.Gain, r.Reserve, r.MinAge, r.Cooldown, r.Moves = 25, 100, 30*Minute, 2*Hour, 2
@@ -52,14 +54,16 @@ func (c *Settings) checkRescheduler() *Error {
 	for _, d := range [...]struct {
 		name  string
 		value Duration
-	}{{"rescheduler_min_age", c.MoveMinAge}, {"rescheduler_cooldown", c.MoveCooldown}, {"rescheduler_cycle", c.MoveCycle}} {
+	}{{"rescheduler_min_age", c.MoveMinAge}, {"rescheduler_cooldown", c.MoveCooldown},
+		{"rescheduler_cycle", c.MoveCycle}} {
 		if d.value < 0 || d.value == Forever || d.value > 0 && d.value < 100*Millisecond {
 			return Refuse(CodeInvalid, "%s is %s; it must be at least 100ms, or 0s for that of the preset", d.name, d.value)
 		}
 	}
 	switch {
 	case c.MovesPerCycle < 0 || c.MovesPerCycle > 1000:
-		return Refuse(CodeInvalid, "rescheduler_moves is %d; it must be 1 to 1000, or 0 for that of the preset", c.MovesPerCycle)
+		return Refuse(CodeInvalid, "rescheduler_moves is %d; it must be 1 to 1000, or 0 for that of the preset",
+			c.MovesPerCycle)
 	case c.MoveGain < 0 || c.MoveGain > 100:
 		return Refuse(CodeInvalid, "rescheduler_gain is %d; it must be 1 to 100, or 0 for that of the preset", c.MoveGain)
 	case len(c.MoveWindow) > 100 || c.MoveWindow != "" && len(strings.Fields(c.MoveWindow)) != 5:
@@ -71,42 +75,57 @@ func (c *Settings) checkRescheduler() *Error {
 
 // Settings are the replicated policy of the cluster. A server's file seeds them once; later changes are log entries.
 type Settings struct {
-	OfflineAfter       Duration `json:"offline_after" cbor:"1,keyasint"`                  // default 60s: silence before a node is offline (P23)
-	DrainDeadline      Duration `json:"drain_deadline" cbor:"2,keyasint"`                 // default 1h, per node
-	NodeDrainPolicy    string   `json:"node_drain_policy" cbor:"3,keyasint"`              // default block-if-contains-last-replica
-	Rescheduler        string   `json:"rescheduler" cbor:"4,keyasint"`                    // off | careful | balanced (default) | eager
-	FailureDomainLabel string   `json:"failure_domain_label" cbor:"5,keyasint,omitempty"` // such as "rack"
-	PlaceOnDegraded    bool     `json:"place_on_degraded" cbor:"6,keyasint,omitempty"`    // default false
-	Algorithm          string   `json:"placement_algorithm" cbor:"7,keyasint"`            // spread (default) | binpack
-	CPUOvercommit      int64    `json:"cpu_overcommit_percent" cbor:"8,keyasint"`         // default 400
-	InstanceOverhead   int64    `json:"instance_overhead_bytes" cbor:"9,keyasint"`        // default 64 MiB
-	StartTimeout       Duration `json:"start_timeout" cbor:"10,keyasint"`                 // default 2m: a booting instance that isn't ready by then failed
-	Paused             bool     `json:"actuation_paused" cbor:"11,keyasint,omitempty"`    // decisions are computed and shown, none is proposed
-	EventLimit         int      `json:"event_limit" cbor:"12,keyasint"`                   // default 100000: how many events are kept, and with 400 bytes for each how much they may take in all
-	EventAge           Duration `json:"event_age" cbor:"13,keyasint"`                     // default 7d of cluster time: for how long
-	VolumeCooling      Duration `json:"volume_cooling" cbor:"25,keyasint"`                // default 24h: how long the old copy of a moved volume is kept
+	// default 60s: silence before a node is offline (P23)
+	OfflineAfter  Duration `json:"offline_after" cbor:"1,keyasint"`
+	DrainDeadline Duration `json:"drain_deadline" cbor:"2,keyasint"` // default 1h, per node
+	// default block-if-contains-last-replica
+	NodeDrainPolicy string `json:"node_drain_policy" cbor:"3,keyasint"`
+	// off | careful | balanced (default) | eager
+	Rescheduler        string `json:"rescheduler" cbor:"4,keyasint"`
+	FailureDomainLabel string `json:"failure_domain_label" cbor:"5,keyasint,omitempty"` // such as "rack"
+	PlaceOnDegraded    bool   `json:"place_on_degraded" cbor:"6,keyasint,omitempty"`    // default false
+	Algorithm          string `json:"placement_algorithm" cbor:"7,keyasint"`            // spread (default) | binpack
+	CPUOvercommit      int64  `json:"cpu_overcommit_percent" cbor:"8,keyasint"`         // default 400
+	InstanceOverhead   int64  `json:"instance_overhead_bytes" cbor:"9,keyasint"`        // default 64 MiB
+	// default 2m: a booting instance that isn't ready by then failed
+	StartTimeout Duration `json:"start_timeout" cbor:"10,keyasint"`
+	// decisions are computed and shown, none is proposed
+	Paused bool `json:"actuation_paused" cbor:"11,keyasint,omitempty"`
+	// default 100000: how many events are kept, and with 400 bytes for each how much they may take in all
+	EventLimit int `json:"event_limit" cbor:"12,keyasint"`
+	// default 7d of cluster time: for how long
+	EventAge Duration `json:"event_age" cbor:"13,keyasint"`
+	// default 24h: how long the old copy of a moved volume is kept
+	VolumeCooling Duration `json:"volume_cooling" cbor:"25,keyasint"`
 
 	// Stops that each kind of actor may begin, in the whole cluster; the zero value is no limit, the default.
 	RateDrain       ActorRate `json:"rate_drain" cbor:"15,keyasint,omitempty"`
 	RatePreemption  ActorRate `json:"rate_preemption" cbor:"16,keyasint,omitempty"`
 	RateRescheduler ActorRate `json:"rate_rescheduler" cbor:"17,keyasint,omitempty"`
 	RateOperator    ActorRate `json:"rate_operator" cbor:"18,keyasint,omitempty"`
-	EvictOn         EvictOn   `json:"evict_on" cbor:"14,keyasint"` // drain (default) | cordon: what sets the eviction of replicas off
+	// drain (default) | cordon: what sets the eviction of replicas off
+	EvictOn EvictOn `json:"evict_on" cbor:"14,keyasint"`
 
 	// These override the rescheduler's preset; zero = the preset's value.
-	MoveMinAge    Duration `json:"rescheduler_min_age" cbor:"19,keyasint,omitempty"`          // younger instances stay
-	MoveCooldown  Duration `json:"rescheduler_cooldown" cbor:"20,keyasint,omitempty"`         // between two moves of a group
-	MoveCycle     Duration `json:"rescheduler_cycle" cbor:"21,keyasint,omitempty"`            // in which at most rescheduler_moves begin
-	MovesPerCycle int      `json:"rescheduler_moves" cbor:"22,keyasint,omitempty"`            // moves a cycle
-	MoveGain      int      `json:"rescheduler_gain" cbor:"23,keyasint,omitempty"`             // least gain of a move, in points
-	MoveWindow    string   `json:"rescheduler_window,omitempty" cbor:"24,keyasint,omitempty"` // cron expression in UTC; empty = always
+	MoveMinAge Duration `json:"rescheduler_min_age" cbor:"19,keyasint,omitempty"` // younger instances stay
+	// between two moves of a group
+	MoveCooldown Duration `json:"rescheduler_cooldown" cbor:"20,keyasint,omitempty"`
+	// in which at most rescheduler_moves begin
+	MoveCycle     Duration `json:"rescheduler_cycle" cbor:"21,keyasint,omitempty"`
+	MovesPerCycle int      `json:"rescheduler_moves" cbor:"22,keyasint,omitempty"` // moves a cycle
+	// least gain of a move, in points
+	MoveGain int `json:"rescheduler_gain" cbor:"23,keyasint,omitempty"`
+	// cron expression in UTC; empty = always
+	MoveWindow string `json:"rescheduler_window,omitempty" cbor:"24,keyasint,omitempty"`
 }
 
 // DefaultSettings are those of a new cluster.
 func DefaultSettings() Settings {
 	return Settings{
-		OfflineAfter: 60 * Second, DrainDeadline: Hour, NodeDrainPolicy: "block-if-contains-last-replica", Rescheduler: "balanced",
-		Algorithm: "spread", CPUOvercommit: 400, InstanceOverhead: 64 << 20, StartTimeout: 2 * Minute, EventLimit: 100_000, EventAge: 7 * 24 * Hour, VolumeCooling: 24 * Hour, EvictOn: EvictOnDrain,
+		OfflineAfter: 60 * Second, DrainDeadline: Hour, NodeDrainPolicy: "block-if-contains-last-replica",
+		Rescheduler: "balanced",
+		Algorithm:   "spread", CPUOvercommit: 400, InstanceOverhead: 64 << 20, StartTimeout: 2 * Minute, EventLimit: 100_000,
+		EventAge: 7 * 24 * Hour, VolumeCooling: 24 * Hour, EvictOn: EvictOnDrain,
 	}
 }
 
@@ -118,17 +137,20 @@ func (c *Settings) Check() *Error {
 	case c.DrainDeadline <= 0:
 		return Refuse(CodeInvalid, "drain_deadline is %s; it must be above 0s, or none", c.DrainDeadline)
 	case !slices.Contains(DrainPolicies(), c.NodeDrainPolicy):
-		return Refuse(CodeInvalid, "node_drain_policy %q is unknown", c.NodeDrainPolicy).WithHint("use one of: %s", strings.Join(DrainPolicies(), ", "))
+		return Refuse(CodeInvalid, "node_drain_policy %q is unknown", c.NodeDrainPolicy).
+			WithHint("use one of: %s", strings.Join(DrainPolicies(), ", "))
 	case !c.EvictOn.Valid():
 		return Refuse(CodeInvalid, "evict_on %q is unknown", c.EvictOn).WithHint("use drain or cordon")
 	case !slices.Contains(Reschedulers(), c.Rescheduler):
-		return Refuse(CodeInvalid, "rescheduler %q is unknown", c.Rescheduler).WithHint("use one of: %s", strings.Join(Reschedulers(), ", "))
+		return Refuse(CodeInvalid, "rescheduler %q is unknown", c.Rescheduler).
+			WithHint("use one of: %s", strings.Join(Reschedulers(), ", "))
 	case c.Algorithm != "spread" && c.Algorithm != "binpack":
 		return Refuse(CodeInvalid, "placement_algorithm %q is unknown", c.Algorithm).WithHint("use spread or binpack")
 	case c.CPUOvercommit > 1_000_000 || c.InstanceOverhead > maxAmount:
 		return Refuse(CodeInvalid, "cpu_overcommit_percent is at most 1000000, instance_overhead_bytes %d", maxAmount)
 	case c.CPUOvercommit < 100 || c.InstanceOverhead < 0 || c.EventLimit < 1000 || c.StartTimeout < Second:
-		return Refuse(CodeInvalid, "cpu_overcommit_percent must be at least 100, instance_overhead_bytes 0, event_limit 1000, start_timeout 1s")
+		return Refuse(CodeInvalid,
+			"cpu_overcommit_percent must be at least 100, instance_overhead_bytes 0, event_limit 1000, start_timeout 1s")
 	case c.VolumeCooling < Second:
 		return Refuse(CodeInvalid, "volume_cooling is %s; it must be at least 1s", c.VolumeCooling)
 	case c.EventAge < Minute || c.EventAge == Forever:

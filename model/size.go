@@ -20,7 +20,8 @@ func ParseSize(text string) (int64, error) {
 	}
 	unit, ok := sizeUnit(strings.TrimSpace(text[i:]))
 	if !ok {
-		return 0, fmt.Errorf("%q has the unknown unit %q; the units are B, KB, MB, GB, TB, KiB, MiB, GiB and TiB", text, text[i:])
+		return 0,
+			fmt.Errorf("%q has the unknown unit %q; the units are B, KB, MB, GB, TB, KiB, MiB, GiB and TiB", text, text[i:])
 	}
 	bytes := n * unit
 	if bytes > math.MaxInt64/4 {

@@ -41,7 +41,8 @@ func TestDurationText(t *testing.T) {
 			t.Errorf("%q prints as %q, want %q", tt.text, got, tt.back)
 		}
 	}
-	for _, text := range []string{"", "30", "s", "-5s", "5 s", "1y", "1..5s", "1s2", "forever1s", "36501d", "1e3s", "NaNs", "99999999999999999999h", "½s", "١s"} {
+	for _, text := range []string{"", "30", "s", "-5s", "5 s", "1y", "1..5s", "1s2", "forever1s", "36501d", "1e3s", "NaNs",
+		"99999999999999999999h", "½s", "١s"} {
 		if got, err := ParseDuration(text); err == nil {
 			t.Errorf("ParseDuration(%q) = %s, want an error", text, got)
 		}
@@ -67,7 +68,8 @@ func TestDurationRoundTrip(t *testing.T) {
 
 // A row can hold any number, and printing it must not end the server.
 func TestOddDurationsPrint(t *testing.T) {
-	for d, want := range map[Duration]string{-5 * Second: "-5s", -Forever: "-forever", math.MinInt64: "-forever", Forever - 1: ""} {
+	for d, want := range map[Duration]string{-5 * Second: "-5s", -Forever: "-forever",
+		math.MinInt64: "-forever", Forever - 1: ""} {
 		if got := d.String(); got != want && want != "" {
 			t.Errorf("%d prints as %q, want %q", int64(d), got, want)
 		}

@@ -28,7 +28,8 @@ const (
 
 // Valid reports whether s is one of the states above.
 func (s TransferState) Valid() bool {
-	return slices.Contains([]TransferState{SideServing, SideCopying, SideVerifying, SideVerified, SideAttached, SideRetired, SideDropped, SideFailed}, s)
+	return slices.Contains([]TransferState{SideServing, SideCopying, SideVerifying, SideVerified, SideAttached,
+		SideRetired, SideDropped, SideFailed}, s)
 }
 
 // TransferReport is an agent's report of its part of one transfer. Repeating it changes nothing.
@@ -50,7 +51,8 @@ const (
 	TransferMigrate TransferKind = "migrate" // the volumes of a slot move to another node, with their instance
 	TransferBackup  TransferKind = "backup"  // they are written to the backup directory of their node
 	TransferRestore TransferKind = "restore" // a backup becomes a new volume on a node
-	TransferAttach  TransferKind = "attach"  // a restored volume, an old copy or data found on a node takes the place of the one in use
+	// a restored volume, an old copy or data found on a node takes the place of the one in use
+	TransferAttach TransferKind = "attach"
 )
 
 // TransferPhase is how far a transfer is. It only moves forward.

@@ -23,14 +23,18 @@ func bigWorld(b *testing.B, nodes int) *world {
 		w.nodes = append(w.nodes, id)
 		w.agents[id] = &agentSim{running: map[model.InstanceID]model.InstanceStatus{}}
 		w.live[id] = fsm.Liveness{Age: 1000, Gossip: fsm.GossipAlive}
-		w.register(id, model.NodeShape{Capacity: model.Resources{CPU: 64000, MemoryBytes: 64 << 30}, Attributes: map[string]string{"kernel": "6.1"}, PortMin: 20000, PortMax: 29999, Labels: map[string]string{"rack": fmt.Sprint(i % 40)}})
+		w.register(id,
+			model.NodeShape{Capacity: model.Resources{CPU: 64000, MemoryBytes: 64 << 30},
+				Attributes: map[string]string{"kernel": "6.1"}, PortMin: 20000, PortMax: 29999,
+				Labels: map[string]string{"rack": fmt.Sprint(i % 40)}})
 	}
 	return w
 }
 
 func bigJob(name string, count int) model.JobSpec {
 	return model.JobSpec{Name: model.JobName(name), Groups: []model.GroupSpec{{
-		Name: "main", Count: count, Exec: model.ExecSpec{Command: "/bin/app"}, Resources: model.Resources{CPU: 100, MemoryBytes: 128 << 20},
+		Name: "main", Count: count, Exec: model.ExecSpec{Command: "/bin/app"},
+		Resources: model.Resources{CPU: 100, MemoryBytes: 128 << 20},
 	}}}
 }
 
@@ -190,7 +194,8 @@ func decideCases() []decideCase {
 		{"settled", func(*world) {}, 0, 0},
 		{"node_offline", func(w *world) {
 			n, _ := w.state.Nodes.Get(w.nodes[7])
-			w.apply("leader", &fsm.NodeHealth{ID: n.ID, Health: model.HealthOffline, BootID: n.Agent.BootID, Epoch: n.Agent.Epoch})
+			w.apply("leader",
+				&fsm.NodeHealth{ID: n.ID, Health: model.HealthOffline, BootID: n.Agent.BootID, Epoch: n.Agent.Epoch})
 		}, 1, many},
 		{"failed_in_500", func(w *world) { fails(w, "job0001/main") }, 1, 1},
 		{"failed_in_big", func(w *world) { fails(w, "big/main") }, 1, 1},
@@ -211,7 +216,8 @@ func decideCases() []decideCase {
 // fails lets an agent report that an instance's program ended for good.
 func (w *world) fails(inst *fsm.Instance) {
 	n, _ := w.state.Nodes.Get(inst.Node)
-	status := model.InstanceStatus{ID: inst.ID, Generation: inst.Status.Generation + 1, Observed: model.ObservedFailed, Reason: string(model.CauseCrashLoop)}
+	status := model.InstanceStatus{ID: inst.ID, Generation: inst.Status.Generation + 1, Observed: model.ObservedFailed,
+		Reason: string(model.CauseCrashLoop)}
 	w.apply("agent", &fsm.NodeReport{ID: n.ID, Epoch: n.Agent.Epoch, Instances: []model.InstanceStatus{status}})
 }
 

@@ -22,7 +22,8 @@ func (p *pass) blockerOf(d *drainPart, inst *fsm.Instance) (model.Blocker, bool)
 	case inst.Status.Observed == model.ObservedStopped:
 		return b, false
 	case d.node.Health == model.HealthOffline:
-		return with(model.CodeNodeOffline, "node "+d.node.Name+" is offline: it is not known to have stopped", "bring the machine back, or if it is gone: outspan node confirm-dead "+d.node.Name)
+		return with(model.CodeNodeOffline, "node "+d.node.Name+" is offline: it is not known to have stopped",
+			"bring the machine back, or if it is gone: outspan node confirm-dead "+d.node.Name)
 	case inst.Desired != model.DesiredRunning:
 		return with(model.CodeStopping, "it is stopping", "")
 	case moves:

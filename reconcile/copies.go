@@ -10,7 +10,8 @@ import (
 
 const (
 	buildsPerNode = 2 // copies that are built onto one node at once, of all groups
-	failuresHome  = 2 // failures of a version on a node after which its member is built elsewhere rather than started again on its copy
+	// failures of a version on a node after which its member is built elsewhere rather than started again on its copy
+	failuresHome = 2
 )
 
 // memberVacancy is the need of a replicated group's slot that nobody holds. Where a copy was kept the instance starts
@@ -25,7 +26,8 @@ func (p *pass) memberVacancy(g *groupView, slot *slotView, n *need) *need {
 	if home != "" && !(p.failsAt(g, n.version, home) && p.source(g)) {
 		if busy := p.stoppingAt(slot, home); busy != nil {
 			p.wait(busy, model.CodeStopping, "the next instance of its slot waits until it has stopped", "")
-			p.reasons.noRoom(slotKey{g.id, slot.n}, &unplaced{code: model.CodeReplacementPending, message: "the last instance of the slot is stopping"})
+			p.reasons.noRoom(slotKey{g.id, slot.n},
+				&unplaced{code: model.CodeReplacementPending, message: "the last instance of the slot is stopping"})
 			return nil
 		}
 		n.home = home
@@ -37,15 +39,20 @@ func (p *pass) memberVacancy(g *groupView, slot *slotView, n *need) *need {
 	}
 	where := p.nodeName(copies[0].Home)
 	if !p.source(g) {
-		why := &unplaced{code: model.CodeVolumeNoNode, message: fmt.Sprintf("its copy is on node %s, which takes nothing now, and no other member is in sync to build from", where)}
+		why := &unplaced{code: model.CodeVolumeNoNode,
+			message: fmt.Sprintf("its copy is on node %s, which takes nothing now, and no other member is in sync to build from",
+				where)}
 		if node := p.node(copies[0].Home); node != nil && node.Health == model.HealthOffline {
-			why.code, why.message = model.CodeVolumeOffline, fmt.Sprintf("its copy is on node %s, which is offline, and no other member is in sync to build from", where)
+			why.code, why.message = model.CodeVolumeOffline,
+				fmt.Sprintf("its copy is on node %s, which is offline, and no other member is in sync to build from", where)
 		}
 		p.unplaced(n, why)
 		return nil
 	}
 	if at := p.tolerates(g, slot, copies); !p.past(at) {
-		p.reasons.noRoom(slotKey{g.id, slot.n}, &unplaced{code: model.CodeReplacementPending, message: fmt.Sprintf("its copy is kept on node %s; another one is built elsewhere in %s", where, at.Sub(p.in.Now))})
+		p.reasons.noRoom(slotKey{g.id, slot.n},
+			&unplaced{code: model.CodeReplacementPending,
+				message: fmt.Sprintf("its copy is kept on node %s; another one is built elsewhere in %s", where, at.Sub(p.in.Now))})
 		return nil
 	}
 	return n
@@ -56,7 +63,9 @@ func (p *pass) memberVacancy(g *groupView, slot *slotView, n *need) *need {
 func (p *pass) usableCopy(slot *slotView, copies []*fsm.Volume) model.NodeID {
 	slices.SortFunc(copies, newestFirst)
 	if slot.last != nil {
-		slices.SortStableFunc(copies, func(a, b *fsm.Volume) int { return first(a.Home == slot.last.Node, b.Home == slot.last.Node) })
+		slices.SortStableFunc(copies, func(a, b *fsm.Volume) int {
+			return first(a.Home == slot.last.Node, b.Home == slot.last.Node)
+		})
 	}
 	for _, v := range copies {
 		if n := p.node(v.Home); n != nil && p.state().Eligible(n) == nil {
@@ -80,7 +89,8 @@ func (p *pass) stoppingAt(slot *slotView, node model.NodeID) *fsm.Instance {
 func (p *pass) failsAt(g *groupView, version uint64, node model.NodeID) bool {
 	n := 0
 	for _, x := range g.row.Failures {
-		if x.Node == node && x.Version == version && x.Reason != goneFromNode && x.At.Add(g.spec.Reschedule.Interval) > p.in.Now {
+		if x.Node == node && x.Version == version && x.Reason != goneFromNode &&
+			x.At.Add(g.spec.Reschedule.Interval) > p.in.Now {
 			n++
 		}
 	}
@@ -112,7 +122,9 @@ func (p *pass) builds(inst *fsm.Instance) bool {
 	if !ok || m.Held || !inst.Wanted() {
 		return false
 	}
-	return slices.ContainsFunc(p.state().CopiesOf(m.Group, m.Slot), func(v *fsm.Volume) bool { return v.Held && v.Home != m.Node })
+	return slices.ContainsFunc(p.state().CopiesOf(m.Group, m.Slot), func(v *fsm.Volume) bool {
+		return v.Held && v.Home != m.Node
+	})
 }
 
 // oneBuild lets at most one of a replicated group's needs build an extra member, and none while one is being built. The
@@ -197,8 +209,10 @@ func (p *pass) mayBuild(g *groupView, lost *fsm.Instance) bool {
 		return true
 	}
 	name := p.nodeName(lost.Node)
-	p.block(lost, model.CodeVolumeOffline, fmt.Sprintf("its copy is on node %s, which is offline, and no other member is in sync to build from", name),
-		fmt.Sprintf("bring the node back, or give its data up: outspan node confirm-dead %s, outspan node forget %s", name, name))
+	p.block(lost, model.CodeVolumeOffline,
+		fmt.Sprintf("its copy is on node %s, which is offline, and no other member is in sync to build from", name),
+		fmt.Sprintf("bring the node back, or give its data up: outspan node confirm-dead %s, outspan node forget %s",
+			name, name))
 	p.nameVolume(lost)
 	return false
 }
@@ -222,7 +236,8 @@ func (e *Explanation) apart(g *groupView, slot int, all []model.Considered) []mo
 // unbuilt notes why a member's copy can't be built elsewhere now.
 func (p *pass) unbuilt(inst *fsm.Instance, why *unplaced) {
 	if why.code == model.CodeReplicaEvicting {
-		p.wait(inst, why.code, "the nodes where its copy could be built take no more builds now: "+why.message, unblockPlacement(why.code))
+		p.wait(inst, why.code, "the nodes where its copy could be built take no more builds now: "+why.message,
+			unblockPlacement(why.code))
 	} else {
 		p.block(inst, model.CodeNoCandidate, "its copy can be built nowhere: "+why.message, unblockPlacement(why.code))
 	}

@@ -46,7 +46,8 @@ func (p *pass) endDeployment(d *fsm.Deployment, groups []*groupView) {
 	for _, g := range groups {
 		p.viewSlots(g)
 		if r := p.retryOf(g, g.row.Version, ""); r.limited {
-			p.failDeployment(d, groups, fmt.Sprintf("retry_limit: %d instances of version %d of %s failed", r.failures, g.row.Version, g.id))
+			p.failDeployment(d, groups,
+				fmt.Sprintf("retry_limit: %d instances of version %d of %s failed", r.failures, g.row.Version, g.id))
 			return
 		}
 		done = done && p.rolledOut(g)
@@ -102,10 +103,12 @@ func (p *pass) stopsEnd(g *groupView) model.Time {
 	end := model.Time(0)
 	for _, slot := range g.open {
 		old := slot.last
-		if old != nil && old.Marks.StopCause == model.CauseRollout && old.Version != g.row.Version && (slot.holder == nil || !slot.holder.Ready()) {
+		if old != nil && old.Marks.StopCause == model.CauseRollout && old.Version != g.row.Version &&
+			(slot.holder == nil || !slot.holder.Ready()) {
 			end = max(end, p.state().StopDue(old))
 		}
-		for _, inst := range [...]*fsm.Instance{slot.holder, slot.successor} { // what a dead node takes away is no fault of the version
+		// what a dead node takes away is no fault of the version
+		for _, inst := range [...]*fsm.Instance{slot.holder, slot.successor} {
 			switch {
 			case inst == nil || inst.Version != g.row.Version:
 			case inst.Status.Observed == model.ObservedLost:
@@ -127,7 +130,8 @@ func (p *pass) stopsEnd(g *groupView) model.Time {
 // asked for it.
 func leftNode(cause model.Cause) bool {
 	switch cause {
-	case model.CauseNodeOffline, model.CauseNodeDraining, model.CauseNodeDisabled, model.CauseNodeNotReady, model.CausePreempted, model.CauseUser:
+	case model.CauseNodeOffline, model.CauseNodeDraining, model.CauseNodeDisabled, model.CauseNodeNotReady,
+		model.CausePreempted, model.CauseUser:
 		return true
 	}
 	return false
@@ -161,7 +165,8 @@ func (p *pass) slotWaits(g *groupView, slot *slotView) *model.Error {
 	if !g.system() && (old == nil || g.behind(slot) || !old.Ready()) {
 		if n := p.node(p.homeOf(g, slot.n)); n != nil {
 			if refusal := p.state().Eligible(n); refusal != nil {
-				return model.Refuse(model.CodeVolumeNoNode, "%s slot %d: its data is on node %s: %s", g.id, slot.n, n.Name, refusal.Message)
+				return model.Refuse(model.CodeVolumeNoNode, "%s slot %d: its data is on node %s: %s", g.id,
+					slot.n, n.Name, refusal.Message)
 			}
 		}
 	}
@@ -169,7 +174,8 @@ func (p *pass) slotWaits(g *groupView, slot *slotView) *model.Error {
 		return nil
 	}
 	if g.system() && p.canarying(g) && !g.behind(slot) && old.Status.Observed == model.ObservedLost {
-		return model.Refuse(model.CodeNodeOffline, "%s slot %d: its canary is on node %s, which is offline", g.id, slot.n, p.nodeName(old.Node))
+		return model.Refuse(model.CodeNodeOffline, "%s slot %d: its canary is on node %s, which is offline", g.id,
+			slot.n, p.nodeName(old.Node))
 	}
 	b, blocked := p.reasons.blockers[old.ID]
 	lost := !g.system() && old.Status.Observed == model.ObservedLost && slot.successor == nil
@@ -229,7 +235,8 @@ func (p *pass) failDeployment(d *fsm.Deployment, groups []*groupView, reason str
 	}
 	// What has the same instances as the version to go back to would fail again, and be reverted again, for ever.
 	if back && job.Stable != 0 && !p.state().SameInstances(job.Name, job.Stable, d.Version) {
-		revert := &fsm.JobRevert{Job: job.Name, Version: job.Stable, IfVersion: job.Version, KeepCounts: true, Message: fmt.Sprintf("version %d failed: back to version %d", d.Version, job.Stable)}
+		revert := &fsm.JobRevert{Job: job.Name, Version: job.Stable, IfVersion: job.Version, KeepCounts: true,
+			Message: fmt.Sprintf("version %d failed: back to version %d", d.Version, job.Stable)}
 		if p.step(d.ID, model.DeploymentFailed, reason, revert) {
 			return
 		}

@@ -97,12 +97,15 @@ func (p *pass) markEvictions() {
 		}
 		for inst := range p.state().InstancesOn(d.node.ID) {
 			if p.toMark(&d, inst, others) {
-				marks = append(marks, fsm.InstanceMark{ID: inst.ID, Requested: true, Cause: model.CauseNodeDraining, By: string(d.drain.ID)})
+				marks = append(marks,
+					fsm.InstanceMark{ID: inst.ID, Requested: true, Cause: model.CauseNodeDraining, By: string(d.drain.ID)})
 			}
 		}
 		for _, mark := range marks {
 			group := []fsm.Command{&mark}
-			if p.instance(mark.ID).Eviction.Requested { // the drain takes over from the rescheduler, from a person, or from a node that is not well, with the successor that is there
+			// the drain takes over from the rescheduler, from a person, or from a node that is not well, with the successor that
+			// is there
+			if p.instance(mark.ID).Eviction.Requested {
 				group = []fsm.Command{&fsm.InstanceMark{ID: mark.ID}, &mark}
 			}
 			if refusal := p.plan.try(d.subject(), group...); refusal != nil {
@@ -116,7 +119,9 @@ func (p *pass) markEvictions() {
 }
 
 func (p *pass) toMark(d *drainPart, inst *fsm.Instance, others int) bool {
-	if inst.Desired != model.DesiredRunning || inst.Eviction.Requested && !inst.Eviction.Cause.IsMove() && !leavesTroubled(inst) && !inst.Eviction.Surge || inst.Status.Observed == model.ObservedLost || !p.leavable(d.drain, inst) || p.isMember(inst) {
+	if inst.Desired != model.DesiredRunning || inst.Eviction.Requested && !inst.Eviction.Cause.IsMove() &&
+		!leavesTroubled(inst) && !inst.Eviction.Surge || inst.Status.Observed == model.ObservedLost ||
+		!p.leavable(d.drain, inst) || p.isMember(inst) {
 		return false
 	}
 	return !p.isSystem(inst) || others == 0 && !d.drain.Options.IgnoreSystem
@@ -208,7 +213,8 @@ func (p *pass) stopEvicted() {
 func (p *pass) evictable(g *groupView) []*slotView {
 	var slots []*slotView
 	for _, slot := range g.open {
-		if slot.holder == nil || slot.dropped || !p.leaving(slot.holder) && !leavesTroubled(slot.holder) && !p.moving(slot.holder) && !p.rebuilt(slot.holder) &&
+		if slot.holder == nil || slot.dropped || !p.leaving(slot.holder) && !leavesTroubled(slot.holder) &&
+			!p.moving(slot.holder) && !p.rebuilt(slot.holder) &&
 			!p.unreadyLong(g, slot.holder) {
 			continue
 		}
@@ -218,7 +224,8 @@ func (p *pass) evictable(g *groupView) []*slotView {
 		}
 	}
 	slices.SortStableFunc(slots, func(a, b *slotView) int {
-		return cmp.Or(first(!a.holder.Ready(), !b.holder.Ready()), first(a.holder.Version != g.row.Version, b.holder.Version != g.row.Version))
+		return cmp.Or(first(!a.holder.Ready(), !b.holder.Ready()),
+			first(a.holder.Version != g.row.Version, b.holder.Version != g.row.Version))
 	})
 	return slots
 }
@@ -257,7 +264,9 @@ func (p *pass) stopSurged(d *drainPart, g *groupView, inst *fsm.Instance) {
 	case p.state().Covers(next):
 		p.stopFor(d, inst)
 	default:
-		p.wait(inst, model.CodeReplacementPending, fmt.Sprintf("its replacement %s on node %s is %s", next.ID, p.nodeName(next.Node), next.Status.Observed), "it becomes ready")
+		p.wait(inst, model.CodeReplacementPending,
+			fmt.Sprintf("its replacement %s on node %s is %s", next.ID, p.nodeName(next.Node), next.Status.Observed),
+			"it becomes ready")
 	}
 }
 
@@ -288,7 +297,8 @@ func (p *pass) stopFor(d *drainPart, inst *fsm.Instance) {
 		return
 	}
 	stage, refusal := p.stopAs(d.subject(), c)
-	if refusal != nil && refusal.Code == model.CodeBudgetMinReady && d.drain.Options.AcceptsDowntime(inst.Group) && p.reasons.lacksRoom(inst.Group) && !p.keepsAll(inst.Group) && !p.state().Unheard(inst.Group) {
+	if refusal != nil && refusal.Code == model.CodeBudgetMinReady && d.drain.Options.AcceptsDowntime(inst.Group) &&
+		p.reasons.lacksRoom(inst.Group) && !p.keepsAll(inst.Group) && !p.state().Unheard(inst.Group) {
 		bypass := *c
 		bypass.Bypass = true
 		stage, refusal = p.stopAs(d.subject(), &bypass)
@@ -320,7 +330,8 @@ func (p *pass) endDrains() {
 		case left == nil && d.part.Turn:
 			p.end(&d, model.PhaseDrained, "")
 		case !d.part.Turn || !p.past(d.part.Deadline):
-		case d.drain.Options.ForceAtDeadline && d.part.Deadline > p.state().Confirmed && p.force(&d): // one that passed before the confirmation kills nothing
+		case d.drain.Options.ForceAtDeadline && d.part.Deadline > p.state().Confirmed && p.force(&d):
+			// one that passed before the confirmation kills nothing
 		default:
 			p.end(&d, model.PhaseFailed, p.lastError(&d))
 		}
@@ -343,7 +354,8 @@ func (p *pass) force(d *drainPart) bool {
 		case inst.Terminal():
 		case inst.Desired == model.DesiredDraining, p.state().InGrace(inst):
 			kills = append(kills, []fsm.Command{&fsm.InstanceKill{ID: inst.ID, Now: true}})
-		case inst.Desired == model.DesiredRunning && p.leavable(d.drain, inst) && !(p.isSystem(inst) && d.drain.Options.IgnoreSystem):
+		case inst.Desired == model.DesiredRunning && p.leavable(d.drain, inst) &&
+			!(p.isSystem(inst) && d.drain.Options.IgnoreSystem):
 			kills = append(kills, []fsm.Command{
 				&fsm.InstanceStop{ID: inst.ID, Cause: model.CauseDrainTimeout, By: string(d.drain.ID), Bypass: true},
 				&fsm.InstanceKill{ID: inst.ID, Now: true},

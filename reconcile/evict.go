@@ -121,7 +121,8 @@ func (p *pass) slotNeed(g *groupView, slot *slotView) *need {
 
 // takeover is the need of an instance that replaces the slot's holder.
 func (p *pass) takeover(g *groupView, slot *slotView, w wish, u urgency) *need {
-	n := &need{group: g, slot: slot.n, version: p.version(g, slot.holder), replaces: slot.holder, cause: w.cause(slot.holder), urgency: u}
+	n := &need{group: g, slot: slot.n, version: p.version(g, slot.holder), replaces: slot.holder,
+		cause: w.cause(slot.holder), urgency: u}
 	n.home, n.leaves = p.homeOf(g, slot.n), w == wishUnready
 	if m, ok := p.member(slot.holder); ok {
 		n.build = m.Held
@@ -246,17 +247,21 @@ func (p *pass) mayReplaceLost(g *groupView, lost *fsm.Instance) bool {
 	name := p.nodeName(lost.Node)
 	switch {
 	case len(g.spec.Volumes) > 0 && !g.spec.Replicated() && !g.spec.Refills():
-		p.block(lost, model.CodeVolumeOffline, fmt.Sprintf("its data is on node %s, which is offline", name), "bring the node back, or: outspan volume restore BACKUP --node NODE --attach")
+		p.block(lost, model.CodeVolumeOffline, fmt.Sprintf("its data is on node %s, which is offline", name),
+			"bring the node back, or: outspan volume restore BACKUP --node NODE --attach")
 	case g.spec.Replacement.Mode != model.ModeAlways && g.spec.Replacement.Mode != model.ModeWhen:
-		p.block(lost, model.CodeNodeOffline, fmt.Sprintf("node %s is offline and %s is never replaced elsewhere", name, g.id), "bring the node back")
+		p.block(lost, model.CodeNodeOffline, fmt.Sprintf("node %s is offline and %s is never replaced elsewhere", name, g.id),
+			"bring the node back")
 	case p.state().LeaseEnd(lost) != model.Never && !plant.Is(plant.ReplaceBeforeFencing):
 		p.fenced(g, lost) // then its slot is vacant, and filled as any other
 	case g.pinned() && !plant.Is(plant.ReplaceBeforeFencing):
-		p.block(lost, model.CodeNodeOffline, fmt.Sprintf("node %s is offline: the instance is not known to have stopped, and only one may run", name),
+		p.block(lost, model.CodeNodeOffline,
+			fmt.Sprintf("node %s is offline: the instance is not known to have stopped, and only one may run", name),
 			fmt.Sprintf("bring the node back; or if the machine is known to be off: outspan node confirm-dead %s --force", name))
 	case p.onHold(lost):
 	case !p.tolerated(g, lost):
-		p.wait(lost, model.CodeReplacementPending, fmt.Sprintf("node %s is offline; the group tolerates that for %s", name, *g.spec.Toleration.Unreachable), "")
+		p.wait(lost, model.CodeReplacementPending,
+			fmt.Sprintf("node %s is offline; the group tolerates that for %s", name, *g.spec.Toleration.Unreachable), "")
 	case !p.replaceable(g, lost):
 	case !p.mayBuild(g, lost):
 	default:
@@ -273,9 +278,11 @@ func (p *pass) fenced(g *groupView, lost *fsm.Instance) bool {
 	switch {
 	case end == model.Never || lost.Status.Observed != model.ObservedLost || p.onHold(lost):
 	case !p.past(end):
-		p.wait(lost, model.CodeNodeOffline, fmt.Sprintf("node %s is offline: the instance may run there until its lease is over", name), "")
+		p.wait(lost, model.CodeNodeOffline,
+			fmt.Sprintf("node %s is offline: the instance may run there until its lease is over", name), "")
 	case !p.tolerated(g, lost):
-		p.wait(lost, model.CodeReplacementPending, fmt.Sprintf("node %s is offline; the group tolerates that for %s", name, *g.spec.Toleration.Unreachable), "")
+		p.wait(lost, model.CodeReplacementPending,
+			fmt.Sprintf("node %s is offline; the group tolerates that for %s", name, *g.spec.Toleration.Unreachable), "")
 	default:
 		refusal := p.plan.try("instance/"+string(lost.ID), &fsm.InstanceFenced{ID: lost.ID})
 		if refusal != nil {
@@ -289,7 +296,8 @@ func (p *pass) fenced(g *groupView, lost *fsm.Instance) bool {
 // onHold reports whether a hold keeps an instance from being replaced now, and says so to who asks.
 func (p *pass) onHold(inst *fsm.Instance) bool {
 	if p.state().Hold.Active {
-		p.block(inst, model.CodeHold, "too many nodes are silent at once: nothing is replaced until that is over", "bring the nodes back, or end the hold")
+		p.block(inst, model.CodeHold, "too many nodes are silent at once: nothing is replaced until that is over",
+			"bring the nodes back, or end the hold")
 	}
 	return p.state().Hold.Active
 }
@@ -317,7 +325,8 @@ func (p *pass) failedNeed(g *groupView, slot *slotView) *need {
 		return nil
 	}
 	if g.spec.Replacement.Mode == model.ModeNever && version == old.Version {
-		p.block(old, model.CodeRoleNever, fmt.Sprintf("it failed and %s is never replaced", g.id), "restart it, or run a new version")
+		p.block(old, model.CodeRoleNever, fmt.Sprintf("it failed and %s is never replaced", g.id),
+			"restart it, or run a new version")
 		return nil
 	}
 	if !p.replaceable(g, old) {
@@ -375,7 +384,8 @@ func (p *pass) renewal(g *groupView, slot *slotView, w wish) *need {
 		p.onHold(slot.holder)
 		return nil
 	}
-	tooMany := w == wishRolled && p.canarying(g) && next.Version != g.row.Version && p.current(g)+g.outdated(slot.n) >= g.spec.Update.Canary
+	tooMany := w == wishRolled && p.canarying(g) && next.Version != g.row.Version &&
+		p.current(g)+g.outdated(slot.n) >= g.spec.Update.Canary
 	if tooMany || p.state().NeedsPreparing(next, cause, "") {
 		p.stop(next, cause, "it came to nothing") // its slot gets another one when it has gone
 		return nil

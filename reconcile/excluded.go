@@ -26,7 +26,9 @@ func (e *excluded) add(code model.Code, nodes int) {
 // rank orders the codes by how far a node came: the last filter that took one out is the nearest to being met, so it is
 // what people are told.
 func rank(code model.Code) int {
-	return slices.Index([]model.Code{model.CodeNoNodes, model.CodeConstraint, model.CodeVolumeNoNode, model.CodeVolumeOffline, model.CodeVolumeInUse, model.CodeAntiAffinity, model.CodeReplicaEvicting, model.CodeNoPorts, model.CodeNoMemory}, code)
+	return slices.Index([]model.Code{model.CodeNoNodes, model.CodeConstraint, model.CodeVolumeNoNode,
+		model.CodeVolumeOffline, model.CodeVolumeInUse, model.CodeAntiAffinity, model.CodeReplicaEvicting, model.CodeNoPorts,
+		model.CodeNoMemory}, code)
 }
 
 // main is the code that stands for all of them.

@@ -64,7 +64,8 @@ func (e *Explanation) Waiting(id model.InstanceID) []model.Blocker {
 	}
 	if e.p.in.State.Settings.Paused && inst.Desired == model.DesiredRunning {
 		if planned := e.p.instance(id); inst.Eviction.Requested || planned != nil && planned.Desired != inst.Desired {
-			return []model.Blocker{{Code: model.CodePaused, Instance: id, Message: "actuation is paused", Unblock: "outspan settings resume"}}
+			return []model.Blocker{
+				{Code: model.CodePaused, Instance: id, Message: "actuation is paused", Unblock: "outspan settings resume"}}
 		}
 	}
 	return nil
@@ -109,7 +110,8 @@ func (e *Explanation) remaining(status *model.DrainStatus, d *drainPart) {
 	}
 	left := e.p.in.State.DrainLeft(d.drain, d.node)
 	if left != nil && (len(status.Blockers) == 0 || ofRestore(left.Code)) {
-		status.Blockers = slices.Insert(status.Blockers, 0, model.Blocker{Code: left.Code, Message: left.Message, Unblock: left.Hint})
+		status.Blockers = slices.Insert(status.Blockers, 0,
+			model.Blocker{Code: left.Code, Message: left.Message, Unblock: left.Hint})
 	}
 }
 
@@ -134,7 +136,8 @@ func (e *Explanation) next(inst *fsm.Instance) string {
 	case ok && planned.Desired != inst.Desired:
 		return fmt.Sprintf("it becomes %s (%s)", planned.Desired, planned.Marks.StopCause)
 	case inst.Desired == model.DesiredDraining && inst.Marks.StopCause == model.CausePreempted:
-		return fmt.Sprintf("it stops; after %s it is killed; instance %s takes its room", inst.Marks.StopGrace, inst.Marks.StopReason)
+		return fmt.Sprintf("it stops; after %s it is killed; instance %s takes its room",
+			inst.Marks.StopGrace, inst.Marks.StopReason)
 	case inst.Desired == model.DesiredDraining:
 		return fmt.Sprintf("it stops; after %s it is killed", inst.Marks.StopGrace)
 	case inst.Desired == model.DesiredStopped:
@@ -142,7 +145,8 @@ func (e *Explanation) next(inst *fsm.Instance) string {
 	case inst.Status.Observed == model.ObservedPending:
 		return "its agent starts it"
 	case inst.Status.Observed == model.ObservedBooting:
-		return "it becomes ready, or has failed by then: " + e.p.in.State.Settings.StartTimeout.String() + " after it was placed"
+		return "it becomes ready, or has failed by then: " + e.p.in.State.Settings.StartTimeout.String() +
+			" after it was placed"
 	case inst.Status.Observed == model.ObservedUnready:
 		return "its check passes again, and it is ready"
 	case inst.Status.Observed == model.ObservedLost:
@@ -154,7 +158,8 @@ func (e *Explanation) next(inst *fsm.Instance) string {
 	}
 	for _, m := range e.p.moves {
 		if m.Instance == inst.ID && m.Blocker != nil {
-			return fmt.Sprintf("nothing now; it would be better on node %s (%s, gain %d), and waits: %s: %s", e.p.nodeName(m.To), m.Cause, m.Gain, m.Blocker.Code, m.Blocker.Message)
+			return fmt.Sprintf("nothing now; it would be better on node %s (%s, gain %d), and waits: %s: %s", e.p.nodeName(m.To),
+				m.Cause, m.Gain, m.Blocker.Code, m.Blocker.Message)
 		}
 	}
 	return asItShouldBe

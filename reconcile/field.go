@@ -64,8 +64,9 @@ func (p *pass) newField(g *groupView, version uint64) *field {
 	spec.Affinities, spec.Spreads = g.spec.Affinities, g.spec.Spreads
 	f := &field{
 		pass: p, group: g, version: version, spec: &spec, claim: s.ClaimsOf(&spec, nil).Resources,
-		overcommit: s.Settings.CPUOvercommit, binpack: s.Settings.Algorithm == "binpack", detours: fsm.CanDetour(&spec), samePenalty: sameGroup,
-		views: table.views, begun: hash(string(g.id)), layout: table.layoutOf(spec.Spreads), distinct: map[string]int{},
+		overcommit: s.Settings.CPUOvercommit, binpack: s.Settings.Algorithm == "binpack", detours: fsm.CanDetour(&spec),
+		samePenalty: sameGroup,
+		views:       table.views, begun: hash(string(g.id)), layout: table.layoutOf(spec.Spreads), distinct: map[string]int{},
 	}
 	if f.binpack {
 		f.samePenalty = full / int64(max(g.row.Count, 1))

@@ -58,7 +58,8 @@ func (p *pass) candidates() *nodeTable {
 	}
 	s := p.state()
 	count := s.Nodes.Len()
-	t := &nodeTable{places: p.nodePlaces(), views: make([]*nodeView, 0, count), layouts: map[string]*layout{}, meets: map[model.Constraint][]bool{}, unmets: map[model.Constraint]string{}, rankings: map[claimKind]*ranking{}}
+	t := &nodeTable{places: p.nodePlaces(), views: make([]*nodeView, 0, count), layouts: map[string]*layout{},
+		meets: map[model.Constraint][]bool{}, unmets: map[model.Constraint]string{}, rankings: map[claimKind]*ranking{}}
 	rows := make([]nodeView, count)
 	for _, n := range s.Nodes.All() {
 		v := &rows[len(t.views)]

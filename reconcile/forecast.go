@@ -50,7 +50,8 @@ func ForecastDrain(in Input, nodes []string, options model.DrainOptions) ([]mode
 
 // beginForecast returns the commands that start the drain which is forecast, and the state after them with all of its
 // nodes at work at once: the whole is told, not the first turn.
-func beginForecast(in Input, nodes []string, options model.DrainOptions) (begin [][]fsm.Command, after fsm.State, _ *model.Error) {
+func beginForecast(in Input, nodes []string, options model.DrainOptions) (begin [][]fsm.Command,
+	after fsm.State, _ *model.Error) {
 	draft := in.State.NewDraft(in.Now)
 	for _, name := range nodes {
 		n, refusal := draft.State().NamedNode(name)
@@ -98,7 +99,8 @@ func (f *forecaster) on(id model.NodeID) []*fsm.Instance {
 	var all []*fsm.Instance
 	for inst := range f.before.InstancesOn(id) {
 		n, _ := f.before.Nodes.Get(id)
-		if inst.Desired == model.DesiredRunning || n.Health == model.HealthOffline && inst.Status.Observed != model.ObservedStopped {
+		if inst.Desired == model.DesiredRunning || n.Health == model.HealthOffline &&
+			inst.Status.Observed != model.ObservedStopped {
 			all = append(all, inst)
 		}
 	}
@@ -116,7 +118,8 @@ func (f *forecaster) node(id model.NodeID) []model.Forecast {
 
 // instance forecasts one instance from what the pass did with it.
 func (f *forecaster) instance(id model.NodeID, inst *fsm.Instance) model.Forecast {
-	out := model.Forecast{Node: id, Instance: inst.ID, Group: inst.Group, Class: inst.ClassOf(), Action: ActionOf(f.before, inst)}
+	out := model.Forecast{Node: id, Instance: inst.ID, Group: inst.Group, Class: inst.ClassOf(),
+		Action: ActionOf(f.before, inst)}
 	n, _ := f.p.state().Nodes.Get(id)
 	part, _ := f.drain.Node(id)
 	d := drainPart{f.drain, part, n}
@@ -148,7 +151,8 @@ func (f *forecaster) instance(id model.NodeID, inst *fsm.Instance) model.Forecas
 		out.Action, out.Target = model.ActionMove, t.To
 		return out
 	}
-	if b, blocked := f.p.blockerOf(&d, planned); blocked && b.Code != model.CodeReplacementPending && b.Code != model.CodeStopping {
+	if b, blocked := f.p.blockerOf(&d, planned); blocked && b.Code != model.CodeReplacementPending &&
+		b.Code != model.CodeStopping {
 		f.nothingAllowed(&b, out)
 		out.Blocker, out.Never = &b, lasting(b.Code)
 		if out.Action != model.ActionLeave {
@@ -156,7 +160,8 @@ func (f *forecaster) instance(id model.NodeID, inst *fsm.Instance) model.Forecas
 		}
 	}
 	if out.Action == model.ActionLeave && out.Blocker == nil && slices.Contains(n.Acked, inst.ID) {
-		out.Note = fmt.Sprintf("stays running, as was acknowledged before; take that back with: outspan node uncordon %s", n.Name)
+		out.Note = fmt.Sprintf("stays running, as was acknowledged before; take that back with: outspan node uncordon %s",
+			n.Name)
 	}
 	if why := f.before.NoSurge(inst); why != nil && ActionOf(f.before, inst) == model.ActionStopFirst {
 		out.Note = "stopped before it is replaced: " + why.Message
@@ -171,7 +176,8 @@ func (f *forecaster) instance(id model.NodeID, inst *fsm.Instance) model.Forecas
 // unheard is the forecast of any instance of a node that can't be heard.
 func unheard(out model.Forecast, n *fsm.Node) model.Forecast {
 	out.Action, out.Never, out.Blocker = model.ActionWait, true, &model.Blocker{
-		Code: model.CodeNodeOffline, Instance: out.Instance, Message: "node " + n.Name + " is offline: it is not known to have stopped",
+		Code: model.CodeNodeOffline, Instance: out.Instance,
+		Message: "node " + n.Name + " is offline: it is not known to have stopped",
 		Unblock: "bring the machine back, or if it is gone: outspan node confirm-dead " + n.Name,
 	}
 	return out
@@ -193,7 +199,8 @@ func (f *forecaster) nothingAllowed(b *model.Blocker, out model.Forecast) {
 		return
 	}
 	if text := f.allowsNothing(out.Group); text != "" {
-		b.Message, b.Unblock = text+", and it is stopped before it is replaced", "relax the budget, or drain with --force-at-deadline"
+		b.Message, b.Unblock = text+", and it is stopped before it is replaced",
+			"relax the budget, or drain with --force-at-deadline"
 	}
 }
 
@@ -221,7 +228,8 @@ func lasting(code model.Code) bool {
 		return false
 	}
 	switch code {
-	case model.CodeBudgetMinReady, model.CodeBudgetRate, model.CodeActorRate, model.CodeReplicaEvicting, model.CodeReplacementPending, model.CodeStopping, model.CodePaused, model.CodeHold:
+	case model.CodeBudgetMinReady, model.CodeBudgetRate, model.CodeActorRate, model.CodeReplicaEvicting,
+		model.CodeReplacementPending, model.CodeStopping, model.CodePaused, model.CodeHold:
 		return false
 	}
 	return true

@@ -23,7 +23,8 @@ func TestForecastComesTrue(t *testing.T) {
 		forecastOnce(t, seed, seen)
 	}
 	t.Logf("%v", seen)
-	for _, want := range []string{"move", "stop_first", "stop", "leave", "waits, then goes", "never", "finishes", "never finishes"} {
+	for _, want := range []string{"move", "stop_first", "stop", "leave", "waits, then goes", "never",
+		"finishes", "never finishes"} {
 		if seen[want] < forecastDrains/20 {
 			t.Errorf("only %d times %q in %d drains prove little", seen[want], want, forecastDrains)
 		}
@@ -72,13 +73,15 @@ func forecastOnce(t *testing.T, seed uint64, seen map[string]int) {
 			continue // a kept copy
 		}
 		if wrong := disagrees(f, fates[f.Instance], start.Options); wrong != "" {
-			t.Errorf("%s: forecast %s: %s\nbut %+v\n%s", w.at, w.forecastText(f), wrong, fates[f.Instance], w.run("show instances"))
+			t.Errorf("%s: forecast %s: %s\nbut %+v\n%s", w.at, w.forecastText(f), wrong,
+				fates[f.Instance], w.run("show instances"))
 		}
 	}
 	can, blockers := reconcile.CanFinish(forecast)
 	seen[map[bool]string{true: "finishes", false: "never finishes"}[can]]++
 	if can != (d.Phase() == model.PhaseDrained) {
-		t.Errorf("%s: the forecast says can finish: %t %v, and the drain is %s\n%s%s", w.at, can, blockers, d.Phase(), w.run("status "+string(d.ID)), w.run("show drains"))
+		t.Errorf("%s: the forecast says can finish: %t %v, and the drain is %s\n%s%s", w.at, can, blockers, d.Phase(),
+			w.run("status "+string(d.ID)), w.run("show drains"))
 	}
 }
 
@@ -135,7 +138,8 @@ func (w *world) followDrain(forecast []model.Forecast, before fsm.State) map[mod
 			continue
 		}
 		idle++
-		w.advanceTo(deadline, []model.Duration{2 * model.Second, 11 * model.Second, 5 * model.Minute, 41 * model.Minute, 41 * model.Minute, model.Hour}[idle-1])
+		w.advanceTo(deadline, []model.Duration{2 * model.Second, 11 * model.Second, 5 * model.Minute, 41 * model.Minute,
+			41 * model.Minute, model.Hour}[idle-1])
 	}
 	return fates
 }
@@ -149,7 +153,8 @@ func (w *world) advanceTo(deadline model.Time, d model.Duration) {
 	}
 }
 
-func (w *world) fateOf(id model.InstanceID, was fate, before fsm.State, explained *reconcile.Explanation, first bool, drain *fsm.Drain) fate {
+func (w *world) fateOf(id model.InstanceID, was fate, before fsm.State, explained *reconcile.Explanation,
+	first bool, drain *fsm.Drain) fate {
 	inst, kept := w.state.Instances.Get(id)
 	old, _ := before.Instances.Get(id)
 	if old == nil {
@@ -160,7 +165,8 @@ func (w *world) fateOf(id model.InstanceID, was fate, before fsm.State, explaine
 		was.surged = kept && inst.Links.ReplacedBy != ""
 	}
 	for next := range w.state.InstancesInSlot(old.Group, old.Slot) {
-		if part, _ := drain.Node(old.Node); next.Marks.CreatedIndex > before.Index && was.target == "" && part.Phase == model.PhaseDraining {
+		if part, _ := drain.Node(old.Node); next.Marks.CreatedIndex > before.Index && was.target == "" &&
+			part.Phase == model.PhaseDraining {
 			was.target = next.Node
 		}
 	}
@@ -194,14 +200,16 @@ func randomCluster(w *world, r *rand.Rand) []string {
 		w.run(line)
 	}
 	pick := func(words ...string) string { return words[r.IntN(len(words))] }
-	run("settings rescheduler=off offline_after=6s algorithm=%s node_drain_policy=%s", pick("spread", "binpack"), pick(model.DrainPolicies()...))
+	run("settings rescheduler=off offline_after=6s algorithm=%s node_drain_policy=%s", pick("spread", "binpack"),
+		pick(model.DrainPolicies()...))
 	nodes := 3 + r.IntN(4)
 	for i := range nodes {
 		run("node n%d memory=%dMiB rack=r%d", i, 300+r.IntN(900), i%3)
 	}
 	for i := range 2 + r.IntN(5) {
 		count := 1 + r.IntN(5)
-		line := fmt.Sprintf("run j%d main count=%d memory=%dMiB not_ready=none", i, count, 10+r.IntN(150)) // for how long one is not ready is not foreseen
+		// for how long one is not ready is not foreseen
+		line := fmt.Sprintf("run j%d main count=%d memory=%dMiB not_ready=none", i, count, 10+r.IntN(150))
 		line += pick("", " class=critical", " class=batch", " class=production")
 		switch r.IntN(12) {
 		case 0, 1:
@@ -218,9 +226,11 @@ func randomCluster(w *world, r *rand.Rand) []string {
 			line += pick("", "", " order=stop_first", " order=stop_first", " wait=started", " evict=never")
 		}
 		if !strings.Contains(line, "max_down") {
-			line += pick("", "", " max_down=1", " max_down=50%", " min_ready=1", " rate=1/10s max_down=3", fmt.Sprintf(" min_ready=%d blocking", count))
+			line += pick("", "", " max_down=1", " max_down=50%", " min_ready=1", " rate=1/10s max_down=3",
+				fmt.Sprintf(" min_ready=%d blocking", count))
 		}
-		line += pick("", "", "", " distinct=node.id", " port=p:8080", " spread=node.label.rack", " constraint=node.label.rack:=:r1")
+		line += pick("", "", "", " distinct=node.id", " port=p:8080", " spread=node.label.rack",
+			" constraint=node.label.rack:=:r1")
 		run("%s", line)
 		if r.IntN(2) == 0 {
 			run("quietly settle")
@@ -262,7 +272,8 @@ func randomDrain(w *world, r *rand.Rand) string {
 	if r.IntN(6) == 0 {
 		line += " policy=" + model.DrainPolicies()[r.IntN(len(model.DrainPolicies()))]
 	}
-	options := []string{"", "", "", " downtime=*", " force", " ignore_system", " force_at_deadline deadline=10m", " parallel=1"}
+	options := []string{"", "", "", " downtime=*", " force", " ignore_system",
+		" force_at_deadline deadline=10m", " parallel=1"}
 	line += options[r.IntN(len(options))]
 	if !strings.Contains(line, "deadline=") {
 		line += " deadline=none"

@@ -31,7 +31,8 @@ func TestForecastSeesWhatComesBeforeARate(t *testing.T) {
 		if held <= 0 || held >= deadline {
 			t.Fatalf("n3 takes nothing for %s, want less than the drain's %s", held, deadline)
 		}
-		forecast, refusal := reconcile.ForecastDrain(w.input(), []string{"n1"}, model.DrainOptions{Deadline: deadline, ForceAtDeadline: true})
+		forecast, refusal := reconcile.ForecastDrain(w.input(), []string{"n1"},
+			model.DrainOptions{Deadline: deadline, ForceAtDeadline: true})
 		if refusal != nil {
 			t.Fatal(refusal)
 		}

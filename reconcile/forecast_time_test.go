@@ -72,7 +72,8 @@ func (w *world) paced(start model.Duration, done func() bool) {
 			case inst.Terminal():
 			case inst.Desired != model.DesiredRunning && told[inst.ID] == 0:
 				told[inst.ID] = w.now
-			case inst.Desired != model.DesiredRunning && w.now >= told[inst.ID].Add(model.Second), inst.Desired == model.DesiredRunning && !inst.Ready() && w.now >= inst.Marks.Created.Add(start):
+			case inst.Desired != model.DesiredRunning && w.now >= told[inst.ID].Add(model.Second),
+				inst.Desired == model.DesiredRunning && !inst.Ready() && w.now >= inst.Marks.Created.Add(start):
 				w.workOn(inst)
 			}
 		}

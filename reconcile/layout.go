@@ -88,7 +88,10 @@ func constraintText(c model.Constraint) string {
 // unsetLabel returns the label that an attribute names, if no node has it.
 func (t *nodeTable) unsetLabel(attribute string) (name string, unset bool) {
 	name, isLabel := strings.CutPrefix(attribute, "node.label.")
-	return name, isLabel && !slices.ContainsFunc(t.views, func(v *nodeView) bool { _, has := v.node.Attribute(attribute); return has })
+	return name, isLabel && !slices.ContainsFunc(t.views, func(v *nodeView) bool {
+		_, has := v.node.Attribute(attribute)
+		return has
+	})
 }
 
 // nearestLabel is the label of a node whose name a mistyped one was probably meant to be, or "": at most a third of its

@@ -25,9 +25,10 @@ func Interval(offlineAfter model.Duration) model.Duration {
 
 // census is what the mass guard counts.
 type census struct {
-	nodes     int         // all of them
-	judged    int         // those that are meant to work
-	out       int         // of these offline, or silent for more than three intervals, or degraded by their own agents' word
+	nodes  int // all of them
+	judged int // those that are meant to work
+	// of these offline, or silent for more than three intervals, or degraded by their own agents' word
+	out       int
 	sick      int         // of these the last
 	unheard   int         // neither out nor ever heard by this leader: it can't know yet
 	back      int         // of those that are out, how many are heard again and have not registered yet
@@ -46,7 +47,8 @@ func (p *pass) watchNodes() {
 		p.writeOffline(&c)
 	} else {
 		for _, n := range c.candidate {
-			p.plan.refuse("node/"+string(n.ID), model.Refuse(model.CodeHold, "node %s is silent, but so are too many others", n.Name))
+			p.plan.refuse("node/"+string(n.ID),
+				model.Refuse(model.CodeHold, "node %s is silent, but so are too many others", n.Name))
 		}
 	}
 	for _, n := range c.gossip {
@@ -202,7 +204,8 @@ func (c *census) tooMany() string {
 	case c.out*100 > c.limit():
 		return fmt.Sprintf("%d of %d nodes are %s%s", c.out, c.judged, what, back)
 	case c.domain != "":
-		return fmt.Sprintf("the whole failure domain %s and others are %s, %d of %d nodes%s", c.domain, what, c.out, c.judged, back)
+		return fmt.Sprintf("the whole failure domain %s and others are %s, %d of %d nodes%s", c.domain,
+			what, c.out, c.judged, back)
 	}
 	return ""
 }
@@ -245,7 +248,8 @@ func (p *pass) judgeHealth(n *fsm.Node, c *census) {
 	}
 	health, why := healthOf(n, live)
 	if health == model.HealthUnreachable && (c.deaf*100 > c.limit() || c.deaf == c.judged) {
-		p.plan.refuse("node/"+string(n.ID), model.Refuse(model.CodeHold, "node %s gets no answers, but neither do too many others", n.Name))
+		p.plan.refuse("node/"+string(n.ID),
+			model.Refuse(model.CodeHold, "node %s gets no answers, but neither do too many others", n.Name))
 		return
 	}
 	if health != n.Health {
@@ -293,11 +297,13 @@ func (p *pass) writeOffline(c *census) {
 	for _, n := range c.candidate {
 		if tokens < microToken {
 			p.plan.wakeAt(p.in.Now.Add(model.Duration((microToken-tokens)/perMilli + 1)))
-			p.plan.refuse("node/"+string(n.ID), model.Refuse(model.CodeHold, "node %s is silent; others were declared offline a moment ago", n.Name))
+			p.plan.refuse("node/"+string(n.ID),
+				model.Refuse(model.CodeHold, "node %s is silent; others were declared offline a moment ago", n.Name))
 			continue
 		}
 		reason := fmt.Sprintf("no heartbeat for %s, a majority of servers agrees", p.in.Live[n.ID].Age)
-		if p.observe(&fsm.NodeHealth{ID: n.ID, Health: model.HealthOffline, BootID: n.Agent.BootID, Epoch: n.Agent.Epoch, Reason: reason}) {
+		if p.observe(&fsm.NodeHealth{ID: n.ID, Health: model.HealthOffline, BootID: n.Agent.BootID,
+			Epoch: n.Agent.Epoch, Reason: reason}) {
 			tokens -= microToken
 		}
 	}

@@ -12,16 +12,22 @@ import (
 )
 
 const (
-	firstPause = 50 * time.Millisecond  // after a refusal or a failed write, doubled at each one in a row
-	stalePause = 200 * time.Millisecond // the longest one after refusals that a write of somebody else in between explains: where much is written that happens in a row
+	firstPause = 50 * time.Millisecond // after a refusal or a failed write, doubled at each one in a row
+	// the longest one after refusals that a write of somebody else in between explains: where much is written that happens
+	// in a row
+	stalePause = 200 * time.Millisecond
 	longPause  = 5 * time.Second
 	longSleep  = time.Hour // the timer is never set for longer
 
-	idleRest = 9                      // times as long as it took, after a decision that found nothing to do: those take a tenth of the time then
+	// times as long as it took, after a decision that found nothing to do: those take a tenth of the time then
+	idleRest = 9
 	longRest = 100 * time.Millisecond // but no longer
 
-	balanceFirst = 5 * time.Second // before the rescheduler takes part for the first time: what the last leader left undone comes before it
-	balanceRest  = 20              // times as long as a decision took the rescheduler rests after it: its look at groups of 10,000 takes 100 ms, and placements and answers to drains need them more
+	// before the rescheduler takes part for the first time: what the last leader left undone comes before it
+	balanceFirst = 5 * time.Second
+	// times as long as a decision took the rescheduler rests after it: its look at groups of 10,000 takes 100 ms, and
+	// placements and answers to drains need them more
+	balanceRest = 20
 )
 
 // States gives the published state, and a channel that is closed once there is a newer one. *fsm.Machine is one.
@@ -62,10 +68,12 @@ type Config struct {
 	States   States
 	Evidence Evidence
 	Log      Log
-	Term     uint64        // the term that this server leads; entries of another one are refused
-	Gap      time.Duration // least time between two decisions; default 2 ms. Longer means fewer decisions in a burst and later ones
-	InFlight int           // entries under way at once; default 16
-	Reports  func(Report)  // called after each decision and each outcome that was no success, by the loop itself; may be nil
+	Term     uint64 // the term that this server leads; entries of another one are refused
+	// least time between two decisions; default 2 ms. Longer means fewer decisions in a burst and later ones
+	Gap      time.Duration
+	InFlight int // entries under way at once; default 16
+	// called after each decision and each outcome that was no success, by the loop itself; may be nil
+	Reports func(Report)
 }
 
 // Loop decides and proposes while its server leads. It keeps nothing that the next leader would need.
@@ -163,7 +171,8 @@ func (l *Loop) decide(state fsm.State) time.Duration {
 	began, live := time.Now(), l.cfg.Evidence.LiveChanged()
 	now := l.cfg.Evidence.Now()
 	turn := !began.Before(l.balance)
-	plan := Decide(Input{State: l.ahead(state, now), Live: l.cfg.Evidence.Live(), Now: now, Term: l.cfg.Term, Seen: &l.seen, StayPut: !turn})
+	plan := Decide(Input{State: l.ahead(state, now), Live: l.cfg.Evidence.Live(), Now: now, Term: l.cfg.Term,
+		Seen: &l.seen, StayPut: !turn})
 	l.queue = plan.Entries
 	took := time.Since(began)
 	l.rest = began.Add(took + restAfter(took, len(plan.Entries) > 0))

@@ -67,7 +67,8 @@ func TestLoopAfterStaleDecisions(t *testing.T) {
 		}
 		time.Sleep(500 * time.Millisecond)
 		if g := r.group("web/main"); g.Placed == 0 {
-			t.Errorf("nothing is placed half a second after the last write: %d decisions were overtaken", r.count(func(r *rig) int { return r.refusals }))
+			t.Errorf("nothing is placed half a second after the last write: %d decisions were overtaken",
+				r.count(func(r *rig) int { return r.refusals }))
 		}
 	})
 }
@@ -88,7 +89,9 @@ func TestLoopMarksOfflineWhileLabelsAreWritten(t *testing.T) {
 		}
 		s := r.state()
 		if n, _ := s.Nodes.Get("n1"); n.Health != model.HealthOffline {
-			t.Errorf("n1 is %s after a second; %d decisions were overtaken", n.Health, r.count(func(r *rig) int { return r.refusals }))
+			t.Errorf("n1 is %s after a second; %d decisions were overtaken", n.Health, r.count(func(r *rig) int {
+				return r.refusals
+			}))
 		}
 	})
 }

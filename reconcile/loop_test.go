@@ -38,7 +38,8 @@ type rig struct {
 }
 
 func newRig(t *testing.T) *rig {
-	r := &rig{t: t, machine: fsm.NewMachine(), began: time.Now(), live: map[model.NodeID]fsm.Liveness{}, liveNews: make(chan struct{}), last: make(chan struct{})}
+	r := &rig{t: t, machine: fsm.NewMachine(), began: time.Now(), live: map[model.NodeID]fsm.Liveness{},
+		liveNews: make(chan struct{}), last: make(chan struct{})}
 	close(r.last)
 	r.write(&fsm.ClusterInit{ID: "C1", Name: "test", Settings: model.DefaultSettings()})
 	return r
@@ -152,8 +153,10 @@ func (r *rig) write(group ...fsm.Command) {
 
 func (r *rig) nodes(names ...model.NodeID) {
 	for _, id := range names {
-		r.write(&fsm.NodeRegister{ID: id, Name: string(id), Agent: model.AgentInfo{BootID: "b", Key: []byte("k"), Address: "127.0.0.1"},
-			Shape: model.NodeShape{Capacity: model.Resources{CPU: 100_000, MemoryBytes: 8 << 40}, PortMin: 20000, PortMax: 20999}})
+		r.write(&fsm.NodeRegister{ID: id, Name: string(id),
+			Agent: model.AgentInfo{BootID: "b", Key: []byte("k"), Address: "127.0.0.1"},
+			Shape: model.NodeShape{Capacity: model.Resources{CPU: 100_000, MemoryBytes: 8 << 40},
+				PortMin: 20000, PortMax: 20999}})
 		state := r.machine.State()
 		n, _ := state.Nodes.Get(id)
 		r.write(&fsm.NodeReport{ID: id, Epoch: n.Agent.Epoch, Full: true})
@@ -169,9 +172,11 @@ func (r *rig) agents() {
 		for inst := range s.InstancesOn(id) {
 			switch {
 			case inst.Desired != model.DesiredRunning && !inst.Terminal():
-				report.Instances = append(report.Instances, model.InstanceStatus{ID: inst.ID, Generation: inst.Status.Generation + 1, Observed: model.ObservedStopped})
+				report.Instances = append(report.Instances,
+					model.InstanceStatus{ID: inst.ID, Generation: inst.Status.Generation + 1, Observed: model.ObservedStopped})
 			case inst.Status.Observed == model.ObservedPending:
-				report.Instances = append(report.Instances, model.InstanceStatus{ID: inst.ID, Generation: inst.Status.Generation + 1, Observed: model.ObservedReady})
+				report.Instances = append(report.Instances,
+					model.InstanceStatus{ID: inst.ID, Generation: inst.Status.Generation + 1, Observed: model.ObservedReady})
 			}
 		}
 		if len(report.Instances) > 0 {

@@ -35,7 +35,9 @@ func (p *pass) stopMoved(slot *slotView) {
 		return // the move is cancelled
 	}
 	if !next.Ready() {
-		p.wait(inst, model.CodeReplacementPending, fmt.Sprintf("its replacement %s on node %s is %s", next.ID, p.nodeName(next.Node), next.Status.Observed), "it becomes ready")
+		p.wait(inst, model.CodeReplacementPending,
+			fmt.Sprintf("its replacement %s on node %s is %s", next.ID, p.nodeName(next.Node), next.Status.Observed),
+			"it becomes ready")
 		return
 	}
 	p.stop(inst, inst.Eviction.Cause, string(model.ByRescheduler))
@@ -57,7 +59,8 @@ func Moves(in Input) ([]fsm.Move, [][]fsm.Command) {
 	if paused {
 		for i := range p.moves {
 			if p.moves[i].Blocker == nil {
-				p.moves[i].Blocker = &model.Blocker{Code: model.CodePaused, Instance: p.moves[i].Instance, Message: "actuation is paused", Unblock: "outspan settings resume"}
+				p.moves[i].Blocker = &model.Blocker{Code: model.CodePaused, Instance: p.moves[i].Instance,
+					Message: "actuation is paused", Unblock: "outspan settings resume"}
 			}
 		}
 		begin = nil

@@ -69,7 +69,8 @@ func TestManyThatFitNowhereCostLittle(t *testing.T) {
 				if want := fmt.Sprintf("group/web/g%d/0-49999", i); refused.Subject != want || refused.Code != model.CodeNoMemory {
 					t.Errorf("refused is %v, want no_capacity_memory of %s", refused, want)
 				}
-				if why := explained.Pending(model.NewGroupID("web", fmt.Sprint("g", i))); why == nil || why.Code != model.CodeNoMemory {
+				if why := explained.Pending(model.NewGroupID("web", fmt.Sprint("g", i))); why == nil ||
+					why.Code != model.CodeNoMemory {
 					t.Errorf("g%d waits for %v", i, why)
 				}
 			}
@@ -113,7 +114,8 @@ func fullSystemWorld(t testing.TB, nodes, groups int) *world {
 	spec := model.JobSpec{Name: "sys"}
 	for i := range groups {
 		spec.Groups = append(spec.Groups, model.GroupSpec{
-			Name: fmt.Sprint("g", i), Role: model.RoleSystem, Exec: model.ExecSpec{Command: "/bin/app"}, Resources: model.Resources{MemoryBytes: 500 << 20},
+			Name: fmt.Sprint("g", i), Role: model.RoleSystem, Exec: model.ExecSpec{Command: "/bin/app"},
+			Resources: model.Resources{MemoryBytes: 500 << 20},
 		})
 	}
 	if refusal := w.apply("cli:ann", &fsm.JobSubmit{Spec: spec}); refusal != nil {
@@ -135,12 +137,15 @@ func TestSystemGroupsThatFitNowhereCostLittle(t *testing.T) {
 		t.Errorf("a group that fits on none of %d nodes costs %.0f allocations", nodes, each)
 	}
 	explained := reconcile.Explain(w.input())
-	list := slices.DeleteFunc(slices.Clone(explained.Refused()), func(r reconcile.Refusal) bool { return !strings.HasPrefix(r.Subject, "group/sys/") })
+	list := slices.DeleteFunc(slices.Clone(explained.Refused()), func(r reconcile.Refusal) bool {
+		return !strings.HasPrefix(r.Subject, "group/sys/")
+	})
 	if len(list) != many {
 		t.Fatalf("%d refusals, want %d; the first are %v", len(list), many, list[:min(len(list), 3)])
 	}
 	for _, refused := range list {
-		if !strings.HasSuffix(refused.Subject, "/0-199") || refused.Code != model.CodeNoMemory || refused.Message != "200 nodes lack an instance: 200 have too little memory" {
+		if !strings.HasSuffix(refused.Subject, "/0-199") || refused.Code != model.CodeNoMemory ||
+			refused.Message != "200 nodes lack an instance: 200 have too little memory" {
 			t.Errorf("refused is %v", refused)
 		}
 	}

@@ -160,7 +160,8 @@ func (p *pass) unsettled(n *need, f *field) *unplaced {
 func (p *pass) peek(n *need) (model.NodeID, *unplaced) {
 	f := p.fieldOf(n.group, n.version)
 	if f == nil {
-		return "", &unplaced{code: model.CodeNotFound, message: fmt.Sprintf("version %d of %s is gone", n.version, n.group.id)}
+		return "",
+			&unplaced{code: model.CodeNotFound, message: fmt.Sprintf("version %d of %s is gone", n.version, n.group.id)}
 	}
 	if why := p.unsettled(n, f); why != nil {
 		return "", why
@@ -334,7 +335,8 @@ func (p *pass) tryPlace(n *need, f *field, v *nodeView) *model.Error {
 	if !ok {
 		return model.Refuse(model.CodeNoPorts, "node %s has no port left in its range", v.node.Name)
 	}
-	c := &fsm.InstancePlace{ID: id, Group: n.group.id, Slot: n.slot, Version: n.version, Node: v.node.ID, Ports: ports, Cause: n.cause}
+	c := &fsm.InstancePlace{ID: id, Group: n.group.id, Slot: n.slot, Version: n.version, Node: v.node.ID,
+		Ports: ports, Cause: n.cause}
 	if n.replaces != nil {
 		c.Replaces = n.replaces.ID
 	}
@@ -365,7 +367,8 @@ func unblockPlacement(code model.Code) string {
 	case model.CodeVolumeOffline:
 		return "bring the home node back, or: outspan volume restore BACKUP --node NODE --attach"
 	case model.QuotaExceeded("memory"), model.QuotaExceeded("instances"):
-		return "scale something of the class down, or raise the quota: outspan class set CLASS --quota-memory SIZE --quota-instances N"
+		return "scale something of the class down, or raise the quota: outspan class set CLASS --quota-memory SIZE " +
+			"--quota-instances N"
 	case model.CodeRetryLimit:
 		return "fix what makes it fail, or run a new version"
 	}

@@ -57,7 +57,8 @@ type planner struct {
 }
 
 func newPlanner(in Input) planner {
-	p := planner{draft: in.State.NewDraft(in.Now), paused: in.State.Settings.Paused, wake: model.Never, changes: model.Never, rated: model.Never}
+	p := planner{draft: in.State.NewDraft(in.Now), paused: in.State.Settings.Paused, wake: model.Never,
+		changes: model.Never, rated: model.Never}
 	if p.paused {
 		p.noted = in.State.NewDraft(in.Now)
 	}

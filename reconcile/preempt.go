@@ -80,7 +80,8 @@ func (p *pass) noPreemption(n *need, f *field) (why string, quiet bool) {
 		return "while so many nodes are silent nothing is stopped to make room", false
 	case p.state().NextOf(model.ByPreemption) > p.in.Now:
 		p.plan.wakeAt(p.state().NextOf(model.ByPreemption))
-		return fmt.Sprintf("so much was stopped to make room that the next stop is allowed in %s", p.state().NextOf(model.ByPreemption).Sub(p.in.Now)), false
+		return fmt.Sprintf("so much was stopped to make room that the next stop is allowed in %s",
+			p.state().NextOf(model.ByPreemption).Sub(p.in.Now)), false
 	case p.preempts.done >= preemptions:
 		p.plan.wakeAt(p.in.Now + 1)
 		return "others come first", true
@@ -102,7 +103,8 @@ func (u *unplaced) whole() string {
 // be taken.
 func (p *pass) lowerRuns(g *groupView) bool {
 	if p.preempts.lower == nil {
-		p.preempts = preempting{lower: map[int]bool{}, mayTake: map[[2]model.GroupID]*model.Error{}, allowance: map[model.GroupID]int{}, none: map[*field]string{}}
+		p.preempts = preempting{lower: map[int]bool{}, mayTake: map[[2]model.GroupID]*model.Error{},
+			allowance: map[model.GroupID]int{}, none: map[*field]string{}}
 	}
 	known, ok := p.preempts.lower[g.class]
 	if ok {
@@ -170,7 +172,8 @@ func (p *pass) suitable(n *need, f *field, v *nodeView) bool {
 // better orders holes. It is a strict order, so that the same state gives the same choice.
 func (h *hole) better(other *hole, f *field) bool {
 	tie := func(h *hole) uint64 { return hash(string(f.group.id), string(h.view.node.ID)) }
-	return cmp.Or(slices.Compare(h.ranks, other.ranks), cmp.Compare(oldest(other.victims), oldest(h.victims)), cmp.Compare(tie(h), tie(other)), cmp.Compare(h.view.node.ID, other.view.node.ID)) < 0
+	return cmp.Or(slices.Compare(h.ranks, other.ranks), cmp.Compare(oldest(other.victims), oldest(h.victims)),
+		cmp.Compare(tie(h), tie(other)), cmp.Compare(h.view.node.ID, other.view.node.ID)) < 0
 }
 
 func oldest(victims []*fsm.Instance) uint64 {
@@ -187,7 +190,8 @@ func (p *pass) takeHole(n *need, f *field, h *hole) *model.Error {
 	v := h.view
 	row, _ := p.state().Groups.Get(n.group.id)
 	id := fsm.DeriveInstanceID(p.in.State.Moment(), p.in.State.Cluster.History().Lineage(), n.group.id, n.slot, row.Placed)
-	c := &fsm.InstancePlace{ID: id, Group: n.group.id, Slot: n.slot, Version: n.version, Node: v.node.ID, Cause: n.cause, NodeVersion: v.node.Version}
+	c := &fsm.InstancePlace{ID: id, Group: n.group.id, Slot: n.slot, Version: n.version, Node: v.node.ID, Cause: n.cause,
+		NodeVersion: v.node.Version}
 	if n.replaces != nil {
 		c.Replaces = n.replaces.ID
 	}
@@ -252,7 +256,8 @@ func (p *pass) noteWaiting() {
 		for _, slot := range g.open {
 			for _, inst := range [...]*fsm.Instance{slot.holder, slot.successor} {
 				if inst.WaitsForRoom() {
-					p.wait(inst, model.CodeStopping, "it waits until "+joinIDs(inst.Links.Awaits)+" have really stopped: it gets their room", "")
+					p.wait(inst, model.CodeStopping,
+						"it waits until "+joinIDs(inst.Links.Awaits)+" have really stopped: it gets their room", "")
 				}
 			}
 		}

@@ -61,7 +61,9 @@ func (b *balancer) comfort(f *field, inst *fsm.Instance, from, to *load) int64 {
 // please moves instances to nodes that meet more of their group's preferences, of the groups that can gain most.
 func (b *balancer) please(tallies []*groupTally) {
 	worth := slices.DeleteFunc(tallies, func(t *groupTally) bool { return b.busy[t.id] })
-	slices.SortFunc(worth, func(x, y *groupTally) int { return cmp.Or(cmp.Compare(y.hint, x.hint), cmp.Compare(x.id, y.id)) })
+	slices.SortFunc(worth, func(x, y *groupTally) int {
+		return cmp.Or(cmp.Compare(y.hint, x.hint), cmp.Compare(x.id, y.id))
+	})
 	for i, t := range worth {
 		if i == groupsSeen {
 			return
@@ -168,7 +170,8 @@ func (b *balancer) bestFor(g *groupView) *move {
 			}
 			better := b.preference(f, counts, from, to)
 			gain := better + b.comfort(f, inst, from, to)
-			if better <= 0 || gain < int64(b.rules.Gain)*affinityPoint || gain <= bestGain || f.repeats(to.view.node, from.view.node) {
+			if better <= 0 || gain < int64(b.rules.Gain)*affinityPoint || gain <= bestGain ||
+				f.repeats(to.view.node, from.view.node) {
 				continue
 			}
 			m := move{inst: inst, to: to, out: b.show(inst, to, model.CauseAffinity, gain/affinityPoint)}
@@ -211,7 +214,8 @@ func (b *balancer) holders(g *groupView) []*fsm.Instance {
 		}
 	}
 	slices.SortFunc(all, func(x, y *fsm.Instance) int {
-		return cmp.Or(cmp.Compare(hash(string(x.ID), string(x.Node)), hash(string(y.ID), string(y.Node))), cmp.Compare(x.ID, y.ID))
+		return cmp.Or(cmp.Compare(hash(string(x.ID), string(x.Node)), hash(string(y.ID), string(y.Node))),
+			cmp.Compare(x.ID, y.ID))
 	})
 	return all
 }

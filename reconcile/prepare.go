@@ -13,8 +13,9 @@ type stage int
 
 // The stages.
 const (
-	stageRefused   stage = iota
-	stagePreparing       // the agent runs what must come before it; the instance serves, and its unit of the budget is held
+	stageRefused stage = iota
+	// the agent runs what must come before it; the instance serves, and its unit of the budget is held
+	stagePreparing
 	stageBegun
 )
 
@@ -22,7 +23,8 @@ const (
 // is needed, and begins it when that is done. A refusal says what keeps it; it is not recorded.
 func (p *pass) stopAs(subject string, c *fsm.InstanceStop) (stage, *model.Error) {
 	inst, s := p.instance(c.ID), p.state()
-	if s.NeedsPreparing(inst, c.Cause, c.By) { // one that doesn't, and is refused, is no reason to go on preparing for another cause
+	// one that doesn't, and is refused, is no reason to go on preparing for another cause
+	if s.NeedsPreparing(inst, c.Cause, c.By) {
 		p.wanted[c.ID] = true
 	}
 	if p.restsOnFacts(inst, c.Cause) {
@@ -41,7 +43,8 @@ func (p *pass) stopAs(subject string, c *fsm.InstanceStop) (stage, *model.Error)
 	case inst.Eviction.Failure != "" && !p.gatesOpened(inst) && !p.past(inst.Eviction.RetryAt):
 		return stageRefused, p.abortedError(inst)
 	}
-	prepare := &fsm.InstancePrepare{ID: c.ID, Cause: c.Cause, By: c.By, Grace: c.Grace, Bypass: c.Bypass, Facts: c.Facts, Asked: c.Asked}
+	prepare := &fsm.InstancePrepare{ID: c.ID, Cause: c.Cause, By: c.By, Grace: c.Grace, Bypass: c.Bypass,
+		Facts: c.Facts, Asked: c.Asked}
 	if refusal := p.plan.try(subject, prepare); refusal != nil {
 		return stageRefused, refusal
 	}
@@ -69,7 +72,9 @@ func (p *pass) restsOnFacts(inst *fsm.Instance, cause model.Cause) bool {
 func (p *pass) factsOnTheirWay(group model.GroupID, refs []fsm.FactsRef) *model.Error {
 	for _, r := range refs {
 		if live, ok := p.in.Live[r.Node]; ok && live.FactsGen > r.Gen {
-			return model.Refuse(model.CodeFactsUnknown, "what the members of %s on node %s say has changed: a report is on its way", group, p.nodeName(r.Node)).WithHint("it comes by itself")
+			return model.Refuse(model.CodeFactsUnknown,
+				"what the members of %s on node %s say has changed: a report is on its way", group, p.nodeName(r.Node)).
+				WithHint("it comes by itself")
 		}
 	}
 	return nil
@@ -141,9 +146,11 @@ func (p *pass) abortedError(inst *fsm.Instance) *model.Error {
 	case gate != nil:
 		return gate
 	case ownPart:
-		return model.Refuse(model.CodeFactsUnknown, "its agent says otherwise than the last report: %s (asked again in %s)", e.Failure, max(e.RetryAt.Sub(p.in.Now), 0))
+		return model.Refuse(model.CodeFactsUnknown, "its agent says otherwise than the last report: %s (asked again in %s)",
+			e.Failure, max(e.RetryAt.Sub(p.in.Now), 0))
 	}
-	return model.Refuse(model.CodeHookFailed, "%s (attempt %d; the next one in %s)", e.Failure, e.Aborts, max(e.RetryAt.Sub(p.in.Now), 0)).
+	return model.Refuse(model.CodeHookFailed, "%s (attempt %d; the next one in %s)", e.Failure, e.Aborts,
+		max(e.RetryAt.Sub(p.in.Now), 0)).
 		WithHint("see to what the hook complains of, or drain with --force")
 }
 
@@ -230,7 +237,8 @@ func (p *pass) releaseUnwanted() {
 			continue
 		}
 		switch inst.Eviction.Cause {
-		case model.CauseRollout, model.CauseScaleDown, model.CauseRoleReplacement: // nothing but a preparation marks for these
+		case model.CauseRollout, model.CauseScaleDown, model.CauseRoleReplacement:
+			// nothing but a preparation marks for these
 			p.takeBack(id)
 		default:
 			if inst.Eviction.Preparing {

@@ -56,7 +56,8 @@ func pickOf(r *rand.Rand, set ...string) string { return set[r.IntN(len(set))] }
 func drawRoleLine(r *rand.Rand, w *world) string {
 	var names []string
 	for _, inst := range w.state.Instances.All() {
-		if n, _ := w.state.Nodes.Get(inst.Node); !inst.Terminal() && n.Health != model.HealthOffline && inst.Status.Observed != model.ObservedPending {
+		if n, _ := w.state.Nodes.Get(inst.Node); !inst.Terminal() && n.Health != model.HealthOffline &&
+			inst.Status.Observed != model.ObservedPending {
 			names = append(names, w.names[inst.ID])
 		}
 	}
@@ -95,7 +96,8 @@ func drawRoleLine(r *rand.Rand, w *world) string {
 
 func roleJob(job string, cmd, count int) string {
 	more := map[string]string{
-		"quo": "role=quorum hook=resign", "lf": "role=leader-follower", "hk": "hook=resign:continue order=stop_first max_down=1 rate=1/10s", "one": "role=singleton",
+		"quo": "role=quorum hook=resign", "lf": "role=leader-follower",
+		"hk": "hook=resign:continue order=stop_first max_down=1 rate=1/10s", "one": "role=singleton",
 	}[job]
 	return fmt.Sprintf("run %s main count=%d cmd=v%d deadline=1m reschedule=2/1m %s", job, count, cmd, more)
 }
@@ -126,14 +128,17 @@ func (w *world) checkStop(t rapid.TB, s *fsm.State, c *fsm.InstanceStop) {
 	if outside && !(drained && d.Options.Force) {
 		n, _ := s.Nodes.Get(inst.Node)
 		asked := slices.Contains(spec.Eviction.When, "!self.leader")
-		if spec.Eviction.Mode == model.ModeNever || asked && (inst.Status.Facts[model.FactLeader] != "false" || n.Health != model.HealthOnline) {
+		if spec.Eviction.Mode == model.ModeNever || asked &&
+			(inst.Status.Facts[model.FactLeader] != "false" || n.Health != model.HealthOnline) {
 			t.Fatalf("%s: %s is stopped for %s, and says %v", w.at, w.names[c.ID], c.Cause, inst.Status.Facts)
 		}
 	}
 	_, hook := s.Hook(inst, model.HookBeforeStop)
-	planned := c.Cause == model.CauseRollout || c.Cause == model.CauseScaleDown || c.Cause == model.CauseUser || c.Cause == model.CauseNodeDraining && !(drained && d.Options.Force)
+	planned := c.Cause == model.CauseRollout || c.Cause == model.CauseScaleDown || c.Cause == model.CauseUser ||
+		c.Cause == model.CauseNodeDraining && !(drained && d.Options.Force)
 	if r := inst.Status.Hook; hook && planned && (!inst.Eviction.Preparing || r == nil || r.Seq != inst.Eviction.Seq) {
-		t.Fatalf("%s: %s is stopped for %s before its hook has answered: %+v, %+v", w.at, w.names[c.ID], c.Cause, inst.Eviction, r)
+		t.Fatalf("%s: %s is stopped for %s before its hook has answered: %+v, %+v", w.at, w.names[c.ID],
+			c.Cause, inst.Eviction, r)
 	}
 }
 

@@ -108,7 +108,8 @@ func (r *rollouts) draw() string {
 func (r *rollouts) drawRun(job string) string {
 	cmd := rapid.SampledFrom([]string{"v1", "v2", "v3", "bad"}).Draw(r.rt, "cmd")
 	options := rapid.SampledFrom([]string{
-		"", " canary=1", " auto_revert", " update_order=stop_first", " rate=1/2h auto_revert", " canary=1 auto_revert update_order=stop_first",
+		"", " canary=1", " auto_revert", " update_order=stop_first", " rate=1/2h auto_revert",
+		" canary=1 auto_revert update_order=stop_first",
 	}).Draw(r.rt, "options")
 	options += " deadline=" + rapid.SampledFrom([]string{"10m", "1h"}).Draw(r.rt, "deadline") + " reschedule=1/10m"
 	switch job {
@@ -152,7 +153,8 @@ func (r *rollouts) settleAll() {
 // fail lets what is bad fail.
 func (r *rollouts) fail() {
 	for _, inst := range r.state.Instances.All() {
-		if r.bad(inst) && inst.Desired == model.DesiredRunning && inst.Status.Observed == model.ObservedPending && r.reach(inst.Node) {
+		if r.bad(inst) && inst.Desired == model.DesiredRunning && inst.Status.Observed == model.ObservedPending &&
+			r.reach(inst.Node) {
 			r.status(inst, model.ObservedFailed, "crash_loop")
 		}
 	}
@@ -183,13 +185,15 @@ func (r *rollouts) decideTrusted() {
 			if before.Instances.Has(inst.ID) || inst.Version != g.Version || d.Status != model.DeploymentFailed {
 				continue
 			}
-			r.rt.Fatalf("%s: instance %s of version %d, which has failed, was made:\n%s", r.at, r.names[inst.ID], inst.Version, r.run("show instances"))
+			r.rt.Fatalf("%s: instance %s of version %d, which has failed, was made:\n%s", r.at, r.names[inst.ID],
+				inst.Version, r.run("show instances"))
 		}
 		if d.Status.Ended() || d.Promoted || canaries == 0 {
 			continue
 		}
 		if now, was := slotsOf(r.state, id, g.Version), slotsOf(before, id, g.Version); now > max(was, canaries) {
-			r.rt.Fatalf("%s: version %d of %s has %d slots, and %d canaries are wanted:\n%s", r.at, g.Version, id, now, canaries, r.run("show instances"))
+			r.rt.Fatalf("%s: version %d of %s has %d slots, and %d canaries are wanted:\n%s", r.at, g.Version, id, now,
+				canaries, r.run("show instances"))
 		}
 	}
 	for id, d := range r.state.Deployments.All() {
@@ -197,7 +201,8 @@ func (r *rollouts) decideTrusted() {
 			continue
 		}
 		if !r.badVersion(model.NewGroupID(d.Job, "main"), d.Version) {
-			r.rt.Fatalf("%s: version %d of %s works, and failed: %s\n%s", r.at, d.Version, d.Job, d.Reason, r.run("show instances"))
+			r.rt.Fatalf("%s: version %d of %s works, and failed: %s\n%s", r.at, d.Version, d.Job,
+				d.Reason, r.run("show instances"))
 		}
 	}
 }

@@ -75,7 +75,8 @@ func drawLine(rt *rapid.T, w *world) string {
 	case 4:
 		return "stop " + job()
 	case 5, 6, 7:
-		options := rapid.SampledFrom([]string{"", "deadline=30s", "deadline=30s force_at_deadline", "parallel=1", "downtime=*", "force", "ignore_system"}).Draw(rt, "options")
+		options := rapid.SampledFrom([]string{"", "deadline=30s", "deadline=30s force_at_deadline", "parallel=1",
+			"downtime=*", "force", "ignore_system"}).Draw(rt, "options")
 		return fmt.Sprintf("drain d%d %s %s %s", w.state.Index, node(), node(), options)
 	case 8:
 		return "uncordon " + node()
@@ -89,7 +90,8 @@ func drawLine(rt *rapid.T, w *world) string {
 		return fmt.Sprintf("gossip %s %s", node(), rapid.SampledFrom([]string{"suspect", "alive"}).Draw(rt, "gossip"))
 	case 15, 16, 17:
 		if name := instance(); name != "" {
-			return "report " + name + " " + rapid.SampledFrom([]string{"booting", "ready", "unready", "failed crash_loop", "stopped"}).Draw(rt, "status")
+			return "report " + name + " " +
+				rapid.SampledFrom([]string{"booting", "ready", "unready", "failed crash_loop", "stopped"}).Draw(rt, "status")
 		}
 	case 18, 19:
 		return "agents " + node()
@@ -102,7 +104,8 @@ func drawLine(rt *rapid.T, w *world) string {
 	case 23:
 		return rapid.SampledFrom([]string{"pause ", "resume ", "cancel "}).Draw(rt, "drain") + lastDrain(w)
 	case 24:
-		return rapid.SampledFrom([]string{"confirm-dead " + node(), "failover", "settings paused", "settings paused=false"}).Draw(rt, "other")
+		return rapid.SampledFrom([]string{"confirm-dead " + node(), "failover", "settings paused", "settings paused=false"}).
+			Draw(rt, "other")
 	}
 	return "agents"
 }
@@ -122,13 +125,15 @@ func jobLine(job string, count, cmd, variant int) string {
 	case "db":
 		more = "volume=data"
 	case "kv":
-		more = "volume=data:replicated " + [...]string{"", "update_order=stop_first", "max_down=3 blocking", "unreachable=0s"}[variant]
+		more = "volume=data:replicated " +
+			[...]string{"", "update_order=stop_first", "max_down=3 blocking", "unreachable=0s"}[variant]
 	case "mon":
 		more = "role=system"
 	case "lock":
 		more = "exclusive"
 	case "roll":
-		more += [...]string{" unavailable=1 budget=both", " canary=1", " auto_revert min_healthy=5s", " update_order=stop_first port=p:8080"}[variant]
+		more += [...]string{" unavailable=1 budget=both", " canary=1", " auto_revert min_healthy=5s",
+			" update_order=stop_first port=p:8080"}[variant]
 		if variant == 1 {
 			count = max(count, 1)
 		}
@@ -175,7 +180,8 @@ func (w *world) decideChecked(t rapid.TB) {
 			continue
 		}
 		if g.Ready < g.Budget.MinReady {
-			t.Fatalf("%s: %s went from %d ready to %d by decisions, and must keep %d", w.at, id, old.Ready, g.Ready, g.Budget.MinReady)
+			t.Fatalf("%s: %s went from %d ready to %d by decisions, and must keep %d", w.at, id, old.Ready,
+				g.Ready, g.Budget.MinReady)
 		}
 	}
 }
@@ -267,7 +273,8 @@ func (w *world) atRest(t rapid.TB) {
 	explained := reconcile.Explain(w.input())
 	for id, g := range w.state.Groups.All() {
 		if g.Role != model.RoleSystem && g.Ready < g.Count && explained.Pending(id) == nil {
-			t.Fatalf("%s: %s has %d of %d ready, and there is no reason:\n%s", w.at, id, g.Ready, g.Count, w.run("show instances"))
+			t.Fatalf("%s: %s has %d of %d ready, and there is no reason:\n%s", w.at, id, g.Ready,
+				g.Count, w.run("show instances"))
 		}
 		if g.Running-w.held(explained, id) > g.Count && g.Role != model.RoleSystem {
 			job, _ := id.Split()

@@ -19,7 +19,8 @@ func (p *pass) markMembers() {
 			if !marks || inst.Eviction.Requested && !leavesTroubled(inst) {
 				continue
 			}
-			group := []fsm.Command{&fsm.InstanceMark{ID: inst.ID, Requested: true, Cause: model.CauseNodeDraining, By: by, Automatic: true}}
+			group := []fsm.Command{
+				&fsm.InstanceMark{ID: inst.ID, Requested: true, Cause: model.CauseNodeDraining, By: by, Automatic: true}}
 			if inst.Eviction.Requested { // the policy takes over, with the successor that is there
 				group = []fsm.Command{&fsm.InstanceMark{ID: inst.ID}, group[0]}
 			}
@@ -83,7 +84,8 @@ func (p *pass) memberReasonGone(inst *fsm.Instance) bool {
 	if inst.Eviction.Automatic {
 		return !marks
 	}
-	return inst.Eviction.Cause == model.CauseNodeDraining && (marks || !p.evicting(inst)) // it is prepared for a stop in place
+	// it is prepared for a stop in place
+	return inst.Eviction.Cause == model.CauseNodeDraining && (marks || !p.evicting(inst))
 }
 
 // member returns the member that an instance is.
@@ -96,7 +98,8 @@ func (p *pass) isMember(inst *fsm.Instance) bool {
 
 // rebuilt reports whether an instance is a member to be evicted for its data's sake: its copy is built elsewhere first.
 func (p *pass) rebuilt(inst *fsm.Instance) bool {
-	return inst.Eviction.Requested && (inst.Eviction.Automatic || inst.Eviction.Cause == model.CauseUser || leavesTroubled(inst)) && p.isMember(inst)
+	return inst.Eviction.Requested &&
+		(inst.Eviction.Automatic || inst.Eviction.Cause == model.CauseUser || leavesTroubled(inst)) && p.isMember(inst)
 }
 
 // buildNeed is the need of the extra member that takes over from one that is to be evicted (L13).
@@ -128,7 +131,9 @@ func (p *pass) stopRebuilt(g *groupView, slot *slotView) {
 	case ok && p.state().Covers(next):
 		p.stopMember(inst)
 	case ok:
-		p.wait(inst, model.CodeReplicaEvicting, fmt.Sprintf("its copy is built by %s on node %s, which is %s and not in sync yet", next.ID, p.nodeName(next.Node), next.Status.Observed), "it becomes in sync")
+		p.wait(inst, model.CodeReplicaEvicting,
+			fmt.Sprintf("its copy is built by %s on node %s, which is %s and not in sync yet", next.ID, p.nodeName(next.Node),
+				next.Status.Observed), "it becomes in sync")
 	default:
 		if d, running := p.drainOn(p.node(inst.Node)); running {
 			p.acceptDowntime(&d, inst)
@@ -181,16 +186,19 @@ func (p *pass) lastText(m fsm.Member) string {
 	if m.Instance != nil {
 		return fmt.Sprintf("it is the last copy of %s: no other member is in sync on another node that stays", m.Group)
 	}
-	return fmt.Sprintf("slot %d of %s has its last copy here: no member is in sync on another node that stays", m.Slot, m.Group)
+	return fmt.Sprintf("slot %d of %s has its last copy here: no member is in sync on another node that stays",
+		m.Slot, m.Group)
 }
 
 // unblockLast says what would let a last copy go.
 func (p *pass) unblockLast(m fsm.Member) string {
 	if g, ok := p.state().Groups.Get(m.Group); ok && g.Count == 0 {
 		job, _ := m.Group.Split()
-		return fmt.Sprintf("run the job, remove its data with: outspan job stop %s --purge; or drain with --policy %s", job, model.PolicyAllowStopped)
+		return fmt.Sprintf("run the job, remove its data with: outspan job stop %s --purge; or drain with --policy %s",
+			job, model.PolicyAllowStopped)
 	}
-	return fmt.Sprintf("let another member get in sync, or drain with --policy %s (build it elsewhere) or %s", model.PolicyEvictLast, model.PolicyAlwaysAllow)
+	return fmt.Sprintf("let another member get in sync, or drain with --policy %s (build it elsewhere) or %s",
+		model.PolicyEvictLast, model.PolicyAlwaysAllow)
 }
 
 // nameVolume adds the copy to what is noted of a member.
@@ -222,7 +230,8 @@ func (p *pass) keptBlockers(d *drainPart) []model.Blocker {
 			b.Instance = last.ID
 		}
 		if refusal.Code == model.CodeReplicaEvicting {
-			b.Message = fmt.Sprintf("slot %d of %s has a copy here that stays until the slot's new copy is in sync", m.Slot, m.Group)
+			b.Message = fmt.Sprintf("slot %d of %s has a copy here that stays until the slot's new copy is in sync",
+				m.Slot, m.Group)
 			if why := p.reasons.slot(slotKey{m.Group, m.Slot}); why != nil {
 				b.Message += ": " + why.message
 			}
@@ -271,7 +280,8 @@ func (f *forecaster) member(out model.Forecast, d *drainPart, inst *fsm.Instance
 		out.Action = model.ActionStop
 	}
 	b, blocked := f.p.blockerOf(d, inst)
-	if blocked && b.Code != model.CodeReplacementPending && b.Code != model.CodeStopping && b.Code != model.CodeReplicaEvicting {
+	if blocked && b.Code != model.CodeReplacementPending && b.Code != model.CodeStopping &&
+		b.Code != model.CodeReplicaEvicting {
 		out.Blocker, out.Never, out.Action = &b, lasting(b.Code), model.ActionWait
 	}
 	return out
@@ -286,7 +296,8 @@ func (f *forecaster) kept(id model.NodeID) []model.Forecast {
 	var out []model.Forecast
 	add := func(b model.Blocker, never bool) {
 		v, _ := f.before.Volumes.Get(b.Volume)
-		out = append(out, model.Forecast{Node: id, Instance: b.Instance, Group: v.Group, Class: model.Stateful, Action: model.ActionLeave, Blocker: &b, Never: never})
+		out = append(out, model.Forecast{Node: id, Instance: b.Instance, Group: v.Group, Class: model.Stateful,
+			Action: model.ActionLeave, Blocker: &b, Never: never})
 	}
 	names := func(volume model.VolumeID) func(model.Blocker) bool {
 		return func(b model.Blocker) bool { return b.Volume == volume }

@@ -91,16 +91,19 @@ func (t *nodeTable) rank(f *field) *ranking {
 
 // joined is a field's part in a ranking.
 type joined struct {
-	ranking *ranking             // nil: every node was scored when the field began
-	fresh   map[int32]model.Code // nodes that were not as the ranking has them when the field began, and what excluded them then
-	began   excluded             // by unranked
-	counted bool                 // began is known
+	ranking *ranking // nil: every node was scored when the field began
+	// nodes that were not as the ranking has them when the field began, and what excluded them then
+	fresh   map[int32]model.Code
+	began   excluded // by unranked
+	counted bool     // began is known
 }
 
 // shares reports whether a field takes its nodes from a ranking: nothing but what the nodes hold makes one better than
 // the ranking says.
 func (f *field) shares() bool {
-	return len(f.spec.Affinities) == 0 && !slices.ContainsFunc(f.spec.Ports, func(port model.PortSpec) bool { return port.Static != 0 })
+	return len(f.spec.Affinities) == 0 && !slices.ContainsFunc(f.spec.Ports, func(port model.PortSpec) bool {
+		return port.Static != 0
+	})
 }
 
 // join begins a field with a ranking. What has changed since that was made is scored at once.

@@ -24,8 +24,10 @@ func TestFieldsAgree(t *testing.T) {
 			w.agents[id] = &agentSim{running: map[model.InstanceID]model.InstanceStatus{}}
 			w.live[id] = fsm.Liveness{Age: 1000, Gossip: fsm.GossipAlive}
 			w.register(id, model.NodeShape{
-				Capacity: model.Resources{CPU: 4000 << r.IntN(2), MemoryBytes: 1 << 30 << r.IntN(2)}, PortMin: 20000, PortMax: 29999,
-				Attributes: map[string]string{"kernel": fmt.Sprint(r.IntN(2))}, Labels: map[string]string{"rack": fmt.Sprint(r.IntN(5)), "row": fmt.Sprint(r.IntN(2))},
+				Capacity: model.Resources{CPU: 4000 << r.IntN(2), MemoryBytes: 1 << 30 << r.IntN(2)},
+				PortMin:  20000, PortMax: 29999,
+				Attributes: map[string]string{"kernel": fmt.Sprint(r.IntN(2))},
+				Labels:     map[string]string{"rack": fmt.Sprint(r.IntN(5)), "row": fmt.Sprint(r.IntN(2))},
 			})
 			if r.IntN(10) == 0 {
 				w.apply("cli:ann", &fsm.NodeIntent{ID: id, Intent: model.IntentCordoned})

@@ -59,7 +59,8 @@ func (p *pass) rebalance() {
 	if p.state().Hold.Active || !p.in.Rebalance && (!rules.On || p.in.StayPut || len(p.plan.accepted) > 0) {
 		return
 	}
-	b := &balancer{p: p, rules: rules, busy: map[model.GroupID]bool{}, views: map[model.GroupID]*groupView{}, values: map[string]map[string]bool{}}
+	b := &balancer{p: p, rules: rules, busy: map[model.GroupID]bool{}, views: map[model.GroupID]*groupView{},
+		values: map[string]map[string]bool{}}
 	for _, g := range p.groups {
 		b.busy[g.id] = true
 	}
@@ -84,7 +85,8 @@ func (b *balancer) limit() (*model.Error, model.Time) {
 	p, s := b.p, b.p.state()
 	if p.in.Rebalance {
 		if b.began >= b.rules.Moves {
-			return model.Refuse(model.CodeActorRate, "an order begins at most %d moves", b.rules.Moves).WithHint("ask again when they have ended"), model.Never
+			return model.Refuse(model.CodeActorRate, "an order begins at most %d moves", b.rules.Moves).
+				WithHint("ask again when they have ended"), model.Never
 		}
 	} else {
 		if open, next := p.windowOpen(b.rules.Window); !open {
@@ -95,14 +97,16 @@ func (b *balancer) limit() (*model.Error, model.Time) {
 		}
 	}
 	if room, next := s.RailRoom(); room-b.going-b.began <= 0 {
-		return model.Refuse(model.CodeActorRate, "at most %d instances are stopped in a minute without an order", s.RailLimit()), next
+		return model.Refuse(model.CodeActorRate, "at most %d instances are stopped in a minute without an order",
+			s.RailLimit()), next
 	}
 	return nil, 0
 }
 
 // movable reports whether a group's policy lets its instances run twice for a moment, and elsewhere.
 func movable(spec *model.GroupSpec) bool {
-	return len(spec.Volumes) == 0 && !spec.OneHolder() && spec.Eviction.Mode != model.ModeNever && spec.Eviction.Order == model.OrderSurge
+	return len(spec.Volumes) == 0 && !spec.OneHolder() && spec.Eviction.Mode != model.ModeNever &&
+		spec.Eviction.Order == model.OrderSurge
 }
 
 // use is how full a node's memory is, in hundredths of a percent, with so much more on it.
@@ -190,7 +194,8 @@ func (b *balancer) off(inst *fsm.Instance, from *load) *move {
 		there := to.view.node.Allocatable().MemoryBytes
 		// The sum of squared uses, each weighed by the size of its node, falls: 2 gain > size/room - size/there.
 		falls := 2*gain > size/max(room/full, 1)-size/max(there/full, 1)
-		if after > b.mean+overMean || gain < int64(b.rules.Gain)*point || !falls || b.preference(f, counts, from, to) < 0 || b.comfort(f, inst, from, to) <= 0 ||
+		if after > b.mean+overMean || gain < int64(b.rules.Gain)*point || !falls || b.preference(f, counts, from, to) < 0 ||
+			b.comfort(f, inst, from, to) <= 0 ||
 			to == from || f.repeats(to.view.node, from.view.node) {
 			return true
 		}
@@ -202,7 +207,8 @@ func (b *balancer) off(inst *fsm.Instance, from *load) *move {
 
 // show is a move in words.
 func (b *balancer) show(inst *fsm.Instance, to *load, cause model.Cause, gain int64) fsm.Move {
-	return fsm.Move{Instance: inst.ID, Group: inst.Group, From: inst.Node, To: to.view.node.ID, Cause: cause, Gain: int(gain)}
+	return fsm.Move{Instance: inst.ID, Group: inst.Group, From: inst.Node, To: to.view.node.ID,
+		Cause: cause, Gain: int(gain)}
 }
 
 // view is a group that is at rest, as passes see groups; nil if something else goes on in it.
@@ -257,7 +263,8 @@ func (b *balancer) judge(m *move) *move {
 		if _, next := s.CheckBudget(m.inst, m.out.Cause); next > b.p.in.Now {
 			m.at = next
 		}
-		if refusal.Code == model.CodeBudgetRate { // also what moves leave of a rate to others is less once a stop leaves the window
+		// also what moves leave of a rate to others is less once a stop leaves the window
+		if refusal.Code == model.CodeBudgetRate {
 			b.p.wakeForRate(m.inst.Group)
 		}
 	} else if refusal, at := s.MoveWaits(m.inst, true); refusal != nil {
@@ -302,10 +309,11 @@ func (b *balancer) try(m *move) *model.Error {
 	if !ok {
 		return model.Refuse(model.CodeNotFound, "version %d of %s is gone", inst.Version, inst.Group)
 	}
-	n := &need{group: g, slot: inst.Slot, version: inst.Version, replaces: inst, cause: m.out.Cause, first: []fsm.Command{&fsm.InstanceMove{
-		ID: inst.ID, Cause: m.out.Cause, SourceVersion: source.Version, Target: target.ID, TargetVersion: target.Version,
-		GroupVersion: g.row.Version, Gain: m.out.Gain, Asked: p.in.Rebalance,
-	}}}
+	n := &need{group: g, slot: inst.Slot, version: inst.Version, replaces: inst, cause: m.out.Cause,
+		first: []fsm.Command{&fsm.InstanceMove{
+			ID: inst.ID, Cause: m.out.Cause, SourceVersion: source.Version, Target: target.ID, TargetVersion: target.Version,
+			GroupVersion: g.row.Version, Gain: m.out.Gain, Asked: p.in.Rebalance,
+		}}}
 	if refusal := p.tryPlace(n, &field{pass: p, spec: spec}, m.to.view); refusal != nil {
 		return refusal
 	}

@@ -38,7 +38,8 @@ func settleRandom(t *testing.T, seed uint64) int {
 	w.at, w.quiet = fmt.Sprintf("seed %d", seed), true
 	lopsided(w, r)
 	preset := []string{"careful", "balanced", "eager"}[r.IntN(3)]
-	w.run(fmt.Sprintf("settings rescheduler=%s min_age=1s cooldown=1s moves=%d gain=%d", preset, 1+r.IntN(4), 1+r.IntN(25)))
+	w.run(fmt.Sprintf("settings rescheduler=%s min_age=1s cooldown=1s moves=%d gain=%d",
+		preset, 1+r.IntN(4), 1+r.IntN(25)))
 	seen := map[string]bool{whereabouts(w): true}
 	moves, idle := 0, 0
 	for range 2000 {
@@ -72,7 +73,8 @@ func settleRandom(t *testing.T, seed uint64) int {
 func lopsided(w *world, r *rand.Rand) {
 	nodes := 3 + r.IntN(5)
 	for i := range nodes {
-		w.run(fmt.Sprintf("node n%d memory=%dMiB cpu=%d rack=r%d disk=%s", i, 400+r.IntN(1600), 1000+r.IntN(8000), r.IntN(3), []string{"ssd", "hdd"}[r.IntN(2)]))
+		w.run(fmt.Sprintf("node n%d memory=%dMiB cpu=%d rack=r%d disk=%s", i, 400+r.IntN(1600), 1000+r.IntN(8000), r.IntN(3),
+			[]string{"ssd", "hdd"}[r.IntN(2)]))
 	}
 	w.run("settings algorithm=" + []string{"spread", "spread", "binpack"}[r.IntN(3)])
 	out := r.IntN(nodes)
@@ -81,7 +83,9 @@ func lopsided(w *world, r *rand.Rand) {
 	}
 	for i := range 2 + r.IntN(7) {
 		line := fmt.Sprintf("run j%d main count=%d memory=%dMiB cpu=%d", i, 1+r.IntN(6), 10+r.IntN(200), r.IntN(800))
-		for _, more := range []string{" spread=node.label.rack", " affinity=node.label.disk:ssd:50", " affinity=node.label.rack:r1:8", " spread=node.label.disk", " order=stop_first", " volume=data", " max_down=1", " distinct=node.id"} {
+		for _, more := range []string{" spread=node.label.rack", " affinity=node.label.disk:ssd:50",
+			" affinity=node.label.rack:r1:8", " spread=node.label.disk", " order=stop_first", " volume=data",
+			" max_down=1", " distinct=node.id"} {
 			if r.IntN(5) == 0 {
 				line += more
 			}

@@ -9,8 +9,10 @@ import (
 
 const (
 	rehearsedSteps = 400 // decisions that a rehearsal makes before it gives up
-	rehearsedIdle  = 6   // waits in a row in which nothing happens, each eight times as long as the one before it, after which nothing more will
-	idleAtFirst    = 2 * model.Second
+	// waits in a row in which nothing happens, each eight times as long as the one before it, after which nothing more
+	// will
+	rehearsedIdle = 6
+	idleAtFirst   = 2 * model.Second
 )
 
 // rehearsal plays a drain to its end on a copy of the state, with agents that do at once what they are told and where
@@ -38,7 +40,8 @@ type fate struct {
 
 // rehearse plays the drain that begin starts.
 func rehearse(in Input, begin [][]fsm.Command, about []*fsm.Instance) *rehearsal {
-	r := &rehearsal{in: in, start: in.State, fates: map[model.InstanceID]*fate{}, lasts: map[model.NodeID]*pass{}, goes: map[model.NodeID]bool{}, began: in.Now, took: newPace()}
+	r := &rehearsal{in: in, start: in.State, fates: map[model.InstanceID]*fate{}, lasts: map[model.NodeID]*pass{},
+		goes: map[model.NodeID]bool{}, began: in.Now, took: newPace()}
 	for _, inst := range about {
 		r.fates[inst.ID] = &fate{}
 	}
@@ -105,7 +108,8 @@ func (r *rehearsal) untilDeadline(t model.Time) model.Time {
 
 // commit applies one entry with one group of commands.
 func (r *rehearsal) commit(group ...fsm.Command) {
-	r.apply(fsm.Entry{Format: r.in.State.Format, At: r.in.Now, Wall: r.in.State.WallAt(r.in.Now), Actor: model.ActorLeader, Groups: [][]fsm.Command{group}})
+	r.apply(fsm.Entry{Format: r.in.State.Format, At: r.in.Now, Wall: r.in.State.WallAt(r.in.Now), Actor: model.ActorLeader,
+		Groups: [][]fsm.Command{group}})
 }
 
 func (r *rehearsal) apply(e fsm.Entry) {
@@ -217,7 +221,8 @@ func (r *rehearsal) readied(inst *fsm.Instance, status model.InstanceStatus) mod
 func (f *forecaster) settled(out model.Forecast, inst *fsm.Instance) model.Forecast {
 	n, _ := f.before.Nodes.Get(inst.Node)
 	_, moves := f.before.Leaving(inst)
-	if f.before.Unconfirmed || !f.rehearsal.quiet || n.Health == model.HealthOffline || moves || out.Action == model.ActionLeave {
+	if f.before.Unconfirmed || !f.rehearsal.quiet || n.Health == model.HealthOffline || moves ||
+		out.Action == model.ActionLeave {
 		return out
 	}
 	became := f.rehearsal.fates[inst.ID]
@@ -225,7 +230,8 @@ func (f *forecaster) settled(out model.Forecast, inst *fsm.Instance) model.Forec
 		return f.stuck(out, inst)
 	}
 	out.Never, out.Target, out.After = false, became.target, became.after
-	if f.rehearsal.drain().Options.MaxParallelNodes > 0 && out.Blocker != nil && strings.HasPrefix(string(out.Blocker.Code), string(model.Unschedulable(""))) {
+	if f.rehearsal.drain().Options.MaxParallelNodes > 0 && out.Blocker != nil &&
+		strings.HasPrefix(string(out.Blocker.Code), string(model.Unschedulable(""))) {
 		out.Blocker = nil // there is no room while all nodes go at once, but they take turns
 	}
 	switch {

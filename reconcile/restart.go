@@ -94,8 +94,10 @@ func (p *pass) mayRetry(g *groupView, version uint64, old *fsm.Instance) bool {
 	}
 	left := r.at.Sub(p.in.Now)
 	if r.limited {
-		text := fmt.Sprintf("%d instances of version %d of %s failed, more than the %d that are replaced in %s; next try in %s", r.failures, version, g.id, g.spec.Reschedule.Attempts, g.spec.Reschedule.Interval, left)
-		p.block(old, model.CodeRetryLimit, text, unblockPlacement(model.CodeRetryLimit)+"; to try at once: outspan instance restart "+string(old.ID))
+		text := fmt.Sprintf("%d instances of version %d of %s failed, more than the %d that are replaced in "+
+			"%s; next try in %s", r.failures, version, g.id, g.spec.Reschedule.Attempts, g.spec.Reschedule.Interval, left)
+		p.block(old, model.CodeRetryLimit, text,
+			unblockPlacement(model.CodeRetryLimit)+"; to try at once: outspan instance restart "+string(old.ID))
 	} else {
 		p.wait(old, model.CodeReplacementPending, fmt.Sprintf("it failed; its replacement is tried in %s", left), "")
 	}

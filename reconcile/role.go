@@ -43,7 +43,8 @@ func (p *pass) afterLeaving(g *groupView, slot *slotView, n *need) *need {
 	}
 	if home := p.node(last.Node); g.spec.Replacement.Mode == model.ModeNever && n.home == "" && home != nil {
 		if refusal := p.state().Eligible(home); refusal != nil {
-			p.keepVacant(g, slot, model.Refuse(model.CodeRoleNever, "%s is never replaced elsewhere, and %s", g.id, refusal.Message).WithHint("bring the node back into use, or run a new version"))
+			p.keepVacant(g, slot, model.Refuse(model.CodeRoleNever, "%s is never replaced elsewhere, and %s", g.id,
+				refusal.Message).WithHint("bring the node back into use, or run a new version"))
 			return nil
 		}
 		n.home = last.Node
@@ -72,7 +73,8 @@ func (p *pass) keepVacant(g *groupView, slot *slotView, refusal *model.Error) {
 // people do to them.
 func ofMembers(code model.Code) bool {
 	switch code {
-	case model.CodeIsLeader, model.CodeNotDrained, model.CodeNoInSyncFollower, model.CodeQuorumNotHealthy, model.CodeFactsUnknown, model.CodeHookFailed:
+	case model.CodeIsLeader, model.CodeNotDrained, model.CodeNoInSyncFollower, model.CodeQuorumNotHealthy,
+		model.CodeFactsUnknown, model.CodeHookFailed:
 		return true
 	}
 	return strings.HasPrefix(string(code), string(model.Gated("")))

@@ -47,7 +47,8 @@ func (p *pass) rollable(g *groupView) []*slotView {
 		}
 	}
 	slices.SortStableFunc(slots, func(a, b *slotView) int {
-		return cmp.Or(first(a.holder.Eviction.Preparing, b.holder.Eviction.Preparing), first(p.leaving(a.holder), p.leaving(b.holder)), first(!a.holder.Ready(), !b.holder.Ready()))
+		return cmp.Or(first(a.holder.Eviction.Preparing, b.holder.Eviction.Preparing),
+			first(p.leaving(a.holder), p.leaving(b.holder)), first(!a.holder.Ready(), !b.holder.Ready()))
 	})
 	return slots
 }
@@ -72,7 +73,8 @@ func (p *pass) canarying(g *groupView) bool {
 func (p *pass) current(g *groupView) int {
 	n := g.quiet
 	for _, slot := range g.open {
-		if slot.holder != nil && slot.holder.Version == g.row.Version || slot.successor != nil && slot.successor.Version == g.row.Version {
+		if slot.holder != nil && slot.holder.Version == g.row.Version || slot.successor != nil &&
+			slot.successor.Version == g.row.Version {
 			n++
 		}
 	}
@@ -81,7 +83,8 @@ func (p *pass) current(g *groupView) int {
 		empty = p.wantedSlots(g) // others stay empty
 	}
 	for _, slot := range empty {
-		if slot.holder == nil && slot.last != nil && p.takesPart(g, slot.last) && (slot.last.Version == g.row.Version || slot.last.Marks.StopCause == model.CauseRollout) {
+		if slot.holder == nil && slot.last != nil && p.takesPart(g, slot.last) &&
+			(slot.last.Version == g.row.Version || slot.last.Marks.StopCause == model.CauseRollout) {
 			n++
 		}
 	}
@@ -110,7 +113,8 @@ func (p *pass) available(g *groupView) int {
 	n := 0
 	for _, slot := range g.slots() {
 		for _, inst := range [...]*fsm.Instance{slot.holder, slot.successor} {
-			if inst != nil && !slot.dropped && inst.Ready() && p.takesPart(g, inst) && (inst.Version != g.row.Version || p.healthy(g, inst)) {
+			if inst != nil && !slot.dropped && inst.Ready() && p.takesPart(g, inst) &&
+				(inst.Version != g.row.Version || p.healthy(g, inst)) {
 				n++
 				break
 			}
@@ -164,7 +168,8 @@ func (p *pass) rollStops(g *groupView) {
 		case limit == 0 || down >= limit && inst.Ready():
 			p.wait(inst, model.CodeReplacementPending, "it waits for its turn in the rollout", "")
 		case canaries <= 0:
-		case p.roomAfter(g, slot) && p.stopStage(inst, model.CauseRollout, fmt.Sprintf("version %d comes", g.row.Version)) != stageRefused:
+		case p.roomAfter(g, slot) &&
+			p.stopStage(inst, model.CauseRollout, fmt.Sprintf("version %d comes", g.row.Version)) != stageRefused:
 			canaries--
 			if inst.Ready() {
 				down++
@@ -178,7 +183,8 @@ func (p *pass) finishRoll(g *groupView, slot *slotView) {
 	next := slot.successor
 	switch {
 	case p.canarying(g):
-		p.wait(slot.holder, model.CodeReplacementPending, "its canary "+string(next.ID)+" waits to be promoted", "outspan deployment promote "+string(g.deploy.ID))
+		p.wait(slot.holder, model.CodeReplacementPending, "its canary "+string(next.ID)+" waits to be promoted",
+			"outspan deployment promote "+string(g.deploy.ID))
 	case next.Version == g.row.Version && p.healthy(g, next):
 		p.stop(slot.holder, model.CauseRollout, "replaced by "+string(next.ID))
 	default:
@@ -213,7 +219,8 @@ func (p *pass) roomAfter(g *groupView, slot *slotView) bool {
 		}
 	}
 	v := p.candidates().view(slot.holder.Node)
-	if f != nil && v != nil && f.excludeLasting(v) == "" && v.free()+slot.holder.Claims.Resources.MemoryBytes >= f.claim.MemoryBytes && f.portsInPlace(v, slot.holder) {
+	if f != nil && v != nil && f.excludeLasting(v) == "" &&
+		v.free()+slot.holder.Claims.Resources.MemoryBytes >= f.claim.MemoryBytes && f.portsInPlace(v, slot.holder) {
 		return true
 	}
 	if g.system() {

@@ -108,7 +108,9 @@ const (
 // patchRoster puts the present rows of some instances into a roster, in place.
 func (p *pass) patchRoster(rows []rosterRow, written []*fsm.Instance) []rosterRow {
 	for _, old := range written {
-		i, there := slices.BinarySearchFunc(rows, old, func(row rosterRow, inst *fsm.Instance) int { return inSlotOrder(row.inst, inst) })
+		i, there := slices.BinarySearchFunc(rows, old, func(row rosterRow, inst *fsm.Instance) int {
+			return inSlotOrder(row.inst, inst)
+		})
 		inst, is := p.state().Instances.Get(old.ID)
 		switch {
 		case is && there:

@@ -108,8 +108,10 @@ type fatal interface {
 
 func newWorld(t fatal) *world {
 	w := &world{
-		t: t, state: fsm.NewState(), live: map[model.NodeID]fsm.Liveness{}, agents: map[model.NodeID]*agentSim{}, specs: map[model.JobName]model.JobSpec{},
-		names: map[model.InstanceID]string{}, ids: map[string]model.InstanceID{}, now: 1000, term: 1, hooks: map[model.InstanceID]hookOutcome{},
+		t: t, state: fsm.NewState(), live: map[model.NodeID]fsm.Liveness{}, agents: map[model.NodeID]*agentSim{},
+		specs: map[model.JobName]model.JobSpec{},
+		names: map[model.InstanceID]string{}, ids: map[string]model.InstanceID{}, now: 1000, term: 1,
+		hooks: map[model.InstanceID]hookOutcome{},
 	}
 	settings := model.DefaultSettings()
 	settings.Rescheduler = "off" // scenarios are about one thing; those about the rescheduler turn it on
@@ -198,7 +200,8 @@ func (w *world) decide() string {
 				out.WriteString(w.say(c))
 			}
 			if r.Refusal != nil {
-				w.t.Fatalf("%s: the log refused what was planned: %s: %s", w.at, w.words(fmt.Sprint(e.Groups[i])), w.words(r.Refusal.Error()))
+				w.t.Fatalf("%s: the log refused what was planned: %s: %s", w.at, w.words(fmt.Sprint(e.Groups[i])),
+					w.words(r.Refusal.Error()))
 			}
 		}
 	}

@@ -18,9 +18,10 @@ type Seen struct {
 	groups  map[model.GroupID]seenGroup
 	places  *places
 	rosters map[model.GroupID]*roster
-	uniform map[model.GroupID]*fsm.Group // rows of system groups all of whose instances are of one version: any other instance brings another row
-	looks   uint64                       // decisions so far
-	viewed  []model.GroupID              // by the last one
+	// rows of system groups all of whose instances are of one version: any other instance brings another row
+	uniform map[model.GroupID]*fsm.Group
+	looks   uint64          // decisions so far
+	viewed  []model.GroupID // by the last one
 
 	followed bool   // note is told of everything that is written between decisions
 	follows  uint64 // how often that began or ended
@@ -97,7 +98,8 @@ type seenGroup struct {
 }
 
 func (n *seenNode) same(o *seenNode) bool {
-	return n.eligible == o.eligible && n.id == o.id && n.name == o.name && sameMap(n.labels, o.labels) && sameMap(n.attributes, o.attributes)
+	return n.eligible == o.eligible && n.id == o.id && n.name == o.name && sameMap(n.labels, o.labels) &&
+		sameMap(n.attributes, o.attributes)
 }
 
 // sameMap reports whether two maps are the very same one.
@@ -114,7 +116,8 @@ func (s *Seen) look(loads []load) {
 	}
 	for i := range loads {
 		n := loads[i].view.node
-		now := seenNode{id: n.ID, name: n.Name, eligible: loads[i].eligible, labels: n.Shape.Labels, attributes: n.Shape.Attributes}
+		now := seenNode{id: n.ID, name: n.Name, eligible: loads[i].eligible, labels: n.Shape.Labels,
+			attributes: n.Shape.Attributes}
 		if same = same && s.nodes[i].same(&now); !same {
 			s.nodes[i] = now
 		}

@@ -27,8 +27,11 @@ func newBigCluster(t *testing.T, nodes int) *bigCluster {
 	for i := range nodes {
 		id := model.NodeID(fmt.Sprintf("01hzzzzzzzzzzzzzzzzzzz%04d", i))
 		c.live[id], c.nodes = fsm.Liveness{Gossip: fsm.GossipAlive}, append(c.nodes, string(id))
-		c.write("agent:x", []fsm.Command{&fsm.NodeRegister{ID: id, Name: fmt.Sprintf("n%d", i), Agent: model.AgentInfo{BootID: "b", Address: "10.0.0.1", Key: []byte("k")},
-			Shape: model.NodeShape{Capacity: model.Resources{CPU: 40000, MemoryBytes: 64 << 30}, PortMin: 20000, PortMax: 21000}}},
+		c.write("agent:x",
+			[]fsm.Command{&fsm.NodeRegister{ID: id, Name: fmt.Sprintf("n%d", i),
+				Agent: model.AgentInfo{BootID: "b", Address: "10.0.0.1", Key: []byte("k")},
+				Shape: model.NodeShape{Capacity: model.Resources{CPU: 40000, MemoryBytes: 64 << 30},
+					PortMin: 20000, PortMax: 21000}}},
 			[]fsm.Command{&fsm.NodeReport{ID: id, Epoch: c.s.Index + 1, Full: true}})
 	}
 	return c
@@ -88,7 +91,8 @@ func (c *bigCluster) report(id model.NodeID) *fsm.NodeReport {
 		case inst.Desired != model.DesiredRunning && status.Observed != model.ObservedStopped:
 			status.Observed, status.Facts = model.ObservedStopped, nil
 		case inst.Desired == model.DesiredRunning && status.Observed == model.ObservedPending:
-			status.Observed, status.Facts = model.ObservedReady, map[string]string{"drained": "true", "leads_shards": "false", "in_sync": "true"}
+			status.Observed, status.Facts = model.ObservedReady,
+				map[string]string{"drained": "true", "leads_shards": "false", "in_sync": "true"}
 			r.FactsGen = n.FactsGen + 1
 		case inst.Preparation() != 0 && (status.Hook == nil || status.Hook.Seq != inst.Preparation()):
 			status.Hook = &model.HookResult{Seq: inst.Preparation(), OK: true}
@@ -109,15 +113,17 @@ func TestDrainOfManyMembersEnds(t *testing.T) {
 	const nodes, count, drained = 400, 800, 150
 	c := newBigCluster(t, nodes)
 	c.write("cli:a", []fsm.Command{&fsm.JobSubmit{Spec: model.JobSpec{Name: "db", Groups: []model.GroupSpec{{
-		Name: "shard", Count: count, Role: model.RoleShardedData, Exec: model.ExecSpec{Command: "/bin/db"}, RoleCheck: &model.RoleCheckSpec{Exec: []string{"/bin/facts"}},
-		Eviction: model.EvictionSpec{Order: model.OrderStopFirst},
+		Name: "shard", Count: count, Role: model.RoleShardedData, Exec: model.ExecSpec{Command: "/bin/db"},
+		RoleCheck: &model.RoleCheckSpec{Exec: []string{"/bin/facts"}},
+		Eviction:  model.EvictionSpec{Order: model.OrderStopFirst},
 	}}}}})
 	seen := new(reconcile.Seen)
 	ready := func() bool { g, _ := c.s.Groups.Get("db/shard"); return g.Ready == count }
 	for i := 0; i < 10 && !ready(); i++ {
 		c.step(seen)
 	}
-	c.write("cli:a", []fsm.Command{&fsm.DrainStart{ID: "d1", Nodes: c.nodes[:drained], Options: model.DrainOptions{Deadline: model.Hour}}})
+	c.write("cli:a",
+		[]fsm.Command{&fsm.DrainStart{ID: "d1", Nodes: c.nodes[:drained], Options: model.DrainOptions{Deadline: model.Hour}}})
 	over := func() bool {
 		d, _ := c.s.Drains.Get("d1")
 		return !slices.ContainsFunc(d.Nodes, func(n fsm.DrainNode) bool { return n.Phase != model.PhaseDrained })

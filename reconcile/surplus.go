@@ -112,8 +112,10 @@ func (p *pass) settlePair(g *groupView, slot *slotView) {
 // unless it alone is ready.
 func (p *pass) stopOneOf(g *groupView, slot *slotView) {
 	holder, next := slot.holder, slot.successor
-	if g.spec.Replicated() && next.Cause != model.CauseNodeOffline && next.Wanted() && !p.takesOver(g, next) && p.wishOf(g, next) == wishNone {
-		p.wait(holder, model.CodeReplicaEvicting, "the copy that "+string(next.ID)+" has begun to build is finished (L14); then one of the two goes", "")
+	if g.spec.Replicated() && next.Cause != model.CauseNodeOffline && next.Wanted() && !p.takesOver(g, next) &&
+		p.wishOf(g, next) == wishNone {
+		p.wait(holder, model.CodeReplicaEvicting,
+			"the copy that "+string(next.ID)+" has begun to build is finished (L14); then one of the two goes", "")
 		return
 	}
 	successorGoes := p.dispensable(g, next, holder) < 0

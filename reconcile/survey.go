@@ -21,11 +21,12 @@ type groupView struct {
 	class    int             // position in the order of classes: a smaller one is served first
 	rows     []rosterRow     // of all its instances, in order of slot
 	open     []*slotView     // those slots where something may have to be done, in order of slot
-	quiet    int             // the other slots with an instance: it is ready, of the version that is wanted, and stays where it is
-	every    []*slotView     // all slots, once somebody asks; see slots
-	fields   []*field        // where instances of it could go, one for each version asked for
-	retries  map[retryKey]retry
-	apart    []int // slots that differ from others that never had an instance, in order; nil: not looked up yet
+	// the other slots with an instance: it is ready, of the version that is wanted, and stays where it is
+	quiet   int
+	every   []*slotView // all slots, once somebody asks; see slots
+	fields  []*field    // where instances of it could go, one for each version asked for
+	retries map[retryKey]retry
+	apart   []int // slots that differ from others that never had an instance, in order; nil: not looked up yet
 }
 
 // slotView is one slot: who holds it, who takes over, who is on the way out.
@@ -154,7 +155,8 @@ func (v *slotView) order() {
 
 // older orders instances by age, the oldest first, then by id.
 func older(a, b *fsm.Instance) int {
-	return cmp.Or(cmp.Compare(a.Marks.CreatedIndex, b.Marks.CreatedIndex), cmp.Compare(a.Marks.Created, b.Marks.Created), cmp.Compare(a.ID, b.ID))
+	return cmp.Or(cmp.Compare(a.Marks.CreatedIndex, b.Marks.CreatedIndex), cmp.Compare(a.Marks.Created, b.Marks.Created),
+		cmp.Compare(a.ID, b.ID))
 }
 
 // subject names the group in refusals.

@@ -37,7 +37,8 @@ func (p *pass) systemWant(g *groupView) int {
 	for _, slot := range g.slots() {
 		switch {
 		case slot.holder != nil && !slot.dropped && p.takesPart(g, slot.holder),
-			slot.holder == nil && slot.last != nil && slot.last.Marks.StopCause == model.CauseRollout && p.takesPart(g, slot.last):
+			slot.holder == nil && slot.last != nil && slot.last.Marks.StopCause == model.CauseRollout &&
+				p.takesPart(g, slot.last):
 			n++
 		}
 	}
@@ -72,7 +73,8 @@ func (p *pass) systemNeeds(g *groupView) []*need {
 			ended, fresh.more, fresh.homes = i+1, fresh.more+1, missing[begun:i+1]
 		default:
 			begun, ended = i, i+1
-			fresh = &need{group: g, slot: seat.slot, version: version, cause: model.CauseScaleUp, home: n.ID, homes: missing[i : i+1]}
+			fresh = &need{group: g, slot: seat.slot, version: version, cause: model.CauseScaleUp,
+				home: n.ID, homes: missing[i : i+1]}
 			needs = append(needs, fresh)
 		}
 	}

@@ -92,7 +92,8 @@ func (p *pass) advance(t *fsm.Transfer, to model.TransferPhase) bool {
 }
 
 func (p *pass) failTransfer(t *fsm.Transfer, code model.Code, format string, args ...any) bool {
-	refusal := p.plan.note(&fsm.TransferStep{ID: t.ID, Phase: model.TransferFailed, Code: code, Message: fmt.Sprintf(format, args...)})
+	refusal := p.plan.note(&fsm.TransferStep{ID: t.ID, Phase: model.TransferFailed, Code: code,
+		Message: fmt.Sprintf(format, args...)})
 	if refusal != nil {
 		p.plan.refuse(transferSubject(t), refusal)
 	}
@@ -164,12 +165,14 @@ func (p *pass) attach(t *fsm.Transfer) bool {
 		return !p.plan.paused
 	}
 	switch refusal.Code {
-	case model.CodeRestoreUnconfirmed, model.CodeInventoryMissing, model.CodeSlotTaken: // until people or agents have said what a restore has lost
+	case model.CodeRestoreUnconfirmed, model.CodeInventoryMissing, model.CodeSlotTaken:
+		// until people or agents have said what a restore has lost
 		p.plan.refuse(transferSubject(t), refusal)
 		return false
 	}
 	n := p.node(t.To)
-	if refusal.Code == model.CodeStale || n != nil && refusal.Code == model.CodeNodeNotEligible && n.Intent == model.IntentActive {
+	if refusal.Code == model.CodeStale || n != nil && refusal.Code == model.CodeNodeNotEligible &&
+		n.Intent == model.IntentActive {
 		p.plan.refuse(transferSubject(t), refusal)
 		return p.watchTransfer(t)
 	}
@@ -187,7 +190,8 @@ func (p *pass) finishTransfer(t *fsm.Transfer) bool {
 	if !p.past(t.Marks.Moved.Add(transferStart)) {
 		return false
 	}
-	return p.failTransfer(t, model.CodeReplacementPending, "the volume is on node %s, and its instance has not become ready there for %s", p.nodeName(t.To), transferStart)
+	return p.failTransfer(t, model.CodeReplacementPending,
+		"the volume is on node %s, and its instance has not become ready there for %s", p.nodeName(t.To), transferStart)
 }
 
 // watchTransfer ends a transfer that can't go on: its target is to be emptied, or nothing has moved for too long.
@@ -200,11 +204,13 @@ func (p *pass) watchTransfer(t *fsm.Transfer) bool {
 	}
 	for _, id := range []model.NodeID{t.From, t.To} {
 		if n := p.node(id); n != nil && n.Health == model.HealthOffline {
-			return p.failTransfer(t, model.CodeAgentUnreachable, "node %s is offline and nothing has moved for %s", n.Name, transferStall)
+			return p.failTransfer(t, model.CodeAgentUnreachable, "node %s is offline and nothing has moved for %s",
+				n.Name, transferStall)
 		}
 	}
 	if inst := p.runningIn(t); inst != nil && t.Phase == model.TransferStopping && inst.Eviction.Failure != "" {
-		return p.failTransfer(t, model.CodeHookFailed, "instance %s could not be prepared for its stop: %s", inst.ID, inst.Eviction.Failure)
+		return p.failTransfer(t, model.CodeHookFailed, "instance %s could not be prepared for its stop: %s",
+			inst.ID, inst.Eviction.Failure)
 	}
 	return p.failTransfer(t, model.CodeStalled, "nothing has moved for %s while %s", transferStall, t.Phase)
 }
@@ -212,7 +218,8 @@ func (p *pass) watchTransfer(t *fsm.Transfer) bool {
 // targetGone ends a transfer whose target is to be emptied.
 func (p *pass) targetGone(t *fsm.Transfer) bool {
 	n := p.node(t.To)
-	return n != nil && n.Intent != model.IntentActive && p.failTransfer(t, model.CodeNodeNotEligible, "node %s is %s", n.Name, n.Intent)
+	return n != nil && n.Intent != model.IntentActive &&
+		p.failTransfer(t, model.CodeNodeNotEligible, "node %s is %s", n.Name, n.Intent)
 }
 
 // held says why a slot stays empty while a transfer works on its volumes; nil if none does.

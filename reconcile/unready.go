@@ -13,8 +13,11 @@ import (
 // has it replaced when that does not help.
 func (g *groupView) replacesUnready() bool {
 	wait := g.spec.Toleration.NotReady
-	return wait != nil && *wait != model.Forever && g.spec.Eviction.Mode == model.ModeAlways && g.spec.Replacement.Mode == model.ModeAlways &&
-		!g.pinned() && len(g.spec.Volumes) == 0 && !slices.ContainsFunc(g.spec.Checks, func(c model.CheckSpec) bool { return c.RestartAfter != 0 })
+	return wait != nil && *wait != model.Forever && g.spec.Eviction.Mode == model.ModeAlways &&
+		g.spec.Replacement.Mode == model.ModeAlways &&
+		!g.pinned() && len(g.spec.Volumes) == 0 && !slices.ContainsFunc(g.spec.Checks, func(c model.CheckSpec) bool {
+		return c.RestartAfter != 0
+	})
 }
 
 // unreadyLong reports whether an instance has not been ready for longer than its group tolerates although its node is
@@ -35,7 +38,8 @@ func (p *pass) unreadyLong(g *groupView, inst *fsm.Instance) bool {
 	}
 	if ready := p.readySlots(g); 2*(g.row.Count-ready) > g.row.Count {
 		p.wait(inst, model.CodeReplacementPending,
-			fmt.Sprintf("it is not ready, and is not replaced: only %d of %d of %s are ready, so another machine would hardly help", ready, g.row.Count, g.id), "")
+			fmt.Sprintf("it is not ready, and is not replaced: only %d of %d of %s are ready, so another machine "+
+				"would hardly help", ready, g.row.Count, g.id), "")
 		return false
 	}
 	return true

@@ -30,7 +30,8 @@ func (p *pass) crowdOf(v *nodeView) *crowd {
 	for inst := range p.state().InstancesOn(v.node.ID) {
 		switch {
 		case inst.Status.Observed == model.ObservedStopped || inst.WaitsForRoom() || awaited[inst.ID]:
-		case inst.Desired == model.DesiredRunning && inst.Marks.CreatedIndex <= p.in.State.Index: // not one that this decision places
+		case inst.Desired == model.DesiredRunning && inst.Marks.CreatedIndex <= p.in.State.Index:
+			// not one that this decision places
 			c.running = append(c.running, inst)
 		case inst.Desired != model.DesiredRunning && p.stopsSoon(inst):
 			c.soon = append(c.soon, inst)
@@ -257,7 +258,9 @@ func pick(all []level, must []*fsm.Instance, lacks int64) []*fsm.Instance {
 	lacks -= memoryOf(must)
 	for i := len(all) - 1; i >= 0 && lacks > 0; i-- {
 		l := all[i]
-		left := slices.DeleteFunc(slices.Clone(l.members), func(inst *fsm.Instance) bool { return slices.Contains(must, inst) })
+		left := slices.DeleteFunc(slices.Clone(l.members), func(inst *fsm.Instance) bool {
+			return slices.Contains(must, inst)
+		})
 		below := memoryBelow(all[:i], must)
 		if lacks <= below {
 			continue

@@ -22,7 +22,8 @@ func (b *balancer) weigh() []*groupTally {
 	b.all, b.loads = make([]load, len(views)), make([]*load, 0, len(views))
 	for i, v := range views {
 		l := &b.all[i]
-		*l = load{view: v, memory: v.held.MemoryBytes + v.promised, cpu: v.held.CPU, eligible: v.refusal == nil && !v.detour && v.size.MemoryBytes > 0}
+		*l = load{view: v, memory: v.held.MemoryBytes + v.promised, cpu: v.held.CPU, eligible: v.refusal == nil &&
+			!v.detour && v.size.MemoryBytes > 0}
 		if l.eligible {
 			b.loads = append(b.loads, l)
 		}

@@ -32,12 +32,15 @@ func (e *Explanation) Why(object string) (model.WhyResult, *model.Error) {
 	node, noNode := s.FindNode(object)
 	inst, noInstance := s.FindInstance(object)
 	switch {
-	case noNode == nil && (node.Name == object || string(node.ID) == object): // a whole name is not taken for the beginning of an id
+	case noNode == nil && (node.Name == object || string(node.ID) == object):
+		// a whole name is not taken for the beginning of an id
 		return e.whyNode(node), nil
 	case noInstance == nil && string(inst.ID) == object:
 		return e.whyInstance(inst), nil
-	case noInstance == nil && noNode == nil, noInstance != nil && noInstance.Code == model.CodeAmbiguous, noNode != nil && noNode.Code == model.CodeAmbiguous:
-		return model.WhyResult{}, model.Refuse(model.CodeAmbiguous, "more than one object begins with %q", object).WithHint("give more characters of the id")
+	case noInstance == nil && noNode == nil, noInstance != nil && noInstance.Code == model.CodeAmbiguous, noNode != nil &&
+		noNode.Code == model.CodeAmbiguous:
+		return model.WhyResult{}, model.Refuse(model.CodeAmbiguous, "more than one object begins with %q", object).
+			WithHint("give more characters of the id")
 	case noInstance == nil:
 		return e.whyInstance(inst), nil
 	case noNode == nil:
@@ -46,7 +49,8 @@ func (e *Explanation) Why(object string) (model.WhyResult, *model.Error) {
 	if _, _, unknown := s.UnknownOn(model.InstanceID(object)); unknown {
 		return model.WhyResult{}, noInstance
 	}
-	return model.WhyResult{}, model.Refuse(model.CodeNotFound, "there is no job, group, node, drain or instance %q", object).WithHint("find ids with: outspan status")
+	return model.WhyResult{}, model.Refuse(model.CodeNotFound, "there is no job, group, node, drain or instance %q",
+		object).WithHint("find ids with: outspan status")
 }
 
 func (e *Explanation) whyInstance(inst *fsm.Instance) model.WhyResult {
@@ -57,7 +61,8 @@ func (e *Explanation) whyInstance(inst *fsm.Instance) model.WhyResult {
 	if inst.Eviction.Requested {
 		state += ", to be evicted (" + string(inst.Eviction.Cause) + ")"
 	}
-	out := model.WhyResult{Subject: "instance/" + string(inst.ID), State: state, Blockers: e.Waiting(inst.ID), Next: e.next(inst)}
+	out := model.WhyResult{Subject: "instance/" + string(inst.ID), State: state,
+		Blockers: e.Waiting(inst.ID), Next: e.next(inst)}
 	lost := e.lost(&out, inst.Group, func(v *fsm.Volume) bool { return v.Slot == inst.Slot })
 	e.chain(&out, append(lost, out.Subject)...)
 	if e.p.reasons.slot(slotKey{inst.Group, inst.Slot}) != nil {
@@ -79,10 +84,12 @@ func (e *Explanation) whyOneGroup(g *fsm.Group) model.WhyResult {
 }
 
 func (e *Explanation) whyGroup(g *fsm.Group) model.WhyResult {
-	out := model.WhyResult{Subject: "group/" + string(g.ID), State: fmt.Sprintf("%d of %d ready, %d running", g.Ready, g.Want(), g.Running)}
+	out := model.WhyResult{Subject: "group/" + string(g.ID),
+		State: fmt.Sprintf("%d of %d ready, %d running", g.Ready, g.Want(), g.Running)}
 	ailing := e.ailing(g)
 	for _, inst := range ailing[:min(len(ailing), ailingAtMost)] {
-		out.State += fmt.Sprintf("; instance %s on node %s is %s (%s)", inst.ID, e.p.nodeName(inst.Node), inst.Status.Observed, inst.Status.Reason)
+		out.State += fmt.Sprintf("; instance %s on node %s is %s (%s)", inst.ID, e.p.nodeName(inst.Node),
+			inst.Status.Observed, inst.Status.Reason)
 	}
 	out.State += e.avoided(g)
 	out.Next = asItShouldBe
@@ -137,7 +144,8 @@ func (e *Explanation) avoided(g *fsm.Group) string {
 }
 
 // lost names the volumes of a group whose data was given up, and returns them as subjects.
-func (e *Explanation) lost(out *model.WhyResult, group model.GroupID, concerned func(*fsm.Volume) bool) (subjects []string) {
+func (e *Explanation) lost(out *model.WhyResult, group model.GroupID,
+	concerned func(*fsm.Volume) bool) (subjects []string) {
 	for id, v := range e.p.in.State.Volumes.From(model.VolumeID(group + "/")) {
 		if v.Group != group {
 			break
@@ -212,7 +220,8 @@ func (e *Explanation) whyDrain(d *fsm.Drain) model.WhyResult {
 func (e *Explanation) chain(out *model.WhyResult, subjects ...string) {
 	about := func(_ model.EventType, subject string) bool { return slices.Contains(subjects, subject) }
 	for _, event := range e.p.in.State.Events.Find(0, about) {
-		out.Chain = append(out.Chain, model.WhyLink{Index: event.Key.Index(), Wall: event.Wall, Cause: event.Cause, Actor: event.Actor, Text: eventText(event)})
+		out.Chain = append(out.Chain, model.WhyLink{Index: event.Key.Index(), Wall: event.Wall, Cause: event.Cause,
+			Actor: event.Actor, Text: eventText(event)})
 		out.Since = event.Wall
 	}
 	if over := len(out.Chain) - chainAtMost; over > 0 {

@@ -8,7 +8,8 @@ import (
 )
 
 func (e *Explanation) whyNode(n *fsm.Node) model.WhyResult {
-	out := model.WhyResult{Subject: "node/" + string(n.ID), State: string(n.State()), Next: "instances may be placed on it"}
+	out := model.WhyResult{Subject: "node/" + string(n.ID), State: string(n.State()),
+		Next: "instances may be placed on it"}
 	if refusal := e.p.in.State.Eligible(n); refusal != nil {
 		out.Next = "nothing is placed on it: " + refusal.Message
 	}
@@ -45,7 +46,8 @@ func (e *Explanation) afterDrain(out *model.WhyResult, n *fsm.Node, d *fsm.Drain
 		out.Next = left + ": work on it, then: " + uncordon
 	case model.PhaseFailed:
 		out.State += fmt.Sprintf("; drain %s failed: %s", d.ID, part.LastError)
-		out.Next = left + ", and nothing is placed on it: remove what blocked, then: outspan node drain " + n.Name + ", or to take it back: " + uncordon
+		out.Next = left + ", and nothing is placed on it: remove what blocked, then: outspan node drain " + n.Name +
+			", or to take it back: " + uncordon
 	case model.PhaseCanceled:
 		out.State += fmt.Sprintf("; drain %s was %s", d.ID, part.LastError) // canceled by whom
 		out.Next = left + ", and nothing is placed on it; to take it back: " + uncordon

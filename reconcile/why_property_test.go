@@ -53,7 +53,8 @@ func (w *world) askWhy(t rapid.TB, asked map[model.Code]int) {
 		comes := inst.Desired == model.DesiredRunning && !inst.Ready()
 		goes := inst.Desired == model.DesiredDraining || inst.Desired == model.DesiredRunning && inst.Eviction.Requested
 		if (comes || goes) && (why.Next == "" || why.Next == asItShouldBe) {
-			t.Fatalf("%s: instance %s is %s, and the answer is %q", w.at, w.names[id], strings.TrimSpace(w.instanceLine(inst)), why.Next)
+			t.Fatalf("%s: instance %s is %s, and the answer is %q", w.at, w.names[id],
+				strings.TrimSpace(w.instanceLine(inst)), why.Next)
 		}
 		if settled && inst.Desired == model.DesiredRunning && inst.Eviction.Requested && len(why.Blockers) == 0 {
 			t.Fatalf("%s: instance %s is marked and nothing keeps it", w.at, w.names[id])
@@ -64,7 +65,8 @@ func (w *world) askWhy(t rapid.TB, asked map[model.Code]int) {
 		if want := g.Want(); g.Ready < want && (why.Next == "" || why.Next == asItShouldBe) {
 			t.Fatalf("%s: %s has %d of %d ready, and the answer is %q", w.at, id, g.Ready, want, why.Next)
 		}
-		if settled && g.Role != model.RoleSystem && g.Running < g.Count && explained.Pending(id) == nil && len(why.Blockers) == 0 {
+		if settled && g.Role != model.RoleSystem && g.Running < g.Count && explained.Pending(id) == nil &&
+			len(why.Blockers) == 0 {
 			t.Fatalf("%s: %s has %d of %d running, and there is no reason", w.at, id, g.Running, g.Count)
 		}
 	}
@@ -107,17 +109,22 @@ func knownReason(code model.Code) bool {
 	if rest, unschedulable := strings.CutPrefix(string(code), string(model.Unschedulable(""))); unschedulable {
 		return slices.Contains(placementCodes(), model.Code(rest)) || fsm.IsQuota(model.Code(rest))
 	}
-	return strings.HasPrefix(string(code), string(model.Gated(""))) || fsm.IsQuota(code) || slices.Contains(placementCodes(), code) || slices.Contains([]model.Code{
-		model.CodeVolumeLocal, model.CodeLastHealthy, model.CodeReplicaEvicting, model.CodeNoCandidate, model.CodeRoleNever, model.CodeIsLeader, model.CodeNotDrained,
-		model.CodeNoInSyncFollower, model.CodeQuorumNotHealthy, model.CodeFactsUnknown, model.CodeBudgetMinReady, model.CodeBudgetRate, model.CodeActorRate,
-		model.CodeReplacementPending, model.CodeHookFailed, model.CodeNodeOffline, model.CodeAckRequired, model.CodePaused, model.CodeHold, model.CodeStopping,
+	return strings.HasPrefix(string(code), string(model.Gated(""))) || fsm.IsQuota(code) ||
+		slices.Contains(placementCodes(), code) || slices.Contains([]model.Code{
+		model.CodeVolumeLocal, model.CodeLastHealthy, model.CodeReplicaEvicting, model.CodeNoCandidate, model.CodeRoleNever,
+		model.CodeIsLeader, model.CodeNotDrained,
+		model.CodeNoInSyncFollower, model.CodeQuorumNotHealthy, model.CodeFactsUnknown, model.CodeBudgetMinReady,
+		model.CodeBudgetRate, model.CodeActorRate,
+		model.CodeReplacementPending, model.CodeHookFailed, model.CodeNodeOffline, model.CodeAckRequired, model.CodePaused,
+		model.CodeHold, model.CodeStopping,
 		model.CodeBackupRunning,
 	}, code)
 }
 
 func placementCodes() []model.Code {
 	return []model.Code{
-		model.CodeNoMemory, model.CodeNoPorts, model.CodeNoNodes, model.CodeConstraint, model.CodeVolumeNoNode, model.CodeVolumeInUse, model.CodeAntiAffinity,
+		model.CodeNoMemory, model.CodeNoPorts, model.CodeNoNodes, model.CodeConstraint, model.CodeVolumeNoNode,
+		model.CodeVolumeInUse, model.CodeAntiAffinity,
 		model.CodeRetryLimit, model.CodeVolumeOffline, model.CodeReplicaEvicting,
 	}
 }

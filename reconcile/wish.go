@@ -25,7 +25,8 @@ const (
 
 // wishOf is the strongest reason why an instance that is desired running should go.
 func (p *pass) wishOf(g *groupView, inst *fsm.Instance) wish {
-	if inst.Ready() && !inst.Eviction.Requested && p.state().InFullService(inst.Node) { // nearly all are: no row of a node is looked up
+	// nearly all are: no row of a node is looked up
+	if inst.Ready() && !inst.Eviction.Requested && p.state().InFullService(inst.Node) {
 		if inst.Version != g.row.Version && g.renewing() {
 			return wishRolled
 		}
@@ -33,15 +34,18 @@ func (p *pass) wishOf(g *groupView, inst *fsm.Instance) wish {
 	}
 	node := p.node(inst.Node)
 	switch {
-	case node == nil, inst.Status.Observed == model.ObservedLost && !(inst.WaitsForRoom() && node.Health != model.HealthOffline):
+	case node == nil, inst.Status.Observed == model.ObservedLost &&
+		!(inst.WaitsForRoom() && node.Health != model.HealthOffline):
 		return wishLost
-	case (inst.Status.Observed == model.ObservedFailed || p.startOverdue(inst)) && !node.Restore.Owes: // it may be ready by now
+	case (inst.Status.Observed == model.ObservedFailed || p.startOverdue(inst)) && !node.Restore.Owes:
+		// it may be ready by now
 		return wishFailed
 	case node.Intent == model.IntentDisabled && !p.state().Unconfirmed && p.state().Movable(inst) == nil:
 		return wishDisabled
 	case p.rebuilt(inst):
 		return wishRebuilt
-	case inst.Eviction.Requested && p.evicting(inst) && !p.isMember(inst): // a member that is prepared for its stop keeps its copy where it is
+	case inst.Eviction.Requested && p.evicting(inst) && !p.isMember(inst):
+		// a member that is prepared for its stop keeps its copy where it is
 		return wishDrained
 	case inst.Eviction.Surge:
 		return wishAsked
@@ -69,7 +73,8 @@ func (p *pass) startOverdue(inst *fsm.Instance) bool {
 	if n := p.node(inst.Node); n == nil || p.isOut(n) {
 		return false
 	}
-	if spec, ok := p.state().Spec(inst.Group, inst.Version); ok && p.state().SlotUnsettled(spec, inst.Group, inst.Slot) != nil {
+	if spec, ok := p.state().Spec(inst.Group, inst.Version); ok &&
+		p.state().SlotUnsettled(spec, inst.Group, inst.Slot) != nil {
 		return false // its agent does not start it
 	}
 	return p.past(p.startDeadline(inst))
@@ -83,7 +88,8 @@ func (p *pass) waitsInVain(inst *fsm.Instance) bool {
 	if !ok || policy.Role == model.RoleSystem {
 		return false
 	}
-	if _, home := p.state().VolumeHome(policy, inst.Group, inst.Slot); home && p.state().MayRefill(policy, inst.Group, inst.Slot) != nil {
+	if _, home := p.state().VolumeHome(policy, inst.Group, inst.Slot); home &&
+		p.state().MayRefill(policy, inst.Group, inst.Slot) != nil {
 		return false
 	}
 	end := inst.Marks.Created

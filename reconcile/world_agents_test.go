@@ -11,8 +11,10 @@ import (
 
 func (w *world) register(id model.NodeID, shape model.NodeShape) {
 	a := w.agents[id]
-	info := model.AgentInfo{BootID: fmt.Sprintf("boot%d", a.boot), Incarnation: fmt.Sprint(w.state.Index), Address: "127.0.0.1", Key: []byte("k")}
-	if refusal := w.apply("agent:"+model.Actor(id), &fsm.NodeRegister{ID: id, Name: string(id), Agent: info, Shape: shape}); refusal != nil {
+	info := model.AgentInfo{BootID: fmt.Sprintf("boot%d", a.boot), Incarnation: fmt.Sprint(w.state.Index),
+		Address: "127.0.0.1", Key: []byte("k")}
+	if refusal := w.apply("agent:"+model.Actor(id),
+		&fsm.NodeRegister{ID: id, Name: string(id), Agent: info, Shape: shape}); refusal != nil {
 		w.t.Fatalf("%s: %v", w.at, refusal)
 	}
 	n, _ := w.state.Nodes.Get(id)
@@ -109,7 +111,8 @@ func (w *world) status(inst *fsm.Instance, observed model.Observed, reason strin
 	if !known {
 		a.order = append(a.order, inst.ID)
 	}
-	status = model.InstanceStatus{ID: inst.ID, Generation: status.Generation + 1, Observed: observed, Reason: reason, Facts: status.Facts, Hook: status.Hook}
+	status = model.InstanceStatus{ID: inst.ID, Generation: status.Generation + 1, Observed: observed, Reason: reason,
+		Facts: status.Facts, Hook: status.Hook}
 	a.running[inst.ID] = status
 	if observed == model.ObservedStopped {
 		delete(a.running, inst.ID)
@@ -119,7 +122,8 @@ func (w *world) status(inst *fsm.Instance, observed model.Observed, reason strin
 		status.Generation = inst.Status.Generation + 1
 	}
 	n, _ := w.state.Nodes.Get(inst.Node)
-	return w.must(w.apply("agent:"+model.Actor(inst.Node), &fsm.NodeReport{ID: inst.Node, Epoch: n.Agent.Epoch, Instances: []model.InstanceStatus{status}}))
+	return w.must(w.apply("agent:"+model.Actor(inst.Node),
+		&fsm.NodeReport{ID: inst.Node, Epoch: n.Agent.Epoch, Instances: []model.InstanceStatus{status}}))
 }
 
 func (w *world) cmdReport(args []string) string {

@@ -60,7 +60,8 @@ func budgetVocabulary() map[string]func(*world, []string) string {
 func (w *world) cmdBudgets([]string) string {
 	var out strings.Builder
 	line := func(l *fsm.Ledger) {
-		fmt.Fprintf(&out, "%s want %d, ready %d, min ready %d, allowed %d, stops %d\n", l.Name, l.Want, l.Ready, l.Budget.MinReady, l.Allowed(w.now), l.Used(w.now))
+		fmt.Fprintf(&out, "%s want %d, ready %d, min ready %d, allowed %d, stops %d\n", l.Name, l.Want, l.Ready,
+			l.Budget.MinReady, l.Allowed(w.now), l.Used(w.now))
 	}
 	for id := range w.state.Groups.All() {
 		line(&w.state.Ledgers(id)[0])
@@ -104,7 +105,8 @@ func (w *world) cmdClasses([]string) string {
 	var out strings.Builder
 	for rank, c := range w.state.Classes {
 		u := w.state.ClassUsage(c.Name)
-		fmt.Fprintf(&out, "%d %s max down %s, uses %d instances, %d MiB", rank, c.Name, c.MaxDown, u.Instances, u.MemoryBytes>>20)
+		fmt.Fprintf(&out, "%d %s max down %s, uses %d instances, %d MiB", rank, c.Name, c.MaxDown,
+			u.Instances, u.MemoryBytes>>20)
 		if c.Quota != (model.Quota{}) {
 			fmt.Fprintf(&out, " of %d, %d MiB", c.Quota.Instances, c.Quota.MemoryBytes>>20)
 		}
@@ -140,8 +142,10 @@ func (w *world) cmdRate(args []string) string {
 // drawLimit is a change of a shared budget, of a quota or of a rate.
 func drawLimit(rt *rapid.T) string {
 	return rapid.SampledFrom([]string{
-		"budget both max_down=1 blocking", "budget both max_down=50%", "budget both min_ready=3 blocking", "budget both rate=1/10s max_down=50%",
-		"class-set production instances=4", "class-set production instances=8", "class-set production instances=0", "class-set production memory=900MiB instances=0",
+		"budget both max_down=1 blocking", "budget both max_down=50%", "budget both min_ready=3 blocking",
+		"budget both rate=1/10s max_down=50%",
+		"class-set production instances=4", "class-set production instances=8", "class-set production instances=0",
+		"class-set production memory=900MiB instances=0",
 		"class-set production memory=0MiB", "rate drain=1/10s", "rate drain=none operator=1/10s", "rate operator=none",
 	}).Draw(rt, "limit")
 }
@@ -159,7 +163,8 @@ func (w *world) sharedHold(t rapid.TB, before fsm.State, free map[model.GroupID]
 		}
 		was, is := before.SharedLedger(old), w.state.SharedLedger(b)
 		if !skip && is.Ready < was.Ready && is.Ready < is.Budget.MinReady {
-			t.Fatalf("%s: budget %s went from %d ready to %d by decisions, and must keep %d", w.at, name, was.Ready, is.Ready, is.Budget.MinReady)
+			t.Fatalf("%s: budget %s went from %d ready to %d by decisions, and must keep %d", w.at, name, was.Ready,
+				is.Ready, is.Budget.MinReady)
 		}
 	}
 }

@@ -35,7 +35,8 @@ func (w *world) someMember(rt *rapid.T) string {
 	var names []string
 	for _, inst := range w.state.Instances.All() {
 		n, _ := w.state.Nodes.Get(inst.Node)
-		if _, member := w.state.MemberOf(inst); member && inst.Desired == model.DesiredRunning && n.Health != model.HealthOffline && inst.Status.Observed != model.ObservedPending {
+		if _, member := w.state.MemberOf(inst); member && inst.Desired == model.DesiredRunning &&
+			n.Health != model.HealthOffline && inst.Status.Observed != model.ObservedPending {
 			names = append(names, w.names[inst.ID])
 		}
 	}
@@ -50,7 +51,8 @@ func goodCopies(s fsm.State) map[model.GroupID]int {
 	good := map[model.GroupID]int{}
 	for _, inst := range s.Instances.All() {
 		n, _ := s.Nodes.Get(inst.Node)
-		if _, member := s.MemberOf(inst); member && inst.Ready() && n.Health == model.HealthOnline && inst.Status.Facts[model.FactInSync] == "true" {
+		if _, member := s.MemberOf(inst); member && inst.Ready() && n.Health == model.HealthOnline &&
+			inst.Status.Facts[model.FactInSync] == "true" {
 			good[inst.Group]++
 		}
 	}
@@ -94,7 +96,8 @@ func degraded(before, after fsm.State) bool {
 func (w *world) syncAll() {
 	for _, inst := range w.state.Instances.All() {
 		n, _ := w.state.Nodes.Get(inst.Node)
-		if _, member := w.state.MemberOf(inst); member && inst.Ready() && n.Health != model.HealthOffline && inst.Status.Facts[model.FactInSync] != "true" {
+		if _, member := w.state.MemberOf(inst); member && inst.Ready() && n.Health != model.HealthOffline &&
+			inst.Status.Facts[model.FactInSync] != "true" {
 			w.say1(w.names[inst.ID], "true")
 		}
 	}

@@ -132,7 +132,8 @@ func (w *world) cmdPlan(args []string) string {
 	}
 	out := fmt.Sprintf("%s version %d, changes %t\n", plan.Job, plan.Version, plan.Changes)
 	for _, g := range plan.Groups {
-		out += fmt.Sprintf("  %s: %d created, %d destroyed, %d kept, %d unschedulable", g.Group, g.Created, g.Destroyed, g.Kept, g.Unschedulable)
+		out += fmt.Sprintf("  %s: %d created, %d destroyed, %d kept, %d unschedulable", g.Group, g.Created,
+			g.Destroyed, g.Kept, g.Unschedulable)
 		if g.Code != "" {
 			out += fmt.Sprintf(" (%s: %s)", g.Code, g.Message)
 		}

@@ -79,7 +79,8 @@ func (w *world) roleKey(g *model.GroupSpec, key, value string) bool {
 	case "hook": // hook=resign hook=resign:continue hook=resign:abort:20m
 		name, failure, _ := strings.Cut(value, ":")
 		failure, timeout, long := strings.Cut(failure, ":")
-		hook := model.HookSpec{Name: model.HookBeforeStop, Exec: []string{"/bin/" + name}, OnFailure: model.HookFailure(failure)}
+		hook := model.HookSpec{Name: model.HookBeforeStop, Exec: []string{"/bin/" + name},
+			OnFailure: model.HookFailure(failure)}
 		if long {
 			hook.Timeout = duration(timeout)
 		}
@@ -122,7 +123,8 @@ func (w *world) speak(inst *fsm.Instance, facts map[string]string, result *model
 		status.Hook = result
 	}
 	a.running[inst.ID] = status
-	report := &fsm.NodeReport{ID: n.ID, Epoch: n.Agent.Epoch, FactsGen: n.FactsGen + 1, Instances: []model.InstanceStatus{status}}
+	report := &fsm.NodeReport{ID: n.ID, Epoch: n.Agent.Epoch, FactsGen: n.FactsGen + 1,
+		Instances: []model.InstanceStatus{status}}
 	l := w.live[n.ID]
 	l.FactsGen = report.FactsGen
 	w.live[n.ID] = l
@@ -150,7 +152,9 @@ func (w *world) prepare(inst *fsm.Instance) bool {
 	}
 	for _, text := range spec.Eviction.When {
 		gate, _ := model.ParseGate(text)
-		if refusal := gate.HoldsFor(said); refusal != nil && result.OK && slices.Contains([]model.Cause{model.CauseNodeDraining, model.CauseRebalance, model.CauseAffinity}, inst.Eviction.Cause) {
+		if refusal := gate.HoldsFor(said); refusal != nil && result.OK &&
+			slices.Contains([]model.Cause{model.CauseNodeDraining, model.CauseRebalance, model.CauseAffinity},
+				inst.Eviction.Cause) {
 			result.OK, result.Message = false, refusal.Message
 		}
 	}

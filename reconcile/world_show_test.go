@@ -20,7 +20,9 @@ func (w *world) parseJob(args []string) model.JobSpec {
 	spec := model.JobSpec{Name: model.JobName(args[0])}
 	for _, text := range strings.Split(strings.Join(args[1:], " "), ";") {
 		words := strings.Fields(text)
-		g := model.GroupSpec{Name: words[0], Count: 1, Exec: model.ExecSpec{Command: "/bin/app"}, Resources: model.Resources{MemoryBytes: 36 << 20}} // 100 MiB with the overhead
+		// 100 MiB with the overhead
+		g := model.GroupSpec{Name: words[0], Count: 1, Exec: model.ExecSpec{Command: "/bin/app"},
+			Resources: model.Resources{MemoryBytes: 36 << 20}}
 		for _, word := range words[1:] {
 			key, value, _ := strings.Cut(word, "=")
 			if key == "class" {
@@ -90,7 +92,8 @@ func (w *world) groupKey(g *model.GroupSpec, key, value string) {
 		g.Constraints = append(g.Constraints, model.Constraint{Attribute: a, Operator: op, Value: val})
 	case "affinity":
 		val, weight, _ := strings.Cut(b, ":")
-		g.Affinities = append(g.Affinities, model.Affinity{Constraint: model.Constraint{Attribute: a, Value: val}, Weight: number(weight)})
+		g.Affinities = append(g.Affinities,
+			model.Affinity{Constraint: model.Constraint{Attribute: a, Value: val}, Weight: number(weight)})
 	case "spread":
 		g.Spreads = append(g.Spreads, model.Spread{Attribute: value})
 	case "distinct":
@@ -164,7 +167,8 @@ func (w *world) cmdShow(args []string) string {
 					line = fmt.Sprintf("%s %s %s, %d moved, %d stay", d.ID, n.Node, n.Phase, n.Moved, n.Acked)
 				}
 				if len(args) > 1 { // show drains unreplaced
-					line = fmt.Sprintf("%s %s %s, %d moved, %d of them without a replacement", d.ID, n.Node, n.Phase, n.Moved, n.Unreplaced)
+					line = fmt.Sprintf("%s %s %s, %d moved, %d of them without a replacement", d.ID, n.Node,
+						n.Phase, n.Moved, n.Unreplaced)
 				}
 				fmt.Fprintln(&out, strings.TrimSuffix(line, ": "))
 			}
@@ -179,7 +183,8 @@ func (w *world) cmdShow(args []string) string {
 		}
 	case "groups":
 		for _, g := range w.state.Groups.All() {
-			fmt.Fprintf(&out, "%s count %d, ready %d, running %d, alive %d, version %d, min ready %d\n", g.ID, g.Count, g.Ready, g.Running, g.Alive, g.Version, g.Budget.MinReady)
+			fmt.Fprintf(&out, "%s count %d, ready %d, running %d, alive %d, version %d, min ready %d\n", g.ID, g.Count, g.Ready,
+				g.Running, g.Alive, g.Version, g.Budget.MinReady)
 		}
 	case "hold":
 		fmt.Fprintln(&out, strings.TrimSuffix(fmt.Sprintf("hold %t: %s", w.state.Hold.Active, w.state.Hold.Reason), ": "))

@@ -40,7 +40,8 @@ func vocabulary() map[string]func(*world, []string) string {
 			return w.must(w.apply("cli:ann", &fsm.DeploymentPromote{ID: model.DeploymentID(a[0])}))
 		},
 		"fail": func(w *world, a []string) string {
-			return w.must(w.apply("cli:ann", &fsm.DeploymentStep{ID: model.DeploymentID(a[0]), Status: model.DeploymentFailed, Reason: "failed by ann"}))
+			return w.must(w.apply("cli:ann",
+				&fsm.DeploymentStep{ID: model.DeploymentID(a[0]), Status: model.DeploymentFailed, Reason: "failed by ann"}))
 		},
 		// drain d1 n1 n2 deadline=10m parallel=1 downtime=* force force_at_deadline ignore_system
 		"drain": (*world).cmdDrain,
@@ -79,7 +80,8 @@ func vocabulary() map[string]func(*world, []string) string {
 		// replacement comes first
 		"evict": func(w *world, a []string) string {
 			if slices.Contains(a, "surge") {
-				c := &fsm.InstanceMark{ID: w.id(a[0]), Requested: true, Surge: true, Cause: model.CauseUser, By: "ann", Avoid: slices.Contains(a, "avoid")}
+				c := &fsm.InstanceMark{ID: w.id(a[0]), Requested: true, Surge: true, Cause: model.CauseUser, By: "ann",
+					Avoid: slices.Contains(a, "avoid")}
 				if grace, ok := strings.CutPrefix(a[len(a)-1], "grace="); ok {
 					d := duration(grace)
 					c.Grace = &d
@@ -106,7 +108,8 @@ func vocabulary() map[string]func(*world, []string) string {
 		},
 		// rebuild web-db-0a: a person asks for its copy to be built elsewhere
 		"rebuild": func(w *world, a []string) string {
-			return w.must(w.apply("cli:ann", &fsm.InstanceMark{ID: w.id(a[0]), Requested: true, Cause: model.CauseUser, By: "ann"}))
+			return w.must(w.apply("cli:ann",
+				&fsm.InstanceMark{ID: w.id(a[0]), Requested: true, Cause: model.CauseUser, By: "ann"}))
 		},
 		// unmark web-db-0a: a person takes it back that it is to be evicted
 		"unmark": func(w *world, a []string) string {
@@ -127,7 +130,8 @@ func vocabulary() map[string]func(*world, []string) string {
 		"unheard": func(w *world, a []string) string {
 			for _, n := range a[1:] {
 				id, by, _ := strings.Cut(n, "@")
-				w.live[model.NodeID(id)] = fsm.Liveness{Age: duration(a[0]), Gossip: fsm.GossipDead, Silent: by == "", Unheard: true, SeenBy: model.ServerID(by)}
+				w.live[model.NodeID(id)] = fsm.Liveness{Age: duration(a[0]), Gossip: fsm.GossipDead, Silent: by == "",
+					Unheard: true, SeenBy: model.ServerID(by)}
 			}
 			return ""
 		},
@@ -330,7 +334,8 @@ func (w *world) cmdSettings(args []string) string {
 
 func (w *world) cmdNode(args []string) string {
 	var names []string
-	shape := model.NodeShape{Capacity: model.Resources{CPU: 4000, MemoryBytes: 1 << 30}, PortMin: 20000, PortMax: 20999, Labels: map[string]string{}}
+	shape := model.NodeShape{Capacity: model.Resources{CPU: 4000, MemoryBytes: 1 << 30}, PortMin: 20000, PortMax: 20999,
+		Labels: map[string]string{}}
 	for _, arg := range args {
 		key, value, given := strings.Cut(arg, "=")
 		switch {

@@ -14,19 +14,23 @@ func volumeVocabulary() map[string]func(*world, []string) string {
 	return map[string]func(*world, []string) string{
 		// migrate t1 db/main/0/data n2 keep=1h
 		"migrate": func(w *world, a []string) string {
-			return w.startTransfer(fsm.TransferStart{ID: model.TransferID(a[0]), Work: model.TransferMigrate, Volume: model.VolumeID(a[1]), To: model.NodeID(a[2])}, a[3:])
+			return w.startTransfer(fsm.TransferStart{ID: model.TransferID(a[0]), Work: model.TransferMigrate,
+				Volume: model.VolumeID(a[1]), To: model.NodeID(a[2])}, a[3:])
 		},
 		// backup b1 db/main/0/data live
 		"backup": func(w *world, a []string) string {
-			return w.startTransfer(fsm.TransferStart{ID: model.TransferID(a[0]), Work: model.TransferBackup, Volume: model.VolumeID(a[1])}, a[2:])
+			return w.startTransfer(fsm.TransferStart{ID: model.TransferID(a[0]), Work: model.TransferBackup,
+				Volume: model.VolumeID(a[1])}, a[2:])
 		},
 		// restore r1 b1 n2 volume=db/main/1/data attach
 		"restore": func(w *world, a []string) string {
-			return w.startTransfer(fsm.TransferStart{ID: model.TransferID(a[0]), Work: model.TransferRestore, Backup: model.BackupID(a[1]), To: model.NodeID(a[2])}, a[3:])
+			return w.startTransfer(fsm.TransferStart{ID: model.TransferID(a[0]), Work: model.TransferRestore,
+				Backup: model.BackupID(a[1]), To: model.NodeID(a[2])}, a[3:])
 		},
 		// attach a1 db/main/0/data@r1
 		"attach": func(w *world, a []string) string {
-			return w.startTransfer(fsm.TransferStart{ID: model.TransferID(a[0]), Work: model.TransferAttach, Volume: model.VolumeID(a[1])}, a[2:])
+			return w.startTransfer(fsm.TransferStart{ID: model.TransferID(a[0]), Work: model.TransferAttach,
+				Volume: model.VolumeID(a[1])}, a[2:])
 		},
 		"give-up": func(w *world, a []string) string {
 			return w.must(w.apply("cli:ann", &fsm.TransferCancel{ID: model.TransferID(a[0])}))
@@ -76,7 +80,8 @@ func (w *world) cmdPart(args []string) string {
 
 func (w *world) tell(node model.NodeID, r model.TransferReport) string {
 	n, _ := w.state.Nodes.Get(node)
-	return w.must(w.apply("agent:"+model.Actor(node), &fsm.NodeReport{ID: node, Epoch: n.Agent.Epoch, Transfers: []model.TransferReport{r}}))
+	return w.must(w.apply("agent:"+model.Actor(node),
+		&fsm.NodeReport{ID: node, Epoch: n.Agent.Epoch, Transfers: []model.TransferReport{r}}))
 }
 
 // moveVolumes has the agents that can be reached do their part of every transfer: one thing each, and say so.
@@ -95,7 +100,8 @@ func (w *world) moveVolumes(nodes []string) bool {
 		switch {
 		case t.Left.Drop:
 			node, state = t.Left.Old, model.SideDropped
-		case t.Phase == model.TransferCopying && can(t.From), t.Phase == model.TransferRunning && t.Kind == model.TransferRestore:
+		case t.Phase == model.TransferCopying && can(t.From), t.Phase == model.TransferRunning &&
+			t.Kind == model.TransferRestore:
 			state = model.SideVerified
 		case t.Phase == model.TransferRunning:
 			node, state = t.From, model.SideVerified

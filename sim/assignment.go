@@ -48,7 +48,8 @@ func assignmentsOf(s fsm.State, node model.NodeID, epoch uint64) assignments {
 
 func assignmentOf(s *fsm.State, i *fsm.Instance) assignment {
 	a := assignment{
-		id: i.ID, group: i.Group, slot: i.Slot, version: i.Version, desired: i.Desired, ports: i.Claims.Ports.Map(), memory: i.Claims.Resources.MemoryBytes,
+		id: i.ID, group: i.Group, slot: i.Slot, version: i.Version, desired: i.Desired, ports: i.Claims.Ports.Map(),
+		memory:   i.Claims.Resources.MemoryBytes,
 		restarts: i.Links.RestartSeq, preparing: i.Preparation(),
 	}
 	a.spec, _ = s.Spec(i.Group, i.Version)
@@ -61,7 +62,8 @@ func assignmentOf(s *fsm.State, i *fsm.Instance) assignment {
 	if a.preparing == 0 {
 		return a
 	}
-	if d, ok := s.Drains.Get(model.DrainID(i.Eviction.By)); ok && i.Eviction.Cause == model.CauseNodeDraining && d.Options.Force {
+	if d, ok := s.Drains.Get(model.DrainID(i.Eviction.By)); ok &&
+		i.Eviction.Cause == model.CauseNodeDraining && d.Options.Force {
 		return a
 	}
 	for _, text := range s.GatesOf(i, i.Eviction.Cause) {

@@ -9,7 +9,8 @@ import (
 
 // jobNames are the jobs there can be; each has its own role, so that a few names show all of them.
 func jobNames() []model.JobName {
-	return []model.JobName{"web", "api", "batch", "crit", "db", "kv", "lock", "quo", "lf", "shard", "one", "mon", "probe", "front", "work", "pile"}
+	return []model.JobName{"web", "api", "batch", "crit", "db", "kv", "lock", "quo", "lf", "shard", "one", "mon",
+		"probe", "front", "work", "pile"}
 }
 
 func pick[T any](r *rand.Rand, set ...T) T { return set[r.IntN(len(set))] }
@@ -19,11 +20,14 @@ func rarely(r *rand.Rand, n int) bool { return r.IntN(n) == 0 }
 
 // spec draws a spec of a job: its role stays, its size and its limits don't.
 func spec(r *rand.Rand, name model.JobName) model.JobSpec {
-	g := model.GroupSpec{Name: "main", Count: r.IntN(5), Exec: model.ExecSpec{Command: behaviour(r), Args: []string{fmt.Sprintf("v%d", r.IntN(4))}}}
+	g := model.GroupSpec{Name: "main", Count: r.IntN(5),
+		Exec: model.ExecSpec{Command: behaviour(r), Args: []string{fmt.Sprintf("v%d", r.IntN(4))}}}
 	g.Resources = model.Resources{CPU: 100, MemoryBytes: pick[int64](r, 40, 80, 120, 200) * mib}
-	g.Stop = model.StopSpec{Grace: pick(r, model.Second, 3*model.Second, 10*model.Second), DrainDelay: pick[model.Duration](r, 200, 1000)}
+	g.Stop = model.StopSpec{Grace: pick(r, model.Second, 3*model.Second, 10*model.Second),
+		DrainDelay: pick[model.Duration](r, 200, 1000)}
 	g.Reschedule = model.RetrySpec{Attempts: 2, Interval: model.Minute}
-	g.Update = model.UpdateSpec{Deadline: pick(r, model.Minute, 5*model.Minute), MinHealthy: pick[model.Duration](r, 0, 0, 5000), AutoRevert: rarely(r, 2), MaxUnavailable: pick(r, 0, 0, 1)}
+	g.Update = model.UpdateSpec{Deadline: pick(r, model.Minute, 5*model.Minute),
+		MinHealthy: pick[model.Duration](r, 0, 0, 5000), AutoRevert: rarely(r, 2), MaxUnavailable: pick(r, 0, 0, 1)}
 	if rarely(r, 5) && g.Count > 0 {
 		g.Update.Canary = 1
 	}
@@ -60,9 +64,11 @@ func limit(r *rand.Rand, g *model.GroupSpec) {
 	case 1:
 		g.Budget = &model.BudgetSpec{MaxDown: amount(1, false)}
 	case 2:
-		g.Budget = &model.BudgetSpec{MinReady: amount(max(g.Count-1, 0), false), Rate: &model.RateSpec{Max: 1, Window: 20 * model.Second}}
+		g.Budget = &model.BudgetSpec{MinReady: amount(max(g.Count-1, 0), false),
+			Rate: &model.RateSpec{Max: 1, Window: 20 * model.Second}}
 	case 3:
-		g.Budget = &model.BudgetSpec{MaxDown: amount(60, true), Rate: &model.RateSpec{Max: 2, Window: pick(r, 30*model.Second, 5*model.Minute)}}
+		g.Budget = &model.BudgetSpec{MaxDown: amount(60, true),
+			Rate: &model.RateSpec{Max: 2, Window: pick(r, 30*model.Second, 5*model.Minute)}}
 	case 4:
 		g.Budgets = []model.BudgetName{pick[model.BudgetName](r, "both", "all")}
 	case 5:
@@ -78,7 +84,8 @@ func limit(r *rand.Rand, g *model.GroupSpec) {
 func shape(r *rand.Rand, j *model.JobSpec, g *model.GroupSpec) {
 	g.Eviction.Order = pick(r, "", "", model.OrderStopFirst)
 	check := &model.RoleCheckSpec{Exec: []string{"role"}}
-	hook := []model.HookSpec{{Name: model.HookBeforeStop, Exec: []string{"resign"}, Timeout: 10 * model.Second, OnFailure: pick(r, model.HookAbort, model.HookContinue)}}
+	hook := []model.HookSpec{{Name: model.HookBeforeStop, Exec: []string{"resign"}, Timeout: 10 * model.Second,
+		OnFailure: pick(r, model.HookAbort, model.HookContinue)}}
 	data := func(kind model.VolumeKind) []model.VolumeSpec {
 		g.Eviction.Order = ""
 		return []model.VolumeSpec{{Name: "data", Kind: kind, Path: "/data"}}
@@ -90,7 +97,8 @@ func shape(r *rand.Rand, j *model.JobSpec, g *model.GroupSpec) {
 		g.Spreads = []model.Spread{{Attribute: "node.label.rack"}}
 	case "api":
 		g.Ports = []model.PortSpec{{Name: "http", Static: pick(r, 0, 0, 8080)}}
-		g.Affinities = []model.Affinity{{Constraint: model.Constraint{Attribute: "node.label.rack", Operator: "=", Value: pick(r, "a", "b")}, Weight: 80}}
+		g.Affinities = []model.Affinity{
+			{Constraint: model.Constraint{Attribute: "node.label.rack", Operator: "=", Value: pick(r, "a", "b")}, Weight: 80}}
 	case "batch", "pile":
 		j.Class = model.ClassBatch
 		g.Count = r.IntN(8)
@@ -126,6 +134,7 @@ func shape(r *rand.Rand, j *model.JobSpec, g *model.GroupSpec) {
 		g.Distinct = []string{"node.id"}
 	case "work":
 		g.Role = model.RoleWorker
-		g.Constraints = []model.Constraint{{Attribute: "node.label.rack", Operator: pick(r, "=", "!="), Value: pick(r, "a", "b", "c")}}
+		g.Constraints = []model.Constraint{
+			{Attribute: "node.label.rack", Operator: pick(r, "=", "!="), Value: pick(r, "a", "b", "c")}}
 	}
 }

@@ -45,13 +45,15 @@ type judge struct {
 }
 
 func newJudge(w *world) *judge {
-	return &judge{world: w, rows: invariant.New(), requests: newRequestBook(), rates: newRateBook(), filled: map[string][]model.Time{}, sick: map[model.NodeID]model.Time{}}
+	return &judge{world: w, rows: invariant.New(), requests: newRequestBook(), rates: newRateBook(),
+		filled: map[string][]model.Time{}, sick: map[model.NodeID]model.Time{}}
 }
 
 // entry judges one committed entry.
 func (j *judge) entry(c *committed) {
 	j.describe(c)
-	step := invariant.Step{Before: c.before, After: c.after, Index: c.index, Term: c.term, Entry: c.entry, Results: c.results}
+	step := invariant.Step{Before: c.before, After: c.after, Index: c.index, Term: c.term,
+		Entry: c.entry, Results: c.results}
 	if found := j.rows.Step(&step); len(found) > 0 {
 		j.fail(found.First(), "entry %d (%s): %v", c.index, kinds(c.entry), found)
 		return

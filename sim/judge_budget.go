@@ -85,7 +85,8 @@ func (j *judge) ready(c *committed, id model.GroupID, debits map[model.GroupID]*
 	had := sparedOf(c.before, id)
 	must := min(mustKeep(c.before, id), mustKeep(c.after, id))
 	if left := had - d.limited + d.given; left < must {
-		j.fail(fsm.S3, "entry %d takes %d of %s: of %d ready and not about to stop %d are left, and %d must be", c.index, d.limited, id, had, left, must)
+		j.fail(fsm.S3, "entry %d takes %d of %s: of %d ready and not about to stop %d are left, and %d must be", c.index,
+			d.limited, id, had, left, must)
 		return
 	}
 	for _, name := range specOf(c.before, id).Budgets {
@@ -98,7 +99,8 @@ func (j *judge) ready(c *committed, id model.GroupID, debits map[model.GroupID]*
 		}
 		must := min(mustShare(c.before, name), mustShare(c.after, name))
 		if had-taken < must {
-			j.fail(fsm.S3, "entry %d takes %d of those under the budget %s: %d are left, and %d must be", c.index, taken, name, had-taken, must)
+			j.fail(fsm.S3, "entry %d takes %d of those under the budget %s: %d are left, and %d must be", c.index,
+				taken, name, had-taken, must)
 		}
 	}
 }

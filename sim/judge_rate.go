@@ -83,7 +83,8 @@ func (b *rateBook) spend(j *judge, c *committed, name string, most int, window m
 	now := c.after.Now
 	book.stops = slices.DeleteFunc(book.stops, func(t model.Time) bool { return t.Add(window) <= now })
 	if len(book.stops) >= most && !free {
-		j.fail(fsm.S3, "entry %d begins one more stop of %s, after %d within %s; %d are allowed", c.index, name, len(book.stops), window, most)
+		j.fail(fsm.S3, "entry %d begins one more stop of %s, after %d within %s; %d are allowed", c.index, name,
+			len(book.stops), window, most)
 	}
 	book.stops = append(book.stops, now)
 }
@@ -100,7 +101,8 @@ func runs(i *fsm.Instance) bool {
 // voluntary causes are those that rates count.
 func voluntary(c model.Cause) bool {
 	switch c {
-	case model.CauseRollout, model.CauseNodeDraining, model.CauseUser, model.CausePreempted, model.CauseRebalance, model.CauseAffinity, model.CauseRoleReplacement, model.CauseNodeNotReady, model.CauseCheckFailed:
+	case model.CauseRollout, model.CauseNodeDraining, model.CauseUser, model.CausePreempted, model.CauseRebalance,
+		model.CauseAffinity, model.CauseRoleReplacement, model.CauseNodeNotReady, model.CauseCheckFailed:
 		return true
 	}
 	return false

@@ -17,7 +17,8 @@ type requestBook struct {
 
 func newRequestBook() requestBook {
 	return requestBook{
-		effects: map[model.RequestID]uint64{}, refused: map[model.RequestID]bool{}, labels: map[model.NodeID]map[string]string{}, said: map[model.NodeID]map[string]string{},
+		effects: map[model.RequestID]uint64{}, refused: map[model.RequestID]bool{},
+		labels: map[model.NodeID]map[string]string{}, said: map[model.NodeID]map[string]string{},
 	}
 }
 
@@ -68,7 +69,8 @@ func (j *judge) effect(c *committed, id model.RequestID) {
 	case replay:
 		j.counts[CountReplays]++
 		if (c.results[0].Refusal != nil) != j.requests.refused[id] {
-			j.fail(fsm.S4, "entry %d: request %s had refused %v, now %v", c.index, id, j.requests.refused[id], c.results[0].Refusal)
+			j.fail(fsm.S4, "entry %d: request %s had refused %v, now %v", c.index, id,
+				j.requests.refused[id], c.results[0].Refusal)
 		}
 	default:
 		j.requests.effects[id] = c.index
@@ -87,7 +89,8 @@ func (j *judge) answered(r *request) {
 	case index != r.index:
 		j.fail(fsm.S4, "request %s (%s) was answered for index %d and took effect at %d", r.id, r.name, r.index, index)
 	case (r.refused != nil) != j.requests.refused[r.id]:
-		j.fail(fsm.S4, "request %s (%s) was answered %v, the log says refused %v", r.id, r.name, r.refused, j.requests.refused[r.id])
+		j.fail(fsm.S4, "request %s (%s) was answered %v, the log says refused %v", r.id, r.name,
+			r.refused, j.requests.refused[r.id])
 	}
 }
 
@@ -101,7 +104,8 @@ func (j *judge) kept() {
 		case !ok:
 			j.fail(fsm.S4, "request %s (%s) was answered and the state does not know it", r.id, r.name)
 		case row.Index != r.index || (row.Refusal != nil) != (r.refused != nil):
-			j.fail(fsm.S4, "request %s (%s) was answered for index %d, refused %v; the state says index %d, %v", r.id, r.name, r.index, r.refused, row.Index, row.Refusal)
+			j.fail(fsm.S4, "request %s (%s) was answered for index %d, refused %v; the state says index %d, %v", r.id, r.name,
+				r.index, r.refused, row.Index, row.Refusal)
 		}
 		if index := j.requests.effects[r.id]; ok && index != row.Index {
 			j.fail(fsm.S4, "request %s took effect at index %d, the state says %d", r.id, index, row.Index)

@@ -28,7 +28,8 @@ func (j *judge) sickness(c *committed) {
 		switch {
 		case n.Troubled() && !known:
 			if !c.saidBy(id) {
-				j.fail(fsm.S15, "entry %d (%s) makes node %s degraded, of which its agent says nothing", c.index, kinds(c.entry), id)
+				j.fail(fsm.S15, "entry %d (%s) makes node %s degraded, of which its agent says nothing",
+					c.index, kinds(c.entry), id)
 			}
 			j.sick[id] = c.after.Now
 		case !n.Troubled():

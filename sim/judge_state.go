@@ -28,14 +28,17 @@ func (j *judge) storms(c *committed) {
 		}
 		j.filled[slot] = append(recent, c.after.Now)
 		if len(recent) >= stormLimit {
-			j.fail(fsm.S7, "entry %d fills slot %d of %s for the %dth time within %s", c.index, place.Slot, place.Group, len(recent)+1, stormWindow)
+			j.fail(fsm.S7, "entry %d fills slot %d of %s for the %dth time within %s", c.index, place.Slot, place.Group,
+				len(recent)+1, stormWindow)
 		}
 		if place.Replaces != "" {
 			j.counts[CountReplacements]++
 		}
 		for i := range c.before.InstancesInSlot(place.Group, place.Slot) {
-			if now, ok := c.after.Instances.Get(i.ID); ok && content(c.before, c.after, i, now, place) && c.onPurpose(i.ID, place) {
-				j.fail(fsm.S7, "entry %d places %s into slot %d of %s, where %s is %s and nothing is wrong with it", c.index, place.ID, place.Slot, place.Group, i.ID, i.Status.Observed)
+			if now, ok := c.after.Instances.Get(i.ID); ok && content(c.before, c.after, i, now, place) &&
+				c.onPurpose(i.ID, place) {
+				j.fail(fsm.S7, "entry %d places %s into slot %d of %s, where %s is %s and nothing is wrong with it", c.index,
+					place.ID, place.Slot, place.Group, i.ID, i.Status.Observed)
 				return
 			}
 		}
@@ -44,18 +47,21 @@ func (j *judge) storms(c *committed) {
 
 // content reports whether an instance holds its slot and nothing says that it should not.
 func content(earlier, after *fsm.State, before, now *fsm.Instance, place *fsm.InstancePlace) bool {
-	if !before.Wanted() || !now.Wanted() || now.Eviction.Requested || before.Eviction.Requested || before.Version != place.Version {
+	if !before.Wanted() || !now.Wanted() || now.Eviction.Requested || before.Eviction.Requested ||
+		before.Version != place.Version {
 		return false
 	}
 	a, ok := earlier.Nodes.Get(before.Node)
 	b, still := after.Nodes.Get(before.Node)
-	if !ok || !still || a.Health == model.HealthOffline || b.Health == model.HealthOffline || leaves(earlier, a) || leaves(after, b) {
+	if !ok || !still || a.Health == model.HealthOffline || b.Health == model.HealthOffline ||
+		leaves(earlier, a) || leaves(after, b) {
 		return false
 	}
 	if before.Status.Observed == model.ObservedPending || before.Status.Observed == model.ObservedBooting {
 		return after.Now < max(before.Marks.Created, before.Marks.UnreadySince).Add(earlier.Settings.StartTimeout)
 	}
-	if spec, ok := earlier.Policy(place.Group); ok && before.Status.Observed == model.ObservedUnready && place.Cause == model.CauseCheckFailed {
+	if spec, ok := earlier.Policy(place.Group); ok && before.Status.Observed == model.ObservedUnready &&
+		place.Cause == model.CauseCheckFailed {
 		tolerated := model.Duration(0)
 		if spec.Toleration.NotReady != nil {
 			tolerated = *spec.Toleration.NotReady
@@ -77,7 +83,8 @@ func (c *committed) onPurpose(id model.InstanceID, place *fsm.InstancePlace) boo
 
 // leaves reports whether a node is in a state in which what runs there has to leave it.
 func leaves(s *fsm.State, n *fsm.Node) bool {
-	return n.Intent == model.IntentDraining || n.Intent == model.IntentDisabled || n.Intent == model.IntentCordoned && s.Settings.EvictOn == model.EvictOnCordon
+	return n.Intent == model.IntentDraining || n.Intent == model.IntentDisabled || n.Intent == model.IntentCordoned &&
+		s.Settings.EvictOn == model.EvictOnCordon
 }
 
 // purged counts jobs that are gone, and forgets the rates of their groups.

@@ -59,7 +59,8 @@ func (j *judge) reason(c *committed, stop *fsm.InstanceStop, i *fsm.Instance) (f
 		was, _ := d.Node(i.Node)
 		part, _ := later.Node(i.Node)
 		if was.Phase != model.PhaseDraining || !part.Turn || d.Paused {
-			j.fail(fsm.S6, "entry %d stops %s for the drain %s, which is %s there, turn %v, paused %v", c.index, i.ID, d.ID, was.Phase, part.Turn, d.Paused)
+			j.fail(fsm.S6, "entry %d stops %s for the drain %s, which is %s there, turn %v, paused %v", c.index, i.ID, d.ID,
+				was.Phase, part.Turn, d.Paused)
 		}
 		return d.Options.Force
 	}
@@ -68,7 +69,8 @@ func (j *judge) reason(c *committed, stop *fsm.InstanceStop, i *fsm.Instance) (f
 
 // role holds that who must never be evicted is not, and who may only be when it does not lead does not.
 func (j *judge) role(c *committed, stop *fsm.InstanceStop, i *fsm.Instance, force bool) {
-	outside := slices.Contains([]model.Cause{model.CauseNodeDraining, model.CauseNodeDisabled, model.CauseNodeNotReady, model.CausePreempted, model.CauseRebalance, model.CauseAffinity}, stop.Cause)
+	outside := slices.Contains([]model.Cause{model.CauseNodeDraining, model.CauseNodeDisabled, model.CauseNodeNotReady,
+		model.CausePreempted, model.CauseRebalance, model.CauseAffinity}, stop.Cause)
 	policy, ok := c.before.Policy(i.Group)
 	if !outside || force || !ok {
 		return
@@ -84,14 +86,17 @@ func (j *judge) role(c *committed, stop *fsm.InstanceStop, i *fsm.Instance, forc
 	b, _ := c.after.Nodes.Get(i.Node)
 	online := a.Health == model.HealthOnline || b != nil && b.Health == model.HealthOnline
 	if !online || i.Status.Facts[model.FactLeader] != "false" && !saidByPeers(c.before, i) {
-		j.fail(fsm.S6, "entry %d stops %s of %s for %s, which says %v on a node that is %s", c.index, i.ID, i.Group, stop.Cause, i.Status.Facts, a.Health)
+		j.fail(fsm.S6, "entry %d stops %s of %s for %s, which says %v on a node that is %s", c.index, i.ID, i.Group,
+			stop.Cause, i.Status.Facts, a.Health)
 	}
 }
 
 // saidByPeers reports whether others may have spoken for an instance that says nothing itself.
 func saidByPeers(s *fsm.State, i *fsm.Instance) bool {
 	for other := range s.InstancesOf(i.Group) {
-		if slices.ContainsFunc(slices.Sorted(maps.Keys(other.Status.Facts)), func(name string) bool { return strings.HasPrefix(name, "slot.") }) {
+		if slices.ContainsFunc(slices.Sorted(maps.Keys(other.Status.Facts)), func(name string) bool {
+			return strings.HasPrefix(name, "slot.")
+		}) {
 			return true
 		}
 	}
@@ -102,10 +107,12 @@ func saidByPeers(s *fsm.State, i *fsm.Instance) bool {
 func (j *judge) lastCopy(c *committed, stop *fsm.InstanceStop, i *fsm.Instance) {
 	spec, ok := c.before.Spec(i.Group, i.Version)
 	g, known := c.before.Groups.Get(i.Group)
-	if !ok || !known || !spec.Replicated() || g.Count == 0 || stop.Cause == model.CauseJobStopped || stop.Bypass && stop.Cause == model.CauseUser || !holdsData(c.before, i) {
+	if !ok || !known || !spec.Replicated() || g.Count == 0 || stop.Cause == model.CauseJobStopped || stop.Bypass &&
+		stop.Cause == model.CauseUser || !holdsData(c.before, i) {
 		return
 	}
-	if d, ok := c.before.Drains.Get(model.DrainID(stop.By)); ok && (stop.Cause == model.CauseNodeDraining || stop.Cause == model.CauseDrainTimeout) {
+	if d, ok := c.before.Drains.Get(model.DrainID(stop.By)); ok &&
+		(stop.Cause == model.CauseNodeDraining || stop.Cause == model.CauseDrainTimeout) {
 		policy := model.DrainPolicy(d.Options.Policy)
 		if policy == "" {
 			policy = model.DrainPolicy(c.before.Settings.NodeDrainPolicy)
@@ -115,7 +122,8 @@ func (j *judge) lastCopy(c *committed, stop *fsm.InstanceStop, i *fsm.Instance) 
 		}
 	}
 	if !reliable(c.before, c.after, i, true) || !reliable(c.after, c.after, i, false) {
-		j.fail(fsm.S6, "entry %d stops %s of %s for %s, whose copy is the last one that can be relied on", c.index, i.ID, i.Group, stop.Cause)
+		j.fail(fsm.S6, "entry %d stops %s of %s for %s, whose copy is the last one that can be relied on",
+			c.index, i.ID, i.Group, stop.Cause)
 	}
 }
 
@@ -138,8 +146,10 @@ func reliable(s, after *fsm.State, i *fsm.Instance, strictly bool) bool {
 		}
 		n, ok := s.Nodes.Get(peer.Node)
 		later, _ := after.Nodes.Get(peer.Node)
-		online := ok && (n.Health == model.HealthOnline || later != nil && later.Health == model.HealthOnline) // the same entry may have found it well
-		kept, _ := after.Instances.Get(peer.ID)                                                                // the same entry may have taken its mark back
+		// the same entry may have found it well
+		online := ok && (n.Health == model.HealthOnline || later != nil && later.Health == model.HealthOnline)
+		// the same entry may have taken its mark back
+		kept, _ := after.Instances.Get(peer.ID)
 		marked := peer.Eviction.Requested && (kept == nil || kept.Eviction.Requested)
 		stays := online && n.Intent == model.IntentActive && !n.Return.Recovering && !marked
 		if stays || !strictly && ok && n.Health != model.HealthOffline {
@@ -184,7 +194,8 @@ func jobOf(s *fsm.State, id model.GroupID) *fsm.Job {
 // decides. Room that others wait for, until somebody has stopped, is theirs.
 func (j *judge) needed(c *committed, place *fsm.InstancePlace) {
 	spec, ok := c.before.Spec(place.Group, place.Version)
-	if !ok || len(spec.Constraints)+len(spec.Ports)+len(spec.Volumes)+len(spec.Distinct) > 0 || spec.OneHolder() || spec.Role == model.RoleSystem || place.Replaces != "" {
+	if !ok || len(spec.Constraints)+len(spec.Ports)+len(spec.Volumes)+len(spec.Distinct) > 0 || spec.OneHolder() ||
+		spec.Role == model.RoleSystem || place.Replaces != "" {
 		return
 	}
 	room := c.after.ClaimsOf(spec, nil).Resources.MemoryBytes + waitedFor(c.after)
@@ -194,7 +205,8 @@ func (j *judge) needed(c *committed, place *fsm.InstancePlace) {
 	}
 	for _, n := range c.after.Nodes.All() {
 		if n.ID != place.Node && had(c.after, n.ID) && (c.basis == nil || had(c.basis, n.ID)) {
-			j.fail(fsm.S11, "entry %d preempts on %s for %s, and %s has %d MiB free", c.index, place.Node, place.Group, n.ID, n.FreeBytes()/mib)
+			j.fail(fsm.S11, "entry %d preempts on %s for %s, and %s has %d MiB free", c.index, place.Node,
+				place.Group, n.ID, n.FreeBytes()/mib)
 			return
 		}
 	}
@@ -219,7 +231,8 @@ func waitedFor(s *fsm.State) int64 {
 
 func stays(s *fsm.State, group model.GroupID, slot int) bool {
 	for i := range s.InstancesInSlot(group, slot) {
-		if n, ok := s.Nodes.Get(i.Node); ok && i.Desired == model.DesiredRunning && !i.Eviction.Requested && s.Eligible(n) == nil {
+		if n, ok := s.Nodes.Get(i.Node); ok && i.Desired == model.DesiredRunning &&
+			!i.Eviction.Requested && s.Eligible(n) == nil {
 			return true
 		}
 	}

@@ -19,10 +19,12 @@ func (j *judge) started(p *program) {
 			if other == p || !other.alive || other.group != p.group || other.slot != p.slot {
 				continue
 			}
-			shares := other.spec != nil && (!p.hasLocal() && !other.hasLocal() && other.spec.OneHolder() || p.hasLocal() && other.hasLocal())
+			shares := other.spec != nil &&
+				(!p.hasLocal() && !other.hasLocal() && other.spec.OneHolder() || p.hasLocal() && other.hasLocal())
 			doomed := m.frozen && other.fenced() && m.lease.over(other, j.now) // it is killed before it does anything
 			if shares && !doomed {
-				j.fail(fsm.S2, "%s starts on %s as slot %d of %s, and %s runs on %s (frozen %v)", p.id, p.m.id, p.slot, p.group, other.id, m.id, m.frozen)
+				j.fail(fsm.S2, "%s starts on %s as slot %d of %s, and %s runs on %s (frozen %v)", p.id, p.m.id, p.slot,
+					p.group, other.id, m.id, m.frozen)
 				return
 			}
 		}

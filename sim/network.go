@@ -154,7 +154,8 @@ func (n *network) live(l *leader) map[model.NodeID]fsm.Liveness {
 }
 
 // silent weighs what the other servers say of a node. Those that agree give it up: they renew its lease no more.
-func (n *network) silent(l *leader, node int, age, threshold, interval model.Duration, gossip fsm.Gossip) (bool, model.ServerID) {
+func (n *network) silent(l *leader, node int, age, threshold, interval model.Duration,
+	gossip fsm.Gossip) (bool, model.ServerID) {
 	agree := []int{l.id}
 	recently := threshold
 	if age < threshold {
@@ -174,7 +175,8 @@ func (n *network) silent(l *leader, node int, age, threshold, interval model.Dur
 	}
 	settled := max(2*interval, model.Second)
 	led, up := n.w.now.Sub(l.since), n.w.now.Sub(n.w.log.servers[l.id].started)
-	if age < threshold || led < settled || up < threshold || 2*len(agree) <= servers || gossip == fsm.GossipAlive && len(agree) < servers {
+	if age < threshold || led < settled || up < threshold || 2*len(agree) <= servers || gossip == fsm.GossipAlive &&
+		len(agree) < servers {
 		return false, ""
 	}
 	m := n.w.nodes[node]

@@ -76,7 +76,8 @@ func (p *performer) jobs(kind ActionKind) {
 		}
 		name := pick(p.r, names...)
 		j := spec(p.r, name)
-		p.clients.ask(fmt.Sprintf("submit %s x%d %s", name, j.Groups[0].Count, j.Groups[0].Exec.Command), &fsm.JobSubmit{Spec: j})
+		p.clients.ask(fmt.Sprintf("submit %s x%d %s", name, j.Groups[0].Count, j.Groups[0].Exec.Command),
+			&fsm.JobSubmit{Spec: j})
 		return
 	}
 	name, ok := key(p.r, p.s.Jobs)
@@ -157,7 +158,9 @@ func (p *performer) operate(kind ActionKind) {
 			p.clients.ask("enable "+n.Name, &fsm.NodeIntent{ID: n.ID, Intent: model.IntentActive})
 		})
 	case ActAck:
-		p.eachNode(model.IntentDraining, model.IntentDisabled, func(n *fsm.Node) { p.clients.ask("ack blockers of "+n.Name, &fsm.NodeAck{ID: n.ID}) })
+		p.eachNode(model.IntentDraining, model.IntentDisabled, func(n *fsm.Node) {
+			p.clients.ask("ack blockers of "+n.Name, &fsm.NodeAck{ID: n.ID})
+		})
 	case ActConfirmDead, ActForget, ActReplaceMachine:
 		p.giveUp(kind)
 	default:
@@ -182,7 +185,8 @@ func (p *performer) drain(many bool) {
 		}
 	}
 	id := model.DrainID(fmt.Sprintf("d%x", p.n&0xffffff))
-	p.clients.ask(fmt.Sprintf("drain %s %v", id, nodes), &fsm.DrainStart{ID: id, Nodes: nodes, Options: p.drainOptions(len(nodes))})
+	p.clients.ask(fmt.Sprintf("drain %s %v", id, nodes),
+		&fsm.DrainStart{ID: id, Nodes: nodes, Options: p.drainOptions(len(nodes))})
 }
 
 // giveUp is about nodes that are offline: a person says that nothing runs there any more, by force when the machine has
@@ -200,7 +204,8 @@ func (p *performer) giveUp(kind ActionKind) {
 			p.counts[CountConfirmed]++
 			return
 		default:
-			p.clients.ask("confirm dead and forget "+n.Name, &fsm.NodeConfirmDead{ID: n.ID, Force: true}, &fsm.NodeForget{ID: n.ID, LoseData: p.homedOn(n.ID)})
+			p.clients.ask("confirm dead and forget "+n.Name, &fsm.NodeConfirmDead{ID: n.ID, Force: true},
+				&fsm.NodeForget{ID: n.ID, LoseData: p.homedOn(n.ID)})
 			p.counts[CountForgotten]++
 			if kind == ActReplaceMachine {
 				m.replaced = true
@@ -228,7 +233,8 @@ func (p *performer) evict(kind ActionKind) {
 		return
 	}
 	evict := func(i *fsm.Instance) *fsm.InstanceStop {
-		return &fsm.InstanceStop{ID: i.ID, Cause: model.CauseUser, By: "alice", Facts: p.s.FactsRefs(i), Avoid: rarely(p.r, 4)}
+		return &fsm.InstanceStop{ID: i.ID, Cause: model.CauseUser, By: "alice",
+			Facts: p.s.FactsRefs(i), Avoid: rarely(p.r, 4)}
 	}
 	switch kind {
 	case ActEvict:

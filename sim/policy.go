@@ -14,7 +14,8 @@ func (p *performer) policy(kind ActionKind) {
 	switch kind {
 	case ActLabel:
 		m := p.machine()
-		p.clients.ask("label "+m.name, &fsm.NodeLabel{ID: m.id, Labels: map[string]string{fmt.Sprintf("k%d", r.IntN(3)): fmt.Sprintf("v%x", p.n&0xffff)}})
+		p.clients.ask("label "+m.name,
+			&fsm.NodeLabel{ID: m.id, Labels: map[string]string{fmt.Sprintf("k%d", r.IntN(3)): fmt.Sprintf("v%x", p.n&0xffff)}})
 	case ActBudget:
 		p.clients.ask("set a budget", p.budget())
 	case ActBudgetRemove:
@@ -43,7 +44,8 @@ func (p *performer) settings(kind ActionKind) {
 			c.EvictOn = pick(r, model.EvictOnDrain, model.EvictOnCordon)
 		}
 	case ActRates:
-		c.RateDrain = pick(r, model.ActorRate{}, model.ActorRate{Max: 1, Window: 10 * model.Second}, model.ActorRate{Max: 3, Window: model.Minute})
+		c.RateDrain = pick(r, model.ActorRate{}, model.ActorRate{Max: 1, Window: 10 * model.Second},
+			model.ActorRate{Max: 3, Window: model.Minute})
 		c.RateOperator = pick(r, model.ActorRate{}, model.ActorRate{Max: 1, Window: 5 * model.Second})
 		c.RatePreemption = pick(r, model.ActorRate{}, model.ActorRate{Max: 2, Window: 30 * model.Second})
 	case ActPauseAll:
@@ -71,7 +73,8 @@ func (p *performer) budget() *fsm.BudgetSet {
 	case 1:
 		c.Spec.MinReady = &model.Amount{N: 70, Percent: true}
 	case 2:
-		c.Spec.MaxDown, c.Spec.Rate = &model.Amount{N: 50, Percent: true}, &model.RateSpec{Max: 1, Window: pick(p.r, 10*model.Second, model.Minute)}
+		c.Spec.MaxDown, c.Spec.Rate = &model.Amount{N: 50, Percent: true},
+			&model.RateSpec{Max: 1, Window: pick(p.r, 10*model.Second, model.Minute)}
 	case 3:
 		c.Spec.Rate = &model.RateSpec{Max: 2, Window: model.Minute}
 	}

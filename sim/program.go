@@ -71,7 +71,8 @@ func (p *program) tell(observed model.Observed, reason string) {
 		m.facts = factsCount{now: m.facts.now + 1, before: m.facts.now, moved: m.w.now}
 	}
 	m.generation++
-	p.status = model.InstanceStatus{ID: p.id, Generation: m.generation, Observed: observed, Reason: reason, Restarts: p.run / 2, Facts: facts, Hook: p.status.Hook}
+	p.status = model.InstanceStatus{ID: p.id, Generation: m.generation, Observed: observed, Reason: reason,
+		Restarts: p.run / 2, Facts: facts, Hook: p.status.Hook}
 	m.w.step(CountPrograms)
 	m.w.trace.note(m.w.now, 'p', uint64(m.index), m.generation)
 	m.w.trace.say("  %s: %s of %s slot %d is %s %s %v", m.id, p.id, p.group, p.slot, observed, reason, facts)
@@ -185,7 +186,8 @@ func (p *program) restart(reason string) {
 	p.tell(model.ObservedUnready, reason)
 	p.m.w.roles(p)
 	p.m.later(between(p.chance, 500, 6000), func() {
-		if !p.alive && !p.stopping && !p.gone && p.desired == model.DesiredRunning && p.status.Observed == model.ObservedUnready {
+		if !p.alive && !p.stopping && !p.gone && p.desired == model.DesiredRunning &&
+			p.status.Observed == model.ObservedUnready {
 			p.start()
 		}
 	})
@@ -272,7 +274,8 @@ func (p *program) adopted() {
 		p.tell(model.ObservedBooting, "")
 	case p.stopping:
 		p.tell(model.ObservedStopped, "")
-	case p.status.Observed != model.ObservedFailed && p.status.Observed != model.ObservedPending && p.desired == model.DesiredRunning:
+	case p.status.Observed != model.ObservedFailed && p.status.Observed != model.ObservedPending &&
+		p.desired == model.DesiredRunning:
 		p.tell(model.ObservedFailed, "shim_lost")
 	}
 	p.m.soon(between(p.chance, 300, 4000), func() { p.m.w.roles(p) })

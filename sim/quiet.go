@@ -7,8 +7,9 @@ import (
 )
 
 const (
-	quietLimit = 24 * model.Hour // in which everything has to come to rest; retries that a person has to end are pauses of an hour
-	quietFor   = 3 * model.Hour  // in which a settled cluster writes nothing
+	// in which everything has to come to rest; retries that a person has to end are pauses of an hour
+	quietLimit = 24 * model.Hour
+	quietFor   = 3 * model.Hour // in which a settled cluster writes nothing
 )
 
 // finish ends the faults and judges what must be true then: drains end (L2), everything settles and stays so (L3),
@@ -95,7 +96,8 @@ func (w *world) drainsEnd() {
 		}
 	}
 	w.draining(func(d *fsm.Drain) {
-		w.fail(fsm.L2, "drain %s of %d nodes has not ended, %s after everything was well", d.ID, len(d.Nodes), latest.Sub(w.now))
+		w.fail(fsm.L2, "drain %s of %d nodes has not ended, %s after everything was well", d.ID,
+			len(d.Nodes), latest.Sub(w.now))
 	})
 }
 
@@ -149,7 +151,8 @@ func (w *world) atRest() {
 	}
 	in := w.lead.input()
 	if plan := reconcile.Decide(in); len(plan.Entries) > 0 {
-		w.fail(fsm.L3, "at rest, and yet this is decided, and was from %s of the %s since the last entry on, unnoticed: %s", unnoticed(in), in.Now.Sub(in.State.Now), kinds(plan.Entries[0]))
+		w.fail(fsm.L3, "at rest, and yet this is decided, and was from %s of the %s since the last entry on, unnoticed: %s",
+			unnoticed(in), in.Now.Sub(in.State.Now), kinds(plan.Entries[0]))
 		return
 	}
 	e := reconcile.Explain(in)
@@ -272,8 +275,10 @@ func (w *world) agree() {
 // then on (S5).
 func (w *world) unreadable() {
 	newer := []byte{0xa4, 1, byte(model.CurrentFormat + 1), 2, 0, 3, 0, 8, 0x80} // format, at, wall and no group
-	if _, err := w.log.servers[0].machine.Apply(uint64(len(w.log.entries)+1), w.log.term, newer); err == nil && w.failure == nil {
-		w.fail(fsm.S5, "an entry of format %d was skipped by a program that knows formats up to %d", model.CurrentFormat+1, model.CurrentFormat)
+	if _, err := w.log.servers[0].machine.Apply(uint64(len(w.log.entries)+1), w.log.term, newer); err == nil &&
+		w.failure == nil {
+		w.fail(fsm.S5, "an entry of format %d was skipped by a program that knows formats up to %d",
+			model.CurrentFormat+1, model.CurrentFormat)
 	}
 }
 

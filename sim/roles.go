@@ -91,7 +91,8 @@ func (p *program) facts(leads bool) map[string]string {
 	case replicated(p):
 		return map[string]string{model.FactInSync: fmt.Sprint(p.synced)}
 	case p.spec.Role == model.RoleShardedData:
-		return map[string]string{model.FactDrained: fmt.Sprint(p.hooked != 0 && p.preparingFor(p.hooked)), model.FactLeadsShards: "false", model.FactShardsSafe: "true"}
+		return map[string]string{model.FactDrained: fmt.Sprint(p.hooked != 0 && p.preparingFor(p.hooked)),
+			model.FactLeadsShards: "false", model.FactShardsSafe: "true"}
 	}
 	return map[string]string{model.FactLeader: fmt.Sprint(leads && p.ready)}
 }

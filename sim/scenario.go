@@ -40,11 +40,16 @@ type weight struct {
 func everything() []weight {
 	return []weight{
 		{ActSubmit, 16}, {ActScale, 8}, {ActStopJob, 2}, {ActPurge, 1}, {ActRestartJob, 3}, {ActRevert, 2}, {ActPromote, 3},
-		{ActDrain, 8}, {ActDrainMany, 4}, {ActCancelDrain, 3}, {ActPauseDrain, 2}, {ActUncordon, 8}, {ActCordon, 2}, {ActDisable, 2}, {ActEnable, 3}, {ActAck, 3},
-		{ActConfirmDead, 3}, {ActForget, 1}, {ActReplaceMachine, 2}, {ActEvict, 5}, {ActEvictPair, 4}, {ActStopInstance, 3}, {ActRestartInstance, 2}, {ActLabel, 4},
-		{ActBudget, 4}, {ActBudgetRemove, 1}, {ActPolicy, 4}, {ActRates, 2}, {ActPauseAll, 1}, {ActHold, 1}, {ActClass, 3}, {ActClassRemove, 1}, {ActJobClass, 2}, {ActRescheduler, 3}, {ActAskMoves, 1},
-		{ActPowerLoss, 5}, {ActAgentCrash, 4}, {ActFreeze, 3}, {ActCutNode, 5}, {ActCutOne, 3}, {ActFailover, 6}, {ActIsolateLeader, 2}, {ActServerCrash, 3}, {ActSlowServer, 2},
-		{ActKillProgram, 6}, {ActBlip, 4}, {ActLossy, 3}, {ActSuspect, 3}, {ActRoleFlip, 4}, {ActMassCut, 1}, {ActOutage, 1}, {ActSick, 3},
+		{ActDrain, 8}, {ActDrainMany, 4}, {ActCancelDrain, 3}, {ActPauseDrain, 2}, {ActUncordon, 8}, {ActCordon, 2},
+		{ActDisable, 2}, {ActEnable, 3}, {ActAck, 3},
+		{ActConfirmDead, 3}, {ActForget, 1}, {ActReplaceMachine, 2}, {ActEvict, 5}, {ActEvictPair, 4}, {ActStopInstance, 3},
+		{ActRestartInstance, 2}, {ActLabel, 4},
+		{ActBudget, 4}, {ActBudgetRemove, 1}, {ActPolicy, 4}, {ActRates, 2}, {ActPauseAll, 1}, {ActHold, 1}, {ActClass, 3},
+		{ActClassRemove, 1}, {ActJobClass, 2}, {ActRescheduler, 3}, {ActAskMoves, 1},
+		{ActPowerLoss, 5}, {ActAgentCrash, 4}, {ActFreeze, 3}, {ActCutNode, 5}, {ActCutOne, 3}, {ActFailover, 6},
+		{ActIsolateLeader, 2}, {ActServerCrash, 3}, {ActSlowServer, 2},
+		{ActKillProgram, 6}, {ActBlip, 4}, {ActLossy, 3}, {ActSuspect, 3}, {ActRoleFlip, 4}, {ActMassCut, 1},
+		{ActOutage, 1}, {ActSick, 3},
 	}
 }
 
@@ -66,29 +71,47 @@ func small() []int64 { return []int64{1024, 1024, 1536, 2048} }
 // scenarios are all there are. The seed draws one of them, the first ones more often.
 func scenarios() []*scenario {
 	return []*scenario{
-		{name: "mixed", least: 3, most: 6, memory: small(), actions: 60, longest: 60 * model.Second, hookFails: 25, weights: everything()},
-		{name: "drains", least: 3, most: 7, memory: small(), actions: 60, longest: 90 * model.Second, hookFails: 25, weights: more(
-			weight{ActDrain, 30}, weight{ActDrainMany, 16}, weight{ActUncordon, 24}, weight{ActPolicy, 10}, weight{ActEvictPair, 12}, weight{ActAck, 8})},
-		{name: "tight", least: 3, most: 5, memory: []int64{512, 640, 768}, actions: 70, longest: 40 * model.Second, hookFails: 10, weights: more(
-			weight{ActSubmit, 40}, weight{ActScale, 20}, weight{ActClass, 20}, weight{ActJobClass, 10})},
-		{name: "outages", least: 4, most: 9, memory: small(), actions: 60, longest: 60 * model.Second, hookFails: 10, weights: more(
-			weight{ActPowerLoss, 25}, weight{ActCutNode, 20}, weight{ActFreeze, 12}, weight{ActMassCut, 8}, weight{ActConfirmDead, 12}, weight{ActSuspect, 10}, weight{ActReplaceMachine, 12}, weight{ActForget, 6}, weight{ActSick, 16})},
-		{name: "failovers", least: 3, most: 6, memory: small(), actions: 80, longest: 20 * model.Second, hookFails: 10, weights: more(
-			weight{ActFailover, 60}, weight{ActIsolateLeader, 16}, weight{ActServerCrash, 16}, weight{ActSlowServer, 10}, weight{ActEvictPair, 20}, weight{ActLossy, 10})},
-		{name: "cordons", least: 4, most: 7, memory: small(), actions: 50, longest: 60 * model.Second, hookFails: 10, jobs: []model.JobName{"kv", "kv", "web", "lock"},
+		{name: "mixed", least: 3, most: 6, memory: small(), actions: 60, longest: 60 * model.Second,
+			hookFails: 25, weights: everything()},
+		{name: "drains", least: 3, most: 7, memory: small(), actions: 60, longest: 90 * model.Second,
+			hookFails: 25, weights: more(
+				weight{ActDrain, 30}, weight{ActDrainMany, 16}, weight{ActUncordon, 24}, weight{ActPolicy, 10},
+				weight{ActEvictPair, 12}, weight{ActAck, 8})},
+		{name: "tight", least: 3, most: 5, memory: []int64{512, 640, 768}, actions: 70, longest: 40 * model.Second,
+			hookFails: 10, weights: more(
+				weight{ActSubmit, 40}, weight{ActScale, 20}, weight{ActClass, 20}, weight{ActJobClass, 10})},
+		{name: "outages", least: 4, most: 9, memory: small(), actions: 60, longest: 60 * model.Second,
+			hookFails: 10, weights: more(
+				weight{ActPowerLoss, 25}, weight{ActCutNode, 20}, weight{ActFreeze, 12}, weight{ActMassCut, 8},
+				weight{ActConfirmDead, 12}, weight{ActSuspect, 10}, weight{ActReplaceMachine, 12},
+				weight{ActForget, 6}, weight{ActSick, 16})},
+		{name: "failovers", least: 3, most: 6, memory: small(), actions: 80, longest: 20 * model.Second,
+			hookFails: 10, weights: more(
+				weight{ActFailover, 60}, weight{ActIsolateLeader, 16}, weight{ActServerCrash, 16}, weight{ActSlowServer, 10},
+				weight{ActEvictPair, 20}, weight{ActLossy, 10})},
+		{name: "cordons", least: 4, most: 7, memory: small(), actions: 50, longest: 60 * model.Second, hookFails: 10,
+			jobs:    []model.JobName{"kv", "kv", "web", "lock"},
 			weights: more(weight{ActCordon, 30}, weight{ActUncordon, 30}, weight{ActFreeze, 8}), tune: func(s *model.Settings) {
 				s.EvictOn, s.NodeDrainPolicy = model.EvictOnCordon, string(model.PolicyEvictAll)
 			}},
-		{name: "shares", least: 3, most: 4, memory: []int64{512, 640}, actions: 70, longest: 40 * model.Second, fair: true, jobs: []model.JobName{"pile", "batch", "pile", "batch", "crit"},
+		{name: "shares", least: 3, most: 4, memory: []int64{512, 640}, actions: 70, longest: 40 * model.Second, fair: true,
+			jobs:    []model.JobName{"pile", "batch", "pile", "batch", "crit"},
 			weights: more(weight{ActSubmit, 40}, weight{ActScale, 40}, weight{ActClass, 40}, weight{ActStopJob, 8})},
-		{name: "stateful", least: 4, most: 7, memory: small(), actions: 60, jobs: []model.JobName{"kv", "db", "lock", "quo", "lf", "shard", "one", "kv", "web"}, longest: 90 * model.Second, hookFails: 25, weights: more(
-			weight{ActDrain, 20}, weight{ActUncordon, 20}, weight{ActPolicy, 14}, weight{ActRoleFlip, 20}, weight{ActFreeze, 8}, weight{ActCutNode, 10}, weight{ActCordon, 16})},
-		{name: "moves", least: 4, most: 8, memory: small(), actions: 50, longest: 5 * model.Minute, weights: more(weight{ActRescheduler, 12}, weight{ActAskMoves, 6}, weight{ActUncordon, 20}, weight{ActScale, 16}),
+		{name: "stateful", least: 4, most: 7, memory: small(), actions: 60,
+			jobs: []model.JobName{"kv", "db", "lock", "quo", "lf", "shard", "one", "kv", "web"}, longest: 90 * model.Second,
+			hookFails: 25, weights: more(
+				weight{ActDrain, 20}, weight{ActUncordon, 20}, weight{ActPolicy, 14}, weight{ActRoleFlip, 20}, weight{ActFreeze, 8},
+				weight{ActCutNode, 10}, weight{ActCordon, 16})},
+		{name: "moves", least: 4, most: 8, memory: small(), actions: 50, longest: 5 * model.Minute,
+			weights: more(weight{ActRescheduler, 12}, weight{ActAskMoves, 6}, weight{ActUncordon, 20}, weight{ActScale, 16}),
 			tune: func(s *model.Settings) {
-				s.Rescheduler, s.MoveMinAge, s.MoveCooldown, s.MoveCycle = "eager", 10*model.Second, 20*model.Second, 10*model.Second
+				s.Rescheduler, s.MoveMinAge, s.MoveCooldown, s.MoveCycle = "eager", 10*model.Second,
+					20*model.Second, 10*model.Second
 			}},
-		{name: "idle", least: 3, most: 5, memory: small(), actions: 30, longest: 40 * model.Minute, hookFails: 10, weights: everything()},
-		{name: "large", least: 20, most: 40, memory: small(), actions: 60, longest: 30 * model.Second, hookFails: 10, weights: more(weight{ActSubmit, 30}, weight{ActScale, 20})},
+		{name: "idle", least: 3, most: 5, memory: small(), actions: 30, longest: 40 * model.Minute,
+			hookFails: 10, weights: everything()},
+		{name: "large", least: 20, most: 40, memory: small(), actions: 60, longest: 30 * model.Second, hookFails: 10,
+			weights: more(weight{ActSubmit, 30}, weight{ActScale, 20})},
 	}
 }
 

@@ -76,7 +76,8 @@ func (s *server) compare(index uint64, how string) {
 	want := s.w.log.entries[index-1].digest
 	s.w.counts[CountDigests]++
 	if got := fsm.Digest(s.state()); got != want {
-		s.w.fail(fsm.S5, "server s%d, which %s, has digest %s at index %d, the first one had %s", s.id+1, how, got, index, want)
+		s.w.fail(fsm.S5, "server s%d, which %s, has digest %s at index %d, the first one had %s",
+			s.id+1, how, got, index, want)
 	}
 }
 

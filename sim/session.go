@@ -42,7 +42,8 @@ func (m *machine) register() {
 	}
 	key := fmt.Sprintf("%s-%d-%d", m.id, m.incarnation, m.w.now)
 	c := &fsm.NodeRegister{ID: m.id, Name: m.name, Shape: shape, Agent: model.AgentInfo{
-		BootID: fmt.Sprintf("%s-boot%d", m.id, m.boot), Incarnation: fmt.Sprintf("%s-%d", m.id, m.incarnation), Address: "127.0.0.1", Key: []byte(key),
+		BootID: fmt.Sprintf("%s-boot%d", m.id, m.boot), Incarnation: fmt.Sprintf("%s-%d", m.id, m.incarnation),
+		Address: "127.0.0.1", Key: []byte(key),
 	}}
 	m.w.net.send(m.index, func() {
 		m.w.log.propose(&proposal{entry: m.w.entry("agent:"+model.Actor(m.id), c), done: func(o outcome) {

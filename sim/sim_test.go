@@ -56,7 +56,8 @@ func runAll(t *testing.T, jobs []job, cores int) *Total {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	total := &Total{}
-	defer debug.SetGCPercent(debug.SetGCPercent(800)) // histories are small and short: collecting often is a third of the time
+	// histories are small and short: collecting often is a third of the time
+	defer debug.SetGCPercent(debug.SetGCPercent(800))
 	next, before := 0, spent(t)
 	for range cores {
 		wg.Go(func() {

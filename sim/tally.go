@@ -48,7 +48,8 @@ func (j *judge) countCode(refusal *model.Error) {
 		j.counts[CountRateRefused]++
 	case code == model.CodeLastCopy, code == model.CodeLastHealthy:
 		j.counts[CountLastCopies]++
-	case code == model.CodeRoleNever, code == model.CodeVolumeLocal, code == model.CodeIsLeader, code == model.CodeNotDrained, strings.HasPrefix(string(code), "gate:"):
+	case code == model.CodeRoleNever, code == model.CodeVolumeLocal, code == model.CodeIsLeader,
+		code == model.CodeNotDrained, strings.HasPrefix(string(code), "gate:"):
 		j.counts[CountRoleRefused]++
 	case strings.HasPrefix(string(code), "quota_exceeded"), strings.Contains(string(code), ":quota_exceeded"):
 		j.counts[CountQuotaRefused]++
@@ -156,7 +157,8 @@ func describeCommand(c fsm.Command) string {
 	name := fsm.KindName(c.Kind())
 	switch one := c.(type) {
 	case *fsm.InstancePlace:
-		return fmt.Sprintf("%s %s %s/%d v%d on %s replaces %q (%s) awaits %v", name, one.ID, one.Group, one.Slot, one.Version, one.Node, one.Replaces, one.Cause, one.Awaits)
+		return fmt.Sprintf("%s %s %s/%d v%d on %s replaces %q (%s) awaits %v", name, one.ID, one.Group, one.Slot, one.Version,
+			one.Node, one.Replaces, one.Cause, one.Awaits)
 	case *fsm.JobSubmit:
 		text := fmt.Sprintf("%s %s class %s:", name, one.Spec.Name, one.Spec.Class)
 		for _, g := range one.Spec.Groups {

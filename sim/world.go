@@ -171,7 +171,8 @@ func (w *world) fail(rule fsm.Invariant, format string, args ...any) {
 	if w.failure != nil {
 		return
 	}
-	text := fmt.Sprintf("%s (true time %s, index %d)", fmt.Sprintf(format, args...), model.Duration(w.now), w.log.first.Index)
+	text := fmt.Sprintf("%s (true time %s, index %d)", fmt.Sprintf(format, args...),
+		model.Duration(w.now), w.log.first.Index)
 	w.failure = &fsm.Finding{Invariant: rule, Text: text}
 	w.trace.say("FAILED %v", w.failure)
 }

@@ -39,10 +39,12 @@ func (b *Bodies) Take(who Identity, n int64) error {
 	defer b.mu.Unlock()
 	switch {
 	case who.Role != RoleServer && b.of[who]+n > b.perCaller:
-		return model.Refuse(model.CodeBusy, "%s has requests of %d bytes under way, at most %d are allowed", who, b.of[who]+n, b.perCaller).
+		return model.Refuse(model.CodeBusy, "%s has requests of %d bytes under way, at most %d are allowed",
+			who, b.of[who]+n, b.perCaller).
 			WithHint("send fewer large requests at once")
 	case b.held+n > b.inAll:
-		return model.Refuse(model.CodeBusy, "this server holds requests of %d bytes, it has no room for more", b.held).WithHint("try again in a moment")
+		return model.Refuse(model.CodeBusy, "this server holds requests of %d bytes, it has no room for more", b.held).
+			WithHint("try again in a moment")
 	}
 	b.held += n
 	b.of[who] += n

@@ -28,7 +28,8 @@ func TestBubble(t *testing.T) {
 		p := newPoller()
 		s := start(t, server, stationConfig{raw: network.Listen("s1:443"), dial: network.Dialer("s1"), handler: p})
 		echoRaft(t, s)
-		s2 := start(t, credentials(t, ca, transport.RoleServer, "s2"), stationConfig{raw: network.Listen("s2:443"), dial: network.Dialer("s1")})
+		s2 := start(t, credentials(t, ca, transport.RoleServer, "s2"),
+			stationConfig{raw: network.Listen("s2:443"), dial: network.Dialer("s1")})
 		echoRaft(t, s2)
 
 		pollInTime(t, network, ca)
@@ -79,12 +80,14 @@ func TestSilentPeer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network := memnet.New()
 		ca := authority(t, "c1")
-		start(t, credentials(t, ca, transport.RoleServer, "s1"), stationConfig{raw: network.Listen("s1:443"), handler: newPoller()})
+		start(t, credentials(t, ca, transport.RoleServer, "s1"),
+			stationConfig{raw: network.Listen("s1:443"), handler: newPoller()})
 		var silent atomic.Bool
-		d := transport.Dialer{Credentials: credentials(t, ca, transport.RoleAgent, "n1"), Dial: func(ctx context.Context, kind, address string) (net.Conn, error) {
-			c, err := network.Dial(ctx, "n1", address)
-			return &muffled{c, &silent}, err
-		}}
+		d := transport.Dialer{Credentials: credentials(t, ca, transport.RoleAgent, "n1"),
+			Dial: func(ctx context.Context, kind, address string) (net.Conn, error) {
+				c, err := network.Dial(ctx, "n1", address)
+				return &muffled{c, &silent}, err
+			}}
 		http := client(t, d)
 		if got, err := get(t.Context(), http, "https://s1/rude"); err != nil || got != "HTTP/2.0 waited" {
 			t.Errorf("a peer that speaks: got %q, %v", got, err)
@@ -128,7 +131,8 @@ func TestSlowHandshake(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				network := memnet.New()
-				s := start(t, credentials(t, authority(t, "c1"), transport.RoleServer, "s1"), stationConfig{raw: network.Listen("s1:443")})
+				s := start(t, credentials(t, authority(t, "c1"), transport.RoleServer, "s1"),
+					stationConfig{raw: network.Listen("s1:443")})
 				c := must(network.Dial(t.Context(), "n1", "s1:443"))(t)
 				began := time.Now()
 				ctx, cancel := context.WithCancel(t.Context())

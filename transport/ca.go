@@ -137,7 +137,8 @@ func (a *Authority) Issue(r CertRequest) (certPEM, keyPEM []byte, err error) {
 
 func (a *Authority) template(r CertRequest) (*x509.Certificate, error) {
 	if !r.Role.Valid() {
-		return nil, model.Refuse(model.CodeInvalid, "role %q is unknown", clip(string(r.Role))).WithHint("use server, agent or cli")
+		return nil, model.Refuse(model.CodeInvalid, "role %q is unknown", clip(string(r.Role))).
+			WithHint("use server, agent or cli")
 	}
 	if !validName(r.Name) {
 		return nil, model.Refuse(model.CodeInvalid, "%s name %q is not usable", r.Role, clip(r.Name)).
@@ -172,7 +173,8 @@ func (a *Authority) end(now time.Time, r CertRequest) (time.Time, error) {
 		}
 		return end, nil
 	case now.Add(r.TTL).After(a.cert.NotAfter):
-		return time.Time{}, model.Refuse(model.CodeInvalid, "a certificate for %s would outlive its CA, which ends at %s", r.TTL, stamp(a.cert.NotAfter)).
+		return time.Time{}, model.Refuse(model.CodeInvalid, "a certificate for %s would outlive its CA, which ends at %s",
+			r.TTL, stamp(a.cert.NotAfter)).
 			WithHint("give a shorter --ttl, or make a new CA")
 	}
 	return now.Add(r.TTL), nil
@@ -228,11 +230,13 @@ func validHost(s string) bool {
 func sign(template, parent *x509.Certificate, pub crypto.PublicKey, key crypto.Signer) (*x509.Certificate, error) {
 	der, err := x509.CreateCertificate(rand.Reader, template, parent, pub, key)
 	if err != nil {
-		return nil, model.Refuse(model.CodeCertificateInvalid, "can't sign the certificate of %s: %v", template.Subject.CommonName, err)
+		return nil,
+			model.Refuse(model.CodeCertificateInvalid, "can't sign the certificate of %s: %v", template.Subject.CommonName, err)
 	}
 	cert, err := x509.ParseCertificate(der)
 	if err != nil {
-		return nil, model.Refuse(model.CodeCertificateInvalid, "can't read back the certificate of %s: %v", template.Subject.CommonName, err)
+		return nil, model.Refuse(model.CodeCertificateInvalid, "can't read back the certificate of %s: %v",
+			template.Subject.CommonName, err)
 	}
 	return cert, nil
 }

@@ -66,10 +66,12 @@ func (c *Client) Close() {
 }
 
 // ask is one call of an agent to one server.
-func (c *Client) ask(ctx context.Context, server int, limit time.Duration, call AgentCall, question []byte) ([]byte, error) {
+func (c *Client) ask(ctx context.Context, server int, limit time.Duration, call AgentCall,
+	question []byte) ([]byte, error) {
 	shown, line := c.Servers()[server].Shown, c.lines[server]
 	if line == nil {
-		return nil, model.Refuse(model.CodeInvalid, "%s is no address for an agent", shown).WithHint("use host:port of a server")
+		return nil, model.Refuse(model.CodeInvalid, "%s is no address for an agent", shown).
+			WithHint("use host:port of a server")
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, reach.ErrNoAnswer)
 	defer cancel()

@@ -38,17 +38,19 @@ func (c *Client) Peers(ctx context.Context, r PeersRequest) (Peers, error) {
 }
 
 // askAgent is one call of the agents' protocol, to whichever server answers. All of them are idempotent.
-func askAgent[A any](ctx context.Context, c *Client, call AgentCall, question any, wait model.Duration) (answer A, err error) {
+func askAgent[A any](ctx context.Context, c *Client, call AgentCall, question any,
+	wait model.Duration) (answer A, err error) {
 	body, err := EncodeCBOR(question)
 	if err != nil {
 		return answer, model.Refuse(model.CodeInternal, "can't encode the request: %v", err)
 	}
 	limit := 15*time.Second + time.Duration(wait)*time.Millisecond
 	var got []byte
-	err = c.Deliver(ctx, &reach.Request{Method: http.MethodPost, Lineage: true}, func(ctx context.Context, server int) (err error) {
-		got, err = c.ask(ctx, server, limit, call, body)
-		return err
-	})
+	err = c.Deliver(ctx, &reach.Request{Method: http.MethodPost, Lineage: true},
+		func(ctx context.Context, server int) (err error) {
+			got, err = c.ask(ctx, server, limit, call, body)
+			return err
+		})
 	if err != nil {
 		return answer, err
 	}

@@ -22,7 +22,8 @@ import (
 func apiServer(t testing.TB, ca *transport.Authority, h http.HandlerFunc) (address string) {
 	t.Helper()
 	raw := must(transport.ListenTCP(t.Context(), "127.0.0.1:0"))(t)
-	l := must(transport.NewListener(raw, transport.ListenerConfig{Credentials: credentials(t, ca, transport.RoleServer, "s1")}))(t)
+	l := must(transport.NewListener(raw,
+		transport.ListenerConfig{Credentials: credentials(t, ca, transport.RoleServer, "s1")}))(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = l.Run(ctx) })
@@ -62,7 +63,10 @@ func closedPort(t testing.TB) string {
 func TestClientFailsOver(t *testing.T) {
 	ca := authority(t, "test")
 	var calls atomic.Int32
-	busy := apiServer(t, ca, func(w http.ResponseWriter, _ *http.Request) { calls.Add(1); refuseWith(w, model.CodeNoLeader) })
+	busy := apiServer(t, ca, func(w http.ResponseWriter, _ *http.Request) {
+		calls.Add(1)
+		refuseWith(w, model.CodeNoLeader)
+	})
 	good := apiServer(t, ca, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set(api.HeaderIndex, "7")
 		io.WriteString(w, `{"path":"`+r.URL.Path+`"}`)
@@ -99,7 +103,8 @@ func TestClientUnreachable(t *testing.T) {
 // A certificate of another CA is explained, even when other servers are merely away.
 func TestClientWrongCertificate(t *testing.T) {
 	address := apiServer(t, authority(t, "test"), func(http.ResponseWriter, *http.Request) {})
-	_, _, err := newClient(t, authority(t, "test"), -1, closedPort(t), address).Do(t.Context(), http.MethodGet, "/v1/nodes", nil, nil)
+	_, _, err := newClient(t, authority(t, "test"), -1, closedPort(t), address).
+		Do(t.Context(), http.MethodGet, "/v1/nodes", nil, nil)
 	wantCode(t, err, model.CodeCertificateRefused, "another CA")
 	if api.ExitOfError(err) != api.ExitForbidden {
 		t.Errorf("exit class %d", api.ExitOfError(err))
@@ -139,7 +144,10 @@ func TestClientRetries(t *testing.T) {
 func TestClientRefusal(t *testing.T) {
 	ca := authority(t, "test")
 	var calls atomic.Int32
-	address := apiServer(t, ca, func(w http.ResponseWriter, _ *http.Request) { calls.Add(1); refuseWith(w, model.CodeBudgetRate) })
+	address := apiServer(t, ca, func(w http.ResponseWriter, _ *http.Request) {
+		calls.Add(1)
+		refuseWith(w, model.CodeBudgetRate)
+	})
 	_, _, err := newClient(t, ca, 0, address, address).Do(t.Context(), http.MethodPost, "/v1/instances/x/evict", nil, nil)
 	wantCode(t, err, model.CodeBudgetRate, "do nothing")
 	var p *api.Problem
@@ -157,7 +165,9 @@ func TestClientLeavesAHangingServer(t *testing.T) {
 	if _, err := c.Send(t.Context(), reach.Request{Path: "/v1/nodes", Limit: 2 * time.Second}); err != nil {
 		t.Fatal(err)
 	}
-	_, err := newClient(t, ca, -1, hung).Send(t.Context(), reach.Request{Method: http.MethodPost, Path: "/v1/agent/x", Content: "x", Once: true, Limit: 2 * time.Second})
+	_, err := newClient(t, ca, -1, hung).
+		Send(t.Context(),
+			reach.Request{Method: http.MethodPost, Path: "/v1/agent/x", Content: "x", Once: true, Limit: 2 * time.Second})
 	wantCode(t, err, model.CodeUnknownOutcome, "no answer within", "before you send it again")
 }
 
@@ -192,8 +202,9 @@ func TestCBORIsStrict(t *testing.T) {
 		t.Fatalf("%+v: %v", r, err)
 	}
 	for name, bad := range map[string][]byte{
-		"unknown field": {0xa1, 0x18, 0x63, 0x01}, "same key twice": {0xa2, 0x02, 0x01, 0x02, 0x02}, "indefinite length": {0xbf, 0x02, 0x01, 0xff},
-		"bytes behind": append(append([]byte{}, good...), 0x00), "cut off": good[:len(good)-1], "nothing": {},
+		"unknown field": {0xa1, 0x18, 0x63, 0x01}, "same key twice": {0xa2, 0x02, 0x01, 0x02, 0x02},
+		"indefinite length": {0xbf, 0x02, 0x01, 0xff},
+		"bytes behind":      append(append([]byte{}, good...), 0x00), "cut off": good[:len(good)-1], "nothing": {},
 	} {
 		if err := transport.DecodeCBOR(bad, &r); err == nil {
 			t.Errorf("%s was taken", name)
@@ -215,7 +226,8 @@ func TestAgentAsksAnotherServerAfterAConflict(t *testing.T) {
 	present := agentServer(t, ca, func(context.Context, transport.Identity, transport.AgentCall, []byte) ([]byte, error) {
 		return transport.EncodeCBOR(transport.RegisterReply{Epoch: 7})
 	})
-	if reply, err := agentClient(t, ca, old.addr, present.addr).Register(t.Context(), transport.RegisterRequest{}); err != nil || reply.Epoch != 7 {
+	if reply, err := agentClient(t, ca, old.addr, present.addr).
+		Register(t.Context(), transport.RegisterRequest{}); err != nil || reply.Epoch != 7 {
 		t.Errorf("got %+v, %v", reply, err)
 	}
 	if asked.Load() != 1 {

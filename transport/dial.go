@@ -55,7 +55,8 @@ func (d Dialer) dialOnly(ctx context.Context, addr, proto, name string) (net.Con
 	}
 	if got := conn.ConnectionState().NegotiatedProtocol; got != proto {
 		_ = conn.Close()
-		return nil, model.Refuse(model.CodeNotTLS, "%s does not speak %s", addr, name).WithHint("check that the address is a server's")
+		return nil, model.Refuse(model.CodeNotTLS, "%s does not speak %s", addr, name).
+			WithHint("check that the address is a server's")
 	}
 	return conn, nil
 }
@@ -74,10 +75,11 @@ func (d Dialer) dial(ctx context.Context, network, addr string, protos ...string
 		cfg.ServerName = d.ServerName
 	}
 	out := &outward{account: &d.Credentials.dialled}
-	conn, err := reach.DialTLS(ctx, network, addr, cfg, func(ctx context.Context, network, addr string) (_ net.Conn, err error) {
-		out.Conn, err = dial(ctx, network, addr)
-		return out, err
-	})
+	conn, err := reach.DialTLS(ctx, network, addr, cfg,
+		func(ctx context.Context, network, addr string) (_ net.Conn, err error) {
+			out.Conn, err = dial(ctx, network, addr)
+			return out, err
+		})
 	if err != nil {
 		return nil, err
 	}
@@ -101,7 +103,8 @@ func checkPeer(addr, want string, state tls.ConnectionState) error {
 	}
 	peer, err := PeerIdentity(state)
 	if err == nil && peer.Name != want {
-		err = model.Refuse(model.CodeCertificateRefused, "%s answers as %s, not as %s", addr, peer, want).WithHint("check who has that address")
+		err = model.Refuse(model.CodeCertificateRefused, "%s answers as %s, not as %s", addr, peer, want).
+			WithHint("check who has that address")
 	}
 	return err
 }

@@ -52,8 +52,9 @@ func openDirAuthority(dir, cluster string) (*Authority, error) {
 		return nil, err
 	}
 	if ca.cluster != cluster {
-		return nil, model.Refuse(model.CodeCertificateInvalid, "the CA in %s is of cluster %q, not %q", dir, ca.cluster, cluster).
-			WithHint("set cluster = %q, or choose another tls.dir", ca.cluster)
+		return nil,
+			model.Refuse(model.CodeCertificateInvalid, "the CA in %s is of cluster %q, not %q", dir, ca.cluster, cluster).
+				WithHint("set cluster = %q, or choose another tls.dir", ca.cluster)
 	}
 	return ca, nil
 }
@@ -79,7 +80,8 @@ func checkDir(dir string) error {
 		return nil
 	}
 	if info.Mode().Perm()&0o022 != 0 {
-		return model.Refuse(model.CodeFile, "%s may be written by other users (mode %04o): they could replace the CA", dir, info.Mode().Perm()).
+		return model.Refuse(model.CodeFile, "%s may be written by other users (mode %04o): they could replace the CA",
+			dir, info.Mode().Perm()).
 			WithHint("choose a directory of its own, or: chmod 700 %s", dir)
 	}
 	return nil

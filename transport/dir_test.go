@@ -202,7 +202,8 @@ func TestOpenDirRefusals(t *testing.T) {
 // TestDirCredentials: processes that issue themselves certificates from one directory trust each other, also after
 // a reload.
 func TestDirCredentials(t *testing.T) {
-	cfg := transport.CredentialsConfig{Dir: filepath.Join(t.TempDir(), "tls"), Cluster: "c1", Role: transport.RoleServer, Name: "s1"}
+	cfg := transport.CredentialsConfig{Dir: filepath.Join(t.TempDir(), "tls"), Cluster: "c1",
+		Role: transport.RoleServer, Name: "s1"}
 	server := must(transport.LoadCredentials(cfg))(t)
 	cfg.Role, cfg.Name = transport.RoleAgent, "n1"
 	agent := must(transport.LoadCredentials(cfg))(t)

@@ -73,8 +73,10 @@ func IssueCert(dir string, r CertRequest, force bool) (CertFiles, error) {
 	base := filepath.Join(dir, string(r.Role)+"-"+r.Name)
 	files := CertFiles{Cert: base + ".pem", Key: base + "-key.pem"}
 	if strings.HasSuffix(r.Name, "-key") {
-		return CertFiles{}, model.Refuse(model.CodeInvalid, "name %q ends in \"-key\": its certificate would take the name of another's key file", clip(r.Name)).
-			WithHint("choose another name")
+		return CertFiles{},
+			model.Refuse(model.CodeInvalid,
+				"name %q ends in \"-key\": its certificate would take the name of another's key file", clip(r.Name)).
+				WithHint("choose another name")
 	}
 	ca, err := readAuthority(dir)
 	if err != nil {
@@ -142,7 +144,8 @@ func readAuthority(dir string) (*Authority, error) {
 	ca, err := parseAuthority(pems[0], pems[1])
 	if err != nil {
 		return nil, model.Refuse(model.CodeCertificateInvalid, "the CA in %s can't be used: %s", dir, reason(err)).
-			WithHint("restore %s and %s from a backup, or make a new CA: outspan tls ca create --dir %s --force", caFile, caKeyFile, dir)
+			WithHint("restore %s and %s from a backup, or make a new CA: outspan tls ca create --dir %s --force",
+				caFile, caKeyFile, dir)
 	}
 	return ca, nil
 }

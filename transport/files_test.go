@@ -138,7 +138,8 @@ func TestLoadRefusals(t *testing.T) {
 	dir, good := certFiles(t, "c1", req)
 	must(transport.LoadCredentials(good))(t)
 	_, other := certFiles(t, "c1", req)
-	short := must(transport.IssueCert(dir, transport.CertRequest{Role: transport.RoleServer, Name: "old", TTL: time.Nanosecond}, false))(t)
+	short := must(transport.IssueCert(dir,
+		transport.CertRequest{Role: transport.RoleServer, Name: "old", TTL: time.Nanosecond}, false))(t)
 	junk := filepath.Join(dir, "junk")
 	if err := os.WriteFile(junk, []byte("-----BEGIN CERTIFICATE-----\nnot base64\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -147,21 +148,39 @@ func TestLoadRefusals(t *testing.T) {
 		change func(*transport.CredentialsConfig)
 		says   []string
 	}{
-		"no ca":       {func(c *transport.CredentialsConfig) { c.CAFile = dir + "/none" }, []string{dir + "/none", "ca_file", "tls ca create"}},
-		"ca not set":  {func(c *transport.CredentialsConfig) { c.CAFile = "" }, []string{"tls.ca_file is not set"}},
-		"no cert":     {func(c *transport.CredentialsConfig) { c.CertFile = dir + "/none" }, []string{dir + "/none", "cert_file"}},
-		"no key":      {func(c *transport.CredentialsConfig) { c.KeyFile = dir + "/none" }, []string{dir + "/none", "key_file"}},
-		"directory":   {func(c *transport.CredentialsConfig) { c.KeyFile = dir }, []string{dir, "regular file"}},
-		"junk ca":     {func(c *transport.CredentialsConfig) { c.CAFile = junk }, []string{junk, "holds no certificate"}},
-		"leaf as ca":  {func(c *transport.CredentialsConfig) { c.CAFile = c.CertFile }, []string{"server-s1.pem", "not a CA"}},
-		"junk cert":   {func(c *transport.CredentialsConfig) { c.CertFile = junk }, []string{junk}},
-		"other key":   {func(c *transport.CredentialsConfig) { c.KeyFile = other.KeyFile }, []string{"don't fit", "server-s1-key.pem"}},
-		"other ca":    {func(c *transport.CredentialsConfig) { c.CAFile = other.CAFile }, []string{good.CertFile, other.CAFile}},
-		"expired":     {func(c *transport.CredentialsConfig) { c.CertFile, c.KeyFile = short.Cert, short.Key }, []string{short.Cert, "expired at", "outspan tls cert create"}},
-		"role":        {func(c *transport.CredentialsConfig) { c.Role, c.Name = transport.RoleAgent, "n1" }, []string{good.CertFile, "role server, not agent", "tls cert create --agent n1"}},
-		"name":        {func(c *transport.CredentialsConfig) { c.Name = "s2" }, []string{good.CertFile, `"s1", not "s2"`}},
-		"cluster":     {func(c *transport.CredentialsConfig) { c.Cluster = "c2" }, []string{good.CertFile, `"c1", not "c2"`}},
-		"ca as cert":  {func(c *transport.CredentialsConfig) { c.CertFile, c.KeyFile = dir+"/ca.pem", dir+"/ca-key.pem" }, []string{"ca.pem"}},
+		"no ca": {func(c *transport.CredentialsConfig) {
+			c.CAFile = dir + "/none"
+		}, []string{dir + "/none", "ca_file", "tls ca create"}},
+		"ca not set": {func(c *transport.CredentialsConfig) { c.CAFile = "" }, []string{"tls.ca_file is not set"}},
+		"no cert": {func(c *transport.CredentialsConfig) {
+			c.CertFile = dir + "/none"
+		}, []string{dir + "/none", "cert_file"}},
+		"no key": {func(c *transport.CredentialsConfig) {
+			c.KeyFile = dir + "/none"
+		}, []string{dir + "/none", "key_file"}},
+		"directory": {func(c *transport.CredentialsConfig) { c.KeyFile = dir }, []string{dir, "regular file"}},
+		"junk ca":   {func(c *transport.CredentialsConfig) { c.CAFile = junk }, []string{junk, "holds no certificate"}},
+		"leaf as ca": {func(c *transport.CredentialsConfig) {
+			c.CAFile = c.CertFile
+		}, []string{"server-s1.pem", "not a CA"}},
+		"junk cert": {func(c *transport.CredentialsConfig) { c.CertFile = junk }, []string{junk}},
+		"other key": {func(c *transport.CredentialsConfig) {
+			c.KeyFile = other.KeyFile
+		}, []string{"don't fit", "server-s1-key.pem"}},
+		"other ca": {func(c *transport.CredentialsConfig) {
+			c.CAFile = other.CAFile
+		}, []string{good.CertFile, other.CAFile}},
+		"expired": {func(c *transport.CredentialsConfig) {
+			c.CertFile, c.KeyFile = short.Cert, short.Key
+		}, []string{short.Cert, "expired at", "outspan tls cert create"}},
+		"role": {func(c *transport.CredentialsConfig) {
+			c.Role, c.Name = transport.RoleAgent, "n1"
+		}, []string{good.CertFile, "role server, not agent", "tls cert create --agent n1"}},
+		"name":    {func(c *transport.CredentialsConfig) { c.Name = "s2" }, []string{good.CertFile, `"s1", not "s2"`}},
+		"cluster": {func(c *transport.CredentialsConfig) { c.Cluster = "c2" }, []string{good.CertFile, `"c1", not "c2"`}},
+		"ca as cert": {func(c *transport.CredentialsConfig) {
+			c.CertFile, c.KeyFile = dir+"/ca.pem", dir+"/ca-key.pem"
+		}, []string{"ca.pem"}},
 		"dir as well": {func(c *transport.CredentialsConfig) { c.Dir = dir }, []string{"both set"}},
 	}
 	for name, tt := range tests {
@@ -217,7 +236,8 @@ func foreign(t *testing.T, uris []string) transport.CredentialsConfig {
 		leaf.URIs = append(leaf.URIs, must(url.Parse(s))(t))
 	}
 	key := must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
-	cfg := transport.CredentialsConfig{CAFile: filepath.Join(dir, "ca"), CertFile: filepath.Join(dir, "cert"), KeyFile: filepath.Join(dir, "key")}
+	cfg := transport.CredentialsConfig{CAFile: filepath.Join(dir, "ca"), CertFile: filepath.Join(dir, "cert"),
+		KeyFile: filepath.Join(dir, "key")}
 	block := func(kind string, der []byte) []byte { return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}) }
 	writeAll(t, map[string][]byte{
 		cfg.CAFile:   block("CERTIFICATE", must(x509.CreateCertificate(rand.Reader, ca, ca, key.Public(), key))(t)),

@@ -15,8 +15,11 @@ import (
 func FuzzAgentMessages(f *testing.F) {
 	code := 137
 	for _, message := range []any{
-		transport.RegisterRequest{Node: "n1", Name: "n1", Agent: model.AgentInfo{BootID: "b", Address: "10.0.0.1"}, Shape: model.NodeShape{Labels: map[string]string{"rack": "r1"}}},
-		transport.ReportRequest{Node: "n1", Epoch: 3, Full: true, Instances: []model.InstanceStatus{{ID: "i", Observed: model.ObservedFailed, Reason: "oom_killed", ExitCode: &code, Facts: map[string]string{"leader": "true"}}}, Transfers: []model.TransferReport{{ID: "t"}}},
+		transport.RegisterRequest{Node: "n1", Name: "n1", Agent: model.AgentInfo{BootID: "b", Address: "10.0.0.1"},
+			Shape: model.NodeShape{Labels: map[string]string{"rack": "r1"}}},
+		transport.ReportRequest{Node: "n1", Epoch: 3, Full: true,
+			Instances: []model.InstanceStatus{{ID: "i", Observed: model.ObservedFailed, Reason: "oom_killed", ExitCode: &code,
+				Facts: map[string]string{"leader": "true"}}}, Transfers: []model.TransferReport{{ID: "t"}}},
 		transport.AssignmentsRequest{Node: "n1", Epoch: 3, Index: 9, Wait: 60 * model.Second},
 		transport.ServicesRequest{Node: "n1"},
 	} {
@@ -68,7 +71,8 @@ func FuzzParseGossipKey(f *testing.F) {
 			}
 			return
 		}
-		if known, ok := errors.AsType[*model.Error](err); !ok || known.Code != model.CodeGossipKeyInvalid || len(text) > 20 && bytes.Contains([]byte(err.Error()), []byte(text)) {
+		if known, ok := errors.AsType[*model.Error](err); !ok || known.Code != model.CodeGossipKeyInvalid || len(text) > 20 &&
+			bytes.Contains([]byte(err.Error()), []byte(text)) {
 			t.Fatalf("refused with %v", err)
 		}
 	})

@@ -44,7 +44,8 @@ func TestParseGossipKey(t *testing.T) {
 			t.Errorf("%d bytes: got %d, %v", n, len(got), err)
 		}
 	}
-	for _, s := range []string{"", "short", "c2hvcnQ=", make(transport.GossipKey, 31).Encode(), make(transport.GossipKey, 33).Encode(), "secret material!"} {
+	for _, s := range []string{"", "short", "c2hvcnQ=", make(transport.GossipKey, 31).Encode(),
+		make(transport.GossipKey, 33).Encode(), "secret material!"} {
 		_, err := transport.ParseGossipKey(s)
 		wantCode(t, err, model.CodeGossipKeyInvalid)
 		if s != "" && len(s) > 6 && strings.Contains(err.Error(), s) {

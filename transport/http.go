@@ -87,7 +87,8 @@ type HTTPServer struct {
 // log streams are endless; a peer that takes nothing for 30 s (HTTP/2) or is dead is cut off.
 func NewHTTPServer(handler http.Handler, cfg HTTPConfig) *HTTPServer {
 	cfg = cfg.withDefaults()
-	s := &HTTPServer{limit: cfg.ShutdownTimeout, agents: cfg.Agents, bodies: cfg.Bodies, refused: cfg.Refused, log: cfg.Logger}
+	s := &HTTPServer{limit: cfg.ShutdownTimeout, agents: cfg.Agents, bodies: cfg.Bodies,
+		refused: cfg.Refused, log: cfg.Logger}
 	s.ending, s.end = context.WithCancel(context.Background())
 	base, cut := context.WithCancel(context.WithValue(context.Background(), stoppingKey{}, s.ending.Done()))
 	s.cut = cut

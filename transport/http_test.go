@@ -63,7 +63,8 @@ func TestShutdown(t *testing.T) {
 			}
 			t.Run("polite", func(t *testing.T) {
 				p := newPoller()
-				s := start(t, credentials(t, ca, transport.RoleServer, "s1"), stationConfig{handler: p, http: transport.HTTPConfig{ShutdownTimeout: time.Minute}})
+				s := start(t, credentials(t, ca, transport.RoleServer, "s1"),
+					stationConfig{handler: p, http: transport.HTTPConfig{ShutdownTimeout: time.Minute}})
 				got := getLater(t.Context(), c, "https://"+s.addr+"/polite")
 				<-p.entered
 				began := time.Now()
@@ -79,7 +80,8 @@ func TestShutdown(t *testing.T) {
 			})
 			t.Run("rude", func(t *testing.T) {
 				p := newPoller()
-				s := start(t, credentials(t, ca, transport.RoleServer, "s1"), stationConfig{handler: p, http: transport.HTTPConfig{ShutdownTimeout: 100 * time.Millisecond}})
+				s := start(t, credentials(t, ca, transport.RoleServer, "s1"),
+					stationConfig{handler: p, http: transport.HTTPConfig{ShutdownTimeout: 100 * time.Millisecond}})
 				got := getLater(t.Context(), c, "https://"+s.addr+"/rude")
 				<-p.entered
 				wantCode(t, s.stopAPI(), model.CodeShutdownTimeout)
@@ -116,10 +118,12 @@ func TestDeafHandler(t *testing.T) {
 	ca := authority(t, "c1")
 	creds := credentials(t, ca, transport.RoleServer, "s1")
 	entered, release := make(chan struct{}), make(chan struct{})
-	s := start(t, creds, stationConfig{http: transport.HTTPConfig{ShutdownTimeout: time.Millisecond}, handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-		close(entered)
-		<-release
-	})})
+	s := start(t, creds,
+		stationConfig{http: transport.HTTPConfig{ShutdownTimeout: time.Millisecond},
+			handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+				close(entered)
+				<-release
+			})})
 	got := getLater(t.Context(), client(t, transport.Dialer{Credentials: creds}), "https://"+s.addr)
 	<-entered
 	wantCode(t, s.stopAPI(), model.CodeShutdownTimeout, "1 requests did not end")
@@ -146,7 +150,8 @@ func TestHeaderLimit(t *testing.T) {
 			t.Fatalf("2 KiB of header: %v %v", resp, err)
 		}
 	}
-	if resp, err := ask(http1Client(t, d), 32<<10); err != nil || resp.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
+	if resp, err := ask(http1Client(t, d), 32<<10); err != nil ||
+		resp.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
 		t.Errorf("32 KiB of header over HTTP/1.1: %v %v", resp, err)
 	}
 	// An HTTP/2 client knows the limit and does not even send it.

@@ -69,7 +69,8 @@ func ParseIdentity(uri string) (Identity, error) {
 	}
 	parts := strings.Split(rest, "/")
 	if len(parts) != 3 {
-		return Identity{}, model.Refuse(model.CodeCertificateRefused, "identity %q is not %scluster/role/name", clip(uri), uriScheme)
+		return Identity{},
+			model.Refuse(model.CodeCertificateRefused, "identity %q is not %scluster/role/name", clip(uri), uriScheme)
 	}
 	id := Identity{Cluster: parts[0], Role: Role(parts[1]), Name: parts[2]}
 	switch {
@@ -101,12 +102,15 @@ func certIdentity(cert *x509.Certificate) (Identity, error) {
 			continue
 		}
 		if found != "" {
-			return Identity{}, model.Refuse(model.CodeCertificateRefused, "the certificate carries two identities, %q and %q", clip(found), clip(s))
+			return Identity{},
+				model.Refuse(model.CodeCertificateRefused, "the certificate carries two identities, %q and %q",
+					clip(found), clip(s))
 		}
 		found = s
 	}
 	if found == "" {
-		return Identity{}, model.Refuse(model.CodeCertificateRefused, "the certificate %q carries no outspan role", clip(cert.Subject.CommonName)).
+		return Identity{}, model.Refuse(model.CodeCertificateRefused, "the certificate %q carries no outspan role",
+			clip(cert.Subject.CommonName)).
 			WithHint("issue one with: outspan tls cert create --server|--agent|--cli NAME")
 	}
 	return ParseIdentity(found)

@@ -318,7 +318,9 @@ func (l *Listener) reject(ctx context.Context, g *gate, err error) {
 			return
 		}
 		_ = g.SetWriteDeadline(time.Now().Add(lingerFor))
-		_, _ = io.WriteString(g, "HTTP/1.0 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\nThis port speaks TLS only: use https.\n")
+		_, _ = io.WriteString(g,
+			"HTTP/1.0 400 Bad Request\r\nContent-Type: text/plain\r\n"+
+				"Connection: close\r\n\r\nThis port speaks TLS only: use https.\n")
 	}
 	linger(g)
 }

@@ -79,7 +79,8 @@ func idle(ctx context.Context, addr string) {
 func TestBudgetsAreApart(t *testing.T) {
 	ca := authority(t, "c1")
 	creds := credentials(t, ca, transport.RoleServer, "s1")
-	s := start(t, creds, stationConfig{listener: transport.ListenerConfig{Limits: transport.Limits{MaxRaft: 2, MaxAPI: 3, MaxAPIPerPeer: 2}}})
+	s := start(t, creds,
+		stationConfig{listener: transport.ListenerConfig{Limits: transport.Limits{MaxRaft: 2, MaxAPI: 3, MaxAPIPerPeer: 2}}})
 	echoRaft(t, s)
 	d := transport.Dialer{Credentials: creds}
 	raft := func() net.Conn { return must(d.DialRaft(t.Context(), s.addr))(t) }
@@ -167,7 +168,9 @@ func TestGarbage(t *testing.T) {
 			defer c.Close()
 			c.Write(in)
 			c.(*net.TCPConn).CloseWrite()
-			eventually(t, "it is turned away", func() bool { return s.Stats().HandshakeFailed == before+1 && s.Stats().Pending == 0 })
+			eventually(t, "it is turned away", func() bool {
+				return s.Stats().HandshakeFailed == before+1 && s.Stats().Pending == 0
+			})
 			if _, err := get(t.Context(), client(t, transport.Dialer{Credentials: creds}), "https://"+s.addr); err != nil {
 				t.Errorf("the next client: %v", err)
 			}
@@ -238,7 +241,8 @@ func TestStop(t *testing.T) {
 
 func TestListenerFails(t *testing.T) {
 	raw := must(net.Listen("tcp", "127.0.0.1:0"))(t)
-	l := must(transport.NewListener(raw, transport.ListenerConfig{Credentials: credentials(t, authority(t, "c1"), transport.RoleServer, "s1")}))(t)
+	l := must(transport.NewListener(raw,
+		transport.ListenerConfig{Credentials: credentials(t, authority(t, "c1"), transport.RoleServer, "s1")}))(t)
 	stop := background(l.Run)
 	raw.Close()
 	eventually(t, "the API side ends", func() bool { _, err := l.API().Accept(); return err != nil })
@@ -261,10 +265,11 @@ func TestIsLoopback(t *testing.T) {
 
 // TestCrowds: who fills the port makes room by losing own connections, not those of others.
 func TestCrowds(t *testing.T) {
-	s := start(t, credentials(t, authority(t, "c1"), transport.RoleServer, "s1"), stationConfig{listener: transport.ListenerConfig{
-		HandshakeTimeout: time.Hour,
-		Limits:           transport.Limits{MaxPending: 10},
-	}})
+	s := start(t, credentials(t, authority(t, "c1"), transport.RoleServer, "s1"),
+		stationConfig{listener: transport.ListenerConfig{
+			HandshakeTimeout: time.Hour,
+			Limits:           transport.Limits{MaxPending: 10},
+		}})
 	hello := clientHello(t)
 	open := func(from string, says []byte) net.Conn {
 		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}, Timeout: 5 * time.Second}

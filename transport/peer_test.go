@@ -17,7 +17,8 @@ func TestPeerIsTheOneThatWasMeant(t *testing.T) {
 	var asked atomic.Int32
 	handler := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { asked.Add(1) })
 	s := start(t, credentials(t, ca, transport.RoleAgent, "n2"), stationConfig{handler: handler})
-	c := client(t, transport.Dialer{Credentials: credentials(t, ca, transport.RoleServer, "s1"), Peer: transport.RoleAgent})
+	c := client(t,
+		transport.Dialer{Credentials: credentials(t, ca, transport.RoleServer, "s1"), Peer: transport.RoleAgent})
 	ask := func(name string) error {
 		ctx := t.Context()
 		if name != "" {

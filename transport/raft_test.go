@@ -35,7 +35,8 @@ func TestRaftTransport(t *testing.T) {
 	}
 	a, from := node("s1")
 	b, to := node("s2")
-	third := must(transport.Dialer{Credentials: credentials(t, ca, transport.RoleServer, "s3")}.DialRaft(t.Context(), b.addr))(t)
+	third :=
+		must(transport.Dialer{Credentials: credentials(t, ca, transport.RoleServer, "s3")}.DialRaft(t.Context(), b.addr))(t)
 	defer third.Close()
 	if name := a.raft.PeerName(third); name != "s2" {
 		t.Errorf("the certificate at the other end is of %q, want s2", name)
@@ -63,7 +64,8 @@ func TestRaftTransport(t *testing.T) {
 	}
 	const size = 3 << 20
 	var inst raft.InstallSnapshotResponse
-	if err := from.InstallSnapshot("s2", to.LocalAddr(), &raft.InstallSnapshotRequest{Size: size}, &inst, io.LimitReader(zeros{}, size)); err != nil {
+	if err := from.InstallSnapshot("s2", to.LocalAddr(), &raft.InstallSnapshotRequest{Size: size}, &inst,
+		io.LimitReader(zeros{}, size)); err != nil {
 		t.Fatal(err)
 	}
 	if inst.Term != size {
@@ -92,7 +94,8 @@ type zeros struct{}
 func (zeros) Read(b []byte) (int, error) { clear(b); return len(b), nil }
 
 func TestRaftAdvertise(t *testing.T) {
-	l := must(transport.NewListener(memnet.New().Listen("x"), transport.ListenerConfig{Credentials: credentials(t, authority(t, "c1"), transport.RoleServer, "s1")}))(t)
+	l := must(transport.NewListener(memnet.New().Listen("x"),
+		transport.ListenerConfig{Credentials: credentials(t, authority(t, "c1"), transport.RoleServer, "s1")}))(t)
 	if got := l.Raft(transport.Dialer{}, "s1.lan:7640").Addr(); got.String() != "s1.lan:7640" || got.Network() != "tcp" {
 		t.Errorf("got %s %s", got.Network(), got)
 	}

@@ -34,7 +34,8 @@ type PatientListener struct {
 func ListenPatiently(ctx context.Context, addr string, tell func(error)) (*PatientListener, error) {
 	at, err := net.ResolveTCPAddr("tcp", addr)
 	if err != nil {
-		return nil, model.Refuse(model.CodeListen, "can't listen on %s: %v", addr, err).WithHint("check listen.address and listen.port")
+		return nil, model.Refuse(model.CodeListen, "can't listen on %s: %v", addr, err).
+			WithHint("check listen.address and listen.port")
 	}
 	l := &PatientListener{addr: at, tell: tell}
 	l.ctx, l.cancel = context.WithCancel(context.WithoutCancel(ctx))

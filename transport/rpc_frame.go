@@ -47,10 +47,11 @@ func (e *frameRefused) Error() string { return "a frame was refused: " + e.why.E
 // frameConn writes and reads frames. Safe for many writers; one reader.
 type frameConn struct {
 	net.Conn
-	most    int                 // bytes of a body that is taken in
-	take    func(n int64) error // makes room for a body, or refuses it; nil: there is always room
-	give    func(n int64)       // frees the room of a body that did not arrive whole
-	writing chan struct{}       // holds one: who writes. A mutex would stop the clock of a test in fake time while a peer is slow
+	most int                 // bytes of a body that is taken in
+	take func(n int64) error // makes room for a body, or refuses it; nil: there is always room
+	give func(n int64)       // frees the room of a body that did not arrive whole
+	// holds one: who writes. A mutex would stop the clock of a test in fake time while a peer is slow
+	writing chan struct{}
 }
 
 func newFrameConn(c net.Conn, most int) frameConn {

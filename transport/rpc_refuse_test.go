@@ -14,12 +14,13 @@ import (
 // A refusal reaches the agent with all that was said; an inner error does not.
 func TestAgentRefusals(t *testing.T) {
 	ca := authority(t, "test")
-	s := agentServer(t, ca, func(_ context.Context, _ transport.Identity, call transport.AgentCall, _ []byte) ([]byte, error) {
-		if call == transport.CallServices {
-			return nil, errors.New("the password is hunter2")
-		}
-		return nil, model.Refuse(model.CodeNameTaken, "taken").WithHint("take another")
-	})
+	s := agentServer(t, ca,
+		func(_ context.Context, _ transport.Identity, call transport.AgentCall, _ []byte) ([]byte, error) {
+			if call == transport.CallServices {
+				return nil, errors.New("the password is hunter2")
+			}
+			return nil, model.Refuse(model.CodeNameTaken, "taken").WithHint("take another")
+		})
 	c := agentClient(t, ca, s.addr)
 	_, err := c.Register(t.Context(), transport.RegisterRequest{})
 	wantCode(t, err, model.CodeNameTaken, "taken", "take another")
@@ -42,12 +43,13 @@ func TestAgentRefusals(t *testing.T) {
 func TestAgentCallsAreBounded(t *testing.T) {
 	ca := authority(t, "test")
 	release := make(chan struct{})
-	s := agentServer(t, ca, func(_ context.Context, who transport.Identity, _ transport.AgentCall, _ []byte) ([]byte, error) {
-		if who.Name == "n1" {
-			<-release
-		}
-		return transport.EncodeCBOR(transport.ReportReply{Index: 1})
-	})
+	s := agentServer(t, ca,
+		func(_ context.Context, who transport.Identity, _ transport.AgentCall, _ []byte) ([]byte, error) {
+			if who.Name == "n1" {
+				<-release
+			}
+			return transport.EncodeCBOR(transport.ReportReply{Index: 1})
+		})
 	large := transport.ReportRequest{Node: model.NodeID(strings.Repeat("x", 900<<10))}
 	greedy := agentClient(t, ca, s.addr)
 	refused, done := make(chan error, 30), make(chan error, 30)

@@ -43,7 +43,8 @@ func (s *HTTPServer) serveAgent(_ *http.Server, conn *tls.Conn, h http.Handler) 
 		return // net/http gives it to those who take over a connection
 	}
 	ctx, cancel := context.WithCancel(of.BaseContext())
-	c := &agentConn{answer: s.agents, calls: map[uint32]context.CancelFunc{}, frameConn: newFrameConn(conn, DefaultMaxBody)}
+	c := &agentConn{answer: s.agents, calls: map[uint32]context.CancelFunc{},
+		frameConn: newFrameConn(conn, DefaultMaxBody)}
 	c.who, _ = IdentityFrom(ctx)
 	c.take = func(n int64) error { return s.bodies.Take(c.who, n) }
 	c.give = func(n int64) { s.bodies.Give(c.who, n) }

@@ -25,7 +25,8 @@ import (
 // agentServer answers agents on loopback until the test ends.
 func agentServer(t testing.TB, ca *transport.Authority, answer transport.AnswerAgent) *station {
 	t.Helper()
-	return start(t, credentials(t, ca, transport.RoleServer, "s1"), stationConfig{http: transport.HTTPConfig{Agents: answer, ShutdownTimeout: 5 * time.Second}})
+	return start(t, credentials(t, ca, transport.RoleServer, "s1"),
+		stationConfig{http: transport.HTTPConfig{Agents: answer, ShutdownTimeout: 5 * time.Second}})
 }
 
 func agentClient(t testing.TB, ca *transport.Authority, addresses ...string) *transport.Client {
@@ -38,7 +39,10 @@ func agentClientOf(t testing.TB, ca *transport.Authority, name string, addresses
 	for i, a := range addresses {
 		addresses[i] = "https://" + a
 	}
-	c := must(transport.NewClient(transport.ClientConfig{Addresses: addresses, Credentials: credentials(t, ca, transport.RoleAgent, name), RetryFor: -1}))(t)
+	c :=
+		must(
+			transport.NewClient(transport.ClientConfig{Addresses: addresses,
+				Credentials: credentials(t, ca, transport.RoleAgent, name), RetryFor: -1}))(t)
 	t.Cleanup(c.Close)
 	return c
 }
@@ -57,14 +61,15 @@ func TestAgentCalls(t *testing.T) {
 	ca := authority(t, "test")
 	var late sync.WaitGroup
 	late.Add(9)
-	s := agentServer(t, ca, func(_ context.Context, who transport.Identity, call transport.AgentCall, question []byte) ([]byte, error) {
-		if who.Role != transport.RoleAgent || who.Name != "n1" || call != transport.CallReport {
-			return nil, fmt.Errorf("%s of %s", call, who)
-		}
-		late.Done()
-		late.Wait() // all are there at once
-		return answerReport(question)
-	})
+	s := agentServer(t, ca,
+		func(_ context.Context, who transport.Identity, call transport.AgentCall, question []byte) ([]byte, error) {
+			if who.Role != transport.RoleAgent || who.Name != "n1" || call != transport.CallReport {
+				return nil, fmt.Errorf("%s of %s", call, who)
+			}
+			late.Done()
+			late.Wait() // all are there at once
+			return answerReport(question)
+		})
 	c := agentClient(t, ca, s.addr)
 	var wg sync.WaitGroup
 	for i := range uint64(9) {
@@ -90,16 +95,19 @@ func TestAgentCalls(t *testing.T) {
 func TestLargeAnswer(t *testing.T) {
 	ca := authority(t, "test")
 	text := strings.Repeat("0123456789", 1<<20)
-	s := agentServer(t, ca, func(_ context.Context, _ transport.Identity, call transport.AgentCall, question []byte) ([]byte, error) {
-		if call == transport.CallReport {
-			return answerReport(question)
-		}
-		return transport.EncodeCBOR(transport.Services{Services: []transport.ServiceBackends{{Name: model.ServiceName(text)}}})
-	})
+	s := agentServer(t, ca,
+		func(_ context.Context, _ transport.Identity, call transport.AgentCall, question []byte) ([]byte, error) {
+			if call == transport.CallReport {
+				return answerReport(question)
+			}
+			return transport.EncodeCBOR(
+				transport.Services{Services: []transport.ServiceBackends{{Name: model.ServiceName(text)}}})
+		})
 	c := agentClient(t, ca, s.addr)
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		if got, err := c.Services(t.Context(), transport.ServicesRequest{}); err != nil || len(got.Services) != 1 || string(got.Services[0].Name) != text {
+		if got, err := c.Services(t.Context(), transport.ServicesRequest{}); err != nil || len(got.Services) != 1 ||
+			string(got.Services[0].Name) != text {
 			t.Errorf("the answer differs: %v", err)
 		}
 	})
@@ -111,15 +119,16 @@ func TestLargeAnswer(t *testing.T) {
 func TestAgentHangsUp(t *testing.T) {
 	ca := authority(t, "test")
 	entered, left := make(chan bool, 4), make(chan bool, 4)
-	s := agentServer(t, ca, func(ctx context.Context, _ transport.Identity, call transport.AgentCall, question []byte) ([]byte, error) {
-		if call == transport.CallReport {
-			return answerReport(question)
-		}
-		entered <- true
-		<-ctx.Done()
-		left <- true
-		return nil, ctx.Err()
-	})
+	s := agentServer(t, ca,
+		func(ctx context.Context, _ transport.Identity, call transport.AgentCall, question []byte) ([]byte, error) {
+			if call == transport.CallReport {
+				return answerReport(question)
+			}
+			entered <- true
+			<-ctx.Done()
+			left <- true
+			return nil, ctx.Err()
+		})
 	c := agentClient(t, ca, s.addr)
 	ctx, hangUp := context.WithCancel(t.Context())
 	go func() { <-entered; hangUp() }()
@@ -142,18 +151,20 @@ func TestAgentHangsUp(t *testing.T) {
 func TestAgentsOfAStoppingServer(t *testing.T) {
 	ca := authority(t, "test")
 	entered := make(chan bool, 1)
-	first := agentServer(t, ca, func(ctx context.Context, _ transport.Identity, _ transport.AgentCall, _ []byte) ([]byte, error) {
-		entered <- true
-		<-transport.Stopping(ctx)
-		return transport.EncodeCBOR(transport.Assignments{Index: 1})
-	})
+	first := agentServer(t, ca,
+		func(ctx context.Context, _ transport.Identity, _ transport.AgentCall, _ []byte) ([]byte, error) {
+			entered <- true
+			<-transport.Stopping(ctx)
+			return transport.EncodeCBOR(transport.Assignments{Index: 1})
+		})
 	second := agentServer(t, ca, func(context.Context, transport.Identity, transport.AgentCall, []byte) ([]byte, error) {
 		return transport.EncodeCBOR(transport.Assignments{Index: 2})
 	})
 	c := agentClient(t, ca, first.addr, second.addr)
 	done := make(chan error, 1)
 	go func() { <-entered; done <- first.stopAPI() }()
-	if got, err := c.Assignments(t.Context(), transport.AssignmentsRequest{Wait: model.Minute}); err != nil || got.Index != 1 {
+	if got, err := c.Assignments(t.Context(), transport.AssignmentsRequest{Wait: model.Minute}); err != nil ||
+		got.Index != 1 {
 		t.Errorf("of the server that stops: %+v, %v", got, err)
 	}
 	if err := <-done; err != nil {
@@ -170,15 +181,17 @@ func TestRudeAgentCall(t *testing.T) {
 		network := memnet.New()
 		ca := authority(t, "c1")
 		entered := make(chan bool, 1)
-		s := start(t, credentials(t, ca, transport.RoleServer, "s1"), stationConfig{raw: network.Listen("s1:443"), http: transport.HTTPConfig{
-			Agents: func(ctx context.Context, _ transport.Identity, _ transport.AgentCall, _ []byte) ([]byte, error) {
-				entered <- true
-				<-ctx.Done()
-				return nil, ctx.Err()
-			},
-		}})
+		s := start(t, credentials(t, ca, transport.RoleServer, "s1"),
+			stationConfig{raw: network.Listen("s1:443"), http: transport.HTTPConfig{
+				Agents: func(ctx context.Context, _ transport.Identity, _ transport.AgentCall, _ []byte) ([]byte, error) {
+					entered <- true
+					<-ctx.Done()
+					return nil, ctx.Err()
+				},
+			}})
 		c := must(transport.NewClient(transport.ClientConfig{
-			Addresses: []string{"https://s1:443"}, Credentials: credentials(t, ca, transport.RoleAgent, "n1"), RetryFor: -1, Dial: network.Dialer("n1"),
+			Addresses: []string{"https://s1:443"}, Credentials: credentials(t, ca, transport.RoleAgent, "n1"), RetryFor: -1,
+			Dial: network.Dialer("n1"),
 		}))(t)
 		defer c.Close()
 		failed := make(chan error, 1)
@@ -204,15 +217,16 @@ func TestSilentServerOfAnAgent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network := memnet.New()
 		ca := authority(t, "c1")
-		s := start(t, credentials(t, ca, transport.RoleServer, "s1"), stationConfig{raw: network.Listen("s1:443"), http: transport.HTTPConfig{
-			Agents: func(ctx context.Context, _ transport.Identity, _ transport.AgentCall, _ []byte) ([]byte, error) {
-				select {
-				case <-ctx.Done():
-				case <-time.After(time.Minute):
-				}
-				return transport.EncodeCBOR(transport.Assignments{Index: 1})
-			},
-		}})
+		s := start(t, credentials(t, ca, transport.RoleServer, "s1"),
+			stationConfig{raw: network.Listen("s1:443"), http: transport.HTTPConfig{
+				Agents: func(ctx context.Context, _ transport.Identity, _ transport.AgentCall, _ []byte) ([]byte, error) {
+					select {
+					case <-ctx.Done():
+					case <-time.After(time.Minute):
+					}
+					return transport.EncodeCBOR(transport.Assignments{Index: 1})
+				},
+			}})
 		var silent atomic.Bool
 		c := must(transport.NewClient(transport.ClientConfig{
 			Addresses: []string{"https://s1:443"}, Credentials: credentials(t, ca, transport.RoleAgent, "n1"), RetryFor: -1,
@@ -253,14 +267,16 @@ func TestSlowAnswerToAnAgent(t *testing.T) {
 		network := memnet.New()
 		ca := authority(t, "c1")
 		text := strings.Repeat("0123456789", 1<<17)
-		s := start(t, credentials(t, ca, transport.RoleServer, "s1"), stationConfig{raw: network.Listen("s1:443"), http: transport.HTTPConfig{
-			Agents: func(_ context.Context, _ transport.Identity, call transport.AgentCall, question []byte) ([]byte, error) {
-				if call == transport.CallReport {
-					return answerReport(question)
-				}
-				return transport.EncodeCBOR(transport.Services{Services: []transport.ServiceBackends{{Name: model.ServiceName(text)}}})
-			},
-		}})
+		s := start(t, credentials(t, ca, transport.RoleServer, "s1"),
+			stationConfig{raw: network.Listen("s1:443"), http: transport.HTTPConfig{
+				Agents: func(_ context.Context, _ transport.Identity, call transport.AgentCall, question []byte) ([]byte, error) {
+					if call == transport.CallReport {
+						return answerReport(question)
+					}
+					return transport.EncodeCBOR(
+						transport.Services{Services: []transport.ServiceBackends{{Name: model.ServiceName(text)}}})
+				},
+			}})
 		c := must(transport.NewClient(transport.ClientConfig{
 			Addresses: []string{"https://s1:443"}, Credentials: credentials(t, ca, transport.RoleAgent, "n1"), RetryFor: -1,
 			Dial: func(ctx context.Context, kind, address string) (net.Conn, error) {
@@ -301,7 +317,8 @@ func TestAgentRefused(t *testing.T) {
 	})
 	_, err := agentClient(t, other, s.addr).Register(t.Context(), transport.RegisterRequest{})
 	wantCode(t, err, model.CodeCertificateRefused, "another CA")
-	_, err = agentClient(t, ca, strings.TrimPrefix(closedPort(t), "https://")).Register(t.Context(), transport.RegisterRequest{})
+	_, err = agentClient(t, ca, strings.TrimPrefix(closedPort(t), "https://")).
+		Register(t.Context(), transport.RegisterRequest{})
 	wantCode(t, err, model.CodeUnreachable, "connection refused")
 	plain := apiServer(t, ca, func(http.ResponseWriter, *http.Request) {})
 	_, err = agentClient(t, ca, strings.TrimPrefix(plain, "https://")).Register(t.Context(), transport.RegisterRequest{})
@@ -318,7 +335,8 @@ type rawConn struct{ net.Conn }
 
 func rawAgent(t testing.TB, ca *transport.Authority, address string) rawConn {
 	t.Helper()
-	c := must(transport.Dialer{Credentials: credentials(t, ca, transport.RoleAgent, "n1")}.DialAgent(t.Context(), address))(t)
+	c := must(transport.Dialer{Credentials: credentials(t, ca, transport.RoleAgent, "n1")}.DialAgent(t.Context(),
+		address))(t)
 	t.Cleanup(func() { c.Close() })
 	_ = c.SetDeadline(time.Now().Add(15 * time.Second))
 	return rawConn{c}
@@ -347,13 +365,14 @@ func (c rawConn) next() (kind byte, body []byte, err error) {
 // Nonsense ends its connection and no other; too many calls are refused.
 func TestAgentFrames(t *testing.T) {
 	ca := authority(t, "test")
-	s := agentServer(t, ca, func(ctx context.Context, _ transport.Identity, call transport.AgentCall, question []byte) ([]byte, error) {
-		if call == transport.CallReport {
-			return question, nil
-		}
-		<-ctx.Done()
-		return nil, ctx.Err()
-	})
+	s := agentServer(t, ca,
+		func(ctx context.Context, _ transport.Identity, call transport.AgentCall, question []byte) ([]byte, error) {
+			if call == transport.CallReport {
+				return question, nil
+			}
+			<-ctx.Done()
+			return nil, ctx.Err()
+		})
 	for what, packet := range map[string][]byte{
 		"unknown kind":  {0, 0, 0, 0, 0, 0, 0, 1, 200},
 		"4 GiB":         {255, 255, 255, 255, 0, 0, 0, 1, 2},

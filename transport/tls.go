@@ -88,7 +88,8 @@ func (a *Authority) mint(role Role, name string) (*material, error) {
 	}
 	pair, err := tls.X509KeyPair(certPEM, keyPEM)
 	if err != nil {
-		return nil, model.Refuse(model.CodeCertificateInvalid, "can't use the certificate just made for %s %s: %v", role, name, err)
+		return nil,
+			model.Refuse(model.CodeCertificateInvalid, "can't use the certificate just made for %s %s: %v", role, name, err)
 	}
 	roots := x509.NewCertPool()
 	roots.AddCert(a.cert)
@@ -110,7 +111,8 @@ func (c *Credentials) reload() (ended int, err error) {
 		return 0, err
 	}
 	if old := c.cur.Load(); m.id != old.id {
-		return 0, model.Refuse(model.CodeCertificateInvalid, "the new certificate is for %s, this process is %s", m.id.URI(), old.id.URI()).
+		return 0, model.Refuse(model.CodeCertificateInvalid, "the new certificate is for %s, this process is %s",
+			m.id.URI(), old.id.URI()).
 			WithHint("restart the process to change its identity")
 	}
 	c.cur.Store(m)
@@ -129,7 +131,8 @@ func (c *Credentials) Trusts(shown []*x509.Certificate) bool {
 	}
 	roots := c.cur.Load().roots
 	return slices.ContainsFunc([]time.Time{shown[0].NotBefore, time.Now(), shown[0].NotAfter}, func(at time.Time) bool {
-		_, err := shown[0].Verify(x509.VerifyOptions{Roots: roots, Intermediates: between, CurrentTime: at, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
+		_, err := shown[0].Verify(x509.VerifyOptions{Roots: roots, Intermediates: between, CurrentTime: at,
+			KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
 		return err == nil
 	})
 }
@@ -209,7 +212,8 @@ func (m *material) verifyCluster(state tls.ConnectionState) (Identity, error) {
 		return Identity{}, err
 	}
 	if peer.Cluster != m.id.Cluster {
-		return Identity{}, model.Refuse(model.CodeCertificateRefused, "%s is of cluster %q, this is cluster %q", peer, peer.Cluster, m.id.Cluster).
+		return Identity{}, model.Refuse(model.CodeCertificateRefused, "%s is of cluster %q, this is cluster %q",
+			peer, peer.Cluster, m.id.Cluster).
 			WithHint("use a certificate of cluster %q", m.id.Cluster)
 	}
 	return peer, nil
@@ -222,7 +226,8 @@ func loadFiles(cfg CredentialsConfig) (*material, error) {
 	}
 	id, err := certIdentity(pair.Leaf)
 	if err != nil {
-		return nil, model.Refuse(model.CodeCertificateInvalid, "certificate %s: %s", cfg.CertFile, reason(err)).WithHint("%s", issueHint(cfg))
+		return nil, model.Refuse(model.CodeCertificateInvalid, "certificate %s: %s", cfg.CertFile, reason(err)).
+			WithHint("%s", issueHint(cfg))
 	}
 	m := &material{cert: pair, roots: roots, id: id}
 	return m, checkLeaf(cfg, m)
@@ -248,7 +253,8 @@ func checkLeaf(cfg CredentialsConfig, m *material) error {
 	default:
 		return reach.CheckChain(reach.Files{CA: cfg.CAFile, Cert: cfg.CertFile, Key: cfg.KeyFile}, m.cert, m.roots)
 	}
-	return model.Refuse(model.CodeCertificateInvalid, "certificate %s %s", cfg.CertFile, wrong).WithHint("%s", issueHint(cfg))
+	return model.Refuse(model.CodeCertificateInvalid, "certificate %s %s", cfg.CertFile, wrong).
+		WithHint("%s", issueHint(cfg))
 }
 
 func issueHint(cfg CredentialsConfig) string {

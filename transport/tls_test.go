@@ -80,19 +80,26 @@ func TestServerRefuses(t *testing.T) {
 		code  string
 		says  string
 	}{
-		"no certificate":   {proto: "h2", says: "wants a client certificate"},
-		"raft as agent":    {cert: []tls.Certificate{pair(ca, transport.CertRequest{Role: transport.RoleAgent, Name: "n1"})}, proto: "outspan-raft/1", says: "refused this certificate"},
-		"raft as cli":      {cert: []tls.Certificate{pair(ca, cli)}, proto: "outspan-raft/1", says: "refused this certificate"},
-		"other CA":         {cert: []tls.Certificate{pair(authority(t, "c1"), cli)}, proto: "h2", says: "signed by another CA"},
-		"expired":          {cert: []tls.Certificate{pair(ca, transport.CertRequest{Role: transport.RoleCLI, Name: "me", TTL: time.Nanosecond})}, proto: "h2", says: "expired"},
-		"TLS 1.2":          {cert: []tls.Certificate{pair(ca, cli)}, proto: "h2", max: tls.VersionTLS12, says: "TLS 1.3 only"},
+		"no certificate": {proto: "h2", says: "wants a client certificate"},
+		"raft as agent": {cert: []tls.Certificate{pair(ca, transport.CertRequest{Role: transport.RoleAgent, Name: "n1"})},
+			proto: "outspan-raft/1", says: "refused this certificate"},
+		"raft as cli": {cert: []tls.Certificate{pair(ca, cli)}, proto: "outspan-raft/1",
+			says: "refused this certificate"},
+		"other CA": {cert: []tls.Certificate{pair(authority(t, "c1"), cli)}, proto: "h2",
+			says: "signed by another CA"},
+		"expired": {
+			cert:  []tls.Certificate{pair(ca, transport.CertRequest{Role: transport.RoleCLI, Name: "me", TTL: time.Nanosecond})},
+			proto: "h2", says: "expired"},
+		"TLS 1.2": {cert: []tls.Certificate{pair(ca, cli)}, proto: "h2",
+			max: tls.VersionTLS12, says: "TLS 1.3 only"},
 		"unknown protocol": {cert: []tls.Certificate{pair(ca, cli)}, proto: "smtp", says: "does not speak the protocol"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			before := s.Stats()
 			// The roots are not checked: the point is what the server does.
-			err := rawDial(t, s.addr, &tls.Config{InsecureSkipVerify: true, Certificates: tt.cert, NextProtos: []string{tt.proto}, MaxVersion: tt.max})
+			err := rawDial(t, s.addr,
+				&tls.Config{InsecureSkipVerify: true, Certificates: tt.cert, NextProtos: []string{tt.proto}, MaxVersion: tt.max})
 			code := model.CodeCertificateRefused
 			if tt.max != 0 || tt.proto == "smtp" {
 				code = model.CodeNotTLS
@@ -128,20 +135,23 @@ func TestOtherClusterSameCA(t *testing.T) {
 	}
 	pair := must(tls.X509KeyPair(cert, key))(t)
 	for _, proto := range []string{"h2", "outspan-raft/1"} {
-		err := rawDial(t, s.addr, &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{pair}, NextProtos: []string{proto}})
+		err := rawDial(t, s.addr,
+			&tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{pair}, NextProtos: []string{proto}})
 		wantCode(t, err, model.CodeCertificateRefused, "another cluster")
 	}
 }
 
 // fileCredentials writes a certificate of ca beside a CA bundle and loads both.
-func fileCredentials(t *testing.T, bundle []byte, ca *transport.Authority, role transport.Role, name string) *transport.Credentials {
+func fileCredentials(t *testing.T, bundle []byte, ca *transport.Authority, role transport.Role,
+	name string) *transport.Credentials {
 	t.Helper()
 	dir := t.TempDir()
 	cert, key, err := ca.Issue(transport.CertRequest{Role: role, Name: name})
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg := transport.CredentialsConfig{CAFile: filepath.Join(dir, "ca"), CertFile: filepath.Join(dir, "cert"), KeyFile: filepath.Join(dir, "key")}
+	cfg := transport.CredentialsConfig{CAFile: filepath.Join(dir, "ca"), CertFile: filepath.Join(dir, "cert"),
+		KeyFile: filepath.Join(dir, "key")}
 	writeAll(t, map[string][]byte{cfg.CAFile: bundle, cfg.CertFile: cert, cfg.KeyFile: key})
 	return must(transport.LoadCredentials(cfg))(t)
 }
@@ -210,7 +220,8 @@ func TestRefusalReachesTheClient(t *testing.T) {
 	d := transport.Dialer{Credentials: fileCredentials(t, append(one.PEM(), two.PEM()...), two, transport.RoleCLI, "me")}
 	for range 30 {
 		c := client(t, d)
-		req := must(http.NewRequestWithContext(t.Context(), http.MethodPost, "https://"+s.addr, bytes.NewReader(make([]byte, 32<<10))))(t)
+		req := must(http.NewRequestWithContext(t.Context(), http.MethodPost, "https://"+s.addr,
+			bytes.NewReader(make([]byte, 32<<10))))(t)
 		resp, err := c.Do(req)
 		if err == nil {
 			resp.Body.Close()
@@ -310,10 +321,12 @@ func TestReload(t *testing.T) {
 func served(t *testing.T, addr string) *x509.Certificate {
 	t.Helper()
 	var cert *x509.Certificate
-	rawDial(t, addr, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}, VerifyConnection: func(s tls.ConnectionState) error {
-		cert = s.PeerCertificates[0]
-		return nil
-	}})
+	rawDial(t, addr,
+		&tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"},
+			VerifyConnection: func(s tls.ConnectionState) error {
+				cert = s.PeerCertificates[0]
+				return nil
+			}})
 	if cert == nil {
 		t.Fatal("no certificate was shown")
 	}

@@ -11,7 +11,8 @@ type TransferTask string
 
 // The tasks. All are idempotent: an agent that is told again looks at its disk and goes on.
 const (
-	TaskServe   TransferTask = "serve"   // hand the volumes out to the agent that shows the token; no instance may use them
+	// hand the volumes out to the agent that shows the token; no instance may use them
+	TaskServe   TransferTask = "serve"
 	TaskFetch   TransferTask = "fetch"   // copy them from Peer into a place beside the volumes, and verify that
 	TaskBackup  TransferTask = "backup"  // write them to the backup directory
 	TaskRestore TransferTask = "restore" // read Backup into a place beside the volumes, and verify that

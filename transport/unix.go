@@ -58,8 +58,9 @@ func ListenUnix(path, cluster string) (*UnixListener, error) {
 	dir := filepath.Dir(path)
 	tmp := filepath.Join(dir, ".s"+randomHex())
 	if len(path) > maxSocketPath || len(tmp) > maxSocketPath {
-		return nil, model.Refuse(model.CodeListen, "socket path %s is too long: the system allows %d bytes", path, maxSocketPath).
-			WithHint("set a shorter listen.socket")
+		return nil,
+			model.Refuse(model.CodeListen, "socket path %s is too long: the system allows %d bytes", path, maxSocketPath).
+				WithHint("set a shorter listen.socket")
 	}
 	if err := makeDir(dir); err != nil {
 		return nil, err
@@ -74,14 +75,16 @@ func ListenUnix(path, cluster string) (*UnixListener, error) {
 func openUnix(path, tmp, cluster string) (*UnixListener, error) {
 	raw, err := net.ListenUnix("unix", &net.UnixAddr{Name: tmp, Net: "unix"})
 	if err != nil {
-		return nil, model.Refuse(model.CodeListen, "can't open socket %s: %v", path, err).WithHint("check listen.socket and the rights on its directory")
+		return nil, model.Refuse(model.CodeListen, "can't open socket %s: %v", path, err).
+			WithHint("check listen.socket and the rights on its directory")
 	}
 	raw.SetUnlinkOnClose(false) // it would look for the temporary name
 	made, err := settle(tmp, path)
 	if err != nil {
 		_ = raw.Close()
 		_ = os.Remove(tmp)
-		return nil, model.Refuse(model.CodeListen, "can't open socket %s: %v", path, err).WithHint("check the rights on its directory")
+		return nil, model.Refuse(model.CodeListen, "can't open socket %s: %v", path, err).
+			WithHint("check the rights on its directory")
 	}
 	return &UnixListener{raw: raw, path: path, made: made, cluster: cluster, names: map[uint32]string{}}, nil
 }

@@ -64,7 +64,8 @@ type RegisterReply struct {
 	Key       []byte         `cbor:"2,keyasint"` // authenticates heartbeats
 	Heartbeat model.Duration `cbor:"3,keyasint"` // interval H = clamp(offline_after/6, 300 ms, 10 s)
 	Servers   []ServerInfo   `cbor:"4,keyasint"`
-	Cluster   string         `cbor:"5,keyasint"` // the servers' model.History, as text; an agent follows only what replaces its own
+	// the servers' model.History, as text; an agent follows only what replaces its own
+	Cluster string `cbor:"5,keyasint"`
 
 	// Voters are those of the configuration of the servers at index Config: for leases, the agent believes no older
 	// one.
@@ -109,14 +110,16 @@ type ReportReply struct {
 
 // AssignmentsRequest waits at most Wait for assignments newer than Index.
 type AssignmentsRequest struct {
-	Node  model.NodeID   `cbor:"1,keyasint"`
-	Epoch uint64         `cbor:"2,keyasint"`
-	Index uint64         `cbor:"3,keyasint"` // of the last answer; 0 for the first of an epoch, and to be told every spec again
+	Node  model.NodeID `cbor:"1,keyasint"`
+	Epoch uint64       `cbor:"2,keyasint"`
+	// of the last answer; 0 for the first of an epoch, and to be told every spec again
+	Index uint64         `cbor:"3,keyasint"`
 	Wait  model.Duration `cbor:"4,keyasint"` // at most 60 s
 
 	Incarnation uint64 `cbor:"5,keyasint,omitempty"` // of the last answer; indexes of two can't be compared
 
-	Seen model.Seen `cbor:"6,keyasint,omitempty"` // the newest state whose assignments the agent acted on; it ignores what is older
+	// the newest state whose assignments the agent acted on; it ignores what is older
+	Seen model.Seen `cbor:"6,keyasint,omitempty"`
 
 	Cluster string `cbor:"7,keyasint,omitempty"` // as in a report
 }
@@ -125,14 +128,16 @@ type AssignmentsRequest struct {
 // absent must be stopped, unless Unconfirmed. The agent ignores an answer whose (Incarnation, Index) is lower than one
 // it has seen.
 type Assignments struct {
-	Incarnation uint64          `cbor:"1,keyasint"`
-	Index       uint64          `cbor:"2,keyasint"`
-	Unconfirmed bool            `cbor:"3,keyasint,omitempty"` // after a restore: stop nothing unknown
-	Register    bool            `cbor:"4,keyasint,omitempty"` // the state does not know this epoch, or holds the node for offline: register again
-	Instances   []Assignment    `cbor:"5,keyasint,omitempty"`
-	Heartbeat   model.Duration  `cbor:"6,keyasint,omitempty"` // the interval from now on; 0: as it was
-	Transfers   []TransferOrder `cbor:"7,keyasint,omitempty"`
-	Confirmed   model.Duration  `cbor:"8,keyasint,omitempty"` // how long ago, at least, the last restore was confirmed; 0: there was none
+	Incarnation uint64 `cbor:"1,keyasint"`
+	Index       uint64 `cbor:"2,keyasint"`
+	Unconfirmed bool   `cbor:"3,keyasint,omitempty"` // after a restore: stop nothing unknown
+	// the state does not know this epoch, or holds the node for offline: register again
+	Register  bool            `cbor:"4,keyasint,omitempty"`
+	Instances []Assignment    `cbor:"5,keyasint,omitempty"`
+	Heartbeat model.Duration  `cbor:"6,keyasint,omitempty"` // the interval from now on; 0: as it was
+	Transfers []TransferOrder `cbor:"7,keyasint,omitempty"`
+	// how long ago, at least, the last restore was confirmed; 0: there was none
+	Confirmed model.Duration `cbor:"8,keyasint,omitempty"`
 	// Keep are instances that the state does not know and that go on running all the same, until a person decides.
 	Keep []model.InstanceID `cbor:"9,keyasint,omitempty"`
 	// Grace are instances that the state does not know and that end, while nothing else fills their slots: they may
@@ -153,14 +158,16 @@ type Assignment struct {
 	Memory     int64            `cbor:"9,keyasint"`           // the hard cap in bytes, without overhead
 	Job        model.JobName    `cbor:"10,keyasint"`
 	Prepare    uint64           `cbor:"11,keyasint,omitempty"` // the preparation to run (fsm.Eviction.Seq); 0: none
-	Gates      []string         `cbor:"12,keyasint,omitempty"` // of its own, to be looked at once more before the stop signal
-	Attempt    uint64           `cbor:"15,keyasint,omitempty"` // instances of the group that were placed before it
-	Fencing    uint64           `cbor:"14,keyasint,omitempty"` // the fencing epoch of its volumes
-	Cause      model.Cause      `cbor:"16,keyasint,omitempty"` // why it is stopped, or its stop is prepared
+	// of its own, to be looked at once more before the stop signal
+	Gates   []string    `cbor:"12,keyasint,omitempty"`
+	Attempt uint64      `cbor:"15,keyasint,omitempty"` // instances of the group that were placed before it
+	Fencing uint64      `cbor:"14,keyasint,omitempty"` // the fencing epoch of its volumes
+	Cause   model.Cause `cbor:"16,keyasint,omitempty"` // why it is stopped, or its stop is prepared
 	// Copies tells for each volume the epoch of the data that is meant: a directory that holds other data is not for
 	// it.
 	Copies map[string]uint64 `cbor:"17,keyasint,omitempty"`
-	Held   []string          `cbor:"18,keyasint,omitempty"` // local volumes that a program has used: their data must be there
+	// local volumes that a program has used: their data must be there
+	Held []string `cbor:"18,keyasint,omitempty"`
 	// Unsettled: another one that a restore has lost from the state may fill the slot; nothing is started in it.
 	Unsettled bool `cbor:"19,keyasint,omitempty"`
 }

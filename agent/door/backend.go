@@ -151,7 +151,8 @@ func (s *served) reached(b *backend) {
 
 // connect calls backends until one answers. When all were tried it waits for the set to move, or for a moment, and
 // begins again, until connectTimeout is over.
-func connect[C any](ctx context.Context, s *served, dial func(context.Context, string) (C, error)) (conn C, b *backend, ok bool) {
+func connect[C any](ctx context.Context, s *served, dial func(context.Context, string) (C, error)) (conn C,
+	b *backend, ok bool) {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 	for {

@@ -118,7 +118,8 @@ func (c *Client) call(ctx context.Context, r request) (answer reply, err error) 
 		if idErr == nil {
 			idErr = id.Kill()
 		}
-		return answer, fmt.Errorf("the door did not answer within %s and was ended (%w)", answerWithin, errors.Join(err, idErr))
+		return answer,
+			fmt.Errorf("the door did not answer within %s and was ended (%w)", answerWithin, errors.Join(err, idErr))
 	}
 	return answer, err
 }
@@ -141,7 +142,8 @@ func (c *Client) open(ctx context.Context) error {
 	}
 	defer r.Close()
 	pid, err := syscall.ForkExec(c.binary, []string{"outspan", "door", c.dir, c.version}, &syscall.ProcAttr{
-		Dir: "/", Env: []string{"GOTRACEBACK=single", "PATH=/usr/bin:/bin"}, // nothing of the agent's environment, which may hold secrets
+		// nothing of the agent's environment, which may hold secrets
+		Dir: "/", Env: []string{"GOTRACEBACK=single", "PATH=/usr/bin:/bin"},
 		Files: []uintptr{null.Fd(), out.Fd(), out.Fd(), w.Fd()},
 		Sys:   &syscall.SysProcAttr{Setsid: true},
 	})
@@ -164,7 +166,8 @@ func (c *Client) open(ctx context.Context) error {
 func (c *Client) reap() {
 	var left []int
 	for _, pid := range c.children {
-		if got, err := syscall.Wait4(pid, nil, syscall.WNOHANG, nil); got == 0 && err == nil || errors.Is(err, syscall.EINTR) {
+		if got, err := syscall.Wait4(pid, nil, syscall.WNOHANG, nil); got == 0 && err == nil ||
+			errors.Is(err, syscall.EINTR) {
 			left = append(left, pid)
 		}
 	}

@@ -92,7 +92,8 @@ func (c *control) accept(ctx context.Context) {
 	for {
 		conn, err := c.listener.AcceptUnix()
 		if err != nil {
-			if ctx.Err() != nil || errors.Is(err, net.ErrClosed) || !pause(ctx, 50*time.Millisecond, nil) { // out of descriptors, for instance
+			// out of descriptors, for instance
+			if ctx.Err() != nil || errors.Is(err, net.ErrClosed) || !pause(ctx, 50*time.Millisecond, nil) {
 				return
 			}
 			continue

@@ -34,7 +34,8 @@ func Main(args []string) int {
 	}
 	driver.CloseInherited(fdReady)
 	// Caught, not ignored: what ends an agent does not end its door.
-	signal.Notify(make(chan os.Signal, 1), unix.SIGHUP, unix.SIGINT, unix.SIGTERM, unix.SIGQUIT, unix.SIGPIPE, unix.SIGUSR1, unix.SIGUSR2)
+	signal.Notify(make(chan os.Signal, 1), unix.SIGHUP, unix.SIGINT, unix.SIGTERM, unix.SIGQUIT, unix.SIGPIPE,
+		unix.SIGUSR1, unix.SIGUSR2)
 	_ = os.WriteFile("/proc/self/comm", []byte("outspan-door"), 0)  // ps would say "exe"
 	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("-900"), 0) // as a shim; only root may do this
 	log := hclog.New(&hclog.LoggerOptions{Name: "door", Level: hclog.Info, Output: os.Stderr})

@@ -75,9 +75,11 @@ func newRig(t *testing.T) *rig {
 	port := free.Addr().(*net.TCPAddr).Port
 	must(t, free.Close())
 	// Longer than the 108 bytes of a socket's address.
-	r := &rig{t: t, dir: filepath.Join(t.TempDir(), strings.Repeat("deep", 30), "door"), at: net.JoinHostPort("127.0.0.1", strconv.Itoa(port))}
+	r := &rig{t: t, dir: filepath.Join(t.TempDir(), strings.Repeat("deep", 30), "door"),
+		at: net.JoinHostPort("127.0.0.1", strconv.Itoa(port))}
 	r.order = Order{Node: "here", Address: "127.0.0.1", Services: []transport.ServiceBackends{
-		{Name: "web", Expose: port, Generation: 1, Backends: []model.Backend{{Instance: "echo", Node: "here", Address: back.Addr().String()}}},
+		{Name: "web", Expose: port, Generation: 1,
+			Backends: []model.Backend{{Instance: "echo", Node: "here", Address: back.Addr().String()}}},
 	}}
 	t.Cleanup(func() {
 		for _, pid := range r.doors() {
@@ -197,7 +199,10 @@ func TestDoorOutlivesAgents(t *testing.T) {
 		next := r.client(version)
 		r.follow(next)
 		before, answered := r.calls(next), 0
-		eventually(t, "requests through the door of version "+version, func() bool { answered = r.calls(next); return answered > before+20 })
+		eventually(t, "requests through the door of version "+version, func() bool {
+			answered = r.calls(next)
+			return answered > before+20
+		})
 		r.end(next)
 	}
 	if n, err := stop(); err != nil {

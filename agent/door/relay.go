@@ -136,7 +136,9 @@ func silence(c *net.TCPConn) time.Duration {
 		return 0
 	}
 	var info *unix.TCPInfo
-	if raw.Control(func(fd uintptr) { info, err = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO) }) != nil || err != nil {
+	if raw.Control(func(fd uintptr) {
+		info, err = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
+	}) != nil || err != nil {
 		return 0
 	}
 	return time.Duration(min(info.Last_data_sent, info.Last_data_recv)) * time.Millisecond
@@ -211,7 +213,9 @@ func delivered(client *net.TCPConn, done <-chan struct{}, stalled time.Duration)
 	before, moved := -1, time.Now()
 	for wait := time.Millisecond; ; wait = min(2*wait, time.Second) {
 		left := 0
-		if raw.Control(func(fd uintptr) { left, err = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ) }) != nil || err != nil || left == 0 {
+		if raw.Control(func(fd uintptr) {
+			left, err = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ)
+		}) != nil || err != nil || left == 0 {
 			return true // it has all, or it was closed
 		}
 		if left != before {

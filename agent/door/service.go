@@ -63,7 +63,8 @@ type Relay struct {
 // NewRelay makes a relay that listens nowhere yet. Close ends it.
 func NewRelay(limits Limits, log hclog.Logger) *Relay {
 	conns, hangUp := context.WithCancel(context.Background())
-	return &Relay{limits: limits, log: log, conns: conns, hangUp: hangUp, services: map[model.ServiceName]*served{}, inherited: map[string]*net.TCPListener{}}
+	return &Relay{limits: limits, log: log, conns: conns, hangUp: hangUp, services: map[model.ServiceName]*served{},
+		inherited: map[string]*net.TCPListener{}}
 }
 
 // Set makes listeners and backends those of the order. Connections in flight go on, also those of a service that has
@@ -144,7 +145,8 @@ type Status struct {
 	Accepted    uint64            `json:"accepted_total" cbor:"7,keyasint"`
 	Refused     uint64            `json:"refused_total" cbor:"8,keyasint"` // no backend could be reached
 	Problem     string            `json:"problem,omitempty" cbor:"9,keyasint"`
-	Code        model.PortCode    `json:"code,omitempty" cbor:"10,keyasint,omitempty"` // of the problem, from a door that says it
+	// of the problem, from a door that says it
+	Code model.PortCode `json:"code,omitempty" cbor:"10,keyasint,omitempty"`
 }
 
 // Status tells of each service, in order of name.

@@ -41,8 +41,10 @@ func resolveAccount(name string, cfg Config) (account, error) {
 		return account{}, model.Refuse(CodeRootNotAllowed, "user %q is root, which this node refuses for instances", name).
 			WithHint("name another user, or allow root in the agent's configuration")
 	case !root && a.UID != os.Geteuid():
-		return account{}, model.Refuse(CodeUserNotAllowed, "user %q needs an agent that runs as root; this one runs as uid %d", name, os.Geteuid()).
-			WithHint("leave the user out, or run the agent as root")
+		return account{},
+			model.Refuse(CodeUserNotAllowed, "user %q needs an agent that runs as root; this one runs as uid %d",
+				name, os.Geteuid()).
+				WithHint("leave the user out, or run the agent as root")
 	}
 	a.Switch = root
 	return a, nil
@@ -69,7 +71,9 @@ func (r UIDRange) Has(uid int) bool { return r.Last > 0 && r.First <= uid && uid
 
 // allows reports whether a Spec may name this account. Of root AllowRoot decides.
 func (c Config) allows(a account) bool {
-	if a.UID == 0 || c.OwnUIDs.Has(a.UID) || slices.ContainsFunc(c.AllowUsers, func(user string) bool { return user == a.Name && user != "" || user == strconv.Itoa(a.UID) }) {
+	if a.UID == 0 || c.OwnUIDs.Has(a.UID) || slices.ContainsFunc(c.AllowUsers, func(user string) bool {
+		return user == a.Name && user != "" || user == strconv.Itoa(a.UID)
+	}) {
 		return true
 	}
 	if c.MinUID > 0 {

@@ -171,7 +171,8 @@ func (d *Driver) otherBoot(ctx context.Context, dir stateDir, l *launch, boot st
 		if err := killLeftovers(ctx, here, Identity{}, Identity{}); err != nil {
 			return nil, err
 		}
-		e.Reason, e.Message, e.EndedAt = ReasonShimLost, "its shim had ended, and processes of it ran on until they were killed", time.Now()
+		e.Reason, e.Message, e.EndedAt = ReasonShimLost,
+			"its shim had ended, and processes of it ran on until they were killed", time.Now()
 	}
 	return &e, nil
 }
@@ -180,7 +181,8 @@ func (d *Driver) otherBoot(ctx context.Context, dir stateDir, l *launch, boot st
 // up because there never was a shim. A shim takes its lock first, then writes its identity, then starts the
 // program: a lock that is held means wait, and a free one without an identity means that nothing was started.
 // Should a disk have lost the identities, the shim itself tells them. It looks at least once.
-func (d *Driver) findShim(ctx context.Context, dir stateDir, l launch, patience time.Duration) (shim, main Identity, err error) {
+func (d *Driver) findShim(ctx context.Context, dir stateDir, l launch, patience time.Duration) (shim,
+	main Identity, err error) {
 	for deadline := time.Now().Add(patience); ; {
 		shim, known := dir.readIdentity(fileShim, l.Run)
 		main, started := dir.readIdentity(fileMain, l.Run)
@@ -211,7 +213,8 @@ func (d *Driver) findShim(ctx context.Context, dir stateDir, l launch, patience 
 
 // unshimmed looks again once the lock is ours: there is no living shim. Should a disk have lost its identity, what it
 // left is killed here.
-func (d *Driver) unshimmed(ctx context.Context, lock *os.File, dir stateDir, l launch) (shim, main Identity, err error) {
+func (d *Driver) unshimmed(ctx context.Context, lock *os.File, dir stateDir, l launch) (shim,
+	main Identity, err error) {
 	defer lock.Close()
 	if shim, known := dir.readIdentity(fileShim, l.Run); known {
 		main, _ := dir.readIdentity(fileMain, l.Run)

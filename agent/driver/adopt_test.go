@@ -142,7 +142,8 @@ func TestGarbageStateDirs(t *testing.T) {
 	launch, err := os.ReadFile(filepath.Join(state, string(alive.ID()), "launch"))
 	must(t, err)
 	garbage := map[string][]byte{
-		"empty": nil, "noise": []byte("\x00\xff noise"), "cut": launch[:len(launch)/2], "flipped": append([]byte{launch[0] ^ 1}, launch[1:]...),
+		"empty": nil, "noise": []byte("\x00\xff noise"), "cut": launch[:len(launch)/2],
+		"flipped":     append([]byte{launch[0] ^ 1}, launch[1:]...),
 		"not-its-own": launch, ".new-half-made": launch, ".removed-half": nil, "with space": launch,
 	}
 	for name, content := range garbage {

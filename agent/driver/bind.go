@@ -27,7 +27,8 @@ type Bind struct {
 func (s Spec) validateBinds() error {
 	for i, b := range s.Binds {
 		bad := func(format string, args ...any) error {
-			return model.Refuse(CodeInvalidSpec, "instance %s can't have a directory mounted at %q: %s", s.ID, b.Target, fmt.Sprintf(format, args...))
+			return model.Refuse(CodeInvalidSpec, "instance %s can't have a directory mounted at %q: %s", s.ID, b.Target,
+				fmt.Sprintf(format, args...))
 		}
 		switch {
 		case !filepath.IsAbs(b.Target) || filepath.Clean(b.Target) != b.Target || strings.ContainsRune(b.Target, 0):
@@ -54,13 +55,15 @@ func (s Spec) validateBinds() error {
 // checkBinds refuses what this node can't do, and what would hide the instance's working directory.
 func (d *Driver) checkBinds(s Spec) error {
 	if len(s.Binds) > 0 && !d.caps.Binds {
-		return model.Refuse(CodeInvalidSpec, "instance %s can't have a directory mounted at %q: the agent may not mount", s.ID, s.Binds[0].Target).
+		return model.Refuse(CodeInvalidSpec, "instance %s can't have a directory mounted at %q: the agent may not mount",
+			s.ID, s.Binds[0].Target).
 			WithHint("run the agent as root")
 	}
 	for _, b := range s.Binds {
 		for _, own := range []string{d.cfg.Dir, d.cfg.WorkDir} {
 			if overlap(b.Target, own) {
-				return model.Refuse(CodeInvalidSpec, "instance %s can't have a directory mounted at %q: it overlaps with %s of the agent", s.ID, b.Target, own)
+				return model.Refuse(CodeInvalidSpec,
+					"instance %s can't have a directory mounted at %q: it overlaps with %s of the agent", s.ID, b.Target, own)
 			}
 		}
 	}
@@ -71,7 +74,9 @@ func (d *Driver) checkBinds(s Spec) error {
 func (d *Driver) mayMake(binds []Bind) []Bind {
 	binds = slices.Clone(binds)
 	for i := range binds {
-		binds[i].Make = slices.ContainsFunc(d.cfg.VolumePaths, func(dir string) bool { return within(binds[i].Target, filepath.Clean(dir)) })
+		binds[i].Make = slices.ContainsFunc(d.cfg.VolumePaths, func(dir string) bool {
+			return within(binds[i].Target, filepath.Clean(dir))
+		})
 	}
 	return binds
 }
@@ -221,7 +226,9 @@ func openTarget(path string, mayMake bool) (parent, dir int, err error) {
 		parent, at = dir, filepath.Join(at, name)
 		dir, err = unix.Openat(parent, name, openDirectory, 0)
 		if errors.Is(err, unix.ENOENT) && !mayMake {
-			return -1, -1, fmt.Errorf("%s does not exist, and volume_paths of the agent lets none be made there; make it yourself or add it to volume_paths", at)
+			return -1, -1,
+				fmt.Errorf("%s does not exist, and volume_paths of the agent lets none be made there; make it yourself or add it "+
+					"to volume_paths", at)
 		}
 		if errors.Is(err, unix.ENOENT) {
 			if err = unix.Mkdirat(parent, name, 0o755); err != nil && !errors.Is(err, unix.EEXIST) {

@@ -282,7 +282,8 @@ func removeEmpty(dirs []string) {
 // What exists can be used everywhere.
 func TestBindPaths(t *testing.T) {
 	own := "outspan-test-" + strconv.Itoa(os.Getpid())
-	made := []string{"/srv/" + own, "/var/lib/" + own, "/var/lib/" + own + "/deep", "/var/lib/" + own + "/deep/er", "/home/" + own}
+	made := []string{"/srv/" + own, "/var/lib/" + own, "/var/lib/" + own + "/deep",
+		"/var/lib/" + own + "/deep/er", "/home/" + own}
 	t.Cleanup(func() { removeEmpty(made) })
 	removeEmpty(made)
 	tests := []struct {

@@ -63,7 +63,8 @@ func storm(t *testing.T, g *cgroup) *exec.Cmd {
 
 func TestKillAllV2(t *testing.T) {
 	dir := filepath.Join(unified(t), "outspan-test-"+strconv.Itoa(os.Getpid()))
-	for name, kill := range map[string]func(cgroup2, *cgroup) error{"cgroup.kill": cgroup2.killAll, "freeze": cgroup2.killFrozen} {
+	for name, kill := range map[string]func(cgroup2, *cgroup) error{"cgroup.kill": cgroup2.killAll,
+		"freeze": cgroup2.killFrozen} {
 		g := cgroupRef{Version: 2, Dirs: map[string]string{"": dir}}.open()
 		if err := g.create(Limits{}); err != nil {
 			t.Fatal(err)
@@ -133,7 +134,8 @@ func TestInstanceV2(t *testing.T) {
 		t.Fatal(err)
 	}
 	g := task.launch.Cgroup.open()
-	if pids, err := g.procs(); err != nil || !slices.Contains(pids, task.Process().PID) || slices.Contains(pids, task.shim.PID) {
+	if pids, err := g.procs(); err != nil || !slices.Contains(pids, task.Process().PID) ||
+		slices.Contains(pids, task.shim.PID) {
 		t.Errorf("inside are %v, %v; the program is %d, the shim %d", pids, err, task.Process().PID, task.shim.PID)
 	}
 	if err := task.Stop(t.Context(), 0, 100*time.Millisecond); err != nil {

@@ -33,7 +33,9 @@ func TestCapabilities(t *testing.T) {
 	if c = with.d.Capabilities(); c.OtherUsers != (os.Geteuid() == 0) {
 		t.Errorf("other users = %v", c.OtherUsers)
 	}
-	if c.MemoryCap == slices.ContainsFunc(c.Notes, func(n string) bool { return strings.HasPrefix(n, "memory caps not enforced") }) {
+	if c.MemoryCap == slices.ContainsFunc(c.Notes, func(n string) bool {
+		return strings.HasPrefix(n, "memory caps not enforced")
+	}) {
 		t.Errorf("memory cap = %v, notes = %q", c.MemoryCap, c.Notes)
 	}
 	if os.Geteuid() != 0 && (c.CgroupVersion != 0 || !strings.Contains(strings.Join(c.Notes, ";"), "no cgroup access")) {
@@ -128,7 +130,8 @@ func TestCgroupMembers(t *testing.T) {
 	if inside == 0 {
 		t.Fatalf("the program is in no cgroup of ours: %v", own)
 	}
-	for file, want := range map[string]string{"memory.limit_in_bytes": "67108864", "memory.memsw.limit_in_bytes": "67108864", "memory.max": "67108864", "cpu.shares": "250", "pids.max": "50"} {
+	for file, want := range map[string]string{"memory.limit_in_bytes": "67108864",
+		"memory.memsw.limit_in_bytes": "67108864", "memory.max": "67108864", "cpu.shares": "250", "pids.max": "50"} {
 		for _, path := range own {
 			if !strings.Contains(path, b.cfg.CgroupParent) {
 				continue

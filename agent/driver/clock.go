@@ -58,7 +58,8 @@ func newBootTimer() (*bootTimer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("create lease timer: %w", err)
 	}
-	t := &bootTimer{C: make(chan struct{}, 1), file: os.NewFile(uintptr(fd), "lease timer"), fd: fd, done: make(chan struct{})}
+	t := &bootTimer{C: make(chan struct{}, 1), file: os.NewFile(uintptr(fd), "lease timer"),
+		fd: fd, done: make(chan struct{})}
 	go t.run()
 	return t, nil
 }

@@ -261,5 +261,6 @@ func callShim(ctx context.Context, dir stateDir, req request, timeout time.Durat
 
 // noShim reports whether err of callShim means that nobody listens any more.
 func noShim(err error) bool {
-	return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, os.ErrNotExist) || errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
+	return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, os.ErrNotExist) || errors.Is(err, io.EOF) ||
+		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }

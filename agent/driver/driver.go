@@ -106,7 +106,8 @@ func New(cfg Config) (*Driver, error) {
 	}
 	lock, err := lockPatiently(filepath.Join(cfg.Dir, "driver.lock"))
 	if errors.Is(err, errLocked) {
-		return nil, model.Refuse(CodeDriverLocked, "driver directory %s is in use", cfg.Dir).WithHint("stop the other agent first")
+		return nil, model.Refuse(CodeDriverLocked, "driver directory %s is in use", cfg.Dir).
+			WithHint("stop the other agent first")
 	}
 	if err != nil {
 		return nil, model.Refuse(CodeStateFailed, "lock driver directory: %v", err)

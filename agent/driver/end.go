@@ -46,8 +46,10 @@ func (d *Driver) End(ctx context.Context, id ID) error {
 	if _, known := dir.readExit(run); known || unread != nil {
 		return nil
 	}
-	return WriteRecord(dir.path(fileExit), exitRecord{Run: run, Reason: ReasonShimLost, Code: -1, Message: "its shim did not answer; it was killed, and what it left",
-		Ended: time.Now().UnixMilli()})
+	return WriteRecord(dir.path(fileExit),
+		exitRecord{Run: run, Reason: ReasonShimLost, Code: -1,
+			Message: "its shim did not answer; it was killed, and what it left",
+			Ended:   time.Now().UnixMilli()})
 }
 
 // Launched returns what an instance was started with, also one that Adopt named as unclear; false if that can't be
@@ -171,7 +173,8 @@ func (d stateDir) holder(ctx context.Context, noted Identity) Identity {
 	}
 	for _, p := range list {
 		cmd, err := os.ReadFile("/proc/" + strconv.Itoa(p.pid) + "/cmdline")
-		if args := bytes.Split(cmd, []byte{0}); err == nil && len(args) > 2 && string(args[1]) == "shim" && string(args[2]) == string(d) {
+		if args := bytes.Split(cmd, []byte{0}); err == nil && len(args) > 2 && string(args[1]) == "shim" &&
+			string(args[2]) == string(d) {
 			if id, err := identify(p.pid); err == nil && ours(p.pid) {
 				return id
 			}
@@ -212,7 +215,9 @@ func tokenOf(shim Identity) string {
 			continue
 		}
 		entries := strings.Split(string(env), "\x00")
-		at := slices.IndexFunc(entries, func(e string) bool { return strings.HasPrefix(e, envRun+"=") && len(e) == len(envRun)+1+tokenLength })
+		at := slices.IndexFunc(entries, func(e string) bool {
+			return strings.HasPrefix(e, envRun+"=") && len(e) == len(envRun)+1+tokenLength
+		})
 		if at >= 0 {
 			return entries[at][len(envRun)+1:]
 		}

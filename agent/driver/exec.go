@@ -38,8 +38,10 @@ func (t *Task) Exec(ctx context.Context, c Command) (int, error) {
 		return 0, model.Refuse(CodeInvalidSpec, "command in instance %s is empty", t.ID())
 	}
 	if n := t.commands.stuck(); n > 0 {
-		return 0, model.Refuse(CodeStillRunning, "%d commands of instance %s were killed and have not ended: nothing more is run beside it", n, t.ID()).
-			WithHint("look for processes in state D: a disk or a mount may not answer")
+		return 0,
+			model.Refuse(CodeStillRunning,
+				"%d commands of instance %s were killed and have not ended: nothing more is run beside it", n, t.ID()).
+				WithHint("look for processes in state D: a disk or a mount may not answer")
 	}
 	if c.Alone {
 		if err := t.killEarlier(ctx, c.Env); err != nil {

@@ -22,8 +22,10 @@ func TestExec(t *testing.T) {
 		task := b.start(b.sh("exec sleep 1000", func(s *driver.Spec) { s.Env = map[string]string{"A": "spec", "B": "spec"} }))
 		var out, errs strings.Builder
 		code, err := task.Exec(t.Context(), driver.Command{
-			Argv: []string{"sh", "-c", "pwd; id -u; echo $A $B; grep -E 'NoNewPrivs|SigIgn' /proc/self/status; echo oops >&2; cat /proc/self/cgroup; exit 5"},
-			Env:  map[string]string{"B": "command"}, Stdout: &out, Stderr: &errs,
+			Argv: []string{"sh", "-c",
+				"pwd; id -u; echo $A $B; grep -E 'NoNewPrivs|SigIgn' /proc/self/status; echo oops >&2; cat " +
+					"/proc/self/cgroup; exit 5"},
+			Env: map[string]string{"B": "command"}, Stdout: &out, Stderr: &errs,
 		})
 		want := fmt.Sprintf("%s\n%d\nspec command\nSigIgn:\t0000000000000000\nNoNewPrivs:\t1\n", task.Dir(), task.User())
 		if err != nil || code != 5 || !strings.HasPrefix(out.String(), want) || errs.String() != "oops\n" {
@@ -32,7 +34,8 @@ func TestExec(t *testing.T) {
 		if b.cfg.CgroupParent != "" && !strings.Contains(out.String(), b.cfg.CgroupParent) {
 			t.Errorf("it ran outside of the instance's cgroup: %s", out.String())
 		}
-		if code, err := task.Exec(t.Context(), driver.Command{Argv: []string{"sh", "-c", "kill -TERM $$"}}); err != nil || code != 143 {
+		if code, err := task.Exec(t.Context(), driver.Command{Argv: []string{"sh", "-c", "kill -TERM $$"}}); err != nil ||
+			code != 143 {
 			t.Errorf("killed: %d, %v", code, err)
 		}
 		_, err = task.Exec(t.Context(), driver.Command{Argv: []string{"/no/such/program"}})
@@ -47,7 +50,8 @@ func TestExecTimeout(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
 	begin := time.Now()
-	_, err := task.Exec(ctx, driver.Command{Argv: []string{"sh", "-c", "trap '' TERM; sleep 1000 & sleep 1000; sleep 1000"}})
+	_, err := task.Exec(ctx,
+		driver.Command{Argv: []string{"sh", "-c", "trap '' TERM; sleep 1000 & sleep 1000; sleep 1000"}})
 	if !errors.Is(err, context.DeadlineExceeded) || time.Since(begin) > 3*time.Second {
 		t.Errorf("error %v after %v", err, time.Since(begin))
 	}

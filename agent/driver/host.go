@@ -99,10 +99,12 @@ func (h *cgroupHost) removeParents(parent string) {
 func detectHost(parent string) (*cgroupHost, Capabilities) {
 	caps := Capabilities{OtherUsers: os.Geteuid() == 0}
 	if !caps.OtherUsers {
-		caps.Notes = append(caps.Notes, fmt.Sprintf("instances run as the agent's own user (uid %d): it is not root", os.Geteuid()))
+		caps.Notes = append(caps.Notes,
+			fmt.Sprintf("instances run as the agent's own user (uid %d): it is not root", os.Geteuid()))
 	}
 	if err := probeBinds(); err != nil {
-		caps.Notes = append(caps.Notes, fmt.Sprintf("volumes are not mounted at their path: %v; use OUTSPAN_VOLUME_<NAME>", err))
+		caps.Notes = append(caps.Notes,
+			fmt.Sprintf("volumes are not mounted at their path: %v; use OUTSPAN_VOLUME_<NAME>", err))
 	} else {
 		caps.Binds = true
 	}

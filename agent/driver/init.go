@@ -27,7 +27,8 @@ type plan struct {
 	Shim    int               `cbor:"7,keyasint"` // the program dies with this parent; 0 = it doesn't
 	OwnDir  bool              `cbor:"8,keyasint"` // Dir was made by the driver for this user
 	Binds   []Bind            `cbor:"9,keyasint"`
-	Beside  Identity          `cbor:"10,keyasint"` // the process whose mounts are those of Binds; zero = they are to be made
+	// the process whose mounts are those of Binds; zero = they are to be made
+	Beside Identity `cbor:"10,keyasint"`
 }
 
 // Descriptors that an init step inherits beside the three standard ones.
@@ -214,7 +215,8 @@ func resetSignals() {
 	var fallback [4]uint64 // the kernel's sigaction on 64-bit machines: SIG_DFL, no flags, no restorer, an empty mask
 	for sig := uintptr(1); sig <= 64; sig++ {
 		// SIGKILL and SIGSTOP answer with an error; they can't be ignored anyway.
-		_, _, _ = unix.RawSyscall6(unix.SYS_RT_SIGACTION, sig, uintptr(unsafe.Pointer(&fallback)), 0, 8, 0, 0) //nolint:gosec // see above
+		_, _, _ = unix.RawSyscall6(unix.SYS_RT_SIGACTION, sig, uintptr(unsafe.Pointer(&fallback)), 0, 8, 0,
+			0) //nolint:gosec // see above
 	}
 	_ = unix.PthreadSigmask(unix.SIG_SETMASK, &unix.Sigset_t{}, nil)
 }

@@ -47,8 +47,9 @@ func TestLeaseRenewed(t *testing.T) {
 	for range 6 {
 		until = driver.BootNow().Add(leaseLength)
 		must(t, task.Renew(t.Context(), until))
-		must(t, task.Renew(t.Context(), until.Add(10*time.Millisecond-leaseLength))) // an answer that was overtaken shortens nothing
-		time.Sleep(400 * time.Millisecond)                                           // what is tested is time itself
+		// an answer that was overtaken shortens nothing
+		must(t, task.Renew(t.Context(), until.Add(10*time.Millisecond-leaseLength)))
+		time.Sleep(400 * time.Millisecond) // what is tested is time itself
 		if !task.Alive() {
 			t.Fatal("a renewed lease ended")
 		}

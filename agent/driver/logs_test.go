@@ -152,14 +152,16 @@ func TestLogDiskFull(t *testing.T) {
 		t.Skipf("skipped: no right to mount a small file system: %v", err)
 	}
 	t.Cleanup(func() { _ = unix.Unmount(disk, unix.MNT_DETACH) })
-	task := b.start(b.sh("yes | head -c 300000; touch written; until [ -e go ]; do sleep 0.01; done; echo after; exec sleep 1000",
-		func(s *driver.Spec) { s.Logs.Dir = disk }))
+	task := b.start(
+		b.sh("yes | head -c 300000; touch written; until [ -e go ]; do sleep 0.01; done; echo after; exec sleep 1000",
+			func(s *driver.Spec) { s.Logs.Dir = disk }))
 	written := filepath.Join(task.Dir(), "written")
 	eventually(t, "the program to get past its output", func() bool { _, err := os.Stat(written); return err == nil })
 	must(t, unix.Mount("", disk, "", unix.MS_REMOUNT, "size=1m"))
 	must(t, os.WriteFile(filepath.Join(task.Dir(), "go"), nil, 0o644))
 	b.says(task, "after\n")
-	if out := b.logs(task, driver.Stdout); !strings.Contains(out, "bytes lost, the log could not be written]\n") || len(out) > 200000 {
+	if out := b.logs(task, driver.Stdout); !strings.Contains(out, "bytes lost, the log could not be written]\n") ||
+		len(out) > 200000 {
 		t.Errorf("%d bytes, nothing said of the rest: ...%s", len(out), out[max(0, len(out)-200):])
 	}
 }

@@ -61,7 +61,8 @@ func helper(args []string) int {
 			return 1
 		}
 		fmt.Println("starting")
-		if _, err = d.Start(context.Background(), driver.Spec{ID: driver.ID(args[3]), Command: "/bin/sh", Args: []string{"-c", args[4]}}); err != nil {
+		if _, err = d.Start(context.Background(),
+			driver.Spec{ID: driver.ID(args[3]), Command: "/bin/sh", Args: []string{"-c", args[4]}}); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}
@@ -117,7 +118,8 @@ type bench struct {
 func newBench(t *testing.T, change ...func(*driver.Config)) *bench {
 	t.Helper()
 	dir := openDir(t)
-	b := &bench{t: t, cfg: driver.Config{Dir: filepath.Join(dir, "d"), CgroupParent: "outspan-test/" + filepath.Base(dir)}, ids: make(map[driver.ID]bool)}
+	b := &bench{t: t, cfg: driver.Config{Dir: filepath.Join(dir, "d"), CgroupParent: "outspan-test/" + filepath.Base(dir)},
+		ids: make(map[driver.ID]bool)}
 	for _, c := range change {
 		c(&b.cfg)
 	}
@@ -155,7 +157,8 @@ func (b *bench) adopt() []*driver.Task {
 
 // sh is a spec for a shell script; its id is unlike that of any other test.
 func (b *bench) sh(script string, change ...func(*driver.Spec)) driver.Spec {
-	s := driver.Spec{ID: driver.ID(fmt.Sprintf("%s-%d", filepath.Base(filepath.Dir(b.cfg.Dir)), len(b.ids))), Command: "/bin/sh", Args: []string{"-c", script}}
+	s := driver.Spec{ID: driver.ID(fmt.Sprintf("%s-%d", filepath.Base(filepath.Dir(b.cfg.Dir)), len(b.ids))),
+		Command: "/bin/sh", Args: []string{"-c", script}}
 	b.ids[s.ID] = true
 	for _, c := range change {
 		c(&s)
@@ -208,7 +211,9 @@ func (b *bench) logs(task *driver.Task, s driver.Stream) string {
 // says waits until the program has written text to its stdout.
 func (b *bench) says(task *driver.Task, text string) {
 	b.t.Helper()
-	eventually(b.t, "stdout to contain "+strconv.Quote(text), func() bool { return strings.Contains(b.logs(task, driver.Stdout), text) })
+	eventually(b.t, "stdout to contain "+strconv.Quote(text), func() bool {
+		return strings.Contains(b.logs(task, driver.Stdout), text)
+	})
 }
 
 // finish stops and removes everything, then looks for anything that is left.

@@ -33,7 +33,8 @@ func (p *Ports) Reserve(owner ID, port uint16) error {
 		return model.Refuse(CodePortTaken, "port %d of %v belongs to instance %s", port, p.addr, has)
 	}
 	if !p.bindable(port) {
-		return model.Refuse(CodePortTaken, "port %d of %v is in use by a process outside of this agent's instances", port, p.addr)
+		return model.Refuse(CodePortTaken, "port %d of %v is in use by a process outside of this agent's instances",
+			port, p.addr)
 	}
 	p.owner[port] = owner
 	return nil

@@ -41,7 +41,8 @@ func decodeRecord(b []byte, v any) error {
 		return errRecordDamaged
 	}
 	body := b[12:]
-	if uint64(binary.BigEndian.Uint32(b[8:])) != uint64(len(body)) || binary.BigEndian.Uint32(b[4:]) != crc32.ChecksumIEEE(body) {
+	if uint64(binary.BigEndian.Uint32(b[8:])) != uint64(len(body)) ||
+		binary.BigEndian.Uint32(b[4:]) != crc32.ChecksumIEEE(body) {
 		return errRecordDamaged
 	}
 	if err := cbor.Unmarshal(body, v); err != nil {

@@ -132,7 +132,8 @@ func shieldProcess() chan os.Signal {
 }
 
 func (s *shim) writeIdentity(file string, id Identity) error {
-	return writeVolatile(s.dir.path(file), runIdentity{Run: s.launch.Run, ID: id, Token: s.launch.Token, Cgroup: s.launch.Cgroup})
+	return writeVolatile(s.dir.path(file),
+		runIdentity{Run: s.launch.Run, ID: id, Token: s.launch.Token, Cgroup: s.launch.Cgroup})
 }
 
 // start brings the program up. After an error nothing of it runs.

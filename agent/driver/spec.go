@@ -46,15 +46,18 @@ type Spec struct {
 	Command string            `cbor:"2,keyasint"` // a path, or a name looked up in the PATH of Env
 	Args    []string          `cbor:"3,keyasint"` // without the command itself
 	Env     map[string]string `cbor:"4,keyasint"` // nothing of the agent's environment is passed on
-	User    string            `cbor:"5,keyasint"` // name or uid; "" = Config.DefaultUser, or the agent's own when it isn't root
-	Dir     string            `cbor:"6,keyasint"` // working directory, must exist; "" = one of its own that goes with Remove
-	Limits  Limits            `cbor:"7,keyasint"`
-	Stop    StopPolicy        `cbor:"8,keyasint"`
-	Logs    LogPolicy         `cbor:"9,keyasint"`
+	// name or uid; "" = Config.DefaultUser, or the agent's own when it isn't root
+	User string `cbor:"5,keyasint"`
+	// working directory, must exist; "" = one of its own that goes with Remove
+	Dir    string     `cbor:"6,keyasint"`
+	Limits Limits     `cbor:"7,keyasint"`
+	Stop   StopPolicy `cbor:"8,keyasint"`
+	Logs   LogPolicy  `cbor:"9,keyasint"`
 	// LeaseUntil fences the instance: when the clock of BootNow reaches it, the shim kills everything. 0 = no
 	// lease. Task.Renew moves it.
 	LeaseUntil BootTime `cbor:"10,keyasint"`
-	Binds      []Bind   `cbor:"11,keyasint"` // directories that the instance finds at other paths; none overlaps with another
+	// directories that the instance finds at other paths; none overlaps with another
+	Binds []Bind `cbor:"11,keyasint"`
 }
 
 // Limits bound what an instance may use. Memory, CPU and processes need cgroups: see Driver.Capabilities.
@@ -115,7 +118,8 @@ func (s Spec) validate() error {
 	case s.Logs.Dir != "" && !filepath.IsAbs(s.Logs.Dir):
 		return bad("log directory %q of instance %s is not absolute", s.Logs.Dir, s.ID)
 	case s.Logs.MaxBytes < 1<<10 || s.Logs.MaxFiles < 1:
-		return bad("log cap of instance %s is %d bytes x %d files; at least 1024 x 1 are needed", s.ID, s.Logs.MaxBytes, s.Logs.MaxFiles)
+		return bad("log cap of instance %s is %d bytes x %d files; at least 1024 x 1 are needed", s.ID,
+			s.Logs.MaxBytes, s.Logs.MaxFiles)
 	case s.Stop.Grace < 0:
 		return bad("grace of instance %s is negative", s.ID)
 	case unix.SignalName(s.Stop.Signal) == "":
@@ -149,7 +153,8 @@ func (s Spec) validateStrings() error {
 func (l Limits) validate(id ID) error {
 	switch {
 	case l.MemoryBytes != 0 && l.MemoryBytes < MinMemoryBytes:
-		return model.Refuse(CodeInvalidSpec, "memory cap of instance %s is %d bytes; the least is %d", id, l.MemoryBytes, MinMemoryBytes)
+		return model.Refuse(CodeInvalidSpec, "memory cap of instance %s is %d bytes; the least is %d", id,
+			l.MemoryBytes, MinMemoryBytes)
 	case l.CPUShares != 0 && (l.CPUShares < 2 || l.CPUShares > 262144):
 		return model.Refuse(CodeInvalidSpec, "cpu shares of instance %s are %d; 2 to 262144 are possible", id, l.CPUShares)
 	case l.PidsMax != 0 && l.PidsMax < MinPids:
@@ -200,7 +205,8 @@ func ParseSignal(name string) (syscall.Signal, error) {
 	if sig := unix.SignalNum(upper); sig != 0 {
 		return sig, nil
 	}
-	return 0, model.Refuse(CodeInvalidSpec, "signal %q does not exist", name).WithHint("use a name such as SIGTERM or SIGINT")
+	return 0, model.Refuse(CodeInvalidSpec, "signal %q does not exist", name).
+		WithHint("use a name such as SIGTERM or SIGINT")
 }
 
 // environ renders env sorted, so that the stored launch of equal specs is equal.

@@ -43,7 +43,8 @@ func TestExit(t *testing.T) {
 		if e.Reason != tt.reason || e.Code != tt.code || e.Signal != tt.signal || e.OOMKilled {
 			t.Errorf("%s: exit = %+v", tt.name, e)
 		}
-		if e.StartedAt.Before(before.Add(-time.Second)) || e.EndedAt.Before(e.StartedAt.Add(-time.Second)) || e.EndedAt.After(time.Now().Add(time.Second)) {
+		if e.StartedAt.Before(before.Add(-time.Second)) || e.EndedAt.Before(e.StartedAt.Add(-time.Second)) ||
+			e.EndedAt.After(time.Now().Add(time.Second)) {
 			t.Errorf("%s: ran from %v to %v, now is %v", tt.name, e.StartedAt, e.EndedAt, time.Now())
 		}
 		if task.Alive() {
@@ -73,8 +74,10 @@ func TestSurroundings(t *testing.T) {
 		}
 		pid := task.Process().PID
 		for _, want := range []string{
-			b.d.WorkDir(task.ID()) + "\n", fmt.Sprintf("\n%d\n", task.User()), fmt.Sprintf("\n%d ", pid), "NoNewPrivs:\t1", "SigIgn:\t0000000000000000",
-			"SigBlk:\t0000000000000000", "\n77\n0\n0022\n0\n", "GREETING=hello world", "OUTSPAN_INSTANCE_ID=" + string(task.ID()),
+			b.d.WorkDir(task.ID()) + "\n", fmt.Sprintf("\n%d\n", task.User()), fmt.Sprintf("\n%d ", pid), "NoNewPrivs:\t1",
+			"SigIgn:\t0000000000000000",
+			"SigBlk:\t0000000000000000", "\n77\n0\n0022\n0\n", "GREETING=hello world",
+			"OUTSPAN_INSTANCE_ID=" + string(task.ID()),
 			"OUTSPAN_DIR=" + task.Dir(), "\n0\n1\n2\n3\n", // 3 is of ls itself
 		} {
 			if !strings.Contains(out, want) {
@@ -112,7 +115,8 @@ func TestOwnSession(t *testing.T) {
 		t.Fatalf("process group = %d, %v; want its own, %d", pgid, err, task.Process().PID)
 	}
 	shim := parent(t, task.Process().PID)
-	for _, sig := range []syscall.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM, syscall.SIGPIPE, syscall.SIGQUIT, syscall.SIGUSR1} {
+	for _, sig := range []syscall.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM, syscall.SIGPIPE,
+		syscall.SIGQUIT, syscall.SIGUSR1} {
 		must(t, syscall.Kill(shim, sig))
 	}
 	must(t, task.Signal(t.Context(), syscall.SIGCONT)) // answered by the shim, after it took the others

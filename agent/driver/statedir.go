@@ -86,7 +86,8 @@ type exitRecord struct {
 }
 
 func (r exitRecord) exit() Exit {
-	e := Exit{Reason: r.Reason, Code: r.Code, Signal: unixSignal(r.Signal), OOMKilled: r.OOM, Message: r.Message, EndedAt: time.UnixMilli(r.Ended)}
+	e := Exit{Reason: r.Reason, Code: r.Code, Signal: unixSignal(r.Signal), OOMKilled: r.OOM, Message: r.Message,
+		EndedAt: time.UnixMilli(r.Ended)}
 	if r.Started != 0 {
 		e.StartedAt = time.UnixMilli(r.Started)
 	}

@@ -34,11 +34,15 @@ func TestStop(t *testing.T) {
 		code         int
 	}{
 		{"by default action", "echo ready; exec sleep 1000", 0, 5 * time.Second, driver.ReasonStopped, 143},
-		{"handled", "trap 'exit 3' TERM; echo ready; while :; do sleep 0.01; done", 0, 5 * time.Second, driver.ReasonStopped, 3},
-		{"other signal", "trap 'exit 4' INT; trap '' TERM; echo ready; while :; do sleep 0.01; done", syscall.SIGINT, 5 * time.Second, driver.ReasonStopped, 4},
-		{"ignored", "trap '' TERM; echo ready; while :; do sleep 0.01; done", 0, 200 * time.Millisecond, driver.ReasonKilledAfterGrace, 137},
+		{"handled", "trap 'exit 3' TERM; echo ready; while :; do sleep 0.01; done", 0, 5 * time.Second,
+			driver.ReasonStopped, 3},
+		{"other signal", "trap 'exit 4' INT; trap '' TERM; echo ready; while :; do sleep 0.01; done", syscall.SIGINT,
+			5 * time.Second, driver.ReasonStopped, 4},
+		{"ignored", "trap '' TERM; echo ready; while :; do sleep 0.01; done", 0, 200 * time.Millisecond,
+			driver.ReasonKilledAfterGrace, 137},
 		{"no grace", "trap 'exit 3' TERM; echo ready; while :; do sleep 0.01; done", 0, 0, driver.ReasonKilled, 137},
-		{"stopped by SIGSTOP", "trap 'exit 5' TERM; echo ready; kill -STOP $$; while :; do sleep 0.01; done", 0, 5 * time.Second, driver.ReasonStopped, 5},
+		{"stopped by SIGSTOP", "trap 'exit 5' TERM; echo ready; kill -STOP $$; while :; do sleep 0.01; done", 0,
+			5 * time.Second, driver.ReasonStopped, 5},
 	}
 	modes(t, func(t *testing.T, b *bench) {
 		for _, tt := range tests {
@@ -120,7 +124,8 @@ func TestLeftBehindIsAsked(t *testing.T) {
 // Processes that fork faster than they are counted.
 func TestForkStormIsKilled(t *testing.T) {
 	modes(t, func(t *testing.T, b *bench) {
-		task := b.start(b.sh(`storm() { while :; do ( setsid sh -c 'sleep 0.02' & ) ; done; }; storm & storm & echo ready; wait`))
+		task :=
+			b.start(b.sh(`storm() { while :; do ( setsid sh -c 'sleep 0.02' & ) ; done; }; storm & storm & echo ready; wait`))
 		b.says(task, "ready")
 		stop(t, task, 0, 0)
 		if left := processesOf(string(task.ID()), map[driver.ID]bool{task.ID(): true}); len(left) > 0 {

@@ -118,7 +118,8 @@ func (t *Task) finish(e Exit) {
 // record writes the exit where a later agent finds it, then finishes. A disk that refuses costs the record, not
 // the end: the agent knows it, and a later one would find the shim gone.
 func (t *Task) record(e Exit) {
-	r := exitRecord{Run: t.launch.Run, Reason: e.Reason, Code: e.Code, Signal: int(e.Signal), OOM: e.OOMKilled, Message: e.Message, Ended: e.EndedAt.UnixMilli()}
+	r := exitRecord{Run: t.launch.Run, Reason: e.Reason, Code: e.Code, Signal: int(e.Signal), OOM: e.OOMKilled,
+		Message: e.Message, Ended: e.EndedAt.UnixMilli()}
 	if !e.StartedAt.IsZero() {
 		r.Started = e.StartedAt.UnixMilli()
 	}

@@ -76,7 +76,8 @@ func (t *Task) lost(ctx context.Context) {
 			log.Warn("cgroup remains", "instance", t.ID(), "error", err)
 		}
 	}
-	t.record(Exit{Reason: ReasonShimLost, Code: -1, Message: "its shim died; what it left was killed", EndedAt: time.Now()})
+	t.record(Exit{Reason: ReasonShimLost, Code: -1, Message: "its shim died; what it left was killed",
+		EndedAt: time.Now()})
 }
 
 // leftoverTimeout bounds one attempt of killLeftovers. Only a process in uninterruptible sleep takes longer.

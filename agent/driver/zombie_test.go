@@ -39,6 +39,8 @@ func TestShimsAreReaped(t *testing.T) {
 			all.Go(func() { <-task.Done() })
 		}
 		all.Wait()
-		eventually(t, fmt.Sprintf("no zombie of round %d: %v", round, shimZombies()), func() bool { return len(shimZombies()) == 0 })
+		eventually(t, fmt.Sprintf("no zombie of round %d: %v", round, shimZombies()), func() bool {
+			return len(shimZombies()) == 0
+		})
 	}
 }

@@ -16,7 +16,8 @@ import (
 // was opened takes writes and gives the same after the next opening.
 func FuzzOpen(f *testing.F) {
 	file := []byte(header)
-	for seq, ops := range [][]Op{{{Key: "a", Value: []byte("1")}}, {{Key: "b", Value: []byte("2")}, {Key: "a", Delete: true}}, {}} {
+	for seq, ops := range [][]Op{{{Key: "a", Value: []byte("1")}},
+		{{Key: "b", Value: []byte("2")}, {Key: "a", Delete: true}}, {}} {
 		record, err := encodeRecord(uint64(seq+1), ops)
 		if err != nil {
 			f.Fatal(err)
@@ -63,7 +64,8 @@ func FuzzOpen(f *testing.F) {
 
 // FuzzRecords lets the fuzzer reach what stands behind the checksums.
 func FuzzRecords(f *testing.F) {
-	for _, body := range [][]byte{{0x80}, {0x81, 0xa2, 1, 0x61, 'a', 2, 0x41, 1}, {0x81, 0xa2, 1, 0x61, 'a', 3, 0xf5}, {0x9f, 0xff}, {0xf6}} {
+	for _, body := range [][]byte{{0x80}, {0x81, 0xa2, 1, 0x61, 'a', 2, 0x41, 1}, {0x81, 0xa2, 1, 0x61, 'a', 3, 0xf5},
+		{0x9f, 0xff}, {0xf6}} {
 		f.Add(body, uint64(1))
 	}
 	f.Fuzz(func(t *testing.T, body []byte, seq uint64) {

@@ -79,7 +79,8 @@ func (j *Journal) takeLock() error {
 	}
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		lock.Close()
-		return model.Refuse(CodeLocked, "journal %s is in use by another process", j.path).WithHint("stop the other agent first")
+		return model.Refuse(CodeLocked, "journal %s is in use by another process", j.path).
+			WithHint("stop the other agent first")
 	}
 	j.lock = lock
 	return nil
@@ -170,7 +171,8 @@ func (j *Journal) failure(err error) error {
 	if err == nil {
 		return nil
 	}
-	return model.Refuse(CodeFailed, "journal %s can't be written: %v", j.path, err).WithHint("free space on the disk, or replace it")
+	return model.Refuse(CodeFailed, "journal %s can't be written: %v", j.path, err).
+		WithHint("free space on the disk, or replace it")
 }
 
 // Put sets key to value. It returns when that is on disk (SyncEach). CodeFailed: it is not. A later write may succeed.

@@ -57,7 +57,8 @@ func TestReopen(t *testing.T) {
 	must(t, j.Put("a", []byte("3")))
 	must(t, j.Delete("b"))
 	must(t, j.Delete("never was"))
-	must(t, j.Write(journal.Op{Key: "c", Value: []byte("4")}, journal.Op{Key: "d", Value: nil}, journal.Op{Key: "c", Delete: true}))
+	must(t, j.Write(journal.Op{Key: "c", Value: []byte("4")}, journal.Op{Key: "d", Value: nil},
+		journal.Op{Key: "c", Delete: true}))
 	want := map[string]string{"a": "3", "d": ""}
 	for range 3 {
 		if diff := cmp.Diff(want, text(j.All())); diff != "" {
@@ -102,7 +103,8 @@ func history(t *testing.T, path string) (content []byte, ends []int64, states []
 		case 3:
 			must(t, j.Delete(fmt.Sprint("key", i-2)))
 		case 2:
-			must(t, j.Write(journal.Op{Key: "pair", Value: fmt.Append(nil, i)}, journal.Op{Key: "twin", Value: fmt.Append(nil, i)}))
+			must(t,
+				j.Write(journal.Op{Key: "pair", Value: fmt.Append(nil, i)}, journal.Op{Key: "twin", Value: fmt.Append(nil, i)}))
 		default:
 			must(t, j.Put(fmt.Sprint("key", i), []byte(strings.Repeat("v", i*3))))
 		}

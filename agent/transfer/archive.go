@@ -27,18 +27,19 @@ const (
 
 // archive is the manifest of a backup.
 type archive struct {
-	Format     int            `json:"format"`
-	ID         model.BackupID `json:"id"`
-	Group      model.GroupID  `json:"group"`
-	Slot       int            `json:"slot"`
-	Volumes    []string       `json:"volumes"`
-	Live       bool           `json:"live"` // taken while an instance ran
-	CreatedMS  int64          `json:"created_unix_ms"`
-	Bytes      int64          `json:"bytes"`      // of data.tar
-	DiskBytes  int64          `json:"disk_bytes"` // that its files took on the disk; less than their sizes where they had holes
-	ChunkBytes int64          `json:"chunk_bytes"`
-	OwnUID     int            `json:"own_uid,omitempty"` // of the instances that used the volumes; see userOf
-	Sums       []string       `json:"sha256"`            // of each chunk
+	Format    int            `json:"format"`
+	ID        model.BackupID `json:"id"`
+	Group     model.GroupID  `json:"group"`
+	Slot      int            `json:"slot"`
+	Volumes   []string       `json:"volumes"`
+	Live      bool           `json:"live"` // taken while an instance ran
+	CreatedMS int64          `json:"created_unix_ms"`
+	Bytes     int64          `json:"bytes"` // of data.tar
+	// that its files took on the disk; less than their sizes where they had holes
+	DiskBytes  int64    `json:"disk_bytes"`
+	ChunkBytes int64    `json:"chunk_bytes"`
+	OwnUID     int      `json:"own_uid,omitempty"` // of the instances that used the volumes; see userOf
+	Sums       []string `json:"sha256"`            // of each chunk
 }
 
 // readArchive reads and checks a manifest. want is its sum as it was reported when it was written. Codes: not_found,
@@ -55,9 +56,12 @@ func readArchive(dir string, id model.BackupID, want string) (archive, error) {
 	}
 	sum := sha256.Sum256(raw)
 	if got := hex.EncodeToString(sum[:]); want != "" && got != want {
-		return a, model.Refuse(model.CodeIntegrity, "the manifest of backup %s is not the one that was written: its sum is %.12s, not %.12s", id, got, want)
+		return a,
+			model.Refuse(model.CodeIntegrity,
+				"the manifest of backup %s is not the one that was written: its sum is %.12s, not %.12s", id, got, want)
 	}
-	if err := json.Unmarshal(raw, &a); err != nil || a.Format != archiveFormat || a.ID != id || a.ChunkBytes != chunkBytes || a.Bytes < 0 || a.DiskBytes < 0 ||
+	if err := json.Unmarshal(raw, &a); err != nil || a.Format != archiveFormat || a.ID != id ||
+		a.ChunkBytes != chunkBytes || a.Bytes < 0 || a.DiskBytes < 0 ||
 		int64(len(a.Sums)) != (a.Bytes+chunkBytes-1)/chunkBytes {
 		return a, model.Refuse(model.CodeIntegrity, "the manifest of backup %s can't be used", id)
 	}
@@ -85,7 +89,9 @@ func (a *archive) write(dir string) (string, error) {
 		return "", err
 	}
 	if raw = append(raw, '\n'); len(raw) > maxArchiveManifest {
-		return "", model.Refuse(model.CodeInvalid, "the volumes are too large for a backup: its list of sums would have more than %d MiB", maxArchiveManifest>>20)
+		return "",
+			model.Refuse(model.CodeInvalid,
+				"the volumes are too large for a backup: its list of sums would have more than %d MiB", maxArchiveManifest>>20)
 	}
 	sum := sha256.Sum256(raw)
 	text := hex.EncodeToString(sum[:])
@@ -139,7 +145,8 @@ func (c *checking) lendZeros(content io.Reader, buf []byte) ([]byte, error) {
 	case n:
 		return zeroBytes()[:n], err
 	}
-	return nil, model.Refuse(model.CodeIntegrity, "the data of backup %s is written in another way than outspan does", c.a.ID)
+	return nil,
+		model.Refuse(model.CodeIntegrity, "the data of backup %s is written in another way than outspan does", c.a.ID)
 }
 
 func (c *checking) load() error {
@@ -155,12 +162,14 @@ func (c *checking) load() error {
 		chunk = zeroBytes()[:length]
 	} else if _, err := io.ReadFull(c.from, chunk); err != nil {
 		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-			return model.Refuse(model.CodeIntegrity, "the data of backup %s ends within chunk %d of %d", c.a.ID, c.next, len(c.a.Sums))
+			return model.Refuse(model.CodeIntegrity, "the data of backup %s ends within chunk %d of %d",
+				c.a.ID, c.next, len(c.a.Sums))
 		}
 		return err
 	}
 	if !strings.EqualFold(sumText(chunk), c.a.Sums[c.next]) {
-		return model.Refuse(model.CodeIntegrity, "chunk %d of %d of backup %s is damaged (bytes %d to %d of %s)", c.next, len(c.a.Sums), c.a.ID,
+		return model.Refuse(model.CodeIntegrity, "chunk %d of %d of backup %s is damaged (bytes %d to %d of %s)",
+			c.next, len(c.a.Sums), c.a.ID,
 			int64(c.next)*chunkBytes, int64(c.next)*chunkBytes+length-1, archiveData)
 	}
 	c.have, c.next, c.done = chunk, c.next+1, c.done+length

@@ -50,7 +50,8 @@ func TestBackupAndRestore(t *testing.T) {
 	if out, err := check.CombinedOutput(); err != nil {
 		t.Errorf("sha256sum: %v\n%s", err, out)
 	}
-	if out, err := exec.Command("tar", "-tf", filepath.Join(archived, archiveData)).CombinedOutput(); err != nil || !strings.Contains(string(out), "data/base/1/large\n") {
+	if out, err := exec.Command("tar", "-tf", filepath.Join(archived, archiveData)).CombinedOutput(); err != nil ||
+		!strings.Contains(string(out), "data/base/1/large\n") {
 		t.Errorf("tar: %v\n%s", err, out)
 	}
 
@@ -159,8 +160,10 @@ func TestRestoreDamaged(t *testing.T) {
 		code model.Code
 		want string
 	}{
-		"chunk":    {damage(archiveData, 2*chunkBytes+9), model.CodeIntegrity, "chunk 2 of 6 of backup b1 is damaged (bytes 8388608 to 12582911 of data.tar)"},
-		"manifest": {damage(archiveManifest, 20), model.CodeIntegrity, "the manifest of backup b1 is not the one that was written"},
+		"chunk": {damage(archiveData, 2*chunkBytes+9), model.CodeIntegrity,
+			"chunk 2 of 6 of backup b1 is damaged (bytes 8388608 to 12582911 of data.tar)"},
+		"manifest": {damage(archiveManifest, 20), model.CodeIntegrity,
+			"the manifest of backup b1 is not the one that was written"},
 		"cut": {func(t *testing.T, dir string) {
 			if err := os.Truncate(filepath.Join(dir, archiveData), 10<<20); err != nil {
 				t.Fatal(err)

@@ -19,7 +19,8 @@ import (
 // archiveDir is the directory of one backup. Code: not_supported.
 func (t *task) archiveDir(id model.BackupID) (string, error) {
 	if t.m.cfg.BackupDir == "" {
-		return "", model.Refuse(model.CodeNotSupported, "this node has no backup directory").WithHint("set backup_dir in the agent block of its file")
+		return "", model.Refuse(model.CodeNotSupported, "this node has no backup directory").
+			WithHint("set backup_dir in the agent block of its file")
 	}
 	return filepath.Join(t.m.cfg.BackupDir, string(id)), nil
 }
@@ -41,7 +42,8 @@ func (t *task) backup(ctx context.Context) error {
 		return asCode(err, "make a place for the backup")
 	}
 	a := archive{
-		Format: archiveFormat, ID: model.BackupID(t.ID), Group: t.Group, Slot: t.Slot, Volumes: t.Names, Live: t.Live, CreatedMS: t.Wall, ChunkBytes: chunkBytes,
+		Format: archiveFormat, ID: model.BackupID(t.ID), Group: t.Group, Slot: t.Slot, Volumes: t.Names, Live: t.Live,
+		CreatedMS: t.Wall, ChunkBytes: chunkBytes,
 	}
 	if err = t.writeData(ctx, partial, &a); err == nil {
 		_, err = a.write(partial)
@@ -121,7 +123,8 @@ func (t *task) writeData(ctx context.Context, dir string, a *archive) error {
 // writeEntry adds one file. Of a live volume a file may vanish, grow or become shorter meanwhile: then it is left out,
 // cut, or filled up.
 func writeEntry(w *tar.Writer, root *os.Root, e *entry, live bool) error {
-	h := &tar.Header{Name: e.Path, Mode: tarMode(e.mode()), Uid: e.UID, Gid: e.GID, ModTime: time.Unix(0, e.Mtime), Format: tar.FormatPAX}
+	h := &tar.Header{Name: e.Path, Mode: tarMode(e.mode()), Uid: e.UID, Gid: e.GID, ModTime: time.Unix(0, e.Mtime),
+		Format: tar.FormatPAX}
 	switch {
 	case e.mode().IsDir():
 		h.Typeflag, h.Name = tar.TypeDir, e.Path+"/"

@@ -115,7 +115,8 @@ func (t *task) mustBeHere() error {
 		case !exists(v.dir):
 			return model.Refuse(model.CodeNotFound, "volume %s has no data here", v.name)
 		case !v.here:
-			return model.Refuse(model.CodeIntegrity, "the data of volume %s on this node is not the newest: it is not of epoch %s", v.name, v.epoch)
+			return model.Refuse(model.CodeIntegrity,
+				"the data of volume %s on this node is not the newest: it is not of epoch %s", v.name, v.epoch)
 		}
 	}
 	return nil

@@ -348,7 +348,8 @@ func (t *task) brokeOff(err error) error {
 // open asks the source; the caller closes the answer. That the source can't be reached, or does not hand the volumes
 // out yet, passes; that it refuses them does not.
 func (t *task) open(ctx context.Context, what string) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(reach.ExpectPeer(ctx, t.PeerName), http.MethodGet, "https://"+t.Peer+transport.PathAgentTransfer+string(t.ID)+"/"+what, http.NoBody)
+	req, err := http.NewRequestWithContext(reach.ExpectPeer(ctx, t.PeerName), http.MethodGet,
+		"https://"+t.Peer+transport.PathAgentTransfer+string(t.ID)+"/"+what, http.NoBody)
 	if err != nil {
 		return nil, model.Refuse(model.CodeAgentUnreachable, "the address of the source is not usable")
 	}

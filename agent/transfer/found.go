@@ -28,7 +28,8 @@ func (t *task) find(context.Context) error {
 			return model.Refuse(model.CodeNotFound, "there is no data of epoch %s of volume %s on this node", v.epoch, v.name)
 		}
 		if written, err := newest(v.dir); v.here && copied != "" && (err != nil || !written.IsZero()) {
-			return model.Refuse(model.CodeConflict, "data of epoch %s of volume %s stands in its place, and in %s too", v.epoch, v.name, copied).
+			return model.Refuse(model.CodeConflict, "data of epoch %s of volume %s stands in its place, and in %s too",
+				v.epoch, v.name, copied).
 				WithHint("move the one that is not meant out of the data directory of the agent")
 		}
 	}

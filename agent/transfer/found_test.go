@@ -37,7 +37,8 @@ func TestList(t *testing.T) {
 		}
 		got[model.VolumeEpoch{Name: d.Name, Epoch: d.Epoch}] = true
 	}
-	if want := [...]model.VolumeEpoch{{Name: "data", Epoch: 1}, {Name: "log", Epoch: 1}, {Name: "data", Epoch: 7}}; len(got) != len(want) || !got[want[0]] || !got[want[1]] || !got[want[2]] {
+	if want := [...]model.VolumeEpoch{{Name: "data", Epoch: 1}, {Name: "log", Epoch: 1},
+		{Name: "data", Epoch: 7}}; len(got) != len(want) || !got[want[0]] || !got[want[1]] || !got[want[2]] {
 		t.Errorf("listed are %v, want %v", got, want)
 	}
 	if list, err := List(filepath.Join(n.dir, "none")); err != nil || len(list) > 0 {

@@ -29,7 +29,8 @@ func FuzzManifest(f *testing.F) {
 	add(data, entry{Path: "data/l", Mode: uint32(os.ModeSymlink | 0o777), Link: "../../etc"}, wal)
 	add(data, entry{Path: "data/../../x", Mode: file}, wal)
 	add(data, entry{Path: "data/a\x00b", Mode: file, Size: 1}, wal)
-	add(data, entry{Path: "data/big", Mode: file, Size: 1<<63 - 1}, entry{Path: "data/more", Mode: file, Size: 1<<63 - 1}, wal)
+	add(data, entry{Path: "data/big", Mode: file, Size: 1<<63 - 1},
+		entry{Path: "data/more", Mode: file, Size: 1<<63 - 1}, wal)
 	names := []string{"data", "wal"}
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		m, err := readManifest(bytes.NewReader(raw), names)
@@ -41,8 +42,10 @@ func FuzzManifest(f *testing.F) {
 		}
 		seen := map[string]bool{}
 		for _, e := range m.Entries {
-			below := e.Path == "data" || e.Path == "wal" || strings.HasPrefix(e.Path, "data/") || strings.HasPrefix(e.Path, "wal/")
-			if !below || !filepath.IsLocal(e.Path) || filepath.Clean(e.Path) != e.Path || strings.Contains(e.Path, "\x00") || seen[e.Path] {
+			below := e.Path == "data" || e.Path == "wal" || strings.HasPrefix(e.Path, "data/") ||
+				strings.HasPrefix(e.Path, "wal/")
+			if !below || !filepath.IsLocal(e.Path) || filepath.Clean(e.Path) != e.Path ||
+				strings.Contains(e.Path, "\x00") || seen[e.Path] {
 				t.Fatalf("the entry %q was taken", e.Path)
 			}
 			if parent := filepath.Dir(e.Path); parent != "." && !seen[parent] {

@@ -133,7 +133,8 @@ func TestOwnersOfCopies(t *testing.T) {
 	source.order(order(transport.TaskServe, "t1"))
 	target.order(fetch)
 	target.await("t1", model.SideVerified)
-	if d := cmp.Diff(after, ownersBelow(t, target.path(stagingDir, "t1", "tree"), after), cmp.AllowUnexported(owner{})); d != "" {
+	if d := cmp.Diff(after, ownersBelow(t, target.path(stagingDir, "t1", "tree"), after),
+		cmp.AllowUnexported(owner{})); d != "" {
 		t.Errorf("after a move: %s", d)
 	}
 
@@ -143,7 +144,8 @@ func TestOwnersOfCopies(t *testing.T) {
 	restore.Backup, restore.Sum = "b1", backup.Sum
 	target.order(restore)
 	target.await("r1", model.SideVerified)
-	if d := cmp.Diff(after, ownersBelow(t, target.path(stagingDir, "r1", "tree"), after), cmp.AllowUnexported(owner{})); d != "" {
+	if d := cmp.Diff(after, ownersBelow(t, target.path(stagingDir, "r1", "tree"), after),
+		cmp.AllowUnexported(owner{})); d != "" {
 		t.Errorf("after a restore: %s", d)
 	}
 }
@@ -211,6 +213,7 @@ func TestOwnersThatAreLookedUpAreBounded(t *testing.T) {
 	}
 	first, last := list.Entries[1], list.Entries[len(list.Entries)-1]
 	if asked > maxOwners || first.UID != 1 || first.GID != 1 || last.UID != 7 || last.GID != 7 {
-		t.Errorf("%d accounts were looked up; the first file belongs to %d:%d, the last to %d:%d", asked, first.UID, first.GID, last.UID, last.GID)
+		t.Errorf("%d accounts were looked up; the first file belongs to %d:%d, the last to %d:%d", asked, first.UID,
+			first.GID, last.UID, last.GID)
 	}
 }

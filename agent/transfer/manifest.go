@@ -53,7 +53,8 @@ func newManifest(root *os.Root, names []string) (manifest, error) {
 // write sends the list: its head and each entry in a frame of its own, so that nobody has to hold it twice.
 func (m *manifest) write(to io.Writer) error {
 	w := bufio.NewWriterSize(to, maxFrame)
-	if err := writeFrame(w, manifestHead{Names: m.Names, Chunk: m.Chunk, Count: len(m.Entries), Own: m.OwnUID}); err != nil {
+	if err := writeFrame(w,
+		manifestHead{Names: m.Names, Chunk: m.Chunk, Count: len(m.Entries), Own: m.OwnUID}); err != nil {
 		return err
 	}
 	for i := range m.Entries {
@@ -156,7 +157,8 @@ func (c *entryCheck) add(e *entry) error {
 	first, _, _ := cutPath(e.Path)
 	_, below := c.dirs[path.Dir(e.Path)]
 	switch {
-	case !filepath.IsLocal(e.Path) || path.Clean(e.Path) != e.Path || strings.Contains(e.Path, "\x00") || !slices.Contains(c.names, first),
+	case !filepath.IsLocal(e.Path) || path.Clean(e.Path) != e.Path || strings.Contains(e.Path, "\x00") ||
+		!slices.Contains(c.names, first),
 		e.Path <= c.last, !below, e.Size < 0, e.Size > c.left, e.Used < 0, e.Used > e.Size:
 		return model.Refuse(model.CodeIntegrity, "the list of files has the impossible entry %q", e.Path)
 	case e.mode().IsDir():

@@ -81,7 +81,8 @@ func TestManifestFramesAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	raw.Write(binary.BigEndian.AppendUint32(nil, 1<<30))
-	if _, err := readManifest(&raw, []string{"data"}); !errors.Is(err, &model.Error{Code: model.CodeIntegrity}) || !strings.Contains(err.Error(), "1073741824") {
+	if _, err := readManifest(&raw, []string{"data"}); !errors.Is(err, &model.Error{Code: model.CodeIntegrity}) ||
+		!strings.Contains(err.Error(), "1073741824") {
 		t.Errorf("an entry of 1 GiB: %v", err)
 	}
 	raw.Reset()
@@ -122,7 +123,8 @@ func TestManifestThereAndBack(t *testing.T) {
 		t.Errorf("read back %v, %v, want %v", back, err, m)
 	}
 	for _, wrong := range [][]byte{raw.Bytes()[:raw.Len()-1], append(bytes.Clone(raw.Bytes()), 0), nil} {
-		if _, err := readManifest(bytes.NewReader(wrong), []string{"data"}); !errors.Is(err, &model.Error{Code: model.CodeIntegrity}) {
+		if _, err := readManifest(bytes.NewReader(wrong), []string{"data"}); !errors.Is(err,
+			&model.Error{Code: model.CodeIntegrity}) {
 			t.Errorf("%d bytes of %d: %v", len(wrong), raw.Len(), err)
 		}
 	}
@@ -139,7 +141,8 @@ func TestArchiveManifestIsBounded(t *testing.T) {
 	if err := f.Truncate(maxArchiveManifest + 1); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := readArchive(dir, "b1", ""); !errors.Is(err, &model.Error{Code: model.CodeIntegrity}) || !strings.Contains(err.Error(), "256 MiB") {
+	if _, err := readArchive(dir, "b1", ""); !errors.Is(err, &model.Error{Code: model.CodeIntegrity}) ||
+		!strings.Contains(err.Error(), "256 MiB") {
 		t.Errorf("a manifest of 256 MiB and a byte: %v", err)
 	}
 }

@@ -22,7 +22,8 @@ const (
 )
 
 // pair is a source with volumes, and a target.
-func pair(t *testing.T, size int64, through func(http.Handler) http.Handler) (source, target *node, fetch transport.TransferOrder) {
+func pair(t *testing.T, size int64, through func(http.Handler) http.Handler) (source, target *node,
+	fetch transport.TransferOrder) {
 	t.Helper()
 	source = newNode(t, nil)
 	if err := os.MkdirAll(source.path(slotPath), 0o700); err != nil {
@@ -203,7 +204,8 @@ func TestMigrateDamagedOnDisk(t *testing.T) {
 	})
 	source.order(order(transport.TaskServe, "t1"))
 	target.order(fetch)
-	if r := target.failure("t1"); r.Code != model.CodeIntegrity || !strings.Contains(r.Message, "differs between the source and the copy") {
+	if r := target.failure("t1"); r.Code != model.CodeIntegrity ||
+		!strings.Contains(r.Message, "differs between the source and the copy") {
 		t.Errorf("%s: %s", r.Code, r.Message)
 	}
 }
@@ -273,15 +275,18 @@ func TestServeWaitsForTheInstance(t *testing.T) {
 func TestManifestIsChecked(t *testing.T) {
 	dir, file := uint32(os.ModeDir|0o700), uint32(0o600)
 	for name, entries := range map[string][]entry{
-		"up":             {{Path: "data", Mode: dir}, {Path: "log", Mode: dir}, {Path: "../x", Mode: file}},
-		"absolute":       {{Path: "data", Mode: dir}, {Path: "log", Mode: dir}, {Path: "/etc/x", Mode: file}},
-		"below a link":   {{Path: "data", Mode: dir}, {Path: "data/l", Mode: uint32(os.ModeSymlink), Link: "/etc"}, {Path: "data/l/x", Mode: file}, {Path: "log", Mode: dir}},
-		"twice":          {{Path: "data", Mode: dir}, {Path: "data/x", Mode: file}, {Path: "data/x", Mode: file}, {Path: "log", Mode: dir}},
+		"up":       {{Path: "data", Mode: dir}, {Path: "log", Mode: dir}, {Path: "../x", Mode: file}},
+		"absolute": {{Path: "data", Mode: dir}, {Path: "log", Mode: dir}, {Path: "/etc/x", Mode: file}},
+		"below a link": {{Path: "data", Mode: dir}, {Path: "data/l", Mode: uint32(os.ModeSymlink), Link: "/etc"},
+			{Path: "data/l/x", Mode: file}, {Path: "log", Mode: dir}},
+		"twice": {{Path: "data", Mode: dir}, {Path: "data/x", Mode: file}, {Path: "data/x", Mode: file},
+			{Path: "log", Mode: dir}},
 		"other volume":   {{Path: "data", Mode: dir}, {Path: "log", Mode: dir}, {Path: "other", Mode: dir}},
 		"volume missing": {{Path: "data", Mode: dir}},
 		"no directory":   {{Path: "data", Mode: file}, {Path: "log", Mode: dir}},
 		"negative":       {{Path: "data", Mode: dir}, {Path: "data/x", Mode: file, Size: -1}, {Path: "log", Mode: dir}},
-		"device":         {{Path: "data", Mode: dir}, {Path: "data/x", Mode: uint32(os.ModeDevice)}, {Path: "log", Mode: dir}},
+		"device": {{Path: "data", Mode: dir}, {Path: "data/x", Mode: uint32(os.ModeDevice)},
+			{Path: "log", Mode: dir}},
 	} {
 		m := manifest{Names: []string{"data", "log"}, Entries: entries, Chunk: chunkBytes}
 		var raw bytes.Buffer

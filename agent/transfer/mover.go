@@ -60,7 +60,8 @@ type key struct {
 
 // New checks nothing on the disk; it starts no goroutine.
 func New(cfg Config) *Mover {
-	return &Mover{cfg: cfg, wake: make(chan struct{}, 1), orders: map[key]transport.TransferOrder{}, served: map[model.TransferID]*source{}}
+	return &Mover{cfg: cfg, wake: make(chan struct{}, 1), orders: map[key]transport.TransferOrder{},
+		served: map[model.TransferID]*source{}}
 }
 
 // Set replaces the orders. Unless unsure (after a restore of the servers' state), what is beside the volumes for
@@ -86,11 +87,13 @@ func (m *Mover) Set(orders []transport.TransferOrder, unsure bool) {
 // valid refuses names that could lead out of the directories.
 func valid(o *transport.TransferOrder) bool {
 	job, group := o.Group.Split()
-	ok := model.ValidName(string(o.ID)) && model.ValidName(string(job)) && model.ValidName(group) && o.Slot >= 0 && len(o.Names) > 0
+	ok := model.ValidName(string(o.ID)) && model.ValidName(string(job)) && model.ValidName(group) &&
+		o.Slot >= 0 && len(o.Names) > 0
 	for _, name := range o.Names {
 		ok = ok && model.ValidName(name)
 	}
-	return ok && (o.Staged == "" || model.ValidName(string(o.Staged))) && (o.Backup == "" || model.ValidName(string(o.Backup)))
+	return ok && (o.Staged == "" || model.ValidName(string(o.Staged))) &&
+		(o.Backup == "" || model.ValidName(string(o.Backup)))
 }
 
 // worker is a task under way.
@@ -186,8 +189,10 @@ const (
 // run carries the order out, holding what it needs to hold, and stays until ctx ends.
 func (t *task) run(ctx context.Context) {
 	work := map[transport.TransferTask]func(context.Context) error{
-		transport.TaskServe: t.serve, transport.TaskFetch: t.fetch, transport.TaskBackup: t.backup, transport.TaskRestore: t.restore,
-		transport.TaskFind: t.find, transport.TaskAttach: t.attach, transport.TaskRetire: t.retire, transport.TaskDrop: t.drop,
+		transport.TaskServe: t.serve, transport.TaskFetch: t.fetch, transport.TaskBackup: t.backup,
+		transport.TaskRestore: t.restore,
+		transport.TaskFind:    t.find, transport.TaskAttach: t.attach, transport.TaskRetire: t.retire,
+		transport.TaskDrop: t.drop,
 	}[t.Task]
 	if work == nil { // keep: its being ordered is enough
 		<-ctx.Done()

@@ -54,7 +54,8 @@ func (t *task) attachOne(v *volume, epoch string) error {
 			return asCode(err, "note the epoch of volume "+v.name)
 		}
 	}
-	if err := os.Remove(v.dir); err != nil && !errors.Is(err, fs.ErrNotExist) { // an empty directory stays where it is, and nothing can be renamed to it
+	// an empty directory stays where it is, and nothing can be renamed to it
+	if err := os.Remove(v.dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return asCode(err, "remove the empty directory of volume "+v.name)
 	}
 	return asCode(move(from, v.dir), "put the copy of "+v.name+" in its place")

@@ -106,7 +106,8 @@ func (u *unpacking) unpack(ctx context.Context, file string) error {
 // add makes one entry. Paths that lead out of the tree are refused by it, and once more by the root.
 func (u *unpacking) add(h *tar.Header, content io.Reader) error {
 	e := entry{
-		Path: strings.TrimSuffix(h.Name, "/"), Mode: uint32(fromTar(h.Mode)), UID: h.Uid, GID: h.Gid, Mtime: h.ModTime.UnixNano(), Size: h.Size, Link: h.Linkname,
+		Path: strings.TrimSuffix(h.Name, "/"), Mode: uint32(fromTar(h.Mode)), UID: h.Uid, GID: h.Gid,
+		Mtime: h.ModTime.UnixNano(), Size: h.Size, Link: h.Linkname,
 	}
 	switch h.Typeflag {
 	case tar.TypeDir:

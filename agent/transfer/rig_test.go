@@ -49,8 +49,10 @@ type node struct {
 
 func newNode(t *testing.T, peers http.RoundTripper) *node {
 	n := &node{
-		t: t, dir: filepath.Join(t.TempDir(), "volumes"), backups: t.TempDir(), peers: peers, held: map[model.VolumeID]model.InstanceID{},
-		reports: map[model.TransferID]model.TransferReport{}, changed: make(chan struct{}), owner: Account{UID: os.Getuid(), Groups: []int{os.Getgid()}},
+		t: t, dir: filepath.Join(t.TempDir(), "volumes"), backups: t.TempDir(), peers: peers,
+		held:    map[model.VolumeID]model.InstanceID{},
+		reports: map[model.TransferID]model.TransferReport{}, changed: make(chan struct{}),
+		owner: Account{UID: os.Getuid(), Groups: []int{os.Getgid()}},
 	}
 	n.start()
 	t.Cleanup(func() { n.stop() })
@@ -147,7 +149,9 @@ func (n *node) path(parts ...string) string {
 
 // listen serves the node's volumes over TLS; through may change what is asked and answered.
 func (n *node) listen(through func(http.Handler) http.Handler) (address string, peers http.RoundTripper) {
-	h := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { n.current().Handler().ServeHTTP(w, r) }))
+	h := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		n.current().Handler().ServeHTTP(w, r)
+	}))
 	if through != nil {
 		h = through(h)
 	}
@@ -158,7 +162,8 @@ func (n *node) listen(through func(http.Handler) http.Handler) (address string, 
 
 // order is one about the data that fill makes, which is of epoch 1. Attached it is of epoch 2.
 func order(task transport.TransferTask, id model.TransferID) transport.TransferOrder {
-	o := transport.TransferOrder{ID: id, Task: task, Group: "db/main", Slot: 0, Names: []string{"data", "log"}, Token: "secret", Wall: 1, Epochs: []uint64{1, 1}}
+	o := transport.TransferOrder{ID: id, Task: task, Group: "db/main", Slot: 0, Names: []string{"data", "log"},
+		Token: "secret", Wall: 1, Epochs: []uint64{1, 1}}
 	if task == transport.TaskAttach {
 		o.Epoch, o.Epochs = 2, nil
 	}

@@ -83,7 +83,8 @@ func (m *Mover) serving(id model.TransferID, s *source) {
 // each with the transfer's token as bearer. Codes: not_found (not handed out now), forbidden.
 func (m *Mover) Handler() http.Handler {
 	mux := http.NewServeMux()
-	for what, answer := range map[string]func(*source, http.ResponseWriter, *http.Request) error{"manifest": (*source).sendManifest, "chunk": (*source).sendChunk, "sums": (*source).sendSums} {
+	for what, answer := range map[string]func(*source, http.ResponseWriter,
+		*http.Request) error{"manifest": (*source).sendManifest, "chunk": (*source).sendChunk, "sums": (*source).sendSums} {
 		mux.HandleFunc("GET "+transport.PathAgentTransfer+"{id}/"+what, func(w http.ResponseWriter, r *http.Request) {
 			s, err := m.authorised(r)
 			if err == nil {

@@ -30,7 +30,8 @@ type entry struct {
 	Size  int64  `cbor:"5,keyasint,omitempty"` // of a regular file
 	Mtime int64  `cbor:"6,keyasint"`           // Unix ns
 	Link  string `cbor:"7,keyasint,omitempty"` // of a symbolic link
-	Used  int64  `cbor:"8,keyasint,omitempty"` // of a regular file: what it takes on the disk; less than Size where it has holes
+	// of a regular file: what it takes on the disk; less than Size where it has holes
+	Used int64 `cbor:"8,keyasint,omitempty"`
 }
 
 // keptBits are the bits of a mode that arrive elsewhere. setuid and setgid don't: a node could plant programs with the
@@ -72,7 +73,8 @@ func scan(root *os.Root, names []string, live bool) ([]entry, error) {
 			return err
 		})
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil, model.Refuse(model.CodeNotFound, "volume %s has no data here, or it changed while it was listed: %v", name, err)
+			return nil,
+				model.Refuse(model.CodeNotFound, "volume %s has no data here, or it changed while it was listed: %v", name, err)
 		}
 		if err != nil {
 			return nil, asCode(err, "list volume "+name)

@@ -92,7 +92,9 @@ type Usage struct {
 	CPU    time.Duration // of a core, since its start
 	Memory int64         // resident bytes now
 	Peak   int64         // the most that were resident
-	Files  int64         // of the resident ones, pages of files: the program, a log that is mapped. The kernel takes them back when it needs them
+	// of the resident ones, pages of files: the program, a log that is mapped. The kernel takes them back when it needs
+	// them
+	Files int64
 }
 
 // Usage asks the kernel.

@@ -23,9 +23,12 @@ func certs(dir string, addresses []string) (*tls.Config, error) {
 		return nil, err
 	}
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "server.global.nomad"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
-		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-		BasicConstraintsValid: true, IsCA: true, DNSNames: []string{"server.global.nomad", "client.global.nomad", "localhost"},
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "server.global.nomad"}, NotBefore: time.Now().
+				Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+		KeyUsage:              x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+		BasicConstraintsValid: true, IsCA: true,
+		DNSNames: []string{"server.global.nomad", "client.global.nomad", "localhost"},
 	}
 	for _, a := range addresses {
 		template.IPAddresses = append(template.IPAddresses, net.ParseIP(a))

@@ -59,7 +59,8 @@ func Start(ctx context.Context, binary, dir string) (_ *Cluster, err error) {
 	if err != nil {
 		return nil, err
 	}
-	c.http = &http.Client{Timeout: callLimit, Transport: &http.Transport{TLSClientConfig: tls, MaxIdleConnsPerHost: 1000, MaxIdleConns: 1000}}
+	c.http = &http.Client{Timeout: callLimit,
+		Transport: &http.Transport{TLSClientConfig: tls, MaxIdleConnsPerHost: 1000, MaxIdleConns: 1000}}
 	for i := range servers {
 		p, err := c.start(fmt.Sprintf("n%d", i+1), c.address(i), c.serverConfig())
 		if err != nil {
@@ -87,7 +88,9 @@ func (c *Cluster) each(port string) string {
 }
 
 func (c *Cluster) serverConfig() string {
-	return fmt.Sprintf("server {\n  enabled = true\n  bootstrap_expect = %d\n  heartbeat_grace = \"10m\"\n  server_join {\n    retry_join = [%s]\n    retry_interval = \"1s\"\n  }\n}\n", servers, c.each("4648"))
+	return fmt.Sprintf("server {\n  enabled = true\n  bootstrap_expect = %d\n"+
+		"  heartbeat_grace = \"10m\"\n  server_join {\n    retry_join = [%s]\n    retry_interval = \"1s\"\n  }\n}\n",
+		servers, c.each("4648"))
 }
 
 // start writes a configuration and starts the program with it.
@@ -199,9 +202,14 @@ func (c *Cluster) Write(ctx context.Context, server int, name string, n int64) e
 
 // Place submits a job of count instances that need next to nothing.
 func (c *Cluster) Place(ctx context.Context, server int, job string, count int) error {
-	task := map[string]any{"Name": "t", "Driver": "mock_driver", "Config": map[string]any{"run_for": "1h"}, "Resources": map[string]int{"CPU": 10, "MemoryMB": 10}, "LogConfig": map[string]int{"MaxFiles": 1, "MaxFileSizeMB": 1}}
-	group := map[string]any{"Name": "g", "Count": count, "EphemeralDisk": map[string]int{"SizeMB": 10}, "Tasks": []any{task}}
-	return c.call(ctx, server, http.MethodPost, "/v1/jobs", map[string]any{"Job": map[string]any{"ID": job, "Type": "service", "Datacenters": []string{"dc1"}, "TaskGroups": []any{group}}}, nil)
+	task := map[string]any{"Name": "t", "Driver": "mock_driver", "Config": map[string]any{"run_for": "1h"},
+		"Resources": map[string]int{"CPU": 10, "MemoryMB": 10},
+		"LogConfig": map[string]int{"MaxFiles": 1, "MaxFileSizeMB": 1}}
+	group := map[string]any{"Name": "g", "Count": count, "EphemeralDisk": map[string]int{"SizeMB": 10},
+		"Tasks": []any{task}}
+	return c.call(ctx, server, http.MethodPost, "/v1/jobs",
+		map[string]any{"Job": map[string]any{"ID": job, "Type": "service", "Datacenters": []string{"dc1"},
+			"TaskGroups": []any{group}}}, nil)
 }
 
 // Placed counts the instances of a job that a server knows to be placed.
@@ -241,7 +249,8 @@ func (c *Cluster) call(ctx context.Context, server int, method, path string, bod
 }
 
 func (c *Cluster) do(ctx context.Context, server int, method, path string, body []byte, answer io.Writer) error {
-	req, err := http.NewRequestWithContext(ctx, method, "https://"+net.JoinHostPort(c.address(server), "4646")+path, bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, method, "https://"+net.JoinHostPort(c.address(server), "4646")+path,
+		bytes.NewReader(body))
 	if err != nil {
 		return err
 	}

@@ -52,7 +52,9 @@ func (c *chaos) say(format string, args ...any) {
 // kindOf is what of a line names no object; empty for the end of something.
 func kindOf(text string) string {
 	head, _, _ := strings.Cut(text, ":")
-	words := slices.DeleteFunc(strings.Fields(head), func(w string) bool { return strings.ContainsAny(w, "0123456789/()") })
+	words := slices.DeleteFunc(strings.Fields(head), func(w string) bool {
+		return strings.ContainsAny(w, "0123456789/()")
+	})
 	kind := strings.Join(words, " ")
 	if strings.HasPrefix(kind, "end of") || slices.Contains([]string{"mend", "restart", "settle", "recover"}, kind) {
 		return ""
@@ -86,7 +88,9 @@ func (c *chaos) mend(now time.Time) {
 		return true
 	})
 	for _, s := range c.w.servers {
-		if broken := slices.ContainsFunc(c.repairs, func(r repair) bool { return r.what == s }); !broken && s.stuck.Swap(false) && s.ended() {
+		if broken := slices.ContainsFunc(c.repairs, func(r repair) bool {
+			return r.what == s
+		}); !broken && s.stuck.Swap(false) && s.ended() {
 			c.say("restart %s, whose leadership was not taken", s.name)
 			s.again()
 		}
@@ -115,7 +119,9 @@ func (c *chaos) settle(want map[model.GroupID]int) {
 		}
 		return true
 	})
-	w.eventually(10*time.Minute, "everything that is wanted runs once, and nothing else", func() bool { return w.rests(want) })
+	w.eventually(10*time.Minute, "everything that is wanted runs once, and nothing else", func() bool {
+		return w.rests(want)
+	})
 	w.quiet()
 	for id, count := range want {
 		if got := len(w.members(id)); got != count {
@@ -169,7 +175,8 @@ func (c *chaos) sendBy(by *transport.Client, method, path string, body any) erro
 }
 
 func (c *chaos) drain() {
-	c.ask("/v1/drains", choices{Nodes: []string{c.node().name}, Deadline: model.Duration(2+c.random.IntN(60)) * model.Second})
+	c.ask("/v1/drains",
+		choices{Nodes: []string{c.node().name}, Deadline: model.Duration(2+c.random.IntN(60)) * model.Second})
 }
 
 func (c *chaos) uncordon() {

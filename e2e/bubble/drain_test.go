@@ -41,7 +41,9 @@ func TestIdleDrainKeepsItsDeadline(t *testing.T) {
 		old.kill()
 		gap := w.eventually(10*time.Second, "another leader", func() bool { return w.leads() != nil })
 		for n, after := range deadlines {
-			w.eventually(time.Minute, "the drain failed", func() bool { return w.part(drains[n], n).Phase != model.PhaseDraining })
+			w.eventually(time.Minute, "the drain failed", func() bool {
+				return w.part(drains[n], n).Phase != model.PhaseDraining
+			})
 			part := w.part(drains[n], n)
 			ended := w.ended(drains[n])
 			late := ended.Sub(began.Add(after))

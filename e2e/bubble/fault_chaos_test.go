@@ -91,7 +91,8 @@ func (c *chaos) wipeServer() {
 	s.disk.Wipe()
 	c.repairs = append(c.repairs, repair{c.until(), s, func() {
 		c.say("restart %s as a new server", s.name)
-		c.goodLinks() // the other two must agree to take it in, and nobody leads for long over a link that is later than the lease
+		// the other two must agree to take it in, and nobody leads for long over a link that is later than the lease
+		c.goodLinks()
 		s.restart()
 		c.w.eventually(2*time.Minute, "L1: "+s.name+" has a vote again after it was wiped", c.w.whole)
 	}, true})
@@ -131,7 +132,9 @@ func (s *server) again() {
 func (c *chaos) slowDisk() {
 	s := c.server()
 	latency := time.Duration(1+c.random.IntN(100)) * time.Millisecond
-	c.breakServer(fmt.Sprintf("slow down to %s the disk of", latency), s, func() { s.disk.Slow(latency) }, func() { s.disk.Slow(everyWrite) })
+	c.breakServer(fmt.Sprintf("slow down to %s the disk of", latency), s, func() {
+		s.disk.Slow(latency)
+	}, func() { s.disk.Slow(everyWrite) })
 }
 
 // everyWrite is how long a write takes on the disks of fault tests while nothing is wrong, so that a power loss finds
@@ -259,7 +262,9 @@ func (c *chaos) hosts() (out []string) {
 func (c *chaos) cutOneWay() {
 	s, hosts := c.server(), c.hosts()
 	to := hosts[c.random.IntN(len(hosts))]
-	c.breakServer("cut the way to "+to+" from", s, func() { c.w.net.Drop(s.host, to) }, func() { c.w.net.Mend(s.host, to) })
+	c.breakServer("cut the way to "+to+" from", s, func() {
+		c.w.net.Drop(s.host, to)
+	}, func() { c.w.net.Mend(s.host, to) })
 }
 
 // recover ends all faults, and wants a leader as soon as it must be there: within 10 election timeouts.

@@ -29,18 +29,23 @@ func TestWallClocksJump(t *testing.T) {
 				for _, s := range w.servers {
 					s.skew.Store(random.Int64N(int64(40*365*24*time.Hour)) - int64(20*365*24*time.Hour))
 				}
-				_, err := w.send("/v1/nodes/"+n.name+"/label", map[string]any{"labels": map[string]string{"at": time.Now().Format("05")}})
+				_, err := w.send("/v1/nodes/"+n.name+"/label",
+					map[string]any{"labels": map[string]string{"at": time.Now().Format("05")}})
 				must(t, err)
 				if random.IntN(4) == 0 {
 					old := w.leader()
 					old.kill()
-					dark += w.eventually(10*electionTimeout, "L1: another leader", func() bool { l := w.leads(); return l != nil && l != old })
+					dark += w.eventually(10*electionTimeout, "L1: another leader", func() bool {
+						l := w.leads()
+						return l != nil && l != old
+					})
 					old.restart()
 				}
 				time.Sleep(time.Duration(random.IntN(4000)) * time.Millisecond)
 				now := w.leader().cluster.Now()
 				// A new leader's time may be late for a moment, and catches up; it is never ahead.
-				if passed, truly := time.Duration(now.Sub(first))*time.Millisecond, time.Since(at); now < clock || passed > truly+time.Second {
+				if passed, truly := time.Duration(now.Sub(first))*time.Millisecond, time.Since(at); now < clock ||
+					passed > truly+time.Second {
 					t.Fatalf("S8: cluster time went from %d over %d to %d in %s", first, clock, now, truly)
 				}
 				clock = now

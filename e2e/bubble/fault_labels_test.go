@@ -46,7 +46,8 @@ func (w *world) clientOf(s *server, name string) *transport.Client {
 	w.t.Helper()
 	creds, err := w.ca.Credentials(transport.RoleCLI, name)
 	must(w.t, err)
-	c, err := transport.NewClient(transport.ClientConfig{Addresses: []string{"https://" + s.address()}, Credentials: creds, Dial: w.net.Dialer(cliHost), RetryFor: -1})
+	c, err := transport.NewClient(transport.ClientConfig{Addresses: []string{"https://" + s.address()}, Credentials: creds,
+		Dial: w.net.Dialer(cliHost), RetryFor: -1})
 	must(w.t, err)
 	return c
 }
@@ -106,7 +107,8 @@ func (l *labellers) stop() {
 	state := l.w.state()
 	for writer, value := range l.last {
 		if n, ok := state.Nodes.Get(l.node(writer)); !ok || !atLeast(n.Shape.Labels[label(writer)], value) {
-			t.Errorf("S4: write %d of writer %d was the last one acknowledged, its label is %q", value, writer, n.Shape.Labels[label(writer)])
+			t.Errorf("S4: write %d of writer %d was the last one acknowledged, its label is %q", value, writer,
+				n.Shape.Labels[label(writer)])
 		}
 	}
 	if len(l.last) == 0 {

@@ -57,7 +57,8 @@ func TestPowerLosses(t *testing.T) {
 func TestDiskFaults(t *testing.T) {
 	eachRandom(t, 1, func(t *testing.T, random *rand.Rand) {
 		faults{cluster.RaftConfig{}, 90 * time.Second, func(c *chaos) []func() {
-			return []func(){c.hangDisk, c.breakDisk, c.fillDisk, c.fillDisk, c.fullDisk, c.slowDisk, c.pauseServer, c.powerOff, c.evict}
+			return []func(){c.hangDisk, c.breakDisk, c.fillDisk, c.fillDisk, c.fullDisk, c.slowDisk,
+				c.pauseServer, c.powerOff, c.evict}
 		}}.run(t, random)
 	})
 }
@@ -66,7 +67,8 @@ func TestDiskFaults(t *testing.T) {
 func TestNetworkFaults(t *testing.T) {
 	eachRandom(t, 1, func(t *testing.T, random *rand.Rand) {
 		faults{cluster.RaftConfig{}, 90 * time.Second, func(c *chaos) []func() {
-			return []func(){c.shape, c.shape, c.shape, c.lossy, c.cutOneWay, c.cutServer, c.cutNode, c.pauseServer, c.drain, c.uncordon}
+			return []func(){c.shape, c.shape, c.shape, c.lossy, c.cutOneWay, c.cutServer, c.cutNode,
+				c.pauseServer, c.drain, c.uncordon}
 		}}.run(t, random)
 	})
 }

@@ -18,16 +18,18 @@ import (
 func (w *world) follows(s *server, why string) {
 	w.t.Helper()
 	want := w.state().Index
-	w.eventually(30*time.Second, fmt.Sprintf("S4: %s has the %d entries that were acknowledged, %s", s.name, want, why), func() bool {
-		return s.running() && s.state().Index >= want
-	})
+	w.eventually(30*time.Second, fmt.Sprintf("S4: %s has the %d entries that were acknowledged, %s", s.name, want, why),
+		func() bool {
+			return s.running() && s.state().Index >= want
+		})
 }
 
 // burst sends many writes to the leader at once and waits for none of them.
 func (w *world) burst(many int) {
 	leader := w.leader()
 	for i := range many {
-		e := fsm.Entry{Actor: "cli:test", Groups: [][]fsm.Command{{&fsm.NodeLabel{ID: w.nodes[0].id, Labels: map[string]string{"burst": fmt.Sprint(i)}}}}}
+		e := fsm.Entry{Actor: "cli:test",
+			Groups: [][]fsm.Command{{&fsm.NodeLabel{ID: w.nodes[0].id, Labels: map[string]string{"burst": fmt.Sprint(i)}}}}}
 		if _, err := leader.cluster.Submit(w.t.Context(), e); err != nil {
 			w.t.Logf("submit: %v", err)
 			return
@@ -67,10 +69,11 @@ func TestLeaderWhoseDiskHangs(t *testing.T) {
 		old.mayFail.Store(true)
 		old.disk.Hang()
 		const watchdog = 10 * time.Second
-		took := w.eventually(watchdog+10*electionTimeout, "L1: another server leads after the leader's disk hung", func() bool {
-			leader := w.leads()
-			return leader != nil && leader != old
-		})
+		took := w.eventually(watchdog+10*electionTimeout,
+			"L1: another server leads after the leader's disk hung", func() bool {
+				leader := w.leads()
+				return leader != nil && leader != old
+			})
 		t.Logf("another leads %s after the disk of the leader hung", took)
 		must(t, w.submit("web", group("http", 2, 64*mib)))
 		w.ready("web/http", 2, time.Minute)
@@ -98,7 +101,9 @@ func TestDivergentTailGetsASnapshot(t *testing.T) {
 		parts := old.cluster.Status().LastIndex
 		w.burst(400)
 		w.eventually(10*electionTimeout, "L1: another leads", func() bool { l := w.leads(); return l != nil && l != old })
-		w.eventually(5*time.Second, "the old leader has written its tail", func() bool { return old.cluster.Status().LastIndex >= parts+400 })
+		w.eventually(5*time.Second, "the old leader has written its tail", func() bool {
+			return old.cluster.Status().LastIndex >= parts+400
+		})
 		write := func(times int) {
 			for i := range times {
 				_, err := w.send("/v1/nodes/n1/label", map[string]any{"labels": map[string]string{"n": fmt.Sprint(i)}})
@@ -112,19 +117,22 @@ func TestDivergentTailGetsASnapshot(t *testing.T) {
 		})
 		leader := w.leader().cluster.Status()
 		tail := old.cluster.Status().LastIndex
-		t.Logf("they part at %d; the leader's snapshot is at %d, its log ends at %d, the old leader's at %d", parts, leader.Snapshot, leader.LastIndex, tail)
+		t.Logf("they part at %d; the leader's snapshot is at %d, its log ends at %d, the old leader's at %d", parts,
+			leader.Snapshot, leader.LastIndex, tail)
 		if tail <= leader.LastIndex {
 			t.Fatal("the tail is too short to matter")
 		}
 		old.mayFail.Store(true) // raft needs a new start to see that its tail is gone
 		w.net.Heal()
 		write(5)
-		w.eventually(30*time.Second, fmt.Sprintf("S4: %s has what was acknowledged, after it was sent a snapshot onto a tail of its own", old.name), func() bool {
-			if old.ended() {
-				old.again()
-			}
-			return old.state().Index >= w.state().Index
-		})
+		w.eventually(30*time.Second,
+			fmt.Sprintf("S4: %s has what was acknowledged, after it was sent a snapshot onto a tail of its own", old.name),
+			func() bool {
+				if old.ended() {
+					old.again()
+				}
+				return old.state().Index >= w.state().Index
+			})
 		write(5)
 		w.follows(old, "after a snapshot has replaced its tail")
 		w.agree()

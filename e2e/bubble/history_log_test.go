@@ -20,7 +20,8 @@ func (memoryLog) Close() error { return nil }
 func TestHistoryReadsAnotherLog(t *testing.T) {
 	var entries []raft.Log
 	for i := range uint64(4) {
-		data, err := fsm.EncodeEntry(fsm.Entry{Format: fsm.NewState().Format, Actor: model.ActorLeader, Groups: [][]fsm.Command{{&fsm.HoldSet{}}}})
+		data, err := fsm.EncodeEntry(fsm.Entry{Format: fsm.NewState().Format, Actor: model.ActorLeader,
+			Groups: [][]fsm.Command{{&fsm.HoldSet{}}}})
 		if err != nil {
 			t.Fatal(err)
 		}

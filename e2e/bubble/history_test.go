@@ -39,7 +39,8 @@ type committed struct {
 }
 
 func newHistory(t *testing.T) *history {
-	return &history{t: t, state: fsm.NewState(), states: map[uint64]fsm.State{}, digests: map[uint64]string{}, judges: invariant.New(), up: map[string]*serverProcess{}, ears: ears{}}
+	return &history{t: t, state: fsm.NewState(), states: map[uint64]fsm.State{}, digests: map[uint64]string{},
+		judges: invariant.New(), up: map[string]*serverProcess{}, ears: ears{}}
 }
 
 // follow looks at everything that a server publishes, until its context ends.
@@ -115,7 +116,9 @@ func (h *history) replay(log cluster.LogStore, index uint64) error {
 	for i := h.state.Index + 1; i <= index; i++ {
 		l, err := h.entry(log, i)
 		if h.base != 0 && errors.Is(err, raft.ErrLogNotFound) {
-			continue // the index of a restored snapshot, or raft's own entry before one that was installed; the digests would differ without a command
+			// the index of a restored snapshot, or raft's own entry before one that was installed; the digests would differ
+			// without a command
+			continue
 		}
 		if err != nil {
 			return fmt.Errorf("read entry %d: %w", i, err)

@@ -33,14 +33,16 @@ func newDocket(t *testing.T) *docket {
 	d.apply(&fsm.NodeReport{ID: "n1", Epoch: n.Agent.Epoch, Full: true})
 	for slot, id := range []model.InstanceID{"w0", "w1"} {
 		d.apply(&fsm.InstancePlace{ID: id, Group: "web/http", Slot: slot, Version: 1, Node: "n1", Cause: model.CauseScaleUp})
-		d.apply(&fsm.NodeReport{ID: "n1", Epoch: n.Agent.Epoch, Instances: []model.InstanceStatus{{ID: id, Generation: 1, Observed: model.ObservedReady}}})
+		d.apply(&fsm.NodeReport{ID: "n1", Epoch: n.Agent.Epoch,
+			Instances: []model.InstanceStatus{{ID: id, Generation: 1, Observed: model.ObservedReady}}})
 	}
 	return d
 }
 
 func (d *docket) apply(command fsm.Command) committed {
 	d.t.Helper()
-	e := fsm.Entry{Format: model.CurrentFormat, At: d.state.Now + 10, Actor: model.ActorLeader, Groups: [][]fsm.Command{{command}}}
+	e := fsm.Entry{Format: model.CurrentFormat, At: d.state.Now + 10, Actor: model.ActorLeader,
+		Groups: [][]fsm.Command{{command}}}
 	index := d.state.Index + 1
 	after, results := d.state.Apply(index, 1, e)
 	if results[0].Refusal != nil {
@@ -58,10 +60,12 @@ func TestSilenceCanFail(t *testing.T) {
 		}
 		return all
 	}
-	if err := unfair("n1", 2*model.Second, voters, heard(100*time.Millisecond, 300*time.Millisecond, 5*time.Second)).Err(); !ruled(err, fsm.S13) {
+	if err := unfair("n1", 2*model.Second, voters, heard(100*time.Millisecond, 300*time.Millisecond, 5*time.Second)).
+		Err(); !ruled(err, fsm.S13) {
 		t.Errorf("two of three heard it: %v", err)
 	}
-	if err := unfair("n1", 2*model.Second, voters, heard(100*time.Millisecond, 3*time.Second, 5*time.Second)).Err(); err != nil {
+	if err := unfair("n1", 2*model.Second, voters, heard(100*time.Millisecond, 3*time.Second, 5*time.Second)).
+		Err(); err != nil {
 		t.Errorf("one of three heard it: %v", err)
 	}
 	back := []hearing{{"s1", time.Millisecond, 2 * time.Millisecond}, {"s2", 2 * time.Millisecond, 2 * time.Millisecond}}

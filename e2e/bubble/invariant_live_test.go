@@ -85,7 +85,9 @@ func (w *world) offlineWithin(n *node) time.Duration {
 	w.t.Helper()
 	threshold := time.Duration(w.state().Settings.OfflineAfter) * time.Millisecond
 	h := min(max(threshold/6, 300*time.Millisecond), 10*time.Second)
-	return w.eventually(threshold+2*h+detectionSlack, "L4: "+n.name+" is offline", func() bool { return n.row().Health == model.HealthOffline })
+	return w.eventually(threshold+2*h+detectionSlack, "L4: "+n.name+" is offline", func() bool {
+		return n.row().Health == model.HealthOffline
+	})
 }
 
 // settle ends all that was done and all that is broken, and wants the cluster to come to rest: L1, L2, everything that
@@ -125,11 +127,14 @@ func (k *work) restore() {
 		body         any
 	}{
 		{"POST", "/v1/settings/resume", map[string]any{"what": "actuation"}},
-		{"PUT", "/v1/settings", map[string]any{"rate_drain": "none", "rate_operator": "none", "rescheduler": "off", "evict_on": "drain"}},
+		{"PUT", "/v1/settings",
+			map[string]any{"rate_drain": "none", "rate_operator": "none", "rescheduler": "off", "evict_on": "drain"}},
 		{"PUT", "/v1/classes/batch", map[string]any{"quota_instances": 0}},
 		{"PUT", "/v1/classes/production", map[string]any{"quota_instances": 0}},
 	} {
-		w.eventually(time.Minute, "restore "+change.path, func() bool { return k.sendBy(w.cli, change.method, change.path, change.body) == nil })
+		w.eventually(time.Minute, "restore "+change.path, func() bool {
+			return k.sendBy(w.cli, change.method, change.path, change.body) == nil
+		})
 	}
 	st := w.state()
 	for id, d := range st.Drains.All() {
@@ -141,7 +146,8 @@ func (k *work) restore() {
 		if !slices.ContainsFunc(k.cast, func(j model.JobSpec) bool { return j.Name == name }) {
 			w.eventually(time.Minute, "stop "+string(name), func() bool {
 				now := w.state()
-				return !now.Jobs.Has(name) || k.sendBy(w.cli, "POST", "/v1/jobs/"+string(name)+"/stop", map[string]any{"purge": true}) == nil
+				return !now.Jobs.Has(name) ||
+					k.sendBy(w.cli, "POST", "/v1/jobs/"+string(name)+"/stop", map[string]any{"purge": true}) == nil
 			})
 		}
 	}
@@ -149,7 +155,9 @@ func (k *work) restore() {
 		if g, ok := st.Groups.Get(model.NewGroupID(job.Name, job.Groups[0].Name)); ok && g.Count > 0 && g.Running == 0 {
 			job = k.renewed(job) // who could say that it is safe to go on is gone: a new version is how a person says it
 		}
-		w.eventually(2*time.Minute, "submit "+string(job.Name), func() bool { return k.sendBy(w.cli, "POST", "/v1/jobs", map[string]any{"job": job}) == nil })
+		w.eventually(2*time.Minute, "submit "+string(job.Name), func() bool {
+			return k.sendBy(w.cli, "POST", "/v1/jobs", map[string]any{"job": job}) == nil
+		})
 	}
 }
 
@@ -206,7 +214,8 @@ func (k *work) rest() {
 			if n.Health != model.HealthOnline {
 				return false
 			}
-			if l := w.leads(); l == nil || n.Return.HeldUntil > l.cluster.Now() { // what waits for the end of the hold comes then
+			// what waits for the end of the hold comes then
+			if l := w.leads(); l == nil || n.Return.HeldUntil > l.cluster.Now() {
 				return false
 			}
 		}

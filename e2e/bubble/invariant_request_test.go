@@ -53,7 +53,8 @@ func told(err error) answered {
 		return answeredUnknown
 	}
 	switch refused.Code {
-	case model.CodeUnreachable, model.CodeUnknownOutcome, model.CodeNoLeader, model.CodeBusy, model.CodeTimeout, model.CodeInternal, model.CodeStaleTerm,
+	case model.CodeUnreachable, model.CodeUnknownOutcome, model.CodeNoLeader, model.CodeBusy, model.CodeTimeout,
+		model.CodeInternal, model.CodeStaleTerm,
 		model.CodeNotCaughtUp, model.CodeRateLimited, model.CodeShutdownTimeout:
 		return answeredUnknown
 	}
@@ -74,10 +75,13 @@ func (r *receipts) durable(entries []committed, last fsm.State) error {
 	var f fsm.Findings
 	log := map[model.RequestID]outcome{}
 	for _, e := range entries {
-		if e.Request == "" || len(e.results) == 0 || e.results[0].Replay || invariant.RefusedAs(e.results[0], model.CodeRequestConflict, model.CodeBusy) {
+		if e.Request == "" || len(e.results) == 0 || e.results[0].Replay ||
+			invariant.RefusedAs(e.results[0], model.CodeRequestConflict, model.CodeBusy) {
 			continue
 		}
-		log[e.Request] = outcome{e.index, !slices.ContainsFunc(e.results, func(x fsm.Result) bool { return x.Refusal != nil })}
+		log[e.Request] = outcome{e.index, !slices.ContainsFunc(e.results, func(x fsm.Result) bool {
+			return x.Refusal != nil
+		})}
 	}
 	for _, id := range slices.Sorted(maps.Keys(r.all)) {
 		one := r.all[id]

@@ -96,7 +96,9 @@ func unfair(name string, threshold model.Duration, voters int, heard []hearing) 
 		}
 	}
 	if recent > voters/2 {
-		return fsm.Findings{{Invariant: fsm.S13, Text: fmt.Sprintf("node %s was marked offline, and %d of %d servers heard it within %s: %v", name, recent, voters, threshold/2, heard)}}
+		return fsm.Findings{
+			{Invariant: fsm.S13, Text: fmt.Sprintf("node %s was marked offline, and %d of %d servers heard it within %s: %v",
+				name, recent, voters, threshold/2, heard)}}
 	}
 	return nil
 }
@@ -118,7 +120,8 @@ func (h *history) copied(s *invariant.Step) {
 func (h *history) compareCopy() {
 	if h.restart.Index != 0 {
 		if got, want := fsm.Digest(h.restart), fsm.Digest(h.state); got != want {
-			h.t.Errorf("S5: a snapshot and the entries after it give digest %s at index %d, the replay of all %s", got, h.state.Index, want)
+			h.t.Errorf("S5: a snapshot and the entries after it give digest %s at index %d, the replay of all %s",
+				got, h.state.Index, want)
 		}
 	}
 	again, err := reread(h.state)

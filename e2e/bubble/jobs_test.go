@@ -13,7 +13,8 @@ const mib = 1 << 20
 
 // group is a group of programs in memory.
 func group(name string, count int, memory int64) model.GroupSpec {
-	return model.GroupSpec{Name: name, Count: count, Exec: model.ExecSpec{Command: "/program"}, Resources: model.Resources{MemoryBytes: memory}}
+	return model.GroupSpec{Name: name, Count: count, Exec: model.ExecSpec{Command: "/program"},
+		Resources: model.Resources{MemoryBytes: memory}}
 }
 
 func amount(n int) *model.Amount { return &model.Amount{N: n} }

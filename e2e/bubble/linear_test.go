@@ -62,7 +62,8 @@ func linearHistory(t *testing.T, seed uint64) (h *linear.History, faults []strin
 	inBubble(t, options{nodes: 2}, func(t *testing.T, w *world) {
 		began := time.Now()
 		h = linear.NewHistory()
-		load := &linear.Load{Doors: w.doors(), Nodes: []string{"n1", "n2"}, Jobs: []string{"cas-a", "cas-b"}, Clients: 6 + random.IntN(6), Think: 60 * time.Millisecond, Seed: seed, Name: "v"}
+		load := &linear.Load{Doors: w.doors(), Nodes: []string{"n1", "n2"}, Jobs: []string{"cas-a", "cas-b"},
+			Clients: 6 + random.IntN(6), Think: 60 * time.Millisecond, Seed: seed, Name: "v"}
 		ctx, stop := context.WithCancel(context.Background())
 		done := make(chan struct{})
 		go func() {

@@ -184,7 +184,8 @@ func TestHoldWhenMostAgentsAreCutOff(t *testing.T) {
 }
 
 // same wants a group's instances, and their programs, to be those that were there before, never touched.
-func same(t *testing.T, w *world, id model.GroupID, before map[model.InstanceID]fsm.Instance, running []model.InstanceID) {
+func same(t *testing.T, w *world, id model.GroupID, before map[model.InstanceID]fsm.Instance,
+	running []model.InstanceID) {
 	t.Helper()
 	now := w.members(id)
 	if len(now) != len(before) {
@@ -228,11 +229,14 @@ func TestReturnAfterACut(t *testing.T) {
 		if n.programs.running() != 2 {
 			t.Errorf("%d programs run on the node that is cut off, want 2", n.programs.running())
 		}
-		if st, _ := w.state().Instances.Get(large[0]); st.Status.Observed != model.ObservedLost || st.Desired != model.DesiredRunning {
+		if st, _ := w.state().Instances.Get(large[0]); st.Status.Observed != model.ObservedLost ||
+			st.Desired != model.DesiredRunning {
 			t.Errorf("what fits nowhere else is %s, %s", st.Desired, st.Status.Observed)
 		}
 		n.plugAll()
-		took := w.eventually(30*time.Second, "it has returned", func() bool { return n.row().State() == model.NodeActive && !n.row().Return.Recovering })
+		took := w.eventually(30*time.Second, "it has returned", func() bool {
+			return n.row().State() == model.NodeActive && !n.row().Return.Recovering
+		})
 		w.ready(big, 4, 10*time.Second)
 		w.eventually(20*time.Second, "what was replaced is stopped", func() bool { return n.programs.running() == 1 })
 		t.Logf("returned after %s", took)
@@ -256,7 +260,9 @@ func TestFlappingDoublesTheHold(t *testing.T) {
 			n.unplugAll()
 			w.eventually(detection, "offline", func() bool { return n.row().Health == model.HealthOffline })
 			n.plugAll()
-			w.eventually(time.Minute, "back", func() bool { return n.row().Health != model.HealthOffline && !n.row().Return.Recovering })
+			w.eventually(time.Minute, "back", func() bool {
+				return n.row().Health != model.HealthOffline && !n.row().Return.Recovering
+			})
 			row := n.row()
 			if row.Return.Hold != want {
 				t.Errorf("outage %d: held for %s, want %s", i+1, row.Return.Hold, want)

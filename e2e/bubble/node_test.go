@@ -60,18 +60,22 @@ func (n *node) start() {
 	log := n.w.log.Named(n.name)
 	var err error
 	p.agent, err = agent.New(agent.Config{
-		Name: n.name, DataDir: n.disk.Dir(), Version: "test", Runtime: n.programs, Servers: &registrar{p.client, p.join}, Log: log.Named("agent"), SelfCheckEvery: -1,
+		Name: n.name, DataDir: n.disk.Dir(), Version: "test", Runtime: n.programs, Servers: &registrar{p.client, p.join},
+		Log: log.Named("agent"), SelfCheckEvery: -1,
 		Node: agent.NodeConfig{Address: n.host, Capacity: model.Resources{CPU: 8000, MemoryBytes: nodeMemory}},
 	})
 	must(n.w.t, err)
 	id := p.agent.Identity()
 	n.id = id.Node
 	p.pool, err = cluster.OpenPool(cluster.PoolConfig{
-		Name: string(id.Node), Cluster: clusterName, Key: gossipKey(), Profile: n.w.profile, Transport: n.w.net.Packets(n.host + gossipPort),
-		Meta: cluster.Meta{Role: transport.RoleAgent, BootID: id.BootID, Incarnation: id.Incarnation, Name: id.Name}, Logger: log.Named("gossip"),
+		Name: string(id.Node), Cluster: clusterName, Key: gossipKey(), Profile: n.w.profile,
+		Transport: n.w.net.Packets(n.host + gossipPort),
+		Meta:      cluster.Meta{Role: transport.RoleAgent, BootID: id.BootID, Incarnation: id.Incarnation, Name: id.Name},
+		Logger:    log.Named("gossip"),
 	})
 	must(n.w.t, err)
-	p.beater = cluster.NewBeater(cluster.BeaterConfig{Node: id.Node, BootID: id.BootID, Incarnation: id.Incarnation, Pool: p.pool, Logger: log.Named("beats")})
+	p.beater = cluster.NewBeater(cluster.BeaterConfig{Node: id.Node, BootID: id.BootID, Incarnation: id.Incarnation,
+		Pool: p.pool, Logger: log.Named("beats")})
 	p.agent.UseHeartbeats(p.beater)
 	p.run()
 }

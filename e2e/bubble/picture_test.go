@@ -19,7 +19,8 @@ func (w *world) picture() string {
 			continue
 		}
 		st := s.cluster.Status()
-		fmt.Fprintf(&b, "%s leads %v, term %d, last %d, applied %d, state %d, now %d\n", s.name, st.Leads, st.Term, st.LastIndex, st.AppliedIndex, st.StateIndex, s.cluster.Now())
+		fmt.Fprintf(&b, "%s leads %v, term %d, last %d, applied %d, state %d, now %d\n", s.name, st.Leads, st.Term,
+			st.LastIndex, st.AppliedIndex, st.StateIndex, s.cluster.Now())
 		s.mu.Lock()
 		for _, r := range s.reports[max(0, len(s.reports)-5):] {
 			fmt.Fprintf(&b, "  loop: %v %v\n", r.Err, r.Refused)
@@ -31,14 +32,17 @@ func (w *world) picture() string {
 	if leader := w.leads(); leader != nil {
 		live := leader.cluster.Live()
 		for id, n := range st.Nodes.All() {
-			fmt.Fprintf(&b, "node %s %s: %s, %s, placed %+v, return %+v, live %+v\n", n.Name, id, n.Intent, n.Health, n.Placed, n.Return, live[id])
+			fmt.Fprintf(&b, "node %s %s: %s, %s, placed %+v, return %+v, live %+v\n", n.Name, id, n.Intent, n.Health,
+				n.Placed, n.Return, live[id])
 		}
 	}
 	for id, g := range st.Groups.All() {
-		fmt.Fprintf(&b, "group %s: count %d ready %d running %d alive %d budget %+v\n", id, g.Count, g.Ready, g.Running, g.Alive, g.Budget)
+		fmt.Fprintf(&b, "group %s: count %d ready %d running %d alive %d budget %+v\n", id, g.Count, g.Ready,
+			g.Running, g.Alive, g.Budget)
 		for i := range st.InstancesOf(id) {
 			fmt.Fprintf(&b, "  %s slot %d on %s: %s %s %s, cause %s, replaces %q by %q, evict %+v\n",
-				i.ID, i.Slot, nodeName(st, i.Node), i.Desired, i.Status.Observed, i.Status.Reason, i.Cause, i.Links.Replaces, i.Links.ReplacedBy, i.Eviction)
+				i.ID, i.Slot, nodeName(st, i.Node), i.Desired, i.Status.Observed, i.Status.Reason, i.Cause, i.Links.Replaces,
+				i.Links.ReplacedBy, i.Eviction)
 		}
 	}
 	for id, d := range st.Drains.All() {

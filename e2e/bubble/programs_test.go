@@ -37,8 +37,10 @@ type truth struct {
 
 func newTruth(t *testing.T) *truth {
 	return &truth{
-		t: t, alive: map[model.InstanceID]*program{}, starts: map[model.InstanceID]int{}, stopped: map[model.InstanceID]time.Time{},
-		floors: map[model.GroupID]int{}, epochs: map[string]uint64{}, stage: newStage(), losses: map[model.GroupID]time.Time{}, stops: func(*program) {},
+		t: t, alive: map[model.InstanceID]*program{}, starts: map[model.InstanceID]int{},
+		stopped: map[model.InstanceID]time.Time{},
+		floors:  map[model.GroupID]int{}, epochs: map[string]uint64{}, stage: newStage(),
+		losses: map[model.GroupID]time.Time{}, stops: func(*program) {},
 	}
 }
 
@@ -96,15 +98,18 @@ func (tr *truth) mayBegin(p *program) error {
 			memory += other.memory
 		}
 		if p.single() && other.group == p.group && other.slot == p.slot {
-			f.Add(fsm.S2, "instance %s is started on %s while %s runs on %s, and its slot has one holder", p.instance, p.node, other.instance, other.node)
+			f.Add(fsm.S2, "instance %s is started on %s while %s runs on %s, and its slot has one holder", p.instance,
+				p.node, other.instance, other.node)
 		}
 	}
 	if memory > nodeMemory {
-		f.Add(fsm.S1, "with instance %s the programs on %s may use %d bytes, it has %d", p.instance, p.node, memory, int64(nodeMemory))
+		f.Add(fsm.S1, "with instance %s the programs on %s may use %d bytes, it has %d", p.instance,
+			p.node, memory, int64(nodeMemory))
 	}
 	if slot := string(p.group) + "/" + p.slot; p.single() {
 		if p.epoch < tr.epochs[slot] {
-			f.Add(fsm.S2, "instance %s is started under the epoch %d of %s, and one ran under %d", p.instance, p.epoch, slot, tr.epochs[slot])
+			f.Add(fsm.S2, "instance %s is started under the epoch %d of %s, and one ran under %d", p.instance,
+				p.epoch, slot, tr.epochs[slot])
 		}
 		tr.epochs[slot] = max(p.epoch, tr.epochs[slot])
 	}
@@ -129,7 +134,8 @@ func (tr *truth) first(p *program) bool {
 	}
 	tr.stopped[p.instance] = time.Now()
 	if left := tr.count(p.group); left < tr.floors[p.group] {
-		tr.t.Errorf("S3: instance %s was told to stop while %d of %s serve, %d must", p.instance, left, p.group, tr.floors[p.group])
+		tr.t.Errorf("S3: instance %s was told to stop while %d of %s serve, %d must", p.instance, left,
+			p.group, tr.floors[p.group])
 	}
 	return true
 }
@@ -193,8 +199,10 @@ func (p *programs) Start(_ context.Context, spec driver.Spec) (agent.Task, error
 	}
 	slow, _ := time.ParseDuration(spec.Env["SLOW"])
 	t := &program{
-		truth: p.truth, instance: model.InstanceID(spec.ID), group: model.GroupID(spec.Env["OUTSPAN_JOB"] + "/" + spec.Env["OUTSPAN_GROUP"]),
-		slot: spec.Env["OUTSPAN_SLOT"], node: p.node, fenced: spec.LeaseUntil != 0, boot: p.boot, began: time.Now(), slow: slow, done: make(chan struct{}),
+		truth: p.truth, instance: model.InstanceID(spec.ID),
+		group: model.GroupID(spec.Env["OUTSPAN_JOB"] + "/" + spec.Env["OUTSPAN_GROUP"]),
+		slot:  spec.Env["OUTSPAN_SLOT"], node: p.node, fenced: spec.LeaseUntil != 0, boot: p.boot, began: time.Now(),
+		slow: slow, done: make(chan struct{}),
 		memory: spec.Limits.MemoryBytes, env: spec.Env,
 	}
 	t.epoch, _ = strconv.ParseUint(spec.Env["OUTSPAN_FENCING_EPOCH"], 10, 64)

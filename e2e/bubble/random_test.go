@@ -28,7 +28,8 @@ func TestBudgetsAcrossLeaders(t *testing.T) {
 			w.truth.hold(w.run("tight", tight), 5)
 			w.truth.hold(w.run("slow", slow), 5)
 			c := chaos{w: w, random: random}
-			c.run(90*time.Second, c.drain, c.drain, c.uncordon, c.evict, c.evict, c.release, c.killServer, c.killLeader, c.cutServer, c.lossy)
+			c.run(90*time.Second, c.drain, c.drain, c.uncordon, c.evict, c.evict, c.release, c.killServer,
+				c.killLeader, c.cutServer, c.lossy)
 			c.settle(map[model.GroupID]int{"web/http": 10, "tight/first": 6, "slow/slow": 6})
 		})
 	})
@@ -48,7 +49,8 @@ func TestRandomFaults(t *testing.T) {
 			alone.Exclusive = &model.ExclusiveSpec{Lease: 10 * model.Second}
 			w.run("alone", alone)
 			c := chaos{w: w, random: random}
-			c.run(2*time.Minute, c.drain, c.uncordon, c.evict, c.release, c.killServer, c.killLeader, c.cutServer, c.lossy, c.powerOff, c.killAgent, c.cutNode, c.cutNode)
+			c.run(2*time.Minute, c.drain, c.uncordon, c.evict, c.release, c.killServer, c.killLeader, c.cutServer, c.lossy,
+				c.powerOff, c.killAgent, c.cutNode, c.cutNode)
 			c.settle(map[model.GroupID]int{"web/http": 12, "big/big": 3, "alone/alone": 2})
 		})
 	})

@@ -45,7 +45,8 @@ func TestAllServersRestart(t *testing.T) {
 				}
 			}
 			if is := w.leader().cluster.Now(); is < entry || is > now.Add(model.Duration(time.Since(again).Milliseconds())) {
-				t.Errorf("cluster time is %d; it was %d, the last entry was at %d: time without servers must not count, nor may it go back", is, now, entry)
+				t.Errorf("cluster time is %d; it was %d, the last entry was at %d: time without servers must not count, "+
+					"nor may it go back", is, now, entry)
 			}
 			writes.wait()
 			once(t, w, writes.acknowledged(), 120)
@@ -127,7 +128,9 @@ func TestRollingRestart(t *testing.T) {
 			time.Sleep(3 * time.Second)
 			s.restart()
 			w.leader()
-			w.eventually(10*time.Second, s.name+" has caught up", func() bool { return s.cluster.CaughtUp() && s.state().Index == w.state().Index })
+			w.eventually(10*time.Second, s.name+" has caught up", func() bool {
+				return s.cluster.CaughtUp() && s.state().Index == w.state().Index
+			})
 		}
 		writes.wait()
 		once(t, w, writes.acknowledged(), 40)
@@ -153,7 +156,8 @@ func TestDeposedLeadersEntryIsRefused(t *testing.T) {
 		for id := range w.members(web) {
 			victim = id
 		}
-		decision := fsm.Entry{Term: term, Actor: model.ActorLeader, Groups: [][]fsm.Command{{&fsm.InstanceStop{ID: victim, Cause: model.CauseUser, By: "an old leader", Bypass: true}}}}
+		decision := fsm.Entry{Term: term, Actor: model.ActorLeader,
+			Groups: [][]fsm.Command{{&fsm.InstanceStop{ID: victim, Cause: model.CauseUser, By: "an old leader", Bypass: true}}}}
 		results, err := first.cluster.Propose(ctx, decision)
 		must(t, err)
 		if refusal := results[0].Refusal; refusal == nil || refusal.Code != model.CodeStaleTerm {
@@ -187,7 +191,9 @@ func TestCutOffLeaderCommitsNothing(t *testing.T) {
 		go func() {
 			ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 			defer cancel()
-			_, err := old.cluster.Propose(ctx, fsm.Entry{Term: term, Actor: model.ActorLeader, Groups: [][]fsm.Command{{&fsm.HoldSet{Active: true, Reason: "nobody hears this"}}}})
+			_, err := old.cluster.Propose(ctx,
+				fsm.Entry{Term: term, Actor: model.ActorLeader,
+					Groups: [][]fsm.Command{{&fsm.HoldSet{Active: true, Reason: "nobody hears this"}}}})
 			lost <- err
 		}()
 		w.eventually(10*time.Second, "another leads", func() bool { l := w.leads(); return l != nil && l != old })

@@ -30,7 +30,8 @@ func TestOldSnapshots(t *testing.T) {
 			single.Role, single.Env = model.RoleSingleton, map[string]string{"ONE": "1"}
 			w.run("single", single)
 			c := &chaos{w: w, random: random}
-			before := []func(){c.evict, c.evict, c.release, c.drain, c.uncordon, c.killAgent, c.powerOff, c.killLeader, c.restartServer}
+			before := []func(){c.evict, c.evict, c.release, c.drain, c.uncordon, c.killAgent, c.powerOff,
+				c.killLeader, c.restartServer}
 			c.run(time.Duration(random.IntN(20))*time.Second, before...)
 			old := c.save()
 			c.run(time.Minute, append(before, c.cutNode, c.loseServer, c.wipeServer)...)
@@ -99,7 +100,8 @@ func (c *chaos) unconfirmed(during time.Duration) {
 		switch {
 		case was:
 		case known && !old.Wanted(): // it was under way when the snapshot was restored
-		case row != nil && row.Marks.StopCause == model.CauseNodeOffline: // its node was lost since, and another one replaces it
+		case row != nil && row.Marks.StopCause == model.CauseNodeOffline:
+			// its node was lost since, and another one replaces it
 		default:
 			w.t.Errorf("instance %s was told to stop before the restore was confirmed: %+v", id, row)
 		}

@@ -75,11 +75,13 @@ func (s *server) address() string { return s.host + tlsPort }
 func (s *server) start() {
 	s.w.t.Helper()
 	s.w.net.Revive(s.host)
-	p := &serverProcess{machine: fsm.NewMachine(), up: make(chan struct{}), done: make(chan struct{}), log: s.w.log.Named(s.name)}
+	p := &serverProcess{machine: fsm.NewMachine(), up: make(chan struct{}), done: make(chan struct{}),
+		log: s.w.log.Named(s.name)}
 	s.serverProcess = p
 	creds, err := s.w.ca.Credentials(transport.RoleServer, s.name)
 	must(s.w.t, err)
-	p.listener, err = transport.NewListener(s.w.net.Listen(s.address()), transport.ListenerConfig{Credentials: creds, Logger: p.log.Named("listener")})
+	p.listener, err = transport.NewListener(s.w.net.Listen(s.address()),
+		transport.ListenerConfig{Credentials: creds, Logger: p.log.Named("listener")})
 	must(s.w.t, err)
 	dialer := transport.Dialer{Credentials: creds, Dial: s.w.net.Dialer(s.host)}
 	p.peers, p.agents = transport.NewPeerClient(dialer), transport.NewAgentTransport(dialer)
@@ -87,7 +89,8 @@ func (s *server) start() {
 	must(s.w.t, err)
 	p.api, err = httpapi.New(httpapi.Config{
 		Name: s.name, Version: "test", Logger: p.log.Named("api"),
-		Store: p.machine, Consensus: p.cluster, Freshness: p.cluster, Liveness: p.cluster, Explainer: explainer{}, Planner: explainer{},
+		Store: p.machine, Consensus: p.cluster, Freshness: p.cluster, Liveness: p.cluster,
+		Explainer: explainer{}, Planner: explainer{},
 		Servers:       httpapi.Servers{Roster: roster{p.cluster}, Ops: p.cluster, Snapshots: p.cluster, Peers: p.cluster},
 		PeerTransport: p.peers, AgentTransport: p.agents,
 	})
@@ -98,7 +101,8 @@ func (s *server) start() {
 func (s *server) config(dialer transport.Dialer) cluster.Config {
 	p := s.serverProcess
 	return cluster.Config{
-		DataDir: s.disk.Dir(), Name: s.name, Version: "test", Cluster: clusterName, BootstrapExpect: 3, Settings: s.w.settings,
+		DataDir: s.disk.Dir(), Name: s.name, Version: "test", Cluster: clusterName,
+		BootstrapExpect: 3, Settings: s.w.settings,
 		Machine: p.machine, Stream: p.listener.Raft(dialer, s.address()), Asker: p.peers,
 		Gossip: cluster.PoolConfig{
 			Key: gossipKey(), Profile: s.w.profile, Transport: s.w.net.Packets(s.host + gossipPort),
@@ -106,14 +110,15 @@ func (s *server) config(dialer transport.Dialer) cluster.Config {
 		},
 		Lead: s.lead(p), Fatal: s.fail(p), Logger: p.log.Named("cluster"), Raft: s.w.raft,
 		Wall: func() time.Time { return time.Now().Add(time.Duration(s.skew.Load())) },
-		Disk: cluster.DiskConfig{BallastBytes: ballast, Space: s.disk.Space, OpenLog: func(path string) (cluster.LogStore, error) {
-			store, err := cluster.OpenBolt(path)
-			if err != nil {
-				return nil, err
-			}
-			p.store = store
-			return s.disk.Open(path, store), nil
-		}},
+		Disk: cluster.DiskConfig{BallastBytes: ballast, Space: s.disk.Space,
+			OpenLog: func(path string) (cluster.LogStore, error) {
+				store, err := cluster.OpenBolt(path)
+				if err != nil {
+					return nil, err
+				}
+				p.store = store
+				return s.disk.Open(path, store), nil
+			}},
 	}
 }
 
@@ -126,7 +131,8 @@ func (s *server) lead(p *serverProcess) func(context.Context, uint64) error {
 		if err := allThere(acknowledged, p.machine.State()); err != nil {
 			s.w.t.Errorf("%s begins to lead in term %d: %v", s.name, term, err)
 		}
-		return reconcile.New(reconcile.Config{States: p.machine, Evidence: p.cluster, Log: submitter{p.cluster}, Term: term, Reports: p.note}).Run(ctx)
+		return reconcile.New(reconcile.Config{States: p.machine, Evidence: p.cluster, Log: submitter{p.cluster},
+			Term: term, Reports: p.note}).Run(ctx)
 	}
 }
 
@@ -295,7 +301,8 @@ func (r roster) Members(context.Context) ([]httpapi.RosterEntry, error) {
 	var entries []httpapi.RosterEntry
 	for _, s := range r.Servers() {
 		m := httpapi.RosterEntry{Listens: s.Listens, Member: api.Member{
-			Name: s.Name, ID: s.ID, Address: s.Address, Role: "voter", Leader: s.Leader, Voter: s.Voter, State: string(s.Gossip), IndexLag: s.IndexLag,
+			Name: s.Name, ID: s.ID, Address: s.Address, Role: "voter", Leader: s.Leader, Voter: s.Voter,
+			State: string(s.Gossip), IndexLag: s.IndexLag,
 		}}
 		if g, ok := r.Pool().Member(string(s.ID)); ok {
 			m.Gossip = g.Address

@@ -29,10 +29,13 @@ func TestJobChurn(t *testing.T) {
 			local.Volumes = []model.VolumeSpec{{Name: "data", Kind: model.VolumeLocal, Path: "/data"}}
 			local.Env["ONE"] = "1"
 			local.Toleration = model.TolerationSpec{}
-			k := newWork(w, random, job("web", "", web), job("first", "", first), job("canary", "", canary), job("alone", "", alone), job("disk", "", local))
+			k := newWork(w, random, job("web", "", web), job("first", "", first), job("canary", "", canary),
+				job("alone", "", alone), job("disk", "", local))
 			k.begin()
-			k.run(during(100*time.Second), k.submit, k.submit, k.submit, k.spoil, k.spoil, k.scale, k.scale, k.stopJob, k.revert, k.roll, k.promote, k.race, k.drainWith, k.change, k.intend,
-				k.sicken, k.crash, k.look, k.killServer, k.killLeader, k.cutServer, k.lossy, k.powerOff, k.confirmDead, k.killAgent, k.cutNode)
+			k.run(during(100*time.Second), k.submit, k.submit, k.submit, k.spoil, k.spoil, k.scale, k.scale, k.stopJob, k.revert,
+				k.roll, k.promote, k.race, k.drainWith, k.change, k.intend,
+				k.sicken, k.crash, k.look, k.killServer, k.killLeader, k.cutServer, k.lossy, k.powerOff,
+				k.confirmDead, k.killAgent, k.cutNode)
 			k.settle()
 		})
 	})
@@ -55,7 +58,8 @@ func (k *work) promote() {
 func TestPriorities(t *testing.T) {
 	eachRandom(t, 1, func(t *testing.T, random *rand.Rand) {
 		o := options{nodes: 5, settings: func(s *model.Settings) {
-			s.Rescheduler, s.MoveMinAge, s.MoveCooldown, s.MoveCycle, s.MoveGain = "eager", 3*model.Second, 2*model.Second, 3*model.Second, 5
+			s.Rescheduler, s.MoveMinAge, s.MoveCooldown, s.MoveCycle, s.MoveGain = "eager", 3*model.Second,
+				2*model.Second, 3*model.Second, 5
 		}}
 		inBubble(t, o, func(t *testing.T, w *world) {
 			batch := roleGroup(model.RoleService, 8, "")
@@ -68,11 +72,14 @@ func TestPriorities(t *testing.T) {
 			web.Spreads = []model.Spread{{Attribute: "node.name"}}
 			quorum := roleGroup(model.RoleQuorum, 3, playLeader)
 			likes := roleGroup(model.RoleService, 3, "")
-			likes.Affinities = []model.Affinity{{Constraint: model.Constraint{Attribute: "node.name", Operator: "=", Value: "n1"}, Weight: 80}}
-			k := newWork(w, random, job("batch", model.ClassBatch, batch), job("equal", model.ClassBatch, equal), job("web", "", web), job("quorum", model.ClassCritical, quorum), job("likes", "", likes))
+			likes.Affinities = []model.Affinity{
+				{Constraint: model.Constraint{Attribute: "node.name", Operator: "=", Value: "n1"}, Weight: 80}}
+			k := newWork(w, random, job("batch", model.ClassBatch, batch), job("equal", model.ClassBatch, equal),
+				job("web", "", web), job("quorum", model.ClassCritical, quorum), job("likes", "", likes))
 			must(t, k.send("PUT", "/v1/classes/batch", map[string]any{"preempt_equal": "fair"}))
 			k.begin()
-			k.run(during(100*time.Second), k.hog, k.hog, k.hog, k.hog, k.rebalance, k.rebalance, k.quota, k.quota, k.scale, k.submit, k.race, k.drainWith, k.change, k.intend, k.settings, k.look, k.look,
+			k.run(during(100*time.Second), k.hog, k.hog, k.hog, k.hog, k.rebalance, k.rebalance, k.quota, k.quota, k.scale,
+				k.submit, k.race, k.drainWith, k.change, k.intend, k.settings, k.look, k.look,
 				k.killServer, k.killLeader, k.cutServer, k.lossy, k.powerOff, k.confirmDead, k.killAgent, k.cutNode)
 			k.settle()
 			t.Logf("%d moves and preemptions", len(commands[*fsm.InstanceMove](w.history))+k.preempted())
@@ -89,7 +96,8 @@ func (k *work) hog() {
 	}
 	g := roleGroup(model.RoleService, 1+k.random.IntN(4), "")
 	g.Resources.MemoryBytes = pick[int64](k.random, 300, 900, 2000) * mib
-	k.ask("/v1/jobs", map[string]any{"job": job(name, pick(k.random, model.ClassCritical, model.ClassProduction, model.ClassBatch), g)})
+	k.ask("/v1/jobs",
+		map[string]any{"job": job(name, pick(k.random, model.ClassCritical, model.ClassProduction, model.ClassBatch), g)})
 }
 
 func (k *work) rebalance() { k.ask("/v1/rebalance", map[string]any{}) }

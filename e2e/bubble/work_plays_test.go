@@ -46,7 +46,8 @@ type stage struct {
 
 func newStage() stage {
 	return stage{
-		leaders: map[model.GroupID]model.InstanceID{}, mute: map[model.GroupID]time.Time{}, stubborn: map[model.GroupID]time.Time{}, held: map[model.GroupID]bool{},
+		leaders: map[model.GroupID]model.InstanceID{}, mute: map[model.GroupID]time.Time{},
+		stubborn: map[model.GroupID]time.Time{}, held: map[model.GroupID]bool{},
 	}
 }
 
@@ -98,11 +99,13 @@ func (tr *truth) facts(p *program, now time.Time) map[string]any {
 			tr.stage.leaders[p.group] = p.instance // who asks first
 		}
 		leader := tr.stage.leaders[p.group]
-		return map[string]any{model.FactLeader: leader == p.instance, model.FactLeaderName: string(leader), model.FactIndex: 7}
+		return map[string]any{model.FactLeader: leader == p.instance,
+			model.FactLeaderName: string(leader), model.FactIndex: 7}
 	case playCopies:
 		return map[string]any{model.FactInSync: tr.inSync(p, now)}
 	case playShards:
-		said := map[string]any{model.FactDrained: p.part.drained, model.FactLeadsShards: !p.part.drained, model.FactShardsSafe: len(tr.peers(p)) > 0}
+		said := map[string]any{model.FactDrained: p.part.drained, model.FactLeadsShards: !p.part.drained,
+			model.FactShardsSafe: len(tr.peers(p)) > 0}
 		if now.Sub(tr.losses[p.group]) > toFailOver {
 			for slot := range slotsPlayed {
 				if !tr.plays(p.group, slot) {
@@ -152,7 +155,9 @@ func (tr *truth) inSync(p *program, now time.Time) bool {
 }
 
 func (tr *truth) anySynced(p *program, now time.Time) bool {
-	return slices.ContainsFunc(tr.peers(p), func(other *program) bool { return !other.part.synced.IsZero() && now.After(other.part.synced) })
+	return slices.ContainsFunc(tr.peers(p), func(other *program) bool {
+		return !other.part.synced.IsZero() && now.After(other.part.synced)
+	})
 }
 
 // resign hands over what the program leads; false if there is nobody to take it.
@@ -221,7 +226,8 @@ func (w *world) judgeCopies(p *program) {
 	w.truth.mu.Lock()
 	alone := p.env["PLAY"] == playCopies && !p.part.synced.IsZero() && now.After(p.part.synced)
 	for _, other := range w.truth.alive {
-		if other.group == p.group && other != p && (!other.part.synced.IsZero() && now.After(other.part.synced) || now.Sub(other.part.lost) < factsLag) {
+		if other.group == p.group && other != p &&
+			(!other.part.synced.IsZero() && now.After(other.part.synced) || now.Sub(other.part.lost) < factsLag) {
 			alone = false
 		}
 	}
@@ -232,10 +238,12 @@ func (w *world) judgeCopies(p *program) {
 	}
 	state := w.history.last()
 	i, ok := state.Instances.Get(p.instance)
-	if !ok || !invariant.FromOutside(i.Marks.StopCause) || invariant.Bypassed(i) || invariant.Lenient(&invariant.Step{Before: &state, After: &state}, i) || now.Sub(w.lastLoss(p.group)) < factsLag {
+	if !ok || !invariant.FromOutside(i.Marks.StopCause) || invariant.Bypassed(i) ||
+		invariant.Lenient(&invariant.Step{Before: &state, After: &state}, i) || now.Sub(w.lastLoss(p.group)) < factsLag {
 		return
 	}
-	w.t.Errorf("S6: instance %s of %s gets its stop signal for %s (%s), and no other copy of it has been in sync for %s", p.instance, p.group, i.Marks.StopCause, i.Marks.StopReason, factsLag)
+	w.t.Errorf("S6: instance %s of %s gets its stop signal for %s (%s), and no other copy of it has been in sync for %s",
+		p.instance, p.group, i.Marks.StopCause, i.Marks.StopReason, factsLag)
 }
 
 // lastLoss is when a program of a group last ended: servers may not know yet.

@@ -13,7 +13,8 @@ func roleGroup(role model.Role, count int, play string) model.GroupSpec {
 	g := group("g", count, 64*mib)
 	g.Role = role
 	g.Env = map[string]string{"PLAY": play, "SLOW": "200ms"}
-	g.Checks = []model.CheckSpec{{Name: "alive", Kind: model.CheckExec, Command: []string{askHealthy}, Interval: model.Second, Timeout: model.Second, Failures: 2}}
+	g.Checks = []model.CheckSpec{{Name: "alive", Kind: model.CheckExec, Command: []string{askHealthy},
+		Interval: model.Second, Timeout: model.Second, Failures: 2}}
 	g.Stop = model.StopSpec{Grace: 3 * model.Second, DrainDelay: 200}
 	g.Restart = model.RestartSpec{Attempts: 3, Interval: model.Minute, Delay: model.Second}
 	soon := 2 * model.Second
@@ -44,9 +45,12 @@ func everyRole() []model.JobSpec {
 	front, web := roleGroup(model.RoleFront, 2, ""), roleGroup(model.RoleService, 4, "")
 	front.Budgets, web.Budgets = []model.BudgetName{sharedBudget}, []model.BudgetName{sharedBudget}
 	return []model.JobSpec{
-		job("web", "", web), job("probe", "", roleGroup(model.RoleProbe, 2, "")), job("front", model.ClassCritical, front), job("worker", model.ClassBatch, roleGroup(model.RoleWorker, 3, "")),
-		job("shards", "", roleGroup(model.RoleShardedData, 3, playShards)), job("quorum", model.ClassCritical, roleGroup(model.RoleQuorum, 3, playLeader)), job("alone", "", alone),
-		job("pair", "", roleGroup(model.RoleLeaderFollower, 2, playLeader)), job("disk", "", local), job("copies", "", copies), job("sys", model.ClassSystem, roleGroup(model.RoleSystem, 1, "")),
+		job("web", "", web), job("probe", "", roleGroup(model.RoleProbe, 2, "")), job("front", model.ClassCritical, front),
+		job("worker", model.ClassBatch, roleGroup(model.RoleWorker, 3, "")),
+		job("shards", "", roleGroup(model.RoleShardedData, 3, playShards)),
+		job("quorum", model.ClassCritical, roleGroup(model.RoleQuorum, 3, playLeader)), job("alone", "", alone),
+		job("pair", "", roleGroup(model.RoleLeaderFollower, 2, playLeader)), job("disk", "", local),
+		job("copies", "", copies), job("sys", model.ClassSystem, roleGroup(model.RoleSystem, 1, "")),
 	}
 }
 
@@ -59,7 +63,8 @@ func TestRoles(t *testing.T) {
 			k := newWork(w, random, everyRole()...)
 			must(t, k.send("PUT", "/v1/budgets/"+sharedBudget, sharedSpec(random)))
 			k.begin()
-			k.run(during(2*time.Minute), k.drainWith, k.drainWith, k.change, k.intend, k.race, k.race, k.settings, k.pause, k.budget, k.submit,
+			k.run(during(2*time.Minute), k.drainWith, k.drainWith, k.change, k.intend, k.race, k.race, k.settings,
+				k.pause, k.budget, k.submit,
 				k.mute, k.stubborn, k.elect, k.fallBehind, k.sicken, k.crash, k.look,
 				k.killServer, k.killLeader, k.cutServer, k.lossy, k.powerOff, k.confirmDead, k.killAgent, k.cutNode)
 			k.settle()

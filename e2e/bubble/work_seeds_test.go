@@ -134,7 +134,8 @@ func (s *tally) String() string {
 	for _, kind := range slices.Sorted(maps.Keys(s.faults)) {
 		kinds = append(kinds, fmt.Sprintf("%s %d", kind, s.faults[kind]))
 	}
-	return fmt.Sprintf("%d clusters, %s of cluster time, %d entries; %s", s.worlds, s.time.Round(time.Second), s.entries, strings.Join(kinds, ", "))
+	return fmt.Sprintf("%d clusters, %s of cluster time, %d entries; %s", s.worlds, s.time.Round(time.Second),
+		s.entries, strings.Join(kinds, ", "))
 }
 
 // tallies finds the tally of a test's runs by the name of the test that goes on, for a world that only knows that.

@@ -222,7 +222,8 @@ func sharedSpec(random *rand.Rand) model.BudgetSpec {
 
 // quota limits a class, or no longer.
 func (k *work) quota() {
-	_ = k.send("PUT", "/v1/classes/"+pick(k.random, "batch", "production"), map[string]any{"quota_instances": pick(k.random, 0, 0, 6, 12)})
+	_ = k.send("PUT", "/v1/classes/"+pick(k.random, "batch", "production"),
+		map[string]any{"quota_instances": pick(k.random, 0, 0, 6, 12)})
 }
 
 // The troubles that programs have: what they say of themselves is not to be had, their hooks fail, others lead, copies
@@ -337,7 +338,8 @@ func missingReasons(st fsm.State, why because) error {
 		}
 		filled := map[int]bool{} // after a scale-down it may be slots above the count that are
 		for i := range st.InstancesOf(id) {
-			if i.Desired == model.DesiredRunning || i.Status.Observed != model.ObservedStopped { // what is lost, failed or stopping shows that as its state
+			// what is lost, failed or stopping shows that as its state
+			if i.Desired == model.DesiredRunning || i.Status.Observed != model.ObservedStopped {
 				filled[i.Slot] = true
 			}
 		}
@@ -346,8 +348,10 @@ func missingReasons(st fsm.State, why because) error {
 		}
 	}
 	for id, i := range st.Instances.All() {
-		if i.Desired == model.DesiredRunning && i.Eviction.Requested && invariant.Runs(i) && !i.Eviction.Preparing && len(why.Waiting(id)) == 0 {
-			f.Add(fsm.S14, "instance %s of %s should be evicted for %s since %d, and nothing says what it waits for", id, i.Group, i.Eviction.Cause, i.Eviction.Since)
+		if i.Desired == model.DesiredRunning && i.Eviction.Requested && invariant.Runs(i) && !i.Eviction.Preparing &&
+			len(why.Waiting(id)) == 0 {
+			f.Add(fsm.S14, "instance %s of %s should be evicted for %s since %d, and nothing says what it waits for", id,
+				i.Group, i.Eviction.Cause, i.Eviction.Since)
 		}
 	}
 	return f.Err()

@@ -98,7 +98,9 @@ func newWorld(t *testing.T, o options) *world {
 	}
 	ca, err := transport.NewAuthority(clusterName, 0)
 	must(t, err)
-	w := &world{t: t, net: memnet.New(), ca: ca, log: log, settings: model.DefaultSettings(), truth: newTruth(t), history: newHistory(t), receipts: newReceipts(), did: map[string]int{}, profile: cmp.Or(o.profile, cluster.ProfileFast), raft: o.raft, seed: o.seed}
+	w := &world{t: t, net: memnet.New(), ca: ca, log: log, settings: model.DefaultSettings(), truth: newTruth(t),
+		history: newHistory(t), receipts: newReceipts(), did: map[string]int{},
+		profile: cmp.Or(o.profile, cluster.ProfileFast), raft: o.raft, seed: o.seed}
 	w.truth.stops = w.judgeCopies
 	w.settings.OfflineAfter = 2 * model.Second
 	if o.settings != nil {
@@ -182,7 +184,8 @@ func (w *world) client(role transport.Role, name, host string) *transport.Client
 	for _, s := range w.servers {
 		addresses = append(addresses, "https://"+s.address())
 	}
-	c, err := transport.NewClient(transport.ClientConfig{Addresses: addresses, Credentials: creds, Dial: w.net.Dialer(host), RetryFor: time.Minute})
+	c, err := transport.NewClient(transport.ClientConfig{Addresses: addresses, Credentials: creds,
+		Dial: w.net.Dialer(host), RetryFor: time.Minute})
 	must(w.t, err)
 	return c
 }

@@ -33,7 +33,8 @@ type problem struct {
 // certain are the codes with which a server says that it did not carry out a write, and never will.
 func certain(code string) bool {
 	switch code {
-	case "no_leader", "busy", "disk_full", "rate_limited", "not_caught_up", "timeout", "invalid", "not_found", "conflict", "stale", "stale_term":
+	case "no_leader", "busy", "disk_full", "rate_limited", "not_caught_up", "timeout", "invalid", "not_found",
+		"conflict", "stale", "stale_term":
 		return true
 	}
 	return false
@@ -129,7 +130,8 @@ func (a Ask) encode() (method, path string, query url.Values, body []byte) {
 	if a.Action == Swap {
 		query.Set("if_index", strconv.FormatUint(a.IfIndex, 10))
 	}
-	group := map[string]any{"name": "none", "count": 0, "exec": map[string]any{"command": "/bin/true"}, "env": map[string]string{"V": a.Value}}
+	group := map[string]any{"name": "none", "count": 0, "exec": map[string]any{"command": "/bin/true"},
+		"env": map[string]string{"V": a.Value}}
 	body, _ = json.Marshal(map[string]any{"job": map[string]any{"name": a.Key.Name, "groups": []any{group}}})
 	return http.MethodPost, path, query, body
 }

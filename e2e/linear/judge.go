@@ -40,8 +40,11 @@ type Figures struct {
 }
 
 func (f Figures) String() string {
-	return fmt.Sprintf("%d requests, %d operations on %d keys: %d writes done, %d conflicts, %d of unknown outcome to the end and %d until then, %d consistent and %d weaker reads; %d answered writes repeated elsewhere, %d without effect or answer; the oldest default read missed %s, the oldest stale one %s; searched for %s",
-		f.Requests, f.Operations, f.Keys, f.Writes, f.Conflicts, f.Unknown, f.Resolved, f.Reads, f.Weaker, f.Repeated, f.WithoutEffect, f.OldestDefault, f.OldestStale, f.Checks.Round(time.Millisecond))
+	return fmt.Sprintf("%d requests, %d operations on %d keys: %d writes done, %d conflicts, %d of unknown outcome to "+
+		"the end and %d until then, %d consistent and %d weaker reads; %d answered writes repeated elsewhere, %d without "+
+		"effect or answer; the oldest default read missed %s, the oldest stale one %s; searched for %s",
+		f.Requests, f.Operations, f.Keys, f.Writes, f.Conflicts, f.Unknown, f.Resolved, f.Reads, f.Weaker, f.Repeated,
+		f.WithoutEffect, f.OldestDefault, f.OldestStale, f.Checks.Round(time.Millisecond))
 }
 
 // Judge decides about a history that has ended. It must not run in fake time: the search is bounded by the clock.
@@ -59,13 +62,16 @@ func (h *History) Judge(b Bounds, dir string) Verdict {
 	v.Violations = append(v.Violations, ages(ops, b, &v.Figures)...)
 	v.Violations = append(v.Violations, waits(ops)...)
 	began := time.Now()
-	for _, key := range slices.SortedFunc(maps.Keys(keys), func(a, b Key) int { return strings.Compare(a.String(), b.String()) }) {
+	for _, key := range slices.SortedFunc(maps.Keys(keys), func(a, b Key) int {
+		return strings.Compare(a.String(), b.String())
+	}) {
 		result, info := porcupine.CheckOperationsVerbose(model(), forChecker(keys[key]), b.Check)
 		switch result {
 		case porcupine.Illegal:
 			v.Violations = append(v.Violations, explain(key, keys[key], info, dir))
 		case porcupine.Unknown:
-			v.Undecided = append(v.Undecided, fmt.Sprintf("no verdict on the %d operations of %s within %s", len(keys[key]), key, b.Check))
+			v.Undecided = append(v.Undecided,
+				fmt.Sprintf("no verdict on the %d operations of %s within %s", len(keys[key]), key, b.Check))
 		}
 	}
 	v.Figures.Checks = time.Since(began)
@@ -74,7 +80,8 @@ func (h *History) Judge(b Bounds, dir string) Verdict {
 
 func (h *History) figures(ops []Op, keys int) Figures {
 	h.mu.Lock()
-	f := Figures{Requests: h.counts.requests, Operations: len(ops), Keys: keys, Repeated: h.counts.repeated, WithoutEffect: h.counts.nothing, Resolved: h.counts.resolved}
+	f := Figures{Requests: h.counts.requests, Operations: len(ops), Keys: keys, Repeated: h.counts.repeated,
+		WithoutEffect: h.counts.nothing, Resolved: h.counts.resolved}
 	h.mu.Unlock()
 	for _, o := range ops {
 		switch {
@@ -96,7 +103,8 @@ func (h *History) figures(ops []Op, keys int) Figures {
 // explain shows why no order explains the operations of a key: as a picture, and as the few operations that are enough.
 func explain(key Key, ops []Op, info porcupine.LinearizationInfo, dir string) string {
 	few := shrink(ops, 20*time.Second)
-	text := fmt.Sprintf("LIN: no order explains what was done to %s (%d operations); these alone can't be explained:", key, len(ops))
+	text := fmt.Sprintf("LIN: no order explains what was done to %s (%d operations); these alone can't be explained:",
+		key, len(ops))
 	for _, o := range few {
 		text += "\n  " + o.String()
 	}
@@ -120,13 +128,16 @@ func shrink(ops []Op, limit time.Duration) []Op {
 	until := time.Now().Add(limit)
 	illegal := func(some []Op) bool {
 		left := time.Until(until)
-		return left > 0 && porcupine.CheckOperationsTimeout(model(), forChecker(some), min(left, 2*time.Second)) == porcupine.Illegal
+		return left > 0 &&
+			porcupine.CheckOperationsTimeout(model(), forChecker(some), min(left, 2*time.Second)) == porcupine.Illegal
 	}
 	ops = firstContradiction(ops, illegal)
 	for size := max(1, len(ops)/2); size > 0; size /= 2 { // reads, many at a time and then one by one
 		for i := 0; i < len(ops); {
 			end := min(i+size, len(ops))
-			rest := slices.Concat(ops[:i], slices.DeleteFunc(slices.Clone(ops[i:end]), func(o Op) bool { return o.Action == Read || o.Outcome == Conflict }), ops[end:])
+			rest := slices.Concat(ops[:i], slices.DeleteFunc(slices.Clone(ops[i:end]), func(o Op) bool {
+				return o.Action == Read || o.Outcome == Conflict
+			}), ops[end:])
 			if len(rest) < len(ops) && illegal(rest) {
 				ops = rest
 				continue
@@ -136,7 +147,9 @@ func shrink(ops []Op, limit time.Duration) []Op {
 	}
 	for i := 0; i < len(ops); { // a write with all that shows or names it
 		o := ops[i]
-		rest := slices.DeleteFunc(slices.Clone(ops), func(p Op) bool { return p.Action != Read && p.Ask.Value == o.Ask.Value })
+		rest := slices.DeleteFunc(slices.Clone(ops), func(p Op) bool {
+			return p.Action != Read && p.Ask.Value == o.Ask.Value
+		})
 		if o.Action != Read && !shown(ops, o) && illegal(rest) {
 			ops = rest
 			continue
@@ -149,7 +162,8 @@ func shrink(ops []Op, limit time.Duration) []Op {
 // shown reports whether another operation rests on a write: without it, it would be a lie of its own.
 func shown(ops []Op, w Op) bool {
 	return slices.ContainsFunc(ops, func(o Op) bool {
-		return o.Action == Read && o.Answer.Value == w.Ask.Value || w.At != 0 && o.Action == Swap && o.IfIndex == w.At || o.Key.Kind == Job && o.Action == Read && o.Version > 0
+		return o.Action == Read && o.Answer.Value == w.Ask.Value || w.At != 0 && o.Action == Swap && o.IfIndex == w.At ||
+			o.Key.Kind == Job && o.Action == Read && o.Version > 0
 	})
 }
 

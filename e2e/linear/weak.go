@@ -46,7 +46,8 @@ func contents(ops []Op) (bad []string) {
 	for key, all := range byKey {
 		for i := 1; i < len(all); i++ {
 			if all[i-1].index == all[i].index {
-				bad = append(bad, fmt.Sprintf("S4: two writes to %s got index %d:\n  %s\n  %s", key, all[i].index, all[i-1].op, all[i].op))
+				bad = append(bad,
+					fmt.Sprintf("S4: two writes to %s got index %d:\n  %s\n  %s", key, all[i].index, all[i-1].op, all[i].op))
 			}
 		}
 	}
@@ -68,7 +69,8 @@ func contents(ops []Op) (bad []string) {
 		all := byKey[o.Key]
 		last := sort.Search(len(all), func(i int) bool { return all[i].index > o.Index }) - 1
 		if last >= 0 && all[last].index > written {
-			bad = append(bad, fmt.Sprintf("S4: a read does not show the last acknowledged write up to its index:\n  %s\n  %s", all[last].op, o))
+			bad = append(bad,
+				fmt.Sprintf("S4: a read does not show the last acknowledged write up to its index:\n  %s\n  %s", all[last].op, o))
 		}
 	}
 	return bad
@@ -132,7 +134,9 @@ func amounts(ops []Op) (bad []string) {
 	}
 	for key, one := range jobs {
 		if one.last > one.done+one.unknown {
-			bad = append(bad, fmt.Sprintf("S4: %s has %d versions after %d changes and %d of unknown outcome: one was carried out twice", key, one.last, one.done, one.unknown))
+			bad = append(bad,
+				fmt.Sprintf("S4: %s has %d versions after %d changes and %d of unknown outcome: one was carried out twice", key,
+					one.last, one.done, one.unknown))
 		}
 	}
 	return bad
@@ -147,7 +151,9 @@ type known struct {
 
 // knowledge is known in order of time, with growing indexes only.
 func knowledge(ops []Op) []known {
-	ended := slices.DeleteFunc(slices.Clone(ops), func(o Op) bool { return o.End == Never || o.Index == 0 || o.Outcome != Done })
+	ended := slices.DeleteFunc(slices.Clone(ops), func(o Op) bool {
+		return o.End == Never || o.Index == 0 || o.Outcome != Done
+	})
 	slices.SortStableFunc(ended, func(a, b Op) int { return cmp.Compare(a.End, b.End) })
 	var out []known
 	for _, o := range ended {
@@ -182,16 +188,21 @@ func ages(ops []Op, b Bounds, f *Figures) (bad []string) {
 		}
 		switch {
 		case o.Level == Consistent:
-			bad = append(bad, fmt.Sprintf("LIN: a consistent read misses what was known %s before it began:\n  %s\n  %s", age, what.op, o))
+			bad = append(bad,
+				fmt.Sprintf("LIN: a consistent read misses what was known %s before it began:\n  %s\n  %s", age, what.op, o))
 		case o.Level == Default:
 			f.OldestDefault = max(f.OldestDefault, age)
 			if age > b.Default {
-				bad = append(bad, fmt.Sprintf("AGE: a default read misses what was known %s before it began, the lease is %s:\n  %s\n  %s", age, b.Default, what.op, o))
+				bad = append(bad,
+					fmt.Sprintf("AGE: a default read misses what was known %s before it began, the lease is %s:\n  %s\n  %s",
+						age, b.Default, what.op, o))
 			}
 		default:
 			f.OldestStale = max(f.OldestStale, age)
 			if age > o.Age+b.Slack {
-				bad = append(bad, fmt.Sprintf("AGE: a stale read says that it is %s old and misses what was known %s before it began:\n  %s\n  %s", o.Age, age, what.op, o))
+				bad = append(bad,
+					fmt.Sprintf("AGE: a stale read says that it is %s old and misses what was known %s before it began:\n  %s\n  %s",
+						o.Age, age, what.op, o))
 			}
 		}
 	}
@@ -203,7 +214,8 @@ func ages(ops []Op, b Bounds, f *Figures) (bad []string) {
 func waits(ops []Op) (bad []string) {
 	for _, o := range ops {
 		if o.Action == Read && o.After > 0 && o.Index > 0 && o.Index < o.After && o.End-o.Begin < o.Wait {
-			bad = append(bad, fmt.Sprintf("WAIT: a read that was to wait for index %d answered with %d after %s:\n  %s", o.After, o.Index, o.End-o.Begin, o))
+			bad = append(bad, fmt.Sprintf("WAIT: a read that was to wait for index %d answered with %d after %s:\n  %s",
+				o.After, o.Index, o.End-o.Begin, o))
 		}
 	}
 	return bad

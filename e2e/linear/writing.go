@@ -68,12 +68,14 @@ func (w *writing) take(got Answer, body []byte, end time.Duration, door Door) {
 	switch {
 	case definite(was.Outcome) && definite(got.Outcome):
 		if was.Outcome != got.Outcome || was.Index != got.Index {
-			h.fault("S4: %s was answered twice, and differently: first\n  %s\nthen, by %s: %s at index %d (%s)", w.op.Request, was, door.Name, got.Outcome, got.Index, got.Text)
+			h.fault("S4: %s was answered twice, and differently: first\n  %s\nthen, by %s: %s at index %d (%s)", w.op.Request,
+				was, door.Name, got.Outcome, got.Index, got.Text)
 		}
 	case definite(was.Outcome):
 	case definite(got.Outcome):
 		w.op.Answer, w.op.End = got, end
-	case was.Outcome == "" || was.Outcome == Nothing && got.Outcome == Unknown: // refused by one, and by the other perhaps not
+	case was.Outcome == "" || was.Outcome == Nothing && got.Outcome == Unknown:
+		// refused by one, and by the other perhaps not
 		w.op.Answer, w.op.End = got, end
 	}
 }

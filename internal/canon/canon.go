@@ -29,7 +29,8 @@ func AppendHead(b []byte, major byte, n uint64) []byte {
 	case n <= math.MaxUint32:
 		return append(b, major|26, byte(n>>24), byte(n>>16), byte(n>>8), byte(n))
 	}
-	return append(b, major|27, byte(n>>56), byte(n>>48), byte(n>>40), byte(n>>32), byte(n>>24), byte(n>>16), byte(n>>8), byte(n))
+	return append(b, major|27, byte(n>>56), byte(n>>48), byte(n>>40), byte(n>>32), byte(n>>24),
+		byte(n>>16), byte(n>>8), byte(n))
 }
 
 // AppendInt writes an integer of either sign.

@@ -14,14 +14,17 @@ import (
 
 func agentRun(a *app) *cobra.Command {
 	return runVerb("agent", "run an agent",
-		"Runs the agent of a node until SIGTERM or SIGINT. Then it leaves the work running, and takes it up again at its next start, or drains the node first (on_shutdown = \"drain\"). SIGHUP reloads log level, TLS, limits and labels.",
+		"Runs the agent of a node until SIGTERM or SIGINT. Then it leaves the work running, and takes it up again at its "+
+			"next start, or drains the node first (on_shutdown = \"drain\"). SIGHUP reloads log level, TLS, limits and labels.",
 		a.program.RunAgent)
 }
 
 func agentStatus(a *app) *cobra.Command {
 	cmd := nodeStatus(a)
-	cmd.Use, cmd.Short, cmd.Args = "status [NODE]", "show the node of this machine's agent, or of another", term.Between(0, 1)
-	cmd.Long, cmd.Example = "Without NODE: the node of this machine.", "outspan agent status\noutspan agent status n7 --wait --timeout 60s"
+	cmd.Use, cmd.Short, cmd.Args = "status [NODE]", "show the node of this machine's agent, or of another",
+		term.Between(0, 1)
+	cmd.Long, cmd.Example = "Without NODE: the node of this machine.",
+		"outspan agent status\noutspan agent status n7 --wait --timeout 60s"
 	show := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) == 1 {
@@ -58,9 +61,11 @@ func (a *app) nodeHere(ctx context.Context) (string, error) {
 	slices.Sort(here)
 	switch len(here) {
 	case 0:
-		return "", model.Refuse(model.CodeNotFound, "no node runs on this machine, %s", host).WithHint("name the node: outspan agent status NODE; list them with: outspan node ls")
+		return "", model.Refuse(model.CodeNotFound, "no node runs on this machine, %s", host).
+			WithHint("name the node: outspan agent status NODE; list them with: outspan node ls")
 	case 1:
 		return here[0], nil
 	}
-	return "", model.Refuse(model.CodeAmbiguous, "%d nodes run on this machine: %s", len(here), term.Joined(here)).WithHint("name one: outspan agent status %s", here[0])
+	return "", model.Refuse(model.CodeAmbiguous, "%d nodes run on this machine: %s", len(here), term.Joined(here)).
+		WithHint("name one: outspan agent status %s", here[0])
 }

@@ -74,7 +74,8 @@ Begin with:  outspan demo      a whole cluster on this machine, within a minute
 	root.SetFlagErrorFunc(flagError)
 	a.conn.register(root.PersistentFlags())
 	a.Output.Register(root.PersistentFlags())
-	_ = root.RegisterFlagCompletionFunc("output", completeWords("table", "json", "yaml", "wide", "name")) // the flag is there: it was made above
+	// the flag is there: it was made above
+	_ = root.RegisterFlagCompletionFunc("output", completeWords("table", "json", "yaml", "wide", "name"))
 	for _, n := range nouns() {
 		root.AddCommand(a.noun(n))
 	}

@@ -22,7 +22,8 @@ func budgetName(b api.Budget) string { return b.Name }
 func budgetLs(a *app) *cobra.Command {
 	var filter listFlags
 	cmd := &cobra.Command{
-		Use: "ls", Aliases: []string{"list"}, Short: "list the budgets of groups, the shared ones, and the rates of actors", Args: term.Exactly(),
+		Use: "ls", Aliases: []string{"list"}, Short: "list the budgets of groups, the shared ones, and the rates of actors",
+		Args: term.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			got, err := a.client().Budgets.List(cmd.Context(), filter.options())
 			if err != nil {
@@ -107,14 +108,16 @@ func (a *app) readBudget(ctx context.Context, name string) (client.Response[api.
 	case !ofGroup && name != "":
 		return a.client().Budgets.Get(ctx, name, client.ReadOptions{})
 	case job == "" || group == "":
-		return client.Response[api.Budget]{}, term.Usage("%q is neither the name of a shared budget nor JOB/GROUP", name).WithHint("list budgets with: outspan budget ls")
+		return client.Response[api.Budget]{}, term.Usage("%q is neither the name of a shared budget nor JOB/GROUP", name).
+			WithHint("list budgets with: outspan budget ls")
 	}
 	return a.client().Budgets.OfGroup(ctx, job, group, client.ReadOptions{})
 }
 
 func budgetStatus(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use: "status NAME|JOB/GROUP", Short: "show what a group, or the groups that share a budget, can lose now", Args: term.Exactly("NAME|JOB/GROUP"), ValidArgsFunction: a.complete("budgets"),
+		Use: "status NAME|JOB/GROUP", Short: "show what a group, or the groups that share a budget, can lose now",
+		Args: term.Exactly("NAME|JOB/GROUP"), ValidArgsFunction: a.complete("budgets"),
 		Example: "outspan budget status web/http\noutspan budget status db",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			got, err := a.readBudget(cmd.Context(), args[0])
@@ -122,7 +125,9 @@ func budgetStatus(a *app) *cobra.Command {
 				return err
 			}
 			b := got.Value
-			return a.Show(term.Result{JSON: got.Raw, Names: []string{budgetName(b)}, Text: func(p *term.Page) { budgetPage(p, b) }})
+			return a.Show(term.Result{JSON: got.Raw, Names: []string{budgetName(b)}, Text: func(p *term.Page) {
+				budgetPage(p, b)
+			}})
 		},
 	}
 }
@@ -133,10 +138,14 @@ func budgetPage(p *term.Page, b api.Budget) {
 		groups = joinedText(b.Groups)
 	}
 	p.Fields(
-		term.Field{"Name", budgetName(b)}, term.Field{"Scope", b.Scope}, term.Field{"Ready", fmt.Sprintf("%d of %d", b.Ready, b.Want)},
-		term.Field{"Min ready", fmt.Sprint(b.MinReady)}, term.Field{"Max down", fmt.Sprint(b.MaxDown)}, term.Field{"Why so", b.Text}, term.Field{"Down", downByCause(b)},
+		term.Field{"Name", budgetName(b)}, term.Field{"Scope", b.Scope},
+		term.Field{"Ready", fmt.Sprintf("%d of %d", b.Ready, b.Want)},
+		term.Field{"Min ready", fmt.Sprint(b.MinReady)}, term.Field{"Max down", fmt.Sprint(b.MaxDown)},
+		term.Field{"Why so", b.Text}, term.Field{"Down", downByCause(b)},
 		term.Field{"Being prepared", term.Number(b.Held)},
-		term.Field{"Not heard of since the restore", term.Number(b.Unheard)}, term.Field{"Allowed now", fmt.Sprint(b.Allowed)}, term.Field{"Rate", rateText(b)}, term.Field{"Next allowed", nextAllowed(b)},
+		term.Field{"Not heard of since the restore", term.Number(b.Unheard)},
+		term.Field{"Allowed now", fmt.Sprint(b.Allowed)}, term.Field{"Rate", rateText(b)},
+		term.Field{"Next allowed", nextAllowed(b)},
 		term.Field{"Groups", groups}, term.Field{"Also under", strings.Join(b.Shared, ", ")},
 	)
 }
@@ -160,7 +169,8 @@ func budgetSet(a *app) *cobra.Command {
 	var spec model.BudgetSpec
 	var minReady, maxDown, rate string
 	cmd := &cobra.Command{
-		Use: "set NAME", Short: "make a budget that groups share, or replace it", Args: term.Exactly("NAME"), ValidArgsFunction: a.complete("budgets"),
+		Use: "set NAME", Short: "make a budget that groups share, or replace it", Args: term.Exactly("NAME"),
+		ValidArgsFunction: a.complete("budgets"),
 		Long: `Makes a budget that groups share by naming it in their job files: budget = "NAME". What is ready and wanted is counted over all of them.
 The whole budget is replaced: what is not given is not limited. Percentages are of the sum of the groups' counts, rounded so that they never allow more.`,
 		Example: "outspan budget set db --min-ready 2\noutspan budget set db --max-down 25% --rate 1/10m",
@@ -184,7 +194,9 @@ The whole budget is replaced: what is not given is not limited. Percentages are 
 	cmd.Flags().StringVar(&minReady, "min-ready", "", "how many must stay ready: a number, or a percentage such as 75%")
 	cmd.Flags().StringVar(&maxDown, "max-down", "", "how many may be down: a number, or a percentage such as 25%")
 	cmd.Flags().StringVar(&rate, "rate", "", "how many stops may begin in a window: 1/10m")
-	cmd.Flags().BoolVar(&spec.Blocking, "blocking", false, "accept that the budget may allow nothing; then only a drain's forced deadline gets past it")
+	cmd.Flags().
+		BoolVar(&spec.Blocking, "blocking", false,
+			"accept that the budget may allow nothing; then only a drain's forced deadline gets past it")
 	return cmd
 }
 
@@ -217,7 +229,8 @@ func budgetSpec(spec *model.BudgetSpec, minReady, maxDown, rate string) error {
 func budgetRm(a *app) *cobra.Command {
 	var write writeFlags
 	cmd := &cobra.Command{
-		Use: "rm NAME", Aliases: []string{"remove"}, Short: "remove a shared budget that no group names", Args: term.Exactly("NAME"), ValidArgsFunction: a.complete("budgets"),
+		Use: "rm NAME", Aliases: []string{"remove"}, Short: "remove a shared budget that no group names",
+		Args: term.Exactly("NAME"), ValidArgsFunction: a.complete("budgets"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			got, err := a.client().Budgets.Remove(cmd.Context(), args[0], write.options())
 			if err != nil {

@@ -45,7 +45,8 @@ func nowhere(err error) *client.Client {
 type reader[T any] = func(context.Context, client.ReadOptions) (client.Response[T], error)
 
 // of fixes the name of what is read.
-func of[T any](get func(context.Context, string, client.ReadOptions) (client.Response[T], error), ref string) reader[T] {
+func of[T any](get func(context.Context, string, client.ReadOptions) (client.Response[T], error),
+	ref string) reader[T] {
 	return func(ctx context.Context, o client.ReadOptions) (client.Response[T], error) { return get(ctx, ref, o) }
 }
 
@@ -104,17 +105,21 @@ func namesOf[T any](items []T, name func(T) string) []string {
 
 // showList prints a list in the format that was asked for.
 func showList[T any](a *app, l client.List[T], name func(T) string, columns []term.Column[T]) error {
-	return a.Show(term.Result{JSON: l.Raw, Names: namesOf(l.Items, name), Text: func(p *term.Page) { term.Rows(p, l.Items, columns) }})
+	return a.Show(term.Result{JSON: l.Raw, Names: namesOf(l.Items, name), Text: func(p *term.Page) {
+		term.Rows(p, l.Items, columns)
+	}})
 }
 
 // watch reads an object again each time it changes, until each says that it is done. It outlives changes of the leader:
 // what is transient is tried again until ctx ends.
-func watch[T any](ctx context.Context, a *app, read reader[T], each func(client.Response[T]) (done bool, err error)) error {
+func watch[T any](ctx context.Context, a *app, read reader[T],
+	each func(client.Response[T]) (done bool, err error)) error {
 	return watchEvery(ctx, a, read, 10*time.Second, each)
 }
 
 // watchEvery is watch that also looks when nothing changed for so long: for what depends on time, or on other objects.
-func watchEvery[T any](ctx context.Context, a *app, read reader[T], most time.Duration, each func(client.Response[T]) (done bool, err error)) error {
+func watchEvery[T any](ctx context.Context, a *app, read reader[T], most time.Duration,
+	each func(client.Response[T]) (done bool, err error)) error {
 	lost := func(why error) { a.Note("lost the servers (%s), trying again", describe(why).Message) }
 	for got, err := range client.Watch(ctx, read, client.WatchOptions{Every: most, Lost: lost}) {
 		if err != nil {
@@ -147,7 +152,9 @@ type writeFlags struct {
 
 // register adds --request-id, and --dry-run with what it does not do.
 func (f *writeFlags) register(cmd *cobra.Command, dryRun string) {
-	cmd.Flags().StringVar(&f.requestID, "request-id", "", "name of this write: the same id with the same request is carried out once (default: a new one)")
+	cmd.Flags().
+		StringVar(&f.requestID, "request-id", "",
+			"name of this write: the same id with the same request is carried out once (default: a new one)")
 	if dryRun != "" {
 		cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, dryRun)
 	}
@@ -202,10 +209,14 @@ type listFlags struct {
 }
 
 func (f *listFlags) register(cmd *cobra.Command) {
-	cmd.Flags().StringArrayVar(&f.filters, "filter", nil, "only what matches a field of its JSON: field=value, field!=value or field~text; repeat it for more conditions")
-	cmd.Flags().StringVar(&f.consistency, "consistency", "", "default, consistent or stale (any server, also without a leader)")
+	cmd.Flags().
+		StringArrayVar(&f.filters, "filter", nil,
+			"only what matches a field of its JSON: field=value, field!=value or field~text; repeat it for more conditions")
+	cmd.Flags().
+		StringVar(&f.consistency, "consistency", "", "default, consistent or stale (any server, also without a leader)")
 }
 
 func (f *listFlags) options() client.ListOptions {
-	return client.ListOptions{ReadOptions: client.ReadOptions{Consistency: client.Consistency(f.consistency)}, Filter: f.filters}
+	return client.ListOptions{ReadOptions: client.ReadOptions{Consistency: client.Consistency(f.consistency)},
+		Filter: f.filters}
 }

@@ -55,10 +55,12 @@ func classSet(a *app) *cobra.Command {
 	var write writeFlags
 	var f classFlags
 	cmd := &cobra.Command{
-		Use: "set NAME", Short: "make a class, or change one; what is not given stays", Args: term.Exactly("NAME"), ValidArgsFunction: a.complete("classes"),
+		Use: "set NAME", Short: "make a class, or change one; what is not given stays", Args: term.Exactly("NAME"),
+		ValidArgsFunction: a.complete("classes"),
 		Long: `Makes a priority class, or changes one. Classes are in one order, the highest first: a new one needs --below or --above, which say where it stands;
 with a class that exists they move it. No instance is changed by that.`,
-		Example: "outspan class set gold --above production\noutspan class set batch --quota-memory 64GiB --quota-instances 200",
+		Example: "outspan class set gold --above production\noutspan class set batch --quota-memory 64GiB " +
+			"--quota-instances 200",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			body, err := f.body()
 			if err != nil {
@@ -80,14 +82,23 @@ with a class that exists they move it. No instance is changed by that.`,
 	write.register(cmd, "check only, change nothing")
 	cmd.Flags().StringVar(&f.below, "below", "", "stand directly below this class: less important")
 	cmd.Flags().StringVar(&f.above, "above", "", "stand directly above this class: more important")
-	cmd.Flags().StringVar(&f.maxDown, "max-down", "", "how many instances of a group may be down that has no budget of its own: a number, or a percentage of which at least 1")
-	cmd.Flags().StringVar(&f.quotaMemory, "quota-memory", "", "memory that all instances of the class may take, the overhead included: 64GiB, or none")
+	cmd.Flags().
+		StringVar(&f.maxDown, "max-down", "",
+			"how many instances of a group may be down that has no budget of its own: a number, or a percentage of "+
+				"which at least 1")
+	cmd.Flags().
+		StringVar(&f.quotaMemory, "quota-memory", "",
+			"memory that all instances of the class may take, the overhead included: 64GiB, or none")
 	cmd.Flags().StringVar(&f.quotaInstances, "quota-instances", "", "how many instances the class may have, or none")
-	cmd.Flags().StringVar(&f.preemptEqual, "preempt-equal", "", "off, or fair: an instance that fits nowhere may preempt one of its own class where that lowers the largest owner's share")
+	cmd.Flags().
+		StringVar(&f.preemptEqual, "preempt-equal", "",
+			"off, or fair: an instance that fits nowhere may preempt one of its own class where that lowers the "+
+				"largest owner's share")
 	for _, name := range [...]string{"below", "above"} {
-		_ = cmd.RegisterFlagCompletionFunc(name, func(cmd *cobra.Command, _ []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
-			return a.complete("classes")(cmd, nil, typed)
-		}) // the flags are there: they were made above
+		_ = cmd.RegisterFlagCompletionFunc(name,
+			func(cmd *cobra.Command, _ []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
+				return a.complete("classes")(cmd, nil, typed)
+			}) // the flags are there: they were made above
 	}
 	_ = cmd.RegisterFlagCompletionFunc("preempt-equal", completeWords("off", "fair"))
 	return cmd
@@ -97,7 +108,8 @@ with a class that exists they move it. No instance is changed by that.`,
 type classFlags struct{ below, above, maxDown, quotaMemory, quotaInstances, preemptEqual string }
 
 func (f *classFlags) body() (api.ClassBody, error) {
-	body := api.ClassBody{Below: model.ClassName(f.below), Above: model.ClassName(f.above), PreemptEqual: model.PreemptEqual(f.preemptEqual)}
+	body := api.ClassBody{Below: model.ClassName(f.below), Above: model.ClassName(f.above),
+		PreemptEqual: model.PreemptEqual(f.preemptEqual)}
 	if f.maxDown != "" {
 		body.MaxDown = new(model.Amount)
 		if err := body.MaxDown.UnmarshalText([]byte(f.maxDown)); err != nil {
@@ -132,7 +144,8 @@ func (f *classFlags) body() (api.ClassBody, error) {
 func classRm(a *app) *cobra.Command {
 	var write writeFlags
 	cmd := &cobra.Command{
-		Use: "rm NAME", Aliases: []string{"remove"}, Short: "remove a class that no job has", Args: term.Exactly("NAME"), ValidArgsFunction: a.complete("classes"),
+		Use: "rm NAME", Aliases: []string{"remove"}, Short: "remove a class that no job has", Args: term.Exactly("NAME"),
+		ValidArgsFunction: a.complete("classes"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			got, err := a.client().Classes.Remove(cmd.Context(), args[0], write.options())
 			if err != nil {

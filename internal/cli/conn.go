@@ -30,11 +30,15 @@ type connFlags struct {
 }
 
 func (c *connFlags) register(fs *pflag.FlagSet) {
-	fs.StringVar(&c.address, "address", "", "servers, comma separated: https://host:7640 or unix:///path (OUTSPAN_ADDR; default: the socket of this machine's server)")
+	fs.StringVar(&c.address, "address", "",
+		"servers, comma separated: https://host:7640 or unix:///path (OUTSPAN_ADDR; default: the socket of this "+
+			"machine's server)")
 	fs.StringVar(&c.caCert, "ca-cert", "", "CA certificate of the cluster (OUTSPAN_CACERT)")
-	fs.StringVar(&c.cert, "client-cert", "", "certificate made with: outspan tls cert create --cli NAME (OUTSPAN_CLIENT_CERT)")
+	fs.StringVar(&c.cert, "client-cert", "",
+		"certificate made with: outspan tls cert create --cli NAME (OUTSPAN_CLIENT_CERT)")
 	fs.StringVar(&c.key, "client-key", "", "key of the certificate (OUTSPAN_CLIENT_KEY)")
-	fs.StringVar(&c.serverName, "tls-server-name", "", "name to ask of the server's certificate (OUTSPAN_TLS_SERVER_NAME; default: server.outspan)")
+	fs.StringVar(&c.serverName, "tls-server-name", "",
+		"name to ask of the server's certificate (OUTSPAN_TLS_SERVER_NAME; default: server.outspan)")
 }
 
 // endpoints are the addresses to try, in order.
@@ -62,8 +66,10 @@ func (c *connFlags) endpoints(env func(string) string) ([]string, error) {
 			return []string{"unix://" + path}, nil
 		}
 	}
-	return nil, model.Refuse(model.CodeUnreachable, "no server runs on this machine: there is no socket %s", strings.Join(sockets, " or ")).
-		WithHint("name a server with --address or OUTSPAN_ADDR, such as https://10.0.0.1:7640 or unix:///path/api.sock; to try things out: outspan dev")
+	return nil, model.Refuse(model.CodeUnreachable, "no server runs on this machine: there is no socket %s",
+		strings.Join(sockets, " or ")).
+		WithHint("name a server with --address or OUTSPAN_ADDR, such as https://10.0.0.1:7640 or unix:///path/api.sock; to " +
+			"try things out: outspan dev")
 }
 
 // checkEndpoint refuses an address that no server can have, with the one that was probably meant.
@@ -90,13 +96,15 @@ func checkEndpoint(one string) error {
 		return term.Usage("address %q is neither https://host:port nor unix:///path", one).
 			WithHint("write: https://%s; outspan has no plaintext port", net.JoinHostPort(host, port))
 	}
-	return term.Usage("address %q is neither https://host:port nor unix:///path", one).WithHint("see --address and OUTSPAN_ADDR")
+	return term.Usage("address %q is neither https://host:port nor unix:///path", one).
+		WithHint("see --address and OUTSPAN_ADDR")
 }
 
 // credentials are the certificate for https; nil when there is none.
 func (c *connFlags) credentials(env func(string) string) (*transport.Credentials, error) {
 	files := transport.CredentialsConfig{
-		CAFile: term.First(c.caCert, env("OUTSPAN_CACERT")), CertFile: term.First(c.cert, env("OUTSPAN_CLIENT_CERT")), KeyFile: term.First(c.key, env("OUTSPAN_CLIENT_KEY")),
+		CAFile: term.First(c.caCert, env("OUTSPAN_CACERT")), CertFile: term.First(c.cert, env("OUTSPAN_CLIENT_CERT")),
+		KeyFile: term.First(c.key, env("OUTSPAN_CLIENT_KEY")),
 	}
 	var missing []string
 	for _, one := range [...]struct{ value, name string }{
@@ -108,7 +116,8 @@ func (c *connFlags) credentials(env func(string) string) (*transport.Credentials
 	}
 	if len(missing) > 0 {
 		return nil, term.Usage("https needs a certificate: %s not set", term.Joined(missing)).
-			WithHint("make one with: outspan tls cert create --cli NAME; or use the socket on a server: --address unix:///run/outspan/api.sock")
+			WithHint("make one with: outspan tls cert create --cli NAME; or use the socket on a server: --address " +
+				"unix:///run/outspan/api.sock")
 	}
 	return transport.LoadCredentials(files)
 }

@@ -38,7 +38,8 @@ func deploymentLs(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "ls", Aliases: []string{"list"}, Short: "list deployments", Args: term.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			got, err := a.client().Deployments.List(cmd.Context(), client.DeploymentListOptions{ListOptions: filter.options(), Job: job})
+			got, err := a.client().Deployments.List(cmd.Context(),
+				client.DeploymentListOptions{ListOptions: filter.options(), Job: job})
 			if err != nil {
 				return err
 			}
@@ -54,7 +55,8 @@ func deploymentStatus(a *app) *cobra.Command {
 	return statusVerb{
 		of: "DEPLOYMENT", short: "show a deployment", kind: "deployments",
 		example: "outspan deployment status web-3\noutspan deployment status web-3 --wait --timeout 10m",
-		states:  []string{"succeeded", "failed", "superseded", "rolling", "ended"}, wait: a.waitForDeployment, show: a.showDeployment,
+		states:  []string{"succeeded", "failed", "superseded", "rolling", "ended"},
+		wait:    a.waitForDeployment, show: a.showDeployment,
 	}.command(a)
 }
 
@@ -66,8 +68,10 @@ func (a *app) showDeployment(ctx context.Context, ref string) error {
 	d := got.Value
 	return a.Show(term.Result{JSON: got.Raw, Names: []string{deploymentID(d)}, Text: func(p *term.Page) {
 		p.Fields(
-			term.Field{"Id", deploymentID(d)}, term.Field{"Job", string(d.Job)}, term.Field{"Version", fmt.Sprint(d.Version)}, term.Field{"Status", string(d.Status)},
-			term.Field{"Reason", d.Reason}, term.Field{"Promoted", term.YesNo(d.Promoted)}, term.Field{"Created", term.Stamp(&d.CreatedAt)}, term.Field{"Index", term.Number(d.Index)},
+			term.Field{"Id", deploymentID(d)}, term.Field{"Job", string(d.Job)}, term.Field{"Version", fmt.Sprint(d.Version)},
+			term.Field{"Status", string(d.Status)},
+			term.Field{"Reason", d.Reason}, term.Field{"Promoted", term.YesNo(d.Promoted)},
+			term.Field{"Created", term.Stamp(&d.CreatedAt)}, term.Field{"Index", term.Number(d.Index)},
 		)
 		p.Section("Groups")
 		term.Rows(p, d.Groups, []term.Column[api.DeploymentGroup]{
@@ -81,13 +85,15 @@ func (a *app) showDeployment(ctx context.Context, ref string) error {
 }
 
 // deploymentWrite changes one deployment.
-type deploymentWrite func(client.Deployments, context.Context, string, client.WriteOptions) (client.Response[api.DeploymentReply], error)
+type deploymentWrite func(client.Deployments, context.Context, string,
+	client.WriteOptions) (client.Response[api.DeploymentReply], error)
 
 // deploymentVerb is a write to one deployment.
 func deploymentVerb(a *app, verb, short, done string, do deploymentWrite) *cobra.Command {
 	var write writeFlags
 	cmd := &cobra.Command{
-		Use: verb + " DEPLOYMENT", Short: short, Args: term.Exactly("DEPLOYMENT"), ValidArgsFunction: a.complete("deployments"),
+		Use: verb + " DEPLOYMENT", Short: short, Args: term.Exactly("DEPLOYMENT"),
+		ValidArgsFunction: a.complete("deployments"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			got, err := do(a.client().Deployments, cmd.Context(), args[0], write.options())
 			if err != nil {
@@ -97,7 +103,9 @@ func deploymentVerb(a *app, verb, short, done string, do deploymentWrite) *cobra
 			if got.Value.Deployment != nil {
 				id = deploymentID(*got.Value.Deployment)
 			}
-			return a.Show(term.Result{JSON: got.Raw, Names: []string{id}, Text: func(p *term.Page) { p.Line("deployment %s %s %s", id, write.would(done), write.done(got.Value.Index)) }})
+			return a.Show(term.Result{JSON: got.Raw, Names: []string{id}, Text: func(p *term.Page) {
+				p.Line("deployment %s %s %s", id, write.would(done), write.done(got.Value.Index))
+			}})
 		},
 	}
 	write.register(cmd, "check only, change nothing")
@@ -105,12 +113,14 @@ func deploymentVerb(a *app, verb, short, done string, do deploymentWrite) *cobra
 }
 
 func deploymentPromote(a *app) *cobra.Command {
-	return deploymentVerb(a, "promote", "accept the canaries of a deployment; it goes on", "is promoted", client.Deployments.Promote)
+	return deploymentVerb(a, "promote", "accept the canaries of a deployment; it goes on", "is promoted",
+		client.Deployments.Promote)
 }
 
 func deploymentFail(a *app) *cobra.Command {
 	var reason string
-	do := func(c client.Deployments, ctx context.Context, ref string, o client.WriteOptions) (client.Response[api.DeploymentReply], error) {
+	do := func(c client.Deployments, ctx context.Context, ref string,
+		o client.WriteOptions) (client.Response[api.DeploymentReply], error) {
 		return c.Fail(ctx, ref, api.FailBody{Reason: reason}, o)
 	}
 	cmd := deploymentVerb(a, "fail", "end a deployment as failed; with auto_revert the job goes back", "is failed", do)

@@ -17,7 +17,8 @@ import (
 // genDocsCommand writes the reference of the command line from its own tree; make docs calls it.
 func genDocsCommand(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use: "gen-docs DIR", Short: "write the reference of the command line below DIR", Hidden: true, Args: term.Exactly("DIR"),
+		Use: "gen-docs DIR", Short: "write the reference of the command line below DIR",
+		Hidden: true, Args: term.Exactly("DIR"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return writeDocs(cmd.Root(), args[0])
 		},
@@ -55,8 +56,11 @@ func documented(cmd *cobra.Command) bool { return cmd.IsAvailableCommand() && cm
 // docsIndex is the front page: every command, the global flags, the exit codes.
 func docsIndex(root *cobra.Command) string {
 	var b strings.Builder
-	b.WriteString("# The command line\n\nMade from the program by `make docs`.\n\n    outspan NOUN VERB [ID|PREFIX] [flags]\n\n")
-	b.WriteString("What changes something takes whole names and ids; only the id of an instance may be cut, to at least 6 characters. What only reads takes\nany unique prefix. `-json` is taken for `--json`, and so for every long flag.\n\n")
+	b.WriteString(
+		"# The command line\n\nMade from the program by `make docs`.\n\n    outspan NOUN VERB [ID|PREFIX] [flags]\n\n")
+	b.WriteString("What changes something takes whole names and ids; only the id of an instance may be cut, to at least " +
+		"6 characters. What only reads takes\nany unique prefix. `-json` is taken for `--json`, and so for " +
+		"every long flag.\n\n")
 	b.WriteString("| command | |\n|---|---|\n")
 	for _, cmd := range root.Commands() {
 		if documented(cmd) {
@@ -64,12 +68,14 @@ func docsIndex(root *cobra.Command) string {
 		}
 	}
 	b.WriteString("\n## Flags of every command\n" + flagTable(root.PersistentFlags()))
-	b.WriteString("\nA flag wins over its environment variable, and both over the local socket. Colour is only used on a terminal, and not with `NO_COLOR`.\n")
+	b.WriteString("\nA flag wins over its environment variable, and both over the local socket. Colour is only used on " +
+		"a terminal, and not with `NO_COLOR`.\n")
 	b.WriteString("\n## Exit codes\n| code | meaning |\n|---|---|\n")
 	for _, line := range exitTable() {
 		fmt.Fprintf(&b, "| %d | %s |\n", line.code, line.meaning)
 	}
-	b.WriteString("\nErrors go to stderr: what failed, why (a code), what to do next. With `-o json`: `{\"code\",\"message\",\"hint\",\"retryable\",\"index\"}`.\n")
+	b.WriteString("\nErrors go to stderr: what failed, why (a code), what to do next. With `-o json`: " +
+		"`{\"code\",\"message\",\"hint\",\"retryable\",\"index\"}`.\n")
 	return b.String()
 }
 
@@ -89,7 +95,9 @@ func verbsText(cmd *cobra.Command) string {
 // docsPage is a noun with all its verbs, or a command that stands alone.
 func docsPage(cmd *cobra.Command) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "# outspan %s\n\nMade from the program by `make docs`. Flags of every command, exit codes: [README](README.md).\n\n%s\n", cmd.Name(), sentence(cmd.Short))
+	fmt.Fprintf(&b,
+		"# outspan %s\n\nMade from the program by `make docs`. Flags of every command, exit codes: "+
+			"[README](README.md).\n\n%s\n", cmd.Name(), sentence(cmd.Short))
 	if len(cmd.Commands()) > 0 && cmd.Long != "" {
 		fmt.Fprintf(&b, "%s\n", cmd.Long)
 	}

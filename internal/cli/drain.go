@@ -104,7 +104,9 @@ func (a *app) showDrain(ctx context.Context, ref string) error {
 	if err != nil {
 		return err
 	}
-	return a.Show(term.Result{JSON: got.Raw, Names: []string{drainID(got.Value)}, Text: func(p *term.Page) { a.drainPage(p, got.Value) }})
+	return a.Show(term.Result{JSON: got.Raw, Names: []string{drainID(got.Value)}, Text: func(p *term.Page) {
+		a.drainPage(p, got.Value)
+	}})
 }
 
 func (a *app) drainPage(p *term.Page, d api.Drain) {
@@ -113,7 +115,8 @@ func (a *app) drainPage(p *term.Page, d api.Drain) {
 		phase += ", paused"
 	}
 	p.Fields(
-		term.Field{"Id", drainID(d)}, term.Field{"Phase", phase}, term.Field{"Actor", string(d.Actor)}, term.Field{"Message", d.Message},
+		term.Field{"Id", drainID(d)}, term.Field{"Phase", phase}, term.Field{"Actor", string(d.Actor)},
+		term.Field{"Message", d.Message},
 		term.Field{"Started", term.Stamp(&d.CreatedAt)}, term.Field{"Options", optionsText(d.Options)},
 	)
 	p.Section("Nodes")
@@ -142,7 +145,10 @@ func drainLeft(p *term.Page, n api.DrainNode) {
 	switch {
 	case len(n.Remaining) == 0:
 	case len(n.Remaining) <= listedAtMost || p.Wide:
-		term.Rows(p, n.Remaining, append([]term.Column[api.DrainRemaining]{{Head: "instance", Cell: func(r api.DrainRemaining) string { return string(r.Instance) }}}, remainingColumns()...))
+		term.Rows(p, n.Remaining,
+			append([]term.Column[api.DrainRemaining]{{Head: "instance", Cell: func(r api.DrainRemaining) string {
+				return string(r.Instance)
+			}}}, remainingColumns()...))
 	default:
 		alike := map[api.DrainRemaining]int{}
 		var kinds []api.DrainRemaining
@@ -152,7 +158,10 @@ func drainLeft(p *term.Page, n api.DrainNode) {
 				kinds = append(kinds, r)
 			}
 		}
-		term.Rows(p, kinds, append([]term.Column[api.DrainRemaining]{{Head: "instances", Cell: func(r api.DrainRemaining) string { return fmt.Sprint(alike[r]) }}}, remainingColumns()...))
+		term.Rows(p, kinds,
+			append([]term.Column[api.DrainRemaining]{{Head: "instances", Cell: func(r api.DrainRemaining) string {
+				return fmt.Sprint(alike[r])
+			}}}, remainingColumns()...))
 		p.Line("  each instance: -o wide")
 	}
 	if len(n.Blockers) == 0 {
@@ -219,8 +228,10 @@ func optionsText(o model.DrainOptions) string {
 func drainWatch(a *app) *cobra.Command {
 	var until waitFlags
 	cmd := &cobra.Command{
-		Use: "watch DRAIN", Short: "follow a drain until it has ended", Args: term.Exactly("DRAIN"), ValidArgsFunction: a.complete("drains"),
-		Long: "Follows a drain until it has ended: a line for each change. Exit codes: 0 drained, 22 failed, 23 --timeout.",
+		Use: "watch DRAIN", Short: "follow a drain until it has ended", Args: term.Exactly("DRAIN"),
+		ValidArgsFunction: a.complete("drains"),
+		Long: "Follows a drain until it has ended: a line for each change. Exit codes: 0 drained, 22 " +
+			"failed, 23 --timeout.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !a.Output.Machine() {
 				return a.followDrain(cmd.Context(), args[0], &until)
@@ -244,7 +255,8 @@ func drainWatch(a *app) *cobra.Command {
 }
 
 // drainWrite changes one drain.
-type drainWrite func(client.Drains, context.Context, string, client.WriteOptions) (client.Response[api.DrainWriteReply], error)
+type drainWrite func(client.Drains, context.Context, string,
+	client.WriteOptions) (client.Response[api.DrainWriteReply], error)
 
 // drainVerb is a write to one drain.
 func drainVerb(a *app, verb, short, done string, do drainWrite) *cobra.Command {
@@ -260,7 +272,9 @@ func drainVerb(a *app, verb, short, done string, do drainWrite) *cobra.Command {
 			if got.Value.Drain != nil {
 				id = drainID(*got.Value.Drain)
 			}
-			return a.Show(term.Result{JSON: got.Raw, Names: []string{id}, Text: func(p *term.Page) { p.Line("drain %s %s %s", id, write.would(done), write.done(got.Value.Index)) }})
+			return a.Show(term.Result{JSON: got.Raw, Names: []string{id}, Text: func(p *term.Page) {
+				p.Line("drain %s %s %s", id, write.would(done), write.done(got.Value.Index))
+			}})
 		},
 	}
 	write.register(cmd, "check only, change nothing")
@@ -277,7 +291,8 @@ func drainResume(a *app) *cobra.Command {
 
 func drainCancel(a *app) *cobra.Command {
 	var uncordon bool
-	do := func(c client.Drains, ctx context.Context, ref string, o client.WriteOptions) (client.Response[api.DrainWriteReply], error) {
+	do := func(c client.Drains, ctx context.Context, ref string,
+		o client.WriteOptions) (client.Response[api.DrainWriteReply], error) {
 		return c.Cancel(ctx, ref, api.CancelBody{Uncordon: uncordon}, o)
 	}
 	cmd := drainVerb(a, "cancel", "cancel what has not begun; the cordon stays unless --uncordon", "is canceled", do)

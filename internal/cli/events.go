@@ -27,7 +27,9 @@ type eventFlags struct {
 // check refuses a number without a unit, which could be seconds, minutes or the index of an event.
 func (f *eventFlags) check() error {
 	if bareNumber.MatchString(f.since) && strings.Trim(f.since, "0") != "" {
-		return term.Usage("--since %s has no unit", f.since).WithHint("write %[1]ss or %[1]sm for a time before now, or the whole id of an event, such as %[1]s.0; 0 stands for the oldest", f.since)
+		return term.Usage("--since %s has no unit", f.since).
+			WithHint("write %[1]ss or %[1]sm for a time before now, or the whole id of an event, such as %[1]s.0; 0 "+
+				"stands for the oldest", f.since)
 	}
 	return nil
 }
@@ -57,7 +59,8 @@ func eventsCommand(a *app) *cobra.Command {
 		Use: "events", Short: "show what happened, and follow what happens", Args: term.Exactly(),
 		Long: `Shows the newest events, or those since --since. With -f it goes on with those to come, and outlives changes of the leader without a gap
 and without repeating any. With -o json and -f: one event a line.`,
-		Example: "outspan events -f\noutspan events --since 30m --subject node/n7\noutspan events --since 1042.0 --type node. -o json\noutspan events --subject drain/01J9ZK -f",
+		Example: "outspan events -f\noutspan events --since 30m --subject node/n7\n" +
+			"outspan events --since 1042.0 --type node. -o json\noutspan events --subject drain/01J9ZK -f",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := f.check(); err != nil {
 				return err
@@ -70,10 +73,13 @@ and without repeating any. With -o json and -f: one event a line.`,
 	}
 	fs := cmd.Flags()
 	fs.BoolVarP(&f.follow, "follow", "f", false, "go on with what happens from now on")
-	fs.StringVar(&f.since, "since", "", "begin with what happened since then: a duration such as 30m, a time such as 2026-01-31T12:00:00Z, or behind the event of this id; 0: with the oldest that is kept")
+	fs.StringVar(&f.since, "since", "",
+		"begin with what happened since then: a duration such as 30m, a time such as 2026-01-31T12:00:00Z, or behind the "+
+			"event of this id; 0: with the oldest that is kept")
 	fs.IntVar(&f.tail, "tail", 1000, "without --since: begin with this many of the newest")
 	fs.StringSliceVar(&f.types, "type", nil, "only these types; node. stands for all that begin so")
-	fs.StringSliceVar(&f.subjects, "subject", nil, "only of these objects, such as node/NAME, job/NAME or instance/ID; node/ stands for all that begin so")
+	fs.StringSliceVar(&f.subjects, "subject", nil,
+		"only of these objects, such as node/NAME, job/NAME or instance/ID; node/ stands for all that begin so")
 	return cmd
 }
 
@@ -100,7 +106,9 @@ func (a *app) listEvents(ctx context.Context, f *eventFlags) error {
 	if !a.Output.Machine() {
 		a.nameNodes(ctx, events)
 	}
-	return showList(a, client.List[api.Event]{Items: events, Raw: raw}, func(e api.Event) string { return e.ID }, []term.Column[api.Event]{
+	return showList(a, client.List[api.Event]{Items: events, Raw: raw}, func(e api.Event) string {
+		return e.ID
+	}, []term.Column[api.Event]{
 		{Head: "id", Cell: func(e api.Event) string { return e.ID }},
 		{Head: "time", Cell: func(e api.Event) string { return term.Stamp(&e.Time) }},
 		{Head: "type", Cell: func(e api.Event) string { return string(e.Type) }},

@@ -22,11 +22,13 @@ func (a *app) followDrain(ctx context.Context, id string, until *waitFlags) erro
 }
 
 // watchDrain follows a drain with lines only.
-func (a *app) watchDrain(ctx context.Context, id string, until *waitFlags, say func(string, ...any)) (*api.Drain, error) {
+func (a *app) watchDrain(ctx context.Context, id string, until *waitFlags,
+	say func(string, ...any)) (*api.Drain, error) {
 	return a.watchDrainWith(ctx, id, until, say, func(api.Drain) {})
 }
 
-func (a *app) watchDrainWith(ctx context.Context, id string, until *waitFlags, say func(string, ...any), bar func(api.Drain)) (*api.Drain, error) {
+func (a *app) watchDrainWith(ctx context.Context, id string, until *waitFlags, say func(string, ...any),
+	bar func(api.Drain)) (*api.Drain, error) {
 	limited, cancel := until.limit(ctx, "drain "+id)
 	defer cancel()
 	var last *api.Drain
@@ -116,7 +118,8 @@ func drainNews(before, after *api.Drain) []string {
 		}
 	}
 	if before.Phase != after.Phase && after.Phase != model.PhaseDraining {
-		news = append(news, fmt.Sprintf("drain %s %s: %s%s", after.ID, after.Phase, movedText(moved(*after), stopped(*after)), ackedText(acked(*after))))
+		news = append(news, fmt.Sprintf("drain %s %s: %s%s", after.ID, after.Phase, movedText(moved(*after), stopped(*after)),
+			ackedText(acked(*after))))
 	}
 	return news
 }

@@ -76,12 +76,16 @@ func nearHabit(cmd *cobra.Command, word string) (meant, way string) {
 // flagHabits are flags that people bring from other tools, and what they mean here.
 var flagHabits = map[string]string{
 	"ignore-daemonsets": "write: --ignore-system", "ignore-system-jobs": "write: --ignore-system",
-	"grace-period": "how long a program may take to end is stop { grace } of its job; for how long a drain tries: --deadline",
-	"all":          "choose nodes with: --selector k=v", "count": "write the count as an argument: outspan job scale JOB COUNT",
+	"grace-period": "how long a program may take to end is stop { grace } of its job; for how long a drain " +
+		"tries: --deadline",
+	"all":      "choose nodes with: --selector k=v",
+	"count":    "write the count as an argument: outspan job scale JOB COUNT",
 	"replicas": "write the count as an argument: outspan job scale JOB COUNT", "state": "write: --filter state=active",
 	"status": "write: --filter state=active", "sort": "lists are in the order of names; see the fields with -o json",
-	"server": "name servers with: --address https://HOST:7640", "token": "callers have certificates: --client-cert and --client-key",
-	"namespace": "there are no namespaces", "yes": "nothing is asked: leave it out", "reason": "write: -m TEXT", "n": "see: --tail",
+	"server":    "name servers with: --address https://HOST:7640",
+	"token":     "callers have certificates: --client-cert and --client-key",
+	"namespace": "there are no namespaces", "yes": "nothing is asked: leave it out",
+	"reason": "write: -m TEXT", "n": "see: --tail",
 	"config": "only servers and agents have a file; name a server with: --address",
 }
 
@@ -177,7 +181,8 @@ func flagError(cmd *cobra.Command, err error) error {
 	if errors.As(err, &unknown) && strings.ContainsAny(unknown.GetSpecifiedName(), "0123456789") {
 		if n, bad := strconv.Atoi("-" + strings.TrimLeft(unknown.GetSpecifiedShortnames(), "-")); bad == nil {
 			name := strings.TrimPrefix(cmd.CommandPath(), "outspan ")
-			return term.Usage("%q is a negative number, and %s takes none", strconv.Itoa(n), name).WithHint("write: %s", term.UseLine(cmd))
+			return term.Usage("%q is a negative number, and %s takes none", strconv.Itoa(n), name).
+				WithHint("write: %s", term.UseLine(cmd))
 		}
 	}
 	return term.Usage("%s: %s", cmd.CommandPath(), flagText(err)).WithHint("%s", flagHint(cmd, err))

@@ -46,7 +46,9 @@ those at --address are ready. It is what to wait for between two steps of a roll
 			return cmp.Or(a.showHealth(all), failed)
 		},
 	}
-	cmd.Flags().BoolVar(&leader, "leader", false, "only the leader is ready; of several addresses it is enough that one is the leader's")
+	cmd.Flags().
+		BoolVar(&leader, "leader", false,
+			"only the leader is ready; of several addresses it is enough that one is the leader's")
 	until.register(cmd, "ready")
 	return cmd
 }
@@ -92,8 +94,9 @@ func (a *app) askHealth(ctx context.Context, leader bool) ([]serverAnswer, error
 		case err == nil:
 		case errors.As(err, &known) && exitOf(err) == term.ExitTransient && ctx.Err() == nil:
 			all[i].Status, all[i].dark = strings.ReplaceAll(string(known.Code), "_", " "), true
-			failed = cmp.Or(failed, error(model.Refuse(known.Code, "the server at %s is not ready: %s", addresses[i], describe(err).Message).
-				WithHint("%s", term.First(known.Hint, "see its log, and: outspan server members"))))
+			failed = cmp.Or(failed,
+				error(model.Refuse(known.Code, "the server at %s is not ready: %s", addresses[i], describe(err).Message).
+					WithHint("%s", term.First(known.Hint, "see its log, and: outspan server members"))))
 		default:
 			return nil, err
 		}
@@ -105,7 +108,8 @@ func (a *app) showHealth(all []serverAnswer) error {
 	h := all[max(0, slices.IndexFunc(all, func(s serverAnswer) bool { return !s.dark }))]
 	if len(all) == 1 {
 		return a.Show(term.Result{JSON: h.raw, Names: []string{h.Name}, Text: func(p *term.Page) {
-			p.Fields(term.Field{"Name", h.Name}, term.Field{"Status", h.Status}, term.Field{"Leader", term.YesNo(h.Leader)}, term.Field{"Index", fmt.Sprint(h.Index)}, term.Field{"Disk", string(h.Disk)})
+			p.Fields(term.Field{"Name", h.Name}, term.Field{"Status", h.Status}, term.Field{"Leader", term.YesNo(h.Leader)},
+				term.Field{"Index", fmt.Sprint(h.Index)}, term.Field{"Disk", string(h.Disk)})
 		}})
 	}
 	var names []string
@@ -236,7 +240,9 @@ func (a *app) verifyServers(ctx context.Context, patience time.Duration) error {
 	for _, s := range v.Items {
 		names = append(names, s.Name)
 	}
-	if err := a.Show(term.Result{JSON: got.Raw, Names: names, Text: func(p *term.Page) { verificationPage(p, v) }}); err != nil {
+	if err := a.Show(term.Result{JSON: got.Raw, Names: names, Text: func(p *term.Page) {
+		verificationPage(p, v)
+	}}); err != nil {
 		return err
 	}
 	return verified(v)
@@ -296,11 +302,14 @@ func verified(v api.Verification) error {
 	case cluster.VerdictEqual:
 		return nil
 	case cluster.VerdictUndecided:
-		return model.Refuse(model.CodeStateDiffers, "servers differ, and no state has a majority of the voters: %s", strings.Join(differ, ", ")).
-			WithHint("bring the other voters back: then it is known who is wrong. Before that, save a snapshot and copy the data directories")
+		return model.Refuse(model.CodeStateDiffers, "servers differ, and no state has a majority of the voters: %s",
+			strings.Join(differ, ", ")).
+			WithHint("bring the other voters back: then it is known who is wrong. Before that, save a snapshot and copy the " +
+				"data directories")
 	case cluster.VerdictDiffers:
 		return model.Refuse(model.CodeStateDiffers, "the majority of the voters contradicts: %s", strings.Join(differ, ", ")).
-			WithHint("such a server stops by itself and says in its log how it comes back; it keeps a report in state-differs in its data_dir")
+			WithHint("such a server stops by itself and says in its log how it comes back; it keeps a report in state-differs " +
+				"in its data_dir")
 	}
 	return model.Refuse(codeNotVerified, "not compared: %s; the others are equal", strings.Join(missing, ", ")).
 		WithHint("try again when they answer, with a longer --timeout for those that are behind; see: outspan server members")

@@ -38,7 +38,8 @@ func TestHealthWaitsForAllServers(t *testing.T) {
 	} {
 		lacking := serveHealth(t, "s1", func() string { return wholeServer + "," + c.other })
 		_, errs, code := runHere(t, lacking, "server", "health", "--wait", "--timeout", "1s")
-		if code != int(term.ExitWaitTimeout) || !strings.Contains(errs, c.want) || !strings.Contains(errs, "don't stop another server now") {
+		if code != int(term.ExitWaitTimeout) || !strings.Contains(errs, c.want) ||
+			!strings.Contains(errs, "don't stop another server now") {
 			t.Errorf("want exit code %d and %q, got %d: %s", term.ExitWaitTimeout, c.want, code, errs)
 		}
 		var asked atomic.Int32
@@ -48,7 +49,8 @@ func TestHealthWaitsForAllServers(t *testing.T) {
 			}
 			return wholeServer + `,{"name":"s2","state":"alive","voter":true,"answers":true,"index_lag":3}`
 		})
-		if _, errs, code := runHere(t, heals, "server", "health", "--wait", "--timeout", "20s"); code != 0 || asked.Load() < 4 {
+		if _, errs, code := runHere(t, heals, "server", "health", "--wait", "--timeout", "20s"); code != 0 ||
+			asked.Load() < 4 {
 			t.Errorf("%s, then whole: exit code %d after %d looks: %s", c.want, code, asked.Load(), errs)
 		}
 	}
@@ -73,7 +75,8 @@ func TestHealthOfSeveralServers(t *testing.T) {
 		t.Errorf("exit code %d: %s", code, errs)
 	}
 	out, _, code = runHere(t, down+","+second, "server", "health", "--json")
-	if code != int(term.ExitTransient) || !strings.Contains(out, `"status": "unreachable"`) || !strings.Contains(out, `"name": "s2"`) {
+	if code != int(term.ExitTransient) || !strings.Contains(out, `"status": "unreachable"`) ||
+		!strings.Contains(out, `"name": "s2"`) {
 		t.Errorf("exit code %d\n%s", code, out)
 	}
 	out, errs, code = runHere(t, first+","+second, "server", "health", "--json")

@@ -43,9 +43,12 @@ func childNamed(cmd *cobra.Command, word string) *cobra.Command {
 
 // samples stand in examples for what people give. The longer word comes first where one begins with another.
 var samples = strings.NewReplacer(
-	"JOB|JOB/GROUP|INSTANCE", "web", "JOB/GROUP", "web/http", "FILE|DIR...", "/etc/outspan.d", "[INSTANCE...]", "", "[NODE...]", "n7", "NODE...", "n7 n8",
-	"[NODE]", "n7", "NODE", "n7", "[SERVER]", "s2", "SERVER", "s2", "JOB", "web", "[VERSION]", "3", "[GROUP]", "http", "INSTANCE", "3k9fq2", "DRAIN", "01J9Z5XK3M7Q2W8R4T6Y0B1C2D",
-	"bash|zsh|fish", "bash", "DEPLOYMENT", "web-3", "SERVICE", "web", "[FILE]", "web.hcl", "FILE...", "web.hcl", "FILE", "web.hcl", "[KEY]", "offline_after", "[ID]", "web", "ID", "web",
+	"JOB|JOB/GROUP|INSTANCE", "web", "JOB/GROUP", "web/http", "FILE|DIR...", "/etc/outspan.d", "[INSTANCE...]", "",
+	"[NODE...]", "n7", "NODE...", "n7 n8",
+	"[NODE]", "n7", "NODE", "n7", "[SERVER]", "s2", "SERVER", "s2", "JOB", "web", "[VERSION]", "3", "[GROUP]", "http",
+	"INSTANCE", "3k9fq2", "DRAIN", "01J9Z5XK3M7Q2W8R4T6Y0B1C2D",
+	"bash|zsh|fish", "bash", "DEPLOYMENT", "web-3", "SERVICE", "web", "[FILE]", "web.hcl", "FILE...", "web.hcl", "FILE",
+	"web.hcl", "[KEY]", "offline_after", "[ID]", "web", "ID", "web",
 	"[actuation|hold|restore]", "hold", "[actuation]", "actuation",
 )
 
@@ -82,7 +85,8 @@ const completionTime = time.Second
 
 func completionCommand(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use: "completion bash|zsh|fish", Short: "print a script that completes commands, flags and names in your shell", Args: term.Exactly("SHELL"),
+		Use: "completion bash|zsh|fish", Short: "print a script that completes commands, flags and names in your shell",
+		Args:              term.Exactly("SHELL"),
 		ValidArgsFunction: completeWords("bash", "zsh", "fish"),
 		Long: `Prints a completion script. Names of nodes, jobs, instances and drains are asked of the cluster as you type.
 
@@ -184,7 +188,8 @@ func (a *app) namesOf(ctx context.Context, kind string) []string {
 	return nil
 }
 
-func namesIn[T, O any](ctx context.Context, list func(context.Context, O) (client.List[T], error), name func(T) string) []string {
+func namesIn[T, O any](ctx context.Context, list func(context.Context, O) (client.List[T], error),
+	name func(T) string) []string {
 	var all O
 	got, err := list(ctx, all)
 	if err != nil {

@@ -18,7 +18,8 @@ import (
 func instanceID(i api.Instance) string { return string(i.ID) }
 
 func bySlot(x, y api.Instance) int {
-	return cmp.Or(cmp.Compare(x.Job, y.Job), cmp.Compare(x.Group, y.Group), cmp.Compare(x.Slot, y.Slot), x.CreatedAt.Compare(y.CreatedAt), cmp.Compare(x.ID, y.ID))
+	return cmp.Or(cmp.Compare(x.Job, y.Job), cmp.Compare(x.Group, y.Group), cmp.Compare(x.Slot, y.Slot),
+		x.CreatedAt.Compare(y.CreatedAt), cmp.Compare(x.ID, y.ID))
 }
 
 func (a *app) instanceColumns() []term.Column[api.Instance] {
@@ -82,7 +83,8 @@ func instanceLs(a *app) *cobra.Command {
 	var choice client.InstanceListOptions
 	cmd := &cobra.Command{
 		Use: "ls", Aliases: []string{"list"}, Short: "list instances", Args: term.Exactly(),
-		Example: "outspan instance ls --job web\noutspan instance ls --node n7 -o wide\noutspan instance ls --filter observed=failed -o name",
+		Example: "outspan instance ls --job web\noutspan instance ls --node n7 -o wide\n" +
+			"outspan instance ls --filter observed=failed -o name",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			choice.ListOptions = filter.options()
 			choice.Fields = fieldsFor(a, a.instanceColumns())
@@ -105,7 +107,8 @@ func instanceStatus(a *app) *cobra.Command {
 	return statusVerb{
 		of: "INSTANCE", short: "show an instance", kind: "instances",
 		example: "outspan instance status 3k9f\noutspan instance status 3k9f --wait=stopped --timeout 30s",
-		states:  []string{"ready", "pending", "booting", "unready", "draining", "stopped", "failed", "lost"}, wait: a.waitForInstance, show: a.showInstance,
+		states:  []string{"ready", "pending", "booting", "unready", "draining", "stopped", "failed", "lost"},
+		wait:    a.waitForInstance, show: a.showInstance,
 	}.command(a)
 }
 
@@ -114,7 +117,9 @@ func (a *app) showInstance(ctx context.Context, ref string) error {
 	if err != nil {
 		return err
 	}
-	return a.Show(term.Result{JSON: got.Raw, Names: []string{instanceID(got.Value)}, Text: func(p *term.Page) { a.instancePage(p, got.Value) }})
+	return a.Show(term.Result{JSON: got.Raw, Names: []string{instanceID(got.Value)}, Text: func(p *term.Page) {
+		a.instancePage(p, got.Value)
+	}})
 }
 
 func (a *app) instancePage(p *term.Page, i api.Instance) {
@@ -123,15 +128,21 @@ func (a *app) instancePage(p *term.Page, i api.Instance) {
 		exit = fmt.Sprint(*i.ExitCode)
 	}
 	p.Fields(
-		term.Field{"Id", instanceID(i)}, term.Field{"Group", string(i.Job) + "/" + i.Group}, term.Field{"Slot", fmt.Sprint(i.Slot)},
+		term.Field{"Id", instanceID(i)}, term.Field{"Group", string(i.Job) + "/" + i.Group},
+		term.Field{"Slot", fmt.Sprint(i.Slot)},
 		term.Field{"Version", fmt.Sprint(i.Version)}, term.Field{"Node", i.Node}, term.Field{"Class", string(i.Class)},
-		term.Field{"Desired", string(i.Desired)}, term.Field{"Observed", string(i.Observed)}, term.Field{"Reason", reasonText(i)},
-		term.Field{"Cause", string(i.Cause)}, term.Field{"Stop cause", string(i.StopCause)}, term.Field{"Evicting", evictionText(i.Eviction)},
+		term.Field{"Desired", string(i.Desired)}, term.Field{"Observed", string(i.Observed)},
+		term.Field{"Reason", reasonText(i)},
+		term.Field{"Cause", string(i.Cause)}, term.Field{"Stop cause", string(i.StopCause)},
+		term.Field{"Evicting", evictionText(i.Eviction)},
 		term.Field{"Not prepared", i.Eviction.Failure}, term.Field{"Facts", factsText(i)},
-		term.Field{"Replaces", string(i.Replaces)}, term.Field{"Replaced by", string(i.ReplacedBy)}, term.Field{"Exit code", exit},
+		term.Field{"Replaces", string(i.Replaces)}, term.Field{"Replaced by", string(i.ReplacedBy)},
+		term.Field{"Exit code", exit},
 		term.Field{"Restarts", term.Number(i.Restarts)}, term.Field{"Ports", portsText(i)}, term.Field{"Volume", i.Volume},
-		term.Field{"CPU", fmt.Sprintf("%d shares", i.Resources.CPU)}, term.Field{"Memory", model.SizeText(i.Resources.MemoryBytes) + " with overhead"},
-		term.Field{"Disk", diskLimitText(i.Disk)}, term.Field{"Deployment", string(i.Deployment)}, term.Field{"Created", term.Stamp(&i.CreatedAt)}, term.Field{"Started", term.Stamp(i.StartedAt)},
+		term.Field{"CPU", fmt.Sprintf("%d shares", i.Resources.CPU)},
+		term.Field{"Memory", model.SizeText(i.Resources.MemoryBytes) + " with overhead"},
+		term.Field{"Disk", diskLimitText(i.Disk)}, term.Field{"Deployment", string(i.Deployment)},
+		term.Field{"Created", term.Stamp(&i.CreatedAt)}, term.Field{"Started", term.Stamp(i.StartedAt)},
 		term.Field{"Index", term.Number(i.Index)},
 	)
 }
@@ -148,12 +159,14 @@ func diskLimitText(d api.InstanceDisk) string {
 	if d.AtLeast {
 		about = "at least "
 	}
-	return fmt.Sprintf("%s%s, above its limit of %s; %s", about, model.SizeText(d.UsedBytes), model.SizeText(d.LimitBytes), d.Next)
+	return fmt.Sprintf("%s%s, above its limit of %s; %s", about, model.SizeText(d.UsedBytes),
+		model.SizeText(d.LimitBytes), d.Next)
 }
 
 func instanceWhy(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use: "why INSTANCE", Short: "explain how an instance came to its state, and what comes next", Args: term.Exactly("INSTANCE"), ValidArgsFunction: a.complete("instances"),
+		Use: "why INSTANCE", Short: "explain how an instance came to its state, and what comes next",
+		Args: term.Exactly("INSTANCE"), ValidArgsFunction: a.complete("instances"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			got, err := a.client().Instances.Why(cmd.Context(), args[0], client.ReadOptions{})
 			if err != nil {
@@ -197,7 +210,8 @@ func (v *instanceVerb) run(ctx context.Context, a *app, ref string) error {
 		done = "is to be stopped: " + awaitsText(i)
 	}
 	if i := got.Value.Instance; v.write.dryRun && v.verb != "restart" && i != nil {
-		done = fmt.Sprintf("(%s/%s, slot %d, on node %s) would be %s", i.Job, i.Group, i.Slot, i.Node, strings.TrimPrefix(done, "is "))
+		done = fmt.Sprintf("(%s/%s, slot %d, on node %s) would be %s", i.Job, i.Group, i.Slot, i.Node,
+			strings.TrimPrefix(done, "is "))
 	}
 	if v.body.Cancel && got.Value.Instance != nil {
 		done = canceledText(got.Value.Instance, got.Value.AvoidEnded)
@@ -206,12 +220,14 @@ func (v *instanceVerb) run(ctx context.Context, a *app, ref string) error {
 		p.Line("instance %s %s %s", id, done, v.write.done(got.Value.Index))
 		if until := got.Value.AvoidUntil; until != nil {
 			i := got.Value.Instance
-			p.Line("all of %s/%s avoids node %s until %s; take that back with: outspan instance evict %s --cancel", i.Job, i.Group, i.Node, term.Stamp(until), id)
+			p.Line("all of %s/%s avoids node %s until %s; take that back with: outspan instance evict %s --cancel", i.Job,
+				i.Group, i.Node, term.Stamp(until), id)
 		}
 	}})
 }
 
-func (v *instanceVerb) call(ctx context.Context, instances client.Instances, ref string) (client.Response[api.InstanceReply], error) {
+func (v *instanceVerb) call(ctx context.Context, instances client.Instances,
+	ref string) (client.Response[api.InstanceReply], error) {
 	switch v.verb {
 	case "evict":
 		return instances.Evict(ctx, ref, v.body, v.write.options())
@@ -231,7 +247,8 @@ func canceledText(i *api.Instance, avoidEnded bool) string {
 		text = "is still to be stopped, for " + string(i.Eviction.Cause)
 	}
 	if avoidEnded {
-		text += fmt.Sprintf("; %s/%s avoids node %s no longer, whichever instance's eviction asked for that", i.Job, i.Group, i.Node)
+		text += fmt.Sprintf("; %s/%s avoids node %s no longer, whichever instance's eviction asked for that",
+			i.Job, i.Group, i.Node)
 	}
 	return text
 }
@@ -251,11 +268,16 @@ func instanceEvict(a *app) *cobra.Command {
 	v := instanceVerb{verb: "evict", done: "is evicted"}
 	var grace term.DurationFlag
 	cmd := &cobra.Command{
-		Use: "evict INSTANCE", Short: "stop an instance if its budget allows it; it is replaced", Args: term.Exactly("INSTANCE"), ValidArgsFunction: a.complete("instances"),
-		Long: "Stops an instance if its budget allows it, or says what it waits for (code budget_min_ready or budget_rate, exit code 6: try again later).\n\n" +
-			"Its replacement is made after it has stopped; with --surge, in a group that replaces first, it goes on until its replacement is ready.\n\n" +
-			"A replica of a replicated group goes on until another copy of its data is in sync on another node, and is stopped then. --cancel takes back what goes on.\n\n" +
-			"With --avoid no new instance of its group goes to its node for an hour if another node will do. --cancel takes that back too, also when the instance has stopped.",
+		Use: "evict INSTANCE", Short: "stop an instance if its budget allows it; it is replaced",
+		Args: term.Exactly("INSTANCE"), ValidArgsFunction: a.complete("instances"),
+		Long: "Stops an instance if its budget allows it, or says what it waits for (code budget_min_ready or budget_rate, " +
+			"exit code 6: try again later).\n\n" +
+			"Its replacement is made after it has stopped; with --surge, in a group that replaces first, it goes on until its " +
+			"replacement is ready.\n\n" +
+			"A replica of a replicated group goes on until another copy of its data is in sync on another node, and is " +
+			"stopped then. --cancel takes back what goes on.\n\n" +
+			"With --avoid no new instance of its group goes to its node for an hour if another node will do. --cancel takes " +
+			"that back too, also when the instance has stopped.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if grace.Given {
 				v.body.Grace = grace.Value
@@ -267,9 +289,13 @@ func instanceEvict(a *app) *cobra.Command {
 	v.write.register(cmd, "say whether it would be allowed, change nothing")
 	v.until.register(cmd, "stopped")
 	cmd.Flags().Var(&grace, "grace", "time between the stop signal and the kill, instead of the group's")
-	cmd.Flags().BoolVar(&v.body.Avoid, "avoid", false, "for an hour its whole group goes to this node only if no other will do")
+	cmd.Flags().
+		BoolVar(&v.body.Avoid, "avoid", false, "for an hour its whole group goes to this node only if no other will do")
 	cmd.Flags().BoolVar(&v.body.Surge, "surge", false, "stop it when its replacement is ready")
-	cmd.Flags().BoolVar(&v.body.Cancel, "cancel", false, "take back that it is to be evicted (of a replica, or after --surge), and that its group avoids the node (after --avoid)")
+	cmd.Flags().
+		BoolVar(&v.body.Cancel, "cancel", false,
+			"take back that it is to be evicted (of a replica, or after --surge), and that its group avoids the node "+
+				"(after --avoid)")
 	cmd.Flags().StringVarP(&v.body.Message, "message", "m", "", "why, for people")
 	return cmd
 }
@@ -278,9 +304,12 @@ func instanceStop(a *app) *cobra.Command {
 	v := instanceVerb{verb: "stop", done: "is stopped"}
 	grace := term.DurationFlag{Value: new(model.Duration)}
 	cmd := &cobra.Command{
-		Use: "stop INSTANCE", Short: "stop an instance; it is replaced", Args: term.Exactly("INSTANCE"), ValidArgsFunction: a.complete("instances"),
-		Long: "Stops an instance under its budget, as evict does. --bypass-budget stops it whatever its budget or role says; that is recorded.\n\n" +
-			"What was replaced while its node was silent ends there within its grace when the node is back; --grace 0s ends it at once.",
+		Use: "stop INSTANCE", Short: "stop an instance; it is replaced", Args: term.Exactly("INSTANCE"),
+		ValidArgsFunction: a.complete("instances"),
+		Long: "Stops an instance under its budget, as evict does. --bypass-budget stops it whatever its budget or role " +
+			"says; that is recorded.\n\n" +
+			"What was replaced while its node was silent ends there within its grace when the node is back; --grace 0s " +
+			"ends it at once.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if grace.Given {
 				v.body.Grace = grace.Value
@@ -291,7 +320,8 @@ func instanceStop(a *app) *cobra.Command {
 	v.write.register(cmd, "say whether it would be allowed, change nothing")
 	v.until.register(cmd, "stopped")
 	cmd.Flags().Var(&grace, "grace", "time between the stop signal and the kill, instead of the group's")
-	cmd.Flags().BoolVar(&v.body.BypassBudget, "bypass-budget", false, "stop it although a budget or its role forbids it; recorded")
+	cmd.Flags().
+		BoolVar(&v.body.BypassBudget, "bypass-budget", false, "stop it although a budget or its role forbids it; recorded")
 	cmd.Flags().StringVarP(&v.body.Message, "message", "m", "", "why, for people")
 	return cmd
 }
@@ -299,8 +329,9 @@ func instanceStop(a *app) *cobra.Command {
 func instanceRestart(a *app) *cobra.Command {
 	v := instanceVerb{verb: "restart", done: "is restarted in place"}
 	cmd := &cobra.Command{
-		Use: "restart INSTANCE", Short: "restart the program in place", Args: term.Exactly("INSTANCE"), ValidArgsFunction: a.complete("instances"),
-		RunE: func(cmd *cobra.Command, args []string) error { return v.run(cmd.Context(), a, args[0]) },
+		Use: "restart INSTANCE", Short: "restart the program in place", Args: term.Exactly("INSTANCE"),
+		ValidArgsFunction: a.complete("instances"),
+		RunE:              func(cmd *cobra.Command, args []string) error { return v.run(cmd.Context(), a, args[0]) },
 	}
 	v.write.register(cmd, "check only, change nothing")
 	v.until.register(cmd, "ready")

@@ -43,7 +43,9 @@ func groupSum(groups []api.JobGroup, of func(api.JobGroup) int) (n int) {
 }
 
 func readyText(groups []api.JobGroup) string {
-	return fmt.Sprintf("%d/%d", groupSum(groups, func(g api.JobGroup) int { return g.Ready }), groupSum(groups, func(g api.JobGroup) int { return g.Count }))
+	return fmt.Sprintf("%d/%d", groupSum(groups, func(g api.JobGroup) int {
+		return g.Ready
+	}), groupSum(groups, func(g api.JobGroup) int { return g.Count }))
 }
 
 func pendingText(groups []api.JobGroup) string {
@@ -86,7 +88,8 @@ func jobStatus(a *app) *cobra.Command {
 	return statusVerb{
 		of: "JOB", short: "show a job, its groups and instances", kind: "jobs",
 		example: "outspan job status web\noutspan job status web --wait --timeout 60s",
-		states:  []string{"ready", "running", "pending", "starting", "degraded", "stopping", "stopped"}, wait: a.waitForJobLike, show: a.showJob,
+		states:  []string{"ready", "running", "pending", "starting", "degraded", "stopping", "stopped"},
+		wait:    a.waitForJobLike, show: a.showJob,
 	}.command(a)
 }
 
@@ -119,8 +122,10 @@ func (a *app) showJob(ctx context.Context, ref string) error {
 	}
 	return a.Show(term.Result{JSON: job.Raw, Names: []string{string(j.Name)}, Text: func(p *term.Page) {
 		p.Fields(
-			term.Field{"Name", string(j.Name)}, term.Field{"Status", string(j.Status)}, term.Field{"Version", fmt.Sprint(j.Version)},
-			term.Field{"Stable version", term.Number(j.Stable)}, term.Field{"Class", string(j.Class)}, term.Field{"Deployment", rollout},
+			term.Field{"Name", string(j.Name)}, term.Field{"Status", string(j.Status)},
+			term.Field{"Version", fmt.Sprint(j.Version)},
+			term.Field{"Stable version", term.Number(j.Stable)}, term.Field{"Class", string(j.Class)},
+			term.Field{"Deployment", rollout},
 		)
 		p.Section("Groups")
 		groupRows(p, j.Groups)
@@ -158,13 +163,16 @@ func groupRows(p *term.Page, groups []api.JobGroup) {
 
 func jobHistory(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use: "history JOB", Short: "show the versions of a job, oldest first", Args: term.Exactly("JOB"), ValidArgsFunction: a.complete("jobs"),
+		Use: "history JOB", Short: "show the versions of a job, oldest first", Args: term.Exactly("JOB"),
+		ValidArgsFunction: a.complete("jobs"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			got, err := a.client().Jobs.Versions(cmd.Context(), args[0], client.ListOptions{})
 			if err != nil {
 				return err
 			}
-			return showList(a, got, func(v api.JobVersion) string { return fmt.Sprint(v.Version) }, []term.Column[api.JobVersion]{
+			return showList(a, got, func(v api.JobVersion) string {
+				return fmt.Sprint(v.Version)
+			}, []term.Column[api.JobVersion]{
 				{Head: "version", Cell: func(v api.JobVersion) string { return fmt.Sprint(v.Version) }},
 				{Head: "current", Cell: func(v api.JobVersion) string { return term.YesNo(v.Current) }},
 				{Head: "stable", Cell: func(v api.JobVersion) string { return term.YesNo(v.Stable) }},
@@ -189,15 +197,17 @@ func revertOf(v api.JobVersion) string {
 func jobRestart(a *app) *cobra.Command {
 	var change changeFlags
 	cmd := &cobra.Command{
-		Use: "restart JOB [GROUP]", Short: "roll every instance to a new version of the same spec", Args: term.Between(1, 2), ValidArgsFunction: a.complete("jobs"),
+		Use: "restart JOB [GROUP]", Short: "roll every instance to a new version of the same spec", Args: term.Between(1, 2),
+		ValidArgsFunction: a.complete("jobs"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var body api.RestartBody
 			if len(args) == 2 {
 				body.Group = args[1]
 			}
-			return a.changeJob(cmd.Context(), "is rolled", &change, func(ctx context.Context, o client.WriteOptions) (client.Response[api.JobReply], error) {
-				return a.client().Jobs.Restart(ctx, args[0], body, o)
-			})
+			return a.changeJob(cmd.Context(), "is rolled", &change,
+				func(ctx context.Context, o client.WriteOptions) (client.Response[api.JobReply], error) {
+					return a.client().Jobs.Restart(ctx, args[0], body, o)
+				})
 		},
 	}
 	change.register(cmd, "check only, change nothing")
@@ -209,7 +219,8 @@ func jobStop(a *app) *cobra.Command {
 	var until waitFlags
 	var purge bool
 	cmd := &cobra.Command{
-		Use: "stop JOB", Short: "stop every instance of a job", Args: term.Exactly("JOB"), ValidArgsFunction: a.complete("jobs"),
+		Use: "stop JOB", Short: "stop every instance of a job", Args: term.Exactly("JOB"),
+		ValidArgsFunction: a.complete("jobs"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
 			got, err := a.client().Jobs.Stop(ctx, args[0], api.StopBody{Purge: purge}, write.options())
@@ -230,7 +241,9 @@ func jobStop(a *app) *cobra.Command {
 			if err := a.waitForJob(ctx, name, &until); err != nil {
 				return err
 			}
-			return a.Show(term.Result{JSON: got.Raw, Names: []string{name}, Text: func(p *term.Page) { p.Line("job %s is stopped %s", name, write.done(got.Value.Index)) }})
+			return a.Show(term.Result{JSON: got.Raw, Names: []string{name}, Text: func(p *term.Page) {
+				p.Line("job %s is stopped %s", name, write.done(got.Value.Index))
+			}})
 		},
 	}
 	write.register(cmd, "check and show what would stop, change nothing")

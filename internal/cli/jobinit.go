@@ -30,7 +30,8 @@ func jobInit(a *app) *cobra.Command {
 			}
 			f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 			if os.IsExist(err) {
-				return model.Refuse(model.CodeConflict, "%s exists already", path).WithHint("name another file: outspan job init FILE")
+				return model.Refuse(model.CodeConflict, "%s exists already", path).
+					WithHint("name another file: outspan job init FILE")
 			}
 			if err != nil {
 				return term.Usage("can't write the file: %v", err)
@@ -55,7 +56,8 @@ func jobInit(a *app) *cobra.Command {
 func jobValidate(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use: "validate FILE", Short: "check a job file, and show it with every default", Args: term.Exactly("FILE"),
-		Long: "Checks a job file without a cluster and prints what it comes to: each role's preset and every default filled in.",
+		Long: "Checks a job file without a cluster and prints what it comes to: each role's preset and every " +
+			"default filled in.",
 		RunE: func(_ *cobra.Command, args []string) error {
 			spec, err := a.readJob(args[0])
 			if err != nil {

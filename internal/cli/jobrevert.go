@@ -17,7 +17,8 @@ func jobRevert(a *app) *cobra.Command {
 	var change changeFlags
 	var body api.RevertBody
 	cmd := &cobra.Command{
-		Use: "revert JOB [VERSION]", Short: "make an earlier version the wanted state again", Args: term.Between(1, 2), ValidArgsFunction: a.complete("jobs"),
+		Use: "revert JOB [VERSION]", Short: "make an earlier version the wanted state again", Args: term.Between(1, 2),
+		ValidArgsFunction: a.complete("jobs"),
 		Long: `Shows the plan, submits the spec of an earlier version again as a new version, and follows that. Without VERSION it goes to the newest one that
 completed its rollout and differs from the current one in more than counts; versions that a revert has left are passed over. Where the current version is a
 revert already, VERSION must be named. Every group keeps the count that it has now; where that can't be, a note says so.`,
@@ -26,7 +27,8 @@ revert already, VERSION must be named. Every group keeps the count that it has n
 			if len(args) == 2 {
 				v, err := strconv.ParseUint(strings.TrimPrefix(args[1], "v"), 10, 64)
 				if err != nil || v == 0 {
-					return term.Usage("%q is not a version of a job", args[1]).WithHint("list them with: outspan job history %s", args[0])
+					return term.Usage("%q is not a version of a job", args[1]).
+						WithHint("list them with: outspan job history %s", args[0])
 				}
 				body.Version = v
 			}
@@ -77,7 +79,8 @@ func (a *app) revertJob(ctx context.Context, job string, body api.RevertBody, ch
 	if got.Value.Note != "" {
 		a.Note("%s", got.Value.Note)
 	}
-	done, plain := revertedTo(&got.Value.JobReply), client.Response[api.JobReply]{Value: got.Value.JobReply, Raw: got.Raw, Index: got.Index}
+	done, plain := revertedTo(&got.Value.JobReply),
+		client.Response[api.JobReply]{Value: got.Value.JobReply, Raw: got.Raw, Index: got.Index}
 	if !follows || got.Value.Job == nil {
 		return a.showJobReply(plain, done, change)
 	}

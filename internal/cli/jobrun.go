@@ -27,7 +27,9 @@ type changeFlags struct {
 func (f *changeFlags) register(cmd *cobra.Command, dryRun string) {
 	f.write.register(cmd, dryRun)
 	f.until.register(cmd, "succeeded", "submitted")
-	cmd.Flags().BoolVar(&f.detach, "detach", false, "return once it is accepted, instead of following it (the same as --wait=submitted)")
+	cmd.Flags().
+		BoolVar(&f.detach, "detach", false,
+			"return once it is accepted, instead of following it (the same as --wait=submitted)")
 }
 
 // follows reports whether the command stays until the change is carried out.
@@ -38,7 +40,8 @@ func (f *changeFlags) follows() (bool, error) {
 	case "submitted":
 		return false, nil
 	}
-	return false, term.Usage("--wait=%s: a job has no such state to wait for", f.until.state).WithHint("use succeeded or submitted")
+	return false, term.Usage("--wait=%s: a job has no such state to wait for", f.until.state).
+		WithHint("use succeeded or submitted")
 }
 
 func jobRun(a *app) *cobra.Command {
@@ -49,14 +52,17 @@ func jobRun(a *app) *cobra.Command {
 		Long: `Submits a job file ("-" reads standard input) and follows until every instance of it is ready.
 
 Exit codes: 0 all ready; 2 the file is invalid; 21 not all can be placed; 22 the deployment failed; 23 --timeout.`,
-		Example: "outspan job run web.hcl\noutspan job run web.hcl --detach\noutspan job run web.hcl --if-index 42 -m 'more memory'",
+		Example: "outspan job run web.hcl\noutspan job run web.hcl --detach\n" +
+			"outspan job run web.hcl --if-index 42 -m 'more memory'",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.runJob(cmd.Context(), args[0], message, ifIndex, &change)
 		},
 	}
 	change.register(cmd, "check and show what would change, change nothing")
 	cmd.Flags().StringVarP(&message, "message", "m", "", "why, for people; stands in the history")
-	cmd.Flags().StringVar(&ifIndex, "if-index", "", "only if the job is still at this index, which job plan shows (0: only if it does not exist)")
+	cmd.Flags().
+		StringVar(&ifIndex, "if-index", "",
+			"only if the job is still at this index, which job plan shows (0: only if it does not exist)")
 	return cmd
 }
 
@@ -139,7 +145,9 @@ func (a *app) showJobReply(got client.Response[api.JobReply], done string, chang
 	if r.Job != nil {
 		name = jobName(*r.Job)
 	}
-	return a.Show(term.Result{JSON: got.Raw, Names: []string{name}, Text: func(p *term.Page) { jobReplyPage(p, &r, done, &change.write) }})
+	return a.Show(term.Result{JSON: got.Raw, Names: []string{name}, Text: func(p *term.Page) {
+		jobReplyPage(p, &r, done, &change.write)
+	}})
 }
 
 // jobReply says what a write has done to a job.
@@ -164,7 +172,8 @@ type jobResult struct {
 }
 
 // followJob shows how a job gets to what it should be. A program gets one document at the end.
-func (a *app) followJob(ctx context.Context, got client.Response[api.JobReply], done string, change *changeFlags) error {
+func (a *app) followJob(ctx context.Context, got client.Response[api.JobReply], done string,
+	change *changeFlags) error {
 	r := got.Value
 	name := jobName(*r.Job)
 	if a.Output.Machine() {
@@ -245,38 +254,40 @@ func troubleOf(instances []api.Instance) string {
 const settle = 3 * time.Second
 
 // watchJob follows a job and its deployment until both are done.
-func (a *app) watchJob(ctx context.Context, name string, r api.JobReply, until *waitFlags, say func(string, ...any), bar func(jobLook)) (jobLook, error) {
+func (a *app) watchJob(ctx context.Context, name string, r api.JobReply, until *waitFlags, say func(string, ...any),
+	bar func(jobLook)) (jobLook, error) {
 	limited, cancel := until.limit(ctx, "job "+name)
 	defer cancel()
 	var look jobLook
 	last := ""
-	err := watchEvery(limited, a, of(a.client().Jobs.Get, name), time.Second, func(got client.Response[api.JobDetail]) (bool, error) {
-		look.job = &got.Value.Job
-		if r.DeploymentID != "" {
-			d, err := a.client().Deployments.Get(limited, string(r.DeploymentID), client.ReadOptions{})
+	err := watchEvery(limited, a, of(a.client().Jobs.Get, name), time.Second,
+		func(got client.Response[api.JobDetail]) (bool, error) {
+			look.job = &got.Value.Job
+			if r.DeploymentID != "" {
+				d, err := a.client().Deployments.Get(limited, string(r.DeploymentID), client.ReadOptions{})
+				if err != nil {
+					return false, err
+				}
+				look.deployment = &d.Value
+			} else {
+				look.rollout = a.rolloutOf(limited, look.job)
+			}
+			instances, err := a.client().Instances.List(limited, client.InstanceListOptions{Job: name})
 			if err != nil {
 				return false, err
 			}
-			look.deployment = &d.Value
-		} else {
-			look.rollout = a.rolloutOf(limited, look.job)
-		}
-		instances, err := a.client().Instances.List(limited, client.InstanceListOptions{Job: name})
-		if err != nil {
-			return false, err
-		}
-		look.trouble = troubleOf(instances.Items)
-		if text := look.text(); text != last {
-			say("%s", text)
-			last = text
-		}
-		bar(look)
-		done, err := look.ended(a.Now())
-		if d := look.deployment; done && err == nil && d != nil && !d.Status.Ended() {
-			say("its canaries are ready; go on with: outspan deployment promote %s", d.ID)
-		}
-		return done, err
-	})
+			look.trouble = troubleOf(instances.Items)
+			if text := look.text(); text != last {
+				say("%s", text)
+				last = text
+			}
+			bar(look)
+			done, err := look.ended(a.Now())
+			if d := look.deployment; done && err == nil && d != nil && !d.Status.Ended() {
+				say("its canaries are ready; go on with: outspan deployment promote %s", d.ID)
+			}
+			return done, err
+		})
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		a.Note("\nstopped following; the job goes on")
 		a.Note("  see it:          outspan job status %s", name)
@@ -326,7 +337,8 @@ func (l *jobLook) ended(now time.Time) (bool, error) {
 }
 
 func deploymentFailed(d *api.Deployment) error {
-	return model.Refuse(codeEndedFailed, "deployment %s failed: %s", d.ID, d.Reason).WithHint("see: outspan job status %s; outspan why %s", d.Job, d.ID)
+	return model.Refuse(codeEndedFailed, "deployment %s failed: %s", d.ID, d.Reason).
+		WithHint("see: outspan job status %s; outspan why %s", d.Job, d.ID)
 }
 
 // settled reports whether a job is what it should be, with nothing missing and nothing too much.

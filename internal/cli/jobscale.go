@@ -26,7 +26,8 @@ func jobScale(a *app) *cobra.Command {
 	var change changeFlags
 	var yes bool
 	cmd := &cobra.Command{
-		Use: "scale JOB [GROUP] COUNT", Short: "change how many instances a group has", Args: term.Between(2, 3), ValidArgsFunction: a.complete("jobs"),
+		Use: "scale JOB [GROUP] COUNT", Short: "change how many instances a group has", Args: term.Between(2, 3),
+		ValidArgsFunction: a.complete("jobs"),
 		Long: `Changes the count in the job's spec. A job of one group needs no GROUP; JOB/GROUP COUNT and JOB GROUP=COUNT mean the same as JOB GROUP COUNT.
 
 A dry run also tells how many of the new instances fit nowhere now, and ends with 21 if there are any. A group that would become ten times as large,
@@ -36,7 +37,8 @@ with a hundred or more new instances that fit nowhere, is scaled only with --yes
 			job, group, text := scaleWords(args)
 			count, err := strconv.Atoi(text)
 			if err != nil || count < 0 {
-				return term.Usage("%q is not a number of instances", text).WithHint("write: outspan job scale %s [GROUP] COUNT", job)
+				return term.Usage("%q is not a number of instances", text).
+					WithHint("write: outspan job scale %s [GROUP] COUNT", job)
 			}
 			return a.scaleJob(cmd.Context(), job, scaling{group, count}, yes, &change)
 		},
@@ -53,7 +55,8 @@ type scaling struct {
 }
 
 // scale has the servers carry it out.
-func (s scaling) scale(ctx context.Context, a *app, job string, o client.WriteOptions) (client.Response[api.JobReply], error) {
+func (s scaling) scale(ctx context.Context, a *app, job string,
+	o client.WriteOptions) (client.Response[api.JobReply], error) {
 	return a.client().Jobs.Scale(ctx, job, api.ScaleBody{Group: s.Group, Count: &s.Count}, o)
 }
 
@@ -110,7 +113,9 @@ func (a *app) unplacedAfter(ctx context.Context, job string, body scaling) (*unp
 		return nil, ctx.Err()
 	}
 	spec := now.Value.Spec
-	i := slices.IndexFunc(spec.Groups, func(g model.GroupSpec) bool { return g.Name == body.Group || body.Group == "" && len(spec.Groups) == 1 })
+	i := slices.IndexFunc(spec.Groups, func(g model.GroupSpec) bool {
+		return g.Name == body.Group || body.Group == "" && len(spec.Groups) == 1
+	})
 	if i >= 0 {
 		a.noteKeepsAll(spec, spec.Groups[i], body.Count)
 	}
@@ -138,7 +143,8 @@ func (a *app) unplacedAfter(ctx context.Context, job string, body scaling) (*unp
 // noteKeepsAll says that a group's budget would let none of its instances stop, where its min_ready is more than the
 // new count.
 func (a *app) noteKeepsAll(spec model.JobSpec, g model.GroupSpec, count int) {
-	if g.Budget == nil || g.Budget.MinReady == nil || g.Budget.MinReady.Percent || g.Budget.MinReady.N <= count || count == 0 || a.Output.Machine() {
+	if g.Budget == nil || g.Budget.MinReady == nil || g.Budget.MinReady.Percent || g.Budget.MinReady.N <= count ||
+		count == 0 || a.Output.Machine() {
 		return
 	}
 	g.Count = count
@@ -164,7 +170,8 @@ func (a *app) showScale(ctx context.Context, job string, body scaling, u *unplac
 	if err := a.Show(s); err != nil {
 		return err
 	}
-	missing := unplacedOf{job: job, there: true, count: u.Count, why: fmt.Sprintf("%s (%s)", u.Message, u.Code), codes: []model.Code{u.Code}}
+	missing := unplacedOf{job: job, there: true, count: u.Count, why: fmt.Sprintf("%s (%s)", u.Message, u.Code),
+		codes: []model.Code{u.Code}}
 	return missing.refusal()
 }
 

@@ -20,7 +20,9 @@ const surging = `{"id":"a1","job":"web","group":"http","slot":0,"node":"n1","des
 // proves that a dry run counts an instance whose replacement is there as what stops without it, unless everything
 // stops.
 func TestStopsOfSurge(t *testing.T) {
-	address := serve(t, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintf(w, `{"items":[%s],"index":7}`, surging) })
+	address := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprintf(w, `{"items":[%s],"index":7}`, surging)
+	})
 	for _, c := range []struct {
 		keep int
 		want []wouldStop

@@ -28,9 +28,11 @@ func TestStatusWithoutLeader(t *testing.T) {
 			fmt.Fprintf(w, `{"code":%q,"message":%q,"status":%d}`, p.Code, p.Message, p.Status)
 			return
 		}
-		fmt.Fprint(w, `{"subject":"job/web","state":"outspan","cluster":"outspan","leader":"","items":[{"name":"s2","state":"failed"}],"index":7}`)
+		fmt.Fprint(w,
+			`{"subject":"job/web","state":"outspan","cluster":"outspan","leader":"","items":[{"name":"s2","state":"failed"}],"index":7}`)
 	})
-	for command, want := range map[string]string{"status": "Leader       none", "server members": "s2", "why web": "outspan", "logs web": "outspan"} {
+	for command, want := range map[string]string{"status": "Leader       none", "server members": "s2",
+		"why web": "outspan", "logs web": "outspan"} {
 		begin := time.Now()
 		out, errs, code := runHere(t, address, strings.Fields(command)...)
 		if code != 0 || !strings.Contains(out, want) || !strings.Contains(errs, "there is no leader") {

@@ -25,8 +25,8 @@ type logFlags struct {
 }
 
 // logsKept says for how long there are logs: see agent/crew.go and driver.LogPolicy.
-const logsKept = "Of each stream the newest 20 to 30 MiB are kept. Once the servers have forgotten an ended instance, its\n" +
-	"logs stay among the newest 32 such of the node, for up to 24 hours."
+const logsKept = "Of each stream the newest 20 to 30 MiB are kept. Once the servers have forgotten an ended " +
+	"instance, its\nlogs stay among the newest 32 such of the node, for up to 24 hours."
 
 // forJobs is for what reads many logs at once.
 func (f *logFlags) forJobs(cmd *cobra.Command) {
@@ -40,7 +40,8 @@ func (f *logFlags) register(cmd *cobra.Command) {
 	fs.BoolVar(&f.stdout, "stdout", false, "only standard output")
 	fs.BoolVar(&f.stderr, "stderr", false, "only standard error")
 	fs.BoolVarP(&f.times, "timestamps", "t", false, "put the time at which it was written before each line")
-	fs.StringVar(&f.since, "since", "", "leave out older lines: a duration such as 10m, or a time such as 2026-01-31T12:00:00Z")
+	fs.StringVar(&f.since, "since", "",
+		"leave out older lines: a duration such as 10m, or a time such as 2026-01-31T12:00:00Z")
 }
 
 func (f *logFlags) options() (client.LogOptions, error) {
@@ -65,9 +66,10 @@ func (f *logFlags) options() (client.LogOptions, error) {
 func instanceLogs(a *app) *cobra.Command {
 	var f logFlags
 	cmd := &cobra.Command{
-		Use: "logs INSTANCE", Short: "show the output of an instance", Args: term.Exactly("INSTANCE"), ValidArgsFunction: a.complete("instances"),
-		Long:    "Shows what the program wrote, through any server.\n" + logsKept,
-		Example: "outspan instance logs 3k9f -f\noutspan instance logs 3k9f --stderr --tail 100",
+		Use: "logs INSTANCE", Short: "show the output of an instance", Args: term.Exactly("INSTANCE"),
+		ValidArgsFunction: a.complete("instances"),
+		Long:              "Shows what the program wrote, through any server.\n" + logsKept,
+		Example:           "outspan instance logs 3k9f -f\noutspan instance logs 3k9f --stderr --tail 100",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o, err := f.options()
 			if err != nil {
@@ -105,8 +107,10 @@ func jobLogs(a *app) *cobra.Command {
 	var f logFlags
 	var group string
 	cmd := &cobra.Command{
-		Use: "logs JOB", Short: "show the output of every instance of a job", Args: term.Exactly("JOB"), ValidArgsFunction: a.complete("jobs"),
-		Long: "Shows the output of every instance of a job, each line with the group, slot and id it is of. With -f it also takes up instances that start later.\n" + logsKept,
+		Use: "logs JOB", Short: "show the output of every instance of a job", Args: term.Exactly("JOB"),
+		ValidArgsFunction: a.complete("jobs"),
+		Long: "Shows the output of every instance of a job, each line with the group, slot and id it is of. With -f it " +
+			"also takes up instances that start later.\n" + logsKept,
 		RunE: func(cmd *cobra.Command, args []string) error { return a.jobLogs(cmd.Context(), args[0], group, &f) },
 	}
 	f.register(cmd)
@@ -129,7 +133,8 @@ func (a *app) jobLogs(ctx context.Context, job, group string, f *logFlags) error
 func logsCommand(a *app) *cobra.Command {
 	var f logFlags
 	cmd := &cobra.Command{
-		Use: "logs JOB|JOB/GROUP|INSTANCE", Short: "show the output of a job, a group or an instance", Args: term.Exactly("ID"), ValidArgsFunction: a.complete("logs"),
+		Use: "logs JOB|JOB/GROUP|INSTANCE", Short: "show the output of a job, a group or an instance",
+		Args: term.Exactly("ID"), ValidArgsFunction: a.complete("logs"),
 		Long: "Shows the output of an instance, or of every instance of a job or a group.\n" + logsKept,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()

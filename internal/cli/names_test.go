@@ -23,7 +23,8 @@ func TestNamesTriesEveryWrite(t *testing.T) {
 	var walk func(c *cobra.Command)
 	walk = func(c *cobra.Command) {
 		path := strings.TrimPrefix(c.CommandPath(), "outspan ")
-		writes := c.Flags().Lookup("request-id") != nil || path == "node roll" || path == "server promote" || path == "server remove" || path == "server transfer-leader"
+		writes := c.Flags().Lookup("request-id") != nil || path == "node roll" || path == "server promote" ||
+			path == "server remove" || path == "server transfer-leader"
 		switch {
 		case !writes || free[path]:
 		case !strings.Contains(string(script), " outspan "+path+" "):

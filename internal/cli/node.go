@@ -34,7 +34,9 @@ func (a *app) nodeColumns() []term.Column[api.Node] {
 		{Head: "state", Of: "state,auto_evicting", Cell: nodeState},
 		{Head: "eligible", Of: "eligible", Cell: func(n api.Node) string { return term.YesNo(n.Eligible) }},
 		{Head: "instances", Of: "instances", Cell: func(n api.Node) string { return fmt.Sprint(n.Instances) }},
-		{Head: "cpu", Of: "allocated,capacity", Cell: func(n api.Node) string { return fmt.Sprintf("%d/%d", n.Allocated.CPU, n.Capacity.CPU) }},
+		{Head: "cpu", Of: "allocated,capacity", Cell: func(n api.Node) string {
+			return fmt.Sprintf("%d/%d", n.Allocated.CPU, n.Capacity.CPU)
+		}},
 		{Head: "memory", Of: "allocated,capacity", Cell: func(n api.Node) string {
 			return model.SizeText(n.Allocated.MemoryBytes) + "/" + model.SizeText(n.Capacity.MemoryBytes)
 		}},
@@ -54,7 +56,8 @@ func nodeLs(a *app) *cobra.Command {
 	var selector string
 	cmd := &cobra.Command{
 		Use: "ls", Aliases: []string{"list"}, Short: "list nodes", Args: term.Exactly(),
-		Example: "outspan node ls\noutspan node ls --selector rack=r1 -o wide\noutspan node ls --filter state=draining -o name",
+		Example: "outspan node ls\noutspan node ls --selector rack=r1 -o wide\n" +
+			"outspan node ls --filter state=draining -o name",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o := filter.options()
 			labels, err := parseLabels(selector)
@@ -104,8 +107,10 @@ func (a *app) showNode(ctx context.Context, ref string) error {
 			term.Field{"Eligible", eligibleText(n)}, term.Field{"Address", n.Address}, term.Field{"Agent version", n.Version},
 			term.Field{"Last seen", a.agoOf(n)}, term.Field{"Epoch", term.Number(n.Epoch)},
 			term.Field{"CPU", fmt.Sprintf("%d of %d shares (%d reserved)", n.Allocated.CPU, n.Capacity.CPU, n.Reserved.CPU)},
-			term.Field{"Memory", fmt.Sprintf("%s of %s (%s reserved)", model.SizeText(n.Allocated.MemoryBytes), model.SizeText(n.Capacity.MemoryBytes), model.SizeText(n.Reserved.MemoryBytes))},
-			term.Field{"Labels", term.LabelsText(n.Labels)}, term.Field{"Drain", afterDrain(n)}, term.Field{"Warnings", strings.Join(n.Warnings, "; ")},
+			term.Field{"Memory", fmt.Sprintf("%s of %s (%s reserved)", model.SizeText(n.Allocated.MemoryBytes),
+				model.SizeText(n.Capacity.MemoryBytes), model.SizeText(n.Reserved.MemoryBytes))},
+			term.Field{"Labels", term.LabelsText(n.Labels)}, term.Field{"Drain", afterDrain(n)},
+			term.Field{"Warnings", strings.Join(n.Warnings, "; ")},
 		)
 		for _, t := range n.Troubles {
 			p.Line("its agent reports %s: %s", t.Check, t.Reason)
@@ -125,7 +130,8 @@ func (a *app) showNode(ctx context.Context, ref string) error {
 					p.Line("%s in slot %d of %s; it stops once the restore is confirmed", i.Instance, i.Slot, i.Group)
 					continue
 				}
-				p.Line("%s in slot %d of %s; to stop it once the restore is confirmed: outspan instance stop %s", i.Instance, i.Slot, i.Group, i.Instance)
+				p.Line("%s in slot %d of %s; to stop it once the restore is confirmed: outspan instance stop %s", i.Instance,
+					i.Slot, i.Group, i.Instance)
 			}
 		}
 	}})
@@ -163,8 +169,9 @@ type nodeVerb struct {
 	done              string // what it says of each node afterwards
 	waitFor           string // what --wait alone waits for; "" without --wait
 	// intent is the write of a verb that takes -m.
-	intent func(client.Nodes, context.Context, string, api.IntentBody, client.WriteOptions) (client.Response[api.NodeReply], error)
-	force  string // of confirm-dead: what --force means
+	intent func(client.Nodes, context.Context, string, api.IntentBody,
+		client.WriteOptions) (client.Response[api.NodeReply], error)
+	force string // of confirm-dead: what --force means
 }
 
 func (v nodeVerb) command(a *app) *cobra.Command {
@@ -201,9 +208,11 @@ func (v nodeVerb) command(a *app) *cobra.Command {
 type nodeWrite func(ctx context.Context, ref string, o client.WriteOptions) (client.Response[api.NodeReply], error)
 
 // eachNode does one write for each node, in order, and stops at the first that is refused.
-func (a *app) eachNode(ctx context.Context, verb, done string, refs []string, do nodeWrite, write *writeFlags, until *waitFlags) error {
+func (a *app) eachNode(ctx context.Context, verb, done string, refs []string, do nodeWrite, write *writeFlags,
+	until *waitFlags) error {
 	if write.requestID != "" && len(refs) > 1 {
-		return term.Usage("--request-id names one write, %d nodes are given", len(refs)).WithHint("call it once for each node")
+		return term.Usage("--request-id names one write, %d nodes are given", len(refs)).
+			WithHint("call it once for each node")
 	}
 	if a.Output.Machine() && len(refs) > 1 {
 		return a.eachNodeAsList(ctx, refs, do, write, until)
@@ -215,7 +224,8 @@ func (a *app) eachNode(ctx context.Context, verb, done string, refs []string, do
 			err = a.showNodeReply(got, ref, done, write)
 		}
 		if err == nil && ends != "" {
-			a.Note("its part of drain %s %s", ends, map[bool]string{true: "would be canceled", false: "is canceled"}[write.dryRun])
+			a.Note("its part of drain %s %s", ends,
+				map[bool]string{true: "would be canceled", false: "is canceled"}[write.dryRun])
 		}
 		if err == nil && !write.dryRun {
 			err = a.waitForNode(ctx, ref, until)
@@ -249,7 +259,8 @@ func (a *app) drainThatEnds(ctx context.Context, verb, ref string) model.DrainID
 }
 
 // eachNodeAsList is eachNode for a program: one document, also when a node in the middle is refused.
-func (a *app) eachNodeAsList(ctx context.Context, refs []string, do nodeWrite, write *writeFlags, until *waitFlags) error {
+func (a *app) eachNodeAsList(ctx context.Context, refs []string, do nodeWrite, write *writeFlags,
+	until *waitFlags) error {
 	var failed error
 	var replies []json.RawMessage
 	found := client.List[api.NodeReply]{}
@@ -293,74 +304,54 @@ func (a *app) showNodeReply(got client.Response[api.NodeReply], ref, done string
 }
 
 func nodeCordon(a *app) *cobra.Command {
-	return nodeVerb{verb: "cordon", short: "take no new instances on nodes", done: "is cordoned", waitFor: "cordoned", intent: client.Nodes.Cordon}.command(a)
+	return nodeVerb{verb: "cordon", short: "take no new instances on nodes", done: "is cordoned", waitFor: "cordoned",
+		intent: client.Nodes.Cordon}.command(a)
 }
 
 func nodeUncordon(a *app) *cobra.Command {
-	return nodeVerb{verb: "uncordon", short: "take new instances again; cancels a running drain", done: "takes new instances again", waitFor: "active", intent: client.Nodes.Uncordon}.command(a)
+	return nodeVerb{verb: "uncordon", short: "take new instances again; cancels a running drain",
+		done: "takes new instances again", waitFor: "active", intent: client.Nodes.Uncordon}.command(a)
 }
 
 func nodeDisable(a *app) *cobra.Command {
 	return nodeVerb{
-		verb: "disable", short: "treat nodes as removed: evict at once", done: "is disabled", waitFor: "disabled", intent: client.Nodes.Disable,
-		long: "Treats nodes as removed. Evicts like a drain, but does not wait for replacements and skips the budgets of groups. It never stops what holds the only copy of data.",
+		verb: "disable", short: "treat nodes as removed: evict at once", done: "is disabled", waitFor: "disabled",
+		intent: client.Nodes.Disable,
+		long: "Treats nodes as removed. Evicts like a drain, but does not wait for replacements and skips the budgets of " +
+			"groups. It never stops what holds the only copy of data.",
 	}.command(a)
 }
 
 func nodeEnable(a *app) *cobra.Command {
-	return nodeVerb{verb: "enable", short: "end disable", done: "is enabled", waitFor: "active", intent: client.Nodes.Enable}.command(a)
+	return nodeVerb{verb: "enable", short: "end disable", done: "is enabled", waitFor: "active",
+		intent: client.Nodes.Enable}.command(a)
 }
 
 func nodeConfirmDead(a *app) *cobra.Command {
 	return nodeVerb{
 		verb: "confirm-dead", short: "say that nothing runs on an offline node any more", done: "is confirmed dead",
-		long:  "Says that nothing runs on an offline node any more: its instances count as stopped, and what must not run twice may be replaced.\nSwitch the machine off first: a machine that is only cut off goes on with its work. What runs under a lease (a group with a block exclusive) it ends by itself; until lease, grace and a margin have passed since it went offline this is refused with lease_held. What has no lease and must not run twice (same identity, local volume) nothing ends: this is refused with node_offline_unconfirmed_stop. --force says that the machine is known to be off.",
+		long: "Says that nothing runs on an offline node any more: its instances count as stopped, and what must not run " +
+			"twice may be replaced.\nSwitch the machine off first: a machine that is only cut off goes on with its work. What " +
+			"runs under a lease (a group with a block exclusive) it ends by itself; until lease, grace and a margin have " +
+			"passed since it went offline this is refused with lease_held. What has no lease and must not run twice (same " +
+			"identity, local volume) nothing ends: this is refused with node_offline_unconfirmed_stop. --force says that the " +
+			"machine is known to be off.",
 		force: "the machine is known to be off, whatever it might still run; recorded",
 	}.command(a)
-}
-
-func nodeLabel(a *app) *cobra.Command {
-	var write writeFlags
-	cmd := &cobra.Command{
-		Use: "label NODE KEY=VALUE... KEY-...", Short: "set labels of a node, or remove them", Args: term.AtLeast(2), ValidArgsFunction: a.complete("nodes"),
-		Example: "outspan node label n7 rack=r2 disk=ssd\noutspan node label n7 disk-",
-		Long:    "Sets labels of a node, or removes them. They win over those of the agent's configuration. An agent can't set labels that begin with \"operator.\":\nuse these in constraints that must not depend on what a machine says of itself.",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			labels := map[string]string{}
-			for _, arg := range args[1:] {
-				key, value, ok := strings.Cut(arg, "=")
-				bare, remove := strings.CutSuffix(arg, "-")
-				switch {
-				case ok && key != "" && value != "":
-					labels[key] = value
-				case ok && key != "":
-					return term.Usage("label %s has no value", key).WithHint("to remove it write: %s-", key)
-				case remove && bare != "":
-					labels[bare] = ""
-				default:
-					return term.Usage("%q is neither KEY=VALUE nor KEY-", arg).
-						WithHint("write: outspan node label %s rack=r1; to remove a label: rack-", args[0])
-				}
-			}
-			return a.eachNode(cmd.Context(), "label", "has new labels", args[:1], func(ctx context.Context, ref string, o client.WriteOptions) (client.Response[api.NodeReply], error) {
-				return a.client().Nodes.Label(ctx, ref, api.LabelBody{Labels: labels}, o)
-			}, &write, &waitFlags{})
-		},
-	}
-	write.register(cmd, "check only, change nothing")
-	return cmd
 }
 
 func nodeForget(a *app) *cobra.Command {
 	var write writeFlags
 	var lose []string
 	cmd := &cobra.Command{
-		Use: "forget NODE", Short: "remove an offline node on which nothing is left", Args: term.Exactly("NODE"), ValidArgsFunction: a.complete("nodes"),
+		Use: "forget NODE", Short: "remove an offline node on which nothing is left", Args: term.Exactly("NODE"),
+		ValidArgsFunction: a.complete("nodes"),
 		Long: `Removes an offline node on which nothing is left. While the node is the home of a local volume this is refused and lists the volumes: bring the node back,
 or restore backups on other nodes. --lose-data JOB/GROUP gives the data of a group up: its slots start empty on other nodes. That is recorded and shown by why.`,
 		Example: "outspan node forget n7 --dry-run\noutspan node forget n7 --lose-data cache/main",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			got, err := a.client().Nodes.Forget(cmd.Context(), args[0], client.ForgetOptions{WriteOptions: write.options(), LoseData: lose})
+			got, err := a.client().Nodes.Forget(cmd.Context(), args[0],
+				client.ForgetOptions{WriteOptions: write.options(), LoseData: lose})
 			if err != nil {
 				return err
 			}
@@ -376,20 +367,4 @@ or restore backups on other nodes. --lose-data JOB/GROUP gives the data of a gro
 	write.register(cmd, "check and show which data would be lost, change nothing")
 	cmd.Flags().StringArrayVar(&lose, "lose-data", nil, "JOB/GROUP whose data on the node is given up; may be repeated")
 	return cmd
-}
-
-// parseLabels reads k=v,k=v.
-func parseLabels(text string) (map[string]string, error) {
-	labels := map[string]string{}
-	for part := range strings.SplitSeq(text, ",") {
-		if part = strings.TrimSpace(part); part == "" {
-			continue
-		}
-		k, v, ok := strings.Cut(part, "=")
-		if !ok || k == "" || v == "" {
-			return nil, model.Refuse(model.CodeInvalid, "selector %q is not k=v", part).WithHint("for example: --selector rack=r1,disk=ssd")
-		}
-		labels[k] = v
-	}
-	return labels, nil
 }

@@ -35,17 +35,20 @@ func (f *drainFlags) register(cmd *cobra.Command) {
 	fs.BoolVar(&f.detach, "detach", false, "return once the drain has started, instead of following it")
 	fs.BoolVar(&c.Force, "force", false, "also stop what its role says never to stop; recorded")
 	fs.BoolVar(&c.ForceAtDeadline, "force-at-deadline", false, "kill what is left at the deadline")
-	fs.StringSliceVar(&c.AcceptDowntime, "accept-downtime", nil, "stop instances of JOB/GROUP even where no replacement fits (without a value: of every group); recorded")
+	fs.StringSliceVar(&c.AcceptDowntime, "accept-downtime", nil,
+		"stop instances of JOB/GROUP even where no replacement fits (without a value: of every group); recorded")
 	fs.Lookup("accept-downtime").NoOptDefVal = "*"
 	fs.BoolVar(&c.IgnoreSystem, "ignore-system", false, "leave instances of system groups alone")
 	fs.IntVar(&c.MaxParallelNodes, "max-parallel-nodes", 0, "how many nodes at once; 0: all")
 	fs.StringVar(&c.Policy, "policy", "", "instead of the setting node_drain_policy")
-	fs.StringVar((*string)(&c.ID), "id", "", "id of the drain; asked again with the same id it gives the same answer (default: a new one)")
+	fs.StringVar((*string)(&c.ID), "id", "",
+		"id of the drain; asked again with the same id it gives the same answer (default: a new one)")
 	fs.StringVarP(&c.Message, "message", "m", "", "why, for people")
 	fs.StringVar(&f.selector, "selector", "", "instead of names: all nodes with these labels, k=v,...")
 	fs.StringVar(&f.order, "order", "given", "in which order: given, name, fewest or most (instances)")
 	f.until.register(cmd, "drained", "started")
-	_ = cmd.RegisterFlagCompletionFunc("policy", completeWords(model.DrainPolicies()...)) // the flags are there: they were made above
+	// the flags are there: they were made above
+	_ = cmd.RegisterFlagCompletionFunc("policy", completeWords(model.DrainPolicies()...))
 	_ = cmd.RegisterFlagCompletionFunc("order", completeWords("given", "name", "fewest", "most"))
 }
 
@@ -56,7 +59,8 @@ func (f *drainFlags) checkWait() error {
 	case "started":
 		f.detach = true
 	default:
-		return term.Usage("--wait=%s: a drain has no such state to wait for", f.until.state).WithHint("use drained or started")
+		return term.Usage("--wait=%s: a drain has no such state to wait for", f.until.state).
+			WithHint("use drained or started")
 	}
 	return nil
 }
@@ -64,13 +68,15 @@ func (f *drainFlags) checkWait() error {
 func nodeDrain(a *app) *cobra.Command {
 	var f drainFlags
 	cmd := &cobra.Command{
-		Use: "drain NODE...", Short: "empty nodes without losing anything, and follow that", ValidArgsFunction: a.complete("nodes"),
+		Use: "drain NODE...", Short: "empty nodes without losing anything, and follow that",
+		ValidArgsFunction: a.complete("nodes"),
 		Long: `Takes no new instances on the nodes, starts replacements elsewhere, and stops what runs there when they are ready. It returns once
 the drain has started, and then follows it: a line for each change. Ctrl-C stops following only.
 
 Exit codes: 0 all drained; 21 (with --dry-run) it could not end by itself; 22 a node ended Failed; 23 --timeout.`,
-		Example: "outspan node drain n7 --dry-run\noutspan node drain n7 n8 --max-parallel-nodes 1 -m 'new kernel'\noutspan node drain --selector rack=r1 --order fewest --deadline none --detach",
-		RunE:    func(cmd *cobra.Command, args []string) error { return a.drainNodes(cmd.Context(), args, &f) },
+		Example: "outspan node drain n7 --dry-run\noutspan node drain n7 n8 --max-parallel-nodes 1 -m 'new " +
+			"kernel'\noutspan node drain --selector rack=r1 --order fewest --deadline none --detach",
+		RunE: func(cmd *cobra.Command, args []string) error { return a.drainNodes(cmd.Context(), args, &f) },
 	}
 	f.register(cmd)
 	return cmd
@@ -132,7 +138,8 @@ func (a *app) chooseNodes(ctx context.Context, nodes []string, f *drainFlags) er
 	}
 	f.body.Nodes = orderNodes(known.Items, nodes, labels, f.order)
 	if len(f.body.Nodes) == 0 {
-		return model.Refuse(model.CodeNotFound, "no node has these labels").WithHint("list them with: outspan node ls -o wide")
+		return model.Refuse(model.CodeNotFound, "no node has these labels").
+			WithHint("list them with: outspan node ls -o wide")
 	}
 	return nil
 }
@@ -174,7 +181,9 @@ func orderNodes(known []api.Node, named []string, labels map[string]string, orde
 
 func (a *app) showDrainReply(got client.Response[api.DrainReply], f *drainFlags) error {
 	r := got.Value
-	return a.Show(term.Result{JSON: got.Raw, Names: []string{string(r.Drain)}, Text: func(p *term.Page) { drainReplyPage(p, r, f) }})
+	return a.Show(term.Result{JSON: got.Raw, Names: []string{string(r.Drain)}, Text: func(p *term.Page) {
+		drainReplyPage(p, r, f)
+	}})
 }
 
 func drainReplyPage(p *term.Page, r api.DrainReply, f *drainFlags) {
@@ -204,11 +213,17 @@ func drainReplyPage(p *term.Page, r api.DrainReply, f *drainFlags) {
 func forecastTable(p *term.Page, forecast []api.DrainForecast) {
 	if len(forecast) <= listedAtMost || p.Wide {
 		columns := forecastColumns(func(f api.DrainForecast) api.DrainForecast { return f })
-		term.Rows(p, forecast, slices.Insert(columns, 1, term.Column[api.DrainForecast]{Head: "instance", Cell: func(f api.DrainForecast) string { return string(f.Instance) }}))
+		term.Rows(p, forecast,
+			slices.Insert(columns, 1, term.Column[api.DrainForecast]{Head: "instance", Cell: func(f api.DrainForecast) string {
+				return string(f.Instance)
+			}}))
 		return
 	}
 	columns := forecastColumns(func(f forecastCount) api.DrainForecast { return f.DrainForecast })
-	term.Rows(p, countForecast(forecast), slices.Insert(columns, 1, term.Column[forecastCount]{Head: "instances", Cell: func(f forecastCount) string { return fmt.Sprint(f.count) }}))
+	term.Rows(p, countForecast(forecast),
+		slices.Insert(columns, 1, term.Column[forecastCount]{Head: "instances", Cell: func(f forecastCount) string {
+			return fmt.Sprint(f.count)
+		}}))
 	p.Line("  each instance: -o wide")
 }
 
@@ -287,9 +302,12 @@ func drainEnded(d api.Drain) error {
 			}
 		}
 		return model.Refuse(codeEndedFailed, "drain %s failed: %s", d.ID, strings.Join(why, "; ")).
-			WithHint("its nodes take no new instances; remove what blocks and start a new drain, or: outspan node uncordon %s", nodesThat(d, model.PhaseFailed))
+			WithHint("its nodes take no new instances; remove what blocks and start a new drain, or: outspan node uncordon %s",
+				nodesThat(d, model.PhaseFailed))
 	case model.PhaseCanceled:
-		return model.Refuse(codeCanceled, "drain %s was canceled", d.ID).WithHint("unless it was canceled with --uncordon, its nodes take no new instances before: outspan node uncordon %s", nodesThat(d, model.PhaseCanceled))
+		return model.Refuse(codeCanceled, "drain %s was canceled", d.ID).
+			WithHint("unless it was canceled with --uncordon, its nodes take no new instances before: outspan node uncordon %s",
+				nodesThat(d, model.PhaseCanceled))
 	}
 	return nil
 }
@@ -305,8 +323,10 @@ func classText(f api.DrainForecast) string {
 func nodeAckBlockers(a *app) *cobra.Command {
 	var write writeFlags
 	cmd := &cobra.Command{
-		Use: "ack-blockers NODE [INSTANCE...]", Short: "accept that instances stay running on a draining node", Args: term.AtLeast(1), ValidArgsFunction: a.complete("nodes", "instances"),
-		Long: "Accepts that instances stay running on a draining node, so that its drain can end. Without instances: all that block now.",
+		Use: "ack-blockers NODE [INSTANCE...]", Short: "accept that instances stay running on a draining node",
+		Args: term.AtLeast(1), ValidArgsFunction: a.complete("nodes", "instances"),
+		Long: "Accepts that instances stay running on a draining node, so that its drain can end. Without instances: all " +
+			"that block now.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var body api.AckBody
 			for _, id := range args[1:] {
@@ -317,9 +337,10 @@ func nodeAckBlockers(a *app) *cobra.Command {
 				return err
 			}
 			slots := a.slotsOn(cmd.Context(), repliedNode(got.Value))
-			return a.Show(term.Result{JSON: got.Raw, Names: []string{term.First(repliedNode(got.Value), args[0])}, Text: func(p *term.Page) {
-				ackedPage(p, got.Value, args[0], slots, &write)
-			}})
+			return a.Show(term.Result{JSON: got.Raw, Names: []string{term.First(repliedNode(got.Value), args[0])},
+				Text: func(p *term.Page) {
+					ackedPage(p, got.Value, args[0], slots, &write)
+				}})
 		},
 	}
 	write.register(cmd, "check only, change nothing")

@@ -32,30 +32,39 @@ type rollFlags struct {
 
 func (f *rollFlags) register(cmd *cobra.Command) {
 	fs := cmd.Flags()
-	fs.BoolVar(&f.dryRun, "dry-run", false, "forecast every node in sequence, change nothing; exit code 21 if one of them could not be drained")
+	fs.BoolVar(&f.dryRun, "dry-run", false,
+		"forecast every node in sequence, change nothing; exit code 21 if one of them could not be drained")
 	fs.StringVar(&f.selector, "selector", "", "instead of names: all nodes with these labels, k=v,...")
-	fs.StringVar(&f.exec, "exec", "", "what reboots a node, run by sh on this machine, such as 'ssh {node} reboot || true'; {node} is its name, OUTSPAN_NODE and OUTSPAN_NODE_ADDRESS are set")
+	fs.StringVar(&f.exec, "exec", "",
+		"what reboots a node, run by sh on this machine, such as 'ssh {node} reboot || true'; {node} is its name, "+
+			"OUTSPAN_NODE and OUTSPAN_NODE_ADDRESS are set")
 	fs.BoolVar(&f.waitReboot, "wait-reboot", false, "wait until a person has rebooted each node")
-	fs.BoolVar(&f.noReboot, "no-reboot", false, "the command of --exec reboots nothing, such as an update of packages: the node is taken back when it has ended")
+	fs.BoolVar(&f.noReboot, "no-reboot", false,
+		"the command of --exec reboots nothing, such as an update of packages: the node is taken back when it has ended")
 	fs.StringVar(&f.resume, "resume", "", "go on with the roll of this id, from any machine")
 	fs.IntVar(&f.parallel, "max-parallel-nodes", 1, "how many nodes at once")
 	f.deadline.Value = new(model.Duration)
 	fs.Var(&f.deadline, "deadline", "of each drain: 1h, or none (default: the setting drain_deadline)")
-	fs.DurationVar(&f.within, "within", 30*time.Minute, "how long a node may take to come back, and its groups to be whole again")
+	fs.DurationVar(&f.within, "within", 30*time.Minute,
+		"how long a node may take to come back, and its groups to be whole again")
 	fs.StringVarP(&f.message, "message", "m", "", "why, for people")
 }
 
 func nodeRoll(a *app) *cobra.Command {
 	var f rollFlags
 	cmd := &cobra.Command{
-		Use: "roll [NODE...]", Short: "maintenance of many machines: drain, reboot, take back, the next", ValidArgsFunction: a.complete("nodes"),
+		Use: "roll [NODE...]", Short: "maintenance of many machines: drain, reboot, take back, the next",
+		ValidArgsFunction: a.complete("nodes"),
 		Long: `For each node in turn: drain it, run the command (or wait for a person), wait until it is back with a new boot id (with --no-reboot: until the
 command has ended), uncordon it, and wait until the groups that it had are whole again. The first failure stops it. What it has done stands in its drains: it can be resumed from any
 machine, after Ctrl-C too.
 
 Exit codes: 0 every node is done; 21 (with --dry-run) a node could not be drained; 22 a drain failed; 1 the command failed, or a node did not come back.`,
-		Example: "outspan node roll --selector rack=r1 --dry-run\noutspan node roll n1 n2 n3 --exec 'ssh {node} reboot || true'\noutspan node roll n1 n2 --exec 'ssh {node} apt-get -y upgrade' --no-reboot\noutspan node roll --wait-reboot --selector os=debian12 -m 'new kernel'\noutspan node roll --resume 01JDC8Y7VQ4M2N6S1T0K9H3RFW",
-		RunE:    func(cmd *cobra.Command, args []string) error { return a.rollNodes(cmd.Context(), args, &f) },
+		Example: "outspan node roll --selector rack=r1 --dry-run\noutspan node roll n1 n2 n3 --exec 'ssh {node} reboot || " +
+			"true'\noutspan node roll n1 n2 --exec 'ssh {node} apt-get -y upgrade' --no-reboot\n" +
+			"outspan node roll --wait-reboot --selector os=debian12 -m 'new kernel'\n" +
+			"outspan node roll --resume 01JDC8Y7VQ4M2N6S1T0K9H3RFW",
+		RunE: func(cmd *cobra.Command, args []string) error { return a.rollNodes(cmd.Context(), args, &f) },
 	}
 	f.register(cmd)
 	return cmd
@@ -75,13 +84,17 @@ func (a *app) rollNodes(ctx context.Context, nodes []string, f *rollFlags) error
 	case f.dryRun:
 		return a.forecastRoll(ctx, names)
 	case (f.exec == "") == !f.waitReboot:
-		return term.Usage("say what reboots a node: --exec 'CMD {node}', or --wait-reboot").WithHint("see what would happen with --dry-run")
+		return term.Usage("say what reboots a node: --exec 'CMD {node}', or --wait-reboot").
+			WithHint("see what would happen with --dry-run")
 	case f.noReboot && f.exec == "":
-		return term.Usage("--no-reboot needs --exec").WithHint("say what is to be done on each node: --exec 'CMD {node}' --no-reboot")
+		return term.Usage("--no-reboot needs --exec").
+			WithHint("say what is to be done on each node: --exec 'CMD {node}' --no-reboot")
 	case f.parallel < 1:
 		return term.Usage("--max-parallel-nodes is %d; it must be at least 1", f.parallel)
 	}
-	return a.runRoll(ctx, &roll{plan: model.Roll{ID: ulid.Make().String(), Nodes: names, Exec: f.exec, Parallel: f.parallel, NoReboot: f.noReboot}, flags: f})
+	return a.runRoll(ctx,
+		&roll{plan: model.Roll{ID: ulid.Make().String(), Nodes: names, Exec: f.exec, Parallel: f.parallel,
+			NoReboot: f.noReboot}, flags: f})
 }
 
 // rolledNodes are the names of the nodes that were asked for.
@@ -117,7 +130,8 @@ func (a *app) rolledNodes(ctx context.Context, refs []string, f *rollFlags) ([]s
 		return nil, err
 	}
 	if names = orderNodes(known.Items, nil, labels, "name"); len(names) == 0 {
-		return nil, model.Refuse(model.CodeNotFound, "no node has these labels").WithHint("list them with: outspan node ls -o wide")
+		return nil, model.Refuse(model.CodeNotFound, "no node has these labels").
+			WithHint("list them with: outspan node ls -o wide")
 	}
 	return names, nil
 }
@@ -134,7 +148,8 @@ func (a *app) resumeRoll(ctx context.Context, f *rollFlags) error {
 	case f.exec != "" && f.waitReboot:
 		return term.Usage("--exec and --wait-reboot are both given").WithHint("give one of them")
 	case f.noReboot && (f.waitReboot || term.First(f.exec, r.plan.Exec) == ""):
-		return term.Usage("--no-reboot needs a command").WithHint("say what is to be done on each node: --exec 'CMD {node}' --no-reboot")
+		return term.Usage("--no-reboot needs a command").
+			WithHint("say what is to be done on each node: --exec 'CMD {node}' --no-reboot")
 	case f.exec != "" || f.waitReboot:
 		r.plan.Exec, r.plan.NoReboot = f.exec, f.noReboot
 	case f.noReboot:
@@ -159,7 +174,8 @@ func (a *app) drainsOfRoll(ctx context.Context, id string) ([]api.Drain, error) 
 		}
 	}
 	if len(found) == 0 {
-		return nil, model.Refuse(model.CodeNotFound, "no drain is a step of a roll %q", id).WithHint("give its whole id; list drains with: outspan drain ls -o wide")
+		return nil, model.Refuse(model.CodeNotFound, "no drain is a step of a roll %q", id).
+			WithHint("give its whole id; list drains with: outspan drain ls -o wide")
 	}
 	slices.SortFunc(found, func(x, y api.Drain) int { return cmp.Compare(y.Index, x.Index) })
 	return found, nil
@@ -187,12 +203,15 @@ func (a *app) forecastRoll(ctx context.Context, names []string) error {
 		if err != nil {
 			return err
 		}
-		one := rollForecast{Node: name, Forecast: got.Value.Forecast, Rejected: got.Value.Rejected, FreeMemory: freeWithout(known.Items, name)}
+		one := rollForecast{Node: name, Forecast: got.Value.Forecast, Rejected: got.Value.Rejected,
+			FreeMemory: freeWithout(known.Items, name)}
 		one.Stuck = stuckForecast(got.Value) != nil || len(one.Rejected) > 0
 		stuck = stuck || one.Stuck
 		all = append(all, one)
 	}
-	s, err := term.ResultOf(map[string]any{"items": all, "index": known.Index}, names, func(p *term.Page) { rollForecastTable(p, all) })
+	s, err := term.ResultOf(map[string]any{"items": all, "index": known.Index}, names, func(p *term.Page) {
+		rollForecastTable(p, all)
+	})
 	if err != nil {
 		return err
 	}

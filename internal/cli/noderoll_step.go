@@ -262,10 +262,13 @@ func (a *app) rollReturn(ctx context.Context, r *roll, name string, drain *api.D
 	if err := a.awaitBack(ctx, r, name, before); err != nil {
 		return err
 	}
-	if _, err := a.client().Nodes.Uncordon(ctx, name, api.IntentBody{Reason: "node roll " + r.plan.ID}, client.WriteOptions{}); err != nil {
+	if _, err := a.client().Nodes.Uncordon(ctx, name, api.IntentBody{Reason: "node roll " + r.plan.ID},
+		client.WriteOptions{}); err != nil {
 		return err
 	}
-	if err := a.awaitNode(ctx, name, r.flags.within, "it does not take instances again", func(n api.Node) bool { return n.Eligible }); err != nil {
+	if err := a.awaitNode(ctx, name, r.flags.within, "it does not take instances again", func(n api.Node) bool {
+		return n.Eligible
+	}); err != nil {
 		return err
 	}
 	return a.awaitWhole(ctx, r, name, drain)
@@ -274,7 +277,9 @@ func (a *app) rollReturn(ctx context.Context, r *roll, name string, drain *api.D
 // awaitBack waits until a node is as it should be after its maintenance.
 func (a *app) awaitBack(ctx context.Context, r *roll, name, bootBefore string) error {
 	if r.plan.NoReboot {
-		return a.awaitNode(ctx, name, r.flags.within, "it is not online", func(n api.Node) bool { return n.Health == model.HealthOnline })
+		return a.awaitNode(ctx, name, r.flags.within, "it is not online", func(n api.Node) bool {
+			return n.Health == model.HealthOnline
+		})
 	}
 	limit := r.flags.within
 	if r.plan.Exec == "" {
@@ -285,7 +290,8 @@ func (a *app) awaitBack(ctx context.Context, r *roll, name, bootBefore string) e
 	})
 	if isCode(err, codeNotReturned) {
 		return model.Refuse(codeNotReturned, "%s", describe(err).Message).
-			WithHint("look at the machine; see: outspan node status %s; if the command reboots nothing, go on with --no-reboot", name)
+			WithHint("look at the machine; see: outspan node status %s; if the command reboots nothing, go on with --no-reboot",
+				name)
 	}
 	if err == nil {
 		r.say(name, "is back with a new boot id")
@@ -319,12 +325,15 @@ func (a *app) reboot(ctx context.Context, r *roll, n api.Node) error {
 }
 
 // awaitNode waits until a node is as wanted; limit 0: as long as it takes.
-func (a *app) awaitNode(ctx context.Context, name string, limit time.Duration, otherwise string, is func(api.Node) bool) error {
+func (a *app) awaitNode(ctx context.Context, name string, limit time.Duration, otherwise string,
+	is func(api.Node) bool) error {
 	err := a.within(ctx, limit, func(ctx context.Context) error {
-		return watchEvery(ctx, a, of(a.client().Nodes.Get, name), time.Second, func(got client.Response[api.Node]) (bool, error) { return is(got.Value), nil })
+		return watchEvery(ctx, a, of(a.client().Nodes.Get, name), time.Second,
+			func(got client.Response[api.Node]) (bool, error) { return is(got.Value), nil })
 	})
 	if errors.Is(err, context.DeadlineExceeded) {
-		return model.Refuse(codeNotReturned, "node %s: %s after %s", name, otherwise, limit).WithHint("look at the machine; see: outspan node status %s", name)
+		return model.Refuse(codeNotReturned, "node %s: %s after %s", name, otherwise, limit).
+			WithHint("look at the machine; see: outspan node status %s", name)
 	}
 	return err
 }
@@ -351,7 +360,8 @@ func (a *app) awaitWhole(ctx context.Context, r *roll, name string, drain *api.D
 		}
 	})
 	if errors.Is(err, context.DeadlineExceeded) {
-		return model.Refuse(codeNotReturned, "group %s is not whole again %s after node %s came back", lacking, r.flags.within, name).
+		return model.Refuse(codeNotReturned, "group %s is not whole again %s after node %s came back",
+			lacking, r.flags.within, name).
 			WithHint("see why: outspan why %s", lacking)
 	}
 	return err

@@ -20,21 +20,37 @@ type noun struct {
 func nouns() []noun {
 	return []noun{
 		{name: "agent", short: "the worker process of a node", verbs: []verb{agentRun, agentStatus}},
-		{name: "budget", short: "what groups can lose at once and per window", verbs: []verb{budgetLs, budgetStatus, budgetSet, budgetRm}},
+		{name: "budget", short: "what groups can lose at once and per window",
+			verbs: []verb{budgetLs, budgetStatus, budgetSet, budgetRm}},
 		{name: "class", short: "named priorities, the highest first", verbs: []verb{classLs, classSet, classRm}},
-		{name: "config", short: "files of servers and agents", verbs: []verb{here(local.ConfigValidate), here(local.ConfigShow)}},
-		{name: "debug", short: "look into the data of a stopped server", verbs: []verb{here(local.DebugLog), here(local.DebugEntry), here(local.DebugSnapshot), here(local.DebugState), here(local.DebugDiff)}},
-		{name: "deployment", short: "the way of a job from one version to the next", verbs: []verb{deploymentLs, deploymentStatus, deploymentPromote, deploymentFail}},
-		{name: "drain", short: "empty nodes, and follow that", verbs: []verb{drainLs, drainStatus, drainWatch, drainPause, drainResume, drainCancel}, bare: nodeDrain},
+		{name: "config", short: "files of servers and agents",
+			verbs: []verb{here(local.ConfigValidate), here(local.ConfigShow)}},
+		{name: "debug", short: "look into the data of a stopped server",
+			verbs: []verb{here(local.DebugLog), here(local.DebugEntry), here(local.DebugSnapshot), here(local.DebugState),
+				here(local.DebugDiff)}},
+		{name: "deployment", short: "the way of a job from one version to the next",
+			verbs: []verb{deploymentLs, deploymentStatus, deploymentPromote, deploymentFail}},
+		{name: "drain", short: "empty nodes, and follow that",
+			verbs: []verb{drainLs, drainStatus, drainWatch, drainPause, drainResume, drainCancel}, bare: nodeDrain},
 		{name: "gossip", short: "the key of the gossip pool", verbs: []verb{here(local.GossipKey)}},
-		{name: "instance", short: "single runs of a group's program", verbs: []verb{instanceLs, instanceStatus, instanceWhy, instanceLogs, instanceEvict, instanceStop, instanceRestart}},
-		{name: "job", short: "what is to run", verbs: []verb{jobInit, jobValidate, jobPlan, jobRun, jobLs, jobStatus, jobHistory, jobRevert, jobScale, jobRestart, jobStop, jobLogs}},
-		{name: "node", short: "worker machines", verbs: []verb{nodeLs, nodeStatus, nodeDrain, nodeRoll, nodeCordon, nodeUncordon, nodeDisable, nodeEnable, nodeAckBlockers, nodeConfirmDead, nodeLabel, nodeForget}},
-		{name: "server", short: "control-plane processes", verbs: []verb{serverRun, serverMembers, serverHealth, serverVerify, serverJoin, serverPromote, serverRemove, serverTransferLeader, serverSnapshot, here(local.ServerRecover), here(local.ServerInit)}},
+		{name: "instance", short: "single runs of a group's program",
+			verbs: []verb{instanceLs, instanceStatus, instanceWhy, instanceLogs, instanceEvict, instanceStop, instanceRestart}},
+		{name: "job", short: "what is to run",
+			verbs: []verb{jobInit, jobValidate, jobPlan, jobRun, jobLs, jobStatus, jobHistory, jobRevert, jobScale,
+				jobRestart, jobStop, jobLogs}},
+		{name: "node", short: "worker machines",
+			verbs: []verb{nodeLs, nodeStatus, nodeDrain, nodeRoll, nodeCordon, nodeUncordon, nodeDisable, nodeEnable,
+				nodeAckBlockers, nodeConfirmDead, nodeLabel, nodeForget}},
+		{name: "server", short: "control-plane processes",
+			verbs: []verb{serverRun, serverMembers, serverHealth, serverVerify, serverJoin, serverPromote, serverRemove,
+				serverTransferLeader, serverSnapshot, here(local.ServerRecover), here(local.ServerInit)}},
 		{name: "service", short: "named ports and who serves them", verbs: []verb{serviceLs, serviceStatus}},
-		{name: "settings", short: "policy of the whole cluster", verbs: []verb{settingsGet, settingsSet, settingsPause, settingsResume}},
+		{name: "settings", short: "policy of the whole cluster",
+			verbs: []verb{settingsGet, settingsSet, settingsPause, settingsResume}},
 		{name: "tls", short: "certificates", verbs: []verb{here(local.TLSCA), here(local.TLSCert)}},
-		{name: "volume", short: "data of instances on nodes", verbs: []verb{volumeLs, volumeStatus, volumeFind, volumeMigrate, volumeBackup, volumeBackups, volumeRestore, volumeAttach, volumeCancel, volumeForget}},
+		{name: "volume", short: "data of instances on nodes",
+			verbs: []verb{volumeLs, volumeStatus, volumeFind, volumeMigrate, volumeBackup, volumeBackups, volumeRestore,
+				volumeAttach, volumeCancel, volumeForget}},
 	}
 }
 
@@ -43,7 +59,8 @@ func alone() []verb {
 	return []verb{
 		statusCommand, whyCommand, eventsCommand, logsCommand,
 		rebalanceCommand, aliasOf(jobRun, "run FILE"), aliasOf(jobPlan, "plan FILE"), aliasOf(jobStop, "stop JOB"),
-		here(local.Fmt), completionCommand, ofProgram(local.Version), ofProgram(local.Dev), here(local.Demo), here(local.DemoApp), genDocsCommand,
+		here(local.Fmt), completionCommand, ofProgram(local.Version), ofProgram(local.Dev), here(local.Demo),
+		here(local.DemoApp), genDocsCommand,
 	}
 }
 

@@ -27,7 +27,8 @@ func sumsOf(blockers []api.DrainBlocker) []model.BlockerSum {
 // sumText is one reason as a line: what it keeps, why, and what to do.
 func sumText(sum model.BlockerSum) string {
 	text := ""
-	for _, part := range [...]struct{ names, told string }{{sum.Who(), string(sum.Instance)}, {sum.What(), string(sum.Volume)}} {
+	for _, part := range [...]struct{ names, told string }{{sum.Who(), string(sum.Instance)},
+		{sum.What(), string(sum.Volume)}} {
 		if part.names != "" && (part.told == "" || !strings.Contains(sum.Message, part.told)) {
 			text += part.names + ": "
 		}
@@ -84,7 +85,8 @@ func blockersOf(forecast []api.DrainForecast) []api.DrainBlocker {
 	var all []api.DrainBlocker
 	for _, f := range forecast {
 		if f.Blocker != "" {
-			all = append(all, api.DrainBlocker{Code: f.Blocker, Instance: f.Instance, Volume: f.Volume, Message: f.Message, Unblock: f.Unblock})
+			all = append(all,
+				api.DrainBlocker{Code: f.Blocker, Instance: f.Instance, Volume: f.Volume, Message: f.Message, Unblock: f.Unblock})
 		}
 	}
 	return all
@@ -116,7 +118,8 @@ func forecastSums(forecast []api.DrainForecast) string {
 		action model.Action
 		word   string
 	}{
-		{model.ActionMove, "move"}, {model.ActionStopFirst, "stop first, then move"}, {model.ActionStop, "stop"}, {model.ActionLeave, "stay"}, {model.ActionWait, "wait"},
+		{model.ActionMove, "move"}, {model.ActionStopFirst, "stop first, then move"}, {model.ActionStop, "stop"},
+		{model.ActionLeave, "stay"}, {model.ActionWait, "wait"},
 	} {
 		n := 0
 		for _, f := range forecast {
@@ -143,7 +146,8 @@ func countForecast(forecast []api.DrainForecast) []forecastCount {
 	var all []forecastCount
 	at := map[api.DrainForecast]int{}
 	for _, f := range forecast {
-		alike := api.DrainForecast{Node: f.Node, Group: f.Group, Class: f.Class, Action: f.Action, Target: f.Target, Blocker: f.Blocker}
+		alike := api.DrainForecast{Node: f.Node, Group: f.Group, Class: f.Class, Action: f.Action,
+			Target: f.Target, Blocker: f.Blocker}
 		if f.Member != "" {
 			alike.Member = "each its own" // whichever they are
 		}
@@ -159,7 +163,8 @@ func countForecast(forecast []api.DrainForecast) []forecastCount {
 
 // ownReasons are what the servers note of an instance by themselves.
 func ownReasons() []string {
-	return []string{model.ReasonEnded, "gone_from_node", "unknown", string(model.CauseNodeOffline), string(model.CauseCrashLoop)}
+	return []string{model.ReasonEnded, "gone_from_node", "unknown", string(model.CauseNodeOffline),
+		string(model.CauseCrashLoop)}
 }
 
 // reasonText says in words why an instance is as it is. For a stop the servers keep what asked for it, which may be the
@@ -196,7 +201,8 @@ func whyChanged(e api.Event) string {
 		return eventData(e)
 	case model.EventLeader:
 		return changeText(e) + " (term " + e.Data["term"] + ")"
-	case model.EventStatus, model.EventDrainPhase, model.EventDeployment, model.EventHold, model.EventVolume, model.EventNodeState:
+	case model.EventStatus, model.EventDrainPhase, model.EventDeployment, model.EventHold,
+		model.EventVolume, model.EventNodeState:
 		if reason := e.Data["reason"]; reason != "" {
 			return changeText(e) + " (" + reason + ")"
 		}
@@ -221,12 +227,14 @@ func (u *unplacedOf) refusal() *model.Error {
 	if u.there {
 		hint += fmt.Sprintf("; see: outspan why %s", u.job)
 	}
-	return model.Refuse(codeNotAllPlaced, "%d of job %s can't be placed now: %s", u.count, u.job, u.why).WithHint("%s", hint)
+	return model.Refuse(codeNotAllPlaced, "%d of job %s can't be placed now: %s", u.count, u.job, u.why).
+		WithHint("%s", hint)
 }
 
 // unplacedHints are the next steps where room is not what is missing.
 var unplacedHints = map[model.Code]string{
-	model.CodeConstraint:   "change the constraint, or have a node meet it, such as with: outspan node label NODE KEY=VALUE",
+	model.CodeConstraint: "change the constraint, or have a node meet it, such as with: outspan node " +
+		"label NODE KEY=VALUE",
 	model.CodeNoNodes:      "add a node, or uncordon one; list them with: outspan node ls",
 	model.CodeAntiAffinity: "they are placed when there is a node for each, or another value of the distinct attribute",
 	model.CodeRetryLimit:   "fix what makes it fail, and run a new version",

@@ -43,14 +43,16 @@ func TestEventsSayWhy(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 	data = map[string]string{"before": "draining", "after": "failed", "reason": "the deadline passed"}
-	if got := whyChanged(api.Event{Type: model.EventDrainPhase, Data: data}); got != "draining -> failed (the deadline passed)" {
+	if got := whyChanged(api.Event{Type: model.EventDrainPhase,
+		Data: data}); got != "draining -> failed (the deadline passed)" {
 		t.Errorf("got %q", got)
 	}
 	data = map[string]string{"before": "s1", "after": "s2", "server": "01B", "term": "7"}
 	if got := whyChanged(api.Event{Type: model.EventLeader, Data: data}); got != "s1 -> s2 (term 7)" {
 		t.Errorf("got %q", got)
 	}
-	if got := whyChanged(api.Event{Type: model.EventSettings, Data: map[string]string{"offline_after": "30s -> 1m"}}); got != "offline_after=30s -> 1m" {
+	if got := whyChanged(api.Event{Type: model.EventSettings,
+		Data: map[string]string{"offline_after": "30s -> 1m"}}); got != "offline_after=30s -> 1m" {
 		t.Errorf("got %q", got)
 	}
 }
@@ -61,13 +63,17 @@ func blockedDrain(many int) api.Drain {
 	add := func(id model.InstanceID, b api.DrainBlocker) {
 		b.Instance = id
 		n.Blockers = append(n.Blockers, b)
-		n.Remaining = append(n.Remaining, api.DrainRemaining{Instance: id, Class: model.Stateless, State: "ready", Blocker: b.Code})
+		n.Remaining = append(n.Remaining,
+			api.DrainRemaining{Instance: id, Class: model.Stateless, State: "ready", Blocker: b.Code})
 	}
 	for i := range many {
-		add(model.InstanceID(fmt.Sprintf("web%04d", i)), api.DrainBlocker{Code: "replacement_unschedulable:no_capacity_memory", Message: "its replacement fits nowhere", Unblock: "add a node"})
+		add(model.InstanceID(fmt.Sprintf("web%04d", i)),
+			api.DrainBlocker{Code: "replacement_unschedulable:no_capacity_memory", Message: "its replacement fits nowhere",
+				Unblock: "add a node"})
 		id := fmt.Sprintf("pg%05d", i)
 		add(model.InstanceID(id), api.DrainBlocker{
-			Code: model.CodeVolumeLocal, Volume: model.NewVolumeID("db/pg", i, "data"), Message: fmt.Sprintf("instance %s holds the local volume db/pg/%d/data", id, i),
+			Code: model.CodeVolumeLocal, Volume: model.NewVolumeID("db/pg", i, "data"),
+			Message: fmt.Sprintf("instance %s holds the local volume db/pg/%d/data", id, i),
 			Unblock: fmt.Sprintf("outspan volume migrate db/pg/%d/data --to NODE", i),
 		})
 	}
@@ -82,14 +88,19 @@ func TestBlockedDrainIsNoWall(t *testing.T) {
 	later := blockedDrain(220)
 	more := drainNews(&d, &later)
 	ended := later
-	ended.Phase, ended.Nodes = model.PhaseFailed, []api.DrainNode{{Node: "n1", Phase: model.PhaseFailed, Turn: true, LastError: "said below"}}
+	ended.Phase, ended.Nodes = model.PhaseFailed,
+		[]api.DrainNode{{Node: "n1", Phase: model.PhaseFailed, Turn: true, LastError: "said below"}}
 	failed := drainNews(&later, &ended)
 	count := func(lines []string, text string) int { return strings.Count(strings.Join(lines, "\n"), text) }
-	if len(news) != 3 || count(news, "200 instances (web0000, web0001, web0002 and 197 more): replacement_unschedulable:no_capacity_memory: its replacement fits nowhere; add a node") != 1 {
+	if len(news) != 3 ||
+		count(news,
+			"200 instances (web0000, web0001, web0002 and 197 more): replacement_unschedulable:no_capacity_memory: its "+
+				"replacement fits nowhere; add a node") != 1 {
 		t.Errorf("blocked:\n%s", strings.Join(news, "\n"))
 	}
 	if count(news, "outspan volume migrate VOLUME --to NODE") != 1 || len(more) != 0 {
-		t.Errorf("blocked:\n%s\nand when more instances have the same reasons:\n%s", strings.Join(news, "\n"), strings.Join(more, "\n"))
+		t.Errorf("blocked:\n%s\nand when more instances have the same reasons:\n%s", strings.Join(news, "\n"),
+			strings.Join(more, "\n"))
 	}
 	if len(failed) != 4 || count(failed, "said below") != 0 || count(failed, "blocked by 220 instances") != 2 {
 		t.Errorf("failed:\n%s", strings.Join(failed, "\n"))
@@ -111,9 +122,14 @@ func TestBlockedDrainIsNoWall(t *testing.T) {
 // proves that the time left and the counts of a reason are no news while a drain is followed.
 func TestTimesAreNoNews(t *testing.T) {
 	at := func(message string) api.Drain {
-		return api.Drain{Nodes: []api.DrainNode{{Node: "n1", Blockers: []api.DrainBlocker{{Code: model.CodeBudgetRate, Instance: model.InstanceID(message), Message: message}}}}}
+		return api.Drain{
+			Nodes: []api.DrainNode{
+				{Node: "n1",
+					Blockers: []api.DrainBlocker{
+						{Code: model.CodeBudgetRate, Instance: model.InstanceID(message), Message: message}}}}}
 	}
-	before, after := at("db may lose 1 per 10m; the next is allowed in 9m"), at("db may lose 1 per 10m; the next is allowed in 8m30s")
+	before, after := at("db may lose 1 per 10m; the next is allowed in 9m"),
+		at("db may lose 1 per 10m; the next is allowed in 8m30s")
 	if news := drainNews(&before, &after); len(news) != 0 {
 		t.Errorf("news: %q", news)
 	}
@@ -124,9 +140,11 @@ func TestTimesAreNoNews(t *testing.T) {
 func TestForecastSums(t *testing.T) {
 	var r api.DrainReply
 	for i := range 15 {
-		f := api.DrainForecast{Node: "n1", Instance: model.InstanceID(fmt.Sprintf("web%04d", i)), Group: "web/http", Action: model.ActionMove, Target: "n2", After: 9 * model.Second}
+		f := api.DrainForecast{Node: "n1", Instance: model.InstanceID(fmt.Sprintf("web%04d", i)), Group: "web/http",
+			Action: model.ActionMove, Target: "n2", After: 9 * model.Second}
 		if i >= 12 {
-			f.Action, f.Target, f.Blocker, f.Message, f.After = model.ActionWait, "", model.CodeBudgetMinReady, "web/http must keep 9", 40*model.Second
+			f.Action, f.Target, f.Blocker, f.Message, f.After = model.ActionWait, "", model.CodeBudgetMinReady,
+				"web/http must keep 9", 40*model.Second
 		}
 		r.Forecast = append(r.Forecast, f)
 	}
@@ -135,13 +153,15 @@ func TestForecastSums(t *testing.T) {
 		drainReplyPage(p, r, &drainFlags{})
 		return p.String()
 	}
-	if text := show(false); !strings.HasSuffix(text, "\n12 move, 3 wait, about 40s\n") || strings.Count(text, "web/http must keep 9") != 1 || !strings.Contains(text, "web0000") {
+	if text := show(false); !strings.HasSuffix(text, "\n12 move, 3 wait, about 40s\n") ||
+		strings.Count(text, "web/http must keep 9") != 1 || !strings.Contains(text, "web0000") {
 		t.Error(text)
 	}
 	for range 3 {
 		r.Forecast = append(r.Forecast, r.Forecast...)
 	}
-	if text := show(false); strings.Contains(text, "web0000") || strings.Count(text, "\n") > 12 || !strings.Contains(text, "96 ") {
+	if text := show(false); strings.Contains(text, "web0000") || strings.Count(text, "\n") > 12 ||
+		!strings.Contains(text, "96 ") {
 		t.Error(text)
 	}
 	if text := show(true); strings.Count(text, "\n") < 120 {
@@ -156,16 +176,20 @@ func TestForecastSumsVolumes(t *testing.T) {
 	for i := range 5 {
 		id, volume := model.InstanceID(fmt.Sprintf("db%04d", i)), model.VolumeID(fmt.Sprintf("db/main/%d/rows", i))
 		f := api.DrainForecast{
-			Node: "n1", Instance: id, Group: "db/main", Action: model.ActionWait, Blocker: model.CodeVolumeLocal, Volume: volume, Never: true,
-			Message: fmt.Sprintf("instance %s holds the local volume %s", id, volume), Unblock: "outspan volume migrate " + string(volume),
+			Node: "n1", Instance: id, Group: "db/main", Action: model.ActionWait, Blocker: model.CodeVolumeLocal,
+			Volume: volume, Never: true,
+			Message: fmt.Sprintf("instance %s holds the local volume %s", id, volume),
+			Unblock: "outspan volume migrate " + string(volume),
 		}
 		r.Forecast = append(r.Forecast, f)
-		blockers = append(blockers, api.DrainBlocker{Code: f.Blocker, Instance: id, Volume: volume, Message: f.Message, Unblock: f.Unblock})
+		blockers = append(blockers,
+			api.DrainBlocker{Code: f.Blocker, Instance: id, Volume: volume, Message: f.Message, Unblock: f.Unblock})
 	}
 	p := &term.Page{}
 	drainReplyPage(p, r, &drainFlags{})
 	text := p.String()
-	if n := strings.Count(text, string(model.CodeVolumeLocal)+": "); n != 1 || !strings.Contains(text, "5 volumes (db/main/0/rows, ") {
+	if n := strings.Count(text, string(model.CodeVolumeLocal)+": "); n != 1 ||
+		!strings.Contains(text, "5 volumes (db/main/0/rows, ") {
 		t.Errorf("the reason stands there %d times:\n%s", n, text)
 	}
 	if running := sumText(sumsOf(blockers)[0]); !strings.Contains(text, running) {
@@ -175,7 +199,8 @@ func TestForecastSumsVolumes(t *testing.T) {
 
 // A drain does not count instances as moved that were only stopped, and a roll counts the nodes that are done.
 func TestCountsAreTrue(t *testing.T) {
-	d := api.Drain{ID: "d1", Phase: model.PhaseDrained, Nodes: []api.DrainNode{{Node: "n1", Phase: model.PhaseDrained, Moved: 7, Stopped: 6}}}
+	d := api.Drain{ID: "d1", Phase: model.PhaseDrained,
+		Nodes: []api.DrainNode{{Node: "n1", Phase: model.PhaseDrained, Moved: 7, Stopped: 6}}}
 	if news := drainNews(nil, &d); news[len(news)-1] != "drain d1 drained: 1 moved, 6 stopped without a replacement" {
 		t.Errorf("news: %q", news)
 	}
@@ -192,7 +217,9 @@ func TestCountsAreTrue(t *testing.T) {
 // proves that the hint of a drain that ended badly names the nodes that did.
 func TestEndedDrainNamesItsNodes(t *testing.T) {
 	for _, phase := range []model.DrainPhase{model.PhaseFailed, model.PhaseCanceled} {
-		d := api.Drain{ID: "d1", Phase: phase, Nodes: []api.DrainNode{{Node: "n1", Phase: model.PhaseDrained}, {Node: "n2", Phase: phase}, {Node: "n3", Phase: phase}}}
+		d := api.Drain{ID: "d1", Phase: phase,
+			Nodes: []api.DrainNode{{Node: "n1", Phase: model.PhaseDrained}, {Node: "n2", Phase: phase},
+				{Node: "n3", Phase: phase}}}
 		if hint := describe(drainEnded(d)).Hint; !strings.HasSuffix(hint, "outspan node uncordon n2 n3") {
 			t.Errorf("%s: %s", phase, hint)
 		}
@@ -224,7 +251,8 @@ func TestHintOfUnplaced(t *testing.T) {
 				fmt.Fprint(w, `{"code":"not_found","message":"there is no job web"}`)
 				return
 			}
-			fmt.Fprintf(w, `{"job":"web","index":%d,"changes":true,"groups":[{"group":"web/http","created":1,"unschedulable":1,"code":%q,"message":"no"}]}`, c.index, c.code)
+			fmt.Fprintf(w,
+				`{"job":"web","index":%d,"changes":true,"groups":[{"group":"web/http","created":1,"unschedulable":1,"code":%q,"message":"no"}]}`, c.index, c.code)
 		})
 		_, errs, code := runHere(t, address, "job", "plan", file)
 		if code != int(term.ExitNotAllPlaced) {
@@ -247,7 +275,8 @@ func TestHintOfUnplaced(t *testing.T) {
 func TestScaleBelowMinReady(t *testing.T) {
 	address := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		const group = `{"name":"http","count":40,"exec":{"command":"/bin/true"},"budget":{"min_ready":"36"}}`
-		fmt.Fprintf(w, `{"index":7,"changed":true,"job":{"name":"web"},"name":"web","items":[],"status":"running","spec":{"name":"web","groups":[%s]}}`, group)
+		fmt.Fprintf(w,
+			`{"index":7,"changed":true,"job":{"name":"web"},"name":"web","items":[],"status":"running","spec":{"name":"web","groups":[%s]}}`, group)
 	})
 	for count, told := range map[string]bool{"30": true, "36": false, "0": false} {
 		_, errs, code := runHere(t, address, "job", "scale", "web", count, "--dry-run")

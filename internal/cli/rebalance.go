@@ -28,7 +28,8 @@ With --dry-run nothing is changed; moves that would not begin say why.`,
 				}
 				return a.Show(term.Result{JSON: got.Raw, Names: movedNames(got.Value.Items), Text: func(p *term.Page) {
 					moveTable(p, got.Value.Items)
-					p.Line("the rescheduler is %s; this is what an order would do now (dry run: nothing was changed)", got.Value.Rescheduler)
+					p.Line("the rescheduler is %s; this is what an order would do now (dry run: nothing was changed)",
+						got.Value.Rescheduler)
 				}})
 			}
 			got, err := a.client().Cluster.Rebalance(cmd.Context(), write.options())

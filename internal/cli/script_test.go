@@ -25,7 +25,8 @@ import (
 
 // TestScripts runs testdata/*.txt, which read like sessions at a terminal. Beside the usual commands they know:
 //
-//	cluster [N]         one server and N agents (default 1), dev, n2 ..., which `outspan` then talks to; they end with the script
+//	cluster [N]         one server and N agents (default 1), dev, n2 ..., which `outspan` then talks to; they end with
+//	                    the script
 //	crash NAME          an agent of the cluster is killed, and all that runs below it: a machine that dies
 //	rc CODE CMD...      the command ends with this exit code
 //	until REGEXP CMD... the command is repeated until it succeeds and what it prints matches
@@ -51,7 +52,9 @@ func TestScripts(t *testing.T) {
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"cluster": startCluster, "crash": crashAgent, "agent": agentAt, "hold": holdPort, "letgo": letGo, "rc": exitsWith, "until": repeatUntil, "keys": hasKeys, "value": hasValue, "set": setFrom, "interrupt": interrupt, "expand": expandFiles,
+			"cluster": startCluster, "crash": crashAgent, "agent": agentAt, "hold": holdPort, "letgo": letGo, "rc": exitsWith,
+			"until": repeatUntil, "keys": hasKeys, "value": hasValue, "set": setFrom,
+			"interrupt": interrupt, "expand": expandFiles,
 		},
 	})
 }
@@ -74,7 +77,8 @@ func command(ctx context.Context, ts *testscript.TestScript, name string, args .
 	}
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = ts.MkAbs(".")
-	for _, key := range []string{"PATH", "HOME", "TMPDIR", "NO_COLOR", "TZ", "USER", "WORK", "OUTSPAN_ADDR", "OUTSPAN_CACERT", "OUTSPAN_CLIENT_CERT", "OUTSPAN_CLIENT_KEY"} {
+	for _, key := range []string{"PATH", "HOME", "TMPDIR", "NO_COLOR", "TZ", "USER", "WORK", "OUTSPAN_ADDR",
+		"OUTSPAN_CACERT", "OUTSPAN_CLIENT_CERT", "OUTSPAN_CLIENT_KEY"} {
 		cmd.Env = append(cmd.Env, key+"="+ts.Getenv(key))
 	}
 	return cmd

@@ -21,7 +21,9 @@ func byMemberName(x, y api.Member) int { return cmp.Compare(x.Name, y.Name) }
 
 // memberColumns has those of the clocks and the disks by itself only where one of them is wrong.
 func memberColumns(members []api.Member) []term.Column[api.Member] {
-	clocksAgree := !slices.ContainsFunc(members, func(m api.Member) bool { return clockText(model.Duration(m.ClockAhead)) != clockOK })
+	clocksAgree := !slices.ContainsFunc(members, func(m api.Member) bool {
+		return clockText(model.Duration(m.ClockAhead)) != clockOK
+	})
 	little := func(m api.Member) bool { return m.Disk == api.DiskLow || m.Disk == api.DiskFull }
 	disksHaveRoom := !slices.ContainsFunc(members, little)
 	return []term.Column[api.Member]{
@@ -34,7 +36,9 @@ func memberColumns(members []api.Member) []term.Column[api.Member] {
 		{Head: "state", Cell: func(m api.Member) string { return m.State }},
 		{Head: "index lag", Cell: func(m api.Member) string { return fmt.Sprint(m.IndexLag) }},
 		{Head: "version", Cell: func(m api.Member) string { return m.Version }},
-		{Head: "clock", Cell: func(m api.Member) string { return clockText(model.Duration(m.ClockAhead)) }, Wide: clocksAgree},
+		{Head: "clock", Cell: func(m api.Member) string {
+			return clockText(model.Duration(m.ClockAhead))
+		}, Wide: clocksAgree},
 		{Head: "disk", Cell: diskText, Wide: disksHaveRoom},
 	}
 }
@@ -61,7 +65,9 @@ func clockText(ahead model.Duration) string {
 const clockOK = "ok"
 
 func serverRun(a *app) *cobra.Command {
-	return runVerb("server", "run a server", "Runs a server until SIGTERM or SIGINT; then it hands leadership over and ends with 0. SIGHUP reloads log level, TLS and limits.", a.program.RunServer)
+	return runVerb("server", "run a server",
+		"Runs a server until SIGTERM or SIGINT; then it hands leadership over and ends with 0. SIGHUP reloads log level, "+
+			"TLS and limits.", a.program.RunServer)
 }
 
 // runVerb runs a process from its files.
@@ -72,12 +78,15 @@ func runVerb(noun, short, long string, run func(context.Context, []string) error
 		Example: fmt.Sprintf("outspan %s run --config /etc/outspan.d", noun),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if len(paths) == 0 {
-				return term.Usage("%s needs --config", cmd.CommandPath()).WithHint("name a file, or a directory such as /etc/outspan.d")
+				return term.Usage("%s needs --config", cmd.CommandPath()).
+					WithHint("name a file, or a directory such as /etc/outspan.d")
 			}
 			return run(cmd.Context(), paths)
 		},
 	}
-	cmd.Flags().StringArrayVar(&paths, "config", nil, "file, or directory of *.hcl files that are overlaid in name order; may be repeated")
+	cmd.Flags().
+		StringArrayVar(&paths, "config", nil,
+			"file, or directory of *.hcl files that are overlaid in name order; may be repeated")
 	return cmd
 }
 
@@ -109,20 +118,25 @@ func (a *app) showMembership(got client.Response[api.MemberReply], err error) er
 		return err
 	}
 	items := got.Value.Items
-	return showList(a, sorted(client.List[api.Member]{Items: items, Raw: got.Raw, Index: got.Value.Index}, byMemberName), memberName, memberColumns(items))
+	return showList(a, sorted(client.List[api.Member]{Items: items, Raw: got.Raw, Index: got.Value.Index}, byMemberName),
+		memberName, memberColumns(items))
 }
 
 func serverJoin(a *app) *cobra.Command {
 	var address string
 	cmd := &cobra.Command{
 		Use: "join --address HOST:PORT", Short: "add a server to the cluster", Args: term.Exactly(),
-		Long:    "Makes the cluster look for the server that gossips at --address. The leader takes in what is found: it starts without a vote and gets one when\nit has caught up. A new server whose file names a member in retry_join needs none of this. To say which server to ask, use OUTSPAN_ADDR.",
+		Long: "Makes the cluster look for the server that gossips at --address. The leader takes in what is found: it " +
+			"starts without a vote and gets one when\nit has caught up. A new server whose file names a member in retry_join " +
+			"needs none of this. To say which server to ask, use OUTSPAN_ADDR.",
 		Example: "outspan server join --address 10.0.0.4:7642",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if address == "" {
-				return term.Usage("server join needs --address").WithHint("write: outspan server join --address HOST:7642, where the new server gossips")
+				return term.Usage("server join needs --address").
+					WithHint("write: outspan server join --address HOST:7642, where the new server gossips")
 			}
-			return a.showMembership(a.client().Members.Join(cmd.Context(), api.JoinBody{Address: address}, client.MemberOptions{}))
+			return a.showMembership(a.client().Members.Join(cmd.Context(), api.JoinBody{Address: address},
+				client.MemberOptions{}))
 		},
 	}
 	cmd.Flags().StringVar(&address, "address", "", "host:port at which the new server gossips (its listen.gossip_port)")
@@ -131,7 +145,8 @@ func serverJoin(a *app) *cobra.Command {
 
 func serverPromote(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use: "promote SERVER", Short: "let a server vote", Args: term.Exactly("SERVER"), ValidArgsFunction: a.complete("members"),
+		Use: "promote SERVER", Short: "let a server vote", Args: term.Exactly("SERVER"),
+		ValidArgsFunction: a.complete("members"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.showMembership(a.client().Members.Promote(cmd.Context(), args[0], client.MemberOptions{}))
 		},
@@ -141,8 +156,10 @@ func serverPromote(a *app) *cobra.Command {
 func serverRemove(a *app) *cobra.Command {
 	var force bool
 	cmd := &cobra.Command{
-		Use: "remove SERVER", Short: "take a server out of the cluster", Args: term.Exactly("SERVER"), ValidArgsFunction: a.complete("members"),
-		Long: "Takes a server out for good. It is refused where the rest would have no majority, unless --force.",
+		Use: "remove SERVER", Short: "take a server out of the cluster", Args: term.Exactly("SERVER"),
+		ValidArgsFunction: a.complete("members"),
+		Long: "Takes a server out for good. It is refused where the rest would have no majority, " +
+			"unless --force.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.showMembership(a.client().Members.Remove(cmd.Context(), args[0], client.RemoveOptions{Force: force}))
 		},
@@ -153,8 +170,9 @@ func serverRemove(a *app) *cobra.Command {
 
 func serverTransferLeader(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use: "transfer-leader [SERVER]", Short: "hand leadership to another server", Args: term.Between(0, 1), ValidArgsFunction: a.complete("members"),
-		Long: "Hands leadership to the named server, or to the most current one.",
+		Use: "transfer-leader [SERVER]", Short: "hand leadership to another server", Args: term.Between(0, 1),
+		ValidArgsFunction: a.complete("members"),
+		Long:              "Hands leadership to the named server, or to the most current one.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var body api.TransferBody
 			if len(args) == 1 {
@@ -175,11 +193,13 @@ func serverTransferLeader(a *app) *cobra.Command {
 
 // membersWithLeader lists the servers once one of them leads: right after a transfer nobody does for a moment.
 func (a *app) membersWithLeader(ctx context.Context) (client.List[api.Member], error) {
-	limited, cancel := context.WithTimeoutCause(ctx, 10*time.Second, model.Refuse(model.CodeNoLeader, "leadership was given away, but nobody has taken it yet").
-		WithHint("see: outspan server members"))
+	limited, cancel := context.WithTimeoutCause(ctx, 10*time.Second,
+		model.Refuse(model.CodeNoLeader, "leadership was given away, but nobody has taken it yet").
+			WithHint("see: outspan server members"))
 	defer cancel()
 	for {
-		got, err := a.client().Members.List(limited, client.ListOptions{ReadOptions: client.ReadOptions{Consistency: client.Stale}})
+		got, err := a.client().Members.List(limited,
+			client.ListOptions{ReadOptions: client.ReadOptions{Consistency: client.Stale}})
 		switch {
 		case err == nil && slices.ContainsFunc(got.Items, func(m api.Member) bool { return m.Leader }):
 			return got, nil

@@ -38,8 +38,9 @@ func serviceLs(a *app) *cobra.Command {
 
 func serviceStatus(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use: "status SERVICE", Short: "show a service and who serves it", Args: term.Exactly("SERVICE"), ValidArgsFunction: a.complete("services"),
-		RunE: func(cmd *cobra.Command, args []string) error { return a.showService(cmd.Context(), args[0]) },
+		Use: "status SERVICE", Short: "show a service and who serves it", Args: term.Exactly("SERVICE"),
+		ValidArgsFunction: a.complete("services"),
+		RunE:              func(cmd *cobra.Command, args []string) error { return a.showService(cmd.Context(), args[0]) },
 	}
 }
 
@@ -51,7 +52,8 @@ func (a *app) showService(ctx context.Context, ref string) error {
 	s := got.Value
 	return a.Show(term.Result{JSON: got.Raw, Names: []string{serviceName(s)}, Text: func(p *term.Page) {
 		p.Fields(
-			term.Field{"Name", serviceName(s)}, term.Field{"Group", string(s.Group)}, term.Field{"Port", s.Port}, term.Field{"Expose", term.Number(s.Expose)},
+			term.Field{"Name", serviceName(s)}, term.Field{"Group", string(s.Group)}, term.Field{"Port", s.Port},
+			term.Field{"Expose", term.Number(s.Expose)},
 			term.Field{"Generation", term.Number(s.Generation)},
 		)
 		p.Section("Backends")

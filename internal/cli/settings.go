@@ -19,7 +19,8 @@ import (
 
 func settingsGet(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use: "get [KEY]", Short: "show the settings, or one of them", Args: term.Between(0, 1), ValidArgsFunction: completeWords(settingKeys()...),
+		Use: "get [KEY]", Short: "show the settings, or one of them", Args: term.Between(0, 1),
+		ValidArgsFunction: completeWords(settingKeys()...),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			got, err := a.client().Settings.Get(cmd.Context(), client.ReadOptions{})
 			if err != nil {
@@ -97,8 +98,10 @@ func settingsSet(a *app) *cobra.Command {
 	var write writeFlags
 	var ifIndex string
 	cmd := &cobra.Command{
-		Use: "set KEY=VALUE...", Short: "change settings; the others stay", Args: term.AtLeast(1), ValidArgsFunction: completeWords(suffixed(settingKeys(), "=")...),
-		Example: "outspan settings set offline_after=30s\noutspan settings set placement_algorithm=binpack drain_deadline=2h",
+		Use: "set KEY=VALUE...", Short: "change settings; the others stay", Args: term.AtLeast(1),
+		ValidArgsFunction: completeWords(suffixed(settingKeys(), "=")...),
+		Example: "outspan settings set offline_after=30s\noutspan settings set placement_algorithm=binpack " +
+			"drain_deadline=2h",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			body := map[string]any{}
 			for i, arg := range args {
@@ -120,7 +123,8 @@ func settingsSet(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			got, err := a.client().Settings.Set(cmd.Context(), body, client.ChangeOptions{WriteOptions: write.options(), IfIndex: index})
+			got, err := a.client().Settings.Set(cmd.Context(), body,
+				client.ChangeOptions{WriteOptions: write.options(), IfIndex: index})
 			if err != nil {
 				return err
 			}
@@ -128,7 +132,8 @@ func settingsSet(a *app) *cobra.Command {
 		},
 	}
 	write.register(cmd, "check only, change nothing")
-	cmd.Flags().StringVar(&ifIndex, "if-index", "", "only if the settings are still at this index, which settings get -o json shows")
+	cmd.Flags().
+		StringVar(&ifIndex, "if-index", "", "only if the settings are still at this index, which settings get -o json shows")
 	return cmd
 }
 
@@ -178,15 +183,19 @@ func settingValue(key, text string) (any, error) {
 }
 
 func (a *app) showSettingsReply(got client.Response[api.SettingsReply], done string, write *writeFlags) error {
-	return a.Show(term.Result{JSON: got.Raw, Names: settingKeys(), Text: func(p *term.Page) { p.Line("%s %s", write.would(done), write.done(got.Value.Index)) }})
+	return a.Show(term.Result{JSON: got.Raw, Names: settingKeys(), Text: func(p *term.Page) {
+		p.Line("%s %s", write.would(done), write.done(got.Value.Index))
+	}})
 }
 
 func settingsPause(a *app) *cobra.Command {
-	return settingsVerb(a, "pause", "go on computing decisions, but carry none out; drains say so", "actuation is paused", client.Settings.Pause, "actuation")
+	return settingsVerb(a, "pause", "go on computing decisions, but carry none out; drains say so", "actuation is paused",
+		client.Settings.Pause, "actuation")
 }
 
 func settingsResume(a *app) *cobra.Command {
-	cmd := settingsVerb(a, "resume", "carry decisions out again, end a HOLD, or confirm a restored snapshot", "decisions are carried out", client.Settings.Resume, "pause", "hold", "restore", "actuation")
+	cmd := settingsVerb(a, "resume", "carry decisions out again, end a HOLD, or confirm a restored snapshot",
+		"decisions are carried out", client.Settings.Resume, "pause", "hold", "restore", "actuation")
 	cmd.Long = `Ends what is named: pause (decisions are carried out again; actuation means the same), hold, or restore. Without a name it ends what is in force if that is
 one thing. A restore must be named: agents then stop what the servers don't know. Look first at what that is: outspan settings resume restore --dry-run`
 	cmd.Example = "outspan settings resume\noutspan settings resume restore --dry-run\noutspan settings resume restore"
@@ -217,13 +226,16 @@ func (a *app) showUnknown(ctx context.Context) error {
 			p.Line("no restore waits to be confirmed; there is nothing to do")
 			return
 		}
-		p.Line("confirming the restore would stop %d instances that the servers don't know; nothing was changed", len(got.Value.Items)-len(kept))
+		p.Line("confirming the restore would stop %d instances that the servers don't know; nothing was changed",
+			len(got.Value.Items)-len(kept))
 		for _, i := range kept {
-			p.Line("instance %s in slot %d of %s on node %s goes on and is adopted if nothing else can be in the slot; to stop it then: outspan instance stop %s", i.Instance, i.Slot, i.Group, i.Node, i.Instance)
+			p.Line("instance %s in slot %d of %s on node %s goes on and is adopted if nothing else can be in the slot; to "+
+				"stop it then: outspan instance stop %s", i.Instance, i.Slot, i.Group, i.Node, i.Instance)
 		}
 		for _, n := range got.Value.Out {
 			if n.Drain != "" {
-				p.Line("node %s is %s in the restored state: drain %s goes on; to cancel it: outspan node uncordon %s", n.Node, n.Intent, n.Drain, n.Node)
+				p.Line("node %s is %s in the restored state: drain %s goes on; to cancel it: outspan node uncordon %s",
+					n.Node, n.Intent, n.Drain, n.Node)
 				continue
 			}
 			p.Line("node %s is %s in the restored state", n.Node, n.Intent)
@@ -251,17 +263,20 @@ func (a *app) showUnknown(ctx context.Context) error {
 }
 
 // settingsWrite pauses or resumes.
-type settingsWrite func(client.Settings, context.Context, api.PauseBody, client.WriteOptions) (client.Response[api.SettingsReply], error)
+type settingsWrite func(client.Settings, context.Context, api.PauseBody,
+	client.WriteOptions) (client.Response[api.SettingsReply], error)
 
 func settingsVerb(a *app, verb, short, done string, do settingsWrite, targets ...string) *cobra.Command {
 	var write writeFlags
 	cmd := &cobra.Command{
-		Use: verb + " [" + strings.Join(targets, "|") + "]", Short: short, Args: term.Between(0, 1), ValidArgsFunction: completeWords(targets...),
+		Use: verb + " [" + strings.Join(targets, "|") + "]", Short: short, Args: term.Between(0, 1),
+		ValidArgsFunction: completeWords(targets...),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var body api.PauseBody
 			if len(args) == 1 {
 				if !slices.Contains(targets, args[0]) {
-					return term.Usage("%q can't be %sd", args[0], verb).WithHint("write: outspan settings %s [%s]", verb, strings.Join(targets, "|"))
+					return term.Usage("%q can't be %sd", args[0], verb).
+						WithHint("write: outspan settings %s [%s]", verb, strings.Join(targets, "|"))
 				}
 				body.What = args[0]
 			}

@@ -28,8 +28,10 @@ func serverSnapshot(a *app) *cobra.Command {
 func snapshotSave(a *app) *cobra.Command {
 	var force bool
 	cmd := &cobra.Command{
-		Use: "save FILE", Example: "outspan server snapshot save monday.snap", Short: "save the whole state into a file", Args: term.Exactly("FILE"),
-		Long: "Saves the state of the cluster, as of now, and checks what arrived. The file appears only when it is whole (0600).",
+		Use: "save FILE", Example: "outspan server snapshot save monday.snap", Short: "save the whole state into a file",
+		Args: term.Exactly("FILE"),
+		Long: "Saves the state of the cluster, as of now, and checks what arrived. The file appears only when it " +
+			"is whole (0600).",
 		RunE: func(cmd *cobra.Command, args []string) error { return a.saveSnapshot(cmd.Context(), args[0], force) },
 	}
 	cmd.Flags().BoolVar(&force, "force", false, "replace a file that is there")
@@ -38,7 +40,8 @@ func snapshotSave(a *app) *cobra.Command {
 
 func (a *app) saveSnapshot(ctx context.Context, path string, force bool) error {
 	if _, err := os.Lstat(path); err == nil && !force {
-		return model.Refuse(model.CodeConflict, "%s exists already", path).WithHint("choose another name, or replace it with --force")
+		return model.Refuse(model.CodeConflict, "%s exists already", path).
+			WithHint("choose another name, or replace it with --force")
 	}
 	tmp, err := os.CreateTemp(filepath.Dir(path), ".outspan-snapshot-*")
 	if err != nil {
@@ -75,7 +78,8 @@ func (a *app) saveSnapshot(ctx context.Context, path string, force bool) error {
 // notWritten is why a file is not there.
 func notWritten(path string, err error) error {
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
-		return model.Refuse(model.CodeDiskFull, "%s could not be written: the disk is full", path).WithHint("free some space there, or name a file on another disk; nothing was left behind")
+		return model.Refuse(model.CodeDiskFull, "%s could not be written: the disk is full", path).
+			WithHint("free some space there, or name a file on another disk; nothing was left behind")
 	}
 	return fmt.Errorf("write %s: %w", path, err)
 }
@@ -83,13 +87,15 @@ func notWritten(path string, err error) error {
 func snapshotRestore(a *app) *cobra.Command {
 	var yes bool
 	cmd := &cobra.Command{
-		Use: "restore FILE", Example: "outspan server snapshot restore monday.snap --yes", Short: "replace the state of the whole cluster by a saved one", Args: term.Exactly("FILE"),
+		Use: "restore FILE", Example: "outspan server snapshot restore monday.snap --yes",
+		Short: "replace the state of the whole cluster by a saved one", Args: term.Exactly("FILE"),
 		Long: `Replaces the state of the whole cluster. The file is read and checked before anything changes. Agents go on running what they run, and stop
 nothing that the restored state does not know until that is confirmed with: outspan settings resume restore.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			f, err := os.Open(args[0])
 			if err != nil {
-				return term.Usage("can't read the file: %v", err).WithHint("snapshots are written by: outspan server snapshot save FILE")
+				return term.Usage("can't read the file: %v", err).
+					WithHint("snapshots are written by: outspan server snapshot save FILE")
 			}
 			defer f.Close()
 			v, err := local.InspectSnapshot(f, args[0])
@@ -97,11 +103,13 @@ nothing that the restored state does not know until that is confirmed with: outs
 				return err
 			}
 			if !yes {
-				return term.Usage("restoring %s (index %d) replaces everything that the cluster knows", args[0], v.Index).WithHint("if that is what you want, say so with --yes")
+				return term.Usage("restoring %s (index %d) replaces everything that the cluster knows", args[0], v.Index).
+					WithHint("if that is what you want, say so with --yes")
 			}
 			data, err := os.ReadFile(args[0])
 			if err != nil {
-				return term.Usage("can't read the file: %v", err).WithHint("snapshots are written by: outspan server snapshot save FILE")
+				return term.Usage("can't read the file: %v", err).
+					WithHint("snapshots are written by: outspan server snapshot save FILE")
 			}
 			return a.restoreSnapshot(cmd.Context(), data, args[0])
 		},
@@ -117,6 +125,7 @@ func (a *app) restoreSnapshot(ctx context.Context, data []byte, name string) err
 	}
 	return a.Show(term.Result{JSON: got.Raw, Names: []string{name}, Text: func(p *term.Page) {
 		p.Line("the state is that of %s (index %d)", name, got.Value.Index)
-		p.Line("  agents stop nothing that it does not know; what that would stop: outspan settings resume restore --dry-run; confirm with: outspan settings resume restore")
+		p.Line("  agents stop nothing that it does not know; what that would stop: outspan settings resume restore " +
+			"--dry-run; confirm with: outspan settings resume restore")
 	}})
 }

@@ -18,8 +18,10 @@ import (
 func statusCommand(a *app) *cobra.Command {
 	var consistency string
 	cmd := &cobra.Command{
-		Use: "status [ID]", Short: "show the cluster, or any object by its id or name", Args: term.Between(0, 1), ValidArgsFunction: a.complete("any"),
-		Long: "Without an id: cluster, leader, problems with the way out of each,\nservers, nodes by state, jobs, drains, HOLD and " +
+		Use: "status [ID]", Short: "show the cluster, or any object by its id or name", Args: term.Between(0, 1),
+		ValidArgsFunction: a.complete("any"),
+		Long: "Without an id: cluster, leader, problems with the way out of each,\n" +
+			"servers, nodes by state, jobs, drains, HOLD and " +
 			"whether actuation is paused.\n" +
 			"With the id, name or unique prefix of a node, job, instance, drain or deployment: shows that.",
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -34,10 +36,13 @@ func statusCommand(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.Show(term.Result{JSON: got.Raw, Names: []string{got.Value.Cluster}, Text: func(p *term.Page) { a.statusPage(p, got.Value) }})
+			return a.Show(term.Result{JSON: got.Raw, Names: []string{got.Value.Cluster}, Text: func(p *term.Page) {
+				a.statusPage(p, got.Value)
+			}})
 		},
 	}
-	cmd.Flags().StringVar(&consistency, "consistency", "", "default, consistent or stale (any server, also without a leader)")
+	cmd.Flags().
+		StringVar(&consistency, "consistency", "", "default, consistent or stale (any server, also without a leader)")
 	return cmd
 }
 
@@ -48,10 +53,13 @@ func (a *app) statusPage(p *term.Page, s api.Status) {
 	}
 	p.Fields(
 		term.Field{"Cluster", s.Cluster}, term.Field{"Leader", leader}, term.Field{"Servers", serversText(s.Servers)},
-		term.Field{"Nodes", countsText(s.Nodes)}, term.Field{"Jobs", countsText(s.Jobs)}, term.Field{"Instances", countsText(s.Instances)},
-		term.Field{"Drains", fmt.Sprintf("%d running", len(s.Drains))}, term.Field{"Deployments", fmt.Sprintf("%d running", len(s.Deployments))},
+		term.Field{"Nodes", countsText(s.Nodes)}, term.Field{"Jobs", countsText(s.Jobs)},
+		term.Field{"Instances", countsText(s.Instances)},
+		term.Field{"Drains", fmt.Sprintf("%d running", len(s.Drains))},
+		term.Field{"Deployments", fmt.Sprintf("%d running", len(s.Deployments))},
 		term.Field{"Problems", problemsText(s.Problems)}, term.Field{"HOLD", holdText(s.Hold)},
-		term.Field{"Paused", term.YesNo(s.Paused)}, term.Field{"Index", fmt.Sprint(s.Index)}, term.Field{"Version", s.Version},
+		term.Field{"Paused", term.YesNo(s.Paused)}, term.Field{"Index", fmt.Sprint(s.Index)},
+		term.Field{"Version", s.Version},
 	)
 	if len(s.Problems) > 0 {
 		p.Section("Problems")
@@ -177,8 +185,10 @@ func (a *app) kindOf(ctx context.Context, ref string, fresh client.Consistency) 
 
 func whyCommand(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use: "why ID", Short: "explain the state of an instance, job, group, node, drain or deployment", Args: term.Exactly("ID"), ValidArgsFunction: a.complete("any"),
-		Long:    "Tells how an object came to its state (which log entry, which cause, who), which nodes placement looked at, what blocks, and what comes next.",
+		Use: "why ID", Short: "explain the state of an instance, job, group, node, drain or deployment",
+		Args: term.Exactly("ID"), ValidArgsFunction: a.complete("any"),
+		Long: "Tells how an object came to its state (which log entry, which cause, who), which nodes placement looked " +
+			"at, what blocks, and what comes next.",
 		Example: "outspan why web\noutspan why web/http\noutspan why n7\noutspan why 01J9Z",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var got client.Response[api.Why]
@@ -197,7 +207,8 @@ func whyCommand(a *app) *cobra.Command {
 func (a *app) showWhy(got client.Response[api.Why]) error {
 	w := got.Value
 	return a.Show(term.Result{JSON: got.Raw, Names: []string{w.Subject}, Text: func(p *term.Page) {
-		p.Fields(term.Field{"Subject", w.Subject}, term.Field{"State", w.State}, term.Field{"Since", term.Stamp(w.Since)}, term.Field{"Next", w.Next})
+		p.Fields(term.Field{"Subject", w.Subject}, term.Field{"State", w.State}, term.Field{"Since", term.Stamp(w.Since)},
+			term.Field{"Next", w.Next})
 		if len(w.Chain) > 0 {
 			p.Section("How it came to this")
 			term.Rows(p, w.Chain, []term.Column[api.WhyLink]{

@@ -25,7 +25,8 @@ func TestCommandsInTexts(t *testing.T) {
 			return err
 		case d.IsDir() && (d.Name() == ".git" || d.Name() == "bin" || d.Name() == "testdata"):
 			return fs.SkipDir
-		case d.IsDir() || strings.HasSuffix(path, "_test.go") || !slices.Contains([]string{".go", ".md", ".service", ".yaml", ".hcl"}, filepath.Ext(path)):
+		case d.IsDir() || strings.HasSuffix(path, "_test.go") ||
+			!slices.Contains([]string{".go", ".md", ".service", ".yaml", ".hcl"}, filepath.Ext(path)):
 			return nil
 		}
 		text, err := os.ReadFile(path)
@@ -87,7 +88,8 @@ func wrongCommands(root *cobra.Command, line string, seen *int) []string {
 		}
 		cmd := childOf(root, words[0])
 		if cmd == nil {
-			if m[1] == "`" && m[3] == "`" && plain.MatchString(words[0]) && words[0] != "shim" && words[0] != "shim-init" && words[0] != "door" {
+			if m[1] == "`" && m[3] == "`" && plain.MatchString(words[0]) && words[0] != "shim" &&
+				words[0] != "shim-init" && words[0] != "door" {
 				wrong = append(wrong, fmt.Sprintf("%q is no command", words[0]))
 			}
 			continue
@@ -104,7 +106,8 @@ func wrongCommands(root *cobra.Command, line string, seen *int) []string {
 		}
 		cmd.InheritedFlags() // makes the flags of its parents known to it
 		for _, f := range longFlag.FindAllStringSubmatch(m[2], -1) {
-			if f[1] != "help" && cmd.Flags().Lookup(f[1]) == nil && cmd.InheritedFlags().Lookup(f[1]) == nil && cmd.PersistentFlags().Lookup(f[1]) == nil {
+			if f[1] != "help" && cmd.Flags().Lookup(f[1]) == nil && cmd.InheritedFlags().Lookup(f[1]) == nil &&
+				cmd.PersistentFlags().Lookup(f[1]) == nil {
 				wrong = append(wrong, fmt.Sprintf("%s has no flag --%s", cmd.CommandPath(), f[1]))
 			}
 		}

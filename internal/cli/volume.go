@@ -24,7 +24,8 @@ func volumeLs(a *app) *cobra.Command {
 		Use: "ls", Aliases: []string{"list"}, Short: "list volumes, where they are and who uses them", Args: term.Exactly(),
 		Example: "outspan volume ls\noutspan volume ls --node n1\noutspan volume ls --filter state!=in_use",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			got, err := a.client().Volumes.List(cmd.Context(), client.VolumeListOptions{ListOptions: filter.options(), Job: job, Node: node})
+			got, err := a.client().Volumes.List(cmd.Context(),
+				client.VolumeListOptions{ListOptions: filter.options(), Job: job, Node: node})
 			if err != nil {
 				return err
 			}
@@ -69,7 +70,8 @@ func oldCopiesText(v api.Volume) string {
 
 func volumeStatus(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use: "status VOLUME|TRANSFER", Short: "show a volume with what was done to it and its backups, or one transfer", Args: term.Exactly("VOLUME"),
+		Use: "status VOLUME|TRANSFER", Short: "show a volume with what was done to it and its backups, or one transfer",
+		Args:              term.Exactly("VOLUME"),
 		ValidArgsFunction: a.complete("volumes"), Example: "outspan volume status db/main/0/data",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			err := a.showVolume(cmd.Context(), args[0])
@@ -91,11 +93,14 @@ func (a *app) showVolume(ctx context.Context, ref string) error {
 	v := got.Value
 	return a.Show(term.Result{JSON: got.Raw, Names: []string{volumeID(v.Volume)}, Text: func(p *term.Page) {
 		p.Fields(
-			term.Field{"Id", volumeID(v.Volume)}, term.Field{"Kind", string(v.Kind)}, term.Field{"Node", v.Node}, term.Field{"State", string(v.State)},
-			term.Field{"Instance", string(v.Instance)}, term.Field{"Transfer", string(v.Transfer)}, term.Field{"Old copies", oldCopiesText(v.Volume)},
+			term.Field{"Id", volumeID(v.Volume)}, term.Field{"Kind", string(v.Kind)}, term.Field{"Node", v.Node},
+			term.Field{"State", string(v.State)},
+			term.Field{"Instance", string(v.Instance)}, term.Field{"Transfer", string(v.Transfer)},
+			term.Field{"Old copies", oldCopiesText(v.Volume)},
 		)
 		for _, left := range v.Aside {
-			p.Line("data of %s was left behind on node %s; to put it to use: outspan volume attach %s --node %s --epoch %d", term.Stamp(&left.At), left.Node, v.ID, left.Node, left.Epoch)
+			p.Line("data of %s was left behind on node %s; to put it to use: outspan volume attach %s --node %s --epoch %d",
+				term.Stamp(&left.At), left.Node, v.ID, left.Node, left.Epoch)
 		}
 		p.Section("Transfers")
 		term.Rows(p, v.Transfers, a.transferColumns())
@@ -140,8 +145,10 @@ func (a *app) showTransfer(ctx context.Context, ref string) error {
 	t := got.Value
 	return a.Show(term.Result{JSON: got.Raw, Names: []string{string(t.ID)}, Text: func(p *term.Page) {
 		p.Fields(
-			term.Field{"Id", string(t.ID)}, term.Field{"Kind", string(t.Kind)}, term.Field{"Phase", string(t.Phase)}, term.Field{"Volume", string(t.Volume)}, term.Field{"From", t.From},
-			term.Field{"To", t.To}, term.Field{"Backup", string(t.Backup)}, term.Field{"Done", doneText(t)}, term.Field{"Reason", transferReason(t)}, term.Field{"Actor", string(t.Actor)},
+			term.Field{"Id", string(t.ID)}, term.Field{"Kind", string(t.Kind)}, term.Field{"Phase", string(t.Phase)},
+			term.Field{"Volume", string(t.Volume)}, term.Field{"From", t.From},
+			term.Field{"To", t.To}, term.Field{"Backup", string(t.Backup)}, term.Field{"Done", doneText(t)},
+			term.Field{"Reason", transferReason(t)}, term.Field{"Actor", string(t.Actor)},
 			term.Field{"Started", term.Stamp(&t.CreatedAt)}, term.Field{"Ended", term.Stamp(t.EndedAt)},
 		)
 	}})
@@ -179,7 +186,8 @@ func volumeBackups(a *app) *cobra.Command {
 func volumeForget(a *app) *cobra.Command {
 	var write writeFlags
 	cmd := &cobra.Command{
-		Use: "forget BACKUP", Short: "remove the record of a backup; its archive stays where it is", Args: term.Exactly("BACKUP"), ValidArgsFunction: a.complete("backups"),
+		Use: "forget BACKUP", Short: "remove the record of a backup; its archive stays where it is",
+		Args: term.Exactly("BACKUP"), ValidArgsFunction: a.complete("backups"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			got, err := a.client().Backups.Forget(cmd.Context(), args[0], write.options())
 			if err != nil {
@@ -197,7 +205,9 @@ func volumeForget(a *app) *cobra.Command {
 func volumeCancel(a *app) *cobra.Command {
 	var write writeFlags
 	cmd := &cobra.Command{
-		Use: "cancel TRANSFER", Short: "give up a transfer, or remove what it left: a restored copy that is not in use, or an old copy before its time",
+		Use: "cancel TRANSFER",
+		Short: "give up a transfer, or remove what it left: a restored copy that is not in use, or an old copy " +
+			"before its time",
 		Args: term.Exactly("TRANSFER"), ValidArgsFunction: a.complete("transfers"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			got, err := a.client().Transfers.Cancel(cmd.Context(), args[0], write.options())

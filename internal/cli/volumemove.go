@@ -45,15 +45,17 @@ func volumeMigrate(a *app) *cobra.Command {
 	var f moveFlags
 	var to string
 	cmd := &cobra.Command{
-		Use: "migrate VOLUME --to NODE", Short: "move a volume to another node, with its instance", Args: term.Exactly("VOLUME"), ValidArgsFunction: a.complete("volumes"),
+		Use: "migrate VOLUME --to NODE", Short: "move a volume to another node, with its instance",
+		Args: term.Exactly("VOLUME"), ValidArgsFunction: a.complete("volumes"),
 		Long: `Moves a local volume, and the others of its slot, to another node: the instance is stopped under its budget, the data is copied from agent to agent
 and verified, the copy is attached, and the instance starts there. Until the copy is attached every failure leaves the old one in use. The
 old copy is kept for a while; outspan volume cancel TRANSFER removes it before its time.`,
 		Example: "outspan volume migrate db/main/0/data --to n2\noutspan volume migrate db/main/0/data --to n2 --dry-run",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.transfer(cmd.Context(), func(ctx context.Context, o client.WriteOptions) (client.Response[api.TransferReply], error) {
-				return a.client().Volumes.Migrate(ctx, args[0], api.MigrateBody{To: to, Keep: f.kept()}, o)
-			}, &f)
+			return a.transfer(cmd.Context(),
+				func(ctx context.Context, o client.WriteOptions) (client.Response[api.TransferReply], error) {
+					return a.client().Volumes.Migrate(ctx, args[0], api.MigrateBody{To: to, Keep: f.kept()}, o)
+				}, &f)
 		},
 	}
 	f.register(cmd, true)
@@ -66,15 +68,17 @@ func volumeBackup(a *app) *cobra.Command {
 	var f moveFlags
 	var live bool
 	cmd := &cobra.Command{
-		Use: "backup VOLUME", Short: "write a volume to the backup directory of its node", Args: term.Exactly("VOLUME"), ValidArgsFunction: a.complete("volumes"),
+		Use: "backup VOLUME", Short: "write a volume to the backup directory of its node", Args: term.Exactly("VOLUME"),
+		ValidArgsFunction: a.complete("volumes"),
 		Long: `Writes a local volume, and the others of its slot, to the backup directory of its node (backup_dir in the agent's file, typically a shared mount): a
 tar with a manifest of checksums. The instance is stopped meanwhile, under its budget, unless --live is given: then the data is as after a
 power cut at best, which not every program can use.`,
 		Example: "outspan volume backup db/main/0/data\noutspan volume backup db/main/0/data --live --detach",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.transfer(cmd.Context(), func(ctx context.Context, o client.WriteOptions) (client.Response[api.TransferReply], error) {
-				return a.client().Volumes.Backup(ctx, args[0], api.BackupBody{Live: live}, o)
-			}, &f)
+			return a.transfer(cmd.Context(),
+				func(ctx context.Context, o client.WriteOptions) (client.Response[api.TransferReply], error) {
+					return a.client().Volumes.Backup(ctx, args[0], api.BackupBody{Live: live}, o)
+				}, &f)
 		},
 	}
 	f.register(cmd, false)
@@ -87,11 +91,14 @@ func volumeAttach(a *app) *cobra.Command {
 	var node string
 	var epoch uint64
 	cmd := &cobra.Command{
-		Use: "attach VOLUME@TRANSFER | VOLUME --node NODE --epoch EPOCH", Short: "put a restored volume, a kept old copy or found data to use, in place of the one that is", Args: term.Exactly("VOLUME"), ValidArgsFunction: a.complete("volumes"),
+		Use:   "attach VOLUME@TRANSFER | VOLUME --node NODE --epoch EPOCH",
+		Short: "put a restored volume, a kept old copy or found data to use, in place of the one that is",
+		Args:  term.Exactly("VOLUME"), ValidArgsFunction: a.complete("volumes"),
 		Long: `Puts a restored volume to use, in place of the one that is: VOLUME@TRANSFER, as volume ls shows it. With the transfer of a move or a restore whose old copy is
 still kept, it puts that old copy to use again, such as when the new home died: outspan node confirm-dead first. It also takes data that outspan volume find
 lists, by --node and --epoch. What it replaces is kept for a while in turn.`,
-		Example: "outspan volume attach db/main/0/data@01J9Z5XK3M\noutspan volume attach db/main/0/data --node n2 --epoch 281474976710742",
+		Example: "outspan volume attach db/main/0/data@01J9Z5XK3M\noutspan volume attach db/main/0/data --node n2 --epoch " +
+			"281474976710742",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			body := api.AttachBody{Keep: f.kept()}
 			if node != "" {
@@ -101,9 +108,10 @@ lists, by --node and --epoch. What it replaces is kept for a while in turn.`,
 				}
 				body.Node, body.Copies = node, copies
 			}
-			return a.transfer(cmd.Context(), func(ctx context.Context, o client.WriteOptions) (client.Response[api.TransferReply], error) {
-				return a.client().Volumes.Attach(ctx, args[0], body, o)
-			}, &f)
+			return a.transfer(cmd.Context(),
+				func(ctx context.Context, o client.WriteOptions) (client.Response[api.TransferReply], error) {
+					return a.client().Volumes.Attach(ctx, args[0], body, o)
+				}, &f)
 		},
 	}
 	f.register(cmd, true)
@@ -119,20 +127,24 @@ func volumeRestore(a *app) *cobra.Command {
 	var node, volume string
 	var attach bool
 	cmd := &cobra.Command{
-		Use: "restore BACKUP --node NODE", Short: "make a new volume of a backup", Args: term.Exactly("BACKUP"), ValidArgsFunction: a.complete("backups"),
+		Use: "restore BACKUP --node NODE", Short: "make a new volume of a backup", Args: term.Exactly("BACKUP"),
+		ValidArgsFunction: a.complete("backups"),
 		Long: `Makes a new volume of a backup, on a node whose backup directory has the archive. It is not in use until it is attached: with --attach at once, or later
 with outspan volume attach. Where the old home is gone, that is how its data comes back: outspan node confirm-dead first.`,
-		Example: "outspan volume restore 01J9Z5XK3M --node n2 --attach\noutspan volume restore 01J9Z5XK3M --node n2 --volume db/main/1/data",
+		Example: "outspan volume restore 01J9Z5XK3M --node n2 --attach\n" +
+			"outspan volume restore 01J9Z5XK3M --node n2 --volume db/main/1/data",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			body := api.RestoreBody{Node: node, Volume: model.VolumeID(volume), Attach: attach, Keep: f.kept()}
-			return a.transfer(cmd.Context(), func(ctx context.Context, o client.WriteOptions) (client.Response[api.TransferReply], error) {
-				return a.client().Backups.Restore(ctx, args[0], body, o)
-			}, &f)
+			return a.transfer(cmd.Context(),
+				func(ctx context.Context, o client.WriteOptions) (client.Response[api.TransferReply], error) {
+					return a.client().Backups.Restore(ctx, args[0], body, o)
+				}, &f)
 		},
 	}
 	f.register(cmd, true)
 	cmd.Flags().StringVar(&node, "node", "", "where")
-	cmd.Flags().StringVar(&volume, "volume", "", "what it is to become: JOB/GROUP/SLOT/NAME (default: what the backup was made of)")
+	cmd.Flags().
+		StringVar(&volume, "volume", "", "what it is to become: JOB/GROUP/SLOT/NAME (default: what the backup was made of)")
 	cmd.Flags().BoolVar(&attach, "attach", false, "put it to use at once")
 	_ = cmd.RegisterFlagCompletionFunc("node", a.complete("nodes"))     // the flag is there: it was made above
 	_ = cmd.RegisterFlagCompletionFunc("volume", a.complete("volumes")) // the same
@@ -204,28 +216,30 @@ func wayOf(t api.Transfer) string {
 }
 
 // watchTransfer follows a transfer to its end.
-func (a *app) watchTransfer(ctx context.Context, id model.TransferID, until *waitFlags, say func(string, ...any), bar func(api.Transfer)) (*api.Transfer, error) {
+func (a *app) watchTransfer(ctx context.Context, id model.TransferID, until *waitFlags, say func(string, ...any),
+	bar func(api.Transfer)) (*api.Transfer, error) {
 	limited, cancel := until.limit(ctx, "transfer "+string(id))
 	defer cancel()
 	var last *api.Transfer
-	err := watch(limited, a, of(a.client().Transfers.Get, string(id)), func(got client.Response[api.Transfer]) (bool, error) {
-		t := got.Value
-		if last == nil || last.Phase != t.Phase {
-			say("%s", transferNews(t))
-		}
-		if t.WaitingFor != "" && (last == nil || last.WaitingFor != t.WaitingFor) {
-			say("waits: %s", t.WaitingFor)
-		}
-		last = &t
-		switch t.Phase {
-		case model.TransferSucceeded:
-			return true, nil
-		case model.TransferFailed:
-			return true, transferFailed(t)
-		}
-		bar(t)
-		return false, nil
-	})
+	err := watch(limited, a, of(a.client().Transfers.Get, string(id)),
+		func(got client.Response[api.Transfer]) (bool, error) {
+			t := got.Value
+			if last == nil || last.Phase != t.Phase {
+				say("%s", transferNews(t))
+			}
+			if t.WaitingFor != "" && (last == nil || last.WaitingFor != t.WaitingFor) {
+				say("waits: %s", t.WaitingFor)
+			}
+			last = &t
+			switch t.Phase {
+			case model.TransferSucceeded:
+				return true, nil
+			case model.TransferFailed:
+				return true, transferFailed(t)
+			}
+			bar(t)
+			return false, nil
+		})
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		a.Note("\nstopped following; transfer %s goes on", id)
 		a.Note("  look at it:  outspan volume status %s", id)
@@ -262,7 +276,8 @@ func transferFailed(t api.Transfer) error {
 
 func volumeFind(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use: "find", Short: "list data on nodes' disks that nothing uses and that the servers don't keep", Args: term.Exactly(),
+		Use: "find", Short: "list data on nodes' disks that nothing uses and that the servers don't keep",
+		Args: term.Exactly(),
 		Long: `Asks every agent which data of local volumes is on its disk, and lists what the servers neither use nor keep as an old copy: after a restore such as where a
 volume was moved to since the snapshot was saved, or what a node has whose data was given up (outspan node forget --lose-data) and that came back. Volumes of one
 slot that were in use together are one line. The age says whether the data is newer or older than what is in use. Nothing is changed.`,
@@ -311,18 +326,21 @@ func (a *app) foundCopies(ctx context.Context, volume, node string, epoch uint64
 		return nil, err
 	}
 	for _, f := range got.Value.Items {
-		if _, has := f.Copies[path.Base(volume)]; has && f.Node == node && f.Epoch == epoch && path.Dir(string(f.Volume)) == path.Dir(volume) {
+		if _, has := f.Copies[path.Base(volume)]; has && f.Node == node && f.Epoch == epoch &&
+			path.Dir(string(f.Volume)) == path.Dir(volume) {
 			return f.Copies, nil
 		}
 	}
-	return nil, model.Refuse(model.CodeNotFound, "no data of volume %s with epoch %d was found on node %s", volume, epoch, node).WithHint("list what was found: outspan volume find")
+	return nil, model.Refuse(model.CodeNotFound, "no data of volume %s with epoch %d was found on node %s", volume, epoch,
+		node).WithHint("list what was found: outspan volume find")
 }
 
 // showFound says which newer data than that of a restored state is on the nodes' disks.
 func (a *app) showFound(p *term.Page, found api.FoundVolumes) {
 	for _, f := range found.Items {
 		if f.Age != api.FoundOlder {
-			p.Line("node %s has data of volume %s that the restored state does not know; to put it to use once the restore is confirmed: %s", f.Node, f.Volume, attachFound(f))
+			p.Line("node %s has data of volume %s that the restored state does not know; to put it to use once the restore "+
+				"is confirmed: %s", f.Node, f.Volume, attachFound(f))
 		}
 	}
 	sayNotAsked(p, found.Silent)

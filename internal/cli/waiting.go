@@ -30,12 +30,15 @@ func (f *waitFlags) register(cmd *cobra.Command, state string, also ...string) {
 	}
 	cmd.Flags().Var(&stateValue{state: &f.state, known: append([]string{state}, also...)}, "wait", help)
 	cmd.Flags().Lookup("wait").NoOptDefVal = state
-	_ = cmd.RegisterFlagCompletionFunc("wait", completeWords(append([]string{state}, also...)...)) // the flag is there: it was made above
+	// the flag is there: it was made above
+	_ = cmd.RegisterFlagCompletionFunc("wait", completeWords(append([]string{state}, also...)...))
 	f.registerTimeout(cmd)
 }
 
 func (f *waitFlags) registerTimeout(cmd *cobra.Command) {
-	cmd.Flags().DurationVar(&f.timeout, "timeout", 0, "with waiting: how long (exit code 23 when it is over; the work goes on); 0: no limit")
+	cmd.Flags().
+		DurationVar(&f.timeout, "timeout", 0,
+			"with waiting: how long (exit code 23 when it is over; the work goes on); 0: no limit")
 }
 
 // limit bounds waiting. what says what goes on afterwards.
@@ -43,8 +46,9 @@ func (f *waitFlags) limit(ctx context.Context, what string) (context.Context, co
 	if f.timeout <= 0 {
 		return context.WithCancel(ctx)
 	}
-	return context.WithTimeoutCause(ctx, f.timeout, model.Refuse(codeWaitTimedOut, "%s did not get there within %s", what, f.timeout).
-		WithHint("%s", goesOn(what)))
+	return context.WithTimeoutCause(ctx, f.timeout,
+		model.Refuse(codeWaitTimedOut, "%s did not get there within %s", what, f.timeout).
+			WithHint("%s", goesOn(what)))
 }
 
 // goesOn is what to do when the waiting is over and the work isn't.
@@ -151,7 +155,8 @@ type statusVerb struct {
 func (v statusVerb) command(a *app) *cobra.Command {
 	var until waitFlags
 	cmd := &cobra.Command{
-		Use: "status " + v.of, Short: v.short, Example: v.example, Args: term.Exactly(v.of), ValidArgsFunction: a.complete(v.kind),
+		Use: "status " + v.of, Short: v.short, Example: v.example, Args: term.Exactly(v.of),
+		ValidArgsFunction: a.complete(v.kind),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := v.wait(cmd.Context(), args[0], &until); err != nil {
 				return err
@@ -184,7 +189,8 @@ func (a *app) waitForInstance(ctx context.Context, id string, until *waitFlags) 
 			if i.Observed != model.ObservedStopped {
 				return nil
 			}
-			return model.Refuse(model.CodeConflict, "instance %s is stopped, and never runs again", id).WithHint("see what replaced it: outspan why %s", id)
+			return model.Refuse(model.CodeConflict, "instance %s is stopped, and never runs again", id).
+				WithHint("see what replaced it: outspan why %s", id)
 		},
 	})
 	if until.state == string(model.ObservedStopped) && isCode(err, model.CodeNotFound) {
@@ -227,7 +233,8 @@ func (a *app) waitForJob(ctx context.Context, name string, until *waitFlags) err
 			if j.Status != api.JobStopped {
 				return nil
 			}
-			return model.Refuse(model.CodeConflict, "job %s is stopped", name).WithHint("run it again with: outspan job run FILE")
+			return model.Refuse(model.CodeConflict, "job %s is stopped", name).
+				WithHint("run it again with: outspan job run FILE")
 		},
 	})
 	if until.state == string(api.JobStopped) && isCode(err, model.CodeNotFound) {
@@ -257,7 +264,8 @@ func (a *app) waitForDeployment(ctx context.Context, id string, until *waitFlags
 			case d.Status == model.DeploymentFailed:
 				return deploymentFailed(&d)
 			}
-			return model.Refuse(model.CodeConflict, "deployment %s is %s", id, d.Status).WithHint("see: outspan deployment ls --job %s", d.Job)
+			return model.Refuse(model.CodeConflict, "deployment %s is %s", id, d.Status).
+				WithHint("see: outspan deployment ls --job %s", d.Job)
 		},
 	})
 }

@@ -67,13 +67,16 @@ func TestExitCodes(t *testing.T) {
 }
 
 func TestReport(t *testing.T) {
-	err := model.Refuse(model.CodeAlreadyDraining, "node n7 is draining until 14:02").WithHint("cancel it with: outspan drain cancel 01J")
+	err := model.Refuse(model.CodeAlreadyDraining, "node n7 is draining until 14:02").
+		WithHint("cancel it with: outspan drain cancel 01J")
 	for _, tt := range []struct {
 		json bool
 		want string
 	}{
-		{false, "error: node n7 is draining until 14:02 (already_draining)\n  next: cancel it with: outspan drain cancel 01J\n"},
-		{true, `{"code":"already_draining","message":"node n7 is draining until 14:02","hint":"cancel it with: outspan drain cancel 01J","retryable":false,"index":42}` + "\n"},
+		{false,
+			"error: node n7 is draining until 14:02 (already_draining)\n  next: cancel it with: outspan drain cancel 01J\n"},
+		{true,
+			`{"code":"already_draining","message":"node n7 is draining until 14:02","hint":"cancel it with: outspan drain cancel 01J","retryable":false,"index":42}` + "\n"},
 	} {
 		var b bytes.Buffer
 		report(&b, api.NewProblem(err).At(42), tt.json)
@@ -86,20 +89,25 @@ func TestReport(t *testing.T) {
 func TestDrainNews(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.Local)
 	later := at.Add(90 * time.Second)
-	blocker := api.DrainBlocker{Code: model.CodeVolumeLocal, Instance: "i1", Volume: "db/pg/0/data", Message: "has a local volume", Unblock: "outspan node ack-blockers n1"}
+	blocker := api.DrainBlocker{Code: model.CodeVolumeLocal, Instance: "i1", Volume: "db/pg/0/data",
+		Message: "has a local volume", Unblock: "outspan node ack-blockers n1"}
 	looks := []api.Drain{
 		{ID: "d", Phase: model.PhaseDraining, Nodes: []api.DrainNode{{
-			Node: "n1", Phase: model.PhaseDraining, Turn: true, StartedAt: &at, Deadline: &later, Remaining: []api.DrainRemaining{{}, {}},
+			Node: "n1", Phase: model.PhaseDraining, Turn: true, StartedAt: &at, Deadline: &later,
+			Remaining: []api.DrainRemaining{{}, {}},
 		}}},
 		{ID: "d", Phase: model.PhaseDraining, Nodes: []api.DrainNode{{
-			Node: "n1", Phase: model.PhaseDraining, Turn: true, StartedAt: &at, Deadline: &later, Moved: 1, Remaining: []api.DrainRemaining{{State: "draining"}, {}},
-			Blockers: []api.DrainBlocker{{Code: model.CodeStopping}, blocker},
+			Node: "n1", Phase: model.PhaseDraining, Turn: true, StartedAt: &at, Deadline: &later, Moved: 1,
+			Remaining: []api.DrainRemaining{{State: "draining"}, {}},
+			Blockers:  []api.DrainBlocker{{Code: model.CodeStopping}, blocker},
 		}}},
 		{ID: "d", Phase: model.PhaseDraining, Paused: true, Nodes: []api.DrainNode{{
-			Node: "n1", Phase: model.PhaseDraining, Turn: true, StartedAt: &at, Deadline: &later, Moved: 1, Blockers: []api.DrainBlocker{blocker},
+			Node: "n1", Phase: model.PhaseDraining, Turn: true, StartedAt: &at, Deadline: &later, Moved: 1,
+			Blockers: []api.DrainBlocker{blocker},
 		}}},
 		{ID: "d", Phase: model.PhaseFailed, Paused: true, Nodes: []api.DrainNode{{
-			Node: "n1", Phase: model.PhaseFailed, Turn: true, StartedAt: &at, EndedAt: &later, Moved: 1, LastError: "volume_local: i1",
+			Node: "n1", Phase: model.PhaseFailed, Turn: true, StartedAt: &at, EndedAt: &later, Moved: 1,
+			LastError: "volume_local: i1",
 		}}},
 	}
 	want := []string{
@@ -124,8 +132,10 @@ func TestDrainNews(t *testing.T) {
 
 func TestOrderNodes(t *testing.T) {
 	known := []api.Node{
-		{ID: "1", Name: "a", Instances: 5, Labels: map[string]string{"rack": "r1"}}, {ID: "2", Name: "b", Instances: 1, Labels: map[string]string{"rack": "r1"}},
-		{ID: "3", Name: "c", Instances: 3, Labels: map[string]string{"rack": "r2"}}, {ID: "4", Name: "d", Labels: map[string]string{"rack": "r1"}, Intent: model.IntentDisabled},
+		{ID: "1", Name: "a", Instances: 5, Labels: map[string]string{"rack": "r1"}},
+		{ID: "2", Name: "b", Instances: 1, Labels: map[string]string{"rack": "r1"}},
+		{ID: "3", Name: "c", Instances: 3, Labels: map[string]string{"rack": "r2"}},
+		{ID: "4", Name: "d", Labels: map[string]string{"rack": "r1"}, Intent: model.IntentDisabled},
 	}
 	for _, tt := range []struct {
 		named  string
@@ -168,8 +178,12 @@ func TestFlagWinsOverEnvironment(t *testing.T) {
 }
 
 func TestDiffSpecs(t *testing.T) {
-	before := model.JobSpec{Name: "web", Groups: []model.GroupSpec{{Name: "http", Count: 2, Exec: model.ExecSpec{Command: "/bin/a", Args: []string{"x"}}, Ports: []model.PortSpec{{Name: "p"}}}}}
-	after := model.JobSpec{Name: "web", Groups: []model.GroupSpec{{Name: "http", Count: 3, Exec: model.ExecSpec{Command: "/bin/a"}, Ports: []model.PortSpec{{Name: "p", Static: 80}}}}}
+	before := model.JobSpec{Name: "web",
+		Groups: []model.GroupSpec{{Name: "http", Count: 2, Exec: model.ExecSpec{Command: "/bin/a", Args: []string{"x"}},
+			Ports: []model.PortSpec{{Name: "p"}}}}}
+	after := model.JobSpec{Name: "web",
+		Groups: []model.GroupSpec{
+			{Name: "http", Count: 3, Exec: model.ExecSpec{Command: "/bin/a"}, Ports: []model.PortSpec{{Name: "p", Static: 80}}}}}
 	diff, err := diffSpecs(&before, after.Expand())
 	if err != nil {
 		t.Fatal(err)
@@ -178,7 +192,8 @@ func TestDiffSpecs(t *testing.T) {
 	for _, d := range diff {
 		got = append(got, d.text())
 	}
-	want := []string{"~ groups.http.count = 2 -> 3", `- groups.http.exec.args = ["x"]`, "+ groups.http.ports.p.static = 80"}
+	want := []string{"~ groups.http.count = 2 -> 3", `- groups.http.exec.args = ["x"]`,
+		"+ groups.http.ports.p.static = 80"}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("-want +got\n%s", d)
 	}

@@ -71,7 +71,8 @@ func (explainer) Why(q httpapi.Question, subject string) (model.WhyResult, error
 func (explainer) Waiting(q httpapi.Question) httpapi.Waiting {
 	e := explained(q)
 	w := httpapi.Waiting{
-		Groups: map[model.GroupID]model.Blocker{}, Instances: map[model.InstanceID][]model.Blocker{}, Drains: map[model.DrainID][]model.DrainStatus{},
+		Groups: map[model.GroupID]model.Blocker{}, Instances: map[model.InstanceID][]model.Blocker{},
+		Drains: map[model.DrainID][]model.DrainStatus{},
 	}
 	for id, d := range q.State.Drains.All() {
 		if d.Phase() == model.PhaseDraining {
@@ -116,7 +117,8 @@ func (p *planner) Forecast(q httpapi.Question, id model.DrainID) []model.Forecas
 	p.remembering(func(seen *reconcile.Seen) {
 		in := input(q)
 		in.Seen = seen
-		forecast, _ = reconcile.ForecastDrain(in, nodes, d.Options) // refused if the nodes went in the meantime: there is nothing to tell
+		// refused if the nodes went in the meantime: there is nothing to tell
+		forecast, _ = reconcile.ForecastDrain(in, nodes, d.Options)
 	})
 	return forecast
 }

@@ -58,7 +58,8 @@ type loopMetrics struct {
 func newLoopMetrics() loopMetrics {
 	m := loopMetrics{
 		decide: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "outspan_decide_seconds", Help: "Time of one decision over the whole state.", Buckets: prometheus.ExponentialBuckets(0.0001, 4, 8),
+			Name: "outspan_decide_seconds", Help: "Time of one decision over the whole state.",
+			Buckets: prometheus.ExponentialBuckets(0.0001, 4, 8),
 		}),
 		apply: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "outspan_apply_refused_total", Help: "Planned groups of commands that the log refused, by code.",
@@ -67,7 +68,8 @@ func newLoopMetrics() loopMetrics {
 			Name: "outspan_evictions_refused_total", Help: "Evictions that a decision wanted and a rule refused, by code.",
 		}, []string{"code"}),
 		skipped: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "outspan_plan_skipped_total", Help: "Planned groups of commands that were left out because no log entry can hold them.",
+			Name: "outspan_plan_skipped_total",
+			Help: "Planned groups of commands that were left out because no log entry can hold them.",
 		}),
 	}
 	for _, code := range stopCodes() {
@@ -92,7 +94,8 @@ func newRefusals() refusals {
 
 // refusalCodes are those that say who may call, how often and with how much.
 func refusalCodes() []model.Code {
-	return []model.Code{model.CodeForbidden, model.CodeRateLimited, model.CodeBusy, model.CodeTooLarge, model.CodeInvalid, model.CodeMediaType}
+	return []model.Code{model.CodeForbidden, model.CodeRateLimited, model.CodeBusy, model.CodeTooLarge,
+		model.CodeInvalid, model.CodeMediaType}
 }
 
 // count counts one refusal.
@@ -104,7 +107,8 @@ func (r refusals) count(err error) {
 
 // stopCodes are the refusals of a stop.
 func stopCodes() []model.Code {
-	return []model.Code{model.CodeBudgetMinReady, model.CodeBudgetRate, model.CodeRoleNever, model.CodeVolumeLocal, model.CodeReplacementPending, model.CodeStale}
+	return []model.Code{model.CodeBudgetMinReady, model.CodeBudgetRate, model.CodeRoleNever, model.CodeVolumeLocal,
+		model.CodeReplacementPending, model.CodeStale}
 }
 
 func (m loopMetrics) collectors() []prometheus.Collector {
@@ -136,7 +140,8 @@ type compareMetrics struct {
 func newCompareMetrics() compareMetrics {
 	m := compareMetrics{
 		results: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "outspan_state_comparisons_total", Help: "Comparisons of this server's state with the other servers', by what came of them.",
+			Name: "outspan_state_comparisons_total",
+			Help: "Comparisons of this server's state with the other servers', by what came of them.",
 		}, []string{"result"}),
 		differs: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "outspan_state_differs", Help: "1 while the last comparison showed servers with different states.",

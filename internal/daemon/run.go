@@ -32,7 +32,8 @@ type Program struct {
 func (b Program) RunServer(ctx context.Context, paths []string) error {
 	return b.runFiles(ctx, paths, func(c *config.Config) error {
 		if c.Server == nil {
-			return model.Refuse(model.CodeInvalid, "%s has no server block", strings.Join(paths, ", ")).WithHint("for a worker use: outspan agent run")
+			return model.Refuse(model.CodeInvalid, "%s has no server block", strings.Join(paths, ", ")).
+				WithHint("for a worker use: outspan agent run")
 		}
 		return nil
 	})
@@ -42,7 +43,8 @@ func (b Program) RunServer(ctx context.Context, paths []string) error {
 func (b Program) RunAgent(ctx context.Context, paths []string) error {
 	return b.runFiles(ctx, paths, func(c *config.Config) error {
 		if c.Agent == nil {
-			return model.Refuse(model.CodeInvalid, "%s has no agent block", strings.Join(paths, ", ")).WithHint("for a server use: outspan server run")
+			return model.Refuse(model.CodeInvalid, "%s has no agent block", strings.Join(paths, ", ")).
+				WithHint("for a server use: outspan server run")
 		}
 		return nil
 	})
@@ -156,7 +158,8 @@ func (p *process) run(ctx context.Context, hup <-chan os.Signal, read func() (*c
 	return failure
 }
 
-func (p *process) wait(ctx context.Context, ended <-chan error, hup <-chan os.Signal, read func() (*config.Config, error)) error {
+func (p *process) wait(ctx context.Context, ended <-chan error, hup <-chan os.Signal,
+	read func() (*config.Config, error)) error {
 	for {
 		select {
 		case <-ctx.Done():
@@ -222,7 +225,8 @@ func notify(state string) {
 // credentials loads what proves this process's role.
 func (p *process) credentials(role transport.Role) (*transport.Credentials, error) {
 	t := p.cfg.TLS
-	c := transport.CredentialsConfig{CAFile: t.CAFile, CertFile: t.CertFile, KeyFile: t.KeyFile, Dir: t.Dir, Cluster: p.cfg.Cluster, Role: role, Name: p.cfg.Name}
+	c := transport.CredentialsConfig{CAFile: t.CAFile, CertFile: t.CertFile, KeyFile: t.KeyFile, Dir: t.Dir,
+		Cluster: p.cfg.Cluster, Role: role, Name: p.cfg.Name}
 	creds, err := transport.LoadCredentials(c)
 	if err == nil {
 		p.ends.creds[role] = creds
@@ -239,12 +243,14 @@ func (p *process) gossipKey() (transport.GossipKey, error) {
 }
 
 // listen opens the TLS port of a role.
-func (p *process) listen(ctx context.Context, creds *transport.Credentials, port int, limits transport.Limits) (*transport.Listener, error) {
+func (p *process) listen(ctx context.Context, creds *transport.Credentials, port int,
+	limits transport.Limits) (*transport.Listener, error) {
 	raw, err := transport.ListenTCP(ctx, net.JoinHostPort(p.cfg.Listen.Address, fmt.Sprint(port)))
 	if err != nil {
 		return nil, err
 	}
-	return transport.NewListener(raw, transport.ListenerConfig{Credentials: creds, Logger: p.log.Named("listener"), Limits: limits})
+	return transport.NewListener(raw,
+		transport.ListenerConfig{Credentials: creds, Logger: p.log.Named("listener"), Limits: limits})
 }
 
 // advertised is host:port under which others reach a listener of this process.

@@ -175,7 +175,8 @@ func (a *agentPart) openGossip() error {
 	a.gossip, err = openAgentGossip(cluster.PoolConfig{
 		Name: string(id.Node), Cluster: cfg.Cluster, Key: key, Profile: cluster.Profile(cfg.Gossip.Profile),
 		Bind: cfg.Listen.Address, Port: port, Advertise: cfg.Advertise, Logger: a.p.log.Named("gossip"),
-		Meta: cluster.Meta{Role: transport.RoleAgent, BootID: id.BootID, Incarnation: id.Incarnation, API: a.p.advertised(a.listener), Name: id.Name},
+		Meta: cluster.Meta{Role: transport.RoleAgent, BootID: id.BootID, Incarnation: id.Incarnation,
+			API: a.p.advertised(a.listener), Name: id.Name},
 	}, a.agent.NotePort)
 	if err != nil {
 		return err
@@ -219,7 +220,8 @@ func (a *agentPart) joinGossip(servers []transport.ServerInfo) {
 
 // drain asks the servers to empty this node, for on_shutdown = "drain".
 func (a *agentPart) drain(ctx context.Context) error {
-	_, _, err := a.client.Do(ctx, http.MethodPost, "/v1/nodes/"+string(a.agent.Identity().Node)+"/drain", nil, map[string]string{"message": "its agent was told to stop"})
+	_, _, err := a.client.Do(ctx, http.MethodPost, "/v1/nodes/"+string(a.agent.Identity().Node)+"/drain", nil,
+		map[string]string{"message": "its agent was told to stop"})
 	return err
 }
 

@@ -49,7 +49,8 @@ func openServer(ctx context.Context, p *process) (_ *serverPart, err error) {
 	if s.creds, err = p.credentials(transport.RoleServer); err != nil {
 		return nil, err
 	}
-	if s.listener, err = p.listen(ctx, s.creds, p.cfg.Listen.Port, transport.Limits{MaxAPI: p.cfg.Limits.Connections}); err != nil {
+	if s.listener, err = p.listen(ctx, s.creds, p.cfg.Listen.Port,
+		transport.Limits{MaxAPI: p.cfg.Limits.Connections}); err != nil {
 		return nil, err
 	}
 	p.own = p.advertised(s.listener)
@@ -85,7 +86,9 @@ func (s *serverPart) openCluster() error {
 	}
 	s.counts = metrics.New(metrics.Config{
 		Version: s.p.program.Version, Store: s.machine, Explainer: explainer{}, Raft: s.raftPart,
-		Live: func() map[model.NodeID]fsm.Liveness { return s.cluster.Live() }, Now: func() model.Time { return s.cluster.Now() },
+		Live: func() map[model.NodeID]fsm.Liveness {
+			return s.cluster.Live()
+		}, Now: func() model.Time { return s.cluster.Now() },
 		Problems: func() map[api.ProblemCode]int { return s.api.ProblemCounts() }, Machine: s.ownMachine,
 	})
 	s.compared = newCompareMetrics()
@@ -144,11 +147,14 @@ func (s *serverPart) openAPI() (err error) {
 	registry := s.p.registry
 	s.loop = newLoopMetrics()
 	s.refusals, s.bodies = newRefusals(), transport.NewBodies(0, 0)
-	registry.MustRegister(slices.Concat(s.loop.collectors(), s.compared.collectors(), []prometheus.Collector{s.counts, s.refusals})...)
+	registry.MustRegister(slices.Concat(s.loop.collectors(), s.compared.collectors(),
+		[]prometheus.Collector{s.counts, s.refusals})...)
 	s.api, err = httpapi.New(httpapi.Config{
 		Name: s.p.cfg.Name, Version: s.p.program.Version, Logger: s.p.log.Named("api"),
-		Store: s.machine, Consensus: s.cluster, Freshness: s.cluster, Liveness: s.cluster, Explainer: explainer{}, Planner: new(planner),
-		Servers:       httpapi.Servers{Roster: roster{s.cluster}, Ops: s.cluster, Snapshots: s.cluster, Peers: s.cluster, Verifier: verifier{s.cluster}},
+		Store: s.machine, Consensus: s.cluster, Freshness: s.cluster, Liveness: s.cluster,
+		Explainer: explainer{}, Planner: new(planner),
+		Servers: httpapi.Servers{Roster: roster{s.cluster}, Ops: s.cluster, Snapshots: s.cluster, Peers: s.cluster,
+			Verifier: verifier{s.cluster}},
 		PeerTransport: s.peers, AgentTransport: transport.NewAgentTransport(transport.Dialer{Credentials: s.creds}),
 		Metrics: s.p.metrics(),
 		Limits:  httpapi.Limits{RequestsPerSecond: s.p.cfg.Limits.RequestsPerSecond},
@@ -160,7 +166,8 @@ func (s *serverPart) openAPI() (err error) {
 // raftPart is this server's part in the log, for the metrics.
 func (s *serverPart) raftPart() metrics.Raft {
 	st := s.cluster.Status()
-	return metrics.Raft{Leader: st.Leads, Term: st.Term, Applied: st.StateIndex, Lag: st.CommitIndex - min(st.AppliedIndex, st.CommitIndex)}
+	return metrics.Raft{Leader: st.Leads, Term: st.Term, Applied: st.StateIndex,
+		Lag: st.CommitIndex - min(st.AppliedIndex, st.CommitIndex)}
 }
 
 // run serves until ctx ends. It stops in the reverse order of the start: the API answers what it has, then leadership
@@ -191,7 +198,9 @@ func (s *serverPart) run(ctx context.Context) error {
 	listening := start(port, s.listener.Run)
 	agreeing := start(consensus, s.cluster.Run)
 	counting := start(consensus, s.counts.Run)
-	serving := start(serve, func(ctx context.Context) error { return web.Run(ctx, s.listener.API(), net.Listener(s.unix)) })
+	serving := start(serve, func(ctx context.Context) error {
+		return web.Run(ctx, s.listener.API(), net.Listener(s.unix))
+	})
 
 	var failure error
 	select {

@@ -21,7 +21,8 @@ func TestMetricsAreServedUnlessTurnedOff(t *testing.T) {
 	}
 	got := httptest.NewRecorder()
 	on.ServeHTTP(got, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil))
-	if got.Code != http.StatusOK || !strings.Contains(got.Body.String(), `outspan_apply_refused_total{code="budget_min_ready"} 0`) {
+	if got.Code != http.StatusOK ||
+		!strings.Contains(got.Body.String(), `outspan_apply_refused_total{code="budget_min_ready"} 0`) {
 		t.Errorf("got %d:\n%s", got.Code, got.Body)
 	}
 	if off := (&process{cfg: &config.Config{}, registry: registry}).metrics(); off != nil {

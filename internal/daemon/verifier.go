@@ -17,14 +17,16 @@ func (v verifier) Verify(ctx context.Context, patience time.Duration) (api.Verif
 	if err != nil {
 		return api.Verification{}, err
 	}
-	out := api.Verification{Verdict: found.Verdict.String(), Index: found.Index, Format: found.Format, Digest: found.Digest}
+	out := api.Verification{Verdict: found.Verdict.String(), Index: found.Index,
+		Format: found.Format, Digest: found.Digest}
 	for _, s := range found.Servers {
 		one := api.VerifiedServer{
 			Name: s.Name, ID: s.ID, Address: s.Address, Voter: s.Voter, Leader: s.Leader, Version: s.Version,
 			Verdict: s.Verdict.String(), Index: s.Index, Digest: s.Digest, Detail: s.Detail,
 		}
 		for _, t := range s.Tables {
-			one.Tables = append(one.Tables, api.TableDiff{Name: t.Name, Rows: t.A.Rows, Digest: t.A.Digest, ExpectedRows: t.B.Rows, ExpectedDigest: t.B.Digest})
+			one.Tables = append(one.Tables,
+				api.TableDiff{Name: t.Name, Rows: t.A.Rows, Digest: t.A.Digest, ExpectedRows: t.B.Rows, ExpectedDigest: t.B.Digest})
 		}
 		out.Items = append(out.Items, one)
 	}
@@ -40,7 +42,8 @@ func (v verifier) Differing() []api.DifferentState {
 	var out []api.DifferentState
 	for _, s := range v.Servers() {
 		if d, ok := found[s.ID]; ok {
-			out = append(out, api.DifferentState{Name: s.Name, ID: s.ID, Index: d.Index, Time: d.At.UTC().Truncate(time.Millisecond)})
+			out = append(out,
+				api.DifferentState{Name: s.Name, ID: s.ID, Index: d.Index, Time: d.At.UTC().Truncate(time.Millisecond)})
 		}
 	}
 	return out

@@ -17,7 +17,8 @@ import (
 // flags it takes its address from the environment that every instance gets.
 func RunApp(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("demo-app", flag.ContinueOnError)
-	listen := flags.String("listen", net.JoinHostPort(os.Getenv("OUTSPAN_IP"), os.Getenv("OUTSPAN_PORT_HTTP")), "address to listen on")
+	listen := flags.String("listen", net.JoinHostPort(os.Getenv("OUTSPAN_IP"), os.Getenv("OUTSPAN_PORT_HTTP")),
+		"address to listen on")
 	boot := flags.Duration("boot", 0, "how long it takes to become ready")
 	ignoreTerm := flags.Bool("ignore-term", false, "ignore SIGTERM, so that only SIGKILL ends it")
 	if err := flags.Parse(args); err != nil {
@@ -41,7 +42,8 @@ func RunApp(ctx context.Context, args []string) error {
 		fmt.Fprintln(w, "ok")
 	})
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
-		fmt.Fprintf(w, "instance %s, slot %s, node %s\n", os.Getenv("OUTSPAN_INSTANCE_ID"), os.Getenv("OUTSPAN_SLOT"), os.Getenv("OUTSPAN_NODE"))
+		fmt.Fprintf(w, "instance %s, slot %s, node %s\n", os.Getenv("OUTSPAN_INSTANCE_ID"), os.Getenv("OUTSPAN_SLOT"),
+			os.Getenv("OUTSPAN_NODE"))
 	})
 	listener, err := net.Listen("tcp", *listen)
 	if err != nil {

@@ -78,7 +78,8 @@ func (d *demo) tell(ctx context.Context) error {
 	probes.Go(func() { d.prober.run(probing) })
 	defer probes.Wait()
 	defer stop()
-	for _, chapter := range []func(context.Context) error{d.drainNode, d.loseMachine, d.loseLeader, d.comeBack, d.loseServers} {
+	for _, chapter := range []func(context.Context) error{d.drainNode, d.loseMachine, d.loseLeader,
+		d.comeBack, d.loseServers} {
 		if err := chapter(ctx); err != nil {
 			return err
 		}

@@ -187,7 +187,8 @@ func (d *demo) stateOf(ctx context.Context, name, want string) (bool, error) {
 }
 
 // eventTime finds when an event with that outcome was written, not before a moment.
-func (d *demo) eventTime(ctx context.Context, kind, after string, from time.Time) (at time.Time, found bool, err error) {
+func (d *demo) eventTime(ctx context.Context, kind, after string, from time.Time) (at time.Time,
+	found bool, err error) {
 	var list struct{ Items []eventView }
 	if err := d.Get(ctx, &list, "events", "--type", kind); err != nil {
 		return at, false, err

@@ -118,8 +118,10 @@ func (d *demo) loseMachine(ctx context.Context) error {
 		return err
 	}
 	after := d.prober.tally()
-	d.measured("replacement: kill -9 of a machine -> all ready elsewhere", "%s", time.Since(began).Round(10*time.Millisecond))
-	d.measured("failed requests while it was dead and not yet found", "%d of %d", after.failed-before.failed, after.sent-before.sent)
+	d.measured("replacement: kill -9 of a machine -> all ready elsewhere", "%s",
+		time.Since(began).Round(10*time.Millisecond))
+	d.measured("failed requests while it was dead and not yet found", "%d of %d", after.failed-before.failed,
+		after.sent-before.sent)
 	return d.show(ctx, 0, "node", "ls")
 }
 

@@ -109,7 +109,8 @@ func find(root string, wanted *regexp.Regexp) ([]target, error) {
 func fuzz(ctx context.Context, t target, length, minimize time.Duration) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, length+10*time.Minute) // the build is in it
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "go", "test", "-run", "^$", "-fuzz", "^"+t.name+"$", "-fuzztime", length.String(), "-fuzzminimizetime", minimize.String(), t.dir)
+	cmd := exec.CommandContext(ctx, "go", "test", "-run", "^$", "-fuzz", "^"+t.name+"$", "-fuzztime", length.String(),
+		"-fuzzminimizetime", minimize.String(), t.dir)
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = 10 * time.Second
 	return cmd.CombinedOutput()
@@ -132,7 +133,8 @@ func judge(out []byte, err error) verdict {
 	switch {
 	case err == nil:
 		return fine
-	case errors.As(err, &exit) && outOfTime.Match(out) && !bytes.Contains(out, []byte("Failing input written to")) && bytes.Count(out, []byte("--- FAIL")) == 1:
+	case errors.As(err, &exit) && outOfTime.Match(out) && !bytes.Contains(out, []byte("Failing input written to")) &&
+		bytes.Count(out, []byte("--- FAIL")) == 1:
 		return fine
 	}
 	return found

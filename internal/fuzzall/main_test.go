@@ -30,9 +30,15 @@ func TestJudge(t *testing.T) {
 		want      verdict
 	}{
 		{"nothing found", progress + "PASS\n", nil, fine},
-		{"the time was over in an input", progress + "--- FAIL: FuzzX (20.10s)\n    context deadline exceeded\nFAIL\nexit status 1\n", failed, fine},
-		{"a finding", progress + "--- FAIL: FuzzX (3.10s)\n    --- FAIL: FuzzX (0.00s)\n        x_test.go:3: no\n    \n    Failing input written to testdata/fuzz/FuzzX/1\n", failed, found},
-		{"a finding that says the same", "--- FAIL: FuzzX (3.10s)\n    --- FAIL: FuzzX (0.00s)\n        x_test.go:3: context deadline exceeded\n", failed, found},
+		{"the time was over in an input",
+			progress + "--- FAIL: FuzzX (20.10s)\n    context deadline exceeded\nFAIL\nexit status 1\n", failed, fine},
+		{"a finding",
+			progress +
+				"--- FAIL: FuzzX (3.10s)\n    --- FAIL: FuzzX (0.00s)\n" +
+				"        x_test.go:3: no\n    \n    Failing input written to testdata/fuzz/FuzzX/1\n", failed, found},
+		{"a finding that says the same",
+			"--- FAIL: FuzzX (3.10s)\n    --- FAIL: FuzzX (0.00s)\n        x_test.go:3: context deadline exceeded\n",
+			failed, found},
 		{"a seed that fails", "--- FAIL: FuzzX (0.00s)\n    --- FAIL: FuzzX/seed#1 (0.00s)\n", failed, found},
 		{"it does not build", "x_test.go:3:1: syntax error\nFAIL\n", failed, found},
 		{"it could not be started", "", errors.New("no go"), found},
@@ -56,7 +62,8 @@ func TestFind(t *testing.T) {
 		}
 	}
 	t.Chdir(dir)
-	for expression, want := range map[string]string{"": "[{./a FuzzOne} {./a FuzzTwo}]", "Two": "[{./a FuzzTwo}]", "a/FuzzOne$": "[{./a FuzzOne}]"} {
+	for expression, want := range map[string]string{"": "[{./a FuzzOne} {./a FuzzTwo}]", "Two": "[{./a FuzzTwo}]",
+		"a/FuzzOne$": "[{./a FuzzOne}]"} {
 		got, err := find(".", regexp.MustCompile(expression))
 		if err != nil || strings.TrimSpace(formatTargets(got)) != want {
 			t.Errorf("%q finds %v, %v; want %s", expression, got, err, want)

@@ -154,7 +154,8 @@ func (d *Decoder) Texts(a *hcl.Attribute) ([]string, bool) {
 		return nil, false
 	}
 	if v.IsNull() || !v.Type().IsTupleType() && !v.Type().IsListType() {
-		d.Fail(a.Expr.Range(), "Wrong type", fmt.Sprintf("%s takes a list of texts, such as %s = [\"a\", \"b\"].", a.Name, a.Name))
+		d.Fail(a.Expr.Range(), "Wrong type",
+			fmt.Sprintf("%s takes a list of texts, such as %s = [\"a\", \"b\"].", a.Name, a.Name))
 		return nil, false
 	}
 	list := []string{}
@@ -189,7 +190,8 @@ func Names[T ~string](name string, to *[]T) Field {
 			return
 		}
 		if v.IsNull() || !v.Type().IsTupleType() && !v.Type().IsListType() {
-			d.Fail(a.Expr.Range(), "Wrong type", fmt.Sprintf("%s takes a name, %s = \"a\", or a list of names, %s = [\"a\", \"b\"].", name, name, name))
+			d.Fail(a.Expr.Range(), "Wrong type",
+				fmt.Sprintf("%s takes a name, %s = \"a\", or a list of names, %s = [\"a\", \"b\"].", name, name, name))
 			return
 		}
 		list, _ := d.Texts(a)
@@ -221,7 +223,8 @@ func Amount(name string, to **model.Amount) Field {
 				return
 			}
 		}
-		d.Fail(a.Expr.Range(), "Wrong type", fmt.Sprintf("%s takes a whole number of instances, such as 2, or a percentage, such as \"25%%\".", name))
+		d.Fail(a.Expr.Range(), "Wrong type",
+			fmt.Sprintf("%s takes a whole number of instances, such as 2, or a percentage, such as \"25%%\".", name))
 	}, func(p *Printer) string {
 		switch a := *to; {
 		case a == nil:
@@ -242,7 +245,8 @@ func TextMap(name string, to *map[string]string) Field {
 			return
 		}
 		if v.IsNull() || !v.Type().IsObjectType() && !v.Type().IsMapType() {
-			d.Fail(a.Expr.Range(), "Wrong type", fmt.Sprintf("%s takes a map of texts, such as %s = { KEY = \"value\" }.", name, name))
+			d.Fail(a.Expr.Range(), "Wrong type",
+				fmt.Sprintf("%s takes a map of texts, such as %s = { KEY = \"value\" }.", name, name))
 			return
 		}
 		m := map[string]string{}
@@ -282,7 +286,8 @@ func NumberMap(name string, to *map[string]uint64) Field {
 			*to = m
 			return
 		}
-		d.Fail(a.Expr.Range(), "Wrong type", fmt.Sprintf("%s takes a map of numbers, such as %s = { nofile = 4096 }.", name, name))
+		d.Fail(a.Expr.Range(), "Wrong type",
+			fmt.Sprintf("%s takes a map of numbers, such as %s = { nofile = 4096 }.", name, name))
 	}, func(p *Printer) string {
 		lines := ""
 		for _, k := range slices.Sorted(maps.Keys(*to)) {

@@ -21,7 +21,9 @@ const (
 // parse reads one file into a body, within the bounds.
 func parse(name string, src []byte) (hcl.Body, hcl.Diagnostics) {
 	if len(src) > maxFileBytes {
-		return nil, problem(hcl.Range{Filename: name}, "File too large", fmt.Sprintf("It has %d bytes; at most %d are read.", len(src), maxFileBytes))
+		return nil,
+			problem(hcl.Range{Filename: name}, "File too large",
+				fmt.Sprintf("It has %d bytes; at most %d are read.", len(src), maxFileBytes))
 	}
 	if diags := checkNesting(name, src); diags.HasErrors() {
 		return nil, diags
@@ -42,14 +44,17 @@ func checkNesting(name string, src []byte) hcl.Diagnostics {
 	depth, run := 0, 0
 	for _, t := range tokens {
 		switch t.Type {
-		case hclsyntax.TokenOBrace, hclsyntax.TokenOBrack, hclsyntax.TokenOParen, hclsyntax.TokenTemplateInterp, hclsyntax.TokenTemplateControl:
+		case hclsyntax.TokenOBrace, hclsyntax.TokenOBrack, hclsyntax.TokenOParen, hclsyntax.TokenTemplateInterp,
+			hclsyntax.TokenTemplateControl:
 			depth++
 		case hclsyntax.TokenCBrace, hclsyntax.TokenCBrack, hclsyntax.TokenCParen, hclsyntax.TokenTemplateSeqEnd:
 			depth--
 		}
 		switch t.Type {
-		case hclsyntax.TokenBang, hclsyntax.TokenMinus, hclsyntax.TokenPlus, hclsyntax.TokenStar, hclsyntax.TokenSlash, hclsyntax.TokenPercent,
-			hclsyntax.TokenAnd, hclsyntax.TokenOr, hclsyntax.TokenQuestion, hclsyntax.TokenColon, hclsyntax.TokenDot, hclsyntax.TokenEqualOp, hclsyntax.TokenNotEqual:
+		case hclsyntax.TokenBang, hclsyntax.TokenMinus, hclsyntax.TokenPlus, hclsyntax.TokenStar,
+			hclsyntax.TokenSlash, hclsyntax.TokenPercent,
+			hclsyntax.TokenAnd, hclsyntax.TokenOr, hclsyntax.TokenQuestion, hclsyntax.TokenColon, hclsyntax.TokenDot,
+			hclsyntax.TokenEqualOp, hclsyntax.TokenNotEqual:
 			run++
 		case hclsyntax.TokenNewline:
 			run = 0

@@ -93,7 +93,8 @@ func All() []Bug {
 	return []Bug{
 		WedgedFollower, HungDisk, VerifyLeader, DivergentSnapshot, StuckTransfer, UnreadNotify,
 		BudgetBeforeApply, StaleLastCopy, OfflineByGossip, ReplaceBeforeFencing, NotReadyAtOnce, MapOrder, SkipUnknown,
-		EpochAgain, GenerationsOnly, GuessedSize, OldCopyByClock, ForgottenVolume, DrainForgetsMoves, PrefixInWrites, AbsentNodesCount, LeaseByRole, OlderLineage,
+		EpochAgain, GenerationsOnly, GuessedSize, OldCopyByClock, ForgottenVolume, DrainForgetsMoves, PrefixInWrites,
+		AbsentNodesCount, LeaseByRole, OlderLineage,
 		ClonedMachine,
 	}
 }

@@ -57,7 +57,8 @@ func (b *binaries) harness(t *testing.T, p *proof, seed string, bug Bug) (output
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), runLimit)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, b.made[p.room], "-test.v", "-test.run", "^"+p.test+"$", "-test.timeout", runLimit.String())
+	cmd := exec.CommandContext(ctx, b.made[p.room], "-test.v", "-test.run", "^"+p.test+"$",
+		"-test.timeout", runLimit.String())
 	cmd.Dir = filepath.Join(b.root, p.room)
 	cmd.WaitDelay = 5 * time.Second
 	cmd.Env = append(os.Environ(), "OUTSPAN_PLANT="+string(bug), "OUTSPAN_SEED="+seed)
@@ -118,7 +119,8 @@ func (b *binaries) catch(t *testing.T, p *proof) (seed, line string) {
 		}
 		t.Logf("seed %s: it failed, but nothing says %q:\n%s", seed, p.want, tail(out))
 	}
-	t.Fatalf("%s of %s does not catch it, with the seeds %s: the harness can't see it", p.test, p.room, strings.Join(p.seeds, ", "))
+	t.Fatalf("%s of %s does not catch it, with the seeds %s: the harness can't see it", p.test, p.room,
+		strings.Join(p.seeds, ", "))
 	return "", ""
 }
 

@@ -115,11 +115,14 @@ func (s *Sandbox) writeConfigs() error {
 		apis = append(apis, strconv.Quote(m.api()))
 	}
 	for _, m := range append(append([]*Process{}, s.Servers...), s.Agents...) {
-		role := fmt.Sprintf("server {\n  bootstrap_expect = %d\n  retry_join = [%s]\n}\nsettings {\n  offline_after = \"2s\"\n}\n", len(s.Servers), strings.Join(join, ", "))
+		role := fmt.Sprintf("server {\n  bootstrap_expect = %d\n  retry_join = [%s]\n"+
+			"}\nsettings {\n  offline_after = \"2s\"\n}\n", len(s.Servers), strings.Join(join, ", "))
 		if m.role == "agent" {
-			role = fmt.Sprintf("agent {\n  servers = [%s]\n  cgroup_root = %q\n  allow_root = true\n}\n", strings.Join(apis, ", "), s.cgroupRoot())
+			role = fmt.Sprintf("agent {\n  servers = [%s]\n  cgroup_root = %q\n  allow_root = true\n}\n",
+				strings.Join(apis, ", "), s.cgroupRoot())
 		}
-		text := fmt.Sprintf("name = %q\ndata_dir = %q\n%stls {\n  dir = %q\n}\ngossip {\n  profile = \"fast\"\n}\nlisten {\n  address = %q\n  port = %d\n  gossip_port = %d\n  socket = %q\n}\n",
+		text := fmt.Sprintf("name = %q\ndata_dir = %q\n%stls {\n  dir = %q\n}\ngossip {\n"+
+			"  profile = \"fast\"\n}\nlisten {\n  address = %q\n  port = %d\n  gossip_port = %d\n  socket = %q\n}\n",
 			m.Name, filepath.Join(s.Dir, m.Name), role, filepath.Join(s.Dir, "tls"), m.Address, m.port, m.gossip, s.Socket(m))
 		m.config = filepath.Join(s.Dir, m.Name+".hcl")
 		if err := os.WriteFile(m.config, []byte(text), 0o600); err != nil {

@@ -57,7 +57,8 @@ type Endpoint struct {
 // New checks the addresses; it connects to nobody. Codes: invalid, certificate_invalid.
 func New(cfg Config) (*Caller, error) {
 	if len(cfg.Addresses) == 0 {
-		return nil, model.Refuse(model.CodeInvalid, "no server is given").WithHint("set OUTSPAN_ADDR, such as https://10.0.0.1:7640")
+		return nil, model.Refuse(model.CodeInvalid, "no server is given").
+			WithHint("set OUTSPAN_ADDR, such as https://10.0.0.1:7640")
 	}
 	c := &Caller{retryFor: cfg.RetryFor, waiting: cfg.Waiting}
 	if c.retryFor == 0 {
@@ -76,12 +77,14 @@ func New(cfg Config) (*Caller, error) {
 		case err == nil && u.Scheme == "https" && u.Port() != "" && strings.Trim(u.Path, "/") == "" && u.RawQuery == "":
 			if cfg.Secure == nil {
 				return nil, model.Refuse(model.CodeCertificateInvalid, "%s needs a certificate", address).
-					WithHint("set OUTSPAN_CACERT, OUTSPAN_CLIENT_CERT and OUTSPAN_CLIENT_KEY; make one with: outspan tls cert create --cli NAME")
+					WithHint("set OUTSPAN_CACERT, OUTSPAN_CLIENT_CERT and OUTSPAN_CLIENT_KEY; make one with: outspan tls cert " +
+						"create --cli NAME")
 			}
 			c.servers = append(c.servers, Endpoint{Shown: address, Host: u.Host, base: "https://" + u.Host, via: cfg.Secure})
 		default:
-			return nil, model.Refuse(model.CodeInvalid, "address %q is neither https://host:port nor unix:///path", clip(address)).
-				WithHint("for example: OUTSPAN_ADDR=https://10.0.0.1:7640,https://10.0.0.2:7640")
+			return nil,
+				model.Refuse(model.CodeInvalid, "address %q is neither https://host:port nor unix:///path", clip(address)).
+					WithHint("for example: OUTSPAN_ADDR=https://10.0.0.1:7640,https://10.0.0.2:7640")
 		}
 	}
 	return c, nil
@@ -89,7 +92,8 @@ func New(cfg Config) (*Caller, error) {
 
 // To calls one server that is known otherwise, by host:port, and tries once. Nothing is to be closed.
 func To(hostport string, via http.RoundTripper) *Caller {
-	return &Caller{servers: []Endpoint{{Shown: hostport, Host: hostport, base: "https://" + hostport, via: via}}, retryFor: -1}
+	return &Caller{servers: []Endpoint{{Shown: hostport, Host: hostport, base: "https://" + hostport, via: via}},
+		retryFor: -1}
 }
 
 func unixTransport(path string, dial Dial) *http.Transport {
@@ -163,7 +167,8 @@ func (c *Caller) Send(ctx context.Context, r Request) (Answer, error) {
 			return lostAnswer(r, err)
 		}
 		if len(body) > MaxAnswer {
-			return model.Refuse(model.CodeTooLarge, "the answer to %s is larger than %d bytes", r.Path, MaxAnswer).WithHint("ask for less with limit or filter")
+			return model.Refuse(model.CodeTooLarge, "the answer to %s is larger than %d bytes", r.Path, MaxAnswer).
+				WithHint("ask for less with limit or filter")
 		}
 		a.Body, a.Index = body, headerNumber(resp, api.HeaderIndex)
 		a.Stale = time.Duration(headerNumber(resp, api.HeaderStale)) * time.Millisecond
@@ -173,7 +178,8 @@ func (c *Caller) Send(ctx context.Context, r Request) (Answer, error) {
 }
 
 // Do sends body as JSON (nil: none) and returns the JSON of the answer and its index. Blocking and codes as Send.
-func (c *Caller) Do(ctx context.Context, method, path string, query url.Values, body any) (raw []byte, index uint64, err error) {
+func (c *Caller) Do(ctx context.Context, method, path string, query url.Values, body any) (raw []byte,
+	index uint64, err error) {
 	r := Request{Method: method, Path: path, Query: query}
 	if body != nil {
 		if r.Body, err = json.Marshal(body); err != nil {

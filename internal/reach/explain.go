@@ -41,12 +41,14 @@ func explainVerify(addr string, err error) *model.Error {
 			WithHint("check that both ends use the same CA file (tls.ca_file, OUTSPAN_CACERT)")
 	}
 	if host, ok := errors.AsType[x509.HostnameError](err); ok {
-		return model.Refuse(model.CodeCertificateRefused, "the certificate of %s is not valid for the name %s", addr, host.Host).
+		return model.Refuse(model.CodeCertificateRefused, "the certificate of %s is not valid for the name %s",
+			addr, host.Host).
 			WithHint("it has the wrong role, or was not made by: outspan tls cert create --server NAME")
 	}
 	if invalid, ok := errors.AsType[x509.CertificateInvalidError](err); ok {
 		if invalid.Reason == x509.Expired {
-			return model.Refuse(model.CodeCertificateRefused, "the certificate of %s is expired or not yet valid (%s)", addr, invalid.Detail).
+			return model.Refuse(model.CodeCertificateRefused, "the certificate of %s is expired or not yet valid (%s)",
+				addr, invalid.Detail).
 				WithHint("check the clocks of both machines, then issue a new certificate there with: outspan tls cert create")
 		}
 		return model.Refuse(model.CodeCertificateRefused, "the certificate of %s is not usable: %v", addr, invalid).
@@ -71,16 +73,19 @@ func explainAlert(addr string, err error) *model.Error {
 		return model.Refuse(model.CodeCertificateRefused, "%s refused this certificate: it is signed by another CA", addr).
 			WithHint("use a certificate made with the CA of that cluster")
 	case "tls: expired certificate":
-		return model.Refuse(model.CodeCertificateRefused, "%s refused this certificate: it is expired or not yet valid there", addr).
+		return model.Refuse(model.CodeCertificateRefused,
+			"%s refused this certificate: it is expired or not yet valid there", addr).
 			WithHint("check the clocks of both machines, then issue a new certificate with: outspan tls cert create")
 	case "tls: certificate required":
 		return model.Refuse(model.CodeCertificateRefused, "%s wants a client certificate", addr).
 			WithHint("set OUTSPAN_CLIENT_CERT and OUTSPAN_CLIENT_KEY; issue one with: outspan tls cert create --cli NAME")
-	case "tls: bad certificate", "tls: unsupported certificate", "tls: unknown certificate", "tls: access denied", "tls: handshake failure":
+	case "tls: bad certificate", "tls: unsupported certificate", "tls: unknown certificate", "tls: access denied",
+		"tls: handshake failure":
 		return model.Refuse(model.CodeCertificateRefused, "%s refused this certificate", addr).
 			WithHint("it is of another cluster, or its role is not allowed there; the server's log says which")
 	case "tls: protocol version not supported":
-		return model.Refuse(model.CodeNotTLS, "%s does not accept this TLS version", addr).WithHint("outspan speaks TLS 1.3 only")
+		return model.Refuse(model.CodeNotTLS, "%s does not accept this TLS version", addr).
+			WithHint("outspan speaks TLS 1.3 only")
 	case "tls: no application protocol":
 		return model.Refuse(model.CodeNotTLS, "%s does not speak the protocol asked for", addr).
 			WithHint("check that the address and port are those of an outspan server")

@@ -40,7 +40,8 @@ func CheckChain(f Files, pair tls.Certificate, roots *x509.CertPool) error {
 		Roots: roots, Intermediates: between, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	})
 	if err != nil {
-		return model.Refuse(model.CodeCertificateInvalid, "certificate %s is not good under CA file %s: %v", f.Cert, f.CA, err).
+		return model.Refuse(model.CodeCertificateInvalid, "certificate %s is not good under CA file %s: %v",
+			f.Cert, f.CA, err).
 			WithHint("use the certificate and the ca.pem of one CA")
 	}
 	return nil
@@ -57,8 +58,9 @@ func loadPair(f Files) (tls.Certificate, error) {
 	}
 	pair, err := tls.X509KeyPair(cert, key)
 	if err != nil {
-		return tls.Certificate{}, model.Refuse(model.CodeCertificateInvalid, "certificate %s and key %s don't fit: %v", f.Cert, f.Key, err).
-			WithHint("both come from one call of: outspan tls cert create")
+		return tls.Certificate{},
+			model.Refuse(model.CodeCertificateInvalid, "certificate %s and key %s don't fit: %v", f.Cert, f.Key, err).
+				WithHint("both come from one call of: outspan tls cert create")
 	}
 	return pair, nil
 }
@@ -92,8 +94,9 @@ func parseRoots(path string, data []byte) (*x509.CertPool, error) {
 			return nil, model.Refuse(model.CodeCertificateInvalid, "CA file %s: certificate %d is damaged: %v", path, n+1, err)
 		}
 		if !cert.IsCA {
-			return nil, model.Refuse(model.CodeCertificateInvalid, "CA file %s: %q is not a CA", path, clip(cert.Subject.CommonName)).
-				WithHint("give the ca.pem that outspan tls ca create made")
+			return nil,
+				model.Refuse(model.CodeCertificateInvalid, "CA file %s: %q is not a CA", path, clip(cert.Subject.CommonName)).
+					WithHint("give the ca.pem that outspan tls ca create made")
 		}
 		roots.AddCert(cert)
 		n++

@@ -111,7 +111,8 @@ const (
 
 // NewHTTPTransport makes a transport whose connections dial opens, as DialTLS does; it refuses peers other than
 // ExpectedPeer.
-func NewHTTPTransport(dial func(ctx context.Context, network, addr string, protos ...string) (*tls.Conn, error)) *HTTPTransport {
+func NewHTTPTransport(dial func(ctx context.Context, network, addr string, protos ...string) (*tls.Conn,
+	error)) *HTTPTransport {
 	return &HTTPTransport{dial: dial, Transport: &http.Transport{
 		DialContext:         refusePlaintext,
 		DialTLSContext:      dialTLS(dial).dialPool,

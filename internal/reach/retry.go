@@ -63,7 +63,8 @@ func ended(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); !errors.Is(cause, context.DeadlineExceeded) {
 		return cause
 	}
-	return model.Refuse(model.CodeTimeout, "no answer in time: %s", reason(err)).WithHint("try again; see: outspan server members")
+	return model.Refuse(model.CodeTimeout, "no answer in time: %s", reason(err)).
+		WithHint("try again; see: outspan server members")
 }
 
 // verdict is the error of a call that is given up. A write that some server may have taken is not simply undone because
@@ -79,12 +80,14 @@ func (r *Request) verdict(err error, sent bool) error {
 		if !sent {
 			return err
 		}
-		unknown = model.Refuse(model.CodeUnknownOutcome, "a server took the request and did not answer; it may have been carried out. Then: %s", unknown.Message)
+		unknown = model.Refuse(model.CodeUnknownOutcome,
+			"a server took the request and did not answer; it may have been carried out. Then: %s", unknown.Message)
 	default:
 		return err
 	}
 	if id := r.Query.Get("request_id"); id != "" {
-		return unknown.WithHint("send it again with the same request id (--request-id %s): it is carried out at most once", id)
+		return unknown.WithHint("send it again with the same request id (--request-id %s): it is carried out at most once",
+			id)
 	}
 	return unknown.WithHint("look at the state before you send it again")
 }
@@ -225,7 +228,8 @@ func goOn(r *Request, err error, sent bool) bool {
 		return true
 	}
 	switch e.Code {
-	case model.CodeNoLeader, model.CodeNotCaughtUp, model.CodeStaleTerm, model.CodeShutdownTimeout, model.CodeNotTLS, model.CodeCertificateRefused, model.CodeUnknownOutcome, model.CodeBusy:
+	case model.CodeNoLeader, model.CodeNotCaughtUp, model.CodeStaleTerm, model.CodeShutdownTimeout, model.CodeNotTLS,
+		model.CodeCertificateRefused, model.CodeUnknownOutcome, model.CodeBusy:
 		return true
 	case model.CodeConflict:
 		return r.Lineage

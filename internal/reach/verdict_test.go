@@ -12,7 +12,8 @@ import (
 
 // Whoever has to send a write again is told with which id, also if he named none himself.
 func TestUnknownOutcomeNamesTheRequest(t *testing.T) {
-	unknown := model.Refuse(model.CodeUnknownOutcome, "the write may or may not have been committed").WithHint("try again with the same request id")
+	unknown := model.Refuse(model.CodeUnknownOutcome, "the write may or may not have been committed").
+		WithHint("try again with the same request id")
 	noLeader := model.Refuse(model.CodeNoLeader, "no leader")
 	for name, tt := range map[string]struct {
 		err    *model.Error
@@ -29,7 +30,8 @@ func TestUnknownOutcomeNamesTheRequest(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := &Request{Method: tt.method, Query: url.Values{"request_id": {"r1"}}}
 			var got *model.Error
-			if err := r.verdict(tt.err, tt.sent); !errors.As(err, &got) || got.Code != tt.code || !strings.Contains(got.Hint, tt.hint) {
+			if err := r.verdict(tt.err, tt.sent); !errors.As(err, &got) || got.Code != tt.code ||
+				!strings.Contains(got.Hint, tt.hint) {
 				t.Errorf("got %v (%s), want %s with %q", got, got.Hint, tt.code, tt.hint)
 			}
 		})

@@ -66,7 +66,8 @@ func collects(n *ast.RangeStmt) string {
 		return ""
 	}
 	call, ok := assign.Rhs[0].(*ast.CallExpr)
-	if !ok || len(call.Args) != 2 || nameOf(call.Fun) != "append" || nameOf(call.Args[1]) != nameOf(n.Key) || nameOf(call.Args[0]) != nameOf(assign.Lhs[0]) {
+	if !ok || len(call.Args) != 2 || nameOf(call.Fun) != "append" || nameOf(call.Args[1]) != nameOf(n.Key) ||
+		nameOf(call.Args[0]) != nameOf(assign.Lhs[0]) {
 		return ""
 	}
 	return nameOf(call.Args[0])

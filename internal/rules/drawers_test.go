@@ -55,7 +55,8 @@ func drawerFindings(s source) []string {
 					return true
 				}
 				if table, drawer := writtenTable(s, sel, fields); drawer != nil && drawer != in {
-					found = append(found, fmt.Sprintf("%s: writes rows of %s; only methods of its drawer %s do", s.at(n), table, drawer.Obj().Name()))
+					found = append(found,
+						fmt.Sprintf("%s: writes rows of %s; only methods of its drawer %s do", s.at(n), table, drawer.Obj().Name()))
 				}
 				if method := bypassed(s, sel, drawers); method != "" && method != functionName(decl) {
 					found = append(found, fmt.Sprintf("%s: calls %s of a drawer; State.%s does more", s.at(n), method, method))

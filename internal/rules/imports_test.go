@@ -26,9 +26,11 @@ var arrows = map[string][]string{
 	"bench":     {"model", "api", "fsm", "cluster", "transport", "internal/reach", "internal/testbed/crowd"},
 	"examples":  {"model", "config", "jobfile", "internal/hclfile"},
 
-	"internal/canon":      {},
-	"internal/cli":        {"model", "api", "client", "agent", "cluster", "config", "jobfile", "transport", "internal/cli/local", "internal/cli/term", "internal/daemon"},
-	"internal/cli/local":  {"model", "fsm", "agent", "cluster", "config", "jobfile", "transport", "internal/cli/term", "internal/hclfile", "internal/daemon", "internal/demo", "internal/procs"},
+	"internal/canon": {},
+	"internal/cli": {"model", "api", "client", "agent", "cluster", "config", "jobfile", "transport",
+		"internal/cli/local", "internal/cli/term", "internal/daemon"},
+	"internal/cli/local": {"model", "fsm", "agent", "cluster", "config", "jobfile", "transport", "internal/cli/term",
+		"internal/hclfile", "internal/daemon", "internal/demo", "internal/procs"},
 	"internal/cli/term":   {"model", "api"}, // of api only what codes mean
 	"internal/daemon":     {"model", "api", "fsm", "agent", "cluster", "config", "reconcile", "transport"},
 	"internal/demo":       {"internal/procs"},
@@ -76,11 +78,14 @@ var guests = map[string][]string{
 // barred names what a room must do without: clocks, chance, and the world outside the process. A name bars the packages
 // below it too.
 var barred = map[string][]string{
-	"model":     {"time", "math/rand", "crypto/rand", "net", "os", "log", "syscall", "runtime", "unsafe", "context", "io/fs"},
-	"fsm":       {"time", "math/rand", "crypto/rand", "net", "os", "log", "syscall", "runtime", "unsafe", "context", "io/fs"},
+	"model": {"time", "math/rand", "crypto/rand", "net", "os", "log", "syscall", "runtime",
+		"unsafe", "context", "io/fs"},
+	"fsm": {"time", "math/rand", "crypto/rand", "net", "os", "log", "syscall", "runtime",
+		"unsafe", "context", "io/fs"},
 	"reconcile": {"math/rand", "crypto/rand", "net", "os", "log", "syscall", "unsafe", "io/fs"},
 
-	"internal/testbed/invariant": {"time", "math/rand", "crypto/rand", "net", "os", "log", "syscall", "runtime", "unsafe", "context", "io/fs"},
+	"internal/testbed/invariant": {"time", "math/rand", "crypto/rand", "net", "os", "log", "syscall", "runtime",
+		"unsafe", "context", "io/fs"},
 }
 
 // libraries is all that a room needs beside the standard library. A room that is not listed may use any library.
@@ -130,7 +135,9 @@ func barredImport(room, path string) string {
 		return fmt.Sprintf("%s must not import %s", room, path)
 	}
 	library := strings.Contains(path, ".") && roomOf(path) == ""
-	if own, limited := libraries[room]; limited && library && !slices.ContainsFunc(own, func(l string) bool { return within(path, l) }) {
+	if own, limited := libraries[room]; limited && library && !slices.ContainsFunc(own, func(l string) bool {
+		return within(path, l)
+	}) {
 		return fmt.Sprintf("%s must not import the library %s", room, path)
 	}
 	return ""

@@ -23,8 +23,10 @@ type exception struct {
 
 // manyMethods are types that may have more methods, by package and name.
 var manyMethods = map[string]exception{
-	"cluster.Server":           {130, "raft, gossip, membership and disk share one lock and one life; its parts are to become types"},
-	"fsm.State":                {316, "rules that look into two drawers, or refuse; what reads one drawer belongs to that"},
+	"cluster.Server": {130,
+		"raft, gossip, membership and disk share one lock and one life; its parts are to become types"},
+	"fsm.State": {316,
+		"rules that look into two drawers, or refuse; what reads one drawer belongs to that"},
 	"internal/cli.app":         {131, "each command is a method, and all share streams, flags and the client"},
 	"reconcile.pass":           {251, "every pass of a decision reads and extends the same draft and plan"},
 	"transport/httpapi.Server": {105, "each operation is a handler, and all share the callbacks of the server"},
@@ -34,9 +36,11 @@ var manyMethods = map[string]exception{
 
 // manyFiles are packages that may have more files.
 var manyFiles = map[string]exception{
-	"agent":             {47, "what one node does: instances, checks, volumes and ports share the journal and the reports"},
-	"cluster":           {56, "raft, gossip and membership are one state machine around one server"},
-	"fsm":               {114, "a file for each noun and one for its commands; rows reach into each other, so no part stands alone"},
+	"agent": {47,
+		"what one node does: instances, checks, volumes and ports share the journal and the reports"},
+	"cluster": {56, "raft, gossip and membership are one state machine around one server"},
+	"fsm": {114,
+		"a file for each noun and one for its commands; rows reach into each other, so no part stands alone"},
 	"reconcile":         {53, "a file for each pass and each question that is asked of a plan"},
 	"transport/httpapi": {65, "a file for each noun of the API"},
 }
@@ -104,7 +108,8 @@ func TestFilesOfPackages(t *testing.T) {
 
 func TestOversized(t *testing.T) {
 	var text strings.Builder
-	text.WriteString("package a\n\ntype small int\n\nfunc (small) one() {}\n\ntype inner struct{}\n\ntype large struct{ inner }\n")
+	text.WriteString(
+		"package a\n\ntype small int\n\nfunc (small) one() {}\n\ntype inner struct{}\n\ntype large struct{ inner }\n")
 	for i := range maxMethods {
 		fmt.Fprintf(&text, "func (*large) m%d() {}\nfunc (inner) n%d() {}\n", i, i)
 	}
@@ -124,7 +129,8 @@ func TestOversized(t *testing.T) {
 		{"as excepted", over, large(61, "why"), nil},
 		{"over the exception", over, large(60, "why"), []string{"the exception is for 60"}},
 		{"not needed", at, large(61, "why"), []string{"has 60 methods and needs no exception"}},
-		{"gone", at, map[string]exception{"internal/b.gone": {61, "why"}}, []string{"internal/b.gone has 0 methods and needs no"}},
+		{"gone", at, map[string]exception{"internal/b.gone": {61, "why"}},
+			[]string{"internal/b.gone has 0 methods and needs no"}},
 		{"no reason", over, large(61, ""), []string{"gives no reason"}},
 	}
 	for _, tt := range tests {

@@ -141,7 +141,8 @@ func packageVariable(s source, e ast.Expr) *types.Var {
 
 func asPackageVariable(o types.Object) *types.Var {
 	v, ok := o.(*types.Var)
-	if !ok || v.IsField() || v.Pkg() == nil || v.Parent() != v.Pkg().Scope() || !strings.HasPrefix(v.Pkg().Path(), module) {
+	if !ok || v.IsField() || v.Pkg() == nil || v.Parent() != v.Pkg().Scope() ||
+		!strings.HasPrefix(v.Pkg().Path(), module) {
 		return nil
 	}
 	return v
@@ -196,7 +197,9 @@ func f(local map[string]int) (int, error) {
 `)
 	want(t, variableFindings(s),
 		"fixture.go:14: package variable lock is a sync.Mutex", "fixture.go:19: package variable ready is a chan",
-		"fixture.go:25: package variable lock", "fixture.go:26: package variable count", "fixture.go:27: package variable cache",
-		"fixture.go:28: package variable cache", "fixture.go:29: package variable point", "fixture.go:30: package variable buf",
+		"fixture.go:25: package variable lock", "fixture.go:26: package variable count",
+		"fixture.go:27: package variable cache",
+		"fixture.go:28: package variable cache", "fixture.go:29: package variable point",
+		"fixture.go:30: package variable buf",
 		"fixture.go:32: package variable shared")
 }

@@ -22,25 +22,30 @@ func TestRun(t *testing.T) {
 			0, []string{"ok    probe", "unit: 2 passed, 0 failed, 0 skipped\n"}},
 		{"fail", `func TestA(t *testing.T) { t.Log("why it failed"); t.Fail() }; func TestB(t *testing.T) {}`, "",
 			1, []string{"why it failed", "FAIL  probe", "unit: 1 passed, 1 failed, 0 skipped\n"}},
-		{"failures are repeated at the end", `func TestA(t *testing.T) { t.Run("s", func(t *testing.T) { t.Log("a seed"); println("x_test.go:1: a log"); t.Fatal("an error") }) }`, "",
+		{"failures are repeated at the end",
+			`func TestA(t *testing.T) { t.Run("s", func(t *testing.T) { t.Log("a seed"); println("x_test.go:1: a log"); t.Fatal("an error") }) }`, "",
 			1, []string{"failed probe/TestA/s\n    x_test.go:4: a seed\n    x_test.go:4: an error\nfailed probe/TestA\nunit: "}},
 		{"skip is said", `func TestA(t *testing.T) { t.Skip("needs root") }`, "",
 			0, []string{"skipped probe/TestA: x_test.go:4: needs root", "unit: 0 passed, 0 failed, 1 skipped\n"}},
 		{"skip refused", `func TestA(t *testing.T) { t.Skip("needs root") }`, "probe/TestOther # a reason",
 			1, []string{"FAIL  probe/TestA must not skip here", "unit: 0 passed, 1 failed, 0 skipped\n"}},
-		{"skip allowed", `func TestA(t *testing.T) { t.Run("s", func(t *testing.T) { t.Skip("x") }) }`, "probe/TestA # a reason",
+		{"skip allowed", `func TestA(t *testing.T) { t.Run("s", func(t *testing.T) { t.Skip("x") }) }`,
+			"probe/TestA # a reason",
 			0, []string{"unit: 1 passed, 0 failed, 1 skipped\n"}},
 		{"panic", `func TestA(t *testing.T) { panic("boom") }`, "",
 			1, []string{"boom", "unit: 0 passed, 1 failed, 0 skipped\n"}},
 		{"exit outside a test", `func TestMain(m *testing.M) { os.Exit(3) }`, "",
 			1, []string{"FAIL  probe", "unit: 0 passed, 1 failed, 0 skipped\n"}},
-		{"again and good", `func TestA(t *testing.T) { if os.Mkdir("once", 0o700) == nil { t.Run("s", func(t *testing.T) { t.Fatal("first time") }) } }; func TestB(t *testing.T) {}`, "again",
+		{"again and good",
+			`func TestA(t *testing.T) { if os.Mkdir("once", 0o700) == nil { t.Run("s", func(t *testing.T) { t.Fatal("first time") }) } }; func TestB(t *testing.T) {}`, "again",
 			0, []string{"first time", "flaky probe/TestA: it passed", "unit: 3 passed, 0 failed, 0 skipped\n"}},
 		{"again and bad", `func TestA(t *testing.T) { t.Fatal("always") }; func TestB(t *testing.T) {}`, "again",
 			1, []string{"again probe: TestA", "unit: 1 passed, 1 failed, 0 skipped\n"}},
-		{"too many for another run", `func TestA(t *testing.T) { if os.Mkdir("a", 0o700) == nil { t.Fail() } }; func TestB(t *testing.T) { if os.Mkdir("b", 0o700) == nil { t.Fail() } }`, "again",
+		{"too many for another run",
+			`func TestA(t *testing.T) { if os.Mkdir("a", 0o700) == nil { t.Fail() } }; func TestB(t *testing.T) { if os.Mkdir("b", 0o700) == nil { t.Fail() } }`, "again",
 			1, []string{"unit: 0 passed, 2 failed, 0 skipped\n"}},
-		{"a package that did not end does not run again", `func TestA(t *testing.T) { if os.Mkdir("once", 0o700) == nil { panic("boom") } }`, "again",
+		{"a package that did not end does not run again",
+			`func TestA(t *testing.T) { if os.Mkdir("once", 0o700) == nil { panic("boom") } }`, "again",
 			1, []string{"boom", "unit: 0 passed, 1 failed, 0 skipped\n"}},
 		{"does not build", `func TestA(t *testing.T) { undefinedName() }`, "",
 			1, []string{"undefinedName", "unit: 0 passed, 1 failed, 0 skipped\n"}},
@@ -49,7 +54,8 @@ func TestRun(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			dir := t.TempDir()
 			write(t, filepath.Join(dir, "go.mod"), "module probe\n\ngo 1.26\n")
-			write(t, filepath.Join(dir, "x_test.go"), "package x\n\nimport (\"testing\"; \"os\"); var _ = os.Exit\n"+tt.test+"\n")
+			write(t, filepath.Join(dir, "x_test.go"),
+				"package x\n\nimport (\"testing\"; \"os\"); var _ = os.Exit\n"+tt.test+"\n")
 			args := []string{"-label", "unit"}
 			switch tt.allow {
 			case "":

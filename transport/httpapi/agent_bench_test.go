@@ -30,11 +30,14 @@ func BenchmarkAgent(b *testing.B) {
 		}
 	}
 	b.Run("assignments", func(b *testing.B) {
-		ask(b, transport.CallAssignments, func(int) any { return transport.AssignmentsRequest{Node: "01N2", Epoch: r.epoch("01N2")} })
+		ask(b, transport.CallAssignments, func(int) any {
+			return transport.AssignmentsRequest{Node: "01N2", Epoch: r.epoch("01N2")}
+		})
 	})
 	b.Run("report", func(b *testing.B) {
 		ask(b, transport.CallReport, func(i int) any {
-			status := model.InstanceStatus{ID: "inst-0", Generation: uint64(i) + 10, Observed: []model.Observed{model.ObservedReady, model.ObservedUnready}[i%2]}
+			status := model.InstanceStatus{ID: "inst-0", Generation: uint64(i) + 10,
+				Observed: []model.Observed{model.ObservedReady, model.ObservedUnready}[i%2]}
 			return transport.ReportRequest{Node: "01N2", Epoch: r.epoch("01N2"), Instances: []model.InstanceStatus{status}}
 		})
 	})
@@ -49,7 +52,8 @@ func BenchmarkRelay(b *testing.B) {
 	reporters := make([]*transport.Client, agents)
 	for i := range agents {
 		name := fmt.Sprintf("a%03d", i)
-		r.apply(&fsm.NodeRegister{ID: model.NodeID("02" + name), Name: name, Agent: model.AgentInfo{BootID: "b", Address: "127.0.0.1"}})
+		r.apply(&fsm.NodeRegister{ID: model.NodeID("02" + name), Name: name,
+			Agent: model.AgentInfo{BootID: "b", Address: "127.0.0.1"}})
 		reporters[i] = r.client(transport.RoleAgent, name, "s2")
 	}
 	var cpu syscall.Rusage
@@ -61,7 +65,8 @@ func BenchmarkRelay(b *testing.B) {
 		var wg sync.WaitGroup
 		for i, c := range reporters {
 			wg.Go(func() {
-				q := transport.ReportRequest{Node: model.NodeID(fmt.Sprintf("02a%03d", i)), Epoch: r.epoch(model.NodeID(fmt.Sprintf("02a%03d", i))), FactsGen: uint64(gen)}
+				q := transport.ReportRequest{Node: model.NodeID(fmt.Sprintf("02a%03d", i)),
+					Epoch: r.epoch(model.NodeID(fmt.Sprintf("02a%03d", i))), FactsGen: uint64(gen)}
 				if _, err := c.Report(b.Context(), q); err != nil {
 					b.Error(err)
 				}
@@ -70,7 +75,9 @@ func BenchmarkRelay(b *testing.B) {
 		wg.Wait()
 	}
 	for i := range reporters { // one after the other: handshakes are not what is measured
-		_, _ = reporters[i].Report(b.Context(), transport.ReportRequest{Node: model.NodeID(fmt.Sprintf("02a%03d", i)), Epoch: r.epoch(model.NodeID(fmt.Sprintf("02a%03d", i))), FactsGen: 1})
+		_, _ = reporters[i].Report(b.Context(),
+			transport.ReportRequest{Node: model.NodeID(fmt.Sprintf("02a%03d", i)),
+				Epoch: r.epoch(model.NodeID(fmt.Sprintf("02a%03d", i))), FactsGen: 1})
 	}
 	gen, before := 1, spent()
 	for b.Loop() {

@@ -76,7 +76,8 @@ func TestInstanceLogs(t *testing.T) {
 	r.world()
 	a := &logAgent{end: make(chan struct{})}
 	r.runAgent("01N1", "n1", a)
-	resp := must(r.cli("s2").Open(t.Context(), reach.Request{Path: "/v1/instances/inst-a/logs", Query: values("stream=stderr&tail=5")}))(t)
+	resp := must(r.cli("s2").
+		Open(t.Context(), reach.Request{Path: "/v1/instances/inst-a/logs", Query: values("stream=stderr&tail=5")}))(t)
 	text := must(io.ReadAll(resp.Body))(t)
 	resp.Body.Close()
 	if string(text) != "inst-a one\ninst-a two" || resp.Header.Get("Outspan-Log-Offset") != "7" {
@@ -131,7 +132,8 @@ func TestJobLogs(t *testing.T) {
 		t.Error("half a line was shown as a whole one")
 	}
 	close(a.end)
-	eventually(t, "the end of the lines", has("http[0] inst-a | inst-a two and a half", "http[2] inst-c | inst-c two and a half"))
+	eventually(t, "the end of the lines",
+		has("http[0] inst-a | inst-a two and a half", "http[2] inst-c | inst-c two and a half"))
 }
 
 // goneAgent has the logs of one instance only.
@@ -159,7 +161,8 @@ func TestJobLogsThatAreGone(t *testing.T) {
 		r.place(id, 2, "01N2", model.ObservedBooting)
 		r.apply(&fsm.InstanceStop{ID: id, Cause: model.CauseUser, Bypass: true})
 		n, _ := r.machine.State().Nodes.Get("01N2")
-		r.apply(&fsm.NodeReport{ID: "01N2", Epoch: n.Agent.Epoch, Instances: []model.InstanceStatus{{ID: id, Generation: 9, Observed: model.ObservedStopped}}})
+		r.apply(&fsm.NodeReport{ID: "01N2", Epoch: n.Agent.Epoch,
+			Instances: []model.InstanceStatus{{ID: id, Generation: 9, Observed: model.ObservedStopped}}})
 	}
 	read := func(query string) string {
 		resp := must(r.cli().Open(t.Context(), reach.Request{Path: "/v1/jobs/web/logs", Query: values(query)}))(t)
@@ -172,7 +175,8 @@ func TestJobLogsThatAreGone(t *testing.T) {
 	if got, want := read("running=true"), "http[0] inst-a | inst-a one\n(1 instance has no logs any more)\n"; got != want {
 		t.Errorf("of those that run: got\n%swant\n%s", got, want)
 	}
-	if _, err := r.cli().Open(t.Context(), reach.Request{Path: "/v1/jobs/web/logs", Query: values("running=perhaps")}); err == nil {
+	if _, err := r.cli().
+		Open(t.Context(), reach.Request{Path: "/v1/jobs/web/logs", Query: values("running=perhaps")}); err == nil {
 		t.Error("running=perhaps is taken")
 	}
 }

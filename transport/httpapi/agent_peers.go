@@ -154,7 +154,8 @@ func (r *reading) groupPeers(g *fsm.Group) transport.GroupPeers {
 		}
 		if n, ok := r.Nodes.Get(i.Node); ok {
 			list.Members = append(list.Members, transport.Peer{
-				Slot: i.Slot, Instance: i.ID, Node: n.Name, Address: n.Agent.Address, Ports: i.Claims.Ports.Map(), State: i.PeerState(),
+				Slot: i.Slot, Instance: i.ID, Node: n.Name, Address: n.Agent.Address,
+				Ports: i.Claims.Ports.Map(), State: i.PeerState(),
 			})
 		}
 	}

@@ -17,7 +17,8 @@ func TestAgentPeers(t *testing.T) {
 	c := r.client(transport.RoleAgent, "n2")
 	ask := func(at uint64) transport.PeersRequest {
 		return transport.PeersRequest{
-			Node: "01N2", Groups: []transport.PeersKnown{{Group: "db/http"}, {Group: "web/http", At: at}}, Incarnation: r.machine.State().Incarnation, Wait: 30 * model.Second,
+			Node: "01N2", Groups: []transport.PeersKnown{{Group: "db/http"}, {Group: "web/http", At: at}},
+			Incarnation: r.machine.State().Incarnation, Wait: 30 * model.Second,
 		}
 	}
 	none := ask(0)
@@ -57,7 +58,9 @@ func TestAgentPeers(t *testing.T) {
 	}()
 	r.apply(&fsm.NodeLabel{ID: "01N1", Labels: map[string]string{"rack": "r9"}}) // concerns nobody's list
 	n, _ := r.machine.State().Nodes.Get("01N1")
-	r.apply(&fsm.NodeRegister{ID: "01N1", Name: "n1", Agent: model.AgentInfo{BootID: "b1", Address: "127.0.0.7", APIAddress: "127.0.0.7:1", Key: []byte("k")}, Shape: n.Shape})
+	r.apply(&fsm.NodeRegister{ID: "01N1", Name: "n1",
+		Agent: model.AgentInfo{BootID: "b1", Address: "127.0.0.7", APIAddress: "127.0.0.7:1", Key: []byte("k")},
+		Shape: n.Shape})
 	want[0], want[1] = "0 n1 127.0.0.7 20000 ready", "1 n1 127.0.0.7 20001 ready"
 	if got := states(<-done); !slices.Equal(got, want) {
 		t.Errorf("after a node moved %q, want %q", got, want)

@@ -38,9 +38,11 @@ func (s *Server) caughtUp() error {
 	case !s.cfg.Freshness.CaughtUp():
 		return model.Refuse(model.CodeNotCaughtUp, "this server is still catching up").WithHint("ask another server")
 	case !s.cfg.Freshness.TakesEntries():
-		return model.Refuse(model.CodeNotCaughtUp, "this server's disk is full: it hears of nothing new").WithHint("ask another server")
+		return model.Refuse(model.CodeNotCaughtUp, "this server's disk is full: it hears of nothing new").
+			WithHint("ask another server")
 	case stale > staleForAgents:
-		return model.Refuse(model.CodeNotCaughtUp, "this server has heard no leader for %s", stale.Round(time.Second)).WithHint("ask another server")
+		return model.Refuse(model.CodeNotCaughtUp, "this server has heard no leader for %s", stale.Round(time.Second)).
+			WithHint("ask another server")
 	}
 	return nil
 }
@@ -56,12 +58,14 @@ func (s *Server) replaced(follows string) error {
 	case follows == "" || ours.Same(theirs) || ours.Replaces(theirs):
 		return nil
 	}
-	return model.Refuse(model.CodeNotCaughtUp, "the agent follows the lineage %s of cluster %s, not this server's", clip(theirs.Lineage()), clip(theirs.Cluster)).WithHint("ask another server")
+	return model.Refuse(model.CodeNotCaughtUp, "the agent follows the lineage %s of cluster %s, not this server's",
+		clip(theirs.Lineage()), clip(theirs.Cluster)).WithHint("ask another server")
 }
 
 // assignments waits until what the node must run is newer than what its agent has. The answer after the wait is the
 // whole set again, so that an agent also learns of a restored state, whose indexes may be lower.
-func (s *Server) assignments(ctx context.Context, who caller, q transport.AssignmentsRequest) (transport.Assignments, error) {
+func (s *Server) assignments(ctx context.Context, who caller,
+	q transport.AssignmentsRequest) (transport.Assignments, error) {
 	if err := cmp.Or(s.caughtUp(), s.replaced(q.Cluster)); err != nil {
 		return transport.Assignments{}, err
 	}
@@ -104,7 +108,8 @@ func (s *Server) behind(seen model.Seen) error {
 	if _, leads, _ := s.cfg.Consensus.Leader(); leads || !s.cfg.Store.Current().Moment().Before(seen) {
 		return nil
 	}
-	return model.Refuse(model.CodeNotCaughtUp, "this server's state is older than what the agent has seen").WithHint("ask another server")
+	return model.Refuse(model.CodeNotCaughtUp, "this server's state is older than what the agent has seen").
+		WithHint("ask another server")
 }
 
 // registered reports whether a question is of the present registration, whose agent obeys the state.
@@ -181,7 +186,8 @@ func (r *reading) assignments(q transport.AssignmentsRequest) transport.Assignme
 		return a
 	}
 	a.Index, a.Heartbeat = n.Assigned, fsm.HeartbeatInterval(r.Settings.OfflineAfter)
-	a.Unconfirmed = a.Unconfirmed || n.Restore.Owes || n.Restore.Behind // what it runs is not known yet: it may be what is to be kept
+	// what it runs is not known yet: it may be what is to be kept
+	a.Unconfirmed = a.Unconfirmed || n.Restore.Owes || n.Restore.Behind
 	for _, h := range n.Restore.Unknown {
 		switch {
 		case r.Keeps(h):
@@ -214,7 +220,8 @@ func (r *reading) hasSpec(i *fsm.Instance, q transport.AssignmentsRequest) bool 
 func (r *reading) assignment(i *fsm.Instance) transport.Assignment {
 	job, _ := i.Group.Split()
 	one := transport.Assignment{
-		ID: i.ID, Group: i.Group, Slot: i.Slot, Desired: i.Desired, Ports: i.Claims.Ports.Map(), RestartSeq: i.Links.RestartSeq, Attempt: i.Links.Attempt,
+		ID: i.ID, Group: i.Group, Slot: i.Slot, Desired: i.Desired, Ports: i.Claims.Ports.Map(),
+		RestartSeq: i.Links.RestartSeq, Attempt: i.Links.Attempt,
 		Grace: i.Marks.GraceOverride, Job: job, Prepare: i.Preparation(), Gates: r.ownGates(i),
 	}
 	switch {
@@ -225,7 +232,8 @@ func (r *reading) assignment(i *fsm.Instance) transport.Assignment {
 	}
 	if spec, ok := r.Spec(i.Group, i.Version); ok {
 		if r.InGrace(i) {
-			one.Desired = model.DesiredDraining // it was replaced while its node was silent, and may serve clients: it has its grace
+			// it was replaced while its node was silent, and may serve clients: it has its grace
+			one.Desired = model.DesiredDraining
 		}
 		one.Spec, one.Memory = spec, spec.Resources.MemoryBytes
 		one.Copies, one.Held = r.CopiesUsed(i)
@@ -250,10 +258,12 @@ func (r *reading) ownGates(i *fsm.Instance) []string {
 	case i.Preparation() == 0:
 		return nil
 	}
-	if done := i.Status.Hook; i.Desired == model.DesiredDraining && cause == model.CauseUser && (done == nil || done.Seq != i.Eviction.Seq) {
+	if done := i.Status.Hook; i.Desired == model.DesiredDraining && cause == model.CauseUser &&
+		(done == nil || done.Seq != i.Eviction.Seq) {
 		return nil // it was not prepared: a bypass
 	}
-	if drain, ok := r.Drains.Get(model.DrainID(i.Eviction.By)); ok && cause == model.CauseNodeDraining && drain.Options.Force {
+	if drain, ok := r.Drains.Get(model.DrainID(i.Eviction.By)); ok && cause == model.CauseNodeDraining &&
+		drain.Options.Force {
 		return nil
 	}
 	var own []string
@@ -304,7 +314,8 @@ func (s *sharedServices) of(r *reading) ([]byte, error) {
 	if s.encoded != nil && s.index == r.Index && s.incarnation == r.Incarnation {
 		return s.encoded, nil
 	}
-	encoded, err := transport.EncodeCBOR(transport.Services{Incarnation: r.Incarnation, Index: r.Index, Services: r.wireServices(), Unconfirmed: r.Unconfirmed})
+	encoded, err := transport.EncodeCBOR(transport.Services{Incarnation: r.Incarnation, Index: r.Index,
+		Services: r.wireServices(), Unconfirmed: r.Unconfirmed})
 	if err == nil {
 		s.incarnation, s.index, s.encoded = r.Incarnation, r.Index, encoded
 	}

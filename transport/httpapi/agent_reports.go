@@ -32,7 +32,8 @@ func (s *Server) limitReports(answer answerCall) answerCall {
 	}
 }
 
-func (s *Server) reportAgent(ctx context.Context, who caller, q transport.ReportRequest) (transport.ReportReply, error) {
+func (s *Server) reportAgent(ctx context.Context, who caller,
+	q transport.ReportRequest) (transport.ReportReply, error) {
 	if err := s.replaced(q.Cluster); err != nil {
 		return transport.ReportReply{}, err
 	}
@@ -121,7 +122,8 @@ func (s *Server) newReports() batcher[agentReport, fsm.Result] {
 // the others.
 func (s *Server) commitReports(ctx context.Context, reports []agentReport) ([]fsm.Result, error) {
 	state := s.cfg.Store.Current()
-	entry := fsm.Entry{Format: state.Format, At: max(state.Now, s.cfg.Consensus.Now()), Wall: time.Now().UnixMilli(), Actor: model.ActorAgents}
+	entry := fsm.Entry{Format: state.Format, At: max(state.Now, s.cfg.Consensus.Now()), Wall: time.Now().UnixMilli(),
+		Actor: model.ActorAgents}
 	for _, one := range reports {
 		entry.Groups = append(entry.Groups, []fsm.Command{one.report})
 	}

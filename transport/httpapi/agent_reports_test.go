@@ -20,7 +20,8 @@ func TestRepeatedReportsWriteNothing(t *testing.T) {
 	status := model.InstanceStatus{ID: "inst-c", Generation: 7, Observed: model.ObservedBooting}
 	for _, full := range []bool{true, false} {
 		status.Generation++
-		said := transport.ReportRequest{Node: "01N2", Epoch: r.epoch("01N2"), Full: full, FactsGen: status.Generation, Instances: []model.InstanceStatus{status}}
+		said := transport.ReportRequest{Node: "01N2", Epoch: r.epoch("01N2"), Full: full, FactsGen: status.Generation,
+			Instances: []model.InstanceStatus{status}}
 		before, heard := r.machine.State().Index, r.signs("01N2")
 		first := must(c.Report(t.Context(), said))(t)
 		if first.Index != before+1 {
@@ -36,7 +37,8 @@ func TestRepeatedReportsWriteNothing(t *testing.T) {
 		}
 	}
 	for what, news := range map[string]transport.ReportRequest{
-		"a newer status":   {Instances: []model.InstanceStatus{{ID: "inst-c", Generation: 20, Observed: model.ObservedReady}}},
+		"a newer status": {
+			Instances: []model.InstanceStatus{{ID: "inst-c", Generation: 20, Observed: model.ObservedReady}}},
 		"newer facts":      {FactsGen: 99},
 		"nothing is there": {Full: true},
 	} {
@@ -55,9 +57,12 @@ func TestReportsOfStrangersWriteNothing(t *testing.T) {
 	r.world()
 	r.place("inst-c", 2, "01N2", model.ObservedReady)
 	c := r.client(transport.RoleAgent, "n2")
-	said := transport.ReportRequest{Node: "01N2", Epoch: r.epoch("01N2"), Transfers: []model.TransferReport{{ID: "t", State: model.SideDropped}}}
+	said := transport.ReportRequest{Node: "01N2", Epoch: r.epoch("01N2"),
+		Transfers: []model.TransferReport{{ID: "t", State: model.SideDropped}}}
 	for i := range 3000 {
-		said.Instances = append(said.Instances, model.InstanceStatus{ID: model.InstanceID(fmt.Sprint("x", i)), Generation: 1, Observed: model.ObservedStopped, Reason: strings.Repeat("x", 200)})
+		said.Instances = append(said.Instances,
+			model.InstanceStatus{ID: model.InstanceID(fmt.Sprint("x", i)), Generation: 1, Observed: model.ObservedStopped,
+				Reason: strings.Repeat("x", 200)})
 	}
 	before, heard := r.entries(), r.signs("01N2")
 	must(c.Report(t.Context(), said))(t)
@@ -67,14 +72,16 @@ func TestReportsOfStrangersWriteNothing(t *testing.T) {
 	if r.signs("01N2") != heard+1 {
 		t.Error("it was no sign of life")
 	}
-	said.Instances = append(said.Instances, model.InstanceStatus{ID: "inst-c", Generation: 9, Observed: model.ObservedUnready, Reason: strings.Repeat("x", 1000)})
+	said.Instances = append(said.Instances,
+		model.InstanceStatus{ID: "inst-c", Generation: 9, Observed: model.ObservedUnready, Reason: strings.Repeat("x", 1000)})
 	must(c.Report(t.Context(), said))(t)
 	written, ok := r.lastEntry().Groups[0][0].(*fsm.NodeReport)
 	if !ok || r.entries() != before+1 {
 		t.Fatalf("%d entries were written, the last is a %T", r.entries()-before, r.lastEntry().Groups[0][0])
 	}
 	if len(written.Instances) != 1 || len(written.Transfers) != 0 || len(written.Instances[0].Reason) > 256 {
-		t.Errorf("%d instances and %d transfers were written, a reason of %d bytes", len(written.Instances), len(written.Transfers), len(written.Instances[0].Reason))
+		t.Errorf("%d instances and %d transfers were written, a reason of %d bytes", len(written.Instances),
+			len(written.Transfers), len(written.Instances[0].Reason))
 	}
 }
 
@@ -82,8 +89,10 @@ func TestReportsOfStrangersWriteNothing(t *testing.T) {
 func TestReportAheadOfTheLeader(t *testing.T) {
 	r := newRig(t)
 	r.world()
-	r.beforeReads(func() { r.place("inst-c", 2, "01N2", model.ObservedPending) }) // what another server has applied already
-	said := transport.ReportRequest{Node: "01N2", Epoch: r.epoch("01N2"), Instances: []model.InstanceStatus{{ID: "inst-c", Generation: 1, Observed: model.ObservedReady}}}
+	// what another server has applied already
+	r.beforeReads(func() { r.place("inst-c", 2, "01N2", model.ObservedPending) })
+	said := transport.ReportRequest{Node: "01N2", Epoch: r.epoch("01N2"),
+		Instances: []model.InstanceStatus{{ID: "inst-c", Generation: 1, Observed: model.ObservedReady}}}
 	must(r.client(transport.RoleAgent, "n2").Report(t.Context(), said))(t)
 	if inst, ok := r.machine.State().Instances.Get("inst-c"); !ok || inst.Status.Observed != model.ObservedReady {
 		t.Errorf("the state has %+v", inst)
@@ -96,7 +105,9 @@ func TestReportsHaveARate(t *testing.T) {
 	r.world()
 	said := transport.ReportRequest{Node: "01N2", Epoch: r.epoch("01N2"), Cluster: ""}
 	for i := range 5000 {
-		said.Instances = append(said.Instances, model.InstanceStatus{ID: model.InstanceID(fmt.Sprint("x", i)), Generation: 1, Observed: model.ObservedReady, Reason: strings.Repeat("x", 150)})
+		said.Instances = append(said.Instances,
+			model.InstanceStatus{ID: model.InstanceID(fmt.Sprint("x", i)), Generation: 1, Observed: model.ObservedReady,
+				Reason: strings.Repeat("x", 150)})
 	}
 	c := r.client(transport.RoleAgent, "n2")
 	var err error
@@ -108,7 +119,8 @@ func TestReportsHaveARate(t *testing.T) {
 	if taken < 5 {
 		t.Errorf("only %d large reports were taken", taken)
 	}
-	if _, err := r.client(transport.RoleAgent, "n1").Report(t.Context(), transport.ReportRequest{Node: "01N1", Epoch: r.epoch("01N1")}); err != nil {
+	if _, err := r.client(transport.RoleAgent, "n1").
+		Report(t.Context(), transport.ReportRequest{Node: "01N1", Epoch: r.epoch("01N1")}); err != nil {
 		t.Errorf("another agent: %v", err)
 	}
 }
@@ -117,7 +129,8 @@ func TestReportsHaveARate(t *testing.T) {
 func TestReportOfTooMuch(t *testing.T) {
 	r := newRig(t)
 	r.world()
-	said := transport.ReportRequest{Node: "01N2", Epoch: r.epoch("01N2"), Instances: make([]model.InstanceStatus, fsm.MaxReportItems+1)}
+	said := transport.ReportRequest{Node: "01N2", Epoch: r.epoch("01N2"),
+		Instances: make([]model.InstanceStatus, fsm.MaxReportItems+1)}
 	_, err := r.client(transport.RoleAgent, "n2").Report(t.Context(), said)
 	wantCode(t, err, model.CodeTooLarge)
 }
@@ -131,7 +144,8 @@ func TestInventoriesHaveARate(t *testing.T) {
 	before := r.entries()
 	var err error
 	for i := 0; i < 200 && err == nil; i++ {
-		said := transport.ReportRequest{Node: "01N2", Epoch: r.epoch("01N2"), Full: true, Incarnation: r.machine.State().Incarnation}
+		said := transport.ReportRequest{Node: "01N2", Epoch: r.epoch("01N2"), Full: true,
+			Incarnation: r.machine.State().Incarnation}
 		said.Holds = []model.Holding{{ID: model.InstanceID(fmt.Sprint("x", i))}}
 		_, err = c.Report(t.Context(), said)
 	}

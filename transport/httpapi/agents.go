@@ -62,7 +62,8 @@ func inCBOR[Q, A any](answer func(context.Context, caller, Q) (A, error)) answer
 }
 
 // AnswerAgent answers a call of an agent, or has the leader do it. It is a transport.AnswerAgent.
-func (s *Server) AnswerAgent(ctx context.Context, id transport.Identity, call transport.AgentCall, question []byte) (answer []byte, err error) {
+func (s *Server) AnswerAgent(ctx context.Context, id transport.Identity, call transport.AgentCall,
+	question []byte) (answer []byte, err error) {
 	defer s.agentRecovered(call, &err)
 	err = s.rates.takeRequest(id)
 	if id.Role != transport.RoleAgent {
@@ -95,7 +96,8 @@ func (s *Server) agentRecovered(call transport.AgentCall, err *error) {
 }
 
 func noAgentCall(call transport.AgentCall) *model.Error {
-	return model.Refuse(model.CodeNoRoute, "agents have no %s", call).WithHint("compare the versions of the two processes with: outspan version")
+	return model.Refuse(model.CodeNoRoute, "agents have no %s", call).
+		WithHint("compare the versions of the two processes with: outspan version")
 }
 
 // commitFor proposes what an agent asks for, with the agent as its actor.
@@ -104,7 +106,8 @@ func (s *Server) commitFor(ctx context.Context, who caller, c fsm.Command) (uint
 	ctx, cancel := context.WithTimeout(ctx, writeLimit)
 	defer cancel()
 	result, err := s.propose(ctx, fsm.Entry{
-		Format: state.Format, At: max(state.Now, s.cfg.Consensus.Now()), Wall: time.Now().UnixMilli(), Actor: who.actor(), Groups: [][]fsm.Command{{c}},
+		Format: state.Format, At: max(state.Now, s.cfg.Consensus.Now()), Wall: time.Now().UnixMilli(), Actor: who.actor(),
+		Groups: [][]fsm.Command{{c}},
 	})
 	if err != nil {
 		return 0, err
@@ -117,21 +120,26 @@ func (s *Server) commitFor(ctx context.Context, who caller, c fsm.Command) (uint
 
 // registerAgent hands out a new heartbeat key with each epoch, so that an earlier process of the same node can't keep
 // it alive.
-func (s *Server) registerAgent(ctx context.Context, who caller, q transport.RegisterRequest) (transport.RegisterReply, error) {
+func (s *Server) registerAgent(ctx context.Context, who caller,
+	q transport.RegisterRequest) (transport.RegisterReply, error) {
 	if err := who.isNode(q.Name); err != nil {
 		return transport.RegisterReply{}, err
 	}
 	if _, err := netip.ParseAddr(q.Agent.Address); err != nil { // others dial it, and jobs get it as text
-		return transport.RegisterReply{}, model.Refuse(model.CodeInvalid, "the address %q of the agent of node %s is no IP address", clip(q.Agent.Address), q.Name).
-			WithHint("set advertise { address } on that machine")
+		return transport.RegisterReply{},
+			model.Refuse(model.CodeInvalid, "the address %q of the agent of node %s is no IP address",
+				clip(q.Agent.Address), q.Name).
+				WithHint("set advertise { address } on that machine")
 	}
 	state, _ := s.cfg.Store.Watch()
 	if err := s.follows(q, state.Cluster.History()); err != nil {
 		return transport.RegisterReply{}, err
 	}
 	if known, ok := state.Nodes.Get(q.Node); ok && known.Name != q.Name {
-		return transport.RegisterReply{}, model.Refuse(model.CodeNodeTaken, "the node id is that of node %s, not of %s", known.Name, q.Name).
-			WithHint("each agent needs a data directory of its own; to rename a node, drain and forget it, then start it with an empty one")
+		return transport.RegisterReply{},
+			model.Refuse(model.CodeNodeTaken, "the node id is that of node %s, not of %s", known.Name, q.Name).
+				WithHint("each agent needs a data directory of its own; to rename a node, drain and forget it, then start it " +
+					"with an empty one")
 	}
 	if err := s.usedElsewhere(&state, q); err != nil {
 		return transport.RegisterReply{}, err
@@ -140,13 +148,16 @@ func (s *Server) registerAgent(ctx context.Context, who caller, q transport.Regi
 	rand.Read(key) // never fails: the runtime ends the process if there is no randomness
 	q.Agent.Key, q.Agent.Epoch = key, 0
 	q.Agent.Warnings = fsm.CutWarnings(q.Agent.Warnings) // what Apply would drop is not logged
-	register := &fsm.NodeRegister{ID: q.Node, Name: q.Name, Agent: q.Agent, Shape: q.Shape, Seen: q.Seen, Refused: q.Refused}
-	if refusal := state.NewDraft(state.Now).Try(register); refusal != nil { // an agent tries again and again: that must not fill the log
+	register := &fsm.NodeRegister{ID: q.Node, Name: q.Name, Agent: q.Agent, Shape: q.Shape,
+		Seen: q.Seen, Refused: q.Refused}
+	// an agent tries again and again: that must not fill the log
+	if refusal := state.NewDraft(state.Now).Try(register); refusal != nil {
 		s.cfg.Refused(refusal)
 		return transport.RegisterReply{}, refusedAt(refusal, state.Index)
 	}
 	if !s.registrations.take(who.Identity) {
-		err := model.Refuse(model.CodeRateLimited, "the agent of node %s registers again and again", q.Name).WithHint("look at its log; it may go on in a few seconds")
+		err := model.Refuse(model.CodeRateLimited, "the agent of node %s registers again and again", q.Name).
+			WithHint("look at its log; it may go on in a few seconds")
 		s.cfg.Refused(err)
 		return transport.RegisterReply{}, err
 	}
@@ -157,7 +168,8 @@ func (s *Server) registerAgent(ctx context.Context, who caller, q transport.Regi
 	state, _ = s.cfg.Store.Watch()
 	n, ok := state.Nodes.Get(q.Node)
 	if !ok || string(n.Agent.Key) != string(key) {
-		return transport.RegisterReply{}, model.Refuse(model.CodeStale, "node %s registered again meanwhile", q.Name).WithHint("two agents may use the same data directory")
+		return transport.RegisterReply{}, model.Refuse(model.CodeStale, "node %s registered again meanwhile", q.Name).
+			WithHint("two agents may use the same data directory")
 	}
 	config, voters := s.cfg.Liveness.Voters()
 	servers, listens := s.serverInfos(ctx)
@@ -180,13 +192,16 @@ func (s *Server) usedElsewhere(state *fsm.State, q transport.RegisterRequest) er
 	if !ok || live.Age > 3*fsm.HeartbeatInterval(state.Settings.OfflineAfter) {
 		return nil
 	}
-	s.log.Warn("a second agent uses the identity of a node and is refused", "node", n.Name, "address", clip(q.Agent.Address), "first", n.Agent.Address)
+	s.log.Warn("a second agent uses the identity of a node and is refused", "node", n.Name, "address",
+		clip(q.Agent.Address), "first", n.Agent.Address)
 	heard := fmt.Sprintf("was heard %s ago", live.Age)
 	if live.Unheard { // since this server leads
 		heard = "may not have found this leader yet"
 	}
-	return model.Refuse(model.CodeNodeTaken, "node %s is in use by the agent at %s, which %s; this one is at %s", n.Name, n.Agent.Address, heard, clip(q.Agent.Address)).
-		WithHint("if this machine is a copy, stop the agent and give it an empty data_dir, a name and a certificate of its own; if the node moved here, stop the agent there")
+	return model.Refuse(model.CodeNodeTaken, "node %s is in use by the agent at %s, which %s; this one is at %s", n.Name,
+		n.Agent.Address, heard, clip(q.Agent.Address)).
+		WithHint("if this machine is a copy, stop the agent and give it an empty data_dir, a name and a certificate of its " +
+			"own; if the node moved here, stop the agent there")
 }
 
 // follows refuses a node of another cluster, or of a lineage that this server's does not replace. Code: conflict.
@@ -198,12 +213,17 @@ func (s *Server) follows(q transport.RegisterRequest, ours model.History) error 
 	case q.Cluster == "" || ours.Same(theirs) || ours.Replaces(theirs):
 		return nil
 	case theirs.Cluster != ours.Cluster:
-		return model.Refuse(model.CodeConflict, "node %s belongs to cluster %s; this is cluster %s", q.Name, clip(theirs.Cluster), ours.Cluster).
+		return model.Refuse(model.CodeConflict, "node %s belongs to cluster %s; this is cluster %s", q.Name,
+			clip(theirs.Cluster), ours.Cluster).
 			WithHint("check the agent's servers; to move the node, stop the agent and give it an empty data_dir")
 	}
-	s.log.Warn("a node follows another lineage of this cluster: a server may have been recovered elsewhere", "node", q.Name, "lineage", clip(theirs.Lineage()))
-	return model.Refuse(model.CodeConflict, "node %s follows the lineage %s of this cluster, which began when another server was recovered", q.Name, clip(theirs.Lineage())).
-		WithHint("if those servers live: stop this one and give it an empty data_dir; if they are lost for good: outspan server recover --supersedes %s on one server", clip(theirs.Lineage()))
+	s.log.Warn("a node follows another lineage of this cluster: a server may have been recovered elsewhere", "node",
+		q.Name, "lineage", clip(theirs.Lineage()))
+	return model.Refuse(model.CodeConflict,
+		"node %s follows the lineage %s of this cluster, which began when another server was recovered",
+		q.Name, clip(theirs.Lineage())).
+		WithHint("if those servers live: stop this one and give it an empty data_dir; if they are lost for good: outspan "+
+			"server recover --supersedes %s on one server", clip(theirs.Lineage()))
 }
 
 // serverInfos is where the servers can be reached, and on what they listen; empty when they can't be listed now, as an
@@ -228,7 +248,8 @@ func (s *Server) serverInfos(ctx context.Context) (all []transport.ServerInfo, l
 func (s *Server) ownNode(who caller, id model.NodeID) (*fsm.Node, error) {
 	n, ok := s.cfg.Store.Current().Nodes.Get(id)
 	if !ok {
-		return nil, model.Refuse(model.CodeNotFound, "this server knows no node %s", clip(string(id))).WithHint("the agent must register first")
+		return nil, model.Refuse(model.CodeNotFound, "this server knows no node %s", clip(string(id))).
+			WithHint("the agent must register first")
 	}
 	return n, who.isNode(n.Name)
 }

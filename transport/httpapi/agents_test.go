@@ -16,11 +16,13 @@ func TestAgentProtocol(t *testing.T) {
 	r := newRig(t)
 	c := r.client(transport.RoleAgent, "n1")
 	ask := transport.RegisterRequest{
-		Node: "01N1", Name: "n1", Agent: model.AgentInfo{BootID: "b1", Incarnation: "i1", Address: "127.0.0.1", Key: []byte("chosen by the agent"), Epoch: 99},
+		Node: "01N1", Name: "n1", Agent: model.AgentInfo{BootID: "b1", Incarnation: "i1", Address: "127.0.0.1",
+			Key: []byte("chosen by the agent"), Epoch: 99},
 		Shape: model.NodeShape{Capacity: model.Resources{CPU: 1000, MemoryBytes: 1 << 30}, PortMin: 20000, PortMax: 20100},
 	}
 	reply := must(c.Register(t.Context(), ask))(t)
-	if reply.Epoch != r.epoch("01N1") || len(reply.Key) != 32 || reply.Heartbeat != 10*model.Second || reply.Cluster != "01CLUSTER" || len(reply.Servers) != 1 || reply.Servers[0].APIAddress != r.servers["s1"].address {
+	if reply.Epoch != r.epoch("01N1") || len(reply.Key) != 32 || reply.Heartbeat != 10*model.Second ||
+		reply.Cluster != "01CLUSTER" || len(reply.Servers) != 1 || reply.Servers[0].APIAddress != r.servers["s1"].address {
 		t.Errorf("registration: %+v", reply)
 	}
 	again := must(c.Register(t.Context(), ask))(t)
@@ -33,10 +35,12 @@ func TestAgentProtocol(t *testing.T) {
 	if s := r.machine.State(); report.Index != s.Index {
 		t.Errorf("report at %d, state at %d", report.Index, s.Index)
 	}
-	if got := must(c.Assignments(t.Context(), transport.AssignmentsRequest{Node: "01N1", Epoch: reply.Epoch}))(t); !got.Register {
+	if got := must(c.Assignments(t.Context(),
+		transport.AssignmentsRequest{Node: "01N1", Epoch: reply.Epoch}))(t); !got.Register {
 		t.Error("an older epoch was served")
 	}
-	if got := must(c.Assignments(t.Context(), transport.AssignmentsRequest{Node: "01NEW", Epoch: r.epoch("01NEW")}))(t); !got.Register {
+	if got := must(c.Assignments(t.Context(),
+		transport.AssignmentsRequest{Node: "01NEW", Epoch: r.epoch("01NEW")}))(t); !got.Register {
 		t.Error("an unknown node was not told to register")
 	}
 	if heard := r.signs("01N1"); heard < 3 {
@@ -54,11 +58,13 @@ func TestRefusedAgentsWriteNothing(t *testing.T) {
 	for range 20 {
 		_, err := c.Register(t.Context(), transport.RegisterRequest{Node: "01OTHER", Name: "n2", Agent: agent})
 		wantCode(t, err, model.CodeNameTaken)
-		_, err = c.Register(t.Context(), transport.RegisterRequest{Node: "01N2", Name: "n2", Agent: model.AgentInfo{Address: "127.0.0.1"}})
+		_, err = c.Register(t.Context(),
+			transport.RegisterRequest{Node: "01N2", Name: "n2", Agent: model.AgentInfo{Address: "127.0.0.1"}})
 		wantCode(t, err, model.CodeInvalid)
 		_, err = c.Register(t.Context(), transport.RegisterRequest{Node: "01N1", Name: "n2", Agent: agent})
 		wantCode(t, err, model.CodeNodeTaken)
-		_, err = c.Register(t.Context(), transport.RegisterRequest{Node: "01N2", Name: "n2", Agent: agent, Cluster: "01ANOTHER"})
+		_, err = c.Register(t.Context(),
+			transport.RegisterRequest{Node: "01N2", Name: "n2", Agent: agent, Cluster: "01ANOTHER"})
 		wantCode(t, err, model.CodeConflict)
 		_, err = c.Report(t.Context(), transport.ReportRequest{Node: "01N2", Epoch: 77, Full: true})
 		wantCode(t, err, model.CodeStale)
@@ -66,12 +72,14 @@ func TestRefusedAgentsWriteNothing(t *testing.T) {
 	if after := r.machine.State().Index; after != before {
 		t.Errorf("%d entries were written", after-before)
 	}
-	if reply := must(c.Register(t.Context(), transport.RegisterRequest{Node: "01N2", Name: "n2", Agent: agent}))(t); reply.Epoch != before+1 {
+	if reply := must(c.Register(t.Context(),
+		transport.RegisterRequest{Node: "01N2", Name: "n2", Agent: agent}))(t); reply.Epoch != before+1 {
 		t.Errorf("a good one after them: epoch %d", reply.Epoch)
 	}
 }
 
-// A node follows the lineage of its cluster that it knows, and those that replaced it. Servers that a recovery left behind refuse it.
+// A node follows the lineage of its cluster that it knows, and those that replaced it. Servers that a recovery left
+// behind refuse it.
 func TestNodeOfAnotherLineage(t *testing.T) {
 	r := newRig(t)
 	r.world()
@@ -95,13 +103,16 @@ func TestNodeOfAnotherLineage(t *testing.T) {
 	}
 	// The other calls of a node that is registered.
 	known := must(transport.NewClient(transport.ClientConfig{
-		Addresses: []string{"https://" + r.servers["s1"].address}, Credentials: must(r.ca.Credentials(transport.RoleAgent, "n2"))(t), RetryFor: -1,
+		Addresses:   []string{"https://" + r.servers["s1"].address},
+		Credentials: must(r.ca.Credentials(transport.RoleAgent, "n2"))(t), RetryFor: -1,
 	}))(t)
 	t.Cleanup(known.Close)
 	for history, want := range map[string]model.Code{"01CLUSTER/l1": "", "01CLUSTER/l1,l2,l3": model.CodeNotCaughtUp} {
 		_, services := known.Services(t.Context(), transport.ServicesRequest{Node: "01N2", Cluster: history})
-		_, assignments := known.Assignments(t.Context(), transport.AssignmentsRequest{Node: "01N2", Epoch: r.epoch("01N2"), Cluster: history})
-		_, report := known.Report(t.Context(), transport.ReportRequest{Node: "01N2", Epoch: r.epoch("01N2"), Cluster: history})
+		_, assignments := known.Assignments(t.Context(),
+			transport.AssignmentsRequest{Node: "01N2", Epoch: r.epoch("01N2"), Cluster: history})
+		_, report := known.Report(t.Context(),
+			transport.ReportRequest{Node: "01N2", Epoch: r.epoch("01N2"), Cluster: history})
 		for call, err := range map[string]error{"services": services, "assignments": assignments, "report": report} {
 			if want != "" {
 				wantCode(t, err, want)
@@ -112,160 +123,14 @@ func TestNodeOfAnotherLineage(t *testing.T) {
 	}
 }
 
-// assignmentsAfter is a long poll in the background; it has begun to wait when this returns.
-func (r *rig) assignmentsAfter(t testing.TB, c *transport.Client, index uint64) <-chan transport.Assignments {
-	t.Helper()
-	before := r.signs("01N2")
-	defer func() { eventually(t, "the poll begins", func() bool { return r.signs("01N2") > before }) }()
-	done := make(chan transport.Assignments, 1)
-	ctx := t.Context()
-	go func() {
-		got, err := c.Assignments(ctx, transport.AssignmentsRequest{Node: "01N2", Epoch: r.epoch("01N2"), Index: index, Wait: 30 * model.Second})
-		if err != nil {
-			t.Errorf("assignments: %v", err)
-		}
-		done <- got
-	}()
-	return done
-}
-
-// signs is how many signs of life of a node were noted.
-func (r *rig) signs(id model.NodeID) int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.heard[id]
-}
-
-func TestAssignments(t *testing.T) {
-	r := newRig(t)
-	r.world()
-	c := r.client(transport.RoleAgent, "n2")
-	first := must(c.Assignments(t.Context(), transport.AssignmentsRequest{Node: "01N2", Epoch: r.epoch("01N2"), Wait: 30 * model.Second}))(t)
-	if len(first.Instances) != 0 || first.Index == 0 || first.Register {
-		t.Fatalf("first assignments: %+v", first)
-	}
-	done := r.assignmentsAfter(t, c, first.Index)
-	r.apply(&fsm.NodeIntent{ID: "01N1", Intent: model.IntentCordoned}) // not about n2
-	select {
-	case got := <-done:
-		t.Fatalf("woken for nothing: %+v", got)
-	default:
-	}
-	r.place("inst-c", 2, "01N2", model.ObservedPending)
-	got := <-done
-	if len(got.Instances) != 1 || got.Index <= first.Index {
-		t.Fatalf("after a placement: %+v", got)
-	}
-	one := got.Instances[0]
-	if one.ID != "inst-c" || one.Desired != model.DesiredRunning || one.Ports["http"] != 20002 || one.Memory != 64<<20 || one.Job != "web" || one.Spec == nil || one.Spec.Exec.Command != "/bin/web" {
-		t.Errorf("assignment: %+v", one)
-	}
-	done = r.assignmentsAfter(t, c, got.Index)
-	r.apply(&fsm.InstanceStop{ID: "inst-c", Cause: model.CauseUser})
-	if got = <-done; len(got.Instances) != 1 || got.Instances[0].Desired != model.DesiredStopped || got.Instances[0].Spec != nil {
-		t.Errorf("after a stop: %+v, want no spec, which was told before", got.Instances)
-	}
-	done = r.assignmentsAfter(t, c, got.Index)
-	r.apply(&fsm.RestoreMark{})
-	if got = <-done; !got.Unconfirmed || got.Incarnation != 1 || got.Instances[0].Spec == nil {
-		t.Errorf("after a restore: %+v, want also every spec: what was told before says nothing", got)
-	}
-	if got.Confirmed != 0 {
-		t.Errorf("a restore was confirmed %s ago, by nobody", got.Confirmed)
-	}
-	r.apply(&fsm.RestoreMark{Confirm: true}, &fsm.NodeReport{ID: "01N2", Epoch: r.epoch("01N2"), Full: true, Incarnation: got.Incarnation})
-	ask := func() transport.Assignments {
-		return must(c.Assignments(t.Context(), transport.AssignmentsRequest{Node: "01N2", Epoch: r.epoch("01N2")}))(t)
-	}
-	at := ask().Confirmed
-	time.Sleep(30 * time.Millisecond)
-	if got = ask(); at == 0 || got.Confirmed != at || got.Unconfirmed {
-		t.Errorf("confirmed %s ago, and without an entry since %s (S2: a server's own clock may be ahead)", at, got.Confirmed)
-	}
-	r.apply(&fsm.NodeIntent{ID: "01N1", Intent: model.IntentActive})
-	if later := ask().Confirmed; later < 30 {
-		t.Errorf("confirmed %s ago, and 30 ms and an entry later %s", at, later)
-	}
-}
-
-// An agent that has followed a state which is lost, and whose node the restored one does not have, stops nothing before it has told what it runs.
-func TestAssignmentsOfANodeThatARestoreLost(t *testing.T) {
-	r := newRig(t)
-	r.world()
-	r.apply(&fsm.RestoreMark{}, &fsm.RestoreMark{Confirm: true})
-	r.node("01N9", "n9") // it has seen incarnation 0
-	ask := func() transport.Assignments {
-		return must(r.client(transport.RoleAgent, "n9").Assignments(t.Context(), transport.AssignmentsRequest{Node: "01N9", Epoch: r.epoch("01N9")}))(t)
-	}
-	first := ask()
-	if !first.Unconfirmed {
-		t.Errorf("before its inventory: %+v", first)
-	}
-	r.apply(&fsm.NodeReport{ID: "01N9", Epoch: r.epoch("01N9"), Full: true, Incarnation: first.Incarnation})
-	if then := ask(); then.Unconfirmed || then.Index <= first.Index {
-		t.Errorf("after its inventory: %+v, before it: %+v", then, first)
-	}
-}
-
-// A server that lags serves no agent: what it would say may be over.
-func TestAssignmentsOfALaggingServer(t *testing.T) {
-	r := newRig(t)
-	r.world()
-	r.mu.Lock()
-	r.servers["s1"].fresh = false
-	r.mu.Unlock()
-	_, err := r.client(transport.RoleAgent, "n2").Assignments(t.Context(), transport.AssignmentsRequest{Node: "01N2", Epoch: r.epoch("01N2")})
-	wantCode(t, err, model.CodeNotCaughtUp)
-	_, p := raw(t, r, transport.RoleCLI, "alice", "GET", "/readyz", "", "")
-	if p == nil || p.Code != model.CodeNotCaughtUp {
-		t.Errorf("readyz: %+v", p)
-	}
-}
-
-// A server that is cut off from the others, or has no room for what they say, sends agents elsewhere, those too whose question it holds: what is decided without it
-// concerns them.
-func TestAssignmentsOfACutOffServer(t *testing.T) {
-	t.Run("stale", func(t *testing.T) { sendsAgentsElsewhere(t, func(s *server) { s.stale = 11 * time.Second }) })
-	t.Run("disk full", func(t *testing.T) { sendsAgentsElsewhere(t, func(s *server) { s.full = true }) })
-}
-
-func sendsAgentsElsewhere(t *testing.T, ail func(*server)) {
-	t.Helper()
-	r := newRig(t)
-	r.world()
-	c := r.client(transport.RoleAgent, "n2")
-	first := must(c.Assignments(t.Context(), transport.AssignmentsRequest{Node: "01N2", Epoch: r.epoch("01N2")}))(t)
-	held := make(chan error, 3)
-	ctx := t.Context()
-	go func() {
-		_, err := c.Assignments(ctx, transport.AssignmentsRequest{Node: "01N2", Epoch: r.epoch("01N2"), Index: first.Index, Wait: 30 * model.Second})
-		held <- err
-	}()
-	go func() {
-		_, err := c.Services(ctx, transport.ServicesRequest{Node: "01N2", Index: r.machine.State().Index, Wait: 30 * model.Second})
-		held <- err
-	}()
-	go func() {
-		_, err := c.Peers(ctx, transport.PeersRequest{Node: "01N2", Groups: []transport.PeersKnown{{Group: "web/http", At: 1 << 40}}, Incarnation: 1, Wait: 30 * model.Second})
-		held <- err
-	}()
-	r.mu.Lock()
-	ail(r.servers["s1"])
-	r.mu.Unlock()
-	for range 3 {
-		wantCode(t, <-held, model.CodeNotCaughtUp)
-	}
-	_, err := c.Assignments(t.Context(), transport.AssignmentsRequest{Node: "01N2", Epoch: r.epoch("01N2")})
-	wantCode(t, err, model.CodeNotCaughtUp)
-}
-
-// An agent that has seen a newer state than the leader's, which was restored from an older one, has to register: that raises the state above what it saw. A follower
-// that lags sends it to another server.
+// An agent that has seen a newer state than the leader's, which was restored from an older one, has to register: that
+// raises the state above what it saw. A follower that lags sends it to another server.
 func TestAgentHasSeenANewerState(t *testing.T) {
 	r := newRig(t, "s1", "s2")
 	r.world()
 	r.apply(&fsm.RestoreMark{})
-	q := transport.AssignmentsRequest{Node: "01N2", Epoch: r.epoch("01N2"), Seen: model.Seen{Incarnation: 1, Index: 90_000}}
+	q := transport.AssignmentsRequest{Node: "01N2", Epoch: r.epoch("01N2"),
+		Seen: model.Seen{Incarnation: 1, Index: 90_000}}
 	_, err := r.client(transport.RoleAgent, "n2", "s2").Assignments(t.Context(), q)
 	wantCode(t, err, model.CodeNotCaughtUp)
 	c := r.client(transport.RoleAgent, "n2", "s1")
@@ -273,14 +138,17 @@ func TestAgentHasSeenANewerState(t *testing.T) {
 		t.Errorf("the leader serves an agent that does not obey: %+v", got)
 	}
 	agent := model.AgentInfo{BootID: "b1", Address: "127.0.0.1"}
-	reply := must(c.Register(t.Context(), transport.RegisterRequest{Node: "01N2", Name: "n2", Agent: agent, Seen: q.Seen}))(t)
+	reply :=
+		must(c.Register(t.Context(), transport.RegisterRequest{Node: "01N2", Name: "n2", Agent: agent, Seen: q.Seen}))(t)
 	q.Epoch = reply.Epoch
-	if got := must(c.Assignments(t.Context(), q))(t); got.Register || !q.Seen.Before(model.Seen{Incarnation: got.Incarnation, Index: got.Index}) {
+	if got := must(c.Assignments(t.Context(), q))(t); got.Register ||
+		!q.Seen.Before(model.Seen{Incarnation: got.Incarnation, Index: got.Index}) {
 		t.Errorf("behind its registration: incarnation %d, index %d, register %v", got.Incarnation, got.Index, got.Register)
 	}
 }
 
-// A server that is behind the leader waits for a registration that it does not know yet, for a moment: its agent would otherwise register once more.
+// A server that is behind the leader waits for a registration that it does not know yet, for a moment: its agent would
+// otherwise register once more.
 func TestAgentOfALaggingServer(t *testing.T) {
 	r := newRig(t, "s1", "s2")
 	r.world()
@@ -306,19 +174,22 @@ func TestAgentOfALaggingServer(t *testing.T) {
 	if err := <-served; err != nil {
 		t.Errorf("services: %v", err)
 	}
-	if got := must(c.Assignments(t.Context(), transport.AssignmentsRequest{Node: "01LATE", Epoch: epoch + 1}))(t); !got.Register {
+	if got := must(c.Assignments(t.Context(),
+		transport.AssignmentsRequest{Node: "01LATE", Epoch: epoch + 1}))(t); !got.Register {
 		t.Errorf("a registration that never came: %+v", got)
 	}
 }
 
-// A registration that a restore has lost will never come: no server waits for it. The agent must register again before its node counts as silent.
+// A registration that a restore has lost will never come: no server waits for it. The agent must register again before
+// its node counts as silent.
 func TestAgentOfALostRegistration(t *testing.T) {
 	r := newRig(t, "s1", "s2")
 	r.world()
 	lost := r.epoch("01N2") + 5
 	r.apply(&fsm.RestoreMark{})
 	began := time.Now()
-	got := must(r.client(transport.RoleAgent, "n2", "s2").Assignments(t.Context(), transport.AssignmentsRequest{Node: "01N2", Epoch: lost}))(t)
+	got := must(r.client(transport.RoleAgent, "n2", "s2").
+		Assignments(t.Context(), transport.AssignmentsRequest{Node: "01N2", Epoch: lost}))(t)
 	if took := time.Since(began); !got.Register || took >= 2*time.Second {
 		t.Errorf("register again: %v, after %s", got.Register, took)
 	}
@@ -329,13 +200,16 @@ func TestAgentServices(t *testing.T) {
 	r.world()
 	c := r.client(transport.RoleAgent, "n2")
 	first := must(c.Services(t.Context(), transport.ServicesRequest{Node: "01N2"}))(t)
-	if len(first.Services) != 1 || first.Services[0].Expose != 8080 || len(first.Services[0].Backends) != 2 || first.Services[0].Backends[1].Address != "127.0.0.1:20001" {
+	if len(first.Services) != 1 || first.Services[0].Expose != 8080 || len(first.Services[0].Backends) != 2 ||
+		first.Services[0].Backends[1].Address != "127.0.0.1:20001" {
 		t.Fatalf("services: %+v", first)
 	}
 	// An index from before a restore, which this state will not reach for long, is answered at once.
 	asked, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	if ahead, err := c.Services(asked, transport.ServicesRequest{Node: "01N2", Index: first.Index + 1000, Wait: 45 * model.Second}); err != nil || ahead.Index != first.Index {
+	if ahead, err := c.Services(asked,
+		transport.ServicesRequest{Node: "01N2", Index: first.Index + 1000, Wait: 45 * model.Second}); err != nil ||
+		ahead.Index != first.Index {
 		t.Errorf("asked with an index of the future: %+v, %v", ahead, err)
 	}
 	done := make(chan transport.Services, 1)
@@ -389,7 +263,8 @@ func TestPeers(t *testing.T) {
 	}
 }
 
-// A second agent of a node is refused while the first one's heartbeats come; the first one may restart and its machine may boot.
+// A second agent of a node is refused while the first one's heartbeats come; the first one may restart and its machine
+// may boot.
 func TestSecondAgentOfANode(t *testing.T) {
 	r := newRig(t)
 	c := r.client(transport.RoleAgent, "n1")

@@ -90,7 +90,8 @@ func reshape(m *huma.ErrorModel) *api.Problem {
 	if len(parts) == 0 {
 		parts = append(parts, m.Detail)
 	}
-	return api.NewProblem(model.Refuse(model.CodeInvalid, "%s", strings.Join(parts, "; ")).WithHint("the parameters are listed in /openapi.json"))
+	return api.NewProblem(model.Refuse(model.CodeInvalid, "%s", strings.Join(parts, "; ")).
+		WithHint("the parameters are listed in /openapi.json"))
 }
 
 // ownStatus makes huma answer what is invalid with the status that the table of codes has for it.

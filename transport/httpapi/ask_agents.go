@@ -24,7 +24,8 @@ const (
 
 // askAgents reads a path of every node's agent. It hands the answers over one at a time, in no order, and returns the
 // names of the nodes whose agents gave none, in order. It takes agentWait for each agentsAtOnce nodes at most.
-func askAgents[T any](ctx context.Context, s *Server, state *fsm.State, path string, take func(*fsm.Node, T)) (silent []string) {
+func askAgents[T any](ctx context.Context, s *Server, state *fsm.State, path string,
+	take func(*fsm.Node, T)) (silent []string) {
 	var mu sync.Mutex
 	var asked sync.WaitGroup
 	room := make(chan struct{}, agentsAtOnce)

@@ -62,9 +62,11 @@ func TestAgentOfAnotherNode(t *testing.T) {
 	r.world()
 	thief := r.client(transport.RoleAgent, "n2")
 	before := r.entries()
-	_, err := thief.Register(t.Context(), transport.RegisterRequest{Node: "01N1", Name: "n1", Agent: model.AgentInfo{BootID: "b"}})
+	_, err := thief.Register(t.Context(),
+		transport.RegisterRequest{Node: "01N1", Name: "n1", Agent: model.AgentInfo{BootID: "b"}})
 	wantCode(t, err, model.CodeForbidden)
-	_, err = thief.Register(t.Context(), transport.RegisterRequest{Node: "01N1", Name: "n2", Agent: model.AgentInfo{BootID: "b", Address: "127.0.0.1"}})
+	_, err = thief.Register(t.Context(),
+		transport.RegisterRequest{Node: "01N1", Name: "n2", Agent: model.AgentInfo{BootID: "b", Address: "127.0.0.1"}})
 	wantCode(t, err, model.CodeNodeTaken)
 	_, err = thief.Report(t.Context(), transport.ReportRequest{Node: "01N1", Epoch: r.epoch("01N1"), Full: true})
 	wantCode(t, err, model.CodeForbidden)
@@ -91,7 +93,8 @@ func TestAgentDrainsItself(t *testing.T) {
 	wantCode(t, err, model.CodeForbidden)
 	_, _, err = c.Do(t.Context(), http.MethodPost, "/v1/drains", nil, map[string][]string{"nodes": {"n1"}})
 	wantCode(t, err, model.CodeForbidden)
-	if got := post(t, c, "/v1/nodes/01N1/drain", map[string]string{"message": "shutdown"}); got["drain"] == "" || r.lastEntry().Actor != "agent:n1" {
+	if got := post(t, c, "/v1/nodes/01N1/drain", map[string]string{"message": "shutdown"}); got["drain"] == "" ||
+		r.lastEntry().Actor != "agent:n1" {
 		t.Errorf("got %v, actor %q", got, r.lastEntry().Actor)
 	}
 }
@@ -119,14 +122,17 @@ func TestForward(t *testing.T) {
 	if wantCode(t, err, model.CodeInvalid); !strings.Contains(err.Error(), `did you mean "count"?`) {
 		t.Errorf("a forwarded refusal lost its hint: %v", err)
 	}
-	reply, err := r.client(transport.RoleAgent, "n3", "s2").Register(t.Context(), transport.RegisterRequest{Node: "01N3", Name: "n3", Agent: model.AgentInfo{BootID: "b", Address: "127.0.0.1"}})
+	reply, err := r.client(transport.RoleAgent, "n3", "s2").
+		Register(t.Context(),
+			transport.RegisterRequest{Node: "01N3", Name: "n3", Agent: model.AgentInfo{BootID: "b", Address: "127.0.0.1"}})
 	if err != nil || reply.Epoch == 0 || r.lastEntry().Actor != "agent:n3" {
 		t.Errorf("registration through a follower: %+v, %v, actor %q", reply, err, r.lastEntry().Actor)
 	}
 
 	for _, role := range []transport.Role{transport.RoleCLI, transport.RoleAgent} {
 		c := r.client(role, "mallory")
-		_, err := c.Send(t.Context(), reach.Request{Path: "/healthz", Header: http.Header{"Outspan-Forwarded-For": {"cli/root"}}})
+		_, err := c.Send(t.Context(),
+			reach.Request{Path: "/healthz", Header: http.Header{"Outspan-Forwarded-For": {"cli/root"}}})
 		wantCode(t, err, model.CodeForbidden)
 	}
 }
@@ -150,7 +156,8 @@ func TestForwardOnce(t *testing.T) {
 	r := newRig(t, "s1", "s2")
 	r.world()
 	c := r.client(transport.RoleServer, "s1", "s2")
-	_, err := c.Send(t.Context(), reach.Request{Path: "/v1/nodes", Header: http.Header{"Outspan-Forwarded-For": {"cli/alice"}}})
+	_, err := c.Send(t.Context(),
+		reach.Request{Path: "/v1/nodes", Header: http.Header{"Outspan-Forwarded-For": {"cli/alice"}}})
 	wantCode(t, err, model.CodeNoLeader)
 
 	r.setLeader("")
@@ -201,7 +208,8 @@ func TestAddressOfAnAgent(t *testing.T) {
 	r.world()
 	c := r.client(transport.RoleAgent, "n9")
 	for _, address := range []string{"", "n9", "127.0.0.1:80", "127.0.0.1\nX: 1"} {
-		_, err := c.Register(t.Context(), transport.RegisterRequest{Node: "01N9", Name: "n9", Agent: model.AgentInfo{BootID: "b1", Address: address}})
+		_, err := c.Register(t.Context(),
+			transport.RegisterRequest{Node: "01N9", Name: "n9", Agent: model.AgentInfo{BootID: "b1", Address: address}})
 		wantCode(t, err, model.CodeInvalid)
 	}
 }

@@ -56,7 +56,9 @@ func (s *sender) send(ctx context.Context, calls []int) ([]string, error) {
 }
 
 func newTestBatcher(s *sender) *batcher[int, string] {
-	return &batcher[int, string]{send: s.send, weight: func(n int) int { return n }, bounds: batchBounds{calls: 10, weight: 1000, flying: 2, time: 5 * time.Second}}
+	return &batcher[int, string]{send: s.send, weight: func(n int) int {
+		return n
+	}, bounds: batchBounds{calls: 10, weight: 1000, flying: 2, time: 5 * time.Second}}
 }
 
 // Who comes while others are under way goes with those who wait too, within the bounds, in order, and gets its own
@@ -206,7 +208,8 @@ func TestReportsFitTheirEntry(t *testing.T) {
 		for i := range 60 {
 			report := &fsm.NodeReport{ID: model.NodeID(fmt.Sprint("n", i)), Epoch: 1}
 			for j := range 400 {
-				report.Instances = append(report.Instances, model.InstanceStatus{ID: model.InstanceID(fmt.Sprint(i, "-", j)), Reason: strings.Repeat("x", 1000)})
+				report.Instances = append(report.Instances,
+					model.InstanceStatus{ID: model.InstanceID(fmt.Sprint(i, "-", j)), Reason: strings.Repeat("x", 1000)})
 			}
 			size, refusal := fsm.GroupSize([]fsm.Command{report})
 			if refusal != nil {

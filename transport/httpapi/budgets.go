@@ -35,11 +35,13 @@ func (r *reading) sharedBudget(b *fsm.SharedBudget) api.Budget {
 
 func (r *reading) budgetOf(l *fsm.Ledger, scope string, groups []model.GroupID) api.Budget {
 	v := api.Budget{
-		Name: l.Name, Scope: scope, Want: l.Want, MinReady: l.Budget.MinReady, MaxDown: l.Budget.MaxDown, Ready: l.Ready, Held: l.Held, Unheard: l.Unheard,
+		Name: l.Name, Scope: scope, Want: l.Want, MinReady: l.Budget.MinReady, MaxDown: l.Budget.MaxDown, Ready: l.Ready,
+		Held: l.Held, Unheard: l.Unheard,
 		Down: r.down(l, groups), Allowed: l.Allowed(r.now), Groups: notNil(groups), Shared: []string{},
 	}
 	if l.Budget.RateMax > 0 {
-		v.Rate = &api.BudgetRate{Max: l.Budget.RateMax, Window: l.Budget.Window, Used: l.Used(r.now), NextAllowed: r.wallOf(l.Next())}
+		v.Rate = &api.BudgetRate{Max: l.Budget.RateMax, Window: l.Budget.Window, Used: l.Used(r.now),
+			NextAllowed: r.wallOf(l.Next())}
 	}
 	return v
 }
@@ -48,7 +50,8 @@ func (r *reading) budgetOf(l *fsm.Ledger, scope string, groups []model.GroupID) 
 func (r *reading) actorBudget(k model.ActorKind, rate model.ActorRate) api.Budget {
 	used := r.UsedBy(k)
 	return api.Budget{
-		Name: string(k), Scope: "actor", Allowed: max(0, rate.Max-used), Groups: []model.GroupID{}, Shared: []string{}, Down: api.BudgetDown{ByCause: map[model.Cause]int{}},
+		Name: string(k), Scope: "actor", Allowed: max(0, rate.Max-used), Groups: []model.GroupID{}, Shared: []string{},
+		Down: api.BudgetDown{ByCause: map[model.Cause]int{}},
 		Rate: &api.BudgetRate{Max: rate.Max, Window: rate.Window, Used: used, NextAllowed: r.wallOf(r.NextOf(k))},
 		Text: "from the setting " + k.Setting(),
 	}
@@ -83,7 +86,8 @@ func (r *reading) down(l *fsm.Ledger, groups []model.GroupID) api.BudgetDown {
 	for _, id := range groups {
 		for i := range r.InstancesOf(id) {
 			switch {
-			case i.Desired == model.DesiredDraining && i.Marks.StopCause != model.CauseScaleDown && i.Marks.StopCause != model.CauseJobStopped:
+			case i.Desired == model.DesiredDraining && i.Marks.StopCause != model.CauseScaleDown &&
+				i.Marks.StopCause != model.CauseJobStopped:
 				leaving = append(leaving, i.Marks.StopCause)
 			case i.Desired != model.DesiredRunning || i.Ready():
 			case i.Status.Observed == model.ObservedPending || i.Status.Observed == model.ObservedBooting:
@@ -147,14 +151,19 @@ type budgetRemoval struct {
 
 func (s *Server) budgetOperations() []operation {
 	return []operation{
-		list(s, getRoute("list-budgets", "/v1/budgets", "budgets", "List the budgets of groups, the shared ones, and the rates of actors"), listing[budgetList, api.Budget]{
-			topics: topics[budgetList]("jobs", "budgets", "settings"), rows: listBudgets,
-		}),
+		list(s,
+			getRoute("list-budgets", "/v1/budgets", "budgets",
+				"List the budgets of groups, the shared ones, and the rates of actors"), listing[budgetList, api.Budget]{
+				topics: topics[budgetList]("jobs", "budgets", "settings"), rows: listBudgets,
+			}),
 		read(s, getRoute("get-group-budget", "/v1/budgets/{job}/{group}", "budgets", "Show the budget of a group"),
 			func(in *groupBudgetRead) []fsm.Topic { return []fsm.Topic{"job/" + fsm.Topic(in.Job)} }, showGroupBudget),
-		read(s, getRoute("get-budget", "/v1/budgets/{name}", "budgets", "Show a shared budget"), topics[budgetRead]("jobs", "budgets"), showBudget),
-		write(s, route{id: "set-budget", method: http.MethodPut, path: "/v1/budgets/{name}", tag: "budgets", summary: "Make or replace a shared budget"}, setBudget()),
-		write(s, route{id: "remove-budget", method: http.MethodDelete, path: "/v1/budgets/{name}", tag: "budgets", summary: "Remove a shared budget that no group names"}, removeBudget()),
+		read(s, getRoute("get-budget", "/v1/budgets/{name}", "budgets", "Show a shared budget"),
+			topics[budgetRead]("jobs", "budgets"), showBudget),
+		write(s, route{id: "set-budget", method: http.MethodPut, path: "/v1/budgets/{name}", tag: "budgets",
+			summary: "Make or replace a shared budget"}, setBudget()),
+		write(s, route{id: "remove-budget", method: http.MethodDelete, path: "/v1/budgets/{name}", tag: "budgets",
+			summary: "Remove a shared budget that no group names"}, removeBudget()),
 	}
 }
 
@@ -211,7 +220,8 @@ func showGroupBudget(_ context.Context, r *reading, in *groupBudgetRead) (api.Bu
 func showBudget(_ context.Context, r *reading, in *budgetRead) (api.Budget, error) {
 	b, ok := r.Budgets.Get(model.BudgetName(in.Name))
 	if !ok {
-		return api.Budget{}, model.Refuse(model.CodeNotFound, "there is no shared budget %s", clip(in.Name)).WithHint("list budgets with: outspan budget ls; the budget of a group is JOB/GROUP")
+		return api.Budget{}, model.Refuse(model.CodeNotFound, "there is no shared budget %s", clip(in.Name)).
+			WithHint("list budgets with: outspan budget ls; the budget of a group is JOB/GROUP")
 	}
 	return r.sharedBudget(b), nil
 }

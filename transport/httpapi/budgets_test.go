@@ -35,7 +35,8 @@ func TestConcurrentEvictions(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range errs {
 		wg.Go(func() {
-			_, _, errs[i] = r.cli().Do(t.Context(), http.MethodPost, "/v1/instances/inst-"+string('a'+rune(i%3))+"/evict", nil, nil)
+			_, _, errs[i] = r.cli().
+				Do(t.Context(), http.MethodPost, "/v1/instances/inst-"+string('a'+rune(i%3))+"/evict", nil, nil)
 		})
 	}
 	wg.Wait()
@@ -45,7 +46,8 @@ func TestConcurrentEvictions(t *testing.T) {
 			accepted++
 			continue
 		}
-		if e, ok := errors.AsType[*model.Error](err); !ok || e.Code != model.CodeBudgetMinReady && e.Code != model.CodeStopping {
+		if e, ok := errors.AsType[*model.Error](err); !ok || e.Code != model.CodeBudgetMinReady &&
+			e.Code != model.CodeStopping {
 			t.Errorf("refused with %v, want budget_min_ready", err)
 		}
 	}
@@ -61,12 +63,14 @@ func TestDownByCause(t *testing.T) {
 	c := r.cli()
 	post(t, c, "/v1/instances/inst-a/evict", nil)
 	n, _ := r.machine.State().Nodes.Get("01N2")
-	r.apply(&fsm.NodeHealth{ID: n.ID, Health: model.HealthOffline, BootID: n.Agent.BootID, Epoch: n.Agent.Epoch, Reason: "silent"})
+	r.apply(&fsm.NodeHealth{ID: n.ID, Health: model.HealthOffline, BootID: n.Agent.BootID,
+		Epoch: n.Agent.Epoch, Reason: "silent"})
 	for _, path := range []string{"/v1/budgets/db", "/v1/budgets/web/http"} {
 		b := get(t, c, path)
 		down := b["down"].(map[string]any)
 		causes := down["by_cause"].(map[string]any)
-		if number(down["voluntary"]) != 1 || number(down["involuntary"]) != 1 || number(causes["user_requested"]) != 1 || number(causes["node_offline"]) != 1 {
+		if number(down["voluntary"]) != 1 || number(down["involuntary"]) != 1 || number(causes["user_requested"]) != 1 ||
+			number(causes["node_offline"]) != 1 {
 			t.Errorf("%s: down %v, want one evicted and one lost", path, down)
 		}
 		if number(b["ready"]) != 1 {
@@ -75,7 +79,8 @@ func TestDownByCause(t *testing.T) {
 	}
 	b := get(t, c, "/v1/budgets/db")
 	if rate := b["rate"].(map[string]any); number(rate["used"]) != 1 || number(b["allowed"]) != 0 {
-		t.Errorf("rate %v, allowed %v; want 1 used of 2, and nothing allowed because 1 of 1 must stay ready", rate, b["allowed"])
+		t.Errorf("rate %v, allowed %v; want 1 used of 2, and nothing allowed because 1 of 1 must stay ready",
+			rate, b["allowed"])
 	}
 }
 

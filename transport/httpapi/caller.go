@@ -47,7 +47,8 @@ func identify(r *http.Request) (caller, error) {
 	if err != nil || name == "" || !transport.Role(role).Valid() {
 		return caller{}, model.Refuse(model.CodeForbidden, "%s from %s is not role/name", headerForwarded, id)
 	}
-	return caller{Identity: transport.Identity{Cluster: id.Cluster, Role: transport.Role(role), Name: name}, via: id.Name}, nil
+	return caller{Identity: transport.Identity{Cluster: id.Cluster, Role: transport.Role(role), Name: name}, via: id.Name},
+		nil
 }
 
 func (c caller) forwardedFor() string { return string(c.Role) + "/" + url.PathEscape(c.Name) }
@@ -57,9 +58,11 @@ func (c caller) may(rt route) error {
 	if rt.allow.has(c.Role) {
 		return nil
 	}
-	refusal := model.Refuse(model.CodeForbidden, "%s may not %s %s: it has the role %s", c.Name, rt.method, rt.path, c.Role)
+	refusal := model.Refuse(model.CodeForbidden, "%s may not %s %s: it has the role %s",
+		c.Name, rt.method, rt.path, c.Role)
 	if c.Role == transport.RoleAgent {
-		return refusal.WithHint("an agent acts for its own node only; use a certificate made with: outspan tls cert create --cli NAME")
+		return refusal.WithHint(
+			"an agent acts for its own node only; use a certificate made with: outspan tls cert create --cli NAME")
 	}
 	return refusal.WithHint("use a certificate made with: outspan tls cert create --cli NAME")
 }
@@ -69,8 +72,10 @@ func (c caller) isNode(name string) error {
 	if c.Role == transport.RoleAgent && c.Name == name {
 		return nil
 	}
-	return model.Refuse(model.CodeForbidden, "the certificate is for the agent %q, the request for the node %q", c.Name, clip(name)).
-		WithHint("the name in the agent's file and in its certificate must be the same; issue one with: outspan tls cert create --agent NAME")
+	return model.Refuse(model.CodeForbidden, "the certificate is for the agent %q, the request for the node %q",
+		c.Name, clip(name)).
+		WithHint("the name in the agent's file and in its certificate must be the same; issue one with: outspan tls cert " +
+			"create --agent NAME")
 }
 
 type callerKey struct{}

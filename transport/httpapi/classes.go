@@ -13,8 +13,10 @@ import (
 func (r *reading) class(c *fsm.Class, rank, jobs int) api.ClassView {
 	used := r.ClassUsage(c.Name)
 	return api.ClassView{
-		Name: c.Name, Rank: rank, Default: c.Name == model.ClassProduction, Jobs: jobs, MaxDown: c.MaxDown.Amount, MaxDownFloor: c.MaxDown.Floor,
-		Quota: c.Quota, Used: api.ClassUsage{MemoryBytes: used.MemoryBytes, Instances: used.Instances}, PreemptEqual: c.PreemptEqual,
+		Name: c.Name, Rank: rank, Default: c.Name == model.ClassProduction, Jobs: jobs, MaxDown: c.MaxDown.Amount,
+		MaxDownFloor: c.MaxDown.Floor,
+		Quota:        c.Quota, Used: api.ClassUsage{MemoryBytes: used.MemoryBytes, Instances: used.Instances},
+		PreemptEqual: c.PreemptEqual,
 	}
 }
 
@@ -53,12 +55,16 @@ type classRemoval struct {
 
 func (s *Server) classOperations() []operation {
 	return []operation{
-		list(s, getRoute("list-classes", "/v1/classes", "classes", "List priority classes, the first one first"), listing[classList, api.ClassView]{
-			topics: topics[classList]("settings", "jobs"), rows: listClasses,
-		}),
-		read(s, getRoute("get-class", "/v1/classes/{name}", "classes", "Show a priority class"), topics[classRead]("settings", "jobs"), showClass),
-		write(s, route{id: "set-class", method: http.MethodPut, path: "/v1/classes/{name}", tag: "classes", summary: "Make a class, or change what is given of one"}, setClass()),
-		write(s, route{id: "remove-class", method: http.MethodDelete, path: "/v1/classes/{name}", tag: "classes", summary: "Remove a class that no job has"}, removeClass()),
+		list(s, getRoute("list-classes", "/v1/classes", "classes", "List priority classes, the first one first"),
+			listing[classList, api.ClassView]{
+				topics: topics[classList]("settings", "jobs"), rows: listClasses,
+			}),
+		read(s, getRoute("get-class", "/v1/classes/{name}", "classes", "Show a priority class"),
+			topics[classRead]("settings", "jobs"), showClass),
+		write(s, route{id: "set-class", method: http.MethodPut, path: "/v1/classes/{name}", tag: "classes",
+			summary: "Make a class, or change what is given of one"}, setClass()),
+		write(s, route{id: "remove-class", method: http.MethodDelete, path: "/v1/classes/{name}", tag: "classes",
+			summary: "Remove a class that no job has"}, removeClass()),
 	}
 }
 
@@ -76,7 +82,8 @@ func listClasses(r *reading, _ *classList, _ string, yield func(string, api.Clas
 func showClass(_ context.Context, r *reading, in *classRead) (api.ClassView, error) {
 	c, rank, ok := r.Class(model.ClassName(in.Name))
 	if !ok {
-		return api.ClassView{}, model.Refuse(model.CodeNotFound, "there is no class %s", clip(in.Name)).WithHint("list them with: outspan class ls")
+		return api.ClassView{}, model.Refuse(model.CodeNotFound, "there is no class %s", clip(in.Name)).
+			WithHint("list them with: outspan class ls")
 	}
 	return r.class(&c, rank, r.jobsByClass()[c.Name]), nil
 }

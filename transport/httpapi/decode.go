@@ -137,7 +137,8 @@ func shape(t reflect.Type) reflect.Type {
 	if t == nil || t.Kind() == reflect.Interface {
 		return nil
 	}
-	for _, own := range [...]reflect.Type{reflect.TypeFor[json.Unmarshaler](), reflect.TypeFor[encoding.TextUnmarshaler]()} {
+	for _, own := range [...]reflect.Type{reflect.TypeFor[json.Unmarshaler](),
+		reflect.TypeFor[encoding.TextUnmarshaler]()} {
 		if reflect.PointerTo(t).Implements(own) {
 			return nil
 		}
@@ -184,7 +185,8 @@ func refusedDecode(err error) error {
 	case errors.As(err, &syntax):
 		return model.Refuse(model.CodeInvalid, "the body is not JSON: error at byte %d", syntax.Offset)
 	case errors.As(err, &kind):
-		return model.Refuse(model.CodeInvalid, "field %q must be %s, not %s", clip(kind.Field), jsonKind(kind.Type), kind.Value)
+		return model.Refuse(model.CodeInvalid, "field %q must be %s, not %s", clip(kind.Field),
+			jsonKind(kind.Type), kind.Value)
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return model.Refuse(model.CodeInvalid, "the body ends in the middle of its JSON value")
 	}

@@ -12,7 +12,8 @@ import (
 func TestNearest(t *testing.T) {
 	names := []string{"count", "command", "constraints", "memory_bytes", "id"}
 	for word, want := range map[string]string{
-		"cuont": "count", "comand": "command", "memory_byte": "memory_bytes", "constraint": "constraints", "ids": "id", "x": "", "deadline": "", "": "",
+		"cuont": "count", "comand": "command", "memory_byte": "memory_bytes", "constraint": "constraints", "ids": "id",
+		"x": "", "deadline": "", "": "",
 		strings.Repeat("c", 100): "",
 	} {
 		if got := nearest(word, names); got != want {
@@ -25,7 +26,8 @@ func TestNearest(t *testing.T) {
 func FuzzDecodeStrict(f *testing.F) {
 	for _, seed := range []string{
 		`{"name":"web","groups":[{"name":"g","count":1,"exec":{"command":"/x"},"budget":{"min_ready":"50%"},"stop":{"grace":"3s"}}]}`,
-		`{"name":"web","groups":[{"namee":1}]}`, `[]`, `{"groups":null}`, `{"a":{"b":[{}]}}`, `{"name":"a"} {"name":"b"}`, `{"groups":[`, "\xff", ``, `null`,
+		`{"name":"web","groups":[{"namee":1}]}`, `[]`, `{"groups":null}`, `{"a":{"b":[{}]}}`, `{"name":"a"} {"name":"b"}`,
+		`{"groups":[`, "\xff", ``, `null`,
 	} {
 		f.Add(seed)
 	}

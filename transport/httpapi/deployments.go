@@ -11,7 +11,8 @@ import (
 
 func (r *reading) deployment(d *fsm.Deployment) api.Deployment {
 	v := api.Deployment{
-		ID: d.ID, Job: d.Job, Version: d.Version, Status: d.Status, Reason: d.Reason, Promoted: d.Promoted, Groups: []api.DeploymentGroup{},
+		ID: d.ID, Job: d.Job, Version: d.Version, Status: d.Status, Reason: d.Reason, Promoted: d.Promoted,
+		Groups:    []api.DeploymentGroup{},
 		CreatedAt: wallTime(d.Wall), Index: d.Index,
 	}
 	for _, g := range r.GroupsOf(d.Job) {
@@ -71,21 +72,25 @@ func (in *failInput) ref() string { return in.ID }
 
 func (s *Server) deploymentOperations() []operation {
 	return []operation{
-		list(s, getRoute("list-deployments", "/v1/deployments", "deployments", "List deployments"), listing[deploymentList, api.Deployment]{
-			topics: topics[deploymentList]("deployments", "instances"),
-			rows: func(r *reading, in *deploymentList, from string, yield func(string, api.Deployment) bool) error {
-				scan(r.Deployments, from, r.deployment, func(key string, d api.Deployment) bool {
-					return in.Job != "" && string(d.Job) != in.Job || yield(key, d)
-				})
-				return nil
-			},
-		}),
-		read(s, getRoute("get-deployment", "/v1/deployments/{id}", "deployments", "Show a deployment"), s.deploymentTopics, showDeployment),
-		write(s, route{id: "promote-deployment", path: "/v1/deployments/{id}/promote", tag: "deployments", summary: "Accept the canaries of a deployment"},
+		list(s, getRoute("list-deployments", "/v1/deployments", "deployments", "List deployments"),
+			listing[deploymentList, api.Deployment]{
+				topics: topics[deploymentList]("deployments", "instances"),
+				rows: func(r *reading, in *deploymentList, from string, yield func(string, api.Deployment) bool) error {
+					scan(r.Deployments, from, r.deployment, func(key string, d api.Deployment) bool {
+						return in.Job != "" && string(d.Job) != in.Job || yield(key, d)
+					})
+					return nil
+				},
+			}),
+		read(s, getRoute("get-deployment", "/v1/deployments/{id}", "deployments", "Show a deployment"),
+			s.deploymentTopics, showDeployment),
+		write(s, route{id: "promote-deployment", path: "/v1/deployments/{id}/promote", tag: "deployments",
+			summary: "Accept the canaries of a deployment"},
 			onDeployment((*promoteInput).ref, func(_ *reading, d *fsm.Deployment, _ *promoteInput) []fsm.Command {
 				return []fsm.Command{&fsm.DeploymentPromote{ID: d.ID}}
 			})),
-		write(s, route{id: "fail-deployment", path: "/v1/deployments/{id}/fail", tag: "deployments", summary: "End a deployment as failed; with auto_revert the job goes back to the last version that succeeded"},
+		write(s, route{id: "fail-deployment", path: "/v1/deployments/{id}/fail", tag: "deployments",
+			summary: "End a deployment as failed; with auto_revert the job goes back to the last version that succeeded"},
 			onDeployment((*failInput).ref, failDeployment)),
 	}
 }
@@ -121,7 +126,8 @@ func failDeployment(r *reading, d *fsm.Deployment, in *failInput) []fsm.Command 
 		return end
 	}
 	back := []fsm.Command{step, &fsm.JobRevert{
-		Job: d.Job, Version: job.Stable, IfVersion: d.Version, Message: fmt.Sprintf("version %d failed: back to version %d", d.Version, job.Stable), KeepCounts: true,
+		Job: d.Job, Version: job.Stable, IfVersion: d.Version,
+		Message: fmt.Sprintf("version %d failed: back to version %d", d.Version, job.Stable), KeepCounts: true,
 	}}
 	if r.NewDraft(r.now).Try(back...) != nil {
 		return end
@@ -140,7 +146,8 @@ func (r *reading) autoReverts(d *fsm.Deployment) bool {
 }
 
 // onDeployment is a change of one deployment.
-func onDeployment[I any](ref func(*I) string, commands func(*reading, *fsm.Deployment, *I) []fsm.Command) change[I, api.DeploymentReply] {
+func onDeployment[I any](ref func(*I) string,
+	commands func(*reading, *fsm.Deployment, *I) []fsm.Command) change[I, api.DeploymentReply] {
 	return change[I, api.DeploymentReply]{
 		prepare: func(r *reading, in *I) ([]fsm.Command, error) {
 			d, refusal := r.NamedDeployment(ref(in))

@@ -51,7 +51,8 @@ func startDrain[I any, P drainRequest[I]]() change[I, api.DrainReply] {
 					return nil, model.Refuse(model.CodeInvalid, "nodes and selector are both given").WithHint("give one of them")
 				}
 				if nodes = r.selectNodes(labelled.selector()); len(nodes) == 0 {
-					return nil, model.Refuse(model.CodeNotFound, "no node has these labels").WithHint("list them with: outspan node ls -o wide")
+					return nil, model.Refuse(model.CodeNotFound, "no node has these labels").
+						WithHint("list them with: outspan node ls -o wide")
 				}
 			}
 			if r.by.Role == transport.RoleAgent {
@@ -82,15 +83,17 @@ func drainStart(c *api.DrainChoices, r *reading, nodes []string) ([]fsm.Command,
 		return nil, model.Refuse(model.CodeInvalid, "no node is given").WithHint("name nodes, or a selector")
 	}
 	if c.Policy != "" && !slices.Contains(model.DrainPolicies(), c.Policy) {
-		return nil, model.Refuse(model.CodeInvalid, "policy is unknown").WithHint("use one of: %s", strings.Join(model.DrainPolicies(), ", "))
+		return nil, model.Refuse(model.CodeInvalid, "policy is unknown").
+			WithHint("use one of: %s", strings.Join(model.DrainPolicies(), ", "))
 	}
 	id := c.ID
 	if id == "" {
 		id = model.DrainID(ulid.Make().String())
 	}
 	options := model.DrainOptions{
-		Deadline: r.Settings.DrainDeadline, Force: c.Force, ForceAtDeadline: c.ForceAtDeadline, AcceptDowntime: c.AcceptDowntime,
-		IgnoreSystem: c.IgnoreSystem, MaxParallelNodes: c.MaxParallelNodes, Policy: c.Policy, Roll: c.Roll,
+		Deadline: r.Settings.DrainDeadline, Force: c.Force, ForceAtDeadline: c.ForceAtDeadline,
+		AcceptDowntime: c.AcceptDowntime,
+		IgnoreSystem:   c.IgnoreSystem, MaxParallelNodes: c.MaxParallelNodes, Policy: c.Policy, Roll: c.Roll,
 	}
 	if c.Deadline != nil {
 		options.Deadline = *c.Deadline
@@ -116,7 +119,8 @@ func (r *reading) selectNodes(labels map[string]string) []string {
 
 // drainReply is built from the drain's row, so a repeated request gets the same; only the forecast is of now.
 func (o *outcome) drainReply() (api.DrainReply, error) {
-	reply := api.DrainReply{Written: o.Written, Started: []string{}, Rejected: []model.DrainRefusal{}, Forecast: []api.DrainForecast{}}
+	reply := api.DrainReply{Written: o.Written, Started: []string{}, Rejected: []model.DrainRefusal{},
+		Forecast: []api.DrainForecast{}}
 	d := o.startedDrain()
 	if d == nil {
 		return reply, nil // ended long ago, and no longer kept
@@ -149,7 +153,8 @@ func (o *outcome) startedDrain() *fsm.Drain {
 
 func (r *reading) forecast(f model.Forecast) api.DrainForecast {
 	v := api.DrainForecast{
-		Node: r.nodeName(f.Node), NodeID: f.Node, Instance: f.Instance, Group: f.Group, Class: f.Class, Action: f.Action, Never: f.Never, Note: f.Note, After: f.After,
+		Node: r.nodeName(f.Node), NodeID: f.Node, Instance: f.Instance, Group: f.Group, Class: f.Class, Action: f.Action,
+		Never: f.Never, Note: f.Note, After: f.After,
 	}
 	if i, ok := r.Instances.Get(f.Instance); ok {
 		v.Member = r.member(i)

@@ -10,7 +10,8 @@ import (
 
 func (r *reading) drain(d *fsm.Drain) api.Drain {
 	v := api.Drain{
-		ID: d.ID, Phase: d.Phase(), Paused: d.Paused, Actor: d.Actor, Message: d.Message, Options: d.Options, Nodes: []api.DrainNode{},
+		ID: d.ID, Phase: d.Phase(), Paused: d.Paused, Actor: d.Actor, Message: d.Message, Options: d.Options,
+		Nodes:    []api.DrainNode{},
 		Rejected: notNil(d.Rejected), CreatedAt: wallTime(d.Wall), Index: d.Index,
 	}
 	status := map[model.NodeID]model.DrainStatus{}
@@ -27,15 +28,18 @@ func (r *reading) drain(d *fsm.Drain) api.Drain {
 
 func (r *reading) drainNode(n fsm.DrainNode, status model.DrainStatus) api.DrainNode {
 	v := api.DrainNode{
-		Node: r.nodeName(n.Node), NodeID: n.Node, Phase: n.Phase, Turn: n.Turn, LastError: n.LastError, StartedAt: wallTimeOrNil(n.StartedWall),
-		Deadline: wallTimeOrNil(n.DeadlineWall), EndedAt: wallTimeOrNil(n.EndedWall), BootID: n.BootID, Moved: n.Moved, Stopped: n.Unreplaced, Acked: n.Acked,
+		Node: r.nodeName(n.Node), NodeID: n.Node, Phase: n.Phase, Turn: n.Turn, LastError: n.LastError,
+		StartedAt: wallTimeOrNil(n.StartedWall),
+		Deadline:  wallTimeOrNil(n.DeadlineWall), EndedAt: wallTimeOrNil(n.EndedWall), BootID: n.BootID, Moved: n.Moved,
+		Stopped: n.Unreplaced, Acked: n.Acked,
 		Remaining: []api.DrainRemaining{}, Blockers: []api.DrainBlocker{},
 	}
 	if node, ok := r.Nodes.Get(n.Node); ok && n.Phase == model.PhaseDraining {
 		v.Acked = r.Acknowledged(node)
 	}
 	for _, rest := range status.Remaining {
-		v.Remaining = append(v.Remaining, api.DrainRemaining{Instance: rest.Instance, Class: rest.Class, State: rest.State, Blocker: rest.Blocker})
+		v.Remaining = append(v.Remaining,
+			api.DrainRemaining{Instance: rest.Instance, Class: rest.Class, State: rest.State, Blocker: rest.Blocker})
 	}
 	for _, b := range status.Blockers {
 		v.Blockers = append(v.Blockers, drainBlocker(b))
@@ -73,8 +77,10 @@ func (s *Server) drainOperations() []operation {
 				return nil
 			},
 		}),
-		read(s, getRoute("get-drain", "/v1/drains/{id}", "drains", "Show a drain with what is left and what blocks it"), s.drainTopics, showDrain),
-		write(s, route{id: "start-drain", path: "/v1/drains", tag: "drains", summary: "Drain nodes"}, startDrain[drainInput]()),
+		read(s, getRoute("get-drain", "/v1/drains/{id}", "drains", "Show a drain with what is left and what blocks it"),
+			s.drainTopics, showDrain),
+		write(s, route{id: "start-drain", path: "/v1/drains", tag: "drains", summary: "Drain nodes"},
+			startDrain[drainInput]()),
 		write(s, drainRoute("pause", "Pause a drain; its deadline goes on"), pauseDrain(true)),
 		write(s, drainRoute("resume", "Go on with a paused drain"), pauseDrain(false)),
 		write(s, drainRoute("cancel", "Cancel what has not begun; the cordon stays unless uncordon is set"), cancelDrain()),

@@ -18,11 +18,13 @@ import (
 )
 
 // raw sends bytes as they are, as curl would.
-func raw(t testing.TB, r *rig, role transport.Role, name, method, path, contentType, body string) (*http.Response, *api.Problem) {
+func raw(t testing.TB, r *rig, role transport.Role, name, method, path, contentType,
+	body string) (*http.Response, *api.Problem) {
 	t.Helper()
 	via := transport.Dialer{Credentials: must(r.ca.Credentials(role, name))(t)}.HTTPTransport()
 	t.Cleanup(via.CloseIdleConnections)
-	req := must(http.NewRequestWithContext(t.Context(), method, "https://"+r.servers[r.lead].address+path, strings.NewReader(body)))(t)
+	req := must(http.NewRequestWithContext(t.Context(), method, "https://"+r.servers[r.lead].address+path,
+		strings.NewReader(body)))(t)
 	if contentType != "" {
 		req.Header.Set("Content-Type", contentType)
 	}
@@ -63,7 +65,8 @@ func TestErrors(t *testing.T) {
 		{"wrong method", "DELETE", "/v1/jobs", "", "", 405, model.CodeNoRoute, "use GET or POST"},
 		{"unknown node", "GET", "/v1/nodes/n9", "", "", 404, model.CodeNotFound, "outspan node ls"},
 		{"ambiguous node", "GET", "/v1/nodes/01N", "", "", 400, model.CodeAmbiguous, "more characters"},
-		{"a read with a body", "GET", "/v1/nodes", asJSON, `{"password":"hunter2"}`, 400, model.CodeInvalid, "a read takes no body"},
+		{"a read with a body", "GET", "/v1/nodes", asJSON, `{"password":"hunter2"}`, 400,
+			model.CodeInvalid, "a read takes no body"},
 		{"unknown query", "GET", "/v1/nodes?limt=1", "", "", 400, model.CodeInvalid, "limt: unknown query parameter"},
 		{"query of wrong type", "GET", "/v1/nodes?limit=hunter2", "", "", 400, model.CodeInvalid, "limit: "},
 		{"limit too high", "GET", "/v1/nodes?limit=99999", "", "", 400, model.CodeInvalid, "limit: "},
@@ -71,42 +74,72 @@ func TestErrors(t *testing.T) {
 		{"bad wait", "GET", "/v1/nodes?index=1&wait=hunter2", "", "", 400, model.CodeInvalid, "30s"},
 		{"wait too long", "GET", "/v1/nodes?index=1&wait=2m", "", "", 400, model.CodeInvalid, "at most 60s"},
 		{"filter without operator", "GET", "/v1/nodes?filter=active", "", "", 400, model.CodeInvalid, "field=value"},
-		{"filter on unknown field", "GET", "/v1/nodes?filter=stat%3Dactive", "", "", 400, model.CodeInvalid, `did you mean "state"?`},
+		{"filter on unknown field", "GET", "/v1/nodes?filter=stat%3Dactive", "", "", 400, model.CodeInvalid,
+			`did you mean "state"?`},
 		{"foreign next", "GET", "/v1/nodes?next=%21", "", "", 400, model.CodeInvalid, "earlier answer"},
-		{"unknown field", "POST", "/v1/jobs/web/scale", asJSON, `{"group":"http","cuont":3}`, 400, model.CodeInvalid, `did you mean "count"?`},
-		{"unknown inner field", "POST", "/v1/jobs", asJSON, `{"job":{"name":"a","groups":[{"name":"g","exec":{"comand":"hunter2"}}]}}`, 400, model.CodeInvalid, `"job.groups[0].exec.comand"`},
+		{"unknown field", "POST", "/v1/jobs/web/scale", asJSON, `{"group":"http","cuont":3}`, 400, model.CodeInvalid,
+			`did you mean "count"?`},
+		{"unknown inner field", "POST", "/v1/jobs", asJSON,
+			`{"job":{"name":"a","groups":[{"name":"g","exec":{"comand":"hunter2"}}]}}`, 400, model.CodeInvalid,
+			`"job.groups[0].exec.comand"`},
 		{"field twice", "POST", "/v1/jobs/web/scale", asJSON, `{"count":3,"count":4}`, 400, model.CodeInvalid, "given twice"},
-		{"wrong type", "POST", "/v1/jobs/web/scale", asJSON, `{"count":"hunter2"}`, 400, model.CodeInvalid, `"count" must be a whole number, not string`},
-		{"bad duration", "POST", "/v1/nodes/n1/drain", asJSON, `{"deadline":"hunter2"}`, 400, model.CodeInvalid, `"deadline"`},
-		{"bad amount", "POST", "/v1/jobs", asJSON, `{"job":{"name":"a","groups":[{"name":"g","budget":{"min_ready":"hunter2"}}]}}`, 400, model.CodeInvalid, `"job.groups[0].budget.min_ready"`},
+		{"wrong type", "POST", "/v1/jobs/web/scale", asJSON, `{"count":"hunter2"}`, 400, model.CodeInvalid,
+			`"count" must be a whole number, not string`},
+		{"bad duration", "POST", "/v1/nodes/n1/drain", asJSON, `{"deadline":"hunter2"}`, 400,
+			model.CodeInvalid, `"deadline"`},
+		{"bad amount", "POST", "/v1/jobs", asJSON,
+			`{"job":{"name":"a","groups":[{"name":"g","budget":{"min_ready":"hunter2"}}]}}`, 400, model.CodeInvalid,
+			`"job.groups[0].budget.min_ready"`},
 		{"not JSON", "POST", "/v1/jobs/web/scale", asJSON, `count=3`, 400, model.CodeInvalid, "not JSON"},
 		{"cut off", "POST", "/v1/jobs/web/scale", asJSON, `{"count":3`, 400, model.CodeInvalid, "ends in the middle"},
-		{"two values", "POST", "/v1/jobs/web/scale", asJSON, `{"count":3} {}`, 400, model.CodeInvalid, "after the JSON value"},
-		{"too deep", "POST", "/v1/jobs/web/scale", asJSON, strings.Repeat(`{"count":`, 70) + "1", 400, model.CodeInvalid, "nested"},
-		{"deep where anything goes", "POST", "/v1/nodes/n1/label", asJSON, `{"labels":` + strings.Repeat(`[`, 70), 400, model.CodeInvalid, "nested"},
+		{"two values", "POST", "/v1/jobs/web/scale", asJSON, `{"count":3} {}`, 400,
+			model.CodeInvalid, "after the JSON value"},
+		{"too deep", "POST", "/v1/jobs/web/scale", asJSON, strings.Repeat(`{"count":`, 70) + "1", 400,
+			model.CodeInvalid, "nested"},
+		{"deep where anything goes", "POST", "/v1/nodes/n1/label", asJSON, `{"labels":` + strings.Repeat(`[`, 70), 400,
+			model.CodeInvalid, "nested"},
 		{"missing value", "POST", "/v1/jobs/web/scale", asJSON, `{}`, 400, model.CodeInvalid, "count is missing"},
-		{"body where none is taken", "POST", "/v1/jobs/web/stop", asJSON, `{"force":true}`, 400, model.CodeInvalid, `"force"`},
-		{"form", "POST", "/v1/jobs/web/stop", "application/x-www-form-urlencoded", `a=b`, 415, model.CodeMediaType, "application/json"},
+		{"body where none is taken", "POST", "/v1/jobs/web/stop", asJSON, `{"force":true}`, 400,
+			model.CodeInvalid, `"force"`},
+		{"form", "POST", "/v1/jobs/web/stop", "application/x-www-form-urlencoded", `a=b`, 415,
+			model.CodeMediaType, "application/json"},
 		{"form without body", "POST", "/v1/jobs/web/stop", "text/plain", ``, 415, model.CodeMediaType, "application/json"},
-		{"too large", "POST", "/v1/jobs", asJSON, `{"job":"` + strings.Repeat("x", 2<<20) + `"}`, 413, model.CodeTooLarge, "1 MiB"},
+		{"too large", "POST", "/v1/jobs", asJSON, `{"job":"` + strings.Repeat("x", 2<<20) + `"}`, 413,
+			model.CodeTooLarge, "1 MiB"},
 		{"bad request id", "POST", "/v1/jobs/web/stop?request_id=a%20b", asJSON, `{}`, 400, model.CodeInvalid, "request_id"},
-		{"refused by the state", "POST", "/v1/jobs", asJSON, `{"job":{"name":"a","class":"gold","groups":[{"name":"g","count":1,"exec":{"command":"/x"}}]}}`, 400, model.CodeUnknownClass, "production"},
+		{"refused by the state", "POST", "/v1/jobs", asJSON,
+			`{"job":{"name":"a","class":"gold","groups":[{"name":"g","count":1,"exec":{"command":"/x"}}]}}`, 400,
+			model.CodeUnknownClass, "production"},
 		{"budget", "POST", "/v1/instances/inst-a/evict", asJSON, `{}`, 409, model.CodeBudgetMinReady, "until 3 are ready"},
-		{"budget of a group that replaces first", "POST", "/v1/instances/inst-a/evict", asJSON, `{}`, 409, model.CodeBudgetMinReady, "outspan instance evict inst-a --surge"},
+		{"budget of a group that replaces first", "POST", "/v1/instances/inst-a/evict", asJSON, `{}`, 409,
+			model.CodeBudgetMinReady, "outspan instance evict inst-a --surge"},
 		{"enable where uncordon is meant", "POST", "/v1/nodes/n1/enable", asJSON, `{}`, 0, "", ""},
-		{"unknown setting", "PUT", "/v1/settings", asJSON, `{"ofline_after":"30s"}`, 400, model.CodeInvalid, `did you mean "offline_after"?`},
+		{"unknown setting", "PUT", "/v1/settings", asJSON, `{"ofline_after":"30s"}`, 400, model.CodeInvalid,
+			`did you mean "offline_after"?`},
 		{"no setting", "PUT", "/v1/settings", asJSON, ``, 400, model.CodeInvalid, "no setting"},
-		{"stale settings", "PUT", "/v1/settings?if_index=999", asJSON, `{"offline_after":"30s"}`, 409, model.CodeConflict, "read them again"},
-		{"stale settings by the body", "PUT", "/v1/settings", asJSON, `{"offline_after":"30s","if_index":999}`, 409, model.CodeConflict, "read them again"},
-		{"condition where there is none", "POST", "/v1/nodes/n1/cordon", asJSON, `{"if_index":"1"}`, 400, model.CodeInvalid, "if_index"},
-		{"bad request id in the body", "POST", "/v1/jobs/web/stop", asJSON, `{"request_id":"a b"}`, 400, model.CodeInvalid, "request_id"},
-		{"request id of both kinds", "POST", "/v1/jobs/web/stop?request_id=a", asJSON, `{"request_id":"b"}`, 400, model.CodeInvalid, "request_id"},
-		{"request id that is none", "POST", "/v1/jobs/web/stop", asJSON, `{"request_id":{"a":1}}`, 400, model.CodeInvalid, "request_id"},
-		{"stale job", "POST", "/v1/jobs?if_index=1", asJSON, `{"job":{"name":"web","groups":[{"name":"g","count":1,"exec":{"command":"/x"}}]}}`, 409, model.CodeConflict, "plan again"},
-		{"plan of another job", "POST", "/v1/jobs/web/plan", asJSON, `{"job":{"name":"api","groups":[]}}`, 400, model.CodeInvalid, "path names job"},
-		{"nodes and selector", "POST", "/v1/drains", asJSON, `{"nodes":["n1"],"selector":{"rack":"r1"}}`, 400, model.CodeInvalid, "one of them"},
-		{"selector of nothing", "POST", "/v1/drains", asJSON, `{"selector":{"rack":"r9"}}`, 404, model.CodeNotFound, "no node has"},
-		{"unknown policy", "POST", "/v1/drains", asJSON, `{"nodes":["n1"],"policy":"hunter2"}`, 400, model.CodeInvalid, `policy is unknown use one of: block-if-contains-last-replica, `},
+		{"stale settings", "PUT", "/v1/settings?if_index=999", asJSON, `{"offline_after":"30s"}`, 409,
+			model.CodeConflict, "read them again"},
+		{"stale settings by the body", "PUT", "/v1/settings", asJSON, `{"offline_after":"30s","if_index":999}`, 409,
+			model.CodeConflict, "read them again"},
+		{"condition where there is none", "POST", "/v1/nodes/n1/cordon", asJSON, `{"if_index":"1"}`, 400,
+			model.CodeInvalid, "if_index"},
+		{"bad request id in the body", "POST", "/v1/jobs/web/stop", asJSON, `{"request_id":"a b"}`, 400,
+			model.CodeInvalid, "request_id"},
+		{"request id of both kinds", "POST", "/v1/jobs/web/stop?request_id=a", asJSON, `{"request_id":"b"}`, 400,
+			model.CodeInvalid, "request_id"},
+		{"request id that is none", "POST", "/v1/jobs/web/stop", asJSON, `{"request_id":{"a":1}}`, 400,
+			model.CodeInvalid, "request_id"},
+		{"stale job", "POST", "/v1/jobs?if_index=1", asJSON,
+			`{"job":{"name":"web","groups":[{"name":"g","count":1,"exec":{"command":"/x"}}]}}`, 409,
+			model.CodeConflict, "plan again"},
+		{"plan of another job", "POST", "/v1/jobs/web/plan", asJSON, `{"job":{"name":"api","groups":[]}}`, 400,
+			model.CodeInvalid, "path names job"},
+		{"nodes and selector", "POST", "/v1/drains", asJSON, `{"nodes":["n1"],"selector":{"rack":"r1"}}`, 400,
+			model.CodeInvalid, "one of them"},
+		{"selector of nothing", "POST", "/v1/drains", asJSON, `{"selector":{"rack":"r9"}}`, 404,
+			model.CodeNotFound, "no node has"},
+		{"unknown policy", "POST", "/v1/drains", asJSON, `{"nodes":["n1"],"policy":"hunter2"}`, 400, model.CodeInvalid,
+			`policy is unknown use one of: block-if-contains-last-replica, `},
 		{"drain of unknown node", "POST", "/v1/nodes/n9/drain", asJSON, `{}`, 404, model.CodeNotFound, "outspan node ls"},
 		{"unknown member", "POST", "/v1/members/x/promote", asJSON, `{}`, 404, model.CodeNotFound, "outspan server members"},
 		{"quorum", "DELETE", "/v1/members/s1", "", ``, 409, model.CodeConflict, "quorum"},
@@ -134,7 +167,8 @@ func TestErrors(t *testing.T) {
 				t.Errorf("%s %s: the detail is %q, the message %q", tt.method, tt.path, p.Detail, p.Message)
 			}
 			if p.Status != tt.status || p.Code != tt.code || !strings.Contains(p.Message+" "+p.Hint, tt.says) {
-				t.Errorf("%s %s: %d %s %q hint %q; want %d %s saying %q", tt.method, tt.path, p.Status, p.Code, p.Message, p.Hint, tt.status, tt.code, tt.says)
+				t.Errorf("%s %s: %d %s %q hint %q; want %d %s saying %q", tt.method, tt.path, p.Status, p.Code, p.Message, p.Hint,
+					tt.status, tt.code, tt.says)
 			}
 			after := r.machine.State()
 			if !after.Nodes.Same(before.Nodes) && after.Index == before.Index {
@@ -165,7 +199,8 @@ func TestStreamedBodyTooLarge(t *testing.T) {
 	via := transport.Dialer{Credentials: must(r.ca.Credentials(transport.RoleCLI, "alice"))(t)}.HTTPTransport()
 	t.Cleanup(via.CloseIdleConnections)
 	body := io.MultiReader(bytes.NewReader(make([]byte, 1<<20)), strings.NewReader("x"))
-	req := must(http.NewRequestWithContext(t.Context(), http.MethodPost, "https://"+r.servers["s1"].address+"/v1/jobs", body))(t)
+	req := must(http.NewRequestWithContext(t.Context(), http.MethodPost,
+		"https://"+r.servers["s1"].address+"/v1/jobs", body))(t)
 	resp := must(via.RoundTrip(req))(t)
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusRequestEntityTooLarge {
@@ -178,7 +213,9 @@ func TestForeignPage(t *testing.T) {
 	r := newRig(t)
 	r.world()
 	c := r.cli()
-	_, err := c.Send(t.Context(), reach.Request{Method: http.MethodPost, Path: "/v1/jobs/web/stop", Header: http.Header{"Sec-Fetch-Site": {"cross-site"}}})
+	_, err := c.Send(t.Context(),
+		reach.Request{Method: http.MethodPost, Path: "/v1/jobs/web/stop",
+			Header: http.Header{"Sec-Fetch-Site": {"cross-site"}}})
 	wantCode(t, err, model.CodeForbidden)
 }
 
@@ -234,7 +271,8 @@ func TestStoredRefusal(t *testing.T) {
 	if !errors.As(err, &again) || again.Code != model.CodeBudgetMinReady || again.Index != first.Index {
 		t.Errorf("asked again: %v at %d, want the refusal of %d", err, again.Index, first.Index)
 	}
-	if _, _, err := c.Do(t.Context(), http.MethodPost, "/v1/instances/inst-a/evict", values("request_id=r2"), nil); err != nil {
+	if _, _, err := c.Do(t.Context(), http.MethodPost, "/v1/instances/inst-a/evict",
+		values("request_id=r2"), nil); err != nil {
 		t.Errorf("with a new id: %v", err)
 	}
 }
@@ -244,7 +282,8 @@ func TestNextAllowed(t *testing.T) {
 	r := newRig(t)
 	r.node("01N1", "n1")
 	web := spec("web", 3)
-	web.Groups[0].Budget = &model.BudgetSpec{MinReady: &model.Amount{N: 0}, Rate: &model.RateSpec{Max: 1, Window: model.Minute}}
+	web.Groups[0].Budget = &model.BudgetSpec{MinReady: &model.Amount{N: 0},
+		Rate: &model.RateSpec{Max: 1, Window: model.Minute}}
 	r.apply(&fsm.JobSubmit{Spec: web})
 	r.place("inst-a", 0, "01N1", model.ObservedReady)
 	r.place("inst-b", 1, "01N1", model.ObservedReady)
@@ -291,9 +330,11 @@ func wantCode(t testing.TB, err error, code model.Code) {
 // A client that sends much more than is allowed reads the answer, not a broken connection.
 func TestTooLargeIsAnswered(t *testing.T) {
 	r := newRig(t)
-	via := &http.Transport{TLSClientConfig: must(r.ca.Credentials(transport.RoleCLI, "alice"))(t).ClientConfig(transport.RoleServer), DisableKeepAlives: true}
+	via := &http.Transport{TLSClientConfig: must(r.ca.Credentials(transport.RoleCLI, "alice"))(t).
+		ClientConfig(transport.RoleServer), DisableKeepAlives: true}
 	for range 100 {
-		req := must(http.NewRequestWithContext(t.Context(), http.MethodPost, "https://"+r.servers["s1"].address+"/v1/jobs", bytes.NewReader(make([]byte, 4<<20))))(t)
+		req := must(http.NewRequestWithContext(t.Context(), http.MethodPost, "https://"+r.servers["s1"].address+"/v1/jobs",
+			bytes.NewReader(make([]byte, 4<<20))))(t)
 		resp, err := via.RoundTrip(req)
 		if err != nil {
 			t.Fatal(err)
@@ -309,12 +350,14 @@ func TestTooLargeIsAnswered(t *testing.T) {
 func TestParametersInBody(t *testing.T) {
 	r := newRig(t)
 	r.world()
-	resp, refused := raw(t, r, transport.RoleCLI, "alice", "POST", "/v1/nodes/n1/cordon", "application/json", `{"request_id":"monday","reason":"disk"}`)
+	resp, refused := raw(t, r, transport.RoleCLI, "alice", "POST", "/v1/nodes/n1/cordon", "application/json",
+		`{"request_id":"monday","reason":"disk"}`)
 	if e := r.lastEntry(); refused != nil || e.Request != "monday" {
 		t.Fatalf("%s: %+v; entry with request %q", resp.Status, refused, e.Request)
 	}
 	before := r.entries()
-	again, _, err := r.cli().Do(t.Context(), http.MethodPost, "/v1/nodes/n1/cordon", values("request_id=monday"), map[string]string{"reason": "disk"})
+	again, _, err := r.cli().Do(t.Context(), http.MethodPost, "/v1/nodes/n1/cordon", values("request_id=monday"),
+		map[string]string{"reason": "disk"})
 	if err != nil || !isTrue(decode(t, again)["replayed"]) || r.entries() != before {
 		t.Errorf("the same with the id in the query: %s, %v", again, err)
 	}

@@ -54,7 +54,8 @@ func findSubject(state *fsm.State, word string, follow bool) (string, error) {
 		if near := nearest(kind, known); near != "" && slash {
 			return "", refusal.WithHint("did you mean: %s/%s", near, clip(ref))
 		}
-		return "", refusal.WithHint("write KIND/ID, such as node/NAME or job/NAME; the kinds are: %s", strings.Join(known, ", "))
+		return "",
+			refusal.WithHint("write KIND/ID, such as node/NAME or job/NAME; the kinds are: %s", strings.Join(known, ", "))
 	case !slash && !alone:
 		return "", model.Refuse(model.CodeInvalid, "%q names no %s", clip(word), kind).
 			WithHint("write %s/ID, or %s/ for all that begin so", kind, kind)

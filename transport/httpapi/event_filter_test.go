@@ -49,7 +49,9 @@ func TestEventsAreChosen(t *testing.T) {
 		if !q.Has("since") {
 			q.Set("after", "0")
 		}
-		resp, err := r.cli().Open(t.Context(), reach.Request{Path: "/v1/events", Query: q, Header: http.Header{"Accept": {"application/x-ndjson"}}})
+		resp, err := r.cli().
+			Open(t.Context(),
+				reach.Request{Path: "/v1/events", Query: q, Header: http.Header{"Accept": {"application/x-ndjson"}}})
 		var refused *model.Error
 		if c.code != "" {
 			if !errors.As(err, &refused) || refused.Code != c.code || !strings.Contains(refused.Error(), c.says) {

@@ -42,16 +42,22 @@ func showEvent(e *fsm.Event) api.Event {
 }
 
 func (s *Server) eventOperations() []operation {
-	rt := getRoute("events", "/v1/events", "events", "Stream events: text/event-stream, or application/x-ndjson if Accept says so. Resume with Last-Event-ID or after; 410 with the oldest if that is no longer kept, and with the newest if it has not been reached")
+	rt := getRoute("events", "/v1/events", "events",
+		"Stream events: text/event-stream, or application/x-ndjson if Accept says so. Resume with Last-Event-ID or after; "+
+			"410 with the oldest if that is no longer kept, and with the newest if it has not been reached")
 	rt.allow, rt.stream = forCLI|forServer, true
 	return []operation{plain(rt, document{answer: "text/event-stream", params: params(
 		queryParam("after", "an event's id: begin behind it; 0: with the oldest; default: with what happens from now on"),
 		queryParam("tail", "begin with this many of the newest events"),
-		queryParam("since", "without after: begin with what happened since then: a time (RFC 3339), or a duration such as 30m"),
+		queryParam("since",
+			"without after: begin with what happened since then: a time (RFC 3339), or a duration such as 30m"),
 		queryParam("follow", "false: end with the newest event; default true"),
 		queryParam("type", "only these types, joined by commas: node.registered, or node. for all that begin so"),
-		queryParam("subject", "only these subjects, joined by commas: node/NAME, KIND/ID or a unique prefix of it, or node/ for all that begin so"),
-		&huma.Param{Name: api.HeaderLastEvent, In: "header", Schema: &huma.Schema{Type: huma.TypeString}, Description: "as after"},
+		queryParam("subject",
+			"only these subjects, joined by commas: node/NAME, KIND/ID or a unique prefix of it, "+
+				"or node/ for all that begin so"),
+		&huma.Param{Name: api.HeaderLastEvent, In: "header", Schema: &huma.Schema{Type: huma.TypeString},
+			Description: "as after"},
 	)}, http.HandlerFunc(s.streamEvents))}
 }
 
@@ -191,7 +197,8 @@ func checkKept(state fsm.State, after fsm.EventKey) error {
 	if after == 0 || !ok || after >= oldest {
 		return nil
 	}
-	p := api.NewProblem(model.Refuse(model.CodeEventCollected, "the events behind %s are no longer kept; the oldest is %s", after, oldest).
+	p := api.NewProblem(model.Refuse(model.CodeEventCollected, "the events behind %s are no longer kept; the oldest is %s",
+		after, oldest).
 		WithHint("read the present state, then go on behind its Outspan-Index, or begin with after=0"))
 	p.Oldest = oldest.String()
 	return p
@@ -227,7 +234,8 @@ func (e *eventStream) wants(typ model.EventType, subject string) bool {
 // matches reports whether text is one of the words, or begins with one that ends in '.' or '/'.
 func matches(text string, words []string) bool {
 	for _, w := range words {
-		if text == w || strings.HasSuffix(w, ".") && strings.HasPrefix(text, w) || strings.HasSuffix(w, "/") && strings.HasPrefix(text, w) {
+		if text == w || strings.HasSuffix(w, ".") && strings.HasPrefix(text, w) || strings.HasSuffix(w, "/") &&
+			strings.HasPrefix(text, w) {
 			return true
 		}
 	}

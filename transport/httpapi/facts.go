@@ -14,7 +14,8 @@ type factsDocument struct{}
 // Schema implements huma.SchemaProvider.
 func (factsDocument) Schema(huma.Registry) *huma.Schema {
 	return &huma.Schema{
-		Type: huma.TypeObject, Description: "what its role check last said: true, false, numbers, texts; empty: nothing is known",
+		Type:                 huma.TypeObject,
+		Description:          "what its role check last said: true, false, numbers, texts; empty: nothing is known",
 		AdditionalProperties: true,
 	}
 }

@@ -19,8 +19,9 @@ func TestFactsAreTyped(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := `{"big":18446744073709551615,"commit":"0123","hex":"0x10","in_sync":false,"lag":-1.5,"leader":true,"name":"a",` +
-		`"odd":"NaN","power":"1e3","release":"1.10","term":7}`
+	want :=
+		`{"big":18446744073709551615,"commit":"0123","hex":"0x10","in_sync":false,"lag":-1.5,"leader":true,"name":"a",` +
+			`"odd":"NaN","power":"1e3","release":"1.10","term":7}`
 	if string(got) != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}

@@ -18,7 +18,8 @@ import (
 var passedOn = [...]string{"Accept", "Content-Type", api.HeaderLastEvent}
 
 // passedBack are the headers of an answer that the caller gets.
-var passedBack = [...]string{"Content-Type", "Allow", "Retry-After", api.HeaderIndex, api.HeaderLeader, api.HeaderStale, "Content-Disposition"}
+var passedBack = [...]string{"Content-Type", "Allow", "Retry-After", api.HeaderIndex, api.HeaderLeader,
+	api.HeaderStale, "Content-Disposition"}
 
 // forward has the leader answer a request, with the caller's identity, once.
 func (s *Server) forward(leader transport.ServerInfo, who caller, rt route, w http.ResponseWriter, r *http.Request) {

@@ -15,7 +15,8 @@ import (
 
 // foundOperations run on the server that is asked, and ask every agent.
 func (s *Server) foundOperations() []operation {
-	rt := getRoute("found-volumes", "/v1/found-volumes", "volumes", "List data of volumes on nodes' disks that nothing uses and that the servers don't keep")
+	rt := getRoute("found-volumes", "/v1/found-volumes", "volumes",
+		"List data of volumes on nodes' disks that nothing uses and that the servers don't keep")
 	rt.allow, rt.run = forCLI, runHere
 	handle := func(ctx context.Context, _ *struct{}) (*body[api.FoundVolumes], error) {
 		all := s.found(ctx)
@@ -61,7 +62,8 @@ func foundIn(state *fsm.State, n *fsm.Node, data []transport.VolumeData) (items 
 		if listed[model.VolumeEpoch{Name: d.Name, Epoch: d.Epoch}] {
 			continue
 		}
-		f := api.FoundVolume{Node: n.Name, Volume: model.NewVolumeID(group, slot, d.Name), Epoch: d.Epoch, Age: api.FoundOnly, Copies: map[string]uint64{}}
+		f := api.FoundVolume{Node: n.Name, Volume: model.NewVolumeID(group, slot, d.Name), Epoch: d.Epoch, Age: api.FoundOnly,
+			Copies: map[string]uint64{}}
 		lost := false
 		for _, d := range data[i:] {
 			if _, newer := f.Copies[d.Name]; newer {
@@ -105,12 +107,15 @@ func compareBool(a, b bool) int {
 
 // inUse reports whether data on a node is what the servers know of there: in use, an old copy that is kept, or a
 // member's of a replicated volume. What was put aside is in no use, whatever a restored state says of its epoch.
-func inUse(state *fsm.State, node model.NodeID, group model.GroupID, slot int, data model.VolumeEpoch, aside bool) bool {
+func inUse(state *fsm.State, node model.NodeID, group model.GroupID, slot int,
+	data model.VolumeEpoch, aside bool) bool {
 	row, ok := state.Volumes.Get(model.NewVolumeID(group, slot, data.Name))
 	if ok && !aside && row.Home == node && row.Made == data.Epoch {
 		return true
 	}
-	if policy, ok := state.Policy(group); ok && slices.ContainsFunc(policy.Volumes, func(v model.VolumeSpec) bool { return v.Name == data.Name && v.Kind == model.VolumeReplicated }) {
+	if policy, ok := state.Policy(group); ok && slices.ContainsFunc(policy.Volumes, func(v model.VolumeSpec) bool {
+		return v.Name == data.Name && v.Kind == model.VolumeReplicated
+	}) {
 		return true // the program brings each member up to date by itself
 	}
 	_, kept := state.KeptBy(group, slot, node, data)

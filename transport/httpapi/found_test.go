@@ -23,9 +23,13 @@ func TestFoundTogether(t *testing.T) {
 		data []transport.VolumeData
 		want []api.FoundVolume
 	}{
-		"one":         {[]transport.VolumeData{data("rows", 42, early)}, []api.FoundVolume{{Volume: "db/main/0/rows", Epoch: 42, Written: early, Copies: map[string]uint64{"rows": 42}}}},
-		"added later": {[]transport.VolumeData{data("rows", 42, late), data("logs", 45, early)}, []api.FoundVolume{{Volume: "db/main/0/logs", Epoch: 45, Written: late, Copies: map[string]uint64{"rows": 42, "logs": 45}}}},
-		"two generations": {[]transport.VolumeData{data("rows", 42, early), data("rows", 50, late), data("logs", 42, early), data("logs", 50, early)}, []api.FoundVolume{
+		"one": {[]transport.VolumeData{data("rows", 42, early)},
+			[]api.FoundVolume{{Volume: "db/main/0/rows", Epoch: 42, Written: early, Copies: map[string]uint64{"rows": 42}}}},
+		"added later": {[]transport.VolumeData{data("rows", 42, late), data("logs", 45, early)},
+			[]api.FoundVolume{
+				{Volume: "db/main/0/logs", Epoch: 45, Written: late, Copies: map[string]uint64{"rows": 42, "logs": 45}}}},
+		"two generations": {[]transport.VolumeData{data("rows", 42, early), data("rows", 50, late), data("logs", 42, early),
+			data("logs", 50, early)}, []api.FoundVolume{
 			{Volume: "db/main/0/logs", Epoch: 50, Written: late, Copies: map[string]uint64{"rows": 50, "logs": 50}},
 			{Volume: "db/main/0/logs", Epoch: 42, Written: early, Copies: map[string]uint64{"rows": 42, "logs": 42}},
 		}},
@@ -33,7 +37,8 @@ func TestFoundTogether(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			got := foundIn(&state, node, c.data)
 			if !slices.EqualFunc(got, c.want, func(a, b api.FoundVolume) bool {
-				return a.Volume == b.Volume && a.Epoch == b.Epoch && a.Age == api.FoundOnly && a.Node == "n1" && a.Written.Equal(b.Written) && maps.Equal(a.Copies, b.Copies)
+				return a.Volume == b.Volume && a.Epoch == b.Epoch && a.Age == api.FoundOnly && a.Node == "n1" &&
+					a.Written.Equal(b.Written) && maps.Equal(a.Copies, b.Copies)
 			}) {
 				t.Errorf("found %+v, want %+v", got, c.want)
 			}
@@ -45,11 +50,13 @@ func TestFoundTogether(t *testing.T) {
 // the same epoch stands in its place.
 func TestFoundPutAside(t *testing.T) {
 	state := fsm.NewState()
-	group := model.GroupSpec{Name: "main", Count: 1, Exec: model.ExecSpec{Command: "/bin/db"}, Volumes: []model.VolumeSpec{{Name: "rows", Kind: model.VolumeLocal, Path: "/rows"}}}
+	group := model.GroupSpec{Name: "main", Count: 1, Exec: model.ExecSpec{Command: "/bin/db"},
+		Volumes: []model.VolumeSpec{{Name: "rows", Kind: model.VolumeLocal, Path: "/rows"}}}
 	agent := model.AgentInfo{BootID: "b1", Incarnation: "i1", Address: "127.0.0.1", Key: []byte("k")}
 	for _, c := range []fsm.Command{
 		&fsm.ClusterInit{ID: "c", Name: "test", Settings: model.DefaultSettings()},
-		&fsm.NodeRegister{ID: "n1", Name: "n1", Agent: agent, Shape: model.NodeShape{Capacity: model.Resources{CPU: 4000, MemoryBytes: 4 << 30}}},
+		&fsm.NodeRegister{ID: "n1", Name: "n1", Agent: agent,
+			Shape: model.NodeShape{Capacity: model.Resources{CPU: 4000, MemoryBytes: 4 << 30}}},
 		&fsm.JobSubmit{Spec: model.JobSpec{Name: "db", Groups: []model.GroupSpec{group}}},
 		&fsm.NodeReport{ID: "n1", Full: true},
 		&fsm.InstancePlace{ID: "i1", Group: "db/main", Version: 1, Node: "n1", Cause: model.CauseScaleUp},
@@ -72,7 +79,8 @@ func TestFoundPutAside(t *testing.T) {
 	here := transport.VolumeData{Group: "db/main", Name: "rows", Epoch: row.Made}
 	aside := here
 	aside.Aside = true
-	if got := foundIn(&state, node, []transport.VolumeData{aside}); len(got) != 1 || got[0].Age != api.FoundSame || got[0].Copies["rows"] != row.Made {
+	if got := foundIn(&state, node, []transport.VolumeData{aside}); len(got) != 1 || got[0].Age != api.FoundSame ||
+		got[0].Copies["rows"] != row.Made {
 		t.Errorf("found %+v", got)
 	}
 	for _, data := range [][]transport.VolumeData{{here}, {here, aside}, {aside, here}} {

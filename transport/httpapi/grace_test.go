@@ -16,17 +16,21 @@ func TestGraceIsTakenAway(t *testing.T) {
 	r.world()
 	n, _ := r.machine.State().Nodes.Get("01N1")
 	r.apply(&fsm.NodeHealth{ID: "01N1", Health: model.HealthOffline, BootID: n.Agent.BootID, Epoch: n.Agent.Epoch})
-	r.apply(&fsm.InstancePlace{ID: "inst-z", Group: "web/http", Version: 1, Node: "01N2", Replaces: "inst-a", Ports: model.Ports{{Name: "http", Number: 20009}}, Cause: model.CauseNodeOffline})
-	r.apply(&fsm.NodeReport{ID: "01N2", Epoch: r.epoch("01N2"), Instances: []model.InstanceStatus{{ID: "inst-z", Generation: 1, Observed: model.ObservedReady}}})
+	r.apply(&fsm.InstancePlace{ID: "inst-z", Group: "web/http", Version: 1, Node: "01N2", Replaces: "inst-a",
+		Ports: model.Ports{{Name: "http", Number: 20009}}, Cause: model.CauseNodeOffline})
+	r.apply(&fsm.NodeReport{ID: "01N2", Epoch: r.epoch("01N2"),
+		Instances: []model.InstanceStatus{{ID: "inst-z", Generation: 1, Observed: model.ObservedReady}}})
 	r.apply(&fsm.InstanceStop{ID: "inst-a", Cause: model.CauseNodeOffline})
 	r.apply(&fsm.NodeRegister{ID: "01N1", Name: "n1", Agent: n.Agent, Shape: n.Shape})
-	r.apply(&fsm.NodeReport{ID: "01N1", Epoch: r.epoch("01N1"), Full: true, Instances: []model.InstanceStatus{{ID: "inst-a", Generation: 9, Observed: model.ObservedReady}}})
+	r.apply(&fsm.NodeReport{ID: "01N1", Epoch: r.epoch("01N1"), Full: true,
+		Instances: []model.InstanceStatus{{ID: "inst-a", Generation: 9, Observed: model.ObservedReady}}})
 
 	agent := r.client(transport.RoleAgent, "n1")
 	index := uint64(0)
 	told := func(want model.Desired) {
 		t.Helper()
-		got := must(agent.Assignments(t.Context(), transport.AssignmentsRequest{Node: "01N1", Epoch: r.epoch("01N1"), Index: index, Wait: 30 * model.Second}))(t)
+		got := must(agent.Assignments(t.Context(),
+			transport.AssignmentsRequest{Node: "01N1", Epoch: r.epoch("01N1"), Index: index, Wait: 30 * model.Second}))(t)
 		i := slices.IndexFunc(got.Instances, func(one transport.Assignment) bool { return one.ID == "inst-a" })
 		if i < 0 || got.Instances[i].Desired != want {
 			t.Errorf("its agent is told %+v, want inst-a %s", got.Instances, want)
@@ -40,7 +44,8 @@ func TestGraceIsTakenAway(t *testing.T) {
 	c := r.cli()
 	_, _, err := c.Do(t.Context(), "POST", "/v1/instances/inst-a/stop", nil, map[string]any{})
 	wantCode(t, err, model.CodeStopping)
-	if _, _, err := c.Do(t.Context(), "POST", "/v1/instances/inst-a/stop", nil, map[string]any{"grace": "0s"}); err != nil {
+	if _, _, err := c.Do(t.Context(), "POST", "/v1/instances/inst-a/stop", nil,
+		map[string]any{"grace": "0s"}); err != nil {
 		t.Fatal(err)
 	}
 	told(model.DesiredStopped)

@@ -11,12 +11,15 @@ import (
 
 func (s *Server) healthOperations() []operation {
 	alive := getRoute("healthz", "/healthz", "health", "This process answers")
-	ready := getRoute("readyz", "/readyz", "health", "This server has caught up and knows a leader; with leader=1: it leads")
+	ready := getRoute("readyz", "/readyz", "health",
+		"This server has caught up and knows a leader; with leader=1: it leads")
 	metrics := getRoute("metrics", "/metrics", "health", "Metrics in the Prometheus text format")
 	alive.allow, ready.allow, metrics.allow = forAll, forAll, forCLI|forServer
 	ops := []operation{
 		plain(alive, document{answer: contentTypeJSON, schema: api.Health{}}, http.HandlerFunc(s.healthz)),
-		plain(ready, document{answer: contentTypeJSON, schema: api.Health{}, params: params(queryParam("leader", "1: only the leader is ready"))}, http.HandlerFunc(s.readyz)),
+		plain(ready,
+			document{answer: contentTypeJSON, schema: api.Health{},
+				params: params(queryParam("leader", "1: only the leader is ready"))}, http.HandlerFunc(s.readyz)),
 		s.openAPI(),
 	}
 	if s.cfg.Metrics != nil {

@@ -18,11 +18,13 @@ func (r *reading) instance(i *fsm.Instance) api.Instance {
 	v := api.Instance{
 		ID: i.ID, Job: job, Group: group, Slot: i.Slot, Node: r.nodeName(i.Node), NodeID: i.Node, Desired: i.Desired,
 		Observed: i.Status.Observed, Ready: i.Ready(), Reason: i.Status.Reason, Cause: i.Cause, StopCause: i.Marks.StopCause,
-		Member: r.member(i), Replaces: i.Links.Replaces, ReplacedBy: i.Links.ReplacedBy, Version: i.Version, Class: i.ClassOf(), ExitCode: i.Status.ExitCode,
+		Member: r.member(i), Replaces: i.Links.Replaces, ReplacedBy: i.Links.ReplacedBy, Version: i.Version,
+		Class: i.ClassOf(), ExitCode: i.Status.ExitCode,
 		Restarts: i.Status.Restarts, Ports: i.Claims.Ports.Map(), Deployment: i.Links.Deployment,
 		Resources: api.InstanceResources{CPU: i.Claims.Resources.CPU, MemoryBytes: i.Claims.Resources.MemoryBytes},
 		Awaits:    append([]model.InstanceID{}, i.Links.Awaits...),
-		Eviction:  r.eviction(i), Facts: api.Facts(r.OwnFacts(i)), CreatedAt: wallTime(i.Marks.CreatedWall), StartedAt: wallTimeOrNil(i.Marks.StartedWall), Index: i.Marks.ChangedIndex,
+		Eviction:  r.eviction(i), Facts: api.Facts(r.OwnFacts(i)), CreatedAt: wallTime(i.Marks.CreatedWall),
+		StartedAt: wallTimeOrNil(i.Marks.StartedWall), Index: i.Marks.ChangedIndex,
 	}
 	if v.Reason == "" && i.Desired != model.DesiredRunning {
 		v.Reason = i.Marks.StopReason
@@ -91,13 +93,22 @@ func (in *instanceWrite) ref() string { return in.ID }
 
 func (s *Server) instanceOperations() []operation {
 	return []operation{
-		list(s, getRoute("list-instances", "/v1/instances", "instances", "List instances"), listing[instanceList, api.Instance]{
-			topics: s.instanceListTopics, rows: listInstances,
-		}),
-		read(s, getRoute("get-instance", "/v1/instances/{id}", "instances", "Show an instance"), s.instanceTopics, showInstance),
-		read(s, getRoute("why-instance", "/v1/instances/{id}/why", "instances", "Explain an instance"), s.instanceTopics, whyInstance),
-		read(s, getRoute("why", "/v1/why", "status", "Explain any object"), func(*whyRead) []fsm.Topic { return []fsm.Topic{"events"} }, s.why),
-		write(s, instanceRoute("evict", "Stop an instance if its budget allows it; it is replaced. A replica is stopped once its copy is in sync elsewhere"), evictReplica(evictInstance())),
+		list(s, getRoute("list-instances", "/v1/instances", "instances", "List instances"),
+			listing[instanceList, api.Instance]{
+				topics: s.instanceListTopics, rows: listInstances,
+			}),
+		read(s, getRoute("get-instance", "/v1/instances/{id}", "instances", "Show an instance"),
+			s.instanceTopics, showInstance),
+		read(s, getRoute("why-instance", "/v1/instances/{id}/why", "instances", "Explain an instance"),
+			s.instanceTopics, whyInstance),
+		read(s, getRoute("why", "/v1/why", "status", "Explain any object"), func(*whyRead) []fsm.Topic {
+			return []fsm.Topic{"events"}
+		}, s.why),
+		write(s,
+			instanceRoute("evict",
+				"Stop an instance if its budget allows it; it is replaced. "+
+					"A replica is stopped once its copy is in sync elsewhere"),
+			evictReplica(evictInstance())),
 		write(s, instanceRoute("stop", "As evict, with the words of an operator"), evictInstance()),
 		write(s, instanceRoute("restart", "Restart the program in place"), restartInstance()),
 	}
@@ -208,12 +219,15 @@ func evictInstance() change[evictInput, api.InstanceReply] {
 	known := c.prepare
 	c.prepare = func(r *reading, in *evictInput) ([]fsm.Command, error) {
 		if in.Input.Surge {
-			return nil, model.Refuse(model.CodeInvalid, "a stop waits for no replacement").WithHint("leave surge out, or evict the instance")
+			return nil, model.Refuse(model.CodeInvalid, "a stop waits for no replacement").
+				WithHint("leave surge out, or evict the instance")
 		}
 		if n, h, ok := r.UnknownOn(model.InstanceID(in.ID)); ok && !r.Instances.Has(h.ID) {
 			if r.Unconfirmed {
-				return nil, model.Refuse(model.CodeRestoreUnconfirmed, "instance %s on node %s is not known, and the restore is not confirmed", h.ID, n.Name).
-					WithHint("confirm it first: outspan settings resume restore")
+				return nil,
+					model.Refuse(model.CodeRestoreUnconfirmed, "instance %s on node %s is not known, and the restore is not confirmed",
+						h.ID, n.Name).
+						WithHint("confirm it first: outspan settings resume restore")
 			}
 			return []fsm.Command{&fsm.InstanceStop{ID: h.ID, Cause: model.CauseUser, By: in.Input.Message}}, nil
 		}
@@ -235,7 +249,8 @@ func evictInstance() change[evictInput, api.InstanceReply] {
 func evictKnown() change[evictInput, api.InstanceReply] {
 	c := onInstance((*evictInput).ref, func(i *fsm.Instance, in *evictInput) fsm.Command {
 		return &fsm.InstanceStop{
-			ID: i.ID, Cause: model.CauseUser, By: in.Input.Message, Grace: in.Input.Grace, Bypass: in.Input.BypassBudget, Avoid: in.Input.Avoid,
+			ID: i.ID, Cause: model.CauseUser, By: in.Input.Message, Grace: in.Input.Grace,
+			Bypass: in.Input.BypassBudget, Avoid: in.Input.Avoid,
 		}
 	})
 	c.refused = func(r *reading, in *evictInput, p *api.Problem) {
@@ -271,25 +286,33 @@ func evictReplica(c change[evictInput, api.InstanceReply]) change[evictInput, ap
 			in.returns = true
 			return []fsm.Command{&fsm.InstanceMark{ID: i.ID, Avoid: true}}, nil
 		case !replica && in.Input.Surge && in.Input.BypassBudget:
-			return nil, model.Refuse(model.CodeInvalid, "a replacement that comes first needs no bypass of a budget").WithHint("give one of the two")
+			return nil, model.Refuse(model.CodeInvalid, "a replacement that comes first needs no bypass of a budget").
+				WithHint("give one of the two")
 		case !replica && in.Input.Surge && !in.Input.Cancel:
 			return []fsm.Command{&fsm.InstanceMark{
 				ID: i.ID, Requested: true, Surge: true, Cause: model.CauseUser, By: cmp.Or(in.Input.Message, string(r.by.actor())),
 				Grace: in.Input.Grace, Avoid: in.Input.Avoid,
 			}}, nil
 		case !replica && in.Input.Cancel && !i.Eviction.Surge:
-			return nil, model.Refuse(model.CodeInvalid, "instance %s is no replica, and was not evicted with surge: its eviction is its stop, which can't be taken back", i.ID)
+			return nil,
+				model.Refuse(model.CodeInvalid,
+					"instance %s is no replica, and was not evicted with surge: its eviction is its stop, which can't be taken back",
+					i.ID)
 		case in.Input.Cancel && (!i.Eviction.Requested || i.Eviction.Cause != model.CauseUser):
-			return nil, model.Refuse(model.CodeConflict, "nobody asked for the eviction of instance %s", i.ID).WithHint("see what moves it: outspan why %s", i.ID)
+			return nil, model.Refuse(model.CodeConflict, "nobody asked for the eviction of instance %s", i.ID).
+				WithHint("see what moves it: outspan why %s", i.ID)
 		case in.Input.Cancel:
 			return []fsm.Command{&fsm.InstanceMark{ID: i.ID}}, nil
 		case !replica || in.Input.BypassBudget:
 			return stop(r, in)
 		case in.Input.Grace != nil:
-			return nil, model.Refuse(model.CodeInvalid, "instance %s is a replica: it stops when its copy is elsewhere, with its group's grace", i.ID).
-				WithHint("leave the grace out, or stop it at once with: outspan instance stop %s", i.ID)
+			return nil,
+				model.Refuse(model.CodeInvalid,
+					"instance %s is a replica: it stops when its copy is elsewhere, with its group's grace", i.ID).
+					WithHint("leave the grace out, or stop it at once with: outspan instance stop %s", i.ID)
 		}
-		return []fsm.Command{&fsm.InstanceMark{ID: i.ID, Requested: true, Cause: model.CauseUser, By: string(r.by.actor())}}, nil
+		return []fsm.Command{&fsm.InstanceMark{ID: i.ID, Requested: true, Cause: model.CauseUser, By: string(r.by.actor())}},
+			nil
 	}
 	return c
 }

@@ -19,7 +19,8 @@ func TestJobTellsWhatItAvoids(t *testing.T) {
 		t.Fatalf("after a failure on n2 the job avoids %v", list)
 	}
 	entry := list[0].(map[string]any)
-	if entry["group"] != "web/http" || entry["node"] != "n2" || entry["node_id"] != "01N2" || entry["reason"] != "crash_loop" {
+	if entry["group"] != "web/http" || entry["node"] != "n2" || entry["node_id"] != "01N2" ||
+		entry["reason"] != "crash_loop" {
 		t.Errorf("the job avoids %v", entry)
 	}
 	node := get(t, r.cli(), "/v1/nodes/n2")["avoid"].([]any)[0].(map[string]any)

@@ -18,7 +18,8 @@ func (in *planInput) body() any { return &in.Input }
 func planJob(_ context.Context, r *reading, in *planInput) (api.JobPlan, error) {
 	spec := in.Input.Job
 	if string(spec.Name) != in.Name {
-		return api.JobPlan{}, model.Refuse(model.CodeInvalid, "the path names job %q, the spec is of %q", clip(in.Name), clip(string(spec.Name)))
+		return api.JobPlan{},
+			model.Refuse(model.CodeInvalid, "the path names job %q, the spec is of %q", clip(in.Name), clip(string(spec.Name)))
 	}
 	expanded := spec.Expand()
 	if refusal := expanded.Check(); refusal != nil {
@@ -28,11 +29,13 @@ func planJob(_ context.Context, r *reading, in *planInput) (api.JobPlan, error) 
 	if err != nil {
 		return api.JobPlan{}, err
 	}
-	v := api.JobPlan{Job: got.Job, Index: got.Index, Version: got.Version, Changes: got.Changes, Groups: []api.PlannedGroup{}}
+	v := api.JobPlan{Job: got.Job, Index: got.Index, Version: got.Version, Changes: got.Changes,
+		Groups: []api.PlannedGroup{}}
 	for _, g := range got.Groups {
 		v.Groups = append(v.Groups, api.PlannedGroup{
 			Group: g.Group, Created: g.Created, Destroyed: g.Destroyed, Kept: g.Kept, Unschedulable: g.Unschedulable,
-			Code: g.Code, Message: g.Message, Excluded: notNil(g.Excluded), Budgets: notNil(g.Budgets), Preempts: notNil(g.Preempts),
+			Code: g.Code, Message: g.Message, Excluded: notNil(g.Excluded), Budgets: notNil(g.Budgets),
+			Preempts: notNil(g.Preempts),
 		})
 	}
 	return v, nil

@@ -124,16 +124,19 @@ func TestRevertSaysThatItTakesOldCounts(t *testing.T) {
 	version := r.machine.State()
 	job, _ := version.Jobs.Get("web")
 	for _, query := range []string{"dry_run=true", ""} {
-		raw, _, err := r.cli().Do(t.Context(), http.MethodPost, "/v1/jobs/web/revert", values(query), map[string]any{"version": job.Version - 1})
+		raw, _, err := r.cli().
+			Do(t.Context(), http.MethodPost, "/v1/jobs/web/revert", values(query), map[string]any{"version": job.Version - 1})
 		if err != nil {
 			t.Fatal(err)
 		}
 		note := fmt.Sprint(decode(t, raw)["note"])
-		if want := fmt.Sprintf("with the counts of version %d", job.Version-1); !strings.Contains(note, want) || !strings.Contains(note, "canary") {
+		if want := fmt.Sprintf("with the counts of version %d", job.Version-1); !strings.Contains(note, want) ||
+			!strings.Contains(note, "canary") {
 			t.Errorf("%q: the note is %q, want %q and the canary", query, note, want)
 		}
 	}
-	raw, _, err := r.cli().Do(t.Context(), http.MethodPost, "/v1/jobs/web/revert", nil, map[string]any{"version": job.Version - 2})
+	raw, _, err := r.cli().
+		Do(t.Context(), http.MethodPost, "/v1/jobs/web/revert", nil, map[string]any{"version": job.Version - 2})
 	if err != nil || decode(t, raw)["note"] != nil {
 		t.Errorf("a revert that keeps the counts says %s, %v", raw, err)
 	}

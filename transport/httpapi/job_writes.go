@@ -46,8 +46,11 @@ func (in *restartInput) body() any { return &in.Input }
 
 func (s *Server) jobWrites() []operation {
 	return []operation{
-		write(s, route{id: "submit-job", path: "/v1/jobs", tag: "jobs", summary: "Make a spec the wanted state of a job"}, submitJob()),
-		ask(s, route{id: "validate-job", path: "/v1/jobs/validate", tag: "jobs", summary: "Check a spec and show it with all defaults"}, validateJob),
+		write(s, route{id: "submit-job", path: "/v1/jobs", tag: "jobs", summary: "Make a spec the wanted state of a job"},
+			submitJob()),
+		ask(s,
+			route{id: "validate-job", path: "/v1/jobs/validate", tag: "jobs",
+				summary: "Check a spec and show it with all defaults"}, validateJob),
 		ask(s, jobRoute("plan", "Show what a spec would change"), planJob),
 		write(s, jobRoute("scale", "Change the count of a group"), scaleJob()),
 		write(s, jobRoute("stop", "Stop every instance of a job"), stopJob()),
@@ -101,7 +104,8 @@ func (o *outcome) jobReply(name model.JobName) (api.JobReply, error) {
 }
 
 // onJob is a change of one command to one job.
-func onJob[I any](ref func(*I) string, command func(*reading, *fsm.Job, *I) (fsm.Command, error)) change[I, api.JobReply] {
+func onJob[I any](ref func(*I) string,
+	command func(*reading, *fsm.Job, *I) (fsm.Command, error)) change[I, api.JobReply] {
 	return change[I, api.JobReply]{
 		prepare: func(r *reading, in *I) ([]fsm.Command, error) {
 			j, refusal := r.NamedJob(ref(in))

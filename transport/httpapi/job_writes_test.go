@@ -16,9 +16,12 @@ import (
 func TestAnswerOfAJobWrite(t *testing.T) {
 	r := newRig(t)
 	r.world()
-	r.waiting.Groups = map[model.GroupID]model.Blocker{"web/http": {Code: model.CodeNoMemory, Message: "2 nodes lack memory"}}
+	r.waiting.Groups = map[model.GroupID]model.Blocker{
+		"web/http": {Code: model.CodeNoMemory, Message: "2 nodes lack memory"}}
 	scaled := func(count int, query string) map[string]any {
-		return decode(t, must2(r.cli().Do(t.Context(), http.MethodPost, "/v1/jobs/web/scale", values(query), map[string]any{"count": count}))(t))["job"].(map[string]any)
+		return decode(t,
+			must2(r.cli().Do(t.Context(), http.MethodPost, "/v1/jobs/web/scale", values(query),
+				map[string]any{"count": count}))(t))["job"].(map[string]any)
 	}
 	for _, c := range []struct {
 		what   string
@@ -71,7 +74,8 @@ func TestWritesTakeWholeNames(t *testing.T) {
 		}
 	}
 	r.node("01M1", "machine-1")
-	for _, path := range []string{"/v1/nodes/01M/disable", "/v1/nodes/machine/drain", "/v1/instances/inst-/evict", "/v1/members/s/promote"} {
+	for _, path := range []string{"/v1/nodes/01M/disable", "/v1/nodes/machine/drain", "/v1/instances/inst-/evict",
+		"/v1/members/s/promote"} {
 		_, _, err := r.cli().Do(t.Context(), http.MethodPost, path, nil, map[string]any{})
 		wantCode(t, err, model.CodeNotFound)
 	}

@@ -12,7 +12,8 @@ import (
 
 func (r *reading) job(j *fsm.Job) api.Job {
 	v := api.Job{
-		Name: j.Name, Version: j.Version, Class: j.Class, Groups: []api.JobGroup{}, DeploymentID: j.Deployment, Stable: j.Stable,
+		Name: j.Name, Version: j.Version, Class: j.Class, Groups: []api.JobGroup{},
+		DeploymentID: j.Deployment, Stable: j.Stable,
 		Purge: j.Purge, Index: j.Index,
 	}
 	alive, missing, unready, degraded := 0, 0, 0, false
@@ -130,10 +131,11 @@ func (s *Server) jobOperations() []operation {
 			},
 		}),
 		read(s, getRoute("get-job", "/v1/jobs/{name}", "jobs", "Show a job"), s.jobTopics, showJob),
-		list(s, getRoute("list-job-versions", "/v1/jobs/{name}/versions", "jobs", "Show the history of a job, oldest first"), listing[versionList, api.JobVersion]{
-			topics: func(in *versionList) []fsm.Topic { return s.jobTopics(&jobRead{JobPath: in.JobPath}) },
-			rows:   listVersions,
-		}),
+		list(s, getRoute("list-job-versions", "/v1/jobs/{name}/versions", "jobs", "Show the history of a job, oldest first"),
+			listing[versionList, api.JobVersion]{
+				topics: func(in *versionList) []fsm.Topic { return s.jobTopics(&jobRead{JobPath: in.JobPath}) },
+				rows:   listVersions,
+			}),
 		read(s, getRoute("get-job-version", "/v1/jobs/{name}/versions/{version}", "jobs", "Show one version of a job"),
 			func(in *versionRead) []fsm.Topic { return s.jobTopics(&jobRead{JobPath: in.JobPath}) }, showVersion),
 	}, s.jobWrites()...)
@@ -168,7 +170,8 @@ func (r *reading) avoids(j *fsm.Job) []api.JobAvoidsNode {
 		}
 		for id, g := range r.GroupsOf(j.Name) {
 			if a, ok := n.Avoids(id, g.Version, r.now); ok {
-				list = append(list, api.JobAvoidsNode{Group: id, Node: n.Name, NodeID: n.ID, Reason: a.Reason, Until: r.wallAt(a.Until)})
+				list = append(list,
+					api.JobAvoidsNode{Group: id, Node: n.Name, NodeID: n.ID, Reason: a.Reason, Until: r.wallAt(a.Until)})
 			}
 		}
 	}
@@ -203,14 +206,16 @@ func showVersion(_ context.Context, r *reading, in *versionRead) (api.JobVersion
 	}
 	v, ok := r.JobVersion(j.Name, in.Version)
 	if !ok {
-		return api.JobVersion{}, model.Refuse(model.CodeNotFound, "job %s has no version %d", j.Name, in.Version).WithHint("list them with: outspan job history %s", j.Name)
+		return api.JobVersion{}, model.Refuse(model.CodeNotFound, "job %s has no version %d", j.Name, in.Version).
+			WithHint("list them with: outspan job history %s", j.Name)
 	}
 	return r.version(j, v), nil
 }
 
 func (r *reading) version(j *fsm.Job, v *fsm.JobVersion) api.JobVersion {
 	return api.JobVersion{
-		Job: v.Job, Version: v.Version, Current: v.Version == j.Version, Stable: v.Version == j.Stable, Completed: v.Completed, RevertOf: v.Reverts, Actor: v.Actor,
+		Job: v.Job, Version: v.Version, Current: v.Version == j.Version, Stable: v.Version == j.Stable,
+		Completed: v.Completed, RevertOf: v.Reverts, Actor: v.Actor,
 		Message: v.Message, Index: v.Index, CreatedAt: wallTime(v.Wall), Spec: v.Spec,
 	}
 }

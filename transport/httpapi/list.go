@@ -84,7 +84,8 @@ func list[I any, P listInput[I], V any](s *Server, rt route, l listing[I, V]) op
 func parseNext(next string) (string, error) {
 	key, err := base64.RawURLEncoding.DecodeString(next)
 	if err != nil {
-		return "", model.Refuse(model.CodeInvalid, "next is not from an earlier answer").WithHint("leave it out to begin anew")
+		return "", model.Refuse(model.CodeInvalid, "next is not from an earlier answer").
+			WithHint("leave it out to begin anew")
 	}
 	return string(key), nil
 }

@@ -19,9 +19,11 @@ func BenchmarkListNodes(b *testing.B) {
 		name := fmt.Sprintf("n%05d", i)
 		r.apply(&fsm.NodeRegister{
 			ID: model.NodeID(fmt.Sprintf("01M806XJYB45EV0S9CRQM%05d", i)), Name: name,
-			Agent: model.AgentInfo{BootID: "01M806XJYB45EV0S9CRQMXVGM4", Incarnation: "01M806XJYB45EV0S9CRQMXVGM5", Address: "127.0.0.1", Version: "1.2.3"},
+			Agent: model.AgentInfo{BootID: "01M806XJYB45EV0S9CRQMXVGM4", Incarnation: "01M806XJYB45EV0S9CRQMXVGM5",
+				Address: "127.0.0.1", Version: "1.2.3"},
 			Shape: model.NodeShape{
-				Capacity: model.Resources{CPU: 64_000, MemoryBytes: 256 << 30}, Labels: map[string]string{"rack": "r01", "disk": "ssd"}, PortMin: 20000, PortMax: 31999,
+				Capacity: model.Resources{CPU: 64_000, MemoryBytes: 256 << 30},
+				Labels:   map[string]string{"rack": "r01", "disk": "ssd"}, PortMin: 20000, PortMax: 31999,
 				Attributes: map[string]string{"os": "linux", "arch": "amd64", "cpus": "16", "kernel": "6.1.0", "hostname": name},
 			},
 		})

@@ -30,7 +30,8 @@ const (
 
 func (s *Server) logOperations() []operation {
 	one := getRoute("instance-logs", "/v1/instances/{id}/logs", "instances", "Read or follow the output of an instance")
-	job := getRoute("job-logs", "/v1/jobs/{name}/logs", "jobs", "Read or follow the output of every instance of a job, line by line with a prefix; follows new instances too")
+	job := getRoute("job-logs", "/v1/jobs/{name}/logs", "jobs",
+		"Read or follow the output of every instance of a job, line by line with a prefix; follows new instances too")
 	one.allow, one.stream, job.allow, job.stream = forCLI, true, forCLI, true
 	shared := params(
 		queryParam("stream", "stdout, stderr or both; default both"),
@@ -40,9 +41,15 @@ func (s *Server) logOperations() []operation {
 		queryParam("since", "leave out older lines: a time (RFC 3339), or a duration such as 10m"),
 	)
 	return []operation{
-		plain(one, document{answer: contentTypeLog, params: append(shared, queryParam("offset", "with one stream: begin at this byte; negative: counted from the end"))},
+		plain(one,
+			document{answer: contentTypeLog,
+				params: append(shared,
+					queryParam("offset", "with one stream: begin at this byte; negative: counted from the end"))},
 			http.HandlerFunc(s.instanceLogs)),
-		plain(job, document{answer: "text/plain", params: append(shared, queryParam("group", "of this group only"), queryParam("running", "true: leave out instances that have ended"))}, http.HandlerFunc(s.jobLogs)),
+		plain(job,
+			document{answer: "text/plain",
+				params: append(shared, queryParam("group", "of this group only"),
+					queryParam("running", "true: leave out instances that have ended"))}, http.HandlerFunc(s.jobLogs)),
 	}
 }
 
@@ -143,7 +150,8 @@ func streamContext(ctx context.Context) (context.Context, context.CancelFunc) {
 
 // agentLog opens the log of an instance at its agent. The caller closes the body. Codes: not_found, agent_unreachable,
 // and those of the agent.
-func (s *Server) agentLog(ctx context.Context, state *fsm.State, i *fsm.Instance, query url.Values) (*http.Response, error) {
+func (s *Server) agentLog(ctx context.Context, state *fsm.State, i *fsm.Instance,
+	query url.Values) (*http.Response, error) {
 	n, ok := state.Nodes.Get(i.Node)
 	if !ok {
 		return nil, model.Refuse(model.CodeNotFound, "node %s of instance %s is gone, and its logs with it", i.Node, i.ID)
@@ -157,7 +165,8 @@ func (s *Server) agentLog(ctx context.Context, state *fsm.State, i *fsm.Instance
 			q.Set(name, v)
 		}
 	}
-	target := url.URL{Scheme: "https", Host: n.Agent.APIAddress, Path: "/v1/agent/logs/" + string(i.ID), RawQuery: q.Encode()}
+	target := url.URL{Scheme: "https", Host: n.Agent.APIAddress, Path: "/v1/agent/logs/" + string(i.ID),
+		RawQuery: q.Encode()}
 	req, err := http.NewRequestWithContext(reach.ExpectPeer(ctx, n.Name), http.MethodGet, target.String(), http.NoBody)
 	if err != nil {
 		return nil, model.Refuse(model.CodeAgentUnreachable, "the address of node %s is not usable", n.Name)
@@ -165,8 +174,9 @@ func (s *Server) agentLog(ctx context.Context, state *fsm.State, i *fsm.Instance
 	resp, err := s.cfg.AgentTransport.RoundTrip(req)
 	if err != nil {
 		s.log.Warn("can't reach an agent", "node", n.Name, "address", n.Agent.APIAddress, "error", err)
-		return nil, model.Refuse(model.CodeAgentUnreachable, "the agent of node %s at %s does not answer", n.Name, n.Agent.APIAddress).
-			WithHint("see: outspan node status %s", n.Name)
+		return nil,
+			model.Refuse(model.CodeAgentUnreachable, "the agent of node %s at %s does not answer", n.Name, n.Agent.APIAddress).
+				WithHint("see: outspan node status %s", n.Name)
 	}
 	if resp.StatusCode != http.StatusOK {
 		defer resp.Body.Close()

@@ -102,19 +102,27 @@ func (s *Server) memberOperations() []operation {
 		list(s, getRoute("list-members", "/v1/members", "members", "List the servers"), listing[memberList, api.Member]{
 			topics: topics[memberList]("settings"), rows: s.listMembers,
 		}),
-		act(s, memberRoute("join", http.MethodPost, "/v1/members/join", "Make this server look for another one at the address of its gossip; what is found is taken in by the leader"), func(ctx context.Context, in *joinInput) error {
-			if in.Input.Address == "" {
-				return model.Refuse(model.CodeInvalid, "address is missing").WithHint(`send {"address":"10.0.0.4:7642"}`)
-			}
-			return s.cfg.Servers.Ops.Join(ctx, in.Input.Address)
-		}),
-		act(s, memberRoute("promote", http.MethodPost, "/v1/members/{id}/promote", "Let a server vote"), func(ctx context.Context, in *memberInput) error {
-			return s.onMember(ctx, in.ID, s.cfg.Servers.Ops.Promote)
-		}),
-		act(s, memberRoute("remove", http.MethodDelete, "/v1/members/{id}", "Remove a server"), func(ctx context.Context, in *removeInput) error {
-			return s.onMember(ctx, in.ID, func(ctx context.Context, id model.ServerID) error { return s.cfg.Servers.Ops.Remove(ctx, id, in.Force) })
-		}),
-		act(s, memberRoute("transfer-leader", http.MethodPost, "/v1/members/transfer-leader", "Hand leadership to another server"), s.transferLeader),
+		act(s,
+			memberRoute("join", http.MethodPost, "/v1/members/join",
+				"Make this server look for another one at the address of its gossip; what is found is taken in by the leader"),
+			func(ctx context.Context, in *joinInput) error {
+				if in.Input.Address == "" {
+					return model.Refuse(model.CodeInvalid, "address is missing").WithHint(`send {"address":"10.0.0.4:7642"}`)
+				}
+				return s.cfg.Servers.Ops.Join(ctx, in.Input.Address)
+			}),
+		act(s, memberRoute("promote", http.MethodPost, "/v1/members/{id}/promote", "Let a server vote"),
+			func(ctx context.Context, in *memberInput) error {
+				return s.onMember(ctx, in.ID, s.cfg.Servers.Ops.Promote)
+			}),
+		act(s, memberRoute("remove", http.MethodDelete, "/v1/members/{id}", "Remove a server"),
+			func(ctx context.Context, in *removeInput) error {
+				return s.onMember(ctx, in.ID, func(ctx context.Context, id model.ServerID) error {
+					return s.cfg.Servers.Ops.Remove(ctx, id, in.Force)
+				})
+			}),
+		act(s, memberRoute("transfer-leader", http.MethodPost, "/v1/members/transfer-leader",
+			"Hand leadership to another server"), s.transferLeader),
 	}
 }
 
@@ -183,7 +191,8 @@ func (s *Server) onMember(ctx context.Context, ref string, do func(context.Conte
 	case 1:
 		return do(ctx, model.ServerID(ids[0]))
 	}
-	return model.Refuse(model.CodeAmbiguous, "%d servers have the name %s", len(ids), clip(ref)).WithHint("name one by its id: %s", strings.Join(ids, ", "))
+	return model.Refuse(model.CodeAmbiguous, "%d servers have the name %s", len(ids), clip(ref)).
+		WithHint("name one by its id: %s", strings.Join(ids, ", "))
 }
 
 // bodied is an input that may have a JSON body.

@@ -10,7 +10,8 @@ import (
 
 // A clock that is behind is written with a sign, and read again.
 func TestClockOffset(t *testing.T) {
-	for _, ahead := range []api.ClockOffset{0, 1, -1, api.ClockOffset(90 * model.Second), api.ClockOffset(-90 * model.Second)} {
+	for _, ahead := range []api.ClockOffset{0, 1, -1, api.ClockOffset(90 * model.Second),
+		api.ClockOffset(-90 * model.Second)} {
 		text, err := json.Marshal(api.Member{ClockAhead: ahead})
 		if err != nil {
 			t.Fatal(err)

@@ -34,7 +34,8 @@ func (r *reading) node(n *fsm.Node) api.Node {
 	v := api.Node{
 		ID: n.ID, Name: n.Name, State: n.State(), Intent: n.Intent, Health: n.Shown(),
 		Labels: notNilMap(n.Shape.Labels), Attributes: notNilMap(n.Shape.Attributes),
-		Address: n.Agent.Address, APIAddress: n.Agent.APIAddress, Epoch: n.Agent.Epoch, BootID: n.Agent.BootID, Version: n.Agent.Version,
+		Address: n.Agent.Address, APIAddress: n.Agent.APIAddress, Epoch: n.Agent.Epoch, BootID: n.Agent.BootID,
+		Version:  n.Agent.Version,
 		Warnings: notNil(n.Agent.Warnings), Capacity: amounts(n.Shape.Capacity), Reserved: amounts(n.Shape.Reserved),
 		Allocated: api.Amounts{CPU: n.Placed.CPU, MemoryBytes: n.Placed.MemoryBytes}, Instances: n.Placed.Instances,
 		Acked: notNil(n.Acked), Avoid: r.avoiding(n), AutoEvicting: r.AutoEvicting(n.ID),
@@ -45,7 +46,8 @@ func (r *reading) node(n *fsm.Node) api.Node {
 	}
 	for _, h := range n.Restore.Unknown {
 		job, _ := h.Group.Split()
-		v.Unknown = append(v.Unknown, api.UnknownInstance{Node: n.Name, Instance: h.ID, Job: job, Group: h.Group, Slot: h.Slot, Kept: r.Keeps(h)})
+		v.Unknown = append(v.Unknown,
+			api.UnknownInstance{Node: n.Name, Instance: h.ID, Job: job, Group: h.Group, Slot: h.Slot, Kept: r.Keeps(h)})
 	}
 	if n.Intent == model.IntentDraining {
 		v.DrainID = n.Drain // of what emptied an active node once, the drain tells
@@ -103,13 +105,16 @@ func (s *Server) nodeOperations() []operation {
 		}),
 		read(s, getRoute("get-node", "/v1/nodes/{id}", "nodes", "Show a node"), s.nodeTopics, showNode),
 		write(s, nodeRoute("cordon", "Take no new instances"), setIntent(model.IntentCordoned)),
-		write(s, nodeRoute("uncordon", "Take new instances again; cancels a running drain"), setIntent(model.IntentActive, model.IntentDisabled)),
+		write(s, nodeRoute("uncordon", "Take new instances again; cancels a running drain"),
+			setIntent(model.IntentActive, model.IntentDisabled)),
 		write(s, nodeRoute("disable", "Treat the node as removed: evict at once"), setIntent(model.IntentDisabled)),
-		write(s, nodeRoute("enable", "End disabled"), setIntent(model.IntentActive, model.IntentCordoned, model.IntentDraining)),
+		write(s, nodeRoute("enable", "End disabled"),
+			setIntent(model.IntentActive, model.IntentCordoned, model.IntentDraining)),
 		write(s, nodeRoute("ack-blockers", "Accept that instances stay running on a draining node"), ackBlockers()),
 		write(s, nodeRoute("confirm-dead", "Say that nothing runs on an offline node any more"), confirmDead()),
 		write(s, nodeRoute("label", "Set labels; an empty value removes one"), labelNode()),
-		write(s, route{id: "forget-node", method: http.MethodDelete, path: "/v1/nodes/{id}", tag: "nodes", summary: "Remove an offline node on which nothing is left"}, forgetNode()),
+		write(s, route{id: "forget-node", method: http.MethodDelete, path: "/v1/nodes/{id}", tag: "nodes",
+			summary: "Remove an offline node on which nothing is left"}, forgetNode()),
 		write(s, drainNodeRoute(), startDrain[nodeDrainInput]()),
 	}
 }
@@ -152,7 +157,8 @@ func (o *outcome) nodeReply(ref string) (api.NodeReply, error) {
 }
 
 // onNode is a change of one command to one node.
-func onNode[I any](ref func(*I) string, command func(*reading, *fsm.Node, *I) (fsm.Command, error)) change[I, api.NodeReply] {
+func onNode[I any](ref func(*I) string,
+	command func(*reading, *fsm.Node, *I) (fsm.Command, error)) change[I, api.NodeReply] {
 	return change[I, api.NodeReply]{
 		prepare: func(r *reading, in *I) ([]fsm.Command, error) {
 			n, refusal := r.NamedNode(ref(in))
@@ -184,7 +190,8 @@ func setIntent(to model.Intent, barred ...model.Intent) change[intentInput, api.
 			if n.Intent != model.IntentDisabled {
 				verb = "uncordon"
 			}
-			return nil, model.Refuse(model.CodeConflict, "node %s is %s", n.Name, n.Intent).WithHint("use: outspan node %s %s", verb, n.Name)
+			return nil, model.Refuse(model.CodeConflict, "node %s is %s", n.Name, n.Intent).
+				WithHint("use: outspan node %s %s", verb, n.Name)
 		}
 		return &fsm.NodeIntent{ID: n.ID, Intent: to, Reason: in.Input.Reason}, nil
 	})

@@ -28,7 +28,8 @@ func documentConfig(version string) huma.Config {
 			OpenAPI: "3.1.0",
 			Info: &huma.Info{
 				Title: "outspan", Version: version,
-				Description: "Every answer that is no success is application/problem+json with code, message, hint, retryable and index.",
+				Description: "Every answer that is no success is application/problem+json with code, message, hint, " +
+					"retryable and index.",
 			},
 			Components: &huma.Components{Schemas: registry},
 		},
@@ -48,7 +49,8 @@ func schemaName(t reflect.Type, hint string) string {
 func problemResponse() *huma.Response {
 	return &huma.Response{
 		Description: "Why not, by code",
-		Content:     map[string]*huma.MediaType{api.ContentTypeProblem: {Schema: &huma.Schema{Ref: schemaPrefix + "Problem"}}},
+		Content: map[string]*huma.MediaType{
+			api.ContentTypeProblem: {Schema: &huma.Schema{Ref: schemaPrefix + "Problem"}}},
 	}
 }
 
@@ -76,7 +78,8 @@ func plain(rt route, doc document, h http.Handler) operation {
 		if doc.schema != nil {
 			schema = r.Schema(reflect.TypeOf(doc.schema), true, "")
 		}
-		op.Responses["200"] = &huma.Response{Description: "OK", Content: map[string]*huma.MediaType{doc.answer: {Schema: schema}}}
+		op.Responses["200"] = &huma.Response{Description: "OK",
+			Content: map[string]*huma.MediaType{doc.answer: {Schema: schema}}}
 		op.Parameters = slices.Concat(doc.params, pathParams(rt.path))
 		if doc.body != "" {
 			op.RequestBody = &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{
@@ -91,7 +94,9 @@ func pathParams(path string) []*huma.Param {
 	var params []*huma.Param
 	for part := range strings.SplitSeq(path, "/") {
 		if name, ok := strings.CutPrefix(part, "{"); ok {
-			params = append(params, &huma.Param{Name: strings.TrimSuffix(name, "}"), In: "path", Required: true, Schema: &huma.Schema{Type: huma.TypeString}})
+			params = append(params,
+				&huma.Param{Name: strings.TrimSuffix(name, "}"), In: "path", Required: true,
+					Schema: &huma.Schema{Type: huma.TypeString}})
 		}
 	}
 	return params
@@ -120,10 +125,11 @@ func (s *Server) finishDocument() ([]byte, error) {
 func (s *Server) openAPI() operation {
 	rt := getRoute("openapi", "/openapi.json", "status", "This document")
 	rt.allow = forAll
-	return plain(rt, document{answer: "application/openapi+json", schema: map[string]any{}}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "application/openapi+json")
-		w.Write(s.document)
-	}))
+	return plain(rt, document{answer: "application/openapi+json", schema: map[string]any{}},
+		http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/openapi+json")
+			w.Write(s.document)
+		}))
 }
 
 // checkQuery refuses query parameters that a plain operation does not have, as huma does for its own. Code: invalid.

@@ -90,7 +90,8 @@ func TestOpenAPIFile(t *testing.T) {
 		}
 	}
 	if kept, err := os.ReadFile(path); err != nil || !bytes.Equal(kept, text.Bytes()) {
-		t.Errorf("%s differs from what is served (%v); write it with: OUTSPAN_REWRITE=1 go test ./transport/httpapi", path, err)
+		t.Errorf("%s differs from what is served (%v); write it with: OUTSPAN_REWRITE=1 go test ./transport/httpapi",
+			path, err)
 	}
 }
 
@@ -151,9 +152,12 @@ func TestContractPaths(t *testing.T) {
 	r := newRig(t)
 	routes := r.servers["s1"].api.Routes()
 	for _, want := range []string{
-		"GET /v1/nodes", "GET /v1/nodes/{id}", "POST /v1/nodes/{id}/drain", "GET /v1/drains", "GET /v1/jobs", "POST /v1/jobs/{name}/plan",
-		"GET /v1/instances", "POST /v1/instances/{id}/evict", "GET /v1/services", "GET /v1/services/{name}", "GET /v1/budgets", "GET /v1/classes",
-		"GET /v1/settings", "GET /v1/members", "GET /v1/status", "GET /v1/snapshot", "GET /v1/events", "GET /v1/sd/prometheus", "GET /healthz",
+		"GET /v1/nodes", "GET /v1/nodes/{id}", "POST /v1/nodes/{id}/drain", "GET /v1/drains", "GET /v1/jobs",
+		"POST /v1/jobs/{name}/plan",
+		"GET /v1/instances", "POST /v1/instances/{id}/evict", "GET /v1/services", "GET /v1/services/{name}",
+		"GET /v1/budgets", "GET /v1/classes",
+		"GET /v1/settings", "GET /v1/members", "GET /v1/status", "GET /v1/snapshot", "GET /v1/events",
+		"GET /v1/sd/prometheus", "GET /healthz",
 		"GET /readyz", "GET /metrics", "GET /openapi.json",
 	} {
 		if !slices.Contains(routes, want) {

@@ -8,8 +8,10 @@ import (
 
 // peerOperations is where servers put questions to each other, outside the log.
 func (s *Server) peerOperations() []operation {
-	ask := route{id: "ask-peer", path: transport.PathPeer + "{question}", summary: "A question of one server to another (CBOR)"}
-	relay := route{id: "relay-agents", path: transport.PathPeerRelay, summary: "Calls of agents, from the server that they asked to the leader (CBOR)"}
+	ask := route{id: "ask-peer", path: transport.PathPeer + "{question}",
+		summary: "A question of one server to another (CBOR)"}
+	relay := route{id: "relay-agents", path: transport.PathPeerRelay,
+		summary: "Calls of agents, from the server that they asked to the leader (CBOR)"}
 	return []operation{
 		s.peerCall(ask, func(r *http.Request) ([]byte, error) {
 			if s.cfg.Servers.Peers == nil {

@@ -28,8 +28,12 @@ func TestPreparationOfAStop(t *testing.T) {
 	r.place("inst-a", 0, "01N2", model.ObservedReady)
 	report := func(generation, facts uint64, leader string, hook *model.HookResult) {
 		t.Helper()
-		status := model.InstanceStatus{ID: "inst-a", Generation: generation, Observed: model.ObservedReady, Facts: map[string]string{"leader": leader}, Hook: hook}
-		must(r.client(transport.RoleAgent, "n2").Report(t.Context(), transport.ReportRequest{Node: "01N2", Epoch: r.epoch("01N2"), Instances: []model.InstanceStatus{status}, FactsGen: facts}))(t)
+		status := model.InstanceStatus{ID: "inst-a", Generation: generation, Observed: model.ObservedReady,
+			Facts: map[string]string{"leader": leader}, Hook: hook}
+		must(r.client(transport.RoleAgent, "n2").
+			Report(t.Context(),
+				transport.ReportRequest{Node: "01N2", Epoch: r.epoch("01N2"), Instances: []model.InstanceStatus{status},
+					FactsGen: facts}))(t)
 	}
 	report(2, 2, "true", nil)
 	r.apply(&fsm.DrainStart{ID: "d1", Nodes: []string{"n2"}, Options: model.DrainOptions{Deadline: model.Hour}})
@@ -40,9 +44,11 @@ func TestPreparationOfAStop(t *testing.T) {
 		t.Errorf("before it: %+v", one)
 	}
 	done := r.assignmentsAfter(t, c, first.Index)
-	r.apply(&fsm.InstancePrepare{ID: "inst-a", Cause: model.CauseNodeDraining, By: "d1", Facts: []fsm.FactsRef{{Node: "01N2", Gen: 2}}})
+	r.apply(&fsm.InstancePrepare{ID: "inst-a", Cause: model.CauseNodeDraining, By: "d1",
+		Facts: []fsm.FactsRef{{Node: "01N2", Gen: 2}}})
 	got := <-done
-	if one := got.Instances[0]; one.Prepare != 1 || !slices.Equal(one.Gates, []string{"!self.leader"}) || one.Cause != model.CauseNodeDraining || one.Desired != model.DesiredRunning {
+	if one := got.Instances[0]; one.Prepare != 1 || !slices.Equal(one.Gates, []string{"!self.leader"}) ||
+		one.Cause != model.CauseNodeDraining || one.Desired != model.DesiredRunning {
 		t.Errorf("preparing: %+v", one)
 	}
 	show := func() api.Instance {
@@ -69,11 +75,14 @@ func TestPreparationOfAStop(t *testing.T) {
 	if i := show(); i.Eviction.Preparing || i.Eviction.Failure != "hook before_stop: exit code 1" {
 		t.Errorf("shown: %+v", i.Eviction)
 	}
-	r.apply(&fsm.InstancePrepare{ID: "inst-a", Cause: model.CauseNodeDraining, By: "d1", Facts: []fsm.FactsRef{{Node: "01N2", Gen: 2}}})
+	r.apply(&fsm.InstancePrepare{ID: "inst-a", Cause: model.CauseNodeDraining, By: "d1",
+		Facts: []fsm.FactsRef{{Node: "01N2", Gen: 2}}})
 	report(4, 3, "false", &model.HookResult{Seq: 2, OK: true})
-	r.apply(&fsm.InstanceStop{ID: "inst-a", Cause: model.CauseNodeDraining, By: "d1", Facts: []fsm.FactsRef{{Node: "01N2", Gen: 3}}})
+	r.apply(&fsm.InstanceStop{ID: "inst-a", Cause: model.CauseNodeDraining, By: "d1",
+		Facts: []fsm.FactsRef{{Node: "01N2", Gen: 3}}})
 	got = must(c.Assignments(t.Context(), transport.AssignmentsRequest{Node: "01N2", Epoch: r.epoch("01N2")}))(t)
-	if one := got.Instances[0]; one.Desired != model.DesiredDraining || one.Prepare != 0 || !slices.Equal(one.Gates, []string{"!self.leader"}) || one.Cause != model.CauseNodeDraining {
+	if one := got.Instances[0]; one.Desired != model.DesiredDraining || one.Prepare != 0 ||
+		!slices.Equal(one.Gates, []string{"!self.leader"}) || one.Cause != model.CauseNodeDraining {
 		t.Errorf("stopping: %+v", one)
 	}
 }
@@ -100,32 +109,40 @@ func TestGatesOfAStop(t *testing.T) {
 			r.apply(&fsm.ClassSet{Name: model.ClassProduction, Quota: &model.Quota{Instances: 1}}) // no room for a surge
 			db := spec("web", 1)
 			g := &db.Groups[0]
-			g.Budget, g.Role, g.RoleCheck = &model.BudgetSpec{MinReady: &model.Amount{}}, model.RoleLeaderFollower, &model.RoleCheckSpec{Exec: []string{"/bin/facts"}}
+			g.Budget, g.Role, g.RoleCheck = &model.BudgetSpec{MinReady: &model.Amount{}}, model.RoleLeaderFollower,
+				&model.RoleCheckSpec{Exec: []string{"/bin/facts"}}
 			g.Eviction = model.EvictionSpec{When: []string{"!self.leader"}, Order: model.OrderSurge}
 			r.apply(&fsm.JobSubmit{Spec: db})
 			r.place("inst-a", 0, "01N2", model.ObservedReady)
 			c := r.client(transport.RoleAgent, "n2")
 			report := func(generation uint64, hook *model.HookResult) {
 				t.Helper()
-				status := model.InstanceStatus{ID: "inst-a", Generation: generation, Observed: model.ObservedReady, Facts: map[string]string{"leader": "false"}, Hook: hook}
-				must(c.Report(t.Context(), transport.ReportRequest{Node: "01N2", Epoch: r.epoch("01N2"), Instances: []model.InstanceStatus{status}, FactsGen: 2}))(t)
+				status := model.InstanceStatus{ID: "inst-a", Generation: generation, Observed: model.ObservedReady,
+					Facts: map[string]string{"leader": "false"}, Hook: hook}
+				must(c.Report(t.Context(),
+					transport.ReportRequest{Node: "01N2", Epoch: r.epoch("01N2"),
+						Instances: []model.InstanceStatus{status}, FactsGen: 2}))(t)
 			}
 			report(2, nil)
-			r.apply(&fsm.DrainStart{ID: "d1", Nodes: []string{"n2"}, Options: model.DrainOptions{Deadline: model.Hour, Force: test.force}})
+			r.apply(&fsm.DrainStart{ID: "d1", Nodes: []string{"n2"},
+				Options: model.DrainOptions{Deadline: model.Hour, Force: test.force}})
 			r.apply(&fsm.DrainTurn{ID: "d1", Node: "01N2"})
 			if test.cause == model.CauseNodeDraining {
 				r.apply(&fsm.InstanceMark{ID: "inst-a", Requested: true, Cause: test.cause, By: test.by})
 			}
 			if test.gates != nil {
-				r.apply(&fsm.InstancePrepare{ID: "inst-a", Cause: test.cause, By: test.by, Facts: []fsm.FactsRef{{Node: "01N2", Gen: 2}}})
+				r.apply(&fsm.InstancePrepare{ID: "inst-a", Cause: test.cause, By: test.by,
+					Facts: []fsm.FactsRef{{Node: "01N2", Gen: 2}}})
 				report(3, &model.HookResult{Seq: 1, OK: true})
 			}
-			r.apply(&fsm.InstanceStop{ID: "inst-a", Cause: test.cause, By: test.by, Bypass: test.bypass, Facts: []fsm.FactsRef{{Node: "01N2", Gen: 2}}})
+			r.apply(&fsm.InstanceStop{ID: "inst-a", Cause: test.cause, By: test.by, Bypass: test.bypass,
+				Facts: []fsm.FactsRef{{Node: "01N2", Gen: 2}}})
 			got := must(c.Assignments(t.Context(), transport.AssignmentsRequest{Node: "01N2", Epoch: r.epoch("01N2")}))(t)
 			if one := got.Instances[0]; one.Desired != model.DesiredDraining || !slices.Equal(one.Gates, test.gates) {
 				t.Errorf("it is %s, with the gates %v, want %v", one.Desired, one.Gates, test.gates)
 			}
-			if i, _ := r.machine.State().Instances.Get("inst-a"); test.cause == model.CauseNodeDraining && i.Marks.StopReason == test.by {
+			if i, _ := r.machine.State().Instances.Get("inst-a"); test.cause == model.CauseNodeDraining &&
+				i.Marks.StopReason == test.by {
 				t.Errorf("the reason %q says only whose the stop is: nothing is tested", i.Marks.StopReason)
 			}
 		})
@@ -142,7 +159,8 @@ func TestFencingEpoch(t *testing.T) {
 	r.apply(&fsm.JobSubmit{Spec: one})
 	epochs := func() map[model.InstanceID]uint64 {
 		t.Helper()
-		got := must(r.client(transport.RoleAgent, "n2").Assignments(t.Context(), transport.AssignmentsRequest{Node: "01N2", Epoch: r.epoch("01N2")}))(t)
+		got := must(r.client(transport.RoleAgent, "n2").
+			Assignments(t.Context(), transport.AssignmentsRequest{Node: "01N2", Epoch: r.epoch("01N2")}))(t)
 		all := map[model.InstanceID]uint64{}
 		for _, i := range got.Instances {
 			all[i.ID] = i.Fencing
@@ -152,17 +170,20 @@ func TestFencingEpoch(t *testing.T) {
 	r.place("inst-a", 0, "01N2", model.ObservedReady)
 	first := epochs()["inst-a"]
 	r.apply(&fsm.InstanceStop{ID: "inst-a", Cause: model.CauseUser, Bypass: true})
-	r.apply(&fsm.NodeReport{ID: "01N2", Epoch: r.epoch("01N2"), Instances: []model.InstanceStatus{{ID: "inst-a", Generation: 2, Observed: model.ObservedStopped}}})
+	r.apply(&fsm.NodeReport{ID: "01N2", Epoch: r.epoch("01N2"),
+		Instances: []model.InstanceStatus{{ID: "inst-a", Generation: 2, Observed: model.ObservedStopped}}})
 	r.place("inst-b", 0, "01N2", model.ObservedReady)
 	second := epochs()["inst-b"]
 	r.apply(&fsm.JobStop{Job: "web", Purge: true})
 	r.apply(&fsm.InstanceStop{ID: "inst-b", Cause: model.CauseJobStopped})
-	r.apply(&fsm.NodeReport{ID: "01N2", Epoch: r.epoch("01N2"), Instances: []model.InstanceStatus{{ID: "inst-b", Generation: 2, Observed: model.ObservedStopped}}})
+	r.apply(&fsm.NodeReport{ID: "01N2", Epoch: r.epoch("01N2"),
+		Instances: []model.InstanceStatus{{ID: "inst-b", Generation: 2, Observed: model.ObservedStopped}}})
 	r.apply(&fsm.JobSubmit{Spec: one})
 	r.place("inst-c", 0, "01N2", model.ObservedReady)
 	third := epochs()["inst-c"]
 	r.apply(&fsm.RestoreMark{})
 	if fourth := epochs()["inst-c"]; first == 0 || second <= first || third <= second || fourth <= third {
-		t.Errorf("fencing epochs %d, %d, %d of a job that was made again, and %d after a restore", first, second, third, fourth)
+		t.Errorf("fencing epochs %d, %d, %d of a job that was made again, and %d after a restore",
+			first, second, third, fourth)
 	}
 }

@@ -19,11 +19,14 @@ import (
 // ProblemCodes lists them as status does.
 func ProblemCodes() []api.ProblemCode {
 	return []api.ProblemCode{
-		api.ProblemNoLeader, api.ProblemServerSilent, api.ProblemServerDisk, api.ProblemServerClock, api.ProblemServerCertificate, api.ProblemVoters,
-		api.ProblemStateDiffers, api.ProblemHold, api.ProblemRestore, api.ProblemPaused, api.ProblemNodeOffline, api.ProblemNodeUnreachable,
+		api.ProblemNoLeader, api.ProblemServerSilent, api.ProblemServerDisk, api.ProblemServerClock,
+		api.ProblemServerCertificate, api.ProblemVoters,
+		api.ProblemStateDiffers, api.ProblemHold, api.ProblemRestore, api.ProblemPaused, api.ProblemNodeOffline,
+		api.ProblemNodeUnreachable,
 		api.ProblemNodeDegraded, api.ProblemNodeCertificate, api.ProblemNodeFormat, api.ProblemPort,
 		api.ProblemDrainBlocked, api.ProblemDrainFailed,
-		api.ProblemDeployment, api.ProblemRetryLimit, api.ProblemCrashLoop, api.ProblemUnplaced, api.ProblemInstanceDisk, api.ProblemBackup,
+		api.ProblemDeployment, api.ProblemRetryLimit, api.ProblemCrashLoop, api.ProblemUnplaced,
+		api.ProblemInstanceDisk, api.ProblemBackup,
 	}
 }
 
@@ -116,7 +119,9 @@ func (p *problems) add(code api.ProblemCode, subject, next, format string, args 
 func (p *problems) cluster() {
 	const all = "cluster"
 	if !p.led {
-		p.add(api.ProblemNoLeader, all, "start the servers that are down; see: outspan server members; if a majority is gone for good, on one that is left: outspan server recover",
+		p.add(api.ProblemNoLeader, all,
+			"start the servers that are down; see: outspan server members; if a majority is gone for good, on one that is "+
+				"left: outspan server recover",
 			"no server leads: nothing is placed, drained or replaced, and what runs goes on")
 	}
 	if h := p.r.Hold; h.Active {
@@ -151,9 +156,11 @@ func (p *problems) server(m *RosterEntry) {
 	}
 	switch {
 	case model.Duration(m.ClockAhead) > clockPatience:
-		p.add(api.ProblemServerClock, subject, setClock, "its clock is %s ahead of the others'", seconds(model.Duration(m.ClockAhead)))
+		p.add(api.ProblemServerClock, subject, setClock, "its clock is %s ahead of the others'",
+			seconds(model.Duration(m.ClockAhead)))
 	case model.Duration(m.ClockAhead) < -clockPatience:
-		p.add(api.ProblemServerClock, subject, setClock, "its clock is %s behind the others'", seconds(-model.Duration(m.ClockAhead)))
+		p.add(api.ProblemServerClock, subject, setClock, "its clock is %s behind the others'",
+			seconds(-model.Duration(m.ClockAhead)))
 	}
 	if m.Own.Certificate.NearEnd(now) {
 		p.add(api.ProblemServerCertificate, subject, renewal("server", m.Name), "%s", ending(m.Own.Certificate, now))
@@ -241,8 +248,10 @@ func (p *problems) agents() {
 func (p *problems) formats(newest uint16) {
 	for _, n := range p.r.Nodes.All() {
 		if p.r.Format < newest && n.HoldsBack(newest) {
-			next := fmt.Sprintf("upgrade its agent; to go on without it: outspan node drain %s, then: outspan node disable %s", n.Name, n.Name)
-			p.add(api.ProblemNodeFormat, "node/"+n.Name, next, "its agent %s reads formats up to %d: the cluster keeps to format %d until it is upgraded",
+			next := fmt.Sprintf("upgrade its agent; to go on without it: outspan node drain %s, then: outspan node disable %s",
+				n.Name, n.Name)
+			p.add(api.ProblemNodeFormat, "node/"+n.Name, next,
+				"its agent %s reads formats up to %d: the cluster keeps to format %d until it is upgraded",
 				agentVersion(n), n.Agent.Reads(), p.r.Format)
 		}
 	}

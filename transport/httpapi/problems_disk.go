@@ -22,7 +22,8 @@ func (r *reading) disk(i *fsm.Instance) api.InstanceDisk {
 
 // emptyDisk is how a person finds out what fills a work directory.
 func (r *reading) emptyDisk(i *fsm.Instance, use model.DiskUse) string {
-	return "on " + r.nodeName(i.Node) + ": du -ah " + use.Dir + " | sort -h; to begin anew with an empty one: outspan instance evict " + string(i.ID)
+	return "on " + r.nodeName(i.Node) + ": du -ah " + use.Dir +
+		" | sort -h; to begin anew with an empty one: outspan instance evict " + string(i.ID)
 }
 
 // disks are the instances above their disk limit.
@@ -34,7 +35,8 @@ func (p *problems) disks() {
 				continue
 			}
 			if use, above := p.r.DiskUse(i); above {
-				p.add(api.ProblemInstanceDisk, "instance/"+string(i.ID), p.r.emptyDisk(i, use), "%s on %s: %s", i.Group, n.Name, use.Words())
+				p.add(api.ProblemInstanceDisk, "instance/"+string(i.ID), p.r.emptyDisk(i, use), "%s on %s: %s",
+					i.Group, n.Name, use.Words())
 			}
 		}
 	}

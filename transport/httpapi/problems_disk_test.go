@@ -27,11 +27,13 @@ func TestDiskOfAnInstance(t *testing.T) {
 	gen := uint64(0)
 	told := func(uses ...model.DiskUse) {
 		gen++
-		r.apply(&fsm.NodeReport{ID: "01N2", Epoch: r.epoch("01N2"), Self: &model.SelfReport{Gen: gen, Disk: uses, Measured: true}})
+		r.apply(&fsm.NodeReport{ID: "01N2", Epoch: r.epoch("01N2"),
+			Self: &model.SelfReport{Gen: gen, Disk: uses, Measured: true}})
 	}
 	want := func(above bool, used json.Number, atLeast bool, next string) {
 		t.Helper()
-		disk := map[string]any{"limit_bytes": json.Number("2147483648"), "above": above, "used_bytes": used, "at_least": atLeast, "next": next}
+		disk := map[string]any{"limit_bytes": json.Number("2147483648"), "above": above, "used_bytes": used,
+			"at_least": atLeast, "next": next}
 		if diff := cmp.Diff(disk, get(t, r.cli(), "/v1/instances/inst-03")["disk"]); diff != "" {
 			t.Error(diff)
 		}
@@ -46,14 +48,16 @@ func TestDiskOfAnInstance(t *testing.T) {
 	told(use, model.DiskUse{ID: "unknown", UsedBytes: 2, LimitBytes: 1})
 	next := "on n2: du -ah /data/inst-03 | sort -h; to begin anew with an empty one: outspan instance evict inst-03"
 	want(true, "3221225472", true, next)
-	problem := "instance_disk instance/inst-03: web/http on n2: its work directory has at least 3GiB, its limit is 2GiB -> " + next
+	problem :=
+		"instance_disk instance/inst-03: web/http on n2: its work directory has at least 3GiB, its limit is 2GiB -> " + next
 	if got := problemsNow(t, r, ""); len(got) != 1 || got[0] != problem {
 		t.Errorf("problems: %q", got)
 	}
 
 	var all []model.DiskUse
 	for slot := range 12 {
-		all = append(all, model.DiskUse{ID: model.InstanceID(fmt.Sprintf("inst-%02d", slot)), UsedBytes: 3 << 30, LimitBytes: 2 << 30})
+		all = append(all,
+			model.DiskUse{ID: model.InstanceID(fmt.Sprintf("inst-%02d", slot)), UsedBytes: 3 << 30, LimitBytes: 2 << 30})
 	}
 	told(all...)
 	rest := "instance_disk instances: 4 more like these -> outspan events --type instance.disk_changed"

@@ -24,8 +24,10 @@ func (p *problems) drains() {
 		if !ok || part.Phase != model.PhaseFailed {
 			continue
 		}
-		next := fmt.Sprintf("outspan drain status %s; to try again: outspan node drain %s; to take it back: outspan node uncordon %s", d.ID, n.Name, n.Name)
-		p.add(api.ProblemDrainFailed, "node/"+n.Name, next, "drain %s failed, and it takes no new instances: %s", d.ID, clip(part.LastError))
+		next := fmt.Sprintf("outspan drain status %s; to try again: outspan node drain %s; to take it back: outspan "+
+			"node uncordon %s", d.ID, n.Name, n.Name)
+		p.add(api.ProblemDrainFailed, "node/"+n.Name, next, "drain %s failed, and it takes no new instances: %s",
+			d.ID, clip(part.LastError))
 	}
 }
 
@@ -66,7 +68,8 @@ func (p *problems) blocked(d *fsm.Drain, status []model.DrainStatus) {
 // healthy passes by itself.
 func needsPerson(code model.Code) bool {
 	return strings.HasPrefix(string(code), string(model.Unschedulable(""))) || slices.Contains([]model.Code{
-		model.CodeVolumeLocal, model.CodeRoleNever, model.CodeAckRequired, model.CodeNodeOffline, model.CodeNoCandidate, model.CodeHookFailed,
+		model.CodeVolumeLocal, model.CodeRoleNever, model.CodeAckRequired, model.CodeNodeOffline,
+		model.CodeNoCandidate, model.CodeHookFailed,
 		model.CodeRestoreUnconfirmed, model.CodeInventoryMissing, model.CodeUnknownInstance, model.CodeRetryLimit,
 	}, code)
 }

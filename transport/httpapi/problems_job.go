@@ -11,7 +11,8 @@ import (
 )
 
 const (
-	endsOften   = 2            // an instance that ended so often, or a version that failed so often, does so again and again
+	// an instance that ended so often, or a version that failed so often, does so again and again
+	endsOften   = 2
 	justStarted = model.Minute // an instance that has been ready for less may end again
 )
 
@@ -49,19 +50,23 @@ func (p *problems) failing(g *fsm.Group) {
 		case inst.Status.Observed == model.ObservedFailed && failures > policy.Reschedule.Attempts:
 			failed = append(failed, inst)
 		case inst.Ready() && inst.Marks.ReadySince.Add(justStarted) <= p.r.now:
-		case ended(inst) && max(failures, inst.Status.Restarts) >= endsOften, inst.Cause == model.CauseCrashLoop && failures >= endsOften:
+		case ended(inst) && max(failures, inst.Status.Restarts) >= endsOften, inst.Cause == model.CauseCrashLoop &&
+			failures >= endsOften:
 			looping = append(looping, inst)
 		}
 	}
 	subject := "group/" + string(g.ID)
 	if len(failed) > 0 {
 		last := failed[len(failed)-1]
-		next := fmt.Sprintf("outspan logs %s; mend it and submit that with outspan job run FILE, or to try once more: outspan instance restart %s", last.ID, last.ID)
-		p.add(api.ProblemRetryLimit, subject, next, "%s failed: %s; the latest: %s", ofThem(len(failed), g.Want()), p.retries(g, policy, last), p.told(g, last))
+		next := fmt.Sprintf("outspan logs %s; mend it and submit that with outspan job run FILE, or to try once more: "+
+			"outspan instance restart %s", last.ID, last.ID)
+		p.add(api.ProblemRetryLimit, subject, next, "%s failed: %s; the latest: %s", ofThem(len(failed), g.Want()),
+			p.retries(g, policy, last), p.told(g, last))
 	}
 	if len(looping) > 0 {
 		last := looping[len(looping)-1]
-		p.add(api.ProblemCrashLoop, subject, "outspan logs "+string(last.ID), "%s: its program ends again and again (restarts of %s: %d): %s",
+		p.add(api.ProblemCrashLoop, subject, "outspan logs "+string(last.ID),
+			"%s: its program ends again and again (restarts of %s: %d): %s",
 			ofThem(len(looping), g.Want()), last.ID, last.Status.Restarts, p.told(g, last))
 	}
 }

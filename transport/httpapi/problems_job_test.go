@@ -33,9 +33,12 @@ func TestProblemOfAFailedRollout(t *testing.T) {
 	r.world()
 	r.place("inst-c", 2, "01N1", model.ObservedReady)
 	r.apply(&fsm.DeploymentStep{ID: "web-1", Status: model.DeploymentFailed, Reason: "no progress for 10m"})
-	wantProblem(t, r, "deployment_failed job/web: deployment web-1 failed: no progress for 10m -> outspan why web; mend the job file, then: outspan job run FILE")
+	wantProblem(t, r,
+		"deployment_failed job/web: deployment web-1 failed: no progress for 10m -> outspan why web; mend the job file, "+
+			"then: outspan job run FILE")
 	changed := spec("web", 3)
-	for n, end := range []fsm.DeploymentStep{{Status: model.DeploymentSucceeded}, {Status: model.DeploymentFailed, Reason: "retry_limit"}} {
+	for n, end := range []fsm.DeploymentStep{{Status: model.DeploymentSucceeded},
+		{Status: model.DeploymentFailed, Reason: "retry_limit"}} {
 		changed.Groups[0].Exec.Command = fmt.Sprint("/bin/web", n)
 		r.apply(&fsm.JobSubmit{Spec: changed})
 		if got := problemsNow(t, r, ""); len(got) > 0 {
@@ -44,7 +47,9 @@ func TestProblemOfAFailedRollout(t *testing.T) {
 		end.ID = model.NewDeploymentID("web", uint64(n+2))
 		r.apply(&end)
 	}
-	wantProblem(t, r, "deployment_failed job/web: deployment web-3 failed: retry_limit -> outspan why web; to go back to version 2: outspan job revert web 2")
+	wantProblem(t, r,
+		"deployment_failed job/web: deployment web-3 failed: retry_limit -> outspan why web; to go back to version 2: "+
+			"outspan job revert web 2")
 	r.apply(&fsm.JobStop{Job: "web"})
 	if got := problemsNow(t, r, ""); len(got) > 0 {
 		t.Errorf("a stopped job: %q", got)
@@ -62,14 +67,19 @@ func TestProblemOfACrashLoop(t *testing.T) {
 			t.Errorf("%s: %q", what, got)
 		}
 	}
-	r.tell("01N2", model.InstanceStatus{ID: "inst-c", Observed: model.ObservedUnready, Reason: "exited: exit code 1", Restarts: 1})
+	r.tell("01N2",
+		model.InstanceStatus{ID: "inst-c", Observed: model.ObservedUnready, Reason: "exited: exit code 1", Restarts: 1})
 	none("the first end")
 	r.tell("01N2", model.InstanceStatus{ID: "inst-c", Observed: model.ObservedUnready, Reason: "restarting", Restarts: 2})
 	none("a restart that somebody asked for")
-	r.tell("01N2", model.InstanceStatus{ID: "inst-c", Observed: model.ObservedUnready, Reason: "check_failed: no answer", Restarts: 2})
+	r.tell("01N2",
+		model.InstanceStatus{ID: "inst-c", Observed: model.ObservedUnready, Reason: "check_failed: no answer", Restarts: 2})
 	none("a check that fails")
-	r.tell("01N2", model.InstanceStatus{ID: "inst-c", Observed: model.ObservedUnready, Reason: "exited: exit code 1", Restarts: 2})
-	wantProblem(t, r, "crash_loop group/web/http: 1 of 3 instances: its program ends again and again (restarts of inst-c: 2): exited: exit code 1 on node n2 -> outspan logs inst-c")
+	r.tell("01N2",
+		model.InstanceStatus{ID: "inst-c", Observed: model.ObservedUnready, Reason: "exited: exit code 1", Restarts: 2})
+	wantProblem(t, r,
+		"crash_loop group/web/http: 1 of 3 instances: its program ends again and again (restarts of inst-c: 2): exited: "+
+			"exit code 1 on node n2 -> outspan logs inst-c")
 	r.tell("01N2", model.InstanceStatus{ID: "inst-c", Observed: model.ObservedReady, Restarts: 3})
 	none("it is ready")
 
@@ -79,19 +89,27 @@ func TestProblemOfACrashLoop(t *testing.T) {
 	for n, id := range []model.InstanceID{"inst-d", "inst-e", "inst-f"} {
 		r.apply(&fsm.InstanceStop{ID: last, Cause: model.CauseCrashLoop})
 		r.tell("01N2", model.InstanceStatus{ID: last, Observed: model.ObservedStopped})
-		r.apply(&fsm.InstancePlace{ID: id, Group: "web/http", Slot: 2, Version: 1, Node: "01N2", Ports: model.Ports{{Name: "http", Number: 20002}}, Cause: model.CauseCrashLoop})
+		r.apply(&fsm.InstancePlace{ID: id, Group: "web/http", Slot: 2, Version: 1, Node: "01N2",
+			Ports: model.Ports{{Name: "http", Number: 20002}}, Cause: model.CauseCrashLoop})
 		r.tell("01N2", model.InstanceStatus{ID: id, Observed: model.ObservedReady})
 		last = id
 		if n > 0 {
-			wantProblem(t, r, fmt.Sprintf("crash_loop group/web/http: 1 of 3 instances: its program ends again and again (restarts of %s: 0): crash_loop on node n2 -> outspan logs %s", id, id))
+			wantProblem(t,
+				r,
+				fmt.Sprintf("crash_loop group/web/http: 1 of 3 instances: its program ends again and again (restarts of %s: 0): "+
+					"crash_loop on node n2 -> outspan logs %s", id, id))
 		}
 		r.tell("01N2", model.InstanceStatus{ID: id, Observed: model.ObservedFailed, Reason: "crash_loop"})
 	}
-	const wayOut = "; the latest: crash_loop on node n2 -> outspan logs inst-f; mend it and submit that with outspan job run FILE, or to try once more: outspan instance restart inst-f"
-	wantProblem(t, r, "retry_limit group/web/http: 1 of 3 instances failed: version 1 failed 4 times, more than the 3 that are replaced in 10m"+wayOut)
+	const wayOut = "; the latest: crash_loop on node n2 -> outspan logs inst-f; mend it and submit that with outspan " +
+		"job run FILE, or to try once more: outspan instance restart inst-f"
+	wantProblem(t, r,
+		"retry_limit group/web/http: 1 of 3 instances failed: version 1 failed 4 times, more than the 3 that are "+
+			"replaced in 10m"+wayOut)
 	const why = "4 instances of version 1 of web/http failed, more than the 3 that are replaced in 10m; next try in 9m55s"
 	r.waiting.Instances = map[model.InstanceID][]model.Blocker{"inst-f": {{Code: model.CodeRetryLimit, Message: why}}}
-	r.apply(&fsm.NodeLabel{ID: "01N1", Labels: map[string]string{"a": "b"}}) // why things wait is shared by those who look at the same state
+	// why things wait is shared by those who look at the same state
+	r.apply(&fsm.NodeLabel{ID: "01N1", Labels: map[string]string{"a": "b"}})
 	wantProblem(t, r, "retry_limit group/web/http: 1 of 3 instances failed: "+why+wayOut)
 }
 
@@ -101,13 +119,16 @@ func TestProblemOfWhatFitsNowhere(t *testing.T) {
 	r.node("01N1", "n1")
 	front := spec("front", 1200)
 	r.apply(&fsm.JobSubmit{Spec: front})
-	r.waiting.Groups = map[model.GroupID]model.Blocker{"front/http": {Code: model.CodePaused, Message: "actuation is paused"}}
+	r.waiting.Groups = map[model.GroupID]model.Blocker{
+		"front/http": {Code: model.CodePaused, Message: "actuation is paused"}}
 	if got := problemsNow(t, r, ""); len(got) > 0 {
 		t.Errorf("what waits for something else: %q", got)
 	}
-	fitsNowhere := model.Blocker{Code: model.CodeNoMemory, Message: "all 40 nodes have too little memory", Unblock: "add a node, or scale something down"}
+	fitsNowhere := model.Blocker{Code: model.CodeNoMemory, Message: "all 40 nodes have too little memory",
+		Unblock: "add a node, or scale something down"}
 	r.waiting.Groups["front/http"] = fitsNowhere
-	r.apply(&fsm.NodeLabel{ID: "01N1", Labels: map[string]string{"a": "b"}}) // why things wait is shared by those who look at the same state
+	// why things wait is shared by those who look at the same state
+	r.apply(&fsm.NodeLabel{ID: "01N1", Labels: map[string]string{"a": "b"}})
 	wantProblem(t, r, "unschedulable group/front/http: 1200 of 1200 instances wait: all 40 nodes have too little memory"+
 		" -> add a node, or scale something down; outspan why front/http")
 	for n := range 12 {

@@ -52,7 +52,8 @@ func (p *problems) ports() {
 func openPort(n *fsm.Node, p model.PortProblem) string {
 	switch p.Code {
 	case model.PortTaken:
-		return fmt.Sprintf("on %s: ss -ltnp 'sport = :%d' tells which process it is; stop that, or use another port", n.Name, p.Port)
+		return fmt.Sprintf("on %s: ss -ltnp 'sport = :%d' tells which process it is; stop that, or use another port",
+			n.Name, p.Port)
 	case model.PortReserved:
 		return "expose the service on another port"
 	}

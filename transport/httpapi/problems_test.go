@@ -32,7 +32,8 @@ func problemsNow(t *testing.T, r *rig, query string) []string {
 func TestProblems(t *testing.T) {
 	const day = 24 * time.Hour
 	soon := transport.Lifetime{From: time.Now().Add(-300 * day), Until: time.Now().Add(5*day + time.Hour)}
-	fullDisk := model.SelfReport{Gen: 1, Troubles: []model.Trouble{{Check: model.SelfDiskFull, Reason: "the disk is full"}}}
+	fullDisk := model.SelfReport{Gen: 1,
+		Troubles: []model.Trouble{{Check: model.SelfDiskFull, Reason: "the disk is full"}}}
 	only := func(name string, change func(*httpapi.RosterEntry)) func(*httpapi.RosterEntry) {
 		return func(m *httpapi.RosterEntry) {
 			if m.Name == name {
@@ -93,8 +94,9 @@ func TestProblems(t *testing.T) {
 			want: []string{"restore_unconfirmed cluster: ", "outspan settings resume restore --dry-run"}},
 		{name: "degraded", apply: []fsm.Command{&fsm.NodeReport{ID: "01N2", Self: &fullDisk}},
 			want: []string{"node_degraded node/n2: the disk is full -> outspan node status n2"}},
-		{name: "unreachable", apply: []fsm.Command{&fsm.NodeHealth{ID: "01N2", Health: model.HealthUnreachable, BootID: "b1"}},
-			want: []string{"node_unreachable node/n2: its heartbeats arrive"}},
+		{name: "unreachable",
+			apply: []fsm.Command{&fsm.NodeHealth{ID: "01N2", Health: model.HealthUnreachable, BootID: "b1"}},
+			want:  []string{"node_unreachable node/n2: its heartbeats arrive"}},
 		{name: "offline", apply: []fsm.Command{&fsm.NodeHealth{ID: "01N2", Health: model.HealthOffline, BootID: "b1"}},
 			want: []string{"node_offline node/n2: it is offline", "outspan node confirm-dead n2"}},
 	}
@@ -177,7 +179,8 @@ func TestProblemOfAnOldAgent(t *testing.T) {
 	r.node("01N1", "n1")
 	r.startWith("s2", func(c *httpapi.Config) { c.Format = model.CurrentFormat + 1 })
 	r.setLeader("s2")
-	want := "node_format node/n1: its agent (version unknown) reads formats up to 1: the cluster keeps to format 1 until it is upgraded" +
+	want := "node_format node/n1: its agent (version unknown) reads formats up to 1: the cluster keeps to format 1 " +
+		"until it is upgraded" +
 		" -> upgrade its agent; to go on without it: outspan node drain n1, then: outspan node disable n1"
 	if got := problemsNow(t, r, ""); !slices.Contains(got, want) {
 		t.Errorf("problems: %q", got)

@@ -47,7 +47,8 @@ func parseWait(text string) (time.Duration, error) {
 	}
 	d, err := model.ParseDuration(text)
 	if err != nil {
-		return 0, model.Refuse(model.CodeInvalid, "wait is not a duration").WithHint("write a number with a unit, such as 30s")
+		return 0, model.Refuse(model.CodeInvalid, "wait is not a duration").
+			WithHint("write a number with a unit, such as 30s")
 	}
 	if d > model.Duration(maxWait.Milliseconds()) {
 		return 0, model.Refuse(model.CodeInvalid, "wait is at most 60s").WithHint("ask again with the index of the answer")
@@ -69,7 +70,9 @@ type reading struct {
 	shared  *sharedWaiting                // nil for a state that is not published
 	by      caller                        // who asked for a write; zero for a read
 
-	undecided bool // a job has just been written: why its instances wait is for the leader to find, and to say it here would be to place them all twice
+	// a job has just been written: why its instances wait is for the leader to find, and to say it here would be to place
+	// them all twice
+	undecided bool
 }
 
 // reading takes the state as it is now.
@@ -81,7 +84,8 @@ func (s *Server) reading() *reading {
 }
 
 func (s *Server) readingOf(state fsm.State) *reading {
-	r := &reading{State: state, logged: state.Now, now: max(state.Now, s.cfg.Consensus.Now()), wall: time.Now(), seen: s.cfg.Liveness, explain: s.cfg.Explainer, planner: s.cfg.Planner}
+	r := &reading{State: state, logged: state.Now, now: max(state.Now, s.cfg.Consensus.Now()), wall: time.Now(),
+		seen: s.cfg.Liveness, explain: s.cfg.Explainer, planner: s.cfg.Planner}
 	r.State.Now = r.now // what holds only for a while is judged as of now
 	return r
 }
@@ -124,7 +128,8 @@ type body[T any] struct {
 }
 
 // read registers a read. topics are what a blocking one waits for.
-func read[I any, P readInput[I], T any](s *Server, rt route, topics func(*I) []fsm.Topic, show func(context.Context, *reading, *I) (T, error)) operation {
+func read[I any, P readInput[I], T any](s *Server, rt route, topics func(*I) []fsm.Topic,
+	show func(context.Context, *reading, *I) (T, error)) operation {
 	rt.method, rt.run = http.MethodGet, runRead
 	if rt.allow == 0 {
 		rt.allow = forCLI | forServer
@@ -158,7 +163,8 @@ func (s *Server) readingFor(ctx context.Context, p *ReadParams, topics []fsm.Top
 	if p.Index > 0 {
 		s.watches.until(ctx, nil, p.Index, limit, topics...)
 		if now := s.cfg.Store.Current().Index; now < p.Index && stops(ctx) {
-			return nil, model.Refuse(model.CodeNotCaughtUp, "this server is at index %d and stops before it has reached %d", now, p.Index).WithHint("ask another server")
+			return nil, model.Refuse(model.CodeNotCaughtUp, "this server is at index %d and stops before it has reached %d", now,
+				p.Index).WithHint("ask another server")
 		}
 	}
 	return s.reading(), nil
@@ -188,7 +194,8 @@ type askInput[I any] interface {
 }
 
 // ask registers a question.
-func ask[I any, P askInput[I], T any](s *Server, rt route, show func(context.Context, *reading, *I) (T, error)) operation {
+func ask[I any, P askInput[I], T any](s *Server, rt route,
+	show func(context.Context, *reading, *I) (T, error)) operation {
 	rt.method, rt.run, rt.json = http.MethodPost, runRead, true
 	if rt.allow == 0 {
 		rt.allow = forCLI | forServer

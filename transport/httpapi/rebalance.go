@@ -14,9 +14,13 @@ type rebalanceInput struct{ WriteParams }
 
 func (s *Server) rebalanceOperations() []operation {
 	return []operation{
-		read(s, getRoute("forecast-rebalance", "/v1/rebalance", "rebalance", "Show the moves that an order to rebalance would begin, and what keeps others"),
+		read(s,
+			getRoute("forecast-rebalance", "/v1/rebalance", "rebalance",
+				"Show the moves that an order to rebalance would begin, and what keeps others"),
 			topics[rebalanceRead]("nodes", "instances", "settings"), showMoves),
-		write(s, route{id: "rebalance", path: "/v1/rebalance", tag: "rebalance", summary: "Begin one cycle of moves to better nodes now"}, beginMoves()),
+		write(s,
+			route{id: "rebalance", path: "/v1/rebalance", tag: "rebalance",
+				summary: "Begin one cycle of moves to better nodes now"}, beginMoves()),
 	}
 }
 
@@ -30,7 +34,8 @@ func showMoves(_ context.Context, r *reading, _ *rebalanceRead) (api.MoveList, e
 }
 
 func (r *reading) move(m fsm.Move) api.Move {
-	v := api.Move{Instance: m.Instance, Group: m.Group, From: r.nodeName(m.From), To: r.nodeName(m.To), Cause: m.Cause, Gain: m.Gain}
+	v := api.Move{Instance: m.Instance, Group: m.Group, From: r.nodeName(m.From), To: r.nodeName(m.To),
+		Cause: m.Cause, Gain: m.Gain}
 	if m.Blocker != nil {
 		b := drainBlocker(*m.Blocker)
 		v.Blocker = &b
@@ -42,7 +47,8 @@ func beginMoves() change[rebalanceInput, api.MovesReply] {
 	return change[rebalanceInput, api.MovesReply]{
 		prepare: func(r *reading, _ *rebalanceInput) ([]fsm.Command, error) {
 			if r.Settings.Paused {
-				return nil, model.Refuse(model.CodePaused, "actuation is paused: nothing is moved").WithHint("outspan settings resume; what would be moved: outspan rebalance --dry-run")
+				return nil, model.Refuse(model.CodePaused, "actuation is paused: nothing is moved").
+					WithHint("outspan settings resume; what would be moved: outspan rebalance --dry-run")
 			}
 			_, begin := r.planner.Moves(r.question())
 			commands := []fsm.Command{}
@@ -63,7 +69,8 @@ func (o *outcome) begun() []api.Move {
 	for _, c := range o.commands {
 		if m, ok := c.(*fsm.InstanceMove); ok {
 			if inst, known := o.Instances.Get(m.ID); known {
-				items = append(items, o.move(fsm.Move{Instance: m.ID, Group: inst.Group, From: inst.Node, To: m.Target, Cause: m.Cause, Gain: m.Gain}))
+				items = append(items,
+					o.move(fsm.Move{Instance: m.ID, Group: inst.Group, From: inst.Node, To: m.Target, Cause: m.Cause, Gain: m.Gain}))
 			}
 		}
 	}
@@ -74,8 +81,11 @@ func (o *outcome) begun() []api.Move {
 		if key.Index() != o.Written.Index {
 			break
 		}
-		if inst, ok := o.Instances.Get(model.InstanceID(e.Data["replaces"])); ok && e.Type == model.EventAllocated && e.Cause.IsMove() {
-			items = append(items, o.move(fsm.Move{Instance: inst.ID, Group: inst.Group, From: inst.Node, To: model.NodeID(e.Data["node"]), Cause: e.Cause}))
+		if inst, ok := o.Instances.Get(model.InstanceID(e.Data["replaces"])); ok &&
+			e.Type == model.EventAllocated && e.Cause.IsMove() {
+			items = append(items,
+				o.move(fsm.Move{Instance: inst.ID, Group: inst.Group, From: inst.Node,
+					To: model.NodeID(e.Data["node"]), Cause: e.Cause}))
 		}
 	}
 	return items

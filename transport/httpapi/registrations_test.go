@@ -24,7 +24,8 @@ func TestRegistrationsHaveARate(t *testing.T) {
 	if got := r.entries() - before; got > 25 {
 		t.Errorf("%d registrations were written", got)
 	}
-	if _, err := r.client(transport.RoleAgent, "n1").Register(t.Context(), transport.RegisterRequest{Node: "01N1", Name: "n1", Agent: agent}); err != nil {
+	if _, err := r.client(transport.RoleAgent, "n1").
+		Register(t.Context(), transport.RegisterRequest{Node: "01N1", Name: "n1", Agent: agent}); err != nil {
 		t.Errorf("another agent: %v", err)
 	}
 }

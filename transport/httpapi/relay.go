@@ -36,9 +36,10 @@ type relay struct {
 
 // relayCall is a call of an agent as it goes to the leader.
 type relayCall struct {
-	Call  transport.AgentCall `cbor:"1,keyasint"`
-	Agent string              `cbor:"2,keyasint"` // the name in its certificate, which the server that it asked has checked
-	Body  []byte              `cbor:"3,keyasint"`
+	Call transport.AgentCall `cbor:"1,keyasint"`
+	// the name in its certificate, which the server that it asked has checked
+	Agent string `cbor:"2,keyasint"`
+	Body  []byte `cbor:"3,keyasint"`
 }
 
 // relayAnswer is the answer to one call, in one of two forms.
@@ -100,13 +101,15 @@ func (r *relay) send(ctx context.Context, calls []relayCall) ([]relayAnswer, err
 	if err != nil {
 		return nil, err
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+leader.APIAddress+transport.PathPeerRelay, bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+leader.APIAddress+transport.PathPeerRelay,
+		bytes.NewReader(body))
 	if err != nil {
 		return nil, model.Refuse(model.CodeNoLeader, "the leader's address %q is not usable", clip(leader.APIAddress))
 	}
 	resp, err := r.s.cfg.PeerTransport.RoundTrip(req)
 	if err != nil {
-		r.s.log.Warn("can't take agents' calls to the leader", "calls", len(calls), "leader", leader.Name, "address", leader.APIAddress, "error", err)
+		r.s.log.Warn("can't take agents' calls to the leader", "calls", len(calls), "leader", leader.Name, "address",
+			leader.APIAddress, "error", err)
 		return nil, leaderSilent(leader)
 	}
 	defer resp.Body.Close()
@@ -119,7 +122,8 @@ func (r *relay) send(ctx context.Context, calls []relayCall) ([]relayAnswer, err
 		err = transport.DecodeCBOR(raw, &answers)
 	}
 	if err != nil || len(answers) != len(calls) {
-		r.s.log.Warn("the leader's answer to agents' calls is cut off", "calls", len(calls), "answers", len(answers), "leader", leader.Name, "error", err)
+		r.s.log.Warn("the leader's answer to agents' calls is cut off", "calls", len(calls), "answers", len(answers),
+			"leader", leader.Name, "error", err)
 		return nil, leaderSilent(leader)
 	}
 	return answers, nil
@@ -161,6 +165,7 @@ func (s *Server) answerFor(ctx context.Context, call relayCall) (answer []byte, 
 		return nil, noAgentCall(call.Call)
 	}
 	via := callerFrom(ctx)
-	who := caller{Identity: transport.Identity{Cluster: via.Cluster, Role: transport.RoleAgent, Name: call.Agent}, via: via.Name}
+	who := caller{Identity: transport.Identity{Cluster: via.Cluster, Role: transport.RoleAgent, Name: call.Agent},
+		via: via.Name}
 	return c.answer(ctx, who, call.Body)
 }

@@ -105,7 +105,8 @@ func relayRig(t *testing.T) (*rig, *passing) {
 }
 
 func reportOf(generation uint64) transport.ReportRequest {
-	return transport.ReportRequest{Node: "01N2", Epoch: 4, Instances: []model.InstanceStatus{{ID: "inst-c", Generation: generation, Observed: model.ObservedBooting}}}
+	return transport.ReportRequest{Node: "01N2", Epoch: 4,
+		Instances: []model.InstanceStatus{{ID: "inst-c", Generation: generation, Observed: model.ObservedBooting}}}
 }
 
 // Calls of agents that come while others are with the leader go there in one request; none is lost, and each has its
@@ -139,7 +140,9 @@ func TestAgentsShareRequestsToTheLeader(t *testing.T) {
 		_, unknown = stranger.Report(t.Context(), transport.ReportRequest{Node: "01N9", Epoch: r.epoch("01N9")})
 	})
 	wg.Go(func() { _, invalid = own[0].Register(t.Context(), transport.RegisterRequest{Node: "01N2", Name: "n2"}) })
-	p.await(t, "all calls, in as many requests as may be under way", func(now, _, _ int) bool { return now == 4 && asked.Load() == before+calls+3 })
+	p.await(t, "all calls, in as many requests as may be under way", func(now, _, _ int) bool {
+		return now == 4 && asked.Load() == before+calls+3
+	})
 	time.Sleep(100 * time.Millisecond) // from there to where they wait
 	p.letGo()
 	wg.Wait()
@@ -151,7 +154,8 @@ func TestAgentsShareRequestsToTheLeader(t *testing.T) {
 			t.Errorf("call %d is at %d of %d", i, indexes[i], e.Index)
 		}
 	}
-	for name, got := range map[model.Code]error{model.CodeForbidden: theft, model.CodeNotFound: unknown, model.CodeInvalid: invalid} {
+	for name, got := range map[model.Code]error{model.CodeForbidden: theft, model.CodeNotFound: unknown,
+		model.CodeInvalid: invalid} {
 		wantCode(t, got, name)
 	}
 	if inst, _ := r.machine.State().Instances.Get("inst-c"); inst.Status.Generation != 1000+calls-1 {
@@ -279,13 +283,16 @@ func TestRelayRefuses(t *testing.T) {
 	}
 	r.panicAt("01N2")
 	mixed := []call{
-		{transport.CallServices, "n2", nil}, {200, "n2", nil}, {transport.CallReport, "n2", []byte("\xff")}, {transport.CallReport, "n1", good.Body}, good,
+		{transport.CallServices, "n2", nil}, {200, "n2", nil}, {transport.CallReport, "n2", []byte("\xff")},
+		{transport.CallReport, "n1", good.Body}, good,
 	}
 	var got []answer
-	if err := transport.DecodeCBOR(must(ask("s1", must(transport.EncodeCBOR(mixed))(t)))(t), &got); err != nil || len(got) != len(mixed) {
+	if err := transport.DecodeCBOR(must(ask("s1", must(transport.EncodeCBOR(mixed))(t)))(t), &got); err != nil ||
+		len(got) != len(mixed) {
 		t.Fatalf("%d answers, %v", len(got), err)
 	}
-	for i, want := range []model.Code{model.CodeNoRoute, model.CodeNoRoute, model.CodeInvalid, model.CodeForbidden, model.CodeInternal} {
+	for i, want := range []model.Code{model.CodeNoRoute, model.CodeNoRoute, model.CodeInvalid,
+		model.CodeForbidden, model.CodeInternal} {
 		if p := got[i].Problem; p == nil || p.Code != want || len(p.Message) > 500 || got[i].Body != nil {
 			t.Errorf("call %d: %s, want %s", i, fmt.Sprint(p), want)
 		}

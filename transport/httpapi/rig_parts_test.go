@@ -136,8 +136,10 @@ func (s *server) LiveOf(id model.NodeID) (fsm.Liveness, bool) {
 
 // Why implements api.Explainer.
 func (r *rig) Why(_ httpapi.Question, subject string) (model.WhyResult, error) {
-	return model.WhyResult{Subject: subject, State: "ready", Chain: []model.WhyLink{{Index: 3, Wall: 1000, Cause: model.CauseScaleUp, Actor: "leader", Text: "placed"}},
-		Considered: []model.Considered{{Node: "01N1", Score: 7}, {Node: "01N2", ExcludedBy: model.CodeNoMemory}}, Next: "nothing"}, nil
+	return model.WhyResult{Subject: subject, State: "ready",
+		Chain:      []model.WhyLink{{Index: 3, Wall: 1000, Cause: model.CauseScaleUp, Actor: "leader", Text: "placed"}},
+		Considered: []model.Considered{{Node: "01N1", Score: 7}, {Node: "01N2", ExcludedBy: model.CodeNoMemory}},
+		Next:       "nothing"}, nil
 }
 
 // Waiting implements api.Explainer.
@@ -153,8 +155,12 @@ func (r *rig) DrainStatus(q httpapi.Question, id model.DrainID) []model.DrainSta
 	for _, n := range d.Nodes {
 		one := model.DrainStatus{Node: n.Node}
 		for i := range q.State.InstancesOn(n.Node) {
-			one.Remaining = append(one.Remaining, model.NodeRemaining{Instance: i.ID, Class: i.ClassOf(), State: string(i.Status.Observed), Blocker: model.CodeReplacementPending})
-			one.Blockers = append(one.Blockers, model.Blocker{Code: model.CodeReplacementPending, Instance: i.ID, Message: "its replacement is not ready", Unblock: "wait"})
+			one.Remaining = append(one.Remaining,
+				model.NodeRemaining{Instance: i.ID, Class: i.ClassOf(), State: string(i.Status.Observed),
+					Blocker: model.CodeReplacementPending})
+			one.Blockers = append(one.Blockers,
+				model.Blocker{Code: model.CodeReplacementPending, Instance: i.ID,
+					Message: "its replacement is not ready", Unblock: "wait"})
 		}
 		all = append(all, one)
 	}
@@ -166,7 +172,8 @@ func (r *rig) Forecast(q httpapi.Question, id model.DrainID) []model.Forecast {
 	var all []model.Forecast
 	for _, s := range r.DrainStatus(q, id) {
 		for _, i := range s.Remaining {
-			all = append(all, model.Forecast{Node: s.Node, Instance: i.Instance, Group: "web/http", Class: i.Class, Action: model.ActionMove, Target: "01N2"})
+			all = append(all, model.Forecast{Node: s.Node, Instance: i.Instance, Group: "web/http", Class: i.Class,
+				Action: model.ActionMove, Target: "01N2"})
 		}
 	}
 	return all
@@ -190,7 +197,8 @@ func (r *rig) Members(context.Context) ([]httpapi.RosterEntry, error) {
 	for _, name := range []string{"s1", "s2", "s3"} {
 		if s, ok := r.servers[name]; ok {
 			all = append(all, httpapi.RosterEntry{Member: api.Member{
-				Name: name, ID: model.ServerID("id-" + name), Address: s.address, Role: "voter", Leader: r.lead == name, Voter: true, State: "alive",
+				Name: name, ID: model.ServerID("id-" + name), Address: s.address, Role: "voter", Leader: r.lead == name,
+				Voter: true, State: "alive",
 				Version: "1.2.3",
 			}})
 		}
@@ -202,7 +210,8 @@ func (r *rig) Members(context.Context) ([]httpapi.RosterEntry, error) {
 		}
 	}
 	if r.twin != "" {
-		all = append(all, httpapi.RosterEntry{Member: api.Member{Name: r.twin, ID: "id-twin", Role: "voter", Voter: true, State: "alive"}})
+		all = append(all,
+			httpapi.RosterEntry{Member: api.Member{Name: r.twin, ID: "id-twin", Role: "voter", Voter: true, State: "alive"}})
 	}
 	return all, nil
 }

@@ -66,7 +66,8 @@ type server struct {
 
 func newRig(t testing.TB, names ...string) *rig {
 	t.Helper()
-	r := &rig{t: t, ca: must(transport.NewAuthority("test", 0))(t), machine: fsm.NewMachine(), born: time.Now(), servers: map[string]*server{}, heard: map[model.NodeID]int{}, watched: map[fsm.Topic]int{}}
+	r := &rig{t: t, ca: must(transport.NewAuthority("test", 0))(t), machine: fsm.NewMachine(), born: time.Now(),
+		servers: map[string]*server{}, heard: map[model.NodeID]int{}, watched: map[fsm.Topic]int{}}
 	if len(names) == 0 {
 		names = []string{"s1"}
 	}
@@ -95,7 +96,8 @@ func (r *rig) startWith(name string, edit func(*httpapi.Config)) *server {
 	s.passing = &passing{RoundTripper: peers}
 	agents := transport.NewAgentTransport(transport.Dialer{Credentials: creds})
 	config := httpapi.Config{
-		Name: name, Version: "1.2.3", Store: store{r.machine, r}, Consensus: s, Freshness: s, Liveness: s, Explainer: r, Planner: r,
+		Name: name, Version: "1.2.3", Store: store{r.machine, r}, Consensus: s, Freshness: s,
+		Liveness: s, Explainer: r, Planner: r,
 		Servers:       httpapi.Servers{Roster: r, Ops: r, Snapshots: r, Peers: r, Verifier: r},
 		PeerTransport: s.passing, AgentTransport: agents,
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "outspan_up 1\n") }),
@@ -103,10 +105,11 @@ func (r *rig) startWith(name string, edit func(*httpapi.Config)) *server {
 	edit(&config)
 	s.api = must(httpapi.New(config))(r.t)
 	r.servers[name] = s
-	s.stop = r.serve(l, s.api, func(ctx context.Context, who transport.Identity, call transport.AgentCall, question []byte) ([]byte, error) {
-		s.asked.Add(1)
-		return s.api.AnswerAgent(ctx, who, call, question)
-	})
+	s.stop = r.serve(l, s.api,
+		func(ctx context.Context, who transport.Identity, call transport.AgentCall, question []byte) ([]byte, error) {
+			s.asked.Add(1)
+			return s.api.AnswerAgent(ctx, who, call, question)
+		})
 	r.t.Cleanup(func() { peers.Close(); agents.CloseIdleConnections() })
 	return s
 }
@@ -154,7 +157,8 @@ func (r *rig) cli(servers ...string) *transport.Client {
 // apply commits commands as the leader would.
 func (r *rig) apply(group ...fsm.Command) uint64 {
 	r.t.Helper()
-	results, err := r.commit(fsm.Entry{Format: model.CurrentFormat, At: r.now(), Wall: r.born.UnixMilli(), Actor: model.ActorLeader, Groups: [][]fsm.Command{group}})
+	results, err := r.commit(fsm.Entry{Format: model.CurrentFormat, At: r.now(), Wall: r.born.UnixMilli(),
+		Actor: model.ActorLeader, Groups: [][]fsm.Command{group}})
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -132,13 +132,15 @@ func (s *Server) refuse(w http.ResponseWriter, rt route, who caller, err error) 
 // takeBody takes in the body of a request that is no stream. free must be called once the request is answered. A read
 // has no body: it would be held for as long as the read waits. Codes: invalid, busy, too_large, forbidden,
 // unsupported_media_type.
-func (s *Server) takeBody(rt route, who caller, w http.ResponseWriter, r *http.Request) (raw []byte, free func(), err error) {
+func (s *Server) takeBody(rt route, who caller, w http.ResponseWriter, r *http.Request) (raw []byte,
+	free func(), err error) {
 	free = func() {}
 	switch {
 	case r.Body == nil || r.Body == http.NoBody:
 	case rt.method == http.MethodGet:
 		if r.ContentLength > 0 || !emptyBody(w, r) {
-			return nil, nil, model.Refuse(model.CodeInvalid, "a read takes no body").WithHint("put what it asks for into the query")
+			return nil, nil, model.Refuse(model.CodeInvalid, "a read takes no body").
+				WithHint("put what it asks for into the query")
 		}
 	default:
 		size := r.ContentLength
@@ -196,11 +198,13 @@ func noLeader() *model.Error {
 }
 
 // withoutLeader is what helps while there is no leader.
-const withoutLeader = "try again in a moment. What one server knows: ls and status take --consistency stale, reads of the API consistency=stale; who is away: outspan server members"
+const withoutLeader = "try again in a moment. What one server knows: ls and status take --consistency stale, " +
+	"reads of the API consistency=stale; who is away: outspan server members"
 
 func (s *Server) serveStale(w http.ResponseWriter, r *http.Request, next http.Handler) {
 	if !s.cfg.Freshness.CaughtUp() {
-		writeError(w, model.Refuse(model.CodeNotCaughtUp, "this server is still catching up").WithHint("ask another server, or try again in a moment"))
+		writeError(w, model.Refuse(model.CodeNotCaughtUp, "this server is still catching up").
+			WithHint("ask another server, or try again in a moment"))
 		return
 	}
 	w.Header().Set(api.HeaderStale, decimal(uint64(max(0, s.cfg.Freshness.StaleFor().Milliseconds()))))
@@ -254,7 +258,8 @@ func readWithin(slow *http.ResponseController, body io.ReadCloser, size int64) (
 	if !timer.Stop() {
 		<-late // the controller may not be used any more once the handler has returned
 		if err == nil {
-			_ = slow.SetReadDeadline(time.Time{}) // it came in the last moment; if this fails, the connection ends a little early
+			// it came in the last moment; if this fails, the connection ends a little early
+			_ = slow.SetReadDeadline(time.Time{})
 		}
 	}
 	return buf.Bytes(), err
@@ -277,7 +282,8 @@ func ownPage(r *http.Request) error {
 	}
 	given := r.Header.Get("Content-Type")
 	if kind, _, err := mime.ParseMediaType(given); given != "" && (err != nil || kind != contentTypeJSON) {
-		return model.Refuse(model.CodeMediaType, "the body must be %s", contentTypeJSON).WithHint("send the header Content-Type: %s", contentTypeJSON)
+		return model.Refuse(model.CodeMediaType, "the body must be %s", contentTypeJSON).
+			WithHint("send the header Content-Type: %s", contentTypeJSON)
 	}
 	return nil
 }
@@ -287,7 +293,8 @@ func ownPage(r *http.Request) error {
 // stays as it is, to be refused with the reason.
 func paramsOfBody(r *http.Request, raw []byte) []byte {
 	var fields map[string]json.RawMessage
-	if !bytes.Contains(raw, []byte(`"request_id"`)) && !bytes.Contains(raw, []byte(`"if_index"`)) || json.Unmarshal(raw, &fields) != nil {
+	if !bytes.Contains(raw, []byte(`"request_id"`)) && !bytes.Contains(raw, []byte(`"if_index"`)) ||
+		json.Unmarshal(raw, &fields) != nil {
 		return raw
 	}
 	query, moved := r.URL.Query(), false

@@ -40,8 +40,10 @@ type Server struct {
 
 // New builds a server from its parts. Error: invalid when a required part is missing.
 func New(cfg Config) (*Server, error) {
-	if cfg.Store == nil || cfg.Consensus == nil || cfg.Freshness == nil || cfg.Liveness == nil || cfg.Explainer == nil || cfg.Planner == nil {
-		return nil, model.Refuse(model.CodeInvalid, "the API needs a store, consensus, freshness, liveness, an explainer and a planner")
+	if cfg.Store == nil || cfg.Consensus == nil || cfg.Freshness == nil || cfg.Liveness == nil ||
+		cfg.Explainer == nil || cfg.Planner == nil {
+		return nil,
+			model.Refuse(model.CodeInvalid, "the API needs a store, consensus, freshness, liveness, an explainer and a planner")
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = hclog.NewNullLogger()
@@ -56,10 +58,13 @@ func New(cfg Config) (*Server, error) {
 	}
 	s := &Server{
 		cfg: cfg, log: cfg.Logger, mux: http.NewServeMux(), byMatch: map[string]route{},
-		rates: requestRates(cfg.Limits.RequestsPerSecond), registrations: registrationRates(), inventories: inventoryRates(), reportBytes: reportRates(), streams: newStreams(cfg.Limits.Streams), watches: newWatches(cfg.Store), waiting: &sharedWaiting{},
+		rates: requestRates(cfg.Limits.RequestsPerSecond), registrations: registrationRates(), inventories: inventoryRates(),
+		reportBytes: reportRates(), streams: newStreams(cfg.Limits.Streams), watches: newWatches(cfg.Store),
+		waiting: &sharedWaiting{},
 	}
 	s.agents = agentDesk{
-		lookout: &lookout{look: s.caughtUp, every: staleLook}, assigned: newLinger(lingerAssigned), services: newLinger(lingerServices), peers: newLinger(lingerPeers),
+		lookout: &lookout{look: s.caughtUp, every: staleLook}, assigned: newLinger(lingerAssigned),
+		services: newLinger(lingerServices), peers: newLinger(lingerPeers),
 		known: &sharedServices{}, lists: newSharedPeers(),
 		relay: newRelay(s), reports: s.newReports(), calls: s.agentCalls(),
 	}
@@ -85,7 +90,9 @@ func (s *Server) operations() []operation {
 	var all []operation
 	for _, noun := range [...]func() []operation{
 		s.statusOperations, s.nodeOperations, s.drainOperations, s.jobOperations, s.deploymentOperations,
-		s.instanceOperations, s.rebalanceOperations, s.volumeOperations, s.serviceOperations, s.budgetOperations, s.classOperations, s.settingsOperations, s.memberOperations, s.verifyOperations, s.unknownOperations, s.foundOperations,
+		s.instanceOperations, s.rebalanceOperations, s.volumeOperations, s.serviceOperations, s.budgetOperations,
+		s.classOperations, s.settingsOperations, s.memberOperations, s.verifyOperations,
+		s.unknownOperations, s.foundOperations,
 		s.snapshotOperations, s.eventOperations, s.logOperations, s.peerOperations, s.healthOperations,
 	} {
 		all = append(all, noun()...)
@@ -139,7 +146,8 @@ func (s *Server) recovered(w http.ResponseWriter, r *http.Request) {
 
 // panicked logs a panic while something was answered, and returns what the caller may know of it.
 func (s *Server) panicked(method, path string, reason any) *model.Error {
-	s.log.Error("request handler panicked", "method", method, "path", path, "reason", reason, "stack", string(debug.Stack()))
+	s.log.Error("request handler panicked", "method", method, "path", path, "reason", reason,
+		"stack", string(debug.Stack()))
 	return model.Refuse(model.CodeInternal, "the server failed").WithHint("its log says why")
 }
 
@@ -154,7 +162,8 @@ func (s *Server) noRoute(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if len(allowed) == 0 {
-		writeError(w, model.Refuse(model.CodeNoRoute, "there is no %s %s", clip(r.Method), clip(r.URL.Path)).WithHint("the operations are listed in /openapi.json"))
+		writeError(w, model.Refuse(model.CodeNoRoute, "there is no %s %s", clip(r.Method), clip(r.URL.Path)).
+			WithHint("the operations are listed in /openapi.json"))
 		return
 	}
 	w.Header().Set("Allow", strings.Join(allowed, ", "))

@@ -29,9 +29,11 @@ func (r *reading) backends(svc *fsm.Service) []model.Backend {
 }
 
 func (r *reading) service(svc *fsm.Service) api.Service {
-	v := api.Service{Name: svc.Name, Group: svc.Group, Port: svc.Port, Expose: svc.Expose, Generation: svc.Generation, Backends: []api.Backend{}, Problems: r.closedOn(svc)}
+	v := api.Service{Name: svc.Name, Group: svc.Group, Port: svc.Port, Expose: svc.Expose, Generation: svc.Generation,
+		Backends: []api.Backend{}, Problems: r.closedOn(svc)}
 	for _, b := range r.backends(svc) {
-		v.Backends = append(v.Backends, api.Backend{Instance: b.Instance, Node: r.nodeName(b.Node), NodeID: b.Node, Address: b.Address})
+		v.Backends = append(v.Backends,
+			api.Backend{Instance: b.Instance, Node: r.nodeName(b.Node), NodeID: b.Node, Address: b.Address})
 	}
 	return v
 }
@@ -40,7 +42,8 @@ func (r *reading) service(svc *fsm.Service) api.Service {
 func (r *reading) wireServices() []transport.ServiceBackends {
 	var all []transport.ServiceBackends
 	for _, svc := range r.Services.All() {
-		all = append(all, transport.ServiceBackends{Name: svc.Name, Expose: svc.Expose, Generation: svc.Generation, Backends: r.backends(svc)})
+		all = append(all, transport.ServiceBackends{Name: svc.Name, Expose: svc.Expose, Generation: svc.Generation,
+			Backends: r.backends(svc)})
 	}
 	return all
 }
@@ -72,20 +75,23 @@ func (s *Server) serviceOperations() []operation {
 func showService(_ context.Context, r *reading, in *serviceRead) (api.Service, error) {
 	svc, ok := r.Services.Get(in.Name)
 	if !ok {
-		return api.Service{}, model.Refuse(model.CodeNotFound, "there is no service %q", clip(string(in.Name))).WithHint("list them with: outspan service ls")
+		return api.Service{}, model.Refuse(model.CodeNotFound, "there is no service %q", clip(string(in.Name))).
+			WithHint("list them with: outspan service ls")
 	}
 	return r.service(svc), nil
 }
 
 // discovery lists every port of every ready instance. It is answered by any server, so that monitoring needs no leader.
 func (s *Server) discovery() operation {
-	rt := getRoute("prometheus-discovery", "/v1/sd/prometheus", "services", "List every port of every ready instance, for Prometheus' http_sd_configs")
+	rt := getRoute("prometheus-discovery", "/v1/sd/prometheus", "services",
+		"List every port of every ready instance, for Prometheus' http_sd_configs")
 	rt.allow = forCLI | forServer
-	return plain(rt, document{answer: "application/json", schema: []api.ScrapeTarget{}}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		r := s.reading()
-		w.Header().Set(api.HeaderIndex, decimal(r.Index))
-		writeJSON(w, http.StatusOK, contentTypeJSON, r.scrapeTargets())
-	}))
+	return plain(rt, document{answer: "application/json", schema: []api.ScrapeTarget{}},
+		http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			r := s.reading()
+			w.Header().Set(api.HeaderIndex, decimal(r.Index))
+			writeJSON(w, http.StatusOK, contentTypeJSON, r.scrapeTargets())
+		}))
 }
 
 func (r *reading) scrapeTargets() []api.ScrapeTarget {
@@ -104,7 +110,8 @@ func (r *reading) scrapeTargets() []api.ScrapeTarget {
 				Targets: []string{net.JoinHostPort(n.Agent.Address, strconv.Itoa(port.Number))},
 				Labels: map[string]string{
 					"__meta_outspan_job": string(job), "__meta_outspan_group": group, "__meta_outspan_port": port.Name,
-					"__meta_outspan_node": n.Name, "__meta_outspan_instance": string(i.ID), "__meta_outspan_slot": strconv.Itoa(i.Slot),
+					"__meta_outspan_node": n.Name, "__meta_outspan_instance": string(i.ID),
+					"__meta_outspan_slot": strconv.Itoa(i.Slot),
 				},
 			})
 		}

@@ -67,9 +67,14 @@ func (s *Server) settingsOperations() []operation {
 	return []operation{
 		read(s, getRoute("get-settings", "/v1/settings", "settings", "Show the settings"), topics[settingsRead]("settings"),
 			func(_ context.Context, r *reading, _ *settingsRead) (api.Settings, error) { return r.settings(), nil }),
-		write(s, route{id: "set-settings", method: http.MethodPut, path: "/v1/settings", tag: "settings", summary: "Change settings; those left out stay"}, setSettings()),
-		write(s, route{id: "pause-actuation", path: "/v1/settings/pause", tag: "settings", summary: "Compute decisions, carry none out"}, pauseActuation(true)),
-		write(s, route{id: "resume-actuation", path: "/v1/settings/resume", tag: "settings", summary: "Carry decisions out again; or end a hold, or confirm a restore"}, pauseActuation(false)),
+		write(s, route{id: "set-settings", method: http.MethodPut, path: "/v1/settings", tag: "settings",
+			summary: "Change settings; those left out stay"}, setSettings()),
+		write(s,
+			route{id: "pause-actuation", path: "/v1/settings/pause", tag: "settings",
+				summary: "Compute decisions, carry none out"}, pauseActuation(true)),
+		write(s,
+			route{id: "resume-actuation", path: "/v1/settings/resume", tag: "settings",
+				summary: "Carry decisions out again; or end a hold, or confirm a restore"}, pauseActuation(false)),
 	}
 }
 
@@ -153,5 +158,6 @@ func whatToResume(r *reading, paused bool, named string) (string, *model.Error) 
 		return inForce[0], nil
 	}
 	return "", model.Refuse(model.CodeConflict, "say what to resume; in force: %s", strings.Join(inForce, ", ")).
-		WithHint("write: outspan settings resume %s; what a restore would stop: outspan settings resume restore --dry-run", inForce[0])
+		WithHint("write: outspan settings resume %s; what a restore would stop: outspan settings resume restore --dry-run",
+			inForce[0])
 }

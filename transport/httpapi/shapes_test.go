@@ -66,7 +66,8 @@ func wantGolden(t *testing.T, name string, raw []byte) {
 
 // nullable are the fields that say null for "there is none"; no list and no map may.
 var nullable = map[string]bool{
-	"exit_code": true, "started_at": true, "last_seen": true, "deadline": true, "ended_at": true, "rate": true, "next_allowed": true, "since": true,
+	"exit_code": true, "started_at": true, "last_seen": true, "deadline": true, "ended_at": true, "rate": true,
+	"next_allowed": true, "since": true,
 	"certificate_ends": true,
 }
 
@@ -92,14 +93,17 @@ func noNull(t *testing.T, name, key string, v any) {
 func TestShapes(t *testing.T) {
 	r := newRig(t)
 	r.world()
-	r.plan = model.JobPlan{Index: 9, Version: 2, Changes: true, Groups: []model.PlannedGroup{{Group: "web/http", Created: 1, Kept: 2}}}
-	r.waiting.Groups = map[model.GroupID]model.Blocker{"web/http": {Code: model.CodeNoMemory, Message: "2 nodes lack memory"}}
+	r.plan = model.JobPlan{Index: 9, Version: 2, Changes: true,
+		Groups: []model.PlannedGroup{{Group: "web/http", Created: 1, Kept: 2}}}
+	r.waiting.Groups = map[model.GroupID]model.Blocker{
+		"web/http": {Code: model.CodeNoMemory, Message: "2 nodes lack memory"}}
 	r.place("inst-c", 2, "01N2", model.ObservedPending)
 	c := r.cli()
 	drain := post(t, c, "/v1/nodes/n2/drain", map[string]any{"message": "kernel"})["drain"].(string)
 	r.moves = []fsm.Move{
 		{Instance: "inst-a", Group: "web/http", From: "01N1", To: "01N2", Cause: model.CauseRebalance, Gain: 31},
-		{Instance: "inst-b", Group: "web/http", From: "01N1", To: "01N2", Cause: model.CauseAffinity, Gain: 20, Blocker: &model.Blocker{Code: model.CodeActorRate, Instance: "inst-b", Message: "it is moved when it is 10m old"}},
+		{Instance: "inst-b", Group: "web/http", From: "01N1", To: "01N2", Cause: model.CauseAffinity, Gain: 20,
+			Blocker: &model.Blocker{Code: model.CodeActorRate, Instance: "inst-b", Message: "it is moved when it is 10m old"}},
 	}
 	tests := []struct {
 		name, method, path string
@@ -121,7 +125,8 @@ func TestShapes(t *testing.T) {
 		{"why", "GET", "/v1/why?subject=web/http", nil},
 		{"drains", "GET", "/v1/drains", nil},
 		{"drain", "GET", "/v1/drains/" + drain, nil},
-		{"drain_reply", "POST", "/v1/drains?dry_run=true", map[string]any{"nodes": []string{"n1", "n2", "nowhere"}, "deadline": "5m"}},
+		{"drain_reply", "POST", "/v1/drains?dry_run=true",
+			map[string]any{"nodes": []string{"n1", "n2", "nowhere"}, "deadline": "5m"}},
 		{"deployments", "GET", "/v1/deployments", nil},
 		{"deployment", "GET", "/v1/deployments/web-1", nil},
 		{"services", "GET", "/v1/services", nil},
@@ -184,10 +189,13 @@ func TestWriteShapes(t *testing.T) {
 		{"drain_resume", "POST", "/v1/drains/d1/resume", nil},
 		{"drain_cancel", "POST", "/v1/drains/d1/cancel", map[string]any{"uncordon": true}},
 		{"instance_restart", "POST", "/v1/instances/inst-a/restart", nil},
-		{"instance_evict", "POST", "/v1/instances/inst-b/evict", map[string]any{"grace": "3s", "bypass_budget": true, "message": "noisy"}},
-		{"budget_set", "PUT", "/v1/budgets/db", map[string]any{"min_ready": "50%", "rate": map[string]any{"max": 1, "window": "1m"}}},
+		{"instance_evict", "POST", "/v1/instances/inst-b/evict",
+			map[string]any{"grace": "3s", "bypass_budget": true, "message": "noisy"}},
+		{"budget_set", "PUT", "/v1/budgets/db",
+			map[string]any{"min_ready": "50%", "rate": map[string]any{"max": 1, "window": "1m"}}},
 		{"budget_remove", "DELETE", "/v1/budgets/db", nil},
-		{"class_set", "PUT", "/v1/classes/gold", map[string]any{"above": "production", "max_down": "10%", "quota_memory_bytes": 1 << 30, "preempt_equal": "fair"}},
+		{"class_set", "PUT", "/v1/classes/gold",
+			map[string]any{"above": "production", "max_down": "10%", "quota_memory_bytes": 1 << 30, "preempt_equal": "fair"}},
 		{"class_remove", "DELETE", "/v1/classes/gold", nil},
 		{"settings_set", "PUT", "/v1/settings", map[string]any{"offline_after": "30s"}},
 		{"settings_pause", "POST", "/v1/settings/pause", nil},

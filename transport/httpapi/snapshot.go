@@ -23,12 +23,16 @@ func (s *Server) snapshotOperations() []operation {
 	save := getRoute("save-snapshot", "/v1/snapshot", "snapshot", "Save the whole state")
 	save.allow, save.run, save.stream = forCLI, runRead, true
 	restore := route{
-		id: "restore-snapshot", method: http.MethodPut, path: "/v1/snapshot", tag: "snapshot", summary: "Replace the whole state by a saved one",
-		allow: forCLI, run: runLeader, stream: true, write: true,
+		id: "restore-snapshot", method: http.MethodPut, path: "/v1/snapshot", tag: "snapshot",
+		summary: "Replace the whole state by a saved one",
+		allow:   forCLI, run: runLeader, stream: true, write: true,
 	}
 	return []operation{
-		plain(save, document{answer: contentTypeSnapshot, params: params(queryParam("consistency", "default, consistent or stale"))}, http.HandlerFunc(s.saveSnapshot)),
-		plain(restore, document{body: contentTypeSnapshot, answer: contentTypeJSON, schema: api.Written{}}, http.HandlerFunc(s.restoreSnapshot)),
+		plain(save,
+			document{answer: contentTypeSnapshot, params: params(queryParam("consistency", "default, consistent or stale"))},
+			http.HandlerFunc(s.saveSnapshot)),
+		plain(restore, document{body: contentTypeSnapshot, answer: contentTypeJSON, schema: api.Written{}},
+			http.HandlerFunc(s.restoreSnapshot)),
 	}
 }
 

@@ -21,9 +21,12 @@ func (s *Server) statusOperations() []operation {
 
 func (s *Server) status(ctx context.Context, r *reading, _ *statusRead) (api.Status, error) {
 	v := api.Status{
-		Cluster: r.Cluster.Name, ClusterID: r.Cluster.ID, Servers: []api.Member{}, Drains: []api.Drain{}, Deployments: []api.Deployment{},
-		Nodes: r.countNodes(), Jobs: r.countJobs(), Instances: r.countInstances(), Hold: r.hold(), Paused: r.Settings.Paused,
-		Unconfirmed: r.Unconfirmed, Format: r.Format, Version: s.cfg.Version, Index: r.Index, Time: r.wall.UTC().Truncate(time.Millisecond),
+		Cluster: r.Cluster.Name, ClusterID: r.Cluster.ID, Servers: []api.Member{}, Drains: []api.Drain{},
+		Deployments: []api.Deployment{},
+		Nodes:       r.countNodes(), Jobs: r.countJobs(), Instances: r.countInstances(), Hold: r.hold(),
+		Paused:      r.Settings.Paused,
+		Unconfirmed: r.Unconfirmed, Format: r.Format, Version: s.cfg.Version, Index: r.Index,
+		Time: r.wall.UTC().Truncate(time.Millisecond),
 	}
 	if leader, _, ok := s.cfg.Consensus.Leader(); ok {
 		v.Leader = leader.Name
@@ -70,7 +73,8 @@ func (r *reading) hold() api.Hold {
 
 func (r *reading) countNodes() map[string]int {
 	counts := map[string]int{"total": r.Nodes.Len()}
-	for _, state := range [...]model.NodeState{model.NodeActive, model.NodeCordoned, model.NodeDraining, model.NodeDisabled, model.NodeDegraded, model.NodeOffline} {
+	for _, state := range [...]model.NodeState{model.NodeActive, model.NodeCordoned, model.NodeDraining,
+		model.NodeDisabled, model.NodeDegraded, model.NodeOffline} {
 		counts[string(state)] = 0
 	}
 	for _, n := range r.Nodes.All() {
@@ -81,7 +85,8 @@ func (r *reading) countNodes() map[string]int {
 
 func (r *reading) countJobs() map[string]int {
 	counts := map[string]int{"total": r.Jobs.Len()}
-	for _, status := range [...]api.JobStatus{api.JobRunning, api.JobPending, api.JobStarting, api.JobDegraded, api.JobStopping, api.JobStopped} {
+	for _, status := range [...]api.JobStatus{api.JobRunning, api.JobPending, api.JobStarting, api.JobDegraded,
+		api.JobStopping, api.JobStopped} {
 		counts[string(status)] = 0
 	}
 	for _, j := range r.Jobs.All() {
@@ -106,7 +111,8 @@ func (r *reading) countInstances() map[string]int {
 
 func observedStates() []model.Observed {
 	return []model.Observed{
-		model.ObservedPending, model.ObservedBooting, model.ObservedReady, model.ObservedUnready, model.ObservedDraining, model.ObservedStopped,
+		model.ObservedPending, model.ObservedBooting, model.ObservedReady, model.ObservedUnready,
+		model.ObservedDraining, model.ObservedStopped,
 		model.ObservedFailed, model.ObservedLost,
 	}
 }

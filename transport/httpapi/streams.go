@@ -26,9 +26,11 @@ func (s *streams) take(who transport.Identity) (release func(), _ error) {
 	own := max(s.most/4, 1)
 	switch {
 	case s.open >= s.most:
-		return nil, model.Refuse(model.CodeBusy, "%d streams are open already", s.open).WithHint("ask another server, or close some")
+		return nil, model.Refuse(model.CodeBusy, "%d streams are open already", s.open).
+			WithHint("ask another server, or close some")
 	case s.of[who] >= own:
-		return nil, model.Refuse(model.CodeBusy, "%s has %d streams open already, at most %d are allowed", who, s.of[who], own).WithHint("close some, or ask another server")
+		return nil, model.Refuse(model.CodeBusy, "%s has %d streams open already, at most %d are allowed", who, s.of[who],
+			own).WithHint("close some, or ask another server")
 	}
 	s.open++
 	s.of[who]++

@@ -71,7 +71,8 @@ func (r *reading) isHome(t *fsm.Transfer, node model.NodeID) bool {
 
 func (r *reading) transferOrder(t *fsm.Transfer, task transport.TransferTask) transport.TransferOrder {
 	o := transport.TransferOrder{
-		ID: t.ID, Task: task, Group: t.Group, Slot: t.Slot, Names: t.Names, Backup: t.Backup, Staged: t.Options.Copy, Live: t.Options.Live, Wall: t.Marks.Wall,
+		ID: t.ID, Task: task, Group: t.Group, Slot: t.Slot, Names: t.Names, Backup: t.Backup, Staged: t.Options.Copy,
+		Live: t.Options.Live, Wall: t.Marks.Wall,
 	}
 	switch task {
 	case transport.TaskServe:

@@ -24,7 +24,8 @@ type agentStatus struct {
 
 // unknownOperations runs on the server that is asked, and asks every agent.
 func (s *Server) unknownOperations() []operation {
-	rt := getRoute("unknown-instances", "/v1/unknown-instances", "instances", "List what runs and the servers don't know; after a restore it is stopped once that is confirmed")
+	rt := getRoute("unknown-instances", "/v1/unknown-instances", "instances",
+		"List what runs and the servers don't know; after a restore it is stopped once that is confirmed")
 	rt.allow, rt.run = forCLI, runHere
 	handle := func(ctx context.Context, _ *struct{}) (*body[api.UnknownInstances], error) {
 		all := s.unknown(ctx)
@@ -35,7 +36,8 @@ func (s *Server) unknownOperations() []operation {
 
 func (s *Server) unknown(ctx context.Context) api.UnknownInstances {
 	state := s.cfg.Store.Current()
-	all := api.UnknownInstances{Items: []api.UnknownInstance{}, Owing: []string{}, Out: []api.OutOfService{}, Index: state.Index,
+	all := api.UnknownInstances{Items: []api.UnknownInstance{}, Owing: []string{},
+		Out: []api.OutOfService{}, Index: state.Index,
 		Confirmed: !state.Unconfirmed}
 	for n := range state.OffDuty() {
 		out := api.OutOfService{Node: n.Name, Intent: n.Intent}
@@ -51,17 +53,20 @@ func (s *Server) unknown(ctx context.Context) api.UnknownInstances {
 	}
 	all.Silent = askAgents(ctx, s, state, "/v1/agent/status", func(n *fsm.Node, status agentStatus) {
 		for _, i := range status.Instances {
-			if _, known := state.Instances.Get(i.ID); known || i.Observed == model.ObservedStopped || i.Observed == model.ObservedFailed {
+			if _, known := state.Instances.Get(i.ID); known || i.Observed == model.ObservedStopped ||
+				i.Observed == model.ObservedFailed {
 				continue
 			}
 			job, _ := i.Group.Split()
-			all.Items = append(all.Items, api.UnknownInstance{Node: n.Name, Instance: i.ID, Job: job, Group: i.Group, Slot: i.Slot, Observed: i.Observed,
-				Kept: state.Keeps(model.Holding{ID: i.ID, Group: i.Group, Slot: i.Slot, Ends: n.Restore.Ends(i.ID)})})
+			all.Items = append(all.Items,
+				api.UnknownInstance{Node: n.Name, Instance: i.ID, Job: job, Group: i.Group, Slot: i.Slot, Observed: i.Observed,
+					Kept: state.Keeps(model.Holding{ID: i.ID, Group: i.Group, Slot: i.Slot, Ends: n.Restore.Ends(i.ID)})})
 		}
 	})
 	slices.Sort(all.Owing)
 	slices.SortFunc(all.Items, func(a, b api.UnknownInstance) int {
-		return cmp.Or(cmp.Compare(a.Node, b.Node), cmp.Compare(a.Group, b.Group), cmp.Compare(a.Slot, b.Slot), cmp.Compare(a.Instance, b.Instance))
+		return cmp.Or(cmp.Compare(a.Node, b.Node), cmp.Compare(a.Group, b.Group), cmp.Compare(a.Slot, b.Slot),
+			cmp.Compare(a.Instance, b.Instance))
 	})
 	return all
 }

@@ -27,7 +27,8 @@ const verifyWait = 10 * time.Second
 // verifyOperations runs on the server that is asked: it must also tell when there is no leader, or when the leader is
 // wrong.
 func (s *Server) verifyOperations() []operation {
-	rt := getRoute("verify-members", "/v1/members/verify", "members", "Compare the states of all servers; one that a majority contradicts stops by itself")
+	rt := getRoute("verify-members", "/v1/members/verify", "members",
+		"Compare the states of all servers; one that a majority contradicts stops by itself")
 	rt.allow, rt.run = forCLI|forServer, runHere
 	handle := func(ctx context.Context, in *verifyInput) (*body[api.Verification], error) {
 		v, err := s.verify(ctx, in)

@@ -18,8 +18,11 @@ func (r *rig) Verify(_ context.Context, patience time.Duration) (api.Verificatio
 		return api.Verification{}, model.Refuse(model.CodeTimeout, "asked to wait %s", patience)
 	}
 	return api.Verification{Verdict: "differs", Index: 7, Format: 1, Digest: "aa", Items: []api.VerifiedServer{
-		{Name: "s1", ID: "id-s1", Address: "127.0.0.1:7640", Voter: true, Leader: true, Version: "1.2.3", Verdict: "equal", Index: 7, Digest: "aa"},
-		{Name: "s2", ID: "id-s2", Address: "127.0.0.1:7640", Voter: true, Version: "1.2.3", Verdict: "differs", Index: 7, Digest: "bb", Tables: []api.TableDiff{{Name: "nodes", Rows: 2, Digest: "cc", ExpectedRows: 3, ExpectedDigest: "dd"}}},
+		{Name: "s1", ID: "id-s1", Address: "127.0.0.1:7640", Voter: true, Leader: true, Version: "1.2.3",
+			Verdict: "equal", Index: 7, Digest: "aa"},
+		{Name: "s2", ID: "id-s2", Address: "127.0.0.1:7640", Voter: true, Version: "1.2.3", Verdict: "differs", Index: 7,
+			Digest: "bb",
+			Tables: []api.TableDiff{{Name: "nodes", Rows: 2, Digest: "cc", ExpectedRows: 3, ExpectedDigest: "dd"}}},
 		{Name: "s3", ID: "id-s3", Verdict: "unreachable", Detail: "no answer"},
 	}}, nil
 }
@@ -50,7 +53,8 @@ func TestVerifyMembers(t *testing.T) {
 			t.Errorf("%s: %v, want %s", path, err, want)
 		}
 	}
-	_, _, err := r.client(transport.RoleAgent, "n1", "s1").Do(t.Context(), http.MethodGet, "/v1/members/verify?wait=3s", nil, nil)
+	_, _, err := r.client(transport.RoleAgent, "n1", "s1").
+		Do(t.Context(), http.MethodGet, "/v1/members/verify?wait=3s", nil, nil)
 	if !errors.Is(err, &model.Error{Code: model.CodeForbidden}) {
 		t.Errorf("an agent: %v", err)
 	}

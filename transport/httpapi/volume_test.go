@@ -16,8 +16,11 @@ func withVolume(t *testing.T, servers ...string) *rig {
 	r := newRig(t, servers...)
 	for _, name := range []string{"n1", "n2"} {
 		id := model.NodeID("01N" + name[1:])
-		r.apply(&fsm.NodeRegister{ID: id, Name: name, Agent: model.AgentInfo{BootID: "b1", Incarnation: "i1", Address: "127.0.0.1", APIAddress: "127.0.0.1:1", Key: []byte("k")},
-			Shape: model.NodeShape{Capacity: model.Resources{CPU: 4000, MemoryBytes: 4 << 30}, Attributes: map[string]string{model.AttributeBackup: "/b"}, PortMin: 20000, PortMax: 21000}})
+		r.apply(&fsm.NodeRegister{ID: id, Name: name,
+			Agent: model.AgentInfo{BootID: "b1", Incarnation: "i1", Address: "127.0.0.1",
+				APIAddress: "127.0.0.1:1", Key: []byte("k")},
+			Shape: model.NodeShape{Capacity: model.Resources{CPU: 4000, MemoryBytes: 4 << 30},
+				Attributes: map[string]string{model.AttributeBackup: "/b"}, PortMin: 20000, PortMax: 21000}})
 		r.apply(&fsm.NodeReport{ID: id, Epoch: r.epoch(id), Full: true})
 	}
 	job := spec("web", 1)
@@ -55,7 +58,8 @@ func TestMigrateVolume(t *testing.T) {
 	wantCode(t, err, model.CodeRequestConflict)
 	_, _, err = c.Do(t.Context(), "POST", path, nil, map[string]any{"to": "n2"})
 	wantCode(t, err, model.CodeVolumeInUse)
-	if got := get(t, c, volumeURL); got["state"] != "moving" || got["transfer"] != one["id"] || len(got["transfers"].([]any)) != 1 {
+	if got := get(t, c, volumeURL); got["state"] != "moving" || got["transfer"] != one["id"] ||
+		len(got["transfers"].([]any)) != 1 {
 		t.Errorf("volume: %v", got)
 	}
 	if got := get(t, c, "/v1/volumes/web%2Fht"); got["id"] != "web/http/0/data" {
@@ -66,14 +70,18 @@ func TestMigrateVolume(t *testing.T) {
 // What agents are told in each phase; only the two that need the token get it, and no one who reads does.
 func TestTransferOrders(t *testing.T) {
 	r := withVolume(t)
-	id := model.TransferID(post(t, r.cli(), volumeURL+"/migrate", map[string]any{"to": "n2"})["transfer"].(map[string]any)["id"].(string))
+	id := model.TransferID(post(t, r.cli(), volumeURL+"/migrate",
+		map[string]any{"to": "n2"})["transfer"].(map[string]any)["id"].(string))
 	row, _ := r.machine.State().Transfers.Get(id)
 	if len(row.Token) < 20 {
 		t.Fatalf("token %q", row.Token)
 	}
 	told := func(name string) map[transport.TransferTask]string {
 		t.Helper()
-		got := must(r.client(transport.RoleAgent, name).Assignments(t.Context(), transport.AssignmentsRequest{Node: model.NodeID("01N" + name[1:]), Epoch: r.epoch(model.NodeID("01N" + name[1:]))}))(t)
+		got := must(r.client(transport.RoleAgent, name).
+			Assignments(t.Context(),
+				transport.AssignmentsRequest{Node: model.NodeID("01N" + name[1:]),
+					Epoch: r.epoch(model.NodeID("01N" + name[1:]))}))(t)
 		tasks := map[transport.TransferTask]string{}
 		for _, o := range got.Transfers {
 			tasks[o.Task] = o.Token
@@ -84,18 +92,23 @@ func TestTransferOrders(t *testing.T) {
 	say := func(node model.NodeID, state model.TransferState) {
 		t.Helper()
 		c := r.client(transport.RoleAgent, "n"+string(node[3:]))
-		must(c.Report(t.Context(), transport.ReportRequest{Node: node, Epoch: r.epoch(node), Transfers: []model.TransferReport{{ID: id, State: state, Bytes: 5, Total: 5}}}))(t)
+		must(c.Report(t.Context(),
+			transport.ReportRequest{Node: node, Epoch: r.epoch(node),
+				Transfers: []model.TransferReport{{ID: id, State: state, Bytes: 5, Total: 5}}}))(t)
 	}
 	check := func(when string, n1, n2 map[transport.TransferTask]string) {
 		t.Helper()
-		if d := cmp.Diff([]map[transport.TransferTask]string{n1, n2}, []map[transport.TransferTask]string{told("n1"), told("n2")}); d != "" {
+		if d := cmp.Diff([]map[transport.TransferTask]string{n1, n2},
+			[]map[transport.TransferTask]string{told("n1"), told("n2")}); d != "" {
 			t.Errorf("%s: %s", when, d)
 		}
 	}
 	type tasks = map[transport.TransferTask]string
-	r.apply(&fsm.TransferStep{ID: id, Phase: model.TransferStopping}, &fsm.InstanceStop{ID: "inst-a", Cause: model.CauseUser, Bypass: true})
+	r.apply(&fsm.TransferStep{ID: id, Phase: model.TransferStopping},
+		&fsm.InstanceStop{ID: "inst-a", Cause: model.CauseUser, Bypass: true})
 	check("stopping", tasks{}, tasks{})
-	r.apply(&fsm.NodeReport{ID: "01N1", Epoch: r.epoch("01N1"), Instances: []model.InstanceStatus{{ID: "inst-a", Generation: 9, Observed: model.ObservedStopped}}})
+	r.apply(&fsm.NodeReport{ID: "01N1", Epoch: r.epoch("01N1"),
+		Instances: []model.InstanceStatus{{ID: "inst-a", Generation: 9, Observed: model.ObservedStopped}}})
 	step(model.TransferCopying)
 	check("copying", tasks{transport.TaskServe: row.Token}, tasks{transport.TaskFetch: row.Token})
 	say("01N2", model.SideVerified)
@@ -121,13 +134,17 @@ func TestTransferOrdersNameTheUser(t *testing.T) {
 	job.Groups[0].Volumes = []model.VolumeSpec{{Name: "data", Kind: model.VolumeLocal, Path: "/data"}}
 	job.Groups[0].Exec.User = "postgres"
 	r.apply(&fsm.JobSubmit{Spec: job})
-	id := model.TransferID(post(t, r.cli(), volumeURL+"/migrate", map[string]any{"to": "n2"})["transfer"].(map[string]any)["id"].(string))
-	r.apply(&fsm.TransferStep{ID: id, Phase: model.TransferStopping}, &fsm.InstanceStop{ID: "inst-a", Cause: model.CauseUser, Bypass: true})
-	r.apply(&fsm.NodeReport{ID: "01N1", Epoch: r.epoch("01N1"), Instances: []model.InstanceStatus{{ID: "inst-a", Generation: 9, Observed: model.ObservedStopped}}})
+	id := model.TransferID(post(t, r.cli(), volumeURL+"/migrate",
+		map[string]any{"to": "n2"})["transfer"].(map[string]any)["id"].(string))
+	r.apply(&fsm.TransferStep{ID: id, Phase: model.TransferStopping},
+		&fsm.InstanceStop{ID: "inst-a", Cause: model.CauseUser, Bypass: true})
+	r.apply(&fsm.NodeReport{ID: "01N1", Epoch: r.epoch("01N1"),
+		Instances: []model.InstanceStatus{{ID: "inst-a", Generation: 9, Observed: model.ObservedStopped}}})
 	r.apply(&fsm.TransferStep{ID: id, Phase: model.TransferCopying})
 	for name, want := range map[string]string{"n1": "", "n2": "postgres"} {
 		node := model.NodeID("01N" + name[1:])
-		got := must(r.client(transport.RoleAgent, name).Assignments(t.Context(), transport.AssignmentsRequest{Node: node, Epoch: r.epoch(node)}))(t)
+		got := must(r.client(transport.RoleAgent, name).
+			Assignments(t.Context(), transport.AssignmentsRequest{Node: node, Epoch: r.epoch(node)}))(t)
 		if len(got.Transfers) != 1 || got.Transfers[0].User != want {
 			t.Errorf("%s is told %+v, want user %q", name, got.Transfers, want)
 		}

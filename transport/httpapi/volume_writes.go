@@ -56,38 +56,45 @@ func (s *Server) volumeWrites() []operation {
 		return route{id: id, path: path, tag: "volumes", summary: summary}
 	}
 	return []operation{
-		write(s, rt("migrate-volume", "/v1/volumes/{id}/migrate", "Move the volumes of a slot to another node, with their instance"), starting(prepareMigrate)),
-		write(s, rt("backup-volume", "/v1/volumes/{id}/backup", "Write the volumes of a slot to the backup directory of their node"), starting(prepareBackup)),
-		write(s, rt("attach-volume", "/v1/volumes/{id}/attach", "Put a restored volume, or an old copy that is kept, to use"), starting(prepareAttach)),
+		write(s,
+			rt("migrate-volume", "/v1/volumes/{id}/migrate", "Move the volumes of a slot to another node, with their instance"),
+			starting(prepareMigrate)),
+		write(s,
+			rt("backup-volume", "/v1/volumes/{id}/backup", "Write the volumes of a slot to the backup directory of their node"),
+			starting(prepareBackup)),
+		write(s, rt("attach-volume", "/v1/volumes/{id}/attach", "Put a restored volume, or an old copy that is kept, to use"),
+			starting(prepareAttach)),
 		write(s, rt("restore-backup", "/v1/backups/{id}/restore", "Make a new volume of a backup"), starting(prepareRestore)),
-		write(s, rt("forget-backup", "/v1/backups/{id}/forget", "Remove the record of a backup; its archive stays"), change[backupWrite, api.TransferReply]{
-			prepare: func(r *reading, in *backupWrite) ([]fsm.Command, error) {
-				b, refusal := r.NamedBackup(in.ID)
-				if refusal != nil {
-					return nil, refusal
-				}
-				return []fsm.Command{&fsm.BackupForget{ID: b.ID}}, nil
-			},
-			answer: func(o *outcome, _ *backupWrite) (api.TransferReply, error) {
-				return api.TransferReply{Written: o.Written}, nil
-			},
-		}),
-		write(s, rt("cancel-transfer", "/v1/transfers/{id}/cancel", "Give up work on volumes, or remove what it left"), change[transferWrite, api.TransferReply]{
-			prepare: func(r *reading, in *transferWrite) ([]fsm.Command, error) {
-				t, refusal := r.NamedTransfer(in.ID)
-				if refusal != nil {
-					return nil, refusal
-				}
-				return []fsm.Command{&fsm.TransferCancel{ID: t.ID}}, nil
-			},
-			answer: func(o *outcome, in *transferWrite) (api.TransferReply, error) {
-				t, refusal := o.NamedTransfer(in.ID)
-				if refusal != nil {
-					return api.TransferReply{Written: o.Written}, nil // it left nothing, and is no longer on record
-				}
-				return o.transferReply(t), nil
-			},
-		}),
+		write(s, rt("forget-backup", "/v1/backups/{id}/forget", "Remove the record of a backup; its archive stays"),
+			change[backupWrite, api.TransferReply]{
+				prepare: func(r *reading, in *backupWrite) ([]fsm.Command, error) {
+					b, refusal := r.NamedBackup(in.ID)
+					if refusal != nil {
+						return nil, refusal
+					}
+					return []fsm.Command{&fsm.BackupForget{ID: b.ID}}, nil
+				},
+				answer: func(o *outcome, _ *backupWrite) (api.TransferReply, error) {
+					return api.TransferReply{Written: o.Written}, nil
+				},
+			}),
+		write(s, rt("cancel-transfer", "/v1/transfers/{id}/cancel", "Give up work on volumes, or remove what it left"),
+			change[transferWrite, api.TransferReply]{
+				prepare: func(r *reading, in *transferWrite) ([]fsm.Command, error) {
+					t, refusal := r.NamedTransfer(in.ID)
+					if refusal != nil {
+						return nil, refusal
+					}
+					return []fsm.Command{&fsm.TransferCancel{ID: t.ID}}, nil
+				},
+				answer: func(o *outcome, in *transferWrite) (api.TransferReply, error) {
+					t, refusal := o.NamedTransfer(in.ID)
+					if refusal != nil {
+						return api.TransferReply{Written: o.Written}, nil // it left nothing, and is no longer on record
+					}
+					return o.transferReply(t), nil
+				},
+			}),
 	}
 }
 
@@ -135,7 +142,8 @@ func prepareMigrate(r *reading, in *migrateInput) (*fsm.TransferStart, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &fsm.TransferStart{Work: model.TransferMigrate, Volume: v.ID, To: n, Options: fsm.TransferOptions{Cooling: keepFor(in.Input.Keep)}}, nil
+	return &fsm.TransferStart{Work: model.TransferMigrate, Volume: v.ID, To: n,
+		Options: fsm.TransferOptions{Cooling: keepFor(in.Input.Keep)}}, nil
 }
 
 func (r *reading) target(node, key string) (model.NodeID, error) {
@@ -162,7 +170,8 @@ func prepareBackup(r *reading, in *backupInput) (*fsm.TransferStart, error) {
 	if refusal != nil {
 		return nil, refusal
 	}
-	return &fsm.TransferStart{Work: model.TransferBackup, Volume: v.ID, Options: fsm.TransferOptions{Live: in.Input.Live}}, nil
+	return &fsm.TransferStart{Work: model.TransferBackup, Volume: v.ID, Options: fsm.TransferOptions{Live: in.Input.Live}},
+		nil
 }
 
 func prepareAttach(r *reading, in *attachInput) (*fsm.TransferStart, error) {
@@ -177,7 +186,8 @@ func prepareAttach(r *reading, in *attachInput) (*fsm.TransferStart, error) {
 		}
 		id = v.ID
 	}
-	return &fsm.TransferStart{Work: model.TransferAttach, Volume: id, Options: fsm.TransferOptions{Cooling: keepFor(in.Input.Keep)}}, nil
+	return &fsm.TransferStart{Work: model.TransferAttach, Volume: id,
+		Options: fsm.TransferOptions{Cooling: keepFor(in.Input.Keep)}}, nil
 }
 
 // prepareFound attaches data that the state does not know.
@@ -187,9 +197,11 @@ func prepareFound(r *reading, in *attachInput) (*fsm.TransferStart, error) {
 		return nil, err
 	}
 	if len(in.Input.Copies) == 0 {
-		return nil, model.Refuse(model.CodeInvalid, "it is not said which data of node %s is meant", in.Input.Node).WithHint("list what is there with: outspan volume find")
+		return nil, model.Refuse(model.CodeInvalid, "it is not said which data of node %s is meant", in.Input.Node).
+			WithHint("list what is there with: outspan volume find")
 	}
-	c := &fsm.TransferStart{Work: model.TransferAttach, Volume: model.VolumeID(in.ID), To: n, Options: fsm.TransferOptions{Cooling: keepFor(in.Input.Keep)}}
+	c := &fsm.TransferStart{Work: model.TransferAttach, Volume: model.VolumeID(in.ID), To: n,
+		Options: fsm.TransferOptions{Cooling: keepFor(in.Input.Keep)}}
 	for _, name := range slices.Sorted(maps.Keys(in.Input.Copies)) {
 		c.Found = append(c.Found, model.VolumeEpoch{Name: name, Epoch: in.Input.Copies[name]})
 	}
@@ -206,6 +218,7 @@ func prepareRestore(r *reading, in *restoreInput) (*fsm.TransferStart, error) {
 		return nil, err
 	}
 	return &fsm.TransferStart{
-		Work: model.TransferRestore, Volume: in.Input.Volume, To: n, Backup: b.ID, Options: fsm.TransferOptions{Attach: in.Input.Attach, Cooling: keepFor(in.Input.Keep)},
+		Work: model.TransferRestore, Volume: in.Input.Volume, To: n, Backup: b.ID,
+		Options: fsm.TransferOptions{Attach: in.Input.Attach, Cooling: keepFor(in.Input.Keep)},
 	}, nil
 }

@@ -13,7 +13,8 @@ import (
 func (r *reading) volume(v *fsm.Volume) api.Volume {
 	job, group := v.Group.Split()
 	out := api.Volume{
-		ID: v.ID, Job: job, Group: group, Slot: v.Slot, Name: v.Name, Kind: v.Kind, Node: r.nodeName(v.Home), NodeID: v.Home, State: api.VolumeInUse,
+		ID: v.ID, Job: job, Group: group, Slot: v.Slot, Name: v.Name, Kind: v.Kind, Node: r.nodeName(v.Home),
+		NodeID: v.Home, State: api.VolumeInUse,
 		Transfer: v.Transfer, OldCopies: []api.OldCopy{},
 	}
 	if v.Lost != nil {
@@ -88,9 +89,12 @@ func (r *reading) oldCopy(t *fsm.Transfer) *api.OldCopy {
 func (r *reading) transfer(t *fsm.Transfer) api.Transfer {
 	side := t.Worker()
 	v := api.Transfer{
-		ID: t.ID, Kind: t.Kind, Phase: t.Phase, Volume: t.Volume(), Volumes: t.Volumes(), From: r.nodeName(t.From), To: r.nodeName(t.To), Backup: t.Backup,
-		Live: t.Options.Live, Attach: t.Options.Attach, Bytes: side.Bytes, Total: side.Total, Sum: side.Sum, Code: t.Failure.Code, Message: t.Failure.Message,
-		OldCopy: r.oldCopy(t), Actor: t.Marks.Actor, CreatedAt: wallTime(t.Marks.Wall), EndedAt: wallTimeOrNil(t.Marks.EndedWall), Index: t.Marks.Index,
+		ID: t.ID, Kind: t.Kind, Phase: t.Phase, Volume: t.Volume(), Volumes: t.Volumes(), From: r.nodeName(t.From),
+		To: r.nodeName(t.To), Backup: t.Backup,
+		Live: t.Options.Live, Attach: t.Options.Attach, Bytes: side.Bytes, Total: side.Total, Sum: side.Sum,
+		Code: t.Failure.Code, Message: t.Failure.Message,
+		OldCopy: r.oldCopy(t), Actor: t.Marks.Actor, CreatedAt: wallTime(t.Marks.Wall),
+		EndedAt: wallTimeOrNil(t.Marks.EndedWall), Index: t.Marks.Index,
 	}
 	if t.Kind == model.TransferBackup && t.Phase == model.TransferSucceeded {
 		v.Backup = model.BackupID(t.ID)
@@ -120,7 +124,8 @@ func (r *reading) transferWaits(t *fsm.Transfer) string {
 
 func (r *reading) backup(b *fsm.Backup) api.Backup {
 	v := api.Backup{
-		ID: b.ID, Volume: model.NewVolumeID(b.Group, b.Slot, b.Names[0]), Node: r.nodeName(b.Node), SizeBytes: b.Bytes, Sum: b.Sum, Live: b.Live, Actor: b.Actor,
+		ID: b.ID, Volume: model.NewVolumeID(b.Group, b.Slot, b.Names[0]), Node: r.nodeName(b.Node), SizeBytes: b.Bytes,
+		Sum: b.Sum, Live: b.Live, Actor: b.Actor,
 		CreatedAt: wallTime(b.Wall), Index: b.Index, Volumes: []model.VolumeID{},
 	}
 	for _, name := range b.Names {
@@ -172,16 +177,20 @@ type backupRead struct {
 func (s *Server) volumeOperations() []operation {
 	volumes := []fsm.Topic{"volumes", "instances", "nodes"}
 	return append([]operation{
-		list(s, getRoute("list-volumes", "/v1/volumes", "volumes", "List volumes"), listing[volumeList, api.Volume]{topics: topics[volumeList](volumes...), rows: listVolumes}),
-		read(s, getRoute("get-volume", "/v1/volumes/{id}", "volumes", "Show a volume, what was done to it and its backups"), topics[volumeRead](volumes...), showVolume),
-		list(s, getRoute("list-transfers", "/v1/transfers", "volumes", "List work on volumes"), listing[transferList, api.Transfer]{
-			topics: topics[transferList]("volumes"),
-			rows: func(r *reading, _ *transferList, from string, yield func(string, api.Transfer) bool) error {
-				scan(r.Transfers, from, r.transfer, yield)
-				return nil
-			},
-		}),
-		read(s, getRoute("get-transfer", "/v1/transfers/{id}", "volumes", "Show work on volumes"), topics[transferRead]("volumes"),
+		list(s, getRoute("list-volumes", "/v1/volumes", "volumes", "List volumes"),
+			listing[volumeList, api.Volume]{topics: topics[volumeList](volumes...), rows: listVolumes}),
+		read(s, getRoute("get-volume", "/v1/volumes/{id}", "volumes", "Show a volume, what was done to it and its backups"),
+			topics[volumeRead](volumes...), showVolume),
+		list(s, getRoute("list-transfers", "/v1/transfers", "volumes", "List work on volumes"),
+			listing[transferList, api.Transfer]{
+				topics: topics[transferList]("volumes"),
+				rows: func(r *reading, _ *transferList, from string, yield func(string, api.Transfer) bool) error {
+					scan(r.Transfers, from, r.transfer, yield)
+					return nil
+				},
+			}),
+		read(s, getRoute("get-transfer", "/v1/transfers/{id}", "volumes", "Show work on volumes"),
+			topics[transferRead]("volumes"),
 			func(_ context.Context, r *reading, in *transferRead) (api.Transfer, error) {
 				t, refusal := r.FindTransfer(in.ID)
 				if refusal != nil {
@@ -189,13 +198,14 @@ func (s *Server) volumeOperations() []operation {
 				}
 				return r.transfer(t), nil
 			}),
-		list(s, getRoute("list-backups", "/v1/backups", "volumes", "List backups of volumes"), listing[backupList, api.Backup]{
-			topics: topics[backupList]("volumes"),
-			rows: func(r *reading, _ *backupList, from string, yield func(string, api.Backup) bool) error {
-				scan(r.Backups, from, r.backup, yield)
-				return nil
-			},
-		}),
+		list(s, getRoute("list-backups", "/v1/backups", "volumes", "List backups of volumes"),
+			listing[backupList, api.Backup]{
+				topics: topics[backupList]("volumes"),
+				rows: func(r *reading, _ *backupList, from string, yield func(string, api.Backup) bool) error {
+					scan(r.Backups, from, r.backup, yield)
+					return nil
+				},
+			}),
 		read(s, getRoute("get-backup", "/v1/backups/{id}", "volumes", "Show a backup"), topics[backupRead]("volumes"),
 			func(_ context.Context, r *reading, in *backupRead) (api.Backup, error) {
 				b, refusal := r.FindBackup(in.ID)

@@ -18,7 +18,8 @@ type countingExplainer struct {
 
 func (e *countingExplainer) Waiting(q Question) Waiting {
 	e.decided++
-	return Waiting{Groups: map[model.GroupID]model.Blocker{"web/http": {Code: model.CodeNoMemory, Message: decimal(q.State.Index)}}}
+	return Waiting{
+		Groups: map[model.GroupID]model.Blocker{"web/http": {Code: model.CodeNoMemory, Message: decimal(q.State.Index)}}}
 }
 
 // deaf has heard no node.

@@ -61,7 +61,8 @@ func TestBlockingReadAtStop(t *testing.T) {
 	r := newRig(t)
 	r.world()
 	now := r.machine.State().Index
-	known, ahead := startPoll(t, r.cli(), "/v1/nodes/n1", now, "30s"), startPoll(t, r.cli(), "/v1/nodes/n1", now+1000, "30s")
+	known, ahead := startPoll(t, r.cli(), "/v1/nodes/n1", now, "30s"),
+		startPoll(t, r.cli(), "/v1/nodes/n1", now+1000, "30s")
 	time.Sleep(500 * time.Millisecond) // both wait
 	r.servers[r.lead].stop()
 	if p := finished(t, known); p.index != now {
@@ -100,7 +101,8 @@ func TestBlockingRead(t *testing.T) {
 			break
 		}
 		if attempt == 10 {
-			t.Fatalf("got state %v at %d, want cordoned at %d: it returned although only n2 changed", p.body["state"], p.index, want)
+			t.Fatalf("got state %v at %d, want cordoned at %d: it returned although only n2 changed",
+				p.body["state"], p.index, want)
 		}
 		index, p = r.apply(&fsm.NodeIntent{ID: "01N1", Intent: model.IntentActive}), poll{}
 	}
@@ -193,7 +195,9 @@ func TestFields(t *testing.T) {
 	r := newRig(t)
 	r.world()
 	whole := decode(t, must2(r.cli().Do(t.Context(), http.MethodGet, "/v1/instances", nil, nil))(t))
-	some := decode(t, must2(r.cli().Do(t.Context(), http.MethodGet, "/v1/instances", values("fields=id,+eviction,ports,id&filter=node=n1"), nil))(t))
+	some := decode(t,
+		must2(r.cli().
+			Do(t.Context(), http.MethodGet, "/v1/instances", values("fields=id,+eviction,ports,id&filter=node=n1"), nil))(t))
 	var want []any
 	for _, item := range whole["items"].([]any) {
 		if i := item.(map[string]any); i["node"] == "n1" {
@@ -209,7 +213,8 @@ func TestFields(t *testing.T) {
 	}
 	_, _, err := r.cli().Do(t.Context(), http.MethodGet, "/v1/nodes", values("fields=name,sttae"), nil)
 	wantCode(t, err, model.CodeInvalid)
-	if text := fmt.Sprint(err); !strings.Contains(text, `fields: there is no field "sttae" (invalid): did you mean "state"?`) {
+	if text := fmt.Sprint(err); !strings.Contains(text,
+		`fields: there is no field "sttae" (invalid): did you mean "state"?`) {
 		t.Error(text)
 	}
 }
@@ -269,10 +274,12 @@ func TestEventsResume(t *testing.T) {
 			t.Errorf("%s: events in two parts (-all +read):\n%s", accept, diff)
 		}
 	}
-	if got := readEvents(t, c, "application/x-ndjson", "tail=2&follow=false", "", -1); cmp.Diff(all[len(all)-2:], got) != "" {
+	if got := readEvents(t, c, "application/x-ndjson", "tail=2&follow=false", "",
+		-1); cmp.Diff(all[len(all)-2:], got) != "" {
 		t.Errorf("tail=2: %v", got)
 	}
-	if got := readEvents(t, c, "application/x-ndjson", "after=0&follow=false&type=node.&subject=node/01N2", "", -1); len(got) != 1 {
+	if got := readEvents(t, c, "application/x-ndjson", "after=0&follow=false&type=node.&subject=node/01N2",
+		"", -1); len(got) != 1 {
 		t.Errorf("filtered: %v, want the registration of n2", got)
 	}
 }
@@ -282,7 +289,8 @@ func TestEventsFollow(t *testing.T) {
 	r := newRig(t)
 	r.world()
 	c := r.cli()
-	resp := must(c.Open(t.Context(), reach.Request{Path: "/v1/events", Header: http.Header{"Accept": {"text/event-stream"}}}))(t)
+	resp :=
+		must(c.Open(t.Context(), reach.Request{Path: "/v1/events", Header: http.Header{"Accept": {"text/event-stream"}}}))(t)
 	defer resp.Body.Close()
 	in := bufio.NewReader(resp.Body)
 	var id string
@@ -305,7 +313,8 @@ func TestEventsFollow(t *testing.T) {
 		Type, Subject string
 		Data          map[string]string
 	}
-	if err := json.Unmarshal([]byte(data), &e); err != nil || e.Type != "node.state_changed" || e.Data["before"] != "active" || e.Data["after"] != "cordoned" {
+	if err := json.Unmarshal([]byte(data), &e); err != nil || e.Type != "node.state_changed" ||
+		e.Data["before"] != "active" || e.Data["after"] != "cordoned" {
 		t.Errorf("event %s: %v", data, err)
 	}
 	if got := readEvents(t, c, "application/x-ndjson", "follow=false&after="+id, "", -1); len(got) == 0 {
@@ -319,7 +328,8 @@ func TestEventsOpenAtOnce(t *testing.T) {
 	r.world()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
-	resp, err := r.cli().Open(ctx, reach.Request{Path: "/v1/events", Header: http.Header{"Accept": {"application/x-ndjson"}}})
+	resp, err := r.cli().
+		Open(ctx, reach.Request{Path: "/v1/events", Header: http.Header{"Accept": {"application/x-ndjson"}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -338,7 +348,8 @@ func TestEventsGone(t *testing.T) {
 		r.apply(&fsm.NodeIntent{ID: "01N1", Intent: []model.Intent{model.IntentCordoned, model.IntentActive}[i%2]})
 	}
 	oldest := r.eventIDs()[0]
-	_, err := r.cli().Open(t.Context(), reach.Request{Path: "/v1/events", Header: http.Header{api.HeaderLastEvent: {first}}})
+	_, err := r.cli().
+		Open(t.Context(), reach.Request{Path: "/v1/events", Header: http.Header{api.HeaderLastEvent: {first}}})
 	wantCode(t, err, model.CodeEventCollected)
 	var p *api.Problem
 	if !errors.As(err, &p) || p.Status != http.StatusGone || p.Oldest != oldest {
@@ -387,7 +398,9 @@ func TestSnapshot(t *testing.T) {
 	if err != nil || state.Index != r.machine.State().Index {
 		t.Errorf("saved at %d: %v", state.Index, err)
 	}
-	a, err := r.cli().Send(t.Context(), reach.Request{Method: http.MethodPut, Path: "/v1/snapshot", Body: saved, Content: "application/octet-stream"})
+	a, err := r.cli().
+		Send(t.Context(),
+			reach.Request{Method: http.MethodPut, Path: "/v1/snapshot", Body: saved, Content: "application/octet-stream"})
 	if err != nil || a.Index == 0 {
 		t.Errorf("restore: %v", err)
 	}

@@ -77,7 +77,8 @@ func (w *watches) forget() {
 // until blocks until one of the topics may have changed after index, the time is over, over is closed (nil: never), the
 // caller has gone or the server stops. It first waits for the state to reach index, on a server that is behind. changed
 // says that it was a topic.
-func (w *watches) until(ctx context.Context, over <-chan struct{}, index uint64, limit time.Duration, topics ...fsm.Topic) (changed bool) {
+func (w *watches) until(ctx context.Context, over <-chan struct{}, index uint64, limit time.Duration,
+	topics ...fsm.Topic) (changed bool) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	if !w.reach(ctx, over, index) {

@@ -37,11 +37,13 @@ func (r *reading) why(subject string) (api.Why, error) {
 		return api.Why{}, err
 	}
 	v := api.Why{
-		Subject: got.Subject, State: got.State, Since: wallTimeOrNil(got.Since), Chain: []api.WhyLink{}, Considered: []api.WhyConsidered{},
-		Blockers: []api.DrainBlocker{}, Next: got.Next,
+		Subject: got.Subject, State: got.State, Since: wallTimeOrNil(got.Since), Chain: []api.WhyLink{},
+		Considered: []api.WhyConsidered{},
+		Blockers:   []api.DrainBlocker{}, Next: got.Next,
 	}
 	for _, l := range got.Chain {
-		v.Chain = append(v.Chain, api.WhyLink{Index: l.Index, Time: wallTime(l.Wall), Cause: l.Cause, Actor: l.Actor, Text: l.Text})
+		v.Chain = append(v.Chain,
+			api.WhyLink{Index: l.Index, Time: wallTime(l.Wall), Cause: l.Cause, Actor: l.Actor, Text: l.Text})
 	}
 	for _, c := range got.Considered {
 		one := api.WhyConsidered{Node: r.nodeName(c.Node), NodeID: c.Node, ExcludedBy: c.ExcludedBy}
@@ -59,7 +61,9 @@ func (r *reading) why(subject string) (api.Why, error) {
 // isServerName reports whether a server has this name or id. Where the servers are not known it has none.
 func (s *Server) isServerName(ctx context.Context, text string) bool {
 	members, err := s.members(ctx)
-	return err == nil && slices.ContainsFunc(members, func(m RosterEntry) bool { return m.Name == text || string(m.ID) == text })
+	return err == nil && slices.ContainsFunc(members, func(m RosterEntry) bool {
+		return m.Name == text || string(m.ID) == text
+	})
 }
 
 // subject finds what people mean by a word: the exact id or name of an object of any kind, else a unique prefix.
@@ -92,11 +96,14 @@ func (r *reading) subject(text string, isServer func() bool) (string, error) {
 	case several != nil:
 		return "", several
 	case len(found) == 0:
-		return "", r.noSubject("instance, job, node, drain or deployment", text, "see what there is with: outspan job ls; outspan node ls; outspan instance ls")
+		return "",
+			r.noSubject("instance, job, node, drain or deployment", text,
+				"see what there is with: outspan job ls; outspan node ls; outspan instance ls")
 	case len(found) == 1:
 		return found[0], nil
 	}
-	return "", model.Refuse(model.CodeAmbiguous, "%q can be %s", clip(text), strings.Join(found, " or ")).WithHint("give more characters, or the kind: %s", found[0])
+	return "", model.Refuse(model.CodeAmbiguous, "%q can be %s", clip(text), strings.Join(found, " or ")).
+		WithHint("give more characters, or the kind: %s", found[0])
 }
 
 func isAmbiguous(err error) bool {

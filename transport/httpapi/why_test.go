@@ -16,7 +16,8 @@ func TestWhyOfServerName(t *testing.T) {
 	if p == nil || p.Code != model.CodeNotFound || p.Message != "s1 is a server, which has nothing to explain" {
 		t.Errorf("why of a server: %+v", p)
 	}
-	for subject, want := range map[string]string{"s1x": "instance/s1x9k2", "instance/s1": "instance/s1x9k2", "n1": "node/01N1"} {
+	for subject, want := range map[string]string{"s1x": "instance/s1x9k2",
+		"instance/s1": "instance/s1x9k2", "n1": "node/01N1"} {
 		if got := get(t, r.cli(), "/v1/why?subject="+subject)["subject"]; got != want {
 			t.Errorf("why %s is of %v, want %s", subject, got, want)
 		}

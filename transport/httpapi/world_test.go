@@ -10,8 +10,11 @@ import (
 // node makes a node known, as its agent would.
 func (r *rig) node(id model.NodeID, name string) {
 	r.t.Helper()
-	r.apply(&fsm.NodeRegister{ID: id, Name: name, Agent: model.AgentInfo{BootID: "b1", Incarnation: "i1", Address: "127.0.0.1", APIAddress: "127.0.0.1:1", Key: []byte("very-secret-heartbeat-key")},
-		Shape: model.NodeShape{Capacity: model.Resources{CPU: 4000, MemoryBytes: 4 << 30}, Labels: map[string]string{"rack": "r-" + name}, PortMin: 20000, PortMax: 21000}})
+	r.apply(&fsm.NodeRegister{ID: id, Name: name,
+		Agent: model.AgentInfo{BootID: "b1", Incarnation: "i1", Address: "127.0.0.1", APIAddress: "127.0.0.1:1",
+			Key: []byte("very-secret-heartbeat-key")},
+		Shape: model.NodeShape{Capacity: model.Resources{CPU: 4000, MemoryBytes: 4 << 30},
+			Labels: map[string]string{"rack": "r-" + name}, PortMin: 20000, PortMax: 21000}})
 	r.apply(&fsm.NodeReport{ID: id, Epoch: r.epoch(id), Full: true})
 }
 
@@ -40,7 +43,8 @@ func spec(name string, count int) model.JobSpec {
 func (r *rig) place(id model.InstanceID, slot int, node model.NodeID, observed model.Observed) {
 	r.t.Helper()
 	g, _ := r.machine.State().Groups.Get("web/http")
-	r.apply(&fsm.InstancePlace{ID: id, Group: "web/http", Slot: slot, Version: g.Version, Node: node, Ports: model.Ports{{Name: "http", Number: 20000 + slot}}, Cause: model.CauseScaleUp})
+	r.apply(&fsm.InstancePlace{ID: id, Group: "web/http", Slot: slot, Version: g.Version, Node: node,
+		Ports: model.Ports{{Name: "http", Number: 20000 + slot}}, Cause: model.CauseScaleUp})
 	if observed == model.ObservedPending {
 		return
 	}
@@ -71,7 +75,8 @@ func (r *rig) fillRequests(count int, actor model.Actor) {
 	for n := range count {
 		r.index++
 		data, err := fsm.EncodeEntry(fsm.Entry{
-			Format: model.CurrentFormat, At: r.now(), Wall: r.born.UnixMilli(), Actor: actor, Request: model.RequestID(fmt.Sprint("r", n)), Body: "b",
+			Format: model.CurrentFormat, At: r.now(), Wall: r.born.UnixMilli(), Actor: actor,
+			Request: model.RequestID(fmt.Sprint("r", n)), Body: "b",
 			Groups: [][]fsm.Command{{&fsm.NodeLabel{ID: "01N1", Labels: map[string]string{"a": "b"}}}},
 		})
 		if err != nil {

@@ -138,8 +138,9 @@ func (w *writing) stored(r *reading) (*outcome, error) {
 		return nil, nil
 	}
 	if old.Body != w.hash() {
-		return nil, model.Refuse(model.CodeRequestConflict, "request id %s was used at index %d for another request", old.ID, old.Index).
-			WithHint("choose a new request id")
+		return nil,
+			model.Refuse(model.CodeRequestConflict, "request id %s was used at index %d for another request", old.ID, old.Index).
+				WithHint("choose a new request id")
 	}
 	if refusal := old.Told(); refusal != nil {
 		return nil, refusedAt(refusal, old.Index)
@@ -170,7 +171,8 @@ func (w *writing) try(before *reading, commands []fsm.Command) (*outcome, error)
 
 func (w *writing) commit(ctx context.Context, before *reading, commands []fsm.Command) (*outcome, error) {
 	entry := fsm.Entry{
-		Format: before.Format, At: before.now, Wall: time.Now().UnixMilli(), Actor: w.by.actor(), Groups: [][]fsm.Command{commands},
+		Format: before.Format, At: before.now, Wall: time.Now().UnixMilli(), Actor: w.by.actor(),
+		Groups: [][]fsm.Command{commands},
 	}
 	if w.params.RequestID != "" {
 		if refusal := before.RequestsFull(entry.Actor); refusal != nil {
@@ -201,7 +203,8 @@ func (w *writing) commit(ctx context.Context, before *reading, commands []fsm.Co
 }
 
 func (w *writing) outcome(r *reading, commands []fsm.Command, index uint64, replayed bool) *outcome {
-	return &outcome{reading: r, commands: commands, Written: api.Written{Index: index, RequestID: w.params.RequestID, Replayed: replayed}}
+	return &outcome{reading: r, commands: commands,
+		Written: api.Written{Index: index, RequestID: w.params.RequestID, Replayed: replayed}}
 }
 
 // propose commits an entry of one group. An error without a code means that nobody knows whether it was committed.

@@ -19,15 +19,18 @@ func BenchmarkWriteLabel(b *testing.B) {
 	r := newRig(b)
 	for i := range 200 {
 		id := model.NodeID(fmt.Sprintf("01N%d", i))
-		r.apply(&fsm.NodeRegister{ID: id, Name: fmt.Sprint("n", i), Agent: model.AgentInfo{BootID: "b", Address: "127.0.0.1", Key: make([]byte, 32)},
-			Shape: model.NodeShape{Capacity: model.Resources{CPU: 4000, MemoryBytes: 4 << 30}, Labels: map[string]string{"rack": "r1", "disk": "ssd"}}})
+		r.apply(&fsm.NodeRegister{ID: id, Name: fmt.Sprint("n", i),
+			Agent: model.AgentInfo{BootID: "b", Address: "127.0.0.1", Key: make([]byte, 32)},
+			Shape: model.NodeShape{Capacity: model.Resources{CPU: 4000, MemoryBytes: 4 << 30},
+				Labels: map[string]string{"rack": "r1", "disk": "ssd"}}})
 	}
 	who := transport.WithIdentity(b.Context(), transport.Identity{Cluster: "test", Role: transport.RoleCLI, Name: "alice"})
 	handler := r.servers["s1"].api
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
 		body := fmt.Appendf(nil, `{"labels":{"bench":"%d"}}`, i)
-		req := httptest.NewRequest(http.MethodPost, fmt.Sprintf("/v1/nodes/n%d/label?request_id=01K9ZX4Q8B2M7V5T9%d", i%200, i), bytes.NewReader(body)).WithContext(who)
+		req := httptest.NewRequest(http.MethodPost,
+			fmt.Sprintf("/v1/nodes/n%d/label?request_id=01K9ZX4Q8B2M7V5T9%d", i%200, i), bytes.NewReader(body)).WithContext(who)
 		req.Header.Set("Content-Type", "application/json")
 		w := &sink{header: http.Header{}}
 		handler.ServeHTTP(w, req)

@@ -67,26 +67,28 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 
 func newGauges() gauges {
 	return gauges{
-		nodes:         desc("nodes", "Nodes by what the operator wants and what the detector found.", "intent", "health"),
-		troubled:      desc("nodes_troubled", "Nodes whose agent says that a check of its own machine fails.", "check"),
-		capacity:      desc("node_capacity_bytes", "Memory of a node that instances can use.", "node"),
-		allocated:     desc("node_allocated_bytes", "Memory of a node that instances hold, overhead included.", "node"),
-		instances:     desc("instances", "Instances that did not end, by observed state.", "job", "group", "state"),
-		desired:       desc("group_desired", "Instances that a group should have.", "job", "group"),
-		ready:         desc("group_ready", "Ready instances of a group.", "job", "group"),
-		allowed:       desc("budget_allowed", "Voluntary stops that a budget allows now.", "budget"),
-		drains:        desc("drains", "Kept drains by phase.", "phase"),
-		drainTime:     desc("node_drain_seconds", "How long the last drain that emptied a node took, from the node's turn.", "node"),
+		nodes:     desc("nodes", "Nodes by what the operator wants and what the detector found.", "intent", "health"),
+		troubled:  desc("nodes_troubled", "Nodes whose agent says that a check of its own machine fails.", "check"),
+		capacity:  desc("node_capacity_bytes", "Memory of a node that instances can use.", "node"),
+		allocated: desc("node_allocated_bytes", "Memory of a node that instances hold, overhead included.", "node"),
+		instances: desc("instances", "Instances that did not end, by observed state.", "job", "group", "state"),
+		desired:   desc("group_desired", "Instances that a group should have.", "job", "group"),
+		ready:     desc("group_ready", "Ready instances of a group.", "job", "group"),
+		allowed:   desc("budget_allowed", "Voluntary stops that a budget allows now.", "budget"),
+		drains:    desc("drains", "Kept drains by phase.", "phase"),
+		drainTime: desc("node_drain_seconds",
+			"How long the last drain that emptied a node took, from the node's turn.", "node"),
 		blocked:       desc("drain_blocked", "Instances that running drains can't stop now, by code.", "code"),
 		unschedulable: desc("unschedulable", "Groups that lack instances because no node can take them, by code.", "code"),
 		paused:        desc("actuation_paused", "1 while decisions are computed and not carried out."),
-		hold:          desc("mass_offline_hold", "1 while so many nodes are silent or degraded that nothing is evicted for it."),
-		build:         desc("build_info", "1; the version is the label.", "version"),
-		leader:        desc("raft_is_leader", "1 on the server that leads."),
-		term:          desc("raft_term", "Current term."),
-		applied:       desc("raft_applied_index", "Index of the last entry in the state."),
-		problems:      newProblemGauges(),
-		lag:           desc("raft_fsm_lag", "Committed entries that are not yet in the state."),
+		hold: desc("mass_offline_hold",
+			"1 while so many nodes are silent or degraded that nothing is evicted for it."),
+		build:    desc("build_info", "1; the version is the label.", "version"),
+		leader:   desc("raft_is_leader", "1 on the server that leads."),
+		term:     desc("raft_term", "Current term."),
+		applied:  desc("raft_applied_index", "Index of the last entry in the state."),
+		problems: newProblemGauges(),
+		lag:      desc("raft_fsm_lag", "Committed entries that are not yet in the state."),
 	}
 }
 
@@ -94,7 +96,8 @@ func newGauges() gauges {
 func (c *Collector) Describe(out chan<- *prometheus.Desc) {
 	g := c.gauges
 	for _, d := range [...]*prometheus.Desc{
-		g.nodes, g.troubled, g.capacity, g.allocated, g.instances, g.desired, g.ready, g.allowed, g.drains, g.drainTime, g.blocked, g.unschedulable,
+		g.nodes, g.troubled, g.capacity, g.allocated, g.instances, g.desired, g.ready, g.allowed, g.drains, g.drainTime,
+		g.blocked, g.unschedulable,
 		g.paused, g.hold, g.build, g.leader, g.term, g.applied, g.lag,
 	} {
 		out <- d
@@ -140,8 +143,10 @@ func (s *scrape) nodes() {
 	for _, check := range model.SelfChecks() {
 		s.gauge(s.g.troubled, float64(troubled[check]), string(check))
 	}
-	for _, intent := range [...]model.Intent{model.IntentActive, model.IntentCordoned, model.IntentDraining, model.IntentDisabled} {
-		for _, health := range [...]model.Health{model.HealthOnline, model.HealthDegraded, model.HealthUnreachable, model.HealthOffline} {
+	for _, intent := range [...]model.Intent{model.IntentActive, model.IntentCordoned,
+		model.IntentDraining, model.IntentDisabled} {
+		for _, health := range [...]model.Health{model.HealthOnline, model.HealthDegraded,
+			model.HealthUnreachable, model.HealthOffline} {
 			s.gauge(s.g.nodes, float64(counts[[2]string{string(intent), string(health)}]), string(intent), string(health))
 		}
 	}
@@ -161,7 +166,8 @@ func (s *scrape) groups() {
 			}
 		}
 		for _, state := range [...]model.Observed{
-			model.ObservedPending, model.ObservedBooting, model.ObservedReady, model.ObservedUnready, model.ObservedDraining, model.ObservedFailed, model.ObservedLost,
+			model.ObservedPending, model.ObservedBooting, model.ObservedReady, model.ObservedUnready, model.ObservedDraining,
+			model.ObservedFailed, model.ObservedLost,
 		} {
 			s.gauge(s.g.instances, float64(counts[state]), job, group, string(state))
 		}
@@ -192,7 +198,8 @@ func (s *scrape) drains() {
 			s.gauge(s.g.drainTime, float64(part.EndedWall-part.StartedWall)/1000, n.Name)
 		}
 	}
-	for _, phase := range [...]model.DrainPhase{model.PhaseDraining, model.PhaseDrained, model.PhaseFailed, model.PhaseCanceled} {
+	for _, phase := range [...]model.DrainPhase{model.PhaseDraining, model.PhaseDrained,
+		model.PhaseFailed, model.PhaseCanceled} {
 		s.gauge(s.g.drains, float64(counts[phase]), string(phase))
 	}
 }
@@ -244,14 +251,16 @@ func (s *scrape) incomplete() bool {
 
 func unschedulableCodes() []model.Code {
 	return []model.Code{
-		model.CodeNoMemory, model.CodeNoPorts, model.CodeNoNodes, model.CodeConstraint, model.CodeVolumeNoNode, model.CodeVolumeInUse, model.CodeAntiAffinity,
+		model.CodeNoMemory, model.CodeNoPorts, model.CodeNoNodes, model.CodeConstraint, model.CodeVolumeNoNode,
+		model.CodeVolumeInUse, model.CodeAntiAffinity,
 		model.CodeRetryLimit, model.CodeVolumeOffline, model.QuotaExceeded("memory"), model.QuotaExceeded("instances"),
 	}
 }
 
 func blockerCodes() []model.Code {
 	codes := []model.Code{
-		model.CodeVolumeLocal, model.CodeRoleNever, model.CodeBudgetMinReady, model.CodeBudgetRate, model.CodeActorRate, model.CodeReplacementPending, model.CodeNodeOffline,
+		model.CodeVolumeLocal, model.CodeRoleNever, model.CodeBudgetMinReady, model.CodeBudgetRate, model.CodeActorRate,
+		model.CodeReplacementPending, model.CodeNodeOffline,
 		model.CodeAckRequired, model.CodePaused, model.CodeHold, model.CodeStopping, model.CodeBackupRunning,
 	}
 	for _, code := range unschedulableCodes() {

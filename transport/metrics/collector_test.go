@@ -48,7 +48,8 @@ type rig struct {
 func newRig(t testing.TB) *rig {
 	r := &rig{t: t, machine: fsm.NewMachine(), registry: prometheus.NewRegistry()}
 	r.apply(&fsm.ClusterInit{ID: "c1", Name: "test", Settings: model.DefaultSettings()})
-	r.apply(&fsm.NodeRegister{ID: "01N1", Name: "n1", Agent: model.AgentInfo{BootID: "b1"}, Shape: model.NodeShape{Capacity: model.Resources{CPU: 1000, MemoryBytes: 1 << 30}, PortMin: 1, PortMax: 9}})
+	r.apply(&fsm.NodeRegister{ID: "01N1", Name: "n1", Agent: model.AgentInfo{BootID: "b1"},
+		Shape: model.NodeShape{Capacity: model.Resources{CPU: 1000, MemoryBytes: 1 << 30}, PortMin: 1, PortMax: 9}})
 	r.apply(&fsm.NodeReport{ID: "01N1", Epoch: r.epoch("01N1"), Full: true})
 	c := metrics.New(metrics.Config{
 		Version: "1.2.3", Store: r.machine, Explainer: explainer{}, Now: func() model.Time { return r.machine.State().Now },
@@ -73,7 +74,8 @@ func (r *rig) apply(group ...fsm.Command) {
 	s := r.machine.State()
 	r.later += time.Duration(r.passes) * time.Millisecond
 	data, err := fsm.EncodeEntry(fsm.Entry{
-		Format: model.CurrentFormat, At: s.Now.Add(r.passes) + 10, Wall: time.Now().Add(r.later).UnixMilli() + 1, Actor: "cli:a",
+		Format: model.CurrentFormat, At: s.Now.Add(r.passes) + 10, Wall: time.Now().Add(r.later).
+			UnixMilli() + 1, Actor: "cli:a",
 		Groups: [][]fsm.Command{group},
 	})
 	r.passes = 0
@@ -167,29 +169,30 @@ func TestSeriesFromTheStart(t *testing.T) {
 		"outspan_nodes[health=online intent=active]": 1, "outspan_nodes[health=offline intent=draining]": 0,
 		"outspan_node_capacity_bytes[node=n1]": 1 << 30, "outspan_node_allocated_bytes[node=n1]": 0,
 		"outspan_drains[phase=draining]": 0, "outspan_drains[phase=failed]": 0,
-		"outspan_drain_blocked[code=volume_local]": 0, "outspan_drain_blocked[code=replacement_unschedulable:no_capacity_memory]": 0,
-		"outspan_unschedulable[code=no_capacity_memory]":        0,
-		"outspan_evictions_total[cause=node_draining node=n1]":  0,
-		"outspan_reschedules_total[cause=node_offline node=n1]": 0,
-		"outspan_reschedules_total[cause=rebalance node=n1]":    0,
-		"outspan_evictions_total[cause=affinity node=n1]":       0,
-		"outspan_preemptions_total[]":                           0,
-		"outspan_drain_duration_seconds[]":                      0,
-		"outspan_offline_detection_seconds[]":                   0,
-		"outspan_apply_seconds[]":                               1,
-		"outspan_actuation_paused[]":                            0,
-		"outspan_nodes_troubled[check=disk_full]":               0,
-		"outspan_mass_offline_hold[]":                           0,
-		"outspan_problems[code=server_disk]":                    2,
-		"outspan_problems[code=node_certificate]":               0,
-		"outspan_disk_free_bytes[]":                             5,
-		"outspan_disk_total_bytes[]":                            8,
-		"outspan_snapshot_saved_timestamp_seconds[]":            1000,
-		"outspan_build_info[version=1.2.3]":                     1,
-		"outspan_raft_is_leader[]":                              1,
-		"outspan_raft_term[]":                                   3,
-		"outspan_raft_applied_index[]":                          9,
-		"outspan_raft_fsm_lag[]":                                1,
+		"outspan_drain_blocked[code=volume_local]":                                 0,
+		"outspan_drain_blocked[code=replacement_unschedulable:no_capacity_memory]": 0,
+		"outspan_unschedulable[code=no_capacity_memory]":                           0,
+		"outspan_evictions_total[cause=node_draining node=n1]":                     0,
+		"outspan_reschedules_total[cause=node_offline node=n1]":                    0,
+		"outspan_reschedules_total[cause=rebalance node=n1]":                       0,
+		"outspan_evictions_total[cause=affinity node=n1]":                          0,
+		"outspan_preemptions_total[]":                                              0,
+		"outspan_drain_duration_seconds[]":                                         0,
+		"outspan_offline_detection_seconds[]":                                      0,
+		"outspan_apply_seconds[]":                                                  1,
+		"outspan_actuation_paused[]":                                               0,
+		"outspan_nodes_troubled[check=disk_full]":                                  0,
+		"outspan_mass_offline_hold[]":                                              0,
+		"outspan_problems[code=server_disk]":                                       2,
+		"outspan_problems[code=node_certificate]":                                  0,
+		"outspan_disk_free_bytes[]":                                                5,
+		"outspan_disk_total_bytes[]":                                               8,
+		"outspan_snapshot_saved_timestamp_seconds[]":                               1000,
+		"outspan_build_info[version=1.2.3]":                                        1,
+		"outspan_raft_is_leader[]":                                                 1,
+		"outspan_raft_term[]":                                                      3,
+		"outspan_raft_applied_index[]":                                             9,
+		"outspan_raft_fsm_lag[]":                                                   1,
 	})
 }
 
@@ -197,38 +200,52 @@ func TestSeriesFromTheStart(t *testing.T) {
 // proves P32
 func TestCounts(t *testing.T) {
 	r := newRig(t)
-	r.apply(&fsm.NodeRegister{ID: "01N2", Name: "n2", Agent: model.AgentInfo{BootID: "b2"}, Shape: model.NodeShape{Capacity: model.Resources{CPU: 1000, MemoryBytes: 1 << 30}, PortMin: 1, PortMax: 9}})
+	r.apply(&fsm.NodeRegister{ID: "01N2", Name: "n2", Agent: model.AgentInfo{BootID: "b2"},
+		Shape: model.NodeShape{Capacity: model.Resources{CPU: 1000, MemoryBytes: 1 << 30}, PortMin: 1, PortMax: 9}})
 	r.apply(&fsm.NodeReport{ID: "01N2", Epoch: r.epoch("01N2"), Full: true})
-	r.apply(&fsm.JobSubmit{Spec: model.JobSpec{Name: "web", Groups: []model.GroupSpec{{Name: "http", Count: 2, Exec: model.ExecSpec{Command: "/x"}}}}})
+	r.apply(
+		&fsm.JobSubmit{
+			Spec: model.JobSpec{Name: "web",
+				Groups: []model.GroupSpec{{Name: "http", Count: 2, Exec: model.ExecSpec{Command: "/x"}}}}})
 	r.apply(&fsm.InstancePlace{ID: "a", Group: "web/http", Version: 1, Node: "01N1", Cause: model.CauseScaleUp})
-	r.apply(&fsm.NodeReport{ID: "01N1", Epoch: r.epoch("01N1"), Instances: []model.InstanceStatus{{ID: "a", Generation: 1, Observed: model.ObservedReady}}})
+	r.apply(&fsm.NodeReport{ID: "01N1", Epoch: r.epoch("01N1"),
+		Instances: []model.InstanceStatus{{ID: "a", Generation: 1, Observed: model.ObservedReady}}})
 	r.want(map[string]float64{
 		"outspan_instances[group=http job=web state=ready]": 1, "outspan_instances[group=http job=web state=failed]": 0,
-		"outspan_group_desired[group=http job=web]": 2, "outspan_group_ready[group=http job=web]": 1, "outspan_budget_allowed[budget=web/http]": 0,
+		"outspan_group_desired[group=http job=web]": 2, "outspan_group_ready[group=http job=web]": 1,
+		"outspan_budget_allowed[budget=web/http]":              0,
 		"outspan_unschedulable[code=no_capacity_memory]":       1,
 		"outspan_evictions_total[cause=node_draining node=n1]": 0,
 	})
 	self := &model.SelfReport{Gen: 1, Troubles: []model.Trouble{{Check: model.SelfDiskFull, Reason: "no room"}}}
 	r.apply(&fsm.NodeReport{ID: "01N2", Epoch: r.epoch("01N2"), Self: self})
-	r.want(map[string]float64{"outspan_nodes_troubled[check=disk_full]": 1, "outspan_nodes[health=degraded intent=active]": 1})
+	r.want(map[string]float64{"outspan_nodes_troubled[check=disk_full]": 1,
+		"outspan_nodes[health=degraded intent=active]": 1})
 	r.apply(&fsm.NodeReport{ID: "01N2", Epoch: r.epoch("01N2"), Self: &model.SelfReport{Gen: 2}})
-	r.want(map[string]float64{"outspan_nodes_troubled[check=disk_full]": 0, "outspan_nodes[health=degraded intent=active]": 0})
-	r.apply(&fsm.DrainStart{ID: "d1", Nodes: []string{"n1"}, Options: model.DrainOptions{Deadline: model.Hour, AcceptDowntime: []string{"*"}, Force: true}})
-	r.want(map[string]float64{"outspan_nodes[health=online intent=draining]": 1, "outspan_nodes[health=online intent=disabled]": 0})
+	r.want(map[string]float64{"outspan_nodes_troubled[check=disk_full]": 0,
+		"outspan_nodes[health=degraded intent=active]": 0})
+	r.apply(&fsm.DrainStart{ID: "d1", Nodes: []string{"n1"},
+		Options: model.DrainOptions{Deadline: model.Hour, AcceptDowntime: []string{"*"}, Force: true}})
+	r.want(map[string]float64{"outspan_nodes[health=online intent=draining]": 1,
+		"outspan_nodes[health=online intent=disabled]": 0})
 	r.apply(&fsm.NodeIntent{ID: "01N2", Intent: model.IntentDisabled})
 	r.want(map[string]float64{"outspan_nodes[health=online intent=disabled]": 1})
 	r.apply(&fsm.NodeIntent{ID: "01N2", Intent: model.IntentActive})
-	r.want(map[string]float64{"outspan_drains[phase=draining]": 1, "outspan_drain_blocked[code=replacement_unschedulable:no_capacity_memory]": 1})
+	r.want(map[string]float64{"outspan_drains[phase=draining]": 1,
+		"outspan_drain_blocked[code=replacement_unschedulable:no_capacity_memory]": 1})
 	r.want(map[string]float64{"outspan_drain_blocked[code=volume_local]": 2})
 	r.apply(&fsm.InstanceStop{ID: "a", Cause: model.CauseNodeDraining, By: "d1", Bypass: true})
-	r.apply(&fsm.InstancePlace{ID: "b", Group: "web/http", Version: 1, Node: "01N2", Replaces: "a", Cause: model.CauseNodeDraining})
+	r.apply(&fsm.InstancePlace{ID: "b", Group: "web/http", Version: 1, Node: "01N2", Replaces: "a",
+		Cause: model.CauseNodeDraining})
 	r.apply(&fsm.DrainCancel{ID: "d1"})
 	n, _ := r.machine.State().Nodes.Get("01N2")
 	r.apply(&fsm.NodeHealth{ID: "01N2", Health: model.HealthOffline, BootID: "b2", Epoch: n.Agent.Epoch})
 	r.want(map[string]float64{
-		"outspan_evictions_total[cause=node_draining node=n1]": 1, "outspan_reschedules_total[cause=node_draining node=n1]": 1,
-		"outspan_drains[phase=canceled]": 1, "outspan_drain_duration_seconds[]": 1, "outspan_nodes[health=offline intent=active]": 1,
-		"outspan_offline_detection_seconds[]": 1,
+		"outspan_evictions_total[cause=node_draining node=n1]":   1,
+		"outspan_reschedules_total[cause=node_draining node=n1]": 1,
+		"outspan_drains[phase=canceled]":                         1, "outspan_drain_duration_seconds[]": 1,
+		"outspan_nodes[health=offline intent=active]": 1,
+		"outspan_offline_detection_seconds[]":         1,
 	})
 	r.apply(&fsm.NodeIntent{ID: "01N2", Intent: model.IntentActive})
 	r.apply(&fsm.NodeConfirmDead{ID: "01N2", Force: true})

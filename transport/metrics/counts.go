@@ -33,16 +33,21 @@ type counts struct {
 
 func newCounts() *counts {
 	seconds := func(name, help string, first float64, n int) prometheus.Histogram {
-		return prometheus.NewHistogram(prometheus.HistogramOpts{Name: "outspan_" + name, Help: help, Buckets: prometheus.ExponentialBuckets(first, 4, n)})
+		return prometheus.NewHistogram(prometheus.HistogramOpts{Name: "outspan_" + name, Help: help,
+			Buckets: prometheus.ExponentialBuckets(first, 4, n)})
 	}
 	return &counts{
 		evictions: map[nodeCause]float64{}, reschedules: map[nodeCause]float64{},
-		evicted:     desc("evictions_total", "Instances that were told to leave a node for a cause from outside their job.", "node", "cause"),
-		rescheduled: desc("reschedules_total", "Replacements of instances of a node that were placed, by the cause of the loss.", "node", "cause"),
-		preempted:   desc("preemptions_total", "Instances that were evicted for the room of a higher class."),
-		drain:       seconds("drain_duration_seconds", "From a node's turn in a drain to its end.", 1, 9),
-		detection:   seconds("offline_detection_seconds", "Silence of a node when it was marked offline, as the leader heard it.", 0.5, 7),
-		apply:       seconds("apply_seconds", "Time to apply the entries that were committed together, often one, to the state.", 0.00001, 10),
+		evicted: desc("evictions_total", "Instances that were told to leave a node for a cause from outside their job.",
+			"node", "cause"),
+		rescheduled: desc("reschedules_total",
+			"Replacements of instances of a node that were placed, by the cause of the loss.", "node", "cause"),
+		preempted: desc("preemptions_total", "Instances that were evicted for the room of a higher class."),
+		drain:     seconds("drain_duration_seconds", "From a node's turn in a drain to its end.", 1, 9),
+		detection: seconds("offline_detection_seconds",
+			"Silence of a node when it was marked offline, as the leader heard it.", 0.5, 7),
+		apply: seconds("apply_seconds",
+			"Time to apply the entries that were committed together, often one, to the state.", 0.00001, 10),
 	}
 }
 
@@ -56,7 +61,8 @@ func evictionCauses() []model.Cause {
 
 // rescheduleCauses are those for which an instance gets a replacement, mostly on another node.
 func rescheduleCauses() []model.Cause {
-	return []model.Cause{model.CauseNodeDraining, model.CauseNodeDisabled, model.CauseNodeOffline, model.CauseUser, model.CauseCrashLoop, model.CauseStartTimeout, model.CauseOOM, model.CauseCheckFailed,
+	return []model.Cause{model.CauseNodeDraining, model.CauseNodeDisabled, model.CauseNodeOffline, model.CauseUser,
+		model.CauseCrashLoop, model.CauseStartTimeout, model.CauseOOM, model.CauseCheckFailed,
 		model.CauseRebalance, model.CauseAffinity, model.CauseNodeNotReady}
 }
 
@@ -79,10 +85,12 @@ func (c *counts) collect(out chan<- prometheus.Metric, s *fsm.State) {
 	c.mu.Unlock()
 	for id, n := range s.Nodes.All() {
 		for _, cause := range evictionCauses() {
-			out <- prometheus.MustNewConstMetric(c.evicted, prometheus.CounterValue, evictions[nodeCause{id, cause}], n.Name, string(cause))
+			out <- prometheus.MustNewConstMetric(c.evicted, prometheus.CounterValue, evictions[nodeCause{id, cause}],
+				n.Name, string(cause))
 		}
 		for _, cause := range rescheduleCauses() {
-			out <- prometheus.MustNewConstMetric(c.rescheduled, prometheus.CounterValue, reschedules[nodeCause{id, cause}], n.Name, string(cause))
+			out <- prometheus.MustNewConstMetric(c.rescheduled, prometheus.CounterValue, reschedules[nodeCause{id, cause}],
+				n.Name, string(cause))
 		}
 	}
 	out <- prometheus.MustNewConstMetric(c.preempted, prometheus.CounterValue, preemptions)

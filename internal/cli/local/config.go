@@ -20,7 +20,8 @@ func configPaths(cmd *cobra.Command) *cobra.Command {
 	run := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if args = append(args, *named...); len(args) == 0 {
-			return term.Usage("%s needs a file", cmd.CommandPath()).WithHint("name a file, or a directory such as /etc/outspan.d")
+			return term.Usage("%s needs a file", cmd.CommandPath()).
+				WithHint("name a file, or a directory such as /etc/outspan.d")
 		}
 		return run(cmd, args)
 	}
@@ -84,7 +85,8 @@ have not expired, and that the gossip key can be read. Warns of private keys tha
 					return err
 				}
 			}
-			shown := map[string]any{"valid": true, "name": c.Name, "server": c.Server != nil, "agent": c.Agent != nil, "warnings": warnings}
+			shown := map[string]any{"valid": true, "name": c.Name, "server": c.Server != nil,
+				"agent": c.Agent != nil, "warnings": warnings}
 			s, err := term.ResultOf(shown, []string{c.Name}, func(p *term.Page) { p.Line("valid: %s", roleText(c)) })
 			if err != nil {
 				return err
@@ -95,7 +97,9 @@ have not expired, and that the gossip key can be read. Warns of private keys tha
 			return t.Show(s)
 		},
 	}
-	cmd.Flags().BoolVar(&elsewhere, "elsewhere", false, "the files are for another machine: don't look at the certificates and keys that they name")
+	cmd.Flags().
+		BoolVar(&elsewhere, "elsewhere", false,
+			"the files are for another machine: don't look at the certificates and keys that they name")
 	return configPaths(cmd)
 }
 
@@ -107,12 +111,14 @@ func namedFiles(c *config.Config, now time.Time) ([]string, error) {
 	}
 	warnings := []string{}
 	for _, path := range found.ReadableKeys {
-		warnings = append(warnings, fmt.Sprintf("%s can be read by every user of this machine; run: chmod 600 %s", path, path))
+		warnings = append(warnings,
+			fmt.Sprintf("%s can be read by every user of this machine; run: chmod 600 %s", path, path))
 	}
 	for _, role := range slices.Sorted(maps.Keys(found.Ends)) {
 		if left := found.Ends[role].Sub(now); left < soonExpired {
-			warnings = append(warnings, fmt.Sprintf("certificate %s expires in %s; issue a new one with: outspan tls cert create --%s %s",
-				c.TLS.CertFile, term.Span(left), role, c.Name))
+			warnings = append(warnings,
+				fmt.Sprintf("certificate %s expires in %s; issue a new one with: outspan tls cert create --%s %s",
+					c.TLS.CertFile, term.Span(left), role, c.Name))
 		}
 	}
 	return warnings, nil

@@ -12,14 +12,18 @@ import (
 // WriteConfigDocs writes the reference of the settings and of the files of servers and agents.
 func WriteConfigDocs(path string) error {
 	var b strings.Builder
-	b.WriteString("# Settings, and the files of servers and agents\n\nMade from the program by `make docs`; a test parses every " +
-		"example and compares every default.\n\n" +
-		"Settings are the policy of the whole cluster, kept by the servers. `outspan settings get` shows them, `outspan settings set KEY=VALUE`\n" +
-		"changes them. The block `settings { }` of a server's file seeds them once, when the cluster begins. What a file says of one process counts\n" +
-		"for that process alone, and from its next start on, unless it says that SIGHUP reloads it.\n\n" +
-		"A duration is a number with a unit, `\"30s\"`, `\"5m\"`, `\"1h\"`, `\"7d\"`. A size is `\"128MiB\"` or `\"2GiB\"`. A rate is stops and a window, " +
-		"`\"5/1m\"`, or `\"none\"`.\n\n" +
-		"# Settings\n\n| key | takes | default | unit | meaning |\n|---|---|---|---|---|\n")
+	b.WriteString(
+		"# Settings, and the files of servers and agents\n\nMade from the program by `make docs`; a test parses every " +
+			"example and compares every default.\n\n" +
+			"Settings are the policy of the whole cluster, kept by the servers. `outspan settings get` shows them, `outspan " +
+			"settings set KEY=VALUE`\n" +
+			"changes them. The block `settings { }` of a server's file seeds them once, when the cluster begins. What a file " +
+			"says of one process counts\n" +
+			"for that process alone, and from its next start on, unless it says that SIGHUP reloads it.\n\n" +
+			"A duration is a number with a unit, `\"30s\"`, `\"5m\"`, `\"1h\"`, `\"7d\"`. A size is `\"128MiB\"` or " +
+			"`\"2GiB\"`. A rate is stops and a window, " +
+			"`\"5/1m\"`, or `\"none\"`.\n\n" +
+			"# Settings\n\n| key | takes | default | unit | meaning |\n|---|---|---|---|---|\n")
 	for _, s := range config.SettingTexts() {
 		means := s.Means
 		switch s.File {
@@ -32,8 +36,10 @@ func WriteConfigDocs(path string) error {
 		b.WriteString(tableRow("`"+s.Key+"`", s.Type, "`"+settingDefault(s)+"`", s.Unit, means))
 	}
 	b.WriteString("\n" + presetTable() + "\n# Files\n\n" +
-		"`outspan server run --config FILE|DIR` and `outspan agent run --config FILE|DIR` read a file, or all `*.hcl` of a directory in the " +
-		"order of their names.\nOne process may be both. `outspan config validate` checks files, `outspan config show` prints what they come to. " +
+		"`outspan server run --config FILE|DIR` and `outspan agent run --config FILE|DIR` read a file, or all `*.hcl` of a " +
+		"directory in the " +
+		"order of their names.\nOne process may be both. `outspan config validate` checks files, `outspan config show` " +
+		"prints what they come to. " +
 		"Examples: [server](../examples/server.hcl), [agent](../examples/agent.hcl).\n")
 	keys, texts := config.FileKeys(), config.FileTexts()
 	blocks := []string{""}
@@ -66,13 +72,16 @@ func WriteConfigDocs(path string) error {
 // presetTable is what each preset of the rescheduler stands for.
 func presetTable() string {
 	var b strings.Builder
-	b.WriteString("## Presets of the rescheduler\n\nWith `off` it moves nothing by itself; what a person asks for is done as with `balanced`.\n\n" +
-		"| preset | `rescheduler_gain` | `rescheduler_min_age` | `rescheduler_cooldown` | `rescheduler_moves` | `rescheduler_cycle` | " +
+	b.WriteString("## Presets of the rescheduler\n\nWith `off` it moves nothing by itself; what a person asks for is " +
+		"done as with `balanced`.\n\n" +
+		"| preset | `rescheduler_gain` | `rescheduler_min_age` | `rescheduler_cooldown` | `rescheduler_moves` | " +
+		"`rescheduler_cycle` | " +
 		"of a budget left untouched |\n|---|---|---|---|---|---|---|\n")
 	for _, preset := range model.Reschedulers() {
 		r := (&model.Settings{Rescheduler: preset}).Rescheduling()
 		if r.On {
-			b.WriteString(tableRow("`"+preset+"`", fmt.Sprint(r.Gain), r.MinAge.String(), r.Cooldown.String(), fmt.Sprint(r.Moves),
+			b.WriteString(tableRow("`"+preset+"`", fmt.Sprint(r.Gain), r.MinAge.String(),
+				r.Cooldown.String(), fmt.Sprint(r.Moves),
 				r.Cycle.String(), fmt.Sprintf("%d %%", r.Reserve)))
 		}
 	}

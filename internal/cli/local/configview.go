@@ -82,15 +82,18 @@ func configView(c *config.Config) configShown {
 		Advertise: map[string]string{"address": c.Advertise},
 		TLS:       tlsShown{CAFile: c.TLS.CAFile, CertFile: c.TLS.CertFile, KeyFile: c.TLS.KeyFile, Dir: c.TLS.Dir},
 		Gossip:    gossipShown{c.Gossip.KeyFile, c.Gossip.Profile}, Settings: c.Settings,
-		Telemetry: map[string]bool{"prometheus": c.Metrics}, Limits: limitsShown{c.Limits.RequestsPerSecond, c.Limits.Connections},
+		Telemetry: map[string]bool{"prometheus": c.Metrics},
+		Limits:    limitsShown{c.Limits.RequestsPerSecond, c.Limits.Connections},
 	}
 	if s := c.Server; s != nil {
 		v.Server = &serverShown{s.BootstrapExpect, s.RetryJoin, s.RaftMultiplier}
 	}
 	if a := c.Agent; a != nil {
 		v.Agent = &agentShown{
-			Servers: a.Servers, Labels: a.Labels, Reserve: a.Reserve, Capacity: a.Capacity, OnShutdown: a.OnShutdown, Drivers: a.Drivers,
-			AllowRoot: a.AllowRoot, AllowUsers: a.AllowUsers, MinUID: a.MinUID, UIDs: uidsShown(a), Paths: pathsShown(a), Ports: map[string]int{"min": a.PortMin, "max": a.PortMax}, CgroupRoot: a.CgroupRoot,
+			Servers: a.Servers, Labels: a.Labels, Reserve: a.Reserve, Capacity: a.Capacity,
+			OnShutdown: a.OnShutdown, Drivers: a.Drivers,
+			AllowRoot: a.AllowRoot, AllowUsers: a.AllowUsers, MinUID: a.MinUID, UIDs: uidsShown(a), Paths: pathsShown(a),
+			Ports: map[string]int{"min": a.PortMin, "max": a.PortMax}, CgroupRoot: a.CgroupRoot,
 		}
 	}
 	return v

@@ -35,12 +35,14 @@ func loadState(ctx context.Context, arg string, index uint64) (debugState, error
 	index = cmp.Or(at, index)
 	info, err := os.Stat(path)
 	if err != nil {
-		return debugState{}, model.Refuse(model.CodeNotFound, "there is no %s", path).WithHint("give a snapshot file, or the data_dir of a stopped server: DIR or DIR@INDEX")
+		return debugState{}, model.Refuse(model.CodeNotFound, "there is no %s", path).
+			WithHint("give a snapshot file, or the data_dir of a stopped server: DIR or DIR@INDEX")
 	}
 	out := debugState{source: arg}
 	if !info.IsDir() || cluster.IsStored(path) {
 		if index != 0 {
-			return out, term.Usage("%s is a snapshot: it is of one index", path).WithHint("give the data_dir of a stopped server to choose one")
+			return out, term.Usage("%s is a snapshot: it is of one index", path).
+				WithHint("give the data_dir of a stopped server to choose one")
 		}
 		if info.IsDir() {
 			out.state, err = cluster.ReadStored(path).State()
@@ -70,7 +72,8 @@ func splitSource(arg string) (path string, index uint64, _ error) {
 	}
 	index, err := strconv.ParseUint(arg[i+1:], 10, 64)
 	if err != nil || index == 0 {
-		return "", 0, term.Usage("%q does not end with an index of the log", arg).WithHint("write DATA_DIR@INDEX, such as /var/lib/outspan@4711")
+		return "", 0, term.Usage("%q does not end with an index of the log", arg).
+			WithHint("write DATA_DIR@INDEX, such as /var/lib/outspan@4711")
 	}
 	return arg[:i], index, nil
 }
@@ -114,11 +117,13 @@ func checkOf(s fsm.State) checkView {
 func viewState(d debugState) stateView {
 	s := d.state
 	v := stateView{
-		Source: d.source, Index: s.Index, Term: s.LogTerm, Format: s.Format, ClusterID: s.Cluster.ID, ClusterName: s.Cluster.Name, Incarnation: s.Incarnation,
+		Source: d.source, Index: s.Index, Term: s.LogTerm, Format: s.Format, ClusterID: s.Cluster.ID,
+		ClusterName: s.Cluster.Name, Incarnation: s.Incarnation,
 		Time: wallTime(s.Wall), ClusterTime: s.Now, Digest: fsm.Digest(s), Tables: fsm.TableDigests(s), Check: checkOf(s),
 	}
 	if d.replay != nil {
-		v.At, v.From, v.Applied, v.Skipped = d.replay.Index, cmp.Or(d.replay.From, "the beginning"), d.replay.Applied, d.replay.Skipped
+		v.At, v.From, v.Applied, v.Skipped = d.replay.Index, cmp.Or(d.replay.From, "the beginning"),
+			d.replay.Applied, d.replay.Skipped
 	}
 	return v
 }
@@ -138,8 +143,10 @@ func statePage(p *term.Page, v stateView) {
 		from = fmt.Sprintf("%s, then %d entries", v.From, v.Applied)
 	}
 	p.Fields(
-		term.Field{"Source", v.Source}, term.Field{"Cluster", fmt.Sprintf("%s (%s)", v.ClusterName, v.ClusterID)}, term.Field{"Index", fmt.Sprint(v.Index)}, term.Field{"Term", fmt.Sprint(v.Term)},
-		term.Field{"Last entry", term.Stamp(v.Time)}, term.Field{"Cluster time", fmt.Sprintf("%d ms", v.ClusterTime)}, term.Field{"Format", fmt.Sprint(v.Format)},
+		term.Field{"Source", v.Source}, term.Field{"Cluster", fmt.Sprintf("%s (%s)", v.ClusterName, v.ClusterID)},
+		term.Field{"Index", fmt.Sprint(v.Index)}, term.Field{"Term", fmt.Sprint(v.Term)},
+		term.Field{"Last entry", term.Stamp(v.Time)}, term.Field{"Cluster time", fmt.Sprintf("%d ms", v.ClusterTime)},
+		term.Field{"Format", fmt.Sprint(v.Format)},
 		term.Field{"Incarnation", fmt.Sprint(v.Incarnation)}, term.Field{"Made from", from}, term.Field{"Digest", v.Digest},
 	)
 	for _, skipped := range v.Skipped {

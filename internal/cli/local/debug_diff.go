@@ -32,7 +32,9 @@ func DebugDiff(t *term.Console) *cobra.Command {
 	var exitCode bool
 	cmd := &cobra.Command{
 		Use: "diff A B", Short: "compare two states row by row", Args: term.Exactly("A", "B"),
-		Example: "outspan debug diff /var/lib/outspan@4700 /var/lib/outspan@4711\noutspan debug diff s1.snap s2.snap --table instances --table groups\noutspan debug diff yesterday.snap /var/lib/outspan",
+		Example: "outspan debug diff /var/lib/outspan@4700 /var/lib/outspan@4711\n" +
+			"outspan debug diff s1.snap s2.snap --table instances --table groups\n" +
+			"outspan debug diff yesterday.snap /var/lib/outspan",
 		Long: `Each of A and B is a snapshot file, or the data directory of a stopped server, DIR for its newest state or DIR@INDEX for that behind an entry. To find out where
 two servers differ, compare them at one index. Secrets are not shown, only that they differ.`,
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -35,7 +35,8 @@ type groupView struct {
 	Commands []fullCommand `json:"commands"`
 	Accepted *bool         `json:"accepted,omitempty"` // unknown unless it was replayed
 	Refusal  *model.Error  `json:"refusal,omitempty"`
-	Replay   bool          `json:"replay,omitempty"` // the answer of an earlier entry with the same request id; then this one changed nothing
+	// the answer of an earlier entry with the same request id; then this one changed nothing
+	Replay bool `json:"replay,omitempty"`
 }
 
 // fullCommand is a command with all its fields.
@@ -47,7 +48,8 @@ type fullCommand struct {
 // DebugEntry is the command debug entry.
 func DebugEntry(t *term.Console) *cobra.Command {
 	return &cobra.Command{
-		Use: "entry DATA_DIR INDEX", Short: "show one entry of the log of a stopped server, and what it did", Args: term.Exactly("DATA_DIR", "INDEX"),
+		Use: "entry DATA_DIR INDEX", Short: "show one entry of the log of a stopped server, and what it did",
+		Args:    term.Exactly("DATA_DIR", "INDEX"),
 		Example: "outspan debug entry /var/lib/outspan 4711\noutspan debug entry /var/lib/outspan 4711 --json",
 		Long: `Decodes an entry with every field by its name, makes the state before it again from a snapshot and the log, applies it, and shows for each group of
 commands whether it was accepted or refused, and each row that it changed. Secrets (keys of agents, tokens, values of environment variables) are
@@ -55,7 +57,8 @@ not shown. An entry that no snapshot and unbroken log lead to is decoded all the
 		RunE: func(cmd *cobra.Command, args []string) error {
 			index, err := strconv.ParseUint(args[1], 10, 64)
 			if err != nil || index == 0 {
-				return term.Usage("%q is no index of the log", args[1]).WithHint("see the indexes with: outspan debug log %s", args[0])
+				return term.Usage("%q is no index of the log", args[1]).
+					WithHint("see the indexes with: outspan debug log %s", args[0])
 			}
 			return showEntry(cmd.Context(), t, args[0], index)
 		},
@@ -143,7 +146,8 @@ func entryPage(p *term.Page, v *entryView) error {
 	}
 	size := fmt.Sprintf("%d bytes", v.Bytes)
 	p.Fields(
-		term.Field{"Index", fmt.Sprint(v.Index)}, term.Field{"Term", fmt.Sprint(v.Term)}, term.Field{"Kind", string(v.Kind)}, term.Field{"Time", term.Stamp(v.Time)}, term.Field{"Actor", string(v.Actor)},
+		term.Field{"Index", fmt.Sprint(v.Index)}, term.Field{"Term", fmt.Sprint(v.Term)}, term.Field{"Kind", string(v.Kind)},
+		term.Field{"Time", term.Stamp(v.Time)}, term.Field{"Actor", string(v.Actor)},
 		term.Field{"Request", string(v.RequestID)}, term.Field{"Decided in term", decided}, term.Field{"Size", size},
 	)
 	for _, s := range v.Servers {

@@ -38,14 +38,16 @@ type commandView struct {
 }
 
 func viewRecord(r cluster.LogRecord) recordView {
-	v := recordView{Index: r.Index, Term: r.Term, Kind: r.Kind, Bytes: r.Bytes, Servers: r.Servers, Error: r.Err, Actor: r.Entry.Actor, RequestID: r.Entry.Request}
+	v := recordView{Index: r.Index, Term: r.Term, Kind: r.Kind, Bytes: r.Bytes, Servers: r.Servers, Error: r.Err,
+		Actor: r.Entry.Actor, RequestID: r.Entry.Request}
 	if !r.Time.IsZero() {
 		at := r.Time.UTC()
 		v.Time = &at
 	}
 	for i, group := range r.Entry.Groups {
 		for _, c := range group {
-			v.Commands = append(v.Commands, commandView{Kind: fsm.KindName(c.Kind()), Group: i + 1, Objects: append([]string{}, fsm.Objects(c)...)})
+			v.Commands = append(v.Commands,
+				commandView{Kind: fsm.KindName(c.Kind()), Group: i + 1, Objects: append([]string{}, fsm.Objects(c)...)})
 		}
 	}
 	return v
@@ -89,7 +91,8 @@ func DebugLog(t *term.Console) *cobra.Command {
 	filter := recordFilter{}
 	cmd := &cobra.Command{
 		Use: "log DATA_DIR", Short: "list the entries in the log of a stopped server", Args: term.Exactly("DATA_DIR"),
-		Example: "outspan debug log /var/lib/outspan --last 20\noutspan debug log /var/lib/outspan --object instance/3k9f --from 4000\noutspan debug log /var/lib/outspan --kind configuration",
+		Example: "outspan debug log /var/lib/outspan --last 20\noutspan debug log /var/lib/outspan --object instance/3k9f " +
+			"--from 4000\noutspan debug log /var/lib/outspan --kind configuration",
 		Long: `Lists what the log holds: commands with the objects that they name, and the entries of raft itself (noop, barrier, configuration). The server must be
 stopped; nothing in its directory changes. Whether the newest entries were committed, no server alone knows: what the others don't have
 is given up when it starts again. An entry that can't be read is listed as damaged, the others are not held up by it, and the exit code is not 0.`,
@@ -99,8 +102,10 @@ is given up when it starts again. An entry that can't be read is listed as damag
 	f.Uint64Var(&filter.from, "from", 0, "first index")
 	f.Uint64Var(&filter.to, "to", 0, "last index")
 	f.Uint64Var(&filter.last, "last", 0, "only so many, the newest")
-	f.StringSliceVar(&filter.kinds, "kind", nil, "only entries with such a command, such as instance.place, or of such a kind: command, noop, barrier, configuration")
-	f.StringSliceVar(&filter.objects, "object", nil, "only entries that name this object: an id, or a subject such as node/n1")
+	f.StringSliceVar(&filter.kinds, "kind", nil,
+		"only entries with such a command, such as instance.place, or of such a kind: command, noop, barrier, configuration")
+	f.StringSliceVar(&filter.objects, "object", nil,
+		"only entries that name this object: an id, or a subject such as node/n1")
 	return cmd
 }
 
@@ -144,7 +149,8 @@ func readLog(t *term.Console, path string, filter *recordFilter) error {
 		return err
 	}
 	if len(bad) > 1 {
-		return &model.Error{Code: bad[0].Code, Message: fmt.Sprintf("%d entries can't be read; the first: %s", len(bad), bad[0].Message), Hint: bad[0].Hint}
+		return &model.Error{Code: bad[0].Code,
+			Message: fmt.Sprintf("%d entries can't be read; the first: %s", len(bad), bad[0].Message), Hint: bad[0].Hint}
 	}
 	if len(bad) == 1 {
 		return bad[0]

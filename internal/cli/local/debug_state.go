@@ -22,8 +22,10 @@ func DebugState(t *term.Console) *cobra.Command {
 	var at uint64
 	var out string
 	cmd := &cobra.Command{
-		Use: "state DATA_DIR|FILE [TABLE [KEY]]", Short: "make the state behind an entry again, and show it", Args: term.Between(1, 3),
-		Example: "outspan debug state /var/lib/outspan --at 4711\noutspan debug state /var/lib/outspan --at 4711 instances 3k9f\noutspan debug state /var/lib/outspan --at 4711 --out before.snap\noutspan debug state monday.snap nodes",
+		Use: "state DATA_DIR|FILE [TABLE [KEY]]", Short: "make the state behind an entry again, and show it",
+		Args: term.Between(1, 3),
+		Example: "outspan debug state /var/lib/outspan --at 4711\noutspan debug state /var/lib/outspan --at 4711 instances " +
+			"3k9f\noutspan debug state /var/lib/outspan --at 4711 --out before.snap\noutspan debug state monday.snap nodes",
 		Long: `Begins with the newest snapshot that is not newer than the entry, applies the log behind it, and shows what the state is: its digest, that of each table, and
 whether every invariant holds. With a table, its rows; with a table and a key or a unique prefix of one, that row with every field. Secrets are not
 shown. With --out the state is written as a snapshot file, which every command here reads, and outspan server snapshot restore too; secrets are in it.`,
@@ -149,9 +151,11 @@ func showRows(t *term.Console, s fsm.State, table, key string) error {
 	}
 	switch {
 	case len(found) == 0:
-		return model.Refuse(model.CodeNotFound, "there is no row %q in %s at index %d", key, table, s.Index).WithHint("leave the key out to see all of them")
+		return model.Refuse(model.CodeNotFound, "there is no row %q in %s at index %d", key, table, s.Index).
+			WithHint("leave the key out to see all of them")
 	case len(found) > 1:
-		return model.Refuse(model.CodeAmbiguous, "%d rows of %s begin with %q", len(found), table, key).WithHint("give more characters of the key")
+		return model.Refuse(model.CodeAmbiguous, "%d rows of %s begin with %q", len(found), table, key).
+			WithHint("give more characters of the key")
 	}
 	text, err := rowText(found[0].Row)
 	if err != nil {
@@ -211,7 +215,9 @@ type storedView struct {
 // DebugSnapshot is the command debug snapshot.
 func DebugSnapshot(t *term.Console) *cobra.Command {
 	return &cobra.Command{
-		Use: "snapshot DATA_DIR|FILE", Short: "check the snapshots of a stopped server, or a snapshot file, and say what is in them", Args: term.Exactly("DATA_DIR|FILE"),
+		Use:     "snapshot DATA_DIR|FILE",
+		Short:   "check the snapshots of a stopped server, or a snapshot file, and say what is in them",
+		Args:    term.Exactly("DATA_DIR|FILE"),
 		Example: "outspan debug snapshot /var/lib/outspan\noutspan debug snapshot monday.snap --json",
 		Long: `Reads each snapshot whole: every checksum, the order and number of rows, the digest of the whole and of each table, and whether every invariant holds. A
 directory has up to three, the newest first. Of one that is damaged it shows what stands before the damage, and the exit code is not 0.`,
@@ -263,7 +269,8 @@ func storedAt(path string) ([]cluster.StoredSnapshot, error) {
 	info, err := os.Stat(path)
 	switch {
 	case err != nil:
-		return nil, model.Refuse(model.CodeNotFound, "there is no %s", path).WithHint("give a snapshot file, or the data_dir of a stopped server")
+		return nil, model.Refuse(model.CodeNotFound, "there is no %s", path).
+			WithHint("give a snapshot file, or the data_dir of a stopped server")
 	case !info.IsDir():
 		return []cluster.StoredSnapshot{{File: path}}, nil
 	case cluster.IsStored(path):
@@ -322,9 +329,12 @@ func storedPage(p *term.Page, v storedView) {
 		servers = append(servers, string(s.ID)+"@"+s.Address)
 	}
 	p.Fields(
-		term.Field{"Cluster", fmt.Sprintf("%s (%s)", v.ClusterName, v.ClusterID)}, term.Field{"Index", fmt.Sprint(v.Index)}, term.Field{"Term", fmt.Sprint(v.Term)}, term.Field{"Log index", logIndex},
-		term.Field{"Last entry", term.Stamp(wallTime(v.Wall))}, term.Field{"Format", fmt.Sprint(v.Format)}, term.Field{"Incarnation", fmt.Sprint(v.Incarnation)},
-		term.Field{"Servers", strings.Join(servers, ", ")}, term.Field{"Size", model.SizeText(v.Bytes)}, term.Field{"Digest", v.Digest},
+		term.Field{"Cluster", fmt.Sprintf("%s (%s)", v.ClusterName, v.ClusterID)}, term.Field{"Index", fmt.Sprint(v.Index)},
+		term.Field{"Term", fmt.Sprint(v.Term)}, term.Field{"Log index", logIndex},
+		term.Field{"Last entry", term.Stamp(wallTime(v.Wall))}, term.Field{"Format", fmt.Sprint(v.Format)},
+		term.Field{"Incarnation", fmt.Sprint(v.Incarnation)},
+		term.Field{"Servers", strings.Join(servers, ", ")}, term.Field{"Size", model.SizeText(v.Bytes)},
+		term.Field{"Digest", v.Digest},
 	)
 	if v.Check != nil {
 		checkPage(p, *v.Check)

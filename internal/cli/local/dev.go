@@ -29,7 +29,9 @@ type devOptions struct {
 
 func devFlags(cmd *cobra.Command, options *devOptions) {
 	options.Out = cmd.OutOrStdout()
-	cmd.Flags().StringVar(&options.Dir, "dir", "", "keep everything in this directory (default: a temporary one that goes at the end)")
+	cmd.Flags().
+		StringVar(&options.Dir, "dir", "",
+			"keep everything in this directory (default: a temporary one that goes at the end)")
 	cmd.Flags().StringVar(&options.Address, "listen", "127.0.0.1", "loopback address to listen on, at any free port")
 }
 
@@ -56,7 +58,11 @@ func runDev(ctx context.Context, o devOptions) (err error) {
 	}
 	file := filepath.Join(dir, "dev.hcl")
 	socket := filepath.Join(dir, "api.sock")
-	text := fmt.Sprintf("name = \"dev\"\ndata_dir = %q\nserver {\n  bootstrap_expect = 1\n}\nagent {\n  cgroup_root = %q\n  allow_root = true\n}\ntls {\n  dir = %q\n}\ngossip {\n  profile = \"fast\"\n}\nsettings {\n  offline_after = \"5s\"\n}\nlisten {\n  address = %q\n  port = 0\n  gossip_port = 0\n  socket = %q\n}\nlog {\n  level = \"warn\"\n}\n",
+	text := fmt.Sprintf("name = \"dev\"\ndata_dir = %q\nserver {\n  bootstrap_expect = 1\n"+
+		"}\nagent {\n  cgroup_root = %q\n  allow_root = true\n"+
+		"}\ntls {\n  dir = %q\n}\ngossip {\n  profile = \"fast\"\n"+
+		"}\nsettings {\n  offline_after = \"5s\"\n}\nlisten {\n"+
+		"  address = %q\n  port = 0\n  gossip_port = 0\n  socket = %q\n}\nlog {\n  level = \"warn\"\n}\n",
 		filepath.Join(dir, "data"), "outspan-"+filepath.Base(dir), filepath.Join(dir, "tls"), o.Address, socket)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		return fmt.Errorf("write the configuration of dev: %w", err)
@@ -65,7 +71,10 @@ func runDev(ctx context.Context, o devOptions) (err error) {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(o.Out, "One server and one agent run until Ctrl-C. In another terminal:\n  export OUTSPAN_ADDR=unix://%s\n  outspan node ls\n  outspan job init web.hcl && outspan job run web.hcl\n", socket)
+	fmt.Fprintf(o.Out,
+		"One server and one agent run until Ctrl-C. In another terminal:\n"+
+			"  export OUTSPAN_ADDR=unix://%s\n  outspan node ls\n  outspan job init web.hcl && outspan job run web.hcl\n",
+		socket)
 	err = o.Program.Run(ctx, cfg, func() (*config.Config, error) { return config.Load(file) })
 	if err == nil && !temporary {
 		fmt.Fprintf(o.Out, "What was not stopped goes on running. To take it up again: outspan dev --dir %s\n", dir)
@@ -101,7 +110,8 @@ func Dev(t *term.Console, program daemon.Program) *cobra.Command {
 	var options devOptions
 	cmd := &cobra.Command{
 		Use: "dev", Short: "run one server and one agent in this process, for trying a job file", Args: term.Exactly(),
-		Long: "Runs a whole small cluster in one process on loopback until Ctrl-C, and says how to reach it. What it keeps is in a temporary directory that goes with it, unless --dir.",
+		Long: "Runs a whole small cluster in one process on loopback until Ctrl-C, and says how to reach it. What it keeps " +
+			"is in a temporary directory that goes with it, unless --dir.",
 		RunE: func(cmd *cobra.Command, _ []string) error { return runDev(cmd.Context(), options) },
 	}
 	devFlags(cmd, &options)

@@ -17,7 +17,8 @@ func Fmt(t *term.Console) *cobra.Command {
 	var check bool
 	cmd := &cobra.Command{
 		Use: "fmt FILE...", Short: "write job and configuration files in their canonical form", Args: term.AtLeast(1),
-		Long: "Rewrites files in place; \"-\" reads standard input and writes standard output. With --check nothing is written: the names of files that would change are printed, and the exit code is 1.",
+		Long: "Rewrites files in place; \"-\" reads standard input and writes standard output. With --check nothing is " +
+			"written: the names of files that would change are printed, and the exit code is 1.",
 		RunE: func(_ *cobra.Command, args []string) error {
 			changed := 0
 			for _, path := range args {

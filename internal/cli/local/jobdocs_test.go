@@ -21,7 +21,8 @@ func TestVariablesAreListed(t *testing.T) {
 	delete(listed, "OUTSPAN_TLS_SERVER_")
 	found := map[string]bool{}
 	quoted := regexp.MustCompile(`"(OUTSPAN_[A-Z_]+)=?"`)
-	for _, room := range []string{"agent", "cluster", "cmd", "config", "fsm", "internal/cli", "internal/daemon", "reconcile", "transport"} {
+	for _, room := range []string{"agent", "cluster", "cmd", "config", "fsm", "internal/cli", "internal/daemon",
+		"reconcile", "transport"} {
 		err := filepath.WalkDir("../../../"+room, func(path string, d fs.DirEntry, err error) error {
 			skip := err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go")
 			if skip || filepath.Base(path) == "jobdocs.go" || filepath.Base(path) == "profile.go" {

@@ -26,9 +26,11 @@ func WriteMetricsDocs(path string, collectors ...prometheus.Collector) error {
 		}
 	}
 	slices.Sort(lines)
-	text := "# Metrics\n\nMade from the program by `make docs`. Served at `/metrics` of every server (unless `telemetry { prometheus = false }`). Every series is there from the start, at 0; those of an object go with it.\n\n" +
+	text := "# Metrics\n\nMade from the program by `make docs`. Served at `/metrics` of every server (unless `telemetry " +
+		"{ prometheus = false }`). Every series is there from the start, at 0; those of an object go with it.\n\n" +
 		"| metric | labels | meaning |\n|---|---|---|\n" + strings.Join(slices.Compact(lines), "") +
-		"\nBeside them stand those of the Go runtime (`go_*`), the process (`process_*`), raft (`raft_*`) and gossip (`memberlist_*`).\n"
+		"\nBeside them stand those of the Go runtime (`go_*`), the process (`process_*`), raft (`raft_*`) and gossip " +
+		"(`memberlist_*`).\n"
 	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 		return fmt.Errorf("write the reference: %w", err)
 	}
@@ -37,9 +39,13 @@ func WriteMetricsDocs(path string, collectors ...prometheus.Collector) error {
 
 // metricLine reads the one description that Prometheus gives of a metric: its text.
 func metricLine(desc string) string {
-	m := regexp.MustCompile(`^Desc\{fqName: "([^"]+)", help: "(.*?)"(?:, unit: ".*")?, constLabels: \{.*\}, variableLabels: \{(.*)\}\}$`).FindStringSubmatch(desc)
+	m :=
+		regexp.MustCompile(
+			`^Desc\{fqName: "([^"]+)", help: "(.*?)"(?:, unit: ".*")?, constLabels: \{.*\}, variableLabels: \{(.*)\}\}$`).
+			FindStringSubmatch(desc)
 	if m == nil {
 		return ""
 	}
-	return "| `" + m[1] + "` | " + strings.ReplaceAll(m[3], ",", ", ") + " | " + strings.ReplaceAll(m[2], "|", "\\|") + " |\n"
+	return "| `" + m[1] + "` | " + strings.ReplaceAll(m[3], ",", ", ") + " | " +
+		strings.ReplaceAll(m[2], "|", "\\|") + " |\n"
 }

@@ -16,7 +16,8 @@ func ServerInit(t *term.Console) *cobra.Command {
 	var dir string
 	cmd := &cobra.Command{
 		Example: "outspan server init --data-dir /var/lib/outspan",
-		Use:     "init", Short: "let a new server begin its cluster without waiting for its join addresses", Args: term.Exactly(),
+		Use:     "init", Short: "let a new server begin its cluster without waiting for its join addresses",
+		Args: term.Exactly(),
 		Long: `A new server with bootstrap_expect = 1 and addresses in retry_join begins a cluster only once each address has answered: behind one that is
 silent there may be the cluster that it belongs to. Use this only where you know that there is none. It is for a server on this machine, which may run
 already. One that is a member of a cluster refuses it.`,
@@ -61,11 +62,14 @@ outspan settings resume restore.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch {
 			case cfg.DataDir == "":
-				return term.Usage("server recover needs --data-dir").WithHint("write: outspan server recover --data-dir DIR --advertise HOST:7640 --yes")
+				return term.Usage("server recover needs --data-dir").
+					WithHint("write: outspan server recover --data-dir DIR --advertise HOST:7640 --yes")
 			case cfg.Address == "":
-				return term.Usage("server recover needs the address of the server").WithHint("add --advertise HOST:7640, as it will listen")
+				return term.Usage("server recover needs the address of the server").
+					WithHint("add --advertise HOST:7640, as it will listen")
 			case !yes:
-				return term.Usage("server recover forgets all other servers of the cluster").WithHint("if they can't come back, say so with --yes")
+				return term.Usage("server recover forgets all other servers of the cluster").
+					WithHint("if they can't come back, say so with --yes")
 			}
 			if snapshot != "" {
 				f, err := os.Open(snapshot)
@@ -81,8 +85,10 @@ outspan settings resume restore.`,
 			}
 			s, err := term.ResultOf(recovered{id, cfg.Address}, []string{string(id)}, func(p *term.Page) {
 				p.Line("server %s at %s is the only member now", id, cfg.Address)
-				p.Line("  next: start it, then add others: start them with empty data directories, or outspan server join --address HOST:7642")
-				p.Line("  agents stop nothing that it does not know; what that would stop: outspan settings resume restore --dry-run; confirm with: outspan settings resume restore")
+				p.Line("  next: start it, then add others: start them with empty data directories, or outspan server join " +
+					"--address HOST:7642")
+				p.Line("  agents stop nothing that it does not know; what that would stop: outspan settings resume restore " +
+					"--dry-run; confirm with: outspan settings resume restore")
 			})
 			if err != nil {
 				return err
@@ -93,8 +99,12 @@ outspan settings resume restore.`,
 	cmd.Flags().StringVar(&cfg.DataDir, "data-dir", "", "data directory of the stopped server")
 	cmd.Flags().StringVar(&cfg.Cluster, "cluster", transport.DefaultCluster, "name of the cluster, as in its files")
 	cmd.Flags().StringVar(&cfg.Address, "advertise", "", "host:port at which others will reach it")
-	cmd.Flags().StringVar(&snapshot, "snapshot", "", "file of a saved state to begin from; the data directory must be empty or missing")
-	cmd.Flags().StringVar(&cfg.Supersedes, "supersedes", "", "lineage of an earlier recovery that left this server behind and is lost for good")
+	cmd.Flags().
+		StringVar(&snapshot, "snapshot", "",
+			"file of a saved state to begin from; the data directory must be empty or missing")
+	cmd.Flags().
+		StringVar(&cfg.Supersedes, "supersedes", "",
+			"lineage of an earlier recovery that left this server behind and is lost for good")
 	cmd.Flags().BoolVar(&yes, "yes", false, "the other servers are lost for good")
 	return cmd
 }

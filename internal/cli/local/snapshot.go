@@ -50,11 +50,13 @@ func ShowSnapshot(t *term.Console, v SnapshotView, done string) error {
 // SnapshotInspect is the command server snapshot inspect.
 func SnapshotInspect(t *term.Console) *cobra.Command {
 	return &cobra.Command{
-		Use: "inspect FILE", Example: "outspan server snapshot inspect monday.snap", Short: "check a snapshot file and say what is in it", Args: term.Exactly("FILE"),
+		Use: "inspect FILE", Example: "outspan server snapshot inspect monday.snap",
+		Short: "check a snapshot file and say what is in it", Args: term.Exactly("FILE"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			f, err := os.Open(args[0])
 			if err != nil {
-				return term.Usage("can't read the file: %v", err).WithHint("snapshots are written by: outspan server snapshot save FILE")
+				return term.Usage("can't read the file: %v", err).
+					WithHint("snapshots are written by: outspan server snapshot save FILE")
 			}
 			defer f.Close()
 			v, err := InspectSnapshot(f, args[0])
@@ -69,9 +71,12 @@ func SnapshotInspect(t *term.Console) *cobra.Command {
 func snapshotPage(p *term.Page, v SnapshotView) {
 	saved := time.UnixMilli(v.Wall)
 	p.Fields(
-		term.Field{"File", v.File}, term.Field{"Cluster", fmt.Sprintf("%s (%s)", v.ClusterName, v.ClusterID)}, term.Field{"Index", fmt.Sprint(v.Index)},
-		term.Field{"Term", fmt.Sprint(v.Term)}, term.Field{"Last entry", term.Stamp(&saved)}, term.Field{"Format", fmt.Sprint(v.Format)},
-		term.Field{"Incarnation", fmt.Sprint(v.Incarnation)}, term.Field{"Size", model.SizeText(v.Bytes)}, term.Field{"Digest", v.Digest},
+		term.Field{"File", v.File}, term.Field{"Cluster", fmt.Sprintf("%s (%s)", v.ClusterName, v.ClusterID)},
+		term.Field{"Index", fmt.Sprint(v.Index)},
+		term.Field{"Term", fmt.Sprint(v.Term)}, term.Field{"Last entry", term.Stamp(&saved)},
+		term.Field{"Format", fmt.Sprint(v.Format)},
+		term.Field{"Incarnation", fmt.Sprint(v.Incarnation)}, term.Field{"Size", model.SizeText(v.Bytes)},
+		term.Field{"Digest", v.Digest},
 	)
 	p.Section("Tables")
 	term.Rows(p, v.Tables, []term.Column[fsm.TableCount]{

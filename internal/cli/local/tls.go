@@ -25,7 +25,8 @@ func TLSCA(t *term.Console) *cobra.Command {
 	var options transport.CAOptions
 	var ttl term.DurationFlag
 	create := &cobra.Command{
-		Use: "create", Short: "make a CA: ca.pem, which every machine needs, and ca-key.pem, which only you need", Args: term.Exactly(),
+		Use: "create", Short: "make a CA: ca.pem, which every machine needs, and ca-key.pem, which only you need",
+		Args:    term.Exactly(),
 		Example: "outspan tls ca create --dir ./certs",
 		RunE: func(_ *cobra.Command, _ []string) error {
 			options.TTL = ttl.Length()
@@ -33,10 +34,11 @@ func TLSCA(t *term.Console) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			s, err := term.ResultOf(writtenFiles{CA: files.Cert, Key: files.Key}, []string{files.Cert, files.Key}, func(p *term.Page) {
-				p.Line("wrote %s (every server, agent and user needs it)", files.Cert)
-				p.Line("wrote %s (keep it away from the cluster: who has it can be anybody)", files.Key)
-			})
+			s, err := term.ResultOf(writtenFiles{CA: files.Cert, Key: files.Key},
+				[]string{files.Cert, files.Key}, func(p *term.Page) {
+					p.Line("wrote %s (every server, agent and user needs it)", files.Cert)
+					p.Line("wrote %s (keep it away from the cluster: who has it can be anybody)", files.Key)
+				})
 			if err != nil {
 				return err
 			}
@@ -44,9 +46,12 @@ func TLSCA(t *term.Console) *cobra.Command {
 		},
 	}
 	create.Flags().StringVar(&dir, "dir", ".", "where to write")
-	create.Flags().StringVar(&options.Cluster, "cluster", transport.DefaultCluster, "name of the cluster, as in the files of servers and agents")
+	create.Flags().StringVar(&options.Cluster, "cluster", transport.DefaultCluster,
+		"name of the cluster, as in the files of servers and agents")
 	ttl.RegisterTTL(create, "how long it is valid, such as 3650d (default: 10 years)")
-	create.Flags().BoolVar(&options.Force, "force", false, "replace a CA that is there: every certificate it issued is refused from then on")
+	create.Flags().
+		BoolVar(&options.Force, "force", false,
+			"replace a CA that is there: every certificate it issued is refused from then on")
 	cmd.AddCommand(create)
 	return cmd
 }
@@ -62,7 +67,8 @@ func TLSCert(t *term.Console) *cobra.Command {
 	var ttl term.DurationFlag
 	create := &cobra.Command{
 		Use: "create --server|--agent|--cli NAME", Short: "make a certificate of one role", Args: term.Exactly(),
-		Example: "outspan tls cert create --server s1 --host s1.lan,10.0.0.1 --dir ./certs\noutspan tls cert create --agent n1 --dir ./certs\noutspan tls cert create --cli alice --ttl 30d --dir ./certs",
+		Example: "outspan tls cert create --server s1 --host s1.lan,10.0.0.1 --dir ./certs\n" +
+			"outspan tls cert create --agent n1 --dir ./certs\noutspan tls cert create --cli alice --ttl 30d --dir ./certs",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			request := transport.CertRequest{Hosts: hosts, TTL: ttl.Length()}
 			given := 0
@@ -83,10 +89,11 @@ func TLSCert(t *term.Console) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			s, err := term.ResultOf(writtenFiles{Cert: files.Cert, Key: files.Key}, []string{files.Cert, files.Key}, func(p *term.Page) {
-				p.Line("wrote %s", files.Cert)
-				p.Line("wrote %s", files.Key)
-			})
+			s, err := term.ResultOf(writtenFiles{Cert: files.Cert, Key: files.Key},
+				[]string{files.Cert, files.Key}, func(p *term.Page) {
+					p.Line("wrote %s", files.Cert)
+					p.Line("wrote %s", files.Key)
+				})
 			if err != nil {
 				return err
 			}
@@ -97,7 +104,8 @@ func TLSCert(t *term.Console) *cobra.Command {
 	fs.StringVar(&server, "server", "", "for a server of this name")
 	fs.StringVar(&agent, "agent", "", "for the agent of the node of this name")
 	fs.StringVar(&cli, "cli", "", "for a person or script of this name")
-	fs.StringSliceVar(&hosts, "host", nil, "further DNS names and IP addresses, for browsers and curl; outspan itself needs none")
+	fs.StringSliceVar(&hosts, "host", nil,
+		"further DNS names and IP addresses, for browsers and curl; outspan itself needs none")
 	fs.StringVar(&dir, "dir", ".", "directory of the CA; the certificate is written there, too")
 	ttl.RegisterTTL(create, "how long it is valid, such as 30d (default: 1 year)")
 	fs.BoolVar(&force, "force", false, "replace files that are there")
@@ -112,7 +120,8 @@ func GossipKey(t *term.Console) *cobra.Command {
 	}
 	var force bool
 	create := &cobra.Command{
-		Use: "create [FILE]", Example: "outspan gossip key create gossip.key", Short: "make a key; every server and agent needs the same", Args: term.Between(0, 1),
+		Use: "create [FILE]", Example: "outspan gossip key create gossip.key",
+		Short: "make a key; every server and agent needs the same", Args: term.Between(0, 1),
 		Long: "Writes a new key into FILE (0600). Without FILE the key goes to standard output.",
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -136,7 +145,9 @@ func GossipKey(t *term.Console) *cobra.Command {
 }
 
 func showKey(t *term.Console, key string) error {
-	s, err := term.ResultOf(map[string]string{"key": key}, []string{key}, func(p *term.Page) { p.Line("%s", strings.TrimSpace(key)) })
+	s, err := term.ResultOf(map[string]string{"key": key}, []string{key}, func(p *term.Page) {
+		p.Line("%s", strings.TrimSpace(key))
+	})
 	if err != nil {
 		return err
 	}

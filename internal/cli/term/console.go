@@ -19,7 +19,8 @@ type Console struct {
 
 // NewConsole is a console on the standard streams of the process.
 func NewConsole() Console {
-	return Console{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Env: os.Getenv, Terminal: isTerminal(os.Stdout), Now: time.Now}
+	return Console{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Env: os.Getenv,
+		Terminal: isTerminal(os.Stdout), Now: time.Now}
 }
 
 // Printf writes to stdout.

@@ -53,7 +53,8 @@ func (o *OutputFlags) Register(fs *pflag.FlagSet) {
 	o.format = AsTable
 	fs.VarP(&o.format, "output", "o", "how to print")
 	fs.BoolVar(&o.json, "json", false, "the same as -o json")
-	fs.StringVar(&o.Template, "format", "", "Go template for each item, over the names of the JSON fields, such as '{{.name}} {{.state}}'")
+	fs.StringVar(&o.Template, "format", "",
+		"Go template for each item, over the names of the JSON fields, such as '{{.name}} {{.state}}'")
 }
 
 // Is reports whether f was asked for.
@@ -149,9 +150,11 @@ func plainStyle(n *yaml.Node) {
 // PrintTemplate runs the template over each item of a list, or over the one object there is.
 func PrintTemplate(w io.Writer, text string, raw []byte) error {
 	if !strings.Contains(text, "{{") {
-		return Usage("--format %s is no template: it names no field", text).WithHint("for JSON write -o json; a template is '{{.name}} {{.state}}'")
+		return Usage("--format %s is no template: it names no field", text).
+			WithHint("for JSON write -o json; a template is '{{.name}} {{.state}}'")
 	}
-	t, err := template.New("--format").Option("missingkey=error").Funcs(template.FuncMap{"json": JSONText, "join": joinAny}).Parse(text)
+	t, err := template.New("--format").Option("missingkey=error").
+		Funcs(template.FuncMap{"json": JSONText, "join": joinAny}).Parse(text)
 	if err != nil {
 		return Usage("--format: %s", err).WithHint("it is a Go template, such as '{{.name}} {{.state}}'")
 	}

@@ -106,7 +106,8 @@ func (p *Page) aligned(lines [][]string, gap, indent string) {
 // paints are the colours of words that stand alone in a cell.
 var paints = map[string]string{
 	"active": "32", "ready": "32", "running": "32", "drained": "32", "succeeded": "32", "healthy": "32", "leader": "32",
-	"draining": "33", "cordoned": "33", "degraded": "33", "unreachable": "33", "pending": "33", "booting": "33", "rolling": "33", "starting": "33", "unready": "33",
+	"draining": "33", "cordoned": "33", "degraded": "33", "unreachable": "33", "pending": "33", "booting": "33",
+	"rolling": "33", "starting": "33", "unready": "33",
 	"offline": "31", "failed": "31", "lost": "31", "HOLD": "31", "disabled": "31",
 }
 

@@ -87,7 +87,8 @@ func (n *node) introduce(to *net.UDPAddr) {
 	if !ok {
 		return
 	}
-	meta, err := transport.EncodeCBOR(cluster.Meta{Role: transport.RoleAgent, BootID: n.boot, Incarnation: n.process, Name: n.name})
+	meta, err := transport.EncodeCBOR(cluster.Meta{Role: transport.RoleAgent, BootID: n.boot,
+		Incarnation: n.process, Name: n.name})
 	if err != nil {
 		return
 	}
@@ -95,6 +96,7 @@ func (n *node) introduce(to *net.UDPAddr) {
 	life := n.life
 	n.mu.Unlock()
 	g.send(to, kindAlive, alive{
-		Incarnation: life, Node: string(n.id), Addr: own.IP.To4(), Port: uint16(own.Port), Meta: meta, Vsn: versions(), //nolint:gosec // a port
+		Incarnation: life, Node: string(n.id), Addr: own.IP.To4(), Port: uint16(own.Port), Meta: meta,
+		Vsn: versions(), //nolint:gosec // a port
 	})
 }

@@ -52,7 +52,8 @@ func Open(ctx context.Context, cfg Config) (*Crowd, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Crowd{cfg: cfg, gossip: g, desks: make(chan struct{}, atOnce), doors: make(chan struct{}, atTheDoor), troubles: map[string]int{}}
+	c := &Crowd{cfg: cfg, gossip: g, desks: make(chan struct{}, atOnce), doors: make(chan struct{}, atTheDoor),
+		troubles: map[string]int{}}
 	c.ctx, c.stop = context.WithCancel(ctx)
 	c.wg.Go(func() { g.run(c.ctx) })
 	for i := range cfg.Nodes {
@@ -82,8 +83,10 @@ func (c *Crowd) newNode(i int, ca *transport.Authority) (*node, error) {
 		return nil, err
 	}
 	n := &node{
-		crowd: c, id: model.NodeID(ulid.Make().String()), name: name, boot: ulid.Make().String(), labels: c.cfg.Labels(i), client: client,
-		inbox: make(chan []byte, inboxSize), unanswered: map[string]int{}, introduced: map[string]bool{}, work: map[model.InstanceID]model.InstanceStatus{},
+		crowd: c, id: model.NodeID(ulid.Make().String()), name: name, boot: ulid.Make().String(),
+		labels: c.cfg.Labels(i), client: client,
+		inbox: make(chan []byte, inboxSize), unanswered: map[string]int{}, introduced: map[string]bool{},
+		work: map[model.InstanceID]model.InstanceStatus{},
 	}
 	return n, nil
 }

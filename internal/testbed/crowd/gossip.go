@@ -147,7 +147,8 @@ func (g *gossip) learn(servers []transport.ServerInfo) {
 			continue
 		}
 		if g.at[string(s.ID)] == nil {
-			g.servers = append(slices.Clone(g.servers), cluster.Member{Name: string(s.ID), Meta: cluster.Meta{Role: transport.RoleServer}})
+			g.servers = append(slices.Clone(g.servers),
+				cluster.Member{Name: string(s.ID), Meta: cluster.Meta{Role: transport.RoleServer}})
 		}
 		g.at[string(s.ID)] = at
 	}

@@ -193,12 +193,14 @@ func (n *node) report(ctx context.Context, epoch uint64, full bool, news []model
 	var again backoff
 	for ctx.Err() == nil {
 		call, cancel := context.WithTimeout(ctx, 10*time.Second)
-		_, err := n.client.Report(call, transport.ReportRequest{Node: n.id, Epoch: epoch, Full: full, Instances: news, FactsGen: 1})
+		_, err := n.client.Report(call,
+			transport.ReportRequest{Node: n.id, Epoch: epoch, Full: full, Instances: news, FactsGen: 1})
 		cancel()
 		if err == nil {
 			return true
 		}
-		if refused, ok := errors.AsType[*model.Error](err); ok && (refused.Code == model.CodeStale || refused.Code == model.CodeNotFound) {
+		if refused, ok := errors.AsType[*model.Error](err); ok &&
+			(refused.Code == model.CodeStale || refused.Code == model.CodeNotFound) {
 			return false
 		}
 		n.crowd.trouble(ctx, "report", err)
@@ -216,7 +218,8 @@ func (n *node) followServices(ctx context.Context) {
 	}
 	for ctx.Err() == nil {
 		poll, cancel := context.WithTimeout(ctx, pollWait+10*time.Second)
-		answer, err := n.client.Services(poll, transport.ServicesRequest{Node: n.id, Index: index, Wait: model.Duration(pollWait / time.Millisecond)})
+		answer, err := n.client.Services(poll,
+			transport.ServicesRequest{Node: n.id, Index: index, Wait: model.Duration(pollWait / time.Millisecond)})
 		cancel()
 		if err != nil {
 			n.crowd.trouble(ctx, "services", err)

@@ -108,7 +108,8 @@ var errPacket = errors.New("no packet of this cluster")
 
 func (e envelope) open(packet []byte) ([]byte, error) {
 	head := 2 + len(e.label)
-	if len(packet) < head+1+nonceSize || packet[0] != labelled || !bytes.Equal(packet[2:head], e.label) || packet[head] != sealed {
+	if len(packet) < head+1+nonceSize || packet[0] != labelled || !bytes.Equal(packet[2:head], e.label) ||
+		packet[head] != sealed {
 		return nil, errPacket
 	}
 	nonce := packet[head+1 : head+1+nonceSize]

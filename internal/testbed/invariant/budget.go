@@ -92,11 +92,13 @@ func (j *Judge) budgets(f *fsm.Findings, s *Step) {
 		for _, id := range b.groups {
 			taken += ready[id]
 			if one := unready[id]; one != "" && had < floor {
-				f.Add(fsm.S3, "%s is not ready and was told to stop while %s had %d ready of the %d that must be", one, b.name, had, floor)
+				f.Add(fsm.S3, "%s is not ready and was told to stop while %s had %d ready of the %d that must be",
+					one, b.name, had, floor)
 			}
 		}
 		if taken > 0 && had-taken < floor {
-			f.Add(fsm.S3, "%d ready of %s were told to stop, %d are left of the %d that must be", taken, b.name, had-taken, floor)
+			f.Add(fsm.S3, "%d ready of %s were told to stop, %d are left of the %d that must be",
+				taken, b.name, had-taken, floor)
 		}
 	}
 }
@@ -179,7 +181,8 @@ func (j *Judge) railway(f *fsm.Findings, s *Step) {
 	n := 0
 	s.began(func(was, now *fsm.Instance) {
 		cause := now.Marks.StopCause
-		if ran(was, now) && (cause == model.CauseRebalance || cause == model.CauseAffinity || now.Marks.StopReason == fsm.ByPolicy) {
+		if ran(was, now) &&
+			(cause == model.CauseRebalance || cause == model.CauseAffinity || now.Marks.StopReason == fsm.ByPolicy) {
 			n++
 		}
 	})
@@ -199,6 +202,7 @@ func (j *Judge) railway(f *fsm.Findings, s *Step) {
 		}
 	}
 	if limit := max(1, running*5/100); total > limit {
-		f.Add(fsm.S7, "%d instances of %d were told to stop within a minute without anybody's order, %d may be", total, running, limit)
+		f.Add(fsm.S7, "%d instances of %d were told to stop within a minute without anybody's order, %d may be",
+			total, running, limit)
 	}
 }

@@ -23,7 +23,8 @@ func newDocket(t *testing.T) *docket {
 	for _, id := range []model.NodeID{"n1", "n2"} {
 		d.apply("agent:"+model.Actor(id), &fsm.NodeRegister{
 			ID: id, Name: string(id), Agent: model.AgentInfo{BootID: "b", Address: "127.0.0.1", Key: []byte("k")},
-			Shape: model.NodeShape{Capacity: model.Resources{CPU: 4000, MemoryBytes: docketNode}, PortMin: 20000, PortMax: 20999},
+			Shape: model.NodeShape{Capacity: model.Resources{CPU: 4000, MemoryBytes: docketNode},
+				PortMin: 20000, PortMax: 20999},
 		})
 		d.apply("agent:"+model.Actor(id), &fsm.NodeReport{ID: id, Full: true})
 	}
@@ -79,7 +80,8 @@ func (d *docket) unsaid(command fsm.Command) *Step {
 
 func (d *docket) place(id model.InstanceID, g model.GroupID, slot int, node model.NodeID) {
 	d.t.Helper()
-	d.apply(model.ActorLeader, &fsm.InstancePlace{ID: id, Group: g, Slot: slot, Version: 1, Node: node, Cause: model.CauseScaleUp})
+	d.apply(model.ActorLeader,
+		&fsm.InstancePlace{ID: id, Group: g, Slot: slot, Version: 1, Node: node, Cause: model.CauseScaleUp})
 	d.apply("agent:"+model.Actor(node), report(node, id, 1, model.ObservedReady))
 }
 
@@ -150,25 +152,30 @@ func TestJudgesCanFail(t *testing.T) {
 			return s
 		}},
 		{fsm.S7, "more than the count", func(d *docket) *Step {
-			s := d.entry(model.ActorLeader, &fsm.InstancePlace{ID: "w2", Group: "web/http", Slot: 0, Version: 1, Node: "n2", Replaces: "w0", Cause: model.CauseNodeDraining})
+			s := d.entry(model.ActorLeader, &fsm.InstancePlace{ID: "w2", Group: "web/http", Slot: 0, Version: 1, Node: "n2",
+				Replaces: "w0", Cause: model.CauseNodeDraining})
 			w2, _ := s.After.Instances.Get("w2")
 			w2.Links.Replaces = ""
 			return s
 		}},
 		{fsm.S7, "a second replacement", func(d *docket) *Step {
 			d.row("w0").Links.ReplacedBy = "w1"
-			s := d.entry(model.ActorLeader, &fsm.InstancePlace{ID: "w2", Group: "web/http", Slot: 0, Version: 1, Node: "n2", Replaces: "w0", Cause: model.CauseNodeDraining})
+			s := d.entry(model.ActorLeader, &fsm.InstancePlace{ID: "w2", Group: "web/http", Slot: 0, Version: 1, Node: "n2",
+				Replaces: "w0", Cause: model.CauseNodeDraining})
 			w0, _ := s.After.Instances.Get("w0")
 			w0.Links.ReplacedBy = "w1"
 			return s
 		}},
 		{fsm.S7, "two rolled out at once", func(d *docket) *Step {
 			return d.entry(model.ActorLeader,
-				&fsm.InstancePlace{ID: "w2", Group: "web/http", Slot: 0, Version: 1, Node: "n2", Replaces: "w0", Cause: model.CauseRollout},
-				&fsm.InstancePlace{ID: "w3", Group: "web/http", Slot: 1, Version: 1, Node: "n1", Replaces: "w1", Cause: model.CauseRollout})
+				&fsm.InstancePlace{ID: "w2", Group: "web/http", Slot: 0, Version: 1, Node: "n2", Replaces: "w0",
+					Cause: model.CauseRollout},
+				&fsm.InstancePlace{ID: "w3", Group: "web/http", Slot: 1, Version: 1, Node: "n1", Replaces: "w1",
+					Cause: model.CauseRollout})
 		}},
 		{fsm.S7, "a second wave", func(d *docket) *Step {
-			s := d.entry(model.ActorLeader, &fsm.InstancePlace{ID: "w2", Group: "web/http", Slot: 0, Version: 1, Node: "n2", Replaces: "w0", Cause: model.CauseNodeDraining})
+			s := d.entry(model.ActorLeader, &fsm.InstancePlace{ID: "w2", Group: "web/http", Slot: 0, Version: 1, Node: "n2",
+				Replaces: "w0", Cause: model.CauseNodeDraining})
 			w2, _ := s.After.Instances.Get("w2")
 			w2.Cause = model.CauseNodeOffline
 			return s
@@ -190,16 +197,19 @@ func TestJudgesCanFail(t *testing.T) {
 			return d.entry("agent:n1", report("n1", "w0", 2, model.ObservedUnready))
 		}},
 		{fsm.S9, "an instance that nobody placed", func(d *docket) *Step {
-			return d.unsaid(&fsm.InstancePlace{ID: "w2", Group: "web/http", Slot: 0, Version: 1, Node: "n2", Replaces: "w0", Cause: model.CauseNodeDraining})
+			return d.unsaid(&fsm.InstancePlace{ID: "w2", Group: "web/http", Slot: 0, Version: 1, Node: "n2", Replaces: "w0",
+				Cause: model.CauseNodeDraining})
 		}},
 		{fsm.S9, "an instance that was deleted", func(d *docket) *Step {
 			d.judge.gone["w2"] = true
-			return d.entry(model.ActorLeader, &fsm.InstancePlace{ID: "w2", Group: "web/http", Slot: 0, Version: 1, Node: "n2", Replaces: "w0", Cause: model.CauseNodeDraining})
+			return d.entry(model.ActorLeader, &fsm.InstancePlace{ID: "w2", Group: "web/http", Slot: 0, Version: 1, Node: "n2",
+				Replaces: "w0", Cause: model.CauseNodeDraining})
 		}},
 		{fsm.S9, "a node that nobody registered", func(d *docket) *Step {
 			return d.unsaid(&fsm.NodeRegister{
 				ID: "n3", Name: "n3", Agent: model.AgentInfo{BootID: "b", Address: "127.0.0.1", Key: []byte("k")},
-				Shape: model.NodeShape{Capacity: model.Resources{CPU: 4000, MemoryBytes: docketNode}, PortMin: 20000, PortMax: 20999},
+				Shape: model.NodeShape{Capacity: model.Resources{CPU: 4000, MemoryBytes: docketNode},
+					PortMin: 20000, PortMax: 20999},
 			})
 		}},
 		{fsm.S9, "a job that nobody submitted", func(d *docket) *Step {
@@ -228,7 +238,8 @@ func TestJudgesCanFail(t *testing.T) {
 		}},
 		{fsm.S12, "a preemption during a hold", func(d *docket) *Step {
 			d.apply(model.ActorLeader, &fsm.HoldSet{Active: true, Reason: "test"})
-			s := d.entry(model.ActorLeader, &fsm.InstancePlace{ID: "w2", Group: "web/http", Slot: 0, Version: 1, Node: "n2", Replaces: "w0", Cause: model.CauseNodeDraining})
+			s := d.entry(model.ActorLeader, &fsm.InstancePlace{ID: "w2", Group: "web/http", Slot: 0, Version: 1, Node: "n2",
+				Replaces: "w0", Cause: model.CauseNodeDraining})
 			w2, _ := s.After.Instances.Get("w2")
 			w2.Links.Awaits = []model.InstanceID{"l0"}
 			return s
@@ -236,7 +247,8 @@ func TestJudgesCanFail(t *testing.T) {
 		{fsm.S12, "offline during a hold", func(d *docket) *Step {
 			d.apply(model.ActorLeader, &fsm.HoldSet{Active: true, Reason: "test"})
 			n, _ := d.state.Nodes.Get("n2")
-			s := d.entry(model.ActorLeader, &fsm.NodeHealth{ID: "n2", Health: model.HealthDegraded, BootID: "b", Epoch: n.Agent.Epoch})
+			s := d.entry(model.ActorLeader,
+				&fsm.NodeHealth{ID: "n2", Health: model.HealthDegraded, BootID: "b", Epoch: n.Agent.Epoch})
 			n, _ = s.After.Nodes.Get("n2")
 			n.Health = model.HealthOffline // Apply refuses it
 			return s
@@ -272,7 +284,8 @@ func TestJudgesCanFail(t *testing.T) {
 
 // group is a group of programs in memory.
 func group(name string, count int, memory int64) model.GroupSpec {
-	return model.GroupSpec{Name: name, Count: count, Exec: model.ExecSpec{Command: "/program"}, Resources: model.Resources{MemoryBytes: memory}}
+	return model.GroupSpec{Name: name, Count: count, Exec: model.ExecSpec{Command: "/program"},
+		Resources: model.Resources{MemoryBytes: memory}}
 }
 
 func job(name model.JobName, class model.ClassName, groups ...model.GroupSpec) model.JobSpec {

@@ -26,7 +26,8 @@ func (j *Judge) deleted(f *fsm.Findings, s *Step) {
 		}
 		name, _ := i.Group.Split()
 		if version, ok := s.After.JobVersion(name, i.Version); ok && version.Index > i.Marks.CreatedIndex {
-			f.Add(fsm.S9, "instance %s is of index %d, the version %d of %s that it runs of index %d: it was of another job", id, i.Marks.CreatedIndex, i.Version, name, version.Index)
+			f.Add(fsm.S9, "instance %s is of index %d, the version %d of %s that it runs of index %d: it was of another job", id,
+				i.Marks.CreatedIndex, i.Version, name, version.Index)
 		}
 	}
 	for id := range s.Before.Instances.All() {
@@ -87,7 +88,9 @@ func (j *Judge) terms(f *fsm.Findings, s *Step) {
 // once is S4 for the log: a request is carried out by at most one entry, however often it was sent.
 func (j *Judge) once(f *fsm.Findings, s *Step) {
 	id := s.Entry.Request
-	if id == "" || slices.ContainsFunc(s.Results, func(r fsm.Result) bool { return r.Replay || RefusedAs(r, model.CodeRequestConflict, model.CodeBusy) }) {
+	if id == "" || slices.ContainsFunc(s.Results, func(r fsm.Result) bool {
+		return r.Replay || RefusedAs(r, model.CodeRequestConflict, model.CodeBusy)
+	}) {
 		return
 	}
 	if first, again := j.ids[id]; again {
@@ -117,7 +120,8 @@ func (j *Judge) strangers(f *fsm.Findings, s *Step) {
 		if own(id) || ok && was == n {
 			continue
 		}
-		if !ok || was.Health != n.Health || was.Agent.Epoch != n.Agent.Epoch || was.Agent.BootID != n.Agent.BootID || was.FactsGen != n.FactsGen || was.Return != n.Return || was.Intent != n.Intent ||
+		if !ok || was.Health != n.Health || was.Agent.Epoch != n.Agent.Epoch || was.Agent.BootID != n.Agent.BootID ||
+			was.FactsGen != n.FactsGen || was.Return != n.Return || was.Intent != n.Intent ||
 			!slices.Equal(was.Self.Troubles, n.Self.Troubles) {
 			f.Add(fsm.S15, "agent %s changed node %s", name, n.Name)
 		}
@@ -128,7 +132,8 @@ func (j *Judge) strangers(f *fsm.Findings, s *Step) {
 			if ok && was == i || own(i.Node) {
 				continue
 			}
-			if !ok || was.Desired != i.Desired || was.Status.Observed != i.Status.Observed || was.Status.Generation != i.Status.Generation || len(was.Status.Facts) != len(i.Status.Facts) {
+			if !ok || was.Desired != i.Desired || was.Status.Observed != i.Status.Observed ||
+				was.Status.Generation != i.Status.Generation || len(was.Status.Facts) != len(i.Status.Facts) {
 				f.Add(fsm.S15, "agent %s changed instance %s on node %s", name, id, i.Node)
 			}
 		}
@@ -155,7 +160,8 @@ func (j *Judge) preemptions(f *fsm.Findings, s *Step) {
 		taker, ok := s.After.Instances.Get(model.InstanceID(now.Marks.StopReason))
 		switch {
 		case !ok || s.Before.Instances.Has(taker.ID):
-			f.Add(fsm.S11, "instance %s was preempted by %q, which was not placed in the same entry", now.ID, now.Marks.StopReason)
+			f.Add(fsm.S11, "instance %s was preempted by %q, which was not placed in the same entry",
+				now.ID, now.Marks.StopReason)
 		case taker.Node != now.Node:
 			f.Add(fsm.S11, "instance %s on %s was preempted for %s on %s", now.ID, now.Node, taker.ID, taker.Node)
 		case Runs(was) && !slices.Contains(taker.Links.Awaits, now.ID):

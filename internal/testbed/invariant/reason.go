@@ -34,7 +34,8 @@ func (j *Judge) reasons(f *fsm.Findings, s *Step) {
 func (j *Judge) reason(f *fsm.Findings, s *Step, was, now *fsm.Instance) {
 	drain, drained := drainOf(s, now)
 	if why := s.unfounded(now, drain, drained); why != "" {
-		f.Add(fsm.S6, "instance %s was told to stop for %s by %q, and %s", now.ID, now.Marks.StopCause, now.Marks.StopReason, why)
+		f.Add(fsm.S6, "instance %s was told to stop for %s by %q, and %s", now.ID, now.Marks.StopCause,
+			now.Marks.StopReason, why)
 	}
 	if drained && drain.Options.Force {
 		return
@@ -45,11 +46,13 @@ func (j *Judge) reason(f *fsm.Findings, s *Step, was, now *fsm.Instance) {
 	}
 	switch {
 	case policy.Eviction.Mode == model.ModeNever:
-		f.Add(fsm.S6, "instance %s of %s was told to stop for %s; its eviction mode is never", now.ID, now.Group, now.Marks.StopCause)
+		f.Add(fsm.S6, "instance %s of %s was told to stop for %s; its eviction mode is never", now.ID,
+			now.Group, now.Marks.StopCause)
 	case policy.Eviction.Mode == model.ModeWhen:
 		for _, text := range policy.Eviction.When {
 			if why := broken(s, was, text); why != "" {
-				f.Add(fsm.S6, "instance %s of %s was told to stop for %s although %s: %s", now.ID, now.Group, now.Marks.StopCause, text, why)
+				f.Add(fsm.S6, "instance %s of %s was told to stop for %s although %s: %s", now.ID, now.Group,
+					now.Marks.StopCause, text, why)
 			}
 		}
 	}
@@ -66,7 +69,8 @@ func (s *Step) unfounded(i *fsm.Instance, d *fsm.Drain, drained bool) string {
 	switch i.Marks.StopCause {
 	case model.CauseNodeDraining:
 		if i.Marks.StopReason == fsm.ByPolicy {
-			if n, ok := s.Before.Nodes.Get(i.Node); !ok || n.Intent != model.IntentCordoned || s.Before.Settings.EvictOn != model.EvictOnCordon {
+			if n, ok := s.Before.Nodes.Get(i.Node); !ok || n.Intent != model.IntentCordoned ||
+				s.Before.Settings.EvictOn != model.EvictOnCordon {
 				return "its node is not cordoned, or a cordon evicts nothing"
 			}
 			return ""
@@ -76,7 +80,8 @@ func (s *Step) unfounded(i *fsm.Instance, d *fsm.Drain, drained bool) string {
 		}
 		before, _ := s.Before.Drains.Get(d.ID)
 		part, _ := d.Node(i.Node)
-		if !part.Turn || part.Phase != model.PhaseDraining && part.Phase != model.PhaseDrained || before != nil && before.Paused && d.Paused {
+		if !part.Turn || part.Phase != model.PhaseDraining && part.Phase != model.PhaseDrained || before != nil &&
+			before.Paused && d.Paused {
 			return "that drain does not run on its node"
 		}
 	case model.CausePreempted:
@@ -143,7 +148,8 @@ func broken(s *Step, i *fsm.Instance, text string) string {
 func (j *Judge) lastCopy(f *fsm.Findings, s *Step, was, now *fsm.Instance) {
 	spec, ok := s.Before.Spec(was.Group, was.Version)
 	group, known := s.After.Groups.Get(was.Group)
-	if !ok || !known || group.Count == 0 || !hasVolume(spec, model.VolumeReplicated) || was.Status.Facts[model.FactInSync] != "true" || !was.Ready() {
+	if !ok || !known || group.Count == 0 || !hasVolume(spec, model.VolumeReplicated) ||
+		was.Status.Facts[model.FactInSync] != "true" || !was.Ready() {
 		return
 	}
 	cause := now.Marks.StopCause
@@ -153,7 +159,8 @@ func (j *Judge) lastCopy(f *fsm.Findings, s *Step, was, now *fsm.Instance) {
 	for peer := range s.Before.InstancesOf(was.Group) {
 		node, there := s.Before.Nodes.Get(peer.Node)
 		stays, still := s.After.Instances.Get(peer.ID)
-		if peer.ID != was.ID && peer.Node != was.Node && there && node.Health != model.HealthOffline && still && stays.Desired == model.DesiredRunning &&
+		if peer.ID != was.ID && peer.Node != was.Node && there && node.Health != model.HealthOffline && still &&
+			stays.Desired == model.DesiredRunning &&
 			peer.Ready() && peer.Status.Facts[model.FactInSync] == "true" {
 			return
 		}

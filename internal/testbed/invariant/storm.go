@@ -59,7 +59,8 @@ func (j *Judge) placement(f *fsm.Findings, s *Step, i *fsm.Instance) {
 		f.Add(fsm.S7, "instance %s is a second replacement of %s, which has %s", i.ID, old.ID, next.ID)
 	}
 	if i.Cause == model.CauseRollout && ok {
-		if limit, all := surgeOf(s, i.Group), rolling(s, i.Group); len(all) > max(limit, pairs(s.Before, i.Group)) { // what a drain doubled may go on as the new version
+		// what a drain doubled may go on as the new version
+		if limit, all := surgeOf(s, i.Group), rolling(s, i.Group); len(all) > max(limit, pairs(s.Before, i.Group)) {
 			f.Add(fsm.S7, "%d of %s are rolled out at once, %d may be: %s", len(all), i.Group, limit, strings.Join(all, "; "))
 		}
 	}
@@ -90,7 +91,8 @@ func rolling(s *Step, id model.GroupID) (all []string) {
 			continue
 		}
 		if node, there := s.After.Nodes.Get(old.Node); there && node.Intent == model.IntentActive && !old.Eviction.Requested {
-			all = append(all, fmt.Sprintf("%s (version %d, %s) for %s (version %d, %s)", i.ID, i.Version, i.Status.Observed, old.ID, old.Version, old.Status.Observed))
+			all = append(all, fmt.Sprintf("%s (version %d, %s) for %s (version %d, %s)", i.ID, i.Version, i.Status.Observed,
+				old.ID, old.Version, old.Status.Observed))
 		} // others have to leave in any case
 	}
 	return all
@@ -143,7 +145,8 @@ func (j *Judge) waves(f *fsm.Findings, s *Step) {
 			}
 			j.retried[i.Group] = at
 			if limit := retriesAtMost * max(1, slotsOf(s.After, g)); len(at) > limit {
-				f.Add(fsm.S7, "%d instances of %s replaced what failed within %s, at most %d should", len(at), i.Group, retryWindow, limit)
+				f.Add(fsm.S7, "%d instances of %s replaced what failed within %s, at most %d should", len(at),
+					i.Group, retryWindow, limit)
 			}
 		}
 		old, replaces := s.Before.Instances.Get(i.Links.Replaces)
@@ -151,8 +154,10 @@ func (j *Judge) waves(f *fsm.Findings, s *Step) {
 			return
 		}
 		node, there := s.After.Nodes.Get(old.Node)
-		if there && node.Health != model.HealthOffline && old.Wanted() { // one that stops, or is gone with its machine, needs another one in any case
-			f.Add(fsm.S7, "instance %s replaces %s because of an offline node, but that is %s on node %s, which is %s", i.ID, old.ID, old.Status.Observed, node.Name, node.Health)
+		// one that stops, or is gone with its machine, needs another one in any case
+		if there && node.Health != model.HealthOffline && old.Wanted() {
+			f.Add(fsm.S7, "instance %s replaces %s because of an offline node, but that is %s on node %s, which is %s", i.ID,
+				old.ID, old.Status.Observed, node.Name, node.Health)
 		}
 	})
 }
@@ -175,7 +180,9 @@ func (j *Judge) holds(f *fsm.Findings, s *Step) {
 	})
 	s.placed(func(i *fsm.Instance) {
 		old, replaces := s.Before.Instances.Get(i.Links.Replaces)
-		if i.Cause == model.CauseNodeOffline && replaces && old.Status.Observed == model.ObservedLost && !leavesAgain(s.Before, old) { // a slot that was given up before is filled
+		// a slot that was given up before is filled
+		if i.Cause == model.CauseNodeOffline && replaces && old.Status.Observed == model.ObservedLost &&
+			!leavesAgain(s.Before, old) {
 			f.Add(fsm.S12, "instance %s replaces %s of an offline node during a hold", i.ID, old.ID)
 		}
 		if len(i.Links.Awaits) > 0 {

@@ -37,7 +37,8 @@ func open(t *testing.T, d *memdisk.Disk) *memdisk.Log {
 	t.Helper()
 	must(t, os.MkdirAll(d.Dir(), 0o700))
 	path := filepath.Join(d.Dir(), "raft.db")
-	inner, err := raftboltdb.New(raftboltdb.Options{Path: path, BoltOptions: &bbolt.Options{NoFreelistSync: true, FreelistType: bbolt.FreelistMapType}})
+	inner, err := raftboltdb.New(raftboltdb.Options{Path: path,
+		BoltOptions: &bbolt.Options{NoFreelistSync: true, FreelistType: bbolt.FreelistMapType}})
 	must(t, err)
 	l := d.Open(path, inner)
 	t.Cleanup(func() { l.Close() })

@@ -99,7 +99,8 @@ func (l *Log) unfinish(image string) (report string, err error) {
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf(" the snapshot at %d is unfinished", newest.index), os.Truncate(state, l.disk.random.Int64N(info.Size()+1))
+	return fmt.Sprintf(" the snapshot at %d is unfinished", newest.index),
+		os.Truncate(state, l.disk.random.Int64N(info.Size()+1))
 }
 
 // snapshot is a finished one; its directory is called term-index-milliseconds.

@@ -42,7 +42,8 @@ const (
 // New returns a network without delay, loss or faults.
 func New() *Net {
 	return &Net{
-		listeners: map[string]*Listener{}, packets: map[string]*Packets{}, links: map[link]fault{}, hosts: map[string]fault{}, conns: map[*conn]struct{}{},
+		listeners: map[string]*Listener{}, packets: map[string]*Packets{}, links: map[link]fault{}, hosts: map[string]fault{},
+		conns:  map[*conn]struct{}{},
 		shapes: map[link]Shape{}, change: make(chan struct{}), random: rand.New(rand.NewPCG(1, 1)),
 	}
 }

@@ -119,8 +119,10 @@ type conn struct {
 // connect makes both ends of a connection from a host to an address.
 func (n *Net) connect(from, to string) (near, far *conn) {
 	there, back := newStream(), newStream()
-	near = &conn{net: n, from: from, to: Host(to), local: localAddr(from), remote: Addr(to), in: back, out: there, closed: make(chan struct{})}
-	far = &conn{net: n, from: Host(to), to: from, local: Addr(to), remote: localAddr(from), in: there, out: back, closed: make(chan struct{})}
+	near = &conn{net: n, from: from, to: Host(to), local: localAddr(from), remote: Addr(to), in: back, out: there,
+		closed: make(chan struct{})}
+	far = &conn{net: n, from: Host(to), to: from, local: Addr(to), remote: localAddr(from), in: there, out: back,
+		closed: make(chan struct{})}
 	near.other, far.other = far, near
 	near.read.init()
 	near.write.init()

@@ -1,0 +1,178 @@
+package fsm
+
+import (
+	"cmp"
+	"testing"
+
+	"github.com/outspan/outspan/model"
+)
+
+func TestCheckStepFindsWhatIsBroken(t *testing.T) {
+	tests := []struct {
+		name  string
+		says  string
+		spoil func(*State)
+	}{
+		{"index", "index", func(s *State) { s.Index-- }},
+		{"term", "term", func(s *State) { s.LogTerm = 0 }},
+		{"time", "time", func(s *State) { s.Now -= 100 }},
+		{"cluster", "became {ID:c2", func(s *State) { s.Cluster.ID = "c2" }},
+		{"incarnation", "incarnation", func(s *State) { s.Format = 0 }},
+		{"epoch", "epoch 2 became 0", func(s *State) { edit(s.Nodes, "n1", func(n *Node) { n.Agent.Epoch = 0 }) }},
+		{"node version", "version", func(s *State) { edit(s.Nodes, "n1", func(n *Node) { n.Version-- }) }},
+		{"silent change", "its version did not", func(s *State) {
+			edit(s.Nodes, "n1", func(n *Node) { n.Health = model.HealthDegraded })
+		}},
+		{"boot id", "boot id", func(s *State) { edit(s.Nodes, "n1", func(n *Node) { n.Agent.BootID = "other" }) }},
+		{"overfull", "are placed on", func(s *State) {
+			edit(s.Nodes, "n1", func(n *Node) { n.Placed.MemoryBytes = 1 << 50 })
+		}},
+		{"terminal lives", "had ended", func(s *State) {
+			edit(s.Instances, "i2", func(i *Instance) { i.Status.Observed = model.ObservedReady })
+		}},
+		{"desired again", "desired went back", func(s *State) {
+			edit(s.Instances, "i2", func(i *Instance) { i.Desired = model.DesiredRunning })
+		}},
+		{"pending again", "observed went from ready to pending", func(s *State) {
+			edit(s.Instances, "i1", func(i *Instance) { i.Status.Observed = model.ObservedPending })
+		}},
+		{"generation", "generation", func(s *State) {
+			edit(s.Instances, "i1", func(i *Instance) { i.Status.Generation = 0 })
+		}},
+		{"stopped for another cause", "its stop began for", func(s *State) {
+			edit(s.Instances, "i2", func(i *Instance) { i.Marks.StopCause = model.CauseRollout })
+		}},
+		{"stopped at another time", "its stop began for", func(s *State) {
+			edit(s.Instances, "i2", func(i *Instance) { i.Marks.StopBegan++ })
+		}},
+		{"changed before", "and again at", func(s *State) {
+			edit(s.Instances, "i1", func(i *Instance) { i.Marks.ChangedIndex-- })
+		}},
+		{"awaits more", "awaited [] and now [i2]", func(s *State) {
+			edit(s.Instances, "i1", func(i *Instance) { i.Links.Awaits = []model.InstanceID{"i2"} })
+		}},
+		{"another slot", "changed what it is", func(s *State) {
+			edit(s.Instances, "i1", func(i *Instance) { i.Slot = 7 })
+		}},
+		{"another version", "changed what it is", func(s *State) {
+			edit(s.Instances, "i1", func(i *Instance) { i.Version = 7 })
+		}},
+		{"another cause", "changed what it is", func(s *State) {
+			edit(s.Instances, "i1", func(i *Instance) { i.Cause = model.CauseRollout })
+		}},
+		{"replaces another", "changed what it is", func(s *State) {
+			edit(s.Instances, "i1", func(i *Instance) { i.Links.Replaces = "i2" })
+		}},
+		{"moved", "changed what it is", func(s *State) { edit(s.Instances, "i1", func(i *Instance) { i.Node = "n2" }) }},
+		{"claims", "its claims", func(s *State) { edit(s.Instances, "i1", func(i *Instance) { i.Claims.Resources.CPU++ }) }},
+		{"began anew", "before it had ended", func(s *State) {
+			edit(s.Instances, "i1", func(i *Instance) { i.Marks.CreatedIndex = s.Index })
+		}},
+		{"not called", "was last called", func(s *State) {
+			edit(s.Instances, "i1", func(i *Instance) { i.Links.RestartSeq++ })
+		}},
+		{"new and overfull", "is new and holds", func(s *State) {
+			s.Nodes.put("n9", &Node{ID: "n9", Agent: model.AgentInfo{Epoch: 1}, Registrations: 1, Placed: Usage{MemoryBytes: 1}})
+		}},
+		{"back from the dead", "came back", func(s *State) {
+			s.Instances.put("old", &Instance{ID: "old", Marks: Marks{CreatedIndex: 2}})
+		}},
+		{"deadline", "its deadline went", func(s *State) {
+			edit(s.Drains, "d1", func(d *Drain) {
+				d.Nodes = []DrainNode{{Node: "n1", Phase: model.PhaseDraining, Turn: true, Deadline: 1}}
+			})
+		}},
+		{"deployment", "succeeded became rolling", func(s *State) {
+			edit(s.Deployments, "web-1", func(d *Deployment) { d.Status = model.DeploymentRolling })
+		}},
+		{"job version", "version 1 to 0", func(s *State) { edit(s.Jobs, "web", func(j *Job) { j.Version = 0 }) }},
+		{"placements", "placements became", func(s *State) { edit(s.Groups, "web/api", func(g *Group) { g.Placed = 0 }) }},
+		{"event", "rewritten", func(s *State) {
+			key, e, _ := s.Events.Min()
+			e.Wall++
+			s.Events.put(key, e)
+		}},
+		{"old event", "came back", func(s *State) { s.Events.put(1, &Event{Key: 1}) }},
+		{"generation of a service", "generation", func(s *State) {
+			edit(s.Services, "api", func(v *Service) { v.Generation = 0 })
+		}},
+	}
+	// the others S8
+	rules := map[string]Invariant{"overfull": S1, "new and overfull": S1, "back from the dead": S9, "old event": S9}
+	start := busyState(t)
+	before, results := start.Apply(start.Index+1, 1,
+		Entry{Format: 1, At: start.Now,
+			Groups: [][]Command{{&DeploymentStep{ID: "web-1", Status: model.DeploymentSucceeded}}}})
+	if results[0].Refusal != nil {
+		t.Fatal(results[0].Refusal)
+	}
+	next, _ := before.Apply(before.Index+1, 1, Entry{Format: 1, At: before.Now + 50})
+	if err := CheckStep(before, next); err != nil {
+		t.Fatalf("a good step: %v", err)
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			s := next.fork()
+			tt.spoil(s)
+			wantFinding(t, CheckStep(before, *s), cmp.Or(rules[tt.name], S8), tt.says)
+		})
+	}
+}
+
+// TestCheckStepSeesWhatAnEntryHides: in one entry an instance can stop, be collected and have its id used again, and a
+// node can register with another size.
+func TestCheckStepSeesWhatAnEntryHides(t *testing.T) {
+	steps := func(t *testing.T, s State, groups ...[]Command) State {
+		t.Helper()
+		after, results := s.Apply(s.Index+1, 1, Entry{Format: model.CurrentFormat, At: s.Now, Groups: atEpochs(s, groups...)})
+		for i, r := range results {
+			if r.Refusal != nil {
+				t.Fatalf("group %d: %v", i, r.Refusal)
+			}
+		}
+		if err := CheckStep(s, after); err != nil {
+			t.Error(err)
+		}
+		return after
+	}
+	small := register("n1")
+	small.Shape.Capacity.MemoryBytes = 1
+	t.Run("purged", func(t *testing.T) {
+		s := busyState(t)
+		steps(t, s,
+			[]Command{&InstanceStop{ID: "i1", Cause: model.CauseUser, Bypass: true},
+				&InstanceStop{ID: "i3", Cause: model.CauseUser, Bypass: true}, &JobStop{Job: "web", Purge: true}},
+			[]Command{observedAt("n1", "i1", model.ObservedStopped, 2), observedAt("n1", "i3", model.ObservedStopped, 2)},
+			[]Command{&JobSubmit{Spec: webSpec()}, placed("i1", "web/api", 0, "n2", 20000)})
+	})
+	t.Run("collected", func(t *testing.T) {
+		s := busyState(t)
+		stop := func(id model.InstanceID) []Command {
+			return []Command{&InstanceStop{ID: id, Cause: model.CauseUser, Bypass: true}}
+		}
+		s = steps(t, s, []Command{placed("j1", "web/api", 1, "n2", 20001)},
+			[]Command{observed("n2", "j1", model.ObservedReady)}, stop("j1"))
+		s = steps(t, s, []Command{placed("j2", "web/api", 1, "n2", 20002)}, stop("j2"),
+			[]Command{observed("n2", "j2", model.ObservedStopped)})
+		s = steps(t, s, []Command{placed("j3", "web/api", 1, "n2", 20003)}, stop("j3"),
+			[]Command{observed("n2", "j3", model.ObservedStopped)})
+		s = steps(t, s, []Command{observedAt("n2", "j1", model.ObservedStopped, 2)},
+			[]Command{placed("j1", "web/api", 1, "n2", 20004)})
+		if i, _ := s.Instances.Get("j1"); i == nil || i.Terminal() {
+			t.Errorf("j1 was not used again: %+v", i)
+		}
+	})
+	t.Run("smaller", func(t *testing.T) {
+		fresh := NewState()
+		steps(t, fresh, []Command{&ClusterInit{ID: "c1", Name: "test", Settings: model.DefaultSettings()}},
+			[]Command{register("n1"), &NodeReport{ID: "n1", Full: true}},
+			[]Command{&JobSubmit{Spec: webSpec()}, placed("i1", "web/api", 0, "n1", 20000)}, []Command{small})
+	})
+	t.Run("smaller in between", func(t *testing.T) {
+		first := NewState()
+		s := steps(t, first, []Command{&ClusterInit{ID: "c1", Name: "test", Settings: model.DefaultSettings()}},
+			[]Command{small})
+		steps(t, s, []Command{register("n1"), &NodeReport{ID: "n1", Full: true}, &JobSubmit{Spec: webSpec()},
+			placed("i1", "web/api", 0, "n1", 20000)}, []Command{small})
+	})
+}
