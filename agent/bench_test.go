@@ -54,8 +54,8 @@ type bench struct {
 func newBench(t *testing.T, change ...func(*Config)) *bench {
 	t.Helper()
 	t.Parallel() // most of the time is spent waiting
-	dir, err := os.MkdirTemp("",
-		"agent-test-") //nolint:usetesting // other users must be able to pass through; they can't below TempDir
+	//nolint:usetesting // other users must be able to pass through; they can't below TempDir
+	dir, err := os.MkdirTemp("", "agent-test-")
 	must(t, err)
 	must(t, os.Chmod(dir, 0o711)) // so that instances of other users reach theirs
 	b := &bench{servers: newServers(t), t: t, dir: dir, end: func() {}}

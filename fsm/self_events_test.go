@@ -162,7 +162,7 @@ func TestPresentStateIsToldAfterTheHour(t *testing.T) {
 		t.Errorf("%d events within the hour, want only that of the hold", n)
 	}
 	n, _ := s.Nodes.Get("n1")
-	untold, before := n.Self.Events.Untold, s.Events.Len()
+	untold := n.Self.Events.Untold
 	s = run(t, s, hour, &HoldSet{Reason: "another entry"})
 	if differs() {
 		t.Errorf("after the hour the events say last: %v", told())

@@ -22,8 +22,8 @@ import (
 
 // socketDir is a short path: socket paths are limited to 107 bytes.
 func socketDir(t *testing.T) string {
-	dir := must(os.MkdirTemp("",
-		"sock"))(t) //nolint:usetesting // a path of t.TempDir carries the name of the test and can be too long
+	//nolint:usetesting // a path of t.TempDir carries the name of the test and can be too long
+	dir := must(os.MkdirTemp("", "sock"))(t)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	return dir
 }

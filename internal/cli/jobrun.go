@@ -285,6 +285,13 @@ func (a *app) watchJob(ctx context.Context, name string, r api.JobReply, until *
 			done, err := look.ended(a.Now())
 			if d := look.deployment; done && err == nil && d != nil && !d.Status.Ended() {
 				say("its canaries are ready; go on with: outspan deployment promote %s", d.ID)
+			} else if done && err == nil && d != nil {
+				// The job was read before its deployment, which may have ended in between.
+				last, err := a.client().Jobs.Get(limited, name, client.ReadOptions{})
+				if err != nil {
+					return false, err
+				}
+				look.job = &last.Value.Job
 			}
 			return done, err
 		})

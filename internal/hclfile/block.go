@@ -17,7 +17,7 @@ type Field struct {
 	open      func(*Decoder, *hcl.Block)     // of a block
 	keys      func() []Field                 // the keys of a block
 	variables func(*Decoder, hcl.Body) *hcl.EvalContext
-	print     func(*Printer) // nil: it is never printed
+	emit      func(*Printer) // nil: it is never printed
 	rank      int            // where it is printed: the lowest comes first
 
 	label interface { // of what is no key, but the label of its block
@@ -41,7 +41,7 @@ func (f Field) Takes(kind string) Field {
 // PrintIf leaves the key out when it is printed, unless it is so.
 func (f Field) PrintIf(so bool) Field {
 	if !so {
-		f.print = nil
+		f.emit = nil
 	}
 	return f
 }
@@ -106,9 +106,9 @@ func (d *Decoder) inside(b *hcl.Block, fields []Field) {
 func Block(name string, fields ...Field) Field {
 	return Field{
 		name: name, labels: labels(fields),
-		open:  func(d *Decoder, b *hcl.Block) { d.inside(b, fields) },
-		keys:  func() []Field { return fields },
-		print: func(p *Printer) { p.block(name, fields) },
+		open: func(d *Decoder, b *hcl.Block) { d.inside(b, fields) },
+		keys: func() []Field { return fields },
+		emit: func(p *Printer) { p.block(name, fields) },
 	}
 }
 
@@ -123,7 +123,7 @@ func Optional[T any](name string, to **T, fresh T, fields func(*T) []Field) Fiel
 			d.inside(b, fields(*to))
 		},
 		keys: func() []Field { return fields(new(T)) },
-		print: func(p *Printer) {
+		emit: func(p *Printer) {
 			if *to != nil {
 				p.block(name, fields(*to))
 			}
@@ -142,7 +142,7 @@ func Blocks[T any](name string, to *[]T, fresh T, fields func(*T) []Field) Field
 			*to = append(*to, one)
 		},
 		keys: func() []Field { return fields(new(T)) },
-		print: func(p *Printer) {
+		emit: func(p *Printer) {
 			for i := range *to {
 				p.block(name, fields(&(*to)[i]))
 			}

@@ -23,7 +23,7 @@ func Attribute(name, kind string, set func(*Decoder, *hcl.Attribute)) Field {
 // printed is an attribute that is printed as value says, unless that is "".
 func printed(name, kind string, set func(*Decoder, *hcl.Attribute), value func(*Printer) string) Field {
 	f := Attribute(name, kind, set)
-	f.print = func(p *Printer) {
+	f.emit = func(p *Printer) {
 		if text := value(p); text != "" {
 			p.attribute(name, text)
 		}

@@ -41,8 +41,8 @@ func (p *Printer) fields(fields []Field) {
 	ordered := slices.Clone(fields)
 	slices.SortStableFunc(ordered, func(x, y Field) int { return cmp.Compare(x.rank, y.rank) })
 	for _, f := range ordered {
-		if f.print != nil {
-			f.print(p)
+		if f.emit != nil {
+			f.emit(p)
 		}
 	}
 }
