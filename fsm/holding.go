@@ -47,8 +47,8 @@ func (r *NodeRestore) Ends(id model.InstanceID) bool {
 func (n *Node) unheard() bool { return n != nil && n.Restore.Owes && n.Health != model.HealthOffline }
 
 // late returns Holding.Late for an instance that an agent reports now. A known instance keeps its value. A new one is
-// late, unless its report is owed since a restore. It is not late either if an agent that is behind reports it, with
-// its group, after a restore.
+// late, unless the node's inventory is owed since a restore. It is not late either if an agent that is behind reports
+// it, with its group, after a restore.
 func (n *Node) late(s *State, h model.Holding) bool {
 	if i := slices.IndexFunc(n.Restore.Unknown, func(o model.Holding) bool { return o.ID == h.ID }); i >= 0 {
 		return n.Restore.Unknown[i].Late

@@ -102,8 +102,10 @@ func (i *Instance) Ready() bool {
 	return i.Desired == model.DesiredRunning && i.Status.Observed == model.ObservedReady
 }
 
-// InstancePlace places a new instance. Codes: node_not_eligible, no_capacity_memory, no_capacity_ports, slot_taken,
-// volume_in_use, stale (the group's version moved), not_found.
+// InstancePlace places a new instance. Codes: not_found, invalid, conflict (the id is taken), stale (the group, the
+// node or the replaced instance changed), node_not_eligible, no_capacity_memory, no_capacity_ports, slot_taken,
+// volume_in_use, anti_affinity_unsatisfied, mass_offline_hold, quota_exceeded, and those of SlotUnsettled and
+// MayRefill.
 type InstancePlace struct {
 	ID       model.InstanceID `cbor:"1,keyasint"`
 	Group    model.GroupID    `cbor:"2,keyasint"`
@@ -121,8 +123,10 @@ type InstancePlace struct {
 }
 
 // InstanceStop begins a stop. A running instance becomes draining. One that is pending, failed or lost becomes stopped
-// at once. Budgets are checked here (B14): codes budget_min_ready, budget_rate, role_never, ack_required, conflict
-// (already stopping).
+// at once. Budgets are checked here (B14). Codes: not_found, invalid, stopping (it stops already, or is not prepared),
+// stale (the reason no longer holds), conflict, role_never, volume_local, the code of a gate, last_copy,
+// replica_evicting, replacement_pending, budget_min_ready, budget_rate, actor_rate, restore_unconfirmed,
+// inventory_missing.
 type InstanceStop struct {
 	ID     model.InstanceID `cbor:"1,keyasint"`
 	Cause  model.Cause      `cbor:"2,keyasint"`
@@ -142,8 +146,8 @@ type FactsRef struct {
 	Gen  uint64       `cbor:"2,keyasint"`
 }
 
-// InstanceKill marks a draining instance as stopped once its grace is over (P15); see State.StopDue. Code:
-// grace_running before that, unless Now is set.
+// InstanceKill marks a draining instance as stopped once its grace is over (P15); see State.StopDue. Codes: not_found,
+// conflict if it is not draining, grace_running during the grace unless Now is set.
 type InstanceKill struct {
 	ID  model.InstanceID `cbor:"1,keyasint"`
 	Now bool             `cbor:"2,keyasint,omitempty"` // forced at a drain's deadline

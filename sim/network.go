@@ -192,7 +192,7 @@ func (n *network) silent(l *leader, node int, age, threshold, interval model.Dur
 	return true, ""
 }
 
-// watch makes the leader look again now and then while a node is not heard that it does not know to be offline.
+// watch makes the leader look again now and then while a node is not heard that is not known to be offline.
 func (n *network) watch() {
 	if n.watched || !n.anySilent() {
 		return

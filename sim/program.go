@@ -7,7 +7,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// The first word of a group's command says how its programs behave.
+// The command of a group, one of these words, says how its programs behave.
 const (
 	behaveSteady = "steady" // ready within a few seconds
 	behaveSlow   = "slow"   // ready after a long start
