@@ -7,9 +7,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// setInstance replaces a row of an instance and keeps everything that is summed or indexed by it: the node's usage, the
-// group's counts, the port owners, the services' generations. before is nil for a new instance, after is nil for one
-// that is collected. Every change of an instance goes through here, so a sum can't be forgotten.
+// setInstance replaces an instance's row and updates every sum and index that depends on it: the node's usage, the
+// group's counts, the port owners, the services' generations. before is nil for a new instance, after is nil for a
+// collected one. Every change of an instance goes through here, so no sum can be forgotten.
 func (s *State) setInstance(before, after *Instance) {
 	row := after
 	if row == nil {
@@ -34,14 +34,14 @@ func (s *State) setInstance(before, after *Instance) {
 	}
 }
 
-// accountUnheard keeps the number of the group's ready instances on nodes that nobody has heard since a restore.
+// accountUnheard updates the number of the group's ready instances on nodes that no server has heard since a restore.
 func (s *State) accountUnheard(row, before, after *Instance) {
 	if s.unheard.Has(row.Node) {
 		s.countUnheard(row.Group, count(after.free())-count(before.free()))
 	}
 }
 
-// accountNode keeps the node's usage and the index that the agent waits on.
+// accountNode updates the node's usage, and the index that its agent waits for.
 func (s *State) accountNode(row, before, after *Instance) {
 	held, holds := before.takesRoom(), after.takesRoom()
 	waits := before.WaitsForRoom() || after.WaitsForRoom()
@@ -72,7 +72,7 @@ func (s *State) accountNode(row, before, after *Instance) {
 	s.putNode(&n)
 }
 
-// accountGroup keeps the group's counts and the generation of its services.
+// accountGroup updates the group's counts and the generation of its services.
 func (s *State) accountGroup(row, before, after *Instance) {
 	group, ok := s.Groups.Get(row.Group)
 	if !ok {
@@ -133,8 +133,8 @@ func (i *Instance) Preparation() uint64 {
 	return i.Eviction.Seq
 }
 
-// holdsClaims reports whether the instance still takes memory and ports of its node: everything not confirmed stopped
-// does.
+// holdsClaims reports whether the instance still takes memory and ports of its node. It does until it is confirmed
+// stopped.
 func (i *Instance) holdsClaims() bool { return i != nil && i.Status.Observed != model.ObservedStopped }
 
 func (i *Instance) isReady() bool { return i != nil && i.Ready() }
@@ -144,8 +144,8 @@ func (i *Instance) isLost() bool {
 	return i != nil && i.Desired == model.DesiredRunning && i.Status.Observed == model.ObservedLost
 }
 
-// isReplaced reports whether the instance is being stopped and a system group would have another one on its node next:
-// it is missing then, and not given up.
+// isReplaced reports whether the instance is being stopped for a cause after which a system group puts another one on
+// its node. The group still wants an instance there.
 func (i *Instance) isReplaced() bool {
 	if !i.holdsClaims() || i.Desired == model.DesiredRunning || i.Status.Observed == model.ObservedLost {
 		return false
@@ -170,13 +170,15 @@ func jobOf(g model.GroupID) model.JobName {
 	return job
 }
 
-// sortedKeys returns the keys of a map in order, so that nothing depends on the map's own.
+// sortedKeys returns the keys of a map in ascending order, so that no result depends on the order of the map.
 func sortedKeys[K ~string, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }
 
-// tells reports whether events are kept: nobody reads those of a draft. It saves making one where thousands are.
+// tells reports whether events are kept. A draft keeps none, because nobody reads them. Callers that would make many
+// events ask first, to save the work.
 func (s *State) tells() bool { return !s.entry.draft }
 
-// emit appends an event of the entry being applied. Kind, actor, time and request are filled in here.
+// emit appends an event of the entry being applied, and fills in its key, times, actor and request. In a draft, and
+// while events are muted, it only counts the event.
 func (s *State) emit(e Event) {
 	s.entry.made++
 	if !s.tells() || s.entry.muted {

@@ -4,13 +4,15 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// ActorLedger is the stops that one kind of actor has begun within its window. Kept only while it has a rate.
+// ActorLedger lists the stops that one kind of actor has begun within its rate's window. The row exists only while the
+// kind has a rate.
 type ActorLedger struct {
 	Actor model.ActorKind `cbor:"1,keyasint"`
 	Stops []model.Time    `cbor:"2,keyasint,omitempty"`
 }
 
-// NextOf is the earliest time at which an actor's rate allows another stop to begin; it may be past.
+// NextOf returns the earliest time at which an actor's rate allows another stop to begin. It may be in the past, and is
+// 0 if the actor has begun none.
 func (s *rules) NextOf(k model.ActorKind) model.Time {
 	rate := s.Settings.ActorRate(k)
 	l, ok := s.Actors.Get(k)
@@ -20,7 +22,7 @@ func (s *rules) NextOf(k model.ActorKind) model.Time {
 	return nextOf(l.Stops, rate.Max, rate.Window)
 }
 
-// UsedBy is how many stops of its window an actor has begun.
+// UsedBy returns how many stops an actor has begun within its window.
 func (s *State) UsedBy(k model.ActorKind) int {
 	l, ok := s.Actors.Get(k)
 	if !ok {
@@ -29,11 +31,11 @@ func (s *State) UsedBy(k model.ActorKind) int {
 	return usedOf(l.Stops, s.Settings.ActorRate(k).Window, s.Now)
 }
 
-// spendActor notes a stop in the rate of who began it.
+// spendActor counts a stop towards the rate of the actor that began it.
 func (s *State) spendActor(k model.ActorKind) {
 	rate := s.Settings.ActorRate(k)
 	if rate.Max == 0 {
-		if s.Actors.Has(k) { // what a rate of before left
+		if s.Actors.Has(k) { // left by an earlier rate
 			s.delActor(k)
 		}
 		return

@@ -119,7 +119,7 @@ func (s *State) publish() State {
 // goroutine.
 type Draft struct{ s *State }
 
-// NewDraft forks s as of cluster time now. Row indexes written by the draft are those of the next entry.
+// NewDraft forks s as of cluster time now. Rows that the draft writes carry the index of the next entry.
 func (s State) NewDraft(now model.Time) *Draft {
 	f := s.fork()
 	f.begin(s.Index+1, s.LogTerm, Entry{At: now, Wall: s.WallAt(now), Actor: model.ActorLeader})
@@ -130,9 +130,8 @@ func (s State) NewDraft(now model.Time) *Draft {
 // Try applies all the commands or none, and returns the refusal that the log would give on this state.
 func (d *Draft) Try(group ...Command) *model.Error { return d.s.applyGroup(group) }
 
-// Written is what ApplyNaming returns, of all that was tried so far and accepted.
+// Written returns the instances that all accepted commands have written so far, as ApplyNaming does for an entry.
 func (d *Draft) Written() []*Instance { return d.s.entry.written }
 
-// State is the draft as a value; it stays readable while the draft goes on only if it is forked again, so don't keep it
-// across Try.
+// State returns the draft's state. Try changes it, so don't keep it across Try; fork it to keep it.
 func (d *Draft) State() *State { return d.s }

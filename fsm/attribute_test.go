@@ -6,7 +6,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// TestConstraintMatches: numbers are compared as numbers, others as text; what a node lacks satisfies what denies only.
+// TestConstraintMatches: numbers are compared as numbers, everything else as text. A missing attribute satisfies only
+// negative constraints.
 func TestConstraintMatches(t *testing.T) {
 	n := &Node{ID: "n1", Name: "one"}
 	n.Shape.Labels = map[string]string{"rack": "r9", "empty": ""}

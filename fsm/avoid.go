@@ -10,21 +10,21 @@ import (
 const (
 	avoidLimit = 64         // entries on one node (R39)
 	avoidFor   = model.Hour // how long a group avoids a node
-	avoidNodes = 3          // a version that failed on so many nodes avoids none of them
+	avoidNodes = 3          // a version that has failed on this many nodes avoids none of them
 )
 
-// AvoidEntry says that instances of a group did badly on the node that it stands on. It is a preference of placement:
-// the node comes after all others that will do, whatever else speaks for it (R37, R40). What failed of one version says
-// nothing about the next one: only a person's word, given with an eviction, holds for every version.
+// AvoidEntry records that instances of a group failed on the node that has it. It is a preference of placement: the
+// node comes after all other nodes that fit, whatever speaks for it (R37, R40). Failures of one version don't count
+// against the next. Only a person's request, made with an eviction, holds for every version.
 type AvoidEntry struct {
 	Group model.GroupID `cbor:"1,keyasint"`
-	// from then on it is ignored, and the next entry that is added here removes it
+	// ignored from then on; removed when the next entry is added to this node
 	Until   model.Time `cbor:"2,keyasint"`
 	Reason  string     `cbor:"3,keyasint,omitempty"`
 	Version uint64     `cbor:"4,keyasint,omitempty"` // of the group that failed here; 0: every version avoids the node
 }
 
-// Avoids returns why a version of a group avoids the node at cluster time now.
+// Avoids returns the entry that makes a version of a group avoid the node at cluster time now; false without one.
 func (n *Node) Avoids(group model.GroupID, version uint64, now model.Time) (AvoidEntry, bool) {
 	for _, a := range n.Avoid {
 		if a.Group == group && now < a.Until && (a.Version == 0 || a.Version == version) {
@@ -34,7 +34,7 @@ func (n *Node) Avoids(group model.GroupID, version uint64, now model.Time) (Avoi
 	return AvoidEntry{}, false
 }
 
-// Avoiding lists what is not over yet at cluster time now, in order of group.
+// Avoiding lists the entries that still hold at cluster time now, in order of group.
 func (n *Node) Avoiding(now model.Time) []AvoidEntry {
 	var live []AvoidEntry
 	for _, a := range n.Avoid {
@@ -45,9 +45,9 @@ func (n *Node) Avoiding(now model.Time) []AvoidEntry {
 	return live
 }
 
-// avoid puts the instance's group on the list of its node, or renews it there: a version of it, or every version if
-// that is 0. A group has at most one entry of each kind. When the list is full the entry that is over first makes room.
-// A group that has one instance on each node has nowhere else to go, so it avoids nothing.
+// avoid adds the instance's group to the list of its node, or renews the entry. It holds for one version, or for every
+// version if version is 0; a group has at most one entry of each kind. A full list drops the entry that ends first. A
+// group of role system avoids nothing: it has one instance on each node and nowhere else to go.
 func (s *State) avoid(inst *Instance, version uint64, reason string) {
 	node, ok := s.Nodes.Get(inst.Node)
 	group, known := s.Groups.Get(inst.Group)
@@ -72,8 +72,8 @@ func (s *State) avoid(inst *Instance, version uint64, reason string) {
 	s.putAvoid(node, list)
 }
 
-// avoidByWord has every version of an instance's group avoid its node, as a person says with an eviction. Without a
-// message the actor is named.
+// avoidByWord makes every version of an instance's group avoid its node, as a person asked with an eviction. Without a
+// message the reason names the actor.
 func (s *State) avoidByWord(inst *Instance, message string) {
 	s.avoid(inst, 0, "evicted: "+cmp.Or(message, string(s.entry.actor)))
 }
@@ -89,15 +89,15 @@ func (s *State) putAvoid(node *Node, list []AvoidEntry) {
 	s.touch("nodes", Topic("node/"+next.ID))
 }
 
-// stopAvoiding takes the entries off a node's list that drop tells.
+// stopAvoiding removes the entries of a node's list for which drop returns true.
 func (s *State) stopAvoiding(node *Node, drop func(AvoidEntry) bool) {
 	if slices.ContainsFunc(node.Avoid, drop) {
 		s.putAvoid(node, slices.DeleteFunc(slices.Clone(node.Avoid), drop))
 	}
 }
 
-// AvoidsByWord returns until when the group of an instance avoids its node because a person said so with an eviction;
-// false: it doesn't.
+// AvoidsByWord returns until when the group of an instance avoids its node because a person asked for it with an
+// eviction; false if nobody did.
 func (s *fleet) AvoidsByWord(inst *Instance, now model.Time) (model.Time, bool) {
 	node, ok := s.Nodes.Get(inst.Node)
 	if !ok {
@@ -111,8 +111,8 @@ func (s *fleet) AvoidsByWord(inst *Instance, now model.Time) (model.Time, bool) 
 	return 0, false
 }
 
-// comeBack takes back what a person said with an eviction: that the group avoids the node of the instance, and the
-// eviction itself if it has not stopped.
+// comeBack undoes what a person asked for with an eviction. The group no longer avoids the instance's node, and the
+// eviction itself is withdrawn if the stop has not begun.
 func (s *State) comeBack(inst *Instance) *model.Error {
 	if _, avoids := s.AvoidsByWord(inst, s.Now); !avoids {
 		return model.Refuse(model.CodeConflict, "nobody asked that %s avoids the node of instance %s", inst.Group, inst.ID)
@@ -125,8 +125,8 @@ func (s *State) comeBack(inst *Instance) *model.Error {
 	return nil
 }
 
-// avoidFailed has the version of a failed instance avoid its node. When the version has failed on several nodes it is
-// the version that is at fault, and it avoids none of them.
+// avoidFailed makes the version of a failed instance avoid its node. A version that has failed on avoidNodes nodes is
+// itself at fault, and avoids none of them.
 func (s *State) avoidFailed(inst *Instance, failures []Failure, reason string) {
 	var nodes []model.NodeID
 	for _, f := range failures {
@@ -145,8 +145,8 @@ func (s *State) avoidFailed(inst *Instance, failures []Failure, reason string) {
 	}
 }
 
-// forgetAvoided takes a job that goes off the lists of all nodes: the versions of the next job with its name are
-// counted from 1 again.
+// forgetAvoided removes a purged job from the lists of all nodes. A new job of that name counts its versions from 1
+// again.
 func (s *State) forgetAvoided(job model.JobName) {
 	var listed []*Node
 	for _, node := range s.Nodes.All() {
@@ -159,7 +159,7 @@ func (s *State) forgetAvoided(job model.JobName) {
 	}
 }
 
-// clipReason bounds what a list of 64 entries may hold.
+// clipReason cuts a reason to about 128 bytes, which bounds the size of a full list.
 func clipReason(reason string) string {
 	const longest = 128
 	for i := range reason {
@@ -170,8 +170,8 @@ func clipReason(reason string) string {
 	return reason
 }
 
-// servesBadly reports whether a failure for this reason speaks against the node and not only against a machine that was
-// restarted or cut off.
+// servesBadly reports whether a failure for this reason counts against the node. A restart of the machine or a lost
+// connection does not.
 func servesBadly(reason string) bool {
 	return reason != "gone_from_node" && reason != string(model.CauseFenced)
 }

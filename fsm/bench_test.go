@@ -12,12 +12,12 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// size is how large a cluster is.
+// size is the size of a cluster.
 type size struct{ nodes, instances int }
 
 func (s size) String() string { return fmt.Sprintf("nodes=%d/instances=%d", s.nodes, s.instances) }
 
-// sizes are those that the figures in docs/performance.md are of.
+// sizes are those of the figures in docs/performance.md.
 var sizes = []size{{1000, 10_000}, {5000, 100_000}}
 
 // atSizes runs a benchmark on a state of each size.
@@ -27,8 +27,8 @@ func atSizes(b *testing.B, run func(b *testing.B, s State)) {
 	}
 }
 
-// measure runs f as often as the benchmark wants, and tells the processor time of each of its per items, that of the
-// collector included: on a busy machine it says more than the clock.
+// measure runs f as often as the benchmark wants, and reports the CPU time for each of its per items, garbage
+// collection included. On a busy machine that says more than the clock.
 func measure(b *testing.B, per int, f func()) {
 	b.ReportAllocs()
 	runtime.GC()
@@ -47,7 +47,7 @@ func processorTime(b *testing.B) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// applyAll applies an entry of which no group may be refused.
+// applyAll applies an entry and fails if any group is refused.
 func applyAll(b testing.TB, s State, groups ...[]Command) State {
 	b.Helper()
 	after, results := s.Apply(s.Index+1,
@@ -62,7 +62,8 @@ func applyAll(b testing.TB, s State, groups ...[]Command) State {
 
 func benchNode(n int) model.NodeID { return model.NodeID(fmt.Sprintf("01K9ZX4Q8B2M7V5T%010d", n)) }
 
-// bigState has all its instances ready, spread over its nodes, in entries as a leader cuts them.
+// bigState returns a state with all its instances ready and spread over its nodes, built by entries as large as a
+// leader's.
 func bigState(b testing.TB, n size) State {
 	b.Helper()
 	spec := webSpec()
@@ -108,7 +109,8 @@ func benchPlacement(n size, slot int) *InstancePlace {
 	return placed(benchInstance(slot), "web/api", slot, benchNode(slot%n.nodes), 20000+slot/n.nodes)
 }
 
-// placements is an entry of n placements of a second job on the nodes of a bigState, with a state that has that job.
+// placements returns an entry of n placements of a second job on the nodes of a bigState, and a state that has that
+// job.
 func placements(b testing.TB, s State, n int) (State, Entry) {
 	b.Helper()
 	spec := webSpec()
@@ -144,7 +146,7 @@ func BenchmarkApplyPlacements(b *testing.B) {
 	}
 }
 
-// BenchmarkApplyMoves has two commands a group: what the first one did must be undone when the second is refused.
+// BenchmarkApplyMoves has groups of two commands, so that the first must be undone if the second is refused.
 func BenchmarkApplyMoves(b *testing.B) {
 	atSizes(b, func(b *testing.B, s State) {
 		s, e := placements(b, s, 100)
@@ -155,7 +157,7 @@ func BenchmarkApplyMoves(b *testing.B) {
 	})
 }
 
-// BenchmarkApplyReports has a report of each of 100 nodes: one instance is not ready any more.
+// BenchmarkApplyReports applies a report of each of 100 nodes; one instance has become unready.
 func BenchmarkApplyReports(b *testing.B) {
 	atSizes(b, func(b *testing.B, s State) {
 		e := Entry{Format: 1, At: s.Now, Wall: 1}
@@ -168,7 +170,7 @@ func BenchmarkApplyReports(b *testing.B) {
 	})
 }
 
-// BenchmarkApplyLabel is one small write of a client.
+// BenchmarkApplyLabel applies one small write of a client.
 func BenchmarkApplyLabel(b *testing.B) {
 	atSizes(b, func(b *testing.B, s State) {
 		e := Entry{Format: 1, At: s.Now, Wall: 1, Actor: "cli:bench", Request: "01K9ZX4Q8B2M7V5T9ABCDEFGHJ", Body: "body"}
@@ -177,7 +179,7 @@ func BenchmarkApplyLabel(b *testing.B) {
 	})
 }
 
-// BenchmarkTry is what a decision costs that is tried before it is proposed.
+// BenchmarkTry measures trying the commands of a decision on a draft.
 func BenchmarkTry(b *testing.B) {
 	atSizes(b, func(b *testing.B, s State) {
 		s, e := placements(b, s, 2000)
@@ -192,7 +194,7 @@ func BenchmarkTry(b *testing.B) {
 	})
 }
 
-// BenchmarkMachine is everything that a server does with one entry of the log.
+// BenchmarkMachine does everything that a server does with one entry of the log.
 func BenchmarkMachine(b *testing.B) {
 	atSizes(b, func(b *testing.B, s State) {
 		s, e := placements(b, s, 2000)
@@ -290,13 +292,13 @@ func BenchmarkFork(b *testing.B) {
 	measure(b, 1, func() { s.fork() })
 }
 
-// BenchmarkMemory tells what a state takes, as it grew and as a snapshot gives it back, and how large that is.
+// BenchmarkMemory reports the memory of a state, as it grew and as read from a snapshot, and the size of that snapshot.
 func BenchmarkMemory(b *testing.B) {
 	for _, n := range sizes {
 		b.Run(n.String(), func(b *testing.B) {
 			for b.Loop() {
 				empty := heap()
-				data, grown := func() ([]byte, int64) { // in a scope of its own, behind which the state is garbage
+				data, grown := func() ([]byte, int64) { // in its own scope, after which the state is garbage
 					s := bigState(b, n)
 					grown := heap()
 					return snapshotOf(b, s), grown

@@ -6,10 +6,10 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Bounds of what rows gather over many entries, so that each fits into a snapshot (maxFrame) and can be read back
+// Bounds of what a row collects over many entries, so that it fits into a snapshot (maxFrame) and can be read back
 // (maxElements).
 const (
-	maxAgentText   = 256      // bytes of what an agent says of itself, such as its version
+	maxAgentText   = 256      // bytes of one text that an agent reports about itself
 	maxAttributes  = 16 << 10 // bytes of a node's attributes, names included
 	maxWarnings    = 32       // of an agent; the rest is dropped
 	maxDrainNodes  = 10_000
@@ -21,7 +21,7 @@ const (
 	maxEventText   = 1 << 10
 )
 
-// checkBounds refuses a registration that is too large, and cuts its warnings.
+// checkBounds refuses a registration that is too large.
 func (c *NodeRegister) checkBounds() *model.Error {
 	if refusal := model.CheckAgentLabels(c.Shape.Labels); refusal != nil {
 		return refusal
@@ -50,7 +50,7 @@ func (c *NodeRegister) checkBounds() *model.Error {
 	return nil
 }
 
-// CutWarnings keeps of an agent's warnings what a node's row has room for.
+// CutWarnings returns an agent's warnings, cut in number and length to what a node's row may hold.
 func CutWarnings(warnings []string) []string {
 	kept := slices.Clone(warnings[:min(len(warnings), maxWarnings)])
 	for i := range kept {
@@ -59,16 +59,16 @@ func CutWarnings(warnings []string) []string {
 	return kept
 }
 
-// lastErrorRoom is how many bytes one node's last error may take in a drain of so many nodes.
+// lastErrorRoom returns how many bytes the last error of each node may take in a drain of this many nodes.
 func lastErrorRoom(nodes int) int { return min(maxDrainError, maxDrainErrors/max(nodes, 1)) }
 
-// clipped is the refusal with texts that a row of the requests has room for.
+// clipped returns the refusal with its texts cut to what a row of a request may hold.
 func clipped(e *model.Error) *model.Error {
 	if len(e.Message) <= maxRefusal && len(e.Hint) <= maxRefusal && e.Key == "" {
 		return e
 	}
 	short := *e
-	short.Key = "" // a snapshot would not have it
+	short.Key = "" // snapshots leave it out
 	short.Message, short.Hint = model.ClipText(e.Message, maxRefusal), model.ClipText(e.Hint, maxRefusal)
 	return &short
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// glutton writes as much into a state as the log takes.
+// glutton writes as much into a state as the log accepts.
 type glutton struct {
 	t interface {
 		Helper()
@@ -56,7 +56,7 @@ func (g *glutton) register(id string, labels, attributes map[string]string, text
 			Labels: labels, Attributes: attributes}})
 }
 
-// readBack holds that the state can be written and is read as the same.
+// readBack checks that the state can be written and is read back unchanged.
 func (g *glutton) readBack() {
 	g.t.Helper()
 	var buf bytes.Buffer
@@ -128,7 +128,7 @@ func wideJob(n, size int) model.JobSpec {
 	return model.JobSpec{Name: "web", Groups: []model.GroupSpec{g}}
 }
 
-// Labels gather over many entries. There is room for 64 of 256 bytes each.
+// Labels accumulate over many entries. There is room for 64 of 256 bytes each.
 func TestLabelsAreBounded(t *testing.T) {
 	g := &glutton{t: t, s: NewState()}
 	if refusal := g.register("n1", nil, nil, "v1"); refusal != nil {
@@ -148,7 +148,7 @@ func TestLabelsAreBounded(t *testing.T) {
 	g.readBack()
 }
 
-// The last errors of a drain of many nodes come one by one, and all of them stand in one row.
+// The last errors of a drain of many nodes come one by one, and one row holds all of them.
 func TestLastErrorsOfADrainAreBounded(t *testing.T) {
 	g := &glutton{t: t, s: NewState()}
 	var names []string
@@ -173,7 +173,7 @@ func TestLastErrorsOfADrainAreBounded(t *testing.T) {
 	}
 }
 
-// A refusal is stored with its request; it does not repeat a megabyte that somebody sent.
+// A refusal is stored with its request. It does not repeat a megabyte that a client sent.
 func TestRefusalsAreBounded(t *testing.T) {
 	g := &glutton{t: t, s: NewState()}
 	refusal := g.try(&JobScale{Job: model.JobName(strings.Repeat("é", 400_000)), Group: "app", Count: 1})
@@ -192,7 +192,7 @@ func TestListsOfAGroupAreBounded(t *testing.T) {
 	}
 }
 
-// An event repeats no text of any length.
+// An event does not repeat texts of unlimited length.
 func TestEventsAreBounded(t *testing.T) {
 	g := &glutton{t: t, s: NewState()}
 	if refusal := g.register("n1", nil, nil, "v1"); refusal != nil {
@@ -207,8 +207,8 @@ func TestEventsAreBounded(t *testing.T) {
 	}
 }
 
-// What an agent says of its machine has a bound in all, not only for each text: it is a part of every log entry that
-// registers it.
+// What an agent reports of its machine is bounded in total, not only for each text, because it is part of every log
+// entry that registers the agent.
 func TestAttributesOfANode(t *testing.T) {
 	g := &glutton{t: t}
 	if refusal := g.register("n1", nil, labelsOf(60, 0, 200), "text"); refusal != nil {

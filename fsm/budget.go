@@ -2,18 +2,18 @@ package fsm
 
 import "github.com/outspan/outspan/model"
 
-// SharedBudget is a budget with a name that groups share: what it counts is the sum over all of them (R21). What is
-// ready and wanted is read from the groups' rows; only the stops of the rate's window are kept here.
+// SharedBudget is a budget with a name that groups share. It counts the sum over all of them (R21). Ready and wanted
+// instances are read from the groups' rows; only the stops within the rate's window are kept here.
 type SharedBudget struct {
 	Name     model.BudgetName `cbor:"1,keyasint"`
 	Spec     model.BudgetSpec `cbor:"2,keyasint"`
 	Resolved model.Budget     `cbor:"3,keyasint"`           // for the sum of the groups' counts
 	Stops    []model.Time     `cbor:"4,keyasint,omitempty"` // voluntary stops begun within the rate's window
-	Groups   []model.GroupID  `cbor:"5,keyasint,omitempty"` // that name it, in order
+	Groups   []model.GroupID  `cbor:"5,keyasint,omitempty"` // the groups that name it, in order
 	Index    uint64           `cbor:"6,keyasint"`           // of the last change of its spec
 }
 
-// BudgetSet makes Spec the whole of a shared budget; a new name makes a new one. It is in force for every stop that
+// BudgetSet replaces the whole spec of a shared budget, or creates the budget. The spec applies to every stop that
 // begins afterwards. Code: invalid.
 type BudgetSet struct {
 	Name model.BudgetName `cbor:"1,keyasint"`

@@ -6,19 +6,21 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// limitsNumber reports whether the budget says how many may be down; otherwise it limits at most their rate.
+// limitsNumber reports whether the budget says how many may be down. Otherwise it limits only the rate, if anything.
 func limitsNumber(b *model.BudgetSpec) bool { return b.MinReady != nil || b.MaxDown != nil }
 
-// allowsNone reports whether the budget lets nothing be down, whatever the count.
+// allowsNone reports whether the budget allows no instance to be down, whatever the count.
 func allowsNone(b *model.BudgetSpec) bool {
 	return b.MaxDown != nil && b.MaxDown.N == 0 || b.MinReady != nil && *b.MinReady == model.Amount{N: 100, Percent: true}
 }
 
-// everything is the default of who has a budget elsewhere: all may be down as far as this one is concerned.
+// everything allows all instances to be down. It is the default of a group whose shared budgets limit the number, and
+// of those budgets themselves.
 func everything() model.MaxDown { return model.MaxDown{Amount: model.Amount{N: 100, Percent: true}} }
 
-// ResolveGroup returns the numbers of a group's own budget for a count: of its block, otherwise the class's default,
-// unless a shared budget that the group names says how many may be down.
+// ResolveGroup returns the numbers of a group's own budget for a count. They come from the group's budget block,
+// otherwise from the default of its class. The default does not apply if a shared budget of the group says how many may
+// be down.
 func (s *State) ResolveGroup(spec *model.GroupSpec, class model.ClassName, count int) model.Budget {
 	c, _, _ := s.Class(class)
 	def := c.MaxDown
@@ -37,8 +39,8 @@ func (s *jobs) sharesNumber(names []model.BudgetName) bool {
 	return false
 }
 
-// resolveBudget writes a group's own budget again, and the shared ones that it is in; called by each entry that changes
-// its count.
+// resolveBudget recomputes a group's own budget and the shared ones that it is in. Each entry that changes the group's
+// count calls it.
 func (s *State) resolveBudget(id model.GroupID) {
 	s.resolveOwn(id)
 	for _, b := range s.SharedBudgets(id) {
@@ -68,8 +70,8 @@ func (s *State) resolveOwn(id model.GroupID) {
 	}
 }
 
-// emitBudget says that a budget was resolved to other numbers. How many may be down follows from the count, which has
-// its own event.
+// emitBudget emits an event if min_ready or the rate of a budget changed. How many may be down follows from the count,
+// which has its own event.
 func (s *State) emitBudget(subject string, before, after model.Budget) {
 	e := Event{Type: model.EventBudget, Subject: subject, Before: fmt.Sprint(before.MinReady),
 		After: fmt.Sprint(after.MinReady)}
@@ -81,7 +83,7 @@ func (s *State) emitBudget(subject string, before, after model.Budget) {
 	s.emit(e)
 }
 
-// rateText writes how many stops may begin in which time.
+// rateText describes how many stops may begin within which time.
 func rateText(b model.Budget) string {
 	if b.RateMax == 0 {
 		return "none"
@@ -89,8 +91,8 @@ func rateText(b model.Budget) string {
 	return fmt.Sprintf("%d in %s", b.RateMax, b.Window)
 }
 
-// Want is the number of instances a group should have: its count, or for a system group what it has on nodes that are
-// not offline, and what is being replaced there.
+// Want is the number of instances a group should have. For a system group it is the number that it has on nodes that
+// are not offline, and those that are being replaced there.
 func (g *Group) Want() int {
 	if g.Role == model.RoleSystem {
 		return g.Running - g.Lost + g.Replaced

@@ -7,9 +7,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// After a restore a budget counts an instance as ready only once its node's agent has told what runs there, or has been
-// given up: the snapshot may be older than its end. An instance that is ready by the snapshot alone may go if enough
-// others are known to be.
+// After a restore a budget counts an instance as ready only once its node's agent has reported what runs there, or the
+// node has been given up: the snapshot may be older than the end of the instance. An instance that only the snapshot
+// calls ready may go if enough others are known to be ready.
 func TestBudgetBehindARestore(t *testing.T) {
 	const api model.GroupID = "web/api"
 	spec := model.JobSpec{Name: "web", Groups: []model.GroupSpec{{

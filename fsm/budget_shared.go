@@ -32,11 +32,11 @@ func (c *BudgetSet) apply(s *State) error {
 		return refusal
 	}
 	s.putBudget(&next)
-	for _, id := range next.Groups { // their own default is in force or not
+	for _, id := range next.Groups { // whether the default of their class applies may have changed
 		s.resolveOwn(id)
 	}
 	s.touchBudget(c.Name)
-	if !s.resolveShared(c.Name) { // which tells of it itself
+	if !s.resolveShared(c.Name) { // it emits an event if the numbers change
 		minReady := fmt.Sprint(next.Resolved.MinReady)
 		s.emit(Event{Type: model.EventBudget, Subject: "budget/" + string(c.Name), Before: minReady, After: minReady,
 			Data: map[string]string{"reason": "it is written in another way, its numbers are the same"}})
@@ -44,7 +44,8 @@ func (c *BudgetSet) apply(s *State) error {
 	return nil
 }
 
-// mayShare refuses a budget that would never let one of its groups be stopped first, unless it says so itself.
+// mayShare refuses a budget under which a group that is stopped first could never be stopped, unless the budget is
+// blocking.
 func (s *State) mayShare(b *SharedBudget) *model.Error {
 	want := 0
 	var stuck model.GroupID
@@ -138,7 +139,7 @@ func (s *State) enlist(id model.GroupID, names []model.BudgetName) {
 	}
 }
 
-// resolveShared writes a shared budget's numbers again for the sum of its groups' counts, and reports whether they
+// resolveShared recomputes a shared budget's numbers for the sum of its groups' counts, and reports whether they
 // changed.
 func (s *State) resolveShared(name model.BudgetName) bool {
 	b, ok := s.Budgets.Get(name)
@@ -167,7 +168,8 @@ func (s *jobs) sharedWant(b *SharedBudget) int {
 	return want
 }
 
-// knowsBudgets refuses a group that names a shared budget which does not exist, or which would never let it be stopped.
+// knowsBudgets refuses a group that names a shared budget that does not exist, that has too many groups already, or
+// that would never let the group be stopped.
 func (s *State) knowsBudgets(id model.GroupID, g *model.GroupSpec) *model.Error {
 	for _, name := range g.Budgets {
 		b, ok := s.Budgets.Get(name)

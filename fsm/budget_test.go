@@ -7,7 +7,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Check finds a shared budget, a ledger or a sum of a class that is not what the rows say.
+// Check finds a shared budget, a ledger or a sum of a class that doesn't match the rows.
 func TestCheckFindsBrokenBudgets(t *testing.T) {
 	s := NewState()
 	spec := model.JobSpec{Name: "web",

@@ -7,7 +7,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// BudgetLines says what every budget of a group comes to: its own first, then the shared ones.
+// BudgetLines returns the numbers of every budget of a group, with an explanation: its own first, then the shared ones.
 func (s *State) BudgetLines(id model.GroupID) []model.BudgetLine {
 	g, ok := s.Groups.Get(id)
 	job, known := s.Jobs.Get(jobOf(id))
@@ -29,7 +29,7 @@ func lineOf(name, scope string, b model.Budget, want int) model.BudgetLine {
 	return model.BudgetLine{Name: name, Scope: scope, Want: want, MinReady: b.MinReady, MaxDown: b.MaxDown}
 }
 
-// PreviewBudget says what a group's own budget will come to in a cluster whose classes are the built-in ones.
+// PreviewBudget returns the numbers that a group's own budget will have in a cluster with the built-in classes.
 func PreviewBudget(g *model.GroupSpec, job model.JobName, class model.ClassName) model.BudgetLine {
 	s := State{rules: rules{Classes: BuiltinClasses()}}
 	c, _, known := s.Class(class)
@@ -46,8 +46,8 @@ func PreviewBudget(g *model.GroupSpec, job model.JobName, class model.ClassName)
 	return line
 }
 
-// describeBudget says in words how the numbers of a line came about. elsewhere: there is no default, because another
-// budget has the say.
+// describeBudget explains in words where the numbers of a line come from. elsewhere means that no default applies,
+// because a shared budget decides.
 func describeBudget(l *model.BudgetLine, spec *model.BudgetSpec, class Class, elsewhere bool) string {
 	var b strings.Builder
 	switch {
@@ -91,7 +91,7 @@ func rounding(a model.Amount, want int, way string) string {
 	return fmt.Sprintf(" of %d, rounded %s", want, way)
 }
 
-// Line says what a shared budget comes to.
+// Line returns the numbers of a shared budget, with an explanation.
 func (b *SharedBudget) Line(s *State) model.BudgetLine {
 	line := lineOf(string(b.Name), model.ScopeShared, b.Resolved, s.sharedWant(b))
 	line.Text = describeBudget(&line, &b.Spec, Class{}, true)

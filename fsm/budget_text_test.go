@@ -7,7 +7,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// A min_ready above the count is taken for the count, and plans say so with the way out.
+// A min_ready above the count is treated as the count, and plans say so and what to do about it.
 func TestMinReadyAboveTheCountIsTold(t *testing.T) {
 	for _, c := range []struct {
 		amount model.Amount

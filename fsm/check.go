@@ -10,9 +10,10 @@ import (
 // maxFindings ends a Check early: one broken rule tends to break many rows.
 const maxFindings = 20
 
-// Check returns what the state breaks as Findings, or nil: sums equal what they sum up, indexes equal the rows,
-// references lead somewhere, closed sets hold (S1, S2, S7 and S11, as far as one state can show them; CheckStep does
-// more). It visits every row, some twice, at about 5 microseconds an instance, and only reads.
+// Check returns as Findings which invariants the state breaks, or nil. Sums must equal what they sum up, indexes must
+// match the rows, references must lead to a row, and values must be in their closed sets (S1, S2, S7 and S11, as far as
+// one state can show them; CheckStep does more). It only reads. It visits every row, some twice, at about 5
+// microseconds an instance.
 func Check(s State) error {
 	c := &checker{s: &s, memory: map[model.NodeID]Usage{}, waits: map[model.NodeID]int64{},
 		sums: map[model.GroupID]groupSum{}}
@@ -28,9 +29,9 @@ func Check(s State) error {
 	return c.found.Err()
 }
 
-// checker goes over one state.
+// checker collects what one state breaks.
 type checker struct {
-	rule   Invariant // that a finding of want breaks
+	rule   Invariant // the invariant that a finding of want breaks
 	s      *State
 	memory map[model.NodeID]Usage
 	waits  map[model.NodeID]int64
@@ -73,7 +74,7 @@ func (c *checker) scalars() {
 	}
 }
 
-// instances checks each instance alone and adds up what it takes.
+// instances checks each instance on its own, and adds up what it takes.
 func (c *checker) instances() {
 	for id, i := range c.s.Instances.All() {
 		c.want(i.ID == id && i.Status.ID == id, "instance %s: its row names %s, its status %s", id, i.ID, i.Status.ID)
@@ -156,8 +157,8 @@ func (c *checker) addUp(i *Instance) {
 	}
 }
 
-// slots holds that a slot has at most one holder and one successor, each knowing the other, and that nobody shares a
-// volume.
+// slots checks that a slot has at most one holder and one successor, that these name each other, and that no two
+// instances share a volume.
 func (c *checker) slots() {
 	type place struct {
 		group model.GroupID
@@ -199,7 +200,7 @@ func (c *checker) slot(running, alive []*Instance) {
 	default:
 		c.holds(S7, false, "slot %d of %s: %d instances are desired", running[0].Slot, running[0].Group, len(running))
 	}
-	// by the spec that each of them runs: a version without volumes shares nothing with one that has some
+	// Each counts by the spec of its own version: one without volumes shares nothing with one that has some.
 	var holder model.InstanceID
 	for _, i := range alive {
 		if spec, ok := c.s.Spec(i.Group, i.Version); ok && spec.OneHolder() {
@@ -222,8 +223,7 @@ func (c *checker) nodes() {
 			"node %s: it says %d bytes are promised, the instances that wait there sum up to %d", id, n.Promised, c.waits[id])
 		c.want(n.Placed == c.memory[id], "node %s: it says %+v is placed, its instances sum up to %+v",
 			id, n.Placed, c.memory[id])
-		// A node that registered again may have come back smaller than what it holds: then nothing new fits. CheckStep
-		// sees that.
+		// A node that registered again may be smaller than what it holds. Then nothing new fits, which CheckStep checks.
 		c.holds(S1, n.Registrations > 1 || n.Placed.Instances == 0 || n.FreeBytes() >= 0,
 			"node %s: %d bytes are placed on %d, and %d promised", id, n.Placed.MemoryBytes,
 			n.Allocatable().MemoryBytes, n.Promised)
@@ -243,7 +243,7 @@ func (c *checker) nodes() {
 	}
 }
 
-// indexes holds that each index has exactly what the rows say.
+// indexes checks that each index matches the rows exactly.
 func (c *checker) indexes() {
 	s := c.s
 	for id, n := range s.Nodes.All() {

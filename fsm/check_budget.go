@@ -6,8 +6,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// budgets holds that shared budgets name exactly the groups that name them, and that their numbers follow from the
-// rows.
+// budgets checks that shared budgets and groups name each other, and that the numbers of budgets follow from the rows.
 func (c *checker) budgets() {
 	s := c.s
 	named := 0
@@ -50,7 +49,7 @@ func (c *checker) budgets() {
 	}
 }
 
-// classes holds that what is summed up for quotas is what the instances take.
+// classes checks that the sums for quotas equal what the instances take.
 func (c *checker) classes() {
 	use := map[model.ClassName]Usage{}
 	for _, i := range c.s.Instances.All() {

@@ -168,7 +168,8 @@ func (c *checker) copies() int {
 	return n
 }
 
-// members holds that each living member has the row of its copy, and that no two of a group share a node.
+// members checks that each member that is not stopped has the row of its copy, and that no two members of a group share
+// a node.
 func (c *checker) members(i *Instance) {
 	m, ok := c.s.MemberOf(i)
 	if !ok || !i.holdsClaims() {

@@ -6,8 +6,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// waiting checks a preemptor that waits and adds up what is promised to it: whom it awaits really stops for it, on the
-// same node, and its ports are its own or theirs (S1, S11).
+// waiting checks an instance that waits for the instances it preempted, and adds up what is promised to it. Those must
+// be stopping because of it, on the same node. Each of its ports must belong to it or to one of them (S1, S11).
 func (c *checker) waiting(i *Instance) {
 	c.holds(S11, i.Desired == model.DesiredRunning, "instance %s awaits %v and is %s", i.ID, i.Links.Awaits, i.Desired)
 	c.holds(S11, oneOf(i.Status.Observed, model.ObservedPending, model.ObservedLost), "instance %s awaits %v and is %s",

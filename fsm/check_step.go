@@ -6,10 +6,11 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// CheckStep returns as Findings what must never happen between a state and a later one of the same history, or nil.
-// Indexes, epochs and cluster time don't go back, nothing that ended changes, only declared edges are taken (S8);
-// nothing comes back (S9); and no node is filled beyond what it offers (S1). A restored snapshot begins a new history.
-// It visits every row that changed and, where a table changed, compares pointers for the others.
+// CheckStep compares a state with a later one of the same history. It returns as Findings what must never happen
+// between them, or nil. Indexes, epochs and cluster time don't go back, nothing that ended changes, and only declared
+// transitions are taken (S8). No deleted row comes back (S9), and no node is filled beyond what it offers (S1). A
+// restored snapshot begins a new history. CheckStep visits every row that changed and, where a table changed, compares
+// pointers for the others.
 func CheckStep(before, after State) error {
 	c := &checker{rule: S8, s: &after, gone: map[string]bool{}}
 	c.endings(before.Index)
@@ -41,7 +42,8 @@ func CheckStep(before, after State) error {
 	return c.found.Err()
 }
 
-// endings notes what ended after an index: what has the name of such a node, job or instance now is another one.
+// endings notes the nodes, jobs and instances that ended after an index. A row that has one of their names now is a
+// different object.
 func (c *checker) endings(since uint64) {
 	again := map[string]bool{}
 	for _, e := range c.s.Events.From(NewEventKey(since+1, 0)) {
@@ -56,7 +58,7 @@ func (c *checker) endings(since uint64) {
 	}
 }
 
-// instruction is the part of an instance's row that its agent is sent and that may change while it is there.
+// instruction is the part of an instance's row that its agent gets and that may change during the instance's life.
 type instruction struct {
 	desired     model.Desired
 	restarts    uint64
@@ -77,8 +79,8 @@ func instructionFor(i *Instance) instruction {
 	return o
 }
 
-// assigned wants the agent of each node whose instructions changed to be called: an agent asks for what is newer than
-// Assigned, so it would never hear of another change.
+// assigned checks that Assigned was raised on each node whose instructions changed. An agent asks for what is newer
+// than Assigned, so it would miss any other change.
 func (c *checker) assigned(before *State) {
 	want := func(i *Instance) {
 		n, ok := c.s.Nodes.Get(i.Node)
@@ -104,7 +106,7 @@ func (c *checker) assigned(before *State) {
 	}
 }
 
-// eachChange visits the rows that both tables have and that are not the very same.
+// eachChange visits the rows that both tables have and that were replaced in between.
 func eachChange[K ~string | ~uint64, V comparable](before, after Table[K, V], visit func(key K, a, b V)) {
 	if before.Same(after) {
 		return
@@ -155,8 +157,8 @@ func (c *checker) nodeStep(id model.NodeID, a, b *Node) {
 
 func (c *checker) instanceStep(id model.InstanceID, a, b *Instance) {
 	if b.Marks.CreatedIndex > a.Marks.CreatedIndex {
-		// The row ended, was collected (with its job, or beside newer ones of its slot), and the proposer used the id
-		// again, all in one entry. Deciding derives ids from the index, so it can't (P27).
+		// The row ended, was collected (with its job, or because its slot has newer ones), and the proposer used the id
+		// again, all in one entry. The leader derives ids from the index, so its decisions can't do that (P27).
 		c.want(a.Terminal() || c.gone["instance/"+string(id)], "instance %s began anew before it had ended", id)
 		return
 	}
@@ -186,8 +188,8 @@ func (c *checker) instanceStep(id model.InstanceID, a, b *Instance) {
 		a.Links.RestartSeq, b.Links.RestartSeq)
 }
 
-// observedEdge reports whether an instance can be seen in from and, one or more entries later, in to. Nothing is
-// pending again, and what stopped stays so.
+// observedEdge reports whether an instance may be observed as from and, one or more entries later, as to. No instance
+// becomes pending again, and a stopped one stays stopped.
 func observedEdge(from, to model.Observed) bool {
 	return from == to || from != model.ObservedStopped && to != model.ObservedPending
 }
@@ -216,7 +218,7 @@ func (c *checker) deploymentStep(id model.DeploymentID, a, b *Deployment) {
 	c.want(!a.Promoted || b.Promoted, "deployment %s was promoted", id)
 }
 
-// newRows holds that what is new was made by the entries in between: nothing that was deleted comes back.
+// newRows checks that the entries in between created each new row: nothing that was deleted comes back.
 func (c *checker) newRows(before *State) {
 	for id, i := range c.s.Instances.All() {
 		c.holds(S9, before.Instances.Has(id) || i.Marks.CreatedIndex > before.Index, "instance %s came back from index %d",
@@ -233,7 +235,8 @@ func (c *checker) newRows(before *State) {
 	}
 }
 
-// listed wants those who follow a group to hear of each change of its list.
+// listed checks that PeersAt was raised for each change of a group's list of peers, because its readers wait for that
+// index.
 func (c *checker) listed(before *State) {
 	if before.Instances.Same(c.s.Instances) {
 		return

@@ -119,8 +119,8 @@ func TestCheckStepFindsWhatIsBroken(t *testing.T) {
 	}
 }
 
-// TestCheckStepSeesWhatAnEntryHides: in one entry an instance can stop, be collected and have its id used again, and a
-// node can register with another size.
+// TestCheckStepSeesWhatAnEntryHides: within one entry an instance can stop, be collected and have its id used again,
+// and a node can register with another size.
 func TestCheckStepSeesWhatAnEntryHides(t *testing.T) {
 	steps := func(t *testing.T, s State, groups ...[]Command) State {
 		t.Helper()

@@ -7,8 +7,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// busyState is a small cluster with something of everything: two nodes, a job of two instances with a service and
-// ports, a volume, a drain that goes on.
+// busyState returns a small cluster with a bit of everything: two nodes, a job of two instances with a service and
+// ports, a volume, a running drain.
 func busyState(t testing.TB) State {
 	t.Helper()
 	m := NewMachine()
@@ -52,7 +52,7 @@ func observedAt(node model.NodeID, id model.InstanceID, o model.Observed, genera
 	return &NodeReport{ID: node, Instances: []model.InstanceStatus{{ID: id, Generation: generation, Observed: o}}}
 }
 
-// edit replaces one row by a changed copy, past every rule.
+// edit replaces one row by a changed copy, without any checks.
 func edit[K ~string, V any](t Table[K, *V], key K, change func(*V)) {
 	row, ok := t.Get(key)
 	if !ok {
@@ -244,7 +244,7 @@ func TestCheckFindsWhatIsBroken(t *testing.T) {
 			s.Requests.put("r", &Request{ID: "r", Index: 1})
 		}},
 	}
-	rules := map[string]Invariant{ // the others break no numbered rule
+	rules := map[string]Invariant{ // all others break no numbered rule
 		"overfull": S1, "claims nothing": S1, "port of nobody": S1,
 		"two holders": S7, "three holders": S7, "a volume shared": S2,
 	}
@@ -261,7 +261,7 @@ func TestCheckFindsWhatIsBroken(t *testing.T) {
 	}
 }
 
-// second puts another instance into the slot of a first.
+// second puts a second instance into the slot of another one.
 func second(s *State, id, of model.InstanceID, change func(*Instance)) {
 	first, _ := s.Instances.Get(of)
 	next := *first
@@ -270,8 +270,8 @@ func second(s *State, id, of model.InstanceID, change func(*Instance)) {
 	s.setInstance(nil, &next)
 }
 
-// TestCheckOfWhatIsCopied: nothing that has the volumes of a slot runs while they are copied; a newer version that has
-// none may.
+// TestCheckOfWhatIsCopied: no instance with the volumes of a slot runs while these are copied. One of a newer version
+// without volumes may run.
 func TestCheckOfWhatIsCopied(t *testing.T) {
 	m := NewMachine()
 	mustApply(t, m, &ClusterInit{ID: "c1", Name: "test", Settings: model.DefaultSettings()})

@@ -15,8 +15,8 @@ func (c *checker) detached(id model.VolumeID, v *Volume) {
 	c.want(c.s.Nodes.Has(v.Home), "volume %s: its home %s does not exist", id, v.Home)
 }
 
-// transfers holds that exactly one copy of a volume is in use: the one at its home, which all volumes of a slot share;
-// that what is copied can't be written meanwhile; and that a row and what it works on name each other.
+// transfers checks that exactly one copy of a volume is in use: the one at its home, which all volumes of a slot share.
+// Nothing may write a volume while it is copied. A transfer and the volumes that it works on must name each other.
 func (c *checker) transfers() {
 	busy := map[model.VolumeID]model.TransferID{}
 	for id, t := range c.s.Transfers.All() {
@@ -72,7 +72,7 @@ func (c *checker) runningTransfer(t *Transfer, busy map[model.VolumeID]model.Tra
 	if !t.Holds() || t.Phase == model.TransferStopping {
 		return
 	}
-	for inst := range c.s.InstancesInSlot(t.Group, t.Slot) { // one of a version without volumes touches none
+	for inst := range c.s.InstancesInSlot(t.Group, t.Slot) { // an instance of a version without volumes uses none
 		c.holds(S2, !inst.holdsClaims() || !inst.Links.VolumeHome, "transfer %s is %s and instance %s may use its volumes",
 			t.ID, t.Phase, inst.ID)
 	}

@@ -7,16 +7,16 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Class is a priority level: what comes earlier in State.Classes is more important. Its name, place and limits are all
-// there is to it, so that a new one is one log entry and rewrites no instance (R7).
+// Class is a priority level. A class that comes earlier in State.Classes is more important. It has only a name, a place
+// and limits, so a new one takes one log entry and rewrites no instance (R7).
 type Class struct {
 	Name         model.ClassName    `cbor:"1,keyasint"`
-	MaxDown      model.MaxDown      `cbor:"2,keyasint"`           // of groups that say nothing themselves
+	MaxDown      model.MaxDown      `cbor:"2,keyasint"`           // of groups that have no budget of their own
 	Quota        model.Quota        `cbor:"3,keyasint,omitempty"` // of all instances of the class together
 	PreemptEqual model.PreemptEqual `cbor:"4,keyasint,omitempty"`
 }
 
-// BuiltinClasses are those that a new cluster starts with, in their order.
+// BuiltinClasses returns the classes of a new cluster, the most important first.
 func BuiltinClasses() []Class {
 	return []Class{
 		{Name: model.ClassSystem, MaxDown: model.MaxDown{Amount: model.Amount{N: 1}}, PreemptEqual: model.PreemptOff},
@@ -27,7 +27,7 @@ func BuiltinClasses() []Class {
 	}
 }
 
-// Class finds a class by name and its rank: 0 is the most important.
+// Class finds a class by name and returns its rank; 0 is the most important, and an unknown class comes last.
 func (s *rules) Class(name model.ClassName) (Class, int, bool) {
 	i := slices.IndexFunc(s.Classes, func(c Class) bool { return c.Name == name })
 	if i < 0 {

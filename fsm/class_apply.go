@@ -7,12 +7,12 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// maxClasses is how many classes there may be.
+// maxClasses is the largest number of classes.
 const maxClasses = 64
 
-// ClassSet makes a class, or changes what is given of one; the rest stays. A new one needs Below or Above, the class
-// that it comes directly after or before in the order; with an existing one they move it. No instance is rewritten
-// (R7). Codes: invalid, unknown_class.
+// ClassSet creates a class, or changes the given fields of an existing one. A new one needs Below or Above: the class
+// that it comes directly after or before in the order. They move an existing one. No instance is rewritten (R7). Codes:
+// invalid, unknown_class.
 type ClassSet struct {
 	Name         model.ClassName    `cbor:"1,keyasint"`
 	Below        model.ClassName    `cbor:"2,keyasint,omitempty"` // directly after this one: less important
@@ -96,7 +96,7 @@ func (c *ClassSet) check(s *State, exists bool) *model.Error {
 	return nil
 }
 
-// place is the position that Below or Above ask for.
+// place returns the position that Below or Above asks for; false without either.
 func (c *ClassSet) place(classes []Class) (int, bool) {
 	for i, other := range classes {
 		switch other.Name {
@@ -124,7 +124,7 @@ func classDiff(a, b Class) map[string]string {
 	return diff
 }
 
-// resolveClass writes the budgets of a class's groups again: its default has changed.
+// resolveClass recomputes the budgets of a class's groups after its default has changed.
 func (s *State) resolveClass(name model.ClassName) {
 	var ids []model.GroupID
 	for id := range s.Groups.All() {

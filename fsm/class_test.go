@@ -27,7 +27,7 @@ func order(s State) []model.ClassName {
 	return names
 }
 
-// A class is put between two others by one entry; the state of before, and a snapshot, keep theirs.
+// One entry puts a class between two others. The state before it and a snapshot keep their order.
 // proves R7
 func TestClassOrder(t *testing.T) {
 	tests := []struct {
@@ -87,8 +87,7 @@ func TestClassOrder(t *testing.T) {
 	}
 }
 
-// A new default of a class is in force for its groups in the same entry, and for those alone that have no budget of
-// their own.
+// A new default of a class applies to its groups in the same entry, but only to those without a budget of their own.
 // proves R26, R28
 func TestClassDefault(t *testing.T) {
 	s := NewState()
@@ -120,7 +119,7 @@ func TestClassDefault(t *testing.T) {
 	}
 }
 
-// What the defaults of the built-in classes come to: laxer as the priority falls.
+// The numbers that the defaults of the built-in classes give: the lower the priority, the laxer.
 // proves R26
 func TestBuiltinDefaults(t *testing.T) {
 	counts := []int{0, 1, 2, 3, 4, 5, 8, 10, 20}

@@ -11,12 +11,12 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// MaxEntryBytes is the most that one encoded entry may have. Requests are at most 1 MiB and the leader cuts its own
-// entries at 256 KiB, so nothing honest comes near it. Decoding an entry takes at most about a kilobyte of memory for
-// each of its bytes.
+// MaxEntryBytes is the largest size of an encoded entry. Requests are at most 1 MiB and the leader cuts its own entries
+// at 256 KiB, so no regular entry comes near it. Decoding an entry takes at most about a kilobyte of memory for each of
+// its bytes.
 const MaxEntryBytes = 2 << 20
 
-// Limits of what the decoders take, beside the length of the input.
+// Limits of the decoders, besides the length of the input.
 const (
 	// an entry needs 12: entry, groups, group, command, body, spec, groups, group, list, element, its constraint
 	maxNesting  = 24
@@ -44,7 +44,8 @@ type wireCommand struct {
 	Body   cbor.RawMessage
 }
 
-// wireFormat is all that is read of an entry that the strict decoder refused: it may be of a newer format.
+// wireFormat is the only part that is read of an entry that the strict decoder refused, because it may have a newer
+// format.
 type wireFormat struct {
 	Format uint16 `cbor:"1,keyasint"`
 }
@@ -54,7 +55,7 @@ type wireFormat struct {
 type codecs struct {
 	enc   cbor.UserBufferEncMode
 	entry cbor.DecMode // strict
-	row   cbor.DecMode // strict, but takes any bytes as text: Apply may have cut a text between two bytes of a letter
+	row   cbor.DecMode // strict, but accepts invalid UTF-8: Apply may have cut a text within a character
 	peek  cbor.DecMode // ignores unknown fields; used only to explain a failure
 }
 
@@ -87,8 +88,8 @@ func mode(opts cbor.DecOptions, failure *error) cbor.DecMode {
 	return m
 }
 
-// EncodeEntry returns the bytes of an entry. They are decoded once more before they are returned: what no server could
-// read must not get into the log, where it would stop all of them. Codes: invalid, needs_format.
+// EncodeEntry returns the bytes of an entry. It decodes them once more first, because an entry that no server can read
+// would stop all of them once it is in the log. Codes: invalid, needs_format.
 func EncodeEntry(e Entry) ([]byte, error) {
 	if e.Format == 0 {
 		return nil, model.Refuse(model.CodeInvalid, "an entry without a format").WithHint("set it to the State's")
@@ -156,8 +157,8 @@ func KindName(kind Kind) string {
 }
 
 // DecodeEntry reads what EncodeEntry wrote, and nothing else: duplicate keys, unknown fields, indefinite lengths, tags
-// and trailing bytes are errors. The error is always an *Error. Codes: needs_format for what only a newer program
-// understands, so that the server must stop and never skip it; invalid for damage.
+// and trailing bytes are errors. The error is always a *model.Error. Codes: needs_format for an entry that only a newer
+// program understands (the server must stop, and never skip it); invalid for damage.
 func DecodeEntry(data []byte) (Entry, error) {
 	if len(data) > MaxEntryBytes {
 		return Entry{},
@@ -210,7 +211,8 @@ func decodeCommand(w *wireCommand) (Command, error) {
 	return c, nil
 }
 
-// explainEntry says why the strict decoder refused an entry: a newer format comes before what it brought along.
+// explainEntry says why the strict decoder refused an entry. A newer format explains it better than the unknown fields
+// that came with it.
 func explainEntry(data []byte, err error) *model.Error {
 	var w wireFormat
 	if wire.peek.Unmarshal(data, &w) == nil && w.Format > model.CurrentFormat {
@@ -219,7 +221,7 @@ func explainEntry(data []byte, err error) *model.Error {
 	return explain("the entry", err)
 }
 
-// explain turns an error of the decoder into ours. An unknown field is one that a newer program wrote.
+// explain turns an error of the decoder into a refusal. An unknown field comes from a newer program.
 func explain(what string, err error) *model.Error {
 	var unknown *cbor.UnknownFieldError
 	if errors.As(err, &unknown) {

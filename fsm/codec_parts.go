@@ -18,7 +18,7 @@ const (
 	partHead = 4 + 4
 )
 
-// packParts packs what fill writes and gives it to w in parts. Packing goes on in a goroutine of its own, which has
+// packParts compresses what fill writes and passes it to w in parts. Compression runs in its own goroutine, which has
 // ended when packParts returns.
 func packParts(w io.Writer, fill func(io.Writer) error) error {
 	from, to := io.Pipe()
@@ -35,12 +35,12 @@ func packParts(w io.Writer, fill func(io.Writer) error) error {
 	}
 	_ = to.CloseWithError(err) // nil: the end
 	if failed := <-packed; failed != nil {
-		return failed // the cause of what fill said, or the same
+		return failed // the cause of fill's error, or the same error
 	}
 	return err
 }
 
-// packAll packs everything in r.
+// packAll compresses everything in r.
 func packAll(w io.Writer, r io.Reader) error {
 	parts := partWriter{w: w}
 	deflate, err := flate.NewWriter(&parts, flate.BestSpeed)
@@ -96,7 +96,8 @@ func partSum(length, part []byte) uint32 {
 	return crc32.Update(crc32.Checksum(length, castagnoli), castagnoli, part)
 }
 
-// partReader gives the bytes in the parts, once their checksum was found right. It ends where r ends behind a part.
+// partReader returns the bytes in the parts, after it has verified the checksum of each part. It ends where r ends
+// after a part.
 type partReader struct {
 	r    io.Reader
 	read int64 // bytes of r
@@ -104,7 +105,7 @@ type partReader struct {
 	rest []byte // of part
 }
 
-// prelude reads what stands before the first frame and returns the format.
+// prelude reads and checks the head of a snapshot, and returns the format.
 func (p *partReader) prelude() (uint16, error) {
 	var head [preludeSize]byte
 	if err := p.fill(head[:]); err != nil {
@@ -171,7 +172,7 @@ func (p *partReader) fill(b []byte) error {
 	return readError(err)
 }
 
-// readError is an error of reading as ReadSnapshot returns it.
+// readError turns an error of reading into the one that ReadSnapshot returns.
 func readError(err error) error {
 	if err == nil {
 		return nil

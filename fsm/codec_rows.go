@@ -13,7 +13,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// tableID is a table's number in snapshots and digests; it is never used for anything else again.
+// tableID is a table's number in snapshots and digests. A number is never reused.
 type tableID uint8
 
 // Frames that are no table: the scalars of a state come first, the trailer last.
@@ -22,7 +22,7 @@ const (
 	trailerTable tableID = 255
 )
 
-// rowTable is how one table goes to rows and back.
+// rowTable encodes and decodes the rows of one table.
 type rowTable struct {
 	id   tableID
 	name string
@@ -121,7 +121,7 @@ func rows[K cmp.Ordered, V any](id tableID, name string, table func(*State) *Tab
 	}
 }
 
-// rowsByText gives the rows of a table under their keys as texts.
+// rowsByText iterates over the rows of a table, with their keys as texts.
 func rowsByText[K cmp.Ordered, V any](rows iter.Seq2[K, V]) iter.Seq2[string, any] {
 	return func(yield func(string, any) bool) {
 		for key, row := range rows {
@@ -160,7 +160,7 @@ func (s *State) meta() metaRow {
 	}
 }
 
-// empty returns a State with the scalars of m and no row, which can be written.
+// empty returns a writable State with the scalars of m and no rows.
 func (m *metaRow) empty() *State {
 	s := State{
 		Index: m.Index, LogTerm: m.LogTerm, Now: m.Now, Wall: m.Wall, WallDoubt: m.WallDoubt, Format: m.Format,
@@ -203,7 +203,7 @@ func (s *State) eachRow(visit func(t tableID, body []byte) error) error {
 // rowSum is the running digest of rows: SHA-256 over the frames of a snapshot.
 type rowSum struct {
 	hash hash.Hash
-	head []byte // kept, for a hash takes its input to the heap
+	head []byte // kept, because the input of a hash.Hash escapes to the heap
 }
 
 func newRowSum() *rowSum { return &rowSum{hash: sha256.New()} }
@@ -216,9 +216,9 @@ func (r *rowSum) add(t tableID, body []byte) {
 
 func (r *rowSum) String() string { return hex.EncodeToString(r.hash.Sum(nil)) }
 
-// Digest is what servers compare at equal index: the SHA-256, in hex, of every row and scalar of the state in canonical
-// form. Indexes are derived and left out. It costs about 2 microseconds a row and needs no memory to speak of; it only
-// reads, so it can run beside everything else.
+// Digest returns the SHA-256, in hex, of every row and scalar of the state in canonical form. Servers compare it at the
+// same index. It leaves out indexes, which are derived. It costs about 2 microseconds a row and hardly any memory. It
+// only reads, so it may run concurrently with everything else.
 func Digest(s State) string {
 	sum := newRowSum()
 	err := s.eachRow(func(t tableID, body []byte) error {

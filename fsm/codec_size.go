@@ -2,7 +2,7 @@ package fsm
 
 import "github.com/outspan/outspan/model"
 
-// MaxGroupBytes is the most that one group of commands may add to an entry: what an entry holds, without its head.
+// MaxGroupBytes is the most bytes that one group of commands may add to an entry: the largest entry without its head.
 const MaxGroupBytes = MaxEntryBytes - 4<<10
 
 // Bounds of what encloses a command and a group in an encoded entry.

@@ -11,7 +11,7 @@ import (
 )
 
 // A snapshot is a prelude and one DEFLATE stream, cut into parts. The stream holds one frame for the scalars of the
-// state, one for each row, and a trailer. Nothing is larger than a frame, however large the state is.
+// state, one for each row, and a trailer. Readers and writers hold one frame at a time, however large the state is.
 //
 //	prelude: magic (8), format (2), CRC-32C of both (4)
 //	part:    length (4), CRC-32C of length and bytes (4), bytes of the stream
@@ -19,13 +19,13 @@ import (
 //	trailer: a frame of table 255 with the number of rows of each table and the state's Digest
 //
 // Numbers are big-endian. The format is the cluster's, not the program's: an older server must be able to take a newer
-// one's snapshot while the cluster is being upgraded. Packing at the fastest level leaves a fifth of the bytes, for a
-// third more of the time; it is what disks and servers that catch up have to take.
+// one's snapshot while the cluster is being upgraded. Compression at the fastest level leaves a fifth of the bytes and
+// takes a third more time. That spares disks, and servers that catch up.
 const (
 	snapshotMagic = "outspan\n"
 	preludeSize   = len(snapshotMagic) + 2 + 4
 	frameHead     = 1 + 4
-	// maxFrame bounds one row. The largest honest one is a job version (at most an entry) or a drain of thousands of
+	// maxFrame bounds one row. The largest regular one is a job version (at most an entry) or a drain of thousands of
 	// nodes.
 	maxFrame = 8 << 20
 	// maxUnpacked bounds all frames: a small file must not fill the memory.
@@ -60,8 +60,8 @@ type SnapshotInfo struct {
 	Digest      string       `json:"digest"` // what Digest returns for the state
 }
 
-// WriteSnapshot writes s as a stream. It only reads s, so the server goes on meanwhile; it needs a megabyte of memory,
-// and a second core if there is one. An error of w is returned wrapped; code internal means that a row is too large for
+// WriteSnapshot writes s as a stream. It only reads s, so the server goes on meanwhile. It needs a megabyte of memory,
+// and uses a second core if there is one. It returns an error of w wrapped. Code: internal if a row is too large for
 // any reader.
 func WriteSnapshot(w io.Writer, s State) error {
 	head := binary.BigEndian.AppendUint16([]byte(snapshotMagic), s.Format)
@@ -72,7 +72,7 @@ func WriteSnapshot(w io.Writer, s State) error {
 	return packParts(w, func(out io.Writer) error { return writeFrames(out, &s) })
 }
 
-// writeFrames writes everything behind the prelude as it is before it is packed.
+// writeFrames writes everything after the prelude, uncompressed.
 func writeFrames(out io.Writer, s *State) error {
 	sum, frames := newRowSum(), frameWriter{out: out}
 	err := s.eachRow(func(t tableID, body []byte) error {
@@ -94,8 +94,8 @@ func writeFrames(out io.Writer, s *State) error {
 	return frames.write(trailerTable, body)
 }
 
-// filled leaves the empty tables out: two programs that know different ones can read each other's snapshots while the
-// new ones are empty.
+// filled leaves out empty tables. Programs that know different tables can then read each other's snapshots while the
+// new tables are empty.
 func filled(counts []TableCount) []TableCount {
 	return slices.DeleteFunc(slices.Clone(counts), func(c TableCount) bool { return c.Rows == 0 })
 }
@@ -121,7 +121,7 @@ func (f *frameWriter) write(t tableID, body []byte) error {
 	return nil
 }
 
-// appendFrameHead is what stands before a row, in snapshots and in digests.
+// appendFrameHead appends what precedes a row, in snapshots and in digests.
 func appendFrameHead(b []byte, t tableID, body []byte) []byte {
 	return binary.BigEndian.AppendUint32(append(b, byte(t)), uint32(len(body)))
 }

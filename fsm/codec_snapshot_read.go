@@ -11,10 +11,10 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// ReadSnapshot reads a whole snapshot and rebuilds the indexes. It holds the new state in memory and one frame beside
-// it. Everything is checked before a State is returned: checksums, order, counts, the digest, and that nothing follows.
-// Errors of r are wrapped; the rest are *Error, with code needs_format for a snapshot of a newer program and invalid
-// for one that is damaged or none at all.
+// ReadSnapshot reads a whole snapshot and rebuilds the indexes. It holds the new state and one frame in memory. It
+// checks everything before it returns a State: checksums, order, counts, the digest, and that nothing follows. It
+// returns errors of r wrapped. All others are a *model.Error, with code needs_format for a snapshot of a newer program,
+// and invalid for a damaged one or other data.
 func ReadSnapshot(r io.Reader) (State, error) {
 	var s *State
 	texts := sharing{}
@@ -34,14 +34,14 @@ func ReadSnapshot(r io.Reader) (State, error) {
 	return s.publish(), nil
 }
 
-// InspectSnapshot checks a snapshot as ReadSnapshot does, but decodes only its first and last frame, and returns what
-// it is. Same errors; what was read before is returned with them.
+// InspectSnapshot checks a snapshot as ReadSnapshot does and describes it, but decodes only the first and last frame.
+// It returns the same errors, together with what it has read before.
 func InspectSnapshot(r io.Reader) (SnapshotInfo, error) {
 	return scanSnapshot(r, func(*metaRow, *rowTable, []byte) *model.Error { return nil })
 }
 
-// scanSnapshot calls visit for the scalars (t is nil) and then for each row. With an error it returns what it knows
-// until then.
+// scanSnapshot calls visit for the scalars (t is nil) and then for each row. With an error it returns what it has read
+// so far.
 func scanSnapshot(r io.Reader, visit func(meta *metaRow, t *rowTable, body []byte) *model.Error) (info SnapshotInfo,
 	err error) {
 	parts := &partReader{r: r}
@@ -88,7 +88,7 @@ type frameReader struct {
 }
 
 func newFrameReader(parts *partReader) *frameReader {
-	packed := bufio.NewReader(parts) // one that can read single bytes: so unpacking takes none that stand behind its end
+	packed := bufio.NewReader(parts) // an io.ByteReader, so that flate takes no byte after the end of its stream
 	return &frameReader{packed: packed, r: bufio.NewReaderSize(flate.NewReader(packed), 64<<10)}
 }
 
@@ -171,7 +171,7 @@ func (f *frameReader) trailer(counts []TableCount, digest string) error {
 	return nil
 }
 
-// notTheEnd is for where a stream should have ended: it can't be read, or goes on.
+// notTheEnd returns the error for a stream that should have ended: it can't be read, or it goes on.
 func notTheEnd(err error, what string) error {
 	if err != nil {
 		return readError(err)

@@ -96,7 +96,7 @@ func TestArbitraryCommandsSurviveTheCodec(t *testing.T) {
 	}
 }
 
-// A pointer to zero is not the same as no pointer: "the job must not exist" against "whatever index the job has".
+// A pointer to zero differs from no pointer: "the job must not exist" against "whatever index the job has".
 func TestPointersToZeroSurvive(t *testing.T) {
 	zero, none := uint64(0), model.Duration(0)
 	want := Entry{Format: 1,
@@ -129,7 +129,7 @@ func TestSpecSurvivesJSON(t *testing.T) {
 	}
 }
 
-// positive makes every number positive: amounts and durations in JSON are.
+// positive makes every number positive, because amounts and durations in JSON are.
 func positive(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Int, reflect.Int64:
@@ -315,7 +315,7 @@ func FuzzDecodeEntry(f *testing.F) {
 	})
 }
 
-// equateEmpty lets a list with no element equal none: an omitted field can't tell them apart.
+// equateEmpty makes an empty list equal a missing one: an omitted field can't tell them apart.
 func equateEmpty() cmp.Option {
 	return cmp.FilterValues(func(x, y any) bool {
 		vx, vy := reflect.ValueOf(x), reflect.ValueOf(y)
@@ -325,7 +325,8 @@ func equateEmpty() cmp.Option {
 	}, cmp.Comparer(func(_, _ any) bool { return true }))
 }
 
-// The worst that a hostile entry can do is to make small bytes into large structs. It stays proportional to its length.
+// The worst that a hostile entry can do is to turn few bytes into large structs. The memory stays proportional to its
+// length.
 func TestDecodingTakesBoundedMemory(t *testing.T) {
 	groups := make([]any, 20_000)
 	for i := range groups {

@@ -8,13 +8,13 @@ import (
 
 const (
 	keptPerSlot   = 2    // terminal instances that stay visible in a slot
-	eventsAnEntry = 2000 // at most this many old events go with one entry, and those whose room its own take
-	eventBytes    = 400  // of the events that the limit allows, each has room for so many on average; most take 200
+	eventsAnEntry = 2000 // old events that one entry may drop; more if its own events take more room
+	eventBytes    = 400  // average room of an event, times the limit of events; most take 200
 )
 
-// collect drops what expired, together with an entry that is written anyway: nothing is written just to clean up. grown
-// is how many bytes of events the entry has added: as many may always go, so that what is above the limit never becomes
-// more.
+// collect drops expired events along with an entry that is written anyway: nothing is written just to clean up. grown
+// is how many bytes of events the entry has added. At least as many bytes may be dropped, so that an excess over the
+// limit never grows.
 func (s *State) collect(grown int) {
 	for dropped, bytes := 0, s.Events.Bytes(); dropped < eventsAnEntry || bytes-s.Events.Bytes() < grown; dropped++ {
 		key, at, ok := s.Events.oldest()
@@ -57,7 +57,7 @@ func (s *State) forgetVersions(name model.JobName) {
 	}
 }
 
-// unusedVersions are the versions of a job that are not kept any more once it is at version newest.
+// unusedVersions lists the versions of a job that need not be kept once the job is at version newest.
 func (s *State) unusedVersions(job *Job, newest uint64) []*JobVersion {
 	used := map[uint64]bool{job.Version: true, job.Stable: true}
 	for id, g := range s.groupsOf(job.Name) {
@@ -78,7 +78,7 @@ func (s *State) unusedVersions(job *Job, newest uint64) []*JobVersion {
 	return unused
 }
 
-// forgetJob removes a purged job with all that hangs on it.
+// forgetJob removes a purged job and everything that belongs to it.
 func (s *State) forgetJob(name model.JobName) {
 	var versions []*JobVersion
 	for _, v := range s.Versions.From(versionKey(name, 0)) {

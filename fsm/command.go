@@ -9,7 +9,7 @@ type Command interface {
 	apply(*State) error
 }
 
-// Kind is a command's number on disk; it is never used for anything else again.
+// Kind is a command's number on disk. A number is never reused.
 type Kind uint16
 
 // Entry is what one log entry holds.

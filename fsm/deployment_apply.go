@@ -8,7 +8,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// deploy begins the way to the job's new version. A first version has nothing to compare with, so it needs no canaries.
+// deploy begins the deployment of a job's new version. A first version has nothing to compare with, so it needs no
+// canaries.
 func (s *State) deploy(job *Job, spec *model.JobSpec, update bool) {
 	s.supersede(job)
 	d := &Deployment{ID: model.NewDeploymentID(job.Name, job.Version), Job: job.Name, Version: job.Version,
@@ -39,14 +40,14 @@ func (s *State) hasOutdated(id model.GroupID) bool {
 	return false
 }
 
-// triedBefore reports whether the last deployment of a job came to nothing. Then a version that has the same instances
-// must prove itself as well, or it would be distrusted, and never be one to go back to.
+// triedBefore reports whether the last deployment of a job ended without success. Then a version with the same
+// instances needs a deployment of its own; without one it could never become the stable version.
 func (s *jobs) triedBefore(job *Job) bool {
 	d, ok := s.Deployments.Get(job.Deployment)
 	return ok && d.Status.Ended() && d.Status != model.DeploymentSucceeded
 }
 
-// keepStable lets a version that changes no instance be one to go back to, as the one before it was.
+// keepStable makes a version that changes no instance the stable one, as the version before it was.
 func (s *jobs) keepStable(job *Job) {
 	next := *job
 	next.Stable = job.Version
@@ -54,7 +55,7 @@ func (s *jobs) keepStable(job *Job) {
 	s.complete(job.Name, job.Version)
 }
 
-// supersede ends the deployment that a newer version or a stop overtakes.
+// supersede ends the running deployment of a job, because a newer version or a stop replaces it.
 func (s *State) supersede(job *Job) {
 	if d, ok := s.Deployments.Get(job.Deployment); ok && !d.Status.Ended() {
 		s.stepDeployment(d, model.DeploymentSuperseded, "a newer version or a stop came first")
@@ -67,7 +68,7 @@ func (s *State) stepDeployment(d *Deployment, status model.DeploymentStatus, rea
 	next.Waiting = d.Waiting && !status.Ended()
 	if status == model.DeploymentRolling {
 		next.Progress = s.Now
-		next.Reason = cmp.Or(reason, d.Reason) // what is particular to how it goes on was said before
+		next.Reason = cmp.Or(reason, d.Reason) // keep the reason given before
 	}
 	s.putDeployment(&next)
 	s.touch("deployments", Topic("deployment/"+d.ID))
@@ -91,7 +92,7 @@ func (c *DeploymentStep) apply(s *State) error {
 	if job, ok := s.Jobs.Get(d.Job); ok && c.Status == model.DeploymentSucceeded && job.Deployment == d.ID {
 		next := *job
 		next.Stable = d.Version
-		// submitted meanwhile: what it says of counts and budgets is not to be undone by a revert
+		// A version submitted meanwhile has the same instances: a revert must keep its counts and budgets.
 		if s.SameInstances(job.Name, d.Version, job.Version) {
 			next.Stable = job.Version
 		}
@@ -149,8 +150,8 @@ func (c *DeploymentPromote) apply(s *State) error {
 	return nil
 }
 
-// noteProgress restarts the clock of the deployment that an instance belongs to: its slot has a ready instance of it
-// for the first time. An instance that becomes ready again after a crash is no progress.
+// noteProgress restarts the deadline of the deployment that an instance belongs to, when its slot gets the first ready
+// instance of that deployment. An instance that becomes ready again after a crash is no progress.
 func (s *State) noteProgress(inst *Instance) {
 	d, ok := s.Deployments.Get(inst.Links.Deployment)
 	if !ok || d.Status.Ended() {
@@ -201,7 +202,7 @@ func (s *State) noteFailure(inst *Instance, reason string) {
 func (s *jobs) forgetDeployments(job model.JobName) {
 	var ended []*Deployment
 	prefix := string(job) + "-"
-	for id, d := range s.Deployments.From(model.DeploymentID(prefix)) { // of jobs whose names go on like this as well
+	for id, d := range s.Deployments.From(model.DeploymentID(prefix)) { // also matches longer names of jobs
 		if !strings.HasPrefix(string(id), prefix) {
 			break
 		}

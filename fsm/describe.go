@@ -15,7 +15,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Hidden stands in a description where a secret is: a key, a token, the value of an environment variable.
+// Hidden replaces a secret in a description: a key, a token, the value of an environment variable.
 const Hidden = "(secret)"
 
 // Field is one named part of something described.
@@ -49,9 +49,9 @@ func (f Fields) MarshalJSON() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// Describe turns a row or a command into what people and programs can read: nil, bool, int64, uint64, string, []any and
-// Fields. Names are those of the API's JSON, where there is one, and else the Go names in snake case. What is empty and
-// left out on disk is left out. Secrets are Hidden.
+// Describe turns a row or a command into plain values: nil, bool, int64, uint64, string, []any and Fields. Names are
+// those of the API's JSON where it has one, otherwise the Go names in snake case. Fields that are empty and left out on
+// disk are left out here. Secrets are Hidden.
 func Describe(v any) any { return describe(reflect.ValueOf(v)) }
 
 func describe(v reflect.Value) any {
@@ -105,7 +105,7 @@ func describeStruct(v reflect.Value) Fields {
 	return fields
 }
 
-// leafText is the text of a value whose type has one of its own.
+// leafText returns the text of a value whose type has its own text form.
 func leafText(v reflect.Value) (string, bool) {
 	switch x := v.Interface().(type) {
 	case model.Time:
@@ -127,7 +127,7 @@ func leafText(v reflect.Value) (string, bool) {
 // isSecret reports whether a field is marked as one that is never shown.
 func isSecret(f reflect.StructField) bool { return f.Tag.Get("debug") == "secret" }
 
-// hide shows of a secret only whether there is one; of a map, under which names.
+// hide shows only whether there is a secret; for a map it shows the names.
 func hide(v reflect.Value) any {
 	if v.Kind() == reflect.Map {
 		fields := Fields{}
@@ -142,7 +142,7 @@ func hide(v reflect.Value) any {
 	return Hidden
 }
 
-// mapKeys are the keys of a map in their order.
+// mapKeys returns the keys of a map in the order of their texts.
 func mapKeys(v reflect.Value) []reflect.Value {
 	keys := v.MapKeys()
 	slices.SortFunc(keys, func(a, b reflect.Value) int {
@@ -174,8 +174,8 @@ func snake(name string) string {
 	return b.String()
 }
 
-// Objects names what a command is about, as the subjects of events do: "node/n1", "instance/3k9f". The main one comes
-// first.
+// Objects lists the objects that a command is about, written as the subjects of events: "node/n1", "instance/3k9f". The
+// main one comes first.
 func Objects(c Command) []string {
 	v := reflect.ValueOf(c)
 	if v.Kind() == reflect.Pointer {
@@ -215,7 +215,7 @@ func appendObjects(found []string, v reflect.Value, deeper bool) []string {
 	return found
 }
 
-// nounOf is what an id is the id of.
+// nounOf returns the kind of object that an id names.
 func nounOf(v reflect.Value) (string, bool) {
 	switch v.Interface().(type) {
 	case model.NodeID:

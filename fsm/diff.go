@@ -9,10 +9,10 @@ import (
 	"strconv"
 )
 
-// ScalarsTable is the name under which everything of a State that is in no table is shown, as one row without a key.
+// ScalarsTable is the name of all the parts of a State that are in no table, shown as one row without a key.
 const ScalarsTable = "scalars"
 
-// Change says what became of a row.
+// Change says what happened to a row.
 type Change string
 
 // The changes.
@@ -45,9 +45,9 @@ type FieldChange struct {
 }
 
 // Diff lists what differs from a to b, row by row: the scalars, then the tables in the order of snapshots, each in the
-// order of its keys. Indexes are derived and left out. No secret is in it: one that differs is shown as Hidden and
-// "another". States of one history share most of their tables, which costs nothing; else it takes about as long as a
-// Digest of both.
+// order of its keys. It leaves out indexes, which are derived. It shows no secret: one that differs is shown as Hidden
+// and "(another secret)". States of one history share most of their tables, which costs nothing. Otherwise it takes
+// about as long as a Digest of both.
 func Diff(a, b State) []RowChange {
 	var changes []RowChange
 	if fields := diffRows(a.meta(), b.meta()); len(fields) > 0 {
@@ -59,7 +59,7 @@ func Diff(a, b State) []RowChange {
 	return changes
 }
 
-// diffTable compares one table of two states. Show makes of a row what is described.
+// diffTable compares one table of two states. show turns a row into what is described.
 func diffTable[K cmp.Ordered, V comparable](name string, a, b Table[K, V], show func(V) any) []RowChange {
 	if a.Same(b) {
 		return nil
@@ -97,7 +97,7 @@ func diffTable[K cmp.Ordered, V comparable](name string, a, b Table[K, V], show 
 	return changes
 }
 
-// wholeRow lists every part of a row that came or went.
+// wholeRow lists every part of a row that was added or removed.
 func wholeRow(row any, went bool) []FieldChange {
 	parts := Describe(row).(Fields)
 	list := make([]FieldChange, len(parts))
@@ -210,7 +210,7 @@ func hideEntry(v reflect.Value) any {
 	return Hidden
 }
 
-// another says of a secret that differs from one that is Hidden too, that it does.
+// another returns a distinct placeholder for a Hidden secret, so that two different secrets don't look equal.
 func another(shown any) any {
 	if shown == Hidden {
 		return "(another secret)"
@@ -218,7 +218,7 @@ func another(shown any) any {
 	return shown
 }
 
-// same reports whether two values mean the same on disk: a list that is empty and none are one.
+// same reports whether two values mean the same on disk: an empty list equals a missing one.
 func same(a, b reflect.Value) bool {
 	if a.Kind() == reflect.Slice || a.Kind() == reflect.Map {
 		if a.Len() == 0 && b.Len() == 0 {
@@ -249,8 +249,8 @@ func join(path, name string) string {
 	return path + "." + name
 }
 
-// Rows iterates over the rows of a table under their keys as texts, in order. For ScalarsTable it is one row under the
-// key "". ok is false when there is no such table; TableNames lists them.
+// Rows iterates over the rows of a table in order, with their keys as texts. ScalarsTable is one row with the key "".
+// ok is false if there is no such table; TableNames lists them.
 func (s *State) Rows(table string) (rows iter.Seq2[string, any], ok bool) {
 	if table == ScalarsTable {
 		return func(yield func(string, any) bool) { yield("", s.meta()) }, true
@@ -263,7 +263,7 @@ func (s *State) Rows(table string) (rows iter.Seq2[string, any], ok bool) {
 	return nil, false
 }
 
-// TableNames lists what Rows knows, in the order of snapshots.
+// TableNames lists the tables that Rows knows, in the order of snapshots.
 func TableNames() []string {
 	names := []string{ScalarsTable}
 	for i := range rowTables {

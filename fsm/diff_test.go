@@ -61,7 +61,7 @@ func TestDiffNamesRowsAndFields(t *testing.T) {
 	}
 }
 
-// Diff is empty exactly where the digests are equal, and in each table where its digest is.
+// Diff is empty if and only if the digests are equal, for the whole state and for each table.
 func TestDiffAndDigestsAgree(t *testing.T) {
 	full, empty := sampleState(), NewState()
 	if got := Diff(full, sampleState()); len(got) > 0 {
@@ -90,8 +90,7 @@ func TestDiffAndDigestsAgree(t *testing.T) {
 	}
 }
 
-// Every change of one field of any row is seen, under the name that Describe gives it, and no secret is shown on the
-// way.
+// Diff sees every change of one field of any row, under the name that Describe gives it, and shows no secret.
 func TestDiffSeesEveryField(t *testing.T) {
 	for _, r := range rowTypes() {
 		filled := reflect.New(r.row).Elem()
@@ -113,7 +112,7 @@ func TestDiffSeesEveryField(t *testing.T) {
 	}
 }
 
-// What is described is JSON with every field of the struct in it.
+// A description is JSON with every field of the struct.
 func TestDescribeEveryCommand(t *testing.T) {
 	for _, info := range kinds {
 		c := sampleCommand(info)
@@ -137,11 +136,10 @@ func TestDescribeEveryCommand(t *testing.T) {
 	}
 }
 
-// suspicious are the names that secrets tend to have.
+// suspicious lists the names that secrets tend to have.
 var suspicious = []string{"key", "token", "secret", "password", "env", "credential"}
 
-// A field that looks like a secret is marked as one, and what is marked is never shown, whichever command or row it is
-// in.
+// A field that looks like a secret is marked as one, and marked fields are never shown, in any command or row.
 func TestSecretsAreHidden(t *testing.T) {
 	harmless := map[string]bool{"Event.Key": true}
 	seen := map[reflect.Type]bool{}

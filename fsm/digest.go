@@ -1,14 +1,14 @@
 package fsm
 
-// TableDigest is one table of a state in a few words.
+// TableDigest sums up one table of a state.
 type TableDigest struct {
 	Name   string `cbor:"1,keyasint" json:"name"`
 	Rows   int    `cbor:"2,keyasint" json:"rows"`
 	Digest string `cbor:"3,keyasint" json:"digest"` // SHA-256, in hex, of the table's rows in canonical form
 }
 
-// Digests returns what Digest does, and the same for each table by itself, the scalars first: where two states differ,
-// it tells where to look. One pass makes both, a tenth slower than Digest alone; it is as safe beside everything else.
+// Digests returns the Digest of a state, and one for each table, the scalars first; these show where two states differ.
+// One pass makes both, and takes a tenth longer than Digest alone. It may run concurrently with everything else.
 func Digests(s State) (whole string, tables []TableDigest) {
 	sums := make([]tableSum, 1+len(rowTables))
 	for i := range sums {
@@ -34,7 +34,7 @@ func Digests(s State) (whole string, tables []TableDigest) {
 	return all.String(), tables
 }
 
-// TableDigests is Digest for each table by itself, the scalars first.
+// TableDigests returns a digest for each table, the scalars first.
 func TableDigests(s State) []TableDigest {
 	_, tables := Digests(s)
 	return tables

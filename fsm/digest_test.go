@@ -7,7 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// The whole is what Digest says, and a row that changes shows in its table alone, and in the whole.
+// Digests returns the same whole as Digest. A changed row shows only in its table, and in the whole.
 func TestDigestsNameTheTable(t *testing.T) {
 	base := sampleState()
 	whole, tables := Digests(base)
@@ -58,7 +58,7 @@ func TestDigestsNameTheTable(t *testing.T) {
 	}
 }
 
-// A table that one side does not know is a difference, and both sides are told.
+// A table that one side does not know is a difference, and the result has both sides.
 func TestDifferentTablesOfNewerProgram(t *testing.T) {
 	_, newer := Digests(sampleState())
 	older := newer[:len(newer)-1]

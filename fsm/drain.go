@@ -29,13 +29,14 @@ type DrainNode struct {
 	Moved        int              `cbor:"9,keyasint,omitempty"` // instances stopped here by this drain
 	EndedWall    int64            `cbor:"10,keyasint,omitempty"`
 	BootID       string           `cbor:"11,keyasint,omitempty"` // of the node's kernel when the drain began
-	// of Moved: those that had no replacement, and have none yet
+	// of Moved, those that have no replacement yet
 	Unreplaced int `cbor:"12,keyasint,omitempty"`
-	// instances that stayed when it was drained or failed, as was acknowledged
+	// acknowledged instances that stayed when the node was drained or failed
 	Acked int `cbor:"13,keyasint,omitempty"`
 }
 
-// Phase of the whole: draining while any node is; else failed if any failed; else canceled; else drained.
+// Phase is the phase of the whole drain: draining while any node is; else failed if any failed; else canceled if any
+// was canceled; else drained.
 func (d *Drain) Phase() model.DrainPhase {
 	whole := model.PhaseDrained
 	for _, n := range d.Nodes {
@@ -63,8 +64,8 @@ func (d *Drain) Node(id model.NodeID) (DrainNode, bool) {
 	return DrainNode{}, false
 }
 
-// EndedDrain returns the last drain of a node that is still as the drain left it, and the node's part of it; false
-// while the drain goes on, and once somebody took the node back or disabled it.
+// EndedDrain returns the last drain of a node and the node's part of it. It returns false while the drain goes on, and
+// after somebody has taken the node back or disabled it.
 func (s *fleet) EndedDrain(n *Node) (*Drain, DrainNode, bool) {
 	d, ok := s.Drains.Get(n.Drain)
 	if !ok || n.Intent != model.IntentDraining {
@@ -105,7 +106,8 @@ type DrainPause struct {
 	Paused bool          `cbor:"2,keyasint"`
 }
 
-// DrainCancel cancels what has not begun; the cordon stays unless Uncordon.
+// DrainCancel cancels a drain; stops that have begun go on. The nodes take no new instances until somebody takes them
+// back, which Uncordon does at once. Codes: not_found, conflict if the drain has ended.
 type DrainCancel struct {
 	ID       model.DrainID `cbor:"1,keyasint"`
 	Uncordon bool          `cbor:"2,keyasint,omitempty"`
@@ -114,7 +116,7 @@ type DrainCancel struct {
 // maxDowntime bounds the groups whose downtime one drain accepts.
 const maxDowntime = 1000
 
-// checkDowntime refuses groups that no job has.
+// checkDowntime refuses groups that no job has, and too many groups.
 func (s *State) checkDowntime(groups []string) *model.Error {
 	for _, group := range groups {
 		if g, ok := s.Groups.Get(model.GroupID(group)); group != "*" && (!ok || g.Removed) {

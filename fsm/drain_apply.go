@@ -10,7 +10,7 @@ import (
 
 const (
 	keptDrains = 2000 // ended drains that are remembered
-	maxRoll    = 1000 // nodes of one rolling maintenance, all of whose drains are to be remembered
+	maxRoll    = 1000 // nodes of one rolling maintenance; all of its drains must be remembered
 
 	maxRollExec = 4096 // bytes
 )
@@ -134,12 +134,11 @@ func (s *State) takeTurn(p *DrainNode, deadline model.Duration) {
 }
 
 // cordonForDrain takes the node out of placement and stops what is still pending there, in the entry that starts the
-// drain. Until its turn comes, the node
-// takes only what no other node can; see Takes.
+// drain. Until its turn comes, the node takes only what no other node can; see Takes.
 func (s *State) cordonForDrain(id model.NodeID, drain model.DrainID) {
 	n, _ := s.Nodes.Get(id)
 	next := *n
-	if n.Intent != model.IntentDraining { // otherwise what was acknowledged after a drain failed holds for the next one
+	if n.Intent != model.IntentDraining { // after a failed drain, what was acknowledged holds for the next one
 		next.Acked = nil
 	}
 	next.Intent, next.Drain = model.IntentDraining, drain
@@ -147,7 +146,7 @@ func (s *State) cordonForDrain(id model.NodeID, drain model.DrainID) {
 	s.stopPending(id, drain)
 }
 
-// stopPending stops what is still to be started on a node that is to be emptied.
+// stopPending stops the pending instances of a node that is to be emptied.
 func (s *State) stopPending(id model.NodeID, drain model.DrainID) {
 	var pending []*Instance
 	for inst := range s.InstancesOn(id) {
@@ -190,8 +189,8 @@ func (s *State) editDrain(d *Drain, node model.NodeID, edit func(*DrainNode)) {
 	s.touch("drains", Topic("drain/"+d.ID), Topic("node/"+node))
 }
 
-// countMoved counts a stop for a drain. A part that has ended stays as it was told: a stop that was decided before
-// comes too late to count.
+// countMoved counts a stop for a drain. A part that has ended stays as it was reported, so a stop that was decided
+// before is not counted any more.
 func (s *State) countMoved(id model.DrainID, inst *Instance) {
 	_, replaced := s.Successor(inst)
 	s.editRunning(id, inst.Node, func(p *DrainNode) {
@@ -200,7 +199,8 @@ func (s *State) countMoved(id model.DrainID, inst *Instance) {
 	})
 }
 
-// countReplaced takes back that what a drain stopped in this slot has no replacement: it has one now.
+// countReplaced lowers Unreplaced of the drain that last stopped an instance in this slot: the slot has a replacement
+// now.
 func (s *State) countReplaced(group model.GroupID, slot int) {
 	var last *Instance
 	for inst := range s.InstancesInSlot(group, slot) {
@@ -217,7 +217,7 @@ func (s *State) countReplaced(group model.GroupID, slot int) {
 	}
 }
 
-// editRunning replaces a node's part of a drain if it goes on.
+// editRunning replaces a node's part of a drain if it is still draining.
 func (s *State) editRunning(id model.DrainID, node model.NodeID, edit func(*DrainNode)) {
 	d, ok := s.Drains.Get(id)
 	if !ok {
@@ -293,9 +293,10 @@ func (c *DrainEnd) apply(s *State) error {
 	return nil
 }
 
-// DrainLeft returns what still keeps the node from being Drained (P11), or nil: an instance that is not confirmed
-// stopped, unless it stays and was acknowledged, or belongs to a system group that the drain ignores; or a volume that
-// is moved, put to use or backed up there.
+// DrainLeft returns what still keeps the node from being Drained (P11), or nil. It may be a restore that is not
+// confirmed or inventoried, a member that may not be stopped, or a volume that is moved, put to use or backed up there.
+// Mostly it is an instance that is not confirmed stopped. An instance doesn't count if it stays and was acknowledged,
+// or if its system group is ignored by the drain.
 func (s *State) DrainLeft(d *Drain, n *Node) *model.Error {
 	if s.Unconfirmed {
 		return model.Refuse(model.CodeRestoreUnconfirmed, "a restore is not confirmed: drains wait").
@@ -341,7 +342,7 @@ func (s *State) DrainLeft(d *Drain, n *Node) *model.Error {
 	return s.volumesAtWork(d, n)
 }
 
-// endDrainOf ends the running drain of a node, if there is one, and cancels what has not begun.
+// endDrainOf ends the running drain of a node, if there is one, and cancels the evictions that have not begun.
 func (s *State) endDrainOf(n *Node, phase model.DrainPhase, why string) {
 	d, ok := s.RunningDrain(n)
 	if !ok {

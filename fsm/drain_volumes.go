@@ -5,8 +5,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// volumesAtWork refuses to call a node drained while the only copy of a volume is read from it or put to use on it, or
-// a backup is written there. A drain by force does not wait for backups: they are given up.
+// volumesAtWork refuses to call a node drained while a transfer reads the only copy of a volume from it, puts one to
+// use on it, or writes a backup there. A forced drain does not wait for backups; they are given up.
 func (s *State) volumesAtWork(d *Drain, n *Node) *model.Error {
 	if plant.Is(plant.DrainForgetsMoves) {
 		return nil
@@ -33,8 +33,8 @@ func (s *State) volumesAtWork(d *Drain, n *Node) *model.Error {
 	return nil
 }
 
-// waitsOn reports whether a move to a node has failed because nothing became ready on the copy there, which is the one
-// in use, and is still wanted.
+// waitsOn reports whether a move to a node has failed and is still wanted: the copy there is the one in use, and
+// nothing became ready on it.
 func (s *State) waitsOn(t *Transfer, node model.NodeID) bool {
 	v, ok := s.Volumes.Get(t.Volume())
 	return ok && v.Home == node && t.Phase == model.TransferFailed && t.Left.Old != "" &&
@@ -46,7 +46,7 @@ func backsUp(t *Transfer, node model.NodeID) bool {
 	return t.From == node && t.Kind == model.TransferBackup && !t.Phase.Ended() && t.Phase != model.TransferQueued
 }
 
-// endBackups gives up the backups of a node that was drained by force.
+// endBackups gives up the backups on a node that was drained by force.
 func (s *State) endBackups(node model.NodeID) {
 	var running []*Transfer
 	for _, t := range s.Transfers.All() {

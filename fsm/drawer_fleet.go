@@ -7,17 +7,17 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// fleet is the drawer of the machines: nodes and the drains of nodes, with the indexes of both. It only stores rows.
-// putNode and putDrain, and their del, are its only writers.
+// fleet is the drawer of machines: nodes and the drains of nodes, with the indexes of both. It only stores rows.
+// putNode, delNode, putDrain and delDrain are its only writers.
 type fleet struct {
 	Nodes  Table[model.NodeID, *Node]
 	Drains Table[model.DrainID, *Drain]
 
 	nodeNames Table[string, model.NodeID]
 	offDuty   Table[model.NodeID, present] // cordoned, draining or disabled
-	restoring Table[model.NodeID, present] // on which a restore left something open
+	restoring Table[model.NodeID, present] // a restore left something open there
 	unheard   Table[model.NodeID, present] // see Node.unheard
-	hushed    Table[string, present]       // hushKey, of nodes of which an event was left out; see SelfTold
+	hushed    Table[string, present]       // by hushKey: nodes with an event that was left out; see SelfTold
 }
 
 func (s *fleet) fork(undo *undoLog) {
@@ -26,7 +26,7 @@ func (s *fleet) fork(undo *undoLog) {
 	s.restoring, s.unheard, s.hushed = s.restoring.fork(undo), s.unheard.fork(undo), s.hushed.fork(undo)
 }
 
-// putNode writes a node's row with the indexes of nodes, and returns the row that stood there, or nil.
+// putNode writes a node's row, updates the indexes of nodes, and returns the row that it replaced, or nil.
 func (s *fleet) putNode(n *Node) (before *Node) {
 	before, _ = s.Nodes.put(n.ID, n)
 	s.indexNode(before, n)
@@ -40,7 +40,7 @@ func (s *fleet) delNode(id model.NodeID) (before *Node) {
 	return before
 }
 
-// indexNode keeps the indexes of nodes when a row is replaced. One of the rows, or both, may be nil.
+// indexNode updates the indexes of nodes after a row was replaced. One of the rows, or both, may be nil.
 func (s *fleet) indexNode(before, after *Node) {
 	row := cmp.Or(after, before)
 	if row == nil {
@@ -69,7 +69,7 @@ func (s *fleet) putDrain(d *Drain) { s.Drains.put(d.ID, d) }
 
 func (s *fleet) delDrain(id model.DrainID) { s.Drains.del(id) }
 
-// index derives the indexes of rows that were read. It refuses two nodes of one name.
+// index derives the indexes of rows that were read. It refuses two nodes with the same name.
 func (s *fleet) index() error {
 	for id, n := range s.Nodes.All() {
 		if owner, taken := s.nodeNames.Get(n.Name); taken {
@@ -98,12 +98,12 @@ func (s *fleet) OffDuty() iter.Seq[*Node] {
 	}
 }
 
-// InFullService reports whether a node takes part without reserve: nobody has cordoned, drained or disabled it.
+// InFullService reports whether nobody has cordoned, drained or disabled the node.
 func (s *fleet) InFullService(id model.NodeID) bool {
 	return !s.offDuty.Has(id)
 }
 
-// forgetDrains drops the oldest ended drains beyond keptDrains.
+// forgetDrains drops the oldest ended drain if there are more than keptDrains.
 func (s *fleet) forgetDrains() {
 	if s.Drains.Len() <= keptDrains {
 		return

@@ -2,8 +2,8 @@ package fsm
 
 import "github.com/outspan/outspan/model"
 
-// history is the drawer of what happened: events, and the requests that were answered with their indexes. It only
-// stores rows. Its methods put and del of each table are its only writers.
+// history is the drawer of the past: events, and the requests that were answered, with their indexes. It only stores
+// rows. The put and del methods of each table are its only writers.
 type history struct {
 	Events   EventTable
 	Requests Table[model.RequestID, *Request]
@@ -21,7 +21,7 @@ func (s *history) putEvent(e *Event) { s.Events.put(e.Key, e) }
 
 func (s *history) delEvent(key EventKey) { s.Events.del(key) }
 
-// putRequest writes the row of a request that has none yet, with the indexes of requests.
+// putRequest writes the row of a new request and updates the indexes of requests.
 func (s *history) putRequest(r *Request) {
 	s.Requests.put(r.ID, r)
 	s.indexRequest(r)

@@ -10,14 +10,15 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// instances is the drawer of what runs, with its indexes and sums. It only stores rows. setInstance writes a row with
-// every index of it; the two sums, which need a node's or a job's row too, have a writer each.
+// instances is the drawer of what runs, with its indexes and sums. It only stores rows. setInstance writes a row and
+// updates every index. The two sums also need the row of a node or a job, so each has its own writer.
 type instances struct {
 	Instances Table[model.InstanceID, *Instance]
 
-	inGroup   Table[string, *Instance] // group/slot/instance; the rows themselves, for whole groups are read in one go
+	// by group/slot/instance; holds the rows themselves, as whole groups are read at once
+	inGroup   Table[string, *Instance]
 	onNode    Table[model.NodeID, *nodeInstances]
-	departing Table[model.InstanceID, present] // on their way out, or asked to go
+	departing Table[model.InstanceID, present] // stopping, or asked to stop
 
 	classUse     Table[model.ClassName, Usage] // of the instances that count toward quotas
 	unheardReady Table[model.GroupID, int]     // see Ledger.Unheard; no row: 0
@@ -28,7 +29,7 @@ func (s *instances) fork(undo *undoLog) {
 	s.departing, s.classUse, s.unheardReady = s.departing.fork(undo), s.classUse.fork(undo), s.unheardReady.fork(undo)
 }
 
-// setInstance replaces the row before by after, and keeps every index of instances. One of the rows may be nil.
+// setInstance replaces the row before by after, and updates every index of instances. One of the rows may be nil.
 func (s *instances) setInstance(before, after *Instance) {
 	if after != nil {
 		s.Instances.put(after.ID, after)
@@ -48,12 +49,12 @@ func (s *instances) indexInstance(before, after *Instance) {
 	mark(s.departing, cmp.Or(after, before).ID, before.departs(), after.departs())
 }
 
-// addClassUse counts n more instances that take r each toward the quota of a class.
+// addClassUse counts n more instances, each of which takes r, toward the quota of a class.
 func (s *instances) addClassUse(name model.ClassName, r model.Resources, n int) {
 	s.classUse.put(name, s.ClassUsage(name).plus(r, n))
 }
 
-// countUnheard adds to the ready instances of a group that only a restored state calls ready.
+// countUnheard adds n to the instances of a group that are ready only by the word of a restored state.
 func (s *instances) countUnheard(group model.GroupID, n int) {
 	if n == 0 {
 		return
@@ -66,8 +67,8 @@ func (s *instances) countUnheard(group model.GroupID, n int) {
 	}
 }
 
-// index derives the indexes of rows that were read. What is on a node is put together before it becomes a row. It
-// refuses two instances that hold the same port.
+// index derives the indexes of rows that were read. It collects what is on each node first, and writes one row for it.
+// It refuses two instances that hold the same port.
 func (s *instances) index() error {
 	onNode := map[model.NodeID]*nodeInstances{}
 	for _, i := range s.Instances.All() {
@@ -79,7 +80,7 @@ func (s *instances) index() error {
 			return err
 		}
 	}
-	for _, i := range s.Instances.All() { // what waits for room has the ports that those don't have which it waits for
+	for _, i := range s.Instances.All() { // an instance that waits for room owns those of its ports that its victims don't
 		if i.WaitsForRoom() {
 			if err := onNode[i.Node].load(i, true); err != nil {
 				return err
@@ -92,7 +93,7 @@ func (s *instances) index() error {
 	return nil
 }
 
-// InstancesOf iterates over every instance of a group that the state still has a row of, in order of slot and id.
+// InstancesOf iterates over the kept instances of a group, ended ones included, in order of slot and id.
 func (s *instances) InstancesOf(group model.GroupID) iter.Seq[*Instance] {
 	return s.groupRows(string(group) + "/")
 }
@@ -112,8 +113,8 @@ func (s *instances) groupRows(prefix string) iter.Seq[*Instance] {
 	}
 }
 
-// InstancesFrom iterates like InstancesOf, and goes on with the instances of other groups: it is for who knows most of
-// the rows, and needn't have the end of the group looked for at each.
+// InstancesFrom iterates like InstancesOf, and goes on with the instances of the groups after it. A caller that knows
+// the rows saves the check for the end of the group at each row.
 func (s *instances) InstancesFrom(group model.GroupID) iter.Seq[*Instance] {
 	return func(yield func(*Instance) bool) {
 		for _, inst := range s.inGroup.From(string(group) + "/") {
@@ -124,7 +125,7 @@ func (s *instances) InstancesFrom(group model.GroupID) iter.Seq[*Instance] {
 	}
 }
 
-// InstancesOn iterates over every instance of a node that the state still has a row of, in order of id.
+// InstancesOn iterates over the kept instances of a node, ended ones included, in order of id.
 func (s *instances) InstancesOn(node model.NodeID) iter.Seq[*Instance] {
 	return func(yield func(*Instance) bool) {
 		n, ok := s.onNode.Get(node)
@@ -148,8 +149,8 @@ func (s *instances) PortOwner(node model.NodeID, port int) (model.InstanceID, bo
 	return n.ownerOf(port)
 }
 
-// Departing iterates over the instances that are on their way out or are asked to go and are not confirmed stopped, in
-// order of id.
+// Departing iterates over the instances that are stopping or asked to stop, and are not confirmed stopped, in order of
+// id.
 func (s *instances) Departing() iter.Seq[*Instance] {
 	return func(yield func(*Instance) bool) {
 		for id := range s.departing.All() {

@@ -9,7 +9,7 @@ import (
 )
 
 // jobs is the drawer of what people asked for: jobs with their versions, groups, deployments, services and shared
-// budgets, and the indexes and sums of them. It only stores rows. Its methods put and del of each table are its only
+// budgets, with their indexes and sums. It only stores rows. The put and del methods of each table are its only
 // writers.
 type jobs struct {
 	Jobs        Table[model.JobName, *Job]
@@ -19,8 +19,8 @@ type jobs struct {
 	Services    Table[model.ServiceName, *Service]
 	Budgets     Table[model.BudgetName, *SharedBudget]
 
-	jobSums         Table[model.JobName, jobSum]  // of each job, and under everyJob of all
-	unsettled       Table[model.GroupID, present] // whose sums say that they have not what they want
+	jobSums         Table[model.JobName, jobSum]  // of each job; the sum of all is under everyJob
+	unsettled       Table[model.GroupID, present] // whose sums differ from what they want
 	openDeployments Table[model.DeploymentID, present]
 }
 
@@ -45,7 +45,7 @@ func (s *jobs) delVersion(v *JobVersion) {
 	s.addSum(v.Job, jobSum{bytes: v.keptBytes()}, jobSum{})
 }
 
-// putGroup writes a group's row with its part of the job's sum.
+// putGroup writes a group's row and updates the sum of its job.
 func (s *jobs) putGroup(g *Group) {
 	before, _ := s.Groups.put(g.ID, g)
 	s.indexGroup(before, g)
@@ -57,7 +57,7 @@ func (s *jobs) delGroup(id model.GroupID) {
 	}
 }
 
-// indexGroup keeps the sums and the index of groups when a row is replaced. One of the rows may be nil.
+// indexGroup updates the sums and the index of groups after a row was replaced. One of the rows may be nil.
 func (s *jobs) indexGroup(before, after *Group) {
 	id := cmp.Or(after, before).ID
 	s.addSum(jobOf(id), before.sum(), after.sum())
@@ -82,7 +82,7 @@ func (s *jobs) putBudget(b *SharedBudget) { s.Budgets.put(b.Name, b) }
 
 func (s *jobs) delBudget(name model.BudgetName) { s.Budgets.del(name) }
 
-// addSum adds what changed between two sums to those of the job and of all jobs.
+// addSum adds the difference between two sums to those of the job and of all jobs.
 func (s *jobs) addSum(job model.JobName, before, after jobSum) {
 	if before == after {
 		return
@@ -116,7 +116,7 @@ func (s *jobs) index() {
 
 func (d *Deployment) open() bool { return d != nil && !d.Status.Ended() }
 
-// Spec returns the spec that an instance runs, or the current one of a group for its version.
+// Spec returns a group's spec in a version of its job: the one that an instance of that version runs.
 func (s *jobs) Spec(group model.GroupID, version uint64) (*model.GroupSpec, bool) {
 	job, name := group.Split()
 	v, ok := s.Versions.Get(versionKey(job, version))
@@ -136,13 +136,14 @@ func (s *jobs) JobVersion(job model.JobName, version uint64) (*JobVersion, bool)
 	return s.Versions.Get(versionKey(job, version))
 }
 
-// versionKey is "job/version", with the version in ten digits. Every placement asks for two.
+// versionKey is "job/version", with the version in ten digits. It avoids Sprintf, because every placement asks for two
+// keys.
 func versionKey(job model.JobName, version uint64) string {
 	digits := strconv.FormatUint(version, 10)
 	return string(job) + "/" + "0000000000"[min(len(digits), 10):] + digits
 }
 
-// Unsettled iterates over the groups whose sums say that they have not what they want, in order of id.
+// Unsettled iterates over the groups whose sums differ from what they want, in order of id.
 func (s *jobs) Unsettled() iter.Seq2[model.GroupID, *Group] {
 	return func(yield func(model.GroupID, *Group) bool) {
 		for id := range s.unsettled.All() {

@@ -2,8 +2,8 @@ package fsm
 
 import "github.com/outspan/outspan/model"
 
-// moves is the drawer of data: volumes, their transfers and backups, and the index of copies. It only stores rows. Its
-// methods put and del of each table are its only writers.
+// moves is the drawer of data: volumes, their transfers and backups, and the index of copies. It only stores rows. The
+// put and del methods of each table are its only writers.
 type moves struct {
 	Volumes   Table[model.VolumeID, *Volume]
 	Transfers Table[model.TransferID, *Transfer]
@@ -17,7 +17,7 @@ func (s *moves) fork(undo *undoLog) {
 	s.Backups, s.copiesOn = s.Backups.fork(undo), s.copiesOn.fork(undo)
 }
 
-// putVolume writes a volume's row and keeps the index of copies by node.
+// putVolume writes a volume's row and updates the index of copies by node.
 func (s *moves) putVolume(v *Volume) {
 	before, _ := s.Volumes.put(v.ID, v)
 	s.indexVolume(before, v)
@@ -28,7 +28,7 @@ func (s *moves) delVolume(id model.VolumeID) {
 	s.indexVolume(before, nil)
 }
 
-// indexVolume keeps the index of copies when a row is replaced. One of the rows, or both, may be nil.
+// indexVolume updates the index of copies after a row was replaced. One of the rows, or both, may be nil.
 func (s *moves) indexVolume(before, after *Volume) {
 	was, is := before.replicated(), after.replicated()
 	if was && is && before.Home == after.Home {

@@ -3,8 +3,8 @@ package fsm
 import "github.com/outspan/outspan/model"
 
 // rules is the drawer of what limits decisions: settings, classes, and how much of each rate is spent. It only stores
-// values. The settings and the classes are replaced as a whole by the commands that set them; putActor, delActor and
-// putRail are the only writers of the tables.
+// values. The commands that set settings and classes replace them as a whole. putActor, delActor and putRail are the
+// only writers of the tables.
 type rules struct {
 	Settings      model.Settings
 	SettingsIndex uint64

@@ -10,7 +10,7 @@ func (s *State) Eligible(n *Node) *model.Error {
 	return s.fit(n)
 }
 
-// WaitsForTurn reports whether a node is in a drain that has not come to it yet: see DrainOptions.MaxParallelNodes.
+// WaitsForTurn reports whether a node is in a drain in which its turn has not come; see DrainOptions.MaxParallelNodes.
 func (s *fleet) WaitsForTurn(n *Node) bool {
 	d, ok := s.RunningDrain(n)
 	if !ok {
@@ -20,10 +20,9 @@ func (s *fleet) WaitsForTurn(n *Node) bool {
 	return !part.Turn
 }
 
-// Takes is Eligible for one instance of a group. A node that waits for its turn in a drain also takes what can leave
-// again with the drain: groups without data
-// that may be evicted. Otherwise the nodes of a drain that takes turns would have nowhere to put their instances while
-// the others wait.
+// Takes is Eligible for one instance of a group. A node that waits for its turn in a drain also takes groups without
+// data that may be evicted, because they can leave again with the drain. Otherwise the instances of a drain that takes
+// turns would have nowhere to go while the other nodes wait.
 func (s *State) Takes(n *Node, spec *model.GroupSpec) *model.Error {
 	if n.Intent == model.IntentDraining && CanDetour(spec) && s.WaitsForTurn(n) {
 		return s.fit(n)
@@ -36,7 +35,7 @@ func CanDetour(spec *model.GroupSpec) bool {
 	return len(spec.Volumes) == 0 && spec.Role != model.RoleSystem && spec.Eviction.Mode != model.ModeNever
 }
 
-// fit says why a node that is meant to take instances can't. Code: node_not_eligible.
+// fit says why a node whose intent allows instances can't take any. Code: node_not_eligible.
 func (s *State) fit(n *Node) *model.Error {
 	why := ""
 	switch {

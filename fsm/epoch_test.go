@@ -8,8 +8,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// atEpochs gives reports and judgements that name no epoch the one that holds when they are applied as the next entry
-// of s: that of a registration before them in the entry, else that of the node's row.
+// atEpochs fills in the epoch of reports and judgements that name none, as it will be when they are applied in the next
+// entry of s: that of an earlier registration in the entry, else that of the node's row.
 func atEpochs(s State, groups ...[]Command) [][]Command {
 	epochs := map[model.NodeID]uint64{}
 	for id, n := range s.Nodes.All() {
@@ -42,7 +42,7 @@ func atEpochs(s State, groups ...[]Command) [][]Command {
 	return out
 }
 
-// An epoch that a node had never comes again, whatever the servers forgot of it meanwhile.
+// An epoch that a node had is never used again, whatever the servers forgot about the node meanwhile.
 func TestEpochsNeverComeAgain(t *testing.T) {
 	had := map[uint64]string{}
 	add := func(s State, what string) {
@@ -67,7 +67,7 @@ func TestEpochsNeverComeAgain(t *testing.T) {
 	s = run(t, s, 3000, register("n1"))
 	add(s, "once more")
 	for _, what := range []string{"after the first recovery", "after the second recovery of the same file"} {
-		// The log begins anew behind the file. The agent acted on an assignment of the state that is lost.
+		// The log starts again after the file. The agent acted on an assignment of the state that is lost.
 		seen := s.Moment()
 		restored, err := ReadSnapshot(bytes.NewReader(file))
 		if err != nil {
@@ -83,8 +83,8 @@ func TestEpochsNeverComeAgain(t *testing.T) {
 	}
 }
 
-// Agents that were told of what a restore lost raise the incarnation while the restore is unconfirmed, and by so much
-// only that none can use the numbers up.
+// Agents that got assignments from lost entries raise the incarnation while a restore is unconfirmed, but never so far
+// that one of them can use the numbers up.
 func TestAgentsRaiseTheIncarnation(t *testing.T) {
 	start := run(t, NewState(), 1000, &ClusterInit{ID: "c1", Name: "test", Settings: model.DefaultSettings()},
 		register("n1"), register("n2"), &RestoreMark{})
@@ -122,7 +122,7 @@ func TestAgentsRaiseTheIncarnation(t *testing.T) {
 			if after.Incarnation > s.Incarnation && other.Assigned != after.Index {
 				t.Errorf("the other agent is not told: assigned at %d, the state is at %d", other.Assigned, after.Index)
 			}
-			for range 3 { // an agent that lies again and again
+			for range 3 { // an agent that keeps lying
 				c.Seen = model.Seen{Incarnation: after.Incarnation + riseLimit/2, Index: 1}
 				after, _ = attempt(after, 4000, c)
 			}

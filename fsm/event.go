@@ -18,7 +18,7 @@ func (k EventKey) Index() uint64 { return uint64(k) >> 20 }
 // String is the event's id: "<index>.<n>".
 func (k EventKey) String() string { return fmt.Sprintf("%d.%d", k.Index(), uint64(k)&(1<<20-1)) }
 
-// Event is one thing that happened. It never holds a secret.
+// Event is one thing that happened. It never contains a secret.
 type Event struct {
 	Key  EventKey        `cbor:"1,keyasint"`
 	Type model.EventType `cbor:"2,keyasint"`
@@ -31,5 +31,5 @@ type Event struct {
 	Before  string            `cbor:"8,keyasint,omitempty"`
 	After   string            `cbor:"9,keyasint,omitempty"`
 	Data    map[string]string `cbor:"10,keyasint,omitempty"` // such as node, group, reason, text
-	At      model.Time        `cbor:"11,keyasint"`           // cluster time, which says how long it is kept
+	At      model.Time        `cbor:"11,keyasint"`           // cluster time; decides how long the event is kept
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// sumOfEvents counts what the events take, one by one.
+// sumOfEvents adds up the bytes of the events, one by one.
 func sumOfEvents(s *State) int {
 	n := 0
 	for _, p := range s.Events.rows.All() {
@@ -17,15 +17,16 @@ func sumOfEvents(s *State) int {
 	return n
 }
 
-// flood commits n holds with a reason of so many bytes each: an event each.
+// flood commits n holds with a reason of size bytes each, so one event each.
 func (g *glutton) flood(n, size int) {
 	for range n {
 		g.must(&HoldSet{Active: !g.s.Hold.Active, Reason: strings.Repeat("x", size)})
 	}
 }
 
-// The events of a cluster take a bounded room, whatever texts are in them: their number alone bounds nothing. The
-// oldest go first, and many small ones give way to few large ones with each entry, not at some later time.
+// The room that the events of a cluster take is bounded, whatever texts they contain; a limit on their number alone
+// bounds nothing. The oldest are dropped first. With each entry, not at some later time, many small events give way to
+// few large ones.
 func TestEventsAreBoundedByBytes(t *testing.T) {
 	g := &glutton{t: t, s: NewState()}
 	settings := model.DefaultSettings()
@@ -55,7 +56,7 @@ func TestEventsAreBoundedByBytes(t *testing.T) {
 	g.readBack()
 }
 
-// What the events take is counted right over refused groups, snapshots and clean-ups.
+// The bytes of events are counted correctly across refused groups, snapshots and clean-ups.
 func TestEventBytesAreCounted(t *testing.T) {
 	g := &glutton{t: t, s: NewState()}
 	g.flood(10, 500)

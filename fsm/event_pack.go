@@ -5,15 +5,15 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// packedEvent is an event as its row in snapshots and digests: one CBOR map in canonical form. That is how the state
-// keeps events, for of all rows they are the most and the least read. One takes 190 bytes instead of 550, and a
+// packedEvent is an event as its row in snapshots and digests: one CBOR map in canonical form. The state keeps events
+// like this, because they are the most numerous rows and the least read. One takes 190 bytes instead of 550, and a
 // snapshot or a digest copies it instead of encoding it again (100,000 of them: 0.2 s).
 //
-// It is written and read here, not by the CBOR library: what is emitted makes one object, and a reader who looks for
-// something makes none.
+// The code here reads and writes it, not the CBOR library. So emitting an event allocates one object, and a search
+// through events none.
 type packedEvent string
 
-// pack encodes an event. It keeps nothing of e.
+// pack encodes an event. It keeps no reference to e.
 func pack(e *Event) packedEvent {
 	var buffer [512]byte // on the stack
 	b := canon.AppendHead(buffer[:1], canon.Uint, 1)
@@ -37,14 +37,14 @@ func pack(e *Event) packedEvent {
 	return packedEvent(b)
 }
 
-// open decodes the event. Its texts are parts of p, so it costs the event and its map. ok is false if p is not exactly
-// what pack makes of an event; what stands before the fault is in e all the same.
+// open decodes the event. Its texts are parts of p, so it allocates only the event and its map. ok is false if p is not
+// exactly what pack makes of an event. What precedes the fault is then still in e.
 func (p packedEvent) open() (e *Event, ok bool) {
 	e = new(Event)
 	return e, p.read(e, true)
 }
 
-// event is open without asking whether all is well.
+// event is open without the check.
 func (p packedEvent) event() *Event {
 	e, _ := p.open()
 	return e
@@ -58,7 +58,7 @@ func (p packedEvent) head() (e Event) {
 	return e
 }
 
-// valid reports whether p is exactly what pack makes of an event, and which key it has.
+// valid reports whether p is exactly what pack makes of an event, and returns its key.
 func (p packedEvent) valid() (key EventKey, ok bool) {
 	var e Event
 	ok = p.read(&e, false)

@@ -6,12 +6,11 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// EventTable is the table of events, in the order in which they happened. It is a Table that keeps each packed: an
-// Event that it gives out was decoded for the reader, who may keep it. Whoever looks for a few among many does so with
-// Find.
+// EventTable is the table of events, in the order in which they happened. It is a Table that keeps each event packed,
+// and decodes an Event for each reader, who may keep it. Find is the way to look for a few among many.
 //
-// Reading a published one is safe for many goroutines. An event that can't be decoded any more, because memory was
-// damaged, is given as far as it can: comparing states is what finds it.
+// Reading a published table is safe for many goroutines. An event that can't be decoded, because memory was damaged, is
+// returned as far as it can be read; comparing the states of servers finds the damage.
 type EventTable struct {
 	rows  Table[EventKey, packedEvent]
 	bytes int // of all rows, derived from them
@@ -32,7 +31,7 @@ func (t EventTable) Has(key EventKey) bool { return t.rows.Has(key) }
 // Len is the number of events.
 func (t EventTable) Len() int { return t.rows.Len() }
 
-// Same reports whether t and u are the very same version: a pointer comparison.
+// Same reports whether t and u are the same version. It only compares pointers.
 func (t EventTable) Same(u EventTable) bool { return t.rows.Same(u.rows) }
 
 // All iterates over every event.
@@ -41,8 +40,8 @@ func (t EventTable) All() iter.Seq2[EventKey, *Event] { return t.From(0) }
 // From iterates over the events whose key is at least pivot.
 func (t EventTable) From(pivot EventKey) iter.Seq2[EventKey, *Event] { return t.Find(pivot, nil) }
 
-// Find iterates over the events whose key is at least pivot and that are wanted: of the others only type and subject
-// are decoded, which costs a tenth. nil wants all.
+// Find iterates over the events whose key is at least pivot and for which wanted returns true. Of the others it decodes
+// only type and subject, which costs a tenth. nil wants all.
 func (t EventTable) Find(pivot EventKey, wanted func(model.EventType, string) bool) iter.Seq2[EventKey, *Event] {
 	return func(yield func(EventKey, *Event) bool) {
 		for key, p := range t.rows.From(pivot) {
@@ -78,7 +77,7 @@ func (t EventTable) oldest() (key EventKey, at model.Time, ok bool) {
 	return key, e.At, ok
 }
 
-// Bytes is what all events take in the state, without the tree that holds them.
+// Bytes returns how many bytes all events take in the state, without the tree that holds them.
 func (t EventTable) Bytes() int { return t.bytes }
 
 func (t EventTable) fork(undo *undoLog) EventTable { return EventTable{t.rows.fork(undo), t.bytes} }
@@ -92,7 +91,8 @@ func (t *EventTable) put(key EventKey, e *Event) {
 	t.putPacked(key, p)
 }
 
-// putPacked keeps the sum. A group that is taken back takes the sum back with the State that held it; see applyGroup.
+// putPacked writes a row and updates the sum. The undo log does not cover the sum: it goes back with the State that has
+// it; see applyGroup.
 func (t *EventTable) putPacked(key EventKey, p packedEvent) {
 	before, _ := t.rows.Get(key)
 	t.rows.put(key, p)

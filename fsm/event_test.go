@@ -13,7 +13,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// What is written by hand is what the library makes of an event, and both read it as the same.
+// pack writes the same bytes as the library, and both read an event as the same.
 func TestPackedEventIsTheLibrarysEncoding(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var e Event
@@ -46,7 +46,7 @@ func TestPackedEventIsTheLibrarysEncoding(t *testing.T) {
 	})
 }
 
-// Whatever is read is written the same way again; so no event has two forms, and nothing in a row is ignored.
+// What can be read is written again as the same bytes, so no event has two forms and nothing in a row is ignored.
 func FuzzPackedEvent(f *testing.F) {
 	var e Event
 	sample(reflect.ValueOf(&e).Elem(), "event", 1)
@@ -151,7 +151,7 @@ func TestFindEvents(t *testing.T) {
 		t.Error(diff)
 	}
 	for range s.Events.All() {
-		break // must not run on
+		break // must not go on
 	}
 	if _, _, ok := NewState().Events.Min(); ok {
 		t.Error("an empty table has an oldest event")
@@ -161,7 +161,7 @@ func TestFindEvents(t *testing.T) {
 	}
 }
 
-// Emitting makes the packed event and its place in the tree, nothing else.
+// Emitting an event allocates only the packed event and its place in the tree.
 func TestPackAllocatesOnce(t *testing.T) {
 	var kept packedEvent
 	allocs := testing.AllocsPerRun(100, func() {

@@ -2,7 +2,7 @@ package fsm
 
 import "github.com/outspan/outspan/model"
 
-// ClassOf tells the data class of an instance.
+// ClassOf returns the data class of an instance.
 func (i *Instance) ClassOf() model.DataClass {
 	if i.Links.VolumeHome {
 		return model.Stateful

@@ -9,14 +9,14 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Bounds of what one member may report; what is beyond them is left out.
+// Bounds of the facts of one member; the rest is left out.
 const (
 	maxFacts     = 16
 	maxFactValue = 64
 )
 
-// CleanFacts returns what of reported facts is kept: at most 16, names of a-z, 0-9, '_' and '.', values of at most 64
-// printable bytes; nil if nothing is left. The argument stays as it is.
+// CleanFacts returns the reported facts that are kept: at most 16, with names of a-z, 0-9, '_' and '.', and values of
+// at most 64 printable bytes. It returns nil if none is left, and does not change its argument.
 func CleanFacts(facts map[string]string) map[string]string {
 	var kept map[string]string
 	for _, name := range slices.Sorted(maps.Keys(facts)) {
@@ -37,8 +37,8 @@ func validValue(value string) bool {
 	})
 }
 
-// responds reports whether an instance can be asked: it runs, and its node is online. What it reported is true only so
-// long. What a restored state has of a node is from before the restore until its agent has told again.
+// responds reports whether an instance can be asked: it runs, and its node is online. Its facts hold only as long as it
+// responds. Those in a restored state are from before the restore until the agent has sent its inventory.
 func (s *fleet) responds(inst *Instance) bool {
 	n, ok := s.Nodes.Get(inst.Node)
 	if !ok || n.Health != model.HealthOnline || n.Return.Recovering || n.Restore.Owes {
@@ -51,8 +51,8 @@ func (s *fleet) responds(inst *Instance) bool {
 	return false
 }
 
-// OwnFacts are what an instance says of itself; nil if nothing is known: it doesn't run, its node isn't online, or its
-// role check was not answered.
+// OwnFacts returns the facts that an instance reports of itself. It returns nil if nothing is known: the instance
+// doesn't run, its node isn't online, or its role check was not answered.
 func (s *fleet) OwnFacts(inst *Instance) map[string]string {
 	if !s.responds(inst) {
 		return nil
@@ -60,8 +60,9 @@ func (s *fleet) OwnFacts(inst *Instance) map[string]string {
 	return inst.Status.Facts
 }
 
-// FactsOf are what is known of an instance: its own words, or where there are none what its peers say of its slot
-// ("slot.2.leads_shards"), as far as all that say something agree. The rows in it must not be changed.
+// FactsOf returns what is known of an instance: its own facts, or if it has none, what its peers report of its slot
+// ("slot.2.leads_shards"). A fact on which peers disagree is left out. The returned map may belong to a row and must
+// not be changed.
 func (s *State) FactsOf(inst *Instance) map[string]string {
 	if own := s.OwnFacts(inst); own != nil {
 		return own
@@ -69,7 +70,7 @@ func (s *State) FactsOf(inst *Instance) map[string]string {
 	prefix := fmt.Sprintf("slot.%d.", inst.Slot)
 	said, disputed := map[string]string{}, map[string]bool{}
 	for peer := range s.InstancesOf(inst.Group) {
-		if peer.ID == inst.ID || peer.Slot == inst.Slot { // who takes over the slot speaks for itself
+		if peer.ID == inst.ID || peer.Slot == inst.Slot { // an instance that takes over the slot reports its own facts
 			continue
 		}
 		facts := s.OwnFacts(peer)
@@ -89,8 +90,8 @@ func (s *State) FactsOf(inst *Instance) map[string]string {
 	return said
 }
 
-// FactsRefs names the nodes whose facts the gates of an instance may rest on, with the generation of the facts that the
-// state has.
+// FactsRefs lists the nodes whose facts the gates of an instance may depend on, with the generation of those facts in
+// the state.
 func (s *State) FactsRefs(inst *Instance) []FactsRef {
 	var refs []FactsRef
 	for member := range s.InstancesOf(inst.Group) {
@@ -103,7 +104,7 @@ func (s *State) FactsRefs(inst *Instance) []FactsRef {
 	return refs
 }
 
-// freshFacts refuses a command when the facts of a node that it rests on have moved.
+// freshFacts refuses a command if the facts of a node that it depends on have changed.
 func (s *State) freshFacts(refs []FactsRef) *model.Error {
 	for _, r := range refs {
 		n, ok := s.Nodes.Get(r.Node)
@@ -114,14 +115,14 @@ func (s *State) freshFacts(refs []FactsRef) *model.Error {
 	return nil
 }
 
-// restoresFacts reports whether a status that is known otherwise brings back the facts that a registration dropped: of
-// an agent that went on all the while.
+// restoresFacts reports whether a status only brings back the facts that a registration dropped, of an agent that was
+// running all the time.
 func restoresFacts(known, reported model.InstanceStatus) bool {
 	return len(known.Facts) == 0 && len(reported.Facts) > 0 && known.Observed == reported.Observed &&
 		oneOf(known.Observed, model.ObservedBooting, model.ObservedReady, model.ObservedUnready)
 }
 
-// dropFacts forgets what the instances of a node said: its agent starts over.
+// dropFacts forgets the facts of a node's instances, because its agent reports them again.
 func (s *State) dropFacts(id model.NodeID) {
 	var spoke []*Instance
 	for inst := range s.InstancesOn(id) {
@@ -136,17 +137,17 @@ func (s *State) dropFacts(id model.NodeID) {
 	}
 }
 
-// GateChoice says which gates of a list are looked at.
+// GateChoice says which gates of a list are checked.
 type GateChoice int
 
 // The choices.
 const (
 	EveryGate GateChoice = iota
-	NotOfSelf            // leave out those of the member itself: a hook is about to change what they look at
+	NotOfSelf            // leave out those of the member itself, because a hook may change what they check
 )
 
-// CheckGates returns nil if every gate of a list holds for an instance, or why the first one that matters doesn't: one
-// that is known not to hold before one that nobody can tell (facts_unknown).
+// CheckGates returns nil if every gate of a list holds for an instance. Otherwise it returns why the first one fails; a
+// gate that certainly fails comes before one whose facts are unknown (facts_unknown).
 func (s *State) CheckGates(inst *Instance, when []string, choice GateChoice) *model.Error {
 	var unknown *model.Error
 	for _, text := range when {
@@ -190,7 +191,7 @@ func (s *State) checkGate(inst *Instance, gate model.Gate) *model.Error {
 	return s.checkQuorum(inst, gate)
 }
 
-// gateHint says what would make a gate of the member itself hold.
+// gateHint says what makes a gate of the member itself hold.
 func gateHint(g model.Gate, inst *Instance) string {
 	switch g.Code() {
 	case model.CodeIsLeader:
@@ -203,12 +204,12 @@ func gateHint(g model.Gate, inst *Instance) string {
 	return "it holds once the role check of " + string(inst.ID) + " says so"
 }
 
-// census counts the members of a group by what they say.
+// census counts the members of a group by their facts.
 type census struct {
-	wanted, ready   int // desired running; of these ready and answering
+	wanted, ready   int // desired running; those of them that are ready and answer
 	leaders         int
-	followers       int // besides the instance that is asked for
-	silent          int // they run on an online node, and their facts aren't known
+	followers       int // other than the instance that the gate is checked for
+	silent          int // running on an online node, with unknown facts
 	names, indexes  map[string]int
 	named, numbered int
 }
@@ -244,8 +245,8 @@ func (s *State) takeCensus(inst *Instance) census {
 	return c
 }
 
-// checkQuorum answers the gates about the other members. Those that run and don't say what they are make the answer
-// unknown, if they could change it; those that are down don't respond.
+// checkQuorum checks the gates about the other members. Members that run without known facts make the answer unknown if
+// the gate fails; members that are down count as not responding.
 func (s *State) checkQuorum(inst *Instance, gate model.Gate) *model.Error {
 	c := s.takeCensus(inst)
 	g, ok := s.Groups.Get(inst.Group)
@@ -272,7 +273,8 @@ func (s *State) checkQuorum(inst *Instance, gate model.Gate) *model.Error {
 		WithHint("it holds when the group is whole again")
 }
 
-// sick says why a group is not healthy: one leader, all agree on it, indexes equal, nobody missing. Empty if it is.
+// sick says why a group is not healthy, or returns "". A healthy group has one leader on which all agree, equal
+// indexes, and no member missing.
 func (c *census) sick(known bool, g *Group) string {
 	switch {
 	case !known || c.ready < c.wanted || c.ready < g.Count:

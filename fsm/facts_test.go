@@ -8,7 +8,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// gateWorld is a group of members on nodes of their own, ready, with facts.
+// gateWorld returns a group of ready members with facts, each on its own node.
 func gateWorld(t *testing.T, role model.Role, count int) *Machine {
 	t.Helper()
 	m := NewMachine()
@@ -27,7 +27,7 @@ func gateWorld(t *testing.T, role model.Role, count int) *Machine {
 	return m
 }
 
-// tells reports an instance as ready with facts; nil: nothing is known.
+// tells reports an instance as ready with facts; nil: it has none.
 func tells(t *testing.T, m *Machine, i int, facts map[string]string) {
 	t.Helper()
 	s := m.State()
@@ -52,7 +52,7 @@ func kv(words ...string) map[string]string {
 func TestShardedDataReadiness(t *testing.T) {
 	const yes, no = "true", "false"
 	leads, safe, drained := model.FactLeadsShards, model.FactShardsSafe, model.FactDrained
-	peer := func(facts map[string]string) map[string]string { // what another member says of slot 0
+	peer := func(facts map[string]string) map[string]string { // what another member reports about slot 0
 		out := map[string]string{leads: yes, drained: no}
 		for name, value := range facts {
 			out["slot.0."+name] = value
@@ -120,7 +120,7 @@ func refusedAs(refusal *model.Error) model.Code {
 	return refusal.Code
 }
 
-// TestQuorumGates: what the gates about the other members make of what they say.
+// TestQuorumGates: the results of the gates about the other members, for what those report.
 // proves A8
 func TestQuorumGates(t *testing.T) {
 	lead, follow := kv(model.FactLeader, "true"), kv(model.FactLeader, "false")
@@ -176,8 +176,8 @@ func TestQuorumGates(t *testing.T) {
 	}
 }
 
-// TestFactsEndWithTheirAgent: a registration forgets what the instances of the node said, and its generation; facts of
-// a node that is only suspected count for nothing.
+// TestFactsEndWithTheirAgent: a registration forgets the facts of the node's instances, and their generation. Facts of
+// a node that is only suspected don't count.
 func TestFactsEndWithTheirAgent(t *testing.T) {
 	m := gateWorld(t, model.RoleQuorum, 3)
 	tells(t, m, 0, kv(model.FactLeader, "true"))
@@ -202,7 +202,7 @@ func TestFactsEndWithTheirAgent(t *testing.T) {
 	}
 }
 
-// TestHookMessageIsCutBetweenCharacters: what a hook printed is bounded in bytes and stays text.
+// TestHookMessageIsCutBetweenCharacters: the output of a hook is bounded in bytes and stays valid text.
 func TestHookMessageIsCutBetweenCharacters(t *testing.T) {
 	long := "x" + strings.Repeat("ä", maxHookMessage) // the bound falls within a character
 	for _, c := range []struct{ said, kept string }{{long, long[:maxHookMessage-1]},

@@ -7,9 +7,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// People name things in two ways. Reads take the beginning of a name or id if only one thing begins so: Find. Writes
-// take whole names, so that a command for `api` never reaches `api-prod`: Named. Only ids of instances, which nobody
-// chooses, may be cut in writes too.
+// There are two ways to name things. Find is for reads and takes the beginning of a name or id if only one thing begins
+// like that. Named is for writes and takes whole names, so that a command for `api` never reaches `api-prod`. Only ids
+// of instances may be shortened in writes too, because nobody chooses them.
 
 // FindNode finds a node by id, name, or unique id prefix. Codes: not_found, ambiguous.
 func (s *State) FindNode(nameOrID string) (*Node, *model.Error) {
@@ -20,7 +20,7 @@ func (s *State) FindNode(nameOrID string) (*Node, *model.Error) {
 	return n, s.suggest("node", nameOrID, refusal)
 }
 
-// FindInstance finds an instance by id or unique id prefix. Of one that runs and that a restored state does not know,
+// FindInstance finds an instance by id or unique id prefix. For one that runs but that a restored state does not know,
 // the refusal says where it runs. Codes: not_found, ambiguous.
 func (s *State) FindInstance(prefix string) (*Instance, *model.Error) {
 	inst, refusal := findExactOrPrefix(s.Instances, model.InstanceID(prefix), "instance")
@@ -110,11 +110,11 @@ func (s *State) NamedBackup(id string) (*Backup, *model.Error) {
 	return orSimilar(s, named, s.Backups, model.BackupID(id), "backup")
 }
 
-// minInstancePrefix is how many characters of an instance's id a write takes for the whole.
+// minInstancePrefix is the number of characters of an instance's id that a write accepts for the whole.
 const minInstancePrefix = 6
 
-// NamedInstance is the instance with this id, or the only one whose id begins so, with at least 6 characters. Codes:
-// not_found, ambiguous.
+// NamedInstance is the instance with this id, or the only one whose id begins with it if it has at least 6 characters.
+// Codes: not_found, ambiguous.
 func (s *State) NamedInstance(id string) (*Instance, *model.Error) {
 	if len(id) < minInstancePrefix {
 		inst, refusal := named(s.Instances, model.InstanceID(id), "instance")
@@ -149,10 +149,10 @@ func named[K ~string, V any](t Table[K, V], key K, noun string) (row V, _ *model
 	return row, model.NoSuch(noun, string(key), beginning(t, key))
 }
 
-// maxNear is how many names a refusal lists.
+// maxNear is the largest number of names that a refusal lists.
 const maxNear = 3
 
-// beginning are the first keys that begin with prefix, at most three.
+// beginning returns the first keys that begin with prefix, at most three.
 func beginning[K ~string, V any](t Table[K, V], prefix K) []string {
 	var found []string
 	if prefix == "" {
@@ -174,7 +174,7 @@ func findExactOrPrefix[K ~string, V any](t Table[K, V], key K, noun string) (V, 
 	return findPrefix(t, key, noun)
 }
 
-// findPrefix returns the one row whose key begins with prefix.
+// findPrefix returns the only row whose key begins with prefix.
 func findPrefix[K ~string, V any](t Table[K, V], prefix K, noun string) (row V, _ *model.Error) {
 	near := beginning(t, prefix)
 	switch len(near) {

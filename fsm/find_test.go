@@ -7,7 +7,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// TestFindAndNamed: reads take the beginning of one thing, writes take whole names and say what may have been meant.
+// TestFindAndNamed: reads accept the beginning of one name. Writes need whole names, and suggest what may have been
+// meant.
 func TestFindAndNamed(t *testing.T) {
 	m := NewMachine()
 	mustApply(t, m, &ClusterInit{ID: "c1", Name: "test", Settings: model.DefaultSettings()})
@@ -64,7 +65,7 @@ func TestFindAndNamed(t *testing.T) {
 		if refusal := f.named("api"); refusal != nil {
 			t.Errorf("named %s: %v", f.noun, refusal)
 		}
-		if f.noun == "instance" { // of which six characters are enough
+		if f.noun == "instance" { // six characters of it are enough
 			if refusal := f.named("web-pr"); refusal != nil {
 				t.Errorf("instance: %v", refusal)
 			}
@@ -110,7 +111,7 @@ func refusedWith(t *testing.T, noun string, refusal *model.Error, code model.Cod
 	}
 }
 
-// found is the refusal of a search, or says that it gave nothing.
+// found returns the refusal of a search, or says that the search returned nothing.
 func found[V comparable](row V, refusal *model.Error) *model.Error {
 	var none V
 	if refusal == nil && row == none {

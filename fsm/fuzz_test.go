@@ -9,7 +9,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// fuzzedState is a state in which something of everything goes on: the same after every call.
+// fuzzedState returns a state in which a bit of everything is going on. It is the same after every call.
 func fuzzedState(tb testing.TB) (State, []Entry) {
 	tb.Helper()
 	s, seq := NewState(), 0
@@ -17,7 +17,7 @@ func fuzzedState(tb testing.TB) (State, []Entry) {
 	for seed := range uint64(80) {
 		s, _ = s.Apply(s.Index+1, 1, newWorld(seed+2, &s, &seq).entry(1))
 	}
-	var next []Entry // that make sense there
+	var next []Entry // entries that make sense in that state
 	for seed := range uint64(120) {
 		next = append(next, newWorld(seed+1000, &s, &seq).entry(1))
 	}
@@ -27,9 +27,9 @@ func fuzzedState(tb testing.TB) (State, []Entry) {
 	return s, next
 }
 
-// FuzzApply: an entry that can be read can be applied. It never panics, never changes the state that it is applied on,
-// and breaks no invariant, whatever its commands say. Only the times, which servers stamp themselves, are kept near to
-// those of the state.
+// FuzzApply: an entry that can be read can be applied. It never panics, never changes the state that it is applied to,
+// and breaks no invariant, whatever its commands say. Only the times, which servers set themselves, are kept near those
+// of the state.
 func FuzzApply(f *testing.F) {
 	s, next := fuzzedState(f)
 	add := func(e Entry) {
@@ -79,8 +79,8 @@ func FuzzApply(f *testing.F) {
 	})
 }
 
-// FuzzRows lets the fuzzer reach the rows behind the checksums: two rows in a snapshot that is otherwise right. What is
-// read can be written again, compared, described and checked.
+// FuzzRows lets the fuzzer change rows without failing at the checksums: two rows in a snapshot that is otherwise
+// correct. What is read can be written again, compared, described and checked.
 func FuzzRows(f *testing.F) {
 	s := sampleState()
 	for _, table := range rowTables {
@@ -114,11 +114,11 @@ func FuzzRows(f *testing.F) {
 		if _, err := json.Marshal(Diff(NewState(), s)); err != nil {
 			t.Fatalf("it can't be described: %v", err)
 		}
-		_ = Check(s) // finds much, and must get to the end
+		_ = Check(s) // finds much, and must finish
 	})
 }
 
-// snapshotOfRows is a snapshot with these rows of one table, and a trailer that fits.
+// snapshotOfRows returns a snapshot with these rows of one table, and a trailer that matches.
 func snapshotOfRows(tb testing.TB, table tableID, rows [][]byte) []byte {
 	tb.Helper()
 	empty := NewState()

@@ -22,9 +22,9 @@ import (
 
 var rewrite = flag.Bool("rewrite", false, "write the golden files of the current format anew")
 
-// golden compares got with a file of the current format. A difference means that a program of before can't read what
-// this one writes, or the other way round: unless the format was never released, raise CurrentFormat and add a
-// directory instead of rewriting.
+// golden compares got with a file of the current format. A difference means that an older program can't read what this
+// one writes, or the other way round. Unless the format was never released, raise CurrentFormat and add a directory
+// instead of rewriting.
 func golden(t *testing.T, name string, got []byte) {
 	t.Helper()
 	path := filepath.Join("testdata", "golden", fmt.Sprintf("format%d", model.CurrentFormat), name)
@@ -48,8 +48,8 @@ func golden(t *testing.T, name string, got []byte) {
 
 func TestGoldenSchema(t *testing.T) { golden(t, "schema.txt", []byte(schema())) }
 
-// schema lists every field that is on disk by its number, its kind and whether it is left out when empty. Names of Go
-// are no part of the format, so they are not listed: a struct within a struct has the number of its first appearance.
+// schema lists every field that is on disk: its number, its kind and whether it is left out when empty. Go names are
+// not part of the format, so they are not listed. A struct within a struct has the number of its first appearance.
 func schema() string {
 	var b strings.Builder
 	var structs []reflect.Type
@@ -90,7 +90,7 @@ func schema() string {
 	return b.String()
 }
 
-// wireKind says what a type is on disk. number gives each struct its number.
+// wireKind says how a type is encoded on disk. number gives each struct its number.
 func wireKind(t reflect.Type, number func(reflect.Type) int) string {
 	switch {
 	case t.Implements(reflect.TypeFor[cbor.Marshaler]()):
@@ -112,8 +112,8 @@ func wireKind(t reflect.Type, number func(reflect.Type) int) string {
 	}
 }
 
-// structIn finds the struct that a field holds, behind pointers and in lists and maps. What a type encodes itself is no
-// struct on disk.
+// structIn finds the struct that a field holds: through pointers, and in lists and maps. A type that encodes itself is
+// no struct on disk.
 func structIn(t reflect.Type) (reflect.Type, bool) {
 	for {
 		if t.Implements(reflect.TypeFor[cbor.Marshaler]()) {
@@ -154,7 +154,7 @@ func rowTypes() []rowType {
 	return all
 }
 
-// Every table of State must be in rowTables: one that is forgotten there would be lost with each snapshot.
+// Every table of State must be in rowTables; one that is missing there would be lost with each snapshot.
 func TestEveryTableIsInSnapshots(t *testing.T) {
 	tables := map[string]bool{}
 	ids := map[tableID]bool{metaTable: true, trailerTable: true}
@@ -182,8 +182,8 @@ func TestEveryTableIsInSnapshots(t *testing.T) {
 	}
 }
 
-// A table that is not forked would be written while others read it, and a refused group of commands would leave its
-// rows in it.
+// A table that is not forked would be written while others read it, and would keep the rows of refused groups of
+// commands.
 func TestForkHasEveryTable(t *testing.T) {
 	s := sampleState()
 	f := s.fork()
@@ -210,8 +210,8 @@ func TestForkHasEveryTable(t *testing.T) {
 	}
 }
 
-// The library would clone rows that have such a method; then a "replaced, never edited" row is not the one that was
-// put.
+// The library would clone rows that have this method. Then a row that is "replaced, never edited" would not be the one
+// that was put.
 func TestRowsHaveNoCopyMethod(t *testing.T) {
 	for _, r := range rowTypes() {
 		for _, name := range []string{"Copy", "IsoCopy"} {
@@ -273,12 +273,12 @@ func TestGoldenSnapshot(t *testing.T) {
 	data := snapshotOf(t, sampleState())
 	golden(t, "state.frames", unpacked(t, data))
 	if *rewrite {
-		// that it can be read is the next test's; the library may pack the same in another way one day
+		// The next test checks that it can be read; the library may compress the same data differently one day.
 		golden(t, "state.snapshot", data)
 	}
 }
 
-// Golden files of every format, this one and older ones, stay readable for ever.
+// Golden files of every format, this one and older ones, stay readable forever.
 func TestGoldenFilesOfEveryFormatAreRead(t *testing.T) {
 	entries, err := filepath.Glob("testdata/golden/format*/entry-*.cbor")
 	if err != nil || len(entries) < len(kinds) {
@@ -316,7 +316,7 @@ func TestGoldenFilesOfEveryFormatAreRead(t *testing.T) {
 			t.Errorf("%s: %v", path, err)
 			continue
 		}
-		if !bytes.Equal(unpacked(t, snapshotOf(t, s)), unpacked(t, data)) { // how well a library packs may change
+		if !bytes.Equal(unpacked(t, snapshotOf(t, s)), unpacked(t, data)) { // the library's compression may change
 			t.Errorf("%s is written differently now", path)
 		}
 	}

@@ -47,8 +47,8 @@ func TestHoldIsKeptAtApply(t *testing.T) {
 	wantCode(t, "S12: others are stopped to make room", refusal, model.CodeHold)
 }
 
-// Since when the reason of a hold is gone is kept for the next leader. Noting it begins no hold that a person has just
-// ended, and is no event.
+// The time since which the reason of a hold is gone is kept for the next leader. Recording it does not start a hold
+// again that a person has just ended, and it is no event.
 func TestCalmOfAHold(t *testing.T) {
 	yes, no := true, false
 	s := aloneState(t)

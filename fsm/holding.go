@@ -8,12 +8,12 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// NodeRestore is what a restore left open on a node.
+// NodeRestore is what a restore has left open on a node.
 type NodeRestore struct {
 	Owes    bool            `cbor:"1,keyasint,omitempty"` // its agent has not sent its inventory since the last restore
 	Raised  bool            `cbor:"2,keyasint,omitempty"` // its agent has raised the incarnation since the last restore
 	Unknown []model.Holding `cbor:"3,keyasint,omitempty"` // instances here that have no row, in order of id
-	// its agent registered with word of an older incarnation only, and has not sent its inventory since
+	// its agent registered knowing only an older incarnation, and has not sent its inventory since
 	Behind bool   `cbor:"4,keyasint,omitempty"`
 	Told   uint64 `cbor:"5,keyasint,omitempty"` // State.Restored when its agent last sent a whole inventory
 }
@@ -24,7 +24,7 @@ func equalHoldings(h model.Holding, o model.Holding) bool {
 		slices.Equal(h.Ports, o.Ports) && slices.Equal(h.Copies, o.Copies)
 }
 
-// maxHoldings bounds the unknown instances of a node.
+// maxHoldings bounds the number of unknown instances of a node.
 const maxHoldings = 1024
 
 // maxHoldingName bounds the texts of a holding: "job/group" has at most 127 bytes.
@@ -33,8 +33,8 @@ const maxHoldingName = 128
 // maxHoldingParts bounds the ports and volumes of a holding.
 const maxHoldingParts = 64
 
-// Ends reports whether an instance that the node's agent has and the state does not is to stop: a person has decided
-// so; or the agent has followed this state, so no restore lost the instance's row, the state has removed it.
+// Ends reports whether an instance that the agent has and the state does not is to stop. It is if a person has decided
+// so. It also is if the agent has followed this state: then no restore lost the row, and the state itself removed it.
 func (r *NodeRestore) Ends(id model.InstanceID) bool {
 	if i := slices.IndexFunc(r.Unknown, func(h model.Holding) bool { return h.ID == id }); i >= 0 {
 		return r.Unknown[i].Ends
@@ -42,12 +42,13 @@ func (r *NodeRestore) Ends(id model.InstanceID) bool {
 	return !r.Owes && !r.Behind
 }
 
-// unheard reports whether the node is online by what a restored state says, and its agent has not told since what runs
-// there.
+// unheard reports whether a restored state says that the node is online, and its agent has not reported since the
+// restore what runs there.
 func (n *Node) unheard() bool { return n != nil && n.Restore.Owes && n.Health != model.HealthOffline }
 
-// late tells Holding.Late of an instance that its agent tells of now. One without a group is any that the agent ran
-// before a restore: an agent that was not known at the restore has none.
+// late returns Holding.Late for an instance that an agent reports now. A known instance keeps its value. A new one is
+// late, unless the node's inventory is owed since a restore. It is not late either if an agent that is behind reports
+// it, with its group, after a restore.
 func (n *Node) late(s *State, h model.Holding) bool {
 	if i := slices.IndexFunc(n.Restore.Unknown, func(o model.Holding) bool { return o.ID == h.ID }); i >= 0 {
 		return n.Restore.Unknown[i].Late
@@ -56,17 +57,18 @@ func (n *Node) late(s *State, h model.Holding) bool {
 	return !n.Restore.Owes && !(n.Restore.Behind && restored && h.Group != "")
 }
 
-// pending reports whether a restore left something open on the node.
+// pending reports whether a restore has left something open on the node.
 func (r *NodeRestore) pending() bool { return r.Owes || len(r.Unknown) > 0 }
 
-// holdsSlot reports whether instances hold their slot although a restored state does not know them: only one may fill
-// it, it is never filled again, or they hold data.
+// holdsSlot reports whether instances of a group hold their slot although a restored state does not know them. They do
+// if only one may fill it, if it is never filled again, or if they hold data.
 func holdsSlot(g *model.GroupSpec) bool {
 	return g.OneHolder() || len(g.Volumes) > 0 || g.Replacement.Mode == model.ModeNever
 }
 
-// SlotUnsettled returns nil if nothing that a restore has lost can hold a slot, or why that can't be told. Until then
-// the slot gets no instance, and what it has is not started. Codes: restore_unconfirmed, slot_taken, inventory_missing.
+// SlotUnsettled returns nil if no instance that a restore lost can hold a slot, or why that isn't known. Until then the
+// slot gets no instance, and the instance that it has is not started. Codes: restore_unconfirmed, slot_taken,
+// inventory_missing.
 func (s *State) SlotUnsettled(spec *model.GroupSpec, group model.GroupID, slot int) *model.Error {
 	if !holdsSlot(spec) {
 		return nil
@@ -90,7 +92,7 @@ func (s *State) SlotUnsettled(spec *model.GroupSpec, group model.GroupID, slot i
 		return nil
 	case silent == nil:
 		return holder
-	case holder != nil: // it is taken over once it is known to be the only one
+	case holder != nil: // the holder is adopted once it is known to be the only one
 		holder.Message += fmt.Sprintf(
 			"; it waits for the agent of node %s, which has not told since the restore what runs there", silent.Name)
 		return holder.WithHint(owingHint, silent.Name)
@@ -101,10 +103,10 @@ func (s *State) SlotUnsettled(spec *model.GroupSpec, group model.GroupID, slot i
 		WithHint(owingHint, silent.Name)
 }
 
-// blocker returns an instance on a node that the state does not know and that may be in a slot; not the one with the id
-// but. What an agent says of another's slot counts while a restore is open on its node, for then the state can't know
-// better. Later it counts only for a group that has or had an instance or data on the node: an agent alone can't block
-// the slots of the cluster.
+// blocker returns an instance on a node that the state does not know and that may be in a slot. It ignores the one with
+// the id but. An agent's report on slots of other nodes counts while a restore is open on its node, because the state
+// can't know better. Later it counts only for a group that has or had an instance or data on the node: an agent on its
+// own can't block the slots of the cluster.
 func (s *State) blocker(n *Node, group model.GroupID, slot int, but model.InstanceID) (model.Holding, bool) {
 	late := -1
 	for i, h := range n.Restore.Unknown {
@@ -122,8 +124,8 @@ func (s *State) blocker(n *Node, group model.GroupID, slot int, but model.Instan
 	return n.Restore.Unknown[late], true
 }
 
-// mayBlock reports whether what is open on a node after a restore, or what it has that the state doesn't know, may be
-// in a slot of a group.
+// mayBlock reports whether a slot of a group may be held on a node: a restore is open there, or the node has instances
+// that the state doesn't know.
 func (s *State) mayBlock(n *Node, group model.GroupID) bool {
 	late := false
 	for _, h := range n.Restore.Unknown {
@@ -172,7 +174,7 @@ func slotTaken(n *Node, h model.Holding, group model.GroupID, slot int) *model.E
 
 const owingHint = "start its agent; or if the machine is off, once it is offline: outspan node confirm-dead %s --force"
 
-// owing is the first node whose agent has not told since the last restore what runs there; nil if all have.
+// owing returns the first node whose agent has not reported since the last restore what runs there; nil if all have.
 func (s *fleet) owing() *Node {
 	for id := range s.restoring.All() {
 		if n, _ := s.Nodes.Get(id); n.Restore.Owes {
@@ -182,7 +184,7 @@ func (s *fleet) owing() *Node {
 	return nil
 }
 
-// unknownLeft says what becomes of the instances on a node that a restore has lost from the state.
+// unknownLeft returns a refusal that says what happens to the instances on a node that a restore has lost.
 func (s *State) unknownLeft(n *Node) *model.Error {
 	list := n.Restore.Unknown
 	i := max(slices.IndexFunc(list, s.Keeps), 0)
@@ -199,9 +201,9 @@ func (s *State) unknownLeft(n *Node) *model.Error {
 	return refusal.WithHint("to stop it: outspan instance stop %s", list[i].ID)
 }
 
-// Keeps reports whether an instance that the state does not know goes on running although the restore is confirmed: it
-// holds its slot, and a person has not decided yet. Of one that has a row the state has decided: it ends. So it has of
-// one that was not known of when its slot was filled after the confirmation.
+// Keeps reports whether an instance that the state does not know goes on running after the restore is confirmed. It
+// does if it holds its slot and no person has decided otherwise. It ends if the state has a row of it, or if its slot
+// was filled after the confirmation, when nobody knew of it.
 func (s *State) Keeps(h model.Holding) bool {
 	if s.Instances.Has(h.ID) || s.filledSince(h.Group, h.Slot) {
 		return false
@@ -214,7 +216,8 @@ func (s *State) Keeps(h model.Holding) bool {
 	return ok && holdsSlot(spec)
 }
 
-// filledSince reports whether a slot got an instance, which may still run, after the last restore was confirmed.
+// filledSince reports whether a slot got an instance after the last restore was confirmed, and that instance may still
+// run.
 func (s *State) filledSince(group model.GroupID, slot int) bool {
 	if s.Unconfirmed || s.Confirmed == 0 {
 		return false
@@ -233,8 +236,8 @@ func (s *instances) SlotFilled(group model.GroupID, slot int) bool {
 	return busy
 }
 
-// strangers are the holdings of a full report that have no row. Whole tells that they are all that can hold a slot: a
-// node has room for maxHoldings, and those that go on running are the first to get it.
+// strangers returns the holdings of a full report that have no row. whole reports that they include all that can hold a
+// slot. A node has room for maxHoldings; instances that go on running get it first.
 func (s *State) strangers(c *NodeReport) (list []model.Holding, whole bool) {
 	n, _ := s.Nodes.Get(c.ID)
 	list = s.strangeHoldings(c)
@@ -252,7 +255,8 @@ func (s *State) strangers(c *NodeReport) (list []model.Holding, whole bool) {
 	return list, whole
 }
 
-// strangeHoldings returns the holdings of a report that have no row, in order of id, within the bounds of a holding.
+// strangeHoldings returns the holdings of a report that have no row, in order of id. It drops those with names that are
+// too long, and the parts of those with too many parts.
 func (s *instances) strangeHoldings(c *NodeReport) (list []model.Holding) {
 	for _, h := range c.Holds {
 		if max(len(h.ID), len(h.Group), len(h.Spec)) > maxHoldingName || !s.strange(c, h.ID) {
@@ -267,8 +271,8 @@ func (s *instances) strangeHoldings(c *NodeReport) (list []model.Holding) {
 	return slices.CompactFunc(list, func(a, b model.Holding) bool { return a.ID == b.ID })
 }
 
-// strange reports whether an instance that an agent has is not one that the state has there. One that the state holds
-// for stopped is, if the agent says something newer.
+// strange reports whether the state has no such instance on the agent's node. An instance that the state considers
+// stopped counts as strange if the agent reports something newer.
 func (s *instances) strange(c *NodeReport, id model.InstanceID) bool {
 	inst, ok := s.Instances.Get(id)
 	if !ok || inst.Node != c.ID {
@@ -281,10 +285,10 @@ func (s *instances) strange(c *NodeReport, id model.InstanceID) bool {
 	return i >= 0 && (c.Epoch > inst.Status.Epoch || c.Instances[i].Generation > inst.Status.Generation)
 }
 
-// sameHistory reports whether the agent that sent a report follows this state, and not one that a restore replaced.
+// sameHistory reports whether the agent that sent a report follows this state, and not one from before a restore.
 func (c *NodeReport) sameHistory(s *State) bool { return c.Incarnation == s.Incarnation }
 
-// takeHoldings notes what a full report has that the state does not know.
+// takeHoldings records the instances of a full report that the state does not know.
 func (s *State) takeHoldings(c *NodeReport) {
 	n, _ := s.Nodes.Get(c.ID)
 	if !c.sameHistory(s) {
@@ -299,7 +303,7 @@ func (s *State) takeHoldings(c *NodeReport) {
 	s.setRestore(n, next)
 }
 
-// newHoldings reports whether a full report changes what takeHoldings noted.
+// newHoldings reports whether a full report changes what takeHoldings recorded.
 func (s *State) newHoldings(c *NodeReport) bool {
 	n, _ := s.Nodes.Get(c.ID)
 	if !c.sameHistory(s) {
@@ -310,7 +314,7 @@ func (s *State) newHoldings(c *NodeReport) bool {
 		!slices.EqualFunc(n.Restore.Unknown, unknown, equalHoldings)
 }
 
-// dropStopped takes note that unknown instances of a node have stopped.
+// dropStopped forgets the unknown instances of a node that a report says have stopped.
 func (s *State) dropStopped(c *NodeReport) {
 	n, _ := s.Nodes.Get(c.ID)
 	if len(n.Restore.Unknown) == 0 {
@@ -328,12 +332,12 @@ func (c *NodeReport) stopped(id model.InstanceID) bool {
 	})
 }
 
-// setRestore writes what a restore left open on a node. When something is settled by it, agents ask again whether what
-// they wait with may start.
+// setRestore writes what a restore has left open on a node. If that settles something, it makes agents ask again
+// whether their waiting instances may start.
 func (s *State) setRestore(n *Node, r NodeRestore) {
 	was := n.Restore
 	if len(r.Unknown) == 0 {
-		r.Unknown = nil // as it reads back
+		r.Unknown = nil // as it is decoded
 	}
 	if was.Owes == r.Owes && was.Raised == r.Raised && was.Behind == r.Behind && was.Told == r.Told &&
 		slices.EqualFunc(was.Unknown, r.Unknown, equalHoldings) {
@@ -349,11 +353,11 @@ func (s *State) setRestore(n *Node, r NodeRestore) {
 	case !slices.EqualFunc(was.Unknown, r.Unknown, equalHoldings):
 		s.callConcerned(n.ID, was.Unknown, r.Unknown)
 	case was.Behind != r.Behind:
-		s.callAgent(n.ID) // it may stop what is not to be kept
+		s.callAgent(n.ID) // it may now stop what is not to be kept
 	}
 }
 
-// endHolding is a person's word that an unknown instance is to stop. Code: not_found.
+// endHolding makes an unknown instance stop, as a person asked. Code: not_found.
 func (s *State) endHolding(id model.InstanceID) error {
 	for node := range s.restoring.All() {
 		n, _ := s.Nodes.Get(node)
@@ -370,7 +374,7 @@ func (s *State) endHolding(id model.InstanceID) error {
 	return model.Refuse(model.CodeNotFound, "there is no instance %s", id)
 }
 
-// UnknownOn returns the node that has an instance without a row.
+// UnknownOn returns the node that has an instance without a row, and what is known of that instance.
 func (s *fleet) UnknownOn(id model.InstanceID) (*Node, model.Holding, bool) {
 	for node := range s.restoring.All() {
 		n, _ := s.Nodes.Get(node)
@@ -383,8 +387,8 @@ func (s *fleet) UnknownOn(id model.InstanceID) (*Node, model.Holding, bool) {
 	return nil, model.Holding{}, false
 }
 
-// beginRestore notes that no node has told since the restore what runs there. That one was confirmed dead was said of a
-// silence that may have ended in the entries that are lost.
+// beginRestore notes that no agent has reported since the restore what runs on its node. It also clears ConfirmedDead:
+// a node may have come back in the entries that are lost.
 func (s *State) beginRestore() {
 	var nodes []*Node
 	for _, n := range s.Nodes.All() {

@@ -7,11 +7,11 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// callConcerned has those agents ask again whose instances may start or stop now that the unknown instances of a node
-// changed: that of the node, and those with an instance in a slot that one of the changed ones holds.
+// callConcerned makes agents ask again after the unknown instances of a node changed: that of the node, and those with
+// an instance in a slot that a changed one may hold. Their instances may start or stop now.
 func (s *State) callConcerned(node model.NodeID, was, now []model.Holding) {
 	changed := append(holdingsWithout(was, now), holdingsWithout(now, was)...)
-	// it may hold any slot
+	// one without a group may hold any slot
 	if slices.ContainsFunc(changed, func(h model.Holding) bool { return h.Group == "" && !h.Late }) {
 		s.callAgents()
 		return
@@ -50,7 +50,7 @@ func (s *instances) nodesConcerned(node model.NodeID, h model.Holding) (nodes []
 	return nodes
 }
 
-// holdingsWithout returns what of a list another one lacks; both are in order of id.
+// holdingsWithout returns the holdings of a list that another list lacks. Both are in order of id.
 func holdingsWithout(list, other []model.Holding) (rest []model.Holding) {
 	for _, h := range list {
 		i, found := slices.BinarySearchFunc(other, h.ID, func(o model.Holding, id model.InstanceID) int {

@@ -12,7 +12,7 @@ import (
 
 const aloneGroup model.GroupID = "web/api"
 
-// aloneState is n1 with the one instance that may run, and n2 and n3 with none.
+// aloneState returns a state with the one allowed instance on n1, and none on n2 and n3.
 func aloneState(t *testing.T) State {
 	t.Helper()
 	spec := webSpec()
@@ -24,13 +24,13 @@ func aloneState(t *testing.T) State {
 	return s
 }
 
-// inventory sends a node's inventory in the present incarnation.
+// inventory sends a node's inventory in the current incarnation.
 func inventory(t *testing.T, s State, id model.NodeID, statuses []model.InstanceStatus, holds ...model.Holding) State {
 	t.Helper()
 	return run(t, s, s.Now, &NodeReport{ID: id, Full: true, Instances: statuses, Holds: holds, Incarnation: s.Incarnation})
 }
 
-// replacesI1 fills the slot anew once i1 has stopped.
+// replacesI1 fills the slot again once i1 has stopped.
 func replacesI1(t *testing.T, s State, node model.NodeID) *model.Error {
 	t.Helper()
 	s = run(t, s, s.Now, &InstanceStop{ID: "i1", Cause: model.CauseUser, Bypass: true},
@@ -46,8 +46,8 @@ func wantCode(t *testing.T, what string, refusal *model.Error, want model.Code) 
 	}
 }
 
-// After a restore a slot that only one may fill gets no instance until the restore is confirmed and each node has told
-// what it runs.
+// After a restore a slot that only one instance may fill gets none until the restore is confirmed and each node has
+// reported what it runs.
 func TestSlotWaitsForInventories(t *testing.T) {
 	s := aloneState(t)
 	wantCode(t, "without a restore", replacesI1(t, s, "n2"), "")
@@ -73,8 +73,8 @@ func TestSlotWaitsForInventories(t *testing.T) {
 		replacesI1(t, run(t, s, 20_000, &NodeConfirmDead{ID: "n3", Force: true}), "n2"), "")
 }
 
-// An instance that the restored state does not know holds its slot until its agent says that it has stopped, and keeps
-// its node from being drained.
+// An instance that the restored state does not know holds its slot until its agent reports that it has stopped. It also
+// keeps its node from being drained.
 func TestUnknownInstanceHoldsItsSlot(t *testing.T) {
 	s := run(t, aloneState(t), 2000, &RestoreMark{})
 	s = inventory(t,
@@ -107,7 +107,7 @@ func TestUnknownInstanceHoldsItsSlot(t *testing.T) {
 	}
 }
 
-// What runs although the state has it as stopped holds its slot, and is not kept.
+// An instance that runs although the state has it as stopped holds its slot, and is not kept.
 func TestStoppedInstanceThatRunsIsNotKept(t *testing.T) {
 	stopped := []model.InstanceStatus{{ID: "i1", Generation: 99, Observed: model.ObservedStopped}}
 	s := run(t, aloneState(t), 2000, &InstanceStop{ID: "i1", Cause: model.CauseUser, Bypass: true},
@@ -133,7 +133,7 @@ func TestConfirmDeadOfTheSnapshotDoesNotCount(t *testing.T) {
 	wantCode(t, "n3 was confirmed dead before", replacesI1(t, s, "n2"), model.CodeInventoryMissing)
 }
 
-// What an agent knows to have stopped has ended, and its slot is free. It is no failure.
+// An instance that its agent knows to have stopped has ended, and its slot is free. That is no failure.
 func TestStoppedBeforeIsNoFailure(t *testing.T) {
 	s := run(t, aloneState(t), 2000, &RestoreMark{})
 	s = run(t, s, 2000,
@@ -148,7 +148,7 @@ func TestStoppedBeforeIsNoFailure(t *testing.T) {
 	}
 }
 
-// One agent raises the incarnation once after a restore, and not above what indexes can be.
+// One agent raises the incarnation once after a restore, and never above what indexes can be.
 func TestAgentRaisesIncarnationOnce(t *testing.T) {
 	s := run(t, aloneState(t), 2000, &RestoreMark{})
 	again := register("n1")
@@ -168,7 +168,7 @@ func TestAgentRaisesIncarnationOnce(t *testing.T) {
 	run(t, s, 2000, again)
 }
 
-// Two recoveries of one state go through the same indexes and make different ids.
+// Two recoveries of one state go through the same indexes, but derive different ids.
 func TestInstanceIDsDifferByLineage(t *testing.T) {
 	at := model.Seen{Incarnation: 2, Index: 7}
 	if a, b := DeriveInstanceID(at, "one", aloneGroup, 0, 0), DeriveInstanceID(at, "two", aloneGroup, 0, 0); a == b {
@@ -176,7 +176,7 @@ func TestInstanceIDsDifferByLineage(t *testing.T) {
 	}
 }
 
-// A node whose last unknown instance has stopped reads back from a snapshot as it was.
+// A node whose last unknown instance has stopped is read back from a snapshot unchanged.
 func TestSettledNodeReadsBack(t *testing.T) {
 	s := run(t, aloneState(t), 2000, &RestoreMark{})
 	s = inventory(t, s, "n3", []model.InstanceStatus{{ID: "x", Generation: 5, Observed: model.ObservedReady}},
@@ -196,8 +196,8 @@ func TestSettledNodeReadsBack(t *testing.T) {
 	}
 }
 
-// A machine that was given up and comes back without a restore in between ends what was replaced meanwhile: the state
-// has removed the row by itself.
+// A machine that was given up and comes back without a restore in between ends the instances that were replaced
+// meanwhile: the state itself has removed their rows.
 func TestForgottenMachineEndsWhatItRuns(t *testing.T) {
 	s := aloneState(t)
 	s = run(t, s, 20_000, offline(s, "n1"), &NodeConfirmDead{ID: "n1", Force: true})
@@ -215,8 +215,8 @@ func TestForgottenMachineEndsWhatItRuns(t *testing.T) {
 	}
 }
 
-// A node that the snapshot does not have comes after the confirmation: its agent followed the state that is lost, so
-// what it runs waits for a person.
+// A node that the snapshot does not have registers after the confirmation. Its agent followed the lost state, so a
+// person must decide about what it runs.
 func TestNodeThatARestoreLostKeepsWhatItRuns(t *testing.T) {
 	s := run(t, aloneState(t), 2000, &RestoreMark{})
 	for _, id := range []model.NodeID{"n1", "n2", "n3"} {
@@ -235,14 +235,14 @@ func TestNodeThatARestoreLostKeepsWhatItRuns(t *testing.T) {
 	}
 	s = inventory(t, s, "n4", nil, x)
 	late.Seen = model.Seen{Incarnation: s.Incarnation, Index: 1}
-	s = inventory(t, run(t, s, 2000, late), "n4", nil, x) // its agent starts anew and has followed this state by now
+	s = inventory(t, run(t, s, 2000, late), "n4", nil, x) // its agent restarts, and has followed this state by now
 	n4, _ := s.Nodes.Get("n4")
 	if len(n4.Restore.Unknown) != 1 || !s.Keeps(n4.Restore.Unknown[0]) || n4.Restore.Behind {
 		t.Errorf("x is to stop, or n4 is still behind: %+v", n4.Restore)
 	}
 }
 
-// A node was taken for dead and its slots were filled elsewhere. When it returns it stops its old instances, even if a
+// A node was treated as dead and its slots were filled elsewhere. When it returns it stops its old instances, even if a
 // restore lost their rows.
 func TestReturnedNodeEndsWhatWasReplaced(t *testing.T) {
 	for name, given := range map[string][]Command{"confirmed dead": nil, "forgotten": {&NodeForget{ID: "n3"}}} {
@@ -268,8 +268,8 @@ func TestReturnedNodeEndsWhatWasReplaced(t *testing.T) {
 	}
 }
 
-// A node with more unknown instances than the state has room for owes its inventory until the rest has stopped: what is
-// left out can hold a slot.
+// A node with more unknown instances than the state has room for owes its inventory until the rest has stopped, because
+// those that are left out can hold a slot.
 func TestTooManyUnknownInstances(t *testing.T) {
 	s := run(t, aloneState(t), 2000, &RestoreMark{})
 	for _, id := range []model.NodeID{"n2", "n3"} {
@@ -290,7 +290,7 @@ func TestTooManyUnknownInstances(t *testing.T) {
 	}
 }
 
-// Whoever asks for an instance that runs and that a restored state does not know is told where it is.
+// A search for an instance that runs and that a restored state does not know says where it is.
 func TestFindUnknownInstance(t *testing.T) {
 	s := run(t, aloneState(t), 2000, &RestoreMark{})
 	s = inventory(t, s, "n3", []model.InstanceStatus{{ID: "x", Generation: 5, Observed: model.ObservedReady}},
@@ -305,7 +305,7 @@ func TestFindUnknownInstance(t *testing.T) {
 	}
 }
 
-// An agent's word alone doesn't block slots of groups that were never on its node: without a restore the state knows
+// An agent's report alone doesn't block slots of groups that were never on its node: without a restore the state knows
 // where it placed them.
 func TestAgentBlocksNoSlotsOfOthers(t *testing.T) {
 	for what, h := range map[string]model.Holding{"names the slot": {ID: "x", Group: aloneGroup},
@@ -324,15 +324,15 @@ func TestAgentBlocksNoSlotsOfOthers(t *testing.T) {
 			}
 			s = inventory(t, run(t, s, 2000, &RestoreMark{Confirm: true}), "n3", nil, h)
 			wantCode(t, "n3 told all since the restore", replacesI1(t, s, "n2"), "")
-			again := register("n3") // with word of no incarnation at all
+			again := register("n3") // knowing no incarnation at all
 			s = inventory(t, run(t, s, 2000, again), "n3", nil, h)
 			wantCode(t, "n3 told all, and registers again", replacesI1(t, s, "n2"), "")
 		})
 	}
 }
 
-// What an agent says of slots that were never on its node neither sets slots apart, which would have decisions look at
-// each, nor calls other agents.
+// What an agent reports about slots that were never on its node neither sets slots apart, which decisions would have to
+// visit, nor makes other agents ask again.
 func TestLateHoldingConcernsItsNode(t *testing.T) {
 	s := aloneState(t)
 	n2, _ := s.Nodes.Get("n2")

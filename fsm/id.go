@@ -8,11 +8,11 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// DeriveInstanceID makes the id of a new instance from what no other placement can share: the state index it was
-// decided at and its incarnation, its slot, and how many placements the group has had; and the lineage, as two
-// recoveries of one state go through the same indexes. So deciding stays a pure function.
+// DeriveInstanceID derives the id of a new instance from values that no other placement shares: the index and
+// incarnation of the state it was decided at, its slot, and the number of earlier placements of the group. The lineage
+// is included too, because two recoveries of one state go through the same indexes. So deciding stays a pure function.
 func DeriveInstanceID(at model.Seen, lineage string, group model.GroupID, slot int, attempt uint64) model.InstanceID {
-	var room [160]byte // on the stack: every placement asks
+	var room [160]byte // on the stack, because every placement needs an id
 	text := append(strconv.AppendUint(room[:0], momentNumber(at), 10), 0)
 	if lineage != "" {
 		text = append(append(text, lineage...), 0)

@@ -8,14 +8,14 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Rows that are not settled have indexes of their own, so that a decision looks at them and not at every row: with
-// 100,000 instances at rest that is the difference between microseconds and tens of milliseconds. The drawer of such a
-// row keeps them when it writes one; Check holds that an index has exactly what the rows say.
+// Rows that are not settled have their own indexes, so that a decision visits only them. With 100,000 instances at rest
+// it takes microseconds instead of tens of milliseconds. The drawer of a row updates its index with each write; Check
+// compares each index with the rows.
 
 // present is the row of an index that is only a set.
 type present struct{}
 
-// mark puts a key into a set, or takes it out, if a row that was in the set is not any more, or the other way round.
+// mark adds a key to a set, or removes it, if its row has just entered or left the set.
 func mark[K ~string](set Table[K, present], key K, was, is bool) {
 	switch {
 	case is && !was:
@@ -25,14 +25,13 @@ func mark[K ~string](set Table[K, present], key K, was, is bool) {
 	}
 }
 
-// departs reports whether the instance is on its way out, or is asked to go: it is not confirmed stopped, and somebody
-// wants it to be.
+// departs reports whether the instance is stopping or asked to stop, and is not confirmed stopped.
 func (i *Instance) departs() bool {
 	return i != nil && !i.Terminal() && (i.Desired != model.DesiredRunning || i.Eviction.Requested)
 }
 
-// unsettled reports whether the group's own sums say that it has not what it wants: something is missing, not ready, or
-// on its way out. Of a group with an instance on each node the sums can't tell: it always counts as one.
+// unsettled reports whether the group's sums differ from what it wants: an instance is missing, not ready, or stopping.
+// The sums of a system group can't show that, so it always counts as unsettled.
 func (g *Group) unsettled() bool {
 	if g == nil {
 		return false
@@ -43,13 +42,14 @@ func (g *Group) unsettled() bool {
 // free reports whether the instance is ready and its stop is not being prepared.
 func (i *Instance) free() bool { return i.isReady() && !i.holdsUnit() }
 
-// putNode writes a node's row. Its instances that are ready count as unheard, or no longer, as the node does.
+// putNode writes a node's row. If the node becomes unheard, or stops being so, the counts of its ready instances change
+// with it.
 func (s *State) putNode(n *Node) { s.recountUnheard(s.fleet.putNode(n), n) }
 
 // delNode removes a node's row.
 func (s *State) delNode(id model.NodeID) { s.recountUnheard(s.fleet.delNode(id), nil) }
 
-// recountUnheard counts the ready instances of a node whose row is replaced.
+// recountUnheard updates the counts of unheard instances after the row of a node was replaced.
 func (s *instances) recountUnheard(before, after *Node) {
 	was, is := before.unheard(), after.unheard()
 	if was == is {
@@ -62,8 +62,8 @@ func (s *instances) recountUnheard(before, after *Node) {
 	}
 }
 
-// ApplyNaming is Apply, and returns a row of each instance whose row it wrote: one of those it wrote, or the last one
-// of an instance that is gone. One may be named more than once.
+// ApplyNaming is Apply, and also returns a row of each instance whose row the entry wrote: a row that it wrote, or the
+// last row of an instance that is gone. An instance may be listed more than once.
 func (s State) ApplyNaming(index, logTerm uint64, e Entry) (State, []Result, []*Instance) {
 	f := s.fork()
 	f.entry.names, f.entry.written = true, nil
@@ -72,7 +72,7 @@ func (s State) ApplyNaming(index, logTerm uint64, e Entry) (State, []Result, []*
 	return f.publish(), results, written
 }
 
-// appendSlot appends a slot's number so that keys order as numbers do.
+// appendSlot appends a slot's number with leading zeros, so that keys sort as the numbers do.
 func appendSlot(key []byte, slot int) []byte {
 	for width := 10_000_000; width > 1 && slot < width; width /= 10 {
 		key = append(key, '0')
@@ -93,7 +93,7 @@ func slotPrefix(group model.GroupID, slot int) string {
 	return string(append(appendSlot(key, slot), '/'))
 }
 
-// unsettledIndexes holds that the indexes of what is not settled have exactly what the rows say.
+// unsettledIndexes checks that the indexes of unsettled rows match the rows exactly.
 func (c *checker) unsettledIndexes() {
 	s := c.s
 	departing, unsettled, open, off, restoring, unheard, hushed := 0, 0, 0, 0, 0, 0, 0

@@ -7,14 +7,14 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// InstanceAdopt gives a row to an instance that a restore has lost from the state and that alone holds its slot. What
-// it runs goes on; the data of its volumes is the newest. Codes: not_found, stale if anything else fills the slot or
-// may fill it, anti_affinity_unsatisfied, restore_unconfirmed, inventory_missing, and those of a node without room.
+// InstanceAdopt creates the row of an instance that a restore has lost and that alone holds its slot. The instance goes
+// on, and its data becomes the newest of its volumes. Codes: not_found, stale if anything else fills the slot or may
+// fill it, anti_affinity_unsatisfied, restore_unconfirmed, inventory_missing, and those of a node without room.
 type InstanceAdopt struct {
 	ID model.InstanceID `cbor:"1,keyasint"`
 }
 
-// Kept are the instances that the state does not know and that hold their slots, in order of node and id.
+// Kept lists the instances that the state does not know and that hold their slots, in order of node and id.
 func (s *State) Kept() []model.InstanceID {
 	var list []model.InstanceID
 	for id := range s.restoring.All() {
@@ -28,7 +28,7 @@ func (s *State) Kept() []model.InstanceID {
 	return list
 }
 
-// adoption is the placement that an instance which the state does not know amounts to.
+// adoption returns the placement that gives an unknown instance its row.
 func (s *State) adoption(id model.InstanceID) (*InstancePlace, *model.Error) {
 	node, h, ok := s.UnknownOn(id)
 	switch {
@@ -78,14 +78,14 @@ func (s *State) adoption(id model.InstanceID) (*InstancePlace, *model.Error) {
 	return c, nil
 }
 
-// usesTransfer reports whether an instance runs on volumes that a transfer has attached. The transfer waits for their
-// end then, in a state from before that instance began: it was started on the attached data, or on newer data, after
-// the transfer was over. Older data is refused by newest.
+// usesTransfer reports whether an instance runs on volumes that a transfer has attached. The state is then from before
+// that instance began, and still waits for the end of the transfer. The instance was started on the attached data, or
+// on newer data after the transfer had ended. newest refuses older data.
 func usesTransfer(h model.Holding, t *Transfer) bool {
 	return slices.ContainsFunc(h.Copies, func(e model.VolumeEpoch) bool { return slices.Contains(t.Names, e.Name) })
 }
 
-// newest refuses an instance that runs on older data than the state knows of a volume, or on data of the same epoch at
+// newest refuses an instance that runs on older data of a volume than the state knows, or on data of the same epoch at
 // another home. Code: stale.
 func (s *State) newest(spec *model.GroupSpec, h model.Holding, node model.NodeID) *model.Error {
 	for _, v := range spec.Volumes {
@@ -107,7 +107,7 @@ func (s *State) newest(spec *model.GroupSpec, h model.Holding, node model.NodeID
 	return nil
 }
 
-// versionOf is the newest version of a group that is what an unknown instance runs.
+// versionOf returns the newest version of a group whose spec is the one that an unknown instance runs.
 func (s *jobs) versionOf(h model.Holding) (version uint64, ok bool) {
 	g, _ := s.Groups.Get(h.Group)
 	for v := g.Version; v > 0 && h.Spec != ""; v-- {
@@ -134,7 +134,7 @@ func (c *InstanceAdopt) apply(s *State) error {
 	if refusal := s.Room(node, claims); refusal != nil {
 		return refusal
 	}
-	if t, ok := s.TransferOf(place.Group, place.Slot); ok { // it is of a state from before the instance began
+	if t, ok := s.TransferOf(place.Group, place.Slot); ok { // the state is from before the instance began
 		s.failTransfer(t, model.CodeVolumeInUse,
 			"instance "+string(c.ID)+" uses the volumes, which a restore had lost from the state")
 	}
@@ -144,7 +144,7 @@ func (c *InstanceAdopt) apply(s *State) error {
 	next := *adopted
 	next.Links.RestartSeq = h.RestartSeq
 	s.setInstance(adopted, &next)
-	// it runs: its role and its gates count; see untold
+	// it runs, so its role and its gates count; see untold
 	s.observe(&next, model.InstanceStatus{Observed: model.ObservedBooting})
 	node, _ = s.Nodes.Get(node.ID)
 	left := node.Restore
@@ -153,10 +153,11 @@ func (c *InstanceAdopt) apply(s *State) error {
 	return nil
 }
 
-// untold refuses what is decided by the state of an adopted instance before its agent has told it: it may be ready,
-// lead, and have a hook. Code: inventory_missing.
+// untold refuses a decision that depends on the status of an adopted instance before its agent has reported it. The
+// instance may be ready, lead, or have a hook. Code: inventory_missing.
 func (i *Instance) untold() *model.Error {
-	if i.Status.Observed != model.ObservedBooting || i.Status.Epoch != 0 { // an agent's word has the epoch of its node
+	// what an agent reports has the epoch of its node
+	if i.Status.Observed != model.ObservedBooting || i.Status.Epoch != 0 {
 		return nil
 	}
 	return model.Refuse(model.CodeInventoryMissing,
@@ -164,7 +165,7 @@ func (i *Instance) untold() *model.Error {
 		WithHint("try again; its agent tells within seconds")
 }
 
-// adoptVolumes makes the data that an adopted instance uses the newest of its volumes.
+// adoptVolumes makes the data that an adopted instance uses the data of its volumes.
 func (s *moves) adoptVolumes(spec *model.GroupSpec, h model.Holding, node model.NodeID) {
 	for _, v := range spec.Volumes {
 		i := slices.IndexFunc(h.Copies, func(e model.VolumeEpoch) bool { return e.Name == v.Name })

@@ -6,7 +6,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// An instance that a restore has lost from the state gets a row if it alone can fill its slot, and nothing else does.
+// An instance that a restore has lost gets a row only if it can fill its slot and nothing else can.
 func TestAdopt(t *testing.T) {
 	base := aloneState(t)
 	spec, _ := base.Spec(aloneGroup, 1)
@@ -21,7 +21,7 @@ func TestAdopt(t *testing.T) {
 		i1          model.InstanceStatus
 		x           model.Holding
 		beside      []model.Holding // on n2
-		silent      bool            // n2 has not told
+		silent      bool            // n2 has not reported
 		unconfirmed bool
 		want        model.Code
 	}{
@@ -76,7 +76,7 @@ func TestAdopt(t *testing.T) {
 	}
 }
 
-// The data that an adopted instance uses is the newest of its volume, wherever the restored state had it.
+// The data that an adopted instance uses becomes that of its volume, wherever the restored state had it.
 func TestAdoptWithVolume(t *testing.T) {
 	spec := webSpec()
 	spec.Groups[0].Count, spec.Groups[0].Volumes = 1,
@@ -127,8 +127,8 @@ func TestAdoptKeepsNewerData(t *testing.T) {
 	}
 }
 
-// What is adopted runs: on a draining node its role and its gates keep it from the first moment, before its agent has
-// told how it is.
+// An adopted instance runs. On a draining node its role and its gates protect it at once, before its agent has reported
+// its status.
 func TestAdoptOnDrainingNode(t *testing.T) {
 	job := webSpec()
 	job.Groups[0].Count, job.Groups[0].Role = 1, model.RoleSingleton
@@ -158,7 +158,7 @@ func TestAdoptOnDrainingNode(t *testing.T) {
 	wantCode(t, "stop of what its agent has told", refusal, "")
 }
 
-// Two members of a replicated group never share a machine, also if a restore has lost one of them from the state.
+// Two members of a replicated group never share a machine, even if a restore has lost one of them.
 func TestAdoptKeepsMembersApart(t *testing.T) {
 	job := webSpec()
 	job.Groups[0].Count, job.Groups[0].Volumes = 2,

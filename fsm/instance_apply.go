@@ -9,8 +9,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Movable returns nil if the instance may leave its node for a cause from outside its job, or the blocker: volume_local
-// or role_never.
+// Movable returns nil if the instance may leave its node for a cause from outside its job, or what blocks it:
+// volume_local or role_never.
 func (s *State) Movable(inst *Instance) *model.Error {
 	policy, ok := s.Policy(inst.Group)
 	if !ok || policy.Eviction.Mode != model.ModeNever {
@@ -33,13 +33,14 @@ func (s *instances) Successor(inst *Instance) (*Instance, bool) {
 	return next, ok && next.Desired == model.DesiredRunning
 }
 
-// Room returns nil if the node has memory and ports for the claims now, or no_capacity_memory or no_capacity_ports.
+// Room returns nil if the node has memory and ports for the claims now, or a refusal. Codes: no_capacity_memory,
+// no_capacity_ports.
 func (s *State) Room(n *Node, claims Claims) *model.Error { return s.roomWith(n, claims, nil) }
 
-// ClaimsOf is what an instance of spec takes from a node, the overhead included.
+// ClaimsOf returns what an instance of spec takes from a node, the overhead included.
 func (s *rules) ClaimsOf(spec *model.GroupSpec, ports model.Ports) Claims {
 	r := spec.Resources
-	r.DiskBytes = 0 // a limit, no claim
+	r.DiskBytes = 0 // a limit, not a claim
 	r.MemoryBytes += s.Settings.InstanceOverhead
 	return Claims{Resources: r, Ports: ports}
 }
@@ -87,8 +88,8 @@ func (c *InstancePlace) apply(s *State) error {
 	return nil
 }
 
-// heldBack refuses what a hold forbids, whenever it was decided: a preemption, and a replacement of a lost instance.
-// Code: mass_offline_hold.
+// heldBack refuses what a hold forbids, even if it was decided before the hold: a preemption, and the replacement of an
+// instance that is lost or not ready. Code: mass_offline_hold.
 func (c *InstancePlace) heldBack(s *State, old *Instance) *model.Error {
 	switch {
 	case !s.Hold.Active:
@@ -103,8 +104,8 @@ func (c *InstancePlace) heldBack(s *State, old *Instance) *model.Error {
 	return nil
 }
 
-// HoldsBack reports whether a hold keeps a lost instance from being replaced. A replacement that has begun goes on
-// elsewhere where people want its node empty.
+// HoldsBack reports whether a hold keeps a lost instance from being replaced. It does not if a replacement has begun on
+// an online node whose intent is no longer active: that one still has to move elsewhere.
 func (s *State) HoldsBack(lost *Instance) bool {
 	if !s.Hold.Active || lost.Status.Observed != model.ObservedLost {
 		return false
@@ -117,7 +118,8 @@ func (s *State) HoldsBack(lost *Instance) bool {
 	return !ok || n.Health != model.HealthOnline || n.Intent == model.IntentActive
 }
 
-// ended is the replaced instance if the placement itself ends it: one that failed does not count beside the new one.
+// ended returns the replaced instance if the placement itself ends it: a failed one does not count toward the quota
+// beside the new one.
 func (c *InstancePlace) ended(old *Instance) *Instance {
 	if old != nil && old.Desired == model.DesiredRunning && old.Status.Observed == model.ObservedFailed {
 		return old
@@ -146,9 +148,9 @@ func portsMatch(spec *model.GroupSpec, ports model.Ports) *model.Error {
 	return nil
 }
 
-// slotFree checks that the slot has room for one more: no holder, or a holder without a successor that the new instance
-// replaces. It returns the replaced instance, if there is one. After a scale-down a slot above the count can still be
-// held; then its holder can be replaced, but nobody else gets in.
+// slotFree checks that the slot has room for one more: it has no holder, or one without a successor that the new
+// instance replaces. It returns the replaced instance, if there is one. After a scale-down a slot above the count may
+// still have a holder. It can be replaced, but the slot takes no other instance.
 func (s *State) slotFree(c *InstancePlace, g *Group, spec *model.GroupSpec) (*Instance, *model.Error) {
 	above := g.Role != model.RoleSystem && c.Slot >= g.Count
 	if c.Slot < 0 || above && c.Replaces == "" {
@@ -201,7 +203,7 @@ func (s *State) place(c *InstancePlace, g *Group, node *Node, spec *model.GroupS
 	job, _ := s.Jobs.Get(jobOf(c.Group))
 	cause, _ := c.Cause.Known()
 	claims.Ports = portsOf(claims.Ports, spec)
-	inst := &Instance{ // its texts are those of other rows where it can be: they are the same memory then
+	inst := &Instance{ // its texts share memory with those of other rows where possible
 		ID: c.ID, Group: g.ID, Slot: c.Slot, Version: c.Version, Node: node.ID, Desired: model.DesiredRunning,
 		Status: model.InstanceStatus{ID: c.ID, Observed: model.ObservedPending}, Cause: cause, Claims: claims,
 		Links: Links{Replaces: c.Replaces, Attempt: g.Placed, VolumeHome: len(spec.Volumes) > 0,
@@ -223,7 +225,7 @@ func (s *State) place(c *InstancePlace, g *Group, node *Node, spec *model.GroupS
 		s.setInstance(old, &replaced)
 		if c.Cause == model.CauseCheckFailed && replaced.Desired == model.DesiredRunning &&
 			replaced.Status.Observed == model.ObservedUnready {
-			// also if it recovers before it is stopped: else one that comes and goes is replaced without end
+			// Also if it recovers before it is stopped: otherwise an instance that keeps recovering is replaced forever.
 			s.noteFailure(&replaced, string(c.Cause))
 		}
 		if replaced.Desired == model.DesiredRunning && replaced.Status.Observed == model.ObservedFailed {
@@ -238,12 +240,12 @@ func (s *State) place(c *InstancePlace, g *Group, node *Node, spec *model.GroupS
 	}
 }
 
-// setDesired moves the desired state of an instance forward, and says so in an event.
+// setDesired moves the desired state of an instance forward and emits an event.
 func (s *State) setDesired(inst *Instance, desired model.Desired, cause model.Cause, reason string) *Instance {
 	return s.moveDesired(inst, desired, cause, reason, "")
 }
 
-// moveDesired is setDesired with a text for the event alone.
+// moveDesired is setDesired with a text that only the event has.
 func (s *State) moveDesired(inst *Instance, desired model.Desired, cause model.Cause, reason, text string) *Instance {
 	if inst.WaitsForRoom() {
 		return s.endWaiting(inst, cause, reason)
@@ -267,7 +269,7 @@ func (s *State) moveDesired(inst *Instance, desired model.Desired, cause model.C
 	return &next
 }
 
-// observe writes a new status, whoever found it, and says so in an event if the state moved.
+// observe writes a new status, whatever its source, and emits an event if the observed state changed.
 func (s *State) observe(inst *Instance, status model.InstanceStatus) *Instance {
 	next := *inst
 	next.Status = status
@@ -301,7 +303,7 @@ func (s *State) observe(inst *Instance, status model.InstanceStatus) *Instance {
 	return &next
 }
 
-// restartData says of an instance whose program was restarted in place how often that was, and how it ended last.
+// restartData is the data of a restart event: how often the program was restarted in place, and its last exit code.
 func restartData(inst *Instance) map[string]string {
 	data := map[string]string{"node": string(inst.Node), "group": string(inst.Group),
 		"restarts": strconv.Itoa(inst.Status.Restarts)}
@@ -334,8 +336,8 @@ func (s *State) markTimes(next, before *Instance) {
 	}
 }
 
-// report takes one status from the agent in its epoch. Late and repeated ones change nothing; the whole row of a
-// terminal instance stays as it is.
+// report takes one status from the agent in its epoch. It ignores late and repeated ones, and never changes a terminal
+// instance.
 func (s *State) report(inst *Instance, status model.InstanceStatus, epoch uint64) {
 	status.Epoch = epoch
 	if !inst.takes(status) {
@@ -343,7 +345,7 @@ func (s *State) report(inst *Instance, status model.InstanceStatus, epoch uint64
 	}
 	for _, observed := range [...]model.Observed{model.ObservedBooting, model.ObservedReady, model.ObservedUnready,
 		model.ObservedDraining, model.ObservedStopped, model.ObservedFailed} {
-		if status.Observed == observed { // pending and lost are the servers' words
+		if status.Observed == observed { // only the servers set pending and lost
 			status.Observed = observed // the constant, not the bytes of the entry
 			s.accept(inst, status)
 			return
@@ -351,13 +353,13 @@ func (s *State) report(inst *Instance, status model.InstanceStatus, epoch uint64
 	}
 }
 
-// takes reports whether what an agent says of an instance is newer than what is known.
+// takes reports whether an agent's status of an instance is newer than the known one.
 func (i *Instance) takes(status model.InstanceStatus) bool {
 	known := i.Status
 	switch {
 	case i.Terminal() || i.WaitsForRoom() || status.Observed == model.ObservedPending ||
 		status.Observed == model.ObservedLost:
-		// those two are the servers' words
+		// only the servers set those two
 		return false
 	case status.Epoch != known.Epoch && !plant.Is(plant.GenerationsOnly):
 		return status.Epoch > known.Epoch
@@ -369,8 +371,8 @@ func (i *Instance) takes(status model.InstanceStatus) bool {
 	return true
 }
 
-// accept writes what is true of an instance on its node. What has ended and was to run has failed, unless it ended in
-// the entries that a restore lost; what has ended and was not to run is stopped.
+// accept writes what an agent or its inventory says of an instance. If an instance that should run has ended, it is
+// failed, unless it ended in entries that a restore lost. If it should not run, it is stopped.
 func (s *State) accept(inst *Instance, status model.InstanceStatus) {
 	if status.Observed == model.ObservedFailed && status.Reason == "" {
 		status.Reason = "unknown"
@@ -393,7 +395,7 @@ func (s *State) accept(inst *Instance, status model.InstanceStatus) {
 	}
 }
 
-// confirmStopped ends an instance for good on the operator's word.
+// confirmStopped marks an instance as stopped for good without its agent's report.
 func (s *State) confirmStopped(inst *Instance, cause model.Cause, reason string) {
 	status := inst.Status
 	status.Observed, status.Reason = model.ObservedStopped, reason

@@ -6,8 +6,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// What was replaced while its node was silent ends there with its grace, when the node is back. A person ends it at
-// once, and so does a drain that is out of time.
+// An instance that was replaced while its node was silent ends there within its grace when the node is back. A person
+// can end it at once, and so does a drain that is past its deadline.
 func TestGraceOfWhatWasReplaced(t *testing.T) {
 	for name, c := range map[string]struct {
 		end  Command
@@ -59,8 +59,8 @@ func TestGraceOfWhatWasReplaced(t *testing.T) {
 	}
 }
 
-// The grace of a stop is bounded, also for an operator: a lease would end with it, and a sum that is too large would
-// end it at once.
+// The grace of a stop is bounded, even for an operator: a lease lasts longer by it, and a sum that overflows would end
+// it at once.
 // proves S2
 func TestGraceOfAStopIsBounded(t *testing.T) {
 	spec := webSpec()

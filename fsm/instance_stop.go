@@ -31,12 +31,12 @@ func (c *InstanceStop) apply(s *State) error {
 	waited := inst.WaitsForRoom()
 	s.beginStop(inst, c)
 	if waited {
-		s.maybePurge(inst.Group) // its end needs no agent's word
+		s.maybePurge(inst.Group) // its end needs no report of its agent
 	}
 	return nil
 }
 
-// mayStop is the one place that decides whether a stop may begin (B14): preparation, role, gates, surge, budget.
+// mayStop is the only place that decides whether a stop may begin (B14): preparation, role, gates, surge, budget.
 func (s *State) mayStop(inst *Instance, c *InstanceStop) *model.Error {
 	if refusal := s.unprepared(inst, c); refusal != nil {
 		return refusal
@@ -44,7 +44,7 @@ func (s *State) mayStop(inst *Instance, c *InstanceStop) *model.Error {
 	return s.checkStop(inst, c, EveryGate)
 }
 
-// checkStop is mayStop without the preparation, which begins under the same conditions.
+// checkStop is mayStop without the check for a preparation, which begins under the same conditions.
 func (s *State) checkStop(inst *Instance, c *InstanceStop, choice GateChoice) *model.Error {
 	if !c.Cause.Valid() {
 		return model.Refuse(model.CodeInvalid, "%q is no cause", c.Cause)
@@ -68,7 +68,7 @@ func (s *State) checkStop(inst *Instance, c *InstanceStop, choice GateChoice) *m
 	}
 	switch inst.Status.Observed {
 	case model.ObservedLost, model.ObservedFailed:
-		return nil // already down: nothing is taken
+		return nil // already down, so it costs nothing
 	}
 	if s.Unconfirmed && s.entry.actor == model.ActorLeader {
 		return model.Refuse(model.CodeRestoreUnconfirmed,
@@ -80,14 +80,14 @@ func (s *State) checkStop(inst *Instance, c *InstanceStop, choice GateChoice) *m
 		return refusal
 	}
 	if inst.Status.Observed == model.ObservedPending || c.Cause == model.CauseJobStopped {
-		return nil // nothing runs yet, or a person wants nothing of the job to run
+		return nil // nothing runs yet, or a person has stopped the whole job
 	}
 	if refusal := s.stillWanted(inst, c); refusal != nil {
 		return refusal
 	}
 	switch {
 	case c.Bypass && c.Cause == model.CauseNodeDraining:
-		// accepted downtime is about how many are ready, not about how fast they go
+		// accepting downtime lifts the limit on how many are down, not the rate
 		refusal, _ := s.checkRates(s.ledgersFor(inst, c.Cause), c.Cause)
 		return refusal
 	case c.Bypass:
@@ -108,8 +108,8 @@ func (s *State) checkStop(inst *Instance, c *InstanceStop, choice GateChoice) *m
 	return refusal
 }
 
-// stillWanted checks that what a stop is decided for holds where it is applied, with a bypass too: that passes over
-// budgets, not over the reason.
+// stillWanted checks that the reason of a stop still holds when it is applied. A bypass skips budgets, never this
+// check.
 func (s *State) stillWanted(inst *Instance, c *InstanceStop) *model.Error {
 	switch {
 	case oneOf(c.Cause, model.CauseCrashLoop, model.CauseStartTimeout, model.CauseOOM, model.CauseCheckFailed) &&
@@ -134,26 +134,26 @@ func (s *State) stillWanted(inst *Instance, c *InstanceStop) *model.Error {
 	case c.Cause.IsMove():
 		return s.mayFinishMove(inst, c)
 	case c.Cause == model.CauseUser && inst.Eviction.Surge && s.entry.actor == model.ActorLeader:
-		return s.surged(inst) // a person may stop it all the same
+		return s.surged(inst) // a person may stop it anyway
 	}
 	return nil
 }
 
-// mayReplaceUnready checks that an instance which runs has not been ready for longer than its group tolerates, and that
-// its replacement is there.
+// mayReplaceUnready checks that a running instance has been unready for longer than its group tolerates, and that its
+// replacement is there.
 func (s *State) mayReplaceUnready(inst *Instance) *model.Error {
 	if !s.unreadyLong(inst) {
 		return model.Refuse(model.CodeStale, "instance %s has not been unready for longer than its group tolerates", inst.ID)
 	}
 	if holder, ok := s.Instances.Get(inst.Links.Replaces); ok && holder.Desired == model.DesiredRunning &&
 		holder.Links.ReplacedBy == inst.ID {
-		return nil // it was to take over, and came to nothing: its slot is held
+		return nil // it was to replace a holder that still has the slot
 	}
 	return s.surged(inst)
 }
 
-// mayDrain checks what is particular to a drain's stops: the drain runs, the role allows it, and a surge's replacement
-// is there.
+// mayDrain checks the conditions of a drain's stops: the drain runs, the role allows it, and a surge's replacement is
+// ready.
 func (s *State) mayDrain(inst *Instance, c *InstanceStop) *model.Error {
 	drain, _, refusal := s.drainAt(inst.Node, c.By)
 	if refusal != nil {
@@ -174,7 +174,7 @@ func (s *State) mayDrain(inst *Instance, c *InstanceStop) *model.Error {
 	return s.surged(inst)
 }
 
-// mayForce checks what is particular to the stops of a drain that is out of time.
+// mayForce checks the conditions of the stops of a drain that is past its deadline.
 func (s *State) mayForce(inst *Instance, by string) *model.Error {
 	drain, part, refusal := s.drainAt(inst.Node, by)
 	if refusal == nil && (!drain.Options.ForceAtDeadline || s.Now < part.Deadline) {
@@ -196,7 +196,7 @@ func (s *State) drainAt(node model.NodeID, by string) (*Drain, DrainNode, *model
 	return drain, part, nil
 }
 
-// covers reports whether a replacement has come as far as the surge waits for.
+// covers reports whether a replacement has reached the state that the surge waits for.
 func (i *Instance) covers(wait model.SurgeWait) bool {
 	return i.Ready() || wait == model.WaitStarted && i.Wanted() && i.Status.Observed != model.ObservedPending
 }
@@ -230,16 +230,16 @@ func (s *State) beginStop(inst *Instance, c *InstanceStop) {
 		s.countMoved(model.DrainID(c.By), inst)
 	case model.CauseStartTimeout, model.CauseCheckFailed:
 		if next, ok := s.Successor(inst); ok && c.Cause == model.CauseCheckFailed && next.Cause == model.CauseCheckFailed {
-			break // it was noted when that one was placed
+			break // noted when its replacement was placed
 		}
-		// otherwise it was noted when it failed, or never began
+		// otherwise it was noted at the failure, or nothing began to run
 		if inst.Status.Observed != model.ObservedFailed && !inst.WaitsForRoom() {
 			s.noteFailure(inst, string(c.Cause))
 		}
 	}
 }
 
-// checkGrace bounds the grace that a stop asks for as that of a job file is: leases end with it. Code: invalid.
+// checkGrace bounds the grace that a stop asks for like that of a job file, because leases add it. Code: invalid.
 func checkGrace(grace *model.Duration) *model.Error {
 	if grace != nil && (*grace < 0 || *grace > model.MaxGrace) {
 		return model.Refuse(model.CodeInvalid, "a grace of %s: it must be 0s to %s", *grace, model.MaxGrace)
@@ -247,7 +247,7 @@ func checkGrace(grace *model.Duration) *model.Error {
 	return nil
 }
 
-// graceOf is how long a stop may take: readiness is withdrawn, drain_delay passes, then the grace.
+// graceOf returns how long a stop may take: drain_delay, after readiness was withdrawn, and then the grace.
 func (s *jobs) graceOf(inst *Instance, override *model.Duration) model.Duration {
 	spec, ok := s.Spec(inst.Group, inst.Version)
 	if !ok {
@@ -259,12 +259,13 @@ func (s *jobs) graceOf(inst *Instance, override *model.Duration) model.Duration 
 	return spec.Stop.DrainDelay + spec.Stop.Grace
 }
 
-// wordOfStop is how long word of a stop may take to an agent that is online: longer than a failover.
+// wordOfStop is the time in which an online agent should learn of a stop. It is longer than a failover.
 const wordOfStop = 10 * model.Second
 
-// StopDue is when the servers write stopped for a draining instance (P15): its grace after its agent said that the stop
-// has begun, so that a program loses none of it where word of the stop comes late, such as through a failover. An agent
-// that says nothing has wordOfStop on top; on an offline node nothing is waited for (P16).
+// StopDue returns when the servers mark a draining instance as stopped (P15): when its grace has passed since its agent
+// reported that the stop began. So a program keeps its whole grace even if the agent learns of the stop late, for
+// example because of a failover. For an agent that reports nothing wordOfStop is added; on an offline node nothing is
+// added (P16).
 func (s *fleet) StopDue(i *Instance) model.Time {
 	if i.Marks.StopHeard != 0 {
 		return i.Marks.StopHeard.Add(i.Marks.StopGrace)
@@ -295,9 +296,9 @@ func (c *InstanceKill) apply(s *State) error {
 	return nil
 }
 
-// InGrace reports whether an instance was replaced while its node was silent and may run there still: it may serve
-// clients, so its agent ends it with its grace. One of which only one may run has none, and it may have been taken
-// away.
+// InGrace reports whether an instance was replaced while its node was silent and may still run there. It may serve
+// clients, so its agent ends it with its grace. There is no such grace for an instance of which only one may run, and
+// after a stop that set the grace to 0.
 func (s *jobs) InGrace(inst *Instance) bool {
 	spec, ok := s.Spec(inst.Group, inst.Version)
 	given := inst.Marks.GraceOverride == nil || *inst.Marks.GraceOverride > 0
@@ -305,8 +306,8 @@ func (s *jobs) InGrace(inst *Instance) bool {
 		inst.Marks.StopCause == model.CauseNodeOffline && !spec.OneHolder()
 }
 
-// endGraceFor ends such a grace on the word of a person. It can't be shortened to anything but nothing, as nobody knows
-// how much of it is left. Code: stopping.
+// endGraceFor ends that grace at once, as a person asked. A shorter grace is refused, because nobody knows how much is
+// left. Code: stopping.
 func (s *State) endGraceFor(inst *Instance, c *InstanceStop) *model.Error {
 	if c.Grace == nil || *c.Grace != 0 {
 		return model.Refuse(model.CodeStopping,
@@ -317,7 +318,7 @@ func (s *State) endGraceFor(inst *Instance, c *InstanceStop) *model.Error {
 	return nil
 }
 
-// endGrace has the agent of an instance that is in such a grace kill it.
+// endGrace makes the agent of an instance in that grace kill it.
 func (s *State) endGrace(inst *Instance, cause model.Cause, reason string) {
 	next := *inst
 	next.Marks.GraceOverride, next.Marks.StopGrace = new(model.Duration), 0
@@ -356,8 +357,8 @@ func (c *InstanceMark) apply(s *State) error {
 	return nil
 }
 
-// markFor flips the request as a command asks. A person who asks for what a policy asked for already takes it over,
-// without a flip (L8).
+// markFor sets or clears the request as a command asks. A person who asks for what a policy has already requested takes
+// the request over, without a flip (L8).
 func (s *State) markFor(inst *Instance, c *InstanceMark) {
 	switch {
 	case c.Requested && c.Automatic:
@@ -373,7 +374,7 @@ func (s *State) markFor(inst *Instance, c *InstanceMark) {
 	}
 }
 
-// mark flips the eviction request.
+// mark sets or clears the eviction request.
 func (s *State) mark(inst *Instance, requested bool, cause model.Cause, by string) {
 	switch {
 	case !requested:
@@ -383,25 +384,26 @@ func (s *State) mark(inst *Instance, requested bool, cause model.Cause, by strin
 	}
 }
 
-// flip replaces the eviction request, with one event at each flip and none in between (L15). A message is for people.
+// flip replaces the eviction request if it changes between requested and not, with one event at each flip and none in
+// between (L15). message is for people.
 func (s *State) flip(inst *Instance, to Eviction, reason string, message ...string) {
 	if inst.Eviction.Requested == to.Requested {
 		return
 	}
 	next := *inst
 	if inst.Eviction.Surge && inst.Marks.GraceOverride != nil {
-		next.Marks.GraceOverride = nil // of the stop that does not come
+		next.Marks.GraceOverride = nil // it was for the stop that is canceled
 		defer s.callAgent(inst.Node)
 	}
 	next.Eviction = to
-	next.Eviction.Seq = inst.Eviction.Seq // an answer to an earlier preparation is never taken for one to a later
+	next.Eviction.Seq = inst.Eviction.Seq // an answer to an earlier preparation must not count for a later one
 	cause := to.Cause
 	if !to.Requested {
 		cause = inst.Eviction.Cause
 	}
 	s.setInstance(inst, &next)
 	if to.Automatic || inst.Eviction.Automatic {
-		s.touch("nodes", Topic("node/"+inst.Node)) // it shows whether it is auto-evicting
+		s.touch("nodes", Topic("node/"+inst.Node)) // the node shows whether it is auto-evicting
 	}
 	data := map[string]string{"node": string(inst.Node), "group": string(inst.Group), "reason": reason, "by": to.By}
 	if len(message) > 0 {

@@ -6,9 +6,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// A bypass passes over budgets and never over the reason of a stop: a drain's stop that was decided before the drain
-// was canceled, paused or over is refused where it is applied, and so is one past a budget that the drain was not told
-// about.
+// A bypass skips budgets, never the reason of a stop. A drain's stop that was decided before the drain was canceled,
+// paused or over is refused when it is applied. So is one that skips a budget without being allowed to by the drain.
 // proves S6
 func TestBypassKeepsTheReason(t *testing.T) {
 	world := func(options model.DrainOptions) *Machine {
@@ -58,8 +57,8 @@ func TestBypassKeepsTheReason(t *testing.T) {
 	}
 }
 
-// A stop for a failure that was decided before the instance became ready is refused, with the placement beside it, and
-// is not counted as a failure.
+// A stop for a failure that was decided before the instance became ready is refused together with the placement beside
+// it, and does not count as a failure.
 func TestFailureThatIsOver(t *testing.T) {
 	for _, cause := range []model.Cause{model.CauseStartTimeout, model.CauseCrashLoop,
 		model.CauseCheckFailed, model.CauseOOM} {
@@ -81,8 +80,8 @@ func TestFailureThatIsOver(t *testing.T) {
 	}
 }
 
-// A drain that accepts downtime of a group that no job has is refused: a typing error would be found out only when the
-// drain waits.
+// A drain that accepts downtime of a group that no job has is refused; otherwise a typing error would show only when
+// the drain waits.
 func TestDowntimeOfNoGroup(t *testing.T) {
 	s := aloneState(t)
 	for group, want := range map[string]model.Code{"web/api": "", "*": "", "web/no": model.CodeNotFound,

@@ -2,13 +2,13 @@ package fsm
 
 import "github.com/outspan/outspan/model"
 
-// markSurge has an instance stopped when its replacement is ready, as a person asked.
+// markSurge requests that an instance is stopped once its replacement is ready, as a person asked.
 func (s *State) markSurge(inst *Instance, c *InstanceMark) *model.Error {
 	if refusal := s.maySurge(inst, c); refusal != nil {
 		return refusal
 	}
 	if inst.Eviction.Surge {
-		return nil // it was asked for before
+		return nil // already requested
 	}
 	if c.Avoid {
 		s.avoidByWord(inst, c.By)
@@ -44,16 +44,16 @@ func (s *State) maySurge(inst *Instance, c *InstanceMark) *model.Error {
 	return s.MayEvict(inst, c.Cause, c.By, s.BeforeHook(inst))
 }
 
-// ReplacesFirst reports whether a person may have an instance stopped once its replacement is ready: its group replaces
-// first, and two may be in its slot.
+// ReplacesFirst reports whether a person may request that an instance is stopped once its replacement is ready. Its
+// group must replace first, and its slot must allow two instances.
 func (s *State) ReplacesFirst(inst *Instance) bool {
 	policy, ok := s.Policy(inst.Group)
 	_, replica := s.MemberOf(inst)
 	return ok && !replica && !policy.OneHolder() && policy.Eviction.Order == model.OrderSurge
 }
 
-// surged refuses to stop an instance whose group replaces first before its replacement has come as far as the surge
-// waits for.
+// surged refuses to stop an instance of a group that replaces first before its replacement is as far as the surge waits
+// for.
 func (s *State) surged(inst *Instance) *model.Error {
 	policy, ok := s.Policy(inst.Group)
 	if !ok || policy.Eviction.Order != model.OrderSurge {
@@ -61,7 +61,7 @@ func (s *State) surged(inst *Instance) *model.Error {
 	}
 	next, ok := s.Successor(inst)
 	if !ok && s.NoSurge(inst) != nil {
-		return nil // the class's quota holds no surge
+		return nil // the class's quota has no room for a surge
 	}
 	if !ok || !s.covers(next) {
 		return model.Refuse(model.CodeReplacementPending, "the replacement of instance %s is not ready yet", inst.ID)

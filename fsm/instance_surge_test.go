@@ -6,8 +6,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// surgeStop tries the stop with which the leader ends an eviction that a person asked for with a replacement first, or
-// the same stop by a person.
+// surgeStop tries the stop with which the leader ends an eviction that a person requested with surge, or the same stop
+// by a person.
 func surgeStop(s State, actor model.Actor) *model.Error {
 	_, results := s.Apply(s.Index+1, 1, Entry{
 		Format: model.CurrentFormat, At: s.Now, Actor: actor,
@@ -16,8 +16,8 @@ func surgeStop(s State, actor model.Actor) *model.Error {
 	return results[0].Refusal
 }
 
-// A leader's stop that waited for a replacement is refused where the replacement does not cover at the entry, whatever
-// the leader saw. A person may stop the instance without it.
+// A leader's stop that waited for a replacement is refused if the replacement does not cover it when the entry is
+// applied, whatever the leader saw. A person may stop the instance without a replacement.
 func TestSurgeOfAPersonCoversWhereItIsApplied(t *testing.T) {
 	spec := webSpec()
 	spec.Groups[0].Count = 2
@@ -47,8 +47,8 @@ func TestSurgeOfAPersonCoversWhereItIsApplied(t *testing.T) {
 	wantCode(t, "when it has failed itself", surgeStop(run(t, s, s.Now, down), model.ActorLeader), "")
 }
 
-// A stop that the leader has decided because a person asked for it is refused once the person has taken the eviction
-// back, or another reason took its place. What a person stops needs no eviction before.
+// A stop that the leader decided because a person requested it is refused once the person has withdrawn the eviction,
+// or another reason took its place. A person's own stop needs no eviction before.
 func TestStopForAPersonIsStillAskedFor(t *testing.T) {
 	spec := webSpec()
 	spec.Groups[0].Count = 2

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Invariant is the id of a rule in the table of docs/proof.md. The empty one stands for what has no number: sums,
+// Invariant is the id of a rule in the table of docs/proof.md. The empty one stands for rules without a number: sums,
 // indexes and references, on which the numbered rules rest.
 type Invariant string
 
@@ -70,7 +70,7 @@ func (f Finding) String() string {
 	return string(f.Invariant) + ": " + f.Text
 }
 
-// Findings is an error that lists at least one finding: what Check and CheckStep return.
+// Findings is an error that lists at least one finding. Check and CheckStep return it.
 type Findings []Finding
 
 // Error has a line for each finding.

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// wantFinding wants a finding that breaks a rule, "" for none that has a number, and says something.
+// wantFinding fails unless err has a finding that breaks rule ("" for no numbered rule) and contains a text.
 func wantFinding(t *testing.T, err error, rule Invariant, says string) {
 	t.Helper()
 	found, _ := errors.AsType[Findings](err)
@@ -16,7 +16,7 @@ func wantFinding(t *testing.T, err error, rule Invariant, says string) {
 	}
 }
 
-// TestFindings: an error lists every finding, each after the id of its rule; without findings there is no error.
+// TestFindings: an error lists every finding, each after the id of its rule. Without findings there is no error.
 func TestFindings(t *testing.T) {
 	var f Findings
 	if err := f.Err(); err != nil || f.First() != "" {

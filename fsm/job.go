@@ -2,21 +2,21 @@ package fsm
 
 import "github.com/outspan/outspan/model"
 
-// Job is the current truth of a job: which version is wanted, and whether it is to run at all.
+// Job is the current truth of a job: which version is wanted, and whether it should run.
 type Job struct {
-	Name       model.JobName      `cbor:"1,keyasint"`
-	Version    uint64             `cbor:"2,keyasint"` // of the spec; scaling keeps it
-	Class      model.ClassName    `cbor:"3,keyasint"`
-	Stopped    bool               `cbor:"4,keyasint,omitempty"`
-	Purge      bool               `cbor:"8,keyasint,omitempty"` // the job goes once its last instance is confirmed stopped
+	Name    model.JobName   `cbor:"1,keyasint"`
+	Version uint64          `cbor:"2,keyasint"` // of the spec; scaling keeps it
+	Class   model.ClassName `cbor:"3,keyasint"`
+	Stopped bool            `cbor:"4,keyasint,omitempty"`
+	// the job is removed once its last instance is confirmed stopped
+	Purge      bool               `cbor:"8,keyasint,omitempty"`
 	Deployment model.DeploymentID `cbor:"5,keyasint,omitempty"` // the latest
-	// the last version whose deployment succeeded, or that came after such a version and needed none: where auto_revert
-	// goes
+	// the last version whose deployment succeeded, or a later one that needed none; auto_revert goes back to it
 	Stable uint64 `cbor:"6,keyasint,omitempty"`
 	Index  uint64 `cbor:"7,keyasint"` // of the last change
 }
 
-// JobVersion is one spec in a job's history. Versions are kept while an instance runs them, and the last ten.
+// JobVersion is one spec in a job's history. A version is kept while an instance runs it or it is one of the last ten.
 type JobVersion struct {
 	Job     model.JobName `cbor:"1,keyasint"`
 	Version uint64        `cbor:"2,keyasint"`
@@ -26,28 +26,28 @@ type JobVersion struct {
 	Index   uint64        `cbor:"6,keyasint"`
 	Wall    int64         `cbor:"7,keyasint"`
 
-	// the version whose spec it took again; the one before it was left so. 0: it is no revert
+	// the version whose spec it repeats; the version before it is then abandoned. 0: it is no revert
 	Reverts uint64 `cbor:"10,keyasint,omitempty"`
 
-	Completed bool `cbor:"9,keyasint,omitempty"` // its rollout was completed, or it needed none after a version whose was
+	Completed bool `cbor:"9,keyasint,omitempty"` // its rollout completed, or it needed none after one that did
 
-	// groups whose count somebody changed by a scale, here or in a version before it
+	// groups whose count was changed by a scale, in this version or an earlier one
 	Scaled []string `cbor:"8,keyasint,omitempty"`
 }
 
-// JobSubmit makes Spec the wanted state of a job: a new version when a group's template changed, otherwise only counts
-// and limits. The same spec again changes nothing. IfIndex other than nil must be the job's index (0: the job must not
-// exist), or the answer is conflict. Codes: invalid, not_supported, unknown_class, service_taken, conflict, too_large,
-// quota_exceeded.
+// JobSubmit makes Spec the wanted state of a job. Every change is a new version; instances are replaced only if their
+// group's template changed. The same spec again changes nothing. IfIndex, unless nil, must be the job's index (0: the
+// job must not exist), otherwise the code is conflict. Codes: invalid, not_supported, unknown_class, service_taken,
+// conflict, too_large, quota_exceeded.
 type JobSubmit struct {
 	Spec    model.JobSpec `cbor:"1,keyasint"`
 	IfIndex *uint64       `cbor:"2,keyasint,omitempty"`
 	Message string        `cbor:"3,keyasint,omitempty"`
 }
 
-// JobRevert submits the spec of an earlier version again, as a new version. IfVersion other than 0 must be the current
-// one (stale). With KeepCounts, as the system asks for it, groups that were scaled keep the count that they have now.
-// Where the earlier version can't have those counts it comes with its own, and the message of the new version says so.
+// JobRevert submits the spec of an earlier version again, as a new version. IfVersion, unless 0, must be the current
+// one (stale). The system sets KeepCounts: groups that were scaled then keep their current count. If the earlier
+// version can't have those counts, it keeps its own, and the message of the new version says so.
 type JobRevert struct {
 	Job       model.JobName `cbor:"1,keyasint"`
 	Version   uint64        `cbor:"2,keyasint"`
@@ -56,8 +56,8 @@ type JobRevert struct {
 
 	KeepCounts bool `cbor:"5,keyasint,omitempty"`
 
-	// CurrentCounts, as people ask for it, has every group of both versions keep the count that it has now: a count is
-	// changed by a scale. Then a version that differs from the current one in counts alone is refused (conflict).
+	// CurrentCounts is set for people: every group of both versions keeps its current count, because scaling is what
+	// changes counts. A version that differs from the current one only in counts is then refused (conflict).
 	CurrentCounts bool `cbor:"6,keyasint,omitempty"`
 }
 

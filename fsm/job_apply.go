@@ -12,8 +12,8 @@ const (
 	keptDeployments = 5  // ended ones of a job
 )
 
-// Policy is the current spec of a group: counts, budgets, roles and limits come from it, also for instances of older
-// versions.
+// Policy returns the current spec of a group. Counts, budgets, roles and limits come from it, also for instances of
+// older versions.
 func (s *jobs) Policy(group model.GroupID) (*model.GroupSpec, bool) {
 	job, ok := s.Jobs.Get(jobOf(group))
 	if !ok {
@@ -60,9 +60,9 @@ func (c *JobSubmit) apply(s *State) error {
 // submission says how a spec becomes the wanted state.
 type submission struct {
 	message string
-	forced  bool   // also where nothing changes
+	forced  bool   // make a new version even if nothing changes
 	restart string // a group to roll although its template is the same; "*": all
-	reverts uint64 // the version whose spec it is; 0: it is no revert
+	reverts uint64 // the version that spec is from; 0: it is no revert
 }
 
 // submit makes spec the wanted state.
@@ -114,7 +114,7 @@ func (s *State) submit(spec model.JobSpec, how submission) {
 
 func (s *State) touchJob(name model.JobName) { s.touch("jobs", Topic("job/"+name)) }
 
-// submitGroup brings a group's row up to the new job version, and reports whether its instances must be replaced.
+// submitGroup updates a group's row to the new job version, and reports whether its instances must be replaced.
 func (s *State) submitGroup(job *Job, spec *model.GroupSpec, forced bool) bool {
 	id := model.NewGroupID(job.Name, spec.Name)
 	g := Group{ID: id}
@@ -129,7 +129,7 @@ func (s *State) submitGroup(job *Job, spec *model.GroupSpec, forced bool) bool {
 	}
 	g.Count, g.Role, g.Removed = spec.Count, spec.Role, false
 	if g.Role == model.RoleSystem {
-		g.Count = max(g.Count, 1) // it has one per eligible node, whatever the count says
+		g.Count = max(g.Count, 1) // it has one on each eligible node, whatever the count says
 	}
 	if before != g.Version {
 		g.Failures = nil
@@ -140,8 +140,9 @@ func (s *State) submitGroup(job *Job, spec *model.GroupSpec, forced bool) bool {
 	return before != g.Version
 }
 
-// templateVersion finds the newest kept version whose template of the group equals spec: its instances need no
-// replacement, and after a revert those that still run the old version are current again.
+// templateVersion finds a version whose template of the group equals spec: the group's current one, or one that an
+// instance runs. Instances of that version need no replacement. After a revert, those that still run the old version
+// are current again.
 func (s *State) templateVersion(id model.GroupID, below uint64, spec *model.GroupSpec) (uint64, bool) {
 	g, ok := s.Groups.Get(id)
 	if !ok {
@@ -151,7 +152,7 @@ func (s *State) templateVersion(id model.GroupID, below uint64, spec *model.Grou
 	if current, ok := s.Spec(id, g.Version); ok && sameEncoding(current.Template(), want) {
 		return g.Version, true
 	}
-	for inst := range s.InstancesOf(id) { // versions that something still runs
+	for inst := range s.InstancesOf(id) { // versions that an instance still runs
 		if old, ok := s.Spec(id, inst.Version); ok && inst.Version < below && inst.Desired == model.DesiredRunning &&
 			sameEncoding(old.Template(), want) {
 			return inst.Version, true
@@ -160,8 +161,8 @@ func (s *State) templateVersion(id model.GroupID, below uint64, spec *model.Grou
 	return 0, false
 }
 
-// StableVersion is the version of a group's instances in the last job version that succeeded; ok is false if none did,
-// or the group is newer.
+// StableVersion returns the version of a group's instances in the last job version that succeeded. ok is false if none
+// did, or if the group is newer.
 func (s *State) StableVersion(id model.GroupID) (version uint64, ok bool) {
 	job, ok := s.Jobs.Get(jobOf(id))
 	if !ok || job.Stable == 0 {
@@ -239,7 +240,7 @@ func (c *JobStop) apply(s *State) error {
 	return nil
 }
 
-// maybePurge removes a job that is to be purged once nothing of it is left.
+// maybePurge removes a job that is to be purged once none of its instances is left.
 func (s *State) maybePurge(group model.GroupID) {
 	job, ok := s.Jobs.Get(jobOf(group))
 	if !ok || !job.Purge {

@@ -2,8 +2,8 @@ package fsm
 
 import "github.com/outspan/outspan/model"
 
-// surroundings is what the specs of one job are held against: services, ports, nodes and the demand of others. Each
-// part is read when it is asked for first, and then once, however many groups, ports and versions are checked. The
+// surroundings is what the specs of one job are checked against: services, ports, nodes and the demand of other jobs.
+// Each part is read when it is first needed, and only once, however many groups, ports and versions are checked. The
 // state must not change meanwhile.
 type surroundings struct {
 	s       *State
@@ -11,26 +11,26 @@ type surroundings struct {
 	exposed map[int]*Service      // by port: the service of another job that exposes it
 	statics map[int]model.GroupID // by port: the group of another job whose instances have it as their static port
 	largest *int64                // the most memory that a node offers
-	full    map[rankedPort]bool   // whether a static port that was asked for is taken everywhere
-	free    model.NodeID          // where the port that was asked for last is not taken
+	full    map[rankedPort]bool   // whether a static port is taken on every node
+	free    model.NodeID          // the node on which the last port that was asked for is free
 	wanted  map[model.ClassName]demand
 
-	read int // rows that were looked at
+	read int // rows visited
 }
 
-// rankedPort is a static port that a class of a rank asks for.
+// rankedPort is a static port that a class with this rank asks for.
 type rankedPort struct{ port, rank int }
 
 // demand is what the jobs of a class ask for: the job that is checked, and all others.
 type demand struct{ mine, others Usage }
 
-// around returns what specs of a job are held against.
+// around returns what specs of a job are checked against.
 func (s *State) around(job model.JobName) *surroundings {
 	return &surroundings{s: s, job: job, full: map[rankedPort]bool{}, wanted: map[model.ClassName]demand{}}
 }
 
-// check refuses what can't be right in this cluster: unknown classes, services of others, memory or ports that no node
-// has.
+// check refuses a spec that can't work in this cluster: unknown classes, services of other jobs, memory or ports that
+// no node has.
 func (a *surroundings) check(spec *model.JobSpec) *model.Error {
 	if _, _, ok := a.s.Class(spec.Class); !ok {
 		return model.Refuse(model.CodeUnknownClass, "job %s: class %q is unknown", spec.Name, spec.Class).
@@ -59,7 +59,8 @@ func (a *surroundings) check(spec *model.JobSpec) *model.Error {
 	return a.checkWanted(spec)
 }
 
-// checkExposed refuses services of other jobs, and ports that agents and instances of other jobs would both listen on.
+// checkExposed refuses services of other jobs, and ports on which both agents and instances of another job would
+// listen.
 func (a *surroundings) checkExposed(id model.GroupID, g *model.GroupSpec) *model.Error {
 	for _, svc := range g.Services {
 		if row, ok := a.s.Services.Get(model.ServiceName(svc.Name)); ok && jobOf(row.Group) != a.job {
@@ -104,7 +105,7 @@ func (a *surroundings) exposes(port int) *Service {
 	return a.exposed[port]
 }
 
-// staticPort returns the group of another job whose instances have a static port.
+// staticPort returns the group of another job whose instances use a static port.
 func (a *surroundings) staticPort(port int) (model.GroupID, bool) {
 	if port == 0 {
 		return "", false
@@ -133,8 +134,8 @@ func (a *surroundings) readStatics() {
 	}
 }
 
-// fitsSomewhere refuses a group if not one of its instances could run even on an empty node, or whose static port is
-// taken on every node by what it may not preempt.
+// fitsSomewhere refuses a group if not even an empty node could run one of its instances, or if what it may not preempt
+// holds its static port on every node.
 func (a *surroundings) fitsSomewhere(id model.GroupID, g *model.GroupSpec, class model.ClassName) *model.Error {
 	if a.s.Nodes.Len() == 0 || g.Count == 0 && g.Role != model.RoleSystem {
 		return nil
@@ -168,8 +169,8 @@ func (a *surroundings) largestNode() int64 {
 	return *a.largest
 }
 
-// takenEverywhere reports whether a static port is taken on every node by what a class of a rank may not preempt. The
-// node that had the port before free is looked at first.
+// takenEverywhere reports whether instances that a class of this rank may not preempt hold a static port on every node.
+// It looks first at the node that had the last port free.
 func (a *surroundings) takenEverywhere(port, rank int) bool {
 	key := rankedPort{port, rank}
 	if full, known := a.full[key]; known {
@@ -189,7 +190,7 @@ func (a *surroundings) freeSomewhere(port, rank int) bool {
 	return false
 }
 
-// freeOn reports whether a node has a port free, or held by what a class of a rank may preempt.
+// freeOn reports whether a port is free on a node, or held by an instance that a class of this rank may preempt.
 func (a *surroundings) freeOn(node model.NodeID, port, rank int) bool {
 	a.read++
 	owner, taken := a.s.PortOwner(node, port)
@@ -204,8 +205,8 @@ func (a *surroundings) freeOn(node model.NodeID, port, rank int) bool {
 	return ok && (holder.Name == a.job || a.s.ClassRank(holder.Class) > rank)
 }
 
-// checkWanted refuses a spec with which the jobs of its class would want more than the class's quota. One that wants no
-// more than before is not refused. Code: quota_exceeded:<what>.
+// checkWanted refuses a spec with which the jobs of its class would want more than the class's quota. A spec that wants
+// no more than before is not refused. Code: quota_exceeded:<what>.
 func (a *surroundings) checkWanted(spec *model.JobSpec) *model.Error {
 	class, _, ok := a.s.Class(spec.Class)
 	if !ok || class.Quota == (model.Quota{}) {

@@ -7,7 +7,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// portedJob is a job with so many groups, each with so many static ports and a service that is exposed.
+// portedJob returns a job with this many groups, each with this many static ports and an exposed service.
 func portedJob(name string, first, groups, ports int) model.JobSpec {
 	spec := model.JobSpec{Name: model.JobName(name)}
 	for i := range groups {
@@ -24,8 +24,8 @@ func portedJob(name string, first, groups, ports int) model.JobSpec {
 	return spec.Expand()
 }
 
-// portedState is a cluster of 100 nodes and 100 jobs with ports, and the job "many" with ten versions of 16 groups and
-// 64 ports each.
+// portedState returns a cluster of 100 nodes and 100 jobs with ports, and the job "many" with ten versions of 16 groups
+// and 64 ports each.
 func portedState(t testing.TB) State {
 	s := NewState()
 	apply := func(c Command) {
@@ -48,8 +48,8 @@ func portedState(t testing.TB) State {
 	return s
 }
 
-// However many ports and versions of a job are checked, each service, group and node is looked at once. A port is
-// looked for on few nodes.
+// However many ports and versions of a job are checked, each service, group and node is read once. The search for a
+// port visits few nodes.
 func TestSurroundingsAreReadOnce(t *testing.T) {
 	s := portedState(t)
 	around := s.around("many")
@@ -67,7 +67,7 @@ func TestSurroundingsAreReadOnce(t *testing.T) {
 	}
 }
 
-// What is read once refuses the same as before: the ports and services of others.
+// Reading once does not change what is refused: the ports and services of others.
 func TestSurroundingsRefuse(t *testing.T) {
 	s := portedState(t)
 	for _, test := range []struct {
@@ -94,7 +94,7 @@ func TestSurroundingsRefuse(t *testing.T) {
 	}
 }
 
-// A static port counts as taken everywhere only where no node has it free or held by something less important.
+// A static port counts as taken everywhere only if no node has it free or held by a less important class.
 func TestPortTakenEverywhere(t *testing.T) {
 	const port = 1001
 	s := run(t, historyOf(t), 1000, &JobSubmit{Spec: portedJob("web", 1000, 1, 1)},
@@ -124,7 +124,7 @@ func TestPortTakenEverywhere(t *testing.T) {
 	}
 }
 
-// alike makes all kept versions of a job the same, each with its rollout completed.
+// alike makes all kept versions of a job equal, each with its rollout completed.
 func alike(s State, name model.JobName) State {
 	f := s.fork()
 	job, _ := s.Jobs.Get(name)
@@ -139,7 +139,7 @@ func alike(s State, name model.JobName) State {
 	return f.publish()
 }
 
-// BenchmarkRevertTarget is the choice of a version to which a job with many ports goes back, where none differs.
+// BenchmarkRevertTarget searches the version to which a job with many ports goes back when no version differs.
 func BenchmarkRevertTarget(b *testing.B) {
 	s := alike(portedState(b), "many")
 	job, _ := s.Jobs.Get("many")
@@ -148,7 +148,7 @@ func BenchmarkRevertTarget(b *testing.B) {
 	}
 }
 
-// BenchmarkCheckOfPorts is the check of a job with many ports against its cluster.
+// BenchmarkCheckOfPorts checks a job with many ports against its cluster.
 func BenchmarkCheckOfPorts(b *testing.B) {
 	s := portedState(b)
 	spec := portedJob("many", 40_000, 64, 256)

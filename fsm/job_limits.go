@@ -6,8 +6,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Bounds of what all jobs want and of what is kept of them. The product promises 100,000 instances; a job gets twice
-// that, and the cluster five times.
+// Bounds of what all jobs want and of what is kept of them. The product promises 100,000 instances. A job may have
+// twice that, and the cluster five times.
 const (
 	maxJobWanted = 200_000   // instances that one job wants
 	maxWanted    = 500_000   // instances that all jobs want
@@ -33,11 +33,11 @@ func (a jobSum) minus(b jobSum) jobSum {
 	return jobSum{a.counts - b.counts, a.systems - b.systems, a.bytes - b.bytes}
 }
 
-// wanted is how many instances the groups want in a cluster of so many nodes. A system group counts on every node,
-// whatever its constraints: a label is enough to let it in.
+// wanted returns how many instances the groups want in a cluster with this many nodes. A system group counts on every
+// node, whatever its constraints, because a new label may let it in.
 func (a jobSum) wanted(nodes int) int { return a.counts + a.systems*nodes }
 
-// sum is what a group's row adds to the sum of its job.
+// sum returns what a group's row adds to the sum of its job.
 func (g *Group) sum() jobSum {
 	switch {
 	case g == nil:
@@ -48,7 +48,7 @@ func (g *Group) sum() jobSum {
 	return jobSum{counts: g.Count}
 }
 
-// sumOf is what the groups of a spec want.
+// sumOf returns what the groups of a spec want.
 func sumOf(j *model.JobSpec) jobSum {
 	var all jobSum
 	for i := range j.Groups {
@@ -61,7 +61,7 @@ func sumOf(j *model.JobSpec) jobSum {
 	return all
 }
 
-// keptBytes is the length of the version's row in a snapshot.
+// keptBytes returns the length of the version's row in a snapshot.
 func (v *JobVersion) keptBytes() int {
 	var buf bytes.Buffer
 	if v == nil || wire.enc.MarshalToBuffer(v, &buf) != nil {
@@ -91,10 +91,9 @@ func (s *State) checkCounts(spec *model.JobSpec) *model.Error {
 	return nil
 }
 
-// checkBytes refuses a new version of a job for which there is no room among what is kept of it, or of all jobs.
-// A version that takes no more than those that it ends is never refused, nor one that would change nothing. Scaling
-// makes no version, and is not asked.
-// Codes: too_large, quota_exceeded:job_bytes.
+// checkBytes refuses a new version for which the kept versions of its job, or of all jobs, leave no room. It never
+// refuses a version that takes no more than those that it ends, nor one that would change nothing. It is not called for
+// a scale, which makes no version. Codes: too_large, quota_exceeded:job_bytes.
 func (s *State) checkBytes(spec *model.JobSpec, message string, forced bool) *model.Error {
 	next := JobVersion{
 		Job: spec.Name, Version: 1, Spec: *spec, Actor: s.entry.actor, Message: message, Index: s.Index, Wall: s.Wall,
@@ -133,7 +132,7 @@ func (s *State) checkBytes(spec *model.JobSpec, message string, forced bool) *mo
 	return nil
 }
 
-// jobSums holds that the sums of jobs are what the rows of groups and versions sum up to.
+// jobSums checks that the sums of jobs equal those of the rows of groups and versions.
 func (c *checker) jobSums() {
 	want := map[model.JobName]jobSum{}
 	add := func(job model.JobName, sum jobSum) {

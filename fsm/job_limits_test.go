@@ -9,7 +9,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// wantingJob is a job whose groups want these counts.
+// wantingJob returns a job whose groups want these counts.
 func wantingJob(name model.JobName, counts ...int) model.JobSpec {
 	spec := model.JobSpec{Name: name}
 	for i, n := range counts {
@@ -19,7 +19,7 @@ func wantingJob(name model.JobName, counts ...int) model.JobSpec {
 	return spec
 }
 
-// limitRefused holds that a refusal has a code and says all of these.
+// limitRefused checks that a refusal has a code and contains all of these texts.
 func limitRefused(t *testing.T, what string, refusal *model.Error, code model.Code, says ...string) {
 	t.Helper()
 	if refusal == nil || refusal.Code != code {
@@ -33,7 +33,7 @@ func limitRefused(t *testing.T, what string, refusal *model.Error, code model.Co
 	}
 }
 
-// A job has a bound for what all its groups want. Every command that could raise it is asked.
+// What all groups of a job want is bounded. Every command that could raise it checks that.
 func TestWantedInstancesOfAJobAreBounded(t *testing.T) {
 	g := &glutton{t: t, s: NewState()}
 	limitRefused(t, "three groups", g.try(&JobSubmit{Spec: wantingJob("web", 100_000, 100_000, 1)}), model.CodeInvalid,
@@ -47,7 +47,7 @@ func TestWantedInstancesOfAJobAreBounded(t *testing.T) {
 	g.readBack()
 }
 
-// All jobs together have a bound, too. What one of them gives back another one may have.
+// What all jobs together want is bounded too. What one of them gives back, another one may use.
 func TestWantedInstancesOfAllJobsAreBounded(t *testing.T) {
 	g := &glutton{t: t, s: NewState()}
 	g.must(&JobSubmit{Spec: wantingJob("a", 100_000, 100_000)})
@@ -76,7 +76,7 @@ func TestWantedInstancesOfAllJobsAreBounded(t *testing.T) {
 	g.readBack()
 }
 
-// A group with an instance on each node counts as many as there are nodes.
+// A system group counts once for each node.
 func TestSystemGroupsCountOnEachNode(t *testing.T) {
 	g := &glutton{t: t, s: NewState()}
 	for i := range 4000 {
@@ -97,7 +97,7 @@ func TestSystemGroupsCountOnEachNode(t *testing.T) {
 	}
 }
 
-// What is above a bound already, as after an upgrade, can go down in any steps, and stays as it is otherwise.
+// A sum that is above a bound already, as after an upgrade, may go down in any steps, or stay.
 func TestAboveTheBoundsOnlyLessIsWanted(t *testing.T) {
 	f := NewState().fork()
 	for i := range 3 {
@@ -120,8 +120,8 @@ func TestAboveTheBoundsOnlyLessIsWanted(t *testing.T) {
 	g.readBack()
 }
 
-// The leader takes back a version that failed also where the bytes have no room for one more; people are refused. The
-// counts are asked in both cases.
+// The leader can revert a failed version even if the bytes have no room for another one; people are refused. The counts
+// are checked in both cases.
 func TestRevertsAtTheBounds(t *testing.T) {
 	g := &glutton{t: t, s: NewState()}
 	g.must(&JobSubmit{Spec: wantingJob("web", 100_000, 100_000)})
@@ -153,8 +153,8 @@ func TestRevertsAtTheBounds(t *testing.T) {
 	}
 }
 
-// An automatic revert keeps the counts of groups that were scaled. Where they leave no room for the others, those of
-// the version before do.
+// An automatic revert keeps the counts of groups that were scaled. If these leave no room for the other groups, it
+// takes the counts of the earlier version.
 func TestRevertWithoutRoomForScaledCounts(t *testing.T) {
 	g := &glutton{t: t, s: NewState()}
 	g.must(&JobSubmit{Spec: wantingJob("web", 1, 99_999)})
@@ -171,21 +171,21 @@ func TestRevertWithoutRoomForScaledCounts(t *testing.T) {
 	}
 }
 
-// longJob is a job whose spec has so many bytes, and a few more.
+// longJob returns a job whose spec has bytes bytes, and a few more.
 func longJob(name model.JobName, bytes int) model.JobSpec {
 	spec := wantingJob(name, 0)
 	spec.Groups[0].Exec.Args = []string{strings.Repeat("x", bytes)}
 	return spec
 }
 
-// Versions of a job that differ have a bound together. The last ten are kept, and those that something runs.
+// The different versions of a job are bounded together. The last ten are kept, and those that an instance runs.
 func TestBytesOfAJobAreBounded(t *testing.T) {
 	const large = 1 << 20
 	g := &glutton{t: t, s: NewState()}
 	for i := range 30 { // only ten and a few are kept
 		g.must(&JobSubmit{Spec: longJob("web", large+i)})
 	}
-	for v := range 4 { // 10 of 1 MiB go as these come, but not at once
+	for v := range 4 { // ten of 1 MiB go as these come, but not at once
 		g.must(&JobSubmit{Spec: longJob("web", large*3/2+v)})
 	}
 	var refusal *model.Error
@@ -211,7 +211,7 @@ func TestBytesOfAJobAreBounded(t *testing.T) {
 	g.readBack()
 }
 
-// Jobs have a bound together, stopped ones included. A purged one makes room, and a state that is read from a snapshot
+// Jobs are bounded together, stopped ones included. A purged job makes room, and a state that is read from a snapshot
 // refuses the same.
 func TestBytesOfAllJobsAreBounded(t *testing.T) {
 	const large = 1 << 20 * 19 / 10
@@ -251,7 +251,7 @@ func TestBytesOfAllJobsAreBounded(t *testing.T) {
 	}
 }
 
-// Check finds sums that are not what the rows say.
+// Check finds sums that don't match the rows.
 func TestCheckFindsWrongSumsOfJobs(t *testing.T) {
 	g := &glutton{t: t, s: NewState()}
 	g.must(&JobSubmit{Spec: wantingJob("web", 3)})

@@ -7,7 +7,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// maxRevertMessage bounds the message of a revert with what is added to it, in bytes.
+// maxRevertMessage bounds the message of a revert, with what is added to it, in bytes.
 const maxRevertMessage = 512
 
 func (c *JobRevert) apply(s *State) error {
@@ -49,7 +49,7 @@ func (c *JobRevert) apply(s *State) error {
 	if refusal := s.checkCounts(&spec); refusal != nil {
 		return refusal
 	}
-	// The version that the leader goes back to was accepted before, so this at most doubles what is kept.
+	// The leader goes back to a version that was accepted before, so this at most doubles what is kept.
 	if refusal := s.checkBytes(&spec, message, true); refusal != nil && s.entry.actor != model.ActorLeader {
 		return refusal
 	}
@@ -57,14 +57,14 @@ func (c *JobRevert) apply(s *State) error {
 	return nil
 }
 
-// withOwnCounts adds to the message of a revert that it took the counts of the earlier version.
+// withOwnCounts adds to the message of a revert that the version kept its own counts, and why.
 func withOwnCounts(message string, version uint64, why *model.Error) string {
 	return model.ClipText(fmt.Sprintf("%s; with the counts of version %d: %s", message, version, why.Message),
 		maxRevertMessage)
 }
 
-// withCountsOf is spec with the counts of the current version: of every group, or of those that were scaled. Where it
-// can't have them it is spec as it was, and why it can't.
+// withCountsOf returns spec with the counts of the current version, for every group or only for those that were scaled.
+// If spec can't have them, it returns spec unchanged, and why.
 func (a *surroundings) withCountsOf(spec model.JobSpec, current *JobVersion, every bool) (model.JobSpec, *model.Error) {
 	counted := spec
 	counted.Groups = slices.Clone(spec.Groups)
@@ -86,11 +86,11 @@ func (a *surroundings) withCountsOf(spec model.JobSpec, current *JobVersion, eve
 	return counted, nil
 }
 
-// RevertTarget is the version to which a job goes back: the newest one before the current that completed its rollout,
-// that no revert has left, and that differs from the current one in more than counts. It is refused where the current
-// version is a revert already, as far as its spec goes: the versions before it were chosen or left by a person or by
-// the system, so a person says to which one to go on. A stopped job goes back to what it had also then. Codes:
-// not_found, conflict.
+// RevertTarget returns the version to which a job goes back: the newest one before the current that completed its
+// rollout, that no revert has abandoned, and that differs from the current one in more than counts. It refuses if the
+// current spec comes from a revert. The versions before it were then chosen or abandoned already, so a person has to
+// name one. For a stopped job there is no such refusal, and the version may have the same spec. Codes: not_found,
+// conflict.
 func (s *State) RevertTarget(job *Job) (version uint64, refusal *model.Error) {
 	none := model.Refuse(model.CodeNotFound,
 		"job %s has no earlier version that completed its rollout and differs from the current one", job.Name).
@@ -131,9 +131,9 @@ func (s *State) furtherBack(job *Job) string {
 	return further
 }
 
-// WayBack is what a person does about a version that does not come up: a command that goes back to the last version
-// that worked, named because the current one may be a revert; and where there is nothing to go back to, what to do
-// first.
+// WayBack says what to do about a version that does not come up: a command that goes back to the last version that
+// worked. The command names the version, because the current one may be a revert. If there is none, it says to repair
+// the job file.
 func (s *State) WayBack(job *Job) string {
 	if back, ok := s.BackToStable(job); ok {
 		return back
@@ -141,8 +141,8 @@ func (s *State) WayBack(job *Job) string {
 	return "mend the job file, then: outspan job run FILE"
 }
 
-// BackToStable is the command that goes back to the last version that worked; false if there is none, or it is gone or
-// differs from the current one in counts at most.
+// BackToStable returns the command that goes back to the last version that worked. It returns false if there is none,
+// if it is gone, or if it differs from the current one only in counts.
 func (s *State) BackToStable(job *Job) (string, bool) {
 	stable, ok := s.JobVersion(job.Name, job.Stable)
 	current, known := s.JobVersion(job.Name, job.Version)
@@ -158,7 +158,7 @@ func (a *surroundings) differsInCounts(v, current *JobVersion) bool {
 	return sameEncoding(spec, current.Spec)
 }
 
-// keptBefore lists the kept versions of a job that are older than one, the newest first.
+// keptBefore lists the kept versions of a job that are older than version, the newest first.
 func (s *jobs) keptBefore(job model.JobName, version uint64) []*JobVersion {
 	var kept []*JobVersion
 	for _, v := range s.Versions.From(versionKey(job, 0)) {
@@ -171,7 +171,7 @@ func (s *jobs) keptBefore(job model.JobName, version uint64) []*JobVersion {
 	return kept
 }
 
-// complete notes that the rollout of a version was completed.
+// complete records that the rollout of a version completed.
 func (s *jobs) complete(job model.JobName, version uint64) {
 	if v, ok := s.JobVersion(job, version); ok && !v.Completed {
 		next := *v

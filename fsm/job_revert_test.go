@@ -8,7 +8,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// historyOf is a job whose versions run the commands given, each with its rollout completed.
+// historyOf returns a job whose versions run the given commands, each with its rollout completed.
 func historyOf(t *testing.T, commands ...string) State {
 	t.Helper()
 	s := run(t, NewState(), 1000, &ClusterInit{ID: "c1", Name: "test", Settings: model.DefaultSettings()}, register("n1"),
@@ -26,7 +26,7 @@ func submitted(t *testing.T, s State, command string) State {
 	return completed(t, run(t, s, 1000, &JobSubmit{Spec: spec}))
 }
 
-// completed ends the rollout of the current version.
+// completed completes the rollout of the current version.
 func completed(t *testing.T, s State) State {
 	t.Helper()
 	job, _ := s.Jobs.Get("web")
@@ -41,7 +41,7 @@ func reverted(t *testing.T, s State, version uint64) State {
 	return completed(t, run(t, s, 1000, &JobRevert{Job: "web", Version: version, CurrentCounts: true}))
 }
 
-// A revert goes to a version that nobody has left for an earlier one. A second one in a row has the person say to which
+// A revert goes to a version that no revert has abandoned. For a second revert in a row the person must name the
 // version.
 func TestRevertOfARevert(t *testing.T) {
 	target := func(s State) string {
@@ -74,19 +74,20 @@ func TestRevertOfARevert(t *testing.T) {
 
 	s = submitted(t, s, "five")
 	want("at 5, a new version after the revert", s, "4")
-	s = submitted(t, reverted(t, s, 4), "two") // the same as version 2, 4 and 6
+	s = submitted(t, reverted(t, s, 4), "two") // the same as versions 2, 4 and 6
 	if job, _ := s.Jobs.Get("web"); job.Version != 6 {
 		t.Fatalf("the job is at version %d", job.Version)
 	}
 	s = submitted(t, s, "seven")
 	want("at 7", s, "6")
 
-	// The rollout of the revert did not complete: what it left is not taken, but what is before that.
+	// The rollout of the revert did not complete. The next revert goes to neither that version nor the one that it
+	// abandoned, but to one before.
 	s = run(t, historyOf(t, "one", "two", "three"), 1000, &JobRevert{Job: "web", Version: 2, CurrentCounts: true})
 	want("at 5, the revert to 2 did not complete", submitted(t, s, "five"), "2")
 }
 
-// oldState is a job with a kept version that today's checks refuse, as an older program took it.
+// oldState returns a job with a kept version that today's checks refuse, as an older program accepted it.
 func oldState(t *testing.T, breaks func(*model.GroupSpec)) State {
 	t.Helper()
 	s := historyOf(t, "one")
@@ -102,8 +103,8 @@ func oldState(t *testing.T, breaks func(*model.GroupSpec)) State {
 	return f.publish()
 }
 
-// A kept version that today's checks refuse can be scaled, and keeps the counts in a revert to it. Bounds of counts
-// hold all the same.
+// A kept version that today's checks refuse can be scaled, and keeps the counts when a revert goes to it. The bounds of
+// counts still apply.
 func TestVersionsThatTodaysChecksRefuse(t *testing.T) {
 	s := oldState(t, func(g *model.GroupSpec) { g.Stop.Signal = "SIGOLD" })
 	s = run(t, s, 1000, &JobScale{Job: "web", Group: "api", Count: 5})
@@ -123,7 +124,7 @@ func TestVersionsThatTodaysChecksRefuse(t *testing.T) {
 	}
 }
 
-// Where the earlier version can't have the counts, the new version says that it has the old ones.
+// If the earlier version can't have the current counts, the new version says that it has the old ones.
 func TestRevertSaysWhoseCountsItHas(t *testing.T) {
 	s := historyOf(t)
 	spec := webSpec()
@@ -139,8 +140,8 @@ func TestRevertSaysWhoseCountsItHas(t *testing.T) {
 	}
 }
 
-// After a revert and one more revert, whose rollout failed, a revert without a version is refused: the way back names
-// the version.
+// After a revert and another version, whose rollout failed, a revert without a version is refused. WayBack names the
+// version.
 func TestWayBackNamesTheVersion(t *testing.T) {
 	s := reverted(t, historyOf(t, "one", "two"), 1)
 	s = run(t, s, 1000, &JobRevert{Job: "web", Version: 2, CurrentCounts: true},
@@ -162,7 +163,7 @@ func TestWayBackNamesTheVersion(t *testing.T) {
 	}
 	s = run(t, s, 1000, &JobRestart{Job: "web"})
 	job, _ = s.Jobs.Get("web")
-	// a revert to what is the same is refused
+	// a revert to an equal version is refused
 	if got := s.WayBack(job); job.Stable != 5 || !strings.HasPrefix(got, "mend the job file") {
 		t.Errorf("after a restart: the way back is %q", got)
 	}

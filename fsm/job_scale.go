@@ -18,7 +18,7 @@ func countOf(j *model.JobSpec, group string) (n int, ok bool) {
 	return 0, false
 }
 
-// stillScaled lists the groups of v that were scaled, and have the same count in next.
+// stillScaled lists the groups of v that were scaled and have the same count in next.
 func (v *JobVersion) stillScaled(next *model.JobSpec) []string {
 	return slices.DeleteFunc(slices.Clone(v.Scaled), func(group string) bool {
 		before, _ := countOf(&v.Spec, group)
@@ -83,9 +83,8 @@ func (c *JobScale) apply(s *State) error {
 	return nil
 }
 
-// checkScaled refuses next, which is now with other counts, if that can't be right. What is refused of a version for
-// its other parts says nothing of the counts: the version runs, and was accepted by a program that did not know the
-// check.
+// checkScaled refuses next, which is now with other counts, if its counts are invalid. If now itself fails a check,
+// only the counts are checked: that version runs, and was accepted by a program without the check.
 func checkScaled(now, next *model.JobSpec) *model.Error {
 	refusal := next.Check()
 	if refusal == nil || now.Check() == nil {

@@ -6,8 +6,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// TestCanceledDrain: a cancelled drain leaves the node out of use until it is uncordoned, and what stops late for it is
-// not counted.
+// TestCanceledDrain: a canceled drain leaves the node out of use until it is uncordoned, and late stops for it are not
+// counted.
 func TestCanceledDrain(t *testing.T) {
 	m := NewMachine()
 	mustApply(t, m, &ClusterInit{ID: "c1", Name: "test", Settings: model.DefaultSettings()})

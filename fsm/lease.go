@@ -2,19 +2,19 @@ package fsm
 
 import "github.com/outspan/outspan/model"
 
-// leaseMargin is what is added to lease and grace before an instance counts as ended by its lease: for timers that are
-// late, a kill that takes its time and clocks that differ a little.
+// leaseMargin is added to lease and grace before an instance counts as ended by its lease. It covers late timers, a
+// slow kill and small differences between clocks.
 const leaseMargin = 5 * model.Second
 
-// HeartbeatInterval is H: how often an agent tells every server that it is there, given after how much silence it is
-// offline. A sixth of that, between 300 ms and 10 s.
+// HeartbeatInterval returns H, the interval between an agent's heartbeats to every server, for a setting of
+// offline_after. It is a sixth of that, between 300 ms and 10 s.
 func HeartbeatInterval(offlineAfter model.Duration) model.Duration {
 	return min(max(offlineAfter/6, 300*model.Millisecond), 10*model.Second)
 }
 
-// LeaseEnd is when a lost instance has ended by its lease, wherever the network is broken: lease, grace and a margin
-// after the offline entry, before which a majority agreed to answer that node no more. Never: it runs under no lease,
-// so no time makes sure that it ended.
+// LeaseEnd returns when the lease has certainly ended a lost instance, whatever the network does: lease, grace and a
+// margin after the offline entry. Before that entry a majority agreed to answer the node no more. Never: it runs under
+// no lease, so no time makes sure that it has ended.
 func (s *State) LeaseEnd(inst *Instance) model.Time {
 	spec, ok := s.Spec(inst.Group, inst.Version)
 	n, known := s.Nodes.Get(inst.Node)
@@ -24,8 +24,8 @@ func (s *State) LeaseEnd(inst *Instance) model.Time {
 	return n.Return.OfflineSince.Add(spec.Exclusive.Lease).Add(s.graceOf(inst, inst.Marks.GraceOverride)).Add(leaseMargin)
 }
 
-// InstanceFenced takes a lost instance for stopped because its lease has ended it. Codes: not_found, stale (its node is
-// not offline, or it is not lost), lease_held; inventory_missing after a restore.
+// InstanceFenced marks a lost instance as stopped because its lease has ended it. Codes: not_found, stale (its node is
+// not offline, or it is not lost), lease_held; mass_offline_hold during a hold; inventory_missing after a restore.
 type InstanceFenced struct {
 	ID model.InstanceID `cbor:"1,keyasint"`
 }
@@ -42,7 +42,7 @@ func (c *InstanceFenced) apply(s *State) error {
 		return model.Refuse(model.CodeStale, "instance %s is not lost on an offline node, or runs under no lease", c.ID)
 	case s.Hold.Active:
 		return model.Refuse(model.CodeHold, "a hold is set: the slot of the lost instance %s is not filled anew", inst.ID)
-	case n.Restore.Owes: // its silence may have ended in the entries that a restore lost
+	case n.Restore.Owes: // it may have been heard in the entries that a restore lost
 		return model.Refuse(model.CodeInventoryMissing,
 			"the agent of node %s has not told since the restore what runs there", n.Name).
 			WithHint("start its agent; or if the machine is off: outspan node confirm-dead %s --force", n.Name)
@@ -54,7 +54,8 @@ func (c *InstanceFenced) apply(s *State) error {
 	return nil
 }
 
-// mayStillRun refuses to take everything on an offline node for stopped while what only one may run may run there.
+// mayStillRun refuses to treat everything on an offline node as stopped while an instance of which only one may run may
+// run there.
 func (s *State) mayStillRun(n *Node) *model.Error {
 	if n.Restore.pending() {
 		return model.Refuse(model.CodeNodeOffline,

@@ -8,14 +8,14 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// fencedSpec is a job of which only one instance may run.
+// fencedSpec returns a job of which only one instance may run.
 func fencedSpec() model.JobSpec {
 	spec := webSpec()
 	spec.Groups[0].Exclusive = &model.ExclusiveSpec{Lease: 10 * model.Second}
 	return spec
 }
 
-// leaseState is n1 with one instance, ready, under settings that call a node offline after the time given.
+// leaseState returns a state with one ready instance on n1. The setting offline_after is as given.
 func leaseState(t *testing.T, spec model.JobSpec, offlineAfter model.Duration) State {
 	t.Helper()
 	settings := model.DefaultSettings()
@@ -26,7 +26,7 @@ func leaseState(t *testing.T, spec model.JobSpec, offlineAfter model.Duration) S
 		observed("n1", "i1", model.ObservedReady))
 }
 
-// run applies commands, each in an entry of its own, and fails if one is refused.
+// run applies commands, each in its own entry, and fails if one is refused.
 func run(t *testing.T, s State, at model.Time, commands ...Command) State {
 	t.Helper()
 	for _, c := range commands {
@@ -75,11 +75,11 @@ func TestConfirmDeadWaitsForTheLease(t *testing.T) {
 	stopped(run(t, s, end, &NodeConfirmDead{ID: "n1"}), "confirmed dead by the operator")
 	forced := run(t, s, 10_001, &NodeConfirmDead{ID: "n1", Force: true})
 	stopped(forced, "confirmed dead by the operator, by force while it might still run")
-	run(t, forced, 10_002, &NodeConfirmDead{ID: "n1"}) // said again: nothing is left that could run
+	run(t, forced, 10_002, &NodeConfirmDead{ID: "n1"}) // again: nothing is left that could run
 }
 
-// Nothing ends by itself what runs under no lease: only a person's word does where only one may run, and any word where
-// more may.
+// Nothing ends an instance without a lease automatically. A person must force it if only one instance may run;
+// otherwise any confirmation will do.
 func TestConfirmDeadOfWhatHasNoLease(t *testing.T) {
 	local, same := webSpec(), webSpec()
 	local.Groups[0].Volumes = []model.VolumeSpec{{Name: "data", Kind: model.VolumeLocal, Path: "/data"}}
@@ -106,7 +106,7 @@ func TestConfirmDeadOfWhatHasNoLease(t *testing.T) {
 	run(t, s, 10_001, offline(s, "n1"), &NodeConfirmDead{ID: "n1"})
 }
 
-// The length of a lease is the group's own: a node counts as offline before it or after it.
+// Each group has its own lease. A node may count as offline before it ends or after it.
 func TestFencedByTheLease(t *testing.T) {
 	for _, offlineAfter := range []model.Duration{2 * model.Second, model.Minute} {
 		s := leaseState(t, fencedSpec(), offlineAfter)
@@ -151,8 +151,8 @@ func TestLeaseBounds(t *testing.T) {
 	}
 }
 
-// A silence that a restored state has may have ended in the entries that are lost: it takes nothing for ended before
-// the node has told what it runs.
+// A silence in a restored state may have ended in the lost entries. It does not make anything count as ended before the
+// node has reported what it runs.
 func TestNotFencedByASilenceFromBeforeARestore(t *testing.T) {
 	s := leaseState(t, fencedSpec(), 6*model.Second)
 	s = run(t, s, 10_000, offline(s, "n1"), &RestoreMark{})

@@ -7,19 +7,19 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Ledger is one budget that instances of a group are under, and what it is measured against. Everything in it but Stops
-// is derived from rows, so nothing can leak from it.
+// Ledger is one budget that applies to instances of a group, and the numbers that it is compared with. All but Stops is
+// derived from rows, so nothing can leak from it.
 type Ledger struct {
-	Name   string // of the group, or of the shared budget
+	Name   string // of the group or the shared budget
 	Shared bool
 	Budget model.Budget
 	Want   int
 	Ready  int
-	Held   int // ready ones whose stop is being prepared
+	Held   int // ready instances whose stop is being prepared
 	Stops  []model.Time
 
-	// Unheard counts those of Ready that only a restored state says are ready: their agents have not told yet. Held
-	// ones are not among them.
+	// Unheard is the part of Ready that only a restored state calls ready, because their agents have not reported yet. It
+	// does not include held ones.
 	Unheard int
 }
 
@@ -36,20 +36,20 @@ func (s *State) Ledgers(id model.GroupID) []Ledger {
 	return all
 }
 
-// Unheard reports whether a budget of a group counts less than the state says is ready, since agents have not told
-// since a restore what runs on their nodes.
+// Unheard reports whether a budget of a group counts fewer instances than the state calls ready, because agents have
+// not reported since a restore what runs on their nodes.
 func (s *State) Unheard(id model.GroupID) bool {
 	return s.unheard.Len() > 0 && slices.ContainsFunc(s.Ledgers(id), func(l Ledger) bool { return l.Unheard > 0 })
 }
 
-// GroupLedger is a group's own budget.
+// GroupLedger returns the ledger of a group's own budget.
 func (s *instances) GroupLedger(g *Group) Ledger {
 	unheard, _ := s.unheardReady.Get(g.ID)
 	return Ledger{Name: string(g.ID), Budget: g.Budget, Want: g.Want(), Ready: g.Ready, Held: g.Held,
 		Stops: g.Stops, Unheard: unheard}
 }
 
-// SharedLedger sums up a shared budget over its groups.
+// SharedLedger returns the ledger of a shared budget, summed up over its groups.
 func (s *State) SharedLedger(b *SharedBudget) Ledger {
 	l := Ledger{Name: string(b.Name), Shared: true, Budget: b.Resolved, Stops: b.Stops}
 	for _, id := range b.Groups {
@@ -64,7 +64,7 @@ func (s *State) SharedLedger(b *SharedBudget) Ledger {
 	return l
 }
 
-// Allowed is how many stops of ready members may begin now.
+// Allowed returns how many stops of ready members may begin now.
 func (l *Ledger) Allowed(now model.Time) int {
 	n := max(0, l.Ready-l.Held-l.Unheard-l.Budget.MinReady)
 	if l.Budget.RateMax > 0 {
@@ -76,9 +76,9 @@ func (l *Ledger) Allowed(now model.Time) int {
 // AllowsNone reports whether the budget never lets a member be stopped before its replacement is ready.
 func (l *Ledger) AllowsNone() bool { return l.Want > 0 && l.Budget.MinReady >= l.Want }
 
-// BlockingBudget names a budget of a group that never lets one of its instances be stopped first, and whether that was
-// declared with blocking. Such a budget yields to nothing but the forced deadline of a drain (R26). Empty: there is
-// none.
+// BlockingBudget returns the name of a budget of a group that never lets one of its instances be stopped first, and
+// whether it was declared with blocking. Only the forced deadline of a drain overrides it (R26). The name is empty if
+// there is none.
 func (s *State) BlockingBudget(id model.GroupID) (name string, declared bool) {
 	ledgers := s.Ledgers(id)
 	if len(ledgers) == 0 {
@@ -96,10 +96,10 @@ func (s *State) BlockingBudget(id model.GroupID) (name string, declared bool) {
 	return name, declared
 }
 
-// Used is how many stops of the rate's window have begun.
+// Used returns how many stops have begun within the rate's window.
 func (l *Ledger) Used(now model.Time) int { return usedOf(l.Stops, l.Budget.Window, now) }
 
-// Next is the earliest time at which the rate allows another stop to begin; it may be past.
+// Next returns the earliest time at which the rate allows another stop to begin. It may be in the past.
 func (l *Ledger) Next() model.Time { return nextOf(l.Stops, l.Budget.RateMax, l.Budget.Window) }
 
 func usedOf(stops []model.Time, window model.Duration, now model.Time) int {
@@ -117,21 +117,21 @@ func nextOf(stops []model.Time, most int, window model.Duration) model.Time {
 	return stops[len(stops)-most].Add(window)
 }
 
-// noteStop adds a stop that begins now and forgets those that no window counts any more.
+// noteStop adds a stop that begins now, and forgets those that have left the window.
 func noteStop(stops []model.Time, most int, window model.Duration, now model.Time) []model.Time {
 	kept := slices.DeleteFunc(slices.Clone(stops), func(t model.Time) bool { return t.Add(window) <= now })
 	kept = append(kept, now)
 	return kept[max(0, len(kept)-most):]
 }
 
-// CheckBudget returns nil if a voluntary stop of inst may begin now as far as budgets and rates go. It is the one place
-// that asks: the group's own budget and every shared one must allow it (R20, R21), and the rate of who wants it (R27).
-// Codes: budget_min_ready with what it waits for; budget_rate and actor_rate with the time from which all rates allow
-// it again (Never with budget_min_ready: only a change can help). All of it is derived from rows at Apply, so two
-// leaders, two clients or a stale plan can't overshoot.
+// CheckBudget returns nil if budgets and rates allow a voluntary stop of inst to begin now. It is the only place that
+// checks them: the group's own budget and every shared one (R20, R21), and the rate of the actor that wants the stop
+// (R27). Codes: budget_min_ready with what it waits for; budget_rate and actor_rate. The time is when all rates allow
+// the stop again; it is Never with budget_min_ready, as only a change can help. All of it is derived from rows at
+// Apply, so two leaders, two clients or a stale plan can't overshoot.
 func (s *State) CheckBudget(inst *Instance, cause model.Cause) (*model.Error, model.Time) {
 	if cause == model.CauseStartTimeout && s.startOverdue(inst) {
-		return nil, 0 // it has failed: a loss, which no budget blocks
+		return nil, 0 // it has failed, which is a loss that no budget blocks
 	}
 	ledgers := s.ledgersFor(inst, cause)
 	for i := range ledgers {
@@ -142,10 +142,10 @@ func (s *State) CheckBudget(inst *Instance, cause model.Cause) (*model.Error, mo
 	return s.checkRates(ledgers, cause)
 }
 
-// RetryThen begins the hint of a stop that a rate refuses: whoever asked for it has to ask again.
+// RetryThen begins the hint of a stop that a rate refuses: the caller has to ask again.
 const RetryThen = "try again then"
 
-// checkRates is CheckBudget for the rates alone.
+// checkRates is CheckBudget for the rates only.
 func (s *State) checkRates(ledgers []Ledger, cause model.Cause) (refusal *model.Error, latest model.Time) {
 	if cause == model.CauseScaleDown {
 		return nil, 0
@@ -182,20 +182,21 @@ func (s *State) ledgersFor(inst *Instance, cause model.Cause) []Ledger {
 	return s.Ledgers(inst.Group)
 }
 
-// goesWithNode reports whether an instance of a group that has one on every node leaves because its node does: the
-// group lacks nothing then, and no budget counts it.
+// goesWithNode reports whether an instance of a system group leaves because its node does. The group lacks nothing
+// then, so no budget counts the stop.
 func (s *jobs) goesWithNode(inst *Instance, cause model.Cause) bool {
 	g, ok := s.Groups.Get(inst.Group)
 	return ok && g.Role == model.RoleSystem && cause == model.CauseNodeDraining
 }
 
-// until is how long it is to a time: whole seconds, so that who waits for them is not refused again.
+// until returns the time left until t in whole seconds, rounded up, so that a caller who waits that long is not refused
+// again.
 func (s *State) until(t model.Time) model.Duration {
 	return (t.Sub(s.Now) + model.Second - 1) / model.Second * model.Second
 }
 
-// checkReady asks one budget whether inst may go. A unit that inst holds itself is not counted against it, and one that
-// is ready only by the word of a restored state does not count.
+// checkReady checks inst against one budget. A unit that inst holds itself is not counted against it. Instances that
+// are ready only by the word of a restored state don't count as ready.
 func (s *State) checkReady(l *Ledger, inst *Instance, cause model.Cause) *model.Error {
 	held, minReady := l.Held-count(inst.holdsUnit()), l.Budget.MinReady
 	but := ""
@@ -228,11 +229,11 @@ func (s *State) checkReady(l *Ledger, inst *Instance, cause model.Cause) *model.
 	return refused("%s has %d ready%s and must have %d before one that isn't ready may go", minReady)
 }
 
-// holdsUnit reports whether the instance is ready and its stop is being prepared: it is counted in Group.Held.
+// holdsUnit reports whether the instance is ready and its stop is being prepared. Group.Held counts it.
 func (i *Instance) holdsUnit() bool { return i.Eviction.Preparing && i.Ready() }
 
-// unreadyLong reports whether an instance has been unready for longer than its group tolerates; then it is no longer
-// kept for the budget's sake.
+// unreadyLong reports whether an instance has been unready for longer than its group tolerates. The budget no longer
+// protects it then.
 func (s *State) unreadyLong(inst *Instance) bool {
 	policy, ok := s.Policy(inst.Group)
 	if !ok || policy.Toleration.NotReady == nil {
@@ -241,13 +242,13 @@ func (s *State) unreadyLong(inst *Instance) bool {
 	return s.Now > inst.Marks.UnreadySince.Add(*policy.Toleration.NotReady)
 }
 
-// startOverdue reports whether an instance that is not ready yet has had its time to become it.
+// startOverdue reports whether an instance that is not ready yet has used up its start timeout.
 func (s *State) startOverdue(inst *Instance) bool {
 	starting := inst.Status.Observed == model.ObservedPending || inst.Status.Observed == model.ObservedBooting
 	return starting && s.Now >= max(inst.Marks.Created, inst.Marks.UnreadySince).Add(s.Settings.StartTimeout)
 }
 
-// spendRate notes a stop in every rate that counts it, in the entry that begins the stop.
+// spendRate counts a stop in every rate that applies to it, in the entry that begins the stop.
 func (s *State) spendRate(inst *Instance, c *InstanceStop) {
 	if !c.Cause.Voluntary() {
 		return

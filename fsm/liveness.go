@@ -2,7 +2,7 @@ package fsm
 
 import "github.com/outspan/outspan/model"
 
-// Gossip is what memberlist thinks of a node. It makes a node degraded at most; it never evicts.
+// Gossip is what memberlist thinks of a node. At worst it makes a node degraded; it never evicts.
 type Gossip string
 
 // The gossip states.
@@ -13,34 +13,33 @@ const (
 	GossipDead    Gossip = "dead"
 )
 
-// UnheardFor is how long a leader waits at least for a node that it has not heard since it began, before it counts it
-// as silent: longer than the pauses of an agent that tries to register, 10 s at most.
+// UnheardFor is the least time that a new leader waits for a node that it has not heard yet, before the node counts as
+// silent. It is longer than the pauses of an agent that tries to register, which are 10 s at most.
 const UnheardFor = 15 * model.Second
 
 // Liveness is the leader's evidence about one node. It stays outside the log.
 type Liveness struct {
 	Age    model.Duration // since the leader last heard its heartbeat, or since it began to listen
 	Gossip Gossip
-	// Unheard says that the leader has not heard it at all since it began to listen: Age is then no silence of the
-	// node's.
+	// Unheard says that the leader has not heard the node at all since it began to listen. Age then says nothing about how
+	// long the node was silent.
 	Unheard bool
-	// Paused says that the leader was paused or starved lately: what it did not hear meanwhile says nothing of the
+	// Paused says that the leader was paused or starved lately, so what it did not hear meanwhile says nothing about the
 	// node.
 	Paused bool
-	// Silent says that every condition of the offline rule holds but the mass guard: the leader is fit to judge, a
+	// Silent says that every condition of the offline rule holds except the mass guard: the leader is fit to judge, a
 	// majority of voters agree, nobody vetoes, and gossip does not see the node.
 	Silent bool
 	// SeenBy names a server that heard the node recently although the leader did not.
 	SeenBy model.ServerID
-	// Deaf is for how long the servers have not answered the node's agent, although its heartbeats arrive; 0 while that
-	// is no longer than DeafAfter.
+	// Deaf is how long the servers have not answered the node's agent although its heartbeats arrive; 0 up to DeafAfter.
 	Deaf model.Duration
-	// FactsGen is the generation of facts that its last heartbeat told of. While it is newer than the state's, a report
-	// is on its way.
+	// FactsGen is the generation of facts in the node's last heartbeat. While it is newer than the state's, a report is on
+	// its way.
 	FactsGen uint64
 }
 
-// DeafAfter is for how long an agent may get no answer from the servers before its node is unreachable: what is decided
-// for it does not arrive. It is the setting offline_after, and at least 10 s, the length of an election on a slow
-// machine and the pauses of an agent that tries again.
+// DeafAfter returns how long an agent may get no answer from the servers before its node is unreachable, because
+// decisions don't arrive there. It is the setting offline_after, but at least 10 s: the length of an election on a slow
+// machine, and of the pauses of an agent that tries again.
 func DeafAfter(offlineAfter model.Duration) model.Duration { return max(offlineAfter, 10*model.Second) }

@@ -13,26 +13,26 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Machine holds the published State of one server. The log is applied here, by one goroutine at a time; reading is safe
-// for many and never blocks. Machine is about when a state is seen, never about what is in it.
+// Machine holds the published State of one server. One goroutine at a time applies the log here; reading is safe for
+// many goroutines and never blocks. A Machine decides when a state is seen, never what is in it.
 type Machine struct {
 	current atomic.Pointer[publication]
 
 	write  sync.Mutex // one Apply or Restore at a time
 	failed error      // why nothing more may be applied; guarded by write
 
-	wait    sync.Mutex // guards what stands below
+	wait    sync.Mutex // guards the fields below
 	topics  map[Topic]*waiter
-	indexes Table[uint64, *waiter] // by the index that is waited for
+	indexes Table[uint64, *waiter] // by the index to wait for
 }
 
-// publication is a State and the channel that is closed when the next one is there.
+// publication is a State and the channel that is closed when the next one is published.
 type publication struct {
 	state State
 	next  chan struct{}
 }
 
-// waiter is one channel for everybody who waits for the same thing.
+// waiter is one channel for all who wait for the same thing.
 type waiter struct {
 	woken chan struct{}
 	users int
@@ -61,12 +61,12 @@ func (m *Machine) Apply(index, term uint64, data []byte) ([]Result, error) {
 	return results[0], nil
 }
 
-// ApplyBatch applies entries of the log, one after the other, and publishes the state after the last: nobody sees one
-// between them. Refusals are in the results, which are in the order of the entries; the error is for input that a
+// ApplyBatch applies entries of the log in order and publishes the state after the last one; no reader sees a state
+// between them. The results are in the order of the entries and contain the refusals. The error is for input that a
 // healthy log can't hold: an entry that can't be decoded (codes needs_format, invalid) or an index that does not grow
-// (internal). The caller must then end the server: an entry that was skipped would make this replica differ from the
-// others. What stands before such an entry is published. Until a Restore every further call gives the same error. A
-// panic is not caught, for the same reason.
+// (internal). The caller must then end the server, because a skipped entry would make this replica differ from the
+// others. Entries before the bad one are published. Every further call returns the same error until a Restore. A panic
+// is not caught, for the same reason.
 func (m *Machine) ApplyBatch(entries []Logged) ([][]Result, error) {
 	m.write.Lock()
 	defer m.write.Unlock()
@@ -74,7 +74,7 @@ func (m *Machine) ApplyBatch(entries []Logged) ([][]Result, error) {
 		return nil, m.failed
 	}
 	next := m.State().fork()
-	// unless it returns
+	// for further calls if applying panics
 	m.failed = model.Refuse(model.CodeInternal, "entry %d of term %d could not be applied",
 		entries[0].Index, entries[0].Term)
 	results, err := next.applyLogged(entries)
@@ -86,7 +86,7 @@ func (m *Machine) ApplyBatch(entries []Logged) ([][]Result, error) {
 	return results, err
 }
 
-// applyLogged applies entries to a fork, up to one that can't be.
+// applyLogged applies entries to a fork, up to the first one that can't be applied.
 func (s *State) applyLogged(entries []Logged) (results [][]Result, _ error) {
 	results = make([][]Result, 0, len(entries))
 	for _, l := range entries {
@@ -106,8 +106,8 @@ func (s *State) applyLogged(entries []Logged) (results [][]Result, _ error) {
 	return results, nil
 }
 
-// Restore replaces the whole state by a snapshot's and wakes everybody who waits. On an error, which is that of
-// ReadSnapshot, nothing changed.
+// Restore replaces the whole state by that of a snapshot and wakes everybody who waits. On an error, which comes from
+// ReadSnapshot or r, nothing changes.
 func (m *Machine) Restore(r io.Reader) error {
 	m.write.Lock()
 	defer m.write.Unlock()
@@ -119,14 +119,14 @@ func (m *Machine) Restore(r io.Reader) error {
 	return nil
 }
 
-// Replace is a Restore of a snapshot whose state the caller has already.
+// Replace is a Restore of a snapshot whose state the caller already has.
 func (m *Machine) Replace(s State) {
 	m.write.Lock()
 	defer m.write.Unlock()
 	m.replace(s)
 }
 
-// replace publishes a state that did not come from the one before. m.write is held.
+// replace publishes a state that was not made from the one before. m.write is held.
 func (m *Machine) replace(s State) {
 	m.failed = nil
 	m.publish(s, touchedTopics{}, true)
@@ -135,11 +135,11 @@ func (m *Machine) replace(s State) {
 // State returns the published state. It doesn't block.
 func (m *Machine) State() State { return m.current.Load().state }
 
-// Current is the published state itself, for who looks at little of a struct of 3 kB. Nobody may change it. It doesn't
-// block.
+// Current returns a pointer to the published state, for callers that read little of a struct of 3 kB. Nobody may change
+// it. It doesn't block.
 func (m *Machine) Current() *State { return &m.current.Load().state }
 
-// Snapshot returns the state to write with WriteSnapshot, which needs no lock and takes as long as it likes.
+// Snapshot returns the state to write with WriteSnapshot, which needs no lock and may take as long as it needs.
 func (m *Machine) Snapshot() State { return m.State() }
 
 // Watch returns the published state and a channel that is closed once there is a newer one. It doesn't block.
@@ -148,9 +148,10 @@ func (m *Machine) Watch() (State, <-chan struct{}) {
 	return p.state, p.next
 }
 
-// WatchTopic returns a channel that is closed when the next entry that touches t was published, or a snapshot was
-// restored. Call it BEFORE reading the state that is judged, so that no change falls between. It wakes once; cancel
-// gives it up earlier and must be called in any case. A wake-up says only that it is worth looking again.
+// WatchTopic returns a channel that is closed after the next entry that touches t was published, or a snapshot was
+// restored. Call it BEFORE reading the state that you judge, so that no change is missed in between. It wakes once.
+// cancel must be called in any case, and may be called earlier to give up. A wake-up only means that it is worth
+// looking again.
 func (m *Machine) WatchTopic(t Topic) (woken <-chan struct{}, cancel func()) {
 	m.wait.Lock()
 	defer m.wait.Unlock()
@@ -169,8 +170,8 @@ func (m *Machine) WatchTopic(t Topic) (woken <-chan struct{}, cancel func()) {
 	})
 }
 
-// WaitIndex blocks until the entry at index, or a later one, is published here, and returns nil; or until ctx ends, and
-// returns its cause.
+// WaitIndex blocks until the entry at index, or a later one, is published here, and returns nil. If ctx ends first, it
+// returns the cause.
 func (m *Machine) WaitIndex(ctx context.Context, index uint64) error {
 	w := m.awaitIndex(index)
 	if w == nil {
@@ -185,8 +186,8 @@ func (m *Machine) WaitIndex(ctx context.Context, index uint64) error {
 	}
 }
 
-// awaitIndex joins those who wait for index, or returns nil if it is there. The state is read under the lock that
-// publish takes after it stored a newer one: either it is seen here or publish sees the waiter.
+// awaitIndex adds a waiter for index, or returns nil if it is published. It reads the state under the lock that publish
+// takes after it stored a newer one. So either it sees the newer state here, or publish sees the waiter.
 func (m *Machine) awaitIndex(index uint64) *waiter {
 	m.wait.Lock()
 	defer m.wait.Unlock()
@@ -213,7 +214,7 @@ func (m *Machine) leaveIndex(index uint64, w *waiter) {
 	}
 }
 
-// publish makes s the state that is seen, then wakes whom it concerns: those who wait for a touched topic, or all.
+// publish makes s the state that readers see, then wakes those who wait for a touched topic, or all.
 func (m *Machine) publish(s State, touched touchedTopics, all bool) {
 	old := m.current.Swap(&publication{s, make(chan struct{})})
 	m.wait.Lock()

@@ -12,7 +12,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// mustApply applies commands as the next entry, each in a group of its own, and fails on a refusal.
+// mustApply applies commands as the next entry, each in its own group, and fails on a refusal.
 func mustApply(t testing.TB, m *Machine, commands ...Command) {
 	t.Helper()
 	e := Entry{Format: model.CurrentFormat, At: m.State().Now + 10, Wall: 1_700_000_000_000, Actor: "cli:alice"}
@@ -60,12 +60,12 @@ func TestMachineWakesWhomItConcerns(t *testing.T) {
 	defer cancelTwo()
 	gone, cancelGone := m.WatchTopic("node/n1")
 	cancelGone()
-	cancelGone() // as often as one likes
+	cancelGone() // may be called any number of times
 	mustApply(t, m, &NodeIntent{ID: "n1", Intent: model.IntentCordoned})
 	if !closed(next) || !closed(one) || closed(two) {
 		t.Errorf("closed: next %v, touched topic %v, other topic %v", closed(next), closed(one), closed(two))
 	}
-	_ = gone // shared with one: what is canceled may close all the same
+	_ = gone // shared with another watcher, so it may close although it was canceled
 	if n, _ := before.Nodes.Get("n1"); n.Intent != model.IntentActive {
 		t.Error("the state that was watched changed")
 	}
@@ -85,7 +85,7 @@ func TestMachineForgetsWaiters(t *testing.T) {
 	defer first()
 	_, second := m.WatchTopic("node/n1")
 	second()
-	second() // twice is once: the first still watches
+	second() // canceling twice counts once: the first still watches
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
 	if err := m.WaitIndex(ctx, 1<<60); !errors.Is(err, context.Canceled) {
@@ -159,7 +159,7 @@ func TestMachineRestores(t *testing.T) {
 	mustApply(t, m, &NodeIntent{ID: "n1", Intent: model.IntentActive}) // and goes on
 }
 
-// What can't be applied must never be skipped: not by the next entry either.
+// An entry that can't be applied must never be skipped, not by the next entry either.
 func TestMachineStopsAtWhatItCannotApply(t *testing.T) {
 	good, err := EncodeEntry(Entry{Format: 1, Groups: [][]Command{{register("n1")}}})
 	if err != nil {
@@ -193,7 +193,7 @@ func TestMachineStopsAtWhatItCannotApply(t *testing.T) {
 	}
 }
 
-// What stands before an entry that can't be applied is applied, as if each had come alone.
+// Entries before one that can't be applied are applied, as if each had come alone.
 func TestMachineStopsWithinABatch(t *testing.T) {
 	entry := func(id model.NodeID) []byte {
 		data, err := EncodeEntry(Entry{Format: 1, Groups: [][]Command{{register(id)}}})
@@ -216,7 +216,7 @@ func TestMachineStopsWithinABatch(t *testing.T) {
 	}
 }
 
-// A batch is seen whole or not at all, and wakes those whom any of its entries concerns.
+// Readers see a batch as a whole or not at all, and it wakes those who wait for any of its entries.
 func TestMachinePublishesABatchOnce(t *testing.T) {
 	m := NewMachine()
 	mustApply(t, m, register("n1"), register("n2"), register("n3"))
@@ -252,7 +252,7 @@ func TestMachinePublishesABatchOnce(t *testing.T) {
 	}
 }
 
-// The panic of a bug reaches the caller, and whoever recovers from it can't go on as if nothing were.
+// The panic of a bug reaches the caller. A caller that recovers from it can't go on as if nothing had happened.
 func TestMachineDoesNotSwallowAPanic(t *testing.T) {
 	m := NewMachine()
 	m.current.Store(&publication{brokenState(m.State()), make(chan struct{})})
@@ -272,7 +272,7 @@ func TestMachineDoesNotSwallowAPanic(t *testing.T) {
 	wantError(t, err, model.CodeInternal, "entry 1 of term 1 could not be applied")
 }
 
-// brokenState has a row that is nil: the first command that looks at it panics.
+// brokenState returns a state with a nil row: the first command that reads it panics.
 func brokenState(s State) State {
 	f := s.fork()
 	f.Nodes.put("n1", nil)

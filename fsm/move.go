@@ -6,21 +6,20 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// InstanceMove marks a ready instance for a move to a better node. It stands in one group of commands with the
-// InstancePlace that replaces it there, so that the room is taken before anything stops. Whatever could have made the
-// move pointless or harmful since it was planned refuses it. Codes: not_found, stopping, stale (a node, the group or
-// the instance changed), conflict (to be evicted already), role_never, volume_local, node_not_eligible,
-// budget_min_ready, budget_rate, actor_rate (cool-down, age, or the cycle has had its moves), mass_offline_hold,
-// invalid.
+// InstanceMove marks a ready instance for a move to a better node. It must be in one group of commands with the
+// InstancePlace of its replacement, so that the room is taken before anything stops. It is refused if anything since
+// the planning makes the move pointless or harmful. Codes: not_found, stopping, stale (a node, the group or the
+// instance changed), conflict (to be evicted already), role_never, volume_local, node_not_eligible, budget_min_ready,
+// budget_rate, actor_rate (cool-down, age, or the cycle has had its moves), mass_offline_hold, invalid.
 type InstanceMove struct {
 	ID            model.InstanceID `cbor:"1,keyasint"`
 	Cause         model.Cause      `cbor:"2,keyasint"` // rebalance or affinity
-	SourceVersion uint64           `cbor:"3,keyasint"` // of the node that it is on
+	SourceVersion uint64           `cbor:"3,keyasint"` // of its present node
 	Target        model.NodeID     `cbor:"4,keyasint"`
 	TargetVersion uint64           `cbor:"5,keyasint"`
 	GroupVersion  uint64           `cbor:"6,keyasint"`
 	Gain          int              `cbor:"7,keyasint"` // in points, for people
-	// an operator asked for it now: it does not wait for the next cycle
+	// requested by an operator: it does not wait for the next cycle
 	Asked bool `cbor:"8,keyasint,omitempty"`
 }
 
@@ -49,8 +48,8 @@ func (c *InstanceMove) apply(s *State) error {
 	return nil
 }
 
-// unchanged holds that the nodes and the group are as they were when the move was planned, and that the target is a
-// node to move to.
+// unchanged refuses a move if its nodes or its group changed since it was planned, or if the target can't take the
+// instance.
 func (c *InstanceMove) unchanged(s *State, inst *Instance) *model.Error {
 	source, there := s.Nodes.Get(inst.Node)
 	target, ok := s.Nodes.Get(c.Target)
@@ -76,8 +75,8 @@ func (c *InstanceMove) unchanged(s *State, inst *Instance) *model.Error {
 	return nil
 }
 
-// MayMove returns nil if an instance may be moved just because another node is better, or what forbids it whatever time
-// passes: its role, its data, its budget, or that its group is not at rest.
+// MayMove returns nil if an instance may be moved only because another node is better, or what forbids it however long
+// one waits: its role, its data, its budget, or a group that is not at rest.
 func (s *State) MayMove(inst *Instance, cause model.Cause) *model.Error {
 	group, ok := s.Groups.Get(inst.Group)
 	policy, known := s.Policy(inst.Group)
@@ -108,9 +107,9 @@ func (s *State) MayMove(inst *Instance, cause model.Cause) *model.Error {
 	return s.checkReserve(group)
 }
 
-// checkReserve holds that moves leave their share of a budget alone, for what nobody plans (R57), and at least one stop
-// of its rate, for a drain. While the successor is ready as well a move costs no unit, so what counts is what is down
-// already.
+// checkReserve refuses a move that would use the reserve of a budget, which is for unplanned losses (R57), or the last
+// stop of its rate, which is for a drain. A move costs no unit while the successor is ready too, so only instances that
+// are down already count.
 func (s *State) checkReserve(g *Group) *model.Error {
 	reserve := (g.Budget.MaxDown*s.Settings.Rescheduling().Reserve + 99) / 100
 	if room := g.Ready - g.Budget.MinReady; room < reserve {
@@ -130,8 +129,8 @@ func (s *State) checkReserve(g *Group) *model.Error {
 	return nil
 }
 
-// MoveWaits returns nil if an instance may be moved now as far as time goes, or actor_rate and when it may: its age,
-// its group's cool-down, and unless an operator asked, the moves of this cycle.
+// MoveWaits returns nil if an instance may be moved now as far as time goes, or actor_rate and when it may. The limits
+// are its age, its group's cool-down, and, unless an operator asked, the moves of this cycle.
 func (s *State) MoveWaits(inst *Instance, asked bool) (*model.Error, model.Time) {
 	r := s.Settings.Rescheduling()
 	group, ok := s.Groups.Get(inst.Group)
@@ -155,7 +154,7 @@ func (s *State) MoveWaits(inst *Instance, asked bool) (*model.Error, model.Time)
 	return nil, 0
 }
 
-// MoveRoom is how many moves may begin now without an order, and when the next one may if that is none.
+// MoveRoom returns how many moves may begin now without an order. If that is none, next is when the next one may.
 func (s *State) MoveRoom() (room int, next model.Time) {
 	r := s.Settings.Rescheduling()
 	n, next := s.begun(RailMoves, r.Cycle)
@@ -174,8 +173,8 @@ func (s *State) beginMove(inst *Instance, c *InstanceMove) {
 		fmt.Sprintf("the rescheduler moves it to node %s, gain %d", target.Name, c.Gain))
 }
 
-// mayFinishMove checks what is particular to the stop at the end of a move: it was marked for it, its successor is
-// ready, and the budget's reserve and the rail allow it.
+// mayFinishMove checks the conditions of the stop that ends a move: the instance was marked for it, its successor is
+// ready, and the budget's reserve allows it.
 func (s *State) mayFinishMove(inst *Instance, c *InstanceStop) *model.Error {
 	if !inst.Eviction.Requested || inst.Eviction.Cause != c.Cause {
 		return model.Refuse(model.CodeStale, "instance %s is not to be moved any more", inst.ID)
@@ -196,7 +195,7 @@ func (s *State) mayFinishMove(inst *Instance, c *InstanceStop) *model.Error {
 	return s.checkReserve(&after)
 }
 
-// Move is one that the rescheduler would make, or what keeps it from that.
+// Move is a move that the rescheduler would make, with what blocks it, if anything does.
 type Move struct {
 	Instance model.InstanceID `json:"instance" cbor:"1,keyasint"`
 	Group    model.GroupID    `json:"group" cbor:"2,keyasint"`

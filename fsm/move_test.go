@@ -33,8 +33,8 @@ func (w world) move() Command {
 	return c
 }
 
-// resting is the beginning of a history with jobs that are at rest on n1, so that there is something to move, a volume
-// to work on, and an update that waits to be promoted.
+// resting returns the beginning of a history: jobs at rest on n1, so that there is something to move, a volume to work
+// on, and an update that waits to be promoted.
 func resting() [][]Command {
 	node := &NodeRegister{ID: "n1", Name: "n1.local",
 		Agent: model.AgentInfo{BootID: "boot1", Address: "127.0.0.1", Key: []byte("k")},
@@ -62,7 +62,7 @@ func resting() [][]Command {
 	}
 }
 
-// rest is a state with nodes n1 to n3 and a job whose instances are ready on n1 and n2.
+// rest returns a state with nodes n1 to n3 and a job whose instances are ready on n1 and n2.
 func rest(t *testing.T, count int) *State {
 	t.Helper()
 	s := NewState().fork()
@@ -185,7 +185,7 @@ func TestMoveIsRefused(t *testing.T) {
 func TestMoveLeavesReserve(t *testing.T) {
 	for _, tt := range []struct {
 		preset string
-		down   int // besides what is moved
+		down   int // in addition to what is moved
 		want   model.Code
 	}{
 		{"careful", 0, ""}, {"careful", 1, model.CodeBudgetMinReady},
@@ -218,8 +218,8 @@ func TestMoveLeavesReserve(t *testing.T) {
 	}
 }
 
-// At most max(1, 5 %) of the instances are stopped in a minute of cluster time without an order, whoever leads: the
-// count is in the state.
+// At most max(1, 5 %) of the instances are stopped in a minute of cluster time without an order, whoever leads, because
+// the count is in the state.
 func TestRail(t *testing.T) {
 	s := rest(t, 4)
 	for i := range 3 {
@@ -253,7 +253,7 @@ func (s *State) mark2(t *testing.T, id model.InstanceID) {
 	}
 }
 
-// revive fills the slots that are empty and makes everything ready, so that no budget is in the way.
+// revive fills the empty slots and makes everything ready, so that no budget prevents stops.
 func (s *State) revive(t *testing.T) {
 	t.Helper()
 	for slot := range 4 {
@@ -311,7 +311,8 @@ func TestAvoidList(t *testing.T) {
 	}
 }
 
-// What an operator evicts with avoid, and what fails, is avoided; a machine that was restarted is not.
+// The node is avoided after an operator's eviction with avoid and after a failure. It is not avoided after a restart of
+// the machine.
 func TestAvoidIsNoted(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -344,7 +345,7 @@ func TestAvoidIsNoted(t *testing.T) {
 	}
 }
 
-// An eviction with avoid and without a message names who asked for it.
+// The entry of an eviction with avoid and without a message names the actor.
 func TestAvoidNamesTheActor(t *testing.T) {
 	for _, c := range []struct{ by, want string }{{"", "evicted: cli:ann"}, {"bad disk", "evicted: bad disk"}} {
 		s := rest(t, 4)
@@ -359,8 +360,7 @@ func TestAvoidNamesTheActor(t *testing.T) {
 	}
 }
 
-// What a person said with avoid, a person takes back, also when the instance has stopped. What failed there stays
-// noted.
+// A person can withdraw an avoid, even after the instance has stopped. The entries of failures there stay.
 func TestAvoidIsTakenBack(t *testing.T) {
 	s := rest(t, 4)
 	back := &InstanceMark{ID: "i0", Avoid: true}

@@ -59,8 +59,8 @@ func instanceNames(ids []model.InstanceID) string {
 	return strings.Join(names, ", ")
 }
 
-// Acknowledged counts the instances that do not leave a node by themselves and stay running there because somebody
-// acknowledged that.
+// Acknowledged counts the instances on a node that can't be moved and that stay running because somebody acknowledged
+// them.
 func (s *State) Acknowledged(n *Node) (total int) {
 	for _, id := range n.Acked {
 		inst, ok := s.Instances.Get(id)

@@ -6,7 +6,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// TestAckLeavesATrace: an event says who acknowledged what, once, and the drain keeps how many instances stayed.
+// TestAckLeavesATrace: an event says once who acknowledged what, and the drain keeps the number of instances that
+// stayed.
 func TestAckLeavesATrace(t *testing.T) {
 	s := busyState(t)
 	events := func() (all []*Event) {
@@ -45,7 +46,7 @@ func TestAckLeavesATrace(t *testing.T) {
 	}
 }
 
-// TestNamesOfManyInstances: an event names so many, and counts the rest.
+// TestNamesOfManyInstances: an event names up to eventInstances, and counts the rest.
 func TestNamesOfManyInstances(t *testing.T) {
 	ids := make([]model.InstanceID, eventInstances+2)
 	for i := range ids {

@@ -8,7 +8,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// The hold before new placements on a node that keeps going offline.
+// How long a node that keeps going offline gets no new placements.
 const (
 	flapWindow = 10 * model.Minute // outages closer than this are flapping
 	flapHold   = 30 * model.Second
@@ -32,7 +32,7 @@ func (s *State) setNode(before *Node, after Node) {
 	}
 }
 
-// stateEvent says that the node's state is another than before.
+// stateEvent returns the event of a change of the node's state.
 func (n *Node) stateEvent(before string) Event {
 	data := map[string]string{"name": n.Name}
 	if n.State() == model.NodeDegraded && n.Troubled() {
@@ -42,9 +42,8 @@ func (n *Node) stateEvent(before string) Event {
 		After: string(n.State()), Data: data}
 }
 
-// assignedAnew reports whether the node's agent, which waits for what it must run, would be told something else than
-// before as far as the node's own row says it. A label, say, is none of its business: waking it would cost a request
-// for each write.
+// assignedAnew reports whether the node's own row changes what its agent must run or know, so that the agent's waiting
+// request is to be answered. A label does not: waking the agent for it would cost a request for each write.
 func assignedAnew(before, after *Node) bool {
 	return before.Assigned != after.Assigned || before.Agent.Epoch != after.Agent.Epoch || before.Health != after.Health
 }
@@ -96,7 +95,7 @@ func (c *NodeRegister) apply(s *State) error {
 	n.Agent.Epoch, n.Agent.Warnings = epoch, CutWarnings(c.Agent.Warnings)
 	n.Registrations++
 	n.Restore.Raised = n.Restore.Raised || raises
-	toldSince := s.Restored > 0 && n.Restore.Told >= s.Restored // then its own word opens nothing again
+	toldSince := s.Restored > 0 && n.Restore.Told >= s.Restored // then an agent that is behind opens nothing again
 	n.Restore.Behind = n.Restore.Behind || c.Seen.Incarnation < s.Incarnation && !toldSince
 	n.Shape = c.Shape
 	if c.Shape.Labels != nil {
@@ -119,8 +118,8 @@ func (c *NodeRegister) apply(s *State) error {
 	return nil
 }
 
-// flapHold says how long a node that returns now is held back: not at all after a first outage, then 30 s, doubled at
-// each one.
+// flapHold returns how long a node that returns now is held back. That is 0 unless the last outage was recent; then it
+// is 30 s, doubled with each outage.
 func (s *State) flapHold(n *Node) (model.Duration, model.Time) {
 	if n.Return.LastReturn == 0 || s.Now.Sub(n.Return.LastReturn) > max(flapWindow, 2*n.Return.Hold) {
 		return 0, 0
@@ -170,7 +169,7 @@ func (s *State) markLost(inst *Instance) {
 	s.observe(inst, status)
 }
 
-// TakesReport returns nil if what an agent of this epoch says counts, or why not. Code: stale.
+// TakesReport returns nil if a report of an agent with this epoch counts, or why not. Code: stale.
 func (n *Node) TakesReport(epoch uint64) *model.Error {
 	if n.Agent.Epoch == epoch && n.Health != model.HealthOffline {
 		return nil
@@ -208,7 +207,7 @@ func (c *NodeReport) apply(s *State) error {
 	return nil
 }
 
-// takeFactsGen notes how new the facts of a node are that are now in the state.
+// takeFactsGen records the generation of the facts of a node that the state has now.
 func (s *State) takeFactsGen(c *NodeReport) {
 	n, _ := s.Nodes.Get(c.ID)
 	if c.FactsGen <= n.FactsGen {
@@ -220,8 +219,8 @@ func (s *State) takeFactsGen(c *NodeReport) {
 	s.touch(Topic("node/" + n.ID))
 }
 
-// News reports whether a report may change s. One that may not tells later states nothing either, so it needs no entry.
-// What the rows of s do not settle counts as news: s may be older than what the agent has heard.
+// News reports whether a report may change s. If it can't, it changes no later state either, so it needs no entry. What
+// the rows of s do not decide counts as news, because s may be older than what the agent has seen.
 func (c *NodeReport) News(s *State) bool {
 	n, ok := s.Nodes.Get(c.ID)
 	if !ok || n.TakesReport(c.Epoch) != nil || c.FactsGen > n.FactsGen || len(c.Transfers) > 0 || c.newsOfSelf(n) {
@@ -239,8 +238,8 @@ func (c *NodeReport) News(s *State) bool {
 	return c.Full && (n.Return.Recovering || len(s.missing(c)) > 0 || s.newHoldings(c))
 }
 
-// missing lists what should be on a node and is not in its full report. What is still pending is left out: it was
-// placed after the agent looked.
+// missing lists the instances that should be on a node and are not in its full report. It leaves out pending ones,
+// which were placed after the agent looked.
 func (s *instances) missing(c *NodeReport) []*Instance {
 	var gone []*Instance
 	for inst := range s.InstancesOn(c.ID) {
@@ -252,7 +251,7 @@ func (s *instances) missing(c *NodeReport) []*Instance {
 	return gone
 }
 
-// takeInventory ends a node's recovery: what is missing in the full report is gone.
+// takeInventory ends a node's recovery: an instance that the full report lacks is gone.
 func (s *State) takeInventory(c *NodeReport) {
 	for _, inst := range s.missing(c) {
 		status := inst.Status
@@ -291,7 +290,7 @@ func (c *NodeIntent) apply(s *State) error {
 	over := n.Intent == model.IntentDraining || n.Intent == model.IntentDisabled
 	if over {
 		s.endDrainOf(n, model.PhaseCanceled, "node is "+string(c.Intent)+" now")
-		n, _ = s.Nodes.Get(c.ID) // its agent is told what became of preparations
+		n, _ = s.Nodes.Get(c.ID) // the end of the drain may have written the row
 	}
 	next := *n
 	next.Intent = c.Intent
@@ -302,7 +301,7 @@ func (c *NodeIntent) apply(s *State) error {
 	return nil
 }
 
-// intentEdge lists the operator's moves; draining begins only by DrainStart.
+// intentEdge reports whether an operator may change the intent like this. Draining begins only by DrainStart.
 func intentEdge(from, to model.Intent) bool {
 	switch to {
 	case model.IntentDisabled:

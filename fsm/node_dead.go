@@ -28,7 +28,7 @@ func (c *NodeConfirmDead) apply(s *State) error {
 	return nil
 }
 
-// stopAll takes everything on a node for stopped.
+// stopAll marks every instance on a node as stopped.
 func (s *State) stopAll(node model.NodeID, word string) {
 	var there []*Instance
 	for inst := range s.InstancesOn(node) {
@@ -37,7 +37,7 @@ func (s *State) stopAll(node model.NodeID, word string) {
 		}
 	}
 	for _, row := range there {
-		// one that waited for others got its room when they ended
+		// its row may be another by now: one that waited for others got their room when they stopped
 		if inst, ok := s.Instances.Get(row.ID); ok && inst.holdsClaims() {
 			s.confirmStopped(inst, model.CauseNodeOffline, word)
 		}

@@ -14,8 +14,8 @@ const (
 	diskAbove  = "above_limit"
 )
 
-// DiskUse returns how far an instance is above its disk limit. It is false if it is not, as far as its agent told, and
-// for an instance that has ended or whose node is offline.
+// DiskUse returns how far an instance is above its disk limit. It returns false if the agent has reported no excess, if
+// the instance has ended, or if its node is offline.
 func (s *fleet) DiskUse(inst *Instance) (model.DiskUse, bool) {
 	n, ok := s.Nodes.Get(inst.Node)
 	if !ok || n.Health == model.HealthOffline || inst.Terminal() {
@@ -34,7 +34,7 @@ func diskUse(list []model.DiskUse, id model.InstanceID) (model.DiskUse, bool) {
 	return list[i], true
 }
 
-// keptDisk is what is known after a report: what an agent has not measured yet stays as it was.
+// keptDisk returns the disk uses known after a report. They stay as they were until the agent has measured.
 func keptDisk(n *Node, r *model.SelfReport) []model.DiskUse {
 	if !r.Measured {
 		return n.Self.Disk
@@ -42,7 +42,8 @@ func keptDisk(n *Node, r *model.SelfReport) []model.DiskUse {
 	return toldDisk(r)
 }
 
-// toldDisk is what of the report is kept: each instance once, in order of id. Nothing counts of what is not measured.
+// toldDisk returns the disk uses of a report that are kept: each instance once, in order of id. A report without a
+// measurement has none.
 func toldDisk(r *model.SelfReport) []model.DiskUse {
 	if !r.Measured {
 		return nil
@@ -62,8 +63,8 @@ func toldDisk(r *model.SelfReport) []model.DiskUse {
 	return slices.Clip(kept)
 }
 
-// tellDisk says in an event of each instance that it went above its disk limit, or below it again. Instances whose
-// numbers moved are touched.
+// tellDisk emits an event for each instance that went above its disk limit, or below it again. It touches instances
+// whose numbers changed.
 func (s *State) tellDisk(n *Node, now []model.DiskUse) {
 	for _, u := range now {
 		before, above := diskUse(n.Self.Disk, u.ID)

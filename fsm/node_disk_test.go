@@ -8,13 +8,13 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// above is an agent's word on instances that are above their disk limit.
+// above returns an agent's report of instances that are above their disk limit.
 func above(gen uint64, uses ...model.DiskUse) *NodeReport {
 	return &NodeReport{ID: "n1", Self: &model.SelfReport{Gen: gen, Disk: uses, Measured: true}}
 }
 
-// An instance is above its disk limit by its agent's word, until that says otherwise. A restarted agent that has not
-// measured yet takes nothing back, and the node is not degraded.
+// An instance is above its disk limit from its agent's report until a later report ends that. A restarted agent that
+// has not measured yet ends nothing, and the node is not degraded.
 func TestInstanceAboveItsDiskLimit(t *testing.T) {
 	s := run(t, oneNode(t, model.DefaultSettings()), 1000, &JobSubmit{Spec: webSpec()})
 	s = run(t, s, 1000, placed("i1", "web/api", 0, "n1", 20000))
@@ -75,7 +75,7 @@ func TestInstanceAboveItsDiskLimit(t *testing.T) {
 	}
 }
 
-// However many instances an agent names, what is kept of them has a bound.
+// However many instances an agent names, only a bounded number is kept.
 func TestDiskUsesAreBounded(t *testing.T) {
 	s := oneNode(t, model.DefaultSettings())
 	var uses []model.DiskUse
@@ -97,7 +97,7 @@ func TestDiskUsesAreBounded(t *testing.T) {
 	}
 }
 
-// A disk limit is no part of what an instance claims.
+// A disk limit is not part of an instance's claims.
 func TestDiskLimitIsNoClaim(t *testing.T) {
 	s := NewState()
 	spec := model.GroupSpec{Resources: model.Resources{MemoryBytes: 1, DiskBytes: 1 << 30}}

@@ -7,20 +7,19 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// A node has few instances and few owners of ports: they are one row in a table of nodes. Placing thousands of
-// instances then touches few rows, while a table with a row for each instance would have thousands of rows written all
-// over it.
+// A node has few instances and few owned ports, so one row for each node holds them. Placing thousands of instances
+// then touches few rows. In a table with a row for each instance it would write thousands of rows in different places.
 
-// nodeInstances is what is on a node: its instances in order of id, and the ports that they own in order of number.
+// nodeInstances lists what is on a node: its instances in order of id, and the ports that they own in order of number.
 type nodeInstances struct {
 	ids   []model.InstanceID
 	ports []ownedPort
 }
 
-// ownedPort is a port and the place of its owner among the ids.
+// ownedPort is a port and the position of its owner among the ids.
 type ownedPort struct{ number, owner int32 }
 
-// copyOnNode returns a copy of what is on a node, to edit and to put back.
+// copyOnNode returns a copy of what is on a node, to edit and put back.
 func (s *instances) copyOnNode(node model.NodeID) *nodeInstances {
 	n, ok := s.onNode.Get(node)
 	if !ok {
@@ -38,8 +37,8 @@ func (s *instances) putOnNode(node model.NodeID, n *nodeInstances) {
 	}
 }
 
-// indexOnNode keeps whether an instance is listed on its node, and which ports it owns there. One that waits for room
-// owns those that are free, and takes over the others as they come free.
+// indexOnNode updates whether an instance is listed on its node, and which ports it owns there. An instance that waits
+// for room owns those of its ports that are free, and takes over the others as they come free.
 func (s *instances) indexOnNode(row, before, after *Instance) {
 	claims := len(row.Claims.Ports) > 0 &&
 		(before.takesRoom() != after.takesRoom() || before.WaitsForRoom() || after.WaitsForRoom())
@@ -59,7 +58,7 @@ func (s *instances) indexOnNode(row, before, after *Instance) {
 	s.putOnNode(row.Node, n)
 }
 
-// claim makes an instance the owner of those of its ports that are free, or frees those that it owns.
+// claim makes an instance the owner of those of its ports that are free, or frees the ports that it owns.
 func (n *nodeInstances) claim(i *Instance, holds bool) {
 	for _, p := range i.Claims.Ports {
 		switch owner, taken := n.ownerOf(p.Number); {
@@ -83,7 +82,7 @@ func (n *nodeInstances) add(id model.InstanceID) {
 	}
 }
 
-// remove takes an instance out, and what ports it has left.
+// remove takes an instance off the list, with the ports that it still owns.
 func (n *nodeInstances) remove(id model.InstanceID) {
 	at, there := slices.BinarySearch(n.ids, id)
 	if !there {
@@ -96,7 +95,7 @@ func (n *nodeInstances) remove(id model.InstanceID) {
 	}
 }
 
-// own makes an instance that is listed the owner of a port that has none.
+// own makes a listed instance the owner of a port that has none.
 func (n *nodeInstances) own(port int, id model.InstanceID) {
 	owner, there := slices.BinarySearch(n.ids, id)
 	at, taken := n.find(port)
@@ -105,7 +104,7 @@ func (n *nodeInstances) own(port int, id model.InstanceID) {
 	}
 }
 
-// free makes a port one without an owner.
+// free removes the owner of a port.
 func (n *nodeInstances) free(port int) {
 	if at, taken := n.find(port); taken {
 		n.ports = slices.Delete(n.ports, at, at+1)
@@ -126,7 +125,7 @@ func (n *nodeInstances) ownerOf(port int) (model.InstanceID, bool) {
 	return n.ids[n.ports[at].owner], true
 }
 
-// load lists an instance that was read, and makes it the owner of its ports if it has a right to them now.
+// load lists an instance that was read. If owns, the instance also becomes the owner of its ports.
 func (n *nodeInstances) load(i *Instance, owns bool) error {
 	n.add(i.ID)
 	if !owns {
@@ -145,7 +144,7 @@ func (n *nodeInstances) load(i *Instance, owns bool) error {
 	return nil
 }
 
-// nodeIndexes holds that what is on each node is in order and has exactly what the rows say.
+// nodeIndexes checks that the list of each node is in order and matches the rows exactly.
 func (c *checker) nodeIndexes() {
 	on, owners := 0, 0
 	for id, n := range c.s.onNode.All() {

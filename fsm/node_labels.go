@@ -2,13 +2,13 @@ package fsm
 
 import "maps"
 
-// told is l after the agent said what its configuration has. What operators took away stays away.
+// told returns l with the labels of the agent's configuration. What operators removed stays removed.
 func (l NodeLabels) told(labels map[string]string) NodeLabels {
 	l.Agent = maps.Clone(labels)
 	return l.normal()
 }
 
-// set is l after operators set labels, or with an empty value removed some.
+// set returns l after operators set labels, or removed those with an empty value.
 func (l NodeLabels) set(labels map[string]string) NodeLabels {
 	people := map[string]string{}
 	maps.Copy(people, l.People)
@@ -18,7 +18,7 @@ func (l NodeLabels) set(labels map[string]string) NodeLabels {
 	return l.normal()
 }
 
-// all is what counts: the labels of the agent, over them those of operators; nil if there are none.
+// all returns the resulting labels: those of the agent, overridden by those of operators; nil if there are none.
 func (l NodeLabels) all() map[string]string {
 	if len(l.Agent) == 0 && len(l.People) == 0 {
 		return nil
@@ -30,7 +30,7 @@ func (l NodeLabels) all() map[string]string {
 	return all
 }
 
-// normal is l as it reads back.
+// normal returns l as it is decoded: without empty maps.
 func (l NodeLabels) normal() NodeLabels {
 	if len(l.Agent) == 0 {
 		l.Agent = nil

@@ -7,8 +7,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Labels that operators set win over those of the agent's configuration, at every registration; what they removed of it
-// stays away. Labels of operators alone are refused from an agent.
+// Labels that operators set win over those of the agent's configuration at every registration. Labels that they removed
+// stay away. An agent may not set labels that are reserved for operators.
 func TestOperatorsLabelsWin(t *testing.T) {
 	registers := func(labels ...string) *NodeRegister {
 		r := register("n1")

@@ -6,8 +6,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// A registration by another machine is refused while what only one may run may run on the first one. A reboot of the
-// same machine is not.
+// A registration by another machine is refused while an instance of which only one may run may run on the first one. A
+// registration after a reboot of the same machine is not refused.
 func TestAnotherMachineTakesNoNode(t *testing.T) {
 	spec := webSpec()
 	spec.Groups[0].Count, spec.Groups[0].Replacement = 1, model.ReplacementSpec{Identity: "same"}
@@ -15,9 +15,9 @@ func TestAnotherMachineTakesNoNode(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		agent model.AgentInfo
-		free  bool // nothing of it that only one may run
+		free  bool // it runs nothing of which only one may run
 		dead  bool // a person has confirmed that
-		known bool // to be a copy: it was refused before
+		known bool // known to be a copy: it was refused before
 		want  model.Code
 	}{
 		{name: "the agent was restarted", agent: first},
@@ -75,8 +75,8 @@ func TestAnotherMachineTakesNoNode(t *testing.T) {
 	}
 }
 
-// A copy that was refused may register first after a restore. It stays refused while the state does not know the node,
-// or while no agent of the node has told what runs there. The original, which was never refused, is accepted.
+// A refused copy may be the first to register after a restore. It stays refused while the state does not know the node,
+// or while no agent of the node has reported what runs there. The original, which was never refused, is accepted.
 func TestRefusedCopyAfterARestore(t *testing.T) {
 	original, refused := register("n1"), register("n1")
 	refused.Refused = true

@@ -13,7 +13,7 @@ func comparePorts(a, b model.PortProblem) int {
 	return cmp.Or(cmp.Compare(a.Port, b.Port), cmp.Compare(a.Service, b.Service))
 }
 
-// keptPorts is what of the report is kept: known codes, each port and service once, in order.
+// keptPorts returns the ports of a report that are kept: known codes, each port and service once, in order.
 func keptPorts(r *model.SelfReport) []model.PortProblem {
 	kept := slices.DeleteFunc(slices.Clone(r.Ports), func(p model.PortProblem) bool {
 		return p.Port < 1 || p.Port > 65535 || !p.Code.Valid() || p.Service != "" && !model.ValidName(string(p.Service))
@@ -30,11 +30,11 @@ func keptPorts(r *model.SelfReport) []model.PortProblem {
 	return slices.Clip(kept)
 }
 
-// eventPorts bounds how many ports an event names.
+// eventPorts is the largest number of ports that an event names.
 const eventPorts = 16
 
-// tellPorts says in one event which ports can't be opened now, or not for the same reason as before, and which are open
-// again or no longer wanted. next is the row that is about to be written.
+// tellPorts emits one event that lists which ports can't be opened now, or not for the same reason as before, and which
+// are open again or no longer wanted. next is the row that is about to be written.
 func (s *State) tellPorts(n, next *Node) {
 	now := next.Self.Ports
 	if slices.Equal(n.Self.Ports, now) {
@@ -43,13 +43,13 @@ func (s *State) tellPorts(n, next *Node) {
 	s.touch("nodes", "services")
 	closed, open := portsBeyond(now, n.Self.Ports, samePortCode), portsBeyond(n.Self.Ports, now, samePort)
 	if len(closed)+len(open) == 0 {
-		return // nothing but words changed
+		return // only the text of a reason changed
 	}
 	s.noteTold(&next.Self.Events, toldPorts, portCodes(n.Self.Ports))
 	s.emit(next.portsEvent(portCodes(n.Self.Ports), closed, open))
 }
 
-// portsEvent says that ports are closed, and that others are not any more.
+// portsEvent returns the event for ports that are closed now, and for others that no longer are.
 func (n *Node) portsEvent(before string, closed, open []model.PortProblem) Event {
 	data := map[string]string{"name": n.Name}
 	if len(closed) > 0 {
@@ -68,7 +68,7 @@ func samePort(a, b model.PortProblem) bool { return comparePorts(a, b) == 0 }
 
 func samePortCode(a, b model.PortProblem) bool { return samePort(a, b) && a.Code == b.Code }
 
-// portsBeyond returns those of a list that are not in another one.
+// portsBeyond returns the ports of a list that are not in another one.
 func portsBeyond(list, other []model.PortProblem, same func(a, b model.PortProblem) bool) []model.PortProblem {
 	return slices.DeleteFunc(slices.Clone(list), func(a model.PortProblem) bool {
 		return slices.ContainsFunc(other, func(b model.PortProblem) bool { return same(a, b) })

@@ -9,12 +9,12 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// closedPorts is an agent's word on the ports that it can't open.
+// closedPorts returns an agent's report of the ports that it can't open.
 func closedPorts(gen uint64, ports ...model.PortProblem) *NodeReport {
 	return &NodeReport{ID: "n1", Self: &model.SelfReport{Gen: gen, Ports: ports}}
 }
 
-// A port is closed by its agent's word, until that says otherwise. The node is not degraded.
+// A port is closed from its agent's report until a later report ends that. The node is not degraded.
 func TestPortsThatAnAgentCantOpen(t *testing.T) {
 	s := oneNode(t, model.DefaultSettings())
 	web := model.PortProblem{Port: 8080, Service: "web", Code: model.PortTaken, Reason: "another process holds it"}
@@ -67,7 +67,7 @@ func TestPortsThatAnAgentCantOpen(t *testing.T) {
 	}
 }
 
-// However many ports an agent names, what is kept of them has a bound.
+// However many ports an agent names, only a bounded number is kept.
 func TestPortProblemsAreBounded(t *testing.T) {
 	s := oneNode(t, model.DefaultSettings())
 	var many []model.PortProblem
@@ -89,8 +89,8 @@ func TestPortProblemsAreBounded(t *testing.T) {
 	}
 }
 
-// A job can't have a port of the cluster's own: it would take it while the agent restarts. A port that one agent alone
-// listens on is a matter of that node: its agent keeps it.
+// A job can't have a port that the cluster uses on every node, because it would take the port while an agent restarts.
+// A port that only one agent listens on concerns only its node, and that agent keeps it.
 func TestPortsOfTheClusterAreRefused(t *testing.T) {
 	s := oneNode(t, model.DefaultSettings())
 	n, _ := s.Nodes.Get("n1")
@@ -120,8 +120,8 @@ func TestPortsOfTheClusterAreRefused(t *testing.T) {
 	}
 }
 
-// A report makes one event of its ports, however many they are, and the event has a bound. So has what the log keeps of
-// the report.
+// A report makes one event of its ports, however many they are. Both the event and the part of the report in the log
+// are bounded.
 func TestPortsOfAReportMakeOneEvent(t *testing.T) {
 	s := oneNode(t, model.DefaultSettings())
 	var many []model.PortProblem

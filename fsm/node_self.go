@@ -9,24 +9,24 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// NodeSelf is what an agent says of its own machine. A node with troubles is degraded: it gets no new instances, and
-// those that it has leave when their group's toleration.not_ready is over.
+// NodeSelf is what an agent reports of its own machine. A node with troubles is degraded: it gets no new instances, and
+// those that it has leave after their group's toleration.not_ready.
 type NodeSelf struct {
-	Since    model.Time      `cbor:"1,keyasint,omitempty"` // when the first of them was reported; 0 without troubles
+	Since    model.Time      `cbor:"1,keyasint,omitempty"` // when the first trouble was reported; 0 without troubles
 	Troubles []model.Trouble `cbor:"2,keyasint,omitempty"` // in order of check, each check once
-	Gen      uint64          `cbor:"3,keyasint,omitempty"` // of the report that said so; of this epoch
-	// Disk are the instances above their disk limit, in order of id. They don't make the node degraded.
+	Gen      uint64          `cbor:"3,keyasint,omitempty"` // of that report, in this epoch
+	// Disk lists the instances above their disk limit, in order of id. They don't make the node degraded.
 	Disk []model.DiskUse `cbor:"4,keyasint,omitempty"`
-	// Ports are those that the agent can't listen on, in order. They don't make the node degraded either.
+	// Ports lists the ports that the agent can't listen on, in order. They don't make the node degraded either.
 	Ports []model.PortProblem `cbor:"5,keyasint,omitempty"`
-	// Events counts those that the agent's words made.
+	// Events counts the events that the agent's reports on its machine made.
 	Events SelfEvents `cbor:"6,keyasint,omitzero"`
 }
 
-// Troubled reports whether the node is degraded by its own agent's word.
+// Troubled reports whether the node's own agent reports troubles, which make it degraded.
 func (n *Node) Troubled() bool { return len(n.Self.Troubles) > 0 }
 
-// Shown is the health that people see: a node that is degraded by its own word is heard all the same.
+// Shown returns the health that people see: degraded also for a node that is online and has troubles.
 func (n *Node) Shown() model.Health {
 	if n.Health == model.HealthOnline && n.Troubled() {
 		return model.HealthDegraded
@@ -34,7 +34,7 @@ func (n *Node) Shown() model.Health {
 	return n.Health
 }
 
-// Words says what the troubles are; empty without any.
+// Words describes the troubles; empty without any.
 func (x *NodeSelf) Words() string {
 	reasons := make([]string, 0, len(x.Troubles))
 	for _, t := range x.Troubles {
@@ -52,7 +52,7 @@ func (x *NodeSelf) checks() string {
 	return cmp.Or(strings.Join(names, ", "), "ok")
 }
 
-// keptTroubles is what of the report is kept: known checks, each once, in order.
+// keptTroubles returns the troubles of a report that are kept: known checks, each once, in order.
 func keptTroubles(r *model.SelfReport) []model.Trouble {
 	var kept []model.Trouble
 	for _, check := range model.SelfChecks() {
@@ -65,7 +65,7 @@ func keptTroubles(r *model.SelfReport) []model.Trouble {
 	return kept
 }
 
-// takeSelf notes what an agent says of its own machine. A full report without a word on it is from an agent that
+// takeSelf records what an agent reports of its own machine. A full report without that part comes from an agent that
 // checks nothing.
 func (s *State) takeSelf(c *NodeReport) {
 	n, _ := s.Nodes.Get(c.ID)
@@ -74,7 +74,7 @@ func (s *State) takeSelf(c *NodeReport) {
 	}
 	defer s.boundSelfEvents(n)()
 	next := *n
-	next.Self = NodeSelf{Gen: n.Self.Gen, Events: n.Self.Events} // an older word that comes late is none
+	next.Self = NodeSelf{Gen: n.Self.Gen, Events: n.Self.Events} // a late, older report then changes nothing
 	if c.Self != nil {
 		next.Self.Troubles, next.Self.Gen = keptTroubles(c.Self), c.Self.Gen
 		next.Self.Disk, next.Self.Ports = keptDisk(n, c.Self), keptPorts(c.Self)
@@ -94,7 +94,7 @@ func (s *State) takeSelf(c *NodeReport) {
 	s.emit(next.checksEvent(n.Self.checks()))
 }
 
-// checksEvent says that other checks fail than before.
+// checksEvent returns the event of a change in the failing checks.
 func (n *Node) checksEvent(before string) Event {
 	return Event{Type: model.EventNodeChecks, Subject: "node/" + string(n.ID),
 		Before: before, After: n.Self.checks(),
@@ -109,9 +109,9 @@ func (c *NodeReport) newsOfSelf(n *Node) bool {
 	return c.Self.Gen > n.Self.Gen
 }
 
-// Tolerated is until when an instance stays on a node that is degraded by its own agent's word. leaves is false if it
-// stays however long that lasts: nothing is wrong with the node, its group tolerates it for ever or never leaves a
-// node, a drain or the operator decides, or degraded nodes are as good as others.
+// Tolerated returns until when an instance stays on a node whose own agent reports troubles. leaves is false if the
+// instance stays however long they last: the node has none, its group tolerates them forever or never leaves a node, a
+// drain or the operator decides, or instances may be placed on degraded nodes.
 func (s *State) Tolerated(inst *Instance) (until model.Time, leaves bool) {
 	n, ok := s.Nodes.Get(inst.Node)
 	policy, known := s.Policy(inst.Group)
@@ -143,7 +143,7 @@ func (s *State) mayLeaveTroubled(inst *Instance) *model.Error {
 	return nil
 }
 
-// mayStopTroubled is mayLeaveTroubled, with the order in which the instance and its replacement come.
+// mayStopTroubled is mayLeaveTroubled, and also checks that the replacement comes first where it must.
 func (s *State) mayStopTroubled(inst *Instance) *model.Error {
 	if refusal := s.mayLeaveTroubled(inst); refusal != nil {
 		return refusal

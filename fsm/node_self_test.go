@@ -8,20 +8,20 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// troubled is an agent's word on its own machine.
+// troubled returns an agent's report on its own machine.
 func troubled(id model.NodeID, gen uint64, troubles ...model.Trouble) *NodeReport {
 	return &NodeReport{ID: id, Self: &model.SelfReport{Gen: gen, Troubles: troubles}}
 }
 
-// oneNode is a state with the node n1.
+// oneNode returns a state with the node n1.
 func oneNode(t *testing.T, settings model.Settings) State {
 	t.Helper()
 	return run(t, NewState(), 1000, &ClusterInit{ID: "c1", Name: "test", Settings: settings},
 		register("n1"), &NodeReport{ID: "n1", Full: true})
 }
 
-// A node is degraded by its agent's word, with its reasons, from the first one on until there are none. What is
-// unknown or said twice is left out.
+// A node is degraded by its agent's report, with the reasons, from the first trouble until there is none. Unknown and
+// repeated troubles are left out.
 func TestNodeDegradedByItsOwnWord(t *testing.T) {
 	full, slow := model.Trouble{Check: model.SelfDiskFull, Reason: "no room"},
 		model.Trouble{Check: model.SelfDiskSlow, Reason: "too slow"}
@@ -86,7 +86,7 @@ func TestNodeDegradedByItsOwnWord(t *testing.T) {
 	}
 }
 
-// An operator may place on degraded nodes.
+// An operator may allow placements on degraded nodes.
 func TestPlaceOnTroubledNodes(t *testing.T) {
 	settings := model.DefaultSettings()
 	settings.PlaceOnDegraded = true
@@ -98,9 +98,9 @@ func TestPlaceOnTroubledNodes(t *testing.T) {
 	}
 }
 
-// The log refuses to stop an instance because its node is not well while the node is well, its group tolerates it,
-// too many nodes are not well, its role keeps it, or its replacement is not there. It refuses the request, but for the
-// last, as well.
+// The log refuses to stop an instance because of its node's troubles if the node has none, its group tolerates them,
+// too many nodes have some, its role keeps it, or its replacement is not there. Except for the last reason, it refuses
+// the eviction request too.
 func TestLeaveTroubledNode(t *testing.T) {
 	for _, test := range []struct {
 		name       string
@@ -148,8 +148,8 @@ func TestLeaveTroubledNode(t *testing.T) {
 	}
 }
 
-// A word that is older than what is known is none, also after an inventory of an agent that does not look at its
-// machine.
+// A report that is older than what is known changes nothing, even after an inventory of an agent that does not check
+// its machine.
 func TestLateWordOfAMachine(t *testing.T) {
 	s := aloneState(t)
 	n, _ := s.Nodes.Get("n2")

@@ -6,7 +6,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// PeerState returns the state that the other instances of the group are told; "" for nil.
+// PeerState returns the state of the instance as the others of its group see it; "" for nil.
 func (i *Instance) PeerState() model.PeerState {
 	switch {
 	case i == nil:
@@ -23,10 +23,10 @@ func (i *Instance) PeerState() model.PeerState {
 	return model.PeerStarting
 }
 
-// listed reports whether the other instances of the group are told of this one.
+// listed reports whether the other instances of the group see this one.
 func (i *Instance) listed() bool { return i.told() && i.holdsClaims() }
 
-// PeersOf iterates over the instances of a group that its other instances are told of, by slot.
+// PeersOf iterates over the instances of a group that its other instances see, by slot.
 func (s *instances) PeersOf(group model.GroupID) iter.Seq[*Instance] {
 	return func(yield func(*Instance) bool) {
 		for i := range s.InstancesOf(group) {
@@ -37,7 +37,7 @@ func (s *instances) PeersOf(group model.GroupID) iter.Seq[*Instance] {
 	}
 }
 
-// movePeers notes that a node has another name or address, for those who follow the groups that have instances there.
+// movePeers records that a node's name or address changed, for those who follow the groups with instances there.
 func (s *State) movePeers(node model.NodeID) {
 	for i := range s.InstancesOn(node) {
 		if group, ok := s.Groups.Get(i.Group); ok && group.PeersAt != s.Index {

@@ -6,10 +6,10 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// mayPreempt holds a stop for the cause preempted to the rules of docs/model.md, "Preemption": it stands in one group
-// of commands with the placement that it makes room for, its class is strictly lower (or equal, where that is fair),
-// and its role lets it go. Budgets are checked by whoever calls. As only what is lower is ever stopped, and what is
-// equal only where the shares come nearer to each other, no chain of preemptions comes back to where it began.
+// mayPreempt checks a stop for the cause preempted by the rules of docs/model.md, "Preemption". It is in one group of
+// commands with the placement that it makes room for. The class of the instance is strictly lower (or equal, where that
+// is fair), and its role lets it go. The caller checks budgets. Only lower classes are ever stopped, and equal ones
+// only if the shares become more equal, so no chain of preemptions comes back to where it began.
 func (s *State) mayPreempt(inst *Instance, c *InstanceStop) *model.Error {
 	place := s.preemptor(inst.ID, model.InstanceID(c.By))
 	switch {
@@ -29,7 +29,7 @@ func (s *State) mayPreempt(inst *Instance, c *InstanceStop) *model.Error {
 	return s.Movable(inst)
 }
 
-// preemptor finds the placement in the present group of commands that awaits the instance.
+// preemptor finds the placement in the current group of commands that awaits the instance.
 func (s *State) preemptor(victim, id model.InstanceID) *InstancePlace {
 	for _, c := range s.entry.group {
 		if place, ok := c.(*InstancePlace); ok && place.ID == id && slices.Contains(place.Awaits, victim) {
@@ -39,9 +39,9 @@ func (s *State) preemptor(victim, id model.InstanceID) *InstancePlace {
 	return nil
 }
 
-// MayTakeFrom returns nil if an instance of one group may preempt one of another: its class is higher, or the same,
-// that class allows it where it is fair, and afterwards the other's job still has a greater share than the taker's
-// would be. Code: conflict.
+// MayTakeFrom returns nil if an instance of one group may preempt one of another. Its class must be higher. An equal
+// class will do if that class allows it and the other job's share is greater than the taker's would become. Code:
+// conflict.
 func (s *State) MayTakeFrom(taker, owner model.GroupID) *model.Error {
 	a, _ := s.Jobs.Get(jobOf(taker))
 	b, _ := s.Jobs.Get(jobOf(owner))
@@ -65,8 +65,8 @@ func (s *State) MayTakeFrom(taker, owner model.GroupID) *model.Error {
 }
 
 // fair returns nil if taking one instance from the owner's job strictly lowers the largest share of the class: the
-// owner has it, and the taker's job stays below it with one more. The shares, largest first, then only ever go down, so
-// it comes to an end.
+// owner has that share, and the taker's job stays below it with one more. The sorted shares then only ever go down, so
+// preemption ends.
 func (s *State) fair(taker model.GroupID, to, from *Job) *model.Error {
 	shares, largest := s.Shares(to.Class), int64(0)
 	for _, name := range sortedKeys(shares) {
@@ -81,8 +81,8 @@ func (s *State) fair(taker model.GroupID, to, from *Job) *model.Error {
 	return nil
 }
 
-// Shares is what each job of a class has: the memory of its instances that are to run, each counted as its group's
-// present spec says. It visits every group of the class.
+// Shares returns the share of each job of a class: the memory of its instances that should run, each counted by the
+// current spec of its group. It visits every group.
 func (s *State) Shares(class model.ClassName) map[model.JobName]int64 {
 	shares := map[model.JobName]int64{}
 	for id, g := range s.Groups.All() {
@@ -93,7 +93,7 @@ func (s *State) Shares(class model.ClassName) map[model.JobName]int64 {
 	return shares
 }
 
-// shareOf is what one instance of a group counts.
+// shareOf returns the share of one instance of a group.
 func (s *State) shareOf(group model.GroupID) int64 {
 	spec, ok := s.Policy(group)
 	if !ok {
@@ -102,8 +102,8 @@ func (s *State) shareOf(group model.GroupID) int64 {
 	return s.ClaimsOf(spec, nil).Resources.MemoryBytes
 }
 
-// mayAwait checks what a placement awaits: instances of the node that begin to stop for it in this very group of
-// commands, and that it can't do without. Codes: stale, invalid.
+// mayAwait checks what a placement awaits: instances of its node that begin to stop for it in the same group of
+// commands. The placement must not fit without them. Codes: stale, invalid.
 func (s *State) mayAwait(c *InstancePlace, node *Node, claims Claims) *model.Error {
 	if c.NodeVersion != 0 && c.NodeVersion != node.Version || c.NodeVersion == 0 && len(c.Awaits) > 0 {
 		return model.Refuse(model.CodeStale, "node %s changed since it was chosen", node.Name)
@@ -128,7 +128,7 @@ func (s *State) mayAwait(c *InstancePlace, node *Node, claims Claims) *model.Err
 	return nil
 }
 
-// stopsFor reports whether the present group of commands stops the instance for the preemptor's room.
+// stopsFor reports whether the current group of commands stops the instance to make room for the preemptor.
 func (s *State) stopsFor(victim, preemptor model.InstanceID) bool {
 	return slices.ContainsFunc(s.entry.group, func(c Command) bool {
 		stop, ok := c.(*InstanceStop)

@@ -10,10 +10,10 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// TestPreemptionProperties holds, in random histories of a cluster that is too small for what is wanted: what is placed
-// and promised is never more than a node has, and both are what the rows sum up to (Check); a preemptor and its victims
-// come in one entry or not at all, the victims strictly lower (or the largest share smaller); it is told to its agent
-// only when the last of them has stopped; and a snapshot taken at any time reads back as the same state.
+// TestPreemptionProperties checks random histories of a cluster that is too small for what is wanted. What is placed
+// and promised never exceeds what a node has, and both match the rows (Check). A preemptor and its victims come in one
+// entry or not at all; the victims are strictly lower (or the largest share gets smaller). Its agent learns of it only
+// when the last of them has stopped. A snapshot taken at any time reads back as the same state.
 func TestPreemptionProperties(t *testing.T) {
 	preempted, told, histories := 0, 0, 0
 	rapid.Check(t, func(t *rapid.T) {
@@ -54,8 +54,7 @@ type fatal interface {
 	Fatalf(format string, args ...any)
 }
 
-// toldInTime counts the preemptors that no longer wait, and holds that none of those whose place they took still holds
-// anything.
+// toldInTime counts the preemptors that no longer wait, and checks that their victims hold nothing any more.
 func toldInTime(t fatal, before, after State) int {
 	n := 0
 	for id, a := range before.Instances.All() {
@@ -76,8 +75,8 @@ func toldInTime(t fatal, before, after State) int {
 	return n
 }
 
-// crowdedBeginning is three nodes of 1000 MiB and jobs of several classes that want more than twice as much; batch is
-// fair among its own.
+// crowdedBeginning returns three nodes of 1000 MiB and jobs of several classes that want more than twice as much. The
+// class batch preempts fairly within itself.
 func crowdedBeginning() [][]Command {
 	settings := model.DefaultSettings()
 	settings.InstanceOverhead = 0
@@ -100,7 +99,7 @@ func crowdedBeginning() [][]Command {
 	return groups
 }
 
-// crowdedCommand draws what goes on in such a cluster.
+// crowdedCommand draws what happens in that cluster.
 func (w world) crowdedCommand() []Command {
 	switch at := w.int(0, 99); {
 	case at < 25:
@@ -135,7 +134,8 @@ func (w world) crowdedCommand() []Command {
 		&NodeIntent{ID: w.node().ID, Intent: model.IntentActive}, &JobScale{key(w, w.s.Jobs), "g", w.int(1, 5)})}
 }
 
-// agentWorks is an agent's report of some of what it has: what is to run gets ready, what is to stop stops.
+// agentWorks returns an agent's report on some of its instances: those that should run become ready, those that should
+// stop have stopped.
 func (w world) agentWorks() Command {
 	n := w.node()
 	c := &NodeReport{ID: n.ID, Epoch: n.Agent.Epoch}
@@ -152,7 +152,7 @@ func (w world) agentWorks() Command {
 	return c
 }
 
-// preemption draws one that the state takes, if some tries find one, or else one that is wrong somewhere.
+// preemption draws a preemption that the state accepts, if one of some tries does, and otherwise one with a mistake.
 func (w world) preemption() []Command {
 	var group []Command
 	for range 40 {

@@ -7,8 +7,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// crowded is a cluster whose node n1 of 1 GiB is full: i1 of class critical takes 400 MiB and the static port 8080, i2
-// and i3 of batch 300 MiB each. n2 is too small for anything. Everything is ready.
+// crowded returns a cluster whose node n1 of 1 GiB is full: i1 of class critical takes 400 MiB and the static port
+// 8080, i2 and i3 of batch take 300 MiB each. n2 is too small for anything. Everything is ready.
 func crowded(t testing.TB) State {
 	t.Helper()
 	m := NewMachine()
@@ -35,8 +35,8 @@ func crowded(t testing.TB) State {
 	return checkedState(t, m.State())
 }
 
-// sized is a job of one group g with a port that is chosen at placement; nothing but its class's order limits what may
-// stop.
+// sized returns a job of one group g with a port that is chosen at placement. Only the order of its class limits what
+// may stop.
 func sized(name model.JobName, class model.ClassName, count int, mib int64) model.JobSpec {
 	return model.JobSpec{Name: name, Class: class, Groups: []model.GroupSpec{{
 		Name: "g", Count: count, Exec: model.ExecSpec{Command: "/bin/app"},
@@ -53,7 +53,7 @@ func checkedState(t testing.TB, s State) State {
 	return s
 }
 
-// try applies one group to s and holds that the invariants stand.
+// try applies one group to s and checks that the invariants hold.
 func try(t testing.TB, s State, group ...Command) (State, *model.Error) {
 	t.Helper()
 	after, results := s.Apply(s.Index+1,
@@ -74,7 +74,7 @@ func must(t testing.TB, s State, group ...Command) State {
 	return after
 }
 
-// preemption is the group of commands that makes room for an instance p1 of new/g on n1.
+// preemption returns the group of commands that makes room for an instance p1 of new/g on n1.
 func preemption(s State, port int, victims ...model.InstanceID) []Command {
 	n, _ := s.Nodes.Get("n1")
 	var group []Command

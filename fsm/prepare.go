@@ -7,15 +7,15 @@ import (
 )
 
 const (
-	prepareSlack   = 10 * model.Second // beyond the hook's timeout, for the agent to tell how it went
-	firstRetry     = 5 * model.Second  // after an aborted preparation, doubled at each one in a row
+	prepareSlack   = 10 * model.Second // added to the hook's timeout, for the agent to report the result
+	firstRetry     = 5 * model.Second  // wait after an aborted preparation, doubled at each one in a row
 	longestRetry   = 5 * model.Minute
 	maxHookMessage = 400 // bytes
 )
 
-// InstancePrepare begins what must come before a planned stop: the agent runs the before_stop hook and looks at the
-// member's own gates, while the instance still serves. The unit of the budget is held from now on. Every check of the
-// stop is made but those that the hook may change. Codes: those of InstanceStop, and conflict while one goes on.
+// InstancePrepare begins the preparation of a planned stop. The agent runs the before_stop hook and checks the member's
+// own gates while the instance still serves. The budget's unit is held from now on. Every check of the stop is made,
+// except those that the hook may change. Codes: those of InstanceStop, and conflict while a preparation goes on.
 type InstancePrepare struct {
 	ID     model.InstanceID `cbor:"1,keyasint"`
 	Cause  model.Cause      `cbor:"2,keyasint"`
@@ -26,15 +26,15 @@ type InstancePrepare struct {
 	Asked  bool             `cbor:"7,keyasint,omitempty"` // as with InstanceStop
 }
 
-// InstanceRelease ends a preparation without a stop and gives the budget's unit back. With Failure it was aborted: the
-// next one waits, longer each time. Code: stale if that preparation is over.
+// InstanceRelease ends a preparation without a stop and gives the budget's unit back. Failure says that it was aborted;
+// the next one then waits, longer each time. Code: stale if that preparation is over.
 type InstanceRelease struct {
 	ID      model.InstanceID `cbor:"1,keyasint"`
 	Seq     uint64           `cbor:"2,keyasint"`
 	Failure string           `cbor:"3,keyasint,omitempty"`
 }
 
-// outside reports whether a cause is from outside the job: those that roles and gates are about.
+// outside reports whether a cause is from outside the job. Roles and gates apply to those causes.
 func outside(c model.Cause) bool {
 	switch c {
 	case model.CauseNodeDraining, model.CauseNodeDisabled, model.CauseNodeNotReady, model.CausePreempted,
@@ -44,8 +44,8 @@ func outside(c model.Cause) bool {
 	return false
 }
 
-// gated reports whether a stop is one that roles and gates are about. The one with which a transfer of the instance's
-// volume begins is not: that is the planned way to move what must not be evicted.
+// gated reports whether roles and gates apply to a stop. They don't apply to the stop with which a transfer of the
+// instance's volumes begins: that is the planned way to move what must not be evicted.
 func (s *moves) gated(inst *Instance, cause model.Cause) bool {
 	if _, moving := s.TransferOf(inst.Group, inst.Slot); moving && cause == model.CauseUser {
 		return false
@@ -53,7 +53,7 @@ func (s *moves) gated(inst *Instance, cause model.Cause) bool {
 	return outside(cause)
 }
 
-// Hook returns the hook of a name that an instance's own spec has.
+// Hook returns the hook with this name in the instance's own spec.
 func (s *jobs) Hook(inst *Instance, name model.HookName) (model.HookSpec, bool) {
 	spec, ok := s.Spec(inst.Group, inst.Version)
 	if !ok {
@@ -68,7 +68,7 @@ func (s *jobs) Hook(inst *Instance, name model.HookName) (model.HookSpec, bool) 
 }
 
 // NeedsPreparing reports whether a stop for a cause is prepared first: it is planned, the program runs, and there is a
-// hook, or gates that the agent looks at once more. What is forced isn't.
+// hook, or there are gates that the agent checks once more. A forced stop isn't prepared.
 func (s *State) NeedsPreparing(inst *Instance, cause model.Cause, by string) bool {
 	if inst.Status.Observed != model.ObservedReady && inst.Status.Observed != model.ObservedUnready ||
 		s.forced(cause, by) {
@@ -86,7 +86,7 @@ func (s *State) NeedsPreparing(inst *Instance, cause model.Cause, by string) boo
 	return len(s.GatesOf(inst, cause)) > 0
 }
 
-// GatesOf are the gates that a stop of an instance for a cause must pass; none if the cause is its own job's.
+// GatesOf returns the gates that a stop of an instance for a cause must pass; none for a cause of its own job.
 func (s *State) GatesOf(inst *Instance, cause model.Cause) []string {
 	if !s.gated(inst, cause) {
 		return nil
@@ -94,7 +94,7 @@ func (s *State) GatesOf(inst *Instance, cause model.Cause) []string {
 	return s.evictionGates(inst)
 }
 
-// evictionGates are the gates of an instance's eviction; none if it has none.
+// evictionGates returns the gates of an instance's eviction, if it has any.
 func (s *jobs) evictionGates(inst *Instance) []string {
 	policy, ok := s.Policy(inst.Group)
 	if !ok || policy.Eviction.Mode != model.ModeWhen {
@@ -103,13 +103,14 @@ func (s *jobs) evictionGates(inst *Instance) []string {
 	return policy.Eviction.When
 }
 
-// forced reports whether a stop is of a drain that was told to stop also what its role says must stay.
+// forced reports whether a drain with force asks for a stop. It also stops instances whose role says that they must
+// stay.
 func (s *fleet) forced(cause model.Cause, by string) bool {
 	d, ok := s.Drains.Get(model.DrainID(by))
 	return ok && cause == model.CauseNodeDraining && d.Options.Force
 }
 
-// Prepared reports whether an instance's preparation is done, and its stop may begin as far as that goes.
+// Prepared reports whether an instance's preparation is done, so that its stop may begin.
 func (s *jobs) Prepared(inst *Instance) bool {
 	result := inst.Status.Hook
 	if !inst.Eviction.Preparing || result == nil || result.Seq != inst.Eviction.Seq {
@@ -119,8 +120,8 @@ func (s *jobs) Prepared(inst *Instance) bool {
 	return result.OK || has && hook.OnFailure == model.HookContinue
 }
 
-// MayEvict returns nil if the role and the gates of an instance let it go for a cause, whatever budgets say:
-// volume_local, role_never, or the code of the gate.
+// MayEvict returns nil if the role and the gates of an instance allow a stop for a cause, whatever budgets say. Codes:
+// volume_local, role_never, and the code of the gate.
 func (s *State) MayEvict(inst *Instance, cause model.Cause, by string, choice GateChoice) *model.Error {
 	switch inst.Status.Observed {
 	case model.ObservedLost, model.ObservedFailed, model.ObservedPending, model.ObservedStopped:
@@ -139,8 +140,8 @@ func (s *State) MayEvict(inst *Instance, cause model.Cause, by string, choice Ga
 	return s.CheckGates(inst, s.evictionGates(inst), choice)
 }
 
-// BeforeHook says which gates count before an instance is prepared: its own are left out if there is a hook, which may
-// change what they look at.
+// BeforeHook returns which gates count before an instance is prepared. Its own are left out if there is a hook, which
+// may change what they check.
 func (s *jobs) BeforeHook(inst *Instance) GateChoice {
 	if _, has := s.Hook(inst, model.HookBeforeStop); has {
 		return NotOfSelf
@@ -148,7 +149,7 @@ func (s *jobs) BeforeHook(inst *Instance) GateChoice {
 	return EveryGate
 }
 
-// unprepared refuses a stop that has to be prepared and is not.
+// unprepared refuses a stop that must be prepared and is not.
 func (s *State) unprepared(inst *Instance, c *InstanceStop) *model.Error {
 	if c.Bypass && c.Cause == model.CauseUser || !s.NeedsPreparing(inst, c.Cause, c.By) || s.Prepared(inst) {
 		return nil
@@ -183,8 +184,8 @@ func (c *InstancePrepare) apply(s *State) error {
 	return nil
 }
 
-// prepareFirst begins the preparation of a stop that a person asks for; the leader goes on from there. The group avoids
-// the node from now on, as with a replacement that comes first.
+// prepareFirst begins the preparation of a stop that a person asks for; the leader continues from there. The group
+// avoids the node from now on, as with a surge.
 func (s *State) prepareFirst(inst *Instance, c *InstanceStop) error {
 	prepare := &InstancePrepare{ID: c.ID, Cause: c.Cause, By: c.By, Grace: c.Grace, Facts: c.Facts, Asked: c.Asked}
 	if err := prepare.apply(s); err != nil {
@@ -196,8 +197,8 @@ func (s *State) prepareFirst(inst *Instance, c *InstanceStop) error {
 	return nil
 }
 
-// soleOfRate lets only one instance of a group be prepared at a time where stops have a rate: who came second would be
-// refused when it is ready to go.
+// soleOfRate allows one preparation at a time in a group whose stops have a rate. A second instance would be refused
+// when it is prepared.
 func (s *State) soleOfRate(inst *Instance, cause model.Cause) *model.Error {
 	g, ok := s.Groups.Get(inst.Group)
 	if !ok || g.Budget.RateMax == 0 || !cause.Voluntary() {
@@ -270,8 +271,8 @@ func (c *InstanceRelease) apply(s *State) error {
 	return nil
 }
 
-// endPreparation gives up the preparation of an instance that no longer runs, or is not to run any more. Called for
-// every row that is written, so the unit that it held is given back in the same entry.
+// endPreparation gives up the preparation of an instance that no longer runs, or should not run any more. It is called
+// for every row that is written, so the held unit is given back in the same entry.
 func (i *Instance) endPreparation() {
 	if i.Eviction.Preparing && (i.Desired != model.DesiredRunning || !i.runs()) {
 		i.Eviction.Preparing, i.Eviction.RetryAt = false, 0
@@ -283,7 +284,8 @@ func (i *Instance) runs() bool {
 	return oneOf(i.Status.Observed, model.ObservedBooting, model.ObservedReady, model.ObservedUnready)
 }
 
-// keepReported writes what else a report says of an instance: facts while it runs, and how its preparation went.
+// keepReported fills in the rest of a reported status: facts while the instance runs, and the result of its
+// preparation.
 func keepReported(known, status *model.InstanceStatus) {
 	status.Facts = CleanFacts(status.Facts)
 	if !oneOf(status.Observed, model.ObservedBooting, model.ObservedReady, model.ObservedUnready) {
@@ -298,8 +300,7 @@ func keepReported(known, status *model.InstanceStatus) {
 	}
 }
 
-// overridden says what a stop that was forced did not wait for, by category, so that its event tells. Empty for any
-// other stop.
+// overridden lists what a forced stop did not wait for, for its event. It is empty for any other stop.
 func (s *State) overridden(inst *Instance, c *InstanceStop) string {
 	if !(s.forced(c.Cause, c.By) || c.Bypass) || !inst.runs() {
 		return ""

@@ -13,11 +13,11 @@ import (
 
 const randomSteps = 120
 
-// TestRandomHistories holds, after every step of a random history: Check and CheckStep find nothing; the old state is
-// as it was; what a refused group tried left no trace; and at the end replicas that heard the log as bytes, one by one
-// or in batches, or began from a snapshot, are equal.
+// TestRandomHistories checks after every step of a random history: Check and CheckStep find nothing, the old state is
+// unchanged, and refused groups left no trace. At the end, replicas that got the log as bytes, one by one or in
+// batches, or that started from a snapshot, are equal.
 func TestRandomHistories(t *testing.T) {
-	accepted := map[string]int{} // histories that got one, by kind: those that never get anywhere prove nothing
+	accepted := map[string]int{} // histories that accepted one, by kind: kinds that are never accepted prove nothing
 	histories := 0
 	rapid.Check(t, func(t *rapid.T) {
 		histories++
@@ -39,7 +39,7 @@ func TestRandomHistories(t *testing.T) {
 	}
 }
 
-// seeds draws one seed for each step. A failing history gets smaller by seeds becoming 0, which stands for no step.
+// seeds draws one seed for each step. A failing history shrinks as seeds become 0, which means no step.
 func seeds(steps int) *rapid.Generator[[]uint64] { return rapid.SliceOfN(rapid.Uint64(), steps, steps) }
 
 // randomLog is one log and four replicas of it.
@@ -51,9 +51,9 @@ type randomLog struct {
 
 	first  State    // applies the entries as they were made
 	second *Machine // decodes them
-	third  *Machine // like the second, from a snapshot once in a while
+	third  *Machine // like the second, but from a snapshot once in a while
 	fourth *Machine // in batches
-	batch  []Logged // what the fourth has not heard yet
+	batch  []Logged // what the fourth has not got yet
 	wanted [][]Result
 }
 
@@ -137,7 +137,7 @@ func (h *randomLog) budgetHolds(before State, e Entry, results []Result) {
 	}
 }
 
-// noTrace applies the entry without its refused groups: all of the rest must be accepted and give the same state.
+// noTrace applies the entry without its refused groups. All of the rest must be accepted and give the same state.
 func (h *randomLog) noTrace(before, after State, index uint64, e Entry, results []Result) {
 	if e.Request != "" || e.Term != 0 && e.Term != h.term {
 		return
@@ -212,7 +212,7 @@ func (h *randomLog) agree() {
 	}
 }
 
-// TestDraftIsApply holds that what a draft accepts, the log accepts, with the same state after it.
+// TestDraftIsApply checks that the log accepts what a draft accepts, with the same state after it.
 func TestDraftIsApply(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		h := newRandomLog(t)
@@ -244,8 +244,8 @@ func TestDraftIsApply(t *testing.T) {
 	})
 }
 
-// TestRefusedGroupLeavesNoTrace holds that the commands before the one that is refused are undone, whatever they were,
-// and that what comes after is as if they had never been.
+// TestRefusedGroupLeavesNoTrace checks that the commands before the refused one are undone, whatever they were, and
+// that later commands work as if those had never been.
 func TestRefusedGroupLeavesNoTrace(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		h := newRandomLog(t)
@@ -282,7 +282,7 @@ func TestRefusedGroupLeavesNoTrace(t *testing.T) {
 	})
 }
 
-// withoutEvents leaves out what only an entry as a whole does: dropping old events.
+// withoutEvents leaves out what only a whole entry does: dropping old events.
 func withoutEvents(s State) map[string]any {
 	d := dump(s)
 	delete(d, "events")

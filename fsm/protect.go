@@ -17,15 +17,15 @@ func ParseDrainPolicy(text string) (model.DrainPolicy, bool) {
 	return model.DrainPolicy(text), slices.Contains(model.DrainPolicies(), text)
 }
 
-// Member is a replica of a replicated group: a copy of its data on a node, with the instance that uses it, or kept
+// Member is a replica of a replicated group: a copy of its data on a node. An instance uses the copy, or it was kept
 // where its instance stopped.
 type Member struct {
 	Group    model.GroupID
 	Slot     int
 	Node     model.NodeID
-	Volume   model.VolumeID // of the first of its volumes
-	Held     bool           // it was in sync at least once: it has data
-	Instance *Instance      // not confirmed stopped; nil if the copy is all there is
+	Volume   model.VolumeID // the first of its volumes
+	Held     bool           // it was in sync at least once, so it has data
+	Instance *Instance      // one that is not confirmed stopped; nil if there is only the copy
 }
 
 // running reports whether a program uses the copy.
@@ -81,15 +81,15 @@ func (s *instances) memberAt(v *Volume) Member {
 	return m
 }
 
-// InSync reports whether an instance serves and its role check says, now, that its copy is complete. What isn't known
-// is not in sync.
+// InSync reports whether an instance serves and its role check says now that its copy is complete. An unknown answer
+// counts as not in sync.
 func (s *fleet) InSync(inst *Instance) bool {
 	return inst.Ready() && s.OwnFacts(inst)[model.FactInSync] == "true"
 }
 
-// Protected reports whether a member is a copy to rely on: in sync now, on a node that is known, online and meant to
-// stay, and not to be evicted itself. With Last it is the one rule for what is evicted, for what blocks, and for what
-// Apply refuses to stop (L16).
+// Protected reports whether a member is a reliable copy: in sync now, not to be evicted, and on a known, online node
+// that is meant to stay. Together with Last it is the one rule for what is evicted, for what blocks, and for what Apply
+// refuses to stop (L16).
 func (s *fleet) Protected(inst *Instance) bool {
 	n, known := s.Nodes.Get(inst.Node)
 	if plant.Is(plant.StaleLastCopy) {
@@ -99,8 +99,8 @@ func (s *fleet) Protected(inst *Instance) bool {
 		!inst.Eviction.Requested && s.InSync(inst)
 }
 
-// Last reports whether a member has no protected peer of its group on another node. What is being built to take its own
-// place is no peer.
+// Last reports whether a member has no protected peer of its group on another node. The instance that is to replace it
+// doesn't count as a peer.
 func (s *State) Last(m Member) bool {
 	var heir model.InstanceID
 	if m.Instance != nil {
@@ -118,12 +118,12 @@ func (s *State) last(group model.GroupID, node model.NodeID, heir model.Instance
 	return true
 }
 
-// Marked reports whether a policy wants the member evicted; last is Last of it.
+// Marked reports whether a policy wants the member evicted. last is the result of Last.
 func (m Member) Marked(p model.DrainPolicy, last bool) bool {
 	return p == model.PolicyEvictAll || p == model.PolicyEvictLast && m.Held && last
 }
 
-// Blocks reports whether the member keeps a drain from ending under a policy; last is Last of it.
+// Blocks reports whether the member keeps a drain from ending under a policy. last is the result of Last.
 func (m Member) Blocks(p model.DrainPolicy, last bool) bool {
 	switch p {
 	case model.PolicyEvictAll:
@@ -136,8 +136,8 @@ func (m Member) Blocks(p model.DrainPolicy, last bool) bool {
 	return false
 }
 
-// MemberBlocks returns why a member keeps a drain from ending under a policy: replica_evicting while it is to be
-// evicted, replica_last_healthy otherwise; nil if it doesn't.
+// MemberBlocks returns why a member keeps a drain from ending under a policy, or nil. Codes: replica_evicting while it
+// is to be evicted, replica_last_healthy otherwise.
 func (s *State) MemberBlocks(m Member, p model.DrainPolicy) *model.Error {
 	last := s.Last(m)
 	switch {
@@ -157,7 +157,7 @@ func (m Member) String() string {
 	return fmt.Sprintf("the kept copy of slot %d of %s", m.Slot, m.Group)
 }
 
-// PolicyFor is the policy of a drain: its own, or else the setting. With force it is always-allow.
+// PolicyFor returns the policy of a drain: its own, or else the setting. With force it is always-allow.
 func (s *rules) PolicyFor(d *Drain) model.DrainPolicy {
 	if d.Options.Force {
 		return model.PolicyAlwaysAllow
@@ -169,8 +169,9 @@ func (s *rules) PolicyFor(d *Drain) model.DrainPolicy {
 	return p
 }
 
-// PolicyOn is the policy that acts on a node now and in whose name: that of its running drain, once its turn has come,
-// or where a cordon sets evictions off (L7), the setting.
+// PolicyOn returns the policy of a node, in whose name it acts, and whether it acts now. That is the policy of the
+// node's running drain, which acts once the node's turn has come. Otherwise it is the setting, which acts on a cordoned
+// node if cordons trigger evictions (L7).
 func (s *State) PolicyOn(n *Node) (p model.DrainPolicy, by string, acts bool) {
 	if d, running := s.RunningDrain(n); running {
 		part, _ := d.Node(n.ID)
@@ -180,8 +181,8 @@ func (s *State) PolicyOn(n *Node) (p model.DrainPolicy, by string, acts bool) {
 	return p, ByPolicy, s.Settings.EvictOn == model.EvictOnCordon && n.Intent == model.IntentCordoned
 }
 
-// PolicyMarks reports whether the policy on its node wants an instance evicted, and in whose name. A node that is down
-// or gone evicts nothing, and one that is neither drained nor, where that counts, cordoned evicts nothing by itself.
+// PolicyMarks reports whether the policy on its node wants an instance evicted, and in whose name. An offline or
+// unknown node evicts nothing. Nor does one that is not drained, unless it is cordoned and cordons trigger evictions.
 func (s *State) PolicyMarks(inst *Instance) (by string, marks bool) {
 	m, ok := s.MemberOf(inst)
 	n, known := s.Nodes.Get(inst.Node)
@@ -203,9 +204,8 @@ func (s *State) AutoEvicting(node model.NodeID) bool {
 	return false
 }
 
-// mayLoseCopy refuses to stop the last copy that holds data, whatever the cause, unless it is a person's word: a
-// bypass, a drain with force, the end of the job, a count of 0; or unless the policy of the drain lets that copy go.
-// Code: last_copy.
+// mayLoseCopy refuses to stop the last copy that holds data, whatever the cause, unless a person decided it (a bypass,
+// a drain with force, the end of the job, a count of 0) or the policy of the drain lets that copy go. Code: last_copy.
 func (s *State) mayLoseCopy(inst *Instance, c *InstanceStop) *model.Error {
 	m, ok := s.MemberOf(inst)
 	if !ok || !m.Held || !m.running() || c.Cause == model.CauseJobStopped || c.Bypass && c.Cause == model.CauseUser {
@@ -230,8 +230,8 @@ func (s *State) mayLoseCopy(inst *Instance, c *InstanceStop) *model.Error {
 		WithHint("it can go when another member of %s is in sync on another node that isn't drained", inst.Group)
 }
 
-// mayDrainMember says whether a drain may stop a member: one that the policy wants evicted when its copy has been built
-// elsewhere, one that it lets go at once.
+// mayDrainMember checks whether a drain may stop a member. A member that the policy wants evicted must have its copy
+// elsewhere first. One that the policy lets go may be stopped at once.
 func (s *State) mayDrainMember(inst *Instance, m Member, d *Drain) *model.Error {
 	if !m.Marked(s.PolicyFor(d), s.Last(m)) || d.Options.AcceptsDowntime(inst.Group) {
 		return nil
@@ -239,7 +239,7 @@ func (s *State) mayDrainMember(inst *Instance, m Member, d *Drain) *model.Error 
 	return s.builtElsewhere(inst)
 }
 
-// mayPolicyStop says whether the policy that a cordon set off may stop an instance.
+// mayPolicyStop checks whether the policy that a cordon triggered may stop an instance.
 func (s *State) mayPolicyStop(inst *Instance) *model.Error {
 	if by, marks := s.PolicyMarks(inst); !marks || by != ByPolicy || !inst.Eviction.Requested {
 		return model.Refuse(model.CodeStale, "no policy asks for the eviction of instance %s", inst.ID)
@@ -247,8 +247,8 @@ func (s *State) mayPolicyStop(inst *Instance) *model.Error {
 	return s.builtElsewhere(inst)
 }
 
-// builtElsewhere refuses to stop a member before the one that takes its place has its copy. Only where a slot may never
-// have two instances it goes first.
+// builtElsewhere refuses to stop a member before its replacement has its copy. A member of a slot that may never have
+// two instances stops first.
 func (s *State) builtElsewhere(inst *Instance) *model.Error {
 	policy, ok := s.Policy(inst.Group)
 	if next, has := s.Successor(inst); !ok || policy.OneHolder() || has && s.covers(next) {
@@ -257,8 +257,8 @@ func (s *State) builtElsewhere(inst *Instance) *model.Error {
 	return model.Refuse(model.CodeReplicaEvicting, "the copy of instance %s is not in sync elsewhere yet", inst.ID)
 }
 
-// covers reports whether an instance has come as far as a surge of its group waits for. One that holds a copy of data
-// must be in sync, unless what it replaces never held any.
+// covers reports whether an instance is as far as a surge of its group waits for. A replica must be in sync, unless the
+// one that it replaces never held data.
 func (s *State) covers(next *Instance) bool {
 	policy, ok := s.Policy(next.Group)
 	if !ok || !policy.Replicated() {
@@ -273,10 +273,10 @@ func (s *State) covers(next *Instance) bool {
 	return s.InSync(next)
 }
 
-// Covers is covers, for whoever plans stops.
+// Covers is covers, for callers that plan stops.
 func (s *State) Covers(next *Instance) bool { return s.covers(next) }
 
-// surgeWait is what a surge waits for; g may be nil.
+// surgeWait returns what a surge waits for. g may be nil.
 func surgeWait(g *model.GroupSpec) model.SurgeWait {
 	if g == nil {
 		return model.WaitReady
@@ -284,8 +284,8 @@ func surgeWait(g *model.GroupSpec) model.SurgeWait {
 	return g.Eviction.SurgeWait
 }
 
-// keepsApart refuses to place a member on a node where another member of its group is, or the same slot's last instance
-// has not stopped: each copy has its own machine, and two programs never share a directory. Code:
+// keepsApart refuses to place a member on a node that has another member of its group, or the last instance of the same
+// slot if that has not stopped. Each copy needs its own machine, and two programs never share a directory. Code:
 // anti_affinity_unsatisfied.
 func (s *State) keepsApart(c *InstancePlace, spec *model.GroupSpec) *model.Error {
 	if !spec.Replicated() {
@@ -307,7 +307,7 @@ func (s *State) keepsApart(c *InstancePlace, spec *model.GroupSpec) *model.Error
 	return nil
 }
 
-// UnknownMember finds an instance of a group that holds its slot on a node, and that a restore has lost from the state.
+// UnknownMember finds an instance of a group on a node that holds its slot and that a restore has lost from the state.
 func (s *State) UnknownMember(group model.GroupID, node model.NodeID) (model.InstanceID, bool) {
 	n, ok := s.Nodes.Get(node)
 	if !ok {

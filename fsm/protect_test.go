@@ -9,7 +9,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// membersWorld is a state with a replicated group of three, one member on each of n1, n2 and n3, all in sync.
+// membersWorld returns a state with a replicated group of three, one member on each of n1, n2 and n3, all in sync.
 func membersWorld(t rapid.TB) (*State, func(...Command) []Result) {
 	t.Helper()
 	s := NewState()
@@ -52,7 +52,7 @@ func membersWorld(t rapid.TB) (*State, func(...Command) []Result) {
 	return &s, do
 }
 
-// says is the report of one member.
+// says returns the report of one member.
 func says(node model.NodeID, id model.InstanceID, generation uint64, observed model.Observed,
 	inSync string) *NodeReport {
 	status := model.InstanceStatus{ID: id, Generation: generation, Observed: observed}
@@ -208,7 +208,7 @@ func TestLastCopyCauses(t *testing.T) {
 }
 
 // TestMembersApart: two members of a group never share a node, a successor is never on the node of its predecessor, and
-// a member comes back to its own copy.
+// a member returns to its own copy.
 func TestMembersApart(t *testing.T) {
 	s, do := membersWorld(t)
 	place := func(id model.InstanceID, slot int, node model.NodeID, replaces model.InstanceID) model.Code {
@@ -252,8 +252,8 @@ func TestMembersApart(t *testing.T) {
 	}
 }
 
-// TestLastCopyHolds: whatever people, agents and the system do with a group of three, no stop that was accepted took
-// its last copy, but on a person's word or where the policy of a drain lets it.
+// TestLastCopyHolds: whatever people, agents and the system do with a group of three, no accepted stop took its last
+// copy, except when a person decided it or the policy of a drain allows it.
 func TestLastCopyHolds(t *testing.T) {
 	stopped := 0
 	rapid.Check(t, func(rt *rapid.T) {
@@ -274,7 +274,7 @@ func TestLastCopyHolds(t *testing.T) {
 	}
 }
 
-// drawMembers is one command about the group of membersWorld.
+// drawMembers draws one command about the group of membersWorld.
 func drawMembers(rt *rapid.T, s *State, step int) Command {
 	node := model.NodeID(rapid.SampledFrom([]string{"n1", "n2", "n3", "n4"}).Draw(rt, "node"))
 	var ids []model.InstanceID
@@ -313,8 +313,8 @@ func drawMembers(rt *rapid.T, s *State, step int) Command {
 		rapid.Bool().Draw(rt, "bypass")}
 }
 
-// lastCopyHolds looks at accepted stops that came alone: none took the last copy in sync, but on a person's word or
-// where the policy of a drain lets it.
+// lastCopyHolds checks accepted stops that came alone: none took the last copy in sync, except when a person decided it
+// or the policy of a drain allows it.
 func (h *randomLog) lastCopyHolds(before State, e Entry, results []Result) {
 	if len(e.Groups) != 1 || len(e.Groups[0]) != 1 || results[0].Refusal != nil || results[0].Replay {
 		return

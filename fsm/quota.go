@@ -2,16 +2,16 @@ package fsm
 
 import "github.com/outspan/outspan/model"
 
-// Dimensions of a quota, as they stand in its codes.
+// Dimensions of a quota, as written in its codes.
 const (
 	dimMemory    = "memory"
 	dimInstances = "instances"
-	dimJobBytes  = "job_bytes" // of all jobs: see checkBytes
+	dimJobBytes  = "job_bytes" // of all jobs; see checkBytes
 )
 
-// counted reports whether an instance counts toward its class's quota: every one that is not stopped. One that is lost
-// may run, but its replacement must not have to wait for that; one that failed and was replaced waits only for its
-// agent's word.
+// counted reports whether an instance counts toward its class's quota: every one that is not stopped does, with two
+// exceptions. A lost one may run, but its replacement must not wait for it. A failed one that was replaced only waits
+// for its agent's report.
 func (i *Instance) counted() bool {
 	switch {
 	case i == nil, !i.holdsClaims(), i.Status.Observed == model.ObservedLost:
@@ -25,13 +25,13 @@ func (u Usage) plus(r model.Resources, instances int) Usage {
 		Instances: u.Instances + instances}
 }
 
-// ClassUsage is what the instances of a class take that count toward its quota, the overhead included.
+// ClassUsage returns what the instances that count toward a class's quota take, the overhead included.
 func (s *instances) ClassUsage(name model.ClassName) Usage {
 	u, _ := s.classUse.Get(name)
 	return u
 }
 
-// accountClass keeps the usage of the instance's class.
+// accountClass updates the usage of the instance's class.
 func (s *State) accountClass(row, before, after *Instance) {
 	delta := count(after.counted()) - count(before.counted())
 	job, ok := s.Jobs.Get(jobOf(row.Group))
@@ -40,7 +40,7 @@ func (s *State) accountClass(row, before, after *Instance) {
 	}
 }
 
-// moveUsage counts a job's instances toward another class than before.
+// moveUsage moves the usage of a job's instances from one class to another.
 func (s *State) moveUsage(job model.JobName, from, to model.ClassName) {
 	if from == to {
 		return
@@ -55,9 +55,9 @@ func (s *State) moveUsage(job model.JobName, from, to model.ClassName) {
 	}
 }
 
-// CheckQuota returns nil if the class of a job may have one more instance that takes r now, or quota_exceeded:memory or
-// :instances. gone, which may be nil, is an instance that the new one is to replace and that does not count any more
-// then.
+// CheckQuota returns nil if the class of a job may have one more instance that takes r now. Codes:
+// quota_exceeded:memory, quota_exceeded:instances. gone, which may be nil, is an instance that the new one replaces and
+// that then no longer counts.
 func (s *State) CheckQuota(job model.JobName, r model.Resources, gone *Instance) *model.Error {
 	row, ok := s.Jobs.Get(job)
 	if !ok {
@@ -74,7 +74,7 @@ func (s *State) CheckQuota(job model.JobName, r model.Resources, gone *Instance)
 	return exceeded(class, used, used.plus(r, 1))
 }
 
-// exceeded refuses usage after if it is above the class's quota and more than before.
+// exceeded refuses the usage after if it is above the class's quota and higher than before.
 func exceeded(c Class, before, after Usage) *model.Error {
 	hint := func(e *model.Error) *model.Error {
 		return e.WithHint("scale something of the class down, or raise the quota; see: outspan class ls")
@@ -92,7 +92,7 @@ func exceeded(c Class, before, after Usage) *model.Error {
 	return nil
 }
 
-// mebibytes rounds up, so that little is not shown as nothing.
+// mebibytes rounds up, so that a small number is not shown as 0.
 func mebibytes(n int64) int64 { return (n + 1<<20 - 1) >> 20 }
 
 // IsQuota reports whether a code says that a class's quota is used up.
@@ -100,13 +100,14 @@ func IsQuota(c model.Code) bool {
 	return c == model.QuotaExceeded(dimMemory) || c == model.QuotaExceeded(dimInstances)
 }
 
-// checkWanted refuses a job that wants more than its class's quota has left, whatever runs now: of two changes that
-// would both fit alone, the first one in the log wins. A change that wants no more than before is never refused.
+// checkWanted refuses a job that wants more than its class's quota has left, whatever runs now. Of two changes of which
+// only one fits, the first one in the log wins. A change that wants no more than before is never refused.
 func (s *State) checkWanted(spec *model.JobSpec) *model.Error {
 	return s.around(spec.Name).checkWanted(spec)
 }
 
-// wanted is how many instances a spec asks for: a system group one on each node that suits it.
+// wanted returns how many instances a spec asks for. A system group asks for one on each node that meets its
+// constraints.
 func (s *fleet) wanted(spec *model.GroupSpec) int {
 	if spec.Role != model.RoleSystem {
 		return spec.Count
@@ -127,10 +128,10 @@ func suits(spec *model.GroupSpec, node *Node) bool {
 	return true
 }
 
-// NoSurge says why the replacement of an instance can't be made beside it: the quota of its class has room for it only
-// once the instance itself has gone. Then a surge is given up and the instance is stopped first, under its budget;
-// otherwise a drain or a rollout could never end. nil: there is room, there is a replacement already, another surge of
-// the group is going on that will give its room back, or stopping it first would not help either.
+// NoSurge says why the replacement of an instance can't be created beside it: the quota of its class has room for it
+// only after the instance is gone. Then the surge is given up and the instance is stopped first, under its budget;
+// otherwise a drain or a rollout could never end. It returns nil if there is room, if there is a replacement already,
+// if another surge of the group will give its room back, or if stopping the instance first would not help either.
 func (s *State) NoSurge(inst *Instance) *model.Error {
 	g, ok := s.Groups.Get(inst.Group)
 	if !ok || g.Role == model.RoleSystem || g.Running > g.Count {
@@ -150,8 +151,8 @@ func (s *State) NoSurge(inst *Instance) *model.Error {
 	return s.CheckQuota(job, claims, nil)
 }
 
-// surgeGivenUp is what is said of a stop that should have waited for a replacement, and did not because of a quota;
-// empty: it is no such stop.
+// surgeGivenUp returns the remark for a stop that did not wait for its replacement because of a quota; empty for any
+// other stop.
 func (s *State) surgeGivenUp(inst *Instance, cause model.Cause) string {
 	policy, ok := s.Policy(inst.Group)
 	order := model.OrderStopFirst
@@ -171,7 +172,7 @@ func (s *State) surgeGivenUp(inst *Instance, cause model.Cause) string {
 	return ""
 }
 
-// noteSurge tells a deployment that it goes on without surge.
+// noteSurge records in a deployment that it goes on without surge.
 func (s *State) noteSurge(group model.GroupID, why string) {
 	job, ok := s.Jobs.Get(jobOf(group))
 	if !ok {

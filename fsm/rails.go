@@ -6,37 +6,37 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// RailName names what is counted across the whole cluster, whoever leads.
+// RailName names a rate that is counted across the whole cluster, whoever leads.
 type RailName string
 
-// The rails.
+// The rates.
 const (
-	RailStops RailName = "stops" // stops that nobody ordered: by the rescheduler and by policy marks of a cordon
+	RailStops RailName = "stops" // stops without an order: by the rescheduler, and by the policy on a cordoned node
 	RailMoves RailName = "moves" // moves that the rescheduler began
 )
 
 const (
 	railWindow  = 60 * model.Second
-	railPercent = 5 // of all instances that are to run may be stopped in a window, and always one
+	railPercent = 5 // of all instances that should run may be stopped in a window, but always one
 )
 
-// ByPolicy is By in the marks and stops of a policy that a cordon set off.
+// ByPolicy is the value of By in the marks and stops of a policy that a cordon triggered.
 const ByPolicy = "policy-cordon"
 
-// Rail is what was begun within a window of cluster time.
+// Rail lists what began within a window of cluster time.
 type Rail struct {
 	Name  RailName `cbor:"1,keyasint"`
 	Begun []Tick   `cbor:"2,keyasint,omitempty"` // oldest first
 }
 
-// Tick is how many were begun at one moment.
+// Tick is how many began at one moment.
 type Tick struct {
 	At model.Time `cbor:"1,keyasint"`
 	N  int        `cbor:"2,keyasint"`
 }
 
-// begun is the number that a rail counts within the window before now, and when the oldest of them leaves it; Never if
-// there is none.
+// begun returns how many began within the window before now, and when the oldest of them leaves it; Never if there is
+// none.
 func (s *State) begun(name RailName, window model.Duration) (n int, next model.Time) {
 	rail, ok := s.Rails.Get(name)
 	if !ok {
@@ -51,7 +51,7 @@ func (s *State) begun(name RailName, window model.Duration) (n int, next model.T
 	return n, next
 }
 
-// spendRail counts one more, and forgets what is out of the window.
+// spendRail counts one more that begins now, and forgets those that have left the window.
 func (s *State) spendRail(name RailName, window model.Duration) {
 	next := Rail{Name: name}
 	if rail, ok := s.Rails.Get(name); ok {
@@ -65,12 +65,12 @@ func (s *State) spendRail(name RailName, window model.Duration) {
 	s.putRail(&next)
 }
 
-// onRails reports whether a stop is one that nobody ordered.
+// onRails reports whether a stop is one without an order.
 func (c *InstanceStop) onRails() bool {
 	return c.Cause == model.CauseRebalance || c.Cause == model.CauseAffinity || c.By == ByPolicy
 }
 
-// spendStop counts a stop that is on the rails; what is down already, or never began to run, takes nothing.
+// spendStop counts a stop without an order. An instance that is down already, or never began to run, costs nothing.
 func (s *State) spendStop(inst *Instance, c *InstanceStop) {
 	switch inst.Status.Observed {
 	case model.ObservedLost, model.ObservedFailed, model.ObservedPending:
@@ -81,8 +81,8 @@ func (s *State) spendStop(inst *Instance, c *InstanceStop) {
 	}
 }
 
-// RailLimit is how many instances may be stopped within a minute without anybody's order: 5 % of those that are to run,
-// and always one.
+// RailLimit returns how many instances may be stopped within a minute without an order: 5 % of those that should run,
+// but always one.
 func (s *jobs) RailLimit() int {
 	running := 0
 	for _, g := range s.Groups.All() {
@@ -91,13 +91,13 @@ func (s *jobs) RailLimit() int {
 	return max(1, running*railPercent/100)
 }
 
-// RailRoom is how many stops the rail allows now, and when it allows the next one if that is none.
+// RailRoom returns how many more stops without an order may begin now. If that is none, next is when the next one may.
 func (s *State) RailRoom() (room int, next model.Time) {
 	n, next := s.begun(RailStops, railWindow)
 	return max(s.RailLimit()-n, 0), next
 }
 
-// checkRail returns nil if one more stop that nobody ordered may begin now, or actor_rate.
+// checkRail returns nil if one more stop without an order may begin now. Code: actor_rate.
 func (s *State) checkRail() *model.Error {
 	room, next := s.RailRoom()
 	if room > 0 {
@@ -109,7 +109,7 @@ func (s *State) checkRail() *model.Error {
 		s.RailLimit(), railWindow, wait)
 }
 
-// rails holds that what is counted across the cluster is in order of time and not of the future.
+// rails checks that the rows of cluster-wide rates are in order of time, and not in the future.
 func (c *checker) rails() {
 	for name, r := range c.s.Rails.All() {
 		last := model.Time(-1)

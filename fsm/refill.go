@@ -7,22 +7,22 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// maxAside bounds what a volume's row remembers of data that it left behind. What is older stays on its node's disk,
-// and is found by asking the nodes.
+// maxAside bounds what a volume's row remembers of data that it left behind. Older data stays on its node's disk, and
+// can be found by asking the nodes.
 const maxAside = 8
 
-// AsideData is data of a volume that was left on a node when its slot started empty elsewhere. Nothing uses it again by
-// itself.
+// AsideData is data of a volume that was left on a node when its slot started empty elsewhere. Nothing uses it again
+// automatically.
 type AsideData struct {
 	Node  model.NodeID `cbor:"1,keyasint"`
 	Epoch uint64       `cbor:"2,keyasint"` // see Volume.Made
 	Wall  int64        `cbor:"3,keyasint"` // when it was left, Unix ms
 }
 
-// MayRefill returns nil if a slot may start again, with empty volumes, on another node than the home of its data: the
-// group says so, the home is of no use, and enough of the others are ready to fill it. That its last instance has
-// stopped is for the placement to check. Codes: volume_locality_no_node if it goes on where its data is, volume_in_use,
-// quorum_not_healthy.
+// MayRefill returns nil if a slot may start again, with empty volumes, on another node than the home of its data. The
+// group must allow it, the home must be out of use, and enough of the other members must be ready to fill the new one.
+// The placement checks that the slot's last instance has stopped. Codes: volume_locality_no_node if it goes on where
+// its data is, volume_in_use, quorum_not_healthy.
 func (s *State) MayRefill(spec *model.GroupSpec, group model.GroupID, slot int) *model.Error {
 	id, ok := s.VolumeHome(spec, group, slot)
 	home, known := s.Nodes.Get(id)
@@ -40,7 +40,7 @@ func (s *State) MayRefill(spec *model.GroupSpec, group model.GroupID, slot int) 
 		return model.Refuse(model.CodeVolumeInUse, "transfer %s works on the volumes of slot %d of %s", t.ID, slot, group)
 	}
 	if first {
-		return nil // there is nothing yet that could be filled
+		return nil // the slot never had data
 	}
 	g, _ := s.Groups.Get(group)
 	ready, need := s.readyBeside(group, slot), g.fillers()
@@ -55,8 +55,8 @@ func (s *State) MayRefill(spec *model.GroupSpec, group model.GroupID, slot int) 
 	return nil
 }
 
-// slotUsed reports whether a program ran on a volume of a slot, and if none did, whether the slot never had other data.
-// Where none ran nothing is left behind: its instance failed to start or waited for room, or its node was lost before.
+// slotUsed reports whether a program ran on a volume of a slot (used), and whether the slot never had data (first). If
+// none ran, nothing is left behind: the instance failed to start or waited for room, or its node was lost before.
 func (s *moves) slotUsed(group model.GroupID, slot int) (used, first bool) {
 	first = true
 	for _, v := range s.slotVolumes(group, slot) {
@@ -66,7 +66,7 @@ func (s *moves) slotUsed(group model.GroupID, slot int) (used, first bool) {
 	return used, first
 }
 
-// emptiedByDrain reports whether a drain of a node runs, or has ended with the node empty. One that was cancelled or
+// emptiedByDrain reports whether a drain of a node runs, or has ended with the node empty. A drain that was canceled or
 // failed moves nothing more.
 func (s *fleet) emptiedByDrain(n *Node) bool {
 	d, ok := s.Drains.Get(n.Drain)
@@ -77,12 +77,12 @@ func (s *fleet) emptiedByDrain(n *Node) bool {
 	return oneOf(part.Phase, model.PhaseDraining, model.PhaseDrained)
 }
 
-// fillers is how many others must be ready before a member starts empty: a majority of the group, or all others where
-// there are just two.
+// fillers returns how many other members must be ready before one starts empty: a majority of the group, or all others
+// if there are just two.
 func (g *Group) fillers() int { return max(1, min(g.Count-1, g.Count/2+1)) }
 
-// readyBeside counts the other slots of a group that have a ready instance on a node that is online; one that says that
-// it is not in sync fills nobody.
+// readyBeside counts the other slots of a group that have a ready instance on an online node. An instance that reports
+// that it is not in sync can fill nobody, so it doesn't count.
 func (s *State) readyBeside(group model.GroupID, slot int) int {
 	ready := map[int]bool{}
 	for inst := range s.InstancesOf(group) {
@@ -95,8 +95,8 @@ func (s *State) readyBeside(group model.GroupID, slot int) int {
 	return len(ready)
 }
 
-// leaveBehind moves the volumes of a slot to the node of an instance that starts empty there. The data stays where it
-// is, under its epoch.
+// leaveBehind makes the node of an instance that starts empty the home of its slot's volumes. The old data stays where
+// it is, under its epoch.
 func (s *State) leaveBehind(inst *Instance) {
 	for _, v := range s.slotVolumes(inst.Group, inst.Slot) {
 		if v.Home == "" || v.Home == inst.Node {
@@ -116,18 +116,18 @@ func (s *State) leaveBehind(inst *Instance) {
 	}
 }
 
-// withoutAside is v without what it remembers of data on a node; of one epoch, or of all with 0.
+// withoutAside returns v without the data left behind on a node: that of one epoch, or all with epoch 0.
 func (v Volume) withoutAside(node model.NodeID, epoch uint64) Volume {
 	v.Aside = slices.DeleteFunc(slices.Clone(v.Aside), func(a AsideData) bool {
 		return a.Node == node && (epoch == 0 || a.Epoch == epoch)
 	})
 	if len(v.Aside) == 0 {
-		v.Aside = nil // as it reads back
+		v.Aside = nil // as it is decoded
 	}
 	return v
 }
 
-// forgetAside forgets the data that was left on a node which is forgotten.
+// forgetAside forgets the data that was left on a node that is being forgotten.
 func (s *State) forgetAside(node model.NodeID, name string) {
 	var rows []*Volume
 	for _, v := range s.Volumes.All() {
@@ -137,16 +137,16 @@ func (s *State) forgetAside(node model.NodeID, name string) {
 	}
 	for _, v := range rows {
 		next := v.withoutAside(node, 0)
-		if next.Home != "" { // else it is noted already; an old copy that is older may be the last one now
+		if next.Home != "" { // otherwise the loss is recorded already; an older old copy may be the last one now
 			next.Lost = &VolumeLoss{Node: name, Actor: s.entry.actor, Index: s.Index, Wall: s.Wall}
 		}
 		s.putVolume(&next)
 	}
 }
 
-// SlotsApart lists, in order, the slots below count of a group that may differ from others that never had an instance:
-// those with volumes. If instances hold their slots, it lists all while one that the state doesn't know may be in any.
-// It is never nil.
+// SlotsApart lists, in order, the slots of a group that may differ from slots that never had an instance: those with
+// volumes. For a group whose instances hold their slots, it lists all slots below count while an unknown instance may
+// be in any of them. It is never nil.
 func (s *State) SlotsApart(group model.GroupID, count int) []int {
 	slots := []int{}
 	if s.holdsSlots(group) && (s.Unconfirmed || s.mayBeHeld(group)) {
@@ -176,7 +176,7 @@ func (s *State) mayBeHeld(group model.GroupID) bool {
 	return false
 }
 
-// holdsSlots reports whether instances of any kept version of a group hold their slots: see SlotUnsettled.
+// holdsSlots reports whether instances of any kept version of a group hold their slots; see SlotUnsettled.
 func (s *jobs) holdsSlots(group model.GroupID) bool {
 	job := jobOf(group)
 	for _, v := range s.Versions.From(versionKey(job, 0)) {

@@ -11,7 +11,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// A report that is no news changes nothing: not the state that was asked, and, an inventory aside, none after it.
+// A report that is no news does not change the state that was asked, nor, unless it is an inventory, any later one.
 func TestReportWithoutNewsChangesNothing(t *testing.T) {
 	found := 0
 	rapid.Check(t, func(t *rapid.T) {
@@ -19,7 +19,7 @@ func TestReportWithoutNewsChangesNothing(t *testing.T) {
 		var silent []*NodeReport
 		for _, seed := range seeds(40).Draw(t, "steps") {
 			h.step(seed, map[string]int{})
-			// forgotten: its epochs begin anew
+			// forgotten: its epochs start again
 			silent = slices.DeleteFunc(silent, func(c *NodeReport) bool { return !h.first.Nodes.Has(c.ID) })
 			if c, ok := newWorld(seed, &h.first, &h.seq).nodeReport().(*NodeReport); ok && !c.News(&h.first) {
 				silent = append(silent, c)
@@ -37,7 +37,7 @@ func TestReportWithoutNewsChangesNothing(t *testing.T) {
 				if draft.Try(c) == nil && !untouched(h.first, *draft.State()) {
 					t.Fatalf("a report that was no news changed something at index %d: %+v", h.first.Index, c)
 				}
-				c.Full = false // it knows nothing of what is placed from now on
+				c.Full = false // it does not know what is placed from now on
 			}
 		}
 	})
@@ -46,8 +46,8 @@ func TestReportWithoutNewsChangesNothing(t *testing.T) {
 	}
 }
 
-// Reports of several agents in one entry are as good as in one each: a refused one changes nothing for the others, and
-// what each causes has its own agent as its actor.
+// Reports of several agents in one entry work as in an entry each. A refused one changes nothing for the others, and
+// the effects of each have its own agent as their actor.
 func TestReportsInOneEntry(t *testing.T) {
 	s := bigState(t, size{nodes: 3, instances: 6})
 	var entry Entry
@@ -87,19 +87,19 @@ func TestReportsInOneEntry(t *testing.T) {
 	}
 }
 
-// repeated is what the agent of an online node that has something said last, once more; nil if there is none.
+// repeated returns the last report of an online agent once more; nil if there is none.
 func repeated(s State) *NodeReport {
 	for id, n := range s.Nodes.All() {
 		c := &NodeReport{ID: id, Epoch: n.Agent.Epoch, FactsGen: n.FactsGen, Full: !n.Return.Recovering,
 			Self: &model.SelfReport{Gen: n.Self.Gen, Troubles: n.Self.Troubles, Disk: n.Self.Disk, Measured: true}}
-		told := true // by this registration: what an earlier one said is news when it is said again
+		told := true // in this registration: what an earlier one reported is news again
 		for i := range s.InstancesOn(id) {
 			if !i.WaitsForRoom() && i.Status.Observed != model.ObservedLost {
 				told = told && (i.Status.Epoch == c.Epoch || i.Terminal() || i.Status.Observed == model.ObservedPending)
 				c.Instances = append(c.Instances, i.Status)
 			}
 		}
-		told = told && len(s.missing(c)) == 0 // one that is lost, and of which its agent said nothing when it came back
+		told = told && len(s.missing(c)) == 0 // a lost one, about which its agent reported nothing when it came back
 		if told && len(c.Instances) > 0 && n.TakesReport(c.Epoch) == nil {
 			return c
 		}
@@ -107,7 +107,7 @@ func repeated(s State) *NodeReport {
 	return nil
 }
 
-// untouched reports whether no row of two states, of which one came of the other, was written.
+// untouched reports whether two states, one made from the other, have the same rows.
 func untouched(a, b State) bool {
 	return rowsKept(a.Nodes, b.Nodes) && rowsKept(a.Instances, b.Instances) && rowsKept(a.Groups, b.Groups) &&
 		rowsKept(a.Transfers, b.Transfers) && a.Events.Len() == b.Events.Len()
@@ -137,8 +137,8 @@ func TestLateReportBringsNothingBack(t *testing.T) {
 	}
 }
 
-// An agent's journal refused to write: after its restart generations are lower than those that were reported. The new
-// registration is believed, also where it tells of no change, and what the old one said late is not.
+// An agent's journal could not be written, so after a restart its generations are lower than those that were reported.
+// The new registration is believed, even where it reports no change. Late reports of the old one are not.
 func TestGenerationsThatGoBack(t *testing.T) {
 	m := gateWorld(t, model.RoleService, 1)
 	say := func(epoch, generation uint64, observed model.Observed) {

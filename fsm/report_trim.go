@@ -9,7 +9,7 @@ import (
 // MaxReportItems bounds the instances, transfers and holdings of one report together.
 const MaxReportItems = 16384
 
-// CheckSize returns nil if a report has no more items than one may have. Code: too_large.
+// CheckSize returns nil if a report has no more items than MaxReportItems. Code: too_large.
 func (c *NodeReport) CheckSize() *model.Error {
 	if n := len(c.Instances) + len(c.Transfers) + len(c.Holds); n > MaxReportItems {
 		return model.Refuse(model.CodeTooLarge, "a report has %d instances and transfers, at most %d are allowed",
@@ -19,8 +19,8 @@ func (c *NodeReport) CheckSize() *model.Error {
 	return nil
 }
 
-// NamesStrangers reports whether a report has something that s does not know, or not on this node. A state that is
-// behind the one that the agent has heard of may not know it yet.
+// NamesStrangers reports whether a report names something that s does not know, or not on this node. A state that is
+// older than what the agent has seen may not know it yet.
 func (c *NodeReport) NamesStrangers(s *State) bool {
 	for _, status := range c.Instances {
 		if inst, ok := s.Instances.Get(status.ID); !ok || inst.Node != c.ID {
@@ -35,8 +35,8 @@ func (c *NodeReport) NamesStrangers(s *State) bool {
 	return len(c.Holds) > 0 && !c.sameHistory(s)
 }
 
-// Trim drops the parts of a report that no state from s on would take: what is not of the node, what is said twice, and
-// what goes beyond bounds. The log keeps the rest. s must not be behind what the agent has heard of.
+// Trim drops the parts of a report that no state from s on would take: what is not of the node, duplicates, and what
+// exceeds bounds. The log keeps the rest. s must not be older than what the agent has seen.
 func (c *NodeReport) Trim(s *State) {
 	n, ok := s.Nodes.Get(c.ID)
 	if !ok {
@@ -72,7 +72,7 @@ func (c *NodeReport) Trim(s *State) {
 	}
 }
 
-// trimStatus cuts what an agent says of one instance to what a row keeps.
+// trimStatus cuts an agent's status of one instance to what a row keeps.
 func trimStatus(status *model.InstanceStatus) {
 	status.Reason = model.ClipText(status.Reason, maxAgentText)
 	status.Facts = CleanFacts(status.Facts)
@@ -83,7 +83,7 @@ func trimStatus(status *model.InstanceStatus) {
 	}
 }
 
-// newestStatuses keeps one status of each instance, the newest, where the first one stood.
+// newestStatuses keeps the newest status of each instance, at the position of its first one. It reuses list.
 func newestStatuses(list []model.InstanceStatus) []model.InstanceStatus {
 	kept, at := list[:0], map[model.InstanceID]int{}
 	for _, status := range list {
@@ -99,7 +99,7 @@ func newestStatuses(list []model.InstanceStatus) []model.InstanceStatus {
 	return kept
 }
 
-// lastReports keeps one report of each transfer, the last, where the first one stood.
+// lastReports keeps the last report of each transfer, at the position of its first one. It reuses list.
 func lastReports(list []model.TransferReport) []model.TransferReport {
 	kept, at := list[:0], map[model.TransferID]int{}
 	for _, r := range list {
@@ -114,8 +114,8 @@ func lastReports(list []model.TransferReport) []model.TransferReport {
 	return kept
 }
 
-// trimHoldings returns what of a report's holdings counts. One more than a node has room for stays, so that the state
-// is told that there are more.
+// trimHoldings returns the holdings of a report that count. It keeps one more than a node has room for, so that the
+// state learns that there are more.
 func (s *State) trimHoldings(c *NodeReport) []model.Holding {
 	if !c.Full || !c.sameHistory(s) {
 		return nil
@@ -129,7 +129,7 @@ func (s *State) trimHoldings(c *NodeReport) []model.Holding {
 	return list
 }
 
-// boundedParts reports whether the ports and volumes of a holding can be those of an instance.
+// boundedParts reports whether the ports and volumes of a holding are within the bounds of an instance's.
 func boundedParts(h model.Holding) bool {
 	for _, p := range h.Ports {
 		if len(p.Name) > maxHoldingName {
@@ -144,7 +144,7 @@ func boundedParts(h model.Holding) bool {
 	return len(h.Ports)+len(h.Copies) <= maxHoldingParts
 }
 
-// concerns reports whether a node has a part in a transfer.
+// concerns reports whether a node takes part in a transfer.
 func (t *Transfer) concerns(node model.NodeID) bool {
 	return node == t.From || node == t.To || node == t.Left.Old
 }

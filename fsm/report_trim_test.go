@@ -12,7 +12,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// What is trimmed off a report changes nothing: with it and without it the same state comes of it.
+// Trimming a report changes nothing: the state after the report is the same with and without it.
 func TestTrimmedReportSaysTheSame(t *testing.T) {
 	trimmed, repeated := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
@@ -37,8 +37,8 @@ func TestTrimmedReportSaysTheSame(t *testing.T) {
 			short.Trim(&h.first)
 			trimmed += len(c.Instances) + len(c.Transfers) + len(c.Holds) - len(short.Instances) -
 				len(short.Transfers) - len(short.Holds)
-			// an agent that says nothing twice: of two statuses of one instance the newest counts, of two reports of a transfer
-			// the last
+			// An agent that reports nothing twice: of two statuses of one instance the newest counts, of two reports of a
+			// transfer the last.
 			plain := *c
 			plain.Instances, plain.Transfers = onlyNewest(c.Instances), onlyLast(c.Transfers)
 			repeated += len(c.Instances) + len(c.Transfers) - len(plain.Instances) - len(plain.Transfers)
@@ -52,7 +52,7 @@ func TestTrimmedReportSaysTheSame(t *testing.T) {
 	}
 }
 
-// repeat has a report say things twice: older, newer and other statuses of its instances before and after them, and
+// repeat makes a report say things twice: older, newer and other statuses of its instances before and after them, and
 // reports of its transfers.
 func (w world) repeat(c *NodeReport) {
 	for _, status := range c.Instances {
@@ -71,8 +71,7 @@ func (w world) repeat(c *NodeReport) {
 	}
 }
 
-// onlyNewest leaves of each instance the status of the highest generation, the first one of those, where the first
-// status stood.
+// onlyNewest keeps for each instance the first status of the highest generation, at the position of its first status.
 func onlyNewest(list []model.InstanceStatus) (left []model.InstanceStatus) {
 	for i, status := range list {
 		same := func(o model.InstanceStatus) bool { return o.ID == status.ID }
@@ -89,7 +88,7 @@ func onlyNewest(list []model.InstanceStatus) (left []model.InstanceStatus) {
 	return left
 }
 
-// onlyLast leaves of each transfer the last report, where the first one stood.
+// onlyLast keeps the last report of each transfer, at the position of its first one.
 func onlyLast(list []model.TransferReport) (left []model.TransferReport) {
 	for i, r := range list {
 		same := func(o model.TransferReport) bool { return o.ID == r.ID }
@@ -106,7 +105,7 @@ func onlyLast(list []model.TransferReport) (left []model.TransferReport) {
 	return left
 }
 
-// afterReport is the state after a report, encoded.
+// afterReport returns the state after a report, encoded.
 func afterReport(t *rapid.T, s State, c *NodeReport) []byte {
 	draft := s.NewDraft(s.Now)
 	if refusal := draft.Try(c); refusal != nil {
@@ -119,7 +118,7 @@ func afterReport(t *rapid.T, s State, c *NodeReport) []byte {
 	return out.Bytes()
 }
 
-// What an agent may say of what is not its own, or twice, or at length, is not kept.
+// Reports on what is not the agent's own, repetitions and long texts are not kept.
 func TestTrimBoundsAReport(t *testing.T) {
 	s := run(t, aloneState(t), 2000, &RestoreMark{})
 	s = inventory(t, s, "n1", []model.InstanceStatus{{ID: "i1", Generation: 5, Observed: model.ObservedReady}},
@@ -159,8 +158,7 @@ func TestTrimBoundsAReport(t *testing.T) {
 	}
 }
 
-// Unknown instances beyond what a node has room for are cut from a report, and the state still learns that there are
-// more.
+// Unknown instances that exceed a node's room are cut from a report, and the state still learns that there are more.
 func TestTrimKeepsThatThereAreMore(t *testing.T) {
 	s := run(t, aloneState(t), 2000, &RestoreMark{})
 	c := &NodeReport{ID: "n3", Full: true, Incarnation: s.Incarnation}
@@ -174,7 +172,7 @@ func TestTrimKeepsThatThereAreMore(t *testing.T) {
 	}
 }
 
-// What an agent says of unknown instances has only those agents ask again whose instances it concerns.
+// An agent's report of unknown instances makes only those agents ask again whose instances it concerns.
 func TestUnknownInstancesCallFewAgents(t *testing.T) {
 	s := aloneState(t)
 	before := s.Index

@@ -2,7 +2,7 @@ package fsm
 
 import "github.com/outspan/outspan/model"
 
-// Request is the stored outcome of one write: the answer is rebuilt from it.
+// Request is the stored outcome of one write. The answer to a repeated request is rebuilt from it.
 type Request struct {
 	ID      model.RequestID `cbor:"1,keyasint"`
 	Body    string          `cbor:"2,keyasint"` // hash of the request's body
@@ -12,7 +12,7 @@ type Request struct {
 	Actor   model.Actor     `cbor:"6,keyasint"`
 }
 
-// Told is the refusal with which a repeated request is answered; nil if the first was not refused.
+// Told returns the refusal that answers a repeated request; nil if the first was not refused.
 func (r *Request) Told() *model.Error {
 	if r.Refusal == nil || r.Refusal.Message != "" {
 		return r.Refusal

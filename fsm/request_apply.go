@@ -8,14 +8,14 @@ import (
 
 const (
 	maxRequests = 100_000 // of all actors in requestMinimum
-	// of one of them; older requests are kept beside so many young ones, not beside more
+	// of one actor; if all actors have more than that, requests older than requestMinimum are forgotten
 	maxRequestsOfActor = 50_000
-	// an actor may always have so many, however many others have; beyond those the texts of refusals are not kept
+	// always allowed for each actor, however many others have; above it the texts of refusals are not kept
 	minRequestsOfActor = 1_000
-	requestMinimum     = 10 * model.Minute // no request is forgotten before
+	requestMinimum     = 10 * model.Minute // how long every request is remembered
 )
 
-// replay answers a request that was seen before: the same body gets the stored outcome, another one is a conflict.
+// replay answers a request that was seen before: the same body gets the stored outcome, another body a conflict.
 func (s *State) replay(e Entry) ([]Result, bool) {
 	old, seen := s.Requests.Get(e.Request)
 	if !seen {
@@ -36,8 +36,8 @@ func (s *State) replay(e Entry) ([]Result, bool) {
 	return results, true
 }
 
-// RequestsFull refuses one more request with an id while the actor, or all together, made so many lately that none of
-// them may be forgotten yet. An actor that made few is not refused for what others made. Code: busy.
+// RequestsFull refuses one more request with an id if the actor, or all actors together, made so many lately that none
+// may be forgotten yet. An actor that made few is not refused because of others. Code: busy.
 func (s *State) RequestsFull(actor model.Actor) *model.Error {
 	own, _ := s.requestsOf.Get(actor)
 	switch {
@@ -72,20 +72,20 @@ func (s *State) remember(e Entry, results []Result) {
 	}
 }
 
-// kept is a refusal as its row keeps it. Of an actor with many rows it is only the code: 50,000 of them take 17 MB in
-// each server, and not 200.
+// kept returns a refusal as the row of a request keeps it. For an actor with many rows that is only the code: 50,000 of
+// them take 17 MB in each server instead of 200.
 func (s *State) kept(refusal *model.Error, actor model.Actor) *model.Error {
 	if own, _ := s.requestsOf.Get(actor); own >= minRequestsOfActor {
 		return &model.Error{Code: refusal.Code}
 	}
 	short := *refusal
-	// a part of a text keeps all of it
+	// Cloned, because a part of a text keeps the whole text in memory.
 	short.Message, short.Hint = strings.Clone(model.ClipText(refusal.Message, maxRefusal)),
 		strings.Clone(model.ClipText(refusal.Hint, maxRefusal))
 	return &short
 }
 
-// oldRequest is the oldest request if it may be forgotten, or nil.
+// oldRequest returns the oldest request if it may be forgotten, or nil.
 func (s *State) oldRequest() *Request {
 	_, id, ok := s.requestLog.Min()
 	if !ok {

@@ -9,7 +9,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// refuse commits a write with a request id that is refused with a long text, and returns what the caller is told.
+// refuse commits a write with a request id that is refused with a long text, and returns the caller's answer.
 func (g *glutton) refuse(actor model.Actor, id string) *model.Error {
 	g.t.Helper()
 	name := model.JobName(strings.Repeat("é", 2000))
@@ -24,10 +24,10 @@ func (g *glutton) refuse(actor model.Actor, id string) *model.Error {
 	return results[0].Refusal
 }
 
-// 100,000 requests of one caller, each refused with a text as long as can be, take less than 100 MB of a server's
-// memory, and keep nobody else from writing.
+// 100,000 requests of one caller, each refused with the longest text, take less than 100 MB of a server's memory, and
+// don't keep others from writing.
 func TestRequestsOfOneCallerAreBoundedByBytes(t *testing.T) {
-	const n = maxRequests / 10 // a tenth of them, and of the memory
+	const n = maxRequests / 10 // a tenth of them, and a tenth of the memory
 	g := &glutton{t: t, s: NewState()}
 	heapNow := func() int64 {
 		runtime.GC()

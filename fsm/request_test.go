@@ -7,9 +7,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// A request is remembered for ten minutes, so that sending it again does nothing. An actor that made the most it may in
-// that time is refused, and others are not. When all together made the most they may, an actor with few requests is
-// still served.
+// A request is remembered for ten minutes, so that sending it again does nothing. An actor that has made the maximum in
+// that time is refused; others are not. Even when all together have made the maximum, an actor with few requests is
+// served.
 func TestRequestsFull(t *testing.T) {
 	m := NewMachine()
 	mustApply(t, m, register("n1"))

@@ -7,27 +7,28 @@ import (
 )
 
 // A preemptor's room is promised in the entry that begins the stops of its victims, and placed in the entry that
-// confirms the last of them stopped. In between its row is there, pending, and its agent is not told of it: the memory
-// that it will take belongs to the victims still, and what they don't cover is Node.Promised. So what is placed never
-// exceeds what the node has, and nobody else gets the room (R46, R47).
+// confirms the last of them stopped. In between its row is pending, and its agent does not know of it. The memory that
+// it will take still belongs to the victims; what they don't cover is Node.Promised. So the placed memory never exceeds
+// what the node has, and no other instance gets the room (R46, R47).
 
 // WaitsForRoom reports whether the instance is a preemptor whose victims have not all stopped. Its agent does not know
-// it yet.
+// of it yet.
 func (i *Instance) WaitsForRoom() bool { return i != nil && len(i.Links.Awaits) > 0 }
 
 // takesRoom reports whether the instance's claims are placed on its node, rather than promised or given back.
 func (i *Instance) takesRoom() bool { return i.holdsClaims() && !i.WaitsForRoom() }
 
-// told reports whether the instance's agent is to know of it.
+// told reports whether the instance's agent should know of it.
 func (i *Instance) told() bool { return i != nil && !i.WaitsForRoom() }
 
-// FreeBytes is the memory of a node that is neither placed nor promised. It is negative on a node that came back
+// FreeBytes returns the memory of a node that is neither placed nor promised. It is negative on a node that came back
 // smaller than what it holds.
 func (n *Node) FreeBytes() int64 {
 	return n.Allocatable().MemoryBytes - n.Placed.MemoryBytes - n.Promised
 }
 
-// promisedOn sums what the preemptors that wait on a node will take beyond what their victims give back.
+// promisedOn returns the memory that the waiting preemptors on a node will take in addition to what their victims give
+// back.
 func (s *instances) promisedOn(node model.NodeID) int64 {
 	sum := int64(0)
 	for inst := range s.InstancesOn(node) {
@@ -38,7 +39,7 @@ func (s *instances) promisedOn(node model.NodeID) int64 {
 	return sum
 }
 
-// heldBy is the memory that instances hold which have not stopped yet.
+// heldBy returns the memory of those of the instances that have not stopped yet.
 func (s *instances) heldBy(ids []model.InstanceID) int64 {
 	sum := int64(0)
 	for _, id := range ids {
@@ -49,8 +50,8 @@ func (s *instances) heldBy(ids []model.InstanceID) int64 {
 	return sum
 }
 
-// roomCameFree takes an instance that has really stopped, or whose row is gone, off the list of whoever waits for it.
-// With the last one its claims are placed and its agent is told, in the same entry.
+// roomCameFree removes an instance that has really stopped, or whose row is gone, from the lists of the preemptors that
+// await it. When a list becomes empty, the preemptor's claims are placed and its agent learns of it, in the same entry.
 func (s *State) roomCameFree(gone *Instance) {
 	if gone.Marks.StopCause != model.CausePreempted {
 		return
@@ -71,7 +72,7 @@ func (s *State) roomCameFree(gone *Instance) {
 			continue
 		}
 		next.Links.Awaits = nil
-		next.Marks.UnreadySince = s.Now // the time to start begins here
+		next.Marks.UnreadySince = s.Now // its start timeout begins here
 		s.setInstance(inst, &next)
 		s.entry.later = append(s.entry.later,
 			Event{Type: model.EventDesired, Subject: "instance/" + string(inst.ID), Cause: inst.Cause, Before: "waiting",
@@ -81,7 +82,7 @@ func (s *State) roomCameFree(gone *Instance) {
 	}
 }
 
-// emitLater emits what a group of commands brought about beside what it did itself, behind the events of that.
+// emitLater emits the events of side effects of a group of commands, after the events of the commands themselves.
 func (s *State) emitLater() {
 	for _, e := range s.entry.later {
 		s.emit(e)
@@ -89,8 +90,8 @@ func (s *State) emitLater() {
 	s.entry.later = nil
 }
 
-// endWaiting ends a preemptor before its room was there. Nothing has to be confirmed, as its agent never heard of it;
-// the promise is given back. Its victims go on stopping.
+// endWaiting ends a preemptor before it got its room, and gives the promise back. Nothing has to be confirmed, because
+// its agent never knew of it. Its victims go on stopping.
 func (s *State) endWaiting(inst *Instance, cause model.Cause, reason string) *Instance {
 	status := inst.Status
 	status.Observed, status.Reason = model.ObservedStopped, "it never started"
@@ -111,8 +112,8 @@ func (s *State) endWaiting(inst *Instance, cause model.Cause, reason string) *In
 	return &freed
 }
 
-// keepPromises ends the preemptors that wait on a node which came back too small for what was promised to them. They
-// are placed again.
+// keepPromises ends the preemptors that wait on a node that came back too small for what was promised to them. They are
+// placed again.
 func (s *State) keepPromises(id model.NodeID) {
 	n, ok := s.Nodes.Get(id)
 	if !ok || n.FreeBytes() >= 0 {
@@ -130,7 +131,7 @@ func (s *State) keepPromises(id model.NodeID) {
 	}
 }
 
-// roomWith is Room when the awaited instances will have stopped.
+// roomWith is Room after the awaited instances have stopped.
 func (s *State) roomWith(n *Node, claims Claims, awaits []model.InstanceID) *model.Error {
 	free := n.FreeBytes() + s.heldBy(awaits)
 	if claims.Resources.MemoryBytes > free {

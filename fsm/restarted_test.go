@@ -6,7 +6,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// A program that its agent restarted in place leaves an event: with how often, and how it ended.
+// A restart of a program in place makes an event: how often it was restarted, and how it ended.
 func TestRestartInPlaceIsAnEvent(t *testing.T) {
 	spec := webSpec()
 	spec.Groups[0].Count = 1

@@ -72,7 +72,7 @@ func TestHealthIsOfARegistration(t *testing.T) {
 	}
 }
 
-// An agent is told at once that its preparation is cancelled, whoever ends the drain.
+// An agent learns at once that its preparation is canceled, whoever ends the drain.
 func TestCancelledPreparationIsTold(t *testing.T) {
 	spec := webSpec()
 	spec.Groups = spec.Groups[:1]

@@ -12,8 +12,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// sample fills a value so that every field of it, at any depth, differs from zero. What a field gets depends on its key
-// and its name alone, so a new field changes nothing else in a golden file.
+// sample fills a value so that every field of it, at any depth, differs from zero. The value of a field depends only on
+// its key and its name, so a new field changes nothing else in a golden file.
 func sample(v reflect.Value, name string, key int64) {
 	switch v.Kind() {
 	case reflect.String:
@@ -28,7 +28,7 @@ func sample(v reflect.Value, name string, key int64) {
 		v.Set(reflect.New(v.Type().Elem()))
 		sample(v.Elem(), name, key)
 	case reflect.Slice:
-		if v.Type() == reflect.TypeFor[model.Ports]() { // a map in its encoding
+		if v.Type() == reflect.TypeFor[model.Ports]() { // encoded as a map
 			v.Set(reflect.ValueOf(model.Ports{{Name: "a", Number: -1000 * int(key+1)}, {Name: "b", Number: -1000 * int(key)},
 				{Name: "longer", Number: -1000 * int(key+2)}}))
 			return
@@ -53,8 +53,8 @@ func sample(v reflect.Value, name string, key int64) {
 	}
 }
 
-// arbitrary fills a value at random. An omitted field can't tell an empty list from none, so there are only none and
-// filled ones.
+// arbitrary fills a value at random. An omitted field can't tell an empty list from none, so lists are either nil or
+// not empty.
 func arbitrary(t *rapid.T, v reflect.Value) {
 	switch v.Kind() {
 	case reflect.String:
@@ -111,7 +111,7 @@ func fieldsOf(t reflect.Type) []reflect.StructField {
 	return fields
 }
 
-// keyOf is the number of a field on disk, or 0 if it has none.
+// keyOf returns the number of a field on disk, or 0 if it has none.
 func keyOf(f reflect.StructField) int64 {
 	number, options, _ := strings.Cut(f.Tag.Get("cbor"), ",")
 	key, err := strconv.ParseInt(number, 10, 64)
@@ -121,14 +121,14 @@ func keyOf(f reflect.StructField) int64 {
 	return key
 }
 
-// sampleCommand is the golden sample of one kind.
+// sampleCommand returns the golden sample of one kind.
 func sampleCommand(info kindInfo) Command {
 	c := info.make()
 	sample(reflect.ValueOf(c).Elem(), info.name, int64(info.kind))
 	return c
 }
 
-// sampleEntry holds one command of each kind, two groups of them.
+// sampleEntry returns an entry with one command of each kind, in groups of two.
 func sampleEntry() Entry {
 	e := Entry{Format: model.CurrentFormat, At: 1000, Wall: 1_700_000_000_000, Term: 3, Actor: "cli:alice",
 		Request: "01JREQUEST", Body: "abc", Groups: [][]Command{nil, {}}}
@@ -140,7 +140,8 @@ func sampleEntry() Entry {
 	return e
 }
 
-// sampleState has every scalar set and one row in each table. It is no sensible state; only its form matters.
+// sampleState returns a state with every scalar set and one row in each table. It makes no sense as a state; only its
+// form matters.
 func sampleState() State {
 	var meta metaRow
 	sample(reflect.ValueOf(&meta).Elem(), "meta", 1)

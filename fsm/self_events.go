@@ -9,35 +9,36 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// How many events an agent's words on its own machine may make, so that the events of others are kept. A report that
-// comes before there are so many has all of its own told: those are at most two for each instance above its disk limit,
-// and three.
+// How many events an agent's reports on its own machine may make, so that they don't push out the events of others. A
+// report that comes below the limit still emits all of its events: at most three, and two for each instance above its
+// disk limit.
 const (
 	selfEvents = 128
 	selfWindow = model.Hour
 )
 
-// hushedAnEntry is of how many nodes an entry at most tells the present state after their hour.
+// hushedAnEntry is the largest number of nodes whose present state one entry reports after their hour.
 const hushedAnEntry = 16
 
-// SelfEvents counts the events that an agent's words on its own machine made.
+// SelfEvents counts the events that an agent's reports on its own machine made.
 type SelfEvents struct {
-	Since  model.Time `cbor:"1,keyasint,omitempty"` // when the hour began in which those told are counted
-	Told   int        `cbor:"2,keyasint,omitempty"` // in that hour
-	Untold int        `cbor:"3,keyasint,omitempty"` // since one was told last
-	Last   *SelfTold  `cbor:"4,keyasint,omitempty"` // of what was left out since; nil: nothing
+	Since  model.Time `cbor:"1,keyasint,omitempty"` // beginning of the hour that Told counts
+	Told   int        `cbor:"2,keyasint,omitempty"` // events emitted in that hour
+	Untold int        `cbor:"3,keyasint,omitempty"` // events left out since one was last emitted
+	// what the last events said where newer ones were left out; nil: none were
+	Last *SelfTold `cbor:"4,keyasint,omitempty"`
 }
 
-// SelfTold is what events said last of a node, where those that would say otherwise were left out. A field is empty if
-// none was.
+// SelfTold is what the last emitted events said of a node, for each kind of which newer events were left out. A field
+// is empty if none was left out.
 type SelfTold struct {
 	State  string `cbor:"1,keyasint,omitempty"`
 	Checks string `cbor:"2,keyasint,omitempty"`
 	Ports  string `cbor:"3,keyasint,omitempty"`
 }
 
-// noteTold notes in a node's row that an event changes what was told last: the field is set where the event is left
-// out, and emptied where it is told.
+// noteTold records in a node's row what the last emitted event of a kind said. It sets the field if the new event is
+// left out, and clears it if the new event is emitted.
 func (s *State) noteTold(e *SelfEvents, field func(*SelfTold) *string, before string) {
 	var last SelfTold
 	if e.Last != nil {
@@ -58,8 +59,9 @@ func toldState(t *SelfTold) *string  { return &t.State }
 func toldChecks(t *SelfTold) *string { return &t.Checks }
 func toldPorts(t *SelfTold) *string  { return &t.Ports }
 
-// boundSelfEvents begins to count the events that an agent's word makes, and leaves them out if there were too many
-// lately. The returned function notes how many they were, and tells what was left out earlier.
+// boundSelfEvents begins to count the events that an agent's report makes, and mutes them if there were too many
+// lately. The returned function ends that: it writes the count, and unless muted emits events for what was left out
+// before.
 func (s *State) boundSelfEvents(n *Node) (done func()) {
 	count, id := n.Self.Events, n.ID
 	if s.Now.Sub(count.Since) >= selfWindow {
@@ -88,7 +90,8 @@ func (s *State) boundSelfEvents(n *Node) (done func()) {
 	}
 }
 
-// tellPresent says in at most three events what is so on a node now, where what was told last is not.
+// tellPresent emits at most three events with the present state of a node, where that differs from what the last events
+// said.
 func (s *State) tellPresent(id model.NodeID) {
 	n, _ := s.Nodes.Get(id)
 	last := n.Self.Events.Last
@@ -109,7 +112,7 @@ func (s *State) tellPresent(id model.NodeID) {
 	}
 }
 
-// tellHushed tells with an entry that is written anyway what is so now on nodes whose hour is over.
+// tellHushed emits the present state of nodes whose hour is over, as part of an entry that is written anyway.
 func (s *State) tellHushed() {
 	var due []model.NodeID
 	for key := range s.hushed.All() {
@@ -126,7 +129,7 @@ func (s *State) tellHushed() {
 	}
 }
 
-// hushKey orders the nodes of which something was left out by when their hour began.
+// hushKey orders the nodes with events that were left out by the beginning of their hour.
 func hushKey(n *Node) string { return fmt.Sprintf("%020d/%s", n.Self.Events.Since, n.ID) }
 
 func hushedNode(key string) model.NodeID {
@@ -134,7 +137,7 @@ func hushedNode(key string) model.NodeID {
 	return model.NodeID(id)
 }
 
-// tellUntold has an event say how many before it were left out.
+// tellUntold adds to an event how many before it were left out.
 func (s *State) tellUntold(e *Event) {
 	if s.entry.untold == 0 {
 		return

@@ -11,8 +11,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// However often an agent says something else of its own machine, the events of others are kept. Those that are left out
-// are counted, and the next one that is told says how many they were.
+// However often an agent changes what it reports of its own machine, the events of others are kept. Events that are
+// left out are counted, and the next one that is emitted says how many they were.
 func TestSelfReportsMakeFewEvents(t *testing.T) {
 	s := run(t, oneNode(t, model.DefaultSettings()), 1000, &JobSubmit{Spec: webSpec()})
 	s = run(t, s, 1000, placed("i1", "web/api", 0, "n1", 20000))
@@ -69,7 +69,7 @@ func TestSelfReportsMakeFewEvents(t *testing.T) {
 	}
 }
 
-// What is trimmed off an agent's word on its own machine has a bound and changes nothing.
+// Trimming an agent's report on its own machine bounds it and changes nothing.
 func TestTrimBoundsSelfReports(t *testing.T) {
 	long := strings.Repeat("x", 1<<10)
 	for _, measured := range []bool{true, false} {
@@ -107,8 +107,8 @@ func TestTrimBoundsSelfReports(t *testing.T) {
 	}
 }
 
-// What is left out does not leave people with what was so before: once the hour is over, the next entry of anybody says
-// what is so now.
+// Events that are left out don't leave people with an outdated state: once the hour is over, the next entry, whoever
+// writes it, emits the present state.
 func TestPresentStateIsToldAfterTheHour(t *testing.T) {
 	s := oneNode(t, model.DefaultSettings())
 	gen := uint64(1)
@@ -122,7 +122,7 @@ func TestPresentStateIsToldAfterTheHour(t *testing.T) {
 		}
 		s = run(t, s, at, &NodeReport{ID: "n1", Self: said})
 	}
-	// told is what the events say last, of each type.
+	// told returns the last state that the events say, for each type.
 	told := func() map[model.EventType]string {
 		last := map[model.EventType]string{}
 		for _, e := range s.Events.All() {
@@ -138,8 +138,8 @@ func TestPresentStateIsToldAfterTheHour(t *testing.T) {
 		return last[model.EventNodeState] != string(n.State()) || last[model.EventNodeChecks] != n.Self.checks() ||
 			last[model.EventNodePort] != portCodes(n.Self.Ports)
 	}
-	// mute has events left out in another hour; what was told last is not so then, but what was before. It returns the
-	// end of the hour.
+	// mute makes events be left out in another hour, so that the last emitted ones are outdated. It returns the end of the
+	// hour.
 	mute := func() model.Time {
 		t.Helper()
 		n, _ := s.Nodes.Get("n1")
@@ -191,7 +191,7 @@ func TestPresentStateIsToldAfterTheHour(t *testing.T) {
 		t.Errorf("after the hour: %+v", n.Self.Events)
 	}
 
-	// With the next event that is kept the rest is told as well.
+	// The next event that is kept also brings the rest.
 	hour = mute()
 	n, _ = s.Nodes.Get("n1")
 	gen++
@@ -200,7 +200,7 @@ func TestPresentStateIsToldAfterTheHour(t *testing.T) {
 		t.Errorf("with the next event the events say last: %v", told())
 	}
 
-	// What is told otherwise meanwhile is not told again; what is as it was told last needs no event.
+	// What another event has said meanwhile is not repeated. What is again as last emitted needs no event.
 	report(s.Now, false)
 	hour = mute()
 	n, _ = s.Nodes.Get("n1")
@@ -216,7 +216,7 @@ func TestPresentStateIsToldAfterTheHour(t *testing.T) {
 		t.Errorf("after a cordon the events say last: %v", told())
 	}
 
-	// A node that is forgotten is told of no more.
+	// A forgotten node makes no more events.
 	s = run(t, s, s.Now, &NodeIntent{ID: "n1", Intent: model.IntentActive})
 	hour = mute()
 	s = run(t, s, s.Now, offline(s, "n1"), &NodeForget{ID: "n1"})

@@ -2,7 +2,7 @@ package fsm
 
 import "github.com/outspan/outspan/model"
 
-// publishServices makes the services that a spec names the only ones of its job.
+// publishServices makes the services in a spec the only ones of its job.
 func (s *State) publishServices(job *Job, spec *model.JobSpec) {
 	want := map[model.ServiceName]*Service{}
 	for i := range spec.Groups {
@@ -23,7 +23,7 @@ func (s *State) publishServices(job *Job, spec *model.JobSpec) {
 	}
 }
 
-// dropServices removes those services of a job that are gone.
+// dropServices removes the services of a job for which gone returns true.
 func (s *State) dropServices(job model.JobName, gone func(model.ServiceName) bool) {
 	var names []model.ServiceName
 	for name, svc := range s.Services.All() {

@@ -8,40 +8,41 @@ type Hold struct {
 	Since     model.Time `cbor:"2,keyasint,omitempty"`
 	SinceWall int64      `cbor:"3,keyasint,omitempty"`
 	Reason    string     `cbor:"4,keyasint,omitempty"`
-	Calm      model.Time `cbor:"5,keyasint,omitempty"` // since when its reason has been gone; 0: it is not
+	Calm      model.Time `cbor:"5,keyasint,omitempty"` // since when its reason is gone; 0: it is not gone
 }
 
-// SettingsSet replaces the settings. IfIndex other than 0 must be the index of their last change (conflict). Code:
+// SettingsSet replaces the settings. IfIndex, unless 0, must be the index of their last change (conflict). Code:
 // invalid.
 type SettingsSet struct {
 	Settings model.Settings `cbor:"1,keyasint"`
 	IfIndex  uint64         `cbor:"2,keyasint,omitempty"`
 }
 
-// HoldSet begins or ends the hold. With Calm it only notes of the one that is active whether its reason is gone. Code:
-// stale (with Calm, and none is active).
+// HoldSet begins or ends the hold. With Calm it only records whether the reason of the active hold is gone. Code: stale
+// (with Calm, if no hold is active).
 type HoldSet struct {
 	Active bool   `cbor:"1,keyasint"`
 	Reason string `cbor:"2,keyasint,omitempty"`
 	Calm   *bool  `cbor:"3,keyasint,omitempty"`
 }
 
-// ClusterInit is the first entry of a cluster: it names it and seeds the settings. Later ones change nothing.
+// ClusterInit is the first entry of a cluster: it sets its id, name and settings. Later ones change nothing.
 type ClusterInit struct {
 	ID       string         `cbor:"1,keyasint"`
 	Name     string         `cbor:"2,keyasint"`
 	Settings model.Settings `cbor:"3,keyasint"`
 }
 
-// FormatRaise raises the format once every server supports it.
+// FormatRaise raises the format once every server supports it. Code: conflict for a lower format, or while an agent
+// can't read it.
 type FormatRaise struct {
 	Format uint16 `cbor:"1,keyasint"`
 }
 
-// RestoreMark is written after a snapshot was restored by an operator: it raises the state's incarnation, so that
-// agents stop nothing that they don't know until the operator confirms (Confirm).
+// RestoreMark is written after an operator restored a snapshot. It raises the state's incarnation, so that agents don't
+// stop instances that the state does not know until the operator confirms (Confirm).
 type RestoreMark struct {
 	Confirm bool `cbor:"1,keyasint,omitempty"`
-	// Lineages are those of the servers that write it; see ClusterID. Empty: they were never recovered.
+	// Lineages are those of the servers that write it; see ClusterID. Empty: the servers were never recovered.
 	Lineages string `cbor:"2,keyasint,omitempty"`
 }

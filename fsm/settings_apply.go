@@ -30,17 +30,17 @@ func (c *FormatRaise) apply(s *State) error {
 				"machine is gone: outspan node confirm-dead %s",
 				old.Name, old.Name, old.Name)
 	}
-	if c.Format > model.CurrentFormat { // DecodeEntry stops the server before it comes to this
+	if c.Format > model.CurrentFormat { // DecodeEntry stops the server before that
 		return needsFormat("the cluster", c.Format)
 	}
 	s.Format = c.Format
 	return nil
 }
 
-// CantRead is a node whose agent can't read a format; nil if there is none. An agent refuses an assignment with a field
-// that it does not know, and what it is told to stop with it. Nodes that are offline, or that a person has disabled and
-// that run nothing, don't count: they are assigned nothing. A node runs something also while a restore is open there:
-// its agent is told what becomes of instances that the state does not know.
+// CantRead returns a node whose agent can't read a format; nil if there is none. An agent refuses an assignment with a
+// field that it does not know, and with it the stops in that assignment. Nodes that get no assignments don't count:
+// those that are offline, and those that a person has disabled and that run nothing. A node counts as running something
+// while a restore is open there, because its agent must learn what happens to instances that the state does not know.
 func (s *fleet) CantRead(format uint16) *Node {
 	for _, n := range s.Nodes.All() {
 		if n.HoldsBack(format) {
@@ -72,7 +72,7 @@ func (c *SettingsSet) apply(s *State) error {
 	s.Settings, s.SettingsIndex = c.Settings, s.Index
 	s.touch("settings")
 	if before.OfflineAfter != c.Settings.OfflineAfter {
-		s.callAgents() // with what they must run they are told how often they must be heard
+		s.callAgents() // their assignments include how often to send heartbeats
 	}
 	s.emit(Event{Type: model.EventSettings, Subject: "settings", Data: settingsDiff(before, c.Settings)})
 	return nil
@@ -129,8 +129,8 @@ func (c *HoldSet) apply(s *State) error {
 	return nil
 }
 
-// noteCalm notes since when the reason of the hold has been gone, so that the next leader goes on counting, or that it
-// is there again. It is no event: the hold goes on.
+// noteCalm records since when the reason of the hold has been gone, so that the next leader goes on counting, or that
+// it is there again. It emits no event, because the hold goes on.
 func (s *State) noteCalm(calm bool) *model.Error {
 	switch {
 	case !s.Hold.Active:

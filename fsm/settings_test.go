@@ -7,7 +7,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// A new offline_after reaches every agent at once: their heartbeats must follow it, or the cluster would take them for
+// A new offline_after reaches every agent at once: their heartbeats must follow it, or the cluster would consider them
 // silent.
 func TestOfflineAfterCallsEveryAgent(t *testing.T) {
 	s := fsm.NewState()
@@ -44,7 +44,7 @@ func TestOfflineAfterCallsEveryAgent(t *testing.T) {
 	}
 }
 
-// Events older than event_age go with the next entry that is written anyway.
+// Events older than event_age are dropped with the next entry that is written anyway.
 func TestEventAge(t *testing.T) {
 	s := fsm.NewState()
 	apply := func(at model.Time, c fsm.Command) {
@@ -82,8 +82,8 @@ func TestEventAge(t *testing.T) {
 	}
 }
 
-// The format waits for every agent that is not offline, and an agent that can't read the cluster's format is not taken
-// in: it could not read what to stop.
+// The format waits for every agent that is not offline. An agent that can't read the cluster's format may not register,
+// because it could not read what to stop.
 func TestFormatWaitsForAgents(t *testing.T) {
 	s := fsm.NewState()
 	apply := func(c fsm.Command) *model.Error {
@@ -108,7 +108,7 @@ func TestFormatWaitsForAgents(t *testing.T) {
 		s.CantRead(next).Name != "old" {
 		t.Errorf("with an old agent: %v", refusal)
 	}
-	// A person who can't upgrade it goes on without it, and can't take it back before it is upgraded.
+	// A person who can't upgrade the agent goes on without the node, and can't enable it again before the upgrade.
 	without := s
 	if refusal := apply(&fsm.NodeIntent{ID: "old", Intent: model.IntentDisabled}); refusal != nil ||
 		s.CantRead(next) != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Similar are the names of jobs and nodes, or with a slash the groups, that a mistyped word may have meant: at most
+// Similar returns the names of jobs and nodes, or with a slash the groups, that a mistyped word may have meant: at most
 // three.
 func (s *State) Similar(word string) []string {
 	if strings.Contains(word, "/") {
@@ -23,7 +23,8 @@ func (s *State) Similar(word string) []string {
 	return near[:min(len(near), maxNear)]
 }
 
-// similar are the keys of a table that word resembles most, at most three: at most a third of its letters differ.
+// similar returns the keys of a table that resemble word most, at most three. At most a third of its letters may
+// differ, and at most three.
 func similar[K ~string, V any](t Table[K, V], word K) []string {
 	var found []string
 	least := min(len(word)/3, 3)
@@ -41,7 +42,7 @@ func similar[K ~string, V any](t Table[K, V], word K) []string {
 	return found
 }
 
-// orSimilar searches a table. The refusal of a name that nothing has says which names resemble it.
+// orSimilar searches a table. If nothing has the name, the refusal lists similar names.
 func orSimilar[K ~string, V any](
 	s *State, search func(Table[K, V], K, string) (V, *model.Error), t Table[K, V], key K, noun string,
 ) (V, *model.Error) {
@@ -59,12 +60,12 @@ func didYouMean(near []string, refusal *model.Error) *model.Error {
 	return refusal.WithHint("did you mean %s? %s", strings.Join(near, " or "), refusal.Hint)
 }
 
-// plain reports whether a refusal knows nothing better than to list what there is.
+// plain reports whether a refusal has nothing better to suggest than to list what there is.
 func plain(noun, word string, refusal *model.Error) bool {
 	return refusal != nil && refusal.Code == model.CodeNotFound && refusal.Hint == model.NoSuch(noun, word, nil).Hint
 }
 
-// suggest says what else has the name that nothing of this noun has, and of nodes which name resembles it.
+// suggest adds a hint to a refusal: what else has the name, and for a node which names resemble it.
 func (s *State) suggest(noun, word string, refusal *model.Error) *model.Error {
 	if !plain(noun, word, refusal) {
 		return refusal

@@ -30,7 +30,7 @@ func snapshotOf(t rapid.TB, s State) []byte {
 	return buf.Bytes()
 }
 
-// sameState compares two states with everything that is in them, indexes included.
+// sameState compares everything in two states, indexes included.
 func sameState(t testing.TB, want, got State) {
 	t.Helper()
 	if Digest(want) != Digest(got) {
@@ -41,7 +41,7 @@ func sameState(t testing.TB, want, got State) {
 	}
 }
 
-// dump makes a state comparable.
+// dump returns a state in a form that can be compared.
 func dump(s State) map[string]any {
 	onNode := map[model.NodeID]string{}
 	for id, h := range s.onNode.All() {
@@ -102,13 +102,13 @@ func TestInspectSnapshot(t *testing.T) {
 	}
 }
 
-// frame makes a frame around anything.
+// frame returns a frame around any bytes.
 func frame(table byte, body []byte) []byte {
 	f := binary.BigEndian.AppendUint32([]byte{table}, uint32(len(body)))
 	return append(f, body...)
 }
 
-// packed makes a snapshot around any frames, with right checksums.
+// packed returns a snapshot around any frames, with correct checksums.
 func packed(t rapid.TB, format uint16, frames ...[]byte) []byte {
 	t.Helper()
 	out := bytes.NewBuffer(prelude(format))
@@ -122,7 +122,7 @@ func packed(t rapid.TB, format uint16, frames ...[]byte) []byte {
 	return out.Bytes()
 }
 
-// part makes a part with a right checksum around anything.
+// part returns a part with a correct checksum around any bytes.
 func part(b []byte) []byte {
 	var out bytes.Buffer
 	p := partWriter{w: &out}
@@ -131,7 +131,7 @@ func part(b []byte) []byte {
 	return out.Bytes()
 }
 
-// unpacked gives the frames of a snapshot: what it holds, however it is packed.
+// unpacked returns the frames of a snapshot, however they are compressed.
 func unpacked(t rapid.TB, data []byte) []byte {
 	t.Helper()
 	parts := &partReader{r: bytes.NewReader(data)}
@@ -213,7 +213,7 @@ func wantError(t *testing.T, err error, code model.Code, says string) {
 	}
 }
 
-// Whatever single byte is damaged and wherever the file ends: it is noticed, by reading and by inspecting.
+// Reading and inspecting notice any single damaged byte, and a file that ends early.
 func TestDamageIsNoticed(t *testing.T) {
 	good := snapshotOf(t, sampleState())
 	for i := range good {
@@ -263,7 +263,7 @@ func TestRowTooLargeForASnapshot(t *testing.T) {
 	wantError(t, WriteSnapshot(io.Discard, s.publish()), model.CodeInternal, "at most")
 }
 
-// Text that Apply cut within a letter is not worth a snapshot that can't be read.
+// A text that Apply cut within a character must not make a snapshot unreadable.
 func TestRowsKeepBrokenText(t *testing.T) {
 	s := NewState().fork()
 	s.Jobs.put("j", &Job{Name: "j", Deployment: "caf\xc3"})
@@ -342,8 +342,7 @@ func FuzzReadSnapshot(f *testing.F) {
 	})
 }
 
-// A cluster of 5,000 nodes and 100,000 instances is written through a small window and read back without holding it
-// twice.
+// A cluster of 5,000 nodes and 100,000 instances is written with little memory, and read back without holding it twice.
 func TestSnapshotOf100kInstances(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -386,7 +385,7 @@ func TestSnapshotOf100kInstances(t *testing.T) {
 	}
 }
 
-// heap is the memory in use once all garbage is gone.
+// heap returns the memory in use after garbage collection.
 func heap() int64 {
 	runtime.GC()
 	var m runtime.MemStats
@@ -394,7 +393,7 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// allocated is all the memory that do ever asked for: more than it held at any time.
+// allocated returns all the memory that do allocated, which is more than it held at any time.
 func allocated(do func()) int64 {
 	var a, b runtime.MemStats
 	runtime.ReadMemStats(&a)

@@ -7,7 +7,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// An instance that never became ready in its time has failed: no budget keeps it. Before that the budget does.
+// An instance that did not become ready in time has failed, and no budget protects it. Before that the budget does.
 func TestStartTimeoutIsNoVoluntaryStop(t *testing.T) {
 	spec := webSpec()
 	spec.Groups[0].Count = 4

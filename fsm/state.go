@@ -4,11 +4,11 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// State is the whole replicated truth, as a value. Assigning a State is a read-only view of that moment, safe for many
-// goroutines; only a fork can be written.
+// State is the whole replicated truth, as a value. A copy of a State is a read-only view of that moment, safe for many
+// goroutines. Only a fork can be written.
 //
-// Its rows are in six drawers, which are embedded: s.Nodes is the table of nodes. A drawer stores rows and keeps the
-// indexes that follow from them. Rules, events and time are the business of State.
+// Its rows are in six drawers, which are embedded, so s.Nodes is the table of nodes. A drawer stores rows and keeps the
+// indexes that follow from them. Rules, events and time are up to State.
 type State struct {
 	Index       uint64     // of the last applied entry
 	LogTerm     uint64     // of that entry
@@ -35,33 +35,33 @@ type State struct {
 	undo  *undoLog     // of a fork
 }
 
-// ClusterID names a cluster for ever and for people.
+// ClusterID identifies a cluster: by an id that never changes, and by a name for people.
 type ClusterID struct {
 	ID   string `cbor:"1,keyasint"`
 	Name string `cbor:"2,keyasint"`
-	// Lineages are those of History, with commas between them. The servers keep their own; these are for a recovery
-	// from a snapshot.
+	// Lineages are those of History, separated by commas. The servers keep their own; these are for a recovery from a
+	// snapshot.
 	Lineages string `cbor:"3,keyasint,omitempty"`
 }
 
-// entryContext is what commands need to know of the entry that they are in.
+// entryContext is what commands need to know of their entry.
 type entryContext struct {
 	actor   model.Actor
 	request model.RequestID
 	events  int
 	touched touchedTopics
 	group   []Command // the group of commands being applied
-	later   []Event   // emitted when that is done
-	draft   bool      // commands are only tried
-	made    int       // events, also those that are not kept
+	later   []Event   // emitted after that group
+	draft   bool      // commands are only tried, in a Draft
+	made    int       // number of events, also of those that are not kept
 	muted   bool      // events are not kept
-	untold  int       // events that the next one tells of; see SelfEvents
+	untold  int       // number of events that the next one reports as left out; see SelfEvents
 
-	names   bool        // written is kept
-	written []*Instance // a row of each instance whose row was written; one may be there more than once
+	names   bool        // fill in written
+	written []*Instance // a row of each instance whose row was written; an instance may be there more than once
 }
 
-// NewState is the state before the first entry.
+// NewState returns the state before the first entry.
 func NewState() State {
 	s := State{Format: model.CurrentFormat, rules: rules{Settings: model.DefaultSettings(), Classes: BuiltinClasses()}}
 	return *s.fork()

@@ -7,7 +7,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// TestReasonsThatDoNotHold: what names a reason that is none (any more) is refused, whoever decided it.
+// TestReasonsThatDoNotHold: a command whose reason does not hold (any more) is refused, whoever decided it.
 func TestReasonsThatDoNotHold(t *testing.T) {
 	s := busyState(t)
 	for name, c := range map[string]Command{
@@ -33,8 +33,8 @@ func TestReasonsThatDoNotHold(t *testing.T) {
 	}
 }
 
-// TestWhatEndsByItselfHasFailed: an agent that says stopped of what was to run tells of a failure, and the slot
-// stays wanted.
+// TestWhatEndsByItselfHasFailed: an agent that reports as stopped what should run reports a failure, and the slot stays
+// wanted.
 func TestWhatEndsByItselfHasFailed(t *testing.T) {
 	s, refusal := try(t, busyState(t), observedAt("n1", "i1", model.ObservedStopped, 2))
 	if refusal != nil {
@@ -46,7 +46,7 @@ func TestWhatEndsByItselfHasFailed(t *testing.T) {
 	}
 }
 
-// TestPurgeEndsWithTheLastInstance: whether the last one is said to have stopped or the operator confirms it.
+// TestPurgeEndsWithTheLastInstance: whether the last one is reported stopped or the operator confirms it.
 func TestPurgeEndsWithTheLastInstance(t *testing.T) {
 	for _, confirmed := range []bool{false, true} {
 		m := NewMachine()
@@ -74,8 +74,8 @@ func TestPurgeEndsWithTheLastInstance(t *testing.T) {
 	}
 }
 
-// TestLeaves: a migration takes the instance away as long as it goes on; a restore does so from the moment it
-// stops it.
+// TestLeaves: a migration takes the instance away as long as it runs; a restore does so from the moment when it stops
+// the instance.
 func TestLeaves(t *testing.T) {
 	running := []model.TransferPhase{model.TransferStopping, model.TransferCopying, model.TransferVerifying,
 		model.TransferAttaching}
@@ -103,8 +103,7 @@ func TestLeaves(t *testing.T) {
 	}
 }
 
-// TestLostWith: what a node takes with it is what is at home there, and an old copy if the one in use can't be
-// counted on.
+// TestLostWith: a node takes with it the volumes at home there, and an old copy if the copy in use can't be relied on.
 func TestLostWith(t *testing.T) {
 	lost := func(node model.NodeID, changes ...func(*State)) []model.VolumeID {
 		s := busyState(t)
@@ -162,7 +161,7 @@ func TestStopsOfARate(t *testing.T) {
 	}
 }
 
-// TestLeaving: an instance is on the move while a transfer takes it from the node that it is on.
+// TestLeaving: an instance is moving while a transfer takes it away from its node.
 func TestLeaving(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
@@ -192,7 +191,7 @@ func TestLeaving(t *testing.T) {
 	}
 }
 
-// TestAllocatable: what is reserved is given to nobody.
+// TestAllocatable: reserved resources are not allocatable.
 func TestAllocatable(t *testing.T) {
 	n := Node{Shape: model.NodeShape{
 		Capacity: model.Resources{CPU: 4000, MemoryBytes: 8 << 30}, Reserved: model.Resources{CPU: 500, MemoryBytes: 1 << 30},

@@ -8,15 +8,14 @@ import (
 	"github.com/tidwall/btree"
 )
 
-// Table is a persistent ordered table: iteration is in key order, and copying the table value is a snapshot. Only this
-// file knows the tree library.
+// Table is a persistent ordered table: iteration is in key order, and a copy of the value is a snapshot. Only this file
+// knows the tree library.
 //
-// Rows are replaced, never edited: a row that was put (the slices and maps in it included) is read-only for ever. A
-// published table has no put; a fork is written by its one owner. Reading a published table is safe for many
-// goroutines.
+// Rows are replaced, never edited: a row that was put is read-only forever, with its slices and maps. A published table
+// is never written; a fork is written by its one owner. Reading a published table is safe for many goroutines.
 type Table[K cmp.Ordered, V any] struct {
 	tree *btree.Map[K, V]
-	undo *undoLog // of the State whose table it is; nil for one that stands alone
+	undo *undoLog // of the State that has the table; nil for a table on its own
 }
 
 // Get returns the row at key.
@@ -75,13 +74,13 @@ func (t Table[K, V]) Max() (key K, row V, ok bool) {
 	return t.tree.Max()
 }
 
-// Same reports whether t and u are the very same version: a pointer comparison.
+// Same reports whether t and u are the same version. It only compares pointers.
 func (t Table[K, V]) Same(u Table[K, V]) bool { return t.tree == u.tree }
 
 // fork returns a table that can be written while t stays as it is. The library's own copy writes to its source, which
-// would be a race on a published table: a local header is copied instead, and t is never written again.
+// would be a race on a published table. So fork copies a local header, and t is never written again.
 //
-// Writes to the fork are noted in undo, which may be nil.
+// undo, which may be nil, records the writes to the fork.
 func (t Table[K, V]) fork(undo *undoLog) Table[K, V] {
 	if t.tree == nil {
 		return Table[K, V]{new(btree.Map[K, V]), undo}
@@ -90,7 +89,7 @@ func (t Table[K, V]) fork(undo *undoLog) Table[K, V] {
 	return Table[K, V]{header.Copy(), undo}
 }
 
-// put writes a row and returns the one that stood there.
+// put writes a row and returns the one that it replaced.
 func (t Table[K, V]) put(key K, row V) (before V, had bool) {
 	before, had = t.tree.Set(key, row)
 	t.note(key, before, had)
@@ -105,7 +104,7 @@ func (t Table[K, V]) del(key K) (before V, had bool) {
 	return before, had
 }
 
-// note keeps what stood at key, if somebody may want it back.
+// note records how to undo a write, if an undo log is open.
 func (t Table[K, V]) note(key K, before V, had bool) {
 	if t.undo == nil || !t.undo.open {
 		return
@@ -119,17 +118,16 @@ func (t Table[K, V]) note(key K, before V, had bool) {
 	})
 }
 
-// undoLog is how a State takes back what the first commands of a group did when a later one is refused. A fork for each
-// group would do the same, but then each copies every part of a tree that it touches: measured, 40 kB a group where
-// this takes 3.
+// undoLog takes back what the first commands of a group did when a later one is refused. A fork for each group would do
+// the same, but would copy every part of a tree that the group touches: 40 kB a group, where this takes 3 (measured).
 type undoLog struct {
 	open  bool
-	steps []func() // the last is undone first
+	steps []func() // undone last to first
 }
 
 func (u *undoLog) begin() { u.open = true }
 
-// keep forgets how to undo what was done since begin.
+// keep makes permanent what was done since begin.
 func (u *undoLog) keep() {
 	u.open = false
 	clear(u.steps)

@@ -10,7 +10,7 @@ import (
 )
 
 // TestTableIsPersistent compares a table and its forks with maps: whatever is done to a fork, every older version reads
-// as it did.
+// as before.
 func TestTableIsPersistent(t *testing.T) {
 	type version struct {
 		table Table[string, int]
@@ -91,8 +91,8 @@ func TestEmptyTable(t *testing.T) {
 	}
 }
 
-// A published table is forked and read by many goroutines at once. Run under -race this fails with the library's own
-// Copy, which writes to its source.
+// A published table is forked and read by many goroutines at once. With -race this fails for the library's own Copy,
+// which writes to its source.
 func TestForksAndReadersOfAPublishedTable(t *testing.T) {
 	base := Table[string, int]{}.fork(nil)
 	for i := range 1000 {

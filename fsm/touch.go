@@ -2,33 +2,33 @@ package fsm
 
 import "slices"
 
-// Topic names an object that readers can wait for: "node/ID", "assigned/NODE", "job/NAME", "drain/ID", "instance/ID",
-// "service", "peers/GROUP", or a whole table: "nodes", "jobs", "instances", "drains", "events", "settings",
-// "deployments".
+// Topic names an object that readers can wait for: "node/ID", "assigned/NODE", "job/NAME", "drain/ID", "deployment/ID",
+// "instance/ID", "transfer/ID", "budget/NAME", "peers/GROUP", or a whole table: "nodes", "jobs", "instances", "drains",
+// "events", "settings", "deployments", "services", "volumes", "budgets".
 type Topic string
 
-// touchedTopics are the topics of what an entry changed. An object may stand in it more than once.
+// touchedTopics are the topics of what an entry changed. An object may be listed more than once.
 type touchedTopics struct {
 	tables  []Topic
 	objects []object
 }
 
-// object is a topic in two parts: put together they would be one more text for each row that changes, and hardly any is
-// waited for.
+// object is a topic in two parts. Joining them would allocate a text for each changed row, and hardly anyone waits for
+// one.
 type object struct{ noun, id string }
 
-// touchedAGroup is how many objects a group of commands mostly touches: a placement an instance, its job, its group's
-// list, and what its node is assigned.
+// touchedAGroup is how many objects a group of commands usually touches. A placement touches an instance, its job, its
+// group's list, and the assignment of its node.
 const touchedAGroup = 4
 
-// touch notes that readers who wait for these topics must look again.
+// touch records that readers who wait for these topics must look again.
 func (s *State) touch(topics ...Topic) {
 	for _, t := range topics {
 		s.touchObject(string(t), "")
 	}
 }
 
-// touchTable is touch for one of the topics that are whole tables.
+// touchTable is touch for a topic that is a whole table.
 func (s *State) touchTable(t Topic) {
 	if !s.entry.draft && !slices.Contains(s.entry.touched.tables, t) {
 		s.entry.touched.tables = append(s.entry.touched.tables, t)

@@ -6,7 +6,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// An agent waits for what its node must run. What else changes at the node must not wake it.
+// An agent waits for changes of what its node must run. Other changes of the node must not wake it.
 func TestAgentsAreWokenByWhatConcernsThem(t *testing.T) {
 	m := NewMachine()
 	mustApply(t, m, register("n1"), register("n2"))

@@ -4,21 +4,21 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Actor is in whose name the instance of the transfer's slot is stopped.
+// Actor returns the name under which the transfer stops the instance of its slot.
 func (t *Transfer) Actor() string { return "transfer " + string(t.ID) + " (" + string(t.Kind) + ")" }
 
-// Transfer is work on the local volumes of one slot, which always stay together. It is the vocabulary of an operator's
-// request, its course and what it left on disks, so it has more fields than other structs.
+// Transfer is work on the local volumes of one slot, which always stay together. It describes an operator's request,
+// its progress and what it left on disks, so it has more fields than other structs.
 type Transfer struct {
 	ID    model.TransferID   `cbor:"1,keyasint"`
 	Kind  model.TransferKind `cbor:"2,keyasint"`
 	Group model.GroupID      `cbor:"3,keyasint"`
 	Slot  int                `cbor:"4,keyasint"`
 	Names []string           `cbor:"5,keyasint"` // of the volumes; the first is the one that was asked for
-	// where the volumes are; of a restore: where the ones that it replaces are
+	// where the volumes are; for a restore, where the ones that it replaces are
 	From    model.NodeID    `cbor:"6,keyasint,omitempty"`
 	To      model.NodeID    `cbor:"7,keyasint,omitempty"` // empty for a backup
-	Backup  model.BackupID  `cbor:"8,keyasint,omitempty"` // that is restored
+	Backup  model.BackupID  `cbor:"8,keyasint,omitempty"` // the one to restore
 	Options TransferOptions `cbor:"9,keyasint"`
 
 	Phase   model.TransferPhase `cbor:"10,keyasint"`
@@ -27,9 +27,9 @@ type Transfer struct {
 	Failure TransferFailure     `cbor:"13,keyasint"`
 	Left    TransferLeft        `cbor:"14,keyasint"`
 	Marks   TransferMarks       `cbor:"15,keyasint"`
-	// what the target shows to the source; useless without an agent's certificate
+	// proves the target to the source; useless without an agent's certificate
 	Token string `cbor:"16,keyasint" debug:"secret"`
-	// once attached: of the copies that were replaced, in the order of Names
+	// once attached: epochs of the replaced copies, in the order of Names
 	Epochs []uint64 `cbor:"17,keyasint,omitempty"`
 	// attach of data found on To: its epochs, in the order of Names
 	Found []uint64 `cbor:"18,keyasint,omitempty"`
@@ -37,13 +37,13 @@ type Transfer struct {
 
 // TransferOptions are the choices made when a transfer was asked for.
 type TransferOptions struct {
-	Live    bool             `cbor:"1,keyasint,omitempty"` // a backup of what runs: as after a power cut, at best
-	Attach  bool             `cbor:"2,keyasint,omitempty"` // a restore takes the place of the volume in use
+	Live    bool             `cbor:"1,keyasint,omitempty"` // back up a running instance: at best as after a power cut
+	Attach  bool             `cbor:"2,keyasint,omitempty"` // a restore replaces the volume in use
 	Copy    model.TransferID `cbor:"3,keyasint,omitempty"` // attach: the restore that made the copy
-	Cooling model.Duration   `cbor:"4,keyasint,omitempty"` // for how long the replaced copy is kept
+	Cooling model.Duration   `cbor:"4,keyasint,omitempty"` // how long the replaced copy is kept
 }
 
-// TransferSide is what one agent said of its part.
+// TransferSide is what one agent reported of its part.
 type TransferSide struct {
 	State model.TransferState `cbor:"1,keyasint,omitempty"`
 	Bytes int64               `cbor:"2,keyasint,omitempty"` // done
@@ -57,16 +57,17 @@ type TransferFailure struct {
 	Message string     `cbor:"2,keyasint,omitempty"`
 }
 
-// TransferLeft is what a transfer left on disks beside the volumes in use. Its row stays until none is left.
+// TransferLeft is what a transfer left on disks beside the volumes in use. The transfer's row stays until nothing is
+// left.
 type TransferLeft struct {
 	Old      model.NodeID `cbor:"1,keyasint,omitempty"` // where the replaced copy is kept
-	Until    model.Time   `cbor:"2,keyasint,omitempty"` // for how long
-	Drop     bool         `cbor:"3,keyasint,omitempty"` // its agent was told to remove it
+	Until    model.Time   `cbor:"2,keyasint,omitempty"` // until when it is kept
+	Drop     bool         `cbor:"3,keyasint,omitempty"` // its agent should remove it
 	Detached model.NodeID `cbor:"4,keyasint,omitempty"` // where a restored copy waits to be attached
 	Proven   bool         `cbor:"5,keyasint,omitempty"` // an instance was ready on the copy that replaced the old one
 }
 
-// TransferMarks are when things happened to a transfer.
+// TransferMarks say when things happened to a transfer.
 type TransferMarks struct {
 	Actor      model.Actor `cbor:"1,keyasint"`
 	Index      uint64      `cbor:"2,keyasint"`
@@ -82,7 +83,7 @@ type Backup struct {
 	Group model.GroupID  `cbor:"2,keyasint"`
 	Slot  int            `cbor:"3,keyasint"`
 	Names []string       `cbor:"4,keyasint"`
-	Node  model.NodeID   `cbor:"5,keyasint"` // that wrote it
+	Node  model.NodeID   `cbor:"5,keyasint"` // the one that wrote it
 	Bytes int64          `cbor:"6,keyasint"`
 	Sum   string         `cbor:"7,keyasint"` // SHA-256 of its manifest
 	Live  bool           `cbor:"8,keyasint,omitempty"`
@@ -121,7 +122,7 @@ func (t *Transfer) Leaves() bool {
 			t.Options.Attach && t.Phase != model.TransferQueued && t.Phase != model.TransferRunning)
 }
 
-// Worker is what the agent that does the work said.
+// Worker returns what the agent that does the work reported.
 func (t *Transfer) Worker() *TransferSide {
 	if t.Kind == model.TransferBackup {
 		return &t.Source
@@ -137,12 +138,12 @@ func (t *Transfer) DetachedID(name string) model.VolumeID {
 	return model.NewVolumeID(t.Group, t.Slot, name) + "@" + model.VolumeID(t.ID)
 }
 
-// TransferStart begins work on the volumes of a slot. Volume is the one in use (for an attach: the restored one, or
-// VOLUME@TRANSFER for an old copy), or of a restore the one that it is to become, which need not exist. Found lets an
-// attach take data that is on the disk of To and that the state does not know, as after a restore: Volume is then what
-// it is to become. Codes: not_found, volume_in_use (another transfer, or an instance that is not known to have
-// stopped), volume_home_node_offline, node_not_eligible, no_capacity_memory, constraint_unmatched, conflict, invalid,
-// busy.
+// TransferStart begins work on the volumes of a slot. Volume is the one in use. For an attach it is the restored one,
+// or VOLUME@TRANSFER for an old copy. For a restore it is the one that the backup becomes, which need not exist. Found
+// lets an attach take data that is on the disk of To and that the state does not know, as after a restore; Volume is
+// then the one that the data becomes. Codes: not_found, volume_in_use (another transfer, or an instance that is not
+// known to have stopped), volume_home_node_offline, node_not_eligible, no_capacity_memory, constraint_unmatched,
+// conflict, invalid, busy.
 type TransferStart struct {
 	ID      model.TransferID    `cbor:"1,keyasint"`
 	Work    model.TransferKind  `cbor:"2,keyasint"`
@@ -154,10 +155,10 @@ type TransferStart struct {
 	Found   []model.VolumeEpoch `cbor:"8,keyasint,omitempty"`
 }
 
-// TransferStep moves a transfer on, or ends it. The step to attaching makes the target's copy the one in use; it is
-// refused unless that copy was verified and nothing can run on the old one. Drop instead tells the agent to remove an
-// old copy whose time is over and which is not needed any more. Codes: not_found, stale (it is elsewhere by now),
-// conflict (the old copy is needed), volume_in_use, node_not_eligible, no_capacity_memory.
+// TransferStep moves a transfer to its next phase, or ends it. The step to attaching makes the target's copy the one in
+// use; it is refused unless that copy was verified and nothing can run on the old one. With Drop the agent instead
+// removes an old copy whose time is over and that is not needed any more. Codes: not_found, stale (the transfer is in
+// another phase by now), conflict (the old copy is needed), volume_in_use, node_not_eligible, no_capacity_memory.
 type TransferStep struct {
 	ID      model.TransferID    `cbor:"1,keyasint"`
 	Phase   model.TransferPhase `cbor:"2,keyasint,omitempty"`
@@ -166,8 +167,9 @@ type TransferStep struct {
 	Drop    bool                `cbor:"5,keyasint,omitempty"`
 }
 
-// TransferCancel gives up a transfer that has not attached yet, or whose target is confirmed dead, or removes what it
-// left: a restored copy that is not in use, or an old copy before its time. Codes: not_found, conflict.
+// TransferCancel gives up a transfer that has not attached yet, or whose target is confirmed dead. If the transfer has
+// ended, it removes what that left: a restored copy that is not in use, or an old copy before its time. Codes:
+// not_found, conflict.
 type TransferCancel struct {
 	ID model.TransferID `cbor:"1,keyasint"`
 }

@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	keptTransfers = 200    // ended ones that left nothing on a disk
-	keptBackups   = 10_000 // then no more are made until some are forgotten
+	keptTransfers = 200    // ended transfers without anything left on a disk
+	keptBackups   = 10_000 // no more are made until some are forgotten
 )
 
 // TransferOf returns the running transfer of a slot's volumes, if there is one.
@@ -23,7 +23,7 @@ func (s *moves) TransferOf(group model.GroupID, slot int) (*Transfer, bool) {
 	return nil, false
 }
 
-// slotVolumes are the local volumes in use of a slot, in order of name.
+// slotVolumes returns the local volumes of a slot that are in use, in order of name.
 func (s *moves) slotVolumes(group model.GroupID, slot int) []*Volume {
 	prefix := model.NewVolumeID(group, slot, "")
 	var found []*Volume
@@ -38,7 +38,8 @@ func (s *moves) slotVolumes(group model.GroupID, slot int) []*Volume {
 	return found
 }
 
-// Leaving returns the transfer that takes an instance away from its node, if there is one: it counts as on the move.
+// Leaving returns the transfer that takes an instance away from its node, if there is one. The instance then counts as
+// moving.
 func (s *moves) Leaving(inst *Instance) (*Transfer, bool) {
 	if !inst.Links.VolumeHome {
 		return nil, false
@@ -128,7 +129,7 @@ func (s *State) planVolume(t *Transfer, id model.VolumeID) *model.Error {
 		return refusal
 	}
 	if policy, ok := s.Policy(t.Group); ok {
-		// what the state has of the volume may be old
+		// the state may know only an old copy of the volume
 		if refusal := s.SlotUnsettled(policy, t.Group, t.Slot); refusal != nil {
 			return refusal
 		}
@@ -185,7 +186,7 @@ func (s *State) unbound(t *Transfer) *model.Error {
 	return nil
 }
 
-// planRestore fills in a restore. The volume that it is to become may have lost its home, or be gone.
+// planRestore fills in a restore. The volume that the backup becomes may have lost its home, or be gone.
 func (s *State) planRestore(t *Transfer, c *TransferStart) *model.Error {
 	b, ok := s.Backups.Get(c.Backup)
 	if !ok {
@@ -216,7 +217,7 @@ func (s *State) planRestore(t *Transfer, c *TransferStart) *model.Error {
 	return s.planReplace(t)
 }
 
-// restoreAs has a backup become the volumes of another slot, which must have volumes of these names.
+// restoreAs makes a backup become the volumes of another slot, which must have volumes with these names.
 func (t *Transfer) restoreAs(id model.VolumeID) *model.Error {
 	group, slot, name, refusal := splitVolumeID(id)
 	if refusal != nil {
@@ -258,7 +259,7 @@ func (s *State) planReplace(t *Transfer) *model.Error {
 	return s.mayMoveTo(t)
 }
 
-// coversSlot refuses what would leave the volumes of a slot on different nodes.
+// coversSlot refuses a transfer that would leave the volumes of a slot on different nodes.
 func (s *State) coversSlot(t *Transfer) *model.Error {
 	for _, v := range s.slotVolumes(t.Group, t.Slot) {
 		if v.Home != "" && v.Home != t.To && !slices.Contains(t.Names, v.Name) {
@@ -269,7 +270,8 @@ func (s *State) coversSlot(t *Transfer) *model.Error {
 	return nil
 }
 
-// transferNaming returns the running transfer that is to fill a volume which did not exist until now.
+// transferNaming returns the running transfer that will fill a volume that did not exist until now; "" if there is
+// none.
 func (s *moves) transferNaming(id model.VolumeID) model.TransferID {
 	for _, t := range s.Transfers.All() {
 		if !t.Phase.Ended() && (t.Kind != model.TransferRestore || t.Options.Attach) && slices.Contains(t.Volumes(), id) {
@@ -303,7 +305,7 @@ func (s *moves) OldCopy(id model.VolumeID) (*Transfer, bool) {
 	return t, ok && t.Left.Old != "" && !t.Left.Drop && slices.Contains(t.Volumes(), model.VolumeID(volume))
 }
 
-// mayMoveTo checks the target for the instance of the slot: eligible, constraints met, room.
+// mayMoveTo checks the target node for the instance of the slot: eligible, constraints met, room.
 func (s *State) mayMoveTo(t *Transfer) *model.Error {
 	n, ok := s.Nodes.Get(t.To)
 	if !ok {
@@ -325,12 +327,12 @@ func (s *State) mayMoveTo(t *Transfer) *model.Error {
 		}
 	}
 	if t.Slot >= g.Count || t.From == t.To {
-		return nil // nothing will run there, or it does already
+		return nil // nothing will run there, or the instance is there already
 	}
 	return s.Room(n, s.ClaimsOf(policy, nil))
 }
 
-// forgetTransfers drops the oldest ended transfers that left nothing.
+// forgetTransfers drops ended transfers that left nothing, in order of id, beyond keptTransfers.
 func (s *moves) forgetTransfers() {
 	var old []model.TransferID
 	for id, t := range s.Transfers.All() {
@@ -343,7 +345,7 @@ func (s *moves) forgetTransfers() {
 	}
 }
 
-// setTransfer replaces a row, has both agents look again, and says so in an event if the phase moved.
+// setTransfer replaces a row, makes both agents look again, and emits an event if the phase changed.
 func (s *State) setTransfer(before, after *Transfer) {
 	s.putTransfer(after)
 	s.touch("volumes", Topic("transfer/"+after.ID))
@@ -363,7 +365,7 @@ func (s *State) setTransfer(before, after *Transfer) {
 			"code": string(after.Failure.Code), "reason": after.Failure.Message}})
 }
 
-// callAgent has the agent of a node read its assignments again.
+// callAgent makes the agent of a node read its assignments again.
 func (s *State) callAgent(id model.NodeID) {
 	if n, ok := s.Nodes.Get(id); ok {
 		next := *n
@@ -373,7 +375,7 @@ func (s *State) callAgent(id model.NodeID) {
 	}
 }
 
-// bindVolumes notes at the volumes in use which transfer works on them; "" = none.
+// bindVolumes records in the volumes in use which transfer works on them; "" = none.
 func (s *moves) bindVolumes(t *Transfer, by model.TransferID) {
 	if t.Kind == model.TransferRestore && !t.Options.Attach {
 		return

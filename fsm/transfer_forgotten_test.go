@@ -6,8 +6,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// TestTransfersOfAForgottenNode: what can't go on without the node fails; a migration whose target's copy is in
-// use already goes on without its source; what was left on the node is forgotten.
+// TestTransfersOfAForgottenNode: a transfer that can't go on without the node fails. A migration whose target's copy is
+// in use already goes on without its source. What was left on the node is forgotten.
 func TestTransfersOfAForgottenNode(t *testing.T) {
 	tests := []struct {
 		name     string

@@ -7,7 +7,7 @@ import (
 )
 
 // planFound fills in the attachment of data that is on a node's disk and that the state does not know: a restore has
-// lost it, or it was given up with a node that came back. Its agent looks first whether it is there.
+// lost it, or it was given up with a node that came back. The agent first checks that the data is there.
 func (s *State) planFound(t *Transfer, c *TransferStart) *model.Error {
 	group, slot, name, refusal := splitVolumeID(c.Volume)
 	if refusal != nil {
@@ -19,7 +19,7 @@ func (s *State) planFound(t *Transfer, c *TransferStart) *model.Error {
 	}
 	t.Group, t.Slot = group, slot
 	found := slices.Clone(c.Found)
-	// the first is the one that was asked for
+	// the volume that was asked for comes first
 	slices.SortFunc(found, func(a, b model.VolumeEpoch) int { return count(b.Name == name) - count(a.Name == name) })
 	for _, v := range found {
 		if !model.ValidName(v.Name) || v.Epoch == 0 || slices.Contains(t.Names, v.Name) {
@@ -44,8 +44,8 @@ func (s *State) planFound(t *Transfer, c *TransferStart) *model.Error {
 	return s.planReplace(t)
 }
 
-// slotRuns reports whether a program of a slot runs, so that the data at the volumes' home is in its place. Without one
-// it may have been put aside: a restored state does not know that it was moved away.
+// slotRuns reports whether a program of a slot runs, so that the data at the volumes' home is in its place. Otherwise
+// the data may have been put aside, as a restored state does not know that it was moved away.
 func (s *instances) slotRuns(group model.GroupID, slot int) bool {
 	for inst := range s.InstancesInSlot(group, slot) {
 		if oneOf(inst.Status.Observed, model.ObservedReady, model.ObservedUnready, model.ObservedDraining) {
@@ -55,7 +55,7 @@ func (s *instances) slotRuns(group model.GroupID, slot int) bool {
 	return false
 }
 
-// foundElsewhere refuses to attach data under a second name: it is in use, or it is an old copy that is kept.
+// foundElsewhere refuses to attach data that is in use already, or that is kept as an old copy.
 func (s *State) foundElsewhere(t *Transfer) *model.Error {
 	for i, id := range t.Volumes() {
 		if v, ok := s.Volumes.Get(id); ok && v.Home == t.To && v.Made == t.Found[i] && s.slotRuns(t.Group, t.Slot) {

@@ -8,7 +8,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// foundState is a volume in use by i1 on n1; n2 has room.
+// foundState returns a volume in use by i1 on n1; n2 has room.
 func foundState(t *testing.T) (State, *Volume) {
 	t.Helper()
 	spec := webSpec()
@@ -27,7 +27,7 @@ func attachFound(v *Volume, node model.NodeID, found ...model.VolumeEpoch) *Tran
 	return &TransferStart{ID: "t1", Work: model.TransferAttach, Volume: v.ID, To: node, Found: found}
 }
 
-// Data that the state does not know is attached once its agent has seen it, and its slot's instance has stopped.
+// Data that the state does not know is attached once its agent has seen it and its slot's instance has stopped.
 func TestAttachFoundData(t *testing.T) {
 	s, v := foundState(t)
 	s = run(t, s, 2000, attachFound(v, "n2", model.VolumeEpoch{Name: "rows", Epoch: 7}))
@@ -117,7 +117,7 @@ func TestAttachFoundRefusals(t *testing.T) {
 	}
 }
 
-// An old copy that a transfer left is attached by that transfer's id: then its record goes with it.
+// An old copy that a transfer left is attached by that transfer's id; the transfer then forgets the copy.
 func TestAttachFoundOldCopy(t *testing.T) {
 	s, v := foundState(t)
 	moved := *v
@@ -136,8 +136,8 @@ func TestAttachFoundOldCopy(t *testing.T) {
 	}
 }
 
-// A transfer that a restored snapshot has may be over in the entries that are lost: nothing takes the place of data
-// that an instance may use which the state does not know.
+// A transfer in a restored snapshot may have ended in the lost entries. Nothing replaces data that an instance may use
+// which the state does not know.
 func TestTransferBehindARestore(t *testing.T) {
 	s, v := foundState(t)
 	spec, _ := s.Spec(v.Group, 1)
@@ -179,8 +179,8 @@ func TestTransferBehindARestore(t *testing.T) {
 	}
 }
 
-// What the state has in use may have been put aside by a move that a restore has lost: it is put back into its place.
-// Nothing is replaced then, so no old copy is left.
+// The data that the state has in use may have been put aside by a move that a restore has lost. It is put back into its
+// place. That replaces nothing, so no old copy is left.
 func TestAttachPutAside(t *testing.T) {
 	s, v := foundState(t)
 	again := attachFound(v, "n1", model.VolumeEpoch{Name: "rows", Epoch: v.Made})
@@ -204,9 +204,9 @@ func TestAttachPutAside(t *testing.T) {
 	}
 }
 
-// A restored snapshot may have a transfer that attaches, and that was over in the entries which are lost: an instance
-// runs on the attached data, or on data that is newer. It is adopted, and the transfer ends. One on the data from
-// before waits for a person.
+// A restored snapshot may have a transfer that is attaching and that had ended in the lost entries. If an instance runs
+// on the attached data or on newer data, it is adopted and the transfer ends. An instance on older data waits for a
+// person.
 func TestAdoptBehindAnAttachingTransfer(t *testing.T) {
 	for name, c := range map[string]struct {
 		node  model.NodeID
@@ -259,7 +259,7 @@ func TestAdoptBehindAnAttachingTransfer(t *testing.T) {
 	}
 }
 
-// An agent's word for why a transfer failed is kept in a row and an event: both have a bound.
+// An agent's reason why a transfer failed is kept in a row and in an event; both are bounded.
 func TestFailureOfATransferIsBounded(t *testing.T) {
 	s, v := foundState(t)
 	s = run(t, s, 2000, attachFound(v, "n2", model.VolumeEpoch{Name: "rows", Epoch: 7}),

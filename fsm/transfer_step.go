@@ -7,7 +7,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// edges are the moves that a transfer of this kind knows, beside failing.
+// edges returns the changes of phase that a transfer of this kind may make, other than to failed.
 func (t *Transfer) edges() [][2]model.TransferPhase {
 	tail := [][2]model.TransferPhase{{model.TransferStopping, model.TransferAttaching},
 		{model.TransferAttaching, model.TransferStarting}, {model.TransferStarting, model.TransferSucceeded}}
@@ -70,8 +70,8 @@ func asError(refusal *model.Error) error {
 	return refusal
 }
 
-// mayStep checks what a phase rests on, on the state that the entry applies to: whatever a leader believed, data is
-// copied only while nothing can write it, and takes the place of the old copy only when it was verified.
+// mayStep checks the conditions of a phase on the state that the entry applies to, whatever a leader believed. Data is
+// copied only while nothing can write it, and replaces the old copy only after it was verified.
 func (s *State) mayStep(t *Transfer, to model.TransferPhase) *model.Error {
 	if refusal := cmp.Or(s.transferUnsettled(t, to), s.mayTouch(t, to)); refusal != nil {
 		return refusal
@@ -116,8 +116,8 @@ func (s *State) mayTouch(t *Transfer, to model.TransferPhase) *model.Error {
 	return nil
 }
 
-// transferUnsettled refuses to stop for a transfer, to copy, and to replace volumes, while an instance that a restore
-// has lost from the state may use newer ones: a restored snapshot may have a transfer that was over. Codes: those of
+// transferUnsettled refuses to stop an instance for a transfer, to copy, and to replace volumes, while an instance that
+// a restore has lost may use newer ones. A restored snapshot may contain a transfer that had ended. Codes: those of
 // SlotUnsettled.
 func (s *State) transferUnsettled(t *Transfer, to model.TransferPhase) *model.Error {
 	policy, ok := s.Policy(t.Group)
@@ -128,7 +128,7 @@ func (s *State) transferUnsettled(t *Transfer, to model.TransferPhase) *model.Er
 	return s.SlotUnsettled(policy, t.Group, t.Slot)
 }
 
-// mayEnd holds a transfer in starting until the slot's instance is ready, or none is wanted.
+// mayEnd keeps a transfer in starting until the slot's instance is ready, or the slot is not wanted.
 func (s *State) mayEnd(t *Transfer) *model.Error {
 	g, ok := s.Groups.Get(t.Group)
 	if !ok || t.Slot >= g.Count {
@@ -142,13 +142,13 @@ func (s *State) mayEnd(t *Transfer) *model.Error {
 	return model.Refuse(model.CodeReplacementPending, "slot %d of %s has no ready instance yet", t.Slot, t.Group)
 }
 
-// step writes a phase that may be entered.
+// step writes a phase after its checks.
 func (s *State) step(t *Transfer, to model.TransferPhase) {
 	next := *t
 	next.Phase, next.Marks.Moved = to, s.Now
 	switch {
 	case to == model.TransferCopying, to == model.TransferRunning && t.Kind == model.TransferBackup:
-		// a newer version may have added some
+		// a newer version may have added volumes
 		if v, ok := s.Volumes.Get(t.Volume()); ok {
 			next.Names = s.namesOf(v)
 			s.bindVolumes(&next, t.ID)
@@ -170,7 +170,7 @@ func (s *State) step(t *Transfer, to model.TransferPhase) {
 	s.touchJob(jobOf(t.Group))
 }
 
-// attach makes the target the home of the volumes, all in this entry, and notes where the copy that they replace is.
+// attach makes the target the home of the volumes, all in this entry, and records where the replaced copy is.
 func (s *State) attach(t *Transfer) {
 	t.Epochs = make([]uint64, len(t.Names))
 	for i, name := range t.Names {
@@ -179,7 +179,8 @@ func (s *State) attach(t *Transfer) {
 		if v, ok := s.Volumes.Get(id); ok {
 			next = *v
 		}
-		back := i < len(t.Found) && next.Home == t.To && next.Made == t.Found[i] // it was put aside, and replaces nothing
+		// the data was put aside, so it replaces nothing
+		back := i < len(t.Found) && next.Home == t.To && next.Made == t.Found[i]
 		if next.Home != "" {
 			t.From = next.Home
 		}
@@ -209,7 +210,7 @@ func (s *State) keepBackup(t *Transfer) {
 	})
 }
 
-// keepDetached makes the rows of a restored copy that is not in use.
+// keepDetached creates the rows of a restored copy that is not in use.
 func (s *moves) keepDetached(t *Transfer) {
 	t.Left.Detached = t.To
 	for _, name := range t.Names {
@@ -219,7 +220,7 @@ func (s *moves) keepDetached(t *Transfer) {
 	}
 }
 
-// forgetLeft ends a copy that was put to use, or is not wanted: a restored one, or an old one.
+// forgetLeft forgets a copy that was put to use or is not wanted: a restored one, or an old one.
 func (s *State) forgetLeft(made *Transfer) {
 	for _, name := range made.Names {
 		s.delVolume(made.DetachedID(name))
@@ -229,8 +230,8 @@ func (s *State) forgetLeft(made *Transfer) {
 	s.setTransfer(made, &next)
 }
 
-// failTransfer ends a transfer. Which copy is in use does not change: the old one before it was attached, the new one
-// after.
+// failTransfer ends a transfer as failed. It does not change which copy is in use: before the attachment it is the old
+// one, afterwards the new one.
 func (s *State) failTransfer(t *Transfer, code model.Code, message string) {
 	next := *t
 	next.Phase, next.Failure, next.Token = model.TransferFailed, TransferFailure{code, message}, ""
@@ -239,7 +240,7 @@ func (s *State) failTransfer(t *Transfer, code model.Code, message string) {
 	s.setTransfer(t, &next)
 	s.touchJob(jobOf(t.Group))
 	for inst := range s.InstancesInSlot(t.Group, t.Slot) {
-		// its stop was only being prepared
+		// its stop was only in preparation
 		if inst.Desired == model.DesiredRunning && inst.Eviction.Requested && inst.Eviction.By == t.Actor() {
 			s.mark(inst, false, "", "")
 		}
@@ -293,7 +294,7 @@ func (c *TransferCancel) apply(s *State) error {
 	return model.Refuse(model.CodeConflict, "transfer %s has %s and left nothing", t.ID, t.Phase)
 }
 
-// confirmedDead reports whether a person said that a node is gone for good.
+// confirmedDead reports whether a person confirmed that a node is dead.
 func (s *fleet) confirmedDead(node model.NodeID) bool {
 	n, ok := s.Nodes.Get(node)
 	return ok && n.Return.ConfirmedDead
@@ -317,7 +318,7 @@ func (c *BackupForget) apply(s *State) error {
 	return nil
 }
 
-// reportTransfer takes an agent's word about its part of a transfer.
+// reportTransfer takes an agent's report about its part of a transfer.
 func (s *State) reportTransfer(node model.NodeID, r model.TransferReport) {
 	t, ok := s.Transfers.Get(r.ID)
 	if !ok || !r.State.Valid() || node != t.From && node != t.To && node != t.Left.Old {
@@ -338,7 +339,7 @@ func (s *State) reportTransfer(node model.NodeID, r model.TransferReport) {
 		}
 		next.Failure = TransferFailure{r.Code, r.Message}
 	case r.State == model.SideFailed && t.Phase.Attached():
-		return // the agent tries again: there is no way back
+		return // the agent tries again, as there is no way back
 	case r.State == model.SideFailed:
 		s.failTransfer(t, r.Code, r.Message)
 		return
@@ -358,7 +359,7 @@ func (s *State) reportTransfer(node model.NodeID, r model.TransferReport) {
 	}
 }
 
-// after keeps what was copied in the states that follow.
+// after returns d with the numbers of the state before, if d has none.
 func (d TransferSide) after(before TransferSide) TransferSide {
 	if d.Total == 0 {
 		d.Bytes, d.Total, d.Sum = before.Bytes, before.Total, before.Sum
@@ -366,7 +367,8 @@ func (d TransferSide) after(before TransferSide) TransferSide {
 	return d
 }
 
-// endTransfersOf ends what can't go on without a node that is forgotten, and forgets what was left there.
+// endTransfersOf fails the transfers that can't go on without a node that is being forgotten, and forgets what was left
+// there.
 func (s *State) endTransfersOf(node model.NodeID, name string) {
 	var concerned []*Transfer
 	for _, t := range s.Transfers.All() {
@@ -384,7 +386,7 @@ func (s *State) endTransfersOf(node model.NodeID, name string) {
 			next.Left.Old, next.Left.Until, next.Left.Drop = "", 0, false
 		}
 		if next.Left.Detached == node {
-			next.Left.Detached = "" // its rows go with the node's other volumes
+			next.Left.Detached = "" // its rows are dropped with the node's other volumes
 		}
 		if next.Left != t.Left {
 			s.setTransfer(t, &next)
@@ -392,7 +394,7 @@ func (s *State) endTransfersOf(node model.NodeID, name string) {
 	}
 }
 
-// endTransfersOfJob ends what works on a job that is purged; what was left on disks is removed.
+// endTransfersOfJob fails the transfers of a job that is purged, and has agents remove what was left on disks.
 func (s *State) endTransfersOfJob(job model.JobName) {
 	var concerned []*Transfer
 	for _, t := range s.Transfers.All() {

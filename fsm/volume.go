@@ -7,9 +7,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Volume is per-instance data on a node. A local one has a single copy, on its home node. Of a replicated one each
-// member has its own copy, and each copy has its own row, which outlives the instance that made it: a copy that was
-// kept where its instance stopped is still a member.
+// Volume is per-instance data on a node. A local volume has a single copy, on its home node. For a replicated one each
+// member has its own copy. Each copy has its own row, which outlives the instance that made it: a copy that was kept
+// where its instance stopped is still a member.
 type Volume struct {
 	ID    model.VolumeID   `cbor:"1,keyasint"`
 	Group model.GroupID    `cbor:"2,keyasint"`
@@ -17,23 +17,23 @@ type Volume struct {
 	Name  string           `cbor:"4,keyasint"`
 	Kind  model.VolumeKind `cbor:"5,keyasint"`
 	Home  model.NodeID     `cbor:"6,keyasint"` // empty: the data is lost, and no instance has started empty since
-	// Made is the epoch of the data: the index at which it began, empty or as a verified copy, and above mintBits the
-	// incarnation, as an index comes again after a restore. The agent tells by it whether what it finds on its disk is
-	// meant, or is older.
+	// Made is the epoch of the data: the index at which it began, empty or as a verified copy. The bits above mintBits
+	// hold the incarnation, because indexes repeat after a restore. The agent uses it to see whether the data on its disk
+	// is current or older.
 	Made uint64 `cbor:"7,keyasint,omitempty"`
-	// Held says that there is something to lose: a replicated copy was in sync at least once, or a program ran on a
-	// local volume.
+	// Held says that there is data to lose: a replicated copy was in sync at least once, or a program ran on a local
+	// volume.
 	Held bool        `cbor:"8,keyasint,omitempty"`
-	Lost *VolumeLoss `cbor:"9,keyasint,omitempty"` // the last time that the data of a local volume was given up
-	// Aside is data that the slot left behind when it started empty elsewhere, the oldest first.
+	Lost *VolumeLoss `cbor:"9,keyasint,omitempty"` // the last time that its data was given up; only for a local volume
+	// Aside lists data that the slot left behind when it started empty elsewhere, the oldest first.
 	Aside []AsideData `cbor:"10,keyasint,omitempty"`
 
-	Transfer model.TransferID `cbor:"20,keyasint,omitempty"` // that works on it now
-	// of a restored volume that is not in use: the transfer that made it
+	Transfer model.TransferID `cbor:"20,keyasint,omitempty"` // the one that works on it now
+	// for a restored volume that is not in use: the transfer that made it
 	Copy model.TransferID `cbor:"21,keyasint,omitempty"`
 }
 
-// VolumeLoss records that somebody gave up the data of a volume with its home.
+// VolumeLoss records that somebody gave up the data of a volume together with its home.
 type VolumeLoss struct {
 	Node  string      `cbor:"1,keyasint"` // the name of the node that was forgotten
 	Actor model.Actor `cbor:"2,keyasint"`
@@ -41,7 +41,7 @@ type VolumeLoss struct {
 	Wall  int64       `cbor:"4,keyasint"`
 }
 
-// splitVolumeID takes the id of a local volume in use apart. Code: invalid.
+// splitVolumeID splits the id of a local volume in use into its parts. Code: invalid.
 func splitVolumeID(id model.VolumeID) (group model.GroupID, slot int, name string, refusal *model.Error) {
 	parts := strings.Split(string(id), "/")
 	if len(parts) == 4 {
@@ -59,8 +59,8 @@ func NewCopyID(group model.GroupID, slot int, name string, node model.NodeID) mo
 	return model.NewVolumeID(group, slot, name) + "@" + model.VolumeID(node)
 }
 
-// VolumeHome returns the node that holds a slot's local volumes; none if it never had any, or if they are lost. Those
-// that only another version of the group has count too: all of a slot stay together.
+// VolumeHome returns the node that holds a slot's local volumes; false if the slot never had any, or if they are lost.
+// Volumes that only another version of the group has count too, because all volumes of a slot stay together.
 func (s *moves) VolumeHome(spec *model.GroupSpec, group model.GroupID, slot int) (model.NodeID, bool) {
 	if !spec.HasVolume(model.VolumeLocal) {
 		return "", false
@@ -73,7 +73,7 @@ func (s *moves) VolumeHome(spec *model.GroupSpec, group model.GroupID, slot int)
 	return "", false
 }
 
-// keepsKinds refuses a version that changes the kind of a volume: what is on the disks under that name is not what its
+// keepsKinds refuses a version that changes the kind of a volume: the data on the disks under that name is not what its
 // program would expect.
 func (s *State) keepsKinds(id model.GroupID, g *model.GroupSpec) *model.Error {
 	for _, v := range g.Volumes {
@@ -114,7 +114,7 @@ func (s *State) claimVolumes(spec *model.GroupSpec, inst *Instance) {
 		switch {
 		case !known:
 			row.Transfer = s.transferNaming(row.ID)
-		case old.Home == "": // lost: it starts empty here
+		case old.Home == "": // lost, so it starts empty here
 			row.Lost, row.Transfer, row.Aside = old.Lost, old.Transfer, old.Aside
 		default:
 			continue
@@ -123,10 +123,10 @@ func (s *State) claimVolumes(spec *model.GroupSpec, inst *Instance) {
 	}
 }
 
-// volumeEpoch is the epoch of data that begins in this entry. It is higher than all before.
+// volumeEpoch returns the epoch of data that begins in this entry. It is higher than all earlier ones.
 func (s *State) volumeEpoch() uint64 { return s.mint() }
 
-// volumeOf is the volume that an instance uses under a name.
+// volumeOf returns the id of the volume that an instance uses for v.
 func volumeOf(inst *Instance, v model.VolumeSpec) model.VolumeID {
 	if v.Kind == model.VolumeReplicated {
 		return NewCopyID(inst.Group, inst.Slot, v.Name, inst.Node)
@@ -134,7 +134,7 @@ func volumeOf(inst *Instance, v model.VolumeSpec) model.VolumeID {
 	return model.NewVolumeID(inst.Group, inst.Slot, v.Name)
 }
 
-// dropVolumes forgets the volumes for which gone is true.
+// dropVolumes forgets the volumes for which gone returns true.
 func (s *moves) dropVolumes(gone func(*Volume) bool) {
 	var rows []*Volume
 	for _, v := range s.Volumes.All() {
@@ -162,8 +162,8 @@ func (s *moves) CopiesOf(group model.GroupID, slot int) []*Volume {
 	return copies
 }
 
-// CopiesUsed tells for each volume of an instance the epoch of its data, and names the local ones that a program has
-// used: their directories must be there.
+// CopiesUsed returns the epoch of the data of each volume of an instance. held names the local volumes that a program
+// has used: their directories must exist.
 func (s *State) CopiesUsed(inst *Instance) (epochs map[string]uint64, held []string) {
 	spec, ok := s.Spec(inst.Group, inst.Version)
 	if !ok || !inst.Links.VolumeHome {
@@ -183,8 +183,8 @@ func (s *State) CopiesUsed(inst *Instance) (epochs map[string]uint64, held []str
 	return epochs, held
 }
 
-// noteCopies keeps the rows of copies when an instance's status moved: a copy that is in sync holds data from then on,
-// and replaces the older ones of its slot.
+// noteCopies updates the rows of copies when an instance's status changes. A copy that is in sync holds data from then
+// on, and replaces the older ones of its slot.
 func (s *State) noteCopies(inst *Instance) {
 	spec, ok := s.Spec(inst.Group, inst.Version)
 	if !ok || !inst.Links.VolumeHome || !spec.Replicated() {
@@ -202,7 +202,7 @@ func (s *State) noteCopies(inst *Instance) {
 	}
 }
 
-// noteUse notes that a program runs on an instance's local volumes.
+// noteUse records that a program runs on an instance's local volumes.
 func (s *State) noteUse(inst *Instance) {
 	spec, ok := s.Spec(inst.Group, inst.Version)
 	if ok && inst.Links.VolumeHome && spec.HasVolume(model.VolumeLocal) &&
@@ -211,7 +211,7 @@ func (s *State) noteUse(inst *Instance) {
 	}
 }
 
-// holdCopies notes that an instance's volumes hold data.
+// holdCopies records that an instance's volumes hold data.
 func (s *State) holdCopies(inst *Instance) {
 	spec, _ := s.Spec(inst.Group, inst.Version)
 	for _, v := range spec.Volumes {
@@ -224,9 +224,9 @@ func (s *State) holdCopies(inst *Instance) {
 	}
 }
 
-// settleCopies forgets the copies of a slot that nothing uses any more: those that another copy of the slot has
-// replaced, which is in sync, and those of a slot that the group no longer has, while another member of it is
-// protected. The agents delete nothing: the data stays on the disks until somebody removes it.
+// settleCopies forgets the copies of a slot that nothing uses any more. Those are copies that another copy of the slot,
+// which is in sync, has replaced. If the group no longer has the slot, they are all of its copies, as long as another
+// member is protected. The agents delete nothing: the data stays on the disks until somebody removes it.
 func (s *State) settleCopies(group model.GroupID, slot int) {
 	g, ok := s.Groups.Get(group)
 	if !ok {

@@ -9,10 +9,10 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-const namedVolumes = 10 // of those that a refusal is about
+const namedVolumes = 10 // volumes that a refusal lists
 
-// LostWith lists the volumes whose data would be lost with a node, in order: those that have their home there, and
-// those whose last copy is an old one there.
+// LostWith lists the volumes whose data would be lost with a node, in order: those with their home there, and those
+// whose last copy is an old one there.
 func (s *State) LostWith(node model.NodeID) []model.VolumeID {
 	var lost []model.VolumeID
 	for id, v := range s.Volumes.All() {
@@ -30,8 +30,8 @@ func (s *State) LostWith(node model.NodeID) []model.VolumeID {
 	return slices.Compact(lost)
 }
 
-// homeMissing says why the copy of a transfer's volumes that is in use can't be counted on now: it is lost, or its home
-// is not online. nil: it is there.
+// homeMissing says why the copy in use of a transfer's volumes can't be relied on now: it is lost, or its home is not
+// online or has not reported yet what it has. nil: it can.
 func (s *State) homeMissing(t *Transfer) *model.Error {
 	for _, v := range s.slotVolumes(t.Group, t.Slot) {
 		if !slices.Contains(t.Names, v.Name) {
@@ -48,7 +48,7 @@ func (s *State) homeMissing(t *Transfer) *model.Error {
 			return model.Refuse(model.CodeConflict, "the home of volume %s, node %s, has returned and not told yet what it has",
 				v.ID, home.Name)
 		}
-		if home.Restore.Owes { // what the state says of it may be over
+		if home.Restore.Owes { // what the state says may be outdated
 			return model.Refuse(model.CodeConflict, "the home of volume %s, node %s, has not told since the restore what it has",
 				v.ID, home.Name)
 		}
@@ -56,8 +56,8 @@ func (s *State) homeMissing(t *Transfer) *model.Error {
 	return nil
 }
 
-// gaveUp reports whether the data that replaced the old copy of a transfer was given up or left behind since: what is
-// in use then began empty.
+// gaveUp reports whether the data that replaced a transfer's old copy was given up or left behind since. The copy in
+// use then began empty.
 func (s *moves) gaveUp(t *Transfer) bool {
 	return slices.ContainsFunc(s.slotVolumes(t.Group, t.Slot), func(v *Volume) bool {
 		i := slices.Index(t.Names, v.Name)
@@ -70,7 +70,7 @@ func (s *moves) gaveUp(t *Transfer) bool {
 }
 
 // NeedsOld says why the old copy that a transfer left must be kept, however old it is: no instance is ready now on the
-// one which replaced it, its home can't be counted on, or its data was given up. nil: it may go.
+// copy that replaced it, the home of that copy can't be relied on, or its data was given up. nil: it may be removed.
 func (s *State) NeedsOld(t *Transfer) *model.Error {
 	if plant.Is(plant.OldCopyByClock) {
 		return nil
@@ -90,7 +90,7 @@ func (s *State) NeedsOld(t *Transfer) *model.Error {
 			WithHint("put it to use: outspan volume attach %s@%s; or remove it: outspan volume cancel %s",
 				t.Volume(), t.ID, t.ID)
 	}
-	if !s.provenCopy(t) { // that one was ready once says nothing of a disk that is gone since
+	if !s.provenCopy(t) { // an instance that was ready once says nothing about a disk that failed since
 		return model.Refuse(model.CodeConflict, "no instance of slot %d of %s is ready on the copy that is in use",
 			t.Slot, t.Group)
 	}
@@ -139,7 +139,7 @@ func (s *State) mayLose(n *Node, given []model.GroupID) *model.Error {
 	return nil
 }
 
-// groupOfVolume is the group in the id of a volume.
+// groupOfVolume returns the group in the id of a volume.
 func groupOfVolume(id model.VolumeID) model.GroupID {
 	parts := strings.SplitN(string(id), "/", 3)
 	return model.GroupID(parts[0] + "/" + parts[1])
@@ -157,8 +157,8 @@ func listVolumes(ids []model.VolumeID) string {
 	return text
 }
 
-// loseVolumes notes that the data of the local volumes at home on a node is gone. Their rows stay: an instance that
-// starts empty is told apart from the first.
+// loseVolumes records that the data of the local volumes at home on a node is lost. The rows stay, so that a slot that
+// starts empty again differs from one that never had data.
 func (s *State) loseVolumes(n *Node) {
 	var rows []*Volume
 	for _, v := range s.Volumes.All() {

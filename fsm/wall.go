@@ -2,24 +2,24 @@ package fsm
 
 import "github.com/outspan/outspan/model"
 
-// How far the wall clock of an entry may be from where cluster time has it: as far as clocks of servers differ, and
-// with a new leader as long as all servers may have been away. What is farther off is believed once entries have said
-// it for a while.
+// How far the wall clock of an entry may differ from what cluster time suggests: as much as the clocks of servers
+// differ, and with a new leader as long as all servers may have been away. A larger difference is believed once entries
+// have carried it for a while.
 const (
 	wallSlack  = 5 * model.Second
 	wallGap    = 30 * 24 * model.Hour
 	wallProof  = model.Minute
-	latestWall = 253_402_300_799_999 // the end of the year 9999: later times have no text
+	latestWall = 253_402_300_799_999 // the end of the year 9999; later times can't be formatted
 )
 
 // WallDoubt is a wall clock that entries carry and that is not believed yet.
 type WallDoubt struct {
 	Since model.Time `cbor:"1,keyasint,omitempty"` // cluster time of the first of these entries; 0 = there is no doubt
-	Wall  int64      `cbor:"2,keyasint,omitempty"` // what it carried
+	Wall  int64      `cbor:"2,keyasint,omitempty"` // the wall clock of that entry
 }
 
-// tellTime takes the clocks of an entry. Cluster time only grows. Of wall clocks nothing is certain, so one that leaps
-// changes neither what later entries show nor, as nothing is decided by it, what is kept.
+// tellTime takes the clocks of an entry. Cluster time only grows. Wall clocks are unreliable, so one that jumps does
+// not change what later entries show. Nothing is decided by it, so it does not change what is kept either.
 func (s *State) tellTime(e Entry, newTerm bool) {
 	told := min(max(e.Wall, 0), latestWall)
 	expected := min(s.WallAt(e.At), latestWall)
@@ -42,10 +42,10 @@ func (s *State) tellTime(e Entry, newTerm bool) {
 	}
 }
 
-// WallAt is what the wall clock shows at a cluster time from now on.
+// WallAt returns what the wall clock shows at a cluster time from now on.
 func (s *State) WallAt(now model.Time) int64 { return s.Wall + int64(max(now.Sub(s.Now), 0)) }
 
-// doubted reports whether a wall clock is the one that is in doubt.
+// doubted reports whether a wall clock agrees with the one that is in doubt.
 func (s *State) doubted(told int64) bool {
 	d := s.WallDoubt
 	return d.Since != 0 && apart(told, d.Wall+int64(s.Now.Sub(d.Since))) <= wallSlack

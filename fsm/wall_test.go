@@ -12,7 +12,7 @@ const (
 	begun   = int64(1_790_000_000_000)
 )
 
-// clocked applies entries of a leader whose wall clock is off by a number of milliseconds.
+// clocked applies entries of a leader whose wall clock is off by some milliseconds.
 type clocked struct {
 	t    *testing.T
 	s    State
@@ -50,7 +50,7 @@ func (c *clocked) later(off int64) {
 	c.write(off, &NodeIntent{ID: "n1", Intent: intent})
 }
 
-// shows holds that the state's wall clock is so far off.
+// shows checks that the state's wall clock is off by want.
 func (c *clocked) shows(when string, want int64) {
 	c.t.Helper()
 	if got := c.s.Wall - begun - int64(c.now); got != want {
@@ -59,7 +59,7 @@ func (c *clocked) shows(when string, want int64) {
 	}
 }
 
-// One entry with a wall clock years ahead drops no event and freezes no later time, nor does it show in its own.
+// One entry with a wall clock years ahead drops no event and stops no later clock, and does not show it either.
 func TestOneEntryFromTheFuture(t *testing.T) {
 	c := newClocked(t)
 	for range 50 {
@@ -75,8 +75,8 @@ func TestOneEntryFromTheFuture(t *testing.T) {
 	}
 }
 
-// A clock that was set, forward or back, is followed once entries have said so for a minute; two that differ prove
-// nothing.
+// A clock that was set, forward or back, is followed once entries have carried it for a minute. Two clocks that differ
+// prove nothing.
 func TestWallThatWasSet(t *testing.T) {
 	c := newClocked(t)
 	for _, off := range []int64{3 * wallDay, -2 * wallDay} {
@@ -94,7 +94,7 @@ func TestWallThatWasSet(t *testing.T) {
 	c.shows("after an hour, another leap", -2*wallDay)
 }
 
-// A new leader may come long after the last entry: all servers were away.
+// A new leader may come long after the last entry, because all servers were away.
 func TestWallOfANewTerm(t *testing.T) {
 	c := newClocked(t)
 	c.term = 2
@@ -108,7 +108,7 @@ func TestWallOfANewTerm(t *testing.T) {
 	c.shows("ten years", 0)
 }
 
-// No number is too strange to be shown as a time.
+// Every number can be shown as a time.
 func TestStrangeWalls(t *testing.T) {
 	for _, first := range []int64{math.MinInt64, -1, math.MaxInt64} {
 		s := NewState()

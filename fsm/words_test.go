@@ -64,7 +64,7 @@ func wordyHistory(n uint64) string {
 	return out.String()
 }
 
-// inWords applies an entry, and writes what became of each command, who was woken and what changed.
+// inWords applies an entry, and writes the result of each command, who was woken and what changed.
 func inWords(out *strings.Builder, s State, term uint64, e Entry) State {
 	fork := s.fork()
 	results := fork.applyNext(s.Index+1, term, e)
@@ -102,7 +102,7 @@ func inWords(out *strings.Builder, s State, term uint64, e Entry) State {
 	return after
 }
 
-// brief is the beginning of a long value, and a sum of the whole.
+// brief returns the beginning of a long value, and a checksum of the whole.
 func brief(v any) string {
 	text := fmt.Sprint(v)
 	if len(text) <= 60 {

@@ -129,7 +129,7 @@ func (w world) offline() model.NodeID {
 	return w.node().ID
 }
 
-// nodeForget mostly gives up the data that the node has.
+// nodeForget draws a NodeForget that mostly gives up the node's data.
 func (w world) nodeForget() Command {
 	c := &NodeForget{ID: w.offline()}
 	for _, id := range w.s.LostWith(c.ID) {

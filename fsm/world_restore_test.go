@@ -2,7 +2,8 @@ package fsm
 
 import "github.com/outspan/outspan/model"
 
-// unknownOf draws an instance that the state may lack: it would hold a slot that is empty. nil: there is no such slot.
+// unknownOf draws an instance that the state may lack: it would hold an empty slot. nil: there is no empty slot that
+// can be held.
 func (w world) unknownOf(n *Node) []model.Holding {
 	for id, g := range w.s.Groups.All() {
 		spec, ok := w.s.Spec(id, g.Version)
@@ -35,8 +36,8 @@ func (w world) unknownOf(n *Node) []model.Holding {
 	return nil
 }
 
-// inventory is the full report of an agent that follows this state: all that it has there is ready or stopped, and
-// holds are what the state lacks.
+// inventory returns the full report of an agent that follows this state. All its instances are ready or stopped; holds
+// are those that the state lacks.
 func (w world) inventory(n *Node, holds []model.Holding) *NodeReport {
 	c := &NodeReport{ID: n.ID, Epoch: n.Agent.Epoch, FactsGen: n.FactsGen, Full: true,
 		Incarnation: w.s.Incarnation, Holds: holds}
@@ -51,8 +52,8 @@ func (w world) inventory(n *Node, holds []model.Holding) *NodeReport {
 	return c
 }
 
-// pushRestore draws what brings a restore further: each agent tells what it has, some of it unknown; a person confirms;
-// what holds an empty slot is adopted. nil: nothing was restored, and it is not the time to begin.
+// pushRestore draws the next step of a restore: an agent reports what it has, some of it unknown; a person confirms; an
+// instance that holds an empty slot is adopted. nil: nothing was restored, and no restore is due.
 func (w world) pushRestore() Command {
 	if kept := w.s.Kept(); len(kept) > 0 && !w.s.Unconfirmed && w.bool() {
 		return &InstanceAdopt{pick(w, kept...)}
@@ -72,8 +73,8 @@ func (w world) pushRestore() Command {
 	return nil
 }
 
-// pushLease draws what brings an instance under a lease to its end: it begins, its node is silent, and is so for longer
-// than the lease. nil: there is none.
+// pushLease draws the next step towards the end of an instance under a lease: the instance begins, its node is silent,
+// and stays so for longer than the lease. nil: there is no such instance.
 func (w world) pushLease() (c Command, at model.Time) {
 	for _, i := range w.s.Instances.All() {
 		spec, ok := w.s.Spec(i.Group, i.Version)

@@ -2,7 +2,7 @@ package fsm
 
 import "github.com/outspan/outspan/model"
 
-// role gives a group a role of its own system, gates and hooks; some are wrong.
+// role gives a group a role, gates and hooks; some are wrong.
 func (w world) role(g *model.GroupSpec) {
 	g.Role = pick(w, model.RoleProbe, model.RoleShardedData, model.RoleQuorum, model.RoleSingleton,
 		model.RoleLeaderFollower, model.RoleLeaderFollower)
@@ -19,7 +19,7 @@ func (w world) role(g *model.GroupSpec) {
 	}
 }
 
-// speak adds facts, and what became of a preparation, to a status.
+// speak adds facts, and the result of a preparation, to a status.
 func (w world) speak(i *Instance, status model.InstanceStatus) model.InstanceStatus {
 	for _, name := range [...]string{model.FactLeader, model.FactDrained, model.FactInSync, model.FactLeadsShards,
 		"slot.0.drained", "Odd"} {
@@ -49,7 +49,7 @@ func (w world) prepared() *Instance {
 	return w.instance()
 }
 
-// prepare draws a preparation, or where one is done the stop that follows.
+// prepare draws a preparation, or if one is done, the stop that follows.
 func (w world) prepare() Command {
 	for _, i := range w.s.Instances.All() {
 		if w.s.Prepared(i) && w.bool() {
@@ -83,8 +83,8 @@ func (w world) release() Command {
 	return &InstanceRelease{i.ID, i.Eviction.Seq + uint64(w.int(0, 1)), pick(w, "", "the hook failed")}
 }
 
-// pushMember draws what brings an instance with a hook or gates further: it becomes ready, is prepared, and then
-// released or stopped. Random commands alone rarely get one so far. nil: there are no such instances.
+// pushMember draws the next step of an instance with a hook or gates: it becomes ready, is prepared, and then released
+// or stopped. Random commands alone rarely get that far. nil: there are no such instances.
 func (w world) pushMember() Command {
 	var ready, rests []*Instance
 	for _, i := range w.s.Instances.All() {

@@ -7,9 +7,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// world draws commands that make some sense for a state: most name things that exist, some are wrong in one way. Each
-// step of a history has its own seed, drawn by rapid: its numbers alone are too fond of zero to get anywhere, and so a
-// failing history still shrinks to few steps.
+// world draws commands that make some sense for a state: most name things that exist, some have one mistake. rapid
+// draws a seed for each step of a history. Its own numbers are 0 too often for a history to get anywhere, and with
+// seeds a failing history still shrinks to few steps.
 type world struct {
 	r   *rand.Rand
 	s   *State
@@ -21,7 +21,7 @@ func newWorld(seed uint64, s *State, seq *int) world {
 	return world{rand.New(rand.NewPCG(seed, uint64(*seq))), s, seq}
 }
 
-// rarely is true about once in n.
+// rarely returns true about once in n times.
 func (w world) rarely(n int) bool { return w.r.IntN(n) == 0 }
 
 func (w world) bool() bool { return w.r.IntN(2) == 0 }
@@ -43,7 +43,7 @@ func keysOf[K ~string, V any](t Table[K, V]) []K {
 	return keys
 }
 
-// key draws the key of a row, or one that leads nowhere.
+// key draws the key of a row, or one without a row.
 func key[K ~string, V any](w world, t Table[K, V]) K {
 	keys := keysOf(t)
 	if len(keys) == 0 || w.rarely(20) {
@@ -76,7 +76,7 @@ func (w world) cause() model.Cause {
 		model.CauseNodeDisabled, model.CauseUser, model.CauseJobStopped, model.CauseCrashLoop, model.CauseNodeNotReady)
 }
 
-// beginning is an entry with which a cluster can begin: without it a history gets nowhere for long.
+// beginning returns an entry with which a cluster can begin; without it a history gets nowhere for long.
 func (w world) beginning() Entry {
 	e := Entry{Format: model.CurrentFormat, At: 1000, Wall: 1_700_000_000_000, Actor: "cli:alice"}
 	settings := model.DefaultSettings()
@@ -85,7 +85,7 @@ func (w world) beginning() Entry {
 	e.Groups = append(e.Groups, resting()...)
 	for range 3 {
 		c := w.nodeRegister().(*NodeRegister)
-		if c.ID == "n1" && !w.rarely(8) { // mostly what rests on it stays
+		if c.ID == "n1" && !w.rarely(8) { // mostly keep what depends on it
 			c.ID, c.Name = "n2", "n2.local"
 		}
 		e.Groups = append(e.Groups, []Command{c}, []Command{&NodeReport{ID: c.ID, Full: true}}, []Command{w.submit()})
@@ -94,7 +94,7 @@ func (w world) beginning() Entry {
 	return e
 }
 
-// entry draws a whole entry. Terms are those of the log but for a few.
+// entry draws a whole entry. Most terms are those of the log.
 func (w world) entry(term uint64) Entry {
 	e := Entry{Format: model.CurrentFormat, At: w.s.Now + model.Time(w.int(-50, 4000)),
 		Wall: w.s.Wall + int64(w.int(-50, 4000)), Actor: "cli:alice"}
@@ -126,7 +126,7 @@ func (w world) entry(term uint64) Entry {
 	if c := w.pushMember(); c != nil && w.rarely(6) {
 		e.Groups = append(e.Groups, []Command{c})
 	}
-	if c := w.pushTransfer(); c != nil && w.rarely(3) { // beside the others
+	if c := w.pushTransfer(); c != nil && w.rarely(3) { // in addition to the others
 		e.Groups = append(e.Groups, []Command{c})
 	}
 	if c := w.pushRestore(); c != nil && w.rarely(6) {
@@ -139,7 +139,7 @@ func (w world) entry(term uint64) Entry {
 	return e
 }
 
-// drawing is one sort of command, and how often it comes.
+// drawing is one sort of command, with its weight.
 type drawing struct {
 	weight int
 	draw   func() Command
@@ -188,7 +188,7 @@ func (w world) drawings() []drawing {
 	}
 }
 
-// leaderBegins adds to an entry what a leader writes at the start of a term, mostly of that of the log.
+// leaderBegins adds what a leader writes at the start of a term to an entry, mostly with the term of the log.
 func (w world) leaderBegins(e *Entry, term uint64) {
 	c := &LeaderBegin{Term: term + uint64(w.int(0, 3))/3, Server: pick[model.ServerID](w, "01A", "01B"),
 		Name: pick(w, "s1", "s2", "")}
@@ -210,8 +210,8 @@ func (w world) command() Command {
 	panic("unreachable")
 }
 
-// aimed draws a sort of command, each as often as any other, and tries until the state takes one. The rarest get
-// somewhere by this.
+// aimed draws a sort of command, each as often as any other, and tries until the state accepts one. So the rarest
+// commands are accepted too.
 func (w world) aimed() []Command {
 	draws := w.drawings()
 	draw := draws[w.int(0, len(draws)-1)].draw

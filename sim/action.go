@@ -56,7 +56,7 @@ const (
 	ActSick
 )
 
-// actionNames are the kinds in words, in their order.
+// actionNames are the kinds in words, in order.
 var actionNames = [...]string{
 	"submit a job",
 	"scale a group",

@@ -7,10 +7,10 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// tries is how often a client asks again when it does not know what became of a request.
+// tries is how often a client sends a request whose outcome it does not learn.
 const tries = 6
 
-// request is one write of a person. Its id stays the same when it is tried again.
+// request is one write of a person. It keeps its id when it is tried again.
 type request struct {
 	id       model.RequestID
 	name     string
@@ -30,7 +30,7 @@ type clients struct {
 
 func newClients(w *world) *clients { return &clients{w: w, byID: map[model.RequestID]*request{}} }
 
-// ask writes the commands as one request: a group for each of them.
+// ask sends the commands as one request, each in its own group.
 func (c *clients) ask(name string, commands ...fsm.Command) {
 	var groups [][]fsm.Command
 	for _, command := range commands {
@@ -63,7 +63,7 @@ func (c *clients) try(r *request) {
 	}
 }
 
-// answer takes the outcome. An answer that is lost on the way is one that is not known.
+// answer takes the outcome. An answer that gets lost counts as unknown.
 func (c *clients) answer(r *request, o outcome) {
 	if r.answered {
 		return
@@ -88,7 +88,7 @@ func (c *clients) answer(r *request, o outcome) {
 	}
 }
 
-// again asks a while later; some people give up.
+// again tries the request again a while later; some people give up instead.
 func (c *clients) again(r *request) {
 	if r.tries > 0 && c.w.chance.IntN(8) == 0 {
 		r.tries = tries

@@ -1,9 +1,9 @@
 package sim
 
-// Counter is one of the things that histories count: how much was done, and that each behaviour was reached at all.
+// Counter is something that histories count, to show how much was done and that each behaviour occurred.
 type Counter int
 
-// What is counted.
+// The counters.
 const (
 	CountSteps Counter = iota
 	CountEntries
@@ -90,7 +90,7 @@ const (
 	counters // how many there are
 )
 
-// counterNames are the counters in words, in their order.
+// counterNames are the counters in words, in order.
 var counterNames = [counters]string{
 	"steps",
 	"entries applied",
@@ -181,7 +181,7 @@ func (c Counter) String() string { return counterNames[c] }
 // Valid reports whether c is in the closed set.
 func (c Counter) Valid() bool { return c >= 0 && c < counters }
 
-// Counters lists them all.
+// Counters lists all counters.
 func Counters() []Counter {
 	list := make([]Counter, counters)
 	for i := range list {
@@ -190,10 +190,10 @@ func Counters() []Counter {
 	return list
 }
 
-// Counts is how often each was counted.
+// Counts is the number for each Counter.
 type Counts [counters]int
 
-// Add adds those of another history.
+// Add adds the counts of another history.
 func (c *Counts) Add(other *Counts) {
 	for i := range c {
 		c[i] += other[i]

@@ -4,8 +4,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// fault does what goes wrong. Each ends by itself after a while, so that leaving it out of a schedule leaves its end
-// out as well.
+// fault performs a fault. Each fault ends on its own after a while, so leaving it out of a schedule also leaves out its
+// end.
 func (p *performer) fault(kind ActionKind) {
 	switch {
 	case kind >= ActKillProgram:
@@ -67,7 +67,7 @@ func (p *performer) serverFault(kind ActionKind) {
 		id := r.IntN(servers)
 		for _, s := range l.servers {
 			if !s.up {
-				return // a majority stays
+				return // a majority must stay up
 			}
 		}
 		s := l.servers[id]
@@ -85,7 +85,7 @@ func (p *performer) serverFault(kind ActionKind) {
 	}
 }
 
-// isolate cuts the leader off from the other servers: nothing that it takes is committed, until another one leads.
+// isolate cuts the leader off from the other servers. Nothing that it accepts is committed until another server leads.
 func (p *performer) isolate() {
 	l := p.log
 	if l.leader < 0 || l.stuck {
@@ -102,7 +102,7 @@ func (p *performer) isolate() {
 	})
 }
 
-// soon strikes now, or more often as soon as an entry is under way.
+// soon strikes now, but more often as soon as an entry is under way.
 func (p *performer) soon(strike func()) {
 	if rarely(p.r, 4) {
 		strike()
@@ -141,8 +141,8 @@ func (p *performer) trouble(kind ActionKind) {
 	}
 }
 
-// sicken has the agent of a node find something wrong with its machine for a while, or now and then those of many nodes
-// at once: what they share is broken then.
+// sicken makes the agent of a node find something wrong with its machine for a while. Now and then it does so for many
+// nodes at once, as if something that they share broke.
 func (p *performer) sicken() {
 	r := p.r
 	sick, long := []*machine{p.machine()}, between(r, 2000, 8*model.Minute)

@@ -20,13 +20,13 @@ import (
 
 var rewrite = flag.Bool("rewrite", false, "write the log of the current format anew")
 
-// goldenSeed is the history whose log is kept for each format: of every kind of scenario, one.
+// goldenSeed is the seed of the histories whose logs are kept for each format, one for each scenario.
 const goldenSeed = 20261123
 
-// A log that was written once leads to the same states for ever: servers of different versions apply the same entries,
-// and one that restarts replays its own. A difference means that Apply does something else with an entry of that
-// format. Unless the format was never released, decide by Entry.Format in Apply, or raise model.CurrentFormat, and keep
-// the file.
+// A log that was written once must always lead to the same states: servers of different versions apply the same
+// entries, and a server that restarts replays its own log. A difference means that Apply treats an entry of that format
+// differently. Unless the format was never released, decide by Entry.Format in Apply, or raise model.CurrentFormat, and
+// keep the file.
 func TestGoldenLog(t *testing.T) {
 	current := filepath.Join("testdata", "log", fmt.Sprintf("format%d", model.CurrentFormat))
 	if *rewrite {
@@ -53,7 +53,7 @@ func TestGoldenLog(t *testing.T) {
 	}
 }
 
-// replay applies the entries of a log to an empty state. It returns the digests on the way, a line each, and the kinds
+// replay applies the entries of a log to an empty state. It returns the digests on the way, one per line, and the kinds
 // of the commands.
 func replay(t *testing.T, file string) (digests string, kinds map[string]bool) {
 	t.Helper()
@@ -82,7 +82,7 @@ func replay(t *testing.T, file string) (digests string, kinds map[string]bool) {
 			t.Fatalf("entry %d: %v", index, err)
 		}
 		if len(data) == 0 {
-			continue // what a leader writes at the start of its term
+			continue // written by a leader at the start of its term
 		}
 		entry, err := fsm.DecodeEntry(data)
 		if err != nil {
@@ -143,7 +143,7 @@ func writeGoldenLogs(t *testing.T, dir string) {
 	}
 }
 
-// firstDifference is the first line that differs.
+// firstDifference describes the first line that differs.
 func firstDifference(got, want string) string {
 	was := strings.Split(want, "\n")
 	for i, line := range strings.Split(got, "\n") {

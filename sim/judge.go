@@ -16,11 +16,11 @@ type committed struct {
 	index, term   uint64
 	entry         fsm.Entry
 	results       []fsm.Result
-	basis         *fsm.State // that a leader decided on; nil for anybody else
+	basis         *fsm.State // the state that a leader decided on; nil for others
 	before, after *fsm.State
 }
 
-// taken visits the commands of the groups that were accepted now, group by group.
+// taken visits the commands of the groups that this entry carried out, group by group.
 func (c *committed) taken(visit func(group []fsm.Command, command fsm.Command)) {
 	for i, group := range c.entry.Groups {
 		if c.results[i].Refusal != nil || c.results[i].Replay {
@@ -32,15 +32,15 @@ func (c *committed) taken(visit func(group []fsm.Command, command fsm.Command)) 
 	}
 }
 
-// judge holds every entry, every decision and every start of a program against the rules, by what it knows itself. What
-// rows show is judged by internal/testbed/invariant.
+// judge checks every entry, every decision and every start of a program against the rules, with its own bookkeeping.
+// internal/testbed/invariant judges what rows show.
 type judge struct {
 	*world
 	rows     *invariant.Judge
 	requests requestBook
 	rates    rateBook
-	filled   map[string][]model.Time     // S7: when a slot was filled lately
-	sick     map[model.NodeID]model.Time // nodes that are degraded by their own word, and since when
+	filled   map[string][]model.Time     // S7: when each slot was filled lately
+	sick     map[model.NodeID]model.Time // nodes whose agents report troubles, and since when
 	sample   uint64
 }
 
@@ -95,7 +95,7 @@ func requestText(e fsm.Entry) string {
 	return " " + string(e.Request) + " (" + e.Body + ")"
 }
 
-// kinds names the commands of an entry.
+// kinds lists the actor and the commands of an entry.
 func kinds(e fsm.Entry) string {
 	text := string(e.Actor)
 	for _, group := range e.Groups {
@@ -106,8 +106,8 @@ func kinds(e fsm.Entry) string {
 	return text
 }
 
-// plan judges a decision: its entries carry the leader's term, nobody who is heard is called offline, and made again it
-// is the same.
+// plan judges a decision: its entries carry the leader's term, no node that is heard is declared offline, and deciding
+// again gives the same plan.
 func (j *judge) plan(in reconcile.Input, plan reconcile.Plan) {
 	for _, e := range plan.Entries {
 		if e.Term != in.Term {
@@ -134,7 +134,7 @@ func (j *judge) plan(in reconcile.Input, plan reconcile.Plan) {
 	}
 }
 
-// places reports whether a plan chooses a node for anything.
+// places reports whether a plan places anything.
 func places(plan reconcile.Plan) bool {
 	for _, e := range plan.Entries {
 		for _, group := range e.Groups {
@@ -148,7 +148,7 @@ func places(plan reconcile.Plan) bool {
 	return false
 }
 
-// explained is S14: what a group lacks is on its way in this very plan, or there is a reason.
+// explained is S14: if a group lacks instances, this plan provides them, or there is a reason.
 func (j *judge) explained(in reconcile.Input, plan reconcile.Plan) {
 	if len(plan.Entries) > 0 {
 		return
@@ -162,7 +162,7 @@ func (j *judge) explained(in reconcile.Input, plan reconcile.Plan) {
 	}
 }
 
-// waits reports whether an instance of a group says what it waits for, or who comes after it.
+// waits reports whether an instance of a group has a reason to wait.
 func waits(s fsm.State, e *reconcile.Explanation, id model.GroupID) bool {
 	for i := range s.InstancesOf(id) {
 		if !i.Terminal() && len(e.Waiting(i.ID)) > 0 {

@@ -7,17 +7,17 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// unlimited reports whether a stop is one that no budget holds back: by an order on record, of a disabled node, or of a
-// job that ends.
+// unlimited reports whether no budget applies to a stop: it bypasses budgets on record, its node is disabled, or its
+// job ends.
 func unlimited(c *fsm.InstanceStop) bool {
 	return c.Bypass || c.Cause == model.CauseNodeDisabled || c.Cause == model.CauseJobStopped
 }
 
-// spared is an instance that counts for a budget: ready, desired, and not about to stop.
+// spared reports whether an instance counts for a budget: ready, desired, and not about to stop.
 func spared(i *fsm.Instance) bool { return i.Ready() && !i.Eviction.Preparing }
 
-// lost reports whether an instance is lost after the entry: the same entry may have found its node offline, and then
-// nothing was taken.
+// lost reports whether an instance is lost after the entry. The same entry may have found its node offline; then the
+// stop took nothing.
 func (c *committed) lost(id model.InstanceID) bool {
 	i, ok := c.after.Instances.Get(id)
 	return ok && i.Status.Observed == model.ObservedLost
@@ -25,11 +25,11 @@ func (c *committed) lost(id model.InstanceID) bool {
 
 // debit is what one entry takes from a group.
 type debit struct {
-	limited int // stops and preparations that budgets are there for, of ready ones
+	limited int // stops and preparations of ready instances to which budgets apply
 	given   int // preparations given up
 }
 
-// budgets is S3: the numbers are counted from the instances and from the jobs' specs, not from what the state sums up.
+// budgets is S3. It counts instances and reads the jobs' specs instead of using the sums of the state.
 func (j *judge) budgets(c *committed) {
 	debits := map[model.GroupID]*debit{}
 	var order []model.GroupID
@@ -76,7 +76,7 @@ func (j *judge) release(c *committed, id model.InstanceID, of func(model.GroupID
 	}
 }
 
-// ready holds that a group, and those that it shares budgets with, keep as many ready as they must.
+// ready checks that a group, and those that it shares budgets with, keep enough instances ready.
 func (j *judge) ready(c *committed, id model.GroupID, debits map[model.GroupID]*debit, d *debit) {
 	g, ok := c.before.Groups.Get(id)
 	if !ok || g.Role == model.RoleSystem {
@@ -115,7 +115,7 @@ func sparedOf(s *fsm.State, id model.GroupID) int {
 	return n
 }
 
-// specOf is what the job says of a group now; empty if it says nothing.
+// specOf returns the spec that the job has for a group now; empty without one, or if the job is stopped.
 func specOf(s *fsm.State, id model.GroupID) *model.GroupSpec {
 	name, group := id.Split()
 	if job, ok := s.Jobs.Get(name); ok && !job.Stopped {
@@ -130,7 +130,7 @@ func specOf(s *fsm.State, id model.GroupID) *model.GroupSpec {
 	return &model.GroupSpec{}
 }
 
-// mustKeep is how many of a group must be ready, by its own budget or its class.
+// mustKeep returns how many of a group must be ready, by its own budget or its class.
 func mustKeep(s *fsm.State, id model.GroupID) int {
 	spec := specOf(s, id)
 	if b := spec.Budget; b != nil && (b.MinReady != nil || b.MaxDown != nil) {
@@ -151,7 +151,7 @@ func mustKeep(s *fsm.State, id model.GroupID) int {
 	return spec.Count - min(max(down, class.MaxDown.Floor), spec.Count)
 }
 
-// keeps is how many of a count must be ready by a budget that says a number.
+// keeps returns how many of a count must be ready by a budget that limits the number.
 func keeps(b *model.BudgetSpec, count int) int {
 	switch {
 	case b.MinReady != nil:
@@ -172,7 +172,7 @@ func part(a model.Amount, count int, up bool) int {
 	return a.N * count / 100
 }
 
-// sharers are the groups whose jobs name a shared budget.
+// sharers returns the groups that name a shared budget.
 func sharers(s *fsm.State, name model.BudgetName) []model.GroupID {
 	var list []model.GroupID
 	for id := range s.Groups.All() {
@@ -192,7 +192,7 @@ func specEvenStopped(s *fsm.State, id model.GroupID) *model.GroupSpec {
 	return &model.GroupSpec{}
 }
 
-// mustShare is how many must be ready under a shared budget.
+// mustShare returns how many instances must be ready under a shared budget.
 func mustShare(s *fsm.State, name model.BudgetName) int {
 	b, ok := s.Budgets.Get(name)
 	if !ok {

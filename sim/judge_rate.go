@@ -7,22 +7,22 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// stopBook is every stop that a rate counted since it was what it is.
+// stopBook lists the stops that a rate has counted since the rate last changed.
 type stopBook struct {
 	most   int
 	window model.Duration
 	stops  []model.Time
 }
 
-// rateBook keeps them by what the rate is of: "group/ID", "budget/NAME", "actor/KIND", "rail".
+// rateBook has a stopBook for each rate, by name: "group/ID", "budget/NAME", "actor/KIND", "rail".
 type rateBook struct{ of map[string]*stopBook }
 
 func newRateBook() rateBook { return rateBook{of: map[string]*stopBook{}} }
 
 func (b *rateBook) forget(name string) { delete(b.of, name) }
 
-// stop is the half of S3 that is about time: no window holds more stops than its rate allows, whoever led while they
-// began. Cluster time is that of the entries.
+// stop is the half of S3 that is about time: no window contains more stops than its rate allows, whoever led when they
+// began. Time is the cluster time of the entries.
 func (b *rateBook) stop(j *judge, c *committed, stop *fsm.InstanceStop, i *fsm.Instance) {
 	now, ok := c.after.Instances.Get(stop.ID)
 	if ok && now.Desired == model.DesiredRunning || !runs(i) {
@@ -42,7 +42,7 @@ func (b *rateBook) stop(j *judge, c *committed, stop *fsm.InstanceStop, i *fsm.I
 	}
 	spec := specEvenStopped(c.before, i.Group)
 	if spec.Role == model.RoleSystem && stop.Cause == model.CauseNodeDraining {
-		b.actor(j, c, stop) // it goes with its node, and its group lacks nothing
+		b.actor(j, c, stop) // it leaves with its node, and its group lacks nothing
 		return
 	}
 	if spec.Budget != nil && spec.Budget.Rate != nil {
@@ -73,7 +73,7 @@ func (b *rateBook) actor(j *judge, c *committed, stop *fsm.InstanceStop) {
 	}
 }
 
-// spend notes a stop, which must not be one too many unless it is free. A rate that changed starts over.
+// spend counts a stop, which must not exceed the rate unless it is free. A rate that changed starts over.
 func (b *rateBook) spend(j *judge, c *committed, name string, most int, window model.Duration, free bool) {
 	book := b.of[name]
 	if book == nil || name != "rail" && (book.most != most || book.window != window) {
@@ -89,7 +89,7 @@ func (b *rateBook) spend(j *judge, c *committed, name string, most int, window m
 	book.stops = append(book.stops, now)
 }
 
-// runs reports whether an instance's program runs, by the state.
+// runs reports whether an instance's program runs, according to the state.
 func runs(i *fsm.Instance) bool {
 	switch i.Status.Observed {
 	case model.ObservedBooting, model.ObservedReady, model.ObservedUnready:
@@ -98,7 +98,7 @@ func runs(i *fsm.Instance) bool {
 	return false
 }
 
-// voluntary causes are those that rates count.
+// voluntary reports whether rates count a cause.
 func voluntary(c model.Cause) bool {
 	switch c {
 	case model.CauseRollout, model.CauseNodeDraining, model.CauseUser, model.CausePreempted, model.CauseRebalance,

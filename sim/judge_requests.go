@@ -7,12 +7,12 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// requestBook is what was answered, and what took effect, told from the log alone.
+// requestBook records what took effect, taken from the log alone.
 type requestBook struct {
-	effects map[model.RequestID]uint64         // index of the entry whose outcome was made, not repeated
-	refused map[model.RequestID]bool           // what was made was a refusal
-	labels  map[model.NodeID]map[string]string // that clients wrote
-	said    map[model.NodeID]map[string]string // by agents when they registered
+	effects map[model.RequestID]uint64         // index of the entry that carried it out, not of a repetition
+	refused map[model.RequestID]bool           // the outcome was a refusal
+	labels  map[model.NodeID]map[string]string // written by clients
+	said    map[model.NodeID]map[string]string // sent by agents when they registered
 }
 
 func newRequestBook() requestBook {
@@ -22,8 +22,8 @@ func newRequestBook() requestBook {
 	}
 }
 
-// repeats is the half of S4 that entries show: a request takes effect once, however often it is in the log; and labels
-// are a register that every write and nothing else changes, over those of the agent.
+// repeats is the half of S4 that entries show. A request takes effect once, however often it is in the log. Labels
+// behave like a register: each write changes them, nothing else does, and they override those of the agent.
 func (j *judge) repeats(c *committed) {
 	if id := c.entry.Request; id != "" {
 		j.effect(c, id)
@@ -80,7 +80,7 @@ func (j *judge) effect(c *committed, id model.RequestID) {
 	}
 }
 
-// answered is the other half of S4: what was answered is in the log, as it was answered.
+// answered is the other half of S4: what a client was answered is in the log, with the same outcome.
 func (j *judge) answered(r *request) {
 	index, ok := j.requests.effects[r.id]
 	switch {
@@ -94,7 +94,7 @@ func (j *judge) answered(r *request) {
 	}
 }
 
-// kept is S4 at the end: every answer still stands in the state.
+// kept is S4 at the end: the state still has every answer.
 func (j *judge) kept() {
 	s := &j.log.first
 	for _, r := range j.clients.all {

@@ -5,14 +5,14 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// stormWindow and stormLimit bound how often one slot is filled. What fails is tried again with growing pauses, what is
-// drained moves once, so it takes many faults to come near.
+// stormWindow and stormLimit bound how often one slot is filled. What fails is tried again after growing pauses, and
+// what is drained moves once. So it takes many faults to come near the limit.
 const (
 	stormWindow = model.Minute
 	stormLimit  = 14
 )
 
-// storms is S7: nothing is replaced that needs no replacement, and no slot is filled again and again.
+// storms is S7: no instance is replaced without need, and no slot is filled again and again.
 func (j *judge) storms(c *committed) {
 	c.taken(func(_ []fsm.Command, command fsm.Command) {
 		place, ok := command.(*fsm.InstancePlace)
@@ -45,7 +45,7 @@ func (j *judge) storms(c *committed) {
 	})
 }
 
-// content reports whether an instance holds its slot and nothing says that it should not.
+// content reports whether an instance holds its slot and there is no reason to replace it.
 func content(earlier, after *fsm.State, before, now *fsm.Instance, place *fsm.InstancePlace) bool {
 	if !before.Wanted() || !now.Wanted() || now.Eviction.Requested || before.Eviction.Requested ||
 		before.Version != place.Version {
@@ -71,8 +71,8 @@ func content(earlier, after *fsm.State, before, now *fsm.Instance, place *fsm.In
 	return true
 }
 
-// onPurpose reports whether nothing was wrong with an instance when the leader decided, either: a reason may have gone
-// meanwhile, and then one of the two is a surplus (L14).
+// onPurpose reports whether the leader placed an instance although nothing was wrong with the present one when it
+// decided. A reason may have gone away since the decision; then one of the two is a surplus (L14).
 func (c *committed) onPurpose(id model.InstanceID, place *fsm.InstancePlace) bool {
 	if c.basis == nil {
 		return true
@@ -81,7 +81,7 @@ func (c *committed) onPurpose(id model.InstanceID, place *fsm.InstancePlace) boo
 	return ok && content(c.basis, c.after, i, i, place)
 }
 
-// leaves reports whether a node is in a state in which what runs there has to leave it.
+// leaves reports whether the instances on a node have to leave it.
 func leaves(s *fsm.State, n *fsm.Node) bool {
 	return n.Intent == model.IntentDraining || n.Intent == model.IntentDisabled || n.Intent == model.IntentCordoned &&
 		s.Settings.EvictOn == model.EvictOnCordon
@@ -99,8 +99,8 @@ func (j *judge) purged(c *committed) {
 	}
 }
 
-// offline is S13: nobody decides that a node is offline that a majority heard a moment ago; by what was heard, not by
-// the evidence that the leader was given.
+// offline is S13: no decision declares a node offline that a majority heard a moment ago. It uses what was really
+// heard, not the evidence that the leader had.
 func (j *judge) offline(c *fsm.NodeHealth) {
 	half := j.log.first.Settings.OfflineAfter / 2
 	for _, m := range j.nodes {

@@ -9,8 +9,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// roles is S6: nothing that has data or a role is stopped from outside its job without a reason that is on record and
-// still holds.
+// roles is S6: an instance with data or a role is stopped from outside its job only for a recorded reason that still
+// holds.
 func (j *judge) roles(c *committed) {
 	c.taken(func(_ []fsm.Command, command fsm.Command) {
 		stop, ok := command.(*fsm.InstanceStop)
@@ -28,7 +28,7 @@ func (j *judge) roles(c *committed) {
 	})
 }
 
-// reason holds that what a stop names as its reason is there, and reports whether it is a drain with force.
+// reason checks that the reason that a stop names exists, and reports whether it is a drain with force.
 func (j *judge) reason(c *committed, stop *fsm.InstanceStop, i *fsm.Instance) (force bool) {
 	n, ok := c.before.Nodes.Get(i.Node)
 	if !ok {
@@ -67,7 +67,8 @@ func (j *judge) reason(c *committed, stop *fsm.InstanceStop, i *fsm.Instance) (f
 	return false
 }
 
-// role holds that who must never be evicted is not, and who may only be when it does not lead does not.
+// role checks that an instance that must never be evicted isn't, and that one that may go only while it does not lead
+// does not lead.
 func (j *judge) role(c *committed, stop *fsm.InstanceStop, i *fsm.Instance, force bool) {
 	outside := slices.Contains([]model.Cause{model.CauseNodeDraining, model.CauseNodeDisabled, model.CauseNodeNotReady,
 		model.CausePreempted, model.CauseRebalance, model.CauseAffinity}, stop.Cause)
@@ -91,7 +92,7 @@ func (j *judge) role(c *committed, stop *fsm.InstanceStop, i *fsm.Instance, forc
 	}
 }
 
-// saidByPeers reports whether others may have spoken for an instance that says nothing itself.
+// saidByPeers reports whether peers may have reported facts for an instance that reports none itself.
 func saidByPeers(s *fsm.State, i *fsm.Instance) bool {
 	for other := range s.InstancesOf(i.Group) {
 		if slices.ContainsFunc(slices.Sorted(maps.Keys(other.Status.Facts)), func(name string) bool {
@@ -103,7 +104,7 @@ func saidByPeers(s *fsm.State, i *fsm.Instance) bool {
 	return false
 }
 
-// lastCopy holds that no copy with data is stopped while no other one can be relied on.
+// lastCopy checks that no copy with data is stopped while there is no other reliable one.
 func (j *judge) lastCopy(c *committed, stop *fsm.InstanceStop, i *fsm.Instance) {
 	spec, ok := c.before.Spec(i.Group, i.Version)
 	g, known := c.before.Groups.Get(i.Group)
@@ -137,8 +138,8 @@ func holdsData(s *fsm.State, i *fsm.Instance) bool {
 	return false
 }
 
-// reliable reports whether a member elsewhere is in sync in a state; strictly: on a node that is online and stays, and
-// not to be evicted.
+// reliable reports whether a member elsewhere is in sync in a state. strictly also requires a node that is online and
+// stays, and a member that is not to be evicted.
 func reliable(s, after *fsm.State, i *fsm.Instance, strictly bool) bool {
 	for peer := range s.InstancesOf(i.Group) {
 		if peer.ID == i.ID || peer.Node == i.Node || !peer.Ready() || peer.Status.Facts[model.FactInSync] != "true" {
@@ -146,9 +147,9 @@ func reliable(s, after *fsm.State, i *fsm.Instance, strictly bool) bool {
 		}
 		n, ok := s.Nodes.Get(peer.Node)
 		later, _ := after.Nodes.Get(peer.Node)
-		// the same entry may have found it well
+		// the same entry may have found the node online
 		online := ok && (n.Health == model.HealthOnline || later != nil && later.Health == model.HealthOnline)
-		// the same entry may have taken its mark back
+		// the same entry may have withdrawn its eviction
 		kept, _ := after.Instances.Get(peer.ID)
 		marked := peer.Eviction.Requested && (kept == nil || kept.Eviction.Requested)
 		stays := online && n.Intent == model.IntentActive && !n.Return.Recovering && !marked
@@ -159,7 +160,8 @@ func reliable(s, after *fsm.State, i *fsm.Instance, strictly bool) bool {
 	return false
 }
 
-// preemptions counts them, and is the part of S11 that decisions show: nobody is stopped while a node has the room.
+// preemptions counts preemptions, and checks the part of S11 that decisions show: nothing is preempted while a node has
+// the room.
 func (j *judge) preemptions(c *committed) {
 	c.taken(func(group []fsm.Command, command fsm.Command) {
 		stop, ok := command.(*fsm.InstanceStop)
@@ -190,8 +192,8 @@ func jobOf(s *fsm.State, id model.GroupID) *fsm.Job {
 	return job
 }
 
-// needed holds that nobody was stopped while a node had room, also when that was decided, where nothing but room
-// decides. Room that others wait for, until somebody has stopped, is theirs.
+// needed checks that no node had room when something was preempted, neither then nor when it was decided. It judges
+// only groups that need nothing but room. Room that others wait for counts as theirs.
 func (j *judge) needed(c *committed, place *fsm.InstancePlace) {
 	spec, ok := c.before.Spec(place.Group, place.Version)
 	if !ok || len(spec.Constraints)+len(spec.Ports)+len(spec.Volumes)+len(spec.Distinct) > 0 || spec.OneHolder() ||
@@ -212,7 +214,7 @@ func (j *judge) needed(c *committed, place *fsm.InstancePlace) {
 	}
 }
 
-// waitedFor is the memory of all slots in which nobody runs who may stay.
+// waitedFor returns the memory of all slots without an instance that may stay.
 func waitedFor(s *fsm.State) int64 {
 	sum := int64(0)
 	for id, g := range s.Groups.All() {

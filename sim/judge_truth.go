@@ -7,8 +7,8 @@ import (
 	"github.com/outspan/outspan/fsm"
 )
 
-// started judges a program at the moment at which it starts, by what truly runs: S1, what is on the machine fits into
-// it; S2, nobody else has its identity or its volume.
+// started judges a program when it starts, by what truly runs. S1: everything on the machine fits into it. S2: no other
+// program has the same identity or volume.
 func (j *judge) started(p *program) {
 	j.fits(p)
 	if p.spec == nil || !p.spec.OneHolder() {

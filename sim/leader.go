@@ -7,14 +7,14 @@ import (
 )
 
 const (
-	firstPause = 50 // ms, after a refusal, doubled at each one in a row
+	firstPause = 50 // ms, after a refusal; doubled at each one in a row
 	longPause  = 5000
 	inFlight   = 16
 	retryAfter = 100 // ms
 )
 
-// leader decides and proposes as reconcile.Loop does: what is under way is applied to the state that it decides on, and
-// after a refusal all outcomes are waited for.
+// leader decides and proposes as reconcile.Loop does. It decides on the state with the entries under way applied to it.
+// After a refusal it waits for all outcomes first.
 type leader struct {
 	w     *world
 	id    int
@@ -24,10 +24,10 @@ type leader struct {
 
 	flights []*flight
 	queue   []fsm.Entry
-	basis   *fsm.State // that the queue was decided on
+	basis   *fsm.State // the state that the queue was decided on
 	settle  bool
 	pause   model.Duration
-	next    model.Time // when the next decision is due; 0 = none is
+	next    model.Time // when the next decision is due; 0 = no time is set
 }
 
 // flight is an entry under way.
@@ -39,15 +39,15 @@ func newLeader(w *world, id int, term uint64, base model.Time) *leader {
 
 func (l *leader) leads() bool { return l.w.lead == l }
 
-// clock is cluster time by this leader.
+// clock returns cluster time according to this leader.
 func (l *leader) clock() model.Time {
 	return max(l.base.Add(l.w.now.Sub(l.since)), l.w.log.first.Now)
 }
 
-// poke has it decide soon: something changed.
+// poke makes it decide soon, because something changed.
 func (l *leader) poke() { l.wake(l.w.now.Add(between(l.w.chance, 2, 12))) }
 
-// wake has it decide at a time, unless it does earlier.
+// wake makes it decide at a time, unless it decides earlier.
 func (l *leader) wake(at model.Time) {
 	if l.next != 0 && l.next <= at {
 		return
@@ -65,7 +65,7 @@ func (l *leader) wake(at model.Time) {
 func (l *leader) turn() {
 	if l.settle {
 		if len(l.flights) > 0 {
-			return // the last one to land wakes it
+			return // the last outcome wakes it
 		}
 		l.settle = false
 		l.wake(l.w.now.Add(l.pause))
@@ -81,7 +81,7 @@ func (l *leader) turn() {
 	}
 }
 
-// input is what a decision is made on now.
+// input returns what a decision now is based on.
 func (l *leader) input() reconcile.Input {
 	now := l.clock()
 	return reconcile.Input{State: l.ahead(now), Live: l.w.net.live(l), Now: now, Term: l.term}
@@ -97,7 +97,7 @@ func (l *leader) decide() model.Time {
 	return plan.Wake
 }
 
-// ahead is the state with what is under way applied to it.
+// ahead returns the state with the entries under way applied to it.
 func (l *leader) ahead(now model.Time) fsm.State {
 	if len(l.flights) == 0 {
 		return l.w.log.first
@@ -106,7 +106,7 @@ func (l *leader) ahead(now model.Time) fsm.State {
 	draft := l.w.log.first.NewDraft(now)
 	for _, f := range l.flights {
 		for _, group := range f.entry.Groups {
-			_ = draft.Try(group...) // refused where it is in the state already
+			_ = draft.Try(group...) // refused if it is in the state already
 		}
 	}
 	return *draft.State()
@@ -122,7 +122,7 @@ func (l *leader) submit() {
 	}
 }
 
-// land takes the outcome of a flight. A refusal means that the state was not what the plan rested on.
+// land takes the outcome of a flight. A refusal means that the plan was based on another state.
 func (l *leader) land(f *flight, o outcome) {
 	for i, other := range l.flights {
 		if other == f {
@@ -150,7 +150,7 @@ func (l *leader) land(f *flight, o outcome) {
 	l.poke()
 }
 
-// undecided is what was planned or under way and is not known to be committed.
+// undecided returns the entries that were planned or under way and are not known to be committed.
 func (l *leader) undecided() []fsm.Entry {
 	var left []fsm.Entry
 	for _, f := range l.flights {

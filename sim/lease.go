@@ -4,13 +4,13 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// lease is a node's right to run fenced programs. The shims hold its timers, so it ends whatever becomes of the agent.
+// lease is a node's right to run fenced programs. The shims hold its timers, so it ends even without the agent.
 type lease struct {
-	held  bool       // a majority answers, so it moves on with each heartbeat
+	held  bool       // a majority answers, so each heartbeat extends it
 	since model.Time // the last heartbeat that a majority answered, once it is not held
 }
 
-// leaseMoved takes note of who answers the node's heartbeats now.
+// leaseMoved updates the lease after a change in which servers answer the node's heartbeats.
 func (m *machine) leaseMoved() {
 	answers := 0
 	for s := range servers {
@@ -36,7 +36,7 @@ func (m *machine) leaseMoved() {
 	}
 }
 
-// fence kills what may run only under the lease, if that is over.
+// fence kills the programs whose lease is over.
 func (m *machine) fence() {
 	for _, p := range append([]*program(nil), m.programs...) {
 		if p.alive && m.lease.over(p, m.w.now) {
@@ -52,5 +52,5 @@ func (l *lease) over(p *program, now model.Time) bool {
 	return p.fenced() && !l.held && l.since != 0 && now >= l.end(p)
 }
 
-// thaw has the shims look at their timers.
+// thaw makes the shims check their timers.
 func (l *lease) thaw(m *machine) { m.fence() }

@@ -7,44 +7,44 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// digestEvery is after how many entries whole replicas are compared. States that differ once differ from then on, so
-// nothing is missed in between; the answers of the replicas are compared at each entry.
+// digestEvery is the number of entries between comparisons of whole replicas. States that differ once differ from then
+// on, so nothing is missed. The replicas' answers are compared at each entry.
 const digestEvery = 16
 
 // proposal is an entry on its way into the log.
 type proposal struct {
 	entry fsm.Entry
 	data  []byte
-	basis *fsm.State    // that a leader decided on; nil for anybody else
+	basis *fsm.State    // the state that a leader decided on; nil for others
 	done  func(outcome) // called once; may be nil
 }
 
-// outcome is what the proposer learns. Known is false if leadership was lost: the entry may be committed or not.
+// outcome is what the proposer learns. known is false if leadership was lost: the entry may be committed or not.
 type outcome struct {
 	known   bool
 	index   uint64
 	results []fsm.Result
 }
 
-// logged is one committed entry. Data is nil in what a leader writes at the start of its term.
+// logged is one committed entry. data is nil for the entry that a leader writes at the start of its term.
 type logged struct {
 	term    uint64
 	data    []byte
 	results []fsm.Result
-	digest  string // of the state after it, of some
+	digest  string // of the state after it; only for some entries
 }
 
-// log is the replicated log as raft keeps it: a prefix that is committed, what the leader has beyond it, and terms.
+// log is the replicated log as raft keeps it: a committed prefix, the entries that the leader has beyond it, and terms.
 type log struct {
 	w       *world
 	term    uint64
 	leader  int // -1: none
 	entries []logged
-	pending []*proposal // in the leader's log and not committed
+	pending []*proposal // in the leader's log, not yet committed
 	servers []*server
-	first   fsm.State // after the last committed entry, on whoever applied it first
+	first   fsm.State // after the last committed entry, from the server that applied it first
 	stuck   bool      // the leader reaches no majority
-	ambush  func()    // what happens to the leader as soon as an entry is under way
+	ambush  func()    // a fault that strikes as soon as an entry is under way
 }
 
 func newLog(w *world) *log {
@@ -55,7 +55,8 @@ func newLog(w *world) *log {
 	return l
 }
 
-// propose puts an entry into the leader's log; false if there is no leader. It is committed a while later, in order.
+// propose appends an entry to the leader's log; false if there is no leader. The entry is committed a while later, in
+// order.
 func (l *log) propose(p *proposal) bool {
 	if l.leader < 0 {
 		return false
@@ -76,7 +77,7 @@ func (l *log) propose(p *proposal) bool {
 	return true
 }
 
-// slowCommit is the longest that a commit takes, in ms.
+// slowCommit is the longest time that a commit takes, in ms.
 const slowCommit = 3000
 
 func (l *log) commitDelay() model.Duration {
@@ -108,7 +109,7 @@ func (l *log) commit(p *proposal) {
 	}
 }
 
-// land commits one entry: the leader applies it, the judges look at it, and the proposer is told.
+// land commits one entry: the leader applies it, the judges check it, and the proposer gets the outcome.
 func (l *log) land(p *proposal, term uint64) {
 	if l.w.failure != nil {
 		return
@@ -137,7 +138,7 @@ func (l *log) land(p *proposal, term uint64) {
 	}
 }
 
-// spread lets the other servers hear of what was committed.
+// spread makes the other servers learn what was committed.
 func (l *log) spread() {
 	for _, s := range l.servers {
 		s.catchUp()
@@ -145,7 +146,7 @@ func (l *log) spread() {
 	l.w.net.published(l.leader)
 }
 
-// elect begins the term of a server: it has all that is committed, and writes an entry of its own.
+// elect begins the term of a server. The server has all that is committed, and appends an entry of its own.
 func (l *log) elect(id int, base model.Time) {
 	l.term++
 	l.leader = id
@@ -161,8 +162,8 @@ func (l *log) elect(id int, base model.Time) {
 	l.spread()
 }
 
-// failover takes the leadership away. What was not committed survives up to some point, the rest is lost. A while later
-// somebody leads; spare, if it is not negative, is a server that can't.
+// failover ends the current leadership. A prefix of the uncommitted entries survives, the rest is lost. A while later
+// another server leads. spare, unless negative, is a server that can't.
 func (l *log) failover(r *rand.Rand, spare int) {
 	if l.leader < 0 {
 		return
@@ -171,7 +172,7 @@ func (l *log) failover(r *rand.Rand, spare int) {
 	left := l.pending
 	kept := r.IntN(len(left) + 1)
 	if l.stuck && r.IntN(3) > 0 {
-		kept = 0 // an isolated leader's entries reached nobody
+		kept = 0 // an isolated leader's entries reached no other server
 	}
 	w.step(CountFailovers)
 	w.counts[CountSurvivors] += kept
@@ -191,16 +192,16 @@ func (l *log) failover(r *rand.Rand, spare int) {
 		next := l.candidate(r, spare)
 		base := clock.Add(w.now.Sub(stopped) - loss)
 		if r.IntN(10) == 0 {
-			base = 0 // it heard nothing of the others' clocks
+			base = 0 // it knows nothing of the others' clocks
 		}
 		l.succeed(next, term, left[:kept], base)
-		if len(stale) > 0 && r.IntN(2) == 0 { // what the old leader decided gets into the new term
+		if len(stale) > 0 && r.IntN(2) == 0 { // a decision of the old leader gets into the new term
 			l.propose(&proposal{entry: stale[0]})
 		}
 	})
 }
 
-// succeed has a server lead that commits what survived of the term before.
+// succeed makes a server leader after it has committed what survived of the term before.
 func (l *log) succeed(id int, term uint64, survivors []*proposal, base model.Time) {
 	if l.leader >= 0 || l.w.failure != nil {
 		return
@@ -219,7 +220,7 @@ func (l *log) succeed(id int, term uint64, survivors []*proposal, base model.Tim
 	}
 }
 
-// candidate draws a server that runs and is not the one that can't lead.
+// candidate draws a running server other than spare.
 func (l *log) candidate(r *rand.Rand, spare int) int {
 	for {
 		id := r.IntN(servers)

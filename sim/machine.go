@@ -9,7 +9,7 @@ import (
 
 const mib = 1 << 20
 
-// machine is a node as it truly is: its power, its agent's process, and the programs on it.
+// machine is a node as it truly is: its power, its agent's process, and its programs.
 type machine struct {
 	w      *world
 	index  int
@@ -20,10 +20,10 @@ type machine struct {
 	joined model.Time
 
 	power, agent, frozen bool
-	amnesia              bool // the journal went with the power
-	replaced             bool // another machine comes in its place, once it is forgotten
+	amnesia              bool // the agent's journal was lost with the power
+	replaced             bool // another machine takes its place once it is forgotten
 	boot, incarnation    int
-	waits                []func() // what was due while it was frozen
+	waits                []func() // what became due while it was frozen
 	programs             []*program
 	lease                lease
 	troubles             []model.Trouble // what its agent finds wrong with it
@@ -35,7 +35,7 @@ type machine struct {
 type session struct {
 	epoch       uint64 // 0: not registered
 	registering bool
-	opened      bool // the first assignments of the epoch are here
+	opened      bool // the first assignments of the epoch have arrived
 	full        bool // the inventory is due
 	sending     uint64
 	sent        uint64
@@ -47,10 +47,11 @@ type session struct {
 	self        selfCount  // of this epoch
 }
 
-// selfCount is the generation of what the agent says of its own machine, and of what the servers have taken.
+// selfCount has the generation of the agent's report on its own machine (now), and the one that the servers have taken
+// (said).
 type selfCount struct{ now, said uint64 }
 
-// factsCount is the generation of the node's facts, and what heartbeats told of it.
+// factsCount is the generation of the node's facts: now, and as heartbeats before the last change had it.
 type factsCount struct {
 	now, before uint64
 	moved       model.Time
@@ -67,7 +68,7 @@ func newMachine(w *world, index int, r *rand.Rand) *machine {
 	return m
 }
 
-// start gives it power and starts its agent.
+// start switches the power on and starts the agent.
 func (m *machine) start() {
 	if m.power {
 		return
@@ -85,7 +86,7 @@ func (m *machine) start() {
 // runs reports whether its agent does anything.
 func (m *machine) runs() bool { return m.power && m.agent && !m.frozen }
 
-// stop cuts the power: nothing runs any more, and its programs leave no trace but the agent's journal.
+// stop cuts the power: everything stops, and only the agent's journal remains of its programs.
 func (m *machine) stop() {
 	if !m.power {
 		return
@@ -151,14 +152,14 @@ func (m *machine) thaw() {
 	m.frozen = false
 	due := m.waits
 	m.waits = nil
-	m.lease.thaw(m) // the shims look at their timers before anything else
+	m.lease.thaw(m) // the shims check their timers before anything else
 	for _, do := range due {
 		do()
 	}
 	m.w.net.changed()
 }
 
-// later lets something happen on the machine, unless it loses power before. While it is frozen it waits.
+// later calls do after d, unless the machine loses power before. While the machine is frozen, do waits.
 func (m *machine) later(d model.Duration, do func()) {
 	boot := m.boot
 	var due func()
@@ -174,7 +175,7 @@ func (m *machine) later(d model.Duration, do func()) {
 	m.w.after(d, due)
 }
 
-// soon is later for the agent's process: not if that has ended before.
+// soon is later for the agent's process: it does nothing if that process has ended before.
 func (m *machine) soon(d model.Duration, do func()) {
 	incarnation := m.incarnation
 	m.later(d, func() {
@@ -194,7 +195,7 @@ func (m *machine) replace() {
 	}
 }
 
-// factsHeard is the generation of its facts that a server knows from heartbeats.
+// factsHeard returns the generation of its facts that a server knows from heartbeats.
 func (m *machine) factsHeard(server int) uint64 {
 	row, ok := m.w.log.first.Nodes.Get(m.id)
 	if !ok || row.Agent.Epoch != m.epoch || m.epoch == 0 {
@@ -206,7 +207,7 @@ func (m *machine) factsHeard(server int) uint64 {
 	return m.facts.before
 }
 
-// finds has the agent find these troubles with its machine, or none. They keep programs from starting, see
+// finds makes the agent find these troubles with its machine, or none. Troubles may keep programs from starting; see
 // program.start.
 func (m *machine) finds(troubles ...model.Trouble) {
 	m.troubles = troubles

@@ -8,26 +8,26 @@ import (
 	"github.com/outspan/outspan/reconcile"
 )
 
-// hearing is what one server heard of one node.
+// hearing is what one server has heard of one node.
 type hearing struct {
 	linked bool       // heartbeats get through now
-	heard  bool       // one got through since the server started
-	last   model.Time // while not linked: when the last one did
+	heard  bool       // a heartbeat got through since the server started
+	last   model.Time // while not linked: when the last one got through
 	since  model.Time // while linked: since when
-	asked  model.Time // when its agent last asked the server something, which is as good as a heartbeat
-	gaveUp uint64     // the epoch that the server agreed to call offline: it answers its heartbeats no more
+	asked  model.Time // when its agent last sent the server a request, which is as good as a heartbeat
+	gaveUp uint64     // the epoch that the server agreed to call offline; it no longer answers heartbeats of that epoch
 }
 
-// network is who reaches whom, and what heartbeats and gossip say by that. Heartbeats are no events: when the last one
-// got through follows from since when two are linked.
+// network models who reaches whom, and what heartbeats and gossip say as a result. Heartbeats are no events: when the
+// last one got through follows from the time since which a node and a server are linked.
 type network struct {
 	w       *world
 	cut     [][servers]bool // by node: no packet gets through, either way
 	hears   [][servers]hearing
-	suspect []model.Time // by node: until when gossip suspects it for no reason
+	suspect []model.Time // by node: until when gossip suspects it without reason
 	lossy   int          // percent of the messages that are lost
 	twice   int          // percent that arrive a second time, later
-	watched bool         // somebody is silent, and the leader looks again soon
+	watched bool         // a node is silent, and the leader will look again soon
 }
 
 func newNetwork(w *world) *network { return &network{w: w} }
@@ -38,7 +38,7 @@ func (n *network) join(*machine) {
 	n.suspect = append(n.suspect, 0)
 }
 
-// interval is H, that of heartbeats.
+// interval returns H, the interval of heartbeats.
 func (n *network) interval() model.Duration {
 	return reconcile.Interval(n.w.log.first.Settings.OfflineAfter)
 }
@@ -48,7 +48,7 @@ func (n *network) linked(node, server int) bool {
 	return n.w.nodes[node].runs() && n.w.log.servers[server].up && !n.cut[node][server]
 }
 
-// changed takes note of who is linked now.
+// changed updates who is linked with whom.
 func (n *network) changed() {
 	for i, m := range n.w.nodes {
 		for s := range servers {
@@ -71,10 +71,10 @@ func (n *network) changed() {
 	n.watch()
 }
 
-// first is how long it takes until a link that is there again is used.
+// first returns how long it takes until a restored link is used.
 func (n *network) first() model.Duration { return between(n.w.chance, 20, 600) }
 
-// lastBeat is when a server last heard a node.
+// lastBeat returns when a server last heard a node.
 func (n *network) lastBeat(node, server int) model.Time {
 	h := &n.hears[node][server]
 	if !h.linked {
@@ -87,7 +87,7 @@ func (n *network) lastBeat(node, server int) model.Time {
 	return max(beat, h.asked)
 }
 
-// asks notes that a node's agent got through to a server.
+// asks records that a request of a node's agent reached a server.
 func (n *network) asks(node, server int) {
 	h := &n.hears[node][server]
 	h.asked, h.heard = n.w.now, true
@@ -98,14 +98,14 @@ func (n *network) heardOnce(node, server int) bool {
 	return h.heard || h.linked && n.beatBefore(node, n.w.now) >= h.since
 }
 
-// beatBefore is the latest time up to t at which a node sends heartbeats: each has its own phase.
+// beatBefore returns the latest time up to t at which a node sends heartbeats. Each node has its own phase.
 func (n *network) beatBefore(node int, t model.Time) model.Time {
 	h := int64(n.interval())
 	phase := int64(node*977) % h
 	return model.Time((int64(t)-phase)/h*h + phase)
 }
 
-// age is for how long a server has not heard a node, and whether it ever did.
+// age returns how long a server has not heard a node, and whether it ever did.
 func (n *network) age(node, server int) (model.Duration, bool) {
 	heard := n.heardOnce(node, server)
 	last := n.lastBeat(node, server)
@@ -115,7 +115,7 @@ func (n *network) age(node, server int) (model.Duration, bool) {
 	return n.w.now.Sub(last), heard
 }
 
-// gossip is what memberlist says of a node: any server that is linked with it keeps it alive for all.
+// gossip returns what memberlist says of a node. One linked server is enough to keep the node alive for all.
 func (n *network) gossip(node int) fsm.Gossip {
 	if n.w.now < n.suspect[node] {
 		return fsm.GossipSuspect
@@ -137,7 +137,7 @@ func (n *network) gossip(node int) fsm.Gossip {
 	return fsm.GossipAlive
 }
 
-// live is the evidence of a leader, by the rule of docs/model.md, "Offline".
+// live returns a leader's evidence, by the rule of docs/model.md, "Offline".
 func (n *network) live(l *leader) map[model.NodeID]fsm.Liveness {
 	state := &n.w.log.first
 	threshold, interval := state.Settings.OfflineAfter, n.interval()
@@ -153,7 +153,8 @@ func (n *network) live(l *leader) map[model.NodeID]fsm.Liveness {
 	return out
 }
 
-// silent weighs what the other servers say of a node. Those that agree give it up: they renew its lease no more.
+// silent weighs what the other servers know of a node. Servers that agree give the node up: they no longer renew its
+// lease.
 func (n *network) silent(l *leader, node int, age, threshold, interval model.Duration,
 	gossip fsm.Gossip) (bool, model.ServerID) {
 	agree := []int{l.id}
@@ -163,7 +164,7 @@ func (n *network) silent(l *leader, node int, age, threshold, interval model.Dur
 	}
 	for s, server := range n.w.log.servers {
 		if s == l.id || !server.up || server.lag > 2000 {
-			continue // no answer is no opinion
+			continue // no answer counts as no opinion
 		}
 		other, heard := n.age(node, s)
 		switch {
@@ -182,7 +183,7 @@ func (n *network) silent(l *leader, node int, age, threshold, interval model.Dur
 	m := n.w.nodes[node]
 	for _, s := range agree {
 		h := &n.hears[node][s]
-		if h.linked && h.gaveUp != m.epoch { // its next heartbeat is answered with that
+		if h.linked && h.gaveUp != m.epoch { // the answer to its next heartbeat says so
 			m.soon(n.beatBefore(node, n.w.now).Add(interval).Sub(n.w.now), m.attach)
 		}
 		h.gaveUp = m.epoch
@@ -191,7 +192,7 @@ func (n *network) silent(l *leader, node int, age, threshold, interval model.Dur
 	return true, ""
 }
 
-// watch has the leader look again now and then while somebody is not heard whom it does not know to be offline.
+// watch makes the leader look again now and then while a node is not heard that is not known to be offline.
 func (n *network) watch() {
 	if n.watched || !n.anySilent() {
 		return
@@ -224,7 +225,7 @@ func (n *network) anySilent() bool {
 	return false
 }
 
-// published tells the agents that poll a server of new assignments.
+// published makes the agents that poll a server ask for new assignments.
 func (n *network) published(server int) {
 	for _, m := range n.w.nodes {
 		if m.home == server {
@@ -233,8 +234,8 @@ func (n *network) published(server int) {
 	}
 }
 
-// send carries a message between a node's agent and the servers, if there is a way. It arrives late, twice or not at
-// all.
+// send carries a message between a node's agent and the servers, if they are linked. It may arrive late, twice or not
+// at all.
 func (n *network) send(node int, arrive func()) {
 	r := n.w.chance
 	if n.reach(node, r) < 0 || r.IntN(100) < n.lossy {
@@ -252,7 +253,7 @@ func (n *network) send(node int, arrive func()) {
 	}
 }
 
-// reach is a server that a node's agent gets through to, or -1.
+// reach returns a server that a node's agent is linked with, or -1.
 func (n *network) reach(node int, r *rand.Rand) int {
 	from := r.IntN(servers)
 	for i := range servers {

@@ -9,7 +9,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// performer does one action with the choices that its number gives.
+// performer performs one action with the choices that its number gives.
 type performer struct {
 	*world
 	r *rand.Rand
@@ -17,7 +17,7 @@ type performer struct {
 	n uint64
 }
 
-// perform does an action. What it names it finds in the state of now; where there is nothing to name it does nothing.
+// perform performs an action. It picks objects from the current state, and does nothing if there are none.
 func (w *world) perform(a Action) {
 	state := w.log.first
 	p := &performer{world: w, r: rand.New(rand.NewPCG(a.Number, 1)), s: &state, n: a.Number}
@@ -52,7 +52,7 @@ func key[K ~string, V any](r *rand.Rand, t fsm.Table[K, V]) (K, bool) {
 
 func (p *performer) machine() *machine { return pick(p.r, p.nodes...) }
 
-// instance draws one that is to run; of its kind if ok says so.
+// instance draws an instance that should run and for which ok returns true; nil if there is none.
 func (p *performer) instance(ok func(*fsm.Instance) bool) *fsm.Instance {
 	var list []*fsm.Instance
 	for _, i := range p.s.Instances.All() {
@@ -168,7 +168,7 @@ func (p *performer) operate(kind ActionKind) {
 	}
 }
 
-// eachNode visits nodes of either intent; some are left out by chance.
+// eachNode visits nodes with either intent; some are left out by chance.
 func (p *performer) eachNode(a, b model.Intent, visit func(*fsm.Node)) {
 	for _, n := range p.s.Nodes.All() {
 		if (n.Intent == a || n.Intent == b) && !rarely(p.r, 3) {
@@ -189,8 +189,8 @@ func (p *performer) drain(many bool) {
 		&fsm.DrainStart{ID: id, Nodes: nodes, Options: p.drainOptions(len(nodes))})
 }
 
-// giveUp is about nodes that are offline: a person says that nothing runs there any more, by force when the machine has
-// no power. Without it the servers believe that only when what is fenced must have been killed.
+// giveUp handles actions on offline nodes. A person says that nothing runs there any more, with force if the machine
+// has no power. Without force the servers accept that only after the lease must have ended what is fenced.
 func (p *performer) giveUp(kind ActionKind) {
 	for _, m := range p.nodes {
 		n, ok := p.s.Nodes.Get(m.id)
@@ -215,7 +215,7 @@ func (p *performer) giveUp(kind ActionKind) {
 	}
 }
 
-// homedOn are the groups whose data is lost with a node.
+// homedOn returns the groups whose data is lost with a node.
 func (p *performer) homedOn(node model.NodeID) []model.GroupID {
 	var groups []model.GroupID
 	for _, id := range p.s.LostWith(node) {

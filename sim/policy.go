@@ -8,7 +8,7 @@ import (
 	"github.com/outspan/outspan/reconcile"
 )
 
-// policy changes what everything is measured by.
+// policy changes the rules: labels, budgets, classes, settings.
 func (p *performer) policy(kind ActionKind) {
 	r := p.r
 	switch kind {
@@ -50,7 +50,7 @@ func (p *performer) settings(kind ActionKind) {
 		c.RatePreemption = pick(r, model.ActorRate{}, model.ActorRate{Max: 2, Window: 30 * model.Second})
 	case ActPauseAll:
 		c.Paused = !c.Paused
-		if c.Paused { // not for ever
+		if c.Paused { // not forever
 			p.after(between(r, 5000, 120000), func() {
 				again := p.log.first.Settings
 				again.Paused = false
@@ -111,7 +111,7 @@ func (p *performer) jobClass() {
 	}
 }
 
-// askMoves has a leader make what moves there are now, whether the rescheduler is on or not.
+// askMoves makes the leader carry out the moves that are possible now, even if the rescheduler is off.
 func (p *performer) askMoves() {
 	l := p.lead
 	if l == nil || len(l.flights) > 0 || len(l.queue) > 0 {

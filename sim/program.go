@@ -7,12 +7,12 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// The words that a group's command begins with say how its programs behave.
+// The command of a group, one of these words, says how its programs behave.
 const (
 	behaveSteady = "steady" // ready within a few seconds
 	behaveSlow   = "slow"   // ready after a long start
 	behaveNever  = "never"  // never ready
-	behaveCrash  = "crash"  // fails again and again
+	behaveCrash  = "crash"  // keeps failing
 	behaveFlaky  = "flaky"  // ready, and unready now and then
 )
 
@@ -25,10 +25,10 @@ type program struct {
 	alive    bool // its process exists
 	ready    bool
 	stopping bool
-	gone     bool // the servers don't have it any more
+	gone     bool // the servers have removed it
 	run      int  // grows with each start and end of the process
 	began    uint64
-	hooked   uint64 // the last preparation that was begun
+	hooked   uint64 // the last preparation that it began
 
 	status model.InstanceStatus
 	acked  uint64
@@ -57,7 +57,7 @@ func (p *program) unreported() bool {
 	return p.status.Observed != model.ObservedPending && p.status.Generation > p.acked
 }
 
-// tell is the newest that the agent has to say of it. While there is no agent nobody sees it.
+// tell sets the newest status that the agent has to report of it. Without an agent nobody sees it.
 func (p *program) tell(observed model.Observed, reason string) {
 	m := p.m
 	if !m.agent {
@@ -104,8 +104,8 @@ func (p *program) want(a assignment) {
 	}
 }
 
-// start starts the process: a fenced one once the lease is held and the servers have said since the last registration
-// what is assigned, as the agent does.
+// start starts the process. Like the agent, it starts a fenced program only while the lease is held and after the
+// servers have sent assignments since the last registration.
 func (p *program) start() {
 	if p.alive || p.gone || p.desired != model.DesiredRunning && p.desired != "" {
 		return
@@ -126,7 +126,7 @@ func (p *program) start() {
 	p.boot()
 }
 
-// boot lets the process become ready, or whatever its program does.
+// boot lets the process become ready, or do what its program does instead.
 func (p *program) boot() {
 	r, calm := p.chance, p.m.w.calm
 	switch {
@@ -147,7 +147,7 @@ func (p *program) boot() {
 
 func (p *program) behaves(word string) bool { return p.spec != nil && p.spec.Exec.Command == word }
 
-// in lets something happen to this run of the process.
+// in calls do after d if this run of the process is still alive.
 func (p *program) in(d model.Duration, do func()) {
 	run := p.run
 	p.m.later(d, func() {
@@ -166,7 +166,7 @@ func (p *program) becomeReady() {
 	p.m.w.roles(p)
 }
 
-// blip is a check that fails for a while.
+// blip makes a check fail for a while.
 func (p *program) blip() {
 	if !p.ready || p.stopping || p.m.w.calm {
 		return
@@ -177,7 +177,7 @@ func (p *program) blip() {
 	p.in(between(p.chance, 300, 20000), p.becomeReady)
 }
 
-// restart ends the process and starts it again in its place, as the agent does after a crash.
+// restart ends the process and starts it again in place, as the agent does after a crash.
 func (p *program) restart(reason string) {
 	if !p.alive || p.stopping {
 		return
@@ -208,7 +208,7 @@ func (p *program) fails(reason string) {
 	p.m.w.roles(p)
 }
 
-// end is the end of the process, seen or not.
+// end records the end of the process, whether the agent sees it or not.
 func (p *program) end() {
 	if p.alive {
 		p.alive, p.ready, p.synced = false, false, false
@@ -217,7 +217,7 @@ func (p *program) end() {
 	}
 }
 
-// stop begins the stop: it is over within the grace, or the agent kills.
+// stop begins the stop. It ends within the grace, or the agent kills the process.
 func (p *program) stop() {
 	if p.stopping {
 		return
@@ -250,7 +250,7 @@ func (p *program) kill() {
 	p.m.w.roles(p)
 }
 
-// dismiss ends what the servers don't have any more. It is forgotten once they know.
+// dismiss ends a program that the servers no longer assign. It is forgotten once they know that it has stopped.
 func (p *program) dismiss() {
 	p.gone, p.desired = true, model.DesiredStopped
 	p.kill()
@@ -259,8 +259,8 @@ func (p *program) dismiss() {
 	}
 }
 
-// adopted is when a new process of the agent finds it: what went unseen is told now, and nothing is known of what it
-// says of itself.
+// adopted makes a new process of the agent take over the program. It reports what went unseen, and knows no facts of
+// the program yet.
 func (p *program) adopted() {
 	p.told = nil
 	switch {
@@ -281,7 +281,7 @@ func (p *program) adopted() {
 	p.m.soon(between(p.chance, 300, 4000), func() { p.m.w.roles(p) })
 }
 
-// prepare is what comes before a planned stop: the hook runs, and the instance's own gates are looked at.
+// prepare prepares a planned stop: the hook runs, and the instance's own gates are checked.
 func (p *program) prepare(seq uint64) {
 	takes := between(p.chance, 20, 6000)
 	works := p.m.w.calm || p.chance.IntN(100) >= p.m.w.scenario.hookFails
@@ -295,7 +295,7 @@ func (p *program) prepare(seq uint64) {
 	})
 }
 
-// preparingFor reports whether a preparation is still the one that is asked for.
+// preparingFor reports whether seq is still the preparation that is wanted.
 func (p *program) preparingFor(seq uint64) bool { return p.preparing == seq }
 
 func (p *program) prepared(seq uint64, works bool) {

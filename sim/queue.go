@@ -4,7 +4,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// event is something that happens at a time. Events of one time happen in the order in which they were added.
+// event is something that happens at a time. Events at the same time happen in the order in which they were added.
 type event struct {
 	at  model.Time
 	seq uint64
@@ -39,7 +39,7 @@ func (q *queue) pop() (event, bool) {
 	}
 	top, last := q.heap[0], len(q.heap)-1
 	q.heap[0] = q.heap[last]
-	q.heap[last] = event{} // lets go of what its function holds
+	q.heap[last] = event{} // releases what its function holds
 	q.heap = q.heap[:last]
 	for i := 0; ; {
 		next := 2*i + 1

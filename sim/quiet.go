@@ -7,14 +7,14 @@ import (
 )
 
 const (
-	// in which everything has to come to rest; retries that a person has to end are pauses of an hour
+	// time in which everything must come to rest; retries that only a person can end have pauses of an hour
 	quietLimit = 24 * model.Hour
-	quietFor   = 3 * model.Hour // in which a settled cluster writes nothing
+	quietFor   = 3 * model.Hour // time in which a settled cluster must write nothing
 )
 
-// finish ends the faults and judges what must be true then: drains end (L2), everything settles and stays so (L3),
+// finish ends the faults and judges what must be true then. Drains end (L2), everything settles and stays so (L3),
 // silent nodes are found (L4), and what is wanted runs or there is a reason (S14). Every replica has the same state,
-// which is also what a replay of the log gives (S5).
+// which a replay of the log gives too (S5).
 func (w *world) finish() {
 	w.until(w.now.Add(20 * model.Second))
 	w.mend()
@@ -25,7 +25,7 @@ func (w *world) finish() {
 	}
 }
 
-// mend ends every fault, and what only a person can end.
+// mend ends every fault, and also what only a person can end.
 func (w *world) mend() {
 	if w.failure != nil {
 		return
@@ -69,7 +69,7 @@ func (w *world) mend() {
 	w.becomeWell()
 }
 
-// becomeWell lets programs that never became ready do so: nothing is wrong with them any more.
+// becomeWell makes programs that never became ready do so, because nothing is wrong with them any more.
 func (w *world) becomeWell() {
 	for _, m := range w.nodes {
 		for _, p := range m.programs {
@@ -80,8 +80,7 @@ func (w *world) becomeWell() {
 	}
 }
 
-// drainsEnd is L2: what has a deadline ends by itself, at the deadline or before, and half a minute for what was
-// killed.
+// drainsEnd is L2: drains with a deadline end on their own, by that deadline and some time for what was killed.
 func (w *world) drainsEnd() {
 	latest := w.now.Add(model.Minute)
 	for _, d := range w.log.first.Drains.All() {
@@ -114,7 +113,7 @@ func (w *world) draining(visit func(*fsm.Drain)) bool {
 	return found
 }
 
-// settle waits until nothing is written for a while, and then holds that nothing is in all that time that follows: L3.
+// settle is L3: the cluster comes to rest, so that nothing is written for quietFor.
 func (w *world) settle() {
 	limit := w.now.Add(quietLimit)
 	for w.failure == nil {
@@ -130,7 +129,7 @@ func (w *world) settle() {
 	}
 }
 
-// withdraw takes back the evictions that people asked for and whose hooks fail again and again: only they can end that.
+// withdraw withdraws the evictions that people requested and whose hooks keep failing: only people can end those.
 func (w *world) withdraw() {
 	for id, i := range w.log.first.Instances.All() {
 		if e := i.Eviction; i.Desired == model.DesiredRunning && e.Requested && e.Cause == model.CauseUser && e.Aborts > 0 {
@@ -139,7 +138,7 @@ func (w *world) withdraw() {
 	}
 }
 
-// atRest holds what must be true when nothing is left to do.
+// atRest checks what must be true when nothing is left to do.
 func (w *world) atRest() {
 	w.draining(func(d *fsm.Drain) { w.fail(fsm.L2, "drain %s has not ended and nothing is written", d.ID) })
 	if w.failure != nil {
@@ -176,7 +175,7 @@ func (w *world) atRest() {
 	w.truth()
 }
 
-// truth holds that at rest the state says what is: every ready instance runs, and nothing runs beside them.
+// truth checks that at rest the state is true: every ready instance runs, and nothing else runs.
 func (w *world) truth() {
 	s := &w.log.first
 	for _, m := range w.nodes {
@@ -194,7 +193,7 @@ func (w *world) truth() {
 	}
 }
 
-// silence is L4: one node loses its power, and is known to be offline in time.
+// silence is L4: one node loses its power, and is found offline in time.
 func (w *world) silence() {
 	s := &w.log.first
 	var victim *machine
@@ -210,7 +209,7 @@ func (w *world) silence() {
 	silent := w.now
 	victim.stop()
 	w.until(w.now.Add(threshold + 2*interval + 2*model.Second))
-	if w.lead != nil && len(w.lead.flights) > 0 { // it is decided, and the log is slow
+	if w.lead != nil && len(w.lead.flights) > 0 { // it is decided, but the log is slow
 		w.until(w.now.Add(slowCommit))
 	}
 	if w.failure != nil {
@@ -228,7 +227,7 @@ func (w *world) silence() {
 	}
 }
 
-// outages is how many nodes are offline.
+// outages returns how many nodes are offline.
 func (w *world) outages() int {
 	n := 0
 	for _, row := range w.log.first.Nodes.All() {
@@ -239,7 +238,8 @@ func (w *world) outages() int {
 	return n
 }
 
-// agree is S5 at the end: all replicas and a replay of the whole log, and S4: every answer still stands.
+// agree is S5 at the end: all replicas and a replay of the whole log have the same state. It also checks S4: the state
+// still has every answer.
 func (w *world) agree() {
 	w.until(w.now.Add(model.Minute))
 	if w.failure != nil {
@@ -271,8 +271,8 @@ func (w *world) agree() {
 	w.unreadable()
 }
 
-// unreadable holds that an entry of a newer format ends a server: one that skipped it would differ from the others from
-// then on (S5).
+// unreadable checks that an entry of a newer format stops a server. A server that skipped it would differ from the
+// others from then on (S5).
 func (w *world) unreadable() {
 	newer := []byte{0xa4, 1, byte(model.CurrentFormat + 1), 2, 0, 3, 0, 8, 0x80} // format, at, wall and no group
 	if _, err := w.log.servers[0].machine.Apply(uint64(len(w.log.entries)+1), w.log.term, newer); err == nil &&
@@ -282,8 +282,8 @@ func (w *world) unreadable() {
 	}
 }
 
-// unnoticed is how long after the last entry something could have been decided: the wake-up that a plan did not ask
-// for.
+// unnoticed returns how long after the last entry something could have been decided: a plan should have asked for a
+// wake-up then.
 func unnoticed(in reconcile.Input) model.Duration {
 	low, high := in.State.Now, in.Now
 	for low < high {

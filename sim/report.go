@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// Total is what many histories came to.
+// Total sums up many histories.
 type Total struct {
 	Seeds  int
 	Failed []Result
 	Counts Counts
-	Took   time.Duration // of the cores, added up: what one of them would take if it had nothing else to do
+	Took   time.Duration // CPU time, summed over the cores
 }
 
 // Add adds a history.
@@ -23,7 +23,7 @@ func (t *Total) Add(r Result) {
 	}
 }
 
-// String is the whole in a few lines.
+// String describes the total in a few lines.
 func (t *Total) String() string {
 	var b strings.Builder
 	seconds := t.Took.Seconds()
@@ -39,7 +39,7 @@ func (t *Total) String() string {
 	return strings.TrimRight(b.String(), "\n") + "\n"
 }
 
-// Story is a failure for people: how to run it again, what is left of the schedule, and the end of the trace.
+// Story describes a failure for people: how to run it again, what is left of the schedule, and the end of the trace.
 func (r *Result) Story() string {
 	var b strings.Builder
 	fmt.Fprintf(&b,

@@ -8,7 +8,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// roles has the programs of a group find out who leads and who is in sync, a while after something about them changed.
+// roles makes the programs of a group find out who leads and who is in sync, a while after something about them
+// changed.
 func (w *world) roles(p *program) {
 	if p.spec == nil || p.spec.RoleCheck == nil {
 		return
@@ -17,7 +18,7 @@ func (w *world) roles(p *program) {
 	w.after(between(w.chance, 200, 2500), func() { w.settleRoles(group) })
 }
 
-// members are the living programs of a group, in order of machine.
+// members returns the living programs of a group, in order of machine.
 func (w *world) members(group model.GroupID) []*program {
 	var list []*program
 	for _, m := range w.nodes {
@@ -30,8 +31,8 @@ func (w *world) members(group model.GroupID) []*program {
 	return list
 }
 
-// settleRoles lets every member say what it is: one of those that are ready leads, and a copy is in sync a while after
-// there is one to copy.
+// settleRoles makes every member report its role. One of the ready members leads. A copy is in sync a while after there
+// is one to copy from.
 func (w *world) settleRoles(group model.GroupID) {
 	members := w.members(group)
 	if len(members) == 0 {
@@ -50,7 +51,7 @@ func (w *world) settleRoles(group model.GroupID) {
 	}
 }
 
-// choose is who leads now: one that is ready, on a machine that is meant to stay if there is one. -1: nobody.
+// choose returns the new leader: a ready member, if possible on a machine that is meant to stay. -1: none.
 func (w *world) choose(members []*program) int {
 	best := -1
 	for i, p := range members {
@@ -70,7 +71,7 @@ func replicated(p *program) bool {
 	return len(p.spec.Volumes) > 0 && p.spec.Volumes[0].Kind == model.VolumeReplicated
 }
 
-// sync completes a copy: from a member that is in sync, or where there is none from what is on the disk.
+// sync completes a copy: from a member that is in sync, or without one from what is on the disk.
 func (w *world) sync(p *program, source bool) {
 	takes := between(p.chance, 500, 8000)
 	if !source {
@@ -85,7 +86,7 @@ func (w *world) sync(p *program, source bool) {
 	})
 }
 
-// facts are what the role check answers.
+// facts returns the answer of the role check.
 func (p *program) facts(leads bool) map[string]string {
 	switch {
 	case replicated(p):
@@ -114,7 +115,7 @@ func (p *program) say(facts map[string]string) {
 	}
 }
 
-// resign is what a before_stop hook does: somebody else leads, or the data is cleaned out.
+// resign does what a before_stop hook does: another member leads, or the data is moved away.
 func (w *world) resign(p *program) {
 	if p.spec.RoleCheck == nil || replicated(p) {
 		return
@@ -132,7 +133,7 @@ func (w *world) resign(p *program) {
 	p.say(p.facts(false))
 }
 
-// unknown makes a member's role check fail for a while: what it said is withdrawn.
+// unknown makes a member's role check fail for a while, so its facts are withdrawn.
 func (p *program) unknown() {
 	if p.alive && p.told != nil {
 		p.say(nil)

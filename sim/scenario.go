@@ -9,15 +9,15 @@ import (
 // ActionKind is something that a person does, or a fault.
 type ActionKind uint8
 
-// Action is one of them at a time. Number is what it draws its choices from when it happens, so that it does not depend
-// on the actions before it more than it must.
+// Action is one action at a time. It draws its choices from Number when it happens, so they depend on earlier actions
+// as little as possible.
 type Action struct {
 	At     model.Time
 	Kind   ActionKind
 	Number uint64
 }
 
-// scenario is what sort of history it is: how large, how long, and what happens how often.
+// scenario is a kind of history: how large, how long, and how often each action happens.
 type scenario struct {
 	name        string
 	least, most int // nodes
@@ -36,7 +36,7 @@ type weight struct {
 	n    int
 }
 
-// everything is how often each kind of action comes where a scenario says nothing else.
+// everything is the default weight of each kind of action.
 func everything() []weight {
 	return []weight{
 		{ActSubmit, 16}, {ActScale, 8}, {ActStopJob, 2}, {ActPurge, 1}, {ActRestartJob, 3}, {ActRevert, 2}, {ActPromote, 3},
@@ -53,7 +53,7 @@ func everything() []weight {
 	}
 }
 
-// more is everything with some kinds more often.
+// more is everything with other weights for some kinds.
 func more(changes ...weight) []weight {
 	all := everything()
 	for _, c := range changes {
@@ -68,7 +68,7 @@ func more(changes ...weight) []weight {
 
 func small() []int64 { return []int64{1024, 1024, 1536, 2048} }
 
-// scenarios are all there are. The seed draws one of them, the first ones more often.
+// scenarios returns all scenarios. The seed draws one of them; large ones are rare.
 func scenarios() []*scenario {
 	return []*scenario{
 		{name: "mixed", least: 3, most: 6, memory: small(), actions: 60, longest: 60 * model.Second,
@@ -124,12 +124,12 @@ func scenarioOf(cfg Config) *scenario {
 	}
 	at := random(cfg.Seed, "scenario").IntN(4 * len(all))
 	if at == 0 {
-		return all[len(all)-1] // large ones take longest
+		return all[len(all)-1] // the large one takes longest
 	}
 	return all[at%(len(all)-1)]
 }
 
-// schedule draws what happens when.
+// schedule draws which action happens when.
 func (s *scenario) schedule(seed uint64) []Action {
 	r := random(seed, "schedule")
 	total := 0
@@ -140,7 +140,7 @@ func (s *scenario) schedule(seed uint64) []Action {
 	at := model.Time(6000)
 	for i := range s.actions {
 		kind := ActSubmit
-		if i > 4 { // a cluster without jobs is no cluster
+		if i > 4 { // a cluster needs a few jobs first
 			kind = s.draw(r, total)
 		}
 		list = append(list, Action{At: at, Kind: kind, Number: r.Uint64()})
@@ -149,7 +149,7 @@ func (s *scenario) schedule(seed uint64) []Action {
 	return list
 }
 
-// gap is short as often as not, so that things happen at the same time.
+// gap draws the time to the next action. It is short often enough that things happen at the same time.
 func (s *scenario) gap(r *rand.Rand) model.Duration {
 	switch r.IntN(10) {
 	case 0, 1:
@@ -172,12 +172,12 @@ func (s *scenario) draw(r *rand.Rand, total int) ActionKind {
 	return ActSubmit
 }
 
-// settings are those that the cluster begins with.
+// settings draws the settings that the cluster begins with.
 func (s *scenario) settings(r *rand.Rand) model.Settings {
 	c := model.DefaultSettings()
 	c.OfflineAfter = []model.Duration{2 * model.Second, 6 * model.Second, 60 * model.Second}[r.IntN(3)]
 	c.StartTimeout = 20 * model.Second
-	c.EventLimit, c.EventAge = 1000, model.Minute // what is kept for people costs the checks time
+	c.EventLimit, c.EventAge = 1000, model.Minute // a longer history costs the checks time
 	c.InstanceOverhead = 8 * mib
 	c.Rescheduler = []string{"off", "balanced", "eager"}[r.IntN(3)]
 	c.MoveMinAge, c.MoveCooldown = 30*model.Second, model.Minute

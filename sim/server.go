@@ -9,23 +9,23 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// snapshotEvery is after how many entries a server keeps a snapshot.
+// snapshotEvery is the number of entries after which a server keeps a new snapshot.
 const snapshotEvery = 48
 
-// server is one replica. It applies the bytes of the log with the Machine of the product, some time after they were
+// server is one replica. It applies the bytes of the log with the product's Machine, some time after they were
 // committed.
 type server struct {
 	w       *world
 	id      int
 	machine *fsm.Machine
-	applied uint64 // entries of the log, those of new terms included
+	applied uint64 // entries of the log, including those that begin a term
 	up      bool
-	waking  bool       // it is about to apply what there is
-	started model.Time // true time since which its process runs
+	waking  bool       // it will apply the rest soon
+	started model.Time // true time at which its process started
 	lag     model.Duration
 
 	kept      []byte // its latest snapshot
-	keptIndex uint64 // of which log index
+	keptIndex uint64 // the log index of that snapshot
 }
 
 func newServer(w *world, id int) *server {
@@ -34,7 +34,7 @@ func newServer(w *world, id int) *server {
 
 func (s *server) state() fsm.State { return s.machine.State() }
 
-// apply applies the entry of an index, which is the next one, and compares with what others found.
+// apply applies the entry at index, which must be the next one, and compares the results with those of other servers.
 func (s *server) apply(index uint64) []fsm.Result {
 	e := &s.w.log.entries[index-1]
 	s.applied = index
@@ -71,7 +71,7 @@ func sameResults(a, b []fsm.Result) bool {
 	return true
 }
 
-// compare holds the whole state against that of who was there first.
+// compare compares the whole state with that of the first server to reach this index.
 func (s *server) compare(index uint64, how string) {
 	want := s.w.log.entries[index-1].digest
 	s.w.counts[CountDigests]++
@@ -81,7 +81,7 @@ func (s *server) compare(index uint64, how string) {
 	}
 }
 
-// catchUp has the server apply what was committed, a while from now.
+// catchUp makes the server apply what was committed, a while from now.
 func (s *server) catchUp() {
 	if s.waking || !s.up || s.applied >= uint64(len(s.w.log.entries)) {
 		return
@@ -102,7 +102,7 @@ func (s *server) applyAll() {
 	}
 }
 
-// snapshot writes one and reads it back: what was written must be what there was (S5).
+// snapshot writes a snapshot and reads it back: the two states must be equal (S5).
 func (s *server) snapshot() {
 	var out bytes.Buffer
 	state := s.state()
@@ -122,7 +122,7 @@ func (s *server) snapshot() {
 	}
 }
 
-// crash ends the server's process, and restart begins it from its snapshot, or another server's.
+// crash ends the server's process. restart starts it from its snapshot, or from another server's.
 func (s *server) crash() {
 	s.up = false
 	s.w.step(CountServerCrashes)

@@ -26,7 +26,7 @@ type job struct {
 	scenario string
 }
 
-// corpus is the seeds that found something once.
+// corpus returns the seeds that once found something.
 func corpus(t *testing.T) []job {
 	t.Helper()
 	f, err := os.Open("testdata/seeds")
@@ -56,7 +56,7 @@ func runAll(t *testing.T, jobs []job, cores int) *Total {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	total := &Total{}
-	// histories are small and short: collecting often is a third of the time
+	// Histories are small and short; frequent garbage collection would take a third of the time.
 	defer debug.SetGCPercent(debug.SetGCPercent(800))
 	next, before := 0, spent(t)
 	for range cores {
@@ -71,7 +71,7 @@ func runAll(t *testing.T, jobs []job, cores int) *Total {
 				}
 				r := Run(Config{Seed: jobs[i].seed, Scenario: jobs[i].scenario})
 				if r.Failure != nil {
-					t.Logf("OUTSPAN_SEED=%d scenario %s: %v", r.Seed, r.Scenario, r.Failure) // at once: the story comes at the end
+					t.Logf("OUTSPAN_SEED=%d scenario %s: %v", r.Seed, r.Scenario, r.Failure) // now, as the story comes at the end
 				}
 				mu.Lock()
 				total.Add(r)
@@ -90,7 +90,7 @@ func runAll(t *testing.T, jobs []job, cores int) *Total {
 	return total
 }
 
-// spent is the time that this process has had of the cores: other processes of the machine don't count.
+// spent returns the CPU time of this process; other processes of the machine don't count.
 func spent(t *testing.T) time.Duration {
 	t.Helper()
 	var use syscall.Rusage
@@ -100,9 +100,8 @@ func spent(t *testing.T) time.Duration {
 	return time.Duration(use.Utime.Nano() + use.Stime.Nano())
 }
 
-// TestSeeds runs what failed once and a fixed set of histories, and holds that together they reach every behaviour that
-// is counted: a simulation that never preempts
-// proves nothing about preemption.
+// TestSeeds runs the corpus and a fixed set of histories. Together they must reach every behaviour that is counted: a
+// simulation that never preempts proves nothing about preemption.
 func TestSeeds(t *testing.T) {
 	jobs := corpus(t)
 	all := scenarios()
@@ -118,8 +117,8 @@ func TestSeeds(t *testing.T) {
 	}
 }
 
-// TestDeterminism holds that a seed is a history: run again, bit for bit the same happens, whatever the order of maps
-// is.
+// TestDeterminism checks that a seed determines its history: run again, the same happens bit for bit, whatever the
+// order of maps.
 func TestDeterminism(t *testing.T) {
 	for _, s := range scenarios() {
 		for seed := uint64(100); seed < 101; seed++ {
@@ -132,7 +131,7 @@ func TestDeterminism(t *testing.T) {
 	}
 }
 
-// TestSeed runs the one history that OUTSPAN_SEED and OUTSPAN_SCENARIO name, and tells it.
+// TestSeed runs the one history that OUTSPAN_SEED and OUTSPAN_SCENARIO name, and describes it.
 func TestSeed(t *testing.T) {
 	text := os.Getenv("OUTSPAN_SEED")
 	if text == "" {
@@ -150,7 +149,7 @@ func TestSeed(t *testing.T) {
 	t.Logf("scenario %s, %d steps, hash %x", r.Scenario, r.Counts[CountSteps], r.Hash)
 }
 
-// TestMany runs as many fresh seeds as OUTSPAN_SEEDS says, from OUTSPAN_SEED on if that is given.
+// TestMany runs OUTSPAN_SEEDS fresh seeds, beginning with OUTSPAN_SEED if that is set.
 func TestMany(t *testing.T) {
 	count, err := strconv.Atoi(os.Getenv("OUTSPAN_SEEDS"))
 	if err != nil {

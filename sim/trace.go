@@ -7,7 +7,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// trace sums up all that happened, and keeps the last lines of it in words if somebody is going to read them.
+// trace hashes all that happened, and keeps the last lines in words if somebody is going to read them.
 type trace struct {
 	sum   uint64
 	limit int
@@ -17,7 +17,7 @@ type trace struct {
 
 func newTrace(lines int) *trace { return &trace{sum: 14695981039346656037, limit: lines} }
 
-// note adds something that happened to the sum.
+// note adds something that happened to the hash.
 func (t *trace) note(at model.Time, kind byte, numbers ...uint64) {
 	t.add(uint64(at))
 	t.add(uint64(kind))
@@ -31,24 +31,24 @@ func (t *trace) add(n uint64) {
 	t.sum ^= t.sum >> 29
 }
 
-// bytes adds data to the sum.
+// bytes adds data to the hash.
 func (t *trace) bytes(data []byte) {
 	for _, b := range data {
 		t.sum = (t.sum ^ uint64(b)) * 1099511628211
 	}
 }
 
-// text adds a text to the sum.
+// text adds a text to the hash.
 func (t *trace) text(s string) {
 	for i := range len(s) {
 		t.sum = (t.sum ^ uint64(s[i])) * 1099511628211
 	}
 }
 
-// on reports whether anybody reads words.
+// on reports whether lines are kept.
 func (t *trace) on() bool { return t.limit > 0 }
 
-// say keeps a line, if anybody is going to read it.
+// say keeps a line, if lines are kept.
 func (t *trace) say(format string, args ...any) {
 	if t.limit == 0 {
 		return

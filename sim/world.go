@@ -8,7 +8,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// servers is how many there are, all of them voters.
+// servers is the number of servers, all of them voters.
 const servers = 3
 
 // Config says which history to run.
@@ -16,17 +16,17 @@ type Config struct {
 	Seed     uint64
 	Scenario string // empty: the seed draws one
 	Keep     []bool // which actions of the schedule happen; nil = all
-	Lines    int    // of the trace that are kept, the last ones; 0 = none
+	Lines    int    // of the trace to keep, the last ones; 0 = none
 }
 
-// Result is what became of a history.
+// Result is the outcome of a history.
 type Result struct {
 	Seed     uint64
 	Scenario string
 	Schedule []Action
 	Failure  *fsm.Finding // nil: every rule held
 	FailedAt int          // actions of the schedule that had happened when it failed
-	Hash     uint64       // of all that happened
+	Hash     uint64       // of everything that happened
 	Counts   Counts
 	Trace    []string
 }
@@ -45,7 +45,7 @@ type world struct {
 	judge    *judge
 	trace    *trace
 	counts   Counts
-	chance   *rand.Rand // of the model's own delays and losses
+	chance   *rand.Rand // for the model's own delays and losses
 	failure  *fsm.Finding
 	calm     bool // faults are over
 }
@@ -57,7 +57,7 @@ func Run(cfg Config) Result {
 	return result
 }
 
-// run is Run, and returns the world as it is at the end.
+// run is Run, and also returns the world in its final state.
 func run(cfg Config) (w *world, result Result) {
 	sc := scenarioOf(cfg)
 	w = newWorld(cfg, sc)
@@ -96,7 +96,7 @@ func newWorld(cfg Config, sc *scenario) *world {
 	return w
 }
 
-// random is a source of its own for each purpose, so that more of one thing does not change all others.
+// random returns a separate random source for each purpose, so that more draws for one don't change the others.
 func random(seed uint64, purpose string) *rand.Rand {
 	h := uint64(14695981039346656037)
 	for i := range len(purpose) {
@@ -105,7 +105,7 @@ func random(seed uint64, purpose string) *rand.Rand {
 	return rand.New(rand.NewPCG(seed, h))
 }
 
-// begin makes the cluster: its first leader, its settings, its nodes.
+// begin creates the cluster: its first leader, its settings, its nodes.
 func (w *world) begin() {
 	r := random(w.seed, "cluster")
 	w.log.elect(r.IntN(servers), 0)
@@ -126,7 +126,7 @@ func (w *world) begin() {
 	}
 }
 
-// entry is one of a person or an agent: true in any term.
+// entry returns an entry of a person or an agent, which is valid in any term.
 func (w *world) entry(actor model.Actor, commands ...fsm.Command) fsm.Entry {
 	e := fsm.Entry{Format: model.CurrentFormat, At: w.clock(), Wall: w.wall(), Actor: actor}
 	for _, c := range commands {
@@ -135,7 +135,7 @@ func (w *world) entry(actor model.Actor, commands ...fsm.Command) fsm.Entry {
 	return e
 }
 
-// clock is cluster time as the leader has it, or the last that anybody had.
+// clock returns cluster time according to the leader, or without one, that of the last entry.
 func (w *world) clock() model.Time {
 	if w.lead != nil {
 		return w.lead.clock()
@@ -143,10 +143,10 @@ func (w *world) clock() model.Time {
 	return w.log.first.Now
 }
 
-// wall is the clock for people. It starts at some day.
+// wall returns the wall clock, which is for people. It starts on some day.
 func (w *world) wall() int64 { return 1_700_000_000_000 + int64(w.now) }
 
-// until lets everything happen up to a time.
+// until runs all events up to a time.
 func (w *world) until(t model.Time) {
 	for w.failure == nil && len(w.events.heap) > 0 && w.events.heap[0].at <= t {
 		e, _ := w.events.pop()
@@ -158,7 +158,7 @@ func (w *world) until(t model.Time) {
 	}
 }
 
-// after lets something happen in a while.
+// after calls do after d.
 func (w *world) after(d model.Duration, do func()) { w.events.push(w.now.Add(d), do) }
 
 // between draws a duration.
@@ -166,7 +166,7 @@ func between(r *rand.Rand, low, high model.Duration) model.Duration {
 	return low + model.Duration(r.Int64N(int64(high-low)+1))
 }
 
-// fail ends the history. The first failure is the one that counts.
+// fail ends the history. Only the first failure counts.
 func (w *world) fail(rule fsm.Invariant, format string, args ...any) {
 	if w.failure != nil {
 		return
@@ -177,7 +177,7 @@ func (w *world) fail(rule fsm.Invariant, format string, args ...any) {
 	w.trace.say("FAILED %v", w.failure)
 }
 
-// step counts one entry or one thing that happened to an agent, a program or the network.
+// step counts an entry, or something that happened to an agent, a program or the network.
 func (w *world) step(kind Counter) {
 	w.counts[CountSteps]++
 	w.counts[kind]++
