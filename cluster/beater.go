@@ -35,7 +35,7 @@ type Courier interface {
 type Beater struct {
 	cfg   BeaterConfig
 	codec codec
-	wake  chan struct{} // capacity 1: registered again, or the interval or the answers changed
+	wake  chan struct{} // capacity 1: registered again, a new interval, or an answer after a long silence
 
 	mu      sync.Mutex
 	reg     registration

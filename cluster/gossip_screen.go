@@ -184,8 +184,8 @@ func (s *screen) stream(head []byte) error {
 	return errKind
 }
 
-// screenExchange looks at the header of an exchange of members. A message of so many bytes is said to
-// consist. Members add nothing to it, and each of them knows at least itself.
+// screenExchange looks at the header of an exchange of members. size is the announced length of the whole message.
+// Members add no user state to an exchange, and each of them knows at least itself.
 func screenExchange(plain []byte, size int64) error {
 	header, ok := decodeHeader(plain)
 	switch {

@@ -10,7 +10,7 @@ import (
 )
 
 // judge is the leader's view of which nodes are silent. While a node is silent it asks the other servers about it, and
-// keeps each verdict for as long as the answers behind it count.
+// keeps each verdict for as long as the answers it rests on count.
 type judge struct {
 	s *Server
 
@@ -285,7 +285,7 @@ func (j *judge) livenessOf(g *glance, n *fsm.Node, sign Sign) fsm.Liveness {
 		(g.led >= durationOf(limit) || n.Health == model.HealthUnreachable) {
 		l.Deaf = model.Duration(sign.Deaf.Milliseconds())
 	}
-	// A verdict counts as long as the answers behind it, and not for a node that was heard since.
+	// A verdict counts no longer than the answers it rests on, and not for a node that was heard since.
 	if v, ok := j.verdicts[n.ID]; ok && v.epoch == n.Agent.Epoch && sign.Since >= lateAfter(g.threshold, g.interval) &&
 		g.now.Sub(v.asked) <= g.interval {
 		l.Silent, l.SeenBy = v.live.Silent && sign.Since >= g.threshold, v.live.SeenBy
