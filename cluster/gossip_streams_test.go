@@ -27,7 +27,7 @@ func TestStreamsOfStrangers(t *testing.T) {
 				serving.Go(func() {
 					held := 0
 					defer func() {
-						buffered.Add(int64(-held)) // as memory is free before the place is
+						buffered.Add(int64(-held)) // the memory is freed before the place
 						_ = conn.Close()
 					}()
 					_ = conn.SetDeadline(time.Now().Add(time.Minute))
@@ -145,7 +145,7 @@ func TestStreamsOfOneSource(t *testing.T) {
 	}
 }
 
-// from is a connection with a remote address of its own.
+// from is a connection with a given remote address.
 type from struct {
 	net.Conn
 	remote net.Addr
