@@ -50,7 +50,7 @@ type dirCluster struct {
 	// Lineages are those of model.History. Recover adds one before raft starts. A server that joins with an empty
 	// directory takes over those of the server that calls it.
 	Lineages []string `json:"lineages,omitempty"`
-	// Left are the servers that a recovery left behind. They learn it wherever they come back.
+	// Left are the servers that a recovery left behind. The recovered servers greet them wherever they come back.
 	Left []leftServer `json:"left,omitempty"`
 }
 

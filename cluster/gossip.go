@@ -99,7 +99,7 @@ type Pool struct {
 	view    poolView // of members
 	meta    []byte   // own, encoded
 	ownMeta Meta
-	wanted  []string // members that rejoin never gives up on, beside the servers
+	wanted  []string // members that rejoin never gives up on
 	bounds  poolBounds
 	nudged  []string // addresses of dead members that gave a sign of life
 	nudge   chan struct{}

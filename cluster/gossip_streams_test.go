@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// proves that strangers who fill streams cost a bounded amount of memory, and that a real stream still arrives.
+// proves that unauthenticated senders that fill streams cost a bounded amount of memory, and that a real stream still
+// arrives.
 func TestStreamsOfStrangers(t *testing.T) {
 	s := openTestSocket(t, "127.0.0.1", 0)
 	to := net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port()))

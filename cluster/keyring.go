@@ -45,7 +45,7 @@ type keyReply struct {
 }
 
 const (
-	maxWantedKeys = 1024        // asked for at once: whoever has the gossip key can name any node
+	maxWantedKeys = 1024        // asked for at once: anyone with the gossip key can name any node
 	askKeysEvery  = time.Second // at most
 	askKeysLimit  = time.Second
 )

@@ -141,7 +141,7 @@ func replacedError(dir string, by model.History) *model.Error {
 // gossip sees them. It greets them, and the hello ends them. Otherwise they would elect each other and acknowledge
 // writes.
 //
-// An answer may come from another server, such as an empty one that took the place. Such servers are greeted more and
+// An answer may come from another server, such as an empty one that took the place. These servers are greeted more and
 // more rarely, because each greeting is a warning in their log.
 func (s *Server) tellLeft(ctx context.Context) {
 	layer := s.hello(s.log.Named("raft-net"))

@@ -45,7 +45,7 @@ func (m Membership) roster() *roster {
 }
 
 // namesake returns a living member with the name of another server, or nil. A second server with the same name is not
-// taken in, because operators name servers in commands.
+// taken in, because its name in a command would be ambiguous.
 func (r *roster) namesake(s ServerView) *ServerView {
 	for _, one := range r.name[s.Name] {
 		if one.ID != s.ID {
