@@ -56,7 +56,7 @@ func TestConcurrentEvictions(t *testing.T) {
 	}
 }
 
-// What is down is told apart by who did it and why.
+// Missing members are counted by who caused it and why.
 // proves R24, R31
 func TestDownByCause(t *testing.T) {
 	r := shares(t, model.BudgetSpec{MaxDown: &model.Amount{N: 2}, Rate: &model.RateSpec{Max: 2, Window: model.Minute}})

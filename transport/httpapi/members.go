@@ -30,7 +30,7 @@ func shown(entries []RosterEntry) []api.Member {
 	return members
 }
 
-// MemberOwn is what a server reports of itself. It is in no answer, only behind the problems.
+// MemberOwn is what a server reports of itself. Answers leave it out; the problems use it.
 type MemberOwn struct {
 	DataDir     string
 	Expect      int       // bootstrap_expect

@@ -48,7 +48,7 @@ const (
 	runLeader              // the leader
 )
 
-// Bounds of a request that is no stream.
+// Bounds of a request that is not a stream.
 const (
 	maxWait     = 60 * time.Second
 	writeLimit  = 30 * time.Second
@@ -74,7 +74,7 @@ type route struct {
 
 func (r route) match() string { return r.method + " " + r.path }
 
-// limit returns how long a request that is no stream may take, including its body.
+// limit returns how long a request that is not a stream may take, including its body.
 func (r route) limit() time.Duration {
 	if r.write {
 		return bodyTime + writeLimit
@@ -129,8 +129,8 @@ func (s *Server) refuse(w http.ResponseWriter, rt route, who caller, err error) 
 	writeError(w, err)
 }
 
-// takeBody reads the body of a request that is no stream. free must be called once the request is answered. A read may
-// have no body, because it would stay in memory while the read waits. Codes: invalid, busy, too_large, forbidden,
+// takeBody reads the body of a request that is not a stream. free must be called once the request is answered. A read
+// may have no body, because it would stay in memory while the read waits. Codes: invalid, busy, too_large, forbidden,
 // unsupported_media_type.
 func (s *Server) takeBody(rt route, who caller, w http.ResponseWriter, r *http.Request) (raw []byte,
 	free func(), err error) {
@@ -326,7 +326,7 @@ func withBody(ctx context.Context, raw []byte) context.Context {
 	return context.WithValue(ctx, bodyKey{}, raw)
 }
 
-// bodyFrom returns the whole body of a request that is no stream.
+// bodyFrom returns the whole body of a request that is not a stream.
 func bodyFrom(ctx context.Context) []byte {
 	raw, _ := ctx.Value(bodyKey{}).([]byte)
 	return raw

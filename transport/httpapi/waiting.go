@@ -9,8 +9,8 @@ import (
 // with time, but not at once.
 const sharedFor = 250 * time.Millisecond
 
-// sharedWaiting lets readings of the same published state share the whole decision behind "why do things wait". Many
-// callers may follow the cluster, and all ask at once after each change.
+// sharedWaiting lets readings of the same published state share the whole decision that answers "why do things wait".
+// Many callers may follow the cluster, and all ask at once after each change.
 type sharedWaiting struct {
 	mu    sync.Mutex
 	index uint64
