@@ -196,7 +196,7 @@ func TestSeriesFromTheStart(t *testing.T) {
 	})
 }
 
-// What happens is counted, and what goes takes its series along.
+// Events are counted, and the series of an object disappear with it.
 // proves P32
 func TestCounts(t *testing.T) {
 	r := newRig(t)
