@@ -40,11 +40,11 @@ type Beginner struct {
 }
 
 // A cluster must begin exactly once, or there are two clusters. So every new server pledges at most once, in its data
-// directory, to a set of exactly bootstrap_expect servers that includes itself, and announces its pledge by gossip. A
-// set begins a cluster only when all of its members have pledged to it. Then the member with the smallest id alone
-// writes the first configuration. Two sets that share a server can't both be complete, whatever the servers see and
-// when. Gossip about a pledge can be old but never wrong, because a pledge doesn't change. No server pledges while it
-// sees any server that has state: then there is a cluster to join.
+// directory, and announces its pledge by gossip. It pledges to a set of exactly bootstrap_expect servers that includes
+// itself. A set begins a cluster only when all of its members have pledged to it. Then the member with the smallest id
+// alone writes the first configuration. Two sets that share a server can't both be complete, whatever the servers see
+// and when. Gossip about a pledge can be old but never wrong, because a pledge doesn't change. No server pledges while
+// it sees any server that has state: then there is a cluster to join.
 
 // Choose returns the set to pledge to. ok is false if it is too early or if another cluster exists.
 func (b Beginning) Choose() (set []model.ServerID, ok bool) {
@@ -164,9 +164,9 @@ func (s *Server) sayForWhom(ctx context.Context, b Beginning, c *company) {
 	s.log.Info("waiting for the first servers", "expected", b.Expect, "found", here, "silent", silent)
 }
 
-// knowsAll reports whether a server that may begin alone has heard from all of its join addresses. The cluster that it
-// belongs to may be at an address that doesn't answer, for example when its disk was lost and its network comes up
-// late. In larger beginnings each server has heard from the others anyway.
+// knowsAll reports whether a server that may begin alone has heard from all of its join addresses. At an address that
+// doesn't answer there may be the cluster that it belongs to, if its disk was lost and its network comes up late. In
+// larger beginnings each server has heard from the others anyway.
 func (s *Server) knowsAll(ctx context.Context, c *company) bool {
 	if !c.waits {
 		return true

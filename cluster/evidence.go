@@ -35,8 +35,8 @@ type Evidence struct {
 	Gossip    map[model.NodeID]fsm.Gossip
 }
 
-// Fit reports whether the leader may call any node silent. It must have listened for as long as the threshold, and have
-// led and run without a pause for two heartbeats, at least 1 s.
+// Fit reports whether the leader may call any node silent. It must have listened for as long as the threshold. It must
+// also have led, and run without a pause, for two heartbeats and at least 1 s.
 func (e Evidence) Fit() bool {
 	settled := max(2*e.Interval, time.Second)
 	return e.Fitness.Uptime >= e.Threshold && e.Fitness.Led >= settled && e.Fitness.Calm >= settled

@@ -33,9 +33,9 @@ type HeartsConfig struct {
 // Hearts is a server's end of the heartbeats: it knows when each node was last heard. It is safe for many goroutines
 // and writes nothing to the log.
 //
-// A beat counts only if it is signed with the node's key, carries the number that this process drew at its start, and
-// is newer than the last one. So neither the gossip key nor a replay of old packets can keep a dead node alive, not
-// even at a server that has just started.
+// A beat counts only if it is signed with the node's key, has the number that this process drew at its start, and is
+// newer than the last one. So neither the gossip key nor a replay of old packets can keep a dead node alive. That is
+// also true at a server that has just started.
 type Hearts struct {
 	cfg   HeartsConfig
 	codec codec

@@ -9,8 +9,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// judge is the leader's view of which nodes are silent. While a node is silent it asks the other servers about it, and
-// keeps each verdict for as long as the answers it rests on count.
+// judge is the leader's view of which nodes are silent. It asks the other servers about nodes that this server misses.
+// It keeps each verdict for as long as the answers that it rests on count.
 type judge struct {
 	s *Server
 

@@ -256,9 +256,9 @@ func (s *Server) beginCluster(ctx context.Context) error {
 	return nil
 }
 
-// TransferLeader hands leadership to another server. With an empty id it prefers working voters, then the one with the
-// most room on its disk, and among equals the one with the most of the log. It blocks, at most two election timeouts.
-// Codes: no_leader, not_found, conflict.
+// TransferLeader hands leadership to another server. With an empty id it prefers voters that work, then those with the
+// most room on their disk, then the one with the most of the log. It blocks, at most two election timeouts. Codes:
+// no_leader, not_found, conflict.
 func (s *Server) TransferLeader(ctx context.Context, to model.ServerID) error {
 	if s.raft.State() != raft.Leader {
 		return s.noLeader()
