@@ -29,8 +29,8 @@ const staleForAgents = 10 * time.Second
 // staleLook is how often a server with a pending poll checks whether it may still answer.
 const staleLook = 2 * time.Second
 
-// caughtUp fails on a server that lags, has lost the others, or has no room for new entries, so that it gives agents no
-// outdated answers. Code: not_caught_up.
+// caughtUp fails on a server that must not answer agents, because its answers may be outdated: it lags, has lost the
+// others, or has no room for new entries. Code: not_caught_up.
 func (s *Server) caughtUp() error {
 	stale := s.cfg.Freshness.StaleFor()
 	switch {
@@ -121,8 +121,9 @@ func registered(state *fsm.State, n *fsm.Node, q transport.AssignmentsRequest) b
 // registration is lost wait in vain.
 const lagWait = 2 * time.Second
 
-// awaitNode blocks until this server knows a node's registration of that epoch, or a later one, and what its agent has
-// seen, or until lagWait has passed. The leader does not wait. A registration from before a restore will never come.
+// awaitNode blocks until this server's state has the node's registration of that epoch, or a later one, and is no older
+// than what the agent has seen. It waits at most lagWait. The leader does not wait. A registration from before a
+// restore will never come.
 func (s *Server) awaitNode(ctx context.Context, id model.NodeID, epoch uint64, seen model.Seen) {
 	if s.knows(id, epoch, seen) {
 		return

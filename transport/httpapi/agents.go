@@ -180,9 +180,9 @@ func (s *Server) registerAgent(ctx context.Context, who caller,
 	}, nil
 }
 
-// usedElsewhere fails for an agent whose node another agent uses, for example after a machine was copied, as long as
-// the other agent's heartbeats come. A restarted agent is accepted, also after a reboot. An agent that moved to another
-// address has to wait until the old heartbeats are late. Code: node_taken.
+// usedElsewhere fails for an agent whose node another agent uses, for example after a machine was copied. It fails as
+// long as the other agent's heartbeats come. A restarted agent is accepted, also after a reboot. An agent that moved to
+// another address has to wait until the old heartbeats are late. Code: node_taken.
 func (s *Server) usedElsewhere(state *fsm.State, q transport.RegisterRequest) error {
 	n, known := state.Nodes.Get(q.Node)
 	if !known || n.Health == model.HealthOffline || !n.Agent.Elsewhere(&q.Agent) {
